@@ -14,12 +14,12 @@ pub fn target(data: &[u8]) {
     let sealed = sealed(data);
     walk(&sealed);
     for datagram in [data, &sealed] {
-        ask(datagram);
+        connect_request(datagram);
     }
 }
 
 /// A listener that has issued no cookie: it accepts none as proven, and its reply is no longer than the datagram.
-fn ask(datagram: &[u8]) {
+fn connect_request(datagram: &[u8]) {
     let address = |at: usize| {
         let bytes = datagram.get(at..).and_then(|rest| rest.first_chunk());
         bytes.map(|bytes| PortAddress(*bytes)).unwrap_or_default()
@@ -29,12 +29,12 @@ fn ask(datagram: &[u8]) {
     let mut answer = Vec::new();
     let is_old = |listener: Qpn| listener.get() < 3;
     let from = (&b"source"[..], port);
-    let asked = cookies.judge(from, here, is_old, datagram, Time::ZERO, &mut answer);
+    let asked = cookies.check_requests(from, here, is_old, datagram, Time::ZERO, &mut answer);
     assert!(!asked.proven);
     assert!(answer.len() <= datagram.len());
     for cell in Cells::new(&answer) {
         let cell = cell.expect("an answer of cells");
-        assert_eq!((cell.way.from, cell.way.to), (here, port));
+        assert_eq!((cell.route.from, cell.route.to), (here, port));
     }
     let mut padded = datagram.to_vec();
     verbena_cells::cookie::pad(&mut padded);

@@ -16,8 +16,8 @@ use verbena_wire::number::Qpn;
 use crate::cell::sealed;
 use crate::source::Source;
 
-const HERE: PortAddress = PortAddress([2, 0, 0, 0, 0, 1]);
-const THERE: PortAddress = PortAddress([2, 0, 0, 0, 0, 2]);
+const LOCAL: PortAddress = PortAddress([2, 0, 0, 0, 0, 1]);
+const REMOTE: PortAddress = PortAddress([2, 0, 0, 0, 0, 2]);
 const PD: Pd = Pd(1);
 /// Bytes of the memory that requests name, and of a buffer in another protection domain that must stay zero.
 const GRANTED: usize = 256;
@@ -42,8 +42,8 @@ pub fn target(data: &[u8]) {
         let (turn, len) = (source.byte(), usize::from(source.byte()));
         let mut cell = source.slice(len.max(32)).to_vec();
         if let Some(header) = cell.get_mut(..24) {
-            header[4..10].copy_from_slice(&HERE.0);
-            header[10..16].copy_from_slice(&THERE.0);
+            header[4..10].copy_from_slice(&LOCAL.0);
+            header[10..16].copy_from_slice(&REMOTE.0);
             // To one of the four work queue pairs (0 to 3), a listener (8, 9) or an unused number; from one of four.
             let (to, from) = (header[19] % 10, header[23] % 4);
             header[16..20].copy_from_slice(&[0, 0, 0, to]);
@@ -60,7 +60,7 @@ impl World {
         let memory = Buffer::new(&tpt, GRANTED, PD, Access::ALL).expect("memory");
         let guard = Buffer::new(&tpt, GRANTED, Pd(2), Access::ALL).expect("memory");
         let cq = Arc::new(Cq::new(1, 10_000).expect("a queue"));
-        let mut port = Port::new(HERE, Config::default()).expect("a port");
+        let mut port = Port::new(LOCAL, Config::default()).expect("a port");
         for number in 0..4 {
             let init = WqpInit {
                 number: Qpn::wrapping(number),
@@ -92,7 +92,7 @@ impl World {
             completed: 0,
         };
         let to = Peer {
-            port: THERE,
+            port: REMOTE,
             wqp: Qpn::wrapping(LISTENER),
         };
         let asks = world
@@ -117,7 +117,7 @@ impl World {
         let number = Qpn::wrapping(u32::from(turn & 3));
         if turn & 4 != 0 {
             let scatter = &[Sge {
-                at: self.memory.at(),
+                addr: self.memory.at(),
                 len: 64,
                 stag: self.memory.stag(),
             }];
@@ -128,7 +128,7 @@ impl World {
         }
         if turn & 8 != 0 {
             let destination = Some(Peer {
-                port: THERE,
+                port: REMOTE,
                 wqp: Qpn::wrapping(1),
             });
             let descriptor = verbena_cells::Descriptor {

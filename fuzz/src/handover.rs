@@ -17,7 +17,7 @@ pub fn target(data: &[u8]) {
 pub fn sealed(body: &[u8]) -> Vec<u8> {
     let mut image = Vec::with_capacity(HEAD + body.len());
     image.extend(b"vbni");
-    image.extend(Image::FORM.to_le_bytes());
+    image.extend(Image::FORMAT_VERSION.to_le_bytes());
     image.extend(crc32c(body).to_le_bytes());
     image.extend(body);
     image

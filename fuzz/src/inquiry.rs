@@ -1,13 +1,13 @@
 //! Inquiries of datagram queue pairs (docs/extensions.md).
 //! An inquiry that parses must be emitted so that it parses as the same; every other length is an error.
 
-use verbena_wire::ext::Inquiry;
+use verbena_wire::ext::SidrMessage;
 
 /// Runs one input: as it came, and cut or padded to the only valid length with a valid head.
 pub fn target(data: &[u8]) {
     check(data);
-    let mut framed = [0; Inquiry::LEN];
-    let len = data.len().min(Inquiry::LEN - 8);
+    let mut framed = [0; SidrMessage::LEN];
+    let len = data.len().min(SidrMessage::LEN - 8);
     framed[..5].copy_from_slice(b"VbIQ\x01");
     framed[5] = data.first().copied().unwrap_or_default() % 5;
     framed[7] = data.get(1).copied().unwrap_or_default();
@@ -16,15 +16,15 @@ pub fn target(data: &[u8]) {
 }
 
 fn check(bytes: &[u8]) {
-    let inquiry = match Inquiry::parse(bytes) {
+    let inquiry = match SidrMessage::parse(bytes) {
         Ok(inquiry) => inquiry,
         Err(error) => return drop(error.to_string()),
     };
-    assert_eq!(bytes.len(), Inquiry::LEN);
+    assert_eq!(bytes.len(), SidrMessage::LEN);
     let emitted = inquiry.emit();
-    assert_eq!(Inquiry::parse(&emitted), Ok(inquiry));
+    assert_eq!(SidrMessage::parse(&emitted), Ok(inquiry));
     assert!(!inquiry.to_string().chars().any(char::is_control));
-    for len in [0, 8, Inquiry::LEN - 1] {
-        assert!(Inquiry::parse(&bytes[..len]).is_err());
+    for len in [0, 8, SidrMessage::LEN - 1] {
+        assert!(SidrMessage::parse(&bytes[..len]).is_err());
     }
 }

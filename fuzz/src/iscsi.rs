@@ -5,7 +5,7 @@ use verbena_wire::iscsi::text::{self, Pairs};
 use verbena_wire::iscsi::{
     BHS_LEN, Bhs, FromInitiator, FromTarget, Lengths, Lun, Opcode, Reject, ScsiResponse, pad,
 };
-use verbena_wire::iser::{Opening, PrivateData};
+use verbena_wire::iser::{IserMessage, PrivateData};
 
 /// Runs one input: a header and its data segment.
 pub fn target(data: &[u8]) {
@@ -14,8 +14,12 @@ pub fn target(data: &[u8]) {
         segment(behind);
     }
     segment(data);
-    if let Ok(opening) = Opening::parse(data) {
-        assert_eq!(Opening::parse(&opening.emit()), Ok(opening), "{opening}");
+    if let Ok(opening) = IserMessage::parse(data) {
+        assert_eq!(
+            IserMessage::parse(&opening.emit()),
+            Ok(opening),
+            "{opening}"
+        );
     }
     if let Ok(private) = PrivateData::parse(data) {
         assert_eq!(PrivateData::parse(&private.emit()), Ok(private));

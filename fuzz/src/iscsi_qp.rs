@@ -7,7 +7,9 @@ use std::sync::Arc;
 use verbena_iscsi::{CommandId, CommandWr, Direction, PduWr, Qp, Terms};
 use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::qp::Limits;
-use verbena_nic::{Cq, Flags, Hand, OnFailure, Outbox, ReceiveWr, Receiving, Sending, Sge};
+use verbena_nic::{
+    Cq, Flags, MemoryCarrier, OnFailure, Outbox, ReceiveWr, Receiving, Sending, Sge,
+};
 use verbena_nic::{UpperInit, Wc};
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, FromInitiator, Lengths, Lun, digest, pad};
 use verbena_wire::scsi::{Cdb, DeviceType};
@@ -39,7 +41,7 @@ struct World {
     /// Task tags that were sent.
     tags: Vec<u32>,
     /// Commands that may still be outstanding.
-    names: Vec<CommandId>,
+    commands: Vec<CommandId>,
     /// Zones that read commands may write.
     open: [bool; ZONES],
     stat_sn: u32,
@@ -55,7 +57,7 @@ pub fn target(data: &[u8]) {
         world.step(&mut source);
         world.transmit();
     }
-    world.end();
+    world.finish();
 }
 
 fn filling(at: usize) -> u8 {
@@ -114,7 +116,7 @@ impl World {
             inbox: Vec::new(),
             wire: Vec::new(),
             tags: vec![0, u32::MAX],
-            names: Vec::new(),
+            commands: Vec::new(),
             open: [false; ZONES],
             stat_sn: 5,
             sends: 0,
@@ -130,26 +132,26 @@ impl World {
                 (0..=count).for_each(|_| self.post_receive());
             }
             2 => self.post_pdu(source.byte()),
-            3 => self.regret(),
+            3 => self.cancel_last(),
             4 => {
                 let len = usize::from(source.byte());
                 let bytes = source.slice(len).to_vec();
-                self.come(&bytes);
+                self.feed(&bytes);
             }
             _ => {
                 let pdu = self.pdu(source);
-                self.come(&pdu);
+                self.feed(&pdu);
             }
         }
     }
 
     /// Restarts the send queue, and cancels the command that was posted last, if it is outstanding.
-    fn regret(&mut self) {
+    fn cancel_last(&mut self) {
         let _ = self.qp.restart_sends();
-        if let Some(name) = self.names.pop() {
-            let there = self.qp.standing(name).is_some();
+        if let Some(name) = self.commands.pop() {
+            let there = self.qp.command_state(name).is_some();
             assert_eq!(self.qp.cancel(name, &mut self.out), there);
-            assert_eq!(self.qp.standing(name), None);
+            assert_eq!(self.qp.command_state(name), None);
         }
     }
 
@@ -165,7 +167,7 @@ impl World {
         let stag = self.memory.stag();
         let first = (len / 3) as u32;
         let piece = |from: u32, len: u32| Sge {
-            at: at + u64::from(from),
+            addr: at + u64::from(from),
             len,
             stag,
         };
@@ -188,7 +190,7 @@ impl World {
             && let Ok(name) = self.qp.post_command(&wr, &mut self.out)
         {
             self.sends += 1;
-            self.names.push(name);
+            self.commands.push(name);
             self.open[zone] |= direction == Direction::Read;
         }
     }
@@ -197,7 +199,7 @@ impl World {
         let id = 1 << 32 | self.posted_receives;
         let slot = self.posted_receives % SLOTS as u64;
         let scatter = &[Sge {
-            at: self.receives.at() + slot * SLOT as u64,
+            addr: self.receives.at() + slot * SLOT as u64,
             len: RECEIVE,
             stag: self.receives.stag(),
         }];
@@ -273,7 +275,7 @@ impl World {
         bytes
     }
 
-    fn come(&mut self, bytes: &[u8]) {
+    fn feed(&mut self, bytes: &[u8]) {
         if self.inbox.len() < 1 << 16 {
             self.inbox.extend_from_slice(bytes);
         }
@@ -281,7 +283,7 @@ impl World {
     }
 
     fn read(&mut self) {
-        let mut hand = Hand::with(&self.inbox);
+        let mut hand = MemoryCarrier::with_input(&self.inbox);
         let end = loop {
             match self.qp.receive(&mut hand, &mut self.out) {
                 Receiving::Some(n) => assert!(n > 0, "it reads nothing without end"),
@@ -289,11 +291,11 @@ impl World {
             }
         };
         match end {
-            Receiving::Dry => assert!(hand.came.is_empty(), "it leaves what it could read"),
+            Receiving::WouldBlock => assert!(hand.input.is_empty(), "it leaves what it could read"),
             Receiving::Held => assert_eq!(self.qp.view().receives, 0, "it has receives"),
             Receiving::Some(_) | Receiving::Ended => {}
         }
-        let read = self.inbox.len() - hand.came.len();
+        let read = self.inbox.len() - hand.input.len();
         self.inbox.drain(..read);
     }
 
@@ -301,9 +303,9 @@ impl World {
     fn transmit(&mut self) {
         for turn in 0.. {
             assert!(turn < 1000, "it sends without end");
-            let mut hand = Hand::open(777);
+            let mut hand = MemoryCarrier::with_room(777);
             let end = self.qp.try_transmit(&mut hand, &mut self.out);
-            self.wire.extend(hand.went);
+            self.wire.extend(hand.output);
             if end != Some(Sending::Blocked) {
                 break;
             }
@@ -325,11 +327,11 @@ impl World {
             if datas && lengths.data > 0 {
                 assert_eq!(pdu[padded..], digest(&pdu[start..padded]));
             }
-            self.heard(&bhs, &pdu[start..end]);
+            self.handle_pdu(&bhs, &pdu[start..end]);
         }
     }
 
-    fn heard(&mut self, bhs: &Bhs, data: &[u8]) {
+    fn handle_pdu(&mut self, bhs: &Bhs, data: &[u8]) {
         match FromInitiator::parse(bhs).expect("what we send can be read") {
             FromInitiator::ScsiCommand(pdu) => {
                 if self.tags.len() > 64 {
@@ -354,7 +356,7 @@ impl World {
         }
     }
 
-    fn end(mut self) {
+    fn finish(mut self) {
         self.qp.handle_closed("the target closed it", &mut self.out);
         let bytes = self.memory.read(0, ZONE * ZONES);
         for (at, byte) in bytes.iter().enumerate() {

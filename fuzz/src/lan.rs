@@ -5,8 +5,8 @@
 use core::time::Duration;
 
 use verbena_lan::{
-    Ack, Kind, Limits, Mac, Multicast, Offloads, PortId, Role, Switch, VNET, Verdict, Vnet,
-    complete, cut, fit,
+    Ack, GsoKind, Limits, Mac, Multicast, Offloads, PortId, Role, Switch, VNET_HDR_LEN, Verdict,
+    Vnet, apply_offloads, complete_checksum, segment,
 };
 
 use crate::source::Source;
@@ -24,22 +24,22 @@ pub fn target(data: &[u8]) {
 }
 
 fn frame(data: &[u8]) {
-    let Some((head, frame)) = data.split_first_chunk::<VNET>() else {
+    let Some((head, frame)) = data.split_first_chunk::<VNET_HDR_LEN>() else {
         return;
     };
-    if let (Some(ack), Some(other)) = (Ack::of(frame), Ack::of(data)) {
-        assert!(!ack.outdates(&ack) && ack.repeats(&ack));
-        assert!(!(ack.outdates(&other) && other.outdates(&ack)));
+    if let (Some(ack), Some(other)) = (Ack::parse(frame), Ack::parse(data)) {
+        assert!(!ack.supersedes(&ack) && ack.is_duplicate_of(&ack));
+        assert!(!(ack.supersedes(&other) && other.supersedes(&ack)));
     }
     let vnet = match Vnet::parse(head) {
         Ok(vnet) => vnet,
         Err(error) => return drop(error.to_string()),
     };
-    let unclaimed = vnet.unclaimed();
+    let unclaimed = vnet.without_data_valid();
     assert_eq!(Vnet::parse(&unclaimed.emit()), Ok(unclaimed));
     if let Some(partial) = vnet.partial {
         let mut whole = frame.to_vec();
-        if complete(&mut whole, partial).is_ok() {
+        if complete_checksum(&mut whole, partial).is_ok() {
             let at = usize::from(partial.start) + usize::from(partial.offset);
             assert_eq!(whole[..at], frame[..at]);
             assert_eq!(whole[at + 2..], frame[at + 2..]);
@@ -51,7 +51,7 @@ fn frame(data: &[u8]) {
     pieces(&vnet, frame);
     for takes in [Offloads::NONE, Offloads::ALL] {
         let mut room = Vec::new();
-        let fitted = fit(&vnet, frame, takes, &mut room, |left, piece| {
+        let fitted = apply_offloads(&vnet, frame, takes, &mut room, |left, piece| {
             assert!(piece.len() <= frame.len());
             assert!(takes == Offloads::ALL || left.is_plain());
         });
@@ -66,16 +66,16 @@ fn pieces(vnet: &Vnet, frame: &[u8]) {
     };
     let start = usize::from(partial.start);
     let (mut room, mut all, mut count) = (Vec::new(), Vec::new(), 0);
-    let done = cut(frame, gso, vnet.partial, &mut room, |piece| {
+    let done = segment(frame, gso, vnet.partial, &mut room, |piece| {
         let header = match gso.kind {
-            Kind::Udp => 8,
-            Kind::Tcp4 | Kind::Tcp6 => usize::from(piece[start + 12] >> 4) * 4,
+            GsoKind::Udp => 8,
+            GsoKind::Tcp4 | GsoKind::Tcp6 => usize::from(piece[start + 12] >> 4) * 4,
         };
         let payload = &piece[start + header..];
         assert!(payload.len() <= usize::from(gso.size));
         all.extend_from_slice(payload);
         count += 1;
-        assert!(sum_holds(piece, start), "{piece:02x?}");
+        assert!(is_checksum_valid(piece, start), "{piece:02x?}");
     });
     match done {
         Ok(()) => {
@@ -90,7 +90,7 @@ fn pieces(vnet: &Vnet, frame: &[u8]) {
 }
 
 /// The checksum of RFC 1071 over pseudo-header, header and payload, computed word by word.
-fn sum_holds(piece: &[u8], start: usize) -> bool {
+fn is_checksum_valid(piece: &[u8], start: usize) -> bool {
     let above = &piece[start..];
     let ethertype = |at: usize| u16::from_be_bytes([piece[at], piece[at + 1]]);
     let mut at = 12;
@@ -169,7 +169,7 @@ fn switch(data: &[u8]) {
             }
             (2, Some((id, _))) => {
                 let own = (op > 99).then(|| mac(source.byte()));
-                if switch.set_own(id, own).is_ok() {
+                if switch.set_own_mac(id, own).is_ok() {
                     ports[at].1 = own;
                 }
             }
@@ -201,7 +201,7 @@ fn switch(data: &[u8]) {
         }
         for (id, own) in &ports {
             if let Some(own) = own {
-                assert_eq!(switch.behind(*own, now), Some(*id), "{own} was taken");
+                assert_eq!(switch.port_of(*own, now), Some(*id), "{own} was taken");
             }
         }
         let most = ports.len() * LIMITS.per_host.max(LIMITS.per_lan) + ports.len();

@@ -3,8 +3,8 @@
 //! authentication must have taken place if it was demanded.
 
 use verbena_iscsi::login::{
-    CHALLENGE_LEN, Chap, DigestWish, Discovery, Found, IserOffer, Login, MAX_EXCHANGES, Offer,
-    Progress, Proof, Purpose, Settled, random_isid,
+    Authentication, CHALLENGE_LEN, Chap, DigestPreference, Discovery, DiscoveryProgress, IserOffer,
+    Login, LoginOutcome, MAX_EXCHANGES, Offer, Progress, Purpose, random_isid,
 };
 use verbena_wire::iscsi::{Bhs, LoginResponse, LoginStatus, NO_TAG, TextResponse, Window};
 
@@ -18,7 +18,7 @@ pub fn target(data: &[u8]) {
     let mut source = Source::new(data);
     let switches = source.byte();
     if switches & 0x80 != 0 {
-        search(source);
+        discover(source);
     } else {
         log_in(switches, source);
     }
@@ -31,11 +31,11 @@ fn offer(switches: u8) -> Offer {
         false => Purpose::Target("iqn.b".into()),
     };
     let digest = match (has(0x10), has(0x40)) {
-        _ if has(0x04) => DigestWish::None,
-        (true, true) => DigestWish::Required,
-        (true, false) => DigestWish::Preferred,
-        (false, true) => DigestWish::Accepted,
-        (false, false) => DigestWish::None,
+        _ if has(0x04) => DigestPreference::None,
+        (true, true) => DigestPreference::Required,
+        (true, false) => DigestPreference::Preferred,
+        (false, true) => DigestPreference::Accepted,
+        (false, false) => DigestPreference::None,
     };
     Offer {
         chap: has(0x01).then(|| Chap::new("host", "ours")),
@@ -56,10 +56,10 @@ fn log_in(switches: u8, mut source: Source<'_>) {
     loop {
         let (response, text) = answer(&login, &mut source);
         exchanges += 1;
-        match login.take(&response, text) {
-            Ok(Progress::Again) => assert!(exchanges <= MAX_EXCHANGES, "it does not end"),
+        match login.handle_response(&response, text) {
+            Ok(Progress::Continue) => assert!(exchanges <= MAX_EXCHANGES, "it does not end"),
             Ok(Progress::Done(settled)) => return judge(&offer, &settled),
-            Ok(Progress::Moved { address, .. }) => return drop(address.to_string()),
+            Ok(Progress::Redirected { address, .. }) => return drop(address.to_string()),
             Err(error) => {
                 assert!(!error.to_string().contains(char::is_control), "{error:?}");
                 return;
@@ -103,22 +103,25 @@ fn answer<'a>(login: &Login, source: &mut Source<'a>) -> (LoginResponse, &'a [u8
     (response, text)
 }
 
-fn judge(offer: &Offer, settled: &Settled) {
+fn judge(offer: &Offer, settled: &LoginOutcome) {
     let terms = settled.terms;
     assert!(terms.first_burst <= terms.max_burst);
     assert!(terms.max_burst <= offer.max_burst);
     assert!(terms.max_r2t <= offer.max_r2t);
     assert!((512..1 << 24).contains(&terms.max_send));
-    assert!(terms.header_digest || offer.header_digest != DigestWish::Required);
-    assert!(!terms.header_digest || offer.header_digest != DigestWish::None);
+    assert!(terms.header_digest || offer.header_digest != DigestPreference::Required);
+    assert!(!terms.header_digest || offer.header_digest != DigestPreference::None);
     assert!(!terms.data_digest);
-    assert_eq!(offer.mutual.is_some(), settled.proof == Proof::Mutual);
+    assert_eq!(
+        offer.mutual.is_some(),
+        settled.authentication == Authentication::Mutual
+    );
     let normal = offer.purpose != Purpose::Discovery;
     assert_eq!(offer.iser.is_some() && normal, settled.iser.is_some());
     assert_ne!(settled.tsih, 0);
 }
 
-fn search(mut source: Source<'_>) {
+fn discover(mut source: Source<'_>) {
     let mut discovery = Discovery::new(TAG);
     while !source.is_empty() {
         let (request, _) = discovery.next();
@@ -136,9 +139,9 @@ fn search(mut source: Source<'_>) {
             stat_sn: 0,
             window: Window::default(),
         };
-        match discovery.take(&response, text) {
-            Ok(Found::Again) => {}
-            Ok(Found::Done(records)) => {
+        match discovery.handle_response(&response, text) {
+            Ok(DiscoveryProgress::Continue) => {}
+            Ok(DiscoveryProgress::Done(records)) => {
                 assert!(records.iter().all(|r| !r.name.is_empty()));
                 return;
             }

@@ -7,9 +7,9 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use verbena_storage::Stop;
-use verbena_storage::nbd::{Export, Options, Place};
+use verbena_storage::nbd::{Export, ExportAddr, Options};
 
-use crate::ram::Ram;
+use crate::ram::RamDisk;
 use crate::source::Source;
 
 const BLOCK: u32 = 512;
@@ -30,10 +30,10 @@ fn server() -> &'static Server {
     SERVER.get_or_init(|| {
         let name = format!("verbena-fuzz-nbd-{}.sock", std::process::id());
         let path = std::env::temp_dir().join(name);
-        let place = Place::Unix(path.clone());
+        let place = ExportAddr::Unix(path.clone());
         let export = Export::bind(&place, Options::default()).expect("a socket");
         std::thread::spawn(move || {
-            let mut ram = Ram::new(BLOCKS, BLOCK);
+            let mut ram = RamDisk::new(BLOCKS, BLOCK);
             let stop = Stop::new().expect("a stop flag");
             export
                 .serve(&mut ram, &stop, &mut |_| {})

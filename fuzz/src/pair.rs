@@ -70,7 +70,7 @@ impl World {
             max_ulpdu: 128 + u16::from(size) * 8,
             rfc7306: true,
             rnr_retry: RnrRetry::Forever,
-            drops: false,
+            drop_overlong: false,
             caps: caps(),
         };
         World {

@@ -2,16 +2,16 @@
 //! It must not panic or stall, ask for more bytes than the stage holds, or place a byte that no header and no claim allow. After a violation
 //! it must send the responses it owes and one Terminate, and two splits of the same bytes must have the same events.
 
-mod bench;
 mod config;
+mod harness;
+mod output_rules;
 mod peer;
-mod silence;
 
 pub use peer::Peer;
 
 use crate::source::Source;
-use bench::Bench;
 use config::Config;
+use harness::Harness;
 
 /// Runs one input.
 pub fn target(data: &[u8]) {
@@ -29,10 +29,16 @@ pub fn target(data: &[u8]) {
     assert_eq!(whole, split, "the story depends on the split");
 }
 
-fn run(config: &Config, opening: &[u8], bytes: &[u8], chunk: usize, direct: bool) -> bench::Story {
-    let mut bench = Bench::new(config, direct);
+fn run(
+    config: &Config,
+    opening: &[u8],
+    bytes: &[u8],
+    chunk: usize,
+    direct: bool,
+) -> harness::StepTrace {
+    let mut bench = Harness::new(config, direct);
     bench.feed(opening, chunk);
-    bench.ask();
+    bench.send_reads();
     bench.feed(bytes, chunk);
     bench.end()
 }

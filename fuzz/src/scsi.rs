@@ -41,7 +41,10 @@ pub fn target(data: &[u8]) {
     if let Ok(luns) = Luns::parse(data) {
         let units: Vec<_> = luns.iter().collect();
         assert!(units.len() * 8 + 8 <= data.len());
-        assert_eq!(luns.is_complete(), units.len() * 8 + 8 == luns.need());
+        assert_eq!(
+            luns.is_complete(),
+            units.len() * 8 + 8 == luns.required_len()
+        );
         let mut again = Vec::new();
         Luns::emit(&units, &mut again);
         let again = Luns::parse(&again).expect("our own list");

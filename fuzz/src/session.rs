@@ -3,7 +3,7 @@
 //! without bound.
 
 use verbena_push::{
-    Arrangement, Channel, Event, Limits, Naming, Output, Packet, Session, Settings,
+    Arrangement, Channel, Event, IndicationMode, Limits, Output, Packet, Session, Settings,
 };
 use verbena_wire::push::{Operation, Pool, Status};
 use verbena_wire::{Stag, To};
@@ -20,9 +20,9 @@ const LIMITS: Limits = Limits {
 };
 
 #[derive(Default)]
-struct Books {
+struct Accounting {
     lent: Vec<Pool>,
-    flying: Vec<Packet>,
+    inflight: Vec<Packet>,
     held: Vec<(u32, u32)>,
 }
 
@@ -30,9 +30,13 @@ struct Books {
 pub fn target(data: &[u8]) {
     let mut source = Source::new(data);
     let arrangement = Arrangement::ALL[usize::from(source.byte() % 3)];
-    let namings = [Naming::Immediate, Naming::Element, Naming::Address];
+    let namings = [
+        IndicationMode::Immediate,
+        IndicationMode::Element,
+        IndicationMode::Address,
+    ];
     let settings = Settings {
-        naming: namings[usize::from(source.byte() % 3)],
+        indication: namings[usize::from(source.byte() % 3)],
         frame: 256,
         messages: 16,
         limits: LIMITS,
@@ -49,14 +53,14 @@ pub fn target(data: &[u8]) {
         context: 0,
     };
     session.advertise(&[own]).expect("a good pool");
-    let mut books = Books::default();
+    let mut books = Accounting::default();
     while !source.is_empty() {
         step(&mut session, &mut source, &mut books);
     }
     poll(&mut session, &mut books);
 }
 
-fn step(session: &mut Session, source: &mut Source<'_>, books: &mut Books) {
+fn step(session: &mut Session, source: &mut Source<'_>, books: &mut Accounting) {
     let before = session.counters().violations.total();
     let code = source.byte();
     let violated = match code % 10 {
@@ -72,11 +76,11 @@ fn step(session: &mut Session, source: &mut Source<'_>, books: &mut Books) {
             .handle_packet(Channel::Data, u32::from(source.u16()))
             .is_err(),
         6 => {
-            books.flying.extend(session.send(u32::from(source.u16())));
+            books.inflight.extend(session.send(u32::from(source.u16())));
             false
         }
         7 => {
-            if let Some(packet) = books.flying.pop() {
+            if let Some(packet) = books.inflight.pop() {
                 session.handle_written(packet).expect("under way");
             }
             false
@@ -93,7 +97,7 @@ fn step(session: &mut Session, source: &mut Source<'_>, books: &mut Books) {
     assert!(!violated || session.counters().violations.total() > before);
 }
 
-fn call(session: &mut Session, code: u8, books: &mut Books) {
+fn call(session: &mut Session, code: u8, books: &mut Accounting) {
     match code % 6 {
         0 => drop(session.flush(&[OWN.0])),
         1 => drop(session.release(u32::from(code >> 4))),
@@ -108,7 +112,7 @@ fn call(session: &mut Session, code: u8, books: &mut Books) {
     }
 }
 
-fn poll(session: &mut Session, books: &mut Books) {
+fn poll(session: &mut Session, books: &mut Accounting) {
     let mut polled = 0;
     while let Some(output) = session.poll() {
         polled += 1;
@@ -118,7 +122,7 @@ fn poll(session: &mut Session, books: &mut Books) {
     }
 }
 
-fn judge(session: &mut Session, output: Output, books: &mut Books) {
+fn judge(session: &mut Session, output: Output, books: &mut Accounting) {
     let (reference, count, size) = OWN;
     match output {
         Output::Send(bytes) => assert!(bytes.len() <= 256),
@@ -134,7 +138,7 @@ fn judge(session: &mut Session, output: Output, books: &mut Books) {
             };
             assert!(books.lent.iter().any(within), "outside of every pool");
         }
-        Output::Keep {
+        Output::Store {
             pool, element, len, ..
         } => assert!(pool == reference && element < count && len <= size),
         Output::Event(Event::PoolLent(pool)) => books.lent.push(pool),
@@ -143,7 +147,7 @@ fn judge(session: &mut Session, output: Output, books: &mut Books) {
             assert!(!books.held.contains(&(pool, element)), "believed twice");
             books.held.push((pool, element));
         }
-        Output::Event(Event::Asked { context, data, .. }) => {
+        Output::Event(Event::Request { context, data, .. }) => {
             let data = &data[..data.len().min(200)];
             session.reply(context, Status::Ok, data).expect("asked");
         }

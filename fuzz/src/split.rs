@@ -3,7 +3,7 @@
 
 use verbena_split::hello::{Hello, MAX_NAME};
 use verbena_split::lane::Lane;
-use verbena_split::service::{Ask, Counts, Terms};
+use verbena_split::service::{ConfigRequest, Counts, Terms};
 use verbena_split::welcome::Welcome;
 use verbena_wire::push::Operation;
 
@@ -21,7 +21,7 @@ pub fn target(data: &[u8]) {
     }
     let mut source = Source::new(data);
     let operation = Operation::from_code(u16::from(source.byte()));
-    ask(operation, source.rest());
+    configuration(operation, source.rest());
     if let Some(counts) = Counts::parse(data) {
         let bytes = counts.to_bytes();
         assert!(data.starts_with(&bytes));
@@ -41,7 +41,7 @@ fn hello(bytes: &[u8]) {
     };
     assert!(bytes.len() <= 16 + MAX_NAME);
     assert!(!hello.name.chars().any(char::is_control));
-    assert!(hello.lane.queue() < hello.lane.of());
+    assert!(hello.lane.queue() < hello.lane.queue_count());
     assert_eq!(Lane::from_byte(hello.lane.to_byte()), Ok(hello.lane));
     let emitted = hello.to_bytes();
     assert_eq!(emitted[..16], bytes[..16]);
@@ -50,14 +50,14 @@ fn hello(bytes: &[u8]) {
     }
 }
 
-fn ask(operation: Operation, data: &[u8]) {
-    let Ok(ask) = Ask::parse(operation, data) else {
+fn configuration(operation: Operation, data: &[u8]) {
+    let Ok(ask) = ConfigRequest::parse(operation, data) else {
         return;
     };
-    let (again, bytes) = ask.parts();
+    let (again, bytes) = ask.encode();
     assert_eq!(again, operation);
-    if !matches!(ask, Ask::Initialise(_)) {
+    if !matches!(ask, ConfigRequest::Initialise(_)) {
         assert_eq!(bytes, data);
     }
-    assert_eq!(Ask::parse(operation, &bytes), Ok(ask));
+    assert_eq!(ConfigRequest::parse(operation, &bytes), Ok(ask));
 }

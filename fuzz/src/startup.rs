@@ -11,7 +11,7 @@ use verbena_wire::mpa::RtrKinds;
 use verbena_wire::mpa::startup::{Kind, Revision};
 
 /// A Terminate FPDU without echoed headers, the most an initiator sends behind its Request.
-const MAX_FAREWELL: usize = 64;
+const MAX_TERMINATE: usize = 64;
 
 /// Runs one input.
 pub fn target(data: &[u8]) {
@@ -34,8 +34,8 @@ pub fn target(data: &[u8]) {
         bytes.extend(expected(role).key());
     }
     bytes.extend(source.rest());
-    let whole = alone(role, &ours, &plan, &bytes, usize::MAX);
-    let split = alone(role, &ours, &plan, &bytes, plan.chunk);
+    let whole = run_one(role, &ours, &plan, &bytes, usize::MAX);
+    let split = run_one(role, &ours, &plan, &bytes, plan.chunk);
     assert_eq!(whole, split, "the outcome depends on the split");
 }
 
@@ -104,7 +104,7 @@ struct End {
     sent: Vec<u8>,
 }
 
-fn alone(role: Role, terms: &Terms, plan: &Plan, bytes: &[u8], chunk: usize) -> End {
+fn run_one(role: Role, terms: &Terms, plan: &Plan, bytes: &[u8], chunk: usize) -> End {
     let private_data = &plan.answer[..plan.answer.len().min(500)];
     let endpoint = match role {
         Role::Initiator => Endpoint::initiator(terms.clone(), private_data, Time::ZERO),
@@ -123,7 +123,7 @@ fn alone(role: Role, terms: &Terms, plan: &Plan, bytes: &[u8], chunk: usize) -> 
         endpoint.handle_eof();
     }
     let answer = endpoint.poll_transmit();
-    assert!(answer.len() <= MAX_FRAME.max(MAX_FAREWELL));
+    assert!(answer.len() <= MAX_FRAME.max(MAX_TERMINATE));
     sent.extend(answer);
     final_is_final(&mut endpoint);
     let state = endpoint.state();

@@ -38,7 +38,7 @@ use crate::workspace::Workspace;
 use crate::{dropin, packages};
 use case::Case;
 use stage::Stage;
-use trial::{Account, Trial, Verdict};
+use trial::{Trial, TrialResult, Verdict};
 use user::User;
 
 /// The page with the last result.
@@ -120,9 +120,9 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     }
     let stage = Stage::fill(workspace)?;
     let start = Instant::now();
-    let mut accounts: Vec<Account> = Vec::new();
+    let mut accounts: Vec<TrialResult> = Vec::new();
     for (trial, port) in trials(&wanted).iter().zip(PORTS) {
-        let account = twice(|port| trial.run(&stage, port), port);
+        let account = run_with_retry(|port| trial.run(&stage, port), port);
         println!("{}", table::line(&account));
         accounts.push(account);
     }
@@ -140,20 +140,20 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
 }
 
 /// Offset of the ports of second attempts from those of the first.
-const SECOND: u16 = 5000;
+const RETRY_PORT_OFFSET: u16 = 5000;
 
 /// Runs a trial, and once more if it failed: the programs have timeouts of their own, which they may miss on a busy
 /// machine. A second attempt is reported on the terminal and on the page.
-fn twice(run: impl Fn(u16) -> Account, port: u16) -> Account {
+fn run_with_retry(run: impl Fn(u16) -> TrialResult, port: u16) -> TrialResult {
     let first = run(port);
     if !matches!(first.verdict, Verdict::Failed(_)) {
         return first;
     }
     println!("{}", table::line(&first));
     println!("!!! once more, since that may have been the machine's fault");
-    let second = run(port + SECOND);
+    let second = run(port + RETRY_PORT_OFFSET);
     match second.verdict {
-        Verdict::Passed(figure) => Account {
+        Verdict::Passed(figure) => TrialResult {
             verdict: Verdict::Passed(format!("at the second try only; {figure}")),
             ..second
         },
@@ -162,7 +162,7 @@ fn twice(run: impl Fn(u16) -> Account, port: u16) -> Account {
 }
 
 /// In CI a skip is a failure: its message would not be read there.
-fn conclude(accounts: &[Account]) -> Result<Outcome> {
+fn conclude(accounts: &[TrialResult]) -> Result<Outcome> {
     let [passed, skipped, failed] = table::counts(accounts);
     let sentence = format!("{passed} passed, {skipped} skipped, {failed} failed");
     println!("{sentence}");
@@ -189,7 +189,7 @@ fn trials<'a>(cases: &[&'a Case]) -> Vec<Trial<'a>> {
     let mut trials = Vec::new();
     for case in cases {
         for user in User::all() {
-            if user == User::Own || !case.place.separate() {
+            if user == User::Own || !case.topology.is_separate() {
                 trials.push(Trial { case, user });
             }
         }
@@ -229,7 +229,7 @@ mod tests {
         let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
         assert_eq!(names.len(), cases.len());
         assert!(names.iter().all(|name| name.len() <= 44), "{names:?}");
-        assert!(cases.len() * 2 < usize::from(SECOND));
+        assert!(cases.len() * 2 < usize::from(RETRY_PORT_OFFSET));
     }
 
     #[test]

@@ -103,7 +103,7 @@ pub(crate) fn build(workspace: &Workspace, debug: bool) -> Result<Vec<String>> {
     let cm = table(workspace, "librdmacm.txt")?;
     let own: Vec<String> = cm
         .iter()
-        .map(|(_, export)| sources::behind(&export.name))
+        .map(|(_, export)| sources::implementation_name(&export.name))
         .chain(FOR_SHIM.iter().map(|name| (*name).to_owned()))
         .collect();
     let linker = link::Linker::new(workspace, debug)?;
@@ -121,7 +121,7 @@ pub(crate) fn build(workspace: &Workspace, debug: bool) -> Result<Vec<String>> {
         .into_iter()
         .filter(|name| !defined.contains(name))
         .collect();
-    say_missing(&missing);
+    print_missing(&missing);
     linker.link(&verbs, &cm, &own, &missing)?;
     let folder = folder(workspace);
     make_links(&folder)?;
@@ -137,7 +137,7 @@ fn table(workspace: &Workspace, name: &str) -> Result<Exports> {
     Exports::parse(&text).with_context(|| path.display().to_string())
 }
 
-fn say_missing(missing: &[String]) {
+fn print_missing(missing: &[String]) {
     if missing.is_empty() {
         println!("Every exported name has a definition: 0 generated fallbacks.");
         return;

@@ -28,7 +28,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         Some(prefix) => std::path::absolute(prefix)?,
         None => default_prefix()?,
     };
-    let place = Place::below(&prefix);
+    let place = InstallDirs::below(&prefix);
     if options.uninstall {
         return place.remove();
     }
@@ -57,14 +57,14 @@ fn default_prefix() -> Result<PathBuf> {
 }
 
 /// The destination folders.
-struct Place {
+struct InstallDirs {
     bin: PathBuf,
     lib: PathBuf,
 }
 
-impl Place {
-    fn below(prefix: &Path) -> Place {
-        Place {
+impl InstallDirs {
+    fn below(prefix: &Path) -> InstallDirs {
+        InstallDirs {
             bin: prefix.join("bin"),
             lib: prefix.join("lib").join("verbena"),
         }
@@ -146,7 +146,7 @@ mod tests {
         for name in dropin::LIBRARIES.iter().chain(&[COMMAND]) {
             std::fs::write(from.join(name), name).unwrap();
         }
-        let place = Place::below(&folder.join("prefix"));
+        let place = InstallDirs::below(&folder.join("prefix"));
         for _ in 0..2 {
             place.fill(&from.join(COMMAND), &from).unwrap();
         }

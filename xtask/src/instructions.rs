@@ -16,7 +16,7 @@ use crate::command::{Tool, find};
 use crate::packages;
 use crate::step::Outcome;
 use crate::workspace::Workspace;
-use record::{Maker, Record};
+use record::{Record, Toolchain};
 
 /// The file of the counts.
 const FILE: &str = "docs/performance/instructions.toml";
@@ -102,7 +102,7 @@ fn compare(workspace: &Workspace) -> Result<Outcome> {
         format!("cannot read {FILE}; `cargo xtask instructions --write` makes it")
     })?;
     let kept = Record::parse(&text).with_context(|| format!("cannot understand {FILE}"))?;
-    let maker = Maker::here()?;
+    let maker = Toolchain::current()?;
     // Other processors have other instructions: there is nothing to compare.
     if kept.made.architecture != maker.architecture {
         return Ok(Outcome::Lacking(format!(
@@ -116,7 +116,7 @@ fn compare(workspace: &Workspace) -> Result<Outcome> {
 
 fn write(workspace: &Workspace) -> Result<()> {
     let record = Record {
-        made: Maker::here()?,
+        made: Toolchain::current()?,
         instructions: count_all(workspace)?,
     };
     let path = workspace.root.join(FILE);
@@ -132,7 +132,7 @@ fn count_all(workspace: &Workspace) -> Result<BTreeMap<String, u64>> {
     for scenario in SCENARIOS {
         let once = collect(&binary, scenario, scenario.times)?;
         let twice = collect(&binary, scenario, 2 * scenario.times)?;
-        let each = one(once, twice, scenario.times)
+        let each = per_repetition(once, twice, scenario.times)
             .with_context(|| format!("`{}` was not counted", scenario.name()))?;
         println!("{:<12} {each:>8} instructions", scenario.name());
         counts.insert(scenario.name(), each);
@@ -202,7 +202,7 @@ fn collected(text: &str) -> Option<u64> {
 }
 
 /// The instructions of one repetition, rounded; a scenario without instructions is an error.
-fn one(once: u64, twice: u64, times: u64) -> Result<u64> {
+fn per_repetition(once: u64, twice: u64, times: u64) -> Result<u64> {
     let Some(more) = twice.checked_sub(once) else {
         bail!("{times} took {once} instructions and twice as many took fewer, {twice}");
     };
@@ -230,17 +230,17 @@ mod tests {
 
     #[test]
     fn common_cost_of_both_runs_cancels() {
-        assert_eq!(one(1_400, 1_800, 100).unwrap(), 4);
-        assert_eq!(one(1_000, 1_349, 100).unwrap(), 3);
-        assert_eq!(one(1_000, 1_350, 100).unwrap(), 4);
+        assert_eq!(per_repetition(1_400, 1_800, 100).unwrap(), 4);
+        assert_eq!(per_repetition(1_000, 1_349, 100).unwrap(), 3);
+        assert_eq!(per_repetition(1_000, 1_350, 100).unwrap(), 4);
     }
 
     /// The benchmark prints its usage, and exits with 0, when it does not know a scenario.
     #[test]
     fn scenario_without_instructions_is_an_error() {
-        assert!(one(1_000, 1_000, 100).is_err());
-        assert!(one(1_000, 1_010, 100).is_err());
-        assert!(one(1_000, 900, 100).is_err());
+        assert!(per_repetition(1_000, 1_000, 100).is_err());
+        assert!(per_repetition(1_000, 1_010, 100).is_err());
+        assert!(per_repetition(1_000, 900, 100).is_err());
     }
 
     #[test]

@@ -32,22 +32,22 @@ const LOADS: [(&str, u64, u32); 4] = [
 
 /// tgtd keeps its memory from one request to the next. Otherwise the C library returns the memory of long requests to the system each
 /// time, or not, depending on its adaptive thresholds, and the target is twice as fast in one run as in another.
-const STEADY: [(&str, &str); 2] = [
+const TGTD_ENV: [(&str, &str); 2] = [
     ("MALLOC_MMAP_THRESHOLD_", "33554432"),
     ("MALLOC_TRIM_THRESHOLD_", "1073741824"),
 ];
 
 /// The initiators that are measured: the first three always.
-const WHO: [&str; 5] = [
+const INITIATORS: [&str; 5] = [
     "verbena",
     "iscsi-perf",
     "equal loop",
     "verbena, --poll-us 0",
     "verbena, --discard",
 ];
-/// Up to this depth our initiator polls before it sleeps (`crates/storage/src/session/doze.rs`); the fourth does not poll. The fifth is
+/// Up to this depth our initiator polls before it sleeps (`crates/storage/src/session/sleep_poll.rs`); the fourth does not poll. The fifth is
 /// measured at depths above 1; all its reads share their memory, as in `iscsi-perf`.
-const FEW: u32 = 4;
+const POLL_DEPTH: u32 = 4;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -91,13 +91,13 @@ impl Target {
         let child = Command::new("tgtd")
             .args(["-f", "--iscsi", &format!("portal={PORTAL}")])
             .env("TGT_IPC_SOCKET", folder.join("control"))
-            .envs(STEADY)
+            .envs(TGTD_ENV)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
         let target = Target { child, folder };
         let end = Instant::now() + Duration::from_secs(10);
-        while !target.tell("--op show --mode sys")? {
+        while !target.tgtadm("--op show --mode sys")? {
             if Instant::now() > end {
                 bail!("tgtd does not answer");
             }
@@ -112,14 +112,14 @@ impl Target {
             "--lld iscsi --op bind --mode target --tid 1 -I ALL".to_owned(),
         ];
         for words in &told {
-            if !target.tell(words)? {
+            if !target.tgtadm(words)? {
                 bail!("tgtadm {words} failed");
             }
         }
         Ok(target)
     }
 
-    fn tell(&self, words: &str) -> Result<bool> {
+    fn tgtadm(&self, words: &str) -> Result<bool> {
         let mut command = Command::new("tgtadm");
         command.env("TGT_IPC_SOCKET", self.folder.join("control"));
         let ran = command.args(words.split(' ')).output()?;
@@ -154,13 +154,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     );
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for (name, size, depth) in LOADS {
-        let mut turns = [const { Vec::new() }; WHO.len()];
-        let our = |more: &[&str]| ours(&verbena, size, depth, options.seconds, more);
+        let mut turns = [const { Vec::new() }; INITIATORS.len()];
+        let our = |more: &[&str]| run_verbena(&verbena, size, depth, options.seconds, more);
         for _ in 0..options.rounds {
             turns[0].push(our(&[])?);
-            turns[1].push(theirs(size, depth, options.seconds)?);
-            turns[2].push(alike(&equal, size, depth, options.seconds)?);
-            if depth <= FEW {
+            turns[1].push(run_iscsi_perf(size, depth, options.seconds)?);
+            turns[2].push(run_equal_loop(&equal, size, depth, options.seconds)?);
+            if depth <= POLL_DEPTH {
                 turns[3].push(our(&["--poll-us", "0"])?);
             }
             if depth > 1 {
@@ -172,7 +172,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         };
         let rate = |turns: &[Figures]| middle(turns, |f| f.iops);
         let (perf, equal) = (rate(&turns[1]), rate(&turns[2]));
-        for (who, turns) in WHO
+        for (who, turns) in INITIATORS
             .iter()
             .zip(&turns)
             .filter(|(_, turns)| !turns.is_empty())
@@ -198,7 +198,13 @@ fn url() -> String {
     format!("iscsi://{PORTAL}/{NAME}/1")
 }
 
-fn ours(verbena: &Path, size: u64, depth: u32, seconds: u16, more: &[&str]) -> Result<Figures> {
+fn run_verbena(
+    verbena: &Path,
+    size: u64,
+    depth: u32,
+    seconds: u16,
+    more: &[&str],
+) -> Result<Figures> {
     let mut command = Command::new(verbena);
     command.args(["iscsi", "bench", &url(), "--rw", "randread", "--json"]);
     command.args(["--size", &size.to_string(), "--depth", &depth.to_string()]);
@@ -223,14 +229,14 @@ fn build_equal(folder: &Path) -> Result<PathBuf> {
     Ok(program)
 }
 
-fn alike(equal: &Path, size: u64, depth: u32, seconds: u16) -> Result<Figures> {
+fn run_equal_loop(equal: &Path, size: u64, depth: u32, seconds: u16) -> Result<Figures> {
     let mut command = Command::new(equal);
     command.args([url(), size.to_string(), depth.to_string()]);
     command.arg(seconds.to_string());
     rated(&mut command, size, seconds)
 }
 
-fn theirs(size: u64, depth: u32, seconds: u16) -> Result<Figures> {
+fn run_iscsi_perf(size: u64, depth: u32, seconds: u16) -> Result<Figures> {
     let mut command = Command::new("iscsi-perf");
     command.args(["-r", "-m", &depth.to_string(), "-t", &seconds.to_string()]);
     command.args(["-b", &(size / BLOCK).to_string(), &url()]);

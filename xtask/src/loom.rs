@@ -11,7 +11,7 @@ use crate::workspace::Workspace;
 const MODELS: &[(&str, &str)] = &[
     ("verbena-mem", "slot::tests::model"),
     ("verbena-nic", "ring::tests::model"),
-    ("verbena-nic", "desk::tests::model"),
+    ("verbena-nic", "combining_lock::tests::model"),
     ("verbena-nic", "qp::queue::tests::model"),
     ("verbena-nic", "cq::tests::model"),
     ("verbena-nic", "eq::tests::model"),

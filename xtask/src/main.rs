@@ -39,7 +39,7 @@ struct Cli {
 enum Task {
     /// Run everything that must hold: format, clippy, tidy, all tests, models, docs, instruction counts, simulator seeds
     Test(test::Options),
-    /// Check the house rules: dependency arrows, pure crates, headers, sizes, unsafe, docs
+    /// Check the house rules: dependency arrows, pure crates, headers, unsafe, docs
     Tidy(tidy::Options),
     /// Make the libraries that stand in for libibverbs and librdmacm
     Dropin(dropin::Options),

@@ -11,31 +11,31 @@ use crate::step::Outcome;
 
 /// How a needed thing is recognized.
 #[derive(Debug, Clone, Copy)]
-enum Thing {
+enum Prerequisite {
     /// A program that some test starts, by its name on `PATH`.
     Program(&'static str),
     /// A C header or another file that some test uses, by its path.
     File(&'static str),
 }
 
-impl Thing {
+impl Prerequisite {
     fn name(self) -> &'static str {
         match self {
-            Thing::Program(name) | Thing::File(name) => name,
+            Prerequisite::Program(name) | Prerequisite::File(name) => name,
         }
     }
 
-    fn present(self) -> bool {
+    fn is_present(self) -> bool {
         match self {
-            Thing::Program(name) => find(name).is_some(),
-            Thing::File(path) => Path::new(path).is_file(),
+            Prerequisite::Program(name) => find(name).is_some(),
+            Prerequisite::File(path) => Path::new(path).is_file(),
         }
     }
 }
 
 /// A thing that some test needs.
 struct Needed {
-    thing: Thing,
+    prerequisite: Prerequisite,
     package: &'static str,
     /// What is not tested without it.
     purpose: &'static str,
@@ -43,7 +43,7 @@ struct Needed {
 
 const fn program(name: &'static str, package: &'static str, purpose: &'static str) -> Needed {
     Needed {
-        thing: Thing::Program(name),
+        prerequisite: Prerequisite::Program(name),
         package,
         purpose,
     }
@@ -51,7 +51,7 @@ const fn program(name: &'static str, package: &'static str, purpose: &'static st
 
 const fn file(path: &'static str, package: &'static str, purpose: &'static str) -> Needed {
     Needed {
-        thing: Thing::File(path),
+        prerequisite: Prerequisite::File(path),
         package,
         purpose,
     }
@@ -241,7 +241,7 @@ pub(crate) fn ensure(install: bool) -> Result<Outcome> {
     match plan(missing().len(), may_install, in_ci()) {
         Plan::Nothing => {
             for needed in NEEDED {
-                println!("{}: present", needed.thing.name());
+                println!("{}: present", needed.prerequisite.name());
             }
             Ok(Outcome::Passed)
         }
@@ -266,7 +266,7 @@ fn after_install(result: Result<()>) -> Result<Outcome> {
 }
 
 fn missing() -> Vec<&'static Needed> {
-    let absent = |needed: &&Needed| !needed.thing.present();
+    let absent = |needed: &&Needed| !needed.prerequisite.is_present();
     NEEDED.iter().filter(absent).collect()
 }
 
@@ -298,7 +298,13 @@ fn apt_get() -> Tool {
 fn sentence(missing: &[&Needed]) -> String {
     let each: Vec<String> = missing
         .iter()
-        .map(|n| format!("`{}` is missing (needed for {})", n.thing.name(), n.purpose))
+        .map(|n| {
+            format!(
+                "`{}` is missing (needed for {})",
+                n.prerequisite.name(),
+                n.purpose
+            )
+        })
         .collect();
     let packages: Vec<&str> = missing.iter().map(|n| n.package).collect();
     format!(
@@ -335,7 +341,7 @@ mod tests {
         let all: Vec<&Needed> = NEEDED.iter().collect();
         let text = sentence(&all);
         for needed in NEEDED {
-            assert!(text.contains(needed.thing.name()) && text.contains(needed.purpose));
+            assert!(text.contains(needed.prerequisite.name()) && text.contains(needed.purpose));
         }
         assert!(
             text.contains("apt-get install tshark gcc g++ binutils libibverbs-dev librdmacm-dev")
@@ -344,11 +350,13 @@ mod tests {
 
     #[test]
     fn programs_and_headers_are_detected() {
-        assert!(Thing::Program("sh").present());
-        assert!(!Thing::Program("no-such-program-anywhere").present());
-        assert!(Thing::File(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).present());
+        assert!(Prerequisite::Program("sh").is_present());
+        assert!(!Prerequisite::Program("no-such-program-anywhere").is_present());
+        assert!(
+            Prerequisite::File(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).is_present()
+        );
         // A folder is not a header, and a program's name is not a path.
-        assert!(!Thing::File(env!("CARGO_MANIFEST_DIR")).present());
-        assert!(!Thing::File("sh").present());
+        assert!(!Prerequisite::File(env!("CARGO_MANIFEST_DIR")).is_present());
+        assert!(!Prerequisite::File("sh").is_present());
     }
 }

@@ -26,10 +26,10 @@ use crate::clients::user;
 use crate::command::find;
 use crate::workspace::Workspace;
 use crate::{dropin, packages};
-use case::{Case, Place};
+use case::{Case, Topology};
 use contender::PROGRAMS;
 use measure::{Bench, INTERRUPTED, interrupted};
-use page::About;
+use page::RunInfo;
 use results::Results;
 use veth::Veth;
 
@@ -116,7 +116,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let start = Instant::now();
     let mut results = Results::new(wanted);
     rounds(&bench, &mut results, options.rounds());
-    let about = About {
+    let about = RunInfo {
         machine: machine(),
         rounds: options.rounds(),
         seconds: bench.seconds,
@@ -174,7 +174,7 @@ fn present(cases: Vec<Case>) -> Result<Vec<Case>> {
     }
     let there = |case: &Case| {
         let lacks = |name: &str| missing.iter().any(|(program, _)| *program == name);
-        !lacks(case.contender.needs()) && (case.place == Place::Loopback || !lacks("ip"))
+        !lacks(case.contender.needs()) && (case.topology == Topology::Loopback || !lacks("ip"))
     };
     Ok(cases.into_iter().filter(there).collect())
 }
@@ -190,7 +190,7 @@ fn build(workspace: &Workspace) -> Result<()> {
 fn veths(cases: &[Case]) -> Result<Vec<(u32, Veth)>> {
     let mut veths: Vec<(u32, Veth)> = Vec::new();
     for case in cases {
-        if let Place::Veth(mtu) = case.place
+        if let Topology::Veth(mtu) = case.topology
             && veths.iter().all(|(own, _)| *own != mtu)
         {
             veths.push((mtu, Veth::create(mtu)?));
@@ -256,11 +256,11 @@ fn report(
     workspace: &Workspace,
     options: &Options,
     results: &Results,
-    about: &About,
+    about: &RunInfo,
 ) -> Result<()> {
     let judged = targets::judge(results);
     println!("{}\n{}", page::tables(results), page::targets(&judged));
-    print!("{}", page::caution(about));
+    print!("{}", page::load_warning(about));
     print!("{}", page::lost(results));
     if !options.write {
         return Ok(());

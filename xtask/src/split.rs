@@ -2,7 +2,7 @@
 //! It prints medians over rounds in which every way had its turn, and removes what it created.
 //! It does not write the docs, and needs root for network namespaces.
 
-mod way;
+mod link_kind;
 
 use std::io::Write;
 
@@ -14,7 +14,7 @@ use crate::command::find;
 use crate::median::median;
 use crate::packages;
 use crate::workspace::Workspace;
-use way::{Figures, Load, WAYS, Way};
+use link_kind::{Figures, LINK_KINDS, LinkKind, Load};
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -61,11 +61,11 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         workspace.cargo().args(build).run()?;
     }
     let programs = workspace.target.join("release");
-    let wanted = |way: &&Way| {
+    let wanted = |way: &&LinkKind| {
         let name = way.name();
         !way.is_split() || options.only.is_empty() || options.only.iter().any(|o| name.contains(o))
     };
-    let ways: Vec<&Way> = WAYS.iter().filter(wanted).collect();
+    let ways: Vec<&LinkKind> = LINK_KINDS.iter().filter(wanted).collect();
     let load = Load {
         congestion: options.congestion.clone(),
         streams: options.streams,
@@ -86,7 +86,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 /// Selects a column of the table.
 type Column = fn(&Figures) -> f64;
 
-fn print_table(ways: &[&Way], figures: &[Vec<Figures>]) {
+fn print_table(ways: &[&LinkKind], figures: &[Vec<Figures>]) {
     let columns: [(&str, Column); 4] = [
         ("ping us", |f| f.ping),
         ("TCP out Gb/s", |f| f.out),
@@ -96,7 +96,7 @@ fn print_table(ways: &[&Way], figures: &[Vec<Figures>]) {
     let middle = |figures: &[Figures], column: Column| {
         median(figures.iter().map(column)).unwrap_or(f64::NAN)
     };
-    let of = |way: Way, column| {
+    let of = |way: LinkKind, column| {
         let at = ways.iter().position(|w| **w == way);
         at.map_or(f64::NAN, |at| middle(&figures[at], column))
     };
@@ -119,7 +119,10 @@ fn print_table(ways: &[&Way], figures: &[Vec<Figures>]) {
             .collect();
         let out = |f: &Figures| f.out + f.back;
         let both = middle(figures, out);
-        let (tunnel, pair) = (both / of(Way::Tunnel, out), both / of(Way::Pair, out));
+        let (tunnel, pair) = (
+            both / of(LinkKind::Tunnel, out),
+            both / of(LinkKind::Pair, out),
+        );
         println!(
             "| {:<18} | {} | {tunnel:>10.2} | {pair:>8.2} |",
             way.name(),
@@ -135,9 +138,9 @@ mod tests {
 
     #[test]
     fn names_are_unique() {
-        let mut names: Vec<String> = WAYS.iter().map(Way::name).collect();
+        let mut names: Vec<String> = LINK_KINDS.iter().map(LinkKind::name).collect();
         names.sort();
         names.dedup();
-        assert_eq!(names.len(), WAYS.len());
+        assert_eq!(names.len(), LINK_KINDS.len());
     }
 }

@@ -34,7 +34,7 @@ struct Step<'a> {
 struct Line {
     title: &'static str,
     verdict: Verdict,
-    took: Duration,
+    elapsed: Duration,
 }
 
 /// Steps in the order they will run.
@@ -70,7 +70,7 @@ impl<'a> Steps<'a> {
                 lines.push(Line {
                     title,
                     verdict: Verdict::NotRun,
-                    took: Duration::ZERO,
+                    elapsed: Duration::ZERO,
                 });
                 continue;
             }
@@ -89,7 +89,7 @@ impl<'a> Steps<'a> {
             lines.push(Line {
                 title,
                 verdict,
-                took,
+                elapsed: took,
             });
         }
         print!("{}", summary(&lines));
@@ -111,7 +111,7 @@ fn summary(lines: &[Line]) -> String {
             Verdict::Failed(_) => "FAILED",
             Verdict::NotRun => "not run",
         };
-        let seconds = line.took.as_secs_f64();
+        let seconds = line.elapsed.as_secs_f64();
         let _ = writeln!(text, "  {:width$}  {word:8} {seconds:8.1} s", line.title);
     }
     for line in lines {
@@ -151,7 +151,7 @@ mod tests {
         Line {
             title,
             verdict,
-            took: Duration::from_millis(1500),
+            elapsed: Duration::from_millis(1500),
         }
     }
 

@@ -2,10 +2,10 @@
 //! A finding is one line, `path:line: rule: sentence`, and any finding fails the check.
 //! This file reads the input and prints the result; every rule has a file of its own.
 
-mod arrows;
 mod docs;
 mod headers;
 mod language;
+mod layering;
 mod leftovers;
 mod links;
 mod machine;
@@ -25,9 +25,9 @@ use crate::workspace::Workspace;
 
 #[derive(Args, Default)]
 pub(crate) struct Options {
-    /// Also list functions that are longer than they should be (not an error)
+    /// Also list files over 500 lines and functions over 70 (not an error)
     #[arg(long)]
-    long_functions: bool,
+    long: bool,
 }
 
 /// A text file of the repository.
@@ -100,13 +100,13 @@ impl fmt::Display for Finding {
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let paths = paths(&workspace.root)?;
     let files = read(&workspace.root, &paths)?;
-    if options.long_functions {
+    if options.long {
         files
             .iter()
-            .flat_map(sizes::long_functions)
+            .flat_map(sizes::notes)
             .for_each(|note| println!("{note}"));
     }
-    let mut findings = arrows::check(&workspace.packages, &workspace.root);
+    let mut findings = layering::check(&workspace.packages, &workspace.root);
     findings.extend(check(&files, &paths));
     findings.sort();
     for finding in &findings {
@@ -130,7 +130,6 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
         findings.extend(machine::check(file));
         findings.extend(language::check(file));
     }
-    findings.extend(sizes::check(files));
     findings.extend(docs::check(files, paths));
     findings.extend(links::check(files, paths));
     findings

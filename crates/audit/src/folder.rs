@@ -7,14 +7,14 @@ const MAPS: &core::ffi::CStr = c"/proc/self/maps";
 const CHUNK: usize = 1024;
 
 #[cfg(target_arch = "x86_64")]
-mod number {
+mod syscall_number {
     pub(super) const OPENAT: usize = 257;
     pub(super) const READ: usize = 0;
     pub(super) const CLOSE: usize = 3;
 }
 
 #[cfg(target_arch = "aarch64")]
-mod number {
+mod syscall_number {
     pub(super) const OPENAT: usize = 56;
     pub(super) const READ: usize = 63;
     pub(super) const CLOSE: usize = 57;
@@ -24,7 +24,7 @@ mod number {
 ///
 /// # Safety
 /// As for the system call.
-unsafe fn call(number: usize, arguments: [usize; 4]) -> isize {
+unsafe fn syscall(number: usize, arguments: [usize; 4]) -> isize {
     let [a, b, c, d] = arguments;
     let result: isize;
     // SAFETY: registers as in the kernel's convention; the caller guarantees that the arguments are valid for the call.
@@ -43,7 +43,7 @@ unsafe fn call(number: usize, arguments: [usize; 4]) -> isize {
 }
 
 /// Position in a line of the file.
-enum Part {
+enum LinePart {
     Start,
     End,
     /// Permissions, offset, device, inode.
@@ -57,26 +57,31 @@ enum Part {
 ///
 /// # Safety
 /// `to` has room for `room` bytes.
-pub(crate) unsafe fn own(to: *mut u8, room: usize) -> Option<usize> {
-    const HERE: usize = usize::MAX - 99; // AT_FDCWD, which is -100
+pub(crate) unsafe fn library_folder(to: *mut u8, room: usize) -> Option<usize> {
+    const AT_FDCWD: usize = usize::MAX - 99; // AT_FDCWD, which is -100
     let address = core::ptr::from_ref(MAPS).cast::<u8>() as usize;
     // SAFETY: a C string and flags for `openat`: read only, close on exec.
     let fd = unsafe {
-        call(
-            number::OPENAT,
-            [HERE, MAPS.as_ptr() as usize, 0o2_000_000, 0],
+        syscall(
+            syscall_number::OPENAT,
+            [AT_FDCWD, MAPS.as_ptr() as usize, 0o2_000_000, 0],
         )
     };
     if fd < 0 {
         return None;
     }
-    let mut part = Part::Start;
+    let mut part = LinePart::Start;
     let (mut start, mut end, mut len, mut folder) = (0_usize, 0_usize, 0_usize, 0_usize);
     let mut chunk = core::mem::MaybeUninit::<[u8; CHUNK]>::uninit();
     let chunk = chunk.as_mut_ptr().cast::<u8>();
     'file: loop {
         // SAFETY: `fd` is open, and `chunk` has room for `CHUNK` bytes.
-        let got = unsafe { call(number::READ, [fd as usize, chunk as usize, CHUNK, 0]) };
+        let got = unsafe {
+            syscall(
+                syscall_number::READ,
+                [fd as usize, chunk as usize, CHUNK, 0],
+            )
+        };
         if got <= 0 {
             folder = 0;
             break;
@@ -88,21 +93,25 @@ pub(crate) unsafe fn own(to: *mut u8, room: usize) -> Option<usize> {
             at += 1;
             match part {
                 _ if byte == b'\n' => {
-                    if matches!(part, Part::Path) {
+                    if matches!(part, LinePart::Path) {
                         break 'file;
                     }
-                    (start, end, part) = (0, 0, Part::Start);
+                    (start, end, part) = (0, 0, LinePart::Start);
                 }
-                Part::Start if byte == b'-' => part = Part::End,
-                Part::Start => start = (start << 4) | digit(byte),
-                Part::End if byte == b' ' => {
+                LinePart::Start if byte == b'-' => part = LinePart::End,
+                LinePart::Start => start = (start << 4) | digit(byte),
+                LinePart::End if byte == b' ' => {
                     let ours = start <= address && address < end;
-                    part = if ours { Part::Middle } else { Part::Rest };
+                    part = if ours {
+                        LinePart::Middle
+                    } else {
+                        LinePart::Rest
+                    };
                 }
-                Part::End => end = (end << 4) | digit(byte),
-                Part::Middle if byte != b'/' => {}
-                Part::Middle | Part::Path => {
-                    part = Part::Path;
+                LinePart::End => end = (end << 4) | digit(byte),
+                LinePart::Middle if byte != b'/' => {}
+                LinePart::Middle | LinePart::Path => {
+                    part = LinePart::Path;
                     if len >= room {
                         folder = 0;
                         break 'file;
@@ -114,12 +123,12 @@ pub(crate) unsafe fn own(to: *mut u8, room: usize) -> Option<usize> {
                         folder = len;
                     }
                 }
-                Part::Rest => {}
+                LinePart::Rest => {}
             }
         }
     }
     // SAFETY: `fd` was opened above, and is not used after this.
-    unsafe { call(number::CLOSE, [fd as usize, 0, 0, 0]) };
+    unsafe { syscall(syscall_number::CLOSE, [fd as usize, 0, 0, 0]) };
     if folder == 0 && room > 0 {
         // SAFETY: the caller guarantees room for `room` bytes, which is not 0. This makes an empty C string.
         unsafe { *to = 0 };

@@ -18,23 +18,23 @@ const VERSION: c_uint = 2;
 const LA_SER_ORIG: c_uint = 1;
 
 /// Longest path.
-const PATH: usize = 4096;
+const MAX_PATH: usize = 4096;
 /// Copies with different names in one process; `cargo xtask dropin` makes as many files.
 pub const ALIASES: usize = 8;
 /// Longest name of a copy.
-const NAME: usize = 128;
+const MAX_NAME: usize = 128;
 
 /// Both libraries, and one file per copy.
 const TARGETS: usize = 2 + ALIASES;
 
-struct Room<const LEN: usize, const COUNT: usize>(UnsafeCell<[[u8; LEN]; COUNT]>);
+struct StringTable<const LEN: usize, const COUNT: usize>(UnsafeCell<[[u8; LEN]; COUNT]>);
 
 // SAFETY: used only in calls of the dynamic linker, which makes one at a time, under its lock.
-unsafe impl<const LEN: usize, const COUNT: usize> Sync for Room<LEN, COUNT> {}
+unsafe impl<const LEN: usize, const COUNT: usize> Sync for StringTable<LEN, COUNT> {}
 
-impl<const LEN: usize, const COUNT: usize> Room<LEN, COUNT> {
+impl<const LEN: usize, const COUNT: usize> StringTable<LEN, COUNT> {
     const fn new() -> Self {
-        Room(UnsafeCell::new([[0; LEN]; COUNT]))
+        StringTable(UnsafeCell::new([[0; LEN]; COUNT]))
     }
 
     /// The bytes of one entry; a null pointer if there is none.
@@ -47,9 +47,9 @@ impl<const LEN: usize, const COUNT: usize> Room<LEN, COUNT> {
 }
 
 /// Paths that were returned to the dynamic linker, which must stay valid.
-static PATHS: Room<PATH, TARGETS> = Room::new();
+static PATHS: StringTable<MAX_PATH, TARGETS> = StringTable::new();
 /// Names of copies, by the number of their file.
-static COPIES: Room<NAME, ALIASES> = Room::new();
+static COPY_NAMES: StringTable<MAX_NAME, ALIASES> = StringTable::new();
 
 /// The first call of the dynamic linker: which release of the interface is used, 0 for none.
 #[unsafe(no_mangle)]
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn la_objsearch(
 /// `name` is a C string.
 unsafe fn redirected(name: *const u8) -> Option<*mut u8> {
     // SAFETY: the caller guarantees a C string.
-    let (base, kind) = unsafe { name::judge(name) }?;
+    let (base, kind) = unsafe { name::classify(name) }?;
     let (target, file) = match kind {
         Kind::Verbs => (0, &b"libibverbs.so.1\0"[..]),
         Kind::Cm => (1, &b"librdmacm.so.1\0"[..]),
@@ -95,9 +95,9 @@ unsafe fn redirected(name: *const u8) -> Option<*mut u8> {
         if *path != 0 {
             return Some(path);
         }
-        let mut at = folder::own(path, PATH)?;
+        let mut at = folder::library_folder(path, MAX_PATH)?;
         // The file name, and for a copy its number and suffix, must fit.
-        if at + file.len() + 8 > PATH {
+        if at + file.len() + 8 > MAX_PATH {
             *path = 0;
             return None;
         }
@@ -125,12 +125,12 @@ unsafe fn redirected(name: *const u8) -> Option<*mut u8> {
 unsafe fn copy_number(base: *const u8) -> Option<usize> {
     let mut number = 0;
     while number < ALIASES {
-        let known = COPIES.at(number);
+        let known = COPY_NAMES.at(number);
         // SAFETY: `base` is a C string, and an entry is zeros or a C string; no more than the `NAME` bytes of the entry are written.
         unsafe {
             if *known == 0 {
                 let mut at = 0;
-                while at < NAME {
+                while at < MAX_NAME {
                     let byte = *base.wrapping_add(at);
                     core::ptr::write_volatile(known.wrapping_add(at), byte);
                     if byte == 0 {

@@ -17,7 +17,7 @@ pub(crate) enum Kind {
 ///
 /// # Safety
 /// `name` is a C string.
-pub(crate) unsafe fn judge(name: *const u8) -> Option<(*const u8, Kind)> {
+pub(crate) unsafe fn classify(name: *const u8) -> Option<(*const u8, Kind)> {
     let mut base = name;
     let mut at = name;
     // SAFETY: the caller guarantees a C string; no byte behind its zero is read.
@@ -32,7 +32,7 @@ pub(crate) unsafe fn judge(name: *const u8) -> Option<(*const u8, Kind)> {
             (&b"libibverbs\0"[..], Kind::Verbs),
             (&b"librdmacm\0"[..], Kind::Cm),
         ] {
-            let Some(rest) = behind(base, library.as_ptr()) else {
+            let Some(rest) = strip_prefix(base, library.as_ptr()) else {
                 continue;
             };
             for usual in [&b".so\0"[..], &b".so.1\0"[..]] {
@@ -52,7 +52,7 @@ pub(crate) unsafe fn judge(name: *const u8) -> Option<(*const u8, Kind)> {
                     return None;
                 }
             }
-            let rest = behind(rest, c".so".as_ptr().cast())?;
+            let rest = strip_prefix(rest, c".so".as_ptr().cast())?;
             let kind = if base == name { Kind::Copy } else { kind };
             return (*rest == 0 || *rest == b'.').then_some((base, kind));
         }
@@ -64,7 +64,7 @@ pub(crate) unsafe fn judge(name: *const u8) -> Option<(*const u8, Kind)> {
 ///
 /// # Safety
 /// Both are C strings.
-unsafe fn behind(text: *const u8, beginning: *const u8) -> Option<*const u8> {
+unsafe fn strip_prefix(text: *const u8, beginning: *const u8) -> Option<*const u8> {
     let (mut text, mut beginning) = (text, beginning);
     // SAFETY: the caller guarantees C strings; the first byte that differs or a zero ends the loop.
     unsafe {
@@ -85,5 +85,5 @@ unsafe fn behind(text: *const u8, beginning: *const u8) -> Option<*const u8> {
 /// Both are C strings.
 pub(crate) unsafe fn equal(a: *const u8, b: *const u8) -> bool {
     // SAFETY: the caller guarantees C strings; `rest` lies within the first.
-    unsafe { behind(a, b).is_some_and(|rest| *rest == 0) }
+    unsafe { strip_prefix(a, b).is_some_and(|rest| *rest == 0) }
 }

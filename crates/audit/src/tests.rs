@@ -4,13 +4,13 @@ use std::ffi::{CStr, CString};
 
 use super::*;
 
-fn judged(name: &str) -> Option<Kind> {
+fn classify_name(name: &str) -> Option<Kind> {
     let name = CString::new(name).unwrap();
     // SAFETY: `name` is a C string.
-    unsafe { name::judge(name.as_ptr().cast()) }.map(|(_, kind)| kind)
+    unsafe { name::classify(name.as_ptr().cast()) }.map(|(_, kind)| kind)
 }
 
-fn asked(name: &CStr, flag: c_uint) -> &CStr {
+fn search(name: &CStr, flag: c_uint) -> &CStr {
     // SAFETY: `name` is a C string; answers are C strings in statics, or `name` itself.
     unsafe { CStr::from_ptr(la_objsearch(name.as_ptr(), core::ptr::null_mut(), flag)) }
 }
@@ -28,7 +28,7 @@ fn verbs_and_rdmacm_library_names_are_recognised() {
         ("/a/b.libs/libibverbs-1de1263b.so.1.14.48.0", Kind::Verbs),
         ("librdmacm-0f.so", Kind::Copy),
     ] {
-        assert_eq!(judged(name), Some(kind), "{name}");
+        assert_eq!(classify_name(name), Some(kind), "{name}");
     }
 }
 
@@ -47,9 +47,9 @@ fn other_library_names_are_not_redirected() {
         "mylibibverbs.so.1",
         "libibumad.so.3",
     ] {
-        assert_eq!(judged(name), None, "{name}");
+        assert_eq!(classify_name(name), None, "{name}");
     }
-    assert_eq!(asked(c"libc.so.6", LA_SER_ORIG), c"libc.so.6");
+    assert_eq!(search(c"libc.so.6", LA_SER_ORIG), c"libc.so.6");
 }
 
 #[test]
@@ -58,26 +58,26 @@ fn redirected_libraries_lie_beside_the_audit_library() {
     let folder = own.parent().unwrap().to_str().unwrap();
     let path = |file: &str| CString::new(format!("{folder}/{file}")).unwrap();
     for _ in 0..2 {
-        let verbs = asked(c"/opt/libibverbs.so.1", LA_SER_ORIG);
+        let verbs = search(c"/opt/libibverbs.so.1", LA_SER_ORIG);
         assert_eq!(verbs, path("libibverbs.so.1").as_c_str());
-        let cm = asked(c"librdmacm.so", LA_SER_ORIG);
+        let cm = search(c"librdmacm.so", LA_SER_ORIG);
         assert_eq!(cm, path("librdmacm.so.1").as_c_str());
     }
     // A path that the dynamic linker tries is not changed.
     let tried = c"/opt/libibverbs.so.1";
-    assert_eq!(asked(tried, 8), tried);
-    let one = asked(c"libibverbs-aaaa.so.1", LA_SER_ORIG);
+    assert_eq!(search(tried, 8), tried);
+    let one = search(c"libibverbs-aaaa.so.1", LA_SER_ORIG);
     assert_eq!(one, path("libverbena-alias-0.so").as_c_str());
     for number in 1..ALIASES {
         let name = CString::new(format!("librdmacm-{number}.so.1")).unwrap();
         let file = path(&format!("libverbena-alias-{number}.so"));
-        assert_eq!(asked(&name, LA_SER_ORIG), file.as_c_str());
-        assert_eq!(asked(&name, LA_SER_ORIG), file.as_c_str());
+        assert_eq!(search(&name, LA_SER_ORIG), file.as_c_str());
+        assert_eq!(search(&name, LA_SER_ORIG), file.as_c_str());
     }
-    let again = asked(c"libibverbs-aaaa.so.1", LA_SER_ORIG);
+    let again = search(c"libibverbs-aaaa.so.1", LA_SER_ORIG);
     assert_eq!(again, one);
     let late = c"librdmacm-late.so.1";
-    assert_eq!(asked(late, LA_SER_ORIG), late);
+    assert_eq!(search(late, LA_SER_ORIG), late);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::uses::Use;
 use crate::{log, pd};
 
 /// The library's part of a handle.
-pub(crate) struct Address {
+pub(crate) struct AddressHandle {
     /// The device's address that the peer sees as the source.
     pub(crate) local: IpAddr,
     /// The destination.
@@ -22,15 +22,15 @@ pub(crate) struct Address {
     _domain: Use,
 }
 
-type Held = Object<ibv_ah, Address>;
+type AhObject = Object<ibv_ah, AddressHandle>;
 
 /// The library's part of the handle behind this pointer; `EINVAL` for null.
 ///
 /// # Safety
 /// `ah` is null or was created by this library, and is not destroyed while the result is used.
-pub(crate) unsafe fn of<'a>(ah: *const ibv_ah) -> Result<&'a Address, Errno> {
+pub(crate) unsafe fn of<'a>(ah: *const ibv_ah) -> Result<&'a AddressHandle, Errno> {
     // SAFETY: the caller guarantees that `ah` is null or was created by this library, and exists during the call.
-    unsafe { Held::of(ah) }.ok_or(Errno::INVAL)
+    unsafe { AhObject::of(ah) }.ok_or(Errno::INVAL)
 }
 
 /// Creates an address handle.
@@ -55,13 +55,13 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
             return Err(Errno::INVAL);
         }
         let local = own.address(attr.grh.sgid_index).ok_or(Errno::INVAL)?;
-        let address = Address {
+        let address = AddressHandle {
             local,
             peer: address_of(attr.grh.dgid),
             _domain: domain.uses.begin(),
         };
         let handle = 0;
-        Ok(Held::give(
+        Ok(AhObject::allocate(
             ibv_ah {
                 context,
                 pd,
@@ -81,17 +81,17 @@ pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     // SAFETY: the caller guarantees that `ah` is null or was created by this library, and exists during the call.
     let own = unsafe { of(ah) };
     number(own.map(|_| {
-        // SAFETY: `ah` came from `Held::give`, and the caller does not use it after this call.
-        drop(unsafe { Held::take(ah) });
+        // SAFETY: `ah` came from `AhObject::allocate`, and the caller does not use it after this call.
+        drop(unsafe { AhObject::take(ah) });
     }))
 }
 
 /// The attributes of a handle that leads to the sender of a datagram.
-fn back(own: &Context, port: u8, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_ah_attr, Errno> {
+fn reply_attr(own: &Context, port: u8, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_ah_attr, Errno> {
     if wc.wc_flags & IBV_WC_GRH == 0 || port != PORT {
         return Err(Errno::INVAL);
     }
-    let (from, to) = ends(grh);
+    let (from, to) = source_and_destination(grh);
     let index = gids::index_of(own.addresses(), to);
     let index = index.or_else(|| to.is_multicast().then_some(0));
     let mut attr = ibv_ah_attr::zeroed();
@@ -104,7 +104,7 @@ fn back(own: &Context, port: u8, wc: &ibv_wc, grh: &ibv_grh) -> Result<ibv_ah_at
 }
 
 /// Source and destination of a header. An IPv4 header is in the last 20 of the 40 bytes; the bytes before it are undefined.
-fn ends(grh: &ibv_grh) -> (IpAddr, IpAddr) {
+fn source_and_destination(grh: &ibv_grh) -> (IpAddr, IpAddr) {
     // SAFETY: `ibv_grh` is 40 bytes of integers without padding, so all of them are initialized.
     let bytes: [u8; 40] = unsafe { core::mem::transmute_copy(grh) };
     let v4 = &bytes[20..];
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
         else {
             return Err(Errno::INVAL);
         };
-        *attr = back(own, port, wc, grh)?;
+        *attr = reply_attr(own, port, wc, grh)?;
         Ok(())
     }))
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use verbena::low::{BareCq, Notify, Watched};
+use verbena::low::{BareCq, Notify, WeakCompletionQueue};
 
 use crate::abi::*;
 use crate::context;
@@ -17,39 +17,39 @@ use crate::object::Object;
 use crate::uses::{Use, Uses};
 
 /// At most so many queues of a channel are served by a thread that sleeps on the channel.
-const SOME: usize = 8;
+const MAX_SERVED_QUEUES: usize = 8;
 
 /// The library's part of a channel.
 pub(crate) struct Channel {
-    rung: Arc<Mailbox<Arc<Bell>>>,
+    events: Arc<Mailbox<Arc<CqEvents>>>,
     /// Queues that report to it.
     queues: Arc<Queues>,
     uses: Uses,
     _context: Use,
 }
 
-type Held = Object<ibv_comp_channel, Channel>;
+type ChannelObject = Object<ibv_comp_channel, Channel>;
 
 /// Queues that report to a channel: a thread that sleeps on the channel serves them.
-type Queues = Mutex<Vec<(u32, Watched)>>;
+type Queues = Mutex<Vec<(u32, WeakCompletionQueue)>>;
 
 /// The events of one queue in its channel.
-pub(crate) struct Bell {
-    rung: Arc<Mailbox<Arc<Bell>>>,
-    cq: Address,
-    gone: AtomicBool,
+pub(crate) struct CqEvents {
+    events: Arc<Mailbox<Arc<CqEvents>>>,
+    cq: CqPtr,
+    closed: AtomicBool,
     acks: Acks,
 }
 
-/// Entry of a queue in the list of its channel. Not part of [`Bell`], which the adapter may hold for a moment after the queue is destroyed.
-pub(crate) struct Listed {
+/// Entry of a queue in the list of its channel. Not part of [`CqEvents`], which the adapter may hold for a moment after the queue is destroyed.
+pub(crate) struct ChannelEntry {
     _channel: Use,
     count: *mut c_int,
     queues: Arc<Queues>,
     number: u32,
 }
 
-impl Drop for Listed {
+impl Drop for ChannelEntry {
     fn drop(&mut self) {
         self.queues
             .lock()
@@ -60,25 +60,25 @@ impl Drop for Listed {
     }
 }
 
-struct Address(*mut ibv_cq);
+struct CqPtr(*mut ibv_cq);
 
 // SAFETY: the pointer is returned to the program; it is dereferenced only by `ibv_get_cq_event`, while the queue exists.
-unsafe impl Send for Address {}
+unsafe impl Send for CqPtr {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Address {}
+unsafe impl Sync for CqPtr {}
 
 /// Puts events of a queue into its channel. Held by the adapter, which may call it while the queue is being destroyed.
-struct Ringer(Arc<Bell>);
+struct CqNotifier(Arc<CqEvents>);
 
-impl Notify for Ringer {
+impl Notify for CqNotifier {
     fn notify(&self) {
-        let bell = &self.0;
-        let wanted = || !bell.gone.load(Ordering::Relaxed);
-        bell.rung.put_if(bell.clone(), wanted);
+        let cq_events = &self.0;
+        let wanted = || !cq_events.closed.load(Ordering::Relaxed);
+        cq_events.events.put_if(cq_events.clone(), wanted);
     }
 }
 
-impl Bell {
+impl CqEvents {
     /// The events of a queue in a channel; none if the queue has no channel.
     ///
     /// # Safety
@@ -87,43 +87,43 @@ impl Bell {
         channel: *mut ibv_comp_channel,
         cq: *mut ibv_cq,
         queue: &BareCq,
-    ) -> Option<(Arc<Bell>, Listed)> {
+    ) -> Option<(Arc<CqEvents>, ChannelEntry)> {
         // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
-        let own = unsafe { Held::of(channel) }?;
-        let bell = Arc::new(Bell {
-            rung: own.rung.clone(),
-            cq: Address(cq),
-            gone: AtomicBool::new(false),
+        let own = unsafe { ChannelObject::of(channel) }?;
+        let cq_events = Arc::new(CqEvents {
+            events: own.events.clone(),
+            cq: CqPtr(cq),
+            closed: AtomicBool::new(false),
             acks: Acks::default(),
         });
-        // SAFETY: `channel` is valid, since `Held::of` returned its part. Threads that create and destroy queues count in the field at the same time.
+        // SAFETY: `channel` is valid, since `ChannelObject::of` returned its part. Threads that create and destroy queues count in the field at the same time.
         let count = unsafe { AtomicI32::from_ptr(&raw mut (*channel).refcnt) };
         count.fetch_add(1, Ordering::Relaxed);
-        let listed = Listed {
+        let listed = ChannelEntry {
             _channel: own.uses.begin(),
             count: count.as_ptr(),
             queues: own.queues.clone(),
             number: queue.number(),
         };
-        let watched = (queue.number(), queue.watched());
+        let watched = (queue.number(), queue.downgrade());
         own.queues.lock().push(watched);
-        Some((bell, listed))
+        Some((cq_events, listed))
     }
 
-    pub(crate) fn ringer(self: &Arc<Bell>) -> Arc<dyn Notify> {
-        Arc::new(Ringer(self.clone()))
+    pub(crate) fn notifier(self: &Arc<CqEvents>) -> Arc<dyn Notify> {
+        Arc::new(CqNotifier(self.clone()))
     }
 
-    /// Takes an own reference: the thread that waits in [`close`](Bell::close) may free the queue's before this returns.
-    pub(crate) fn acknowledged(self: Arc<Bell>, count: u32) {
+    /// Takes an own reference: the thread that waits in [`close`](CqEvents::close) may free the queue's before this returns.
+    pub(crate) fn acknowledged(self: Arc<CqEvents>, count: u32) {
         self.acks.acknowledged(count.into());
     }
 
     /// The queue is being destroyed: its events are removed, and the call waits until those that the program was given are acknowledged.
     pub(crate) fn close(&self) {
-        self.rung.remove(
+        self.events.remove(
             |bell| core::ptr::eq(&raw const **bell, self),
-            || self.gone.store(true, Ordering::Relaxed),
+            || self.closed.store(true, Ordering::Relaxed),
         );
         self.acks.wait();
     }
@@ -141,16 +141,16 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
     let own = unsafe { context::of(context) };
     pointer(own.and_then(|own| {
         let rung = Arc::new(Mailbox::new()?);
-        own.home.bind_channel(&rung)?;
+        own.function.register_channel(&rung)?;
         let channel = Channel {
-            rung,
+            events: rung,
             queues: Arc::default(),
             uses: Uses::default(),
             _context: own.uses.begin(),
         };
-        let fd = channel.rung.fd();
+        let fd = channel.events.fd();
         let refcnt = 0;
-        Ok(Held::give(
+        Ok(ChannelObject::allocate(
             ibv_comp_channel {
                 context,
                 fd,
@@ -168,13 +168,13 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
-    let own = unsafe { Held::of(channel) }.ok_or(Errno::INVAL);
+    let own = unsafe { ChannelObject::of(channel) }.ok_or(Errno::INVAL);
     number(own.and_then(|own| {
         if own.uses.any() {
             return Err(Errno::BUSY);
         }
-        // SAFETY: `channel` came from `Held::give`, and the caller does not use it after this call.
-        drop(unsafe { Held::take(channel) });
+        // SAFETY: `channel` came from `ChannelObject::allocate`, and the caller does not use it after this call.
+        drop(unsafe { ChannelObject::take(channel) });
         Ok(())
     }))
 }
@@ -190,19 +190,22 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     // SAFETY: the caller guarantees that `channel` exists during the call. No lock is held while it waits: the thread may be cancelled.
-    let Some(own) = (unsafe { Held::of(channel) }) else {
+    let Some(own) = (unsafe { ChannelObject::of(channel) }) else {
         return minus_one(Err(Errno::INVAL));
     };
-    // A thread that sleeps serves at most `SOME` queues.
+    // A thread that sleeps serves at most `MAX_SERVED_QUEUES` queues.
     let some = || {
         let queues = own.queues.lock();
-        let some = queues.iter().take(SOME).map(|(_, watched)| watched.clone());
-        some.collect::<SmallVec<[Watched; SOME]>>()
+        let some = queues
+            .iter()
+            .take(MAX_SERVED_QUEUES)
+            .map(|(_, watched)| watched.clone());
+        some.collect::<SmallVec<[WeakCompletionQueue; MAX_SERVED_QUEUES]>>()
     };
     let wait = |channel: &verbena::low::Channel| {
-        Watched::wait(channel, some).map_err(|error| Errno(error.code()))
+        WeakCompletionQueue::wait(channel, some).map_err(|error| Errno(error.code()))
     };
-    let rung = own.rung.take_by(wait, |bell| bell.acks.given());
+    let rung = own.events.take_by(wait, |bell| bell.acks.delivered());
     minus_one(rung.map(|bell| {
         // SAFETY: the caller guarantees that `cq` and `cq_context` are valid for writes; a queue is not destroyed before its event is acknowledged.
         unsafe {

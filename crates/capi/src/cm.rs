@@ -3,14 +3,14 @@
 //! any iWARP adapter. Addresses are IP addresses and ports; InfiniBand's own addressing is not supported.
 //!
 //! Reading order: `link` (what an identifier and its events share), `timewait` → `channel` → `id` → `address` (sockaddr), `resolve` →
-//! `listen`, `asked`, `connect`, `datagram`, `multicast` → `qp`, `attributes` → `endpoint`, `addrinfo`, `options`, `devices`, `words`.
+//! `listen`, `conn_param`, `connect`, `datagram`, `multicast` → `qp`, `attributes` → `endpoint`, `addrinfo`, `options`, `devices`, `strings`.
 
 mod address;
 mod addrinfo;
-mod asked;
 mod attributes;
 pub mod calls;
 mod channel;
+mod conn_param;
 mod connect;
 mod datagram;
 mod devices;
@@ -22,8 +22,8 @@ mod multicast;
 mod options;
 mod qp;
 mod resolve;
+mod strings;
 mod timewait;
-mod words;
 
 pub(crate) use link::{Link, Param};
 pub(crate) use timewait::Timewait;

@@ -10,15 +10,15 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use crate::abi::*;
-use crate::ear::Events;
+use crate::async_event::Events;
 use crate::errno::{Errno, minus_one, number, pointer};
-use crate::home::{Home, home_of};
+use crate::function::{AdapterFunction, open_function};
 use crate::uses::Uses;
 use crate::{cq, device, mw, port, qp, query, srq};
 
 /// The library's part of a context.
 pub(crate) struct Context {
-    pub(crate) home: Arc<Home>,
+    pub(crate) function: Arc<AdapterFunction>,
     pub(crate) events: Arc<Events>,
     pub(crate) uses: Uses,
     /// Shown as `cmd_fd`: programs duplicate it and pass it to another process before they ask whether a device can be imported by it.
@@ -26,12 +26,12 @@ pub(crate) struct Context {
 }
 
 #[repr(C)]
-struct Opened {
+struct OpenContext {
     verbs: verbs_context,
     own: Context,
 }
 
-const INSIDE: usize = offset_of!(Opened, verbs) + offset_of!(verbs_context, context);
+const CONTEXT_OFFSET: usize = offset_of!(OpenContext, verbs) + offset_of!(verbs_context, context);
 
 /// The library's part of the context behind this pointer; `EINVAL` for null.
 ///
@@ -41,16 +41,16 @@ pub(crate) unsafe fn of<'a>(context: *const ibv_context) -> Result<&'a Context, 
     if context.is_null() {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller guarantees that `context` is the field of an `Opened` that `open` allocated.
-    let opened = unsafe { context.byte_sub(INSIDE) }.cast::<Opened>();
+    // SAFETY: the caller guarantees that `context` is the field of an `OpenContext` that `open` allocated.
+    let opened = unsafe { context.byte_sub(CONTEXT_OFFSET) }.cast::<OpenContext>();
     // SAFETY: as above, and it is not freed while the result is used. C code has no access to the field that is borrowed.
     Ok(unsafe { &(*opened).own })
 }
 
 pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
-    let home = home_of(device::number(device).ok_or(Errno::NODEV)?)?;
+    let function = open_function(device::number(device).ok_or(Errno::NODEV)?)?;
     let events = Arc::new(Events::new()?);
-    home.bind_context(&events)?;
+    function.register_context(&events)?;
     let mut verbs = verbs_context::zeroed();
     verbs.sz = size_of::<verbs_context>();
     verbs.query_port = Some(port::query_port);
@@ -74,14 +74,14 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     let commands = File::open("/dev/null").ok();
     context.cmd_fd = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);
     context.async_fd = events.fd();
-    context.num_comp_vectors = home.vector_count() as c_int;
+    context.num_comp_vectors = function.vector_count() as c_int;
     // This value tells the headers that `verbs_context` surrounds the context.
     context.abi_compat = ptr::without_provenance_mut::<c_void>(usize::MAX);
     let uses = Uses::default();
-    let opened = Box::into_raw(Box::new(Opened {
+    let opened = Box::into_raw(Box::new(OpenContext {
         verbs,
         own: Context {
-            home,
+            function,
             events,
             uses,
             _commands: commands,
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
     };
     if !own.uses.any() {
         // SAFETY: `context` lies in the box that `open` leaked; no object uses it, and the caller does not use it after this call.
-        drop(unsafe { Box::from_raw(context.byte_sub(INSIDE).cast::<Opened>()) });
+        drop(unsafe { Box::from_raw(context.byte_sub(CONTEXT_OFFSET).cast::<OpenContext>()) });
     }
     0
 }
@@ -156,10 +156,10 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
         return;
     };
     // SAFETY: the caller guarantees that the event is about an existing object; its type says which member of the union was written.
-    let ear = unsafe {
+    let event_source = unsafe {
         match event.event_type {
-            IBV_EVENT_CQ_ERR => cq::ear(event.element.cq),
-            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => srq::ear(event.element.srq),
+            IBV_EVENT_CQ_ERR => cq::event_source(event.element.cq),
+            IBV_EVENT_SRQ_ERR | IBV_EVENT_SRQ_LIMIT_REACHED => srq::event_source(event.element.srq),
             IBV_EVENT_QP_FATAL
             | IBV_EVENT_QP_REQ_ERR
             | IBV_EVENT_QP_ACCESS_ERR
@@ -167,12 +167,12 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             | IBV_EVENT_SQ_DRAINED
             | IBV_EVENT_PATH_MIG
             | IBV_EVENT_PATH_MIG_ERR
-            | IBV_EVENT_QP_LAST_WQE_REACHED => qp::ear(event.element.qp),
+            | IBV_EVENT_QP_LAST_WQE_REACHED => qp::event_source(event.element.qp),
             // Events of a port and of the device itself belong to no object.
             _ => None,
         }
     };
-    if let Some(ear) = ear {
+    if let Some(ear) = event_source {
         ear.acknowledged();
     }
 }

@@ -15,11 +15,11 @@ use verbena::low::{Arm, BLANK, BareCq, Hold, Moderation, Wc};
 use verbena::{Handler, HandlerOptions};
 
 use crate::abi::*;
-use crate::channel::{Bell, Listed};
+use crate::async_event::AsyncEventSource;
+use crate::channel::{ChannelEntry, CqEvents};
 use crate::context::{self, Context};
-use crate::ear::Ear;
 use crate::errno::{Errno, number, pointer};
-use crate::home::{Home, Subject};
+use crate::function::{AdapterFunction, Subject};
 use crate::object::Object;
 use crate::uses::{Use, Uses};
 
@@ -27,9 +27,9 @@ use crate::uses::{Use, Uses};
 pub(crate) struct Queue {
     pub(crate) cq: BareCq,
     pub(crate) uses: Uses,
-    home: Arc<Home>,
-    ear: Arc<Ear>,
-    bell: Option<(Arc<Bell>, Listed)>,
+    function: Arc<AdapterFunction>,
+    event_source: Arc<AsyncEventSource>,
+    channel_events: Option<(Arc<CqEvents>, ChannelEntry)>,
     /// A completion handler of its own, registered when moderation is first set.
     moderated: Mutex<Option<Handler>>,
     /// The completion that an extended poll has arrived at.
@@ -39,7 +39,7 @@ pub(crate) struct Queue {
     _context: Use,
 }
 
-pub(crate) type Held = Object<ibv_cq_ex, Queue>;
+pub(crate) type CqObject = Object<ibv_cq_ex, Queue>;
 
 /// The library's part of the queue behind this pointer; `EINVAL` for null.
 ///
@@ -47,60 +47,62 @@ pub(crate) type Held = Object<ibv_cq_ex, Queue>;
 /// `cq` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(cq: *const ibv_cq) -> Result<&'a Queue, Errno> {
     // SAFETY: the caller guarantees that `cq` is null or was created by this library; every queue is created as an `ibv_cq_ex`.
-    unsafe { Held::of(cq.cast::<ibv_cq_ex>()) }.ok_or(Errno::INVAL)
+    unsafe { CqObject::of(cq.cast::<ibv_cq_ex>()) }.ok_or(Errno::INVAL)
 }
 
 /// The asynchronous events of the queue.
 ///
 /// # Safety
 /// As for [`of`].
-pub(crate) unsafe fn ear(cq: *const ibv_cq) -> Option<Arc<Ear>> {
+pub(crate) unsafe fn event_source(cq: *const ibv_cq) -> Option<Arc<AsyncEventSource>> {
     // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    unsafe { of(cq) }.ok().map(|queue| queue.ear.clone())
+    unsafe { of(cq) }
+        .ok()
+        .map(|queue| queue.event_source.clone())
 }
 
 /// Parameters of a queue to create.
-struct Wanted {
+struct CqParams {
     entries: c_int,
-    name: *mut c_void,
+    cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
     vector: c_int,
 }
 
 /// # Safety
 /// `context` is open; `wanted.channel` is null or was created by this library.
-unsafe fn create(context: *mut ibv_context, wanted: &Wanted) -> Result<*mut ibv_cq_ex, Errno> {
+unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ibv_cq_ex, Errno> {
     // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
     let own = unsafe { context::of(context)? };
     let entries = usize::try_from(wanted.entries).map_err(|_| Errno::INVAL)?;
     let vector = usize::try_from(wanted.vector).map_err(|_| Errno::INVAL)?;
-    if entries == 0 || vector >= own.home.vector_count() {
+    if entries == 0 || vector >= own.function.vector_count() {
         return Err(Errno::INVAL);
     }
-    let cq = own.home.device.bare_cq(entries)?;
+    let cq = own.function.device.bare_cq(entries)?;
     let vector = if wanted.channel.is_null() {
         None
     } else {
-        let handler = own.home.vector(vector)?;
+        let handler = own.function.vector(vector)?;
         cq.set_handler(Some(&handler))?;
         Some(handler)
     };
     let c = ibv_cq_ex {
         context,
         channel: wanted.channel,
-        cq_context: wanted.name,
+        cq_context: wanted.cq_context,
         handle: cq.number(),
         cqe: wanted.entries,
         ..ibv_cq_ex::zeroed()
     };
     // The event of a queue contains its address, so the address must be known before the queue is registered with its channel.
     // SAFETY: the caller guarantees that the channel in `c` is null or was created by this library.
-    unsafe { give(c, own, cq, vector) }
+    unsafe { allocate(c, own, cq, vector) }
 }
 
 /// # Safety
 /// `c.channel` is null or was created by this library.
-unsafe fn give(
+unsafe fn allocate(
     c: ibv_cq_ex,
     own: &Context,
     cq: BareCq,
@@ -108,27 +110,27 @@ unsafe fn give(
 ) -> Result<*mut ibv_cq_ex, Errno> {
     let channel = c.channel;
     let subject = Subject::Cq(cq.number());
-    let place = Held::room();
-    let at: *mut ibv_cq = place.at().cast();
-    let ear = Ear::new(&own.events, ibv_async_event__element { cq: at });
+    let object = CqObject::new_uninit();
+    let at: *mut ibv_cq = object.as_ptr().cast();
+    let event_source = AsyncEventSource::new(&own.events, ibv_async_event__element { cq: at });
     // SAFETY: the caller guarantees that `channel` is null or was created by this library; `at` is where the queue is placed below.
-    let bell = unsafe { Bell::new(channel, at, &cq) };
-    if let Some((bell, _)) = &bell {
-        cq.listen(Some(bell.ringer()));
+    let channel_events = unsafe { CqEvents::new(channel, at, &cq) };
+    if let Some((bell, _)) = &channel_events {
+        cq.set_notify(Some(bell.notifier()));
     }
-    own.home.add(subject, &ear);
+    own.function.add(subject, &event_source);
     let queue = Queue {
         cq,
         uses: Uses::default(),
-        home: own.home.clone(),
-        ear,
-        bell,
+        function: own.function.clone(),
+        event_source,
+        channel_events,
         moderated: Mutex::default(),
         current: Mutex::new(BLANK),
         _vector: vector,
         _context: own.uses.begin(),
     };
-    Ok(place.fill(c, queue))
+    Ok(object.fill(c, queue))
 }
 
 /// Creates a completion queue.
@@ -143,9 +145,9 @@ pub unsafe extern "C" fn ibv_create_cq(
     channel: *mut ibv_comp_channel,
     comp_vector: c_int,
 ) -> *mut ibv_cq {
-    let wanted = Wanted {
+    let wanted = CqParams {
         entries: cqe,
-        name: cq_context,
+        cq_context,
         channel,
         vector: comp_vector,
     };
@@ -166,14 +168,14 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         if own.uses.any() {
             return Err(Errno::BUSY);
         }
-        own.home.remove(Subject::Cq(own.cq.number()));
-        own.cq.listen(None);
-        if let Some((bell, _)) = &own.bell {
-            bell.close();
+        own.function.remove(Subject::Cq(own.cq.number()));
+        own.cq.set_notify(None);
+        if let Some((events, _)) = &own.channel_events {
+            events.close();
         }
-        own.ear.close();
+        own.event_source.close();
         // SAFETY: `cq` came from `Room::fill`, and the caller does not use it after this call.
-        drop(unsafe { Held::take(cq.cast()) });
+        drop(unsafe { CqObject::take(cq.cast()) });
         Ok(())
     }))
 }
@@ -206,9 +208,9 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
     // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
     if let Ok(own) = unsafe { of(cq) }
-        && let Some((bell, _)) = &own.bell
+        && let Some((events, _)) = &own.channel_events
     {
-        bell.clone().acknowledged(count);
+        events.clone().acknowledged(count);
     }
 }
 
@@ -299,7 +301,7 @@ impl Queue {
         if let Some(handler) = &*moderated {
             return Ok(handler.moderate(moderation)?);
         }
-        let handler = self.home.device.set_handler(&HandlerOptions {
+        let handler = self.function.device.set_handler(&HandlerOptions {
             moderation,
             ..HandlerOptions::default()
         })?;

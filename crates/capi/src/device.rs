@@ -8,38 +8,38 @@ use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
 use verbena::Config;
-use verbena::low::{DeviceProfile, Logical, Personality, Service};
+use verbena::low::{DeviceProfile, LogicalDevice, Personality, Service};
 
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
-use crate::home::{Home, config, home_of};
+use crate::function::{AdapterFunction, config, open_function};
 use crate::sysfs;
 
 /// Provider libraries of other adapters read behind the end of a device for a mark of their own; they find zeros.
 const TAIL: usize = 1024;
 
 #[repr(C)]
-struct Listed {
+struct DeviceAllocation {
     device: ibv_device,
     tail: [u8; TAIL],
 }
 
 /// A device and the number of its function.
-struct Address(usize, *mut Listed);
+struct DevicePtr(usize, *mut DeviceAllocation);
 
 // SAFETY: the structs are created once and then only read, here and by the program.
-unsafe impl Send for Address {}
+unsafe impl Send for DevicePtr {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Address {}
+unsafe impl Sync for DevicePtr {}
 
-static DEVICES: OnceLock<Box<[Address]>> = OnceLock::new();
+static DEVICES: OnceLock<Box<[DevicePtr]>> = OnceLock::new();
 
 /// The devices, the physical function first; a forked child has the same ones, at the same addresses.
 pub(crate) fn devices(config: &Config) -> impl Iterator<Item = *mut ibv_device> {
     let make = |(number, name): (usize, String)| {
-        Address(
+        DevicePtr(
             number,
-            Box::into_raw(Box::new(listed(config, number, &name))),
+            Box::into_raw(Box::new(new_device(config, number, &name))),
         )
     };
     let all = DEVICES.get_or_init(|| names(config).into_iter().map(make).collect());
@@ -48,21 +48,21 @@ pub(crate) fn devices(config: &Config) -> impl Iterator<Item = *mut ibv_device> 
 
 /// Numbers and names of the functions that do RDMA; verbs do not show others (V2).
 pub(crate) fn names(config: &Config) -> Vec<(usize, String)> {
-    let mut all = served(config);
-    all.retain(|(_, device)| device.there().has(Service::Rdma));
-    let name = |(number, device): (usize, Logical)| (number, device.name);
+    let mut all = all_functions(config);
+    all.retain(|(_, device)| device.implemented_services().has(Service::Rdma));
+    let name = |(number, device): (usize, LogicalDevice)| (number, device.name);
     all.into_iter().map(name).collect()
 }
 
 /// Devices of all functions; the physical one is 0.
-pub(crate) fn served(config: &Config) -> Vec<(usize, Logical)> {
+pub(crate) fn all_functions(config: &Config) -> Vec<(usize, LogicalDevice)> {
     // An invalid profile was refused when the settings were read.
     let profile = config.device_profile().into_iter();
-    let all = |profile: DeviceProfile| profile.served().cloned().collect::<Vec<_>>();
+    let all = |profile: DeviceProfile| profile.served_devices().cloned().collect::<Vec<_>>();
     profile.flat_map(all).enumerate().collect()
 }
 
-fn listed(config: &Config, number: usize, name: &str) -> Listed {
+fn new_device(config: &Config, number: usize, name: &str) -> DeviceAllocation {
     let mut device = ibv_device::zeroed();
     (device.node_type, device.transport_type) = match config.personality {
         Personality::Roce => (IBV_NODE_CA, IBV_TRANSPORT_IB),
@@ -78,7 +78,7 @@ fn listed(config: &Config, number: usize, name: &str) -> Listed {
         &mut device.ibdev_path,
         &format!("/sys/class/infiniband/{name}"),
     );
-    Listed {
+    DeviceAllocation {
         device,
         tail: [0; TAIL],
     }
@@ -156,13 +156,16 @@ pub extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
 /// The node GUID of a device, in network order.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_get_device_guid(device: *mut ibv_device) -> u64 {
-    let home = number(device).and_then(|number| home_of(number).ok());
-    home.map_or(0, |home| guid(&home))
+    let function = number(device).and_then(|number| open_function(number).ok());
+    function.map_or(0, |home| guid(&home))
 }
 
 /// See [`guid_of`].
-pub(crate) fn guid(home: &Home) -> u64 {
-    guid_of(home.device.addresses().unwrap_or_default(), home.number)
+pub(crate) fn guid(function: &AdapterFunction) -> u64 {
+    guid_of(
+        function.device.addresses().unwrap_or_default(),
+        function.number,
+    )
 }
 
 /// A locally administered GUID made of the first address, in network order: constant over time, different on every host and for every

@@ -3,7 +3,7 @@
 //! operations that it does not have fail with `EOPNOTSUPP`.
 //!
 //! Reading order: [`abi`] (layouts and constants) → `object`, `uses` (what is behind a pointer) → `errno`,
-//! `log` → `home` (one adapter per process) → [`identity`], `device`, `context`, `port`, `query` → `mailbox`, `ear`, `channel` (events) →
+//! `log` → `function` (one adapter per process) → [`identity`], `device`, `context`, `port`, `query` → `mailbox`, `async_event`, `channel` (events) →
 //! `pd`, `mr`, `mw`, `ah` → `cq`, `srq`, `qp` → [`cm`] (rdma_cm) → `rsockets` → `stubs` (functions that only fail).
 
 #![allow(
@@ -17,16 +17,16 @@
 
 pub mod abi;
 mod ah;
+mod async_event;
 mod channel;
 pub mod cm;
 mod context;
 mod cq;
 mod device;
-mod ear;
 mod errno;
 mod fork;
+mod function;
 mod gids;
-mod home;
 pub mod identity;
 mod kernel;
 mod log;
@@ -42,10 +42,10 @@ mod query;
 mod rsockets;
 mod scatter;
 mod srq;
+mod strings;
 mod stubs;
 mod sysfs;
 #[doc(hidden)]
 pub mod testing;
 mod uses;
 pub mod verbs;
-mod words;

@@ -15,20 +15,20 @@ pub(crate) fn set(level: Log) {
 
 /// Why something does not work.
 pub(crate) fn error(sentence: impl FnOnce() -> String) {
-    say(Log::Error, sentence);
+    log_at(Log::Error, sentence);
 }
 
 /// The program requested something that cannot work.
 pub(crate) fn warn(sentence: impl FnOnce() -> String) {
-    say(Log::Warn, sentence);
+    log_at(Log::Warn, sentence);
 }
 
 /// Details for finding the reason of an error.
 pub(crate) fn info(sentence: impl FnOnce() -> String) {
-    say(Log::Info, sentence);
+    log_at(Log::Info, sentence);
 }
 
-fn say(level: Log, sentence: impl FnOnce() -> String) {
+fn log_at(level: Log, sentence: impl FnOnce() -> String) {
     if level as u8 <= LEVEL.load(Ordering::Relaxed) {
         // One write, so that lines of several threads and processes do not mix; a failure cannot be reported anywhere else.
         let line = format!("verbena: {}\n", sentence());

@@ -32,7 +32,7 @@ impl<E> Mailbox<E> {
     /// Ends every wait from now on: events in the queue are still returned, then `EIO`, as by the kernel's channels of a removed device.
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
-        self.channel.ring_for_good();
+        self.channel.ring_forever();
     }
 
     /// The descriptor that programs wait on.
@@ -41,7 +41,7 @@ impl<E> Mailbox<E> {
     }
 
     /// The queue is not empty.
-    pub(crate) fn is_rung(&self) -> bool {
+    pub(crate) fn has_events(&self) -> bool {
         !self.waiting.lock().is_empty()
     }
 
@@ -109,16 +109,16 @@ impl<E> Mailbox<E> {
     /// Removes the events of an object that is being destroyed; `gone` runs under the lock, and must prevent that more are added.
     pub(crate) fn remove(&self, belongs: impl Fn(&E) -> bool, gone: impl FnOnce()) {
         // Dropped after the lock is released.
-        drop(self.withdraw_and(belongs, gone));
+        drop(self.drain_matching_and(belongs, gone));
     }
 
     /// Removes the events of an object, in order.
-    pub(crate) fn withdraw(&self, belongs: impl Fn(&E) -> bool) -> VecDeque<E> {
-        self.withdraw_and(belongs, || ())
+    pub(crate) fn drain_matching(&self, belongs: impl Fn(&E) -> bool) -> VecDeque<E> {
+        self.drain_matching_and(belongs, || ())
     }
 
     /// The same; `gone` runs under the lock.
-    pub(crate) fn withdraw_and(
+    pub(crate) fn drain_matching_and(
         &self,
         belongs: impl Fn(&E) -> bool,
         gone: impl FnOnce(),
@@ -139,30 +139,30 @@ impl<E> Mailbox<E> {
 /// Events of an object that the program was given and has not acknowledged.
 #[derive(Default)]
 pub(crate) struct Acks {
-    owed: Mutex<u64>,
-    paid: parking_lot::Condvar,
+    unacknowledged: Mutex<u64>,
+    all_acknowledged: parking_lot::Condvar,
 }
 
 impl Acks {
     /// The program was given one.
-    pub(crate) fn given(&self) {
-        *self.owed.lock() += 1;
+    pub(crate) fn delivered(&self) {
+        *self.unacknowledged.lock() += 1;
     }
 
     /// The program acknowledges `count`; more than it was given count as all.
     pub(crate) fn acknowledged(&self, count: u64) {
-        let mut owed = self.owed.lock();
+        let mut owed = self.unacknowledged.lock();
         *owed = owed.saturating_sub(count);
         if *owed == 0 {
-            self.paid.notify_all();
+            self.all_acknowledged.notify_all();
         }
     }
 
     /// Waits until all are acknowledged, as the originals do before they destroy an object.
     pub(crate) fn wait(&self) {
-        let mut owed = self.owed.lock();
+        let mut owed = self.unacknowledged.lock();
         while *owed > 0 {
-            self.paid.wait(&mut owed);
+            self.all_acknowledged.wait(&mut owed);
         }
     }
 }

@@ -30,9 +30,9 @@ struct Inner {
     _domain: Use,
 }
 
-type Held = Object<ibv_mr, Region>;
+type MrObject = Object<ibv_mr, Region>;
 
-const KNOWN: c_int = (IBV_ACCESS_LOCAL_WRITE
+const SUPPORTED_ACCESS: c_int = (IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
     | IBV_ACCESS_REMOTE_ATOMIC
@@ -47,7 +47,7 @@ pub(crate) fn rights(flags: c_int) -> Result<Access, Errno> {
     if flags & (IBV_ACCESS_ON_DEMAND as c_int) != 0 {
         return Err(Errno::NOSUPP);
     }
-    if flags & !KNOWN != 0 {
+    if flags & !SUPPORTED_ACCESS != 0 {
         return Err(Errno::INVAL);
     }
     let mut access = Access::LOCAL_READ;
@@ -81,7 +81,7 @@ impl Inner {
         let memory = start as *mut u8;
         // SAFETY: the caller guarantees that `len` bytes at `start` stay mapped until the region is deregistered.
         let mr = unsafe { Mr::register_at(&domain.pd, memory, len, first, access) };
-        let mr = mr.map_err(unmapped)?;
+        let mr = mr.map_err(registration_error)?;
         Ok(Inner {
             mr: Some(mr),
             start,
@@ -96,7 +96,7 @@ impl Inner {
     fn set_access(&mut self, flags: c_int) -> Result<(), Errno> {
         let (access, zero_based) = (rights(flags)?, IBV_ACCESS_ZERO_BASED as c_int);
         let mr = self.mr.as_mut().ok_or(Errno::INVAL)?;
-        mr.set_access(access).map_err(unmapped)?;
+        mr.set_access(access).map_err(registration_error)?;
         // `IBV_ACCESS_ZERO_BASED` is about addresses, not rights, and is not changed.
         self.access = (flags & !zero_based) | (self.access & zero_based);
         Ok(())
@@ -108,7 +108,7 @@ impl Inner {
 }
 
 /// The error number of a failed registration: `EFAULT` for memory that is not mapped.
-fn unmapped(error: verbena::Error) -> Errno {
+fn registration_error(error: verbena::Error) -> Errno {
     if error.is_unmapped() {
         Errno(libc::EFAULT)
     } else {
@@ -144,7 +144,7 @@ unsafe fn register(
         lkey: key,
         rkey: key,
     };
-    Ok(Held::give(
+    Ok(MrObject::allocate(
         mr,
         Region {
             inner: Mutex::new(inner),
@@ -239,17 +239,17 @@ pub extern "C" fn ibv_unimport_dm(_dm: *mut ibv_dm) {}
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: the caller guarantees that `mr` is null or was created by this library, and exists during the call.
-    let own = unsafe { Held::of(mr) }.ok_or(Errno::INVAL);
+    let own = unsafe { MrObject::of(mr) }.ok_or(Errno::INVAL);
     number(own.and_then(|own| {
-        withdraw(&mut own.inner.lock())?;
-        // SAFETY: `mr` came from `Held::give`, and the caller does not use it after this call.
-        drop(unsafe { Held::take(mr) });
+        deregister(&mut own.inner.lock())?;
+        // SAFETY: `mr` came from `MrObject::allocate`, and the caller does not use it after this call.
+        drop(unsafe { MrObject::take(mr) });
         Ok(())
     }))
 }
 
 /// Deregisters the region; fails while windows are bound to it, and then it stays.
-fn withdraw(inner: &mut Inner) -> Result<(), Errno> {
+fn deregister(inner: &mut Inner) -> Result<(), Errno> {
     let Some(mr) = inner.mr.take() else {
         return Ok(());
     };
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     access: c_int,
 ) -> c_int {
     // SAFETY: the caller guarantees what `ibv_rereg_mr` requires, for the same arguments.
-    match unsafe { change(mr, flags as u32, pd, addr, length, access) } {
+    match unsafe { reregister(mr, flags as u32, pd, addr, length, access) } {
         Ok(()) => 0,
         Err((errno, code)) => {
             errno.set();
@@ -288,7 +288,7 @@ const ALL_CHANGES: u32 =
 
 /// # Safety
 /// As for [`ibv_rereg_mr`].
-unsafe fn change(
+unsafe fn reregister(
     mr: *mut ibv_mr,
     flags: u32,
     pd: *mut ibv_pd,
@@ -307,12 +307,12 @@ unsafe fn change(
         return Err(input(Errno::INVAL));
     }
     // SAFETY: the caller guarantees that `mr` is null or was created by this library, and exists during the call.
-    let own = unsafe { Held::of(mr) }.ok_or(input(Errno::INVAL))?;
+    let own = unsafe { MrObject::of(mr) }.ok_or(input(Errno::INVAL))?;
     // `pd` of the region is written only by this call.
     let domain_of = if changes(IBV_REREG_MR_CHANGE_PD) {
         pd
     } else {
-        // SAFETY: `mr` is valid, since `Held::of` returned its part.
+        // SAFETY: `mr` is valid, since `MrObject::of` returned its part.
         unsafe { (*mr).pd }
     };
     // SAFETY: `pd` of the caller or of the region is null or a domain of this library.
@@ -337,7 +337,7 @@ unsafe fn change(
     // SAFETY: the caller guarantees that the memory, old or new, stays mapped until the region is deregistered.
     let fresh = unsafe { Inner::new(domain, start, len, at, access) };
     let fresh = fresh.map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD))?;
-    withdraw(&mut inner).map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD))?;
+    deregister(&mut inner).map_err(|errno| (errno, IBV_REREG_MR_ERR_CMD))?;
     *inner = fresh;
     let key = inner.key();
     // SAFETY: `mr` is valid, and the program does not access these fields while this call runs.

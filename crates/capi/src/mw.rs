@@ -13,13 +13,13 @@ use crate::uses::Use;
 use crate::{mr, pd, qp};
 
 /// The library's part of a window.
-struct Opening {
+struct MemoryWindow {
     window: Window,
     kind: u32,
     _domain: Use,
 }
 
-type Held = Object<ibv_mw, Opening>;
+type MwObject = Object<ibv_mw, MemoryWindow>;
 
 /// Allocates a window.
 ///
@@ -44,12 +44,12 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv
             handle: key >> 8,
             r#type: kind,
         };
-        let opening = Opening {
+        let opening = MemoryWindow {
             window,
             kind,
             _domain: domain.uses.begin(),
         };
-        Ok(Held::give(mw, opening))
+        Ok(MwObject::allocate(mw, opening))
     }))
 }
 
@@ -59,11 +59,11 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv
 /// `mw` was created by this library, and is not used after this call.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     // SAFETY: the caller guarantees that `mw` is null or was created by this library, and exists during the call.
-    if unsafe { Held::of(mw) }.is_none() {
+    if unsafe { MwObject::of(mw) }.is_none() {
         return number(Err(Errno::INVAL));
     }
-    // SAFETY: `mw` came from `Held::give`, and the caller does not use it after this call.
-    drop(unsafe { Held::take(mw) });
+    // SAFETY: `mw` came from `MwObject::allocate`, and the caller does not use it after this call.
+    drop(unsafe { MwObject::take(mw) });
     0
 }
 
@@ -80,13 +80,13 @@ fn rights_of(info: &ibv_mw_bind_info) -> Result<Access, Errno> {
 ///
 /// # Safety
 /// `mw` and the region of `info` were created by this library.
-pub(crate) unsafe fn request(
+pub(crate) unsafe fn bind_request(
     mw: *mut ibv_mw,
     rkey: u32,
     info: &ibv_mw_bind_info,
 ) -> Result<SendOp, Errno> {
     // SAFETY: the caller guarantees that `mw` is null or was created by this library, and exists during the call.
-    let own = unsafe { Held::of(mw) }.ok_or(Errno::INVAL)?;
+    let own = unsafe { MwObject::of(mw) }.ok_or(Errno::INVAL)?;
     if own.kind != IBV_MW_TYPE_2 {
         return Err(Errno::INVAL);
     }
@@ -94,7 +94,7 @@ pub(crate) unsafe fn request(
     unsafe { own.bind(Stag::new(rkey), info) }
 }
 
-impl Opening {
+impl MemoryWindow {
     /// # Safety
     /// The region of `info` is null or was created by this library.
     unsafe fn bind(&self, window: Stag, info: &ibv_mw_bind_info) -> Result<SendOp, Errno> {
@@ -123,7 +123,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
     bind: *mut ibv_mw_bind,
 ) -> c_int {
     // SAFETY: the caller guarantees that `mw` is null or was created by this library, and exists during the call.
-    let own = unsafe { Held::of(mw) }.ok_or(Errno::INVAL);
+    let own = unsafe { MwObject::of(mw) }.ok_or(Errno::INVAL);
     number(own.and_then(|own| {
         // SAFETY: the caller guarantees that `bind` is null or valid for reads.
         let bind = unsafe { bind.as_ref() }.ok_or(Errno::INVAL)?;

@@ -15,7 +15,7 @@ pub(crate) struct Object<C, T> {
 
 impl<C, T> Object<C, T> {
     /// Allocates one and returns the pointer for the program.
-    pub(crate) fn give(c: C, own: T) -> *mut C {
+    pub(crate) fn allocate(c: C, own: T) -> *mut C {
         let object = Object {
             c: UnsafeCell::new(c),
             own,
@@ -24,14 +24,14 @@ impl<C, T> Object<C, T> {
     }
 
     /// Memory for an object whose address must be known before it is complete.
-    pub(crate) fn room() -> Room<C, T> {
-        Room(Box::new_uninit())
+    pub(crate) fn new_uninit() -> UninitObject<C, T> {
+        UninitObject(Box::new_uninit())
     }
 
     /// The library's part; none for a null pointer.
     ///
     /// # Safety
-    /// `c` is null or came from [`give`](Object::give) or [`fill`](Room::fill) of this type, and is not taken back while the result is used.
+    /// `c` is null or came from [`allocate`](Object::allocate) or [`fill`](UninitObject::fill) of this type, and is not taken back while the result is used.
     pub(crate) unsafe fn of<'a>(c: *const C) -> Option<&'a T> {
         // SAFETY: `c` is not null, so the caller guarantees a live object of this type; C code has no access to the field that is borrowed.
         (!c.is_null()).then(|| unsafe { &(*c.cast::<Object<C, T>>()).own })
@@ -40,7 +40,7 @@ impl<C, T> Object<C, T> {
     /// Frees the object and returns the library's part.
     ///
     /// # Safety
-    /// `c` came from [`give`](Object::give) or [`fill`](Room::fill) of this type, and is not used after this call.
+    /// `c` came from [`allocate`](Object::allocate) or [`fill`](UninitObject::fill) of this type, and is not used after this call.
     pub(crate) unsafe fn take(c: *mut C) -> T {
         // SAFETY: the caller guarantees that `c` is a leaked box of this type and that no other pointer to it is used.
         let object = unsafe { Box::from_raw(c.cast::<Object<C, T>>()) };
@@ -49,11 +49,11 @@ impl<C, T> Object<C, T> {
 }
 
 /// Memory for an object.
-pub(crate) struct Room<C, T>(Box<MaybeUninit<Object<C, T>>>);
+pub(crate) struct UninitObject<C, T>(Box<MaybeUninit<Object<C, T>>>);
 
-impl<C, T> Room<C, T> {
+impl<C, T> UninitObject<C, T> {
     /// The address that the object will have.
-    pub(crate) fn at(&self) -> *mut C {
+    pub(crate) fn as_ptr(&self) -> *mut C {
         self.0.as_ptr().cast_mut().cast()
     }
 

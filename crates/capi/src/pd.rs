@@ -18,7 +18,7 @@ pub(crate) struct Domain {
     _context: Use,
 }
 
-type Held = Object<ibv_pd, Domain>;
+type PdObject = Object<ibv_pd, Domain>;
 
 /// The library's part of the domain behind this pointer; `EINVAL` for null.
 ///
@@ -26,7 +26,7 @@ type Held = Object<ibv_pd, Domain>;
 /// `pd` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(pd: *const ibv_pd) -> Result<&'a Domain, Errno> {
     // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
-    unsafe { Held::of(pd) }.ok_or(Errno::INVAL)
+    unsafe { PdObject::of(pd) }.ok_or(Errno::INVAL)
 }
 
 /// Allocates a domain.
@@ -39,11 +39,11 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
     let own = unsafe { context::of(context) };
     pointer(own.and_then(|own| {
         let domain = Domain {
-            pd: own.home.device.pd()?,
+            pd: own.function.device.pd()?,
             uses: Uses::default(),
             _context: own.uses.begin(),
         };
-        Ok(Held::give(ibv_pd { context, handle: 0 }, domain))
+        Ok(PdObject::allocate(ibv_pd { context, handle: 0 }, domain))
     }))
 }
 
@@ -59,8 +59,8 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
         if own.uses.any() {
             return Err(Errno::BUSY);
         }
-        // SAFETY: `pd` came from `Held::give`, no object uses it, and the caller does not use it after this call.
-        drop(unsafe { Held::take(pd) });
+        // SAFETY: `pd` came from `PdObject::allocate`, no object uses it, and the caller does not use it after this call.
+        drop(unsafe { PdObject::take(pd) });
         Ok(())
     }))
 }

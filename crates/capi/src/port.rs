@@ -26,7 +26,7 @@ impl Context {
     /// The addresses of the port; peers know them as GIDs.
     pub(crate) fn addresses(&self) -> &[IpAddr] {
         // They were determined when the device was opened.
-        self.home.device.addresses().unwrap_or_default()
+        self.function.device.addresses().unwrap_or_default()
     }
 
     /// The address at an index of the GID table; none if the entry is empty.
@@ -59,7 +59,7 @@ impl Context {
             gid: gid_of(address),
             gid_index: index,
             port_num: port,
-            gid_type: match self.home.personality() {
+            gid_type: match self.function.personality() {
                 Personality::Roce => IBV_GID_TYPE_ROCE_V2,
                 Personality::Iwarp => IBV_GID_TYPE_IB,
             },
@@ -69,7 +69,7 @@ impl Context {
     }
 
     fn port_attr(&self) -> ibv_port_attr {
-        let attributes = self.home.device.attributes();
+        let attributes = self.function.device.attributes();
         ibv_port_attr {
             state: IBV_PORT_ACTIVE,
             max_mtu: IBV_MTU_4096,
@@ -108,7 +108,7 @@ pub(crate) fn address_of(gid: ibv_gid) -> IpAddr {
 ///
 /// # Safety
 /// `to` has room for `len` bytes.
-pub(crate) unsafe fn answer<T>(from: &T, to: *mut T, len: usize) {
+pub(crate) unsafe fn copy_truncated<T>(from: &T, to: *mut T, len: usize) {
     let known = len.min(size_of::<T>());
     // SAFETY: the caller guarantees `len` bytes at `to`; no more than the size of `T` is read from `from`.
     unsafe {
@@ -134,7 +134,7 @@ pub(crate) unsafe extern "C" fn query_port(
             return Err(Errno::INVAL);
         }
         // SAFETY: the caller guarantees room for `len` bytes at `attr`.
-        unsafe { answer(&own.port_attr(), attr, len) };
+        unsafe { copy_truncated(&own.port_attr(), attr, len) };
         Ok(())
     }))
 }
@@ -193,7 +193,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
             return Err(Errno::NOSUPP);
         }
         // SAFETY: the caller guarantees room for `size` bytes at `entry`.
-        unsafe { answer(&own.entry(port, index)?, entry, size) };
+        unsafe { copy_truncated(&own.entry(port, index)?, entry, size) };
         Ok(())
     }))
 }
@@ -226,7 +226,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
             break;
         };
         // SAFETY: `index` is below `max`, and the caller guarantees room for `max` entries of `size` bytes.
-        unsafe { answer(&entry, entries.byte_add(index * size), size) };
+        unsafe { copy_truncated(&entry, entries.byte_add(index * size), size) };
     }
     count as isize
 }
@@ -250,7 +250,7 @@ pub unsafe extern "C" fn ibv_query_gid_type(
             Err(Errno::NODATA) => true,
             other => other.map(|_| false)?,
         };
-        let named = match own.home.personality() {
+        let named = match own.function.personality() {
             Personality::Roce if !empty => IBV_GID_TYPE_SYSFS_ROCE_V2,
             _ => IBV_GID_TYPE_SYSFS_IB_ROCE_V1,
         };

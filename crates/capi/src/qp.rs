@@ -7,7 +7,7 @@ mod batch;
 mod modify;
 mod post;
 mod query;
-mod shown;
+mod state_ref;
 mod transitions;
 mod transport;
 mod wr;
@@ -27,15 +27,15 @@ use verbena::Qp;
 use verbena::low::{Limits, Personality, QpState};
 
 use crate::abi::*;
+use crate::async_event::AsyncEventSource;
 use crate::context::{self, Context};
-use crate::ear::Ear;
 use crate::errno::{Errno, number, pointer};
-use crate::home::{Home, Subject};
+use crate::function::{AdapterFunction, Subject};
 use crate::object::Object;
 use crate::uses::Use;
 use crate::{cq, pd, srq};
-use attributes::Known;
-use transport::{Asked, Transport};
+use attributes::StoredAttr;
+use transport::{Transport, TransportParams};
 use wr::Builder;
 
 /// The library's part of a queue pair.
@@ -47,19 +47,19 @@ pub(crate) struct Pair {
     /// `sq_sig_all`: every send request is signaled.
     signal_all: bool,
     /// Attributes that the program has set and can query.
-    known: Mutex<Known>,
+    stored_attr: Mutex<StoredAttr>,
     builder: Builder,
     /// The connection manager moves it through the states.
     managed: AtomicBool,
     /// Created with `send_ops_flags`, for the `ibv_wr_*` functions.
     extended: bool,
-    home: Arc<Home>,
-    ear: Arc<Ear>,
+    function: Arc<AdapterFunction>,
+    event_source: Arc<AsyncEventSource>,
     _uses: [Use; 4],
     _srq: Option<Use>,
 }
 
-pub(crate) type Held = Object<ibv_qp_ex, Pair>;
+pub(crate) type QpObject = Object<ibv_qp_ex, Pair>;
 
 /// The library's part of the queue pair behind this pointer; `EINVAL` for null.
 ///
@@ -67,20 +67,20 @@ pub(crate) type Held = Object<ibv_qp_ex, Pair>;
 /// `qp` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(qp: *const ibv_qp) -> Result<&'a Pair, Errno> {
     // SAFETY: the caller guarantees that `qp` is null or was created by this library; every queue pair is created as an `ibv_qp_ex`.
-    unsafe { Held::of(qp.cast::<ibv_qp_ex>()) }.ok_or(Errno::INVAL)
+    unsafe { QpObject::of(qp.cast::<ibv_qp_ex>()) }.ok_or(Errno::INVAL)
 }
 
 /// The asynchronous events of the queue pair.
 ///
 /// # Safety
 /// As for [`of`].
-pub(crate) unsafe fn ear(qp: *const ibv_qp) -> Option<Arc<Ear>> {
+pub(crate) unsafe fn event_source(qp: *const ibv_qp) -> Option<Arc<AsyncEventSource>> {
     // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    unsafe { of(qp) }.ok().map(|pair| pair.ear.clone())
+    unsafe { of(qp) }.ok().map(|pair| pair.event_source.clone())
 }
 
 /// Parameters of a queue pair to create.
-struct Wanted {
+struct QpParams {
     init: ibv_qp_init_attr,
     pd: *mut ibv_pd,
     /// The `ibv_wr_*` operations that are requested.
@@ -91,8 +91,8 @@ struct Wanted {
 
 /// # Safety
 /// The domain, queues and shared receive queue that it names are null or were created by this library.
-unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
-    let Wanted { init, pd, .. } = wanted;
+unsafe fn create(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
+    let QpParams { init, pd, .. } = wanted;
     // SAFETY: the caller guarantees that these are null or were created by this library.
     let (domain, send, recv, stock) = unsafe {
         let recv = cq::of(init.recv_cq);
@@ -112,11 +112,11 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
     let limits = Limits {
         sends: cap.max_send_wr as usize,
         receives: cap.max_recv_wr as usize,
-        pieces: cap.max_send_sge.max(cap.max_recv_sge) as usize,
+        max_sge: cap.max_send_sge.max(cap.max_recv_sge) as usize,
         inline: cap.max_inline_data as usize,
     };
-    let personality = own.home.personality();
-    let transport = Transport::new(&Asked {
+    let personality = own.function.personality();
+    let transport = Transport::new(&TransportParams {
         kind: init.qp_type,
         personality,
         managed: wanted.managed,
@@ -144,24 +144,25 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
         ..ibv_qp_ex::zeroed()
     };
     if let Some(operations) = wanted.operations {
-        wr::equip(&mut c, init.qp_type, operations)?;
+        wr::set_functions(&mut c, init.qp_type, operations)?;
     }
-    let place = Held::room();
-    let at: *mut ibv_qp = place.at().cast();
-    let ear = Ear::new(&own.events, ibv_async_event__element { qp: at });
-    own.home.add(Subject::Qp(transport.event_number()), &ear);
+    let object = QpObject::new_uninit();
+    let at: *mut ibv_qp = object.as_ptr().cast();
+    let event_source = AsyncEventSource::new(&own.events, ibv_async_event__element { qp: at });
+    own.function
+        .add(Subject::Qp(transport.event_number()), &event_source);
     let pair = Pair {
         transport,
         kind: init.qp_type,
         personality,
         cap,
         signal_all: init.sq_sig_all != 0,
-        known: Mutex::new(Known::default()),
+        stored_attr: Mutex::new(StoredAttr::default()),
         builder: Builder::default(),
         managed: AtomicBool::new(wanted.managed),
         extended: wanted.operations.is_some(),
-        home: own.home.clone(),
-        ear,
+        function: own.function.clone(),
+        event_source,
         _uses: [
             domain.uses.begin(),
             send.uses.begin(),
@@ -170,8 +171,8 @@ unsafe fn create(wanted: &Wanted) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
         ],
         _srq: stock.map(|stock| stock.uses.begin()),
     };
-    let (number, home) = (pair.transport.number(), own.home.clone());
-    let qp = place.fill(c, pair).cast();
+    let (number, home) = (pair.transport.number(), own.function.clone());
+    let qp = object.fill(c, pair).cast();
     home.add_pair(number, qp);
     Ok((qp, cap))
 }
@@ -184,7 +185,7 @@ pub(crate) unsafe fn create_managed(
     pd: *mut ibv_pd,
     attr: &mut ibv_qp_init_attr,
 ) -> Result<*mut ibv_qp, Errno> {
-    let wanted = Wanted {
+    let wanted = QpParams {
         init: *attr,
         pd,
         operations: None,
@@ -239,7 +240,7 @@ impl Pair {
     }
 
     /// Ends its connection, if it has one, and flushes its requests.
-    pub(crate) fn hang_up(&self) {
+    pub(crate) fn disconnect(&self) {
         if let Some(qp) = self.connection() {
             qp.disconnect();
             // Posted requests are flushed even if it is not connected.
@@ -279,7 +280,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
     let attr = unsafe { attr.as_mut() }.ok_or(Errno::INVAL);
     pointer(attr.and_then(|attr| {
-        let wanted = Wanted {
+        let wanted = QpParams {
             init: *attr,
             pd,
             operations: None,
@@ -293,7 +294,7 @@ pub unsafe extern "C" fn ibv_create_qp(
 }
 
 /// Fields of the extended request that are supported.
-const PARTS: u32 =
+const SUPPORTED_MASK: u32 =
     IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
 
 /// The same with the fields that later releases added.
@@ -318,7 +319,7 @@ unsafe fn create_extended(
 ) -> Result<*mut ibv_qp, Errno> {
     let has = |part| attr.comp_mask & part != 0;
     let flagged = has(IBV_QP_INIT_ATTR_CREATE_FLAGS) && attr.create_flags != 0;
-    if attr.comp_mask & !PARTS != 0 || flagged {
+    if attr.comp_mask & !SUPPORTED_MASK != 0 || flagged {
         return Err(Errno::NOSUPP);
     }
     if !has(IBV_QP_INIT_ATTR_PD) {
@@ -333,7 +334,7 @@ unsafe fn create_extended(
         qp_type: attr.qp_type,
         sq_sig_all: attr.sq_sig_all,
     };
-    let wanted = Wanted {
+    let wanted = QpParams {
         init,
         pd: attr.pd,
         operations: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags),
@@ -368,10 +369,10 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let own = unsafe { of(qp) };
     number(own.map(|own| {
         let events = own.transport.event_number();
-        own.home.remove(Subject::Qp(events));
-        own.home.remove_pair(own.transport.number(), events);
-        own.ear.close();
+        own.function.remove(Subject::Qp(events));
+        own.function.remove_pair(own.transport.number(), events);
+        own.event_source.close();
         // SAFETY: `qp` came from `Room::fill`, and the caller does not use it after this call.
-        drop(unsafe { Held::take(qp.cast()) });
+        drop(unsafe { QpObject::take(qp.cast()) });
     }))
 }

@@ -10,10 +10,10 @@ use crate::context::{self, Context};
 use crate::device::{guid, write};
 use crate::errno::{Errno, number};
 use crate::identity::{FW_VERSION, HW_VERSION, VENDOR_ID, VENDOR_PART_ID};
-use crate::port::{PORT, answer};
+use crate::port::{PORT, copy_truncated};
 
 /// Reads and atomics in flight at once in each direction of a connection: the largest value that the queue pair's attributes accept.
-pub(crate) const READS: u8 = 128;
+pub(crate) const MAX_READS: u8 = 128;
 
 fn limit(n: usize) -> c_int {
     c_int::try_from(n).unwrap_or(c_int::MAX)
@@ -21,9 +21,9 @@ fn limit(n: usize) -> c_int {
 
 impl Context {
     fn device_attr(&self) -> ibv_device_attr {
-        let attributes = self.home.device.attributes();
+        let attributes = self.function.device.attributes();
         let shares = attributes.shares;
-        let roce = self.home.personality() == Personality::Roce;
+        let roce = self.function.personality() == Personality::Roce;
         let mut flags = IBV_DEVICE_CURR_QP_STATE_MOD
             | IBV_DEVICE_SYS_IMAGE_GUID
             | IBV_DEVICE_MEM_WINDOW
@@ -32,7 +32,7 @@ impl Context {
         if roce {
             flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
         }
-        let node_guid = guid(&self.home);
+        let node_guid = guid(&self.function);
         let mut attr = ibv_device_attr {
             node_guid,
             sys_image_guid: node_guid,
@@ -44,22 +44,22 @@ impl Context {
             max_qp: limit(shares.qps as usize),
             max_qp_wr: limit(attributes.requests),
             device_cap_flags: flags,
-            max_sge: limit(attributes.pieces),
-            max_sge_rd: limit(attributes.pieces),
+            max_sge: limit(attributes.max_sge),
+            max_sge_rd: limit(attributes.max_sge),
             max_cq: limit(shares.cqs as usize),
             max_cqe: limit(attributes.entries),
             max_mr: limit(shares.stags as usize),
             // One belongs to the adapter.
             max_pd: limit(shares.pds as usize).saturating_sub(1),
-            max_qp_rd_atom: READS.into(),
-            max_res_rd_atom: limit(shares.qps as usize).saturating_mul(READS.into()),
-            max_qp_init_rd_atom: READS.into(),
+            max_qp_rd_atom: MAX_READS.into(),
+            max_res_rd_atom: limit(shares.qps as usize).saturating_mul(MAX_READS.into()),
+            max_qp_init_rd_atom: MAX_READS.into(),
             // Atomics are instructions of the processor, so they are atomic to local code as well.
             atomic_cap: IBV_ATOMIC_GLOB,
             max_mw: limit(shares.stags as usize),
             max_srq: limit(shares.srqs as usize),
             max_srq_wr: limit(attributes.shared_receives),
-            max_srq_sge: limit(attributes.pieces),
+            max_srq_sge: limit(attributes.max_sge),
             max_pkeys: 1,
             phys_port_cnt: PORT,
             ..ibv_device_attr::zeroed()
@@ -131,7 +131,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
             return Err(Errno::INVAL);
         }
         // SAFETY: the caller guarantees room for `size` bytes at `attr`.
-        unsafe { answer(&own.device_attr_ex(), attr, size) };
+        unsafe { copy_truncated(&own.device_attr_ex(), attr, size) };
         Ok(())
     }))
 }

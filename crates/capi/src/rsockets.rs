@@ -2,13 +2,13 @@
 //! Error numbers, flags and blocking behaviour are those of socket calls. The number of a stream socket is a descriptor of this process that
 //! is used for nothing else; the system's own socket calls do not work on it.
 //!
-//! Reading order: `table` (numbers) → `address` → `life` → `name` → `outgoing`, `incoming` → `ready` → `option` → `mapping`.
+//! Reading order: `table` (numbers) → `address` → `lifecycle` → `name` → `outgoing`, `incoming` → `ready` → `option` → `mapping`.
 
 mod address;
 mod cancel;
 mod defaults;
 mod incoming;
-mod life;
+mod lifecycle;
 mod mapping;
 mod name;
 mod option;
@@ -33,7 +33,7 @@ impl From<Error> for Errno {
             Error::Connected => libc::EISCONN,
             Error::Closed => libc::EBADF,
             Error::Refused(_) => libc::ECONNREFUSED,
-            Error::Stranger(_) => libc::EPROTO,
+            Error::WrongProtocol(_) => libc::EPROTO,
             Error::TimedOut => libc::ETIMEDOUT,
             Error::Reset => libc::ECONNRESET,
             Error::Pipe => libc::EPIPE,
@@ -46,7 +46,7 @@ impl From<Error> for Errno {
 }
 
 /// The result of a call that counts bytes.
-fn count(result: Result<usize, Errno>) -> isize {
+fn size_result(result: Result<usize, Errno>) -> isize {
     match result {
         Ok(n) => isize::try_from(n).unwrap_or(isize::MAX),
         Err(errno) => {
@@ -57,7 +57,7 @@ fn count(result: Result<usize, Errno>) -> isize {
 }
 
 /// The result of a call that returns an `int`.
-fn answer(result: Result<c_int, Errno>) -> c_int {
+fn int_result(result: Result<c_int, Errno>) -> c_int {
     result.unwrap_or_else(|errno| {
         errno.set();
         -1
@@ -92,7 +92,7 @@ unsafe fn bytes<'a>(at: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
 ///
 /// # Safety
 /// `at` is null or points to `len` bytes that are valid for writes and not used otherwise during the call.
-unsafe fn room<'a>(at: *mut c_void, len: usize) -> Result<&'a mut [u8], Errno> {
+unsafe fn buffer<'a>(at: *mut c_void, len: usize) -> Result<&'a mut [u8], Errno> {
     match at {
         _ if len == 0 => Ok(&mut []),
         at if at.is_null() => Err(Errno(libc::EFAULT)),

@@ -15,12 +15,12 @@ use crate::errno::Errno;
 pub(crate) const BATCH: usize = 16;
 
 /// Scatter/gather entries of several requests.
-pub(crate) type Pieces = SmallVec<[Sge; 2 * BATCH]>;
+pub(crate) type SgeList = SmallVec<[Sge; 2 * BATCH]>;
 
 /// The adapter's form of an entry.
-pub(crate) fn piece(sge: &ibv_sge) -> Sge {
+pub(crate) fn to_sge(sge: &ibv_sge) -> Sge {
     Sge {
-        at: sge.addr,
+        addr: sge.addr,
         len: sge.length,
         stag: Stag::new(sge.lkey),
     }
@@ -43,9 +43,9 @@ pub(crate) unsafe fn list<'a>(list: *const ibv_sge, count: c_int) -> Result<&'a 
 }
 
 /// Adds the entries of a list whose length is not zero; returns their range.
-pub(crate) fn gather(pieces: &mut Pieces, list: &[ibv_sge]) -> Range<usize> {
+pub(crate) fn gather(pieces: &mut SgeList, list: &[ibv_sge]) -> Range<usize> {
     let first = pieces.len();
-    pieces.extend(list.iter().filter(|sge| sge.length > 0).map(piece));
+    pieces.extend(list.iter().filter(|sge| sge.length > 0).map(to_sge));
     first..pieces.len()
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn gather(pieces: &mut Pieces, list: &[ibv_sge]) -> Range<usize> {
 ///
 /// # Safety
 /// `wr` is null or a linked list of valid requests, `bad` is null or valid for writes.
-pub(crate) unsafe fn receives(
+pub(crate) unsafe fn post_receives(
     mut wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
     limit: usize,
@@ -67,7 +67,7 @@ pub(crate) unsafe fn receives(
         Err(errno)
     };
     while !wr.is_null() {
-        let mut pieces = Pieces::new();
+        let mut pieces = SgeList::new();
         let mut known: SmallVec<[(*mut ibv_recv_wr, u64, Range<usize>); BATCH]> = SmallVec::new();
         let mut wrong = None;
         while !wr.is_null() && known.len() < BATCH {

@@ -7,44 +7,44 @@ use std::sync::Arc;
 use verbena::Srq;
 
 use crate::abi::*;
-use crate::ear::Ear;
+use crate::async_event::AsyncEventSource;
 use crate::errno::{Errno, number, pointer};
-use crate::home::{Home, Subject};
+use crate::function::{AdapterFunction, Subject};
 use crate::object::Object;
-use crate::scatter::receives;
+use crate::scatter::post_receives;
 use crate::uses::{Use, Uses};
 use crate::{context, pd};
 
 /// The library's part of a shared receive queue.
-pub(crate) struct Stock {
+pub(crate) struct SharedQueue {
     pub(crate) srq: Srq,
     pub(crate) uses: Uses,
     /// Scatter/gather entries of a receive, at most.
-    pieces: usize,
-    home: Arc<Home>,
-    ear: Arc<Ear>,
+    max_sge: usize,
+    function: Arc<AdapterFunction>,
+    event_source: Arc<AsyncEventSource>,
     _domain: Use,
     _context: Use,
 }
 
-type Held = Object<ibv_srq, Stock>;
+type SrqObject = Object<ibv_srq, SharedQueue>;
 
 /// The library's part of the shared receive queue behind this pointer; none for null.
 ///
 /// # Safety
 /// `srq` is null or was created by this library, and is not destroyed while the result is used.
-pub(crate) unsafe fn of<'a>(srq: *const ibv_srq) -> Option<&'a Stock> {
+pub(crate) unsafe fn of<'a>(srq: *const ibv_srq) -> Option<&'a SharedQueue> {
     // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call.
-    unsafe { Held::of(srq) }
+    unsafe { SrqObject::of(srq) }
 }
 
 /// The asynchronous events of the queue.
 ///
 /// # Safety
 /// As for [`of`].
-pub(crate) unsafe fn ear(srq: *const ibv_srq) -> Option<Arc<Ear>> {
+pub(crate) unsafe fn event_source(srq: *const ibv_srq) -> Option<Arc<AsyncEventSource>> {
     // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call.
-    unsafe { of(srq) }.map(|stock| stock.ear.clone())
+    unsafe { of(srq) }.map(|stock| stock.event_source.clone())
 }
 
 /// # Safety
@@ -67,9 +67,14 @@ unsafe fn create(
         .pd
         .srq(attr.max_wr as usize, attr.max_sge.max(1) as usize)?;
     let subject = Subject::Srq(srq.number());
-    let place = Held::room();
-    let ear = Ear::new(&own.events, ibv_async_event__element { srq: place.at() });
-    own.home.add(subject, &ear);
+    let object = SrqObject::new_uninit();
+    let event_source = AsyncEventSource::new(
+        &own.events,
+        ibv_async_event__element {
+            srq: object.as_ptr(),
+        },
+    );
+    own.function.add(subject, &event_source);
     attr.max_sge = attr.max_sge.max(1);
     let c = ibv_srq {
         context,
@@ -78,16 +83,16 @@ unsafe fn create(
         handle: srq.number(),
         ..ibv_srq::zeroed()
     };
-    let stock = Stock {
+    let queue = SharedQueue {
         srq,
         uses: Uses::default(),
-        pieces: attr.max_sge as usize,
-        home: own.home.clone(),
-        ear,
+        max_sge: attr.max_sge as usize,
+        function: own.function.clone(),
+        event_source,
         _domain: domain.uses.begin(),
         _context: own.uses.begin(),
     };
-    Ok(place.fill(c, stock))
+    Ok(object.fill(c, queue))
 }
 
 /// Creates a shared receive queue.
@@ -176,7 +181,7 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
         let info = own.srq.query()?;
         *attr = ibv_srq_attr {
             max_wr: info.receives as u32,
-            max_sge: info.pieces as u32,
+            max_sge: info.max_sge as u32,
             srq_limit: info.limit as u32,
         };
         Ok(())
@@ -195,10 +200,10 @@ pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         if own.uses.any() {
             return Err(Errno::BUSY);
         }
-        own.home.remove(Subject::Srq(own.srq.number()));
-        own.ear.close();
+        own.function.remove(Subject::Srq(own.srq.number()));
+        own.event_source.close();
         // SAFETY: `srq` came from `Room::fill`, and the caller does not use it after this call.
-        drop(unsafe { Held::take(srq) });
+        drop(unsafe { SrqObject::take(srq) });
         Ok(())
     }))
 }
@@ -217,5 +222,5 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
         return number(Err(Errno::INVAL));
     };
     // SAFETY: the caller guarantees a valid list of requests at `wr`, and that `bad` is null or valid for writes.
-    number(unsafe { receives(wr, bad, own.pieces, |list| own.srq.post(list)) })
+    number(unsafe { post_receives(wr, bad, own.max_sge, |list| own.srq.post(list)) })
 }

@@ -15,7 +15,7 @@ use std::ffi::CStr;
 use verbena::low::{interface_name, interfaces};
 
 use crate::device;
-use crate::home::{config, running};
+use crate::function::{config, running};
 use tree::{Tree, TreeDevice};
 
 /// Where the kernel has such files.
@@ -57,9 +57,11 @@ fn counter(path: &str) -> Option<String> {
     let number = device::names(config()?)
         .into_iter()
         .find_map(|(number, name)| (name == device).then_some(number))?;
-    let home = running(number);
-    let counted = home.as_ref().and_then(|home| home.device.counters().ok());
-    let refused = home.map_or(0, |home| home.device.access().refused());
+    let function = running(number);
+    let counted = function
+        .as_ref()
+        .and_then(|home| home.device.counters().ok());
+    let refused = function.map_or(0, |home| home.device.access_list().refused());
     counters::value(name, &counted.unwrap_or_default(), refused)
 }
 

@@ -2,18 +2,18 @@
 
 use core::time::Duration;
 
-use verbena::OwnThread;
+use verbena::EngineThread;
 
-use crate::home::running;
+use crate::function::running;
 
 /// A thread of a function's adapter panics, if the process uses that function.
 pub fn provoke_panic(function: usize) -> bool {
-    let home = running(function);
-    home.is_some_and(|home| home.device.provoke_panic(OwnThread::Shard).is_ok())
+    let found = running(function);
+    found.is_some_and(|home| home.device.provoke_panic(EngineThread::Shard).is_ok())
 }
 
 /// A function's adapter is shut down (N8), if the process uses that function.
 pub fn shut_down(function: usize) -> bool {
-    let home = running(function);
-    home.is_some_and(|home| home.device.shut_down(Duration::ZERO).is_ok())
+    let found = running(function);
+    found.is_some_and(|home| home.device.shut_down(Duration::ZERO).is_ok())
 }

@@ -36,7 +36,7 @@ pub use crate::qp::{
 };
 pub use crate::query::ibv_query_device;
 pub use crate::srq::{ibv_create_srq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq};
-pub use crate::words::{
+pub use crate::strings::{
     ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_rate_to_mbps, ibv_rate_to_mult,
     ibv_wc_status_str, mbps_to_ibv_rate, mult_to_ibv_rate,
 };

@@ -3,7 +3,7 @@
 mod common;
 
 use common::errno;
-use common::parties::*;
+use common::ud_peers::*;
 use core::ffi::c_void;
 use core::ptr;
 use std::net::{TcpListener, UdpSocket};
@@ -16,7 +16,7 @@ use verbena_capi::verbs::*;
 #[test]
 fn accepted_sidr_request_allows_datagrams() {
     for ps in [RDMA_PS_UDP, RDMA_PS_IPOIB] {
-        let server = Party::new(ps);
+        let server = UdPeer::new(ps);
         let mut here = address("0.0.0.0:0");
         // SAFETY: as the manual says.
         unsafe {
@@ -25,29 +25,32 @@ fn accepted_sidr_request_allows_datagrams() {
             here = address("127.0.0.1:0");
             here.sin_port = rdma_get_src_port(server.id);
         }
-        let client = Party::towards(&here);
+        let client = UdPeer::resolved_to(&here);
         make_qp(client.id);
-        client.ask(b"where are you?");
+        client.connect(b"where are you?");
         let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
-        assert_eq!(asked.said(), b"where are you?");
+        assert_eq!(asked.private_data(), b"where are you?");
         let (child, listener) = (asked.get().id, asked.get().listen_id);
         assert_eq!(listener, server.id);
         make_qp(child);
-        let letters = Letterbox::of(child);
+        let letters = RecvBuffer::of(child);
         // SAFETY: as the manual says.
         unsafe {
             assert_eq!((*child).context, 7 as *mut c_void);
             assert_eq!((*child).qp_type, IBV_QPT_UD);
             assert_eq!(rdma_get_src_port(child), here.sin_port);
             assert_ne!(rdma_get_dst_port(child), 0);
-            let mut param = said_by(b"here");
+            let mut param = conn_param(b"here");
             assert_eq!(rdma_accept(child, &raw mut param), 0, "{}", errno());
             // Once.
             assert_eq!(rdma_accept(child, &raw mut param), -1);
             assert_eq!(errno(), libc::EINVAL);
         }
         let answer = client.expect(RDMA_CM_EVENT_ESTABLISHED);
-        assert_eq!((answer.get().status, answer.said()), (0, b"here".to_vec()));
+        assert_eq!(
+            (answer.get().status, answer.private_data()),
+            (0, b"here".to_vec())
+        );
         let mut ud = answer.ud();
         // SAFETY: the queue pairs exist during the calls.
         unsafe { assert_eq!(ud.qp_num, (*(*child).qp).qp_num) };
@@ -63,8 +66,8 @@ fn accepted_sidr_request_allows_datagrams() {
         };
         // No other event on either side.
         drop((asked, answer));
-        server.quiet(Duration::from_millis(50));
-        client.quiet(Duration::ZERO);
+        server.expect_no_event(Duration::from_millis(50));
+        client.expect_no_event(Duration::ZERO);
         // SAFETY: as the manual says.
         unsafe {
             assert_eq!(rdma_disconnect(client.id), -1);
@@ -78,10 +81,10 @@ fn accepted_sidr_request_allows_datagrams() {
 
 #[test]
 fn rejected_sidr_request_reports_unreachable() {
-    let (server, here) = Party::listening(0);
+    let (server, here) = UdPeer::listening(0);
     for said in [&b"not here"[..], b""] {
-        let client = Party::towards(&here);
-        client.ask(b"");
+        let client = UdPeer::resolved_to(&here);
+        client.connect(b"");
         let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         let child = asked.get().id;
         drop(asked);
@@ -95,7 +98,10 @@ fn rejected_sidr_request_reports_unreachable() {
             assert_eq!(rdma_destroy_id(child), 0);
         }
         let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
-        assert_eq!((answer.get().status, answer.said()), (2, said.to_vec()));
+        assert_eq!(
+            (answer.get().status, answer.private_data()),
+            (2, said.to_vec())
+        );
     }
 }
 
@@ -103,9 +109,9 @@ fn rejected_sidr_request_reports_unreachable() {
 fn unanswered_sidr_request_times_out() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let there = address(&silent.local_addr().unwrap().to_string());
-    let client = Party::towards(&there);
-    client.ask(b"anybody?");
-    let mut again = said_by(b"");
+    let client = UdPeer::resolved_to(&there);
+    client.connect(b"anybody?");
+    let mut again = conn_param(b"");
     // SAFETY: as the manual says.
     unsafe { assert_eq!(rdma_connect(client.id, &raw mut again), -1) };
     let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
@@ -118,9 +124,9 @@ fn bound_udp_port_is_refused_with_eaddrinuse() {
     let is_free = |here: &libc::sockaddr_in| {
         TcpListener::bind(("127.0.0.1", u16::from_be(here.sin_port))).is_ok()
     };
-    let mut parties = (0..100).map(|_| Party::listening(0));
+    let mut parties = (0..100).map(|_| UdPeer::listening(0));
     let (_server, here) = parties.find(|(_, here)| is_free(here)).unwrap();
-    let other = Party::new(RDMA_PS_UDP);
+    let other = UdPeer::new(RDMA_PS_UDP);
     // A socket of an ordinary program.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let plain = address(&socket.local_addr().unwrap().to_string());
@@ -131,7 +137,7 @@ fn bound_udp_port_is_refused_with_eaddrinuse() {
             assert_eq!(errno(), libc::EADDRINUSE);
         }
         // Streams have ports of their own.
-        let streams = Party::new(RDMA_PS_TCP);
+        let streams = UdPeer::new(RDMA_PS_TCP);
         assert_eq!(rdma_bind_addr(streams.id, at(&here)), 0);
         // The loopback names no device for them.
         assert!((*streams.id).verbs.is_null());
@@ -144,11 +150,11 @@ fn bound_udp_port_is_refused_with_eaddrinuse() {
 
 #[test]
 fn identifiers_can_be_destroyed_during_sidr_requests() {
-    let (server, here) = Party::listening(0);
+    let (server, here) = UdPeer::listening(0);
     for _ in 0..20 {
         // The client is destroyed before its request is answered.
-        let client = Party::towards(&here);
-        client.ask(b"never mind");
+        let client = UdPeer::resolved_to(&here);
+        client.connect(b"never mind");
         drop(client);
         // The identifier of a request whose sender is gone can be answered.
         let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -163,8 +169,8 @@ fn identifiers_can_be_destroyed_during_sidr_requests() {
         }
     }
     // The listener is destroyed while a request waits whose event was not taken.
-    let client = Party::towards(&here);
-    client.ask(b"hello?");
+    let client = UdPeer::resolved_to(&here);
+    client.connect(b"hello?");
     std::thread::sleep(Duration::from_millis(100));
     drop(server);
     let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
@@ -173,22 +179,22 @@ fn identifiers_can_be_destroyed_during_sidr_requests() {
 
 #[test]
 fn malformed_datagrams_raise_no_connect_request() {
-    let (server, here) = Party::listening(0);
+    let (server, here) = UdPeer::listening(0);
     let noise = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = ("127.0.0.1", u16::from_be(here.sin_port));
     for len in [0, 1, 40, 295, 296, 297, 1400] {
         noise.send_to(&vec![0x5a; len], to).unwrap();
     }
-    server.quiet(Duration::from_millis(100));
-    let client = Party::towards(&here);
-    client.ask(b"");
+    server.expect_no_event(Duration::from_millis(100));
+    let client = UdPeer::resolved_to(&here);
+    client.connect(b"");
     drop(server.expect(RDMA_CM_EVENT_CONNECT_REQUEST));
 }
 
 /// Of any number of requests, as many events are kept as the backlog of `rdma_listen`: 128 if it is 0.
 #[test]
 fn unread_sidr_requests_stay_within_backlog() {
-    let (server, here) = Party::listening(0);
+    let (server, here) = UdPeer::listening(0);
     let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = ("127.0.0.1", u16::from_be(here.sin_port));
     for transaction in 0..1000_u64 {
@@ -214,8 +220,8 @@ fn unread_sidr_requests_stay_within_backlog() {
         // SAFETY: as the manual says.
         assert_eq!(unsafe { rdma_destroy_id(child) }, 0);
     }
-    let client = Party::towards(&here);
-    client.ask(b"");
+    let client = UdPeer::resolved_to(&here);
+    client.connect(b"");
     drop(server.expect(RDMA_CM_EVENT_CONNECT_REQUEST));
 }
 
@@ -281,9 +287,9 @@ fn calls_without_channel_are_synchronous() {
 
 #[test]
 fn init_qp_attr_suffices_for_own_ud_qp() {
-    let (server, here) = Party::listening(0);
-    let client = Party::towards(&here);
-    client.ask(b"");
+    let (server, here) = UdPeer::listening(0);
+    let client = UdPeer::resolved_to(&here);
+    client.connect(b"");
     let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     let child = asked.get().id;
     drop(asked);
@@ -307,7 +313,7 @@ fn init_qp_attr_suffices_for_own_ud_qp() {
             assert_eq!(rdma_init_qp_attr(child, &raw mut attr, &raw mut mask), 0);
             assert_eq!(ibv_modify_qp(qp, &raw mut attr, mask), 0);
         }
-        let mut param = said_by(b"");
+        let mut param = conn_param(b"");
         param.qp_num = (*qp).qp_num;
         assert_eq!(rdma_accept(child, &raw mut param), 0);
         let answer = client.expect(RDMA_CM_EVENT_ESTABLISHED);

@@ -3,7 +3,7 @@
 mod common;
 
 use common::errno;
-use common::parties::*;
+use common::ud_peers::*;
 use core::ffi::c_void;
 use core::ptr;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
 /// An identifier with a device, in no group.
-fn member(before: bool) -> Party {
-    let party = Party::new(RDMA_PS_UDP);
+fn member(before: bool) -> UdPeer {
+    let party = UdPeer::new(RDMA_PS_UDP);
     let here = address("127.0.0.1:0");
     // SAFETY: as the manual says.
     unsafe { assert_eq!(rdma_bind_addr(party.id, at(&here)), 0) };
@@ -24,7 +24,7 @@ fn member(before: bool) -> Party {
     party
 }
 
-fn joins(party: &Party, group: &sockaddr_in) -> rdma_ud_param {
+fn join_group(party: &UdPeer, group: &sockaddr_in) -> rdma_ud_param {
     let context = 0x1234 as *mut c_void;
     // SAFETY: as the manual says.
     unsafe { assert_eq!(rdma_join_multicast(party.id, at(group), context), 0) };
@@ -40,16 +40,16 @@ fn joins(party: &Party, group: &sockaddr_in) -> rdma_ud_param {
 fn multicast_members_receive_until_they_leave() {
     let group = address("239.255.81.7:0");
     let (first, second) = (member(true), member(false));
-    let mut ud = joins(&first, &group);
+    let mut ud = join_group(&first, &group);
     // The order does not matter.
-    joins(&second, &group);
+    join_group(&second, &group);
     make_qp(second.id);
-    let letters = Letterbox::of(second.id);
-    let own = Letterbox::of(first.id);
+    let letters = RecvBuffer::of(second.id);
+    let own = RecvBuffer::of(first.id);
     send(first.id, &mut ud, b"to all");
     assert_eq!(letters.take(second.id).0, b"to all");
-    nothing_came(first.id);
-    letters.open(second.id);
+    assert_nothing_received(first.id);
+    letters.post_recv(second.id);
     // SAFETY: as the manual says.
     unsafe {
         assert_eq!(
@@ -62,7 +62,7 @@ fn multicast_members_receive_until_they_leave() {
         assert_eq!(errno(), libc::EADDRNOTAVAIL);
     }
     send(first.id, &mut ud, b"to nobody");
-    nothing_came(second.id);
+    assert_nothing_received(second.id);
     // SAFETY: the queue pairs go before the memory.
     unsafe {
         rdma_destroy_qp(first.id);
@@ -84,12 +84,12 @@ fn send_only_member_receives_nothing() {
     let code = unsafe { rdma_join_multicast_ex(sender.id, &raw mut attr, ptr::null_mut()) };
     assert_eq!(code, 0);
     let mut ud = sender.expect(RDMA_CM_EVENT_MULTICAST_JOIN).ud();
-    let mut back = joins(&hears, &group);
-    let letters = [Letterbox::of(hears.id), Letterbox::of(sender.id)];
+    let mut back = join_group(&hears, &group);
+    let letters = [RecvBuffer::of(hears.id), RecvBuffer::of(sender.id)];
     send(sender.id, &mut ud, b"hear me");
     assert_eq!(letters[0].take(hears.id).0, b"hear me");
     send(hears.id, &mut back, b"nobody hears");
-    nothing_came(sender.id);
+    assert_nothing_received(sender.id);
     // SAFETY: the queue pairs go before the memory.
     unsafe {
         rdma_destroy_qp(sender.id);
@@ -101,7 +101,7 @@ fn send_only_member_receives_nothing() {
 fn invalid_multicast_joins_are_refused() {
     let (party, group) = (member(true), address("239.255.81.9:0"));
     let unicast = address("127.0.0.1:0");
-    let (fresh, streams) = (Party::new(RDMA_PS_UDP), Party::new(RDMA_PS_TCP));
+    let (fresh, streams) = (UdPeer::new(RDMA_PS_UDP), UdPeer::new(RDMA_PS_TCP));
     let mut attr = rdma_cm_join_mc_attr_ex {
         comp_mask: RDMA_CM_JOIN_MC_ATTR_ADDRESS,
         join_flags: 0,
@@ -122,12 +122,12 @@ fn invalid_multicast_joins_are_refused() {
         assert_eq!(rdma_join_multicast_ex(party.id, ptr::null_mut(), none), -1);
         assert_eq!(rdma_leave_multicast(party.id, at(&group)), -1);
     }
-    party.quiet(Duration::ZERO);
+    party.expect_no_event(Duration::ZERO);
     // A group whose event was not taken is left when the identifier is destroyed.
     // SAFETY: as the manual says.
     unsafe {
         assert_eq!(rdma_join_multicast(party.id, at(&group), none), 0);
         assert_eq!(rdma_leave_multicast(party.id, at(&group)), 0);
     }
-    party.quiet(Duration::ZERO);
+    party.expect_no_event(Duration::ZERO);
 }

@@ -9,7 +9,9 @@ use std::os::fd::AsRawFd;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-use common::streams::{Channel, Client, Id, Server, alone, connected, descriptors, settings, wait};
+use common::streams::{
+    Channel, Client, Id, Server, connected, descriptors, exclusive, settings, wait,
+};
 use common::{LONG, errno, readable};
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::rdma_migrate_id;
@@ -23,21 +25,21 @@ const SETTINGS: &[(&str, &str)] = &[
 const SOON: Duration = Duration::from_millis(100);
 
 fn begin() -> MutexGuard<'static, ()> {
-    let alone = alone();
+    let alone = exclusive();
     settings(SETTINGS);
     alone
 }
 
 /// A server that has served one client, so that what is allocated once is allocated.
-fn house(backlog: i32) -> Server {
+fn warmed_up_server(backlog: i32) -> Server {
     let server = Server::new(backlog);
-    welcomes(&server);
+    check_client_connects(&server);
     server
 }
 
 /// A well-behaved client can connect, and its end is reported.
 #[track_caller]
-fn welcomes(server: &Server) {
+fn check_client_connects(server: &Server) {
     let (client, child) = connected(server);
     assert_eq!(client.id.disconnect(), 0);
     client.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
@@ -58,12 +60,12 @@ fn frame(key: &[u8; 16], flags: u8, revision: u8, length: u16, data: &[u8]) -> V
     bytes
 }
 
-fn good() -> Vec<u8> {
+fn valid_request() -> Vec<u8> {
     request(0, 1, 2, b"hi")
 }
 
 /// A Send of length zero without a checksum.
-const NOTHING: &[u8] = b"\0\x12\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0";
+const EMPTY_SEND: &[u8] = b"\0\x12\x41\x43\0\0\0\0\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\0";
 
 fn dial(server: &Server) -> TcpStream {
     TcpStream::connect(server.at).unwrap()
@@ -71,7 +73,7 @@ fn dial(server: &Server) -> TcpStream {
 
 /// Reads to the end of the stream and returns the bytes. Fails if the end does not come.
 #[track_caller]
-fn end_of(mut raw: &TcpStream) -> Vec<u8> {
+fn read_to_end(mut raw: &TcpStream) -> Vec<u8> {
     raw.set_read_timeout(Some(LONG)).unwrap();
     let (mut all, mut some) = (Vec::new(), [0; 4096]);
     loop {
@@ -108,7 +110,7 @@ fn reset(raw: TcpStream) {
 fn violations() -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for at in 0..16 {
-        let mut bad = good();
+        let mut bad = valid_request();
         bad[at] ^= 0x20;
         all.push((format!("key wrong at {at}"), bad[..=at].to_vec()));
     }
@@ -132,8 +134,8 @@ fn violations() -> Vec<(String, Vec<u8>)> {
     all.push(("a Reply".into(), frame(key, 0x40, 1, 0, b"")));
     all.push(("a web browser".into(), b"GET / HTTP/1.1\r\n\r\n".to_vec()));
     all.push(("too little promised".into(), request(0x40, 1, 3, b"four")));
-    let mut early = good();
-    early.extend(NOTHING);
+    let mut early = valid_request();
+    early.extend(EMPTY_SEND);
     all.push(("a frame behind the Request".into(), early));
     all.push(("600 bytes behind it".into(), request(0, 1, 0, &[7; 600])));
     all.push((
@@ -146,26 +148,26 @@ fn violations() -> Vec<(String, Vec<u8>)> {
 #[test]
 fn mpa_violations_close_connection_without_event() {
     let _alone = begin();
-    let server = house(8);
+    let server = warmed_up_server(8);
     let before = descriptors();
     for (what, bytes) in violations() {
         let began = Instant::now();
         let mut raw = dial(&server);
         raw.write_all(&bytes).unwrap();
-        assert_eq!(end_of(&raw), b"", "{what}: answered");
+        assert_eq!(read_to_end(&raw), b"", "{what}: answered");
         // Without waiting for the timeout of slow peers.
         assert!(began.elapsed() < Duration::from_millis(450), "{what}");
         assert!(server.channel.try_next().is_none(), "{what}: told");
     }
-    server.channel.quiet(SOON);
+    server.channel.expect_no_event(SOON);
     wait("descriptors", || descriptors() <= before);
-    welcomes(&server);
+    check_client_connects(&server);
 }
 
 #[test]
 fn incomplete_mpa_requests_time_out() {
     let _alone = begin();
-    let server = house(8);
+    let server = warmed_up_server(8);
     let before = descriptors();
     let whole = request(0x40, 1, 100, &[1; 99]);
     let mut raws = Vec::new();
@@ -176,21 +178,21 @@ fn incomplete_mpa_requests_time_out() {
     }
     let began = Instant::now();
     for raw in &raws {
-        assert_eq!(end_of(raw), b"");
+        assert_eq!(read_to_end(raw), b"");
     }
     let took = began.elapsed();
     assert!(took < Duration::from_secs(3), "{took:?}");
     drop(raws);
-    server.channel.quiet(SOON);
+    server.channel.expect_no_event(SOON);
     wait("descriptors", || descriptors() <= before);
-    welcomes(&server);
+    check_client_connects(&server);
 }
 
 /// A byte now and then: progress does not extend the timeout.
 #[test]
 fn slow_bytes_do_not_extend_startup_timeout() {
     let _alone = begin();
-    let server = house(8);
+    let server = warmed_up_server(8);
     let began = Instant::now();
     let mut raw = dial(&server);
     raw.set_nodelay(true).unwrap();
@@ -204,14 +206,14 @@ fn slow_bytes_do_not_extend_startup_timeout() {
     }
     let took = began.elapsed();
     assert!(sent < 532 && took < Duration::from_secs(3), "{sent} bytes");
-    server.channel.quiet(SOON);
-    welcomes(&server);
+    server.channel.expect_no_event(SOON);
+    check_client_connects(&server);
 }
 
 #[test]
 fn private_data_up_to_512_bytes_is_accepted() {
     let _alone = begin();
-    let server = house(8);
+    let server = warmed_up_server(8);
     // The protocol's limit is 512 bytes; the length in an event is at most 255, and so many bytes are there.
     for len in [0_u16, 1, 255, 256, 512] {
         let data: Vec<u8> = (0..len).map(|n| n as u8).collect();
@@ -219,21 +221,21 @@ fn private_data_up_to_512_bytes_is_accepted() {
         raw.write_all(&request(0, 1, len, &data)).unwrap();
         let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         let known = usize::from(len.min(255));
-        assert_eq!(asked.said(), data[..known]);
+        assert_eq!(asked.private_data(), data[..known]);
         let child = asked.id();
         drop(asked);
         assert_eq!(child.reject(&[3; 255]), 0);
-        let said = end_of(&raw);
+        let said = read_to_end(&raw);
         assert_eq!(said.len(), 20 + 255);
         assert_eq!(said[16] & 0x20, 0x20, "a refusal");
     }
-    welcomes(&server);
+    check_client_connects(&server);
 }
 
 #[test]
 fn silent_connections_are_limited_and_time_out() {
     let _alone = begin();
-    let server = house(8);
+    let server = warmed_up_server(8);
     let before = descriptors();
     let silent: Vec<_> = (0..700)
         .filter_map(|_| TcpStream::connect(server.at).ok())
@@ -243,30 +245,30 @@ fn silent_connections_are_limited_and_time_out() {
     let held = descriptors().saturating_sub(before + silent.len());
     assert!(held <= 64, "{held} at once");
     for raw in &silent {
-        end_of(raw);
+        read_to_end(raw);
     }
-    server.channel.quiet(SOON);
+    server.channel.expect_no_event(SOON);
     drop(silent);
     wait("descriptors", || descriptors() <= before);
-    welcomes(&server);
+    check_client_connects(&server);
 }
 
 /// Complete requests that the program does not take: never more than the backlog wait.
 #[test]
 fn unanswered_requests_stay_within_backlog() {
     let _alone = begin();
-    let server = house(8);
+    let server = warmed_up_server(8);
     let before = descriptors();
     for _ in 0..4 {
         let raws: Vec<_> = (0..40)
             .filter_map(|_| {
                 let mut raw = TcpStream::connect(server.at).ok()?;
-                raw.write_all(&good()).ok()?;
+                raw.write_all(&valid_request()).ok()?;
                 Some(raw)
             })
             .collect();
         for raw in &raws {
-            end_of(raw);
+            read_to_end(raw);
         }
     }
     let mut waited = 0;
@@ -281,8 +283,8 @@ fn unanswered_requests_stay_within_backlog() {
     }
     assert!(waited <= 8, "{waited} waited");
     wait("descriptors", || descriptors() <= before);
-    server.channel.quiet(SOON);
-    welcomes(&server);
+    server.channel.expect_no_event(SOON);
+    check_client_connects(&server);
 }
 
 /// Accepts all waiting requests, and checks the events that follow.
@@ -305,7 +307,7 @@ fn answer_all(server: &Server) {
 #[test]
 fn thousand_aborted_connections_leave_no_descriptors() {
     let _alone = begin();
-    let server = house(64);
+    let server = warmed_up_server(64);
     let before = descriptors();
     for n in 0..1000 {
         let Ok(mut raw) = TcpStream::connect(server.at) else {
@@ -313,8 +315,8 @@ fn thousand_aborted_connections_leave_no_descriptors() {
         };
         match n % 3 {
             0 => {}
-            1 => drop(raw.write_all(&good()[..n % 20])),
-            _ => drop(raw.write_all(&good())),
+            1 => drop(raw.write_all(&valid_request()[..n % 20])),
+            _ => drop(raw.write_all(&valid_request())),
         }
         reset(raw);
         if n % 100 == 99 {
@@ -325,7 +327,7 @@ fn thousand_aborted_connections_leave_no_descriptors() {
     wait("descriptors", || descriptors() <= before);
     wait("room for the honest", || {
         // Room is given back when the shard has noticed.
-        let client = Client::towards(server.at);
+        let client = Client::resolved_to(server.at);
         let _ = client.id.connect(b"");
         let came = readable(server.channel.fd(), SOON);
         drop(client);
@@ -337,11 +339,11 @@ fn thousand_aborted_connections_leave_no_descriptors() {
         }) {}
         came
     });
-    welcomes(&server);
+    check_client_connects(&server);
 }
 
 /// Closes a connection, with or without a reset.
-fn go(raw: TcpStream, rudely: bool) {
+fn close(raw: TcpStream, rudely: bool) {
     if rudely {
         reset(raw);
     }
@@ -350,14 +352,14 @@ fn go(raw: TcpStream, rudely: bool) {
 #[test]
 fn client_death_in_any_phase_leaks_nothing() {
     let _alone = begin();
-    let server = house(8);
+    let server = warmed_up_server(8);
     let before = descriptors();
     for round in 0..20 {
         for rudely in [false, true] {
             // During the request.
             let mut raw = dial(&server);
-            raw.write_all(&good()[..round]).unwrap();
-            go(raw, rudely);
+            raw.write_all(&valid_request()[..round]).unwrap();
+            close(raw, rudely);
             assert!(server.channel.try_next().is_none());
             if round >= 4 {
                 // Every length of the request is tried in all rounds; of the rest, some are enough.
@@ -365,11 +367,11 @@ fn client_death_in_any_phase_leaks_nothing() {
             }
             // While the program decides.
             let mut raw = dial(&server);
-            raw.write_all(&good()).unwrap();
+            raw.write_all(&valid_request()).unwrap();
             let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
             let child = asked.id();
             child.make_qp();
-            go(raw, rudely);
+            close(raw, rudely);
             if round % 2 == 0 {
                 std::thread::sleep(Duration::from_millis(2));
             }
@@ -380,14 +382,14 @@ fn client_death_in_any_phase_leaks_nothing() {
             }
             drop(child);
             // Right after the reply, in the middle of a frame, and after one.
-            for sent in [0, 1, 10, NOTHING.len()] {
+            for sent in [0, 1, 10, EMPTY_SEND.len()] {
                 let mut raw = dial(&server);
-                raw.write_all(&good()).unwrap();
-                let child = server.admit(b"come in");
+                raw.write_all(&valid_request()).unwrap();
+                let child = server.accept_next(b"come in");
                 let mut reply = [0; 27];
                 raw.read_exact(&mut reply).unwrap();
-                raw.write_all(&NOTHING[..sent]).unwrap();
-                go(raw, rudely);
+                raw.write_all(&EMPTY_SEND[..sent]).unwrap();
+                close(raw, rudely);
                 // No receive was posted: a message that waits for one ends the connection as well.
                 let told = readable(server.channel.fd(), LONG);
                 assert!(told, "{sent} bytes of a frame, rudely: {rudely}");
@@ -396,9 +398,9 @@ fn client_death_in_any_phase_leaks_nothing() {
             }
         }
     }
-    server.channel.quiet(SOON);
+    server.channel.expect_no_event(SOON);
     wait("descriptors", || descriptors() <= before);
-    welcomes(&server);
+    check_client_connects(&server);
 }
 
 /// The program is told that there was no connection, or of its beginning and its end; nothing else.
@@ -414,15 +416,15 @@ fn outcome(channel: &Channel, id: &Id) -> u32 {
             assert!(id.is(&channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
         }
         RDMA_CM_EVENT_CONNECT_ERROR | RDMA_CM_EVENT_UNREACHABLE | RDMA_CM_EVENT_REJECTED => {
-            assert_ne!(first.get().status, 0, "{:?}", first.word());
+            assert_ne!(first.get().status, 0, "{:?}", first.name());
         }
-        _ => panic!("{:?}", first.word()),
+        _ => panic!("{:?}", first.name()),
     }
     kind
 }
 
 /// A listener that answers whatever it receives with these bytes and then closes.
-fn answering(bytes: Vec<u8>, rudely: bool) -> (SocketAddr, std::thread::JoinHandle<()>) {
+fn reply_server(bytes: Vec<u8>, rudely: bool) -> (SocketAddr, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let at = listener.local_addr().unwrap();
     let peer = std::thread::spawn(move || {
@@ -441,7 +443,7 @@ fn answering(bytes: Vec<u8>, rudely: bool) -> (SocketAddr, std::thread::JoinHand
             let private_data = u16::from_be_bytes([asked[18], asked[19]]);
             let _ = raw.read_exact(&mut vec![0; private_data.into()]);
             let _ = raw.write_all(&bytes);
-            go(raw, rudely);
+            close(raw, rudely);
             last = Some(Instant::now());
         }
     });
@@ -451,7 +453,7 @@ fn answering(bytes: Vec<u8>, rudely: bool) -> (SocketAddr, std::thread::JoinHand
 #[test]
 fn each_server_reply_yields_its_expected_event() {
     let _alone = begin();
-    drop(house(8));
+    drop(warmed_up_server(8));
     let before = descriptors();
     let reply = |flags, revision, length, data: &[u8]| {
         frame(b"MPA ID Rep Frame", flags, revision, length, data)
@@ -462,7 +464,7 @@ fn each_server_reply_yields_its_expected_event() {
         ("nothing", Vec::new(), no),
         ("half a key", yes[..8].to_vec(), no),
         ("no length", yes[..18].to_vec(), no),
-        ("a Request", good(), no),
+        ("a Request", valid_request(), no),
         ("a web server", b"HTTP/1.1 400 Bad\r\n\r\n".to_vec(), no),
         ("revision 9", reply(0, 9, 0, b""), no),
         ("too much private data", reply(0, 1, 513, b""), no),
@@ -474,21 +476,21 @@ fn each_server_reply_yields_its_expected_event() {
         ),
         ("yes", yes.clone(), all),
     ];
-    for garbage in [&b"\xff\xff\xff\xff garbage behind it"[..], &NOTHING[..9]] {
+    for garbage in [&b"\xff\xff\xff\xff garbage behind it"[..], &EMPTY_SEND[..9]] {
         let mut bytes = yes.clone();
         bytes.extend(garbage);
         answers.push(("a Reply and half a frame", bytes, all));
     }
     for (what, bytes, expected) in answers {
         for rudely in [false, true] {
-            let (at, peer) = answering(bytes.clone(), rudely);
-            let client = Client::towards(at);
+            let (at, peer) = reply_server(bytes.clone(), rudely);
+            let client = Client::resolved_to(at);
             assert_eq!(client.id.connect(b""), 0);
             let got = outcome(&client.channel, &client.id);
             // A reset may overtake bytes that were sent before it.
             let fair = got == expected || (rudely && got == no);
             assert!(fair, "{what}: {got} instead of {expected}");
-            client.channel.quiet(Duration::from_millis(20));
+            client.channel.expect_no_event(Duration::from_millis(20));
             drop(client);
             peer.join().unwrap();
         }
@@ -499,14 +501,14 @@ fn each_server_reply_yields_its_expected_event() {
 #[test]
 fn destroyed_listener_rejects_unanswered_requests() {
     let _alone = begin();
-    drop(house(8));
+    drop(warmed_up_server(8));
     let before = descriptors();
     let server = Server::new(16);
     let mut raws = Vec::new();
     for n in 0..12 {
         let mut raw = dial(&server);
         // Some requests are incomplete.
-        let ask = good();
+        let ask = valid_request();
         let len = if n % 4 == 3 { 7 } else { ask.len() };
         raw.write_all(&ask[..len]).unwrap();
         raws.push((n, raw));
@@ -517,7 +519,7 @@ fn destroyed_listener_rejects_unanswered_requests() {
     std::thread::sleep(Duration::from_millis(50));
     drop(server);
     for (n, raw) in &raws {
-        let said = end_of(raw);
+        let said = read_to_end(raw);
         if n % 4 != 3 {
             assert_eq!(said.len(), 20, "{n}: a Reply");
             assert_eq!(said[16] & 0x20, 0x20, "{n}: a refusal");
@@ -531,7 +533,7 @@ fn destroyed_listener_rejects_unanswered_requests() {
 #[test]
 fn concurrent_connects_and_disconnects_leak_nothing() {
     let _alone = begin();
-    let server = house(128);
+    let server = warmed_up_server(128);
     let before = descriptors();
     let at = server.at;
     let done = std::sync::atomic::AtomicBool::new(false);
@@ -540,7 +542,7 @@ fn concurrent_connects_and_disconnects_leak_nothing() {
             .map(|who| {
                 s.spawn(move || {
                     for n in 0..60_u64 {
-                        let client = Client::towards(at);
+                        let client = Client::resolved_to(at);
                         assert_eq!(client.id.connect(b""), 0, "{}", errno());
                         std::thread::sleep(Duration::from_micros((n * 37 + who * 11) % 300));
                         match (n + who) % 3 {
@@ -591,5 +593,5 @@ fn concurrent_connects_and_disconnects_leak_nothing() {
         true
     }) {}
     wait("descriptors", || descriptors() <= before);
-    welcomes(&server);
+    check_client_connects(&server);
 }

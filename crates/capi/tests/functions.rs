@@ -60,14 +60,14 @@ fn functions_are_separate_devices() {
         assert_eq!(((*a).device, (*b).device), (devices[1], devices[2]));
         let (pd_a, pd_b) = (ibv_alloc_pd(a), ibv_alloc_pd(b));
         let (cq_a, cq_b) = (new_cq(a), new_cq(b));
-        refused(new_qp(pd_a, cq_b, cq_a), libc::EINVAL, "a send queue");
-        refused(new_qp(pd_a, cq_a, cq_b), libc::EINVAL, "a receive queue");
-        refused(new_qp(pd_b, cq_a, cq_a), libc::EINVAL, "a domain");
+        assert_refused(new_qp(pd_a, cq_b, cq_a), libc::EINVAL, "a send queue");
+        assert_refused(new_qp(pd_a, cq_a, cq_b), libc::EINVAL, "a receive queue");
+        assert_refused(new_qp(pd_b, cq_a, cq_a), libc::EINVAL, "a domain");
         let qp = new_qp(pd_a, cq_a, cq_a);
         assert!(!qp.is_null(), "{}", errno());
         // Each has its own share.
         let more = [new_cq(a), new_cq(a)];
-        refused(new_cq(a), libc::ENOMEM, "one too many");
+        assert_refused(new_cq(a), libc::ENOMEM, "one too many");
         let other = new_cq(b);
         assert!(!other.is_null(), "{}", errno());
         assert_eq!(ibv_destroy_qp(qp), 0);
@@ -80,8 +80,8 @@ fn functions_are_separate_devices() {
         let again = ibv_open_device(devices[1]);
         assert!(!again.is_null(), "{}", errno());
         assert_eq!(ibv_close_device(again), 0);
-        fails_alone(&devices);
-        identifiers_hear_of_removal();
+        check_failure_is_isolated(&devices);
+        check_removal_events();
     }
 }
 
@@ -90,7 +90,7 @@ fn functions_are_separate_devices() {
 ///
 /// # Safety
 /// The devices came from a list that has not been freed.
-unsafe fn fails_alone(devices: &[*mut ibv_device]) {
+unsafe fn check_failure_is_isolated(devices: &[*mut ibv_device]) {
     type End = fn(usize) -> bool;
     let ends: [(End, c_int); 2] = [
         (testing::provoke_panic, libc::EIO),
@@ -107,12 +107,12 @@ unsafe fn fails_alone(devices: &[*mut ibv_device]) {
             assert!(!qp.is_null(), "{}", errno());
             assert_eq!(req_notify_cq(cq, 0), 0);
             let waits = [
-                waiting(Addr(first.cast()), async_event),
-                waiting(Addr(second.cast()), async_event),
-                waiting(Addr(channel.cast()), cq_event),
+                call_in_thread(Addr(first.cast()), async_event),
+                call_in_thread(Addr(second.cast()), async_event),
+                call_in_thread(Addr(channel.cast()), cq_event),
             ];
             assert!(end(1));
-            let told = waits.map(|told| told.recv_timeout(PATIENCE).expect("it waits on"));
+            let told = waits.map(|told| told.recv_timeout(TIMEOUT).expect("it waits on"));
             let fatal = IBV_EVENT_DEVICE_FATAL as c_int;
             assert_eq!(told, [fatal, fatal, 0]);
             // No further event comes, and no call waits for one.
@@ -120,8 +120,8 @@ unsafe fn fails_alone(devices: &[*mut ibv_device]) {
                 assert_eq!(async_event(Addr(context.cast())), -libc::EIO);
             }
             assert_eq!(cq_event(Addr(channel.cast())), -libc::EIO);
-            refused(new_cq(first), code, "a queue of a failed device");
-            refused(open(1), libc::EIO, "another context");
+            assert_refused(new_cq(first), code, "a queue of a failed device");
+            assert_refused(open(1), libc::EIO, "another context");
             let alive = new_cq(other);
             assert!(!alive.is_null(), "{}", errno());
             assert_eq!(ibv_destroy_cq(alive), 0);
@@ -141,26 +141,26 @@ unsafe fn fails_alone(devices: &[*mut ibv_device]) {
 }
 
 /// Identifiers of the connection manager that have the device get `RDMA_CM_EVENT_DEVICE_REMOVAL`.
-fn identifiers_hear_of_removal() {
+fn check_removal_events() {
     // SAFETY: as the manual says; what is made is destroyed once.
     unsafe {
         let channel = rdma_create_event_channel();
         let mut id = core::ptr::null_mut();
         let null = core::ptr::null_mut();
         assert_eq!(rdma_create_id(channel, &raw mut id, null, RDMA_PS_TCP), 0);
-        let here = parties::address("127.0.0.1:0");
-        assert_eq!(rdma_bind_addr(id, parties::at(&here)), 0);
+        let here = ud_peers::address("127.0.0.1:0");
+        assert_eq!(rdma_bind_addr(id, ud_peers::at(&here)), 0);
         assert_eq!(rdma_listen(id, 4), 0);
-        let told = waiting(Addr(channel.cast()), cm_event);
+        let told = call_in_thread(Addr(channel.cast()), cm_event);
         assert!(testing::provoke_panic(0));
-        let event = told.recv_timeout(PATIENCE).expect("it waits on");
+        let event = told.recv_timeout(TIMEOUT).expect("it waits on");
         assert_eq!(event, RDMA_CM_EVENT_DEVICE_REMOVAL as c_int);
         assert_eq!(rdma_destroy_id(id), 0);
         rdma_destroy_event_channel(channel);
     }
 }
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A pointer to an object that any thread may use.
 #[derive(Clone, Copy)]
@@ -170,7 +170,7 @@ struct Addr(*mut c_void);
 unsafe impl Send for Addr {}
 
 /// Makes a blocking call on a thread of its own.
-fn waiting(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
+fn call_in_thread(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
     let (tell, told) = mpsc::channel();
     std::thread::spawn(move || tell.send(call(of)).unwrap());
     // It should be blocked by then; the result is the same if it is not.

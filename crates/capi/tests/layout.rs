@@ -169,7 +169,7 @@ fn constant_rows(directory: &Path, rows: &mut Vec<Row>) {
 }
 
 /// The values of all rows in C, in order.
-fn ask(directory: &Path, rows: &[Row]) -> Vec<i64> {
+fn c_values(directory: &Path, rows: &[Row]) -> Vec<i64> {
     let mut text = format!("{INCLUDES}int main(void) {{\n");
     for row in rows {
         writeln!(
@@ -216,7 +216,7 @@ fn layouts_and_constants_match_c_headers() {
             bits: 64,
         });
     }
-    let theirs = ask(&directory, &rows);
+    let theirs = c_values(&directory, &rows);
     assert_eq!(theirs.len(), rows.len(), "one number for each row");
     let mut report = String::new();
     for (row, &theirs) in rows.iter().zip(&theirs) {

@@ -38,11 +38,11 @@ fn destroyed_objects_leave_no_resources() {
 }
 
 fn objects() {
-    let wanted = Wanted {
-        told: true,
+    let wanted = SideParams {
+        with_channel: true,
         shared: 4,
         operations: IBV_QP_EX_WITH_SEND.into(),
-        ..Wanted::default()
+        ..SideParams::default()
     };
     let side = Side::new(wanted);
     let round = || {
@@ -52,11 +52,11 @@ fn objects() {
             let mr = ibv_reg_mr(pd, side.memory.as_ptr().cast_mut().cast(), 64, 1);
             let mw = alloc_mw(pd, IBV_MW_TYPE_2);
             let cq = ibv_create_cq(side.context, 16, ptr::null_mut(), side.channel, 0);
-            let qp = side.make();
+            let qp = side.another_qp();
             // A failure leaves nothing either.
             let mut wrong = side.init_ex();
             wrong.send_ops_flags = 1 << 30;
-            let create = slots(side.context).create_qp_ex.unwrap();
+            let create = verbs_of(side.context).create_qp_ex.unwrap();
             assert!(create(side.context, &raw mut wrong).is_null());
             let mut attr = side.rtr_attr(0).0.ah_attr;
             let ah = ibv_create_ah(pd, &raw mut attr);
@@ -87,7 +87,7 @@ fn objects() {
 }
 
 fn devices() {
-    let round = |_| drop(pair(Wanted::default()));
+    let round = |_| drop(pair(SideParams::default()));
     (0..20).for_each(round);
     let before = (resident(), descriptors(), threads());
     (0..100).for_each(round);

@@ -22,7 +22,7 @@ fn exhaust<T>(
         assert!(!object.is_null(), "{what} {at} of {count}: {}", errno());
         all.push(object);
     }
-    refused(make(), libc::ENOMEM, what);
+    assert_refused(make(), libc::ENOMEM, what);
     for object in all {
         assert_eq!(destroy(object), 0, "{what}");
     }
@@ -33,9 +33,9 @@ fn exhaust<T>(
 
 #[test]
 fn reported_object_limits_are_enforced() {
-    let side = Side::new(Wanted {
+    let side = Side::new(SideParams {
         shared: 4,
-        ..Wanted::default()
+        ..SideParams::default()
     });
     let mut device = ibv_device_attr::zeroed();
     // SAFETY: the objects exist, and each is destroyed once.

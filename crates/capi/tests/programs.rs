@@ -205,18 +205,18 @@ fn upgrade() -> Command {
 }
 
 /// A process whose output is read line by line.
-struct Telling(Child, BufReader<std::process::ChildStdout>);
+struct ChildOutput(Child, BufReader<std::process::ChildStdout>);
 
-impl Telling {
-    fn new(command: &mut Command) -> Telling {
+impl ChildOutput {
+    fn new(command: &mut Command) -> ChildOutput {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let out = child.stdout.take().expect("it is piped");
-        Telling(child, BufReader::new(out))
+        ChildOutput(child, BufReader::new(out))
     }
 
     /// The rest of the line that begins with this text.
-    fn until(&mut self, what: &str) -> String {
+    fn wait_for_line(&mut self, what: &str) -> String {
         let mut all = String::new();
         loop {
             let from = all.len();
@@ -229,7 +229,7 @@ impl Telling {
     }
 }
 
-impl Drop for Telling {
+impl Drop for ChildOutput {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -237,7 +237,7 @@ impl Drop for Telling {
 }
 
 /// V1: the server is replaced by another process again and again, without an error for a program that uses verbs alone.
-fn a_client_of_servers_that_are_replaced(settings: &[(&str, &str)]) {
+fn run_server_upgrades(settings: &[(&str, &str)]) {
     const UPGRADES: u32 = 10;
     let Some(folder) = libraries() else { return };
     let Some(program) = compile("upgrade", &folder) else {
@@ -250,36 +250,36 @@ fn a_client_of_servers_that_are_replaced(settings: &[(&str, &str)]) {
     let start = |arguments: &[&str]| {
         let mut server = upgrade();
         server.arg("server").args(arguments).arg(&path);
-        Telling::new(server.envs(settings.iter().copied()))
+        ChildOutput::new(server.envs(settings.iter().copied()))
     };
-    let mut server = start(&["--at", "127.0.0.1:0", "--hatch"]);
-    let at = server.until("listening at ");
+    let mut server = start(&["--at", "127.0.0.1:0", "--handover"]);
+    let at = server.wait_for_line("listening at ");
     let (ip, port) = at.split_once(':').expect("an address");
     let mut client = Command::new(program);
     client.args([ip, port]).env("LD_LIBRARY_PATH", &folder);
-    let mut client = Telling::new(client.envs(settings.iter().copied()));
-    client.until("loading");
+    let mut client = ChildOutput::new(client.envs(settings.iter().copied()));
+    client.wait_for_line("loading");
     for _ in 0..UPGRADES {
-        server.until("waiting for a successor");
-        let mut next = start(&["--inherit"]);
-        next.until("took over 1 connections");
+        server.wait_for_line("waiting for a successor");
+        let mut next = start(&["--takeover"]);
+        next.wait_for_line("took over 1 connections");
         assert!(server.0.wait().expect("it is ours").success());
         server = next;
         std::thread::sleep(Duration::from_millis(20));
     }
     drop(client.0.stdin.take());
-    client.until(&format!(", {UPGRADES} changes of the server"));
-    client.until("fine");
+    client.wait_for_line(&format!(", {UPGRADES} changes of the server"));
+    client.wait_for_line("fine");
     assert!(client.0.wait().expect("it is ours").success());
     std::fs::remove_dir_all(&place).expect("it is ours");
 }
 
 #[test]
 fn handover_is_transparent_to_verbs_client() {
-    a_client_of_servers_that_are_replaced(&[]);
+    run_server_upgrades(&[]);
 }
 
 #[test]
 fn handover_is_transparent_without_extensions() {
-    a_client_of_servers_that_are_replaced(&[("VERBENA_EXTENSIONS", "off")]);
+    run_server_upgrades(&[("VERBENA_EXTENSIONS", "off")]);
 }

@@ -13,10 +13,10 @@ use verbena_wire::cell::{
 use verbena_wire::number::Qpn;
 
 use crate::descriptor::Peer;
-use crate::port::back;
+use crate::port::reply_way;
 
 /// A cookie is valid in the interval in which it was made, and in the next one.
-pub const SPAN: Duration = Duration::from_secs(10);
+pub const INTERVAL: Duration = Duration::from_secs(10);
 /// Lifetime of a key; the previous one still verifies cookies.
 pub const KEY_LIFE: Duration = Duration::from_secs(600);
 
@@ -27,9 +27,9 @@ const TOO_OLD: &[u8] = b"host too old";
 /// A key for HMAC-SHA-256.
 pub type Key = [u8; 32];
 
-/// The result of [`Cookies::judge`].
+/// The result of [`Cookies::check_requests`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Asked {
+pub struct CookieCheck {
     /// A request has a valid cookie: the source address receives what is sent to it.
     pub proven: bool,
     /// A request comes from a peer whose version has no cookies; it was rejected.
@@ -55,7 +55,7 @@ impl Cookies {
     }
 
     /// The key has expired: call [`renew`](Cookies::renew).
-    pub fn is_old(&self, now: Time) -> bool {
+    pub fn is_expired(&self, now: Time) -> bool {
         now.since(self.since) >= KEY_LIFE
     }
 
@@ -67,7 +67,7 @@ impl Cookies {
 
     /// Looks for requests at the front of a datagram of `port` from `source`, and appends an answer to `answer` for each without a valid
     /// cookie: a Retry, or a Reject at a number for which `is_old` is true. Answers beyond the datagram's length are left out.
-    pub fn judge(
+    pub fn check_requests(
         &self,
         (source, port): (&[u8], PortAddress),
         here: PortAddress,
@@ -75,21 +75,21 @@ impl Cookies {
         datagram: &[u8],
         now: Time,
         answer: &mut Vec<u8>,
-    ) -> Asked {
-        let mut asked = Asked::default();
+    ) -> CookieCheck {
+        let mut asked = CookieCheck::default();
         let limit = answer.len() + datagram.len();
         // Requests come first in a datagram, except for cells that end other connections.
         let cells = Cells::new(datagram).map_while(Result::ok);
         for cell in cells.take_while(|cell| !cell.body.kind().is_data()) {
-            let ours = cell.way.to == here || cell.way.to == PortAddress::WHOEVER;
+            let ours = cell.route.to == here || cell.route.to == PortAddress::ANY;
             let Body::Connect { terms, cookie } = &cell.body else {
                 continue;
             };
-            if !ours || cell.way.from != port {
+            if !ours || cell.route.from != port {
                 continue;
             }
-            let good = |cookie: &Cookie| self.is_good(source, &cell, terms, cookie, now);
-            let old = cookie.is_none() && is_old(cell.way.to_wqp);
+            let good = |cookie: &Cookie| self.is_valid(source, &cell, terms, cookie, now);
+            let old = cookie.is_none() && is_old(cell.route.to_wqp);
             if cookie.as_ref().is_some_and(good) {
                 asked.proven = true;
                 continue;
@@ -105,15 +105,15 @@ impl Cookies {
                 },
                 false => Body::Retry {
                     echo,
-                    cookie: make(&self.key, source, &cell, terms, span(now)),
+                    cookie: make(&self.key, source, &cell, terms, interval(now)),
                 },
             };
             let peer = Peer {
                 port,
-                wqp: cell.way.from_wqp,
+                wqp: cell.route.from_wqp,
             };
             let said = Cell {
-                way: back(here, peer, cell.way.to_wqp),
+                route: reply_way(here, peer, cell.route.to_wqp),
                 connected: true,
                 packet: PacketSeq::default(),
                 body,
@@ -125,7 +125,7 @@ impl Cookies {
         asked
     }
 
-    fn is_good(
+    fn is_valid(
         &self,
         source: &[u8],
         cell: &Cell<'_>,
@@ -133,7 +133,7 @@ impl Cookies {
         cookie: &Cookie,
         now: Time,
     ) -> bool {
-        let spans = [Some(span(now)), span(now).checked_sub(1)];
+        let spans = [Some(interval(now)), interval(now).checked_sub(1)];
         let keys = [Some(&self.key), self.last.as_ref()];
         let mut good = false;
         for key in keys.into_iter().flatten() {
@@ -149,7 +149,7 @@ impl Cookies {
 
 /// Makes a datagram with requests that have no cookie long enough for the answers to it, by zeros behind its last cell.
 pub fn pad(datagram: &mut Vec<u8>) {
-    if !may_ask(datagram) {
+    if !may_contain_connect(datagram) {
         return;
     }
     let asks = |cell: &Cell<'_>| matches!(cell.body, Body::Connect { cookie: None, .. });
@@ -161,13 +161,13 @@ pub fn pad(datagram: &mut Vec<u8>) {
 }
 
 /// A datagram may contain a request: its first cell is not a data cell. This is a cheap test, since most datagrams are data.
-pub fn may_ask(datagram: &[u8]) -> bool {
+pub fn may_contain_connect(datagram: &[u8]) -> bool {
     let first = datagram.first().map(|byte| byte & 0x0f);
     first.is_some_and(|kind| kind > Kind::Write as u8)
 }
 
-fn span(now: Time) -> u64 {
-    now.since(Time::ZERO).as_secs() / SPAN.as_secs()
+fn interval(now: Time) -> u64 {
+    now.since(Time::ZERO).as_secs() / INTERVAL.as_secs()
 }
 
 /// Covers everything in the request, and its source.
@@ -179,7 +179,7 @@ fn hash(
     span: u64,
 ) -> Option<Hmac<Sha256>> {
     let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
-    let way = &cell.way;
+    let way = &cell.route;
     mac.update(&span.to_be_bytes());
     // UDP and Ethernet sources have fixed lengths that differ, so the length identifies the kind.
     mac.update(&[source.len() as u8, u8::from(terms.acknowledged)]);
@@ -188,7 +188,7 @@ fn hash(
     mac.update(&way.from_wqp.get().to_be_bytes());
     mac.update(&way.to_wqp.get().to_be_bytes());
     mac.update(&cell.packet.get().to_be_bytes());
-    mac.update(&terms.cell.to_be_bytes());
+    mac.update(&terms.max_payload.to_be_bytes());
     mac.update(terms.private);
     Some(mac)
 }

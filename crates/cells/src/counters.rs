@@ -52,7 +52,7 @@ pub struct Counters {
     /// Packets completed successfully.
     pub packets_sent: u64,
     /// Retransmissions: after a Nak, or after a timeout.
-    pub rewinds: u64,
+    pub retransmissions: u64,
     /// Cells that were placed.
     pub cells_placed: u64,
     /// Packets delivered: their last cell was placed.
@@ -97,9 +97,9 @@ pub struct PortCounters {
     /// Malformed cells; the rest of their datagram is lost.
     pub malformed: u64,
     /// Cells for another port.
-    pub not_ours: u64,
+    pub wrong_destination: u64,
     /// Cells whose source is not the port that the carrier received them from.
-    pub not_theirs: u64,
+    pub wrong_source: u64,
     /// Cells for a number without a work queue pair.
     pub unknown: u64,
     /// Requests for connections that were rejected without the consumer: no listener, other attributes, or too many waiting.

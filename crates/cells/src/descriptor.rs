@@ -3,7 +3,7 @@
 //! is posted.
 
 use smallvec::SmallVec;
-use verbena_nic::wr::{Data, Flags, Remote, Sge};
+use verbena_nic::wr::{Data, Flags, RemoteAddr, Sge};
 use verbena_wire::cell::PortAddress;
 use verbena_wire::number::Qpn;
 
@@ -42,7 +42,7 @@ pub struct ControlSegment {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressSegment {
     /// The destination of a write: address and memory handle.
-    pub remote: Option<Remote>,
+    pub remote: Option<RemoteAddr>,
     /// The destination of a connectionless packet.
     pub destination: Option<Peer>,
 }
@@ -58,14 +58,14 @@ pub struct Descriptor<'a> {
     pub data: Data<'a>,
 }
 
-const FEW_PIECES: usize = 2;
-const FEW_BYTES: usize = 64;
+const INLINE_SEGMENTS: usize = 2;
+const INLINE_BYTES: usize = 64;
 
 /// A descriptor's data as the queue keeps it.
 #[derive(Debug)]
 pub(crate) enum Payload {
-    Gather(SmallVec<[Sge; FEW_PIECES]>),
-    Inline(SmallVec<[u8; FEW_BYTES]>),
+    Gather(SmallVec<[Sge; INLINE_SEGMENTS]>),
+    Inline(SmallVec<[u8; INLINE_BYTES]>),
 }
 
 impl From<Data<'_>> for Payload {

@@ -19,7 +19,7 @@ pub enum Error {
     Unknown(u64),
     /// The number is in use.
     #[error("number {0} is taken")]
-    Taken(Qpn),
+    InUse(Qpn),
     /// The limit is reached.
     #[error("all {0} are in use")]
     Full(usize),
@@ -31,7 +31,7 @@ pub enum Error {
     Address,
     /// Too many data segments.
     #[error("{got} data segments, at most {limit}")]
-    Pieces {
+    Segments {
         /// Segments given.
         got: usize,
         /// Segments allowed.

@@ -37,7 +37,7 @@ pub use cookie::Cookies;
 pub use counters::{Counters, PortCounters, Refused};
 pub use descriptor::{AddressSegment, ControlSegment, Descriptor, Operation, Peer};
 pub use error::Error;
-pub use notice::{Notice, Ticket, Why};
+pub use notice::{EndReason, Notice, Ticket};
 pub use port::Port;
 pub use state::State;
 pub use wqp::{ChannelKind, View, WqpInit};

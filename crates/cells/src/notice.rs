@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use verbena_wire::cell::{Body, Cell, Ending, PacketSeq, RejectReason, Way};
+use verbena_wire::cell::{Body, Cell, CellRoute, DisconnectReason, PacketSeq, RejectReason};
 use verbena_wire::number::Qpn;
 
 use crate::descriptor::Peer;
@@ -14,19 +14,19 @@ pub struct Ticket(pub u64);
 
 /// Why a channel ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Why {
+pub enum EndReason {
     /// The peer ended it, or reports that it has no such channel.
-    Peer(Ending),
+    Peer(DisconnectReason),
     /// The peer does not answer.
-    Silent,
+    PeerTimeout,
     /// The peer had no receive for too long.
-    Busy,
+    NoReceive,
     /// The peer asked for the same packet too often.
-    Damaged,
+    TooManyNaks,
     /// The peer's memory refused a packet.
     Refused,
     /// The memory of a descriptor of this side refused access.
-    Memory,
+    LocalMemory,
     /// A completion queue lost entries.
     Overflow,
 }
@@ -73,37 +73,37 @@ pub enum Notice {
         /// The work queue pair.
         wqp: Qpn,
         /// The cause.
-        why: Why,
+        reason: EndReason,
     },
 }
 
 /// An answer that belongs to no work queue pair, or to one that has ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stray {
-    pub(crate) way: Way,
+pub(crate) struct StrayAnswer {
+    pub(crate) way: CellRoute,
     pub(crate) packet: PacketSeq,
-    pub(crate) says: Says,
+    pub(crate) body: StrayBody,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Says {
-    Disconnect(Ending),
+pub(crate) enum StrayBody {
+    Disconnect(DisconnectReason),
     /// Number of the Connect, reason, and the consumer's private data.
     Reject(PacketSeq, RejectReason, Vec<u8>),
 }
 
-impl Stray {
+impl StrayAnswer {
     pub(crate) fn cell(&self) -> Cell<'_> {
-        let body = match &self.says {
-            Says::Disconnect(ending) => Body::Disconnect(*ending),
-            Says::Reject(echo, reason, private) => Body::Reject {
+        let body = match &self.body {
+            StrayBody::Disconnect(ending) => Body::Disconnect(*ending),
+            StrayBody::Reject(echo, reason, private) => Body::Reject {
                 echo: *echo,
                 reason: *reason,
                 private,
             },
         };
         Cell {
-            way: self.way,
+            route: self.way,
             connected: true,
             packet: self.packet,
             body,
@@ -115,14 +115,14 @@ impl Stray {
 #[derive(Debug, Default)]
 pub(crate) struct Effects {
     pub(crate) notices: VecDeque<Notice>,
-    pub(crate) strays: VecDeque<Stray>,
+    pub(crate) strays: VecDeque<StrayAnswer>,
     pub(crate) limit: usize,
     pub(crate) lost: u64,
 }
 
 impl Effects {
     /// Queues an answer, unless the same one is queued already or the limit is reached.
-    pub(crate) fn stray(&mut self, stray: Stray) {
+    pub(crate) fn queue_stray(&mut self, stray: StrayAnswer) {
         if self.strays.contains(&stray) {
             return;
         }

@@ -9,19 +9,19 @@ use std::collections::{BTreeMap, VecDeque};
 
 use verbena_nic::Outbox;
 use verbena_nic::wr::ReceiveWr;
-use verbena_wire::cell::{Ending, PortAddress};
+use verbena_wire::cell::{DisconnectReason, PortAddress};
 use verbena_wire::number::Qpn;
 
 use crate::config::Config;
 use crate::counters::PortCounters;
 use crate::descriptor::{Descriptor, Peer};
 use crate::error::Error;
-use crate::notice::{Effects, Notice, Why};
+use crate::notice::{Effects, EndReason, Notice};
 use crate::state::Event;
 use crate::wqp::{View, Wqp, WqpInit};
 use connect::Request;
 
-pub(crate) use connect::back;
+pub(crate) use connect::reply_way;
 
 #[cfg(test)]
 mod tests;
@@ -96,7 +96,7 @@ impl Port {
         }
         let taken = |key: &u32| self.wqps.contains_key(key) || self.listeners.contains_key(key);
         if taken(&number.get()) {
-            return Err(Error::Taken(number));
+            return Err(Error::InUse(number));
         }
         let wqp = Wqp::new(init, &self.config);
         self.wqps.insert(number.get(), wqp);
@@ -106,24 +106,24 @@ impl Port {
     /// Destroys a work queue pair. If it is connected, the peer is told and posted descriptors flush into the completion queues; in other
     /// states they are discarded without completions.
     pub fn destroy(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
-        self.shut(number, out)?;
+        self.close(number, out)?;
         self.wqps.remove(&number.get());
-        self.forget(number);
+        self.forget_accepted(number);
         Ok(())
     }
 
     /// Ends a connection: the peer is told, and posted descriptors flush. A Connect that is not answered yet is given up.
     pub fn disconnect(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
-        if self.shut(number, out)? {
+        if self.close(number, out)? {
             return Ok(());
         }
         let wqp = self.wqps.get(&number.get());
         Err(wqp.map_or(Error::Kind, |wqp| Error::State(wqp.state)))
     }
 
-    fn shut(&mut self, number: Qpn, out: &mut Outbox) -> Result<bool, Error> {
+    fn close(&mut self, number: Qpn, out: &mut Outbox) -> Result<bool, Error> {
         let wqp = get(&mut self.wqps, number)?;
-        let tell = Some(Ending::Closed);
+        let tell = Some(DisconnectReason::Closed);
         Ok(wqp.end(
             self.address,
             Event::Disconnect,
@@ -139,18 +139,24 @@ impl Port {
         if !wqp.reset(&self.config) {
             return Err(Error::State(wqp.state));
         }
-        self.forget(number);
+        self.forget_accepted(number);
         Ok(())
     }
 
-    fn forget(&mut self, number: Qpn) {
+    fn forget_accepted(&mut self, number: Qpn) {
         self.accepted.retain(|_, served| *served != number.get());
     }
 
     /// Fails a work queue pair whose completion queue lost entries.
     pub fn fail_overflowed(&mut self, number: Qpn, out: &mut Outbox) -> Result<(), Error> {
         let wqp = get(&mut self.wqps, number)?;
-        wqp.fail(self.address, Why::Overflow, None, &mut self.effects, out);
+        wqp.fail(
+            self.address,
+            EndReason::Overflow,
+            None,
+            &mut self.effects,
+            out,
+        );
         Ok(())
     }
 

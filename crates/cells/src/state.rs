@@ -30,7 +30,7 @@ pub enum Event {
     /// The consumer disconnects.
     Disconnect,
     /// The peer disconnected.
-    PeerGone,
+    PeerDisconnected,
     /// The channel failed.
     Failed,
     /// The consumer resets a connected kind.
@@ -57,7 +57,9 @@ impl State {
             (S::Idle, Event::Accept) => Some(S::Connected),
             (S::Connecting, Event::Accepted) => Some(S::Connected),
             (S::Connecting, Event::Refused | Event::Disconnect) => Some(S::Idle),
-            (S::Connected, Event::Disconnect | Event::PeerGone | Event::Failed) => Some(S::Ended),
+            (S::Connected, Event::Disconnect | Event::PeerDisconnected | Event::Failed) => {
+                Some(S::Ended)
+            }
             (S::Idle | S::Connecting | S::Open, Event::Failed) => Some(S::Ended),
             (S::Ended, Event::Reset) => Some(S::Idle),
             (S::Ended, Event::Reopen) => Some(S::Open),
@@ -71,7 +73,7 @@ impl State {
     }
 
     /// Packets are sent and received.
-    pub fn works(self) -> bool {
+    pub fn is_active(self) -> bool {
         matches!(self, State::Connected | State::Open)
     }
 }
@@ -90,7 +92,7 @@ mod tests {
             E::Accepted,
             E::Refused,
             E::Disconnect,
-            E::PeerGone,
+            E::PeerDisconnected,
             E::Failed,
             E::Reset,
             E::Reopen,

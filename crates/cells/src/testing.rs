@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::qp::Limits;
-use verbena_nic::wr::{Data, Flags, ReceiveWr, Remote, Sge};
+use verbena_nic::wr::{Data, Flags, ReceiveWr, RemoteAddr, Sge};
 use verbena_nic::{Cq, Outbox, Status, Wc};
 use verbena_stream::Time;
 use verbena_wire::To;
@@ -86,14 +86,14 @@ impl Side {
 
     pub(crate) fn sge(&self, offset: u64, len: u32) -> Sge {
         Sge {
-            at: self.memory.at() + offset,
+            addr: self.memory.at() + offset,
             len,
             stag: self.memory.stag(),
         }
     }
 
-    pub(crate) fn remote(&self, offset: u64) -> Remote {
-        Remote {
+    pub(crate) fn remote(&self, offset: u64) -> RemoteAddr {
+        RemoteAddr {
             stag: self.memory.stag(),
             to: To::new(self.memory.at() + offset),
         }
@@ -110,7 +110,7 @@ impl Side {
     pub(crate) fn send(
         &mut self,
         id: u64,
-        remote: Option<Remote>,
+        remote: Option<RemoteAddr>,
         immediate: Option<u32>,
         data: Data<'_>,
     ) -> Result<(), Error> {
@@ -122,7 +122,7 @@ impl Side {
     pub(crate) fn descriptor<'a>(
         &self,
         id: u64,
-        remote: Option<Remote>,
+        remote: Option<RemoteAddr>,
         immediate: Option<u32>,
         data: Data<'a>,
     ) -> Descriptor<'a> {
@@ -202,7 +202,7 @@ pub(crate) struct Pair {
 
 impl Pair {
     /// A pair that is not connected.
-    pub(crate) fn apart(kind: ChannelKind, config: Config) -> Pair {
+    pub(crate) fn unconnected(kind: ChannelKind, config: Config) -> Pair {
         Pair {
             a: Side::new(1, kind, config, 100),
             b: Side::new(2, kind, config, 100),
@@ -216,20 +216,20 @@ impl Pair {
     }
 
     pub(crate) fn with(kind: ChannelKind, config: Config) -> Pair {
-        let mut pair = Pair::apart(kind, config);
-        pair.join();
+        let mut pair = Pair::unconnected(kind, config);
+        pair.connect();
         pair
     }
 
     /// Connects, if the kind is connected.
-    pub(crate) fn join(&mut self) {
+    pub(crate) fn connect(&mut self) {
         if !self.a.kind.connected {
             return;
         }
         let acknowledged = self.a.kind.acknowledged;
         // Fails if it listens already.
         let _ = self.b.port.listen(LISTENER, acknowledged);
-        self.ask();
+        self.request_connection();
         self.carry();
         let ticket = match &self.b.notices()[..] {
             [Notice::Request { ticket, .. }] => *ticket,
@@ -245,7 +245,7 @@ impl Pair {
         );
     }
 
-    pub(crate) fn ask(&mut self) {
+    pub(crate) fn request_connection(&mut self) {
         let to = Peer {
             wqp: LISTENER,
             ..peer(2)
@@ -255,11 +255,11 @@ impl Pair {
 
     /// Carries all datagrams in both directions until there are none.
     pub(crate) fn carry(&mut self) {
-        self.carry_but(|_, _| true);
+        self.carry_filtered(|_, _| true);
     }
 
     /// The same without cells for which `keep` is false; its first argument is true for cells from `a`.
-    pub(crate) fn carry_but(&mut self, mut keep: impl FnMut(bool, &Cell<'_>) -> bool) {
+    pub(crate) fn carry_filtered(&mut self, mut keep: impl FnMut(bool, &Cell<'_>) -> bool) {
         for _ in 0..1000 {
             let mut quiet = true;
             for from_a in [true, false] {

@@ -1,20 +1,20 @@
 //! A work queue pair: its two queues and the state of its channel. Descriptors complete in posting order, each once. Of a packet in
 //! flight only its destination and progress are kept, not its bytes.
 
-mod alive;
 mod answer;
 mod complete;
-mod hello;
-mod pace;
+mod duplicates;
+mod handshake;
+mod keepalive;
 mod place;
 mod post;
 mod reassemble;
-mod seen;
+mod rtt;
 mod step;
 mod transmit;
 
-pub(crate) use answer::Moment;
-pub(crate) use transmit::{Emitted, Turn};
+pub(crate) use answer::EventContext;
+pub(crate) use transmit::{DatagramBuilder, Emitted};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ use verbena_mem::{Pd, Tpt};
 use verbena_nic::qp::Limits;
 use verbena_nic::receive::Receive;
 use verbena_nic::wc::{Status, WcOp};
-use verbena_nic::wr::{Flags, Remote};
+use verbena_nic::wr::{Flags, RemoteAddr};
 use verbena_nic::{Cq, Outbox};
 use verbena_stream::Time;
-use verbena_wire::cell::{Ending, NakReason, PacketSeq, PortAddress, Way};
+use verbena_wire::cell::{CellRoute, DisconnectReason, NakReason, PacketSeq, PortAddress};
 use verbena_wire::crc::Crc32c;
 use verbena_wire::number::Qpn;
 
 use crate::config::Config;
 use crate::counters::{Counters, Refused};
 use crate::descriptor::{Payload, Peer};
-use crate::notice::{Effects, Notice, Says, Stray, Why};
+use crate::notice::{Effects, EndReason, Notice, StrayAnswer, StrayBody};
 use crate::state::{Event, State};
-use seen::Seen;
+use duplicates::DuplicateFilter;
 use step::Reassembly;
 
 /// A NoChannel is accepted for packets up to this many numbers before the oldest one in flight.
@@ -92,7 +92,7 @@ pub struct View {
 
 /// Progress of a send descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum SendState {
     /// To be sent, for the first time or again.
     Waiting,
     /// In flight, with this timeout; of connectionless packets only.
@@ -110,11 +110,11 @@ struct Queued {
     op: WcOp,
     flags: Flags,
     immediate: Option<u32>,
-    remote: Option<Remote>,
+    remote: Option<RemoteAddr>,
     destination: Option<Peer>,
     payload: Payload,
     len: u32,
-    fate: Fate,
+    state: SendState,
     tries: u32,
     busy: u32,
 }
@@ -141,7 +141,7 @@ pub(crate) struct Wqp {
     /// Payload of the channel's cells.
     cell: u16,
     /// The Connect or Accept, while it may still be sent.
-    hello: Option<hello::Hello>,
+    handshake: Option<handshake::Handshake>,
     /// The first packet numbers of this connection, each way.
     first_tx: PacketSeq,
     first_rx: PacketSeq,
@@ -153,7 +153,7 @@ pub(crate) struct Wqp {
     una: PacketSeq,
     cursor: Cursor,
     /// Descriptors at the front that were sent in full at least once.
-    whole: usize,
+    fully_sent: usize,
     /// The current window, and the packets acknowledged since it changed.
     window: usize,
     credit: usize,
@@ -166,8 +166,8 @@ pub(crate) struct Wqp {
     silent_since: Option<Time>,
     busy: u32,
     naks: u32,
-    pace: pace::Pace,
-    alive: alive::Alive,
+    rtt: rtt::RttEstimator,
+    keepalive: keepalive::Keepalive,
 
     receives: VecDeque<Receive>,
     rung_receives: usize,
@@ -175,14 +175,14 @@ pub(crate) struct Wqp {
     expected: PacketSeq,
     partial: Option<Reassembly>,
     /// A gap was reported, and no cell in order has arrived since.
-    nak_told: bool,
+    nak_sent: bool,
     /// The peer waits for a receive.
     starved: bool,
-    owed_ack: bool,
-    owed_nak: Option<NakReason>,
+    pending_ack: bool,
+    pending_nak: Option<NakReason>,
     /// Answers to connectionless packets.
-    owed: VecDeque<(Peer, PacketSeq, Option<NakReason>)>,
-    seen: Seen,
+    pending_answers: VecDeque<(Peer, PacketSeq, Option<NakReason>)>,
+    duplicates: DuplicateFilter,
     /// Sources of connectionless packets, by the receive that they completed.
     sources: VecDeque<(u64, Peer)>,
     counters: Counters,
@@ -201,14 +201,14 @@ impl Wqp {
             peer: None,
             queued: false,
             cell: config.cell,
-            hello: None,
+            handshake: None,
             first_tx: init.first,
             first_rx: PacketSeq::default(),
             sends: VecDeque::new(),
             rung_sends: 0,
             una: init.first,
             cursor: Cursor::default(),
-            whole: 0,
+            fully_sent: 0,
             window: config.window,
             credit: 0,
             timer: None,
@@ -217,18 +217,18 @@ impl Wqp {
             silent_since: None,
             busy: 0,
             naks: 0,
-            pace: pace::Pace::default(),
-            alive: alive::Alive::default(),
+            rtt: rtt::RttEstimator::default(),
+            keepalive: keepalive::Keepalive::default(),
             receives: VecDeque::new(),
             rung_receives: 0,
             expected: PacketSeq::default(),
             partial: None,
-            nak_told: false,
+            nak_sent: false,
             starved: false,
-            owed_ack: false,
-            owed_nak: None,
-            owed: VecDeque::new(),
-            seen: Seen::default(),
+            pending_ack: false,
+            pending_nak: None,
+            pending_answers: VecDeque::new(),
+            duplicates: DuplicateFilter::default(),
             sources: VecDeque::new(),
             counters: Counters::default(),
             refused: None,
@@ -249,8 +249,8 @@ impl Wqp {
     }
 
     /// The addressing of a cell to a peer.
-    fn way(&self, here: PortAddress, to: Peer) -> Way {
-        Way {
+    fn way(&self, here: PortAddress, to: Peer) -> CellRoute {
+        CellRoute {
             to: to.port,
             from: here,
             to_wqp: to.wqp,
@@ -263,14 +263,14 @@ impl Wqp {
         self.counters.refuse(why);
     }
 
-    /// When `on_time` must be called next.
+    /// When `on_timeout` must be called next.
     pub(crate) fn deadline(&self) -> Option<Time> {
-        let loose = self.sends.iter().filter_map(|queued| match queued.fate {
-            Fate::Sent(until) | Fate::Held(until) => Some(until),
-            Fate::Waiting | Fate::Done(_) => None,
+        let loose = self.sends.iter().filter_map(|queued| match queued.state {
+            SendState::Sent(until) | SendState::Held(until) => Some(until),
+            SendState::Waiting | SendState::Done(_) => None,
         });
         let own = self.timer.into_iter().chain(self.hold);
-        let own = own.chain(self.alive.until);
+        let own = own.chain(self.keepalive.next_probe);
         if self.init.kind.connected {
             own.min()
         } else {
@@ -283,7 +283,7 @@ impl Wqp {
         &mut self,
         here: PortAddress,
         event: Event,
-        tell: Option<Ending>,
+        tell: Option<DisconnectReason>,
         fx: &mut Effects,
         out: &mut Outbox,
     ) -> bool {
@@ -291,19 +291,19 @@ impl Wqp {
             return false;
         };
         if let (State::Connected, Some(peer), Some(ending)) = (self.state, self.peer, tell) {
-            fx.stray(Stray {
+            fx.queue_stray(StrayAnswer {
                 way: self.way(here, peer),
                 packet: self.first_tx,
-                says: Says::Disconnect(ending),
+                body: StrayBody::Disconnect(ending),
             });
         }
         self.state = next;
-        self.hello = None;
+        self.handshake = None;
         self.timer = None;
         self.hold = None;
-        self.alive = alive::Alive::default();
-        self.owed.clear();
-        (self.owed_ack, self.owed_nak) = (false, None);
+        self.keepalive = keepalive::Keepalive::default();
+        self.pending_answers.clear();
+        (self.pending_ack, self.pending_nak) = (false, None);
         if next == State::Ended {
             self.flush(out);
         }
@@ -314,7 +314,7 @@ impl Wqp {
     pub(crate) fn fail(
         &mut self,
         here: PortAddress,
-        why: Why,
+        why: EndReason,
         struck: Option<Status>,
         fx: &mut Effects,
         out: &mut Outbox,
@@ -323,34 +323,50 @@ impl Wqp {
             return;
         }
         if let Some(status) = struck {
-            self.strike_front(status, out);
+            self.fail_front(status, out);
         }
         let number = self.init.number;
-        if self.end(here, Event::Failed, Some(Ending::Failed), fx, out) {
+        if self.end(here, Event::Failed, Some(DisconnectReason::Failed), fx, out) {
             out.push(verbena_nic::Event::QpFatal { qp: number.get() });
-            fx.notices.push_back(Notice::Ended { wqp: number, why });
+            fx.notices.push_back(Notice::Ended {
+                wqp: number,
+                reason: why,
+            });
         }
     }
 
     /// The peer has ended the connection.
-    pub(crate) fn peer_gone(&mut self, ending: Ending, fx: &mut Effects, out: &mut Outbox) {
+    pub(crate) fn on_peer_disconnect(
+        &mut self,
+        ending: DisconnectReason,
+        fx: &mut Effects,
+        out: &mut Outbox,
+    ) {
         let number = self.init.number;
         let nowhere = PortAddress::default();
-        if self.end(nowhere, Event::PeerGone, None, fx, out) {
+        if self.end(nowhere, Event::PeerDisconnected, None, fx, out) {
             out.push(verbena_nic::Event::Disconnected { qp: number.get() });
-            let why = Why::Peer(ending);
-            fx.notices.push_back(Notice::Ended { wqp: number, why });
+            let why = EndReason::Peer(ending);
+            fx.notices.push_back(Notice::Ended {
+                wqp: number,
+                reason: why,
+            });
         }
     }
 
     /// This Disconnect is for the current connection.
-    pub(crate) fn is_ended_by(&self, from: Peer, packet: PacketSeq, ending: Ending) -> bool {
+    pub(crate) fn is_ended_by(
+        &self,
+        from: Peer,
+        packet: PacketSeq,
+        ending: DisconnectReason,
+    ) -> bool {
         let ours = self.state == State::Connected && self.peer == Some(from);
         let numbered = match ending {
             // It repeats a packet number of this side: in flight, the next one, or a recent one.
-            Ending::NoChannel => {
+            DisconnectReason::NoChannel => {
                 let oldest = PacketSeq::new(self.una.get().wrapping_sub(RECENT));
-                packet.minus(oldest) as usize <= RECENT as usize + self.begun()
+                packet.minus(oldest) as usize <= RECENT as usize + self.started()
             }
             _ => packet == self.first_rx,
         };

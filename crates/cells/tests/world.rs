@@ -40,7 +40,7 @@ fn acknowledged_channels_survive_a_bad_fabric() {
 fn channels_over_dead_links_fail_with_errors() {
     let mut failed = 0;
     for seed in 2000..2100 {
-        failed += run(seed, Faults::TORN).failed;
+        failed += run(seed, Faults::DEAD_LINK).failed;
     }
     assert!(failed > 0, "no seed cut anybody off");
 }

@@ -4,14 +4,14 @@
 mod baseline;
 mod case;
 mod client;
+mod endpoint;
 mod report;
 mod server;
-mod station;
 
-pub use case::{Case, MAX_QPS, MAX_THREADS, MAX_UNDER_WAY, Metric, Op};
+pub use case::{Case, MAX_OUTSTANDING, MAX_QPS, MAX_THREADS, Metric, Op};
+pub use endpoint::{BenchEndpoint, Completion};
 pub use report::{Outcome, print_json, print_text};
 pub use server::Server;
-pub use station::{Done, Station};
 
 use std::net::SocketAddr;
 

@@ -2,10 +2,11 @@
 //! record per RDMAP message or iSCSI PDU, in the order of the capture, and a count of violations. Input and output are a reader and a
 //! writer.
 //!
-//! Reading order: `capture` → `link` → `segment` → `flow` (`reassembly`) → `talk` → `stream` (`agree`, `fpdu`), `iscsi` → `record` → `text`.
+//! Reading order: `capture` → `link` → `segment` → `flow` (`reassembly`) → `conversation` → `stream` (`agree`, `fpdu`), `iscsi` → `record` → `text`.
 
 pub mod agree;
 pub mod capture;
+pub mod conversation;
 pub mod flow;
 pub mod fpdu;
 pub mod iscsi;
@@ -16,7 +17,6 @@ pub mod segment;
 pub mod stream;
 pub mod summary;
 pub mod table;
-pub mod talk;
 pub mod text;
 
 use std::io::{self, Read, Write};
@@ -24,9 +24,9 @@ use std::io::{self, Read, Write};
 use capture::{Capture, Damage};
 use iscsi::Digests;
 use record::Record;
-use segment::Found;
+use segment::IpContents;
 use summary::Summary;
-use table::{Table, Tally};
+use table::{CaptureCounters, Table};
 use text::Line;
 use verbena_wire::iscsi::PORT;
 
@@ -72,8 +72,8 @@ pub struct Report {
 /// In JSON every line is one [`Record`]; summaries appear only as text.
 pub fn decode<R: Read, W: Write>(input: R, output: &mut W, options: Options) -> io::Result<Report> {
     let mut table = Table::new(options);
-    let (mut tally, mut records) = (Tally::default(), Vec::new());
-    let mut shown = Shown {
+    let (mut tally, mut records) = (CaptureCounters::default(), Vec::new());
+    let mut shown = RecordFilter {
         options,
         violations: 0,
     };
@@ -87,11 +87,11 @@ pub fn decode<R: Read, W: Write>(input: R, output: &mut W, options: Options) -> 
             };
             tally.packets += 1;
             let time = table.since_first(packet.time);
-            match link::ip_packet(packet.link, packet.data).map(segment::find) {
-                Some(Found::Tcp(segment)) => table.handle(&segment, time, &mut records),
-                Some(Found::Fragment) => tally.fragments += 1,
+            match link::ip_packet(packet.link, packet.data).map(segment::parse) {
+                Some(IpContents::Tcp(segment)) => table.handle(&segment, time, &mut records),
+                Some(IpContents::Fragment) => tally.fragments += 1,
                 None if !link::is_known(packet.link) => tally.unknown_link = Some(packet.link),
-                Some(Found::Other) | None => {}
+                Some(IpContents::Other) | None => {}
             }
             shown.write(output, &mut records)?;
         },
@@ -111,19 +111,19 @@ pub fn decode<R: Read, W: Write>(input: R, output: &mut W, options: Options) -> 
 }
 
 /// Selects the records that are written.
-struct Shown {
+struct RecordFilter {
     options: Options,
     violations: u64,
 }
 
-impl Shown {
-    fn wants(&self, stream: usize) -> bool {
+impl RecordFilter {
+    fn includes(&self, stream: usize) -> bool {
         self.options.stream.is_none_or(|only| only == stream)
     }
 
     fn write<W: Write>(&mut self, output: &mut W, records: &mut Vec<Record>) -> io::Result<()> {
         for record in records.drain(..) {
-            if !self.wants(record.stream) {
+            if !self.includes(record.stream) {
                 continue;
             }
             self.violations += u64::from(record.kind == "Violation");
@@ -141,9 +141,9 @@ impl Shown {
         &self,
         output: &mut W,
         summaries: &[Summary],
-        tally: &Tally,
+        tally: &CaptureCounters,
     ) -> io::Result<()> {
-        let wanted = || summaries.iter().filter(|s| self.wants(s.stream));
+        let wanted = || summaries.iter().filter(|s| self.includes(s.stream));
         for summary in wanted() {
             writeln!(output, "\n{summary}")?;
         }

@@ -27,7 +27,7 @@ pub enum Error {
     Bytes(&'static str, usize),
     /// An atomic's result differs.
     #[error("{what}: {got} where {expected} was due")]
-    Word {
+    Atomic {
         /// The operation.
         what: &'static str,
         /// The expected value.
@@ -44,7 +44,7 @@ pub fn serve(
 ) -> Result<(), Error> {
     let device = Device::with(config)?;
     let listener = device.listen("127.0.0.1:0")?;
-    ready(listener.local()?)?;
+    ready(listener.local_addr()?)?;
     let memory = device.memory(SHARED, Access::ALL)?;
     let request = listener.next().wait()?;
     let connection = request.accept(&memory.remote().to_bytes()).wait()?;
@@ -66,7 +66,7 @@ fn pattern(len: usize, salt: u8) -> Vec<u8> {
         .collect()
 }
 
-fn same(what: &'static str, expected: &[u8], got: &[u8]) -> Result<(), Error> {
+fn compare(what: &'static str, expected: &[u8], got: &[u8]) -> Result<(), Error> {
     if expected.len() != got.len() {
         return Err(Error::Bytes(what, expected.len().min(got.len())));
     }
@@ -101,7 +101,7 @@ fn messages(device: &Device, connection: &Connection, out: &mut impl Write) -> R
         connection.send(device.buffer_from(&data)?).wait().0?;
         let (received, buf) = receiving.wait();
         received?;
-        same("the message that came back", &data, &buf)?;
+        compare("the message that came back", &data, &buf)?;
         writeln!(
             out,
             "  send and receive     {len:>8} bytes there and back, all equal"
@@ -128,7 +128,7 @@ fn one_sided(
         buf.set_len(len)?;
         let (read, buf) = connection.read(buf, &place).wait();
         read?;
-        same("memory that was written and read", &data, &buf)?;
+        compare("memory that was written and read", &data, &buf)?;
         writeln!(
             out,
             "  write, then read     {len:>8} bytes of the other process's memory, all equal"
@@ -145,7 +145,7 @@ fn atomics(
     let counter = remote.value::<u64>(COUNTER)?;
     let word = |what, expected, got| match got == expected {
         true => Ok(()),
-        false => Err(Error::Word {
+        false => Err(Error::Atomic {
             what,
             expected,
             got,

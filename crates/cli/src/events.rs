@@ -16,13 +16,13 @@ use verbena::monitor::{GREETING, NAME, REFUSED};
 pub use line::Line;
 
 /// The list of Unix sockets.
-const NAMES: &str = "/proc/net/unix";
+const UNIX_SOCKETS: &str = "/proc/net/unix";
 /// Upper limit of a line.
 const LONGEST: u64 = 4096;
 /// Time limit for the greeting.
-const PATIENCE: Duration = Duration::from_secs(3);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Lines that wait to be shown.
-const WAITING: usize = 256;
+const LINE_QUEUE: usize = 256;
 
 /// A process that can be watched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub enum Error {
     },
     /// Another process has bound its name.
     #[error("process {by} has taken the name of process {pid}'s monitor")]
-    Impostor {
+    WrongProcess {
         /// The process asked for.
         pid: u32,
         /// The process that answers.
@@ -82,12 +82,14 @@ pub enum Error {
 
 /// The processes that can be watched, by id.
 pub fn list() -> Result<Vec<Watchable>, Error> {
-    let table = std::fs::read_to_string(NAMES)?;
-    let found = names(&table).into_iter().map(|(pid, adapters)| Watchable {
-        pid,
-        program: program(pid).unwrap_or_else(|| "?".to_owned()),
-        adapters,
-    });
+    let table = std::fs::read_to_string(UNIX_SOCKETS)?;
+    let found = parse_sockets(&table)
+        .into_iter()
+        .map(|(pid, adapters)| Watchable {
+            pid,
+            program: program(pid).unwrap_or_else(|| "?".to_owned()),
+            adapters,
+        });
     Ok(found.collect())
 }
 
@@ -98,7 +100,7 @@ fn program(pid: u32) -> Option<String> {
 }
 
 /// Processes and their adapters in the system's list of sockets, where accepted connections appear under the same name.
-fn names(table: &str) -> BTreeMap<u32, Vec<u32>> {
+fn parse_sockets(table: &str) -> BTreeMap<u32, Vec<u32>> {
     let mut found = BTreeMap::<u32, Vec<u32>>::new();
     for line in table.lines() {
         let name = line.split_whitespace().nth(7);
@@ -125,19 +127,19 @@ pub fn watch(
     mut each: impl FnMut(Line) -> io::Result<()>,
 ) -> Result<(), Error> {
     let program = program(pid).ok_or(Error::NoProcess { pid })?;
-    let table = std::fs::read_to_string(NAMES)?;
-    let adapters = names(&table).remove(&pid);
+    let table = std::fs::read_to_string(UNIX_SOCKETS)?;
+    let adapters = parse_sockets(&table).remove(&pid);
     let adapters = adapters.ok_or(Error::NotWatchable { pid })?;
     let mut readers = Vec::new();
     for &adapter in &adapters {
-        readers.push((adapter, visit(pid, adapter)?));
+        readers.push((adapter, connect(pid, adapter)?));
     }
     begun(&Watchable {
         pid,
         program,
         adapters,
     });
-    let (tell, told) = sync_channel(WAITING);
+    let (tell, told) = sync_channel(LINE_QUEUE);
     for (adapter, reader) in readers {
         let tell = tell.clone();
         std::thread::spawn(move || read(adapter, reader, &tell));
@@ -150,7 +152,7 @@ pub fn watch(
 }
 
 /// Connects to a monitor, and reads its greeting.
-fn visit(pid: u32, adapter: u32) -> Result<BufReader<UnixStream>, Error> {
+fn connect(pid: u32, adapter: u32) -> Result<BufReader<UnixStream>, Error> {
     let name = SocketAddr::from_abstract_name(format!("{NAME}{pid}/{adapter}"))?;
     let stream = match UnixStream::connect_addr(&name) {
         Ok(stream) => stream,
@@ -164,9 +166,9 @@ fn visit(pid: u32, adapter: u32) -> Result<BufReader<UnixStream>, Error> {
     let by = socket_peercred(&stream).map_err(io::Error::from)?;
     let by = by.pid.as_raw_nonzero().get();
     if u32::try_from(by) != Ok(pid) {
-        return Err(Error::Impostor { pid, by });
+        return Err(Error::WrongProcess { pid, by });
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(GREETING_TIMEOUT))?;
     let mut reader = BufReader::new(stream);
     let mut first = String::new();
     match reader.by_ref().take(LONGEST).read_line(&mut first) {

@@ -59,7 +59,7 @@ impl Libraries {
     pub fn find(named: Option<&Path>, command: &Path) -> Result<Libraries, Error> {
         let candidates = match named {
             Some(folder) => vec![folder.to_owned()],
-            None => near(command),
+            None => candidate_folders(command),
         };
         let complete = |folder: &&PathBuf| NEEDED.iter().all(|name| folder.join(name).is_file());
         let Some(found) = candidates.iter().find(complete) else {
@@ -112,7 +112,7 @@ impl Libraries {
 }
 
 /// Folders where the libraries can be, relative to the command.
-fn near(command: &Path) -> Vec<PathBuf> {
+fn candidate_folders(command: &Path) -> Vec<PathBuf> {
     let Some(folder) = command.parent() else {
         return Vec::new();
     };
@@ -140,9 +140,9 @@ fn prepended(first: &OsStr, was: Option<OsString>) -> OsString {
 
 /// Settings from the command line: key and value, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wishes(Vec<(String, String)>);
+pub struct RequestedSettings(Vec<(String, String)>);
 
-impl Wishes {
+impl RequestedSettings {
     /// Adds one; a later one for the same key replaces it.
     pub fn add(&mut self, key: &str, value: &str) {
         let key = key.to_ascii_lowercase();
@@ -167,7 +167,7 @@ impl Wishes {
         let ours: Vec<Variable> = self
             .0
             .iter()
-            .map(|(key, value)| (variable(key), value.into()))
+            .map(|(key, value)| (variable_name(key), value.into()))
             .collect();
         // The variable that names the configuration file is no setting.
         if let Some((key, _)) = self.0.iter().find(|(key, _)| key == "config") {
@@ -187,7 +187,7 @@ impl Wishes {
     }
 }
 
-fn variable(key: &str) -> OsString {
+fn variable_name(key: &str) -> OsString {
     format!("VERBENA_{}", key.to_ascii_uppercase()).into()
 }
 

@@ -5,9 +5,9 @@
 //! to the unit and to the host alternately.
 
 mod end;
-mod play;
 mod report;
-mod stage;
+mod side;
+mod turns;
 
 pub use report::{Row, print_json, print_text};
 
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use verbena::{Config, Device};
 
-use stage::Stage;
+use turns::Turns;
 
 /// The shortest packet: its number is at both ends.
 pub const SHORTEST: u32 = 16;
@@ -25,7 +25,7 @@ pub const LONGEST: u32 = 1 << 20;
 
 /// How a packet is transferred.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum TransferMode {
     /// The sender writes it to memory that was lent before.
     Push,
     /// The receiver requests it and names a buffer; the sender writes it there.
@@ -46,20 +46,20 @@ enum Way {
 pub struct Model {
     /// Its name.
     pub name: &'static str,
-    to_unit: Way,
-    to_host: Way,
+    to_unit: TransferMode,
+    to_host: TransferMode,
 }
 
 impl Model {
     /// Every model; the others are compared with the first.
     pub const ALL: [Model; 4] = [
-        Model::new("push-push", Way::Push, Way::Push),
-        Model::new("push-pull", Way::Push, Way::Pull),
-        Model::new("pull-pull", Way::Pull, Way::Pull),
-        Model::new("read", Way::Read, Way::Read),
+        Model::new("push-push", TransferMode::Push, TransferMode::Push),
+        Model::new("push-pull", TransferMode::Push, TransferMode::Pull),
+        Model::new("pull-pull", TransferMode::Pull, TransferMode::Pull),
+        Model::new("read", TransferMode::Read, TransferMode::Read),
     ];
 
-    const fn new(name: &'static str, to_unit: Way, to_host: Way) -> Model {
+    const fn new(name: &'static str, to_unit: TransferMode, to_host: TransferMode) -> Model {
         Model {
             name,
             to_unit,
@@ -147,14 +147,14 @@ fn measure(
     let mut theirs = end::End::new(unit, model.to_host, model.to_unit, size)?;
     let listener = unit.listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
     for (a, b) in [(&ours.control, &theirs.control), (&ours.data, &theirs.data)] {
-        let joining = a.connect(listener.local()?, b"")?;
+        let joining = a.connect(listener.local_addr()?, b"")?;
         listener.next().wait()?.accept_on(b, b"")?.wait()?;
         joining.wait()?;
     }
-    let stage = Stage::new(count);
+    let stage = Turns::new(count);
     let (host, unit) = std::thread::scope(|s| {
-        let far = s.spawn(|| stage.keep(|| play::play(&mut theirs, 1, &stage)));
-        let near = stage.keep(|| play::play(&mut ours, 0, &stage));
+        let far = s.spawn(|| stage.run(|| side::run_side(&mut theirs, 1, &stage)));
+        let near = stage.run(|| side::run_side(&mut ours, 0, &stage));
         let far = far.join();
         (
             near,
@@ -163,8 +163,8 @@ fn measure(
     });
     let (host, unit) = (host?, unit?);
     Ok(Sample {
-        to_unit: unit.took,
-        to_host: host.took,
+        to_unit: unit.latencies,
+        to_host: host.latencies,
         messages: host.messages + unit.messages,
         bytes: host.bytes + unit.bytes,
     })

@@ -37,8 +37,8 @@ impl Drop for Process {
 /// This test program again, as the watched process.
 struct Watched {
     process: Process,
-    says: BufReader<ChildStdout>,
-    hears: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+    stdin: ChildStdin,
 }
 
 impl Watched {
@@ -55,16 +55,16 @@ impl Watched {
         let hears = child.stdin.take().unwrap();
         Watched {
             process: Process(child),
-            says,
-            hears,
+            stdout: says,
+            stdin: hears,
         }
     }
 
     /// Reads its next line.
-    fn hear(&mut self) -> Vec<u32> {
+    fn read_numbers(&mut self) -> Vec<u32> {
         loop {
             let mut line = String::new();
-            assert!(self.says.read_line(&mut line).unwrap() > 0, "it ended");
+            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "it ended");
             if let Some(said) = line.strip_prefix("> ") {
                 return said
                     .split_whitespace()
@@ -74,8 +74,8 @@ impl Watched {
         }
     }
 
-    fn go(&mut self) {
-        writeln!(self.hears, "go").unwrap();
+    fn proceed(&mut self) {
+        writeln!(self.stdin, "go").unwrap();
     }
 
     fn pid(&self) -> String {
@@ -83,7 +83,7 @@ impl Watched {
     }
 }
 
-fn heard() -> bool {
+fn wait_for_line() -> bool {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap() > 0
 }
@@ -110,11 +110,11 @@ fn as_child() {
     );
     let srq = pd.srq(16, 1).unwrap();
     println!("\n> {} {}", received.number(), srq.number());
-    while heard() {
+    while wait_for_line() {
         let a = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
         let b = Qp::with_srq(&pd, &received, &received, &srq, QpOptions::default()).unwrap();
         let listener = device.listen("127.0.0.1:0").unwrap();
-        let joining = a.connect(listener.local().unwrap(), b"").unwrap();
+        let joining = a.connect(listener.local_addr().unwrap(), b"").unwrap();
         let request = listener.next().wait().unwrap();
         request.accept_on(&b, b"").unwrap().wait().unwrap();
         joining.wait().unwrap();
@@ -137,7 +137,7 @@ fn as_child() {
         a.post_send(&[send]).unwrap();
         complete(&received, 1);
         complete(&sent, 1);
-        let gone = pd.memory(64, Access::ALL).unwrap().remote().place();
+        let gone = pd.memory(64, Access::ALL).unwrap().remote().remote_addr();
         let write = SendWr {
             op: SendOp::Write {
                 remote: gone,
@@ -151,7 +151,7 @@ fn as_child() {
         println!("\n> {} {}", a.number(), b.number());
         for pin in 0..3 {
             let cause = Cause::GeneralPurpose { pin };
-            device.inject(cause, Origin::NOWHERE).unwrap();
+            device.inject(cause, Origin::UNSPECIFIED).unwrap();
         }
     }
 }
@@ -193,13 +193,13 @@ fn round(out: &mut BufReader<ChildStdout>, last: &str) -> Vec<String> {
 #[test]
 fn events_of_another_process_are_shown_live() {
     let mut watched = Watched::start(&[]);
-    let numbers = watched.hear();
+    let numbers = watched.read_numbers();
     let (cq, srq) = (numbers[0], numbers[1]);
     let pid = watched.pid();
     let (plain, mut lines) = watch(&["events", &pid]);
     let (_json, mut objects) = watch(&["events", "--json", &pid]);
-    watched.go();
-    let qps = watched.hear();
+    watched.proceed();
+    let qps = watched.read_numbers();
     let lines = round(&mut lines, "pin=2");
     let has = |words: &str| {
         let squeezed = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -237,8 +237,8 @@ fn events_of_another_process_are_shown_live() {
     // The end of one watcher affects no other, and a new one sees the next events.
     drop(plain);
     let (mut after, mut lines) = watch(&["events", &pid]);
-    watched.go();
-    watched.hear();
+    watched.proceed();
+    watched.read_numbers();
     assert!(round(&mut lines, "pin=2").len() >= 5);
     drop(watched);
     let end = Instant::now() + Duration::from_secs(10);
@@ -255,7 +255,7 @@ fn events_of_another_process_are_shown_live() {
 #[test]
 fn processes_that_can_be_watched_are_listed() {
     let mut watched = Watched::start(&[]);
-    watched.hear();
+    watched.read_numbers();
     let pid = watched.pid();
     let said = text(&output(&["events"]).stdout);
     let line = said.lines().find(|line| line.trim().starts_with(&pid));
@@ -279,7 +279,7 @@ fn processes_that_can_be_watched_are_listed() {
 #[test]
 fn unwatchable_processes_are_refused_with_reason() {
     let mut silent = Watched::start(&[("VERBENA_MONITOR", "off")]);
-    silent.hear();
+    silent.read_numbers();
     let ours = std::process::id().to_string();
     for (pid, why) in [
         ("4194305", "there is no process 4194305"),
@@ -298,7 +298,7 @@ fn unwatchable_processes_are_refused_with_reason() {
 #[test]
 fn stopped_process_is_reported_as_unresponsive() {
     let mut stopped = Watched::start(&[]);
-    stopped.hear();
+    stopped.read_numbers();
     let pid = stopped.pid();
     let stop = Command::new("kill").args(["-STOP", &pid]).status();
     assert!(stop.unwrap().success());
@@ -322,7 +322,7 @@ fn socket_of_another_process_is_refused() {
     use std::os::linux::net::SocketAddrExt;
     use std::os::unix::net::{SocketAddr, UnixListener};
     let mut silent = Watched::start(&[("VERBENA_MONITOR", "off")]);
-    silent.hear();
+    silent.read_numbers();
     let pid = silent.pid();
     let name = format!("{}{pid}/0", verbena::monitor::NAME);
     let name = SocketAddr::from_abstract_name(name).unwrap();

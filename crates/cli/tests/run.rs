@@ -28,7 +28,7 @@ impl Folder {
     fn with_libraries(name: &str) -> Folder {
         let folder = Folder::new(name);
         for library in LIBRARIES {
-            harmless(&folder.0.join(library));
+            build_empty_library(&folder.0.join(library));
         }
         folder
     }
@@ -42,7 +42,7 @@ impl Drop for Folder {
 
 /// A shared library without contents; built by the compiler if there is one, else an empty file, about which the dynamic linker complains on
 /// standard error.
-fn harmless(path: &Path) {
+fn build_empty_library(path: &Path) {
     // An audit library needs this function.
     let source = path.with_extension("c");
     std::fs::write(&source, "unsigned la_version(unsigned v) { return v; }").unwrap();

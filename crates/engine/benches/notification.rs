@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use verbena_engine::handler::{Callback, Class, Place};
+use verbena_engine::handler::{Affinity, Callback, Class};
 use verbena_engine::sys::{self, Channel};
 use verbena_engine::{
     CompletionQueue, Config, Engine, HandlerOptions, QueuePair, QueuePairOptions,
@@ -69,7 +69,7 @@ fn median(mut all: Vec<f64>) -> f64 {
     all[all.len() / 2]
 }
 
-fn show(name: &str, times: &[Duration]) {
+fn print_percentiles(name: &str, times: &[Duration]) {
     let micros = |percent| percentile(times, percent).as_secs_f64() * 1e6;
     println!("  {name:<30} {:>8.2}{:>8.2}", micros(50), micros(99));
 }
@@ -117,7 +117,7 @@ fn wake_up() {
         let engine = engine();
         let source = Source::new(&engine);
         let channel = Arc::new(Channel::new().unwrap());
-        source.cq.listen(Some(channel.clone()));
+        source.cq.set_notify(Some(channel.clone()));
         let cq = source.cq.clone();
         let arm = move || {
             let mut some = [Wc::BLANK; 4];
@@ -130,8 +130,8 @@ fn wake_up() {
         last = Some((plain, armed));
     }
     if let Some((plain, armed)) = last {
-        show("bare eventfd", &plain);
-        show("armed completion queue", &armed);
+        print_percentiles("bare eventfd", &plain);
+        print_percentiles("armed completion queue", &armed);
     }
     let ratio = median(ratios);
     println!("  ratio of medians, median of {ROUNDS} rounds: {ratio:.2}\n");
@@ -157,7 +157,7 @@ struct Load {
 }
 
 /// Sources with a thread and a handler each.
-fn load(places: &[Place], moderation: Moderation, sources: usize) -> Load {
+fn load(places: &[Affinity], moderation: Moderation, sources: usize) -> Load {
     let engine = engine();
     let (drained, told) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let one = |_| Arc::new(Source::new(&engine));
@@ -165,7 +165,7 @@ fn load(places: &[Place], moderation: Moderation, sources: usize) -> Load {
     for (source, place) in all.iter().zip(places.iter().cycle()) {
         let options = HandlerOptions {
             callback: Some(draining(source, &drained, &told)),
-            place: place.clone(),
+            affinity: place.clone(),
             class: Class::Latency,
             moderation,
         };
@@ -198,23 +198,23 @@ fn load(places: &[Place], moderation: Moderation, sources: usize) -> Load {
     }
 }
 
-fn runs(places: &[Place], moderation: Moderation, sources: usize) -> Vec<Load> {
+fn runs(places: &[Affinity], moderation: Moderation, sources: usize) -> Vec<Load> {
     let one = |_| load(places, moderation, sources);
     (0..ROUNDS).map(one).collect()
 }
 
-fn pinned(processor: u16) -> Place {
-    Place::Processors(vec![processor])
+fn pinned(processor: u16) -> Affinity {
+    Affinity::Processors(vec![processor])
 }
 
 fn rates() {
     let processors = sys::processors().unwrap();
     println!("completions told and drained          M/s   told k/s   signals k/s");
-    let spread: Vec<Place> = processors.iter().map(|&p| pinned(p)).collect();
+    let spread: Vec<Affinity> = processors.iter().map(|&p| pinned(p)).collect();
     for (name, places) in [
         ("handlers on one processor", vec![pinned(processors[0])]),
         ("one handler per processor", spread),
-        ("inline, on the completing thread", vec![Place::Anywhere]),
+        ("inline, on the completing thread", vec![Affinity::Inline]),
     ] {
         let runs = runs(&places, Moderation::Off, processors.len());
         let of = |pick: fn(&Load) -> f64| median(runs.iter().map(pick).collect());
@@ -244,14 +244,14 @@ fn moderation() {
 }
 
 /// The time from a completion to its handler.
-fn reaction(engine: &Engine, processor: u16) -> Vec<Duration> {
+fn reaction_times(engine: &Engine, processor: u16) -> Vec<Duration> {
     let (tell, told) = mpsc::channel();
     let (source, tell) = (Source::new(engine), Mutex::new(tell));
     let options = HandlerOptions {
         callback: Some(Arc::new(move |_| {
             let _ = tell.lock().unwrap().send(Instant::now());
         })),
-        place: pinned(processor),
+        affinity: pinned(processor),
         class: Class::Latency,
         ..HandlerOptions::default()
     };
@@ -281,7 +281,7 @@ fn reaction_beside(engine: &Engine, processor: u16, class: Class) -> Vec<Duratio
                 std::hint::spin_loop();
             }
         })),
-        place: pinned(processor),
+        affinity: pinned(processor),
         class,
         ..HandlerOptions::default()
     };
@@ -290,7 +290,7 @@ fn reaction_beside(engine: &Engine, processor: u16, class: Class) -> Vec<Duratio
     source.cq.set_handler(Some(id)).unwrap();
     source.cq.arm(Arm::Next);
     source.complete();
-    let times = reaction(engine, processor);
+    let times = reaction_times(engine, processor);
     stop.store(true, Ordering::Relaxed);
     engine.clear_handler(id).unwrap();
     times
@@ -300,24 +300,24 @@ fn priorities() {
     let all = sys::processors().unwrap();
     let (here, there) = (all[0], *all.last().unwrap());
     // The completing thread must not share the processor of the handler.
-    sys::settle(&[here]).unwrap();
+    sys::set_affinity(&[here]).unwrap();
     println!("time to a latency handler, µs        p50     p99");
     let (mut ratios, mut last) = (Vec::new(), None);
     for _ in 0..ROUNDS {
         let engine = engine();
-        let idle = reaction(&engine, there);
+        let idle = reaction_times(&engine, there);
         let busy = reaction_beside(&engine, there, Class::Bulk);
         let p99 = |times: &[Duration]| percentile(times, 99).as_secs_f64();
         ratios.push(p99(&busy) / p99(&idle));
         last = Some((idle, busy));
     }
     if let Some((idle, busy)) = last {
-        show("on an idle processor", &idle);
-        show("beside a busy bulk handler", &busy);
+        print_percentiles("on an idle processor", &idle);
+        print_percentiles("beside a busy bulk handler", &busy);
     }
     let ratio = median(ratios);
     println!("  ratio of 99th percentiles, median of {ROUNDS} rounds: {ratio:.2}");
-    sys::settle(&all).unwrap();
+    sys::set_affinity(&all).unwrap();
 }
 
 fn main() {

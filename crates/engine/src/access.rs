@@ -17,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use verbena_stream::Time;
 
 use crate::config::{Networks, Settings};
-use crate::pipeline::shield;
+use crate::pipeline::catch_panic;
 use crate::sys;
 
 /// How long a source is not reported again.
@@ -105,7 +105,7 @@ impl fmt::Display for Refusal {
 }
 
 /// A callback for refusals.
-type Told = Arc<dyn Fn(&Refusal) + Send + Sync>;
+type RefusalCallback = Arc<dyn Fn(&Refusal) + Send + Sync>;
 
 /// The settings `allow` and `deny`, with what they refused.
 pub struct AccessList {
@@ -113,7 +113,7 @@ pub struct AccessList {
     deny: Networks,
     refused: AtomicU64,
     recent: Mutex<Recent>,
-    told: RwLock<Vec<(u64, Told)>>,
+    callbacks: RwLock<Vec<(u64, RefusalCallback)>>,
 }
 
 impl AccessList {
@@ -124,21 +124,21 @@ impl AccessList {
             deny: settings.deny.clone(),
             refused: AtomicU64::new(0),
             recent: Mutex::default(),
-            told: RwLock::default(),
+            callbacks: RwLock::default(),
         }
     }
 
     /// Whether this source may reach the adapter. If not, the refusal is counted and reported.
     #[inline]
     pub fn admits(&self, source: IpAddr) -> bool {
-        (self.allow.is_empty() && self.deny.is_empty()) || self.judge(source)
+        (self.allow.is_empty() && self.deny.is_empty()) || self.check_lists(source)
     }
 
-    fn judge(&self, source: IpAddr) -> bool {
+    fn check_lists(&self, source: IpAddr) -> bool {
         let source = source.to_canonical();
-        let by = if self.deny.hold(source) {
+        let by = if self.deny.contains(source) {
             RefusedBy::Deny
-        } else if self.allow.is_empty() || self.allow.hold(source) {
+        } else if self.allow.is_empty() || self.allow.contains(source) {
             return true;
         } else {
             RefusedBy::Allow
@@ -151,17 +151,22 @@ impl AccessList {
     pub(crate) fn refuse(&self, source: IpAddr, by: RefusedBy) {
         let source = source.to_canonical();
         self.refused.fetch_add(1, Ordering::Relaxed);
-        let told = self.recent.lock().note(source, sys::now());
+        let told = self.recent.lock().record(source, sys::now());
         if let Some((source, count)) = told {
-            self.tell(&Refusal { source, by, count });
+            self.report(&Refusal { source, by, count });
         }
     }
 
-    fn tell(&self, refusal: &Refusal) {
+    fn report(&self, refusal: &Refusal) {
         // Called without the lock: the callbacks are the program's code.
-        let all: Vec<Told> = self.told.read().iter().map(|(_, t)| t.clone()).collect();
+        let all: Vec<RefusalCallback> = self
+            .callbacks
+            .read()
+            .iter()
+            .map(|(_, t)| t.clone())
+            .collect();
         for told in all {
-            shield(|| told(refusal));
+            catch_panic(|| told(refusal));
         }
     }
 
@@ -175,12 +180,12 @@ impl AccessList {
         self.add(0, Arc::new(told));
     }
 
-    pub(crate) fn add(&self, token: u64, told: Told) {
-        self.told.write().push((token, told));
+    pub(crate) fn add(&self, token: u64, told: RefusalCallback) {
+        self.callbacks.write().push((token, told));
     }
 
     pub(crate) fn remove(&self, token: u64) {
-        let mut told = self.told.write();
+        let mut told = self.callbacks.write();
         let gone: Vec<_> = told.extract_if(.., |(t, _)| *t == token).collect();
         drop(told);
         drop(gone);
@@ -200,48 +205,49 @@ impl fmt::Debug for AccessList {
 /// Sources that were reported within [`PERIOD`].
 #[derive(Default)]
 struct Recent {
-    sources: HashMap<IpAddr, Since>,
+    sources: HashMap<IpAddr, SourceReports>,
     /// The sources beyond [`SOURCES`], together.
-    others: Option<Since>,
+    others: Option<SourceReports>,
 }
 
-struct Since {
-    told: Time,
+struct SourceReports {
+    reported_at: Time,
     /// Refusals since the last report.
-    untold: u64,
+    unreported: u64,
 }
 
-impl Since {
+impl SourceReports {
     /// Counts a refusal; returns the number to report when a report is due.
-    fn note(&mut self, now: Time) -> Option<u64> {
-        self.untold += 1;
-        if now < self.told + PERIOD {
+    fn record(&mut self, now: Time) -> Option<u64> {
+        self.unreported += 1;
+        if now < self.reported_at + PERIOD {
             return None;
         }
-        self.told = now;
-        Some(core::mem::take(&mut self.untold))
+        self.reported_at = now;
+        Some(core::mem::take(&mut self.unreported))
     }
 }
 
 impl Recent {
     /// Counts a refusal of this source; returns the source and the number to report when a report is due.
-    fn note(&mut self, source: IpAddr, now: Time) -> Option<(Option<IpAddr>, u64)> {
+    fn record(&mut self, source: IpAddr, now: Time) -> Option<(Option<IpAddr>, u64)> {
         if let Some(since) = self.sources.get_mut(&source) {
-            return since.note(now).map(|count| (Some(source), count));
+            return since.record(now).map(|count| (Some(source), count));
         }
         if self.sources.len() >= SOURCES {
-            self.sources.retain(|_, since| now < since.told + PERIOD);
+            self.sources
+                .retain(|_, since| now < since.reported_at + PERIOD);
         }
-        let fresh = Since {
-            told: now,
-            untold: 0,
+        let fresh = SourceReports {
+            reported_at: now,
+            unreported: 0,
         };
         if self.sources.len() < SOURCES {
             self.sources.insert(source, fresh);
             return Some((Some(source), 1));
         }
         match &mut self.others {
-            Some(since) => since.note(now).map(|count| (None, count)),
+            Some(since) => since.record(now).map(|count| (None, count)),
             None => {
                 self.others = Some(fresh);
                 Some((None, 1))

@@ -1,9 +1,9 @@
 //! All settings with their source: default, file, environment or program call.
-//! An unknown key or a bad value is a [`Problem`] that says what is accepted; none is ignored. Only [`Config::load`] and
+//! An unknown key or a bad value is a [`ConfigError`] that says what is accepted; none is ignored. Only [`Config::load`] and
 //! [`Config::from_variables`] read files or the environment; the rest is computed from its arguments (docs/configuration.md).
 //!
-//! Reading order: [`settings`] (the list of keys) → [`words`], [`device`], [`peers`], [`key`], `networks`, `presents` (types of values) →
-//! `form` (their text form) → `file` (TOML) → [`manners`] (the settings for one peer) → [`problem`].
+//! Reading order: [`settings`] (the list of keys) → [`keywords`], [`device`], [`peers`], [`key`], `networks`, `presents` (types of values) →
+//! `form` (their text form) → `file` (TOML) → [`peer_settings`] (the settings for one peer) → [`problem`].
 
 use core::fmt;
 use core::ops::Deref;
@@ -14,21 +14,21 @@ pub mod device;
 mod file;
 mod form;
 pub mod key;
-pub mod manners;
+pub mod keywords;
 mod networks;
+pub mod peer_settings;
 pub mod peers;
 mod presents;
 pub mod problem;
 pub mod settings;
-pub mod words;
 
 pub use device::Device;
 pub use key::Key;
+pub use keywords::{Choice, Fpdu, Log, Profile, TlsMode};
 pub use networks::Networks;
 pub use peers::Peers;
-pub use problem::{Origin, Problem, Problems};
+pub use problem::{ConfigError, ConfigErrors, SettingOrigin};
 pub use settings::Settings;
-pub use words::{Choice, Fpdu, Log, Profile, TlsMode};
 
 use settings::KEYS;
 
@@ -112,28 +112,28 @@ impl Config {
     pub fn from_parts<'a>(
         file: Option<File<'_>>,
         environment: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Config, Problems> {
+    ) -> Result<Config, ConfigErrors> {
         let mut config = Config::default();
-        let mut problems = Problems::default();
+        let mut problems = ConfigErrors::default();
         for entry in file.map(|file| file::entries(&file)).into_iter().flatten() {
             let outcome = entry.and_then(|e| config.put(&e.key, &e.value, e.source(), e.origin));
-            problems.note(outcome);
+            problems.record(outcome);
         }
         for (name, value) in environment {
             let setting = ![CONFIG, ISCSI_PASSWORD].contains(&name);
             if let Some(key) = name.strip_prefix(PREFIX).filter(|_| setting) {
                 let key = key.to_ascii_lowercase();
-                let origin = Origin::Environment(name.to_owned());
-                problems.note(config.put(&key, value, Source::Environment, origin));
+                let origin = SettingOrigin::Environment(name.to_owned());
+                problems.record(config.put(&key, value, Source::Environment, origin));
             }
         }
         problems.extend(config.settings.contradictions());
-        problems.or(config)
+        problems.into_result(config)
     }
 
     /// The settings of this process's environment and of the user's file (docs/configuration.md). A program with more
     /// privileges than its caller (`AT_SECURE`) gets the defaults, because the caller controls the environment.
-    pub fn load() -> Result<Config, Problems> {
+    pub fn load() -> Result<Config, ConfigErrors> {
         if crate::sys::is_privileged() {
             return Ok(Config::default());
         }
@@ -143,7 +143,7 @@ impl Config {
     /// What [`Config::load`] returns in a process with this environment.
     pub fn from_variables(
         variables: impl IntoIterator<Item = (OsString, OsString)>,
-    ) -> Result<Config, Problems> {
+    ) -> Result<Config, ConfigErrors> {
         // Bytes that are not UTF-8 become U+FFFD, which `put` rejects.
         let text = |s: OsString| s.to_string_lossy().into_owned();
         let environment: Vec<(String, String)> = variables
@@ -154,7 +154,7 @@ impl Config {
             let found = environment.iter().find(|(n, v)| n == name && !v.is_empty());
             found.map(|(_, value)| value.as_str())
         };
-        let place = place(find);
+        let place = config_path(find);
         let read = place.as_ref().map(|(path, named)| read(path, *named));
         let read = read.transpose()?.flatten();
         let file = read.as_ref().map(|(name, text)| File { name, text });
@@ -163,33 +163,34 @@ impl Config {
     }
 
     /// Sets one value by name, on behalf of the program.
-    pub fn set(&mut self, key: &str, value: &str) -> Result<(), Problems> {
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigErrors> {
         let mut changed = self.clone();
-        let mut problems = Problems::default();
-        problems.note(changed.put(key, value, Source::Call, Origin::Call));
+        let mut problems = ConfigErrors::default();
+        problems.record(changed.put(key, value, Source::Call, SettingOrigin::Call));
         problems.extend(changed.settings.contradictions());
-        *self = problems.or(changed)?;
+        *self = problems.into_result(changed)?;
         Ok(())
     }
 
     /// Sets any values, on behalf of the program; all or, if one of them is bad, none.
-    pub fn change(&mut self, change: impl FnOnce(&mut Settings)) -> Result<(), Problems> {
+    pub fn change(&mut self, change: impl FnOnce(&mut Settings)) -> Result<(), ConfigErrors> {
         let mut changed = self.clone();
         change(&mut changed.settings);
-        let mut problems = Problems::default();
+        let mut problems = ConfigErrors::default();
         for (key, source) in KEYS.iter().zip(&mut changed.sources) {
             if !(key.same)(&self.settings, &changed.settings) {
                 *source = Source::Call;
                 // A value that `set` does not accept in its text form is out of range.
                 let value = (key.show)(&changed.settings);
                 if !(key.set)(&mut changed.settings.clone(), &value) {
-                    let problem = Problem::bad(key.name, &value, Origin::Call, (key.wants)());
-                    problems.note(Err(problem));
+                    let problem =
+                        ConfigError::invalid(key.name, &value, SettingOrigin::Call, (key.wants)());
+                    problems.record(Err(problem));
                 }
             }
         }
         problems.extend(changed.settings.contradictions());
-        *self = problems.or(changed)?;
+        *self = problems.into_result(changed)?;
         Ok(())
     }
 
@@ -215,11 +216,11 @@ impl Config {
         name: &str,
         value: &str,
         source: Source,
-        origin: Origin,
-    ) -> Result<(), Problem> {
+        origin: SettingOrigin,
+    ) -> Result<(), ConfigError> {
         let mut all = KEYS.iter().zip(&mut self.sources);
         let Some((key, noted)) = all.find(|(key, _)| key.name == name) else {
-            return Err(Problem::unknown(name, origin));
+            return Err(ConfigError::unknown(name, origin));
         };
         let readable = !value.contains(char::REPLACEMENT_CHARACTER);
         // Blanks may be part of a secret.
@@ -228,10 +229,10 @@ impl Config {
             // The message contains neither a secret nor a value of the file, because not every reader of the message may read the file.
             let shown = match origin {
                 _ if key.secret => "(hidden)",
-                Origin::File(..) => "…",
+                SettingOrigin::File(..) => "…",
                 _ => value,
             };
-            return Err(Problem::bad(name, shown, origin, (key.wants)()));
+            return Err(ConfigError::invalid(name, shown, origin, (key.wants)()));
         }
         *noted = source;
         Ok(())
@@ -239,7 +240,7 @@ impl Config {
 }
 
 /// The path of the file, and whether `VERBENA_CONFIG` named it.
-fn place<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<(PathBuf, bool)> {
+fn config_path<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<(PathBuf, bool)> {
     if let Some(named) = find(CONFIG) {
         return Some((PathBuf::from(named), true));
     }
@@ -252,7 +253,7 @@ fn place<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Option<(PathBuf, bool)> 
 }
 
 /// The name and the text of the file; none if it is absent and was not named.
-fn read(path: &Path, named: bool) -> Result<Option<(String, String)>, Problems> {
+fn read(path: &Path, named: bool) -> Result<Option<(String, String)>, ConfigErrors> {
     use std::io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     let name = path.display().to_string();
     match std::fs::read_to_string(path) {
@@ -263,7 +264,7 @@ fn read(path: &Path, named: bool) -> Result<Option<(String, String)>, Problems> 
         {
             Ok(None)
         }
-        Err(error) => Err(Problems::from(Problem::unreadable(&name, &error))),
+        Err(error) => Err(ConfigErrors::from(ConfigError::unreadable(&name, &error))),
     }
 }
 

@@ -4,21 +4,21 @@
 
 mod close;
 mod join;
-mod line;
 mod liveness;
-mod moving;
+mod migrate;
 mod permit;
 mod secure;
 mod slot;
 mod starting;
 mod startup;
+mod transport;
 mod turn;
 mod watch;
 
-pub(crate) use line::Line;
-pub(crate) use moving::{Berth, Moving};
+pub(crate) use migrate::{AttachPoint, DetachedStream};
 pub(crate) use slot::Slot;
 pub(crate) use startup::{Decision, Done, Options};
+pub(crate) use transport::Transport;
 
 use core::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -28,11 +28,11 @@ use parking_lot::Mutex;
 use verbena_nic::{Outbox, Qp};
 use verbena_stream::Time;
 
+use crate::acceptor::Permit;
 use crate::core::Core;
-use crate::door::Permit;
 use crate::group::{Group, Member};
-use crate::introduction::Introduction;
-use crate::shard::{Served, Shard};
+use crate::oob_hello::OobHello;
+use crate::shard::{Shard, ShardTask};
 use crate::sys::{Ready, Socket};
 use crate::watch::Watch;
 use liveness::Progress;
@@ -43,7 +43,7 @@ pub(crate) struct Connection {
     core: Arc<Core>,
     shard: Arc<Shard>,
     token: u64,
-    line: Line,
+    transport: Transport,
     peer: SocketAddr,
     /// The part of the state outside the queue pair: startup and close.
     phase: Mutex<Phase>,
@@ -54,27 +54,27 @@ pub(crate) struct Connection {
     /// Which poller watches the socket, and for what.
     watch: Watch,
     /// When the startup must be over.
-    startup: Time,
+    startup_deadline: Time,
     /// A polling thread deferred an acknowledgement.
     deferred: AtomicBool,
     /// Acknowledgements that are still sent at once, because one was deferred for too long.
-    distrust: AtomicU32,
+    immediate_acks: AtomicU32,
     /// Polls that found the socket's send buffer full.
     polls: AtomicU32,
     /// The timer that detects a dead or stalled peer is running.
-    watched: AtomicBool,
+    liveness_armed: AtomicBool,
     /// Bytes sent when that timer last stopped, because the peer owed nothing.
-    settled: AtomicU64,
+    sent_when_idle: AtomicU64,
     /// What that timer saw last.
     progress: Mutex<Progress>,
     /// When the remaining frames of a failed queue pair must have been sent, in nanoseconds; 0 before it fails.
-    last_moment: AtomicU64,
+    flush_deadline: AtomicU64,
     /// When a peer that has sent nothing is sent a first message, in nanoseconds; 0 for never.
     nudge: AtomicU64,
     /// The peer does not use the extensions.
     is_standard: AtomicBool,
     /// The last wake-up time requested from the shard, in nanoseconds.
-    due: AtomicU64,
+    wake_time: AtomicU64,
 }
 
 /// What a running connection serves.
@@ -83,7 +83,7 @@ pub(crate) struct Bound {
     group: Arc<Group>,
     slot: Arc<Slot>,
     /// Identifies both ends of an out-of-band connection.
-    introduction: Option<Introduction>,
+    oob_hello: Option<OobHello>,
 }
 
 /// State of a connection, apart from its queue pair.
@@ -110,8 +110,8 @@ impl Connection {
         &self.core
     }
 
-    pub(crate) fn line(&self) -> &Line {
-        &self.line
+    pub(crate) fn transport(&self) -> &Transport {
+        &self.transport
     }
 
     pub(crate) fn peer(&self) -> SocketAddr {
@@ -129,7 +129,7 @@ impl Member for Connection {
     }
 
     fn sockets(&self) -> (&Socket, Option<&Socket>) {
-        (self.line.socket(), self.line.other())
+        (self.transport.socket(), self.transport.separate_reader())
     }
 
     fn turn(&self, out: &mut Outbox) {
@@ -141,17 +141,17 @@ impl Member for Connection {
     }
 
     fn send_deferred(&self, late: bool, out: &mut Outbox) {
-        self.send_put_off(late, out);
+        self.send_deferred_acks(late, out);
     }
 
-    fn carried(&self) -> u64 {
+    fn byte_count(&self) -> u64 {
         let counters = |bound: &Bound| bound.qp.counters();
         let counted = self.bound.get().map(counters);
         counted.map_or(0, |counted| counted.bytes_in + counted.bytes_out)
     }
 }
 
-impl Served for Connection {
+impl ShardTask for Connection {
     /// Called only while the connection starts or lingers; in between the group's poller watches the socket.
     fn ready(self: Arc<Self>, _: Ready) {
         if self.is_starting() {

@@ -10,63 +10,63 @@ use std::thread::JoinHandle;
 use parking_lot::{Condvar, Mutex};
 use verbena_mem::{Access, Misuse, Pd, Reserved, Tpt, WindowType};
 use verbena_nic::control::MAX_REQUESTS;
-use verbena_nic::{Control, Done, Function, NewQp, Outbox, Subject};
+use verbena_nic::{Control, ControlResult, Function, NewQp, Outbox, Subject};
 use verbena_wire::{Stag, To};
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::failing;
-use crate::pipeline::shield;
+use crate::failure;
+use crate::pipeline::catch_panic;
 use crate::queue::{CompletionQueue, Queue};
 use crate::sys;
 
-mod answer;
+mod callback_guard;
 
-use answer::Answer;
+use callback_guard::CallbackGuard;
 
 /// Called with the result of a request, on the control thread and without any lock. A panic in it is caught.
-pub type Told = Box<dyn FnOnce(Result<(), Error>) + Send>;
+pub type ControlCallback = Box<dyn FnOnce(Result<(), Error>) + Send>;
 
 /// A control queue pair with the callbacks of its outstanding requests.
-struct Queued {
+struct ControlEntry {
     control: Arc<Control>,
     /// One for each request, in the same order: the lock is held during the post.
-    told: Mutex<VecDeque<Option<Told>>>,
+    callbacks: Mutex<VecDeque<Option<ControlCallback>>>,
     /// It is in the list of queues to process.
     scheduled: AtomicBool,
 }
 
-impl Queued {
+impl ControlEntry {
     /// The remaining requests will not be done: their callbacks are called with an error.
     fn give_up(&self) {
-        let left = core::mem::take(&mut *self.told.lock());
+        let left = core::mem::take(&mut *self.callbacks.lock());
         for told in left.into_iter().flatten() {
-            shield(|| told(Err(Error::Closed)));
+            catch_panic(|| told(Err(Error::Closed)));
         }
     }
 }
 
 /// The control thread of an engine, and its queues.
 #[derive(Default)]
-pub(crate) struct Controls {
+pub(crate) struct ControlThread {
     state: Mutex<State>,
-    rung: Condvar,
+    wakeup: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    ready: VecDeque<Arc<Queued>>,
+    ready: VecDeque<Arc<ControlEntry>>,
     thread: Option<JoinHandle<()>>,
     /// For requests of callers without a control queue pair.
     common: Option<Arc<ControlQueue>>,
     /// The queue whose request is in progress.
-    current: Option<Arc<Queued>>,
+    current: Option<Arc<ControlEntry>>,
     stopping: bool,
     /// For tests: the thread panics.
     panics: bool,
 }
 
-impl Controls {
+impl ControlThread {
     /// Starts the thread, unless it was started before.
     fn start(&self, core: &Arc<Core>) -> Result<(), Error> {
         let mut state = self.state.lock();
@@ -76,9 +76,9 @@ impl Controls {
         if state.thread.is_none() {
             let core = core.clone();
             let thread = sys::spawn("verbena-control", move || {
-                failing::guard(|| Some(core.clone()), || core.controls.run(&core));
+                failure::guard(|| Some(core.clone()), || core.control_thread.run(&core));
                 // After a callback has closed the engine on this thread, or after a panic: the remaining requests are given up.
-                core.controls.give_up(&core);
+                core.control_thread.give_up(&core);
             })?;
             state.thread = Some(thread);
         }
@@ -102,14 +102,14 @@ impl Controls {
     }
 
     /// Schedules a queue to which a request was posted; false if the engine stops.
-    fn schedule(&self, queued: &Arc<Queued>) -> bool {
+    fn schedule(&self, queued: &Arc<ControlEntry>) -> bool {
         let mut state = self.state.lock();
         if state.stopping {
             return false;
         }
         if !queued.scheduled.swap(true, Ordering::AcqRel) {
             state.ready.push_back(queued.clone());
-            self.rung.notify_one();
+            self.wakeup.notify_one();
         }
         true
     }
@@ -136,12 +136,12 @@ impl Controls {
             (core::mem::take(&mut state.ready), state.current.take())
         };
         for queued in left.into_iter().chain(current) {
-            end(core, &queued);
+            destroy_queue(core, &queued);
         }
     }
 
     /// Waits for the next queue; `None` if the engine stops.
-    fn next(&self) -> Option<Arc<Queued>> {
+    fn next(&self) -> Option<Arc<ControlEntry>> {
         let mut state = self.state.lock();
         loop {
             if state.stopping {
@@ -152,7 +152,7 @@ impl Controls {
                 state.current = Some(queued.clone());
                 return Some(queued);
             }
-            self.rung.wait(&mut state);
+            self.wakeup.wait(&mut state);
         }
     }
 
@@ -160,14 +160,14 @@ impl Controls {
     pub(crate) fn begin_stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
-        self.rung.notify_all();
+        self.wakeup.notify_all();
     }
 
     /// For tests: the thread panics, now or after the request in progress.
     pub(crate) fn provoke_panic(&self, core: &Arc<Core>) -> Result<(), Error> {
         self.start(core)?;
         self.state.lock().panics = true;
-        self.rung.notify_all();
+        self.wakeup.notify_all();
         Ok(())
     }
 
@@ -176,7 +176,7 @@ impl Controls {
         let (thread, common) = {
             let mut state = self.state.lock();
             state.stopping = true;
-            self.rung.notify_all();
+            self.wakeup.notify_all();
             (state.thread.take(), state.common.take())
         };
         // The last handle of an engine may be dropped in a callback on this very thread.
@@ -191,16 +191,16 @@ impl Controls {
 }
 
 /// Runs one request and its consequences; false if none was waiting.
-fn step(core: &Core, queued: &Queued) -> bool {
+fn step(core: &Core, queued: &ControlEntry) -> bool {
     let mut out = Outbox::new();
     // Taken before the request runs: a concurrent `give_up` must not call the callback of this one.
-    let Some(told) = queued.told.lock().pop_front() else {
+    let Some(told) = queued.callbacks.lock().pop_front() else {
         return false;
     };
-    let told = Answer(told);
+    let told = CallbackGuard(told);
     let done = core.function.run_control(queued.control.number(), &mut out);
     if let Ok(Some(done)) = &done {
-        part(core, done, &mut out);
+        close_destroyed(core, done, &mut out);
     }
     // Operations that wait for memory continue before the callback is called.
     core.deliver(&mut out);
@@ -209,7 +209,7 @@ fn step(core: &Core, queued: &Queued) -> bool {
         // The control queue pair was destroyed before.
         Ok(None) | Err(_) => (Err(Error::Closed), false),
     };
-    told.give(outcome);
+    told.call(outcome);
     if queued.control.has_ended() {
         queued.give_up();
     }
@@ -217,16 +217,16 @@ fn step(core: &Core, queued: &Queued) -> bool {
 }
 
 /// Closes the connection of a destroyed queue pair, after the frames that it has left.
-fn part(core: &Core, done: &Done, out: &mut Outbox) {
+fn close_destroyed(core: &Core, done: &ControlResult, out: &mut Outbox) {
     if let (Subject::Qp(qp), verbena_nic::ControlOp::DestroyQp, Ok(())) =
         (done.subject, done.op, &done.outcome)
         && let Some(connection) = core.connection_of(qp)
     {
-        connection.close(done.last_words.clone(), out);
+        connection.close(done.final_bytes.clone(), out);
     }
 }
 
-fn end(core: &Core, queued: &Queued) {
+fn destroy_queue(core: &Core, queued: &ControlEntry) {
     let mut out = Outbox::new();
     // It may be destroyed already.
     let _ = core
@@ -242,7 +242,7 @@ fn end(core: &Core, queued: &Queued) {
 /// which operations wait and which fail. Dropping the queue waits for the request in progress and gives up the others.
 pub struct ControlQueue {
     core: Arc<Core>,
-    queued: Arc<Queued>,
+    entry: Arc<ControlEntry>,
     /// Kept as long as completions may be written.
     _cq: Option<Arc<Queue>>,
 }
@@ -256,14 +256,14 @@ impl ControlQueue {
         if let Some(cq) = cq {
             core.check_own(cq.0.core())?;
         }
-        core.controls.start(core)?;
+        core.control_thread.start(core)?;
         let number = cq.map(CompletionQueue::number);
         let control = core.function.create_control(depth, number)?;
         Ok(ControlQueue {
             core: core.clone(),
-            queued: Arc::new(Queued {
+            entry: Arc::new(ControlEntry {
                 control,
-                told: Mutex::default(),
+                callbacks: Mutex::default(),
                 scheduled: AtomicBool::new(false),
             }),
             _cq: cq.map(|cq| cq.0.clone()),
@@ -272,12 +272,12 @@ impl ControlQueue {
 
     /// Its number, as in its completions.
     pub fn number(&self) -> u32 {
-        self.queued.control.number()
+        self.entry.control.number()
     }
 
     /// Requests that are not done yet.
     pub fn outstanding(&self) -> usize {
-        self.queued.control.outstanding()
+        self.entry.control.outstanding()
     }
 
     /// Registers a region; `reserve` reserves its entry in the table.
@@ -286,7 +286,7 @@ impl ControlQueue {
         id: u64,
         pd: Pd,
         reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
-        told: Option<Told>,
+        told: Option<ControlCallback>,
     ) -> Result<Stag, Error> {
         self.post(told, |function, control| {
             function.post_register(control, id, pd, reserve)
@@ -299,7 +299,7 @@ impl ControlQueue {
         id: u64,
         of: Stag,
         terms: (To, Pd, Access),
-        told: Option<Told>,
+        told: Option<ControlCallback>,
     ) -> Result<Stag, Error> {
         self.post(told, |function, control| {
             function.post_register_shared(control, id, of, terms)
@@ -312,7 +312,7 @@ impl ControlQueue {
         id: u64,
         ty: WindowType,
         pd: Pd,
-        told: Option<Told>,
+        told: Option<ControlCallback>,
     ) -> Result<Stag, Error> {
         self.post(told, |function, control| {
             function.post_allocate_window(control, id, ty, pd)
@@ -320,35 +320,50 @@ impl ControlQueue {
     }
 
     /// Removes a region or window.
-    pub fn deregister(&self, id: u64, stag: Stag, told: Option<Told>) -> Result<(), Error> {
+    pub fn deregister(
+        &self,
+        id: u64,
+        stag: Stag,
+        told: Option<ControlCallback>,
+    ) -> Result<(), Error> {
         self.post(told, |function, control| {
             function.post_deregister(control, id, stag)
         })
     }
 
     /// Creates a queue pair of the function that the engine does not serve: the caller moves its bytes.
-    pub fn create_qp(&self, id: u64, new: NewQp, told: Option<Told>) -> Result<u32, Error> {
+    pub fn create_qp(
+        &self,
+        id: u64,
+        new: NewQp,
+        told: Option<ControlCallback>,
+    ) -> Result<u32, Error> {
         self.post(told, |function, control| {
             function.post_create_qp(control, id, new)
         })
     }
 
     /// Destroys a queue pair; its connection is closed after its remaining frames were sent.
-    pub fn destroy_qp(&self, id: u64, qp: u32, told: Option<Told>) -> Result<(), Error> {
+    pub fn destroy_qp(&self, id: u64, qp: u32, told: Option<ControlCallback>) -> Result<(), Error> {
         self.post(told, |function, control| {
             function.post_destroy_qp(control, id, qp)
         })
     }
 
     /// Creates a completion queue of the function that the engine does not serve.
-    pub fn create_cq(&self, id: u64, entries: usize, told: Option<Told>) -> Result<u32, Error> {
+    pub fn create_cq(
+        &self,
+        id: u64,
+        entries: usize,
+        told: Option<ControlCallback>,
+    ) -> Result<u32, Error> {
         self.post(told, |function, control| {
             function.post_create_cq(control, id, entries)
         })
     }
 
     /// Destroys a completion queue.
-    pub fn destroy_cq(&self, id: u64, cq: u32, told: Option<Told>) -> Result<(), Error> {
+    pub fn destroy_cq(&self, id: u64, cq: u32, told: Option<ControlCallback>) -> Result<(), Error> {
         self.post(told, |function, control| {
             function.post_destroy_cq(control, id, cq)
         })
@@ -356,20 +371,20 @@ impl ControlQueue {
 
     fn post<R>(
         &self,
-        told: Option<Told>,
+        told: Option<ControlCallback>,
         post: impl FnOnce(&Function, u32) -> Result<R, verbena_nic::Error>,
     ) -> Result<R, Error> {
         self.core.check()?;
-        self.core.controls.start(&self.core)?;
+        self.core.control_thread.start(&self.core)?;
         let answer = {
-            let mut line = self.queued.told.lock();
+            let mut line = self.entry.callbacks.lock();
             let answer = post(&self.core.function, self.number())?;
             line.push_back(told);
             answer
         };
-        if !self.core.controls.schedule(&self.queued) {
+        if !self.core.control_thread.schedule(&self.entry) {
             // The engine has stopped meanwhile: the callbacks are called with an error.
-            end(&self.core, &self.queued);
+            destroy_queue(&self.core, &self.entry);
         }
         Ok(answer)
     }
@@ -377,8 +392,8 @@ impl ControlQueue {
 
 impl Drop for ControlQueue {
     fn drop(&mut self) {
-        if self.core.lives() {
-            end(&self.core, &self.queued);
+        if self.core.is_alive() {
+            destroy_queue(&self.core, &self.entry);
         }
     }
 }

@@ -11,33 +11,33 @@ use verbena_nic::interrupts::{Interrupts, RaiseError};
 use verbena_nic::profile::Service;
 use verbena_nic::{Event, Function, Outbox, Qp, QpState, Wake};
 
+use crate::acceptor::{PendingRequests, Permits};
 use crate::access::AccessList;
-use crate::calls::Calls;
-use crate::claims::Claims;
 use crate::config::{Config, Device};
 use crate::connection::Connection;
-use crate::control::Controls;
-use crate::door::{Permits, Waiting};
+use crate::control::ControlThread;
 use crate::error::{Error, InterruptError};
-use crate::failing::EngineFailure;
-use crate::handler::{Handlers, Listeners};
+use crate::failure::EngineFailure;
+use crate::function_handle::{FunctionHandle, FunctionOptions};
+use crate::handler::{CqNotifications, Handlers};
+use crate::handler_threads::HandlerThreads;
 use crate::iscsi_stream::IscsiStreams;
 use crate::keys::Keys;
-use crate::monitor::Opened;
-use crate::notice::Inbox;
-use crate::numbers::Numbers;
+use crate::monitor::MonitorOnce;
+use crate::notify::Inbox;
+use crate::oob_requests::OobRequests;
+use crate::owner_rules::OwnerRules;
 use crate::pipeline::{self, Observers};
-use crate::residents::Residents;
-use crate::seat::{FunctionOptions, Seat};
+use crate::qpn::QpnAllocator;
 use crate::shard::Shards;
-use crate::sharer::Sharers;
 use crate::signals::{Signals, Ticker};
-use crate::station::Stations;
+use crate::ssq_driver::SsqDrivers;
 use crate::sys;
 use crate::tls::Tls;
+use crate::ud_demux::UdDemux;
 
 /// Called with an event; true if it needs no further delivery.
-pub(crate) type Watcher = Arc<dyn Fn(Event) -> bool + Send + Sync>;
+pub(crate) type EventHook = Arc<dyn Fn(Event) -> bool + Send + Sync>;
 
 /// Shared by everything of one engine.
 pub(crate) struct Core {
@@ -47,29 +47,29 @@ pub(crate) struct Core {
     /// The path of every notification: event queues, maps, vectors (docs/events.md).
     pub(crate) interrupts: Interrupts,
     pub(crate) handlers: Handlers,
-    pub(crate) stations: Stations,
+    pub(crate) handler_threads: HandlerThreads,
     /// Callbacks for completions, by queue.
-    pub(crate) listeners: Listeners,
+    pub(crate) cq_notifications: CqNotifications,
     pub(crate) ticker: Arc<Ticker>,
     /// Callbacks for every event.
     pub(crate) observers: Observers,
     /// Access for monitors in other processes.
-    pub(crate) monitor: Opened,
+    pub(crate) monitor: MonitorOnce,
     /// Called first with every event that is not a completion.
-    pub(crate) watcher: RwLock<Option<Watcher>>,
+    pub(crate) event_hook: RwLock<Option<EventHook>>,
     /// All other events.
     pub(crate) events: Inbox,
     /// The device's own addresses, set at the first query.
     addresses: OnceLock<Vec<IpAddr>>,
     /// Queue pairs of out-of-band connections, and their numbers.
-    pub(crate) calls: Calls,
-    pub(crate) numbers: Numbers,
+    pub(crate) oob_requests: OobRequests,
+    pub(crate) qpn_allocator: QpnAllocator,
     /// Queue pairs that receive datagrams.
-    pub(crate) residents: Residents,
+    pub(crate) ud_demux: UdDemux,
     /// Connections to iSCSI targets (M12).
     pub(crate) iscsi: IscsiStreams,
     /// Shared send queues, by number (V6).
-    pub(crate) sharers: Sharers,
+    pub(crate) ssq_drivers: SsqDrivers,
     /// Limits startups of accepted connections.
     pub(crate) half_open: Arc<Permits>,
     /// Which sources may connect and send datagrams.
@@ -83,42 +83,49 @@ pub(crate) struct Core {
     /// Why the engine failed.
     pub(crate) failure: OnceLock<Box<EngineFailure>>,
     /// `DeviceFatal` was raised, and waiting calls were woken.
-    pub(crate) over: AtomicBool,
+    pub(crate) waits_ended: AtomicBool,
     /// Listeners on which threads wait for requests.
-    pub(crate) acceptors: Mutex<Vec<Weak<Waiting>>>,
+    pub(crate) pending_requests: Mutex<Vec<Weak<PendingRequests>>>,
     /// Number of forks before the engine was made; identifies its process.
     forks: u64,
     /// The thread that runs requests of control queue pairs.
-    pub(crate) controls: Controls,
+    pub(crate) control_thread: ControlThread,
     /// Connections by the queue pair that they serve.
     connections: RwLock<HashMap<u32, Weak<Connection>>>,
     /// Rules of the setting `owners` (V2).
-    claims: Option<Claims>,
+    owner_rules: Option<OwnerRules>,
     /// Dropped last, after everything else of the function.
-    pub(crate) seat: Seat,
+    pub(crate) function_handle: FunctionHandle,
 }
 
 impl Core {
     /// The physical function of a new adapter.
     pub(crate) fn new(config: Config) -> Result<Arc<Core>, Error> {
-        let claims = Claims::physical(&config);
-        Core::on(Seat::physical(&config)?, config, claims)
+        let claims = OwnerRules::physical(&config);
+        Core::with_function(FunctionHandle::physical(&config)?, config, claims)
     }
 
     /// Another function of the same adapter (V1): nothing else is shared.
-    pub(crate) fn beside(&self, options: &FunctionOptions) -> Result<Arc<Core>, Error> {
-        let (seat, config) = self.seat.beside(&self.config, options)?;
-        let claims = self.claims.as_ref().map(|all| all.of(&config.name));
-        Core::on(seat, config, claims)
+    pub(crate) fn add_function(&self, options: &FunctionOptions) -> Result<Arc<Core>, Error> {
+        let (seat, config) = self.function_handle.create_virtual(&self.config, options)?;
+        let claims = self
+            .owner_rules
+            .as_ref()
+            .map(|all| all.for_device(&config.name));
+        Core::with_function(seat, config, claims)
     }
 
-    fn on(seat: Seat, config: Config, claims: Option<Claims>) -> Result<Arc<Core>, Error> {
+    fn with_function(
+        seat: FunctionHandle,
+        config: Config,
+        claims: Option<OwnerRules>,
+    ) -> Result<Arc<Core>, Error> {
         if config.catch_faults {
             verbena_mem::catch_faults();
         }
         let events = Inbox::new()?;
         let function = seat.function().clone();
-        function.tpt().limit_room(config.max_pages.into());
+        function.tpt().set_page_limit(config.max_pages.into());
         let home = Arc::new(OnceLock::new());
         let shards = Shards::new(config.shards, home.clone());
         let handlers = Handlers::new(config.handlers());
@@ -127,39 +134,39 @@ impl Core {
         let keys = Keys::load(&config).map_err(Box::new)?;
         let tls = Tls::new(&config, &keys).map_err(Box::new)?;
         let signals = Signals(home.clone());
-        let interrupts = pipeline::interrupts(&function, &config, &handlers, signals)?;
+        let interrupts = pipeline::create_interrupts(&function, &config, &handlers, signals)?;
         let core = Arc::new_cyclic(|this| Core {
             config,
             function,
             shards,
             interrupts,
             handlers,
-            stations: Stations::default(),
-            listeners: Listeners::default(),
+            handler_threads: HandlerThreads::default(),
+            cq_notifications: CqNotifications::default(),
             ticker: Ticker::new(this.clone()),
             observers: Observers::default(),
-            monitor: Opened::default(),
-            watcher: RwLock::default(),
+            monitor: MonitorOnce::default(),
+            event_hook: RwLock::default(),
             events,
             addresses: OnceLock::new(),
-            calls: Calls::default(),
-            numbers: Numbers::default(),
-            residents: Residents::default(),
+            oob_requests: OobRequests::default(),
+            qpn_allocator: QpnAllocator::default(),
+            ud_demux: UdDemux::default(),
             iscsi: IscsiStreams::default(),
-            sharers: Sharers::default(),
+            ssq_drivers: SsqDrivers::default(),
             half_open,
             access,
             keys,
             tls,
             closing: AtomicBool::new(false),
             failure: OnceLock::new(),
-            over: AtomicBool::new(false),
-            acceptors: Mutex::default(),
-            forks: sys::forks(),
-            controls: Controls::default(),
+            waits_ended: AtomicBool::new(false),
+            pending_requests: Mutex::default(),
+            forks: sys::watch_forks(),
+            control_thread: ControlThread::default(),
             connections: RwLock::default(),
-            claims,
-            seat,
+            owner_rules: claims,
+            function_handle: seat,
         });
         // Set here for the first time, so this does not fail.
         let _ = home.set(Arc::downgrade(&core));
@@ -168,8 +175,8 @@ impl Core {
 
     /// False in a forked child of the process that made the engine: its threads do not exist there, a lock may be held by one of them
     /// forever, and the descriptors are closed. No other state may be used then.
-    pub(crate) fn lives(&self) -> bool {
-        sys::forks_since() == self.forks
+    pub(crate) fn is_alive(&self) -> bool {
+        sys::fork_count() == self.forks
     }
 
     /// New work is refused (N8).
@@ -179,11 +186,11 @@ impl Core {
 
     /// An error if the engine does not accept new work, or this is a forked child.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        if !self.lives() {
+        if !self.is_alive() {
             return Err(Error::Closed);
         }
         if self.is_closing() {
-            return Err(self.closed());
+            return Err(self.closed_error());
         }
         match self.interrupts.down() {
             // E2: the result could not be reported.
@@ -197,7 +204,7 @@ impl Core {
         if self.is_closing() {
             return Err(QpState::Err);
         }
-        if self.lives() {
+        if self.is_alive() {
             Ok(())
         } else {
             Err(QpState::Reset)
@@ -230,7 +237,7 @@ impl Core {
         peer: Option<SocketAddr>,
     ) -> Result<(), Error> {
         self.function.check_service(service)?;
-        match &self.claims {
+        match &self.owner_rules {
             Some(claims) => claims.check(service, local, peer),
             None => Ok(()),
         }
@@ -249,7 +256,7 @@ impl Core {
 
     /// The address to bind to for a requested one. With a `device` of loopback addresses only, the adapter must not be reachable from
     /// other hosts: the unspecified address becomes the loopback address, and others are refused.
-    pub(crate) fn bindable(&self, at: SocketAddr) -> Result<SocketAddr, Error> {
+    pub(crate) fn bind_addr(&self, at: SocketAddr) -> Result<SocketAddr, Error> {
         if self.config.device == Device::Auto || at.ip().is_loopback() {
             return Ok(at);
         }
@@ -270,19 +277,19 @@ impl Core {
     }
 
     /// Sets the callback that is called first with every event but completions.
-    pub(crate) fn watch(&self, watcher: Watcher) {
-        let before = self.watcher.write().replace(watcher);
+    pub(crate) fn set_event_hook(&self, watcher: EventHook) {
+        let before = self.event_hook.write().replace(watcher);
         // Dropped without the lock: it is the program's code.
         drop(before);
     }
 
     /// Records the connection of a queue pair.
-    pub(crate) fn joined(&self, qp: u32, connection: &Arc<Connection>) {
+    pub(crate) fn add_connection(&self, qp: u32, connection: &Arc<Connection>) {
         let connection = Arc::downgrade(connection);
         self.connections.write().insert(qp, connection);
     }
 
-    pub(crate) fn parted(&self, qp: u32, connection: &Connection) {
+    pub(crate) fn remove_connection(&self, qp: u32, connection: &Connection) {
         let mut connections = self.connections.write();
         let ours = connections
             .get(&qp)
@@ -293,7 +300,7 @@ impl Core {
     }
 
     /// No queue pair has a connection.
-    pub(crate) fn is_quiet(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.connections.read().is_empty()
     }
 
@@ -302,7 +309,7 @@ impl Core {
     }
 
     /// Calls `call` on a queue pair, sends on its connection, and delivers what follows. The caller holds no lock.
-    pub(crate) fn act(&self, qp: &Qp, call: impl FnOnce(&Qp, &mut Outbox)) {
+    pub(crate) fn run_on_qp(&self, qp: &Qp, call: impl FnOnce(&Qp, &mut Outbox)) {
         let mut out = Outbox::new();
         call(qp, &mut out);
         if let Some(connection) = self.connection_of(qp.number()) {
@@ -330,13 +337,13 @@ impl Core {
             }
             for wake in woken {
                 let Some(number) = wake.qp() else {
-                    self.go_on(wake, out);
+                    self.wake_shared_sends(wake, out);
                     continue;
                 };
                 // A queue pair destroyed meanwhile has passed its wake-up on when it left the wait queue.
                 let Ok(qp) = self.function.qp(number) else {
                     // V5: datagrams wait for memory, too.
-                    self.residents.resume(&self.function, number, out);
+                    self.ud_demux.resume(&self.function, number, out);
                     self.iscsi.resume(number, out);
                     continue;
                 };
@@ -351,9 +358,9 @@ impl Core {
     }
 
     /// V6: requests of a shared send queue have completed.
-    fn go_on(&self, wake: Wake, out: &mut Outbox) {
+    fn wake_shared_sends(&self, wake: Wake, out: &mut Outbox) {
         if let Wake::Sends(number) = wake
-            && let Some(sharer) = self.sharers.find(number)
+            && let Some(sharer) = self.ssq_drivers.find(number)
         {
             sharer.pump(out);
         }

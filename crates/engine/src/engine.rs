@@ -14,21 +14,21 @@ use verbena_wire::Stag;
 
 use crate::access::AccessList;
 use crate::config::Config;
-use crate::control::{ControlQueue, Told};
+use crate::control::{ControlCallback, ControlQueue};
 use crate::core::Core;
 use crate::error::Error;
+use crate::function_handle::FunctionOptions;
 use crate::handler::HandlerId;
-use crate::iscsi_dial::IscsiDial;
+use crate::iscsi_dial::IscsiConnecting;
 use crate::iscsi_pair::{IscsiOptions, IscsiPair};
 use crate::listening::{Listening, Reservation};
-use crate::notice::Inbox;
+use crate::notify::Inbox;
 use crate::queue::CompletionQueue;
 use crate::queue_pair::{QueuePair, QueuePairOptions};
-use crate::residents::DatagramDrops;
-use crate::seat::FunctionOptions;
-use crate::shared_queue::SharedReceiveQueue;
-use crate::shared_sends::SharedSendQueue;
+use crate::shared_receive_queue::SharedReceiveQueue;
+use crate::shared_send_queue::SharedSendQueue;
 use crate::sys::Listener;
+use crate::ud_demux::DatagramDrops;
 use crate::ud_pair::{UdOptions, UdPair};
 
 /// An adapter function with its threads and sockets.
@@ -58,27 +58,27 @@ impl Engine {
     /// (V1). It is removed, and its shares are free again, when it and all objects made from it are dropped.
     pub fn add_function(&self, options: &FunctionOptions) -> Result<Engine, Error> {
         self.core.check()?;
-        let core = self.core.beside(options)?;
+        let core = self.core.add_function(options)?;
         Ok(Engine { core })
     }
 
     /// What is left of each resource for further functions (V1).
-    pub fn left(&self) -> Result<Shares, Error> {
+    pub fn remaining_shares(&self) -> Result<Shares, Error> {
         self.core.check()?;
-        Ok(self.core.seat.adapter().left())
+        Ok(self.core.function_handle.adapter().available_shares())
     }
 
     /// The ranges of its numbers among the adapter's (V1).
     pub fn ranges(&self) -> Result<Ranges, Error> {
         self.core.check()?;
         let number = self.core.function.number();
-        Ok(self.core.seat.adapter().ranges(number)?)
+        Ok(self.core.function_handle.adapter().ranges(number)?)
     }
 
     /// False in a forked child of the process that made it: nothing of it may be used there, its function included. True after a
     /// shutdown: objects must still be removed from its tables.
-    pub fn lives(&self) -> bool {
-        self.core.lives()
+    pub fn is_alive(&self) -> bool {
+        self.core.is_alive()
     }
 
     /// The adapter's own addresses, at which its queue pairs accept out-of-band connections.
@@ -88,7 +88,7 @@ impl Engine {
     }
 
     /// Which sources may connect and send datagrams, and how many were refused.
-    pub fn access(&self) -> &AccessList {
+    pub fn access_list(&self) -> &AccessList {
         &self.core.access
     }
 
@@ -99,8 +99,8 @@ impl Engine {
 
     /// Calls `watcher` first with every event but completions, on the thread that raised it and without any lock; an event for which it
     /// returns true is not put into the inbox.
-    pub fn watch(&self, watcher: impl Fn(Event) -> bool + Send + Sync + 'static) {
-        self.core.watch(Arc::new(watcher));
+    pub fn set_event_hook(&self, watcher: impl Fn(Event) -> bool + Send + Sync + 'static) {
+        self.core.set_event_hook(Arc::new(watcher));
     }
 
     /// A completion queue.
@@ -181,20 +181,20 @@ impl Engine {
         queues: (&CompletionQueue, &CompletionQueue),
         options: IscsiOptions,
     ) -> Result<IscsiPair, Error> {
-        let dial = self.dial_iscsi(to, options.patience)?;
+        let dial = self.dial_iscsi(to, options.connect_timeout)?;
         dial.wait()?;
         dial.pair(queues, options)
     }
 
     /// Connects to a target without blocking (M12): a queue pair is made from the result once TCP is connected.
-    pub fn dial_iscsi(&self, to: SocketAddr, patience: Duration) -> Result<IscsiDial, Error> {
+    pub fn dial_iscsi(&self, to: SocketAddr, patience: Duration) -> Result<IscsiConnecting, Error> {
         self.core.check()?;
-        IscsiDial::new(&self.core, to, patience)
+        IscsiConnecting::new(&self.core, to, patience)
     }
 
     /// Datagrams for this adapter that reached no queue pair, by cause.
     pub fn datagram_drops(&self) -> DatagramDrops {
-        self.core.residents.drops()
+        self.core.ud_demux.drops()
     }
 
     /// A control queue pair for `depth` requests, which complete in `cq` if one is named (V5).
@@ -209,14 +209,14 @@ impl Engine {
 
     /// Registers memory asynchronously, after all earlier such requests; its STag can be used at once (V5). `told` is called with
     /// the result, on the control thread and without any lock.
-    pub fn register_later(
+    pub fn register_async(
         &self,
         pd: Pd,
         reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
-        told: Told,
+        told: ControlCallback,
     ) -> Result<Stag, Error> {
         self.core.check()?;
-        let control = self.core.controls.common(&self.core)?;
+        let control = self.core.control_thread.common(&self.core)?;
         control.register(0, pd, reserve, Some(told))
     }
 
@@ -250,24 +250,24 @@ impl Engine {
     ) -> Result<Reservation, Error> {
         self.core.check()?;
         self.core.check_owner(at, None)?;
-        let at = self.core.bindable(at)?;
+        let at = self.core.bind_addr(at)?;
         let reserved = Reservation::new(&self.core, bind(at)?)?;
         // The system may have selected the port.
-        self.core.check_owner(reserved.local()?, None)?;
+        self.core.check_owner(reserved.local_addr()?, None)?;
         Ok(reserved)
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        if self.core.lives() {
-            self.core.controls.stop(&self.core);
+        if self.core.is_alive() {
+            self.core.control_thread.stop(&self.core);
             self.core.shards.stop();
             // As at a shutdown: all held notifications are delivered now.
             self.core.tick(Time::MAX);
-            self.core.stations.stop(self.core.config.linger);
-            self.core.numbers.close();
-            self.core.residents.close();
+            self.core.handler_threads.stop(self.core.config.linger);
+            self.core.qpn_allocator.close();
+            self.core.ud_demux.close();
         }
     }
 }

@@ -10,8 +10,8 @@ use verbena_nic::moderation::BadHold;
 use verbena_nic::vector::VectorError;
 use verbena_stream::startup::Failure;
 
-use crate::config::Problems;
-use crate::failing::EngineFailure;
+use crate::config::ConfigErrors;
+use crate::failure::EngineFailure;
 pub use crate::keys::KeyFileError;
 use crate::sys;
 pub use crate::tls::TlsError;
@@ -39,7 +39,7 @@ pub enum InterruptError {
 /// A rule of the profile gives these packets to another device or service (V2).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("packets for {at} belong to {owner}, not to {device} (setting `owners`)")]
-pub struct Owned {
+pub struct OwnedByOther {
     /// Their local address.
     pub at: SocketAddr,
     /// Their owner.
@@ -110,13 +110,13 @@ pub enum Error {
     NoDevice,
     /// The adapter does not have this address.
     #[error("{address} is no address of this adapter (setting `device`)")]
-    NotOurs {
+    NotLocalAddress {
         /// The address.
         address: IpAddr,
     },
     /// A rule gives packets for this address to another device (V2).
     #[error(transparent)]
-    Owned(Box<Owned>),
+    OwnedByOther(Box<OwnedByOther>),
     /// Only multicast groups can be joined.
     #[error("{address} is no multicast address")]
     NotMulticast {
@@ -125,7 +125,7 @@ pub enum Error {
     },
     /// The peer that answered does not have the shared key, or does not use the extensions.
     #[error("{peer} cannot prove that it is the peer that was called (setting `key`)")]
-    Unproven {
+    Unauthenticated {
         /// The peer.
         peer: SocketAddr,
     },
@@ -145,7 +145,7 @@ pub enum Error {
     KeyFile(#[from] Box<KeyFileError>),
     /// The queue pair was not created for out-of-band connections.
     #[error("queue pair {qp} has no number that peers can call")]
-    NotCallable {
+    NoOobNumber {
         /// The queue pair.
         qp: u32,
     },
@@ -193,7 +193,7 @@ pub enum Error {
     },
     /// A connection with a shared receive queue moves to one with, and one without to one without (V1).
     #[error("its receives come from {}", if *.shared { "a shared queue, and none is named" } else { "its own queue, and a shared one is named" })]
-    Receives {
+    ReceiveQueueMismatch {
         /// It has a shared receive queue.
         shared: bool,
     },
@@ -210,7 +210,7 @@ pub enum Error {
     },
     /// The options of a function are invalid.
     #[error("function: {0}")]
-    Options(Problems),
+    Options(ConfigErrors),
     /// An error of the notification pipeline.
     #[error("notification: {0}")]
     Interrupts(Box<InterruptError>),

@@ -2,17 +2,17 @@
 //! A group is lent to a polling thread after `lend_polls` consecutive empty polls, and returned to the shard when that thread arms the queue
 //! or does not poll for `lend_time` (with the exceptions in `expire`).
 
-mod absence;
 mod borrowed;
-mod boxes;
+mod borrower;
 mod bulk;
+mod check_interval;
 mod deferred;
-mod gathering;
+mod empty_poll_sleep;
 mod members;
-mod nap;
 mod reply;
 mod sleeper;
-mod trust;
+mod udp_ports;
+mod wakeup_coalescing;
 
 use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -24,31 +24,31 @@ use verbena_stream::Time;
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::mailbox::Mailbox;
-use crate::shard::{Served, Shard, next_token};
+use crate::shard::{Shard, ShardTask, next_token};
 use crate::sys::{self, Interest, Poller, Ready};
-use absence::Absence;
-use boxes::Boxes;
+use crate::udp_port::UdpPort;
+use borrower::Borrower;
 use bulk::Bulk;
-use gathering::Gathering;
-pub(crate) use gathering::MOMENT;
+use check_interval::CheckInterval;
+use empty_poll_sleep::EmptyPollSleep;
 pub(crate) use members::Member;
 use members::Members;
-use nap::Nap;
 use reply::Reply;
 use sleeper::{Active, Loan};
-use trust::Trust;
+use udp_ports::UdpPorts;
+pub(crate) use wakeup_coalescing::COALESCING_DELAY;
+use wakeup_coalescing::WakeupCoalescing;
 
 /// Up to so many connections a polling thread tries directly; with more it asks the poller which are ready.
-const FEW: usize = 4;
+const MAX_DIRECT_POLL: usize = 4;
 /// Rounds of serving in one turn of the shard.
 const ROUNDS: usize = 8;
 /// A polling thread that posts to many connections may stay away for this multiple of `lend_time`: one that answers a batch of
 /// completions with as many long messages is busy, and comes back. With few connections it may instead be spinning on its memory,
 /// waiting for data that the shard must receive. A thread without a processor may stay away as long.
-const BUSY: u32 = 8;
+const BUSY_FACTOR: u32 = 8;
 /// How long nothing is lent after a borrower stayed away, at first and at most, in nanoseconds: it doubles each time.
-const WARY: (u64, u64) = (20_000_000, 1_280_000_000);
+const LEND_BACKOFF: (u64, u64) = (20_000_000, 1_280_000_000);
 
 /// The connections of one completion queue.
 pub(crate) struct Group {
@@ -62,14 +62,14 @@ pub(crate) struct Group {
     poller: Poller,
     members: RwLock<Members>,
     /// The UDP sockets of its datagram queue pairs.
-    pub(crate) boxes: Boxes,
+    pub(crate) udp_ports: UdpPorts,
     /// Consecutive empty polls.
     polls: AtomicU32,
     /// The last poll, in nanoseconds.
-    polled: AtomicU64,
+    last_poll: AtomicU64,
     /// A polling thread serves the group.
     lent: AtomicBool,
-    /// It has more than [`FEW`] members.
+    /// It has more than [`MAX_DIRECT_POLL`] members.
     crowded: AtomicBool,
     /// Requests were posted since the timer last expired; set in crowded groups only.
     posted: AtomicBool,
@@ -78,29 +78,29 @@ pub(crate) struct Group {
     /// State of threads that sleep with the group.
     loan: Loan,
     /// The last borrower, for the timer.
-    absence: Absence,
+    borrower: Borrower,
     /// The timer's interval.
-    trust: Trust,
+    check_interval: CheckInterval,
     /// Wake-up coalescing of its members.
-    gathering: Gathering,
+    coalescing: WakeupCoalescing,
     /// Sleeping in empty polls.
-    nap: Nap,
+    poll_sleep: EmptyPollSleep,
     /// Waiting for answers in posts.
     reply: Reply,
     /// Comparison of shard and polling thread for long messages.
     bulk: Bulk,
     /// A thread serves the group by polling at this moment.
-    at_work: AtomicBool,
+    is_serving: AtomicBool,
     /// The timer that returns the group is set.
-    timed: AtomicBool,
+    timer_set: AtomicBool,
     /// Nothing is lent before this time, in nanoseconds: the last borrower stayed away while input waited, or the shard serves bulk traffic.
-    wary_until: AtomicU64,
+    no_lend_until: AtomicU64,
     /// The interval for the next time.
-    wariness: AtomicU64,
+    lend_backoff: AtomicU64,
     /// Acknowledgements of some members are deferred.
-    owes: AtomicBool,
+    has_deferred_acks: AtomicBool,
     /// Buffer for ready members; its holder is the only thread that queries the poller.
-    asking: Mutex<Vec<Ready>>,
+    ready_buf: Mutex<Vec<Ready>>,
 }
 
 impl Group {
@@ -115,26 +115,26 @@ impl Group {
             token: next_token(),
             poller,
             members: RwLock::default(),
-            boxes: Boxes::default(),
+            udp_ports: UdpPorts::default(),
             polls: AtomicU32::new(0),
-            polled: AtomicU64::new(0),
+            last_poll: AtomicU64::new(0),
             lent: AtomicBool::new(false),
             crowded: AtomicBool::new(false),
             posted: AtomicBool::new(false),
             found: AtomicBool::new(false),
             loan: Loan::default(),
-            absence: Absence::default(),
-            trust: Trust::default(),
-            gathering: Gathering::default(),
-            nap: Nap::default(),
+            borrower: Borrower::default(),
+            check_interval: CheckInterval::default(),
+            coalescing: WakeupCoalescing::default(),
+            poll_sleep: EmptyPollSleep::default(),
             reply: Reply::default(),
             bulk: Bulk::default(),
-            at_work: AtomicBool::new(false),
-            timed: AtomicBool::new(false),
-            wary_until: AtomicU64::new(0),
-            wariness: AtomicU64::new(WARY.0),
-            owes: AtomicBool::new(false),
-            asking: Mutex::default(),
+            is_serving: AtomicBool::new(false),
+            timer_set: AtomicBool::new(false),
+            no_lend_until: AtomicU64::new(0),
+            lend_backoff: AtomicU64::new(LEND_BACKOFF.0),
+            has_deferred_acks: AtomicBool::new(false),
+            ready_buf: Mutex::default(),
         });
         let watched = || -> Result<(), Error> {
             group.timekeeper.serve(group.token, group.clone())?;
@@ -147,8 +147,8 @@ impl Group {
     }
 
     /// Adds a UDP socket of one of its queue pairs.
-    pub(crate) fn open(&self, mailbox: &Arc<Mailbox>) {
-        self.boxes.join(mailbox, &self.lent);
+    pub(crate) fn add_udp_port(&self, mailbox: &Arc<UdpPort>) {
+        self.udp_ports.join(mailbox, &self.lent);
     }
 
     /// The shard that serves the group while it is not lent.
@@ -160,36 +160,36 @@ impl Group {
     pub(crate) fn polled_empty(&self) {
         let now = sys::now();
         self.serve_or_lend(now);
-        borrowed::serve_another(self, now);
+        borrowed::serve_other_group(self, now);
     }
 
     fn serve_or_lend(&self, now: Time) {
-        let before = self.polled.swap(now.nanos(), Ordering::Relaxed);
+        let before = self.last_poll.swap(now.nanos(), Ordering::Relaxed);
         if self.lent.load(Ordering::Acquire) {
             self.serve_polling(now);
-            self.boxes.poll(&self.core);
+            self.udp_ports.poll(&self.core);
             self.note_empty_poll(now);
             return;
         }
         let pause = u128::from(now.nanos().saturating_sub(before));
-        let wary = now.nanos() < self.wary_until.load(Ordering::Relaxed);
+        let wary = now.nanos() < self.no_lend_until.load(Ordering::Relaxed);
         if wary || pause > self.core.config.lend_time.as_nanos() {
             self.polls.store(0, Ordering::Relaxed);
         } else if self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= self.core.config.lend_polls {
             self.polls.store(0, Ordering::Relaxed);
-            self.absence.begin();
+            self.borrower.set_current_thread();
             borrowed::add(&self.own);
             self.lent.store(true, Ordering::SeqCst);
-            self.time_borrower(now);
-            self.boxes.follow(&self.lent);
+            self.set_borrower_timer(now);
+            self.udp_ports.apply_lent(&self.lent);
             self.serve_polling(now);
-            self.boxes.poll(&self.core);
+            self.udp_ports.poll(&self.core);
         }
     }
 
     /// The poll found completions: the borrower is active, and serves the group when the queue is empty.
     pub(crate) fn polled_some(&self) {
-        self.nap.end_row();
+        self.poll_sleep.reset_empty_polls();
         if self.lent.load(Ordering::Relaxed) && !self.found.load(Ordering::Relaxed) {
             self.found.store(true, Ordering::Relaxed);
         }
@@ -206,26 +206,29 @@ impl Group {
     }
 
     /// Sets the timer that checks on the polling thread, unless it is set.
-    fn time_borrower(&self, now: Time) {
-        self.time(now, self.core.config.lend_time * self.trust.times());
+    fn set_borrower_timer(&self, now: Time) {
+        self.set_timer(
+            now,
+            self.core.config.lend_time * self.check_interval.multiple(),
+        );
     }
 
     /// Sets the timer, unless it is set, to the multiple of `lend_time` that is nearest to `after`: the timers of several groups expire
     /// together.
-    fn time(&self, now: Time, after: Duration) {
-        if !self.timed.swap(true, Ordering::SeqCst) {
+    fn set_timer(&self, now: Time, after: Duration) {
+        if !self.timer_set.swap(true, Ordering::SeqCst) {
             let unit = u64::try_from(self.core.config.lend_time.as_nanos()).unwrap_or(u64::MAX);
             let when = (now + after).nanos().saturating_add(unit / 2);
             let when = Time::from_nanos(when - when % unit);
-            self.timekeeper.at(when, self.token);
+            self.timekeeper.set_timer(when, self.token);
         }
     }
 
     /// A turn of a polling thread. With long messages it may take longer than `lend_time`.
     fn serve_polling(&self, now: Time) {
-        self.at_work.store(true, Ordering::Relaxed);
+        self.is_serving.store(true, Ordering::Relaxed);
         self.poll_members(now);
-        self.at_work.store(false, Ordering::Relaxed);
+        self.is_serving.store(false, Ordering::Relaxed);
     }
 
     fn poll_members(&self, now: Time) {
@@ -237,7 +240,7 @@ impl Group {
             let connection = {
                 let members = self.members.read();
                 all = members.list.len();
-                if all > FEW {
+                if all > MAX_DIRECT_POLL {
                     break;
                 }
                 members.list.get(at).cloned()
@@ -248,25 +251,25 @@ impl Group {
             at += 1;
         }
         if owes {
-            self.owe();
+            self.note_deferred_acks();
             if !self.lent.load(Ordering::SeqCst) {
                 // Returned meanwhile by a thread that may not have seen what was deferred.
-                self.pay(false, &mut out);
+                self.send_deferred_acks(false, &mut out);
             }
         }
         self.core.deliver(&mut out);
-        if all > FEW {
+        if all > MAX_DIRECT_POLL {
             self.serve_ready();
         }
     }
 
     /// Serves every ready member; false if none was ready, or another thread does so.
     fn serve_ready(&self) -> bool {
-        let Some(ready) = self.ask() else {
+        let Some(ready) = self.poll_ready() else {
             return false;
         };
         let mut out = Outbox::new();
-        self.each(&ready, |connection, _| connection.turn(&mut out));
+        self.for_each_ready(&ready, |connection, _| connection.turn(&mut out));
         let any = !ready.is_empty();
         drop(ready);
         self.core.deliver(&mut out);
@@ -274,15 +277,15 @@ impl Group {
     }
 
     /// The ready members; none if another thread queries the poller.
-    fn ask(&self) -> Option<MutexGuard<'_, Vec<Ready>>> {
-        let mut ready = self.asking.try_lock()?;
+    fn poll_ready(&self) -> Option<MutexGuard<'_, Vec<Ready>>> {
+        let mut ready = self.ready_buf.try_lock()?;
         let at_once = Some(Duration::ZERO);
         self.poller.wait(&mut ready, at_once).ok()?;
         Some(ready)
     }
 
     /// Calls `serve` for every member among these.
-    fn each(&self, ready: &[Ready], mut serve: impl FnMut(&dyn Member, Ready)) {
+    fn for_each_ready(&self, ready: &[Ready], mut serve: impl FnMut(&dyn Member, Ready)) {
         for one in ready {
             let member = self.members.read().find(one.token);
             if let Some(member) = member {
@@ -313,23 +316,23 @@ impl Group {
         // A thread that slept with the group before and arms the queue serves the group when it sleeps again.
         let listens = if late { lent || slept } else { lent && !slept };
         if late {
-            self.hear_nobody();
+            self.unwatch_channel();
         }
         if listens {
-            self.listen();
+            self.arm_poller();
         }
         if lent {
-            self.boxes.follow(&self.lent);
+            self.udp_ports.apply_lent(&self.lent);
         }
         if lent || late && slept {
             let mut out = Outbox::new();
-            self.pay(late, &mut out);
+            self.send_deferred_acks(late, &mut out);
             self.core.deliver(&mut out);
         }
     }
 
     /// Has the shard woken by the next ready member, or at once if one is ready.
-    fn listen(&self) {
+    fn arm_poller(&self) {
         // Fails if the queue was destroyed meanwhile; no wake-up is needed then.
         let _ = self
             .shard
@@ -348,7 +351,7 @@ impl Group {
     }
 }
 
-impl Served for Group {
+impl ShardTask for Group {
     fn ready(self: Arc<Self>, _: Ready) {
         if self.lent.load(Ordering::Acquire) || self.loan.is_held() {
             // Left unarmed: the borrower serves it, and the timer returns it.
@@ -359,16 +362,16 @@ impl Served for Group {
                 break;
             }
         }
-        self.listen();
+        self.arm_poller();
     }
 
     fn expire(self: Arc<Self>, now: Time) {
-        self.timed.store(false, Ordering::SeqCst);
+        self.timer_set.store(false, Ordering::SeqCst);
         if let Some(Active(active)) = self.loan.sleeps() {
             // A sleeping borrower serves the group and sets the timer when it wakes; while it wakes often, this timer is kept instead.
             if active || self.lent.load(Ordering::SeqCst) {
-                self.trust.grow();
-                self.time_borrower(now);
+                self.check_interval.grow();
+                self.set_borrower_timer(now);
             }
             return;
         }
@@ -376,26 +379,28 @@ impl Served for Group {
             return;
         }
         if self.found.swap(false, Ordering::Relaxed) {
-            self.polled.store(now.nanos(), Ordering::Relaxed);
+            self.last_poll.store(now.nanos(), Ordering::Relaxed);
         }
-        let there = Time::from_nanos(self.polled.load(Ordering::Relaxed));
+        let there = Time::from_nanos(self.last_poll.load(Ordering::Relaxed));
         let lent = self.lent.load(Ordering::Relaxed) || self.loan.is_held();
         let (away, usual) = (now.since(there), self.core.config.lend_time);
         let posted = self.posted.swap(false, Ordering::Relaxed);
         if lent && away <= usual {
             // The borrower polls as expected.
-            self.wariness.store(WARY.0, Ordering::Relaxed);
-            self.trust.grow();
-        } else if away > usual * BUSY || away > usual && !posted && !self.may_be_late(lent, there) {
-            self.trust.shrink();
+            self.lend_backoff.store(LEND_BACKOFF.0, Ordering::Relaxed);
+            self.check_interval.grow();
+        } else if away > usual * BUSY_FACTOR
+            || away > usual && !posted && !self.is_borrower_delayed(lent, there)
+        {
+            self.check_interval.shrink();
             self.return_to_shard(true);
             if lent && self.serve_ready() {
-                self.grow_wary(now);
+                self.back_off_lending(now);
             }
         }
         // Still lent, or again.
         if self.lent.load(Ordering::SeqCst) || self.loan.is_held() {
-            self.time_borrower(now);
+            self.set_borrower_timer(now);
         }
     }
 

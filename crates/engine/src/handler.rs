@@ -11,7 +11,7 @@ use verbena_nic::Reason;
 use verbena_nic::moderation::Moderation;
 
 use crate::error::Error;
-use crate::notice::Notify;
+use crate::notify::Notify;
 
 /// The maximum number of handlers: the processors of a Linux CPU set. Each has its vector in the map of duties and processors (E8,
 /// scheme 1); the 32 vectors of the flat map do not limit them.
@@ -43,10 +43,10 @@ impl Class {
 
 /// Where a handler runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub enum Place {
+pub enum Affinity {
     /// At once on the thread that raises the event: for callbacks that do very little.
     #[default]
-    Anywhere,
+    Inline,
     /// On threads bound to these processors.
     Processors(Vec<u16>),
 }
@@ -71,7 +71,7 @@ pub struct HandlerOptions {
     /// What to run; none if the notification of the queue itself is enough.
     pub callback: Option<Callback>,
     /// Where to run it.
-    pub place: Place,
+    pub affinity: Affinity,
     /// Its priority.
     pub class: Class,
     /// Its event moderation.
@@ -92,7 +92,7 @@ impl core::fmt::Debug for HandlerOptions {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("HandlerOptions")
             .field("callback", &self.callback.is_some())
-            .field("place", &self.place)
+            .field("place", &self.affinity)
             .field("class", &self.class)
             .field("moderation", &self.moderation)
             .finish()
@@ -103,16 +103,16 @@ impl core::fmt::Debug for HandlerOptions {
 pub(crate) struct Handler {
     pub(crate) id: HandlerId,
     /// Distinguishes it from earlier handlers with the same id.
-    life: u16,
+    generation: u16,
     pub(crate) callback: Option<Callback>,
     class: AtomicU8,
 }
 
 impl Handler {
-    pub(crate) fn way(&self) -> Way {
-        Way {
+    pub(crate) fn route(&self) -> HandlerRoute {
+        HandlerRoute {
             column: column(self.id),
-            life: self.life,
+            generation: self.generation,
         }
     }
 
@@ -128,7 +128,7 @@ impl Handler {
 /// The handlers of an adapter, by id.
 pub(crate) struct Handlers {
     slots: Box<[RwLock<Option<Arc<Handler>>>]>,
-    lives: AtomicU16,
+    generations: AtomicU16,
     changes: Mutex<()>,
 }
 
@@ -136,7 +136,7 @@ impl Handlers {
     pub(crate) fn new(limit: u16) -> Handlers {
         Handlers {
             slots: (0..limit).map(|_| RwLock::default()).collect(),
-            lives: AtomicU16::new(0),
+            generations: AtomicU16::new(0),
             changes: Mutex::new(()),
         }
     }
@@ -158,7 +158,7 @@ impl Handlers {
             if slot.is_none() {
                 let handler = Arc::new(Handler {
                     id: HandlerId(at as u16),
-                    life: self.lives.fetch_add(1, Ordering::Relaxed),
+                    generation: self.generations.fetch_add(1, Ordering::Relaxed),
                     callback: options.callback.clone(),
                     class: AtomicU8::new(options.class as u8),
                 });
@@ -180,9 +180,9 @@ impl Handlers {
     }
 
     /// The handler that a notification is for, if it is still registered.
-    pub(crate) fn on(&self, way: Way) -> Option<Arc<Handler>> {
-        let handler = self.find(of_column(way.column)?).ok()?;
-        (handler.life == way.life).then_some(handler)
+    pub(crate) fn find_by_route(&self, way: HandlerRoute) -> Option<Arc<Handler>> {
+        let handler = self.find(handler_of_column(way.column)?).ok()?;
+        (handler.generation == way.generation).then_some(handler)
     }
 
     /// Unregisters a handler; a call in progress is completed, and no further one begins.
@@ -198,7 +198,7 @@ impl Handlers {
     }
 
     /// Held while the processors or the class of a handler change: its thread must match both.
-    pub(crate) fn change(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_changes(&self) -> MutexGuard<'_, ()> {
         self.changes.lock()
     }
 }
@@ -214,30 +214,33 @@ pub(crate) fn column(id: HandlerId) -> u16 {
 }
 
 /// The handler of a column, if it has one.
-pub(crate) fn of_column(column: u16) -> Option<HandlerId> {
+pub(crate) fn handler_of_column(column: u16) -> Option<HandlerId> {
     column.checked_sub(FIRST).map(HandlerId)
 }
 
 /// The route of a notification: a column of the map, and which of the handlers that had this column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Way {
+pub(crate) struct HandlerRoute {
     pub(crate) column: u16,
-    pub(crate) life: u16,
+    pub(crate) generation: u16,
 }
 
-impl Way {
+impl HandlerRoute {
     /// That of queues without a handler: the queue's own notification is called at once.
-    pub(crate) const DEFAULT: Way = Way { column: 2, life: 0 };
+    pub(crate) const DEFAULT: HandlerRoute = HandlerRoute {
+        column: 2,
+        generation: 0,
+    };
 
     /// As the second object of an event queue entry.
     pub(crate) fn pack(self) -> u32 {
-        u32::from(self.life) << 16 | u32::from(self.column)
+        u32::from(self.generation) << 16 | u32::from(self.column)
     }
 
-    pub(crate) fn unpack(word: u32) -> Way {
-        Way {
+    pub(crate) fn unpack(word: u32) -> HandlerRoute {
+        HandlerRoute {
             column: word as u16,
-            life: (word >> 16) as u16,
+            generation: (word >> 16) as u16,
         }
     }
 
@@ -250,30 +253,30 @@ impl Way {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Target {
     /// This route.
-    By(Way),
+    Attached(HandlerRoute),
     /// They are kept until a handler is attached.
     Detached,
 }
 
 /// The notification state of a completion queue.
-struct Listener {
+struct CqNotification {
     target: Target,
     notify: Option<Arc<dyn Notify>>,
     /// An event raised while it was detached.
-    owed: Option<Reason>,
+    pending: Option<Reason>,
 }
 
 /// Completion queues and the recipients of their events.
 #[derive(Default)]
-pub(crate) struct Listeners(RwLock<HashMap<u32, Listener>>);
+pub(crate) struct CqNotifications(RwLock<HashMap<u32, CqNotification>>);
 
-impl Listeners {
+impl CqNotifications {
     /// Adds a queue.
     pub(crate) fn add(&self, cq: u32, target: Target) {
-        let listener = Listener {
+        let listener = CqNotification {
             target,
             notify: None,
-            owed: None,
+            pending: None,
         };
         self.0.write().insert(cq, listener);
     }
@@ -298,15 +301,15 @@ impl Listeners {
         let listener = all.get_mut(&cq)?;
         listener.target = target;
         match target {
-            Target::By(_) => listener.owed.take(),
+            Target::Attached(_) => listener.pending.take(),
             Target::Detached => None,
         }
     }
 
     /// The queues of an unregistered handler keep their events until they get another one.
-    pub(crate) fn detach_all(&self, way: Way) {
+    pub(crate) fn detach_all(&self, way: HandlerRoute) {
         for listener in self.0.write().values_mut() {
-            if listener.target == Target::By(way) {
+            if listener.target == Target::Attached(way) {
                 listener.target = Target::Detached;
             }
         }
@@ -319,23 +322,23 @@ impl Listeners {
     /// The handler of a queue.
     pub(crate) fn handler(&self, cq: u32) -> Option<HandlerId> {
         match self.target(cq)? {
-            Target::By(way) => of_column(way.column),
+            Target::Attached(way) => handler_of_column(way.column),
             Target::Detached => None,
         }
     }
 
     /// The route of an event of this queue; none if the queue is detached, and then the event is kept.
-    pub(crate) fn route(&self, cq: u32, reason: Reason) -> Option<Way> {
+    pub(crate) fn route(&self, cq: u32, reason: Reason) -> Option<HandlerRoute> {
         match self.target(cq)? {
-            Target::By(way) => Some(way),
+            Target::Attached(way) => Some(way),
             Target::Detached => {
                 let mut all = self.0.write();
                 let listener = all.get_mut(&cq)?;
                 match listener.target {
                     // Attached meanwhile.
-                    Target::By(way) => Some(way),
+                    Target::Attached(way) => Some(way),
                     Target::Detached => {
-                        listener.owed = Some(reason);
+                        listener.pending = Some(reason);
                         None
                     }
                 }
@@ -344,23 +347,23 @@ impl Listeners {
     }
 
     /// The handler of this route was gone; true if the queue has another route now. Otherwise the event is kept.
-    pub(crate) fn reroute(&self, cq: u32, way: Way, reason: Reason) -> bool {
+    pub(crate) fn reroute(&self, cq: u32, way: HandlerRoute, reason: Reason) -> bool {
         let mut all = self.0.write();
         let Some(listener) = all.get_mut(&cq) else {
             return false;
         };
-        if listener.target == Target::By(way) {
+        if listener.target == Target::Attached(way) {
             listener.target = Target::Detached;
         }
         if listener.target == Target::Detached {
-            listener.owed = Some(reason);
+            listener.pending = Some(reason);
             return false;
         }
         true
     }
 
     /// The notifications of all queues.
-    pub(crate) fn everybody(&self) -> Vec<Arc<dyn Notify>> {
+    pub(crate) fn all_notifiers(&self) -> Vec<Arc<dyn Notify>> {
         let all = self.0.read();
         all.values().filter_map(|l| l.notify.clone()).collect()
     }

@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use verbena_iscsi::{CommandId, CommandWr, PduWr, PostError, Qp, Standing, Terms, View};
+use verbena_iscsi::{CommandId, CommandState, CommandWr, PduWr, PostError, Qp, Terms, View};
 use verbena_mem::Pd;
 use verbena_nic::profile::Service;
 use verbena_nic::qp::Limits;
@@ -28,7 +28,7 @@ pub struct IscsiOptions {
     /// What a command that cannot be executed does to the queue pair: options 1 and 2 of M12.
     pub on_failure: OnFailure,
     /// Time limit for the TCP connection to be established.
-    pub patience: Duration,
+    pub connect_timeout: Duration,
 }
 
 /// An iSCSI queue pair and its connection.
@@ -51,7 +51,7 @@ impl IscsiPair {
     ) -> Result<IscsiPair, Error> {
         core.check_own(send.0.core())?;
         core.check_own(recv.0.core())?;
-        core.check_service(Service::Iscsi, socket.local()?, Some(to))?;
+        core.check_service(Service::Iscsi, socket.local_addr()?, Some(to))?;
         let new = NewUpper {
             service: Service::Iscsi,
             pd: options.pd,
@@ -62,7 +62,7 @@ impl IscsiPair {
         let make = |init| Qp::new(init, options.on_failure);
         let qp = core.function.create_upper(new, make)?;
         qp.attach();
-        send.0.feed(&recv.0.group);
+        send.0.add_send_group(&recv.0.group);
         let stream = IscsiStream::open(core, socket, qp.clone(), &recv.0.group);
         let stream = stream.inspect_err(|_| {
             // No other thread has seen the queue pair: destroying it cannot fail.
@@ -122,7 +122,7 @@ impl IscsiPair {
 
     /// Transmits what was queued.
     pub fn send(&self) {
-        if self.core.lives() {
+        if self.core.is_alive() {
             self.act(|_, _| ());
         }
     }
@@ -130,17 +130,17 @@ impl IscsiPair {
     /// Withdraws a command: when this returns true its buffers are not accessed any more, and its request completes as flushed.
     /// False if it has completed.
     pub fn cancel(&self, name: CommandId) -> bool {
-        self.core.lives() && self.act(|qp, out| qp.cancel(name, out))
+        self.core.is_alive() && self.act(|qp, out| qp.cancel(name, out))
     }
 
     /// How far a command has got, and its initiator task tag; none if it has completed.
-    pub fn standing(&self, name: CommandId) -> Option<Standing> {
-        self.stream.qp.standing(name)
+    pub fn command_state(&self, name: CommandId) -> Option<CommandState> {
+        self.stream.qp.command_state(name)
     }
 
     /// The CmdSN of the last task management request, if it has this tag: commands with a smaller CmdSN precede it.
-    pub fn task_number(&self, itt: u32) -> Option<u32> {
-        self.stream.qp.task_number(itt)
+    pub fn task_request_cmd_sn(&self, itt: u32) -> Option<u32> {
+        self.stream.qp.task_request_cmd_sn(itt)
     }
 
     /// Posts any other PDU.
@@ -178,7 +178,7 @@ impl IscsiPair {
 
 impl Drop for IscsiPair {
     fn drop(&mut self) {
-        if !self.core.lives() {
+        if !self.core.is_alive() {
             return;
         }
         self.stream.close();

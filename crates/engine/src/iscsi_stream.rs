@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::group::{Group, Member};
 use crate::shard::next_token;
 use crate::sys::Socket;
-use crate::watch::{By, Watch};
+use crate::watch::{Watch, WatchedBy};
 
 /// Reads per turn on a shard, before other members have theirs.
 const READS: usize = 16;
@@ -47,7 +47,7 @@ impl IscsiStream {
             socket,
             qp,
             group: group.clone(),
-            watch: Watch::new(By::Group),
+            watch: Watch::new(WatchedBy::Group),
         });
         core.iscsi.add(&stream);
         group.join(stream.clone());
@@ -85,7 +85,7 @@ impl IscsiStream {
 
     /// Resumes reading if it was stopped for lack of a receive.
     pub(crate) fn resume(&self, out: &mut Outbox) {
-        if self.watch.is_deaf() {
+        if self.watch.is_read_disabled() {
             self.turn(out);
         }
     }
@@ -95,13 +95,13 @@ impl IscsiStream {
         loop {
             let received = self.qp.receive(&mut &self.socket, out);
             let listens = match received {
-                Receiving::Some(_) | Receiving::Dry => true,
+                Receiving::Some(_) | Receiving::WouldBlock => true,
                 Receiving::Held => false,
                 Receiving::Ended => return self.close(),
             };
             left = left.saturating_sub(1);
             // A receive posted, or found missing, before the interest was changed was judged by the old interest: read again.
-            let is_news = self.watch.listen(&self.group, self, listens);
+            let is_news = self.watch.want_input(&self.group, self, listens);
             let goes_on = left > 0 && matches!(received, Receiving::Some(_));
             if !goes_on && !is_news {
                 return;
@@ -112,7 +112,7 @@ impl IscsiStream {
     /// Leaves the group and shuts down the sending direction; without effect if closed already.
     pub(crate) fn close(&self) {
         let mut watch = self.watch.lock();
-        if core::mem::replace(&mut watch.by, By::Nobody) == By::Nobody {
+        if core::mem::replace(&mut watch.watched_by, WatchedBy::None) == WatchedBy::None {
             return;
         }
         self.group.leave(self);
@@ -145,22 +145,22 @@ impl Member for IscsiStream {
 
     fn send_deferred(&self, _: bool, _: &mut Outbox) {}
 
-    fn can_gather(&self) -> bool {
+    fn can_coalesce(&self) -> bool {
         true
     }
 
     fn awaits_several(&self) -> bool {
-        self.qp.awaits_several()
+        self.qp.can_coalesce()
     }
 
-    fn gather(&self, out: &mut Outbox) -> bool {
-        let gathers = self.qp.gather(&mut &self.socket, out);
+    fn begin_coalescing(&self, out: &mut Outbox) -> bool {
+        let gathers = self.qp.raise_low_water(&mut &self.socket, out);
         self.send(out);
         gathers
     }
 
-    fn scatter(&self, out: &mut Outbox) {
-        self.qp.scatter(&mut &self.socket, out);
+    fn end_coalescing(&self, out: &mut Outbox) {
+        self.qp.restore_low_water(&mut &self.socket, out);
         self.send(out);
     }
 }

@@ -14,14 +14,14 @@ use crate::sys;
 /// Keys in one file.
 const MAX_KEYS: usize = 16;
 /// Permission bits of group and others.
-const OTHERS: u32 = 0o077;
+const GROUP_AND_OTHERS: u32 = 0o077;
 
 /// Why a file with keys or certificates cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyFileError {
     setting: &'static str,
     path: PathBuf,
-    why: Why,
+    why: KeyFileProblem,
 }
 
 impl KeyFileError {
@@ -34,18 +34,18 @@ impl KeyFileError {
         KeyFileError {
             setting,
             path: path.to_owned(),
-            why: Why::Content(error.to_string()),
+            why: KeyFileProblem::Content(error.to_string()),
         }
     }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Why {
+enum KeyFileProblem {
     Unreadable(String),
-    NoFile,
+    NotRegularFile,
     Owner(u32),
-    Open(u32),
-    Length(usize),
+    Permissions(u32),
+    KeyLength(usize),
     Empty,
     TooMany,
     TooLong(usize),
@@ -57,26 +57,26 @@ impl fmt::Display for KeyFileError {
         let (setting, path) = (self.setting, self.path.display());
         write!(f, "setting `{setting}`: {path} ")?;
         match &self.why {
-            Why::Unreadable(error) => write!(f, "cannot be read: {error}"),
-            Why::NoFile => f.write_str("is no ordinary file"),
-            Why::Owner(owner) => {
+            KeyFileProblem::Unreadable(error) => write!(f, "cannot be read: {error}"),
+            KeyFileProblem::NotRegularFile => f.write_str("is no ordinary file"),
+            KeyFileProblem::Owner(owner) => {
                 write!(
                     f,
                     "belongs to user {owner}, and not to the user of this program or root"
                 )
             }
-            Why::Open(mode) => write!(
+            KeyFileProblem::Permissions(mode) => write!(
                 f,
                 "has the mode {mode:o}, so that others than its owner have a right to it: chmod 600 {path}"
             ),
-            Why::Length(line) => write!(
+            KeyFileProblem::KeyLength(line) => write!(
                 f,
                 "has another number of bytes than {MIN_KEY} to {MAX_KEY} in line {line}: wanted is one key per line"
             ),
-            Why::Empty => f.write_str("has no key in it: wanted is one key per line"),
-            Why::TooMany => write!(f, "has more than {MAX_KEYS} keys in it"),
-            Why::TooLong(most) => write!(f, "has more than {most} bytes"),
-            Why::Content(error) => write!(f, "cannot be used: {error}"),
+            KeyFileProblem::Empty => f.write_str("has no key in it: wanted is one key per line"),
+            KeyFileProblem::TooMany => write!(f, "has more than {MAX_KEYS} keys in it"),
+            KeyFileProblem::TooLong(most) => write!(f, "has more than {most} bytes"),
+            KeyFileProblem::Content(error) => write!(f, "cannot be used: {error}"),
         }
     }
 }
@@ -123,21 +123,21 @@ impl From<Vec<Key>> for Keys {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<Key>, Why> {
+fn read(path: &Path) -> Result<Vec<Key>, KeyFileProblem> {
     let bytes = contents(path, MAX_KEYS * (MAX_KEY + 2), true).map_err(|why| match why {
-        Why::TooLong(_) => Why::TooMany,
+        KeyFileProblem::TooLong(_) => KeyFileProblem::TooMany,
         why => why,
     })?;
     let mut keys = Vec::new();
     for (at, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if !line.is_empty() {
-            keys.push(Key::new(line).ok_or(Why::Length(at + 1))?);
+            keys.push(Key::new(line).ok_or(KeyFileProblem::KeyLength(at + 1))?);
         }
     }
     match keys.len() {
-        0 => Err(Why::Empty),
-        n if n > MAX_KEYS => Err(Why::TooMany),
+        0 => Err(KeyFileProblem::Empty),
+        n if n > MAX_KEYS => Err(KeyFileProblem::TooMany),
         _ => Ok(keys),
     }
 }
@@ -156,8 +156,8 @@ pub(crate) fn read_file(
     })
 }
 
-fn contents(path: &Path, most: usize, secret: bool) -> Result<Vec<u8>, Why> {
-    let unreadable = |error: std::io::Error| Why::Unreadable(error.to_string());
+fn contents(path: &Path, most: usize, secret: bool) -> Result<Vec<u8>, KeyFileProblem> {
+    let unreadable = |error: std::io::Error| KeyFileProblem::Unreadable(error.to_string());
     // Without waiting for a writer, if the name stands for a pipe.
     let open = File::options()
         .read(true)
@@ -167,29 +167,29 @@ fn contents(path: &Path, most: usize, secret: bool) -> Result<Vec<u8>, Why> {
     // Metadata of the open file, not of the path, which may be replaced in between.
     let told = file.metadata().map_err(unreadable)?;
     if secret {
-        judge(&told)?;
+        check_owner_and_mode(&told)?;
     } else if !told.is_file() {
-        return Err(Why::NoFile);
+        return Err(KeyFileProblem::NotRegularFile);
     }
     let mut bytes = Vec::new();
     let read = file.by_ref().take(most as u64 + 1).read_to_end(&mut bytes);
     read.map_err(unreadable)?;
     if bytes.len() > most {
-        return Err(Why::TooLong(most));
+        return Err(KeyFileProblem::TooLong(most));
     }
     Ok(bytes)
 }
 
-fn judge(file: &Metadata) -> Result<(), Why> {
+fn check_owner_and_mode(file: &Metadata) -> Result<(), KeyFileProblem> {
     if !file.is_file() {
-        return Err(Why::NoFile);
+        return Err(KeyFileProblem::NotRegularFile);
     }
-    if file.uid() != sys::user() && file.uid() != 0 {
-        return Err(Why::Owner(file.uid()));
+    if file.uid() != sys::effective_uid() && file.uid() != 0 {
+        return Err(KeyFileProblem::Owner(file.uid()));
     }
     let mode = file.permissions().mode() & 0o7777;
-    if mode & OTHERS != 0 {
-        return Err(Why::Open(mode));
+    if mode & GROUP_AND_OTHERS != 0 {
+        return Err(KeyFileProblem::Permissions(mode));
     }
     Ok(())
 }

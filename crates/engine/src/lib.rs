@@ -4,14 +4,14 @@
 //!
 //! Reading order: [`sys`] (the operating system, the only `unsafe` here), [`config`] (settings and their origin),
 //! [`Engine`] → `core` → `shard` (threads) → `connection` (one socket and its queue pair: startup, turns, close) →
-//! `group` (which thread serves a connection), `watch` (socket readiness) → `queue`, `queue_pair`, `shared_queue`, `shared_sends`,
-//! `sharer` (the objects that programs hold), `door` (accepting connections);
-//! `pipeline` → `handler`, `signals`, `station` (notifications, and the threads they run on);
+//! `group` (which thread serves a connection), `watch` (socket readiness) → `queue`, `queue_pair`, `shared_receive_queue`, `shared_send_queue`,
+//! `ssq_driver` (the objects that programs hold), `acceptor` (accepting connections);
+//! `pipeline` → `handler`, `signals`, `handler_threads` (notifications, and the threads they run on);
 //! `monitor` (event output for other processes);
 //! `control` (control queue pairs, executed by a thread of their own);
-//! `mailbox` (a UDP socket), `residents`, `ud_pair` (datagram queue pairs), `desk`, `asking` (resolution of service ids);
+//! `udp_port` (a UDP socket), `ud_demux`, `ud_pair` (datagram queue pairs), `sidr_listener`, `sidr_query` (resolution of service ids);
 //! `iscsi_dial`, `iscsi_stream`, `iscsi_pair` (queue pairs of the iSCSI initiator);
-//! `numbers`, `calls`, `life`, `introduction`, `proof` (out-of-band connections);
+//! `qpn`, `oob_requests`, `oob_handshake`, `oob_hello`, `oob_auth` (out-of-band connections);
 //! `tls` (encryption between a socket and its stream).
 
 #![deny(unsafe_code)]
@@ -24,84 +24,84 @@
 #[cfg(test)]
 extern crate self as verbena_engine;
 
+mod acceptor;
 pub mod access;
-mod asking;
-mod calls;
-mod claims;
+mod backoff;
 pub mod config;
 mod connection;
 pub mod control;
 mod core;
-mod desk;
-mod door;
-mod doze;
 mod engine;
 pub mod error;
-mod failing;
+mod failure;
+mod function_handle;
 mod group;
-mod habit;
 pub mod handler;
-mod handling;
-mod introduction;
+mod handler_api;
+mod handler_threads;
 mod iscsi_dial;
 mod iscsi_pair;
 mod iscsi_stream;
-mod keyed;
+mod key_auth;
 mod keys;
-mod life;
 mod listening;
-mod mailbox;
 pub mod monitor;
-pub mod notice;
-mod numbers;
+pub mod notify;
+mod oob_auth;
+mod oob_handshake;
+mod oob_hello;
+mod oob_requests;
+mod owner_rules;
 mod pipeline;
-mod preempted;
-mod proof;
+mod preemption;
+mod qpn;
 mod queue;
 mod queue_pair;
-mod residents;
-mod seat;
 mod shard;
-mod shared_queue;
-mod shared_sends;
-mod sharer;
+mod shared_receive_queue;
+mod shared_send_queue;
 mod shutdown;
+mod sidr_listener;
+mod sidr_query;
 mod signals;
-mod station;
+mod sleep_poll;
+mod ssq_driver;
 #[allow(
     unsafe_code,
     reason = "system calls on raw spans, signal masks and fork handlers"
 )]
 pub mod sys;
 mod tls;
+mod ud_demux;
 mod ud_pair;
+mod udp_port;
 mod watch;
 
 pub use access::{AccessList, Refusal};
-pub use asking::Asking;
+pub use backoff::Backoff;
 pub use config::Config;
 pub use control::ControlQueue;
-pub use desk::{Desk, DeskCounts, Question, Whereabouts};
-pub use doze::Watched;
 pub use engine::Engine;
 pub use error::Error;
-pub use failing::{EngineFailure, OwnThread};
-pub use habit::Habit;
+pub use failure::{EngineFailure, EngineThread};
+pub use function_handle::FunctionOptions;
 pub use handler::{HandlerId, HandlerOptions};
-pub use handling::Observation;
-pub use iscsi_dial::IscsiDial;
+pub use handler_api::Observation;
+pub use iscsi_dial::IscsiConnecting;
 pub use iscsi_pair::{IscsiOptions, IscsiPair};
 pub use listening::{Incoming, Listening, Reservation};
-pub use notice::{Inbox, Notify};
+pub use notify::{Inbox, Notify};
 pub use pipeline::Observer;
 pub use queue::CompletionQueue;
 pub use queue_pair::{
-    Arriving, Departed, Destination, Manners, Parcel, Peer, QueuePair, QueuePairInfo,
-    QueuePairOptions, Unmoved,
+    Destination, ExportedConnection, ImportedConnection, MigrateError, MigrationState, OobPeer,
+    QpAttr, QueuePair, QueuePairInfo, QueuePairOptions,
 };
-pub use residents::DatagramDrops;
-pub use seat::FunctionOptions;
-pub use shared_queue::SharedReceiveQueue;
-pub use shared_sends::SharedSendQueue;
+pub use shared_receive_queue::SharedReceiveQueue;
+pub use shared_send_queue::SharedSendQueue;
 pub use shutdown::Shutdown;
+pub use sidr_listener::{SidrCounters, SidrListener, SidrRequest, UdEndpoint};
+pub use sidr_query::SidrQuery;
+pub use sleep_poll::WeakCompletionQueue;
+pub use ud_demux::DatagramDrops;
 pub use ud_pair::{UdOptions, UdPair};

@@ -6,11 +6,11 @@ use core::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use crate::acceptor::{Acceptor, PendingRequests};
 use crate::connection::Decision;
 use crate::core::Core;
-use crate::door::{Door, Waiting};
 use crate::error::Error;
-use crate::notice::Notify;
+use crate::notify::Notify;
 use crate::queue_pair::QueuePair;
 use crate::sys::Listener;
 
@@ -28,48 +28,51 @@ impl Reservation {
     }
 
     /// Its address.
-    pub fn local(&self) -> Result<SocketAddr, Error> {
-        Ok(self.listener.local()?)
+    pub fn local_addr(&self) -> Result<SocketAddr, Error> {
+        Ok(self.listener.local_addr()?)
     }
 
     /// Listens; at most `backlog` requests wait for an answer.
     pub fn listen(self, backlog: usize) -> Result<Listening, Error> {
         self.core.check()?;
-        let (door, waiting) = Door::open(&self.core, self.listener, backlog)?;
-        Ok(Listening { door, waiting })
+        let (door, waiting) = Acceptor::open(&self.core, self.listener, backlog)?;
+        Ok(Listening {
+            acceptor: door,
+            waiting,
+        })
     }
 }
 
 /// A listener. Its descriptor is readable while requests wait.
 #[derive(Debug)]
 pub struct Listening {
-    door: Arc<Door>,
-    waiting: Arc<Waiting>,
+    acceptor: Arc<Acceptor>,
+    waiting: Arc<PendingRequests>,
 }
 
 impl Listening {
     /// Its address.
-    pub fn local(&self) -> Result<SocketAddr, Error> {
-        self.door.check()?;
-        self.door.local()
+    pub fn local_addr(&self) -> Result<SocketAddr, Error> {
+        self.acceptor.check()?;
+        self.acceptor.local_addr()
     }
 
     /// Waits for the next request; `None` if the descriptor was made non-blocking and none waits.
     pub fn next(&self) -> Result<Option<Incoming>, Error> {
-        self.door.check()?;
+        self.acceptor.check()?;
         while self.waiting.channel.take()? {
             // The peer may have closed since the notification.
             if let Some(decision) = self.waiting.next() {
                 return Ok(Some(Incoming(decision)));
             }
-            self.door.check()?;
+            self.acceptor.check()?;
         }
         Ok(None)
     }
 
     /// The oldest request that waits, if any; does not block, whatever the mode of the descriptor.
     pub fn try_next(&self) -> Result<Option<Incoming>, Error> {
-        self.door.check()?;
+        self.acceptor.check()?;
         let Some(decision) = self.waiting.next() else {
             return Ok(None);
         };
@@ -81,34 +84,34 @@ impl Listening {
     /// Stops accepting until [`resume`](Listening::resume): new connections wait in the system's backlog. Those already accepted
     /// are still reported.
     pub fn pause(&self) {
-        self.door.pause();
+        self.acceptor.pause();
     }
 
     /// Accepts new connections again.
     pub fn resume(&self) {
-        self.door.resume();
+        self.acceptor.resume();
     }
 
     /// No accepted connection is in startup or waits for an answer.
-    pub fn is_quiet(&self) -> bool {
-        self.door.is_quiet() && self.waiting.is_empty()
+    pub fn is_drained(&self) -> bool {
+        self.acceptor.is_idle() && self.waiting.is_empty()
     }
 
     /// Duplicates the listening socket for another process, which continues listening (V1). This listener is paused first.
     pub fn duplicate(&self) -> Result<OwnedFd, Error> {
-        self.door.check()?;
-        self.door.pause();
-        Ok(self.door.duplicate()?)
+        self.acceptor.check()?;
+        self.acceptor.pause();
+        Ok(self.acceptor.duplicate()?)
     }
 
     /// Drops the listener without ending the listening socket, which another process has taken over.
-    pub fn give_up(self) {
-        self.door.give_up();
+    pub fn close_handed_over(self) {
+        self.acceptor.mark_handed_over();
     }
 
     /// Sets a callback that is notified of every new request, in addition to the descriptor.
-    pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
-        let before = core::mem::replace(&mut *self.waiting.told.write(), notify);
+    pub fn set_notify(&self, notify: Option<Arc<dyn Notify>>) {
+        let before = core::mem::replace(&mut *self.waiting.notify.write(), notify);
         // Dropped after the lock is released: it runs code of the program.
         drop(before);
     }
@@ -122,8 +125,8 @@ impl AsFd for Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        if self.door.lives() {
-            self.door.close();
+        if self.acceptor.is_alive() {
+            self.acceptor.close();
         }
     }
 }
@@ -133,13 +136,13 @@ pub struct Incoming(Decision);
 
 impl Incoming {
     /// The peer's address.
-    pub fn peer(&self) -> SocketAddr {
+    pub fn peer_addr(&self) -> SocketAddr {
         self.0.connection.peer()
     }
 
     /// The local address that the peer connected to.
-    pub fn local(&self) -> Result<SocketAddr, Error> {
-        Ok(self.0.connection.line().socket().local()?)
+    pub fn local_addr(&self) -> Result<SocketAddr, Error> {
+        Ok(self.0.connection.transport().socket().local_addr()?)
     }
 
     /// Reads and atomics at once that the connection would serve (IRD) and may issue (ORD); those of our settings if its startup
@@ -164,7 +167,7 @@ impl Incoming {
         let connection = self.0.connection.clone();
         qp.check_own(&connection)?;
         let mut options = qp.options(private_data);
-        if let Some(proven) = &self.0.proven {
+        if let Some(proven) = &self.0.verified_request {
             proven.prove_reply(&mut options)?;
         }
         connection.accept(options, Box::new(done))
@@ -185,6 +188,6 @@ impl Drop for Incoming {
 
 impl core::fmt::Debug for Incoming {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_tuple("Incoming").field(&self.peer()).finish()
+        f.debug_tuple("Incoming").field(&self.peer_addr()).finish()
     }
 }

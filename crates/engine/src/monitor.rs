@@ -13,8 +13,8 @@ use verbena_stream::Time;
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::shard::{Served, Shard, next_token};
-use crate::sys::{self, Interest, Local, Ready};
+use crate::shard::{Shard, ShardTask, next_token};
+use crate::sys::{self, AbstractListener, Interest, Ready};
 use watcher::Watcher;
 
 /// Prefix of an adapter's abstract socket name; the process id, `/` and the adapter's number in the process follow.
@@ -24,22 +24,22 @@ pub const GREETING: &str = "verbena-events 1";
 /// Prefix of the only line for a client that is rejected; the reason follows.
 pub const REFUSED: &str = "refused: ";
 /// Watchers of one adapter at once.
-pub const WATCHERS: u32 = 8;
+pub const MAX_WATCHERS: u32 = 8;
 
 /// Adapters of one process that can be watched at once.
-const ADAPTERS: u32 = 64;
+const MAX_ADAPTERS: u32 = 64;
 /// Clients accepted per turn on the shard.
-const AT_ONCE: usize = 8;
+const MAX_PER_TURN: usize = 8;
 /// The delay before accepting again after an error.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Whether the monitor of the adapter was opened.
 #[derive(Debug, Default)]
-pub(crate) struct Opened(AtomicBool);
+pub(crate) struct MonitorOnce(AtomicBool);
 
-impl Opened {
+impl MonitorOnce {
     /// Opens the monitor on this shard, once, if the setting `monitor` allows it.
-    pub(crate) fn once(&self, core: &Arc<Core>, shard: &Arc<Shard>) {
+    pub(crate) fn open_once(&self, core: &Arc<Core>, shard: &Arc<Shard>) {
         if core.config.monitor && !self.0.swap(true, Ordering::Relaxed) {
             // The adapter works without a monitor; clients then find no socket.
             let _ = Monitor::open(core, shard);
@@ -52,7 +52,7 @@ struct Monitor {
     core: Weak<Core>,
     shard: Arc<Shard>,
     token: u64,
-    local: Local,
+    listener: AbstractListener,
     watchers: Arc<AtomicU32>,
 }
 
@@ -62,85 +62,89 @@ impl Monitor {
             core: Arc::downgrade(core),
             shard: shard.clone(),
             token: next_token(),
-            local: bind()?,
+            listener: bind()?,
             watchers: Arc::default(),
         });
         shard.serve(monitor.token, monitor.clone())?;
-        let watched = shard.watch(&monitor.local, monitor.token, Interest::READ_ONCE);
+        let watched = shard.watch(&monitor.listener, monitor.token, Interest::READ_ONCE);
         if watched.is_err() {
             shard.forget(monitor.token);
         }
         Ok(watched?)
     }
 
-    fn admit(&self) -> Result<(), sys::Error> {
-        for _ in 0..AT_ONCE {
-            let Some(visitor) = self.local.accept()? else {
+    fn accept_clients(&self) -> Result<(), sys::Error> {
+        for _ in 0..MAX_PER_TURN {
+            let Some(visitor) = self.listener.accept()? else {
                 break;
             };
             let refuse = |why: &str| {
                 // If the line cannot be sent, the client still sees the end of the connection.
                 let _ = visitor.send(format!("{REFUSED}{why}\n").as_bytes());
             };
-            if visitor.user() != Ok(sys::user()) {
+            if visitor.peer_uid() != Ok(sys::effective_uid()) {
                 refuse("it is another user's process");
                 continue;
             }
-            let Some(place) = Place::take(&self.watchers, WATCHERS) else {
+            let Some(place) = WatcherPermit::take(&self.watchers, MAX_WATCHERS) else {
                 refuse("too many watch it already");
                 continue;
             };
             if let Some(core) = self.core.upgrade() {
                 // A client that cannot be served is disconnected by the drop.
-                let _ = Watcher::begin(&core, &self.shard, visitor, place);
+                let _ = Watcher::start(&core, &self.shard, visitor, place);
             }
         }
         Ok(())
     }
 }
 
-/// One of the [`WATCHERS`] permits; returned when dropped.
-struct Place(Arc<AtomicU32>);
+/// One of the [`MAX_WATCHERS`] permits; returned when dropped.
+struct WatcherPermit(Arc<AtomicU32>);
 
-impl Place {
-    fn take(taken: &Arc<AtomicU32>, limit: u32) -> Option<Place> {
+impl WatcherPermit {
+    fn take(taken: &Arc<AtomicU32>, limit: u32) -> Option<WatcherPermit> {
         let more = |n: u32| (n < limit).then_some(n + 1);
         let free = taken.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
-        free.ok().map(|_| Place(taken.clone()))
+        free.ok().map(|_| WatcherPermit(taken.clone()))
     }
 }
 
-impl Drop for Place {
+impl Drop for WatcherPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// Binds the first free name of this process.
-fn bind() -> Result<Local, Error> {
+fn bind() -> Result<AbstractListener, Error> {
     let pid = std::process::id();
     let mut number = 0;
     loop {
-        match Local::bind(&format!("{NAME}{pid}/{number}")) {
-            Err(error) if error.is_in_use() && number + 1 < ADAPTERS => number += 1,
+        match AbstractListener::bind(&format!("{NAME}{pid}/{number}")) {
+            Err(error) if error.is_in_use() && number + 1 < MAX_ADAPTERS => number += 1,
             other => return Ok(other?),
         }
     }
 }
 
-impl Served for Monitor {
+impl ShardTask for Monitor {
     fn ready(self: Arc<Self>, _: Ready) {
-        match self.admit() {
+        match self.accept_clients() {
             // Out of descriptors or memory.
-            Err(_) => self.shard.at(sys::now() + PAUSE, self.token),
+            Err(_) => self.shard.set_timer(sys::now() + PAUSE, self.token),
             Ok(()) => {
-                let _ = self.shard.arm(&self.local, self.token, Interest::READ_ONCE);
+                let _ = self
+                    .shard
+                    .arm(&self.listener, self.token, Interest::READ_ONCE);
             }
         }
     }
 
     fn expire(self: Arc<Self>, _: Time) {
-        let _ = self.shard.arm(&self.local, self.token, Interest::READ_ONCE);
+        let _ = self
+            .shard
+            .arm(&self.listener, self.token, Interest::READ_ONCE);
     }
 
     fn stop(self: Arc<Self>) {}

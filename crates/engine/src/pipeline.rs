@@ -17,7 +17,7 @@ use verbena_stream::Time;
 use crate::config::Config;
 use crate::core::Core;
 use crate::error::{Error, InterruptError};
-use crate::handler::{Class, Completion, Handlers, Way, of_column};
+use crate::handler::{Class, Completion, HandlerRoute, Handlers, handler_of_column};
 use crate::signals::Signals;
 use crate::sys;
 
@@ -47,19 +47,19 @@ impl Observers {
         drop(before);
     }
 
-    fn show(&self, cause: Cause) {
+    fn notify_all(&self, cause: Cause) {
         let all = self.0.read().clone();
         for (_, observer) in all.iter() {
-            shield(|| observer(cause));
+            catch_panic(|| observer(cause));
         }
         // An observer that was removed meanwhile is dropped here: its drop is code of the program.
-        shield(|| drop(all));
+        catch_panic(|| drop(all));
     }
 }
 
 /// Makes the adapter's event queues: one for global events, one for those of RDMA, one for completion queues without a handler, and
 /// one for each handler; each requests its own vector.
-pub(crate) fn interrupts(
+pub(crate) fn create_interrupts(
     function: &Function,
     config: &Config,
     handlers: &Handlers,
@@ -78,7 +78,7 @@ pub(crate) fn interrupts(
 }
 
 /// Runs code of the program; a panic in it is caught, and the adapter continues.
-pub(crate) fn shield(work: impl FnOnce()) {
+pub(crate) fn catch_panic(work: impl FnOnce()) {
     // The panic hook has printed the message.
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
@@ -87,33 +87,35 @@ impl Core {
     /// Raises an event that belongs to no packet and no completion queue.
     pub(crate) fn inject(&self, cause: Cause, origin: Origin) -> Result<(), RaiseError> {
         let raised = self.interrupts.raise(cause, origin, sys::now())?;
-        self.come_back(raised.due);
+        self.schedule_tick(raised.due);
         Ok(())
     }
 
     /// Serves a signal: delivers the entries of its event queues.
     pub(crate) fn serve(&self, signal: Signal) {
-        if !self.lives() {
+        if !self.is_alive() {
             return;
         }
-        let tell = |_, entry: Eqe| self.tell(entry);
+        let tell = |_, entry: Eqe| self.dispatch_event(entry);
         let served = self.interrupts.service(signal, sys::now(), tell);
         debug_assert!(served.is_ok(), "signals have vectors that exist");
-        self.come_back(served.ok().and_then(|served| served.due));
+        self.schedule_tick(served.ok().and_then(|served| served.due));
     }
 
     /// Fires the held signals that are due (E6), and serves the queues that are polled instead of signalled.
     pub(crate) fn tick(&self, now: Time) {
         let due = self.interrupts.tick(now);
-        self.come_back(due);
-        let served = self.interrupts.poll(now, |_, entry| self.tell(entry));
-        self.come_back(served.due);
+        self.schedule_tick(due);
+        let served = self
+            .interrupts
+            .poll(now, |_, entry| self.dispatch_event(entry));
+        self.schedule_tick(served.due);
     }
 
     /// Schedules a [`tick`](Core::tick) for held signals.
-    pub(crate) fn come_back(&self, due: Option<Time>) {
+    pub(crate) fn schedule_tick(&self, due: Option<Time>) {
         if let Some(when) = due
-            && self.ticker.at(self, when).is_err()
+            && self.ticker.set(self, when).is_err()
         {
             // The engine shuts down, and its threads with it: no signal is held any more.
             let _ = self.interrupts.tick(Time::MAX);
@@ -123,30 +125,30 @@ impl Core {
     /// The class of the handler that a signal is for.
     pub(crate) fn class_of(&self, signal: Signal) -> Class {
         let id = match signal {
-            Signal::Vector(vector) => of_column(vector),
+            Signal::Vector(vector) => handler_of_column(vector),
             Signal::Line => None,
         };
         let handler = id.and_then(|id| self.handlers.find(id).ok());
         handler.map_or(Class::Normal, |handler| handler.class())
     }
 
-    pub(crate) fn tell(&self, entry: Eqe) {
+    pub(crate) fn dispatch_event(&self, entry: Eqe) {
         let Ok(cause) = entry.cause() else {
             return;
         };
-        self.observers.show(cause);
+        self.observers.notify_all(cause);
         match cause {
             Cause::Rdma(Event::Completion { cq, reason }) => {
-                self.completed(cq, reason, Way::unpack(entry.context));
+                self.dispatch_completion(cq, reason, HandlerRoute::unpack(entry.context));
             }
             Cause::Rdma(event) => {
-                let watcher = self.watcher.read().clone();
+                let watcher = self.event_hook.read().clone();
                 let mut taken = false;
                 if let Some(watcher) = watcher {
-                    shield(|| taken = watcher(event));
+                    catch_panic(|| taken = watcher(event));
                 }
                 if !taken {
-                    self.events.put(event);
+                    self.events.push(event);
                 }
             }
             // Only observers see the other classes.
@@ -155,16 +157,16 @@ impl Core {
     }
 
     /// Notifies the handler that the entry names, and the listener of the queue.
-    fn completed(&self, cq: u32, reason: Reason, way: Way) {
-        let handler = self.handlers.on(way);
+    fn dispatch_completion(&self, cq: u32, reason: Reason, way: HandlerRoute) {
+        let handler = self.handlers.find_by_route(way);
         if handler.is_none() && way.has_handler() {
             // The handler was cleared meanwhile: the notification goes to the queue's next one.
-            if self.listeners.reroute(cq, way, reason) {
+            if self.cq_notifications.reroute(cq, way, reason) {
                 self.raise(Event::Completion { cq, reason });
             }
             return;
         }
-        let notify = self.listeners.notify(cq);
+        let notify = self.cq_notifications.notify(cq);
         if let Some(handler) = handler
             && let Some(callback) = &handler.callback
         {
@@ -173,13 +175,13 @@ impl Core {
                 reason,
                 handler: handler.id,
             };
-            shield(|| callback(completion));
+            catch_panic(|| callback(completion));
             // It may have been cleared meanwhile; then the program's callback is dropped here.
-            shield(|| drop(handler));
+            catch_panic(|| drop(handler));
         }
         if let Some(notify) = notify {
-            shield(|| notify.notify());
-            shield(|| drop(notify));
+            catch_panic(|| notify.notify());
+            catch_panic(|| drop(notify));
         }
     }
 }
@@ -187,7 +189,7 @@ impl Core {
 impl Raise for Core {
     fn raise(&self, event: Event) {
         let origin = match event {
-            Event::Completion { cq, reason } => match self.listeners.route(cq, reason) {
+            Event::Completion { cq, reason } => match self.cq_notifications.route(cq, reason) {
                 Some(way) => Origin {
                     at: At::Processor(way.column),
                     duty: Some(Duty::Rdma),
@@ -196,7 +198,7 @@ impl Raise for Core {
                 // Kept for the next handler, or the queue is gone.
                 None => return,
             },
-            _ => Origin::NOWHERE,
+            _ => Origin::UNSPECIFIED,
         };
         // Fails only when the adapter is down, which was reported.
         let _ = self.inject(Cause::Rdma(event), origin);

@@ -10,8 +10,8 @@ use verbena_nic::{Arm, Cq, Event, Raise, Wc};
 use crate::core::Core;
 use crate::error::Error;
 use crate::group::Group;
-use crate::handler::{HandlerId, Target, Way};
-use crate::notice::Notify;
+use crate::handler::{HandlerId, HandlerRoute, Target};
+use crate::notify::Notify;
 
 /// A completion queue.
 #[derive(Debug)]
@@ -24,16 +24,19 @@ pub(crate) struct Queue {
     /// Connections that complete their receives here.
     pub(crate) group: Arc<Group>,
     /// Groups whose connections complete their sends here. Most queues have none, and every poll checks: hence the `OnceLock`.
-    also: OnceLock<RwLock<Arc<[Weak<Group>]>>>,
+    send_groups: OnceLock<RwLock<Arc<[Weak<Group>]>>>,
 }
 
 impl Queue {
     /// Connections of this group complete their sends here.
-    pub(crate) fn feed(&self, group: &Arc<Group>) {
+    pub(crate) fn add_send_group(&self, group: &Arc<Group>) {
         if Arc::ptr_eq(&self.group, group) {
             return;
         }
-        let mut also = self.also.get_or_init(|| RwLock::new(Arc::new([]))).write();
+        let mut also = self
+            .send_groups
+            .get_or_init(|| RwLock::new(Arc::new([])))
+            .write();
         let known = |g: &Weak<Group>| core::ptr::eq(g.as_ptr(), Arc::as_ptr(group));
         if !also.iter().any(known) {
             // Receive queues come and go while this one stays: dead entries are removed.
@@ -46,8 +49,8 @@ impl Queue {
 
     /// Groups whose connections complete their sends here. A snapshot, since serving them may call the program's handlers,
     /// which must not run under the lock.
-    fn also(&self) -> Option<Arc<[Weak<Group>]>> {
-        Some(self.also.get()?.read().clone())
+    fn send_groups(&self) -> Option<Arc<[Weak<Group>]>> {
+        Some(self.send_groups.get()?.read().clone())
     }
 }
 
@@ -56,14 +59,14 @@ impl Queue {
         &self.core
     }
 
-    pub(crate) fn lives(&self) -> bool {
-        self.core.lives()
+    pub(crate) fn is_owner_process(&self) -> bool {
+        self.core.is_alive()
     }
 
     /// Calls `act` for every group whose connections complete here.
     fn each_group(&self, act: impl Fn(&Group)) {
         act(&self.group);
-        for group in self.also().iter().flat_map(|all| all.iter()) {
+        for group in self.send_groups().iter().flat_map(|all| all.iter()) {
             if let Some(group) = group.upgrade() {
                 act(&group);
             }
@@ -72,19 +75,19 @@ impl Queue {
 
     /// Sleeps in an empty poll, if this thread should: in the queue's own group, or in the only further one. Members of one group at
     /// most can wake it.
-    fn nap(&self) -> bool {
-        if self.group.nap() {
+    fn sleep_if_due(&self) -> bool {
+        if self.group.sleep_if_due() {
             return true;
         }
-        match self.also().as_deref() {
-            Some([one]) => one.upgrade().is_some_and(|group| group.nap()),
+        match self.send_groups().as_deref() {
+            Some([one]) => one.upgrade().is_some_and(|group| group.sleep_if_due()),
             _ => false,
         }
     }
 
     /// Groups whose connections complete here.
     pub(crate) fn groups(&self) -> impl Iterator<Item = Arc<Group>> {
-        let also = self.also().into_iter().flat_map(|all| {
+        let also = self.send_groups().into_iter().flat_map(|all| {
             let each = 0..all.len();
             each.filter_map(move |at| all[at].upgrade())
         });
@@ -98,9 +101,9 @@ impl CompletionQueue {
         entries: usize,
         handler: Option<HandlerId>,
     ) -> Result<CompletionQueue, Error> {
-        let target = Target::By(match handler {
-            Some(id) => core.handlers.find(id)?.way(),
-            None => Way::DEFAULT,
+        let target = Target::Attached(match handler {
+            Some(id) => core.handlers.find(id)?.route(),
+            None => HandlerRoute::DEFAULT,
         });
         let cq = core.function.create_cq(entries)?;
         let group = match Group::new(core) {
@@ -110,14 +113,14 @@ impl CompletionQueue {
                 return Err(error);
             }
         };
-        core.listeners.add(cq.number(), target);
+        core.cq_notifications.add(cq.number(), target);
         // The monitor opens with the first completion queue: without one there are no events to watch.
-        core.monitor.once(core, group.shard());
+        core.monitor.open_once(core, group.shard());
         Ok(CompletionQueue(Arc::new(Queue {
             core: core.clone(),
             cq,
             group,
-            also: OnceLock::new(),
+            send_groups: OnceLock::new(),
         })))
     }
 
@@ -133,7 +136,7 @@ impl CompletionQueue {
 
     /// Takes the oldest completions, at most `out.len()`; returns how many.
     pub fn poll(&self, out: &mut [Wc]) -> usize {
-        if !self.0.core.lives() {
+        if !self.0.core.is_alive() {
             return 0;
         }
         let n = self.0.cq.poll(out);
@@ -146,7 +149,7 @@ impl CompletionQueue {
         }
         self.0.each_group(Group::polled_empty);
         let n = self.0.cq.poll(out);
-        if n > 0 || !self.0.nap() {
+        if n > 0 || !self.0.sleep_if_due() {
             return n;
         }
         self.0.each_group(Group::polled_empty);
@@ -155,7 +158,7 @@ impl CompletionQueue {
 
     /// Whether a poll would return something; like a poll, it serves the connections of an empty queue.
     pub fn peek(&self) -> bool {
-        if !self.0.core.lives() {
+        if !self.0.core.is_alive() {
             return false;
         }
         if !self.0.cq.is_empty() {
@@ -167,7 +170,7 @@ impl CompletionQueue {
 
     /// Requests one notification (`ibv_req_notify_cq`); poll once more afterwards, since completions already queued do not notify.
     pub fn arm(&self, arm: Arm) {
-        if !self.0.core.lives() {
+        if !self.0.core.is_alive() {
             return;
         }
         self.0.cq.arm(arm);
@@ -175,9 +178,12 @@ impl CompletionQueue {
     }
 
     /// Sets the listener that is notified when the armed queue has a completion.
-    pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
-        if self.0.core.lives() {
-            self.0.core.listeners.set_notify(self.number(), notify);
+    pub fn set_notify(&self, notify: Option<Arc<dyn Notify>>) {
+        if self.0.core.is_alive() {
+            self.0
+                .core
+                .cq_notifications
+                .set_notify(self.number(), notify);
         }
     }
 
@@ -185,11 +191,15 @@ impl CompletionQueue {
     pub fn set_handler(&self, handler: Option<HandlerId>) -> Result<(), Error> {
         self.0.core.check()?;
         let way = match handler {
-            Some(id) => self.0.core.handlers.find(id)?.way(),
-            None => Way::DEFAULT,
+            Some(id) => self.0.core.handlers.find(id)?.route(),
+            None => HandlerRoute::DEFAULT,
         };
         let cq = self.number();
-        let owed = self.0.core.listeners.set_target(cq, Target::By(way));
+        let owed = self
+            .0
+            .core
+            .cq_notifications
+            .set_target(cq, Target::Attached(way));
         if let Some(reason) = owed {
             self.0.core.raise(Event::Completion { cq, reason });
         }
@@ -197,11 +207,15 @@ impl CompletionQueue {
     }
 
     /// Removes its handler (N4): notifications are kept until another one is set.
-    pub fn detach(&self) {
-        if self.0.core.lives() {
+    pub fn detach_handler(&self) {
+        if self.0.core.is_alive() {
             let cq = self.number();
             // Detaching releases no kept notification.
-            let _ = self.0.core.listeners.set_target(cq, Target::Detached);
+            let _ = self
+                .0
+                .core
+                .cq_notifications
+                .set_target(cq, Target::Detached);
         }
     }
 
@@ -214,10 +228,10 @@ impl CompletionQueue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        if !self.core.lives() {
+        if !self.core.is_alive() {
             return;
         }
-        self.core.listeners.remove(self.cq.number());
+        self.core.cq_notifications.remove(self.cq.number());
         self.group.retire();
         // Every queue pair that completes here holds a reference to this queue, so none is left.
         let destroyed = self.core.function.destroy_cq(self.cq.number());

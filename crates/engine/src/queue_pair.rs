@@ -2,16 +2,16 @@
 //! Posting never waits for the connection's lock. Destroying sends the last frames in the background. A queue pair connects on request
 //! only: `connect`, `expect`, or accepting an [`Incoming`](crate::Incoming).
 
-mod by_hand;
-mod manners;
-mod moving;
-mod parcel;
+mod attr;
+mod migration;
+mod migration_state;
+mod oob;
 mod query;
 
-pub use by_hand::Peer;
-pub use manners::Manners;
-pub use moving::{Departed, Destination, Unmoved};
-pub use parcel::{Arriving, Parcel};
+pub use attr::QpAttr;
+pub use migration::{Destination, ExportedConnection, MigrateError};
+pub use migration_state::{ImportedConnection, MigrationState};
+pub use oob::OobPeer;
 pub use query::QueuePairInfo;
 
 use core::net::{IpAddr, SocketAddr};
@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_mem::Pd;
-use verbena_nic::qp::{Enabled, Limits, PostError, Registration, View};
+use verbena_nic::qp::{Limits, PostError, QpAccessFlags, Registration, View};
 use verbena_nic::{NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
 use verbena_stream::RnrRetry;
 use verbena_wire::ext::RnrTimer;
@@ -29,14 +29,14 @@ use crate::connection::{Connection, Done, Options, Slot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::queue::{CompletionQueue, Queue};
-use crate::shared_sends::{Sends, SharedSendQueue};
-use by_hand::Callable;
+use crate::shared_send_queue::{SendQueue, SharedSendQueue};
+use oob::Callable;
 
 /// Attributes of a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct QueuePairOptions {
     /// The number in its completions, if not its own.
-    pub name: Option<u32>,
+    pub wc_qpn: Option<u32>,
     /// Its protection domain.
     pub pd: Pd,
     /// RoCE or iWARP behaviour; the engine's setting if none.
@@ -50,21 +50,21 @@ pub struct QueuePairOptions {
     /// Whether its requests may register memory (M4).
     pub registration: Registration,
     /// It has a number that peers can call, so that it can be connected out of band; its completions carry that number.
-    pub callable: bool,
+    pub oob: bool,
 }
 
 impl QueuePairOptions {
     /// A reliable one in this domain, with the engine's personality and default limits.
     pub fn new(pd: Pd) -> QueuePairOptions {
         QueuePairOptions {
-            name: None,
+            wc_qpn: None,
             pd,
             personality: None,
             qp_type: QpType::Rc,
             srq: None,
             limits: Limits::default(),
             registration: Registration::default(),
-            callable: false,
+            oob: false,
         }
     }
 }
@@ -78,9 +78,9 @@ pub struct QueuePair {
     recv: Arc<Queue>,
     /// Held so that the queue outlives the last completion.
     _send: Arc<Queue>,
-    manners: Arc<Mutex<Manners>>,
+    attr: Arc<Mutex<QpAttr>>,
     /// Present if peers can call it.
-    callable: Option<Callable>,
+    oob: Option<Callable>,
 }
 
 impl QueuePair {
@@ -92,7 +92,7 @@ impl QueuePair {
     ) -> Result<QueuePair, Error> {
         core.check_own(send.0.core())?;
         core.check_own(recv.0.core())?;
-        QueuePair::make(core, Sends::Own(send), recv, options)
+        QueuePair::make(core, SendQueue::Own(send), recv, options)
     }
 
     /// A channel of a shared send queue (V6). Peers cannot call it by number.
@@ -105,26 +105,24 @@ impl QueuePair {
         core.check_own(recv.0.core())?;
         core.check_own(ssq.core())?;
         let options = QueuePairOptions {
-            callable: false,
+            oob: false,
             ..options
         };
-        QueuePair::make(core, Sends::Shared(ssq), recv, options)
+        QueuePair::make(core, SendQueue::Shared(ssq), recv, options)
     }
 
     fn make(
         core: &Arc<Core>,
-        sends: Sends<'_>,
+        sends: SendQueue<'_>,
         recv: &CompletionQueue,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
         let config = &core.config;
-        let callable = options
-            .callable
-            .then(|| Callable::new(core, options.qp_type));
+        let callable = options.oob.then(|| Callable::new(core, options.qp_type));
         let callable = callable.transpose()?;
         let number = callable.as_ref().map(|callable| callable.number.get());
         let new = NewQp {
-            name: options.name.or(number),
+            wc_qpn: options.wc_qpn.or(number),
             pd: options.pd,
             personality: options.personality.unwrap_or(config.personality),
             qp_type: options.qp_type,
@@ -136,11 +134,11 @@ impl QueuePair {
             registration: options.registration,
         };
         let qp = match sends {
-            Sends::Own(_) => core.function.create_qp(new)?,
-            Sends::Shared(ssq) => core.function.create_channel(ssq.number(), new)?,
+            SendQueue::Own(_) => core.function.create_qp(new)?,
+            SendQueue::Shared(ssq) => core.function.create_channel(ssq.number(), new)?,
         };
         let send = sends.queue();
-        send.feed(&recv.0.group);
+        send.add_send_group(&recv.0.group);
         if let Some(callable) = &callable {
             callable.publish();
         }
@@ -150,17 +148,17 @@ impl QueuePair {
             slot: Arc::new(Slot::new(Some(config.dead_after))),
             recv: recv.0.clone(),
             _send: send.clone(),
-            manners: Arc::new(Mutex::new(Manners {
+            attr: Arc::new(Mutex::new(QpAttr {
                 rnr_retry: RnrRetry::Forever,
                 rnr_timer: RnrTimer::DEFAULT,
-                patience: Some(config.dead_after),
+                peer_timeout: Some(config.dead_after),
                 grace: Duration::ZERO,
                 ird: None,
                 ord: None,
                 traffic_class: None,
                 psns: None,
             })),
-            callable,
+            oob: callable,
         })
     }
 
@@ -185,46 +183,46 @@ impl QueuePair {
     }
 
     /// The peer's address, while it is connected.
-    pub fn peer(&self) -> Option<SocketAddr> {
-        let connection = self.core.lives().then(|| self.slot.get())??;
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        let connection = self.core.is_alive().then(|| self.slot.get())??;
         Some(connection.peer())
     }
 
     /// Changes its attributes towards the peer.
-    pub fn set_manners(&self, change: impl FnOnce(&mut Manners)) {
-        if !self.core.lives() {
+    pub fn set_attr(&self, change: impl FnOnce(&mut QpAttr)) {
+        if !self.core.is_alive() {
             return;
         }
         let mut out = Outbox::new();
         {
-            let mut manners = self.manners.lock();
+            let mut manners = self.attr.lock();
             change(&mut manners);
-            manners.tell(&self.qp, &self.slot, &mut out);
+            manners.apply(&self.qp, &self.slot, &mut out);
         }
-        self.after(&mut out);
+        self.transmit_and_deliver(&mut out);
     }
 
     /// Sets the operations that the peer may use.
-    pub fn enable(&self, enabled: Enabled) {
-        if self.core.lives() {
-            self.act(|qp, out| qp.enable(enabled, out));
+    pub fn set_access_flags(&self, enabled: QpAccessFlags) {
+        if self.core.is_alive() {
+            self.act(|qp, out| qp.set_access_flags(enabled, out));
         }
     }
 
     /// Moves it to a state (`ibv_modify_qp`); false if the transition is not allowed.
     pub fn modify(&self, to: QpState) -> bool {
-        if !self.core.lives() {
+        if !self.core.is_alive() {
             return false;
         }
-        if let Some(callable) = self.callable.as_ref().filter(|_| to == QpState::Reset)
-            && callable.life.begin_anew().is_err()
+        if let Some(callable) = self.oob.as_ref().filter(|_| to == QpState::Reset)
+            && callable.handshake.reset().is_err()
         {
             // Without a new nonce the next connection could be mistaken for this one.
             return false;
         }
         let done = self.act(|qp, out| qp.modify(to, out));
         if done && to == QpState::Reset {
-            self.act(|qp, out| self.core.function.empty_channel(qp.number(), out));
+            self.act(|qp, out| self.core.function.flush_channel(qp.number(), out));
         }
         if let Some(connection) = self.slot.get().filter(|_| done && to == QpState::Reset) {
             // Closed here, not only by the thread that serves it: the connection must be out of use when the queue pair is used again.
@@ -258,7 +256,7 @@ impl QueuePair {
     pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
         self.check()?;
         if self.qp.queue_receive(wr)? {
-            self.act(Qp::ring);
+            self.act(Qp::ring_doorbell);
         }
         Ok(())
     }
@@ -293,18 +291,18 @@ impl QueuePair {
     /// Disconnects gracefully: the peer gets the responses it is owed and sees the end; our outstanding requests are flushed.
     /// False if there is no connection.
     pub fn disconnect(&self) -> bool {
-        if !self.core.lives() {
+        if !self.core.is_alive() {
             return false;
         }
         let mut out = Outbox::new();
         let connection = self.slot.get();
-        let last = self.qp.hang_up(&mut out);
+        let last = self.qp.disconnect(&mut out);
         let was_there = connection.is_some();
         if let (Some(connection), Some(last)) = (connection, last) {
             connection.close(last, &mut out);
             self.core.deliver(&mut out);
         } else {
-            self.after(&mut out);
+            self.transmit_and_deliver(&mut out);
         }
         was_there
     }
@@ -329,10 +327,10 @@ impl QueuePair {
             group: self.recv.group.clone(),
             slot: self.slot.clone(),
             private_data: private_data.to_vec(),
-            manners: self.manners.clone(),
+            attr: self.attr.clone(),
             source: None,
-            introduction: None,
-            proving: None,
+            oob_hello: None,
+            proof_state: None,
         }
     }
 
@@ -344,11 +342,11 @@ impl QueuePair {
     fn act<R>(&self, call: impl FnOnce(&Qp, &mut Outbox) -> R) -> R {
         let mut out = Outbox::new();
         let result = call(&self.qp, &mut out);
-        self.after(&mut out);
+        self.transmit_and_deliver(&mut out);
         result
     }
 
-    fn after(&self, out: &mut Outbox) {
+    fn transmit_and_deliver(&self, out: &mut Outbox) {
         if let Some(connection) = self.slot.get() {
             connection.send(out);
             connection.resume(out);
@@ -366,9 +364,9 @@ impl QueuePair {
         }
         // Also if the connection ended at this moment: then nothing else starts the timer for an absent peer.
         if !connection.is_some_and(|connection| connection.is_running()) {
-            self.qp.ring(&mut out);
-            if let Some(callable) = &self.callable {
-                callable.life.miss_peer();
+            self.qp.ring_doorbell(&mut out);
+            if let Some(callable) = &self.oob {
+                callable.handshake.start_peer_timeout();
             }
         }
         self.core.deliver(&mut out);
@@ -378,11 +376,11 @@ impl QueuePair {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
-        if !self.core.lives() {
+        if !self.core.is_alive() {
             return;
         }
         // Withdrawn first: no call may be answered for a queue pair that is being destroyed.
-        drop(self.callable.take());
+        drop(self.oob.take());
         let mut out = Outbox::new();
         let last = self.core.function.destroy_qp(self.qp.number(), &mut out);
         // Looked up after `destroy_qp`: a startup may have completed before it, and none does afterwards.

@@ -1,5 +1,5 @@
 //! Threads that serve connections which no other thread serves: they sleep in epoll until a descriptor is ready or a timer expires.
-//! A shard makes no system call while nothing happens. What it serves is behind the [`Served`] trait: connections, groups, listeners.
+//! A shard makes no system call while nothing happens. What it serves is behind the [`ShardTask`] trait: connections, groups, listeners.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -13,15 +13,15 @@ use verbena_stream::Time;
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::failing::{self, EngineFailure, Home};
-use crate::pipeline::shield;
-use crate::sys::{self, Bell, Interest, Poller, Ready};
+use crate::failure::{self, CoreCell, EngineFailure};
+use crate::pipeline::catch_panic;
+use crate::sys::{self, Doorbell, Interest, Poller, Ready};
 
 /// The token of the shard's own eventfd.
-const BELL: u64 = 0;
+const DOORBELL: u64 = 0;
 
 /// Served by a shard.
-pub(crate) trait Served: Send + Sync {
+pub(crate) trait ShardTask: Send + Sync {
     /// Its descriptor is ready.
     fn ready(self: Arc<Self>, ready: Ready);
 
@@ -34,18 +34,18 @@ pub(crate) trait Served: Send + Sync {
 
 /// Makes tokens, unique in the process.
 pub(crate) fn next_token() -> u64 {
-    static NEXT: AtomicU64 = AtomicU64::new(BELL + 1);
+    static NEXT: AtomicU64 = AtomicU64::new(DOORBELL + 1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// A map by token. Tokens are not chosen from outside, so a hash of one multiplication is safe.
-pub(crate) type ByToken<T> = HashMap<u64, T, BuildHasherDefault<Spread>>;
+pub(crate) type ByToken<T> = HashMap<u64, T, BuildHasherDefault<TokenHasher>>;
 
 /// Spreads consecutive numbers over all bits.
 #[derive(Debug, Default)]
-pub(crate) struct Spread(u64);
+pub(crate) struct TokenHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for TokenHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.write_u64(u64::from(*byte));
@@ -69,18 +69,18 @@ pub(crate) struct Shards {
     next: AtomicUsize,
     /// Held while a shard starts, since two threads may need the same one at once. True when none may start any more.
     starting: Mutex<bool>,
-    home: Home,
+    core_cell: CoreCell,
 }
 
 impl Shards {
     /// `count` shards, or one per processor.
-    pub(crate) fn new(count: Option<u16>, home: Home) -> Shards {
+    pub(crate) fn new(count: Option<u16>, home: CoreCell) -> Shards {
         let count = count.map_or_else(sys::parallelism, usize::from);
         Shards {
             all: (0..count.max(1)).map(|_| OnceLock::new()).collect(),
             next: AtomicUsize::new(0),
             starting: Mutex::new(false),
-            home,
+            core_cell: home,
         }
     }
 
@@ -101,7 +101,7 @@ impl Shards {
         if let Some(shard) = slot.get() {
             return Ok(shard.clone());
         }
-        let shard = Shard::start(at, self.home.clone())?;
+        let shard = Shard::start(at, self.core_cell.clone())?;
         Ok(slot.get_or_init(|| shard).clone())
     }
 
@@ -124,7 +124,7 @@ impl Shards {
         *self.starting.lock() = true;
         for shard in self.running() {
             shard.stopping.store(true, Ordering::Release);
-            shard.bell.ring();
+            shard.doorbell.ring();
         }
     }
 
@@ -136,9 +136,9 @@ impl Shards {
 /// One thread, the descriptors it watches, and its timers.
 pub(crate) struct Shard {
     poller: Poller,
-    bell: Bell,
+    doorbell: Doorbell,
     /// None when the shard has ended.
-    served: Mutex<Option<ByToken<Arc<dyn Served>>>>,
+    tasks: Mutex<Option<ByToken<Arc<dyn ShardTask>>>>,
     timers: Mutex<Timers>,
     stopping: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -148,30 +148,32 @@ pub(crate) struct Shard {
 
 #[derive(Debug, Default)]
 struct Timers {
-    times: BTreeSet<(Time, u64)>,
+    deadlines: BTreeSet<(Time, u64)>,
     /// When the thread wakes by itself; a timer that is not earlier needs no doorbell.
-    wakes: Option<Time>,
+    wakeup_at: Option<Time>,
 }
 
 impl Shard {
-    fn start(number: usize, home: Home) -> sys::Result<Arc<Shard>> {
+    fn start(number: usize, home: CoreCell) -> sys::Result<Arc<Shard>> {
         let shard = Arc::new(Shard {
             poller: Poller::new()?,
-            bell: Bell::new()?,
-            served: Mutex::new(Some(ByToken::default())),
+            doorbell: Doorbell::new()?,
+            tasks: Mutex::new(Some(ByToken::default())),
             timers: Mutex::default(),
             stopping: AtomicBool::new(false),
             thread: Mutex::new(None),
             thread_id: AtomicU32::new(0),
         });
-        shard.poller.add(&shard.bell, BELL, Interest::READ)?;
+        shard
+            .poller
+            .add(&shard.doorbell, DOORBELL, Interest::READ)?;
         let ours = shard.clone();
         let thread = sys::spawn(&format!("verbena-{number}"), move || {
             ours.thread_id.store(sys::thread_id(), Ordering::Relaxed);
             // A program that spins on memory never yields: this thread must preempt it. If this fails, the thread only runs later.
-            let _ = sys::be_prompt();
+            let _ = sys::request_short_slice();
             let core = || home.get().and_then(Weak::upgrade);
-            failing::guard(core, || ours.run(core));
+            failure::guard(core, || ours.run(core));
             ours.end();
         })?;
         *shard.thread.lock() = Some(thread);
@@ -179,8 +181,8 @@ impl Shard {
     }
 
     /// Adds an object; it gets timers only, until a descriptor is watched.
-    pub(crate) fn serve(&self, token: u64, served: Arc<dyn Served>) -> Result<(), Error> {
-        let mut all = self.served.lock();
+    pub(crate) fn serve(&self, token: u64, served: Arc<dyn ShardTask>) -> Result<(), Error> {
+        let mut all = self.tasks.lock();
         let all = all.as_mut().ok_or(Error::Closed)?;
         all.insert(token, served);
         Ok(())
@@ -202,7 +204,7 @@ impl Shard {
 
     pub(crate) fn forget(&self, token: u64) {
         let forgotten = self
-            .served
+            .tasks
             .lock()
             .as_mut()
             .and_then(|all| all.remove(&token));
@@ -211,22 +213,22 @@ impl Shard {
     }
 
     /// Sets a timer for this token.
-    pub(crate) fn at(&self, when: Time, token: u64) {
+    pub(crate) fn set_timer(&self, when: Time, token: u64) {
         let mut timers = self.timers.lock();
-        timers.times.insert((when, token));
-        let early = timers.wakes.is_none_or(|wakes| when < wakes);
+        timers.deadlines.insert((when, token));
+        let early = timers.wakeup_at.is_none_or(|wakes| when < wakes);
         if early {
-            timers.wakes = Some(when);
+            timers.wakeup_at = Some(when);
             drop(timers);
-            self.bell.ring();
+            self.doorbell.ring();
         }
     }
 
     /// How long its thread has waited for a processor so far, in nanoseconds; 0 if unknown.
-    pub(crate) fn waited(&self) -> u64 {
-        let seen = sys::glance(self.thread_id.load(Ordering::Relaxed));
+    pub(crate) fn run_delay_nanos(&self) -> u64 {
+        let seen = sys::sched_state(self.thread_id.load(Ordering::Relaxed));
         seen.map_or(0, |seen| {
-            u64::try_from(seen.waited.as_nanos()).unwrap_or(u64::MAX)
+            u64::try_from(seen.run_delay.as_nanos()).unwrap_or(u64::MAX)
         })
     }
 
@@ -236,8 +238,8 @@ impl Shard {
     }
 
     /// Cancels a timer, so that a sleeping shard does not wake for nothing.
-    pub(crate) fn not_at(&self, when: Time, token: u64) {
-        self.timers.lock().times.remove(&(when, token));
+    pub(crate) fn cancel_timer(&self, when: Time, token: u64) {
+        self.timers.lock().deadlines.remove(&(when, token));
     }
 
     fn run(&self, core: impl Fn() -> Option<Arc<Core>>) {
@@ -251,15 +253,15 @@ impl Shard {
             }
             let timeout = wakes.map(|wakes| wakes.since(sys::now()));
             if let Err(cause) = self.poller.wait(&mut ready, timeout) {
-                let thread = failing::thread_name();
+                let thread = failure::thread_name();
                 if let Some(core) = core() {
                     core.fail(EngineFailure::Wait { thread, cause });
                 }
                 break;
             }
             for one in ready.drain(..) {
-                if one.token == BELL {
-                    self.bell.clear();
+                if one.token == DOORBELL {
+                    self.doorbell.clear();
                 } else if let Some(served) = self.find(one.token) {
                     served.ready(one);
                 }
@@ -269,9 +271,9 @@ impl Shard {
 
     /// Stops everything that is served. A panic in one does not keep the others from being stopped.
     fn end(&self) {
-        let served = self.served.lock().take();
+        let served = self.tasks.lock().take();
         for one in served.into_iter().flat_map(ByToken::into_values) {
-            shield(|| one.stop());
+            catch_panic(|| one.stop());
         }
     }
 
@@ -280,24 +282,24 @@ impl Shard {
         loop {
             let now = sys::now();
             let mut timers = self.timers.lock();
-            match timers.times.first().copied() {
+            match timers.deadlines.first().copied() {
                 Some((when, token)) if when <= now => {
-                    timers.times.remove(&(when, token));
+                    timers.deadlines.remove(&(when, token));
                     drop(timers);
                     if let Some(served) = self.find(token) {
                         served.expire(now);
                     }
                 }
                 next => {
-                    timers.wakes = next.map(|(when, _)| when);
-                    return timers.wakes;
+                    timers.wakeup_at = next.map(|(when, _)| when);
+                    return timers.wakeup_at;
                 }
             }
         }
     }
 
-    fn find(&self, token: u64) -> Option<Arc<dyn Served>> {
-        self.served.lock().as_ref()?.get(&token).cloned()
+    fn find(&self, token: u64) -> Option<Arc<dyn ShardTask>> {
+        self.tasks.lock().as_ref()?.get(&token).cloned()
     }
 
     fn join(&self) {

@@ -26,11 +26,11 @@ impl Engine {
     pub fn shut_down(&self, patience: Duration) -> Result<Shutdown, Error> {
         let core = &self.core;
         // An adapter that is down (E2) can be shut down.
-        if !core.lives() || core.closing.swap(true, Ordering::AcqRel) {
+        if !core.is_alive() || core.closing.swap(true, Ordering::AcqRel) {
             return Err(Error::Closed);
         }
-        core.numbers.close();
-        core.residents.close();
+        core.qpn_allocator.close();
+        core.ud_demux.close();
         let until = sys::now() + patience;
         // Queue pairs of every kind that have outstanding sends.
         let busy = || {
@@ -44,11 +44,11 @@ impl Engine {
         let (all, flushed) = (core.pair_count(), busy());
         core.flush_all();
         // The last frames are sent by the shards, so those stop afterwards.
-        sys::wait(sys::now() + core.config.linger, || core.is_quiet());
+        sys::wait(sys::now() + core.config.linger, || core.is_idle());
         core.shards.stop();
         // No signal is held any more, and handler threads deliver what is pending before they end.
         core.tick(Time::MAX);
-        core.stations.stop(core.config.linger);
+        core.handler_threads.stop(core.config.linger);
         core.end_waits();
         Ok(Shutdown {
             finished: all.saturating_sub(flushed),

@@ -12,7 +12,7 @@ use verbena_stream::Time;
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::shard::{Served, Shard, next_token};
+use crate::shard::{Shard, ShardTask, next_token};
 use crate::sys::{self, Ready};
 
 /// A signal and its adapter.
@@ -21,7 +21,7 @@ type Task = (Arc<Core>, Signal);
 thread_local! {
     /// Signals that this thread has yet to serve, oldest first; `None` while it serves none.
     /// Never dropped, and empty between rounds: signals may still be served inside `exit`.
-    static ROUND: ManuallyDrop<RefCell<Option<VecDeque<Task>>>> =
+    static PENDING_SIGNALS: ManuallyDrop<RefCell<Option<VecDeque<Task>>>> =
         const { ManuallyDrop::new(RefCell::new(None)) };
 }
 
@@ -42,7 +42,7 @@ impl Fire for Signals {
         match delivery {
             Delivery::Inline | Delivery::Line => serve_in_turn(&core, signal),
             Delivery::Pinned(at) => {
-                let station = core.stations.get(at);
+                let station = core.handler_threads.get(at);
                 let taken = station.is_some_and(|s| s.signal(signal, core.class_of(signal)));
                 // Handler threads end before the last notifications are raised (N8).
                 if !taken {
@@ -62,21 +62,21 @@ impl Fire for Signals {
             if let Ok(Ok((entries, _))) = room
                 && let Ok(due) = core.interrupts.resize(queue, more(entries), now)
             {
-                core.come_back(due);
+                core.schedule_tick(due);
             }
         }
     }
 
     fn shutdown(&self, why: Shutdown) {
         if let Some(core) = self.core() {
-            core.go_down(why);
+            core.fail_undelivered(why);
         }
     }
 }
 
 /// Serves a signal on this thread: now, or after the current one if it is serving already.
 fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
-    let first = ROUND.with(|round| match &mut *round.borrow_mut() {
+    let first = PENDING_SIGNALS.with(|round| match &mut *round.borrow_mut() {
         Some(waiting) => {
             waiting.push_back((core.clone(), signal));
             false
@@ -90,9 +90,9 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
         return;
     }
     // Ends the round after a panic: this thread must be able to serve again, if only to report the failure.
-    let round = Round;
+    let round = RoundGuard;
     core.serve(signal);
-    while let Some((core, signal)) = ROUND.with(|round| {
+    while let Some((core, signal)) = PENDING_SIGNALS.with(|round| {
         let mut round = round.borrow_mut();
         let next = round.as_mut().and_then(VecDeque::pop_front);
         if next.is_none() {
@@ -106,11 +106,11 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
 }
 
 /// Ends a round whose serving panicked; its remaining signals are dropped.
-struct Round;
+struct RoundGuard;
 
-impl Drop for Round {
+impl Drop for RoundGuard {
     fn drop(&mut self) {
-        let left = ROUND.with(|round| round.borrow_mut().take());
+        let left = PENDING_SIGNALS.with(|round| round.borrow_mut().take());
         drop(left);
     }
 }
@@ -118,36 +118,36 @@ impl Drop for Round {
 /// The timer for signals held by interrupt moderation (E6).
 pub(crate) struct Ticker {
     core: Weak<Core>,
-    place: OnceLock<(Arc<Shard>, u64)>,
+    timer: OnceLock<(Arc<Shard>, u64)>,
 }
 
 impl Ticker {
     pub(crate) fn new(core: Weak<Core>) -> Arc<Ticker> {
         let place = OnceLock::new();
-        Arc::new(Ticker { core, place })
+        Arc::new(Ticker { core, timer: place })
     }
 
     /// Sets the timer; fails if the shards are stopping.
-    pub(crate) fn at(self: &Arc<Self>, core: &Core, when: Time) -> Result<(), Error> {
-        if self.place.get().is_none() {
+    pub(crate) fn set(self: &Arc<Self>, core: &Core, when: Time) -> Result<(), Error> {
+        if self.timer.get().is_none() {
             let (shard, token) = (core.shards.pick()?, next_token());
             shard.serve(token, self.clone())?;
-            if self.place.set((shard.clone(), token)).is_err() {
+            if self.timer.set((shard.clone(), token)).is_err() {
                 // Another thread was first.
                 shard.forget(token);
             }
         }
-        if let Some((shard, token)) = self.place.get() {
+        if let Some((shard, token)) = self.timer.get() {
             if shard.is_stopping() {
                 return Err(Error::Closed);
             }
-            shard.at(when, *token);
+            shard.set_timer(when, *token);
         }
         Ok(())
     }
 }
 
-impl Served for Ticker {
+impl ShardTask for Ticker {
     fn ready(self: Arc<Self>, _: Ready) {}
 
     fn expire(self: Arc<Self>, now: Time) {

@@ -1,54 +1,57 @@
 //! The operating system interface of the adapter: sockets, epoll, eventfds, the clock, randomness, threads and forks.
-//! Calls do not block (except [`Poller::wait`], the sleeps in [`poller`], [`Bell::wait`], [`Channel::take`], [`Channel::wait_beside`],
-//! [`beside::wait`], [`wait`], and the transfer between processes by [`Courier`] and [`Hatch`]), do not log, and are no cancellation
+//! Calls do not block (except [`Poller::wait`], the sleeps in [`poller`], [`Doorbell::wait`], [`Channel::take`], [`Channel::wait_with_fds`],
+//! [`channel_wait::wait`], [`wait`], and the transfer between processes by [`FdChannel`] and [`HandoverListener`]), do not log, and are no cancellation
 //! points, so they may be made under a lock. A call that a signal interrupted is repeated. No Rust reference to registered memory is made.
 
-pub mod bell;
-pub mod beside;
+pub mod abstract_socket;
 mod cancel;
 pub mod carry;
 pub mod channel;
+pub mod channel_wait;
 pub mod claims;
 pub mod clock;
-pub mod courier;
-pub mod datagrams;
+pub mod datagram_socket;
+pub mod doorbell;
+mod eintr;
 pub mod error;
 mod fd;
+pub mod fd_channel;
 pub mod fork;
-pub mod glance;
-pub mod hatch;
+pub mod handover_listener;
 pub mod interfaces;
-mod interrupted;
 pub mod listener;
-pub mod local;
-pub mod pair;
 pub mod poller;
+pub mod port_pair;
 pub mod processor;
 pub mod random;
 pub mod runtime;
+pub mod sched;
 pub mod socket;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod thread;
 
-pub use bell::Bell;
-pub use beside::Beside;
+pub use abstract_socket::{AbstractClient, AbstractListener, effective_uid, is_privileged};
 pub use carry::{read_into, write_from};
-pub use channel::{Channel, Double};
-pub use claims::{Claims, Missed};
+pub use channel::{Channel, ChannelDup};
+pub use channel_wait::WaitFd;
+pub use claims::{ClaimError, Claims};
 pub use clock::{now, wait};
-pub use courier::{Courier, Undelivered};
-pub use datagrams::Datagrams;
+pub use datagram_socket::DatagramSocket;
+pub use doorbell::Doorbell;
 pub use error::{Error, Result};
-pub use fork::{forks, forks_since};
-pub use glance::{Glance, glance, preemptions, thread_id};
-pub use hatch::Hatch;
+pub use fd_channel::{FdChannel, FdChannelError};
+pub use fork::{fork_count, watch_forks};
+pub use handover_listener::HandoverListener;
 pub use interfaces::{interface_name, interface_of, interfaces};
 pub use listener::Listener;
-pub use local::{Local, Visitor, is_privileged, user};
-pub use pair::Pair;
 pub use poller::{Interest, Poller, Ready};
-pub use processor::{Courtesy, be_prompt, give_way, parallelism, processor, processors, settle};
+pub use port_pair::PortPair;
+pub use processor::{
+    SchedPolicy, parallelism, processor, processors, request_short_slice, set_affinity,
+    set_sched_policy,
+};
 pub use random::random_u64;
+pub use sched::{SchedState, preemptions, sched_state, thread_id};
 pub use socket::Socket;
 pub use thread::{is_own_thread, spawn};

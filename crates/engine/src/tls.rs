@@ -24,7 +24,7 @@ use rustls::{ClientConfig, ServerConfig};
 
 use crate::config::{Settings, TlsMode};
 use crate::keys::{KeyFileError, Keys};
-use verifier::{Identities, Tls13};
+use verifier::{IdentityPolicy, Tls13};
 
 /// The ALPN protocol of the handshake (RFC 7301): servers of other protocols reject our clients, and we reject theirs.
 const PROTOCOL: &[u8] = b"verbena/1";
@@ -59,7 +59,7 @@ impl Tls {
     fn of(
         provider: Arc<CryptoProvider>,
         presents: (Arc<dyn ResolvesClientCert>, Arc<dyn ResolvesServerCert>),
-        accepts: impl Identities,
+        accepts: impl IdentityPolicy,
     ) -> Result<Tls, rustls::Error> {
         let verifier = Arc::new(Tls13(accepts));
         let mut client = ClientConfig::builder_with_provider(provider.clone())

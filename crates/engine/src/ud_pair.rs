@@ -15,7 +15,7 @@ use verbena_wire::number::Qpn;
 use crate::core::Core;
 use crate::error::Error;
 use crate::queue::{CompletionQueue, Queue};
-use crate::residents::Resident;
+use crate::ud_demux::UdMember;
 
 /// Attributes of a datagram queue pair.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +43,7 @@ impl UdOptions {
 #[derive(Debug)]
 pub struct UdPair {
     core: Arc<Core>,
-    pub(crate) resident: Arc<Resident>,
+    pub(crate) member: Arc<UdMember>,
     recv: Arc<Queue>,
     /// Held so that the queue outlives the last completion.
     _send: Arc<Queue>,
@@ -63,34 +63,34 @@ impl UdPair {
         if core.tls.is_some() {
             return Err(Error::NoDatagrams);
         }
-        let qpn = core.numbers.take(core)?;
-        let resident = Self::settle_in(core, send, recv, options, qpn);
+        let qpn = core.qpn_allocator.allocate(core)?;
+        let resident = Self::register(core, send, recv, options, qpn);
         let resident = resident.inspect_err(|_| {
             let rests = core.config.reuse_delay;
-            core.numbers.give_back(qpn, rests);
+            core.qpn_allocator.release(qpn, rests);
         })?;
-        send.0.feed(&recv.0.group);
-        for mailbox in resident.boxes.iter() {
-            recv.0.group.open(mailbox);
+        send.0.add_send_group(&recv.0.group);
+        for mailbox in resident.udp_ports.iter() {
+            recv.0.group.add_udp_port(mailbox);
         }
-        core.residents.add(&resident);
+        core.ud_demux.add(&resident);
         Ok(UdPair {
             core: core.clone(),
-            resident,
+            member: resident,
             recv: recv.0.clone(),
             _send: send.0.clone(),
             groups: Mutex::default(),
         })
     }
 
-    fn settle_in(
+    fn register(
         core: &Arc<Core>,
         send: &CompletionQueue,
         recv: &CompletionQueue,
         options: UdOptions,
         qpn: Qpn,
-    ) -> Result<Arc<Resident>, Error> {
-        let boxes = core.numbers.boxes(qpn).ok_or(Error::Closed)?;
+    ) -> Result<Arc<UdMember>, Error> {
+        let boxes = core.qpn_allocator.udp_ports(qpn).ok_or(Error::Closed)?;
         for mailbox in boxes.iter() {
             mailbox.serve()?;
         }
@@ -102,49 +102,49 @@ impl UdPair {
             srq: options.srq,
             limits: options.limits,
         })?;
-        Ok(Arc::new(Resident {
+        Ok(Arc::new(UdMember {
             qp,
-            boxes,
+            udp_ports: boxes,
             multicast_port: core.config.multicast_port,
         }))
     }
 
     /// The number that peers send to, which is in its completions.
     pub fn number(&self) -> Qpn {
-        self.resident.qp.qpn()
+        self.member.qp.qpn()
     }
 
     /// The number in its events, unique in the adapter.
     pub fn event_number(&self) -> u32 {
-        self.resident.qp.number()
+        self.member.qp.number()
     }
 
     /// Its state.
     pub fn state(&self) -> QpState {
-        self.resident.qp.state()
+        self.member.qp.state()
     }
 
     /// A consistent snapshot of its state and counters.
     pub fn view(&self) -> UdView {
-        self.resident.qp.view()
+        self.member.qp.view()
     }
 
     /// Sets the Q_Key that received datagrams must carry.
     pub fn set_qkey(&self, qkey: u32) {
-        if self.core.lives() {
-            self.resident.qp.set_qkey(qkey);
+        if self.core.is_alive() {
+            self.member.qp.set_qkey(qkey);
         }
     }
 
     /// Moves it to a state (`ibv_modify_qp`); false if the transition is not allowed.
     pub fn modify(&self, to: QpState) -> bool {
-        if !self.core.lives() {
+        if !self.core.is_alive() {
             return false;
         }
         let mut out = Outbox::new();
-        let done = self.resident.qp.modify(to, &mut out);
+        let done = self.member.qp.modify(to, &mut out);
         // Requests posted in SQD are sent now.
-        self.resident.send(&mut out);
+        self.member.send(&mut out);
         self.core.deliver(&mut out);
         done
     }
@@ -154,10 +154,10 @@ impl UdPair {
         self.check().map_err(|error| (0, error))?;
         let mut out = Outbox::new();
         let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
-            let posted = self.resident.qp.queue_send(wr, &mut out);
+            let posted = self.member.qp.queue_send(wr, &mut out);
             posted.err().map(|error| (at, error))
         });
-        self.resident.send(&mut out);
+        self.member.send(&mut out);
         self.core.deliver(&mut out);
         refused.map_or(Ok(()), Err)
     }
@@ -166,7 +166,7 @@ impl UdPair {
     pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
         self.check()?;
         let mut out = Outbox::new();
-        let posted = self.resident.qp.post_receive(wr, &mut out);
+        let posted = self.member.qp.post_receive(wr, &mut out);
         self.core.deliver(&mut out);
         posted
     }
@@ -180,9 +180,9 @@ impl UdPair {
             return Err(Error::NotMulticast { address: group });
         }
         let mut groups = self.groups.lock();
-        let residents = &self.core.residents;
-        if let Some(mailbox) = residents.attach(&self.core, &self.resident, group)? {
-            self.recv.group.open(&mailbox);
+        let residents = &self.core.ud_demux;
+        if let Some(mailbox) = residents.attach(&self.core, &self.member, group)? {
+            self.recv.group.add_udp_port(&mailbox);
             groups.push(group);
         }
         Ok(())
@@ -190,14 +190,14 @@ impl UdPair {
 
     /// Detaches it from a multicast group; false if it was not attached.
     pub fn detach(&self, group: IpAddr) -> bool {
-        self.core.lives() && self.leave(&mut self.groups.lock(), group.to_canonical())
+        self.core.is_alive() && self.leave(&mut self.groups.lock(), group.to_canonical())
     }
 
     fn leave(&self, groups: &mut Vec<IpAddr>, group: IpAddr) -> bool {
         groups.retain(|one| *one != group);
-        let mailbox = self.core.residents.detach(&self.resident, group);
+        let mailbox = self.core.ud_demux.detach(&self.member, group);
         if let Some(mailbox) = &mailbox {
-            self.recv.group.boxes.leave(mailbox);
+            self.recv.group.udp_ports.leave(mailbox);
         }
         mailbox.is_some()
     }
@@ -209,7 +209,7 @@ impl UdPair {
 
 impl Drop for UdPair {
     fn drop(&mut self) {
-        if !self.core.lives() {
+        if !self.core.is_alive() {
             return;
         }
         let number = self.number();
@@ -217,14 +217,14 @@ impl Drop for UdPair {
         for group in groups {
             self.leave(&mut Vec::new(), group);
         }
-        self.core.residents.remove(number);
-        for mailbox in self.resident.boxes.iter() {
-            self.recv.group.boxes.leave(mailbox);
+        self.core.ud_demux.remove(number);
+        for mailbox in self.member.udp_ports.iter() {
+            self.recv.group.udp_ports.leave(mailbox);
         }
         // A thread that holds a datagram for it finds it retired.
-        let destroyed = self.core.function.destroy_ud(self.resident.qp.number());
+        let destroyed = self.core.function.destroy_ud(self.member.qp.number());
         debug_assert!(destroyed.is_ok(), "it is destroyed once");
         let rests = self.core.config.reuse_delay;
-        self.core.numbers.give_back(number, rests);
+        self.core.qpn_allocator.release(number, rests);
     }
 }

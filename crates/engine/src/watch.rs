@@ -15,43 +15,43 @@ pub(crate) struct Watch {
     state: Mutex<State>,
     /// Copies of the fields in the state, read without the lock when nothing would change.
     wants_room: AtomicBool,
-    deaf: AtomicBool,
+    read_disabled: AtomicBool,
 }
 
 /// The authoritative state.
 #[derive(Debug)]
 pub(crate) struct State {
-    pub(crate) by: By,
+    pub(crate) watched_by: WatchedBy,
     /// The socket is in the group's poller.
-    listed: bool,
+    in_poller: bool,
     /// Room to write is awaited.
     wants_room: bool,
     /// Input is not awaited: a message waits for a receive, or no input can come.
-    deaf: bool,
+    read_disabled: bool,
 }
 
 /// Which poller watches the socket.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum WatchedBy {
     /// The shard, with one-shot interest: the connection is starting or lingering.
     Shard,
     /// The group: the connection is running.
     Group,
     /// None any more.
-    Nobody,
+    None,
 }
 
 impl Watch {
-    pub(crate) fn new(by: By) -> Watch {
+    pub(crate) fn new(by: WatchedBy) -> Watch {
         Watch {
             state: Mutex::new(State {
-                by,
-                listed: false,
+                watched_by: by,
+                in_poller: false,
                 wants_room: false,
-                deaf: false,
+                read_disabled: false,
             }),
             wants_room: AtomicBool::new(false),
-            deaf: AtomicBool::new(false),
+            read_disabled: AtomicBool::new(false),
         }
     }
 
@@ -64,8 +64,8 @@ impl Watch {
         self.wants_room.load(Ordering::Acquire)
     }
 
-    pub(crate) fn is_deaf(&self) -> bool {
-        self.deaf.load(Ordering::SeqCst)
+    pub(crate) fn is_read_disabled(&self) -> bool {
+        self.read_disabled.load(Ordering::SeqCst)
     }
 
     /// Sets whether room to write is awaited; true if that changed.
@@ -84,16 +84,16 @@ impl Watch {
     }
 
     /// Sets whether input is awaited: input that cannot be read must not wake a thread. True if that changed.
-    pub(crate) fn listen(&self, group: &Group, member: &dyn Member, wanted: bool) -> bool {
-        if self.is_deaf() != wanted {
+    pub(crate) fn want_input(&self, group: &Group, member: &dyn Member, wanted: bool) -> bool {
+        if self.is_read_disabled() != wanted {
             return false;
         }
         let mut state = self.state.lock();
-        if state.deaf != wanted {
+        if state.read_disabled != wanted {
             return false;
         }
-        state.deaf = !wanted;
-        self.deaf.store(!wanted, Ordering::SeqCst);
+        state.read_disabled = !wanted;
+        self.read_disabled.store(!wanted, Ordering::SeqCst);
         let _ = state.apply(group, member);
         true
     }
@@ -102,21 +102,21 @@ impl Watch {
 impl State {
     /// Applies the interest to the group's poller, if that watches the socket.
     pub(crate) fn apply(&mut self, group: &Group, member: &dyn Member) -> sys::Result<()> {
-        if self.by != By::Group {
+        if self.watched_by != WatchedBy::Group {
             return Ok(());
         }
         let interest = Interest {
-            read: !self.deaf,
+            read: !self.read_disabled,
             write: self.wants_room,
             oneshot: false,
         };
         if interest.read || interest.write {
-            group.watch(member, interest, self.listed)?;
-            self.listed = true;
-        } else if self.listed {
+            group.watch(member, interest, self.in_poller)?;
+            self.in_poller = true;
+        } else if self.in_poller {
             // Removed, since epoll would keep reporting a broken connection.
-            group.set_aside(member);
-            self.listed = false;
+            group.unwatch(member);
+            self.in_poller = false;
         }
         Ok(())
     }

@@ -11,7 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
 use common::datagrams::Side as UdSide;
-use common::{LIMITS, PATIENCE, Side, alone, config, loopback, make_qp, meet, wait};
+use common::{
+    LIMITS, Side, TEST_TIMEOUT, config, connect_pair, loopback, make_qp, serialize_tests, wait,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use verbena_engine::access::RefusedBy;
 use verbena_engine::monitor::{GREETING, NAME};
@@ -28,7 +30,7 @@ fn connect_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> 
     rustix::net::bind(&fd, &SocketAddrV4::new(source, 0))?;
     rustix::net::connect(&fd, &to)?;
     let raw = TcpStream::from(fd);
-    raw.set_read_timeout(Some(PATIENCE))?;
+    raw.set_read_timeout(Some(TEST_TIMEOUT))?;
     Ok(raw)
 }
 
@@ -50,17 +52,17 @@ fn is_refused(source: Ipv4Addr, to: SocketAddr) -> bool {
 
 fn callable(side: &Side) -> u16 {
     let options = QueuePairOptions {
-        callable: true,
+        oob: true,
         limits: LIMITS,
         ..QueuePairOptions::new(side.pd)
     };
     let qp = side.engine.create_qp(&side.cq, &side.cq, options).unwrap();
-    (qp.callable().unwrap().get() >> 8) as u16
+    (qp.oob_qpn().unwrap().get() >> 8) as u16
 }
 
 #[test]
 fn listener_refuses_sources_and_reports_each_once() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     for (setting, value, by) in [
         ("deny", "127.0.0.2", RefusedBy::Deny),
         ("allow", "127.0.0.1,::1", RefusedBy::Allow),
@@ -68,44 +70,44 @@ fn listener_refuses_sources_and_reports_each_once() {
         let (a, b) = (Side::new(&[]), Side::new(&[(setting, value)]));
         let told = Arc::new(Mutex::new(Vec::new()));
         let ours = told.clone();
-        b.engine.access().on_refusal(move |refusal| {
+        b.engine.access_list().on_refusal(move |refusal| {
             ours.lock().unwrap().push(*refusal);
         });
         let door = b.engine.listen(loopback(), 16).unwrap();
-        let to = door.local().unwrap();
+        let to = door.local_addr().unwrap();
         for _ in 0..5 {
             assert!(is_refused(FAR, to), "{setting}");
         }
-        assert_eq!(b.engine.access().refused(), 5);
+        assert_eq!(b.engine.access_list().refused(), 5);
         let told = told.lock().unwrap();
         let about = told.iter().map(|one| (one.source, one.by, one.count));
         assert_eq!(about.collect::<Vec<_>>(), [(Some(FAR.into()), by, 1)]);
         assert!(door.try_next().unwrap().is_none(), "nothing was shown");
         // The other source is still served.
         let one = make_qp(&a.engine, &a.cq, a.pd);
-        meet(&one, &door, &b.qp);
-        assert_eq!(b.engine.access().refused(), 5);
+        connect_pair(&one, &door, &b.qp);
+        assert_eq!(b.engine.access_list().refused(), 5);
     }
 }
 
 #[test]
 fn default_access_list_refuses_nothing() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let side = Side::new(&[]);
     let door = side.engine.listen(loopback(), 16).unwrap();
-    let mut raw = connect_from(FAR, door.local().unwrap()).unwrap();
+    let mut raw = connect_from(FAR, door.local_addr().unwrap()).unwrap();
     raw.write_all(REQUEST).unwrap();
-    assert_eq!(door.next().unwrap().unwrap().peer().ip(), FAR);
-    assert_eq!(side.engine.access().refused(), 0);
+    assert_eq!(door.next().unwrap().unwrap().peer_addr().ip(), FAR);
+    assert_eq!(side.engine.access_list().refused(), 0);
 }
 
 #[test]
 fn out_of_band_ports_refuse_sources() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let side = Side::new(&[("device", "127.0.0.1"), ("deny", "127.0.0.2")]);
     let to = SocketAddr::new(NEAR.into(), callable(&side));
     assert!(is_refused(FAR, to));
-    assert_eq!(side.engine.access().refused(), 1);
+    assert_eq!(side.engine.access_list().refused(), 1);
     // A startup that is no call is rejected, too, but with an answer.
     let mut raw = connect_from(NEAR, to).unwrap();
     raw.write_all(REQUEST).unwrap();
@@ -116,7 +118,7 @@ fn out_of_band_ports_refuse_sources() {
 
 #[test]
 fn datagrams_of_refused_sources_are_dropped() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let denying = UdSide::with(&[("device", "127.0.0.1"), ("deny", "127.0.0.2")]);
     let (far, near) = (UdSide::new("127.0.0.2"), UdSide::new("127.0.0.1"));
     denying.receive(1, 0, 200);
@@ -126,7 +128,7 @@ fn datagrams_of_refused_sources_are_dropped() {
     let came = common::complete(&denying.cq, 1);
     assert_eq!(came.len(), 1);
     wait("the other one is refused", || {
-        denying.engine.access().refused() == 1
+        denying.engine.access_list().refused() == 1
     });
     // The source address in the IPv4 header before the message.
     assert_eq!(denying.memory.read(32, 4), NEAR.octets());
@@ -135,31 +137,31 @@ fn datagrams_of_refused_sources_are_dropped() {
 
 #[test]
 fn sidr_requests_of_refused_sources_are_dropped() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let engine = Engine::new(config(&[("deny", "127.0.0.2")])).unwrap();
-    let desk = engine.desk(loopback()).unwrap();
-    desk.open(4, drop).unwrap();
+    let desk = engine.bind_sidr_listener(loopback()).unwrap();
+    desk.listen(4, drop).unwrap();
     for (source, malformed) in [(FAR, 0), (NEAR, 1)] {
         let socket = UdpSocket::bind((source, 0)).unwrap();
-        socket.send_to(b"what?", desk.local()).unwrap();
+        socket.send_to(b"what?", desk.local_addr()).unwrap();
         wait("it was read", || {
-            engine.access().refused() == 1 && desk.counts().malformed == malformed
+            engine.access_list().refused() == 1 && desk.counters().malformed == malformed
         });
     }
 }
 
 #[test]
 fn monitor_shows_refusals() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let side = Side::new(&[("deny", "127.0.0.0/8")]);
     let door = side.engine.listen(loopback(), 16).unwrap();
     let name = format!("{NAME}{}/0", std::process::id());
     let name = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
     let stream = UnixStream::connect_addr(&name).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut lines = BufReader::new(stream).lines();
     assert_eq!(lines.next().unwrap().unwrap(), GREETING);
-    assert!(is_refused(FAR, door.local().unwrap()));
+    assert!(is_refused(FAR, door.local_addr().unwrap()));
     let line = lines.next().unwrap().unwrap();
     let words = line.split_once(' ').unwrap().1;
     assert_eq!(words, "access refused source=127.0.0.2 by=deny count=1");
@@ -210,18 +212,18 @@ fn address(hex: &str) -> IpAddr {
 
 #[test]
 fn loopback_device_binds_only_loopback_addresses() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let before = reachable().len();
     let side = Side::new(&[("device", "127.0.0.1")]);
     let ud = UdSide::new("127.0.0.1");
     let port = callable(&side);
     let wildcard: SocketAddr = "0.0.0.0:0".parse().unwrap();
     let door = side.engine.listen(wildcard, 16).unwrap();
-    assert_eq!(door.local().unwrap().ip(), NEAR);
+    assert_eq!(door.local_addr().unwrap().ip(), NEAR);
     let shared = side.engine.reserve_shared(wildcard).unwrap();
     let shared = shared.listen(16).unwrap();
     let six = side.engine.listen("[::]:0".parse().unwrap(), 16);
-    let desk = side.engine.desk(wildcard).unwrap();
+    let desk = side.engine.bind_sidr_listener(wildcard).unwrap();
     let found = reachable();
     assert!(found.len() >= before + 5, "{found:?}");
     assert!(found.iter().all(IpAddr::is_loopback), "{found:?}");
@@ -230,7 +232,7 @@ fn loopback_device_binds_only_loopback_addresses() {
     assert!(refused.contains("`device`"), "{refused}");
     // Connections work as usual.
     let one = make_qp(&side.engine, &side.cq, side.pd);
-    meet(&one, &door, &side.qp);
+    connect_pair(&one, &door, &side.qp);
     assert_ne!(port, 0);
     drop((ud, six, desk, shared));
 }
@@ -238,7 +240,7 @@ fn loopback_device_binds_only_loopback_addresses() {
 /// Only a `device` of loopback addresses restricts listeners: otherwise the wildcard address can be bound, even if the interface is absent.
 #[test]
 fn absent_device_allows_wildcard_listeners() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let absent = Side::new(&[("device", "eth4095")]);
     absent
         .engine
@@ -249,5 +251,5 @@ fn absent_device_allows_wildcard_listeners() {
         .engine
         .listen("0.0.0.0:0".parse().unwrap(), 16)
         .unwrap();
-    assert!(door.local().unwrap().ip().is_unspecified());
+    assert!(door.local_addr().unwrap().ip().is_unspecified());
 }

@@ -4,8 +4,8 @@ mod common;
 
 use std::time::Duration;
 
-use common::process::{Peer, hear, role, say};
-use verbena_engine::sys::{Claims, Courier, Hatch};
+use common::process::{Peer, print_line, read_line, role};
+use verbena_engine::sys::{Claims, FdChannel, HandoverListener};
 
 /// Words to race for, and one more that starts the race.
 const WORDS: usize = 10_000;
@@ -19,7 +19,7 @@ fn as_child() {
         return;
     };
     assert_eq!(role, "rival");
-    let mut courier = Courier::connect(settings[0].1.as_ref()).unwrap();
+    let mut courier = FdChannel::connect(settings[0].1.as_ref()).unwrap();
     let (bytes, mut came) = courier.receive().unwrap();
     assert_eq!((&bytes[..], came.len()), (&b"race"[..], 1));
     let claims = Claims::adopt(came.remove(0)).unwrap();
@@ -28,8 +28,8 @@ fn as_child() {
     while claims.load(WORDS) == Ok(0) {
         std::hint::spin_loop();
     }
-    say(&race(&claims, CHILD).to_string());
-    hear();
+    print_line(&race(&claims, CHILD).to_string());
+    read_line();
 }
 
 /// Takes as many words as possible; returns how many.
@@ -42,16 +42,16 @@ fn race(claims: &Claims, id: u64) -> usize {
 #[test]
 fn each_word_is_taken_by_one_process() {
     let path = std::env::temp_dir().join(format!("verbena-claims-{}", std::process::id()));
-    let hatch = Hatch::bind(&path).unwrap();
+    let hatch = HandoverListener::bind(&path).unwrap();
     let mut rival = Peer::start("rival", &[("at", path.to_str().unwrap())]);
     let mut courier = hatch.accept(LONG).unwrap().unwrap();
-    courier.set_patience(LONG, LONG);
+    courier.set_timeouts(LONG, LONG);
     let claims = Claims::new(WORDS + 1).unwrap();
     courier.send(b"race", &[claims.fd()]).unwrap();
     assert_eq!(courier.receive().unwrap().0, b"ready");
     claims.take(WORDS, 0, 1).unwrap();
     let ours = race(&claims, PARENT);
-    let theirs: usize = rival.hear().parse().unwrap();
+    let theirs: usize = rival.read_line().parse().unwrap();
     let held = |id| (0..WORDS).filter(|at| claims.load(*at) == Ok(id)).count();
     assert_eq!(ours + theirs, WORDS, "none twice, none by nobody");
     assert_eq!((held(PARENT), held(CHILD)), (ours, theirs));

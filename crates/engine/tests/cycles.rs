@@ -5,7 +5,8 @@ mod common;
 use std::sync::mpsc;
 
 use common::{
-    PATIENCE, SEND, Side, admit, config, descriptors, dial, loopback, make_qp, meet, resident, wait,
+    SEND, Side, TEST_TIMEOUT, accept_next, config, connect_pair, descriptors, dial, loopback,
+    make_qp, resident_bytes, wait,
 };
 use verbena_engine::{Engine, QueuePairOptions};
 
@@ -19,7 +20,7 @@ fn cycle(a: &Side, b: &Side, round: usize) {
         make_qp(&b.engine, &b.cq, b.pd),
     );
     let door = b.engine.listen(loopback(), 4).unwrap();
-    meet(&qp, &door, &peer);
+    connect_pair(&qp, &door, &peer);
     if round.is_multiple_of(3) {
         let wr = verbena_nic::SendWr {
             id: 1,
@@ -45,7 +46,7 @@ fn cycle_with_queue(a: &Side, b: &Side) {
     let qp = a.engine.create_qp(&a.cq, &recv, options).unwrap();
     let peer = make_qp(&b.engine, &b.cq, b.pd);
     let door = b.engine.listen(loopback(), 4).unwrap();
-    meet(&qp, &door, &peer);
+    connect_pair(&qp, &door, &peer);
 }
 
 #[test]
@@ -76,12 +77,12 @@ fn all_cycles() {
     wait("queue pairs are gone", bare);
     // Two shards, their descriptors, listeners and tables: whatever the first cycles allocated.
     std::thread::sleep(std::time::Duration::from_millis(100));
-    let (files, memory) = (descriptors(), resident());
+    let (files, memory) = (descriptors(), resident_bytes());
     for round in 0..1000 {
         cycle(&a, &b, round);
     }
     wait("descriptors are given back", || descriptors() <= files + 2);
-    let grown = resident().saturating_sub(memory);
+    let grown = resident_bytes().saturating_sub(memory);
     println!("1,000 cycles: {grown} bytes grown");
     assert!(grown < SLACK, "{grown} bytes for 1,000 cycles");
 
@@ -96,18 +97,20 @@ fn all_cycles() {
         let (c, d) = (Side::new(&brief), Side::new(&brief));
         let door = d.engine.listen(loopback(), 4).unwrap();
         let (done, told) = mpsc::channel();
-        c.qp.connect(door.local().unwrap(), b"", move |r| done.send(r).unwrap())
-            .unwrap();
+        c.qp.connect(door.local_addr().unwrap(), b"", move |r| {
+            done.send(r).unwrap();
+        })
+        .unwrap();
         match round % 3 {
             0 => drop(c),
             1 => {
-                admit(&door, &d.qp);
+                accept_next(&door, &d.qp);
                 drop(c.engine);
             }
             _ => drop(d),
         }
         // `done` is called in any case, and once.
-        assert!(told.recv_timeout(PATIENCE).is_ok(), "round {round}");
+        assert!(told.recv_timeout(TEST_TIMEOUT).is_ok(), "round {round}");
         assert!(told.recv().is_err());
     }
     wait("engines are gone", || descriptors() <= files + 6);

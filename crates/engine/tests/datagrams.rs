@@ -5,8 +5,8 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::datagrams::{GROUP, HERE, KEY, Side, make, ready, to_group, wr};
-use common::{PATIENCE, alone, complete, pattern, wait};
+use common::datagrams::{GROUP, KEY, LOCALHOST, Side, make, ready, to_group, wr};
+use common::{TEST_TIMEOUT, complete, pattern, serialize_tests, wait};
 use verbena_engine::{Error, UdOptions, UdPair};
 use verbena_mem::{Access, Buffer, Tpt};
 use verbena_nic::qp::PostError;
@@ -15,7 +15,7 @@ use verbena_nic::{Arm, Flags, QpState, ReceiveWr, Sge, Status, Wc, WcOp};
 use verbena_wire::number::Qpn;
 
 /// A datagram each way, every byte checked.
-fn talk(a: &Side, b: &Side, len: usize, salt: u8) {
+fn exchange(a: &Side, b: &Side, len: usize, salt: u8) {
     for (from, to) in [(a, b), (b, a)] {
         let words = pattern(len, salt);
         to.receive(7, 8192, GRH_LEN + len);
@@ -41,12 +41,12 @@ fn talk(a: &Side, b: &Side, len: usize, salt: u8) {
 
 #[test]
 fn ten_thousand_datagrams_are_delivered() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     for round in 0..5000 {
-        talk(&a, &b, 1 + round % 64, round as u8);
+        exchange(&a, &b, 1 + round % 64, round as u8);
     }
-    talk(&a, &b, MAX_DATAGRAM, 1);
+    exchange(&a, &b, MAX_DATAGRAM, 1);
     assert_eq!(a.ud.view().counters.received, 5001);
     assert_eq!(b.ud.view().counters.sent, 5001);
     let grh = b.memory.read(8192, GRH_LEN);
@@ -56,10 +56,10 @@ fn ten_thousand_datagrams_are_delivered() {
 
 #[test]
 fn ipv6_datagrams_are_delivered() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let (a, b) = (Side::new("::1"), Side::new("::1"));
     for round in 0..200 {
-        talk(&a, &b, round * 20, round as u8);
+        exchange(&a, &b, round * 20, round as u8);
     }
     let grh = b.memory.read(8192, GRH_LEN);
     assert_eq!((grh[0], grh[6]), (0x60, 17));
@@ -68,8 +68,8 @@ fn ipv6_datagrams_are_delivered() {
 
 #[test]
 fn queue_pair_sends_datagrams_to_itself() {
-    let _alone = alone();
-    let a = Side::new(HERE);
+    let _alone = serialize_tests();
+    let a = Side::new(LOCALHOST);
     a.receive(1, 4096, 100);
     assert!(a.memory.write(0, b"to myself"));
     a.send(2, a.to(&a), &[a.sge(0, 9)]);
@@ -80,8 +80,8 @@ fn queue_pair_sends_datagrams_to_itself() {
 
 #[test]
 fn srq_serves_several_ud_queue_pairs() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let srq = b.engine.create_srq(b.pd, 64, 4).unwrap();
     let uds: Vec<UdPair> = (0..3)
         .map(|_| {
@@ -139,8 +139,8 @@ fn srq_serves_several_ud_queue_pairs() {
 
 #[test]
 fn drops_are_counted_by_cause() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let to = b.to(&a);
     for _ in 0..100 {
         a.send(1, to, &[a.sge(0, 10)]);
@@ -177,7 +177,7 @@ fn drops_are_counted_by_cause() {
         },
         &[],
     );
-    wait("a count", || b.engine.datagram_drops().nobody == 1);
+    wait("a count", || b.engine.datagram_drops().no_receiver == 1);
     let sent = complete(&a.cq, 104);
     assert!(sent.iter().all(|wc| wc.status == Status::Success));
     // Not in a state that receives.
@@ -189,8 +189,8 @@ fn drops_are_counted_by_cause() {
 /// A flood to a queue pair without receives does not affect another one on the same port.
 #[test]
 fn datagram_flood_does_not_starve_other_queue_pairs() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let flooded = make(&b.engine, &b.cq, b.pd);
     ready(&flooded);
     let to = Destination {
@@ -205,7 +205,7 @@ fn datagram_flood_does_not_starve_other_queue_pairs() {
         if round % 10 == 0 {
             // Unreliable: what a full socket buffer loses is sent again.
             b.receive(1, 0, 200);
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + TEST_TIMEOUT;
             let mut some = [Wc::BLANK];
             while b.cq.poll(&mut some) == 0 {
                 assert!(
@@ -230,8 +230,8 @@ fn datagram_flood_does_not_starve_other_queue_pairs() {
 
 #[test]
 fn three_hundred_queue_pairs_share_a_port() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let uds: Vec<UdPair> = (0..300).map(|_| make(&b.engine, &b.cq, b.pd)).collect();
     let mut numbers: Vec<u32> = uds.iter().map(|ud| ud.number().get()).collect();
     for (at, ud) in uds.iter().enumerate() {
@@ -263,10 +263,10 @@ fn three_hundred_queue_pairs_share_a_port() {
 /// A sleeping program is woken by each datagram.
 #[test]
 fn datagram_wakes_a_sleeping_thread() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let channel = std::sync::Arc::new(verbena_engine::sys::Channel::new().unwrap());
-    b.cq.listen(Some(channel.clone()));
+    b.cq.set_notify(Some(channel.clone()));
     for round in 0..200 {
         b.receive(round, 0, 100);
         b.cq.arm(if round % 2 == 0 {
@@ -302,13 +302,13 @@ fn datagram_wakes_a_sleeping_thread() {
 /// One queue is polled while another one on the same port sleeps, and the other way round.
 #[test]
 fn polling_thread_reads_for_sleeping_threads() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let quiet = b.engine.create_cq(64).unwrap();
     let sleeper = make(&b.engine, &quiet, b.pd);
     ready(&sleeper);
     let channel = std::sync::Arc::new(verbena_engine::sys::Channel::new().unwrap());
-    quiet.listen(Some(channel.clone()));
+    quiet.set_notify(Some(channel.clone()));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -351,8 +351,8 @@ fn polling_thread_reads_for_sleeping_threads() {
 
 #[test]
 fn ud_queue_pairs_are_destroyed_under_traffic() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let group = GROUP.parse().unwrap();
     let number = AtomicU32::new(b.ud.number().get());
     let stop = AtomicBool::new(false);
@@ -388,12 +388,12 @@ fn ud_queue_pairs_are_destroyed_under_traffic() {
         stop.store(true, Ordering::Relaxed);
     });
     // Datagrams that still arrive for destroyed queue pairs are counted as having no destination.
-    let before = b.engine.datagram_drops().nobody;
+    let before = b.engine.datagram_drops().no_receiver;
     let number = Qpn::wrapping(number.load(Ordering::Relaxed));
     let to = Destination { number, ..b.to(&a) };
     a.send(1, to, &[]);
     wait("nobody has the number", || {
-        b.engine.datagram_drops().nobody > before
+        b.engine.datagram_drops().no_receiver > before
     });
     // No completion of a destroyed queue pair is left in the queue.
     assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
@@ -402,8 +402,8 @@ fn ud_queue_pairs_are_destroyed_under_traffic() {
 
 #[test]
 fn shutdown_flushes_ud_receives() {
-    let _alone = alone();
-    let a = Side::new(HERE);
+    let _alone = serialize_tests();
+    let a = Side::new(LOCALHOST);
     let to = a.to(&a);
     a.receive(3, 0, 100);
     let ended = a.engine.shut_down(Duration::from_millis(100)).unwrap();
@@ -417,8 +417,8 @@ fn shutdown_flushes_ud_receives() {
 
 #[test]
 fn pending_memory_holds_the_ud_send_queue() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let control = a.engine.create_control(None, 8).unwrap();
     let (open, gate) = std::sync::mpsc::channel::<()>();
     let register = |told: Box<dyn FnOnce(Result<(), Error>) + Send>| {
@@ -439,7 +439,7 @@ fn pending_memory_holds_the_ud_send_queue() {
     b.receive(1, 0, 100);
     b.receive(2, 100, 100);
     let pending = Sge {
-        at: later.at(),
+        addr: later.at(),
         len: 8,
         stag: later.stag(),
     };

@@ -4,21 +4,21 @@ mod common;
 
 use std::net::{SocketAddr, UdpSocket};
 
-use common::datagrams::{GROUP, HERE, KEY, Side, to_group};
-use common::{alone, complete, wait};
+use common::datagrams::{GROUP, KEY, LOCALHOST, Side, to_group};
+use common::{complete, serialize_tests, wait};
 use verbena_nic::ud::{GRH_LEN, PKEY, UdCounters};
 use verbena_wire::number::{Psn, Qpn};
 use verbena_wire::roce::{Path, UdPacket, icrc_over_socket};
 
 /// A sender with a plain socket, and its target.
-struct Stranger {
+struct RawSender {
     socket: UdpSocket,
     path: Path,
 }
 
-impl Stranger {
-    fn new(target: SocketAddr) -> Stranger {
-        let socket = UdpSocket::bind((HERE, 0)).unwrap();
+impl RawSender {
+    fn new(target: SocketAddr) -> RawSender {
+        let socket = UdpSocket::bind((LOCALHOST, 0)).unwrap();
         let own = socket.local_addr().unwrap();
         let path = Path {
             src: own.ip(),
@@ -26,12 +26,12 @@ impl Stranger {
             src_port: own.port(),
             dst_port: target.port(),
         };
-        Stranger { socket, path }
+        RawSender { socket, path }
     }
 
-    fn at(side: &Side) -> Stranger {
+    fn at(side: &Side) -> RawSender {
         let port = (side.ud.number().get() >> 8) as u16;
-        Stranger::new(SocketAddr::new(side.address(), port))
+        RawSender::new(SocketAddr::new(side.address(), port))
     }
 
     fn send(&self, bytes: &[u8]) {
@@ -77,7 +77,7 @@ fn counted(side: &Side) -> u64 {
         ..
     } = side.ud.view().counters;
     let by_qp = received + wrong_key + no_receive + too_long + not_receiving;
-    drops.malformed + drops.giant + drops.checksum + drops.partition + drops.nobody + by_qp
+    drops.malformed + drops.oversized + drops.checksum + drops.partition + drops.no_receiver + by_qp
 }
 
 /// A valid datagram is delivered.
@@ -90,9 +90,9 @@ fn still_works(a: &Side, b: &Side) {
 
 #[test]
 fn truncated_datagrams_are_dropped_and_counted() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
-    let stranger = Stranger::at(&b);
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
+    let stranger = RawSender::at(&b);
     let whole = stranger.packet(&packet(b.ud.number(), b"some payload"));
     for len in 0..whole.len() {
         stranger.send(&whole[..len]);
@@ -109,9 +109,9 @@ fn truncated_datagrams_are_dropped_and_counted() {
 
 #[test]
 fn invalid_opcodes_and_versions_are_dropped() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
-    let stranger = Stranger::at(&b);
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
+    let stranger = RawSender::at(&b);
     let mut bytes = Vec::new();
     packet(b.ud.number(), b"1234").emit(&mut bytes);
     for opcode in 0..=255 {
@@ -135,9 +135,9 @@ fn invalid_opcodes_and_versions_are_dropped() {
 
 #[test]
 fn pad_count_beyond_the_payload_is_dropped() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
-    let stranger = Stranger::at(&b);
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
+    let stranger = RawSender::at(&b);
     let mut bytes = Vec::new();
     packet(b.ud.number(), b"").emit(&mut bytes);
     for pad in 1..4 {
@@ -152,16 +152,18 @@ fn pad_count_beyond_the_payload_is_dropped() {
 
 #[test]
 fn oversized_datagrams_are_dropped() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
-    let stranger = Stranger::at(&b);
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
+    let stranger = RawSender::at(&b);
     b.receive(9, 0, 1 << 20);
     let long = vec![3; 65_000];
     for len in [4097, 4098, 4100, 4101, 9000, 65_000] {
         let giant = packet(b.ud.number(), &long[..len]);
         stranger.send(&stranger.packet(&giant));
     }
-    wait("all are dropped", || b.engine.datagram_drops().giant == 6);
+    wait("all are dropped", || {
+        b.engine.datagram_drops().oversized == 6
+    });
     // The longest that is allowed, with immediate data.
     let longest = UdPacket {
         immediate: Some([1, 2, 3, 4]),
@@ -174,9 +176,9 @@ fn oversized_datagrams_are_dropped() {
 
 #[test]
 fn wrong_icrc_pkey_qkey_or_number_is_dropped() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
-    let stranger = Stranger::at(&b);
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
+    let stranger = RawSender::at(&b);
     b.receive(1, 0, 100);
     let good = packet(b.ud.number(), b"x");
     let mut bytes = stranger.packet(&good);
@@ -196,7 +198,10 @@ fn wrong_icrc_pkey_qkey_or_number_is_dropped() {
     }
     wait("all are counted", || counted(&b) == 1 + 4 + 4 + 258);
     let drops = b.engine.datagram_drops();
-    assert_eq!((drops.checksum, drops.partition, drops.nobody), (1, 4, 258));
+    assert_eq!(
+        (drops.checksum, drops.partition, drops.no_receiver),
+        (1, 4, 258)
+    );
     assert_eq!(b.ud.view().counters.wrong_key, 4);
     // The receive is still posted.
     stranger.send(&stranger.packet(&good));
@@ -206,9 +211,9 @@ fn wrong_icrc_pkey_qkey_or_number_is_dropped() {
 
 #[test]
 fn random_datagrams_are_counted() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
-    let stranger = Stranger::at(&b);
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
+    let stranger = RawSender::at(&b);
     let good = stranger.packet(&packet(b.ud.number(), b"some payload to change"));
     let mut seed = 1_u64;
     let mut random = move || {
@@ -243,20 +248,20 @@ fn random_datagrams_are_counted() {
 /// A datagram to a group's port must carry the multicast number; others are dropped and counted, and members still receive.
 #[test]
 fn unicast_number_at_group_port_is_dropped() {
-    let _alone = alone();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let _alone = serialize_tests();
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let group = GROUP.parse().unwrap();
     b.ud.attach(group).unwrap();
     let port = b.engine.config().multicast_port;
-    let stranger = Stranger::new(SocketAddr::new(group, port));
-    let here = HERE.parse().unwrap();
+    let stranger = RawSender::new(SocketAddr::new(group, port));
+    let here = LOCALHOST.parse().unwrap();
     rustix::net::sockopt::set_ip_multicast_if(&stranger.socket, &here).unwrap();
     let unicast = packet(b.ud.number(), b"x");
     stranger.send(&stranger.packet(&unicast));
     stranger.send(b"");
     wait("both are dropped", || {
         let drops = b.engine.datagram_drops();
-        (drops.nobody, drops.malformed) == (1, 1)
+        (drops.no_receiver, drops.malformed) == (1, 1)
     });
     b.receive(1, 0, 100);
     a.send(2, to_group(&a, group), &[a.sge(0, 20)]);

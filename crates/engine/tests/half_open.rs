@@ -8,7 +8,9 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{PATIENCE, Side, alone, loopback, make_qp, meet, resident, wait};
+use common::{
+    Side, TEST_TIMEOUT, connect_pair, loopback, make_qp, resident_bytes, serialize_tests, wait,
+};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbena_engine::Listening;
@@ -46,7 +48,7 @@ fn connect_from(source: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> 
 fn is_answered(source: Ipv4Addr, to: SocketAddr) -> bool {
     let attempt = || -> std::io::Result<[u8; 20]> {
         let mut raw = connect_from(source, to)?;
-        raw.set_read_timeout(Some(PATIENCE))?;
+        raw.set_read_timeout(Some(TEST_TIMEOUT))?;
         raw.write_all(REQUEST)?;
         let mut reply = [0; 20];
         raw.read_exact(&mut reply)?;
@@ -90,7 +92,7 @@ fn failures_beside_a_flood(source: Ipv4Addr, attempts: usize) -> usize {
     // With all defaults: 512 half-open connections, each for five seconds.
     let side = Side::new(&[]);
     let door = side.engine.listen(loopback(), 64).unwrap();
-    let to = door.local().unwrap();
+    let to = door.local_addr().unwrap();
     let silent: Vec<_> = (0..600)
         .filter_map(|_| connect_from(NEAR, to).ok())
         .collect();
@@ -114,13 +116,13 @@ fn failures_beside_a_flood(source: Ipv4Addr, attempts: usize) -> usize {
 
 #[test]
 fn other_source_connects_beside_silent_connections() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     assert_eq!(failures_beside_a_flood(FAR, 100), 0);
 }
 
 #[test]
 fn same_source_connects_beside_silent_connections() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let failed = failures_beside_a_flood(NEAR, 100);
     assert!(failed <= 5, "{failed} of 100 attempts failed");
 }
@@ -128,11 +130,11 @@ fn same_source_connects_beside_silent_connections() {
 /// A source that opens many connections does not displace the few of another, even if those are silent.
 #[test]
 fn flood_displaces_only_its_own_connections() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     raise_descriptor_limit();
     let side = Side::new(&[("half_open", "64"), ("startup_timeout", "600s")]);
     let door = side.engine.listen(loopback(), 64).unwrap();
-    let to = door.local().unwrap();
+    let to = door.local_addr().unwrap();
     let mut slow: Vec<_> = (0..8).map(|_| connect_from(FAR, to).unwrap()).collect();
     let silent: Vec<_> = (0..300)
         .filter_map(|_| connect_from(NEAR, to).ok())
@@ -149,7 +151,7 @@ fn flood_displaces_only_its_own_connections() {
     let youngest = silent.iter().rev().take(56);
     assert!(youngest.clone().all(is_open), "the oldest go first");
     for raw in &mut slow {
-        raw.set_read_timeout(Some(PATIENCE)).unwrap();
+        raw.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         raw.write_all(REQUEST).unwrap();
         door.next().unwrap().unwrap().reject(b"");
         let mut reply = [0; 20];
@@ -160,11 +162,11 @@ fn flood_displaces_only_its_own_connections() {
 /// Requests that the program has not answered yet are not displaced by silent connections of the same source.
 #[test]
 fn request_awaiting_its_answer_is_not_displaced() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     raise_descriptor_limit();
     let side = Side::new(&[("half_open", "16"), ("startup_timeout", "60s")]);
     let door = side.engine.listen(loopback(), 64).unwrap();
-    let to = door.local().unwrap();
+    let to = door.local_addr().unwrap();
     let mut asking = connect_from(NEAR, to).unwrap();
     asking.write_all(REQUEST).unwrap();
     let request = door.next().unwrap().unwrap();
@@ -172,12 +174,12 @@ fn request_awaiting_its_answer_is_not_displaced() {
         .filter_map(|_| connect_from(NEAR, to).ok())
         .collect();
     request.reject(b"");
-    asking.set_read_timeout(Some(PATIENCE)).unwrap();
+    asking.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut reply = [0; 20];
     asking.read_exact(&mut reply).unwrap();
     drop(silent);
     let one = make_qp(&side.engine, &side.cq, side.pd);
-    meet(&one, &door, &side.qp);
+    connect_pair(&one, &door, &side.qp);
 }
 
 /// The bound that docs/connections.md states: each connection here has sent the longest request except its last byte.
@@ -185,17 +187,17 @@ fn request_awaiting_its_answer_is_not_displaced() {
 fn unauthenticated_connection_takes_less_than_4_kib() {
     const MANY: usize = 4000;
     const STATED: usize = 4096;
-    let _alone = alone();
+    let _alone = serialize_tests();
     raise_descriptor_limit();
     let limit = MANY.to_string();
     let side = Side::new(&[("half_open", &limit), ("startup_timeout", "600s")]);
     let door = side.engine.listen(loopback(), 16).unwrap();
-    let to = door.local().unwrap();
+    let to = door.local_addr().unwrap();
     let mut unfinished = b"MPA ID Req Frame\0\x01\x02\0".to_vec();
     unfinished.resize(20 + 511, 7);
     // Allocations that do not depend on the number happen before.
     drop(is_answered_once(&door, to));
-    let before = resident();
+    let before = resident_bytes();
     let raws: Vec<_> = (0..MANY)
         .map(|_| {
             let mut raw = connect_from(NEAR, to).unwrap();
@@ -205,7 +207,7 @@ fn unauthenticated_connection_takes_less_than_4_kib() {
         .collect();
     // All was read: the kernel's buffers are empty.
     wait("everything is read", || unread(to) == 0);
-    let each = resident().saturating_sub(before) / MANY;
+    let each = resident_bytes().saturating_sub(before) / MANY;
     println!("{each} bytes of memory for each unauthenticated connection");
     assert!(each <= STATED, "{each} bytes each, stated are {STATED}");
     assert_eq!(raws.len(), MANY);
@@ -239,7 +241,7 @@ fn accept_after_the_peer_left_names_it() {
     let side = Side::new(&[]);
     let door = side.engine.listen(loopback(), 16).unwrap();
     for pause in [0, 1, 20, 100] {
-        let mut raw = connect_from(NEAR, door.local().unwrap()).unwrap();
+        let mut raw = connect_from(NEAR, door.local_addr().unwrap()).unwrap();
         raw.write_all(REQUEST).unwrap();
         let request = door.next().unwrap().unwrap();
         drop(raw);
@@ -247,7 +249,7 @@ fn accept_after_the_peer_left_names_it() {
         let qp = make_qp(&side.engine, &side.cq, side.pd);
         let (done, told) = std::sync::mpsc::channel();
         let accepted = request.accept(&qp, b"", move |r| done.send(r).unwrap());
-        let accepted = accepted.and_then(|()| told.recv_timeout(PATIENCE).unwrap());
+        let accepted = accepted.and_then(|()| told.recv_timeout(TEST_TIMEOUT).unwrap());
         if let Err(error) = accepted {
             assert!(
                 matches!(error, verbena_engine::Error::Startup { .. }),

@@ -4,14 +4,14 @@ mod common;
 
 use std::time::Duration;
 
-use common::process::{Peer, hear, role, say};
+use common::process::{Peer, print_line, read_line, role};
 use verbena_nic::wr::Data;
 use verbena_nic::{Flags, ReceiveWr, SendWr, Status};
 
-use common::{SEND, Side, admit, dial, loopback, make_qp, wait};
+use common::{SEND, Side, accept_next, dial, loopback, make_qp, wait};
 
 /// Voluntary context switches of the threads of a process: every blocking system call causes one.
-fn switches(pid: u32) -> u64 {
+fn context_switches(pid: u32) -> u64 {
     let mut all = 0;
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap() {
         let task = task.unwrap().path();
@@ -44,12 +44,12 @@ fn as_child() {
     }
     let side = Side::new(&[]);
     let door = side.engine.listen(loopback(), 4).unwrap();
-    say(&door.local().unwrap().to_string());
+    print_line(&door.local_addr().unwrap().to_string());
     let qps: Vec<_> = (0..3)
         .map(|_| make_qp(&side.engine, &side.cq, side.pd))
         .collect();
     for qp in &qps {
-        admit(&door, qp);
+        accept_next(&door, qp);
     }
     let scatter = [side.sge(0, 64)];
     for qp in &qps {
@@ -57,14 +57,14 @@ fn as_child() {
         let scatter = &scatter;
         qp.post_receive(&ReceiveWr { id, scatter }).unwrap();
     }
-    say("ready");
-    hear();
+    print_line("ready");
+    read_line();
 }
 
 #[test]
 fn idle_connections_cause_no_wakeups() {
     let mut peer = Peer::start("idle", &[]);
-    let at = peer.hear().parse().unwrap();
+    let at = peer.read_line().parse().unwrap();
     let side = Side::new(&[]);
     let qps: Vec<_> = (0..3)
         .map(|_| make_qp(&side.engine, &side.cq, side.pd))
@@ -72,7 +72,7 @@ fn idle_connections_cause_no_wakeups() {
     for qp in &qps {
         dial(qp, at).unwrap();
     }
-    assert_eq!(peer.hear(), "ready");
+    assert_eq!(peer.read_line(), "ready");
     // Something was sent before, and a timer ran for the peer's answer.
     let wr = SendWr {
         id: 1,
@@ -85,7 +85,7 @@ fn idle_connections_cause_no_wakeups() {
     // A peer that connects and leaves must not leave a timer behind.
     drop(std::net::TcpStream::connect(at).unwrap());
     let pids = [std::process::id(), peer.id()];
-    let all = || pids.map(switches);
+    let all = || pids.map(context_switches);
     // The timer for the peer's answer runs for half a second at a time, and expires once more for nothing.
     let still = || {
         let before = all();

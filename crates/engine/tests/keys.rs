@@ -9,14 +9,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
 
 use common::{
-    PATIENCE, Side, alone, config, dial, loopback, make_qp, see_the_end, talk, try_join, wait,
+    Side, TEST_TIMEOUT, config, dial, exchange, loopback, make_qp, read_to_end, serialize_tests,
+    try_connect_sides, wait,
 };
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use verbena_engine::access::RefusedBy;
 use verbena_engine::{Engine, Error};
 use verbena_nic::QpState;
-use verbena_wire::ext::{Caps, Features, Keyed, NoAnswer, Personality, QpType, RnrTimer};
+use verbena_wire::ext::{Caps, DialReject, Features, KeyProof, Personality, QpType, RnrTimer};
 
 const ONE: &str = "one of the keys of this test";
 const TWO: &str = "two of the keys of this test";
@@ -31,33 +32,33 @@ fn with(key: Option<&str>) -> Side {
 
 #[test]
 fn same_keys_connect() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let (a, b) = (with(Some(ONE)), with(Some(ONE)));
     // The private data of programs is not changed, whatever its length.
-    try_join(&a, &b, &[7; 200], b"").unwrap();
-    talk(&a, &b);
-    assert_eq!(b.engine.access().refused(), 0);
+    try_connect_sides(&a, &b, &[7; 200], b"").unwrap();
+    exchange(&a, &b);
+    assert_eq!(b.engine.access_list().refused(), 0);
     // Nor does the time limit for the proof end a connection that has been proven.
     std::thread::sleep(std::time::Duration::from_millis(2500));
-    talk(&a, &b);
+    exchange(&a, &b);
 }
 
 #[test]
 fn different_keys_do_not_connect() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     for (one, two) in [(Some(ONE), Some(TWO)), (Some(ONE), None), (None, Some(ONE))] {
         let (a, b) = (with(one), with(two));
         let told = Arc::new(Mutex::new(Vec::new()));
         let ours = told.clone();
-        b.engine.access().on_refusal(move |refusal| {
+        b.engine.access_list().on_refusal(move |refusal| {
             ours.lock().unwrap().push((refusal.by, refusal.to_string()));
         });
         let door = b.engine.listen(loopback(), 16).unwrap();
-        let refused = dial(&a.qp, door.local().unwrap()).unwrap_err();
+        let refused = dial(&a.qp, door.local_addr().unwrap()).unwrap_err();
         let Error::Rejected { private_data, .. } = &refused else {
             panic!("{one:?} {two:?}: {refused}");
         };
-        assert_eq!(NoAnswer::parse(private_data), Ok(NoAnswer::Key));
+        assert_eq!(DialReject::parse(private_data), Ok(DialReject::KeyMismatch));
         assert!(door.try_next().unwrap().is_none(), "nothing was shown");
         let told = told.lock().unwrap();
         assert_eq!(told.len(), 1);
@@ -70,7 +71,7 @@ fn different_keys_do_not_connect() {
 /// Sends an MPA Request, with the offer of the extensions if there is private data (docs/extensions.md).
 fn request(to: SocketAddr, private: &[u8]) -> TcpStream {
     let mut raw = TcpStream::connect(to).unwrap();
-    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+    raw.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut frame = b"MPA ID Req Frame".to_vec();
     if private.is_empty() {
         frame.extend([0, 1, 0, 0]);
@@ -93,14 +94,14 @@ fn is_rejected(raw: &mut TcpStream) -> bool {
 
 #[test]
 fn key_refuses_standard_peers_without_peers_entry() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let strict = with(Some(ONE));
     let door = strict.engine.listen(loopback(), 16).unwrap();
-    assert!(is_rejected(&mut request(door.local().unwrap(), b"")));
-    assert_eq!(strict.engine.access().refused(), 1);
+    assert!(is_rejected(&mut request(door.local_addr().unwrap(), b"")));
+    assert_eq!(strict.engine.access_list().refused(), 1);
     let known = Side::new(&[("key", ONE), ("peers", "127.0.0.0/8=standard")]);
     let door = known.engine.listen(loopback(), 16).unwrap();
-    let _raw = request(door.local().unwrap(), b"");
+    let _raw = request(door.local_addr().unwrap(), b"");
     assert!(door.next().unwrap().is_some());
 }
 
@@ -113,25 +114,25 @@ fn prove(words: &[&[u8]]) -> [u8; 32] {
 
 #[test]
 fn replayed_request_delivers_no_message() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let b = with(Some(ONE));
     let door = b.engine.listen(loopback(), 16).unwrap();
     let nonce = 0x0123_4567_89ab_cdef_u64;
-    let keyed = Keyed {
+    let keyed = KeyProof {
         nonce,
         proof: prove(&[b"VbKy request", &nonce.to_be_bytes(), b"hello"]),
     };
     let recorded = [&keyed.emit()[..], b"hello"].concat();
     for attempt in 0..3 {
-        let mut raw = request(door.local().unwrap(), &recorded);
+        let mut raw = request(door.local_addr().unwrap(), &recorded);
         let incoming = door.next().unwrap().unwrap();
         assert_eq!(incoming.private_data(), b"hello");
         let qp = make_qp(&b.engine, &b.cq, b.pd);
         incoming.accept(&qp, b"welcome", |_| ()).unwrap();
         assert!(!is_rejected(&mut raw));
-        let mut said = vec![0; 4 + Keyed::LEN + 7];
+        let mut said = vec![0; 4 + KeyProof::LEN + 7];
         raw.read_exact(&mut said).unwrap();
-        let (reply, private) = Keyed::parse(&said[4..]).unwrap();
+        let (reply, private) = KeyProof::parse(&said[4..]).unwrap();
         assert_eq!(private, b"welcome");
         let words: [&[u8]; 4] = [
             b"VbKy reply",
@@ -148,13 +149,16 @@ fn replayed_request_delivers_no_message() {
             // The end of the stream.
             _ => raw.shutdown(std::net::Shutdown::Write).unwrap(),
         }
-        see_the_end(&raw);
+        read_to_end(&raw);
         assert_eq!(qp.view().counters.messages_in, 0);
     }
     // One that is changed on the way is rejected at once.
     let mut changed = recorded.clone();
     *changed.last_mut().unwrap() ^= 1;
-    assert!(is_rejected(&mut request(door.local().unwrap(), &changed)));
+    assert!(is_rejected(&mut request(
+        door.local_addr().unwrap(),
+        &changed
+    )));
 }
 
 /// CAPS with this nonce, as the first FPDU of a stream without checksums (docs/extensions.md).
@@ -183,30 +187,30 @@ fn first_frame(nonce: u64) -> Vec<u8> {
 /// The first frame has the right form, but a nonce made without the key.
 #[test]
 fn wrong_first_frame_nonce_ends_the_stream() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let b = with(Some(ONE));
     let door = b.engine.listen(loopback(), 16).unwrap();
     let nonce = 7_u64;
-    let keyed = Keyed {
+    let keyed = KeyProof {
         nonce,
         proof: prove(&[b"VbKy request", &nonce.to_be_bytes()]),
     };
-    let mut raw = request(door.local().unwrap(), &keyed.emit());
+    let mut raw = request(door.local_addr().unwrap(), &keyed.emit());
     let qp = make_qp(&b.engine, &b.cq, b.pd);
     let incoming = door.next().unwrap().unwrap();
     incoming.accept(&qp, b"", |_| ()).unwrap();
     assert!(!is_rejected(&mut raw));
-    let mut said = vec![0; 4 + Keyed::LEN];
+    let mut said = vec![0; 4 + KeyProof::LEN];
     raw.read_exact(&mut said).unwrap();
     raw.write_all(&first_frame(0x5555_5555)).unwrap();
     wait("the queue pair has failed", || qp.state() == QpState::Err);
     assert!(qp.view().cause.unwrap().contains("knows the key"));
-    see_the_end(&raw);
+    read_to_end(&raw);
 }
 
 #[test]
 fn responder_without_the_key_is_refused() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let a = with(Some(ONE));
     let listener = TcpListener::bind(loopback()).unwrap();
     let (done, told) = mpsc::channel();
@@ -214,17 +218,17 @@ fn responder_without_the_key_is_refused() {
     a.qp.connect(to, b"", move |r| done.send(r).unwrap())
         .unwrap();
     let (mut raw, _) = listener.accept().unwrap();
-    let mut asked = vec![0; 20 + 4 + Keyed::LEN];
+    let mut asked = vec![0; 20 + 4 + KeyProof::LEN];
     raw.read_exact(&mut asked).unwrap();
-    Keyed::parse(&asked[24..]).unwrap();
+    KeyProof::parse(&asked[24..]).unwrap();
     // The Request, sent back as a Reply that agrees to the extensions.
     let mut frame = b"MPA ID Rep Frame".to_vec();
     frame.extend([0x12, 2, 0, 52]);
     frame.extend(&asked[20..]);
     raw.write_all(&frame).unwrap();
-    let error = told.recv_timeout(PATIENCE).unwrap().unwrap_err();
-    assert!(matches!(error, Error::Unproven { .. }), "{error}");
-    see_the_end(&raw);
+    let error = told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
+    assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
+    read_to_end(&raw);
 }
 
 /// A key file that is removed on drop.
@@ -253,7 +257,7 @@ impl Drop for KeyFile {
 /// The steps of docs/connections.md: after each, every pair of hosts that did or did not take it connects both ways.
 #[test]
 fn key_rotation_interrupts_no_connection() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let steps = [
         KeyFile::new("old", &[ONE], 0o600),
         KeyFile::new("added", &[ONE, TWO], 0o600),
@@ -263,8 +267,8 @@ fn key_rotation_interrupts_no_connection() {
     for pair in steps.windows(2) {
         for (one, two) in [(&pair[0], &pair[1]), (&pair[1], &pair[0])] {
             let (a, b) = (one.side(), two.side());
-            try_join(&a, &b, b"hello", b"welcome").unwrap();
-            talk(&a, &b);
+            try_connect_sides(&a, &b, b"hello", b"welcome").unwrap();
+            exchange(&a, &b);
         }
     }
 }

@@ -8,15 +8,15 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use common::{PATIENCE, Side, alone, descriptors, wait};
-use verbena_engine::monitor::{GREETING, NAME, REFUSED, WATCHERS};
+use common::{Side, TEST_TIMEOUT, descriptors, serialize_tests, wait};
+use verbena_engine::monitor::{GREETING, MAX_WATCHERS, NAME, REFUSED};
 use verbena_nic::eqe::Cause;
 use verbena_nic::interrupts::Origin;
 
-fn visit(pid: u32, number: u32) -> Option<BufReader<UnixStream>> {
+fn connect_monitor(pid: u32, number: u32) -> Option<BufReader<UnixStream>> {
     let to = SocketAddr::from_abstract_name(format!("{NAME}{pid}/{number}")).unwrap();
     let stream = UnixStream::connect_addr(&to).ok()?;
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     Some(BufReader::new(stream))
 }
 
@@ -27,14 +27,14 @@ fn line(reader: &mut BufReader<UnixStream>) -> String {
 }
 
 fn watch() -> BufReader<UnixStream> {
-    let mut reader = visit(std::process::id(), 0).unwrap();
+    let mut reader = connect_monitor(std::process::id(), 0).unwrap();
     assert_eq!(line(&mut reader), GREETING);
     reader
 }
 
 fn pin(side: &Side, pin: u16) {
     let cause = Cause::GeneralPurpose { pin };
-    side.engine.inject(cause, Origin::NOWHERE).unwrap();
+    side.engine.inject(cause, Origin::UNSPECIFIED).unwrap();
 }
 
 /// A line without its time.
@@ -44,7 +44,7 @@ fn words(line: &str) -> &str {
 
 #[test]
 fn unread_monitor_events_are_counted_as_missed() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let side = Side::new(&[]);
     let mut reader = watch();
     for n in 0..100 {
@@ -82,12 +82,12 @@ fn unread_monitor_events_are_counted_as_missed() {
 
 #[test]
 fn watchers_are_limited_and_leave_no_descriptors() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let _side = Side::new(&[]);
     let before = descriptors();
     for _ in 0..3 {
-        let mut all: Vec<_> = (0..WATCHERS).map(|_| watch()).collect();
-        let mut more = visit(std::process::id(), 0).unwrap();
+        let mut all: Vec<_> = (0..MAX_WATCHERS).map(|_| watch()).collect();
+        let mut more = connect_monitor(std::process::id(), 0).unwrap();
         let refused = line(&mut more);
         assert!(refused.starts_with(REFUSED), "{refused}");
         drop(more);
@@ -104,11 +104,11 @@ fn watchers_are_limited_and_leave_no_descriptors() {
 
 #[test]
 fn monitor_off_hides_the_engine() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let side = Side::new(&[("monitor", "off")]);
-    assert!(visit(std::process::id(), 0).is_none());
+    assert!(connect_monitor(std::process::id(), 0).is_none());
     let (first, second) = (Side::new(&[]), Side::new(&[]));
-    let mut reader = visit(std::process::id(), 1).unwrap();
+    let mut reader = connect_monitor(std::process::id(), 1).unwrap();
     assert_eq!(line(&mut reader), GREETING);
     drop((side, first));
     pin(&second, 9);
@@ -117,12 +117,12 @@ fn monitor_off_hides_the_engine() {
     assert_eq!(line(&mut reader), "", "the end");
 }
 
-const STRANGER: &str = "VERBENA_TEST_STRANGER";
+const OTHER_USER_ROLE: &str = "VERBENA_TEST_STRANGER";
 
 #[test]
 fn as_other_user() {
-    if let Ok(pid) = std::env::var(STRANGER) {
-        let mut reader = visit(pid.parse().unwrap(), 0).unwrap();
+    if let Ok(pid) = std::env::var(OTHER_USER_ROLE) {
+        let mut reader = connect_monitor(pid.parse().unwrap(), 0).unwrap();
         println!("\n> {}", line(&mut reader));
     }
 }
@@ -130,12 +130,12 @@ fn as_other_user() {
 /// Only root can act as another user.
 #[test]
 fn other_users_are_refused() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let _side = Side::new(&[]);
     let nobody = 65_534;
     let stranger = Command::new(std::env::current_exe().unwrap())
         .args(["as_other_user", "--exact", "--nocapture"])
-        .env(STRANGER, std::process::id().to_string())
+        .env(OTHER_USER_ROLE, std::process::id().to_string())
         .uid(nobody)
         .output();
     match stranger {

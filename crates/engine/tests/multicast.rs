@@ -5,16 +5,20 @@ mod common;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::datagrams::{GROUP, HERE, Side, make, ready, to_group};
-use common::{alone, complete, pattern, wait};
+use common::datagrams::{GROUP, LOCALHOST, Side, make, ready, to_group};
+use common::{complete, pattern, serialize_tests, wait};
 use verbena_nic::ud::GRH_LEN;
 use verbena_nic::{ReceiveWr, WcOp};
 
 #[test]
 fn multicast_reaches_every_member_but_the_sender() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let group: IpAddr = GROUP.parse().unwrap();
-    let (a, b, c) = (Side::new(HERE), Side::new(HERE), Side::new(HERE));
+    let (a, b, c) = (
+        Side::new(LOCALHOST),
+        Side::new(LOCALHOST),
+        Side::new(LOCALHOST),
+    );
     let second = make(&b.engine, &b.cq, b.pd);
     ready(&second);
     for ud in [&a.ud, &b.ud, &second] {
@@ -58,7 +62,7 @@ fn multicast_reaches_every_member_but_the_sender() {
 
 #[test]
 fn ipv6_multicast_is_delivered() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let group: IpAddr = "ff12::7777".parse().unwrap();
     // Linux has no route for such groups on the loopback interface, so another one is needed.
     let own = verbena_engine::sys::interfaces().unwrap();
@@ -83,16 +87,16 @@ fn ipv6_multicast_is_delivered() {
 /// A polling thread reads several sockets: one that always has input does not starve the others.
 #[test]
 fn busy_socket_does_not_starve_another() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let group: IpAddr = GROUP.parse().unwrap();
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     b.ud.attach(group).unwrap();
     let noisy = ((b.ud.number().get() >> 8) as u16, AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let stranger = UdpSocket::bind((HERE, 0)).unwrap();
+            let stranger = UdpSocket::bind((LOCALHOST, 0)).unwrap();
             while !noisy.1.load(Ordering::Relaxed) {
-                stranger.send_to(&[0; 100], (HERE, noisy.0)).unwrap();
+                stranger.send_to(&[0; 100], (LOCALHOST, noisy.0)).unwrap();
             }
         });
         wait("noise", || b.engine.datagram_drops().malformed > 0);

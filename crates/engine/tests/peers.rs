@@ -9,14 +9,14 @@ mod space;
 use std::time::{Duration, Instant};
 
 use common::process::{Peer, RECEIVES, role, target};
-use common::{SEND, Side, dial, mix, read_from, write_to};
+use common::{SEND, Side, dial, pseudo_random, read_from, write_to};
 use rustix::process::Signal;
 use verbena_nic::Wc;
-use verbena_nic::wr::Remote;
+use verbena_nic::wr::RemoteAddr;
 use verbena_nic::{QpState, QpType, Status};
 
 /// Limit of outstanding requests.
-const AHEAD: usize = 48;
+const MAX_OUTSTANDING: usize = 48;
 
 #[test]
 fn as_child() {
@@ -28,7 +28,7 @@ fn as_child() {
 /// Posts work of all kinds, and collects the completions.
 struct Traffic<'a> {
     side: &'a Side,
-    remote: Remote,
+    remote: RemoteAddr,
     /// Sends that may still be posted.
     sends: u64,
     posted: u64,
@@ -36,18 +36,18 @@ struct Traffic<'a> {
 }
 
 impl Traffic<'_> {
-    fn ahead(&self) -> usize {
+    fn outstanding(&self) -> usize {
         self.posted as usize - self.ended.len()
     }
 
     fn run(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end {
-            while self.ahead() < AHEAD && self.side.qp.state() == QpState::Rts {
+            while self.outstanding() < MAX_OUTSTANDING && self.side.qp.state() == QpState::Rts {
                 let id = self.posted;
-                let len = (mix(id) % 60_000) as usize;
+                let len = (pseudo_random(id) % 60_000) as usize;
                 let sges = [self.side.sge(0, len)];
-                let op = match mix(id + 7) % 3 {
+                let op = match pseudo_random(id + 7) % 3 {
                     0 if self.sends > 0 => {
                         self.sends -= 1;
                         SEND
@@ -71,29 +71,29 @@ impl Traffic<'_> {
 
     fn drain(&mut self, limit: Duration) {
         let end = Instant::now() + limit;
-        while self.ahead() > 0 {
+        while self.outstanding() > 0 {
             self.collect();
             assert!(
                 Instant::now() < end,
                 "{} of {} requests never ended",
-                self.ahead(),
+                self.outstanding(),
                 self.posted
             );
         }
     }
 }
 
-fn meet(settings: &[(&str, &str)]) -> (Peer, Side, Remote) {
+fn start_pair(settings: &[(&str, &str)]) -> (Peer, Side, RemoteAddr) {
     let mut peer = Peer::start("target", settings);
     let side = Side::new(settings);
-    let (at, remote) = peer.whereabouts();
+    let (at, remote) = peer.target_info();
     dial(&side.qp, at).unwrap();
     (peer, side, remote)
 }
 
 /// The iWARP personality has no flow control for Sends: one without a receive is fatal, and a stopped target
 /// posts none in time. There, only as many are sent as it posted in advance.
-fn traffic<'a>(side: &'a Side, remote: Remote, settings: &[(&str, &str)]) -> Traffic<'a> {
+fn traffic<'a>(side: &'a Side, remote: RemoteAddr, settings: &[(&str, &str)]) -> Traffic<'a> {
     let iwarp = settings.contains(&("personality", "iwarp"));
     Traffic {
         side,
@@ -114,11 +114,13 @@ fn killed_peer_fails_all_outstanding_requests() {
     ];
     for round in 0..12 {
         let (settings, lost) = kinds[round % kinds.len()];
-        let (peer, side, remote) = meet(settings);
+        let (peer, side, remote) = start_pair(settings);
         let mut traffic = traffic(&side, remote, settings);
-        traffic.run(Duration::from_micros(mix(round as u64) % 20_000));
+        traffic.run(Duration::from_micros(pseudo_random(round as u64) % 20_000));
         peer.signal(Signal::KILL);
-        traffic.run(Duration::from_micros(mix(round as u64 + 99) % 2_000));
+        traffic.run(Duration::from_micros(
+            pseudo_random(round as u64 + 99) % 2_000,
+        ));
         traffic.drain(Duration::from_secs(3));
         let ids: Vec<_> = traffic.ended.iter().map(|(id, _)| *id).collect();
         assert!(ids.is_sorted(), "in order");
@@ -143,9 +145,9 @@ fn stopped_and_continued_peer_loses_nothing() {
             ("dead_after", "300ms"),
             ("crc", if round % 2 == 0 { "on" } else { "off" }),
         ];
-        let (peer, side, remote) = meet(&settings);
+        let (peer, side, remote) = start_pair(&settings);
         let mut traffic = traffic(&side, remote, &settings);
-        traffic.run(Duration::from_micros(mix(round) % 20_000));
+        traffic.run(Duration::from_micros(pseudo_random(round) % 20_000));
         peer.signal(Signal::STOP);
         // Longer than the time after which a silent peer is dead, in two of the rounds.
         let pause = if round % 3 == 0 { 1_300 } else { 50 };
@@ -171,11 +173,11 @@ fn stalled_after_limits_the_wait_for_a_peer() {
     let large = |side: &Side, remote| {
         (0..40).for_each(|id| side.post(id, write_to(remote), &[side.sge(0, 4 << 20)]));
     };
-    let posts: [fn(&Side, Remote); 2] = [small, large];
+    let posts: [fn(&Side, RemoteAddr); 2] = [small, large];
     for personality in ["roce", "iwarp"] {
         for post in posts {
             let settings = [("stalled_after", "1s"), ("personality", personality)];
-            let (peer, side, remote) = meet(&settings);
+            let (peer, side, remote) = start_pair(&settings);
             peer.signal(Signal::STOP);
             let status = format!("/proc/{}/status", peer.id());
             common::wait("the stop", || {
@@ -210,11 +212,11 @@ fn killed_peer_is_noticed_by_receivers() {
         let settings = [("personality", personality)];
         let mut peer = Peer::start("target", &settings);
         let side = network::side(&settings, qp_type);
-        let (at, _) = peer.whereabouts();
+        let (at, _) = peer.target_info();
         dial(&side.qp, at).unwrap();
         side.receive(1, &[side.sge(0, 64)]);
         peer.signal(Signal::KILL);
-        common::wait("the end", || network::is_told(&side));
+        common::wait("the end", || network::is_end_reported(&side));
         if personality == "iwarp" {
             assert_eq!(side.statuses(1), [(1, Status::WrFlushErr)]);
         } else {

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, SEND, Side, admit, loopback, make_qp, mix, pair, read_from, within, write_to,
+    SEND, Side, TEST_TIMEOUT, accept_next, loopback, make_qp, pair, pseudo_random, read_from,
+    within, write_to,
 };
 use verbena_mem::Access;
 use verbena_nic::Wc;
@@ -19,13 +20,13 @@ use verbena_nic::{Arm, Flags, ReceiveWr, SendOp, SendWr, Status};
 /// Longer than any test here takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(20);
 /// A sleeper with work that is not notified for this long has missed a wake-up.
-const FORGOTTEN: Duration = Duration::from_secs(2);
+const WAKEUP_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Registers a listener that notifies a channel.
-fn bell(side: &Side) -> Receiver<()> {
+fn notify_channel(side: &Side) -> Receiver<()> {
     let (wake, woken) = mpsc::channel();
     let wake = Mutex::new(wake);
-    side.cq.listen(Some(Arc::new(move || {
+    side.cq.set_notify(Some(Arc::new(move || {
         // The receiver may be gone.
         let _ = wake.lock().unwrap().send(());
     })));
@@ -47,7 +48,12 @@ fn try_post(side: &Side, id: u64, op: SendOp, len: usize) -> bool {
 }
 
 /// Polls `polls` times, and sleeps until a notification if nothing came; true unless a wake-up was missed.
-fn doze(side: &Side, woken: &Receiver<()>, polls: u64, mut took: impl FnMut(u64)) -> bool {
+fn poll_then_sleep(
+    side: &Side,
+    woken: &Receiver<()>,
+    polls: u64,
+    mut took: impl FnMut(u64),
+) -> bool {
     let mut some = [Wc::BLANK; 16];
     let mut any = false;
     let mut poll = |any: &mut bool| {
@@ -67,7 +73,7 @@ fn doze(side: &Side, woken: &Receiver<()>, polls: u64, mut took: impl FnMut(u64)
     }
     side.cq.arm(Arm::Next);
     // Completions before the arming do not notify.
-    if !poll(&mut any) && woken.recv_timeout(FORGOTTEN).is_err() {
+    if !poll(&mut any) && woken.recv_timeout(WAKEUP_TIMEOUT).is_err() {
         return false;
     }
     while woken.try_recv().is_ok() {}
@@ -84,7 +90,7 @@ fn no_wakeup_is_lost_between_sleeping_peers() {
             const ROUNDS: u64 = 1500;
             const RECEIVES: u64 = 1 << 32;
             let play = |ours: &Side, first: bool| {
-                let woken = bell(ours);
+                let woken = notify_channel(ours);
                 for id in 0..64 {
                     ours.receive(RECEIVES + id, &[ours.sge(2 << 20, 4096)]);
                 }
@@ -93,17 +99,23 @@ fn no_wakeup_is_lost_between_sleeping_peers() {
                 while got < ROUNDS || acknowledged < ROUNDS {
                     let due = if first { got + 1 } else { got };
                     while sent < due.min(ROUNDS) {
-                        assert!(try_post(ours, sent, SEND, (mix(sent) % 4096) as usize));
+                        assert!(try_post(
+                            ours,
+                            sent,
+                            SEND,
+                            (pseudo_random(sent) % 4096) as usize
+                        ));
                         sent += 1;
                     }
-                    let told = doze(ours, &woken, mix(sent * 3 + got) % 12, |id| {
-                        if id >= RECEIVES {
-                            got += 1;
-                            ours.receive(id, &[ours.sge(2 << 20, 4096)]);
-                        } else {
-                            acknowledged += 1;
-                        }
-                    });
+                    let told =
+                        poll_then_sleep(ours, &woken, pseudo_random(sent * 3 + got) % 12, |id| {
+                            if id >= RECEIVES {
+                                got += 1;
+                                ours.receive(id, &[ours.sge(2 << 20, 4096)]);
+                            } else {
+                                acknowledged += 1;
+                            }
+                        });
                     assert!(
                         told,
                         "forgotten: sent {sent}, {acknowledged} ended, got {got}"
@@ -147,9 +159,9 @@ fn concurrent_operations_on_shared_queues_complete() {
                         }
                         let id = posted.fetch_add(1, Ordering::AcqRel);
                         let tried = Instant::now();
-                        while !try_post(&a, id, SEND, (mix(id) % 64) as usize) {
+                        while !try_post(&a, id, SEND, (pseudo_random(id) % 64) as usize) {
                             std::thread::yield_now();
-                            assert!(tried.elapsed() < PATIENCE, "the queue stays full");
+                            assert!(tried.elapsed() < TEST_TIMEOUT, "the queue stays full");
                         }
                     }
                     posters.fetch_sub(1, Ordering::AcqRel);
@@ -169,9 +181,9 @@ fn concurrent_operations_on_shared_queues_complete() {
                 });
             }
             s.spawn(|| {
-                let woken = bell(&b);
+                let woken = notify_channel(&b);
                 while open() {
-                    let told = doze(&b, &woken, 2, |id| {
+                    let told = poll_then_sleep(&b, &woken, 2, |id| {
                         got.fetch_add(1, Ordering::AcqRel);
                         b.receive(id, &[b.sge(2 << 20, 64)]);
                     });
@@ -206,15 +218,15 @@ fn concurrent_operations_on_shared_queues_complete() {
                         make_qp(&a.engine, &a.cq, a.pd),
                         make_qp(&b.engine, &cq, b.pd),
                     );
-                    let to = door.local().unwrap();
+                    let to = door.local_addr().unwrap();
                     one.connect(to, b"", |_| ()).unwrap();
-                    admit(&door, &two);
+                    accept_next(&door, &two);
                     let scatter = [b.sge(3 << 20, 64)];
                     let _ = two.post_receive(&ReceiveWr {
                         id: 0,
                         scatter: &scatter,
                     });
-                    if mix(posted.load(Ordering::Relaxed)).is_multiple_of(2) {
+                    if pseudo_random(posted.load(Ordering::Relaxed)).is_multiple_of(2) {
                         drop(two);
                     }
                 }
@@ -241,8 +253,8 @@ fn writable_socket_is_never_missed() {
             let work = |ours: &Side, theirs: &Side, seed: u64| {
                 for id in 0..EACH {
                     let remote = theirs.remote(1 << 20);
-                    let len = (mix(id ^ seed) % 60_000) as usize;
-                    let op = match mix(id + seed) % 2 {
+                    let len = (pseudo_random(id ^ seed) % 60_000) as usize;
+                    let op = match pseudo_random(id + seed) % 2 {
                         0 => write_to(remote),
                         _ => read_from(remote),
                     };
@@ -260,10 +272,10 @@ fn writable_socket_is_never_missed() {
                 // Sleeping threads: a polling thread would find the room by itself.
                 for side in [&a, &b] {
                     s.spawn(move || {
-                        let woken = bell(side);
+                        let woken = notify_channel(side);
                         let mut ended = 0;
                         while ended < 2 * EACH {
-                            let told = doze(side, &woken, 0, |_| ended += 1);
+                            let told = poll_then_sleep(side, &woken, 0, |_| ended += 1);
                             assert!(told, "forgotten after {ended}: {:?}", side.qp.view());
                         }
                     });
@@ -279,13 +291,13 @@ fn waiting_message_is_read_to_its_end() {
     within(LIMIT, || {
         for crc in ["on", "off"] {
             let (a, b) = pair(&[("extensions", "off"), ("crc", crc), ("buffers", "131072")]);
-            let woken = bell(&b);
+            let woken = notify_channel(&b);
             for round in 0..20 {
                 b.cq.arm(Arm::Next);
                 a.post(round, SEND, &[a.sge(0, 3 << 20)]);
-                std::thread::sleep(Duration::from_millis(mix(round) % 4));
+                std::thread::sleep(Duration::from_millis(pseudo_random(round) % 4));
                 b.receive(round, &[b.sge(0, 3 << 20)]);
-                woken.recv_timeout(FORGOTTEN).unwrap();
+                woken.recv_timeout(WAKEUP_TIMEOUT).unwrap();
                 assert_eq!(b.statuses(1), [(round, Status::Success)]);
                 assert_eq!(a.statuses(1), [(round, Status::Success)]);
             }
@@ -306,11 +318,11 @@ fn polling_thread_may_end_a_connection() {
                         a.cq.poll(&mut [Wc::BLANK; 4]);
                     }
                 });
-                std::thread::sleep(Duration::from_micros(mix(round) % 3000));
+                std::thread::sleep(Duration::from_micros(pseudo_random(round) % 3000));
                 let mut remote = b.remote(0);
                 remote.stag = verbena_wire::Stag::new(0xdead_0000);
                 a.post(1, write_to(remote), &[a.sge(0, 10)]);
-                common::wait("its end", || a.qp.peer().is_none());
+                common::wait("its end", || a.qp.peer_addr().is_none());
                 polling.store(false, Ordering::Release);
             });
         }

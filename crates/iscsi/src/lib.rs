@@ -15,7 +15,7 @@ pub mod qp;
 pub mod terms;
 pub mod wr;
 
-pub use login::{Login, LoginError, Offer, Progress, Settled};
+pub use login::{Login, LoginError, LoginOutcome, Offer, Progress};
 pub use qp::{Counters, Gap, Qp, View};
 pub use terms::Terms;
-pub use wr::{CommandId, CommandWr, Direction, PduWr, PostError, Standing};
+pub use wr::{CommandId, CommandState, CommandWr, Direction, PduWr, PostError};

@@ -2,7 +2,7 @@
 //! parameters. A login ends after at most [`MAX_EXCHANGES`] exchanges and [`MAX_TEXT`] bytes of text. There is no I/O and no clock
 //! here; the caller fills in sequence numbers and supplies randomness.
 //!
-//! Call [`Login::next`], send the request, pass the response to [`Login::take`]; repeat while it returns [`Progress::Again`].
+//! Call [`Login::next`], send the request, pass the response to [`Login::handle_response`]; repeat while it returns [`Progress::Continue`].
 //!
 //! Reading order: [`offer`] (what is requested) → `state` (the transitions) → `rules` and `bargain` (the keys) → [`chap`] (authentication)
 //! → `talk` (text that spans PDUs) → [`error`]; [`discovery`] and [`portal`] for SendTargets.
@@ -13,31 +13,31 @@ pub mod error;
 pub mod offer;
 pub mod portal;
 
-mod bargain;
+mod negotiation;
+mod outcome;
 mod rules;
-mod settled;
 mod state;
-mod talk;
+mod text_exchange;
 
-pub use bargain::IserTerms;
 pub use chap::{CHALLENGE_LEN, Chap, ChapError, Secret};
-pub use discovery::{Discovery, DiscoveryError, Found, TargetRecord};
+pub use discovery::{Discovery, DiscoveryError, DiscoveryProgress, TargetRecord};
 pub use error::{Blame, LoginError};
-pub use offer::{DigestWish, IserOffer, Offer, Purpose};
+pub use negotiation::IserTerms;
+pub use offer::{DigestPreference, IserOffer, Offer, Purpose};
+pub use outcome::{Authentication, LoginOutcome, Progress};
 pub use portal::Portal;
-pub use settled::{Progress, Proof, Settled};
-pub use talk::{MAX_EXCHANGES, MAX_TEXT};
+pub use text_exchange::{MAX_EXCHANGES, MAX_TEXT};
 
 use std::collections::HashSet;
 
 use verbena_wire::iscsi::{LoginRequest, LoginResponse, LoginStatus, Stage, text};
 
-use bargain::{Bargain, Reply};
-use chap::{Exchange, Said};
+use chap::{ChapExchange, ChapKeys};
 use error::clip;
+use negotiation::{Negotiation, Reply};
 use rules::{Key, is_refusal, ranged};
 use state::{Event, State};
-use talk::Talk;
+use text_exchange::TextExchange;
 
 #[cfg(test)]
 mod tests;
@@ -57,20 +57,20 @@ pub struct Login {
     offer: Offer,
     isid: [u8; 6],
     state: State,
-    talk: Talk,
-    bargain: Bargain,
-    exchange: Option<Exchange>,
+    text_exchange: TextExchange,
+    negotiation: Negotiation,
+    chap_exchange: Option<ChapExchange>,
     /// Keys that the target has negotiated.
-    spoken: HashSet<String>,
+    negotiated_keys: HashSet<String>,
     target_alias: Option<String>,
     portal_group: Option<u16>,
 }
 
 /// What one text of the target says about security.
 #[derive(Debug, Default)]
-struct Heard {
+struct SecurityKeys {
     method: Option<Event>,
-    chap: Said,
+    chap: ChapKeys,
 }
 
 impl Login {
@@ -87,29 +87,29 @@ impl Login {
             let (what, why) = ("the ISID", "it is all zero or of a reserved type");
             return Err(LoginError::Offer { what, why });
         }
-        let mut bargain = Bargain::new(&offer);
-        let mut text = offer.names();
+        let mut bargain = Negotiation::new(&offer);
+        let mut text = offer.declarations();
         let state = match offer.has_security_stage() {
             true => {
-                text::push(&mut text, "AuthMethod", offer.methods());
+                text::push(&mut text, "AuthMethod", offer.auth_methods());
                 State::Method
             }
             false => {
                 bargain.offer(&offer.purpose, &mut text);
-                State::Operate
+                State::Operational
             }
         };
         let own = offer.chap.clone();
-        let mut talk = Talk::default();
-        talk.say(text);
+        let mut talk = TextExchange::default();
+        talk.set_text(text);
         Ok(Login {
-            exchange: own.map(|own| Exchange::new(own, offer.mutual.clone(), random)),
+            chap_exchange: own.map(|own| ChapExchange::new(own, offer.mutual.clone(), random)),
             offer,
             isid,
             state,
-            talk,
-            bargain,
-            spoken: HashSet::new(),
+            text_exchange: talk,
+            negotiation: bargain,
+            negotiated_keys: HashSet::new(),
             target_alias: None,
             portal_group: None,
         })
@@ -117,11 +117,11 @@ impl Login {
 
     /// The next request and its text; the same until its response was taken. The caller fills in CmdSN and ExpStatSN.
     pub fn next(&self) -> (LoginRequest, Vec<u8>) {
-        let (text, more) = self.talk.chunk();
+        let (text, more) = self.text_exchange.chunk();
         let request = LoginRequest {
             more,
             csg: self.state.stage(),
-            nsg: self.asks_for(),
+            nsg: self.requested_stage(),
             version_max: 0,
             version_min: 0,
             data_len: text.len() as u32,
@@ -136,51 +136,59 @@ impl Login {
     }
 
     /// Takes the response to the last request, and its text without padding. After an error or the end, further calls fail.
-    pub fn take(&mut self, response: &LoginResponse, data: &[u8]) -> Result<Progress, LoginError> {
-        let progress = self.turn(response, data);
-        if !matches!(progress, Ok(Progress::Again)) {
-            self.state = State::Over;
+    pub fn handle_response(
+        &mut self,
+        response: &LoginResponse,
+        data: &[u8],
+    ) -> Result<Progress, LoginError> {
+        let progress = self.process_response(response, data);
+        if !matches!(progress, Ok(Progress::Continue)) {
+            self.state = State::Finished;
         }
         progress
     }
 
-    fn turn(&mut self, response: &LoginResponse, data: &[u8]) -> Result<Progress, LoginError> {
-        if matches!(self.state, State::Full | State::Over) {
-            return Err(LoginError::Over);
+    fn process_response(
+        &mut self,
+        response: &LoginResponse,
+        data: &[u8],
+    ) -> Result<Progress, LoginError> {
+        if matches!(self.state, State::FullFeature | State::Finished) {
+            return Err(LoginError::Finished);
         }
-        echo("task tag", LOGIN_TAG.into(), response.itt.into())?;
+        check_echo("task tag", LOGIN_TAG.into(), response.itt.into())?;
         match response.status {
             status if status.is_success() => {}
-            LoginStatus::MovedTemporarily => return Progress::moved(data, false),
-            LoginStatus::MovedPermanently => return Progress::moved(data, true),
+            LoginStatus::MovedTemporarily => return Progress::parse_redirect(data, false),
+            LoginStatus::MovedPermanently => return Progress::parse_redirect(data, true),
             status => return Err(LoginError::refused(status, self.offer.chap.is_some())),
         }
         self.check(response)?;
-        let Some(text) = self.talk.hear(response.more, data)? else {
-            return Ok(Progress::Again);
+        let Some(text) = self.text_exchange.receive(response.more, data)? else {
+            return Ok(Progress::Continue);
         };
-        let (mut heard, mut reply) = (Heard::default(), Reply::default());
+        let (mut heard, mut reply) = (SecurityKeys::default(), Reply::default());
         for pair in text::Pairs::new(&text) {
             let (key, value) = pair?;
-            self.pair(key, value, &mut heard, &mut reply)?;
+            self.handle_key(key, value, &mut heard, &mut reply)?;
         }
         self.step(response, &heard, reply)
     }
 
-    fn asks_for(&self) -> Option<Stage> {
-        let asks = self.state.asks_for(self.offer.chap.is_some());
-        asks.filter(|_| self.talk.is_last())
+    fn requested_stage(&self) -> Option<Stage> {
+        let asks = self.state.requested_stage(self.offer.chap.is_some());
+        asks.filter(|_| self.text_exchange.is_last())
     }
 
     /// Checks that a response belongs to our request and makes only the stage transition that was requested (RFC 7143 §11.13).
     fn check(&self, response: &LoginResponse) -> Result<(), LoginError> {
-        echo("ISID", isid_number(self.isid), isid_number(response.isid))?;
+        check_echo("ISID", isid_number(self.isid), isid_number(response.isid))?;
         if response.version_active != 0 {
             let got = response.version_active;
             return Err(LoginError::Version { got });
         }
         let (from, to) = (response.csg, response.nsg);
-        let stays = to.is_none() || to == self.asks_for() && !response.more;
+        let stays = to.is_none() || to == self.requested_stage() && !response.more;
         if from != self.state.stage() || !stays {
             let to = to.unwrap_or(from);
             return Err(LoginError::Stage { from, to });
@@ -189,11 +197,11 @@ impl Login {
     }
 
     /// Handles one key of the target.
-    fn pair(
+    fn handle_key(
         &mut self,
         key: &str,
         value: &str,
-        heard: &mut Heard,
+        keys: &mut SecurityKeys,
         reply: &mut Reply,
     ) -> Result<(), LoginError> {
         match key {
@@ -216,11 +224,11 @@ impl Login {
             }
             _ => {}
         }
-        if self.bargain.declared(key, value)? {
+        if self.negotiation.handle_declaration(key, value)? {
             return Ok(());
         }
         // RFC 7143 §6.3: no key is negotiated twice in a login.
-        if !self.spoken.insert(key.to_owned()) {
+        if !self.negotiated_keys.insert(key.to_owned()) {
             return Err(LoginError::Repeated { key: clip(key) });
         }
         let security = self.state.stage() == Stage::Security;
@@ -228,28 +236,33 @@ impl Login {
             if !security {
                 return Err(LoginError::misplaced(key));
             }
-            return self.security(key, value, heard);
+            return self.handle_security_key(key, value, keys);
         }
         // RFC 7143 §6.3.1: no operational keys in the SecurityNegotiation stage.
-        if security && self.bargain.knows(key) {
+        if security && self.negotiation.is_operational(key) {
             return Err(LoginError::misplaced(key));
         }
-        if !self.bargain.take(key, value, reply)? {
+        if !self.negotiation.handle_key(key, value, reply)? {
             reply.not_understood(key, value);
         }
         Ok(())
     }
 
     /// Handles a key of the SecurityNegotiation stage.
-    fn security(&mut self, key: &str, value: &str, heard: &mut Heard) -> Result<(), LoginError> {
+    fn handle_security_key(
+        &mut self,
+        key: &str,
+        value: &str,
+        keys: &mut SecurityKeys,
+    ) -> Result<(), LoginError> {
         if key != "AuthMethod" {
-            return match heard.chap.take(key, value) {
+            return match keys.chap.store(key, value) {
                 true => Ok(()),
                 false => Err(LoginError::misplaced(key)),
             };
         }
-        let offered = self.offer.methods();
-        heard.method = Some(match value {
+        let offered = self.offer.auth_methods();
+        keys.method = Some(match value {
             "None" if offered != "CHAP" => Event::ChoseNone,
             "CHAP" if offered != "None" => Event::ChoseChap,
             got => {
@@ -264,56 +277,56 @@ impl Login {
     fn step(
         &mut self,
         response: &LoginResponse,
-        heard: &Heard,
+        keys: &SecurityKeys,
         reply: Reply,
     ) -> Result<Progress, LoginError> {
         let before = self.state;
-        let mut text = self.prove(heard)?;
+        let mut text = self.authenticate(keys)?;
         let moves = response.nsg.is_some();
         let last = if moves { Event::Moved } else { Event::Stayed };
-        let challenge = heard.chap.challenges().then_some(Event::Challenged);
+        let challenge = keys.chap.has_challenge().then_some(Event::Challenged);
         // After AuthMethod or a challenge our answer is due, so `Stayed` does not apply; a stage transition still does.
-        let stepped = heard.method.or(challenge);
+        let stepped = keys.method.or(challenge);
         let last = Some(last).filter(|_| moves || stepped.is_none());
         for event in [stepped, last].into_iter().flatten() {
             self.state = self.state.next(event).ok_or(LoginError::Skipped)?;
         }
-        if self.state == State::Full {
-            return match reply.owed {
-                Some(key) => Err(LoginError::Owed { key }),
-                None => self.settle(response),
+        if self.state == State::FullFeature {
+            return match reply.pending_key {
+                Some(key) => Err(LoginError::AnswerPending { key }),
+                None => self.finish(response),
             };
         }
         if self.state != before {
             match self.state {
-                State::Algorithms => Exchange::offer(&mut text),
-                State::Operate => {
+                State::Algorithms => ChapExchange::offer(&mut text),
+                State::Operational => {
                     self.may_leave_security()?;
-                    self.bargain.offer(&self.offer.purpose, &mut text);
+                    self.negotiation.offer(&self.offer.purpose, &mut text);
                 }
                 _ => {}
             }
         }
         text.extend_from_slice(&reply.text);
-        self.talk.say(text);
-        Ok(Progress::Again)
+        self.text_exchange.set_text(text);
+        Ok(Progress::Continue)
     }
 
     /// Answers a challenge, or verifies the target's response, each in its state only.
-    fn prove(&mut self, heard: &Heard) -> Result<Vec<u8>, LoginError> {
+    fn authenticate(&mut self, keys: &SecurityKeys) -> Result<Vec<u8>, LoginError> {
         let mut text = Vec::new();
-        let (challenges, proves) = (heard.chap.challenges(), heard.chap.proves());
+        let (challenges, proves) = (keys.chap.has_challenge(), keys.chap.has_response());
         if !challenges && !proves {
             return Ok(text);
         }
-        match (&mut self.exchange, self.state) {
+        match (&mut self.chap_exchange, self.state) {
             (Some(exchange), State::Algorithms) if !proves => {
-                exchange.answer(&heard.chap, &mut text)?;
+                exchange.answer(&keys.chap, &mut text)?;
             }
-            (Some(exchange), State::Prove | State::Leave)
+            (Some(exchange), State::Response | State::Leave)
                 if !challenges && exchange.is_mutual() =>
             {
-                exchange.judge(&heard.chap)?;
+                exchange.verify(&keys.chap)?;
             }
             _ => return Err(LoginError::misplaced("keys of CHAP")),
         }
@@ -322,29 +335,29 @@ impl Login {
 
     /// With mutual CHAP the SecurityNegotiation stage ends only after the target has authenticated itself.
     fn may_leave_security(&self) -> Result<(), LoginError> {
-        match &self.exchange {
+        match &self.chap_exchange {
             Some(exchange) if exchange.is_mutual() && !exchange.is_done() => {
-                Err(ChapError::Unproven.into())
+                Err(ChapError::NotAuthenticated.into())
             }
             _ => Ok(()),
         }
     }
 
-    fn settle(&self, response: &LoginResponse) -> Result<Progress, LoginError> {
+    fn finish(&self, response: &LoginResponse) -> Result<Progress, LoginError> {
         // RFC 7143 §11.13.3: the final response of a new session carries its TSIH.
         if response.tsih == 0 {
             return Err(LoginError::NoSession);
         }
-        let (terms, iser) = self.bargain.settle()?;
-        let proof = match &self.exchange {
+        let (terms, iser) = self.negotiation.terms()?;
+        let proof = match &self.chap_exchange {
             Some(exchange) if exchange.is_done() => match exchange.is_mutual() {
-                true => Proof::Mutual,
-                false => Proof::Initiator,
+                true => Authentication::Mutual,
+                false => Authentication::Initiator,
             },
-            _ => Proof::None,
+            _ => Authentication::None,
         };
-        let seconds = |key| u16::try_from(self.bargain.value(key)).unwrap_or(u16::MAX);
-        Ok(Progress::Done(Settled {
+        let seconds = |key| u16::try_from(self.negotiation.value(key)).unwrap_or(u16::MAX);
+        Ok(Progress::Done(LoginOutcome {
             terms,
             iser,
             tsih: response.tsih,
@@ -352,7 +365,7 @@ impl Login {
             portal_group: self.portal_group,
             time2wait: seconds(Key::Time2Wait),
             time2retain: seconds(Key::Time2Retain),
-            proof,
+            authentication: proof,
         }))
     }
 }
@@ -361,7 +374,7 @@ fn isid_number([a, b, c, d, e, f]: [u8; 6]) -> u64 {
     u64::from_be_bytes([0, 0, a, b, c, d, e, f])
 }
 
-fn echo(field: &'static str, expected: u64, got: u64) -> Result<(), LoginError> {
+fn check_echo(field: &'static str, expected: u64, got: u64) -> Result<(), LoginError> {
     match expected == got {
         true => Ok(()),
         false => Err(LoginError::Echo {

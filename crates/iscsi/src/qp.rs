@@ -19,11 +19,11 @@ mod command;
 mod deliver;
 mod end;
 mod execute;
-mod expect;
 mod frame;
 mod head;
 mod inner;
 mod intake;
+mod low_water;
 mod post;
 mod queues;
 mod segments;
@@ -34,7 +34,7 @@ pub use inner::{Counters, Gap};
 use std::cell::RefCell;
 
 use parking_lot::Mutex;
-use verbena_nic::{Carrier, Desk, OnFailure, Outbox, QpState, Receiving, Sending};
+use verbena_nic::{Carrier, CombiningLock, OnFailure, Outbox, QpState, Receiving, Sending};
 use verbena_nic::{Upper, UpperInit};
 
 use crate::terms::Terms;
@@ -49,7 +49,7 @@ use queues::Queues;
 pub struct Qp {
     init: Init,
     queues: Mutex<Queues>,
-    desk: Desk<Inner>,
+    lock: CombiningLock<Inner>,
 }
 
 /// What it was created with.
@@ -85,7 +85,7 @@ impl Qp {
         Qp {
             init: Init { upper, on_failure },
             queues: Mutex::new(queues),
-            desk: Desk::new(Inner::new()),
+            lock: CombiningLock::new(Inner::new()),
         }
     }
 
@@ -106,7 +106,7 @@ impl Qp {
 
     /// A consistent snapshot.
     pub fn view(&self) -> View {
-        self.desk.look(|inner| {
+        self.lock.read(|inner| {
             let queues = self.queues.lock();
             let failed = matches!(queues.state, QpState::Sqe | QpState::Err);
             View {
@@ -134,7 +134,7 @@ impl Qp {
     /// The login is complete: enters the full feature phase with these parameters. Called after the last login response was received and
     /// before the first command is posted; a target sends nothing unsolicited in between that could be misread.
     pub fn begin(&self, terms: Terms, out: &mut Outbox) {
-        self.attend(out, |inner, _, _, _| inner.begin(terms));
+        self.with_lock(out, |inner, _, _, _| inner.begin(terms));
     }
 
     /// Option 1 of M12: resumes the send queue after a command that could not be executed. False if it was not stopped.
@@ -149,15 +149,15 @@ impl Qp {
 
     /// Moves to `Err`: outstanding requests are flushed and the connection is to be closed.
     pub fn fail(&self, cause: &str, out: &mut Outbox) {
-        self.attend(out, |inner, init, queues, out| {
+        self.with_lock(out, |inner, init, queues, out| {
             inner.end(init, queues, cause, out);
         });
     }
 
     /// Reads from the carrier, directly into the buffers of commands, and processes what came: one read, or two if the first returned only
-    /// a header whose data is placed. `Dry` also means that fewer bytes came than were asked for: an immediate further read would find none.
+    /// a header whose data is placed. `WouldBlock` also means that fewer bytes came than were asked for: an immediate further read would find none.
     pub fn receive(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> Receiving {
-        self.attend(out, |inner, init, queues, out| {
+        self.with_lock(out, |inner, init, queues, out| {
             let first = inner.pull(init, queues, carrier, out);
             let Receiving::Some(head) = first else {
                 return first;
@@ -173,22 +173,22 @@ impl Qp {
     }
 
     /// Enough commands are outstanding that it pays to wait for several answers at once.
-    pub fn awaits_several(&self) -> bool {
-        self.desk
-            .look(|inner| inner.commands.answers().several().is_some())
+    pub fn can_coalesce(&self) -> bool {
+        self.lock
+            .read(|inner| inner.commands.answers().coalesced_bytes().is_some())
     }
 
     /// Called before sleeping for a bounded time: sets the carrier's low-water mark to several answers if enough commands are outstanding.
-    /// True if it did; then [`scatter`](Qp::scatter) has to follow. The caller transmits afterwards.
-    pub fn gather(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> bool {
-        self.attend(out, |inner, _, _, _| inner.gather(carrier))
+    /// True if it did; then [`restore_low_water`](Qp::restore_low_water) has to follow. The caller transmits afterwards.
+    pub fn raise_low_water(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> bool {
+        self.with_lock(out, |inner, _, _, _| inner.raise_low_water(carrier))
     }
 
     /// Sets the carrier's low-water mark back to what is certain to come. The caller transmits afterwards.
-    pub fn scatter(&self, carrier: &mut impl Carrier, out: &mut Outbox) {
-        self.attend(out, |inner, _, _, _| {
-            if inner.expects_much() {
-                inner.say_expected(carrier);
+    pub fn restore_low_water(&self, carrier: &mut impl Carrier, out: &mut Outbox) {
+        self.with_lock(out, |inner, _, _, _| {
+            if inner.has_low_water() {
+                inner.update_low_water(carrier);
             }
         });
     }
@@ -196,7 +196,7 @@ impl Qp {
     /// Transmits what may be sent. `None` if another thread holds the lock; that thread transmits.
     pub fn try_transmit(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> Option<Sending> {
         let mut last = None;
-        self.desk.ring(|inner| {
+        self.lock.run_or_delegate(|inner| {
             last = Some(inner.push(&self.init, &self.queues, carrier, out));
         });
         last
@@ -204,8 +204,8 @@ impl Qp {
 
     /// The connection ended: closed by the target, or broken.
     pub fn handle_closed(&self, cause: &str, out: &mut Outbox) {
-        self.attend(out, |inner, init, queues, out| {
-            inner.lost(init, queues, cause, out);
+        self.with_lock(out, |inner, init, queues, out| {
+            inner.handle_disconnect(init, queues, cause, out);
         });
     }
 
@@ -215,13 +215,13 @@ impl Qp {
     }
 
     /// Runs `work` under the combining lock. The caller transmits afterwards, also for threads whose `try_transmit` found the lock held.
-    fn attend<R>(
+    fn with_lock<R>(
         &self,
         out: &mut Outbox,
         work: impl FnOnce(&mut Inner, &Init, &Mutex<Queues>, &mut Outbox) -> R,
     ) -> R {
         let out = RefCell::new(out);
-        self.desk.serve(
+        self.lock.lock_and_run(
             |inner| work(inner, &self.init, &self.queues, &mut out.borrow_mut()),
             // Such a thread left its requests in the queues, where the transmit that follows finds them.
             |_| (),

@@ -42,7 +42,7 @@ impl Terms {
     };
 
     /// Most bytes of a write that are sent without an R2T.
-    pub const fn unasked(&self) -> u32 {
+    pub const fn max_unsolicited(&self) -> u32 {
         match (self.initial_r2t, self.immediate_data) {
             (false, _) => self.first_burst,
             (true, true) if self.max_send < self.first_burst => self.max_send,

@@ -11,9 +11,9 @@ pub struct CommandId(pub u32);
 
 /// State of a command that has not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Standing {
+pub enum CommandState {
     /// In the send queue; not transmitted.
-    Waits,
+    Queued,
     /// Transmitted, or being transmitted. These fields are what a task management request refers to (RFC 7143 §11.5).
     Sent {
         /// Initiator task tag.
@@ -111,7 +111,7 @@ impl From<verbena_nic::receive::PostError> for PostError {
         use verbena_nic::receive::PostError as Of;
         match error {
             Of::Full(depth) => PostError::Full(depth),
-            Of::Pieces { got, limit } => PostError::Pieces { got, limit },
+            Of::TooManySges { got, limit } => PostError::Pieces { got, limit },
         }
     }
 }

@@ -9,16 +9,16 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbena_lan::{LONGEST, Offloads, Queue, Tap, Took};
+use verbena_lan::{MAX_FRAME_LEN, Offloads, Queue, ReadOutcome, Tap};
 
 const USAGE: &str = "pair TAP TAP [offloads]";
 const SECOND: Duration = Duration::from_secs(1);
 /// Frames forwarded in one direction before the other is served.
 const TURN: usize = 64;
 
-type Answer<T> = Result<T, Box<dyn Error>>;
+type RunResult<T> = Result<T, Box<dyn Error>>;
 
-fn main() -> Answer<()> {
+fn main() -> RunResult<()> {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (names, offloads) = match words[..] {
@@ -35,13 +35,13 @@ fn main() -> Answer<()> {
     let [Some(a), Some(b)] = [&a, &b].map(|tap| tap.queues().first()) else {
         return Err("a TAP without a queue".into());
     };
-    let mut room = vec![0; LONGEST + 1];
+    let mut room = vec![0; MAX_FRAME_LEN + 1];
     let (mut start, mut frames, mut bytes) = (Instant::now(), 0u64, 0u64);
     loop {
         let mut turn = 0;
         for (from, to) in [(a, b), (b, a)] {
             for _ in 0..TURN {
-                let Some(len) = carry(from, to, &mut room)? else {
+                let Some(len) = forward(from, to, &mut room)? else {
                     break;
                 };
                 (turn, frames, bytes) = (turn + 1, frames + 1, bytes + len as u64);
@@ -58,17 +58,17 @@ fn main() -> Answer<()> {
 }
 
 /// One read, one write; returns the frame's length, or nothing if none had arrived.
-fn carry(from: &Queue, to: &Queue, room: &mut [u8]) -> Answer<Option<usize>> {
-    let (vnet, len) = match from.take(room)? {
-        Took::Frame(vnet, len) => (vnet, len),
-        Took::Nothing | Took::Lost => return Ok(None),
+fn forward(from: &Queue, to: &Queue, room: &mut [u8]) -> RunResult<Option<usize>> {
+    let (vnet, len) = match from.read_frame(room)? {
+        ReadOutcome::Frame(vnet, len) => (vnet, len),
+        ReadOutcome::WouldBlock | ReadOutcome::Lost => return Ok(None),
     };
     // A frame that the other side rejects (it is down, say) or has no room for is lost.
-    to.put(&vnet, &room[..len])?;
+    to.write_frame(&vnet, &room[..len])?;
     Ok(Some(len))
 }
 
-fn wait(a: &Queue, b: &Queue) -> Answer<()> {
+fn wait(a: &Queue, b: &Queue) -> RunResult<()> {
     let (a, b) = (a.as_fd(), b.as_fd());
     let second = Timespec {
         tv_sec: 1,

@@ -13,17 +13,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::sockopt;
-use verbena_lan::{Batch, LONGEST, Offloads, Put, Queue, Tap, VNET, Vnet};
+use verbena_lan::{Batch, MAX_FRAME_LEN, Offloads, Queue, Tap, VNET_HDR_LEN, Vnet, WriteOutcome};
 
 const USAGE: &str = "tunnel listen|connect ADDRESS TAP [offloads [unpaced [QUEUES]]]";
 /// Frames that are read before they are sent.
 const FRAMES: usize = 64;
 /// Time limit for the other side to start.
-const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-type Answer = Result<(), Box<dyn Error + Send + Sync>>;
+type RunResult = Result<(), Box<dyn Error + Send + Sync>>;
 
-fn main() -> Answer {
+fn main() -> RunResult {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let (role, address, name, more) = match words[..] {
@@ -53,7 +53,7 @@ fn main() -> Answer {
     std::thread::scope(|scope| {
         let all = tap.queues().iter().zip(&streams);
         let ends: Vec<_> = all
-            .map(|(queue, stream)| scope.spawn(move || carry(queue, stream, unpaced)))
+            .map(|(queue, stream)| scope.spawn(move || serve(queue, stream, unpaced)))
             .collect();
         for end in ends {
             end.join().map_err(|_| "a queue's thread crashed")??;
@@ -63,7 +63,7 @@ fn main() -> Answer {
 }
 
 /// Serves one queue and its connection until the peer closes it; the program then ends.
-fn carry(queue: &Queue, stream: &TcpStream, unpaced: bool) -> Answer {
+fn serve(queue: &Queue, stream: &TcpStream, unpaced: bool) -> RunResult {
     stream.set_nodelay(true)?;
     // As in the split driver: the senders of the frames pace them already.
     if unpaced && sockopt::tcp_congestion(stream)?.starts_with("bbr") {
@@ -91,20 +91,22 @@ fn connect(address: &str) -> Result<TcpStream, std::io::Error> {
     let start = Instant::now();
     loop {
         match TcpStream::connect(address) {
-            Err(_) if start.elapsed() < PATIENCE => std::thread::sleep(Duration::from_millis(50)),
+            Err(_) if start.elapsed() < CONNECT_TIMEOUT => {
+                std::thread::sleep(Duration::from_millis(50));
+            }
             answer => return answer,
         }
     }
 }
 
-fn wait(queue: &Queue, flags: PollFlags) -> Answer {
+fn wait(queue: &Queue, flags: PollFlags) -> RunResult {
     let fd = queue.as_fd();
     poll(&mut [PollFd::new(&fd, flags)], None)?;
     Ok(())
 }
 
 /// From the TAP to the peer.
-fn send(queue: &Queue, mut stream: &TcpStream) -> Answer {
+fn send(queue: &Queue, mut stream: &TcpStream) -> RunResult {
     let mut batch = Batch::new(FRAMES);
     let mut bytes = Vec::new();
     loop {
@@ -114,7 +116,7 @@ fn send(queue: &Queue, mut stream: &TcpStream) -> Answer {
         }
         bytes.clear();
         for frame in batch.frames() {
-            let len = VNET + frame.bytes().len();
+            let len = VNET_HDR_LEN + frame.bytes().len();
             bytes.extend(u32::try_from(len)?.to_le_bytes());
             bytes.extend(frame.vnet().emit());
             bytes.extend(frame.bytes());
@@ -124,9 +126,9 @@ fn send(queue: &Queue, mut stream: &TcpStream) -> Answer {
 }
 
 /// From the peer to the TAP.
-fn receive(queue: &Queue, stream: &TcpStream) -> Answer {
+fn receive(queue: &Queue, stream: &TcpStream) -> RunResult {
     let mut stream = BufReader::with_capacity(256 << 10, stream);
-    let mut frame = vec![0; VNET + LONGEST];
+    let mut frame = vec![0; VNET_HDR_LEN + MAX_FRAME_LEN];
     loop {
         let mut len = [0; 4];
         if let Err(error) = stream.read_exact(&mut len) {
@@ -139,7 +141,7 @@ fn receive(queue: &Queue, stream: &TcpStream) -> Answer {
         let (vnet, bytes) = frame.split_first_chunk().ok_or("a frame without header")?;
         let vnet = Vnet::parse(vnet)?;
         // A frame that the interface rejects (it is down, say) is lost.
-        while queue.put(&vnet, bytes)? == Put::Wait {
+        while queue.write_frame(&vnet, bytes)? == WriteOutcome::WouldBlock {
             wait(queue, PollFlags::OUT)?;
         }
     }

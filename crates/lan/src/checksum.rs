@@ -1,9 +1,9 @@
-//! The Internet checksum (RFC 1071), and completing a partial one that was left to an offload. [`complete`] writes the same bytes as
+//! The Internet checksum (RFC 1071), and completing a partial one that was left to an offload. [`complete_checksum`] writes the same bytes as
 //! the kernel's own completion (a zero becomes the equivalent `0xffff`) and rejects a checksum field outside the frame.
 
-use crate::error::Unfit;
-use crate::headers::set_word;
-use crate::vnet::Partial;
+use crate::error::FrameError;
+use crate::headers::write_u16;
+use crate::vnet::PartialChecksum;
 
 /// A sum that is not folded yet, in native byte order: the ones' complement sum is independent of byte order (RFC 1071, 2).
 #[derive(Debug, Clone, Copy, Default)]
@@ -48,15 +48,15 @@ impl Sum {
 }
 
 /// Completes a checksum: sums from the start to the frame's end, including the partial sum in the field, and writes the result there.
-pub fn complete(frame: &mut [u8], partial: Partial) -> Result<(), Unfit> {
-    let Partial { start, offset } = partial;
+pub fn complete_checksum(frame: &mut [u8], partial: PartialChecksum) -> Result<(), FrameError> {
+    let PartialChecksum { start, offset } = partial;
     let (from, at) = (usize::from(start), usize::from(start) + usize::from(offset));
     let len = frame.len();
     if at + 2 > len {
-        return Err(Unfit::Checksum { start, offset, len });
+        return Err(FrameError::Checksum { start, offset, len });
     }
     let sum = Sum::default().with(&frame[from..]).finish_not_zero();
-    set_word(frame, at, sum);
+    write_u16(frame, at, sum);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Errors of this crate: [`Error`] for a failed system call, [`Unfit`] for a frame that does not match its header. Messages contain
+//! Errors of this crate: [`Error`] for a failed system call, [`FrameError`] for a frame that does not match its header. Messages contain
 //! the numbers, name a missing capability and say how to grant it.
 
 use core::fmt;
@@ -41,7 +41,7 @@ pub enum Error {
          or run it in a namespace of its own (unshare -Urn PROGRAM)",
         lower(*capability)
     )]
-    Lacks {
+    MissingCapability {
         /// The failed call.
         call: &'static str,
         /// The interface.
@@ -77,13 +77,13 @@ pub enum Error {
     #[error(
         "`{name}` is no name for a network interface: 1 to 15 bytes without `/`, `:` and blanks, and neither `.` nor `..`"
     )]
-    Name {
+    InvalidName {
         /// The name.
         name: String,
     },
     /// The number of queues is out of range.
     #[error("{got} queues were asked for; an interface here has 1 to {most}")]
-    Queues {
+    QueueCount {
         /// The requested number.
         got: usize,
         /// The limit.
@@ -117,7 +117,7 @@ pub enum Error {
     },
     /// The address is not a unicast address that a station can have.
     #[error("{mac} cannot be an interface's own address: it is a group's, or zero")]
-    NoStation {
+    NotUnicast {
         /// The address.
         mac: crate::Mac,
     },
@@ -158,7 +158,7 @@ impl Error {
     ) -> Error {
         let name = name.to_owned();
         match errno {
-            Errno::PERM => Error::Lacks {
+            Errno::PERM => Error::MissingCapability {
                 call,
                 name,
                 capability,
@@ -171,19 +171,19 @@ impl Error {
 
 /// A frame and its virtio-net header do not match; the frame is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
+pub enum FrameError {
     /// An unknown GSO type.
     #[error("a super-frame of kind {kind:#04x} is none that is known here")]
-    Kind {
+    GsoKind {
         /// As in the header.
         kind: u8,
     },
     /// A super-frame with a segment size of zero.
     #[error("a super-frame is to be cut into pieces of no bytes")]
-    NoSize,
+    ZeroGsoSize,
     /// A super-frame without a partial checksum.
     #[error("a super-frame has a complete checksum, which cutting would spoil")]
-    WholeChecksum,
+    NoPartialChecksum,
     /// The checksum field lies outside the frame.
     #[error("the checksum at {start}+{offset} lies outside a frame of {len} bytes")]
     Checksum {
@@ -203,12 +203,12 @@ pub enum Unfit {
         len: usize,
     },
     /// The frame does not carry what its header says.
-    #[error("the header speaks of {said}, and the frame does not carry that")]
-    Other {
+    #[error("the header speaks of {indicated}, and the frame does not carry that")]
+    Mismatch {
         /// What the header indicates.
-        said: &'static str,
+        indicated: &'static str,
     },
-    /// The frame is longer than [`LONGEST`](crate::LONGEST).
+    /// The frame is longer than [`MAX_FRAME_LEN`](crate::MAX_FRAME_LEN).
     #[error("a frame of {len} bytes is longer than {most}")]
     Long {
         /// Length of the frame.
@@ -218,7 +218,7 @@ pub enum Unfit {
     },
     /// A super-frame would become more frames than allowed.
     #[error("a super-frame of {payload} bytes in pieces of {size} makes more than {most} frames")]
-    Pieces {
+    TooManySegments {
         /// Bytes of payload.
         payload: usize,
         /// Payload of each piece.

@@ -7,24 +7,24 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use crate::datagrams::Sent;
+use crate::datagrams::SendOutcome;
 use crate::error::{Capability, Error, Result};
 use crate::inbox::Inbox;
 use crate::interface::Interface;
 use crate::mac::Mac;
-use crate::sys::{many, packet};
+use crate::sys::{mmsg, packet};
 
 /// Destination, source and type.
-const ETHERNET: usize = 14;
+const ETH_HLEN: usize = 14;
 /// The length field behind the type.
-const LENGTH: usize = 2;
+const LENGTH_FIELD: usize = 2;
 
 /// The headers of a datagram.
-pub(crate) struct Header([u8; ETHERNET + LENGTH]);
+pub(crate) struct Header([u8; ETH_HLEN + LENGTH_FIELD]);
 
 impl Header {
     fn new(to: Mac, from: Mac, kind: u16, len: usize) -> Header {
-        let mut bytes = [0; ETHERNET + LENGTH];
+        let mut bytes = [0; ETH_HLEN + LENGTH_FIELD];
         bytes[..6].copy_from_slice(&to.octets());
         bytes[6..12].copy_from_slice(&from.octets());
         bytes[12..14].copy_from_slice(&kind.to_be_bytes());
@@ -36,8 +36,8 @@ impl Header {
 
     /// The sender of a frame and its datagram; `None` if the frame is shorter than its length field says.
     pub(crate) fn parse(frame: &[u8]) -> Option<(Mac, &[u8])> {
-        let from = Mac::at(frame, 6)?;
-        let (len, rest) = frame.get(ETHERNET..)?.split_first_chunk::<LENGTH>()?;
+        let from = Mac::read_at(frame, 6)?;
+        let (len, rest) = frame.get(ETH_HLEN..)?.split_first_chunk::<LENGTH_FIELD>()?;
         let len = usize::from(u16::from_be_bytes(*len));
         Some((from, rest.get(..len)?))
     }
@@ -45,23 +45,23 @@ impl Header {
 
 /// A packet socket for frames of one EtherType.
 #[derive(Debug)]
-pub struct Ether {
+pub struct EtherSocket {
     interface: Interface,
     fd: OwnedFd,
     mac: Mac,
     kind: u16,
 }
 
-impl Ether {
+impl EtherSocket {
     /// Opens the interface with this name, in the calling thread's network namespace, for frames of this EtherType.
-    pub fn open(name: &str, kind: u16) -> Result<Ether> {
+    pub fn open(name: &str, kind: u16) -> Result<EtherSocket> {
         let interface = Interface::named(name)?;
         let mac = interface.mac()?;
         let refused = |call, errno| Error::of(call, name, errno, Capability::NetRaw);
         let fd = packet::open().map_err(|errno| refused("socket AF_PACKET", errno))?;
-        let bound = many::Address::link(interface.index(), kind).bind(fd.as_fd());
+        let bound = mmsg::Address::link(interface.index(), kind).bind(fd.as_fd());
         bound.map_err(|errno| refused("bind AF_PACKET", errno))?;
-        Ok(Ether {
+        Ok(EtherSocket {
             interface,
             fd,
             mac,
@@ -74,35 +74,43 @@ impl Ether {
         &self.interface
     }
 
-    /// The source address of sent frames: the interface's address at the time of [`Ether::open`].
+    /// The source address of sent frames: the interface's address at the time of [`EtherSocket::open`].
     pub const fn mac(&self) -> Mac {
         self.mac
     }
 
     /// The longest datagram that fits a frame at the current MTU.
-    pub fn room(&self) -> Result<usize> {
-        Ok((self.interface.mtu()? as usize).saturating_sub(LENGTH))
+    pub fn max_datagram(&self) -> Result<usize> {
+        Ok((self.interface.mtu()? as usize).saturating_sub(LENGTH_FIELD))
     }
 
     /// An inbox with `rooms` buffers, each long enough for a frame at the current MTU.
     pub fn inbox(&self, rooms: usize) -> Result<Inbox> {
-        Ok(Inbox::new(rooms, ETHERNET + LENGTH + self.room()?))
+        Ok(Inbox::new(
+            rooms,
+            ETH_HLEN + LENGTH_FIELD + self.max_datagram()?,
+        ))
     }
 
     /// Requests buffers of so many bytes, each way; the kernel may grant less.
-    pub fn widen(&self, receive: usize, send: usize) {
-        crate::datagrams::widen(self.fd.as_fd(), receive, send);
+    pub fn set_buffer_sizes(&self, receive: usize, send: usize) {
+        crate::datagrams::set_buffer_sizes(self.fd.as_fd(), receive, send);
     }
 
     fn refused(&self, call: &'static str, errno: Errno) -> Error {
-        Error::of(call, self.interface.first_name(), errno, Capability::NetRaw)
+        Error::of(
+            call,
+            self.interface.initial_name(),
+            errno,
+            Capability::NetRaw,
+        )
     }
 
     /// Replaces the inbox's content by what has arrived; returns the number of frames.
     pub fn receive(&self, inbox: &mut Inbox) -> Result<usize> {
         let came = loop {
             let (rooms, room, arrivals) = inbox.refill();
-            match many::receive(self.fd.as_fd(), rooms, room, arrivals) {
+            match mmsg::receive(self.fd.as_fd(), rooms, room, arrivals) {
                 Ok(came) => break came,
                 // The interface went down (reported once), or nothing has arrived.
                 Err(Errno::AGAIN | Errno::NETDOWN) => break 0,
@@ -110,7 +118,7 @@ impl Ether {
                 Err(errno) => return Err(self.refused("recvmmsg", errno)),
             }
         };
-        inbox.filled(came);
+        inbox.set_received(came);
         Ok(came)
     }
 
@@ -119,29 +127,29 @@ impl Ether {
         &self,
         count: usize,
         datagram: impl Fn(usize) -> (Mac, &'a [u8]),
-    ) -> Result<Sent> {
-        let mut sent = Sent::default();
+    ) -> Result<SendOutcome> {
+        let mut sent = SendOutcome::default();
         while sent.done < count && !sent.full {
-            let batch = (count - sent.done).min(many::MOST);
+            let batch = (count - sent.done).min(mmsg::MAX_MESSAGES);
             let get = |at: usize| (at < batch).then(|| datagram(sent.done + at));
-            let headers: [Option<Header>; many::MOST] = core::array::from_fn(|at| {
+            let headers: [Option<Header>; mmsg::MAX_MESSAGES] = core::array::from_fn(|at| {
                 get(at).map(|(to, bytes)| Header::new(to, self.mac, self.kind, bytes.len()))
             });
-            let pieces: [IoSlice<'_>; many::PIECES] = core::array::from_fn(|at| {
+            let pieces: [IoSlice<'_>; mmsg::MAX_IOVECS] = core::array::from_fn(|at| {
                 let bytes = match headers[at / 2].as_ref() {
                     Some(header) if at % 2 == 0 => &header.0[..],
                     _ => get(at / 2).map_or(&[][..], |(_, bytes)| bytes),
                 };
                 IoSlice::new(bytes)
             });
-            let to = many::Address::link(self.interface.index(), self.kind);
-            let departure = many::Departure {
+            let to = mmsg::Address::link(self.interface.index(), self.kind);
+            let departure = mmsg::TxMessage {
                 to: Some(to),
                 pieces: 2,
                 segment: None,
             };
-            let departures = [departure; many::MOST];
-            match many::send(self.fd.as_fd(), &departures[..batch], &pieces) {
+            let departures = [departure; mmsg::MAX_MESSAGES];
+            match mmsg::send(self.fd.as_fd(), &departures[..batch], &pieces) {
                 Ok(went) => sent.done += went,
                 Err(Errno::AGAIN) => sent.full = true,
                 Err(Errno::INTR) => {}
@@ -157,7 +165,7 @@ impl Ether {
     }
 }
 
-impl AsFd for Ether {
+impl AsFd for EtherSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -3,38 +3,41 @@
 
 use core::fmt;
 
-use crate::error::Unfit;
-use crate::headers::{ETHERNET, TAG};
+use crate::error::FrameError;
+use crate::headers::{ETH_HLEN, VLAN_HLEN};
 use crate::vnet::Vnet;
 
 /// The longest frame: an IP packet of 64 KiB, and two VLAN tags.
-pub const LONGEST: usize = 65_536 + ETHERNET + 2 * TAG;
+pub const MAX_FRAME_LEN: usize = 65_536 + ETH_HLEN + 2 * VLAN_HLEN;
 
 /// Length of both addresses; a VLAN tag is inserted behind them.
-pub(crate) const ADDRESSES: usize = 12;
+pub(crate) const ADDRESSES_LEN: usize = 12;
 
 /// Length of a buffer: the longest frame, a tag before it, and one byte more to detect truncation.
-const ROOM: usize = TAG + LONGEST + 1;
+const BUFFER_LEN: usize = VLAN_HLEN + MAX_FRAME_LEN + 1;
 
 /// One frame and its virtio-net header.
 #[derive(Clone)]
 pub struct Frame {
     vnet: Vnet,
-    room: Box<[u8]>,
+    buffer: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
 impl Frame {
     /// A frame with a copy of these bytes.
-    pub fn new(vnet: Vnet, bytes: &[u8]) -> Result<Frame, Unfit> {
+    pub fn new(vnet: Vnet, bytes: &[u8]) -> Result<Frame, FrameError> {
         let len = bytes.len();
-        if len > LONGEST {
-            return Err(Unfit::Long { len, most: LONGEST });
+        if len > MAX_FRAME_LEN {
+            return Err(FrameError::Long {
+                len,
+                most: MAX_FRAME_LEN,
+            });
         }
         Ok(Frame {
             vnet,
-            room: bytes.into(),
+            buffer: bytes.into(),
             start: 0,
             end: len,
         })
@@ -43,7 +46,7 @@ impl Frame {
     fn empty() -> Frame {
         Frame {
             vnet: Vnet::PLAIN,
-            room: vec![0; ROOM].into(),
+            buffer: vec![0; BUFFER_LEN].into(),
             start: 0,
             end: 0,
         }
@@ -56,41 +59,46 @@ impl Frame {
 
     /// The bytes from the destination address to the end of the payload.
     pub fn bytes(&self) -> &[u8] {
-        &self.room[self.start..self.end]
+        &self.buffer[self.start..self.end]
     }
 
     /// The buffer for reading from a TAP: one byte longer than any frame.
-    pub(crate) fn whole(&mut self) -> &mut [u8] {
-        &mut self.room[TAG..]
+    pub(crate) fn tap_buffer(&mut self) -> &mut [u8] {
+        &mut self.buffer[VLAN_HLEN..]
     }
 
-    /// Records a read of `len` bytes into [`Frame::whole`]; false if the buffer was filled, so that the frame may be truncated.
-    pub(crate) fn came(&mut self, vnet: Vnet, len: usize) -> bool {
+    /// Records a read of `len` bytes into [`Frame::tap_buffer`]; false if the buffer was filled, so that the frame may be truncated.
+    pub(crate) fn set_received(&mut self, vnet: Vnet, len: usize) -> bool {
         self.vnet = vnet;
-        (self.start, self.end) = (TAG, TAG + len);
-        len <= LONGEST
+        (self.start, self.end) = (VLAN_HLEN, VLAN_HLEN + len);
+        len <= MAX_FRAME_LEN
     }
 
     /// The buffers for the addresses and for the rest, with a gap for a tag between them.
-    pub(crate) fn parted(&mut self) -> (&mut [u8], &mut [u8]) {
-        let (addresses, rest) = self.room.split_at_mut(ADDRESSES);
-        (addresses, &mut rest[TAG..])
+    pub(crate) fn split_buffer(&mut self) -> (&mut [u8], &mut [u8]) {
+        let (addresses, rest) = self.buffer.split_at_mut(ADDRESSES_LEN);
+        (addresses, &mut rest[VLAN_HLEN..])
     }
 
-    /// Records a read of `len` bytes into [`Frame::parted`] and a tag that came beside them; false if the length is out of range.
-    pub(crate) fn came_parted(&mut self, vnet: Vnet, len: usize, tag: Option<[u8; TAG]>) -> bool {
-        if !(ADDRESSES..=LONGEST - TAG).contains(&len) {
+    /// Records a read of `len` bytes into [`Frame::split_buffer`] and a tag that came beside them; false if the length is out of range.
+    pub(crate) fn set_received_split(
+        &mut self,
+        vnet: Vnet,
+        len: usize,
+        tag: Option<[u8; VLAN_HLEN]>,
+    ) -> bool {
+        if !(ADDRESSES_LEN..=MAX_FRAME_LEN - VLAN_HLEN).contains(&len) {
             return false;
         }
-        self.end = len + TAG;
+        self.end = len + VLAN_HLEN;
         match tag {
             Some(tag) => {
-                self.room[ADDRESSES..ADDRESSES + TAG].copy_from_slice(&tag);
-                (self.start, self.vnet) = (0, vnet.shifted(TAG as u16));
+                self.buffer[ADDRESSES_LEN..ADDRESSES_LEN + VLAN_HLEN].copy_from_slice(&tag);
+                (self.start, self.vnet) = (0, vnet.shifted(VLAN_HLEN as u16));
             }
             None => {
-                self.room.copy_within(..ADDRESSES, TAG);
-                (self.start, self.vnet) = (TAG, vnet);
+                self.buffer.copy_within(..ADDRESSES_LEN, VLAN_HLEN);
+                (self.start, self.vnet) = (VLAN_HLEN, vnet);
             }
         }
         true
@@ -130,7 +138,7 @@ impl Batch {
     }
 
     /// Keeps the frames among the first `of` for which `kept` is true, in order, and moves the other buffers behind them.
-    pub(crate) fn keep(&mut self, kept: impl Fn(usize) -> bool, of: usize) {
+    pub(crate) fn retain(&mut self, kept: impl Fn(usize) -> bool, of: usize) {
         self.len = 0;
         for at in 0..of.min(self.frames.len()) {
             if kept(at) {

@@ -1,13 +1,13 @@
 //! Locates a frame's headers: Ethernet with up to two VLAN tags, IPv4 or IPv6, and the transport. All offsets lie within the frame.
 //! Fragments and IPv6 packets with a routing header are rejected: their transport checksum cannot be computed from the frame.
 
-use crate::error::Unfit;
+use crate::error::FrameError;
 
 /// Destination, source, type.
-pub(crate) const ETHERNET: usize = 14;
+pub(crate) const ETH_HLEN: usize = 14;
 /// Limit on VLAN tags that are skipped.
 const MOST_TAGS: usize = 2;
-pub(crate) const TAG: usize = 4;
+pub(crate) const VLAN_HLEN: usize = 4;
 
 const IPV4: u16 = 0x0800;
 const IPV6: u16 = 0x86dd;
@@ -24,71 +24,71 @@ pub(crate) struct Layers {
     pub(crate) ip: usize,
     pub(crate) v6: bool,
     /// End of the IP header, with options and extension headers.
-    pub(crate) above: usize,
+    pub(crate) transport: usize,
     /// The transport protocol: [`TCP`], [`UDP`] or another.
     pub(crate) protocol: u8,
 }
 
-pub(crate) fn word(bytes: &[u8], at: usize) -> Option<u16> {
+pub(crate) fn read_u16(bytes: &[u8], at: usize) -> Option<u16> {
     let two = bytes.get(at..)?.first_chunk()?;
     Some(u16::from_be_bytes(*two))
 }
 
-pub(crate) fn set_word(bytes: &mut [u8], at: usize, value: u16) {
+pub(crate) fn write_u16(bytes: &mut [u8], at: usize, value: u16) {
     if let Some(two) = bytes.get_mut(at..at + 2) {
         two.copy_from_slice(&value.to_be_bytes());
     }
 }
 
 impl Layers {
-    pub(crate) fn of(frame: &[u8]) -> Result<Layers, Unfit> {
+    pub(crate) fn parse(frame: &[u8]) -> Result<Layers, FrameError> {
         let len = frame.len();
-        let short = |header| move || Unfit::Short { header, len };
-        let mut at = ETHERNET - 2;
-        let mut kind = word(frame, at).ok_or_else(short("Ethernet"))?;
+        let short = |header| move || FrameError::Short { header, len };
+        let mut at = ETH_HLEN - 2;
+        let mut kind = read_u16(frame, at).ok_or_else(short("Ethernet"))?;
         for _ in 0..MOST_TAGS {
             if TAGS.contains(&kind) {
-                at += TAG;
-                kind = word(frame, at).ok_or_else(short("VLAN"))?;
+                at += VLAN_HLEN;
+                kind = read_u16(frame, at).ok_or_else(short("VLAN"))?;
             }
         }
         let ip = at + 2;
         match kind {
             IPV4 => Layers::v4(frame, ip).ok_or_else(short("IPv4"))?,
             IPV6 => Layers::v6(frame, ip).ok_or_else(short("IPv6"))?,
-            _ => Err(Unfit::Other { said: "IP" }),
+            _ => Err(FrameError::Mismatch { indicated: "IP" }),
         }
     }
 
     /// `None` if the frame ends within the header.
-    fn v4(frame: &[u8], ip: usize) -> Option<Result<Layers, Unfit>> {
+    fn v4(frame: &[u8], ip: usize) -> Option<Result<Layers, FrameError>> {
         let head = frame.get(ip..)?.first_chunk::<20>()?;
         let len = usize::from(head[0] & 0x0f) * 4;
         if head[0] >> 4 != 4 || len < 20 {
-            return Some(Err(Unfit::Other { said: "IPv4" }));
+            return Some(Err(FrameError::Mismatch { indicated: "IPv4" }));
         }
         let above = ip + len;
         frame.get(..above)?;
         // RFC 791, 3.1: the MF flag or a fragment offset.
         let fragment = u16::from_be_bytes([head[6], head[7]]) & 0x3fff != 0;
         Some(if fragment {
-            Err(Unfit::Other {
-                said: "a whole packet",
+            Err(FrameError::Mismatch {
+                indicated: "a whole packet",
             })
         } else {
             Ok(Layers {
                 ip,
                 v6: false,
-                above,
+                transport: above,
                 protocol: head[9],
             })
         })
     }
 
-    fn v6(frame: &[u8], ip: usize) -> Option<Result<Layers, Unfit>> {
+    fn v6(frame: &[u8], ip: usize) -> Option<Result<Layers, FrameError>> {
         let head = frame.get(ip..)?.first_chunk::<40>()?;
         if head[0] >> 4 != 6 {
-            return Some(Err(Unfit::Other { said: "IPv6" }));
+            return Some(Err(FrameError::Mismatch { indicated: "IPv6" }));
         }
         let (mut protocol, mut above) = (head[6], ip + 40);
         for _ in 0..MOST_EXTENSIONS {
@@ -101,22 +101,22 @@ impl Layers {
                 }
                 // A routing header hides the final destination, which the checksum covers; a fragment does not contain the whole datagram.
                 43 | 44 => {
-                    return Some(Err(Unfit::Other {
-                        said: "a whole packet",
+                    return Some(Err(FrameError::Mismatch {
+                        indicated: "a whole packet",
                     }));
                 }
                 _ => {
                     return Some(Ok(Layers {
                         ip,
                         v6: true,
-                        above,
+                        transport: above,
                         protocol,
                     }));
                 }
             }
         }
-        Some(Err(Unfit::Other {
-            said: "IPv6 with few extension headers",
+        Some(Err(FrameError::Mismatch {
+            indicated: "IPv6 with few extension headers",
         }))
     }
 

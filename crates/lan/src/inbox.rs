@@ -5,55 +5,55 @@ use std::net::SocketAddr;
 
 use crate::ether::Header;
 use crate::mac::Mac;
-use crate::sys::many::{Arrival, MOST};
+use crate::sys::mmsg::{MAX_MESSAGES, RxMessage};
 
 /// Receive buffers of equal length.
 pub struct Inbox {
-    rooms: Vec<u8>,
-    room: usize,
-    arrivals: Vec<Arrival>,
-    came: usize,
+    buffers: Vec<u8>,
+    buffer_len: usize,
+    headers: Vec<RxMessage>,
+    received: usize,
 }
 
 impl core::fmt::Debug for Inbox {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let (rooms, room) = (self.arrivals.len(), self.room);
-        write!(f, "Inbox({} in {rooms} rooms of {room})", self.came)
+        let (rooms, room) = (self.headers.len(), self.buffer_len);
+        write!(f, "Inbox({} in {rooms} rooms of {room})", self.received)
     }
 }
 
 impl Inbox {
     /// `rooms` buffers, 64 at most, of `room` bytes each.
     pub fn new(rooms: usize, room: usize) -> Inbox {
-        let (rooms, room) = (rooms.clamp(1, MOST), room.max(1));
+        let (rooms, room) = (rooms.clamp(1, MAX_MESSAGES), room.max(1));
         Inbox {
-            rooms: vec![0; rooms * room],
-            room,
-            arrivals: vec![Arrival::blank(); rooms],
-            came: 0,
+            buffers: vec![0; rooms * room],
+            buffer_len: room,
+            headers: vec![RxMessage::blank(); rooms],
+            received: 0,
         }
     }
 
     /// The buffers, their length and their message headers, for the next receive; discards what is in them.
-    pub(crate) fn refill(&mut self) -> (&mut [u8], usize, &mut [Arrival]) {
-        self.came = 0;
-        (&mut self.rooms, self.room, &mut self.arrivals)
+    pub(crate) fn refill(&mut self) -> (&mut [u8], usize, &mut [RxMessage]) {
+        self.received = 0;
+        (&mut self.buffers, self.buffer_len, &mut self.headers)
     }
 
-    pub(crate) fn filled(&mut self, came: usize) {
-        self.came = came.min(self.arrivals.len());
+    pub(crate) fn set_received(&mut self, came: usize) {
+        self.received = came.min(self.headers.len());
     }
 
     /// The number of buffers.
-    pub fn rooms(&self) -> usize {
-        self.arrivals.len()
+    pub fn buffers(&self) -> usize {
+        self.headers.len()
     }
 
-    fn messages(&self) -> impl Iterator<Item = (&Arrival, &[u8])> {
-        let came = self.arrivals.iter().take(self.came);
-        let whole = came.zip(self.rooms.chunks_exact(self.room));
+    fn messages(&self) -> impl Iterator<Item = (&RxMessage, &[u8])> {
+        let came = self.headers.iter().take(self.received);
+        let whole = came.zip(self.buffers.chunks_exact(self.buffer_len));
         whole
-            .filter(|(arrival, _)| !arrival.cut)
+            .filter(|(arrival, _)| !arrival.truncated)
             .map(|(arrival, bytes)| (arrival, bytes.get(..arrival.len).unwrap_or_default()))
     }
 
@@ -68,7 +68,7 @@ impl Inbox {
         })
     }
 
-    /// The datagrams that an [`Ether`](crate::Ether) received, with their senders and without padding.
+    /// The datagrams that an [`EtherSocket`](crate::EtherSocket) received, with their senders and without padding.
     pub fn frames(&self) -> impl Iterator<Item = (Mac, &[u8])> {
         let ours = self.messages().filter(|(a, _)| a.from.is_to_host());
         ours.filter_map(|(_, frame)| Header::parse(frame))

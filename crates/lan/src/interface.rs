@@ -8,7 +8,7 @@ use rustix::net::netdevice;
 
 use crate::error::{Capability, Error, Result};
 use crate::mac::Mac;
-use crate::sys::{promiscuity, request};
+use crate::sys::{ifreq, promiscuity};
 
 /// The link state of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,9 +34,9 @@ pub struct Interface {
 impl Interface {
     /// The interface with this name, in the calling thread's network namespace.
     pub fn named(name: &str) -> Result<Interface> {
-        check(name, false)?;
+        check_name(name, false)?;
         let refused = |call| move |errno| Error::of(call, name, errno, Capability::NetAdmin);
-        let control = request::control().map_err(refused("socket"))?;
+        let control = ifreq::control().map_err(refused("socket"))?;
         let route = promiscuity::open().map_err(refused("socket AF_NETLINK"))?;
         let index = netdevice::name_to_index(&control, name).map_err(refused("SIOCGIFINDEX"))?;
         let interface = Interface {
@@ -60,7 +60,7 @@ impl Interface {
     }
 
     /// Its name when it was opened.
-    pub(crate) fn first_name(&self) -> &str {
+    pub(crate) fn initial_name(&self) -> &str {
         &self.name
     }
 
@@ -69,7 +69,7 @@ impl Interface {
     }
 
     /// Calls `question` with the current name, which the ioctls take.
-    fn ask<T>(
+    fn query<T>(
         &self,
         call: &'static str,
         question: impl FnOnce(&OwnedFd, &str) -> core::result::Result<T, Errno>,
@@ -79,19 +79,19 @@ impl Interface {
 
     /// The MTU: the longest packet, without the Ethernet header.
     pub fn mtu(&self) -> Result<u32> {
-        let mtu = self.ask("SIOCGIFMTU", request::mtu)?;
+        let mtu = self.query("SIOCGIFMTU", ifreq::mtu)?;
         Ok(u32::try_from(mtu).unwrap_or(0))
     }
 
     /// Sets the MTU.
     pub fn set_mtu(&self, mtu: u32) -> Result<()> {
         let mtu = i32::try_from(mtu).map_err(|_| self.refused("SIOCSIFMTU", Errno::INVAL))?;
-        self.ask("SIOCSIFMTU", |fd, name| request::set_mtu(fd, name, mtu))
+        self.query("SIOCSIFMTU", |fd, name| ifreq::set_mtu(fd, name, mtu))
     }
 
     /// Its MAC address.
     pub fn mac(&self) -> Result<Mac> {
-        let (kind, octets) = self.ask("SIOCGIFHWADDR", request::address)?;
+        let (kind, octets) = self.query("SIOCGIFHWADDR", ifreq::address)?;
         if kind != libc::ARPHRD_ETHER {
             let name = self.name.clone();
             return Err(Error::NotEthernet { name, kind });
@@ -102,39 +102,37 @@ impl Interface {
     /// Sets its MAC address.
     pub fn set_mac(&self, mac: Mac) -> Result<()> {
         if !mac.is_station() {
-            return Err(Error::NoStation { mac });
+            return Err(Error::NotUnicast { mac });
         }
-        self.ask("SIOCSIFHWADDR", |fd, name| {
-            request::set_address(fd, name, mac.octets())
+        self.query("SIOCSIFHWADDR", |fd, name| {
+            ifreq::set_address(fd, name, mac.octets())
         })
     }
 
     /// Sets or clears `IFF_UP`.
     pub fn set_up(&self, up: bool) -> Result<()> {
-        let flags = self.ask("SIOCGIFFLAGS", request::flags)?;
+        let flags = self.query("SIOCGIFFLAGS", ifreq::flags)?;
         let flags = if up {
             flags | libc::IFF_UP
         } else {
             flags & !libc::IFF_UP
         };
-        self.ask("SIOCSIFFLAGS", |fd, name| {
-            request::set_flags(fd, name, flags)
-        })
+        self.query("SIOCSIFFLAGS", |fd, name| ifreq::set_flags(fd, name, flags))
     }
 
     /// It is promiscuous, that is, delivers frames to other stations too: by its flags, as a port of a bridge, or for a program that
     /// captures packets.
     pub fn is_promiscuous(&self) -> Result<bool> {
-        let count = promiscuity::of(&self.route, self.index);
+        let count = promiscuity::count(&self.route, self.index);
         let count = count.map_err(|errno| self.refused("RTM_GETLINK", errno))?;
         Ok(count > 0)
     }
 
     /// The link state.
     pub fn link(&self) -> Result<Link> {
-        let flags = self.ask("SIOCGIFFLAGS", request::flags)?;
+        let flags = self.query("SIOCGIFFLAGS", ifreq::flags)?;
         let (up, running) = (flags & libc::IFF_UP != 0, flags & libc::IFF_RUNNING != 0);
-        let carrier = match self.ask("ETHTOOL_GLINK", request::carrier) {
+        let carrier = match self.query("ETHTOOL_GLINK", ifreq::carrier) {
             // The driver does not report a carrier.
             Err(Error::Refused {
                 errno: Errno::OPNOTSUPP,
@@ -164,12 +162,12 @@ pub(crate) fn check_queues(got: usize) -> Result<()> {
     let most = MOST_QUEUES;
     match (1..=most).contains(&got) {
         true => Ok(()),
-        false => Err(Error::Queues { got, most }),
+        false => Err(Error::QueueCount { got, most }),
     }
 }
 
 /// The kernel's own rule for names; a pattern has one `%d`.
-pub(crate) fn check(name: &str, pattern: bool) -> Result<()> {
+pub(crate) fn check_name(name: &str, pattern: bool) -> Result<()> {
     let plain = match name.split_once("%d") {
         Some((before, after)) if pattern => !before.contains('%') && !after.contains('%'),
         _ => !name.contains('%'),
@@ -180,7 +178,7 @@ pub(crate) fn check(name: &str, pattern: bool) -> Result<()> {
         Ok(())
     } else {
         let name = name.to_owned();
-        Err(Error::Name { name })
+        Err(Error::InvalidName { name })
     }
 }
 
@@ -191,7 +189,7 @@ mod tests {
     #[test]
     fn interface_names_are_validated() {
         for name in ["a", "tap%d", "exactly15bytes0", "eth0.5"] {
-            assert_eq!(check(name, true), Ok(()), "{name}");
+            assert_eq!(check_name(name, true), Ok(()), "{name}");
         }
         for name in [
             "",
@@ -206,9 +204,9 @@ mod tests {
             "%s",
             "50%",
         ] {
-            assert!(check(name, true).is_err(), "{name}");
+            assert!(check_name(name, true).is_err(), "{name}");
         }
-        assert!(check("tap%d", false).is_err());
+        assert!(check_name("tap%d", false).is_err());
     }
 
     #[test]

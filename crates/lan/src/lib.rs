@@ -2,8 +2,8 @@
 //! Calls that move frames do not block, everything that a frame's sender can grow has a limit, and errors name a missing capability.
 //! How frames travel between host and unit is not part of this crate, and it starts no thread.
 //!
-//! Reading order: [`Mac`] → [`Vnet`] (the work that a frame leaves to offloads) → [`Frame`] and [`Batch`] → [`complete`] and
-//! [`cut`] (offloads in software) and [`fit`] (only if the receiver needs that) → [`Interface`] (settings and state) →
+//! Reading order: [`Mac`] → [`Vnet`] (the work that a frame leaves to offloads) → [`Frame`] and [`Batch`] → [`complete_checksum`] and
+//! [`segment()`] (offloads in software) and [`apply_offloads()`] (only if the receiver needs that) → [`Interface`] (settings and state) →
 //! [`Tap`] (a host's interface) and [`Port`] (a unit's LAN side) → [`Switch`].
 //!
 //! ```
@@ -30,12 +30,11 @@
 )]
 
 mod ack;
+mod apply_offloads;
 mod checksum;
-mod cut;
 mod datagrams;
 mod error;
 mod ether;
-mod fit;
 mod frame;
 mod headers;
 mod inbox;
@@ -43,6 +42,7 @@ mod interface;
 mod mac;
 mod offloads;
 mod port;
+mod segment;
 mod switch;
 mod sys;
 mod tap;
@@ -50,28 +50,28 @@ mod vnet;
 mod watch;
 
 pub use ack::Ack;
-pub use checksum::complete;
-pub use cut::cut;
-pub use datagrams::{Datagrams, Sent, longest_unbroken};
-pub use error::{Capability, Error, Result, Unfit};
-pub use ether::Ether;
-pub use fit::fit;
-pub use frame::{Batch, Frame, LONGEST};
+pub use apply_offloads::apply_offloads;
+pub use checksum::complete_checksum;
+pub use datagrams::{Datagrams, SendOutcome, max_unfragmented};
+pub use error::{Capability, Error, FrameError, Result};
+pub use ether::EtherSocket;
+pub use frame::{Batch, Frame, MAX_FRAME_LEN};
 pub use inbox::Inbox;
 pub use interface::{Interface, Link};
-pub use mac::{Mac, NotMac};
+pub use mac::{Mac, ParseMacError};
 pub use offloads::Offloads;
 pub use port::{Counters, Port};
+pub use segment::segment;
 pub use switch::{
     Dropped, Limits, Misuse, Multicast, PortId, Role, Statistics, Switch, Traffic, Verdict,
 };
 pub use tap::{Queue, Tap};
-pub use vnet::{Gso, Kind, Partial, VNET, Vnet};
-pub use watch::Watch;
+pub use vnet::{Gso, GsoKind, PartialChecksum, VNET_HDR_LEN, Vnet};
+pub use watch::LinkWatch;
 
 /// The result of writing several frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Written {
+pub struct BatchWriteOutcome {
     /// Frames that were sent or refused: the next call starts behind them.
     pub done: usize,
     /// Of those, frames that the kernel rejected (too long, interface down, or not matching their header).
@@ -80,29 +80,29 @@ pub struct Written {
 
 /// The result of writing one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Put {
+pub enum WriteOutcome {
     /// The kernel has taken it.
     Sent,
     /// The kernel can take no more now: wait until the descriptor is writable.
-    Wait,
-    /// The kernel rejected it, for the same reasons as in [`Written::refused`].
+    WouldBlock,
+    /// The kernel rejected it, for the same reasons as in [`BatchWriteOutcome::refused`].
     Refused,
 }
 
 /// The result of reading one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Took {
+pub enum ReadOutcome {
     /// A frame: its virtio-net header and its length.
     Frame(Vnet, usize),
     /// Nothing has arrived.
-    Nothing,
-    /// A frame arrived and is lost, for the same reasons as in [`Taken::lost`]; another one may follow.
+    WouldBlock,
+    /// A frame arrived and is lost, for the same reasons as in [`BatchReadOutcome::lost`]; another one may follow.
     Lost,
 }
 
 /// The result of reading several frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Taken {
+pub struct BatchReadOutcome {
     /// Frames in the batch now.
     pub frames: usize,
     /// Frames that arrived and are lost: longer than a [`Frame`], or with a header that is not understood.

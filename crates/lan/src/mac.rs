@@ -44,7 +44,7 @@ impl Mac {
     }
 
     /// The six octets at `at`, if the frame has them.
-    pub(crate) fn at(frame: &[u8], at: usize) -> Option<Mac> {
+    pub(crate) fn read_at(frame: &[u8], at: usize) -> Option<Mac> {
         let octets = frame.get(at..)?.first_chunk::<6>()?;
         Some(Mac(*octets))
     }
@@ -72,13 +72,13 @@ impl fmt::Debug for Mac {
 #[error(
     "`{0}` is no Ethernet address: six pairs of hexadecimal digits with colons between, as in 02:00:00:00:00:01"
 )]
-pub struct NotMac(String);
+pub struct ParseMacError(String);
 
 impl FromStr for Mac {
-    type Err = NotMac;
+    type Err = ParseMacError;
 
-    fn from_str(text: &str) -> Result<Mac, NotMac> {
-        let wrong = || NotMac(text.to_owned());
+    fn from_str(text: &str) -> Result<Mac, ParseMacError> {
+        let wrong = || ParseMacError(text.to_owned());
         let mut octets = [0; 6];
         let mut pairs = text.split(':');
         for octet in &mut octets {
@@ -118,7 +118,7 @@ mod tests {
             "02:00:5e:10:ff:0g",
         ];
         for text in wrong {
-            assert_eq!(text.parse::<Mac>(), Err(NotMac(text.to_owned())));
+            assert_eq!(text.parse::<Mac>(), Err(ParseMacError(text.to_owned())));
         }
     }
 

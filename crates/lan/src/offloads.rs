@@ -1,7 +1,7 @@
 //! The offloads that a side takes over: completing checksums, segmenting super-frames. Segmentation needs checksums, and
-//! [`Offloads::sound`] removes combinations without them.
+//! [`Offloads::normalized`] removes combinations without them.
 
-use crate::vnet::{Kind, Vnet};
+use crate::vnet::{GsoKind, Vnet};
 
 /// Work that a side takes over from the sender of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -38,7 +38,7 @@ impl Offloads {
     };
 
     /// The offloads that can be had together: segmentation only with checksums, ECN only with TCP.
-    pub const fn sound(self) -> Offloads {
+    pub const fn normalized(self) -> Offloads {
         let tcp = self.checksum && (self.tcp4 || self.tcp6);
         Offloads {
             checksum: self.checksum,
@@ -50,7 +50,7 @@ impl Offloads {
     }
 
     /// The offloads that both sides accept.
-    pub const fn and(self, other: Offloads) -> Offloads {
+    pub const fn intersection(self, other: Offloads) -> Offloads {
         Offloads {
             checksum: self.checksum && other.checksum,
             tcp4: self.tcp4 && other.tcp4,
@@ -61,14 +61,14 @@ impl Offloads {
     }
 
     /// A frame with this header is accepted as it is.
-    pub const fn take(&self, vnet: &Vnet) -> bool {
+    pub const fn accepts(&self, vnet: &Vnet) -> bool {
         let cuts = match &vnet.gso {
             None => true,
             Some(gso) => {
                 let kind = match gso.kind {
-                    Kind::Tcp4 => self.tcp4,
-                    Kind::Tcp6 => self.tcp6,
-                    Kind::Udp => self.udp,
+                    GsoKind::Tcp4 => self.tcp4,
+                    GsoKind::Tcp6 => self.tcp6,
+                    GsoKind::Udp => self.udp,
                 };
                 kind && (self.ecn || !gso.ecn)
             }

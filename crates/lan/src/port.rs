@@ -11,11 +11,11 @@ use crate::error::{Capability, Error, Result, errno};
 use crate::frame::{Batch, Frame};
 use crate::interface::{Interface, check_queues};
 use crate::sys::{fanout, packet};
-use crate::vnet::{VNET, Vnet};
-use crate::{Put, Taken, Written};
+use crate::vnet::{VNET_HDR_LEN, Vnet};
+use crate::{BatchReadOutcome, BatchWriteOutcome, WriteOutcome};
 
-/// Limit on the batches that [`Port::forget`] discards.
-const MOMENT: usize = 256;
+/// Limit on the batches that [`Port::discard_received`] discards.
+const MAX_DISCARDED: usize = 256;
 
 /// Counters of a port since it was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -64,24 +64,24 @@ impl Port {
         if queues == 1 {
             return Ok(vec![first]);
         }
-        let group = fanout::found(&first.fd).map_err(|errno| first.unshared(errno))?;
+        let group = fanout::create(&first.fd).map_err(|errno| first.fanout_error(errno))?;
         let mut ports = vec![first];
         while ports.len() < queues {
             // Until it joins the group, it receives frames that other ports receive too.
             let port = Port::open(name, promiscuous)?;
-            fanout::join(&port.fd, group).map_err(|errno| port.unshared(errno))?;
-            port.forget()?;
+            fanout::join(&port.fd, group).map_err(|errno| port.fanout_error(errno))?;
+            port.discard_received()?;
             ports.push(port);
         }
         Ok(ports)
     }
 
     /// The error of `PACKET_FANOUT`, which before Linux 6.13 fails on an interface that is down.
-    fn unshared(&self, errno: Errno) -> Error {
+    fn fanout_error(&self, errno: Errno) -> Error {
         let is_down = self.interface.link().is_ok_and(|link| !link.up);
         match errno {
             Errno::INVAL if is_down => Error::Down {
-                name: self.interface.first_name().to_owned(),
+                name: self.interface.initial_name().to_owned(),
             },
             errno => self.refused("PACKET_FANOUT", errno),
         }
@@ -93,7 +93,7 @@ impl Port {
     }
 
     fn refused(&self, call: &'static str, errno: Errno) -> Error {
-        let name = self.interface.first_name();
+        let name = self.interface.initial_name();
         Error::of(call, name, errno, Capability::NetRaw)
     }
 
@@ -104,7 +104,7 @@ impl Port {
     }
 
     /// Requests a receive buffer of so many bytes; the kernel may grant less.
-    pub fn widen(&self, bytes: usize) {
+    pub fn set_receive_buffer(&self, bytes: usize) {
         use rustix::net::sockopt;
         // The forced variant exceeds `rmem_max` and needs CAP_NET_ADMIN. With a smaller buffer more of a burst is lost, and counted.
         if sockopt::set_socket_recv_buffer_size_force(&self.fd, bytes).is_err() {
@@ -127,10 +127,10 @@ impl Port {
     }
 
     /// Discards the frames that have arrived so far; the limit bounds it when frames arrive faster than they are read.
-    fn forget(&self) -> Result<()> {
+    fn discard_received(&self) -> Result<()> {
         let mut batch = Batch::new(8);
-        for _ in 0..MOMENT {
-            if self.read(&mut batch)? == Taken::default() {
+        for _ in 0..MAX_DISCARDED {
+            if self.read(&mut batch)? == BatchReadOutcome::default() {
                 break;
             }
         }
@@ -138,8 +138,8 @@ impl Port {
     }
 
     /// Replaces the batch's content by frames that have arrived, 64 at most.
-    pub fn read(&self, batch: &mut Batch) -> Result<Taken> {
-        let mut whole = [false; packet::MOST];
+    pub fn read(&self, batch: &mut Batch) -> Result<BatchReadOutcome> {
+        let mut whole = [false; packet::MAX_FRAMES];
         let mut unknown = 0;
         let came = loop {
             match packet::receive(&self.fd, batch.refill(), &mut whole) {
@@ -148,27 +148,27 @@ impl Port {
                 Err(Errno::AGAIN | Errno::NETDOWN) => break 0,
                 Err(Errno::INTR) => {}
                 // A kind of super-frame for which the kernel has no header: this frame is lost, the next may not be.
-                Err(Errno::INVAL) if unknown < packet::MOST => unknown += 1,
+                Err(Errno::INVAL) if unknown < packet::MAX_FRAMES => unknown += 1,
                 Err(errno) => return Err(self.refused("recvmmsg", errno)),
             }
         };
-        batch.keep(|at| whole[at], came);
+        batch.retain(|at| whole[at], came);
         let frames = batch.frames().len();
-        Ok(Taken {
+        Ok(BatchReadOutcome {
             frames,
             lost: came - frames + unknown,
         })
     }
 
     /// Sends frames until the kernel can take no more.
-    pub fn write(&self, frames: &[Frame]) -> Result<Written> {
-        let mut written = Written::default();
+    pub fn write(&self, frames: &[Frame]) -> Result<BatchWriteOutcome> {
+        let mut written = BatchWriteOutcome::default();
         while written.done < frames.len() {
             match packet::send(&self.fd, &frames[written.done..]) {
                 Ok(went) => written.done += went,
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
-                Err(errno) if is_about_one(errno) => {
+                Err(errno) if is_frame_error(errno) => {
                     written.done += 1;
                     written.refused += 1;
                 }
@@ -180,31 +180,31 @@ impl Port {
 
     /// Sends one frame through `write`, which is passed the descriptor and the header, and must write both header and frame in one
     /// call. The kernel completes and segments what the card cannot.
-    pub fn put_by(
+    pub fn write_frame_with(
         &self,
         vnet: &Vnet,
-        mut write: impl FnMut(BorrowedFd<'_>, &[u8; VNET]) -> std::io::Result<usize>,
-    ) -> Result<Put> {
+        mut write: impl FnMut(BorrowedFd<'_>, &[u8; VNET_HDR_LEN]) -> std::io::Result<usize>,
+    ) -> Result<WriteOutcome> {
         let header = vnet.emit_native();
         loop {
             return match write(self.as_fd(), &header).map_err(|error| errno(&error)) {
-                Ok(_) => Ok(Put::Sent),
+                Ok(_) => Ok(WriteOutcome::Sent),
                 Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Ok(Put::Wait),
-                Err(errno) if is_about_one(errno) => Ok(Put::Refused),
+                Err(Errno::AGAIN) => Ok(WriteOutcome::WouldBlock),
+                Err(errno) if is_frame_error(errno) => Ok(WriteOutcome::Refused),
                 Err(errno) => Err(self.refused("writev", errno)),
             };
         }
     }
 
     /// Sends one frame. The kernel completes and segments what the card cannot.
-    pub fn put(&self, vnet: &Vnet, bytes: &[u8]) -> Result<Put> {
+    pub fn write_frame(&self, vnet: &Vnet, bytes: &[u8]) -> Result<WriteOutcome> {
         loop {
             match packet::send_one(self.as_fd(), vnet, bytes) {
-                Ok(()) => return Ok(Put::Sent),
-                Err(Errno::AGAIN) => return Ok(Put::Wait),
+                Ok(()) => return Ok(WriteOutcome::Sent),
+                Err(Errno::AGAIN) => return Ok(WriteOutcome::WouldBlock),
                 Err(Errno::INTR) => {}
-                Err(errno) if is_about_one(errno) => return Ok(Put::Refused),
+                Err(errno) if is_frame_error(errno) => return Ok(WriteOutcome::Refused),
                 Err(errno) => return Err(self.refused("sendmsg", errno)),
             }
         }
@@ -212,7 +212,7 @@ impl Port {
 }
 
 /// Only this frame is rejected: too long, not matching its header, no room in the interface's queue, or the interface is down.
-fn is_about_one(errno: Errno) -> bool {
+fn is_frame_error(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::MSGSIZE | Errno::INVAL | Errno::NOBUFS | Errno::NETDOWN | Errno::NOMEM

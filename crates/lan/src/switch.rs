@@ -10,7 +10,7 @@ mod table;
 
 pub use statistics::{Dropped, Statistics, Traffic};
 
-use crate::headers::ETHERNET;
+use crate::headers::ETH_HLEN;
 use crate::mac::Mac;
 use table::{Learnt, Table};
 
@@ -93,13 +93,13 @@ pub enum Misuse {
     },
     /// The address is not a unicast address.
     #[error("{mac} cannot be a station's address: it is a group's, or zero")]
-    NoStation {
+    NotUnicast {
         /// The address.
         mac: Mac,
     },
     /// The address is not a group address.
     #[error("{mac} is not a group's address")]
-    NoGroup {
+    NotGroup {
         /// The address.
         mac: Mac,
     },
@@ -142,11 +142,11 @@ struct Port {
 
 impl Port {
     /// A frame for an unknown address goes to this port.
-    fn may_have_others(&self) -> bool {
+    fn receives_unknown(&self) -> bool {
         !matches!(self.role, Role::Host { own: Some(_) })
     }
 
-    fn wants(&self, group: Mac) -> bool {
+    fn receives_group(&self, group: Mac) -> bool {
         match &self.multicast {
             _ if self.promiscuous || group == Mac::BROADCAST => true,
             Multicast::All => true,
@@ -198,7 +198,7 @@ impl Switch {
 
     fn claim(&mut self, id: PortId, mac: Mac) -> Result<(), Misuse> {
         if !mac.is_station() {
-            return Err(Misuse::NoStation { mac });
+            return Err(Misuse::NotUnicast { mac });
         }
         let claimed = self.table.claim(id, mac);
         claimed.map_err(|port| Misuse::Owned { mac, port })
@@ -207,7 +207,7 @@ impl Switch {
     /// Removes a port and every address behind it; returns its counters.
     pub fn remove(&mut self, id: PortId) -> Result<Statistics, Misuse> {
         let port = self.ports.remove(&id).ok_or(Misuse::NoPort { port: id })?;
-        self.table.leave(id);
+        self.table.remove_port(id);
         Ok(port.statistics)
     }
 
@@ -216,7 +216,7 @@ impl Switch {
     }
 
     /// Restricts a host to one address, which it then owns, or lifts the restriction.
-    pub fn set_own(&mut self, id: PortId, own: Option<Mac>) -> Result<(), Misuse> {
+    pub fn set_own_mac(&mut self, id: PortId, own: Option<Mac>) -> Result<(), Misuse> {
         let Role::Host { own: before } = self.port(id)?.role else {
             return Err(Misuse::Lan { port: id });
         };
@@ -226,9 +226,9 @@ impl Switch {
         if let Some(mac) = own {
             self.claim(id, mac)?;
             // Drops the addresses learnt from it and the one that it owned before.
-            self.table.leave_but(id, mac);
+            self.table.remove_all_but(id, mac);
         } else {
-            self.table.leave(id);
+            self.table.remove_port(id);
         }
         self.port(id)?.role = Role::Host { own };
         Ok(())
@@ -243,7 +243,7 @@ impl Switch {
                 return Err(Misuse::Groups { got, most });
             }
             if let Some(mac) = groups.iter().copied().find(|mac| !mac.is_group()) {
-                return Err(Misuse::NoGroup { mac });
+                return Err(Misuse::NotGroup { mac });
             }
         }
         self.port(id)?.multicast = multicast;
@@ -256,7 +256,7 @@ impl Switch {
         let port = self.port(id)?;
         port.promiscuous = on;
         if let (Role::Host { own: Some(own) }, false) = (port.role, on) {
-            self.table.leave_but(id, own);
+            self.table.remove_all_but(id, own);
         }
         Ok(())
     }
@@ -268,7 +268,7 @@ impl Switch {
     }
 
     /// The port behind which an address is at this time.
-    pub fn behind(&self, mac: Mac, now: Duration) -> Option<PortId> {
+    pub fn port_of(&self, mac: Mac, now: Duration) -> Option<PortId> {
         self.table.find(mac, now)
     }
 
@@ -306,7 +306,7 @@ impl Switch {
     ) -> Result<Verdict, Misuse> {
         to.clear();
         self.port(from)?.statistics.received.add(len);
-        let verdict = match self.judge(from, head, now) {
+        let verdict = match self.check_and_learn(from, head, now) {
             Ok(target) => self.select(from, target, now, to),
             Err(dropped) => Verdict::Dropped(dropped),
         };
@@ -320,12 +320,17 @@ impl Switch {
     }
 
     /// Checks a frame's addresses and learns its source; returns its destination.
-    fn judge(&mut self, from: PortId, frame: &[u8], now: Duration) -> Result<Mac, Dropped> {
-        if frame.len() < ETHERNET {
+    fn check_and_learn(
+        &mut self,
+        from: PortId,
+        frame: &[u8],
+        now: Duration,
+    ) -> Result<Mac, Dropped> {
+        if frame.len() < ETH_HLEN {
             return Err(Dropped::Malformed);
         }
-        let target = Mac::at(frame, 0).ok_or(Dropped::Malformed)?;
-        let source = Mac::at(frame, 6).ok_or(Dropped::Malformed)?;
+        let target = Mac::read_at(frame, 0).ok_or(Dropped::Malformed)?;
+        let source = Mac::read_at(frame, 6).ok_or(Dropped::Malformed)?;
         if !source.is_station() {
             return Err(Dropped::Malformed);
         }
@@ -361,14 +366,14 @@ impl Switch {
     fn select(&self, from: PortId, target: Mac, now: Duration, to: &mut Vec<PortId>) -> Verdict {
         let others = self.ports.iter().filter(|(id, _)| **id != from);
         if target.is_group() {
-            let wanted = others.filter(|(_, port)| port.wants(target));
+            let wanted = others.filter(|(_, port)| port.receives_group(target));
             to.extend(wanted.map(|(id, _)| *id));
             return Verdict::Group;
         }
         let place = self.table.find(target, now);
         let takes = |id: PortId, port: &Port| match place {
             Some(place) => place == id || port.promiscuous,
-            None => port.may_have_others() || port.promiscuous,
+            None => port.receives_unknown() || port.promiscuous,
         };
         to.extend(others.filter(|(id, p)| takes(**id, p)).map(|(id, _)| *id));
         match place {

@@ -4,23 +4,23 @@
 #![expect(unsafe_code, reason = "calls that no safe wrapper offers")]
 
 pub(crate) mod fanout;
-pub(crate) mod many;
-pub(crate) mod news;
+pub(crate) mod ifreq;
+pub(crate) mod link_notify;
+pub(crate) mod mmsg;
 pub(crate) mod packet;
 pub(crate) mod promiscuity;
-pub(crate) mod request;
 pub(crate) mod tun;
 pub(crate) mod udp;
 
 use rustix::io::Errno;
 
 /// The error number of the call that just returned less than zero.
-fn last() -> Errno {
+fn last_errno() -> Errno {
     let code = std::io::Error::last_os_error().raw_os_error();
     code.map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
 /// The result of a C library call that reports an error by a negative number.
-fn answer(got: libc::c_int) -> Result<libc::c_int, Errno> {
-    if got < 0 { Err(last()) } else { Ok(got) }
+fn check_result(got: libc::c_int) -> Result<libc::c_int, Errno> {
+    if got < 0 { Err(last_errno()) } else { Ok(got) }
 }

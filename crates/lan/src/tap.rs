@@ -8,11 +8,11 @@ use rustix::io::{Errno, readv, writev};
 
 use crate::error::{Capability, Error, Result, errno};
 use crate::frame::{Batch, Frame};
-use crate::interface::{Interface, check, check_queues};
+use crate::interface::{Interface, check_name, check_queues};
 use crate::offloads::Offloads;
 use crate::sys::tun;
-use crate::vnet::{VNET, Vnet};
-use crate::{Put, Taken, Took, Written};
+use crate::vnet::{VNET_HDR_LEN, Vnet};
+use crate::{BatchReadOutcome, BatchWriteOutcome, ReadOutcome, WriteOutcome};
 
 /// A TAP interface.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub struct Queue {
 impl Tap {
     /// Checks whether this is a valid name or pattern for an interface.
     pub fn check_name(name: &str) -> Result<()> {
-        check(name, true)
+        check_name(name, true)
     }
 
     /// Creates an interface with this name, or the next free one of a pattern such as `tap%d`, in the calling thread's network
@@ -48,7 +48,7 @@ impl Tap {
         let interface = Interface::named(&first.name)?;
         let mut all = vec![first];
         while all.len() < queues {
-            all.push(Queue::attach(interface.first_name(), true)?);
+            all.push(Queue::attach(interface.initial_name(), true)?);
         }
         Ok(Tap {
             interface,
@@ -73,7 +73,7 @@ impl Tap {
 
     /// Sets the offloads that the reader of this interface takes over; returns those that the kernel granted and may use.
     pub fn set_offloads(&self, wanted: Offloads) -> Result<Offloads> {
-        let mut wanted = wanted.sound();
+        let mut wanted = wanted.normalized();
         loop {
             let bits = bits(wanted);
             match self.set("TUNSETOFFLOAD", |fd| tun::set_offload(fd, bits)) {
@@ -82,7 +82,7 @@ impl Tap {
                 Err(Error::Refused {
                     errno: Errno::INVAL,
                     ..
-                }) if wanted != Offloads::NONE => wanted = lesser(wanted),
+                }) if wanted != Offloads::NONE => wanted = without_newest(wanted),
                 Err(error) => return Err(error),
             }
         }
@@ -94,10 +94,10 @@ impl Tap {
         call: &'static str,
         how: impl Fn(BorrowedFd<'_>) -> core::result::Result<(), Errno>,
     ) -> Result<()> {
-        let name = self.interface.first_name();
+        let name = self.interface.initial_name();
         let fd = self.queues.first().map(AsFd::as_fd);
         let done = fd.map_or(Err(Errno::BADFD), how);
-        done.map_err(|errno| gone_or(call, name, errno))
+        done.map_err(|errno| deleted_or(call, name, errno))
     }
 }
 
@@ -114,7 +114,7 @@ fn bits(offloads: Offloads) -> u32 {
     set.fold(0, |all, (_, bit)| all | bit)
 }
 
-fn lesser(offloads: Offloads) -> Offloads {
+fn without_newest(offloads: Offloads) -> Offloads {
     if offloads.udp {
         Offloads {
             udp: false,
@@ -126,7 +126,7 @@ fn lesser(offloads: Offloads) -> Offloads {
 }
 
 /// `EBADFD` is the error of a descriptor whose interface was deleted.
-fn gone_or(call: &'static str, name: &str, errno: Errno) -> Error {
+fn deleted_or(call: &'static str, name: &str, errno: Errno) -> Error {
     match errno {
         Errno::BADFD => Error::NoInterface {
             name: name.to_owned(),
@@ -151,48 +151,48 @@ impl Queue {
             errno => Error::of("TUNSETIFF", name, errno, Capability::NetAdmin),
         };
         let name = tun::attach(&fd, name, several).map_err(refused)?;
-        let header = tun::set_header(&fd, VNET);
-        header.map_err(|errno| gone_or("TUNSETVNETHDRSZ", &name, errno))?;
+        let header = tun::set_header(&fd, VNET_HDR_LEN);
+        header.map_err(|errno| deleted_or("TUNSETVNETHDRSZ", &name, errno))?;
         Ok(Queue { fd, name })
     }
 
     /// Reads one frame through `read`, which is passed the descriptor and the buffer for the header, and must read both header and
     /// frame in one call. `most` is the length of its buffer for the frame; a frame that fills it is lost.
-    pub fn take_by(
+    pub fn read_frame_with(
         &self,
         most: usize,
-        read: impl FnMut(BorrowedFd<'_>, &mut [u8; VNET]) -> std::io::Result<usize>,
-    ) -> Result<Took> {
-        match self.read_by(most, read) {
-            Ok((vnet, len)) => Ok(Took::Frame(vnet, len)),
-            Err(Errno::AGAIN) => Ok(Took::Nothing),
-            Err(Errno::MSGSIZE | Errno::PROTO) => Ok(Took::Lost),
-            Err(errno) => Err(gone_or("read", &self.name, errno)),
+        read: impl FnMut(BorrowedFd<'_>, &mut [u8; VNET_HDR_LEN]) -> std::io::Result<usize>,
+    ) -> Result<ReadOutcome> {
+        match self.read_with(most, read) {
+            Ok((vnet, len)) => Ok(ReadOutcome::Frame(vnet, len)),
+            Err(Errno::AGAIN) => Ok(ReadOutcome::WouldBlock),
+            Err(Errno::MSGSIZE | Errno::PROTO) => Ok(ReadOutcome::Lost),
+            Err(errno) => Err(deleted_or("read", &self.name, errno)),
         }
     }
 
-    /// Reads one frame that the kernel sends. The buffer must be longer than any frame ([`LONGEST`](crate::LONGEST) and one byte): a
+    /// Reads one frame that the kernel sends. The buffer must be longer than any frame ([`MAX_FRAME_LEN`](crate::MAX_FRAME_LEN) and one byte): a
     /// frame that fills it is lost, as it may have been truncated.
-    pub fn take(&self, room: &mut [u8]) -> Result<Took> {
-        self.take_by(room.len(), |fd, header| {
+    pub fn read_frame(&self, room: &mut [u8]) -> Result<ReadOutcome> {
+        self.read_frame_with(room.len(), |fd, header| {
             let mut pieces = [IoSliceMut::new(header), IoSliceMut::new(room)];
             Ok(readv(fd, &mut pieces)?)
         })
     }
 
     fn read_one(&self, room: &mut [u8]) -> core::result::Result<(Vnet, usize), Errno> {
-        self.read_by(room.len(), |fd, header| {
+        self.read_with(room.len(), |fd, header| {
             let mut pieces = [IoSliceMut::new(header), IoSliceMut::new(room)];
             Ok(readv(fd, &mut pieces)?)
         })
     }
 
-    fn read_by(
+    fn read_with(
         &self,
         most: usize,
-        mut read: impl FnMut(BorrowedFd<'_>, &mut [u8; VNET]) -> std::io::Result<usize>,
+        mut read: impl FnMut(BorrowedFd<'_>, &mut [u8; VNET_HDR_LEN]) -> std::io::Result<usize>,
     ) -> core::result::Result<(Vnet, usize), Errno> {
-        let mut header = [0; VNET];
+        let mut header = [0; VNET_HDR_LEN];
         let got = loop {
             match read(self.fd.as_fd(), &mut header).map_err(|error| errno(&error)) {
                 Err(Errno::INTR) => {}
@@ -201,7 +201,7 @@ impl Queue {
                 got => break got?,
             }
         };
-        let len = got.checked_sub(VNET).ok_or(Errno::PROTO)?;
+        let len = got.checked_sub(VNET_HDR_LEN).ok_or(Errno::PROTO)?;
         if len >= most {
             return Err(Errno::MSGSIZE);
         }
@@ -210,60 +210,60 @@ impl Queue {
     }
 
     /// Writes one frame, which the kernel receives on the interface.
-    pub fn put(&self, vnet: &Vnet, bytes: &[u8]) -> Result<Put> {
-        self.put_by(vnet, |fd, header| {
+    pub fn write_frame(&self, vnet: &Vnet, bytes: &[u8]) -> Result<WriteOutcome> {
+        self.write_frame_with(vnet, |fd, header| {
             Ok(writev(fd, &[IoSlice::new(header), IoSlice::new(bytes)])?)
         })
     }
 
     /// Writes one frame through `write`, which is passed the descriptor and the header, and must write both header and frame in one
     /// call.
-    pub fn put_by(
+    pub fn write_frame_with(
         &self,
         vnet: &Vnet,
-        mut write: impl FnMut(BorrowedFd<'_>, &[u8; VNET]) -> std::io::Result<usize>,
-    ) -> Result<Put> {
+        mut write: impl FnMut(BorrowedFd<'_>, &[u8; VNET_HDR_LEN]) -> std::io::Result<usize>,
+    ) -> Result<WriteOutcome> {
         let header = vnet.emit_native();
         loop {
             return match write(self.fd.as_fd(), &header).map_err(|error| errno(&error)) {
-                Ok(_) => Ok(Put::Sent),
+                Ok(_) => Ok(WriteOutcome::Sent),
                 Err(Errno::INTR) => continue,
-                Err(Errno::AGAIN) => Ok(Put::Wait),
+                Err(Errno::AGAIN) => Ok(WriteOutcome::WouldBlock),
                 Err(errno @ (Errno::BADFD | Errno::PERM)) => {
-                    Err(gone_or("write", &self.name, errno))
+                    Err(deleted_or("write", &self.name, errno))
                 }
                 // Interface down, no memory, or a frame that does not match its header: only this frame is lost.
-                Err(_) => Ok(Put::Refused),
+                Err(_) => Ok(WriteOutcome::Refused),
             };
         }
     }
 
     /// Replaces the batch's content by frames that the kernel sends.
-    pub fn read(&self, batch: &mut Batch) -> Result<Taken> {
+    pub fn read(&self, batch: &mut Batch) -> Result<BatchReadOutcome> {
         let (mut frames, mut lost) = (0, 0);
         let rooms = batch.refill();
         // Lost frames count too: otherwise a sender of nothing else would keep this loop running.
         while frames + lost < rooms.len() {
             let room = &mut rooms[frames];
-            match self.read_one(room.whole()) {
-                Ok((vnet, len)) if room.came(vnet, len) => frames += 1,
+            match self.read_one(room.tap_buffer()) {
+                Ok((vnet, len)) if room.set_received(vnet, len) => frames += 1,
                 Ok(_) | Err(Errno::MSGSIZE | Errno::PROTO) => lost += 1,
                 Err(Errno::AGAIN) => break,
-                Err(errno) => return Err(gone_or("read", &self.name, errno)),
+                Err(errno) => return Err(deleted_or("read", &self.name, errno)),
             }
         }
-        batch.keep(|_| true, frames);
-        Ok(Taken { frames, lost })
+        batch.retain(|_| true, frames);
+        Ok(BatchReadOutcome { frames, lost })
     }
 
     /// Writes frames until the kernel can take no more.
-    pub fn write(&self, frames: &[Frame]) -> Result<Written> {
-        let mut written = Written::default();
+    pub fn write(&self, frames: &[Frame]) -> Result<BatchWriteOutcome> {
+        let mut written = BatchWriteOutcome::default();
         for frame in frames {
-            match self.put(frame.vnet(), frame.bytes())? {
-                Put::Sent => {}
-                Put::Wait => break,
-                Put::Refused => written.refused += 1,
+            match self.write_frame(frame.vnet(), frame.bytes())? {
+                WriteOutcome::Sent => {}
+                WriteOutcome::WouldBlock => break,
+                WriteOutcome::Refused => written.refused += 1,
             }
             written.done += 1;
         }

@@ -1,19 +1,19 @@
 //! The header before each frame with the work left to offloads (virtio 1.2, 5.1.6; Linux, `virtio_net.h`). Its types hold only
-//! consistent values, and parsing rejects others. Whether a header matches its frame is checked by [`complete`](crate::complete) and
-//! [`cut`](crate::cut).
+//! consistent values, and parsing rejects others. Whether a header matches its frame is checked by [`complete_checksum`](crate::complete_checksum) and
+//! [`segment`](crate::segment()).
 
-use crate::error::Unfit;
+use crate::error::FrameError;
 
 /// Length of the header on the wire.
-pub const VNET: usize = 10;
+pub const VNET_HDR_LEN: usize = 10;
 
 const NEEDS_CHECKSUM: u8 = 1;
-const CHECKSUM_KNOWN: u8 = 2;
+const DATA_VALID: u8 = 2;
 const GSO_ECN: u8 = 0x80;
 
 /// A checksum that is still to be completed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Partial {
+pub struct PartialChecksum {
     /// Offset from which bytes are summed, to the end of the frame.
     pub start: u16,
     /// Offset of the checksum field from the start; the field contains the sum of the pseudo-header.
@@ -22,7 +22,7 @@ pub struct Partial {
 
 /// The protocol of a super-frame, which determines its segmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum GsoKind {
     /// TCP over IPv4.
     Tcp4,
     /// TCP over IPv6.
@@ -35,7 +35,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gso {
     /// Its protocol.
-    pub kind: Kind,
+    pub kind: GsoKind,
     /// Payload of each frame but the last; not zero.
     pub size: u16,
     /// Length of all headers, as a hint that receivers do not rely on.
@@ -48,9 +48,9 @@ pub struct Gso {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vnet {
     /// A checksum that is still to be completed.
-    pub partial: Option<Partial>,
+    pub partial: Option<PartialChecksum>,
     /// The sender of the header has verified the checksums.
-    pub known_good: bool,
+    pub data_valid: bool,
     /// The frame is still to be segmented.
     pub gso: Option<Gso>,
 }
@@ -59,7 +59,7 @@ impl Vnet {
     /// A frame that is complete.
     pub const PLAIN: Vnet = Vnet {
         partial: None,
-        known_good: false,
+        data_valid: false,
         gso: None,
     };
 
@@ -69,34 +69,34 @@ impl Vnet {
     }
 
     /// The same header without the claim that checksums are verified, which must not be believed from an untrusted peer.
-    pub const fn unclaimed(self) -> Vnet {
+    pub const fn without_data_valid(self) -> Vnet {
         Vnet {
-            known_good: false,
+            data_valid: false,
             ..self
         }
     }
 
     /// Parses a header in little-endian byte order, as between machines.
-    pub fn parse(bytes: &[u8; VNET]) -> Result<Vnet, Unfit> {
+    pub fn parse(bytes: &[u8; VNET_HDR_LEN]) -> Result<Vnet, FrameError> {
         Vnet::read(bytes, u16::from_le_bytes)
     }
 
     /// Emits a header in little-endian byte order.
-    pub fn emit(&self) -> [u8; VNET] {
+    pub fn emit(&self) -> [u8; VNET_HDR_LEN] {
         self.write(u16::to_le_bytes)
     }
 
     /// Parses a header in native byte order, the kernel's default.
-    pub(crate) fn parse_native(bytes: &[u8; VNET]) -> Result<Vnet, Unfit> {
+    pub(crate) fn parse_native(bytes: &[u8; VNET_HDR_LEN]) -> Result<Vnet, FrameError> {
         Vnet::read(bytes, u16::from_ne_bytes)
     }
 
     /// Emits a header in native byte order.
-    pub(crate) fn emit_native(&self) -> [u8; VNET] {
+    pub(crate) fn emit_native(&self) -> [u8; VNET_HDR_LEN] {
         self.write(u16::to_ne_bytes)
     }
 
-    fn read(bytes: &[u8; VNET], word: fn([u8; 2]) -> u16) -> Result<Vnet, Unfit> {
+    fn read(bytes: &[u8; VNET_HDR_LEN], word: fn([u8; 2]) -> u16) -> Result<Vnet, FrameError> {
         let [flags, kind, rest @ ..] = bytes;
         let at = |i: usize| word([rest[i], rest[i + 1]]);
         let (headers, size, start, offset) = (at(0), at(2), at(4), at(6));
@@ -108,35 +108,37 @@ impl Vnet {
                 headers,
                 ecn,
             };
-            (size > 0).then_some(Some(gso)).ok_or(Unfit::NoSize)
+            (size > 0)
+                .then_some(Some(gso))
+                .ok_or(FrameError::ZeroGsoSize)
         };
         let gso = match kind & !GSO_ECN {
             0 => None,
-            1 => of(Kind::Tcp4)?,
-            4 => of(Kind::Tcp6)?,
-            5 => of(Kind::Udp)?,
-            _ => return Err(Unfit::Kind { kind: *kind }),
+            1 => of(GsoKind::Tcp4)?,
+            4 => of(GsoKind::Tcp6)?,
+            5 => of(GsoKind::Udp)?,
+            _ => return Err(FrameError::GsoKind { kind: *kind }),
         };
-        let partial = (flags & NEEDS_CHECKSUM != 0).then_some(Partial { start, offset });
+        let partial = (flags & NEEDS_CHECKSUM != 0).then_some(PartialChecksum { start, offset });
         // Segmentation recomputes the checksums, and needs to know where they are.
         if gso.is_some() && partial.is_none() {
-            return Err(Unfit::WholeChecksum);
+            return Err(FrameError::NoPartialChecksum);
         }
         Ok(Vnet {
             partial,
-            known_good: flags & CHECKSUM_KNOWN != 0,
+            data_valid: flags & DATA_VALID != 0,
             gso,
         })
     }
 
-    fn write(&self, word: fn(u16) -> [u8; 2]) -> [u8; VNET] {
-        let mut flags = if self.known_good { CHECKSUM_KNOWN } else { 0 };
+    fn write(&self, word: fn(u16) -> [u8; 2]) -> [u8; VNET_HDR_LEN] {
+        let mut flags = if self.data_valid { DATA_VALID } else { 0 };
         let (mut kind, mut words) = (0, [0u16; 4]);
         if let Some(gso) = self.gso {
             kind = match gso.kind {
-                Kind::Tcp4 => 1,
-                Kind::Tcp6 => 4,
-                Kind::Udp => 5,
+                GsoKind::Tcp4 => 1,
+                GsoKind::Tcp6 => 4,
+                GsoKind::Udp => 5,
             };
             if gso.ecn {
                 kind |= GSO_ECN;

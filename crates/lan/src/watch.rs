@@ -7,27 +7,27 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use crate::error::{Capability, Error, Result};
-use crate::sys::news;
+use crate::sys::link_notify;
 
 /// Limit on messages discarded per call; the rest keeps the socket readable.
 const BUDGET: usize = 64;
 
 /// Readable when an interface of the network namespace has changed.
 #[derive(Debug)]
-pub struct Watch {
+pub struct LinkWatch {
     fd: OwnedFd,
 }
 
-impl Watch {
+impl LinkWatch {
     /// Watches the interfaces of the thread's network namespace from now on.
-    pub fn open() -> Result<Watch> {
+    pub fn open() -> Result<LinkWatch> {
         let refused = |errno| Error::of("socket AF_NETLINK", "*", errno, Capability::NetAdmin);
-        let fd = news::open().map_err(refused)?;
-        Ok(Watch { fd })
+        let fd = link_notify::open().map_err(refused)?;
+        Ok(LinkWatch { fd })
     }
 
     /// An interface has changed since the last call.
-    pub fn changed(&self) -> Result<bool> {
+    pub fn take_changed(&self) -> Result<bool> {
         let mut changed = false;
         for _ in 0..BUDGET {
             // The content does not matter: reading one byte discards a message.
@@ -43,7 +43,7 @@ impl Watch {
     }
 }
 
-impl AsFd for Watch {
+impl AsFd for LinkWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }

@@ -6,12 +6,12 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
 use common::bridge::Bridge;
-use common::{PATIENCE, Space, privileged};
+use common::{Netns, PATIENCE, privileged};
 use verbena_lan::Offloads;
 
 const BYTES: usize = 8 << 20;
 
-fn ping(from: &Space, to: &str, size: u32) {
+fn ping(from: &Netns, to: &str, size: u32) {
     // Unfragmented packets of this size, one after the other: none may be lost.
     let said = from.command(&format!(
         "ping -q -n -c 20 -i 0.01 -W 5 -M do -s {size} {to}"
@@ -32,7 +32,7 @@ fn bytes(seed: u64) -> Vec<u8> {
     all
 }
 
-fn transfer(from: &Space, to: &Space, ip: &str) {
+fn transfer(from: &Netns, to: &Netns, ip: &str) {
     let at = SocketAddr::new(ip.parse().unwrap(), 5001);
     let listener = to.run(|| TcpListener::bind(at)).unwrap();
     let receiver = std::thread::spawn(move || {
@@ -53,7 +53,7 @@ fn transfer(from: &Space, to: &Space, ip: &str) {
 }
 
 /// All traffic through one bridge.
-fn everything(mtu: u32, taken: Offloads) {
+fn check_all_traffic(mtu: u32, taken: Offloads) {
     let world = Bridge::new(mtu, taken);
     ping(&world.host, "10.9.0.2", mtu - 28);
     ping(&world.lan, "10.9.0.1", mtu - 28);
@@ -62,8 +62,8 @@ fn everything(mtu: u32, taken: Offloads) {
         transfer(from, to, &format!("10.9.0.{last}"));
         transfer(from, to, &format!("fd09::{last}"));
     }
-    let [frames, super_frames, partial, pieces, unfit, refused] = world.seen.get();
-    println!("{mtu} {taken:?}: {:?}", world.seen);
+    let [frames, super_frames, partial, pieces, unfit, refused] = world.counters.get();
+    println!("{mtu} {taken:?}: {:?}", world.counters);
     // The kernel did use the offloads, or nothing was tested.
     assert!(super_frames > 0 && partial > super_frames);
     assert!(taken == Offloads::ALL || pieces > frames);
@@ -74,28 +74,28 @@ fn everything(mtu: u32, taken: Offloads) {
 #[test]
 fn p8_offloads_passed_on_1500() {
     privileged("p8_offloads_passed_on_1500", || {
-        everything(1500, Offloads::ALL);
+        check_all_traffic(1500, Offloads::ALL);
     });
 }
 
 #[test]
 fn p8_offloads_passed_on_9000() {
     privileged("p8_offloads_passed_on_9000", || {
-        everything(9000, Offloads::ALL);
+        check_all_traffic(9000, Offloads::ALL);
     });
 }
 
 #[test]
 fn p8_offloads_in_software_1500() {
     privileged("p8_offloads_in_software_1500", || {
-        everything(1500, Offloads::NONE);
+        check_all_traffic(1500, Offloads::NONE);
     });
 }
 
 #[test]
 fn p8_offloads_in_software_9000() {
     privileged("p8_offloads_in_software_9000", || {
-        everything(9000, Offloads::NONE);
+        check_all_traffic(9000, Offloads::NONE);
     });
 }
 
@@ -115,7 +115,7 @@ fn p8_gso_datagrams_arrive_one_by_one() {
                 let at = SocketAddr::new(ip.parse().unwrap(), 5002);
                 let socket = world.lan.run(|| UdpSocket::bind(at)).unwrap();
                 socket.set_read_timeout(Some(PATIENCE)).unwrap();
-                let before = world.seen.get()[1];
+                let before = world.counters.get()[1];
                 world.host.run(|| {
                     let mut python = std::process::Command::new("/usr/bin/python3");
                     let ran = python.args(["-c", SEGMENTS, ip]).status().unwrap();
@@ -128,7 +128,7 @@ fn p8_gso_datagrams_arrive_one_by_one() {
                 }
                 let len = socket.recv(&mut room).unwrap();
                 assert_eq!(&room[..len], b"end");
-                assert!(world.seen.get()[1] > before, "no super-frame came");
+                assert!(world.counters.get()[1] > before, "no super-frame came");
             }
         }
     });
@@ -148,7 +148,7 @@ fn p8_traffic_resumes_after_link_loss() {
         assert!(!pinged.unwrap().status.success(), "a ping without a cable");
         world.tap.set_carrier(true).unwrap();
         world.lan.ip("link set l0 up");
-        common::until("both links are up again", || {
+        common::wait_until("both links are up again", || {
             world.tap.interface().link().unwrap().running
                 && world.port.interface().link().unwrap().running
         });

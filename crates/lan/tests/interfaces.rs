@@ -4,13 +4,13 @@ mod common;
 
 use std::process::Command;
 
-use common::{Space, privileged, until};
+use common::{Netns, privileged, wait_until};
 use verbena_lan::{
-    Batch, Capability, Error, Frame, Interface, Mac, Offloads, Partial, Port, Put, Tap, Took, Vnet,
-    Watch,
+    Batch, Capability, Error, Frame, Interface, LinkWatch, Mac, Offloads, PartialChecksum, Port,
+    ReadOutcome, Tap, Vnet, WriteOutcome,
 };
 
-fn tap(space: &Space, name: &str, queues: usize) -> Tap {
+fn tap(space: &Netns, name: &str, queues: usize) -> Tap {
     space.run(|| Tap::create(name, queues)).unwrap()
 }
 
@@ -25,7 +25,7 @@ fn frame(to: Mac, len: usize) -> Vec<u8> {
 #[test]
 fn p8_settings_match_what_the_kernel_reports() {
     privileged("p8_settings_match_what_the_kernel_reports", || {
-        let space = Space::new();
+        let space = Netns::new();
         let tap = tap(&space, "tap%d", 1);
         let interface = tap.interface();
         assert_eq!(interface.name().unwrap(), "tap0");
@@ -53,7 +53,7 @@ fn p8_settings_match_what_the_kernel_reports() {
             assert!(why.to_string().contains("SIOCSIFMTU"), "{why}");
         }
         let group = interface.set_mac(Mac::BROADCAST).unwrap_err();
-        assert!(matches!(group, Error::NoStation { .. }), "{group}");
+        assert!(matches!(group, Error::NotUnicast { .. }), "{group}");
         // It cannot be opened again, and is deleted when dropped.
         let again = space.run(|| Tap::create("other", 1)).unwrap_err();
         assert!(matches!(again, Error::InUse { .. }), "{again}");
@@ -66,16 +66,16 @@ fn p8_settings_match_what_the_kernel_reports() {
 #[test]
 fn p8_links_are_seen_on_both_sides() {
     privileged("p8_links_are_seen_on_both_sides", || {
-        let (unit, lan) = (Space::new(), Space::new());
-        unit.join("u0", &lan, "l0");
+        let (unit, lan) = (Netns::new(), Netns::new());
+        unit.connect_veth("u0", &lan, "l0");
         let tap = tap(&unit, "tap0", 1);
-        let watch = unit.run(Watch::open).unwrap();
+        let watch = unit.run(LinkWatch::open).unwrap();
         let carrier = |interface: &Interface| interface.link().unwrap().carrier;
         tap.interface().set_up(true).unwrap();
-        assert!(watch.changed().unwrap() && !watch.changed().unwrap());
+        assert!(watch.take_changed().unwrap() && !watch.take_changed().unwrap());
         assert!(carrier(tap.interface()));
         tap.set_carrier(false).unwrap();
-        until("the kernel tells of it", || watch.changed().unwrap());
+        wait_until("the kernel tells of it", || watch.take_changed().unwrap());
         assert!(!carrier(tap.interface()) && tap.interface().link().unwrap().up);
         assert!(unit.ip("link show tap0").contains("NO-CARRIER"));
         tap.set_carrier(true).unwrap();
@@ -85,21 +85,21 @@ fn p8_links_are_seen_on_both_sides() {
         let port = unit.run(|| Port::open("u0", false)).unwrap();
         assert!(carrier(port.interface()));
         lan.ip("link set l0 down");
-        until("the kernel tells of it", || watch.changed().unwrap());
+        wait_until("the kernel tells of it", || watch.take_changed().unwrap());
         assert!(!carrier(port.interface()));
-        until("it does not run", || {
+        wait_until("it does not run", || {
             !port.interface().link().unwrap().running
         });
         lan.ip("link set l0 up");
         assert!(carrier(port.interface()));
-        until("it runs", || port.interface().link().unwrap().running);
+        wait_until("it runs", || port.interface().link().unwrap().running);
     });
 }
 
 #[test]
 fn p8_offload_setting_reports_what_kernel_granted() {
     privileged("p8_offload_setting_reports_what_kernel_granted", || {
-        let space = Space::new();
+        let space = Netns::new();
         let tap = tap(&space, "tap0", 1);
         let features = || space.command("ethtool -k tap0");
         assert_eq!(tap.set_offloads(Offloads::ALL).unwrap(), Offloads::ALL);
@@ -118,28 +118,34 @@ fn p8_offload_setting_reports_what_kernel_granted() {
 #[test]
 fn p8_interface_down_loses_and_counts_frames() {
     privileged("p8_interface_down_loses_and_counts_frames", || {
-        let (unit, lan) = (Space::new(), Space::new());
-        unit.join("u0", &lan, "l0");
+        let (unit, lan) = (Netns::new(), Netns::new());
+        unit.connect_veth("u0", &lan, "l0");
         let tap = tap(&unit, "tap0", 1);
         let queue = &tap.queues()[0];
         let port = unit.run(|| Port::open("u0", true)).unwrap();
         let peer = lan.run(|| Port::open("l0", true)).unwrap();
         let bytes = frame(Mac::BROADCAST, 100);
         let frames = [(); 3].map(|()| Frame::new(Vnet::PLAIN, &bytes).unwrap());
-        let all = |done, refused| verbena_lan::Written { done, refused };
+        let all = |done, refused| verbena_lan::BatchWriteOutcome { done, refused };
         // The TAP is still down.
         assert_eq!(queue.write(&frames), Ok(all(3, 3)));
-        assert_eq!(queue.put(&Vnet::PLAIN, &bytes), Ok(Put::Refused));
+        assert_eq!(
+            queue.write_frame(&Vnet::PLAIN, &bytes),
+            Ok(WriteOutcome::Refused)
+        );
         tap.interface().set_up(true).unwrap();
         assert_eq!(queue.write(&frames), Ok(all(3, 0)));
         // The port works again after the interface was down.
         let mut batch = Batch::new(8);
         unit.ip("link set u0 down");
         assert_eq!(port.write(&frames), Ok(all(3, 3)));
-        assert_eq!(port.put(&Vnet::PLAIN, &bytes), Ok(Put::Refused));
+        assert_eq!(
+            port.write_frame(&Vnet::PLAIN, &bytes),
+            Ok(WriteOutcome::Refused)
+        );
         assert_eq!(port.read(&mut batch).unwrap().lost, 0);
         unit.ip("link set u0 up");
-        until("frames come again", || {
+        wait_until("frames come again", || {
             peer.write(&frames).unwrap();
             port.read(&mut batch).unwrap();
             batch.frames().iter().any(|f| f.bytes() == bytes)
@@ -169,8 +175,8 @@ fn p8_interface_down_loses_and_counts_frames() {
 #[test]
 fn vlan_tag_and_partial_checksum_pass_unchanged() {
     privileged("vlan_tag_and_partial_checksum_pass_unchanged", || {
-        let (unit, lan) = (Space::new(), Space::new());
-        unit.join("u0", &lan, "l0");
+        let (unit, lan) = (Netns::new(), Netns::new());
+        unit.connect_veth("u0", &lan, "l0");
         // Neighbour discovery would send frames in between.
         unit.run(|| std::fs::write("/proc/sys/net/ipv6/conf/u0/disable_ipv6", "1"))
             .unwrap();
@@ -183,7 +189,7 @@ fn vlan_tag_and_partial_checksum_pass_unchanged() {
         let mut twice = frame(Mac::BROADCAST, 200);
         twice[12..22].copy_from_slice(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5, 0x88, 0xb5]);
         let partial = Vnet {
-            partial: Some(Partial {
+            partial: Some(PartialChecksum {
                 start: 60,
                 offset: 16,
             }),
@@ -197,8 +203,8 @@ fn vlan_tag_and_partial_checksum_pass_unchanged() {
             (partial, frame(Mac::BROADCAST, 200)),
             (partial, tagged),
         ] {
-            assert_eq!(peer.put(&vnet, &bytes), Ok(Put::Sent));
-            until("it came", || {
+            assert_eq!(peer.write_frame(&vnet, &bytes), Ok(WriteOutcome::Sent));
+            wait_until("it came", || {
                 port.read(&mut batch).unwrap();
                 batch
                     .frames()
@@ -219,54 +225,63 @@ fn vlan_tag_and_partial_checksum_pass_unchanged() {
 #[test]
 fn every_queue_carries_frames() {
     privileged("every_queue_carries_frames", || {
-        let space = Space::new();
+        let space = Netns::new();
         let tap = tap(&space, "tap0", 4);
         let mac = tap.interface().mac().unwrap();
         tap.interface().set_up(true).unwrap();
         let port = space.run(|| Port::open("tap0", false)).unwrap();
         let mut batch = Batch::new(8);
-        let mut room = vec![0; verbena_lan::LONGEST + 1];
+        let mut room = vec![0; verbena_lan::MAX_FRAME_LEN + 1];
         for (at, queue) in tap.queues().iter().enumerate() {
             let mut bytes = frame(mac, 100);
             bytes[99] = at as u8;
-            assert_eq!(queue.put(&Vnet::PLAIN, &bytes), Ok(Put::Sent));
-            until("it came up", || {
+            assert_eq!(
+                queue.write_frame(&Vnet::PLAIN, &bytes),
+                Ok(WriteOutcome::Sent)
+            );
+            wait_until("it came up", || {
                 port.read(&mut batch).unwrap();
                 batch.frames().iter().any(|f| f.bytes() == bytes)
             });
         }
         // A buffer that is too short loses a frame, which is reported; the next one arrives.
         let small = frame(Mac::new([2, 0, 0, 0, 0, 3]), 100);
-        assert_eq!(port.put(&Vnet::PLAIN, &small), Ok(Put::Sent));
-        until("it is lost", || {
+        assert_eq!(
+            port.write_frame(&Vnet::PLAIN, &small),
+            Ok(WriteOutcome::Sent)
+        );
+        wait_until("it is lost", || {
             let mut queues = tap.queues().iter();
-            queues.any(|queue| queue.take(&mut [0; 50]) == Ok(Took::Lost))
+            queues.any(|queue| queue.read_frame(&mut [0; 50]) == Ok(ReadOutcome::Lost))
         });
         // A frame from the kernel arrives at one of the queues.
         let bytes = frame(Mac::new([2, 0, 0, 0, 0, 3]), 100);
-        assert_eq!(port.put(&Vnet::PLAIN, &bytes), Ok(Put::Sent));
-        until("it came down", || {
+        assert_eq!(
+            port.write_frame(&Vnet::PLAIN, &bytes),
+            Ok(WriteOutcome::Sent)
+        );
+        wait_until("it came down", || {
             let mut queues = tap.queues().iter();
-            queues.any(|queue| match queue.take(&mut room).unwrap() {
-                Took::Frame(_, len) => room[..len] == bytes,
-                Took::Nothing => false,
-                Took::Lost => panic!("a frame that does not fit"),
+            queues.any(|queue| match queue.read_frame(&mut room).unwrap() {
+                ReadOutcome::Frame(_, len) => room[..len] == bytes,
+                ReadOutcome::WouldBlock => false,
+                ReadOutcome::Lost => panic!("a frame that does not fit"),
             })
         });
         let none = space.run(|| Tap::create("tap1", 0)).unwrap_err();
-        assert!(matches!(none, Error::Queues { got: 0, .. }), "{none}");
+        assert!(matches!(none, Error::QueueCount { got: 0, .. }), "{none}");
     });
 }
 
-const WITHOUT: &str = "VERBENA_LAN_WITHOUT_RIGHTS";
+const UNPRIVILEGED: &str = "VERBENA_LAN_WITHOUT_RIGHTS";
 
 #[test]
 fn missing_capability_is_named() {
-    if std::env::var_os(WITHOUT).is_some() {
-        return without_rights();
+    if std::env::var_os(UNPRIVILEGED).is_some() {
+        return check_unprivileged();
     }
     privileged("missing_capability_is_named", || {
-        let space = Space::new();
+        let space = Netns::new();
         space.ip("link add u0 type veth peer name u1");
         space.ip("tuntap add dev mine mode tap user 0");
         let program = std::env::current_exe().unwrap();
@@ -276,7 +291,7 @@ fn missing_capability_is_named() {
                 .args(["--bounding-set=-all", "--inh-caps=-all"])
                 .arg(program);
             command.args(["missing_capability_is_named", "--exact", "--nocapture"]);
-            command.env(WITHOUT, "1").output()
+            command.env(UNPRIVILEGED, "1").output()
         });
         let ran = ran.unwrap();
         let said = String::from_utf8_lossy(&ran.stdout);
@@ -288,9 +303,10 @@ fn missing_capability_is_named() {
     });
 }
 
-fn without_rights() {
+fn check_unprivileged() {
     let lacks = |error: Error, wanted: Capability| {
-        let named = matches!(&error, Error::Lacks { capability, .. } if *capability == wanted);
+        let named =
+            matches!(&error, Error::MissingCapability { capability, .. } if *capability == wanted);
         let text = error.to_string();
         assert!(named && text.contains(&wanted.to_string()), "{text}");
         assert!(text.contains("unshare -Urn"), "{text}");

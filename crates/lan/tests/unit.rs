@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::{Space, privileged, until};
-use verbena_lan::{Batch, Limits, Mac, Misuse, Offloads, Port, PortId, Role, Switch, Taken, Tap};
+use common::{Netns, privileged, wait_until};
+use verbena_lan::{
+    Batch, BatchReadOutcome, Limits, Mac, Misuse, Offloads, Port, PortId, Role, Switch, Tap,
+};
 
 /// The interface behind a port of the switch.
 enum End {
@@ -19,7 +21,7 @@ enum End {
 }
 
 impl End {
-    fn read(&self, batch: &mut Batch) -> Taken {
+    fn read(&self, batch: &mut Batch) -> BatchReadOutcome {
         match self {
             End::Host(tap) => tap.queues()[0].read(batch).unwrap(),
             End::Lan(port) => port.read(batch).unwrap(),
@@ -77,7 +79,7 @@ impl Unit {
     }
 
     /// Adds a host with its own namespace, address and TAP.
-    fn host(&self, space: &Space, last: u8) -> Result<PortId, Misuse> {
+    fn host(&self, space: &Netns, last: u8) -> Result<PortId, Misuse> {
         let tap = space.run(|| Tap::create("tap0", 1)).unwrap();
         let mac = Mac::new([2, 0, 0, 0, 9, last]);
         tap.set_offloads(Offloads::ALL).unwrap();
@@ -132,7 +134,7 @@ fn serve(state: &Mutex<State>, stop: &AtomicBool) {
     }
 }
 
-fn pings(from: &Space, last: u8, wait: u8) -> bool {
+fn pings(from: &Netns, last: u8, wait: u8) -> bool {
     let words = format!("-q -n -c 3 -i 0.05 -W {wait} 10.9.0.{last}");
     let ran = from.run(|| Command::new("ping").args(words.split(' ')).output());
     let said = String::from_utf8_lossy(&ran.unwrap().stdout).into_owned();
@@ -143,8 +145,8 @@ fn pings(from: &Space, last: u8, wait: u8) -> bool {
 fn p9_host_removal_leaves_other_hosts_connected() {
     let name = "p9_host_removal_leaves_other_hosts_connected";
     privileged(name, || {
-        let [unit, lan, one, two] = [(); 4].map(|()| Space::new());
-        unit.join("u0", &lan, "l0");
+        let [unit, lan, one, two] = [(); 4].map(|()| Netns::new());
+        unit.connect_veth("u0", &lan, "l0");
         lan.ip("address add 10.9.0.9/24 dev l0");
         let served = Unit::new();
         served.lan(unit.run(|| Port::open("u0", true)).unwrap());
@@ -161,11 +163,11 @@ fn p9_host_removal_leaves_other_hosts_connected() {
             assert!(pings(from, to, 5), "to {to}");
         }
         // No other host can be added with an owned address.
-        let thief = Space::new();
+        let thief = Netns::new();
         assert!(matches!(served.host(&thief, 1), Err(Misuse::Owned { .. })));
         // A host leaves; the others are not affected, and it may return.
         served.remove(first);
-        until("its interface is gone", || !one.ip("link").contains("tap0"));
+        wait_until("its interface is gone", || !one.ip("link").contains("tap0"));
         assert!(!pings(&two, 1, 1) && pings(&two, 9, 5) && pings(&lan, 2, 5));
         let first = served.host(&one, 1).unwrap();
         assert!(pings(&two, 1, 5) && pings(&one, 9, 5));

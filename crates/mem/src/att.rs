@@ -89,7 +89,7 @@ pub struct Att {
     first_offset: u64,
     len: u64,
     /// The lowest address of all pages, and the end of the highest.
-    hull: (usize, usize),
+    address_bounds: (usize, usize),
     /// Keeps memory of the adapter allocated as long as an entry translates to it.
     _memory: Option<Arc<Memory>>,
 }
@@ -112,7 +112,7 @@ impl Att {
             control: Control::Direct(Page::at(start)),
             first_offset: 0,
             len,
-            hull: (start.addr(), start.addr().saturating_add(len as usize)),
+            address_bounds: (start.addr(), start.addr().saturating_add(len as usize)),
             _memory: None,
         }
     }
@@ -164,7 +164,7 @@ impl Att {
             control,
             first_offset,
             len,
-            hull: (starts().min().unwrap_or(0), starts().max().map_or(0, end)),
+            address_bounds: (starts().min().unwrap_or(0), starts().max().map_or(0, end)),
             _memory: None,
         })
     }
@@ -219,8 +219,9 @@ impl Att {
     }
 
     /// Both may translate to the same bytes; if false, they do not.
-    pub(crate) fn may_share(&self, other: &Att) -> bool {
-        self.hull.0 < other.hull.1 && other.hull.0 < self.hull.1
+    pub(crate) fn may_overlap(&self, other: &Att) -> bool {
+        self.address_bounds.0 < other.address_bounds.1
+            && other.address_bounds.0 < self.address_bounds.1
     }
 
     /// Every contiguous run of the translation.

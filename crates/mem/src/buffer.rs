@@ -13,7 +13,7 @@ use crate::att::Att;
 use crate::entry::Pd;
 use crate::mapping::{Mapping, Pages};
 use crate::refusal::Misuse;
-use crate::tpt::{Draft, Estate, Layout, Region, Reserved, Ticket, Tpt};
+use crate::tpt::{Draft, Layout, Region, RegionExport, Reserved, Ticket, Tpt};
 use crate::vectored;
 
 /// Registered memory of the adapter.
@@ -130,17 +130,22 @@ impl Buffer {
     ///
     /// Fails if the memory is not [shared](Buffer::shared), if its registration is pending, one-touch or not the buffer's own,
     /// and while windows are bound to it.
-    pub fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Misuse> {
+    pub fn export_region(&self) -> Result<(RegionExport, BorrowedFd<'_>), Misuse> {
         let Backing::Shared(mapping) = &self.memory.backing else {
-            return Err(Misuse::Private(self.stag));
+            return Err(Misuse::NotShared(self.stag));
         };
-        Ok((self.tpt.estate(self.stag)?, mapping.fd()))
+        Ok((self.tpt.export_region(self.stag)?, mapping.fd()))
     }
 
     /// Takes over the memory of another process (V1): mapped at any address, registered under the STag and the addresses that
     /// peers and requests use.
-    pub fn adopt(tpt: &Arc<Tpt>, fd: OwnedFd, estate: Estate, pd: Pd) -> Result<Buffer, Misuse> {
-        let Estate {
+    pub fn adopt(
+        tpt: &Arc<Tpt>,
+        fd: OwnedFd,
+        estate: RegionExport,
+        pd: Pd,
+    ) -> Result<Buffer, Misuse> {
+        let RegionExport {
             stag,
             start,
             len,

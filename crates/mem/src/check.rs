@@ -21,7 +21,7 @@ pub enum Policy {
 
 /// An access to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reach {
+pub struct MemAccess {
     /// The entry.
     pub stag: Stag,
     /// The first byte, in the entry's addresses.
@@ -37,7 +37,7 @@ pub struct Reach {
 }
 
 /// M6: a data segment of a local work request. Only regions; windows are for peers.
-pub fn local(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
+pub fn local(entry: &Entry, reach: &MemAccess) -> Result<(), Refusal> {
     let stag = reach.stag;
     if entry.kind != Kind::Region {
         return Err(Refusal::Kind { stag });
@@ -48,7 +48,7 @@ pub fn local(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
 }
 
 /// M7: a tagged segment, a read request or an atomic of a peer.
-pub fn remote(entry: &Entry, reach: &Reach, policy: Policy) -> Result<(), Refusal> {
+pub fn remote(entry: &Entry, reach: &MemAccess, policy: Policy) -> Result<(), Refusal> {
     let stag = reach.stag;
     match entry.kind {
         Kind::Region if policy == Policy::Verbs => domain(entry, reach)?,
@@ -66,7 +66,7 @@ pub fn remote(entry: &Entry, reach: &Reach, policy: Policy) -> Result<(), Refusa
 }
 
 /// M12: an R2T or a Data-In of a target. Offsets in the buffers of a command count from zero, whatever its start address refers to.
-pub fn command(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
+pub fn command(entry: &Entry, reach: &MemAccess) -> Result<(), Refusal> {
     let (stag, at, len) = (reach.stag, reach.at, reach.len);
     is_command(entry, stag, reach.pd)?;
     let end = at.checked_add(len).ok_or(Refusal::Wrap { at, len })?;
@@ -90,7 +90,7 @@ pub fn is_command(entry: &Entry, stag: Stag, pd: Pd) -> Result<(), Refusal> {
     same_domain(entry, stag, pd)
 }
 
-fn in_scope(scope: Scope, reach: &Reach) -> Result<(), Refusal> {
+fn in_scope(scope: Scope, reach: &MemAccess) -> Result<(), Refusal> {
     match scope {
         Scope::Domain => Ok(()),
         Scope::QueuePair(qp) | Scope::Both(qp) if qp == reach.qp => Ok(()),
@@ -98,7 +98,7 @@ fn in_scope(scope: Scope, reach: &Reach) -> Result<(), Refusal> {
     }
 }
 
-fn domain(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
+fn domain(entry: &Entry, reach: &MemAccess) -> Result<(), Refusal> {
     same_domain(entry, reach.stag, reach.pd)
 }
 
@@ -109,11 +109,11 @@ fn same_domain(entry: &Entry, stag: Stag, asker: Pd) -> Result<(), Refusal> {
     Err(Refusal::Domain {
         stag,
         owner: entry.pd.0,
-        asker: asker.0,
+        requester: asker.0,
     })
 }
 
-fn bounds(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
+fn bounds(entry: &Entry, reach: &MemAccess) -> Result<(), Refusal> {
     let (at, len) = (reach.at, reach.len);
     let end = at.checked_add(len).ok_or(Refusal::Wrap { at, len })?;
     let start = entry.start.get();
@@ -129,7 +129,7 @@ fn bounds(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
     })
 }
 
-fn right(entry: &Entry, reach: &Reach) -> Result<(), Refusal> {
+fn right(entry: &Entry, reach: &MemAccess) -> Result<(), Refusal> {
     let has = entry.access.get();
     if has.contains(reach.needs) {
         return Ok(());

@@ -10,7 +10,7 @@ use crate::span::{Span, Spans};
 
 /// The bytes of one entry that a grant covers; the access has been checked.
 #[derive(Debug)]
-pub(crate) struct Window<'a> {
+pub(crate) struct GrantedRange<'a> {
     pub(crate) grant: slot::Grant<'a>,
     /// Offset in the translation.
     pub(crate) offset: u64,
@@ -19,7 +19,7 @@ pub(crate) struct Window<'a> {
     pub(crate) one_touch: bool,
 }
 
-impl Window<'_> {
+impl GrantedRange<'_> {
     /// The contiguous run at offset `from`, at most `len` bytes.
     fn run(&self, from: u64, len: u64) -> Span {
         let len = len.min(self.len.saturating_sub(from));
@@ -39,8 +39,8 @@ impl Window<'_> {
     /// Calls `each` with the offset and length of every part whose memory is also a part of `other`.
     ///
     /// Compared by address: memory that the program has mapped at two addresses is not recognized.
-    fn shared(&self, other: &Window<'_>, mut each: impl FnMut(u64, u64)) {
-        let att = |window: &Window<'_>| window.grant.entry(|entry| entry.att.clone());
+    fn for_each_overlap(&self, other: &GrantedRange<'_>, mut each: impl FnMut(u64, u64)) {
+        let att = |window: &GrantedRange<'_>| window.grant.entry(|entry| entry.att.clone());
         let (Some(own), Some(theirs)) = (att(self), att(other)) else {
             return;
         };
@@ -53,7 +53,7 @@ impl Window<'_> {
             }
             return;
         }
-        if !own.may_share(&theirs) {
+        if !own.may_overlap(&theirs) {
             return;
         }
         let mut at = 0;
@@ -87,11 +87,11 @@ impl Window<'_> {
 
 /// A grant to write.
 #[derive(Debug)]
-pub struct Placement<'a>(pub(crate) Window<'a>);
+pub struct Placement<'a>(pub(crate) GrantedRange<'a>);
 
 /// A grant to read.
 #[derive(Debug)]
-pub struct Gather<'a>(pub(crate) Window<'a>);
+pub struct Gather<'a>(pub(crate) GrantedRange<'a>);
 
 impl Placement<'_> {
     /// Bytes granted.
@@ -162,7 +162,7 @@ impl Gather<'_> {
 
     /// Calls `each` with the offset and length of every part of the granted bytes that a write to `placement` would overwrite.
     pub fn overlaps(&self, placement: &Placement<'_>, each: impl FnMut(u64, u64)) {
-        self.0.shared(&placement.0, each);
+        self.0.for_each_overlap(&placement.0, each);
     }
 
     /// Copies from offset `at` of the grant to `to`; returns bytes copied.

@@ -25,9 +25,9 @@ mod arch;
 
 /// Result of `arch::long`, set by [`catch_faults`]. Not asked for each copy, so that the instruction counts of the benchmarks, which do not
 /// call it, are those of loops: callgrind counts a string copy as one instruction for each byte.
-static LONG: AtomicUsize = AtomicUsize::new(usize::MAX);
+static LONG_COPY_MIN: AtomicUsize = AtomicUsize::new(usize::MAX);
 
-fn done(answer: c_int) -> Result<(), Unmapped> {
+fn check_copied(answer: c_int) -> Result<(), Unmapped> {
     if answer == 0 { Ok(()) } else { Err(Unmapped) }
 }
 
@@ -39,8 +39,8 @@ fn done(answer: c_int) -> Result<(), Unmapped> {
 #[inline]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<(), Unmapped> {
     // SAFETY: the caller's contract.
-    done(unsafe {
-        if len < LONG.load(Ordering::Relaxed) {
+    check_copied(unsafe {
+        if len < LONG_COPY_MIN.load(Ordering::Relaxed) {
             arch::copy(to, from, len)
         } else {
             arch::copy_long(to, from, len)
@@ -54,7 +54,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<()
 /// As [`copy`].
 pub(crate) unsafe fn store_8(to: *mut u8, value: u8) -> Result<(), Unmapped> {
     // SAFETY: the caller's contract.
-    done(unsafe { arch::store_8(to, value) })
+    check_copied(unsafe { arch::store_8(to, value) })
 }
 
 /// Writes four bytes at once.
@@ -63,7 +63,7 @@ pub(crate) unsafe fn store_8(to: *mut u8, value: u8) -> Result<(), Unmapped> {
 /// As [`copy`], and `to` is aligned.
 pub(crate) unsafe fn store_32(to: *mut u32, value: u32) -> Result<(), Unmapped> {
     // SAFETY: the caller's contract.
-    done(unsafe { arch::store_32(to, value) })
+    check_copied(unsafe { arch::store_32(to, value) })
 }
 
 /// Writes eight bytes at once.
@@ -72,7 +72,7 @@ pub(crate) unsafe fn store_32(to: *mut u32, value: u32) -> Result<(), Unmapped> 
 /// As [`copy`], and `to` is aligned.
 pub(crate) unsafe fn store_64(to: *mut u64, value: u64) -> Result<(), Unmapped> {
     // SAFETY: the caller's contract.
-    done(unsafe { arch::store_64(to, value) })
+    check_copied(unsafe { arch::store_64(to, value) })
 }
 
 /// Adds to a word atomically, and returns the value before.
@@ -82,7 +82,7 @@ pub(crate) unsafe fn store_64(to: *mut u64, value: u64) -> Result<(), Unmapped> 
 pub(crate) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Unmapped> {
     let mut before = 0;
     // SAFETY: the caller's contract; `before` is a local variable.
-    done(unsafe { arch::fetch_add(word, add, &raw mut before) }).map(|()| before)
+    check_copied(unsafe { arch::fetch_add(word, add, &raw mut before) }).map(|()| before)
 }
 
 /// Writes `new` atomically if the word is `expected`, and returns the value before.
@@ -96,21 +96,22 @@ pub(crate) unsafe fn compare_exchange(
 ) -> Result<u64, Unmapped> {
     let mut before = 0;
     // SAFETY: the caller's contract; `before` is a local variable.
-    done(unsafe { arch::compare_exchange(word, expected, new, &raw mut before) }).map(|()| before)
+    check_copied(unsafe { arch::compare_exchange(word, expected, new, &raw mut before) })
+        .map(|()| before)
 }
 
 /// Signals of an access to memory that is unmapped or protected, and of one beyond the end of a mapped file.
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// The actions that were installed before this module's.
-static BEFORE: [OnceLock<libc::sigaction>; 2] = [const { OnceLock::new() }; 2];
+static PREVIOUS_ACTIONS: [OnceLock<libc::sigaction>; 2] = [const { OnceLock::new() }; 2];
 
 /// From now on a fault in a copy from or to registered memory ends the copy instead of the process. Handlers of other faults that are
 /// installed before keep working; one that is installed later and does not call the previous handler ends this protection.
 pub fn catch_faults() {
     static INSTALLED: Once = Once::new();
-    LONG.store(arch::long(), Ordering::Relaxed);
-    INSTALLED.call_once(|| SIGNALS.into_iter().zip(&BEFORE).for_each(install));
+    LONG_COPY_MIN.store(arch::long(), Ordering::Relaxed);
+    INSTALLED.call_once(|| SIGNALS.into_iter().zip(&PREVIOUS_ACTIONS).for_each(install));
 }
 
 fn install((signal, before): (c_int, &OnceLock<libc::sigaction>)) {
@@ -134,7 +135,7 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         return;
     }
     let known = SIGNALS.iter().position(|one| *one == signal);
-    let before = known.and_then(|at| BEFORE[at].get());
+    let before = known.and_then(|at| PREVIOUS_ACTIONS[at].get());
     match before {
         Some(before)
             if before.sa_sigaction != libc::SIG_DFL && before.sa_sigaction != libc::SIG_IGN =>

@@ -31,17 +31,18 @@ pub mod window;
 pub use access::{Access, AccessCell};
 pub use att::{Att, PageSize};
 pub use buffer::Buffer;
-pub use check::{Policy, Reach};
+pub use check::{MemAccess, Policy};
 pub use entry::{Entry, Kind, Pd};
 pub use grant::{Gather, Placement};
 pub use guarded::{Unmapped, catch_faults};
 pub use mapping::{Mapping, Pages};
-pub use refusal::{Misuse, Refusal, Unfit};
+pub use refusal::{Misuse, Refusal, SharedMemoryError};
 pub use sources::Sources;
 pub use span::{Span, Spans};
 pub use targets::Targets;
 pub use touch::{Action, Arrival, Seq};
 pub use tpt::{
-    Command, Draft, Estate, Layout, Region, Reserved, Room, Settled, Spend, Ticket, Tpt, Verdict,
+    Command, Draft, Layout, PageQuota, Region, RegionExport, Reserved, Settled, Spend, Ticket, Tpt,
+    Verdict,
 };
 pub use window::{Bind, Scope, WindowType};

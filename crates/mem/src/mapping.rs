@@ -13,7 +13,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-use crate::refusal::Unfit;
+use crate::refusal::SharedMemoryError;
 
 /// The size can be neither reduced nor increased, and no seal can be added.
 const SEALS: SealFlags = SealFlags::SHRINK
@@ -38,7 +38,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// `len` zero bytes in a new file.
-    pub fn new(len: usize) -> Result<Mapping, Unfit> {
+    pub fn new(len: usize) -> Result<Mapping, SharedMemoryError> {
         let memfd = Memfd::new()?;
         // A mapping of zero bytes is an error (EINVAL).
         ftruncate(&memfd, len.max(1) as u64).map_err(system("ftruncate"))?;
@@ -47,31 +47,31 @@ impl Mapping {
     }
 
     /// The first `len` bytes of a file of another process, mapped at any address.
-    pub fn adopt(fd: OwnedFd, len: usize) -> Result<Mapping, Unfit> {
+    pub fn adopt(fd: OwnedFd, len: usize) -> Result<Mapping, SharedMemoryError> {
         let memfd = Memfd::from(fd);
         let size = memfd.size()?;
         if len as u64 > size {
             let len = len as u64;
-            return Err(Unfit::Short { size, len });
+            return Err(SharedMemoryError::TooShort { size, len });
         }
         Mapping::of(memfd, len)
     }
 
     /// All of a file of another process.
-    pub fn adopt_all(fd: OwnedFd) -> Result<Mapping, Unfit> {
+    pub fn adopt_all(fd: OwnedFd) -> Result<Mapping, SharedMemoryError> {
         let memfd = Memfd::from(fd);
         let len = usize::try_from(memfd.size()?);
         Mapping::of(memfd, len.unwrap_or(usize::MAX))
     }
 
     /// Maps a file whose size cannot change and is at least `len`.
-    fn of(memfd: Memfd, len: usize) -> Result<Mapping, Unfit> {
+    fn of(memfd: Memfd, len: usize) -> Result<Mapping, SharedMemoryError> {
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
         // SAFETY: without MAP_FIXED the kernel chooses unused addresses, so no existing memory changes.
         let start = unsafe { mmap(core::ptr::null_mut(), len.max(1), rights, flags, &memfd, 0) };
         let start = start.map_err(system("mmap"))?;
         // The kernel maps nothing at address 0 unless asked to.
-        let start = NonNull::new(start.cast()).ok_or(Unfit::System {
+        let start = NonNull::new(start.cast()).ok_or(SharedMemoryError::System {
             call: "mmap",
             errno: Errno::NOMEM.raw_os_error(),
         })?;
@@ -121,13 +121,13 @@ unsafe impl Sync for Pages {}
 
 impl Pages {
     /// `len` zero bytes.
-    pub fn new(len: usize) -> Result<Pages, Unfit> {
+    pub fn new(len: usize) -> Result<Pages, SharedMemoryError> {
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: without MAP_FIXED the kernel chooses unused addresses, so no existing memory changes.
         let start = unsafe { mmap_anonymous(core::ptr::null_mut(), len.max(1), rights, flags) };
         let start = start.map_err(system("mmap"))?;
         // As in `Mapping::of`: never at address 0.
-        let start = NonNull::new(start.cast()).ok_or(Unfit::System {
+        let start = NonNull::new(start.cast()).ok_or(SharedMemoryError::System {
             call: "mmap",
             errno: Errno::NOMEM.raw_os_error(),
         })?;
@@ -176,7 +176,7 @@ impl Drop for Pages {
 struct Memfd(ManuallyDrop<OwnedFd>);
 
 impl Memfd {
-    fn new() -> Result<Memfd, Unfit> {
+    fn new() -> Result<Memfd, SharedMemoryError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let make = |flags| memfd_create("verbena", flags);
         let fd = match make(flags | MemfdFlags::NOEXEC_SEAL) {
@@ -188,20 +188,20 @@ impl Memfd {
     }
 
     /// Its size, after a check that it cannot change.
-    fn size(&self) -> Result<u64, Unfit> {
+    fn size(&self) -> Result<u64, SharedMemoryError> {
         let has = match fcntl_get_seals(self) {
             Ok(has) => has,
             // EINVAL: the file does not support seals.
-            Err(Errno::INVAL) => return Err(Unfit::NotMemory),
+            Err(Errno::INVAL) => return Err(SharedMemoryError::NotMemfd),
             Err(errno) => return Err(system("fcntl F_GET_SEALS")(errno)),
         };
         if !has.contains(SEALS) {
             let (has, needs) = (has.bits(), SEALS.bits());
-            return Err(Unfit::Unsealed { has, needs });
+            return Err(SharedMemoryError::Unsealed { has, needs });
         }
         let of = fstatfs(self).map_err(system("fstatfs"))?;
         if of.f_type as u64 != TMPFS {
-            return Err(Unfit::NotMemory);
+            return Err(SharedMemoryError::NotMemfd);
         }
         // After the check of the seals: before it, the file could still have been truncated.
         let size = fstat(self).map_err(system("fstat"))?.st_size;
@@ -231,8 +231,8 @@ impl Drop for Memfd {
 }
 
 /// Maps an error of this system call.
-fn system(call: &'static str) -> impl Fn(Errno) -> Unfit {
-    move |errno| Unfit::System {
+fn system(call: &'static str) -> impl Fn(Errno) -> SharedMemoryError {
+    move |errno| SharedMemoryError::System {
         call,
         errno: errno.raw_os_error(),
     }

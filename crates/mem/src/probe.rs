@@ -56,30 +56,30 @@ struct Vma {
 struct Unreadable;
 
 /// Checks that a span is mapped, and writable if `write`.
-pub fn mapped(span: &Span, write: bool) -> Result<(), Misuse> {
+pub fn check_mapped(span: &Span, write: bool) -> Result<(), Misuse> {
     let (at, len) = (span.as_ptr() as usize, span.len());
     let unmapped = Misuse::Unmapped { at, len, write };
     if len == 0 {
         return Ok(());
     }
     let end = at.checked_add(len).ok_or(unmapped)?;
-    let is_mapped = queried(at, end, write)
-        .or_else(|Unreadable| listed(at, end, write))
+    let is_mapped = query_maps(at, end, write)
+        .or_else(|Unreadable| read_maps(at, end, write))
         // Neither a descriptor nor /proc is available: ask for the pages themselves.
-        .unwrap_or_else(|Unreadable| populated(at, end, write));
+        .unwrap_or_else(|Unreadable| is_populated(at, end, write));
     is_mapped.then_some(()).ok_or(unmapped)
 }
 
 /// The same for all runs of a translation.
-pub fn all_mapped(att: &Att, write: bool) -> Result<(), Misuse> {
-    att.runs().try_for_each(|span| mapped(&span, write))
+pub fn check_all_mapped(att: &Att, write: bool) -> Result<(), Misuse> {
+    att.runs().try_for_each(|span| check_mapped(&span, write))
 }
 
 /// Asks the kernel for each mapping in `start..end`.
-fn queried(start: usize, end: usize, write: bool) -> Result<bool, Unreadable> {
+fn query_maps(start: usize, end: usize, write: bool) -> Result<bool, Unreadable> {
     // Opened each time: a descriptor that is kept would show a forked child its parent's mappings.
     let maps = File::open(MAPS).map_err(|_| Unreadable)?;
-    covered(start, end, write, |at| {
+    is_covered(start, end, write, |at| {
         let mut query = ProcmapQuery {
             size: size_of::<ProcmapQuery>() as u64,
             query_addr: at as u64,
@@ -102,12 +102,12 @@ fn queried(start: usize, end: usize, write: bool) -> Result<bool, Unreadable> {
 }
 
 /// The same on kernels before 6.11, by reading the list up to `end`.
-fn listed(start: usize, end: usize, write: bool) -> Result<bool, Unreadable> {
+fn read_maps(start: usize, end: usize, write: bool) -> Result<bool, Unreadable> {
     let maps = File::open(MAPS).map_err(|_| Unreadable)?;
     let mut lines = BufReader::new(maps).lines();
-    covered(start, end, write, |at| {
+    is_covered(start, end, write, |at| {
         for line in lines.by_ref() {
-            match parsed(&line.map_err(|_| Unreadable)?) {
+            match parse_vma(&line.map_err(|_| Unreadable)?) {
                 Some(vma) if vma.end <= at => {}
                 // In the order of their addresses.
                 Some(vma) => return Ok(Some(vma)),
@@ -119,7 +119,7 @@ fn listed(start: usize, end: usize, write: bool) -> Result<bool, Unreadable> {
 }
 
 /// A line of the list: `start-end rights offset device inode name`.
-fn parsed(line: &str) -> Option<Vma> {
+fn parse_vma(line: &str) -> Option<Vma> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;
     let rights = fields.next()?.as_bytes();
@@ -134,7 +134,7 @@ fn parsed(line: &str) -> Option<Vma> {
 }
 
 /// Mappings cover `start..end`; `find` returns the first that ends behind an address.
-fn covered(
+fn is_covered(
     start: usize,
     end: usize,
     write: bool,
@@ -147,7 +147,7 @@ fn covered(
         };
         at = vma.end.min(end);
         // If the file reaches to the last page, it has those before.
-        if !vma.read || (write && !vma.write) || (vma.file && !populated(at - 1, at, false)) {
+        if !vma.read || (write && !vma.write) || (vma.file && !is_populated(at - 1, at, false)) {
             return Ok(false);
         }
     }
@@ -156,7 +156,7 @@ fn covered(
 
 /// The pages of `start..end` can be faulted in, for reading or for writing; unknown before Linux 5.14 and for mappings of devices, and
 /// then yes.
-fn populated(start: usize, end: usize, write: bool) -> bool {
+fn is_populated(start: usize, end: usize, write: bool) -> bool {
     let start = start & !(PAGE - 1);
     let advice = if write {
         Advice::LinuxPopulateWrite

@@ -1,5 +1,5 @@
 //! Errors of this crate: an access that is not allowed ([`Refusal`]), a wrong request to set up or remove an entry ([`Misuse`]),
-//! and a descriptor that is not usable as shared memory ([`Unfit`]).
+//! and a descriptor that is not usable as shared memory ([`SharedMemoryError`]).
 //! Each carries the numbers that did not match; the adapter maps them to completion statuses and Terminate codes.
 
 use verbena_wire::Stag;
@@ -27,8 +27,12 @@ pub enum Refusal {
     #[error("STag {stag} is not of the right type")]
     Kind { stag: Stag },
     /// The entry belongs to another protection domain.
-    #[error("STag {stag} belongs to protection domain {owner}, not {asker}")]
-    Domain { stag: Stag, owner: u32, asker: u32 },
+    #[error("STag {stag} belongs to protection domain {owner}, not {requester}")]
+    Domain {
+        stag: Stag,
+        owner: u32,
+        requester: u32,
+    },
     /// The window is bound to another queue pair.
     #[error("STag {stag} is bound to another queue pair")]
     Scope { stag: Stag },
@@ -104,10 +108,14 @@ pub enum Misuse {
     Pages { pages: u32, limit: u32 },
     /// The table has not that many pages left for registration by work request (M4).
     #[error("room for {pages} pages, and the table has {left} left (setting `max_pages`)")]
-    Room { pages: u32, left: u64 },
+    PagesExhausted { pages: u32, left: u64 },
     /// The STag belongs to another protection domain.
-    #[error("STag {stag} belongs to protection domain {owner}, not {asker}")]
-    Domain { stag: Stag, owner: u32, asker: u32 },
+    #[error("STag {stag} belongs to protection domain {owner}, not {requester}")]
+    Domain {
+        stag: Stag,
+        owner: u32,
+        requester: u32,
+    },
     /// Windows are bound to the region.
     #[error("STag {stag} is in use by {users} other entries")]
     Busy { stag: Stag, users: u32 },
@@ -119,19 +127,19 @@ pub enum Misuse {
     Bind(&'static str),
     /// The region's memory is not shared with other processes (V1).
     #[error("STag {0} stands for memory that is not shared: it cannot move to another process")]
-    Private(Stag),
+    NotShared(Stag),
     /// A one-touch region: its touched state cannot be transferred (M9, V1).
     #[error("STag {0} is good for one touch: it cannot move to another process")]
     OneTouch(Stag),
     /// An STag whose index is outside the table's range.
     #[error("the index of STag {stag} is not one of {first} to {last}, which the table has")]
-    Outside { stag: Stag, first: u32, last: u32 },
+    IndexOutOfRange { stag: Stag, first: u32, last: u32 },
     /// An STag whose index is in use.
     #[error("the index of STag {0} is in use")]
-    Taken(Stag),
+    IndexInUse(Stag),
     /// The memory cannot be shared with another process (V1).
     #[error("memory cannot be shared between processes: {0}")]
-    Unfit(#[from] Unfit),
+    SharedMemory(#[from] SharedMemoryError),
 }
 
 /// Why a descriptor is not memory that processes can share (V1). Nothing is mapped.
@@ -140,16 +148,16 @@ pub enum Misuse {
     missing_docs,
     reason = "the fields are the numbers that each sentence prints"
 )]
-pub enum Unfit {
+pub enum SharedMemoryError {
     /// A file on a disc, a socket, a memfd of huge pages.
     #[error("the descriptor is no memfd with pages of the usual size")]
-    NotMemory,
+    NotMemfd,
     /// Another process that has the descriptor could truncate it.
     #[error("the memfd has seals {has:#x} and needs {needs:#x}: its size could change")]
     Unsealed { has: u32, needs: u32 },
     /// Shorter than the region.
     #[error("the memfd has {size} bytes, not {len}")]
-    Short { size: u64, len: u64 },
+    TooShort { size: u64, len: u64 },
     /// A system call failed.
     #[error("{call}: {}", std::io::Error::from_raw_os_error(*.errno))]
     System { call: &'static str, errno: i32 },

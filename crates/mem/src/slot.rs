@@ -3,7 +3,7 @@
 //! released; from the moment a slot is owned new grants fail, and the owner waits for the existing ones.
 //!
 //! The word: bits 0–31 count grants, bits 32–39 hold the key, bits 40–42 the state. A grant costs one addition and one
-//! subtraction; no lock. A pending entry (V5) can be read under a grant like a valid one, but [`Answer::Pending`] tells
+//! subtraction; no lock. A pending entry (V5) can be read under a grant like a valid one, but [`Lookup::Pending`] tells
 //! the caller that its memory must not be used yet. The protocol is modelled with loom in `slot/tests.rs`.
 
 mod touch;
@@ -26,7 +26,7 @@ const BUSY: u64 = 1 << 40;
 const VALID: u64 = 2 << 40;
 /// The entry is reserved under its key, and may not be used yet (V5).
 const PENDING: u64 = 3 << 40;
-/// Owned like `BUSY`, on the way from `PENDING` to valid or gone: lookups get [`Answer::Settling`] instead of `Nothing`.
+/// Owned like `BUSY`, on the way from `PENDING` to valid or gone: lookups get [`Lookup::Settling`] instead of `NotFound`.
 const SETTLING: u64 = 4 << 40;
 
 /// One slot. The entry is written only in state `BUSY` or `SETTLING` with no grants, by the owner.
@@ -61,7 +61,7 @@ pub(crate) enum Unavailable {
 
 /// Result of a lookup.
 #[derive(Debug)]
-pub(crate) enum Answer<'a> {
+pub(crate) enum Lookup<'a> {
     /// The entry, to be used.
     Valid(Grant<'a>),
     /// The entry, to be read only: its registration is not complete.
@@ -69,7 +69,7 @@ pub(crate) enum Answer<'a> {
     /// It was pending and is being made valid or removed: to be tried again.
     Settling,
     /// No entry under this key.
-    Nothing,
+    NotFound,
 }
 
 impl Slot {
@@ -90,33 +90,33 @@ impl Slot {
 
     /// A grant on the entry, if it is valid under this key.
     pub(crate) fn acquire(&self, key: u8) -> Option<Grant<'_>> {
-        match self.ask(key) {
-            Answer::Valid(grant) => Some(grant),
-            Answer::Pending(_) | Answer::Settling | Answer::Nothing => None,
+        match self.lookup(key) {
+            Lookup::Valid(grant) => Some(grant),
+            Lookup::Pending(_) | Lookup::Settling | Lookup::NotFound => None,
         }
     }
 
     /// A grant on the entry if it is valid under this key, or to read it if it is pending.
-    pub(crate) fn ask(&self, key: u8) -> Answer<'_> {
+    pub(crate) fn lookup(&self, key: u8) -> Lookup<'_> {
         // Counted first, so that an owner waits from here on; where the state does not match, dropping `grant` undoes it.
         let word = self.word.fetch_add(GRANT, Ordering::Acquire);
         let grant = Grant { slot: self };
         match word & STATE {
-            VALID if key_of(word) == key => Answer::Valid(grant),
-            PENDING if key_of(word) == key => Answer::Pending(grant),
-            SETTLING if key_of(word) == key => Answer::Settling,
-            _ => Answer::Nothing,
+            VALID if key_of(word) == key => Lookup::Valid(grant),
+            PENDING if key_of(word) == key => Lookup::Pending(grant),
+            SETTLING if key_of(word) == key => Lookup::Settling,
+            _ => Lookup::NotFound,
         }
     }
 
     /// Reads the entry, valid or pending, under this key.
-    pub(crate) fn look<R>(&self, key: u8, look: impl FnOnce(&Entry) -> R) -> Option<R> {
+    pub(crate) fn read_entry<R>(&self, key: u8, look: impl FnOnce(&Entry) -> R) -> Option<R> {
         let mut turn = 0;
         loop {
-            match self.ask(key) {
-                Answer::Valid(grant) | Answer::Pending(grant) => return grant.entry(look),
-                Answer::Nothing => return None,
-                Answer::Settling => {
+            match self.lookup(key) {
+                Lookup::Valid(grant) | Lookup::Pending(grant) => return grant.entry(look),
+                Lookup::NotFound => return None,
+                Lookup::Settling => {
                     pause(turn);
                     turn += 1;
                 }
@@ -199,7 +199,7 @@ impl Slot {
     }
 
     /// Changes from `BUSY` or `SETTLING` to a state and key, keeping the number of grants: lookups may count themselves at any time.
-    fn leave(&self, state: u64, key: u8) {
+    fn set_state(&self, state: u64, key: u8) {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             debug_assert!(matches!(word & STATE, BUSY | SETTLING), "not ours");
@@ -242,7 +242,7 @@ impl<'a> Grant<'a> {
     /// Reads the entry.
     pub(crate) fn entry<R>(&self, f: impl FnOnce(&Entry) -> R) -> Option<R> {
         self.slot.entry.with(|entry| {
-            // SAFETY: `ask` counted this grant while the slot was valid or pending. An owner waits in `quiesce` until the count
+            // SAFETY: `lookup` counted this grant while the slot was valid or pending. An owner waits in `quiesce` until the count
             // is zero before it writes, so the entry is not written until this grant is dropped.
             unsafe { (*entry).as_ref() }.map(f)
         })
@@ -278,11 +278,11 @@ impl Owned<'_> {
 
     /// A copy of the entry.
     pub(crate) fn entry(&self) -> Option<Entry> {
-        self.look(Entry::clone)
+        self.read_entry(Entry::clone)
     }
 
     /// Reads the entry.
-    pub(crate) fn look<R>(&self, f: impl FnOnce(&Entry) -> R) -> Option<R> {
+    pub(crate) fn read_entry<R>(&self, f: impl FnOnce(&Entry) -> R) -> Option<R> {
         self.slot.entry.with(|entry| {
             // SAFETY: only the owner writes the entry, and that is `self`.
             unsafe { (*entry).as_ref() }.map(f)
@@ -296,7 +296,7 @@ impl Owned<'_> {
     }
 
     /// Makes an entry pending under a key: it can be read, and may not be used yet (V5).
-    pub(crate) fn promise(self, key: u8, entry: Entry) {
+    pub(crate) fn publish_pending(self, key: u8, entry: Entry) {
         self.put(entry);
         self.finish(PENDING, key);
     }
@@ -309,13 +309,13 @@ impl Owned<'_> {
     }
 
     /// Leaves the slot free under this key, for an entry that is put here later.
-    pub(crate) fn leave_to(self, key: u8) {
+    pub(crate) fn free_with_key(self, key: u8) {
         self.clear();
         self.finish(FREE, key);
     }
 
     fn put(&self, entry: Entry) {
-        self.slot.forget_touch();
+        self.slot.clear_touch();
         self.slot.entry.with_mut(|slot| {
             // SAFETY: `self` owns the slot, and `quiesce` saw no grant; lookups since then find the slot owned and do not
             // read the entry.
@@ -332,7 +332,7 @@ impl Owned<'_> {
 
     /// Leaves the slot as it was: an entry becomes valid again, under the same key.
     pub(crate) fn restore(self) {
-        let state = self.look(|_| VALID).unwrap_or(FREE);
+        let state = self.read_entry(|_| VALID).unwrap_or(FREE);
         let key = self.slot.key();
         self.finish(state, key);
     }
@@ -343,7 +343,7 @@ impl Owned<'_> {
     }
 
     fn finish(self, state: u64, key: u8) {
-        self.slot.leave(state, key);
+        self.slot.set_state(state, key);
         core::mem::forget(self);
     }
 }
@@ -353,7 +353,7 @@ impl Drop for Owned<'_> {
         self.clear();
         // M2: reusing an index changes the instance.
         let key = self.slot.key().wrapping_add(1);
-        self.slot.leave(FREE, key);
+        self.slot.set_state(FREE, key);
     }
 }
 

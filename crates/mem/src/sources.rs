@@ -18,7 +18,7 @@ pub const MAX_GATHERS: usize = 32;
 pub struct Sources<'a> {
     spans: Spans,
     gathers: ArrayVec<Gather<'a>, MAX_GATHERS>,
-    own: PhantomData<&'a [u8]>,
+    borrowed: PhantomData<&'a [u8]>,
 }
 
 impl<'a> Sources<'a> {
@@ -28,7 +28,7 @@ impl<'a> Sources<'a> {
         Sources {
             spans: Spans::new(),
             gathers: ArrayVec::new_const(),
-            own: PhantomData,
+            borrowed: PhantomData,
         }
     }
 
@@ -43,7 +43,7 @@ impl<'a> Sources<'a> {
     }
 
     /// Adds borrowed bytes; false if there are too many sources already.
-    pub fn own(&mut self, bytes: &'a [u8]) -> bool {
+    pub fn borrow_bytes(&mut self, bytes: &'a [u8]) -> bool {
         self.spans
             .push_apart(Span::new(bytes.as_ptr().cast_mut(), bytes.len()))
     }

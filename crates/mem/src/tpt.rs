@@ -2,20 +2,20 @@
 //! An access is granted only if every check holds; after a call that revokes an entry no access to it is running and none can begin.
 
 mod commands;
-mod draw;
-mod estate;
 mod index;
-mod later;
 mod pending;
+mod region_export;
+mod stag_rng;
 mod touch;
 mod windows;
+mod wr_register;
 
 pub use commands::Command;
-pub use estate::Estate;
-pub use index::Room;
-pub use later::{MAX_PAGES, Ticket};
+pub use index::PageQuota;
 pub use pending::{Draft, Layout, Reserved, Settled};
+pub use region_export::RegionExport;
 pub use touch::{Spend, Verdict};
+pub use wr_register::{MAX_PAGES, Ticket};
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU32;
@@ -26,15 +26,15 @@ use verbena_wire::{Stag, To};
 
 use crate::access::Access;
 use crate::att::Att;
-use crate::check::{self, Policy, Reach};
+use crate::check::{self, MemAccess, Policy};
 use crate::entry::{Entry, Kind, Pd};
-use crate::grant::{Gather, Placement, Window};
+use crate::grant::{Gather, GrantedRange, Placement};
 use crate::probe;
 use crate::refusal::{Misuse, Refusal};
-use crate::slot::{Answer, Grant, Owned, Slot, Unavailable};
+use crate::slot::{Grant, Lookup, Owned, Slot, Unavailable};
 use index::{Indexes, Purpose, SEGMENT};
-use later::Prepared;
 use pending::{Waiting, check as check_region};
+use wr_register::Prepared;
 
 /// Slots are allocated in segments when an index of the segment is first used.
 type Segment = Box<[Slot]>;
@@ -118,7 +118,7 @@ impl Tpt {
     /// returns, for this region and for all that [`register_shared`](Tpt::register_shared) made of it; and the program accepts that
     /// the adapter and, within the rights, peers read and write it at any time.
     pub unsafe fn register(&self, region: Region) -> Result<Stag, Misuse> {
-        self.install(verified(region)?)
+        self.install(checked_entry(region)?)
     }
 
     /// The same for memory of the adapter, without the check that it is mapped.
@@ -141,14 +141,14 @@ impl Tpt {
         if self.is_pending(of) {
             return Err(Misuse::Pending(of));
         }
-        let original = self.look(of).ok_or(Misuse::Stag(of))?;
+        let original = self.find_entry(of).ok_or(Misuse::Stag(of))?;
         if original.kind != Kind::Region {
             return Err(Misuse::Stag(of));
         }
         check_region(access, start, original.len)?;
         // The first registration may have been for read rights only.
         if access.needs_writable() {
-            probe::all_mapped(&original.att, true)?;
+            probe::check_all_mapped(&original.att, true)?;
         }
         self.install(Entry {
             start,
@@ -177,7 +177,7 @@ impl Tpt {
             }
             check_region(access, entry.start, entry.len)?;
             if access.needs_writable() {
-                probe::all_mapped(&entry.att, true)?;
+                probe::check_all_mapped(&entry.att, true)?;
             }
             entry.access.set(access);
             Ok(())
@@ -200,7 +200,7 @@ impl Tpt {
         let taken_for = self.indexes.lock().purpose(index);
         match taken_for {
             Some(Purpose::Window(..)) => return self.free_window(stag),
-            Some(Purpose::Later { .. }) => return self.free_later(stag, false),
+            Some(Purpose::WrRegion { .. }) => return self.free_wr_stag(stag, false),
             Some(Purpose::Region(_)) | None => {}
         }
         let owned = match slot.revoke(Some(stag.key())) {
@@ -208,7 +208,7 @@ impl Tpt {
             Err(Unavailable::Pending) => return self.cancel(slot, stag),
             Err(_) => return self.free_spent(slot, stag),
         };
-        if owned.look(Entry::is_window).unwrap_or(true) {
+        if owned.read_entry(Entry::is_window).unwrap_or(true) {
             // Freed meanwhile, and the index is used for a window now.
             owned.restore();
             return Err(misuse);
@@ -235,7 +235,7 @@ impl Tpt {
         match slot.settle(stag.key()) {
             Ok(owned) => {
                 // No longer a window's index, so that it cannot be freed once more.
-                self.indexes.lock().leave(stag.index());
+                self.indexes.lock().clear_window(stag.index());
                 owned.release();
                 Ok(())
             }
@@ -245,48 +245,48 @@ impl Tpt {
     }
 
     /// Grants a write by a local work request into a region (M6).
-    pub fn place_local(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
+    pub fn place_local(&self, reach: &MemAccess) -> Result<Placement<'_>, Refusal> {
         self.grant(reach, check::local).map(Placement)
     }
 
     /// Grants a read by a local work request from a region (M6).
-    pub fn gather_local(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
+    pub fn gather_local(&self, reach: &MemAccess) -> Result<Gather<'_>, Refusal> {
         self.grant(reach, check::local).map(Gather)
     }
 
     /// Grants a write or an atomic by a peer (M7).
-    pub fn place_remote(&self, reach: &Reach) -> Result<Placement<'_>, Refusal> {
+    pub fn place_remote(&self, reach: &MemAccess) -> Result<Placement<'_>, Refusal> {
         self.grant(reach, |e, r| check::remote(e, r, self.policy))
             .map(Placement)
     }
 
     /// Grants a read by a peer (M7).
-    pub fn gather_remote(&self, reach: &Reach) -> Result<Gather<'_>, Refusal> {
+    pub fn gather_remote(&self, reach: &MemAccess) -> Result<Gather<'_>, Refusal> {
         self.grant(reach, |e, r| check::remote(e, r, self.policy))
             .map(Gather)
     }
 
     /// A copy of the entry, if it is valid.
-    pub fn look(&self, stag: Stag) -> Option<Entry> {
+    pub fn find_entry(&self, stag: Stag) -> Option<Entry> {
         self.acquire(stag)?.entry(Entry::clone)
     }
 
     fn grant(
         &self,
-        reach: &Reach,
-        check: impl FnOnce(&Entry, &Reach) -> Result<(), Refusal>,
-    ) -> Result<Window<'_>, Refusal> {
+        reach: &MemAccess,
+        check: impl FnOnce(&Entry, &MemAccess) -> Result<(), Refusal>,
+    ) -> Result<GrantedRange<'_>, Refusal> {
         let stag = reach.stag;
         let invalid = Refusal::Stag { stag };
         let slot = self.slot(stag.index()).ok_or(invalid)?;
-        let (grant, pending) = match slot.ask(stag.key()) {
-            Answer::Valid(grant) => (grant, false),
-            Answer::Pending(grant) => (grant, true),
-            Answer::Settling => return Err(Refusal::Pending { stag }),
-            Answer::Nothing if slot.was_spent(stag.key()) => {
+        let (grant, pending) = match slot.lookup(stag.key()) {
+            Lookup::Valid(grant) => (grant, false),
+            Lookup::Pending(grant) => (grant, true),
+            Lookup::Settling => return Err(Refusal::Pending { stag }),
+            Lookup::NotFound if slot.was_spent(stag.key()) => {
                 return Err(Refusal::Touched { stag });
             }
-            Answer::Nothing => return Err(invalid),
+            Lookup::NotFound => return Err(invalid),
         };
         let judge = |entry: &Entry| {
             // A pending window is not bound to anything.
@@ -301,7 +301,7 @@ impl Tpt {
             return Err(Refusal::Pending { stag });
         }
         let len = reach.len;
-        Ok(Window {
+        Ok(GrantedRange {
             grant,
             offset,
             len,
@@ -310,8 +310,9 @@ impl Tpt {
     }
 
     /// A copy of the entry, if it is valid or pending.
-    fn known(&self, stag: Stag) -> Option<Entry> {
-        self.slot(stag.index())?.look(stag.key(), Entry::clone)
+    fn find_known_entry(&self, stag: Stag) -> Option<Entry> {
+        self.slot(stag.index())?
+            .read_entry(stag.key(), Entry::clone)
     }
 
     fn acquire(&self, stag: Stag) -> Option<Grant<'_>> {
@@ -324,12 +325,12 @@ impl Tpt {
         Ok(stag)
     }
 
-    /// A new STag and its slot, which the caller owns until `publish`, `promise` or `leave_to`.
+    /// A new STag and its slot, which the caller owns until `publish`, `kind` or `free_with_key`.
     fn allocate(&self, purpose: Purpose) -> Result<(Stag, Owned<'_>), Misuse> {
         let full = Misuse::Full(self.capacity());
         let (index, step) = self.indexes.lock().take(purpose).ok_or(full)?;
         let slot = self.slot_or_make(index);
-        slot.forget_touch();
+        slot.clear_touch();
         // The index was just taken, so its slot is free or about to be released by its last owner, which changes the key.
         let Ok(owned) = slot.claim() else {
             self.indexes.lock().free(index);
@@ -368,9 +369,9 @@ impl Tpt {
 }
 
 /// The entry of a region, after checks of its range and rights and that its memory is mapped.
-fn verified(region: Region) -> Result<Entry, Misuse> {
+fn checked_entry(region: Region) -> Result<Entry, Misuse> {
     check_region(region.access, region.start, region.att.len())?;
-    probe::all_mapped(&region.att, region.access.needs_writable())?;
+    probe::check_all_mapped(&region.att, region.access.needs_writable())?;
     Ok(entry(region))
 }
 

@@ -15,9 +15,9 @@ pub unsafe fn read(
     at: *mut u8,
     len: usize,
 ) -> io::Result<usize> {
-    let pieces = [piece(head.as_mut_ptr(), head.len()), piece(at, len)];
+    let pieces = [iovec(head.as_mut_ptr(), head.len()), iovec(at, len)];
     // SAFETY: `head` is borrowed until the call returns; the caller's contract covers `at`.
-    counted(unsafe { libc::readv(fd.as_raw_fd(), pieces.as_ptr(), 2) })
+    io_result(unsafe { libc::readv(fd.as_raw_fd(), pieces.as_ptr(), 2) })
 }
 
 /// Writes `head` and then `len` bytes from `at`; returns the bytes written in all.
@@ -33,20 +33,20 @@ pub unsafe fn write(
 ) -> io::Result<usize> {
     let pieces = [
         // `writev` only reads them.
-        piece(head.as_ptr().cast_mut(), head.len()),
-        piece(at.cast_mut(), len),
+        iovec(head.as_ptr().cast_mut(), head.len()),
+        iovec(at.cast_mut(), len),
     ];
     // SAFETY: `head` is borrowed until the call returns; the caller's contract covers `at`.
-    counted(unsafe { libc::writev(fd.as_raw_fd(), pieces.as_ptr(), 2) })
+    io_result(unsafe { libc::writev(fd.as_raw_fd(), pieces.as_ptr(), 2) })
 }
 
-fn piece(at: *mut u8, len: usize) -> libc::iovec {
+fn iovec(at: *mut u8, len: usize) -> libc::iovec {
     libc::iovec {
         iov_base: at.cast(),
         iov_len: len,
     }
 }
 
-fn counted(answer: isize) -> io::Result<usize> {
+fn io_result(answer: isize) -> io::Result<usize> {
     usize::try_from(answer).map_err(|_| io::Error::last_os_error())
 }

@@ -52,7 +52,7 @@ pub struct Bind {
     /// The region under it.
     pub region: Stag,
     /// First byte, in the region's addresses.
-    pub at: u64,
+    pub addr: u64,
     /// Bytes; 0 unbinds a type 1 window.
     pub len: u64,
     /// Rights of peers.
@@ -95,22 +95,22 @@ pub fn entry_for(bind: &Bind, ty: WindowType, region: &Entry) -> Result<Entry, &
     }
     let start = region.start.get();
     let inside = bind
-        .at
+        .addr
         .checked_add(bind.len)
-        .is_some_and(|end| bind.at >= start && end - start <= region.len);
+        .is_some_and(|end| bind.addr >= start && end - start <= region.len);
     if !inside {
         return Err("the range leaves the region");
     }
     Ok(Entry {
         kind: Kind::Window(ty.scope(bind.qp)),
-        start: To::new(if bind.zero_based { 0 } else { bind.at }),
+        start: To::new(if bind.zero_based { 0 } else { bind.addr }),
         len: bind.len,
         pd: bind.pd,
         access: bind.access.into(),
         one_touch: bind.one_touch,
         invalidatable: ty.can_be_invalidated(),
         att: region.att.clone(),
-        att_offset: region.offset_of(bind.at),
+        att_offset: region.offset_of(bind.addr),
         parent: Some(bind.region.index()),
     })
 }

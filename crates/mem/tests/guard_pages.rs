@@ -6,7 +6,7 @@ use std::ptr;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use verbena_mem::att::Page;
 use verbena_mem::{
-    Access, Att, Bind, Misuse, PageSize, Pd, Placement, Policy, Reach, Refusal, Region, Tpt,
+    Access, Att, Bind, MemAccess, Misuse, PageSize, Pd, Placement, Policy, Refusal, Region, Tpt,
     WindowType, atomic,
 };
 use verbena_wire::rdmap::AtomicOp;
@@ -91,7 +91,7 @@ fn table() -> Tpt {
 
 /// Reads and writes all of `at..at + len` by local and remote grants; all of them succeed or fail alike.
 fn touch(tpt: &Tpt, stag: Stag, at: u64, len: u64, byte: u8) -> Result<(), Refusal> {
-    let reach = |needs| Reach {
+    let reach = |needs| MemAccess {
         stag,
         at,
         len,
@@ -114,7 +114,7 @@ fn touch(tpt: &Tpt, stag: Stag, at: u64, len: u64, byte: u8) -> Result<(), Refus
         assert!(copy[..len as usize].iter().all(|b| *b == byte));
     });
     assert_eq!(remote, read);
-    if tpt.look(stag).is_some_and(|e| e.parent.is_none()) {
+    if tpt.find_entry(stag).is_some_and(|e| e.parent.is_none()) {
         assert_eq!(
             tpt.place_local(&reach(Access::LOCAL_WRITE)).map(write),
             remote
@@ -156,7 +156,7 @@ fn boundaries(tpt: &Tpt, stag: Stag, start: u64, len: u64) {
         (u64::MAX, 2),
     ] {
         // Nothing is copied for lengths that are refused, so no buffer is allocated.
-        let reach = |needs| Reach {
+        let reach = |needs| MemAccess {
             stag,
             at,
             len,
@@ -245,7 +245,7 @@ fn window_at_region_edge_is_exact() {
             let mut bind = Bind {
                 window,
                 region,
-                at: base + offset as u64,
+                addr: base + offset as u64,
                 len: len as u64,
                 access: Access::REMOTE_READ | Access::REMOTE_WRITE,
                 pd: PD,
@@ -258,7 +258,7 @@ fn window_at_region_edge_is_exact() {
             assert!(tpt.bind(&bind).is_err(), "beyond the region");
             bind.len = len as u64;
             let bound = tpt.bind(&bind).unwrap();
-            boundaries(&tpt, bound, bind.at, bind.len);
+            boundaries(&tpt, bound, bind.addr, bind.len);
             tpt.deregister(bound).unwrap();
         }
     }
@@ -271,7 +271,7 @@ fn each_refusal_of_a_right_leaves_memory_untouched() {
     let tpt = table();
     let base = memory.page(0) as u64;
     let att = || Att::direct(memory.page(0), PAGE as u64);
-    let reach = |stag, needs| Reach {
+    let reach = |stag, needs| MemAccess {
         stag,
         at: base,
         len: PAGE as u64,
@@ -304,7 +304,7 @@ fn atomic_reaches_only_words_inside_the_region() {
     let att = Att::direct(memory.page(0), PAGE as u64);
     let stag = register(&tpt, att, base, Access::ALL).unwrap();
     let word = |at| {
-        tpt.place_remote(&Reach {
+        tpt.place_remote(&MemAccess {
             stag,
             at,
             len: 8,

@@ -9,8 +9,8 @@ mod common;
 
 use std::hint::black_box;
 
-use common::{BLANK, Host, Joined};
-use verbena_mem::{Access, Reach};
+use common::{BLANK, ConnectedPair, Host};
+use verbena_mem::{Access, MemAccess};
 use verbena_nic::SendOp;
 use verbena_wire::{Stag, To};
 
@@ -47,7 +47,7 @@ fn request(case: &str, len: u32, count: usize) {
         Some(kind) => (kind, true),
         None => (case, false),
     };
-    let mut joined = Joined::new(crc);
+    let mut joined = ConnectedPair::new(crc);
     let remote = joined.remote();
     let op = match kind {
         "write" => SendOp::Write {
@@ -64,7 +64,7 @@ fn request(case: &str, len: u32, count: usize) {
         },
     };
     for _ in 0..count {
-        joined.once(black_box(op), len);
+        joined.run_once(black_box(op), len);
     }
 }
 
@@ -87,7 +87,7 @@ fn share(host: &Host, of: Stag) -> Stag {
 fn resolve(size: u32, count: usize) {
     let (host, stags, _buffer) = with_regions(size);
     for stag in stags.iter().cycle().take(count) {
-        let reach = Reach {
+        let reach = MemAccess {
             stag: *stag,
             at: 0,
             len: 64,

@@ -70,7 +70,7 @@ fn send_large(
     let to = b.function.register_buffer(b.pd, from.len(), Access::ALL);
     let to = to.expect("memory is there");
     let piece = |buffer: &Buffer| Sge {
-        at: buffer.at(),
+        addr: buffer.at(),
         len: buffer.len() as u32,
         stag: buffer.stag(),
     };

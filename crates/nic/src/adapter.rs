@@ -33,7 +33,7 @@ struct Functions {
     all: BTreeMap<u32, (Arc<Function>, Ranges)>,
     /// Functions made so far, removed ones included. A function number is never used again, because the seed of STag indexes and
     /// keys is derived from it: the next function with the same range must not repeat the STags of a removed one.
-    made: u32,
+    next_number: u32,
     cursor: Cursor,
 }
 
@@ -46,11 +46,11 @@ impl Functions {
 impl Adapter {
     /// An adapter whose physical function has these shares; `seed` makes STags hard to guess.
     pub fn new(shares: Shares, policy: Policy, seed: u64) -> Result<Adapter, Error> {
-        Adapter::serving(Services::THERE, shares, policy, seed)
+        Adapter::with_services(Services::IMPLEMENTED, shares, policy, seed)
     }
 
     /// The same with a physical function whose queue pairs are for these services only (V2).
-    pub fn serving(
+    pub fn with_services(
         services: Services,
         shares: Shares,
         policy: Policy,
@@ -61,33 +61,37 @@ impl Adapter {
             seed,
             functions: RwLock::default(),
         };
-        adapter.add_serving(services, shares)?;
+        adapter.add_with_services(services, shares)?;
         Ok(adapter)
     }
 
     /// One more function, with shares of what is left.
     pub fn add_function(&self, shares: Shares) -> Result<Arc<Function>, Error> {
-        self.add_serving(Services::THERE, shares)
+        self.add_with_services(Services::IMPLEMENTED, shares)
     }
 
     /// The same, whose queue pairs are for these services only (V2).
-    pub fn add_serving(&self, services: Services, shares: Shares) -> Result<Arc<Function>, Error> {
+    pub fn add_with_services(
+        &self,
+        services: Services,
+        shares: Shares,
+    ) -> Result<Arc<Function>, Error> {
         let mut functions = self.functions.write();
         let functions = &mut *functions;
         if functions.all.len() as u32 >= MAX_FUNCTIONS {
             let (object, limit) = (Object::Function, MAX_FUNCTIONS);
             return Err(Error::Limit { object, limit });
         }
-        let number = functions.made;
+        let number = functions.next_number;
         let mut cursor = functions.cursor;
-        let ranges = cursor.place(&shares, &functions.ranges())?;
+        let ranges = cursor.allocate(&shares, &functions.ranges())?;
         // Functions must not be able to guess each other's STags from their own.
         let seed = self.seed ^ u64::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let stags = ranges.stags.clone();
         let function = Function::new((number, services), shares, stags, self.policy, seed);
         let function = Arc::new(function);
         functions.cursor = cursor;
-        functions.made += 1;
+        functions.next_number += 1;
         functions.all.insert(number, (function.clone(), ranges));
         Ok(function)
     }
@@ -120,8 +124,8 @@ impl Adapter {
     }
 
     /// The largest share of each kind that a new function can get: the longest run of numbers that no function has.
-    pub fn left(&self) -> Shares {
-        ranges::left(&self.functions.read().ranges())
+    pub fn available_shares(&self) -> Shares {
+        ranges::available_shares(&self.functions.read().ranges())
     }
 
     /// The function with this number; 0 is the physical one.

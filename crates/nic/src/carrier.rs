@@ -6,13 +6,13 @@ use verbena_mem::{Sources, Targets};
 
 /// Result of one attempt to move bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Moved {
+pub enum IoOutcome {
     /// So many, at least one.
     Bytes(usize),
     /// None now: nothing has arrived, or there is no room.
-    Nothing,
+    WouldBlock,
     /// None ever again: the peer has closed its direction. Only when reading.
-    End,
+    Eof,
     /// None ever again: the connection broke.
     Broken,
     /// A source or target is not mapped any more.
@@ -22,10 +22,10 @@ pub enum Moved {
 /// Moves bytes without blocking.
 pub trait Carrier {
     /// Fills the targets, in order, with the bytes that arrived next.
-    fn read(&mut self, targets: &mut Targets<'_>) -> Moved;
+    fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome;
 
     /// Sends the bytes of the sources, in order.
-    fn write(&mut self, sources: &Sources<'_>) -> Moved;
+    fn write(&mut self, sources: &Sources<'_>) -> IoOutcome;
 
     /// Bytes written that the peer's process cannot have read, known when the peer has closed its direction; `None` where
     /// the carrier cannot tell.
@@ -34,61 +34,61 @@ pub trait Carrier {
     }
 
     /// Nothing can be done before so many further bytes have arrived, so no wakeup is needed for fewer. A hint, valid until the next call.
-    fn expect(&mut self, _bytes: usize) {}
+    fn expect_at_least(&mut self, _bytes: usize) {}
 }
 
 /// A carrier in memory, for tests, simulations and fuzzers: bytes that arrived, and room for bytes to send.
 #[derive(Debug, Default)]
-pub struct Hand<'a> {
+pub struct MemoryCarrier<'a> {
     /// Bytes that arrived and were not read.
-    pub came: &'a [u8],
+    pub input: &'a [u8],
     /// Bytes sent.
-    pub went: Vec<u8>,
-    /// Bytes that still fit into `went`.
+    pub output: Vec<u8>,
+    /// Bytes that still fit into `output`.
     pub room: usize,
 }
 
-impl<'a> Hand<'a> {
+impl<'a> MemoryCarrier<'a> {
     /// With these bytes to read.
-    pub fn with(came: &'a [u8]) -> Hand<'a> {
-        Hand {
-            came,
-            ..Hand::default()
+    pub fn with_input(came: &'a [u8]) -> MemoryCarrier<'a> {
+        MemoryCarrier {
+            input: came,
+            ..MemoryCarrier::default()
         }
     }
 
     /// With room for `room` bytes to send.
-    pub fn open(room: usize) -> Hand<'a> {
-        Hand {
+    pub fn with_room(room: usize) -> MemoryCarrier<'a> {
+        MemoryCarrier {
             room,
-            ..Hand::default()
+            ..MemoryCarrier::default()
         }
     }
 }
 
-impl Carrier for Hand<'_> {
-    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
-        let Ok(n) = targets.fill(self.came) else {
-            return Moved::Fault;
+impl Carrier for MemoryCarrier<'_> {
+    fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome {
+        let Ok(n) = targets.fill(self.input) else {
+            return IoOutcome::Fault;
         };
-        self.came = &self.came[n..];
-        some(n)
+        self.input = &self.input[n..];
+        io_outcome(n)
     }
 
-    fn write(&mut self, sources: &Sources<'_>) -> Moved {
-        let Ok(n) = sources.copy_to(&mut self.went, self.room) else {
-            return Moved::Fault;
+    fn write(&mut self, sources: &Sources<'_>) -> IoOutcome {
+        let Ok(n) = sources.copy_to(&mut self.output, self.room) else {
+            return IoOutcome::Fault;
         };
         self.room -= n;
-        some(n)
+        io_outcome(n)
     }
 }
 
-fn some(n: usize) -> Moved {
+fn io_outcome(n: usize) -> IoOutcome {
     if n == 0 {
-        Moved::Nothing
+        IoOutcome::WouldBlock
     } else {
-        Moved::Bytes(n)
+        IoOutcome::Bytes(n)
     }
 }
 

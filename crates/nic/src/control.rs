@@ -34,7 +34,7 @@ pub enum ControlError {
     Full(usize),
     /// A request to remove this object is queued already.
     #[error("{0:?} is being removed already")]
-    Leaving(Subject),
+    BeingRemoved(Subject),
     /// It was destroyed, or its completion queue lost an entry: nothing can be posted any more.
     #[error("the control queue pair has ended")]
     Ended,
@@ -53,7 +53,7 @@ pub enum Subject {
 
 /// How a control request ended, for the thread that runs the control queue pair.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Done {
+pub struct ControlResult {
     /// The consumer's number of the request.
     pub id: u64,
     /// The operation.
@@ -63,7 +63,7 @@ pub struct Done {
     /// The error if it failed: the completion has only a status.
     pub outcome: Result<(), Error>,
     /// Bytes that the connection of a destroyed queue pair should still send before it is closed.
-    pub last_words: Vec<u8>,
+    pub final_bytes: Vec<u8>,
 }
 
 /// A queued request.
@@ -109,7 +109,7 @@ impl Work {
         }
     }
 
-    fn removes(&self) -> bool {
+    fn is_removal(&self) -> bool {
         matches!(
             self,
             Work::Deregister(_) | Work::DestroyQp(_) | Work::DestroyCq(_)
@@ -125,7 +125,7 @@ pub struct Control {
     depth: usize,
     queue: Mutex<Queue>,
     /// Held while a request is done, so that requests are done in order even if two threads run the queue.
-    turn: Mutex<()>,
+    execution_lock: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -134,7 +134,7 @@ struct Queue {
     /// A request was taken and is being done; it still counts towards `depth`.
     busy: bool,
     /// Objects whose removal is queued or being done.
-    leaving: HashSet<Subject>,
+    removing: HashSet<Subject>,
     ended: bool,
 }
 
@@ -149,7 +149,7 @@ impl Control {
             cq,
             depth,
             queue: Mutex::default(),
-            turn: Mutex::new(()),
+            execution_lock: Mutex::new(()),
         })
     }
 
@@ -183,8 +183,8 @@ impl Control {
             return Err(ControlError::Full(self.depth).into());
         }
         let (work, answer) = make()?;
-        if work.removes() && !queue.leaving.insert(work.subject()) {
-            return Err(ControlError::Leaving(work.subject()).into());
+        if work.is_removal() && !queue.removing.insert(work.subject()) {
+            return Err(ControlError::BeingRemoved(work.subject()).into());
         }
         queue.requests.push_back(Request { id, work });
         Ok(answer)
@@ -192,7 +192,7 @@ impl Control {
 
     /// The next request, and the guard that keeps other threads from doing one at the same time.
     pub(crate) fn take(&self) -> Option<(Request, MutexGuard<'_, ()>)> {
-        let turn = self.turn.lock();
+        let turn = self.execution_lock.lock();
         let mut queue = self.queue.lock();
         let request = queue.requests.pop_front()?;
         queue.busy = true;
@@ -200,7 +200,7 @@ impl Control {
     }
 
     /// Completes a request that was taken; false if its completion was lost.
-    pub(crate) fn complete(&self, done: &Done, out: &mut Outbox) -> bool {
+    pub(crate) fn complete(&self, done: &ControlResult, out: &mut Outbox) -> bool {
         {
             let mut queue = self.queue.lock();
             queue.busy = false;
@@ -209,7 +209,7 @@ impl Control {
                 ControlOp::Deregister | ControlOp::DestroyQp | ControlOp::DestroyCq
             );
             if removes {
-                queue.leaving.remove(&done.subject);
+                queue.removing.remove(&done.subject);
             }
         }
         let Some(cq) = &self.cq else {
@@ -229,13 +229,13 @@ impl Control {
     pub(crate) fn end(&self) -> VecDeque<Request> {
         let mut queue = self.queue.lock();
         queue.ended = true;
-        queue.leaving.clear();
+        queue.removing.clear();
         core::mem::take(&mut queue.requests)
     }
 
     /// Waits until no request is being done.
     pub(crate) fn quiesce(&self) {
-        drop(self.turn.lock());
+        drop(self.execution_lock.lock());
     }
 }
 

@@ -56,7 +56,7 @@ struct InputEnd {
     armed: Option<Arm>,
     overflowed: bool,
     /// The shared send queue that consumes the entries, instead of a program (V6).
-    feeds: Option<u32>,
+    ssq: Option<u32>,
 }
 
 impl InputEnd {
@@ -78,9 +78,9 @@ struct Output {
 #[derive(Debug)]
 struct OutputEnd {
     ring: Consumer<Wc>,
-    /// Entries taken out so far, polled or removed by [`Cq::forget`].
+    /// Entries taken out so far, polled or removed by [`Cq::discard_qp_entries`].
     taken: usize,
-    /// Entries of other queue pairs that [`Cq::forget`] took out of the ring: older than everything in it.
+    /// Entries of other queue pairs that [`Cq::discard_qp_entries`] took out of the ring: older than everything in it.
     kept: VecDeque<Wc>,
 }
 
@@ -121,7 +121,7 @@ impl Cq {
     }
 
     /// A queue that no program polls: when it is armed, an entry wakes this shared send queue (V6).
-    pub(crate) fn feeding(ssq: u32, capacity: usize) -> Result<Cq, CqError> {
+    pub(crate) fn for_ssq(ssq: u32, capacity: usize) -> Result<Cq, CqError> {
         Cq::make(0, capacity, Some(ssq))
     }
 
@@ -135,7 +135,7 @@ impl Cq {
             capacity,
             armed: None,
             overflowed: false,
-            feeds,
+            ssq: feeds,
         };
         let output = OutputEnd {
             ring: consumer,
@@ -179,8 +179,8 @@ impl Cq {
     }
 
     /// A shared send queue consumes its entries (V6).
-    pub(crate) fn is_feeding(&self) -> bool {
-        self.input.end.lock().feeds.is_some()
+    pub(crate) fn is_for_ssq(&self) -> bool {
+        self.input.end.lock().ssq.is_some()
     }
 
     /// Entries were lost: the queue is of no further use.
@@ -201,7 +201,7 @@ impl Cq {
             *slot = wc;
             count += 1;
         }
-        self.left(&mut end, count);
+        self.count_taken(&mut end, count);
         count
     }
 
@@ -222,15 +222,15 @@ impl Cq {
 
     /// Adds an entry; false if the queue has no room and the entry is lost.
     pub fn push(&self, wc: Wc, outbox: &mut Outbox) -> bool {
-        self.enter(wc, false, outbox)
+        self.insert(wc, false, outbox)
     }
 
     /// The same, with a notification even if the queue is not armed, because the work request asked for it (N7).
-    pub fn push_and_tell(&self, wc: Wc, outbox: &mut Outbox) -> bool {
-        self.enter(wc, true, outbox)
+    pub fn push_and_notify(&self, wc: Wc, outbox: &mut Outbox) -> bool {
+        self.insert(wc, true, outbox)
     }
 
-    fn enter(&self, wc: Wc, tell: bool, outbox: &mut Outbox) -> bool {
+    fn insert(&self, wc: Wc, tell: bool, outbox: &mut Outbox) -> bool {
         let mut end = self.input.end.lock();
         if end.waiting() >= end.capacity {
             end.taken = self.output.taken.load(Ordering::Acquire);
@@ -255,7 +255,7 @@ impl Cq {
             // A notification that the request asked for also disarms the queue: the consumer polls anyway.
             end.armed = None;
             let (cq, reason) = (self.number, wc.reason());
-            match end.feeds {
+            match end.ssq {
                 None => outbox.push(Event::Completion { cq, reason }),
                 Some(ssq) => outbox.wake_sends(ssq),
             }
@@ -281,12 +281,12 @@ impl Cq {
     }
 
     /// Removes the entries of a queue pair that is being destroyed or reset; those of others keep their order.
-    pub fn forget(&self, qpn: u32) {
-        drop(self.take_of(qpn));
+    pub fn discard_qp_entries(&self, qpn: u32) {
+        drop(self.take_qp_entries(qpn));
     }
 
     /// Takes the entries of a queue pair that is destroyed or moved away, in order.
-    pub(crate) fn take_of(&self, qpn: u32) -> Vec<Wc> {
+    pub(crate) fn take_qp_entries(&self, qpn: u32) -> Vec<Wc> {
         let mut taken = Vec::new();
         if self.is_empty() {
             return taken;
@@ -301,7 +301,7 @@ impl Cq {
             }
         }
         end.kept = kept;
-        self.left(&mut end, taken.len());
+        self.count_taken(&mut end, taken.len());
         taken
     }
 
@@ -312,7 +312,7 @@ impl Cq {
     }
 
     /// Counts `count` more entries as taken.
-    fn left(&self, end: &mut OutputEnd, count: usize) {
+    fn count_taken(&self, end: &mut OutputEnd, count: usize) {
         end.taken = end.taken.wrapping_add(count);
         // Release: a thread that loads this count also sees at least as many pushes.
         self.output.taken.store(end.taken, Ordering::Release);

@@ -41,7 +41,7 @@ pub use state::{Act, Input, State};
 use word::{Word, distance};
 
 /// Memories of one queue that may still have unread entries, while it moves on.
-pub const MAX_MOVES: usize = 16;
+pub const MAX_PENDING_SWITCHES: usize = 16;
 /// No tick is due.
 const NEVER: u64 = u64::MAX;
 
@@ -51,7 +51,7 @@ pub struct Settings {
     /// Events that are kept while the queue is full.
     pub backlog: usize,
     /// The write indicator is published every so many entries (E5).
-    pub lazy: u32,
+    pub publish_every: u32,
     /// How signals are moderated.
     pub moderation: Moderation,
 }
@@ -60,7 +60,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             backlog: 4096,
-            lazy: 16,
+            publish_every: 16,
             moderation: Moderation::Off,
         }
     }
@@ -74,12 +74,12 @@ pub enum EqError {
     Undefined,
     /// The queue has memory already.
     #[error("the event queue is initialised already")]
-    Defined,
+    AlreadyInitialised,
     /// The read indicator would pass the write indicator.
     #[error(
         "the read indicator at {read} cannot advance by {by}: the write indicator stands at {written}"
     )]
-    Beyond {
+    PastWriteIndicator {
         /// The read indicator.
         read: u32,
         /// How far it should go.
@@ -89,7 +89,7 @@ pub enum EqError {
     },
     /// The number does not fit entries of four bytes.
     #[error("number {0} does not fit an entry of four bytes")]
-    Wide(u32),
+    NumberTooLarge(u32),
     /// The new memory has entries of another form.
     #[error("the event queue has {has:?} entries, the new memory {new:?}")]
     Form {
@@ -99,8 +99,8 @@ pub enum EqError {
         new: Form,
     },
     /// The queue was switched too often before its reader followed.
-    #[error("{MAX_MOVES} memories of the event queue have unread entries")]
-    Moves,
+    #[error("{MAX_PENDING_SWITCHES} memories of the event queue have unread entries")]
+    TooManySwitches,
     /// The event cannot be kept, and the queue is undefined now (E2): the adapter must shut down.
     #[error("the event queue is full and {kept} events are kept beside it: it is undefined now")]
     Lost {
@@ -129,7 +129,7 @@ pub struct EventQueue {
     signal: AtomicU32,
     /// Position after the last entry, including one that is being written: stored before its code is, when the word does not count it yet.
     placed: AtomicU32,
-    /// The write indicator, as the driver may read it; updated every [`Settings::lazy`] entries.
+    /// The write indicator, as the driver may read it; updated every [`Settings::publish_every`] entries.
     published: AtomicU32,
     /// When a signal that is held back is due, in nanoseconds.
     due: AtomicU64,
@@ -142,19 +142,19 @@ pub struct EventQueue {
 /// What producers and commands share.
 #[derive(Debug)]
 struct End {
-    memory: Option<Place>,
+    memory: Option<WritePosition>,
     backlog: VecDeque<Eqe>,
     settings: Settings,
     adaptive: Adaptive,
     /// The overflow was reported.
-    told: bool,
+    overflow_reported: bool,
     /// The read indicator when room was last checked.
     seen: u32,
 }
 
 /// Where entries go.
 #[derive(Debug)]
-struct Place {
+struct WritePosition {
     memory: Arc<Memory>,
     slot: usize,
     /// Position of the memory's first entry.
@@ -165,7 +165,7 @@ struct Place {
     bases: VecDeque<u32>,
 }
 
-impl Place {
+impl WritePosition {
     /// Room for one more entry.
     fn has_room(&mut self, word: Word) -> bool {
         let (here, unread) = (distance(self.base, word.written), word.unread());
@@ -194,7 +194,7 @@ impl EventQueue {
                 backlog: VecDeque::new(),
                 settings: Settings::default(),
                 adaptive: Adaptive::default(),
-                told: false,
+                overflow_reported: false,
                 seen: 0,
             }),
         }
@@ -202,25 +202,25 @@ impl EventQueue {
 
     /// Its state.
     pub fn state(&self) -> State {
-        self.look().state
+        self.load_word().state
     }
 
     /// Entries that the driver has not acknowledged.
     pub fn unread(&self) -> u32 {
-        self.look().unread()
+        self.load_word().unread()
     }
 
-    /// The write indicator as published: less than [`Settings::lazy`] entries behind the real one (E5).
+    /// The write indicator as published: less than [`Settings::publish_every`] entries behind the real one (E5).
     pub fn write_indicator(&self) -> u32 {
         self.published.load(Ordering::Acquire)
     }
 
     /// The read indicator as last written by the driver.
     pub fn read_indicator(&self) -> u32 {
-        self.look().read
+        self.load_word().read
     }
 
-    fn look(&self) -> Word {
+    fn load_word(&self) -> Word {
         Word::unpack(self.word.load(Ordering::Acquire))
     }
 
@@ -263,7 +263,7 @@ impl EventQueue {
         }
     }
 
-    fn act(&self, act: Act, out: &mut Outcome) {
+    fn apply(&self, act: Act, out: &mut Outcome) {
         if act == Act::Signal {
             let signal = self.signal.load(Ordering::Relaxed);
             out.signal = Some(Signal::unpack(signal));
@@ -296,7 +296,7 @@ impl EventQueue {
             let (state, act) = word.state.next(Input::Due { unread });
             (Word { state, ..word }, act)
         });
-        self.act(act, &mut out);
+        self.apply(act, &mut out);
         out
     }
 }

@@ -48,7 +48,7 @@ pub enum Class {
 
 /// What happened on a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum OnChannel {
+pub enum ChannelEvent {
     /// Its pool holds fewer buffers than its threshold.
     BuffersLow,
     /// Descriptors were returned.
@@ -77,7 +77,7 @@ pub enum Cause {
         /// The channel, below [`CHANNELS`].
         channel: u8,
         /// What.
-        what: OnChannel,
+        what: ChannelEvent,
         /// Buffers or descriptors concerned.
         count: u32,
     },
@@ -299,9 +299,9 @@ impl Eqe {
             0x16 => Cause::Rdma(Event::Disconnected { qp: number }),
             0x17 => Cause::Rdma(Event::Missed { count: number }),
             0x18 if number == 0 => Cause::Rdma(Event::DeviceFatal),
-            0x40..0x60 => channel(code, OnChannel::BuffersLow, number),
-            0x60..0x80 => channel(code, OnChannel::Returned, number),
-            0x80..0xa0 => channel(code, OnChannel::IllegalPost, number),
+            0x40..0x60 => channel(code, ChannelEvent::BuffersLow, number),
+            0x60..0x80 => channel(code, ChannelEvent::Returned, number),
+            0x80..0xa0 => channel(code, ChannelEvent::IllegalPost, number),
             0xa0 | 0xa1 if narrow => Cause::MemoryError {
                 internal: code == 0xa1,
                 bank: small,
@@ -322,7 +322,7 @@ const fn completion(cq: u32, reason: Reason) -> Cause {
     Cause::Rdma(Event::Completion { cq, reason })
 }
 
-const fn channel(code: u8, what: OnChannel, count: u32) -> Cause {
+const fn channel(code: u8, what: ChannelEvent, count: u32) -> Cause {
     Cause::Channel {
         channel: code % CHANNELS,
         what,

@@ -11,7 +11,7 @@ use crate::cq::CqError;
 use crate::function::Shares;
 use crate::interrupts;
 use crate::profile::{Service, Services};
-use crate::qp::{PostError, Stays};
+use crate::qp::{MigrateRefusal, PostError};
 use crate::receive;
 use crate::state::QpState;
 
@@ -104,14 +104,14 @@ pub enum Error {
         limit: u32,
     },
     /// The adapter does not have so many left for a function (V1).
-    #[error("{asked} of kind {object} asked for, {left} left in one piece")]
+    #[error("{requested} of kind {object} asked for, {available} left in one piece")]
     Share {
         /// What was asked for.
         object: Object,
         /// How many.
-        asked: u32,
+        requested: u32,
         /// The longest run of numbers that no function has.
-        left: u32,
+        available: u32,
     },
     /// A function cannot be removed while it has objects (V1).
     #[error("function {number} still has {used}, and {controls} control queue pairs")]
@@ -128,39 +128,39 @@ pub enum Error {
     Physical,
     /// The function was removed, and nothing can be created in it any more.
     #[error("the function is gone: no {object} can be made in it")]
-    Gone {
+    FunctionRemoved {
         /// What was to be created.
         object: Object,
     },
     /// Larger than the function's attributes allow.
-    #[error("{what}: {asked} asked for, at most {limit}")]
+    #[error("{what}: {requested} asked for, at most {limit}")]
     TooLarge {
         /// What is too large.
         what: &'static str,
         /// How much was asked for.
-        asked: usize,
+        requested: usize,
         /// How much is allowed.
         limit: usize,
     },
     /// A queue pair and its shared receive queue must have the same protection domain.
-    #[error("shared receive queue {srq} belongs to protection domain {}, not {}", owner.0, asker.0)]
+    #[error("shared receive queue {srq} belongs to protection domain {}, not {}", owner.0, requester.0)]
     Domain {
         /// The queue.
         srq: u32,
         /// Its domain.
         owner: Pd,
         /// The queue pair's.
-        asker: Pd,
+        requester: Pd,
     },
     /// A channel and its shared send queue must have the same protection domain (V6).
-    #[error("shared send queue {ssq} belongs to protection domain {}, not {}", owner.0, asker.0)]
+    #[error("shared send queue {ssq} belongs to protection domain {}, not {}", owner.0, requester.0)]
     ChannelDomain {
         /// The queue.
         ssq: u32,
         /// Its domain.
         owner: Pd,
         /// The queue pair's.
-        asker: Pd,
+        requester: Pd,
     },
     /// A channel must be reliable (V6).
     #[error("a channel of shared send queue {ssq} must be reliable")]
@@ -200,11 +200,11 @@ pub enum Error {
     },
     /// The connection cannot be moved (V1).
     #[error("queue pair {number} does not move: {why}")]
-    Stays {
+    NotMigratable {
         /// The queue pair.
         number: u32,
         /// Why.
-        why: Stays,
+        why: MigrateRefusal,
     },
     /// Error of a completion queue.
     #[error(transparent)]
@@ -235,9 +235,9 @@ impl Error {
             | Error::Receive(receive::PostError::Full(_))
             | Error::Post(PostError::Full(_))
             | Error::Control(ControlError::Full(_))
-            | Error::Memory(verbena_mem::Misuse::Full(_) | verbena_mem::Misuse::Room { .. })
+            | Error::Memory(verbena_mem::Misuse::Full(_) | verbena_mem::Misuse::PagesExhausted { .. })
             // Shared memory, descriptors and mappings are limits of the system.
-            | Error::Memory(verbena_mem::Misuse::Unfit(verbena_mem::Unfit::System { .. })) => {
+            | Error::Memory(verbena_mem::Misuse::SharedMemory(verbena_mem::SharedMemoryError::System { .. })) => {
                 Kind::Exhausted
             }
             Error::NoSuch { .. }
@@ -246,7 +246,7 @@ impl Error {
             | Error::InUse { .. }
             | Error::Occupied { .. }
             | Error::Physical
-            | Error::Gone { .. }
+            | Error::FunctionRemoved { .. }
             | Error::Interrupts(_)
             | Error::TooLarge { .. }
             | Error::Domain { .. }
@@ -255,7 +255,7 @@ impl Error {
             | Error::NoChannel { .. }
             | Error::Service { .. }
             | Error::Transition { .. }
-            | Error::Stays { .. }
+            | Error::NotMigratable { .. }
             | Error::Cq(_)
             | Error::Receive(_)
             | Error::Post(_)

@@ -10,10 +10,10 @@ mod counters;
 mod datagrams;
 mod events;
 mod memory;
-mod moving;
-mod pairs;
+mod migration;
+mod qps;
 mod queues;
-mod sends;
+mod shared_sends;
 mod table;
 mod uppers;
 
@@ -21,7 +21,7 @@ pub use attributes::{Attributes, KINDS, Shares};
 pub use counters::FunctionCounters;
 pub use datagrams::NewUd;
 pub(crate) use events::Claim;
-pub use pairs::{NewQp, QpInfo};
+pub use qps::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
 pub(crate) use table::Use;
 pub use uppers::NewUpper;
@@ -35,11 +35,11 @@ use crate::error::{Error, Object};
 use crate::event::{Outbox, Raise, Wake};
 use crate::profile::{Service, Services};
 use control::ControlRow;
-use counters::Books;
+use counters::RetiredCounters;
 use events::Claims;
-use pairs::Pair;
+use qps::QpRow;
 use queues::{CqRow, SrqRow};
-use sends::SsqRow;
+use shared_sends::SsqRow;
 use table::{Table, Users};
 
 /// Queue pairs 0 and 1 have a special meaning in InfiniBand.
@@ -60,10 +60,10 @@ pub struct Function {
     cqs: Table<CqRow>,
     srqs: Table<SrqRow>,
     ssqs: Table<SsqRow>,
-    qps: Table<Pair>,
+    qps: Table<QpRow>,
     controls: Table<ControlRow>,
     claims: Arc<Claims>,
-    books: Books,
+    retired_counters: RetiredCounters,
 }
 
 impl Function {
@@ -87,7 +87,7 @@ impl Function {
             qps: Table::new(Object::Qp, FIRST_QP, shares.qps),
             controls: Table::new(Object::Control, FIRST, MAX_CONTROLS),
             claims: Arc::default(),
-            books: Books::default(),
+            retired_counters: RetiredCounters::default(),
         }
     }
 
@@ -137,8 +137,8 @@ impl Function {
     pub(crate) fn close(&self) -> Result<(), Error> {
         // Queue pairs, shared receive queues and STags hold a domain or are reserved by a control queue pair: without domains,
         // completion queues and control queue pairs there are none of them, and none can be added while the tables are locked.
-        let (mut pds, mut cqs) = (self.pds.hold(), self.cqs.hold());
-        let mut controls = self.controls.hold();
+        let (mut pds, mut cqs) = (self.pds.lock(), self.cqs.lock());
+        let mut controls = self.controls.lock();
         let empty = pds.live() == 0 && cqs.live() == 0 && controls.live() == 0;
         if !empty || !self.claims.close() {
             let (event_queues, vectors) = self.claims.used();

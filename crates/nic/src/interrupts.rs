@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use verbena_stream::Time;
 
 use crate::arrangement::Arrangement;
-use crate::desk::Desk;
+use crate::combining_lock::CombiningLock;
 use crate::eq::{EventQueue, Reader};
 use crate::function::Claim;
 use crate::message_map::{FlatMap, MapError, MessageMap};
@@ -74,20 +74,20 @@ pub enum NewError {
 #[derive(Debug)]
 struct Slot {
     queue: EventQueue,
-    reader: Desk<Option<Reader>>,
+    reader: CombiningLock<Option<Reader>>,
     /// How the driver arms: 0 is [`Arming::Now`], otherwise the interval of [`Arming::WhenIdle`] in nanoseconds.
     arming: AtomicU64,
     /// When the driver polls next, in nanoseconds.
-    polls: AtomicU64,
+    next_poll: AtomicU64,
 }
 
 impl Slot {
     fn new() -> Slot {
         Slot {
             queue: EventQueue::new(),
-            reader: Desk::new(None),
+            reader: CombiningLock::new(None),
             arming: AtomicU64::new(0),
-            polls: AtomicU64::new(NEVER),
+            next_poll: AtomicU64::new(NEVER),
         }
     }
 
@@ -101,16 +101,16 @@ impl Slot {
 
 /// The queues that a signal is for: one bit each, in host memory.
 #[derive(Debug)]
-struct Message(Box<[AtomicU64]>);
+struct PendingQueues(Box<[AtomicU64]>);
 
-impl Message {
-    fn new(queues: u16) -> Message {
+impl PendingQueues {
+    fn new(queues: u16) -> PendingQueues {
         let words = usize::from(queues).div_ceil(64);
-        Message((0..words).map(|_| AtomicU64::new(0)).collect())
+        PendingQueues((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
     /// Sets the bit of a queue. Release: a thread that takes the bit finds the entry.
-    fn note(&self, queue: u16) {
+    fn set(&self, queue: u16) {
         let word = &self.0[usize::from(queue / 64)];
         word.fetch_or(1 << (queue % 64), Ordering::Release);
     }
@@ -125,7 +125,7 @@ pub struct Interrupts {
     steering: Steering,
     vectors: Vectors,
     /// The message of the line, then that of each vector.
-    messages: Box<[Message]>,
+    pending_queues: Box<[PendingQueues]>,
     fire: Box<dyn Fire>,
     down: OnceLock<Shutdown>,
     reads: AtomicUsize,
@@ -159,14 +159,14 @@ impl Interrupts {
         let flat = arrangement.flat(processors)?;
         let vectors = Vectors::new(arrangement.vectors(processors))?;
         let queues = flat.queues();
-        let messages = (0..=vectors.asked()).map(|_| Message::new(queues));
+        let messages = (0..=vectors.requested()).map(|_| PendingQueues::new(queues));
         Ok(Interrupts {
             scheme,
             slots: (0..queues).map(|_| Slot::new()).collect(),
             map,
             flat,
-            steering: Steering::nowhere(),
-            messages: messages.collect(),
+            steering: Steering::all_to_processor_0(),
+            pending_queues: messages.collect(),
             vectors,
             fire,
             down: OnceLock::new(),
@@ -178,7 +178,7 @@ impl Interrupts {
     }
 
     /// Records the claim on the function's share, and limits the number of vectors.
-    pub(crate) fn claimed(&mut self, claim: Claim, vectors: u16) {
+    pub(crate) fn set_claim(&mut self, claim: Claim, vectors: u16) {
         self.vectors.limit(vectors);
         self._claim = Some(claim);
     }
@@ -228,11 +228,11 @@ impl Interrupts {
     }
 
     /// The message of a signal, if the signal exists.
-    fn message(&self, signal: Signal) -> Result<&Message, VectorError> {
+    fn pending_queues(&self, signal: Signal) -> Result<&PendingQueues, VectorError> {
         if let Signal::Vector(vector) = signal {
             self.vectors.check(vector)?;
         }
-        Ok(&self.messages[signal.pack() as usize])
+        Ok(&self.pending_queues[signal.pack() as usize])
     }
 
     /// Fires held signals that are due (E6); returns when to call again.
@@ -240,7 +240,7 @@ impl Interrupts {
         let mut next = None;
         for (number, slot) in self.slots.iter().enumerate() {
             let out = slot.queue.tick(now);
-            next = earlier(next, self.carry_out(number as u16, out, now));
+            next = earlier(next, self.apply_outcome(number as u16, out, now));
         }
         next
     }

@@ -8,7 +8,7 @@
 //! [`adapter`] → [`profile`] (what the adapter presents itself as); [`error`] lists why a verb fails.
 //! How events reach a driver: [`eqe`] (an entry) → [`eq`] (a queue) → [`moderation`] → [`toeplitz`], [`steering`],
 //! [`message_map`], [`arrangement`] (which queue and vector) → [`vector`] (signals) → [`interrupts`] (all of it together).
-//! Below them: `ring` (a queue without a lock), [`desk`] (a combining lock) and `sync`.
+//! Below them: `ring` (a queue without a lock), [`combining_lock`] (a combining lock) and `sync`.
 
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -19,16 +19,16 @@
 pub mod adapter;
 pub mod arrangement;
 pub mod carrier;
+pub mod combining_lock;
 pub mod control;
 pub mod cq;
-pub mod desk;
 pub mod eq;
 pub mod eqe;
 pub mod error;
 pub mod event;
 pub mod function;
-mod grounds;
 pub mod interrupts;
+mod memory_scope;
 pub mod message_map;
 pub mod moderation;
 pub mod profile;
@@ -55,27 +55,27 @@ pub mod wr;
 
 pub use adapter::{Adapter, Ranges};
 pub use arrangement::Arrangement;
-pub use carrier::{Carrier, Hand, Moved};
-pub use control::{Control, ControlError, Done, Subject};
+pub use carrier::{Carrier, IoOutcome, MemoryCarrier};
+pub use combining_lock::CombiningLock;
+pub use control::{Control, ControlError, ControlResult, Subject};
 pub use cq::{Arm, Cq};
-pub use desk::Desk;
 pub use eqe::{Cause, Eqe};
 pub use error::{Error, Kind, Object};
 pub use event::{Event, Outbox, Raise, Reason, Wake};
 pub use function::{
     Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, NewUpper, QpInfo, Shares, SrqInfo,
 };
-pub use grounds::Grounds;
 pub use interrupts::{At, Interrupts, Origin, Scheme};
+pub use memory_scope::MemoryScope;
 pub use qp::{
-    Acks, Image, ImageError, OnFailure, Qp, QpInit, Receiving, Registration, Sending, Stays,
-    Traits, Transfer, Unregistered,
+    Acks, Image, ImageError, MigrateRefusal, OnFailure, Qp, QpInit, Receiving, RegisterError,
+    Registration, Sending, Traits, Transfer,
 };
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
-pub use ssq::{Fate, Record, Ssq, SsqLimits};
+pub use ssq::{Outcome, Record, Ssq, SsqLimits};
 pub use state::{Personality, QpState, QpType};
-pub use ud::{Arrival, Destination, MAX_DATAGRAM, UdQp, UdSendWr};
+pub use ud::{Destination, MAX_DATAGRAM, ReceivedDatagram, UdQp, UdSendWr};
 pub use upper::{Upper, UpperInit};
 pub use vector::{Delivery, Fire, Shutdown, Signal};
 pub use wc::{ControlOp, Header, Status, Wc, WcOp};

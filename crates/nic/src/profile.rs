@@ -2,14 +2,14 @@
 //! In a valid profile every device has a unique name and at least one service, every packet has one owner, and every queue of a device
 //! maps to one of the adapter's. A profile is data, made from the configuration; packets are not handled here.
 //!
-//! Reading order: [`Service`], [`Services`] (a set), [`Logical`] (a device) → [`host`] (device and queue → the adapter's queue) →
+//! Reading order: [`Service`], [`Services`] (a set), [`LogicalDevice`] (a device) → [`host`] (device and queue → the adapter's queue) →
 //! [`network`] (address, port, tuple → owner).
 
 pub mod host;
 pub mod network;
 mod services;
 
-pub use host::{HostMap, Part};
+pub use host::{DeviceFunction, HostMap};
 pub use network::{NetworkMap, Owner, Rule, Tuple};
 pub use services::{Service, Services};
 
@@ -23,40 +23,43 @@ pub const MAX_DEVICES: usize = 64;
 
 /// A device as programs see it; with several services it is a multi-function device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Logical {
+pub struct LogicalDevice {
     /// Its name.
     pub name: String,
     /// Its services.
     pub services: Vec<Service>,
 }
 
-impl Logical {
+impl LogicalDevice {
     /// A device with RDMA only.
-    pub fn rdma(name: impl Into<String>) -> Logical {
-        Logical {
+    pub fn rdma(name: impl Into<String>) -> LogicalDevice {
+        LogicalDevice {
             name: name.into(),
             services: vec![Service::Rdma],
         }
     }
 
     /// A device with all implemented services: the default.
-    pub fn whole(name: impl Into<String>) -> Logical {
-        Logical {
+    pub fn with_all_services(name: impl Into<String>) -> LogicalDevice {
+        LogicalDevice {
             name: name.into(),
-            services: Services::THERE.iter().collect(),
+            services: Services::IMPLEMENTED.iter().collect(),
         }
     }
 
     /// Those of its services that are implemented.
-    pub fn there(&self) -> Services {
-        let there = self.services.iter().filter(|service| service.is_there());
+    pub fn implemented_services(&self) -> Services {
+        let there = self
+            .services
+            .iter()
+            .filter(|service| service.is_implemented());
         there.copied().collect()
     }
 }
 
-impl fmt::Display for Logical {
+impl fmt::Display for LogicalDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let words: Vec<&str> = self.services.iter().map(|s| s.word()).collect();
+        let words: Vec<&str> = self.services.iter().map(|s| s.name()).collect();
         write!(f, "{}={}", self.name, words.join("+"))
     }
 }
@@ -69,13 +72,13 @@ pub enum ProfileError {
     Devices(usize),
     /// Two devices have one name.
     #[error("two devices are called {0}")]
-    Twice(String),
+    DuplicateName(String),
     /// A device has no service.
     #[error("device {0} does nothing: say rdma, nic or iscsi")]
-    Idle(String),
+    NoServices(String),
     /// A device has a service twice.
     #[error("device {device} has {service} twice")]
-    Repeated {
+    DuplicateService {
         /// The device.
         device: String,
         /// The service.
@@ -94,10 +97,10 @@ pub enum ProfileError {
     },
     /// The device has several services, and the owner does not say which.
     #[error("device {0} does several things: say which, such as {0}/rdma")]
-    Unclear(String),
+    AmbiguousService(String),
     /// Two rules match the same packets.
     #[error("{rule} says who owns what {other} gives to another")]
-    Contradiction {
+    ConflictingRules {
         /// The later rule.
         rule: String,
         /// The earlier one.
@@ -112,8 +115,8 @@ pub enum ProfileError {
         why: &'static str,
     },
     /// The service has a name, but is not implemented.
-    #[error("device {device}: {service} is not there yet; {there} are", there = Services::THERE)]
-    NotYet {
+    #[error("device {device}: {service} is not there yet; {there} are", there = Services::IMPLEMENTED)]
+    NotImplemented {
         /// The device.
         device: String,
         /// The service.
@@ -140,29 +143,32 @@ pub enum ProfileError {
 /// What an adapter presents itself as.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceProfile {
-    devices: Vec<Logical>,
+    devices: Vec<LogicalDevice>,
     network: NetworkMap,
 }
 
 impl DeviceProfile {
     /// These devices, and these rules for packets; packets that match no rule belong to the first device's first service.
-    pub fn new(devices: Vec<Logical>, rules: Vec<Rule>) -> Result<DeviceProfile, ProfileError> {
+    pub fn new(
+        devices: Vec<LogicalDevice>,
+        rules: Vec<Rule>,
+    ) -> Result<DeviceProfile, ProfileError> {
         if !(1..=MAX_DEVICES).contains(&devices.len()) {
             return Err(ProfileError::Devices(devices.len()));
         }
         let mut names = HashSet::new();
         for device in &devices {
             if !names.insert(device.name.as_str()) {
-                return Err(ProfileError::Twice(device.name.clone()));
+                return Err(ProfileError::DuplicateName(device.name.clone()));
             }
             let mut seen = HashSet::new();
             let twice = device.services.iter().find(|s| !seen.insert(**s));
             if let Some(&service) = twice {
                 let device = device.name.clone();
-                return Err(ProfileError::Repeated { device, service });
+                return Err(ProfileError::DuplicateService { device, service });
             }
             if device.services.is_empty() {
-                return Err(ProfileError::Idle(device.name.clone()));
+                return Err(ProfileError::NoServices(device.name.clone()));
             }
         }
         let network = NetworkMap::new(&devices, rules)?;
@@ -170,7 +176,7 @@ impl DeviceProfile {
     }
 
     /// Its devices.
-    pub fn devices(&self) -> &[Logical] {
+    pub fn devices(&self) -> &[LogicalDevice] {
         &self.devices
     }
 
@@ -180,7 +186,7 @@ impl DeviceProfile {
     }
 
     /// The device with this name.
-    pub fn device(&self, name: &str) -> Result<&Logical, ProfileError> {
+    pub fn device(&self, name: &str) -> Result<&LogicalDevice, ProfileError> {
         let found = self.devices.iter().find(|device| device.name == name);
         found.ok_or_else(|| ProfileError::NoDevice(name.to_owned()))
     }
@@ -192,18 +198,19 @@ impl DeviceProfile {
             let device = name.to_owned();
             return Err(ProfileError::NoService { device, service });
         }
-        let at = self.served().position(|served| served.name == name);
-        let at = at.filter(|_| service.is_there());
-        at.map(|at| at as u32).ok_or_else(|| ProfileError::NotYet {
-            device: name.to_owned(),
-            service,
-        })
+        let at = self.served_devices().position(|served| served.name == name);
+        let at = at.filter(|_| service.is_implemented());
+        at.map(|at| at as u32)
+            .ok_or_else(|| ProfileError::NotImplemented {
+                device: name.to_owned(),
+                service,
+            })
     }
 
     /// Devices that a function serves, in the order of the functions: one function serves all services of a device, because
     /// they share one table of memory.
-    pub fn served(&self) -> impl Iterator<Item = &Logical> {
-        let some = |device: &&Logical| !device.there().is_empty();
+    pub fn served_devices(&self) -> impl Iterator<Item = &LogicalDevice> {
+        let some = |device: &&LogicalDevice| !device.implemented_services().is_empty();
         self.devices.iter().filter(some)
     }
 }

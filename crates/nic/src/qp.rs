@@ -5,18 +5,16 @@
 mod answer;
 mod complete;
 mod deliver;
-pub(crate) mod fed;
-mod foreseen;
-mod holding;
 mod image;
 mod in_order;
 mod inner;
+mod local_failure;
 mod memory;
 mod modify;
-mod outgo;
 mod peer_exit;
 mod place;
 mod post;
+mod prediction;
 mod pull;
 mod push;
 mod query;
@@ -24,24 +22,26 @@ mod queue;
 mod receive;
 mod register;
 mod send;
-mod short;
+mod send_buffer;
+mod send_fast_path;
 mod snapshot;
+mod srq_hold;
+pub(crate) mod ssq_channel;
 mod stage;
-mod strike;
 mod touch;
 mod transfer;
 mod turn;
 mod wait;
 pub(crate) mod wqe;
 
-pub use image::{Image, ImageError, Stays, Traits};
+pub use image::{Image, ImageError, MigrateRefusal, Traits};
 pub use inner::Counters;
 pub use modify::Psns;
 pub use post::PostError;
-pub use pull::{Received, Receiving, Wants};
+pub use pull::{Received, Receiving, SendDemand};
 pub use push::{Acks, Sending};
-pub use query::{Future, Outlook, View};
-pub use register::{OnFailure, Registration, Unregistered};
+pub use query::{ConnectionAction, TurnStatus, View};
+pub use register::{OnFailure, RegisterError, Registration};
 pub use transfer::Transfer;
 
 use serde::{Deserialize, Serialize};
@@ -54,10 +54,10 @@ use verbena_stream::{Stream, Time, requester};
 use verbena_wire::ext::RnrTimer;
 
 use crate::carrier::Carrier;
+use crate::combining_lock::CombiningLock;
 use crate::cq::Cq;
-use crate::desk::Desk;
 use crate::event::Outbox;
-use crate::grounds::Grounds;
+use crate::memory_scope::MemoryScope;
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use inner::Inner;
@@ -69,7 +69,7 @@ pub struct QpInit {
     /// Its number.
     pub number: u32,
     /// Its number in completions: its own, or the one that peers know.
-    pub name: u32,
+    pub wc_qpn: u32,
     /// Its domain.
     pub pd: Pd,
     /// RoCE or iWARP.
@@ -83,7 +83,7 @@ pub struct QpInit {
     /// A receive queue shared with others, instead of its own.
     pub srq: Option<Arc<Srq>>,
     /// The memory it works on.
-    pub tpt: Grounds,
+    pub tpt: MemoryScope,
     /// Its limits.
     pub limits: Limits,
     /// How its bytes are moved.
@@ -100,7 +100,7 @@ pub struct Limits {
     /// Receive requests.
     pub receives: usize,
     /// Scatter or gather elements of one request.
-    pub pieces: usize,
+    pub max_sge: usize,
     /// Bytes of inline data.
     pub inline: usize,
 }
@@ -110,7 +110,7 @@ impl Default for Limits {
         Limits {
             sends: 128,
             receives: 128,
-            pieces: 16,
+            max_sge: 16,
             inline: 256,
         }
     }
@@ -118,7 +118,7 @@ impl Default for Limits {
 
 /// What the peer may do through this queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Enabled {
+pub struct QpAccessFlags {
     /// RDMA Write.
     pub write: bool,
     /// RDMA Read.
@@ -127,9 +127,9 @@ pub struct Enabled {
     pub atomic: bool,
 }
 
-impl Default for Enabled {
-    fn default() -> Enabled {
-        Enabled {
+impl Default for QpAccessFlags {
+    fn default() -> QpAccessFlags {
+        QpAccessFlags {
             write: true,
             read: true,
             atomic: true,
@@ -139,14 +139,14 @@ impl Default for Enabled {
 
 /// A queue pair.
 ///
-/// It is protected by one combining lock ([`Desk`]) and run by the thread that holds it. After a method that takes an [`Outbox`],
-/// such as `modify` or `enable`, the caller calls [`transmit`](Qp::transmit): a thread that posts while the lock is held leaves its
+/// It is protected by one combining lock ([`CombiningLock`]) and run by the thread that holds it. After a method that takes an [`Outbox`],
+/// such as `modify` or `set_access_flags`, the caller calls [`transmit`](Qp::transmit): a thread that posts while the lock is held leaves its
 /// requests to the holder, and a holder that does something else finds them but does not send them.
 #[derive(Debug)]
 pub struct Qp {
     init: QpInit,
     tails: Tails,
-    desk: Desk<Inner>,
+    lock: CombiningLock<Inner>,
     /// A thread wanted acknowledgements to be sent and found the lock held by another, which might defer them.
     acks_due: AtomicBool,
 }
@@ -158,28 +158,28 @@ impl Qp {
         Qp {
             init,
             tails,
-            desk: Desk::new(Inner::new(heads)),
+            lock: CombiningLock::new(Inner::new(heads)),
             acks_due: AtomicBool::new(false),
         }
     }
 
     /// Does `work` under the lock, after taking in what was posted before, and completes what has ended.
-    fn attend<R>(
+    fn run_locked<R>(
         &self,
         out: &mut Outbox,
         work: impl FnOnce(&mut Inner, &QpInit, &mut Outbox) -> R,
     ) -> R {
         let (init, out) = (&self.init, RefCell::new(out));
-        self.desk.serve(
+        self.lock.lock_and_run(
             |inner| inner.turn(init, &mut out.borrow_mut(), work),
             |inner| inner.turn(init, &mut out.borrow_mut(), |_, _, _| ()),
         )
     }
 
     /// Takes in what was posted, unless the holder of the lock will. Nothing is sent.
-    pub fn ring(&self, out: &mut Outbox) {
-        self.desk
-            .ring(|inner| inner.turn(&self.init, out, |_, _, _| ()));
+    pub fn ring_doorbell(&self, out: &mut Outbox) {
+        self.lock
+            .run_or_delegate(|inner| inner.turn(&self.init, out, |_, _, _| ()));
     }
 
     /// Its number.
@@ -194,34 +194,34 @@ impl Qp {
 
     /// Its state.
     pub fn state(&self) -> QpState {
-        self.desk.look(|inner| inner.state)
+        self.lock.read(|inner| inner.state)
     }
 
     /// Why it failed, in one sentence; the first cause, never a later one.
     pub fn cause(&self) -> Option<String> {
-        self.desk.look(|inner| inner.cause.clone())
+        self.lock.read(|inner| inner.cause.clone())
     }
 
     /// Its counters.
     pub fn counters(&self) -> Counters {
-        self.desk.look(|inner| inner.counters)
+        self.lock.read(|inner| inner.counters)
     }
 
     /// Sets what the peer may do.
-    pub fn enable(&self, enabled: Enabled, out: &mut Outbox) {
-        self.attend(out, |inner, _, _| inner.enabled = enabled);
+    pub fn set_access_flags(&self, enabled: QpAccessFlags, out: &mut Outbox) {
+        self.run_locked(out, |inner, _, _| inner.enabled = enabled);
     }
 
     /// Sets how long a peer is told to wait when no receive is posted.
     pub fn set_rnr_timer(&self, timer: RnrTimer, out: &mut Outbox) {
-        self.attend(out, |inner, _, _| inner.rnr_timer = timer);
+        self.run_locked(out, |inner, _, _| inner.rnr_timer = timer);
     }
 
     /// Attaches a stream: the queue pair sends and receives on it. `rfc7306`: its peer supports atomics and immediate data.
     ///
     /// False if the state does not allow it; nothing has changed then.
     pub fn attach(&self, stream: Stream, rfc7306: bool, out: &mut Outbox) -> bool {
-        self.attend(out, |inner, init, _| inner.connect(init, stream, rfc7306))
+        self.run_locked(out, |inner, init, _| inner.connect(init, stream, rfc7306))
     }
 
     /// Reads once from the carrier, directly into memory where that pays, and processes the bytes.
@@ -235,27 +235,30 @@ impl Qp {
         out: &mut Outbox,
     ) -> Received {
         let (init, out) = (&self.init, RefCell::new(out));
-        let wants = Cell::new(Wants::Send);
-        let receiving = self.desk.serve(
+        let wants = Cell::new(SendDemand::Send);
+        let receiving = self.lock.lock_and_run(
             |inner| {
                 let pull = |inner: &mut Inner, init: &QpInit, out: &mut Outbox| {
                     inner.pull(init, carrier, scratch, now, out)
                 };
                 let receiving = inner.turn(init, &mut out.borrow_mut(), pull);
-                wants.set(inner.wants());
+                wants.set(inner.send_demand());
                 receiving
             },
             |inner| {
                 // The thread that rang relies on this one to send.
                 inner.turn(init, &mut out.borrow_mut(), |_, _, _| ());
-                wants.set(Wants::Send);
+                wants.set(SendDemand::Send);
             },
         );
         let wants = match receiving {
-            Receiving::Held | Receiving::Ended => Wants::Send,
-            Receiving::Some(_) | Receiving::Dry => wants.get(),
+            Receiving::Held | Receiving::Ended => SendDemand::Send,
+            Receiving::Some(_) | Receiving::WouldBlock => wants.get(),
         };
-        Received { receiving, wants }
+        Received {
+            receiving,
+            demand: wants,
+        }
     }
 
     /// Sends what may be sent until there is nothing left or the carrier takes no more.
@@ -268,8 +271,8 @@ impl Qp {
             })
         };
         let last = Cell::new(Sending::Idle);
-        self.desk
-            .serve(|inner| last.set(send(inner)), |inner| last.set(send(inner)));
+        self.lock
+            .lock_and_run(|inner| last.set(send(inner)), |inner| last.set(send(inner)));
         last.get()
     }
 
@@ -281,13 +284,13 @@ impl Qp {
         acks: Acks,
         now: Time,
         out: &mut Outbox,
-    ) -> Option<(Sending, Outlook)> {
+    ) -> Option<(Sending, TurnStatus)> {
         let mut last = None;
         if acks == Acks::Now {
             // Relaxed: the holder that sees the ring, or the next thread that gets the lock, sees this store.
             self.acks_due.store(true, Ordering::Relaxed);
         }
-        self.desk.ring(|inner| {
+        self.lock.run_or_delegate(|inner| {
             let acks = if self.acks_due.load(Ordering::Relaxed) {
                 // Not an exchange: the acknowledgements of a thread that stored it before are known in here, and are sent below.
                 self.acks_due.store(false, Ordering::Relaxed);
@@ -298,77 +301,79 @@ impl Qp {
             let sending = inner.turn(&self.init, out, |inner, init, out| {
                 inner.push(init, carrier, acks, now, out)
             });
-            last = Some((sending, inner.outlook()));
+            last = Some((sending, inner.turn_status()));
         });
         last
     }
 
     /// The peer closed its direction; `reset` if the other direction is gone as well.
     pub fn handle_eof(&self, reset: bool, out: &mut Outbox) {
-        self.attend(out, |inner, init, out| inner.peer_gone(init, reset, out));
+        self.run_locked(out, |inner, init, out| {
+            inner.peer_disconnected(init, reset, out);
+        });
     }
 
     /// Both directions of the connection are closed and nothing of it is left.
     ///
     /// An `iwarp` queue pair that closed gracefully can be connected again; one that was terminated is in error now.
     pub fn handle_closed(&self, out: &mut Outbox) {
-        self.attend(out, Inner::closed);
+        self.run_locked(out, Inner::closed);
     }
 
     /// The peer has not answered for as long as the program allows: requests that need it fail.
     ///
     /// The code that drives the connection decides that; a peer that merely does not read is not dead.
     pub fn handle_peer_dead(&self, out: &mut Outbox) {
-        self.attend(out, Inner::peer_dead);
+        self.run_locked(out, Inner::peer_dead);
     }
 
     /// Requests wait for an answer of the peer, so that its silence counts.
     pub fn awaits_peer(&self) -> bool {
-        self.desk.look(Inner::awaits_peer)
+        self.lock.read(Inner::awaits_peer)
     }
 
     /// The peer has reported that it has no receive, and its READY is waited for.
     pub fn waits_for_receive(&self) -> bool {
-        self.desk.look(|inner| {
+        self.lock.read(|inner| {
             let stream = inner.stream.as_ref();
-            stream.is_some_and(|s| s.ledger().requester.state() == requester::State::Paused)
+            stream.is_some_and(|s| s.accounting().requester.state() == requester::State::Paused)
         })
     }
 
     /// When to call [`handle_timeout`](Qp::handle_timeout).
     pub fn deadline(&self) -> Option<Time> {
-        self.desk.look(Inner::deadline)
+        self.lock.read(Inner::deadline)
     }
 
     /// The connection exists for a while: a peer that may have missed our first frame gets another, empty one.
-    pub fn nudge(&self, out: &mut Outbox) {
-        self.attend(out, |inner, _, _| {
+    pub fn send_empty_frame(&self, out: &mut Outbox) {
+        self.run_locked(out, |inner, _, _| {
             inner.stream.as_mut().is_some_and(Stream::nudge)
         });
     }
 
     /// Processes timeouts.
     pub fn handle_timeout(&self, now: Time, out: &mut Outbox) {
-        self.attend(out, |inner, init, out| inner.time_passed(init, now, out));
+        self.run_locked(out, |inner, init, out| inner.handle_timeout(init, now, out));
     }
 
     /// The connection can be closed: nothing more will be sent.
     pub fn wants_close(&self) -> bool {
-        self.desk.look(Inner::wants_close)
+        self.lock.read(Inner::wants_close)
     }
 
     /// The connection must be aborted: the peer has the beginning of a frame whose rest is lost.
     pub fn wants_reset(&self) -> bool {
-        self.desk.look(|inner| inner.severed)
+        self.lock.read(|inner| inner.severed)
     }
 
     /// Send requests that have not completed, and receives that have not.
     pub fn outstanding(&self) -> (usize, usize) {
-        self.desk.look(|inner| self.count(inner))
+        self.lock.read(|inner| self.count_outstanding(inner))
     }
 
     /// The same under the lock, so that a receive which is being taken counts once.
-    fn count(&self, inner: &Inner) -> (usize, usize) {
+    fn count_outstanding(&self, inner: &Inner) -> (usize, usize) {
         let (sends, receives) = self.tails.waiting();
         (sends, receives + usize::from(inner.claimed.is_some()))
     }

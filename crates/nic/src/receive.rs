@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::wr::{ReceiveWr, Sge};
 
 /// Scatter lists up to this long are stored in the queue itself.
-const FEW: usize = 2;
+const INLINE_SGES: usize = 2;
 
 /// A queued receive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,7 @@ pub struct Receive {
     /// The consumer's id.
     pub id: u64,
     /// Where the message goes.
-    pub scatter: SmallVec<[Sge; FEW]>,
+    pub scatter: SmallVec<[Sge; INLINE_SGES]>,
 }
 
 impl Receive {
@@ -26,7 +26,7 @@ impl Receive {
     pub fn new(wr: &ReceiveWr<'_>, limit: usize) -> Result<Receive, PostError> {
         let got = wr.scatter.len();
         if got > limit {
-            return Err(PostError::Pieces { got, limit });
+            return Err(PostError::TooManySges { got, limit });
         }
         Ok(Receive {
             id: wr.id,
@@ -49,7 +49,7 @@ pub enum PostError {
     Full(usize),
     /// More scatter elements than the queue was created for.
     #[error("{got} pieces, at most {limit}")]
-    Pieces {
+    TooManySges {
         /// Elements given.
         got: usize,
         /// Elements allowed.
@@ -62,7 +62,7 @@ pub enum PostError {
 pub struct ReceiveQueue {
     queue: VecDeque<Receive>,
     depth: usize,
-    pieces: usize,
+    max_sge: usize,
 }
 
 impl ReceiveQueue {
@@ -71,7 +71,7 @@ impl ReceiveQueue {
         ReceiveQueue {
             queue: VecDeque::new(),
             depth,
-            pieces,
+            max_sge: pieces,
         }
     }
 
@@ -91,8 +91,8 @@ impl ReceiveQueue {
     }
 
     /// Most scatter elements of one receive.
-    pub fn pieces(&self) -> usize {
-        self.pieces
+    pub fn max_sge(&self) -> usize {
+        self.max_sge
     }
 
     /// Adds a receive.
@@ -100,7 +100,7 @@ impl ReceiveQueue {
         if self.queue.len() >= self.depth {
             return Err(PostError::Full(self.depth));
         }
-        self.queue.push_back(Receive::new(wr, self.pieces)?);
+        self.queue.push_back(Receive::new(wr, self.max_sge)?);
         Ok(())
     }
 

@@ -24,7 +24,7 @@ pub(crate) fn ring<T: Send>() -> (Producer<T>, Consumer<T>) {
     let shared = Arc::new(Shared {
         pushed: AtomicUsize::new(0),
         spare: AtomicPtr::new(null_mut()),
-        start: UnsafeCell::new(Place {
+        start: UnsafeCell::new(ReadPosition {
             chunk: null_mut(),
             popped: 0,
         }),
@@ -36,7 +36,7 @@ pub(crate) fn ring<T: Send>() -> (Producer<T>, Consumer<T>) {
     };
     let consumer = Consumer {
         shared,
-        place: Place {
+        position: ReadPosition {
             chunk: null_mut(),
             popped: 0,
         },
@@ -88,20 +88,20 @@ impl<T> Chunk<T> {
 }
 
 /// The consumer's position: the next value to be popped is in this chunk, at `popped` modulo its slots.
-struct Place<T> {
+struct ReadPosition<T> {
     /// Null before the first push.
     chunk: *mut Chunk<T>,
     popped: usize,
 }
 
 // Not derived: `T` need not be `Clone`.
-impl<T> Clone for Place<T> {
-    fn clone(&self) -> Place<T> {
+impl<T> Clone for ReadPosition<T> {
+    fn clone(&self) -> ReadPosition<T> {
         *self
     }
 }
 
-impl<T> Copy for Place<T> {}
+impl<T> Copy for ReadPosition<T> {}
 
 struct Shared<T> {
     /// Pushes so far. A thread that has loaded a count may use all slots and links that were written before it was stored.
@@ -109,7 +109,7 @@ struct Shared<T> {
     /// An emptied chunk for the next allocation.
     spare: AtomicPtr<Chunk<T>>,
     /// The consumer's start, written by the first push; when the consumer is dropped, its position then.
-    start: UnsafeCell<Place<T>>,
+    start: UnsafeCell<ReadPosition<T>>,
 }
 
 // SAFETY: `start` is written by the producer before its first count is published and read by the consumer after it has
@@ -121,7 +121,7 @@ unsafe impl<T: Send> Send for Shared<T> {}
 impl<T> Shared<T> {
     /// An unused chunk whose `next` is null.
     fn fresh(&self) -> *mut Chunk<T> {
-        // Acquire: accesses to it before `keep` happened before.
+        // Acquire: accesses to it before `keep_spare` happened before.
         let spare = self.spare.swap(null_mut(), Ordering::Acquire);
         if spare.is_null() {
             Chunk::allocate()
@@ -135,7 +135,7 @@ impl<T> Shared<T> {
     /// # Safety
     ///
     /// `chunk` came from `allocate`, its slots hold no values, and only the caller has a pointer to it.
-    unsafe fn keep(&self, chunk: *mut Chunk<T>) {
+    unsafe fn keep_spare(&self, chunk: *mut Chunk<T>) {
         // SAFETY: `chunk` is valid, and only the caller accesses it until the swap below.
         unsafe { &*chunk }.next.store(null_mut(), Ordering::Relaxed);
         // Release: our accesses are done. Acquire: so are those of the thread that kept the other chunk, which is freed here.
@@ -151,7 +151,7 @@ impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         // Both ends have been dropped, which happened before: nothing else accesses the chunks.
         let pushed = self.pushed.load(Ordering::Relaxed);
-        let Place {
+        let ReadPosition {
             mut chunk,
             mut popped,
         } = self.start.with_mut(|start| {
@@ -197,13 +197,13 @@ impl<T> Producer<T> {
     pub(crate) fn push(&mut self, value: T) {
         let slot = self.pushed % SLOTS;
         if slot == 0 {
-            self.turn();
+            self.next_chunk();
         }
-        // SAFETY: `turn` set `chunk`, and the consumer does not give it away before it has popped all of its slots, this one included.
+        // SAFETY: `next_chunk` set `chunk`, and the consumer does not give it away before it has popped all of its slots, this one included.
         let chunk = unsafe { &*self.chunk };
         chunk.slots[slot].with_mut(|slot| {
             // SAFETY: the consumer does not read this slot before it has loaded the count published below; the slot's
-            // previous value has been moved out, as `turn` observed.
+            // previous value has been moved out, as `next_chunk` observed.
             unsafe { (*slot).write(value) };
         });
         self.pushed = self.pushed.wrapping_add(1);
@@ -212,11 +212,11 @@ impl<T> Producer<T> {
 
     /// Moves on to a chunk whose slots are all free: the first, the same again, or another.
     #[cold]
-    fn turn(&mut self) {
+    fn next_chunk(&mut self) {
         let full = self.chunk;
         if full.is_null() {
             self.chunk = Chunk::allocate();
-            let begin = Place {
+            let begin = ReadPosition {
                 chunk: self.chunk,
                 popped: 0,
             };
@@ -241,7 +241,7 @@ impl<T> Producer<T> {
                 return;
             }
             // SAFETY: `fresh` came from `Shared::fresh`, is empty, and was not published.
-            unsafe { self.shared.keep(fresh) };
+            unsafe { self.shared.keep_spare(fresh) };
         }
         // The consumer was first, and will continue at the beginning of this chunk. It loads `next` again only after
         // values that are still to be pushed.
@@ -260,46 +260,46 @@ impl<T> fmt::Debug for Producer<T> {
 /// The end that pops.
 pub(crate) struct Consumer<T> {
     shared: Arc<Shared<T>>,
-    place: Place<T>,
+    position: ReadPosition<T>,
     /// The producer's count as last loaded.
     seen: usize,
 }
 
-// SAFETY: `place.chunk` points to a chunk of the queue, which `shared` keeps alive; nothing is tied to a thread.
+// SAFETY: `position.chunk` points to a chunk of the queue, which `shared` keeps alive; nothing is tied to a thread.
 unsafe impl<T: Send> Send for Consumer<T> {}
 
 impl<T> Consumer<T> {
     /// Takes the oldest value.
     pub(crate) fn pop(&mut self) -> Option<T> {
-        if self.place.popped == self.seen && !self.look() {
+        if self.position.popped == self.seen && !self.load_pushed() {
             return None;
         }
-        let slot = self.place.popped % SLOTS;
-        // SAFETY: a count beyond `popped` was loaded, so `chunk` is not null, and the consumer leaves it only in `turn`.
-        let chunk = unsafe { &*self.place.chunk };
+        let slot = self.position.popped % SLOTS;
+        // SAFETY: a count beyond `popped` was loaded, so `chunk` is not null, and the consumer leaves it only in `next_chunk`.
+        let chunk = unsafe { &*self.position.chunk };
         // SAFETY: the loaded count was published after the value was written, and `popped` moves past it.
         let value = unsafe { chunk.take(slot) };
-        self.place.popped = self.place.popped.wrapping_add(1);
+        self.position.popped = self.position.popped.wrapping_add(1);
         if slot == SLOTS - 1 {
-            self.turn();
+            self.next_chunk();
         }
         Some(value)
     }
 
     /// No value waits. A push that happened before is always seen.
     pub(crate) fn is_empty(&self) -> bool {
-        self.place.popped == self.seen
-            && self.place.popped == self.shared.pushed.load(Ordering::Acquire)
+        self.position.popped == self.seen
+            && self.position.popped == self.shared.pushed.load(Ordering::Acquire)
     }
 
     /// Loads the producer's count; false if there are no new values.
-    fn look(&mut self) -> bool {
+    fn load_pushed(&mut self) -> bool {
         self.seen = self.shared.pushed.load(Ordering::Acquire);
-        if self.place.popped == self.seen {
+        if self.position.popped == self.seen {
             return false;
         }
-        if self.place.chunk.is_null() {
-            self.place = self.shared.start.with(|start| {
+        if self.position.chunk.is_null() {
+            self.position = self.shared.start.with(|start| {
                 // SAFETY: the first push wrote it before the count that was loaded, and it was not written since.
                 unsafe { *start }
             });
@@ -309,16 +309,16 @@ impl<T> Consumer<T> {
 
     /// Leaves an emptied chunk for the next one, or stays if there is none yet.
     #[cold]
-    fn turn(&mut self) {
-        let empty = self.place.chunk;
+    fn next_chunk(&mut self) {
+        let empty = self.position.chunk;
         // SAFETY: the consumer has not left the chunk, and the producer frees no chunk that it has pushed into.
         let next = unsafe { &(*empty).next };
         // Release: everything is moved out before the producer reuses the chunk. Acquire: the next chunk is initialised.
         let swap = next.compare_exchange(null_mut(), empty, Ordering::Release, Ordering::Acquire);
         if let Err(other) = swap {
-            self.place.chunk = other;
+            self.position.chunk = other;
             // SAFETY: the producer left `empty` when it stored the other chunk, and all its values have been moved out.
-            unsafe { self.shared.keep(empty) };
+            unsafe { self.shared.keep_spare(empty) };
         }
     }
 }
@@ -326,11 +326,11 @@ impl<T> Consumer<T> {
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
         // Without a chunk this end has seen no push, and the producer may still write `start`.
-        if !self.place.chunk.is_null() {
+        if !self.position.chunk.is_null() {
             self.shared.start.with_mut(|start| {
                 // SAFETY: the producer wrote it only before the first count, which was loaded; `Shared`'s `drop` runs after this
                 // one.
-                unsafe { *start = self.place };
+                unsafe { *start = self.position };
             });
         }
     }
@@ -339,7 +339,7 @@ impl<T> Drop for Consumer<T> {
 impl<T> fmt::Debug for Consumer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer")
-            .field("popped", &self.place.popped)
+            .field("popped", &self.position.popped)
             .field("seen", &self.seen)
             .finish_non_exhaustive()
     }

@@ -14,11 +14,11 @@ use crate::wr::ReceiveWr;
 
 /// Why a message that does not wait gets no receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unfit {
+pub(crate) enum TakeError {
     /// There is none.
     None,
     /// The next one is too small.
-    Small,
+    TooSmall,
 }
 
 /// A shared receive queue.
@@ -35,20 +35,20 @@ struct Inner {
     /// The limit event is raised once when fewer receives than this wait; 0 is disarmed.
     limit: usize,
     /// Queue pairs that found the queue empty, in order of arrival.
-    line: Line,
+    waiters: WaitQueue,
     /// Waiters that have been woken and have not taken their receive yet; one receive is reserved for each.
-    promised: HashSet<u32>,
+    reserved: HashSet<u32>,
 }
 
 /// Waiters in order of arrival; joining, leaving and serving cost O(log n).
 #[derive(Debug, Default)]
-struct Line {
+struct WaitQueue {
     next_ticket: u64,
     by_ticket: BTreeMap<u64, u32>,
     tickets: HashMap<u32, u64>,
 }
 
-impl Line {
+impl WaitQueue {
     fn join(&mut self, qpn: u32) {
         if let Entry::Vacant(vacant) = self.tickets.entry(qpn) {
             vacant.insert(self.next_ticket);
@@ -63,7 +63,7 @@ impl Line {
         }
     }
 
-    fn serve(&mut self) -> Option<u32> {
+    fn pop(&mut self) -> Option<u32> {
         let (_, qpn) = self.by_ticket.pop_first()?;
         self.tickets.remove(&qpn);
         Some(qpn)
@@ -79,8 +79,8 @@ impl Srq {
             inner: Mutex::new(Inner {
                 queue: ReceiveQueue::new(depth, pieces),
                 limit: 0,
-                line: Line::default(),
-                promised: HashSet::new(),
+                waiters: WaitQueue::default(),
+                reserved: HashSet::new(),
             }),
         }
     }
@@ -109,8 +109,8 @@ impl Srq {
     pub fn post(&self, wr: &ReceiveWr<'_>) -> Result<Option<u32>, PostError> {
         let mut inner = self.inner.lock();
         inner.queue.post(wr)?;
-        let woken = inner.line.serve();
-        inner.promised.extend(woken);
+        let woken = inner.waiters.pop();
+        inner.reserved.extend(woken);
         Ok(woken)
     }
 
@@ -119,21 +119,21 @@ impl Srq {
     /// Receives that are reserved for other queue pairs are not taken.
     pub fn take(&self, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
         let mut inner = self.inner.lock();
-        let taken = self.take_mine(&mut inner, qpn, outbox);
+        let taken = self.take_for(&mut inner, qpn, outbox);
         if taken.is_none() {
-            inner.line.join(qpn);
+            inner.waiters.join(qpn);
         }
         taken
     }
 
     /// The same, without joining the waiters.
     pub(crate) fn take_at_once(&self, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
-        self.take_mine(&mut self.inner.lock(), qpn, outbox)
+        self.take_for(&mut self.inner.lock(), qpn, outbox)
     }
 
-    fn take_mine(&self, inner: &mut Inner, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
-        let promised = inner.promised.remove(&qpn);
-        if !promised && inner.queue.len() <= inner.promised.len() {
+    fn take_for(&self, inner: &mut Inner, qpn: u32, outbox: &mut Outbox) -> Option<Receive> {
+        let promised = inner.reserved.remove(&qpn);
+        if !promised && inner.queue.len() <= inner.reserved.len() {
             return None;
         }
         self.take_front(inner, outbox)
@@ -141,16 +141,16 @@ impl Srq {
 
     /// Takes the next receive that is not reserved, if it holds `len` bytes, for a message that does not wait. Does not join the
     /// waiters.
-    pub(crate) fn take_now(&self, len: u32, outbox: &mut Outbox) -> Result<Receive, Unfit> {
+    pub(crate) fn take_now(&self, len: u32, outbox: &mut Outbox) -> Result<Receive, TakeError> {
         let mut inner = self.inner.lock();
-        if inner.queue.len() <= inner.promised.len() {
-            return Err(Unfit::None);
+        if inner.queue.len() <= inner.reserved.len() {
+            return Err(TakeError::None);
         }
         let fits = inner.queue.front().is_some_and(|r| r.capacity() >= len);
         if !fits {
-            return Err(Unfit::Small);
+            return Err(TakeError::TooSmall);
         }
-        self.take_front(&mut inner, outbox).ok_or(Unfit::None)
+        self.take_front(&mut inner, outbox).ok_or(TakeError::None)
     }
 
     fn take_front(&self, inner: &mut Inner, outbox: &mut Outbox) -> Option<Receive> {
@@ -166,26 +166,26 @@ impl Srq {
     pub fn give_back(&self, receive: Receive) -> Option<u32> {
         let mut inner = self.inner.lock();
         inner.queue.put_back(receive);
-        let woken = inner.line.serve();
-        inner.promised.extend(woken);
+        let woken = inner.waiters.pop();
+        inner.reserved.extend(woken);
         woken
     }
 
     /// A queue pair needs no receive any more; returns the queue pair that gets the receive reserved for it and must be woken.
     pub fn leave(&self, qpn: u32) -> Option<u32> {
         let mut inner = self.inner.lock();
-        inner.line.leave(qpn);
-        if !inner.promised.remove(&qpn) {
+        inner.waiters.leave(qpn);
+        if !inner.reserved.remove(&qpn) {
             return None;
         }
-        let heir = inner.line.serve();
-        inner.promised.extend(heir);
+        let heir = inner.waiters.pop();
+        inner.reserved.extend(heir);
         heir
     }
 
     /// A receive is reserved for this queue pair.
-    pub(crate) fn is_promised(&self, qpn: u32) -> bool {
-        self.inner.lock().promised.contains(&qpn)
+    pub(crate) fn has_reservation(&self, qpn: u32) -> bool {
+        self.inner.lock().reserved.contains(&qpn)
     }
 
     /// Most receives that may wait.
@@ -194,8 +194,8 @@ impl Srq {
     }
 
     /// Most scatter elements of one receive.
-    pub fn pieces(&self) -> usize {
-        self.inner.lock().queue.pieces()
+    pub fn max_sge(&self) -> usize {
+        self.inner.lock().queue.max_sge()
     }
 
     /// The limit event is raised below this many receives; 0 if it is not armed.

@@ -6,13 +6,13 @@
 //! The queue pairs complete into an internal queue (`inbox`); from there completions are put in order and pushed into the
 //! program's queue. So a queue pair has no code for channels, and one that is not a channel has no cost.
 //!
-//! Locks: `order` is held briefly and never while a queue pair is called. One thread pumps at a time, under `desk`; others ring it.
+//! Locks: `order` is held briefly and never while a queue pair is called. One thread pumps at a time, under `lock`; others ring it.
 
 mod history;
 mod order;
 mod stall;
 
-pub use history::{ChannelInfo, Fate, Record, SsqCounters, SsqInfo};
+pub use history::{ChannelInfo, Outcome, Record, SsqCounters, SsqInfo};
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use verbena_mem::Pd;
 
+use crate::combining_lock::CombiningLock;
 use crate::cq::{Arm, Cq};
-use crate::desk::Desk;
 use crate::error::Error;
 use crate::event::Outbox;
 use crate::qp::wqe::Wqe;
@@ -56,7 +56,7 @@ impl Default for SsqLimits {
 }
 
 /// Sends for a queue pair that was given requests; the caller of `pump` owns its stream.
-pub type SendHand<'a> = &'a mut dyn FnMut(&Arc<Qp>, &mut Outbox);
+pub type SendFn<'a> = &'a mut dyn FnMut(&Arc<Qp>, &mut Outbox);
 
 /// A shared send queue.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ pub struct Ssq {
     limits: SsqLimits,
     order: Mutex<Order>,
     /// Only one thread pumps at a time; the state it needs is behind this lock.
-    desk: Desk<Pump>,
+    lock: CombiningLock<Pump>,
 }
 
 #[derive(Debug, Default)]
@@ -85,7 +85,7 @@ impl Ssq {
     /// An empty queue without channels, which completes in `cq`.
     pub(crate) fn new(number: u32, pd: Pd, cq: Arc<Cq>, limits: SsqLimits) -> Result<Ssq, Error> {
         // Each request given to a channel has at most one completion, so the queue never overflows.
-        let inbox = Arc::new(Cq::feeding(number, limits.requests.max(1))?);
+        let inbox = Arc::new(Cq::for_ssq(number, limits.requests.max(1))?);
         inbox.arm(Arm::Next);
         Ok(Ssq {
             number,
@@ -94,7 +94,7 @@ impl Ssq {
             cq,
             limits,
             order: Mutex::new(Order::new(limits)),
-            desk: Desk::new(Pump::default()),
+            lock: CombiningLock::new(Pump::default()),
         })
     }
 
@@ -133,16 +133,16 @@ impl Ssq {
     }
 
     /// A channel was reset: requests posted for it before are flushed. The queue must be pumped afterwards.
-    pub(crate) fn empty(&self, channel: u32) {
-        self.order.lock().empty(channel);
-        // A thread that took a request from the order before that holds `desk`; when this returns, the channel has rejected the
+    pub(crate) fn flush_channel(&self, channel: u32) {
+        self.order.lock().flush_channel(channel);
+        // A thread that took a request from the order before that holds `lock`; when this returns, the channel has rejected the
         // request, so it cannot be executed after the reset.
-        self.desk.look(|_| ());
+        self.lock.read(|_| ());
     }
 
     /// Accepts requests for a channel again, or no more; posted ones continue. False if there is no such channel.
-    pub(crate) fn open(&self, channel: u32, open: bool) -> bool {
-        self.order.lock().open(channel, open)
+    pub(crate) fn set_open(&self, channel: u32, open: bool) -> bool {
+        self.order.lock().set_open(channel, open)
     }
 
     /// Adds a request for the channel with this number. It does not block; the queue must be pumped afterwards.
@@ -152,11 +152,11 @@ impl Ssq {
 
     /// Completes what has ended and gives out the requests whose turn it is, as far as possible. If another thread does so
     /// already, that thread repeats it.
-    pub fn pump(&self, hand: SendHand<'_>, out: &mut Outbox) {
-        self.desk.ring(|pump| self.turn(pump, hand, out));
+    pub fn pump(&self, hand: SendFn<'_>, out: &mut Outbox) {
+        self.lock.run_or_delegate(|pump| self.turn(pump, hand, out));
     }
 
-    fn turn(&self, pump: &mut Pump, hand: SendHand<'_>, out: &mut Outbox) {
+    fn turn(&self, pump: &mut Pump, hand: SendFn<'_>, out: &mut Outbox) {
         self.collect(out);
         if pump.lagging.take_if(|qp| qp.has_begun_all()).is_none() && pump.lagging.is_some() {
             return;
@@ -165,12 +165,12 @@ impl Ssq {
             let Some((qp, wqe)) = self.order.lock().next(None) else {
                 return;
             };
-            self.hand_over(&qp, wqe, out);
+            self.give_to_channel(&qp, wqe, out);
             // Consecutive requests for the same channel are given out together: the channel keeps their order.
             loop {
                 let next = self.order.lock().next(Some(qp.number()));
                 let Some((qp, wqe)) = next else { break };
-                self.hand_over(&qp, wqe, out);
+                self.give_to_channel(&qp, wqe, out);
             }
             hand(&qp, out);
             // Before the next one is given out: V6, transmission is in posting order.
@@ -183,10 +183,10 @@ impl Ssq {
         }
     }
 
-    fn hand_over(&self, qp: &Arc<Qp>, wqe: Wqe, out: &mut Outbox) {
+    fn give_to_channel(&self, qp: &Arc<Qp>, wqe: Wqe, out: &mut Outbox) {
         let number = wqe.id;
-        if !qp.feed(wqe, out) {
-            self.order.lock().lose(number);
+        if !qp.post_from_ssq(wqe, out) {
+            self.order.lock().reject(number);
         }
     }
 
@@ -209,7 +209,7 @@ impl Ssq {
         }
         for qp in idle {
             // Memory grows with the queue, not with the number of channels.
-            qp.rest(out);
+            qp.free_send_memory(out);
         }
     }
 

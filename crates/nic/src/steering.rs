@@ -61,7 +61,7 @@ impl Steering {
     }
 
     /// One entry: every packet goes to processor 0.
-    pub(crate) fn nowhere() -> Steering {
+    pub(crate) fn all_to_processor_0() -> Steering {
         Steering {
             table: RwLock::new(Table {
                 key: Key([0; KEY_LEN]),

@@ -10,7 +10,7 @@ use verbena_wire::To;
 use verbena_wire::ext::{Caps, Features, RnrTimer};
 use verbena_wire::mpa::startup::Revision;
 
-use crate::carrier::Hand;
+use crate::carrier::MemoryCarrier;
 use crate::cq::Cq;
 use crate::event::{Event, Outbox};
 use crate::function::NewQp;
@@ -18,7 +18,7 @@ use crate::qp::{Limits, Qp, QpInit, Receiving, Registration, Transfer};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Status, Wc};
-use crate::wr::{Data, Flags, ReceiveWr, Remote, SendOp, SendWr, Sge};
+use crate::wr::{Data, Flags, ReceiveWr, RemoteAddr, SendOp, SendWr, Sge};
 
 /// The connection that a test needs.
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +89,7 @@ impl Side {
         let srq = setup.shared.then(|| Arc::new(Srq::new(9, PD, 100, 4)));
         let qp = Qp::new(QpInit {
             number,
-            name: number,
+            wc_qpn: number,
             pd: PD,
             personality: setup.personality,
             qp_type: setup.qp_type,
@@ -112,7 +112,7 @@ impl Side {
     }
 
     /// Bytes arrive: read now if the queue pair reads, later otherwise.
-    fn come(&mut self, bytes: &[u8], now: Time) {
+    fn receive_bytes(&mut self, bytes: &[u8], now: Time) {
         self.inbox.extend_from_slice(bytes);
         let read = feed(&self.qp, &self.inbox, now, &mut self.out);
         self.inbox.drain(..read);
@@ -128,15 +128,15 @@ impl Side {
     /// A part of this side's memory.
     pub(crate) fn sge(&self, offset: u64, len: u32) -> Sge {
         Sge {
-            at: self.memory.at() + offset,
+            addr: self.memory.at() + offset,
             len,
             stag: self.memory.stag(),
         }
     }
 
     /// This side's memory as the peer addresses it.
-    pub(crate) fn remote(&self, offset: u64) -> Remote {
-        Remote {
+    pub(crate) fn remote(&self, offset: u64) -> RemoteAddr {
+        RemoteAddr {
             stag: self.memory.stag(),
             to: To::new(self.memory.at() + offset),
         }
@@ -211,7 +211,7 @@ pub(crate) fn stream(role: Role, setup: Setup) -> Stream {
         max_ulpdu: 1000,
         rfc7306: setup.rfc7306,
         rnr_retry: setup.rnr_retry,
-        drops: setup.qp_type == QpType::Uc,
+        drop_overlong: setup.qp_type == QpType::Uc,
         caps: Caps {
             version: 1,
             max_ulpdu: 65535,
@@ -242,13 +242,13 @@ pub(crate) const SEND: SendOp = SendOp::Send {
 };
 
 /// A write without immediate data.
-pub(crate) fn write(remote: Remote) -> SendOp {
+pub(crate) fn write(remote: RemoteAddr) -> SendOp {
     let immediate = None;
     SendOp::Write { remote, immediate }
 }
 
 /// A read that invalidates nothing.
-pub(crate) fn read(remote: Remote) -> SendOp {
+pub(crate) fn read(remote: RemoteAddr) -> SendOp {
     let local_invalidate = None;
     SendOp::Read {
         remote,
@@ -354,29 +354,29 @@ impl Pair {
 fn carry(from: &mut Side, to: &mut Side, now: Time) -> usize {
     let bytes = transmit(&from.qp, 777, now, &mut from.out);
     let waited = to.inbox.len();
-    to.come(&bytes, now);
+    to.receive_bytes(&bytes, now);
     bytes.len() + waited.saturating_sub(to.inbox.len())
 }
 
 /// The bytes that a queue pair sends into `room` bytes.
 pub(crate) fn transmit(qp: &Qp, room: usize, now: Time, out: &mut Outbox) -> Vec<u8> {
-    let mut hand = Hand::open(room);
+    let mut hand = MemoryCarrier::with_room(room);
     qp.transmit(&mut hand, now, out);
-    hand.went
+    hand.output
 }
 
 /// Lets a queue pair read; returns how much it read.
 pub(crate) fn feed(qp: &Qp, bytes: &[u8], now: Time, out: &mut Outbox) -> usize {
-    let mut hand = Hand::with(bytes);
+    let mut hand = MemoryCarrier::with_input(bytes);
     let mut scratch = [0; 600];
     while let Receiving::Some(_) = qp.receive(&mut hand, &mut scratch, now, out).receiving {}
-    bytes.len() - hand.came.len()
+    bytes.len() - hand.input.len()
 }
 
 /// A queue pair that completes everything in one queue.
 pub(crate) fn new_qp(pd: Pd, cq: u32) -> NewQp {
     NewQp {
-        name: None,
+        wc_qpn: None,
         pd,
         personality: Personality::Roce,
         qp_type: QpType::Rc,

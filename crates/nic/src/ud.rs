@@ -1,22 +1,22 @@
 //! A queue pair for datagrams (UD, M14): no peer, no connection, each message whole in one packet or lost.
 //! Requests complete in posting order, a datagram takes exactly one receive or none, and dropped datagrams are counted by cause.
-//! Sockets are not known here: received packets are passed in, and a [`Post`] takes those to be sent.
+//! Sockets are not known here: received packets are passed in, and a [`DatagramSender`] takes those to be sent.
 
-mod arrival;
+mod datagram;
 mod modify;
 mod post;
 mod receive;
 mod send;
 
-pub use arrival::{Arrival, Dropped, GRH_LEN, PKEY, largest_packet};
+pub use datagram::{DropReason, GRH_LEN, PKEY, ReceivedDatagram, largest_packet};
 pub use post::{Destination, UdSendWr};
-pub use send::{Post, Posted, UdSending};
+pub use send::{DatagramSender, SendOutcome, UdSending};
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena_mem::{Access, Pd, Reach, Tpt};
+use verbena_mem::{Access, MemAccess, Pd, Tpt};
 use verbena_wire::number::{Psn, Qpn};
 
 use crate::cq::Cq;
@@ -118,7 +118,7 @@ struct Inner {
     cause: Option<String>,
     counters: UdCounters,
     /// The `LastWqe` event was raised.
-    last_wqe_told: bool,
+    last_wqe_raised: bool,
     /// Destroyed: nothing completes any more.
     retired: bool,
 }
@@ -126,7 +126,7 @@ struct Inner {
 impl UdQp {
     /// In state `Reset`.
     pub fn new(init: UdInit) -> UdQp {
-        let receives = ReceiveQueue::new(init.limits.receives, init.limits.pieces);
+        let receives = ReceiveQueue::new(init.limits.receives, init.limits.max_sge);
         UdQp {
             init,
             inner: Mutex::new(Inner {
@@ -139,7 +139,7 @@ impl UdQp {
                 gathered: Vec::new(),
                 cause: None,
                 counters: UdCounters::default(),
-                last_wqe_told: false,
+                last_wqe_raised: false,
                 retired: false,
             }),
         }
@@ -191,10 +191,10 @@ impl UdQp {
 }
 
 /// The memory access for one scatter or gather element.
-fn reach(init: &UdInit, sge: &Sge, len: u32, needs: Access) -> Reach {
-    Reach {
+fn mem_access(init: &UdInit, sge: &Sge, len: u32, needs: Access) -> MemAccess {
+    MemAccess {
         stag: sge.stag,
-        at: sge.at,
+        at: sge.addr,
         len: u64::from(len),
         pd: init.pd,
         qp: init.number,

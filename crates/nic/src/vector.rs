@@ -85,12 +85,12 @@ pub enum VectorError {
     #[error("an adapter asks for up to {MAX_VECTORS} vectors, not {0}")]
     TooMany(u16),
     /// No vector has this number.
-    #[error("vector {vector} does not exist; {asked} were asked for")]
+    #[error("vector {vector} does not exist; {requested} were asked for")]
     NoSuch {
         /// The number.
         vector: u16,
         /// How many there are.
-        asked: u16,
+        requested: u16,
     },
 }
 
@@ -101,7 +101,7 @@ pub struct Vectors {
     deliveries: Box<[AtomicU32]>,
     granted: AtomicU32,
     /// Most vectors that are granted: the share of their function (V1).
-    most: u16,
+    max_granted: u16,
 }
 
 impl Vectors {
@@ -114,30 +114,30 @@ impl Vectors {
         Ok(Vectors {
             deliveries: (0..asked).map(inline).collect(),
             granted: AtomicU32::new(u32::from(asked)),
-            most: u16::MAX,
+            max_granted: u16::MAX,
         })
     }
 
     /// Vectors asked for.
-    pub fn asked(&self) -> u16 {
+    pub fn requested(&self) -> u16 {
         self.deliveries.len() as u16
     }
 
     /// Vectors that can be used: those granted, but no more than asked for.
     pub fn usable(&self) -> u16 {
         let granted = self.granted.load(Ordering::Relaxed);
-        granted.min(u32::from(self.asked())) as u16
+        granted.min(u32::from(self.requested())) as u16
     }
 
     /// Sets how many are granted: if fewer than asked for they are shared, more stay unused, none means the legacy line.
     pub fn grant(&self, granted: u16) {
-        let granted = granted.min(self.most);
+        let granted = granted.min(self.max_granted);
         self.granted.store(u32::from(granted), Ordering::Relaxed);
     }
 
     /// Limits how many are ever granted.
     pub(crate) fn limit(&mut self, most: u16) {
-        self.most = most;
+        self.max_granted = most;
         self.grant(self.usable());
     }
 
@@ -156,11 +156,14 @@ impl Vectors {
 
     /// Checks that the vector exists.
     pub fn check(&self, vector: u16) -> Result<(), VectorError> {
-        let asked = self.asked();
+        let asked = self.requested();
         if vector < asked {
             Ok(())
         } else {
-            Err(VectorError::NoSuch { vector, asked })
+            Err(VectorError::NoSuch {
+                vector,
+                requested: asked,
+            })
         }
     }
 

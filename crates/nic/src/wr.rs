@@ -12,7 +12,7 @@ use verbena_wire::{Stag, To};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sge {
     /// Its first byte, as an address in the region.
-    pub at: u64,
+    pub addr: u64,
     /// Bytes.
     pub len: u32,
     /// The region.
@@ -21,7 +21,7 @@ pub struct Sge {
 
 /// The peer's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Remote {
+pub struct RemoteAddr {
     /// The peer's region or window.
     pub stag: Stag,
     /// The address in it.
@@ -41,21 +41,21 @@ pub enum SendOp {
     /// Data into the peer's memory.
     Write {
         /// Where.
-        remote: Remote,
+        remote: RemoteAddr,
         /// Immediate data, which consumes a receive at the peer.
         immediate: Option<u32>,
     },
     /// Data from the peer's memory.
     Read {
         /// From where.
-        remote: Remote,
+        remote: RemoteAddr,
         /// A local entry to invalidate once the data is here.
         local_invalidate: Option<Stag>,
     },
     /// Adds to a word of the peer's memory and returns the previous value (M15).
     FetchAdd {
         /// The word.
-        remote: Remote,
+        remote: RemoteAddr,
         /// What to add.
         add: u64,
         /// Field boundaries; 0 for one 64-bit field.
@@ -64,7 +64,7 @@ pub enum SendOp {
     /// Compares a word of the peer's memory and swaps it if equal; returns the previous value (M15).
     CmpSwap {
         /// The word.
-        remote: Remote,
+        remote: RemoteAddr,
         /// The expected value.
         compare: u64,
         /// The bits that are compared.

@@ -137,7 +137,7 @@ fn shared_queue() -> usize {
     let ssq: Arc<Ssq> = ssq.unwrap();
     let channel = |host: &Host| {
         let new = NewQp {
-            name: None,
+            wc_qpn: None,
             pd: host.pd,
             personality: Personality::Roce,
             qp_type: QpType::Rc,

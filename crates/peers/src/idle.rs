@@ -7,14 +7,14 @@ use anyhow::Result;
 use verbena::low::QpState;
 
 use crate::job::{Figures, Job};
-use crate::many::{Side, join_all};
+use crate::many_qps::{Side, connect_all};
 use crate::usage;
 
 /// The pause after startup, for its timers to expire.
-const REST: Duration = Duration::from_millis(500);
+const SETTLE_TIME: Duration = Duration::from_millis(500);
 
-fn count(job: &Job) -> Result<Figures> {
-    std::thread::sleep(REST);
+fn count_wakeups(job: &Job) -> Result<Figures> {
+    std::thread::sleep(SETTLE_TIME);
     let before = usage::wakeups()?;
     std::thread::sleep(Duration::from_secs_f64(job.seconds.clamp(0.1, 60.0)));
     Ok(Figures {
@@ -27,15 +27,15 @@ fn count(job: &Job) -> Result<Figures> {
 pub(crate) fn serve(job: &Job) -> Result<Figures> {
     let side = Side::new(job)?;
     let listener = side.device.listen(job.at)?;
-    let (qps, _) = join_all(job.connections, || {
+    let (qps, _) = connect_all(job.connections, || {
         let (request, qp) = (listener.next().wait()?, side.qp()?);
         let joining = request.accept_on(&qp, b"")?;
         Ok((qp, joining))
     })?;
-    let figures = count(job)?;
+    let figures = count_wakeups(job)?;
     while qps
         .iter()
-        .any(|qp| qp.state() == QpState::Rts && !qp.view().peer_gone)
+        .any(|qp| qp.state() == QpState::Rts && !qp.view().peer_disconnected)
     {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -44,14 +44,14 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
 
 pub(crate) fn call(job: &Job) -> Result<Figures> {
     let side = Side::new(job)?;
-    let (qps, _) = join_all(job.connections, || {
+    let (qps, _) = connect_all(job.connections, || {
         let qp = side.qp()?;
         let joining = qp.connect(job.at, b"")?;
         Ok((qp, joining))
     })?;
-    let figures = count(job)?;
+    let figures = count_wakeups(job)?;
     // The peer may still be counting.
-    std::thread::sleep(REST);
+    std::thread::sleep(SETTLE_TIME);
     drop(qps);
     Ok(figures)
 }

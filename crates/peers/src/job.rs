@@ -80,7 +80,7 @@ pub(crate) struct Job {
 
 impl Job {
     /// Messages in flight on many connections; with few connections at most sixteen on each.
-    pub(crate) fn under_way(&self) -> usize {
+    pub(crate) fn inflight(&self) -> usize {
         (self.depth as usize).min(16 * self.connections)
     }
 }
@@ -132,11 +132,11 @@ impl Timer {
     }
 
     /// Whether an operation that started at this time is in the measured time.
-    pub(crate) fn counts(&self, at: Instant) -> bool {
+    pub(crate) fn is_measured(&self, at: Instant) -> bool {
         at >= self.begin
     }
 
-    pub(crate) fn is_over(&self, at: Instant) -> bool {
+    pub(crate) fn is_expired(&self, at: Instant) -> bool {
         at >= self.end
     }
 }
@@ -145,7 +145,7 @@ impl Timer {
 pub(crate) struct Meter {
     timer: Timer,
     /// Messages that belong to the warm-up, however long they take.
-    warming: u64,
+    warmup_messages: u64,
     size: u64,
     carried: u64,
     from: Option<(Instant, u64)>,
@@ -155,7 +155,7 @@ impl Meter {
     pub(crate) fn start(job: &Job) -> Meter {
         Meter {
             timer: Timer::start(job),
-            warming: 0,
+            warmup_messages: 0,
             size: u64::from(job.size.max(1)),
             carried: 0,
             from: None,
@@ -164,22 +164,25 @@ impl Meter {
 
     /// For many connections: nothing counts before two messages per connection. The first one has the costs of a new connection (cold
     /// caches, allocations), and with many connections the measured time would contain little else.
-    pub(crate) fn of_connections(job: &Job) -> Meter {
+    pub(crate) fn for_connections(job: &Job) -> Meter {
         Meter {
-            warming: 2 * job.connections as u64,
+            warmup_messages: 2 * job.connections as u64,
             ..Meter::start(job)
         }
     }
 
     /// Adds messages; false when the time is over.
-    pub(crate) fn more(&mut self, messages: u64) -> bool {
+    pub(crate) fn record(&mut self, messages: u64) -> bool {
         self.carried += messages;
         let now = Instant::now();
-        if self.from.is_none() && self.timer.counts(now) && self.carried >= self.warming {
+        if self.from.is_none()
+            && self.timer.is_measured(now)
+            && self.carried >= self.warmup_messages
+        {
             self.timer.begin_now(now);
             self.from = Some((now, self.carried));
         }
-        self.from.is_none() || !self.timer.is_over(now)
+        self.from.is_none() || !self.timer.is_expired(now)
     }
 
     /// The figures so far.
@@ -198,7 +201,7 @@ impl Meter {
 }
 
 /// The figures of a list of times.
-pub(crate) fn of_times(mut times: Vec<Duration>, size: u32) -> Figures {
+pub(crate) fn figures_from_times(mut times: Vec<Duration>, size: u32) -> Figures {
     times.sort_unstable();
     let at = |fraction: f64| {
         let last = times.len().saturating_sub(1) as f64;

@@ -6,9 +6,9 @@
 
 mod idle;
 mod job;
-mod many;
+mod many_qps;
+mod many_tcp;
 mod rdma;
-mod sockets;
 mod tcp;
 mod tls;
 mod usage;
@@ -45,28 +45,28 @@ fn main() -> Result<()> {
 
 fn serve(job: &Job) -> Result<Figures> {
     match job.kind {
-        Kind::Pingpong | Kind::Blocking => tcp::answer(job),
-        Kind::Plain | Kind::Messages => tcp::take_plain(job),
-        Kind::Framed => tcp::take_framed(job),
-        Kind::TlsPingpong => tls::answer(job),
-        Kind::TlsPlain => tls::take(job),
+        Kind::Pingpong | Kind::Blocking => tcp::serve_pingpong(job),
+        Kind::Plain | Kind::Messages => tcp::receive_plain(job),
+        Kind::Framed => tcp::receive_framed(job),
+        Kind::TlsPingpong => tls::serve_pingpong(job),
+        Kind::TlsPlain => tls::receive_plain(job),
         Kind::Latency | Kind::Stream => rdma::serve(job),
-        Kind::Many => many::serve(job),
-        Kind::TcpMany => sockets::serve(job),
+        Kind::Many => many_qps::serve(job),
+        Kind::TcpMany => many_tcp::serve(job),
         Kind::Idle => idle::serve(job),
     }
 }
 
 fn call(job: &Job) -> Result<Figures> {
     match job.kind {
-        Kind::Pingpong | Kind::Blocking => tcp::ask(job),
-        Kind::Plain | Kind::Messages => tcp::give_plain(job),
-        Kind::Framed => tcp::give_framed(job),
-        Kind::TlsPingpong => tls::ask(job),
-        Kind::TlsPlain => tls::give(job),
+        Kind::Pingpong | Kind::Blocking => tcp::run_pingpong(job),
+        Kind::Plain | Kind::Messages => tcp::send_plain(job),
+        Kind::Framed => tcp::send_framed(job),
+        Kind::TlsPingpong => tls::run_pingpong(job),
+        Kind::TlsPlain => tls::send_plain(job),
         Kind::Latency | Kind::Stream => rdma::call(job),
-        Kind::Many => many::call(job),
-        Kind::TcpMany => sockets::call(job),
+        Kind::Many => many_qps::call(job),
+        Kind::TcpMany => many_tcp::call(job),
         Kind::Idle => idle::call(job),
     }
 }

@@ -6,18 +6,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use verbena::low::BLANK;
 use verbena::{Config, Device, RemoteMemory};
-use verbena_cli::bench::{Case, Metric, Op, Station};
+use verbena_cli::bench::{BenchEndpoint, Case, Metric, Op};
 
-use crate::job::{Figures, Job, Kind, Meter, Timer, of_times};
-use crate::tcp::spent;
+use crate::job::{Figures, Job, Kind, Meter, Timer, figures_from_times};
+use crate::tcp::cpu_figures;
 use crate::usage;
 
 /// Posted receives of a ping-pong.
 const RECEIVES: usize = 128;
 /// The turn whose mark identifies the last message.
-const LAST: usize = 1;
+const LAST_TURN: usize = 1;
 /// Empty polls between checks whether the peer is connected, which cost more than a poll.
-const IDLE: u32 = 4096;
+const IDLE_POLLS: u32 = 4096;
 
 /// The pre-shared key of encrypted measurements.
 const KEY: &str = "a key that only measurements use";
@@ -51,14 +51,14 @@ fn case(job: &Job) -> Case {
         qps: 1,
         threads: 1,
         one_cq: false,
-        memory: false,
+        poll_memory: false,
     }
 }
 
 pub(crate) fn serve(job: &Job) -> Result<Figures> {
     let device = device(job)?;
     let listener = device.listen(job.at)?;
-    let station = Station::new(&device, case(job))?;
+    let station = BenchEndpoint::new(&device, case(job))?;
     let mut ours = station.memory.remote();
     if job.op == Op::Write && job.kind == Kind::Latency {
         let half = station.len() as u64;
@@ -87,20 +87,20 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
         (Op::Write, Kind::Latency) => answer_writes(&station, &remote)?,
         // The adapter needs no help from the program.
         _ => {
-            while station.is_joined() {
+            while station.is_connected() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
     }
-    Ok(spent(before))
+    Ok(cpu_figures(before))
 }
 
 /// Sends the last message, and waits until the server has disconnected or a second is over.
-fn say_last(station: &Station, remote: &RemoteMemory) -> Result<()> {
+fn send_last(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<()> {
     let (mut wcs, start) = ([BLANK; 64], Instant::now());
-    station.mark(LAST)?;
+    station.mark(LAST_TURN)?;
     station.post(0, remote, 1)?;
-    while station.is_joined() && start.elapsed() < Duration::from_secs(1) {
+    while station.is_connected() && start.elapsed() < Duration::from_secs(1) {
         station.poll(&mut wcs)?.for_each(drop);
     }
     Ok(())
@@ -109,16 +109,16 @@ fn say_last(station: &Station, remote: &RemoteMemory) -> Result<()> {
 /// Receives messages until the peer disconnects, and calls `answer` for each.
 fn receive(
     job: &Job,
-    station: &Station,
-    mut answer: impl FnMut(&Station) -> Result<()>,
+    station: &BenchEndpoint,
+    mut answer: impl FnMut(&BenchEndpoint) -> Result<()>,
 ) -> Result<()> {
     let (mut wcs, mut idle) = ([BLANK; 64], 0_u32);
-    while !idle.is_multiple_of(IDLE) || idle == 0 || station.is_joined() {
+    while !idle.is_multiple_of(IDLE_POLLS) || idle == 0 || station.is_connected() {
         idle = idle.wrapping_add(1);
         let mut last = false;
-        let taken = take(job.events, station, &mut wcs, |sent| {
+        let taken = take_completions(job.events, station, &mut wcs, |sent| {
             if !sent {
-                last |= station.marked(LAST)?;
+                last |= station.take_mark(LAST_TURN)?;
                 station.post_receives(0, 1)?;
                 answer(station)?;
             }
@@ -130,7 +130,7 @@ fn receive(
             Ok(0) => {}
             Ok(_) => idle = 0,
             // Receives that were flushed when the peer disconnected.
-            Err(_) if !station.is_joined() => return Ok(()),
+            Err(_) if !station.is_connected() => return Ok(()),
             Err(error) => return Err(error),
         }
     }
@@ -138,34 +138,34 @@ fn receive(
 }
 
 /// Takes completions and calls `each` with whether it is of a send; returns their number.
-fn take(
+fn take_completions(
     events: bool,
-    station: &Station,
+    station: &BenchEndpoint,
     wcs: &mut [verbena::low::Wc],
     mut each: impl FnMut(bool) -> Result<()>,
 ) -> Result<u64> {
     let mut taken = 0;
     if events {
-        for done in station.sleep(wcs)? {
-            each(done.sent)?;
+        for done in station.wait(wcs)? {
+            each(done.is_send)?;
             taken += 1;
         }
     } else {
         for done in station.poll(wcs)? {
-            each(done.sent)?;
+            each(done.is_send)?;
             taken += 1;
         }
     }
     Ok(taken)
 }
 
-fn answer_writes(station: &Station, remote: &RemoteMemory) -> Result<()> {
+fn answer_writes(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<()> {
     let mut wcs = [BLANK; 16];
     for turn in 0.. {
         let mut idle = 0_u32;
-        while !station.marked(turn)? {
+        while !station.take_mark(turn)? {
             idle = idle.wrapping_add(1);
-            if idle.is_multiple_of(IDLE) && !station.is_joined() {
+            if idle.is_multiple_of(IDLE_POLLS) && !station.is_connected() {
                 return Ok(());
             }
             station.poll(&mut wcs)?.for_each(drop);
@@ -178,7 +178,7 @@ fn answer_writes(station: &Station, remote: &RemoteMemory) -> Result<()> {
 
 pub(crate) fn call(job: &Job) -> Result<Figures> {
     let device = device(job)?;
-    let station = Station::new(&device, case(job))?;
+    let station = BenchEndpoint::new(&device, case(job))?;
     let half = station.len() as u64;
     let ours = station.memory.remote().slice(half, half)?;
     let before = usage::cpu();
@@ -188,19 +188,21 @@ pub(crate) fn call(job: &Job) -> Result<Figures> {
     let reply = station.qps[0].connect(job.at, &ours.to_bytes())?.wait()?;
     let remote = RemoteMemory::from_bytes(&reply).context("the server said no memory")?;
     let figures = match (job.kind, job.op) {
-        (Kind::Latency, op) => of_times(round_trips(job, &station, &remote, op)?, job.size),
+        (Kind::Latency, op) => {
+            figures_from_times(round_trips(job, &station, &remote, op)?, job.size)
+        }
         _ => stream(job, &station, &remote)?,
     };
     let cpu = usage::cpu() - before;
     if job.op == Op::Send {
-        say_last(&station, &remote)?;
+        send_last(&station, &remote)?;
     }
     Ok(Figures { cpu, ..figures })
 }
 
 fn round_trips(
     job: &Job,
-    station: &Station,
+    station: &BenchEndpoint,
     remote: &RemoteMemory,
     op: Op,
 ) -> Result<Vec<Duration>> {
@@ -211,7 +213,7 @@ fn round_trips(
     for turn in 0.. {
         let start = Instant::now();
         // On a busy machine one round trip can take longer than the whole measurement.
-        if timer.is_over(start) && !times.is_empty() {
+        if timer.is_expired(start) && !times.is_empty() {
             break;
         }
         if op == Op::Write {
@@ -223,7 +225,7 @@ fn round_trips(
             _ => {
                 let mut back = false;
                 while !back {
-                    take(job.events, station, &mut wcs, |sent| {
+                    take_completions(job.events, station, &mut wcs, |sent| {
                         back |= op != Op::Send || !sent;
                         Ok(())
                     })?;
@@ -232,7 +234,7 @@ fn round_trips(
         }
         // A read is timed as a whole round trip.
         let ways = if op == Op::Read { 1 } else { 2 };
-        if timer.counts(start) {
+        if timer.is_measured(start) {
             times.push(start.elapsed() / ways);
         }
         if op == Op::Send {
@@ -242,7 +244,7 @@ fn round_trips(
     Ok(times)
 }
 
-fn stream(job: &Job, station: &Station, remote: &RemoteMemory) -> Result<Figures> {
+fn stream(job: &Job, station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Figures> {
     let (depth, mut under) = (job.depth as usize, 0_usize);
     let list = (job.list as usize).max(1);
     let (mut wcs, mut meter) = ([BLANK; 64], Meter::start(job));
@@ -256,10 +258,10 @@ fn stream(job: &Job, station: &Station, remote: &RemoteMemory) -> Result<Figures
             }
             under += room;
         }
-        let done = take(job.events, station, &mut wcs, |_| Ok(()))?;
+        let done = take_completions(job.events, station, &mut wcs, |_| Ok(()))?;
         under -= done as usize;
         if done > 0 {
-            going &= meter.more(done);
+            going &= meter.record(done);
         }
     }
     Ok(meter.figures())

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use rustix::net::sockopt;
 
-use crate::job::{Figures, Job, Kind, Meter, Timer, of_times};
+use crate::job::{Figures, Job, Kind, Meter, Timer, figures_from_times};
 use crate::usage;
 
 /// Length of one read of a plain stream.
@@ -40,72 +40,72 @@ fn tune(socket: &TcpStream) -> Result<()> {
 }
 
 /// Echoes messages until the end of the stream.
-pub(crate) fn answer(job: &Job) -> Result<Figures> {
+pub(crate) fn serve_pingpong(job: &Job) -> Result<Figures> {
     let mut socket = accept(job)?;
     socket.set_nonblocking(job.kind == Kind::Pingpong)?;
-    answer_on(job, &mut socket)
+    serve_pingpong_on(job, &mut socket)
 }
 
 /// The same on any stream.
-pub(crate) fn answer_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<Figures> {
+pub(crate) fn serve_pingpong_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<Figures> {
     let (mut bytes, before) = (vec![0; job.size.max(1) as usize], usage::cpu());
     while read_all(stream, &mut bytes)? {
         write_all(stream, &bytes)?;
     }
-    Ok(spent(before))
+    Ok(cpu_figures(before))
 }
 
 /// Ping-pong.
-pub(crate) fn ask(job: &Job) -> Result<Figures> {
+pub(crate) fn run_pingpong(job: &Job) -> Result<Figures> {
     let mut socket = connect(job)?;
     socket.set_nonblocking(job.kind == Kind::Pingpong)?;
-    ask_on(job, &mut socket)
+    run_pingpong_on(job, &mut socket)
 }
 
 /// The same on any stream.
-pub(crate) fn ask_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<Figures> {
+pub(crate) fn run_pingpong_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<Figures> {
     let mut bytes = vec![7; job.size.max(1) as usize];
     let (mut times, timer) = (Vec::new(), Timer::start(job));
     loop {
         let start = Instant::now();
         // On a busy machine one round trip can take longer than the whole measurement.
-        if timer.is_over(start) && !times.is_empty() {
+        if timer.is_expired(start) && !times.is_empty() {
             break;
         }
         write_all(stream, &bytes)?;
         if !read_all(stream, &mut bytes)? {
             bail!("the server went");
         }
-        if timer.counts(start) {
+        if timer.is_measured(start) {
             times.push(start.elapsed() / 2);
         }
     }
-    Ok(of_times(times, job.size))
+    Ok(figures_from_times(times, job.size))
 }
 
 /// Reads a stream in large pieces, and confirms its end.
-pub(crate) fn take_plain(job: &Job) -> Result<Figures> {
+pub(crate) fn receive_plain(job: &Job) -> Result<Figures> {
     let mut socket = accept(job)?;
     let (mut bytes, before) = (vec![0; CHUNK], usage::cpu());
     while socket.read(&mut bytes)? > 0 {}
     socket.write_all(&[1])?;
-    Ok(spent(before))
+    Ok(cpu_figures(before))
 }
 
 /// One write per message.
-pub(crate) fn give_plain(job: &Job) -> Result<Figures> {
+pub(crate) fn send_plain(job: &Job) -> Result<Figures> {
     let mut socket = connect(job)?;
     let (bytes, before) = (vec![7; job.size.max(1) as usize], usage::cpu());
     let mut meter = Meter::start(job);
     while {
         socket.write_all(&bytes)?;
-        meter.more(1)
+        meter.record(1)
     } {}
     finish(&mut socket, &meter, before)
 }
 
 /// Reads the header of the next frame together with the payload of this one, by one call.
-pub(crate) fn take_framed(job: &Job) -> Result<Figures> {
+pub(crate) fn receive_framed(job: &Job) -> Result<Figures> {
     let mut socket = accept(job)?;
     let (mut target, before) = (vec![0; job.size.max(1) as usize], usage::cpu());
     let mut head = [0; HEAD];
@@ -115,18 +115,18 @@ pub(crate) fn take_framed(job: &Job) -> Result<Figures> {
         there = scatter(&mut socket, &mut target[..len], &mut head)?;
     }
     socket.write_all(&[1])?;
-    Ok(spent(before))
+    Ok(cpu_figures(before))
 }
 
 /// Sends header and payload by one call.
-pub(crate) fn give_framed(job: &Job) -> Result<Figures> {
+pub(crate) fn send_framed(job: &Job) -> Result<Figures> {
     let mut socket = connect(job)?;
     let (bytes, before) = (vec![7; job.size.max(1) as usize], usage::cpu());
     let head = head(job.size.max(1));
     let mut meter = Meter::start(job);
     while {
         gather(&mut socket, &head, &bytes)?;
-        meter.more(1)
+        meter.record(1)
     } {}
     finish(&mut socket, &meter, before)
 }
@@ -141,7 +141,7 @@ fn finish(socket: &mut TcpStream, meter: &Meter, before: f64) -> Result<Figures>
     })
 }
 
-pub(crate) fn spent(before: f64) -> Figures {
+pub(crate) fn cpu_figures(before: f64) -> Figures {
     Figures {
         cpu: usage::cpu() - before,
         ..Figures::default()
@@ -201,7 +201,7 @@ fn read_all(socket: &mut impl Read, bytes: &mut [u8]) -> Result<bool> {
             Ok(0) => bail!("the stream ended within a message"),
             Ok(n) => at += n,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) if is_end(error.kind()) && at == 0 => return Ok(false),
+            Err(error) if is_disconnect(error.kind()) && at == 0 => return Ok(false),
             Err(error) => return Err(error.into()),
         }
     }
@@ -209,7 +209,7 @@ fn read_all(socket: &mut impl Read, bytes: &mut [u8]) -> Result<bool> {
 }
 
 /// The peer ended the stream, perhaps without close_notify.
-fn is_end(kind: ErrorKind) -> bool {
+fn is_disconnect(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof)
 }
 

@@ -24,7 +24,7 @@ fn await_listener(at: SocketAddr) {
 }
 
 /// The figures of the server, and those of the caller.
-fn both(words: &str) -> (Figures, Figures) {
+fn run_both(words: &str) -> (Figures, Figures) {
     let job = job(words);
     std::thread::scope(|scope| {
         let server = scope.spawn(|| serve(&job).unwrap());
@@ -51,7 +51,7 @@ fn times_are_positive_and_in_order() {
         "latency --op write --size 64",
         "latency --op read --events",
     ] {
-        let (_, caller) = both(words);
+        let (_, caller) = run_both(words);
         assert!(caller.messages > 0, "{words}: {caller:?}");
         assert!(
             0.0 < caller.median && caller.median <= caller.p99,
@@ -75,7 +75,7 @@ fn streams_carry_bytes() {
         "stream --op write --size 65536 --events --fpdu mss",
         "stream --op read --size 65536",
     ] {
-        let (server, caller) = both(words);
+        let (server, caller) = run_both(words);
         assert!(caller.messages > 0 && caller.seconds > 0.04, "{words}");
         assert!(
             caller.carried >= caller.bytes && server.cpu > 0.0,
@@ -86,7 +86,7 @@ fn streams_carry_bytes() {
 
 #[test]
 fn many_connections_report_memory_and_bytes() {
-    let (server, caller) = both("many --connections 300 --size 4096");
+    let (server, caller) = run_both("many --connections 300 --size 4096");
     assert!(
         server.grown > 0 && caller.bytes > 0,
         "{server:?} {caller:?}"
@@ -99,20 +99,20 @@ fn tcp_many_carries_bytes_and_ends() {
         "tcp-many --connections 300 --size 4096",
         "tcp-many --connections 1 --size 3000000",
     ] {
-        let (server, caller) = both(words);
+        let (server, caller) = run_both(words);
         assert!(caller.bytes > 0 && server.cpu > 0.0, "{words}: {caller:?}");
     }
 }
 
 #[test]
 fn meter_starts_after_two_messages_per_connection() {
-    let mut meter = job::Meter::of_connections(&job("many --connections 50 --size 10"));
+    let mut meter = job::Meter::for_connections(&job("many --connections 50 --size 10"));
     std::thread::sleep(std::time::Duration::from_millis(100));
-    assert!(meter.more(99) && meter.figures().messages == 0);
-    assert!(meter.more(1) && meter.figures().messages == 0);
-    assert!(meter.more(7) && meter.figures().messages == 7);
+    assert!(meter.record(99) && meter.figures().messages == 0);
+    assert!(meter.record(1) && meter.figures().messages == 0);
+    assert!(meter.record(7) && meter.figures().messages == 7);
     std::thread::sleep(std::time::Duration::from_millis(60));
-    assert!(!meter.more(1));
+    assert!(!meter.record(1));
     assert_eq!(meter.figures().carried, 1080);
 }
 
@@ -127,6 +127,6 @@ fn connections_beyond_descriptor_limit_are_refused() {
 
 #[test]
 fn idle_run_ends_by_itself() {
-    let (_, caller) = both("idle");
+    let (_, caller) = run_both("idle");
     assert!(caller.seconds > 0.0);
 }

@@ -17,7 +17,7 @@ use rustls::{
 };
 
 use crate::job::{Figures, Job, Meter};
-use crate::tcp::{self, spent};
+use crate::tcp::{self, cpu_figures};
 use crate::usage;
 
 /// Length of one read of the socket; rustls itself reads 4 KiB.
@@ -65,9 +65,9 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// Accepts every certificate.
 #[derive(Debug)]
-struct Anybody;
+struct AcceptAnyCertificate;
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AcceptAnyCertificate {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,
@@ -124,7 +124,7 @@ fn connect(job: &Job) -> Result<StreamOwned<ClientConnection, Transport>> {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Anybody))
+        .with_custom_certificate_verifier(Arc::new(AcceptAnyCertificate))
         .with_no_client_auth();
     let mut socket = tcp::connect(job)?;
     let name = ServerName::try_from("verbena.invalid")?;
@@ -136,37 +136,37 @@ fn connect(job: &Job) -> Result<StreamOwned<ClientConnection, Transport>> {
 }
 
 /// Echoes messages until the end of the stream.
-pub(crate) fn answer(job: &Job) -> Result<Figures> {
+pub(crate) fn serve_pingpong(job: &Job) -> Result<Figures> {
     let mut stream = accept(job)?;
     stream.sock.writer.set_nonblocking(true)?;
-    tcp::answer_on(job, &mut stream)
+    tcp::serve_pingpong_on(job, &mut stream)
 }
 
 /// Ping-pong.
-pub(crate) fn ask(job: &Job) -> Result<Figures> {
+pub(crate) fn run_pingpong(job: &Job) -> Result<Figures> {
     let mut stream = connect(job)?;
     stream.sock.writer.set_nonblocking(true)?;
-    tcp::ask_on(job, &mut stream)
+    tcp::run_pingpong_on(job, &mut stream)
 }
 
 /// Reads a stream in large pieces, and confirms its end.
-pub(crate) fn take(job: &Job) -> Result<Figures> {
+pub(crate) fn receive_plain(job: &Job) -> Result<Figures> {
     let mut stream = accept(job)?;
     let (mut bytes, before) = (vec![0; CHUNK], usage::cpu());
     while stream.read(&mut bytes)? > 0 {}
     stream.write_all(&[1])?;
     stream.flush()?;
-    Ok(spent(before))
+    Ok(cpu_figures(before))
 }
 
 /// One write per message.
-pub(crate) fn give(job: &Job) -> Result<Figures> {
+pub(crate) fn send_plain(job: &Job) -> Result<Figures> {
     let mut stream = connect(job)?;
     let (bytes, before) = (vec![7; job.size.max(1) as usize], usage::cpu());
     let mut meter = Meter::start(job);
     while {
         stream.write_all(&bytes)?;
-        meter.more(1)
+        meter.record(1)
     } {}
     stream.conn.send_close_notify();
     stream.flush()?;

@@ -4,8 +4,8 @@
 
 use core::ffi::{c_int, c_long, c_ulong};
 
-use crate::mine;
-use crate::next::{next, ours, refuse};
+use crate::fd_table;
+use crate::symbols::{call_next, call_verbena, fail_with};
 
 /// As the C library's, for rsockets too.
 ///
@@ -13,10 +13,10 @@ use crate::next::{next, ours, refuse};
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
-    if mine::is(fd) {
-        return ours!(rfcntl(fd => c_int, command => c_int, argument => c_long) -> c_int);
+    if fd_table::is_rsocket(fd) {
+        return call_verbena!(rfcntl(fd => c_int, command => c_int, argument => c_long) -> c_int);
     }
-    next!(fcntl(fd => c_int, command => c_int, argument => c_long) -> c_int)
+    call_next!(fcntl(fd => c_int, command => c_int, argument => c_long) -> c_int)
 }
 
 /// As the C library's, for rsockets too.
@@ -25,10 +25,10 @@ pub(crate) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_lon
 /// As the C library's.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int {
-    if mine::is(fd) {
-        return ours!(rfcntl(fd => c_int, command => c_int, argument => c_long) -> c_int);
+    if fd_table::is_rsocket(fd) {
+        return call_verbena!(rfcntl(fd => c_int, command => c_int, argument => c_long) -> c_int);
     }
-    next!(fcntl64(fd => c_int, command => c_int, argument => c_long) -> c_int)
+    call_next!(fcntl64(fd => c_int, command => c_int, argument => c_long) -> c_int)
 }
 
 /// As the C library's; on an rsocket it sets `O_NONBLOCK` or the close-on-exec flag, and nothing else.
@@ -39,11 +39,11 @@ pub(crate) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_l
 pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mut c_int) -> c_int {
     // Close-on-exec is a property of the descriptor, which the kernel has too.
     let of_descriptor = [libc::FIOCLEX as c_ulong, libc::FIONCLEX as c_ulong];
-    if !mine::is(fd) || of_descriptor.contains(&request) {
-        return next!(ioctl(fd => c_int, request => c_ulong, argument => *mut c_int) -> c_int);
+    if !fd_table::is_rsocket(fd) || of_descriptor.contains(&request) {
+        return call_next!(ioctl(fd => c_int, request => c_ulong, argument => *mut c_int) -> c_int);
     }
     if request != libc::FIONBIO as c_ulong || argument.is_null() {
-        return refuse(libc::EINVAL);
+        return fail_with(libc::EINVAL);
     }
     // SAFETY: `argument` is not null, and the caller of `ioctl(FIONBIO)` passes a pointer to an `int` that is valid for this call.
     let on = unsafe { *argument } != 0;
@@ -52,5 +52,5 @@ pub(crate) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: *mu
     } else {
         0
     };
-    ours!(rfcntl(fd => c_int, libc::F_SETFL => c_int, flag => c_long) -> c_int)
+    call_verbena!(rfcntl(fd => c_int, libc::F_SETFL => c_int, flag => c_long) -> c_int)
 }

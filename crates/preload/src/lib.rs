@@ -2,19 +2,19 @@
 //! Everything else is passed on unchanged: other families and types, files, pipes, and `errno`. What an rsocket does not support fails
 //! with an error: `dup`, `epoll_ctl` and `sendfile`. A socket does not survive `fork`.
 //!
-//! Reading order: `next` (the function that a call is passed on to) → `mine` (the descriptors that are rsockets) → `plain` (calls with
-//! one descriptor) → `life`, `wait`, `flags`.
+//! Reading order: `next` (the function that a call is passed on to) → `fd_table` (the descriptors that are rsockets) → `socket_calls` (calls with
+//! one descriptor) → `lifecycle`, `wait`, `flags`.
 
 #![cfg_attr(
     not(test),
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+mod fd_table;
 mod flags;
-mod life;
-mod mine;
-mod next;
-mod plain;
+mod lifecycle;
+mod socket_calls;
+mod symbols;
 mod wait;
 
 #[cfg(test)]

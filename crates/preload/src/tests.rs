@@ -1,7 +1,7 @@
 //! Which sockets become rsockets, and which calls are passed on.
 
-use crate::life::is_tcp;
-use crate::mine;
+use crate::fd_table;
+use crate::lifecycle::is_tcp;
 
 #[test]
 fn only_tcp_sockets_become_rsockets() {
@@ -19,10 +19,15 @@ fn only_tcp_sockets_become_rsockets() {
 
 #[test]
 fn descriptor_is_tracked_until_removed() {
-    assert!(!mine::is(777) && !mine::is(-1) && !mine::is(1 << 20));
-    assert!(mine::add(777) && mine::is(777));
-    assert!(mine::remove(777) && !mine::remove(777));
-    assert!(!mine::add(-1) && !mine::add(1 << 20), "no place for them");
+    assert!(
+        !fd_table::is_rsocket(777) && !fd_table::is_rsocket(-1) && !fd_table::is_rsocket(1 << 20)
+    );
+    assert!(fd_table::add(777) && fd_table::is_rsocket(777));
+    assert!(fd_table::remove(777) && !fd_table::remove(777));
+    assert!(
+        !fd_table::add(-1) && !fd_table::add(1 << 20),
+        "no place for them"
+    );
 }
 
 #[test]
@@ -32,7 +37,10 @@ fn untracked_descriptors_are_passed_to_libc() {
     // are those that `pipe` returned.
     unsafe {
         assert_eq!(libc::pipe(ends.as_mut_ptr()), 0);
-        assert_eq!(crate::plain::write(ends[1], c"hello".as_ptr().cast(), 5), 5);
+        assert_eq!(
+            crate::socket_calls::write(ends[1], c"hello".as_ptr().cast(), 5),
+            5
+        );
         let mut fd = libc::pollfd {
             fd: ends[0],
             events: libc::POLLIN,
@@ -40,10 +48,13 @@ fn untracked_descriptors_are_passed_to_libc() {
         };
         assert_eq!(crate::wait::poll(&raw mut fd, 1, 1000), 1);
         let mut got = [0_u8; 9];
-        assert_eq!(crate::plain::read(ends[0], got.as_mut_ptr().cast(), 9), 5);
+        assert_eq!(
+            crate::socket_calls::read(ends[0], got.as_mut_ptr().cast(), 9),
+            5
+        );
         assert_eq!(&got[..5], b"hello");
-        assert_eq!(crate::life::close(ends[0]), 0);
-        assert_eq!(crate::life::close(ends[1]), 0);
-        assert_eq!(crate::life::close(ends[1]), -1);
+        assert_eq!(crate::lifecycle::close(ends[0]), 0);
+        assert_eq!(crate::lifecycle::close(ends[1]), 0);
+        assert_eq!(crate::lifecycle::close(ends[1]), -1);
     }
 }

@@ -1,6 +1,6 @@
 //! Counters of a session since it began. They only grow; their names in statistics are chosen elsewhere.
 
-use crate::kind::Tally;
+use crate::kind::ViolationCounts;
 
 /// Counts since the session began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,7 +24,7 @@ pub struct Counters {
     /// Messages with an unknown function or version, answered.
     pub unknown: u64,
     /// Violations of the peer, by kind.
-    pub violations: Tally,
+    pub violations: ViolationCounts,
     /// Messages and packets that are lost, according to the carrier or to a count announced by the peer.
     pub lost: u64,
     /// Packets that were refused because no element was free, or none was large enough.

@@ -6,7 +6,7 @@ use crate::error::Violation;
 /// The kind of a [`Violation`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "named after the violations")]
-pub enum Kind {
+pub enum ViolationKind {
     Malformed,
     Channel,
     MessageOverrun,
@@ -26,82 +26,82 @@ pub enum Kind {
     Backlog,
 }
 
-impl Kind {
+impl ViolationKind {
     /// Every kind, in the order of its number.
-    pub const ALL: [Kind; 17] = [
-        Kind::Malformed,
-        Kind::Channel,
-        Kind::MessageOverrun,
-        Kind::PacketOverrun,
-        Kind::Late,
-        Kind::BadPool,
-        Kind::TooMuch,
-        Kind::UnknownPool,
-        Kind::Range,
-        Kind::NotUsed,
-        Kind::NotLent,
-        Kind::Address,
-        Kind::Length,
-        Kind::Number,
-        Kind::StrayReply,
-        Kind::TooManyRequests,
-        Kind::Backlog,
+    pub const ALL: [ViolationKind; 17] = [
+        ViolationKind::Malformed,
+        ViolationKind::Channel,
+        ViolationKind::MessageOverrun,
+        ViolationKind::PacketOverrun,
+        ViolationKind::Late,
+        ViolationKind::BadPool,
+        ViolationKind::TooMuch,
+        ViolationKind::UnknownPool,
+        ViolationKind::Range,
+        ViolationKind::NotUsed,
+        ViolationKind::NotLent,
+        ViolationKind::Address,
+        ViolationKind::Length,
+        ViolationKind::Number,
+        ViolationKind::StrayReply,
+        ViolationKind::TooManyRequests,
+        ViolationKind::Backlog,
     ];
 
     /// The name in a status.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Malformed => "malformed",
-            Kind::Channel => "channel",
-            Kind::MessageOverrun => "message-overrun",
-            Kind::PacketOverrun => "packet-overrun",
-            Kind::Late => "late",
-            Kind::BadPool => "bad-pool",
-            Kind::TooMuch => "too-much",
-            Kind::UnknownPool => "unknown-pool",
-            Kind::Range => "range",
-            Kind::NotUsed => "not-used",
-            Kind::NotLent => "not-lent",
-            Kind::Address => "address",
-            Kind::Length => "length",
-            Kind::Number => "number",
-            Kind::StrayReply => "stray-reply",
-            Kind::TooManyRequests => "too-many-requests",
-            Kind::Backlog => "backlog",
+            ViolationKind::Malformed => "malformed",
+            ViolationKind::Channel => "channel",
+            ViolationKind::MessageOverrun => "message-overrun",
+            ViolationKind::PacketOverrun => "packet-overrun",
+            ViolationKind::Late => "late",
+            ViolationKind::BadPool => "bad-pool",
+            ViolationKind::TooMuch => "too-much",
+            ViolationKind::UnknownPool => "unknown-pool",
+            ViolationKind::Range => "range",
+            ViolationKind::NotUsed => "not-used",
+            ViolationKind::NotLent => "not-lent",
+            ViolationKind::Address => "address",
+            ViolationKind::Length => "length",
+            ViolationKind::Number => "number",
+            ViolationKind::StrayReply => "stray-reply",
+            ViolationKind::TooManyRequests => "too-many-requests",
+            ViolationKind::Backlog => "backlog",
         }
     }
 }
 
-impl From<&Violation> for Kind {
-    fn from(violation: &Violation) -> Kind {
+impl From<&Violation> for ViolationKind {
+    fn from(violation: &Violation) -> ViolationKind {
         match violation {
-            Violation::Malformed(_) => Kind::Malformed,
-            Violation::Channel(_) => Kind::Channel,
-            Violation::MessageOverrun { .. } => Kind::MessageOverrun,
-            Violation::PacketOverrun => Kind::PacketOverrun,
-            Violation::Late { .. } => Kind::Late,
-            Violation::BadPool { .. } => Kind::BadPool,
-            Violation::TooMuch { .. } => Kind::TooMuch,
-            Violation::UnknownPool { .. } => Kind::UnknownPool,
-            Violation::Range { .. } => Kind::Range,
-            Violation::NotUsed { .. } => Kind::NotUsed,
-            Violation::NotLent { .. } => Kind::NotLent,
-            Violation::Address { .. } => Kind::Address,
-            Violation::Length { .. } => Kind::Length,
-            Violation::Number { .. } => Kind::Number,
-            Violation::StrayReply { .. } => Kind::StrayReply,
-            Violation::TooManyRequests { .. } => Kind::TooManyRequests,
-            Violation::Backlog { .. } => Kind::Backlog,
+            Violation::Malformed(_) => ViolationKind::Malformed,
+            Violation::Channel(_) => ViolationKind::Channel,
+            Violation::MessageOverrun { .. } => ViolationKind::MessageOverrun,
+            Violation::PacketOverrun => ViolationKind::PacketOverrun,
+            Violation::Late { .. } => ViolationKind::Late,
+            Violation::BadPool { .. } => ViolationKind::BadPool,
+            Violation::TooMuch { .. } => ViolationKind::TooMuch,
+            Violation::UnknownPool { .. } => ViolationKind::UnknownPool,
+            Violation::Range { .. } => ViolationKind::Range,
+            Violation::NotUsed { .. } => ViolationKind::NotUsed,
+            Violation::NotLent { .. } => ViolationKind::NotLent,
+            Violation::Address { .. } => ViolationKind::Address,
+            Violation::Length { .. } => ViolationKind::Length,
+            Violation::Number { .. } => ViolationKind::Number,
+            Violation::StrayReply { .. } => ViolationKind::StrayReply,
+            Violation::TooManyRequests { .. } => ViolationKind::TooManyRequests,
+            Violation::Backlog { .. } => ViolationKind::Backlog,
         }
     }
 }
 
 /// Violations, counted by their kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Tally([u64; Kind::ALL.len()]);
+pub struct ViolationCounts([u64; ViolationKind::ALL.len()]);
 
-impl Tally {
-    pub(crate) fn add(&mut self, kind: Kind) {
+impl ViolationCounts {
+    pub(crate) fn add(&mut self, kind: ViolationKind) {
         if let Some(count) = self.0.get_mut(kind as usize) {
             *count += 1;
         }
@@ -113,13 +113,15 @@ impl Tally {
     }
 
     /// Violations of this kind.
-    pub fn of(&self, kind: Kind) -> u64 {
+    pub fn of(&self, kind: ViolationKind) -> u64 {
         self.0.get(kind as usize).copied().unwrap_or_default()
     }
 
     /// The kinds that occurred, with their counts.
-    pub fn iter(&self) -> impl Iterator<Item = (Kind, u64)> + '_ {
-        let each = Kind::ALL.into_iter().map(|kind| (kind, self.of(kind)));
+    pub fn iter(&self) -> impl Iterator<Item = (ViolationKind, u64)> + '_ {
+        let each = ViolationKind::ALL
+            .into_iter()
+            .map(|kind| (kind, self.of(kind)));
         each.filter(|(_, count)| *count > 0)
     }
 }
@@ -130,16 +132,17 @@ mod tests {
 
     #[test]
     fn kinds_are_counted_separately_under_unique_names() {
-        let mut tally = Tally::default();
-        for (at, kind) in Kind::ALL.into_iter().enumerate() {
+        let mut tally = ViolationCounts::default();
+        for (at, kind) in ViolationKind::ALL.into_iter().enumerate() {
             assert_eq!(kind as usize, at);
             (0..=at).for_each(|_| tally.add(kind));
         }
         for (at, (kind, count)) in tally.iter().enumerate() {
-            assert_eq!((kind, count), (Kind::ALL[at], at as u64 + 1));
+            assert_eq!((kind, count), (ViolationKind::ALL[at], at as u64 + 1));
         }
         assert_eq!(tally.total(), (1..=17).sum());
-        let names: std::collections::BTreeSet<&str> = Kind::ALL.map(Kind::name).into();
-        assert_eq!(names.len(), Kind::ALL.len());
+        let names: std::collections::BTreeSet<&str> =
+            ViolationKind::ALL.map(ViolationKind::name).into();
+        assert_eq!(names.len(), ViolationKind::ALL.len());
     }
 }

@@ -3,7 +3,7 @@
 //! limits for any input. It does no I/O, holds no packet data and reads no clock.
 //!
 //! Reading order: [`settings`] → [`output`] → [`session`] (`send`, `receive`, `arrive`, `pools`, `config`, `pump`) → its state
-//! (`owned`, `lent`, `window`, `transactions`) → [`error`] and [`kind`].
+//! (`own_pool`, `peer_pools`, `window`, `transactions`) → [`error`] and [`kind`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -14,9 +14,9 @@
 mod counters;
 pub mod error;
 pub mod kind;
-mod lent;
 pub mod output;
-mod owned;
+mod own_pool;
+mod peer_pools;
 pub mod session;
 pub mod settings;
 mod transactions;
@@ -27,10 +27,10 @@ mod world;
 
 pub use counters::Counters;
 pub use error::{Misuse, Refused, Violation};
-pub use kind::{Kind, Tally};
-pub use lent::{Lease, LeaseEvent, Use, UseEvent};
+pub use kind::{ViolationCounts, ViolationKind};
 pub use output::{Channel, Event, Output, Packet};
-pub use owned::{Hold, HoldEvent, Tenure, TenureEvent};
+pub use own_pool::{OwnElementEvent, OwnElementState, OwnPoolEvent, OwnPoolState};
+pub use peer_pools::{PeerElementEvent, PeerElementState, PeerPoolEvent, PeerPoolState};
 pub use session::Session;
-pub use settings::{Arrangement, Limits, Naming, Settings};
-pub use window::{FIRST_MESSAGES, MESSAGES};
+pub use settings::{Arrangement, IndicationMode, Limits, Settings};
+pub use window::{INITIAL_CREDIT, MESSAGE_POOL};

@@ -79,7 +79,7 @@ pub enum Output {
         count: u32,
     },
     /// For the carrier (C): copy data of the message just handled into an element of our pool.
-    Keep {
+    Store {
         /// Our pool.
         pool: u32,
         /// The element.
@@ -117,11 +117,11 @@ pub enum Event {
         packet: Packet,
     },
     /// A packet that was refused as [`Full`](crate::Refused::Full) may be tried again.
-    Room,
+    RoomAvailable,
     /// The peer advertised a pool.
     PoolLent(Pool),
     /// A pool of the peer is gone: the peer recalled it, or we released it.
-    PoolGone {
+    PoolClosed {
         /// The peer's pool.
         pool: u32,
     },
@@ -131,14 +131,14 @@ pub enum Event {
         pool: u32,
     },
     /// The peer asks for more elements; [`advertise`](crate::Session::advertise) is the only answer, and optional.
-    PoolWanted {
+    PoolRequested {
         /// Number of elements.
         count: u32,
         /// Bytes of each.
         size: u32,
     },
     /// The peer sent a configuration request; it must be [answered](crate::Session::reply).
-    Asked {
+    Request {
         /// Identifies the request in the answer.
         context: u64,
         /// The operation.
@@ -147,7 +147,7 @@ pub enum Event {
         data: Vec<u8>,
     },
     /// The answer to our request.
-    Answered {
+    Reply {
         /// The request.
         context: u64,
         /// The operation.
@@ -158,7 +158,7 @@ pub enum Event {
         data: Vec<u8>,
     },
     /// The peer answered that it does not support one of our messages.
-    NotUnderstood {
+    Unsupported {
         /// Its transaction.
         context: u64,
     },

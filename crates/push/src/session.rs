@@ -20,14 +20,14 @@ use verbena_wire::push::Pool;
 
 use crate::counters::Counters;
 use crate::error::{Misuse, Violation};
-use crate::lent::Lents;
 use crate::output::{Channel, Event, Output, Packet};
-use crate::owned::Owned;
+use crate::own_pool::OwnPool;
+use crate::peer_pools::PeerPools;
 use crate::settings::{Arrangement, Settings};
 use crate::transactions::Transactions;
-use crate::window::{Credit, FIRST_MESSAGES, Grant};
+use crate::window::{Credit, Grant, INITIAL_CREDIT};
 
-use send::Flight;
+use send::InflightPacket;
 
 #[cfg(test)]
 mod tests;
@@ -36,11 +36,11 @@ mod tests;
 pub const SEND_DATA_HEAD: usize = Envelope::LEN + 4;
 
 /// Bit of a reference in a flush request: set, the pool is the receiver's and its user has stopped; clear, it is the sender's.
-pub const YOURS: u32 = 0x8000_0000;
+pub const RECEIVER_OWNED: u32 = 0x8000_0000;
 
 /// Whether more elements were requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asking {
+enum ElementRequest {
     No,
     /// A request for elements of this size is due.
     Due(u32),
@@ -59,18 +59,18 @@ pub struct Session {
     /// How many messages we may send, and how many the peer may.
     credit: Credit,
     grant: Grant,
-    owned: BTreeMap<u32, Owned>,
+    owned: BTreeMap<u32, OwnPool>,
     owned_elements: u64,
-    lents: Lents,
-    flights: BTreeMap<Packet, Flight>,
+    peer_pools: PeerPools,
+    inflight: BTreeMap<Packet, InflightPacket>,
     /// Completed writes that are to be indicated: pool, element, length.
     indications: VecDeque<(u32, u32, u32)>,
     transactions: Transactions,
-    asking: Asking,
+    element_request: ElementRequest,
     /// The shortest packet that was refused.
     refused: Option<u32>,
     /// The peer ran low: tell it of every returned element.
-    hurry: bool,
+    is_peer_low: bool,
     next_packet: u64,
 }
 
@@ -82,17 +82,17 @@ impl Session {
             counters: Counters::default(),
             outputs: VecDeque::new(),
             outbox: VecDeque::new(),
-            credit: Credit::new(FIRST_MESSAGES),
-            grant: Grant::new(FIRST_MESSAGES),
+            credit: Credit::new(INITIAL_CREDIT),
+            grant: Grant::new(INITIAL_CREDIT),
             owned: BTreeMap::new(),
             owned_elements: 0,
-            lents: Lents::default(),
-            flights: BTreeMap::new(),
+            peer_pools: PeerPools::default(),
+            inflight: BTreeMap::new(),
             indications: VecDeque::new(),
             transactions: Transactions::default(),
-            asking: Asking::No,
+            element_request: ElementRequest::No,
             refused: None,
-            hurry: false,
+            is_peer_low: false,
             next_packet: 0,
         })
     }
@@ -109,17 +109,17 @@ impl Session {
 
     /// Free elements of the peer's pools: packets that can be sent now.
     pub fn free(&self) -> u64 {
-        self.lents.free()
+        self.peer_pools.free()
     }
 
     /// Packets that the carrier is not done with.
-    pub fn under_way(&self) -> usize {
-        self.flights.len()
+    pub fn inflight(&self) -> usize {
+        self.inflight.len()
     }
 
     /// Our open requests.
-    pub fn waiting(&self) -> usize {
-        self.transactions.waiting()
+    pub fn open_requests(&self) -> usize {
+        self.transactions.open_count()
     }
 
     /// Receive descriptors that the carrier keeps posted on the control channel, each posted again as soon as its message was
@@ -158,13 +158,17 @@ impl Session {
     pub fn handle_lost(&mut self, channel: Channel, count: u32) {
         let lost = match (self.settings.arrangement, channel) {
             (Arrangement::Sends, Channel::Data) => {
-                let lost = self.owned.values_mut().map(|owned| owned.lose(count)).sum();
+                let lost = self
+                    .owned
+                    .values_mut()
+                    .map(|owned| owned.count_lost(count))
+                    .sum();
                 self.settle_drained();
                 lost
             }
             // In C a lost message may belong to either window, which the peer's announcement resolves; in B packets are not counted.
             (Arrangement::Single, _) | (_, Channel::Data) => 0,
-            (_, Channel::Control) => self.grant.lose(count),
+            (_, Channel::Control) => self.grant.count_lost(count),
         };
         self.counters.lost += u64::from(lost);
     }
@@ -175,11 +179,11 @@ impl Session {
         if self.is_backlogged() {
             return;
         }
-        if let Asking::Sent(size) = self.asking {
-            self.asking = Asking::Due(size);
+        if let ElementRequest::Sent(size) = self.element_request {
+            self.element_request = ElementRequest::Due(size);
         }
         // What was announced before the last refresh and has not arrived is lost.
-        let given_up: u32 = self.owned.values_mut().map(Owned::give_up).sum();
+        let given_up: u32 = self.owned.values_mut().map(OwnPool::give_up).sum();
         self.counters.lost += u64::from(given_up);
         self.settle_drained();
         if self.settings.arrangement.counts() {
@@ -196,29 +200,32 @@ impl Session {
         self.outputs.len() >= self.settings.limits.outputs
     }
 
-    fn violated(&mut self, violation: Violation) -> Violation {
+    fn count_violation(&mut self, violation: Violation) -> Violation {
         self.counters.violations.add((&violation).into());
         violation
     }
 
     /// Reports once that a refused packet may be tried again.
-    fn tell_room(&mut self) {
-        if let Asking::Due(size) | Asking::Sent(size) = self.asking
-            && self.lents.free() >= u64::from(self.settings.low)
-            && self.lents.has_room(size)
+    fn report_room(&mut self) {
+        if let ElementRequest::Due(size) | ElementRequest::Sent(size) = self.element_request
+            && self.peer_pools.free() >= u64::from(self.settings.low)
+            && self.peer_pools.has_room(size)
         {
-            self.asking = Asking::No;
+            self.element_request = ElementRequest::No;
         }
-        if self.refused.is_some_and(|len| self.lents.has_room(len)) {
+        if self
+            .refused
+            .is_some_and(|len| self.peer_pools.has_room(len))
+        {
             self.refused = None;
-            self.event(Event::Room);
+            self.event(Event::RoomAvailable);
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn own_pools(&self) -> Vec<(Pool, crate::owned::Tenure)> {
+    pub(crate) fn own_pools(&self) -> Vec<(Pool, crate::own_pool::OwnPoolState)> {
         let pools = self.owned.values();
-        pools.map(|o| (*o.pool(), o.tenure())).collect()
+        pools.map(|o| (*o.pool(), o.state())).collect()
     }
 
     /// Relations that always hold.
@@ -226,14 +233,14 @@ impl Session {
     pub(crate) fn invariants(&self) {
         let limits = &self.settings.limits;
         assert!(self.owned.len() <= limits.pools as usize);
-        assert!(self.lents.len() <= limits.pools as usize);
-        assert!(self.lents.elements() <= u64::from(limits.elements));
+        assert!(self.peer_pools.len() <= limits.pools as usize);
+        assert!(self.peer_pools.elements() <= u64::from(limits.elements));
         assert!(self.owned_elements <= u64::from(limits.elements));
-        assert!(self.indications.len() as u64 <= self.lents.elements());
+        assert!(self.indications.len() as u64 <= self.peer_pools.elements());
         let (ours, asked, recalls) = self.transactions.sizes();
         let most = limits.transactions as usize;
         assert!(ours <= most && asked <= most && recalls <= most);
-        self.lents.invariants();
-        self.owned.values().for_each(Owned::invariants);
+        self.peer_pools.invariants();
+        self.owned.values().for_each(OwnPool::invariants);
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::error::Misuse;
 use crate::output::Channel;
-use crate::window::FIRST_MESSAGES;
+use crate::window::INITIAL_CREDIT;
 
 /// How channels and transfers are arranged (P5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,7 +37,7 @@ impl Arrangement {
 
 /// How transfers by RDMA write are indicated (P7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Naming {
+pub enum IndicationMode {
     /// In the immediate data if it fits, by pool and element in a message otherwise.
     Immediate,
     /// Always by pool and element in a message.
@@ -75,7 +75,7 @@ pub struct Settings {
     /// Both sides must choose the same.
     pub arrangement: Arrangement,
     /// How our transfers are indicated.
-    pub naming: Naming,
+    pub indication: IndicationMode,
     /// Bytes of the longest message; both sides must choose the same. A SendData may be longer, by the size of its pool's elements.
     pub frame: u32,
     /// Receive descriptors that we keep posted for messages other than SendData.
@@ -83,7 +83,7 @@ pub struct Settings {
     /// Ask for more when fewer elements than this are free; 0 asks only when a packet was refused.
     pub low: u32,
     /// Number of elements to ask for.
-    pub ask: u32,
+    pub request_count: u32,
     /// The limits.
     pub limits: Limits,
 }
@@ -100,11 +100,11 @@ impl Settings {
     pub const fn new(arrangement: Arrangement) -> Settings {
         Settings {
             arrangement,
-            naming: Naming::Immediate,
+            indication: IndicationMode::Immediate,
             frame: 4096,
             messages: 64,
             low: 16,
-            ask: 256,
+            request_count: 256,
             limits: Limits::DEFAULT,
         }
     }
@@ -114,9 +114,9 @@ impl Settings {
         let limits = self.limits;
         let fields = [
             ("frame", self.frame, MIN_FRAME, MAX_FRAME),
-            ("messages", self.messages, FIRST_MESSAGES, MAX_MESSAGES),
+            ("messages", self.messages, INITIAL_CREDIT, MAX_MESSAGES),
             ("low", self.low, 0, i32::MAX as u32),
-            ("ask", self.ask, 1, i32::MAX as u32),
+            ("ask", self.request_count, 1, i32::MAX as u32),
             ("pools", limits.pools, 1, 1 << 24),
             // Differences of 32-bit running numbers must stay below half the range.
             ("elements", limits.elements, 1, 1 << 28),

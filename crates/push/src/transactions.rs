@@ -7,7 +7,7 @@ use verbena_wire::push::Operation;
 
 /// A request to the peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Open {
+pub(crate) enum OpenRequest {
     /// To stop using these pools of ours.
     Flush(Vec<u32>),
     /// To take this pool of the peer back.
@@ -25,25 +25,25 @@ pub(crate) struct Recall {
 }
 
 /// Requests that were repeated and answered are remembered, since a second answer may follow; of older ones none is expected.
-const ECHOES: usize = 64;
+const MAX_REPEATED: usize = 64;
 
 /// A request of ours that is open.
 #[derive(Debug)]
-struct Ours {
-    open: Open,
+struct OwnRequest {
+    open: OpenRequest,
     /// The encoded request, to repeat it, and whether that was done.
     request: Vec<u8>,
-    again: bool,
+    is_repeated: bool,
 }
 
 /// All open requests.
 #[derive(Debug, Default)]
 pub(crate) struct Transactions {
     next: u64,
-    ours: BTreeMap<u64, Ours>,
-    echoes: VecDeque<u64>,
+    own: BTreeMap<u64, OwnRequest>,
+    answered_repeats: VecDeque<u64>,
     /// The peer's configuration requests.
-    asked: BTreeMap<u64, Operation>,
+    peer_requests: BTreeMap<u64, Operation>,
     /// The peer's flush requests, in order of arrival.
     recalls: Vec<Recall>,
 }
@@ -55,62 +55,67 @@ impl Transactions {
         self.next
     }
 
-    pub(crate) fn waiting(&self) -> usize {
-        self.ours.len()
+    pub(crate) fn open_count(&self) -> usize {
+        self.own.len()
     }
 
-    pub(crate) fn open(&mut self, context: u64, open: Open, request: Vec<u8>) {
+    pub(crate) fn open(&mut self, context: u64, open: OpenRequest, request: Vec<u8>) {
         let again = false;
-        let ours = Ours {
+        let ours = OwnRequest {
             open,
             request,
-            again,
+            is_repeated: again,
         };
-        self.ours.insert(context, ours);
+        self.own.insert(context, ours);
     }
 
-    pub(crate) fn get(&self, context: u64) -> Option<&Open> {
-        self.ours.get(&context).map(|ours| &ours.open)
+    pub(crate) fn get(&self, context: u64) -> Option<&OpenRequest> {
+        self.own.get(&context).map(|ours| &ours.open)
     }
 
-    pub(crate) fn close(&mut self, context: u64) -> Option<Open> {
-        let ours = self.ours.remove(&context)?;
-        if ours.again {
-            self.echoes.truncate(ECHOES - 1);
-            self.echoes.push_front(context);
+    pub(crate) fn close(&mut self, context: u64) -> Option<OpenRequest> {
+        let ours = self.own.remove(&context)?;
+        if ours.is_repeated {
+            self.answered_repeats.truncate(MAX_REPEATED - 1);
+            self.answered_repeats.push_front(context);
         }
         Some(ours.open)
     }
 
     /// Whether the request was repeated and has been answered already.
-    pub(crate) fn is_echo(&self, context: u64) -> bool {
-        self.echoes.contains(&context)
+    pub(crate) fn is_repeated_reply(&self, context: u64) -> bool {
+        self.answered_repeats.contains(&context)
     }
 
     /// The open requests as they were sent, to be repeated.
-    pub(crate) fn again(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
-        self.ours.values_mut().map(|ours| {
-            ours.again = true;
+    pub(crate) fn repeat_open(&mut self) -> impl Iterator<Item = Vec<u8>> + '_ {
+        self.own.values_mut().map(|ours| {
+            ours.is_repeated = true;
             ours.request.clone()
         })
     }
 
     /// Adds a request of the peer; `Some(false)` if it is open already, `None` if `most` are open.
-    pub(crate) fn ask(&mut self, context: u64, operation: Operation, most: u32) -> Option<bool> {
-        if self.asked.contains_key(&context) {
+    pub(crate) fn add_peer_request(
+        &mut self,
+        context: u64,
+        operation: Operation,
+        most: u32,
+    ) -> Option<bool> {
+        if self.peer_requests.contains_key(&context) {
             return Some(false);
         }
-        (self.asked.len() < most as usize).then_some(())?;
-        self.asked.insert(context, operation);
+        (self.peer_requests.len() < most as usize).then_some(())?;
+        self.peer_requests.insert(context, operation);
         Some(true)
     }
 
-    pub(crate) fn answer(&mut self, context: u64) -> Option<Operation> {
-        self.asked.remove(&context)
+    pub(crate) fn remove_peer_request(&mut self, context: u64) -> Option<Operation> {
+        self.peer_requests.remove(&context)
     }
 
     /// Adds a flush request of the peer; `false` if `most` are open.
-    pub(crate) fn recall(&mut self, recall: Recall, most: u32) -> bool {
+    pub(crate) fn add_recall(&mut self, recall: Recall, most: u32) -> bool {
         let room = self.recalls.len() < most as usize;
         let known = self.recalls.iter().any(|r| r.context == recall.context);
         if room && !known {
@@ -127,7 +132,7 @@ impl Transactions {
     }
 
     /// Removes the flush requests that can be answered and returns their contexts.
-    pub(crate) fn answerable(&mut self) -> Vec<u64> {
+    pub(crate) fn take_answerable(&mut self) -> Vec<u64> {
         let done = |recall: &Recall| recall.busy.is_empty();
         let contexts = self.recalls.iter().filter(|r| done(r)).map(|r| r.context);
         let contexts = contexts.collect();
@@ -137,6 +142,6 @@ impl Transactions {
 
     #[cfg(test)]
     pub(crate) fn sizes(&self) -> (usize, usize, usize) {
-        (self.ours.len(), self.asked.len(), self.recalls.len())
+        (self.own.len(), self.peer_requests.len(), self.recalls.len())
     }
 }

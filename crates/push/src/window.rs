@@ -6,10 +6,10 @@
 mod tests;
 
 /// The pool reference under which receive descriptors for messages are granted; no pool may have it.
-pub const MESSAGES: u32 = 0x7fff_ffff;
+pub const MESSAGE_POOL: u32 = 0x7fff_ffff;
 
 /// Messages that each side may send before the first grant of the other.
-pub const FIRST_MESSAGES: u32 = 8;
+pub const INITIAL_CREDIT: u32 = 8;
 
 /// How far `to` is ahead of `from`; 0 if it is not.
 fn ahead(from: u32, to: u32) -> u32 {
@@ -65,12 +65,15 @@ impl Credit {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Grant {
     received: u32,
-    told: u32,
+    limit: u32,
 }
 
 impl Grant {
     pub(crate) fn new(told: u32) -> Grant {
-        Grant { received: 0, told }
+        Grant {
+            received: 0,
+            limit: told,
+        }
     }
 
     pub(crate) fn received(&self) -> u32 {
@@ -78,13 +81,13 @@ impl Grant {
     }
 
     /// Up to which number the peer may send.
-    pub(crate) fn told(&self) -> u32 {
-        self.told
+    pub(crate) fn limit(&self) -> u32 {
+        self.limit
     }
 
     /// How many the peer may still send.
     pub(crate) fn left(&self) -> u32 {
-        ahead(self.received, self.told)
+        ahead(self.received, self.limit)
     }
 
     /// Counts one that arrived; `false` if the peer had no credit for it.
@@ -97,7 +100,7 @@ impl Grant {
     }
 
     /// Counts some that were sent and will not arrive; returns how many can have been.
-    pub(crate) fn lose(&mut self, count: u32) -> u32 {
+    pub(crate) fn count_lost(&mut self, count: u32) -> u32 {
         let lost = count.min(self.left());
         self.received = self.received.wrapping_add(lost);
         lost
@@ -118,24 +121,24 @@ impl Grant {
     pub(crate) fn correct(&mut self, number: u32, most: u32) {
         self.received = number;
         if self.left() > most {
-            self.told = number.wrapping_add(most);
+            self.limit = number.wrapping_add(most);
         }
     }
 
     /// How many more can be granted if the peer may have `posted` in flight.
-    pub(crate) fn owed(&self, posted: u32) -> u32 {
-        ahead(self.told, self.received.wrapping_add(posted))
+    pub(crate) fn grantable(&self, posted: u32) -> u32 {
+        ahead(self.limit, self.received.wrapping_add(posted))
     }
 
     /// Grants them: the first new number and how many.
-    pub(crate) fn tell(&mut self, posted: u32) -> (u32, u32) {
-        let (first, count) = (self.told, self.owed(posted));
-        self.told = first.wrapping_add(count);
+    pub(crate) fn grant(&mut self, posted: u32) -> (u32, u32) {
+        let (first, count) = (self.limit, self.grantable(posted));
+        self.limit = first.wrapping_add(count);
         (first, count)
     }
 
     /// The current grant, to repeat it.
-    pub(crate) fn again(&self) -> (u32, u32) {
+    pub(crate) fn current(&self) -> (u32, u32) {
         (self.received, self.left())
     }
 }

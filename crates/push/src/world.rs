@@ -16,7 +16,7 @@ mod tests;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Slot {
     /// The peer may write to it.
-    Peers,
+    WithPeer,
     /// This packet of `len` bytes was written to it.
     Written { stamp: u64, len: u32 },
     /// The arrival was reported to the program.
@@ -72,10 +72,10 @@ pub(crate) struct Side {
     arrived: BTreeSet<u64>,
     pub(crate) lent: BTreeSet<u32>,
     pub(crate) freed: Vec<u32>,
-    pub(crate) gone: Vec<u32>,
+    pub(crate) closed: Vec<u32>,
     pub(crate) answers: Vec<u64>,
-    pub(crate) wanted: u64,
-    pub(crate) rooms: u64,
+    pub(crate) requested: u64,
+    pub(crate) room_events: u64,
     /// The packet of the message that is being handled (C).
     current: Option<(u64, u32)>,
 }
@@ -104,10 +104,10 @@ impl World {
             arrived: BTreeSet::new(),
             lent: BTreeSet::new(),
             freed: Vec::new(),
-            gone: Vec::new(),
+            closed: Vec::new(),
             answers: Vec::new(),
-            wanted: 0,
-            rooms: 0,
+            requested: 0,
+            room_events: 0,
             current: None,
         };
         World {
@@ -137,7 +137,7 @@ impl World {
         for pool in pools {
             let memory = Memory {
                 pool: *pool,
-                slots: vec![Slot::Peers; pool.count as usize],
+                slots: vec![Slot::WithPeer; pool.count as usize],
                 freed: false,
             };
             self.sides[side].memory.insert(pool.reference, memory);
@@ -165,7 +165,7 @@ impl World {
         let (pool, element) = held.swap_remove(at);
         let memory = self.sides[side].memory.get_mut(&pool).unwrap();
         assert_eq!(memory.slots[element as usize], Slot::Held);
-        memory.slots[element as usize] = Slot::Peers;
+        memory.slots[element as usize] = Slot::WithPeer;
         self.sides[side].session.give_back(pool, element).unwrap();
         self.drain(side);
     }
@@ -176,11 +176,11 @@ impl World {
             self.perform(side, output);
             self.sides[side].session.invariants();
         }
-        self.credits();
+        self.check_credits();
     }
 
     /// No more is in flight than there are descriptors.
-    fn credits(&self) {
+    fn check_credits(&self) {
         for side in &self.sides {
             let frames = |i: &&Item| matches!(i, Item::Data { .. });
             let data = side.control.iter().filter(frames).count();
@@ -192,7 +192,9 @@ impl World {
                 Arrangement::Sends => assert!(side.data.len() <= side.posted.len()),
                 Arrangement::Single => {
                     let slots = side.memory.values().filter(|m| !m.freed);
-                    let free = slots.flat_map(|m| &m.slots).filter(|s| **s == Slot::Peers);
+                    let free = slots
+                        .flat_map(|m| &m.slots)
+                        .filter(|s| **s == Slot::WithPeer);
                     assert!(data <= free.count());
                 }
                 Arrangement::Writes => {}
@@ -245,7 +247,7 @@ impl World {
                 let elements = (first..first + count).map(|e| (pool, e));
                 self.sides[me].posted.extend(elements);
             }
-            Output::Keep {
+            Output::Store {
                 pool,
                 element,
                 from,
@@ -257,11 +259,11 @@ impl World {
                 self.store(me, pool, element, stamp, len);
             }
             Output::Withdraw { pool } => self.sides[me].posted.retain(|(p, _)| *p != pool),
-            Output::Event(event) => self.tell(me, event),
+            Output::Event(event) => self.handle_event(me, event),
         }
     }
 
-    fn tell(&mut self, me: usize, event: Event) {
+    fn handle_event(&mut self, me: usize, event: Event) {
         let side = &mut self.sides[me];
         match event {
             Event::Arrived { pool, element, len } => {
@@ -276,9 +278,9 @@ impl World {
             }
             Event::Sent { packet } => assert!(side.stamps.remove(&packet).is_some()),
             Event::PoolLent(pool) => assert!(side.lent.insert(pool.reference)),
-            Event::PoolGone { pool } => {
+            Event::PoolClosed { pool } => {
                 assert!(side.lent.remove(&pool));
-                side.gone.push(pool);
+                side.closed.push(pool);
             }
             Event::PoolFreed { pool } => {
                 let memory = side.memory.get_mut(&pool).unwrap();
@@ -288,13 +290,13 @@ impl World {
                 assert_eq!(memory.slots.iter().filter(unseen).count(), 0, "lost");
                 side.freed.push(pool);
             }
-            Event::PoolWanted { .. } => side.wanted += 1,
-            Event::Room => side.rooms += 1,
-            Event::Asked { context, data, .. } => {
+            Event::PoolRequested { .. } => side.requested += 1,
+            Event::RoomAvailable => side.room_events += 1,
+            Event::Request { context, data, .. } => {
                 side.session.reply(context, Status::Ok, &data).unwrap();
             }
-            Event::Answered { context, .. } => side.answers.push(context),
-            Event::NotUnderstood { .. } => panic!("not understood"),
+            Event::Reply { context, .. } => side.answers.push(context),
+            Event::Unsupported { .. } => panic!("not understood"),
         }
     }
 
@@ -304,7 +306,7 @@ impl World {
         assert!(!memory.freed, "a flushed pool was touched");
         assert!(len <= memory.pool.size);
         let slot = &mut memory.slots[element as usize];
-        assert_eq!(*slot, Slot::Peers, "not free");
+        assert_eq!(*slot, Slot::WithPeer, "not free");
         *slot = Slot::Written { stamp, len };
     }
 
@@ -326,7 +328,7 @@ impl World {
             let expected: BTreeSet<u64> = self.sent[me].difference(&self.lost).copied().collect();
             assert_eq!(self.sides[1 - me].arrived, expected);
             assert!(self.sides[me].stamps.is_empty());
-            assert_eq!(self.sides[me].session.under_way(), 0);
+            assert_eq!(self.sides[me].session.inflight(), 0);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Connections of closed sockets whose last bytes are in flight: one thread of each [`Net`](crate::Net) drives them in the background.
+//! Connections of closed sockets whose last bytes are in flight: one thread of each [`Net`] drives them in the background.
 //! They are limited in number, in buffer memory and in time; beyond that the oldest is aborted. The thread ends when none is left.
 //! A socket whose close waits (`SO_LINGER`) comes here when its time is over.
 
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::alarm::{Alarm, Watch};
 use crate::error::Error;
 use crate::link::Link;
 use crate::net::Net;
+use crate::notifier::{Notifier, Watch};
 
 /// The limits.
 struct Bounds {
@@ -34,31 +34,31 @@ impl Default for Bounds {
 }
 
 /// How long the thread stays without work, so that a program that closes many sockets does not start one for each.
-const IDLE: Duration = Duration::from_secs(1);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long a close blocks if the thread cannot be started.
-const WITHOUT_THREAD: Duration = Duration::from_secs(5);
+const BLOCKING_CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An object of the caller that is kept alive as long as the connection.
-pub(crate) type Kept = Option<Arc<dyn Any + Send + Sync>>;
+pub(crate) type KeptObject = Option<Arc<dyn Any + Send + Sync>>;
 
 /// A closing connection.
 struct Closing {
     link: Arc<Link>,
     until: Instant,
     _watch: Watch,
-    _kept: Kept,
+    _kept: KeptObject,
 }
 
 /// The connections of a [`Net`] that are closing, oldest first.
 #[derive(Default)]
-pub(crate) struct Background(Mutex<Inner>);
+pub(crate) struct ClosingLinks(Mutex<Inner>);
 
 #[derive(Default)]
 struct Inner {
     closing: VecDeque<Closing>,
     bounds: Bounds,
     /// Signalled when there is work; `Some` while the thread runs.
-    alarm: Option<Alarm>,
+    notifier: Option<Notifier>,
 }
 
 impl Inner {
@@ -68,15 +68,15 @@ impl Inner {
     }
 }
 
-impl Background {
+impl ClosingLinks {
     /// Takes a connection over. Returns at once, unless no thread can be started.
-    pub(crate) fn finish(&self, net: &Arc<Net>, link: &Arc<Link>, kept: Kept) {
+    pub(crate) fn finish(&self, net: &Arc<Net>, link: &Arc<Link>, kept: KeptObject) {
         let mut broken = Vec::new();
         let added = self.add(net, link, kept, &mut broken);
         // Outside the lock: ending a connection calls the adapter.
         drop(broken);
         if added.is_err() {
-            settle(link, Instant::now() + WITHOUT_THREAD);
+            flush_and_wait(link, Instant::now() + BLOCKING_CLOSE_TIMEOUT);
         }
     }
 
@@ -84,18 +84,18 @@ impl Background {
         &self,
         net: &Arc<Net>,
         link: &Arc<Link>,
-        kept: Kept,
+        kept: KeptObject,
         broken: &mut Vec<Closing>,
     ) -> Result<(), Error> {
         let mut inner = self.0.lock();
-        let alarm = match &inner.alarm {
+        let alarm = match &inner.notifier {
             Some(alarm) => alarm.clone(),
             None => {
-                let alarm = Alarm::new()?;
+                let alarm = Notifier::new()?;
                 let (its, net) = (alarm.clone(), Arc::downgrade(net));
                 let started = verbena::low::spawn("verbena-rclose", move || run(&net, &its));
                 started.map_err(verbena::Error::from)?;
-                inner.alarm = Some(alarm.clone());
+                inner.notifier = Some(alarm.clone());
                 alarm
             }
         };
@@ -109,7 +109,7 @@ impl Background {
         while inner.is_over_full() {
             broken.extend(inner.closing.pop_front());
         }
-        alarm.ring();
+        alarm.notify();
         Ok(())
     }
 
@@ -145,10 +145,10 @@ impl Background {
         if next.is_some() || !gone.is_empty() {
             *idle_since = now;
         }
-        let ends = *idle_since + IDLE;
+        let ends = *idle_since + IDLE_TIMEOUT;
         let is_idle = next.is_none() && now >= ends;
         if is_idle {
-            inner.alarm = None;
+            inner.notifier = None;
         }
         // Without the lock, too: this ends connections.
         drop(inner);
@@ -158,10 +158,10 @@ impl Background {
 }
 
 /// The thread.
-fn run(net: &Weak<Net>, alarm: &Alarm) {
+fn run(net: &Weak<Net>, alarm: &Notifier) {
     let mut idle_since = Instant::now();
     loop {
-        alarm.silence();
+        alarm.clear();
         // Not held while waiting: a `Net` that its owner drops ends this thread.
         let Some(strong) = net.upgrade() else { return };
         let Some(until) = strong.closing.turn(&mut idle_since) else {
@@ -173,13 +173,13 @@ fn run(net: &Weak<Net>, alarm: &Alarm) {
 }
 
 /// Ends the stream and waits until everything has reached the peer's adapter; signals do not shorten it. False if the time is over before.
-pub(crate) fn settle(link: &Arc<Link>, until: Instant) -> bool {
-    let Ok(alarm) = Alarm::mine() else {
+pub(crate) fn flush_and_wait(link: &Arc<Link>, until: Instant) -> bool {
+    let Ok(alarm) = Notifier::current() else {
         return link.finish();
     };
     let _watch = link.watch(&alarm);
     loop {
-        alarm.silence();
+        alarm.clear();
         if link.finish() {
             return true;
         }
@@ -191,9 +191,9 @@ pub(crate) fn settle(link: &Arc<Link>, until: Instant) -> bool {
     }
 }
 
-impl core::fmt::Debug for Background {
+impl core::fmt::Debug for ClosingLinks {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_tuple("Background").field(&self.len()).finish()
+        f.debug_tuple("ClosingLinks").field(&self.len()).finish()
     }
 }
 

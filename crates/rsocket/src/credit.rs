@@ -1,5 +1,5 @@
 //! Flow control: the receiver has a ring that the sender writes, and receives that the sender's messages consume. A sender stays within
-//! what it was granted, and a receiver grants more before the sender runs out. Impossible counts of the peer are an [`Offence`], which
+//! what it was granted, and a receiver grants more before the sender runs out. Impossible counts of the peer are an [`Violation`], which
 //! ends the connection.
 //!
 //! Bytes and messages are counted from the beginning of the connection. A receiver sends its counts when half of a ring or half of the
@@ -13,7 +13,7 @@ pub(crate) const RESERVE: usize = CREDITS + 1;
 
 /// An impossible count of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Offence(pub(crate) &'static str);
+pub(crate) struct Violation(pub(crate) &'static str);
 
 /// Credit of this side.
 #[derive(Debug, Clone, Copy)]
@@ -75,19 +75,19 @@ impl Outgoing {
     }
 
     /// Records a message without bytes.
-    pub(crate) fn send_word(&mut self) {
+    pub(crate) fn send_control(&mut self) {
         self.messages += 1;
     }
 
     /// Handles the peer's counts.
-    pub(crate) fn credit(&mut self, read: u64, messages: u64) -> Result<(), Offence> {
+    pub(crate) fn credit(&mut self, read: u64, messages: u64) -> Result<(), Violation> {
         if !(self.read..=self.sent).contains(&read) {
-            return Err(Offence(
+            return Err(Violation(
                 "it has read what was not sent, or less than before",
             ));
         }
         if !(self.taken..=self.messages).contains(&messages) {
-            return Err(Offence(
+            return Err(Violation(
                 "it has taken messages that were not sent, or fewer than before",
             ));
         }
@@ -105,7 +105,7 @@ pub(crate) struct Incoming {
     read: u64,
     messages: u64,
     /// The counts that the peer was last sent.
-    told: (u64, u64),
+    sent_credit: (u64, u64),
 }
 
 impl Incoming {
@@ -116,16 +116,18 @@ impl Incoming {
             arrived: 0,
             read: 0,
             messages: 0,
-            told: (0, 0),
+            sent_credit: (0, 0),
         }
     }
 
     /// Records a message with so many bytes.
-    pub(crate) fn arrive(&mut self, len: u64) -> Result<(), Offence> {
-        let free = self.ring - (self.arrived - self.told.0);
+    pub(crate) fn arrive(&mut self, len: u64) -> Result<(), Violation> {
+        let free = self.ring - (self.arrived - self.sent_credit.0);
         let piece = self.ring - self.arrived % self.ring;
         if len == 0 || len > free || len > piece {
-            return Err(Offence("it has sent more than the ring holds, or nothing"));
+            return Err(Violation(
+                "it has sent more than the ring holds, or nothing",
+            ));
         }
         self.arrived += len;
         self.take_message();
@@ -138,14 +140,14 @@ impl Incoming {
     }
 
     /// Bytes that are not read yet.
-    pub(crate) fn waiting(&self) -> u64 {
+    pub(crate) fn unread(&self) -> u64 {
         self.arrived - self.read
     }
 
     /// The offset of the unread bytes behind the first `skip`, and how many are contiguous.
-    pub(crate) fn piece(&self, skip: u64) -> (u64, u64) {
+    pub(crate) fn unread_chunk(&self, skip: u64) -> (u64, u64) {
         let at = (self.read + skip) % self.ring;
-        let waiting = self.waiting().saturating_sub(skip);
+        let waiting = self.unread().saturating_sub(skip);
         (at, waiting.min(self.ring - at))
     }
 
@@ -155,17 +157,17 @@ impl Incoming {
     }
 
     /// A credit is due.
-    pub(crate) fn owes(&self) -> bool {
+    pub(crate) fn is_credit_due(&self) -> bool {
         // Rounded up: it is due at most twice for each reason before the peer has seen the first.
         let half = |all: u64| all.div_ceil(2);
-        self.read - self.told.0 >= half(self.ring)
-            || self.messages - self.told.1 >= half(self.slots)
+        self.read - self.sent_credit.0 >= half(self.ring)
+            || self.messages - self.sent_credit.1 >= half(self.slots)
     }
 
     /// The counts, which are sent to the peer now.
-    pub(crate) fn tell(&mut self) -> (u64, u64) {
-        self.told = (self.read, self.messages);
-        self.told
+    pub(crate) fn take_credit(&mut self) -> (u64, u64) {
+        self.sent_credit = (self.read, self.messages);
+        self.sent_credit
     }
 }
 

@@ -34,7 +34,7 @@ pub enum Error {
     Refused(String),
     /// The peer does not speak this protocol.
     #[error("the peer is no rsocket: {0}")]
-    Stranger(&'static str),
+    WrongProtocol(&'static str),
     /// The peer did not answer in time.
     #[error("the peer did not answer in time")]
     TimedOut,

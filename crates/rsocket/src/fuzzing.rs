@@ -1,8 +1,8 @@
 //! The checks of the fuzz target `rsocket` (docs/fuzzing.md). They are in this crate because parsers and credits are not public.
 
+use crate::control_message::{ControlMessage, MAX_LEN};
 use crate::credit::{Incoming, Outgoing};
-use crate::hello::{Hello, RING_MOST};
-use crate::word::{MOST, Word};
+use crate::hello::{Hello, MAX_RING};
 
 /// Ring and messages of the model: small, so that all limits are reached.
 const RING: u64 = 100;
@@ -12,8 +12,8 @@ const SLOTS: u16 = 7;
 pub fn check(data: &[u8]) {
     check_hello(data);
     check_hello(&[b"VRS1".as_slice(), data].concat());
-    check_word(data);
-    check_word(&data[..data.len().min(MOST)]);
+    check_control_message(data);
+    check_control_message(&data[..data.len().min(MAX_LEN)]);
     check_credits(data);
 }
 
@@ -23,12 +23,12 @@ fn check_hello(bytes: &[u8]) {
         Err(error) => return drop(error.to_string()),
     };
     assert_eq!(hello.to_bytes(), bytes[..Hello::BYTES]);
-    assert!((1..=RING_MOST).contains(&hello.ring.len()) && hello.messages > 0);
+    assert!((1..=MAX_RING).contains(&hello.ring.len()) && hello.messages > 0);
     assert!(Hello::from_bytes(&bytes[..Hello::BYTES - 1]).is_err());
 }
 
-fn check_word(bytes: &[u8]) {
-    let Some(word) = Word::from_bytes(bytes) else {
+fn check_control_message(bytes: &[u8]) {
+    let Some(word) = ControlMessage::from_bytes(bytes) else {
         return;
     };
     let (again, len) = word.to_bytes();
@@ -47,9 +47,9 @@ fn check_credits(data: &[u8]) {
                 assert!(out.send(len) + len <= RING);
                 assert_eq!(inc.arrive(len), Ok(()));
             }
-            1 => inc.consume(value.min(inc.waiting())),
+            1 => inc.consume(value.min(inc.unread())),
             2 => {
-                let (read, messages) = inc.tell();
+                let (read, messages) = inc.take_credit();
                 assert_eq!(out.credit(read, messages), Ok(()));
             }
             _ => {
@@ -60,15 +60,15 @@ fn check_credits(data: &[u8]) {
                 if room > 0 {
                     out.send(room.min(value.max(1)));
                 }
-                inc.consume(inc.waiting().min(value / 2));
-                if inc.owes() {
-                    inc.tell();
+                inc.consume(inc.unread().min(value / 2));
+                if inc.is_credit_due() {
+                    inc.take_credit();
                 }
             }
         }
         for inc in [&inc, &hostile.1] {
-            let (at, len) = inc.piece(0);
-            assert!(inc.waiting() <= RING && at + len <= RING);
+            let (at, len) = inc.unread_chunk(0);
+            assert!(inc.unread() <= RING && at + len <= RING);
         }
         assert!(out.room() <= RING && hostile.0.room() <= RING);
     }

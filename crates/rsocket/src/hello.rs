@@ -9,7 +9,7 @@ use crate::error::Error;
 /// The first bytes: protocol and version.
 const MAGIC: &[u8; 4] = b"VRS1";
 /// Limit on the length of a ring: offsets and lengths fit 32 bits.
-pub(crate) const RING_MOST: u64 = 1 << 30;
+pub(crate) const MAX_RING: u64 = 1 << 30;
 
 /// The terms of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,22 +33,22 @@ impl Hello {
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Hello, Error> {
         let Some((head, _)) = bytes.split_first_chunk::<{ Hello::BYTES }>() else {
-            return Err(Error::Stranger("its private data is too short"));
+            return Err(Error::WrongProtocol("its private data is too short"));
         };
         if !head.starts_with(MAGIC) {
-            return Err(Error::Stranger("its private data begins otherwise"));
+            return Err(Error::WrongProtocol("its private data begins otherwise"));
         }
         let messages = u16::from_be_bytes([head[4], head[5]]);
         let ring = RemoteMemory::from_bytes(&head[8..])
-            .map_err(|_| Error::Stranger("its ring is no handle of memory"))?;
+            .map_err(|_| Error::WrongProtocol("its ring is no handle of memory"))?;
         match () {
-            () if head[6..8] != [0, 0] => Err(Error::Stranger("reserved bytes are not zero")),
-            () if messages == 0 => Err(Error::Stranger("it takes no messages")),
-            () if !(1..=RING_MOST).contains(&ring.len()) => {
-                Err(Error::Stranger("its ring is empty or too long"))
+            () if head[6..8] != [0, 0] => Err(Error::WrongProtocol("reserved bytes are not zero")),
+            () if messages == 0 => Err(Error::WrongProtocol("it takes no messages")),
+            () if !(1..=MAX_RING).contains(&ring.len()) => {
+                Err(Error::WrongProtocol("its ring is empty or too long"))
             }
             () if !ring.access().contains(Access::REMOTE_WRITE) => {
-                Err(Error::Stranger("its ring may not be written"))
+                Err(Error::WrongProtocol("its ring may not be written"))
             }
             () => Ok(Hello { ring, messages }),
         }

@@ -2,8 +2,8 @@
 //! stream are those of a TCP socket, memory per socket is bounded, and no peer can make a call crash or spin. File descriptors and error
 //! numbers are added by the C API.
 //!
-//! Reading order: `hello` (the first message of both sides) → `word` (control messages) → `credit` (flow control) →
-//! `link` (one connection on one queue pair) → [`Stream`] (the socket) → `closing` (connections of closed sockets) → [`Alarm`]
+//! Reading order: `hello` (the first message of both sides) → `control_message` (control messages) → `credit` (flow control) →
+//! `link` (one connection on one queue pair) → [`Stream`] (the socket) → `closing` (connections of closed sockets) → [`Notifier`]
 //! (waiting for several sockets).
 //!
 //! ```
@@ -16,7 +16,7 @@
 //! let client = Stream::new(&net);
 //! let server = std::thread::scope(|scope| {
 //!     let accepting = scope.spawn(|| listener.accept());
-//!     client.connect(listener.local()?)?;
+//!     client.connect(listener.local_addr()?)?;
 //!     accepting.join().expect("no panic")
 //! })?;
 //! client.send(b"hello", Flags::default())?;
@@ -32,8 +32,8 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
-mod alarm;
 mod closing;
+mod control_message;
 mod credit;
 mod error;
 #[doc(hidden)]
@@ -41,13 +41,13 @@ pub mod fuzzing;
 mod hello;
 mod link;
 mod net;
+mod notifier;
 mod options;
 mod stream;
-mod word;
 
-pub use alarm::{Alarm, Watch};
 pub use error::Error;
 pub use link::Mapped;
 pub use net::Net;
+pub use notifier::{Notifier, Watch};
 pub use options::{Linger, Options};
 pub use stream::{Flags, Half, Readiness, Stream};

@@ -3,9 +3,9 @@
 //! Calls do not block; those of [`crate::Stream`] do.
 //!
 //! Reading order: this file (the objects) → `turn` (completions) → `transfer` (bytes out and in) → `tail` (small sends that are posted
-//! together) → `held` (completions that arrive while the state is locked) → `mapping`.
+//! together) → `flow_guard` (completions that arrive while the state is locked) → `mapping`.
 
-mod held;
+mod flow_guard;
 mod mapping;
 mod tail;
 mod transfer;
@@ -18,28 +18,28 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use verbena::low::{Arm, BareCq, Enabled, Limits, QpState, RecvWr};
-use verbena::{Access, Memory, Pd, Qp, QpOptions, RemoteMemory, Request};
+use verbena::low::{Arm, BareCq, Limits, QpAccessFlags, QpState, RecvWr};
+use verbena::{Access, ConnectRequest, Memory, Pd, Qp, QpOptions, RemoteMemory};
 
-use crate::alarm::{Alarm, Watch};
+use crate::control_message;
 use crate::credit::{Incoming, Outgoing, RESERVE};
 use crate::error::Error;
 use crate::hello::Hello;
-use crate::net::{Net, News};
+use crate::net::{LinkEvents, Net};
+use crate::notifier::{Notifier, Watch};
 use crate::options::Options;
-use crate::word;
 use tail::Tail;
 
 /// Requests for control messages, beside those for data.
-const CONTROL: usize = 8;
+const CONTROL_SENDS: usize = 8;
 /// Marks the identifier of a receive; the other bits are the slot.
-const RECEIVE: u64 = 1 << 63;
+const RECEIVE_ID: u64 = 1 << 63;
 
 /// Progress of connecting.
 #[derive(Debug, Clone)]
 pub(crate) enum Phase {
-    Joining,
-    Joined,
+    Connecting,
+    Connected,
     Failed(Error),
 }
 
@@ -50,7 +50,7 @@ struct Flow {
     peer: Option<(Outgoing, RemoteMemory)>,
     incoming: Incoming,
     /// Bytes put into the send buffer and taken out of it since it was last empty.
-    stock: (u64, u64),
+    buffered: (u64, u64),
     /// Requests in flight, with the one that the tail will be.
     sends: usize,
     /// Small sends that were not posted yet.
@@ -60,7 +60,7 @@ struct Flow {
     /// This side will send no more.
     ended: bool,
     /// The program has shut reading down.
-    deaf: bool,
+    read_shut: bool,
     /// The connection is over.
     lost: bool,
     /// Memory that the peer has mapped, by offset.
@@ -73,8 +73,8 @@ pub(crate) struct Link {
     qp: Qp,
     cq: BareCq,
     ring: Memory,
-    stock: Memory,
-    words: Memory,
+    send_buffer: Memory,
+    control_buffer: Memory,
     /// Memory that the peer may write, by its address in this process.
     mapped: Mutex<Vec<(usize, u64, Mapped)>>,
     pd: Pd,
@@ -82,15 +82,15 @@ pub(crate) struct Link {
     /// There is a tail, so that completions matter even if no thread waits.
     has_tail: AtomicBool,
     /// Completions for the tail arrived while another thread held the flow.
-    due: AtomicBool,
+    tail_due: AtomicBool,
     /// Held while sending, so that bytes are sent in the order of the calls.
     writing: Mutex<()>,
     /// Held while reading.
     reading: Mutex<()>,
-    news: Arc<News>,
+    events: Arc<LinkEvents>,
     net: Arc<Net>,
     options: Options,
-    ends: Mutex<Option<(SocketAddr, SocketAddr)>>,
+    addrs: Mutex<Option<(SocketAddr, SocketAddr)>>,
 }
 
 /// What can be done with a connection without blocking.
@@ -99,21 +99,21 @@ pub(crate) struct State {
     pub(crate) readable: bool,
     pub(crate) writable: bool,
     pub(crate) failed: bool,
-    pub(crate) over: bool,
+    pub(crate) hangup: bool,
 }
 
 impl Link {
-    fn new(net: &Arc<Net>, news: Arc<News>, options: Options) -> Result<Arc<Link>, Error> {
-        let options = options.within(net.device.attributes().requests);
+    fn new(net: &Arc<Net>, news: Arc<LinkEvents>, options: Options) -> Result<Arc<Link>, Error> {
+        let options = options.clamped(net.device.attributes().requests);
         let receives = options.messages + RESERVE;
-        let sends = options.sends + CONTROL;
+        let sends = options.sends + CONTROL_SENDS;
         let pd = net.device.pd()?;
         let cq = net.device.bare_cq(2 * (sends + receives))?;
         let limits = Limits {
             // Twice the requests: a completion may be polled before the queue pair has released its request.
             sends: 2 * sends,
             receives: 2 * receives,
-            pieces: 1,
+            max_sge: 1,
             inline: options.inline,
         };
         let qp = Qp::new(
@@ -125,7 +125,7 @@ impl Link {
                 ..QpOptions::default()
             },
         )?;
-        qp.enable(Enabled {
+        qp.set_access_flags(QpAccessFlags {
             write: true,
             read: false,
             atomic: false,
@@ -134,42 +134,42 @@ impl Link {
         let ours = Access::LOCAL_READ | Access::LOCAL_WRITE;
         let link = Arc::new(Link {
             ring: pd.memory(options.recv_buffer, theirs)?,
-            stock: pd.memory(options.send_buffer, ours)?,
-            words: pd.memory(receives * word::MOST, ours)?,
+            send_buffer: pd.memory(options.send_buffer, ours)?,
+            control_buffer: pd.memory(receives * control_message::MAX_LEN, ours)?,
             mapped: Mutex::default(),
             flow: Mutex::new(Flow {
-                phase: Phase::Joining,
+                phase: Phase::Connecting,
                 peer: None,
                 incoming: Incoming::new(options.recv_buffer as u64, options.messages as u16),
-                stock: (0, 0),
+                buffered: (0, 0),
                 sends: 0,
                 tail: None,
                 peer_ended: false,
                 ended: false,
-                deaf: false,
+                read_shut: false,
                 lost: false,
                 maps: Vec::new(),
             }),
             has_tail: AtomicBool::new(false),
-            due: AtomicBool::new(false),
+            tail_due: AtomicBool::new(false),
             writing: Mutex::new(()),
             reading: Mutex::new(()),
             net: net.clone(),
-            ends: Mutex::new(None),
+            addrs: Mutex::new(None),
             qp,
             cq,
             pd,
-            news,
+            events: news,
             options,
         });
-        let (itself, rung) = (Arc::downgrade(&link), link.news.waiters.clone());
-        link.cq.listen(Some(Arc::new(move || {
+        let (itself, rung) = (Arc::downgrade(&link), link.events.waiters.clone());
+        link.cq.set_notify(Some(Arc::new(move || {
             if let Some(link) = itself.upgrade() {
-                link.notified();
+                link.on_completion();
             }
-            rung.ring();
+            rung.notify();
         })));
-        net.joined(link.qp.number(), &link.news);
+        net.register(link.qp.number(), &link.events);
         link.qp.modify(QpState::Init);
         for slot in 0..receives {
             link.post_receive(slot)?;
@@ -188,7 +188,7 @@ impl Link {
     /// Starts to connect.
     pub(crate) fn dial(
         net: &Arc<Net>,
-        news: Arc<News>,
+        news: Arc<LinkEvents>,
         options: Options,
         from: Option<IpAddr>,
         to: SocketAddr,
@@ -196,8 +196,8 @@ impl Link {
         let link = Link::new(net, news.clone(), options)?;
         let hello = link.hello();
         let told = move |answer| {
-            *news.answer.lock() = Some(answer);
-            news.waiters.ring();
+            *news.connect_result.lock() = Some(answer);
+            news.waiters.notify();
         };
         link.qp
             .connect_from(from, to, &hello, told)
@@ -208,20 +208,20 @@ impl Link {
     /// Accepts a request whose hello is valid.
     pub(crate) fn accept(
         net: &Arc<Net>,
-        news: Arc<News>,
+        news: Arc<LinkEvents>,
         options: Options,
-        request: Request,
+        request: ConnectRequest,
         hello: &Hello,
     ) -> Result<Arc<Link>, Error> {
         let link = Link::new(net, news.clone(), options)?;
-        *link.ends.lock() = Some((request.local()?, request.peer()));
-        link.hold().meet(hello);
+        *link.addrs.lock() = Some((request.local_addr()?, request.peer_addr()));
+        link.lock_flow().set_peer(hello);
         let ours = link.hello();
         let told = move |answer: Result<Vec<u8>, verbena::Error>| {
-            *news.answer.lock() = Some(answer);
-            news.waiters.ring();
+            *news.connect_result.lock() = Some(answer);
+            news.waiters.notify();
         };
-        request.accept_telling(&link.qp, &ours, told)?;
+        request.accept_with_callback(&link.qp, &ours, told)?;
         Ok(link)
     }
 
@@ -237,46 +237,46 @@ impl Link {
 
     /// The progress of connecting.
     pub(crate) fn phase(&self) -> Phase {
-        let mut flow = self.hold();
-        if matches!(flow.phase, Phase::Joining) {
+        let mut flow = self.lock_flow();
+        if matches!(flow.phase, Phase::Connecting) {
             self.turn(&mut flow);
         }
         flow.phase.clone()
     }
 
     /// The local address and the peer's.
-    pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
-        let mut ends = self.ends.lock();
+    pub(crate) fn addrs(&self) -> Option<(SocketAddr, SocketAddr)> {
+        let mut ends = self.addrs.lock();
         if ends.is_none() {
-            *ends = self.qp.ends().ok().flatten();
+            *ends = self.qp.socket_addrs().ok().flatten();
         }
         *ends
     }
 
     /// What can be done without blocking.
     pub(crate) fn state(&self) -> State {
-        let mut flow = self.hold();
-        let state = self.look(&flow);
+        let mut flow = self.lock_flow();
+        let state = self.readiness(&flow);
         if state.readable && state.writable {
             return state;
         }
         self.turn(&mut flow);
-        self.look(&flow)
+        self.readiness(&flow)
     }
 
-    fn look(&self, flow: &Flow) -> State {
+    fn readiness(&self, flow: &Flow) -> State {
         let failed = matches!(flow.phase, Phase::Failed(_));
         let lost = flow.lost || failed;
         // As TCP: after the end was read, a socket that may still write is not hung up, even if the peer is gone.
         let broken = failed || (flow.lost && !flow.peer_ended);
         let over = broken || (flow.ended && flow.peer_ended);
-        let joined = matches!(flow.phase, Phase::Joined);
-        let room = flow.peer.is_some_and(|(out, _)| out.room() > 0) && self.has_stock(flow);
+        let joined = matches!(flow.phase, Phase::Connected);
+        let room = flow.peer.is_some_and(|(out, _)| out.room() > 0) && self.has_send_buffer(flow);
         State {
-            readable: flow.incoming.waiting() > 0 || flow.peer_ended || flow.deaf || lost,
+            readable: flow.incoming.unread() > 0 || flow.peer_ended || flow.read_shut || lost,
             writable: lost || (joined && (flow.ended || (room && flow.sends < self.options.sends))),
             failed: broken,
-            over,
+            hangup: over,
         }
     }
 
@@ -287,41 +287,43 @@ impl Link {
         if matches!(self.end(), Err(Error::WouldBlock)) {
             return false;
         }
-        let mut flow = self.hold();
+        let mut flow = self.lock_flow();
         self.turn(&mut flow);
         self.is_done(&flow)
     }
 
     /// Signals `alarm` when there may be a change, as long as the watch lives.
-    pub(crate) fn watch(&self, alarm: &Alarm) -> Watch {
-        self.news.waiters.add(alarm)
+    pub(crate) fn watch(&self, alarm: &Notifier) -> Watch {
+        self.events.waiters.add(alarm)
     }
 
     /// Length of its buffers.
     pub(crate) fn buffers(&self) -> usize {
-        self.ring.len() + self.stock.len()
+        self.ring.len() + self.send_buffer.len()
     }
 
     fn is_done(&self, flow: &Flow) -> bool {
-        flow.sends == 0 || flow.lost || !matches!(flow.phase, Phase::Joined)
+        flow.sends == 0 || flow.lost || !matches!(flow.phase, Phase::Connected)
     }
 
     /// No more bytes will arrive.
     pub(crate) fn is_finished(&self) -> bool {
-        let flow = self.hold();
-        flow.lost || flow.peer_ended || flow.deaf || matches!(flow.phase, Phase::Failed(_))
+        let flow = self.lock_flow();
+        flow.lost || flow.peer_ended || flow.read_shut || matches!(flow.phase, Phase::Failed(_))
     }
 
     /// Shuts reading down.
-    pub(crate) fn deafen(&self) {
-        self.hold().deaf = true;
-        self.news.waiters.ring();
+    pub(crate) fn shut_read(&self) {
+        self.lock_flow().read_shut = true;
+        self.events.waiters.notify();
     }
 
     fn post_receive(&self, slot: usize) -> Result<(), Error> {
-        let place = self.words.sge(slot * word::MOST, word::MOST)?;
+        let place = self
+            .control_buffer
+            .sge(slot * control_message::MAX_LEN, control_message::MAX_LEN)?;
         let receive = RecvWr {
-            id: RECEIVE | slot as u64,
+            id: RECEIVE_ID | slot as u64,
             scatter: &[place],
         };
         let posted = self.qp.post_recv(&[receive]);
@@ -330,7 +332,7 @@ impl Link {
 }
 
 impl Flow {
-    fn meet(&mut self, hello: &Hello) {
+    fn set_peer(&mut self, hello: &Hello) {
         let outgoing = Outgoing::new(hello.ring.len(), hello.messages);
         self.peer = Some((outgoing, hello.ring));
     }
@@ -338,8 +340,8 @@ impl Flow {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        self.net.parted(self.qp.number());
-        self.cq.listen(None);
-        self.news.lost.store(true, Ordering::Release);
+        self.net.unregister(self.qp.number());
+        self.cq.set_notify(None);
+        self.events.lost.store(true, Ordering::Release);
     }
 }

@@ -1,5 +1,5 @@
 //! The adapter for sockets: dispatches its events to connections, and owns the connections of closed sockets. A connection whose end the
-//! adapter reports is told, however the events arrive: by [`Net::open`], or through [`Net::tell`] from their owner, as in the C API.
+//! adapter reports is told, however the events arrive: by [`Net::open`], or through [`Net::handle_event`] from their owner, as in the C API.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use verbena::{Device, Event};
 
-use crate::alarm::Waiters;
-use crate::closing::Background;
+use crate::closing::ClosingLinks;
+use crate::notifier::Waiters;
 
 /// Asynchronous results for a connection; not locked while the adapter is called.
 #[derive(Debug, Default)]
-pub(crate) struct News {
+pub(crate) struct LinkEvents {
     /// The result of connecting.
-    pub(crate) answer: Mutex<Option<Result<Vec<u8>, verbena::Error>>>,
+    pub(crate) connect_result: Mutex<Option<Result<Vec<u8>, verbena::Error>>>,
     /// The connection is over.
     pub(crate) lost: AtomicBool,
     pub(crate) waiters: Arc<Waiters>,
@@ -27,23 +27,23 @@ pub(crate) struct News {
 pub struct Net {
     pub(crate) device: Device,
     /// Connections by queue pair number.
-    links: Mutex<HashMap<u32, Weak<News>>>,
+    links: Mutex<HashMap<u32, Weak<LinkEvents>>>,
     /// Connections of sockets that were closed.
-    pub(crate) closing: Background,
+    pub(crate) closing: ClosingLinks,
 }
 
-fn lose(news: &News) {
+fn set_lost(news: &LinkEvents) {
     news.lost.store(true, Ordering::Release);
-    news.waiters.ring();
+    news.waiters.notify();
 }
 
 impl Net {
-    /// For a device whose events the caller passes to [`tell`](Net::tell).
+    /// For a device whose events the caller passes to [`handle_event`](Net::handle_event).
     pub fn new(device: Device) -> Arc<Net> {
         Arc::new(Net {
             device,
             links: Mutex::default(),
-            closing: Background::default(),
+            closing: ClosingLinks::default(),
         })
     }
 
@@ -53,14 +53,14 @@ impl Net {
         let weak = Arc::downgrade(&net);
         net.device.on_event(move |event| {
             if let Some(net) = weak.upgrade() {
-                net.tell(event);
+                net.handle_event(event);
             }
         });
         net
     }
 
     /// Handles an event of a queue pair; false if it belongs to no connection. Does not block.
-    pub fn tell(&self, event: Event) -> bool {
+    pub fn handle_event(&self, event: Event) -> bool {
         let qp = match event {
             Event::Disconnected { qp }
             | Event::QpFatal { qp }
@@ -70,7 +70,7 @@ impl Net {
                 let all: Vec<_> = self.links.lock().values().cloned().collect();
                 all.iter()
                     .filter_map(Weak::upgrade)
-                    .for_each(|news| lose(&news));
+                    .for_each(|news| set_lost(&news));
                 return false;
             }
             _ => return false,
@@ -78,7 +78,7 @@ impl Net {
         let found = self.links.lock().get(&qp).cloned();
         let Some(news) = found else { return false };
         if let Some(news) = news.upgrade() {
-            lose(&news);
+            set_lost(&news);
         }
         true
     }
@@ -100,11 +100,11 @@ impl Net {
         true
     }
 
-    pub(crate) fn joined(&self, qp: u32, news: &Arc<News>) {
+    pub(crate) fn register(&self, qp: u32, news: &Arc<LinkEvents>) {
         self.links.lock().insert(qp, Arc::downgrade(news));
     }
 
-    pub(crate) fn parted(&self, qp: u32) {
+    pub(crate) fn unregister(&self, qp: u32) {
         self.links.lock().remove(&qp);
     }
 }

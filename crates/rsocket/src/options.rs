@@ -14,7 +14,7 @@ const INLINE: usize = 1024;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Linger {
     /// Returns at once; the data is sent in the background.
-    Usual,
+    Off,
     /// Waits this long, then leaves the rest to the background; zero aborts the connection.
     For(Duration),
 }
@@ -58,7 +58,7 @@ impl Default for Options {
             polling: Duration::from_micros(50),
             recv_timeout: None,
             send_timeout: None,
-            linger: Linger::Usual,
+            linger: Linger::Off,
             v6_only: false,
         }
     }
@@ -66,7 +66,7 @@ impl Default for Options {
 
 impl Options {
     /// Clamps sizes to an adapter that takes so many requests.
-    pub(crate) fn within(self, requests: usize) -> Options {
+    pub(crate) fn clamped(self, requests: usize) -> Options {
         let buffer = |len: usize| len.clamp(BUFFER.0, BUFFER.1);
         // The queue pair gets twice as many, see `link`.
         let most = (requests / 4).clamp(QUEUE.0, QUEUE.1);
@@ -76,7 +76,7 @@ impl Options {
             send_buffer: buffer(self.send_buffer),
             sends: queue(self.sends),
             messages: queue(self.messages),
-            inline: self.inline.clamp(crate::word::MOST, INLINE),
+            inline: self.inline.clamp(crate::control_message::MAX_LEN, INLINE),
             ..self
         }
     }

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbena::{Berth, Listener};
+use verbena::{BoundListener, Listener};
 
-use crate::alarm::{Alarm, Waiters, Watch};
-use crate::closing::settle;
+use crate::closing::flush_and_wait;
 use crate::error::Error;
 use crate::link::{Link, Phase};
 use crate::net::Net;
+use crate::notifier::{Notifier, Waiters, Watch};
 use crate::options::{Linger, Options};
 
 pub use transfer::Flags;
@@ -51,9 +51,9 @@ pub struct Readiness {
 /// The state of a socket.
 enum State {
     /// Bound to one address or none; to the unspecified address of both families by two.
-    Fresh(Vec<Berth>),
+    Unconnected(Vec<BoundListener>),
     Listening(Arc<[Listener]>),
-    Linked(Arc<Link>),
+    Connected(Arc<Link>),
     Closed,
 }
 
@@ -78,7 +78,7 @@ impl Stream {
     pub fn with(net: &Arc<Net>, options: Options) -> Stream {
         Stream {
             net: net.clone(),
-            state: Mutex::new(State::Fresh(Vec::new())),
+            state: Mutex::new(State::Unconnected(Vec::new())),
             options: Mutex::new(options),
             nonblocking: AtomicBool::new(false),
             error: Mutex::new(None),
@@ -132,7 +132,9 @@ impl Stream {
         let gone = {
             let mut state = self.state.lock();
             match &*state {
-                State::Linked(_) => core::mem::replace(&mut *state, State::Fresh(Vec::new())),
+                State::Connected(_) => {
+                    core::mem::replace(&mut *state, State::Unconnected(Vec::new()))
+                }
                 _ => return,
             }
         };
@@ -142,39 +144,41 @@ impl Stream {
 
     pub(crate) fn link(&self) -> Result<Arc<Link>, Error> {
         match &*self.state.lock() {
-            State::Linked(link) => Ok(link.clone()),
+            State::Connected(link) => Ok(link.clone()),
             State::Closed => Err(Error::Closed),
             _ => Err(Error::NotConnected),
         }
     }
 
     /// The local address; fails before the socket is bound or connected.
-    pub fn local(&self) -> Result<SocketAddr, Error> {
+    pub fn local_addr(&self) -> Result<SocketAddr, Error> {
         let link = match &*self.state.lock() {
-            State::Fresh(berths) => {
+            State::Unconnected(berths) => {
                 let berth = berths.first().ok_or(Error::NotConnected)?;
-                return Ok(berth.local()?);
+                return Ok(berth.local_addr()?);
             }
             State::Listening(listeners) => {
                 let listener = listeners.first().ok_or(Error::NotConnected)?;
-                return Ok(listener.local()?);
+                return Ok(listener.local_addr()?);
             }
-            State::Linked(link) => link.clone(),
+            State::Connected(link) => link.clone(),
             State::Closed => return Err(Error::Closed),
         };
-        link.ends().map(|(ours, _)| ours).ok_or(Error::NotConnected)
+        link.addrs()
+            .map(|(ours, _)| ours)
+            .ok_or(Error::NotConnected)
     }
 
     /// The peer's address.
-    pub fn peer(&self) -> Result<SocketAddr, Error> {
-        let ends = self.link()?.ends();
+    pub fn peer_addr(&self) -> Result<SocketAddr, Error> {
+        let ends = self.link()?.addrs();
         ends.map(|(_, theirs)| theirs).ok_or(Error::NotConnected)
     }
 
     /// What can be done without blocking.
     pub fn readiness(&self) -> Readiness {
         let link = match &*self.state.lock() {
-            State::Linked(link) => link.clone(),
+            State::Connected(link) => link.clone(),
             State::Listening(listeners) => {
                 return Readiness {
                     readable: listeners.iter().any(has_request),
@@ -182,7 +186,7 @@ impl Stream {
                 };
             }
             // As a TCP socket that was never connected.
-            State::Fresh(_) | State::Closed => {
+            State::Unconnected(_) | State::Closed => {
                 return Readiness {
                     writable: true,
                     hangup: true,
@@ -196,13 +200,13 @@ impl Stream {
             readable: state.readable,
             writable: state.writable,
             error: state.failed,
-            hangup: state.over,
+            hangup: state.hangup,
         }
     }
 
-    /// Signals `alarm` when there may be a change, as long as the watch lives. Before each wait: [`Alarm::silence`],
+    /// Signals `alarm` when there may be a change, as long as the watch lives. Before each wait: [`Notifier::clear`],
     /// [`arm`](Stream::arm), then check.
-    pub fn watch(&self, alarm: &Alarm) -> Watch {
+    pub fn watch(&self, alarm: &Notifier) -> Watch {
         self.waiters.add(alarm)
     }
 
@@ -230,10 +234,10 @@ impl Stream {
             }
             core::hint::spin_loop();
         }
-        let alarm = Alarm::mine()?;
+        let alarm = Notifier::current()?;
         let _watch = self.watch(&alarm);
         loop {
-            alarm.silence();
+            alarm.clear();
             self.arm();
             match look() {
                 Err(Error::WouldBlock) => alarm.wait(until)?,
@@ -245,11 +249,11 @@ impl Stream {
     /// Ends one direction or both: the peer reads the end after everything that was sent.
     pub fn shutdown(&self, half: Half) -> Result<(), Error> {
         let link = self.link()?;
-        if let Phase::Joining | Phase::Failed(_) = link.phase() {
+        if let Phase::Connecting | Phase::Failed(_) = link.phase() {
             return Err(Error::NotConnected);
         }
         if half != Half::Write {
-            link.deafen();
+            link.shut_read();
         }
         if half != Half::Read {
             match self.wait(None, || link.end()) {
@@ -270,13 +274,15 @@ impl Stream {
     /// The same; `kept` lives until the background is done with the connection.
     pub fn close_keeping(&self, kept: Option<Arc<dyn Any + Send + Sync>>) {
         let before = core::mem::replace(&mut *self.state.lock(), State::Closed);
-        self.waiters.ring();
-        let State::Linked(link) = before else { return };
+        self.waiters.notify();
+        let State::Connected(link) = before else {
+            return;
+        };
         let left = match self.options.lock().linger {
-            _ if !matches!(link.phase(), Phase::Joined) => true,
-            Linger::Usual => link.finish(),
+            _ if !matches!(link.phase(), Phase::Connected) => true,
+            Linger::Off => link.finish(),
             Linger::For(Duration::ZERO) => true,
-            Linger::For(time) => settle(&link, Instant::now() + time),
+            Linger::For(time) => flush_and_wait(&link, Instant::now() + time),
         };
         if !left {
             self.net.closing.finish(&self.net, &link, kept);
@@ -285,21 +291,21 @@ impl Stream {
 
     /// For a process that ends without closing the socket: sends everything and the end of the stream, as far as possible without waiting
     /// for the peer.
-    pub fn leave(&self) {
+    pub fn end_at_exit(&self) {
         if let Some(state) = self.state.try_lock()
-            && let State::Linked(link) = &*state
+            && let State::Connected(link) = &*state
         {
-            link.leave();
+            link.end_at_exit();
         }
     }
 
     /// All of that has reached the peer's adapter, or never will. Does not block: true also while another thread holds the lock.
-    pub fn has_left(&self) -> bool {
+    pub fn is_exit_drained(&self) -> bool {
         let Some(state) = self.state.try_lock() else {
             return true;
         };
         match &*state {
-            State::Linked(link) => link.has_left(),
+            State::Connected(link) => link.is_exit_drained(),
             _ => true,
         }
     }
@@ -323,9 +329,9 @@ impl Drop for Stream {
 impl fmt::Debug for Stream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &*self.state.lock() {
-            State::Fresh(_) => "fresh",
+            State::Unconnected(_) => "fresh",
             State::Listening(_) => "listening",
-            State::Linked(_) => "linked",
+            State::Connected(_) => "linked",
             State::Closed => "closed",
         };
         f.debug_tuple("Stream").field(&state).finish()

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use space::Space;
+use space::Netns;
 use verbena::{Config, Device};
 use verbena_rsocket::{Error, Flags, Net, Stream};
 
@@ -20,15 +20,15 @@ const NEVER: &str = "600s";
 
 /// Two connected sockets, one at each end of the veth pair.
 struct Ends {
-    spaces: [Space; 2],
+    spaces: [Netns; 2],
     sockets: [Stream; 2],
     _nets: [Arc<Net>; 2],
 }
 
 impl Ends {
     fn new(settings: &[(&str, &str)]) -> Ends {
-        let spaces = [Space::new(), Space::new()];
-        spaces[0].join("cable", &spaces[1], "cable");
+        let spaces = [Netns::new(), Netns::new()];
+        spaces[0].connect_veth("cable", &spaces[1], "cable");
         for (space, address) in spaces.iter().zip(ADDRESSES) {
             space.ip(&format!("address add {address}/24 dev cable"));
         }
@@ -47,7 +47,7 @@ impl Ends {
             listener.listen(4).unwrap();
             listener
         });
-        let to = listener.local().unwrap();
+        let to = listener.local_addr().unwrap();
         let sockets = std::thread::scope(|scope| {
             let one = scope.spawn(|| {
                 spaces[0].run(|| {

@@ -51,7 +51,7 @@ unsafe fn redirect(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
     if bytes.starts_with(UVERBS) {
         return STAND_IN.as_ptr();
     }
-    sysfs::replaced(bytes, buffer).unwrap_or(path)
+    sysfs::replacement(bytes, buffer).unwrap_or(path)
 }
 
 /// The path for functions that open: device files are not replaced, since they cannot be opened.
@@ -61,17 +61,17 @@ unsafe fn redirect(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
 unsafe fn redirect_files(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
     // SAFETY: the caller guarantees what `candidate` requires.
     let bytes = unsafe { candidate(path) };
-    let replaced = bytes.and_then(|bytes| sysfs::replaced(bytes, buffer));
+    let replaced = bytes.and_then(|bytes| sysfs::replacement(bytes, buffer));
     replaced.unwrap_or(path)
 }
 
 /// The next function of this name in the order of symbol search; null if there is none. `slot` caches it.
-fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+fn next_symbol(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = slot.load(Ordering::Relaxed);
     if !known.is_null() {
         return known;
     }
-    let found = keeping_errno(|| {
+    let found = preserve_errno(|| {
         // SAFETY: `name` is a C string, and `RTLD_NEXT` is a valid handle.
         unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
     });
@@ -80,7 +80,7 @@ fn next(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 }
 
 /// Restores `errno` after `work`.
-fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
+fn preserve_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: `__errno_location` returns this thread's own variable.
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above.
@@ -92,30 +92,30 @@ fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// The result of a failed call.
-trait Fails {
+trait FailureValue {
     const FAILED: Self;
 }
 
-impl Fails for c_int {
+impl FailureValue for c_int {
     const FAILED: c_int = -1;
 }
 
-impl Fails for isize {
+impl FailureValue for isize {
     const FAILED: isize = -1;
 }
 
-impl<T> Fails for *mut T {
+impl<T> FailureValue for *mut T {
     const FAILED: *mut T = core::ptr::null_mut();
 }
 
 /// Fails as a function that the system does not have.
-fn absent<T: Fails>() -> T {
+fn fail_enosys<T: FailureValue>() -> T {
     // SAFETY: `__errno_location` returns this thread's own variable.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     T::FAILED
 }
 
-macro_rules! name {
+macro_rules! symbol_name {
     ($name:ident) => {
         // An identifier has no zero byte; if it had, an empty name would be looked up, and not found.
         CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()).unwrap_or(c"")
@@ -127,19 +127,19 @@ macro_rules! call_next {
     ($name:ident: $function:ty, ($( $argument:expr ),*)) => {{
         static SLOT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
         extern "C" fn find() {
-            $crate::next(&SLOT, name!($name));
+            $crate::next_symbol(&SLOT, symbol_name!($name));
         }
         // When the library is loaded: the lookup takes a lock, which a signal handler must not.
         #[used]
         #[unsafe(link_section = ".init_array")]
         static AT_LOAD: extern "C" fn() = find;
-        let next = $crate::next(&SLOT, name!($name));
+        let next = $crate::next_symbol(&SLOT, symbol_name!($name));
         // SAFETY: the C library's function of this name has this type; a null pointer becomes `None`.
         let next: Option<$function> = unsafe { core::mem::transmute(next) };
         match next {
             // SAFETY: the caller guarantees what the C library's function requires; a replaced path is a C string, too.
             Some(next) => unsafe { next($( $argument ),*) },
-            None => $crate::absent(),
+            None => $crate::fail_enosys(),
         }
     }};
 }
@@ -149,7 +149,7 @@ mod resolve;
 mod sysfs;
 
 /// Defines functions that call the C library's of the same name with the path replaced; arguments may be before and behind it.
-macro_rules! redirected {
+macro_rules! define_redirected {
     ($( $name:ident: ($( $before:ident: $b:ty ),*) path ($( $after:ident: $a:ty ),*) -> $result:ty; )+) => {
         $(
             /// As the C library's, but for replaced paths.
@@ -167,7 +167,7 @@ macro_rules! redirected {
     };
 }
 
-redirected! {
+define_redirected! {
     stat: () path (to: *mut c_void) -> c_int;
     lstat: () path (to: *mut c_void) -> c_int;
     stat64: () path (to: *mut c_void) -> c_int;
@@ -206,7 +206,7 @@ redirected! {
 }
 
 /// Defines functions about the file system of a path: for replaced paths, that of `/sys`.
-macro_rules! file_system {
+macro_rules! define_statfs {
     ($( $name:ident; )+) => {
         $(
             /// As the C library's, but for replaced paths.
@@ -225,7 +225,7 @@ macro_rules! file_system {
     };
 }
 
-file_system! {
+define_statfs! {
     statfs;
     statfs64;
     statvfs;

@@ -9,7 +9,7 @@ use crate::sysfs::{self, Buffer};
 use crate::{redirect_files, resolve};
 
 /// Defines functions that open; the type of what follows the path differs.
-macro_rules! opens {
+macro_rules! define_opens {
     ($( $name:ident: ($( $before:ident: $b:ty ),*) path ($( $after:ident: $a:ty ),*) as $function:ty; )+) => {
         $(
             /// As the C library's, but for replaced paths.
@@ -24,7 +24,7 @@ macro_rules! opens {
                 if other != path && flags & libc::O_ACCMODE == libc::O_RDONLY {
                     let cloexec = flags & libc::O_CLOEXEC != 0;
                     // SAFETY: `other` is a C string in `buffer`, since it was replaced.
-                    if let Some(fd) = unsafe { counter(other, cloexec) } {
+                    if let Some(fd) = unsafe { open_counter(other, cloexec) } {
                         return fd;
                     }
                 }
@@ -34,7 +34,7 @@ macro_rules! opens {
     };
 }
 
-opens! {
+define_opens! {
     open: () path (mode: c_uint) as unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
     open64: () path (mode: c_uint) as unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
     openat: (folder: c_int) path (mode: c_uint) as unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
@@ -47,7 +47,7 @@ opens! {
 }
 
 /// Defines functions that open a stream.
-macro_rules! streams {
+macro_rules! define_reopens {
     ($( $name:ident: ($( $after:ident: $a:ty ),*); )+) => {
         $(
             /// As the C library's, but for replaced paths.
@@ -66,13 +66,13 @@ macro_rules! streams {
     };
 }
 
-streams! {
+define_reopens! {
     freopen: (stream: *mut c_void);
     freopen64: (stream: *mut c_void);
 }
 
 /// Defines functions that open a new stream.
-macro_rules! new_streams {
+macro_rules! define_fopens {
     ($( $name:ident; )+) => {
         $(
             /// As the C library's, but for replaced paths.
@@ -95,7 +95,7 @@ macro_rules! new_streams {
     };
 }
 
-new_streams! {
+define_fopens! {
     fopen;
     fopen64;
 }
@@ -104,14 +104,14 @@ new_streams! {
 ///
 /// # Safety
 /// `path` is a C string.
-unsafe fn counter(path: *const c_char, cloexec: bool) -> Option<c_int> {
+unsafe fn open_counter(path: *const c_char, cloexec: bool) -> Option<c_int> {
     // SAFETY: the caller guarantees a C string.
     let path = unsafe { CStr::from_ptr(path) };
     if !sysfs::is_counter(path.to_bytes()) {
         return None;
     }
     let mut text = [0_u8; 64];
-    let text = resolve::counter(path, &mut text)?;
+    let text = resolve::counter_value(path, &mut text)?;
     let flags = if cloexec { libc::MFD_CLOEXEC } else { 0 };
     // SAFETY: the name is a C string; the flags are integers.
     let fd = unsafe { libc::memfd_create(c"verbena-counter".as_ptr(), flags) };
@@ -143,11 +143,11 @@ unsafe fn counter_stream(path: *const c_char, mode: *const c_char) -> Option<*mu
         return None;
     }
     // SAFETY: the caller guarantees a C string.
-    let fd = unsafe { counter(path, bytes.contains(&b'e')) }?;
+    let fd = unsafe { open_counter(path, bytes.contains(&b'e')) }?;
     // SAFETY: `fd` is open, and `mode` is a C string.
     let stream = unsafe { libc::fdopen(fd, mode.as_ptr()) };
     if stream.is_null() {
-        // SAFETY: `fd` was created by `counter`, and is not used after this.
+        // SAFETY: `fd` was created by `open_counter`, and is not used after this.
         unsafe { libc::close(fd) };
         return None;
     }

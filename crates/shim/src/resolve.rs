@@ -8,7 +8,7 @@ use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
 use crate::sysfs::Buffer;
-use crate::{keeping_errno, redirect};
+use crate::{preserve_errno, redirect};
 
 const LIBRARY: &CStr = c"libibverbs.so.1";
 
@@ -17,23 +17,23 @@ static ROOT: AtomicPtr<c_char> = AtomicPtr::new(ptr::null_mut());
 /// The process that is resolving it. Not only a flag: a child may be forked while another thread of the parent resolves.
 static RESOLVER: AtomicI32 = AtomicI32::new(0);
 /// It could not be resolved, and is not tried again.
-static HOPELESS: AtomicBool = AtomicBool::new(false);
+static UNRESOLVABLE: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
-    static ASKING: Cell<bool> = const { Cell::new(false) };
+    static RESOLVING: Cell<bool> = const { Cell::new(false) };
 }
 
 /// The directory; none if there is none, or if this thread is resolving it.
 pub(crate) fn root() -> Option<&'static [u8]> {
-    if HOPELESS.load(Ordering::Relaxed) || ASKING.get() {
+    if UNRESOLVABLE.load(Ordering::Relaxed) || RESOLVING.get() {
         return None;
     }
-    keeping_errno(|| {
+    preserve_errno(|| {
         let known = ROOT.load(Ordering::Acquire);
         if !known.is_null() && exists(known) {
             return bytes(known);
         }
-        ask(known);
+        resolve_root(known);
         bytes(ROOT.load(Ordering::Acquire))
     })
 }
@@ -49,7 +49,7 @@ fn exists(path: *const c_char) -> bool {
 }
 
 /// Resolves it, or waits for the thread that does; `before` is the value that was known.
-fn ask(before: *mut c_char) {
+fn resolve_root(before: *mut c_char) {
     // SAFETY: the call has no preconditions.
     let process = unsafe { libc::getpid() };
     let take = |from| {
@@ -63,23 +63,23 @@ fn ask(before: *mut c_char) {
         }
         // SAFETY: `sched_yield` has no preconditions.
         unsafe { libc::sched_yield() };
-        if ROOT.load(Ordering::Acquire) != before || HOPELESS.load(Ordering::Relaxed) {
+        if ROOT.load(Ordering::Acquire) != before || UNRESOLVABLE.load(Ordering::Relaxed) {
             return;
         }
     }
     if ROOT.load(Ordering::Acquire) == before {
-        ASKING.set(true);
-        match find() {
+        RESOLVING.set(true);
+        match query_root() {
             Some(root) => ROOT.store(root, Ordering::Release),
-            None => HOPELESS.store(true, Ordering::Relaxed),
+            None => UNRESOLVABLE.store(true, Ordering::Relaxed),
         }
-        ASKING.set(false);
+        RESOLVING.set(false);
     }
     RESOLVER.store(0, Ordering::Release);
 }
 
 /// A function of the library beside this one.
-fn function(name: &CStr) -> Option<*mut c_void> {
+fn verbs_symbol(name: &CStr) -> Option<*mut c_void> {
     // SAFETY: `Dl_info` is a C structure of pointers, for which zeros are valid.
     let mut info: libc::Dl_info = unsafe { core::mem::zeroed() };
     // SAFETY: `info` is a local; any address may be looked up.
@@ -110,9 +110,9 @@ fn function(name: &CStr) -> Option<*mut c_void> {
 }
 
 /// Resolves the directory; the result is never freed.
-fn find() -> Option<*mut c_char> {
+fn query_root() -> Option<*mut c_char> {
     type Root = unsafe extern "C" fn(*mut c_char, usize) -> c_int;
-    let root = function(c"verbena_sysfs_root")?;
+    let root = verbs_symbol(c"verbena_sysfs_root")?;
     // SAFETY: `verbena_sysfs_root` of libibverbs has this type.
     let root: Root = unsafe { core::mem::transmute(root) };
     let mut path = [0 as c_char; libc::PATH_MAX as usize];
@@ -129,18 +129,18 @@ fn find() -> Option<*mut c_char> {
 }
 
 /// The current value of a counter's file; none if the path is not that of a counter.
-pub(crate) fn counter<'a>(path: &CStr, to: &'a mut [u8]) -> Option<&'a [u8]> {
+pub(crate) fn counter_value<'a>(path: &CStr, to: &'a mut [u8]) -> Option<&'a [u8]> {
     type Counter = unsafe extern "C" fn(*const c_char, *mut c_char, usize) -> c_int;
-    let asked = keeping_errno(|| {
-        ASKING.set(true);
-        let counter = function(c"verbena_sysfs_counter");
+    let asked = preserve_errno(|| {
+        RESOLVING.set(true);
+        let counter = verbs_symbol(c"verbena_sysfs_counter");
         let len = counter.map_or(-1, |counter| {
             // SAFETY: `verbena_sysfs_counter` of libibverbs has this type.
             let counter: Counter = unsafe { core::mem::transmute(counter) };
             // SAFETY: `path` is a C string, and `to` has room for `to.len()` bytes.
             unsafe { counter(path.as_ptr(), to.as_mut_ptr().cast(), to.len()) }
         });
-        ASKING.set(false);
+        RESOLVING.set(false);
         len
     });
     to.get(..usize::try_from(asked).ok()?)
@@ -150,7 +150,7 @@ pub(crate) fn counter<'a>(path: &CStr, to: &'a mut [u8]) -> Option<&'a [u8]> {
 ///
 /// # Safety
 /// `path` is null or a C string that is valid for writes.
-unsafe fn renamed(path: *mut c_char) -> *mut c_char {
+unsafe fn restore_sys_path(path: *mut c_char) -> *mut c_char {
     if path.is_null() {
         return path;
     }
@@ -180,7 +180,7 @@ unsafe fn renamed(path: *mut c_char) -> *mut c_char {
 }
 
 /// Defines functions that return a path.
-macro_rules! named {
+macro_rules! define_realpaths {
     ($( $name:ident: ($( $after:ident: $a:ty ),*); )+) => {
         $(
             /// As the C library's, but for replaced paths.
@@ -195,13 +195,13 @@ macro_rules! named {
                 let path = unsafe { redirect(path, &mut buffer) };
                 let found = call_next!($name: Function, (path $( , $after )*));
                 // SAFETY: null, or a C string that the C library wrote for the caller.
-                unsafe { renamed(found) }
+                unsafe { restore_sys_path(found) }
             }
         )+
     };
 }
 
-named! {
+define_realpaths! {
     realpath: (to: *mut c_char);
     __realpath_chk: (to: *mut c_char, room: usize);
     canonicalize_file_name: ();

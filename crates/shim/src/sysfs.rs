@@ -41,7 +41,7 @@ fn trimmed(mut path: &[u8]) -> &[u8] {
 }
 
 /// The replacement of a path; none if it is not one of the adapter's files, or there is no directory for it.
-pub(crate) fn replaced(path: &[u8], buffer: &mut Buffer) -> Option<*const c_char> {
+pub(crate) fn replacement(path: &[u8], buffer: &mut Buffer) -> Option<*const c_char> {
     let rest = below_sys(path)?;
     let root = resolve::root()?;
     // SAFETY: every byte of the part that is returned is written below; no byte is read before that.

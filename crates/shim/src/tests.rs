@@ -63,8 +63,8 @@ fn errno_is_unchanged_on_success() {
 #[test]
 fn missing_libc_function_returns_enosys() {
     let slot = AtomicPtr::new(core::ptr::null_mut());
-    assert!(next(&slot, c"no_such_function_anywhere").is_null());
-    assert_eq!(absent::<c_int>(), -1);
+    assert!(next_symbol(&slot, c"no_such_function_anywhere").is_null());
+    assert_eq!(fail_enosys::<c_int>(), -1);
     assert_eq!(
         std::io::Error::last_os_error().raw_os_error(),
         Some(libc::ENOSYS)

@@ -2,21 +2,21 @@
 //! misuse them, and checks every outcome. The same seed gives the same run, and a failure prints how to reproduce it. The checkers
 //! know only what programs posted and what was reported to them, not the inside of adapters.
 //!
-//! Reading order: [`record`] (what is recorded) → `draw` (hosts and pairs) → `drive`, `request`, `cell`, `refused`, `trouble`, `program`
+//! Reading order: [`record`] (what is recorded) → `draw` (hosts and pairs) → `drive`, `request`, `cell`, `refused`, `rare_faults`, `program`
 //! (what happens) → [`checker`] (the checks).
 
 mod cell;
-mod census;
-mod chances;
 pub mod checker;
 mod draw;
 mod drive;
+mod event_counts;
 mod memory;
+mod probabilities;
 mod program;
+mod rare_faults;
 pub mod record;
 mod refused;
 mod request;
-mod trouble;
 
 use core::fmt;
 use core::panic::AssertUnwindSafe;
@@ -25,7 +25,7 @@ use std::panic::catch_unwind;
 use verbena_nic::Status;
 use verbena_stream::Time;
 
-use crate::run::Tally;
+use crate::run::RunCounters;
 use drive::World;
 use record::{Fault, Record};
 
@@ -37,13 +37,13 @@ pub struct Failure {
     /// The error.
     pub why: String,
     /// The last lines of the log.
-    pub story: Vec<String>,
+    pub log: Vec<String>,
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "seed {} failed among adapters: {}", self.seed, self.why)?;
-        for line in &self.story {
+        for line in &self.log {
             writeln!(f, "{line}")?;
         }
         write!(f, "again: verbena-sim --adapters --seed {}", self.seed)
@@ -54,38 +54,44 @@ impl fmt::Display for Failure {
 const LAST_LINES: usize = 80;
 
 /// Runs the adapters of a seed and checks the outcome.
-pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
-    judge(seed, play(seed))
+pub fn run(seed: u64) -> Result<RunCounters, Box<Failure>> {
+    check_outcome(seed, simulate(seed))
 }
 
 /// Like [`run`], with requests of one queue pair that also read and write the same memory (cells).
-pub fn run_with_cells(seed: u64) -> Result<Tally, Box<Failure>> {
-    judge(seed, play_with_cells(seed))
+pub fn run_with_cells(seed: u64) -> Result<RunCounters, Box<Failure>> {
+    check_outcome(seed, simulate_with_cells(seed))
 }
 
-fn judge(seed: u64, played: Result<Record, String>) -> Result<Tally, Box<Failure>> {
-    let fail = |why, story| Box::new(Failure { seed, why, story });
+fn check_outcome(seed: u64, played: Result<Record, String>) -> Result<RunCounters, Box<Failure>> {
+    let fail = |why, story| {
+        Box::new(Failure {
+            seed,
+            why,
+            log: story,
+        })
+    };
     let record = played.map_err(|why| fail(why, Vec::new()))?;
     match checker::check(&record) {
-        Ok(()) => Ok(tally(&record)),
+        Ok(()) => Ok(counters(&record)),
         Err(why) => {
-            let from = record.story.len().saturating_sub(LAST_LINES);
-            Err(fail(why, record.story[from..].to_vec()))
+            let from = record.log.len().saturating_sub(LAST_LINES);
+            Err(fail(why, record.log[from..].to_vec()))
         }
     }
 }
 
 /// Runs the adapters of a seed without the checks; a panic is an error like any other.
-pub fn play(seed: u64) -> Result<Record, String> {
-    caught(|| World::new(seed).play())
+pub fn simulate(seed: u64) -> Result<Record, String> {
+    catch_panic(|| World::new(seed).run())
 }
 
-/// Like [`play`], with cells.
-pub fn play_with_cells(seed: u64) -> Result<Record, String> {
-    caught(|| World::with_cells(seed).play())
+/// Like [`simulate`], with cells.
+pub fn simulate_with_cells(seed: u64) -> Result<Record, String> {
+    catch_panic(|| World::with_cells(seed).run())
 }
 
-fn caught(play: impl FnOnce() -> Record) -> Result<Record, String> {
+fn catch_panic(play: impl FnOnce() -> Record) -> Result<Record, String> {
     catch_unwind(AssertUnwindSafe(play)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
@@ -93,7 +99,7 @@ fn caught(play: impl FnOnce() -> Record) -> Result<Record, String> {
     })
 }
 
-fn tally(record: &Record) -> Tally {
+fn counters(record: &Record) -> RunCounters {
     let of = |fault| {
         record
             .pairs
@@ -102,7 +108,7 @@ fn tally(record: &Record) -> Tally {
     };
     let sent = record.qps.iter().flat_map(|q| &q.sent);
     let received = record.qps.iter().flat_map(|q| &q.received);
-    Tally {
+    RunCounters {
         sessions: record.pairs.len() as u64,
         works: sent.filter(|w| w.status == Status::Success).count() as u64,
         messages: received.filter(|w| w.status == Status::Success).count() as u64,
@@ -111,7 +117,7 @@ fn tally(record: &Record) -> Tally {
         resets: (of(Fault::Reset).count() + of(Fault::Killed).count()) as u64,
         flips: record.qps.iter().map(|q| q.damage as u64).sum(),
         time: record.end.since(Time::ZERO),
-        events: census::of(record),
+        events: event_counts::count(record),
     }
 }
 

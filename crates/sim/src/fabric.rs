@@ -33,19 +33,19 @@
 
 mod connection;
 mod host;
-mod moving;
+mod migration;
 mod options;
 mod run;
 mod wants;
 
-pub use host::{HostId, QpId, piece, remote};
+pub use host::{HostId, QpId, remote, sge};
 pub use options::{ConnectOptions, QpOptions, SideOptions};
 pub use run::ConnectionId;
 
 use std::sync::Arc;
 
 use verbena_nic::event::Outbox;
-use verbena_nic::qp::{Enabled, PostError};
+use verbena_nic::qp::{PostError, QpAccessFlags};
 use verbena_nic::{Qp, QpState, ReceiveWr, SendWr, Srq, Wake, Wc};
 use verbena_stream::Time;
 
@@ -103,8 +103,8 @@ impl Fabric {
     }
 
     /// Sets which operations the peer may perform through a queue pair.
-    pub fn enable(&mut self, qp: QpId, enabled: Enabled) {
-        self.with(qp, |qp, out| qp.enable(enabled, out));
+    pub fn enable(&mut self, qp: QpId, enabled: QpAccessFlags) {
+        self.with(qp, |qp, out| qp.set_access_flags(enabled, out));
     }
 
     /// Posts a request to a send queue.

@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`work`] and [`actor`] (the contract) → [`peer`] (a small adapter that implements it) → [`plan`] and
 //! [`workload`] (what programs post) → [`link`], [`clock`], [`world`] (the run) → [`checker`] (the checks) → [`run`].
-//! Whole adapters are connected by a [`fabric`]; [`adapters`] has simulations of them, [`notices`] those of their events. [`split`]
+//! Whole adapters are connected by a [`fabric`]; [`adapters`] has simulations of them, [`notification`] those of their events. [`split`]
 //! simulates hosts and I/O units whose cells go through switches.
 
 #![forbid(unsafe_code)]
@@ -16,7 +16,7 @@ pub mod checker;
 pub mod clock;
 pub mod fabric;
 pub mod link;
-pub mod notices;
+pub mod notification;
 pub mod peer;
 pub mod plan;
 pub mod rng;

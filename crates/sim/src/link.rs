@@ -40,7 +40,7 @@ pub struct LinkOptions {
 
 impl LinkOptions {
     /// A link without faults.
-    pub fn calm() -> LinkOptions {
+    pub fn without_faults() -> LinkOptions {
         LinkOptions {
             chunks: Chunks::Whole,
             window: usize::MAX,
@@ -55,7 +55,7 @@ impl LinkOptions {
 
 /// A chunk under way.
 #[derive(Debug)]
-struct Piece {
+struct Chunk {
     arrives: Time,
     bytes: Vec<u8>,
 }
@@ -65,7 +65,7 @@ struct Piece {
 pub struct Link {
     options: LinkOptions,
     rng: Rng,
-    pieces: VecDeque<Piece>,
+    queue: VecDeque<Chunk>,
     in_flight: usize,
     last_arrival: Time,
     /// Bytes sent since the beginning.
@@ -83,7 +83,7 @@ impl Link {
         Link {
             options,
             rng,
-            pieces: VecDeque::new(),
+            queue: VecDeque::new(),
             in_flight: 0,
             last_arrival: Time::ZERO,
             sent: 0,
@@ -115,13 +115,13 @@ impl Link {
                 Chunks::UpTo(n) => self.rng.len(1, n.max(1)),
             };
             let (piece, behind) = rest.split_at(n.min(rest.len()));
-            self.send_piece(piece.to_vec(), may_flip, now);
+            self.send_chunk(piece.to_vec(), may_flip, now);
             rest = behind;
         }
         self.in_flight += bytes.len();
     }
 
-    fn send_piece(&mut self, mut bytes: Vec<u8>, may_flip: bool, now: Time) {
+    fn send_chunk(&mut self, mut bytes: Vec<u8>, may_flip: bool, now: Time) {
         if may_flip && self.rng.chance(self.options.flip) {
             let at = self.rng.len(0, bytes.len() - 1);
             bytes[at] ^= 1 << self.rng.below(8);
@@ -129,7 +129,7 @@ impl Link {
         }
         self.sent += bytes.len() as u64;
         let arrives = self.arrival(now);
-        self.pieces.push_back(Piece { arrives, bytes });
+        self.queue.push_back(Chunk { arrives, bytes });
     }
 
     /// Arrival times are in order, so that bytes never overtake each other.
@@ -148,8 +148,8 @@ impl Link {
 
     /// Takes a chunk that has arrived.
     pub fn arrive(&mut self, now: Time) -> Option<Vec<u8>> {
-        let here = self.pieces.front().is_some_and(|p| p.arrives <= now);
-        let piece = if here { self.pieces.pop_front() } else { None }?;
+        let here = self.queue.front().is_some_and(|p| p.arrives <= now);
+        let piece = if here { self.queue.pop_front() } else { None }?;
         self.in_flight -= piece.bytes.len();
         Some(piece.bytes)
     }
@@ -169,12 +169,12 @@ impl Link {
 
     /// True once, when the end of the stream has arrived.
     pub fn take_eof(&mut self, now: Time) -> bool {
-        self.pieces.is_empty() && self.eof.take_if(|at| *at <= now).is_some()
+        self.queue.is_empty() && self.eof.take_if(|at| *at <= now).is_some()
     }
 
     /// Drops everything under way, and accepts no more.
     pub fn cut(&mut self) {
-        self.pieces.clear();
+        self.queue.clear();
         self.in_flight = 0;
         self.closed = true;
         self.eof = None;
@@ -182,7 +182,7 @@ impl Link {
 
     /// When something arrives next.
     pub fn next_arrival(&self) -> Option<Time> {
-        self.pieces.front().map(|p| p.arrives).or(self.eof)
+        self.queue.front().map(|p| p.arrives).or(self.eof)
     }
 
     /// Bytes sent since the beginning.

@@ -10,8 +10,8 @@ use clap::{Args, Parser, Subcommand};
 use verbena_sim::Workload;
 use verbena_sim::adapters;
 use verbena_sim::capture;
-use verbena_sim::notices;
-use verbena_sim::run::{Tally, run};
+use verbena_sim::notification;
+use verbena_sim::run::{RunCounters, run};
 use verbena_sim::split;
 
 /// Runs iWARP connections in a simulated world that one seed decides, and checks every outcome.
@@ -80,8 +80,8 @@ fn main() -> ExitCode {
 }
 
 /// The simulations of one seed: peers, adapters, hosts with units, or all of them.
-fn run_seed(seed: u64, seeds: &Seeds) -> Result<Tally, String> {
-    let mut tally = Tally::default();
+fn run_seed(seed: u64, seeds: &Seeds) -> Result<RunCounters, String> {
+    let mut tally = RunCounters::default();
     if seeds.split {
         return split::run(seed).map_err(|f| f.to_string());
     }
@@ -91,7 +91,7 @@ fn run_seed(seed: u64, seeds: &Seeds) -> Result<Tally, String> {
     if seeds.workload.is_none() {
         tally.add(&adapters::run(seed).map_err(|f| f.to_string())?);
         tally.add(&adapters::run_with_cells(seed).map_err(|f| f.to_string())?);
-        tally.add(&notices::run(seed).map_err(|f| f.to_string())?);
+        tally.add(&notification::run(seed).map_err(|f| f.to_string())?);
     }
     if !seeds.adapters && seeds.workload.is_none() {
         tally.add(&split::run(seed).map_err(|f| f.to_string())?);
@@ -104,7 +104,7 @@ fn run_seeds(seeds: &Seeds) -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
     let began = Instant::now();
     let progress = std::io::stderr().is_terminal() && !seeds.verbose;
-    let (mut tally, mut failed) = (Tally::default(), 0);
+    let (mut tally, mut failed) = (RunCounters::default(), 0);
     for k in 0..seeds.count {
         let seed = seeds.seed.wrapping_add(k);
         if progress {

@@ -24,7 +24,7 @@ use crate::actor::{Actor, Leftovers};
 use crate::rng::{Ratio, Rng};
 use crate::work::{Report, Work};
 use post::Request;
-use receive::Answer;
+use receive::Response;
 use transmit::Sending;
 
 /// Options of a peer.
@@ -37,7 +37,7 @@ pub struct Profile {
     /// A responder that rejects every Request.
     pub rejects: bool,
     /// A responder that implements RFC 5044 only and drops a Request of revision 2.
-    pub old: bool,
+    pub rfc5044_only: bool,
     /// Longest ULPDU it sends.
     pub max_ulpdu: u16,
     /// RFC 7306 messages are accepted from standard peers, too.
@@ -64,7 +64,7 @@ impl Default for Profile {
             terms: Terms::default(),
             private_data: Vec::new(),
             rejects: false,
-            old: false,
+            rfc5044_only: false,
             max_ulpdu: 1400,
             rfc7306: true,
             features: Features::READ_V2 | Features::SEND_IMM,
@@ -105,26 +105,26 @@ pub struct Peer {
     need: usize,
     receives: VecDeque<Receive>,
     claimed: Option<Receive>,
-    spent: Vec<Receive>,
+    consumed: Vec<Receive>,
     /// Requests not finished, in the order they were posted.
     requests: VecDeque<Request>,
     /// How many of them have begun.
     begun: usize,
     sending: Option<Sending>,
-    answers: VecDeque<Answer>,
+    answers: VecDeque<Response>,
     /// Bytes framed and not accepted by the link.
     outbox: VecDeque<u8>,
     /// Bytes framed since the beginning.
     framed: u64,
     /// Bytes accepted by the link since the beginning.
-    taken: u64,
+    accepted: u64,
     ack_at: Option<Time>,
     reports: Vec<Report>,
     closing: bool,
     /// The stream is over and all outstanding work was flushed.
     ended: bool,
     /// The violation that ended the stream was reported.
-    alarmed: bool,
+    violation_reported: bool,
     /// The peer's direction has ended.
     eof: bool,
 }
@@ -158,19 +158,19 @@ impl Peer {
             need: 0,
             receives: VecDeque::new(),
             claimed: None,
-            spent: Vec::new(),
+            consumed: Vec::new(),
             requests: VecDeque::new(),
             begun: 0,
             sending: None,
             answers: VecDeque::new(),
             outbox: VecDeque::new(),
             framed: 0,
-            taken: 0,
+            accepted: 0,
             ack_at: None,
             reports: Vec::new(),
             closing: false,
             ended: false,
-            alarmed: false,
+            violation_reported: false,
             eof: false,
         }
     }
@@ -207,7 +207,7 @@ impl Peer {
             let enhanced = endpoint
                 .proposal()
                 .is_some_and(|p| p.revision == Revision::Two);
-            let decided = if self.profile.old && enhanced {
+            let decided = if self.profile.rfc5044_only && enhanced {
                 endpoint.handle_eof();
                 Ok(())
             } else if self.profile.rejects {
@@ -237,7 +237,7 @@ impl Peer {
             max_ulpdu: self.profile.max_ulpdu,
             rfc7306: self.profile.rfc7306,
             rnr_retry: self.profile.rnr_retry,
-            drops: false,
+            drop_overlong: false,
             caps: self.caps(agreement.ird),
         };
         self.stream = Some(Stream::new(&agreement, settings));
@@ -253,7 +253,7 @@ impl Peer {
 impl Actor for Peer {
     fn receive(&mut self, bytes: &[u8], now: Time) {
         let rest = self.start(bytes);
-        self.take_in(rest, now);
+        self.receive_bytes(rest, now);
         self.settle_stream();
     }
 
@@ -265,7 +265,7 @@ impl Actor for Peer {
         self.fill_outbox(room, now);
         let n = room.min(self.outbox.len());
         let bytes: Vec<u8> = self.outbox.drain(..n).collect();
-        self.taken += n as u64;
+        self.accepted += n as u64;
         self.accept_taken();
         self.settle_stream();
         bytes
@@ -334,7 +334,11 @@ impl Actor for Peer {
             valid,
             memory: memory.clone(),
         });
-        let all = self.spent.iter().chain(&self.claimed).chain(&self.receives);
+        let all = self
+            .consumed
+            .iter()
+            .chain(&self.claimed)
+            .chain(&self.receives);
         let mut receives: Vec<_> = all
             .map(|r| ReceiveImage {
                 id: r.id,
@@ -349,7 +353,7 @@ impl Actor for Peer {
     }
 
     fn leftovers(&self) -> Leftovers {
-        let ledger = self.stream.as_ref().map(Stream::ledger);
+        let ledger = self.stream.as_ref().map(Stream::accounting);
         Leftovers {
             works: self.requests.len(),
             unacknowledged: ledger.map_or(0, |l| l.requester.unacknowledged()),
@@ -358,7 +362,7 @@ impl Actor for Peer {
             staged: self.stage.len(),
             outbox: self.outbox.len(),
             claimed: usize::from(self.claimed.is_some()),
-            discarding: usize::from(ledger.is_some_and(|l| l.responder.discarding())),
+            discarding: usize::from(ledger.is_some_and(|l| l.responder.is_discarding())),
         }
     }
 }

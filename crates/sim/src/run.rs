@@ -21,7 +21,7 @@ const LAST_EVENTS: usize = 40;
 
 /// Sums over runs.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Tally {
+pub struct RunCounters {
     /// Connections.
     pub sessions: u64,
     /// Work requests that ended in success.
@@ -42,9 +42,9 @@ pub struct Tally {
     pub events: BTreeMap<&'static str, u64>,
 }
 
-impl Tally {
+impl RunCounters {
     /// Adds the other's counts.
-    pub fn add(&mut self, other: &Tally) {
+    pub fn add(&mut self, other: &RunCounters) {
         self.sessions += other.sessions;
         self.works += other.works;
         self.messages += other.messages;
@@ -74,7 +74,7 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for RunCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -130,11 +130,11 @@ impl fmt::Display for Failure {
 }
 
 /// Runs a seed; without a workload the seed picks one.
-pub fn run(seed: u64, workload: Option<Workload>) -> Result<Tally, Box<Failure>> {
+pub fn run(seed: u64, workload: Option<Workload>) -> Result<RunCounters, Box<Failure>> {
     let mut rng = Rng::new(seed);
     let picked = rng.pick(&Workload::ALL);
     let workload = workload.unwrap_or(picked);
-    let mut tally = Tally::default();
+    let mut tally = RunCounters::default();
     let mut now = Time::ZERO;
     for session in workload.sessions(&mut rng) {
         let failure = |why, events| {
@@ -167,14 +167,14 @@ pub struct Crash {
 
 /// Runs one session between two peers of this crate; a panic is an error like any other.
 pub fn run_session(session: &Session, rng: &mut Rng, start: Time) -> Result<Transcript, Crash> {
-    let made = caught(|| World::of_peers(session.clone(), rng, start));
+    let made = catch_panic(|| World::of_peers(session.clone(), rng, start));
     let crash = |why, events| Crash { why, events };
     let mut world = made.map_err(|why| crash(why, Vec::new()))?;
-    caught(|| world.run_on()).map_err(|why| crash(why, last(world.events())))?;
+    catch_panic(|| world.run_until_idle()).map_err(|why| crash(why, last(world.events())))?;
     Ok(world.into_transcript())
 }
 
-fn caught<T>(run: impl FnOnce() -> T) -> Result<T, String> {
+fn catch_panic<T>(run: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(run)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));

@@ -59,7 +59,7 @@ pub struct Abilities {
     /// Whether each side may read from the other.
     pub reads: [bool; 2],
     /// The initiator must send something before the responder may.
-    pub needs_nudge: bool,
+    pub needs_first_write: bool,
     /// The startup succeeds.
     pub established: bool,
 }
@@ -84,8 +84,9 @@ pub fn abilities(profiles: &[Profile; 2]) -> Abilities {
             a.terms.ord > 0 && b.terms.ird > 0,
             b.terms.ord > 0 && a.terms.ird > 0,
         ],
-        needs_nudge: !extensions && !peer_to_peer,
-        established: !(b.rejects || b.old && enhanced) && (extensions || !peer_to_peer || common),
+        needs_first_write: !extensions && !peer_to_peer,
+        established: !(b.rejects || b.rfc5044_only && enhanced)
+            && (extensions || !peer_to_peer || common),
     }
 }
 
@@ -145,7 +146,7 @@ fn draw_profile(rng: &mut Rng) -> Profile {
         },
         private_data: rng.bytes(private),
         rejects: false,
-        old: false,
+        rfc5044_only: false,
         max_ulpdu,
         rfc7306: rng.chance(Ratio::per_mille(700)),
         features: Features::from_bits(rng.pick(&[0, 1, 2, 3, 3, 3])),

@@ -2,15 +2,15 @@
 //! over real cells and real memory (P1–P7, P9). The same seed gives the same run, and a failure prints how to reproduce it. The checkers
 //! know only what programs sent, lent and were told, not the inside of sessions and ports.
 //!
-//! Reading order: `switches` (what carries cells) → `memory` and `ledger` (the checkers) → `end` with its `program`, `node`
+//! Reading order: `switches` (what carries cells) → `memory` and `accounting` (the checkers) → `end` with its `program`, `node`
 //! (hosts and units) → `drive` (what happens).
 
+mod accounting;
 mod drive;
 mod end;
-mod ledger;
 mod memory;
-mod name;
 mod node;
+mod service_id;
 mod switches;
 
 use core::fmt;
@@ -19,7 +19,7 @@ use std::panic::catch_unwind;
 
 use verbena_stream::Time;
 
-use crate::run::Tally;
+use crate::run::RunCounters;
 use drive::{Outcome, World};
 
 /// A run that failed a check.
@@ -40,20 +40,20 @@ impl fmt::Display for Failure {
 }
 
 /// Runs the simulation of a seed and checks the outcome.
-pub fn run(seed: u64) -> Result<Tally, Box<Failure>> {
-    let played = catch_unwind(AssertUnwindSafe(|| World::new(seed).and_then(World::play)));
+pub fn run(seed: u64) -> Result<RunCounters, Box<Failure>> {
+    let played = catch_unwind(AssertUnwindSafe(|| World::new(seed).and_then(World::run)));
     let played = played.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
         Err(format!("panic: {}", text.unwrap_or_default()))
     });
     match played {
-        Ok(outcome) => Ok(tally(&outcome)),
+        Ok(outcome) => Ok(counters(&outcome)),
         Err(why) => Err(Box::new(Failure { seed, why })),
     }
 }
 
-fn tally(outcome: &Outcome) -> Tally {
+fn counters(outcome: &Outcome) -> RunCounters {
     let fabric = &outcome.fabric;
     let events = [
         ("packets over cells", outcome.packets),
@@ -65,13 +65,13 @@ fn tally(outcome: &Outcome) -> Tally {
         ("deaths of hosts", outcome.deaths),
         ("ends of connections", outcome.ended),
     ];
-    Tally {
+    RunCounters {
         sessions: u64::from(outcome.connections),
         bytes: fabric.bytes,
         flips: fabric.flips,
         time: outcome.end.since(Time::ZERO),
         events: events.into_iter().filter(|(_, count)| *count > 0).collect(),
-        ..Tally::default()
+        ..RunCounters::default()
     }
 }
 

@@ -7,7 +7,7 @@ use verbena_wire::{Rsn, Stag, To};
 
 /// A location that a work request names, of the peer or local.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Spot {
+pub struct TaggedAddr {
     /// The region.
     pub stag: Stag,
     /// The address in it.
@@ -20,7 +20,7 @@ pub enum Work {
     /// RDMA Write, with immediate data or without.
     Write {
         /// The destination.
-        at: Spot,
+        at: TaggedAddr,
         /// The bytes.
         payload: Vec<u8>,
         /// Immediate data behind it: a second message that consumes a receive.
@@ -40,9 +40,9 @@ pub enum Work {
     /// RDMA Read.
     Read {
         /// The peer's buffer.
-        source: Spot,
+        source: TaggedAddr,
         /// The local buffer.
-        sink: Spot,
+        sink: TaggedAddr,
         /// Bytes.
         len: u32,
         /// Without the sink on the wire (docs/extensions.md).
@@ -51,7 +51,7 @@ pub enum Work {
     /// An atomic operation on eight bytes.
     Atomic {
         /// The peer's word.
-        at: Spot,
+        at: TaggedAddr,
         /// The operation.
         op: AtomicOp,
     },

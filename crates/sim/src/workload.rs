@@ -101,8 +101,8 @@ fn session_with(
     let scale = rng.pick(&[4, 20, 80, 250]);
     let size = rng.pick(&[600, 5_000, 70_000]);
     let mut builder = Builder::new(rng.fork(), size);
-    if can.needs_nudge {
-        builder.nudge();
+    if can.needs_first_write {
+        builder.first_write();
     }
     let plan = plan(builder, &can, scale);
     let bytes: usize = plan

@@ -6,7 +6,7 @@ mod event;
 mod program;
 mod transcript;
 
-pub use event::{Event, What};
+pub use event::{Event, EventKind};
 pub use transcript::Transcript;
 
 use verbena_stream::{Role, Time};
@@ -32,8 +32,8 @@ pub struct World<A> {
     programs: [Program; 2],
     session: Session,
     reset: bool,
-    asked_to_close: bool,
-    tapes: [Vec<u8>; 2],
+    close_requested: bool,
+    wire_bytes: [Vec<u8>; 2],
     events: Vec<Event>,
 }
 
@@ -64,8 +64,8 @@ impl<A: Actor> World<A> {
             programs,
             session,
             reset: false,
-            asked_to_close: false,
-            tapes: [Vec::new(), Vec::new()],
+            close_requested: false,
+            wire_bytes: [Vec::new(), Vec::new()],
             events: Vec::new(),
         }
     }
@@ -75,12 +75,12 @@ impl<A: Actor> World<A> {
     /// # Panics
     /// If the actors do not become idle.
     pub fn run(mut self) -> Transcript {
-        self.run_on();
+        self.run_until_idle();
         self.into_transcript()
     }
 
     /// Like [`run`](World::run), without consuming the world, so that the caller can inspect it.
-    pub(crate) fn run_on(&mut self) {
+    pub(crate) fn run_until_idle(&mut self) {
         let mut rounds = 0;
         loop {
             while self.round() {
@@ -105,19 +105,19 @@ impl<A: Actor> World<A> {
             moved |= self.transmit(side);
             self.collect(side);
         }
-        moved | self.part()
+        moved | self.close_when_done()
     }
 
     /// The program posts what its plan allows now.
     fn act(&mut self, side: usize) -> bool {
         let (now, mut moved) = (self.clock.now(), false);
         while let Some((id, capacity)) = self.programs[side].next_supply(now) {
-            self.note(side, What::Supplied(id));
+            self.note(side, EventKind::Supplied(id));
             self.actors[side].supply(id, capacity, now);
             moved = true;
         }
         while let Some((id, work)) = self.programs[side].next_work(now) {
-            self.note(side, What::Posted(id));
+            self.note(side, EventKind::Posted(id));
             self.actors[side].post(id, work, now);
             self.collect(side);
             moved = true;
@@ -129,12 +129,12 @@ impl<A: Actor> World<A> {
     fn arrive(&mut self, side: usize) -> bool {
         let now = self.clock.now();
         if let Some(bytes) = self.links[1 - side].arrive(now) {
-            self.note(side, What::Arrived(bytes.len()));
+            self.note(side, EventKind::Arrived(bytes.len()));
             self.actors[side].receive(&bytes, now);
             return true;
         }
         if self.links[1 - side].take_eof(now) {
-            self.note(side, What::Eof);
+            self.note(side, EventKind::Eof);
             self.actors[side].handle_eof(false, now);
             return true;
         }
@@ -146,7 +146,7 @@ impl<A: Actor> World<A> {
         if self.actors[side].deadline().is_none_or(|d| d > now) {
             return false;
         }
-        self.note(side, What::Timeout);
+        self.note(side, EventKind::Timeout);
         self.actors[side].handle_timeout(now);
         true
     }
@@ -163,7 +163,7 @@ impl<A: Actor> World<A> {
             }
         }
         if self.actors[side].wants_close() && !self.links[side].is_closed() {
-            self.note(side, What::Closed);
+            self.note(side, EventKind::Closed);
             self.links[side].close(now);
             return true;
         }
@@ -171,16 +171,16 @@ impl<A: Actor> World<A> {
     }
 
     fn send(&mut self, side: usize, bytes: &[u8], now: Time) {
-        self.note(side, What::Sent(bytes.len()));
+        self.note(side, EventKind::Sent(bytes.len()));
         // Startup frames have no checksum: bits are flipped only behind them.
         let streaming = self.programs.iter().all(Program::is_established);
-        self.tapes[side].extend(bytes);
+        self.wire_bytes[side].extend(bytes);
         self.links[side].send(bytes, streaming, now);
         let sent = self.links[0].sent() + self.links[1].sent();
         if !self.reset && self.session.reset_after.is_some_and(|n| sent >= n) {
             self.reset = true;
             for side in 0..2 {
-                self.note(side, What::Reset);
+                self.note(side, EventKind::Reset);
                 self.links[side].cut();
                 self.actors[side].handle_eof(true, now);
             }
@@ -190,20 +190,20 @@ impl<A: Actor> World<A> {
     fn collect(&mut self, side: usize) {
         for report in self.actors[side].poll_reports() {
             self.programs[side].handle(&report, self.clock.now());
-            self.note(side, What::Report(report));
+            self.note(side, EventKind::Report(report));
         }
     }
 
     /// When both programs have finished their plan, the initiator closes.
-    fn part(&mut self) -> bool {
-        if self.asked_to_close || !self.programs.iter().all(Program::is_done) {
+    fn close_when_done(&mut self) -> bool {
+        if self.close_requested || !self.programs.iter().all(Program::is_done) {
             return false;
         }
         let due = |k: usize| self.session.plan.deliveries_to(k);
         if (0..2).any(|k| self.programs[k].received() < due(k)) {
             return false;
         }
-        self.asked_to_close = true;
+        self.close_requested = true;
         self.actors[0].close(self.clock.now());
         true
     }
@@ -218,9 +218,13 @@ impl<A: Actor> World<A> {
         links.chain(deadlines).chain(programs).min()
     }
 
-    fn note(&mut self, side: usize, what: What) {
+    fn note(&mut self, side: usize, what: EventKind) {
         let at = self.clock.now();
-        self.events.push(Event { at, side, what });
+        self.events.push(Event {
+            at,
+            side,
+            kind: what,
+        });
     }
 
     /// What has happened so far.
@@ -234,8 +238,8 @@ impl<A: Actor> World<A> {
         let closed = self.links.iter().all(Link::is_closed);
         let reports = |side: usize| -> Vec<Report> {
             let of = self.events.iter().filter(|e| e.side == side);
-            of.filter_map(|e| match &e.what {
-                What::Report(report) => Some(report.clone()),
+            of.filter_map(|e| match &e.kind {
+                EventKind::Report(report) => Some(report.clone()),
                 _ => None,
             })
             .collect()
@@ -248,7 +252,7 @@ impl<A: Actor> World<A> {
             leftovers: [self.actors[0].leftovers(), self.actors[1].leftovers()],
             flipped: [0, 1].map(|k| self.links[k].flipped().to_vec()),
             sent: [0, 1].map(|k| self.links[k].sent()),
-            tapes: self.tapes,
+            wire_bytes: self.wire_bytes,
             session: self.session,
             reset: self.reset,
             stalled: !closed,

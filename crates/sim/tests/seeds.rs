@@ -2,7 +2,7 @@
 //! Every workload is among them. The long run is `cargo xtask sim`.
 
 use verbena_sim::adapters;
-use verbena_sim::run::{Tally, run};
+use verbena_sim::run::{RunCounters, run};
 use verbena_sim::split;
 use verbena_sim::work::{Report, Status};
 use verbena_sim::{Rng, Workload, World};
@@ -49,7 +49,7 @@ fn kept_split_seeds_pass() {
 }
 
 /// Runs every seed of a list, which must have at least `least`.
-fn replay(kept: &str, least: usize, run: impl Fn(u64) -> Result<Tally, String>) {
+fn replay(kept: &str, least: usize, run: impl Fn(u64) -> Result<RunCounters, String>) {
     let mut count = 0;
     for line in kept.lines().filter(|l| !l.starts_with('#')) {
         let (seed, shown) = line.split_once(' ').expect("a seed and what it showed");
@@ -64,7 +64,7 @@ fn replay(kept: &str, least: usize, run: impl Fn(u64) -> Result<Tally, String>) 
 
 #[test]
 fn the_first_sixty_seeds_pass() {
-    let mut all = Tally::default();
+    let mut all = RunCounters::default();
     for seed in 0..60 {
         match run(seed, None) {
             Ok(tally) => all.add(&tally),
@@ -88,12 +88,12 @@ fn every_workload_passes_its_first_seeds() {
 }
 
 /// A property of a report.
-type Sign = fn(&Report) -> bool;
+type ReportPredicate = fn(&Report) -> bool;
 
 /// Each of these must occur in the first seeds, or the workloads do not cover what they were made for.
 #[test]
 fn workloads_cover_every_kind_of_end() {
-    let ends: [(&str, Sign); 8] = [
+    let ends: [(&str, ReportPredicate); 8] = [
         ("patience ran out", |r| {
             matches!(r, Report::Completed(_, Status::RnrExceeded))
         }),

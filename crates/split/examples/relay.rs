@@ -29,6 +29,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let listen = listen.ok_or("--listen ADDR is missing")?;
     let to = to.ok_or("--to ADDR is missing")?;
     let mut relay = Relay::new(listen, to, faults, seed)?;
-    println!("listening on {}", relay.local()?);
+    println!("listening on {}", relay.local_addr()?);
     Ok(relay.run(&AtomicBool::new(false))?)
 }

@@ -5,9 +5,9 @@
 pub mod address;
 pub mod cells;
 pub mod iwarp;
-pub(crate) mod nowhere;
+pub(crate) mod null;
 pub mod open;
-pub(crate) mod rest;
+pub(crate) mod poll_wait;
 
 use core::fmt;
 use std::net::IpAddr;
@@ -15,10 +15,10 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use verbena::access::source_of;
-pub use verbena::low::Beside;
+pub use verbena::low::WaitFd;
 use verbena_lan::Mac;
 use verbena_nic::Wc;
-use verbena_nic::wr::{Remote, Sge};
+use verbena_nic::wr::{RemoteAddr, Sge};
 use verbena_wire::{Stag, To};
 
 /// A queue pair of a carrier; completions name it by the same number.
@@ -71,9 +71,9 @@ pub struct PairOptions {
 /// Registered memory. It is accessed by copies only, since a peer may write to it at any time; no reference into it exists.
 pub trait Memory: fmt::Debug + Send {
     /// Its STag.
-    fn handle(&self) -> Stag;
+    fn stag(&self) -> Stag;
     /// The address of its first byte, as peers name it.
-    fn at(&self) -> To;
+    fn address(&self) -> To;
     /// Its length in bytes.
     fn len(&self) -> usize;
     /// Whether its length is 0.
@@ -104,18 +104,18 @@ pub trait Memory: fmt::Debug + Send {
     ) -> std::io::Result<usize>;
 
     /// A scatter/gather element for `len` bytes at `offset`.
-    fn piece(&self, offset: usize, len: u32) -> Sge {
+    fn sge(&self, offset: usize, len: u32) -> Sge {
         Sge {
-            at: self.at().get().wrapping_add(offset as u64),
+            addr: self.address().get().wrapping_add(offset as u64),
             len,
-            stag: self.handle(),
+            stag: self.stag(),
         }
     }
 }
 
 /// The access rights of registered memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
+pub enum MemoryAccess {
     /// Local requests only.
     Local,
     /// Also RDMA writes of connected peers.
@@ -124,7 +124,7 @@ pub enum Reach {
 
 /// An event of a connection, reported once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum News {
+pub enum CarrierEvent {
     /// A connection request: call [`accept`](Carrier::accept) or [`reject`](Carrier::reject).
     Request {
         /// Identifies the request until then.
@@ -134,7 +134,7 @@ pub enum News {
         /// Its source, for limits; `None` if the carrier no longer knows it.
         source: Option<Source>,
         /// Its private data.
-        private: Vec<u8>,
+        private_data: Vec<u8>,
         /// The kind of channel requested; `None` if the carrier cannot know.
         acknowledged: Option<bool>,
     },
@@ -150,7 +150,7 @@ pub enum News {
         /// The pair.
         pair: Pair,
         /// The peer's private data; empty for a pair that accepted.
-        private: Vec<u8>,
+        private_data: Vec<u8>,
     },
     /// A pair that requested or accepted a connection is not connected: rejected, unanswered, or a failed connection.
     Refused {
@@ -159,7 +159,7 @@ pub enum News {
         /// The reason, for messages.
         why: String,
         /// The peer's private data.
-        private: Vec<u8>,
+        private_data: Vec<u8>,
     },
     /// A connection ended; posted requests complete as flushed.
     Ended {
@@ -221,7 +221,7 @@ pub type Result<T> = core::result::Result<T, CarrierError>;
 
 /// A descriptor to wait on.
 #[derive(Debug, Clone, Copy)]
-pub struct Sleeper<'a> {
+pub struct CarrierFd<'a> {
     /// The descriptor.
     pub fd: BorrowedFd<'a>,
     /// Also wait for writability.
@@ -231,31 +231,31 @@ pub struct Sleeper<'a> {
 /// Queue pairs of one kind, all of one driver.
 ///
 /// Order of calls: posting and connecting may take effect at once or with the next [`turn`](Carrier::turn); call that after any of them,
-/// when a descriptor is ready and when the [`deadline`](Carrier::deadline) has passed; then take all [`news`](Carrier::news). Before
-/// sleeping [`doze`](Carrier::doze) must return true.
+/// when a descriptor is ready and when the [`deadline`](Carrier::deadline) has passed; then take all [`next_event`](Carrier::next_event). Before
+/// sleeping [`prepare_sleep`](Carrier::prepare_sleep) must return true.
 pub trait Carrier: fmt::Debug + Send {
     /// Its address, for messages and for dialling.
-    fn local(&self) -> String;
+    fn local_addr(&self) -> String;
 
     /// Its name: `udp`, `ethernet`, `iwarp`.
     fn name(&self) -> &'static str;
 
     /// Whether packets on a pair that is not acknowledged may be lost.
-    fn can_lose(&self) -> bool;
+    fn is_lossy(&self) -> bool;
 
     /// Starts a new protection domain: pairs reach memory that was registered since the same call, and no other.
-    fn separate(&mut self) -> Result<()>;
+    fn new_protection_domain(&mut self) -> Result<()>;
 
     /// Registers memory in the current protection domain.
-    fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>>;
+    fn register_memory(&mut self, len: usize, reach: MemoryAccess) -> Result<Box<dyn Memory>>;
 
     /// Creates a pair in the current protection domain. Receives can be posted at once.
-    fn create(&mut self, options: PairOptions) -> Result<Pair>;
+    fn create_pair(&mut self, options: PairOptions) -> Result<Pair>;
 
-    /// Requests a connection to the address that this carrier dials; [`News`] has the result.
+    /// Requests a connection to the address that this carrier dials; [`CarrierEvent`] has the result.
     fn connect(&mut self, pair: Pair, private: &[u8]) -> Result<()>;
 
-    /// Accepts a request; [`News::Connected`] says when the pair may send. Receives may complete before that.
+    /// Accepts a request; [`CarrierEvent::Connected`] says when the pair may send. Receives may complete before that.
     fn accept(&mut self, ticket: Ticket, pair: Pair, private: &[u8]) -> Result<()>;
 
     /// Rejects a request, with private data.
@@ -276,7 +276,7 @@ pub trait Carrier: fmt::Debug + Send {
         pair: Pair,
         id: u64,
         piece: Sge,
-        to: Remote,
+        to: RemoteAddr,
         immediate: Option<u32>,
     ) -> Result<()>;
 
@@ -284,28 +284,28 @@ pub trait Carrier: fmt::Debug + Send {
     fn turn(&mut self, now: Instant, done: &mut Vec<Wc>) -> Result<()>;
 
     /// The next event.
-    fn news(&mut self) -> Option<News>;
+    fn next_event(&mut self) -> Option<CarrierEvent>;
 
     /// When [`turn`](Carrier::turn) is due if nothing happens before.
     fn deadline(&self) -> Option<Instant>;
 
     /// Appends the descriptors to wait on.
-    fn sleepers<'a>(&'a self, on: &mut Vec<Sleeper<'a>>);
+    fn wait_fds<'a>(&'a self, on: &mut Vec<CarrierFd<'a>>);
 
     /// Prepares to sleep; false if there is work, so that a turn is due first.
-    fn doze(&mut self) -> bool;
+    fn prepare_sleep(&mut self) -> bool;
 
     /// Whether it makes progress during [`sleep`](Carrier::sleep): a driver with several carriers sleeps in such a one.
-    fn works_asleep(&self) -> bool {
+    fn progresses_in_sleep(&self) -> bool {
         false
     }
 
     /// Waits until there is work, one of `others` is ready, or the timeout has passed, and marks the ready ones. Wakeups may be spurious.
-    /// [`doze`](Carrier::doze) must have returned true, and a turn is due afterwards.
-    fn sleep(&self, others: &mut [Beside<'_>], timeout: Option<Duration>) -> Result<()> {
+    /// [`prepare_sleep`](Carrier::prepare_sleep) must have returned true, and a turn is due afterwards.
+    fn sleep(&self, others: &mut [WaitFd<'_>], timeout: Option<Duration>) -> Result<()> {
         let mut on = Vec::new();
-        self.sleepers(&mut on);
-        rest::poll(&on, others, timeout).map_err(|error| CarrierError::System {
+        self.wait_fds(&mut on);
+        poll_wait::poll(&on, others, timeout).map_err(|error| CarrierError::System {
             call: "poll",
             error,
         })

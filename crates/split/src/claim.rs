@@ -6,16 +6,16 @@ use std::io;
 use verbena_lan::Tap;
 
 use crate::lane::Lane;
-use crate::status::Desk;
+use crate::status::StatusSocket;
 
 /// Creates a TAP with this name or pattern for a driver of this kind (`host`, `unit`), and the status socket of each of its queues, in order.
-pub(crate) fn claim<E>(kind: &str, name: &str, queues: u8) -> Result<(Tap, Vec<Desk>), E>
+pub(crate) fn claim<E>(kind: &str, name: &str, queues: u8) -> Result<(Tap, Vec<StatusSocket>), E>
 where
     E: From<verbena_lan::Error> + From<io::Error>,
 {
     Tap::check_name(name)?;
-    let desks = |name: &str| -> io::Result<Vec<Desk>> {
-        let each = Lane::all(queues).map(|lane| Desk::open(&lane.desk(kind, name)));
+    let desks = |name: &str| -> io::Result<Vec<StatusSocket>> {
+        let each = Lane::all(queues).map(|lane| StatusSocket::open(&lane.socket_name(kind, name)));
         each.collect()
     };
     // The kernel would attach us to a multi-queue TAP that another driver has, and we would receive some of its frames. With a pattern the

@@ -3,7 +3,7 @@
 
 use verbena_push::Arrangement;
 
-use crate::lane::{Lane, NoQueue};
+use crate::lane::{InvalidQueue, Lane};
 
 const MAGIC: [u8; 4] = *b"VSPL";
 const VERSION: u8 = 1;
@@ -28,16 +28,16 @@ pub struct Hello {
 
 /// Why private data is not a valid request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum NotHello {
+pub enum HelloError {
     /// Another protocol.
     #[error("not a host of a split driver")]
-    Stranger,
+    OtherProtocol,
     /// Another version.
     #[error("version {0} of the split driver, and {VERSION} is spoken here")]
     Version(u8),
     /// An impossible queue.
     #[error(transparent)]
-    Queue(#[from] NoQueue),
+    Queue(#[from] InvalidQueue),
     /// An unknown arrangement, or a channel that it does not have.
     #[error("no channel {channel} in arrangement {arrangement}")]
     Channel {
@@ -66,10 +66,10 @@ impl Hello {
     }
 
     /// Parses it.
-    pub fn parse(bytes: &[u8]) -> Result<Hello, NotHello> {
+    pub fn parse(bytes: &[u8]) -> Result<Hello, HelloError> {
         let (fixed, name) = bytes
             .split_first_chunk::<FIXED>()
-            .ok_or(NotHello::Stranger)?;
+            .ok_or(HelloError::OtherProtocol)?;
         let [
             m,
             a,
@@ -82,12 +82,12 @@ impl Hello {
             service @ ..,
         ] = *fixed;
         if [m, a, g, i] != MAGIC || name.len() > MAX_NAME {
-            return Err(NotHello::Stranger);
+            return Err(HelloError::OtherProtocol);
         }
         if version != VERSION {
-            return Err(NotHello::Version(version));
+            return Err(HelloError::Version(version));
         }
-        let refused = NotHello::Channel {
+        let refused = HelloError::Channel {
             arrangement,
             channel,
         };
@@ -180,15 +180,15 @@ mod tests {
                         ..hello.clone()
                     }
                 ),
-                (Err(NotHello::Queue(no)), Err(why)) => assert_eq!(no, why),
+                (Err(HelloError::Queue(no)), Err(why)) => assert_eq!(no, why),
                 (parsed, _) => panic!("{byte:#x}: {parsed:?}"),
             }
         }
         for len in 0..FIXED {
-            assert_eq!(Hello::parse(&bytes[..len]), Err(NotHello::Stranger));
+            assert_eq!(Hello::parse(&bytes[..len]), Err(HelloError::OtherProtocol));
         }
         let long = [&bytes[..], &[b'x'; MAX_NAME + 1]].concat();
-        assert_eq!(Hello::parse(&long), Err(NotHello::Stranger));
+        assert_eq!(Hello::parse(&long), Err(HelloError::OtherProtocol));
     }
 
     #[test]

@@ -2,50 +2,50 @@
 //! connection: its carrier is on only while frames can pass, and the unit is dialled again with backoff. A frame that finds no room stays
 //! in the kernel's queue; frames read while there is no connection are dropped.
 
-mod cable;
+mod config_service;
+mod connected_units;
 mod dial;
 mod frames;
 mod options;
 mod phase;
-mod reached;
 mod report;
-mod talk;
+mod shared_tap;
 
-pub use cable::Cable;
 pub use options::{HostOptions, MacChoice};
 pub(crate) use options::{packet_mtu, packet_size};
-pub use phase::{Happening, Phase};
+pub use phase::{Phase, PhaseEvent};
+pub use shared_tap::SharedTap;
 
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbena_lan::{Interface, Mac, Offloads, Watch};
+use verbena_lan::{Interface, LinkWatch, Mac, Offloads};
 
 use crate::Journal;
-use crate::awake::Awake;
-use crate::carrier::{Carrier, CarrierError, News, Pair};
+use crate::busy_poll::BusyPoll;
+use crate::capped_timer::CappedTimer;
+use crate::carrier::{Carrier, CarrierError, CarrierEvent, Pair};
 use crate::lane::Lane;
 use crate::lanes::Drive;
-use crate::link::{Link, Lost};
-use crate::service::{Ask, Counts};
+use crate::link::{Link, LinkError};
+use crate::service::{ConfigRequest, Counts};
 use crate::sleep::sleep;
-use crate::status::Desk;
+use crate::status::StatusSocket;
 use crate::stop::Stop;
-use crate::vigil::Vigil;
 
-/// Initial wait before dialling again after a failure; it doubles up to [`AGAIN_MOST`].
-const AGAIN: Duration = Duration::from_millis(100);
-const AGAIN_MOST: Duration = Duration::from_secs(2);
+/// Initial wait before dialling again after a failure; it doubles up to [`REDIAL_MAX`].
+const REDIAL_MIN: Duration = Duration::from_millis(100);
+const REDIAL_MAX: Duration = Duration::from_secs(2);
 /// Interval at which the unit is probed.
-const QUIET: Duration = Duration::from_millis(500);
+const PROBE_INTERVAL: Duration = Duration::from_millis(500);
 /// How often a busy driver checks for status requests and interface changes.
-const GLANCE: Duration = Duration::from_millis(50);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// A unit must connect all channels and answer the first requests within this time, or within `patience` if that is longer.
-const FORMING: Duration = Duration::from_secs(5);
+const FORMING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit of an orderly disconnect.
-const LEAVE: Duration = Duration::from_secs(1);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why a driver ended.
 #[derive(Debug, thiserror::Error)]
@@ -66,9 +66,9 @@ pub enum HostError {
 pub struct Host {
     options: HostOptions,
     unit: String,
-    cable: Arc<Cable>,
-    watch: Watch,
-    desk: Desk,
+    shared_tap: Arc<SharedTap>,
+    watch: LinkWatch,
+    status_socket: StatusSocket,
     carrier: Box<dyn Carrier>,
     /// Opens another carrier, and whether that is due.
     reopen: Option<dial::Reopen>,
@@ -77,16 +77,16 @@ pub struct Host {
     phase: Phase,
     link: Option<Link>,
     /// Time since the unit was dialled.
-    formed: Awake,
+    since_dial: CappedTimer,
     /// When to dial again, and the wait after that.
-    again: (Instant, Duration),
+    redial: (Instant, Duration),
     why: Option<String>,
     /// Requests that wait for the unit's answer.
-    asked: BTreeMap<u64, Ask>,
+    pending_requests: BTreeMap<u64, ConfigRequest>,
     /// When the unit was probed last, or the disconnect began.
-    probed: Instant,
+    last_probe: Instant,
     /// What the unit was told last about the interface.
-    told: Told,
+    reported: ReportedState,
     /// The offloads that the interface leaves to the unit.
     granted: Offloads,
     lan_up: bool,
@@ -94,9 +94,9 @@ pub struct Host {
     connections: u64,
     frames: frames::Frames,
     /// A status request or an interface change is pending; and when these were last checked.
-    is_called: bool,
-    glanced: Instant,
-    vigil: Vigil,
+    is_check_due: bool,
+    last_check: Instant,
+    busy_poll: BusyPoll,
 }
 
 impl Drive for Host {
@@ -113,7 +113,7 @@ impl Drive for Host {
 
 /// What the unit was told about the interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Told {
+struct ReportedState {
     mac: Option<Mac>,
     mtu: Option<u32>,
     promiscuous: bool,
@@ -131,13 +131,13 @@ impl Host {
             lane: Lane::ONLY,
             ..options
         };
-        let cable = Arc::new(Cable::lay(&options.tap, 1)?);
-        Host::on(cable, options, carrier, unit, journal)
+        let cable = Arc::new(SharedTap::create(&options.tap, 1)?);
+        Host::for_queue(cable, options, carrier, unit, journal)
     }
 
     /// Drives one queue of an interface, `options.lane`. The carrier leads to the unit's queue of the same number.
-    pub fn on(
-        cable: Arc<Cable>,
+    pub fn for_queue(
+        cable: Arc<SharedTap>,
         mut options: HostOptions,
         carrier: Box<dyn Carrier>,
         unit: &str,
@@ -145,8 +145,8 @@ impl Host {
     ) -> Result<Host, HostError> {
         let now = Instant::now();
         let lane = options.lane;
-        let desk = cable.desk(lane)?;
-        cable.set(lane, false)?;
+        let desk = cable.status_socket(lane)?;
+        cable.set_queue_up(lane, false)?;
         // The first queue sets the address, and the others read it.
         match options.mac {
             MacChoice::Fixed(mac) if lane.is_first() => cable.tap().interface().set_mac(mac)?,
@@ -156,34 +156,34 @@ impl Host {
         Ok(Host {
             options,
             unit: unit.to_owned(),
-            watch: Watch::open()?,
-            desk,
-            cable,
+            watch: LinkWatch::open()?,
+            status_socket: desk,
+            shared_tap: cable,
             carrier,
             reopen: None,
             is_stale: false,
             journal,
-            phase: Phase::Apart,
+            phase: Phase::Disconnected,
             link: None,
-            formed: Awake::new(now),
-            again: (now, AGAIN),
+            since_dial: CappedTimer::new(now),
+            redial: (now, REDIAL_MIN),
             why: None,
-            asked: BTreeMap::new(),
-            probed: now,
-            told: Told::default(),
+            pending_requests: BTreeMap::new(),
+            last_probe: now,
+            reported: ReportedState::default(),
             granted: Offloads::NONE,
             lan_up: false,
             at_unit: None,
             connections: 0,
             frames: frames::Frames::default(),
-            is_called: true,
-            glanced: now,
-            vigil: Vigil::new(now),
+            is_check_due: true,
+            last_check: now,
+            busy_poll: BusyPoll::new(now),
         })
     }
 
     fn interface(&self) -> &Interface {
-        self.cable.tap().interface()
+        self.shared_tap.tap().interface()
     }
 
     /// Runs until a stop is requested; then disconnects from the unit.
@@ -192,161 +192,177 @@ impl Host {
         loop {
             let now = Instant::now();
             if let Err(error) = self.carrier.turn(now, &mut done) {
-                self.break_down(error)?;
+                self.handle_carrier_error(error)?;
             }
             let mut busy = !done.is_empty();
             for wc in done.drain(..) {
                 self.with_link(|link, carrier| link.handle(carrier, &wc, now));
             }
-            while let Some(news) = self.carrier.news() {
+            while let Some(news) = self.carrier.next_event() {
                 busy = true;
-                self.hear(news, now);
+                self.handle_event(news, now);
             }
             busy |= self.serve_events(now);
             busy |= self.take_packets()?;
             busy |= self.take_frames()?;
-            self.look_around(now)?;
+            self.check_timers(now)?;
             self.with_link(|link, carrier| link.tick(carrier, now));
-            if stop.is_wished() && self.leave(now) {
+            if stop.is_requested() && self.leave(now) {
                 return Ok(());
             }
-            if self.vigil.goes_on(busy, now) {
+            if self.busy_poll.should_poll(busy, now) {
                 // Another turn also reads the interface again.
-                self.frames.is_dry &= busy;
-            } else if self.carrier.doze() {
-                self.rest(now, stop)?;
-                self.vigil.slept();
+                self.frames.is_drained &= busy;
+            } else if self.carrier.prepare_sleep() {
+                self.sleep(now, stop)?;
+                self.busy_poll.note_sleep();
             }
         }
     }
 
-    fn rest(&mut self, now: Instant, stop: &Stop) -> Result<(), HostError> {
+    fn sleep(&mut self, now: Instant, stop: &Stop) -> Result<(), HostError> {
         let link = self.link.as_ref();
-        let probe = now + QUIET;
+        let probe = now + PROBE_INTERVAL;
         let deadlines = [
             self.carrier.deadline(),
             link.and_then(Link::deadline),
-            (self.phase == Phase::Apart).then_some(self.again.0),
+            (self.phase == Phase::Disconnected).then_some(self.redial.0),
             Some(probe),
         ];
         let until = deadlines.into_iter().flatten().min();
         // Frames stay in the kernel's queue while there is no room for them.
-        let queue = self.cable.queue(self.options.lane).map(AsFd::as_fd);
+        let queue = self.shared_tap.queue(self.options.lane).map(AsFd::as_fd);
         let queue = queue.filter(|_| self.reads_frames());
         // After a request it stays readable.
-        let stop = (!stop.is_wished()).then_some(stop.as_fd());
-        let rare = [Some(self.watch.as_fd()), self.desk.sleeper(now), stop];
+        let stop = (!stop.is_requested()).then_some(stop.as_fd());
+        let rare = [
+            Some(self.watch.as_fd()),
+            self.status_socket.wait_fd(now),
+            stop,
+        ];
         let rare = rare.into_iter().flatten();
         let carrier = core::iter::once(&*self.carrier);
         let woken = sleep(carrier, queue, rare, until)?;
-        self.is_called |= woken.rare;
-        self.frames.is_dry &= !woken.frames;
+        self.is_check_due |= woken.rare;
+        self.frames.is_drained &= !woken.frames;
         Ok(())
     }
 
     /// Calls a function on the link, if there is one; its error ends the link.
     fn with_link<T>(
         &mut self,
-        what: impl FnOnce(&mut Link, &mut dyn Carrier) -> Result<T, Lost>,
+        what: impl FnOnce(&mut Link, &mut dyn Carrier) -> Result<T, LinkError>,
     ) -> Option<T> {
         let link = self.link.as_mut()?;
         match what(link, &mut *self.carrier) {
             Ok(done) => Some(done),
             Err(lost) => {
-                self.lose(&lost.to_string());
+                self.drop_connection(&lost.to_string());
                 None
             }
         }
     }
 
     /// The connection has ended: its memory is freed, and the unit is dialled again after a wait.
-    fn lose(&mut self, why: &str) {
+    fn drop_connection(&mut self, why: &str) {
         if let Some(link) = self.link.take() {
             link.close(&mut *self.carrier);
         }
         self.is_stale = true;
         let was = self.phase;
-        self.phase = was.after(Happening::Lost);
-        self.asked.clear();
-        self.told = Told::default();
+        self.phase = was.after(PhaseEvent::Lost);
+        self.pending_requests.clear();
+        self.reported = ReportedState::default();
         if self.why.as_deref() != Some(why) {
             self.journal.note(&format!("{}: {why}", self.unit));
             self.why = Some(why.to_owned());
         }
         let now = Instant::now();
-        let (_, wait) = self.again;
-        let wait = if was == Phase::Up { AGAIN } else { wait };
-        self.again = (now + wait, (wait * 2).min(AGAIN_MOST));
+        let (_, wait) = self.redial;
+        let wait = if was == Phase::Up { REDIAL_MIN } else { wait };
+        self.redial = (now + wait, (wait * 2).min(REDIAL_MAX));
         self.set_carrier(false);
-        self.cable.go(self.options.lane);
+        self.shared_tap.remove_connected(self.options.lane);
     }
 
     fn set_carrier(&mut self, on: bool) {
-        if let Err(error) = self.cable.set(self.options.lane, on) {
+        if let Err(error) = self.shared_tap.set_queue_up(self.options.lane, on) {
             self.journal.note(&error.to_string());
         }
     }
 
-    fn hear(&mut self, news: News, now: Instant) {
-        let ours = |link: &Option<Link>, pair: Pair| link.as_ref().is_some_and(|l| l.has(pair));
+    fn handle_event(&mut self, news: CarrierEvent, now: Instant) {
+        let ours = |link: &Option<Link>, pair: Pair| link.as_ref().is_some_and(|l| l.owns(pair));
         match news {
-            News::Connected { pair, private } if ours(&self.link, pair) => {
-                if let Err(stray) = self.cable.come(self.options.lane, &private) {
-                    return self.lose(&stray.to_string());
+            CarrierEvent::Connected {
+                pair,
+                private_data: private,
+            } if ours(&self.link, pair) => {
+                if let Err(stray) = self.shared_tap.add_connected(self.options.lane, &private) {
+                    return self.drop_connection(&stray.to_string());
                 }
                 let open = self.with_link(|link, carrier| link.connected(carrier, pair));
                 if open == Some(true) {
                     self.begin(now);
                 }
             }
-            News::Refused { pair, why, private } if ours(&self.link, pair) => {
+            CarrierEvent::Refused {
+                pair,
+                why,
+                private_data: private,
+            } if ours(&self.link, pair) => {
                 let said = String::from_utf8_lossy(&private);
                 let why = if said.is_empty() {
                     why
                 } else {
                     format!("{why}: {}", said.escape_default())
                 };
-                self.lose(&why);
+                self.drop_connection(&why);
             }
-            News::Ended { pair, .. } if self.link.as_ref().is_some_and(|l| l.outlives(pair)) => {}
-            News::Ended { pair, why } if ours(&self.link, pair) => self.lose(&why),
+            CarrierEvent::Ended { pair, .. }
+                if self.link.as_ref().is_some_and(|l| l.outlives(pair)) => {}
+            CarrierEvent::Ended { pair, why } if ours(&self.link, pair) => {
+                self.drop_connection(&why);
+            }
             // A host accepts no connections.
-            News::Request { ticket, .. } => self.carrier.reject(ticket, b"this is a host"),
-            News::Connected { .. }
-            | News::Refused { .. }
-            | News::Ended { .. }
-            | News::Rejected { .. } => {}
+            CarrierEvent::Request { ticket, .. } => self.carrier.reject(ticket, b"this is a host"),
+            CarrierEvent::Connected { .. }
+            | CarrierEvent::Refused { .. }
+            | CarrierEvent::Ended { .. }
+            | CarrierEvent::Rejected { .. } => {}
         }
     }
 
     /// Work that depends on time, and changes of the interface.
-    fn look_around(&mut self, now: Instant) -> Result<(), HostError> {
+    fn check_timers(&mut self, now: Instant) -> Result<(), HostError> {
         match self.phase {
-            Phase::Apart if self.again.0 <= now => self.dial(now),
+            Phase::Disconnected if self.redial.0 <= now => self.dial(now),
             Phase::Dialling | Phase::Starting | Phase::Up => {
-                let formed = self.formed.look(now);
+                let formed = self.since_dial.advance(now);
                 let (carrier, patience) = (&mut *self.carrier, self.options.patience);
                 if let Some(link) = &mut self.link
                     && link.is_lost(carrier, now, patience)
                 {
-                    let silent = link.silent(now);
-                    self.lose(&format!("silent for {silent:.1?}"));
-                } else if self.phase != Phase::Up && formed > FORMING.max(patience) {
-                    self.lose(&format!("it has not agreed to anything in {formed:.1?}"));
-                } else if self.phase == Phase::Up && now > self.probed + QUIET {
+                    let silent = link.silence(now);
+                    self.drop_connection(&format!("silent for {silent:.1?}"));
+                } else if self.phase != Phase::Up && formed > FORMING_TIMEOUT.max(patience) {
+                    self.drop_connection(&format!("it has not agreed to anything in {formed:.1?}"));
+                } else if self.phase == Phase::Up && now > self.last_probe + PROBE_INTERVAL {
                     self.probe(now);
                 }
             }
-            Phase::Apart | Phase::Leaving => {}
+            Phase::Disconnected | Phase::Leaving => {}
         }
-        if self.is_called || now > self.glanced + GLANCE {
-            (self.is_called, self.glanced) = (false, now);
-            if self.watch.changed()? {
-                self.tell_changes();
+        if self.is_check_due || now > self.last_check + CHECK_INTERVAL {
+            (self.is_check_due, self.last_check) = (false, now);
+            if self.watch.take_changed()? {
+                self.report_changes();
             }
-            self.desk.serve(|| self.status_json());
-            if self.phase != Phase::Leaving && self.cable.is_called(self.options.lane) {
-                self.lose("another queue reaches only another unit: all of them dial again");
+            self.status_socket.serve(|| self.status_json());
+            if self.phase != Phase::Leaving && self.shared_tap.must_redial(self.options.lane) {
+                self.drop_connection(
+                    "another queue reaches only another unit: all of them dial again",
+                );
             }
         }
         Ok(())

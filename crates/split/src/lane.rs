@@ -19,7 +19,7 @@ pub struct Lane {
     "there is no queue {} of {of}: there are 1 to {MOST_QUEUES}, and none is beyond the last",
     u16::from(*queue) + 1
 )]
-pub struct NoQueue {
+pub struct InvalidQueue {
     /// Its number, from 0.
     pub queue: u8,
     /// The number of queues.
@@ -31,11 +31,11 @@ impl Lane {
     pub const ONLY: Lane = Lane { queue: 0, of: 1 };
 
     /// Queue `queue`, from 0, of `of`.
-    pub const fn new(queue: u8, of: u8) -> Result<Lane, NoQueue> {
+    pub const fn new(queue: u8, of: u8) -> Result<Lane, InvalidQueue> {
         if queue < of && of <= MOST_QUEUES {
             Ok(Lane { queue, of })
         } else {
-            Err(NoQueue { queue, of })
+            Err(InvalidQueue { queue, of })
         }
     }
 
@@ -50,7 +50,7 @@ impl Lane {
     }
 
     /// The number of queues.
-    pub const fn of(self) -> u8 {
+    pub const fn queue_count(self) -> u8 {
         self.of
     }
 
@@ -70,12 +70,12 @@ impl Lane {
     }
 
     /// Parses it.
-    pub const fn from_byte(byte: u8) -> Result<Lane, NoQueue> {
+    pub const fn from_byte(byte: u8) -> Result<Lane, InvalidQueue> {
         Lane::new(byte & 0xf, (byte >> 4) + 1)
     }
 
     /// The name of the queue's status socket, counted from 0: the first has the interface's name alone; a colon cannot be in such a name.
-    pub(crate) fn desk(self, kind: &str, interface: &str) -> String {
+    pub(crate) fn socket_name(self, kind: &str, interface: &str) -> String {
         match self.queue {
             0 => format!("{kind}-{interface}"),
             queue => format!("{kind}-{interface}:{queue}"),
@@ -101,7 +101,7 @@ mod tests {
             let (queue, of) = (byte & 0xf, (byte >> 4) + 1);
             match Lane::from_byte(byte) {
                 Ok(lane) => {
-                    assert_eq!((lane.queue(), lane.of()), (queue, of));
+                    assert_eq!((lane.queue(), lane.queue_count()), (queue, of));
                     assert_eq!(lane.to_byte(), byte);
                     known += 1;
                 }
@@ -117,14 +117,16 @@ mod tests {
     fn impossible_queue_numbers_are_refused() {
         for (queue, of) in [(0, 0), (1, 1), (16, 16), (0, 17), (255, 255)] {
             let no = Lane::new(queue, of).unwrap_err();
-            assert_eq!(no, NoQueue { queue, of });
+            assert_eq!(no, InvalidQueue { queue, of });
         }
         let beyond = Lane::new(1, 1).unwrap_err().to_string();
         assert!(beyond.starts_with("there is no queue 2 of 1"), "{beyond}");
         assert_eq!(Lane::all(17).count(), 0);
         let two: Vec<String> = Lane::all(2).map(|lane| lane.to_string()).collect();
         assert_eq!(two, ["queue 1 of 2", "queue 2 of 2"]);
-        let desks: Vec<String> = Lane::all(2).map(|l| l.desk("host", "net0")).collect();
+        let desks: Vec<String> = Lane::all(2)
+            .map(|l| l.socket_name("host", "net0"))
+            .collect();
         assert_eq!(desks, ["host-net0", "host-net0:1"]);
     }
 }

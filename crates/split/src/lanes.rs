@@ -19,45 +19,49 @@ pub trait Drive: Send {
 
 /// Why a driver ended.
 #[derive(Debug)]
-pub enum Ended<E> {
+pub enum DriverError<E> {
     /// One of its queues failed.
     Queue(Lane, E),
     /// A thread could not be started.
     Thread(Lane, std::io::Error),
 }
 
-impl<E: fmt::Display> fmt::Display for Ended<E> {
+impl<E: fmt::Display> fmt::Display for DriverError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Ended::Queue(Lane::ONLY, error) => write!(f, "{error}"),
-            Ended::Queue(lane, error) => write!(f, "{lane}: {error}"),
-            Ended::Thread(lane, error) => write!(f, "no thread for {lane}: {error}"),
+            DriverError::Queue(Lane::ONLY, error) => write!(f, "{error}"),
+            DriverError::Queue(lane, error) => write!(f, "{lane}: {error}"),
+            DriverError::Thread(lane, error) => write!(f, "no thread for {lane}: {error}"),
         }
     }
 }
 
-impl<E: std::error::Error> std::error::Error for Ended<E> {}
+impl<E: std::error::Error> std::error::Error for DriverError<E> {}
 
 /// Requests the stop when dropped, also by a panic.
-struct Along<'a>(&'a Stop);
+struct StopOnDrop<'a>(&'a Stop);
 
-impl Drop for Along<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
-        self.0.wish();
+        self.0.request();
     }
 }
 
 /// Runs the queues until one ends or a stop is requested. Further threads are named `NAME-2` and so on. Returns the error of the first
 /// queue that has one.
-pub fn run<D: Drive>(name: &str, queues: &mut [D], stop: &Stop) -> Result<(), Ended<D::Error>> {
+pub fn run<D: Drive>(
+    name: &str,
+    queues: &mut [D],
+    stop: &Stop,
+) -> Result<(), DriverError<D::Error>> {
     let Some((first, further)) = queues.split_first_mut() else {
         return Ok(());
     };
     let drive = |queue: &mut D| {
-        let _along = Along(stop);
+        let _along = StopOnDrop(stop);
         let lane = queue.lane();
         let driven = queue.drive(stop);
-        driven.map_err(|error| Ended::Queue(lane, error))
+        driven.map_err(|error| DriverError::Queue(lane, error))
     };
     let drive = &drive;
     scope(|scope| {
@@ -69,8 +73,8 @@ pub fn run<D: Drive>(name: &str, queues: &mut [D], stop: &Stop) -> Result<(), En
             match builder.spawn_scoped(scope, move || drive(queue)) {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
-                    stop.wish();
-                    refused = Err(Ended::Thread(lane, error));
+                    stop.request();
+                    refused = Err(DriverError::Thread(lane, error));
                     break;
                 }
             }
@@ -98,25 +102,25 @@ mod tests {
 
     #[derive(Debug, thiserror::Error)]
     #[error("broken")]
-    struct Broken;
+    struct TestError;
 
     impl Drive for Waiting {
-        type Error = Broken;
+        type Error = TestError;
 
         fn lane(&self) -> Lane {
             self.lane
         }
 
-        fn drive(&mut self, stop: &Stop) -> Result<(), Broken> {
+        fn drive(&mut self, stop: &Stop) -> Result<(), TestError> {
             if self.fails {
-                return Err(Broken);
+                return Err(TestError);
             }
             let mut fds = [rustix::event::PollFd::new(
                 stop,
                 rustix::event::PollFlags::IN,
             )];
             rustix::event::poll(&mut fds, None).unwrap();
-            self.waited = stop.is_wished();
+            self.waited = stop.is_requested();
             self.thread = std::thread::current().name().map(str::to_owned);
             Ok(())
         }
@@ -152,7 +156,7 @@ mod tests {
         let stop = Stop::new().unwrap();
         let mut all = queues(16, &[]);
         std::thread::scope(|scope| {
-            scope.spawn(|| stop.wish());
+            scope.spawn(|| stop.request());
             run("test", &mut all, &stop).unwrap();
         });
         assert!(all.iter().all(|queue| queue.waited));

@@ -11,7 +11,8 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
-mod awake;
+mod busy_poll;
+mod capped_timer;
 pub mod carrier;
 mod claim;
 pub mod hello;
@@ -26,7 +27,6 @@ mod slots;
 pub mod status;
 pub mod stop;
 pub mod unit;
-mod vigil;
 pub mod welcome;
 
 pub use journal::Journal;

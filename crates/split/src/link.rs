@@ -1,12 +1,12 @@
 //! A service connection on a carrier: a session, its queue pairs, and the memory of both. It performs the session's outputs in their order
 //! and never blocks. Packets are opaque but for TCP acknowledgements, of which one that a later one supersedes is not sent; a packet is
-//! handed out in place, and in arrangement B the peer can still write to it (see [`Link::look_at_packet`]).
+//! handed out in place, and in arrangement B the peer can still write to it (see [`Link::with_packet`]).
 //!
 //! Order of calls: [`Link::new`], connect or accept each [`pair`](Link::pair), [`connected`](Link::connected) for each; pass completions
 //! to [`handle`](Link::handle); take packets and events; call [`drive`](Link::drive) after anything else, and [`tick`](Link::tick)
 //! periodically.
 
-mod flight;
+mod inflight;
 mod packets;
 mod perform;
 mod receive;
@@ -21,14 +21,14 @@ use verbena_push::{
 };
 use verbena_wire::push::{Operation, Pool, Status as Answer};
 
-use crate::awake::Awake;
-use crate::carrier::{Carrier, CarrierError, Memory, Pair, PairOptions, Reach};
+use crate::capped_timer::CappedTimer;
+use crate::carrier::{Carrier, CarrierError, Memory, MemoryAccess, Pair, PairOptions};
 use crate::hello::channels;
 use crate::slots::Slots;
-use flight::Flight;
+use inflight::Inflight;
 
 /// The reference of our only pool.
-const POOL: u32 = 1;
+const POOL_ID: u32 = 1;
 /// How often state is repeated on a lossy carrier; the interval doubles while nothing comes, up to [`REFRESH_MOST`].
 const REFRESH: Duration = Duration::from_millis(50);
 const REFRESH_MOST: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub struct LinkOptions {
 
 /// Why a link ended.
 #[derive(Debug, thiserror::Error)]
-pub enum Lost {
+pub enum LinkError {
     /// A request failed.
     #[error("{what} failed: {status:?}")]
     Failed {
@@ -63,14 +63,14 @@ pub enum Lost {
     Session(#[from] Misuse),
     /// The carrier and the session disagree: a bug.
     #[error("a completion that belongs to no request: {0:#x}")]
-    Stray(u64),
+    UnknownCompletion(u64),
 }
 
 /// An event of a link, besides packets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkEvent {
     /// A request of the peer to the configuration service, which must be answered.
-    Asked {
+    Request {
         /// Identifies the request.
         context: u64,
         /// The operation.
@@ -79,7 +79,7 @@ pub enum LinkEvent {
         data: Vec<u8>,
     },
     /// The answer to our request.
-    Answered {
+    Reply {
         /// Identifies the request.
         context: u64,
         /// The operation.
@@ -112,21 +112,21 @@ pub struct Link {
     /// Packets in flight: room for a message's head, then the packet.
     packets: Slots,
     /// The packet in each used slot, and its length.
-    carried: Vec<Option<(Packet, u32)>>,
-    flight: Flight,
+    slot_packets: Vec<Option<(Packet, u32)>>,
+    inflight: Inflight,
     /// An acknowledgement that may be superseded by a later one, and how many were.
-    kept: Option<packets::Kept>,
-    outdated: u64,
+    held_ack: Option<packets::HeldAck>,
+    superseded_acks: u64,
     /// Packets given to the session that it has not yet said how to send.
     queued: VecDeque<(Packet, u32)>,
     /// Outputs that wait for a message slot.
-    held: VecDeque<Output>,
+    blocked_outputs: VecDeque<Output>,
     /// The message that is being handled.
     current: Vec<u8>,
     arrived: VecDeque<(u32, u32)>,
     events: VecDeque<LinkEvent>,
     /// Time since the last sign of life of the peer.
-    silent: Awake,
+    silence: CappedTimer,
     /// When state is repeated next on a lossy carrier, and the interval.
     refresh: Option<(Instant, Duration)>,
 }
@@ -137,7 +137,7 @@ impl Link {
         carrier: &mut dyn Carrier,
         options: LinkOptions,
         now: Instant,
-    ) -> Result<Link, Lost> {
+    ) -> Result<Link, LinkError> {
         let LinkOptions {
             arrangement,
             elements,
@@ -157,24 +157,24 @@ impl Link {
         };
         let descriptors = settings.messages + frames;
         let reach = match arrangement {
-            Arrangement::Writes => Reach::RemoteWrite,
-            Arrangement::Sends | Arrangement::Single => Reach::Local,
+            Arrangement::Writes => MemoryAccess::RemoteWrite,
+            Arrangement::Sends | Arrangement::Single => MemoryAccess::Local,
         };
         // P5: only arrangement A is unacknowledged.
         let acknowledged = arrangement != Arrangement::Sends;
         // A host's queue pairs must not reach memory lent to another host, whatever STag they name.
-        carrier.separate()?;
+        carrier.new_protection_domain()?;
         // If a later step fails, memory is freed by its drop; queue pairs belong to the carrier and are destroyed by `close`.
-        let pool = carrier.memory(elements as usize * size as usize, reach)?;
+        let pool = carrier.register_memory(elements as usize * size as usize, reach)?;
         let receives = Slots::new(carrier, descriptors, longest)?;
         let messages = Slots::new(carrier, 2 * settings.messages, settings.frame as usize)?;
         let packets = Slots::new(carrier, elements, SEND_DATA_HEAD + size as usize)?;
-        let control = carrier.create(PairOptions {
+        let control = carrier.create_pair(PairOptions {
             acknowledged,
             sends: (2 * settings.messages + frames) as usize,
             receives: descriptors as usize,
         })?;
-        let lossy = carrier.can_lose() && !acknowledged;
+        let lossy = carrier.is_lossy() && !acknowledged;
         let mut link = Link {
             session,
             options,
@@ -188,16 +188,16 @@ impl Link {
             receives,
             messages,
             packets,
-            carried: vec![None; elements as usize],
-            flight: Flight::default(),
-            kept: None,
-            outdated: 0,
+            slot_packets: vec![None; elements as usize],
+            inflight: Inflight::default(),
+            held_ack: None,
+            superseded_acks: 0,
             queued: VecDeque::new(),
-            held: VecDeque::new(),
+            blocked_outputs: VecDeque::new(),
             current: Vec::new(),
             arrived: VecDeque::new(),
             events: VecDeque::new(),
-            silent: Awake::new(now),
+            silence: CappedTimer::new(now),
             refresh: lossy.then_some((now + REFRESH, REFRESH)),
         };
         match link.complete(carrier, acknowledged) {
@@ -210,9 +210,9 @@ impl Link {
     }
 
     /// Creates the second channel, if there is one, and posts receives for both.
-    fn complete(&mut self, carrier: &mut dyn Carrier, acknowledged: bool) -> Result<(), Lost> {
+    fn complete(&mut self, carrier: &mut dyn Carrier, acknowledged: bool) -> Result<(), LinkError> {
         if channels(self.options.arrangement) > 1 {
-            self.data = Some(carrier.create(PairOptions {
+            self.data = Some(carrier.create_pair(PairOptions {
                 acknowledged,
                 sends: self.options.elements as usize,
                 receives: self.options.elements as usize,
@@ -236,7 +236,7 @@ impl Link {
     }
 
     /// Whether a queue pair belongs to it.
-    pub fn has(&self, pair: Pair) -> bool {
+    pub fn owns(&self, pair: Pair) -> bool {
         self.control == pair || self.data == Some(pair)
     }
 
@@ -246,7 +246,7 @@ impl Link {
     }
 
     /// A channel is connected; true if it was the last. From then on packets can be sent as the peer lends elements.
-    pub fn connected(&mut self, carrier: &mut dyn Carrier, pair: Pair) -> Result<bool, Lost> {
+    pub fn connected(&mut self, carrier: &mut dyn Carrier, pair: Pair) -> Result<bool, LinkError> {
         if self.is_open() {
             return Ok(false);
         }
@@ -255,11 +255,11 @@ impl Link {
             return Ok(false);
         }
         self.session.advertise(&[Pool {
-            reference: POOL,
+            reference: POOL_ID,
             count: self.options.elements,
             size: self.options.size,
-            handle: self.pool.handle(),
-            at: self.pool.at(),
+            handle: self.pool.stag(),
+            at: self.pool.address(),
             context: 0,
         }])?;
         self.drive(carrier)?;
@@ -271,15 +271,15 @@ impl Link {
 
     /// Time since the last sign of life of the peer. A pause between two calls counts for half a second at most: a process that was suspended
     /// has neither sent nor received, and the silence may be its own.
-    pub fn silent(&mut self, now: Instant) -> Duration {
-        self.silent.look(now)
+    pub fn silence(&mut self, now: Instant) -> Duration {
+        self.silence.advance(now)
     }
 
     /// Whether the peer is lost: silent for longer than `patience` although everything received was processed. If the carrier never becomes
     /// idle because of other connections, for twice as long.
     pub fn is_lost(&mut self, carrier: &mut dyn Carrier, now: Instant, patience: Duration) -> bool {
-        let silent = self.silent(now);
-        silent > patience && (silent > patience * 2 || carrier.doze())
+        let silent = self.silence(now);
+        silent > patience && (silent > patience * 2 || carrier.prepare_sleep())
     }
 
     /// The session's counters.
@@ -293,20 +293,20 @@ impl Link {
     }
 
     /// Acknowledgements not sent because a later one superseded them.
-    pub fn outdated(&self) -> u64 {
-        self.outdated
+    pub fn superseded_acks(&self) -> u64 {
+        self.superseded_acks
     }
 
     /// Whether a packet can be sent.
     pub fn has_room(&self) -> bool {
-        let needed = u64::from(self.kept.is_some());
+        let needed = u64::from(self.held_ack.is_some());
         let elements = self.packets.free() > 0 && self.session.free() > needed;
-        self.is_open() && elements && self.flight.has_room()
+        self.is_open() && elements && self.inflight.has_room()
     }
 
     /// Whether no packet of ours is in flight and no output waits.
-    pub fn is_still(&self) -> bool {
-        self.packets.free() == self.packets.count() as usize && self.held.is_empty()
+    pub fn is_idle(&self) -> bool {
+        self.packets.free() == self.packets.count() as usize && self.blocked_outputs.is_empty()
     }
 
     /// The next event.
@@ -321,7 +321,7 @@ impl Link {
 
     /// Requests without an answer.
     pub fn waiting(&self) -> usize {
-        self.session.waiting()
+        self.session.open_requests()
     }
 
     /// Answers a request of the peer.
@@ -332,7 +332,7 @@ impl Link {
     /// Recalls our pool (P6); [`is_freed`](Link::is_freed) when the peer has stopped using it.
     pub fn recall(&mut self) -> Result<(), Misuse> {
         self.is_recalled = true;
-        self.session.flush(&[POOL]).map(drop)
+        self.session.flush(&[POOL_ID]).map(drop)
     }
 
     /// Whether the link continues without this pair. In arrangement A a recall ends the data channel to withdraw its receives, and that end
@@ -347,7 +347,7 @@ impl Link {
     }
 
     /// Repeats what a lossy carrier may have lost, when it is due.
-    pub fn tick(&mut self, carrier: &mut dyn Carrier, now: Instant) -> Result<(), Lost> {
+    pub fn tick(&mut self, carrier: &mut dyn Carrier, now: Instant) -> Result<(), LinkError> {
         if let Some((at, wait)) = self.refresh
             && at <= now
             && self.is_open()
@@ -374,8 +374,8 @@ impl Link {
     }
 
     /// Records a sign of life.
-    fn hear(&mut self, now: Instant) {
-        self.silent.begin(now);
+    fn note_alive(&mut self, now: Instant) {
+        self.silence.restart(now);
         if let Some(refresh) = &mut self.refresh {
             // Sooner, but never later: a lost message must be repeated however much comes in the other direction.
             *refresh = (refresh.0.min(now + REFRESH), REFRESH);

@@ -9,7 +9,7 @@ use verbena_wire::push::{Operation, Status};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// The offloads that the sender accepts in frames to it.
-    pub takes: Offloads,
+    pub accepts: Offloads,
     /// The sender's MTU; in an answer, the largest that the unit allows.
     pub mtu: u32,
 }
@@ -19,7 +19,7 @@ impl Terms {
     pub fn to_bytes(self) -> [u8; 8] {
         let mut bytes = [0; 8];
         let (features, mtu) = bytes.split_at_mut(4);
-        features.copy_from_slice(&bits(self.takes).to_be_bytes());
+        features.copy_from_slice(&bits(self.accepts).to_be_bytes());
         mtu.copy_from_slice(&self.mtu.to_be_bytes());
         bytes
     }
@@ -30,7 +30,7 @@ impl Terms {
             return None;
         };
         Some(Terms {
-            takes: offloads(u32::from_be_bytes([a, b, c, d])),
+            accepts: offloads(u32::from_be_bytes([a, b, c, d])),
             mtu: u32::from_be_bytes([e, f, g, h]),
         })
     }
@@ -57,12 +57,12 @@ fn offloads(bits: u32) -> Offloads {
         ecn: on(3),
         udp: on(4),
     }
-    .sound()
+    .normalized()
 }
 
 /// A parsed request.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ask {
+pub enum ConfigRequest {
     /// Starts the service.
     Initialise(Terms),
     /// Requests an address that the unit suggests.
@@ -87,44 +87,46 @@ pub enum Ask {
     Shutdown,
 }
 
-impl Ask {
+impl ConfigRequest {
     /// Its operation and data.
-    pub fn parts(&self) -> (Operation, Vec<u8>) {
+    pub fn encode(&self) -> (Operation, Vec<u8>) {
         match self {
-            Ask::Initialise(terms) => (Operation::Initialise, terms.to_bytes().to_vec()),
-            Ask::GetMac => (Operation::GetMac, Vec::new()),
-            Ask::SetMac(mac) => (Operation::SetMac, mac.octets().to_vec()),
-            Ask::GetLink => (Operation::GetLink, Vec::new()),
-            Ask::SetLink(up) => (Operation::SetLink, vec![u8::from(*up)]),
-            Ask::Statistics => (Operation::Statistics, Vec::new()),
-            Ask::ResetStatistics => (Operation::ResetStatistics, Vec::new()),
-            Ask::SetMtu(mtu) => (Operation::SetMtu, mtu.to_be_bytes().to_vec()),
-            Ask::Promiscuous(on) => (Operation::Promiscuous, vec![u8::from(*on)]),
-            Ask::MulticastFilter(None) => (Operation::MulticastFilter, vec![0]),
-            Ask::MulticastFilter(Some(groups)) => {
+            ConfigRequest::Initialise(terms) => (Operation::Initialise, terms.to_bytes().to_vec()),
+            ConfigRequest::GetMac => (Operation::GetMac, Vec::new()),
+            ConfigRequest::SetMac(mac) => (Operation::SetMac, mac.octets().to_vec()),
+            ConfigRequest::GetLink => (Operation::GetLink, Vec::new()),
+            ConfigRequest::SetLink(up) => (Operation::SetLink, vec![u8::from(*up)]),
+            ConfigRequest::Statistics => (Operation::Statistics, Vec::new()),
+            ConfigRequest::ResetStatistics => (Operation::ResetStatistics, Vec::new()),
+            ConfigRequest::SetMtu(mtu) => (Operation::SetMtu, mtu.to_be_bytes().to_vec()),
+            ConfigRequest::Promiscuous(on) => (Operation::Promiscuous, vec![u8::from(*on)]),
+            ConfigRequest::MulticastFilter(None) => (Operation::MulticastFilter, vec![0]),
+            ConfigRequest::MulticastFilter(Some(groups)) => {
                 let octets = groups.iter().flat_map(|mac| mac.octets());
                 let data = core::iter::once(1).chain(octets).collect();
                 (Operation::MulticastFilter, data)
             }
-            Ask::Shutdown => (Operation::Shutdown, Vec::new()),
+            ConfigRequest::Shutdown => (Operation::Shutdown, Vec::new()),
         }
     }
 
     /// Parses a request of the configuration service; an error is the status to answer with (docs/split.md, "What is said on the wire").
-    pub fn parse(operation: Operation, data: &[u8]) -> Result<Ask, Status> {
-        let none = |ask: Ask| data.is_empty().then_some(ask);
+    pub fn parse(operation: Operation, data: &[u8]) -> Result<ConfigRequest, Status> {
+        let none = |ask: ConfigRequest| data.is_empty().then_some(ask);
         let ask = match operation {
-            Operation::Initialise => Terms::parse(data).map(Ask::Initialise),
-            Operation::GetMac => none(Ask::GetMac),
-            Operation::SetMac => mac(data).filter(|mac| mac.is_station()).map(Ask::SetMac),
-            Operation::GetLink => none(Ask::GetLink),
-            Operation::SetLink => flag(data).map(Ask::SetLink),
-            Operation::Statistics => none(Ask::Statistics),
-            Operation::ResetStatistics => none(Ask::ResetStatistics),
-            Operation::SetMtu => word(data).map(Ask::SetMtu),
-            Operation::Promiscuous => flag(data).map(Ask::Promiscuous),
-            Operation::MulticastFilter => groups(data).map(Ask::MulticastFilter),
-            Operation::Shutdown => none(Ask::Shutdown),
+            Operation::Initialise => Terms::parse(data).map(ConfigRequest::Initialise),
+            Operation::GetMac => none(ConfigRequest::GetMac),
+            Operation::SetMac => mac(data)
+                .filter(|mac| mac.is_station())
+                .map(ConfigRequest::SetMac),
+            Operation::GetLink => none(ConfigRequest::GetLink),
+            Operation::SetLink => flag(data).map(ConfigRequest::SetLink),
+            Operation::Statistics => none(ConfigRequest::Statistics),
+            Operation::ResetStatistics => none(ConfigRequest::ResetStatistics),
+            Operation::SetMtu => word(data).map(ConfigRequest::SetMtu),
+            Operation::Promiscuous => flag(data).map(ConfigRequest::Promiscuous),
+            Operation::MulticastFilter => groups(data).map(ConfigRequest::MulticastFilter),
+            Operation::Shutdown => none(ConfigRequest::Shutdown),
             Operation::None | Operation::Unknown(_) => return Err(Status::UnknownOperation),
         };
         ask.ok_or(Status::BadData)
@@ -160,7 +162,7 @@ fn groups(data: &[u8]) -> Option<Option<Vec<Mac>>> {
     }
 }
 
-/// A unit's counters for one host, the answer to [`Ask::Statistics`]: eight numbers of 8 bytes, in this order.
+/// A unit's counters for one host, the answer to [`ConfigRequest::Statistics`]: eight numbers of 8 bytes, in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Frames that the host sent.
@@ -241,34 +243,34 @@ mod tests {
     fn requests_parse_as_emitted() {
         let group = Mac::new([1, 0, 0x5e, 0, 0, 1]);
         let asks = [
-            Ask::Initialise(Terms {
-                takes: Offloads::ALL,
+            ConfigRequest::Initialise(Terms {
+                accepts: Offloads::ALL,
                 mtu: 9000,
             }),
-            Ask::Initialise(Terms {
-                takes: Offloads::NONE,
+            ConfigRequest::Initialise(Terms {
+                accepts: Offloads::NONE,
                 mtu: 68,
             }),
-            Ask::GetMac,
-            Ask::SetMac(Mac::new([2, 0, 0, 0, 0, 9])),
-            Ask::GetLink,
-            Ask::SetLink(true),
-            Ask::SetLink(false),
-            Ask::Statistics,
-            Ask::ResetStatistics,
-            Ask::SetMtu(1500),
-            Ask::Promiscuous(true),
-            Ask::MulticastFilter(None),
-            Ask::MulticastFilter(Some(vec![group; 3])),
-            Ask::MulticastFilter(Some(Vec::new())),
-            Ask::Shutdown,
+            ConfigRequest::GetMac,
+            ConfigRequest::SetMac(Mac::new([2, 0, 0, 0, 0, 9])),
+            ConfigRequest::GetLink,
+            ConfigRequest::SetLink(true),
+            ConfigRequest::SetLink(false),
+            ConfigRequest::Statistics,
+            ConfigRequest::ResetStatistics,
+            ConfigRequest::SetMtu(1500),
+            ConfigRequest::Promiscuous(true),
+            ConfigRequest::MulticastFilter(None),
+            ConfigRequest::MulticastFilter(Some(vec![group; 3])),
+            ConfigRequest::MulticastFilter(Some(Vec::new())),
+            ConfigRequest::Shutdown,
         ];
         for ask in asks {
-            let (operation, data) = ask.parts();
-            assert_eq!(Ask::parse(operation, &data), Ok(ask.clone()));
+            let (operation, data) = ask.encode();
+            assert_eq!(ConfigRequest::parse(operation, &data), Ok(ask.clone()));
             let longer = [&data[..], &[7]].concat();
             assert_eq!(
-                Ask::parse(operation, &longer),
+                ConfigRequest::parse(operation, &longer),
                 Err(Status::BadData),
                 "{ask:?}"
             );
@@ -277,15 +279,18 @@ mod tests {
 
     #[test]
     fn invalid_requests_get_an_error_status() {
-        let unknown = Ask::parse(Operation::Unknown(99), &[]);
+        let unknown = ConfigRequest::parse(Operation::Unknown(99), &[]);
         assert_eq!(unknown, Err(Status::UnknownOperation));
         assert_eq!(
-            Ask::parse(Operation::None, &[]),
+            ConfigRequest::parse(Operation::None, &[]),
             Err(Status::UnknownOperation)
         );
-        let group = Ask::parse(Operation::SetMac, &[1, 0, 0, 0, 0, 0]);
+        let group = ConfigRequest::parse(Operation::SetMac, &[1, 0, 0, 0, 0, 0]);
         assert_eq!(group, Err(Status::BadData), "a group is no station");
-        assert_eq!(Ask::parse(Operation::SetLink, &[2]), Err(Status::BadData));
+        assert_eq!(
+            ConfigRequest::parse(Operation::SetLink, &[2]),
+            Err(Status::BadData)
+        );
     }
 
     #[test]

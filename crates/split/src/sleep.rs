@@ -1,13 +1,13 @@
-//! The wait of a driver: until a descriptor is ready or a deadline has passed. It returns at the deadline or after [`LONGEST`] at the
+//! The wait of a driver: until a descriptor is ready or a deadline has passed. It returns at the deadline or after [`MAX_SLEEP`] at the
 //! latest, and reports which kind of descriptor is ready.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use crate::carrier::{Beside, Carrier, CarrierError, Sleeper, rest};
+use crate::carrier::{Carrier, CarrierError, CarrierFd, WaitFd, poll_wait};
 
 /// Upper limit of one wait, so that a missed wakeup only delays.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 
 /// What woke a driver, besides its carriers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,38 +27,44 @@ pub(crate) fn sleep<'a>(
     until: Option<Instant>,
 ) -> Result<Woken, CarrierError> {
     let mut with: Option<&dyn Carrier> = None;
-    let mut on: Vec<Sleeper<'a>> = Vec::with_capacity(8);
+    let mut on: Vec<CarrierFd<'a>> = Vec::with_capacity(8);
     for carrier in carriers {
         let beside = match with {
-            Some(first) if first.works_asleep() || !carrier.works_asleep() => Some(carrier),
+            Some(first) if first.progresses_in_sleep() || !carrier.progresses_in_sleep() => {
+                Some(carrier)
+            }
             before => {
                 with = Some(carrier);
                 before
             }
         };
         if let Some(carrier) = beside {
-            carrier.sleepers(&mut on);
+            carrier.wait_fds(&mut on);
         }
     }
-    let read = |fd| Sleeper { fd, write: false };
+    let read = |fd| CarrierFd { fd, write: false };
     let first = on.len();
     on.extend(interface.map(read));
     let first_rare = on.len();
     on.extend(rare.map(read));
-    let beside = on.iter().map(|sleeper| Beside {
+    let beside = on.iter().map(|sleeper| WaitFd {
         fd: sleeper.fd,
         write: sleeper.write,
         ready: false,
     });
-    let mut beside: Vec<Beside<'_>> = beside.collect();
-    let wait = until.map_or(LONGEST, |at| at.saturating_duration_since(Instant::now()));
-    let wait = wait.min(LONGEST);
+    let mut beside: Vec<WaitFd<'_>> = beside.collect();
+    let wait = until.map_or(MAX_SLEEP, |at| at.saturating_duration_since(Instant::now()));
+    let wait = wait.min(MAX_SLEEP);
     match with {
         Some(carrier) => carrier.sleep(&mut beside, Some(wait))?,
-        None => rest::poll(&[], &mut beside, Some(wait)).map_err(|error| CarrierError::System {
-            call: "poll",
-            error,
-        })?,
+        None => {
+            poll_wait::poll(&[], &mut beside, Some(wait)).map_err(|error| {
+                CarrierError::System {
+                    call: "poll",
+                    error,
+                }
+            })?;
+        }
     }
     let any = |of: core::ops::Range<usize>| {
         let of = beside.get(of).unwrap_or_default();

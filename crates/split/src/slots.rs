@@ -3,7 +3,7 @@
 
 use verbena_nic::wr::Sge;
 
-use crate::carrier::{Carrier, Memory, Reach, Result};
+use crate::carrier::{Carrier, Memory, MemoryAccess, Result};
 
 /// Index of a slot.
 pub(crate) type Slot = u32;
@@ -16,19 +16,19 @@ pub(crate) struct Slots {
     count: u32,
     free: Vec<Slot>,
     /// Which are free, so that a slot returned twice is detected.
-    is_in: Vec<bool>,
+    is_free: Vec<bool>,
 }
 
 impl Slots {
     /// `count` free slots of `size` bytes.
     pub(crate) fn new(carrier: &mut dyn Carrier, count: u32, size: usize) -> Result<Slots> {
-        let memory = carrier.memory(count as usize * size, Reach::Local)?;
+        let memory = carrier.register_memory(count as usize * size, MemoryAccess::Local)?;
         Ok(Slots {
             memory,
             size,
             count,
             free: (0..count).rev().collect(),
-            is_in: vec![true; count as usize],
+            is_free: vec![true; count as usize],
         })
     }
 
@@ -53,7 +53,7 @@ impl Slots {
             return None;
         }
         let slot = self.free.pop()?;
-        if let Some(is_in) = self.is_in.get_mut(slot as usize) {
+        if let Some(is_in) = self.is_free.get_mut(slot as usize) {
             *is_in = false;
         }
         self.memory.write(self.offset(slot), bytes);
@@ -66,7 +66,7 @@ impl Slots {
     }
 
     /// The memory, and the slot's offset in it.
-    pub(crate) fn place(&self, slot: Slot) -> (&dyn Memory, usize) {
+    pub(crate) fn location(&self, slot: Slot) -> (&dyn Memory, usize) {
         (&*self.memory, self.offset(slot))
     }
 
@@ -76,13 +76,13 @@ impl Slots {
     }
 
     /// A scatter/gather element for `len` bytes of a slot, from `at`.
-    pub(crate) fn piece(&self, slot: Slot, at: usize, len: u32) -> Sge {
-        self.memory.piece(self.offset(slot) + at, len)
+    pub(crate) fn sge(&self, slot: Slot, at: usize, len: u32) -> Sge {
+        self.memory.sge(self.offset(slot) + at, len)
     }
 
     /// Returns a slot; false if it was not in use.
-    pub(crate) fn put_back(&mut self, slot: Slot) -> bool {
-        match self.is_in.get_mut(slot as usize) {
+    pub(crate) fn release(&mut self, slot: Slot) -> bool {
+        match self.is_free.get_mut(slot as usize) {
             Some(is_in) if !*is_in => {
                 *is_in = true;
                 self.free.push(slot);

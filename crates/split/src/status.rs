@@ -15,13 +15,13 @@ use verbena::runtime;
 use crate::service::Counts;
 
 /// Upper limit of a status in bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_STATUS: u64 = 1 << 20;
 /// How long a client waits for the answer; a running driver answers sooner.
-const PATIENCE: Duration = Duration::from_secs(3);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(3);
 /// Pause after a failed `accept`. Drivers serve the socket at least as often by themselves.
-const SHUT: Duration = Duration::from_millis(100);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections served per call; the rest waits for the next.
-const AT_ONCE: usize = 4;
+const MAX_ACCEPTS: usize = 4;
 
 /// Counters of a link's session.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -63,7 +63,7 @@ impl LinkStatus {
             messages_out: counters.messages_out,
             immediates_out: counters.immediates_out,
             indications_out: counters.indications_out,
-            outdated: link.outdated(),
+            outdated: link.superseded_acks(),
             free: link.free(),
             lost: counters.lost,
             violations: counters.violations.total(),
@@ -145,12 +145,12 @@ pub struct UnitStatus {
     /// Requests for channels that were rejected: not from a host, too many hosts, or a channel that is already connected.
     pub rejected: u64,
     /// The hosts.
-    pub hosts: Vec<GuestStatus>,
+    pub hosts: Vec<ConnectedHostStatus>,
 }
 
 /// The status of one host at a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct GuestStatus {
+pub struct ConnectedHostStatus {
     /// Its name, from its hello.
     pub name: String,
     /// Its address on the carrier.
@@ -181,24 +181,24 @@ fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
 
 /// A driver's status socket.
 #[derive(Debug)]
-pub struct Desk {
+pub struct StatusSocket {
     listener: UnixListener,
     path: PathBuf,
     /// No `accept` until then: the last one failed, as for lack of descriptors.
-    shut: Cell<Option<Instant>>,
+    accept_after: Cell<Option<Instant>>,
 }
 
-impl Desk {
+impl StatusSocket {
     /// Opens `NAME.sock` in the user's [runtime directory](verbena::runtime); a stale one, to which no process listens, is replaced.
-    pub fn open(name: &str) -> io::Result<Desk> {
+    pub fn open(name: &str) -> io::Result<StatusSocket> {
         let directory = runtime::directory().map_err(|error| {
             let what = format!("the driver's status: {error}");
             io::Error::new(error.kind(), what)
         })?;
-        Desk::open_in(&directory, name)
+        StatusSocket::open_in(&directory, name)
     }
 
-    fn open_in(directory: &Path, name: &str) -> io::Result<Desk> {
+    fn open_in(directory: &Path, name: &str) -> io::Result<StatusSocket> {
         let path = directory.join(format!("{name}.sock"));
         if UnixStream::connect(&path).is_ok() {
             let what = format!("a driver is running already: {}", path.display());
@@ -210,21 +210,22 @@ impl Desk {
         }
         let listener = runtime::listen(&path).map_err(at(&path))?;
         let shut = Cell::new(None);
-        Ok(Desk {
+        Ok(StatusSocket {
             listener,
             path,
-            shut,
+            accept_after: shut,
         })
     }
 
     /// Answers waiting connections.
     pub fn serve(&self, status: impl Fn() -> String) {
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_ACCEPTS {
             let (mut stream, _) = match self.listener.accept() {
                 Ok(came) => came,
                 Err(error) => {
                     let nobody = error.kind() == io::ErrorKind::WouldBlock;
-                    self.shut.set((!nobody).then(|| Instant::now() + SHUT));
+                    self.accept_after
+                        .set((!nobody).then(|| Instant::now() + ACCEPT_PAUSE));
                     return;
                 }
             };
@@ -243,19 +244,19 @@ impl Desk {
 /// Whether the process at the other end is this user's or root's.
 fn is_trusted(stream: &UnixStream) -> bool {
     let user = rustix::process::geteuid().as_raw();
-    matches!(runtime::stranger(stream, user), Ok(None))
+    matches!(runtime::other_user(stream, user), Ok(None))
 }
 
-impl Drop for Desk {
+impl Drop for StatusSocket {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-impl Desk {
+impl StatusSocket {
     /// The descriptor to wait on for connections; `None` for a while after `accept` failed, since it would be readable at once.
-    pub fn sleeper(&self, now: Instant) -> Option<BorrowedFd<'_>> {
-        let shut = self.shut.get().is_some_and(|until| now < until);
+    pub fn wait_fd(&self, now: Instant) -> Option<BorrowedFd<'_>> {
+        let shut = self.accept_after.get().is_some_and(|until| now < until);
         (!shut).then(|| self.listener.as_fd())
     }
 }
@@ -274,13 +275,13 @@ pub fn running(kind: &str) -> io::Result<Vec<String>> {
             }
         }
     }
-    names.sort_by_cached_key(|name| in_order(name));
+    names.sort_by_cached_key(|name| sort_key(name));
     names.dedup();
     Ok(names)
 }
 
 /// The sort key: the interface, and the number of the queue.
-fn in_order(name: &str) -> (String, u32) {
+fn sort_key(name: &str) -> (String, u32) {
     let (driver, queue) = name.split_once(':').unwrap_or((name, "0"));
     (driver.to_owned(), queue.parse().unwrap_or(u32::MAX))
 }
@@ -299,10 +300,10 @@ pub fn queues(kind: &str, interface: &str) -> io::Result<Vec<String>> {
 }
 
 /// Requests a driver's status; returns the answer as received.
-pub fn ask(name: &str) -> io::Result<String> {
+pub fn query(name: &str) -> io::Result<String> {
     let mut last = io::Error::from(io::ErrorKind::NotFound);
     for directory in runtime::directories() {
-        match ask_at(&directory.join(format!("{name}.sock"))) {
+        match query_path(&directory.join(format!("{name}.sock"))) {
             Ok(answer) => return Ok(answer),
             // The first error of a socket that exists.
             Err(error) if last.kind() == io::ErrorKind::NotFound => last = error,
@@ -312,16 +313,16 @@ pub fn ask(name: &str) -> io::Result<String> {
     Err(last)
 }
 
-fn ask_at(path: &Path) -> io::Result<String> {
+fn query_path(path: &Path) -> io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
     if !is_trusted(&stream) {
         let what = format!("{} is another user's socket", path.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(QUERY_TIMEOUT))?;
     let mut answer = String::new();
     Read::by_ref(&mut stream)
-        .take(LONGEST)
+        .take(MAX_STATUS)
         .read_to_string(&mut answer)?;
     Ok(answer)
 }

@@ -13,8 +13,8 @@ pub struct Stop(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    wished: AtomicBool,
-    bell: OwnedFd,
+    requested: AtomicBool,
+    eventfd: OwnedFd,
 }
 
 impl Stop {
@@ -22,24 +22,27 @@ impl Stop {
     pub fn new() -> std::io::Result<Stop> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wished = AtomicBool::new(false);
-        Ok(Stop(Arc::new(Inner { wished, bell })))
+        Ok(Stop(Arc::new(Inner {
+            requested: wished,
+            eventfd: bell,
+        })))
     }
 
     /// Requests the stop.
-    pub fn wish(&self) {
-        self.0.wished.store(true, Ordering::Release);
+    pub fn request(&self) {
+        self.0.requested.store(true, Ordering::Release);
         // The eventfd is never read, so it stays readable; a write that fails because the counter is full leaves it readable, too.
-        let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.0.eventfd, &1_u64.to_ne_bytes());
     }
 
     /// Whether a stop was requested.
-    pub fn is_wished(&self) -> bool {
-        self.0.wished.load(Ordering::Acquire)
+    pub fn is_requested(&self) -> bool {
+        self.0.requested.load(Ordering::Acquire)
     }
 }
 
 impl AsFd for Stop {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.bell.as_fd()
+        self.0.eventfd.as_fd()
     }
 }

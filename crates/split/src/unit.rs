@@ -3,13 +3,13 @@
 //! stations of a LAN: the switch checks source addresses, and limits what is learnt from each.
 
 mod admit;
+mod config_service;
+mod connected_host;
 mod direct;
 mod frames;
-mod guest;
 mod lan;
 mod rejections;
 mod report;
-mod talk;
 
 pub use lan::LanPort;
 
@@ -17,27 +17,27 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use verbena_lan::{Batch, Limits, Mac, PortId, Role, Switch, Watch};
+use verbena_lan::{Batch, Limits, LinkWatch, Mac, PortId, Role, Switch};
 
+use crate::busy_poll::BusyPoll;
 use crate::carrier::{Carrier, CarrierError, Pair};
 use crate::lane::Lane;
 use crate::lanes::Drive;
-use crate::link::Lost;
+use crate::link::LinkError;
 use crate::sleep::sleep;
-use crate::status::Desk;
+use crate::status::StatusSocket;
 use crate::stop::Stop;
-use crate::vigil::Vigil;
 use crate::welcome::Welcome;
 use crate::{Journal, random};
-use guest::{Guest, Standing};
+use connected_host::{ConnectedHost, HostState};
 use rejections::Rejections;
 
 /// A host must connect all its channels and set its address within this time.
-const FORMING: Duration = Duration::from_secs(5);
+const FORMING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval of the work that depends on time.
-const GLANCE: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for hosts to return their pools when the unit ends.
-const LEAVE: Duration = Duration::from_secs(1);
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Options of a unit's driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,7 @@ pub enum UnitError {
 }
 
 /// Identifies a host while it is connected.
-type GuestId = u64;
+type HostId = u64;
 
 /// A unit's driver for one queue of the LAN interface; each host connects one of its queues to it.
 #[derive(Debug)]
@@ -108,35 +108,35 @@ pub struct Unit {
     lan_up: bool,
     lan_counts: LanCounts,
     /// The last read of the LAN emptied it, and nothing has happened since that makes new frames likely.
-    is_lan_dry: bool,
+    is_lan_drained: bool,
     /// The host that was sent the last frame.
-    favourite: Option<GuestId>,
-    watch: Watch,
-    desk: Desk,
+    last_destination: Option<HostId>,
+    watch: LinkWatch,
+    status_socket: StatusSocket,
     journal: Journal,
     carriers: Vec<Box<dyn Carrier>>,
     switch: Switch,
-    guests: BTreeMap<GuestId, Guest>,
-    next: GuestId,
+    hosts: BTreeMap<HostId, ConnectedHost>,
+    next: HostId,
     rejections: Rejections,
     /// The host of a queue pair, and of a port of the switch.
-    pairs: BTreeMap<(usize, Pair), GuestId>,
-    ports: BTreeMap<PortId, GuestId>,
+    pairs: BTreeMap<(usize, Pair), HostId>,
+    ports: BTreeMap<PortId, HostId>,
     start: Instant,
     /// A status request or an interface change is pending; and when these were last checked.
-    is_called: bool,
-    glanced: Instant,
+    is_check_due: bool,
+    last_check: Instant,
     /// `None` while it is being read.
     batch: Option<Batch>,
-    rooms: frames::Rooms,
+    buffers: frames::FrameBuffers,
     leaving: Option<Instant>,
-    vigil: Vigil,
+    busy_poll: BusyPoll,
 }
 
 #[derive(Debug, Default)]
 struct LanCounts {
-    came: u64,
-    out: u64,
+    received: u64,
+    sent: u64,
     dropped: u64,
 }
 
@@ -158,30 +158,30 @@ impl Unit {
         let lan_up = lan.interface().link()?.carrier;
         let now = Instant::now();
         Ok(Unit {
-            desk: lan.desk(options.lane)?,
+            status_socket: lan.status_socket(options.lane)?,
             options,
             lan,
             lan_id,
             lan_up,
             lan_counts: LanCounts::default(),
-            is_lan_dry: false,
-            favourite: None,
-            watch: Watch::open()?,
+            is_lan_drained: false,
+            last_destination: None,
+            watch: LinkWatch::open()?,
             journal,
             carriers,
             switch,
-            guests: BTreeMap::new(),
+            hosts: BTreeMap::new(),
             next: 1,
             rejections: Rejections::new(now),
             pairs: BTreeMap::new(),
             ports: BTreeMap::new(),
             start: now,
-            is_called: true,
-            glanced: now,
+            is_check_due: true,
+            last_check: now,
             batch: Some(Batch::new(frames::BATCH)),
-            rooms: frames::Rooms::default(),
+            buffers: frames::FrameBuffers::default(),
             leaving: None,
-            vigil: Vigil::new(now),
+            busy_poll: BusyPoll::new(now),
         })
     }
 
@@ -194,21 +194,25 @@ impl Unit {
             for at in 0..self.carriers.len() {
                 busy |= self.turn(at, now, &mut done)?;
             }
-            busy |= self.serve_guests(now);
-            busy |= self.take_lan()?;
-            if self.is_called || now >= self.glanced + GLANCE {
-                (self.is_called, self.glanced) = (false, now);
-                self.look_around(now)?;
+            busy |= self.serve_hosts(now);
+            busy |= self.forward_from_lan()?;
+            if self.is_check_due || now >= self.last_check + CHECK_INTERVAL {
+                (self.is_check_due, self.last_check) = (false, now);
+                self.check_timers(now)?;
             }
-            if stop.is_wished() && self.leave(now) {
+            if stop.is_requested() && self.leave(now) {
                 return Ok(());
             }
-            if self.vigil.goes_on(busy, now) {
+            if self.busy_poll.should_poll(busy, now) {
                 // Another turn also reads the interface again.
-                self.is_lan_dry &= busy;
-            } else if self.carriers.iter_mut().all(|carrier| carrier.doze()) {
-                self.rest(now, stop)?;
-                self.vigil.slept();
+                self.is_lan_drained &= busy;
+            } else if self
+                .carriers
+                .iter_mut()
+                .all(|carrier| carrier.prepare_sleep())
+            {
+                self.sleep(now, stop)?;
+                self.busy_poll.note_sleep();
             }
         }
     }
@@ -227,51 +231,55 @@ impl Unit {
         let mut busy = !done.is_empty();
         for wc in done.drain(..) {
             if let Some(&id) = self.pairs.get(&(at, Pair(wc.qpn))) {
-                self.with_guest(id, |guest, carrier| guest.link.handle(carrier, &wc, now));
+                self.with_host(id, |guest, carrier| guest.link.handle(carrier, &wc, now));
             }
         }
-        while let Some(news) = self.carriers.get_mut(at).and_then(|c| c.news()) {
+        while let Some(news) = self.carriers.get_mut(at).and_then(|c| c.next_event()) {
             busy = true;
-            self.hear(at, news, now);
+            self.handle_event(at, news, now);
         }
         Ok(busy)
     }
 
-    fn rest(&mut self, now: Instant, stop: &Stop) -> Result<(), UnitError> {
+    fn sleep(&mut self, now: Instant, stop: &Stop) -> Result<(), UnitError> {
         let carriers = self.carriers.iter().filter_map(|c| c.deadline());
-        let until = carriers.chain([now + GLANCE]).min();
+        let until = carriers.chain([now + CHECK_INTERVAL]).min();
         // After a request it stays readable.
-        let stop = (!stop.is_wished()).then_some(stop.as_fd());
-        let rare = [Some(self.watch.as_fd()), self.desk.sleeper(now), stop];
+        let stop = (!stop.is_requested()).then_some(stop.as_fd());
+        let rare = [
+            Some(self.watch.as_fd()),
+            self.status_socket.wait_fd(now),
+            stop,
+        ];
         let rare = rare.into_iter().flatten();
         let carriers = self.carriers.iter().map(|carrier| &**carrier);
         let lan = self.reads_lan().then_some(self.lan.as_fd());
         let woken = sleep(carriers, lan, rare, until)?;
-        self.is_called |= woken.rare;
-        self.is_lan_dry &= !woken.frames;
+        self.is_check_due |= woken.rare;
+        self.is_lan_drained &= !woken.frames;
         Ok(())
     }
 
     /// Calls a function on a host; its error ends the host's connection.
-    fn with_guest<T>(
+    fn with_host<T>(
         &mut self,
-        id: GuestId,
-        what: impl FnOnce(&mut Guest, &mut dyn Carrier) -> Result<T, Lost>,
+        id: HostId,
+        what: impl FnOnce(&mut ConnectedHost, &mut dyn Carrier) -> Result<T, LinkError>,
     ) -> Option<T> {
-        let guest = self.guests.get_mut(&id)?;
+        let guest = self.hosts.get_mut(&id)?;
         let carrier = self.carriers.get_mut(guest.carrier)?;
         match what(guest, &mut **carrier) {
             Ok(done) => Some(done),
             Err(lost) => {
-                self.lose(id, &lost.to_string());
+                self.drop_host(id, &lost.to_string());
                 None
             }
         }
     }
 
     /// Removes a host with its pools, its addresses and its port of the switch (P9).
-    fn lose(&mut self, id: GuestId, why: &str) {
-        let Some(guest) = self.guests.remove(&id) else {
+    fn drop_host(&mut self, id: HostId, why: &str) {
+        let Some(guest) = self.hosts.remove(&id) else {
             return;
         };
         self.pairs.retain(|_, of| *of != id);
@@ -280,16 +288,16 @@ impl Unit {
             // The port was added by `initialise`, so this cannot fail.
             let _ = self.switch.remove(port);
         }
-        let why = match (guest.standing, self.leaving) {
+        let why = match (guest.state, self.leaving) {
             // Any end of its connections is expected then.
-            (Standing::Leaving, None) => "it took leave",
+            (HostState::Leaving, None) => "it took leave",
             _ => why,
         };
         let sentence = format!("{guest} is gone: {why}");
         match guest.mac {
             Some(_) => self.journal.note(&sentence),
             // It has set no address, so it may be any program that can connect: its messages are limited.
-            None => self.note_stranger(sentence, Instant::now()),
+            None => self.log_rejected(sentence, Instant::now()),
         }
         if let Some(carrier) = self.carriers.get_mut(guest.carrier) {
             guest.link.close(&mut **carrier);
@@ -297,43 +305,43 @@ impl Unit {
     }
 
     /// Writes a message that unauthenticated peers can cause, within the limit of [`Rejections`].
-    fn note_stranger(&mut self, sentence: String, now: Instant) {
-        if let Some(sentence) = self.rejections.say(sentence, now) {
+    fn log_rejected(&mut self, sentence: String, now: Instant) {
+        if let Some(sentence) = self.rejections.limit_message(sentence, now) {
             self.journal.note(&sentence);
         }
     }
 
     /// Work that depends on time, and changes of the LAN interface.
-    fn look_around(&mut self, now: Instant) -> Result<(), UnitError> {
+    fn check_timers(&mut self, now: Instant) -> Result<(), UnitError> {
         let mut gone = Vec::new();
-        for (id, guest) in &mut self.guests {
+        for (id, guest) in &mut self.hosts {
             let Some(carrier) = self.carriers.get_mut(guest.carrier) else {
                 continue;
             };
-            let known = matches!(guest.standing, Standing::Up | Standing::Leaving);
-            if guest.formed.look(now) > FORMING && !known {
+            let known = matches!(guest.state, HostState::Up | HostState::Leaving);
+            if guest.since_connected.advance(now) > FORMING_TIMEOUT && !known {
                 gone.push((*id, "it never said what it is".to_owned()));
             } else if guest
                 .link
                 .is_lost(&mut **carrier, now, self.options.patience)
             {
-                let silent = guest.link.silent(now);
+                let silent = guest.link.silence(now);
                 gone.push((*id, format!("silent for {silent:.1?}")));
             }
         }
         for (id, why) in gone {
-            self.lose(id, &why);
+            self.drop_host(id, &why);
         }
-        let ids: Vec<GuestId> = self.guests.keys().copied().collect();
+        let ids: Vec<HostId> = self.hosts.keys().copied().collect();
         for id in ids {
-            self.with_guest(id, |guest, carrier| guest.link.tick(carrier, now));
+            self.with_host(id, |guest, carrier| guest.link.tick(carrier, now));
         }
         self.switch
             .expire(now.saturating_duration_since(self.start));
-        if self.watch.changed()? {
-            self.look_at_lan()?;
+        if self.watch.take_changed()? {
+            self.check_lan()?;
         }
-        self.desk.serve(|| self.status_json());
+        self.status_socket.serve(|| self.status_json());
         Ok(())
     }
 
@@ -343,25 +351,25 @@ impl Unit {
             Some(since) => since,
             None => {
                 self.leaving = Some(now);
-                let ids: Vec<GuestId> = self.guests.keys().copied().collect();
+                let ids: Vec<HostId> = self.hosts.keys().copied().collect();
                 for id in ids {
                     self.dismiss(id);
                 }
                 now
             }
         };
-        let freed = |guest: &Guest| guest.link.is_freed() && guest.link.is_still();
-        if !self.guests.values().all(freed) && now <= since + LEAVE {
+        let freed = |guest: &ConnectedHost| guest.link.is_freed() && guest.link.is_idle();
+        if !self.hosts.values().all(freed) && now <= since + LEAVE_TIMEOUT {
             return false;
         }
-        let each = self.guests.iter().map(|(id, guest)| (*id, freed(guest)));
-        let each: Vec<(GuestId, bool)> = each.collect();
+        let each = self.hosts.iter().map(|(id, guest)| (*id, freed(guest)));
+        let each: Vec<(HostId, bool)> = each.collect();
         for (id, in_order) in each {
             let why = match in_order {
                 true => "the unit ends in good order: every element is back where it belongs",
                 false => "the unit ends, and the host did not give back its elements in time",
             };
-            self.lose(id, why);
+            self.drop_host(id, why);
         }
         true
     }
@@ -380,6 +388,6 @@ impl Drive for Unit {
 }
 
 /// A random locally administered address for a host that asks for one.
-fn suggestion() -> Mac {
+fn random_mac() -> Mac {
     Mac::local(random())
 }

@@ -5,12 +5,12 @@ mod space;
 
 use std::time::{Duration, Instant};
 
-use space::{Space, privileged};
+use space::{Netns, privileged};
 use verbena_lan::{Interface, Mac};
 use verbena_nic::wc::{Status, Wc, WcOp};
-use verbena_nic::wr::Remote;
+use verbena_nic::wr::RemoteAddr;
 use verbena_split::carrier::cells::{CellCarrier, CellOptions, ETHERTYPE};
-use verbena_split::carrier::{Carrier, Memory, News, Pair, PairOptions, Reach};
+use verbena_split::carrier::{Carrier, CarrierEvent, Memory, MemoryAccess, Pair, PairOptions};
 use verbena_wire::To;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -21,29 +21,31 @@ struct Side {
     carrier: CellCarrier,
     memory: Box<dyn Memory>,
     done: Vec<Wc>,
-    news: Vec<News>,
+    events: Vec<CarrierEvent>,
     was_full: bool,
 }
 
 impl Side {
     fn new(mut carrier: CellCarrier) -> Side {
-        let memory = carrier.memory(2 * SLOTS * LEN, Reach::RemoteWrite).unwrap();
+        let memory = carrier
+            .register_memory(2 * SLOTS * LEN, MemoryAccess::RemoteWrite)
+            .unwrap();
         Side {
             carrier,
             memory,
             done: Vec::new(),
-            news: Vec::new(),
+            events: Vec::new(),
             was_full: false,
         }
     }
 
     fn turn(&mut self) {
         self.carrier.turn(Instant::now(), &mut self.done).unwrap();
-        while let Some(news) = self.carrier.news() {
-            self.news.push(news);
+        while let Some(news) = self.carrier.next_event() {
+            self.events.push(news);
         }
         let mut on = Vec::new();
-        self.carrier.sleepers(&mut on);
+        self.carrier.wait_fds(&mut on);
         self.was_full |= on.iter().any(|sleeper| sleeper.write);
     }
 
@@ -53,7 +55,7 @@ impl Side {
             sends: 16,
             receives: 16,
         };
-        let pair = self.carrier.create(options).unwrap();
+        let pair = self.carrier.create_pair(options).unwrap();
         for id in 0..SLOTS {
             self.receive(pair, id);
         }
@@ -61,7 +63,7 @@ impl Side {
     }
 
     fn receive(&mut self, pair: Pair, id: usize) {
-        let piece = self.memory.piece(id * LEN, LEN as u32);
+        let piece = self.memory.sge(id * LEN, LEN as u32);
         self.carrier
             .post_receive(pair, id as u64, Some(piece))
             .unwrap();
@@ -82,7 +84,7 @@ fn until(
             return;
         }
         assert!(start.elapsed() < PATIENCE, "not in time: {what}");
-        if unit.carrier.doze() && host.carrier.doze() {
+        if unit.carrier.prepare_sleep() && host.carrier.prepare_sleep() {
             host.carrier
                 .sleep(&mut [], Some(Duration::from_millis(1)))
                 .unwrap();
@@ -91,21 +93,24 @@ fn until(
 }
 
 /// Connects a pair; returns the unit's and the host's.
-fn join(unit: &mut Side, host: &mut Side, acknowledged: bool) -> (Pair, Pair) {
+fn connect_pair(unit: &mut Side, host: &mut Side, acknowledged: bool) -> (Pair, Pair) {
     let pair = host.pair(acknowledged);
     host.carrier.connect(pair, b"hello").unwrap();
-    until(unit, host, "a request", |unit, _| !unit.news.is_empty());
-    let Some(News::Request { ticket, .. }) = unit.news.pop() else {
+    until(unit, host, "a request", |unit, _| !unit.events.is_empty());
+    let Some(CarrierEvent::Request { ticket, .. }) = unit.events.pop() else {
         panic!("a request")
     };
     let served = unit.pair(acknowledged);
     unit.carrier.accept(ticket, served, b"").unwrap();
     until(unit, host, "connected", |unit, host| {
-        !unit.news.is_empty() && !host.news.is_empty()
+        !unit.events.is_empty() && !host.events.is_empty()
     });
     for side in [unit, host] {
-        let news = std::mem::take(&mut side.news);
-        assert!(matches!(news[..], [News::Connected { .. }]), "{news:?}");
+        let news = std::mem::take(&mut side.events);
+        assert!(
+            matches!(news[..], [CarrierEvent::Connected { .. }]),
+            "{news:?}"
+        );
     }
     (served, pair)
 }
@@ -113,16 +118,16 @@ fn join(unit: &mut Side, host: &mut Side, acknowledged: bool) -> (Pair, Pair) {
 /// Messages of all lengths on both kinds of pairs, a write, and the end.
 fn exercise(unit: &mut Side, host: &mut Side) {
     for acknowledged in [true, false] {
-        let (served, pair) = join(unit, host, acknowledged);
+        let (served, pair) = connect_pair(unit, host, acknowledged);
         for len in [0, 1, 46, 1400, 1500, 5000, LEN] {
             let bytes: Vec<u8> = (0..len).map(|at| (at * 3 + at / 256 + 1) as u8).collect();
             let own = SLOTS * LEN;
             assert!(host.memory.write(own, &bytes));
-            let piece = host.memory.piece(own, len as u32);
+            let piece = host.memory.sge(own, len as u32);
             host.carrier.post_send(pair, 77, piece).unwrap();
-            let to = Remote {
-                stag: unit.memory.handle(),
-                to: To::new(unit.memory.at().get() + own as u64),
+            let to = RemoteAddr {
+                stag: unit.memory.stag(),
+                to: To::new(unit.memory.address().get() + own as u64),
             };
             host.carrier
                 .post_write(pair, 78, piece, to, Some(len as u32))
@@ -153,10 +158,10 @@ fn exercise(unit: &mut Side, host: &mut Side) {
             assert!(done.iter().all(|wc| wc.status == Status::Success));
         }
         host.carrier.destroy(pair);
-        until(unit, host, "the end", |unit, _| !unit.news.is_empty());
-        let news = std::mem::take(&mut unit.news);
+        until(unit, host, "the end", |unit, _| !unit.events.is_empty());
+        let news = std::mem::take(&mut unit.events);
         assert!(
-            matches!(news[..], [News::Ended { pair, .. }] if pair == served),
+            matches!(news[..], [CarrierEvent::Ended { pair, .. }] if pair == served),
             "{news:?}"
         );
         unit.carrier.destroy(served);
@@ -167,25 +172,25 @@ fn exercise(unit: &mut Side, host: &mut Side) {
 #[test]
 fn cells_pass_in_ethernet_frames() {
     privileged("cells_pass_in_ethernet_frames", || {
-        let (here, there) = (Space::new(), Space::new());
-        here.join("host0", &there, "unit0");
+        let (here, there) = (Netns::new(), Netns::new());
+        here.connect_veth("host0", &there, "unit0");
         let options = CellOptions::default();
         let mac = there.run(|| Interface::named("unit0").unwrap().mac().unwrap());
         let unit = there.run(|| CellCarrier::ethernet_listen("unit0", options).unwrap());
         let host = here.run(|| CellCarrier::ethernet_dial("host0", mac, options).unwrap());
-        assert_eq!(unit.local(), mac.to_string());
+        assert_eq!(unit.local_addr(), mac.to_string());
         // One full cell per frame of 1500 bytes, with two for the length.
         assert_eq!(host.cell(), 1500 - 2 - 60);
         let (mut unit, mut host) = (Side::new(unit), Side::new(host));
         exercise(&mut unit, &mut host);
-        assert_eq!(unit.carrier.counters().strangers, 0);
+        assert_eq!(unit.carrier.counters().dropped, 0);
         strange_frames(&here, mac, &mut unit);
         exercise(&mut unit, &mut host);
     });
 }
 
 /// Frames of our type to other stations, broadcast, too short and with garbage have no effect.
-fn strange_frames(here: &Space, mac: Mac, unit: &mut Side) {
+fn strange_frames(here: &Netns, mac: Mac, unit: &mut Side) {
     let port = here.run(|| verbena_lan::Port::open("host0", false).unwrap());
     let other = Mac::local(99);
     let mut sent = 0;
@@ -196,24 +201,25 @@ fn strange_frames(here: &Space, mac: Mac, unit: &mut Side) {
             frame[6..12].copy_from_slice(&other.octets());
             frame[12..14].copy_from_slice(&ETHERTYPE.to_be_bytes());
             assert_eq!(
-                port.put(&verbena_lan::Vnet::default(), &frame).unwrap(),
-                verbena_lan::Put::Sent
+                port.write_frame(&verbena_lan::Vnet::default(), &frame)
+                    .unwrap(),
+                verbena_lan::WriteOutcome::Sent
             );
             sent += 1;
         }
     }
     let start = Instant::now();
     // Frames whose length field is 0 are ignored; the others are counted.
-    while unit.carrier.counters().strangers < sent - 2 {
+    while unit.carrier.counters().dropped < sent - 2 {
         unit.turn();
         assert!(start.elapsed() < PATIENCE, "{:?}", unit.carrier.counters());
     }
-    assert!(unit.news.is_empty() && unit.done.is_empty());
+    assert!(unit.events.is_empty() && unit.done.is_empty());
 }
 
-fn ip_spaces(more: &str) -> (Space, Space) {
-    let (here, there) = (Space::new(), Space::new());
-    here.join("host0", &there, "unit0");
+fn ip_spaces(more: &str) -> (Netns, Netns) {
+    let (here, there) = (Netns::new(), Netns::new());
+    here.connect_veth("host0", &there, "unit0");
     here.command("ip addr add 10.9.0.1/24 dev host0");
     there.command("ip addr add 10.9.0.2/24 dev unit0");
     if !more.is_empty() {
@@ -222,7 +228,7 @@ fn ip_spaces(more: &str) -> (Space, Space) {
     (here, there)
 }
 
-fn udp_sides(here: &Space, there: &Space, options: CellOptions) -> (Side, Side) {
+fn udp_sides(here: &Netns, there: &Netns, options: CellOptions) -> (Side, Side) {
     let place = "10.9.0.2:46000".parse().unwrap();
     let unit = there.run(|| CellCarrier::udp_listen(place, options).unwrap());
     let host = here.run(|| CellCarrier::udp_dial(place, options).unwrap());
@@ -238,7 +244,7 @@ fn cells_pass_in_udp_packets() {
         assert_eq!(host.carrier.cell(), 1500 - 28 - 60);
         exercise(&mut unit, &mut host);
         let apart = CellOptions {
-            joins: false,
+            gso: false,
             ..CellOptions::default()
         };
         drop((unit, host));
@@ -255,18 +261,18 @@ fn full_socket_buffer_delays_datagrams_in_order() {
         let (here, there) = ip_spaces(slow);
         for joins in [true, false] {
             let options = CellOptions {
-                send_room: 1,
-                joins,
+                send_buffer: 1,
+                gso: joins,
                 ..CellOptions::default()
             };
             let (mut unit, mut host) = udp_sides(&here, &there, options);
-            let (served, pair) = join(&mut unit, &mut host, true);
+            let (served, pair) = connect_pair(&mut unit, &mut host, true);
             let (mut posted, mut came) = (0, 0);
             until(&mut unit, &mut host, "all messages", |unit, host| {
                 while posted < 60 && posted < host.done.len() + SLOTS {
                     let at = (SLOTS + posted % SLOTS) * LEN;
                     assert!(host.memory.write(at, &vec![posted as u8; LEN]));
-                    let piece = host.memory.piece(at, LEN as u32);
+                    let piece = host.memory.sge(at, LEN as u32);
                     host.carrier.post_send(pair, posted as u64, piece).unwrap();
                     posted += 1;
                 }

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbena::runtime;
-use verbena_split::status::Desk;
+use verbena_split::status::StatusSocket;
 
 #[test]
 fn status_socket_pauses_without_free_descriptors() {
     let name = format!("none-{}", std::process::id());
-    let desk = Desk::open(&name).unwrap();
+    let desk = StatusSocket::open(&name).unwrap();
     let now = Instant::now();
-    assert!(desk.sleeper(now).is_some());
+    assert!(desk.wait_fd(now).is_some());
     let mut who =
         UnixStream::connect(runtime::directory().unwrap().join(format!("{name}.sock"))).unwrap();
     let limit = getrlimit(Resource::Nofile);
@@ -25,14 +25,14 @@ fn status_socket_pauses_without_free_descriptors() {
     };
     setrlimit(Resource::Nofile, none).unwrap();
     desk.serve(|| "never".to_owned());
-    let shut = desk.sleeper(Instant::now()).is_none();
+    let shut = desk.wait_fd(Instant::now()).is_none();
     setrlimit(Resource::Nofile, limit).unwrap();
     assert!(shut, "it would wake at once");
     // The driver tries again after a while, and the client is answered.
-    assert!(desk.sleeper(now + Duration::from_secs(1)).is_some());
+    assert!(desk.wait_fd(now + Duration::from_secs(1)).is_some());
     desk.serve(|| "here".to_owned());
     let mut answer = String::new();
     who.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "here");
-    assert!(desk.sleeper(Instant::now()).is_some());
+    assert!(desk.wait_fd(Instant::now()).is_some());
 }

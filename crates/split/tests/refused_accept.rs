@@ -5,12 +5,13 @@ mod space;
 
 use std::time::{Duration, Instant};
 
-use space::{Space, privileged};
+use space::{Netns, privileged};
 use verbena_nic::Wc;
-use verbena_nic::wr::{Remote, Sge};
+use verbena_nic::wr::{RemoteAddr, Sge};
 use verbena_split::carrier::address::Address;
 use verbena_split::carrier::{
-    Carrier, CarrierError, Memory, News, Pair, PairOptions, Reach, Result, Sleeper, Ticket, open,
+    Carrier, CarrierError, CarrierEvent, CarrierFd, Memory, MemoryAccess, Pair, PairOptions,
+    Result, Ticket, open,
 };
 use verbena_split::hello::Hello;
 use verbena_split::lane::Lane;
@@ -21,12 +22,12 @@ use verbena_split::{Arrangement, Journal};
 
 /// A carrier that fails to accept the first request.
 #[derive(Debug)]
-struct Clumsy {
+struct FailingCarrier {
     inner: Box<dyn Carrier>,
     failed: bool,
 }
 
-impl Carrier for Clumsy {
+impl Carrier for FailingCarrier {
     fn accept(&mut self, ticket: Ticket, pair: Pair, private: &[u8]) -> Result<()> {
         if !core::mem::replace(&mut self.failed, true) {
             let why = "clumsy".to_owned();
@@ -34,23 +35,23 @@ impl Carrier for Clumsy {
         }
         self.inner.accept(ticket, pair, private)
     }
-    fn local(&self) -> String {
-        self.inner.local()
+    fn local_addr(&self) -> String {
+        self.inner.local_addr()
     }
     fn name(&self) -> &'static str {
         self.inner.name()
     }
-    fn can_lose(&self) -> bool {
-        self.inner.can_lose()
+    fn is_lossy(&self) -> bool {
+        self.inner.is_lossy()
     }
-    fn separate(&mut self) -> Result<()> {
-        self.inner.separate()
+    fn new_protection_domain(&mut self) -> Result<()> {
+        self.inner.new_protection_domain()
     }
-    fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>> {
-        self.inner.memory(len, reach)
+    fn register_memory(&mut self, len: usize, reach: MemoryAccess) -> Result<Box<dyn Memory>> {
+        self.inner.register_memory(len, reach)
     }
-    fn create(&mut self, options: PairOptions) -> Result<Pair> {
-        self.inner.create(options)
+    fn create_pair(&mut self, options: PairOptions) -> Result<Pair> {
+        self.inner.create_pair(options)
     }
     fn connect(&mut self, pair: Pair, private: &[u8]) -> Result<()> {
         self.inner.connect(pair, private)
@@ -72,7 +73,7 @@ impl Carrier for Clumsy {
         pair: Pair,
         id: u64,
         piece: Sge,
-        to: Remote,
+        to: RemoteAddr,
         immediate: Option<u32>,
     ) -> Result<()> {
         self.inner.post_write(pair, id, piece, to, immediate)
@@ -80,17 +81,17 @@ impl Carrier for Clumsy {
     fn turn(&mut self, now: Instant, done: &mut Vec<Wc>) -> Result<()> {
         self.inner.turn(now, done)
     }
-    fn news(&mut self) -> Option<News> {
-        self.inner.news()
+    fn next_event(&mut self) -> Option<CarrierEvent> {
+        self.inner.next_event()
     }
     fn deadline(&self) -> Option<Instant> {
         self.inner.deadline()
     }
-    fn sleepers<'a>(&'a self, on: &mut Vec<Sleeper<'a>>) {
-        self.inner.sleepers(on);
+    fn wait_fds<'a>(&'a self, on: &mut Vec<CarrierFd<'a>>) {
+        self.inner.wait_fds(on);
     }
-    fn doze(&mut self) -> bool {
-        self.inner.doze()
+    fn prepare_sleep(&mut self) -> bool {
+        self.inner.prepare_sleep()
     }
 }
 
@@ -115,9 +116,9 @@ fn dial(unit: &Address, service: u64) -> bool {
     let start = Instant::now();
     loop {
         carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
-        match carrier.news() {
-            Some(News::Connected { .. }) => return true,
-            Some(News::Refused { .. }) => return false,
+        match carrier.next_event() {
+            Some(CarrierEvent::Connected { .. }) => return true,
+            Some(CarrierEvent::Refused { .. }) => return false,
             Some(news) => panic!("{news:?}"),
             None => {}
         }
@@ -129,14 +130,14 @@ fn dial(unit: &Address, service: u64) -> bool {
 fn failed_accept_frees_the_place() {
     privileged("failed_accept_frees_the_place", || {
         let at: Address = "udp://127.0.0.1".parse().unwrap();
-        Space::new().run(|| {
+        Netns::new().run(|| {
             let stop = Stop::new().unwrap();
             let unit = || {
                 let lan = LanPort::tap_named(&format!("ref{}", std::process::id()), 1)
                     .unwrap()
                     .remove(0);
                 let inner = open::listen(&at, None).unwrap();
-                let carrier = Clumsy {
+                let carrier = FailingCarrier {
                     inner,
                     failed: false,
                 };
@@ -156,7 +157,7 @@ fn failed_accept_frees_the_place() {
                     assert!(dial(&at, 2), "the place is still taken");
                     assert!(start.elapsed() < Duration::from_secs(2));
                 });
-                stop.wish();
+                stop.request();
                 if let Err(panic) = told {
                     std::panic::resume_unwind(panic);
                 }

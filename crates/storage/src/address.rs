@@ -5,7 +5,7 @@ use core::fmt;
 use core::str::FromStr;
 
 /// The default port of iSCSI (RFC 7143 §13.8).
-const PORT: u16 = 3260;
+const DEFAULT_PORT: u16 = 3260;
 /// The longest iSCSI name (RFC 7143 §4.2.7.1).
 const MAX_NAME: usize = 223;
 /// The highest LUN of the flat space addressing method.
@@ -124,7 +124,7 @@ enum Problem {
     #[error("`{0}` is no LUN (0 to {MAX_LUN})")]
     Lun(String),
     #[error("something follows the LUN: `{0}`")]
-    Beyond(String),
+    TrailingInput(String),
     #[error(
         "in `{0}` a percent sign is not followed by two hexadecimal digits, or the bytes are not UTF-8"
     )]
@@ -134,7 +134,7 @@ enum Problem {
     #[error("`{0}` is no digest (crc32c or none)")]
     Digest(String),
     #[error("{0} is given twice")]
-    Twice(String),
+    Duplicate(String),
     #[error("target_user and target_password go together, and with a user%password of our own")]
     Mutual,
 }
@@ -166,7 +166,7 @@ fn parse(text: &str) -> Result<Address, Problem> {
         Some((login, place)) => (Some(login_of(login)?), place),
         None => (None, authority),
     };
-    let (host, port) = place_of(place)?;
+    let (host, port) = host_port_of(place)?;
     let (target, lun) = path_of(path)?;
     let mut address = Address {
         transport,
@@ -201,7 +201,7 @@ fn secret(what: &'static str, text: String) -> Result<String, Problem> {
 }
 
 /// `host`, `host:port`, `[ipv6]` or `[ipv6]:port`.
-fn place_of(place: &str) -> Result<(String, u16), Problem> {
+fn host_port_of(place: &str) -> Result<(String, u16), Problem> {
     let (host, port) = if let Some(inside) = place.strip_prefix('[') {
         let wrong = || Problem::Ipv6(place.to_owned());
         let (host, after) = inside.split_once(']').ok_or_else(wrong)?;
@@ -230,7 +230,7 @@ fn place_of(place: &str) -> Result<(String, u16), Problem> {
         (host, port)
     };
     let port = match port {
-        None => PORT,
+        None => DEFAULT_PORT,
         Some(text) => match text.parse() {
             Ok(port) if port > 0 => port,
             _ => return Err(Problem::Port(text.to_owned())),
@@ -256,7 +256,7 @@ fn path_of(path: &str) -> Result<(Option<String>, Option<u16>), Problem> {
     };
     match parts.next() {
         None | Some("") => Ok((target, lun)),
-        Some(rest) => Err(Problem::Beyond(rest.to_owned())),
+        Some(rest) => Err(Problem::TrailingInput(rest.to_owned())),
     }
 }
 
@@ -292,7 +292,7 @@ fn apply(address: &mut Address, options: &str) -> Result<(), Problem> {
             _ => decoded(value)?,
         };
         if into.replace(value).is_some() {
-            return Err(Problem::Twice(key.to_owned()));
+            return Err(Problem::Duplicate(key.to_owned()));
         }
     }
     address.target_credentials = match (user, password) {
@@ -375,7 +375,7 @@ impl fmt::Display for Address {
             true => write!(f, "[{}]", self.host)?,
             false => write!(f, "{}", self.host)?,
         }
-        if self.port != PORT {
+        if self.port != DEFAULT_PORT {
             write!(f, ":{}", self.port)?;
         }
         if let Some(target) = &self.target {

@@ -7,16 +7,16 @@ use core::fmt;
 use std::ops::{ControlFlow, Range};
 use std::time::{Duration, Instant};
 
-use crate::blocks::{Blocks, Extent, Place, Request};
+use crate::blocks::{Blocks, BufferRef, Extent, Request};
 use crate::error::Error;
-use crate::flight::Flight;
+use crate::inflight::Inflight;
 
 pub use latency::Latency;
 
 /// Most memory of a load.
 const MAX_MEMORY: usize = 1 << 30;
 /// Interval of the progress callback.
-const GLANCE: Duration = Duration::from_millis(100);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Order of the requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ impl Load {
 
 /// Result of a load.
 #[derive(Debug, Clone)]
-pub struct Score {
+pub struct BenchResult {
     /// Reads that succeeded.
     pub reads: u64,
     /// Writes that succeeded.
@@ -106,7 +106,7 @@ pub struct Score {
     pub latency: Latency,
 }
 
-impl Score {
+impl BenchResult {
     /// Bytes moved.
     pub fn bytes(&self) -> u64 {
         (self.reads + self.writes) * u64::from(self.size)
@@ -135,10 +135,10 @@ fn ratio(of: f64, to: f64) -> f64 {
     if to > 0.0 { of / to } else { 0.0 }
 }
 
-impl fmt::Display for Score {
+impl fmt::Display for BenchResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let micro = |time: Duration| time.as_nanos() as f64 / 1e3;
-        let Score { reads, writes, .. } = self;
+        let BenchResult { reads, writes, .. } = self;
         writeln!(
             f,
             "{:.0} requests/s, {:.1} MB/s ({reads} reads, {writes} writes in {:.2} s)",
@@ -150,8 +150,8 @@ impl fmt::Display for Score {
             f,
             "latency min {:.1} µs, median {:.1} µs, p99 {:.1} µs, max {:.1} µs",
             micro(self.latency.min()),
-            micro(self.latency.at(0.5)),
-            micro(self.latency.at(0.99)),
+            micro(self.latency.quantile(0.5)),
+            micro(self.latency.quantile(0.99)),
             micro(self.latency.max())
         )?;
         write!(f, "{:.3} CPU seconds per GB", self.cpu_per_gigabyte())
@@ -160,7 +160,7 @@ impl fmt::Display for Score {
 
 /// An outstanding request.
 #[derive(Clone, Copy)]
-struct Shot {
+struct OutstandingRequest {
     begun: Instant,
     read: bool,
     at: u64,
@@ -171,26 +171,26 @@ pub fn run<B: Blocks>(
     blocks: &mut B,
     load: &Load,
     watch: &mut dyn FnMut(Duration) -> ControlFlow<()>,
-) -> Result<Score, Error> {
-    let places = places(blocks, load)?;
+) -> Result<BenchResult, Error> {
+    let places = slot_count(blocks, load)?;
     let memory = blocks.memory(load.memory())?;
-    let mut dice = Dice(load.seed ^ 0x9E37_79B9_7F4A_7C15);
+    let mut dice = Rng(load.seed ^ 0x9E37_79B9_7F4A_7C15);
     fill(&memory, &mut dice)?;
     let per_place = load.size / blocks.geometry().block_size;
     let first = load.range.start / u64::from(blocks.geometry().block_size);
 
-    let mut flight = Flight::new(blocks);
+    let mut flight = Inflight::new(blocks);
     let mut free: Vec<usize> = (0..load.depth).rev().collect();
     let begun = Instant::now();
     let mut shots = vec![
-        Shot {
+        OutstandingRequest {
             begun,
             read: true,
             at: 0
         };
         load.depth
     ];
-    let mut score = Score {
+    let mut score = BenchResult {
         reads: 0,
         writes: 0,
         size: load.size,
@@ -206,7 +206,7 @@ pub fn run<B: Blocks>(
         let now = Instant::now();
         for done in reaped {
             let slot = done.id as usize;
-            let Shot { begun, read, at } = shots[slot];
+            let OutstandingRequest { begun, read, at } = shots[slot];
             let what = if read { "a read" } else { "a write" };
             done.result
                 .map_err(|failure| Error::Failed { what, at, failure })?;
@@ -218,7 +218,7 @@ pub fn run<B: Blocks>(
             }) += 1;
             free.push(slot);
         }
-        if now - glanced >= GLANCE {
+        if now - glanced >= PROGRESS_INTERVAL {
             glanced = now;
             over |= watch(now - begun).is_break();
         }
@@ -237,7 +237,7 @@ pub fn run<B: Blocks>(
                 lba: first + place * u64::from(per_place),
                 blocks: per_place,
             };
-            let payload = Place::new(&memory, load.offset(slot, read));
+            let payload = BufferRef::new(&memory, load.offset(slot, read));
             let request = match read {
                 true => Request::Read { at, into: payload },
                 false => Request::Write {
@@ -248,7 +248,7 @@ pub fn run<B: Blocks>(
             };
             let at = load.range.start + place * u64::from(load.size);
             // Requests submitted in one iteration have the same start time.
-            shots[slot] = Shot {
+            shots[slot] = OutstandingRequest {
                 begun: now,
                 read,
                 at,
@@ -271,12 +271,12 @@ pub fn run<B: Blocks>(
 }
 
 /// How many requests fit into the range. An error if the load is invalid for this disk.
-fn places<B: Blocks>(blocks: &B, load: &Load) -> Result<u64, Error> {
+fn slot_count<B: Blocks>(blocks: &B, load: &Load) -> Result<u64, Error> {
     let geometry = blocks.geometry();
     let wrong = |what: String| Err(Error::Setting(what));
     let len = load.range.end.saturating_sub(load.range.start);
     let (block, size) = (geometry.block_size, load.size);
-    if load.range.start > load.range.end || !geometry.holds(load.range.start, len) {
+    if load.range.start > load.range.end || !geometry.contains(load.range.start, len) {
         let (offset, limit) = (load.range.start, geometry.bytes());
         return Err(Error::Range { offset, len, limit });
     }
@@ -315,11 +315,11 @@ fn places<B: Blocks>(blocks: &B, load: &Load) -> Result<u64, Error> {
 }
 
 /// Fills memory with incompressible bytes that do not repeat.
-fn fill(memory: &verbena::Memory, dice: &mut Dice) -> Result<(), Error> {
+fn fill(memory: &verbena::Memory, dice: &mut Rng) -> Result<(), Error> {
     let mut bytes = [0_u8; 4096];
     for start in (0..memory.len()).step_by(bytes.len()) {
         for word in bytes.as_chunks_mut::<8>().0 {
-            *word = dice.roll().to_le_bytes();
+            *word = dice.next_u64().to_le_bytes();
         }
         let len = bytes.len().min(memory.len() - start);
         memory.write_at(start, &bytes[..len])?;
@@ -328,10 +328,10 @@ fn fill(memory: &verbena::Memory, dice: &mut Dice) -> Result<(), Error> {
 }
 
 /// Pseudo-random numbers (splitmix64).
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
+impl Rng {
+    fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -339,7 +339,7 @@ impl Dice {
     }
 
     fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.roll()) * u128::from(limit)) >> 64) as u64
+        ((u128::from(self.next_u64()) * u128::from(limit)) >> 64) as u64
     }
 }
 

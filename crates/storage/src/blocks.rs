@@ -26,7 +26,7 @@ pub struct Geometry {
     /// Most bytes of one request: at least a block.
     pub maximal: u32,
     /// Most blocks of one request without payload (unmap, zero): at least one.
-    pub bulk: u32,
+    pub max_bulk_blocks: u32,
 }
 
 impl Geometry {
@@ -36,7 +36,7 @@ impl Geometry {
     }
 
     /// The largest multiple of the block size that one request may carry and that is at most `most`, but at least one block.
-    pub fn piece(&self, most: u32) -> u32 {
+    pub fn request_size(&self, most: u32) -> u32 {
         let block = self.block_size.max(1);
         (self.maximal.min(most) / block).max(1) * block
     }
@@ -53,7 +53,7 @@ impl Geometry {
     }
 
     /// Whether a byte range lies on the disk.
-    pub fn holds(&self, offset: u64, len: u64) -> bool {
+    pub fn contains(&self, offset: u64, len: u64) -> bool {
         let end = offset.checked_add(len);
         end.is_some_and(|end| end <= self.bytes())
     }
@@ -70,17 +70,17 @@ pub struct Extent {
 
 /// Start of payload in memory from [`Blocks::memory`].
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct BufferRef {
     /// The memory; a handle, cheap to clone.
     pub memory: Memory,
     /// The first byte.
     pub offset: usize,
 }
 
-impl Place {
+impl BufferRef {
     /// A place in this memory.
-    pub fn new(memory: &Memory, offset: usize) -> Place {
-        Place {
+    pub fn new(memory: &Memory, offset: usize) -> BufferRef {
+        BufferRef {
             memory: memory.clone(),
             offset,
         }
@@ -95,14 +95,14 @@ pub enum Request {
         /// The blocks.
         at: Extent,
         /// Destination.
-        into: Place,
+        into: BufferRef,
     },
     /// Writes blocks from memory.
     Write {
         /// The blocks.
         at: Extent,
         /// Source.
-        from: Place,
+        from: BufferRef,
         /// Force unit access: completes only when the data is on stable storage.
         fua: bool,
     },
@@ -172,7 +172,7 @@ pub trait Blocks {
     fn memory(&mut self, len: usize) -> Result<Memory, Error>;
 
     /// Whether it accepts payload in this memory, which may come from another disk.
-    fn takes(&self, _memory: &Memory) -> bool {
+    fn accepts_memory(&self, _memory: &Memory) -> bool {
         false
     }
 

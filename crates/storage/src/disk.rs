@@ -7,7 +7,7 @@ mod driver;
 mod pending;
 
 pub use buffer::Buffer;
-pub use pending::{Pending, Returned};
+pub use pending::{Pending, RequestResult};
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -19,7 +19,7 @@ use crate::blocks::{Blocks, Extent, Geometry, Request};
 use crate::error::Error;
 use crate::session::Options;
 use crate::unit::{Identity, Unit};
-use driver::{Door, Job};
+use driver::{Job, RequestQueue};
 
 /// A disk of a target.
 ///
@@ -42,7 +42,7 @@ use driver::{Door, Job};
 /// ```
 #[derive(Debug)]
 pub struct Disk {
-    door: Arc<Door>,
+    queue: Arc<RequestQueue>,
     geometry: Geometry,
     identity: Identity,
     driver: Option<JoinHandle<()>>,
@@ -57,14 +57,14 @@ impl Disk {
     /// Drives an open unit on a new thread.
     pub fn of(unit: Unit) -> Result<Disk, Error> {
         let (geometry, identity) = (unit.geometry(), unit.identity().clone());
-        let door = Arc::new(Door::new(&unit)?);
+        let door = Arc::new(RequestQueue::new(&unit)?);
         let inside = door.clone();
         let driver = std::thread::Builder::new()
             .name("verbena-disk".to_owned())
             .spawn(move || driver::drive(unit, &inside))
             .map_err(Error::io("a thread for the disk"))?;
         Ok(Disk {
-            door,
+            queue: door,
             geometry,
             identity,
             driver: Some(driver),
@@ -89,13 +89,13 @@ impl Disk {
                 "a buffer of {len} bytes is not one of whole blocks of {block}"
             )));
         }
-        self.door.buffer(len)
+        self.queue.buffer(len)
     }
 
     /// Reads blocks from `lba` on into a buffer, as many as fit.
     pub fn read(&self, lba: u64, buffer: Buffer) -> Pending {
         let at = self.extent(lba, &buffer);
-        let into = buffer.place();
+        let into = buffer.buffer_ref();
         self.begin(at.map(|at| Request::Read { at, into }), buffer)
     }
 
@@ -111,18 +111,18 @@ impl Disk {
 
     fn write_with(&self, lba: u64, buffer: Buffer, fua: bool) -> Pending {
         let at = self.extent(lba, &buffer);
-        let from = buffer.place();
+        let from = buffer.buffer_ref();
         self.begin(at.map(|at| Request::Write { at, from, fua }), buffer)
     }
 
     /// Brings all completed writes to stable storage.
     pub fn flush(&self) -> Pending {
-        self.begin(Ok(Request::Flush), Buffer::none(&self.door))
+        self.begin(Ok(Request::Flush), Buffer::none(&self.queue))
     }
 
     /// Deallocates these blocks.
     pub fn unmap(&self, at: Extent) -> Pending {
-        self.begin(Ok(Request::Unmap(at)), Buffer::none(&self.door))
+        self.begin(Ok(Request::Unmap(at)), Buffer::none(&self.queue))
     }
 
     fn extent(&self, lba: u64, buffer: &Buffer) -> Result<Extent, Error> {
@@ -137,10 +137,10 @@ impl Disk {
     }
 
     fn begin(&self, request: Result<Request, Error>, buffer: Buffer) -> Pending {
-        let ticket = self.door.ticket();
-        let (pending, promise) = pending::pair(buffer, &self.door, ticket);
+        let ticket = self.queue.ticket();
+        let (pending, promise) = pending::pair(buffer, &self.queue, ticket);
         match request {
-            Ok(request) => self.door.enter(Job {
+            Ok(request) => self.queue.push(Job {
                 ticket,
                 request,
                 promise,
@@ -153,7 +153,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.door.close();
+        self.queue.close();
         if let Some(driver) = self.driver.take() {
             // The driver thread ends when outstanding requests have completed. Its panic was reported already.
             let _ = driver.join();

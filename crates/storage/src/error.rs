@@ -50,7 +50,7 @@ pub enum Error {
         "byte {from} of one disk and byte {to} of the other differ by less than whole blocks of {block} bytes: \
          choose an offset that differs by a multiple of {block}"
     )]
-    Skew {
+    Misaligned {
         /// Where reading begins.
         from: u64,
         /// Where writing begins.
@@ -84,7 +84,7 @@ pub enum Error {
         "{from} redirects to {to}, another host, which gets no CHAP credentials unless that is asked for \
          (--redirect-credentials, Redirects::WithCredentials): {why}"
     )]
-    Withheld {
+    CredentialsWithheld {
         /// The address that redirects.
         from: String,
         /// The new address.
@@ -94,7 +94,7 @@ pub enum Error {
     },
     /// The peer did not answer as a target does.
     #[error("logging in at {address}: {why}: is an iSCSI target listening on that port?")]
-    NoTarget {
+    NotATarget {
         /// The portal.
         address: String,
         /// What happened instead.
@@ -105,7 +105,7 @@ pub enum Error {
     Target(String),
     /// The target does not answer in time.
     #[error("the target gave us no {what} within {limit:?}")]
-    Silent {
+    Timeout {
         /// What was waited for.
         what: &'static str,
         /// The time limit.
@@ -158,7 +158,7 @@ pub enum Error {
     },
     /// The path of a Unix socket is in use.
     #[error("{} {why}: remove it yourself or choose another path", path.display())]
-    Occupied {
+    PathInUse {
         /// The path.
         path: PathBuf,
         /// What is there.

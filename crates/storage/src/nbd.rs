@@ -5,9 +5,9 @@
 //! Reading order: `codec` (the encoding) → `handshake` (negotiation) → `door` (the listener) → `job` (a request in progress) → `client`
 //! (one connection) → [`Export`] (all connections, and the disk).
 
+mod acceptor;
 mod client;
 mod codec;
-mod door;
 mod handshake;
 mod job;
 mod outbox;
@@ -22,10 +22,10 @@ use verbena::access::AccessList;
 use crate::blocks::{Blocks, Geometry};
 use crate::error::Error;
 use crate::stop::Stop;
+use acceptor::Acceptor;
+pub use acceptor::ExportAddr;
 use codec::{Errno, transmission};
-use door::Door;
-pub use door::Place;
-use handshake::Facts;
+use handshake::ExportInfo;
 use job::{Job, Kind, MAX_REQUEST};
 use server::Server;
 
@@ -91,40 +91,43 @@ impl Counts {
 /// A listening export.
 #[derive(Debug)]
 pub struct Export {
-    door: Door,
+    acceptor: Acceptor,
     options: Options,
 }
 
 impl Export {
     /// Starts listening; clients are accepted in [`serve`](Export::serve).
-    pub fn bind(place: &Place, options: Options) -> Result<Export, Error> {
+    pub fn bind(place: &ExportAddr, options: Options) -> Result<Export, Error> {
         if options.name.len() > MAX_NAME {
             let len = options.name.len();
             let what = format!("the export's name has {len} bytes, at most {MAX_NAME} fit");
             return Err(Error::Setting(what));
         }
-        let door = Door::open(place)?;
-        Ok(Export { door, options })
+        let door = Acceptor::open(place)?;
+        Ok(Export {
+            acceptor: door,
+            options,
+        })
     }
 
     /// Rejects TCP clients whose source address these lists reject. Clients of a Unix socket are not affected.
     pub fn set_access(&mut self, access: AccessList) {
-        self.door.set_access(access);
+        self.acceptor.set_access(access);
     }
 
     /// Its address, with the port that the system has chosen.
-    pub fn place(&self) -> Result<Place, Error> {
-        self.door.place()
+    pub fn local_addr(&self) -> Result<ExportAddr, Error> {
+        self.acceptor.local_addr()
     }
 
     /// The NBD URI.
     pub fn uri(&self) -> Result<String, Error> {
-        Ok(match self.place()? {
-            Place::Unix(path) => {
+        Ok(match self.local_addr()? {
+            ExportAddr::Unix(path) => {
                 let path = std::path::absolute(&path).unwrap_or(path);
                 format!("nbd+unix:///?socket={}", path.display())
             }
-            Place::Tcp(address) => format!("nbd://{address}"),
+            ExportAddr::Tcp(address) => format!("nbd://{address}"),
         })
     }
 
@@ -141,7 +144,7 @@ impl Export {
         ended.map(|()| server.into_counts())
     }
 
-    fn facts(&self, geometry: &Geometry) -> Facts {
+    fn export_info(&self, geometry: &Geometry) -> ExportInfo {
         use transmission as flag;
         let mut flags = flag::HAS_FLAGS | flag::SEND_FLUSH | flag::SEND_FUA;
         flags |= match geometry.read_only {
@@ -152,12 +155,12 @@ impl Export {
             flags |= flag::SEND_TRIM;
         }
         let block = geometry.block_size;
-        Facts {
+        ExportInfo {
             name: self.options.name.clone(),
             bytes: geometry.bytes(),
             flags,
             sizes: [block, block.max(PREFERRED), MAX_REQUEST],
-            chunk_flags: flag::SEND_DF,
+            structured_flags: flag::SEND_DF,
         }
     }
 }

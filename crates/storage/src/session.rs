@@ -17,18 +17,18 @@ mod abort;
 mod answer;
 mod dial;
 mod discover;
-mod doze;
 mod iser;
-mod leave;
 mod link;
+mod logout;
 mod options;
 mod outcome;
 mod recover;
+mod sleep_poll;
 mod task;
 mod tcp;
 
 pub use discover::discover;
-pub use link::Moved;
+pub use link::TransferCounters;
 pub use options::{Options, Redirects};
 pub use outcome::Outcome;
 pub use task::Command;
@@ -38,14 +38,14 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use verbena::{Access, Device, Memory, Pd};
-use verbena_iscsi::login::Settled;
+use verbena_iscsi::login::LoginOutcome;
 
 use crate::address::{Address, Transport};
 use crate::error::Error;
 use abort::Abort;
 use answer::Control;
-use leave::Going;
-use link::{Link, News};
+use link::{Link, LinkEvent};
+use logout::TargetLogout;
 use recover::Lost;
 use task::{Task, Tasks};
 
@@ -61,33 +61,33 @@ pub struct Session {
     /// The ISID, the same on every connection of the session.
     isid: [u8; 6],
     link: Option<Box<dyn Link>>,
-    settled: Settled,
+    settled: LoginOutcome,
     tasks: Tasks,
     /// Tasks to send, in this order.
     ready: VecDeque<u32>,
     /// Tasks to send at a given time.
     later: Vec<(Instant, u32)>,
-    news: Vec<News>,
+    events: Vec<LinkEvent>,
     ended: Vec<Ended>,
     control: Control,
     /// The outstanding ABORT TASK request; one at a time.
     abort: Option<Abort>,
     /// The target requested a logout that has not happened yet.
-    going: Option<Going>,
+    target_logout: Option<TargetLogout>,
     lost: Option<Lost>,
     /// Earliest time of the next attempt to connect.
     not_before: Option<Instant>,
     /// When this connection was established, or the last one.
-    since: Instant,
+    connected_at: Instant,
     /// Consecutive connections that were lost soon after they were established.
-    fleeting: u32,
+    short_connections: u32,
     /// When something was received last.
-    heard: Instant,
-    ticked: Instant,
+    last_received: Instant,
+    last_tick: Instant,
     /// The id of the next command of the session itself.
-    own: u64,
+    next_own_id: u64,
     /// Bytes moved by earlier links.
-    moved: Moved,
+    transferred: TransferCounters,
 }
 
 /// A command that has ended.
@@ -101,9 +101,9 @@ pub struct Ended {
 
 /// The source of memory for data of a session's commands.
 #[derive(Debug, Clone)]
-pub(crate) struct Ground(Pd);
+pub(crate) struct MemorySource(Pd);
 
-impl Ground {
+impl MemorySource {
     /// Registers `len` bytes.
     pub(crate) fn memory(&self, len: usize) -> Result<Memory, Error> {
         let local = Access::LOCAL_READ | Access::LOCAL_WRITE;
@@ -113,7 +113,7 @@ impl Ground {
 }
 
 /// Ids from here on are the session's own.
-const OWN: u64 = 1 << 63;
+const FIRST_OWN_ID: u64 = 1 << 63;
 
 impl Session {
     /// Logs in at a target.
@@ -139,24 +139,24 @@ impl Session {
             tasks: Tasks::default(),
             ready: VecDeque::new(),
             later: Vec::new(),
-            news: Vec::new(),
+            events: Vec::new(),
             ended: Vec::new(),
             control: Control::default(),
             abort: None,
-            going: None,
+            target_logout: None,
             lost: None,
             not_before: None,
-            since: now,
-            fleeting: 0,
-            heard: now,
-            ticked: now,
-            own: OWN,
-            moved: Moved::default(),
+            connected_at: now,
+            short_connections: 0,
+            last_received: now,
+            last_tick: now,
+            next_own_id: FIRST_OWN_ID,
+            transferred: TransferCounters::default(),
         })
     }
 
     /// Result of the last login.
-    pub fn settled(&self) -> &Settled {
+    pub fn settled(&self) -> &LoginOutcome {
         &self.settled
     }
 
@@ -166,25 +166,25 @@ impl Session {
     }
 
     /// The source of memory for data of its commands.
-    pub(crate) fn ground(&self) -> Ground {
-        Ground(self.pd.clone())
+    pub(crate) fn memory_source(&self) -> MemorySource {
+        MemorySource(self.pd.clone())
     }
 
     /// Most bytes of data of one command, if limited.
-    pub(crate) fn longest(&self) -> Option<u32> {
+    pub(crate) fn max_data(&self) -> Option<u32> {
         let iser = self.address.transport == Transport::Iser;
-        iser.then_some(self.options.iser_longest)
+        iser.then_some(self.options.iser_max_data)
     }
 
     /// Registered memory for data of its commands.
     pub fn memory(&self, len: usize) -> Result<Memory, Error> {
-        self.ground().memory(len)
+        self.memory_source().memory(len)
     }
 
     /// Bytes of data that were moved, by method.
-    pub fn moved(&self) -> Moved {
-        let now = self.link.as_ref().map(|link| link.moved());
-        self.moved.and(now.unwrap_or_default())
+    pub fn transferred(&self) -> TransferCounters {
+        let now = self.link.as_ref().map(|link| link.transferred());
+        self.transferred.plus(now.unwrap_or_default())
     }
 
     /// Starts a command, which is sent by the next [`poll`](Session::poll) at the latest; its `id` is returned by `poll`. Ids below 2^63 are
@@ -204,8 +204,8 @@ impl Session {
             tries: 0,
             losses: 0,
             sent: false,
-            unwanted: false,
-            taken_back: None,
+            cancel_requested: false,
+            cancelled: None,
         });
         self.ready.push_back(task);
         self.pump();
@@ -248,8 +248,8 @@ impl Session {
 
     /// Runs one command and waits for its end; others continue meanwhile.
     pub fn run(&mut self, command: Command) -> Result<Outcome, Error> {
-        let id = self.own;
-        self.own = OWN | id.wrapping_add(1);
+        let id = self.next_own_id;
+        self.next_own_id = FIRST_OWN_ID | id.wrapping_add(1);
         self.start(id, command)?;
         loop {
             self.turn();
@@ -275,21 +275,21 @@ impl Session {
     /// Does everything that can be done without waiting.
     fn turn(&mut self) {
         self.flush();
-        let mut news = core::mem::take(&mut self.news);
+        let mut news = core::mem::take(&mut self.events);
         let heard = self.link.as_mut().is_some_and(|link| link.poll(&mut news));
         let now = Instant::now();
         if heard {
-            self.heard = now;
+            self.last_received = now;
         }
         for one in news.drain(..) {
-            self.take(one);
+            self.handle_event(one);
         }
-        self.news = news;
-        if now.duration_since(self.ticked) >= TICK {
-            self.ticked = now;
+        self.events = news;
+        if now.duration_since(self.last_tick) >= TICK {
+            self.last_tick = now;
             self.tick(now);
         }
-        self.go_on_dialling();
+        self.poll_dial();
         self.pump();
         self.flush();
     }
@@ -303,7 +303,7 @@ impl Session {
 
     /// Passes ready tasks to the link.
     fn pump(&mut self) {
-        if self.is_going() {
+        if self.is_logging_out() {
             return;
         }
         while let (Some(link), Some(number)) = (&mut self.link, self.ready.front().copied()) {
@@ -311,7 +311,7 @@ impl Session {
             let Some(task) = self.tasks.get_mut(number) else {
                 continue;
             };
-            match link.order(&task.order(number)) {
+            match link.send_command(&task.link_command(number)) {
                 Ok(()) => task.sent = true,
                 Err(error) => self.finish(number, Outcome::Unsent(error.to_string())),
             }
@@ -326,9 +326,9 @@ impl Session {
         }
     }
 
-    fn say(&mut self, bhs: &verbena_wire::iscsi::Bhs, data: &[u8]) -> Result<(), Error> {
+    fn send_pdu(&mut self, bhs: &verbena_wire::iscsi::Bhs, data: &[u8]) -> Result<(), Error> {
         match &mut self.link {
-            Some(link) => link.say(bhs, data),
+            Some(link) => link.send_pdu(bhs, data),
             None => Err(Error::Lost("there is no connection now".to_owned())),
         }
     }
@@ -349,7 +349,7 @@ impl Session {
                 return Err(Error::Lost(why.to_owned()));
             }
             if Instant::now() > end {
-                return Err(Error::Silent {
+                return Err(Error::Timeout {
                     what,
                     limit: self.options.login,
                 });

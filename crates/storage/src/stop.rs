@@ -1,5 +1,5 @@
 //! A flag that ends a loop and wakes it, for example on SIGINT. Once set it stays set, and its descriptor stays readable. Signals are
-//! caught by the caller, which calls [`Stop::pull`].
+//! caught by the caller, which calls [`Stop::request`].
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -15,8 +15,8 @@ pub struct Stop(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    pulled: AtomicBool,
-    bell: OwnedFd,
+    requested: AtomicBool,
+    eventfd: OwnedFd,
 }
 
 impl Stop {
@@ -25,27 +25,27 @@ impl Stop {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = eventfd(0, flags).map_err(|e| Error::io("an event descriptor")(e.into()))?;
         Ok(Stop(Arc::new(Inner {
-            pulled: AtomicBool::new(false),
-            bell,
+            requested: AtomicBool::new(false),
+            eventfd: bell,
         })))
     }
 
     /// Sets the flag and wakes the loop.
-    pub fn pull(&self) {
-        self.0.pulled.store(true, Ordering::SeqCst);
+    pub fn request(&self) {
+        self.0.requested.store(true, Ordering::SeqCst);
         // Fails only when the counter is at its maximum, and then the descriptor is readable as well.
-        let _ = rustix::io::write(&self.0.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.0.eventfd, &1_u64.to_ne_bytes());
     }
 
     /// Whether it is set.
-    pub fn pulled(&self) -> bool {
-        self.0.pulled.load(Ordering::SeqCst)
+    pub fn is_requested(&self) -> bool {
+        self.0.requested.load(Ordering::SeqCst)
     }
 }
 
 impl AsFd for Stop {
     /// Readable once it is set, and from then on.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.bell.as_fd()
+        self.0.eventfd.as_fd()
     }
 }

@@ -1,10 +1,10 @@
 //! Operations on whole ranges of a disk with many requests at a time: read, write, copy, compare. Ranges may begin and end at any byte, no
 //! request is outstanding after a return, and an error contains the offset. Progress is reported to a callback, which may stop the pass.
 //!
-//! Reading order: `ends` (partial blocks) → `stream` (sources and sinks) → [`read`] → [`write()`] → [`copy`].
+//! Reading order: `partial_blocks` (partial blocks) → `stream` (sources and sinks) → [`read()`] → [`write()`] → [`copy()`].
 
 mod copy;
-mod ends;
+mod partial_blocks;
 mod read;
 mod stream;
 mod write;
@@ -18,7 +18,7 @@ use crate::error::Error;
 
 pub use copy::{compare, copy};
 pub use read::read;
-pub use stream::{Check, Inlet, Outlet, Reader, Sink, Source, Writer};
+pub use stream::{CompareSink, FdSink, FdSource, Reader, Sink, Source, Writer};
 pub use write::write;
 
 /// Default number of outstanding requests.
@@ -32,22 +32,22 @@ const MAX_MEMORY: usize = 256 << 20;
 
 /// Depth and request size; 0 selects a default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Pace {
+pub struct TransferOptions {
     /// Outstanding requests.
     pub depth: usize,
     /// Bytes per request.
     pub piece: u32,
 }
 
-impl Pace {
+impl TransferOptions {
     /// Depth and bytes per request for this disk.
-    fn settle(self, geometry: &Geometry, limit: usize) -> (usize, u32) {
+    fn resolve(self, geometry: &Geometry, limit: usize) -> (usize, u32) {
         let choose = |wish: usize, usual: usize| if wish == 0 { usual } else { wish };
         let depth = choose(self.depth, DEPTH).clamp(1, limit.max(1));
         let usual = choose(geometry.optimal as usize, PIECE as usize);
         let piece = choose(self.piece as usize, usual);
         let piece = piece.min(MAX_PIECE as usize).min(MAX_MEMORY / depth);
-        (depth, geometry.piece(piece as u32))
+        (depth, geometry.request_size(piece as u32))
     }
 }
 
@@ -61,7 +61,7 @@ pub struct Progress {
 }
 
 /// Progress callback; `Break` ends the pass with [`Error::Stopped`] once nothing is outstanding.
-pub type Watch<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
+pub type ProgressFn<'a> = dyn FnMut(Progress) -> ControlFlow<()> + 'a;
 
 /// Buffers of equal length in one region.
 struct Slots {
@@ -71,8 +71,8 @@ struct Slots {
 }
 
 impl Slots {
-    fn new<B: Blocks>(blocks: &mut B, pace: Pace) -> Result<Slots, Error> {
-        let (depth, piece) = pace.settle(&blocks.geometry(), blocks.depth());
+    fn new<B: Blocks>(blocks: &mut B, pace: TransferOptions) -> Result<Slots, Error> {
+        let (depth, piece) = pace.resolve(&blocks.geometry(), blocks.depth());
         Ok(Slots {
             memory: blocks.memory(depth * piece as usize)?,
             piece,
@@ -86,15 +86,15 @@ impl Slots {
 }
 
 /// Progress, with its callback.
-struct Tally<'a, 'w> {
+struct ProgressCounter<'a, 'w> {
     progress: Progress,
-    watch: &'a mut Watch<'w>,
+    watch: &'a mut ProgressFn<'w>,
 }
 
-impl<'a, 'w> Tally<'a, 'w> {
-    fn new(total: u64, watch: &'a mut Watch<'w>) -> Tally<'a, 'w> {
+impl<'a, 'w> ProgressCounter<'a, 'w> {
+    fn new(total: u64, watch: &'a mut ProgressFn<'w>) -> ProgressCounter<'a, 'w> {
         let progress = Progress { done: 0, total };
-        Tally { progress, watch }
+        ProgressCounter { progress, watch }
     }
 
     fn add(&mut self, bytes: u64) -> Result<(), Error> {
@@ -111,7 +111,7 @@ impl<'a, 'w> Tally<'a, 'w> {
 pub fn check(geometry: &Geometry, range: &Range<u64>) -> Result<(), Error> {
     let (offset, len) = (range.start, range.end.saturating_sub(range.start));
     let limit = geometry.bytes();
-    let inside = range.start <= range.end && geometry.holds(offset, len);
+    let inside = range.start <= range.end && geometry.contains(offset, len);
     inside
         .then_some(())
         .ok_or(Error::Range { offset, len, limit })

@@ -14,9 +14,9 @@ use verbena_wire::iscsi::Lun;
 use verbena_wire::scsi::{Cdb, UnmapList, UnmapRange};
 
 use crate::address::Address;
-use crate::blocks::{Blocks, Done, Extent, Geometry, Place, Request};
+use crate::blocks::{Blocks, BufferRef, Done, Extent, Geometry, Request};
 use crate::error::Error;
-use crate::session::{Command, Ended, Ground, Options, Session};
+use crate::session::{Command, Ended, MemorySource, Options, Session};
 
 /// Bytes of an UNMAP parameter list with one block descriptor.
 const RANGE: usize = 24;
@@ -52,8 +52,8 @@ impl Unit {
     pub fn of(mut session: Session, number: u16) -> Result<Unit, Error> {
         let lun = Lun::new(number)
             .ok_or_else(|| Error::Setting(format!("{number} is no LUN: 0 to 16383 are")))?;
-        let (identity, mut geometry) = identify::look(&mut session, lun)?;
-        if let Some(longest) = session.longest() {
+        let (identity, mut geometry) = identify::identify(&mut session, lun)?;
+        if let Some(longest) = session.max_data() {
             // At least one block; a single block that exceeds the session's limit is rejected when it is requested.
             geometry.maximal = geometry.maximal.min(longest).max(geometry.block_size);
         }
@@ -104,8 +104,8 @@ impl Unit {
     }
 
     /// The source of memory for its requests.
-    pub(crate) fn ground(&self) -> Ground {
-        self.session.ground()
+    pub(crate) fn memory_source(&self) -> MemorySource {
+        self.session.memory_source()
     }
 
     /// Logs out.
@@ -120,20 +120,20 @@ impl Unit {
             Request::Read { at, into } => Command {
                 direction: Direction::Read,
                 len: bytes(at),
-                place: Some(into),
+                buffer: Some(into),
                 ..plain(Cdb::read(at.lba, at.blocks))
             },
             Request::Write { at, from, fua } => Command {
                 direction: Direction::Write,
                 len: bytes(at),
-                place: Some(from),
+                buffer: Some(from),
                 ..plain(Cdb::write(at.lba, at.blocks, fua))
             },
             Request::Flush => plain(Cdb::synchronize_cache10(0, 0)),
             Request::Zero(at) => Command {
                 direction: Direction::Write,
                 len: self.geometry.block_size,
-                place: Some(Place::new(&self.zeros, 0)),
+                buffer: Some(BufferRef::new(&self.zeros, 0)),
                 ..plain(Cdb::write_same16(at.lba, at.blocks, false))
             },
             Request::Unmap(at) => self.unmap(id, at)?,
@@ -157,12 +157,12 @@ impl Unit {
         Ok(Command {
             direction: Direction::Write,
             len: list.len() as u32,
-            place: Some(Place::new(&self.lists, slot * RANGE)),
+            buffer: Some(BufferRef::new(&self.lists, slot * RANGE)),
             ..Command::plain(self.lun, self.identity.device, cdb)
         })
     }
 
-    fn give_back(&mut self, id: u64) {
+    fn release_list(&mut self, id: u64) {
         if let Some(at) = self.taken.iter().position(|(of, _)| *of == id) {
             let (_, slot) = self.taken.swap_remove(at);
             self.free.push(slot);
@@ -183,7 +183,7 @@ impl Blocks for Unit {
         let command = self.command(id, request)?;
         let started = self.session.start(id, command);
         if started.is_err() {
-            self.give_back(id);
+            self.release_list(id);
         }
         started
     }
@@ -192,7 +192,7 @@ impl Blocks for Unit {
         let mut ended = core::mem::take(&mut self.ended);
         self.session.poll(&mut ended);
         for one in ended.drain(..) {
-            self.give_back(one.id);
+            self.release_list(one.id);
             done.push(Done {
                 id: one.id,
                 result: one.outcome.into_result(),

@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_millis(300);
 /// Time limit of an answer.
 const SILENCE: Duration = Duration::from_millis(500);
 
-fn impatient() -> Options {
+fn short_timeouts() -> Options {
     Options {
         command: LIMIT,
         silence: SILENCE,
@@ -49,16 +49,16 @@ fn assert_aborts(request: &TaskRequest, command: &ScsiCommand) {
 /// first one: none of that data is placed.
 #[test]
 fn timed_out_command_is_aborted_alone() {
-    let mut world = World::new(impatient());
+    let mut world = World::new(short_timeouts());
     world.start(0, Direction::Read);
-    let first = world.hear_command();
+    let first = world.receive_command();
     std::thread::sleep(LIMIT / 2);
     world.start(1, Direction::Read);
-    let other = world.hear_command();
-    let request = world.hear_task();
+    let other = world.receive_command();
+    let request = world.receive_task();
     assert_aborts(&request, &first);
     world.conn.answer(&request, TaskOutcome::Complete);
-    let again = world.hear_command();
+    let again = world.receive_command();
     assert_eq!(again.cdb, first.cdb);
     assert_ne!(again.itt, first.itt);
     // Late Data-Ins with and without status, and an R2T for a read.
@@ -67,11 +67,11 @@ fn timed_out_command_is_aborted_alone() {
     world.conn.data_in(first.itt, &[0x22; LEN], true);
     world.conn.respond(first.itt);
     world.conn.data_in(other.itt, &[0x33; LEN], true);
-    assert_eq!(world.ends(1), [good(1)]);
+    assert_eq!(world.take_ended(1), [good(1)]);
     assert_eq!(world.bytes(0), [FILL; LEN]);
     assert_eq!(world.bytes(1), [0x33; LEN]);
     world.conn.data_in(again.itt, &[0x44; LEN], true);
-    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.take_ended(1), [good(0)]);
     assert_eq!(world.bytes(0), [0x44; LEN]);
     assert!(!world.conn.closed, "all on one connection");
 }
@@ -81,39 +81,39 @@ fn timed_out_command_is_aborted_alone() {
 #[test]
 fn response_before_the_abort_answer_counts() {
     for outcome in [TaskOutcome::Complete, TaskOutcome::NoTask] {
-        let mut world = World::new(impatient());
+        let mut world = World::new(short_timeouts());
         world.start(0, Direction::Read);
-        let first = world.hear_command();
-        let request = world.hear_task();
+        let first = world.receive_command();
+        let request = world.receive_task();
         world.conn.data_in(first.itt, &[0x55; LEN], true);
-        assert_eq!(world.ends(1), [good(0)]);
+        assert_eq!(world.take_ended(1), [good(0)]);
         assert_eq!(world.bytes(0), [0x55; LEN]);
         world.start(1, Direction::Read);
-        let next = world.hear_command();
+        let next = world.receive_command();
         world.conn.answer(&request, outcome);
-        world.quiet(LIMIT / 3);
+        world.assert_quiet(LIMIT / 3);
         world.conn.data_in(next.itt, &[0x66; LEN], true);
-        assert_eq!(world.ends(1), [good(1)]);
+        assert_eq!(world.take_ended(1), [good(1)]);
     }
 }
 
 /// A command that may not be repeated ends as lost; the connection stays.
 #[test]
 fn unsafe_command_is_not_repeated() {
-    let mut world = World::new(impatient());
+    let mut world = World::new(short_timeouts());
     let mut command = world.command(1, 0, Direction::Write);
-    command.safe = false;
+    command.idempotent = false;
     world.session.start(0, command).unwrap();
-    let first = world.hear_command();
-    let request = world.hear_task();
+    let first = world.receive_command();
+    let request = world.receive_task();
     assert_aborts(&request, &first);
     world.conn.answer(&request, TaskOutcome::Complete);
-    let ends = world.ends(1);
+    let ends = world.take_ended(1);
     assert!(
         matches!(&ends[..], [(0, Outcome::Lost(why))] if why.contains("longer than")),
         "{ends:?}"
     );
-    world.quiet(LIMIT);
+    world.assert_quiet(LIMIT);
 }
 
 /// If the target does not abort the command, or does not answer, the connection is closed and the command is sent again on the next one.
@@ -125,10 +125,10 @@ fn failed_abort_closes_the_connection() {
         Some(TaskOutcome::Rejected),
         None,
     ] {
-        let mut world = World::new(impatient());
+        let mut world = World::new(short_timeouts());
         world.start(0, Direction::Read);
-        let first = world.hear_command();
-        let request = world.hear_task();
+        let first = world.receive_command();
+        let request = world.receive_task();
         let begun = Instant::now();
         if let Some(outcome) = outcome {
             world.conn.answer(&request, outcome);
@@ -137,26 +137,26 @@ fn failed_abort_closes_the_connection() {
         let took = begun.elapsed();
         assert_eq!(took >= SILENCE / 2, outcome.is_none(), "{took:?}");
         world.accept();
-        let again = world.hear_command();
+        let again = world.receive_command();
         assert_eq!(again.cdb, first.cdb);
         world.conn.data_in(again.itt, &[0x77; LEN], true);
-        assert_eq!(world.ends(1), [good(0)]);
+        assert_eq!(world.take_ended(1), [good(0)]);
     }
 }
 
 /// After every abort the command is sent again, until the limit is reached and it ends as lost.
 #[test]
 fn repeatedly_aborted_command_ends_as_lost() {
-    let mut world = World::new(impatient());
+    let mut world = World::new(short_timeouts());
     world.start(0, Direction::None);
     for _ in 0..4 {
-        let command = world.hear_command();
-        let request = world.hear_task();
+        let command = world.receive_command();
+        let request = world.receive_task();
         assert_aborts(&request, &command);
         world.conn.answer(&request, TaskOutcome::Complete);
     }
-    assert!(matches!(&world.ends(1)[..], [(0, Outcome::Lost(_))]));
-    world.quiet(LIMIT);
+    assert!(matches!(&world.take_ended(1)[..], [(0, Outcome::Lost(_))]));
+    world.assert_quiet(LIMIT);
 }
 
 #[test]
@@ -165,28 +165,28 @@ fn cancelled_commands_are_aborted_one_by_one() {
     for id in 0..3 {
         world.start(id, Direction::Read);
     }
-    let sent: Vec<_> = (0..3).map(|_| world.hear_command()).collect();
+    let sent: Vec<_> = (0..3).map(|_| world.receive_command()).collect();
     assert!(!world.session.cancel(77), "there is none");
     assert!(world.session.cancel(1));
     assert!(world.session.cancel(1), "twice is once");
     assert!(world.session.cancel(2));
     // One request at a time: a target need not accept more.
-    let request = world.hear_task();
+    let request = world.receive_task();
     assert_aborts(&request, &sent[1]);
-    world.quiet(SILENCE / 4);
+    world.assert_quiet(SILENCE / 4);
     world.conn.answer(&request, TaskOutcome::Complete);
-    assert_eq!(world.ends(1), [(1, Outcome::Cancelled)]);
+    assert_eq!(world.take_ended(1), [(1, Outcome::Cancelled)]);
     assert!(!world.session.cancel(1), "it has ended");
-    let request = world.hear_task();
+    let request = world.receive_task();
     assert_aborts(&request, &sent[2]);
     // It ends with its own response before that is answered: it was executed.
     world.conn.data_in(sent[2].itt, &[0x21; LEN], true);
-    assert_eq!(world.ends(1), [good(2)]);
+    assert_eq!(world.take_ended(1), [good(2)]);
     world.conn.answer(&request, TaskOutcome::NoTask);
     world.conn.data_in(sent[0].itt, &[0x20; LEN], true);
-    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.take_ended(1), [good(0)]);
     assert_eq!(world.bytes(1), [FILL; LEN]);
-    world.quiet(SILENCE / 4);
+    world.assert_quiet(SILENCE / 4);
 }
 
 /// Half of its data was received; the rest of the PDU comes after it has ended.
@@ -194,20 +194,20 @@ fn cancelled_commands_are_aborted_one_by_one() {
 fn late_data_of_a_cancelled_read_is_dropped() {
     let mut world = World::new(patient());
     world.start(0, Direction::Read);
-    let first = world.hear_command();
+    let first = world.receive_command();
     world.conn.data_in(first.itt, &[0x31; LEN / 2], false);
     world.until("data", |world| {
         (world.bytes(0)[..LEN / 2] == [0x31; LEN / 2]).then_some(())
     });
     assert!(world.session.cancel(0));
-    let request = world.hear_task();
+    let request = world.receive_task();
     world.conn.answer(&request, TaskOutcome::Complete);
-    assert_eq!(world.ends(1), [(0, Outcome::Cancelled)]);
+    assert_eq!(world.take_ended(1), [(0, Outcome::Cancelled)]);
     world.conn.data_in(first.itt, &[0x32; LEN], true);
     world.start(1, Direction::Read);
-    let next = world.hear_command();
+    let next = world.receive_command();
     world.conn.data_in(next.itt, &[0x33; LEN], true);
-    assert_eq!(world.ends(1), [good(1)]);
+    assert_eq!(world.take_ended(1), [good(1)]);
     assert_eq!(world.bytes(0)[..LEN / 2], [0x31; LEN / 2]);
     assert_eq!(world.bytes(0)[LEN / 2..], [FILL; LEN / 2]);
 }
@@ -217,34 +217,34 @@ fn late_data_of_a_cancelled_read_is_dropped() {
 fn cancelled_write_serves_no_further_r2t() {
     let mut world = World::new(patient());
     world.start(0, Direction::Write);
-    let first = world.hear_command();
+    let first = world.receive_command();
     world.conn.r2t(first.itt, 0, 512);
-    let (pdu, data) = world.hear();
+    let (pdu, data) = world.receive();
     assert!(matches!(pdu, FromInitiator::DataOut(_)), "{pdu}");
     assert_eq!(data, [FILL; 512]);
     assert!(world.session.cancel(0));
-    let request = world.hear_task();
+    let request = world.receive_task();
     // Until the abort is answered, R2Ts are served.
     world.conn.r2t(first.itt, 512, 512);
-    let (pdu, _) = world.hear();
+    let (pdu, _) = world.receive();
     assert!(matches!(pdu, FromInitiator::DataOut(_)), "{pdu}");
     world.conn.answer(&request, TaskOutcome::Complete);
-    assert_eq!(world.ends(1), [(0, Outcome::Cancelled)]);
+    assert_eq!(world.take_ended(1), [(0, Outcome::Cancelled)]);
     world.conn.r2t(first.itt, 1024, 512);
-    world.quiet(SILENCE / 4);
+    world.assert_quiet(SILENCE / 4);
 }
 
 /// A command that was not sent is cancelled without a request to the target.
 #[test]
 fn unsent_command_is_cancelled_locally() {
     let mut world = World::new(patient());
-    world.conn.room = 1;
+    world.conn.window_len = 1;
     world.start(0, Direction::None);
-    let first = world.hear_command();
+    let first = world.receive_command();
     // The window was open after the login; this response closes it.
-    world.conn.room = 0;
+    world.conn.window_len = 0;
     world.conn.respond(first.itt);
-    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.take_ended(1), [good(0)]);
     // As many as the window of the login still admits.
     let mut id = 1;
     let mut sent = 0;
@@ -258,14 +258,14 @@ fn unsent_command_is_cancelled_locally() {
         id += 1;
     }
     world.until("commands", |world| {
-        while world.conn.hear().is_some() {
+        while world.conn.receive().is_some() {
             sent += 1;
         }
         (sent >= 63).then_some(())
     });
     assert!(world.session.cancel(id - 1), "one that waits");
-    assert_eq!(world.ends(1), [(id - 1, Outcome::Cancelled)]);
-    world.quiet(SILENCE / 4);
+    assert_eq!(world.take_ended(1), [(id - 1, Outcome::Cancelled)]);
+    world.assert_quiet(SILENCE / 4);
 }
 
 /// A cancelled command is not sent again after a lost connection.
@@ -274,17 +274,17 @@ fn cancelled_command_is_not_resent_after_reconnect() {
     let mut world = World::new(patient());
     world.start(0, Direction::Read);
     world.start(1, Direction::Read);
-    let sent = [world.hear_command(), world.hear_command()];
+    let sent = [world.receive_command(), world.receive_command()];
     assert!(world.session.cancel(0));
-    let request = world.hear_task();
+    let request = world.receive_task();
     world.conn.answer(&request, TaskOutcome::Unsupported);
     world.until_closed();
     world.accept();
-    let again = world.hear_command();
+    let again = world.receive_command();
     assert_eq!(again.cdb, sent[1].cdb);
     world.conn.data_in(again.itt, &[1; LEN], true);
-    assert_eq!(world.ends(2), [(0, Outcome::Cancelled), good(1)]);
-    world.quiet(SILENCE / 4);
+    assert_eq!(world.take_ended(2), [(0, Outcome::Cancelled), good(1)]);
+    world.assert_quiet(SILENCE / 4);
 }
 
 /// BUSY ends a cancelled command: it is not sent again.
@@ -292,13 +292,13 @@ fn cancelled_command_is_not_resent_after_reconnect() {
 fn busy_ends_a_cancelled_command() {
     let mut world = World::new(patient());
     world.start(0, Direction::None);
-    let first = world.hear_command();
+    let first = world.receive_command();
     assert!(world.session.cancel(0));
-    let request = world.hear_task();
+    let request = world.receive_task();
     world.conn.respond_with(first.itt, BUSY);
     world.conn.answer(&request, TaskOutcome::NoTask);
-    assert_eq!(world.ends(1), [(0, Outcome::Status(Status::Busy))]);
-    world.quiet(SILENCE / 4);
+    assert_eq!(world.take_ended(1), [(0, Outcome::Status(Status::Busy))]);
+    world.assert_quiet(SILENCE / 4);
 }
 
 /// Runs a reset, which blocks, with the target on another thread.
@@ -335,21 +335,21 @@ fn reset(world: World, target: impl FnOnce(&mut Conn, &TaskRequest) + Send) -> W
 /// One task management request at a time: a command that exceeds its time during a reset is not aborted, and the reset ends it.
 #[test]
 fn no_abort_is_sent_during_a_reset() {
-    let mut world = World::new(impatient());
+    let mut world = World::new(short_timeouts());
     world.start(0, Direction::Read);
-    let first = world.hear_command();
+    let first = world.receive_command();
     let mut world = reset(world, |conn, request| {
         let end = Instant::now() + LIMIT * 2;
         while Instant::now() < end {
-            assert_eq!(conn.hear(), None);
+            assert_eq!(conn.receive(), None);
             std::thread::yield_now();
         }
         conn.answer(request, TaskOutcome::Complete);
     });
-    let again = world.hear_command();
+    let again = world.receive_command();
     assert_eq!(again.cdb, first.cdb);
     world.conn.data_in(again.itt, &[0x61; LEN], true);
-    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.take_ended(1), [good(0)]);
     assert!(!world.conn.closed);
 }
 
@@ -358,7 +358,7 @@ fn no_abort_is_sent_during_a_reset() {
 fn command_sent_after_a_reset_continues() {
     let mut world = World::new(patient());
     world.start(0, Direction::Read);
-    let first = world.hear_command();
+    let first = world.receive_command();
     let mut again = None;
     let mut world = reset(world, |conn, request| {
         conn.respond_with(first.itt, BUSY);
@@ -367,9 +367,9 @@ fn command_sent_after_a_reset_continues() {
     });
     let again = again.unwrap();
     assert!(again.itt != first.itt && again.cmd_sn > first.cmd_sn);
-    world.quiet(SILENCE / 4);
+    world.assert_quiet(SILENCE / 4);
     world.conn.data_in(again.itt, &[0x51; LEN], true);
-    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.take_ended(1), [good(0)]);
     assert_eq!(world.bytes(0), [0x51; LEN]);
 }
 
@@ -379,22 +379,22 @@ fn lun_reset_keeps_the_connection() {
     let mut world = World::new(patient());
     for (id, lun) in [(0, 1), (1, 1), (2, 2), (3, 1)] {
         let mut command = world.command(lun, id, Direction::Read);
-        command.safe = id != 3;
+        command.idempotent = id != 3;
         world.session.start(id, command).unwrap();
     }
-    let sent: Vec<_> = (0..4).map(|_| world.hear_command()).collect();
+    let sent: Vec<_> = (0..4).map(|_| world.receive_command()).collect();
     let first = sent[0].itt;
     let mut world = reset(world, move |conn, request| {
         conn.data_in(first, &[0x41; LEN], true);
         conn.answer(request, TaskOutcome::Complete);
     });
-    let again = world.hear_command();
+    let again = world.receive_command();
     assert_eq!((again.lun, again.cdb), (sent[1].lun, sent[1].cdb));
     // Late data of commands that the reset has ended, and of another unit's command, which is still outstanding.
     world.conn.data_in(sent[1].itt, &[0x42; LEN], true);
     world.conn.data_in(sent[3].itt, &[0x43; LEN], true);
     world.conn.data_in(sent[2].itt, &[0x44; LEN], true);
-    let ends = world.ends(3);
+    let ends = world.take_ended(3);
     assert_eq!(ends[0], good(0));
     assert_eq!(ends[1], good(2));
     assert!(
@@ -404,7 +404,7 @@ fn lun_reset_keeps_the_connection() {
     assert_eq!(world.bytes(1), [FILL; LEN]);
     assert_eq!(world.bytes(3), [FILL; LEN]);
     world.conn.data_in(again.itt, &[0x45; LEN], true);
-    assert_eq!(world.ends(1), [good(1)]);
+    assert_eq!(world.take_ended(1), [good(1)]);
     assert_eq!(world.bytes(0), [0x41; LEN]);
     assert_eq!(world.bytes(2), [0x44; LEN]);
     assert!(!world.conn.closed);

@@ -9,19 +9,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
 
-use ram::{Ram, noise};
-use verbena_storage::nbd::{Counts, Export, Options, Place};
+use ram::{RamDisk, noise};
+use verbena_storage::nbd::{Counts, Export, ExportAddr, Options};
 use verbena_storage::{Failure, Stop};
 
 /// A directory of one test, removed on drop.
-struct Folder(PathBuf);
+struct TestDir(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl TestDir {
+    fn new(name: &str) -> TestDir {
         let id = std::process::id();
         let path = std::env::temp_dir().join(format!("verbena-nbd-{id}-{name}"));
         fs::create_dir_all(&path).expect("a folder");
-        Folder(path)
+        TestDir(path)
     }
 
     fn file(&self, name: &str) -> String {
@@ -29,21 +29,21 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TestDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
 /// A disk that is being served.
-struct Served {
+struct TestServer {
     uri: String,
     stop: Stop,
-    thread: JoinHandle<(Ram, Counts, Vec<String>)>,
+    thread: JoinHandle<(RamDisk, Counts, Vec<String>)>,
 }
 
-impl Served {
-    fn new(mut ram: Ram, place: &Place, read_only: bool) -> Served {
+impl TestServer {
+    fn new(mut ram: RamDisk, place: &ExportAddr, read_only: bool) -> TestServer {
         let name = String::new();
         let export = Export::bind(
             place,
@@ -62,21 +62,21 @@ impl Served {
             let counts = export.serve(&mut ram, &pulled, &mut say).expect("served");
             (ram, counts, said)
         });
-        Served { uri, stop, thread }
+        TestServer { uri, stop, thread }
     }
 
-    fn on(folder: &Folder, ram: Ram) -> Served {
-        Served::new(ram, &Place::Unix(folder.0.join("nbd.sock")), false)
+    fn on(folder: &TestDir, ram: RamDisk) -> TestServer {
+        TestServer::new(ram, &ExportAddr::Unix(folder.0.join("nbd.sock")), false)
     }
 
     /// Stops the server. Returns the disk, the counters and the messages about clients.
-    fn finish(self) -> (Ram, Counts, Vec<String>) {
-        self.stop.pull();
+    fn finish(self) -> (RamDisk, Counts, Vec<String>) {
+        self.stop.request();
         self.thread.join().expect("the server's thread")
     }
 
     /// Stops the server; there must be no messages about clients.
-    fn end(self) -> (Ram, Counts) {
+    fn end(self) -> (RamDisk, Counts) {
         let (ram, counts, said) = self.finish();
         assert_eq!(said, [""; 0]);
         (ram, counts)
@@ -116,22 +116,22 @@ fn qemu(program: &str, args: &[&str]) -> Option<String> {
 }
 
 /// Disks that differ in the properties that clients depend on.
-fn disks(bytes: u64) -> [Ram; 3] {
-    let plain = Ram::new(bytes / 512, 512);
-    let mut late = Ram::new(bytes / 4096, 4096).unruly(3, 7);
+fn disks(bytes: u64) -> [RamDisk; 3] {
+    let plain = RamDisk::new(bytes / 512, 512);
+    let mut late = RamDisk::new(bytes / 4096, 4096).reordering(3, 7);
     late.geometry.can_unmap = false;
     late.geometry.can_zero = false;
-    let mut narrow = Ram::new(bytes / 512, 512).unruly(1, 11);
+    let mut narrow = RamDisk::new(bytes / 512, 512).reordering(1, 11);
     narrow.geometry.maximal = 64 << 10;
-    narrow.geometry.bulk = 100;
+    narrow.geometry.max_bulk_blocks = 100;
     narrow.depth = 3;
     [plain, late, narrow]
 }
 
 #[test]
 fn nbdinfo_reports_the_geometry_of_the_disk() {
-    let folder = Folder::new("info");
-    let served = Served::on(&folder, Ram::new(20480, 512));
+    let folder = TestDir::new("info");
+    let served = TestServer::on(&folder, RamDisk::new(20480, 512));
     let uri = served.uri.clone();
     let Some(text) = nbd("nbdinfo", &["--json", "--no-content", &uri]) else {
         return;
@@ -158,10 +158,10 @@ fn nbdinfo_reports_the_geometry_of_the_disk() {
     let (_, counts) = served.end();
     assert!(counts.clients >= 3, "{counts:?}");
 
-    let mut ram = Ram::new(2560, 4096);
+    let mut ram = RamDisk::new(2560, 4096);
     ram.geometry.can_unmap = false;
-    let place = Place::Tcp("127.0.0.1:0".parse().expect("an address"));
-    let served = Served::new(ram, &place, true);
+    let place = ExportAddr::Tcp("127.0.0.1:0".parse().expect("an address"));
+    let served = TestServer::new(ram, &place, true);
     let text = nbd("nbdinfo", &["--json", "--no-content", &served.uri]).unwrap_or_default();
     for part in [
         "\"is_read_only\": true",
@@ -176,13 +176,13 @@ fn nbdinfo_reports_the_geometry_of_the_disk() {
 
 #[test]
 fn nbdcopy_copies_a_file_both_ways() {
-    let folder = Folder::new("copy");
+    let folder = TestDir::new("copy");
     let (file, back) = (folder.file("file"), folder.file("back"));
     let bytes = noise(24 << 20, 1);
     fs::write(&file, &bytes).expect("a file");
     let mut deepest = 0;
     for ram in disks(24 << 20) {
-        let served = Served::on(&folder, ram);
+        let served = TestServer::on(&folder, ram);
         let uri = served.uri.clone();
         // Without --flush nothing may be lost either: the server flushes at the end.
         let deep = ["--requests=64", "--synchronous", "--request-size=1048576"];
@@ -196,8 +196,8 @@ fn nbdcopy_copies_a_file_both_ways() {
         assert!(fs::read(&back).expect("a file") == bytes, "by another way");
         let (ram, counts) = served.end();
         assert!(ram.bytes == bytes, "on the disk");
-        assert!(ram.seen.flushes >= 2, "{:?}", ram.seen);
-        deepest = deepest.max(ram.seen.deepest);
+        assert!(ram.counters.flushes >= 2, "{:?}", ram.counters);
+        deepest = deepest.max(ram.counters.deepest);
         assert_eq!((counts.failed, counts.refused), (0, 0));
         assert_eq!(counts.read, 48 << 20);
         // Payload is not copied, except for what was read together with another request's header.
@@ -209,7 +209,7 @@ fn nbdcopy_copies_a_file_both_ways() {
 
 #[test]
 fn qemu_img_converts_both_ways() {
-    let folder = Folder::new("convert");
+    let folder = TestDir::new("convert");
     let (file, image) = (folder.file("file"), folder.file("image.qcow2"));
     // With zero ranges, which it writes with NBD_CMD_WRITE_ZEROES.
     let mut bytes = noise(16 << 20, 2);
@@ -218,7 +218,7 @@ fn qemu_img_converts_both_ways() {
     fs::write(&file, &bytes).expect("a file");
     for mut ram in disks(16 << 20) {
         ram.bytes = noise(16 << 20, 3);
-        let served = Served::on(&folder, ram);
+        let served = TestServer::on(&folder, ram);
         let uri = served.uri.clone();
         let to = ["convert", "-n", "-f", "raw", "-O", "raw", &file, &uri];
         if qemu("qemu-img", &to).is_none() {
@@ -240,10 +240,10 @@ fn qemu_img_converts_both_ways() {
 
 #[test]
 fn qemu_io_writes_zeroes_discards_and_flushes() {
-    let folder = Folder::new("io");
+    let folder = TestDir::new("io");
     for ram in disks(16 << 20) {
         let unmaps = ram.geometry.can_unmap;
-        let served = Served::on(&folder, ram);
+        let served = TestServer::on(&folder, ram);
         let uri = served.uri.clone();
         let commands = [
             "write -P 0xab 0 3M",
@@ -273,15 +273,19 @@ fn qemu_io_writes_zeroes_discards_and_flushes() {
         let (ram, counts) = served.end();
         assert_eq!(ram.bytes[4096], 0xcd);
         assert_eq!(ram.bytes[(6 << 20) + 5], 3);
-        assert!(ram.seen.flushes > 0 && ram.seen.fua > 0, "{:?}", ram.seen);
-        assert_eq!(ram.seen.unmaps > 0, unmaps);
+        assert!(
+            ram.counters.flushes > 0 && ram.counters.fua > 0,
+            "{:?}",
+            ram.counters
+        );
+        assert_eq!(ram.counters.unmaps > 0, unmaps);
         assert_eq!(counts.failed, 0);
     }
 }
 
 #[test]
 fn file_system_image_survives_the_export() {
-    let folder = Folder::new("ext4");
+    let folder = TestDir::new("ext4");
     let content = folder.0.join("content");
     fs::create_dir(&content).expect("a folder");
     for at in 0..50 {
@@ -294,7 +298,7 @@ fn file_system_image_survives_the_export() {
     if good("mkfs.ext4", "e2fsprogs", &make).is_none() {
         return;
     }
-    let served = Served::on(&folder, Ram::new(8192, 4096).unruly(2, 5));
+    let served = TestServer::on(&folder, RamDisk::new(8192, 4096).reordering(2, 5));
     if nbd("nbdcopy", &[&image, &served.uri]).is_none() {
         return;
     }
@@ -308,13 +312,13 @@ fn file_system_image_survives_the_export() {
 
 #[test]
 fn disk_errors_reach_the_client_program() {
-    let folder = Folder::new("fails");
-    let mut ram = Ram::filled(20480, 512, 9);
+    let folder = TestDir::new("fails");
+    let mut ram = RamDisk::filled(20480, 512, 9);
     ram.bad = vec![
         (1000..1001, Failure::Medium("unreadable".into())),
         (9000..9010, Failure::NoSpace),
     ];
-    let served = Served::on(&folder, ram);
+    let served = TestServer::on(&folder, ram);
     let read = |at: &str| {
         run(
             "qemu-io",
@@ -363,9 +367,9 @@ fn export_mounted_by_nbdfuse_holds_a_filesystem() {
         eprintln!("SKIPPED: mounting needs /dev/fuse and root");
         return;
     }
-    let folder = Folder::new("fuse");
+    let folder = TestDir::new("fuse");
     // Blocks of 512 bytes: nbdfuse passes writes on as they are, and mke2fs writes kilobytes.
-    let served = Served::on(&folder, Ram::new(65536, 512).unruly(1, 3));
+    let served = TestServer::on(&folder, RamDisk::new(65536, 512).reordering(1, 3));
     let file = folder.file("disk");
     fs::write(&file, "").expect("a file");
     let child = Command::new("nbdfuse").args([&file, &served.uri]).spawn();

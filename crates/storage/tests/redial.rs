@@ -37,7 +37,7 @@ fn assert_never_waits(world: &World) {
 
 /// Every attempt lasts 0.7 s; after 2 s no further one begins.
 fn assert_given_up(world: &mut World, begun: Instant) {
-    let ends = world.ends(1);
+    let ends = world.take_ended(1);
     let took = begun.elapsed();
     assert!(
         matches!(&ends[..], [(0, Outcome::Lost(_))]),
@@ -53,9 +53,9 @@ fn assert_given_up(world: &mut World, begun: Instant) {
 fn silent_target_blocks_no_call() {
     let mut world = World::new(options());
     world.start(0, Direction::Read);
-    world.hear_command();
+    world.receive_command();
     // The kernel accepts connections, the target does not read them.
-    world.conn = world.conn.gone();
+    world.conn = world.conn.shut_down();
     world.slow.clear();
     assert_given_up(&mut world, Instant::now());
 }
@@ -68,13 +68,13 @@ fn unreachable_target_blocks_no_call() {
     listen(&fd, 0).unwrap();
     let mut world = World::at("127.0.0.1", TcpListener::from(fd), options());
     world.start(0, Direction::Read);
-    world.hear_command();
+    world.receive_command();
     let to = world.to();
     let crowd: Vec<_> = (0..8)
         .map(|_| TcpStream::connect_timeout(&to, Duration::from_millis(50)))
         .collect();
     assert!(crowd.iter().any(Result::is_err), "there is no more room");
-    world.conn = world.conn.gone();
+    world.conn = world.conn.shut_down();
     world.slow.clear();
     assert_given_up(&mut world, Instant::now());
 }
@@ -85,13 +85,13 @@ fn reconnect_resolves_a_host_name() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let mut world = World::at("localhost", listener, options());
     world.start(0, Direction::None);
-    world.hear_command();
-    world.conn = world.conn.gone();
+    world.receive_command();
+    world.conn = world.conn.shut_down();
     world.slow.clear();
     world.accept();
-    let again = world.hear_command();
+    let again = world.receive_command();
     world.conn.respond(again.itt);
-    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.take_ended(1), [good(0)]);
     assert_never_waits(&world);
 }
 
@@ -100,8 +100,8 @@ fn reconnect_resolves_a_host_name() {
 fn reconnect_resumes_outstanding_commands() {
     let mut world = World::new(options());
     world.start(0, Direction::Read);
-    let first = world.hear_command();
-    world.conn = world.conn.gone();
+    let first = world.receive_command();
+    world.conn = world.conn.shut_down();
     let end = Instant::now() + Duration::from_millis(900);
     while Instant::now() < end {
         world.turn();
@@ -113,7 +113,7 @@ fn reconnect_resumes_outstanding_commands() {
         let mut heard = None;
         while heard.is_none() && Instant::now() < end && !world.conn.closed {
             world.turn();
-            heard = world.conn.hear();
+            heard = world.conn.receive();
         }
         if let Some((FromInitiator::ScsiCommand(command), _)) = heard {
             break command;
@@ -121,7 +121,7 @@ fn reconnect_resumes_outstanding_commands() {
     };
     assert_eq!(again.cdb, first.cdb);
     world.conn.data_in(again.itt, &[3; LEN], true);
-    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.take_ended(1), [good(0)]);
     assert_never_waits(&world);
 }
 
@@ -132,7 +132,7 @@ fn statsn_gap_closes_the_connection_at_once() {
         let mut world = World::new(Options::default());
         world.start(0, Direction::Read);
         world.start(1, Direction::None);
-        let sent = [world.hear_command(), world.hear_command()];
+        let sent = [world.receive_command(), world.receive_command()];
         world.conn.stat_sn += 1;
         let begun = Instant::now();
         match with_data {
@@ -144,10 +144,10 @@ fn statsn_gap_closes_the_connection_at_once() {
         assert!(took < Duration::from_secs(2), "{took:?}");
         assert_eq!(world.ended, [], "nothing was acknowledged");
         world.accept();
-        let again = [world.hear_command(), world.hear_command()];
+        let again = [world.receive_command(), world.receive_command()];
         world.conn.data_in(again[0].itt, &[2; LEN], true);
         world.conn.respond(again[1].itt);
-        assert_eq!(world.ends(2), [good(0), good(1)]);
+        assert_eq!(world.take_ended(2), [good(0), good(1)]);
         assert_eq!(world.bytes(0), [2; LEN]);
     }
 }
@@ -163,7 +163,7 @@ fn endless_login_times_out() {
         while !conn.closed {
             std::thread::sleep(Duration::from_millis(100));
             if let Some((FromInitiator::LoginRequest(request), _)) = conn.next() {
-                conn.goes_on(&request);
+                conn.continue_login(&request);
                 requests += 1;
             }
         }
@@ -193,7 +193,7 @@ fn discovery_answers_nop_in_and_logs_out() {
         let mut heard = Vec::new();
         while !conn.closed {
             std::thread::yield_now();
-            let Some((pdu, _)) = conn.hear() else {
+            let Some((pdu, _)) = conn.receive() else {
                 continue;
             };
             match &pdu {
@@ -202,7 +202,7 @@ fn discovery_answers_nop_in_and_logs_out() {
                     conn.ping(5);
                     conn.list(request.itt, name);
                 }
-                FromInitiator::LogoutRequest(request) => conn.let_go(request.itt),
+                FromInitiator::LogoutRequest(request) => conn.logout_response(request.itt),
                 _ => {}
             }
             heard.push(pdu);
@@ -231,17 +231,17 @@ fn discovery_answers_nop_in_and_logs_out() {
 #[test]
 fn reconnect_waits_for_default_time2wait() {
     let mut world = World::new(Options::default());
-    world.conn = world.conn.gone();
+    world.conn = world.conn.shut_down();
     world.accept();
     world.conn.time2wait = "1";
     world.start(0, Direction::Read);
-    world.hear_command();
-    world.conn = world.conn.gone();
+    world.receive_command();
+    world.conn = world.conn.shut_down();
     let lost = Instant::now();
     world.accept();
     let waited = lost.elapsed();
     assert!(waited >= Duration::from_millis(950), "{waited:?}");
-    let again = world.hear_command();
+    let again = world.receive_command();
     world.conn.data_in(again.itt, &[2; LEN], true);
-    assert_eq!(world.ends(1), [good(0)]);
+    assert_eq!(world.take_ended(1), [good(0)]);
 }

@@ -13,12 +13,12 @@ use verbena_storage::session::{Options, Redirects};
 use verbena_storage::{Address, Session};
 use verbena_wire::iscsi::{FromInitiator, LoginRequest, LoginResponse, LoginStatus, Stage};
 
-const HERE: Ipv4Addr = Ipv4Addr::LOCALHOST;
-const THERE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+const FIRST_HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const OTHER_HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The next connection of a listener, and the text of its first login request.
-fn hear(listener: &TcpListener) -> (Conn, LoginRequest, String) {
+fn accept_login(listener: &TcpListener) -> (Conn, LoginRequest, String) {
     let mut conn = Conn::over(listener.accept().unwrap().0);
     let end = Instant::now() + PATIENCE;
     loop {
@@ -46,18 +46,19 @@ fn answer(conn: &mut Conn, request: &LoginRequest, status: LoginStatus, text: &s
         window: conn.window(),
         status,
     };
-    conn.say(&response.emit(), text.as_bytes());
+    conn.send_pdu(&response.emit(), text.as_bytes());
 }
 
 /// Opens a session at a target that redirects to `to`, where the login is rejected. Returns the text sent there, if any, and the error.
-fn moved(to: Ipv4Addr, more: &str, redirects: Redirects) -> (Option<String>, String) {
-    let [old, new] = [HERE, to].map(|host| TcpListener::bind((host, 0)).unwrap());
+fn open_redirected(to: Ipv4Addr, more: &str, redirects: Redirects) -> (Option<String>, String) {
+    let [old, new] = [FIRST_HOST, to].map(|host| TcpListener::bind((host, 0)).unwrap());
     let port = old.local_addr().unwrap().port();
     let place = new.local_addr().unwrap();
     let name = "iqn.2026-11.org.verbena:scripted";
-    let address: Address = format!("iscsi://me%asecretof16bytes@{HERE}:{port}/{name}/0{more}")
-        .parse()
-        .unwrap();
+    let address: Address =
+        format!("iscsi://me%asecretof16bytes@{FIRST_HOST}:{port}/{name}/0{more}")
+            .parse()
+            .unwrap();
     let opening = std::thread::spawn(move || {
         let device = Device::with(Config::default()).unwrap();
         let options = Options {
@@ -69,7 +70,7 @@ fn moved(to: Ipv4Addr, more: &str, redirects: Redirects) -> (Option<String>, Str
             .unwrap_err()
             .to_string()
     });
-    let (mut conn, request, text) = hear(&old);
+    let (mut conn, request, text) = accept_login(&old);
     assert!(text.contains("CHAP"), "{text}");
     let text = format!("TargetAddress={place},1\0");
     answer(&mut conn, &request, LoginStatus::MovedTemporarily, &text);
@@ -98,7 +99,7 @@ fn moved(to: Ipv4Addr, more: &str, redirects: Redirects) -> (Option<String>, Str
 
 #[test]
 fn credentials_are_not_sent_to_another_host() {
-    let (said, ended) = moved(THERE, "", Redirects::default());
+    let (said, ended) = open_redirected(OTHER_HOST, "", Redirects::default());
     let said = said.expect("it goes there");
     assert!(!said.contains("CHAP"), "{said}");
     for word in [
@@ -113,10 +114,10 @@ fn credentials_are_not_sent_to_another_host() {
 
 #[test]
 fn credentials_are_sent_where_allowed() {
-    let (said, ended) = moved(THERE, "", Redirects::WithCredentials);
+    let (said, ended) = open_redirected(OTHER_HOST, "", Redirects::WithCredentials);
     assert!(said.expect("it goes there").contains("CHAP"));
     assert!(!ended.contains("--redirect-credentials"), "{ended}");
-    let (said, _) = moved(HERE, "", Redirects::default());
+    let (said, _) = open_redirected(FIRST_HOST, "", Redirects::default());
     assert!(
         said.expect("another port of the same host")
             .contains("CHAP")
@@ -125,7 +126,7 @@ fn credentials_are_sent_where_allowed() {
 
 #[test]
 fn redirects_can_be_disabled() {
-    let (said, ended) = moved(THERE, "", Redirects::Forbidden);
+    let (said, ended) = open_redirected(OTHER_HOST, "", Redirects::Forbidden);
     assert_eq!(said, None);
     assert!(
         ended.contains("127.0.0.2") && ended.contains("redirect"),
@@ -137,7 +138,7 @@ fn redirects_can_be_disabled() {
 #[test]
 fn mutual_chap_refuses_redirects_to_another_host() {
     let mutual = "?target_user=it&target_password=anothersecret16";
-    let (said, ended) = moved(THERE, mutual, Redirects::default());
+    let (said, ended) = open_redirected(OTHER_HOST, mutual, Redirects::default());
     assert_eq!(said, None);
     assert!(ended.contains("--redirect-credentials"), "{ended}");
 }

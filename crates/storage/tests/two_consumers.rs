@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use target::{Carrier, Tgt};
 use verbena::low::{
-    BLANK, Completion, Data, Flags, Place as At, RecvWr, SendOp, SendWr, WcOp, processor,
+    Affinity as At, BLANK, Completion, Data, Flags, RecvWr, SendOp, SendWr, WcOp, processor,
 };
 use verbena::{Access, Cq, Device, Handler, HandlerOptions, Memory, Pd, Qp, QpOptions, Status};
 use verbena_storage::session::Options;
-use verbena_storage::{Blocks, Extent, Place, Request, Unit};
+use verbena_storage::{Blocks, BufferRef, Extent, Request, Unit};
 
 const LOAD: Duration = Duration::from_secs(2);
 const WORDS: usize = 8;
@@ -23,24 +23,24 @@ const GOODBYE: [u8; WORDS] = [0xff; WORDS];
 
 /// The queues that a handler was called for, and the processors it ran on.
 #[derive(Default)]
-struct Told {
+struct HandlerCalls {
     queues: Mutex<BTreeSet<u32>>,
     processors: Mutex<BTreeSet<u16>>,
 }
 
-impl Told {
-    fn tell(&self, completion: Completion) {
+impl HandlerCalls {
+    fn record(&self, completion: Completion) {
         self.queues.lock().unwrap().insert(completion.cq);
         self.processors.lock().unwrap().extend(processor());
     }
 }
 
-fn handler(device: &Device, processor: u16) -> (Arc<Handler>, Arc<Told>) {
-    let told = Arc::new(Told::default());
+fn handler(device: &Device, processor: u16) -> (Arc<Handler>, Arc<HandlerCalls>) {
+    let told = Arc::new(HandlerCalls::default());
     let tells = told.clone();
     let options = HandlerOptions {
-        place: At::Processors(vec![processor]),
-        ..HandlerOptions::new(move |completion| tells.tell(completion))
+        affinity: At::Processors(vec![processor]),
+        ..HandlerOptions::new(move |completion| tells.record(completion))
     };
     (Arc::new(device.set_handler(&options).unwrap()), told)
 }
@@ -74,7 +74,7 @@ impl End {
         self.qp.post_recv(&[wr]).unwrap();
     }
 
-    fn say(&self, words: [u8; WORDS]) {
+    fn send(&self, words: [u8; WORDS]) {
         let op = SendOp::Send {
             invalidate: None,
             immediate: None,
@@ -90,7 +90,7 @@ impl End {
     }
 
     /// The next message; `None` if the peer has disconnected.
-    fn hear(&self) -> Option<[u8; WORDS]> {
+    fn receive(&self) -> Option<[u8; WORDS]> {
         loop {
             let mut one = [BLANK];
             self.cq.wait(&mut one).unwrap();
@@ -120,7 +120,7 @@ fn read_blocks(unit: &mut Unit, stop: &AtomicBool) -> u64 {
             lba: next,
             blocks: 1,
         };
-        let into = Place::new(&memory, slot as usize * block);
+        let into = BufferRef::new(&memory, slot as usize * block);
         unit.submit(slot, Request::Read { at, into }).unwrap();
     };
     for slot in 0..depth {
@@ -165,7 +165,10 @@ fn service_and_initiator_share_one_adapter() {
     let elsewhere = Device::open().unwrap();
     let client = End::new(&elsewhere, elsewhere.cq(64).unwrap());
     let listener = device.listen("127.0.0.1:0").unwrap();
-    let joining = client.qp.connect(listener.local().unwrap(), b"").unwrap();
+    let joining = client
+        .qp
+        .connect(listener.local_addr().unwrap(), b"")
+        .unwrap();
     let request = listener.next().wait().unwrap();
     let accepted = request.accept_on(&service.qp, b"").unwrap();
     accepted.wait().unwrap();
@@ -185,26 +188,26 @@ fn service_and_initiator_share_one_adapter() {
     let (service_cq, unit, client, service) = (service.cq.number(), &mut unit, &client, service);
     let (messages, blocks) = std::thread::scope(|scope| {
         scope.spawn(move || {
-            while let Some(words) = service.hear().filter(|words| *words != GOODBYE) {
-                service.say(words.map(|byte| !byte));
+            while let Some(words) = service.receive().filter(|words| *words != GOODBYE) {
+                service.send(words.map(|byte| !byte));
             }
         });
         let reader = scope.spawn(|| read_blocks(unit, &stop));
         let (end, mut messages) = (Instant::now() + LOAD, 0_u64);
         while Instant::now() < end {
             let words = messages.to_ne_bytes();
-            client.say(words);
-            assert_eq!(client.hear(), Some(words.map(|byte| !byte)));
+            client.send(words);
+            assert_eq!(client.receive(), Some(words.map(|byte| !byte)));
             messages += 1;
         }
         stop.store(true, Ordering::Relaxed);
-        client.say(GOODBYE);
+        client.send(GOODBYE);
         (messages, reader.join().unwrap())
     });
     println!("{messages} messages answered and {blocks} blocks read in {LOAD:?}");
     assert!(messages > 1000 && blocks > 1000, "{messages} and {blocks}");
 
-    let said = |told: &Told| {
+    let said = |told: &HandlerCalls| {
         let queues = told.queues.lock().unwrap().clone();
         let on = told.processors.lock().unwrap().clone();
         (queues, on)

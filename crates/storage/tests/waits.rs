@@ -13,12 +13,12 @@ use verbena::low::Direction;
 use verbena_storage::session::Options;
 
 /// The longest sleep of a session: 20 ms.
-const ANYHOW: Duration = Duration::from_millis(20);
+const MAX_SLEEP: Duration = Duration::from_millis(20);
 
 /// Starts `count` commands without data. Returns their tags.
-fn under_way(world: &mut World, count: u64) -> Vec<u32> {
+fn start_commands(world: &mut World, count: u64) -> Vec<u32> {
     (0..count).for_each(|id| world.start(id, Direction::None));
-    (0..count).map(|_| world.hear_command().itt).collect()
+    (0..count).map(|_| world.receive_command().itt).collect()
 }
 
 /// Sleeps until `count` commands have ended. Returns the number of sleeps.
@@ -37,7 +37,7 @@ fn sleep(world: &mut World, beside: &[BorrowedFd<'_>], count: usize) -> u32 {
 fn one_by_one(beside: &[BorrowedFd<'_>]) -> Duration {
     const ROUNDS: u64 = 10;
     let mut world = World::new(Options::default());
-    let tags = under_way(&mut world, 32 + ROUNDS);
+    let tags = start_commands(&mut world, 32 + ROUNDS);
     let mut most = Duration::ZERO;
     for itt in tags.into_iter().take(ROUNDS as usize) {
         let mut conn = world.conn.split();
@@ -64,7 +64,7 @@ fn one_by_one(beside: &[BorrowedFd<'_>]) -> Duration {
 fn assert_one_is_soon_seen(beside: &[BorrowedFd<'_>]) {
     // The machine may be busy at times.
     let mut most = (0..10).map(|_| one_by_one(beside));
-    assert!(most.any(|most| most < ANYHOW / 2));
+    assert!(most.any(|most| most < MAX_SLEEP / 2));
 }
 
 #[test]
@@ -84,13 +84,13 @@ fn wait_without_answers_lasts_its_timeout() {
     let (never, _other) = UnixStream::pair().unwrap();
     for beside in [&[][..], &[never.as_fd()]] {
         let mut world = World::new(Options::default());
-        under_way(&mut world, 32);
+        start_commands(&mut world, 32);
         for round in 0..10 {
             world.session.poll(&mut world.ended);
             let begun = Instant::now();
             world.session.wait(beside, None).unwrap();
             let took = begun.elapsed();
-            assert!(took > ANYHOW - ANYHOW / 10, "{took:?}, round {round}");
+            assert!(took > MAX_SLEEP - MAX_SLEEP / 10, "{took:?}, round {round}");
         }
     }
 }
@@ -99,7 +99,7 @@ fn wait_without_answers_lasts_its_timeout() {
 #[test]
 fn polled_answer_does_not_wake_later() {
     let mut world = World::new(Options::default());
-    let tags = under_way(&mut world, 40);
+    let tags = start_commands(&mut world, 40);
     for itt in tags.into_iter().take(5) {
         world.session.poll(&mut world.ended);
         world.conn.respond(itt);
@@ -111,7 +111,7 @@ fn polled_answer_does_not_wake_later() {
         let begun = Instant::now();
         world.session.wait(&[], None).unwrap();
         let took = begun.elapsed();
-        assert!(took > ANYHOW - ANYHOW / 10, "{took:?}");
+        assert!(took > MAX_SLEEP - MAX_SLEEP / 10, "{took:?}");
     }
 }
 
@@ -122,7 +122,7 @@ fn answers_in_succession_share_wakeups() {
     let mut world = World::new(Options::default());
     let mut all = Vec::new();
     for _ in 0..10 {
-        let tags = under_way(&mut world, COUNT);
+        let tags = start_commands(&mut world, COUNT);
         let mut conn = world.conn.split();
         let sleeps = std::thread::scope(|scope| {
             let conn = &mut conn;
@@ -139,7 +139,7 @@ fn answers_in_succession_share_wakeups() {
         });
         world.conn = conn;
         assert_eq!(
-            world.ends(COUNT as usize),
+            world.take_ended(COUNT as usize),
             (0..COUNT).map(good).collect::<Vec<_>>()
         );
         all.push(sleeps);

@@ -57,7 +57,7 @@ impl Deframer {
     }
 
     /// Checksums are on.
-    pub(crate) fn sums(&self) -> bool {
+    pub(crate) fn has_crc(&self) -> bool {
         self.crc
     }
 
@@ -67,7 +67,7 @@ impl Deframer {
     }
 
     /// A frame has begun, given that `staged` bytes are in the stage.
-    pub(crate) fn mid_frame(&self, staged: usize) -> bool {
+    pub(crate) fn is_mid_frame(&self, staged: usize) -> bool {
         staged > 0 || self.frame.is_some_and(|f| f.at > 0)
     }
 

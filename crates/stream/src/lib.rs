@@ -4,7 +4,7 @@
 //! where it goes and copies it.
 //!
 //! Reading order: [`startup`] → [`stream`] → [`rx`] (`deframe`, [`order`], `rx/head`, `rx/message`) → `tx`
-//! ([`outgoing`], [`frame`]) → outstanding work ([`ledger`], [`reads`], [`requester`], [`responder`]) → [`violation`], [`terminate`].
+//! ([`outgoing`], [`frame`]) → outstanding work ([`accounting`], [`reads`], [`requester`], [`responder`]) → [`violation`], [`terminate`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -12,10 +12,10 @@
     warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)
 )]
 
+pub mod accounting;
 mod deframe;
 pub mod delivery;
 pub mod frame;
-pub mod ledger;
 pub mod order;
 pub mod outgoing;
 pub mod reads;
@@ -36,9 +36,9 @@ pub use frame::{Frame, Plain};
 pub use outgoing::{Message, Outgoing};
 pub use requester::RnrRetry;
 pub use responder::AckPolicy;
-pub use rx::{Foreseen, SendProgress, What};
+pub use rx::{PredictedKind, Prediction, SendProgress};
 pub use startup::{Agreement, Endpoint, Outcome, Role, Terms};
-pub use stream::{Held, Settings, Stream};
+pub use stream::{BeginError, Settings, Stream};
 pub use terminate::Offender;
 pub use time::Time;
 pub use tx::MIN_ULPDU;

@@ -67,15 +67,15 @@ impl Order {
     }
 
     /// The next message on a queue has arrived, whole.
-    pub(crate) fn pass(&mut self, qn: Qn) {
+    pub(crate) fn advance(&mut self, qn: Qn) {
         let expected = &mut self.expected[index(qn)];
         *expected = expected.next();
     }
 
     /// Bytes of the Write before a segment at this address, if such a segment may come now.
-    pub(crate) fn before_write(&self, stag: Stag, to: To) -> Option<u32> {
+    pub(crate) fn next_write_offset(&self, stag: Stag, to: To) -> Option<u32> {
         match self.write {
-            None => (!self.mid_message()).then_some(0),
+            None => (!self.is_mid_message()).then_some(0),
             // Only a standard peer may have more than one unfinished message; `tagged` handles that.
             Some(_) if self.send.is_some() || self.response_v2.is_some() => None,
             Some(open) => (open.header.stag == stag && open.header.to == to).then_some(open.len),
@@ -83,7 +83,13 @@ impl Order {
     }
 
     /// Such a segment has arrived: `len` bytes, `so_far` of the message.
-    pub(crate) fn pass_write(&mut self, stag: Stag, to: To, (len, so_far): (u32, u32), last: bool) {
+    pub(crate) fn advance_write(
+        &mut self,
+        stag: Stag,
+        to: To,
+        (len, so_far): (u32, u32),
+        last: bool,
+    ) {
         let next = to.checked_add(u64::from(len)).unwrap_or(to);
         self.write = (!last).then_some(OpenTagged {
             header: Tagged {
@@ -102,7 +108,7 @@ impl Order {
     }
 
     /// A message is unfinished.
-    pub fn mid_message(&self) -> bool {
+    pub fn is_mid_message(&self) -> bool {
         self.open().is_some()
     }
 
@@ -133,8 +139,8 @@ impl Order {
     }
 
     /// A message that is always one segment: read and atomic requests, atomic responses, immediates.
-    pub fn single(&mut self, h: &Untagged, discarding: bool) -> Result<(), Violation> {
-        self.lone(h)?;
+    pub fn accept_single(&mut self, h: &Untagged, discarding: bool) -> Result<(), Violation> {
+        self.accept_control(h)?;
         self.may_begin(h.opcode, discarding)?;
         // Queue 0 delivers in order: an immediate cannot come inside a Send.
         match self.send.filter(|_| h.qn == Qn::SEND) {
@@ -147,7 +153,7 @@ impl Order {
     }
 
     /// A single segment that may come inside any message: control and Terminate.
-    pub fn lone(&mut self, h: &Untagged) -> Result<(), Violation> {
+    pub fn accept_control(&mut self, h: &Untagged) -> Result<(), Violation> {
         if !h.last {
             return Err(Violation::NotSingle(h.opcode));
         }
@@ -161,7 +167,7 @@ impl Order {
     }
 
     /// A segment of a Send or of a Read V2 Response.
-    pub fn untagged(
+    pub fn accept_untagged(
         &mut self,
         h: &Untagged,
         len: u32,
@@ -208,7 +214,7 @@ impl Order {
     }
 
     /// A segment of an RDMA Write or of a Read Response.
-    pub fn tagged(
+    pub fn accept_tagged(
         &mut self,
         h: &Tagged,
         len: u32,
@@ -246,7 +252,7 @@ impl Order {
             h.to.checked_add(u64::from(len))
                 .ok_or(Violation::Wrap { to: h.to, len })?
         };
-        let total = before.checked_add(len).ok_or(Violation::TaggedEndless)?;
+        let total = before.checked_add(len).ok_or(Violation::TaggedTooLong)?;
         let open = (!h.last).then_some(OpenTagged {
             header: Tagged { to: next, ..*h },
             len: total,

@@ -17,14 +17,14 @@ pub struct ReadOut {
     /// The request's number.
     pub rsn: Rsn,
     /// What was asked for.
-    pub asked: Asked,
+    pub requested: Requested,
     /// Response bytes that have arrived.
     pub placed: u32,
 }
 
 /// What a waiting request asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Asked {
+pub enum Requested {
     /// A Read with its sink on the wire (RFC 5040 §4.4).
     Read {
         /// Sink STag.
@@ -90,10 +90,10 @@ impl ReadsOut {
     }
 
     /// A request was sent.
-    pub fn push(&mut self, rsn: Rsn, asked: Asked) {
+    pub fn push(&mut self, rsn: Rsn, requested: Requested) {
         self.queue.push_back(ReadOut {
             rsn,
-            asked,
+            requested,
             placed: 0,
         });
     }
@@ -112,15 +112,15 @@ impl ReadsOut {
     }
 
     /// A Read Response segment arrived: returns the offset of its first byte in the request.
-    pub(crate) fn respond(&mut self, h: &Tagged, len: u32) -> Result<u32, Violation> {
+    pub(crate) fn match_response(&mut self, h: &Tagged, len: u32) -> Result<u32, Violation> {
         let head = self.queue.front_mut();
         let Some(head) = head else {
-            return Err(Violation::Unasked(h.opcode));
+            return Err(Violation::Unsolicited(h.opcode));
         };
-        let (size, sink) = match head.asked {
-            Asked::Read { stag, to, size } => (size, Some((stag, to))),
-            Asked::Rtr => (0, None),
-            _ => return Err(Violation::Unasked(h.opcode)),
+        let (size, sink) = match head.requested {
+            Requested::Read { stag, to, size } => (size, Some((stag, to))),
+            Requested::Rtr => (0, None),
+            _ => return Err(Violation::Unsolicited(h.opcode)),
         };
         let offset = head.placed;
         if let Some((stag, to)) = sink.filter(|_| len > 0) {
@@ -143,15 +143,15 @@ impl ReadsOut {
     }
 
     /// A Read V2 Response segment arrived: returns the offset of its first byte in the request.
-    pub(crate) fn respond_v2(
+    pub(crate) fn match_response_v2(
         &mut self,
         offset: u32,
         len: u32,
         last: bool,
     ) -> Result<u32, Violation> {
         match self.queue.front_mut() {
-            Some(head) => match head.asked {
-                Asked::ReadV2 { size } => {
+            Some(head) => match head.requested {
+                Requested::ReadV2 { size } => {
                     // A response whose request was removed by `rewind` cannot continue in the next one.
                     if offset != head.placed {
                         return Err(Violation::Offset {
@@ -162,17 +162,20 @@ impl ReadsOut {
                     head.grow(Opcode::ReadV2Response, size, len, last)?;
                     Ok(offset)
                 }
-                _ => Err(Violation::Unasked(Opcode::ReadV2Response)),
+                _ => Err(Violation::Unsolicited(Opcode::ReadV2Response)),
             },
-            None => Err(Violation::Unasked(Opcode::ReadV2Response)),
+            None => Err(Violation::Unsolicited(Opcode::ReadV2Response)),
         }
     }
 
     /// An Atomic Response arrived.
-    pub(crate) fn respond_atomic(&mut self, response: &AtomicResponse) -> Result<(), Violation> {
+    pub(crate) fn match_atomic_response(
+        &mut self,
+        response: &AtomicResponse,
+    ) -> Result<(), Violation> {
         match self.queue.front() {
             Some(ReadOut {
-                asked: Asked::Atomic { id },
+                requested: Requested::Atomic { id },
                 ..
             }) => {
                 if *id == response.id {
@@ -184,7 +187,7 @@ impl ReadsOut {
                     })
                 }
             }
-            _ => Err(Violation::Unasked(Opcode::AtomicResponse)),
+            _ => Err(Violation::Unsolicited(Opcode::AtomicResponse)),
         }
     }
 
@@ -265,7 +268,7 @@ impl ReadsIn {
     }
 
     /// Removes the oldest request, whose last response frame was made.
-    pub fn answered(&mut self) -> Option<Rsn> {
+    pub fn pop(&mut self) -> Option<Rsn> {
         self.queue.pop_front()
     }
 }

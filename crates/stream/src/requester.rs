@@ -181,7 +181,7 @@ impl Requester {
     }
 
     /// Numbers the request that is sent now.
-    pub fn sent(&mut self) -> Rsn {
+    pub fn number_request(&mut self) -> Rsn {
         let rsn = self.next;
         self.next = rsn.next();
         if !self.tracked {
@@ -190,14 +190,14 @@ impl Requester {
         rsn
     }
 
-    /// Numbers the request that begins now; until it is [`finished`](Requester::finished), the peer cannot have executed it.
-    pub(crate) fn begun(&mut self) -> Rsn {
+    /// Numbers the request that begins now; until it is [`finish_request`](Requester::finish_request), the peer cannot have executed it.
+    pub(crate) fn begin_request(&mut self) -> Rsn {
         self.unfinished = true;
-        self.sent()
+        self.number_request()
     }
 
     /// The last frame of the newest request is made.
-    pub(crate) fn finished(&mut self) {
+    pub(crate) fn finish_request(&mut self) {
         self.unfinished = false;
     }
 
@@ -224,7 +224,7 @@ impl Requester {
     }
 
     /// ACK(n) can be true.
-    pub(crate) fn believes(&self, n: Rsn) -> bool {
+    pub(crate) fn is_valid_ack(&self, n: Rsn) -> bool {
         n.minus(self.acked) <= self.highest().minus(self.acked)
     }
 

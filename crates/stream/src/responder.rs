@@ -34,9 +34,9 @@ pub enum State {
     /// A request found no receive; it and all after it are discarded.
     Waiting,
     /// A receive was posted and READY is queued.
-    Promised,
+    ReadyQueued,
     /// READY was sent; requests are discarded until RESUME.
-    Readied,
+    ReadySent,
 }
 
 /// Events of the responder.
@@ -54,19 +54,24 @@ pub enum Event {
 
 impl State {
     /// Every state, for tables.
-    pub const ALL: [State; 4] = [State::Open, State::Waiting, State::Promised, State::Readied];
+    pub const ALL: [State; 4] = [
+        State::Open,
+        State::Waiting,
+        State::ReadyQueued,
+        State::ReadySent,
+    ];
 
     /// The state after `event`; `None` when it cannot happen.
     pub fn next(self, event: Event) -> Option<State> {
         match (self, event) {
             (State::Open, Event::NoReceive) => Some(State::Waiting),
-            (State::Waiting, Event::Posted) => Some(State::Promised),
-            (State::Open | State::Promised | State::Readied, Event::Posted) => Some(self),
-            (State::Promised, Event::ReadySent) => Some(State::Readied),
-            (State::Readied, Event::Resume) => Some(State::Open),
-            (State::Waiting | State::Promised | State::Readied, Event::NoReceive)
-            | (State::Open | State::Waiting | State::Readied, Event::ReadySent)
-            | (State::Open | State::Waiting | State::Promised, Event::Resume) => None,
+            (State::Waiting, Event::Posted) => Some(State::ReadyQueued),
+            (State::Open | State::ReadyQueued | State::ReadySent, Event::Posted) => Some(self),
+            (State::ReadyQueued, Event::ReadySent) => Some(State::ReadySent),
+            (State::ReadySent, Event::Resume) => Some(State::Open),
+            (State::Waiting | State::ReadyQueued | State::ReadySent, Event::NoReceive)
+            | (State::Open | State::Waiting | State::ReadySent, Event::ReadySent)
+            | (State::Open | State::Waiting | State::ReadyQueued, Event::Resume) => None,
         }
     }
 }
@@ -146,7 +151,7 @@ impl Responder {
     }
 
     /// Incoming requests are being discarded.
-    pub fn discarding(&self) -> bool {
+    pub fn is_discarding(&self) -> bool {
         self.state != State::Open
     }
 
@@ -181,7 +186,7 @@ impl Responder {
     }
 
     /// The deferred request is executed or failed now.
-    pub(crate) fn take_up(&mut self) {
+    pub(crate) fn end_deferral(&mut self) {
         if self.last == Last::Deferred {
             self.last = Last::Unconfirmed;
         }
@@ -260,7 +265,7 @@ impl Responder {
     }
 
     /// The request `rsn` ends the stream: it and all later ones do not count as executed.
-    pub(crate) fn strike(&mut self, rsn: Rsn) {
+    pub(crate) fn fail_from(&mut self, rsn: Rsn) {
         self.last = Last::Counted;
         self.next = rsn;
     }
@@ -274,7 +279,7 @@ impl Responder {
 
     /// For an observer that saw this side send READY.
     pub fn observe_ready(&mut self) {
-        self.state = State::Readied;
+        self.state = State::ReadySent;
     }
 
     /// RESUME(n): the next request is n.

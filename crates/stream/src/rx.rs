@@ -2,27 +2,27 @@
 //! It tells the caller where the next bytes go and is told how many were placed; between two calls it holds no payload.
 //! Memory is checked by the caller, which reports an access that is not allowed as a [`Violation`].
 
-mod foresee;
 mod head;
 mod message;
-mod moment;
+mod phase;
+mod predict;
 
-pub use foresee::{Foreseen, What};
-pub use moment::{Event as MomentEvent, Moment};
+pub use phase::{RxEvent as MomentEvent, RxPhase};
+pub use predict::{PredictedKind, Prediction};
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::Header;
 use verbena_wire::mpa::enhanced::RtrKinds;
 use verbena_wire::{Msn, Qn, Rsn};
 
+use crate::accounting::Accounting;
 use crate::deframe::{Deframer, Next};
 use crate::delivery::{Claim, Place, Run, Step};
-use crate::ledger::Ledger;
 use crate::order::Order;
 use crate::terminate::Offender;
 use crate::time::Time;
 use crate::violation::Violation;
-use message::{Cargo, Fate, Messages};
+use message::{MessageOutcome, Messages, SegmentBody};
 
 /// Size of the stage with checksums on: the longest frame.
 pub const STAGE_WITH_CRC: usize = {
@@ -36,7 +36,7 @@ pub const STAGE_WITHOUT_CRC: usize = 512;
 
 /// What is accepted on this stream beyond RFC 5040.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Accepts {
+pub struct RxFeatures {
     /// RFC 7306: atomics and immediate data.
     pub rfc7306: bool,
     /// Control messages and strict order (docs/extensions.md).
@@ -48,20 +48,20 @@ pub struct Accepts {
     /// Same-host rings, offered in this side's CAPS.
     pub rings: bool,
     /// Messages longer than their receive, which are dropped (unreliable connections).
-    pub drops: bool,
+    pub drop_overlong: bool,
 }
 
 /// What the first FPDU must be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum First {
+pub enum FirstFpdu {
     /// Any message.
-    Anything,
+    Any,
     /// CAPS.
     Caps,
     /// A ready-to-receive message of one of these kinds.
     Rtr(RtrKinds),
     /// It has arrived.
-    Past,
+    Received,
 }
 
 /// The receive side of one stream.
@@ -69,9 +69,9 @@ pub enum First {
 pub struct Rx {
     deframer: Deframer,
     order: Order,
-    accepts: Accepts,
-    first: First,
-    moment: Moment,
+    accepts: RxFeatures,
+    first: FirstFpdu,
+    phase: RxPhase,
     /// The segment being received.
     segment: Segment,
     messages: Messages,
@@ -99,7 +99,7 @@ impl SendProgress {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Segment {
     header: Header,
-    cargo: Cargo,
+    body: SegmentBody,
     /// Payload bytes: what follows the header and any fixed-size body.
     len: u32,
     /// Offset of the payload in its message.
@@ -110,16 +110,16 @@ struct Segment {
 
 impl Rx {
     /// The receive side of a new stream.
-    pub fn new(markers: bool, crc: bool, accepts: Accepts, first: First) -> Rx {
+    pub fn new(markers: bool, crc: bool, accepts: RxFeatures, first: FirstFpdu) -> Rx {
         Rx {
             deframer: Deframer::new(markers, crc),
             order: Order::new(accepts.extensions),
             accepts,
             first,
-            moment: Moment::Head,
+            phase: RxPhase::Head,
             segment: Segment {
-                header: head::NOTHING,
-                cargo: Cargo::Payload,
+                header: head::NO_HEADER,
+                body: SegmentBody::Payload,
                 len: 0,
                 offset: 0,
                 place: Place::Discard,
@@ -137,30 +137,30 @@ impl Rx {
         &mut self,
         stage: &[u8],
         now: Time,
-        ledger: &mut Ledger,
+        accounting: &mut Accounting,
     ) -> Result<(usize, Step), Violation> {
-        ledger.responder.confirm();
+        accounting.responder.confirm();
         let mut used = 0;
         loop {
             let rest = stage.get(used..).unwrap_or_default();
-            match self.moment {
-                Moment::Head => match self.read_head(rest, ledger)? {
+            match self.phase {
+                RxPhase::Head => match self.read_head(rest, accounting)? {
                     Ok(n) => used += n,
                     Err(need) => return Ok((used, Step::More(need))),
                 },
-                Moment::Claim => return Ok((used, self.claim_step())),
-                Moment::Payload => match self.deframer.next_run(rest)? {
+                RxPhase::Claim => return Ok((used, self.claim_step())),
+                RxPhase::Payload => match self.deframer.next_run(rest)? {
                     Next::Need(need) => return Ok((used, Step::More(need))),
                     Next::Passed(n) => used += n,
                     Next::Run(len) => return Ok((used, Step::Place(self.run(len)))),
                     Next::End => self.step(MomentEvent::PayloadDone),
                 },
-                Moment::Trailer => match self.deframer.close(rest)? {
+                RxPhase::Trailer => match self.deframer.close(rest)? {
                     Err(need) => return Ok((used, Step::More(need))),
                     Ok(n) => {
                         used += n;
                         self.step(MomentEvent::FrameDone);
-                        if let Some(delivery) = self.deliver(now, ledger)? {
+                        if let Some(delivery) = self.deliver(now, accounting)? {
                             return Ok((used, Step::Deliver(delivery)));
                         }
                     }
@@ -171,7 +171,7 @@ impl Rx {
 
     /// The payload that comes next, for a caller that can read directly into its place.
     pub fn pending(&mut self) -> Option<Run> {
-        if self.moment != Moment::Payload {
+        if self.phase != RxPhase::Payload {
             return None;
         }
         match self.deframer.next_run(&[]) {
@@ -190,7 +190,7 @@ impl Rx {
 
     /// Payload may bypass the stage.
     pub(crate) fn reads_directly(&self) -> bool {
-        !self.deframer.sums()
+        !self.deframer.has_crc()
     }
 
     /// `n` bytes of the run were placed.
@@ -200,21 +200,25 @@ impl Rx {
     }
 
     /// Answers [`Step::Claim`]; returns the number for RNR when the peer must wait.
-    pub fn claim(&mut self, claim: Claim, ledger: &mut Ledger) -> Result<Option<Rsn>, Violation> {
-        if self.moment != Moment::Claim {
+    pub fn claim(
+        &mut self,
+        claim: Claim,
+        accounting: &mut Accounting,
+    ) -> Result<Option<Rsn>, Violation> {
+        if self.phase != RxPhase::Claim {
             return Ok(None);
         }
         self.step(MomentEvent::Claimed);
         let mut rnr = None;
         let fate = match claim {
-            Claim::Granted { capacity } => Fate::Receive { capacity },
-            Claim::Drop => Fate::Drop,
+            Claim::Granted { capacity } => MessageOutcome::Receive { capacity },
+            Claim::Drop => MessageOutcome::Drop,
             Claim::NotReady { .. } => {
-                rnr = ledger.responder.handle_no_receive();
-                Fate::Discard
+                rnr = accounting.responder.handle_no_receive();
+                MessageOutcome::Discard
             }
         };
-        self.settle(fate)?;
+        self.set_outcome(fate)?;
         Ok(rnr)
     }
 
@@ -226,11 +230,11 @@ impl Rx {
 
     /// For an observer that saw this side send RNR(n): everything from n on is discarded here,
     /// an unfinished message included.
-    pub fn observe_rnr(&mut self, n: Rsn, ledger: &mut Ledger) {
-        ledger.responder.observe_rnr(n);
-        ledger.reads_in.rewind(n);
-        self.messages.send = Fate::Discard;
-        self.messages.write = Fate::Discard;
+    pub fn observe_rnr(&mut self, n: Rsn, accounting: &mut Accounting) {
+        accounting.responder.observe_rnr(n);
+        accounting.reads_in.rewind(n);
+        self.messages.send = MessageOutcome::Discard;
+        self.messages.write = MessageOutcome::Discard;
     }
 
     /// The segment being received, for a Terminate.
@@ -240,36 +244,36 @@ impl Rx {
 
     /// The stream ended with `staged` bytes unconsumed: fails if a frame or message is incomplete.
     pub fn handle_eof(&self, staged: usize) -> Result<(), Violation> {
-        if self.moment != Moment::Head || self.deframer.mid_frame(staged) {
+        if self.phase != RxPhase::Head || self.deframer.is_mid_frame(staged) {
             return Err(Violation::CutFpdu);
         }
-        if self.order.mid_message() {
+        if self.order.is_mid_message() {
             return Err(Violation::CutMessage);
         }
         Ok(())
     }
 
     /// No FPDU has arrived yet, and the first may be of any kind.
-    pub fn takes_anything_first(&self) -> bool {
-        self.first == First::Anything
+    pub fn accepts_any_first(&self) -> bool {
+        self.first == FirstFpdu::Any
     }
 
     /// The first FPDU has been validated: a responder may send from now on (RFC 5044 §7.1.2).
-    pub fn saw_first(&self) -> bool {
-        self.first == First::Past
+    pub fn has_received_first(&self) -> bool {
+        self.first == FirstFpdu::Received
     }
 
     /// The number of the message that needs a receive.
     pub(crate) fn claimed_msn(&self) -> Option<Msn> {
         match self.segment.header {
-            Header::Untagged(h) if self.moment == Moment::Claim => Some(h.msn),
+            Header::Untagged(h) if self.phase == RxPhase::Claim => Some(h.msn),
             _ => None,
         }
     }
 
     /// How much of an unfinished Send has arrived, if there is one.
     pub(crate) fn send_progress(&self) -> Option<SendProgress> {
-        let in_segment = matches!(self.moment, Moment::Payload | Moment::Trailer);
+        let in_segment = matches!(self.phase, RxPhase::Payload | RxPhase::Trailer);
         let placed = match self.segment.place {
             Place::Receive { offset } if in_segment => offset,
             _ => 0,
@@ -300,8 +304,8 @@ impl Rx {
     }
 
     fn step(&mut self, event: MomentEvent) {
-        if let Some(next) = self.moment.next(event) {
-            self.moment = next;
+        if let Some(next) = self.phase.next(event) {
+            self.phase = next;
         }
     }
 }

@@ -131,8 +131,8 @@ impl Endpoint {
     /// The bytes that an initiator does not take follow the Reply and are the stream's first input.
     pub fn handle_bytes(&mut self, bytes: &[u8]) -> usize {
         match self.state {
-            State::AwaitReply => self.gather(Kind::Reply, bytes),
-            State::AwaitRequest => self.gather(Kind::Request, bytes),
+            State::AwaitReply => self.collect_frame(Kind::Reply, bytes),
+            State::AwaitRequest => self.collect_frame(Kind::Request, bytes),
             // RFC 5044 §7.1.2: the initiator sends nothing until it has the Reply.
             State::Deciding if !bytes.is_empty() => {
                 self.fail(Event::FrameBad, Failure::EarlyBytes(bytes.len()));
@@ -155,7 +155,7 @@ impl Endpoint {
     }
 
     /// Collects one frame, and parses it with every call so that an error is found as early as possible.
-    fn gather(&mut self, kind: Kind, bytes: &[u8]) -> usize {
+    fn collect_frame(&mut self, kind: Kind, bytes: &[u8]) -> usize {
         let before = self.inbox.len();
         let room = MAX_FRAME - before;
         let taken = bytes.len().min(room);

@@ -8,16 +8,16 @@ mod receive;
 mod transmit;
 
 pub use lifecycle::{Event, State};
-pub use transmit::{Held, Rare};
+pub use transmit::{BeginError, ControlPending};
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::ext::{Caps, Features};
 use verbena_wire::number::Psn;
 
-use crate::ledger::Ledger;
+use crate::accounting::Accounting;
 use crate::requester::RnrRetry;
 use crate::responder::AckPolicy;
-use crate::rx::{Accepts, First, Rx};
+use crate::rx::{FirstFpdu, Rx, RxFeatures};
 use crate::startup::{Agreement, Role, Rtr};
 use crate::time::Time;
 use crate::tx::{ControlOut, Tx};
@@ -33,7 +33,7 @@ pub struct Settings {
     /// How long to wait for a receiver that is not ready.
     pub rnr_retry: RnrRetry,
     /// An unreliable connection: a message that is too long for its receive is dropped, not a violation.
-    pub drops: bool,
+    pub drop_overlong: bool,
     /// This side's capabilities; sent first with extensions.
     pub caps: Caps,
 }
@@ -44,23 +44,23 @@ pub struct Settings {
 /// [`placed`](Stream::placed) and [`claim`](Stream::claim), repeat. Transmit: drain
 /// [`poll_control`](Stream::poll_control) first, then [`begin`](Stream::begin) a message and send its
 /// [`next_frame`](Stream::next_frame)s, draining control in between. After a violation the caller continues to send responses while
-/// the stream [`owes_answers`](Stream::owes_answers), or calls
-/// [`drop_answers`](Stream::drop_answers).
+/// the stream [`owes_responses`](Stream::owes_responses), or calls
+/// [`drop_responses`](Stream::drop_responses).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Stream {
     state: State,
     rx: Rx,
     tx: Tx,
-    ledger: Ledger,
+    accounting: Accounting,
     control: ControlOut,
     /// Both sides support docs/extensions.md.
     extensions: bool,
     /// Atomics and immediate data may be sent.
     rfc7306: bool,
     /// This side sent the Request, so it sends the first FPDU.
-    initiates: bool,
-    ours: Caps,
-    peer: Option<Caps>,
+    is_initiator: bool,
+    local_caps: Caps,
+    peer_caps: Option<Caps>,
     /// The ready-to-receive message that is still to be sent.
     rtr: Option<Rtr>,
     /// A stream with a cause is over, and is not handed over.
@@ -73,18 +73,18 @@ impl Stream {
     pub fn new(agreement: &Agreement, settings: Settings) -> Stream {
         let extensions = agreement.extensions;
         let features = settings.caps.features;
-        let accepts = Accepts {
+        let accepts = RxFeatures {
             rfc7306: settings.rfc7306 || extensions,
             extensions,
             read_v2: extensions && features.contains(Features::READ_V2),
             send_imm: extensions && features.contains(Features::SEND_IMM),
             rings: extensions && features.contains(Features::RINGS),
-            drops: settings.drops,
+            drop_overlong: settings.drop_overlong,
         };
         let first = match (agreement.role, agreement.rtr) {
-            (_, Rtr::Caps) => First::Caps,
-            (Role::Responder, Rtr::AnyOf(kinds)) => First::Rtr(kinds),
-            _ => First::Anything,
+            (_, Rtr::Caps) => FirstFpdu::Caps,
+            (Role::Responder, Rtr::AnyOf(kinds)) => FirstFpdu::Rtr(kinds),
+            _ => FirstFpdu::Any,
         };
         let (rtr, state) = match (agreement.role, agreement.rtr) {
             (Role::Initiator, Rtr::None) => (None, State::Running),
@@ -105,13 +105,13 @@ impl Stream {
             state,
             rx: Rx::new(agreement.markers_rx, crc, accepts, first),
             tx: Tx::new(agreement.markers_tx, crc, settings.max_ulpdu),
-            ledger: Ledger::new(extensions, ird, ord, settings.rnr_retry),
+            accounting: Accounting::new(extensions, ird, ord, settings.rnr_retry),
             control,
             extensions,
             rfc7306: accepts.rfc7306,
-            initiates: agreement.role == Role::Initiator,
-            ours: settings.caps,
-            peer: None,
+            is_initiator: agreement.role == Role::Initiator,
+            local_caps: settings.caps,
+            peer_caps: None,
             rtr,
             cause: None,
         }
@@ -128,50 +128,51 @@ impl Stream {
     }
 
     /// The outstanding work.
-    pub fn ledger(&self) -> &Ledger {
-        &self.ledger
+    pub fn accounting(&self) -> &Accounting {
+        &self.accounting
     }
 
     /// The peer's capabilities, once known.
     pub fn peer_caps(&self) -> Option<&Caps> {
-        self.peer.as_ref()
+        self.peer_caps.as_ref()
     }
 
     /// Both sides offer this feature.
     pub fn has(&self, feature: Features) -> bool {
-        let peer = self.peer.as_ref();
-        self.ours.features.contains(feature) && peer.is_some_and(|c| c.features.contains(feature))
+        let peer = self.peer_caps.as_ref();
+        self.local_caps.features.contains(feature)
+            && peer.is_some_and(|c| c.features.contains(feature))
     }
 
     /// Both sides see the same addresses of the connection: no proxy or translator is between them.
     pub fn is_direct(&self) -> bool {
-        let peer = self.peer.as_ref().and_then(|caps| caps.path);
-        peer.is_some() && peer == self.ours.path
+        let peer = self.peer_caps.as_ref().and_then(|caps| caps.path);
+        peer.is_some() && peer == self.local_caps.path
     }
 
     /// Sets how long to wait for a receiver that is not ready, from now on.
     pub fn set_rnr_retry(&mut self, retry: RnrRetry) {
-        self.ledger.requester.set_retry(retry);
+        self.accounting.requester.set_retry(retry);
     }
 
     /// Sets when acknowledgements are due, from now on.
-    pub fn set_acks(&mut self, policy: AckPolicy) {
-        self.ledger.responder.set_policy(policy);
+    pub fn set_ack_policy(&mut self, policy: AckPolicy) {
+        self.accounting.responder.set_policy(policy);
     }
 
     /// Limits the reads and atomics that are outstanding at once; the limit is never raised.
     pub fn limit_reads(&mut self, depth: u16) {
-        self.ledger.reads_out.limit_to(depth);
+        self.accounting.reads_out.limit_to(depth);
     }
 
     /// When [`handle_timeout`](Stream::handle_timeout) is to be called.
     pub fn deadline(&self) -> Option<Time> {
-        self.ledger.requester.deadline()
+        self.accounting.requester.deadline()
     }
 
     /// Checks the deadline; true if a receiver was not ready for longer than allowed.
     pub fn handle_timeout(&mut self, now: Time) -> bool {
-        self.ledger.requester.handle_timeout(now)
+        self.accounting.requester.handle_timeout(now)
     }
 
     /// The peer closed its direction with `staged` bytes unconsumed.

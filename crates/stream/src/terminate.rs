@@ -93,7 +93,7 @@ pub fn cause_of(violation: &Violation) -> Option<Cause> {
         V::TooLong { .. } => Cause::Ddp(DdpError::UntaggedTooLong),
 
         V::Wrap { .. } => Cause::Ddp(DdpError::TaggedToWrap),
-        V::TaggedGap { .. } | V::TaggedEndless | V::ResponseOffset { .. } => {
+        V::TaggedGap { .. } | V::TaggedTooLong | V::ResponseOffset { .. } => {
             Cause::Ddp(DdpError::TaggedBounds)
         }
         V::ResponseTooLong { opcode, .. } if opcode.tagged() => Cause::Ddp(DdpError::TaggedBounds),
@@ -105,7 +105,7 @@ pub fn cause_of(violation: &Violation) -> Option<Cause> {
         V::TooManyReads { .. } | V::Unaligned { .. } => {
             Cause::Rdmap(RdmapError::CatastrophicStream)
         }
-        V::Unasked(opcode) => unasked(opcode),
+        V::Unsolicited(opcode) => unsolicited(opcode),
         V::AtomicId { .. } => Cause::Rdmap(RdmapError::UnspecifiedOperation),
         V::NotRtr(_) => Cause::Llp(LlpError::NoMatchingRtr),
 
@@ -130,7 +130,7 @@ fn malformed_cause(malformed: Malformed) -> Cause {
 }
 
 /// A response without a request: no buffer is associated with it.
-fn unasked(opcode: Opcode) -> Cause {
+fn unsolicited(opcode: Opcode) -> Cause {
     if opcode.tagged() {
         Cause::Ddp(DdpError::TaggedInvalidStag)
     } else {

@@ -13,7 +13,8 @@ use verbena_wire::{Mo, Msn, Stag, To};
 
 use crate::startup::{Agreement, Role, Rtr};
 use crate::{
-    Claim, Delivery, Message, Place, RnrRetry, Settings, Step, Stream, Time, Violation, What,
+    Claim, Delivery, Message, Place, PredictedKind, RnrRetry, Settings, Step, Stream, Time,
+    Violation,
 };
 
 /// A timer code for tests: 0.64 ms.
@@ -42,7 +43,7 @@ pub(crate) fn settings() -> Settings {
         max_ulpdu: 1000,
         rfc7306: true,
         rnr_retry: RnrRetry::Forever,
-        drops: false,
+        drop_overlong: false,
         caps: caps(),
     }
 }
@@ -112,8 +113,8 @@ pub(crate) struct Bench {
     /// The answer to the next claims.
     pub(crate) claim: Claim,
     pub(crate) now: Time,
-    /// Uses [`Stream::foresee`] where it applies.
-    pub(crate) hurries: bool,
+    /// Uses [`Stream::predict`] where it applies.
+    pub(crate) uses_prediction: bool,
 }
 
 impl Bench {
@@ -125,7 +126,7 @@ impl Bench {
             delivered: Vec::new(),
             claim: Claim::Granted { capacity: 1 << 20 },
             now: Time::ZERO,
-            hurries: false,
+            uses_prediction: false,
         }
     }
 
@@ -147,7 +148,7 @@ impl Bench {
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         self.stage.extend(bytes);
         loop {
-            if self.hurries && self.glance() {
+            if self.uses_prediction && self.take_predicted() {
                 continue;
             }
             let (used, step) = self.stream.handle(&self.stage, self.now)?;
@@ -173,21 +174,21 @@ impl Bench {
     }
 
     /// The fast path: takes the expected next frame, and records it as `handle` would.
-    fn glance(&mut self) -> bool {
-        let Some(foreseen) = self.stream.foresee(&self.stage) else {
+    fn take_predicted(&mut self) -> bool {
+        let Some(foreseen) = self.stream.predict(&self.stage) else {
             return false;
         };
-        let (what, size, payload) = (foreseen.what, foreseen.size, foreseen.payload.to_vec());
+        let (what, size, payload) = (foreseen.kind, foreseen.size, foreseen.payload.to_vec());
         let len = payload.len() as u32;
         match (what, self.claim) {
-            (What::Send { .. }, Claim::Granted { capacity }) if len <= capacity => {}
-            (What::Send { .. }, _) => return false,
+            (PredictedKind::Send { .. }, Claim::Granted { capacity }) if len <= capacity => {}
+            (PredictedKind::Send { .. }, _) => return false,
             _ => {}
         }
-        self.stream.came(&foreseen);
-        let rsn = self.stream.ledger().responder.next();
+        self.stream.commit_prediction(&foreseen);
+        let rsn = self.stream.accounting().responder.next();
         let (place, delivery) = match what {
-            What::Send { solicited } => (
+            PredictedKind::Send { solicited } => (
                 Place::Receive { offset: 0 },
                 Some(Delivery::Send {
                     rsn,
@@ -201,7 +202,7 @@ impl Bench {
                     immediate: None,
                 }),
             ),
-            What::Write {
+            PredictedKind::Write {
                 stag,
                 to,
                 so_far,
@@ -211,7 +212,7 @@ impl Bench {
                 let delivery = last.then_some(Delivery::Write { rsn, stag, len });
                 (Place::Write { stag, to }, delivery)
             }
-            What::Ack(n) => (Place::Discard, Some(Delivery::Acked(n))),
+            PredictedKind::Ack(n) => (Place::Discard, Some(Delivery::Acked(n))),
         };
         if len > 0 {
             self.placed.push((place, payload));
@@ -222,7 +223,7 @@ impl Bench {
     }
 
     /// Feeds bytes that are a violation, and returns it.
-    pub(crate) fn refuses(&mut self, bytes: &[u8]) -> Violation {
+    pub(crate) fn expect_violation(&mut self, bytes: &[u8]) -> Violation {
         let before = self.placed.len();
         let violation = self.feed(bytes).expect_err("must be refused");
         assert_eq!(self.placed.len(), before, "nothing may be placed");
@@ -240,7 +241,7 @@ impl Bench {
     }
 
     /// The Terminate of a failing stream.
-    pub(crate) fn last_words(&mut self) -> Option<Terminate> {
+    pub(crate) fn sent_terminate(&mut self) -> Option<Terminate> {
         let out = self.control(false);
         let start = out.windows(2).rposition(|w| w == [0x41, 0x47])?;
         let len = usize::from(u16::from_be_bytes([out[start - 2], out[start - 1]]));

@@ -32,12 +32,12 @@ pub(crate) struct Tx {
     /// Messages begun so far: the serial of the next one.
     begun: u64,
     /// The message that is begun and not finished.
-    open: Option<Open>,
+    open: Option<OpenMessage>,
 }
 
 /// An unfinished message.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Open {
+struct OpenMessage {
     serial: u64,
     is_request: bool,
     /// At least one frame of it was made.
@@ -89,7 +89,7 @@ impl Tx {
     }
 
     /// Removes an unfinished request so that a response can begin; false if frames of it were made, whose rest would have to come first.
-    pub(crate) fn set_request_aside(&mut self) -> bool {
+    pub(crate) fn abandon_if_unsent(&mut self) -> bool {
         let cut = self.open.is_some_and(|open| open.is_request && open.framed);
         if !cut {
             self.abandon_request();
@@ -100,7 +100,7 @@ impl Tx {
     pub(crate) fn begin(&mut self, message: Message, rsn: Option<Rsn>) -> Outgoing {
         let serial = self.begun;
         self.begun += 1;
-        self.open = Some(Open {
+        self.open = Some(OpenMessage {
             serial,
             is_request: rsn.is_some(),
             framed: false,
@@ -110,7 +110,7 @@ impl Tx {
 
     /// A whole Send or Write as one plain frame, begun and finished at once; `None` if it needs more or other frames.
     #[inline]
-    pub(crate) fn whole(&mut self, message: &Message) -> Option<Plain> {
+    pub(crate) fn frame_single(&mut self, message: &Message) -> Option<Plain> {
         if !self.is_plain() || self.open.is_some() {
             return None;
         }
@@ -178,7 +178,7 @@ impl Tx {
         }
         let segment = outgoing.segment(self.max_ulpdu)?;
         let last = segment.last;
-        self.open = self.open.filter(|_| !last).map(|open| Open {
+        self.open = self.open.filter(|_| !last).map(|open| OpenMessage {
             framed: true,
             ..open
         });
@@ -187,16 +187,16 @@ impl Tx {
 
     pub(crate) fn control(&mut self, control: &Control) -> Frame {
         let body = Body::of_control(control);
-        self.lone(Opcode::Control, Qn::CONTROL, control.ulp_word(), body)
+        self.control_frame(Opcode::Control, Qn::CONTROL, control.ulp_word(), body)
     }
 
     pub(crate) fn terminate(&mut self, terminate: &Terminate) -> Frame {
         let body = Body::of_terminate(terminate);
-        self.lone(Opcode::Terminate, Qn::TERMINATE, 0, body)
+        self.control_frame(Opcode::Terminate, Qn::TERMINATE, 0, body)
     }
 
     /// A single-segment message that may be sent between any two frames.
-    fn lone(&mut self, opcode: Opcode, qn: Qn, ulp: u32, body: Body) -> Frame {
+    fn control_frame(&mut self, opcode: Opcode, qn: Qn, ulp: u32, body: Body) -> Frame {
         let header = Header::Untagged(Untagged {
             last: true,
             opcode,

@@ -80,7 +80,7 @@ pub enum Violation {
     TaggedStag { expected: Stag, got: Stag },
     /// A tagged message of 2^32 bytes or more.
     #[error("tagged message passes 2^32 bytes")]
-    TaggedEndless,
+    TaggedTooLong,
 
     // RDMAP
     /// A message began while another was unfinished, which the extensions do not allow.
@@ -91,7 +91,7 @@ pub enum Violation {
     TooManyReads { limit: u16 },
     /// A response without a request, or of another kind than the oldest request.
     #[error("{} without a matching request", .0.name())]
-    Unasked(Opcode),
+    Unsolicited(Opcode),
     /// A Read Response for another sink than the request named.
     #[error("Read Response for STag {got}, asked for {expected}")]
     ResponseStag { expected: Stag, got: Stag },

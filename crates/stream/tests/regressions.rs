@@ -3,7 +3,8 @@
 
 use verbena_stream::startup::Rtr;
 use verbena_stream::{
-    Agreement, Claim, Delivery, Frame, Held, Message, RnrRetry, Role, Settings, Step, Stream, Time,
+    Agreement, BeginError, Claim, Delivery, Frame, Message, RnrRetry, Role, Settings, Step, Stream,
+    Time,
 };
 use verbena_wire::ext::{Caps, Features, Personality, QpType, RnrTimer};
 use verbena_wire::mpa::startup::Revision;
@@ -47,7 +48,7 @@ fn stream_with(role: Role, markers: bool, max_ulpdu: u16) -> Stream {
         max_ulpdu,
         rfc7306: true,
         rnr_retry: RnrRetry::Forever,
-        drops: false,
+        drop_overlong: false,
         caps,
     };
     Stream::new(&agreement, settings)
@@ -90,7 +91,12 @@ fn feed(stream: &mut Stream, frame: &Frame, receives: &[u32]) -> Vec<Delivery> {
 }
 
 /// Sends a whole message.
-fn say(from: &mut Stream, to: &mut Stream, message: Message, receives: &[u32]) -> Vec<Delivery> {
+fn send_message(
+    from: &mut Stream,
+    to: &mut Stream,
+    message: Message,
+    receives: &[u32],
+) -> Vec<Delivery> {
     let mut outgoing = from.begin(message).unwrap();
     let mut receives = receives;
     let mut out = Vec::new();
@@ -140,8 +146,8 @@ fn write_len(deliveries: &[Delivery]) -> Option<u32> {
 #[test]
 fn immediate_after_segmented_write_fits_empty_receive() {
     let (mut a, mut b) = pair();
-    say(&mut a, &mut b, write(1000), &[]);
-    let got = say(&mut a, &mut b, IMMEDIATE, &[0]);
+    send_message(&mut a, &mut b, write(1000), &[]);
+    let got = send_message(&mut a, &mut b, IMMEDIATE, &[0]);
     assert_eq!(write_len(&got), Some(1000));
 }
 
@@ -149,15 +155,15 @@ fn immediate_after_segmented_write_fits_empty_receive() {
 #[test]
 fn discarded_send_keeps_immediate_write_length() {
     let (mut a, mut b) = pair();
-    say(&mut a, &mut b, write(50), &[]);
-    let refused = say(&mut a, &mut b, IMMEDIATE, &[]);
+    send_message(&mut a, &mut b, write(50), &[]);
+    let refused = send_message(&mut a, &mut b, IMMEDIATE, &[]);
     assert!(matches!(refused[..], [Delivery::Discarded(_)]));
-    say(&mut a, &mut b, send(10), &[]);
+    send_message(&mut a, &mut b, send(10), &[]);
     control(&mut b, &mut a);
     b.receive_posted();
     control(&mut b, &mut a);
     control(&mut a, &mut b);
-    let got = say(&mut a, &mut b, IMMEDIATE, &[0]);
+    let got = send_message(&mut a, &mut b, IMMEDIATE, &[0]);
     assert_eq!(write_len(&got), Some(50));
 }
 
@@ -171,9 +177,9 @@ fn message_restarts_after_rnr_between_frames() {
     b.receive_posted();
     control(&mut b, &mut a);
     assert!(a.next_frame(&mut outgoing).is_none());
-    assert_eq!(a.begin(send(500)).unwrap_err(), Held::NotReady);
+    assert_eq!(a.begin(send(500)).unwrap_err(), BeginError::NotReady);
     control(&mut a, &mut b);
-    let got = say(&mut a, &mut b, send(500), &[500]);
+    let got = send_message(&mut a, &mut b, send(500), &[500]);
     assert!(
         matches!(got[..], [Delivery::Send { len: 500, .. }]),
         "{got:?}"
@@ -184,7 +190,7 @@ fn message_restarts_after_rnr_between_frames() {
 #[test]
 fn rnr_before_first_frame_leaves_no_gap() {
     let (mut a, mut b) = pair();
-    say(&mut a, &mut b, send(10), &[]);
+    send_message(&mut a, &mut b, send(10), &[]);
     let mut outgoing = a.begin(send(20)).unwrap();
     control(&mut b, &mut a);
     assert!(a.next_frame(&mut outgoing).is_none());
@@ -192,7 +198,7 @@ fn rnr_before_first_frame_leaves_no_gap() {
     control(&mut b, &mut a);
     control(&mut a, &mut b);
     for len in [10, 20] {
-        let got = say(&mut a, &mut b, send(len), &[100]);
+        let got = send_message(&mut a, &mut b, send(len), &[100]);
         assert!(matches!(got[..], [Delivery::Send { .. }]), "{got:?}");
     }
 }
@@ -210,14 +216,14 @@ fn abandoned_message_is_never_continued() {
     let again = a.begin(send(500)).unwrap();
     assert_eq!(again.rsn(), stale.rsn());
     assert!(a.next_frame(&mut stale).is_none());
-    assert_eq!(a.begin(send(1)).unwrap_err(), Held::Busy);
+    assert_eq!(a.begin(send(1)).unwrap_err(), BeginError::Busy);
 }
 
 /// After a Write that was dropped, the Immediate got the length of an older one.
 #[test]
 fn immediate_after_dropped_write_has_no_length() {
     let (mut a, mut b) = pair();
-    say(&mut a, &mut b, write(50), &[]);
+    send_message(&mut a, &mut b, write(50), &[]);
     let mut outgoing = a.begin(write(60)).unwrap();
     let mut bytes = Vec::new();
     let frame = a.next_frame(&mut outgoing).unwrap();
@@ -227,7 +233,7 @@ fn immediate_after_dropped_write_has_no_length() {
     b.placed(60);
     let end = b.handle(&bytes[used + 60..], Time::ZERO).unwrap();
     assert!(matches!(end.1, Step::Deliver(Delivery::Discarded(_))));
-    let got = say(&mut a, &mut b, IMMEDIATE, &[0]);
+    let got = send_message(&mut a, &mut b, IMMEDIATE, &[0]);
     assert!(matches!(got[..], [Delivery::Immediate { .. }]));
     assert_eq!(write_len(&got), None);
 }

@@ -36,7 +36,7 @@ struct Outcome {
     images: [Image; 2],
 }
 
-fn converse(session: &Session, chunks: Chunks, direct: bool, seed: u64) -> Outcome {
+fn run_session(session: &Session, chunks: Chunks, direct: bool, seed: u64) -> Outcome {
     let mut session = session.clone();
     for side in 0..2 {
         session.links[side].chunks = chunks;
@@ -81,7 +81,7 @@ fn session(terms: &Terms, build: impl Fn(&mut Builder)) -> Session {
     };
     Session {
         profiles: [profile("who is there?"), profile("")],
-        links: [LinkOptions::calm(), LinkOptions::calm()],
+        links: [LinkOptions::without_faults(), LinkOptions::without_faults()],
         reset_after: None,
         plan,
     }
@@ -96,22 +96,22 @@ fn at_every_split(terms: &Terms, build: impl Fn(&mut Builder)) {
         session.profiles[1].terms.crc = crc;
         session.profiles[0].terms.markers = to_initiator;
         session.profiles[1].terms.markers = to_responder;
-        let whole = converse(&session, Chunks::Whole, false, 0);
-        assert!(whole == converse(&session, Chunks::Whole, true, 0));
+        let whole = run_session(&session, Chunks::Whole, false, 0);
+        assert!(whole == run_session(&session, Chunks::Whole, true, 0));
         let framing = (crc, to_initiator, to_responder);
         for n in CHUNKS {
-            let cut = converse(&session, Chunks::Fixed(n), n % 2 == 0, 0);
+            let cut = run_session(&session, Chunks::Fixed(n), n % 2 == 0, 0);
             assert!(cut == whole, "chunks of {n}, {framing:?}");
         }
         for seed in 0..RANDOM_SEEDS {
             let most = [3, 20, 90, 600][seed as usize % 4];
-            let cut = converse(&session, Chunks::UpTo(most), seed % 3 == 0, seed);
+            let cut = run_session(&session, Chunks::UpTo(most), seed % 3 == 0, seed);
             assert!(cut == whole, "random splits, seed {seed}, {framing:?}");
         }
     }
 }
 
-fn ours() -> Terms {
+fn extended() -> Terms {
     Terms::default()
 }
 
@@ -126,7 +126,7 @@ fn standard(revision: Revision, peer_to_peer: bool, rtr: RtrKinds) -> Terms {
 }
 
 /// A few messages each way that any pair of peers can exchange.
-fn greetings(b: &mut Builder) {
+fn basic_messages(b: &mut Builder) {
     b.send_as(0, 50, false, false, false);
     b.write(0, 130);
     b.after(Gate::Received(1), Duration::ZERO);
@@ -151,18 +151,18 @@ const READ: RtrKinds = RtrKinds {
 
 #[test]
 fn revision_one_startup_survives_every_split() {
-    at_every_split(&standard(Revision::One, false, WRITE), greetings);
+    at_every_split(&standard(Revision::One, false, WRITE), basic_messages);
 }
 
 #[test]
 fn client_server_startup_survives_every_split() {
-    at_every_split(&standard(Revision::Two, false, WRITE), greetings);
+    at_every_split(&standard(Revision::Two, false, WRITE), basic_messages);
 }
 
 #[test]
 fn each_rtr_startup_survives_every_split() {
     for rtr in [SEND, WRITE, READ] {
-        at_every_split(&standard(Revision::Two, true, rtr), greetings);
+        at_every_split(&standard(Revision::Two, true, rtr), basic_messages);
     }
 }
 
@@ -173,7 +173,7 @@ fn startup_without_common_rtr_is_terminated() {
     let mut scenario = session(&terms, |_| {});
     scenario.profiles[1].terms.rtr = READ;
     for n in CHUNKS {
-        let cut = converse(&scenario, Chunks::Fixed(n), false, 0);
+        let cut = run_session(&scenario, Chunks::Fixed(n), false, 0);
         assert!(matches!(cut.reports[0][0], Report::NotEstablished(_)));
         let terminated = |r: &Report| matches!(r, Report::Terminated(_));
         assert!(cut.reports[1].iter().any(terminated), "chunks of {n}");
@@ -182,7 +182,7 @@ fn startup_without_common_rtr_is_terminated() {
 
 #[test]
 fn all_sends_survive_every_split() {
-    at_every_split(&ours(), |b| {
+    at_every_split(&extended(), |b| {
         b.send_as(0, 0, false, false, false);
         b.send_as(0, 300, true, false, false);
         b.send_as(0, 122, false, true, false);
@@ -193,7 +193,7 @@ fn all_sends_survive_every_split() {
 
 #[test]
 fn segmented_writes_survive_every_split() {
-    at_every_split(&ours(), |b| {
+    at_every_split(&extended(), |b| {
         b.write(0, 700);
         b.write(1, 400);
         b.write(0, 126);
@@ -205,7 +205,7 @@ fn segmented_writes_survive_every_split() {
 
 #[test]
 fn reads_survive_every_split() {
-    at_every_split(&ours(), |b| {
+    at_every_split(&extended(), |b| {
         b.read(0, 600, false);
         b.write_then_read(0, 200, false);
         b.read(1, 1, false);
@@ -215,7 +215,7 @@ fn reads_survive_every_split() {
 
 #[test]
 fn reads_v2_survive_every_split() {
-    at_every_split(&ours(), |b| {
+    at_every_split(&extended(), |b| {
         b.read(0, 600, true);
         b.write_then_read(1, 200, true);
         b.read(0, 122, true);
@@ -225,7 +225,7 @@ fn reads_v2_survive_every_split() {
 
 #[test]
 fn atomics_survive_every_split() {
-    at_every_split(&ours(), |b| {
+    at_every_split(&extended(), |b| {
         for _ in 0..6 {
             b.atomic(0);
             b.atomic(1);
@@ -235,7 +235,7 @@ fn atomics_survive_every_split() {
 
 #[test]
 fn immediates_survive_every_split() {
-    at_every_split(&ours(), |b| {
+    at_every_split(&extended(), |b| {
         b.write_imm(0, 300);
         b.write_imm(0, 0);
         b.write_imm(1, 20);
@@ -259,19 +259,19 @@ fn missing_receives_survive_every_split() {
         b.read(0, 100, false);
         b.read(1, 300, false);
     };
-    let scenario = session(&ours(), late);
+    let scenario = session(&extended(), late);
     let transcript = World::of_peers(scenario, &mut Rng::new(0), Time::ZERO).run();
     let refusals = transcript.reports[1].iter();
     let refusals = refusals.filter(|r| **r == Report::NotReady).count();
     assert!(refusals >= 2, "the scenario tests nothing");
-    at_every_split(&ours(), late);
+    at_every_split(&extended(), late);
 }
 
 #[test]
 fn write_to_invalid_stag_survives_every_split() {
-    at_every_split(&ours(), |b| {
+    at_every_split(&extended(), |b| {
         b.send_as(0, 30, false, false, false);
-        b.write_nowhere(0);
+        b.write_unregistered(0);
     });
 }
 

@@ -31,7 +31,7 @@ fn link(pd: &Pd, device: &Device) -> Result<Link, Error> {
         Qp::new(pd, &far, &far, QpOptions::default())?,
     );
     let listener = device.listen("127.0.0.1:0")?;
-    let joining = qp.connect(listener.local()?, b"")?;
+    let joining = qp.connect(listener.local_addr()?, b"")?;
     listener.next().wait()?.accept_on(&peer, b"")?.wait()?;
     joining.wait()?;
     Ok(Link {
@@ -45,7 +45,7 @@ fn link(pd: &Pd, device: &Device) -> Result<Link, Error> {
 impl Link {
     /// Writes the first `len` bytes of `from` to the peer, and waits until that has completed.
     fn write(&self, from: &Memory, len: usize) -> Result<(), Error> {
-        let remote = self.target.place(0)?;
+        let remote = self.target.remote_addr(0)?;
         let immediate = None;
         let pieces = [from.sge(0, len)?];
         let wr = SendWr {
@@ -125,7 +125,7 @@ fn rounds(pd: &Pd, ours: &Link, writes: &AtomicU64) -> Result<(), Error> {
     for _ in 0..ROUNDS {
         at_once.push(measure(ours, writes, || pd.memory(BYTES, Access::ALL))?);
         later.push(measure(ours, writes, || {
-            let (memory, _registering) = pd.memory_later(BYTES, Access::ALL)?;
+            let (memory, _registering) = pd.memory_async(BYTES, Access::ALL)?;
             Ok(memory)
         })?);
     }

@@ -1,7 +1,7 @@
 //! A counter in the memory of one process that others increment by remote atomics, without work for its owner.
 //! Run it without arguments for both sides in one process, or with `server [ADDR]` and `client ADDR`.
 
-use verbena::{Access, Device, Error, Listener, Memory, Remote, RemoteMemory};
+use verbena::{Access, Device, Error, Listener, Memory, RemoteMemory, RemoteValue};
 
 const CLIENTS: u64 = 4;
 const EACH: u64 = 500;
@@ -23,7 +23,8 @@ fn serve(listener: &Listener, counter: &Memory, clients: u64) -> Result<u64, Err
 
 fn count(to: &str) -> Result<(), Error> {
     let connection = Device::open()?.connect(to).wait()?;
-    let counter: Remote<u64> = RemoteMemory::from_bytes(connection.private_data())?.value(0)?;
+    let counter: RemoteValue<u64> =
+        RemoteMemory::from_bytes(connection.private_data())?.value(0)?;
     // All at once; each returns a distinct number.
     let adds: Vec<_> = (0..EACH)
         .map(|_| connection.fetch_add(&counter, 1))
@@ -47,13 +48,13 @@ fn main() -> Result<(), Error> {
         Some("server") => {
             let at = arguments.get(1).map_or("0.0.0.0:4791", String::as_str);
             let listener = device.listen(at)?;
-            println!("listening at {}", listener.local()?);
+            println!("listening at {}", listener.local_addr()?);
             println!("the end: {}", serve(&listener, &counter, 1)?);
         }
         Some("client") => count(arguments.get(1).map_or("127.0.0.1:4791", String::as_str))?,
         _ => {
             let listener = device.listen("127.0.0.1:0")?;
-            let to = listener.local()?.to_string();
+            let to = listener.local_addr()?.to_string();
             let clients: Vec<_> = (0..CLIENTS)
                 .map(|_| {
                     let to = to.clone();

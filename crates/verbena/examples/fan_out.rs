@@ -8,7 +8,7 @@ use verbena::low::{BLANK, Data, Flags, Limits, QpState, RecvWr, SendOp, SendWr};
 use verbena::{Access, Cq, Device, Error, Memory, Qp, QpOptions, Ssq, SsqOptions, Status};
 
 const SUBSCRIBERS: usize = 16;
-const NEWS: u64 = 200;
+const MESSAGES: u64 = 200;
 /// Requests of the shared queue, for all subscribers.
 const REQUESTS: usize = 64;
 const RECEIVES: usize = 32;
@@ -23,7 +23,7 @@ const SEND: SendOp = SendOp::Send {
 fn subscribe(qp: &Qp, cq: &Cq, memory: &Memory, lazy: bool) -> Result<u64, Error> {
     let mut completions = [BLANK; 16];
     let mut next = 0;
-    while next < if lazy { RECEIVES as u64 } else { NEWS } {
+    while next < if lazy { RECEIVES as u64 } else { MESSAGES } {
         let n = cq.wait(&mut completions)?;
         for wc in &completions[..n] {
             assert_eq!(wc.status, Status::Success, "subscriber: {wc:?}");
@@ -46,7 +46,7 @@ fn receive(qp: &Qp, memory: &Memory, id: u64) -> Result<(), Error> {
 
 /// Sends all items to all channels. Returns how many requests did not reach their subscriber.
 fn publish(ssq: &Ssq, sent: &Cq, channels: &[Qp]) -> Result<u64, Error> {
-    let total = NEWS * channels.len() as u64;
+    let total = MESSAGES * channels.len() as u64;
     let (mut posted, mut ended, mut lost) = (0, 0, 0);
     let mut completions = [BLANK; 32];
     while ended < total {
@@ -96,7 +96,7 @@ fn main() -> Result<(), Error> {
     let theirs = subscriber.pd()?;
     let (mut channels, mut listening) = (Vec::new(), Vec::new());
     for at in 0..SUBSCRIBERS {
-        let channel = Qp::of_ssq(&ssq, &unused, None, few)?;
+        let channel = Qp::with_ssq(&ssq, &unused, None, few)?;
         let cq = subscriber.cq(2 * RECEIVES)?;
         let qp = Qp::new(&theirs, &cq, &cq, QpOptions::default())?;
         let memory = theirs.memory(RECEIVES * ITEM, Access::ALL)?;
@@ -104,7 +104,7 @@ fn main() -> Result<(), Error> {
         for id in 0..RECEIVES as u64 {
             receive(&qp, &memory, id)?;
         }
-        let joining = channel.connect(listener.local()?, b"")?;
+        let joining = channel.connect(listener.local_addr()?, b"")?;
         listener.next().wait()?.accept_on(&qp, b"")?.wait()?;
         joining.wait()?;
         channels.push(channel);
@@ -125,7 +125,7 @@ fn main() -> Result<(), Error> {
         let (count, _qp) = one.join().expect("a subscriber failed");
         heard += count?;
     }
-    assert_eq!(heard + lost, NEWS * SUBSCRIBERS as u64);
+    assert_eq!(heard + lost, MESSAGES * SUBSCRIBERS as u64);
     let counters = ssq.query()?.counters;
     println!("{SUBSCRIBERS} subscribers, {heard} items heard, {lost} not, in {took:.1?}");
     println!(

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use verbena::{Access, Connection, Device, Error, RemoteMemory};
 
-const PIECE: usize = 256 << 10;
+const CHUNK: usize = 256 << 10;
 /// Writes outstanding at once.
 const WINDOW: usize = 8;
 
@@ -39,10 +39,10 @@ fn send(connection: &Connection, bytes: &[u8]) -> Result<(), Error> {
     answered?;
     let room = RemoteMemory::from_bytes(&handle)?;
     let mut free = (0..WINDOW)
-        .map(|_| device.buffer(PIECE))
+        .map(|_| device.buffer(CHUNK))
         .collect::<Result<Vec<_>, _>>()?;
     let mut under_way = std::collections::VecDeque::new();
-    for (at, piece) in (0_u64..).step_by(PIECE).zip(bytes.chunks(PIECE)) {
+    for (at, piece) in (0_u64..).step_by(CHUNK).zip(bytes.chunks(CHUNK)) {
         if free.is_empty()
             && let Some((written, buf)) = under_way.pop_front().map(verbena::Pending::wait)
         {
@@ -69,7 +69,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ["server", file, ..] => {
             let at = words.get(2).copied().unwrap_or("0.0.0.0:4791");
             let listener = device.listen(at)?;
-            println!("listening at {}", listener.local()?);
+            println!("listening at {}", listener.local_addr()?);
             let bytes = receive(&listener.accept().wait()?)?;
             fs::write(Path::new(file), &bytes)?;
             println!("{} bytes in {file}", bytes.len());
@@ -82,7 +82,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         _ => {
             let bytes: Vec<u8> = (0..5_000_017_u32).map(|i| ((i * 31) >> 5) as u8).collect();
             let listener = device.listen("127.0.0.1:0")?;
-            let to = listener.local()?;
+            let to = listener.local_addr()?;
             let got = std::thread::scope(|scope| {
                 let sender = scope.spawn(|| send(&Device::open()?.connect(to).wait()?, &bytes));
                 let got = receive(&listener.accept().wait()?)?;

@@ -87,7 +87,7 @@ fn main() -> Result<(), Error> {
     for key in 0..BUCKETS {
         put(&table, key, 1)?;
     }
-    let to = listener.local()?;
+    let to = listener.local_addr()?;
     println!("listening at {to}");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -53,7 +53,7 @@ fn serve(side: &Side, memory: &Memory) -> Result<Status, Error> {
         receive(&side.qp, memory)?;
         memory.write_at(64, &[question as u8; ANSWER])?;
         let op = SendOp::Write {
-            remote: handle.place(),
+            remote: handle.remote_addr(),
             immediate: Some(question as u32),
         };
         post(&side.qp, op, Data::Gather(&[memory.sge(64, ANSWER)?]))?;
@@ -61,7 +61,7 @@ fn serve(side: &Side, memory: &Memory) -> Result<Status, Error> {
         lent = Some(handle);
     }
     let op = SendOp::Write {
-        remote: lent.map_or(memory.place(0)?, |handle| handle.place()),
+        remote: lent.map_or(memory.remote_addr(0)?, |handle| handle.remote_addr()),
         immediate: None,
     };
     post(&side.qp, op, Data::Gather(&[memory.sge(64, ANSWER)?]))?;
@@ -90,14 +90,14 @@ fn main() -> Result<(), Error> {
     let desk = other.memory(64 + ANSWER, Access::LOCAL_WRITE)?;
     receive(&server.qp, &desk)?;
     let listener = device.listen("127.0.0.1:0")?;
-    let joining = client.qp.connect(listener.local()?, b"")?;
+    let joining = client.qp.connect(listener.local_addr()?, b"")?;
     let accepted = listener.next().wait()?.accept_on(&server.qp, b"")?;
     accepted.wait()?;
     joining.wait()?;
     let serving = std::thread::spawn(move || serve(&server, &desk));
 
     let memory = pd.memory(ANSWER, Access::LOCAL_WRITE)?;
-    let mut tag = pd.tag(1)?.one_touch();
+    let mut tag = pd.fast_reg_mr(1)?.one_touch();
     for question in 0..QUESTIONS {
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let (ticket, handle) = tag.register(&memory, 0, ANSWER, rights)?;

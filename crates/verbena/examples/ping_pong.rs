@@ -22,7 +22,7 @@ fn serve(connection: &Connection) -> Result<(), Error> {
     Ok(())
 }
 
-fn play(connection: &Connection) -> Result<(), Error> {
+fn run_client(connection: &Connection) -> Result<(), Error> {
     let (mut ping, mut pong) = (
         connection.device().buffer(BYTES)?,
         connection.device().buffer(BYTES)?,
@@ -54,19 +54,19 @@ fn main() -> Result<(), Error> {
         Some("server") => {
             let at = arguments.get(1).map_or("0.0.0.0:4791", String::as_str);
             let listener = device.listen(at)?;
-            println!("listening at {}", listener.local()?);
+            println!("listening at {}", listener.local_addr()?);
             serve(&listener.accept().wait()?)
         }
         Some("client") => {
             let to = arguments.get(1).map_or("127.0.0.1:4791", String::as_str);
-            play(&device.connect(to).wait()?)
+            run_client(&device.connect(to).wait()?)
         }
         _ => {
             let listener = device.listen("127.0.0.1:0")?;
-            let to = listener.local()?;
+            let to = listener.local_addr()?;
             std::thread::scope(|scope| {
                 let server = scope.spawn(|| serve(&listener.accept().wait()?));
-                play(&Device::open()?.connect(to).wait()?)?;
+                run_client(&Device::open()?.connect(to).wait()?)?;
                 server.join().unwrap_or(Err(Error::Timeout))
             })
         }

@@ -7,25 +7,25 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use verbena::low::{
-    Arm, BLANK, Class, Data, Flags, Hold, Limits, Moderation, Place, Reason, RecvWr, SendOp,
+    Affinity, Arm, BLANK, Class, Data, Flags, Hold, Limits, Moderation, Reason, RecvWr, SendOp,
     SendWr, Wc, processor,
 };
 use verbena::{
     Access, Config, Cq, Device, Error, Handler, HandlerOptions, Memory, Pd, Qp, QpOptions, Status,
 };
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const LIMITS: Limits = Limits {
     sends: 64,
     receives: 64,
-    pieces: 4,
+    max_sge: 4,
     inline: 64,
 };
 
 /// What a handler observed.
 #[derive(Default)]
-struct Seen {
-    told: AtomicU64,
+struct HandlerStats {
+    notifications: AtomicU64,
     solicited: AtomicU64,
     completions: AtomicUsize,
     failed: AtomicUsize,
@@ -38,7 +38,7 @@ struct Seen {
 /// A consumer of the adapter: a completion queue, and its own handler, which drains it.
 struct Consumer {
     name: &'static str,
-    seen: Arc<Seen>,
+    stats: Arc<HandlerStats>,
     cq: Arc<Cq>,
     handler: Handler,
 }
@@ -50,10 +50,10 @@ impl Consumer {
         arm: Arm,
         options: HandlerOptions,
     ) -> Result<Consumer, Error> {
-        let (seen, cq) = (Arc::<Seen>::default(), Arc::new(device.cq(256)?));
+        let (seen, cq) = (Arc::<HandlerStats>::default(), Arc::new(device.cq(256)?));
         let (notes, queue) = (seen.clone(), cq.clone());
         let told = HandlerOptions::new(move |completion| {
-            notes.told.fetch_add(1, Ordering::Relaxed);
+            notes.notifications.fetch_add(1, Ordering::Relaxed);
             if completion.reason == Reason::Solicited {
                 notes.solicited.fetch_add(1, Ordering::Relaxed);
             }
@@ -62,7 +62,7 @@ impl Consumer {
             }
             // Armed before the last poll, so that completions after it cause a notification.
             queue.arm(arm);
-            notes.empty(&queue);
+            notes.drain(&queue);
         });
         let handler = device.set_handler(&HandlerOptions {
             callback: told.callback,
@@ -72,7 +72,7 @@ impl Consumer {
         cq.arm(arm);
         Ok(Consumer {
             name,
-            seen,
+            stats: seen,
             cq,
             handler,
         })
@@ -80,12 +80,12 @@ impl Consumer {
 
     /// Waits for `count` completions, which must all be successful.
     fn take(&self, count: usize) -> Vec<Wc> {
-        let end = Instant::now() + PATIENCE;
-        let mut taken = self.seen.taken.lock().expect("nobody failed");
+        let end = Instant::now() + TIMEOUT;
+        let mut taken = self.stats.taken.lock().expect("nobody failed");
         while taken.len() < count {
             let left = end.saturating_duration_since(Instant::now());
             assert!(!left.is_zero(), "{}: its handler was not told", self.name);
-            let waited = self.seen.more.wait_timeout(taken, left);
+            let waited = self.stats.more.wait_timeout(taken, left);
             taken = waited.expect("nobody failed").0;
         }
         let rest = taken.split_off(count);
@@ -93,14 +93,14 @@ impl Consumer {
     }
 
     fn report(&self) -> Vec<u16> {
-        let seen = &self.seen;
+        let seen = &self.stats;
         let on = seen.processors.lock().expect("nobody failed");
         let on: Vec<u16> = on.iter().copied().collect();
         println!(
             "{}: handler {} was told {} times ({} solicited) on processors {on:?} and saw {} completions",
             self.name,
             self.handler.id(),
-            seen.told.load(Ordering::Relaxed),
+            seen.notifications.load(Ordering::Relaxed),
             seen.solicited.load(Ordering::Relaxed),
             seen.completions.load(Ordering::Relaxed),
         );
@@ -109,8 +109,8 @@ impl Consumer {
     }
 }
 
-impl Seen {
-    fn empty(&self, cq: &Cq) {
+impl HandlerStats {
+    fn drain(&self, cq: &Cq) {
         let mut some = [BLANK; 32];
         loop {
             let n = cq.poll(&mut some);
@@ -130,14 +130,19 @@ impl Seen {
 }
 
 /// Two connected queue pairs of one consumer: the near one requests, the far one answers.
-struct Joined {
+struct ConnectedQps {
     near: Qp,
     far: Qp,
     memory: Memory,
     _pd: Pd,
 }
 
-fn joined(device: &Device, near: &Consumer, far: &Cq, len: usize) -> Result<Joined, Error> {
+fn connected_qps(
+    device: &Device,
+    near: &Consumer,
+    far: &Cq,
+    len: usize,
+) -> Result<ConnectedQps, Error> {
     let options = QpOptions {
         limits: LIMITS,
         ..QpOptions::default()
@@ -147,10 +152,10 @@ fn joined(device: &Device, near: &Consumer, far: &Cq, len: usize) -> Result<Join
     let near = Qp::new(&pd, &near.cq, &near.cq, options)?;
     let far = Qp::new(&pd, far, far, options)?;
     let listener = device.listen("127.0.0.1:0")?;
-    let joining = near.connect(listener.local()?, b"")?;
+    let joining = near.connect(listener.local_addr()?, b"")?;
     listener.next().wait()?.accept_on(&far, b"")?.wait()?;
     joining.wait()?;
-    Ok(Joined {
+    Ok(ConnectedQps {
         near,
         far,
         memory,
@@ -176,7 +181,7 @@ fn message(id: u64, flags: Flags, bytes: &[u8]) -> SendWr<'_> {
 /// and delivered through the consumer's handler.
 fn messages(device: &Device, consumer: &Consumer, rounds: u64) -> Result<Vec<Duration>, Error> {
     let served = device.cq(64)?;
-    let two = joined(device, consumer, &served, 4096)?;
+    let two = connected_qps(device, consumer, &served, 4096)?;
     let mut times = Vec::new();
     for round in 0..rounds {
         let (question, answer) = ([two.memory.sge(0, 8)?], [two.memory.sge(64, 8)?]);
@@ -208,7 +213,7 @@ const BLOCKS: usize = 8;
 /// Blocks written and read back, as storage does; every byte is checked.
 fn blocks(device: &Device, consumer: &Consumer, rounds: u64) -> Result<usize, Error> {
     let served = device.cq(64)?;
-    let two = joined(device, consumer, &served, 3 * BLOCKS * BLOCK)?;
+    let two = connected_qps(device, consumer, &served, 3 * BLOCKS * BLOCK)?;
     let at = |part: usize, block: usize| (part * BLOCKS + block) * BLOCK;
     for round in 0..rounds {
         for block in 0..BLOCKS {
@@ -218,7 +223,7 @@ fn blocks(device: &Device, consumer: &Consumer, rounds: u64) -> Result<usize, Er
                 [two.memory.sge(at(0, block), BLOCK)?],
                 [two.memory.sge(at(2, block), BLOCK)?],
             );
-            let remote = two.memory.place(at(1, block))?;
+            let remote = two.memory.remote_addr(at(1, block))?;
             let request = |op, flags, data| SendWr {
                 id: block as u64,
                 op,
@@ -263,7 +268,7 @@ fn main() -> Result<(), Error> {
         all.len()
     );
     let at = |processor, class, moderation| HandlerOptions {
-        place: Place::Processors(vec![processor]),
+        affinity: Affinity::Processors(vec![processor]),
         class,
         moderation,
         callback: None,

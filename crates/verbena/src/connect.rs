@@ -1,4 +1,4 @@
-//! Connecting as the initiator: [`Dial`] holds the options, [`Connecting`] is the connection attempt.
+//! Connecting as the initiator: [`Connector`] holds the options, [`Connecting`] is the connection attempt.
 //! Dropping a [`Connecting`] gives the attempt up and closes its queue pair; the peer's private data is kept for the [`Connection`].
 //! A failed attempt is not retried: the caller decides.
 
@@ -11,26 +11,26 @@ use crate::connection::Connection;
 use crate::device::Device;
 use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
-use crate::promise::Joining;
+use crate::promise::QpConnecting;
 
-/// Options of a connection attempt; made by [`Device::dial`].
+/// Options of a connection attempt; made by [`Device::connector`].
 ///
 /// ```
 /// # let device = verbena::Device::open()?;
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// let connecting = device.dial(b"hello").depth(1024).connect(listener.local()?);
+/// let connecting = device.connector(b"hello").depth(1024).connect(listener.local_addr()?);
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct Dial {
+pub struct Connector {
     device: Device,
     private_data: Vec<u8>,
     depths: Depths,
 }
 
-impl Dial {
-    pub(crate) fn new(device: Device, private_data: &[u8]) -> Dial {
-        Dial {
+impl Connector {
+    pub(crate) fn new(device: Device, private_data: &[u8]) -> Connector {
+        Connector {
             device,
             private_data: private_data.to_vec(),
             depths: Depths::default(),
@@ -41,10 +41,10 @@ impl Dial {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// let dial = device.dial(b"").depth(16);
+    /// let dial = device.connector(b"").depth(16);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn depth(mut self, depth: usize) -> Dial {
+    pub fn depth(mut self, depth: usize) -> Connector {
         self.depths = Depths {
             sends: depth,
             recvs: depth,
@@ -58,10 +58,10 @@ impl Dial {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// let few_reads = verbena::Depths { ord: Some(1), ..verbena::Depths::default() };
-    /// let dial = device.dial(b"").depths(few_reads);
+    /// let dial = device.connector(b"").depths(few_reads);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn depths(mut self, depths: Depths) -> Dial {
+    pub fn depths(mut self, depths: Depths) -> Connector {
         self.depths = depths;
         self
     }
@@ -71,7 +71,7 @@ impl Dial {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.dial(b"").connect(listener.local()?);
+    /// let connecting = device.connector(b"").connect(listener.local_addr()?);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn connect(&self, to: impl ToSocketAddrs + fmt::Debug) -> Connecting {
@@ -87,7 +87,7 @@ impl Dial {
 /// ```
 /// # let device = verbena::Device::open()?;
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// let connecting = device.connect(listener.local()?);
+/// let connecting = device.connect(listener.local_addr()?);
 /// let theirs = listener.accept().wait()?;
 /// let ours = connecting.wait()?;
 /// # Ok::<(), verbena::Error>(())
@@ -97,17 +97,21 @@ pub struct Connecting(State);
 
 enum State {
     Failed(Error),
-    Going {
+    InProgress {
         endpoint: Endpoint,
         peer: SocketAddr,
-        joining: Joining,
+        joining: QpConnecting,
     },
     Taken,
 }
 
 impl Connecting {
-    pub(crate) fn going(endpoint: Endpoint, peer: SocketAddr, joining: Joining) -> Connecting {
-        Connecting(State::Going {
+    pub(crate) fn in_progress(
+        endpoint: Endpoint,
+        peer: SocketAddr,
+        joining: QpConnecting,
+    ) -> Connecting {
+        Connecting(State::InProgress {
             endpoint,
             peer,
             joining,
@@ -129,7 +133,7 @@ impl Connecting {
     pub fn wait(self) -> Result<Connection, Error> {
         match self.0 {
             State::Failed(error) => Err(error),
-            State::Going {
+            State::InProgress {
                 endpoint,
                 peer,
                 joining,
@@ -141,7 +145,7 @@ impl Connecting {
     #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "only tasks poll"))]
     pub(crate) fn poll(&mut self, waker: &Waker) -> Poll<Result<Connection, Error>> {
         let answer = match &self.0 {
-            State::Going { joining, .. } => match joining.poll(waker) {
+            State::InProgress { joining, .. } => match joining.poll(waker) {
                 Poll::Ready(answer) => Some(answer),
                 Poll::Pending => return Poll::Pending,
             },
@@ -149,7 +153,7 @@ impl Connecting {
         };
         Poll::Ready(
             match (core::mem::replace(&mut self.0, State::Taken), answer) {
-                (State::Going { endpoint, peer, .. }, Some(answer)) => {
+                (State::InProgress { endpoint, peer, .. }, Some(answer)) => {
                     answer.map(|said| Connection::new(endpoint, peer, said))
                 }
                 (State::Failed(error), _) => Err(error),

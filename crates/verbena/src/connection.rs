@@ -4,24 +4,24 @@
 //! returns their buffers.
 
 mod one_sided;
-mod pieces;
+mod slices;
 
 use core::fmt;
 use core::net::SocketAddr;
 
 use verbena_nic::SendOp;
-use verbena_nic::qp::Enabled;
+use verbena_nic::qp::QpAccessFlags;
 
 use crate::device::Device;
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::mr::Buf;
-use crate::ops::{Ask, Gain, Kept};
+use crate::ops::{OpMemory, OpOutput, OpRequest};
 use crate::pending::{Finish, Pending};
 use crate::shared::Shared;
 
 /// A result and the buffer of the operation, which is returned on success and on failure.
-pub type Returned<T> = (Result<T, Error>, Buf);
+pub type BufResult<T> = (Result<T, Error>, Buf);
 
 /// The result of a receive, besides the bytes in its buffer.
 ///
@@ -45,7 +45,7 @@ pub struct Received {
 /// ```
 /// # let device = verbena::Device::open()?;
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// # let connecting = device.connect(listener.local()?);
+/// # let connecting = device.connect(listener.local_addr()?);
 /// let server = listener.accept().wait()?;
 /// let client = connecting.wait()?;
 /// let (sent, buf) = {
@@ -59,7 +59,7 @@ pub struct Received {
 /// ```
 pub struct Connection {
     /// Dropping it ends all operations.
-    pub(crate) end: Endpoint,
+    pub(crate) endpoint: Endpoint,
     peer: SocketAddr,
     private_data: Vec<u8>,
 }
@@ -67,7 +67,7 @@ pub struct Connection {
 impl Connection {
     pub(crate) fn new(end: Endpoint, peer: SocketAddr, private_data: Vec<u8>) -> Connection {
         Connection {
-            end,
+            endpoint: end,
             peer,
             private_data,
         }
@@ -78,13 +78,13 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let buf = client.device().buffer(4096)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn device(&self) -> &Device {
-        &self.end.shared.device
+        &self.endpoint.shared.device
     }
 
     /// The peer's address.
@@ -92,12 +92,12 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
-    /// assert_eq!(client.peer(), listener.local()?);
+    /// assert_eq!(client.peer_addr(), listener.local_addr()?);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn peer(&self) -> SocketAddr {
+    pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
 
@@ -106,7 +106,7 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.connect(listener.local()?);
+    /// let connecting = device.connect(listener.local_addr()?);
     /// let server = listener.next().wait()?.accept(b"welcome").wait()?;
     /// assert_eq!(connecting.wait()?.private_data(), b"welcome");
     /// # Ok::<(), verbena::Error>(())
@@ -120,13 +120,13 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
-    /// assert!(!client.has_peer_left());
+    /// assert!(!client.is_peer_disconnected());
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn has_peer_left(&self) -> bool {
-        self.end.shared.has_peer_left()
+    pub fn is_peer_disconnected(&self) -> bool {
+        self.endpoint.shared.is_peer_disconnected()
     }
 
     /// Sets which operations the peer may perform through this connection; by default all that the memory's access rights allow.
@@ -134,14 +134,16 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
-    /// use verbena::low::Enabled;
-    /// server.enable(Enabled { write: false, ..Enabled::default() });
+    /// use verbena::low::QpAccessFlags;
+    /// server.set_access_flags(QpAccessFlags { write: false, ..QpAccessFlags::default() });
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn enable(&self, enabled: Enabled) {
-        self.end.shared.with_qp(|qp| qp.enable(enabled));
+    pub fn set_access_flags(&self, enabled: QpAccessFlags) {
+        self.endpoint
+            .shared
+            .with_qp(|qp| qp.set_access_flags(enabled));
     }
 
     /// Sends the buffer's bytes as one message. It completes when the peer has received it; fails with [`Error::TooLong`] if the
@@ -150,20 +152,20 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// # let receiving = server.recv(device.buffer(64)?);
     /// let (result, buf) = client.send(device.buffer_from(b"hello")?).wait();
     /// result?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn send(&self, buf: Buf) -> Pending<Returned<()>> {
+    pub fn send(&self, buf: Buf) -> Pending<BufResult<()>> {
         let (invalidate, immediate) = (None, None);
         let op = SendOp::Send {
             invalidate,
             immediate,
         };
-        self.outgoing(op, buf)
+        self.begin_send(op, buf)
     }
 
     /// Like [`send`](Connection::send), with 32 bits of immediate data.
@@ -171,19 +173,19 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let receiving = server.recv(device.buffer(64)?);
     /// client.send_imm(device.buffer_from(b"hello")?, 7).wait().0?;
     /// assert_eq!(receiving.wait().0?.immediate, Some(7));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn send_imm(&self, buf: Buf, immediate: u32) -> Pending<Returned<()>> {
+    pub fn send_imm(&self, buf: Buf, immediate: u32) -> Pending<BufResult<()>> {
         let op = SendOp::Send {
             invalidate: None,
             immediate: Some(immediate),
         };
-        self.outgoing(op, buf)
+        self.begin_send(op, buf)
     }
 
     /// Receives the next message; the length of the returned buffer is that of the bytes placed in it.
@@ -194,7 +196,7 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let sending = client.send(device.buffer_from(b"hello")?);
     /// let (received, buf) = server.recv(device.buffer(64)?).wait();
@@ -202,8 +204,8 @@ impl Connection {
     /// # sending.wait().0?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn recv(&self, buf: Buf) -> Pending<Returned<Received>> {
-        self.end.recv(buf)
+    pub fn recv(&self, buf: Buf) -> Pending<BufResult<Received>> {
+        self.endpoint.recv(buf)
     }
 
     /// Waits until all sends, writes, reads and atomics that were begun have ended, then closes the connection.
@@ -211,7 +213,7 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let receiving = server.recv(device.buffer(64)?);
     /// drop(client.send(device.buffer_from(b"the last word")?));
@@ -220,24 +222,25 @@ impl Connection {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn close(self) {
-        let idle = |ops: &mut crate::ops::Ops| (ops.sends() == 0).then_some(());
-        self.end.shared.sleep(None, idle);
+        let idle = |ops: &mut crate::ops::Ops| (ops.pending_sends() == 0).then_some(());
+        self.endpoint.shared.sleep(None, idle);
     }
 
-    fn outgoing(&self, op: SendOp, buf: Buf) -> Pending<Returned<()>> {
-        let (len, limit) = (buf.len(), self.end.longest());
+    fn begin_send(&self, op: SendOp, buf: Buf) -> Pending<BufResult<()>> {
+        let (len, limit) = (buf.len(), self.endpoint.max_message_len());
         if len > limit {
             let (len, limit) = (len as u64, limit as u64);
-            return Pending::ended((Err(Error::TooLong { len, limit }), buf));
+            return Pending::finished((Err(Error::TooLong { len, limit }), buf));
         }
         let sge = buf.sge(len);
         let returned: Finish<_> = |_, end, kept| Some((end.map(drop), kept.buf()?));
-        self.end.begin_buf(Ask { op: Some(op), sge }, buf, returned)
+        self.endpoint
+            .begin_buf(OpRequest { op: Some(op), sge }, buf, returned)
     }
 }
 
 impl Received {
-    pub(crate) fn of(gain: Gain) -> Received {
+    pub(crate) fn from_output(gain: OpOutput) -> Received {
         Received {
             len: gain.len as usize,
             immediate: gain.immediate,
@@ -246,15 +249,15 @@ impl Received {
 }
 
 /// Sets the buffer's length to the bytes placed in it.
-pub(crate) fn received(
+pub(crate) fn finish_recv(
     _: &Shared,
-    end: Result<Gain, Error>,
-    kept: Kept,
-) -> Option<Returned<Received>> {
+    end: Result<OpOutput, Error>,
+    kept: OpMemory,
+) -> Option<BufResult<Received>> {
     let mut buf = kept.buf()?;
     let result = end.map(|gain| {
         let _ = buf.set_len((gain.placed as usize).min(buf.capacity()));
-        Received::of(gain)
+        Received::from_output(gain)
     });
     Some((result, buf))
 }

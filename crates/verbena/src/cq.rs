@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use verbena_engine::sys::{Beside, Channel};
-use verbena_engine::{CompletionQueue, Watched};
+use verbena_engine::sys::{Channel, WaitFd};
+use verbena_engine::{CompletionQueue, WeakCompletionQueue};
 use verbena_nic::{Arm, Wc};
 
 use crate::device::Inner;
@@ -40,13 +40,13 @@ pub struct Cq {
 
 impl Cq {
     pub(crate) fn new(device: &Arc<Inner>, entries: usize) -> Result<Cq, Error> {
-        Cq::around(device, device.engine.create_cq(entries)?)
+        Cq::from_queue(device, device.engine.create_cq(entries)?)
     }
 
-    pub(crate) fn around(device: &Arc<Inner>, queue: CompletionQueue) -> Result<Cq, Error> {
+    pub(crate) fn from_queue(device: &Arc<Inner>, queue: CompletionQueue) -> Result<Cq, Error> {
         let channel = Arc::new(Channel::new()?);
-        queue.listen(Some(channel.clone()));
-        let bare = BareCq::around(device, queue);
+        queue.set_notify(Some(channel.clone()));
+        let bare = BareCq::from_queue(device, queue);
         Ok(Cq { bare, channel })
     }
 
@@ -76,12 +76,17 @@ impl Cq {
     /// ```
     pub fn sleep(
         &self,
-        others: &mut [Beside<'_>],
+        others: &mut [WaitFd<'_>],
         timeout: Option<Duration>,
     ) -> Result<bool, Error> {
         self.bare.device.engine.check_waits()?;
-        let cq = || [self.watched()];
-        Ok(Watched::wait_beside(&self.channel, cq, others, timeout)?)
+        let cq = || [self.downgrade()];
+        Ok(WeakCompletionQueue::wait_with_fds(
+            &self.channel,
+            cq,
+            others,
+            timeout,
+        )?)
     }
 
     /// Sleeps until there is a completion, one of the program's own descriptors is ready, a signal arrives or the timeout passes; the
@@ -91,12 +96,12 @@ impl Cq {
     /// ```
     /// use std::time::Duration;
     /// let cq = verbena::Device::open()?.cq(64)?;
-    /// cq.sleep_until_some(&mut [], Duration::from_millis(1))?;
+    /// cq.sleep_until_completion(&mut [], Duration::from_millis(1))?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn sleep_until_some(
+    pub fn sleep_until_completion(
         &self,
-        others: &mut [Beside<'_>],
+        others: &mut [WaitFd<'_>],
         timeout: Duration,
     ) -> Result<(), Error> {
         Ok(self.bare.queue.sleep(&self.channel, others, timeout)?)

@@ -15,7 +15,7 @@ use verbena_engine::{AccessList, Config, Engine};
 use verbena_mem::Access;
 use verbena_nic::{Attributes, Event, Function, Shares};
 
-use crate::connect::{Connecting, Dial};
+use crate::connect::{Connecting, Connector};
 use crate::cq::Cq;
 use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
@@ -35,7 +35,7 @@ use crate::shared::Shared;
 #[derive(Clone)]
 pub struct Device {
     /// The protection domain of connections and their buffers, not accessible through the low layer.
-    pub(crate) hidden: Arc<Domain>,
+    pub(crate) internal_domain: Arc<Domain>,
 }
 
 /// State that all handles of a device share.
@@ -44,28 +44,28 @@ pub(crate) struct Inner {
     /// The connections, by queue pair number, for events.
     connections: Mutex<HashMap<u32, Weak<Shared>>>,
     /// Called for all other events.
-    listener: RwLock<Option<Listen>>,
+    event_callback: RwLock<Option<EventCallback>>,
 }
 
 /// The program's event callback.
-type Listen = Arc<dyn Fn(Event) + Send + Sync>;
+type EventCallback = Arc<dyn Fn(Event) + Send + Sync>;
 
 impl Inner {
-    pub(crate) fn joined(&self, qp: u32, shared: &Arc<Shared>) {
+    pub(crate) fn add_connection(&self, qp: u32, shared: &Arc<Shared>) {
         self.connections.lock().insert(qp, Arc::downgrade(shared));
     }
 
-    pub(crate) fn parted(&self, qp: u32) {
+    pub(crate) fn remove_connection(&self, qp: u32) {
         self.connections.lock().remove(&qp);
     }
 
     /// Delivers an event to its connection or to the listener; false if there is neither.
-    fn heard(&self, event: Event) -> bool {
-        if self.heard_by_connection(event) {
+    fn dispatch_event(&self, event: Event) -> bool {
+        if self.dispatch_to_connection(event) {
             return true;
         }
         // Called without the lock: it is the program's code and may call back.
-        let listener = self.listener.read().clone();
+        let listener = self.event_callback.read().clone();
         let listens = listener.is_some();
         if let Some(listener) = listener {
             listener(event);
@@ -74,7 +74,7 @@ impl Inner {
     }
 
     /// Delivers an event to its connection; false if it concerns none.
-    fn heard_by_connection(&self, event: Event) -> bool {
+    fn dispatch_to_connection(&self, event: Event) -> bool {
         let qp = match event {
             Event::QpRequest { qp }
             | Event::QpAccess { qp }
@@ -93,7 +93,7 @@ impl Inner {
             return false;
         };
         if let (Some(shared), Event::Disconnected { .. }) = (shared.upgrade(), event) {
-            shared.peer_left();
+            shared.on_disconnected();
         }
         true
     }
@@ -102,7 +102,7 @@ impl Inner {
 impl Inner {
     /// The function. Fails in a forked child, which has no copy of the threads that hold locks or grants.
     fn function(&self) -> Result<&Function, Error> {
-        if self.engine.lives() {
+        if self.engine.is_alive() {
             Ok(self.engine.function())
         } else {
             Err(verbena_engine::Error::Closed.into())
@@ -165,25 +165,28 @@ impl Device {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn with(config: Config) -> Result<Device, Error> {
-        Device::on(Engine::new(config)?)
+        Device::from_engine(Engine::new(config)?)
     }
 
-    pub(crate) fn on(engine: Engine) -> Result<Device, Error> {
+    pub(crate) fn from_engine(engine: Engine) -> Result<Device, Error> {
         let device = Arc::new(Inner {
             engine,
             connections: Mutex::default(),
-            listener: RwLock::default(),
+            event_callback: RwLock::default(),
         });
         let weak = Arc::downgrade(&device);
-        device
-            .engine
-            .watch(move |event| weak.upgrade().is_some_and(|device| device.heard(event)));
+        device.engine.set_event_hook(move |event| {
+            weak.upgrade()
+                .is_some_and(|device| device.dispatch_event(event))
+        });
         let hidden = Domain::new(device)?;
-        Ok(Device { hidden })
+        Ok(Device {
+            internal_domain: hidden,
+        })
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
-        &self.hidden.device
+        &self.internal_domain.device
     }
 
     /// Its settings.
@@ -203,7 +206,7 @@ impl Device {
     ///
     /// ```
     /// let device = verbena::Device::open()?;
-    /// assert!(device.attributes().pieces >= 16);
+    /// assert!(device.attributes().max_sge >= 16);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn attributes(&self) -> &Attributes {
@@ -235,11 +238,11 @@ impl Device {
     /// Whether calls work: false in a forked child of the process that opened the device. There every call fails; open another device.
     ///
     /// ```
-    /// assert!(verbena::Device::open()?.lives());
+    /// assert!(verbena::Device::open()?.is_alive());
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn lives(&self) -> bool {
-        self.inner().engine.lives()
+    pub fn is_alive(&self) -> bool {
+        self.inner().engine.is_alive()
     }
 
     /// Allocates and registers a buffer for operations on connections.
@@ -251,7 +254,7 @@ impl Device {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn buffer(&self, capacity: usize) -> Result<Buf, Error> {
-        Buf::new(&self.hidden, capacity)
+        Buf::new(&self.internal_domain, capacity)
     }
 
     /// Allocates a buffer and copies these bytes to it.
@@ -276,17 +279,17 @@ impl Device {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
-        Memory::new(&self.hidden, len, access)
+        Memory::new(&self.internal_domain, len, access)
     }
 
     /// Like [`memory`](Device::memory), registered in the background: the handle can be given to peers at once; accesses wait (V5).
     ///
     /// ```
-    /// verbena::Device::open()?.memory_later(1 << 20, verbena::Access::ALL)?.1.wait()?;
+    /// verbena::Device::open()?.memory_async(1 << 20, verbena::Access::ALL)?.1.wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
-        Memory::later(&self.hidden, len, access)
+    pub fn memory_async(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
+        Memory::new_async(&self.internal_domain, len, access)
     }
 
     /// Connects to the listener at this address. All errors are reported by [`Connecting::wait`].
@@ -294,13 +297,13 @@ impl Device {
     /// ```
     /// let device = verbena::Device::open()?;
     /// let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.connect(listener.local()?);
+    /// let connecting = device.connect(listener.local_addr()?);
     /// let theirs = listener.accept().wait()?;
     /// let ours = connecting.wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn connect(&self, to: impl ToSocketAddrs + fmt::Debug) -> Connecting {
-        self.dial(b"").connect(to)
+        self.connector(b"").connect(to)
     }
 
     /// Prepares a connection with private data for the listener and other options.
@@ -308,13 +311,13 @@ impl Device {
     /// ```
     /// let device = verbena::Device::open()?;
     /// let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.dial(b"it is me").connect(listener.local()?);
+    /// let connecting = device.connector(b"it is me").connect(listener.local_addr()?);
     /// let request = listener.next().wait()?;
     /// assert_eq!(request.private_data(), b"it is me");
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn dial(&self, private_data: &[u8]) -> Dial {
-        Dial::new(self.clone(), private_data)
+    pub fn connector(&self, private_data: &[u8]) -> Connector {
+        Connector::new(self.clone(), private_data)
     }
 
     /// Creates an unconnected endpoint: receives can be posted to it before it connects or is accepted.
@@ -334,7 +337,7 @@ impl Device {
     /// ```
     /// let device = verbena::Device::open()?;
     /// let listener = device.listen("127.0.0.1:0")?;
-    /// println!("at {}", listener.local()?);
+    /// println!("at {}", listener.local_addr()?);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn listen(&self, at: impl ToSocketAddrs + fmt::Debug) -> Result<Listener, Error> {
@@ -348,13 +351,13 @@ impl Device {
     /// let mut config = verbena::Config::default();
     /// config.set("deny", "192.0.2.0/24")?;
     /// let device = verbena::Device::with(config)?;
-    /// device.access().on_refusal(|refusal| eprintln!("{refusal}"));
-    /// assert!(!device.access().admits([192, 0, 2, 7].into()));
-    /// assert_eq!(device.access().refused(), 1);
+    /// device.access_list().on_refusal(|refusal| eprintln!("{refusal}"));
+    /// assert!(!device.access_list().admits([192, 0, 2, 7].into()));
+    /// assert_eq!(device.access_list().refused(), 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn access(&self) -> &AccessList {
-        self.inner().engine.access()
+    pub fn access_list(&self) -> &AccessList {
+        self.inner().engine.access_list()
     }
 
     /// Allocates a protection domain for the low layer.

@@ -7,11 +7,11 @@ use std::net::ToSocketAddrs;
 use std::sync::Arc;
 
 use crate::connect::Connecting;
-use crate::connection::{Received, Returned, received};
+use crate::connection::{BufResult, Received, finish_recv};
 use crate::device::{Device, resolve};
 use crate::error::Error;
 use crate::mr::Buf;
-use crate::ops::{Ask, Kept};
+use crate::ops::{OpMemory, OpRequest};
 use crate::pending::{Finish, Pending};
 use crate::promise::Promise;
 use crate::shared::Shared;
@@ -54,7 +54,7 @@ impl Default for Depths {
 ///
 /// let ours = device.endpoint(Depths::default())?;
 /// let first = ours.recv(device.buffer(64)?);
-/// let connecting = ours.connect(listener.local()?, b"");
+/// let connecting = ours.connect(listener.local_addr()?, b"");
 ///
 /// let theirs = device.endpoint(Depths { sends: 16, ..Depths::default() })?;
 /// let server = listener.next().wait()?.accept_with(theirs, b"").wait()?;
@@ -85,14 +85,14 @@ impl Endpoint {
     /// assert!(result.unwrap_err().is_closed());
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn recv(&self, buf: Buf) -> Pending<Returned<Received>> {
+    pub fn recv(&self, buf: Buf) -> Pending<BufResult<Received>> {
         if let Some(id) = self.shared.claim() {
             drop(buf);
-            return Pending::under(self.shared.clone(), id, received);
+            return Pending::in_flight(self.shared.clone(), id, finish_recv);
         }
-        let limit = self.longest();
+        let limit = self.max_message_len();
         let sge = buf.sge(buf.capacity().min(limit));
-        self.begin_buf(Ask { op: None, sge }, buf, received)
+        self.begin_buf(OpRequest { op: None, sge }, buf, finish_recv)
     }
 
     /// Connects to the listener at this address, with private data for it. All errors are reported by [`Connecting::wait`].
@@ -101,7 +101,7 @@ impl Endpoint {
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
     /// let endpoint = device.endpoint(verbena::Depths::default())?;
-    /// let connecting = endpoint.connect(listener.local()?, b"hello");
+    /// let connecting = endpoint.connect(listener.local_addr()?, b"hello");
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn connect(self, to: impl ToSocketAddrs + fmt::Debug, private_data: &[u8]) -> Connecting {
@@ -109,7 +109,7 @@ impl Endpoint {
             let peer = resolve(to)?;
             let (promise, joining) = Promise::new();
             let done = move |result: Result<_, verbena_engine::Error>| {
-                promise.keep(result.map_err(Error::from));
+                promise.fulfill(result.map_err(Error::from));
             };
             let shared = &self.shared;
             let dialled = shared.with_qp(|qp| qp.connect(peer, private_data, done));
@@ -117,34 +117,34 @@ impl Endpoint {
             Ok((peer, joining))
         };
         match dial() {
-            Ok((peer, joining)) => Connecting::going(self, peer, joining),
+            Ok((peer, joining)) => Connecting::in_progress(self, peer, joining),
             Err(error) => Connecting::failed(error),
         }
     }
 
     /// The longest message, in bytes.
-    pub(crate) fn longest(&self) -> usize {
+    pub(crate) fn max_message_len(&self) -> usize {
         self.shared.device.attributes().message as usize
     }
 
     /// Begins an operation on a buffer of the program; fails with [`Error::Foreign`] if it is another device's.
     pub(crate) fn begin_buf<T>(
         &self,
-        ask: Ask,
+        ask: OpRequest,
         buf: Buf,
-        finish: Finish<Returned<T>>,
-    ) -> Pending<Returned<T>> {
-        if !buf.is_in(&self.shared.device.hidden) {
-            return Pending::ended((Err(Error::Foreign), buf));
+        finish: Finish<BufResult<T>>,
+    ) -> Pending<BufResult<T>> {
+        if !buf.is_in(&self.shared.device.internal_domain) {
+            return Pending::finished((Err(Error::Foreign), buf));
         }
-        self.begin(ask, Kept::Buf(buf), finish)
+        self.begin(ask, OpMemory::Buf(buf), finish)
     }
 
     /// Begins an operation; `kept` is returned when it ends.
-    pub(crate) fn begin<T>(&self, ask: Ask, kept: Kept, finish: Finish<T>) -> Pending<T> {
+    pub(crate) fn begin<T>(&self, ask: OpRequest, kept: OpMemory, finish: Finish<T>) -> Pending<T> {
         match self.shared.begin(ask, kept) {
-            Ok(id) => Pending::under(self.shared.clone(), id, finish),
-            Err((error, kept)) => Pending::refused(finish(&self.shared, Err(error), kept)),
+            Ok(id) => Pending::in_flight(self.shared.clone(), id, finish),
+            Err((error, kept)) => Pending::rejected(finish(&self.shared, Err(error), kept)),
         }
     }
 }

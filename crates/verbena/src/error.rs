@@ -77,7 +77,7 @@ pub enum Error {
     Engine(#[from] verbena_engine::Error),
     /// The configuration.
     #[error("configuration: {0}")]
-    Config(verbena_engine::config::Problems),
+    Config(verbena_engine::config::ConfigErrors),
     /// The logical device does not exist, lacks the service, or the service is not implemented yet.
     #[error(transparent)]
     Profile(Box<ProfileError>),
@@ -95,7 +95,7 @@ pub enum Error {
     },
     /// A range outside of the memory.
     #[error("{len} bytes at offset {offset} leave memory of {limit} bytes")]
-    Bounds {
+    OutOfBounds {
         /// The first byte.
         offset: u64,
         /// Bytes.
@@ -113,7 +113,7 @@ pub enum Error {
     },
     /// The handle does not grant this access; detected before anything was sent.
     #[error("the handle grants {has}, not {needs}")]
-    Right {
+    MissingAccess {
         /// Rights granted.
         has: Access,
         /// Rights needed.
@@ -129,7 +129,7 @@ pub enum Error {
     },
     /// The bytes do not encode a handle of remote memory.
     #[error("{got} bytes are no handle of remote memory: {why}")]
-    Handle {
+    InvalidHandle {
         /// Number of bytes.
         got: usize,
         /// What is wrong with them.
@@ -137,7 +137,7 @@ pub enum Error {
     },
     /// The text does not name a queue pair.
     #[error("`{text}` names no queue pair: {why}")]
-    Name {
+    InvalidQpEndpoint {
         /// The text.
         text: String,
         /// What is wrong with it.
@@ -148,13 +148,13 @@ pub enum Error {
     Foreign,
     /// The queue pair is in use by a listener that is about to connect it.
     #[error("the queue pair is being connected, and does not move meanwhile")]
-    Held,
+    QpInUse,
     /// A handover of a service failed (V1).
     #[error("handover: {0}")]
     Handover(Box<HandoverError>),
     /// Only the adapter itself can raise this event.
     #[error("{cause:?} is the adapter's own to tell, and cannot be injected")]
-    OwnEvent {
+    EventNotInjectable {
         /// The event.
         cause: Cause,
     },
@@ -211,23 +211,23 @@ impl Error {
                 | E::Startup { .. }
                 | E::Rejected { .. }
                 | E::Timeout { .. }
-                | E::Unproven { .. }
+                | E::Unauthenticated { .. }
                 | E::Tls { .. } => Fault::Peer,
                 E::NotConnectable { .. }
                 | E::PrivateData { .. }
                 | E::NoDevice
-                | E::NotOurs { .. }
+                | E::NotLocalAddress { .. }
                 | E::KeyFile(_)
                 | E::NoDatagrams
-                | E::Owned(_)
+                | E::OwnedByOther(_)
                 | E::NotMulticast { .. }
-                | E::NotCallable { .. }
+                | E::NoOobNumber { .. }
                 | E::NoHandler { .. }
                 | E::NoProcessor { .. }
                 | E::NoProcessors
                 | E::Foreign
                 | E::NoRoom { .. }
-                | E::Receives { .. }
+                | E::ReceiveQueueMismatch { .. }
                 | E::Image(_)
                 | E::Descriptors { .. }
                 | E::Virtual { .. }
@@ -238,19 +238,19 @@ impl Error {
             Error::Post(PostError::Full(_)) | Error::Allocation { .. } => Fault::Limit,
             Error::Failed(failure) => failure.fault(),
             Error::Closed { by_peer: true } | Error::Timeout => Fault::Peer,
-            Error::Handle { .. } | Error::Name { .. } => Fault::Peer,
+            Error::InvalidHandle { .. } | Error::InvalidQpEndpoint { .. } => Fault::Peer,
             Error::Config(_)
             | Error::Profile(_)
             | Error::Post(_)
             | Error::Closed { .. }
-            | Error::Bounds { .. }
+            | Error::OutOfBounds { .. }
             | Error::TooLong { .. }
-            | Error::Right { .. }
+            | Error::MissingAccess { .. }
             | Error::Unaligned { .. }
             | Error::Foreign
-            | Error::Held
+            | Error::QpInUse
             | Error::Handover(_)
-            | Error::OwnEvent { .. }
+            | Error::EventNotInjectable { .. }
             | Error::Address { .. } => Fault::Caller,
         }
     }
@@ -264,13 +264,13 @@ impl Error {
     /// ```
     pub fn os_error(&self) -> Option<i32> {
         use verbena_engine::Error as E;
-        use verbena_mem::{Misuse, Unfit};
+        use verbena_mem::{Misuse, SharedMemoryError};
         use verbena_nic::Error as N;
         match self {
             Error::Engine(E::System(cause) | E::Unreachable { cause, .. }) => Some(cause.code()),
-            Error::Engine(E::Adapter(N::Memory(Misuse::Unfit(Unfit::System {
-                errno, ..
-            })))) => Some(*errno),
+            Error::Engine(E::Adapter(N::Memory(Misuse::SharedMemory(
+                SharedMemoryError::System { errno, .. },
+            )))) => Some(*errno),
             _ => None,
         }
     }
@@ -280,7 +280,7 @@ impl Error {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.connect(listener.local()?);
+    /// let connecting = device.connect(listener.local_addr()?);
     /// listener.next().wait()?.reject(b"not today");
     /// assert_eq!(connecting.wait().unwrap_err().rejection(), Some(&b"not today"[..]));
     /// # Ok::<(), verbena::Error>(())

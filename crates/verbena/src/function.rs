@@ -3,7 +3,7 @@
 //! not before.
 
 use verbena_engine::FunctionOptions;
-use verbena_mem::Room;
+use verbena_mem::PageQuota;
 use verbena_nic::profile::Service;
 use verbena_nic::{FunctionCounters, Ranges, Shares};
 
@@ -25,7 +25,7 @@ impl Device {
     ///
     /// // Two functions of one process, over loopback.
     /// let listener = tenant.listen("127.0.0.1:0")?;
-    /// let connecting = adapter.connect(listener.local()?);
+    /// let connecting = adapter.connect(listener.local_addr()?);
     /// let (theirs, ours) = (listener.accept().wait()?, connecting.wait()?);
     /// let receiving = theirs.recv(tenant.buffer(64)?);
     /// ours.send(adapter.buffer_from(b"hello")?).wait().0?;
@@ -33,7 +33,7 @@ impl Device {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn function(&self, options: &FunctionOptions) -> Result<Device, Error> {
-        Device::on(self.inner().engine.add_function(options)?)
+        Device::from_engine(self.inner().engine.add_function(options)?)
     }
 
     /// A logical device of the adapter's profile (settings `functions` and `presents`, docs/functions.md): the adapter itself if it is
@@ -47,12 +47,12 @@ impl Device {
     /// let mut config = Config::default();
     /// config.set("presents", "verbena0=rdma+nic,verbena1=rdma").map_err(verbena::Error::Config)?;
     /// let adapter = Device::with(config)?;
-    /// assert_eq!(adapter.logical("verbena1", Service::Rdma)?.function_number(), 1);
-    /// let refused = adapter.logical("verbena0", Service::Nic).unwrap_err();
+    /// assert_eq!(adapter.logical_device("verbena1", Service::Rdma)?.function_number(), 1);
+    /// let refused = adapter.logical_device("verbena0", Service::Nic).unwrap_err();
     /// assert!(refused.to_string().contains("not there yet"));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn logical(&self, name: &str, service: Service) -> Result<Device, Error> {
+    pub fn logical_device(&self, name: &str, service: Service) -> Result<Device, Error> {
         let refused = |why| Error::Profile(Box::new(why));
         let profile = self.config().device_profile().map_err(refused)?;
         let function = profile.function(name, service).map_err(refused)?;
@@ -61,7 +61,7 @@ impl Device {
         }
         self.function(&FunctionOptions {
             name: Some(name.to_owned()),
-            ..FunctionOptions::like(self.config())
+            ..FunctionOptions::from_config(self.config())
         })
     }
 
@@ -83,7 +83,7 @@ impl Device {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn counters(&self) -> Result<FunctionCounters, Error> {
-        if !self.lives() {
+        if !self.is_alive() {
             return Err(verbena_engine::Error::Closed.into());
         }
         Ok(self.inner().engine.function().counters())
@@ -94,29 +94,29 @@ impl Device {
     /// ```
     /// # use verbena::{Device, FunctionOptions};
     /// let adapter = Device::open()?;
-    /// let before = adapter.left()?.stags;
+    /// let before = adapter.remaining_shares()?.stags;
     /// let tenant = adapter.function(&FunctionOptions::default())?;
-    /// assert_eq!(adapter.left()?.stags, before - tenant.attributes().shares.stags);
+    /// assert_eq!(adapter.remaining_shares()?.stags, before - tenant.attributes().shares.stags);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn left(&self) -> Result<Shares, Error> {
-        Ok(self.inner().engine.left()?)
+    pub fn remaining_shares(&self) -> Result<Shares, Error> {
+        Ok(self.inner().engine.remaining_shares()?)
     }
 
-    /// How many pages of its table's capacity for registration by work request (M4, [`Pd::tag`](crate::Pd::tag)) are in use; the setting
+    /// How many pages of its table's capacity for registration by work request (M4, [`Pd::tag`](crate::Pd::fast_reg_mr)) are in use; the setting
     /// `max_pages` is the limit. A program that compares the two can avoid posting a registration that fails for lack of pages.
     ///
     /// ```
     /// let device = verbena::Device::open()?;
-    /// let tag = device.pd()?.tag(16)?;
-    /// assert_eq!(device.room()?.used, 16);
+    /// let tag = device.pd()?.fast_reg_mr(16)?;
+    /// assert_eq!(device.page_quota()?.used, 16);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn room(&self) -> Result<Room, Error> {
-        if !self.lives() {
+    pub fn page_quota(&self) -> Result<PageQuota, Error> {
+        if !self.is_alive() {
             return Err(verbena_engine::Error::Closed.into());
         }
-        Ok(self.inner().engine.function().tpt().room())
+        Ok(self.inner().engine.function().tpt().page_quota())
     }
 
     /// The ranges of its numbers in its adapter. STags contain them, so no two functions have the same.

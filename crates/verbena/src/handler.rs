@@ -6,7 +6,7 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use verbena_engine::handler::{Class, Place};
+use verbena_engine::handler::{Affinity, Class};
 use verbena_engine::{HandlerId, HandlerOptions, Shutdown};
 use verbena_nic::moderation::Moderation;
 use verbena_nic::{Cause, Origin};
@@ -76,15 +76,15 @@ impl Handler {
     /// Moves it to other processors from now on (N5).
     ///
     /// ```
-    /// # use verbena::{Device, HandlerOptions, low::Place};
+    /// # use verbena::{Device, HandlerOptions, low::Affinity};
     /// # let device = Device::open()?;
     /// # let handler = device.set_handler(&HandlerOptions::default())?;
     /// let last = device.processors()?.pop().into_iter().collect();
-    /// handler.place(&Place::Processors(last))?;
+    /// handler.set_affinity(&Affinity::Processors(last))?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn place(&self, place: &Place) -> Result<(), Error> {
-        Ok(self.device.engine.place_handler(self.id, place)?)
+    pub fn set_affinity(&self, place: &Affinity) -> Result<(), Error> {
+        Ok(self.device.engine.set_handler_affinity(self.id, place)?)
     }
 
     /// Changes the moderation of its notifications from now on.
@@ -132,7 +132,7 @@ impl fmt::Debug for Handler {
 /// # Ok::<(), verbena::Error>(())
 /// ```
 pub struct Observation {
-    _ours: verbena_engine::Observation,
+    _observation: verbena_engine::Observation,
     _device: Arc<Inner>,
 }
 
@@ -169,13 +169,13 @@ impl Device {
     /// limit is reached or a processor does not exist.
     ///
     /// ```
-    /// use verbena::low::{Class, Place};
+    /// use verbena::low::{Class, Affinity};
     /// use verbena::{Device, HandlerOptions};
     ///
     /// let device = Device::open()?;
     /// let first = device.processors()?[0];
     /// let handler = device.set_handler(&HandlerOptions {
-    ///     place: Place::Processors(vec![first]),
+    ///     affinity: Affinity::Processors(vec![first]),
     ///     class: Class::Latency,
     ///     ..HandlerOptions::new(|completion| println!("queue {}", completion.cq))
     /// })?;
@@ -201,7 +201,7 @@ impl Device {
             return Err(Error::Foreign);
         }
         let queue = self.inner().engine.create_cq_with(entries, handler.id)?;
-        Cq::around(self.inner(), queue)
+        Cq::from_queue(self.inner(), queue)
     }
 
     /// Calls `observer` for every event, including completions, on the thread that serves the event, until the observation is
@@ -215,29 +215,29 @@ impl Device {
     /// let (tell, told) = mpsc::channel();
     /// let _observation = device.observe(move |cause| drop(tell.send(cause)));
     /// let link = Cause::Link { port: 0, up: false };
-    /// device.inject(link, Origin::NOWHERE)?;
+    /// device.inject(link, Origin::UNSPECIFIED)?;
     /// assert_eq!(told.recv(), Ok(link));
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn observe(&self, observer: impl Fn(Cause) + Send + Sync + 'static) -> Observation {
         Observation {
-            _ours: self.inner().engine.observe(Arc::new(observer)),
+            _observation: self.inner().engine.observe(Arc::new(observer)),
             _device: self.inner().clone(),
         }
     }
 
     /// Raises an event that the adapter has no source for: of a channel, memory, the link or management. Events of queues and
-    /// queue pairs are raised by the adapter only and fail with [`Error::OwnEvent`].
+    /// queue pairs are raised by the adapter only and fail with [`Error::EventNotInjectable`].
     ///
     /// ```
     /// use verbena::low::{Cause, Origin};
     /// let device = verbena::Device::open()?;
-    /// device.inject(Cause::GeneralPurpose { pin: 3 }, Origin::NOWHERE)?;
+    /// device.inject(Cause::GeneralPurpose { pin: 3 }, Origin::UNSPECIFIED)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn inject(&self, cause: Cause, origin: Origin) -> Result<(), Error> {
         if let Cause::Rdma(_) = cause {
-            return Err(Error::OwnEvent { cause });
+            return Err(Error::EventNotInjectable { cause });
         }
         Ok(self.inner().engine.inject(cause, origin)?)
     }
@@ -281,11 +281,11 @@ impl BareCq {
     ///
     /// ```
     /// # let cq = verbena::Device::open()?.cq(64)?;
-    /// cq.detach();
+    /// cq.detach_handler();
     /// cq.set_handler(None)?; // its descriptor alone
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn detach(&self) {
-        self.queue.detach();
+    pub fn detach_handler(&self) {
+        self.queue.detach_handler();
     }
 }

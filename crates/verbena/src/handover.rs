@@ -3,7 +3,7 @@
 //! the running process continues with everything. Only memory in shared pages can be handed over, and only between processes with
 //! the same version of the format.
 //!
-//! The running process opens a [`Hatch`]. The successor connects with [`Inheritance::from`], unpacks what it receives, and then
+//! The running process opens a [`HandoverListener`]. The successor connects with [`IncomingHandover::connect`], unpacks what it receives, and then
 //! takes all of it with one compare-and-swap on a word in memory that both have mapped. Until that word changes neither process
 //! touches the connections: the process that changes it owns them, and the other one releases them.
 //!
@@ -18,35 +18,35 @@
 //!    (no answer: word 0 → kept, connections continue here)
 //! ```
 
-mod inheritance;
-mod successor;
-mod word;
+mod incoming;
+mod message;
+mod sender;
 
-pub use inheritance::Inheritance;
-pub use successor::{Handover, Kept, Successor};
+pub use incoming::IncomingHandover;
+pub use sender::{FailedHandover, Handover, HandoverSender};
 
 use core::time::Duration;
 use std::path::Path;
 
-use verbena_engine::sys::{Missed, Undelivered};
+use verbena_engine::sys::{ClaimError, FdChannelError};
 
 use crate::error::Error;
-use word::Hello;
+use message::Hello;
 
 /// Default time limit for each answer of the other process.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Time limit for the first message of a process that connected.
-const GREETING: Duration = Duration::from_secs(1);
+const HELLO_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A step that has just been done, for programs that report progress or test what happens if a process ends there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum HandoverStep {
     /// The running process: all connections are taken out of service; their peers wait.
-    Departed,
+    Exported,
     /// The running process: everything is sent.
     Sent,
     /// The running process: the successor has taken everything.
-    Given,
+    Completed,
     /// The successor: everything has been received.
     Received,
     /// The successor: everything is unpacked and not yet owned.
@@ -54,19 +54,19 @@ pub enum Step {
     /// The successor: it owns everything.
     Claimed,
     /// The successor: all connections are in service.
-    Begun,
+    Started,
 }
 
-impl Step {
+impl HandoverStep {
     /// Every step, in the order in which they happen.
-    pub const ALL: [Step; 7] = [
-        Step::Departed,
-        Step::Sent,
-        Step::Received,
-        Step::Unpacked,
-        Step::Claimed,
-        Step::Begun,
-        Step::Given,
+    pub const ALL: [HandoverStep; 7] = [
+        HandoverStep::Exported,
+        HandoverStep::Sent,
+        HandoverStep::Received,
+        HandoverStep::Unpacked,
+        HandoverStep::Claimed,
+        HandoverStep::Started,
+        HandoverStep::Completed,
     ];
 }
 
@@ -76,10 +76,10 @@ impl Step {
 pub enum HandoverError {
     /// The other process cannot be reached, or stopped before the end.
     #[error("the other process: {0}")]
-    Undelivered(#[from] Undelivered),
+    Channel(#[from] FdChannelError),
     /// The other process is not Verbena, or uses another version of the format.
     #[error("the other process speaks {theirs}, this one {ours}")]
-    Form {
+    VersionMismatch {
         /// The other process's version.
         theirs: String,
         /// This process's version.
@@ -90,10 +90,10 @@ pub enum HandoverError {
     Refused(String),
     /// The running process has taken everything back.
     #[error("the running process has taken everything back")]
-    TakenBack,
+    Withdrawn,
     /// There is nothing with this tag, or it was unpacked before.
     #[error("no {what} with tag {tag} is left to take")]
-    NoSuch {
+    NotFound {
         /// The kind of object.
         what: &'static str,
         /// Its tag.
@@ -101,7 +101,7 @@ pub enum HandoverError {
     },
     /// An object was not unpacked and would be lost.
     #[error("{what} with tag {tag} came and was not taken")]
-    Left {
+    NotUnpacked {
         /// The kind of object.
         what: &'static str,
         /// Its tag.
@@ -109,10 +109,10 @@ pub enum HandoverError {
     },
     /// The other process sent something invalid.
     #[error("the other process sent what makes no sense: {0}")]
-    Nonsense(&'static str),
+    InvalidMessage(&'static str),
     /// The shared word that decides about the ownership could not be created or mapped.
     #[error("the word that says who owns it: {0}")]
-    Word(String),
+    SharedWord(String),
 }
 
 impl From<HandoverError> for Error {
@@ -121,9 +121,9 @@ impl From<HandoverError> for Error {
     }
 }
 
-impl From<Missed> for HandoverError {
-    fn from(missed: Missed) -> HandoverError {
-        HandoverError::Word(missed.to_string())
+impl From<ClaimError> for HandoverError {
+    fn from(missed: ClaimError) -> HandoverError {
+        HandoverError::SharedWord(missed.to_string())
     }
 }
 
@@ -133,51 +133,52 @@ impl From<Missed> for HandoverError {
 /// use std::time::Duration;
 /// let directory = std::env::temp_dir().join(format!("verbena-doc-{}", std::process::id()));
 /// std::fs::create_dir_all(&directory)?;
-/// let hatch = verbena::Hatch::open(&directory.join("successor"))?;
-/// assert!(hatch.wait(Duration::from_millis(1))?.is_none(), "no successor yet");
+/// let hatch = verbena::HandoverListener::bind(&directory.join("successor"))?;
+/// assert!(hatch.accept(Duration::from_millis(1))?.is_none(), "no successor yet");
 /// # std::fs::remove_dir_all(&directory)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Hatch(verbena_engine::sys::Hatch);
+pub struct HandoverListener(verbena_engine::sys::HandoverListener);
 
-impl Hatch {
+impl HandoverListener {
     /// Opens it at this path, for processes of the same user. A socket left behind by a process that ended is replaced.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("verbena-doc-open-{}", std::process::id()));
-    /// let hatch = verbena::Hatch::open(&path)?;
+    /// let hatch = verbena::HandoverListener::bind(&path)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn open(path: &Path) -> Result<Hatch, Error> {
-        let hatch = verbena_engine::sys::Hatch::bind(path).map_err(verbena_engine::Error::from)?;
-        Ok(Hatch(hatch))
+    pub fn bind(path: &Path) -> Result<HandoverListener, Error> {
+        let hatch = verbena_engine::sys::HandoverListener::bind(path)
+            .map_err(verbena_engine::Error::from)?;
+        Ok(HandoverListener(hatch))
     }
 
     /// Waits for a successor until `patience` has passed; returns `None` then. Fails if the successor uses another version of the format.
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("verbena-doc-wait-{}", std::process::id()));
-    /// # let hatch = verbena::Hatch::open(&path)?;
-    /// if let Some(successor) = hatch.wait(std::time::Duration::ZERO)? {
-    ///     successor.give(verbena::Handover::default(), |_| ()).map_err(|kept| kept.why)?;
+    /// # let hatch = verbena::HandoverListener::bind(&path)?;
+    /// if let Some(successor) = hatch.accept(std::time::Duration::ZERO)? {
+    ///     successor.send(verbena::Handover::default(), |_| ()).map_err(|kept| kept.source)?;
     /// }
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn wait(&self, patience: Duration) -> Result<Option<Successor>, Error> {
+    pub fn accept(&self, patience: Duration) -> Result<Option<HandoverSender>, Error> {
         let come = self.0.accept(patience).map_err(HandoverError::from)?;
         let Some(mut courier) = come else {
             return Ok(None);
         };
         // A process that connects and sends nothing must not delay the next one for long.
-        courier.set_patience(GREETING, GREETING);
+        courier.set_timeouts(HELLO_TIMEOUT, HELLO_TIMEOUT);
         // Each side sends its version, so that both can detect a mismatch.
         courier
-            .send(&Hello::OURS.emit(), &[])
+            .send(&Hello::LOCAL.emit(), &[])
             .map_err(HandoverError::from)?;
         let (bytes, _) = courier.receive().map_err(HandoverError::from)?;
         Hello::check(&bytes)?;
-        courier.set_patience(PATIENCE, PATIENCE);
-        Ok(Some(Successor { courier }))
+        courier.set_timeouts(TIMEOUT, TIMEOUT);
+        Ok(Some(HandoverSender { channel: courier }))
     }
 }

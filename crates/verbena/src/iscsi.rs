@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use verbena_engine::{IscsiDial as EngineDial, IscsiOptions as EngineOptions, IscsiPair};
-use verbena_iscsi::{CommandId, CommandWr, PduWr, PostError, Standing, Terms, View};
+use verbena_engine::{IscsiConnecting as EngineDial, IscsiOptions as EngineOptions, IscsiPair};
+use verbena_iscsi::{CommandId, CommandState, CommandWr, PduWr, PostError, Terms, View};
 use verbena_nic::qp::Limits;
 use verbena_nic::{OnFailure, QpState, ReceiveWr};
 
@@ -35,7 +35,7 @@ pub struct IscsiOptions {
     /// What happens to the queue pair if a command cannot be executed.
     pub on_failure: OnFailure,
     /// Time limit for a target to accept the connection.
-    pub patience: Duration,
+    pub connect_timeout: Duration,
 }
 
 impl Default for IscsiOptions {
@@ -43,7 +43,7 @@ impl Default for IscsiOptions {
         IscsiOptions {
             limits: Limits::default(),
             on_failure: OnFailure::Reactive,
-            patience: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -55,32 +55,32 @@ impl Default for IscsiOptions {
 ///
 /// ```no_run
 /// use verbena::low::{BLANK, RecvWr};
-/// use verbena::{Access, Device, Iscsi, IscsiOptions};
+/// use verbena::{Access, Device, IscsiQp, IscsiOptions};
 ///
 /// let device = Device::open()?;
 /// let (pd, cq) = (device.pd()?, device.cq(256)?);
 /// let heads = pd.memory(64 * 1024, Access::LOCAL_WRITE)?;
 /// let target = "192.0.2.1:3260".parse().unwrap();
-/// let qp = Iscsi::connect(&pd, &cq, &cq, target, IscsiOptions::default())?;
+/// let qp = IscsiQp::connect(&pd, &cq, &cq, target, IscsiOptions::default())?;
 /// qp.post_recv(&[RecvWr { id: 0, scatter: &[heads.sge(0, 1024)?] }]).map_err(|(_, e)| e)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub struct Iscsi {
+pub struct IscsiQp {
     pair: IscsiPair,
     // Dropped after the queue pair.
     _domain: Arc<Domain>,
 }
 
-impl Iscsi {
+impl IscsiQp {
     /// Connects to a target and waits until it accepts. Sends complete in one queue, receives in the same or another. Fails with
     /// [`Error::Foreign`] if a queue is another device's.
     ///
     /// ```no_run
-    /// # use verbena::{Device, Iscsi, IscsiOptions};
+    /// # use verbena::{Device, IscsiQp, IscsiOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// let target = "192.0.2.1:3260".parse().unwrap();
-    /// let qp = Iscsi::connect(&device.pd()?, &cq, &cq, target, IscsiOptions::default())?;
+    /// let qp = IscsiQp::connect(&device.pd()?, &cq, &cq, target, IscsiOptions::default())?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn connect(
@@ -89,14 +89,14 @@ impl Iscsi {
         recv: &BareCq,
         to: SocketAddr,
         options: IscsiOptions,
-    ) -> Result<Iscsi, Error> {
+    ) -> Result<IscsiQp, Error> {
         let device = &pd.0.device;
-        check_same(device, send, recv)?;
+        check_same_device(device, send, recv)?;
         let queues = (&send.queue, &recv.queue);
         let pair = device
             .engine
             .connect_iscsi(to, queues, engine_options(pd, options))?;
-        Ok(Iscsi {
+        Ok(IscsiQp {
             pair,
             _domain: pd.0.clone(),
         })
@@ -105,21 +105,25 @@ impl Iscsi {
     /// Connects to a target without waiting.
     ///
     /// ```no_run
-    /// # use verbena::{Device, Iscsi, IscsiOptions};
+    /// # use verbena::{Device, IscsiQp, IscsiOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// let target = "192.0.2.1:3260".parse().unwrap();
-    /// let dial = Iscsi::dial(&device.pd()?, target, IscsiOptions::default())?;
+    /// let dial = IscsiQp::start_connect(&device.pd()?, target, IscsiOptions::default())?;
     /// while !dial.is_connected()? {
     ///     // Something else.
     /// }
     /// let qp = dial.open(&cq, &cq)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn dial(pd: &Pd, to: SocketAddr, options: IscsiOptions) -> Result<IscsiDial, Error> {
-        let dial = pd.0.device.engine.dial_iscsi(to, options.patience)?;
-        Ok(IscsiDial {
-            dial,
+    pub fn start_connect(
+        pd: &Pd,
+        to: SocketAddr,
+        options: IscsiOptions,
+    ) -> Result<IscsiConnecting, Error> {
+        let dial = pd.0.device.engine.dial_iscsi(to, options.connect_timeout)?;
+        Ok(IscsiConnecting {
+            attempt: dial,
             pd: pd.clone(),
             options,
         })
@@ -141,7 +145,7 @@ impl Iscsi {
     }
 
     /// Switches to full-feature phase after login, with the negotiated terms.
-    pub fn begin(&self, terms: Terms) {
+    pub fn enter_full_feature(&self, terms: Terms) {
         self.pair.begin(terms);
     }
 
@@ -160,13 +164,13 @@ impl Iscsi {
         self.pair.post_command(wr)
     }
 
-    /// Posts a command that is transmitted at the next [`send`](Iscsi::send) or earlier, so that several need one system call.
+    /// Posts a command that is transmitted at the next [`send`](IscsiQp::transmit_queued) or earlier, so that several need one system call.
     pub fn queue_command(&self, wr: &CommandWr<'_>) -> Result<CommandId, PostError> {
         self.pair.queue_command(wr)
     }
 
     /// Transmits queued commands.
-    pub fn send(&self) {
+    pub fn transmit_queued(&self) {
         self.pair.send();
     }
 
@@ -177,13 +181,13 @@ impl Iscsi {
     }
 
     /// The progress of a command and its identifiers on the wire; `None` if it has ended.
-    pub fn standing(&self, name: CommandId) -> Option<Standing> {
-        self.pair.standing(name)
+    pub fn command_state(&self, name: CommandId) -> Option<CommandState> {
+        self.pair.command_state(name)
     }
 
     /// The CmdSN of the last task management request if it has this tag; commands with a smaller CmdSN precede it.
-    pub fn task_number(&self, itt: u32) -> Option<u32> {
-        self.pair.task_number(itt)
+    pub fn task_request_cmd_sn(&self, itt: u32) -> Option<u32> {
+        self.pair.task_request_cmd_sn(itt)
     }
 
     /// Posts any other PDU; the adapter fills in its sequence numbers.
@@ -197,45 +201,45 @@ impl Iscsi {
     }
 }
 
-impl fmt::Debug for Iscsi {
+impl fmt::Debug for IscsiQp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Iscsi").field(&self.number()).finish()
+        f.debug_tuple("IscsiQp").field(&self.number()).finish()
     }
 }
 
 /// A connection attempt to a target. Its descriptor becomes writable when the attempt has ended.
 #[derive(Debug)]
-pub struct IscsiDial {
-    dial: EngineDial,
+pub struct IscsiConnecting {
+    attempt: EngineDial,
     pd: Pd,
     options: IscsiOptions,
 }
 
-impl IscsiDial {
+impl IscsiConnecting {
     /// Whether the target has accepted, without waiting. Fails if it refused or the time limit passed.
     pub fn is_connected(&self) -> Result<bool, Error> {
-        Ok(self.dial.is_connected()?)
+        Ok(self.attempt.is_connected()?)
     }
 
     /// Creates the queue pair of an established connection. Sends complete in one queue, receives in the same or another.
-    pub fn open(self, send: &BareCq, recv: &BareCq) -> Result<Iscsi, Error> {
-        check_same(&self.pd.0.device, send, recv)?;
+    pub fn into_qp(self, send: &BareCq, recv: &BareCq) -> Result<IscsiQp, Error> {
+        check_same_device(&self.pd.0.device, send, recv)?;
         let options = engine_options(&self.pd, self.options);
-        let pair = self.dial.pair((&send.queue, &recv.queue), options)?;
-        Ok(Iscsi {
+        let pair = self.attempt.pair((&send.queue, &recv.queue), options)?;
+        Ok(IscsiQp {
             pair,
             _domain: self.pd.0.clone(),
         })
     }
 }
 
-impl AsFd for IscsiDial {
+impl AsFd for IscsiConnecting {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.dial.as_fd()
+        self.attempt.as_fd()
     }
 }
 
-fn check_same(device: &Arc<Inner>, send: &BareCq, recv: &BareCq) -> Result<(), Error> {
+fn check_same_device(device: &Arc<Inner>, send: &BareCq, recv: &BareCq) -> Result<(), Error> {
     let same = |other: &Arc<Inner>| Arc::ptr_eq(other, device);
     match same(&send.device) && same(&recv.device) {
         true => Ok(()),
@@ -248,6 +252,6 @@ fn engine_options(pd: &Pd, options: IscsiOptions) -> EngineOptions {
         pd: pd.0.pd,
         limits: options.limits,
         on_failure: options.on_failure,
-        patience: options.patience,
+        connect_timeout: options.connect_timeout,
     }
 }

@@ -1,7 +1,7 @@
 //! RDMA for Rust programs, on any machine: verbs without the hardware, over plain TCP.
 //! The API is safe: a [`Buf`] belongs either to the program or to an operation, never to both, and every [`Error`] names the
 //! party at fault. The only `unsafe` calls register memory that the program allocated itself ([`Mr::register`],
-//! [`Mr::register_later`]).
+//! [`Mr::register_async`]).
 //!
 //! # Two layers
 //!
@@ -17,7 +17,7 @@
 //!
 //! let device = Device::open()?;
 //! let listener = device.listen("127.0.0.1:0")?;
-//! let connecting = device.connect(listener.local()?);
+//! let connecting = device.connect(listener.local_addr()?);
 //! let server = listener.accept().wait()?;
 //! let client = connecting.wait()?;
 //!
@@ -42,7 +42,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array that the program owns, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`Remote`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`Ud`], [`Iscsi`], [`Desk`]) → [`Listener`] → [`Endpoint`] →
+//! Reading order: [`Device`] → [`mr`] (memory) → [`RemoteValue`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`UdQp`], [`IscsiQp`], [`SidrListener`]) → [`Listener`] → [`Endpoint`] →
 //! [`Connection`] → `ops` (which side owns a buffer, and until when).
 //!
 //! # Features
@@ -59,7 +59,6 @@
 mod connect;
 mod connection;
 mod cq;
-mod desk;
 mod device;
 mod endpoint;
 mod error;
@@ -82,43 +81,47 @@ mod qp;
 mod registering;
 mod remote;
 mod shared;
+mod sidr;
 mod srq;
 mod ssq;
 mod ud;
 
-pub use connect::{Connecting, Dial};
-pub use connection::{Connection, Received, Returned};
+pub use connect::{Connecting, Connector};
+pub use connection::{BufResult, Connection, Received};
 pub use cq::Cq;
-pub use desk::{Asking, Desk, Question};
 pub use device::Device;
 pub use endpoint::{Depths, Endpoint};
 pub use error::{Error, Failure, Fault};
 pub use handler::{Handler, Observation};
-pub use handover::{Handover, HandoverError, Hatch, Inheritance, Kept, Step, Successor};
-pub use iscsi::{Iscsi, IscsiDial, IscsiOptions};
-pub use listener::{Accepting, Berth, Listener, Next, Request};
-pub use mr::{Buf, Loan, Memory, Mr, Piece, Scope, Tag, Window};
+pub use handover::{
+    FailedHandover, Handover, HandoverError, HandoverListener, HandoverSender, HandoverStep,
+    IncomingHandover,
+};
+pub use iscsi::{IscsiConnecting, IscsiOptions, IscsiQp};
+pub use listener::{Accepting, BoundListener, ConnectRequest, Listener, NextRequest};
+pub use mr::{Buf, FastRegMr, Memory, Mr, MrGuard, MrSlice, Scope, Window};
 pub use pd::Pd;
 pub use pending::Pending;
-pub use promise::Joining;
-pub use qp::{Name, Qp, QpOptions, Receiver, Sender, Unmoved};
+pub use promise::QpConnecting;
+pub use qp::{MigrateError, Qp, QpEndpoint, QpOptions, QpReceiver, QpSender};
 pub use registering::Registering;
-pub use remote::{Remote, RemoteMemory};
+pub use remote::{RemoteMemory, RemoteValue};
+pub use sidr::{SidrListener, SidrQuery, SidrRequest};
 pub use srq::Srq;
 pub use ssq::{Ssq, SsqOptions};
-pub use ud::{Ud, UdOptions};
+pub use ud::{UdOptions, UdQp};
 
 #[doc(hidden)]
-pub use verbena_engine::OwnThread;
+pub use verbena_engine::EngineThread;
 #[doc(inline)]
 pub use verbena_engine::access;
-pub use verbena_engine::config::{Origin, Problem, Problems, Source};
+pub use verbena_engine::config::{ConfigError, ConfigErrors, SettingOrigin, Source};
 #[doc(inline)]
 pub use verbena_engine::monitor;
 /// Directories for the sockets and files of the current user.
 pub use verbena_engine::sys::runtime;
 pub use verbena_engine::{
-    Config, DeskCounts, EngineFailure, FunctionOptions, HandlerOptions, Whereabouts,
+    Config, EngineFailure, FunctionOptions, HandlerOptions, SidrCounters, UdEndpoint,
 };
 pub use verbena_mem::Access;
 pub use verbena_nic::{Event, Status};

@@ -2,11 +2,11 @@
 //! A request is returned to one caller, and is rejected if dropped without an answer.
 //! Only the program accepts requests.
 
-mod berth;
+mod bound;
 mod request;
 
-pub use berth::Berth;
-pub use request::Request;
+pub use bound::BoundListener;
+pub use request::ConnectRequest;
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -27,27 +27,27 @@ use crate::error::Error;
 /// ```
 /// let device = verbena::Device::open()?;
 /// let listener = device.listen("127.0.0.1:0")?;
-/// let connecting = device.connect(listener.local()?);
+/// let connecting = device.connect(listener.local_addr()?);
 /// let connection = listener.accept().wait()?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
 pub struct Listener {
     listening: Listening,
-    waiting: Arc<Waiting>,
+    waiters: Arc<Waiters>,
     device: Device,
 }
 
 /// Tasks that are stored at a time.
-const TASKS: usize = 1024;
+const MAX_WAKERS: usize = 1024;
 
 /// The threads and tasks that wait for the next request.
 #[derive(Default)]
-struct Waiting {
+struct Waiters {
     state: Mutex<(u64, Vec<Waker>)>,
-    told: Condvar,
+    arrived: Condvar,
 }
 
-impl Waiting {
+impl Waiters {
     /// Has a task woken by the next request, once however often it polls. Tasks that have ended in the meantime may be among the stored
     /// ones, so a full list is woken and emptied.
     fn store(&self, waker: &Waker) {
@@ -56,7 +56,7 @@ impl Waiting {
             if wakers.iter().any(|stored| stored.will_wake(waker)) {
                 return;
             }
-            let full = if wakers.len() < TASKS {
+            let full = if wakers.len() < MAX_WAKERS {
                 Vec::new()
             } else {
                 core::mem::take(wakers)
@@ -68,13 +68,13 @@ impl Waiting {
     }
 
     /// Wakes them when a request arrives.
-    fn tell(&self) {
+    fn notify(&self) {
         let wakers = {
             let mut state = self.state.lock();
             state.0 += 1;
             core::mem::take(&mut state.1)
         };
-        self.told.notify_all();
+        self.arrived.notify_all();
         wakers.into_iter().for_each(Waker::wake);
     }
 }
@@ -84,16 +84,16 @@ impl Listener {
     pub(crate) const BACKLOG: usize = 128;
 
     pub(crate) fn new(device: Device, at: SocketAddr) -> Result<Listener, Error> {
-        Berth::new(device, at)?.listen(Listener::BACKLOG)
+        BoundListener::new(device, at)?.listen(Listener::BACKLOG)
     }
 
-    fn around(device: Device, listening: Listening) -> Listener {
-        let waiting = Arc::<Waiting>::default();
+    fn from_listening(device: Device, listening: Listening) -> Listener {
+        let waiting = Arc::<Waiters>::default();
         let told = waiting.clone();
-        listening.listen(Some(Arc::new(move || told.tell())));
+        listening.set_notify(Some(Arc::new(move || told.notify())));
         Listener {
             listening,
-            waiting,
+            waiters: waiting,
             device,
         }
     }
@@ -108,18 +108,18 @@ impl Listener {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn on_request(&self, notify: Arc<dyn Notify>) {
-        self.listening.listen(Some(notify));
+        self.listening.set_notify(Some(notify));
     }
 
     /// Its local address.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// assert_ne!(device.listen("127.0.0.1:0")?.local()?.port(), 0);
+    /// assert_ne!(device.listen("127.0.0.1:0")?.local_addr()?.port(), 0);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn local(&self) -> Result<SocketAddr, Error> {
-        Ok(self.listening.local()?)
+    pub fn local_addr(&self) -> Result<SocketAddr, Error> {
+        Ok(self.listening.local_addr()?)
     }
 
     /// Waits for the next request, which the caller inspects and answers.
@@ -127,15 +127,15 @@ impl Listener {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.dial(b"secret").connect(listener.local()?);
+    /// let connecting = device.connector(b"secret").connect(listener.local_addr()?);
     /// let request = listener.next().wait()?;
     /// if request.private_data() == b"secret" {
     ///     let connection = request.accept(b"welcome").wait()?;
     /// }
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn next(&self) -> Next<'_> {
-        Next(self)
+    pub fn next(&self) -> NextRequest<'_> {
+        NextRequest(self)
     }
 
     /// Waits for the next request and accepts it.
@@ -143,7 +143,7 @@ impl Listener {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// let connection = listener.accept().wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -155,14 +155,14 @@ impl Listener {
     }
 
     /// Accepts no new connections until [`resume`](Listener::resume); they wait in the kernel's backlog. Requests of connections accepted
-    /// before are still returned; see [`is_quiet`](Listener::is_quiet).
+    /// before are still returned; see [`is_idle`](Listener::is_idle).
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
     /// let listener = device.listen("127.0.0.1:0")?;
     /// listener.pause();
-    /// let connecting = device.connect(listener.local()?);
-    /// assert!(listener.is_quiet(), "it was not taken");
+    /// let connecting = device.connect(listener.local_addr()?);
+    /// assert!(listener.is_idle(), "it was not taken");
     /// listener.resume();
     /// listener.accept().wait()?;
     /// # Ok::<(), verbena::Error>(())
@@ -188,11 +188,11 @@ impl Listener {
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
-    /// assert!(device.listen("127.0.0.1:0")?.is_quiet());
+    /// assert!(device.listen("127.0.0.1:0")?.is_idle());
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn is_quiet(&self) -> bool {
-        self.listening.is_quiet()
+    pub fn is_idle(&self) -> bool {
+        self.listening.is_drained()
     }
 
     /// A duplicate of its socket, for another process.
@@ -201,8 +201,8 @@ impl Listener {
     }
 
     /// Closes it without affecting the process that listens there now.
-    pub(crate) fn give_up(self) {
-        self.listening.give_up();
+    pub(crate) fn close_handed_over(self) {
+        self.listening.close_handed_over();
     }
 
     /// Takes the oldest waiting request, if there is one.
@@ -213,18 +213,18 @@ impl Listener {
     /// assert!(listener.try_next()?.is_none());
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn try_next(&self) -> Result<Option<Request>, Error> {
+    pub fn try_next(&self) -> Result<Option<ConnectRequest>, Error> {
         let incoming = self.listening.try_next()?;
-        Ok(incoming.map(|incoming| Request {
+        Ok(incoming.map(|incoming| ConnectRequest {
             incoming,
             device: self.device.clone(),
         }))
     }
 
     #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "only tasks poll"))]
-    fn poll(&self, waker: &Waker) -> Poll<Result<Request, Error>> {
+    fn poll(&self, waker: &Waker) -> Poll<Result<ConnectRequest, Error>> {
         // Checked after the waker is stored: a request that arrives in between is found here or wakes the task.
-        self.waiting.store(waker);
+        self.waiters.store(waker);
         match self.try_next().transpose() {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
@@ -249,26 +249,26 @@ impl fmt::Debug for Listener {
 /// ```
 /// # let device = verbena::Device::open()?;
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// # let connecting = device.connect(listener.local()?);
-/// println!("{} asks", listener.next().wait()?.peer());
+/// # let connecting = device.connect(listener.local_addr()?);
+/// println!("{} asks", listener.next().wait()?.peer_addr());
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[derive(Debug)]
 #[must_use = "wait for it or await it"]
-pub struct Next<'a>(&'a Listener);
+pub struct NextRequest<'a>(&'a Listener);
 
-impl Next<'_> {
+impl NextRequest<'_> {
     /// Blocks until there is a request.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// let request = listener.next().wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn wait(self) -> Result<Request, Error> {
-        let waiting = &self.0.waiting;
+    pub fn wait(self) -> Result<ConnectRequest, Error> {
+        let waiting = &self.0.waiters;
         loop {
             let seen = waiting.state.lock().0;
             if let Some(request) = self.0.try_next()? {
@@ -276,7 +276,7 @@ impl Next<'_> {
             }
             let mut state = waiting.state.lock();
             if state.0 == seen {
-                waiting.told.wait(&mut state);
+                waiting.arrived.wait(&mut state);
             }
         }
     }
@@ -287,7 +287,7 @@ impl Next<'_> {
 /// ```
 /// # let device = verbena::Device::open()?;
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// # let connecting = device.connect(listener.local()?);
+/// # let connecting = device.connect(listener.local_addr()?);
 /// let connection = listener.accept().wait()?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
@@ -308,7 +308,7 @@ impl Accepting<'_> {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// let connection = listener.accept().wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -324,12 +324,12 @@ mod tasks {
     use core::pin::Pin;
     use core::task::{Context, Poll};
 
-    use super::{Accepting, Next, Request};
+    use super::{Accepting, ConnectRequest, NextRequest};
     use crate::connection::Connection;
     use crate::error::Error;
 
-    impl Future for Next<'_> {
-        type Output = Result<Request, Error>;
+    impl Future for NextRequest<'_> {
+        type Output = Result<ConnectRequest, Error>;
 
         fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
             self.0.poll(cx.waker())
@@ -373,14 +373,14 @@ mod tests {
 
     #[test]
     fn stored_wakers_are_bounded() {
-        let waiting = Waiting::default();
-        let tasks: Vec<Arc<Task>> = (0..3 * TASKS).map(|_| Arc::default()).collect();
+        let waiting = Waiters::default();
+        let tasks: Vec<Arc<Task>> = (0..3 * MAX_WAKERS).map(|_| Arc::default()).collect();
         for task in &tasks {
             let waker = Waker::from(task.clone());
             (0..3).for_each(|_| waiting.store(&waker));
-            assert!(waiting.state.lock().1.len() <= TASKS);
+            assert!(waiting.state.lock().1.len() <= MAX_WAKERS);
         }
-        waiting.tell();
+        waiting.notify();
         let woken = |task: &Arc<Task>| task.0.load(Ordering::Relaxed);
         assert!(tasks.iter().all(|task| woken(task) == 1), "each once");
     }

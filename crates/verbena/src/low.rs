@@ -11,7 +11,7 @@
 //! let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, QpOptions::default()));
 //! let (a, b) = (a?, b?);
 //! let listener = device.listen("127.0.0.1:0")?;
-//! let joining = a.connect(listener.local()?, b"")?;
+//! let joining = a.connect(listener.local_addr()?, b"")?;
 //! listener.next().wait()?.accept_on(&b, b"")?.wait()?;
 //! joining.wait()?;
 //!
@@ -37,31 +37,32 @@
 //! ```
 
 pub use crate::cq::BareCq;
-pub use verbena_engine::Watched;
+pub use verbena_engine::WeakCompletionQueue;
 pub use verbena_engine::config::Log;
-pub use verbena_engine::handler::{Class, Completion, Place};
+pub use verbena_engine::handler::{Affinity, Class, Completion};
 pub use verbena_engine::sys::processor;
 pub use verbena_engine::sys::spawn;
-pub use verbena_engine::sys::{Beside, Channel};
+pub use verbena_engine::sys::{Channel, WaitFd};
 pub use verbena_engine::sys::{interface_name, interface_of, interfaces};
-pub use verbena_engine::{Habit, Manners, Notify, Shutdown};
+pub use verbena_engine::{Backoff, Notify, QpAttr, Shutdown};
 pub use verbena_iscsi::{
-    CommandId, CommandWr, Counters as IscsiCounters, Direction, Gap, PduWr,
-    PostError as IscsiPostError, Standing, Terms, View as IscsiView,
+    CommandId, CommandState, CommandWr, Counters as IscsiCounters, Direction, Gap, PduWr,
+    PostError as IscsiPostError, Terms, View as IscsiView,
 };
-pub use verbena_mem::{Bind, Room, Ticket, WindowType};
-pub use verbena_nic::eqe::OnChannel;
+pub use verbena_mem::{Bind, PageQuota, Ticket, WindowType};
+pub use verbena_nic::eqe::ChannelEvent;
 pub use verbena_nic::interrupts::{At, Origin};
 pub use verbena_nic::moderation::{Hold, Moderation};
 pub use verbena_nic::profile::{
-    DeviceProfile, HostMap, Logical, Owner, Part, ProfileError, Rule, Service, Services, Tuple,
+    DeviceFunction, DeviceProfile, HostMap, LogicalDevice, Owner, ProfileError, Rule, Service,
+    Services, Tuple,
 };
 pub use verbena_nic::qp::{
-    Counters, Enabled, Limits, OnFailure, PostError, Psns, Registration, Unregistered, View,
+    Counters, Limits, OnFailure, PostError, Psns, QpAccessFlags, RegisterError, Registration, View,
 };
-pub use verbena_nic::ssq::{ChannelInfo, Fate, Record, SsqCounters, SsqInfo, SsqLimits};
+pub use verbena_nic::ssq::{ChannelInfo, Outcome, Record, SsqCounters, SsqInfo, SsqLimits};
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
-pub use verbena_nic::wr::{Data, Remote};
+pub use verbena_nic::wr::{Data, RemoteAddr};
 pub use verbena_nic::{
     Arm, Attributes, Cause, Flags, FunctionCounters, Header, Object, Personality, QpState, QpType,
     Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge, Shares, SrqInfo, Wc, WcOp,

@@ -9,7 +9,7 @@ use verbena_mem::{Access, WindowType};
 use crate::cq::BareCq;
 use crate::device::Domain;
 use crate::error::Error;
-use crate::mr::{Memory, Tag, Window};
+use crate::mr::{FastRegMr, Memory, Window};
 use crate::registering::Registering;
 use crate::srq::Srq;
 use crate::ssq::{Ssq, SsqOptions};
@@ -43,12 +43,12 @@ impl Pd {
     ///
     /// ```
     /// use verbena::{Access, Device};
-    /// let (memory, registering) = Device::open()?.pd()?.memory_later(1 << 20, Access::ALL)?;
+    /// let (memory, registering) = Device::open()?.pd()?.memory_async(1 << 20, Access::ALL)?;
     /// registering.wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn memory_later(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
-        Memory::later(&self.0, len, access)
+    pub fn memory_async(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
+        Memory::new_async(&self.0, len, access)
     }
 
     /// Allocates memory whose registration is invalidated by the first message of a peer that ends in it, be it a Write, a read that is
@@ -63,14 +63,14 @@ impl Pd {
         Memory::one_touch(&self.0, len, access)
     }
 
-    /// Allocates an STag for registration by work request (M4), with a capacity of `pages`. [`Tag`] has a complete example.
+    /// Allocates an STag for registration by work request (M4), with a capacity of `pages`. [`FastRegMr`] has a complete example.
     ///
     /// ```
-    /// let tag = verbena::Device::open()?.pd()?.tag(16)?;
+    /// let tag = verbena::Device::open()?.pd()?.fast_reg_mr(16)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn tag(&self, pages: u32) -> Result<Tag, Error> {
-        Tag::new(self, pages)
+    pub fn fast_reg_mr(&self, pages: u32) -> Result<FastRegMr, Error> {
+        FastRegMr::new(self, pages)
     }
 
     /// Allocates a memory window in this domain, not bound yet.

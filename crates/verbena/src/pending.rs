@@ -7,11 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::ops::{Gain, Id, Kept};
-use crate::shared::{End, Shared};
+use crate::ops::{OpId, OpMemory, OpOutput};
+use crate::shared::{OpResult, Shared};
 
 /// Converts the result of an operation and what was kept for it; `None` if the operation was begun with another kind of memory.
-pub(crate) type Finish<T> = fn(&Shared, Result<Gain, Error>, Kept) -> Option<T>;
+pub(crate) type Finish<T> = fn(&Shared, Result<OpOutput, Error>, OpMemory) -> Option<T>;
 
 /// An operation under way. With the feature `async` it is a future.
 ///
@@ -21,7 +21,7 @@ pub(crate) type Finish<T> = fn(&Shared, Result<Gain, Error>, Kept) -> Option<T>;
 /// ```
 /// # let device = verbena::Device::open()?;
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// # let connecting = device.connect(listener.local()?);
+/// # let connecting = device.connect(listener.local_addr()?);
 /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
 /// // Ten at once, then all of their ends.
 /// let pending: Vec<_> = (0..10)
@@ -42,10 +42,10 @@ pub struct Pending<T>(State<T>);
 
 enum State<T> {
     /// Ended before anything was posted.
-    Ended(T),
-    Under {
+    Finished(T),
+    InFlight {
         shared: Arc<Shared>,
-        id: Id,
+        id: OpId,
         finish: Finish<T>,
     },
     /// Its result was taken.
@@ -56,24 +56,24 @@ enum State<T> {
 impl<T> Unpin for Pending<T> {}
 
 impl<T> Pending<T> {
-    pub(crate) fn ended(end: T) -> Pending<T> {
-        Pending(State::Ended(end))
+    pub(crate) fn finished(end: T) -> Pending<T> {
+        Pending(State::Finished(end))
     }
 
     /// Failed before anything was posted, with the result of its [`Finish`].
-    pub(crate) fn refused(end: Option<T>) -> Pending<T> {
-        Pending(end.map_or(State::Taken, State::Ended))
+    pub(crate) fn rejected(end: Option<T>) -> Pending<T> {
+        Pending(end.map_or(State::Taken, State::Finished))
     }
 
-    pub(crate) fn id(&self) -> Option<Id> {
+    pub(crate) fn id(&self) -> Option<OpId> {
         match &self.0 {
-            State::Under { id, .. } => Some(*id),
+            State::InFlight { id, .. } => Some(*id),
             _ => None,
         }
     }
 
-    pub(crate) fn under(shared: Arc<Shared>, id: Id, finish: Finish<T>) -> Pending<T> {
-        Pending(State::Under { shared, id, finish })
+    pub(crate) fn in_flight(shared: Arc<Shared>, id: OpId, finish: Finish<T>) -> Pending<T> {
+        Pending(State::InFlight { shared, id, finish })
     }
 
     /// Waits until the operation has ended.
@@ -81,7 +81,7 @@ impl<T> Pending<T> {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let memory = device.memory(8, verbena::Access::ALL)?;
     /// let before = client.fetch_add(&memory.remote_value(0)?, 1).wait()?;
@@ -102,7 +102,7 @@ impl<T> Pending<T> {
     /// # use std::time::Duration;
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let receiving = client.recv(device.buffer(64)?);
     /// let Err(receiving) = receiving.wait_for(Duration::from_millis(1)) else {
@@ -118,11 +118,11 @@ impl<T> Pending<T> {
 
     fn wait_until(mut self, until: Option<Instant>) -> Result<T, Pending<T>> {
         match &self.0 {
-            State::Under { shared, id, .. } => match shared.clone().wait(*id, until) {
+            State::InFlight { shared, id, .. } => match shared.clone().wait(*id, until) {
                 Some(end) => self.finish(end).ok_or(self),
                 None => Err(self),
             },
-            _ => self.ready().ok_or(self),
+            _ => self.take_ready().ok_or(self),
         }
     }
 
@@ -131,7 +131,7 @@ impl<T> Pending<T> {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let receiving = client.recv(device.buffer(64)?);
     /// assert!(receiving.try_wait().is_err(), "no message");
@@ -139,19 +139,19 @@ impl<T> Pending<T> {
     /// ```
     pub fn try_wait(mut self) -> Result<T, Pending<T>> {
         match &self.0 {
-            State::Under { shared, id, .. } => match shared.clone().try_take(*id) {
+            State::InFlight { shared, id, .. } => match shared.clone().try_take(*id) {
                 Some(end) => self.finish(end).ok_or(self),
                 None => Err(self),
             },
-            _ => self.ready().ok_or(self),
+            _ => self.take_ready().ok_or(self),
         }
     }
 
-    fn ready(&mut self) -> Option<T> {
+    fn take_ready(&mut self) -> Option<T> {
         // As with every future: polling again after the end is a bug, which must not become an endless wait.
         assert!(!matches!(self.0, State::Taken), "its end was taken before");
         match core::mem::replace(&mut self.0, State::Taken) {
-            State::Ended(end) => Some(end),
+            State::Finished(end) => Some(end),
             other => {
                 self.0 = other;
                 None
@@ -159,9 +159,9 @@ impl<T> Pending<T> {
         }
     }
 
-    fn finish(&mut self, (result, kept): End) -> Option<T> {
+    fn finish(&mut self, (result, kept): OpResult) -> Option<T> {
         match core::mem::replace(&mut self.0, State::Taken) {
-            State::Under { shared, finish, .. } => finish(&shared, result, kept),
+            State::InFlight { shared, finish, .. } => finish(&shared, result, kept),
             _ => None,
         }
     }
@@ -178,11 +178,11 @@ impl<T> Future for Pending<T> {
         use core::task::Poll;
         let this = &mut *self;
         let end = match &this.0 {
-            State::Under { shared, id, .. } => match shared.poll(*id, cx.waker()) {
+            State::InFlight { shared, id, .. } => match shared.poll(*id, cx.waker()) {
                 Poll::Ready(end) => this.finish(end),
                 Poll::Pending => None,
             },
-            _ => this.ready(),
+            _ => this.take_ready(),
         };
         end.map_or(Poll::Pending, Poll::Ready)
     }
@@ -190,8 +190,8 @@ impl<T> Future for Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        if let State::Under { shared, id, .. } = &self.0 {
-            shared.give_up(*id);
+        if let State::InFlight { shared, id, .. } = &self.0 {
+            shared.abandon(*id);
         }
     }
 }
@@ -199,8 +199,8 @@ impl<T> Drop for Pending<T> {
 impl<T> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = match &self.0 {
-            State::Ended(_) => "ended",
-            State::Under { .. } => "under way",
+            State::Finished(_) => "ended",
+            State::InFlight { .. } => "under way",
             State::Taken => "taken",
         };
         f.debug_tuple("Pending").field(&state).finish()

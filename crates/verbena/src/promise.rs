@@ -13,46 +13,46 @@ pub(crate) struct Promise<T = Vec<u8>>(Arc<Inner<T>>);
 
 struct Inner<T> {
     state: Mutex<State<T>>,
-    told: Condvar,
+    ready: Condvar,
 }
 
 struct State<T> {
-    answer: Option<Result<T, Error>>,
+    result: Option<Result<T, Error>>,
     waker: Option<Waker>,
 }
 
 impl Promise {
-    pub(crate) fn new() -> (Promise, Joining) {
+    pub(crate) fn new() -> (Promise, QpConnecting) {
         let (promise, answer) = Promise::pair();
-        (promise, Joining(answer))
+        (promise, QpConnecting(answer))
     }
 }
 
 impl<T> Promise<T> {
-    pub(crate) fn pair() -> (Promise<T>, Answer<T>) {
+    pub(crate) fn pair() -> (Promise<T>, PromiseReceiver<T>) {
         let inner = Arc::new(Inner {
             state: Mutex::new(State {
-                answer: None,
+                result: None,
                 waker: None,
             }),
-            told: Condvar::new(),
+            ready: Condvar::new(),
         });
-        (Promise(inner.clone()), Answer(inner))
+        (Promise(inner.clone()), PromiseReceiver(inner))
     }
 
-    pub(crate) fn keep(self, answer: Result<T, Error>) {
-        self.0.answer(answer);
+    pub(crate) fn fulfill(self, answer: Result<T, Error>) {
+        self.0.set_result(answer);
     }
 }
 
 impl<T> Inner<T> {
-    fn answer(&self, answer: Result<T, Error>) {
+    fn set_result(&self, answer: Result<T, Error>) {
         let waker = {
             let mut state = self.state.lock();
-            state.answer.get_or_insert(answer);
+            state.result.get_or_insert(answer);
             state.waker.take()
         };
-        self.told.notify_all();
+        self.ready.notify_all();
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -62,27 +62,27 @@ impl<T> Inner<T> {
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         // Has no effect if a result was delivered.
-        self.0.answer(Err(verbena_engine::Error::Closed.into()));
+        self.0.set_result(Err(verbena_engine::Error::Closed.into()));
     }
 }
 
 /// The side that waits.
-pub(crate) struct Answer<T>(Arc<Inner<T>>);
+pub(crate) struct PromiseReceiver<T>(Arc<Inner<T>>);
 
-impl<T> Answer<T> {
+impl<T> PromiseReceiver<T> {
     pub(crate) fn wait(self) -> Result<T, Error> {
         let mut state = self.0.state.lock();
         loop {
-            if let Some(answer) = state.answer.take() {
+            if let Some(answer) = state.result.take() {
                 return answer;
             }
-            self.0.told.wait(&mut state);
+            self.0.ready.wait(&mut state);
         }
     }
 
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<Result<T, Error>> {
         let mut state = self.0.state.lock();
-        match state.answer.take() {
+        match state.result.take() {
             Some(answer) => Poll::Ready(answer),
             None => {
                 state.waker = Some(waker.clone());
@@ -101,15 +101,15 @@ impl<T> Answer<T> {
 /// # let [a, b] = [(), ()].map(|()| Qp::new(&device.pd().unwrap(), &cq, &cq, QpOptions::default()));
 /// # let (a, b) = (a?, b?);
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// let joining = a.connect(listener.local()?, b"may I?")?;
+/// let joining = a.connect(listener.local_addr()?, b"may I?")?;
 /// listener.next().wait()?.accept_on(&b, b"you may")?.wait()?;
 /// assert_eq!(joining.wait()?, b"you may");
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[must_use = "it is connected when this says so"]
-pub struct Joining(Answer<Vec<u8>>);
+pub struct QpConnecting(PromiseReceiver<Vec<u8>>);
 
-impl Joining {
+impl QpConnecting {
     /// Waits until the connection is established or has failed. Returns the peer's private data.
     ///
     /// ```no_run
@@ -130,19 +130,19 @@ impl Joining {
 }
 
 #[cfg(feature = "async")]
-impl Future for Joining {
+impl Future for QpConnecting {
     type Output = Result<Vec<u8>, Error>;
 
     fn poll(
         self: core::pin::Pin<&mut Self>,
         cx: &mut core::task::Context<'_>,
     ) -> Poll<Self::Output> {
-        Joining::poll(&self, cx.waker())
+        QpConnecting::poll(&self, cx.waker())
     }
 }
 
-impl core::fmt::Debug for Joining {
+impl core::fmt::Debug for QpConnecting {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Joining").finish_non_exhaustive()
+        f.debug_struct("QpConnecting").finish_non_exhaustive()
     }
 }

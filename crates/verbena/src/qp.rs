@@ -1,28 +1,28 @@
 //! A queue pair of the low layer, whole or as two halves for two threads.
 //! Posted requests are transmitted at once and a list is transmitted together; posting does not allocate. No call blocks: work ends in
-//! completion queues, connecting ends in a [`Joining`].
+//! completion queues, connecting ends in a [`QpConnecting`](crate::QpConnecting).
 
-mod by_hand;
 mod channel;
 mod connect;
-mod moving;
+mod migrate;
+mod oob;
 
-pub use by_hand::Name;
-pub use moving::Unmoved;
+pub use migrate::MigrateError;
+pub use oob::QpEndpoint;
 
 use core::fmt;
 use std::sync::Arc;
 
-use verbena_engine::{Manners, QueuePair, QueuePairOptions};
-use verbena_nic::qp::{Enabled, Limits, PostError, Registration, View};
+use verbena_engine::{QpAttr, QueuePair, QueuePairOptions};
+use verbena_nic::qp::{Limits, PostError, QpAccessFlags, Registration, View};
 use verbena_nic::{Personality, QpState, QpType, ReceiveWr, SendWr};
 
 use crate::cq::BareCq;
 use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
-use crate::srq::{Srq, Stock};
-use crate::ssq::Sends;
+use crate::srq::{Srq, SrqInner};
+use crate::ssq::SsqInner;
 
 /// Options of a queue pair.
 ///
@@ -42,10 +42,10 @@ pub struct QpOptions {
     pub qp_type: QpType,
     /// Capacities of its queues.
     pub limits: Limits,
-    /// Whether its requests may register memory, and what happens if one fails (M4); see [`Tag`](crate::Tag).
+    /// Whether its requests may register memory, and what happens if one fails (M4); see [`FastRegMr`](crate::FastRegMr).
     pub registration: Registration,
-    /// It gets a number for out-of-band connections; see [`Qp::name`].
-    pub callable: bool,
+    /// It gets a number for out-of-band connections; see [`Qp::endpoint`].
+    pub oob: bool,
 }
 
 impl Default for QpOptions {
@@ -55,20 +55,20 @@ impl Default for QpOptions {
             qp_type: QpType::Rc,
             limits: Limits::default(),
             registration: Registration::default(),
-            callable: false,
+            oob: false,
         }
     }
 }
 
 impl QpOptions {
-    fn in_domain(self, domain: &Domain, stock: Option<&Arc<Stock>>) -> QueuePairOptions {
+    fn engine_options(self, domain: &Domain, stock: Option<&Arc<SrqInner>>) -> QueuePairOptions {
         QueuePairOptions {
             personality: self.personality,
             qp_type: self.qp_type,
             srq: stock.map(|stock| stock.queue.number()),
             limits: self.limits,
             registration: self.registration,
-            callable: self.callable,
+            oob: self.oob,
             ..QueuePairOptions::new(domain.pd)
         }
     }
@@ -83,36 +83,43 @@ impl QpOptions {
 /// let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
-pub struct Qp(pub(crate) Arc<Pair>);
+pub struct Qp(pub(crate) Arc<QpInner>);
 
 /// The queue pair, and what must outlive it.
-pub(crate) struct Pair {
+pub(crate) struct QpInner {
     pub(crate) qp: QueuePair,
     // Dropped after the queue pair.
-    held: Held,
+    resources: QpResources,
 }
 
 /// What a queue pair needs as long as it lives; dropped in this order.
-pub(crate) struct Held {
-    _stock: Option<Arc<Stock>>,
-    _shared: Option<Arc<Sends>>,
+pub(crate) struct QpResources {
+    _srq: Option<Arc<SrqInner>>,
+    _ssq: Option<Arc<SsqInner>>,
     domain: Arc<Domain>,
     /// Earlier domains of its connection, whose memory it still accesses (V1).
-    past: Vec<Arc<Domain>>,
+    previous_domains: Vec<Arc<Domain>>,
 }
 
-impl Held {
-    fn new(domain: &Arc<Domain>, stock: Option<&Arc<Stock>>, shared: Option<Arc<Sends>>) -> Held {
-        Held {
-            _stock: stock.cloned(),
-            _shared: shared,
+impl QpResources {
+    fn new(
+        domain: &Arc<Domain>,
+        stock: Option<&Arc<SrqInner>>,
+        shared: Option<Arc<SsqInner>>,
+    ) -> QpResources {
+        QpResources {
+            _srq: stock.cloned(),
+            _ssq: shared,
             domain: domain.clone(),
-            past: Vec::new(),
+            previous_domains: Vec::new(),
         }
     }
 
-    pub(crate) fn hold(self, qp: QueuePair) -> Qp {
-        Qp(Arc::new(Pair { qp, held: self }))
+    pub(crate) fn attach(self, qp: QueuePair) -> Qp {
+        Qp(Arc::new(QpInner {
+            qp,
+            resources: self,
+        }))
     }
 }
 
@@ -155,7 +162,7 @@ impl Qp {
         pd: &Pd,
         send: &BareCq,
         recv: &BareCq,
-        stock: Option<&Arc<Stock>>,
+        stock: Option<&Arc<SrqInner>>,
         options: QpOptions,
     ) -> Result<Qp, Error> {
         let device = &pd.0.device;
@@ -164,9 +171,9 @@ impl Qp {
         if !same(&send.device) || !same(&recv.device) || !shared {
             return Err(Error::Foreign);
         }
-        let options = options.in_domain(&pd.0, stock);
+        let options = options.engine_options(&pd.0, stock);
         let qp = device.engine.create_qp(&send.queue, &recv.queue, options)?;
-        Ok(Held::new(&pd.0, stock, None).hold(qp))
+        Ok(QpResources::new(&pd.0, stock, None).attach(qp))
     }
 
     /// Its number, as in completions.
@@ -228,15 +235,15 @@ impl Qp {
     /// Sets which operations the peer may perform.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions, low::Enabled};
+    /// # use verbena::{Device, Qp, QpOptions, low::QpAccessFlags};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// qp.enable(Enabled { write: false, ..Enabled::default() });
+    /// qp.set_access_flags(QpAccessFlags { write: false, ..QpAccessFlags::default() });
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn enable(&self, enabled: Enabled) {
-        self.0.qp.enable(enabled);
+    pub fn set_access_flags(&self, enabled: QpAccessFlags) {
+        self.0.qp.set_access_flags(enabled);
     }
 
     /// Changes its attributes for the next connection: timeouts, retries, read depths.
@@ -246,11 +253,11 @@ impl Qp {
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// qp.set_manners(|manners| manners.rnr_retry = RnrRetry::Forever);
+    /// qp.set_attr(|manners| manners.rnr_retry = RnrRetry::Forever);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn set_manners(&self, change: impl FnOnce(&mut Manners)) {
-        self.0.qp.set_manners(change);
+    pub fn set_attr(&self, change: impl FnOnce(&mut QpAttr)) {
+        self.0.qp.set_attr(change);
     }
 
     /// Posts requests that are transmitted together. On error: the number posted before the one that failed, and the reason.
@@ -293,12 +300,12 @@ impl Qp {
     /// std::thread::spawn(move || drop(receiver));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn split(self) -> (Sender, Receiver) {
-        (Sender(self.0.clone()), Receiver(self.0))
+    pub fn split(self) -> (QpSender, QpReceiver) {
+        (QpSender(self.0.clone()), QpReceiver(self.0))
     }
 }
 
-impl Pair {
+impl QpInner {
     fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
         wrs.iter().enumerate().try_for_each(|(at, wr)| {
             let posted = self.qp.post_receive(wr);
@@ -318,9 +325,9 @@ impl Pair {
 /// sender.post(&[]).map_err(|(_, e)| e)?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
-pub struct Sender(Arc<Pair>);
+pub struct QpSender(Arc<QpInner>);
 
-impl Sender {
+impl QpSender {
     /// Posts requests that are transmitted together; see [`Qp::post_send`].
     ///
     /// ```
@@ -361,9 +368,9 @@ impl Sender {
 /// receiver.post(&[]).map_err(|(_, e)| e)?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
-pub struct Receiver(Arc<Pair>);
+pub struct QpReceiver(Arc<QpInner>);
 
-impl Receiver {
+impl QpReceiver {
     /// Posts receives; see [`Qp::post_recv`].
     ///
     /// ```
@@ -379,7 +386,7 @@ impl Receiver {
     }
 }
 
-macro_rules! show {
+macro_rules! impl_debug {
     ($($name:ident)*) => {$(
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -388,4 +395,4 @@ macro_rules! show {
         }
     )*};
 }
-show!(Qp Sender Receiver);
+impl_debug!(Qp QpSender QpReceiver);

@@ -9,7 +9,7 @@ use verbena_wire::Stag;
 
 use crate::device::Domain;
 use crate::error::Error;
-use crate::promise::{Answer, Promise};
+use crate::promise::{Promise, PromiseReceiver};
 
 /// The outcome of a registration in the background. With the feature `async` it is a future.
 ///
@@ -21,13 +21,13 @@ use crate::promise::{Answer, Promise};
 /// # let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, QpOptions::default()));
 /// # let (a, b) = (a?, b?);
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// # let joining = a.connect(listener.local()?, b"")?;
+/// # let joining = a.connect(listener.local_addr()?, b"")?;
 /// # listener.next().wait()?.accept_on(&b, b"")?.wait()?;
 /// # joining.wait()?;
 /// # let theirs = pd.memory(4096, Access::ALL)?;
-/// let (memory, registering) = pd.memory_later(64 << 20, Access::ALL)?;
+/// let (memory, registering) = pd.memory_async(64 << 20, Access::ALL)?;
 /// memory.write_at(0, b"ahead of time")?;
-/// let op = SendOp::Write { remote: theirs.place(0)?, immediate: None };
+/// let op = SendOp::Write { remote: theirs.remote_addr(0)?, immediate: None };
 /// let pieces = [memory.sge(0, 13)?];
 /// let write = SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Gather(&pieces) };
 /// a.post_send(&[write]).map_err(|(_, e)| e)?;
@@ -38,14 +38,14 @@ use crate::promise::{Answer, Promise};
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[must_use = "a registration may fail; work on it fails then"]
-pub struct Registering(Answer<()>);
+pub struct Registering(PromiseReceiver<()>);
 
 impl Registering {
     /// Waits for the outcome. Fails if the memory could not be registered.
     ///
     /// ```
     /// use verbena::{Access, Device};
-    /// let (memory, registering) = Device::open()?.pd()?.memory_later(4096, Access::ALL)?;
+    /// let (memory, registering) = Device::open()?.pd()?.memory_async(4096, Access::ALL)?;
     /// registering.wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -63,10 +63,10 @@ impl Registering {
         let kept = domain.clone();
         let told = move |outcome: Result<(), verbena_engine::Error>| {
             drop(kept);
-            promise.keep(outcome.map_err(Error::from));
+            promise.fulfill(outcome.map_err(Error::from));
         };
         let engine = &domain.device.engine;
-        let stag = engine.register_later(domain.pd, reserve, Box::new(told))?;
+        let stag = engine.register_async(domain.pd, reserve, Box::new(told))?;
         Ok((stag, Registering(answer)))
     }
 }

@@ -36,16 +36,18 @@ pub struct RemoteMemory {
 }
 
 /// Version of the handle format.
-const FORM: u8 = 1;
-const PEERS: [Access; 3] = [
+const VERSION: u8 = 1;
+const REMOTE_RIGHTS: [Access; 3] = [
     Access::REMOTE_READ,
     Access::REMOTE_WRITE,
     Access::REMOTE_ATOMIC,
 ];
 
 /// All remote access rights.
-pub(crate) fn peers() -> Access {
-    PEERS.into_iter().fold(Access::NONE, |all, one| all | one)
+pub(crate) fn remote_rights() -> Access {
+    REMOTE_RIGHTS
+        .into_iter()
+        .fold(Access::NONE, |all, one| all | one)
 }
 
 impl RemoteMemory {
@@ -56,12 +58,12 @@ impl RemoteMemory {
     /// ```
     pub const BYTES: usize = 24;
 
-    pub(crate) fn of(at: u64, len: u64, stag: Stag, access: Access) -> RemoteMemory {
+    pub(crate) fn new(at: u64, len: u64, stag: Stag, access: Access) -> RemoteMemory {
         RemoteMemory {
             at,
             len,
             stag,
-            access: access & peers(),
+            access: access & remote_rights(),
         }
     }
 
@@ -102,7 +104,7 @@ impl RemoteMemory {
         self.access
     }
 
-    /// A part of it. Fails with [`Error::Bounds`] if it is out of bounds.
+    /// A part of it. Fails with [`Error::OutOfBounds`] if it is out of bounds.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -114,7 +116,7 @@ impl RemoteMemory {
     pub fn slice(&self, offset: u64, len: u64) -> Result<RemoteMemory, Error> {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.len);
         let limit = self.len;
-        let bounds = Error::Bounds { offset, len, limit };
+        let bounds = Error::OutOfBounds { offset, len, limit };
         let part = RemoteMemory {
             at: self.at.wrapping_add(offset),
             len,
@@ -128,13 +130,13 @@ impl RemoteMemory {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let memory = device.memory(64, verbena::Access::ALL)?;
-    /// let word: verbena::Remote<u64> = memory.remote().value(8)?;
+    /// let word: verbena::RemoteValue<u64> = memory.remote().value(8)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn value<T>(&self, offset: u64) -> Result<Remote<T>, Error> {
+    pub fn value<T>(&self, offset: u64) -> Result<RemoteValue<T>, Error> {
         let memory = self.slice(offset, size_of::<T>() as u64)?;
         let of = PhantomData;
-        Ok(Remote { memory, of })
+        Ok(RemoteValue { memory, marker: of })
     }
 
     /// Encodes it, for a message or private data: address, length, STag (big-endian), rights, version, two zeros.
@@ -152,11 +154,11 @@ impl RemoteMemory {
         bytes[8..16].copy_from_slice(&self.len.to_be_bytes());
         bytes[16..20].copy_from_slice(&self.stag.get().to_be_bytes());
         bytes[20] = self.access.bits();
-        bytes[21] = FORM;
+        bytes[21] = VERSION;
         bytes
     }
 
-    /// Decodes it from the first 24 bytes of a message or of private data. Fails with [`Error::Handle`] if they are invalid.
+    /// Decodes it from the first 24 bytes of a message or of private data. Fails with [`Error::InvalidHandle`] if they are invalid.
     ///
     /// ```
     /// let error = verbena::RemoteMemory::from_bytes(b"short").unwrap_err();
@@ -164,7 +166,7 @@ impl RemoteMemory {
     /// ```
     pub fn from_bytes(bytes: &[u8]) -> Result<RemoteMemory, Error> {
         let got = bytes.len();
-        let wrong = |why| Error::Handle { got, why };
+        let wrong = |why| Error::InvalidHandle { got, why };
         let Some((head, _)) = bytes.split_first_chunk::<{ RemoteMemory::BYTES }>() else {
             return Err(wrong("it has 24"));
         };
@@ -177,12 +179,12 @@ impl RemoteMemory {
         let [_, _, _, _, rights, form, 0, 0] = rest.to_be_bytes() else {
             return Err(wrong("its last bytes are not zero"));
         };
-        let access = PEERS
+        let access = REMOTE_RIGHTS
             .into_iter()
             .filter(|one| rights & one.bits() != 0)
             .fold(Access::NONE, |all, one| all | one);
         match () {
-            () if form != FORM => Err(wrong("its form is unknown")),
+            () if form != VERSION => Err(wrong("its form is unknown")),
             () if access.bits() != rights => Err(wrong("its rights are none of a peer's")),
             () if at.checked_add(len).is_none() => Err(wrong("its range wraps")),
             () => Ok(RemoteMemory {
@@ -199,11 +201,11 @@ impl RemoteMemory {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let memory = device.memory(64, verbena::Access::ALL)?;
-    /// assert_eq!(memory.remote().place(), memory.place(0)?);
+    /// assert_eq!(memory.remote().remote_addr(), memory.remote_addr(0)?);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn place(&self) -> wr::Remote {
-        wr::Remote {
+    pub fn remote_addr(&self) -> wr::RemoteAddr {
+        wr::RemoteAddr {
             stag: self.stag,
             to: To::new(self.at),
         }
@@ -214,34 +216,36 @@ impl RemoteMemory {
         self.slice(0, len as u64)?;
         let has = self.access;
         let granted = has.contains(needs);
-        granted.then_some(()).ok_or(Error::Right { has, needs })
+        granted
+            .then_some(())
+            .ok_or(Error::MissingAccess { has, needs })
     }
 }
 
 /// One value in a peer's memory.
 ///
 /// ```
-/// use verbena::{Access, Device, Remote, RemoteMemory};
+/// use verbena::{Access, Device, RemoteValue, RemoteMemory};
 /// let device = Device::open()?;
 /// let memory = device.memory(64, Access::ALL)?;
-/// let counter: Remote<u64> = memory.remote_value(16)?;
+/// let counter: RemoteValue<u64> = memory.remote_value(16)?;
 /// let sent = counter.memory().to_bytes();
-/// let received: Remote<u64> = RemoteMemory::from_bytes(&sent)?.value(0)?;
+/// let received: RemoteValue<u64> = RemoteMemory::from_bytes(&sent)?.value(0)?;
 /// assert_eq!(received, counter);
 /// # Ok::<(), verbena::Error>(())
 /// ```
-pub struct Remote<T> {
+pub struct RemoteValue<T> {
     memory: RemoteMemory,
-    of: PhantomData<fn() -> T>,
+    marker: PhantomData<fn() -> T>,
 }
 
-impl<T> Remote<T> {
+impl<T> RemoteValue<T> {
     /// Its location.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let memory = device.memory(64, verbena::Access::ALL)?;
-    /// let value: verbena::Remote<[u32; 4]> = memory.remote_value(0)?;
+    /// let value: verbena::RemoteValue<[u32; 4]> = memory.remote_value(0)?;
     /// assert_eq!(value.memory().len(), 16);
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -250,7 +254,7 @@ impl<T> Remote<T> {
     }
 }
 
-impl Remote<u64> {
+impl RemoteValue<u64> {
     /// Fails unless it is aligned and grants atomics.
     pub(crate) fn check_atomic(&self) -> Result<(), Error> {
         self.memory.check(8, Access::REMOTE_ATOMIC)?;
@@ -261,24 +265,24 @@ impl Remote<u64> {
     }
 }
 
-impl<T> Clone for Remote<T> {
-    fn clone(&self) -> Remote<T> {
+impl<T> Clone for RemoteValue<T> {
+    fn clone(&self) -> RemoteValue<T> {
         *self
     }
 }
 
-impl<T> Copy for Remote<T> {}
+impl<T> Copy for RemoteValue<T> {}
 
-impl<T> PartialEq for Remote<T> {
-    fn eq(&self, other: &Remote<T>) -> bool {
+impl<T> PartialEq for RemoteValue<T> {
+    fn eq(&self, other: &RemoteValue<T>) -> bool {
         self.memory == other.memory
     }
 }
 
-impl<T> Eq for Remote<T> {}
+impl<T> Eq for RemoteValue<T> {}
 
-impl<T> fmt::Debug for Remote<T> {
+impl<T> fmt::Debug for RemoteValue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Remote").field(&self.memory).finish()
+        f.debug_tuple("RemoteValue").field(&self.memory).finish()
     }
 }

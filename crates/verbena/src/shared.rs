@@ -21,27 +21,27 @@ use crate::endpoint::Depths;
 use crate::error::{Error, Failure};
 use crate::low::BLANK;
 use crate::mr::Buf;
-use crate::ops::{After, Ask, Gain, Id, Kept, Lane, Ops};
+use crate::ops::{DeferredWork, OpId, OpMemory, OpOutput, OpRequest, Ops, QueueKind};
 
 /// Completions polled at once.
-const AT_ONCE: usize = 32;
+const POLL_BATCH: usize = 32;
 
 /// The result of an operation, with what was kept for it.
-pub(crate) type End = (Result<Gain, Error>, Kept);
+pub(crate) type OpResult = (Result<OpOutput, Error>, OpMemory);
 
 /// The operations and the threads that sleep for them.
 #[derive(Debug)]
-pub(crate) struct Board {
+pub(crate) struct OpTracker {
     ops: Mutex<Ops>,
     done: Condvar,
     /// The peer has ended the connection.
-    peer_left: AtomicBool,
+    peer_disconnected: AtomicBool,
 }
 
-impl Board {
+impl OpTracker {
     /// Changes the operations, then wakes their waiters.
-    fn change<R>(&self, change: impl FnOnce(&mut Ops, &mut After) -> R) -> R {
-        let mut after = After::default();
+    fn update<R>(&self, change: impl FnOnce(&mut Ops, &mut DeferredWork) -> R) -> R {
+        let mut after = DeferredWork::default();
         let mut ops = self.ops.lock();
         let result = change(&mut ops, &mut after);
         let sleepers = ops.sleepers > 0;
@@ -53,8 +53,8 @@ impl Board {
         result
     }
 
-    fn closed(&self) -> Error {
-        let by_peer = self.peer_left.load(Ordering::Acquire);
+    fn closed_error(&self) -> Error {
+        let by_peer = self.peer_disconnected.load(Ordering::Acquire);
         Error::Closed { by_peer }
     }
 }
@@ -62,28 +62,28 @@ impl Board {
 /// The queue pair. A thread that posts holds a reference meanwhile; with the last reference it is destroyed, and only then
 /// are the buffers of unfinished operations returned.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct QpHandle {
     qp: Option<QueuePair>,
     number: u32,
-    board: Arc<Board>,
+    tracker: Arc<OpTracker>,
     device: Device,
 }
 
-impl Drop for Link {
+impl Drop for QpHandle {
     fn drop(&mut self) {
         drop(self.qp.take());
-        self.device.inner().parted(self.number);
-        let error = self.board.closed();
-        self.board.change(|ops, after| ops.close(&error, after));
+        self.device.inner().remove_connection(self.number);
+        let error = self.tracker.closed_error();
+        self.tracker.update(|ops, after| ops.close(&error, after));
     }
 }
 
 /// Shared by a connection and its pending operations.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    link: Mutex<Option<Arc<Link>>>,
+    handle: Mutex<Option<Arc<QpHandle>>>,
     pub(crate) cq: CompletionQueue,
-    pub(crate) board: Arc<Board>,
+    pub(crate) tracker: Arc<OpTracker>,
     pub(crate) device: Device,
     number: u32,
 }
@@ -101,38 +101,38 @@ impl Shared {
             limits: Limits {
                 sends,
                 receives,
-                pieces: 1,
+                max_sge: 1,
                 inline: 0,
             },
-            ..QueuePairOptions::new(device.hidden.pd)
+            ..QueuePairOptions::new(device.internal_domain.pd)
         };
         let qp = engine.create_qp(&cq, &cq, options)?;
-        qp.set_manners(|manners| (manners.ird, manners.ord) = (wanted.ird, wanted.ord));
+        qp.set_attr(|manners| (manners.ird, manners.ord) = (wanted.ird, wanted.ord));
         qp.modify(QpState::Init);
         let number = qp.number();
-        let board = Arc::new(Board {
+        let board = Arc::new(OpTracker {
             ops: Mutex::new(Ops::new(depths)),
             done: Condvar::new(),
-            peer_left: AtomicBool::new(false),
+            peer_disconnected: AtomicBool::new(false),
         });
-        let link = Arc::new(Link {
+        let link = Arc::new(QpHandle {
             qp: Some(qp),
             number,
-            board: board.clone(),
+            tracker: board.clone(),
             device: device.clone(),
         });
         let shared = Arc::new(Shared {
-            link: Mutex::new(Some(link)),
+            handle: Mutex::new(Some(link)),
             cq,
-            board,
+            tracker: board,
             device: device.clone(),
             number,
         });
-        device.inner().joined(number, &shared);
+        device.inner().add_connection(number, &shared);
         let weak: Weak<Shared> = Arc::downgrade(&shared);
-        shared.cq.listen(Some(Arc::new(move || {
+        shared.cq.set_notify(Some(Arc::new(move || {
             if let Some(shared) = weak.upgrade() {
-                shared.rung();
+                shared.on_notify();
             }
         })));
         Ok(shared)
@@ -140,20 +140,22 @@ impl Shared {
 
     /// Calls `what` with the queue pair, if it still exists.
     pub(crate) fn with_qp<R>(&self, what: impl FnOnce(&QueuePair) -> R) -> Option<R> {
-        let link = self.link.lock().clone()?;
+        let link = self.handle.lock().clone()?;
         link.qp.as_ref().map(what)
     }
 
     /// The peer has ended the connection: outstanding receives are flushed. Messages that arrived before are kept.
-    pub(crate) fn peer_left(&self) {
-        self.board.peer_left.store(true, Ordering::Release);
+    pub(crate) fn on_disconnected(&self) {
+        self.tracker
+            .peer_disconnected
+            .store(true, Ordering::Release);
         // The iWARP personality has flushed them already and may refuse the transition.
         self.with_qp(|qp| qp.modify(QpState::Err));
         self.drive();
     }
 
-    pub(crate) fn has_peer_left(&self) -> bool {
-        self.board.peer_left.load(Ordering::Acquire)
+    pub(crate) fn is_peer_disconnected(&self) -> bool {
+        self.tracker.peer_disconnected.load(Ordering::Acquire)
     }
 
     /// Moves the queue pair to the error state, which flushes its operations.
@@ -162,22 +164,22 @@ impl Shared {
     }
 
     /// Whether the operation has ended, and its result was taken or not.
-    pub(crate) fn is_over(&self, id: Id) -> bool {
-        self.board.ops.lock().is_over(id)
+    pub(crate) fn is_finished(&self, id: OpId) -> bool {
+        self.tracker.ops.lock().is_finished(id)
     }
 
     /// Releases the queue pair.
     pub(crate) fn close(&self) {
         self.drive();
-        let link = self.link.lock().take();
+        let link = self.handle.lock().take();
         drop(link);
     }
 
     /// Begins an operation.
-    pub(crate) fn begin(&self, ask: Ask, kept: Kept) -> Result<Id, (Error, Kept)> {
-        let begun = self.board.ops.lock().begin(ask, kept)?;
+    pub(crate) fn begin(&self, ask: OpRequest, kept: OpMemory) -> Result<OpId, (Error, OpMemory)> {
+        let begun = self.tracker.ops.lock().begin(ask, kept)?;
         self.post_all();
-        if self.board.ops.lock().has_backlog() {
+        if self.tracker.ops.lock().has_backlog() {
             // There may be no waiter: a completion must notify, so that the backlog is posted.
             self.cq.arm(Arm::Next);
             self.drive();
@@ -186,36 +188,36 @@ impl Shared {
     }
 
     /// Takes over a receive whose `Pending` was dropped.
-    pub(crate) fn claim(&self) -> Option<Id> {
-        self.board.ops.lock().claim()
+    pub(crate) fn claim(&self) -> Option<OpId> {
+        self.tracker.ops.lock().claim()
     }
 
     fn post_all(&self) {
-        for lane in [Lane::Send, Lane::Recv] {
-            while self.board.ops.lock().start_posting(lane) {
-                self.post_lane(lane);
+        for lane in [QueueKind::Send, QueueKind::Recv] {
+            while self.tracker.ops.lock().start_posting(lane) {
+                self.post_queue(lane);
             }
         }
     }
 
-    fn post_lane(&self, lane: Lane) {
+    fn post_queue(&self, lane: QueueKind) {
         loop {
-            let next = self.board.ops.lock().next(lane);
+            let next = self.tracker.ops.lock().next(lane);
             let Some((id, ask)) = next else { return };
             let posted = self.with_qp(|qp| post(qp, id, &ask));
             let error = match posted {
                 Some(Ok(())) => continue,
-                Some(Err(PostError::State(_))) | None => self.board.closed(),
+                Some(Err(PostError::State(_))) | None => self.tracker.closed_error(),
                 Some(Err(error)) => error.into(),
             };
-            self.board
-                .change(|ops, after| ops.finish(id, Err(error), after));
+            self.tracker
+                .update(|ops, after| ops.finish(id, Err(error), after));
         }
     }
 
     /// Polls completions and ends their operations; returns how many.
     pub(crate) fn drive(&self) -> usize {
-        let mut some = [BLANK; AT_ONCE];
+        let mut some = [BLANK; POLL_BATCH];
         let mut count = 0;
         loop {
             let n = self.cq.poll(&mut some);
@@ -223,7 +225,7 @@ impl Shared {
                 self.dispatch(&some[..n]);
             }
             count += n;
-            if n < AT_ONCE {
+            if n < POLL_BATCH {
                 break;
             }
         }
@@ -239,14 +241,16 @@ impl Shared {
         if failed && let Some(known) = self.with_qp(|qp| qp.view().cause) {
             // The iWARP personality closes in order: receives are flushed without a failure, before the event is raised.
             if known.is_none() && some.iter().any(|wc| wc.status == Status::WrFlushErr) {
-                self.board.peer_left.store(true, Ordering::Release);
+                self.tracker
+                    .peer_disconnected
+                    .store(true, Ordering::Release);
             }
             cause = known;
         }
-        self.board.change(|ops, after| {
+        self.tracker.update(|ops, after| {
             for wc in some {
                 let end = match wc.status {
-                    Status::Success => Ok(Gain {
+                    Status::Success => Ok(OpOutput {
                         len: wc.len,
                         // The payload of a write with immediate data is not in the receive's buffer.
                         placed: if wc.op == WcOp::ReceiveWriteImm {
@@ -256,24 +260,26 @@ impl Shared {
                         },
                         immediate: wc.immediate,
                     }),
-                    Status::WrFlushErr if self.has_peer_left() => Err(self.board.closed()),
+                    Status::WrFlushErr if self.is_peer_disconnected() => {
+                        Err(self.tracker.closed_error())
+                    }
                     status => Err(Error::Failed(Failure {
                         qp: self.number,
                         status,
                         cause: cause.clone(),
                     })),
                 };
-                ops.finish(Id::of_wr(wc.id), end, after);
+                ops.finish(OpId::from_wr_id(wc.id), end, after);
             }
         });
     }
 
     /// Called when the armed queue has a completion, on the thread that completed it.
-    fn rung(&self) {
+    fn on_notify(&self) {
         loop {
             self.drive();
             let waits = {
-                let ops = self.board.ops.lock();
+                let ops = self.tracker.ops.lock();
                 ops.awaited > 0 || ops.sleepers > 0 || ops.has_backlog()
             };
             if !waits {
@@ -287,32 +293,32 @@ impl Shared {
     }
 
     /// Takes the result of an operation, if it has ended.
-    pub(crate) fn try_take(&self, id: Id) -> Option<End> {
-        let ended = self.board.ops.lock().take(id);
+    pub(crate) fn try_take(&self, id: OpId) -> Option<OpResult> {
+        let ended = self.tracker.ops.lock().take(id);
         ended.or_else(|| {
             self.drive();
-            self.board.ops.lock().take(id)
+            self.tracker.ops.lock().take(id)
         })
     }
 
     /// For a task: takes the result, or stores the waker.
     #[cfg_attr(not(feature = "async"), expect(dead_code, reason = "only tasks poll"))]
-    pub(crate) fn poll(&self, id: Id, waker: &Waker) -> Poll<End> {
+    pub(crate) fn poll(&self, id: OpId, waker: &Waker) -> Poll<OpResult> {
         if let Some(end) = self.try_take(id) {
             return Poll::Ready(end);
         }
-        self.board.ops.lock().wake_by(id, waker);
+        self.tracker.ops.lock().set_waker(id, waker);
         // Later completions notify; earlier ones are found by this poll.
         self.cq.arm(Arm::Next);
         self.drive();
-        match self.board.ops.lock().take(id) {
+        match self.tracker.ops.lock().take(id) {
             Some(end) => Poll::Ready(end),
             None => Poll::Pending,
         }
     }
 
     /// For a thread: waits for the result, `None` at the time limit. Polls for 50 µs, then sleeps.
-    pub(crate) fn wait(&self, id: Id, until: Option<Instant>) -> Option<End> {
+    pub(crate) fn wait(&self, id: OpId, until: Option<Instant>) -> Option<OpResult> {
         let spin = Instant::now() + SPIN;
         loop {
             if let Some(end) = self.try_take(id) {
@@ -332,64 +338,64 @@ impl Shared {
         until: Option<Instant>,
         mut look: impl FnMut(&mut Ops) -> Option<R>,
     ) -> Option<R> {
-        self.board.ops.lock().sleepers += 1;
+        self.tracker.ops.lock().sleepers += 1;
         loop {
             self.cq.arm(Arm::Next);
             self.drive();
-            let mut ops = self.board.ops.lock();
+            let mut ops = self.tracker.ops.lock();
             let found = look(&mut ops);
             let late = until.is_some_and(|until| Instant::now() >= until);
             if found.is_some() || late {
                 ops.sleepers -= 1;
                 return found;
             }
-            self.doze(&mut ops, until);
+            self.wait_done(&mut ops, until);
         }
     }
 
-    fn doze(&self, ops: &mut MutexGuard<'_, Ops>, until: Option<Instant>) {
+    fn wait_done(&self, ops: &mut MutexGuard<'_, Ops>, until: Option<Instant>) {
         match until {
-            Some(until) => drop(self.board.done.wait_until(ops, until)),
-            None => self.board.done.wait(ops),
+            Some(until) => drop(self.tracker.done.wait_until(ops, until)),
+            None => self.tracker.done.wait(ops),
         }
     }
 
     /// A `Pending` was dropped.
-    pub(crate) fn give_up(&self, id: Id) {
-        self.board.change(|ops, after| ops.give_up(id, after));
+    pub(crate) fn abandon(&self, id: OpId) {
+        self.tracker.update(|ops, after| ops.abandon(id, after));
     }
 
     /// A buffer of eight bytes for the result of an atomic.
-    pub(crate) fn word(&self) -> Result<Buf, Error> {
-        let spare = self.board.ops.lock().word();
+    pub(crate) fn take_atomic_buffer(&self) -> Result<Buf, Error> {
+        let spare = self.tracker.ops.lock().take_atomic_buffer();
         spare.map_or_else(|| self.device.buffer(8), Ok)
     }
 
-    pub(crate) fn keep_word(&self, word: Buf) {
-        let too_many = self.board.ops.lock().keep_word(word);
+    pub(crate) fn recycle_atomic_buffer(&self, word: Buf) {
+        let too_many = self.tracker.ops.lock().recycle_atomic_buffer(word);
         drop(too_many);
     }
 }
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.cq.listen(None);
+        self.cq.set_notify(None);
     }
 }
 
-fn post(qp: &QueuePair, id: Id, ask: &Ask) -> Result<(), PostError> {
+fn post(qp: &QueuePair, id: OpId, ask: &OpRequest) -> Result<(), PostError> {
     let pieces = core::slice::from_ref(&ask.sge);
     // No element for no bytes: a zero-length slice of a scope is not registered and has no STag.
     let pieces = if ask.sge.len == 0 { &[] } else { pieces };
     match ask.op {
         Some(op) => qp.post_send(&SendWr {
-            id: id.to_wr(),
+            id: id.to_wr_id(),
             op,
             flags: Flags::SIGNALED,
             data: Data::Gather(pieces),
         }),
         None => qp.post_receive(&ReceiveWr {
-            id: id.to_wr(),
+            id: id.to_wr_id(),
             scatter: pieces,
         }),
     }

@@ -33,7 +33,7 @@ use crate::pd::Pd;
 /// for _ in 0..3 {
 ///     let client = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
 ///     let server = Qp::with_srq(&pd, &got, &got, &srq, QpOptions::default())?;
-///     let joining = client.connect(listener.local()?, b"")?;
+///     let joining = client.connect(listener.local_addr()?, b"")?;
 ///     listener.next().wait()?.accept_on(&server, b"")?.wait()?;
 ///     joining.wait()?;
 ///     let op = SendOp::Send { invalidate: None, immediate: None };
@@ -50,10 +50,10 @@ use crate::pd::Pd;
 /// assert_eq!(srq.query()?.waiting, 5);
 /// # Ok::<(), verbena::Error>(())
 /// ```
-pub struct Srq(pub(crate) Arc<Stock>);
+pub struct Srq(pub(crate) Arc<SrqInner>);
 
 /// The queue, and what must outlive it.
-pub(crate) struct Stock {
+pub(crate) struct SrqInner {
     pub(crate) queue: SharedReceiveQueue,
     pub(crate) domain: Arc<Domain>,
 }
@@ -63,7 +63,7 @@ impl Srq {
         let domain = pd.0.clone();
         let engine = &domain.device.engine;
         let queue = engine.create_srq(domain.pd, receives, pieces)?;
-        Ok(Srq(Arc::new(Stock { queue, domain })))
+        Ok(Srq(Arc::new(SrqInner { queue, domain })))
     }
 
     /// Its number, as in events.

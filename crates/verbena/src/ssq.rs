@@ -45,7 +45,7 @@ impl Default for SsqOptions {
     }
 }
 
-/// A shared send queue; made by [`Pd::ssq`], its channels by [`Qp::of_ssq`](crate::Qp::of_ssq).
+/// A shared send queue; made by [`Pd::ssq`], its channels by [`Qp::with_ssq`](crate::Qp::with_ssq).
 ///
 /// ```
 /// use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, SendOp, SendWr};
@@ -59,12 +59,12 @@ impl Default for SsqOptions {
 /// let mut channels = Vec::new();
 /// let mut subscribers = Vec::new();
 /// for _ in 0..3 {
-///     let channel = Qp::of_ssq(&ssq, &got, None, QpOptions::default())?;
+///     let channel = Qp::with_ssq(&ssq, &got, None, QpOptions::default())?;
 ///     let subscriber = Qp::new(&pd, &got, &got, QpOptions::default())?;
 ///     subscriber.modify(QpState::Init);
 ///     let place = [memory.sge(0, 64)?];
 ///     subscriber.post_recv(&[RecvWr { id: 0, scatter: &place }]).map_err(|(_, e)| e)?;
-///     let joining = channel.connect(listener.local()?, b"")?;
+///     let joining = channel.connect(listener.local_addr()?, b"")?;
 ///     listener.next().wait()?.accept_on(&subscriber, b"")?.wait()?;
 ///     joining.wait()?;
 ///     channels.push(channel);
@@ -82,10 +82,10 @@ impl Default for SsqOptions {
 /// assert_eq!(order, channels.iter().map(Qp::number).collect::<Vec<_>>());
 /// # Ok::<(), verbena::Error>(())
 /// ```
-pub struct Ssq(pub(crate) Arc<Sends>);
+pub struct Ssq(pub(crate) Arc<SsqInner>);
 
 /// The queue, and what must outlive it.
-pub(crate) struct Sends {
+pub(crate) struct SsqInner {
     pub(crate) queue: SharedSendQueue,
     pub(crate) domain: Arc<Domain>,
 }
@@ -103,7 +103,7 @@ impl Ssq {
             stall: options.stall.unwrap_or(engine.config().send_stall),
         };
         let queue = engine.create_ssq(domain.pd, &cq.queue, limits)?;
-        Ok(Ssq(Arc::new(Sends { queue, domain })))
+        Ok(Ssq(Arc::new(SsqInner { queue, domain })))
     }
 
     /// Its number.
@@ -165,7 +165,7 @@ impl Ssq {
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
     /// let ssq = device.pd()?.ssq(&cq, SsqOptions::default())?;
-    /// let channel = Qp::of_ssq(&ssq, &cq, None, QpOptions::default())?;
+    /// let channel = Qp::with_ssq(&ssq, &cq, None, QpOptions::default())?;
     /// ssq.detach(channel.number())?;
     /// assert!(!ssq.query_channel(channel.number())?.open);
     /// ssq.attach(channel.number())?;
@@ -221,7 +221,7 @@ impl Ssq {
     /// # let cq = device.cq(64)?;
     /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
     /// for record in ssq.history(None)? {
-    ///     println!("{} on {}: {:?}", record.id, record.channel, record.fate);
+    ///     println!("{} on {}: {:?}", record.id, record.channel, record.outcome);
     /// }
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -236,7 +236,7 @@ impl Ssq {
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
     /// let ssq = device.pd()?.ssq(&cq, SsqOptions::default())?;
-    /// let channel = Qp::of_ssq(&ssq, &cq, None, QpOptions::default())?;
+    /// let channel = Qp::with_ssq(&ssq, &cq, None, QpOptions::default())?;
     /// let (ssq, error) = ssq.destroy().unwrap_err();
     /// assert!(error.to_string().contains("in use by 1"));
     /// drop(channel);

@@ -15,8 +15,8 @@ use crate::cq::BareCq;
 use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
-use crate::qp::Name;
-use crate::srq::{Srq, Stock};
+use crate::qp::QpEndpoint;
+use crate::srq::{Srq, SrqInner};
 
 /// Options of a datagram queue pair.
 ///
@@ -40,21 +40,21 @@ pub struct UdOptions {
 ///
 /// ```
 /// use verbena::low::{BLANK, Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr, WcOp};
-/// use verbena::{Access, Config, Device, Ud, UdOptions};
+/// use verbena::{Access, Config, Device, UdQp, UdOptions};
 ///
 /// let mut config = Config::default();
 /// config.set("device", "127.0.0.1").map_err(verbena::Error::Config)?;
 /// let device = Device::with(config)?;
 /// let (pd, cq) = (device.pd()?, device.cq(64)?);
 /// let memory = pd.memory(8192, Access::ALL)?;
-/// let ud = Ud::new(&pd, &cq, &cq, UdOptions::default())?;
+/// let ud = UdQp::new(&pd, &cq, &cq, UdOptions::default())?;
 /// ud.set_qkey(0x1234);
 /// for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
 ///     assert!(ud.modify(state));
 /// }
 ///
 /// ud.post_recv(&[RecvWr { id: 1, scatter: &[memory.sge(0, 4096)?] }]).map_err(|(_, e)| e)?;
-/// let here = ud.name()?;
+/// let here = ud.endpoint()?;
 /// let to = Destination {
 ///     address: here.address,
 ///     source: here.address,
@@ -78,35 +78,35 @@ pub struct UdOptions {
 /// assert_eq!(&got, b"to myself");
 /// # Ok::<(), verbena::Error>(())
 /// ```
-pub struct Ud {
+pub struct UdQp {
     pair: UdPair,
     // Dropped after the queue pair, in this order.
-    _stock: Option<Arc<Stock>>,
+    _srq: Option<Arc<SrqInner>>,
     domain: Arc<Domain>,
 }
 
-impl Ud {
+impl UdQp {
     /// Creates a datagram queue pair; its sends complete in one queue, its receives in the same or another.
     ///
     /// ```
-    /// # use verbena::{Device, Ud, UdOptions};
+    /// # use verbena::{Device, UdQp, UdOptions};
     /// # let device = Device::open()?;
     /// let (sent, received) = (device.cq(64)?, device.cq(64)?);
-    /// let ud = Ud::new(&device.pd()?, &sent, &received, UdOptions::default())?;
+    /// let ud = UdQp::new(&device.pd()?, &sent, &received, UdOptions::default())?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn new(pd: &Pd, send: &BareCq, recv: &BareCq, options: UdOptions) -> Result<Ud, Error> {
-        Ud::make(pd, send, recv, None, options)
+    pub fn new(pd: &Pd, send: &BareCq, recv: &BareCq, options: UdOptions) -> Result<UdQp, Error> {
+        UdQp::make(pd, send, recv, None, options)
     }
 
-    /// Like [`new`](Ud::new), with receives from a shared receive queue of the same domain.
+    /// Like [`new`](UdQp::new), with receives from a shared receive queue of the same domain.
     ///
     /// ```
-    /// # use verbena::{Device, Ud, UdOptions};
+    /// # use verbena::{Device, UdQp, UdOptions};
     /// # let device = Device::open()?;
     /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
     /// let srq = pd.srq(1024, 4)?;
-    /// let ud = Ud::with_srq(&pd, &cq, &cq, &srq, UdOptions::default())?;
+    /// let ud = UdQp::with_srq(&pd, &cq, &cq, &srq, UdOptions::default())?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn with_srq(
@@ -115,17 +115,17 @@ impl Ud {
         recv: &BareCq,
         srq: &Srq,
         options: UdOptions,
-    ) -> Result<Ud, Error> {
-        Ud::make(pd, send, recv, Some(&srq.0), options)
+    ) -> Result<UdQp, Error> {
+        UdQp::make(pd, send, recv, Some(&srq.0), options)
     }
 
     fn make(
         pd: &Pd,
         send: &BareCq,
         recv: &BareCq,
-        stock: Option<&Arc<Stock>>,
+        stock: Option<&Arc<SrqInner>>,
         options: UdOptions,
-    ) -> Result<Ud, Error> {
+    ) -> Result<UdQp, Error> {
         let device = &pd.0.device;
         let same = |other: &Arc<Inner>| Arc::ptr_eq(other, device);
         let shared = stock.is_none_or(|stock| same(&stock.domain.device));
@@ -138,9 +138,9 @@ impl Ud {
             ..EngineOptions::new(pd.0.pd)
         };
         let pair = device.engine.create_ud(&send.queue, &recv.queue, options)?;
-        Ok(Ud {
+        Ok(UdQp {
             pair,
-            _stock: stock.cloned(),
+            _srq: stock.cloned(),
             domain: pd.0.clone(),
         })
     }
@@ -148,10 +148,10 @@ impl Ud {
     /// The number that others send to, as in completions; it has 24 bits.
     ///
     /// ```
-    /// # use verbena::{Device, Ud, UdOptions};
+    /// # use verbena::{Device, UdQp, UdOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
     /// assert!(ud.number() < 1 << 24);
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -162,10 +162,10 @@ impl Ud {
     /// Its number in events, unique among all queue pairs of the device, connected ones included.
     ///
     /// ```
-    /// # use verbena::{Device, Qp, QpOptions, Ud, UdOptions};
+    /// # use verbena::{Device, Qp, QpOptions, UdQp, UdOptions};
     /// # let device = Device::open()?;
     /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
-    /// let ud = Ud::new(&pd, &cq, &cq, UdOptions::default())?;
+    /// let ud = UdQp::new(&pd, &cq, &cq, UdOptions::default())?;
     /// let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
     /// assert_ne!(ud.event_number(), qp.number());
     /// # Ok::<(), verbena::Error>(())
@@ -177,28 +177,28 @@ impl Ud {
     /// The name to give to senders.
     ///
     /// ```
-    /// # use verbena::{Device, Ud, UdOptions};
+    /// # use verbena::{Device, UdQp, UdOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
-    /// println!("send to {}", ud.name()?);
+    /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// println!("send to {}", ud.endpoint()?);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn name(&self) -> Result<Name, Error> {
+    pub fn endpoint(&self) -> Result<QpEndpoint, Error> {
         let all = self.domain.device.engine.addresses()?;
         let first = all.first().copied();
         let address = first.ok_or(Error::Engine(verbena_engine::Error::NoDevice))?;
         let number = self.number();
-        Ok(Name { address, number })
+        Ok(QpEndpoint { address, number })
     }
 
     /// A consistent snapshot of its state, Q_Key, first cause of failure, counters and outstanding work.
     ///
     /// ```
-    /// # use verbena::{Device, Ud, UdOptions};
+    /// # use verbena::{Device, UdQp, UdOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
     /// assert_eq!(ud.view().counters.received, 0);
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -209,10 +209,10 @@ impl Ud {
     /// Sets the Q_Key that datagrams for it must carry from now on.
     ///
     /// ```
-    /// # use verbena::{Device, Ud, UdOptions};
+    /// # use verbena::{Device, UdQp, UdOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
     /// ud.set_qkey(0x1111_1111);
     /// assert_eq!(ud.view().qkey, 0x1111_1111);
     /// # Ok::<(), verbena::Error>(())
@@ -224,10 +224,10 @@ impl Ud {
     /// Requests a transition to this state; false if it is not allowed. A send that fails here moves it to `Sqe`; `Rts` resumes it.
     ///
     /// ```
-    /// # use verbena::{Device, Ud, UdOptions, low::QpState};
+    /// # use verbena::{Device, UdQp, UdOptions, low::QpState};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
     /// assert!(ud.modify(QpState::Init));
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -238,10 +238,10 @@ impl Ud {
     /// Posts datagrams that are transmitted together. On error: the number posted before the one that failed, and the reason.
     ///
     /// ```
-    /// # use verbena::{Device, Ud, UdOptions};
+    /// # use verbena::{Device, UdQp, UdOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
     /// assert_eq!(ud.post_send(&[]), Ok(()));
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -252,10 +252,10 @@ impl Ud {
     /// Posts receives. On error: the number posted before the one that failed, and the reason.
     ///
     /// ```
-    /// # use verbena::{Device, Ud, UdOptions, low::RecvWr, low::QpState};
+    /// # use verbena::{Device, UdQp, UdOptions, low::RecvWr, low::QpState};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
     /// ud.modify(QpState::Init);
     /// assert_eq!(ud.post_recv(&[RecvWr { id: 1, scatter: &[] }]), Ok(()));
     /// # Ok::<(), verbena::Error>(())
@@ -271,12 +271,12 @@ impl Ud {
     /// devices on the network use one port for that (setting `multicast_port`).
     ///
     /// ```
-    /// # use verbena::{Config, Device, Ud, UdOptions};
+    /// # use verbena::{Config, Device, UdQp, UdOptions};
     /// # let mut config = Config::default();
     /// # config.set("device", "127.0.0.1").map_err(verbena::Error::Config)?;
     /// # let device = Device::with(config)?;
     /// # let cq = device.cq(64)?;
-    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
     /// let group = "239.255.7.7".parse()?;
     /// ud.attach(group)?;
     /// assert!(ud.detach(group));
@@ -289,10 +289,10 @@ impl Ud {
     /// Detaches it from a multicast group; false if it was not attached.
     ///
     /// ```
-    /// # use verbena::{Device, Ud, UdOptions};
+    /// # use verbena::{Device, UdQp, UdOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
-    /// # let ud = Ud::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
+    /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
     /// assert!(!ud.detach("239.255.7.7".parse().unwrap()));
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -301,8 +301,8 @@ impl Ud {
     }
 }
 
-impl fmt::Debug for Ud {
+impl fmt::Debug for UdQp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Ud").field(&self.number()).finish()
+        f.debug_tuple("UdQp").field(&self.number()).finish()
     }
 }

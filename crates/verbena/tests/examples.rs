@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use common::process::example;
 
-fn alone(name: &str, says: &str) {
+fn assert_example_prints(name: &str, says: &str) {
     let output = example(name).output().unwrap();
     let (out, err) = (
         String::from_utf8_lossy(&output.stdout),
@@ -20,16 +20,16 @@ fn alone(name: &str, says: &str) {
 
 #[test]
 fn examples_succeed_in_one_process() {
-    alone("ping_pong", "2000 rounds");
-    alone("counter", "the end: 2000");
-    alone("key_value", "every byte right");
-    alone("file_transfer", "5000017 bytes sent");
-    alone("by_hand", "100000 bytes written");
-    alone("lending", "one too many ended as RemAccessErr");
-    alone("fan_out", "1 channel let go; all completions in order");
+    assert_example_prints("ping_pong", "2000 rounds");
+    assert_example_prints("counter", "the end: 2000");
+    assert_example_prints("key_value", "every byte right");
+    assert_example_prints("file_transfer", "5000017 bytes sent");
+    assert_example_prints("oob", "100000 bytes written");
+    assert_example_prints("lending", "one too many ended as RemAccessErr");
+    assert_example_prints("fan_out", "1 channel let go; all completions in order");
     // It checks by itself which handler ran where.
-    alone("two_consumers", "500 round trips");
-    alone("upgrade", "5 upgrades under load, and no client noticed");
+    assert_example_prints("two_consumers", "500 round trips");
+    assert_example_prints("upgrade", "5 upgrades under load, and no client noticed");
 }
 
 #[test]
@@ -39,13 +39,7 @@ fn examples_succeed_in_two_processes() {
     let (from, to) = (folder.join("from"), folder.join("to"));
     let bytes: Vec<u8> = (0..3_000_001_u32).map(|i| (i ^ (i >> 7)) as u8).collect();
     std::fs::write(&from, &bytes).unwrap();
-    for name in [
-        "ping_pong",
-        "counter",
-        "key_value",
-        "file_transfer",
-        "by_hand",
-    ] {
+    for name in ["ping_pong", "counter", "key_value", "file_transfer", "oob"] {
         let is_file = name == "file_transfer";
         let mut server = example(name);
         server.arg("server");

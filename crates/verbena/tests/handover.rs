@@ -10,26 +10,27 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use common::low::{SEND, complete, join, wr};
+use common::low::{SEND, complete, connect_qps, wr};
 use common::process::{Process, example};
 use rustix::process::{Pid, Signal, kill_process};
 use verbena::low::{Data, QpState, RecvWr};
 use verbena::{
-    Access, Cq, Device, Error, Handover, Hatch, Inheritance, Kept, Qp, QpOptions, Status, Step,
+    Access, Cq, Device, Error, FailedHandover, Handover, HandoverListener, HandoverStep,
+    IncomingHandover, Qp, QpOptions, Status,
 };
 
-const SOON: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A server under load, and the path of its handover socket.
-struct Scene {
+struct LoadedServer {
     folder: PathBuf,
     server: Process,
     client: Process,
     at: String,
 }
 
-impl Scene {
-    fn new(server: &[&str], client: &[&str]) -> Scene {
+impl LoadedServer {
+    fn new(server: &[&str], client: &[&str]) -> LoadedServer {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("verbena-handover-{}-{count}", std::process::id());
@@ -37,14 +38,14 @@ impl Scene {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("successor");
         let path = path.to_str().unwrap();
-        let first = ["server", "--at", "127.0.0.1:0", "--hatch", path];
+        let first = ["server", "--at", "127.0.0.1:0", "--handover", path];
         let mut server = run(&[&first, server].concat());
-        let at = server.until("listening at ");
-        server.until("waiting for a successor");
-        let usual = ["client", &at, "--until-told", "--seconds", "600"];
+        let at = server.wait_for_line("listening at ");
+        server.wait_for_line("waiting for a successor");
+        let usual = ["client", &at, "--until-stdin-closes", "--seconds", "600"];
         let mut client = run(&[&usual, client].concat());
-        client.until("loading");
-        Scene {
+        client.wait_for_line("loading");
+        LoadedServer {
             folder,
             server,
             client,
@@ -58,50 +59,59 @@ impl Scene {
 
     fn successor(&self, orders: &[&str]) -> Process {
         let path = self.path();
-        let usual = ["server", "--inherit", path.to_str().unwrap()];
+        let usual = ["server", "--takeover", path.to_str().unwrap()];
         run(&[&usual, orders].concat())
     }
 
     /// The next process takes over, and the previous one exits with success.
     fn upgrade(&mut self) {
         let kept = |said: &[String]| said.iter().filter(|line| line.contains("kept")).count();
-        let before = kept(&self.server.said);
+        let before = kept(&self.server.output);
         let mut next = self.successor(&[]);
-        next.until("took over");
-        self.server.until("handed over");
-        assert!(self.server.end(SOON).success());
-        assert_eq!(kept(&self.server.said), before, "{:?}", self.server.said);
-        next.until("waiting for a successor");
+        next.wait_for_line("took over");
+        self.server.wait_for_line("handed over");
+        assert!(self.server.wait_exit(TIMEOUT).success());
+        assert_eq!(
+            kept(&self.server.output),
+            before,
+            "{:?}",
+            self.server.output
+        );
+        next.wait_for_line("waiting for a successor");
         self.server = next;
     }
 
     /// The client saw no error, and its last answer was from this server.
-    fn fine(mut self, generation: u64) -> Vec<String> {
+    fn assert_no_errors(mut self, generation: u64) -> Vec<String> {
         std::thread::sleep(Duration::from_millis(50));
-        self.client.tell();
-        let status = self.client.end(SOON);
+        self.client.close_stdin();
+        let status = self.client.wait_exit(TIMEOUT);
         let verdict = format!("generation {generation}: 0 lost, 0 wrong");
-        assert!(self.client.has_said(&verdict), "{:?}", self.client.said);
+        assert!(
+            self.client.has_printed(&verdict),
+            "{:?}",
+            self.client.output
+        );
         assert!(status.success());
-        std::mem::take(&mut self.client.said)
+        std::mem::take(&mut self.client.output)
     }
 
     /// The client has lost its connections in time, and saw no wrong answer.
-    fn broken(mut self) {
-        let status = self.client.end(SOON);
+    fn assert_connections_lost(mut self) {
+        let status = self.client.wait_exit(TIMEOUT);
         assert!(!status.success());
         let verdict = "2 lost, 0 wrong";
-        assert!(self.client.has_said(verdict), "{:?}", self.client.said);
+        assert!(self.client.has_printed(verdict), "{:?}", self.client.output);
     }
 
     /// A new client is served.
-    fn newcomer(&self) {
+    fn assert_new_client_served(&self) {
         let mut client = run(&["client", &self.at, "--clients", "1", "--seconds", "1"]);
-        assert!(client.end(SOON).success(), "{:?}", client.said);
+        assert!(client.wait_exit(TIMEOUT).success(), "{:?}", client.output);
     }
 }
 
-impl Drop for Scene {
+impl Drop for LoadedServer {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
@@ -113,24 +123,24 @@ fn run(arguments: &[&str]) -> Process {
     Process::new(command)
 }
 
-const TWO: &[&str] = &["--clients", "2"];
+const TWO_CLIENTS: &[&str] = &["--clients", "2"];
 
 /// It was ended by the signal that it sent itself.
-fn killed(process: &mut Process) {
+fn assert_killed(process: &mut Process) {
     use std::os::unix::process::ExitStatusExt;
-    let status = process.end(SOON);
-    assert_eq!(status.signal(), Some(9), "{:?}", process.said);
+    let status = process.wait_exit(TIMEOUT);
+    assert_eq!(status.signal(), Some(9), "{:?}", process.output);
 }
 
 #[test]
 fn handovers_under_load_lose_nothing() {
     let long = std::env::var_os("LONG_TESTS").is_some();
     let upgrades = if long { 1000 } else { 20 };
-    let mut scene = Scene::new(&[], &["--clients", "4", "--newcomers"]);
+    let mut scene = LoadedServer::new(&[], &["--clients", "4", "--newcomers"]);
     for _ in 0..upgrades {
         scene.upgrade();
     }
-    let said = scene.fine(upgrades + 1);
+    let said = scene.assert_no_errors(upgrades + 1);
     println!("{upgrades} upgrades: {said:?}");
 }
 
@@ -151,73 +161,82 @@ fn handovers_without_extensions_lose_nothing() {
         Process::new(command)
     };
     let path = path.to_str().unwrap();
-    let mut server = start(&["server", "--at", "127.0.0.1:0", "--hatch", path]);
-    let at = server.until("listening at ");
-    let mut client = start(&["client", &at, "--until-told", "--seconds", "60"]);
-    client.until("loading");
+    let mut server = start(&["server", "--at", "127.0.0.1:0", "--handover", path]);
+    let at = server.wait_for_line("listening at ");
+    let mut client = start(&["client", &at, "--until-stdin-closes", "--seconds", "60"]);
+    client.wait_for_line("loading");
     for _ in 0..10 {
-        server.until("waiting for a successor");
-        let mut next = start(&["server", "--inherit", path]);
-        next.until("took over");
-        assert!(server.end(SOON).success());
+        server.wait_for_line("waiting for a successor");
+        let mut next = start(&["server", "--takeover", path]);
+        next.wait_for_line("took over");
+        assert!(server.wait_exit(TIMEOUT).success());
         server = next;
     }
     std::thread::sleep(Duration::from_millis(50));
-    client.tell();
-    client.until("generation 11: 0 lost, 0 wrong");
+    client.close_stdin();
+    client.wait_for_line("generation 11: 0 lost, 0 wrong");
     std::fs::remove_dir_all(&folder).unwrap();
 }
 
 /// Whichever process dies and when, the connection lives in one process or in none.
 #[test]
 fn no_death_leaves_two_connection_owners() {
-    for step in Step::ALL {
+    for step in HandoverStep::ALL {
         println!("{step:?}");
         match step {
-            Step::Departed | Step::Sent | Step::Given => the_running_one_dies(step),
-            Step::Received | Step::Unpacked | Step::Claimed | Step::Begun => {
-                the_successor_dies(step);
+            HandoverStep::Exported | HandoverStep::Sent | HandoverStep::Completed => {
+                kill_running_process(step);
+            }
+            HandoverStep::Received
+            | HandoverStep::Unpacked
+            | HandoverStep::Claimed
+            | HandoverStep::Started => {
+                kill_successor(step);
             }
         }
     }
 }
 
-fn the_running_one_dies(step: Step) {
-    let mut scene = Scene::new(&["--die-at", &format!("{step:?}")], TWO);
+fn kill_running_process(step: HandoverStep) {
+    let mut scene = LoadedServer::new(&["--die-at", &format!("{step:?}")], TWO_CLIENTS);
     let mut next = scene.successor(&[]);
-    killed(&mut scene.server);
-    assert!(!scene.server.has_said("handed over") && !scene.server.has_said("kept"));
-    if step == Step::Departed {
-        assert!(!next.end(SOON).success());
-        assert!(!next.has_said("took over"), "{:?}", next.said);
-        scene.broken();
+    assert_killed(&mut scene.server);
+    assert!(!scene.server.has_printed("handed over") && !scene.server.has_printed("kept"));
+    if step == HandoverStep::Exported {
+        assert!(!next.wait_exit(TIMEOUT).success());
+        assert!(!next.has_printed("took over"), "{:?}", next.output);
+        scene.assert_connections_lost();
     } else {
-        next.until("took over 2 connections, 1 listener");
-        next.until("waiting for a successor");
-        scene.newcomer();
+        next.wait_for_line("took over 2 connections, 1 listener");
+        next.wait_for_line("waiting for a successor");
+        scene.assert_new_client_served();
         scene.server = next;
         // It can be replaced in turn.
         scene.upgrade();
-        scene.fine(3);
+        scene.assert_no_errors(3);
     }
 }
 
-fn the_successor_dies(step: Step) {
-    let mut scene = Scene::new(&[], TWO);
+fn kill_successor(step: HandoverStep) {
+    let mut scene = LoadedServer::new(&[], TWO_CLIENTS);
     let mut next = scene.successor(&["--die-at", &format!("{step:?}")]);
-    killed(&mut next);
-    if matches!(step, Step::Received | Step::Unpacked) {
-        scene.server.until("kept: ");
-        scene.newcomer();
-        assert!(!scene.server.has_said("handed over"));
+    assert_killed(&mut next);
+    if matches!(step, HandoverStep::Received | HandoverStep::Unpacked) {
+        scene.server.wait_for_line("kept: ");
+        scene.assert_new_client_served();
+        assert!(!scene.server.has_printed("handed over"));
         // The attempt left nothing behind.
         scene.upgrade();
-        scene.fine(2);
+        scene.assert_no_errors(2);
     } else {
-        scene.server.until("handed over");
-        assert!(scene.server.end(SOON).success());
-        assert!(!scene.server.has_said("kept"), "{:?}", scene.server.said);
-        scene.broken();
+        scene.server.wait_for_line("handed over");
+        assert!(scene.server.wait_exit(TIMEOUT).success());
+        assert!(
+            !scene.server.has_printed("kept"),
+            "{:?}",
+            scene.server.output
+        );
+        scene.assert_connections_lost();
     }
 }
 
@@ -229,78 +248,78 @@ fn resume(process: &Process) {
 #[test]
 fn successor_hanging_before_claim_gets_nothing() {
     for step in ["Received", "Unpacked"] {
-        let mut scene = Scene::new(&["--patience-ms", "500"], TWO);
+        let mut scene = LoadedServer::new(&["--patience-ms", "500"], TWO_CLIENTS);
         let mut next = scene.successor(&["--stop-at", step]);
-        scene.server.until("kept: ");
-        scene.newcomer();
+        scene.server.wait_for_line("kept: ");
+        scene.assert_new_client_served();
         resume(&next);
-        assert!(!next.end(SOON).success());
-        assert!(next.has_said("TakenBack"), "{:?}", next.said);
+        assert!(!next.wait_exit(TIMEOUT).success());
+        assert!(next.has_printed("Withdrawn"), "{:?}", next.output);
         // It touched nothing, and another successor can take over.
-        scene.newcomer();
+        scene.assert_new_client_served();
         scene.upgrade();
-        scene.fine(2);
+        scene.assert_no_errors(2);
     }
 }
 
 /// The word decides, not the answer: if the successor has claimed everything and hangs, its peers wait and the running process releases it.
 #[test]
 fn successor_hanging_after_claim_keeps_everything() {
-    for step in ["Claimed", "Begun"] {
-        let mut scene = Scene::new(&["--patience-ms", "500"], TWO);
+    for step in ["Claimed", "Started"] {
+        let mut scene = LoadedServer::new(&["--patience-ms", "500"], TWO_CLIENTS);
         let mut next = scene.successor(&["--stop-at", step]);
-        scene.server.until("handed over");
-        assert!(scene.server.end(SOON).success());
+        scene.server.wait_for_line("handed over");
+        assert!(scene.server.wait_exit(TIMEOUT).success());
         resume(&next);
-        next.until("took over");
-        next.until("waiting for a successor");
+        next.wait_for_line("took over");
+        next.wait_for_line("waiting for a successor");
         scene.server = next;
-        scene.newcomer();
-        scene.fine(2);
+        scene.assert_new_client_served();
+        scene.assert_no_errors(2);
     }
 }
 
 #[test]
 fn private_memory_is_not_handed_over() {
-    let mut scene = Scene::new(&["--private"], TWO);
+    let mut scene = LoadedServer::new(&["--private"], TWO_CLIENTS);
     let mut next = scene.successor(&[]);
-    let why = scene.server.until("kept: ");
+    let why = scene.server.wait_for_line("kept: ");
     println!("{why}");
-    assert!(!next.end(SOON).success());
-    scene.newcomer();
-    scene.fine(1);
+    assert!(!next.wait_exit(TIMEOUT).success());
+    scene.assert_new_client_served();
+    scene.assert_no_errors(1);
 }
 
 #[test]
 fn object_not_taken_cancels_the_handover() {
-    let mut scene = Scene::new(&[], TWO);
+    let mut scene = LoadedServer::new(&[], TWO_CLIENTS);
     let mut next = scene.successor(&["--forget"]);
-    let why = scene.server.until("kept: ");
+    let why = scene.server.wait_for_line("kept: ");
     assert!(why.contains("came and was not taken"), "{why}");
-    assert!(!next.end(SOON).success());
-    assert!(next.has_said("Left"), "{:?}", next.said);
-    scene.newcomer();
+    assert!(!next.wait_exit(TIMEOUT).success());
+    assert!(next.has_printed("NotUnpacked"), "{:?}", next.output);
+    scene.assert_new_client_served();
     scene.upgrade();
-    scene.fine(2);
+    scene.assert_no_errors(2);
 }
 
 /// A handover in one process: `take` is the successor.
-fn within(
+fn hand_over_in_process(
     handover: Handover,
-    take: impl FnOnce(Inheritance) -> Result<(), Error> + Send + 'static,
-) -> Result<(), Box<Kept>> {
+    take: impl FnOnce(IncomingHandover) -> Result<(), Error> + Send + 'static,
+) -> Result<(), Box<FailedHandover>> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("verbena-within-{}-{count}", std::process::id());
     let path = std::env::temp_dir().join(name);
-    let hatch = Hatch::open(&path).unwrap();
-    let taking = std::thread::spawn(move || Inheritance::from(&path).and_then(take));
-    let successor = hatch.wait(SOON).unwrap().unwrap();
-    let given = successor.give(handover, |_| ());
+    let hatch = HandoverListener::bind(&path).unwrap();
+    let taking = std::thread::spawn(move || IncomingHandover::connect(&path).and_then(take));
+    let successor = hatch.accept(TIMEOUT).unwrap().unwrap();
+    let given = successor.send(handover, |_| ());
     if let Err(kept) = &given {
-        assert_eq!(kept.successor.is_some(), taking_waits(kept), "{kept}");
+        assert_eq!(kept.sender.is_some(), is_migrate_error(kept), "{kept}");
     }
-    let waits = matches!(&given, Err(kept) if kept.successor.is_some());
+    let waits = matches!(&given, Err(kept) if kept.sender.is_some());
     if !waits {
         assert_eq!(taking.join().unwrap().is_ok(), given.is_ok());
     }
@@ -308,7 +327,7 @@ fn within(
 }
 
 /// Whether a connection could not be moved, so that nothing was sent.
-fn taking_waits(kept: &Kept) -> bool {
+fn is_migrate_error(kept: &FailedHandover) -> bool {
     kept.to_string().contains("does not move")
 }
 
@@ -319,7 +338,7 @@ fn stag_in_use_is_refused() {
     memory.write_at(0, b"still here").unwrap();
     let mut handover = Handover::default();
     handover.memory(1, memory.clone()).memory(2, memory.clone());
-    let kept = within(handover, |mut inheritance| {
+    let kept = hand_over_in_process(handover, |mut inheritance| {
         let device = common::device(&[]);
         let pd = device.pd()?;
         let _first = inheritance.memory(1, &pd)?;
@@ -340,27 +359,27 @@ fn unconnected_qp_is_refused_successor_stays_usable() {
     let (pd, cq) = (device.pd().unwrap(), device.cq(16).unwrap());
     let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
     let mut handover = Handover::default();
-    handover.note(b"twice").qp(1, qp);
-    let take = |inheritance: Inheritance| {
-        assert_eq!(inheritance.note(), b"twice");
+    handover.user_data(b"twice").qp(1, qp);
+    let take = |inheritance: IncomingHandover| {
+        assert_eq!(inheritance.user_data(), b"twice");
         let device = common::device(&[]);
         inheritance.accept(&device, |_| ()).map(drop)
     };
-    let kept = within(handover, take).unwrap_err();
-    let successor = kept.successor.unwrap();
+    let kept = hand_over_in_process(handover, take).unwrap_err();
+    let successor = kept.sender.unwrap();
     let mut handover = Handover::default();
-    handover.note(b"twice");
-    successor.give(handover, |_| ()).unwrap();
+    handover.user_data(b"twice");
+    successor.send(handover, |_| ()).unwrap();
 }
 
 /// A connection whose server side can be handed over, with completions that were not polled.
-struct Flowing {
+struct LoadedConnection {
     client: (Device, Qp, Cq),
     server: (Device, Qp, Cq),
 }
 
-impl Flowing {
-    fn new(messages: u64) -> Flowing {
+impl LoadedConnection {
+    fn new(messages: u64) -> LoadedConnection {
         let [client, server] = [(), ()].map(|()| {
             let device = common::device(&[("device", "127.0.0.1")]);
             let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
@@ -369,9 +388,9 @@ impl Flowing {
             (device, qp, cq)
         });
         let listener = server.0.listen("127.0.0.1:0").unwrap();
-        let flowing = Flowing { client, server };
+        let flowing = LoadedConnection { client, server };
         flowing.receive(&flowing.server.1, messages);
-        join(&listener, &flowing.client.1, &flowing.server.1);
+        connect_qps(&listener, &flowing.client.1, &flowing.server.1);
         flowing.send(messages);
         complete(&flowing.client.2, messages as usize);
         flowing
@@ -392,16 +411,16 @@ impl Flowing {
     }
 
     /// The successor runs `take`; the running process must have kept the connection, and it works.
-    fn kept(
+    fn assert_kept(
         self,
         messages: usize,
-        take: impl FnOnce(Inheritance, &Device) -> Result<(), Error> + Send + 'static,
+        take: impl FnOnce(IncomingHandover, &Device) -> Result<(), Error> + Send + 'static,
     ) -> String {
-        let Flowing { client, server } = self;
+        let LoadedConnection { client, server } = self;
         let (device, qp, cq) = server;
         let mut handover = Handover::default();
         handover.qp(1, qp);
-        let kept = within(handover, move |inheritance| {
+        let kept = hand_over_in_process(handover, move |inheritance| {
             take(inheritance, &common::device(&[("device", "127.0.0.1")]))
         });
         let kept = kept.unwrap_err();
@@ -409,7 +428,7 @@ impl Flowing {
         let (_, mut qps, _) = kept.handover.into_parts();
         let qp = qps.pop().unwrap().1;
         let server = (device, qp, cq);
-        let flowing = Flowing { client, server };
+        let flowing = LoadedConnection { client, server };
         let waiting = complete(&flowing.server.2, messages);
         assert!(waiting.iter().all(|wc| wc.status == Status::Success));
         flowing.receive(&flowing.server.1, 1);
@@ -423,7 +442,7 @@ impl Flowing {
 /// A connection that cannot start is detected before the ownership changes.
 #[test]
 fn modified_queue_pair_cancels_the_handover() {
-    let why = Flowing::new(3).kept(3, |mut inheritance, device| {
+    let why = LoadedConnection::new(3).assert_kept(3, |mut inheritance, device| {
         let (pd, cq) = (device.pd()?, device.cq(16)?);
         let qp = inheritance.qp(1, &pd, &cq, &cq, None)?;
         qp.modify(QpState::Init);
@@ -434,7 +453,7 @@ fn modified_queue_pair_cancels_the_handover() {
 
 #[test]
 fn small_queue_refuses_waiting_completions() {
-    let why = Flowing::new(100).kept(100, |mut inheritance, device| {
+    let why = LoadedConnection::new(100).assert_kept(100, |mut inheritance, device| {
         let (pd, cq) = (device.pd()?, device.cq(1)?);
         let _qp = inheritance.qp(1, &pd, &cq, &cq, None)?;
         inheritance.accept(device, |_| ()).map(drop)
@@ -445,7 +464,7 @@ fn small_queue_refuses_waiting_completions() {
 /// A program that continues after an error cannot take a part.
 #[test]
 fn failed_take_cancels_the_handover() {
-    let why = Flowing::new(1).kept(1, |mut inheritance, device| {
+    let why = LoadedConnection::new(1).assert_kept(1, |mut inheritance, device| {
         let other = common::device(&[]);
         let (pd, cq) = (device.pd()?, other.cq(16)?);
         let foreign = inheritance.qp(1, &pd, &cq, &cq, None);
@@ -457,7 +476,7 @@ fn failed_take_cancels_the_handover() {
     let memory = common::device(&[]).shared_memory(64, Access::ALL).unwrap();
     let mut handover = Handover::default();
     handover.memory(1, memory.clone()).memory(2, memory);
-    let kept = within(handover, |mut inheritance| {
+    let kept = hand_over_in_process(handover, |mut inheritance| {
         let device = common::device(&[]);
         let pd = device.pd()?;
         let _first = inheritance.memory(1, &pd)?;
@@ -469,7 +488,7 @@ fn failed_take_cancels_the_handover() {
 
 #[test]
 fn invalid_handover_clients_get_nothing() {
-    let mut scene = Scene::new(&[], TWO);
+    let mut scene = LoadedServer::new(&[], TWO_CLIENTS);
     // A frame without descriptors: its length in eight bytes, then the bytes.
     let frame = |bytes: &[u8]| [&(bytes.len() as u64).to_le_bytes(), bytes].concat();
     let (newer, older) = (*b"vbnh\x09\x00\x01\x00", *b"vbnh\x01\x00\x00\x00");
@@ -485,26 +504,26 @@ fn invalid_handover_clients_get_nothing() {
         let mut stranger = UnixStream::connect(scene.path()).unwrap();
         stranger.write_all(bytes).unwrap();
         stranger.shutdown(std::net::Shutdown::Write).unwrap();
-        let said = scene.server.until("not a successor: ");
+        let said = scene.server.wait_for_line("not a successor: ");
         assert!(said.contains(why), "{said}");
     }
     // A process that connects and sends nothing delays the next one only until the time limit, and clients not at all.
     let silent = UnixStream::connect(scene.path()).unwrap();
-    scene.newcomer();
+    scene.assert_new_client_served();
     scene.upgrade();
     drop(silent);
-    scene.fine(2);
+    scene.assert_no_errors(2);
 }
 
 #[test]
 fn one_of_two_successors_takes_everything() {
     for _ in 0..5 {
-        let mut scene = Scene::new(&[], TWO);
+        let mut scene = LoadedServer::new(&[], TWO_CLIENTS);
         let mut both = [scene.successor(&[]), scene.successor(&[])];
-        scene.server.until("handed over 2 connections");
-        assert!(scene.server.end(SOON).success());
+        scene.server.wait_for_line("handed over 2 connections");
+        assert!(scene.server.wait_exit(TIMEOUT).success());
         let first = loop {
-            if let Some(at) = both.iter_mut().position(|p| p.has_said("took over")) {
+            if let Some(at) = both.iter_mut().position(|p| p.has_printed("took over")) {
                 break at;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -512,19 +531,19 @@ fn one_of_two_successors_takes_everything() {
         let [a, b] = both;
         let (mut first, mut second) = if first == 0 { (a, b) } else { (b, a) };
         // It connected either to the process that has ended, or to the new one, from which it takes everything.
-        while second.is_running() && !second.has_said("took over") {
+        while second.is_running() && !second.has_printed("took over") {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let generation = if second.has_said("took over") {
-            assert!(first.end(SOON).success());
-            assert!(first.has_said("handed over 2"), "{:?}", first.said);
+        let generation = if second.has_printed("took over") {
+            assert!(first.wait_exit(TIMEOUT).success());
+            assert!(first.has_printed("handed over 2"), "{:?}", first.output);
             3
         } else {
-            assert!(second.has_said("Undelivered"), "{:?}", second.said);
-            assert!(!first.has_said("handed over"));
+            assert!(second.has_printed("Channel"), "{:?}", second.output);
+            assert!(!first.has_printed("handed over"));
             2
         };
-        scene.newcomer();
-        scene.fine(generation);
+        scene.assert_new_client_served();
+        scene.assert_no_errors(generation);
     }
 }

@@ -6,10 +6,10 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use verbena::low::RecvWr;
-use verbena::{Access, Device, Iscsi, IscsiOptions};
+use verbena::{Access, Device, IscsiOptions, IscsiQp};
 
 /// Bytes of a receive.
-const ROOM: usize = 64;
+const RECV_LEN: usize = 64;
 
 /// A NOP-In that wants no answer.
 fn nop() -> [u8; 48] {
@@ -20,7 +20,7 @@ fn nop() -> [u8; 48] {
 }
 
 #[track_caller]
-fn assert_soon(what: &str, mut so: impl FnMut() -> bool) {
+fn assert_eventually(what: &str, mut so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(5);
     while !so() {
         assert!(Instant::now() < end, "{what}");
@@ -34,21 +34,21 @@ fn posted_receive_alone_releases_waiting_pdu() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let device = Device::open().unwrap();
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
-    let memory = pd.memory(4 * ROOM, Access::LOCAL_WRITE).unwrap();
+    let memory = pd.memory(4 * RECV_LEN, Access::LOCAL_WRITE).unwrap();
     let to = listener.local_addr().unwrap();
-    let qp = Iscsi::connect(&pd, &cq, &cq, to, IscsiOptions::default()).unwrap();
+    let qp = IscsiQp::connect(&pd, &cq, &cq, to, IscsiOptions::default()).unwrap();
     let (mut target, _) = listener.accept().unwrap();
     let post = |id: u64| {
-        let scatter = [memory.sge(id as usize * ROOM, ROOM).unwrap()];
+        let scatter = [memory.sge(id as usize * RECV_LEN, RECV_LEN).unwrap()];
         let scatter = &scatter[..];
         qp.post_recv(&[RecvWr { id, scatter }]).unwrap();
     };
     post(0);
     target.write_all(&[nop(), nop(), nop()].concat()).unwrap();
-    assert_soon("the first has a receive", || qp.view().receives == 0);
+    assert_eventually("the first has a receive", || qp.view().receives == 0);
     for id in 1..3 {
         post(id);
-        assert_soon("the next one is there", || qp.view().receives == 0);
+        assert_eventually("the next one is there", || qp.view().receives == 0);
     }
     assert_eq!(qp.view().counters.pdus_in, 3);
 }

@@ -8,9 +8,11 @@ mod control;
 mod data;
 mod header;
 
-pub use control::{Cookie, Ending, MAX_PRIVATE, NakReason, RETRY_CELL, RejectReason, Terms};
-pub use data::{AddressBlock, Data, Open, Place, Tail};
-pub use header::{Header, Kind, PacketSeq, PortAddress, Way};
+pub use control::{
+    Cookie, DisconnectReason, MAX_PRIVATE, NakReason, RETRY_CELL, RejectReason, Terms,
+};
+pub use data::{AddressBlock, CellPosition, Data, OpenCell, Tail};
+pub use header::{CellRoute, Header, Kind, PacketSeq, PortAddress};
 
 use core::fmt;
 
@@ -33,7 +35,7 @@ pub const MAX_OVERHEAD: usize = Header::LEN + AddressBlock::LEN + IMMEDIATE_LEN 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cell<'a> {
     /// Ports and work queue pairs of both sides.
-    pub way: Way,
+    pub route: CellRoute,
     /// The channel is connected.
     pub connected: bool,
     /// The packet it belongs to, or the one it is about.
@@ -74,8 +76,8 @@ pub enum Body<'a> {
         /// Private data of the consumer.
         private: &'a [u8],
     },
-    /// Ends a connection. The cell's packet is the first that this side sent, except for [`Ending::NoChannel`].
-    Disconnect(Ending),
+    /// Ends a connection. The cell's packet is the first that this side sent, except for [`DisconnectReason::NoChannel`].
+    Disconnect(DisconnectReason),
     /// Asks for the Connect again with this cookie; the listener keeps no state of the first one.
     Retry {
         /// The packet of the Connect that is answered.
@@ -115,7 +117,7 @@ impl<'a> Cell<'a> {
             control::parse(&header, behind)?
         };
         let cell = Cell {
-            way: header.way,
+            route: header.route,
             connected: header.flags & CONNECTED != 0,
             packet: header.packet,
             body,
@@ -145,8 +147,8 @@ impl<'a> Cell<'a> {
                     .payload
                     .get(..usize::from(u16::MAX))
                     .unwrap_or(data.payload);
-                let open = Open {
-                    way: self.way,
+                let open = OpenCell {
+                    route: self.route,
                     connected: self.connected,
                     packet: self.packet,
                     data: Data { payload, ..*data },
@@ -157,7 +159,7 @@ impl<'a> Cell<'a> {
                     Tail::Last { crc, .. } => Some(crc),
                     Tail::More => None,
                 };
-                close(start, crc, out);
+                emit_trailer(start, crc, out);
             }
             body => {
                 let mut flags = if self.connected { CONNECTED } else { 0 };
@@ -170,13 +172,13 @@ impl<'a> Cell<'a> {
                     kind: body.kind(),
                     flags,
                     payload: control::payload_len(body) as u16,
-                    way: self.way,
+                    route: self.route,
                     packet: self.packet,
                     cell: 0,
                 };
                 out.extend_from_slice(&header.emit());
                 control::emit(body, out);
-                close(start, None, out);
+                emit_trailer(start, None, out);
             }
         }
     }
@@ -186,7 +188,7 @@ impl Body<'_> {
     /// The kind.
     pub fn kind(&self) -> Kind {
         match self {
-            Body::Data(data) => data.place.kind(),
+            Body::Data(data) => data.position.kind(),
             Body::Ack => Kind::Ack,
             Body::Nak(_) => Kind::Nak,
             Body::Connect { .. } => Kind::Connect,
@@ -199,7 +201,7 @@ impl Body<'_> {
 }
 
 /// Ends the cell that began at `start`: appends the packet's checksum, if it is the last cell, and the cell's own.
-pub fn close(start: usize, packet_crc: Option<u32>, out: &mut Vec<u8>) {
+pub fn emit_trailer(start: usize, packet_crc: Option<u32>, out: &mut Vec<u8>) {
     if let Some(crc) = packet_crc {
         out.extend_from_slice(&crc32c_wire(crc));
     }
@@ -244,7 +246,7 @@ impl<'a> Iterator for Cells<'a> {
 impl fmt::Display for Cell<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = self.body.kind();
-        write!(f, "{kind} {} packet={}", self.way, self.packet)?;
+        write!(f, "{kind} {} packet={}", self.route, self.packet)?;
         f.write_str(if self.connected { " connected" } else { "" })?;
         match &self.body {
             Body::Data(data) => data.fmt(f),

@@ -6,13 +6,13 @@
 pub mod caps;
 pub mod control;
 pub mod dial;
-pub mod inquiry;
 pub mod read_v2;
 pub mod rnr_timer;
+pub mod sidr;
 
 pub use caps::{Caps, Features, Personality, QpType};
 pub use control::{Control, MAX_CONTROL_PAYLOAD, PathKind};
-pub use dial::{Answer, Call, Keyed, NoAnswer};
-pub use inquiry::{Inquiry, MOST_SAID, Matter};
+pub use dial::{DialReject, DialReply, DialRequest, KeyProof};
 pub use read_v2::ReadV2Request;
 pub use rnr_timer::RnrTimer;
+pub use sidr::{MAX_SIDR_PRIVATE_DATA, SidrKind, SidrMessage};

@@ -203,7 +203,7 @@ impl fmt::Display for HelloReply {
 
 /// The first 28 bytes of a Send of iSER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Opening {
+pub enum IserMessage {
     /// An iSCSI PDU follows.
     Control(IserHeader),
     /// The initiator's Hello.
@@ -212,32 +212,32 @@ pub enum Opening {
     HelloReply(HelloReply),
 }
 
-impl Opening {
+impl IserMessage {
     /// Reads the front of a Send.
-    pub fn parse(bytes: &[u8]) -> Result<Opening, Malformed> {
+    pub fn parse(bytes: &[u8]) -> Result<IserMessage, Malformed> {
         match bytes.first().map(|first| first >> OPCODE_SHIFT) {
-            Some(HELLO) => Hello::parse(bytes).map(Opening::Hello),
-            Some(HELLO_REPLY) => HelloReply::parse(bytes).map(Opening::HelloReply),
-            _ => IserHeader::parse(bytes).map(Opening::Control),
+            Some(HELLO) => Hello::parse(bytes).map(IserMessage::Hello),
+            Some(HELLO_REPLY) => HelloReply::parse(bytes).map(IserMessage::HelloReply),
+            _ => IserHeader::parse(bytes).map(IserMessage::Control),
         }
     }
 
     /// The 28 bytes.
     pub fn emit(&self) -> [u8; HEADER_LEN] {
         match self {
-            Opening::Control(header) => header.emit(),
-            Opening::Hello(hello) => hello.emit(),
-            Opening::HelloReply(reply) => reply.emit(),
+            IserMessage::Control(header) => header.emit(),
+            IserMessage::Hello(hello) => hello.emit(),
+            IserMessage::HelloReply(reply) => reply.emit(),
         }
     }
 }
 
-impl fmt::Display for Opening {
+impl fmt::Display for IserMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Opening::Control(header) => header.fmt(f),
-            Opening::Hello(hello) => hello.fmt(f),
-            Opening::HelloReply(reply) => reply.fmt(f),
+            IserMessage::Control(header) => header.fmt(f),
+            IserMessage::Hello(hello) => hello.fmt(f),
+            IserMessage::HelloReply(reply) => reply.fmt(f),
         }
     }
 }

@@ -4,8 +4,8 @@
 use core::num::NonZeroU16;
 
 use verbena_wire::cell::{
-    AddressBlock, Body, Cell, Cookie, Data, Ending, NakReason, PacketSeq, Place, RejectReason,
-    Tail, Terms, Way,
+    AddressBlock, Body, Cell, CellPosition, CellRoute, Cookie, Data, DisconnectReason, NakReason,
+    PacketSeq, RejectReason, Tail, Terms,
 };
 use verbena_wire::crc::crc32c;
 use verbena_wire::number::Qpn;
@@ -17,15 +17,15 @@ use verbena_wire::{Stag, To};
 use crate::Seed;
 
 fn cell(to: u32, connected: bool, packet: u32, body: Body<'_>) -> Vec<u8> {
-    let way = Way {
+    let way = CellRoute {
         to_wqp: Qpn::wrapping(to),
         from_wqp: Qpn::wrapping(1),
-        ..Way::default()
+        ..CellRoute::default()
     };
     let mut out = Vec::new();
     let packet = PacketSeq::new(packet);
     let cell = Cell {
-        way,
+        route: way,
         connected,
         packet,
         body,
@@ -36,8 +36,8 @@ fn cell(to: u32, connected: bool, packet: u32, body: Body<'_>) -> Vec<u8> {
 
 fn send(acknowledged: bool, number: u16, last: bool) -> Body<'static> {
     let place = match NonZeroU16::new(number) {
-        None => Place::SendFirst,
-        Some(number) => Place::SendMore(number),
+        None => CellPosition::SendFirst,
+        Some(number) => CellPosition::SendMore(number),
     };
     let tail = if last {
         Tail::Last {
@@ -48,7 +48,7 @@ fn send(acknowledged: bool, number: u16, last: bool) -> Body<'static> {
         Tail::More
     };
     Body::Data(Data {
-        place,
+        position: place,
         tail,
         acknowledged,
         solicited: false,
@@ -64,7 +64,7 @@ fn write() -> Body<'static> {
     };
     let (immediate, crc) = (Some(0x0705_0100), 7);
     Body::Data(Data {
-        place: Place::WriteFirst(block),
+        position: CellPosition::WriteFirst(block),
         tail: Tail::Last { immediate, crc },
         acknowledged: true,
         solicited: true,
@@ -74,7 +74,7 @@ fn write() -> Body<'static> {
 
 const TERMS: Terms<'static> = Terms {
     acknowledged: true,
-    cell: 256,
+    max_payload: 256,
     private: b"hi",
 };
 
@@ -134,7 +134,7 @@ pub(crate) fn cells() -> Vec<Seed> {
         ("reject", cell(2, true, 5, reject)),
         (
             "disconnect",
-            cell(2, true, 5, Body::Disconnect(Ending::Closed)),
+            cell(2, true, 5, Body::Disconnect(DisconnectReason::Closed)),
         ),
     ]
 }
@@ -176,7 +176,10 @@ pub(crate) fn scripts() -> Vec<Seed> {
         (11, cell(3, true, 0, send(true, 0, false))),
         (16, cell(3, true, 0, send(true, 1, true))),
         (0, cell(3, true, 0, Body::Ack)),
-        (32, cell(3, true, 0, Body::Disconnect(Ending::Closed))),
+        (
+            32,
+            cell(3, true, 0, Body::Disconnect(DisconnectReason::Closed)),
+        ),
     ]);
     let asked = script(&[
         (6, cell(2, true, 0, accept)),

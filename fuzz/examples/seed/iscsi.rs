@@ -14,7 +14,7 @@ fn command(direction: u8, zone: u8, len: u16) -> Vec<u8> {
 }
 
 /// The step in which the target sends a PDU: its kind, the task tag counted from the last one back, a third of its length.
-fn say(kind: u8, tag: u8, thirds: u8) -> Vec<u8> {
+fn send_pdu(kind: u8, tag: u8, thirds: u8) -> Vec<u8> {
     vec![5, kind, tag, thirds]
 }
 
@@ -29,9 +29,9 @@ fn read(switches: u8) -> Vec<u8> {
         vec![switches],
         RECEIVES.to_vec(),
         command(2, 3, 300),
-        say(DATA_IN, 0, 50),
+        send_pdu(DATA_IN, 0, 50),
         // At offset 150.
-        [say(DATA_IN_STATUS | 0x20, 0, 50), vec![0, 150]].concat(),
+        [send_pdu(DATA_IN_STATUS | 0x20, 0, 50), vec![0, 150]].concat(),
     ];
     steps.concat()
 }
@@ -41,9 +41,9 @@ fn write(switches: u8) -> Vec<u8> {
         vec![switches],
         RECEIVES.to_vec(),
         command(1, 4, 400),
-        say(R2T, 0, 60),
-        say(R2T, 0, 60),
-        say(RESPONSE, 0, 0),
+        send_pdu(R2T, 0, 60),
+        send_pdu(R2T, 0, 60),
+        send_pdu(RESPONSE, 0, 0),
     ];
     steps.concat()
 }
@@ -53,14 +53,14 @@ fn several() -> Vec<u8> {
         vec![0x18],
         RECEIVES.to_vec(),
         command(1, 1, 500),
-        say(NOP, 0, 2),
+        send_pdu(NOP, 0, 2),
         command(2, 2, 99),
         command(0, 0, 0),
-        say(DATA_IN, 1, 33),
-        say(R2T, 2, 90),
-        say(RESPONSE, 0, 5),
-        say(RESPONSE, 1, 0),
-        say(RESPONSE, 2, 0),
+        send_pdu(DATA_IN, 1, 33),
+        send_pdu(R2T, 2, 90),
+        send_pdu(RESPONSE, 0, 5),
+        send_pdu(RESPONSE, 1, 0),
+        send_pdu(RESPONSE, 2, 0),
         RESTART.to_vec(),
         vec![2, 0x45],
     ];

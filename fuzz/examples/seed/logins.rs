@@ -26,7 +26,7 @@ fn raw(flags: u8, text: &[u8]) -> Vec<u8> {
     [&[flags][..], &len, text].concat()
 }
 
-fn story(switches: u8, steps: &[Vec<u8>]) -> Vec<u8> {
+fn script(switches: u8, steps: &[Vec<u8>]) -> Vec<u8> {
     [&[switches][..], &steps.concat()].concat()
 }
 
@@ -76,30 +76,30 @@ pub(crate) fn logins() -> Vec<Seed> {
     let list = b"TargetName=iqn.x\0TargetAddress=127.0.0.1:3260,1\0TargetAddress=[::1],2\0";
     let (front, back) = list.split_at(20);
     vec![
-        ("one-step", story(0, &[keys()])),
-        ("two-steps", story(0x08, &[none.clone(), keys()])),
+        ("one-step", script(0, &[keys()])),
+        ("two-steps", script(0x08, &[none.clone(), keys()])),
         (
             "chap",
-            story(0x01, &[chosen.clone(), challenge.clone(), accepted, keys()]),
+            script(0x01, &[chosen.clone(), challenge.clone(), accepted, keys()]),
         ),
         (
             "chap-mutual",
-            story(0x03, &[chosen, challenge, proof, keys()]),
+            script(0x03, &[chosen, challenge, proof, keys()]),
         ),
         (
             "chap-passed-over",
-            story(0x01, &[none, raw(LEAVE, b""), keys()]),
+            script(0x01, &[none, raw(LEAVE, b""), keys()]),
         ),
-        ("asked", story(0, &[asks, keys()])),
-        ("continued", story(0, &cut)),
-        ("moved", story(0, &[moved])),
-        ("iser", story(0x04, &[step(LEAVE, &iser)])),
-        ("digest-required", story(0x50, &[step(LEAVE, &digest)])),
-        ("discovery-session", story(0x20, &[step(LEAVE, &[])])),
-        ("search", story(0x80, &[raw(1, list)])),
+        ("asked", script(0, &[asks, keys()])),
+        ("continued", script(0, &cut)),
+        ("moved", script(0, &[moved])),
+        ("iser", script(0x04, &[step(LEAVE, &iser)])),
+        ("digest-required", script(0x50, &[step(LEAVE, &digest)])),
+        ("discovery-session", script(0x20, &[step(LEAVE, &[])])),
+        ("search", script(0x80, &[raw(1, list)])),
         (
             "search-continued",
-            story(0x80, &[raw(MORE, front), raw(1, back)]),
+            script(0x80, &[raw(MORE, front), raw(1, back)]),
         ),
     ]
 }

@@ -1,43 +1,43 @@
 //! Seeds of the targets for what a peer sends outside of queue pairs: inquiries, hellos and services of the split driver, stream sockets,
 //! frames, and requests for an exported disk. Those that a codec can emit are built by it.
 
-use verbena_lan::{Gso, Kind, Mac, Offloads, Partial, Vnet};
+use verbena_lan::{Gso, GsoKind, Mac, Offloads, PartialChecksum, Vnet};
 use verbena_split::Arrangement;
 use verbena_split::hello::Hello;
 use verbena_split::lane::Lane;
-use verbena_split::service::{Ask, Counts, Terms};
-use verbena_wire::ext::{Inquiry, Matter};
+use verbena_split::service::{ConfigRequest, Counts, Terms};
+use verbena_wire::ext::{SidrKind, SidrMessage};
 use verbena_wire::number::Qpn;
 
 use crate::Seed;
 
 pub(crate) fn inquiries() -> Vec<Seed> {
     let inquiry = |matter| {
-        let inquiry = Inquiry {
+        let inquiry = SidrMessage {
             transaction: 0x0102_0304,
-            matter,
+            kind: matter,
             private_data: b"private",
         };
         inquiry.emit().to_vec()
     };
-    let accepted = Matter::Accepted {
+    let accepted = SidrKind::Accepted {
         number: Qpn::wrapping(17),
         qkey: 0x8001_0000,
         gid: [9; 16],
     };
     vec![
-        ("question", inquiry(Matter::Question)),
-        ("heard", inquiry(Matter::Heard)),
+        ("question", inquiry(SidrKind::Request)),
+        ("heard", inquiry(SidrKind::Pending)),
         ("accepted", inquiry(accepted)),
-        ("refused", inquiry(Matter::Refused)),
+        ("refused", inquiry(SidrKind::Refused)),
     ]
 }
 
 /// A byte for the operation, and its data; or a hello.
 pub(crate) fn services() -> Vec<Seed> {
-    let ask = |code: u8, ask: &Ask| [&[code][..], &ask.parts().1].concat();
+    let ask = |code: u8, ask: &ConfigRequest| [&[code][..], &ask.encode().1].concat();
     let terms = Terms {
-        takes: Offloads::ALL,
+        accepts: Offloads::ALL,
         mtu: 1500,
     };
     let group = Mac::new([1, 0, 0x5e, 0, 0, 1]);
@@ -51,16 +51,16 @@ pub(crate) fn services() -> Vec<Seed> {
     vec![
         ("hello", hello.to_bytes()),
         ("hello-headless", hello.to_bytes()[5..].to_vec()),
-        ("initialise", ask(1, &Ask::Initialise(terms))),
+        ("initialise", ask(1, &ConfigRequest::Initialise(terms))),
         (
             "set-mac",
-            ask(3, &Ask::SetMac(Mac::new([2, 0, 0, 0, 0, 9]))),
+            ask(3, &ConfigRequest::SetMac(Mac::new([2, 0, 0, 0, 0, 9]))),
         ),
-        ("set-link", ask(5, &Ask::SetLink(true))),
-        ("set-mtu", ask(8, &Ask::SetMtu(9000))),
+        ("set-link", ask(5, &ConfigRequest::SetLink(true))),
+        ("set-mtu", ask(8, &ConfigRequest::SetMtu(9000))),
         (
             "groups",
-            ask(10, &Ask::MulticastFilter(Some(vec![group; 2]))),
+            ask(10, &ConfigRequest::MulticastFilter(Some(vec![group; 2]))),
         ),
         ("counts", Counts::default().to_bytes()),
     ]
@@ -120,11 +120,11 @@ pub(crate) fn frames() -> Vec<Seed> {
     let gso = |kind, v6, protocol, payload| {
         let (frame, start) = packet(v6, protocol, payload);
         let vnet = Vnet {
-            partial: Some(Partial {
+            partial: Some(PartialChecksum {
                 start,
                 offset: if protocol == 6 { 16 } else { 6 },
             }),
-            known_good: false,
+            data_valid: false,
             gso: Some(Gso {
                 kind,
                 size: 50,
@@ -141,10 +141,10 @@ pub(crate) fn frames() -> Vec<Seed> {
         2, 0, 5, 1, 1,
     ];
     vec![
-        ("tcp4", gso(Kind::Tcp4, false, 6, 170)),
-        ("tcp6", gso(Kind::Tcp6, true, 6, 170)),
-        ("udp4", gso(Kind::Udp, false, 17, 120)),
-        ("udp6", gso(Kind::Udp, true, 17, 120)),
+        ("tcp4", gso(GsoKind::Tcp4, false, 6, 170)),
+        ("tcp6", gso(GsoKind::Tcp6, true, 6, 170)),
+        ("udp4", gso(GsoKind::Udp, false, 17, 120)),
+        ("udp6", gso(GsoKind::Udp, true, 17, 120)),
         ("ack", plain),
         ("switch", script),
     ]

@@ -19,11 +19,11 @@ const WINDOW: Window = Window {
     max_cmd_sn: 69,
 };
 
-fn ours(pdu: impl Into<FromInitiator>) -> Bhs {
+fn from_initiator(pdu: impl Into<FromInitiator>) -> Bhs {
     pdu.into().emit()
 }
 
-fn theirs(pdu: impl Into<FromTarget>) -> Bhs {
+fn from_target(pdu: impl Into<FromTarget>) -> Bhs {
     pdu.into().emit()
 }
 
@@ -100,12 +100,12 @@ fn initiator(lun: Lun) -> Vec<(&'static str, Bhs)> {
         count: 2,
     };
     vec![
-        ("command", ours(command)),
-        ("nop-out", ours(nop)),
-        ("task-request", ours(task)),
-        ("data-out", ours(out)),
-        ("logout-request", ours(logout)),
-        ("snack", ours(snack)),
+        ("command", from_initiator(command)),
+        ("nop-out", from_initiator(nop)),
+        ("task-request", from_initiator(task)),
+        ("data-out", from_initiator(out)),
+        ("logout-request", from_initiator(logout)),
+        ("snack", from_initiator(snack)),
     ]
 }
 
@@ -167,12 +167,12 @@ fn target(lun: Lun) -> Vec<(&'static str, Bhs)> {
         window,
     };
     vec![
-        ("nop-in", theirs(nop)),
-        ("task-response", theirs(task)),
-        ("data-in", theirs(data)),
-        ("r2t", theirs(r2t)),
-        ("logout-response", theirs(logout)),
-        ("async", theirs(event)),
+        ("nop-in", from_target(nop)),
+        ("task-response", from_target(task)),
+        ("data-in", from_target(data)),
+        ("r2t", from_target(r2t)),
+        ("logout-response", from_target(logout)),
+        ("async", from_target(event)),
     ]
 }
 
@@ -258,15 +258,18 @@ fn with_data(lun: Lun) -> Vec<Seed> {
     };
     let joined = |bhs: Bhs, data: &[u8]| [&bhs[..], data].concat();
     vec![
-        ("login-request", joined(ours(request), &offer)),
-        ("login-response", joined(theirs(response), &chap)),
+        ("login-request", joined(from_initiator(request), &offer)),
+        ("login-response", joined(from_target(response), &chap)),
         (
             "text-request",
-            joined(ours(ask), &keys(&[("SendTargets", "All")])),
+            joined(from_initiator(ask), &keys(&[("SendTargets", "All")])),
         ),
-        ("text-response", joined(theirs(answer), &found)),
-        ("check-condition", joined(theirs(checked), &sense)),
-        ("reject", joined(theirs(reject), &ours(request))),
+        ("text-response", joined(from_target(answer), &found)),
+        ("check-condition", joined(from_target(checked), &sense)),
+        (
+            "reject",
+            joined(from_target(reject), &from_initiator(request)),
+        ),
     ]
 }
 

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use super::job::{Job, payload, response};
 use verbena_stream::stream::State;
 use verbena_stream::{
-    Agreement, Claim, Delivery, Frame, Held, Message, Outgoing, Place, Run, Settings, Step, Stream,
-    Time, Violation,
+    Agreement, BeginError, Claim, Delivery, Frame, Message, Outgoing, Place, Run, Settings, Step,
+    Stream, Time, Violation,
 };
 use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Rsn, Stag, To};
@@ -37,7 +37,7 @@ pub(super) struct End {
     /// The message being sent, and the index of the request that determines its payload.
     current: Option<(Outgoing, usize)>,
     /// Responses to send, and the request each answers.
-    owed: VecDeque<(Message, usize)>,
+    responses: VecDeque<(Message, usize)>,
     /// How many of the peer's requests took effect here.
     executed: usize,
     /// How many of this end's reads and atomics were answered.
@@ -52,7 +52,7 @@ pub(super) struct End {
     /// Counts frames sent and messages delivered.
     pub(super) activity: u64,
     /// The number of the peer's request that failed, if this end failed the stream and its Terminate names the request.
-    struck: Option<usize>,
+    failed_request: Option<usize>,
 }
 
 impl End {
@@ -65,7 +65,7 @@ impl End {
             submitted: Vec::new(),
             next: 0,
             current: None,
-            owed: VecDeque::new(),
+            responses: VecDeque::new(),
             executed: 0,
             answered: 0,
             acked: 0,
@@ -74,7 +74,7 @@ impl End {
             dropping: false,
             opening_read: opening_read.then_some(Opening::Awaited),
             activity: 0,
-            struck: None,
+            failed_request: None,
         }
     }
 
@@ -100,11 +100,11 @@ impl End {
     /// Fails the stream, as if the next message of the peer were a violation.
     pub(super) fn fail(&mut self) {
         let tells = self.stream.state() == State::Running && self.extensions;
-        let owed = self.stream.ledger().reads_in.len();
+        let owed = self.stream.accounting().reads_in.len();
         self.stream.fail(Violation::NotEnabled(Opcode::Write));
         // docs/connections.md: if a request of this end is partly sent, the responses owed are dropped, and the peer blames the oldest of them.
-        if tells && self.stream.ledger().reads_in.len() == owed {
-            self.struck = Some(self.executed);
+        if tells && self.stream.accounting().reads_in.len() == owed {
+            self.failed_request = Some(self.executed);
         }
     }
 
@@ -132,11 +132,11 @@ impl End {
     /// Sends a frame of the message being sent, or of the oldest response owed.
     pub(super) fn answer(&mut self, wire: &mut Wire) {
         if self.current.is_none()
-            && let Some((message, index)) = self.owed.front()
+            && let Some((message, index)) = self.responses.front()
             && let Some(outgoing) = begun(self.stream.begin(message.clone()))
         {
             self.current = Some((outgoing, *index));
-            self.owed.pop_front();
+            self.responses.pop_front();
         }
         self.pump(wire);
     }
@@ -223,7 +223,7 @@ impl End {
             },
             Place::Receive { offset } => (self.executed, offset),
             Place::Sink { offset } => {
-                let head = self.stream.ledger().reads_out.head();
+                let head = self.stream.accounting().reads_out.head();
                 (head.expect("a read waits").rsn.get() as usize, offset)
             }
             Place::Discard => return,
@@ -274,16 +274,16 @@ impl End {
                 assert_eq!((request.size, self.executed), (0, 0));
                 self.opening_read = Some(Opening::Past);
                 let answer = response(&Message::ReadRequest(request));
-                self.owed.push_back((answer.expect("it wants one"), 0));
+                self.responses.push_back((answer.expect("it wants one"), 0));
             }
             Delivery::ReadRequest { rsn, request, .. } => {
-                self.owe(rsn, &Message::ReadRequest(request), sender);
+                self.queue_response(rsn, &Message::ReadRequest(request), sender);
             }
             Delivery::ReadV2Request { rsn, request, .. } => {
-                self.owe(rsn, &Message::ReadV2Request(request), sender);
+                self.queue_response(rsn, &Message::ReadV2Request(request), sender);
             }
             Delivery::AtomicRequest { rsn, request, .. } => {
-                self.owe(rsn, &Message::AtomicRequest(request), sender);
+                self.queue_response(rsn, &Message::AtomicRequest(request), sender);
             }
             Delivery::ReadDone(read) => self.done(read.rsn),
             Delivery::AtomicDone(read, response) => {
@@ -322,12 +322,12 @@ impl End {
         message.expect("executed what nobody submitted")
     }
 
-    fn owe(&mut self, rsn: Rsn, came: &Message, sender: &End) {
+    fn queue_response(&mut self, rsn: Rsn, came: &Message, sender: &End) {
         let index = self.executed;
         let message = self.execute(rsn, sender);
         assert_eq!(message, came);
         let answer = response(message).expect("it wants one");
-        self.owed.push_back((answer, index));
+        self.responses.push_back((answer, index));
     }
 
     fn done(&mut self, rsn: Rsn) {
@@ -340,7 +340,7 @@ impl End {
 
     /// Holds at any time: no request counts as acknowledged that the peer has not executed.
     pub(super) fn check_against(&self, peer: &End) {
-        let ledger = self.stream.ledger();
+        let ledger = self.stream.accounting();
         assert!(peer.executed <= self.submitted.len());
         if self.extensions {
             assert!(ledger.requester.acked().get() as usize <= peer.executed);
@@ -352,20 +352,22 @@ impl End {
     pub(super) fn check_rest(&self, peer: &End, failed: bool) {
         if failed {
             assert!(!self.stream.state().is_open());
-            assert!(!self.stream.owes_answers(), "an answer was never sent");
-            if let (Some(struck), State::PeerTerminated) = (peer.struck, self.stream.state()) {
-                let acked = self.stream.ledger().requester.acked();
+            assert!(!self.stream.owes_responses(), "an answer was never sent");
+            if let (Some(struck), State::PeerTerminated) =
+                (peer.failed_request, self.stream.state())
+            {
+                let acked = self.stream.accounting().requester.acked();
                 assert_eq!(acked.get() as usize, struck, "the blame falls elsewhere");
             }
             return;
         }
         assert!(self.stage.is_empty(), "half a frame is left");
         assert_eq!(peer.executed, self.submitted.len(), "requests were lost");
-        assert!(peer.owed.is_empty() && self.stream.ledger().reads_out.is_empty());
+        assert!(peer.responses.is_empty() && self.stream.accounting().reads_out.is_empty());
         let reads = self.submitted.iter().filter(|m| m.wants_response());
         assert_eq!(self.answered, reads.count());
         if self.extensions {
-            let requester = &self.stream.ledger().requester;
+            let requester = &self.stream.accounting().requester;
             assert_eq!(
                 requester.unacknowledged(),
                 0,
@@ -375,10 +377,10 @@ impl End {
     }
 }
 
-fn begun(result: Result<Outgoing, Held>) -> Option<Outgoing> {
+fn begun(result: Result<Outgoing, BeginError>) -> Option<Outgoing> {
     match result {
         Ok(outgoing) => Some(outgoing),
-        Err(held @ (Held::Unsupported(_) | Held::TooLong)) => panic!("{held}"),
+        Err(held @ (BeginError::Unsupported(_) | BeginError::TooLong)) => panic!("{held}"),
         Err(_) => None,
     }
 }

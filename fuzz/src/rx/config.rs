@@ -66,7 +66,7 @@ impl Config {
                 max_ulpdu: 1000,
                 rfc7306: bit(rules, 1),
                 rnr_retry: RnrRetry::Forever,
-                drops: bit(mode, 5),
+                drop_overlong: bit(mode, 5),
                 caps: Caps {
                     qp_type: if bit(mode, 5) { QpType::Uc } else { QpType::Rc },
                     ..caps(features(rules >> 2))
@@ -106,12 +106,12 @@ impl Config {
     }
 
     /// After this many discarded messages a receive is posted.
-    pub(super) fn patience(&self) -> usize {
+    pub(super) fn discard_limit(&self) -> usize {
         usize::from(self.claims[0] >> 4)
     }
 
     /// Responses owed when the stream fails are dropped.
-    pub(super) fn gives_up(&self) -> bool {
+    pub(super) fn drops_responses(&self) -> bool {
         bit(self.claims[3], 7)
     }
 

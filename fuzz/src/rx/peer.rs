@@ -27,13 +27,13 @@ pub struct Peer {
 }
 
 /// One message: what to send, and which fields are wrong.
-struct Deed {
+struct FrameSpec {
     opcode: Opcode,
     last: bool,
-    errs_msn: bool,
-    errs_queue: bool,
-    errs_offset: bool,
-    errs_word: bool,
+    wrong_msn: bool,
+    wrong_queue: bool,
+    wrong_offset: bool,
+    wrong_ulp: bool,
     len: usize,
 }
 
@@ -100,13 +100,13 @@ impl Peer {
                 continue;
             }
             let opcode = Opcode::ALL[usize::from(kind) % Opcode::ALL.len()];
-            let deed = Deed::read(opcode, source);
+            let deed = FrameSpec::read(opcode, source);
             self.send(&deed, source);
         }
         self.take()
     }
 
-    fn send(&mut self, deed: &Deed, source: &mut Source<'_>) {
+    fn send(&mut self, deed: &FrameSpec, source: &mut Source<'_>) {
         let mut ulp = 0;
         let body = body(deed, source, &mut ulp);
         if deed.opcode.tagged() {
@@ -114,24 +114,24 @@ impl Peer {
         }
         let mut header = self.untagged(deed.opcode, deed.last, body.len());
         header.ulp = ulp;
-        if deed.errs_word {
+        if deed.wrong_ulp {
             header.ulp = source.u32();
         }
-        if deed.errs_msn {
+        if deed.wrong_msn {
             header.msn = Msn::new(u32::from(source.byte()));
         }
-        if deed.errs_queue {
+        if deed.wrong_queue {
             header.qn = Qn::new(u32::from(source.byte()));
         }
-        if deed.errs_offset {
+        if deed.wrong_offset {
             header.mo = Mo::new(source.u32());
         }
         self.frame(header, &body);
     }
 
-    fn send_tagged(&mut self, deed: &Deed, body: &[u8], source: &mut Source<'_>) {
+    fn send_tagged(&mut self, deed: &FrameSpec, body: &[u8], source: &mut Source<'_>) {
         let is_write = deed.opcode == Opcode::Write;
-        let stag = match (is_write, deed.errs_word) {
+        let stag = match (is_write, deed.wrong_ulp) {
             (true, false) => 0x1234,
             (true, true) if bit(source.byte(), 0) => Peer::REFUSED,
             (true, true) => Peer::DROPPED,
@@ -143,7 +143,7 @@ impl Peer {
         } else {
             self.response_header(deed.last, Stag::new(stag), body.len())
         };
-        if deed.errs_offset {
+        if deed.wrong_offset {
             header.to = To::new(source.u64());
         }
         self.frame(header, body);
@@ -194,17 +194,17 @@ impl Peer {
     }
 }
 
-impl Deed {
-    fn read(opcode: Opcode, source: &mut Source<'_>) -> Deed {
+impl FrameSpec {
+    fn read(opcode: Opcode, source: &mut Source<'_>) -> FrameSpec {
         let flags = source.byte();
         let len = usize::from(source.byte());
-        Deed {
+        FrameSpec {
             opcode,
             last: !bit(flags, 0),
-            errs_msn: bit(flags, 1),
-            errs_queue: bit(flags, 2),
-            errs_offset: bit(flags, 3),
-            errs_word: bit(flags, 4),
+            wrong_msn: bit(flags, 1),
+            wrong_queue: bit(flags, 2),
+            wrong_offset: bit(flags, 3),
+            wrong_ulp: bit(flags, 4),
             // Long segments span several markers.
             len: if bit(flags, 5) { len * 16 } else { len },
         }
@@ -221,7 +221,7 @@ fn tagged(opcode: Opcode, last: bool, stag: Stag, to: To) -> Tagged {
 }
 
 /// The bytes behind the DDP header.
-fn body(deed: &Deed, source: &mut Source<'_>, ulp: &mut u32) -> Vec<u8> {
+fn body(deed: &FrameSpec, source: &mut Source<'_>, ulp: &mut u32) -> Vec<u8> {
     match deed.opcode {
         Opcode::ReadRequest => read_request(deed.len as u32),
         Opcode::AtomicRequest => atomic_request(source.byte()),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use verbena::low::{BLANK, Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr};
-use verbena::{Access, Cq, Device, Memory, Pd, Status, Ud, UdOptions};
+use verbena::{Access, Cq, Device, Memory, Pd, Status, UdOptions, UdQp};
 
 use crate::{Counts, LIMIT, add, device, is_hostile, mix};
 
@@ -18,7 +18,7 @@ const RECEIVES: u64 = 64;
 /// The id of sends; those of receives are smaller.
 const SENT: u64 = u64::MAX;
 /// A datagram may be lost: it is sent again if it is not answered in this time.
-const AGAIN: Duration = Duration::from_millis(200);
+const RESEND_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(crate) struct Datagrams {
     echo: Side,
@@ -27,7 +27,7 @@ pub(crate) struct Datagrams {
 
 /// A queue pair with its receives.
 struct Side {
-    ud: Ud,
+    ud: UdQp,
     cq: Cq,
     memory: Memory,
     _pd: Pd,
@@ -36,7 +36,7 @@ struct Side {
 impl Side {
     fn new(device: &Device) -> Side {
         let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
-        let ud = Ud::new(&pd, &cq, &cq, UdOptions::default()).unwrap();
+        let ud = UdQp::new(&pd, &cq, &cq, UdOptions::default()).unwrap();
         ud.set_qkey(QKEY);
         for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
             assert!(ud.modify(state));
@@ -131,7 +131,7 @@ impl Datagrams {
                     add(&counts.hostile);
                     continue;
                 }
-                answered(&side, tag, to(number, QKEY));
+                send_until_answered(&side, tag, to(number, QKEY));
                 add(&counts.datagrams);
             }
         }
@@ -139,13 +139,13 @@ impl Datagrams {
 }
 
 /// Sends until the answer arrives.
-fn answered(side: &Side, tag: [u8; 8], to: Destination) {
+fn send_until_answered(side: &Side, tag: [u8; 8], to: Destination) {
     let end = Instant::now() + LIMIT;
     let mut sent: Option<Instant> = None;
     let mut came = false;
     while !came {
         assert!(Instant::now() < end, "a datagram is never answered");
-        if sent.is_none_or(|at| at.elapsed() > AGAIN) {
+        if sent.is_none_or(|at| at.elapsed() > RESEND_INTERVAL) {
             side.send(&tag, to);
             sent = Some(Instant::now());
         }

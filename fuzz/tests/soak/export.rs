@@ -8,9 +8,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use verbena_storage::Stop;
-use verbena_storage::nbd::{Export, Options, Place};
+use verbena_storage::nbd::{Export, ExportAddr, Options};
 
-use crate::ram::Ram;
+use crate::ram::RamDisk;
 use crate::{Counts, LIMIT, add, is_hostile, mix};
 
 const BLOCK: u32 = 512;
@@ -34,15 +34,15 @@ impl Disk {
             idle: Duration::from_secs(1),
             ..Options::default()
         };
-        let any = Place::Tcp("127.0.0.1:0".parse().unwrap());
+        let any = ExportAddr::Tcp("127.0.0.1:0".parse().unwrap());
         let export = Export::bind(&any, options).unwrap();
-        let Place::Tcp(at) = export.place().unwrap() else {
+        let ExportAddr::Tcp(at) = export.local_addr().unwrap() else {
             panic!("bound to a TCP port");
         };
         let stop = Stop::new().unwrap();
         let pulled = stop.clone();
         let server = thread::spawn(move || {
-            let mut ram = Ram::new(parts * PART, BLOCK);
+            let mut ram = RamDisk::new(parts * PART, BLOCK);
             let served = export.serve(&mut ram, &pulled, &mut |_| {});
             served.expect("no client ends the export");
         });
@@ -128,7 +128,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        self.stop.pull();
+        self.stop.request();
         let ended = self.server.take().map(JoinHandle::join);
         // A panic of this test is reported instead.
         assert!(thread::panicking() || ended.is_none_or(|ended| ended.is_ok()));

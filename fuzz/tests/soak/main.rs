@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use datagrams::Datagrams;
 use export::Disk;
 use shared::Shared;
-use space::Space;
+use space::Netns;
 use split::Split;
 use verbena::low::{BLANK, Wc};
 use verbena::{Access, Config, Connection, Cq, Device, Listener, Memory};
@@ -55,19 +55,19 @@ fn add(count: &AtomicU64) {
 
 /// The resources of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Held {
+struct Resources {
     descriptors: usize,
     threads: usize,
     resident: usize,
 }
 
-impl Held {
-    fn now() -> Held {
+impl Resources {
+    fn now() -> Resources {
         let count = |folder: &str| std::fs::read_dir(folder).unwrap().count();
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let resident = resident.and_then(|rest| rest.split_whitespace().next());
-        Held {
+        Resources {
             descriptors: count("/proc/self/fd"),
             threads: count("/proc/self/task"),
             resident: resident.unwrap().parse::<usize>().unwrap() << 10,
@@ -76,9 +76,9 @@ impl Held {
 }
 
 /// Clears a flag when it is dropped, also while a client panics: the server threads must end for the test to fail.
-struct Clear<'a>(&'a AtomicBool);
+struct ClearOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Clear<'_> {
+impl Drop for ClearOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -139,7 +139,7 @@ impl World {
     fn run(&self, time: Duration, seed: u64) {
         let (clients, servers) = (AtomicBool::new(true), AtomicBool::new(true));
         thread::scope(|scope| {
-            let _stop = Clear(&servers);
+            let _stop = ClearOnDrop(&servers);
             scope.spawn(|| self.serve(&servers));
             scope.spawn(|| self.serve_sockets(&servers));
             scope.spawn(|| self.shared.serve(&servers));
@@ -192,7 +192,7 @@ impl World {
     }
 
     fn connect(&self, on: &AtomicBool, number: u64, seed: u64) {
-        let at = self.listener.local().unwrap();
+        let at = self.listener.local_addr().unwrap();
         let mut round = seed << 32 | number << 24;
         while on.load(Ordering::Relaxed) {
             round += 1;
@@ -260,7 +260,7 @@ impl World {
     }
 
     fn connect_sockets(&self, on: &AtomicBool, seed: u64) {
-        let at = self.sockets.local().unwrap();
+        let at = self.sockets.local_addr().unwrap();
         let mut round = seed << 40;
         while on.load(Ordering::Relaxed) {
             round += 1;
@@ -379,7 +379,7 @@ fn soak_leaks_nothing() {
     // The split driver needs network interfaces; where none can be created, the test runs without it. New threads are in the network
     // namespace of the thread that creates them.
     let ran = space::privileged("soak_leaks_nothing", || {
-        Space::new().run(|| soak(Some(Split::new())));
+        Netns::new().run(|| soak(Some(Split::new())));
     });
     if !ran {
         soak(None);
@@ -392,16 +392,16 @@ fn soak(split: Option<Split>) {
     // What the first connections create stays: threads, rings, arenas of the allocator.
     world.run(time / 4, 1);
     world.settle();
-    let before = quiet(|_| false);
+    let before = settled_resources(|_| false);
     let known = descriptors();
     world.run(time - time / 4, 2);
     world.settle();
-    let same = |held: Held| {
+    let same = |held: Resources| {
         held.descriptors <= before.descriptors
             && held.threads <= before.threads
             && held.resident <= before.resident + SLACK
     };
-    let after = quiet(same);
+    let after = settled_resources(same);
     let counts = &world.counts;
     println!("{time:?}: {counts:?}; {before:?}, then {after:?}");
     let mut new = descriptors();
@@ -420,12 +420,12 @@ fn descriptors() -> Vec<String> {
 }
 
 /// The resources of the process once they satisfy `satisfies`, or their number has not changed for 3 s, longer than the timeouts set here.
-fn quiet(satisfies: impl Fn(Held) -> bool) -> Held {
+fn settled_resources(satisfies: impl Fn(Resources) -> bool) -> Resources {
     let end = Instant::now() + LIMIT;
-    let (mut last, mut since) = (Held::now(), Instant::now());
+    let (mut last, mut since) = (Resources::now(), Instant::now());
     loop {
         thread::sleep(Duration::from_millis(100));
-        let held = Held::now();
+        let held = Resources::now();
         if satisfies(held) || Instant::now() >= end {
             return held;
         }

@@ -24,7 +24,7 @@ const ANSWER: u64 = u64::MAX;
 pub(crate) struct Shared {
     listener: Listener,
     srq: Srq,
-    got: Cq,
+    recv_cq: Cq,
     memory: Memory,
     pd: Pd,
     server: Device,
@@ -38,7 +38,7 @@ impl Shared {
         let shared = Shared {
             listener: server.listen("127.0.0.1:0").unwrap(),
             srq: pd.srq(RECEIVES as usize, 1).unwrap(),
-            got: server.cq(1024).unwrap(),
+            recv_cq: server.cq(1024).unwrap(),
             memory: pd.memory(RECEIVES as usize * ROOM, Access::ALL).unwrap(),
             pd,
             server,
@@ -63,7 +63,8 @@ impl Shared {
                 let idle = request.is_none();
                 if let Some(request) = request {
                     let options = QpOptions::default();
-                    let qp = Qp::with_srq(&self.pd, &self.got, &self.got, &self.srq, options);
+                    let qp =
+                        Qp::with_srq(&self.pd, &self.recv_cq, &self.recv_cq, &self.srq, options);
                     let qp = Arc::new(qp.unwrap());
                     all.lock().unwrap().insert(qp.number(), qp.clone());
                     let all = &all;
@@ -74,7 +75,7 @@ impl Shared {
                         }
                     });
                 }
-                let count = self.got.poll(&mut some);
+                let count = self.recv_cq.poll(&mut some);
                 for wc in &some[..count] {
                     let qp = all.lock().unwrap().get(&wc.qpn).cloned();
                     self.complete(wc, qp.as_deref());
@@ -92,7 +93,7 @@ impl Shared {
         // Receives flushed when the queue pairs are destroyed are posted again.
         drop(all);
         let mut some = [BLANK; 16];
-        while let count @ 1.. = self.got.poll(&mut some) {
+        while let count @ 1.. = self.recv_cq.poll(&mut some) {
             some[..count].iter().for_each(|wc| self.complete(wc, None));
         }
     }
@@ -124,7 +125,7 @@ impl Shared {
                 continue;
             }
             let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
-            let to = self.listener.local().unwrap();
+            let to = self.listener.local_addr().unwrap();
             qp.connect(to, b"").unwrap().wait().expect("honest");
             let scatter = &[memory.sge(ROOM, 8).unwrap()];
             qp.post_recv(&[RecvWr { id: 1, scatter }]).unwrap();
@@ -145,7 +146,7 @@ impl Shared {
 
     /// A peer without the extensions begins a Send and stalls. It stays until its connection is failed, or disconnects at once.
     fn stall(&self, how: u64) {
-        let Ok(mut raw) = TcpStream::connect(self.listener.local().unwrap()) else {
+        let Ok(mut raw) = TcpStream::connect(self.listener.local_addr().unwrap()) else {
             return;
         };
         raw.set_read_timeout(Some(Duration::from_secs(5))).unwrap();

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use verbena_split::carrier::cells::{CellCarrier, CellOptions};
 use verbena_split::carrier::iwarp::IwarpCarrier;
-use verbena_split::carrier::{Carrier, News};
+use verbena_split::carrier::{Carrier, CarrierEvent};
 use verbena_split::hello::{Hello, channels};
 use verbena_split::host::{Host, HostOptions, MacChoice};
 use verbena_split::lan::{Mac, Offloads, Vnet};
 use verbena_split::lane::Lane;
 use verbena_split::link::{Link, LinkEvent, LinkOptions};
-use verbena_split::service::{Ask, Terms};
+use verbena_split::service::{ConfigRequest, Terms};
 use verbena_split::status::{self, UnitStatus};
 use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
@@ -77,7 +77,7 @@ impl Split {
         let end = Instant::now() + LIMIT;
         let name = status::queues("unit", &self.lan).unwrap().remove(0);
         loop {
-            let said: UnitStatus = serde_json::from_str(&status::ask(&name).unwrap()).unwrap();
+            let said: UnitStatus = serde_json::from_str(&status::query(&name).unwrap()).unwrap();
             if said.hosts.is_empty() {
                 return;
             }
@@ -103,11 +103,11 @@ impl Split {
             round += 1;
             let mut caller = Caller::dial(round);
             if is_hostile(round) {
-                caller.vanish(mix(round + 1));
+                caller.disconnect_abruptly(mix(round + 1));
                 add(&counts.hostile);
             } else {
                 caller.exchange(Mac::local(round));
-                caller.leave();
+                caller.disconnect();
                 add(&counts.hosts);
             }
         }
@@ -116,7 +116,7 @@ impl Split {
 
 impl Drop for Split {
     fn drop(&mut self) {
-        self.stop.wish();
+        self.stop.request();
         let ended = self.unit.take().map(JoinHandle::join);
         // A panic of this test is reported instead.
         assert!(thread::panicking() || ended.is_none_or(|ended| ended.is_ok()));
@@ -137,7 +137,7 @@ fn attach(round: u64) {
     thread::scope(|scope| {
         scope.spawn(|| host.run(&stop).unwrap());
         let told = said.recv_timeout(LIMIT);
-        stop.wish();
+        stop.request();
         let told = told.expect("a unit");
         assert!(told.contains("connected to"), "{told}");
     });
@@ -189,9 +189,9 @@ impl Caller {
         for wc in done {
             self.link.handle(&mut *self.carrier, &wc, now).unwrap();
         }
-        while let Some(news) = self.carrier.news() {
+        while let Some(news) = self.carrier.next_event() {
             match news {
-                News::Connected { pair, .. } => {
+                CarrierEvent::Connected { pair, .. } => {
                     self.link.connected(&mut *self.carrier, pair).unwrap();
                 }
                 news => panic!("{news:?}"),
@@ -212,11 +212,11 @@ impl Caller {
         }
     }
 
-    fn ask(&mut self, ask: &Ask) -> Status {
-        let (operation, data) = ask.parts();
+    fn request(&mut self, ask: &ConfigRequest) -> Status {
+        let (operation, data) = ask.encode();
         let asked = self.link.request(operation, &data).unwrap();
         self.until("an answer", |caller| match caller.link.next_event() {
-            Some(LinkEvent::Answered {
+            Some(LinkEvent::Reply {
                 context, status, ..
             }) if context == asked => Some(status),
             _ => None,
@@ -228,26 +228,26 @@ impl Caller {
         (0..self.channels).for_each(|channel| self.connect(channel));
         self.until("room", |caller| caller.link.has_room().then_some(()));
         let terms = Terms {
-            takes: Offloads::NONE,
+            accepts: Offloads::NONE,
             mtu: 1500,
         };
-        assert_eq!(self.ask(&Ask::Initialise(terms)), Status::Ok);
-        assert_eq!(self.ask(&Ask::SetMac(mac)), Status::Ok);
+        assert_eq!(self.request(&ConfigRequest::Initialise(terms)), Status::Ok);
+        assert_eq!(self.request(&ConfigRequest::SetMac(mac)), Status::Ok);
         let mut frame = [Mac::BROADCAST.octets(), mac.octets()].concat();
         frame.extend([0x88, 0xb6]);
         frame.resize(60, 0);
         self.link.send(&Vnet::PLAIN.emit(), &frame).unwrap();
-        assert_eq!(self.ask(&Ask::Statistics), Status::Ok);
+        assert_eq!(self.request(&ConfigRequest::Statistics), Status::Ok);
     }
 
-    fn leave(mut self) {
-        assert_eq!(self.ask(&Ask::Shutdown), Status::Ok);
+    fn disconnect(mut self) {
+        assert_eq!(self.request(&ConfigRequest::Shutdown), Status::Ok);
         self.link.close(&mut *self.carrier);
         self.carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
     }
 
     /// Disconnects without a shutdown: after one channel, with all of them, or with frames in transit.
-    fn vanish(mut self, how: u64) {
+    fn disconnect_abruptly(mut self, how: u64) {
         match how % 3 {
             0 => {
                 self.connect(0);

@@ -26,7 +26,7 @@ pub(crate) enum Ending {
     /// Not before the others: a server without an end, which prints no errors and is killed once the others have ended.
     Endless,
     /// As [`Ending::Failure`], or not at all: a side that only waits for its peer gets no notice of the peer's death on any adapter.
-    Bereft,
+    FailureOrEndless,
 }
 
 /// A line on standard error that is not caused by Verbena.
@@ -49,8 +49,8 @@ pub(crate) struct Side {
     pub(crate) launch: Option<Vec<String>>,
     pub(crate) ending: Ending,
     /// Text that standard output must contain, and text that it must not.
-    pub(crate) says: Vec<String>,
-    pub(crate) silent_about: Vec<String>,
+    pub(crate) must_print: Vec<String>,
+    pub(crate) must_not_print: Vec<String>,
     pub(crate) noise: Vec<Noise>,
     /// Checks the system calls, if they are to be recorded.
     pub(crate) trace: Option<TraceCheck>,
@@ -66,20 +66,20 @@ impl Side {
             env: Vec::new(),
             launch: Some(Vec::new()),
             ending: Ending::Success,
-            says: Vec::new(),
-            silent_about: Vec::new(),
+            must_print: Vec::new(),
+            must_not_print: Vec::new(),
             noise: Vec::new(),
             trace: None,
         }
     }
 
-    pub(crate) fn says(mut self, text: impl Into<String>) -> Side {
-        self.says.push(text.into());
+    pub(crate) fn must_print(mut self, text: impl Into<String>) -> Side {
+        self.must_print.push(text.into());
         self
     }
 
-    pub(crate) fn silent_about(mut self, text: impl Into<String>) -> Side {
-        self.silent_about.push(text.into());
+    pub(crate) fn must_not_print(mut self, text: impl Into<String>) -> Side {
+        self.must_not_print.push(text.into());
         self
     }
 
@@ -110,22 +110,22 @@ pub(crate) enum Disturbance {
 
 /// Where the sides run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Topology {
     /// Both on this machine, connected by the loopback address.
-    Here,
+    Loopback,
     /// Both on this machine, connected by a global address of it.
-    Own,
+    OwnAddress,
     /// Each in its own network namespace, joined by a veth pair; needs root.
     Namespaces,
-    /// As [`Place::Namespaces`], and with process and IPC namespaces of their own as containers have: a program that looks
+    /// As [`Topology::Namespaces`], and with process and IPC namespaces of their own as containers have: a program that looks
     /// for shared memory finds the other side on another host.
-    Hosts,
+    SeparateHosts,
 }
 
-impl Place {
+impl Topology {
     /// Whether the sides are in network namespaces.
-    pub(crate) fn separate(self) -> bool {
-        matches!(self, Place::Namespaces | Place::Hosts)
+    pub(crate) fn is_separate(self) -> bool {
+        matches!(self, Topology::Namespaces | Topology::SeparateHosts)
     }
 }
 
@@ -155,7 +155,7 @@ pub(crate) struct Case {
     pub(crate) udp: Option<u16>,
     /// Which side is disturbed, how long after the last side was started, and how.
     pub(crate) disturbance: Option<(usize, Duration, Disturbance)>,
-    pub(crate) place: Place,
+    pub(crate) topology: Topology,
     /// Where the programs come from, if they are not installed.
     pub(crate) source: Option<Source>,
     pub(crate) figure: Figure,
@@ -163,7 +163,7 @@ pub(crate) struct Case {
 
 impl Case {
     /// A program alone.
-    pub(crate) fn alone(name: impl Into<String>, side: Side) -> Case {
+    pub(crate) fn single(name: impl Into<String>, side: Side) -> Case {
         Case {
             name: name.into(),
             quick: true,
@@ -171,7 +171,7 @@ impl Case {
             limit: Duration::from_secs(30),
             udp: None,
             disturbance: None,
-            place: Place::Here,
+            topology: Topology::Loopback,
             source: None,
             figure: Figure::None,
         }
@@ -179,7 +179,7 @@ impl Case {
 
     /// A server that listens at [`PORT`], and a client that is given [`PEER`].
     pub(crate) fn pair(name: impl Into<String>, server: Side, client: Side) -> Case {
-        let mut case = Case::alone(name, server);
+        let mut case = Case::single(name, server);
         case.sides.push(client);
         case
     }
@@ -219,8 +219,8 @@ impl Case {
         self
     }
 
-    pub(crate) fn at(mut self, place: Place) -> Case {
-        self.place = place;
+    pub(crate) fn at(mut self, place: Topology) -> Case {
+        self.topology = place;
         self
     }
 
@@ -232,7 +232,10 @@ impl Case {
     /// The programs that must be installed.
     pub(crate) fn programs(&self) -> impl Iterator<Item = &str> {
         let traced = self.sides.iter().any(|side| side.trace.is_some());
-        let further = [(traced, "strace"), (self.place != Place::Here, "ip")];
+        let further = [
+            (traced, "strace"),
+            (self.topology != Topology::Loopback, "ip"),
+        ];
         let own = self.sides.iter().map(Side::program);
         own.chain(
             further

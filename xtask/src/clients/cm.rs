@@ -2,7 +2,7 @@
 //! They run with their defaults and with a hundred connections, in both personalities, over both address families.
 //! `rping` and the programs for datagrams have files of their own.
 
-use super::case::{Case, PEER, PEER6, PORT, Place, Side};
+use super::case::{Case, PEER, PEER6, PORT, Side, Topology};
 
 pub(crate) fn cases() -> Vec<Case> {
     let many = ["-c", "100"];
@@ -15,7 +15,7 @@ pub(crate) fn cases() -> Vec<Case> {
         ucmatose("ipv6", &many, PEER6),
         ucmatose("iwarp", &many, PEER).personality("iwarp"),
         ucmatose("address", &many, PEER)
-            .at(Place::Own)
+            .at(Topology::OwnAddress)
             .quick_if(false),
         endpoints("default"),
         endpoints("iwarp").personality("iwarp"),
@@ -23,7 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
         times("100", &many),
         times("iwarp", &many).personality("iwarp").quick_if(false),
     ];
-    let mut far = ucmatose("far", &many, PEER).at(Place::Namespaces);
+    let mut far = ucmatose("far", &many, PEER).at(Topology::Namespaces);
     "namespaces/ucmatose".clone_into(&mut far.name);
     cases.push(far.quick_if(false));
     cases
@@ -32,8 +32,8 @@ pub(crate) fn cases() -> Vec<Case> {
 fn ucmatose(word: &str, options: &[&str], peer: &str) -> Case {
     let side = |last: &[&str]| {
         Side::new([&["ucmatose", "-p", PORT], options, last].concat())
-            .says("data transfers complete")
-            .says("return status 0")
+            .must_print("data transfers complete")
+            .must_print("return status 0")
     };
     // By default it listens on IPv4 only.
     let family: &[&str] = if peer == PEER6 { &["-b", "::"] } else { &[] };
@@ -47,8 +47,9 @@ fn ucmatose(word: &str, options: &[&str], peer: &str) -> Case {
 
 /// `rdma_create_ep` and the blocking calls.
 fn endpoints(word: &str) -> Case {
-    let server = Side::new(["rdma_server", "-p", PORT]).says("rdma_server: end 0");
-    let client = Side::new(["rdma_client", "-s", PEER, "-p", PORT]).says("rdma_client: end 0");
+    let server = Side::new(["rdma_server", "-p", PORT]).must_print("rdma_server: end 0");
+    let client =
+        Side::new(["rdma_client", "-s", PEER, "-p", PORT]).must_print("rdma_client: end 0");
     Case::pair(format!("cm/rdma_client/{word}"), server, client)
 }
 
@@ -56,6 +57,6 @@ fn endpoints(word: &str) -> Case {
 fn times(word: &str, options: &[&str]) -> Case {
     let server = Side::new([&["cmtime", "-p", PORT], options].concat()).endless();
     let client = Side::new([&["cmtime", "-s", PEER, "-p", PORT], options].concat());
-    let client = client.says("connect").says("disconnect");
+    let client = client.must_print("connect").must_print("disconnect");
     Case::pair(format!("cm/cmtime/{word}"), server, client).limit(60)
 }

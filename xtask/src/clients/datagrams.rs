@@ -59,6 +59,6 @@ pub(crate) fn cases() -> Vec<Case> {
 fn side(program: &str, options: &[&str], further: &[&str], says: &str) -> Side {
     let words = options.iter().chain(further).map(|word| (*word).to_owned());
     Side::new(std::iter::once(program.to_owned()).chain(words))
-        .says(says)
-        .says("return status 0")
+        .must_print(says)
+        .must_print("return status 0")
 }

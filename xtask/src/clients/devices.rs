@@ -20,19 +20,19 @@ pub(crate) fn cases() -> Vec<Case> {
             side.launch = Some(vec!["--personality".to_owned(), personality.to_owned()]);
             side
         };
-        let list = || Side::new(["ibv_devices"]).says("verbena0");
+        let list = || Side::new(["ibv_devices"]).must_print("verbena0");
         let info = || {
             Side::new(["ibv_devinfo", "-v"])
-                .says("verbena0")
-                .says(transport)
-                .says("PORT_ACTIVE (4)")
-                .says("Ethernet")
-                .says("GID[  0]")
+                .must_print("verbena0")
+                .must_print(transport)
+                .must_print("PORT_ACTIVE (4)")
+                .must_print("Ethernet")
+                .must_print("GID[  0]")
         };
         cases.extend([
-            Case::alone(format!("devices/list/{personality}"), env(list())),
-            Case::alone(format!("devices/info/{personality}"), env(info())),
-            Case::alone(format!("devices/info/{personality}-option"), option(info())),
+            Case::single(format!("devices/list/{personality}"), env(list())),
+            Case::single(format!("devices/info/{personality}"), env(info())),
+            Case::single(format!("devices/info/{personality}-option"), option(info())),
         ]);
     }
     cases

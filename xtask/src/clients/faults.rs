@@ -9,7 +9,7 @@ use super::pingpong;
 
 /// Time of the disturbance, after the start of the client.
 const MOMENT: Duration = Duration::from_millis(700);
-const SLEEP: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_secs(3);
 /// More rounds than any machine completes before the disturbance.
 const ENDLESS: u64 = 100_000_000;
 /// At least a second at the highest speed measured.
@@ -22,7 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
             let name = format!("faults/kill/rc_pingpong/{mode}/{word}");
             let case = pingpong::pair(&name, "rc", options, ENDLESS);
             // Either side may have no unacknowledged request at that moment.
-            cases.push(killed(case, victim, Ending::Bereft).quick_if(mode == "events"));
+            cases.push(killed(case, victim, Ending::FailureOrEndless).quick_if(mode == "events"));
             let name = format!("faults/pause/rc_pingpong/{mode}/{word}");
             let case = pingpong::pair(&name, "rc", options, ROUNDS);
             cases.push(paused(case, victim).quick_if(mode == "poll" && victim == 0));
@@ -33,7 +33,7 @@ pub(crate) fn cases() -> Vec<Case> {
         let ending = if victim == 0 {
             Ending::Failure
         } else {
-            Ending::Bereft
+            Ending::FailureOrEndless
         };
         cases.push(killed(case, victim, ending).quick_if(victim == 0));
         let name = format!("faults/pause/ib_send_bw/{word}");
@@ -54,7 +54,7 @@ fn bandwidth(name: &str, options: &[&str]) -> Case {
 /// Kills side `victim`; the other must end as `other` says.
 fn killed(mut case: Case, victim: usize, other: Ending) -> Case {
     for (index, side) in case.sides.iter_mut().enumerate() {
-        side.says.clear();
+        side.must_print.clear();
         side.ending = if index == victim {
             Ending::Killed
         } else {
@@ -64,11 +64,15 @@ fn killed(mut case: Case, victim: usize, other: Ending) -> Case {
     case.figure = Figure::None;
     case.disturbance = Some((victim, MOMENT, Disturbance::Kill));
     // Far above `dead_after` and the time that a request is retried, for busy machines.
-    case.limit(if other == Ending::Bereft { 6 } else { 30 })
+    case.limit(if other == Ending::FailureOrEndless {
+        6
+    } else {
+        30
+    })
 }
 
 fn paused(mut case: Case, victim: usize) -> Case {
-    case.disturbance = Some((victim, MOMENT, Disturbance::Pause(SLEEP)));
+    case.disturbance = Some((victim, MOMENT, Disturbance::Pause(PAUSE)));
     case.figure = Figure::None;
     case.limit(90)
 }

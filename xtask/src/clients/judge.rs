@@ -8,14 +8,14 @@ use super::process::End;
 pub(crate) fn side(side: &Side, end: End, output: &str, complaints: &str) -> Vec<String> {
     let mut findings: Vec<String> = ending(side.ending, end).into_iter().collect();
     if matches!(side.ending, Ending::Success | Ending::Endless) {
-        findings.extend(complaint(side, complaints));
+        findings.extend(unexpected_stderr(side, complaints));
     }
-    for text in &side.says {
+    for text in &side.must_print {
         if !output.contains(text.as_str()) {
             findings.push(format!("`{text}` is not in its output"));
         }
     }
-    for text in &side.silent_about {
+    for text in &side.must_not_print {
         if output.contains(text.as_str()) {
             findings.push(format!("`{text}` is in its output"));
         }
@@ -27,16 +27,16 @@ fn ending(wanted: Ending, end: End) -> Option<String> {
     const SIGKILL: i32 = 9;
     match (wanted, end) {
         (Ending::Success, End::Code(0)) | (Ending::Killed, End::Signal(SIGKILL)) => None,
-        (Ending::Failure | Ending::Bereft, End::Code(code)) if code != 0 => None,
-        (Ending::Bereft | Ending::Endless, End::Late) => None,
-        (_, End::Late) => Some("did not end in time and was killed".to_owned()),
+        (Ending::Failure | Ending::FailureOrEndless, End::Code(code)) if code != 0 => None,
+        (Ending::FailureOrEndless | Ending::Endless, End::TimedOut) => None,
+        (_, End::TimedOut) => Some("did not end in time and was killed".to_owned()),
         (_, End::Code(code)) => Some(format!("ended with exit code {code}")),
         (_, End::Signal(signal)) => Some(format!("ended by signal {signal}")),
     }
 }
 
 /// The first line on standard error that is not in `noise`.
-fn complaint(side: &Side, complaints: &str) -> Option<String> {
+fn unexpected_stderr(side: &Side, complaints: &str) -> Option<String> {
     let expected = |line: &str| side.noise.iter().any(|noise| line.contains(noise.part));
     complaints
         .lines()

@@ -2,7 +2,7 @@
 //! Only combinations that the tools accept are run; their figures are information.
 //! One figure has a limit: `ib_write_lat` polls memory without calling the library, and depends on the adapter's threads alone.
 
-use super::case::{Case, Figure, Noise, PEER, PORT, Place, Side};
+use super::case::{Case, Figure, Noise, PEER, PORT, Side, Topology};
 
 /// Above this latency (µs) the case fails: the adapter's thread got a processor only with the scheduler's next time slice.
 const COLLAPSE: f64 = 200.0;
@@ -40,7 +40,7 @@ pub(crate) fn cases() -> Vec<Case> {
             bandwidth,
         };
         for (word, options) in [("", &[][..]), ("/cm", &["-R"])] {
-            let mut across = tool.case("rc", options).at(Place::Namespaces);
+            let mut across = tool.case("rc", options).at(Topology::Namespaces);
             across.name = format!("namespaces/{}{word}", tool.program());
             cases.push(across);
         }
@@ -140,7 +140,7 @@ impl Tool {
         Case::pair(
             format!("perftest/{program}/{name}"),
             side(&[]),
-            side(&[PEER]).says("#bytes"),
+            side(&[PEER]).must_print("#bytes"),
         )
         .limit(120)
         .figure(figure)

@@ -2,7 +2,7 @@
 //! The long set has ten thousand rounds of every size; in the quick set the largest size has fewer.
 //! They exchange queue pair numbers over TCP and connect by number, which only the RoCE personality has.
 
-use super::case::{Case, Figure, PEER, PORT, Place, Side};
+use super::case::{Case, Figure, PEER, PORT, Side, Topology};
 
 /// Options of every run: GID index 0.
 const COMMON: [&str; 4] = ["-g", "0", "-p", PORT];
@@ -58,7 +58,7 @@ fn other_gids() -> Vec<Case> {
             let words = [&program, "-g", gid, "-p", PORT, "-n", "100"];
             Side::new(words.iter().chain(peer).map(|word| (*word).to_owned()))
         };
-        let client = side("3", &[PEER]).says("usec/iter");
+        let client = side("3", &[PEER]).must_print("usec/iter");
         Case::pair(format!("pingpong/{kind}/gids"), side("1", &[]), client)
     };
     ["rc", "ud"].map(case).into()
@@ -70,7 +70,7 @@ fn encrypted() -> Case {
         let words = ["ibv_rc_pingpong", "-g", "0", "-p", PORT, "-c"];
         Side::new(words.iter().chain(peer).map(|word| (*word).to_owned()))
     };
-    let client = side(&[PEER]).says("usec/iter");
+    let client = side(&[PEER]).must_print("usec/iter");
     Case::pair("pingpong/rc/tls", side(&[]), client).encrypted()
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn cases() -> Vec<Case> {
     }
     for kind in ["rc", "ud"] {
         let mut across = pair(&format!("namespaces/{kind}_pingpong"), kind, &["-c"], 1000);
-        across.place = Place::Namespaces;
+        across.topology = Topology::Namespaces;
         cases.push(across);
     }
     cases
@@ -131,7 +131,7 @@ pub(crate) fn pair(name: &str, kind: &str, options: &[&str], rounds: u64) -> Cas
         let rounds = rounds.to_string();
         let all = [&COMMON, &["-n", rounds.as_str()][..], options, last].concat();
         let words = all.into_iter().map(str::to_owned);
-        Side::new(std::iter::once(program).chain(words)).says("usec/iter")
+        Side::new(std::iter::once(program).chain(words)).must_print("usec/iter")
     };
     Case::pair(name, side(&[]), side(&[PEER]))
         .limit(120)

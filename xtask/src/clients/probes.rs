@@ -23,7 +23,7 @@ pub(crate) fn cases() -> Vec<Case> {
         let words = names.iter().map(|name| (*name).to_owned());
         let count = names.len();
         Side::new([in_folder(NAMES)].into_iter().chain(words))
-            .says(format!("all {count} names lead to Verbena"))
+            .must_print(format!("all {count} names lead to Verbena"))
     };
     let bundled = in_folder(BUNDLED);
     let own_path = "/usr/lib/libibverbs.so.1";
@@ -33,42 +33,42 @@ pub(crate) fn cases() -> Vec<Case> {
         "librdmacm.so",
         "librdmacm.so.1",
     ];
-    let reader = |name: &str| Side::new([in_folder(name)]).says("all files read");
+    let reader = |name: &str| Side::new([in_folder(name)]).must_print("all files read");
     let mut alone = names(&usual);
     // Without the audit library, the links beside the libraries are found.
     alone.launch = Some(vec!["--no-audit".to_owned()]);
     vec![
-        Case::alone("names/usual", names(&usual)),
-        Case::alone("names/usual-without-audit", alone),
-        Case::alone(
+        Case::single("names/usual", names(&usual)),
+        Case::single("names/usual-without-audit", alone),
+        Case::single(
             "names/bundled-first",
             names(&[&bundled, COPY, own_path, "libibverbs.so", "librdmacm.so.1"]),
         ),
-        Case::alone(
+        Case::single(
             "names/bundled-last",
             names(&["libibverbs.so.1", "librdmacm.so", own_path, &bundled]),
         ),
-        Case::alone("sysfs/c", reader(SYSFS_C)),
-        Case::alone("sysfs/c++", reader(SYSFS_CXX)),
-        Case::alone("sysfs/python", script("sysfs.py").says("all files read")),
-        Case::alone(
+        Case::single("sysfs/c", reader(SYSFS_C)),
+        Case::single("sysfs/c++", reader(SYSFS_CXX)),
+        Case::single("sysfs/python", script("sysfs.py").must_print("all files read")),
+        Case::single(
             "sysfs/shell",
             Side::new(["sh", "-c", "cd /sys/class/infiniband && find -L verbena0/ports -name state && cat */ports/1/rate"])
-                .says("verbena0/ports/1/state")
-                .says("100 Gb/sec"),
+                .must_print("verbena0/ports/1/state")
+                .must_print("100 Gb/sec"),
         ),
-        Case::alone(
+        Case::single(
             "sysfs/ibstat",
             Side::new(["ibstat"])
-                .says("CA 'verbena0'")
-                .says("State: Active")
-                .says("Link layer: Ethernet"),
+                .must_print("CA 'verbena0'")
+                .must_print("State: Active")
+                .must_print("Link layer: Ethernet"),
         ),
-        Case::alone(
+        Case::single(
             "sysfs/ibstatus",
             Side::new(["ibstatus"])
-                .says("'verbena0' port 1 status")
-                .says("4: ACTIVE"),
+                .must_print("'verbena0' port 1 status")
+                .must_print("4: ACTIVE"),
         ),
     ]
 }

@@ -22,7 +22,7 @@ pub(crate) enum End {
     Code(i32),
     Signal(i32),
     /// It had not ended at the limit, and was killed.
-    Late,
+    TimedOut,
 }
 
 /// A program to start.
@@ -90,23 +90,23 @@ fn create(path: &Path) -> Result<File> {
 
 impl Process {
     /// Waits until it listens on the TCP port, in its network namespace; `false` if it ended or the time has passed.
-    pub(crate) fn listens(&mut self, port: u16, until: Instant) -> Result<bool> {
-        self.awaits(["tcp", "tcp6"], |text| listening(text, port), until)
+    pub(crate) fn wait_listening(&mut self, port: u16, until: Instant) -> Result<bool> {
+        self.wait_for_socket(["tcp", "tcp6"], |text| listening(text, port), until)
     }
 
     /// Waits until a socket is bound to the UDP port in its network namespace.
-    pub(crate) fn receives(&mut self, port: u16, until: Instant) -> Result<bool> {
-        self.awaits(["udp", "udp6"], |text| bound(text, port), until)
+    pub(crate) fn wait_bound(&mut self, port: u16, until: Instant) -> Result<bool> {
+        self.wait_for_socket(["udp", "udp6"], |text| bound(text, port), until)
     }
 
-    fn awaits(
+    fn wait_for_socket(
         &mut self,
         tables: [&str; 2],
         found: impl Fn(&str) -> bool,
         until: Instant,
     ) -> Result<bool> {
         let pid = self.child.id();
-        while self.end_now()?.is_none() && Instant::now() < until {
+        while self.try_wait()?.is_none() && Instant::now() < until {
             for table in tables {
                 let text = std::fs::read_to_string(format!("/proc/{pid}/net/{table}"));
                 if text.is_ok_and(|text| found(&text)) {
@@ -119,7 +119,7 @@ impl Process {
     }
 
     /// How it ended, if it has.
-    pub(crate) fn end_now(&mut self) -> Result<Option<End>> {
+    pub(crate) fn try_wait(&mut self) -> Result<Option<End>> {
         if self.end.is_none() {
             self.end = self.child.try_wait()?.map(End::of);
         }
@@ -129,12 +129,12 @@ impl Process {
     /// Waits for its end; after the limit it is killed. With `stacks` its stacks are printed before, if gdb is installed.
     pub(crate) fn wait(&mut self, until: Instant, stacks: bool) -> Result<End> {
         while Instant::now() < until {
-            if let Some(end) = self.end_now()? {
+            if let Some(end) = self.try_wait()? {
                 return Ok(end);
             }
             std::thread::sleep(TICK);
         }
-        if let Some(end) = self.end_now()? {
+        if let Some(end) = self.try_wait()? {
             return Ok(end);
         }
         if stacks {
@@ -142,8 +142,8 @@ impl Process {
         }
         self.signal(Signal::KILL);
         self.child.wait()?;
-        self.end = Some(End::Late);
-        Ok(End::Late)
+        self.end = Some(End::TimedOut);
+        Ok(End::TimedOut)
     }
 
     /// Signals the whole group.
@@ -158,7 +158,7 @@ impl Process {
         read(&self.out)
     }
 
-    pub(crate) fn complaints(&self) -> String {
+    pub(crate) fn stderr(&self) -> String {
         read(&self.err)
     }
 

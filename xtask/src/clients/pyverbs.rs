@@ -7,7 +7,7 @@ use super::case::{Case, SCRIPTS, Side};
 pub(crate) const PYTHON: &str = "/usr/bin/python3";
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::alone("pyverbs/rc", script("pyverbs_rc.py").says("all good")).limit(60)]
+    vec![Case::single("pyverbs/rc", script("pyverbs_rc.py").must_print("all good")).limit(60)]
 }
 
 pub(crate) fn script(name: &str) -> Side {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::case::{Case, PEER, PORT, SCRIPTS, Side};
 use super::perftest::UNKNOWN_DEVICE;
-use super::rping::TALK;
+use super::rping::RPING_STDERR;
 use super::source::Source;
 use crate::command::Tool;
 
@@ -55,15 +55,18 @@ impl Release {
     fn cases(&self) -> Vec<Case> {
         let name = |what: &str| format!("releases/{}/{what}", self.name);
         let alone = |what: &str, options: &[&str], says: &str| {
-            let side = self.side(what, options).says("verbena0").says(says);
-            Case::alone(name(what), side)
+            let side = self
+                .side(what, options)
+                .must_print("verbena0")
+                .must_print(says);
+            Case::single(name(what), side)
         };
         let pair = |what: &str, program: &str, own: [&[&str]; 2], both: &[&str], says: &str| {
             let [server, client] = own.map(|own| {
                 let side = self.side(program, &[own, both].concat());
-                side.noise(TALK).noise(&[UNKNOWN_DEVICE])
+                side.noise(RPING_STDERR).noise(&[UNKNOWN_DEVICE])
             });
-            Case::pair(name(what), server, client.says(says)).limit(60)
+            Case::pair(name(what), server, client.must_print(says)).limit(60)
         };
         let port = ["-p", PORT];
         let ping: [&[&str]; 2] = [&["-s"], &["-c", "-a", PEER]];
@@ -136,12 +139,12 @@ impl Release {
         let line = format!("deb [signed-by={KEYS}] {archive} {} main\n", self.suite);
         std::fs::write(apt.join("sources.list"), line)?;
         let suite = self.suite;
-        told(apt_get(apt, 180).arg("update"), || {
+        run_reported(apt_get(apt, 180).arg("update"), || {
             format!("the configured archive does not give the suite {suite}")
         })?;
         let packages = apt.join("packages");
         let download = apt_get(apt, 300).arg("download").args(self.packages);
-        told(download.current_dir(&packages), || {
+        run_reported(download.current_dir(&packages), || {
             format!("the suite {suite} lacks a package, or it did not come")
         })?;
         // Unpacked elsewhere first: a partly unpacked tree must not be used.
@@ -156,7 +159,7 @@ impl Release {
 }
 
 /// An error without apt's message, which names archives; the message is printed to the terminal.
-fn told(tool: Tool, what: impl FnOnce() -> String) -> Result<()> {
+fn run_reported(tool: Tool, what: impl FnOnce() -> String) -> Result<()> {
     tool.run_quietly().map_err(|error| {
         println!("{error:#}");
         anyhow::anyhow!(what())

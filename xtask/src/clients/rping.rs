@@ -2,10 +2,10 @@
 //! Cases cover both address families, queue pairs that the program creates itself, and two namespaces.
 //! Speed is not checked: every round prints a line.
 
-use super::case::{Case, Noise, PEER, PEER6, PORT, Place, Side};
+use super::case::{Case, Noise, PEER, PEER6, PORT, Side, Topology};
 
 /// What the program prints to standard error for every connection that ends.
-pub(crate) const TALK: &[Noise] = &[
+pub(crate) const RPING_STDERR: &[Noise] = &[
     Noise {
         part: "DISCONNECT EVENT",
         reason: "rping reports the end of a connection there",
@@ -44,7 +44,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases.push(honest.personality("iwarp"));
     cases.push(pair("rping/tls", &rounds, PEER, "rdma-ping-999").encrypted());
     let near = pair("rping/address", &few, PEER, "rdma-ping-9");
-    cases.push(near.at(Place::Own).quick_if(false));
+    cases.push(near.at(Topology::OwnAddress).quick_if(false));
     for (word, peer) in [("ipv4", PEER), ("ipv6", PEER6)] {
         let options = [&rounds[..], &["-S", "4096"]].concat();
         let far = pair(
@@ -53,7 +53,7 @@ pub(crate) fn cases() -> Vec<Case> {
             peer,
             "rdma-ping-999",
         );
-        cases.push(far.at(Place::Namespaces));
+        cases.push(far.at(Topology::Namespaces));
     }
     cases.push(persistent("rping/persistent/20", &one_after_another(), &[]));
     cases.push(persistent("rping/persistent/at-once", &at_once(), &[]));
@@ -64,10 +64,11 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// The options are for both sides; the client must print `last`.
 fn pair(name: &str, options: &[&str], peer: &str, last: &str) -> Case {
-    let side =
-        |own: &[&str]| Side::new([&["rping", "-p", PORT], own, options].concat()).noise(TALK);
-    let server = side(&["-s", "-a", any(peer)]).says("server ping data");
-    Case::pair(name, server, side(&["-c", "-a", peer]).says(last)).limit(60)
+    let side = |own: &[&str]| {
+        Side::new([&["rping", "-p", PORT], own, options].concat()).noise(RPING_STDERR)
+    };
+    let server = side(&["-s", "-a", any(peer)]).must_print("server ping data");
+    Case::pair(name, server, side(&["-c", "-a", peer]).must_print(last)).limit(60)
 }
 
 /// The address at which a server accepts all connections of a family.
@@ -79,11 +80,11 @@ fn any(peer: &str) -> &'static str {
 fn persistent(name: &str, script: &str, options: &[&str]) -> Case {
     let server = ["rping", "-s", "-P", "-p", PORT];
     let server = Side::new([&server[..], options].concat())
-        .noise(TALK)
+        .noise(RPING_STDERR)
         .endless();
     let client = Side::new(["sh", "-c", script])
-        .noise(TALK)
-        .says("all 20 came back");
+        .noise(RPING_STDERR)
+        .must_print("all 20 came back");
     Case::pair(name, server, client).limit(90)
 }
 

@@ -5,7 +5,7 @@
 use super::case::{Case, PEER, PORT, Side};
 
 /// Options of rstream and riostream for their ways to wait, and whether a case belongs to the quick set.
-const WAYS: &[(&str, &[&str], bool)] = &[
+const WAIT_MODES: &[(&str, &[&str], bool)] = &[
     ("both", &[], true),
     ("async", &["-T", "a"], true),
     ("blocking", &["-T", "b"], true),
@@ -16,7 +16,7 @@ const WAYS: &[(&str, &[&str], bool)] = &[
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
     for program in ["rstream", "riostream"] {
-        for (way, options, quick) in WAYS {
+        for (way, options, quick) in WAIT_MODES {
             for (size, text) in [(64, "64"), (65_536, "65536"), (1 << 20, "1048576")] {
                 let few = ["-T", "v", "-I", "20", "-C", "5", "-S", text];
                 let options = [options, &few[..]].concat();
@@ -91,13 +91,13 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Server and client with the same options.
 fn streams(name: &str, program: &str, options: &[&str]) -> Case {
     let side = |last: &[&str]| Side::new([&[program, "-p", PORT], options, last].concat());
-    let client = side(&["-s", PEER]).says("Gb/sec");
+    let client = side(&["-s", PEER]).must_print("Gb/sec");
     Case::pair(name, side(&[]), client).limit(60)
 }
 
 /// A shell script, under `verbena run`.
 fn script(name: &str, text: &str) -> Case {
-    Case::alone(name, Side::new(["sh", "-c", text]).says("done"))
+    Case::single(name, Side::new(["sh", "-c", text]).must_print("done"))
 }
 
 fn shimmed(name: &str, text: &str) -> Case {
@@ -129,7 +129,7 @@ fn netcat() -> String {
 fn iperf(name: &str, options: &[&str]) -> Case {
     let mut server = Side::new(["iperf3", "-s", "-1", "-p", PORT]);
     let client = ["iperf3", "-c", PEER, "-p", PORT, "-t", "1"];
-    let mut client = Side::new([&client[..], options].concat()).says("iperf Done");
+    let mut client = Side::new([&client[..], options].concat()).must_print("iperf Done");
     for side in [&mut server, &mut client] {
         side.launch = Some(vec!["--rsockets".to_owned()]);
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::case::Case;
-use super::trial::{Account, Verdict};
+use super::trial::{TrialResult, Verdict};
 
 /// One line on the terminal.
-pub(crate) fn line(account: &Account) -> String {
+pub(crate) fn line(account: &TrialResult) -> String {
     let (word, rest) = match &account.verdict {
         Verdict::Passed(figure) => ("passed", figure),
         Verdict::Skipped(why) => ("SKIPPED", why),
@@ -18,12 +18,12 @@ pub(crate) fn line(account: &Account) -> String {
         "{:<44} {:<7} {word:<8} {:>6.1} s  {rest}",
         account.name,
         account.user.to_string(),
-        account.took.as_secs_f64()
+        account.elapsed.as_secs_f64()
     )
 }
 
 /// How many passed, were skipped, failed.
-pub(crate) fn counts(accounts: &[Account]) -> [usize; 3] {
+pub(crate) fn counts(accounts: &[TrialResult]) -> [usize; 3] {
     let mut counts = [0; 3];
     for account in accounts {
         let index = match account.verdict {
@@ -37,7 +37,7 @@ pub(crate) fn counts(accounts: &[Account]) -> [usize; 3] {
 }
 
 /// The whole page.
-pub(crate) fn page(accounts: &[Account], cases: &[&Case], head: &str) -> String {
+pub(crate) fn page(accounts: &[TrialResult], cases: &[&Case], head: &str) -> String {
     let [passed, skipped, failed] = counts(accounts);
     let mut text = String::from(head);
     let _ = writeln!(
@@ -45,7 +45,7 @@ pub(crate) fn page(accounts: &[Account], cases: &[&Case], head: &str) -> String 
         "\nLast result: {passed} passed, {failed} failed, {skipped} skipped.\n"
     );
     // One row per case, one column per user.
-    let mut rows: BTreeMap<&str, BTreeMap<String, &Account>> = BTreeMap::new();
+    let mut rows: BTreeMap<&str, BTreeMap<String, &TrialResult>> = BTreeMap::new();
     let mut users: Vec<String> = Vec::new();
     for account in accounts {
         let user = account.user.to_string();
@@ -77,11 +77,11 @@ pub(crate) fn page(accounts: &[Account], cases: &[&Case], head: &str) -> String 
             cells.join(" | ")
         );
     }
-    text + &excuses(cases)
+    text + &accepted_noise(cases)
 }
 
 /// Lines accepted on standard error, and why.
-fn excuses(cases: &[&Case]) -> String {
+fn accepted_noise(cases: &[&Case]) -> String {
     let mut reasons: BTreeMap<&str, &str> = BTreeMap::new();
     for noise in cases
         .iter()
@@ -108,7 +108,7 @@ fn cell(verdict: &Verdict) -> &'static str {
     }
 }
 
-fn figure(account: &Account) -> &str {
+fn figure(account: &TrialResult) -> &str {
     match &account.verdict {
         Verdict::Passed(text) | Verdict::Skipped(text) => text,
         Verdict::Failed(_) => "",
@@ -122,25 +122,25 @@ mod tests {
     use super::*;
     use std::time::Duration;
 
-    fn account(name: &str, verdict: Verdict) -> Account {
-        Account {
+    fn account(name: &str, verdict: Verdict) -> TrialResult {
+        TrialResult {
             name: name.into(),
             user: User::Other(1),
             quick: true,
             verdict,
-            took: Duration::from_secs(1),
+            elapsed: Duration::from_secs(1),
         }
     }
 
     #[test]
     fn excuses_are_listed_on_the_page() {
         let mut side = Side::new(["p"]);
-        assert_eq!(excuses(&[&Case::alone("quiet", side.clone())]), "");
+        assert_eq!(accepted_noise(&[&Case::single("quiet", side.clone())]), "");
         side.noise.push(Noise {
             part: "oh",
             reason: "it is old",
         });
-        let text = excuses(&[&Case::alone("noisy", side)]);
+        let text = accepted_noise(&[&Case::single("noisy", side)]);
         assert!(text.ends_with("- `oh`: it is old.\n"));
     }
 

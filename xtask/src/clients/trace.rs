@@ -43,13 +43,13 @@ const ALLOWED: &[&str] = &[
 const RARE: (&[&str], usize) = (&["epoll_ctl", "getrusage"], 8);
 
 pub(crate) fn cases() -> Vec<Case> {
-    let mut rest = pyverbs::script("pyverbs_idle.py").says(END);
+    let mut rest = pyverbs::script("pyverbs_idle.py").must_print(END);
     rest.trace = Some(idle);
     let mut polling = pingpong::pair("trace/polling", "rc", &[], 2000);
     for side in &mut polling.sides {
         side.trace = Some(self::polling);
     }
-    vec![Case::alone("trace/idle", rest), polling]
+    vec![Case::single("trace/idle", rest), polling]
 }
 
 /// Between the marks only the script's own thread may make system calls.
@@ -78,10 +78,10 @@ fn idle(trace: &str) -> Result<String, String> {
 }
 
 /// Opened by a shard when a polling thread is late: it checks whether the thread waits for a processor, which happens on a
-/// busy machine only (`crates/engine/src/sys/glance.rs`). Each check is followed by at most one of each of these calls.
-const LOOKS: &str = "\"/proc/self/task/";
+/// busy machine only (`crates/engine/src/sys/sched.rs`). Each check is followed by at most one of each of these calls.
+const TASK_PATH: &str = "\"/proc/self/task/";
 const OPENS: &[&str] = &["open", "openat"];
-const AFTER_A_LOOK: &[&str] = &["close", "fcntl"];
+const AFTER_TASK_OPEN: &[&str] = &["close", "fcntl"];
 
 /// Checks the middle half of the record by call.
 fn polling(trace: &str) -> Result<String, String> {
@@ -93,7 +93,7 @@ fn polling(trace: &str) -> Result<String, String> {
     let (mut calls, mut looks): (BTreeMap<&str, usize>, usize) = Default::default();
     for line in middle {
         let Some(name) = call(line) else { continue };
-        if OPENS.contains(&name) && line.contains(LOOKS) {
+        if OPENS.contains(&name) && line.contains(TASK_PATH) {
             looks += 1;
         } else {
             *calls.entry(name).or_default() += 1;
@@ -104,7 +104,7 @@ fn polling(trace: &str) -> Result<String, String> {
         ALLOWED.contains(&name)
             || RARE.0.contains(&name) && count * RARE.1 <= all
             // One check may have begun before the middle half, in each of our threads.
-            || AFTER_A_LOOK.contains(&name) && looks > 0 && count <= looks + 2
+            || AFTER_TASK_OPEN.contains(&name) && looks > 0 && count <= looks + 2
     };
     let strange = calls.iter().find(|(name, count)| !tolerated(name, **count));
     match strange {

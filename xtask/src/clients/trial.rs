@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 
 use super::address::{self, Peer};
-use super::case::{Case, Disturbance, Ending, PEER, PEER6, PORT, Place, SCRIPTS, Side};
+use super::case::{Case, Disturbance, Ending, PEER, PEER6, PORT, SCRIPTS, Side, Topology};
 use super::judge;
 use super::namespace::Namespaces;
 use super::process::{Process, Start};
@@ -18,10 +18,10 @@ use super::user::{User, is_root};
 use crate::command::find;
 
 /// How long a server may take until it listens.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a server without an end is watched after its last client, for a crash or an error message.
-const LAST_WORDS: Duration = Duration::from_millis(100);
+const EXIT_GRACE: Duration = Duration::from_millis(100);
 
 /// The words before a command that give it its own processes, shared memory and temporary files. Process numbers repeat
 /// from one such host to the next, and Open MPI names its temporary files after them.
@@ -55,30 +55,30 @@ pub(crate) struct Trial<'a> {
 }
 
 /// A trial that was run.
-pub(crate) struct Account {
+pub(crate) struct TrialResult {
     pub(crate) name: String,
     pub(crate) user: User,
     pub(crate) quick: bool,
     pub(crate) verdict: Verdict,
-    pub(crate) took: Duration,
+    pub(crate) elapsed: Duration,
 }
 
 impl Trial<'_> {
-    pub(crate) fn run(&self, stage: &Stage, port: u16) -> Account {
+    pub(crate) fn run(&self, stage: &Stage, port: u16) -> TrialResult {
         let start = Instant::now();
         let verdict = match self.obstacle(stage) {
             Some(obstacle) => Verdict::Skipped(obstacle),
-            None => match self.play(stage, port) {
+            None => match self.run_processes(stage, port) {
                 Ok(figure) => Verdict::Passed(figure),
                 Err(error) => Verdict::Failed(format!("{error:#}")),
             },
         };
-        Account {
+        TrialResult {
             name: self.case.name.clone(),
             user: self.user,
             quick: self.case.quick,
             verdict,
-            took: start.elapsed(),
+            elapsed: start.elapsed(),
         }
     }
 
@@ -98,10 +98,10 @@ impl Trial<'_> {
         {
             return Some(format!("`{name}` could not be compiled"));
         }
-        if self.case.place.separate() && !is_root() {
+        if self.case.topology.is_separate() && !is_root() {
             return Some("network namespaces need root".to_owned());
         }
-        if self.case.place == Place::Own && Peer::own().is_none() {
+        if self.case.topology == Topology::OwnAddress && Peer::own().is_none() {
             return Some("this machine has no address that others could call".to_owned());
         }
         if self.case.over_ipv6() && !address::has_ipv6() {
@@ -112,15 +112,15 @@ impl Trial<'_> {
     }
 
     fn peer(&self) -> Result<Peer> {
-        match self.case.place {
-            Place::Here => Ok(Peer::loopback()),
-            Place::Own => Peer::own().context("this machine lost its address"),
-            Place::Namespaces | Place::Hosts => Ok(Namespaces::peer()),
+        match self.case.topology {
+            Topology::Loopback => Ok(Peer::loopback()),
+            Topology::OwnAddress => Peer::own().context("this machine lost its address"),
+            Topology::Namespaces | Topology::SeparateHosts => Ok(Namespaces::peer()),
         }
     }
 
-    fn play(&self, stage: &Stage, port: u16) -> Result<String> {
-        let namespaces = match self.case.place.separate() {
+    fn run_processes(&self, stage: &Stage, port: u16) -> Result<String> {
+        let namespaces = match self.case.topology.is_separate() {
             true => Some(Namespaces::create("")?),
             false => None,
         };
@@ -130,7 +130,7 @@ impl Trial<'_> {
         for (index, side) in self.case.sides.iter().enumerate() {
             let label = format!("{port}-{index}");
             let mut command = namespaces.as_ref().map_or(Vec::new(), |n| n.enter(index));
-            if self.case.place == Place::Hosts {
+            if self.case.topology == Topology::SeparateHosts {
                 command.extend(OWN_HOST.map(ToOwned::to_owned));
             }
             command.extend(traced(side, stage, &label));
@@ -157,9 +157,9 @@ impl Trial<'_> {
         // The client first: once it has ended, its server ends soon.
         for (process, side) in processes.iter_mut().zip(&self.case.sides).rev() {
             // No stacks of a side that may go on without end.
-            let curious = !matches!(side.ending, Ending::Bereft | Ending::Endless);
+            let curious = !matches!(side.ending, Ending::FailureOrEndless | Ending::Endless);
             let until = match side.ending {
-                Ending::Endless => until.min(Instant::now() + LAST_WORDS),
+                Ending::Endless => until.min(Instant::now() + EXIT_GRACE),
                 _ => until,
             };
             ends.push(process.wait(until, curious)?);
@@ -174,7 +174,7 @@ impl Trial<'_> {
             .zip(&ends)
             .enumerate()
         {
-            let (output, complaints) = (process.output(), process.complaints());
+            let (output, complaints) = (process.output(), process.stderr());
             findings.extend(
                 judge::side(side, *end, &output, &complaints)
                     .into_iter()
@@ -197,7 +197,7 @@ impl Trial<'_> {
             figures.retain(|figure| !figure.is_empty());
             return Ok(figures.join("; "));
         }
-        self.tell(&processes, &findings);
+        self.print_failure(&processes, &findings);
         bail!("{}", findings.join("; "))
     }
 
@@ -205,16 +205,16 @@ impl Trial<'_> {
         let Some(server) = processes.last_mut() else {
             return Ok(());
         };
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + LISTEN_TIMEOUT;
         let (ready, port) = match self.case.udp {
-            Some(port) => (server.receives(port, until)?, port),
-            None => (server.listens(port, until)?, port),
+            Some(port) => (server.wait_bound(port, until)?, port),
+            None => (server.wait_listening(port, until)?, port),
         };
         if ready {
             return Ok(());
         }
         let finding = format!("the server does not listen on port {port}");
-        self.tell(processes, std::slice::from_ref(&finding));
+        self.print_failure(processes, std::slice::from_ref(&finding));
         bail!(finding)
     }
 
@@ -226,9 +226,9 @@ impl Trial<'_> {
             bail!("the case disturbs side {side}, which it has not");
         };
         std::thread::sleep(after);
-        if process.end_now()?.is_some() {
+        if process.try_wait()?.is_some() {
             let finding = "it ended before it could be disturbed".to_owned();
-            self.tell(processes, std::slice::from_ref(&finding));
+            self.print_failure(processes, std::slice::from_ref(&finding));
             bail!(finding)
         }
         match disturbance {
@@ -243,14 +243,14 @@ impl Trial<'_> {
     }
 
     /// Prints what is needed to find the cause.
-    fn tell(&self, processes: &[Process], findings: &[String]) {
+    fn print_failure(&self, processes: &[Process], findings: &[String]) {
         let mut text = format!("!!! {} as {}:\n", self.case.name, self.user);
         for finding in findings {
             let _ = writeln!(text, "    {finding}");
         }
         for process in processes {
             let _ = writeln!(text, "    $ {}", process.shown);
-            for (name, content) in [("out", process.output()), ("err", process.complaints())] {
+            for (name, content) in [("out", process.output()), ("err", process.stderr())] {
                 for line in tail(&content) {
                     let _ = writeln!(text, "      {name}: {line}");
                 }

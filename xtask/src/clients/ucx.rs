@@ -8,13 +8,16 @@ const DEVICE: &str = "verbena0:1";
 
 pub(crate) fn cases() -> Vec<Case> {
     let info = || Side::new(["ucx_info", "-d"]);
-    let mut seen = info().says("rc_verbs").says("ud_verbs").says(DEVICE);
-    seen.silent_about.push("failed to open interface".into());
-    let mut unseen = info().silent_about("rc_verbs").silent_about(DEVICE);
+    let mut seen = info()
+        .must_print("rc_verbs")
+        .must_print("ud_verbs")
+        .must_print(DEVICE);
+    seen.must_not_print.push("failed to open interface".into());
+    let mut unseen = info().must_not_print("rc_verbs").must_not_print(DEVICE);
     unseen.launch = None;
     let mut cases = vec![
-        Case::alone("ucx/info", seen),
-        Case::alone("ucx/info/without", unseen),
+        Case::single("ucx/info", seen),
+        Case::single("ucx/info/without", unseen),
     ];
     for transport in ["rc_verbs", "ud_verbs"] {
         for (test, further, quick) in TESTS {
@@ -67,7 +70,7 @@ fn benchmark(transport: &str, test: &str, further: &[&str]) -> Case {
         Some(layout) => format!("ucx/{transport}/{test}/{layout}"),
         None => format!("ucx/{transport}/{test}"),
     };
-    Case::pair(name, side(&[]), side(&[PEER]).says("Final")).limit(60)
+    Case::pair(name, side(&[]), side(&[PEER]).must_print("Final")).limit(60)
 }
 
 /// Of the upper level: test, its options, and whether it is quick.
@@ -96,5 +99,5 @@ fn upper(test: &str, further: &[&str]) -> Case {
         Some(size) => format!("ucx/ucp/{test}/{size}"),
         None => format!("ucx/ucp/{test}"),
     };
-    Case::pair(name, side(&[]), side(&[PEER]).says("Final")).limit(60)
+    Case::pair(name, side(&[]), side(&[PEER]).must_print("Final")).limit(60)
 }

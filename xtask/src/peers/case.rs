@@ -6,7 +6,7 @@ use super::contender::{CONTENDERS, Contender};
 
 /// Where the two sides are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Place {
+pub(crate) enum Topology {
     Loopback,
     /// Two network namespaces joined by a veth pair with this MTU.
     Veth(u32),
@@ -26,11 +26,11 @@ pub(crate) enum Measure {
     Idle,
 }
 
-impl Place {
+impl Topology {
     pub(crate) fn name(self) -> String {
         match self {
-            Place::Loopback => "loopback".to_owned(),
-            Place::Veth(mtu) => format!("veth{mtu}"),
+            Topology::Loopback => "loopback".to_owned(),
+            Topology::Veth(mtu) => format!("veth{mtu}"),
         }
     }
 }
@@ -59,7 +59,7 @@ impl Measure {
 /// One thing to measure, in every round.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
-    pub(crate) place: Place,
+    pub(crate) topology: Topology,
     pub(crate) measure: Measure,
     /// Bytes per message; for many connections their number.
     pub(crate) size: u32,
@@ -73,7 +73,7 @@ impl Case {
 
     /// The cases that are compared with each other.
     pub(crate) fn group(&self) -> String {
-        let (place, measure) = (self.place.name(), self.measure.name());
+        let (place, measure) = (self.topology.name(), self.measure.name());
         format!("{place}/{measure}/{}", shown(self.size))
     }
 }
@@ -105,7 +105,7 @@ pub(crate) fn all(quick: bool, veth: bool) -> Vec<Case> {
                 .iter()
                 .filter(|c| c.measures(measure, size) && wanted(c, size));
             cases.extend(fitting.map(|contender| Case {
-                place,
+                topology: place,
                 measure,
                 size,
                 contender,
@@ -118,25 +118,25 @@ pub(crate) fn all(quick: bool, veth: bool) -> Vec<Case> {
         (SIZES, SIZES)
     };
     for (measure, sizes) in [(Measure::Latency, latency), (Measure::Bandwidth, bandwidth)] {
-        add(Place::Loopback, measure, sizes, &|contender, size| {
+        add(Topology::Loopback, measure, sizes, &|contender, size| {
             contender.loopback && (contender.first_row || FEW.contains(&size))
         });
     }
-    add(Place::Loopback, Measure::Rate, &[64], &|c, _| c.loopback);
+    add(Topology::Loopback, Measure::Rate, &[64], &|c, _| c.loopback);
     add(
-        Place::Loopback,
+        Topology::Loopback,
         Measure::Connections,
         CONNECTIONS,
         &|_, _| true,
     );
-    add(Place::Loopback, Measure::Idle, &[1], &|_, _| true);
+    add(Topology::Loopback, Measure::Idle, &[1], &|_, _| true);
     let mtus: &[u32] = match (veth, quick) {
         (false, _) => &[],
         (true, true) => &[1500],
         (true, false) => &[1500, 9000],
     };
     for &mtu in mtus {
-        let place = Place::Veth(mtu);
+        let place = Topology::Veth(mtu);
         add(place, Measure::Latency, &[8], &|c, _| c.veth);
         add(place, Measure::Bandwidth, BULK, &|c, _| c.veth);
     }
@@ -172,7 +172,7 @@ mod tests {
         assert!(
             all(true, false)
                 .iter()
-                .all(|case| case.place == Place::Loopback)
+                .all(|case| case.topology == Topology::Loopback)
         );
     }
 

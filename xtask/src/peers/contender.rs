@@ -50,14 +50,14 @@ const fn second(name: &'static str, program: Program) -> Contender {
     }
 }
 
-const fn near(name: &'static str, program: Program) -> Contender {
+const fn loopback_only(name: &'static str, program: Program) -> Contender {
     Contender {
         veth: false,
         ..second(name, program)
     }
 }
 
-const fn far(name: &'static str, program: Program) -> Contender {
+const fn veth_only(name: &'static str, program: Program) -> Contender {
     Contender {
         loopback: false,
         ..second(name, program)
@@ -68,7 +68,7 @@ const EVENTS: &[&str] = &["latency", "--op", "send", "--events"];
 const CRC: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--crc", "on"];
 const SEND_CRC: &[&str] = &["stream", "--op", "send", "--fpdu", "large", "--crc", "on"];
 const MSS: &[&str] = &["stream", "--op", "write", "--fpdu", "mss"];
-const ASLEEP: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--events"];
+const WRITE_EVENTS: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--events"];
 
 const LATENCY_TLS: &[&str] = &["latency", "--op", "send", "--tls"];
 const SEND_TLS: &[&str] = &["stream", "--op", "send", "--fpdu", "large", "--tls"];
@@ -86,7 +86,7 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     first("tcp-messages", Worker(Rate, &["messages"])),
     second("iperf3", Iperf3),
     first("ucx", Ucx("tag_lat", "tag_bw")),
-    near("ucx-put", Ucx("ucp_put_lat", "ucp_put_bw")),
+    loopback_only("ucx-put", Ucx("ucp_put_lat", "ucp_put_bw")),
     first("libfabric", Fabric),
     first(
         "verbena-send",
@@ -101,8 +101,8 @@ pub(crate) const CONTENDERS: &[Contender] = &[
         Worker(Latency, &["latency", "--op", "read"]),
     ),
     second("verbena-send-events", Worker(Latency, EVENTS)),
-    near("tls-polling", Worker(Latency, &["tls-pingpong"])),
-    near("verbena-send-tls", Worker(Latency, LATENCY_TLS)),
+    loopback_only("tls-polling", Worker(Latency, &["tls-pingpong"])),
+    loopback_only("verbena-send-tls", Worker(Latency, LATENCY_TLS)),
     first(
         "verbena-send",
         Worker(Bandwidth, &["stream", "--op", "send", "--fpdu", "large"]),
@@ -115,25 +115,25 @@ pub(crate) const CONTENDERS: &[Contender] = &[
         "verbena-read",
         Worker(Bandwidth, &["stream", "--op", "read", "--fpdu", "large"]),
     ),
-    second("verbena-write-events", Worker(Bandwidth, ASLEEP)),
-    near("verbena-send-crc", Worker(Bandwidth, SEND_CRC)),
+    second("verbena-write-events", Worker(Bandwidth, WRITE_EVENTS)),
+    loopback_only("verbena-send-crc", Worker(Bandwidth, SEND_CRC)),
     second("verbena-write-crc", Worker(Bandwidth, CRC)),
-    near("tls-plain", Worker(Bandwidth, &["tls-plain"])),
-    near("verbena-send-tls", Worker(Bandwidth, SEND_TLS)),
-    near("verbena-write-tls", Worker(Bandwidth, WRITE_TLS)),
-    far("verbena-write-mss", Worker(Bandwidth, MSS)),
+    loopback_only("tls-plain", Worker(Bandwidth, &["tls-plain"])),
+    loopback_only("verbena-send-tls", Worker(Bandwidth, SEND_TLS)),
+    loopback_only("verbena-write-tls", Worker(Bandwidth, WRITE_TLS)),
+    veth_only("verbena-write-mss", Worker(Bandwidth, MSS)),
     first("verbena-send", Worker(Rate, &["stream", "--op", "send"])),
     first("verbena-write", Worker(Rate, &["stream", "--op", "write"])),
     first("verbena-send-single", Worker(Rate, SEND_SINGLE)),
     first("verbena-write-single", Worker(Rate, WRITE_SINGLE)),
-    near("tcp-many", Worker(Connections, &["tcp-many"])),
-    near("verbena-write", Worker(Connections, &["many"])),
-    near("verbena", Worker(Idle, &["idle"])),
+    loopback_only("tcp-many", Worker(Connections, &["tcp-many"])),
+    loopback_only("verbena-write", Worker(Connections, &["many"])),
+    loopback_only("verbena", Worker(Idle, &["idle"])),
     second("dropin-send", Perftest("send")),
     second("dropin-write", Perftest("write")),
     second("dropin-read", Perftest("read")),
-    near("dropin-send-single", PerftestSingle("send")),
-    near("dropin-write-single", PerftestSingle("write")),
+    loopback_only("dropin-send-single", PerftestSingle("send")),
+    loopback_only("dropin-write-single", PerftestSingle("write")),
 ];
 
 /// The programs that must be installed, with their Debian packages.

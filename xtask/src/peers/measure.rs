@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::case::{Case, Place};
+use super::case::{Case, Topology};
 use super::contender::Setting;
-use super::output::Printed;
+use super::output::Outputs;
 use super::series::Sample;
 use super::veth::Veth;
 use crate::clients::process::{End, Process, Start};
@@ -43,9 +43,9 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn run(&self, case: &Case, port: u16) -> Result<Sample> {
-        let veth = match case.place {
-            Place::Loopback => None,
-            Place::Veth(mtu) => {
+        let veth = match case.topology {
+            Topology::Loopback => None,
+            Topology::Veth(mtu) => {
                 let found = self.veths.iter().find(|(own, _)| *own == mtu);
                 Some(&found.context("there is no such veth pair")?.1)
             }
@@ -73,13 +73,13 @@ impl Bench {
         };
         let before = children();
         let mut server = start(0, &commands.server)?;
-        if !server.listens(port, Instant::now() + LISTEN)? {
+        if !server.wait_listening(port, Instant::now() + LISTEN)? {
             bail!("the server does not listen: {}", complaint(&server));
         }
         let mut caller = start(1, &commands.caller)?;
         let end = wait(&mut caller, self.limit)?;
         if end != Some(End::Code(0)) {
-            bail!("{}: {}", said(end), complaint(&caller));
+            bail!("{}: {}", describe_end(end), complaint(&caller));
         }
         if wait(&mut server, LINGER)?.is_none() {
             server.signal(rustix::process::Signal::KILL);
@@ -87,7 +87,7 @@ impl Bench {
         let (told, printed) = (server.output(), caller.output());
         // Reaped, so that the kernel has added their processor time.
         drop((server, caller));
-        commands.run.read(Printed {
+        commands.run.read(Outputs {
             server: &told,
             caller: &printed,
             cpu: children() - before,
@@ -102,7 +102,7 @@ fn wait(process: &mut Process, limit: Duration) -> Result<Option<End>> {
         if interrupted() {
             bail!("interrupted");
         }
-        if let Some(end) = process.end_now()? {
+        if let Some(end) = process.try_wait()? {
             return Ok(Some(end));
         }
         std::thread::sleep(TICK);
@@ -110,7 +110,7 @@ fn wait(process: &mut Process, limit: Duration) -> Result<Option<End>> {
     Ok(None)
 }
 
-fn said(end: Option<End>) -> String {
+fn describe_end(end: Option<End>) -> String {
     match end {
         None => "it was not done in time".to_owned(),
         Some(End::Code(code)) => format!("it ended with {code}"),
@@ -120,7 +120,7 @@ fn said(end: Option<End>) -> String {
 
 /// The first line that a process printed, of standard error if there is one.
 fn complaint(process: &Process) -> String {
-    let all = format!("{}\n{}", process.complaints(), process.output());
+    let all = format!("{}\n{}", process.stderr(), process.output());
     let first = all.lines().find(|line| !line.trim().is_empty());
     first.unwrap_or("it said nothing").trim().to_owned()
 }

@@ -30,7 +30,7 @@ pub(crate) struct Run {
 
 /// The output of both sides.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Printed<'a> {
+pub(crate) struct Outputs<'a> {
     pub(crate) server: &'a str,
     pub(crate) caller: &'a str,
     /// Processor seconds of both processes from their start to their end.
@@ -38,7 +38,7 @@ pub(crate) struct Printed<'a> {
 }
 
 impl Run {
-    pub(crate) fn read(self, printed: Printed<'_>) -> Result<Sample> {
+    pub(crate) fn read(self, printed: Outputs<'_>) -> Result<Sample> {
         let size = f64::from(self.size);
         let text = printed.caller;
         match self.format {
@@ -82,7 +82,7 @@ impl Run {
         }
     }
 
-    fn worker(self, printed: Printed<'_>) -> Result<Sample> {
+    fn worker(self, printed: Outputs<'_>) -> Result<Sample> {
         let caller: Figures = figures(printed.caller).context("the caller said nothing")?;
         let server: Figures = figures(printed.server).context("the server said nothing")?;
         let cpu =

@@ -1,13 +1,13 @@
 //! The tables, for the terminal and for `docs/performance/peers.md`.
 //! They show medians with the smallest and largest round, the targets first, and lost rounds below.
 
-use super::case::{Measure, Place, shown};
+use super::case::{Measure, Topology, shown};
 use super::results::Results;
 use super::series::Series;
 use super::targets::{Target, Verdict};
 
 /// How the measurement was made.
-pub(crate) struct About {
+pub(crate) struct RunInfo {
     pub(crate) machine: String,
     pub(crate) rounds: usize,
     pub(crate) seconds: f64,
@@ -16,7 +16,7 @@ pub(crate) struct About {
 }
 
 /// A warning if the machine was busy when the run began; empty otherwise.
-pub(crate) fn caution(about: &About) -> String {
+pub(crate) fn load_warning(about: &RunInfo) -> String {
     match about.load[0].parse::<f64>() {
         Ok(load) if load <= 1.0 => String::new(),
         _ => format!(
@@ -71,7 +71,7 @@ pub(crate) fn tables(results: &Results) -> String {
         text += &format!("\n### {}\n\n", title(place, measure));
         text += &table(results, place, measure, &cell);
         let has = |of: fn(&Series) -> Option<f64>| {
-            let here = |case: &super::case::Case| (case.place, case.measure) == (place, measure);
+            let here = |case: &super::case::Case| (case.topology, case.measure) == (place, measure);
             results
                 .rows
                 .iter()
@@ -93,7 +93,7 @@ fn shown_or_dash(value: Option<f64>) -> String {
     value.map_or("-".to_owned(), number)
 }
 
-fn title(place: Place, measure: Measure) -> String {
+fn title(place: Topology, measure: Measure) -> String {
     let what = match measure {
         Measure::Latency => "half a round trip (a whole one for reads), µs",
         Measure::Bandwidth => "bandwidth, GB/s",
@@ -106,7 +106,7 @@ fn title(place: Place, measure: Measure) -> String {
 
 fn table(
     results: &Results,
-    place: Place,
+    place: Topology,
     measure: Measure,
     cell: &dyn Fn(&Series) -> String,
 ) -> String {
@@ -145,7 +145,12 @@ pub(crate) fn lost(results: &Results) -> String {
 }
 
 /// The whole page.
-pub(crate) fn page(results: &Results, list: &[Target], about: &About, plots: &[String]) -> String {
+pub(crate) fn page(
+    results: &Results,
+    list: &[Target],
+    about: &RunInfo,
+    plots: &[String],
+) -> String {
     let mut text = format!(
         "# Verbena beside its peers\n\n\
          Written by `cargo xtask peers --write`; the raw numbers are in [peers.json](peers.json).\n\n\
@@ -158,7 +163,7 @@ pub(crate) fn page(results: &Results, list: &[Target], about: &About, plots: &[S
          only program measures ping-pong alone, also where bandwidth or rate stands here.\n\n## Targets\n\n",
         about.machine, about.rounds, about.seconds, about.load[0], about.load[1]
     );
-    text += &caution(about);
+    text += &load_warning(about);
     text += &targets(list);
     text += "\n## Figures\n";
     for plot in plots {
@@ -195,18 +200,18 @@ mod tests {
                 _ => series.samples.extend([2.0, 3.0, 4.0].map(Sample::of)),
             }
         }
-        let about = About {
+        let about = RunInfo {
             machine: "A machine".to_owned(),
             rounds: 3,
             seconds: 0.3,
             load: ["0.1".to_owned(), "0.2".to_owned()],
         };
-        assert_eq!(caution(&about), "");
-        let busy = About {
+        assert_eq!(load_warning(&about), "");
+        let busy = RunInfo {
             load: ["7.4".to_owned(), "0.2".to_owned()],
             ..about
         };
-        assert!(caution(&busy).contains("load average 7.4"));
+        assert!(load_warning(&busy).contains("load average 7.4"));
         let about = busy;
         let page = page(&results, &judge(&results), &about, &["a.svg".to_owned()]);
         for part in [

@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::case::{Measure, Place, shown};
+use super::case::{Measure, Topology, shown};
 use super::results::Results;
 
 const WIDTH: f64 = 860.0;
@@ -23,7 +23,11 @@ const COLOURS: [&str; 7] = [
 type Line = (&'static str, Vec<(u32, f64)>);
 
 /// The picture and its file name; none if there is too little to draw.
-pub(crate) fn draw(results: &Results, place: Place, measure: Measure) -> Option<(String, String)> {
+pub(crate) fn draw(
+    results: &Results,
+    place: Topology,
+    measure: Measure,
+) -> Option<(String, String)> {
     let sizes = results.sizes(place, measure);
     if sizes.len() < 2 || !matches!(measure, Measure::Latency | Measure::Bandwidth) {
         return None;

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use super::case::{Case, Measure, Place};
+use super::case::{Case, Measure, Topology};
 use super::series::{Sample, Series};
 
 /// The cases with their rounds.
@@ -21,13 +21,13 @@ impl Results {
 
     pub(crate) fn series(
         &self,
-        place: Place,
+        place: Topology,
         measure: Measure,
         size: u32,
         name: &str,
     ) -> Option<&Series> {
         let row = self.rows.iter().find(|(case, _)| {
-            (case.place, case.measure, case.size) == (place, measure, size)
+            (case.topology, case.measure, case.size) == (place, measure, size)
                 && case.contender.name == name
         });
         row.map(|(_, series)| series)
@@ -36,7 +36,7 @@ impl Results {
     /// The median.
     pub(crate) fn value(
         &self,
-        place: Place,
+        place: Topology,
         measure: Measure,
         size: u32,
         name: &str,
@@ -45,8 +45,8 @@ impl Results {
     }
 
     /// The sizes that were measured, in order.
-    pub(crate) fn sizes(&self, place: Place, measure: Measure) -> Vec<u32> {
-        let here = |case: &Case| (case.place, case.measure) == (place, measure);
+    pub(crate) fn sizes(&self, place: Topology, measure: Measure) -> Vec<u32> {
+        let here = |case: &Case| (case.topology, case.measure) == (place, measure);
         let sizes = self.rows.iter().filter(|(case, _)| here(case));
         let mut sizes: Vec<u32> = sizes.map(|(case, _)| case.size).collect();
         sizes.sort_unstable();
@@ -55,21 +55,21 @@ impl Results {
     }
 
     /// The places and measures, in order.
-    pub(crate) fn kinds(&self) -> Vec<(Place, Measure)> {
-        let mut kinds: Vec<(Place, Measure)> = Vec::new();
+    pub(crate) fn kinds(&self) -> Vec<(Topology, Measure)> {
+        let mut kinds: Vec<(Topology, Measure)> = Vec::new();
         for (case, _) in &self.rows {
-            if !kinds.contains(&(case.place, case.measure)) {
-                kinds.push((case.place, case.measure));
+            if !kinds.contains(&(case.topology, case.measure)) {
+                kinds.push((case.topology, case.measure));
             }
         }
         kinds
     }
 
     /// The contenders measured there, in order.
-    pub(crate) fn names(&self, place: Place, measure: Measure) -> Vec<&'static str> {
+    pub(crate) fn names(&self, place: Topology, measure: Measure) -> Vec<&'static str> {
         let mut names = Vec::new();
         for (case, _) in &self.rows {
-            let here = (case.place, case.measure) == (place, measure);
+            let here = (case.topology, case.measure) == (place, measure);
             if here && !names.contains(&case.contender.name) {
                 names.push(case.contender.name);
             }
@@ -106,7 +106,7 @@ impl<'a> Row<'a> {
     fn new(case: &Case, series: &'a Series) -> Row<'a> {
         let (least, most) = series.spread().unzip();
         Row {
-            place: case.place.name(),
+            place: case.topology.name(),
             measure: case.measure.name(),
             size: case.size,
             contender: case.contender.name,

@@ -5,7 +5,7 @@
 use serde::Serialize;
 
 use super::case::Measure::{Bandwidth, Connections, Idle, Latency, Rate};
-use super::case::{Measure, Place, shown};
+use super::case::{Measure, Topology, shown};
 use super::page::number;
 use super::results::Results;
 
@@ -85,15 +85,15 @@ fn target(what: &'static str, wanted: &'static str, bound: Bound, ratios: Vec<Ra
     }
 }
 
-const LOOP: Place = Place::Loopback;
-const ETHERNET: Place = Place::Veth(1500);
+const LOOP: Topology = Topology::Loopback;
+const ETHERNET: Topology = Topology::Veth(1500);
 const BULK: [u32; 3] = [64 << 10, 1 << 20, 4 << 20];
 
 impl Results {
     /// The value of one contender divided by another's; by the best one's if several are named.
     fn ratio(
         &self,
-        (place, measure, size): (Place, Measure, u32),
+        (place, measure, size): (Topology, Measure, u32),
         ours: &str,
         theirs: &[&str],
     ) -> Option<Ratio> {
@@ -176,7 +176,7 @@ impl Results {
         ratios
     }
 
-    fn far(&self, ours: &str, theirs: &str) -> Vec<Ratio> {
+    fn veth_ratio(&self, ours: &str, theirs: &str) -> Vec<Ratio> {
         let sizes = self.sizes(ETHERNET, Bandwidth).into_iter();
         let ratio = |size| self.ratio((ETHERNET, Bandwidth, size), ours, &[theirs]);
         sizes.filter_map(ratio).collect()
@@ -263,19 +263,19 @@ pub(crate) fn judge(results: &Results) -> Vec<Target> {
             "veth, MTU 1500: write bandwidth by iperf3, large frames",
             "≥ 0.8",
             least(0.8),
-            results.far("verbena-write", "iperf3"),
+            results.veth_ratio("verbena-write", "iperf3"),
         ),
         target(
             "veth, MTU 1500: the same with MSS-sized frames",
             "≥ 0.5",
             least(0.5),
-            results.far("verbena-write-mss", "iperf3"),
+            results.veth_ratio("verbena-write-mss", "iperf3"),
         ),
         target(
             "veth, MTU 1500: reads by writes",
             "≥ 0.9",
             least(0.9),
-            results.far("verbena-read", "verbena-write"),
+            results.veth_ratio("verbena-read", "verbena-write"),
         ),
         target(
             "every size and measure: times ahead of UCX tcp and libfabric tcp",

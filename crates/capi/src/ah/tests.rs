@@ -10,7 +10,7 @@ fn ipv4_header_occupies_second_half_of_grh() {
     bytes[36..40].copy_from_slice(&[192, 0, 2, 8]);
     // SAFETY: `ibv_grh` is 40 bytes of integers, for which any bytes are valid.
     let grh: ibv_grh = unsafe { core::mem::transmute_copy(&bytes) };
-    let ends = ends(&grh);
+    let ends = source_and_destination(&grh);
     assert_eq!(ends.0, IpAddr::from([192, 0, 2, 7]));
     assert_eq!(ends.1, IpAddr::from([192, 0, 2, 8]));
 }
@@ -24,6 +24,6 @@ fn ipv6_header_occupies_whole_grh() {
     bytes[39] = 9;
     // SAFETY: `ibv_grh` is 40 bytes of integers, for which any bytes are valid.
     let grh: ibv_grh = unsafe { core::mem::transmute_copy(&bytes) };
-    let ends = ends(&grh);
+    let ends = source_and_destination(&grh);
     assert_eq!(ends.1, "0:0:0:0:0:0:0:9".parse::<IpAddr>().unwrap());
 }

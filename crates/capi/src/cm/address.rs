@@ -10,7 +10,7 @@ use crate::errno::Errno;
 /// InfiniBand's address family: the struct has a GID where `sockaddr_in6` has its address.
 const AF_IB: i32 = 27;
 /// Offset of the GID.
-const GID_AT: usize = 8;
+const GID_OFFSET: usize = 8;
 
 /// Reads an address; none for a null pointer.
 ///
@@ -40,7 +40,8 @@ pub(crate) unsafe fn read(at: *const sockaddr) -> Result<Option<SocketAddr>, Err
         }
         AF_IB => {
             // SAFETY: the caller guarantees a `sockaddr_ib`, which has 16 bytes at this offset; an array of bytes needs no alignment.
-            let gid: [u8; 16] = unsafe { at.cast::<u8>().add(GID_AT).cast::<[u8; 16]>().read() };
+            let gid: [u8; 16] =
+                unsafe { at.cast::<u8>().add(GID_OFFSET).cast::<[u8; 16]>().read() };
             let ip = Ipv6Addr::from(gid).to_canonical();
             Ok(Some(SocketAddr::new(ip, 0)))
         }
@@ -86,7 +87,7 @@ pub(crate) fn len(address: SocketAddr) -> usize {
 }
 
 /// The local address from which this peer is reached, as the system chooses it.
-pub(crate) fn towards(to: SocketAddr) -> Result<IpAddr, Errno> {
+pub(crate) fn local_addr_for(to: SocketAddr) -> Result<IpAddr, Errno> {
     let any: IpAddr = match to {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

@@ -7,7 +7,7 @@ use core::ptr;
 
 use libc::{addrinfo, freeaddrinfo, getaddrinfo, sockaddr, socklen_t};
 
-use super::address::{len, read, storage, towards};
+use super::address::{len, local_addr_for, read, storage};
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 
@@ -73,9 +73,9 @@ unsafe fn find(
     }
     let wants_source = info.src.is_none() && info.flags & (RAI_PASSIVE | RAI_NOROUTE) == 0;
     if let Some(dst) = info.dst.filter(|_| wants_source) {
-        info.src = towards(dst).ok().map(|ip| SocketAddr::new(ip, 0));
+        info.src = local_addr_for(dst).ok().map(|ip| SocketAddr::new(ip, 0));
     }
-    Ok(info.give())
+    Ok(info.into_raw())
 }
 
 /// The first address that the system's resolver returns; its error code if there is none.
@@ -157,14 +157,14 @@ impl Info {
         }
     }
 
-    fn give(self) -> *mut rdma_addrinfo {
+    fn into_raw(self) -> *mut rdma_addrinfo {
         let family = match self.src.or(self.dst) {
             Some(SocketAddr::V6(_)) => libc::AF_INET6,
             Some(SocketAddr::V4(_)) => libc::AF_INET,
             None => 0,
         };
-        let (src, src_len) = copy(self.src);
-        let (dst, dst_len) = copy(self.dst);
+        let (src, src_len) = allocate_sockaddr(self.src);
+        let (dst, dst_len) = allocate_sockaddr(self.dst);
         Box::into_raw(Box::new(rdma_addrinfo {
             ai_flags: self.flags as c_int,
             ai_family: family,
@@ -180,7 +180,7 @@ impl Info {
 }
 
 /// An address on the heap that is freed with the result.
-fn copy(address: Option<SocketAddr>) -> (*mut sockaddr, socklen_t) {
+fn allocate_sockaddr(address: Option<SocketAddr>) -> (*mut sockaddr, socklen_t) {
     match address {
         Some(address) => {
             let place = Box::into_raw(Box::new(storage(address)));
@@ -197,7 +197,7 @@ fn copy(address: Option<SocketAddr>) -> (*mut sockaddr, socklen_t) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_freeaddrinfo(mut res: *mut rdma_addrinfo) {
     while !res.is_null() {
-        // SAFETY: `res` came from `Info::give`, which boxed it and its addresses; the caller does not use them after this call.
+        // SAFETY: `res` came from `Info::into_raw`, which boxed it and its addresses; the caller does not use them after this call.
         unsafe {
             let info = Box::from_raw(res);
             for address in [info.ai_src_addr, info.ai_dst_addr] {

@@ -3,14 +3,14 @@
 
 use core::ffi::c_int;
 
-use super::asked::RETRIES;
+use super::conn_param::RETRY_COUNT;
 use super::{datagram, id};
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
-use crate::query::READS;
+use crate::query::MAX_READS;
 
 /// The number that peers of managed connections have in attributes: it cannot be connected to out of band.
-const PEER: u32 = 1;
+const MANAGED_PEER_QPN: u32 = 1;
 
 /// The minimum RNR timer: 0.64 ms.
 pub(super) const RNR_TIMER: u8 = 12;
@@ -57,9 +57,9 @@ pub unsafe extern "C-unwind" fn verbena_rdma_init_qp_attr(
                 attr.ah_attr.is_global = 1;
                 attr.ah_attr.port_num = 1;
                 attr.path_mtu = IBV_MTU_4096;
-                attr.dest_qp_num = PEER;
+                attr.dest_qp_num = MANAGED_PEER_QPN;
                 attr.rq_psn = 0;
-                attr.max_dest_rd_atomic = READS;
+                attr.max_dest_rd_atomic = MAX_READS;
                 attr.min_rnr_timer = RNR_TIMER;
                 IBV_QP_STATE
                     | IBV_QP_AV
@@ -71,10 +71,10 @@ pub unsafe extern "C-unwind" fn verbena_rdma_init_qp_attr(
             }
             IBV_QPS_RTS => {
                 attr.timeout = timeout;
-                attr.retry_cnt = RETRIES;
+                attr.retry_cnt = RETRY_COUNT;
                 attr.rnr_retry = 7;
                 attr.sq_psn = 0;
-                attr.max_rd_atomic = READS;
+                attr.max_rd_atomic = MAX_READS;
                 IBV_QP_STATE
                     | IBV_QP_TIMEOUT
                     | IBV_QP_RETRY_CNT

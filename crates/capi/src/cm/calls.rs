@@ -45,7 +45,7 @@ pub use super::resolve::{
     verbena_rdma_bind_addr as rdma_bind_addr, verbena_rdma_resolve_addr as rdma_resolve_addr,
     verbena_rdma_resolve_route as rdma_resolve_route,
 };
-pub use super::words::{
+pub use super::strings::{
     verbena_rdma_event_str as rdma_event_str, verbena_rdma_get_dst_port as rdma_get_dst_port,
     verbena_rdma_get_src_port as rdma_get_src_port,
 };

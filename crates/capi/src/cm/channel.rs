@@ -17,23 +17,26 @@ pub(crate) struct Channel {
     pub(crate) events: Arc<Events>,
 }
 
-pub(crate) type Held = Object<rdma_event_channel, Channel>;
+pub(crate) type ChannelObject = Object<rdma_event_channel, Channel>;
 
 /// The library's part of an event that a program was given.
-struct Given {
+struct DeliveredEvent {
     /// Where the acknowledgement counts: for the identifier, and for the listener of a connection request.
     links: [Option<Arc<Link>>; 2],
     /// The event points to it.
     _private_data: Box<[u8]>,
 }
 
-type HeldEvent = Object<rdma_cm_event, Given>;
+type EventObject = Object<rdma_cm_event, DeliveredEvent>;
 
 /// Creates a channel.
 pub(crate) fn create() -> Result<*mut rdma_event_channel, Errno> {
     let events = Arc::new(Events::new()?);
     let fd = events.fd();
-    Ok(Held::give(rdma_event_channel { fd }, Channel { events }))
+    Ok(ChannelObject::allocate(
+        rdma_event_channel { fd },
+        Channel { events },
+    ))
 }
 
 /// The library's part of the channel behind this pointer; `EINVAL` for null.
@@ -42,7 +45,7 @@ pub(crate) fn create() -> Result<*mut rdma_event_channel, Errno> {
 /// `channel` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(channel: *const rdma_event_channel) -> Result<&'a Channel, Errno> {
     // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
-    unsafe { Held::of(channel) }.ok_or(Errno::INVAL)
+    unsafe { ChannelObject::of(channel) }.ok_or(Errno::INVAL)
 }
 
 /// Creates a channel.
@@ -60,9 +63,9 @@ pub unsafe extern "C-unwind" fn verbena_rdma_destroy_event_channel(
     channel: *mut rdma_event_channel,
 ) {
     // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
-    if unsafe { Held::of(channel) }.is_some() {
-        // SAFETY: `channel` came from `Held::give`, and the caller does not use it after this call.
-        drop(unsafe { Held::take(channel) });
+    if unsafe { ChannelObject::of(channel) }.is_some() {
+        // SAFETY: `channel` came from `ChannelObject::into_raw_event`, and the caller does not use it after this call.
+        drop(unsafe { ChannelObject::take(channel) });
     }
 }
 
@@ -74,9 +77,9 @@ pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
     // SAFETY: the caller guarantees that `channel` exists during the call. No lock is held while it waits: the thread may be cancelled.
     let events = unsafe { &*of(channel)?.events };
     loop {
-        let event = events.take(|event| event.link.acks.given())?;
+        let event = events.take(|event| event.link.acks.delivered())?;
         // SAFETY: an identifier is not destroyed before its events are acknowledged or removed.
-        if let Some(given) = unsafe { give(event) } {
+        if let Some(given) = unsafe { into_raw_event(event) } {
             return Ok(given);
         }
     }
@@ -86,7 +89,7 @@ pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
 ///
 /// # Safety
 /// The event's identifier exists.
-unsafe fn give(event: Event) -> Option<*mut rdma_cm_event> {
+unsafe fn into_raw_event(event: Event) -> Option<*mut rdma_cm_event> {
     let Event {
         link,
         kind,
@@ -100,7 +103,7 @@ unsafe fn give(event: Event) -> Option<*mut rdma_cm_event> {
             // SAFETY: the caller guarantees that the listener exists.
             match unsafe { id::for_request(link.id(), request) } {
                 Ok(child) => {
-                    child.acks.given();
+                    child.acks.delivered();
                     (child, Some(link))
                 }
                 Err(_) => {
@@ -111,7 +114,7 @@ unsafe fn give(event: Event) -> Option<*mut rdma_cm_event> {
             }
         }
     };
-    let (private_data, param) = describe(param);
+    let (private_data, param) = event_param(param);
     let c = rdma_cm_event {
         id: subject.id(),
         listen_id: listener.as_ref().map_or(ptr::null_mut(), |link| link.id()),
@@ -119,15 +122,15 @@ unsafe fn give(event: Event) -> Option<*mut rdma_cm_event> {
         status,
         param,
     };
-    let given = Given {
+    let given = DeliveredEvent {
         links: [Some(subject), listener],
         _private_data: private_data,
     };
-    Some(HeldEvent::give(c, given))
+    Some(EventObject::allocate(c, given))
 }
 
 /// The `param` union of an event, and its private data.
-fn describe(param: Param) -> (Box<[u8]>, rdma_cm_event__param) {
+fn event_param(param: Param) -> (Box<[u8]>, rdma_cm_event__param) {
     match param {
         Param::Connection {
             private_data,
@@ -135,7 +138,7 @@ fn describe(param: Param) -> (Box<[u8]>, rdma_cm_event__param) {
         } => {
             let data = private_data.into_boxed_slice();
             let conn = rdma_conn_param {
-                private_data: address(&data),
+                private_data: data_ptr(&data),
                 private_data_len: length(&data),
                 responder_resources: depths.0,
                 initiator_depth: depths.1,
@@ -151,7 +154,7 @@ fn describe(param: Param) -> (Box<[u8]>, rdma_cm_event__param) {
         } => {
             let data = private_data.into_boxed_slice();
             let ud = rdma_ud_param {
-                private_data: address(&data),
+                private_data: data_ptr(&data),
                 private_data_len: length(&data),
                 ah_attr,
                 qp_num: number,
@@ -178,7 +181,7 @@ fn describe(param: Param) -> (Box<[u8]>, rdma_cm_event__param) {
     }
 }
 
-fn address(data: &[u8]) -> *const core::ffi::c_void {
+fn data_ptr(data: &[u8]) -> *const core::ffi::c_void {
     if data.is_empty() {
         return ptr::null();
     }
@@ -217,11 +220,11 @@ pub unsafe extern "C-unwind" fn verbena_rdma_get_cm_event(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     // SAFETY: the caller guarantees that `event` is null or came from `verbena_rdma_get_cm_event` and was not acknowledged.
-    if unsafe { HeldEvent::of(event) }.is_none() {
+    if unsafe { EventObject::of(event) }.is_none() {
         return minus_one(Err(Errno::INVAL));
     }
-    // SAFETY: `event` came from `HeldEvent::give`, and the caller does not use it after this call.
-    let given = unsafe { HeldEvent::take(event) };
+    // SAFETY: `event` came from `EventObject::into_raw_event`, and the caller does not use it after this call.
+    let given = unsafe { EventObject::take(event) };
     for link in given.links.iter().flatten() {
         link.acks.acknowledged(1);
     }

@@ -8,22 +8,22 @@ use std::sync::Arc;
 use verbena::low::{QpState, RnrRetry};
 use verbena::{Error, Qp};
 
-use super::asked::{Asked, MANAGED, RETRIES, bytes};
+use super::conn_param::{ConnParam, MANAGED_ATTR_MASK, RETRY_COUNT, copy_private_data};
 use super::datagram::is_for_datagrams;
 use super::id::{self, Id};
 use super::link::{Link, Param};
 use super::resolve::wire_port;
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
-use crate::home::{Home, home};
+use crate::function::{AdapterFunction, first_function};
 use crate::qp::{self, Pair, patience};
 
 /// The queue pair that a connection is made for.
-struct Joined<'a> {
+struct ConnectingQp<'a> {
     pair: &'a Pair,
     qp: &'a Qp,
     /// The program moves its queue pair through the states itself.
-    own: bool,
+    program_managed: bool,
 }
 
 impl Id {
@@ -31,45 +31,53 @@ impl Id {
     ///
     /// # Safety
     /// `id` is this identifier.
-    unsafe fn joins<'a>(
+    unsafe fn connecting_qp<'a>(
         &self,
         id: *mut rdma_cm_id,
-        asked: &Asked,
-        home: &Home,
-    ) -> Result<Joined<'a>, Errno> {
+        asked: &ConnParam,
+        function: &AdapterFunction,
+    ) -> Result<ConnectingQp<'a>, Errno> {
         // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         let given = unsafe { (*id).qp };
         let own = given.is_null();
-        let c = if own { home.pair(asked.number) } else { given };
+        let c = if own {
+            function.pair(asked.qp_num)
+        } else {
+            given
+        };
         // SAFETY: null, or a queue pair of this library that the program does not destroy during this call.
         let pair = unsafe { qp::of(c)? };
         let qp = pair.connection().ok_or(Errno::INVAL)?;
         if own {
             pair.manage();
-            self.inner.lock().own = Some(c);
+            self.inner.lock().own_qp = Some(c);
         }
         if qp.state() == QpState::Reset {
             qp.modify(QpState::Init);
         }
         let (timeout, shown, service) = {
             let options = &self.inner.lock().options;
-            (options.ack_timeout, options.timeout(), options.service)
+            (options.ack_timeout, options.timeout(), options.tos)
         };
-        qp.set_manners(|manners| {
+        qp.set_attr(|manners| {
             manners.traffic_class = service;
-            manners.ird = Some(asked.inbound.into());
-            manners.ord = Some(asked.outbound.into());
+            manners.ird = Some(asked.responder_resources.into());
+            manners.ord = Some(asked.initiator_depth.into());
             manners.rnr_retry = RnrRetry::from_verbs(asked.rnr_retry);
             if let Some(timeout) = timeout {
-                manners.patience = patience(timeout, RETRIES, manners.patience);
+                manners.peer_timeout = patience(timeout, RETRY_COUNT, manners.peer_timeout);
             }
         });
         if !own {
             // Shown by `ibv_query_qp`; the program does not set these itself.
-            pair.note(&asked.attributes(shown), MANAGED);
+            pair.store_attributes(&asked.attributes(shown), MANAGED_ATTR_MASK);
         }
-        home.join(pair.event_number(), &self.link);
-        Ok(Joined { pair, qp, own })
+        function.register_link(pair.event_number(), &self.link);
+        Ok(ConnectingQp {
+            pair,
+            qp,
+            program_managed: own,
+        })
     }
 }
 
@@ -90,55 +98,55 @@ pub unsafe extern "C-unwind" fn verbena_rdma_connect(
 /// As for [`verbena_rdma_connect`].
 unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(), Errno> {
     // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `param` is null or valid.
-    let (own, asked) = unsafe { (id::of(id)?, Asked::new(param)?) };
+    let (own, asked) = unsafe { (id::of(id)?, ConnParam::new(param)?) };
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     if unsafe { is_for_datagrams(id) } {
         // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-        return unsafe { own.ask(id, &asked.words()) };
+        return unsafe { own.send_sidr_request(id, &asked.sidr_param()) };
     }
     let (source, peer, asked_before) = {
         let inner = own.inner.lock();
-        (inner.source, inner.peer, inner.asked)
+        (inner.source, inner.peer, inner.connect_requested)
     };
     let peer = peer.filter(|_| !asked_before).ok_or(Errno::INVAL)?;
-    let home = home()?;
+    let function = first_function()?;
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    let joined = unsafe { own.joins(id, &asked, &home)? };
+    let joined = unsafe { own.connecting_qp(id, &asked, &function)? };
     let to = SocketAddr::new(peer.ip(), wire_port(peer.port())?);
-    let (link, at) = (own.link.clone(), joined.pair.shown());
-    let kind = if joined.own {
+    let (link, at) = (own.link.clone(), joined.pair.state_ref());
+    let kind = if joined.program_managed {
         RDMA_CM_EVENT_CONNECT_RESPONSE
     } else {
         RDMA_CM_EVENT_ESTABLISHED
     };
-    let depths = (asked.inbound, asked.outbound);
+    let depths = (asked.responder_resources, asked.initiator_depth);
     let done = move |answer: Result<Vec<u8>, Error>| match answer {
         Ok(private_data) => {
-            at.reached(IBV_QPS_RTS);
+            at.publish_state(IBV_QPS_RTS);
             let param = Param::Connection {
                 private_data,
                 depths,
             };
-            link.established(kind, param);
+            link.report_established(kind, param);
         }
-        Err(error) => refused(&link, &error),
+        Err(error) => report_failure(&link, &error),
     };
-    own.inner.lock().asked = true;
+    own.inner.lock().connect_requested = true;
     let dialled = joined
         .qp
         .connect_from(source, to, &asked.private_data, done);
     if let Err(error) = dialled {
         if error.os_error().is_none() {
-            own.inner.lock().asked = false;
+            own.inner.lock().connect_requested = false;
             return Err(error.into());
         }
         // The system has refused at once; the program gets the event as for a later refusal.
-        refused(&own.link, &error);
+        report_failure(&own.link, &error);
     }
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe { own.complete(id)? };
     // SAFETY: `id` is this identifier. In synchronous mode the connection is established now, and its port is known.
-    unsafe { own.note_port(id, joined.pair) };
+    unsafe { own.store_port(id, joined.pair) };
     Ok(())
 }
 
@@ -147,16 +155,16 @@ impl Id {
     ///
     /// # Safety
     /// `id` is this identifier.
-    unsafe fn note_port(&self, id: *mut rdma_cm_id, pair: &Pair) {
-        if let Some(Ok(Some((local, _)))) = pair.connection().map(Qp::ends) {
+    unsafe fn store_port(&self, id: *mut rdma_cm_id, pair: &Pair) {
+        if let Some(Ok(Some((local, _)))) = pair.connection().map(Qp::socket_addrs) {
             // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-            unsafe { self.place(id, Some(local), None) };
+            unsafe { self.store_addresses(id, Some(local), None) };
         }
     }
 }
 
 /// Reports that a connection could not be made.
-fn refused(link: &Arc<Link>, error: &Error) {
+fn report_failure(link: &Arc<Link>, error: &Error) {
     crate::log::info(|| error.to_string());
     let (kind, status, said) = if let Some(said) = error.rejection() {
         // 28 is InfiniBand's "consumer reject"; the consumer's own reason is in the private data.
@@ -170,7 +178,7 @@ fn refused(link: &Arc<Link>, error: &Error) {
             None => (RDMA_CM_EVENT_UNREACHABLE, -libc::ETIMEDOUT, Vec::new()),
         }
     };
-    link.tell(kind, status, Param::said(said));
+    link.report(kind, status, Param::with_private_data(said));
 }
 
 /// Accepts a connection request.
@@ -190,29 +198,29 @@ pub unsafe extern "C-unwind" fn verbena_rdma_accept(
 /// As for [`verbena_rdma_accept`].
 unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(), Errno> {
     // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `param` is null or valid.
-    let (own, asked) = unsafe { (id::of(id)?, Asked::new(param)?) };
+    let (own, asked) = unsafe { (id::of(id)?, ConnParam::new(param)?) };
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     if unsafe { is_for_datagrams(id) } {
         // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-        return unsafe { own.answer(id, &asked.words()) };
+        return unsafe { own.send_sidr_reply(id, &asked.sidr_param()) };
     }
-    let home = home()?;
+    let function = first_function()?;
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    let joined = unsafe { own.joins(id, &asked, &home)? };
+    let joined = unsafe { own.connecting_qp(id, &asked, &function)? };
     let request = own.inner.lock().request.take().ok_or(Errno::INVAL)?;
-    let (link, at) = (own.link.clone(), joined.pair.shown());
+    let (link, at) = (own.link.clone(), joined.pair.state_ref());
     let done = move |answer: Result<Vec<u8>, Error>| match answer {
         Ok(_) => {
-            at.reached(IBV_QPS_RTS);
-            link.established(RDMA_CM_EVENT_ESTABLISHED, Param::NONE);
+            at.publish_state(IBV_QPS_RTS);
+            link.report_established(RDMA_CM_EVENT_ESTABLISHED, Param::NONE);
         }
         Err(error) => {
             crate::log::info(|| error.to_string());
             let status = error.os_error().unwrap_or(libc::ECONNABORTED);
-            link.tell(RDMA_CM_EVENT_CONNECT_ERROR, -status, Param::NONE);
+            link.report(RDMA_CM_EVENT_CONNECT_ERROR, -status, Param::NONE);
         }
     };
-    request.accept_telling(joined.qp, &asked.private_data, done)?;
+    request.accept_with_callback(joined.qp, &asked.private_data, done)?;
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe { own.complete(id) }
 }
@@ -228,14 +236,14 @@ pub unsafe extern "C-unwind" fn verbena_rdma_reject(
     len: u8,
 ) -> c_int {
     // SAFETY: the caller guarantees that `id` is null or was created by this library, and `len` bytes at `data`.
-    let said = unsafe { id::of(id).and_then(|own| Ok((own, bytes(data, len)?))) };
+    let said = unsafe { id::of(id).and_then(|own| Ok((own, copy_private_data(data, len)?))) };
     minus_one(said.and_then(|(own, data)| {
         let mut inner = own.inner.lock();
-        let (request, question) = (inner.request.take(), inner.datagrams.question.take());
+        let (request, sidr_request) = (inner.request.take(), inner.datagrams.request.take());
         drop(inner);
-        match (request, question) {
+        match (request, sidr_request) {
             (Some(request), _) => request.reject(&data),
-            (None, Some(question)) => question.refuse(&data),
+            (None, Some(sidr_request)) => sidr_request.reject(&data),
             (None, None) => return Err(Errno::INVAL),
         }
         Ok(())
@@ -278,17 +286,17 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: `id` is valid, since `id::of` succeeded.
     let c = unsafe { (*id).qp };
     let c = if c.is_null() {
-        own.inner.lock().own.ok_or(Errno::INVAL)?
+        own.inner.lock().own_qp.ok_or(Errno::INVAL)?
     } else {
         c
     };
     // SAFETY: the queue pair of the identifier or of the program exists during this call.
     let pair = unsafe { qp::of(c)? };
-    pair.hang_up();
+    pair.disconnect();
     // SAFETY: the queue pair exists, and the program does not access its state while this call runs.
     unsafe { (*c).state = IBV_QPS_ERR };
     // In synchronous mode this call waits for its event, if it will come or is there already: the peer may have ended the connection first.
-    if own.link.disconnected() || own.link.events().is_rung() {
+    if own.link.report_disconnected() || own.link.events().has_events() {
         // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         return unsafe { own.complete(id) };
     }
@@ -302,7 +310,7 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_establish(id: *mut rdma_cm_id) -> c_int {
     // SAFETY: the caller guarantees that `id` is null or was created by this library. Without a queue pair of the program it is `EINVAL`.
-    let known = unsafe { id::of(id).map(|own| own.inner.lock().own.is_some()) };
+    let known = unsafe { id::of(id).map(|own| own.inner.lock().own_qp.is_some()) };
     minus_one(known.and_then(|known| known.then_some(()).ok_or(Errno::INVAL)))
 }
 

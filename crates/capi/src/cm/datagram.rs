@@ -6,31 +6,31 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use verbena::low::Qpn;
-use verbena::{Asking, Desk, Error, Question, Whereabouts};
+use verbena::{Error, SidrListener, SidrQuery, SidrRequest, UdEndpoint};
 
-use super::address::towards;
+use super::address::local_addr_for;
 use super::id::{self, Id};
-use super::link::{Comer, Link, Param};
+use super::link::{IncomingRequest, Link, Param};
 use super::multicast::Group;
-use super::resolve::{spoken_port, taken, wire_port};
+use super::resolve::{bind_error, program_port, wire_port};
 use crate::abi::*;
 use crate::errno::Errno;
+use crate::function::{AdapterFunction, first_function};
 use crate::gids;
-use crate::home::{Home, home};
 use crate::port::{PORT, gid_of};
 
 /// The status of a rejection: SIDR's code.
-const REFUSED: c_int = 2;
+const SIDR_REJECTED: c_int = 2;
 
 /// The state of an identifier for datagrams.
 #[derive(Default)]
-pub(crate) struct Side {
+pub(crate) struct SidrState {
     /// The UDP ports that it is bound to and listens at.
-    pub(crate) desks: Vec<Desk>,
-    listens: bool,
+    pub(crate) listeners: Vec<SidrListener>,
+    is_listening: bool,
     /// A received request, until it is answered.
-    pub(crate) question: Option<Question>,
-    asking: Option<Asking>,
+    pub(crate) request: Option<SidrRequest>,
+    query: Option<SidrQuery>,
     /// Groups that it has joined, or will join when it has a queue pair.
     pub(crate) groups: Vec<Group>,
 }
@@ -45,20 +45,24 @@ pub(crate) unsafe fn is_for_datagrams(id: *const rdma_cm_id) -> bool {
 }
 
 /// The local address of a request, as its program sees it.
-pub(crate) fn desk_of(question: &Question) -> Result<SocketAddr, Errno> {
-    let at = question.local();
+pub(crate) fn request_local_addr(request: &SidrRequest) -> Result<SocketAddr, Errno> {
+    let at = request.local_addr();
     let ip = if at.ip().is_unspecified() {
         // Received at a wildcard address: the address from which the peer is reached.
-        towards(question.peer())?
+        local_addr_for(request.peer_addr())?
     } else {
         at.ip()
     };
-    Ok(SocketAddr::new(ip, spoken_port(at.port())))
+    Ok(SocketAddr::new(ip, program_port(at.port())))
 }
 
 /// The index and address of the device that are used with a peer: the address that the program named, if the device has it.
-fn ours(home: &Home, named: Option<IpAddr>, peer: IpAddr) -> Result<(u8, IpAddr), Errno> {
-    let all = home.device.addresses()?;
+fn local_gid(
+    function: &AdapterFunction,
+    named: Option<IpAddr>,
+    peer: IpAddr,
+) -> Result<(u8, IpAddr), Errno> {
+    let all = function.device.addresses()?;
     let at = all.iter().position(|ip| Some(*ip) == named);
     // On one host, peers may know each other by an address that is not the device's; they use the device's all the same.
     let at = at.or_else(|| all.iter().position(|ip| ip.is_ipv4() == peer.is_ipv4()));
@@ -69,10 +73,14 @@ fn ours(home: &Home, named: Option<IpAddr>, peer: IpAddr) -> Result<(u8, IpAddr)
 }
 
 /// The address attributes for a peer or a group.
-pub(super) fn way(home: &Home, named: Option<IpAddr>, peer: IpAddr) -> Result<ibv_ah_attr, Errno> {
+pub(super) fn ah_attr(
+    function: &AdapterFunction,
+    named: Option<IpAddr>,
+    peer: IpAddr,
+) -> Result<ibv_ah_attr, Errno> {
     let mut attr = ibv_ah_attr::zeroed();
     attr.grh.dgid = gid_of(peer);
-    attr.grh.sgid_index = ours(home, named, peer)?.0;
+    attr.grh.sgid_index = local_gid(function, named, peer)?.0;
     attr.grh.hop_limit = 64;
     attr.is_global = 1;
     attr.port_num = PORT;
@@ -80,43 +88,46 @@ pub(super) fn way(home: &Home, named: Option<IpAddr>, peer: IpAddr) -> Result<ib
 }
 
 /// Parameters of a request or reply.
-pub(super) struct Words {
+pub(super) struct SidrParam {
     pub(super) private_data: Vec<u8>,
     /// The number of a queue pair that the program created itself.
-    pub(super) number: u32,
+    pub(super) qp_num: u32,
 }
 
 impl Id {
     /// Binds a UDP port, which is then known and reserved; returns the address with it.
-    pub(super) fn take_desk(&self, at: SocketAddr) -> Result<SocketAddr, Errno> {
-        let device = home()?.device.clone();
+    pub(super) fn bind_sidr_port(&self, at: SocketAddr) -> Result<SocketAddr, Errno> {
+        let device = first_function()?.device.clone();
         let wire = SocketAddr::new(at.ip(), wire_port(at.port())?);
-        let desk = device
-            .desk(wire)
-            .map_err(|error| taken("UDP", wire, error))?;
-        let port = desk.local().port();
+        let listener = device
+            .bind_sidr_listener(wire)
+            .map_err(|error| bind_error("UDP", wire, error))?;
+        let port = listener.local_addr().port();
         let mut inner = self.inner.lock();
         let both = at.ip() == IpAddr::from([0; 16]) && !inner.options.family_only;
-        inner.datagrams.desks.push(desk);
+        inner.datagrams.listeners.push(listener);
         if both {
             // If the port is taken for IPv4, only IPv6 is bound.
             let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-            inner.datagrams.desks.extend(device.desk(v4).ok());
+            inner
+                .datagrams
+                .listeners
+                .extend(device.bind_sidr_listener(v4).ok());
         }
-        Ok(SocketAddr::new(at.ip(), spoken_port(port)))
+        Ok(SocketAddr::new(at.ip(), program_port(port)))
     }
 
     /// Reports each received request as an event from now on.
-    pub(super) fn hear_questions(&self, backlog: usize) -> Result<(), Errno> {
+    pub(super) fn listen_sidr(&self, backlog: usize) -> Result<(), Errno> {
         let mut inner = self.inner.lock();
-        if inner.datagrams.listens {
+        if inner.datagrams.is_listening {
             return Err(Errno::INVAL);
         }
-        for desk in &inner.datagrams.desks {
+        for listener in &inner.datagrams.listeners {
             let link = self.link.clone();
-            desk.open(backlog, move |question| came(&link, question))?;
+            listener.listen(backlog, move |question| report_request(&link, question))?;
         }
-        inner.datagrams.listens = true;
+        inner.datagrams.is_listening = true;
         Ok(())
     }
 
@@ -124,27 +135,33 @@ impl Id {
     ///
     /// # Safety
     /// `id` is this identifier.
-    pub(super) unsafe fn ask(&self, id: *mut rdma_cm_id, words: &Words) -> Result<(), Errno> {
-        let home = home()?;
+    pub(super) unsafe fn send_sidr_request(
+        &self,
+        id: *mut rdma_cm_id,
+        param: &SidrParam,
+    ) -> Result<(), Errno> {
+        let function = first_function()?;
         let asked = {
             let mut inner = self.inner.lock();
             let peer = inner.peer.ok_or(Errno::INVAL)?;
-            let before = inner.datagrams.asking.as_ref();
-            if before.is_some_and(|asking| !asking.is_over()) {
+            let before = inner.datagrams.query.as_ref();
+            if before.is_some_and(|asking| !asking.is_finished()) {
                 return Err(Errno::INVAL);
             }
             let to = SocketAddr::new(peer.ip(), wire_port(peer.port())?);
-            let (source, link, place) = (inner.source, self.link.clone(), home.clone());
-            let done = move |answer| answered(&link, &place, source, answer);
-            let asked = home.device.ask(source, to, &words.private_data, done);
+            let (source, link, place) = (inner.source, self.link.clone(), function.clone());
+            let done = move |answer| report_reply(&link, &place, source, answer);
+            let asked = function
+                .device
+                .query_sidr(source, to, &param.private_data, done);
             asked.map(|asking| {
-                let local = asking.local();
-                inner.datagrams.asking = Some(asking);
+                let local = asking.local_addr();
+                inner.datagrams.query = Some(asking);
                 local
             })
         };
         match &asked {
-            Err(error) if error.os_error().is_some() => unanswered(&self.link, error),
+            Err(error) if error.os_error().is_some() => report_failure(&self.link, error),
             Err(error) => return Err(error.clone().into()),
             Ok(_) => {}
         }
@@ -154,7 +171,7 @@ impl Id {
             if let Ok(local) = asked
                 && self.sync.load(core::sync::atomic::Ordering::Acquire)
             {
-                self.place(id, Some(local), None);
+                self.store_addresses(id, Some(local), None);
             }
         }
         Ok(())
@@ -164,50 +181,54 @@ impl Id {
     ///
     /// # Safety
     /// `id` is this identifier.
-    pub(super) unsafe fn answer(&self, id: *mut rdma_cm_id, words: &Words) -> Result<(), Errno> {
+    pub(super) unsafe fn send_sidr_reply(
+        &self,
+        id: *mut rdma_cm_id,
+        param: &SidrParam,
+    ) -> Result<(), Errno> {
         // SAFETY: `id` is this identifier; its queue pair is null or exists.
-        let number = unsafe { (*id).qp.as_ref() }.map_or(words.number, |qp| qp.qp_num);
-        let home = home()?;
-        let (question, source) = {
+        let number = unsafe { (*id).qp.as_ref() }.map_or(param.qp_num, |qp| qp.qp_num);
+        let function = first_function()?;
+        let (request, source) = {
             let mut inner = self.inner.lock();
-            let question = inner.datagrams.question.take();
-            (question.ok_or(Errno::INVAL)?, inner.source)
+            let request = inner.datagrams.request.take();
+            (request.ok_or(Errno::INVAL)?, inner.source)
         };
-        let (_, address) = ours(&home, source, question.peer().ip())?;
-        let at = Whereabouts {
+        let (_, address) = local_gid(&function, source, request.peer_addr().ip())?;
+        let at = UdEndpoint {
             number: Qpn::new(number).ok_or(Errno::INVAL)?,
             qkey: RDMA_UDP_QKEY,
             address,
         };
-        question.accept(at, &words.private_data)?;
+        request.accept(at, &param.private_data)?;
         // There is no event to wait for: a reply is not acknowledged.
         // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-        unsafe { self.forget_step(id) };
+        unsafe { self.finish_step(id) };
         Ok(())
     }
 }
 
 /// Reports a received request.
-fn came(link: &Arc<Link>, question: Question) {
+fn report_request(link: &Arc<Link>, request: SidrRequest) {
     let param = Param::Datagram {
-        private_data: question.private_data().to_vec(),
+        private_data: request.private_data().to_vec(),
         address: ibv_ah_attr::zeroed(),
         number: 0,
         key: 0,
     };
-    let comer = Some(Comer::Question(question));
-    link.put(RDMA_CM_EVENT_CONNECT_REQUEST, 0, param, comer);
+    let incoming = Some(IncomingRequest::Sidr(request));
+    link.queue_event(RDMA_CM_EVENT_CONNECT_REQUEST, 0, param, incoming);
 }
 
 /// Reports the result of a sent request.
-fn answered(
+fn report_reply(
     link: &Arc<Link>,
-    home: &Home,
+    function: &AdapterFunction,
     source: Option<IpAddr>,
-    answer: Result<(Whereabouts, Vec<u8>), Error>,
+    answer: Result<(UdEndpoint, Vec<u8>), Error>,
 ) {
     match answer {
-        Ok((at, private_data)) => match way(home, source, at.address) {
+        Ok((at, private_data)) => match ah_attr(function, source, at.address) {
             Ok(address) => {
                 let param = Param::Datagram {
                     private_data,
@@ -215,20 +236,20 @@ fn answered(
                     number: at.number.get(),
                     key: at.qkey,
                 };
-                link.tell(RDMA_CM_EVENT_ESTABLISHED, 0, param);
+                link.report(RDMA_CM_EVENT_ESTABLISHED, 0, param);
             }
-            Err(Errno(code)) => link.tell(RDMA_CM_EVENT_UNREACHABLE, -code, Param::NONE),
+            Err(Errno(code)) => link.report(RDMA_CM_EVENT_UNREACHABLE, -code, Param::NONE),
         },
-        Err(error) => unanswered(link, &error),
+        Err(error) => report_failure(link, &error),
     }
 }
 
 /// Reports a request without a reply, or with a rejection.
-fn unanswered(link: &Arc<Link>, error: &Error) {
+fn report_failure(link: &Arc<Link>, error: &Error) {
     crate::log::info(|| error.to_string());
     let (status, private_data) = match (error.rejection(), error.os_error()) {
         // SIDR has no other status for it.
-        (Some(said), _) => (REFUSED, said.to_vec()),
+        (Some(said), _) => (SIDR_REJECTED, said.to_vec()),
         (None, Some(code)) => (-code, Vec::new()),
         (None, None) => (-libc::ETIMEDOUT, Vec::new()),
     };
@@ -238,7 +259,7 @@ fn unanswered(link: &Arc<Link>, error: &Error) {
         number: 0,
         key: 0,
     };
-    link.tell(RDMA_CM_EVENT_UNREACHABLE, status, param);
+    link.report(RDMA_CM_EVENT_UNREACHABLE, status, param);
 }
 
 /// The attributes for the next state of a queue pair that the program moves itself; returns their mask.

@@ -6,11 +6,11 @@ use core::ptr;
 
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
-use crate::home;
+use crate::function;
 
 /// The context and domain of identifiers.
-pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
-    home::common()
+pub(crate) fn shared_context() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
+    function::shared_context()
 }
 
 /// Lists the contexts of all devices.
@@ -21,7 +21,7 @@ pub(crate) fn common() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
 pub unsafe extern "C-unwind" fn verbena_rdma_get_devices(
     count: *mut c_int,
 ) -> *mut *mut ibv_context {
-    let all = common().map(|(context, _)| {
+    let all = shared_context().map(|(context, _)| {
         let list = Box::new([context, ptr::null_mut()]);
         Box::into_raw(list).cast::<*mut ibv_context>()
     });

@@ -27,7 +27,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_ep(
                 core::ptr::null_mut(),
                 res.ai_port_space as u32,
             )?;
-            match furnish(made, res, pd, attr) {
+            match set_up(made, res, pd, attr) {
                 Ok(()) => {
                     *id = made;
                     Ok(())
@@ -43,7 +43,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_ep(
 
 /// # Safety
 /// `id` was created by this library; the rest as for [`verbena_rdma_create_ep`].
-unsafe fn furnish(
+unsafe fn set_up(
     id: *mut rdma_cm_id,
     res: &rdma_addrinfo,
     pd: *mut ibv_pd,

@@ -9,11 +9,11 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena::{Berth, Listener, Request};
+use verbena::{BoundListener, ConnectRequest, Listener};
 
 use super::address::storage;
-use super::datagram::{self, Side};
-use super::link::{Comer, Link};
+use super::datagram::{self, SidrState};
+use super::link::{IncomingRequest, Link};
 use super::options::Options;
 use super::{channel, devices};
 use crate::abi::*;
@@ -34,7 +34,7 @@ pub(crate) struct Id {
 #[derive(Default)]
 pub(crate) struct Inner {
     /// Ports that are bound and do not listen yet.
-    pub(crate) berths: Vec<Berth>,
+    pub(crate) bound_listeners: Vec<BoundListener>,
     pub(crate) listeners: Vec<Arc<Listener>>,
     /// The address that it is bound to, as the program sees it.
     pub(crate) bound: Option<SocketAddr>,
@@ -42,18 +42,18 @@ pub(crate) struct Inner {
     pub(crate) source: Option<IpAddr>,
     pub(crate) peer: Option<SocketAddr>,
     /// A connection request, until it is answered.
-    pub(crate) request: Option<Request>,
+    pub(crate) request: Option<ConnectRequest>,
     pub(crate) options: Options,
     /// State for the datagram port spaces.
-    pub(crate) datagrams: Side,
+    pub(crate) datagrams: SidrState,
     /// Attributes for the queue pairs of a listener's connections.
     pub(crate) endpoint: Option<Template>,
     /// The path to the peer; the identifier points to it.
     pub(crate) path: Option<Box<ibv_sa_path_rec>>,
     /// A queue pair that the program created itself and connected.
-    pub(crate) own: Option<*mut ibv_qp>,
+    pub(crate) own_qp: Option<*mut ibv_qp>,
     /// A connection was requested: an identifier does that once.
-    pub(crate) asked: bool,
+    pub(crate) connect_requested: bool,
 }
 
 /// Domain and attributes of a queue pair to create for each connection.
@@ -66,7 +66,7 @@ pub(crate) struct Template {
 // SAFETY: the raw pointers are passed back to calls that any thread may make; the handles may be used by any thread.
 unsafe impl Send for Inner {}
 
-pub(crate) type Held = Object<rdma_cm_id, Id>;
+pub(crate) type IdObject = Object<rdma_cm_id, Id>;
 
 /// The library's part of a identifier that a program names.
 ///
@@ -74,11 +74,11 @@ pub(crate) type Held = Object<rdma_cm_id, Id>;
 /// `id` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(id: *const rdma_cm_id) -> Result<&'a Id, Errno> {
     // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
-    unsafe { Held::of(id) }.ok_or(Errno::INVAL)
+    unsafe { IdObject::of(id) }.ok_or(Errno::INVAL)
 }
 
 /// Parameters of an identifier to create.
-struct Wanted {
+struct IdParams {
     channel: *mut rdma_event_channel,
     sync: bool,
     context: *mut c_void,
@@ -88,11 +88,11 @@ struct Wanted {
 
 /// # Safety
 /// `wanted.channel` is null or was created by this library.
-unsafe fn make(wanted: &Wanted, inner: Inner) -> Result<*mut rdma_cm_id, Errno> {
+unsafe fn make(wanted: &IdParams, inner: Inner) -> Result<*mut rdma_cm_id, Errno> {
     // SAFETY: the caller guarantees that `wanted.channel` is null or was created by this library, and exists during the call.
     let events = unsafe { channel::of(wanted.channel)? }.events.clone();
-    let place = Held::room();
-    let link = Link::new(place.at(), events);
+    let place = IdObject::new_uninit();
+    let link = Link::new(place.as_ptr(), events);
     let c = rdma_cm_id {
         channel: wanted.channel,
         context: wanted.context,
@@ -109,7 +109,7 @@ unsafe fn make(wanted: &Wanted, inner: Inner) -> Result<*mut rdma_cm_id, Errno> 
 }
 
 /// The queue pair type of a port space.
-fn kind_of(ps: u32) -> Result<u32, Errno> {
+fn qp_type_of(ps: u32) -> Result<u32, Errno> {
     match ps {
         RDMA_PS_TCP => Ok(IBV_QPT_RC),
         RDMA_PS_UDP | RDMA_PS_IPOIB => Ok(IBV_QPT_UD),
@@ -125,10 +125,10 @@ pub(crate) unsafe fn create(
     context: *mut c_void,
     ps: u32,
 ) -> Result<*mut rdma_cm_id, Errno> {
-    let qp_type = kind_of(ps)?;
+    let qp_type = qp_type_of(ps)?;
     let sync = channel.is_null();
     let channel = if sync { channel::create()? } else { channel };
-    let wanted = Wanted {
+    let wanted = IdParams {
         channel,
         sync,
         context,
@@ -150,14 +150,14 @@ pub(crate) unsafe fn create(
 /// `listener` was created by this library and exists during the call.
 pub(crate) unsafe fn for_request(
     listener: *mut rdma_cm_id,
-    comer: Comer,
+    incoming: IncomingRequest,
 ) -> Result<Arc<Link>, Errno> {
     // SAFETY: the caller guarantees that `listener` exists; these fields are written before it listens.
     let (ps, context, channel, qp_type) = unsafe {
         let l = &*listener;
         (l.ps, l.context, l.channel, l.qp_type)
     };
-    let wanted = Wanted {
+    let wanted = IdParams {
         channel,
         sync: false,
         context,
@@ -166,18 +166,18 @@ pub(crate) unsafe fn for_request(
     };
     let mut inner = Inner::default();
     // SAFETY: the caller guarantees that `listener` exists.
-    inner.options.service = unsafe { of(listener)? }.inner.lock().options.service;
-    let (local, peer) = match comer {
-        Comer::Request(request, waits) => {
+    inner.options.tos = unsafe { of(listener)? }.inner.lock().options.tos;
+    let (local, peer) = match incoming {
+        IncomingRequest::Request(request, waits) => {
             // Another request may wait in its place.
             drop(waits);
-            let ends = (request.local()?, request.peer());
+            let ends = (request.local_addr()?, request.peer_addr());
             inner.request = Some(request);
             ends
         }
-        Comer::Question(question) => {
-            let ends = (datagram::desk_of(&question)?, question.peer());
-            inner.datagrams.question = Some(question);
+        IncomingRequest::Sidr(request) => {
+            let ends = (datagram::request_local_addr(&request)?, request.peer_addr());
+            inner.datagrams.request = Some(request);
             ends
         }
     };
@@ -186,7 +186,7 @@ pub(crate) unsafe fn for_request(
     // SAFETY: `id` was created above.
     unsafe {
         let own = of(id)?;
-        own.place(id, Some(local), Some(peer));
+        own.store_addresses(id, Some(local), Some(peer));
         own.open(id)?;
         Ok(own.link.clone())
     }
@@ -197,7 +197,7 @@ impl Id {
     ///
     /// # Safety
     /// `id` is this identifier.
-    pub(crate) unsafe fn place(
+    pub(crate) unsafe fn store_addresses(
         &self,
         id: *mut rdma_cm_id,
         local: Option<SocketAddr>,
@@ -224,12 +224,14 @@ impl Id {
     /// # Safety
     /// `id` is this identifier.
     pub(crate) unsafe fn open(&self, id: *mut rdma_cm_id) -> Result<(), Errno> {
-        let (verbs, pd) = devices::common()?;
+        let (verbs, pd) = devices::shared_context()?;
         // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
         unsafe {
             if (*id).verbs.is_null() {
                 // SAFETY: the common context is never closed.
-                context::of(verbs)?.home.bind_identifier(&self.link)?;
+                context::of(verbs)?
+                    .function
+                    .register_identifier(&self.link)?;
                 (*id).verbs = verbs;
                 (*id).port_num = PORT;
                 (*id).pd = pd;
@@ -248,7 +250,7 @@ impl Id {
         }
         // SAFETY: `id` is this identifier; a synchronous identifier is used by one thread at a time.
         unsafe {
-            self.forget_event(id);
+            self.ack_last_event(id);
             let event = channel::next((*id).channel)?;
             (*id).event = event;
             match ((*event).event, (*event).status) {
@@ -264,10 +266,10 @@ impl Id {
     ///
     /// # Safety
     /// `id` is this identifier.
-    pub(crate) unsafe fn forget_step(&self, id: *mut rdma_cm_id) {
+    pub(crate) unsafe fn finish_step(&self, id: *mut rdma_cm_id) {
         if self.sync.load(Ordering::Acquire) {
             // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-            unsafe { self.forget_event(id) };
+            unsafe { self.ack_last_event(id) };
         }
     }
 
@@ -275,7 +277,7 @@ impl Id {
     ///
     /// # Safety
     /// `id` is this identifier, and it is synchronous.
-    unsafe fn forget_event(&self, id: *mut rdma_cm_id) {
+    unsafe fn ack_last_event(&self, id: *mut rdma_cm_id) {
         // SAFETY: `id` is this identifier; `event` is null or was stored by `complete` and not acknowledged.
         unsafe {
             let event = core::mem::replace(&mut (*id).event, ptr::null_mut());
@@ -323,11 +325,11 @@ pub unsafe extern "C-unwind" fn verbena_rdma_destroy_id(id: *mut rdma_cm_id) -> 
     unsafe {
         let sync = own.sync.load(Ordering::Acquire);
         if sync {
-            own.forget_event(id);
+            own.ack_last_event(id);
         }
         own.link.close();
         let channel = (*id).channel;
-        drop(Held::take(id));
+        drop(IdObject::take(id));
         if sync {
             channel::verbena_rdma_destroy_event_channel(channel);
         }
@@ -361,7 +363,7 @@ pub(crate) unsafe fn migrate(
         let to = if sync { channel::create()? } else { channel };
         let was_sync = own.sync.swap(sync, Ordering::AcqRel);
         if was_sync {
-            own.forget_event(id);
+            own.ack_last_event(id);
         }
         own.link.migrate(&channel::of(to)?.events);
         let before = core::mem::replace(&mut (*id).channel, to);

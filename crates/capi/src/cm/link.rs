@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use verbena::{Question, Request};
+use verbena::{ConnectRequest, SidrRequest};
 
 use super::timewait::Timewait;
 use crate::abi::*;
@@ -33,7 +33,7 @@ pub(crate) enum Param {
     Group {
         ip: IpAddr,
         /// The context argument of the join.
-        context: Given,
+        context: UserContext,
         address: ibv_ah_attr,
         number: u32,
         key: u32,
@@ -42,29 +42,29 @@ pub(crate) enum Param {
 
 /// A pointer that the program passed and gets back; it is not dereferenced.
 #[derive(Clone, Copy)]
-pub(crate) struct Given(pub(crate) *mut c_void);
+pub(crate) struct UserContext(pub(crate) *mut c_void);
 
 /// A received request.
-pub(crate) enum Comer {
+pub(crate) enum IncomingRequest {
     /// For a connection; counts as waiting until its event is taken.
-    Request(Request, Waits),
+    Request(ConnectRequest, BacklogSlot),
     /// For datagrams.
-    Question(Question),
+    Sidr(SidrRequest),
 }
 
 /// Counts one request as waiting, until it is dropped.
-pub(crate) struct Waits(Arc<AtomicUsize>);
+pub(crate) struct BacklogSlot(Arc<AtomicUsize>);
 
-impl Waits {
+impl BacklogSlot {
     /// None if `most` wait already.
-    pub(crate) fn new(waiting: &Arc<AtomicUsize>, most: usize) -> Option<Waits> {
+    pub(crate) fn new(waiting: &Arc<AtomicUsize>, most: usize) -> Option<BacklogSlot> {
         let more = |n: usize| (n < most).then_some(n + 1);
         let free = waiting.fetch_update(Ordering::AcqRel, Ordering::Relaxed, more);
-        free.ok().map(|_| Waits(waiting.clone()))
+        free.ok().map(|_| BacklogSlot(waiting.clone()))
     }
 }
 
-impl Drop for Waits {
+impl Drop for BacklogSlot {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
@@ -72,15 +72,15 @@ impl Drop for Waits {
 
 /// What the program was told of a connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Told {
+enum Reported {
     /// Nothing yet, or that it failed.
-    Nothing,
+    NotYet,
     /// Nothing yet, but its end was seen: the thread that notices it may be faster than the one that reports the beginning.
-    Short,
+    EndedEarly,
     /// That it is established.
-    Beginning,
+    Established,
     /// That it has ended.
-    End,
+    Disconnected,
 }
 
 impl Param {
@@ -89,7 +89,7 @@ impl Param {
         depths: (0, 0),
     };
 
-    pub(crate) fn said(private_data: Vec<u8>) -> Param {
+    pub(crate) fn with_private_data(private_data: Vec<u8>) -> Param {
         Param::Connection {
             private_data,
             depths: (0, 0),
@@ -104,10 +104,10 @@ pub(crate) struct Event {
     pub(crate) status: c_int,
     pub(crate) param: Param,
     /// For a connection request: its identifier is created when the program takes the event.
-    pub(crate) request: Option<Comer>,
+    pub(crate) request: Option<IncomingRequest>,
 }
 
-// SAFETY: integers, bytes and handles that may be used by any thread; the C struct in it has no pointers, and the pointer of `Given` is not
+// SAFETY: integers, bytes and handles that may be used by any thread; the C struct in it has no pointers, and the pointer of `UserContext` is not
 // dereferenced.
 unsafe impl Send for Event {}
 
@@ -116,35 +116,35 @@ pub(crate) type Events = Mailbox<Event>;
 
 /// The shared part of an identifier.
 pub(crate) struct Link {
-    id: Address,
+    id: IdPtr,
     /// Changed when the identifier moves to another channel.
     events: Mutex<Arc<Events>>,
-    gone: AtomicBool,
+    closed: AtomicBool,
     /// Registered to be notified when the device fails.
-    pub(crate) bound: AtomicBool,
+    pub(crate) registered: AtomicBool,
     pub(crate) acks: Acks,
-    told: Mutex<Told>,
+    reported: Mutex<Reported>,
     /// Reports the end of the time wait, if the personality has one.
-    after: OnceLock<Arc<Timewait>>,
+    timewait: OnceLock<Arc<Timewait>>,
 }
 
-struct Address(*mut rdma_cm_id);
+struct IdPtr(*mut rdma_cm_id);
 
 // SAFETY: the pointer is not dereferenced here; it is returned to calls that the program makes.
-unsafe impl Send for Address {}
+unsafe impl Send for IdPtr {}
 // SAFETY: as for `Send`.
-unsafe impl Sync for Address {}
+unsafe impl Sync for IdPtr {}
 
 impl Link {
     pub(crate) fn new(id: *mut rdma_cm_id, events: Arc<Events>) -> Arc<Link> {
         Arc::new(Link {
-            id: Address(id),
+            id: IdPtr(id),
             events: Mutex::new(events),
-            gone: AtomicBool::new(false),
-            bound: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
             acks: Acks::default(),
-            told: Mutex::new(Told::Nothing),
-            after: OnceLock::new(),
+            reported: Mutex::new(Reported::NotYet),
+            timewait: OnceLock::new(),
         })
     }
 
@@ -158,16 +158,16 @@ impl Link {
     }
 
     /// Adds an event.
-    pub(crate) fn tell(self: &Arc<Link>, kind: u32, status: c_int, param: Param) {
-        self.put(kind, status, param, None);
+    pub(crate) fn report(self: &Arc<Link>, kind: u32, status: c_int, param: Param) {
+        self.queue_event(kind, status, param, None);
     }
 
-    pub(crate) fn put(
+    pub(crate) fn queue_event(
         self: &Arc<Link>,
         kind: u32,
         status: c_int,
         param: Param,
-        request: Option<Comer>,
+        request: Option<IncomingRequest>,
     ) {
         let event = Event {
             link: self.clone(),
@@ -178,42 +178,46 @@ impl Link {
         };
         // Under the lock that `migrate` takes: an event must not be added to the channel that the identifier has left.
         let events = self.events.lock();
-        events.put_if(event, || !self.gone.load(Ordering::Relaxed));
+        events.put_if(event, || !self.closed.load(Ordering::Relaxed));
     }
 
     /// Reports that the connection is established, and, if it has ended already, its end after that.
-    pub(crate) fn established(self: &Arc<Link>, kind: u32, param: Param) {
-        let mut told = self.told.lock();
-        let over = *told == Told::Short;
-        *told = if over { Told::End } else { Told::Beginning };
+    pub(crate) fn report_established(self: &Arc<Link>, kind: u32, param: Param) {
+        let mut reported = self.reported.lock();
+        let over = *reported == Reported::EndedEarly;
+        *reported = if over {
+            Reported::Disconnected
+        } else {
+            Reported::Established
+        };
         // Under the lock: the end must not be reported before the beginning.
-        self.tell(kind, 0, param);
+        self.report(kind, 0, param);
         if over {
-            self.tell_end();
+            self.report_end();
         }
     }
 
     /// Makes the end of the connection be followed by the event of the time wait.
-    pub(crate) fn lingers(&self, after: &Arc<Timewait>) {
-        self.after.get_or_init(|| after.clone());
+    pub(crate) fn set_timewait(&self, after: &Arc<Timewait>) {
+        self.timewait.get_or_init(|| after.clone());
     }
 
-    fn tell_end(self: &Arc<Link>) {
-        self.tell(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
-        if let Some(after) = self.after.get() {
+    fn report_end(self: &Arc<Link>) {
+        self.report(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
+        if let Some(after) = self.timewait.get() {
             after.add(self);
         }
     }
 
     /// Reports the end of the connection; true if that was not reported before.
-    pub(crate) fn disconnected(self: &Arc<Link>) -> bool {
-        let mut told = self.told.lock();
-        match *told {
-            Told::Nothing | Told::Short => *told = Told::Short,
-            Told::End => {}
-            Told::Beginning => {
-                *told = Told::End;
-                self.tell_end();
+    pub(crate) fn report_disconnected(self: &Arc<Link>) -> bool {
+        let mut reported = self.reported.lock();
+        match *reported {
+            Reported::NotYet | Reported::EndedEarly => *reported = Reported::EndedEarly,
+            Reported::Disconnected => {}
+            Reported::Established => {
+                *reported = Reported::Disconnected;
+                self.report_end();
                 return true;
             }
         }
@@ -226,7 +230,7 @@ impl Link {
         if Arc::ptr_eq(&events, to) {
             return;
         }
-        let waiting = events.withdraw(|event| core::ptr::eq(&raw const *event.link, self));
+        let waiting = events.drain_matching(|event| core::ptr::eq(&raw const *event.link, self));
         for event in waiting {
             to.put_if(event, || true);
         }
@@ -234,9 +238,9 @@ impl Link {
     }
 
     /// A group was left: its queued events are removed.
-    pub(crate) fn forget_group(&self, left: IpAddr) {
+    pub(crate) fn remove_group_events(&self, left: IpAddr) {
         let events = self.events.lock();
-        let waiting = events.withdraw(|event| {
+        let waiting = events.drain_matching(|event| {
             let of_it = matches!(&event.param, Param::Group { ip, .. } if *ip == left);
             of_it && core::ptr::eq(&raw const *event.link, self)
         });
@@ -248,9 +252,9 @@ impl Link {
     pub(crate) fn close(&self) {
         let events = self.events();
         // Dropped without the lock: dropping a request rejects it, which takes locks of its own.
-        let waiting = events.withdraw_and(
+        let waiting = events.drain_matching_and(
             |event| core::ptr::eq(&raw const *event.link, self),
-            || self.gone.store(true, Ordering::Relaxed),
+            || self.closed.store(true, Ordering::Relaxed),
         );
         drop(waiting);
         self.acks.wait();

@@ -11,14 +11,14 @@ use verbena::Listener;
 
 use super::datagram::is_for_datagrams;
 use super::id::{self, Id};
-use super::link::{Comer, Link, Param, Waits};
+use super::link::{BacklogSlot, IncomingRequest, Link, Param};
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
 
 /// The backlog if the program gives none.
-const BACKLOG: usize = 128;
+const DEFAULT_BACKLOG: usize = 128;
 /// The largest backlog.
-const MOST: usize = 4096;
+const MAX_BACKLOG: usize = 4096;
 
 /// Listens.
 ///
@@ -42,12 +42,12 @@ unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
         unsafe { super::resolve::bind(id, (&raw const any).cast())? };
     }
     let backlog = match usize::try_from(backlog) {
-        Ok(0) | Err(_) => BACKLOG,
-        Ok(n) => n.min(MOST),
+        Ok(0) | Err(_) => DEFAULT_BACKLOG,
+        Ok(n) => n.min(MAX_BACKLOG),
     };
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     if unsafe { is_for_datagrams(id) } {
-        own.hear_questions(backlog)
+        own.listen_sidr(backlog)
     } else {
         own.listen(backlog)
     }
@@ -59,19 +59,19 @@ impl Id {
         if !inner.listeners.is_empty() {
             return Err(Errno::INVAL);
         }
-        let berths = core::mem::take(&mut inner.berths);
-        let room = Room {
+        let berths = core::mem::take(&mut inner.bound_listeners);
+        let room = Backlog {
             waiting: Arc::default(),
-            most: backlog,
-            hearing: Arc::default(),
+            limit: backlog,
+            report_lock: Arc::default(),
         };
-        for berth in berths {
-            let listener = Arc::new(berth.listen(backlog)?);
+        for bound in berths {
+            let listener = Arc::new(bound.listen(backlog)?);
             let (weak, link, theirs) = (Arc::downgrade(&listener), self.link.clone(), room.clone());
-            listener.on_request(Arc::new(move || hear(&weak, &link, &theirs)));
+            listener.on_request(Arc::new(move || report_requests(&weak, &link, &theirs)));
             inner.listeners.push(listener.clone());
             // Requests that arrived before the callback was set.
-            hear(&Arc::downgrade(&listener), &self.link, &room);
+            report_requests(&Arc::downgrade(&listener), &self.link, &room);
         }
         Ok(())
     }
@@ -79,33 +79,33 @@ impl Id {
 
 /// How many requests wait to be taken by the program, and how many may.
 #[derive(Clone)]
-struct Room {
+struct Backlog {
     waiting: Arc<AtomicUsize>,
-    most: usize,
+    limit: usize,
     /// Held by the thread that reports requests, so that their order is kept.
-    hearing: Arc<Mutex<()>>,
+    report_lock: Arc<Mutex<()>>,
 }
 
 /// Reports all requests that have arrived.
-fn hear(listener: &Weak<Listener>, link: &Arc<Link>, room: &Room) {
+fn report_requests(listener: &Weak<Listener>, link: &Arc<Link>, backlog: &Backlog) {
     let Some(listener) = listener.upgrade() else {
         return;
     };
     let mut too_many = Vec::new();
-    let hearing = room.hearing.lock();
+    let hearing = backlog.report_lock.lock();
     while let Ok(Some(request)) = listener.try_next() {
-        let Some(waits) = Waits::new(&room.waiting, room.most) else {
+        let Some(waits) = BacklogSlot::new(&backlog.waiting, backlog.limit) else {
             too_many.push(request);
             continue;
         };
-        let (inbound, outbound) = request.depths();
+        let (inbound, outbound) = request.read_depths();
         let short = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
         let param = Param::Connection {
             private_data: request.private_data().to_vec(),
             depths: (short(inbound), short(outbound)),
         };
-        let comer = Some(Comer::Request(request, waits));
-        link.put(RDMA_CM_EVENT_CONNECT_REQUEST, 0, param, comer);
+        let incoming = Some(IncomingRequest::Request(request, waits));
+        link.queue_event(RDMA_CM_EVENT_CONNECT_REQUEST, 0, param, incoming);
     }
     drop(hearing);
     for request in too_many {

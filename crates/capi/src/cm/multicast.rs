@@ -9,20 +9,20 @@ use libc::sockaddr;
 use super::address::read;
 use super::datagram;
 use super::id::Id;
-use super::link::{Given, Param};
+use super::link::{Param, UserContext};
 use crate::abi::*;
 use crate::errno::{Errno, minus_one};
-use crate::home::home;
+use crate::function::first_function;
 use crate::qp;
 
 /// The queue pair number of multicast datagrams.
-const ALL: u32 = 0x00ff_ffff;
+const MULTICAST_QPN: u32 = 0x00ff_ffff;
 
 /// A group that an identifier joined.
 pub(crate) struct Group {
     ip: IpAddr,
     /// Full member: it receives, too.
-    hears: bool,
+    receives: bool,
 }
 
 /// Joins a group.
@@ -49,10 +49,10 @@ pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast_ex(
     attr: *mut rdma_cm_join_mc_attr_ex,
     context: *mut c_void,
 ) -> c_int {
-    const PARTS: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
+    const SUPPORTED_MASK: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
     // SAFETY: the caller guarantees that `attr` is null or valid for reads.
     let attr = unsafe { attr.as_ref() };
-    let known = attr.filter(|attr| attr.comp_mask == PARTS);
+    let known = attr.filter(|attr| attr.comp_mask == SUPPORTED_MASK);
     minus_one(known.ok_or(Errno::INVAL).and_then(|attr| {
         let hears = match attr.join_flags {
             RDMA_MC_JOIN_FLAG_FULLMEMBER => true,
@@ -69,7 +69,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast_ex(
 unsafe fn join(
     id: *mut rdma_cm_id,
     addr: *const sockaddr,
-    hears: bool,
+    receives: bool,
     context: *mut c_void,
 ) -> Result<(), Errno> {
     // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `addr` is null or a socket address.
@@ -83,27 +83,27 @@ unsafe fn join(
         if inner.datagrams.groups.iter().any(|group| group.ip == ip) {
             return Err(Errno(libc::EADDRINUSE));
         }
-        inner.datagrams.groups.push(Group { ip, hears });
+        inner.datagrams.groups.push(Group { ip, receives });
         inner.source
     };
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    let joined = unsafe { attach(id, ip, hears) };
-    let way = joined.and_then(|()| datagram::way(&*home()?, source, ip));
+    let joined = unsafe { attach(id, ip, receives) };
+    let way = joined.and_then(|()| datagram::ah_attr(&*first_function()?, source, ip));
     let (kind, status) = match way {
         Ok(_) => (RDMA_CM_EVENT_MULTICAST_JOIN, 0),
         Err(Errno(code)) => {
-            own.forget_group(ip);
+            own.remove_group(ip);
             (RDMA_CM_EVENT_MULTICAST_ERROR, -code)
         }
     };
     let param = Param::Group {
         ip,
-        context: Given(context),
+        context: UserContext(context),
         address: way.unwrap_or(ibv_ah_attr::zeroed()),
-        number: ALL,
+        number: MULTICAST_QPN,
         key: RDMA_UDP_QKEY,
     };
-    own.link.tell(kind, status, param);
+    own.link.report(kind, status, param);
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe { own.complete(id) }
 }
@@ -121,10 +121,10 @@ unsafe fn group(addr: *const sockaddr) -> Result<IpAddr, Errno> {
 ///
 /// # Safety
 /// `id` was created by this library.
-unsafe fn attach(id: *mut rdma_cm_id, ip: IpAddr, hears: bool) -> Result<(), Errno> {
+unsafe fn attach(id: *mut rdma_cm_id, ip: IpAddr, receives: bool) -> Result<(), Errno> {
     // SAFETY: the caller guarantees that `id` exists.
     let qp = unsafe { (*id).qp };
-    if qp.is_null() || !hears {
+    if qp.is_null() || !receives {
         return Ok(());
     }
     // SAFETY: the queue pair was created by this library, and the program does not destroy it during this call.
@@ -139,11 +139,11 @@ pub(super) unsafe fn attach_all(id: *mut rdma_cm_id, own: &Id) -> Result<(), Err
     let inner = own.inner.lock();
     let mut groups = inner.datagrams.groups.iter();
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    groups.try_for_each(|group| unsafe { attach(id, group.ip, group.hears) })
+    groups.try_for_each(|group| unsafe { attach(id, group.ip, group.receives) })
 }
 
 impl Id {
-    fn forget_group(&self, ip: IpAddr) -> Option<Group> {
+    fn remove_group(&self, ip: IpAddr) -> Option<Group> {
         let groups = &mut self.inner.lock().datagrams.groups;
         let at = groups.iter().position(|group| group.ip == ip)?;
         Some(groups.swap_remove(at))
@@ -162,11 +162,11 @@ pub unsafe extern "C-unwind" fn verbena_rdma_leave_multicast(
     // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
     let known = unsafe { datagram::of(id).and_then(|own| Ok((own, group(addr)?))) };
     minus_one(known.and_then(|(own, ip)| {
-        let group = own.forget_group(ip).ok_or(Errno(libc::EADDRNOTAVAIL))?;
-        own.link.forget_group(ip);
+        let group = own.remove_group(ip).ok_or(Errno(libc::EADDRNOTAVAIL))?;
+        own.link.remove_group_events(ip);
         // SAFETY: `id` is valid, since `datagram::of` succeeded.
         let qp = unsafe { (*id).qp };
-        if qp.is_null() || !group.hears {
+        if qp.is_null() || !group.receives {
             return Ok(());
         }
         // SAFETY: the queue pair exists during this call. It may have been detached by other means, which is no error.

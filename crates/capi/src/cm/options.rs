@@ -17,7 +17,7 @@ pub(crate) struct Options {
     /// `RDMA_OPTION_ID_ACK_TIMEOUT`: 4.096 µs · 2^n.
     pub(crate) ack_timeout: Option<u8>,
     /// `RDMA_OPTION_ID_TOS`; connections of a listener have the listener's.
-    pub(crate) service: Option<u8>,
+    pub(crate) tos: Option<u8>,
 }
 
 /// The ACK timeout if the program sets none: 67 ms.
@@ -52,7 +52,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_set_option(
             (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => inner.options.family_only = number != 0,
             (RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR) => inner.options.reuse_address = number != 0,
             (RDMA_OPTION_ID, RDMA_OPTION_ID_TOS) => {
-                inner.options.service = Some(u8::try_from(number).map_err(|_| Errno::INVAL)?);
+                inner.options.tos = Some(u8::try_from(number).map_err(|_| Errno::INVAL)?);
             }
             (RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT) => {
                 let timeout = u8::try_from(number).map_err(|_| Errno::INVAL)?;

@@ -47,7 +47,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_qp_ex(
         } else {
             ptr::null_mut()
         };
-        fill(id, pd, |pd, wanted| {
+        create_with(id, pd, |pd, wanted| {
             wanted(&mut ex.send_cq, &mut ex.recv_cq, &mut ex.srq, &ex.cap)?;
             ex.pd = pd;
             ex.comp_mask |= IBV_QP_INIT_ATTR_PD;
@@ -66,7 +66,7 @@ pub(crate) unsafe fn create(
     // SAFETY: the caller guarantees that `attr` is null or valid, and that `id`, `pd` and the objects that it names are null or of this library.
     unsafe {
         let attr = attr.as_mut().ok_or(Errno::INVAL)?;
-        fill(id, pd, |pd, wanted| {
+        create_with(id, pd, |pd, wanted| {
             wanted(
                 &mut attr.send_cq,
                 &mut attr.recv_cq,
@@ -79,17 +79,17 @@ pub(crate) unsafe fn create(
 }
 
 /// Sets the queues that the program left out.
-type Wanted<'a> = dyn FnMut(&mut *mut ibv_cq, &mut *mut ibv_cq, &mut *mut ibv_srq, &ibv_qp_cap) -> Result<(), Errno>
+type CreateQueues<'a> = dyn FnMut(&mut *mut ibv_cq, &mut *mut ibv_cq, &mut *mut ibv_srq, &ibv_qp_cap) -> Result<(), Errno>
     + 'a;
 
 /// Creates a queue pair by calling `make` with its domain and a function that sets the missing queues.
 ///
 /// # Safety
 /// `id` was created by this library; `pd` is null or was created by this library.
-unsafe fn fill(
+unsafe fn create_with(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
-    make: impl FnOnce(*mut ibv_pd, &mut Wanted<'_>) -> Result<*mut ibv_qp, Errno>,
+    make: impl FnOnce(*mut ibv_pd, &mut CreateQueues<'_>) -> Result<*mut ibv_qp, Errno>,
 ) -> Result<(), Errno> {
     // SAFETY: the caller guarantees that `id` and `pd` are null or were created by this library and exist during the call.
     unsafe {
@@ -104,11 +104,11 @@ unsafe fn fill(
                           srq: &mut *mut ibv_srq,
                           cap: &ibv_qp_cap| {
             if send.is_null() {
-                queue(id, cap.max_send_wr, true)?;
+                create_cq(id, cap.max_send_wr, true)?;
                 *send = (*id).send_cq;
             }
             if recv.is_null() {
-                queue(id, cap.max_recv_wr, false)?;
+                create_cq(id, cap.max_recv_wr, false)?;
                 *recv = (*id).recv_cq;
             }
             if srq.is_null() {
@@ -141,7 +141,7 @@ unsafe fn fill(
 ///
 /// # Safety
 /// `id` was created by this library and has a device.
-unsafe fn queue(id: *mut rdma_cm_id, entries: u32, send: bool) -> Result<(), Errno> {
+unsafe fn create_cq(id: *mut rdma_cm_id, entries: u32, send: bool) -> Result<(), Errno> {
     let none = |pointer: bool| if pointer { Err(Errno::NOMEM) } else { Ok(()) };
     // SAFETY: the caller guarantees that `id` exists and that its context is open.
     unsafe {
@@ -171,7 +171,7 @@ unsafe fn queue(id: *mut rdma_cm_id, entries: u32, send: bool) -> Result<(), Err
 /// # Safety
 /// `id` was created by this library.
 unsafe fn drop_queues(id: *mut rdma_cm_id) {
-    // SAFETY: the caller guarantees that `id` exists; its queues and channels are null or were created by `queue`.
+    // SAFETY: the caller guarantees that `id` exists; its queues and channels are null or were created by `create_cq`.
     unsafe {
         for (cq, channel) in [
             (&mut (*id).recv_cq, &mut (*id).recv_cq_channel),

@@ -6,19 +6,19 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use libc::sockaddr;
 
-use super::address::{read, towards};
+use super::address::{local_addr_for, read};
 use super::devices;
 use super::id::{self, Id};
 use super::link::Param;
 use crate::abi::*;
 use crate::context;
 use crate::errno::{Errno, minus_one};
-use crate::home::{config, home};
+use crate::function::{config, first_function};
 use crate::{log, port};
 use verbena::Error;
 
 /// How many ports that the system chooses are tried until one is free for both families.
-const CHOICES: usize = 64;
+const MAX_PORT_TRIES: usize = 64;
 
 /// The TCP or UDP port for a port number of the program (setting `cm_port_offset`).
 pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
@@ -30,14 +30,14 @@ pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
 }
 
 /// The port number of the program for a TCP or UDP port.
-pub(super) fn spoken_port(port: u16) -> u16 {
+pub(super) fn program_port(port: u16) -> u16 {
     let offset = config().map_or(0, |config| config.cm_port_offset);
     port.saturating_sub(offset)
 }
 
 /// The error of a port that could not be bound. For a wildcard address that conflicts with another one, Linux's RDMA CM returns
 /// `EADDRNOTAVAIL`, which programs compare with.
-pub(super) fn taken(kind: &str, at: SocketAddr, error: Error) -> Errno {
+pub(super) fn bind_error(kind: &str, at: SocketAddr, error: Error) -> Errno {
     let in_use = error.os_error() == Some(libc::EADDRINUSE);
     if in_use {
         log::warn(|| {
@@ -75,23 +75,23 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
         return Err(Errno::INVAL);
     }
     // The adapter must be the one that identifiers share, and stay: events of a connection go where its listener's go.
-    let (context, _) = devices::common()?;
+    let (context, _) = devices::shared_context()?;
     // Also an identifier that gets no device because its address names none.
     // SAFETY: the common context is never closed.
     unsafe { context::of(context)? }
-        .home
-        .bind_identifier(&own.link)?;
+        .function
+        .register_identifier(&own.link)?;
     // SAFETY: `id` is valid, since `id::of` succeeded.
     let (at, everywhere) = match unsafe { (*id).ps } {
         // On Linux the loopback address names no device, and libfabric concludes from it that a name is this host's: it then offers the addresses
         // that other hosts can connect to.
-        RDMA_PS_TCP => (own.take_port(at)?, at.ip().is_loopback()),
-        _ => (own.take_desk(at)?, false),
+        RDMA_PS_TCP => (own.bind_port(at)?, at.ip().is_loopback()),
+        _ => (own.bind_sidr_port(at)?, false),
     };
     own.inner.lock().bound = Some(at);
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe {
-        own.place(id, Some(at), None);
+        own.store_addresses(id, Some(at), None);
         if !at.ip().is_unspecified() && !everywhere {
             own.open(id)?;
         }
@@ -101,38 +101,38 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
 
 impl Id {
     /// Binds a TCP port, which is then known and reserved; returns the address with it.
-    fn take_port(&self, at: SocketAddr) -> Result<SocketAddr, Errno> {
-        let device = home()?.device.clone();
+    fn bind_port(&self, at: SocketAddr) -> Result<SocketAddr, Errno> {
+        let device = first_function()?.device.clone();
         let wire = SocketAddr::new(at.ip(), wire_port(at.port())?);
         let mut inner = self.inner.lock();
         let both = at.ip() == IpAddr::from([0; 16]) && !inner.options.family_only;
         let shared = inner.options.reuse_address;
-        let berth = |at| {
+        let bind_listener = |at| {
             if shared {
-                device.berth_shared(at)
+                device.bind_reuse_addr(at)
             } else {
-                device.berth(at)
+                device.bind(at)
             }
         };
-        let mut left = CHOICES;
+        let mut left = MAX_PORT_TRIES;
         loop {
             left -= 1;
-            let first = berth(wire).map_err(|error| taken("TCP", wire, error))?;
-            let port = first.local()?.port();
+            let first = bind_listener(wire).map_err(|error| bind_error("TCP", wire, error))?;
+            let port = first.local_addr()?.port();
             let v4 = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), port);
-            let second = match both.then(|| berth(v4)) {
+            let second = match both.then(|| bind_listener(v4)) {
                 // A port that the system chooses must be free for both families.
                 Some(Err(_)) if wire.port() == 0 && left > 0 => continue,
                 Some(Err(error)) if error.os_error() == Some(libc::EADDRINUSE) => {
-                    return Err(taken("TCP", v4, error));
+                    return Err(bind_error("TCP", v4, error));
                 }
                 // On a host without IPv4, only IPv6 is bound.
                 Some(Err(_)) | None => None,
                 Some(Ok(second)) => Some(second),
             };
-            inner.berths.push(first);
-            inner.berths.extend(second);
-            return Ok(SocketAddr::new(at.ip(), spoken_port(port)));
+            inner.bound_listeners.push(first);
+            inner.bound_listeners.extend(second);
+            return Ok(SocketAddr::new(at.ip(), program_port(port)));
         }
     }
 }
@@ -165,7 +165,7 @@ pub(crate) unsafe fn resolve_addr(
     let named = src.or(bound).filter(|at| !at.ip().is_unspecified());
     let found = match named {
         Some(named) => Ok(named),
-        None => towards(dst).map(|ip| {
+        None => local_addr_for(dst).map(|ip| {
             let port = bound.or(src).map_or(0, |at| at.port());
             SocketAddr::new(ip, port)
         }),
@@ -174,12 +174,14 @@ pub(crate) unsafe fn resolve_addr(
         Ok(local) => {
             // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
             unsafe {
-                own.place(id, Some(local), Some(dst));
+                own.store_addresses(id, Some(local), Some(dst));
                 own.open(id)?;
             }
-            own.link.tell(RDMA_CM_EVENT_ADDR_RESOLVED, 0, Param::NONE);
+            own.link.report(RDMA_CM_EVENT_ADDR_RESOLVED, 0, Param::NONE);
         }
-        Err(Errno(code)) => own.link.tell(RDMA_CM_EVENT_ADDR_ERROR, -code, Param::NONE),
+        Err(Errno(code)) => own
+            .link
+            .report(RDMA_CM_EVENT_ADDR_ERROR, -code, Param::NONE),
     }
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe { own.complete(id) }
@@ -226,7 +228,8 @@ pub(crate) unsafe fn resolve_route(id: *mut rdma_cm_id) -> Result<(), Errno> {
         }
         inner.path = Some(path);
     }
-    own.link.tell(RDMA_CM_EVENT_ROUTE_RESOLVED, 0, Param::NONE);
+    own.link
+        .report(RDMA_CM_EVENT_ROUTE_RESOLVED, 0, Param::NONE);
     // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
     unsafe { own.complete(id) }
 }

@@ -14,7 +14,7 @@ use crate::abi::RDMA_CM_EVENT_TIMEWAIT_EXIT;
 use crate::log;
 
 /// About the time that RoCE adapters take. Most programs destroy an identifier sooner, and some do not expect the event.
-const TIME: Duration = Duration::from_millis(500);
+const TIMEWAIT: Duration = Duration::from_millis(500);
 
 /// The time, and the identifier that gets the event.
 type Due = (Instant, Weak<Link>);
@@ -34,11 +34,11 @@ impl Timewait {
                 Err(error) => log::error(|| error.to_string()),
             }
         }
-        let due = (Instant::now() + TIME, Arc::downgrade(link));
+        let due = (Instant::now() + TIMEWAIT, Arc::downgrade(link));
         let given = sender.as_ref().is_some_and(|give| give.send(due).is_ok());
         if !given {
             // Without the thread the event comes too early, rather than never.
-            exit(link);
+            report_exit(link);
         }
     }
 }
@@ -48,13 +48,13 @@ fn run(take: &Receiver<Due>) {
     while let Ok((when, link)) = take.recv() {
         std::thread::sleep(when.saturating_duration_since(Instant::now()));
         if let Some(link) = link.upgrade()
-            && catch_unwind(AssertUnwindSafe(|| exit(&link))).is_err()
+            && catch_unwind(AssertUnwindSafe(|| report_exit(&link))).is_err()
         {
             log::error(|| "thread verbena-cm panicked; it goes on".to_owned());
         }
     }
 }
 
-fn exit(link: &Arc<Link>) {
-    link.tell(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, Param::NONE);
+fn report_exit(link: &Arc<Link>) {
+    link.report(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, Param::NONE);
 }

@@ -7,7 +7,7 @@ use core::ffi::c_int;
 use parking_lot::MutexGuard;
 use verbena::low::Wc;
 
-use super::{Held, Queue, Wanted, create, wc};
+use super::{CqObject, CqParams, Queue, create, wc};
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
 
@@ -21,9 +21,9 @@ const READERS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_DLID_PATH_BITS;
 
 /// Parts of the request that are supported.
-const PARTS: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+const SUPPORTED_MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS;
 /// Flags without effect: a queue that only one thread uses is not faster here.
-const HINTS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+const IGNORED_FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
 
 /// Creates an extended completion queue.
 ///
@@ -42,19 +42,22 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
             0
         };
         let readers = u32::try_from(attr.wc_flags).map_err(|_| Errno::NOSUPP)?;
-        if attr.comp_mask & !PARTS != 0 || readers & !READERS != 0 || flags & !HINTS != 0 {
+        if attr.comp_mask & !SUPPORTED_MASK != 0
+            || readers & !READERS != 0
+            || flags & !IGNORED_FLAGS != 0
+        {
             return Err(Errno::NOSUPP);
         }
-        let wanted = Wanted {
+        let wanted = CqParams {
             entries: c_int::try_from(attr.cqe).map_err(|_| Errno::INVAL)?,
-            name: attr.cq_context,
+            cq_context: attr.cq_context,
             channel: attr.channel,
             vector: c_int::try_from(attr.comp_vector).map_err(|_| Errno::INVAL)?,
         };
         // SAFETY: the caller guarantees that `context` is open and that `attr.channel` is null or was created by this library.
         let cq = unsafe { create(context, &wanted)? };
         // SAFETY: the queue was created above, and no other thread has its address.
-        unsafe { equip(cq, readers) };
+        unsafe { set_functions(cq, readers) };
         Ok(cq)
     }))
 }
@@ -63,7 +66,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 ///
 /// # Safety
 /// The queue was just created, and no other thread has its address.
-unsafe fn equip(cq: *mut ibv_cq_ex, readers: u32) {
+unsafe fn set_functions(cq: *mut ibv_cq_ex, readers: u32) {
     // SAFETY: the caller guarantees exclusive access.
     let cq = unsafe { &mut *cq };
     cq.start_poll = Some(start_poll);
@@ -116,7 +119,7 @@ impl Queue {
 /// Begins a poll: the queue is locked by this thread until `end_poll`.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
     // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
-    let (own, attr) = unsafe { (Held::of(cq), attr.as_ref()) };
+    let (own, attr) = unsafe { (CqObject::of(cq), attr.as_ref()) };
     let Some(own) = own else {
         return libc::EINVAL;
     };
@@ -135,7 +138,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 /// Goes to the next completion.
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    let Some(own) = (unsafe { Held::of(cq) }) else {
+    let Some(own) = (unsafe { CqObject::of(cq) }) else {
         return libc::EINVAL;
     };
     // SAFETY: the caller guarantees that this thread has called `start_poll` with success, which locked it.
@@ -145,7 +148,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 /// Ends a poll.
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
     // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    if let Some(own) = unsafe { Held::of(cq) }
+    if let Some(own) = unsafe { CqObject::of(cq) }
         // Some programs call it even after a poll that found nothing.
         && own.current.is_locked()
     {
@@ -160,7 +163,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 /// `cq` was created by this library, and this thread is polling it.
 unsafe fn current(cq: *mut ibv_cq_ex) -> Wc {
     // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    match unsafe { Held::of(cq) } {
+    match unsafe { CqObject::of(cq) } {
         // SAFETY: the caller guarantees that this thread has called `start_poll` with success, which locked it.
         Some(own) => unsafe { *own.current.data_ptr() },
         None => verbena::low::BLANK,
@@ -187,6 +190,6 @@ readers! {
     fn read_src_qp(wc) -> u32 { wc.src_qp }
     fn read_wc_flags(wc) -> u32 { wc::flags(&wc) }
     fn read_slid(_wc) -> u32 { 0 }
-    fn read_sl(wc) -> u8 { wc::level(&wc) }
+    fn read_sl(wc) -> u8 { wc::service_level(&wc) }
     fn read_dlid_path_bits(_wc) -> u8 { 0 }
 }

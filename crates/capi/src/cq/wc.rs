@@ -50,7 +50,7 @@ pub(super) fn immediate(wc: &Wc) -> u32 {
 
 /// The service level of a datagram: as adapters do, it shows the kind of header, which programs look for. 8 stands for UDP, with 2 for
 /// IPv4 or 1 for IPv6.
-pub(super) fn level(wc: &Wc) -> u8 {
+pub(super) fn service_level(wc: &Wc) -> u8 {
     match wc.grh {
         None => 0,
         Some(Header::V4) => 8 | 2,
@@ -72,7 +72,7 @@ pub(super) fn of(wc: &Wc) -> ibv_wc {
         wc_flags: flags(wc),
         pkey_index: 0,
         slid: 0,
-        sl: level(wc),
+        sl: service_level(wc),
         dlid_path_bits: 0,
     }
 }

@@ -88,8 +88,8 @@ fn take_racing_remove_loses_no_event() {
 fn destroy_waits_for_all_acknowledgements() {
     let acks = Arc::new(Acks::default());
     acks.wait();
-    acks.given();
-    acks.given();
+    acks.delivered();
+    acks.delivered();
     let waiter = acks.clone();
     let waiter = std::thread::spawn(move || waiter.wait());
     acks.acknowledged(1);

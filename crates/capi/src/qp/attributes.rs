@@ -7,33 +7,33 @@ use super::Pair;
 use crate::abi::*;
 
 /// Attributes as they were set.
-pub(super) struct Known {
+pub(super) struct StoredAttr {
     pub(super) attr: ibv_qp_attr,
 }
 
-impl Default for Known {
-    fn default() -> Known {
-        Known {
+impl Default for StoredAttr {
+    fn default() -> StoredAttr {
+        StoredAttr {
             attr: ibv_qp_attr::zeroed(),
         }
     }
 }
 
 // SAFETY: the struct has integers only and no pointers.
-unsafe impl Send for Known {}
+unsafe impl Send for StoredAttr {}
 
 /// Copies fields whose bit is set in the mask.
-macro_rules! keep {
+macro_rules! store {
     ($known:ident, $attr:ident, $mask:ident: $($bit:ident => $($field:ident),+;)+) => {
         $( if $mask & $bit != 0 { $( $known.attr.$field = $attr.$field; )+ } )+
     };
 }
 
-impl Known {
+impl StoredAttr {
     /// Stores the attributes of the mask.
-    pub(super) fn keep(&mut self, attr: &ibv_qp_attr, mask: u32) {
+    pub(super) fn store(&mut self, attr: &ibv_qp_attr, mask: u32) {
         let known = self;
-        keep! { known, attr, mask:
+        store! { known, attr, mask:
             IBV_QP_EN_SQD_ASYNC_NOTIFY => en_sqd_async_notify;
             IBV_QP_ACCESS_FLAGS => qp_access_flags;
             IBV_QP_PKEY_INDEX => pkey_index;
@@ -61,8 +61,8 @@ pub(super) fn state_of(state: QpState) -> u32 {
 
 impl Pair {
     /// Stores attributes that the connection manager has set.
-    pub(crate) fn note(&self, attr: &ibv_qp_attr, mask: u32) {
-        self.known.lock().keep(attr, mask);
+    pub(crate) fn store_attributes(&self, attr: &ibv_qp_attr, mask: u32) {
+        self.stored_attr.lock().store(attr, mask);
     }
 
     /// All attributes that can be queried.
@@ -73,7 +73,7 @@ impl Pair {
             cur_qp_state: state,
             cap: self.cap,
             path_mig_state: IBV_MIG_MIGRATED,
-            ..self.known.lock().attr
+            ..self.stored_attr.lock().attr
         }
     }
 }

@@ -10,11 +10,11 @@ use super::Pair;
 use super::transport::Transport;
 use crate::abi::*;
 use crate::errno::Errno;
-use crate::scatter::{BATCH, Pieces, gather};
+use crate::scatter::{BATCH, SgeList, gather};
 
 /// The data of a request: scatter/gather entries, or copied bytes.
 pub(super) enum Source {
-    Pieces(Range<usize>),
+    Sges(Range<usize>),
     Inline(Range<usize>),
 }
 
@@ -33,7 +33,7 @@ struct Request {
 #[derive(Default)]
 pub(super) struct Batch {
     requests: SmallVec<[Request; BATCH]>,
-    pieces: Pieces,
+    sges: SgeList,
     bytes: SmallVec<[u8; 256]>,
 }
 
@@ -77,13 +77,13 @@ impl Batch {
 
     pub(super) fn clear(&mut self) {
         self.requests.clear();
-        self.pieces.clear();
+        self.sges.clear();
         self.bytes.clear();
     }
 
     /// Adds scatter/gather entries.
     pub(super) fn gather(&mut self, sges: &[ibv_sge]) -> Range<usize> {
-        gather(&mut self.pieces, sges)
+        gather(&mut self.sges, sges)
     }
 
     /// Copies inline data.
@@ -110,7 +110,7 @@ impl Batch {
     }
 
     /// Whether no request would be refused for its content, so that either all of them are posted or none.
-    pub(super) fn sound(&self, pair: &Pair) -> bool {
+    pub(super) fn is_valid(&self, pair: &Pair) -> bool {
         self.requests.iter().all(|request| {
             let len = self.data(request).len();
             let atomic = matches!(request.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
@@ -141,7 +141,7 @@ impl Batch {
 
     fn data(&self, request: &Request) -> Data<'_> {
         match &request.source {
-            Source::Pieces(range) => Data::Gather(&self.pieces[range.clone()]),
+            Source::Sges(range) => Data::Gather(&self.sges[range.clone()]),
             Source::Inline(range) => Data::Inline(&self.bytes[range.clone()]),
         }
     }

@@ -6,8 +6,8 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use verbena::low::{Enabled, Manners, Personality, Psn, Psns, QpState, RnrRetry, RnrTimer};
-use verbena::{Name, Qp};
+use verbena::low::{Personality, Psn, Psns, QpAccessFlags, QpAttr, QpState, RnrRetry, RnrTimer};
+use verbena::{Qp, QpEndpoint};
 
 use super::attributes::state_of;
 use super::transitions::allowed;
@@ -18,7 +18,7 @@ use crate::context;
 use crate::errno::{Errno, number};
 use crate::log;
 use crate::port::{PORT, address_of};
-use crate::query::READS;
+use crate::query::MAX_READS;
 
 /// Changes attributes and state of a queue pair.
 ///
@@ -64,7 +64,7 @@ impl Pair {
             from
         };
         // Peers of managed connections have numbers that cannot be connected to out of band.
-        if mask & IBV_QP_DEST_QPN != 0 && attr.dest_qp_num < CALLABLE {
+        if mask & IBV_QP_DEST_QPN != 0 && attr.dest_qp_num < MIN_OOB_QPN {
             self.manage();
         }
         let managed = self.managed.load(Ordering::Acquire) && self.kind != IBV_QPT_UD;
@@ -78,11 +78,11 @@ impl Pair {
             return Err(Errno::INVAL);
         }
         check(attr, mask)?;
-        self.settle(context, attr, mask, to)?;
-        let mut known = self.known.lock();
-        known.keep(attr, mask);
+        self.apply(context, attr, mask, to)?;
+        let mut known = self.stored_attr.lock();
+        known.store(attr, mask);
         if to == IBV_QPS_RESET {
-            *known = super::Known::default();
+            *known = super::StoredAttr::default();
         }
         Ok(to)
     }
@@ -100,11 +100,11 @@ impl Pair {
         if !done {
             return Err(Errno::INVAL);
         }
-        self.known.lock().keep(attr, mask);
+        self.stored_attr.lock().store(attr, mask);
         Ok(to)
     }
 
-    fn settle(
+    fn apply(
         &self,
         context: &context::Context,
         attr: &ibv_qp_attr,
@@ -114,9 +114,11 @@ impl Pair {
         self.enable(attr, mask);
         match &self.transport {
             Transport::Connected(qp) => {
-                qp.set_manners(|manners| learn(manners, attr, mask, &self.known.lock().attr));
+                qp.set_attr(|manners| {
+                    apply_attributes(manners, attr, mask, &self.stored_attr.lock().attr);
+                });
                 if to == IBV_QPS_RTR && mask & IBV_QP_AV != 0 {
-                    return expect(qp, context, attr);
+                    return set_peer(qp, context, attr);
                 }
             }
             Transport::Datagram(ud) if mask & IBV_QP_QKEY != 0 => ud.set_qkey(attr.qkey),
@@ -138,7 +140,7 @@ impl Pair {
         }
         let has = |right| attr.qp_access_flags & right != 0;
         if let Transport::Connected(qp) = &self.transport {
-            qp.enable(Enabled {
+            qp.set_access_flags(QpAccessFlags {
                 write: has(IBV_ACCESS_REMOTE_WRITE),
                 read: has(IBV_ACCESS_REMOTE_READ),
                 atomic: has(IBV_ACCESS_REMOTE_ATOMIC),
@@ -148,7 +150,7 @@ impl Pair {
 }
 
 /// The smallest queue pair number that can be connected to out of band.
-const CALLABLE: u32 = 1024 << 8;
+const MIN_OOB_QPN: u32 = 1024 << 8;
 
 /// The adapter's state for an `IBV_QPS_` constant.
 fn state(state: u32) -> Option<QpState> {
@@ -169,8 +171,8 @@ fn check(attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
     let wrong = (has(IBV_QP_PORT) && attr.port_num != PORT)
         || (has(IBV_QP_PKEY_INDEX) && attr.pkey_index != 0)
         || (has(IBV_QP_PATH_MTU) && !(IBV_MTU_256..=IBV_MTU_4096).contains(&attr.path_mtu))
-        || (has(IBV_QP_MAX_QP_RD_ATOMIC) && attr.max_rd_atomic > READS)
-        || (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > READS)
+        || (has(IBV_QP_MAX_QP_RD_ATOMIC) && attr.max_rd_atomic > MAX_READS)
+        || (has(IBV_QP_MAX_DEST_RD_ATOMIC) && attr.max_dest_rd_atomic > MAX_READS)
         || (has(IBV_QP_MIN_RNR_TIMER) && RnrTimer::new(attr.min_rnr_timer).is_none())
         || (has(IBV_QP_TIMEOUT) && attr.timeout > 31)
         || (has(IBV_QP_RETRY_CNT) && attr.retry_cnt > 7)
@@ -185,19 +187,19 @@ fn check(attr: &ibv_qp_attr, mask: u32) -> Result<(), Errno> {
 }
 
 /// Sets the attributes of the connection.
-fn learn(manners: &mut Manners, attr: &ibv_qp_attr, mask: u32, before: &ibv_qp_attr) {
+fn apply_attributes(qp_attr: &mut QpAttr, attr: &ibv_qp_attr, mask: u32, before: &ibv_qp_attr) {
     let has = |bit| mask & bit != 0;
     if has(IBV_QP_RNR_RETRY) {
-        manners.rnr_retry = RnrRetry::from_verbs(attr.rnr_retry);
+        qp_attr.rnr_retry = RnrRetry::from_verbs(attr.rnr_retry);
     }
     if let Some(timer) = RnrTimer::new(attr.min_rnr_timer).filter(|_| has(IBV_QP_MIN_RNR_TIMER)) {
-        manners.rnr_timer = timer;
+        qp_attr.rnr_timer = timer;
     }
     if has(IBV_QP_MAX_DEST_RD_ATOMIC) {
-        manners.ird = Some(attr.max_dest_rd_atomic.into());
+        qp_attr.ird = Some(attr.max_dest_rd_atomic.into());
     }
     if has(IBV_QP_MAX_QP_RD_ATOMIC) {
-        manners.ord = Some(attr.max_rd_atomic.into());
+        qp_attr.ord = Some(attr.max_rd_atomic.into());
     }
     if has(IBV_QP_TIMEOUT) || has(IBV_QP_RETRY_CNT) {
         let timeout = if has(IBV_QP_TIMEOUT) {
@@ -210,8 +212,8 @@ fn learn(manners: &mut Manners, attr: &ibv_qp_attr, mask: u32, before: &ibv_qp_a
         } else {
             before.retry_cnt
         };
-        manners.patience = patience(timeout, tries, manners.patience);
-        manners.grace = grace(timeout, tries);
+        qp_attr.peer_timeout = patience(timeout, tries, qp_attr.peer_timeout);
+        qp_attr.grace = grace(timeout, tries);
     }
     let (send, receive) = (
         if has(IBV_QP_SQ_PSN) {
@@ -226,7 +228,7 @@ fn learn(manners: &mut Manners, attr: &ibv_qp_attr, mask: u32, before: &ibv_qp_a
         },
     );
     if has(IBV_QP_SQ_PSN) || has(IBV_QP_RQ_PSN) {
-        manners.psns = Some(Psns {
+        qp_attr.psns = Some(Psns {
             send: Psn::wrapping(send),
             receive: Psn::wrapping(receive),
         });
@@ -234,9 +236,9 @@ fn learn(manners: &mut Manners, attr: &ibv_qp_attr, mask: u32, before: &ibv_qp_a
 }
 
 /// The shortest silence after which a peer is considered dead, if none was set before: the default of the setting `dead_after`.
-const LEAST: Duration = Duration::from_secs(10);
+const DEFAULT_DEAD_AFTER: Duration = Duration::from_secs(10);
 /// The longest time that requests wait after the connection to the peer was lost.
-const MOST_GRACE: Duration = Duration::from_secs(2);
+const MAX_GRACE: Duration = Duration::from_secs(2);
 
 /// How long a silent peer is waited for: 4.096 µs · 2^timeout · 4 · (retries + 1); no limit for timeout 0. At least the setting
 /// `dead_after`: values that are usual for adapters are too short for processes, which may pause for two seconds.
@@ -245,21 +247,21 @@ pub(crate) fn patience(timeout: u8, tries: u8, least: Option<Duration>) -> Optio
         return None;
     }
     let nanos = (4096_u64 << timeout) * 4 * (u64::from(tries) + 1);
-    Some(Duration::from_nanos(nanos).max(least.unwrap_or(LEAST)))
+    Some(Duration::from_nanos(nanos).max(least.unwrap_or(DEFAULT_DEAD_AFTER)))
 }
 
 /// How long requests wait after the connection to the peer was lost, as if the loss was noticed by the retransmission timer only;
-/// at most [`MOST_GRACE`].
+/// at most [`MAX_GRACE`].
 pub(crate) fn grace(timeout: u8, tries: u8) -> Duration {
     let nanos = match timeout {
         0 => u64::MAX,
         _ => (4096_u64 << timeout) * (u64::from(tries) + 1),
     };
-    Duration::from_nanos(nanos).min(MOST_GRACE)
+    Duration::from_nanos(nanos).min(MAX_GRACE)
 }
 
 /// Sets the peer, and moves the queue pair to RTR.
-fn expect(qp: &Qp, context: &context::Context, attr: &ibv_qp_attr) -> Result<(), Errno> {
+fn set_peer(qp: &Qp, context: &context::Context, attr: &ibv_qp_attr) -> Result<(), Errno> {
     let route = &attr.ah_attr.grh;
     if attr.ah_attr.is_global == 0 {
         log::warn(|| {
@@ -271,9 +273,9 @@ fn expect(qp: &Qp, context: &context::Context, attr: &ibv_qp_attr) -> Result<(),
         return Err(Errno::INVAL);
     }
     let local = context.address(route.sgid_index).ok_or(Errno::INVAL)?;
-    let peer = Name {
+    let peer = QpEndpoint {
         address: address_of(route.dgid),
         number: attr.dest_qp_num,
     };
-    Ok(qp.expect_at(local, peer)?)
+    Ok(qp.set_peer_from(local, peer)?)
 }

@@ -4,18 +4,18 @@
 
 use core::ffi::c_int;
 
-use verbena::low::{Data, Destination, Flags, Qpn, Remote, SendOp, SendWr, Stag, To};
+use verbena::low::{Data, Destination, Flags, Qpn, RemoteAddr, SendOp, SendWr, Stag, To};
 
 use super::batch::{Batch, Source};
 use super::transport::Transport;
 use super::{Pair, of};
 use crate::abi::*;
 use crate::errno::{Errno, number};
-use crate::scatter::{BATCH, list, receives};
+use crate::scatter::{BATCH, list, post_receives};
 use crate::{ah, mw};
 
 /// The mask of a compare or swap on all bits.
-const WHOLE: u64 = u64::MAX;
+const FULL_MASK: u64 = u64::MAX;
 const KNOWN_FLAGS: u32 = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 impl Pair {
@@ -48,7 +48,7 @@ impl Pair {
     unsafe fn operation(&self, wr: &ibv_send_wr) -> Result<SendOp, Errno> {
         // SAFETY: both members are integers, for which any bytes are valid.
         let (rdma, atomic) = unsafe { (wr.wr.rdma, wr.wr.atomic) };
-        let remote = |rkey, to| Remote {
+        let remote = |rkey, to| RemoteAddr {
             stag: Stag::new(rkey),
             to: To::new(to),
         };
@@ -76,9 +76,9 @@ impl Pair {
             IBV_WR_ATOMIC_CMP_AND_SWP => SendOp::CmpSwap {
                 remote: remote(atomic.rkey, atomic.remote_addr),
                 compare: atomic.compare_add,
-                compare_mask: WHOLE,
+                compare_mask: FULL_MASK,
                 swap: atomic.swap,
-                swap_mask: WHOLE,
+                swap_mask: FULL_MASK,
             },
             IBV_WR_ATOMIC_FETCH_AND_ADD => SendOp::FetchAdd {
                 remote: remote(atomic.rkey, atomic.remote_addr),
@@ -90,16 +90,16 @@ impl Pair {
                 // SAFETY: the opcode says that this member was written; the caller guarantees that window and region were created by this library.
                 unsafe {
                     let bind = wr.bind_or_tso.bind_mw;
-                    mw::request(bind.mw, bind.rkey, &bind.bind_info)?
+                    mw::bind_request(bind.mw, bind.rkey, &bind.bind_info)?
                 }
             }
             _ => return Err(Errno::INVAL),
         };
-        self.offers(&op).then_some(op).ok_or(Errno::INVAL)
+        self.supports(&op).then_some(op).ok_or(Errno::INVAL)
     }
 
     /// Whether the type of the queue pair has the operation.
-    pub(super) fn offers(&self, op: &SendOp) -> bool {
+    pub(super) fn supports(&self, op: &SendOp) -> bool {
         match self.kind {
             IBV_QPT_RC => true,
             IBV_QPT_UC => !op.wants_response(),
@@ -156,12 +156,12 @@ impl Pair {
             return Err(Errno::INVAL);
         }
         let source = if op.is_local() {
-            Source::Pieces(0..0)
+            Source::Sges(0..0)
         } else if request.send_flags & IBV_SEND_INLINE != 0 {
             // SAFETY: the caller guarantees that the memory of inline data is valid for reads.
             Source::Inline(unsafe { batch.copy(sges, self.cap.max_inline_data)? })
         } else {
-            Source::Pieces(batch.gather(sges))
+            Source::Sges(batch.gather(sges))
         };
         // SAFETY: for datagrams this member of the union was written; the caller guarantees that its handle is null or was created by this library.
         let to = (self.kind == IBV_QPT_UD).then(|| unsafe { destination(&request.wr.ud) });
@@ -225,7 +225,7 @@ pub(crate) unsafe fn post_op(qp: *mut ibv_qp, wr: &ibv_send_wr, op: SendOp) -> R
         flags: own.flags(wr.send_flags)?,
         data: Data::Gather(&[]),
     };
-    if !own.offers(&op) {
+    if !own.supports(&op) {
         return Err(Errno::INVAL);
     }
     match &own.transport {
@@ -251,6 +251,6 @@ pub(crate) unsafe extern "C" fn post_recv(
     // SAFETY: the caller guarantees a valid list of requests at `wr`, and that `bad` is null or valid for writes.
     number(unsafe {
         let pieces = own.cap.max_recv_sge as usize;
-        receives(wr, bad, pieces, |list| own.transport.post_recv(list))
+        post_receives(wr, bad, pieces, |list| own.transport.post_recv(list))
     })
 }

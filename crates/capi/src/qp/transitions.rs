@@ -10,7 +10,7 @@ pub(super) struct Transition {
     /// Required attributes: for reliable connections, unreliable connections and datagrams.
     needs: [u32; 3],
     /// Attributes that are permitted besides.
-    takes: [u32; 3],
+    permits: [u32; 3],
 }
 
 const AT_INIT: u32 = IBV_QP_PKEY_INDEX | IBV_QP_PORT;
@@ -30,13 +30,13 @@ const TABLE: &[Transition] = &[
         from: IBV_QPS_RESET,
         to: IBV_QPS_INIT,
         needs: [AT_INIT | RIGHTS, AT_INIT | RIGHTS, AT_INIT | IBV_QP_QKEY],
-        takes: [0; 3],
+        permits: [0; 3],
     },
     Transition {
         from: IBV_QPS_INIT,
         to: IBV_QPS_INIT,
         needs: [0; 3],
-        takes: [AT_INIT | RIGHTS, AT_INIT | RIGHTS, AT_INIT | IBV_QP_QKEY],
+        permits: [AT_INIT | RIGHTS, AT_INIT | RIGHTS, AT_INIT | IBV_QP_QKEY],
     },
     Transition {
         from: IBV_QPS_INIT,
@@ -46,7 +46,7 @@ const TABLE: &[Transition] = &[
             ADDRESS,
             0,
         ],
-        takes: [
+        permits: [
             RIGHTS | IBV_QP_PKEY_INDEX | ALTERNATE,
             RIGHTS | IBV_QP_PKEY_INDEX | ALTERNATE,
             IBV_QP_PKEY_INDEX | IBV_QP_QKEY,
@@ -60,31 +60,31 @@ const TABLE: &[Transition] = &[
             IBV_QP_SQ_PSN,
             IBV_QP_SQ_PSN,
         ],
-        takes: AT_RTS,
+        permits: AT_RTS,
     },
     Transition {
         from: IBV_QPS_RTS,
         to: IBV_QPS_RTS,
         needs: [0; 3],
-        takes: AT_RTS,
+        permits: AT_RTS,
     },
     Transition {
         from: IBV_QPS_RTS,
         to: IBV_QPS_SQD,
         needs: [0; 3],
-        takes: [IBV_QP_EN_SQD_ASYNC_NOTIFY; 3],
+        permits: [IBV_QP_EN_SQD_ASYNC_NOTIFY; 3],
     },
     Transition {
         from: IBV_QPS_SQD,
         to: IBV_QPS_RTS,
         needs: [0; 3],
-        takes: AT_RTS,
+        permits: AT_RTS,
     },
     Transition {
         from: IBV_QPS_SQD,
         to: IBV_QPS_SQD,
         needs: [0; 3],
-        takes: [
+        permits: [
             IBV_QP_PORT
                 | IBV_QP_AV
                 | TRIES
@@ -102,7 +102,7 @@ const TABLE: &[Transition] = &[
         from: IBV_QPS_SQE,
         to: IBV_QPS_RTS,
         needs: [0; 3],
-        takes: [0, CURRENT | RIGHTS, CURRENT | IBV_QP_QKEY],
+        permits: [0, CURRENT | RIGHTS, CURRENT | IBV_QP_QKEY],
     },
 ];
 
@@ -120,7 +120,7 @@ pub(super) fn allowed(kind: u32, from: u32, to: u32, mask: u32) -> bool {
     };
     let row = TABLE.iter().find(|row| row.from == from && row.to == to);
     row.is_some_and(|row| {
-        let (needs, takes) = (row.needs[column], row.takes[column]);
+        let (needs, takes) = (row.needs[column], row.permits[column]);
         mask & needs == needs && mask & !(needs | takes | CURRENT) == 0
     })
 }

@@ -2,7 +2,7 @@
 //! Types that the personality does not have are refused with `EOPNOTSUPP`.
 
 use verbena::low::{BareCq, Limits, Personality, PostError, QpState, QpType, RecvWr};
-use verbena::{Pd, Qp, QpOptions, Srq, Ud, UdOptions};
+use verbena::{Pd, Qp, QpOptions, Srq, UdOptions, UdQp};
 
 use crate::abi::*;
 use crate::errno::Errno;
@@ -12,11 +12,11 @@ pub(super) enum Transport {
     /// Connected, reliable or unreliable.
     Connected(Qp),
     /// For datagrams.
-    Datagram(Ud),
+    Datagram(UdQp),
 }
 
 /// Parameters of a queue pair to create.
-pub(super) struct Asked<'a> {
+pub(super) struct TransportParams<'a> {
     pub(super) kind: u32,
     pub(super) personality: Personality,
     pub(super) managed: bool,
@@ -28,16 +28,16 @@ pub(super) struct Asked<'a> {
 }
 
 impl Transport {
-    pub(super) fn new(asked: &Asked<'_>) -> Result<Transport, Errno> {
+    pub(super) fn new(asked: &TransportParams<'_>) -> Result<Transport, Errno> {
         let roce = asked.personality == Personality::Roce;
-        let Asked { pd, send, recv, .. } = asked;
+        let TransportParams { pd, send, recv, .. } = asked;
         if roce && asked.kind == IBV_QPT_UD {
             let options = UdOptions {
                 limits: asked.limits,
             };
             let ud = match asked.srq {
-                Some(srq) => Ud::with_srq(pd, send, recv, srq, options),
-                None => Ud::new(pd, send, recv, options),
+                Some(srq) => UdQp::with_srq(pd, send, recv, srq, options),
+                None => UdQp::new(pd, send, recv, options),
             };
             return Ok(Transport::Datagram(ud?));
         }
@@ -51,7 +51,7 @@ impl Transport {
             qp_type,
             limits: asked.limits,
             // RoCE queue pairs are connected by the program, out of band; iWARP's by the connection manager.
-            callable: roce && !asked.managed,
+            oob: roce && !asked.managed,
             ..QpOptions::default()
         };
         let qp = match asked.srq {
@@ -64,7 +64,7 @@ impl Transport {
     /// The number that peers connect to.
     pub(super) fn number(&self) -> u32 {
         match self {
-            Transport::Connected(qp) => qp.name().map_or(qp.number(), |name| name.number),
+            Transport::Connected(qp) => qp.endpoint().map_or(qp.number(), |name| name.number),
             Transport::Datagram(ud) => ud.number(),
         }
     }
@@ -92,7 +92,7 @@ impl Transport {
     }
 
     /// Sends that have not completed.
-    pub(super) fn sends(&self) -> usize {
+    pub(super) fn pending_sends(&self) -> usize {
         match self {
             Transport::Connected(qp) => qp.view().sends,
             Transport::Datagram(ud) => ud.view().sends,

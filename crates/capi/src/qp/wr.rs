@@ -5,11 +5,11 @@
 use core::ffi::{c_int, c_void};
 
 use parking_lot::{Mutex, MutexGuard};
-use verbena::low::{PostError, Remote, SendOp, Stag, To};
+use verbena::low::{PostError, RemoteAddr, SendOp, Stag, To};
 
 use super::batch::{Batch, Source};
 use super::post::destination;
-use super::{Held, Pair};
+use super::{Pair, QpObject};
 use crate::abi::*;
 use crate::errno::{Errno, number};
 use crate::mw;
@@ -23,7 +23,7 @@ pub(super) struct Builder(Mutex<Draft>);
 struct Draft {
     batch: Batch,
     /// The first error.
-    wrong: Option<Errno>,
+    error: Option<Errno>,
 }
 
 const RC: u32 = IBV_QP_EX_WITH_RDMA_WRITE
@@ -43,7 +43,7 @@ const UC: u32 = RC
 const UD: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
 /// Sets the functions that the program requested.
-pub(super) fn equip(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result<(), Errno> {
+pub(super) fn set_functions(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result<(), Errno> {
     let offered = match kind {
         IBV_QPT_RC => RC,
         IBV_QPT_UC => UC,
@@ -103,7 +103,7 @@ pub(super) fn equip(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result<(), Err
 /// `qp` was created by this library, and this thread has called `wr_start` on it.
 unsafe fn draft<'a>(qp: *mut ibv_qp_ex) -> Option<(&'a Pair, &'a mut Draft)> {
     // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    let pair = unsafe { Held::of(qp)? };
+    let pair = unsafe { QpObject::of(qp)? };
     // SAFETY: the caller guarantees that this thread has called `wr_start`, and so holds the lock.
     Some((pair, unsafe { &mut *pair.builder.0.data_ptr() }))
 }
@@ -122,16 +122,16 @@ unsafe fn add(qp: *mut ibv_qp_ex, op: Result<SendOp, Errno>) {
     match (op, pair.flags(flags)) {
         (Ok(op), Ok(flags)) => {
             let none = core::ptr::null_mut();
-            draft.batch.add(none, id, op, flags, Source::Pieces(0..0));
+            draft.batch.add(none, id, op, flags, Source::Sges(0..0));
         }
         (Err(errno), _) | (_, Err(errno)) => {
-            draft.wrong.get_or_insert(errno);
+            draft.error.get_or_insert(errno);
         }
     }
 }
 
-fn remote(rkey: u32, at: u64) -> Remote {
-    Remote {
+fn remote(rkey: u32, at: u64) -> RemoteAddr {
+    RemoteAddr {
         stag: Stag::new(rkey),
         to: To::new(at),
     }
@@ -139,10 +139,10 @@ fn remote(rkey: u32, at: u64) -> Remote {
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    if let Some(pair) = unsafe { Held::of(qp) } {
+    if let Some(pair) = unsafe { QpObject::of(qp) } {
         let mut draft = pair.builder.0.lock();
         draft.batch.clear();
-        draft.wrong = None;
+        draft.error = None;
         // Unlocked by `wr_complete` or `wr_abort`, one of which the program calls.
         MutexGuard::leak(draft);
     }
@@ -150,7 +150,7 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    if let Some(pair) = unsafe { Held::of(qp) }
+    if let Some(pair) = unsafe { QpObject::of(qp) }
         && pair.builder.0.is_locked()
     {
         // SAFETY: it is locked, and the caller guarantees that this thread locked it in `wr_start`.
@@ -160,12 +160,12 @@ unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
     // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    let started = unsafe { Held::of(qp) }.is_some_and(|pair| pair.builder.0.is_locked());
+    let started = unsafe { QpObject::of(qp) }.is_some_and(|pair| pair.builder.0.is_locked());
     // SAFETY: the lock is held, and the caller guarantees that this thread locked it in `wr_start`.
     let Some((pair, draft)) = (unsafe { draft(qp) }).filter(|_| started) else {
         return number(Err(Errno::INVAL));
     };
-    let posted = match draft.wrong {
+    let posted = match draft.error {
         Some(errno) => Err(errno),
         None => pair.post_all(&draft.batch),
     };
@@ -179,10 +179,10 @@ impl Pair {
     fn post_all(&self, batch: &Batch) -> Result<(), Errno> {
         let depth = self.cap.max_send_wr as usize;
         // One request is refused or posted; of several none may be posted if not all fit.
-        if batch.len() > 1 && self.transport.sends() + batch.len() > depth {
+        if batch.len() > 1 && self.transport.pending_sends() + batch.len() > depth {
             return Err(PostError::Full(depth).into());
         }
-        if !batch.sound(self) {
+        if !batch.is_valid(self) {
             return Err(Errno::INVAL);
         }
         batch.post(self).map_err(|(_, errno)| errno)
@@ -285,7 +285,10 @@ unsafe extern "C" fn wr_bind_mw(
     // SAFETY: the caller guarantees that `info` is null or valid, window and region were created by this library, and `wr_start` was called.
     unsafe {
         let info = info.as_ref().ok_or(Errno::INVAL);
-        add(qp, info.and_then(|info| mw::request(window, rkey, info)));
+        add(
+            qp,
+            info.and_then(|info| mw::bind_request(window, rkey, info)),
+        );
     }
 }
 
@@ -308,7 +311,7 @@ unsafe extern "C" fn wr_set_ud_addr(
     match unsafe { destination(&to) } {
         Ok(to) => draft.batch.set_destination(to),
         Err(errno) => {
-            draft.wrong.get_or_insert(errno);
+            draft.error.get_or_insert(errno);
         }
     }
 }
@@ -325,19 +328,19 @@ unsafe fn set(qp: *mut ibv_qp_ex, source: impl FnOnce(&Pair, &mut Batch) -> Resu
     match source(pair, &mut draft.batch) {
         Ok(source) => draft.batch.set_source(source),
         Err(errno) => {
-            draft.wrong.get_or_insert(errno);
+            draft.error.get_or_insert(errno);
         }
     }
 }
 
 /// # Safety
 /// As for [`draft`].
-unsafe fn set_pieces(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) {
+unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) {
     let source = |pair: &Pair, batch: &mut Batch| {
         if sges.len() > pair.cap.max_send_sge as usize {
             return Err(Errno::INVAL);
         }
-        Ok(Source::Pieces(batch.gather(sges)))
+        Ok(Source::Sges(batch.gather(sges)))
     };
     // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
     unsafe { set(qp, source) };
@@ -346,7 +349,7 @@ unsafe fn set_pieces(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) {
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     let piece = ibv_sge { addr, length, lkey };
     // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { set_pieces(qp, &[piece]) };
+    unsafe { set_sges(qp, &[piece]) };
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, sges: *const ibv_sge) {
@@ -354,7 +357,7 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, sges: *co
     let sges = unsafe { list(sges, c_int::try_from(count).unwrap_or(-1)) };
     match sges {
         // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-        Ok(sges) => unsafe { set_pieces(qp, sges) },
+        Ok(sges) => unsafe { set_sges(qp, sges) },
         // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
         Err(errno) => unsafe { set(qp, |_, _| Err(errno)) },
     }

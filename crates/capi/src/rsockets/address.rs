@@ -96,7 +96,7 @@ pub(super) unsafe fn write(
 }
 
 /// The address of a socket that has none.
-pub(super) fn none(family: c_int) -> SocketAddr {
+pub(super) fn unspecified(family: c_int) -> SocketAddr {
     let ip: IpAddr = if family == libc::AF_INET6 {
         Ipv6Addr::UNSPECIFIED.into()
     } else {

@@ -8,7 +8,7 @@ use verbena_rsocket::Flags;
 
 use super::cancel;
 use super::table::{Entry, Socket};
-use super::{address, checked, count, room, table};
+use super::{address, buffer, checked, size_result, table};
 use crate::errno::Errno;
 
 fn flags(flags: c_int) -> Result<Flags, Errno> {
@@ -35,9 +35,9 @@ pub(super) unsafe extern "C-unwind" fn verbena_rrecv(
     len: usize,
     how: c_int,
 ) -> isize {
-    count(table::get(socket).and_then(|entry| match entry {
+    size_result(table::get(socket).and_then(|entry| match entry {
         // SAFETY: the caller guarantees that `len` bytes at `buf` are valid for writes.
-        Entry::Stream(own) => Ok(own.stream.recv(unsafe { room(buf, len) }?, flags(how)?)?),
+        Entry::Stream(own) => Ok(own.stream.recv(unsafe { buffer(buf, len) }?, flags(how)?)?),
         // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
         Entry::Datagram => checked(unsafe { cancel::recv(socket, buf, len, how) }),
     }))
@@ -56,11 +56,11 @@ pub(super) unsafe extern "C-unwind" fn verbena_rrecvfrom(
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> isize {
-    count(table::get(socket).and_then(|entry| match entry {
+    size_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             // SAFETY: the caller guarantees that `len` bytes at `buf` are valid for writes.
-            let n = own.stream.recv(unsafe { room(buf, len) }?, flags(how)?)?;
-            if let Ok(peer) = own.stream.peer() {
+            let n = own.stream.recv(unsafe { buffer(buf, len) }?, flags(how)?)?;
+            if let Ok(peer) = own.stream.peer_addr() {
                 // SAFETY: the caller guarantees that `addrlen` is null or valid, and that `addr` is null or has room for `*addrlen` bytes.
                 unsafe { address::write(peer, own.family, addr, addrlen) }?;
             }
@@ -97,7 +97,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rreadv(
     iov: *const iovec,
     iovcnt: c_int,
 ) -> isize {
-    count(table::get(socket).and_then(|entry| match entry {
+    size_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let pieces = usize::try_from(iovcnt).map_err(|_| Errno::INVAL)?;
             // SAFETY: the caller guarantees `iovcnt` entries at `iov`, each with room for its length.
@@ -118,7 +118,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rrecvmsg(
     msg: *mut msghdr,
     how: c_int,
 ) -> isize {
-    count(table::get(socket).and_then(|entry| match entry {
+    size_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             // SAFETY: the caller guarantees that `msg` is null or valid for reads and writes.
             let msg = unsafe { msg.as_mut() }.ok_or(Errno(libc::EFAULT))?;
@@ -159,7 +159,7 @@ unsafe fn recv_all(
     let mut done = 0;
     for piece in iov.iter().filter(|piece| piece.iov_len > 0) {
         // SAFETY: the caller guarantees that `piece.iov_len` bytes at `piece.iov_base` are valid for writes.
-        let into = unsafe { room(piece.iov_base, piece.iov_len) }?;
+        let into = unsafe { buffer(piece.iov_base, piece.iov_len) }?;
         match own.stream.recv(into, flags) {
             Ok(n) if n < into.len() => return Ok(done + n),
             Ok(n) => done += n,

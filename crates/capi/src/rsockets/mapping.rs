@@ -50,7 +50,7 @@ unsafe fn map(
     if prot == libc::PROT_NONE {
         // Nothing to register: what is sent is copied anyway.
         own.stream.pd()?;
-        own.local.lock().push((key, len));
+        own.local_maps.lock().push((key, len));
         return Ok(offset);
     }
     let access = Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_WRITE;
@@ -71,7 +71,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_riounmap(
     len: usize,
 ) -> c_int {
     minus_one(table::stream(socket).and_then(|own| {
-        let mut local = own.local.lock();
+        let mut local = own.local_maps.lock();
         if let Some(at) = local.iter().position(|one| *one == (buf as usize, len)) {
             local.swap_remove(at);
             return Ok(());

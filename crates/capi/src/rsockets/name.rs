@@ -7,7 +7,7 @@ use libc::{sockaddr, socklen_t};
 use verbena_rsocket::Error;
 
 use super::table::Entry;
-use super::{address, answer, checked, table};
+use super::{address, checked, int_result, table};
 
 /// The peer's address.
 ///
@@ -19,9 +19,9 @@ pub(super) unsafe extern "C-unwind" fn verbena_rgetpeername(
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
-    answer(table::get(socket).and_then(|entry| match entry {
+    int_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            let peer = own.stream.peer()?;
+            let peer = own.stream.peer_addr()?;
             // SAFETY: the caller guarantees that `addrlen` is null or valid, and that `addr` is null or has room for `*addrlen` bytes.
             unsafe { address::write(peer, own.family, addr, addrlen) }?;
             Ok(0)
@@ -44,10 +44,10 @@ pub(super) unsafe extern "C-unwind" fn verbena_rgetsockname(
     addr: *mut sockaddr,
     addrlen: *mut socklen_t,
 ) -> c_int {
-    answer(table::get(socket).and_then(|entry| match entry {
+    int_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            let local = match own.stream.local() {
-                Err(Error::NotConnected) => address::none(own.family),
+            let local = match own.stream.local_addr() {
+                Err(Error::NotConnected) => address::unspecified(own.family),
                 local => local?,
             };
             // SAFETY: the caller guarantees that `addrlen` is null or valid, and that `addr` is null or has room for `*addrlen` bytes.

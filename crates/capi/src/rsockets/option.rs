@@ -8,7 +8,7 @@ use libc::{linger, socklen_t, timeval};
 use verbena_rsocket::{Linger, Options};
 
 use super::table::{Entry, Socket};
-use super::{answer, checked, table};
+use super::{checked, int_result, table};
 use crate::errno::Errno;
 
 /// The options of rsockets and their level (`rdma/rsocket.h`).
@@ -22,7 +22,7 @@ const RDMA_IOMAPSIZE: c_int = 3;
 const MAXSEG: c_int = 1460;
 
 /// Options that are stored and returned; all but `IPV6_V6ONLY` have no effect here.
-const WORDS: &[(c_int, c_int)] = &[
+const STORED_OPTIONS: &[(c_int, c_int)] = &[
     (libc::SOL_SOCKET, libc::SO_REUSEADDR),
     (libc::SOL_SOCKET, libc::SO_REUSEPORT),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
@@ -83,7 +83,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsetsockopt(
     at: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    answer(table::get(socket).and_then(|entry| match entry {
+    int_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             // SAFETY: the caller guarantees `len` bytes at `at`.
             unsafe { set(&own, level, name, at, len) }?;
@@ -115,7 +115,7 @@ unsafe fn set(
             let seconds = u64::try_from(linger.l_linger).map_err(|_| Errno::INVAL)?;
             own.stream.set_options(|options| {
                 options.linger = match linger.l_onoff {
-                    0 => Linger::Usual,
+                    0 => Linger::Off,
                     _ => Linger::For(Duration::from_secs(seconds)),
                 }
             });
@@ -148,7 +148,7 @@ unsafe fn set(
         });
         return Ok(());
     }
-    if !WORDS.contains(&(level, name)) {
+    if !STORED_OPTIONS.contains(&(level, name)) {
         return Err(Errno(libc::ENOPROTOOPT));
     }
     let number = number?;
@@ -156,7 +156,7 @@ unsafe fn set(
         own.stream
             .set_options(|options| options.v6_only = number != 0);
     }
-    let mut words = own.words.lock();
+    let mut words = own.stored_options.lock();
     words.retain(|(l, n, _)| (*l, *n) != (level, name));
     words.push((level, name, number));
     Ok(())
@@ -174,7 +174,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rgetsockopt(
     at: *mut c_void,
     len: *mut socklen_t,
 ) -> c_int {
-    answer(table::get(socket).and_then(|entry| match entry {
+    int_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             // SAFETY: the caller guarantees that `len` is null or valid, and that `at` is null or has room for `*len` bytes.
             unsafe { get(&own, level, name, at, len) }?;
@@ -211,7 +211,7 @@ unsafe fn get(
     let number = match (level, name) {
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             let (l_onoff, l_linger) = match options.linger {
-                Linger::Usual => (0, 0),
+                Linger::Off => (0, 0),
                 Linger::For(time) => (1, time.as_secs() as c_int),
             };
             // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
@@ -241,18 +241,18 @@ unsafe fn get(
         (libc::SOL_SOCKET, libc::SO_ACCEPTCONN) => own.stream.is_listening().into(),
         _ => match size(&mut options, level, name) {
             Some(size) => c_int::try_from(*size).unwrap_or(c_int::MAX),
-            None => word(own, level, name)?,
+            None => stored_option(own, level, name)?,
         },
     };
     // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
     unsafe { put(number, at, len) }
 }
 
-fn word(own: &Socket, level: c_int, name: c_int) -> Result<c_int, Errno> {
-    if !WORDS.contains(&(level, name)) {
+fn stored_option(own: &Socket, level: c_int, name: c_int) -> Result<c_int, Errno> {
+    if !STORED_OPTIONS.contains(&(level, name)) {
         return Err(Errno(libc::ENOPROTOOPT));
     }
-    let words = own.words.lock();
+    let words = own.stored_options.lock();
     let set = words.iter().find(|(l, n, _)| (*l, *n) == (level, name));
     // Some programs compute with this one.
     let usual = if name == libc::TCP_MAXSEG && level == libc::IPPROTO_TCP {
@@ -285,7 +285,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rfcntl(
     command: c_int,
     argument: c_long,
 ) -> c_int {
-    answer(table::get(socket).and_then(|entry| match (entry, command) {
+    int_result(table::get(socket).and_then(|entry| match (entry, command) {
         (Entry::Stream(own), libc::F_GETFL) => {
             let flag = if own.stream.is_nonblocking() {
                 libc::O_NONBLOCK

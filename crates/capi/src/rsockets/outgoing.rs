@@ -8,11 +8,11 @@ use verbena_rsocket::Flags;
 
 use super::cancel;
 use super::table::{Entry, Socket};
-use super::{bytes, checked, count, table};
+use super::{bytes, checked, size_result, table};
 use crate::errno::Errno;
 
 /// Buffers that are together no longer than this are sent as one message.
-const TOGETHER: usize = 64 << 10;
+const MAX_COALESCED: usize = 64 << 10;
 
 fn flags(flags: c_int) -> Result<Flags, Errno> {
     if flags & libc::MSG_OOB != 0 {
@@ -37,7 +37,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsend(
     len: usize,
     how: c_int,
 ) -> isize {
-    count(table::get(socket).and_then(|entry| match entry {
+    size_result(table::get(socket).and_then(|entry| match entry {
         // SAFETY: the caller guarantees that `len` bytes at `buf` are valid for reads.
         Entry::Stream(own) => Ok(own.stream.send(unsafe { bytes(buf, len) }?, flags(how)?)?),
         // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
@@ -90,7 +90,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rwritev(
     iov: *const iovec,
     iovcnt: c_int,
 ) -> isize {
-    count(table::get(socket).and_then(|entry| match entry {
+    size_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             let pieces = usize::try_from(iovcnt).map_err(|_| Errno::INVAL)?;
             // SAFETY: the caller guarantees `iovcnt` entries at `iov`, each with the bytes of its length.
@@ -111,7 +111,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsendmsg(
     msg: *const msghdr,
     how: c_int,
 ) -> isize {
-    count(table::get(socket).and_then(|entry| match entry {
+    size_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
             // SAFETY: the caller guarantees that `msg` is null or valid for reads.
             let msg = unsafe { msg.as_ref() }.ok_or(Errno(libc::EFAULT))?;
@@ -148,7 +148,7 @@ unsafe fn send_all(
         .map(|piece| unsafe { bytes(piece.iov_base, piece.iov_len) });
     let all = all.collect::<Result<Vec<&[u8]>, Errno>>()?;
     let len: usize = all.iter().map(|piece| piece.len()).sum();
-    if all.len() > 1 && len <= TOGETHER {
+    if all.len() > 1 && len <= MAX_COALESCED {
         return Ok(own.stream.send(&all.concat(), flags)?);
     }
     let mut done = 0;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use libc::{fd_set, nfds_t, pollfd, timeval};
-use verbena_rsocket::{Alarm, Readiness, Stream};
+use verbena_rsocket::{Notifier, Readiness, Stream};
 
 use super::cancel;
 use super::table::{Entry, Socket};
-use super::{answer, defaults, last, table};
+use super::{defaults, int_result, last, table};
 use crate::errno::Errno;
 
 /// Waits until a descriptor is ready; returns how many are.
@@ -33,11 +33,11 @@ pub(super) unsafe extern "C-unwind" fn verbena_rpoll(
     let fds = unsafe { core::slice::from_raw_parts_mut(fds, nfds as usize) };
     let until = u64::try_from(timeout).ok();
     let until = until.map(|millis| Instant::now() + Duration::from_millis(millis));
-    answer(wait(fds, until))
+    int_result(wait(fds, until))
 }
 
 /// The descriptors to wait for.
-struct Wanted<'a> {
+struct PollSet<'a> {
     fds: &'a mut [pollfd],
     sockets: Vec<Option<Arc<Socket>>>,
     /// The entries that are no rsockets, and one for the alarm; the descriptors of rsockets are replaced by -1, which `poll` ignores.
@@ -46,13 +46,13 @@ struct Wanted<'a> {
 }
 
 fn wait(fds: &mut [pollfd], until: Option<Instant>) -> Result<c_int, Errno> {
-    let mut wanted = Wanted::new(fds);
+    let mut wanted = PollSet::new(fds);
     if wanted.sockets.iter().all(Option::is_none) {
-        return wanted.only_others(until);
+        return wanted.poll_others(until);
     }
     let spin = Instant::now() + defaults::options().polling;
     loop {
-        let ready = wanted.look()?;
+        let ready = wanted.check()?;
         let now = Instant::now();
         if ready > 0 || until.is_some_and(|until| now >= until) {
             return Ok(ready);
@@ -62,15 +62,15 @@ fn wait(fds: &mut [pollfd], until: Option<Instant>) -> Result<c_int, Errno> {
         }
         core::hint::spin_loop();
     }
-    let alarm = Alarm::mine()?;
+    let alarm = Notifier::current()?;
     let sockets = wanted.sockets.iter().flatten();
     let _watches: Vec<_> = sockets.map(|own| own.stream.watch(&alarm)).collect();
     loop {
-        alarm.silence();
+        alarm.clear();
         for own in wanted.sockets.iter().flatten() {
             own.stream.arm();
         }
-        let ready = wanted.look()?;
+        let ready = wanted.check()?;
         if ready > 0 || until.is_some_and(|until| Instant::now() >= until) {
             return Ok(ready);
         }
@@ -78,8 +78,8 @@ fn wait(fds: &mut [pollfd], until: Option<Instant>) -> Result<c_int, Errno> {
     }
 }
 
-impl Wanted<'_> {
-    fn new(fds: &mut [pollfd]) -> Wanted<'_> {
+impl PollSet<'_> {
+    fn new(fds: &mut [pollfd]) -> PollSet<'_> {
         let own = |fd: &pollfd| match table::get(fd.fd) {
             Ok(Entry::Stream(own)) => Some(own),
             _ => None,
@@ -93,7 +93,7 @@ impl Wanted<'_> {
             fd.revents = 0;
         }
         let mixed = others.iter().any(|fd| fd.fd >= 0);
-        Wanted {
+        PollSet {
             fds,
             sockets,
             others,
@@ -102,7 +102,7 @@ impl Wanted<'_> {
     }
 
     /// Checks without waiting.
-    fn look(&mut self) -> Result<c_int, Errno> {
+    fn check(&mut self) -> Result<c_int, Errno> {
         if self.mixed {
             poll(&mut self.others, 0)?;
         }
@@ -118,7 +118,7 @@ impl Wanted<'_> {
     }
 
     /// Sleeps until a descriptor may be ready. No lock is held during the wait, which is in the C library: the thread may be cancelled.
-    fn sleep(&mut self, alarm: &Alarm, until: Option<Instant>) -> Result<(), Errno> {
+    fn sleep(&mut self, alarm: &Notifier, until: Option<Instant>) -> Result<(), Errno> {
         let count = self.others.len();
         self.others.push(pollfd {
             fd: alarm.as_fd().as_raw_fd(),
@@ -130,7 +130,7 @@ impl Wanted<'_> {
         slept.map(drop)
     }
 
-    fn only_others(&mut self, until: Option<Instant>) -> Result<c_int, Errno> {
+    fn poll_others(&mut self, until: Option<Instant>) -> Result<c_int, Errno> {
         let ready = poll(self.fds, millis(until))?;
         Ok(ready)
     }
@@ -184,7 +184,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rselect(
     timeout: *mut timeval,
 ) -> c_int {
     // SAFETY: the caller guarantees that the sets and the timeout are null or valid.
-    answer(unsafe { select(nfds, [readfds, writefds, exceptfds], timeout) })
+    int_result(unsafe { select(nfds, [readfds, writefds, exceptfds], timeout) })
 }
 
 /// The poll events of each set, and those that put a descriptor into it.

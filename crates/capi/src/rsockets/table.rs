@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use verbena_rsocket::Stream;
 
 use crate::errno::Errno;
-use crate::home::{self, Home};
+use crate::function::{self, AdapterFunction};
 
 /// An rsocket.
 #[derive(Clone)]
@@ -28,10 +28,10 @@ pub(super) struct Socket {
     /// `AF_INET` or `AF_INET6`.
     pub(super) family: c_int,
     /// Options without effect, as they were set: level, name, value.
-    pub(super) words: Mutex<Vec<(c_int, c_int, c_int)>>,
+    pub(super) stored_options: Mutex<Vec<(c_int, c_int, c_int)>>,
     /// Memory that was mapped with `PROT_NONE`: address and length.
-    pub(super) local: Mutex<Vec<(usize, usize)>>,
-    pub(super) home: Arc<Home>,
+    pub(super) local_maps: Mutex<Vec<(usize, usize)>>,
+    pub(super) function: Arc<AdapterFunction>,
     /// The process that created it.
     process: u32,
     _fd: OwnedFd,
@@ -40,10 +40,10 @@ pub(super) struct Socket {
 static TABLE: LazyLock<RwLock<HashMap<c_int, Entry>>> = LazyLock::new(RwLock::default);
 
 /// [`leave`] has been registered with `atexit`.
-static LEAVING: Once = Once::new();
+static EXIT_HOOK: Once = Once::new();
 
 /// How long the exit of the process waits for all its sockets together, including closed ones.
-const PATIENCE: Duration = Duration::from_secs(5);
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs when the process exits. The system would close TCP sockets in order: so peers of these get the bytes that were sent, and the end.
 extern "C" fn leave() {
@@ -58,13 +58,13 @@ extern "C" fn leave() {
             _ => None,
         })
     };
-    streams().for_each(Stream::leave);
-    let until = Instant::now() + PATIENCE;
+    streams().for_each(Stream::end_at_exit);
+    let until = Instant::now() + EXIT_TIMEOUT;
     // Otherwise the system would reset connections that have unread acknowledgements.
-    while !streams().all(Stream::has_left) && Instant::now() < until {
+    while !streams().all(Stream::is_exit_drained) && Instant::now() < until {
         std::thread::sleep(Duration::from_micros(200));
     }
-    for home in home::all_running() {
+    for home in function::all_running() {
         home.net.wait_closed(until);
     }
 }
@@ -85,7 +85,7 @@ pub(super) fn stream(number: c_int) -> Result<Arc<Socket>, Errno> {
 
 /// Adds a stream socket; returns its number.
 pub(super) fn add(
-    home: Arc<Home>,
+    function: Arc<AdapterFunction>,
     stream: Stream,
     family: c_int,
     cloexec: bool,
@@ -99,16 +99,16 @@ pub(super) fn add(
     // SAFETY: the descriptor was created above, and this is its only owner.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };
     // A forked child inherits the handler.
-    LEAVING.call_once(|| {
+    EXIT_HOOK.call_once(|| {
         // SAFETY: `leave` can be called at any time. Without memory `atexit` fails, and sockets are not closed in order.
         unsafe { libc::atexit(leave) };
     });
     let socket = Socket {
         stream,
         family,
-        words: Mutex::default(),
-        local: Mutex::default(),
-        home,
+        stored_options: Mutex::default(),
+        local_maps: Mutex::default(),
+        function,
         process: std::process::id(),
         _fd: fd,
     };

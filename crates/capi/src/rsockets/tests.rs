@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use libc::{pollfd, sockaddr_in, socklen_t};
 
 use super::incoming::*;
-use super::life::*;
+use super::lifecycle::*;
 use super::name::*;
 use super::option::*;
 use super::outgoing::*;

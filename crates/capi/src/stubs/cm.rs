@@ -8,9 +8,9 @@ use std::sync::Once;
 use super::stubs;
 
 fn refused(name: &str) -> c_int {
-    static SAID: Once = Once::new();
+    static REPORTED: Once = Once::new();
     let name = name.strip_prefix("verbena_").unwrap_or(name);
-    SAID.call_once(|| {
+    REPORTED.call_once(|| {
         // One write, so that it stays one line. If it fails, the error number still tells the program.
         let line = format!("verbena: {name} is not there yet, and fails\n");
         let _ = std::io::stderr().write_all(line.as_bytes());

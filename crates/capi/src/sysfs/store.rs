@@ -15,9 +15,9 @@ use super::tree::{Node, Tree};
 
 const PREFIX: &str = "sysfs-";
 /// Trees kept beside the newest.
-const KEPT: usize = 8;
+const MAX_OLD_TREES: usize = 8;
 /// A tree is not removed before this age: its process may be about to read it.
-const YOUNG: Duration = Duration::from_secs(3600);
+const MIN_AGE: Duration = Duration::from_secs(3600);
 
 /// The directory with this tree, written if it is not there.
 pub(super) fn directory(tree: &Tree) -> io::Result<PathBuf> {
@@ -25,7 +25,7 @@ pub(super) fn directory(tree: &Tree) -> io::Result<PathBuf> {
     // SAFETY: the call has no preconditions.
     let user = unsafe { libc::geteuid() };
     for base in bases(user) {
-        match inside(&base, user, tree) {
+        match store_below(&base, user, tree) {
             Ok(path) => return Ok(path),
             Err(error) => last = error,
         }
@@ -52,7 +52,7 @@ fn is_safe(directory: &Path, user: u32) -> bool {
     })
 }
 
-fn inside(base: &Path, user: u32, tree: &Tree) -> io::Result<PathBuf> {
+fn store_below(base: &Path, user: u32, tree: &Tree) -> io::Result<PathBuf> {
     let refused = || io::Error::from_raw_os_error(libc::EACCES);
     if !base.parent().is_some_and(|above| is_safe(above, user)) {
         return Err(refused());
@@ -94,14 +94,14 @@ fn name(tree: &Tree) -> String {
 }
 
 fn write(root: &Path, tree: &Tree) -> io::Result<()> {
-    folder(root)?;
+    create_directory(root)?;
     for (path, node) in &tree.nodes {
         let path = root.join(path);
         let above = path.parent().unwrap_or(root);
         if !above.is_dir() {
             let missing: Vec<&Path> = above.ancestors().take_while(|a| !a.is_dir()).collect();
             for path in missing.into_iter().rev() {
-                folder(path)?;
+                create_directory(path)?;
             }
         }
         match node {
@@ -115,7 +115,7 @@ fn write(root: &Path, tree: &Tree) -> io::Result<()> {
     Ok(())
 }
 
-fn folder(path: &Path) -> io::Result<()> {
+fn create_directory(path: &Path) -> io::Result<()> {
     fs::create_dir(path)?;
     fs::set_permissions(path, Permissions::from_mode(0o755))
 }
@@ -137,7 +137,7 @@ fn prune(base: &Path) {
             name.starts_with(b".")
         });
         let age = now.duration_since(time).unwrap_or_default();
-        if age > YOUNG && (at >= KEPT || half) {
+        if age > MIN_AGE && (at >= MAX_OLD_TREES || half) {
             let _ = fs::remove_dir_all(path);
         }
     }
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn equal_trees_share_a_directory() {
         let base = base("store");
-        let one = inside(&base, user(), &tree("1")).unwrap();
-        assert_eq!(inside(&base, user(), &tree("1")).unwrap(), one);
-        let two = inside(&base, user(), &tree("2")).unwrap();
+        let one = store_below(&base, user(), &tree("1")).unwrap();
+        assert_eq!(store_below(&base, user(), &tree("1")).unwrap(), one);
+        let two = store_below(&base, user(), &tree("2")).unwrap();
         assert_ne!(one, two);
         assert_eq!(fs::read_to_string(one.join("d/e/c")).unwrap(), "1");
         assert_eq!(fs::read_dir(&base).unwrap().count(), 2);
@@ -185,17 +185,17 @@ mod tests {
         let base = base("open");
         fs::create_dir(&base).unwrap();
         fs::set_permissions(&base, Permissions::from_mode(0o777)).unwrap();
-        assert!(inside(&base, user(), &tree("1")).is_err());
+        assert!(store_below(&base, user(), &tree("1")).is_err());
         fs::set_permissions(&base, Permissions::from_mode(0o755)).unwrap();
-        assert!(inside(&base, user() + 1, &tree("1")).is_err());
-        assert!(inside(&base, user(), &tree("1")).is_ok());
+        assert!(store_below(&base, user() + 1, &tree("1")).is_err());
+        assert!(store_below(&base, user(), &tree("1")).is_ok());
         let above = base.join("above");
         fs::create_dir(&above).unwrap();
         fs::set_permissions(&above, Permissions::from_mode(0o777)).unwrap();
-        assert!(inside(&above.join("below"), user(), &tree("1")).is_err());
+        assert!(store_below(&above.join("below"), user(), &tree("1")).is_err());
         let link = base.with_extension("link");
         symlink(&base, &link).unwrap();
-        assert!(inside(&link, user(), &tree("1")).is_err());
+        assert!(store_below(&link, user(), &tree("1")).is_err());
         fs::remove_file(&link).unwrap();
         fs::remove_dir_all(&base).unwrap();
     }
@@ -205,7 +205,7 @@ mod tests {
         let base = base("race");
         std::thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| inside(&base, user(), &tree("1")).unwrap());
+                scope.spawn(|| store_below(&base, user(), &tree("1")).unwrap());
             }
         });
         assert_eq!(fs::read_dir(&base).unwrap().count(), 1);

@@ -10,11 +10,11 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
 use super::super::common::errno;
-use super::super::common::streams::{Channel, Id, Place, Server, connected};
+use super::super::common::streams::{Channel, Id, Server, SockAddr, connected};
 use super::begin;
 
 fn bind(id: &Id, at: &str) -> i32 {
-    let mut at = Place::of(at.parse().unwrap());
+    let mut at = SockAddr::of(at.parse().unwrap());
     // SAFETY: as the manual says.
     unsafe { rdma_bind_addr(id.0, at.at()) }
 }
@@ -58,7 +58,7 @@ fn rdma_getaddrinfo_resolves_names_and_services() {
         rdma_freeaddrinfo(found);
 
         // Hints only: their addresses are the result.
-        let mut there = Place::of("127.0.0.1:99".parse().unwrap());
+        let mut there = SockAddr::of("127.0.0.1:99".parse().unwrap());
         let hints = rdma_addrinfo {
             ai_port_space: RDMA_PS_TCP as i32,
             ai_dst_addr: there.at(),
@@ -105,7 +105,7 @@ fn afonly_option_lets_families_share_port() {
     assert_eq!(six.listen(&format!("[::]:{port}"), 0), port);
     for (to, listener) in [("127.0.0.1", &four), ("::1", &six)] {
         let to = SocketAddr::new(to.parse().unwrap(), port);
-        let client = super::super::common::streams::Client::towards(to);
+        let client = super::super::common::streams::Client::resolved_to(to);
         assert_eq!(client.id.connect(b""), 0);
         let asked = channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         assert_eq!(asked.get().listen_id, listener.0, "{to}");

@@ -7,14 +7,14 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
 use super::super::common::errno;
-use super::super::common::streams::{Place, Server, greets, init, said_by};
+use super::super::common::streams::{Server, SockAddr, check_transfer, conn_param, init};
 use super::begin;
 
 /// The result of a lookup, freed at the end.
-struct Found(*mut rdma_addrinfo);
+struct AddrInfo(*mut rdma_addrinfo);
 
-impl Found {
-    fn new(node: Option<&str>, service: &str, flags: u32) -> Found {
+impl AddrInfo {
+    fn new(node: Option<&str>, service: &str, flags: u32) -> AddrInfo {
         let hints = rdma_addrinfo {
             ai_flags: flags as i32,
             ai_port_space: RDMA_PS_TCP as i32,
@@ -28,11 +28,11 @@ impl Found {
         let code =
             unsafe { rdma_getaddrinfo(at, service.as_ptr(), &raw const hints, &raw mut found) };
         assert_eq!(code, 0);
-        Found(found)
+        AddrInfo(found)
     }
 }
 
-impl Drop for Found {
+impl Drop for AddrInfo {
     fn drop(&mut self) {
         // SAFETY: it is not used after this call.
         unsafe { rdma_freeaddrinfo(self.0) };
@@ -42,7 +42,7 @@ impl Drop for Found {
 #[test]
 fn synchronous_endpoints_connect_and_exchange_data() {
     begin();
-    let here = Found::new(Some("127.0.0.1"), "0", RAI_PASSIVE);
+    let here = AddrInfo::new(Some("127.0.0.1"), "0", RAI_PASSIVE);
     let mut listener = ptr::null_mut();
     let mut template = init();
     // SAFETY: as the manual says, all along.
@@ -58,12 +58,12 @@ fn synchronous_endpoints_connect_and_exchange_data() {
         let port = u16::from_be(rdma_get_src_port(listener));
         assert_ne!(port, 0);
         let client = std::thread::spawn(move || {
-            let there = Found::new(Some("127.0.0.1"), &port.to_string(), 0);
+            let there = AddrInfo::new(Some("127.0.0.1"), &port.to_string(), 0);
             let (mut id, mut wanted) = (ptr::null_mut(), init());
             let code = rdma_create_ep(&raw mut id, there.0, ptr::null_mut(), &raw mut wanted);
             assert_eq!(code, 0, "{}", errno());
             assert!(!(*id).qp.is_null());
-            let mut param = said_by(b"hello");
+            let mut param = conn_param(b"hello");
             assert_eq!(rdma_connect(id, &raw mut param), 0, "{}", errno());
             let event = (*id).event;
             assert_eq!((*event).event, RDMA_CM_EVENT_ESTABLISHED);
@@ -77,11 +77,11 @@ fn synchronous_endpoints_connect_and_exchange_data() {
         let event = (*child).event;
         assert_eq!((*event).event, RDMA_CM_EVENT_CONNECT_REQUEST);
         assert_eq!((*event).param.conn.private_data_len, 5);
-        let mut param = said_by(b"welcome");
+        let mut param = conn_param(b"welcome");
         assert_eq!(rdma_accept(child, &raw mut param), 0, "{}", errno());
         let id = client.join().unwrap() as *mut rdma_cm_id;
-        greets((*id).qp, (*child).qp);
-        greets((*child).qp, (*id).qp);
+        check_transfer((*id).qp, (*child).qp);
+        check_transfer((*child).qp, (*id).qp);
         assert_eq!(rdma_disconnect(id), 0);
         assert_eq!(rdma_disconnect(child), 0);
         assert_eq!((*(*child).event).event, RDMA_CM_EVENT_DISCONNECTED);
@@ -96,7 +96,7 @@ fn synchronous_endpoints_connect_and_exchange_data() {
 fn synchronous_connect_returns_rejection_as_error() {
     begin();
     let server = Server::new(0);
-    let mut there = Place::of(server.at);
+    let mut there = SockAddr::of(server.at);
     // SAFETY: as the manual says, all along.
     unsafe {
         let mut id = ptr::null_mut();
@@ -108,7 +108,7 @@ fn synchronous_connect_returns_rejection_as_error() {
         let at = id as usize;
         let asking = std::thread::spawn(move || {
             let id = at as *mut rdma_cm_id;
-            let code = rdma_connect(id, &mut said_by(b""));
+            let code = rdma_connect(id, &mut conn_param(b""));
             (code, errno())
         });
         let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -126,7 +126,7 @@ fn synchronous_connect_returns_rejection_as_error() {
 #[test]
 fn failed_qp_creation_rejects_the_request() {
     begin();
-    let here = Found::new(Some("127.0.0.1"), "0", RAI_PASSIVE);
+    let here = AddrInfo::new(Some("127.0.0.1"), "0", RAI_PASSIVE);
     let (mut listener, mut template) = (ptr::null_mut(), init());
     template.cap.max_send_wr = u32::MAX;
     // SAFETY: as the manual says, all along.
@@ -141,7 +141,7 @@ fn failed_qp_creation_rejects_the_request() {
         assert_eq!(rdma_listen(listener, 4), 0);
         let port = u16::from_be(rdma_get_src_port(listener));
         let at = core::net::SocketAddr::from(([127, 0, 0, 1], port));
-        let client = super::super::common::streams::Client::towards(at);
+        let client = super::super::common::streams::Client::resolved_to(at);
         assert_eq!(client.id.connect(b""), 0);
         let mut child = ptr::null_mut();
         assert_eq!(rdma_get_request(listener, &raw mut child), -1);

@@ -9,7 +9,7 @@ use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::ibv_query_qp;
 
 use super::super::common::errno;
-use super::super::common::streams::{Channel, Client, Id, Server, connected, greets};
+use super::super::common::streams::{Channel, Client, Id, Server, check_transfer, connected};
 use super::begin;
 
 const SOON: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ fn attributes(id: &Id) -> ibv_qp_attr {
 fn ack_timeout_option_sets_qp_timeout() {
     begin();
     let server = Server::new(0);
-    let client = Client::towards(server.at);
+    let client = Client::resolved_to(server.at);
     let set = |id: &Id, value: u8| {
         let mut value = value;
         let (level, name) = (RDMA_OPTION_ID as i32, RDMA_OPTION_ID_ACK_TIMEOUT as i32);
@@ -45,7 +45,7 @@ fn ack_timeout_option_sets_qp_timeout() {
     assert_eq!((code, attr.timeout), (0, 17));
     assert_ne!(mask as u32 & IBV_QP_TIMEOUT, 0);
     assert_eq!(client.id.connect(b""), 0);
-    let child = server.admit(b"");
+    let child = server.accept_next(b"");
     client.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
     let (ours, theirs) = (attributes(&client.id), attributes(&child));
     assert_eq!((ours.timeout, theirs.timeout), (17, 14));
@@ -58,10 +58,10 @@ fn ack_timeout_option_sets_qp_timeout() {
 fn private_data_and_ports_reach_both_sides() {
     begin();
     let server = Server::new(0);
-    let client = Client::towards(server.at);
+    let client = Client::resolved_to(server.at);
     assert_eq!(client.id.connect(b"who is there?"), 0);
     let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
-    assert_eq!(asked.said(), b"who is there?");
+    assert_eq!(asked.private_data(), b"who is there?");
     assert_eq!(asked.get().listen_id, server.id.0);
     let conn = asked.conn();
     assert_eq!((conn.responder_resources, conn.initiator_depth), (4, 4));
@@ -85,12 +85,12 @@ fn private_data_and_ports_reach_both_sides() {
     assert!(child.is(&told));
     let answered = client.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
     assert!(client.id.is(&answered));
-    assert_eq!(answered.said(), b"me");
+    assert_eq!(answered.private_data(), b"me");
     drop((told, answered));
     // SAFETY: both have their queue pairs.
     unsafe {
-        greets((*client.id.0).qp, (*child.0).qp);
-        greets((*child.0).qp, (*client.id.0).qp);
+        check_transfer((*client.id.0).qp, (*child.0).qp);
+        check_transfer((*child.0).qp, (*client.id.0).qp);
     }
     // A request is answered only once.
     assert_eq!(child.accept(b""), -1);
@@ -116,8 +116,8 @@ fn disconnect_raises_one_event_per_side() {
         for id in [&client.id, &child, who] {
             assert_eq!(id.disconnect(), 0);
         }
-        client.channel.quiet(SOON);
-        server.channel.quiet(SOON);
+        client.channel.expect_no_event(SOON);
+        server.channel.expect_no_event(SOON);
     }
 }
 
@@ -135,7 +135,7 @@ fn simultaneous_disconnect_raises_one_event_per_side() {
         server.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
         assert!(client.channel.try_next().is_none());
     }
-    server.channel.quiet(SOON);
+    server.channel.expect_no_event(SOON);
 }
 
 impl Client {
@@ -153,7 +153,7 @@ fn disconnected_follows_established_on_early_end() {
     begin();
     let server = Server::new(0);
     for _ in 0..200 {
-        let client = Client::towards(server.at);
+        let client = Client::resolved_to(server.at);
         assert_eq!(client.id.connect(b""), 0);
         let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         let child = asked.id();
@@ -172,7 +172,7 @@ fn disconnected_follows_established_on_early_end() {
 fn rejection_carries_status_and_private_data() {
     begin();
     let server = Server::new(0);
-    let client = Client::towards(server.at);
+    let client = Client::resolved_to(server.at);
     assert_eq!(client.id.connect(b"please"), 0);
     let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     let child = asked.id();
@@ -181,20 +181,20 @@ fn rejection_carries_status_and_private_data() {
     drop(asked);
     let refused = client.channel.expect(RDMA_CM_EVENT_REJECTED);
     assert_eq!(
-        (refused.get().status, &refused.said()[..]),
+        (refused.get().status, &refused.private_data()[..]),
         (28, &b"no thanks"[..])
     );
     drop(refused);
     drop(child);
-    server.channel.quiet(SOON);
-    client.channel.quiet(SOON);
+    server.channel.expect_no_event(SOON);
+    client.channel.expect_no_event(SOON);
 }
 
 #[test]
 fn destroying_unanswered_identifier_rejects_request() {
     begin();
     let server = Server::new(0);
-    let client = Client::towards(server.at);
+    let client = Client::resolved_to(server.at);
     assert_eq!(client.id.connect(b""), 0);
     let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     let child = asked.id();
@@ -210,12 +210,12 @@ fn connect_without_listener_is_rejected() {
         let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
         nobody.local_addr().unwrap()
     };
-    let client = Client::towards(port);
+    let client = Client::resolved_to(port);
     assert_eq!(client.id.connect(b""), 0);
     let refused = client.channel.expect(RDMA_CM_EVENT_REJECTED);
     assert_eq!(refused.get().status, -libc::ECONNREFUSED);
     drop(refused);
-    client.channel.quiet(SOON);
+    client.channel.expect_no_event(SOON);
 }
 
 /// A peer that accepts the TCP connection and sends nothing is given up after the timeout; one that sends something else, at once.
@@ -223,14 +223,14 @@ fn connect_without_listener_is_rejected() {
 fn peer_without_mpa_reply_is_unreachable() {
     begin();
     let deaf = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = Client::towards(deaf.local_addr().unwrap());
+    let client = Client::resolved_to(deaf.local_addr().unwrap());
     assert_eq!(client.id.connect(b""), 0);
     let lost = client.channel.expect(RDMA_CM_EVENT_UNREACHABLE);
     assert_eq!(lost.get().status, -libc::ETIMEDOUT);
     drop((lost, deaf));
 
     let rude = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = Client::towards(rude.local_addr().unwrap());
+    let client = Client::resolved_to(rude.local_addr().unwrap());
     assert_eq!(client.id.connect(b""), 0);
     // It tries both revisions.
     let web = std::thread::spawn(move || {
@@ -260,7 +260,7 @@ fn requests_beyond_backlog_are_rejected() {
     let server = Server::new(2);
     let clients: Vec<_> = (0..5)
         .map(|_| {
-            let client = Client::towards(server.at);
+            let client = Client::resolved_to(server.at);
             assert_eq!(client.id.connect(b""), 0);
             client
         })
@@ -288,7 +288,7 @@ fn requests_beyond_backlog_are_rejected() {
     kinds.sort_unstable();
     let (no, yes) = (RDMA_CM_EVENT_REJECTED, RDMA_CM_EVENT_ESTABLISHED);
     assert_eq!(kinds, [no, no, no, yes, yes]);
-    server.channel.quiet(SOON);
+    server.channel.expect_no_event(SOON);
     // There is room for further requests now.
     drop(children);
     drop(clients);
@@ -311,10 +311,10 @@ fn calls_out_of_order_are_refused() {
     id.make_qp();
     assert_eq!(id.connect(b""), 0);
     assert_eq!(id.connect(b""), -1, "twice");
-    let child = server.admit(b"");
+    let child = server.accept_next(b"");
     channel.expect(RDMA_CM_EVENT_ESTABLISHED);
     assert_eq!(id.connect(b""), -1, "it is connected");
-    channel.quiet(SOON);
+    channel.expect_no_event(SOON);
     drop(child);
     channel.expect(RDMA_CM_EVENT_DISCONNECTED);
 }
@@ -325,6 +325,6 @@ fn ipv6_connection_carries_data() {
     let server = Server::at("[::1]:0", 0);
     let (client, child) = connected(&server);
     // SAFETY: both have their queue pairs.
-    unsafe { greets((*client.id.0).qp, (*child.0).qp) };
+    unsafe { check_transfer((*client.id.0).qp, (*child.0).qp) };
     let _: SocketAddr = server.at;
 }

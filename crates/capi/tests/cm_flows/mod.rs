@@ -4,7 +4,7 @@
 mod addresses;
 mod endpoints;
 mod flows;
-mod lives;
+mod lifetimes;
 mod own_pair;
 mod service;
 

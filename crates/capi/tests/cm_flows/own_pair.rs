@@ -8,19 +8,19 @@ use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
 
 use super::super::common::errno;
-use super::super::common::streams::{Channel, Id, Server, greets, init, said_by};
+use super::super::common::streams::{Channel, Id, Server, check_transfer, conn_param, init};
 use super::begin;
 
 /// A queue pair that the program creates itself, for an identifier.
-struct Own {
+struct OwnQp {
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     cq: *mut ibv_cq,
     qp: *mut ibv_qp,
 }
 
-impl Own {
-    fn new(id: *mut rdma_cm_id) -> Own {
+impl OwnQp {
+    fn new(id: *mut rdma_cm_id) -> OwnQp {
         // SAFETY: as the manual says.
         unsafe {
             let pd = ibv_alloc_pd((*id).verbs);
@@ -31,7 +31,7 @@ impl Own {
             init.recv_cq = cq;
             let qp = ibv_create_qp(pd, &raw mut init);
             assert!(!qp.is_null(), "{}", errno());
-            let own = Own { id, pd, cq, qp };
+            let own = OwnQp { id, pd, cq, qp };
             own.to(IBV_QPS_INIT);
             own
         }
@@ -57,12 +57,12 @@ impl Own {
         rdma_conn_param {
             // SAFETY: the object exists during the call.
             qp_num: unsafe { (*self.qp).qp_num },
-            ..said_by(b"mine")
+            ..conn_param(b"mine")
         }
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnQp {
     fn drop(&mut self) {
         if std::thread::panicking() {
             return;
@@ -84,16 +84,16 @@ fn program_owned_queue_pairs_connect_through_cm() {
         let channel = Channel::new();
         let id = Id::new(&channel);
         id.resolve(&channel, server.at);
-        let ours = Own::new(id.0);
+        let ours = OwnQp::new(id.0);
         let mut param = ours.param();
         // SAFETY: as the manual says.
         assert_eq!(unsafe { rdma_connect(id.0, &raw mut param) }, 0);
 
         let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
-        assert_eq!(asked.said(), b"mine");
+        assert_eq!(asked.private_data(), b"mine");
         let child = asked.id();
         drop(asked);
-        let theirs = Own::new(child.0);
+        let theirs = OwnQp::new(child.0);
         theirs.to(IBV_QPS_RTR);
         theirs.to(IBV_QPS_RTS);
         let mut param = theirs.param();
@@ -101,15 +101,15 @@ fn program_owned_queue_pairs_connect_through_cm() {
         assert_eq!(unsafe { rdma_accept(child.0, &raw mut param) }, 0);
 
         let answered = channel.expect(RDMA_CM_EVENT_CONNECT_RESPONSE);
-        assert_eq!(answered.said(), b"mine");
+        assert_eq!(answered.private_data(), b"mine");
         drop(answered);
         ours.to(IBV_QPS_RTR);
         ours.to(IBV_QPS_RTS);
         // SAFETY: as the manual says.
         assert_eq!(unsafe { rdma_establish(id.0) }, 0);
         server.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
-        greets(ours.qp, theirs.qp);
-        greets(theirs.qp, ours.qp);
+        check_transfer(ours.qp, theirs.qp);
+        check_transfer(theirs.qp, ours.qp);
 
         let who = if from_client { &id } else { &child };
         assert_eq!(who.disconnect(), 0);
@@ -130,7 +130,7 @@ fn connect_with_unknown_qp_number_is_refused() {
     id.resolve(&channel, server.at);
     let mut param = rdma_conn_param {
         qp_num: 0xffff,
-        ..said_by(b"")
+        ..conn_param(b"")
     };
     // SAFETY: as the manual says.
     unsafe {

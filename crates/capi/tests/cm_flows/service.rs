@@ -47,10 +47,10 @@ fn type_of_service_option_applies_to_connection() {
     begin();
     let server = Server::new(0);
     assert_eq!(serve(&server.id, 0x28, 1), 0);
-    let client = Client::towards(server.at);
+    let client = Client::resolved_to(server.at);
     assert_eq!(serve(&client.id, 0x20, 1), 0);
     assert_eq!(client.id.connect(b""), 0);
-    let child = server.admit(b"");
+    let child = server.accept_next(b"");
     client.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
     assert_eq!(services(server.at.port(), false), [0x20]);
     assert_eq!(services(server.at.port(), true), [0x28]);

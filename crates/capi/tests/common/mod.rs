@@ -3,8 +3,8 @@
 
 #![allow(dead_code, reason = "each file uses its part")]
 
-pub(crate) mod parties;
 pub(crate) mod streams;
+pub(crate) mod ud_peers;
 
 use core::mem::offset_of;
 use core::ptr;
@@ -30,7 +30,7 @@ pub(crate) fn errno() -> c_int {
 
 /// Checks that a call returned null and set this `errno`.
 #[track_caller]
-pub(crate) fn refused<T>(pointer: *mut T, number: c_int, what: &str) {
+pub(crate) fn assert_refused<T>(pointer: *mut T, number: c_int, what: &str) {
     assert!(pointer.is_null(), "{what}: was made");
     assert_eq!(errno(), number, "{what}");
 }
@@ -50,7 +50,7 @@ pub(crate) fn open() -> *mut ibv_context {
 }
 
 /// The functions that the headers find before a context.
-pub(crate) fn slots<'a>(context: *mut ibv_context) -> &'a verbs_context {
+pub(crate) fn verbs_of<'a>(context: *mut ibv_context) -> &'a verbs_context {
     // SAFETY: as the headers do it.
     unsafe {
         assert_eq!((*context).abi_compat as usize, usize::MAX);
@@ -116,7 +116,7 @@ pub(crate) fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 
 /// The next completion; fails if none comes.
 #[track_caller]
-pub(crate) fn next(cq: *mut ibv_cq) -> ibv_wc {
+pub(crate) fn next_completion(cq: *mut ibv_cq) -> ibv_wc {
     let end = Instant::now() + LONG;
     let mut wc = [ibv_wc::zeroed()];
     loop {
@@ -131,8 +131,8 @@ pub(crate) fn next(cq: *mut ibv_cq) -> ibv_wc {
 
 /// The next completion, which must be of this request and this status.
 #[track_caller]
-pub(crate) fn ends(cq: *mut ibv_cq, wr_id: u64, status: u32) -> ibv_wc {
-    let wc = next(cq);
+pub(crate) fn expect_completion(cq: *mut ibv_cq, wr_id: u64, status: u32) -> ibv_wc {
+    let wc = next_completion(cq);
     // SAFETY: a C string in static memory.
     let said = unsafe { CStr::from_ptr(ibv_wc_status_str(wc.status)) };
     assert_eq!((wc.wr_id, wc.status), (wr_id, status), "{said:?}");
@@ -141,7 +141,7 @@ pub(crate) fn ends(cq: *mut ibv_cq, wr_id: u64, status: u32) -> ibv_wc {
 
 /// Checks that the queue is empty and stays so for a short time.
 #[track_caller]
-pub(crate) fn nothing(cq: *mut ibv_cq) {
+pub(crate) fn assert_no_completion(cq: *mut ibv_cq) {
     let end = Instant::now() + Duration::from_millis(50);
     let mut wc = [ibv_wc::zeroed()];
     while Instant::now() < end {
@@ -152,11 +152,11 @@ pub(crate) fn nothing(cq: *mut ibv_cq) {
 
 /// Parameters of a side.
 #[derive(Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct SideParams {
     pub(crate) kind: u32,
     pub(crate) sends: u32,
     pub(crate) receives: u32,
-    pub(crate) pieces: u32,
+    pub(crate) max_sge: u32,
     pub(crate) inline: u32,
     pub(crate) all_signaled: bool,
     pub(crate) entries: c_int,
@@ -165,25 +165,25 @@ pub(crate) struct Wanted {
     /// For the functions that build requests.
     pub(crate) operations: u64,
     /// With a channel for its completion queue.
-    pub(crate) told: bool,
+    pub(crate) with_channel: bool,
     pub(crate) rnr_retry: u8,
     /// Access rights of the peer.
     pub(crate) rights: u32,
 }
 
-impl Default for Wanted {
-    fn default() -> Wanted {
-        Wanted {
+impl Default for SideParams {
+    fn default() -> SideParams {
+        SideParams {
             kind: IBV_QPT_RC,
             sends: 16,
             receives: 16,
-            pieces: 4,
+            max_sge: 4,
             inline: 64,
             all_signaled: false,
             entries: 64,
             shared: 0,
             operations: 0,
-            told: false,
+            with_channel: false,
             rnr_retry: 7,
             rights: IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC,
         }
@@ -200,25 +200,25 @@ pub(crate) struct Side {
     pub(crate) qp: *mut ibv_qp,
     pub(crate) mr: *mut ibv_mr,
     pub(crate) memory: Box<[u8]>,
-    pub(crate) wanted: Wanted,
+    pub(crate) params: SideParams,
 }
 
 // SAFETY: verbs may be called from any thread.
 unsafe impl Send for Side {}
 
 impl Side {
-    pub(crate) fn new(wanted: Wanted) -> Side {
+    pub(crate) fn new(wanted: SideParams) -> Side {
         // SAFETY: as the manual says.
         unsafe {
             let context = open();
             let pd = ibv_alloc_pd(context);
             assert!(!pd.is_null());
-            let channel = if wanted.told {
+            let channel = if wanted.with_channel {
                 ibv_create_comp_channel(context)
             } else {
                 ptr::null_mut()
             };
-            assert_eq!(channel.is_null(), !wanted.told);
+            assert_eq!(channel.is_null(), !wanted.with_channel);
             let cq = ibv_create_cq(context, wanted.entries, ptr::null_mut(), channel, 0);
             assert!(!cq.is_null(), "{}", errno());
             let mut memory = vec![0; SIZE].into_boxed_slice();
@@ -233,16 +233,16 @@ impl Side {
                 qp: ptr::null_mut(),
                 mr,
                 memory,
-                wanted,
+                params: wanted,
             };
             if wanted.shared > 0 {
                 let mut attr = ibv_srq_init_attr::zeroed();
                 attr.attr.max_wr = wanted.shared;
-                attr.attr.max_sge = wanted.pieces;
+                attr.attr.max_sge = wanted.max_sge;
                 side.srq = ibv_create_srq(pd, &raw mut attr);
                 assert!(!side.srq.is_null(), "{}", errno());
             }
-            side.qp = side.make();
+            side.qp = side.another_qp();
             assert!(!side.qp.is_null(), "{}", errno());
             side
         }
@@ -256,14 +256,14 @@ impl Side {
             recv_cq: self.cq,
             srq: self.srq,
             cap: ibv_qp_cap {
-                max_send_wr: self.wanted.sends,
-                max_recv_wr: self.wanted.receives,
-                max_send_sge: self.wanted.pieces,
-                max_recv_sge: self.wanted.pieces,
-                max_inline_data: self.wanted.inline,
+                max_send_wr: self.params.sends,
+                max_recv_wr: self.params.receives,
+                max_send_sge: self.params.max_sge,
+                max_recv_sge: self.params.max_sge,
+                max_inline_data: self.params.inline,
             },
-            qp_type: self.wanted.kind,
-            sq_sig_all: self.wanted.all_signaled.into(),
+            qp_type: self.params.kind,
+            sq_sig_all: self.params.all_signaled.into(),
         }
     }
 
@@ -279,19 +279,19 @@ impl Side {
             sq_sig_all: init.sq_sig_all,
             comp_mask: IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
             pd: self.pd,
-            send_ops_flags: self.wanted.operations,
+            send_ops_flags: self.params.operations,
             ..ibv_qp_init_attr_ex::zeroed()
         }
     }
 
     /// One more queue pair like its own.
-    pub(crate) fn make(&self) -> *mut ibv_qp {
+    pub(crate) fn another_qp(&self) -> *mut ibv_qp {
         // SAFETY: as the manual says.
         unsafe {
-            if self.wanted.operations == 0 {
+            if self.params.operations == 0 {
                 ibv_create_qp(self.pd, &mut self.init())
             } else {
-                slots(self.context).create_qp_ex.unwrap()(self.context, &mut self.init_ex())
+                verbs_of(self.context).create_qp_ex.unwrap()(self.context, &mut self.init_ex())
             }
         }
     }
@@ -301,7 +301,7 @@ impl Side {
     }
 
     /// A scatter/gather entry of its memory.
-    pub(crate) fn piece(&self, offset: usize, length: u32) -> ibv_sge {
+    pub(crate) fn sge(&self, offset: usize, length: u32) -> ibv_sge {
         ibv_sge {
             addr: self.at(offset),
             length,
@@ -331,7 +331,7 @@ impl Side {
 
     /// Posts a receive; returns the result of the call.
     pub(crate) fn receive(&self, wr_id: u64, offset: usize, length: u32) -> c_int {
-        self.receive_into(wr_id, self.piece(offset, length))
+        self.receive_into(wr_id, self.sge(offset, length))
     }
 
     /// The same with memory of another region.
@@ -400,7 +400,7 @@ impl Side {
         let attr = ibv_qp_attr {
             qp_state: IBV_QPS_INIT,
             port_num: 1,
-            qp_access_flags: self.wanted.rights,
+            qp_access_flags: self.params.rights,
             ..ibv_qp_attr::zeroed()
         };
         let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
@@ -428,7 +428,7 @@ impl Side {
         let code = unsafe { ibv_query_gid(self.context, 1, 0, &raw mut attr.ah_attr.grh.dgid) };
         assert_eq!(code, 0);
         let mut mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
-        if self.wanted.kind == IBV_QPT_RC {
+        if self.params.kind == IBV_QPT_RC {
             mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
         }
         (attr, mask)
@@ -440,12 +440,12 @@ impl Side {
             sq_psn: 7,
             timeout: 14,
             retry_cnt: 7,
-            rnr_retry: self.wanted.rnr_retry,
+            rnr_retry: self.params.rnr_retry,
             max_rd_atomic: 8,
             ..ibv_qp_attr::zeroed()
         };
         let mut mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-        if self.wanted.kind == IBV_QPT_RC {
+        if self.params.kind == IBV_QPT_RC {
             mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
         }
         (attr, mask)
@@ -528,7 +528,7 @@ pub(crate) fn rdma(wr: &mut ibv_send_wr, remote_addr: u64, rkey: u32) {
 }
 
 /// Two sides that are connected to each other.
-pub(crate) fn pair(wanted: Wanted) -> (Side, Side) {
+pub(crate) fn pair(wanted: SideParams) -> (Side, Side) {
     let (a, b) = (Side::new(wanted), Side::new(wanted));
     join(&a, &b);
     (a, b)
@@ -551,7 +551,7 @@ pub(crate) fn readable(fd: c_int, within: Duration) -> bool {
 }
 
 /// Makes a descriptor non-blocking.
-pub(crate) fn no_waiting(fd: c_int) {
+pub(crate) fn set_nonblocking(fd: c_int) {
     // SAFETY: `fcntl` with `F_SETFL` takes an integer; the descriptor is open.
     unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);

@@ -12,7 +12,7 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
 
-use super::{LONG, errno, no_waiting, readable};
+use super::{LONG, errno, readable, set_nonblocking};
 
 /// Settings of this program, before anything reads them.
 pub(crate) fn settings(all: &[(&str, &str)]) {
@@ -26,10 +26,10 @@ pub(crate) fn settings(all: &[(&str, &str)]) {
 }
 
 /// An address as a C struct.
-pub(crate) struct Place(sockaddr_storage);
+pub(crate) struct SockAddr(sockaddr_storage);
 
-impl Place {
-    pub(crate) fn of(address: SocketAddr) -> Place {
+impl SockAddr {
+    pub(crate) fn of(address: SocketAddr) -> SockAddr {
         // SAFETY: a C structure of integers, for which zeros are valid.
         let mut storage: sockaddr_storage = unsafe { core::mem::zeroed() };
         match address {
@@ -48,7 +48,7 @@ impl Place {
                 at.sin6_addr.s6_addr = v6.ip().octets();
             }
         }
-        Place(storage)
+        SockAddr(storage)
     }
 
     pub(crate) fn at(&mut self) -> *mut sockaddr {
@@ -84,7 +84,7 @@ impl Channel {
 
     /// The next event, if one is there now.
     pub(crate) fn try_next(&self) -> Option<Event> {
-        no_waiting(self.fd());
+        set_nonblocking(self.fd());
         let mut event = ptr::null_mut();
         // SAFETY: as the manual says.
         let code = unsafe { rdma_get_cm_event(self.0, &raw mut event) };
@@ -96,14 +96,14 @@ impl Channel {
     pub(crate) fn expect(&self, kind: u32) -> Event {
         let event = self.next();
         let status = event.get().status;
-        assert_eq!(event.word(), word(kind), "status {status}");
+        assert_eq!(event.name(), event_name(kind), "status {status}");
         event
     }
 
     #[track_caller]
-    pub(crate) fn quiet(&self, time: Duration) {
+    pub(crate) fn expect_no_event(&self, time: Duration) {
         if readable(self.fd(), time) {
-            panic!("it was told of {:?}", self.next().word());
+            panic!("it was told of {:?}", self.next().name());
         }
     }
 }
@@ -117,7 +117,7 @@ impl Drop for Channel {
     }
 }
 
-fn word(event: u32) -> &'static CStr {
+fn event_name(event: u32) -> &'static CStr {
     // SAFETY: a C string in static memory.
     unsafe { CStr::from_ptr(rdma_event_str(event)) }
 }
@@ -134,8 +134,8 @@ impl Event {
         unsafe { &*self.0 }
     }
 
-    pub(crate) fn word(&self) -> &'static CStr {
-        word(self.get().event)
+    pub(crate) fn name(&self) -> &'static CStr {
+        event_name(self.get().event)
     }
 
     pub(crate) fn conn(&self) -> rdma_conn_param {
@@ -149,7 +149,7 @@ impl Event {
     }
 
     /// The peer's private data; datagram services have it at the same offset.
-    pub(crate) fn said(&self) -> Vec<u8> {
+    pub(crate) fn private_data(&self) -> Vec<u8> {
         let conn = self.conn();
         if conn.private_data.is_null() {
             return Vec::new();
@@ -194,7 +194,7 @@ impl Id {
     pub(crate) fn listen(&self, at: &str, backlog: c_int) -> u16 {
         // SAFETY: as the manual says.
         unsafe {
-            let mut here = Place::of(at.parse().unwrap());
+            let mut here = SockAddr::of(at.parse().unwrap());
             assert_eq!(rdma_bind_addr(self.0, here.at()), 0, "{}", errno());
             assert_eq!(rdma_listen(self.0, backlog), 0, "{}", errno());
         }
@@ -209,7 +209,7 @@ impl Id {
     /// Resolves the route to a peer, and creates a queue pair.
     #[track_caller]
     pub(crate) fn resolve(&self, channel: &Channel, to: SocketAddr) {
-        let mut there = Place::of(to);
+        let mut there = SockAddr::of(to);
         // SAFETY: as the manual says.
         unsafe {
             let code = rdma_resolve_addr(self.0, ptr::null_mut(), there.at(), 1000);
@@ -234,13 +234,13 @@ impl Id {
     }
 
     pub(crate) fn connect(&self, said: &[u8]) -> c_int {
-        let mut param = said_by(said);
+        let mut param = conn_param(said);
         // SAFETY: as the manual says.
         unsafe { rdma_connect(self.0, &raw mut param) }
     }
 
     pub(crate) fn accept(&self, said: &[u8]) -> c_int {
-        let mut param = said_by(said);
+        let mut param = conn_param(said);
         // SAFETY: as the manual says.
         unsafe { rdma_accept(self.0, &raw mut param) }
     }
@@ -292,7 +292,7 @@ pub(crate) fn init() -> ibv_qp_init_attr {
     }
 }
 
-pub(crate) fn said_by(said: &[u8]) -> rdma_conn_param {
+pub(crate) fn conn_param(said: &[u8]) -> rdma_conn_param {
     rdma_conn_param {
         private_data: said.as_ptr().cast(),
         private_data_len: said.len() as u8,
@@ -330,7 +330,7 @@ impl Server {
 
     /// Accepts the next request.
     #[track_caller]
-    pub(crate) fn admit(&self, said: &[u8]) -> Id {
+    pub(crate) fn accept_next(&self, said: &[u8]) -> Id {
         let asked = self.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         let child = asked.id();
         child.make_qp();
@@ -350,7 +350,7 @@ pub(crate) struct Client {
 impl Client {
     /// One with a resolved route and a queue pair.
     #[track_caller]
-    pub(crate) fn towards(to: SocketAddr) -> Client {
+    pub(crate) fn resolved_to(to: SocketAddr) -> Client {
         let channel = Channel::new();
         let id = Id::new(&channel);
         id.resolve(&channel, to);
@@ -362,9 +362,9 @@ impl Client {
 /// Two that are connected to each other.
 #[track_caller]
 pub(crate) fn connected(server: &Server) -> (Client, Id) {
-    let client = Client::towards(server.at);
+    let client = Client::resolved_to(server.at);
     assert_eq!(client.id.connect(b""), 0, "{}", errno());
-    let child = server.admit(b"");
+    let child = server.accept_next(b"");
     assert!(
         client
             .id
@@ -375,7 +375,7 @@ pub(crate) fn connected(server: &Server) -> (Client, Id) {
 
 /// Sends a few bytes from one to the other.
 #[track_caller]
-pub(crate) fn greets(from: *mut ibv_qp, to: *mut ibv_qp) {
+pub(crate) fn check_transfer(from: *mut ibv_qp, to: *mut ibv_qp) {
     // SAFETY: queue pairs that are there, in domains of their own.
     unsafe {
         let mut bytes = Box::new([0_u8; 64]);
@@ -405,8 +405,11 @@ pub(crate) fn greets(from: *mut ibv_qp, to: *mut ibv_qp) {
         wr.send_flags |= IBV_SEND_INLINE;
         let mut bad = ptr::null_mut();
         assert_eq!(super::post_send(from, &raw mut wr, &raw mut bad), 0);
-        assert_eq!(super::next((*to).recv_cq).status, IBV_WC_SUCCESS);
-        assert_eq!(super::next((*from).send_cq).status, IBV_WC_SUCCESS);
+        assert_eq!(super::next_completion((*to).recv_cq).status, IBV_WC_SUCCESS);
+        assert_eq!(
+            super::next_completion((*from).send_cq).status,
+            IBV_WC_SUCCESS
+        );
         assert_eq!(ptr::read_volatile(bytes.as_ptr().cast::<[u8; 8]>()), text);
         assert_eq!(ibv_dereg_mr(mr), 0);
     }
@@ -428,7 +431,7 @@ pub(crate) fn wait(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// Serializes tests that count descriptors.
-pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
+pub(crate) fn exclusive() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     ALONE
         .lock()

@@ -17,10 +17,10 @@ const OPERATIONS: u32 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_BIND_MW
     | IBV_QP_EX_WITH_SEND_WITH_INV;
 
-fn built() -> Wanted {
-    Wanted {
+fn built() -> SideParams {
+    SideParams {
         operations: OPERATIONS.into(),
-        ..Wanted::default()
+        ..SideParams::default()
     }
 }
 
@@ -113,9 +113,9 @@ fn every_operation_can_be_built() {
         IBV_WC_RDMA_WRITE,
     ];
     for (id, opcode) in (100..).zip(opcodes) {
-        assert_eq!(ends(a.cq, id, IBV_WC_SUCCESS).opcode, opcode);
+        assert_eq!(expect_completion(a.cq, id, IBV_WC_SUCCESS).opcode, opcode);
     }
-    let received = [0, 1, 2].map(|id| ends(b.cq, id, IBV_WC_SUCCESS));
+    let received = [0, 1, 2].map(|id| expect_completion(b.cq, id, IBV_WC_SUCCESS));
     assert_eq!(received.map(|wc| wc.byte_len), [8, 6, 8]);
     assert_eq!(received[1].imm_data, 77_u32.to_be());
     assert_eq!(received[2].opcode, IBV_WC_RECV_RDMA_WITH_IMM);
@@ -149,17 +149,20 @@ fn built_requests_bind_and_invalidate_windows() {
             f.wr_bind_mw.unwrap()(qp, mw, key, &raw const info);
         });
         assert_eq!(code, 0);
-        assert_eq!(ends(b.cq, id, IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
+        assert_eq!(
+            expect_completion(b.cq, id, IBV_WC_SUCCESS).opcode,
+            IBV_WC_BIND_MW
+        );
     };
     let write = |id| {
-        let code = a.send(id, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+        let code = a.send(id, IBV_WR_RDMA_WRITE, a.sge(0, 8), |wr| {
             rdma(wr, b.at(0), key);
         });
         assert_eq!(code, 0);
     };
     bind(1);
     write(2);
-    ends(a.cq, 2, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 2, IBV_WC_SUCCESS);
     // Its owner invalidates it, binds it again, and the peer invalidates it.
     // SAFETY: the queue pair exists during the calls of its functions.
     let code = build(&b, |qp, f| unsafe {
@@ -167,7 +170,10 @@ fn built_requests_bind_and_invalidate_windows() {
         f.wr_local_inv.unwrap()(qp, key);
     });
     assert_eq!(code, 0);
-    assert_eq!(ends(b.cq, 3, IBV_WC_SUCCESS).opcode, IBV_WC_LOCAL_INV);
+    assert_eq!(
+        expect_completion(b.cq, 3, IBV_WC_SUCCESS).opcode,
+        IBV_WC_LOCAL_INV
+    );
     bind(4);
     assert_eq!(b.receive(5, 0, 8), 0);
     // SAFETY: as above.
@@ -176,11 +182,11 @@ fn built_requests_bind_and_invalidate_windows() {
         f.wr_send_inv.unwrap()(qp, key);
     });
     assert_eq!(code, 0);
-    let wc = ends(b.cq, 5, IBV_WC_SUCCESS);
+    let wc = expect_completion(b.cq, 5, IBV_WC_SUCCESS);
     assert_eq!((wc.wc_flags, wc.imm_data), (IBV_WC_WITH_INV, key));
-    ends(a.cq, 6, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 6, IBV_WC_SUCCESS);
     write(7);
-    ends(a.cq, 7, IBV_WC_REM_ACCESS_ERR);
+    expect_completion(a.cq, 7, IBV_WC_REM_ACCESS_ERR);
     let mut event = b.event();
     assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
     // SAFETY: the objects exist during the calls.
@@ -199,7 +205,7 @@ fn aborting_posts_nothing() {
         (*qp).wr_send.unwrap()(qp);
         (*qp).wr_abort.unwrap()(qp);
     }
-    nothing(b.cq);
+    assert_no_completion(b.cq);
     // Completing without a start is an error.
     // SAFETY: as above.
     unsafe {
@@ -214,8 +220,8 @@ fn aborting_posts_nothing() {
         f.wr_send.unwrap()(qp);
     });
     assert_eq!(code, 0);
-    ends(a.cq, 2, IBV_WC_SUCCESS);
-    ends(b.cq, 1, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 2, IBV_WC_SUCCESS);
+    expect_completion(b.cq, 1, IBV_WC_SUCCESS);
 }
 
 #[test]
@@ -245,7 +251,7 @@ fn one_invalid_request_posts_none_of_list() {
                 }
                 "too many pieces" => {
                     f.wr_send.unwrap()(qp);
-                    f.wr_set_sge_list.unwrap()(qp, 5, [a.piece(0, 1); 5].as_ptr());
+                    f.wr_set_sge_list.unwrap()(qp, 5, [a.sge(0, 1); 5].as_ptr());
                 }
                 "unknown flags" => {
                     (*qp).wr_flags = 1 << 20;
@@ -271,8 +277,8 @@ fn one_invalid_request_posts_none_of_list() {
         });
         assert_eq!(code, libc::EINVAL, "{what}");
     }
-    nothing(b.cq);
-    nothing(a.cq);
+    assert_no_completion(b.cq);
+    assert_no_completion(a.cq);
     // More than the queue holds.
     // SAFETY: as above.
     let code = build(&a, |qp, f| unsafe {
@@ -281,15 +287,15 @@ fn one_invalid_request_posts_none_of_list() {
         }
     });
     assert_eq!(code, libc::ENOMEM);
-    nothing(b.cq);
+    assert_no_completion(b.cq);
     assert_eq!(a.state(), IBV_QPS_RTS);
 }
 
 #[test]
 fn only_requested_send_operations_are_set() {
-    let side = Side::new(Wanted {
+    let side = Side::new(SideParams {
         operations: IBV_QP_EX_WITH_SEND.into(),
-        ..Wanted::default()
+        ..SideParams::default()
     });
     // SAFETY: the queue pair exists during the calls of its functions.
     unsafe {
@@ -300,7 +306,7 @@ fn only_requested_send_operations_are_set() {
 
 #[test]
 fn completions_are_read_one_by_one() {
-    let (a, mut b) = pair(Wanted::default());
+    let (a, mut b) = pair(SideParams::default());
     let readers = IBV_WC_EX_WITH_BYTE_LEN
         | IBV_WC_EX_WITH_IMM
         | IBV_WC_EX_WITH_QP_NUM
@@ -315,7 +321,7 @@ fn completions_are_read_one_by_one() {
     };
     // SAFETY: the objects exist during the calls.
     unsafe {
-        let cq = slots(b.context).create_cq_ex.unwrap()(b.context, &raw mut attr);
+        let cq = verbs_of(b.context).create_cq_ex.unwrap()(b.context, &raw mut attr);
         assert!(!cq.is_null());
         let start = (*cq).start_poll.unwrap();
         let (next, end) = ((*cq).next_poll.unwrap(), (*cq).end_poll.unwrap());
@@ -334,11 +340,11 @@ fn completions_are_read_one_by_one() {
         join(&a, &b);
         for id in 0..2 {
             assert_eq!(b.receive(id, 0, 8), 0);
-            let code = a.send(id, IBV_WR_SEND_WITH_IMM, a.piece(0, 8), |wr| {
+            let code = a.send(id, IBV_WR_SEND_WITH_IMM, a.sge(0, 8), |wr| {
                 wr.imm_data = 9;
             });
             assert_eq!(code, 0);
-            ends(a.cq, id, IBV_WC_SUCCESS);
+            expect_completion(a.cq, id, IBV_WC_SUCCESS);
         }
         while start(cq, &raw mut poll) == libc::ENOENT {}
         for id in 0..2 {

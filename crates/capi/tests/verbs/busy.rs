@@ -7,7 +7,7 @@ use verbena_capi::verbs::*;
 
 #[test]
 fn protection_domain_in_use_is_not_deallocated() {
-    let side = Side::new(Wanted::default());
+    let side = Side::new(SideParams::default());
     // SAFETY: the objects exist, and each is destroyed once.
     unsafe {
         let pd = ibv_alloc_pd(side.context);
@@ -45,10 +45,10 @@ fn protection_domain_in_use_is_not_deallocated() {
 
 #[test]
 fn queues_stay_while_queue_pairs_use_them() {
-    let mut side = Side::new(Wanted {
+    let mut side = Side::new(SideParams {
         shared: 4,
-        told: true,
-        ..Wanted::default()
+        with_channel: true,
+        ..SideParams::default()
     });
     // SAFETY: the objects exist during the calls.
     unsafe {
@@ -70,9 +70,9 @@ fn queues_stay_while_queue_pairs_use_them() {
 
 #[test]
 fn a_refused_destruction_changes_nothing() {
-    let (a, b) = pair(Wanted {
+    let (a, b) = pair(SideParams {
         shared: 4,
-        ..Wanted::default()
+        ..SideParams::default()
     });
     // SAFETY: the objects exist during the calls.
     unsafe {
@@ -81,14 +81,14 @@ fn a_refused_destruction_changes_nothing() {
         assert_eq!(ibv_dealloc_pd(b.pd), libc::EBUSY);
     }
     assert_eq!(b.receive(1, 0, 8), 0);
-    assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
-    ends(b.cq, 1, IBV_WC_SUCCESS);
-    ends(a.cq, 2, IBV_WC_SUCCESS);
+    assert_eq!(a.send(2, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
+    expect_completion(b.cq, 1, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 2, IBV_WC_SUCCESS);
 }
 
 #[test]
 fn memory_under_a_window_stays_registered() {
-    let (a, b) = pair(Wanted::default());
+    let (a, b) = pair(SideParams::default());
     let mw = alloc_mw(b.pd, IBV_MW_TYPE_1);
     let mut bind = ibv_mw_bind {
         wr_id: 1,
@@ -101,7 +101,10 @@ fn memory_under_a_window_stays_registered() {
         },
     };
     assert_eq!(bind_mw(b.qp, mw, &raw mut bind), 0);
-    assert_eq!(ends(b.cq, 1, IBV_WC_SUCCESS).opcode, IBV_WC_BIND_MW);
+    assert_eq!(
+        expect_completion(b.cq, 1, IBV_WC_SUCCESS).opcode,
+        IBV_WC_BIND_MW
+    );
     // SAFETY: the objects exist during the calls.
     unsafe {
         assert_eq!(ibv_dereg_mr(b.mr), libc::EBUSY);
@@ -118,11 +121,11 @@ fn memory_under_a_window_stays_registered() {
     // It works as before.
     // SAFETY: the window exists during the call.
     let rkey = unsafe { (*mw).rkey };
-    let code = a.send(2, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+    let code = a.send(2, IBV_WR_RDMA_WRITE, a.sge(0, 8), |wr| {
         rdma(wr, b.at(0), rkey);
     });
     assert_eq!(code, 0);
-    ends(a.cq, 2, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 2, IBV_WC_SUCCESS);
     assert_eq!(dealloc_mw(mw), 0);
 }
 
@@ -144,11 +147,11 @@ fn a_closed_device_leaves_its_objects_usable() {
 
 #[test]
 fn completions_of_a_destroyed_queue_pair_are_gone() {
-    let (mut a, b) = pair(Wanted::default());
+    let (mut a, b) = pair(SideParams::default());
     assert_eq!(b.receive(1, 0, 8), 0);
-    assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
-    ends(b.cq, 1, IBV_WC_SUCCESS);
+    assert_eq!(a.send(2, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
+    expect_completion(b.cq, 1, IBV_WC_SUCCESS);
     assert_eq!(a.to(IBV_QPS_ERR), 0);
     a.destroy_qp();
-    nothing(a.cq);
+    assert_no_completion(a.cq);
 }

@@ -10,9 +10,9 @@ const EINVAL: c_int = libc::EINVAL;
 const QKEY: u32 = 0x1111_1111;
 
 fn side() -> Side {
-    let side = Side::new(Wanted {
+    let side = Side::new(SideParams {
         kind: IBV_QPT_UD,
-        ..Wanted::default()
+        ..SideParams::default()
     });
     let mut attr = ibv_qp_attr {
         qp_state: IBV_QPS_INIT,
@@ -46,17 +46,17 @@ fn invalid_address_handles_are_refused() {
             let mut attr = good;
             change(&mut attr);
             let ah = ibv_create_ah(side.pd, &raw mut attr);
-            refused(ah, EINVAL, &format!("case {at}"));
+            assert_refused(ah, EINVAL, &format!("case {at}"));
         }
         // A completion without a header has no sender's address.
         let (mut wc, mut grh) = (ibv_wc::zeroed(), ibv_grh::zeroed());
         let ah = ibv_create_ah_from_wc(side.pd, &raw mut wc, &raw mut grh, 1);
-        refused(ah, EINVAL, "no header");
+        assert_refused(ah, EINVAL, "no header");
         wc.wc_flags = IBV_WC_GRH;
         let ah = ibv_create_ah_from_wc(side.pd, &raw mut wc, &raw mut grh, 2);
-        refused(ah, EINVAL, "port");
+        assert_refused(ah, EINVAL, "port");
         let ah = ibv_create_ah_from_wc(side.pd, ptr::null_mut(), ptr::null_mut(), 1);
-        refused(ah, EINVAL, "null");
+        assert_refused(ah, EINVAL, "null");
     }
 }
 
@@ -73,7 +73,7 @@ fn ud_requests_need_address_and_send_opcode() {
         remote_qkey: QKEY,
     };
     let send = |id, change: fn(&mut ibv_send_wr)| {
-        a.send(id, IBV_WR_SEND, a.piece(0, 8), |wr| {
+        a.send(id, IBV_WR_SEND, a.sge(0, 8), |wr| {
             wr.wr.ud = to;
             change(wr);
         })
@@ -91,36 +91,36 @@ fn ud_requests_need_address_and_send_opcode() {
         IBV_WR_LOCAL_INV,
         77,
     ] {
-        let code = a.send(1, opcode, a.piece(0, 8), |wr| wr.wr.ud = to);
+        let code = a.send(1, opcode, a.sge(0, 8), |wr| wr.wr.ud = to);
         assert_eq!(code, EINVAL, "opcode {opcode}");
     }
-    let code = a.send(1, IBV_WR_SEND, a.piece(0, 4097), |wr| wr.wr.ud = to);
+    let code = a.send(1, IBV_WR_SEND, a.sge(0, 4097), |wr| wr.wr.ud = to);
     assert_eq!(code, EINVAL, "longer than a packet");
-    nothing(a.cq);
+    assert_no_completion(a.cq);
     // Received behind forty bytes for the header.
     assert_eq!(b.receive(2, 0, 48), 0);
     assert_eq!(send(3, |_| {}), 0);
-    ends(a.cq, 3, IBV_WC_SUCCESS);
-    let wc = ends(b.cq, 2, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 3, IBV_WC_SUCCESS);
+    let wc = expect_completion(b.cq, 2, IBV_WC_SUCCESS);
     assert_eq!((wc.byte_len, wc.src_qp), (48, a.number()));
     assert_eq!(wc.wc_flags & IBV_WC_GRH, IBV_WC_GRH);
     // Nothing is received from a sender without the key.
     assert_eq!(b.receive(4, 0, 48), 0);
     assert_eq!(send(5, |wr| wr.wr.ud.remote_qkey = 1), 0);
-    ends(a.cq, 5, IBV_WC_SUCCESS);
-    nothing(b.cq);
+    expect_completion(a.cq, 5, IBV_WC_SUCCESS);
+    assert_no_completion(b.cq);
     // RESET removes completions that were not polled.
     assert_eq!(send(6, |_| {}), 0);
     assert_eq!((a.to(IBV_QPS_RESET), b.to(IBV_QPS_RESET)), (0, 0));
-    nothing(a.cq);
-    nothing(b.cq);
+    assert_no_completion(a.cq);
+    assert_no_completion(b.cq);
     // SAFETY: it exists, and is not used after this call.
     assert_eq!(unsafe { ibv_destroy_ah(ah) }, 0);
 }
 
 #[test]
 fn only_ud_queue_pairs_attach_to_multicast() {
-    let (ud, rc) = (side(), Side::new(Wanted::default()));
+    let (ud, rc) = (side(), Side::new(SideParams::default()));
     let mut group = ibv_gid { raw: [0; 16] };
     let raw = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
     // SAFETY: the objects exist during the calls.

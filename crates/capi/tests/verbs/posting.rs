@@ -11,8 +11,11 @@ const EINVAL: c_int = libc::EINVAL;
 
 #[test]
 fn sends_need_rts_and_receives_need_init() {
-    let (a, b) = (Side::new(Wanted::default()), Side::new(Wanted::default()));
-    let send = || a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {});
+    let (a, b) = (
+        Side::new(SideParams::default()),
+        Side::new(SideParams::default()),
+    );
+    let send = || a.send(1, IBV_WR_SEND, a.sge(0, 8), |_| {});
     assert_eq!((send(), a.receive(1, 0, 8)), (EINVAL, EINVAL), "RESET");
     assert_eq!(a.state(), IBV_QPS_RESET);
     a.to_init();
@@ -23,28 +26,28 @@ fn sends_need_rts_and_receives_need_init() {
     assert_eq!((send(), a.receive(2, 0, 8)), (EINVAL, 0), "RTR");
     assert_eq!(a.state(), IBV_QPS_RTR);
     assert_eq!(a.to(IBV_QPS_ERR), 0);
-    ends(a.cq, 1, IBV_WC_WR_FLUSH_ERR);
-    ends(a.cq, 2, IBV_WC_WR_FLUSH_ERR);
+    expect_completion(a.cq, 1, IBV_WC_WR_FLUSH_ERR);
+    expect_completion(a.cq, 2, IBV_WC_WR_FLUSH_ERR);
     assert_eq!(
         (send(), a.receive(3, 0, 8)),
         (0, 0),
         "ERR takes and flushes"
     );
-    let mut ended = [next(a.cq), next(a.cq)].map(|wc| (wc.wr_id, wc.status));
+    let mut ended = [next_completion(a.cq), next_completion(a.cq)].map(|wc| (wc.wr_id, wc.status));
     ended.sort_unstable();
     assert_eq!(ended, [1, 3].map(|id| (id, IBV_WC_WR_FLUSH_ERR)));
 }
 
 #[test]
 fn bad_wr_names_request_beyond_full_queue() {
-    let (a, b) = pair(Wanted {
+    let (a, b) = pair(SideParams {
         sends: 20,
         receives: 20,
-        ..Wanted::default()
+        ..SideParams::default()
     });
     // Nothing is received, so nothing completes: 17 fit behind the first three, in two batches of sixteen.
     for id in 0..3 {
-        assert_eq!(a.send(id, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+        assert_eq!(a.send(id, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
     }
     let mut list: Vec<ibv_send_wr> = (3..40).map(|id| request(id, IBV_WR_SEND)).collect();
     for at in 0..list.len() - 1 {
@@ -71,7 +74,7 @@ fn bad_wr_names_request_beyond_full_queue() {
     }
     let mut bad = ptr::null_mut();
     // The waiting messages are eight bytes long for the first three receives: give those room.
-    let mut rooms: Vec<ibv_sge> = (0..3).map(|at| b.piece(at * 8, 8)).collect();
+    let mut rooms: Vec<ibv_sge> = (0..3).map(|at| b.sge(at * 8, 8)).collect();
     for (wr, room) in list.iter_mut().zip(&mut rooms) {
         wr.sg_list = room;
         wr.num_sge = 1;
@@ -83,17 +86,17 @@ fn bad_wr_names_request_beyond_full_queue() {
     let refused = unsafe { (*bad).wr_id };
     assert!((20..=40).contains(&refused), "{refused}");
     for id in 0..20 {
-        ends(b.cq, id, IBV_WC_SUCCESS);
-        ends(a.cq, id, IBV_WC_SUCCESS);
+        expect_completion(b.cq, id, IBV_WC_SUCCESS);
+        expect_completion(a.cq, id, IBV_WC_SUCCESS);
     }
-    nothing(a.cq);
+    assert_no_completion(a.cq);
 }
 
 #[test]
 fn bad_wr_names_receive_beyond_full_srq() {
-    let side = Side::new(Wanted {
+    let side = Side::new(SideParams {
         shared: 20,
-        ..Wanted::default()
+        ..SideParams::default()
     });
     let mut list: Vec<ibv_recv_wr> = (0..40).map(|_| ibv_recv_wr::zeroed()).collect();
     for at in 0..list.len() - 1 {
@@ -108,7 +111,7 @@ fn bad_wr_names_receive_beyond_full_srq() {
 /// A list whose middle request is invalid: the first is posted, the last is not.
 #[test]
 fn requests_before_refused_one_are_posted() {
-    let (a, b) = pair(Wanted::default());
+    let (a, b) = pair(SideParams::default());
     for id in 0..3 {
         assert_eq!(b.receive(id, 0, 64), 0);
     }
@@ -119,9 +122,9 @@ fn requests_before_refused_one_are_posted() {
     let mut bad = ptr::null_mut();
     assert_eq!(post_send(a.qp, &raw mut list[0], &raw mut bad), EINVAL);
     assert_eq!(bad, &raw mut list[1]);
-    ends(a.cq, 0, IBV_WC_SUCCESS);
-    ends(b.cq, 0, IBV_WC_SUCCESS);
-    nothing(a.cq);
+    expect_completion(a.cq, 0, IBV_WC_SUCCESS);
+    expect_completion(b.cq, 0, IBV_WC_SUCCESS);
+    assert_no_completion(a.cq);
     let mut list = [0, 1, 2].map(|wr_id| ibv_recv_wr {
         wr_id,
         ..ibv_recv_wr::zeroed()
@@ -136,12 +139,12 @@ fn requests_before_refused_one_are_posted() {
 
 #[test]
 fn unknown_opcodes_flags_and_counts_are_refused() {
-    let (a, b) = pair(Wanted::default());
-    let mut many = [a.piece(0, 1); 32];
+    let (a, b) = pair(SideParams::default());
+    let mut many = [a.sge(0, 1); 32];
     let many = many.as_mut_ptr();
     let huge = ibv_sge {
         length: u32::MAX,
-        ..a.piece(0, 0)
+        ..a.sge(0, 0)
     };
     let mut huge = [huge; 2];
     let huge = huge.as_mut_ptr();
@@ -196,7 +199,7 @@ fn unknown_opcodes_flags_and_counts_are_refused() {
         ),
     ];
     for (what, change) in &wrong {
-        let code = a.send(1, IBV_WR_SEND, a.piece(0, 8), |wr| change(wr));
+        let code = a.send(1, IBV_WR_SEND, a.sge(0, 8), |wr| change(wr));
         assert_eq!(code, EINVAL, "{what}");
     }
     let mut wr = ibv_recv_wr::zeroed();
@@ -227,16 +230,16 @@ fn unknown_opcodes_flags_and_counts_are_refused() {
     }
     // The connection is not affected.
     assert_eq!(b.receive(1, 0, 8), 0);
-    assert_eq!(a.send(2, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
-    ends(b.cq, 1, IBV_WC_SUCCESS);
-    ends(a.cq, 2, IBV_WC_SUCCESS);
+    assert_eq!(a.send(2, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
+    expect_completion(b.cq, 1, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 2, IBV_WC_SUCCESS);
     assert_eq!((a.state(), b.state()), (IBV_QPS_RTS, IBV_QPS_RTS));
 }
 
 /// Entries are limited for each direction.
 #[test]
 fn each_direction_has_own_sge_limit() {
-    let side = Side::new(Wanted::default());
+    let side = Side::new(SideParams::default());
     let mut init = side.init();
     (init.cap.max_send_sge, init.cap.max_recv_sge) = (4, 2);
     // SAFETY: the objects exist during the calls.
@@ -244,7 +247,7 @@ fn each_direction_has_own_sge_limit() {
         let qp = ibv_create_qp(side.pd, &raw mut init);
         let (mut attr, mask) = side.init_attr();
         assert_eq!(ibv_modify_qp(qp, &raw mut attr, mask as c_int), 0);
-        let mut pieces = [side.piece(0, 8); 4];
+        let mut pieces = [side.sge(0, 8); 4];
         let mut wr = ibv_recv_wr::zeroed();
         wr.sg_list = pieces.as_mut_ptr();
         wr.num_sge = init.cap.max_recv_sge as c_int + 1;
@@ -259,7 +262,10 @@ fn each_direction_has_own_sge_limit() {
 
 #[test]
 fn invalid_transitions_are_refused_without_effect() {
-    let (a, b) = (Side::new(Wanted::default()), Side::new(Wanted::default()));
+    let (a, b) = (
+        Side::new(SideParams::default()),
+        Side::new(SideParams::default()),
+    );
     for state in [
         IBV_QPS_INIT,
         IBV_QPS_RTR,

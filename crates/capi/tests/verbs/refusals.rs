@@ -13,12 +13,12 @@ const EINVAL: c_int = libc::EINVAL;
 fn foreign_and_missing_devices_are_not_opened() {
     // SAFETY: null pointers, which the library must check before it dereferences them.
     unsafe {
-        refused(ibv_open_device(ptr::null_mut()), libc::ENODEV, "null");
+        assert_refused(ibv_open_device(ptr::null_mut()), libc::ENODEV, "null");
         let mut foreign = ibv_device::zeroed();
-        refused(ibv_open_device(&raw mut foreign), libc::ENODEV, "foreign");
+        assert_refused(ibv_open_device(&raw mut foreign), libc::ENODEV, "foreign");
         assert!(ibv_get_device_name(ptr::null_mut()).is_null());
         ibv_free_device_list(ptr::null_mut());
-        refused(ibv_import_device(0), libc::EOPNOTSUPP, "import");
+        assert_refused(ibv_import_device(0), libc::EOPNOTSUPP, "import");
     }
 }
 
@@ -30,9 +30,9 @@ fn importing_by_descriptor_is_not_supported() {
     unsafe {
         let copy = libc::dup((*context).cmd_fd);
         assert!(copy >= 0, "{}", errno());
-        refused(ibv_import_device(copy), libc::EOPNOTSUPP, "device");
+        assert_refused(ibv_import_device(copy), libc::EOPNOTSUPP, "device");
         assert_eq!(libc::close(copy), 0);
-        refused(ibv_import_dm(context, 0), libc::EOPNOTSUPP, "dm");
+        assert_refused(ibv_import_dm(context, 0), libc::EOPNOTSUPP, "dm");
         assert_eq!(ibv_close_device(context), 0);
     }
 }
@@ -57,43 +57,43 @@ fn device_reports_vendor_part_and_versions() {
 
 #[test]
 fn null_arguments_are_refused() {
-    let side = Side::new(Wanted::default());
+    let side = Side::new(SideParams::default());
     let null = ptr::null_mut();
     // SAFETY: null pointers, which the library must check before it dereferences them.
     unsafe {
-        refused(ibv_alloc_pd(ptr::null_mut()), EINVAL, "pd");
-        refused(ibv_create_comp_channel(ptr::null_mut()), EINVAL, "channel");
+        assert_refused(ibv_alloc_pd(ptr::null_mut()), EINVAL, "pd");
+        assert_refused(ibv_create_comp_channel(ptr::null_mut()), EINVAL, "channel");
         let cq = ibv_create_cq(ptr::null_mut(), 1, null, ptr::null_mut(), 0);
-        refused(cq, EINVAL, "cq");
-        refused(ibv_reg_mr(ptr::null_mut(), null, 1, 0), EINVAL, "mr");
-        refused(ibv_create_srq(side.pd, ptr::null_mut()), EINVAL, "srq");
+        assert_refused(cq, EINVAL, "cq");
+        assert_refused(ibv_reg_mr(ptr::null_mut(), null, 1, 0), EINVAL, "mr");
+        assert_refused(ibv_create_srq(side.pd, ptr::null_mut()), EINVAL, "srq");
         let mut attr = ibv_srq_init_attr::zeroed();
         attr.attr.max_wr = 1;
-        refused(
+        assert_refused(
             ibv_create_srq(ptr::null_mut(), &raw mut attr),
             EINVAL,
             "srq",
         );
-        refused(ibv_create_qp(side.pd, ptr::null_mut()), EINVAL, "qp");
-        refused(
+        assert_refused(ibv_create_qp(side.pd, ptr::null_mut()), EINVAL, "qp");
+        assert_refused(
             ibv_create_qp(ptr::null_mut(), &mut side.init()),
             EINVAL,
             "qp",
         );
-        refused(ibv_create_ah(side.pd, ptr::null_mut()), EINVAL, "ah");
-        refused(alloc_mw(side.pd, 7), EINVAL, "mw");
-        let verbs = slots(side.context);
-        refused(
+        assert_refused(ibv_create_ah(side.pd, ptr::null_mut()), EINVAL, "ah");
+        assert_refused(alloc_mw(side.pd, 7), EINVAL, "mw");
+        let verbs = verbs_of(side.context);
+        assert_refused(
             verbs.create_cq_ex.unwrap()(side.context, ptr::null_mut()),
             EINVAL,
             "cq",
         );
-        refused(
+        assert_refused(
             verbs.create_qp_ex.unwrap()(side.context, ptr::null_mut()),
             EINVAL,
             "qp",
         );
-        refused(
+        assert_refused(
             verbs.create_srq_ex.unwrap()(side.context, ptr::null_mut()),
             EINVAL,
             "srq",
@@ -130,7 +130,7 @@ fn null_arguments_are_refused() {
 
 #[test]
 fn invalid_cq_sizes_and_vectors_are_refused() {
-    let side = Side::new(Wanted::default());
+    let side = Side::new(SideParams::default());
     let context = side.context;
     let mut device = ibv_device_attr::zeroed();
     // SAFETY: the objects exist during the calls.
@@ -140,17 +140,17 @@ fn invalid_cq_sizes_and_vectors_are_refused() {
             ibv_create_cq(context, entries, ptr::null_mut(), ptr::null_mut(), vector)
         };
         for entries in [0, -1, c_int::MIN, device.max_cqe + 1, c_int::MAX] {
-            refused(make(entries, 0), EINVAL, &format!("{entries} entries"));
+            assert_refused(make(entries, 0), EINVAL, &format!("{entries} entries"));
         }
         for vector in [-1, (*context).num_comp_vectors, c_int::MAX] {
-            refused(make(4, vector), EINVAL, &format!("vector {vector}"));
+            assert_refused(make(4, vector), EINVAL, &format!("vector {vector}"));
         }
         for entries in [0, -1, device.max_cqe + 1, c_int::MAX] {
             assert_eq!(ibv_resize_cq(side.cq, entries), EINVAL, "{entries} entries");
         }
-        assert_eq!((*side.cq).cqe, side.wanted.entries);
+        assert_eq!((*side.cq).cqe, side.params.entries);
 
-        let create = slots(context).create_cq_ex.unwrap();
+        let create = verbs_of(context).create_cq_ex.unwrap();
         let good = ibv_cq_init_attr_ex {
             cqe: 4,
             ..ibv_cq_init_attr_ex::zeroed()
@@ -178,7 +178,7 @@ fn invalid_cq_sizes_and_vectors_are_refused() {
         for (at, (change, number)) in wrong.into_iter().enumerate() {
             let mut attr = good;
             change(&mut attr);
-            refused(
+            assert_refused(
                 create(context, &raw mut attr),
                 number,
                 &format!("case {at}"),
@@ -189,20 +189,20 @@ fn invalid_cq_sizes_and_vectors_are_refused() {
 
 #[test]
 fn unmapped_memory_and_invalid_access_are_refused() {
-    let side = Side::new(Wanted::default());
+    let side = Side::new(SideParams::default());
     let mut memory = [0_u8; 64];
     let at = memory.as_mut_ptr().cast();
     // SAFETY: the library must detect memory that is not mapped.
     unsafe {
         let write = IBV_ACCESS_LOCAL_WRITE as c_int;
-        refused(ibv_reg_mr(side.pd, at, 0, write), EINVAL, "no length");
-        refused(ibv_reg_mr(side.pd, at, usize::MAX, write), EINVAL, "wraps");
-        refused(
+        assert_refused(ibv_reg_mr(side.pd, at, 0, write), EINVAL, "no length");
+        assert_refused(ibv_reg_mr(side.pd, at, usize::MAX, write), EINVAL, "wraps");
+        assert_refused(
             ibv_reg_mr(side.pd, ptr::without_provenance_mut(4096), 64, write),
             libc::EFAULT,
             "unmapped",
         );
-        refused(
+        assert_refused(
             ibv_reg_mr(side.pd, b"read only".as_ptr().cast_mut().cast(), 9, write),
             libc::EFAULT,
             "read-only",
@@ -214,9 +214,9 @@ fn unmapped_memory_and_invalid_access_are_refused() {
             c_int::MIN,
         ] {
             let mr = ibv_reg_mr(side.pd, at, 64, access);
-            refused(mr, EINVAL, &format!("access {access:#x}"));
+            assert_refused(mr, EINVAL, &format!("access {access:#x}"));
         }
-        refused(
+        assert_refused(
             ibv_reg_mr(side.pd, at, 64, IBV_ACCESS_ON_DEMAND as c_int),
             libc::EOPNOTSUPP,
             "on demand",
@@ -263,19 +263,19 @@ fn unmapped_memory_and_invalid_access_are_refused() {
         assert_eq!((code, errno()), (IBV_REREG_MR_ERR_INPUT, EINVAL));
         assert_eq!((*mr).lkey, all, "as it was");
         assert_eq!(ibv_dereg_mr(mr), 0);
-        refused(
+        assert_refused(
             ibv_reg_dmabuf_mr(side.pd, 0, 64, 0, 0, 0),
             libc::EOPNOTSUPP,
             "dmabuf",
         );
-        refused(ibv_import_mr(side.pd, 0), libc::EOPNOTSUPP, "import");
-        refused(ibv_import_pd(side.context, 0), libc::EOPNOTSUPP, "import");
+        assert_refused(ibv_import_mr(side.pd, 0), libc::EOPNOTSUPP, "import");
+        assert_refused(ibv_import_pd(side.context, 0), libc::EOPNOTSUPP, "import");
     }
 }
 
 #[test]
 fn invalid_queue_pair_attributes_are_refused() {
-    let side = Side::new(Wanted::default());
+    let side = Side::new(SideParams::default());
     let mut device = ibv_device_attr::zeroed();
     // SAFETY: the objects exist during the calls.
     unsafe {
@@ -307,13 +307,13 @@ fn invalid_queue_pair_attributes_are_refused() {
         let mut attr = side.init();
         change(&mut attr);
         // SAFETY: the objects exist during the calls.
-        refused(
+        assert_refused(
             unsafe { ibv_create_qp(side.pd, &raw mut attr) },
             *number,
             &format!("case {at}"),
         );
     }
-    let create = slots(side.context).create_qp_ex.unwrap();
+    let create = verbs_of(side.context).create_qp_ex.unwrap();
     type Extended = fn(&mut ibv_qp_init_attr_ex);
     let wrong: [(Extended, c_int); 8] = [
         (|a| a.comp_mask &= !IBV_QP_INIT_ATTR_PD, EINVAL),
@@ -338,7 +338,7 @@ fn invalid_queue_pair_attributes_are_refused() {
         let mut attr = side.init_ex();
         change(&mut attr);
         // SAFETY: the objects exist during the calls.
-        refused(
+        assert_refused(
             unsafe { create(side.context, &raw mut attr) },
             number,
             &format!("extended case {at}"),
@@ -348,7 +348,7 @@ fn invalid_queue_pair_attributes_are_refused() {
 
 #[test]
 fn created_queue_pair_reports_its_capabilities() {
-    let side = Side::new(Wanted::default());
+    let side = Side::new(SideParams::default());
     let mut attr = side.init();
     attr.cap.max_send_sge = 0;
     attr.cap.max_recv_sge = 0;
@@ -370,9 +370,9 @@ fn created_queue_pair_reports_its_capabilities() {
 
 #[test]
 fn invalid_srq_sizes_are_refused() {
-    let side = Side::new(Wanted {
+    let side = Side::new(SideParams {
         shared: 4,
-        ..Wanted::default()
+        ..SideParams::default()
     });
     let mut device = ibv_device_attr::zeroed();
     // SAFETY: the objects exist during the calls.
@@ -392,29 +392,29 @@ fn invalid_srq_sizes_are_refused() {
                 srq_limit: 0,
             };
             let srq = ibv_create_srq(side.pd, &raw mut attr);
-            refused(srq, EINVAL, &format!("{max_wr} of {max_sge}"));
+            assert_refused(srq, EINVAL, &format!("{max_wr} of {max_sge}"));
         }
-        let create = slots(side.context).create_srq_ex.unwrap();
+        let create = verbs_of(side.context).create_srq_ex.unwrap();
         let mut attr = ibv_srq_init_attr_ex::zeroed();
         attr.attr.max_wr = 4;
         attr.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
         attr.pd = side.pd;
         for kind in [IBV_SRQT_XRC, IBV_SRQT_TM, 77] {
             attr.srq_type = kind;
-            refused(
+            assert_refused(
                 create(side.context, &raw mut attr),
                 libc::EOPNOTSUPP,
                 "type",
             );
         }
         attr.comp_mask = 1 << 30;
-        refused(
+        assert_refused(
             create(side.context, &raw mut attr),
             libc::EOPNOTSUPP,
             "mask",
         );
         attr.comp_mask = 0;
-        refused(create(side.context, &raw mut attr), EINVAL, "no domain");
+        assert_refused(create(side.context, &raw mut attr), EINVAL, "no domain");
 
         let mut attr = ibv_srq_attr {
             max_wr: 8,
@@ -429,21 +429,21 @@ fn invalid_srq_sizes_are_refused() {
         );
         assert_eq!(ibv_modify_srq(side.srq, at, 1 << 20), EINVAL);
         let mut number = 0;
-        let asked = slots(side.context).get_srq_num.unwrap();
+        let asked = verbs_of(side.context).get_srq_num.unwrap();
         assert_eq!(asked(side.srq, &raw mut number), libc::EOPNOTSUPP);
     }
 }
 
 #[test]
 fn unknown_ports_and_table_indices_are_refused() {
-    let side = Side::new(Wanted::default());
+    let side = Side::new(SideParams::default());
     let context = side.context;
     let mut port = ibv_port_attr::zeroed();
     let mut gid = ibv_gid { raw: [0; 16] };
     let mut pkey = 0;
     // SAFETY: the objects exist during the calls.
     unsafe {
-        let query = slots(context).query_port.unwrap();
+        let query = verbs_of(context).query_port.unwrap();
         for number in [0, 2, 255] {
             let size = size_of::<ibv_port_attr>();
             assert_eq!(query(context, number, &raw mut port, size), EINVAL);
@@ -487,7 +487,7 @@ fn unknown_ports_and_table_indices_are_refused() {
         let none = _ibv_query_gid_table(context, at, 0, 0, size);
         assert_eq!(none, -(EINVAL as isize));
         let mut attr = ibv_device_attr_ex::zeroed();
-        let query = slots(context).query_device_ex.unwrap();
+        let query = verbs_of(context).query_device_ex.unwrap();
         let (at, size) = (&raw mut attr, size_of::<ibv_device_attr_ex>());
         assert_eq!(query(context, ptr::null(), at, 8), EINVAL, "too short");
         let input = ibv_query_device_ex_input { comp_mask: 1 };

@@ -44,7 +44,7 @@ impl Region {
         }
     }
 
-    fn lose(&self, way: Way) {
+    fn make_inaccessible(&self, way: Way) {
         // SAFETY: the mapping and the file belong to this struct, and there is no reference into the mapping.
         let done = unsafe {
             match way {
@@ -91,12 +91,12 @@ struct World {
 }
 
 /// Runs `case` with new objects for each operation, way and size.
-fn each(opcodes: &[u32], sizes: &[u32], case: impl Fn(&World, u32, Way, u32)) {
+fn for_each_case(opcodes: &[u32], sizes: &[u32], case: impl Fn(&World, u32, Way, u32)) {
     for &opcode in opcodes {
         for way in [Way::Protect, Way::Truncate] {
             for &size in sizes {
                 println!("operation {opcode}, {way:?}, {size} bytes");
-                let (a, b) = pair(Wanted::default());
+                let (a, b) = pair(SideParams::default());
                 let (at_a, at_b) = (Region::of(&a), Region::of(&b));
                 let world = World { at_a, at_b, a, b };
                 case(&world, opcode, way, size);
@@ -108,58 +108,58 @@ fn each(opcodes: &[u32], sizes: &[u32], case: impl Fn(&World, u32, Way, u32)) {
 #[test]
 fn inaccessible_source_fails_its_request() {
     let opcodes = [IBV_WR_SEND, IBV_WR_RDMA_WRITE];
-    each(&opcodes, &SIZES, |world, opcode, way, size| {
+    for_each_case(&opcodes, &SIZES, |world, opcode, way, size| {
         let World { a, b, at_a, at_b } = world;
         assert_eq!(b.receive_into(5, at_b.piece(size)), 0);
         let remote = |wr: &mut ibv_send_wr| rdma(wr, at_b.at as u64, at_b.rkey());
         assert_eq!(a.send(1, IBV_WR_RDMA_WRITE, at_a.piece(64), remote), 0);
-        ends(a.cq, 1, IBV_WC_SUCCESS);
-        at_a.lose(way);
+        expect_completion(a.cq, 1, IBV_WC_SUCCESS);
+        at_a.make_inaccessible(way);
         assert_eq!(a.send(2, opcode, at_a.piece(size), remote), 0);
-        ends(a.cq, 2, IBV_WC_LOC_PROT_ERR);
+        expect_completion(a.cq, 2, IBV_WC_LOC_PROT_ERR);
         assert_eq!(a.state(), IBV_QPS_ERR);
     });
 }
 
 #[test]
 fn requests_before_inaccessible_source_succeed() {
-    let (a, b) = pair(Wanted::default());
+    let (a, b) = pair(SideParams::default());
     let lost = Region::of(&a);
     assert_eq!(b.receive(5, 0, 64), 0);
-    lost.lose(Way::Protect);
+    lost.make_inaccessible(Way::Protect);
     // One list, so that both are framed before anything is transmitted.
-    let (mut good, mut bad) = (a.piece(0, 64), lost.piece(64));
+    let (mut good, mut bad) = (a.sge(0, 64), lost.piece(64));
     let mut second = request(2, IBV_WR_SEND);
     (second.sg_list, second.num_sge) = (&raw mut bad, 1);
     let mut first = request(1, IBV_WR_SEND);
     (first.sg_list, first.num_sge) = (&raw mut good, 1);
     first.next = &raw mut second;
     assert_eq!(post_send(a.qp, &raw mut first, &mut ptr::null_mut()), 0);
-    ends(b.cq, 5, IBV_WC_SUCCESS);
-    ends(a.cq, 1, IBV_WC_SUCCESS);
-    ends(a.cq, 2, IBV_WC_LOC_PROT_ERR);
+    expect_completion(b.cq, 5, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 1, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 2, IBV_WC_LOC_PROT_ERR);
 }
 
 #[test]
 fn inaccessible_receive_buffer_fails_its_receive() {
-    each(&[IBV_WR_SEND], &SIZES, |world, opcode, way, size| {
+    for_each_case(&[IBV_WR_SEND], &SIZES, |world, opcode, way, size| {
         let World { a, b, at_a, at_b } = world;
         assert_eq!(b.receive_into(7, at_b.piece(size)), 0);
-        at_b.lose(way);
+        at_b.make_inaccessible(way);
         assert_eq!(a.send(1, opcode, at_a.piece(size), |_| {}), 0);
-        ends(b.cq, 7, IBV_WC_LOC_PROT_ERR);
-        assert_ne!(next(a.cq).status, IBV_WC_SUCCESS);
+        expect_completion(b.cq, 7, IBV_WC_LOC_PROT_ERR);
+        assert_ne!(next_completion(a.cq).status, IBV_WC_SUCCESS);
     });
 }
 
 #[test]
 fn inaccessible_sink_fails_its_read() {
-    each(&[IBV_WR_RDMA_READ], &SIZES, |world, opcode, way, size| {
+    for_each_case(&[IBV_WR_RDMA_READ], &SIZES, |world, opcode, way, size| {
         let World { a, at_a, at_b, .. } = world;
-        at_a.lose(way);
+        at_a.make_inaccessible(way);
         let remote = |wr: &mut ibv_send_wr| rdma(wr, at_b.at as u64, at_b.rkey());
         assert_eq!(a.send(1, opcode, at_a.piece(size), remote), 0);
-        ends(a.cq, 1, IBV_WC_LOC_PROT_ERR);
+        expect_completion(a.cq, 1, IBV_WC_LOC_PROT_ERR);
     });
 }
 
@@ -167,12 +167,12 @@ fn inaccessible_sink_fails_its_read() {
 fn inaccessible_remote_memory_fails_the_request() {
     // A Write without an answer succeeds when its bytes are acknowledged: they are not.
     let opcodes = [IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ];
-    each(&opcodes, &SIZES, |world, opcode, way, size| {
+    for_each_case(&opcodes, &SIZES, |world, opcode, way, size| {
         let World { a, at_a, at_b, .. } = world;
-        at_b.lose(way);
+        at_b.make_inaccessible(way);
         let remote = |wr: &mut ibv_send_wr| rdma(wr, at_b.at as u64, at_b.rkey());
         assert_eq!(a.send(1, opcode, at_a.piece(size), remote), 0);
-        let wc = next(a.cq);
+        let wc = next_completion(a.cq);
         assert_eq!(wc.wr_id, 1);
         assert_ne!(wc.status, IBV_WC_SUCCESS);
     });
@@ -181,9 +181,9 @@ fn inaccessible_remote_memory_fails_the_request() {
 #[test]
 fn inaccessible_target_fails_its_atomic() {
     let opcodes = [IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_CMP_AND_SWP];
-    each(&opcodes, &[8], |world, opcode, way, size| {
+    for_each_case(&opcodes, &[8], |world, opcode, way, size| {
         let World { a, at_a, at_b, .. } = world;
-        at_b.lose(way);
+        at_b.make_inaccessible(way);
         let remote = |wr: &mut ibv_send_wr| {
             wr.wr.atomic.remote_addr = at_b.at as u64;
             wr.wr.atomic.rkey = at_b.rkey();
@@ -191,6 +191,6 @@ fn inaccessible_target_fails_its_atomic() {
             wr.wr.atomic.swap = 1;
         };
         assert_eq!(a.send(1, opcode, at_a.piece(size), remote), 0);
-        assert_ne!(next(a.cq).status, IBV_WC_SUCCESS);
+        assert_ne!(next_completion(a.cq).status, IBV_WC_SUCCESS);
     });
 }

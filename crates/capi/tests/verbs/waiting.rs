@@ -12,11 +12,11 @@ use verbena_capi::verbs::*;
 const SHORT: Duration = Duration::from_millis(100);
 
 /// A pointer that is passed to another thread: verbs may be called from any thread.
-struct Carried<T>(T);
+struct SendPtr<T>(T);
 // SAFETY: as above.
-unsafe impl<T> Send for Carried<T> {}
+unsafe impl<T> Send for SendPtr<T> {}
 
-impl<T: Copy> Carried<T> {
+impl<T: Copy> SendPtr<T> {
     fn get(&self) -> T {
         self.0
     }
@@ -40,14 +40,14 @@ fn waits(call: impl FnOnce() -> i32 + Send, release: impl FnOnce()) {
 }
 
 /// Two sides; the second one's completion queue has an event in its channel.
-fn told() -> (Side, Side) {
-    let (a, b) = pair(Wanted {
-        told: true,
-        ..Wanted::default()
+fn pair_with_cq_event() -> (Side, Side) {
+    let (a, b) = pair(SideParams {
+        with_channel: true,
+        ..SideParams::default()
     });
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(req_notify_cq(b.cq, 0), 0);
-    assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    assert_eq!(a.send(1, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
     // SAFETY: the object exists during the call.
     assert!(readable(unsafe { (*b.channel).fd }, LONG));
     (a, b)
@@ -63,13 +63,13 @@ fn another_cq(side: &Side) -> *mut ibv_cq {
 
 #[test]
 fn destroying_a_completion_queue_waits_for_its_acknowledgements() {
-    let (_a, mut b) = told();
+    let (_a, mut b) = pair_with_cq_event();
     let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: the objects exist during the calls.
     let code = unsafe { ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name) };
     assert_eq!(code, 0);
     b.destroy_qp();
-    let going = Carried(b.cq);
+    let going = SendPtr(b.cq);
     b.cq = another_cq(&b);
     // SAFETY: destroyed once, after its event is acknowledged.
     waits(
@@ -81,7 +81,7 @@ fn destroying_a_completion_queue_waits_for_its_acknowledgements() {
 
 #[test]
 fn destroyed_cq_leaves_no_readable_event() {
-    let (_a, mut b) = told();
+    let (_a, mut b) = pair_with_cq_event();
     // SAFETY: the objects exist during the calls.
     let fd = unsafe { (*b.channel).fd };
     b.destroy_qp();
@@ -90,7 +90,7 @@ fn destroyed_cq_leaves_no_readable_event() {
     // SAFETY: destroyed once; none of its events was taken, so it does not wait.
     assert_eq!(unsafe { ibv_destroy_cq(going) }, 0);
     assert!(!readable(fd, Duration::ZERO));
-    no_waiting(fd);
+    set_nonblocking(fd);
     let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: the objects exist during the calls.
     unsafe {
@@ -100,13 +100,13 @@ fn destroyed_cq_leaves_no_readable_event() {
 }
 
 /// Two sides; the second one's queue pair has an access error, caused by its peer.
-fn accused() -> (Side, Side) {
-    let (a, b) = pair(Wanted::default());
-    let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+fn pair_with_access_error() -> (Side, Side) {
+    let (a, b) = pair(SideParams::default());
+    let code = a.send(1, IBV_WR_RDMA_WRITE, a.sge(0, 8), |wr| {
         rdma(wr, b.at(0), b.rkey() ^ 1);
     });
     assert_eq!(code, 0);
-    ends(a.cq, 1, IBV_WC_REM_ACCESS_ERR);
+    expect_completion(a.cq, 1, IBV_WC_REM_ACCESS_ERR);
     // SAFETY: the object exists during the call.
     assert!(readable(unsafe { (*b.context).async_fd }, LONG));
     (a, b)
@@ -114,12 +114,12 @@ fn accused() -> (Side, Side) {
 
 #[test]
 fn destroying_a_queue_pair_waits_for_its_acknowledgements() {
-    let (_a, mut b) = accused();
+    let (_a, mut b) = pair_with_access_error();
     let mut event = b.event();
     assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
     // SAFETY: the type says which member it is.
     assert_eq!(unsafe { event.element.qp }, b.qp);
-    let going = Carried(b.qp);
+    let going = SendPtr(b.qp);
     b.qp = ptr::null_mut();
     // SAFETY: destroyed once, after its event is acknowledged.
     waits(
@@ -131,12 +131,12 @@ fn destroying_a_queue_pair_waits_for_its_acknowledgements() {
 
 #[test]
 fn destroyed_qp_leaves_no_readable_event() {
-    let (_a, mut b) = accused();
+    let (_a, mut b) = pair_with_access_error();
     b.destroy_qp();
     // SAFETY: the object exists during the call.
     let fd = unsafe { (*b.context).async_fd };
     assert!(!readable(fd, Duration::ZERO));
-    no_waiting(fd);
+    set_nonblocking(fd);
     let mut event = ibv_async_event {
         element: ibv_async_event__element { port_num: 0 },
         event_type: 0,
@@ -148,9 +148,9 @@ fn destroyed_qp_leaves_no_readable_event() {
 
 #[test]
 fn destroying_a_shared_queue_waits_for_its_acknowledgements() {
-    let (a, mut b) = pair(Wanted {
+    let (a, mut b) = pair(SideParams {
         shared: 4,
-        ..Wanted::default()
+        ..SideParams::default()
     });
     assert_eq!(b.receive(1, 0, 8), 0);
     let mut attr = ibv_srq_attr {
@@ -161,11 +161,11 @@ fn destroying_a_shared_queue_waits_for_its_acknowledgements() {
     // SAFETY: the objects exist during the calls.
     let code = unsafe { ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32) };
     assert_eq!(code, 0);
-    assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    assert_eq!(a.send(1, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
     let mut event = b.event();
     assert_eq!(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
     b.destroy_qp();
-    let going = Carried(b.srq);
+    let going = SendPtr(b.srq);
     b.srq = ptr::null_mut();
     // SAFETY: destroyed once, after its event is acknowledged.
     waits(
@@ -178,13 +178,13 @@ fn destroying_a_shared_queue_waits_for_its_acknowledgements() {
 /// Any number of threads can wait on one channel; each event is returned to one of them.
 #[test]
 fn blocked_get_cq_event_returns_on_event() {
-    let (a, b) = pair(Wanted {
-        told: true,
-        ..Wanted::default()
+    let (a, b) = pair(SideParams {
+        with_channel: true,
+        ..SideParams::default()
     });
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(req_notify_cq(b.cq, 0), 0);
-    let channel = Carried(b.channel);
+    let channel = SendPtr(b.channel);
     // SAFETY: the objects exist during the calls.
     waits(
         move || unsafe {
@@ -193,7 +193,7 @@ fn blocked_get_cq_event_returns_on_event() {
             ibv_ack_cq_events(cq, 1);
             code
         },
-        || assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0),
+        || assert_eq!(a.send(1, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0),
     );
 }
 
@@ -202,11 +202,11 @@ extern "C" fn ignore(_signal: i32) {}
 /// Programs end their loops from a signal handler: the call must return and report it.
 #[test]
 fn signal_interrupts_blocked_get_cq_event() {
-    let side = Side::new(Wanted {
-        told: true,
-        ..Wanted::default()
+    let side = Side::new(SideParams {
+        with_channel: true,
+        ..SideParams::default()
     });
-    let channel = Carried(side.channel);
+    let channel = SendPtr(side.channel);
     let thread = Arc::new(std::sync::OnceLock::new());
     let mine = thread.clone();
     // SAFETY: a handler that does nothing, without SA_RESTART.
@@ -237,7 +237,7 @@ fn signal_interrupts_blocked_get_cq_event() {
 /// A channel can be destroyed as soon as its queue has been, even while the adapter reports to it.
 #[test]
 fn channel_can_be_destroyed_after_its_queue() {
-    let (a, b) = pair(Wanted::default());
+    let (a, b) = pair(SideParams::default());
     for round in 0..200 {
         // SAFETY: the objects exist, and users are destroyed before what they use.
         unsafe {

@@ -8,56 +8,62 @@ use verbena_capi::verbs::*;
 
 #[test]
 fn sends_arrive_with_and_without_immediate_data() {
-    let (mut a, b) = pair(Wanted::default());
+    let (mut a, b) = pair(SideParams::default());
     a.fill(0, b"verbena");
     assert_eq!(b.receive(1, 100, 64), 0);
     assert_eq!(b.receive(2, 200, 64), 0);
-    assert_eq!(a.send(3, IBV_WR_SEND, a.piece(0, 7), |_| {}), 0);
-    let code = a.send(4, IBV_WR_SEND_WITH_IMM, a.piece(0, 7), |wr| {
+    assert_eq!(a.send(3, IBV_WR_SEND, a.sge(0, 7), |_| {}), 0);
+    let code = a.send(4, IBV_WR_SEND_WITH_IMM, a.sge(0, 7), |wr| {
         wr.imm_data = 0x0102_0304_u32.to_be();
     });
     assert_eq!(code, 0);
-    let wc = ends(b.cq, 1, IBV_WC_SUCCESS);
+    let wc = expect_completion(b.cq, 1, IBV_WC_SUCCESS);
     assert_eq!((wc.opcode, wc.byte_len, wc.wc_flags), (IBV_WC_RECV, 7, 0));
     assert_eq!(wc.qp_num, b.number());
-    let wc = ends(b.cq, 2, IBV_WC_SUCCESS);
+    let wc = expect_completion(b.cq, 2, IBV_WC_SUCCESS);
     assert_eq!(wc.wc_flags, IBV_WC_WITH_IMM);
     assert_eq!(wc.imm_data, 0x0102_0304_u32.to_be());
     assert_eq!(b.read(100, 7), b"verbena");
     for id in [3, 4] {
-        let wc = ends(a.cq, id, IBV_WC_SUCCESS);
+        let wc = expect_completion(a.cq, id, IBV_WC_SUCCESS);
         assert_eq!((wc.opcode, wc.qp_num), (IBV_WC_SEND, a.number()));
     }
 }
 
 #[test]
 fn writes_reads_and_atomics_reach_remote_memory() {
-    let (mut a, b) = pair(Wanted::default());
+    let (mut a, b) = pair(SideParams::default());
     a.fill(0, b"write me");
-    let code = a.send(1, IBV_WR_RDMA_WRITE, a.piece(0, 8), |wr| {
+    let code = a.send(1, IBV_WR_RDMA_WRITE, a.sge(0, 8), |wr| {
         rdma(wr, b.at(64), b.rkey());
     });
     assert_eq!(code, 0);
-    assert_eq!(ends(a.cq, 1, IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_WRITE);
+    assert_eq!(
+        expect_completion(a.cq, 1, IBV_WC_SUCCESS).opcode,
+        IBV_WC_RDMA_WRITE
+    );
     assert_eq!(b.read(64, 8), b"write me");
 
     assert_eq!(b.receive(2, 0, 8), 0);
-    let code = a.send(3, IBV_WR_RDMA_WRITE_WITH_IMM, a.piece(0, 8), |wr| {
+    let code = a.send(3, IBV_WR_RDMA_WRITE_WITH_IMM, a.sge(0, 8), |wr| {
         rdma(wr, b.at(128), b.rkey());
         wr.imm_data = 5;
     });
     assert_eq!(code, 0);
-    let wc = ends(b.cq, 2, IBV_WC_SUCCESS);
+    let wc = expect_completion(b.cq, 2, IBV_WC_SUCCESS);
     assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_RECV_RDMA_WITH_IMM, 8));
     assert_eq!((wc.wc_flags, wc.imm_data), (IBV_WC_WITH_IMM, 5));
-    assert_eq!(ends(a.cq, 3, IBV_WC_SUCCESS).opcode, IBV_WC_RDMA_WRITE);
+    assert_eq!(
+        expect_completion(a.cq, 3, IBV_WC_SUCCESS).opcode,
+        IBV_WC_RDMA_WRITE
+    );
     assert_eq!(b.read(128, 8), b"write me");
 
-    let code = a.send(4, IBV_WR_RDMA_READ, a.piece(256, 8), |wr| {
+    let code = a.send(4, IBV_WR_RDMA_READ, a.sge(256, 8), |wr| {
         rdma(wr, b.at(128), b.rkey());
     });
     assert_eq!(code, 0);
-    let wc = ends(a.cq, 4, IBV_WC_SUCCESS);
+    let wc = expect_completion(a.cq, 4, IBV_WC_SUCCESS);
     assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_RDMA_READ, 8));
     assert_eq!(a.read(256, 8), b"write me");
 
@@ -71,25 +77,28 @@ fn writes_reads_and_atomics_reach_remote_memory() {
             rkey: b.rkey(),
         };
     };
-    let code = a.send(5, IBV_WR_ATOMIC_FETCH_AND_ADD, a.piece(300 + 4, 8), |wr| {
+    let code = a.send(5, IBV_WR_ATOMIC_FETCH_AND_ADD, a.sge(300 + 4, 8), |wr| {
         atomic(wr, 2, 0);
     });
     assert_eq!(code, 0);
-    let wc = ends(a.cq, 5, IBV_WC_SUCCESS);
+    let wc = expect_completion(a.cq, 5, IBV_WC_SUCCESS);
     assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_FETCH_ADD, 8));
     assert_eq!(a.read(304, 8), 40_u64.to_ne_bytes());
-    let code = a.send(6, IBV_WR_ATOMIC_CMP_AND_SWP, a.piece(304, 8), |wr| {
+    let code = a.send(6, IBV_WR_ATOMIC_CMP_AND_SWP, a.sge(304, 8), |wr| {
         atomic(wr, 42, 9);
     });
     assert_eq!(code, 0);
-    assert_eq!(ends(a.cq, 6, IBV_WC_SUCCESS).opcode, IBV_WC_COMP_SWAP);
+    assert_eq!(
+        expect_completion(a.cq, 6, IBV_WC_SUCCESS).opcode,
+        IBV_WC_COMP_SWAP
+    );
     assert_eq!(a.read(304, 8), 42_u64.to_ne_bytes());
     assert_eq!(b.read(512, 8), 9_u64.to_ne_bytes());
 }
 
 #[test]
 fn inline_data_is_copied_at_post_without_lkey() {
-    let (a, b) = pair(Wanted::default());
+    let (a, b) = pair(SideParams::default());
     assert_eq!(b.receive(1, 0, 64), 0);
     let mut bytes = *b"inline, at most sixty-four bytes";
     let piece = ibv_sge {
@@ -101,40 +110,40 @@ fn inline_data_is_copied_at_post_without_lkey() {
     assert_eq!(code, 0);
     bytes.fill(0);
     core::hint::black_box(&mut bytes);
-    ends(b.cq, 1, IBV_WC_SUCCESS);
-    ends(a.cq, 2, IBV_WC_SUCCESS);
+    expect_completion(b.cq, 1, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 2, IBV_WC_SUCCESS);
     assert_eq!(b.read(0, 32), b"inline, at most sixty-four bytes");
 }
 
 #[test]
 fn unsignalled_requests_complete_silently_unless_all_are_signalled() {
-    let (a, b) = pair(Wanted::default());
+    let (a, b) = pair(SideParams::default());
     for id in 0..8 {
         assert_eq!(b.receive(id, 0, 8), 0);
     }
     for id in 0..3 {
-        let code = a.send(id, IBV_WR_SEND, a.piece(0, 8), |wr| wr.send_flags = 0);
+        let code = a.send(id, IBV_WR_SEND, a.sge(0, 8), |wr| wr.send_flags = 0);
         assert_eq!(code, 0);
     }
-    assert_eq!(a.send(3, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
-    ends(a.cq, 3, IBV_WC_SUCCESS);
-    nothing(a.cq);
+    assert_eq!(a.send(3, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
+    expect_completion(a.cq, 3, IBV_WC_SUCCESS);
+    assert_no_completion(a.cq);
 
-    let (a, b) = pair(Wanted {
+    let (a, b) = pair(SideParams {
         all_signaled: true,
-        ..Wanted::default()
+        ..SideParams::default()
     });
     assert_eq!(b.receive(1, 0, 8), 0);
-    let code = a.send(2, IBV_WR_SEND, a.piece(0, 8), |wr| wr.send_flags = 0);
+    let code = a.send(2, IBV_WR_SEND, a.sge(0, 8), |wr| wr.send_flags = 0);
     assert_eq!(code, 0);
-    ends(a.cq, 2, IBV_WC_SUCCESS);
+    expect_completion(a.cq, 2, IBV_WC_SUCCESS);
 }
 
 #[test]
 fn srq_limit_event_is_raised_once() {
-    let wanted = Wanted {
+    let wanted = SideParams {
         shared: 8,
-        ..Wanted::default()
+        ..SideParams::default()
     };
     let (a, b) = pair(wanted);
     for id in 0..4 {
@@ -155,9 +164,9 @@ fn srq_limit_event_is_raised_once() {
     }
     assert_eq!((attr.max_wr, attr.max_sge, attr.srq_limit), (8, 4, 3));
     for id in 0..3 {
-        assert_eq!(a.send(id, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
-        ends(a.cq, id, IBV_WC_SUCCESS);
-        ends(b.cq, id, IBV_WC_SUCCESS);
+        assert_eq!(a.send(id, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
+        expect_completion(a.cq, id, IBV_WC_SUCCESS);
+        expect_completion(b.cq, id, IBV_WC_SUCCESS);
     }
     let mut event = b.event();
     assert_eq!(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
@@ -183,13 +192,13 @@ fn srq_limit_event_is_raised_once() {
 
 #[test]
 fn resize_cq_keeps_waiting_completions() {
-    let (a, b) = pair(Wanted::default());
+    let (a, b) = pair(SideParams::default());
     for id in 0..8 {
         assert_eq!(b.receive(id, 0, 8), 0);
-        assert_eq!(a.send(id, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+        assert_eq!(a.send(id, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
     }
     for id in 0..8 {
-        ends(a.cq, id, IBV_WC_SUCCESS);
+        expect_completion(a.cq, id, IBV_WC_SUCCESS);
     }
     // SAFETY: the objects exist during the calls.
     unsafe {
@@ -200,16 +209,16 @@ fn resize_cq_keeps_waiting_completions() {
         assert_eq!(ibv_resize_cq(b.cq, 8), 0);
     }
     for id in 0..8 {
-        ends(b.cq, id, IBV_WC_SUCCESS);
+        expect_completion(b.cq, id, IBV_WC_SUCCESS);
     }
-    nothing(b.cq);
+    assert_no_completion(b.cq);
 }
 
 #[test]
 fn each_arming_raises_one_matching_event() {
-    let (a, b) = pair(Wanted {
-        told: true,
-        ..Wanted::default()
+    let (a, b) = pair(SideParams {
+        with_channel: true,
+        ..SideParams::default()
     });
     let short = core::time::Duration::from_millis(50);
     // SAFETY: the objects exist during the calls.
@@ -218,13 +227,13 @@ fn each_arming_raises_one_matching_event() {
         assert_eq!(b.receive(id, 0, 8), 0);
     }
     assert_eq!(req_notify_cq(b.cq, 1), 0);
-    assert_eq!(a.send(0, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
-    ends(b.cq, 0, IBV_WC_SUCCESS);
+    assert_eq!(a.send(0, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
+    expect_completion(b.cq, 0, IBV_WC_SUCCESS);
     assert!(!readable(fd, short), "not solicited");
     let solicited = |wr: &mut ibv_send_wr| wr.send_flags |= IBV_SEND_SOLICITED;
     for id in [1, 2] {
-        assert_eq!(a.send(id, IBV_WR_SEND, a.piece(0, 8), solicited), 0);
-        ends(b.cq, id, IBV_WC_SUCCESS);
+        assert_eq!(a.send(id, IBV_WR_SEND, a.sge(0, 8), solicited), 0);
+        expect_completion(b.cq, id, IBV_WC_SUCCESS);
     }
     let (mut cq, mut name) = (ptr::null_mut(), ptr::dangling_mut());
     // SAFETY: the objects exist during the calls.
@@ -235,7 +244,7 @@ fn each_arming_raises_one_matching_event() {
     }
     assert!(!readable(fd, short), "one per arming");
     assert_eq!(req_notify_cq(b.cq, 0), 0);
-    assert_eq!(a.send(3, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    assert_eq!(a.send(3, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
     assert!(readable(fd, LONG));
     // SAFETY: the objects exist during the calls.
     unsafe {
@@ -246,9 +255,9 @@ fn each_arming_raises_one_matching_event() {
 
 #[test]
 fn moderation_is_accepted_and_events_still_arrive() {
-    let (a, b) = pair(Wanted {
-        told: true,
-        ..Wanted::default()
+    let (a, b) = pair(SideParams {
+        with_channel: true,
+        ..SideParams::default()
     });
     let mut attr = ibv_modify_cq_attr {
         attr_mask: IBV_CQ_ATTR_MODERATE,
@@ -259,7 +268,7 @@ fn moderation_is_accepted_and_events_still_arrive() {
     };
     // SAFETY: the objects exist during the calls.
     unsafe {
-        let modify = slots(b.context).modify_cq.unwrap();
+        let modify = verbs_of(b.context).modify_cq.unwrap();
         assert_eq!(modify(b.cq, &raw mut attr), 0);
         assert_eq!(modify(b.cq, &raw mut attr), 0);
         attr.attr_mask = 2;
@@ -268,7 +277,7 @@ fn moderation_is_accepted_and_events_still_arrive() {
     }
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(req_notify_cq(b.cq, 0), 0);
-    assert_eq!(a.send(1, IBV_WR_SEND, a.piece(0, 8), |_| {}), 0);
+    assert_eq!(a.send(1, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
     // SAFETY: the objects exist during the calls.
     unsafe {
         assert!(readable((*b.channel).fd, LONG), "the period is over");
@@ -276,7 +285,7 @@ fn moderation_is_accepted_and_events_still_arrive() {
         assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), 0);
         ibv_ack_cq_events(cq, 1);
     }
-    ends(b.cq, 1, IBV_WC_SUCCESS);
+    expect_completion(b.cq, 1, IBV_WC_SUCCESS);
 }
 
 /// libiscsi keeps its scatter/gather entries in a packed struct: they may be at any address.
@@ -284,18 +293,18 @@ fn moderation_is_accepted_and_events_still_arrive() {
 fn sge_lists_may_be_unaligned() {
     /// Eight bytes and one, so that the list is at an odd address wherever the struct lies.
     #[repr(C)]
-    struct Kept {
+    struct PackedSges {
         aligned: u64,
         before: u8,
         pieces: [ibv_sge; 2],
     }
-    let (mut a, b) = pair(Wanted::default());
+    let (mut a, b) = pair(SideParams::default());
     a.fill(0, b"odd");
     a.fill(50, b" even");
-    let mut kept = Kept {
+    let mut kept = PackedSges {
         aligned: 0,
         before: 0,
-        pieces: [b.piece(100, 2), b.piece(200, 6)],
+        pieces: [b.sge(100, 2), b.sge(200, 6)],
     };
     assert_eq!((&raw const kept.pieces).addr() % 2, 1);
     let mut wr = ibv_recv_wr {
@@ -305,11 +314,11 @@ fn sge_lists_may_be_unaligned() {
         num_sge: 2,
     };
     assert_eq!(post_recv(b.qp, &raw mut wr, ptr::null_mut()), 0);
-    kept.pieces = [a.piece(0, 3), a.piece(50, 5)];
+    kept.pieces = [a.sge(0, 3), a.sge(50, 5)];
     let mut wr = request(2, IBV_WR_SEND);
     (wr.sg_list, wr.num_sge) = ((&raw mut kept.pieces).cast(), 2);
     assert_eq!(post_send(a.qp, &raw mut wr, ptr::null_mut()), 0);
-    assert_eq!(ends(b.cq, 1, IBV_WC_SUCCESS).byte_len, 8);
+    assert_eq!(expect_completion(b.cq, 1, IBV_WC_SUCCESS).byte_len, 8);
     assert_eq!(
         (b.read(100, 2), b.read(200, 6)),
         (b"od".to_vec(), b"d even".to_vec())

@@ -1,6 +1,6 @@
 //! Cookies: which requests get one, what it is valid for, and for how long.
 
-use verbena_wire::cell::Way;
+use verbena_wire::cell::CellRoute;
 
 use super::*;
 
@@ -17,12 +17,12 @@ fn at(seconds: u64) -> Time {
 fn connect(listener: Qpn, packet: u32, private: &[u8], cookie: Option<Cookie>) -> Vec<u8> {
     let terms = Terms {
         acknowledged: true,
-        cell: 256,
+        max_payload: 256,
         private,
     };
     let cell = Cell {
-        way: Way {
-            to: PortAddress::WHOEVER,
+        route: CellRoute {
+            to: PortAddress::ANY,
             from: THERE,
             to_wqp: listener,
             from_wqp: Qpn::wrapping(20),
@@ -36,10 +36,10 @@ fn connect(listener: Qpn, packet: u32, private: &[u8], cookie: Option<Cookie>) -
     bytes
 }
 
-fn judge(cookies: &Cookies, source: &[u8], datagram: &[u8], now: Time) -> (Asked, Vec<u8>) {
+fn judge(cookies: &Cookies, source: &[u8], datagram: &[u8], now: Time) -> (CookieCheck, Vec<u8>) {
     let mut answer = Vec::new();
     let old = |listener| listener == OLD;
-    let asked = cookies.judge((source, THERE), HERE, old, datagram, now, &mut answer);
+    let asked = cookies.check_requests((source, THERE), HERE, old, datagram, now, &mut answer);
     assert!(answer.len() <= datagram.len(), "no more than came");
     (asked, answer)
 }
@@ -63,7 +63,7 @@ const HELLO: &[u8] = b"sixteen bytes ..";
 fn cookie(cookies: &Cookies, now: Time) -> Cookie {
     let ask = connect(LISTENER, 5, HELLO, None);
     let (asked, answer) = judge(cookies, SOURCE, &ask, now);
-    assert_eq!(asked, Asked::default());
+    assert_eq!(asked, CookieCheck::default());
     retry(&answer)
 }
 
@@ -100,7 +100,7 @@ fn cookie_expires_and_survives_one_key_renewal() {
     let proven = |cookies: &Cookies, now| judge(cookies, SOURCE, &again, now).0.proven;
     assert!(proven(&cookies, at(19)));
     assert!(!proven(&cookies, at(20)));
-    assert!(!cookies.is_old(at(599)) && cookies.is_old(at(600)));
+    assert!(!cookies.is_expired(at(599)) && cookies.is_expired(at(600)));
     cookies.renew([2; 32], at(10));
     assert!(proven(&cookies, at(19)), "the last key still checks");
     assert_ne!(cookie(&cookies, at(9)), given, "and makes no more");
@@ -157,7 +157,7 @@ fn peer_without_cookie_support_is_rejected() {
         panic!("{cell}");
     };
     assert_eq!((echo, private), (PacketSeq::new(5), TOO_OLD));
-    assert_eq!((cell.way.to, cell.way.from), (THERE, HERE));
+    assert_eq!((cell.route.to, cell.route.from), (THERE, HERE));
 }
 
 #[test]
@@ -171,12 +171,12 @@ fn only_valid_connects_to_this_port_are_answered() {
     // A source port other than the datagram's.
     let mut answer = Vec::new();
     let way = (SOURCE, PortAddress([2; 6]));
-    let asked = cookies.judge(way, HERE, |_| false, &strange, at(0), &mut answer);
-    assert_eq!((asked, answer.len()), (Asked::default(), 0));
+    let asked = cookies.check_requests(way, HERE, |_| false, &strange, at(0), &mut answer);
+    assert_eq!((asked, answer.len()), (CookieCheck::default(), 0));
     // Addressed to another port.
     strange[4..10].copy_from_slice(&[2; 6]);
     let len = strange.len() - 4;
     strange.truncate(len);
-    verbena_wire::cell::close(0, None, &mut strange);
+    verbena_wire::cell::emit_trailer(0, None, &mut strange);
     assert!(!answered(&strange));
 }

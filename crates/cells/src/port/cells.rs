@@ -4,18 +4,18 @@
 use verbena_nic::Outbox;
 use verbena_stream::Time;
 use verbena_wire::Malformed;
-use verbena_wire::cell::{Body, Cell, Cells, Ending, PacketSeq, PortAddress};
+use verbena_wire::cell::{Body, Cell, Cells, DisconnectReason, PacketSeq, PortAddress};
 
 use super::Port;
-use super::connect::back;
+use super::connect::reply_way;
 use crate::descriptor::Peer;
-use crate::notice::{Says, Stray};
-use crate::wqp::Moment;
+use crate::notice::{StrayAnswer, StrayBody};
+use crate::wqp::EventContext;
 
 impl Port {
     /// Handles the cells of a datagram.
     pub fn handle_cells(&mut self, datagram: &[u8], now: Time, out: &mut Outbox) {
-        self.take_cells(None, true, datagram, now, out);
+        self.process_cells(None, true, datagram, now, out);
     }
 
     /// The same for a carrier that knows which port a datagram came from: cells with another source are dropped.
@@ -26,7 +26,7 @@ impl Port {
         now: Time,
         out: &mut Outbox,
     ) {
-        self.take_cells(Some(port), true, datagram, now, out);
+        self.process_cells(Some(port), true, datagram, now, out);
     }
 
     /// The same without requests for connections: the sender has not returned a cookie, so its address may be forged
@@ -38,10 +38,10 @@ impl Port {
         now: Time,
         out: &mut Outbox,
     ) {
-        self.take_cells(Some(port), false, datagram, now, out);
+        self.process_cells(Some(port), false, datagram, now, out);
     }
 
-    fn take_cells(
+    fn process_cells(
         &mut self,
         from: Option<PortAddress>,
         proven: bool,
@@ -51,14 +51,14 @@ impl Port {
     ) {
         for cell in Cells::new(datagram) {
             match cell {
-                Ok(cell) if from.is_some_and(|port| port != cell.way.from) => {
-                    self.counters.not_theirs += 1;
+                Ok(cell) if from.is_some_and(|port| port != cell.route.from) => {
+                    self.counters.wrong_source += 1;
                 }
                 Ok(cell) if !proven && matches!(cell.body, Body::Connect { .. }) => {
                     self.counters.unproven += 1;
                 }
                 Ok(cell) if self.is_for_us(&cell) => self.on_cell(&cell, now, out),
-                Ok(_) => self.counters.not_ours += 1,
+                Ok(_) => self.counters.wrong_destination += 1,
                 Err(Malformed::CellCrc { .. }) => self.counters.cell_crc += 1,
                 Err(_) => self.counters.malformed += 1,
             }
@@ -67,23 +67,23 @@ impl Port {
 
     /// Addressed to this port, or a request to the wildcard address.
     fn is_for_us(&self, cell: &Cell<'_>) -> bool {
-        let to = cell.way.to;
-        let whoever = to == PortAddress::WHOEVER && matches!(cell.body, Body::Connect { .. });
+        let to = cell.route.to;
+        let whoever = to == PortAddress::ANY && matches!(cell.body, Body::Connect { .. });
         to == self.address || whoever
     }
 
     fn on_cell(&mut self, cell: &Cell<'_>, now: Time, out: &mut Outbox) {
         let from = Peer {
-            port: cell.way.from,
-            wqp: cell.way.from_wqp,
+            port: cell.route.from,
+            wqp: cell.route.from_wqp,
         };
         let config = self.config;
-        let moment = Moment {
-            here: self.address,
+        let moment = EventContext {
+            local: self.address,
             config: &config,
             now,
         };
-        let (number, packet) = (cell.way.to_wqp, cell.packet);
+        let (number, packet) = (cell.route.to_wqp, cell.packet);
         if let Body::Connect { terms, .. } = &cell.body {
             return self.on_connect(from, number, packet, terms, &moment);
         }
@@ -91,7 +91,7 @@ impl Port {
             self.counters.unknown += 1;
             let strays = matches!(cell.body, Body::Data(_) | Body::Accept { .. });
             if strays && cell.connected {
-                self.say_no_channel(from, cell);
+                self.answer_no_channel(from, cell);
             }
             return;
         };
@@ -110,39 +110,39 @@ impl Port {
             }
             Body::Accept { echo, terms } => {
                 // A repeated Accept is ignored; one without a Connect is answered with a Disconnect.
-                let known = wqp.state.works() && wqp.peer == Some(from);
-                stray = !known && !wqp.accepted(from, packet, *echo, terms, fx);
+                let known = wqp.state.is_active() && wqp.peer == Some(from);
+                stray = !known && !wqp.on_accept(from, packet, *echo, terms, fx);
             }
             Body::Reject {
                 echo,
                 reason,
                 private,
             } => {
-                wqp.rejected(from, *echo, *reason, private, fx);
+                wqp.on_reject(from, *echo, *reason, private, fx);
             }
             Body::Disconnect(ending) => {
                 if wqp.is_ended_by(from, packet, *ending) {
-                    wqp.peer_gone(*ending, fx, out);
+                    wqp.on_peer_disconnect(*ending, fx, out);
                 }
             }
             Body::Retry { echo, cookie } => {
-                wqp.asked_again(from, *echo, *cookie);
+                wqp.on_retry(from, *echo, *cookie);
             }
             Body::Connect { .. } => {}
         }
         if stray {
-            self.say_no_channel(from, cell);
+            self.answer_no_channel(from, cell);
         }
         self.wake(number.get());
     }
 
     /// Tells a sender that there is no such connection. The answer repeats the cell's packet number, by which the sender verifies it.
-    fn say_no_channel(&mut self, from: Peer, cell: &Cell<'_>) {
+    fn answer_no_channel(&mut self, from: Peer, cell: &Cell<'_>) {
         let packet: PacketSeq = cell.packet;
-        self.effects.stray(Stray {
-            way: back(self.address, from, cell.way.to_wqp),
+        self.effects.queue_stray(StrayAnswer {
+            way: reply_way(self.address, from, cell.route.to_wqp),
             packet,
-            says: Says::Disconnect(Ending::NoChannel),
+            body: StrayBody::Disconnect(DisconnectReason::NoChannel),
         });
     }
 }

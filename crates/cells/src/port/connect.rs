@@ -2,14 +2,14 @@
 //! a repeated one counts once. The first packet number of each direction is chosen by the consumer.
 
 use verbena_stream::Time;
-use verbena_wire::cell::{MAX_PRIVATE, PacketSeq, PortAddress, RejectReason, Terms, Way};
+use verbena_wire::cell::{CellRoute, MAX_PRIVATE, PacketSeq, PortAddress, RejectReason, Terms};
 use verbena_wire::number::Qpn;
 
 use super::{Port, get};
 use crate::descriptor::Peer;
 use crate::error::Error;
-use crate::notice::{Notice, Says, Stray, Ticket};
-use crate::wqp::Moment;
+use crate::notice::{Notice, StrayAnswer, StrayBody, Ticket};
+use crate::wqp::EventContext;
 
 /// A Connect that waits for the consumer.
 #[derive(Debug)]
@@ -22,8 +22,8 @@ pub(super) struct Request {
     acknowledged: bool,
     private: Vec<u8>,
     /// The consumer has been told.
-    told: bool,
-    pub(super) until: Time,
+    notified: bool,
+    pub(super) deadline: Time,
 }
 
 impl Port {
@@ -31,7 +31,7 @@ impl Port {
     pub fn listen(&mut self, number: Qpn, acknowledged: bool) -> Result<(), Error> {
         let key = number.get();
         if self.wqps.contains_key(&key) || self.listeners.contains_key(&key) {
-            return Err(Error::Taken(number));
+            return Err(Error::InUse(number));
         }
         if self.listeners.len() >= self.config.pairs {
             return Err(Error::Full(self.config.pairs));
@@ -107,8 +107,8 @@ impl Port {
         check(private)?;
         let at = self.find(ticket)?;
         if let Some(request) = self.requests.remove(at) {
-            let way = back(self.address, request.from, request.listener);
-            self.say_no(way, request.first, RejectReason::Consumer, private);
+            let way = reply_way(self.address, request.from, request.listener);
+            self.queue_reject(way, request.first, RejectReason::Consumer, private);
         }
         Ok(())
     }
@@ -119,8 +119,8 @@ impl Port {
     }
 
     pub(super) fn next_request(&mut self) -> Option<Notice> {
-        let request = self.requests.iter_mut().find(|request| !request.told)?;
-        request.told = true;
+        let request = self.requests.iter_mut().find(|request| !request.notified)?;
+        request.notified = true;
         Some(Notice::Request {
             ticket: request.ticket,
             listener: request.listener,
@@ -136,12 +136,12 @@ impl Port {
         listener: Qpn,
         first: PacketSeq,
         terms: &Terms<'_>,
-        moment: &Moment<'_>,
+        moment: &EventContext<'_>,
     ) {
         // The Accept was lost, or the Connect was duplicated.
         if let Some(&served) = self.accepted.get(&from)
             && let Some(wqp) = self.wqps.get_mut(&served)
-            && wqp.repeats(from, first)
+            && wqp.on_repeated_connect(from, first)
         {
             self.wake(served);
             return;
@@ -150,7 +150,7 @@ impl Port {
         if self.requests.iter().any(same) {
             return;
         }
-        let way = back(self.address, from, listener);
+        let way = reply_way(self.address, from, listener);
         let of_port = |r: &&Request| r.from.port == from.port;
         let many = self.requests.len() >= self.config.requests
             || self.requests.iter().filter(of_port).count() >= self.config.requests_per_peer;
@@ -159,13 +159,13 @@ impl Port {
             Some(acknowledged) if *acknowledged != terms.acknowledged => {
                 Some(RejectReason::Attributes)
             }
-            Some(_) if terms.cell == 0 => Some(RejectReason::Attributes),
+            Some(_) if terms.max_payload == 0 => Some(RejectReason::Attributes),
             Some(_) if many => Some(RejectReason::Busy),
             Some(_) => None,
         };
         if let Some(reason) = no {
             self.counters.rejected += 1;
-            return self.say_no(way, first, reason, &[]);
+            return self.queue_reject(way, first, reason, &[]);
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -174,28 +174,34 @@ impl Port {
             listener,
             from,
             first,
-            cell: terms.cell,
+            cell: terms.max_payload,
             acknowledged: terms.acknowledged,
             private: terms.private.to_vec(),
-            told: false,
+            notified: false,
             // As long as the peer repeats its Connect.
-            until: moment.now
+            deadline: moment.now
                 + self.config.connect_timeout * (self.config.retries.saturating_add(2)),
         });
     }
 
-    fn say_no(&mut self, way: Way, echo: PacketSeq, reason: RejectReason, private: &[u8]) {
-        self.effects.stray(Stray {
+    fn queue_reject(
+        &mut self,
+        way: CellRoute,
+        echo: PacketSeq,
+        reason: RejectReason,
+        private: &[u8],
+    ) {
+        self.effects.queue_stray(StrayAnswer {
             way,
             packet: PacketSeq::default(),
-            says: Says::Reject(echo, reason, private.to_vec()),
+            body: StrayBody::Reject(echo, reason, private.to_vec()),
         });
     }
 }
 
 /// The addressing of an answer to a cell that came to this number.
-pub(crate) fn back(here: PortAddress, to: Peer, number: Qpn) -> Way {
-    Way {
+pub(crate) fn reply_way(here: PortAddress, to: Peer, number: Qpn) -> CellRoute {
+    CellRoute {
         to: to.port,
         from: here,
         to_wqp: to.wqp,

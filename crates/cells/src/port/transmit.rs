@@ -6,7 +6,7 @@ use verbena_stream::Time;
 use verbena_wire::cell::PortAddress;
 
 use super::Port;
-use crate::wqp::{Emitted, Moment, Turn};
+use crate::wqp::{DatagramBuilder, Emitted, EventContext};
 
 impl Port {
     /// Fills `datagram`, which is cleared first, with up to `room` bytes; returns the port it goes to, or `None` if there is nothing to send.
@@ -33,14 +33,14 @@ impl Port {
     ) -> Option<PortAddress> {
         datagram.clear();
         let config = self.config;
-        let mut turn = Turn {
-            here: self.address,
+        let mut turn = DatagramBuilder {
+            local: self.address,
             config: &config,
             now,
             to: None,
             room: 0,
         };
-        let goes = |turn: &mut Turn<'_>, to: PortAddress| {
+        let goes = |turn: &mut DatagramBuilder<'_>, to: PortAddress| {
             if turn.to != Some(to) {
                 (turn.to, turn.room) = (Some(to), room(to));
             }
@@ -58,7 +58,7 @@ impl Port {
             loop {
                 match wqp.emit(&turn, datagram, &mut self.effects, out) {
                     Emitted::Cell(to) => goes(&mut turn, to),
-                    Emitted::Elsewhere | Emitted::Full => {
+                    Emitted::OtherPort | Emitted::Full => {
                         wqp.queued = true;
                         self.ready.push_back(number);
                         break;
@@ -80,9 +80,9 @@ impl Port {
     /// Adds answers that belong to no work queue pair, as many as go to the same port and fit.
     fn put_strays(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut DatagramBuilder<'_>,
         datagram: &mut Vec<u8>,
-        goes: &impl Fn(&mut Turn<'_>, PortAddress),
+        goes: &impl Fn(&mut DatagramBuilder<'_>, PortAddress),
     ) {
         while let Some(stray) = self.effects.strays.front() {
             let Ok(to) = turn.put(&stray.cell(), datagram) else {
@@ -96,23 +96,23 @@ impl Port {
     /// When [`handle_timeout`](Port::handle_timeout) must be called next.
     pub fn deadline(&self) -> Option<Time> {
         let wqps = self.wqps.values().filter_map(crate::wqp::Wqp::deadline);
-        let requests = self.requests.iter().map(|request| request.until);
+        let requests = self.requests.iter().map(|request| request.deadline);
         wqps.chain(requests).min()
     }
 
     /// Handles expired deadlines.
     pub fn handle_timeout(&mut self, now: Time, out: &mut Outbox) {
-        self.requests.retain(|request| now < request.until);
+        self.requests.retain(|request| now < request.deadline);
         let config = self.config;
-        let moment = Moment {
-            here: self.address,
+        let moment = EventContext {
+            local: self.address,
             config: &config,
             now,
         };
         let mut woken = Vec::new();
         for (number, wqp) in &mut self.wqps {
             if wqp.deadline().is_some_and(|deadline| deadline <= now) {
-                wqp.on_time(&moment, &mut self.effects, out);
+                wqp.on_timeout(&moment, &mut self.effects, out);
                 woken.push(*number);
             }
         }

@@ -9,10 +9,10 @@ use verbena_nic::wc::{Status, WcOp};
 use verbena_stream::Time;
 use verbena_wire::cell::{NakReason, PacketSeq, PortAddress};
 
-use super::{Cursor, Fate, Wqp};
+use super::{Cursor, SendState, Wqp};
 use crate::config::Config;
 use crate::descriptor::Peer;
-use crate::notice::{Effects, Why};
+use crate::notice::{Effects, EndReason};
 use crate::state::State;
 
 /// Limit on Naks for gaps or damage without progress; a long packet over a bad link needs some.
@@ -22,17 +22,17 @@ const DOUBLINGS: u32 = 6;
 
 /// The port and the time of an event.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment<'a> {
-    pub(crate) here: PortAddress,
+pub(crate) struct EventContext<'a> {
+    pub(crate) local: PortAddress,
     pub(crate) config: &'a Config,
     pub(crate) now: Time,
 }
 
 impl Wqp {
     /// Packets at the front of which at least one cell was sent.
-    pub(super) fn begun(&self) -> usize {
+    pub(super) fn started(&self) -> usize {
         let cursor = self.cursor.at + usize::from(self.cursor.cell > 0);
-        self.whole.max(cursor)
+        self.fully_sent.max(cursor)
     }
 
     /// Handles an Ack or a Nak.
@@ -41,18 +41,18 @@ impl Wqp {
         from: Peer,
         connected: bool,
         (packet, nak): (PacketSeq, Option<NakReason>),
-        moment: &Moment<'_>,
+        moment: &EventContext<'_>,
         fx: &mut Effects,
         out: &mut Outbox,
     ) {
         let kind = self.init.kind;
-        let ours = kind.acknowledged && kind.connected == connected && self.state.works();
+        let ours = kind.acknowledged && kind.connected == connected && self.state.is_active();
         if !ours || kind.connected && self.peer != Some(from) {
             self.counters.stale_acks += 1;
             return;
         }
         if !connected {
-            return self.loose_answer(from, packet, nak, moment, fx, out);
+            return self.connectionless_answer(from, packet, nak, moment, fx, out);
         }
         // An Ack names the last packet received, a Nak the first missing one.
         let there = match nak {
@@ -60,28 +60,28 @@ impl Wqp {
             Some(_) => packet,
         };
         let count = there.minus(self.una) as usize;
-        if count > self.whole {
+        if count > self.fully_sent {
             self.counters.stale_acks += 1;
             return;
         }
-        self.hear(moment.now, moment.config);
+        self.restart_keepalive(moment.now, moment.config);
         if count > 0 {
             self.progress(count, moment);
-            self.pace.answered(there, moment.now);
+            self.rtt.on_ack(there, moment.now);
             let overflowed = self.complete_sends(count, out);
-            let waits = self.begun() > 0;
-            self.timer = waits.then(|| moment.now + self.patience(moment.config));
-            self.note_overflow(moment.here, overflowed, fx, out);
+            let waits = self.started() > 0;
+            self.timer = waits.then(|| moment.now + self.retransmit_timeout(moment.config));
+            self.note_overflow(moment.local, overflowed, fx, out);
         }
         // A Nak for packets that were acknowledged since is only an acknowledgement.
-        let waits = self.begun() > 0 || self.hold.is_some();
+        let waits = self.started() > 0 || self.hold.is_some();
         if let Some(reason) = nak.filter(|_| waits) {
-            self.refused_by_peer(reason, moment, fx, out);
+            self.on_nak(reason, moment, fx, out);
         }
     }
 
     /// Packets were acknowledged: resets the retry counters, and the window grows by one per window.
-    fn progress(&mut self, count: usize, moment: &Moment<'_>) {
+    fn progress(&mut self, count: usize, moment: &EventContext<'_>) {
         (self.tries, self.busy, self.naks) = (0, 0, 0);
         self.silent_since = None;
         self.hold = None;
@@ -92,22 +92,28 @@ impl Wqp {
         }
     }
 
-    fn refused_by_peer(
+    fn on_nak(
         &mut self,
         reason: NakReason,
-        moment: &Moment<'_>,
+        moment: &EventContext<'_>,
         fx: &mut Effects,
         out: &mut Outbox,
     ) {
         if self.state != State::Connected {
             return;
         }
-        let (here, config) = (moment.here, moment.config);
+        let (here, config) = (moment.local, moment.config);
         match reason {
             NakReason::NoBuffer => {
                 self.busy += 1;
                 if self.busy > config.busy_retries {
-                    return self.fail(here, Why::Busy, Some(Status::RnrRetryExcErr), fx, out);
+                    return self.fail(
+                        here,
+                        EndReason::NoReceive,
+                        Some(Status::RnrRetryExcErr),
+                        fx,
+                        out,
+                    );
                 }
                 self.rewind();
                 let delay = config.busy_delay * (1 << self.busy.min(DOUBLINGS));
@@ -117,18 +123,24 @@ impl Wqp {
             NakReason::Handle | NakReason::Bounds | NakReason::Right => {
                 let op = self.sends.front().map(|queued| queued.op);
                 let status = peer_status(reason, op);
-                self.fail(here, Why::Refused, Some(status), fx, out);
+                self.fail(here, EndReason::Refused, Some(status), fx, out);
             }
             NakReason::Gap | NakReason::Crc | NakReason::Unknown(_) => {
                 self.naks += 1;
                 if self.naks > MAX_NAKS {
-                    return self.fail(here, Why::Damaged, Some(Status::RemOpErr), fx, out);
+                    return self.fail(
+                        here,
+                        EndReason::TooManyNaks,
+                        Some(Status::RemOpErr),
+                        fx,
+                        out,
+                    );
                 }
                 self.hold = None;
                 self.rewind();
                 // Losses indicate congestion on the path or at the peer: reduce the window by a quarter.
                 self.window -= self.window / 4;
-                self.timer = Some(moment.now + self.patience(config));
+                self.timer = Some(moment.now + self.retransmit_timeout(config));
             }
         }
     }
@@ -136,12 +148,17 @@ impl Wqp {
     /// Restarts at the first packet that is not acknowledged.
     fn rewind(&mut self) {
         self.cursor = Cursor::default();
-        self.pace.forget();
-        self.counters.rewinds += 1;
+        self.rtt.discard_sample();
+        self.counters.retransmissions += 1;
     }
 
     /// Handles expired timers.
-    pub(crate) fn on_time(&mut self, moment: &Moment<'_>, fx: &mut Effects, out: &mut Outbox) {
+    pub(crate) fn on_timeout(
+        &mut self,
+        moment: &EventContext<'_>,
+        fx: &mut Effects,
+        out: &mut Outbox,
+    ) {
         let now = moment.now;
         if self.hold.is_some_and(|until| until <= now) {
             self.hold = None;
@@ -149,22 +166,27 @@ impl Wqp {
         if self.timer.is_some_and(|until| until <= now) {
             self.timer = None;
             match self.state {
-                State::Connecting => self.ask_again(now, moment.config, fx),
-                State::Connected => self.silence(moment, fx, out),
+                State::Connecting => self.on_connect_timeout(now, moment.config, fx),
+                State::Connected => self.on_retransmit_timeout(moment, fx, out),
                 State::Idle | State::Open | State::Ended => {}
             }
         }
-        if self.alive.until.is_some_and(|until| until <= now) {
-            self.ask_if_alive(moment, fx, out);
+        if self.keepalive.next_probe.is_some_and(|until| until <= now) {
+            self.on_keepalive_timeout(moment, fx, out);
         }
         if self.state == State::Open {
-            self.loose_time(moment, fx, out);
+            self.connectionless_timeout(moment, fx, out);
         }
     }
 
     /// The retransmission timer expired.
-    fn silence(&mut self, moment: &Moment<'_>, fx: &mut Effects, out: &mut Outbox) {
-        if self.begun() == 0 {
+    fn on_retransmit_timeout(
+        &mut self,
+        moment: &EventContext<'_>,
+        fx: &mut Effects,
+        out: &mut Outbox,
+    ) {
+        if self.started() == 0 {
             return;
         }
         self.tries = self.tries.saturating_add(1);
@@ -172,84 +194,89 @@ impl Wqp {
         let silent = moment.now.since(since);
         if self.tries > moment.config.retries && silent >= moment.config.patience {
             let status = Some(Status::RetryExcErr);
-            return self.fail(moment.here, Why::Silent, status, fx, out);
+            return self.fail(moment.local, EndReason::PeerTimeout, status, fx, out);
         }
         self.rewind();
         self.window = (self.window / 2).max(1);
-        self.timer = Some(moment.now + self.patience(moment.config));
+        self.timer = Some(moment.now + self.retransmit_timeout(moment.config));
     }
 
     /// The current retransmission timeout.
-    pub(super) fn patience(&self, config: &Config) -> Duration {
-        self.pace.timeout(config) * (1 << self.tries.min(DOUBLINGS))
+    pub(super) fn retransmit_timeout(&self, config: &Config) -> Duration {
+        self.rtt.timeout(config) * (1 << self.tries.min(DOUBLINGS))
     }
 
     /// An answer to a connectionless packet concerns that packet only.
-    fn loose_answer(
+    fn connectionless_answer(
         &mut self,
         from: Peer,
         packet: PacketSeq,
         nak: Option<NakReason>,
-        moment: &Moment<'_>,
+        moment: &EventContext<'_>,
         fx: &mut Effects,
         out: &mut Outbox,
     ) {
         let config = moment.config;
         let at = packet.minus(self.una) as usize;
-        let under_way = |fate| matches!(fate, Fate::Sent(_) | Fate::Held(_));
+        let under_way = |fate| matches!(fate, SendState::Sent(_) | SendState::Held(_));
         let queued = self.sends.get_mut(at);
-        let Some(queued) = queued.filter(|q| q.destination == Some(from) && under_way(q.fate))
+        let Some(queued) = queued.filter(|q| q.destination == Some(from) && under_way(q.state))
         else {
             self.counters.stale_acks += 1;
             return;
         };
-        queued.fate = match nak {
-            None => Fate::Done(Status::Success),
+        queued.state = match nak {
+            None => SendState::Done(Status::Success),
             Some(NakReason::NoBuffer) => {
                 queued.busy += 1;
                 let delay = config.busy_delay * (1 << queued.busy.min(DOUBLINGS));
                 if queued.busy > config.busy_retries {
-                    Fate::Done(Status::RnrRetryExcErr)
+                    SendState::Done(Status::RnrRetryExcErr)
                 } else {
-                    Fate::Held(moment.now + delay)
+                    SendState::Held(moment.now + delay)
                 }
             }
             Some(reason @ (NakReason::Handle | NakReason::Bounds | NakReason::Right)) => {
-                Fate::Done(peer_status(reason, Some(queued.op)))
+                SendState::Done(peer_status(reason, Some(queued.op)))
             }
             Some(_) => {
                 queued.tries += 1;
                 if queued.tries > config.retries {
-                    Fate::Done(Status::RemOpErr)
+                    SendState::Done(Status::RemOpErr)
                 } else {
-                    Fate::Waiting
+                    SendState::Waiting
                 }
             }
         };
         let overflowed = self.complete_done(out);
-        self.note_overflow(moment.here, overflowed, fx, out);
+        self.note_overflow(moment.local, overflowed, fx, out);
     }
 
     /// Times out connectionless packets; a destination that does not answer does not affect others.
-    fn loose_time(&mut self, moment: &Moment<'_>, fx: &mut Effects, out: &mut Outbox) {
+    fn connectionless_timeout(
+        &mut self,
+        moment: &EventContext<'_>,
+        fx: &mut Effects,
+        out: &mut Outbox,
+    ) {
         let now = moment.now;
         for queued in &mut self.sends {
-            queued.fate = match queued.fate {
-                Fate::Held(until) if until <= now => Fate::Waiting,
-                Fate::Sent(until) if until <= now => {
+            queued.state = match queued.state {
+                SendState::Held(until) if until <= now => SendState::Waiting,
+                SendState::Sent(until) if until <= now => {
                     queued.tries += 1;
-                    self.counters.rewinds += 1;
+                    self.counters.retransmissions += 1;
                     if queued.tries > moment.config.retries {
-                        Fate::Done(Status::RetryExcErr)
+                        SendState::Done(Status::RetryExcErr)
                     } else {
-                        Fate::Waiting
+                        SendState::Waiting
                     }
                 }
                 fate => fate,
             };
         }
         let overflowed = self.complete_done(out);
-        self.note_overflow(moment.here, overflowed, fx, out);
+        self.note_overflow(moment.local, overflowed, fx, out);
     }
 }
 

@@ -5,7 +5,7 @@ use verbena_nic::Outbox;
 use verbena_nic::wc::{Status, Wc, WcOp};
 use verbena_nic::wr::Flags;
 
-use super::{Fate, Queued, Wqp};
+use super::{Queued, SendState, Wqp};
 use crate::descriptor::Peer;
 
 /// Whether a completion did not fit its queue; the channel must then fail.
@@ -20,7 +20,7 @@ impl Wqp {
         for _ in 0..count {
             let Some(queued) = self.pop_send() else { break };
             self.counters.packets_sent += 1;
-            overflowed |= !self.tell_send(&queued, Status::Success, out);
+            overflowed |= !self.push_send_wc(&queued, Status::Success, out);
         }
         Overflowed(overflowed)
     }
@@ -29,14 +29,14 @@ impl Wqp {
     pub(super) fn complete_done(&mut self, out: &mut Outbox) -> Overflowed {
         let mut overflowed = false;
         while let Some(Queued {
-            fate: Fate::Done(status),
+            state: SendState::Done(status),
             ..
         }) = self.sends.front()
         {
             let status = *status;
             if let Some(queued) = self.pop_send() {
                 self.counters.packets_sent += u64::from(status == Status::Success);
-                overflowed |= !self.tell_send(&queued, status, out);
+                overflowed |= !self.push_send_wc(&queued, status, out);
             }
         }
         Overflowed(overflowed)
@@ -46,7 +46,7 @@ impl Wqp {
     fn pop_send(&mut self) -> Option<Queued> {
         let queued = self.sends.pop_front()?;
         self.rung_sends = self.rung_sends.saturating_sub(1);
-        self.whole = self.whole.saturating_sub(1);
+        self.fully_sent = self.fully_sent.saturating_sub(1);
         self.una = self.una.next();
         if self.cursor.at == 0 {
             self.cursor = super::Cursor::default();
@@ -57,14 +57,14 @@ impl Wqp {
     }
 
     /// Completes the descriptor at the front with an error.
-    pub(super) fn strike_front(&mut self, status: Status, out: &mut Outbox) {
+    pub(super) fn fail_front(&mut self, status: Status, out: &mut Outbox) {
         if let Some(queued) = self.pop_send() {
             // The channel fails in any case.
-            let _ = self.tell_send(&queued, status, out);
+            let _ = self.push_send_wc(&queued, status, out);
         }
     }
 
-    fn tell_send(&self, queued: &Queued, status: Status, out: &mut Outbox) -> bool {
+    fn push_send_wc(&self, queued: &Queued, status: Status, out: &mut Outbox) -> bool {
         let notify = queued.flags.contains(Flags::NOTIFY);
         let silent = status == Status::Success && !queued.flags.contains(Flags::SIGNALED);
         if silent && !notify {
@@ -79,14 +79,14 @@ impl Wqp {
             ..Wc::BLANK
         };
         if notify {
-            self.init.send_cq.push_and_tell(wc, out)
+            self.init.send_cq.push_and_notify(wc, out)
         } else {
             self.init.send_cq.push(wc, out)
         }
     }
 
     /// Completes a receive with a packet, or with the immediate data of one.
-    pub(super) fn tell_receive(
+    pub(super) fn complete_receive(
         &mut self,
         (id, op): (u64, WcOp),
         len: u32,
@@ -116,7 +116,7 @@ impl Wqp {
     }
 
     /// Completes a receive with an error.
-    pub(super) fn receive_failed(&self, id: u64, status: Status, out: &mut Outbox) {
+    pub(super) fn fail_receive(&self, id: u64, status: Status, out: &mut Outbox) {
         let wc = Wc {
             id,
             qpn: self.init.number.get(),
@@ -135,18 +135,18 @@ impl Wqp {
             .take()
             .and_then(super::Reassembly::into_receive)
         {
-            self.receive_failed(receive.id, Status::WrFlushErr, out);
+            self.fail_receive(receive.id, Status::WrFlushErr, out);
         }
         while let Some(receive) = self.receives.pop_front() {
-            self.receive_failed(receive.id, Status::WrFlushErr, out);
+            self.fail_receive(receive.id, Status::WrFlushErr, out);
         }
         self.rung_receives = 0;
         while let Some(queued) = self.pop_send() {
-            let status = match queued.fate {
-                Fate::Done(status) => status,
+            let status = match queued.state {
+                SendState::Done(status) => status,
                 _ => Status::WrFlushErr,
             };
-            let _ = self.tell_send(&queued, status, out);
+            let _ = self.push_send_wc(&queued, status, out);
         }
     }
 }

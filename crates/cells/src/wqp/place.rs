@@ -2,7 +2,7 @@
 //! looked up for every cell (M6, M7), a refused lookup leaves memory untouched, and a grant is held for one copy only.
 
 use smallvec::SmallVec;
-use verbena_mem::{Access, Arrival, Placement, Reach, Refusal, Verdict};
+use verbena_mem::{Access, Arrival, MemAccess, Placement, Refusal, Verdict};
 use verbena_nic::receive::Receive;
 use verbena_wire::cell::AddressBlock;
 
@@ -10,7 +10,7 @@ use super::WqpInit;
 use crate::counters::Refused;
 
 /// The reason of a rejected cell (P3), from the refusal of memory that a peer named.
-pub(super) fn remote(refusal: &Refusal) -> Refused {
+pub(super) fn refusal_cause(refusal: &Refusal) -> Refused {
     match refusal {
         Refusal::Stag { .. }
         | Refusal::Touched { .. }
@@ -25,8 +25,8 @@ pub(super) fn remote(refusal: &Refusal) -> Refused {
     }
 }
 
-fn reach(init: &WqpInit, block: &AddressBlock, offset: u32, len: u32) -> Reach {
-    Reach {
+fn reach(init: &WqpInit, block: &AddressBlock, offset: u32, len: u32) -> MemAccess {
+    MemAccess {
         stag: block.handle,
         // Wraps only if the whole packet does, which `check_write` has refused.
         at: block.at.get().wrapping_add(u64::from(offset)),
@@ -41,7 +41,7 @@ fn reach(init: &WqpInit, block: &AddressBlock, offset: u32, len: u32) -> Reach {
 pub(super) fn check_write(init: &WqpInit, block: &AddressBlock) -> Result<(), Refused> {
     let all = reach(init, block, 0, block.len);
     let granted = init.tpt.place_remote(&all);
-    granted.map(drop).map_err(|refusal| remote(&refusal))
+    granted.map(drop).map_err(|refusal| refusal_cause(&refusal))
 }
 
 /// Places one cell of a write.
@@ -57,17 +57,17 @@ pub(super) fn write(
     match init.tpt.touch(&piece, &arrival) {
         Ok(Verdict::Place(place) | Verdict::Ahead(place)) => {
             let placed = place.write(0, bytes);
-            placed.map(drop).map_err(|lost| remote(&lost.into()))
+            placed.map(drop).map_err(|lost| refusal_cause(&lost.into()))
         }
         Ok(Verdict::Spends(place, spend)) => {
             let placed = place.write(0, bytes);
             // M9: invalidation waits for all grants, so this one is dropped first.
             drop(place);
             drop(spend);
-            placed.map(drop).map_err(|lost| remote(&lost.into()))
+            placed.map(drop).map_err(|lost| refusal_cause(&lost.into()))
         }
         Ok(Verdict::Dropped) => Err(Refused::Handle),
-        Err(refusal) => Err(remote(&refusal)),
+        Err(refusal) => Err(refusal_cause(&refusal)),
     }
 }
 
@@ -85,9 +85,9 @@ pub(super) fn scatter(
         let len = left.min(sge.len - from);
         (skip, left) = (skip - from, left - len);
         if len > 0 {
-            places.push(init.tpt.place_local(&Reach {
+            places.push(init.tpt.place_local(&MemAccess {
                 stag: sge.stag,
-                at: sge.at.wrapping_add(u64::from(from)),
+                at: sge.addr.wrapping_add(u64::from(from)),
                 len: u64::from(len),
                 pd: init.pd,
                 qp: init.number.get(),

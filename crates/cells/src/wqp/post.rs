@@ -8,7 +8,7 @@ use verbena_nic::wc::WcOp;
 use verbena_nic::wr::{Data, ReceiveWr};
 use verbena_wire::cell::NakReason;
 
-use super::{Fate, Queued, Wqp};
+use super::{Queued, SendState, Wqp};
 use crate::config::{Config, MAX_CELLS};
 use crate::descriptor::{Descriptor, Operation};
 use crate::error::Error;
@@ -19,9 +19,9 @@ impl Wqp {
     pub(crate) fn post_send(&mut self, wr: &Descriptor<'_>, config: &Config) -> Result<(), Error> {
         let limits = self.init.limits;
         match wr.data {
-            Data::Gather(sges) if sges.len() > limits.pieces => {
-                let (got, limit) = (sges.len(), limits.pieces);
-                return Err(Error::Pieces { got, limit });
+            Data::Gather(sges) if sges.len() > limits.max_sge => {
+                let (got, limit) = (sges.len(), limits.max_sge);
+                return Err(Error::Segments { got, limit });
             }
             Data::Inline(bytes) if bytes.len() > limits.inline => {
                 let (got, limit) = (bytes.len(), limits.inline);
@@ -66,7 +66,7 @@ impl Wqp {
             destination,
             payload: wr.data.into(),
             len,
-            fate: Fate::Waiting,
+            state: SendState::Waiting,
             tries: 0,
             busy: 0,
         });
@@ -79,8 +79,8 @@ impl Wqp {
         if self.receives.len() >= limits.receives {
             return Err(Error::Full(limits.receives));
         }
-        let receive = Receive::new(wr, limits.pieces).map_err(|error| match error {
-            PostError::Pieces { got, limit } => Error::Pieces { got, limit },
+        let receive = Receive::new(wr, limits.max_sge).map_err(|error| match error {
+            PostError::TooManySges { got, limit } => Error::Segments { got, limit },
             PostError::Full(limit) => Error::Full(limit),
         })?;
         self.receives.push_back(receive);
@@ -102,7 +102,7 @@ impl Wqp {
             self.flush(out);
         } else if self.starved && self.rung_receives > 0 {
             self.starved = false;
-            self.owed_nak = Some(NakReason::Gap);
+            self.pending_nak = Some(NakReason::Gap);
         }
     }
 }

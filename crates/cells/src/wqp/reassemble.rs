@@ -7,18 +7,18 @@ use verbena_nic::wc::WcOp;
 use verbena_wire::cell::{Data, Kind, NakReason, PacketSeq, Tail};
 
 use super::Wqp;
-use super::answer::Moment;
+use super::answer::EventContext;
 use super::complete::Overflowed;
-use super::seen::Novelty;
+use super::duplicates::Novelty;
 use super::step::{Reassembly, Step, Target};
 use crate::counters::Refused;
 use crate::descriptor::Peer;
-use crate::notice::{Effects, Why};
+use crate::notice::{Effects, EndReason};
 use crate::state::State;
 
 /// Packets in a row that an unacknowledged channel can lose. Numbers further ahead belong to an earlier connection, whose first number
 /// was another random one; a sender that is really so far ahead is told that there is no channel.
-const MOST_LOST: u32 = 1 << 20;
+const MAX_LOST: u32 = 1 << 20;
 
 impl Wqp {
     /// A packet in progress has taken a receive.
@@ -33,36 +33,36 @@ impl Wqp {
         from: Peer,
         (connected, packet): (bool, PacketSeq),
         data: &Data<'_>,
-        moment: &Moment<'_>,
+        moment: &EventContext<'_>,
         fx: &mut Effects,
         out: &mut Outbox,
     ) -> bool {
         let kind = self.init.kind;
         let bound = !kind.connected || self.peer == Some(from);
         let alike = kind.connected == connected && kind.acknowledged == data.acknowledged;
-        if !self.state.works() || !bound || !alike {
+        if !self.state.is_active() || !bound || !alike {
             self.refuse(Refused::Channel);
             // While connecting, the peer may have sent data that overtook its Accept.
-            let gone = self.state != State::Connecting && !(self.state.works() && bound);
+            let gone = self.state != State::Connecting && !(self.state.is_active() && bound);
             return connected && gone;
         }
-        let ahead = !packet.is_before(self.expected) && packet.minus(self.expected) > MOST_LOST;
+        let ahead = !packet.is_before(self.expected) && packet.minus(self.expected) > MAX_LOST;
         if kind.connected && !kind.acknowledged && ahead {
             self.refuse(Refused::Channel);
             return true;
         }
-        self.hear(moment.now, moment.config);
+        self.restart_keepalive(moment.now, moment.config);
         let verdict = match (kind.connected, kind.acknowledged) {
-            (true, true) => self.in_order(from, packet, data, moment, out),
-            (true, false) => self.as_it_comes(from, packet, data, moment, out),
-            (false, _) => self.alone(from, packet, data, moment, out),
+            (true, true) => self.receive_in_order(from, packet, data, moment, out),
+            (true, false) => self.receive_unacknowledged(from, packet, data, moment, out),
+            (false, _) => self.receive_connectionless(from, packet, data, moment, out),
         };
         match verdict {
-            Ok(overflowed) => self.note_overflow(moment.here, overflowed, fx, out),
+            Ok(overflowed) => self.note_overflow(moment.local, overflowed, fx, out),
             Err(why) => {
                 self.refuse(why);
                 if why == Refused::Receive {
-                    self.fail(moment.here, Why::Memory, None, fx, out);
+                    self.fail(moment.local, EndReason::LocalMemory, None, fx, out);
                 }
             }
         }
@@ -70,27 +70,27 @@ impl Wqp {
     }
 
     /// Acknowledged and connected: accepts exactly the next cell.
-    fn in_order(
+    fn receive_in_order(
         &mut self,
         from: Peer,
         packet: PacketSeq,
         data: &Data<'_>,
-        moment: &Moment<'_>,
+        moment: &EventContext<'_>,
         out: &mut Outbox,
     ) -> Result<Overflowed, Refused> {
-        let cell = u32::from(data.place.cell());
+        let cell = u32::from(data.position.cell());
         let next = self.partial.as_ref().map_or(0, |part| part.next);
         if packet.is_before(self.expected) {
             // Its acknowledgement was lost, or is on its way.
-            self.owed_ack = true;
+            self.pending_ack = true;
             return Err(Refused::Duplicate);
         }
         if packet == self.expected && cell < next {
             return Err(Refused::Duplicate);
         }
         if packet != self.expected || cell > next {
-            if !core::mem::replace(&mut self.nak_told, true) {
-                self.owed_nak = Some(NakReason::Gap);
+            if !core::mem::replace(&mut self.nak_sent, true) {
+                self.pending_nak = Some(NakReason::Gap);
             }
             return Err(Refused::Gap);
         }
@@ -98,15 +98,15 @@ impl Wqp {
         match self.step(part, data, moment, out) {
             Ok(Step::More(part)) => {
                 self.partial = Some(part);
-                self.nak_told = false;
+                self.nak_sent = false;
                 Ok(Overflowed(false))
             }
             Ok(Step::Whole(part)) => {
-                self.nak_told = false;
+                self.nak_sent = false;
                 self.expected = self.expected.next();
-                self.owed_ack = true;
+                self.pending_ack = true;
                 // Cells that came too early were dropped: a Nak for the gap is still owed, other Naks are obsolete.
-                self.owed_nak = self.owed_nak.filter(|reason| *reason == NakReason::Gap);
+                self.pending_nak = self.pending_nak.filter(|reason| *reason == NakReason::Gap);
                 self.starved = false;
                 Ok(self.deliver(part, data, from, out))
             }
@@ -119,20 +119,20 @@ impl Wqp {
                     self.abandon(part.map(|part| *part));
                 }
                 // Later cells wait for this one: no further Nak.
-                self.nak_told = true;
-                self.owed_nak = why.nak();
+                self.nak_sent = true;
+                self.pending_nak = why.nak();
                 Err(why)
             }
         }
     }
 
     /// Connected and not acknowledged: accepts whole packets in ascending order.
-    fn as_it_comes(
+    fn receive_unacknowledged(
         &mut self,
         from: Peer,
         packet: PacketSeq,
         data: &Data<'_>,
-        moment: &Moment<'_>,
+        moment: &EventContext<'_>,
         out: &mut Outbox,
     ) -> Result<Overflowed, Refused> {
         if packet.is_before(self.expected) {
@@ -144,7 +144,7 @@ impl Wqp {
             self.abandon(part);
             self.expected = packet;
         }
-        let cell = u32::from(data.place.cell());
+        let cell = u32::from(data.position.cell());
         let next = self.partial.as_ref().map_or(0, |part| part.next);
         if cell < next {
             return Err(Refused::Duplicate);
@@ -173,25 +173,25 @@ impl Wqp {
     }
 
     /// Connectionless: a packet is one cell (P2).
-    fn alone(
+    fn receive_connectionless(
         &mut self,
         from: Peer,
         packet: PacketSeq,
         data: &Data<'_>,
-        moment: &Moment<'_>,
+        moment: &EventContext<'_>,
         out: &mut Outbox,
     ) -> Result<Overflowed, Refused> {
-        let whole = data.place.cell() == 0 && data.tail != Tail::More;
+        let whole = data.position.cell() == 0 && data.tail != Tail::More;
         if !whole {
             return Err(Refused::Fragment);
         }
         let acknowledged = data.acknowledged;
         let limits = moment.config;
         if acknowledged {
-            match self.seen.judge(from, packet) {
+            match self.duplicates.check(from, packet) {
                 Novelty::New => {}
                 Novelty::Old => {
-                    self.owe(from, packet, None, limits.answers);
+                    self.queue_answer(from, packet, None, limits.answers);
                     return Err(Refused::Duplicate);
                 }
                 Novelty::Late => return Err(Refused::Duplicate),
@@ -200,8 +200,8 @@ impl Wqp {
         match self.step(None, data, moment, out) {
             Ok(Step::Whole(part)) => {
                 if acknowledged {
-                    self.seen.note(from, packet, limits.senders);
-                    self.owe(from, packet, None, limits.answers);
+                    self.duplicates.record(from, packet, limits.senders);
+                    self.queue_answer(from, packet, None, limits.answers);
                 }
                 Ok(self.deliver(part, data, from, out))
             }
@@ -212,7 +212,7 @@ impl Wqp {
             Err((why, part)) => {
                 self.abandon(part.map(|part| *part));
                 if let Some(nak) = why.nak().filter(|_| acknowledged) {
-                    self.owe(from, packet, Some(nak), limits.answers);
+                    self.queue_answer(from, packet, Some(nak), limits.answers);
                 }
                 Err(why)
             }
@@ -220,9 +220,9 @@ impl Wqp {
     }
 
     /// Queues an answer to a connectionless packet; beyond the limit it is dropped, as if lost on the way.
-    fn owe(&mut self, to: Peer, packet: PacketSeq, nak: Option<NakReason>, limit: usize) {
-        if self.owed.len() < limit {
-            self.owed.push_back((to, packet, nak));
+    fn queue_answer(&mut self, to: Peer, packet: PacketSeq, nak: Option<NakReason>, limit: usize) {
+        if self.pending_answers.len() < limit {
+            self.pending_answers.push_back((to, packet, nak));
         }
     }
 
@@ -243,15 +243,15 @@ impl Wqp {
         match part.target {
             Target::Receive(receive) => {
                 let what = (receive.id, WcOp::Receive);
-                self.tell_receive(what, part.offset, told, from, out)
+                self.complete_receive(what, part.offset, told, from, out)
             }
             Target::Write(_) if immediate.is_none() => Overflowed(false),
             Target::Write(block) => match self.take_receive() {
                 Some(receive) => {
                     let what = (receive.id, WcOp::ReceiveWriteImm);
-                    self.tell_receive(what, block.len, told, from, out)
+                    self.complete_receive(what, block.len, told, from, out)
                 }
-                // `judge` has checked that there is one.
+                // `check` has checked that there is one.
                 None => Overflowed(false),
             },
         }

@@ -5,10 +5,10 @@ use verbena_mem::Refusal;
 use verbena_nic::Outbox;
 use verbena_nic::receive::Receive;
 use verbena_nic::wc::Status;
-use verbena_wire::cell::{AddressBlock, Data, Kind, Place, Tail};
+use verbena_wire::cell::{AddressBlock, CellPosition, Data, Kind, Tail};
 use verbena_wire::crc::Crc32c;
 
-use super::answer::Moment;
+use super::answer::EventContext;
 use super::{Wqp, place};
 use crate::counters::Refused;
 
@@ -47,7 +47,7 @@ impl Reassembly {
     }
 
     /// The capacity of its destination.
-    fn room(&self) -> u32 {
+    fn capacity(&self) -> u32 {
         match &self.target {
             Target::Receive(receive) => receive.capacity(),
             Target::Write(block) => block.len,
@@ -67,7 +67,7 @@ impl Wqp {
         &mut self,
         part: Option<Reassembly>,
         data: &Data<'_>,
-        moment: &Moment<'_>,
+        moment: &EventContext<'_>,
         out: &mut Outbox,
     ) -> Result<Step, (Refused, Option<Box<Reassembly>>)> {
         let mut part = match part {
@@ -75,7 +75,7 @@ impl Wqp {
             None => self.start(data, moment).map_err(|why| (why, None))?,
         };
         let last = data.tail != Tail::More;
-        let (crc, end) = match self.judge(&part, data, moment) {
+        let (crc, end) = match self.check_cell(&part, data, moment) {
             Ok(judged) => judged,
             Err(why) => return Err((why, Some(Box::new(part)))),
         };
@@ -94,7 +94,7 @@ impl Wqp {
                     }
                     Err(_) => {
                         // The receive completes with an error, and the channel fails.
-                        self.receive_failed(receive.id, Status::LocProtErr, out);
+                        self.fail_receive(receive.id, Status::LocProtErr, out);
                         return Err((Refused::Receive, None));
                     }
                 }
@@ -112,17 +112,19 @@ impl Wqp {
     }
 
     /// The first cell: takes a receive, or checks access to all of the memory.
-    fn start(&mut self, data: &Data<'_>, moment: &Moment<'_>) -> Result<Reassembly, Refused> {
-        let target = match data.place {
-            Place::WriteFirst(block) => {
+    fn start(&mut self, data: &Data<'_>, moment: &EventContext<'_>) -> Result<Reassembly, Refused> {
+        let target = match data.position {
+            CellPosition::WriteFirst(block) => {
                 if block.len > moment.config.packet {
                     return Err(Refused::Bounds);
                 }
                 place::check_write(&self.init, &block)?;
                 Target::Write(block)
             }
-            Place::SendFirst => Target::Receive(self.take_receive().ok_or(Refused::NoBuffer)?),
-            Place::SendMore(_) | Place::WriteMore(_) => return Err(Refused::Gap),
+            CellPosition::SendFirst => {
+                Target::Receive(self.take_receive().ok_or(Refused::NoBuffer)?)
+            }
+            CellPosition::SendMore(_) | CellPosition::WriteMore(_) => return Err(Refused::Gap),
         };
         Ok(Reassembly {
             target,
@@ -133,20 +135,20 @@ impl Wqp {
     }
 
     /// Checks the length and checksum of the next cell; returns the checksum so far and the end of its bytes in the packet.
-    fn judge(
+    fn check_cell(
         &self,
         part: &Reassembly,
         data: &Data<'_>,
-        moment: &Moment<'_>,
+        moment: &EventContext<'_>,
     ) -> Result<(Crc32c, u32), Refused> {
         let len = data.payload.len();
         let end = part.offset.saturating_add(len as u32);
-        let fits = len <= usize::from(moment.config.cell) && end <= part.room();
-        if !fits || part.kind() != data.place.kind() {
+        let fits = len <= usize::from(moment.config.cell) && end <= part.capacity();
+        if !fits || part.kind() != data.position.kind() {
             return Err(Refused::Bounds);
         }
         let mut crc = part.crc.clone();
-        if let Place::WriteFirst(block) = &data.place {
+        if let CellPosition::WriteFirst(block) = &data.position {
             crc.update(&block.emit());
         }
         let Tail::Last {
@@ -159,7 +161,7 @@ impl Wqp {
         };
         let write = part.kind() == Kind::Write;
         // A write must have the length for which access was checked.
-        if write && end != part.room() {
+        if write && end != part.capacity() {
             return Err(Refused::Bounds);
         }
         if let Some(immediate) = immediate {

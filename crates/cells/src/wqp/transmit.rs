@@ -1,25 +1,26 @@
 //! Segmentation (P3): a work queue pair's output, one whole cell at a time. A packet is segmented at the same offsets each time it is
 //! sent, so that its cells are identified by number. Memory is looked up for every cell, and no copy of what was sent is kept.
 
-use verbena_mem::{Access, Reach, Refusal};
+use verbena_mem::{Access, MemAccess, Refusal};
 use verbena_nic::Outbox;
 use verbena_nic::wc::Status;
 use verbena_stream::Time;
 use verbena_wire::cell::{
-    AddressBlock, CRC_LEN, Cell, Data, Header, IMMEDIATE_LEN, Open, Place, PortAddress, Tail, close,
+    AddressBlock, CRC_LEN, Cell, CellPosition, Data, Header, IMMEDIATE_LEN, OpenCell, PortAddress,
+    Tail, emit_trailer,
 };
 use verbena_wire::crc::Crc32c;
 
 use super::complete::Overflowed;
-use super::{Cursor, Fate, Queued, Wqp};
+use super::{Cursor, Queued, SendState, Wqp};
 use crate::config::Config;
 use crate::descriptor::{Payload, Peer};
-use crate::notice::{Effects, Why};
+use crate::notice::{Effects, EndReason};
 
 /// The datagram that is being filled.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Turn<'a> {
-    pub(crate) here: PortAddress,
+pub(crate) struct DatagramBuilder<'a> {
+    pub(crate) local: PortAddress,
     pub(crate) config: &'a Config,
     pub(crate) now: Time,
     /// Its destination, once it has a cell.
@@ -28,12 +29,12 @@ pub(crate) struct Turn<'a> {
     pub(crate) room: usize,
 }
 
-impl Turn<'_> {
+impl DatagramBuilder<'_> {
     /// Checks whether a cell of `len` bytes to this port may be added. The first one always may.
     fn admits(&self, to: PortAddress, len: usize, out: &[u8]) -> Result<(), Emitted> {
         match self.to {
             None => Ok(()),
-            Some(other) if other != to => Err(Emitted::Elsewhere),
+            Some(other) if other != to => Err(Emitted::OtherPort),
             Some(_) if out.len() + len > self.room => Err(Emitted::Full),
             Some(_) => Ok(()),
         }
@@ -41,9 +42,9 @@ impl Turn<'_> {
 
     /// Adds a cell without data.
     pub(crate) fn put(&self, cell: &Cell<'_>, out: &mut Vec<u8>) -> Result<PortAddress, Emitted> {
-        self.admits(cell.way.to, cell.len(), out)?;
+        self.admits(cell.route.to, cell.len(), out)?;
         cell.emit(out);
-        Ok(cell.way.to)
+        Ok(cell.route.to)
     }
 }
 
@@ -53,7 +54,7 @@ pub(crate) enum Emitted {
     /// One cell was added, for this port.
     Cell(PortAddress),
     /// The next cell goes to another port.
-    Elsewhere,
+    OtherPort,
     /// The next cell does not fit any more.
     Full,
     /// There is nothing to send.
@@ -62,18 +63,18 @@ pub(crate) enum Emitted {
 
 /// The part of a packet in one cell.
 #[derive(Debug, Clone, Copy)]
-struct Cut {
+struct CellRange {
     offset: u32,
     len: u32,
     last: bool,
 }
 
 impl Queued {
-    fn cut(&self, cell: u16, size: u16) -> Cut {
+    fn cell_range(&self, cell: u16, size: u16) -> CellRange {
         let offset = u32::from(cell) * u32::from(size);
         let len = self.len.saturating_sub(offset).min(u32::from(size));
         let last = offset.saturating_add(len) >= self.len;
-        Cut { offset, len, last }
+        CellRange { offset, len, last }
     }
 
     fn block(&self) -> Option<AddressBlock> {
@@ -85,7 +86,7 @@ impl Queued {
     }
 
     /// Length of the cell on the wire.
-    fn cell_len(&self, cell: u16, cut: Cut) -> usize {
+    fn cell_len(&self, cell: u16, cut: CellRange) -> usize {
         let block = cell == 0 && self.remote.is_some();
         let immediate = cut.last && self.immediate.is_some();
         let optional = [
@@ -103,53 +104,55 @@ impl Wqp {
     /// Adds the next cell to a datagram.
     pub(crate) fn emit(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &DatagramBuilder<'_>,
         out: &mut Vec<u8>,
         fx: &mut Effects,
         outbox: &mut Outbox,
     ) -> Emitted {
         let said = self.emit_control(turn, out);
         match said {
-            Emitted::Idle if self.state.works() && self.init.kind.connected => {
+            Emitted::Idle if self.state.is_active() && self.init.kind.connected => {
                 self.emit_connected(turn, out, fx, outbox)
             }
-            Emitted::Idle if self.state.works() => self.emit_loose(turn, out, fx, outbox),
+            Emitted::Idle if self.state.is_active() => {
+                self.emit_connectionless(turn, out, fx, outbox)
+            }
             said => said,
         }
     }
 
-    fn emit_control(&mut self, turn: &Turn<'_>, out: &mut Vec<u8>) -> Emitted {
-        if let Some(cell) = self.hello_cell(turn.here, turn.config) {
+    fn emit_control(&mut self, turn: &DatagramBuilder<'_>, out: &mut Vec<u8>) -> Emitted {
+        if let Some(cell) = self.handshake_cell(turn.local, turn.config) {
             return match turn.put(&cell, out) {
                 Ok(to) => {
-                    self.said_hello(turn.now, turn.config);
+                    self.on_handshake_sent(turn.now, turn.config);
                     Emitted::Cell(to)
                 }
                 Err(not) => not,
             };
         }
-        if let Some(cell) = self.answer_cell(turn.here) {
+        if let Some(cell) = self.answer_cell(turn.local) {
             return match turn.put(&cell, out) {
                 Ok(to) => {
                     // A Nak also acknowledges everything before its packet.
-                    (self.owed_nak, self.owed_ack) = (None, false);
+                    (self.pending_nak, self.pending_ack) = (None, false);
                     Emitted::Cell(to)
                 }
                 Err(not) => not,
             };
         }
-        self.begin_to_listen(turn.now, turn.config);
-        if let Some(cell) = self.question_cell(turn.here) {
+        self.start_keepalive(turn.now, turn.config);
+        if let Some(cell) = self.probe_cell(turn.local) {
             let put = turn.put(&cell, out);
             if put.is_ok() {
-                self.asked();
+                self.on_probe_sent();
             }
             return put.map_or_else(|not| not, Emitted::Cell);
         }
-        if let Some(cell) = self.loose_answer_cell(turn.here) {
+        if let Some(cell) = self.connectionless_ack_cell(turn.local) {
             return match turn.put(&cell, out) {
                 Ok(to) => {
-                    self.owed.pop_front();
+                    self.pending_answers.pop_front();
                     Emitted::Cell(to)
                 }
                 Err(not) => not,
@@ -160,7 +163,7 @@ impl Wqp {
 
     fn emit_connected(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &DatagramBuilder<'_>,
         out: &mut Vec<u8>,
         fx: &mut Effects,
         outbox: &mut Outbox,
@@ -184,17 +187,17 @@ impl Wqp {
         let cut = match cut {
             Ok(Some(cut)) => cut,
             Ok(None) => return Emitted::Idle,
-            Err(Astray::Not(not)) => return not,
-            Err(Astray::Refusal(Refusal::Pending { .. })) => {
+            Err(EmitError::Stopped(not)) => return not,
+            Err(EmitError::Refusal(Refusal::Pending { .. })) => {
                 // V5: the registration is pending.
                 self.hold = Some(turn.now + turn.config.busy_delay);
                 return Emitted::Idle;
             }
-            Err(Astray::Refusal(_)) => {
+            Err(EmitError::Refusal(_)) => {
                 if let Some(queued) = self.sends.get_mut(at) {
-                    queued.fate = Fate::Done(Status::LocProtErr);
+                    queued.state = SendState::Done(Status::LocProtErr);
                 }
-                self.fail(turn.here, Why::Memory, None, fx, outbox);
+                self.fail(turn.local, EndReason::LocalMemory, None, fx, outbox);
                 return Emitted::Idle;
             }
         };
@@ -203,34 +206,34 @@ impl Wqp {
                 at: at + 1,
                 ..Cursor::default()
             };
-            if at >= self.whole {
-                self.whole = at + 1;
-                self.pace.sent(self.una.plus(at as u32), turn.now);
+            if at >= self.fully_sent {
+                self.fully_sent = at + 1;
+                self.rtt.on_sent(self.una.plus(at as u32), turn.now);
             }
             if !acknowledged {
                 // P2: an unacknowledged packet completes when its last cell is passed to the carrier.
                 let overflowed = self.complete_sends(1, outbox);
-                self.note_overflow(turn.here, overflowed, fx, outbox);
+                self.note_overflow(turn.local, overflowed, fx, outbox);
             }
         } else {
             self.cursor.cell = cell.saturating_add(1);
         }
         if acknowledged {
             // Restarted with every cell: a slow carrier is not a silent peer. The window bounds it.
-            self.timer = Some(turn.now + self.patience(turn.config));
+            self.timer = Some(turn.now + self.retransmit_timeout(turn.config));
         }
         Emitted::Cell(peer.port)
     }
 
     /// Connectionless packets are one cell each, and independent of each other.
-    fn emit_loose(
+    fn emit_connectionless(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &DatagramBuilder<'_>,
         out: &mut Vec<u8>,
         fx: &mut Effects,
         outbox: &mut Outbox,
     ) -> Emitted {
-        let waits = |queued: &Queued| queued.fate == Fate::Waiting;
+        let waits = |queued: &Queued| queued.state == SendState::Waiting;
         loop {
             let seen = self.rung_sends.min(turn.config.window);
             let Some(at) = self.sends.iter().take(seen).position(waits) else {
@@ -244,21 +247,24 @@ impl Wqp {
                 Ok(Some(_)) if self.init.kind.acknowledged => {
                     let tries = self.sends.get(at).map_or(0, |queued| queued.tries);
                     let until = turn.now + turn.config.timeout * (1 << tries.min(6));
-                    (Fate::Sent(until), Some(Emitted::Cell(to.port)))
+                    (SendState::Sent(until), Some(Emitted::Cell(to.port)))
                 }
-                Ok(Some(_)) => (Fate::Done(Status::Success), Some(Emitted::Cell(to.port))),
+                Ok(Some(_)) => (
+                    SendState::Done(Status::Success),
+                    Some(Emitted::Cell(to.port)),
+                ),
                 Ok(None) => return Emitted::Idle,
-                Err(Astray::Not(not)) => return not,
-                Err(Astray::Refusal(Refusal::Pending { .. })) => {
-                    (Fate::Held(turn.now + turn.config.busy_delay), None)
+                Err(EmitError::Stopped(not)) => return not,
+                Err(EmitError::Refusal(Refusal::Pending { .. })) => {
+                    (SendState::Held(turn.now + turn.config.busy_delay), None)
                 }
-                Err(Astray::Refusal(_)) => (Fate::Done(Status::LocProtErr), None),
+                Err(EmitError::Refusal(_)) => (SendState::Done(Status::LocProtErr), None),
             };
             if let Some(queued) = self.sends.get_mut(at) {
-                queued.fate = fate;
+                queued.state = fate;
             }
             let overflowed = self.complete_done(outbox);
-            self.note_overflow(turn.here, overflowed, fx, outbox);
+            self.note_overflow(turn.local, overflowed, fx, outbox);
             if let Some(emitted) = emitted {
                 return emitted;
             }
@@ -268,21 +274,21 @@ impl Wqp {
     /// Appends one cell of a descriptor, or nothing.
     fn write_cell(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &DatagramBuilder<'_>,
         (at, cell): (usize, u16),
         to: Peer,
         crc: &mut Crc32c,
         out: &mut Vec<u8>,
-    ) -> Result<Option<Cut>, Astray> {
+    ) -> Result<Option<CellRange>, EmitError> {
         let Some(queued) = self.sends.get(at) else {
             return Ok(None);
         };
-        let cut = queued.cut(cell, self.cell);
+        let cut = queued.cell_range(cell, self.cell);
         let admitted = turn.admits(to.port, queued.cell_len(cell, cut), out);
-        admitted.map_err(Astray::Not)?;
+        admitted.map_err(EmitError::Stopped)?;
         let immediate = queued.immediate.filter(|_| cut.last);
         let data = Data {
-            place: Place::of(cell, queued.block()),
+            position: CellPosition::of(cell, queued.block()),
             tail: if cut.last {
                 Tail::Last { immediate, crc: 0 }
             } else {
@@ -292,8 +298,8 @@ impl Wqp {
             solicited: queued.flags.contains(verbena_nic::Flags::SOLICITED),
             payload: &[],
         };
-        let open = Open {
-            way: self.way(turn.here, to),
+        let open = OpenCell {
+            route: self.way(turn.local, to),
             connected: self.init.kind.connected,
             packet: self.una.plus(at as u32),
             data,
@@ -302,16 +308,16 @@ impl Wqp {
         open.emit_head(cut.len as u16, out);
         if let Err(refusal) = self.gather(&queued.payload, cut, out) {
             out.truncate(start);
-            return Err(Astray::Refusal(refusal));
+            return Err(EmitError::Refusal(refusal));
         }
         crc.update(out.get(start + Header::LEN..).unwrap_or_default());
-        close(start, cut.last.then(|| crc.clone().finish()), out);
+        emit_trailer(start, cut.last.then(|| crc.clone().finish()), out);
         self.counters.cells_sent += 1;
         Ok(Some(cut))
     }
 
     /// Appends the bytes of one cell; memory is looked up each time (M6).
-    fn gather(&self, payload: &Payload, cut: Cut, out: &mut Vec<u8>) -> Result<(), Refusal> {
+    fn gather(&self, payload: &Payload, cut: CellRange, out: &mut Vec<u8>) -> Result<(), Refusal> {
         let sges = match payload {
             Payload::Inline(bytes) => {
                 let (from, len) = (cut.offset as usize, cut.len as usize);
@@ -328,9 +334,9 @@ impl Wqp {
             if len == 0 {
                 continue;
             }
-            let gather = self.init.tpt.gather_local(&Reach {
+            let gather = self.init.tpt.gather_local(&MemAccess {
                 stag: sge.stag,
-                at: sge.at.wrapping_add(u64::from(from)),
+                at: sge.addr.wrapping_add(u64::from(from)),
                 len: u64::from(len),
                 pd: self.init.pd,
                 qp: self.init.number.get(),
@@ -350,13 +356,13 @@ impl Wqp {
         out: &mut Outbox,
     ) {
         if overflowed.0 {
-            self.fail(here, Why::Overflow, None, fx, out);
+            self.fail(here, EndReason::Overflow, None, fx, out);
         }
     }
 }
 
 /// Why no cell was written.
-enum Astray {
-    Not(Emitted),
+enum EmitError {
+    Stopped(Emitted),
     Refusal(Refusal),
 }

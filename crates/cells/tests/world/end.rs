@@ -7,7 +7,7 @@ use verbena_cells::{
 };
 use verbena_mem::{Access, Buffer, Pd, Tpt};
 use verbena_nic::qp::Limits;
-use verbena_nic::wr::{Data, Flags, ReceiveWr, Remote, Sge};
+use verbena_nic::wr::{Data, Flags, ReceiveWr, RemoteAddr, Sge};
 use verbena_nic::{Cq, Outbox, Status, Wc, WcOp};
 use verbena_wire::To;
 use verbena_wire::cell::PacketSeq;
@@ -34,14 +34,14 @@ pub(crate) struct Item {
 
 impl Item {
     /// It completes a receive of the peer.
-    pub(crate) fn visible(&self) -> bool {
+    pub(crate) fn is_visible(&self) -> bool {
         !self.write || self.immediate
     }
 }
 
 /// One end.
 pub(crate) struct End {
-    pub(crate) me: usize,
+    pub(crate) index: usize,
     pub(crate) node: usize,
     pub(crate) number: Qpn,
     pub(crate) kind: ChannelKind,
@@ -57,7 +57,7 @@ pub(crate) struct End {
     pub(crate) send_cq: Arc<Cq>,
     pub(crate) recv_cq: Arc<Cq>,
     /// Receives that are not posted again yet.
-    pub(crate) lazy: Vec<u64>,
+    pub(crate) unposted: Vec<u64>,
 }
 
 /// The content of packet `item` of end `end`, which depends on both.
@@ -93,7 +93,7 @@ impl End {
         }
         let cq = |n| Arc::new(Cq::new(n, 200).unwrap());
         let end = End {
-            me,
+            index: me,
             node,
             number,
             kind,
@@ -108,7 +108,7 @@ impl End {
             inbox: buffer(Access::LOCAL_WRITE),
             send_cq: cq(2 * me as u32),
             recv_cq: cq(2 * me as u32 + 1),
-            lazy: Vec::new(),
+            unposted: Vec::new(),
         };
         port.create(WqpInit {
             number,
@@ -131,7 +131,7 @@ impl End {
     pub(crate) fn receive(&self, id: u64, port: &mut Port) {
         let at = self.inbox.at() + id * SLOT as u64;
         let piece = |(from, len): (usize, usize)| Sge {
-            at: at + from as u64,
+            addr: at + from as u64,
             len: len as u32,
             stag: self.inbox.stag(),
         };
@@ -143,18 +143,18 @@ impl End {
     }
 
     /// Posts the next packet.
-    pub(crate) fn post(&mut self, to: &Aim, port: &mut Port, rng: &mut Rng) {
+    pub(crate) fn post(&mut self, to: &Destination, port: &mut Port, rng: &mut Rng) {
         let (item, planned) = (self.posted, self.plan[self.posted]);
         let at = self.source.at() + (item * SLOT) as u64;
         let cut = rng.below(planned.len as u64 + 1) as u32;
         let piece = |from: u32, len: u32| Sge {
-            at: at + u64::from(from),
+            addr: at + u64::from(from),
             len,
             stag: self.source.stag(),
         };
         let len = planned.len as u32;
         let pieces = [piece(0, cut), piece(cut, len - cut)];
-        let remote = planned.write.then(|| Remote {
+        let remote = planned.write.then(|| RemoteAddr {
             stag: to.stag,
             to: To::new(to.at + (item * SLOT) as u64),
         });
@@ -205,7 +205,11 @@ impl End {
                 let bytes = pieces(wc.id, wc.len as usize);
                 let item = u32::from_be_bytes(bytes[..4].try_into().unwrap()) as usize;
                 assert!(!from.plan[item].write);
-                assert_eq!(bytes, content(from.me, item, from.plan[item].len), "{item}");
+                assert_eq!(
+                    bytes,
+                    content(from.index, item, from.plan[item].len),
+                    "{item}"
+                );
                 assert_eq!(
                     wc.immediate,
                     from.plan[item].immediate.then_some(item as u32)
@@ -230,9 +234,9 @@ impl End {
         if self.kind.connected && self.kind.acknowledged {
             // Everything before it has arrived, too, with or without a completion.
             let before = from.plan[..item].iter().enumerate();
-            let seen = before.clone().filter(|(_, planned)| planned.visible());
+            let seen = before.clone().filter(|(_, planned)| planned.is_visible());
             assert_eq!(self.delivered.len(), seen.count(), "a packet is missing");
-            for (silent, _) in before.filter(|(_, planned)| !planned.visible()) {
+            for (silent, _) in before.filter(|(_, planned)| !planned.is_visible()) {
                 self.written(silent, from);
             }
         }
@@ -242,11 +246,15 @@ impl End {
     fn written(&self, item: usize, from: &End) {
         let planned = from.plan[item];
         let bytes = self.target.read(item * SLOT, planned.len);
-        assert_eq!(bytes, content(from.me, item, planned.len), "write {item}");
+        assert_eq!(
+            bytes,
+            content(from.index, item, planned.len),
+            "write {item}"
+        );
     }
 
     /// Checks that nothing was written outside of what was granted.
-    pub(crate) fn untouched(&self, from: &End) {
+    pub(crate) fn check_untouched(&self, from: &End) {
         for slot in 0..TOTAL {
             let at = slot * SLOT;
             let gap = FIRST.1..SECOND.0;
@@ -264,13 +272,13 @@ impl End {
         }
         for (item, planned) in self.plan.iter().enumerate() {
             let source = self.source.read(item * SLOT, planned.len);
-            assert_eq!(source, content(self.me, item, planned.len));
+            assert_eq!(source, content(self.index, item, planned.len));
         }
     }
 }
 
 /// The destination of an end's packets.
-pub(crate) struct Aim {
+pub(crate) struct Destination {
     pub(crate) peer: Peer,
     pub(crate) stag: verbena_wire::Stag,
     pub(crate) at: u64,

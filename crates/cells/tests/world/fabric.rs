@@ -12,35 +12,35 @@ use crate::rng::Rng;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Faults {
     pub(crate) lose: u64,
-    pub(crate) twice: u64,
+    pub(crate) duplicate: u64,
     pub(crate) corrupt: u64,
     /// Upper limit of a hop's random delay in microseconds, which reorders datagrams.
     pub(crate) jitter: u64,
     /// Links are down for a while.
-    pub(crate) parts: bool,
+    pub(crate) partition: bool,
     /// One link stays down.
-    pub(crate) torn: bool,
+    pub(crate) dead_link: bool,
 }
 
 impl Faults {
     pub(crate) const NONE: Faults = Faults {
         lose: 0,
-        twice: 0,
+        duplicate: 0,
         corrupt: 0,
         jitter: 0,
-        parts: false,
-        torn: false,
+        partition: false,
+        dead_link: false,
     };
     pub(crate) const BAD: Faults = Faults {
         lose: 30,
-        twice: 30,
+        duplicate: 30,
         corrupt: 20,
         jitter: 300,
-        parts: true,
-        torn: false,
+        partition: true,
+        dead_link: false,
     };
-    pub(crate) const TORN: Faults = Faults {
-        torn: true,
+    pub(crate) const DEAD_LINK: Faults = Faults {
+        dead_link: true,
         ..Faults::BAD
     };
 }
@@ -77,9 +77,9 @@ impl Fabric {
         for (at, link) in down.iter_mut().enumerate() {
             let from = Time::from_nanos(rng.below(40_000_000));
             let long = Time::from_nanos(from.nanos() + rng.below(30_000_000));
-            if faults.torn && at == 0 {
+            if faults.dead_link && at == 0 {
                 *link = (from, Time::MAX);
-            } else if faults.parts && rng.chance(500) {
+            } else if faults.partition && rng.chance(500) {
                 *link = (from, long);
             }
         }
@@ -111,7 +111,7 @@ impl Fabric {
             let bit = self.rng.below(bytes.len() as u64 * 8) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
-        let copies = if self.rng.chance(self.faults.twice) {
+        let copies = if self.rng.chance(self.faults.duplicate) {
             2
         } else {
             1

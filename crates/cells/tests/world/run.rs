@@ -9,13 +9,14 @@ use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::{Outbox, Status, Wc};
 use verbena_stream::Time;
 use verbena_wire::cell::{
-    AddressBlock, Body, Cell, Data, Ending, NakReason, PacketSeq, Place, Tail, Terms, Way,
+    AddressBlock, Body, Cell, CellPosition, CellRoute, Data, DisconnectReason, NakReason,
+    PacketSeq, Tail, Terms,
 };
 use verbena_wire::crc::crc32c;
 use verbena_wire::number::Qpn;
 use verbena_wire::{Stag, To};
 
-use crate::end::{Aim, End, PD, TOTAL};
+use crate::end::{Destination, End, PD, TOTAL};
 use crate::fabric::{Fabric, Faults, address};
 use crate::rng::Rng;
 
@@ -54,7 +55,7 @@ struct World {
     now: Time,
     /// When delayed receives are posted and the hostile sender is active next.
     tick: Time,
-    mischief: usize,
+    hostile_cells: usize,
 }
 
 /// Runs one seed; panics if a check fails.
@@ -69,7 +70,7 @@ pub(crate) fn run(seed: u64, faults: Faults) -> Outcome {
         rng,
         now: Time::ZERO,
         tick: Time::ZERO,
-        mischief: if faults.lose > 0 { 60 } else { 0 },
+        hostile_cells: if faults.lose > 0 { 60 } else { 0 },
     };
     for (acknowledged, connected) in [
         (true, true),
@@ -88,7 +89,7 @@ pub(crate) fn run(seed: u64, faults: Faults) -> Outcome {
         steps += 1;
         assert!(steps < STEPS, "seed {seed} does not come to rest");
     }
-    world.judge(seed)
+    world.check(seed)
 }
 
 fn node(at: usize, rng: &mut Rng) -> Node {
@@ -131,12 +132,12 @@ impl World {
             self.ends.push(end);
         }
         if kind.connected {
-            self.ask(self.ends.len() - 2);
+            self.connect(self.ends.len() - 2);
         }
     }
 
     /// The even end of a pair connects to the odd one; its private data identifies it.
-    fn ask(&mut self, me: usize) {
+    fn connect(&mut self, me: usize) {
         let (end, peer) = (&self.ends[me], &self.ends[me + 1]);
         let listener = LISTENER + u32::from(!end.kind.acknowledged);
         let to = Peer {
@@ -159,7 +160,7 @@ impl World {
         for at in 0..self.nodes.len() {
             self.transmit(at);
         }
-        let busy = self.mischief > 0 || self.ends.iter().any(|end| !end.lazy.is_empty());
+        let busy = self.hostile_cells > 0 || self.ends.iter().any(|end| !end.unposted.is_empty());
         let deadlines = self.nodes.iter().filter_map(|node| node.port.deadline());
         let ticks = busy.then_some(self.tick);
         let timer = deadlines.chain(ticks).min();
@@ -189,12 +190,12 @@ impl World {
     fn tick(&mut self) {
         self.tick = self.now + Duration::from_micros(700);
         for end in &mut self.ends {
-            for id in core::mem::take(&mut end.lazy) {
+            for id in core::mem::take(&mut end.unposted) {
                 end.receive(id, &mut self.nodes[end.node].port);
             }
         }
-        if self.mischief > 0 {
-            self.mischief -= 1;
+        if self.hostile_cells > 0 {
+            self.hostile_cells -= 1;
             let at = self.rng.below(NODES as u64) as usize;
             let bytes = self.hostile(at);
             let node = &mut self.nodes[at];
@@ -272,13 +273,13 @@ impl World {
                 end.received(wc, from);
             }
             if end.kind.acknowledged && self.rng.chance(300) {
-                end.lazy.push(wc.id);
+                end.unposted.push(wc.id);
             } else if !end.ended {
                 end.receive(wc.id, &mut self.nodes[node].port);
             }
         }
         let peer = &self.ends[me ^ 1];
-        let aim = Aim {
+        let aim = Destination {
             peer: Peer {
                 port: address(peer.node),
                 wqp: peer.number,
@@ -335,7 +336,7 @@ impl World {
         let cell = self.rng.below(3) as u16;
         let last = self.rng.chance(700);
         let data = Data {
-            place: Place::of(cell, write.then_some(block)),
+            position: CellPosition::of(cell, write.then_some(block)),
             tail: if last {
                 Tail::Last { immediate, crc }
             } else {
@@ -348,7 +349,7 @@ impl World {
         let echo = PacketSeq::new(self.rng.next() as u32);
         let terms = Terms {
             acknowledged: self.rng.chance(500),
-            cell: self.rng.below(300) as u16,
+            max_payload: self.rng.below(300) as u16,
             private: b"x",
         };
         let body = match self.rng.below(8) {
@@ -359,7 +360,7 @@ impl World {
                 cookie: None,
             },
             3 => Body::Accept { echo, terms },
-            4 => Body::Disconnect(Ending::from_code(self.rng.below(5) as u16)),
+            4 => Body::Disconnect(DisconnectReason::from_code(self.rng.below(5) as u16)),
             _ => Body::Data(data),
         };
         let connecting = matches!(
@@ -371,7 +372,7 @@ impl World {
             _ => end.number,
         };
         let cell = Cell {
-            way: Way {
+            route: CellRoute {
                 to: address(at),
                 from: address(HOSTILE),
                 to_wqp,
@@ -386,13 +387,13 @@ impl World {
         bytes
     }
 
-    fn judge(&self, seed: u64) -> Outcome {
+    fn check(&self, seed: u64) -> Outcome {
         let mut outcome = Outcome::default();
         for (me, end) in self.ends.iter().enumerate() {
             let peer = &self.ends[me ^ 1];
-            end.untouched(peer);
+            end.check_untouched(peer);
             let well = end.done.iter().filter(|s| **s == Status::Success).count();
-            let seen = |count: usize| end.plan[..count].iter().filter(|p| p.visible()).count();
+            let seen = |count: usize| end.plan[..count].iter().filter(|p| p.is_visible()).count();
             outcome.undelivered += seen(TOTAL) - peer.delivered.len().min(seen(TOTAL));
             assert_eq!(
                 end.done.len(),
@@ -420,7 +421,7 @@ impl World {
                 }
                 (true, false) => {
                     for (item, status) in end.done.iter().enumerate() {
-                        let visible = end.plan[item].visible();
+                        let visible = end.plan[item].is_visible();
                         let there = !visible || peer.delivered.contains(&item);
                         assert!(
                             *status != Status::Success || there,

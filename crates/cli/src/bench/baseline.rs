@@ -18,14 +18,17 @@ const CHUNK: usize = 256 << 10;
 pub(super) fn serve(listener: &TcpListener, access: &AccessList) {
     loop {
         // An error of a client ends its measurement only.
-        if let Ok((sockets, case)) = gather(listener, access) {
+        if let Ok((sockets, case)) = accept_all(listener, access) {
             let _ = answer(sockets, &case);
         }
     }
 }
 
 /// Accepts all sockets of the next client.
-fn gather(listener: &TcpListener, access: &AccessList) -> std::io::Result<(Vec<TcpStream>, Case)> {
+fn accept_all(
+    listener: &TcpListener,
+    access: &AccessList,
+) -> std::io::Result<(Vec<TcpStream>, Case)> {
     let mut sockets = Vec::new();
     loop {
         let (mut socket, source) = listener.accept()?;
@@ -104,7 +107,7 @@ pub(super) fn measure(server: SocketAddr, case: &Case) -> Result<Sample, Error> 
     Ok(Sample::Throughput {
         messages: u64::from(case.count),
         bytes: u64::from(case.count) * bytes.len() as u64,
-        took: start.elapsed(),
+        elapsed: start.elapsed(),
     })
 }
 

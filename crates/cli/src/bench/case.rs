@@ -45,7 +45,7 @@ pub struct Case {
     /// All threads of a side poll one completion queue; otherwise each has its own.
     pub one_cq: bool,
     /// Arrivals of writes are detected in memory only: the completion queue is polled only for several completions together.
-    pub memory: bool,
+    pub poll_memory: bool,
 }
 
 const OPS: [Op; 4] = [Op::Send, Op::Write, Op::Read, Op::Atomic];
@@ -61,7 +61,7 @@ pub const MAX_QPS: u32 = 1024;
 pub const MAX_THREADS: u32 = 256;
 
 /// Most messages outstanding on all connections together.
-pub const MAX_UNDER_WAY: u32 = 1 << 16;
+pub const MAX_OUTSTANDING: u32 = 1 << 16;
 
 impl Op {
     /// Its name.
@@ -104,7 +104,7 @@ impl Case {
         let mut bytes = [0; Case::BYTES];
         bytes[0] = OPS.iter().position(|op| *op == self.op).unwrap_or(0) as u8;
         bytes[1] = METRICS.iter().position(|m| *m == self.metric).unwrap_or(0) as u8;
-        bytes[2] = u8::from(self.one_cq) | u8::from(self.memory) << 1;
+        bytes[2] = u8::from(self.one_cq) | u8::from(self.poll_memory) << 1;
         let numbers = [self.size, self.count, self.depth, self.qps, self.threads];
         for (at, number) in numbers.into_iter().enumerate() {
             bytes[3 + 4 * at..7 + 4 * at].copy_from_slice(&number.to_be_bytes());
@@ -128,7 +128,7 @@ impl Case {
             qps: number(3),
             threads: number(4),
             one_cq: bytes[2] & 1 != 0,
-            memory: bytes[2] & 2 != 0,
+            poll_memory: bytes[2] & 2 != 0,
         };
         let sane = case.size <= MAX_SIZE
             && case.count > 0
@@ -137,7 +137,7 @@ impl Case {
             && (1..=MAX_QPS).contains(&case.qps)
             && (1..=MAX_THREADS).contains(&case.threads)
             && case.connections() <= MAX_QPS
-            && case.depth * case.connections() <= MAX_UNDER_WAY
+            && case.depth * case.connections() <= MAX_OUTSTANDING
             && !(case.one_cq && case.metric == Metric::Latency);
         sane.then_some(case)
     }
@@ -189,7 +189,7 @@ mod tests {
                     qps: 3,
                     threads: 5,
                     one_cq: metric != Metric::Latency,
-                    memory: op == Op::Write,
+                    poll_memory: op == Op::Write,
                 };
                 assert_eq!(Case::from_bytes(&case.to_bytes()), Some(case));
             }
@@ -208,7 +208,7 @@ mod tests {
                 qps,
                 threads: 1,
                 one_cq: false,
-                memory: false,
+                poll_memory: false,
             };
             let shares: Vec<usize> = (0..qps as usize).map(|at| case.share(at)).collect();
             assert_eq!(shares.iter().sum::<usize>(), count as usize);
@@ -228,7 +228,7 @@ mod tests {
             qps: 1,
             threads: 1,
             one_cq: false,
-            memory: false,
+            poll_memory: false,
         };
         assert_eq!(Case::from_bytes(&good.to_bytes()[..22]), None);
         let wrong = [
@@ -259,7 +259,7 @@ mod tests {
             qps: 2,
             threads: 4,
             one_cq: false,
-            memory: false,
+            poll_memory: false,
         };
         let counts = |case: Case| case.per_cq().iter().map(|c| (c.count, c.qps)).collect();
         let apart: Vec<_> = counts(case);

@@ -10,8 +10,8 @@ use verbena::{Device, RemoteMemory};
 
 use super::Error;
 use super::case::{Case, Metric, Op};
+use super::endpoint::{BenchEndpoint, run_in_threads};
 use super::report::Sample;
-use super::station::{Station, in_threads};
 
 /// One measurement, and the address of the server's plain TCP listener.
 pub(super) fn measure(
@@ -21,7 +21,7 @@ pub(super) fn measure(
 ) -> Result<(Sample, SocketAddr), Error> {
     let (mut sides, mut tcp, mut number) = (Vec::new(), server, 0_u32);
     for part in case.per_cq() {
-        let station = Station::new(device, part)?;
+        let station = BenchEndpoint::new(device, part)?;
         let half = station.len() as u64;
         let ours = station.memory.remote().slice(half, half)?;
         let mut reply = Vec::new();
@@ -44,7 +44,7 @@ pub(super) fn measure(
     let streams: Vec<Streams> = sides.iter().map(|(s, _)| Streams::new(s)).collect();
     let alone = case.threads == 1;
     let start = Instant::now();
-    let mut samples = in_threads(case.threads as usize, |thread| {
+    let mut samples = run_in_threads(case.threads as usize, |thread| {
         let at = if case.one_cq { 0 } else { thread };
         let (station, remote) = &sides[at];
         match (case.metric, case.op) {
@@ -64,19 +64,19 @@ pub(super) fn measure(
 }
 
 /// The first tenth is a warm-up and does not count.
-fn warm(count: u32) -> usize {
+fn warmup_count(count: u32) -> usize {
     count as usize / 10
 }
 
-fn ping_pong_send(station: &Station, remote: &RemoteMemory) -> Result<Sample, Error> {
+fn ping_pong_send(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Sample, Error> {
     let (count, mut wcs) = (station.case.count as usize, [BLANK; 16]);
     let mut times = Vec::with_capacity(count);
-    for turn in 0..count + warm(station.case.count) {
+    for turn in 0..count + warmup_count(station.case.count) {
         let at = turn % station.qps.len();
         let start = Instant::now();
         station.post(at, remote, 1)?;
-        while !station.poll(&mut wcs)?.any(|done| !done.sent) {}
-        if turn >= warm(station.case.count) {
+        while !station.poll(&mut wcs)?.any(|done| !done.is_send) {}
+        if turn >= warmup_count(station.case.count) {
             times.push(start.elapsed() / 2);
         }
         station.post_receives(at, 1)?;
@@ -85,30 +85,30 @@ fn ping_pong_send(station: &Station, remote: &RemoteMemory) -> Result<Sample, Er
 }
 
 /// Both sides watch the last byte of their memory.
-fn ping_pong_write(station: &Station, remote: &RemoteMemory) -> Result<Sample, Error> {
+fn ping_pong_write(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Sample, Error> {
     let (count, mut wcs) = (station.case.count as usize, [BLANK; 16]);
     let mut times = Vec::with_capacity(count);
-    for turn in 0..count + warm(station.case.count) {
+    for turn in 0..count + warmup_count(station.case.count) {
         let start = Instant::now();
         station.mark(turn)?;
         station.post(turn % station.qps.len(), remote, 1)?;
         station.await_mark(turn, &mut wcs)?;
-        if turn >= warm(station.case.count) {
+        if turn >= warmup_count(station.case.count) {
             times.push(start.elapsed() / 2);
         }
-        station.take_several(turn, &mut wcs)?;
+        station.poll_batch(turn, &mut wcs)?;
     }
     Ok(Sample::Times(times))
 }
 
-fn round_trips(station: &Station, remote: &RemoteMemory) -> Result<Sample, Error> {
+fn round_trips(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Sample, Error> {
     let (count, mut wcs) = (station.case.count as usize, [BLANK; 16]);
     let mut times = Vec::with_capacity(count);
-    for turn in 0..count + warm(station.case.count) {
+    for turn in 0..count + warmup_count(station.case.count) {
         let start = Instant::now();
         station.post(turn % station.qps.len(), remote, 1)?;
         while station.poll(&mut wcs)?.count() == 0 {}
-        if turn >= warm(station.case.count) {
+        if turn >= warmup_count(station.case.count) {
             times.push(start.elapsed());
         }
     }
@@ -124,7 +124,7 @@ struct Streams {
 }
 
 impl Streams {
-    fn new(station: &Station) -> Streams {
+    fn new(station: &BenchEndpoint) -> Streams {
         Streams {
             completed: station.qps.iter().map(|_| AtomicUsize::new(0)).collect(),
             done: AtomicUsize::new(0),
@@ -134,7 +134,7 @@ impl Streams {
     /// Thread `thread` of `threads`: posts to every `threads`-th connection, and polls completions of all.
     fn run(
         &self,
-        station: &Station,
+        station: &BenchEndpoint,
         remote: &RemoteMemory,
         thread: usize,
         threads: usize,
@@ -160,7 +160,7 @@ impl Streams {
             }
             let mut some = 0;
             for one in station.poll(&mut wcs)? {
-                self.completed[one.at].fetch_add(1, Ordering::Relaxed);
+                self.completed[one.qp_index].fetch_add(1, Ordering::Relaxed);
                 some += 1;
             }
             if some > 0 {
@@ -172,7 +172,7 @@ impl Streams {
         Ok(Sample::Throughput {
             messages: taken,
             bytes: taken * u64::from(station.case.size),
-            took,
+            elapsed: took,
         })
     }
 }

@@ -19,7 +19,7 @@ pub(super) enum Sample {
         /// Bytes of all.
         bytes: u64,
         /// The elapsed time.
-        took: Duration,
+        elapsed: Duration,
     },
 }
 
@@ -44,7 +44,7 @@ impl Sample {
         Sample::Throughput {
             messages: sum.0,
             bytes: sum.1,
-            took: whole.max(Duration::from_nanos(1)),
+            elapsed: whole.max(Duration::from_nanos(1)),
         }
     }
 
@@ -54,12 +54,12 @@ impl Sample {
             Sample::Times(times) => {
                 let mut times = times.clone();
                 times.sort_unstable();
-                micros(at(&times, 0.5))
+                micros(quantile(&times, 0.5))
             }
             Sample::Throughput {
                 messages,
                 bytes,
-                took,
+                elapsed: took,
             } => {
                 let seconds = took.as_secs_f64();
                 match metric {
@@ -76,7 +76,7 @@ fn micros(time: Duration) -> f64 {
 }
 
 /// The element at a fraction of a sorted list.
-fn at(times: &[Duration], fraction: f64) -> Duration {
+fn quantile(times: &[Duration], fraction: f64) -> Duration {
     let last = times.len().saturating_sub(1);
     let at = (last as f64 * fraction).round() as usize;
     times.get(at).copied().unwrap_or_default()
@@ -121,7 +121,7 @@ pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io:
     let case = &outcome.case;
     let (op, metric) = (case.op.name(), case.metric.name());
     if heading {
-        let memory = if case.memory { " by memory" } else { "" };
+        let memory = if case.poll_memory { " by memory" } else { "" };
         write!(out, "\n{op} {metric}{memory}")?;
         match (case.connections(), case.threads) {
             (1, 1) => writeln!(out),
@@ -152,7 +152,7 @@ pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io:
     let ratio = outcome
         .ratio()
         .map_or("-".to_owned(), |r| format!("{r:.2}"));
-    match middle(outcome) {
+    match median_sample(outcome) {
         Some(Sample::Times(times)) => {
             let mut times = times.clone();
             times.sort_unstable();
@@ -163,11 +163,11 @@ pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io:
                 " {:<6} {:<11} {:>12.2} {:>12.2} {:>16.2} {:>12.2} {:>10.2} {:>10} {:>6}",
                 case.size,
                 times.len(),
-                micros(at(&times, 0.0)),
-                micros(at(&times, 1.0)),
+                micros(quantile(&times, 0.0)),
+                micros(quantile(&times, 1.0)),
                 outcome.value,
                 average,
-                micros(at(&times, 0.99)),
+                micros(quantile(&times, 0.99)),
                 baseline,
                 ratio
             )
@@ -175,7 +175,7 @@ pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io:
         Some(Sample::Throughput {
             messages,
             bytes,
-            took,
+            elapsed: took,
         }) => {
             let seconds = took.as_secs_f64();
             writeln!(
@@ -194,7 +194,7 @@ pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io:
 }
 
 /// The round whose value is the median.
-fn middle(outcome: &Outcome) -> Option<&Sample> {
+fn median_sample(outcome: &Outcome) -> Option<&Sample> {
     let metric = outcome.case.metric;
     let distance = |s: &&Sample| (s.value(metric) - outcome.value).abs();
     outcome

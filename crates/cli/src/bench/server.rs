@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use verbena::low::BLANK;
-use verbena::{Config, Device, Listener, RemoteMemory, Request};
+use verbena::{Config, ConnectRequest, Device, Listener, RemoteMemory};
 
 use super::Error;
 use super::baseline;
 use super::case::{Case, Metric, Op};
-use super::station::{Station, in_threads};
+use super::endpoint::{BenchEndpoint, run_in_threads};
 
 /// A server.
 #[derive(Debug)]
@@ -36,14 +36,14 @@ impl Server {
     }
 
     /// Its address.
-    pub fn local(&self) -> Result<SocketAddr, Error> {
-        Ok(self.listener.local()?)
+    pub fn local_addr(&self) -> Result<SocketAddr, Error> {
+        Ok(self.listener.local_addr()?)
     }
 
     /// Serves for ever; `told` gets the errors of clients, which do not end the server.
     pub fn run(&self, mut told: impl FnMut(&str)) -> Result<(), Error> {
         let (tcp, device) = (self.tcp.try_clone()?, self.device.clone());
-        std::thread::spawn(move || baseline::serve(&tcp, device.access()));
+        std::thread::spawn(move || baseline::serve(&tcp, device.access_list()));
         loop {
             if let Err(error) = self.serve() {
                 told(&error.to_string());
@@ -62,7 +62,7 @@ impl Server {
         let (mut first, mut number) = (Some((request, call)), 0);
         let mut sides = Vec::new();
         for part in case.per_cq() {
-            let station = Station::new(&self.device, part)?;
+            let station = BenchEndpoint::new(&self.device, part)?;
             let mut words = station.memory.remote().to_bytes().to_vec();
             if case.op == Op::Write && case.metric == Metric::Latency {
                 let half = station.len() as u64;
@@ -73,7 +73,7 @@ impl Server {
             let mut remote = None;
             for (at, qp) in station.qps.iter().enumerate() {
                 let (request, next) = first.take().map_or_else(|| self.next(), Ok)?;
-                if next.case != case || next.at != number {
+                if next.case != case || next.index != number {
                     request.reject(b"another client is being served");
                     return Err(Error::Failed("a client came in between".to_owned()));
                 }
@@ -84,26 +84,26 @@ impl Server {
             }
             sides.push((station, remote.unwrap_or(call.remote), AtomicU32::new(0)));
         }
-        in_threads(case.threads as usize, |thread| {
+        run_in_threads(case.threads as usize, |thread| {
             let (station, remote, taken) = &sides[if case.one_cq { 0 } else { thread }];
             match (case.metric, case.op) {
                 (Metric::Latency, Op::Send) => answer_sends(station, remote),
                 (Metric::Latency, Op::Write) => answer_writes(station, remote),
-                (_, Op::Send) => take(station, taken),
+                (_, Op::Send) => poll_messages(station, taken),
                 _ => Ok(()),
             }
         })?;
         // The client's remaining operations need no thread here: wait until it disconnects.
-        while sides.iter().any(|(station, ..)| station.is_joined()) {
+        while sides.iter().any(|(station, ..)| station.is_connected()) {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
     /// The next request of a benchmark client; others are rejected.
-    fn next(&self) -> Result<(Request, Call), Error> {
+    fn next(&self) -> Result<(ConnectRequest, ClientHello), Error> {
         let request = self.listener.next().wait()?;
-        match Call::from_bytes(request.private_data()) {
+        match ClientHello::from_bytes(request.private_data()) {
             Some(call) => Ok((request, call)),
             None => {
                 request.reject(b"not a client of this benchmark");
@@ -115,58 +115,58 @@ impl Server {
 
 /// The private data of each of a client's connections.
 #[derive(Clone, Copy)]
-struct Call {
+struct ClientHello {
     case: Case,
     /// The number of the connection.
-    at: usize,
+    index: usize,
     /// Destination of answers.
     remote: RemoteMemory,
 }
 
-impl Call {
-    fn from_bytes(bytes: &[u8]) -> Option<Call> {
+impl ClientHello {
+    fn from_bytes(bytes: &[u8]) -> Option<ClientHello> {
         let (at, rest) = bytes.get(Case::BYTES..)?.split_first_chunk()?;
-        Some(Call {
+        Some(ClientHello {
             case: Case::from_bytes(bytes)?,
-            at: u32::from_be_bytes(*at) as usize,
+            index: u32::from_be_bytes(*at) as usize,
             remote: RemoteMemory::from_bytes(rest).ok()?,
         })
     }
 }
 
-fn answer_sends(station: &Station, remote: &RemoteMemory) -> Result<(), Error> {
+fn answer_sends(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<(), Error> {
     let mut wcs = [BLANK; 16];
     let mut idle = 0_u32;
     // The state of the connections is more expensive to read than a poll, so it is checked every 4096 empty polls.
-    while !idle.is_multiple_of(4096) || idle == 0 || station.is_joined() {
+    while !idle.is_multiple_of(4096) || idle == 0 || station.is_connected() {
         idle = idle.wrapping_add(1);
-        for done in station.poll(&mut wcs)?.filter(|done| !done.sent) {
+        for done in station.poll(&mut wcs)?.filter(|done| !done.is_send) {
             idle = 0;
-            station.post_receives(done.at, 1)?;
-            station.post(done.at, remote, 1)?;
+            station.post_receives(done.qp_index, 1)?;
+            station.post(done.qp_index, remote, 1)?;
         }
     }
     Ok(())
 }
 
-fn answer_writes(station: &Station, remote: &RemoteMemory) -> Result<(), Error> {
+fn answer_writes(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<(), Error> {
     let (mut wcs, count) = ([BLANK; 16], station.case.count);
     for turn in 0..(count + count / 10) as usize {
         station.await_mark(turn, &mut wcs)?;
         station.mark(turn)?;
         station.post(turn % station.qps.len(), remote, 1)?;
-        station.take_several(turn, &mut wcs)?;
+        station.poll_batch(turn, &mut wcs)?;
     }
     Ok(())
 }
 
 /// Polls all messages of a completion queue, together with the other threads that poll it.
-fn take(station: &Station, taken: &AtomicU32) -> Result<(), Error> {
+fn poll_messages(station: &BenchEndpoint, taken: &AtomicU32) -> Result<(), Error> {
     let mut wcs = [BLANK; 64];
     while taken.load(Ordering::Relaxed) < station.case.count {
         let mut some = 0;
         for done in station.poll(&mut wcs)? {
-            station.post_receives(done.at, 1)?;
+            station.post_receives(done.qp_index, 1)?;
             some += 1;
         }
         if some > 0 {

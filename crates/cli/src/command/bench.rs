@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use clap::Args;
 use verbena::Config;
 use verbena_cli::bench::{
-    Case, Error, MAX_QPS, MAX_THREADS, MAX_UNDER_WAY, Metric, Op, Plan, Server, print_json,
+    Case, Error, MAX_OUTSTANDING, MAX_QPS, MAX_THREADS, Metric, Op, Plan, Server, print_json,
     print_text, run as measure,
 };
 
@@ -89,15 +89,15 @@ pub(crate) fn size(text: &str) -> Result<u32, String> {
 }
 
 /// A second process of this program as server, killed on drop.
-pub(crate) struct Partner {
+pub(crate) struct ServerProcess {
     child: Child,
     /// Its address.
-    pub(crate) at: SocketAddr,
+    pub(crate) addr: SocketAddr,
 }
 
-impl Partner {
+impl ServerProcess {
     /// Starts this program with other arguments, and reads the address from the first line it prints.
-    pub(crate) fn start(args: &[String]) -> io::Result<Partner> {
+    pub(crate) fn start(args: &[String]) -> io::Result<ServerProcess> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(args)
             .stdin(Stdio::null())
@@ -108,7 +108,7 @@ impl Partner {
             BufReader::new(out).read_line(&mut line)?;
         }
         match line.trim().parse() {
-            Ok(at) => Ok(Partner { child, at }),
+            Ok(at) => Ok(ServerProcess { child, addr: at }),
             Err(_) => {
                 let _ = child.kill();
                 let _ = child.wait();
@@ -120,7 +120,7 @@ impl Partner {
     }
 }
 
-impl Drop for Partner {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         // It may have ended by itself.
         let _ = self.child.kill();
@@ -145,10 +145,10 @@ fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
     if qps > MAX_QPS {
         return Err(format!("{qps} connections of all threads, at most {MAX_QPS}").into());
     }
-    if under_way > MAX_UNDER_WAY {
+    if under_way > MAX_OUTSTANDING {
         let depth = args.depth;
         return Err(format!(
-            "{qps} connections with {depth} messages each under way, at most {MAX_UNDER_WAY} together"
+            "{qps} connections with {depth} messages each under way, at most {MAX_OUTSTANDING} together"
         )
         .into());
     }
@@ -158,10 +158,10 @@ fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
     }
     let partner = match &args.client {
         Some(_) => None,
-        None => Some(Partner::start(&partner_args(args))?),
+        None => Some(ServerProcess::start(&server_args(args))?),
     };
     let server = match (&partner, &args.client) {
-        (Some(partner), _) => partner.at,
+        (Some(partner), _) => partner.addr,
         (None, Some(at)) => resolve(at)?,
         (None, None) => SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
     };
@@ -192,7 +192,7 @@ fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
 
 fn serve(config: Config, at: SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
     let server = Server::bind(config, at)?;
-    println!("{}", server.local()?);
+    println!("{}", server.local_addr()?);
     let never: Result<(), Error> = server.run(|complaint| eprintln!("verbena: {complaint}"));
     Ok(never?)
 }
@@ -214,7 +214,7 @@ pub(crate) fn config(args: &Bench) -> Result<Config, Box<dyn std::error::Error>>
     Ok(config)
 }
 
-fn partner_args(args: &Bench) -> Vec<String> {
+fn server_args(args: &Bench) -> Vec<String> {
     let mut list = vec![
         "bench".to_owned(),
         "--server".to_owned(),
@@ -253,7 +253,7 @@ fn cases(args: &Bench) -> Vec<Case> {
                     qps: args.qps,
                     threads,
                     one_cq: args.one_cq,
-                    memory: args.memory && op == Op::Write && metric == Metric::Latency,
+                    poll_memory: args.memory && op == Op::Write && metric == Metric::Latency,
                 }));
             }
         }

@@ -57,23 +57,23 @@ pub(crate) struct Decode {
     iscsi: Option<u16>,
     /// Follow iSCSI connections whose login is not in the capture, with these digests
     #[arg(long, value_name = "WHICH")]
-    digests: Option<Which>,
+    digests: Option<DigestChoice>,
 }
 
 /// Digests of iSCSI.
 #[derive(Clone, Copy, ValueEnum)]
-enum Which {
+enum DigestChoice {
     None,
     Header,
     Data,
     Both,
 }
 
-impl Which {
+impl DigestChoice {
     fn digests(self) -> Digests {
         Digests {
-            header: matches!(self, Which::Header | Which::Both),
-            data: matches!(self, Which::Data | Which::Both),
+            header: matches!(self, DigestChoice::Header | DigestChoice::Both),
+            data: matches!(self, DigestChoice::Data | DigestChoice::Both),
         }
     }
 }
@@ -86,14 +86,14 @@ pub(crate) fn run(args: &Decode) -> u8 {
         segments: args.segments,
         verbose: args.verbose,
         iscsi: args.iscsi,
-        digests: args.digests.map(Which::digests),
+        digests: args.digests.map(DigestChoice::digests),
     };
     let input: Box<dyn Read> = if args.file == Path::new("-") {
         Box::new(io::stdin().lock())
     } else {
         match File::open(&args.file) {
             Ok(file) => Box::new(file),
-            Err(error) => return complain(args, &format!("cannot be opened: {error}")),
+            Err(error) => return print_error(args, &format!("cannot be opened: {error}")),
         }
     };
     // On a terminal each line is written at once; to a file or a pipe they are buffered.
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Decode) -> u8 {
         Ok(Report {
             damage: Some(damage),
             ..
-        }) => complain(args, &damage.to_string()),
+        }) => print_error(args, &damage.to_string()),
         Ok(report) if report.violations > 0 => VIOLATION,
         Ok(_) => CLEAN,
         // The reader closed the pipe.
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Decode) -> u8 {
     }
 }
 
-fn complain(args: &Decode, what: &str) -> u8 {
+fn print_error(args: &Decode, what: &str) -> u8 {
     let name = if args.file == Path::new("-") {
         "standard input".into()
     } else {

@@ -8,7 +8,7 @@ use verbena::Config;
 use verbena_cli::bench::{Case, Metric, Op, Plan, print_text, run as measure};
 use verbena_cli::demo;
 
-use super::bench::Partner;
+use super::bench::ServerProcess;
 
 #[derive(Args)]
 pub(crate) struct Demo {
@@ -44,8 +44,8 @@ fn try_run(args: &Demo) -> Result<(), Box<dyn std::error::Error>> {
         out,
         "Two processes on this machine, joined by RDMA over TCP:"
     )?;
-    let partner = Partner::start(&["demo".to_owned(), "--serve".to_owned()])?;
-    demo::run(config.clone(), partner.at, &mut out)?;
+    let partner = ServerProcess::start(&["demo".to_owned(), "--serve".to_owned()])?;
+    demo::run(config.clone(), partner.addr, &mut out)?;
     drop(partner);
     writeln!(out, "Every byte was where it belongs.")?;
     if args.quick {
@@ -56,7 +56,7 @@ fn try_run(args: &Demo) -> Result<(), Box<dyn std::error::Error>> {
         "\nHow fast that is here, next to a plain TCP socket in the same run:"
     )?;
     let server = ["bench", "--server", "127.0.0.1:0"].map(str::to_owned);
-    let partner = Partner::start(&server)?;
+    let partner = ServerProcess::start(&server)?;
     let case = |op, metric, size, count| Case {
         op,
         metric,
@@ -66,7 +66,7 @@ fn try_run(args: &Demo) -> Result<(), Box<dyn std::error::Error>> {
         qps: 1,
         threads: 1,
         one_cq: false,
-        memory: false,
+        poll_memory: false,
     };
     let plan = Plan {
         cases: vec![
@@ -79,7 +79,7 @@ fn try_run(args: &Demo) -> Result<(), Box<dyn std::error::Error>> {
         rounds: 3,
     };
     let mut last = None;
-    measure(config, partner.at, &plan, |outcome| {
+    measure(config, partner.addr, &plan, |outcome| {
         let kind = (outcome.case.op, outcome.case.metric);
         let _ = print_text(&mut out, outcome, last != Some(kind));
         last = Some(kind);

@@ -101,7 +101,7 @@ fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
     }
     writeln!(out, "\nlimits")?;
     for limit in limits(attributes) {
-        writeln!(out, "  {:<34} {:>10}", limit.words, limit.value)?;
+        writeln!(out, "  {:<34} {:>10}", limit.label, limit.value)?;
     }
     writeln!(out, "\nsettings")?;
     for row in &rows {
@@ -128,12 +128,16 @@ struct Limit {
     /// Its name in JSON.
     key: &'static str,
     /// Its name in text.
-    words: &'static str,
+    label: &'static str,
     value: u64,
 }
 
 fn limits(of: &Attributes) -> [Limit; 11] {
-    let limit = |key, words, value: u64| Limit { key, words, value };
+    let limit = |key, words, value: u64| Limit {
+        key,
+        label: words,
+        value,
+    };
     let shares = &of.shares;
     [
         limit("queue_pairs", "queue pairs", shares.qps.into()),
@@ -154,7 +158,7 @@ fn limits(of: &Attributes) -> [Limit; 11] {
             "requests of a queue, each way",
             of.requests as u64,
         ),
-        limit("pieces", "pieces of a request", of.pieces as u64),
+        limit("pieces", "pieces of a request", of.max_sge as u64),
         limit("inline_bytes", "bytes of inline data", of.inline as u64),
         limit(
             "entries",

@@ -12,7 +12,7 @@ use verbena_split::status::{self, HostStatus, LinkStatus, UnitStatus};
 use verbena_split::stop::Stop;
 
 /// A status as text.
-pub(crate) trait Told {
+pub(crate) trait StatusText {
     /// Its lines.
     fn lines(&self) -> Vec<String>;
 }
@@ -22,7 +22,7 @@ pub(crate) fn stop() -> Result<Stop, Box<dyn Error>> {
     let stop = Stop::new()?;
     let (wish, mut asked) = (stop.clone(), false);
     ctrlc::set_handler(move || {
-        if is_second(&mut asked, &wish) {
+        if is_second_signal(&mut asked, &wish) {
             // The second signal ends the process at once.
             std::process::exit(130);
         }
@@ -31,8 +31,8 @@ pub(crate) fn stop() -> Result<Stop, Box<dyn Error>> {
 }
 
 /// Requests the stop; true if a signal did before. The state of `stop` does not show that, since a queue that fails requests it, too.
-fn is_second(asked: &mut bool, stop: &Stop) -> bool {
-    stop.wish();
+fn is_second_signal(asked: &mut bool, stop: &Stop) -> bool {
+    stop.request();
     core::mem::replace(asked, true)
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn queues() -> clap::builder::RangedI64ValueParser<u8> {
 }
 
 /// Text for several queues; empty for one.
-pub(crate) fn with(queues: u8) -> String {
+pub(crate) fn queues_suffix(queues: u8) -> String {
     match queues {
         0 | 1 => String::new(),
         several => format!(" with {several} queues"),
@@ -61,7 +61,7 @@ pub(crate) fn with(queues: u8) -> String {
 }
 
 /// Text for the number of a queue; empty for the only one.
-pub(crate) fn queue(queue: u8, of: u8) -> String {
+pub(crate) fn queue_suffix(queue: u8, of: u8) -> String {
     match Lane::new(queue, of) {
         Ok(Lane::ONLY) | Err(_) => String::new(),
         Ok(lane) => format!(", {lane}"),
@@ -69,14 +69,14 @@ pub(crate) fn queue(queue: u8, of: u8) -> String {
 }
 
 /// The machine's node name.
-pub(crate) fn machine() -> String {
+pub(crate) fn host_name() -> String {
     rustix::system::uname()
         .nodename()
         .to_string_lossy()
         .into_owned()
 }
 
-pub(crate) fn code(done: Result<(), Box<dyn Error>>) -> u8 {
+pub(crate) fn exit_code(done: Result<(), Box<dyn Error>>) -> u8 {
     match done {
         Ok(()) => 0,
         Err(error) => {
@@ -101,10 +101,10 @@ pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
     };
     let mut shown = 0;
     for driver in &names {
-        match status::ask(driver) {
+        match status::query(driver) {
             Ok(answer) => shown += u32::from(show(kind, &answer, json)),
             // A killed driver leaves its sockets, also those of queues that its successor does not have. Queues end one by one.
-            Err(error) if is_gone(&error) && (name.is_none() || driver.contains(':')) => {}
+            Err(error) if is_not_listening(&error) && (name.is_none() || driver.contains(':')) => {}
             Err(error) => {
                 eprintln!("verbena: no driver {driver} answers: {error}");
                 return 1;
@@ -119,13 +119,13 @@ pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
 }
 
 /// Whether no driver listens on the socket.
-fn is_gone(error: &std::io::Error) -> bool {
+fn is_not_listening(error: &std::io::Error) -> bool {
     use std::io::ErrorKind as K;
     matches!(error.kind(), K::ConnectionRefused | K::NotFound)
 }
 
 fn show(kind: &str, answer: &str, json: bool) -> bool {
-    fn lines<T: Told + DeserializeOwned>(answer: &str) -> Option<Vec<String>> {
+    fn lines<T: StatusText + DeserializeOwned>(answer: &str) -> Option<Vec<String>> {
         serde_json::from_str::<T>(answer).ok().map(|t| t.lines())
     }
     let lines = match (json, kind) {
@@ -156,12 +156,12 @@ pub(crate) fn messages(link: &LinkStatus) -> String {
         link.free,
         link.lost,
         link.violations,
-        kinds(link)
+        violation_kinds(link)
     )
 }
 
 /// The violations by kind.
-fn kinds(link: &LinkStatus) -> String {
+fn violation_kinds(link: &LinkStatus) -> String {
     let kinds = link.violations_by_kind.iter();
     let kinds: Vec<String> = kinds
         .map(|(name, count)| format!("{count} {name}"))
@@ -187,9 +187,12 @@ mod tests {
     fn queue_failure_does_not_count_as_interrupt() {
         let stop = Stop::new().unwrap();
         let mut asked = false;
-        assert!(!is_second(&mut asked, &stop) && stop.is_wished());
+        assert!(!is_second_signal(&mut asked, &stop) && stop.is_requested());
         let mut asked = false;
-        assert!(!is_second(&mut asked, &stop), "a queue wished it before");
-        assert!(is_second(&mut asked, &stop));
+        assert!(
+            !is_second_signal(&mut asked, &stop),
+            "a queue wished it before"
+        );
+        assert!(is_second_signal(&mut asked, &stop));
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use clap::{Args, ValueEnum};
 use verbena_cli::launch::shell::{self, line};
 
-use super::run::Wanted;
+use super::run::LaunchArgs;
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
@@ -25,14 +25,14 @@ enum Shell {
 #[derive(Args)]
 pub(crate) struct Env {
     #[command(flatten)]
-    wanted: Wanted,
+    launch: LaunchArgs,
     /// Whose words to use
     #[arg(long, value_enum, default_value = "sh")]
     shell: Shell,
 }
 
 pub(crate) fn run(args: &Env) -> u8 {
-    let variables = match args.wanted.variables() {
+    let variables = match args.launch.variables() {
         Ok(variables) => variables,
         Err(error) => {
             eprintln!("verbena: {error}");

@@ -8,13 +8,13 @@ use clap::{Args, Subcommand};
 use verbena_split::Arrangement;
 use verbena_split::carrier::address::Address;
 use verbena_split::carrier::open;
-use verbena_split::host::{Cable, Host, HostOptions, MacChoice};
+use verbena_split::host::{Host, HostOptions, MacChoice, SharedTap};
 use verbena_split::lan::Mac;
 use verbena_split::lane::Lane;
 use verbena_split::lanes;
 use verbena_split::status::HostStatus;
 
-use super::driver::{self, Told};
+use super::driver::{self, StatusText};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
@@ -99,7 +99,7 @@ fn mac(text: &str) -> Result<MacChoice, String> {
     }
     let mac: Mac = text
         .parse()
-        .map_err(|no: verbena_split::lan::NotMac| no.to_string())?;
+        .map_err(|no: verbena_split::lan::ParseMacError| no.to_string())?;
     match mac.is_station() {
         true => Ok(MacChoice::Fixed(mac)),
         false => Err(format!("{mac} cannot be a station's address")),
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &HostArgs) -> u8 {
     if let Some(Action::Status { tap, json }) = &args.action {
         return driver::status("host", tap.as_deref(), *json);
     }
-    driver::code(drive(args))
+    driver::exit_code(drive(args))
 }
 
 fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
@@ -118,7 +118,7 @@ fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
         return Err("both --connect and --tap are needed".into());
     };
     let options = HostOptions {
-        name: args.name.clone().unwrap_or_else(driver::machine),
+        name: args.name.clone().unwrap_or_else(driver::host_name),
         arrangement: args.arrangement,
         elements: args.elements,
         mac: args.mac.unwrap_or(MacChoice::Own),
@@ -134,7 +134,7 @@ fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
         let unit = unit.of_queue(lane)?;
         carriers.push((lane, open::dial(&unit, cell)?, unit));
     }
-    let cable = Arc::new(Cable::lay(tap, args.queues)?);
+    let cable = Arc::new(SharedTap::create(tap, args.queues)?);
     let mut hosts = Vec::new();
     for (lane, carrier, unit) in carriers {
         let options = HostOptions {
@@ -143,17 +143,20 @@ fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
         };
         let (cable, name) = (Arc::clone(&cable), unit.to_string());
         let journal = driver::journal("host", lane, args.quiet);
-        let host = Host::on(cable, options, carrier, &name, journal)?;
-        hosts.push(host.reopening(move || open::dial(&unit, cell)));
+        let host = Host::for_queue(cable, options, carrier, &name, journal)?;
+        hosts.push(host.with_reopen(move || open::dial(&unit, cell)));
     }
     if !args.quiet {
-        let (tap, with) = (cable.tap().interface().name()?, driver::with(args.queues));
+        let (tap, with) = (
+            cable.tap().interface().name()?,
+            driver::queues_suffix(args.queues),
+        );
         eprintln!("host: interface {tap} dials {unit}{with}; Ctrl-C ends it");
     }
     Ok(lanes::run("host", &mut hosts, &stop)?)
 }
 
-impl Told for HostStatus {
+impl StatusText for HostStatus {
     fn lines(&self) -> Vec<String> {
         let link = if self.link { "up" } else { "down" };
         let offloads = match self.offloads.as_slice() {
@@ -164,7 +167,7 @@ impl Told for HostStatus {
             format!(
                 "{}{} (process {}): {}",
                 self.tap,
-                driver::queue(self.queue, self.queues),
+                driver::queue_suffix(self.queue, self.queues),
                 self.pid,
                 self.phase
             ),

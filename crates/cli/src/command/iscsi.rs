@@ -1,10 +1,10 @@
 //! `verbena iscsi`: disks of iSCSI targets from the command line. A session whose work succeeded is logged out, Ctrl-C ends long work in
 //! good order, and a failure is reported in one sentence. Sessions, passes, loads and the NBD export are in the storage crate.
 
-mod ask;
 mod export;
 mod load;
 mod meter;
+mod query;
 mod secret;
 mod size;
 mod transfer;
@@ -15,7 +15,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use verbena::low::{Logical, Service, Services};
+use verbena::low::{LogicalDevice, Service, Services};
 use verbena::{Config, Device};
 use verbena_storage::session::Options;
 use verbena_storage::{Address, Session, Stop, Transport, Unit};
@@ -36,7 +36,7 @@ Examples:
   verbena iscsi nbd iscsi://192.0.2.1/iqn.2024-01.org.example:disk/1 --socket disk.sock";
 
 /// An error for messages.
-type Fault = Box<dyn Error>;
+type BoxError = Box<dyn Error>;
 
 #[derive(Args)]
 pub(crate) struct Iscsi {
@@ -47,17 +47,17 @@ pub(crate) struct Iscsi {
 #[derive(Subcommand)]
 enum Action {
     /// Ask a portal which targets there are, and where
-    Discover(ask::Portal),
+    Discover(query::Portal),
     /// List the units of a target
-    Luns(ask::Question),
+    Luns(query::TargetArgs),
     /// Show what a unit says of itself: names, type, serial number, size and limits
-    Inquiry(ask::Question),
+    Inquiry(query::TargetArgs),
     /// Show the size of a unit
-    Capacity(ask::Question),
+    Capacity(query::TargetArgs),
     /// Ask a target for signs of life, and show how long it takes
-    Ping(ask::Ping),
+    Ping(query::Ping),
     /// Reset a unit: commands of all initiators that are under way there are aborted
-    Reset(ask::Reset),
+    Reset(query::Reset),
     /// Read bytes of a disk into a file or to standard output
     Read(transfer::Read),
     /// Write a file or standard input to a disk; when it ends, the bytes outlive a power cut
@@ -112,7 +112,7 @@ impl Common {
         options
     }
 
-    fn session(&self, address: &Address) -> Result<Session, Fault> {
+    fn session(&self, address: &Address) -> Result<Session, BoxError> {
         let address = self.secret.complete(address)?;
         Ok(Session::open(
             &device(&[&address])?,
@@ -121,14 +121,14 @@ impl Common {
         )?)
     }
 
-    fn unit(&self, address: &Address) -> Result<Unit, Fault> {
+    fn unit(&self, address: &Address) -> Result<Unit, BoxError> {
         let address = self.secret.complete(address)?;
         Ok(Unit::open(&device(&[&address])?, &address, self.options())?)
     }
 }
 
 /// The first of the adapter's logical devices that may be used with all of these targets (V2): iSER is RDMA.
-fn device(targets: &[&Address]) -> Result<Device, Fault> {
+fn device(targets: &[&Address]) -> Result<Device, BoxError> {
     let adapter = Device::with(Config::load()?)?;
     let service = |target: &&Address| match target.transport {
         Transport::Iscsi => Service::Iscsi,
@@ -136,28 +136,32 @@ fn device(targets: &[&Address]) -> Result<Device, Fault> {
     };
     let wanted: Services = targets.iter().map(service).collect();
     let profile = adapter.config().device_profile()?;
-    let fits = |device: &&Logical| wanted.iter().all(|service| device.there().has(service));
-    match (profile.served().find(fits), wanted.iter().next()) {
-        (Some(device), Some(service)) => Ok(adapter.logical(&device.name, service)?),
+    let fits = |device: &&LogicalDevice| {
+        wanted
+            .iter()
+            .all(|service| device.implemented_services().has(service))
+    };
+    match (profile.served_devices().find(fits), wanted.iter().next()) {
+        (Some(device), Some(service)) => Ok(adapter.logical_device(&device.name, service)?),
         _ => Err(format!("no device of this adapter does {wanted} (setting `presents`)").into()),
     }
 }
 
 /// Signals that come within this time after the first count as the same: `timeout` and shells signal the process and then its group.
-const ECHO: Duration = Duration::from_millis(250);
+const SIGNAL_DEBOUNCE: Duration = Duration::from_millis(250);
 
 /// A stop that Ctrl-C and SIGTERM request; the second signal ends the process at once. Created when the disk is open: before that there is
 /// nothing to end in order, and the signals have their default action.
-fn stop() -> Result<Stop, Fault> {
+fn stop() -> Result<Stop, BoxError> {
     let stop = Stop::new()?;
     let wish = stop.clone();
     let mut first: Option<Instant> = None;
     ctrlc::set_handler(move || match first {
-        Some(first) if first.elapsed() > ECHO => std::process::exit(130),
+        Some(first) if first.elapsed() > SIGNAL_DEBOUNCE => std::process::exit(130),
         Some(_) => {}
         None => {
             first = Some(Instant::now());
-            wish.pull();
+            wish.request();
             if io::stderr().is_terminal() {
                 eprintln!("\nending in good order; Ctrl-C again ends at once");
             }
@@ -167,23 +171,23 @@ fn stop() -> Result<Stop, Fault> {
 }
 
 /// Prints a line. A failed write is an error like any other.
-fn show(line: impl core::fmt::Display) -> Result<(), Fault> {
+fn show(line: impl core::fmt::Display) -> Result<(), BoxError> {
     writeln!(io::stdout(), "{line}").map_err(|error| format!("the output: {error}").into())
 }
 
 pub(crate) fn run(args: &Iscsi) -> u8 {
     let done = match &args.action {
-        Action::Discover(args) => ask::discover(args),
-        Action::Luns(args) => ask::luns(args),
-        Action::Inquiry(args) => ask::inquiry(args),
-        Action::Capacity(args) => ask::capacity(args),
-        Action::Ping(args) => ask::ping(args),
-        Action::Reset(args) => ask::reset(args),
+        Action::Discover(args) => query::discover(args),
+        Action::Luns(args) => query::luns(args),
+        Action::Inquiry(args) => query::inquiry(args),
+        Action::Capacity(args) => query::capacity(args),
+        Action::Ping(args) => query::ping(args),
+        Action::Reset(args) => query::reset(args),
         Action::Read(args) => transfer::read(args),
         Action::Write(args) => transfer::write(args),
         Action::Copy(args) => transfer::copy(args),
         Action::Bench(args) => load::bench(args),
         Action::Nbd(args) => export::nbd(args),
     };
-    super::driver::code(done)
+    super::driver::exit_code(done)
 }

@@ -51,8 +51,8 @@ pub(crate) fn links(config: &Config) -> Result<Vec<Link>, Box<dyn std::error::Er
     };
     let profile = config.device_profile()?;
     let rdma = profile
-        .served()
-        .filter(|device| device.there().has(Service::Rdma));
+        .served_devices()
+        .filter(|device| device.implemented_services().has(Service::Rdma));
     let link = |name: &str| Link {
         device: name.to_owned(),
         interface: interface.clone(),

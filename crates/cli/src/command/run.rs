@@ -10,7 +10,7 @@ use std::process::Command;
 
 use clap::Args;
 use verbena_cli::launch::error::Error;
-use verbena_cli::launch::{Extras, Libraries, Variable, Wishes, namespace};
+use verbena_cli::launch::{Extras, Libraries, RequestedSettings, Variable, namespace};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
@@ -33,7 +33,7 @@ const EXECUTABLE: u32 = 0o111;
 
 /// What both commands take.
 #[derive(Args)]
-pub(crate) struct Wanted {
+pub(crate) struct LaunchArgs {
     /// The folder with the drop-in libraries (default: near this command)
     #[arg(long, value_name = "DIR")]
     libs: Option<PathBuf>,
@@ -54,10 +54,10 @@ pub(crate) struct Wanted {
     no_audit: bool,
 }
 
-impl Wanted {
+impl LaunchArgs {
     /// The variables to add to the program's environment.
     pub(crate) fn variables(&self) -> Result<Vec<Variable>, Error> {
-        let mut wishes = Wishes::default();
+        let mut wishes = RequestedSettings::default();
         for text in &self.set {
             wishes.add_text(text)?;
         }
@@ -87,7 +87,7 @@ impl Wanted {
 #[derive(Args)]
 pub(crate) struct Run {
     #[command(flatten)]
-    wanted: Wanted,
+    launch: LaunchArgs,
     /// Put the libraries in the place of the system's, in a mount namespace of the program's own (docs/dropin.md)
     #[arg(long)]
     namespace: bool,
@@ -98,7 +98,7 @@ pub(crate) struct Run {
 
 /// Returns only if the program could not be started.
 pub(crate) fn run(args: &Run) -> u8 {
-    let variables = match args.wanted.variables() {
+    let variables = match args.launch.variables() {
         Ok(variables) => variables,
         Err(error) => {
             eprintln!("verbena: {error}");
@@ -108,8 +108,8 @@ pub(crate) fn run(args: &Run) -> u8 {
     let Some((program, arguments)) = args.program.split_first() else {
         return USAGE;
     };
-    if let Some(path) = place(program)
-        && is_raised(&path)
+    if let Some(path) = find_program(program)
+        && is_setuid(&path)
     {
         let path = path.display();
         eprintln!(
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Run) -> u8 {
         );
     }
     if args.namespace {
-        let entered = args.wanted.libraries();
+        let entered = args.launch.libraries();
         if let Err(error) = entered.and_then(|all| namespace::enter(all.folder())) {
             eprintln!("verbena: {error}");
             return USAGE;
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Run) -> u8 {
 }
 
 /// The path of the program, as `exec` will find it.
-fn place(program: &OsString) -> Option<PathBuf> {
+fn find_program(program: &OsString) -> Option<PathBuf> {
     let path = Path::new(program);
     if path.components().count() > 1 {
         return Some(path.to_owned());
@@ -150,7 +150,7 @@ fn place(program: &OsString) -> Option<PathBuf> {
 }
 
 /// Whether the program is set-user-ID or set-group-ID to another user or group.
-fn is_raised(path: &Path) -> bool {
+fn is_setuid(path: &Path) -> bool {
     let Ok(found) = path.metadata() else {
         return false;
     };

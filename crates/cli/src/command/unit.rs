@@ -8,10 +8,10 @@ use verbena_split::carrier::address::Address;
 use verbena_split::carrier::open;
 use verbena_split::lane::Lane;
 use verbena_split::lanes;
-use verbena_split::status::{GuestStatus, UnitStatus};
+use verbena_split::status::{ConnectedHostStatus, UnitStatus};
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 
-use super::driver::{self, Told};
+use super::driver::{self, StatusText};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &UnitArgs) -> u8 {
     if let Some(Action::Status { lan, json }) = &args.action {
         return driver::status("unit", lan.as_deref(), *json);
     }
-    driver::code(drive(args))
+    driver::exit_code(drive(args))
 }
 
 fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
@@ -123,7 +123,7 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
         units.push(Unit::new(options, lan, carriers, journal)?);
     }
     if let (Some(first), false) = (units.first(), args.quiet) {
-        let (status, with) = (first.status(), driver::with(args.queues));
+        let (status, with) = (first.status(), driver::queues_suffix(args.queues));
         let at = status.listens.join(", ");
         eprintln!(
             "unit: LAN {}, hosts connect to {at}{with}; Ctrl-C ends it",
@@ -133,14 +133,14 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
     Ok(lanes::run("unit", &mut units, &stop)?)
 }
 
-impl Told for UnitStatus {
+impl StatusText for UnitStatus {
     fn lines(&self) -> Vec<String> {
         let link = if self.link { "up" } else { "down" };
         let mut lines = vec![
             format!(
                 "{}{} (process {}): link {link}, MTU {}",
                 self.lan,
-                driver::queue(self.queue, self.queues),
+                driver::queue_suffix(self.queue, self.queues),
                 self.pid,
                 self.mtu
             ),
@@ -158,7 +158,7 @@ impl Told for UnitStatus {
     }
 }
 
-fn guest(guest: &GuestStatus) -> Vec<String> {
+fn guest(guest: &ConnectedHostStatus) -> Vec<String> {
     let mac = guest.mac.as_deref().unwrap_or("no address yet");
     let hears = if guest.promiscuous { ", hears all" } else { "" };
     vec![

@@ -1,7 +1,7 @@
 //! The result of two startup frames, derived from outside the connection (RFC 5044 §7.1.1, RFC 6581 §9). It is what both ends derive;
 //! a limit that an observer cannot know has the largest value. Whether the responder should have accepted is not checked.
 
-use verbena_stream::rx::First;
+use verbena_stream::rx::FirstFpdu;
 use verbena_wire::mpa::startup::{EXT_AGREE, EXT_OFFER};
 use verbena_wire::mpa::{Enhanced, Frame};
 
@@ -15,7 +15,7 @@ pub struct Terms {
     /// The messages of docs/extensions.md are allowed.
     pub extensions: bool,
     /// What must come first in this direction.
-    pub first: [First; 2],
+    pub first: [FirstFpdu; 2],
     /// Reads and atomics that may be outstanding in this direction.
     pub depth: [u16; 2],
 }
@@ -40,16 +40,16 @@ pub fn agree(request: &Frame<'_>, reply: &Frame<'_>) -> Terms {
     }
 }
 
-fn first(blocks: Option<(Enhanced, Enhanced)>, extensions: bool) -> [First; 2] {
+fn first(blocks: Option<(Enhanced, Enhanced)>, extensions: bool) -> [FirstFpdu; 2] {
     if extensions {
-        return [First::Caps; 2];
+        return [FirstFpdu::Caps; 2];
     }
     match blocks {
         // RFC 6581 §9.2: the Reply lists what the responder accepts.
         Some((asked, given)) if asked.peer_to_peer && given.peer_to_peer => {
-            [First::Rtr(given.rtr), First::Anything]
+            [FirstFpdu::Rtr(given.rtr), FirstFpdu::Any]
         }
-        _ => [First::Anything; 2],
+        _ => [FirstFpdu::Any; 2],
     }
 }
 

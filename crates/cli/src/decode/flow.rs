@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use verbena_wire::mpa::Kind;
 
 use super::Options;
+use super::conversation::Conversation;
 use super::iscsi::{self, Exchange};
 use super::reassembly::Reassembly;
 use super::record::Dir;
 use super::segment::Segment;
 use super::stream::{Out, Stream};
-use super::talk::Talk;
 
 /// Bytes of one connection that may wait for others. Above this, the others are taken as lost.
 pub const MAX_WAITING_BYTES: usize = 4 << 20;
@@ -25,14 +25,14 @@ pub const MAX_WAITING_SEGMENTS: usize = 1024;
 pub struct Flow {
     /// Initiator and responder, once known; until then in the order of the first segment.
     ends: [SocketAddr; 2],
-    orders: [Option<Reassembly>; 2],
+    reassembly: [Option<Reassembly>; 2],
     /// Segments that acknowledge bytes not seen yet.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingSegment>,
     state: State,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct PendingSegment {
     dir: Dir,
     seq: u32,
     ack: Option<u32>,
@@ -45,8 +45,8 @@ enum State {
     /// The TCP handshake was not seen; only a segment that begins with a Request or a login shows which end is the initiator.
     Midway,
     /// The initiator's first bytes, as long as they could be a Request or a login.
-    Tasting(Vec<u8>),
-    Followed(Talk),
+    Probing(Vec<u8>),
+    Followed(Conversation),
     /// Another protocol.
     Foreign,
 }
@@ -66,13 +66,13 @@ impl Flow {
             _ => ([segment.from, segment.to], [None, None]),
         };
         let state = if segment.syn {
-            State::Tasting(Vec::new())
+            State::Probing(Vec::new())
         } else {
             State::Midway
         };
         Flow {
             ends,
-            orders,
+            reassembly: orders,
             waiting: VecDeque::new(),
             state,
         }
@@ -83,7 +83,7 @@ impl Flow {
         let opens = segment.syn && segment.ack.is_none();
         // A retransmitted SYN of this connection has the number before its first byte.
         let again = self.dir(segment) == Dir::ToResponder
-            && self.orders[0]
+            && self.reassembly[0]
                 .as_ref()
                 .is_some_and(|order| order.begins_at(segment.seq.wrapping_add(1)));
         opens && !again
@@ -106,15 +106,15 @@ impl Flow {
         self.learn(segment);
         let dir = self.dir(segment);
         if !segment.syn && (!segment.payload.is_empty() || segment.fin) {
-            self.waiting.push_back(Waiting {
+            self.waiting.push_back(PendingSegment {
                 dir,
                 seq: segment.seq,
                 ack: segment.ack,
                 payload: segment.payload.to_vec(),
                 // The end of a truncated packet is unknown.
-                fin: segment.fin && !segment.cut,
+                fin: segment.fin && !segment.truncated,
             });
-            self.pump(number, options, out);
+            self.process_due(number, options, out);
         }
         if let (true, State::Followed(talk)) = (segment.rst, &mut self.state) {
             talk.reset(dir);
@@ -125,7 +125,7 @@ impl Flow {
     }
 
     /// Called at the end of the capture; returns the stream, if this is one.
-    pub fn finish(mut self, out: &mut Out<'_>) -> Option<Talk> {
+    pub fn finish(mut self, out: &mut Out<'_>) -> Option<Conversation> {
         self.give_up(out);
         match self.state {
             State::Followed(talk) => Some(talk),
@@ -156,14 +156,14 @@ impl Flow {
         let begins = payload.starts_with(Kind::Request.key());
         if begins || (there && (iscsi::is_login(payload) || told(Dir::ToResponder))) {
             self.ends = [segment.from, segment.to];
-            self.orders = [Some(first), None];
-            self.state = State::Tasting(Vec::new());
+            self.reassembly = [Some(first), None];
+            self.state = State::Probing(Vec::new());
         } else if back && told(Dir::ToInitiator) {
             self.ends = [segment.to, segment.from];
-            self.orders = [None, Some(first)];
-            self.state = State::Tasting(Vec::new());
+            self.reassembly = [None, Some(first)];
+            self.state = State::Probing(Vec::new());
         } else {
-            self.be_foreign();
+            self.set_foreign();
         }
     }
 
@@ -173,18 +173,18 @@ impl Flow {
         if matches!(self.state, State::Midway) {
             return;
         }
-        if segment.syn && self.orders[dir.index()].is_none() {
+        if segment.syn && self.reassembly[dir.index()].is_none() {
             let first = segment.seq.wrapping_add(1);
-            self.orders[dir.index()] = Some(Reassembly::new(first));
+            self.reassembly[dir.index()] = Some(Reassembly::new(first));
         }
-        let reverse = &mut self.orders[dir.reverse().index()];
+        let reverse = &mut self.reassembly[dir.reverse().index()];
         if let (None, Some(ack)) = (&reverse, segment.ack) {
             *reverse = Some(Reassembly::new(ack));
         }
     }
 
     /// Takes every waiting segment that is due, until none is left.
-    fn pump(&mut self, number: &mut usize, options: Options, out: &mut Out<'_>) {
+    fn process_due(&mut self, number: &mut usize, options: Options, out: &mut Out<'_>) {
         while let Some(at) = self.waiting.iter().position(|w| self.is_due(w)) {
             let Some(next) = self.waiting.remove(at) else {
                 return;
@@ -193,16 +193,22 @@ impl Flow {
         }
     }
 
-    fn is_due(&self, waiting: &Waiting) -> bool {
-        let reverse = &self.orders[waiting.dir.reverse().index()];
+    fn is_due(&self, waiting: &PendingSegment) -> bool {
+        let reverse = &self.reassembly[waiting.dir.reverse().index()];
         match (reverse, waiting.ack) {
             (Some(order), Some(ack)) => order.has_reached(ack),
             _ => true,
         }
     }
 
-    fn take(&mut self, next: &Waiting, number: &mut usize, options: Options, out: &mut Out<'_>) {
-        let Some(order) = &mut self.orders[next.dir.index()] else {
+    fn take(
+        &mut self,
+        next: &PendingSegment,
+        number: &mut usize,
+        options: Options,
+        out: &mut Out<'_>,
+    ) {
+        let Some(order) = &mut self.reassembly[next.dir.index()] else {
             return;
         };
         let mut bytes = Vec::new();
@@ -210,20 +216,20 @@ impl Flow {
         let finished = order.is_finished();
         let target = options.is_target(self.ends[1].port());
         let speaks_first = next.dir == Dir::ToInitiator && !bytes.is_empty();
-        if let (State::Tasting(_), true, Some(_)) =
+        if let (State::Probing(_), true, Some(_)) =
             (&self.state, speaks_first && target, options.digests)
         {
             // The middle of a session, where either side may send first.
             self.follow_iscsi(number, options);
         }
-        if let State::Tasting(start) = &mut self.state {
+        if let State::Probing(start) = &mut self.state {
             if next.dir == Dir::ToResponder {
                 start.append(&mut bytes);
             }
             // A responder that sends first does not use MPA (RFC 5044 §7.1.2).
             let silent = bytes.is_empty();
             let ended = finished && next.dir == Dir::ToResponder;
-            self.taste(silent, ended, number, options, out);
+            self.detect_protocol(silent, ended, number, options, out);
         } else if let State::Followed(talk) = &mut self.state
             && !bytes.is_empty()
         {
@@ -235,7 +241,7 @@ impl Flow {
     }
 
     /// Decides on the protocol as soon as the first bytes allow.
-    fn taste(
+    fn detect_protocol(
         &mut self,
         silent: bool,
         ended: bool,
@@ -243,7 +249,7 @@ impl Flow {
         options: Options,
         out: &mut Out<'_>,
     ) {
-        let State::Tasting(start) = &mut self.state else {
+        let State::Probing(start) = &mut self.state else {
             return;
         };
         let key = Kind::Request.key();
@@ -262,27 +268,32 @@ impl Flow {
             let mut stream = Box::new(Stream::new(*number, self.ends, options));
             *number += 1;
             stream.feed(Dir::ToResponder, &start, out);
-            self.state = State::Followed(Talk::Mpa(stream));
+            self.state = State::Followed(Conversation::Mpa(stream));
         } else if !silent || ended || !key.starts_with(start) {
-            self.be_foreign();
+            self.set_foreign();
         }
     }
 
     fn follow_iscsi(&mut self, number: &mut usize, options: Options) {
         let exchange = Exchange::new(*number, self.ends, options);
         *number += 1;
-        self.state = State::Followed(Talk::Iscsi(Box::new(exchange)));
+        self.state = State::Followed(Conversation::Iscsi(Box::new(exchange)));
     }
 
-    fn be_foreign(&mut self) {
+    fn set_foreign(&mut self) {
         self.state = State::Foreign;
-        self.orders = [None, None];
+        self.reassembly = [None, None];
         self.waiting = VecDeque::new();
     }
 
     fn is_stuck(&self) -> bool {
         let waiting: usize = self.waiting.iter().map(|w| w.payload.len()).sum();
-        let behind: usize = self.orders.iter().flatten().map(Reassembly::buffered).sum();
+        let behind: usize = self
+            .reassembly
+            .iter()
+            .flatten()
+            .map(Reassembly::buffered)
+            .sum();
         self.waiting.len() > MAX_WAITING_SEGMENTS || waiting + behind > MAX_WAITING_BYTES
     }
 
@@ -290,22 +301,22 @@ impl Flow {
     fn give_up(&mut self, out: &mut Out<'_>) {
         let missing = self.missing();
         if let (State::Followed(talk), Some((dir, bytes))) = (&mut self.state, missing) {
-            talk.lose(dir, bytes, out);
+            talk.handle_loss(dir, bytes, out);
         }
         if self.is_stuck() && !matches!(self.state, State::Followed(_)) {
-            self.be_foreign();
+            self.set_foreign();
         }
-        self.orders = [None, None];
+        self.reassembly = [None, None];
         self.waiting = VecDeque::new();
     }
 
     /// The direction with a gap, and its size.
     fn missing(&self) -> Option<(Dir, u64)> {
-        let gap = |dir: Dir| Some((dir, self.orders[dir.index()].as_ref()?.gap()?));
+        let gap = |dir: Dir| Some((dir, self.reassembly[dir.index()].as_ref()?.gap()?));
         let unseen = || {
             self.waiting.iter().find_map(|w| {
                 let reverse = w.dir.reverse();
-                let order = self.orders[reverse.index()].as_ref()?;
+                let order = self.reassembly[reverse.index()].as_ref()?;
                 let bytes = order.missing_before(w.ack?);
                 (bytes > 0).then_some((reverse, bytes))
             })

@@ -24,7 +24,7 @@ pub struct Fpdu<'a> {
 
 impl Fpdu<'_> {
     /// Parses the FPDU at the front of `stage`; `None` while it is incomplete. No phase means no markers.
-    pub fn cut(stage: &[u8], phase: Option<Phase>) -> Option<Fpdu<'_>> {
+    pub fn parse(stage: &[u8], phase: Option<Phase>) -> Option<Fpdu<'_>> {
         let lead = if phase == Some(Phase::START) {
             Marker::LEN
         } else {

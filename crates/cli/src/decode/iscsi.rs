@@ -19,7 +19,7 @@ use super::Options;
 use super::record::{Body, Dir, Pdu, Record, Verdict, hex};
 use super::stream::{Out, SHOWN};
 use super::summary::Summary;
-use any::Any;
+use any::AnyPdu;
 use login::Login;
 
 /// The digests of a connection.
@@ -76,7 +76,7 @@ enum Step {
 
 /// A PDU whose data is incomplete.
 struct Data {
-    pdu: Any,
+    pdu: AnyPdu,
     record: Pdu,
     offset: u64,
     len: u32,
@@ -146,7 +146,7 @@ impl Exchange {
             Step::Over => false,
         };
         if inside {
-            self.violate(dir, offset, "the stream ends inside a PDU".to_owned(), out);
+            self.report_violation(dir, offset, "the stream ends inside a PDU".to_owned(), out);
         }
         let reverse = &self.sides[dir.reverse().index()];
         self.summary.fin(dir, reverse.fin);
@@ -158,7 +158,7 @@ impl Exchange {
     }
 
     /// The next bytes of this direction are not in the capture: the boundaries of PDUs after them are unknown.
-    pub fn lose(&mut self, dir: Dir, bytes: u64, out: &mut Out<'_>) {
+    pub fn handle_loss(&mut self, dir: Dir, bytes: u64, out: &mut Out<'_>) {
         if self.summary.lost.is_some() {
             return;
         }
@@ -229,19 +229,19 @@ impl Exchange {
             .then(|| Verdict::new(head.split_at(covered).1 == digest(&head[..covered])));
         if header_digest == Some(Verdict::Wrong) {
             // Its length fields cannot be trusted.
-            self.violate(dir, offset, "wrong header digest".to_owned(), out);
+            self.report_violation(dir, offset, "wrong header digest".to_owned(), out);
             return None;
         }
-        let pdu = match Any::parse(dir, bhs) {
+        let pdu = match AnyPdu::parse(dir, bhs) {
             Ok(pdu) => pdu,
             Err(malformed) => {
-                self.violate(dir, offset, malformed.to_string(), out);
+                self.report_violation(dir, offset, malformed.to_string(), out);
                 return None;
             }
         };
         let record = match &pdu {
-            Any::Initiator(pdu) => Pdu::sent(pdu),
-            Any::Target(pdu) => Pdu::answered(pdu),
+            AnyPdu::Initiator(pdu) => Pdu::from_initiator(pdu),
+            AnyPdu::Target(pdu) => Pdu::from_target(pdu),
         };
         let crc = (digests.data && lengths.data > 0).then(Crc32c::new);
         self.sides[dir.index()].step = Step::Data(Box::new(Data {
@@ -314,12 +314,12 @@ impl Exchange {
             out.trouble("Violation", at, data.offset, message);
         }
         match &data.pdu {
-            Any::Initiator(FromInitiator::LoginRequest(request)) => {
-                self.login.hear(dir, &data.kept, request.more);
+            AnyPdu::Initiator(FromInitiator::LoginRequest(request)) => {
+                self.login.handle_text(dir, &data.kept, request.more);
             }
-            Any::Target(FromTarget::LoginResponse(response)) => {
-                self.login.hear(dir, &data.kept, response.more);
-                if login::is_over(response) {
+            AnyPdu::Target(FromTarget::LoginResponse(response)) => {
+                self.login.handle_text(dir, &data.kept, response.more);
+                if login::is_final_response(response) {
                     self.digests = self.login.digests();
                     self.summary.iscsi = Some(self.digests);
                 }
@@ -329,9 +329,9 @@ impl Exchange {
     }
 
     /// A direction cannot be parsed further.
-    fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
+    fn report_violation(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
         self.sides[dir.index()].stop();
-        self.summary.violate(dir, offset, message, out);
+        self.summary.report_violation(dir, offset, message, out);
     }
 }
 

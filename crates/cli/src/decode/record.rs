@@ -170,7 +170,7 @@ impl Startup {
 pub struct Message {
     /// Its destination.
     #[serde(flatten)]
-    pub place: Place,
+    pub place: Destination,
     /// The fields of its header.
     #[serde(flatten)]
     pub detail: Detail,
@@ -188,7 +188,7 @@ pub struct Message {
 /// The destination of a segment (RFC 5041 §4).
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Place {
+pub enum Destination {
     /// A tagged buffer.
     Tagged {
         /// The STag.
@@ -207,14 +207,14 @@ pub enum Place {
     },
 }
 
-impl From<&Header> for Place {
-    fn from(header: &Header) -> Place {
+impl From<&Header> for Destination {
+    fn from(header: &Header) -> Destination {
         match header {
-            Header::Tagged(h) => Place::Tagged {
+            Header::Tagged(h) => Destination::Tagged {
                 stag: h.stag.to_string(),
                 to: h.to.to_string(),
             },
-            Header::Untagged(h) => Place::Untagged {
+            Header::Untagged(h) => Destination::Untagged {
                 qn: h.qn.get(),
                 msn: h.msn.get(),
                 mo: h.mo.get(),
@@ -239,7 +239,7 @@ pub struct Fpdu {
     pub last: Option<bool>,
     /// Its destination.
     #[serde(flatten)]
-    pub place: Option<Place>,
+    pub place: Option<Destination>,
     /// Bytes of padding.
     pub pad: usize,
     /// The checksum field in hexadecimal, in the order of the wire.

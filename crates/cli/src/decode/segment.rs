@@ -25,12 +25,12 @@ pub struct Segment<'a> {
     /// The captured payload.
     pub payload: &'a [u8],
     /// The packet had more payload than was captured.
-    pub cut: bool,
+    pub truncated: bool,
 }
 
 /// The contents of an IP packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found<'a> {
+pub enum IpContents<'a> {
     /// A TCP segment.
     Tcp(Segment<'a>),
     /// A fragment of TCP.
@@ -40,10 +40,10 @@ pub enum Found<'a> {
 }
 
 /// Parses an IP packet.
-pub fn find(packet: &[u8]) -> Found<'_> {
+pub fn parse(packet: &[u8]) -> IpContents<'_> {
     // Lax: captures on a sending host have packets whose length the adapter fills in later.
     let Ok((ip, _)) = LaxIpSlice::from_slice(packet) else {
-        return Found::Other;
+        return IpContents::Other;
     };
     let (source, destination): (IpAddr, IpAddr) = match &ip {
         LaxIpSlice::Ipv4(v4) => {
@@ -66,15 +66,15 @@ pub fn find(packet: &[u8]) -> Found<'_> {
         LaxIpSlice::Ipv6(v6) => (v6.payload().clone(), v6.payload().incomplete),
     };
     if payload.ip_number != ip_number::TCP {
-        return Found::Other;
+        return IpContents::Other;
     }
     if payload.fragmented {
-        return Found::Fragment;
+        return IpContents::Fragment;
     }
     let Ok(tcp) = TcpSlice::from_slice(payload.payload) else {
-        return Found::Other;
+        return IpContents::Other;
     };
-    Found::Tcp(Segment {
+    IpContents::Tcp(Segment {
         from: SocketAddr::new(source, tcp.source_port()),
         to: SocketAddr::new(destination, tcp.destination_port()),
         seq: tcp.sequence_number(),
@@ -83,7 +83,7 @@ pub fn find(packet: &[u8]) -> Found<'_> {
         fin: tcp.fin(),
         rst: tcp.rst(),
         payload: payload.payload.get(tcp.header_len()..).unwrap_or_default(),
-        cut,
+        truncated: cut,
     })
 }
 

@@ -2,14 +2,14 @@
 //! everything that was parsed, and for the first violation of the stream. After a violation, a Terminate or a loss only the bytes of a
 //! direction are counted.
 
-mod books;
+mod accounting;
 mod follow;
 mod startup;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use verbena_stream::ledger::Ledger;
+use verbena_stream::accounting::Accounting;
 use verbena_wire::mpa::Phase;
 
 use super::Options;
@@ -27,7 +27,7 @@ pub struct Stream {
     frames: Frames,
     sides: [Side; 2],
     /// The ledger of the receiver of each direction, from the Reply on.
-    books: Option<[Ledger; 2]>,
+    accounting: Option<[Accounting; 2]>,
 }
 
 /// One direction.
@@ -81,7 +81,7 @@ impl Stream {
             options,
             frames: Frames::default(),
             sides: [side(), side()],
-            books: None,
+            accounting: None,
         }
     }
 
@@ -107,7 +107,7 @@ impl Stream {
         if core::mem::replace(&mut side.fin, true) {
             return;
         }
-        self.judge_end(dir, out);
+        self.check_end(dir, out);
         let reverse = &self.sides[dir.reverse().index()];
         self.summary.fin(dir, reverse.fin);
     }
@@ -118,7 +118,7 @@ impl Stream {
     }
 
     /// The next bytes of this direction are not in the capture: decoding ends here.
-    pub fn lose(&mut self, dir: Dir, bytes: u64, out: &mut Out<'_>) {
+    pub fn handle_loss(&mut self, dir: Dir, bytes: u64, out: &mut Out<'_>) {
         if self.summary.lost.is_some() {
             return;
         }
@@ -149,9 +149,9 @@ impl Stream {
     }
 
     /// A direction violates a rule, and is parsed no further.
-    fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
+    fn report_violation(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
         self.stop(dir);
-        self.summary.violate(dir, offset, message, out);
+        self.summary.report_violation(dir, offset, message, out);
     }
 
     /// Stops parsing a direction.

@@ -63,7 +63,7 @@ impl fmt::Display for Summary {
             write!(f, ", MPA revision {revision}")?;
         }
         if let Some(terms) = &self.terms {
-            write!(f, ", crc {}", on(terms.crc))?;
+            write!(f, ", crc {}", on_off(terms.crc))?;
             let markers = match terms.markers {
                 [false, false] => "off",
                 [true, true] => "both ways",
@@ -73,7 +73,7 @@ impl fmt::Display for Summary {
             write!(
                 f,
                 ", markers {markers}, extensions {}",
-                on(terms.extensions)
+                on_off(terms.extensions)
             )?;
         }
         if let Some(digests) = &self.iscsi {
@@ -99,7 +99,7 @@ impl fmt::Display for Summary {
                 write!(f, ", {} bytes unfinished", self.unfinished[at])?;
             }
         }
-        write!(f, "\n  ended: {}", self.words())
+        write!(f, "\n  ended: {}", self.describe())
     }
 }
 
@@ -147,7 +147,7 @@ impl Summary {
     }
 
     /// A direction cannot be parsed further. Only the first violation of a stream is recorded: later ones may be its consequence.
-    pub fn violate(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
+    pub fn report_violation(&mut self, dir: Dir, offset: u64, message: String, out: &mut Out<'_>) {
         if self.violations > 0 {
             return;
         }
@@ -164,7 +164,7 @@ impl Summary {
         }
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         let mut words = match &self.ending {
             Ending::Open => "not in this capture".to_owned(),
             Ending::Closed => "FIN from both sides".to_owned(),
@@ -193,6 +193,6 @@ fn sender(dir: Dir) -> &'static str {
     }
 }
 
-fn on(set: bool) -> &'static str {
+fn on_off(set: bool) -> &'static str {
     if set { "on" } else { "off" }
 }

@@ -18,7 +18,7 @@ pub const MAX_FLOWS: usize = 1 << 16;
 
 /// Counters of a capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct CaptureCounters {
     /// Packets of any kind.
     pub packets: u64,
     /// MPA streams.
@@ -94,7 +94,11 @@ impl Table {
     }
 
     /// Called at the end of the capture; returns the summaries of the streams, in order.
-    pub fn finish(mut self, tally: &mut Tally, records: &mut Vec<Record>) -> Vec<Summary> {
+    pub fn finish(
+        mut self,
+        tally: &mut CaptureCounters,
+        records: &mut Vec<Record>,
+    ) -> Vec<Summary> {
         let out = &mut Out {
             time: self.last,
             records,
@@ -137,24 +141,32 @@ fn key(segment: &Segment<'_>) -> (SocketAddr, SocketAddr) {
 }
 
 /// A number and its noun.
-fn counted(n: impl TryInto<u64>, noun: &str) -> String {
+fn count_with_noun(n: impl TryInto<u64>, noun: &str) -> String {
     let n = n.try_into().unwrap_or(u64::MAX);
     let plural = if n == 1 { "" } else { "s" };
     format!("{n} {noun}{plural}")
 }
 
-impl fmt::Display for Tally {
+impl fmt::Display for CaptureCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
             "{}, {}",
-            counted(self.packets, "packet"),
-            counted(self.streams, "MPA stream"),
+            count_with_noun(self.packets, "packet"),
+            count_with_noun(self.streams, "MPA stream"),
         )?;
         if self.exchanges > 0 {
-            write!(f, ", {}", counted(self.exchanges, "iSCSI connection"))?;
+            write!(
+                f,
+                ", {}",
+                count_with_noun(self.exchanges, "iSCSI connection")
+            )?;
         }
-        write!(f, ", {}", counted(self.other_flows, "other TCP connection"))?;
+        write!(
+            f,
+            ", {}",
+            count_with_noun(self.other_flows, "other TCP connection")
+        )?;
         if self.refused_flows > 0 {
             write!(
                 f,

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::record::{Body, Fpdu, Message, Pdu, Place, Record, Startup};
+use super::record::{Body, Destination, Fpdu, Message, Pdu, Record, Startup};
 
 /// Bytes of private data that are shown.
 const PRIVATE_SHOWN: usize = 32;
@@ -92,7 +92,7 @@ impl Display for Depth {
 
 fn write_message(f: &mut Formatter<'_>, r: &Record, m: &Message) -> fmt::Result {
     write!(f, " {:>8} B", r.len)?;
-    write_place(f, &m.place)?;
+    write_destination(f, &m.place)?;
     if r.segments != 1 {
         write!(f, " segments {}", r.segments)?;
     }
@@ -116,7 +116,7 @@ fn write_pdu(f: &mut Formatter<'_>, r: &Record, pdu: &Pdu) -> fmt::Result {
     write!(f, " {}", pdu.words)?;
     for (verdict, what) in [(pdu.header_digest, "header"), (pdu.data_digest, "data")] {
         if let Some(verdict) = verdict {
-            write!(f, " {what} digest {}", verdict.word())?;
+            write!(f, " {what} digest {}", verdict.as_str())?;
         }
     }
     if let Some(payload) = &pdu.payload {
@@ -133,17 +133,17 @@ fn write_fpdu(f: &mut Formatter<'_>, r: &Record, fpdu: &Fpdu) -> fmt::Result {
     write!(f, " ulpdu {}", fpdu.ulpdu)?;
     write!(f, " {}", fpdu.opcode.unwrap_or("unreadable"))?;
     if let Some(place) = &fpdu.place {
-        write_place(f, place)?;
+        write_destination(f, place)?;
     }
     f.write_str(if fpdu.last == Some(true) { " last" } else { "" })?;
     let verdict = if fpdu.crc_ok { "good" } else { "other" };
     write!(f, " pad {} crc {} {verdict}", fpdu.pad, fpdu.crc)
 }
 
-fn write_place(f: &mut Formatter<'_>, place: &Place) -> fmt::Result {
+fn write_destination(f: &mut Formatter<'_>, place: &Destination) -> fmt::Result {
     match place {
-        Place::Tagged { stag, to } => write!(f, " stag {stag} to {to}"),
-        Place::Untagged { qn, msn, mo: 0 } => write!(f, " qn {qn} msn {msn}"),
-        Place::Untagged { qn, msn, mo } => write!(f, " qn {qn} msn {msn} mo {mo}"),
+        Destination::Tagged { stag, to } => write!(f, " stag {stag} to {to}"),
+        Destination::Untagged { qn, msn, mo: 0 } => write!(f, " qn {qn} msn {msn}"),
+        Destination::Untagged { qn, msn, mo } => write!(f, " qn {qn} msn {msn} mo {mo}"),
     }
 }

@@ -5,7 +5,7 @@ use core::fmt;
 use std::io;
 use std::path::PathBuf;
 
-use verbena::{Origin, Problems};
+use verbena::{ConfigErrors, SettingOrigin};
 
 /// The reason.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub enum Error {
         /// The variables that came from options.
         ours: Vec<String>,
         /// The problems, with these or with others.
-        problems: Problems,
+        problems: ConfigErrors,
     },
 }
 
@@ -58,7 +58,7 @@ impl fmt::Display for Error {
                 for (at, problem) in problems.iter().enumerate() {
                     let between = if at == 0 { "" } else { "\n" };
                     match &problem.origin {
-                        Origin::Environment(name) if ours.contains(name) => {
+                        SettingOrigin::Environment(name) if ours.contains(name) => {
                             let (key, value) = (&problem.key, &problem.value);
                             write!(f, "{between}--set {key}={value}: {}", problem.remedy)?;
                         }

@@ -78,11 +78,11 @@ fn system_libraries() -> Result<BTreeSet<(PathBuf, &'static str)>, Error> {
         let path = Path::new(path).canonicalize().ok()?;
         Some((path, library))
     };
-    Ok(cached(&text).filter_map(real).collect())
+    Ok(parse_cache(&text).filter_map(real).collect())
 }
 
 /// Parses lines such as `libibverbs.so.1 (libc6,x86-64) => /lib/x86_64-linux-gnu/libibverbs.so.1`.
-fn cached(text: &str) -> impl Iterator<Item = (&str, &'static str)> {
+fn parse_cache(text: &str) -> impl Iterator<Item = (&str, &'static str)> {
     text.lines().filter_map(|line| {
         let (what, path) = line.split_once(" => ")?;
         let name = what.split_whitespace().next()?;
@@ -105,7 +105,7 @@ mod tests {
             \tlibibverbs.so (libc6,x86-64) => /lib/libibverbs.so\n\
             \tlibibverbs.so.1 (libc6,x86-64) => /lib/libibverbs.so.1\n\
             \tlibmlx5.so.1 (libc6,x86-64) => /lib/libmlx5.so.1\n";
-        let all: Vec<_> = cached(text).collect();
+        let all: Vec<_> = parse_cache(text).collect();
         assert_eq!(
             all,
             [

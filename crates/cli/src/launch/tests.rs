@@ -149,7 +149,7 @@ fn folder_with_space_preloads_by_name() {
 }
 
 fn variables(texts: &[&str], environment: &[(&str, &str)]) -> Result<Vec<Variable>, String> {
-    let mut wishes = Wishes::default();
+    let mut wishes = RequestedSettings::default();
     for text in texts {
         wishes.add_text(text).map_err(|error| error.to_string())?;
     }

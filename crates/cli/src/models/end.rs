@@ -10,7 +10,7 @@ use verbena::{Access, Cq, Device, Memory, Qp, QpOptions};
 use verbena_push::{Arrangement, Event, Output, Packet, Refused, Session, Settings};
 use verbena_wire::push::{Element, Indication, Message, Pool, Range};
 
-use super::{Error, Way};
+use super::{Error, TransferMode};
 
 /// Elements lent for pushing.
 const ELEMENTS: u32 = 64;
@@ -23,7 +23,7 @@ const POOL: u32 = 1;
 
 /// Where a packet arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum PacketLocation {
     /// In this element of the pool.
     Element(u32),
     /// In the named buffer, or the destination of a read.
@@ -37,20 +37,20 @@ pub(super) struct End {
     pub(super) data: Qp,
     cq: Cq,
     session: Session,
-    pub(super) outward: Way,
-    pub(super) inward: Way,
+    pub(super) outward: TransferMode,
+    pub(super) inward: TransferMode,
     size: u32,
     /// The lent pool, the named buffer, the source of packets, and buffers of received messages.
     pool: Memory,
     sink: Memory,
     source: Memory,
-    words: Memory,
+    message_buffers: Memory,
     /// Packets pushed and not completed.
     pushed: VecDeque<Packet>,
     /// A packet arrived.
-    pub(super) arrived: Option<Place>,
+    pub(super) arrived: Option<PacketLocation>,
     /// The peer requested a packet.
-    pub(super) asked: Option<Pool>,
+    pub(super) requested: Option<Pool>,
     /// The peer announced a packet.
     pub(super) announced: Option<Pool>,
     /// The peer has read our packet, so its memory can be reused.
@@ -60,12 +60,17 @@ pub(super) struct End {
 }
 
 impl End {
-    pub(super) fn new(device: &Device, outward: Way, inward: Way, size: u32) -> Result<End, Error> {
+    pub(super) fn new(
+        device: &Device,
+        outward: TransferMode,
+        inward: TransferMode,
+        size: u32,
+    ) -> Result<End, Error> {
         let pd = device.pd()?;
         let limits = Limits {
             sends: 64,
             receives: RECEIVES,
-            pieces: 1,
+            max_sge: 1,
             inline: MESSAGE,
         };
         let cq = device.cq(2 * (limits.sends + limits.receives))?;
@@ -92,10 +97,10 @@ impl End {
             pool: pd.memory(ELEMENTS as usize * len, Access::ALL)?,
             sink: pd.memory(len, Access::ALL)?,
             source: pd.memory(len, Access::ALL)?,
-            words: pd.memory(RECEIVES * MESSAGE, Access::ALL)?,
+            message_buffers: pd.memory(RECEIVES * MESSAGE, Access::ALL)?,
             pushed: VecDeque::new(),
             arrived: None,
-            asked: None,
+            requested: None,
             announced: None,
             released: true,
             reads: 0,
@@ -103,7 +108,7 @@ impl End {
         end.control.modify(QpState::Init);
         end.data.modify(QpState::Init);
         for slot in 0..RECEIVES {
-            end.post_word(slot)?;
+            end.post_message_recv(slot)?;
             end.post_immediate()?;
         }
         Ok(end)
@@ -111,8 +116,8 @@ impl End {
 
     /// Lends its pool, if packets are pushed to it.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
-        if self.inward == Way::Push {
-            let lent = named(&self.pool, ELEMENTS, self.size)?;
+        if self.inward == TransferMode::Push {
+            let lent = describe_pool(&self.pool, ELEMENTS, self.size)?;
             self.session.advertise(&[lent])?;
             self.drive()?;
         }
@@ -120,8 +125,8 @@ impl End {
     }
 
     /// Whether the last packet's memory can be reused.
-    pub(super) fn may_give(&self) -> bool {
-        self.outward != Way::Read || self.released
+    pub(super) fn can_send(&self) -> bool {
+        self.outward != TransferMode::Read || self.released
     }
 
     /// Builds the packet of this turn.
@@ -132,10 +137,10 @@ impl End {
     }
 
     /// Checks both ends of the packet that arrived.
-    pub(super) fn look(&self, place: Place, turn: u64) -> Result<(), Error> {
+    pub(super) fn check_packet(&self, place: PacketLocation, turn: u64) -> Result<(), Error> {
         let (memory, at) = match place {
-            Place::Element(element) => (&self.pool, element as usize * self.size as usize),
-            Place::Sink => (&self.sink, 0),
+            PacketLocation::Element(element) => (&self.pool, element as usize * self.size as usize),
+            PacketLocation::Sink => (&self.sink, 0),
         };
         let last = at + self.size as usize - 8;
         let got: [u64; 2] = [memory.get(at)?, memory.get(last)?];
@@ -158,16 +163,16 @@ impl End {
     }
 
     /// Requests a packet, and names a buffer for it.
-    pub(super) fn ask(&mut self) -> Result<(), Error> {
-        let buffer = named(&self.sink, 1, self.size)?;
+    pub(super) fn request(&mut self) -> Result<(), Error> {
+        let buffer = describe_pool(&self.sink, 1, self.size)?;
         let mut bytes = Vec::new();
         Message::emit_pools(0, &[buffer], &mut bytes);
-        self.say(&bytes)
+        self.send_message(&bytes)
     }
 
     /// Writes the packet to the buffer that the peer named.
     pub(super) fn answer(&mut self) -> Result<(), Error> {
-        let Some(buffer) = self.asked.take() else {
+        let Some(buffer) = self.requested.take() else {
             return Ok(());
         };
         let immediate = Indication::fit(POOL, 0, self.size).map(Indication::immediate);
@@ -175,7 +180,7 @@ impl End {
     }
 
     /// The answer was written: sends the indication, if the packet is too long for immediate data.
-    fn answered(&mut self) -> Result<(), Error> {
+    fn answer_written(&mut self) -> Result<(), Error> {
         if Indication::fit(POOL, 0, self.size).is_some() {
             return Ok(());
         }
@@ -186,16 +191,16 @@ impl End {
         };
         let mut bytes = Vec::new();
         Message::emit_elements(0, &[written], &mut bytes);
-        self.say(&bytes)
+        self.send_message(&bytes)
     }
 
     /// Announces the packet's address.
     pub(super) fn announce(&mut self) -> Result<(), Error> {
         self.released = false;
-        let buffer = named(&self.source, 1, self.size)?;
+        let buffer = describe_pool(&self.source, 1, self.size)?;
         let mut bytes = Vec::new();
         Message::emit_pools(0, &[buffer], &mut bytes);
-        self.say(&bytes)
+        self.send_message(&bytes)
     }
 
     /// Reads the packet that the peer announced.
@@ -207,13 +212,13 @@ impl End {
     }
 
     /// The packet was checked: releases its memory.
-    pub(super) fn done(&mut self, place: Place) -> Result<(), Error> {
+    pub(super) fn release(&mut self, place: PacketLocation) -> Result<(), Error> {
         match place {
-            Place::Element(element) => {
+            PacketLocation::Element(element) => {
                 self.session.give_back(POOL, element)?;
                 self.drive()
             }
-            Place::Sink if self.inward == Way::Read => {
+            PacketLocation::Sink if self.inward == TransferMode::Read => {
                 let free = Range {
                     pool: POOL,
                     first: 0,
@@ -221,9 +226,9 @@ impl End {
                 };
                 let mut bytes = Vec::new();
                 Message::emit_ranges(0, &[free], &mut bytes);
-                self.say(&bytes)
+                self.send_message(&bytes)
             }
-            Place::Sink => Ok(()),
+            PacketLocation::Sink => Ok(()),
         }
     }
 
@@ -231,7 +236,7 @@ impl End {
     fn drive(&mut self) -> Result<(), Error> {
         while let Some(output) = self.session.poll() {
             match output {
-                Output::Send(bytes) => self.say(&bytes)?,
+                Output::Send(bytes) => self.send_message(&bytes)?,
                 Output::Write {
                     handle,
                     at,
@@ -239,7 +244,7 @@ impl End {
                     ..
                 } => self.post_write(wire::PUSH, (handle, at), immediate)?,
                 Output::Event(Event::Arrived { element, .. }) => {
-                    self.arrived = Some(Place::Element(element));
+                    self.arrived = Some(PacketLocation::Element(element));
                 }
                 // Room is not waited for here, and outputs of the other arrangements do not occur.
                 _ => {}
@@ -254,8 +259,8 @@ impl End {
 }
 
 /// The description of memory that is sent to the peer.
-fn named(memory: &Memory, count: u32, size: u32) -> Result<Pool, Error> {
-    let start = memory.place(0)?;
+fn describe_pool(memory: &Memory, count: u32, size: u32) -> Result<Pool, Error> {
+    let start = memory.remote_addr(0)?;
     Ok(Pool {
         reference: POOL,
         count,

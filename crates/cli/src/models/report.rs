@@ -41,13 +41,13 @@ impl Row {
             let at = |sample: &Sample, share| quantile(times(sample), share);
             let pairs = ours.iter().zip(first);
             Latency {
-                median: middle(ours.iter().map(|sample| at(sample, 0.5))),
-                p99: middle(ours.iter().map(|sample| at(sample, 0.99))),
-                ratio: middle(pairs.map(|(our, their)| at(our, 0.5) / at(their, 0.5))),
+                median: median_of(ours.iter().map(|sample| at(sample, 0.5))),
+                p99: median_of(ours.iter().map(|sample| at(sample, 0.99))),
+                ratio: median_of(pairs.map(|(our, their)| at(our, 0.5) / at(their, 0.5))),
             }
         };
         let each = |of: fn(&Sample) -> u64| {
-            middle(ours.iter().map(|sample| {
+            median_of(ours.iter().map(|sample| {
                 let packets = sample.to_unit.len() + sample.to_host.len();
                 of(sample) as f64 / packets.max(1) as f64
             }))
@@ -72,7 +72,7 @@ fn quantile(times: &[Duration], share: f64) -> f64 {
     times.get(at).map_or(0.0, |t| t.as_secs_f64() * 1e6)
 }
 
-fn middle(values: impl Iterator<Item = f64>) -> f64 {
+fn median_of(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or_default()

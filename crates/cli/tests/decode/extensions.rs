@@ -40,11 +40,11 @@ fn extended() -> (Net, Framer, Framer) {
 fn extended_with(flags: Flags) -> (Net, Framer, Framer) {
     let mut net = Net::open();
     let with = |reserved| Flags { reserved, ..flags };
-    net.say(TO, &request(with(1))).say(BACK, &reply(with(2)));
+    net.send(TO, &request(with(1))).send(BACK, &reply(with(2)));
     let framer = Framer::new(flags.crc, flags.markers);
     let (mut to, mut back) = (framer.clone(), framer);
-    net.say(TO, &to.control(&caps()))
-        .say(BACK, &back.control(&caps()));
+    net.send(TO, &to.control(&caps()))
+        .send(BACK, &back.control(&caps()));
     (net, to, back)
 }
 
@@ -64,8 +64,8 @@ fn ack_inside_read_v2_response_is_accepted() {
         source_stag: Stag::new(0x66),
         source_to: To::new(0x20),
     };
-    net.say(TO, &to.send(1, b"first"));
-    net.say(TO, &to.untagged(Opcode::ReadV2Request, 1, 0, &read.emit()));
+    net.send(TO, &to.send(1, b"first"));
+    net.send(TO, &to.untagged(Opcode::ReadV2Request, 1, 0, &read.emit()));
     let piece = |mo, last| Untagged {
         last,
         opcode: Opcode::ReadV2Response,
@@ -74,9 +74,9 @@ fn ack_inside_read_v2_response_is_accepted() {
         msn: Msn::new(1),
         mo: Mo::new(mo),
     };
-    net.say(BACK, &back.fpdu(&piece(0, false).into(), b"abc"));
-    net.say(BACK, &back.control(&Control::Ack(rsn(1))));
-    net.say(BACK, &back.fpdu(&piece(3, true).into(), b"def"));
+    net.send(BACK, &back.fpdu(&piece(0, false).into(), b"abc"));
+    net.send(BACK, &back.control(&Control::Ack(rsn(1))));
+    net.send(BACK, &back.fpdu(&piece(3, true).into(), b"def"));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.code, 0, "{}", run.stdout);
     assert_eq!(
@@ -116,28 +116,28 @@ fn extension_messages_show_name_and_fields() {
         solicited: true,
         invalidate: true,
     };
-    net.say(TO, &to.write(0, true, b"data"));
-    net.say(TO, &to.untagged(Opcode::Immediate, 1, 0, &imm.emit()));
-    net.say(TO, &to.untagged(Opcode::ImmediateSe, 2, 0, &imm.emit()));
-    net.say(
+    net.send(TO, &to.write(0, true, b"data"));
+    net.send(TO, &to.untagged(Opcode::Immediate, 1, 0, &imm.emit()));
+    net.send(TO, &to.untagged(Opcode::ImmediateSe, 2, 0, &imm.emit()));
+    net.send(
         TO,
         &to.untagged(Opcode::AtomicRequest, 1, 0, &atomic.emit()),
     );
-    net.say(TO, &to.untagged(Opcode::ReadV2Request, 2, 0, &read.emit()));
-    net.say(TO, &to.untagged(send_imm, 3, 0x1234, &carried));
-    net.say(BACK, &back.control(&Control::Ack(rsn(3))));
-    net.say(
+    net.send(TO, &to.untagged(Opcode::ReadV2Request, 2, 0, &read.emit()));
+    net.send(TO, &to.untagged(send_imm, 3, 0x1234, &carried));
+    net.send(BACK, &back.control(&Control::Ack(rsn(3))));
+    net.send(
         BACK,
         &back.untagged(Opcode::AtomicResponse, 1, 0, &answer.emit()),
     );
-    net.say(BACK, &back.untagged(Opcode::ReadV2Response, 1, 0, b"abc"));
+    net.send(BACK, &back.untagged(Opcode::ReadV2Response, 1, 0, b"abc"));
     let psn = Psn::wrapping(0x123);
-    net.say(BACK, &back.control(&Control::Active { psn }));
+    net.send(BACK, &back.control(&Control::Active { psn }));
     let path = Control::Path {
         rsn: rsn(6),
         to: PathKind::Rings,
     };
-    net.say(TO, &to.control(&path));
+    net.send(TO, &to.control(&path));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.code, 0, "{}", run.stdout);
     assert_eq!(
@@ -177,19 +177,19 @@ fn extension_messages_show_name_and_fields() {
 fn request_resent_after_rnr_is_counted_once() {
     let (mut net, mut to, mut back) = extended();
     let timer = RnrTimer::new(12).expect("timer");
-    net.say(TO, &to.send(1, b"fits"));
-    net.say(TO, &to.part(2, 0, false, b"finds no "));
+    net.send(TO, &to.send(1, b"fits"));
+    net.send(TO, &to.part(2, 0, false, b"finds no "));
     // The RNR crosses the rest of the message and a read behind it.
-    net.say(BACK, &back.control(&Control::Rnr { rsn: rsn(1), timer }));
-    net.say(TO, &to.part(2, 9, true, b"receive"));
-    net.say(TO, &to.read_request(1, 0, 4));
-    net.say(BACK, &back.control(&Control::Ready(rsn(1))));
-    net.say(TO, &to.control(&Control::Resume(rsn(1))));
-    net.say(TO, &to.send(3, b"finds no receive"));
-    net.say(TO, &to.read_request(2, 0, 4));
-    net.say(BACK, &back.control(&Control::Ack(rsn(2))));
-    net.say(BACK, &back.read_response(0, true, b"1234"));
-    net.say(BACK, &back.control(&Control::Ack(rsn(3))));
+    net.send(BACK, &back.control(&Control::Rnr { rsn: rsn(1), timer }));
+    net.send(TO, &to.part(2, 9, true, b"receive"));
+    net.send(TO, &to.read_request(1, 0, 4));
+    net.send(BACK, &back.control(&Control::Ready(rsn(1))));
+    net.send(TO, &to.control(&Control::Resume(rsn(1))));
+    net.send(TO, &to.send(3, b"finds no receive"));
+    net.send(TO, &to.read_request(2, 0, 4));
+    net.send(BACK, &back.control(&Control::Ack(rsn(2))));
+    net.send(BACK, &back.read_response(0, true, b"1234"));
+    net.send(BACK, &back.control(&Control::Ack(rsn(3))));
     net.fin(TO).fin(BACK);
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.code, 0, "{}", run.stdout);
@@ -223,15 +223,15 @@ fn late_rnr_withdraws_delivered_requests() {
     let (mut net, mut to, mut back) = extended();
     let timer = RnrTimer::new(12).expect("timer");
     // All three are in the capture before the RNR of the first.
-    net.say(TO, &to.send(1, b"none"));
-    net.say(TO, &to.write(0, true, b"none"));
-    net.say(TO, &to.read_request(1, 0, 4));
-    net.say(BACK, &back.control(&Control::Rnr { rsn: rsn(0), timer }));
-    net.say(BACK, &back.control(&Control::Ready(rsn(0))));
-    net.say(TO, &to.control(&Control::Resume(rsn(0))));
-    net.say(TO, &to.send(2, b"some"))
-        .say(TO, &to.read_request(2, 8, 2));
-    net.say(BACK, &back.read_response(8, true, b"ok"));
+    net.send(TO, &to.send(1, b"none"));
+    net.send(TO, &to.write(0, true, b"none"));
+    net.send(TO, &to.read_request(1, 0, 4));
+    net.send(BACK, &back.control(&Control::Rnr { rsn: rsn(0), timer }));
+    net.send(BACK, &back.control(&Control::Ready(rsn(0))));
+    net.send(TO, &to.control(&Control::Resume(rsn(0))));
+    net.send(TO, &to.send(2, b"some"))
+        .send(TO, &to.read_request(2, 8, 2));
+    net.send(BACK, &back.read_response(8, true, b"ok"));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.code, 0, "{}", run.stdout);
 }
@@ -239,13 +239,13 @@ fn late_rnr_withdraws_delivered_requests() {
 #[test]
 fn impossible_control_messages_are_violations() {
     let (mut net, mut to, mut back) = extended();
-    net.say(TO, &to.send(1, b"one"));
-    net.say(BACK, &back.control(&Control::Ack(rsn(2))));
+    net.send(TO, &to.send(1, b"one"));
+    net.send(BACK, &back.control(&Control::Ack(rsn(2))));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.violation(), "ACK names request 2, possible were 0..=1");
 
     let (mut net, mut to, _) = extended();
-    net.say(TO, &to.control(&Control::Resume(rsn(0))));
+    net.send(TO, &to.control(&Control::Resume(rsn(0))));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.violation(), "RESUME out of place");
 }
@@ -254,10 +254,10 @@ fn impossible_control_messages_are_violations() {
 fn echoed_offer_enables_no_extensions() {
     let mut net = Net::open();
     let offer = Flags { reserved: 1, ..CRC };
-    net.say(TO, &request(offer)).say(BACK, &reply(offer));
+    net.send(TO, &request(offer)).send(BACK, &reply(offer));
     let mut to = Framer::new(true, false);
-    net.say(TO, &to.send(1, b"plain"));
-    net.say(TO, &to.control(&caps()));
+    net.send(TO, &to.send(1, b"plain"));
+    net.send(TO, &to.control(&caps()));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.violation(), "unexpected opcode 15 (Control)");
 }
@@ -285,24 +285,24 @@ fn corrupted_messages_never_panic() {
             ..CRC
         };
         let (mut net, mut to, mut back) = extended_with(flags);
-        net.say(TO, &to.send(1, b"one"));
-        net.say(TO, &to.part(2, 0, false, b"two "));
-        net.say(BACK, &back.control(&Control::Rnr { rsn: rsn(1), timer }));
-        net.say(TO, &to.part(2, 4, true, b"and more"));
-        net.say(BACK, &back.control(&Control::Ready(rsn(1))));
-        net.say(TO, &to.control(&Control::Resume(rsn(1))));
-        net.say(TO, &to.send(3, b"two and more"));
-        net.say(TO, &to.read_request(1, 0, 6));
-        net.say(TO, &to.untagged(Opcode::ReadV2Request, 2, 0, &read.emit()));
-        net.say(BACK, &back.read_response(0, false, b"123"));
-        net.say(BACK, &back.read_response(3, true, b"456"));
-        net.say(
+        net.send(TO, &to.send(1, b"one"));
+        net.send(TO, &to.part(2, 0, false, b"two "));
+        net.send(BACK, &back.control(&Control::Rnr { rsn: rsn(1), timer }));
+        net.send(TO, &to.part(2, 4, true, b"and more"));
+        net.send(BACK, &back.control(&Control::Ready(rsn(1))));
+        net.send(TO, &to.control(&Control::Resume(rsn(1))));
+        net.send(TO, &to.send(3, b"two and more"));
+        net.send(TO, &to.read_request(1, 0, 6));
+        net.send(TO, &to.untagged(Opcode::ReadV2Request, 2, 0, &read.emit()));
+        net.send(BACK, &back.read_response(0, false, b"123"));
+        net.send(BACK, &back.read_response(3, true, b"456"));
+        net.send(
             BACK,
             &back.untagged(Opcode::ReadV2Response, 1, 0, b"12345678"),
         );
-        net.say(BACK, &back.control(&Control::Ack(rsn(4))));
-        net.say(TO, &to.write(9, false, b"abc"))
-            .say(TO, &to.write(12, true, b"d"));
+        net.send(BACK, &back.control(&Control::Ack(rsn(4))));
+        net.send(TO, &to.write(9, false, b"abc"))
+            .send(TO, &to.write(12, true, b"d"));
         net.fin(TO).fin(BACK);
         assert_eq!(decode(&net.pcap(), &["--json"]).code, 0);
         for _ in 0..1000 {

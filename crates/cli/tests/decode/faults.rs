@@ -11,7 +11,7 @@ use crate::support::{capture, decode, number, text};
 /// A connection after its startup, and a framer for each side.
 fn started(flags: Flags) -> (Net, Framer, Framer) {
     let mut net = Net::open();
-    net.say(TO, &request(flags)).say(BACK, &reply(flags));
+    net.send(TO, &request(flags)).send(BACK, &reply(flags));
     let framer = Framer::new(flags.crc, flags.markers);
     (net, framer.clone(), framer)
 }
@@ -19,10 +19,10 @@ fn started(flags: Flags) -> (Net, Framer, Framer) {
 #[test]
 fn flipped_bit_is_reported_as_crc_violation() {
     let (mut net, mut to, _) = started(CRC);
-    net.say(TO, &to.send(1, b"good"));
+    net.send(TO, &to.send(1, b"good"));
     let mut bad = to.send(2, b"damaged");
     bad[25] ^= 0x10;
-    net.say(TO, &bad);
+    net.send(TO, &bad);
     let run = decode(&net.pcap(), &["--json"]);
     assert!(
         run.violation().starts_with("FPDU checksum is 0x"),
@@ -61,14 +61,14 @@ fn changed_byte_in_capture_is_crc_violation() {
 #[test]
 fn out_of_order_messages_are_violations() {
     let (mut net, mut to, _) = started(CRC);
-    net.say(TO, &to.send(1, b"one"))
-        .say(TO, &to.send(3, b"three"));
+    net.send(TO, &to.send(1, b"one"))
+        .send(TO, &to.send(3, b"three"));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.violation(), "queue 0: message 3 came, 2 was next");
 
     let (mut net, mut to, _) = started(CRC);
-    net.say(TO, &to.part(1, 0, false, b"1234"))
-        .say(TO, &to.part(1, 5, true, b"678"));
+    net.send(TO, &to.part(1, 0, false, b"1234"))
+        .send(TO, &to.part(1, 5, true, b"678"));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(
         run.violation(),
@@ -99,11 +99,11 @@ fn read_responses_must_match_their_requests() {
     for (at, (expected, response)) in cases.iter().enumerate() {
         let (mut net, mut to, _) = started(CRC);
         if at > 0 {
-            net.say(TO, &to.read_request(1, 0x10, 8));
+            net.send(TO, &to.read_request(1, 0x10, 8));
         } else {
-            net.say(TO, &to.send(1, b"no read"));
+            net.send(TO, &to.send(1, b"no read"));
         }
-        net.say(BACK, response);
+        net.send(BACK, response);
         let run = decode(&net.pcap(), &["--json"]);
         assert_eq!(run.violation(), *expected);
         assert_eq!(text(&run.of_kind("Violation")[0], "dir"), "r2i");
@@ -113,16 +113,16 @@ fn read_responses_must_match_their_requests() {
 #[test]
 fn terminate_after_violation_is_no_violation() {
     let (mut net, mut to, mut back) = started(CRC);
-    net.say(TO, &to.send(7, b"out of turn"));
+    net.send(TO, &to.send(7, b"out of turn"));
     // What follows can no longer be checked: the request for this response was not parsed.
-    net.say(TO, &to.read_request(1, 0, 4));
+    net.send(TO, &to.read_request(1, 0, 4));
     let mut payload = Vec::new();
     let terminate = Terminate {
         cause: Cause::Ddp(DdpError::UntaggedMsnRange),
         segment: None,
     };
     terminate.emit(Dialect::Rfc, &mut payload);
-    net.say(BACK, &back.untagged(Opcode::Terminate, 1, 0, &payload));
+    net.send(BACK, &back.untagged(Opcode::Terminate, 1, 0, &payload));
     net.fin(BACK).fin(TO);
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.violation(), "queue 0: message 7 came, 1 was next");
@@ -138,9 +138,9 @@ fn terminate_after_violation_is_no_violation() {
     );
 
     let (mut net, mut to, mut back) = started(CRC);
-    net.say(TO, &to.send(7, b"out of turn"))
-        .say(TO, &to.read_request(1, 0, 4));
-    net.say(BACK, &back.read_response(0, true, b"1234"));
+    net.send(TO, &to.send(7, b"out of turn"))
+        .send(TO, &to.read_request(1, 0, 4));
+    net.send(BACK, &back.read_response(0, true, b"1234"));
     assert_eq!(
         decode(&net.pcap(), &["--json"]).of_kind("Violation").len(),
         1
@@ -150,15 +150,15 @@ fn terminate_after_violation_is_no_violation() {
 #[test]
 fn terminate_excuses_unfinished_message_and_trailing_bytes() {
     let (mut net, mut to, mut back) = started(CRC);
-    net.say(TO, &to.part(1, 0, false, b"to be continued"));
+    net.send(TO, &to.part(1, 0, false, b"to be continued"));
     let mut payload = Vec::new();
     let terminate = Terminate {
         cause: Cause::Llp(LlpError::Crc),
         segment: None,
     };
     terminate.emit(Dialect::Rfc, &mut payload);
-    net.say(BACK, &back.untagged(Opcode::Terminate, 1, 0, &payload));
-    net.say(BACK, b"whatever comes now");
+    net.send(BACK, &back.untagged(Opcode::Terminate, 1, 0, &payload));
+    net.send(BACK, b"whatever comes now");
     net.fin(BACK).fin(TO);
     let run = decode(&net.pcap(), &[]);
     assert_eq!(run.code, 0, "{}", run.stdout);
@@ -172,12 +172,12 @@ fn terminate_excuses_unfinished_message_and_trailing_bytes() {
 fn stream_end_inside_fpdu_or_message_is_violation() {
     let (mut net, mut to, _) = started(CRC);
     let send = to.send(1, b"cut");
-    net.say(TO, &send[..10]).fin(TO);
+    net.send(TO, &send[..10]).fin(TO);
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.violation(), "the stream ended inside an FPDU");
 
     let (mut net, mut to, _) = started(CRC);
-    net.say(TO, &to.part(1, 0, false, b"cut")).fin(TO);
+    net.send(TO, &to.part(1, 0, false, b"cut")).fin(TO);
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.violation(), "the stream ended inside a message");
 }
@@ -187,7 +187,7 @@ fn startup_frame_violations_are_reported() {
     let mut net = Net::open();
     let mut early = request(CRC);
     early.extend(Framer::new(true, false).send(1, b"too soon"));
-    net.say(TO, &early);
+    net.send(TO, &early);
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(
         run.violation(),
@@ -197,13 +197,13 @@ fn startup_frame_violations_are_reported() {
     let mut net = Net::open();
     let mut future = request(CRC);
     future[17] = 3;
-    net.say(TO, &future);
+    net.send(TO, &future);
     let run = decode(&net.pcap(), &["--json"]);
     let expected = "startup frame: MPA revision 3 is not supported, only 1 and 2";
     assert_eq!(run.violation(), expected);
 
     let mut net = Net::open();
-    net.say(TO, &request(CRC)).say(BACK, &request(CRC));
+    net.send(TO, &request(CRC)).send(BACK, &request(CRC));
     let run = decode(&net.pcap(), &["--json"]);
     let expected = "startup frame: the peer sent an MPA Request, expected a Reply";
     assert_eq!(run.violation(), expected);
@@ -217,13 +217,14 @@ fn markers_are_independent_per_direction() {
             ..CRC
         };
         let mut net = Net::open();
-        net.say(TO, &request(flags(1))).say(BACK, &reply(flags(2)));
+        net.send(TO, &request(flags(1)))
+            .send(BACK, &reply(flags(2)));
         // Each side requests markers in what it receives.
         let mut to = Framer::new(true, bits & 2 != 0);
         let mut back = Framer::new(true, bits & 1 != 0);
         for msn in 1..=9 {
-            net.say(TO, &to.send(msn, &vec![3; 150 * msn as usize]));
-            net.say(BACK, &back.send(msn, &vec![4; 211 * msn as usize]));
+            net.send(TO, &to.send(msn, &vec![3; 150 * msn as usize]));
+            net.send(BACK, &back.send(msn, &vec![4; 211 * msn as usize]));
         }
         let run = decode(&net.pcap(), &["--json"]);
         assert_eq!(run.code, 0, "{}", run.stdout);
@@ -241,7 +242,7 @@ fn wrong_marker_pointer_is_violation() {
     let (mut net, mut to, _) = started(flags);
     let mut send = to.send(1, &[5; 600]);
     send[515] ^= 4;
-    net.say(TO, &send);
+    net.send(TO, &send);
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(
         run.violation(),
@@ -253,7 +254,7 @@ fn wrong_marker_pointer_is_violation() {
 fn fpdu_shorter_than_header_is_violation() {
     let flags = Flags { crc: false, ..CRC };
     let (mut net, _, _) = started(flags);
-    net.say(TO, &[0, 3, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0]);
+    net.send(TO, &[0, 3, 0x41, 0x43, 0, 0, 0, 0, 0, 0, 0, 0]);
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(
         run.violation(),
@@ -271,20 +272,20 @@ fn enhanced(depth: u16, rtr: Option<RtrKinds>) -> (Net, Framer, Framer) {
         rtr: rtr.unwrap_or_default(),
     });
     let mut net = Net::open();
-    net.say(TO, &startup(Kind::Request, CRC, block));
-    net.say(BACK, &startup(Kind::Reply, CRC, block));
+    net.send(TO, &startup(Kind::Request, CRC, block));
+    net.send(BACK, &startup(Kind::Reply, CRC, block));
     (net, Framer::new(true, false), Framer::new(true, false))
 }
 
 #[test]
 fn reads_beyond_agreed_depth_are_violation() {
     let (mut net, mut to, mut back) = enhanced(2, None);
-    net.say(TO, &to.read_request(1, 0, 1));
-    net.say(TO, &to.read_request(2, 0, 1));
-    net.say(BACK, &back.read_response(0, true, b"1"));
-    net.say(TO, &to.read_request(3, 0, 1));
+    net.send(TO, &to.read_request(1, 0, 1));
+    net.send(TO, &to.read_request(2, 0, 1));
+    net.send(BACK, &back.read_response(0, true, b"1"));
+    net.send(TO, &to.read_request(3, 0, 1));
     assert_eq!(decode(&net.pcap(), &["--json"]).code, 0);
-    net.say(TO, &to.read_request(4, 0, 1));
+    net.send(TO, &to.read_request(4, 0, 1));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.violation(), "more than 2 reads outstanding");
 }
@@ -296,15 +297,15 @@ fn first_fpdu_must_be_agreed_rtr_message() {
         ..RtrKinds::default()
     };
     let (mut net, mut to, mut back) = enhanced(0, Some(rtr));
-    net.say(TO, &to.read_request(1, 0, 0));
-    net.say(BACK, &back.read_response(0, true, b""));
-    net.say(TO, &to.send(1, b"open"));
+    net.send(TO, &to.read_request(1, 0, 0));
+    net.send(BACK, &back.read_response(0, true, b""));
+    net.send(TO, &to.send(1, b"open"));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.code, 0, "{}", run.stdout);
     assert_eq!(run.of_kind("ReadRequest")[0]["rtr"], true);
 
     let (mut net, mut to, _) = enhanced(0, Some(rtr));
-    net.say(TO, &to.send(1, b"not open"));
+    net.send(TO, &to.send(1, b"not open"));
     let run = decode(&net.pcap(), &["--json"]);
     let expected = "first FPDU is Send, not the agreed ready-to-receive message";
     assert_eq!(run.violation(), expected);

@@ -24,10 +24,10 @@ fn bhs(words: &str) -> Vec<u8> {
 }
 
 /// The sender of a PDU, its header and its data.
-type Said = (usize, Vec<u8>, Vec<u8>);
+type SentPdu = (usize, Vec<u8>, Vec<u8>);
 
 /// A login that ends with this answer about digests.
-fn login(answer: &str) -> Vec<Said> {
+fn login(answer: &str) -> Vec<SentPdu> {
     let request = format!(
         "43870000 {:08x} 80aabbcc 00010000 00000001 00000000 00000001",
         OFFER.len()
@@ -43,7 +43,7 @@ fn login(answer: &str) -> Vec<Said> {
 }
 
 /// INQUIRY, WRITE(10) of 16 KiB in two PDUs of data, a ping and a logout.
-fn session() -> Vec<Said> {
+fn session() -> Vec<SentPdu> {
     let lun = "00010000 00000000";
     let none = Vec::new;
     vec![
@@ -118,7 +118,7 @@ fn session() -> Vec<Said> {
 }
 
 /// A PDU as on the wire.
-fn bytes((_, head, data): &Said, digests: Digests) -> Vec<u8> {
+fn bytes((_, head, data): &SentPdu, digests: Digests) -> Vec<u8> {
     let mut all = head.clone();
     if digests.header {
         all.extend(digest(head));
@@ -141,10 +141,10 @@ fn connection(port: u16) -> Net {
 }
 
 /// Sends all of it, in segments of this number of bytes.
-fn say(net: &mut Net, all: &[Said], digests: Digests, cut: usize) {
+fn send_all(net: &mut Net, all: &[SentPdu], digests: Digests, cut: usize) {
     for said in all {
         for piece in bytes(said, digests).chunks(cut) {
-            net.say(said.0, piece);
+            net.send(said.0, piece);
         }
     }
 }
@@ -158,10 +158,10 @@ const NONE: Digests = Digests {
     data: false,
 };
 
-fn whole(answer: &str, digests: Digests, cut: usize) -> Net {
+fn full_session(answer: &str, digests: Digests, cut: usize) -> Net {
     let mut net = connection(3260);
-    say(&mut net, &login(answer), NONE, cut);
-    say(&mut net, &session(), digests, cut);
+    send_all(&mut net, &login(answer), NONE, cut);
+    send_all(&mut net, &session(), digests, cut);
     net.fin(TO).fin(BACK);
     net
 }
@@ -188,7 +188,7 @@ const KINDS: [&str; 13] = [
 
 #[test]
 fn every_pdu_shows_name_and_sequence_numbers() {
-    let run = decode(&whole(NO_DIGESTS, NONE, 1400).pcap(), &["--json"]);
+    let run = decode(&full_session(NO_DIGESTS, NONE, 1400).pcap(), &["--json"]);
     assert_eq!(run.code, 0, "{run:?}");
     let records = run.records();
     assert_eq!(kinds(&records), KINDS);
@@ -214,7 +214,7 @@ fn every_pdu_shows_name_and_sequence_numbers() {
 fn negotiated_digests_are_checked_at_any_segmentation() {
     let mut first = None;
     for cut in [1400, 1, 7, 48, 52, 100] {
-        let run = decode(&whole(ALL_DIGESTS, BOTH, cut).pcap(), &["--json"]);
+        let run = decode(&full_session(ALL_DIGESTS, BOTH, cut).pcap(), &["--json"]);
         assert_eq!(run.code, 0, "{cut}: {run:?}");
         let mut records = run.records();
         assert_eq!(kinds(&records), KINDS);
@@ -237,7 +237,7 @@ fn negotiated_digests_are_checked_at_any_segmentation() {
 
 #[test]
 fn text_output_has_line_per_pdu_and_summary() {
-    let run = decode(&whole(ALL_DIGESTS, BOTH, 1400).pcap(), &["-v"]);
+    let run = decode(&full_session(ALL_DIGESTS, BOTH, 1400).pcap(), &["-v"]);
     let line = |part: &str| {
         let mut lines = run.stdout.lines();
         let line = lines.find(|line| line.contains(part));
@@ -257,15 +257,15 @@ fn text_output_has_line_per_pdu_and_summary() {
 }
 
 /// The connection with one byte of a PDU changed.
-fn bent(at: usize, byte: usize) -> Run {
+fn corrupted(at: usize, byte: usize) -> Run {
     let mut net = connection(3260);
-    say(&mut net, &login(ALL_DIGESTS), NONE, 1400);
+    send_all(&mut net, &login(ALL_DIGESTS), NONE, 1400);
     for (number, said) in session().iter().enumerate() {
         let mut all = bytes(said, BOTH);
         if number == at {
             all[byte] ^= 1;
         }
-        net.say(said.0, &all);
+        net.send(said.0, &all);
     }
     decode(&net.pcap(), &["--json"])
 }
@@ -273,12 +273,12 @@ fn bent(at: usize, byte: usize) -> Run {
 #[test]
 fn wrong_digests_are_violations() {
     // RFC 7143 §7.7: the length of a PDU with a wrong header digest cannot be trusted, so its direction ends.
-    let run = bent(0, 20);
+    let run = corrupted(0, 20);
     assert_eq!(run.violation(), "wrong header digest");
     assert!(run.of_kind("SCSI Command").is_empty());
     assert_eq!(run.of_kind("NOP-In").len(), 1, "the other one goes on");
     // RFC 7143 §7.8: only the data is wrong.
-    let run = bent(1, 60);
+    let run = corrupted(1, 60);
     assert_eq!(run.violation(), "wrong data digest");
     assert_eq!(run.records().len(), KINDS.len() + 1);
     assert_eq!(text(&run.of_kind("Data-In")[0], "data_digest"), "wrong");
@@ -288,8 +288,8 @@ fn wrong_digests_are_violations() {
 fn malformed_pdus_are_violations() {
     let broken = |dir: usize, head: &str| {
         let mut net = connection(3260);
-        say(&mut net, &login(NO_DIGESTS), NONE, 1400);
-        net.say(dir, &bhs(head));
+        send_all(&mut net, &login(NO_DIGESTS), NONE, 1400);
+        net.send(dir, &bhs(head));
         decode(&net.pcap(), &["--json"]).violation()
     };
     let said = broken(TO, "25830000 00000000");
@@ -297,8 +297,8 @@ fn malformed_pdus_are_violations() {
     let said = broken(BACK, "1c000000 00000000");
     assert!(said.contains("0x1c"), "{said}");
     let mut net = connection(3260);
-    say(&mut net, &login(NO_DIGESTS), NONE, 1400);
-    net.say(TO, &bhs("40800000 00000004")).fin(TO);
+    send_all(&mut net, &login(NO_DIGESTS), NONE, 1400);
+    net.send(TO, &bhs("40800000 00000004")).fin(TO);
     let said = decode(&net.pcap(), &["--json"]).violation();
     assert_eq!(said, "the stream ends inside a PDU");
 }
@@ -308,8 +308,8 @@ fn malformed_pdus_are_violations() {
 fn iscsi_is_detected_by_port_and_login() {
     let run = |port: u16, options: &[&str]| {
         let mut net = connection(port);
-        say(&mut net, &login(NO_DIGESTS), NONE, 1400);
-        say(&mut net, &session(), NONE, 1400);
+        send_all(&mut net, &login(NO_DIGESTS), NONE, 1400);
+        send_all(&mut net, &session(), NONE, 1400);
         let options = [&["--json"], options].concat();
         decode(&net.pcap(), &options).records().len()
     };
@@ -317,7 +317,7 @@ fn iscsi_is_detected_by_port_and_login() {
     assert_eq!(run(13260, &[]), 0);
     assert_eq!(run(13260, &["--iscsi", "13260"]), KINDS.len());
     let mut other = connection(3260);
-    other.say(TO, b"GET / HTTP/1.1\r\n\r\n");
+    other.send(TO, b"GET / HTTP/1.1\r\n\r\n");
     let said = decode(&other.pcap(), &[]).stdout;
     assert!(said.contains("1 other TCP connection"), "{said}");
 }
@@ -328,7 +328,7 @@ fn session_without_login_needs_digests_option() {
     for skipped in [0, 1] {
         let mut net = Net::new();
         net.ports[BACK] = 3260;
-        say(&mut net, &session()[skipped..], BOTH, 1400);
+        send_all(&mut net, &session()[skipped..], BOTH, 1400);
         let file = net.pcap();
         assert!(decode(&file, &["--json"]).records().is_empty());
         let run = decode(&file, &["--json", "--digests", "both"]);
@@ -350,14 +350,14 @@ fn library(file: &[u8], digests: Option<Digests>) -> Report {
 #[test]
 fn hostile_bytes_never_panic() {
     // Every byte of every PDU, which includes lengths and digests.
-    let all: Vec<Said> = login(ALL_DIGESTS).into_iter().chain(session()).collect();
+    let all: Vec<SentPdu> = login(ALL_DIGESTS).into_iter().chain(session()).collect();
     for at in 0..all.len() {
         for byte in 0..48 {
             for value in [0, 0xff, all[at].1[byte] ^ 0x80] {
                 let mut bent = all.clone();
                 bent[at].1[byte] = value;
                 let mut net = connection(3260);
-                say(&mut net, &bent, NONE, 1400);
+                send_all(&mut net, &bent, NONE, 1400);
                 net.fin(TO).rst(BACK);
                 library(&net.pcap(), None);
             }
@@ -377,7 +377,7 @@ fn hostile_bytes_never_panic() {
             if let (0, Some(first)) = (turn, noise.first_mut()) {
                 *first = 0x43;
             }
-            net.say((random >> 20) as usize % 2, &noise);
+            net.send((random >> 20) as usize % 2, &noise);
         }
         library(&net.pcap(), Some(BOTH));
     }
@@ -387,11 +387,11 @@ fn hostile_bytes_never_panic() {
 #[test]
 fn lost_bytes_end_decoding_and_are_reported() {
     let mut net = connection(3260);
-    say(&mut net, &login(NO_DIGESTS), NONE, 1400);
+    send_all(&mut net, &login(NO_DIGESTS), NONE, 1400);
     let (before, after) = (&session()[..2], &session()[3..]);
-    say(&mut net, before, NONE, 1400);
-    net.miss(TO, &bytes(&session()[2], NONE));
-    say(&mut net, after, NONE, 1400);
+    send_all(&mut net, before, NONE, 1400);
+    net.send_uncaptured(TO, &bytes(&session()[2], NONE));
+    send_all(&mut net, after, NONE, 1400);
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.of_kind("Lost").len(), 1, "{run:?}");
     assert_eq!(kinds(&run.records())[..4], KINDS[..4]);
@@ -409,7 +409,7 @@ const COMPARED: [(&str, &str); 6] = [
 
 #[test]
 fn wireshark_reads_the_same_numbers() {
-    let file = whole(NO_DIGESTS, NONE, 1400).pcap();
+    let file = full_session(NO_DIGESTS, NONE, 1400).pcap();
     let name = format!("verbena-iscsi-{}.pcap", std::process::id());
     let path = std::env::temp_dir().join(name);
     std::fs::write(&path, &file).unwrap();

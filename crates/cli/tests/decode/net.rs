@@ -59,14 +59,14 @@ impl Net {
     }
 
     /// One side sends bytes in a single segment.
-    pub(crate) fn say(&mut self, dir: usize, bytes: &[u8]) -> &mut Net {
+    pub(crate) fn send(&mut self, dir: usize, bytes: &[u8]) -> &mut Net {
         self.raw(dir, self.seq[dir], self.seq[1 - dir], ACK, bytes);
         self.seq[dir] = self.seq[dir].wrapping_add(bytes.len() as u32);
         self
     }
 
     /// One side sends bytes that are not in the capture.
-    pub(crate) fn miss(&mut self, dir: usize, bytes: &[u8]) -> &mut Net {
+    pub(crate) fn send_uncaptured(&mut self, dir: usize, bytes: &[u8]) -> &mut Net {
         self.seq[dir] = self.seq[dir].wrapping_add(bytes.len() as u32);
         self
     }

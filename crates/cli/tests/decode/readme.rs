@@ -11,7 +11,7 @@ fn json(name: &str) -> Run {
     run
 }
 
-fn story(records: &[Value], stream: u64) -> Vec<String> {
+fn message_kinds(records: &[Value], stream: u64) -> Vec<String> {
     let of_stream = records.iter().filter(|r| number(r, "stream") == stream);
     of_stream
         .map(|r| format!("{} {}", text(r, "dir"), text(r, "kind")))
@@ -34,7 +34,7 @@ fn rping_round_is_decoded_in_order() {
         let mut expected = vec!["i2r MpaRequest", "r2i MpaReply"];
         expected.extend(round);
         expected.extend(round);
-        assert_eq!(story(&records, stream), expected);
+        assert_eq!(message_kinds(&records, stream), expected);
     }
     let writes: Vec<_> = records.iter().filter(|r| r["kind"] == "Write").collect();
     let lens: Vec<_> = writes.iter().map(|r| number(r, "len")).collect();
@@ -61,7 +61,7 @@ fn revision_one_streams_hold_one_send() {
     let records = run.records();
     for stream in 0..2 {
         assert_eq!(
-            story(&records, stream),
+            message_kinds(&records, stream),
             ["i2r MpaRequest", "r2i MpaReply", "i2r Send"]
         );
     }
@@ -159,7 +159,7 @@ fn siw_terminates_are_decoded_with_cause() {
     // siw does not check the right to read.
     let records = run.records();
     assert_eq!(
-        story(&records, 6)[2..],
+        message_kinds(&records, 6)[2..],
         ["i2r ReadRequest", "r2i ReadResponse"]
     );
 }

@@ -8,7 +8,7 @@ use verbena_cli::decode::capture::Capture;
 use verbena_cli::decode::fpdu::Fpdu;
 use verbena_cli::decode::link;
 use verbena_cli::decode::reassembly::Reassembly;
-use verbena_cli::decode::segment::{Found, find};
+use verbena_cli::decode::segment::{IpContents, parse};
 use verbena_wire::crc::{crc32c, crc32c_wire};
 use verbena_wire::ddp::Header;
 use verbena_wire::mpa::{Frame, Kind, emit_fpdu};
@@ -22,7 +22,7 @@ fn directions(name: &str) -> HashMap<(SocketAddr, SocketAddr), Vec<u8>> {
     let mut reader = Capture::open(file.as_slice()).expect("capture");
     let mut found: HashMap<_, (Reassembly, Vec<u8>)> = HashMap::new();
     while let Some(packet) = reader.next_packet().expect("packet") {
-        let Some(Found::Tcp(s)) = link::ip_packet(packet.link, packet.data).map(find) else {
+        let Some(IpContents::Tcp(s)) = link::ip_packet(packet.link, packet.data).map(parse) else {
             continue;
         };
         if s.syn {
@@ -90,7 +90,7 @@ fn every_captured_stream_reencodes_to_same_bytes() {
             };
             let crc = frame.flags().crc || other.flags().crc;
             let mut at = len;
-            while let Some(fpdu) = Fpdu::cut(&bytes[at..], None) {
+            while let Some(fpdu) = Fpdu::parse(&bytes[at..], None) {
                 let start = again.len();
                 emit_fpdu(&rewritten(&fpdu.ulpdu), None, crc, &mut again);
                 if fpdu.pad.iter().any(|byte| *byte != 0) {

@@ -8,7 +8,7 @@ use crate::net::{ACK, BACK, Net, TO, pcap, pcapng};
 use crate::peer::{CRC, Framer, reply, request};
 use crate::support::{Run, decode};
 
-const STORY: [&str; 8] = [
+const EXPECTED: [&str; 8] = [
     "i2r MpaRequest",
     "r2i MpaReply",
     "i2r Send",
@@ -20,7 +20,7 @@ const STORY: [&str; 8] = [
 ];
 
 /// The bytes of each side, in order.
-fn lines() -> Vec<(usize, Vec<u8>)> {
+fn exchange() -> Vec<(usize, Vec<u8>)> {
     let (mut to, mut back) = (Framer::new(true, false), Framer::new(true, false));
     vec![
         (TO, request(CRC)),
@@ -35,20 +35,20 @@ fn lines() -> Vec<(usize, Vec<u8>)> {
     ]
 }
 
-fn tell(net: &mut Net) {
-    for (dir, bytes) in lines() {
-        net.say(dir, &bytes);
+fn send_exchange(net: &mut Net) {
+    for (dir, bytes) in exchange() {
+        net.send(dir, &bytes);
     }
     net.fin(TO).fin(BACK);
 }
 
-fn told() -> Net {
+fn captured_exchange() -> Net {
     let mut net = Net::open();
-    tell(&mut net);
+    send_exchange(&mut net);
     net
 }
 
-fn story(run: &Run) -> Vec<String> {
+fn message_kinds(run: &Run) -> Vec<String> {
     let line = |r: &Value| {
         let (dir, kind) = (r["dir"].as_str().unwrap(), r["kind"].as_str().unwrap());
         format!("{dir} {kind}")
@@ -57,15 +57,15 @@ fn story(run: &Run) -> Vec<String> {
 }
 
 #[track_caller]
-fn expect_story(file: &[u8]) {
+fn expect_exchange(file: &[u8]) {
     let run = decode(file, &["--json"]);
     assert_eq!((run.code, run.stderr.as_str()), (0, ""), "{}", run.stdout);
-    assert_eq!(story(&run), STORY);
+    assert_eq!(message_kinds(&run), EXPECTED);
 }
 
 #[test]
 fn link_types_and_file_formats_make_no_difference() {
-    let net = told();
+    let net = captured_exchange();
     let plain = decode(&net.pcap(), &["--json", "--segments"]).stdout;
     let behind = |header: &[u8]| -> Vec<Vec<u8>> {
         let add = |ip: &Vec<u8>| [header, ip].concat();
@@ -99,21 +99,21 @@ fn ipv6_makes_no_difference() {
     let mut net = Net::new();
     net.ipv6 = true;
     net.handshake();
-    tell(&mut net);
-    expect_story(&net.pcap());
-    expect_story(&pcap(DataLink::ETHERNET, &net.ethernet(&[7])));
+    send_exchange(&mut net);
+    expect_exchange(&net.pcap());
+    expect_exchange(&pcap(DataLink::ETHERNET, &net.ethernet(&[7])));
 }
 
 #[test]
 fn segments_of_one_byte_make_no_difference() {
     let mut net = Net::open();
-    for (dir, bytes) in lines() {
+    for (dir, bytes) in exchange() {
         for byte in bytes {
-            net.say(dir, &[byte]);
+            net.send(dir, &[byte]);
         }
     }
     net.fin(TO).fin(BACK);
-    expect_story(&net.pcap());
+    expect_exchange(&net.pcap());
 }
 
 #[test]
@@ -122,60 +122,60 @@ fn sequence_numbers_may_wrap_anywhere() {
         let mut net = Net::new();
         net.seq = [0u32.wrapping_sub(before), 0u32.wrapping_sub(before / 2)];
         net.handshake();
-        tell(&mut net);
-        expect_story(&net.pcap());
+        send_exchange(&mut net);
+        expect_exchange(&net.pcap());
     }
 }
 
 #[test]
 fn retransmissions_and_overlaps_are_decoded_once() {
     let mut net = Net::open();
-    for (dir, bytes) in lines() {
+    for (dir, bytes) in exchange() {
         let (seq, ack) = (net.seq[dir], net.seq[1 - dir]);
         let half = bytes.len() / 2;
         net.raw(dir, seq, ack, ACK, &bytes[..half]);
-        net.say(dir, &bytes);
+        net.send(dir, &bytes);
         net.raw(dir, seq, ack, ACK, &bytes);
         net.raw(dir, seq.wrapping_add(3), ack, ACK, &bytes[3..]);
     }
     net.fin(TO).fin(BACK).fin(TO);
     net.seq[TO] = net.seq[TO].wrapping_sub(1);
-    expect_story(&net.pcap());
+    expect_exchange(&net.pcap());
 }
 
 #[test]
 fn out_of_order_packets_are_reassembled() {
-    let net = told();
+    let net = captured_exchange();
     // Every pair of neighbours swapped, which puts answers before their requests.
     for at in 0..net.packets.len() - 1 {
         let mut mixed = net.clone();
         mixed.packets.swap(at, at + 1);
-        expect_story(&mixed.pcap());
+        expect_exchange(&mixed.pcap());
     }
     let mut reversed = net.clone();
     reversed.packets[3..].reverse();
-    expect_story(&reversed.pcap());
+    expect_exchange(&reversed.pcap());
 }
 
 #[test]
 fn capture_may_begin_after_the_handshake() {
     for skipped in 1..=3 {
-        let mut net = told();
+        let mut net = captured_exchange();
         net.packets.drain(..skipped);
-        expect_story(&net.pcap());
+        expect_exchange(&net.pcap());
     }
 }
 
 #[test]
 fn packet_missing_from_capture_is_no_violation() {
-    let lines = lines();
+    let lines = exchange();
     for lost in 1..lines.len() {
         let mut net = Net::open();
         for (at, (dir, bytes)) in lines.iter().enumerate() {
             if at == lost {
-                net.miss(*dir, bytes);
+                net.send_uncaptured(*dir, bytes);
             } else {
-                net.say(*dir, bytes);
+                net.send(*dir, bytes);
             }
         }
         net.fin(TO).fin(BACK);
@@ -191,10 +191,10 @@ fn packet_missing_from_capture_is_no_violation() {
 #[test]
 fn bytes_buffered_behind_gap_are_bounded() {
     let mut net = Net::open();
-    net.say(TO, &request(CRC)).say(BACK, &reply(CRC));
-    net.miss(TO, &[0; 20]);
+    net.send(TO, &request(CRC)).send(BACK, &reply(CRC));
+    net.send_uncaptured(TO, &[0; 20]);
     for _ in 0..200 {
-        net.say(TO, &[0; 40_000]);
+        net.send(TO, &[0; 40_000]);
     }
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.of_kind("Lost").len(), 1);
@@ -203,7 +203,7 @@ fn bytes_buffered_behind_gap_are_bounded() {
 
 #[test]
 fn packets_cut_by_snaplen_are_reported_lost() {
-    let net = told();
+    let net = captured_exchange();
     let mut file = net.pcap();
     file.truncate(24);
     for packet in &net.packets {
@@ -222,8 +222,8 @@ fn packets_cut_by_snaplen_are_reported_lost() {
 fn reset_is_reported_and_is_no_violation() {
     let mut net = Net::open();
     let mut framer = Framer::new(true, false);
-    net.say(TO, &request(CRC)).say(BACK, &reply(CRC));
-    net.say(TO, &framer.part(1, 0, false, b"unfinished"));
+    net.send(TO, &request(CRC)).send(BACK, &reply(CRC));
+    net.send(TO, &framer.part(1, 0, false, b"unfinished"));
     net.rst(BACK);
     let run = decode(&net.pcap(), &[]);
     assert_eq!(run.code, 0);
@@ -238,9 +238,9 @@ fn reset_is_reported_and_is_no_violation() {
 fn a_capture_that_ends_early_is_no_violation() {
     let mut net = Net::open();
     let mut framer = Framer::new(true, false);
-    net.say(TO, &request(CRC)).say(BACK, &reply(CRC));
+    net.send(TO, &request(CRC)).send(BACK, &reply(CRC));
     let send = framer.send(1, &[1; 300]);
-    net.say(TO, &send[..200]);
+    net.send(TO, &send[..200]);
     let run = decode(&net.pcap(), &[]);
     assert_eq!(run.code, 0);
     assert!(
@@ -260,14 +260,15 @@ fn other_protocols_are_counted_and_skipped() {
     let mut net = Net::open();
     net.ports = [50001, 22];
     net.handshake();
-    net.say(BACK, b"SSH-2.0-server").say(TO, b"SSH-2.0-client");
+    net.send(BACK, b"SSH-2.0-server")
+        .send(TO, b"SSH-2.0-client");
     net.ports = [50002, 80];
     net.handshake();
-    net.say(TO, b"GET / HTTP/1.1\r\n\r\n")
-        .say(BACK, b"HTTP/1.1 200 OK\r\n");
+    net.send(TO, b"GET / HTTP/1.1\r\n\r\n")
+        .send(BACK, b"HTTP/1.1 200 OK\r\n");
     net.ports = [50003, 81];
     net.handshake();
-    net.say(TO, b"MPA ID Re").say(TO, b"turn of the frames");
+    net.send(TO, b"MPA ID Re").send(TO, b"turn of the frames");
     let run = decode(&net.pcap(), &[]);
     assert_eq!(run.code, 0);
     assert!(run.stdout.contains("no MPA stream found"), "{}", run.stdout);
@@ -281,28 +282,28 @@ fn other_protocols_are_counted_and_skipped() {
     net.ports = [40000, 7174];
     net.seq = [77, 88];
     net.handshake();
-    tell(&mut net);
-    expect_story(&net.pcap());
+    send_exchange(&mut net);
+    expect_exchange(&net.pcap());
 }
 
 #[test]
 fn reused_ports_are_separate_streams() {
-    let mut net = told();
+    let mut net = captured_exchange();
     net.seq = [500_000, 600_000];
     net.handshake();
-    tell(&mut net);
+    send_exchange(&mut net);
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.code, 0);
-    let twice: Vec<_> = STORY.iter().chain(&STORY).collect();
-    assert_eq!(story(&run).iter().collect::<Vec<_>>(), twice);
-    assert_eq!(run.records()[STORY.len()]["stream"], 1);
+    let twice: Vec<_> = EXPECTED.iter().chain(&EXPECTED).collect();
+    assert_eq!(message_kinds(&run).iter().collect::<Vec<_>>(), twice);
+    assert_eq!(run.records()[EXPECTED.len()]["stream"], 1);
     let only = decode(&net.pcap(), &["--json", "--stream", "1"]);
-    assert_eq!(story(&only), STORY);
+    assert_eq!(message_kinds(&only), EXPECTED);
     let none = decode(&net.pcap(), &["--stream", "2"]);
     assert!(none.stdout.contains("there is no stream 2 among 2"));
     assert_eq!(decode(&net.pcap(), &["--json", "--port", "9"]).stdout, "");
     assert_eq!(
-        story(&decode(&net.pcap(), &["--json", "--port", "7174"])).len(),
+        message_kinds(&decode(&net.pcap(), &["--json", "--port", "7174"])).len(),
         16
     );
 }

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::target::{Carrier, Tgt};
-use crate::tool::{Folder, bytes, command, iscsi, noise};
+use crate::tool::{Folder, bytes, command, iscsi, random_bytes};
 
 const MIB: u64 = 1 << 20;
 
@@ -29,16 +29,16 @@ fn targets_units_and_sizes_are_shown() {
     tgt.lun(&first, 300, MIB);
     let portal = format!("iscsi://{}", tgt.portal());
 
-    let said = iscsi(&["discover", &portal]).good();
+    let said = iscsi(&["discover", &portal]).expect_success();
     for target in [&first, &second] {
         let line = format!("{}  {},1", target.name, tgt.portal());
         assert!(said.lines().any(|said| said == line), "{line}: {said}");
     }
-    let found = json(&iscsi(&["discover", &portal, "--json"]).good());
+    let found = json(&iscsi(&["discover", &portal, "--json"]).expect_success());
     assert_eq!(found["targets"].as_array().unwrap().len(), 2, "{found}");
 
     let all = format!("{portal}/{}", first.name);
-    let rows = json(&iscsi(&["luns", &all, "--json"]).good());
+    let rows = json(&iscsi(&["luns", &all, "--json"]).expect_success());
     let disks: Vec<(&str, u64)> = rows["luns"]
         .as_array()
         .unwrap()
@@ -47,18 +47,18 @@ fn targets_units_and_sizes_are_shown() {
         .map(|row| (row["lun"].as_str().unwrap(), row["bytes"].as_u64().unwrap()))
         .collect();
     assert_eq!(disks, [("1", 8 * MIB), ("7", 3 * MIB), ("300", MIB)]);
-    let said = iscsi(&["luns", &all]).good();
+    let said = iscsi(&["luns", &all]).expect_success();
     assert!(
         said.contains("array controller") && said.contains("8 MiB"),
         "{said}"
     );
 
     let url = tgt.url("", &first, 7);
-    let said = iscsi(&["capacity", &url]).good();
+    let said = iscsi(&["capacity", &url]).expect_success();
     assert_eq!(said, "3145728 bytes (3 MiB): 6144 blocks of 512 bytes\n");
-    let said = json(&iscsi(&["capacity", &url, "--json"]).good());
+    let said = json(&iscsi(&["capacity", &url, "--json"]).expect_success());
     assert_eq!(said["blocks"], 6144);
-    let said = iscsi(&["inquiry", &url]).good();
+    let said = iscsi(&["inquiry", &url]).expect_success();
     for line in [
         "type             disk",
         "product          VIRTUAL-DISK",
@@ -66,7 +66,7 @@ fn targets_units_and_sizes_are_shown() {
     ] {
         assert!(said.lines().any(|said| said == line), "{line}: {said}");
     }
-    let said = json(&iscsi(&["inquiry", &url, "--json"]).good());
+    let said = json(&iscsi(&["inquiry", &url, "--json"]).expect_success());
     assert_eq!(said["bytes"], 3 * MIB);
     assert!(said["serial"].is_string(), "{said}");
     assert_eq!(tgt.sessions(), 0, "everybody took leave: {}", tgt.shown());
@@ -81,7 +81,7 @@ fn written_data_reads_back_unchanged() {
     let folder = Folder::new("written");
 
     // Neither end is at a block boundary.
-    let data = noise(3_000_001, 1);
+    let data = random_bytes(3_000_001, 1);
     let input = folder.with("input", &data);
     let mut expected = vec![0; 8 << 20];
     expected[777..777 + data.len()].copy_from_slice(&data);
@@ -91,7 +91,7 @@ fn written_data_reads_back_unchanged() {
             extra,
         ]
         .concat();
-        iscsi(&words).good();
+        iscsi(&words).expect_success();
         assert!(bytes(&one) == expected, "the disk's file differs");
     }
     let output = folder.file("output");
@@ -118,19 +118,19 @@ fn written_data_reads_back_unchanged() {
         .output()
         .unwrap();
     assert!(piped.status.success() && piped.stdout.is_empty());
-    iscsi(&["write", &other, "--input", "/dev/null"]).good();
+    iscsi(&["write", &other, "--input", "/dev/null"]).expect_success();
     let nothing = folder.with("nothing", b"");
-    iscsi(&["write", &other, "--offset", "8m", "--input", &nothing]).good();
+    iscsi(&["write", &other, "--offset", "8m", "--input", &nothing]).expect_success();
 
     // Disk to disk, disk to file, file to disk.
-    iscsi(&["copy", &url, &other, "--verify"]).good();
+    iscsi(&["copy", &url, &other, "--verify"]).expect_success();
     assert!(bytes(&two) == expected, "the copy differs");
     let image = folder.file("image");
-    iscsi(&["copy", &url, &image, "--verify"]).good();
+    iscsi(&["copy", &url, &image, "--verify"]).expect_success();
     assert!(bytes(&image) == expected, "the image differs");
-    let all = noise(8 << 20, 2);
+    let all = random_bytes(8 << 20, 2);
     let image = folder.with("image", &all);
-    iscsi(&["copy", &image, &other, "--verify"]).good();
+    iscsi(&["copy", &image, &other, "--verify"]).expect_success();
     assert!(bytes(&two) == all, "the disk differs");
 }
 
@@ -142,7 +142,7 @@ fn failures_print_one_line() {
     let kept = tgt.lun(&target, 2, MIB);
     tgt.read_only(&target, 2);
     let folder = Folder::new("failures");
-    let big = folder.with("big", &noise((1 << 20) + 1, 3));
+    let big = folder.with("big", &random_bytes((1 << 20) + 1, 3));
     let (url, fixed) = (tgt.url("", &target, 1), tgt.url("", &target, 2));
     let none = url.replace(&target.name, "iqn.2026-01.test.verbena:none");
     let nobody = url.replace(&tgt.portal().to_string(), "127.0.0.1:1");
@@ -182,14 +182,14 @@ fn failures_print_one_line() {
         (&["copy", &big, &big], "neither side is a disk"),
     ];
     for (words, expected) in cases {
-        let sentence = iscsi(words).sentence();
+        let sentence = iscsi(words).expect_error();
         assert!(sentence.contains(expected), "{words:?}: {sentence}");
     }
     let small = folder.with("small", b"something");
-    let sentence = iscsi(&["write", &fixed, "--input", &small]).sentence();
+    let sentence = iscsi(&["write", &fixed, "--input", &small]).expect_error();
     assert_eq!(sentence, "the disk is write-protected");
     assert_eq!(bytes(&kept), vec![0; 1 << 20]);
-    let said = iscsi(&["inquiry", &fixed]).good();
+    let said = iscsi(&["inquiry", &fixed]).expect_success();
     assert!(said.contains("write-protected  yes"), "{said}");
 
     // A pipe with more bytes than the disk: what fits is written, and an error reports the rest.
@@ -221,11 +221,14 @@ fn ping_reset_and_bench_succeed() {
     let target = tgt.target();
     let file = tgt.lun(&target, 1, 4 * MIB);
     let url = tgt.url("", &target, 1);
-    let said = iscsi(&["ping", &url, "-n", "3"]).good();
+    let said = iscsi(&["ping", &url, "-n", "3"]).expect_success();
     assert_eq!(said.matches("sign of life").count(), 3, "{said}");
-    assert_eq!(iscsi(&["reset", &url]).good(), "unit 1 was reset\n");
+    assert_eq!(
+        iscsi(&["reset", &url]).expect_success(),
+        "unit 1 was reset\n"
+    );
     for rw in ["--rw=read", "--rw=randread", "--discard"] {
-        let said = iscsi(&["bench", &url, rw, "--seconds", "1", "--size", "64k"]).good();
+        let said = iscsi(&["bench", &url, rw, "--seconds", "1", "--size", "64k"]).expect_success();
         assert!(said.contains(" requests/s, "), "{said}");
     }
     assert!(bytes(&file) == vec![0; 4 << 20], "reading writes nothing");
@@ -239,7 +242,7 @@ fn ping_reset_and_bench_succeed() {
         "--destructive",
         "--json",
     ];
-    let score = json(&iscsi(&words).good());
+    let score = json(&iscsi(&words).expect_success());
     assert!(
         score["reads"].as_u64() > score["writes"].as_u64(),
         "{score}"
@@ -406,7 +409,7 @@ fn passwords_come_from_files_and_the_environment() {
         &["inquiry", url, "--user", "me"][..],
     ];
     open(0o640);
-    let said = iscsi(with).sentence();
+    let said = iscsi(with).expect_error();
     assert!(
         said.contains("mode 0640") && said.contains("chmod 600"),
         "{said}"
@@ -414,8 +417,8 @@ fn passwords_come_from_files_and_the_environment() {
     open(0o600);
     let said = iscsi(with);
     assert!(!said.err.contains("warning"), "{said:?}");
-    assert!(said.sentence().contains("127.0.0.1"));
-    let said = iscsi(none).sentence();
+    assert!(said.expect_error().contains("127.0.0.1"));
+    let said = iscsi(none).expect_error();
     assert!(said.contains("VERBENA_ISCSI_PASSWORD"), "{said}");
     let output = command(none)
         .env("VERBENA_ISCSI_PASSWORD", "short")
@@ -429,7 +432,7 @@ fn passwords_come_from_files_and_the_environment() {
         said.err.contains("warning: a password on the command line"),
         "{said:?}"
     );
-    let said = iscsi(&["inquiry", seen, "--user", "me"]).sentence();
+    let said = iscsi(&["inquiry", seen, "--user", "me"]).expect_error();
     assert!(said.contains("has a user already"), "{said}");
 }
 

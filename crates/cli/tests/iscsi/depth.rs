@@ -1,10 +1,10 @@
 //! Many requests at once on one disk, of all lengths, in any order: reads return what was written, and nothing was copied.
 
 use verbena_storage::session::Options;
-use verbena_storage::{Blocks, Extent, Failure, Place, Request, Unit};
+use verbena_storage::{Blocks, BufferRef, Extent, Failure, Request, Unit};
 
 use crate::target::{Carrier, Tgt};
-use crate::tool::{Dice, noise, open, some};
+use crate::tool::{TestRng, open, random_bytes, wait_some};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: u64 = 512;
@@ -13,14 +13,14 @@ const LONGEST: u64 = 4 * MIB;
 const DEPTH: usize = 64;
 
 /// An outstanding request.
-struct Shot {
+struct PendingRequest {
     start: usize,
     len: usize,
     write: bool,
 }
 
 /// Lengths from one block up, as many short as long ones.
-fn length(dice: &mut Dice) -> u64 {
+fn length(dice: &mut TestRng) -> u64 {
     let top = BLOCK << dice.below(14);
     (top / 2 + dice.below(top) / 2)
         .next_multiple_of(BLOCK)
@@ -28,11 +28,11 @@ fn length(dice: &mut Dice) -> u64 {
 }
 
 /// Reads and writes random extents; outstanding ones do not overlap.
-fn play(unit: &mut Unit, model: &mut [u8], requests: usize, dice: &mut Dice) {
+fn run_requests(unit: &mut Unit, model: &mut [u8], requests: usize, dice: &mut TestRng) {
     let slot = LONGEST as usize;
     let memory = unit.memory(DEPTH * slot).unwrap();
-    let source = noise(2 * slot, dice.roll());
-    let mut shots: Vec<Option<Shot>> = (0..DEPTH).map(|_| None).collect();
+    let source = random_bytes(2 * slot, dice.next_u64());
+    let mut shots: Vec<Option<PendingRequest>> = (0..DEPTH).map(|_| None).collect();
     let (mut left, mut done, mut deepest) = (requests, Vec::new(), 0);
     loop {
         for (at, slot_of) in (0..DEPTH).map(|at| (at, at * slot)) {
@@ -46,12 +46,13 @@ fn play(unit: &mut Unit, model: &mut [u8], requests: usize, dice: &mut Dice) {
                 blocks: (len / BLOCK) as u32,
             };
             let (start, len) = (start as usize, len as usize);
-            let meets = |shot: &Shot| start < shot.start + shot.len && shot.start < start + len;
+            let meets =
+                |shot: &PendingRequest| start < shot.start + shot.len && shot.start < start + len;
             if shots.iter().flatten().any(meets) {
                 continue;
             }
             let write = dice.below(2) == 0;
-            let place = Place::new(&memory, slot_of);
+            let place = BufferRef::new(&memory, slot_of);
             let request = if write {
                 let from = dice.below(slot as u64) as usize;
                 model[start..start + len].copy_from_slice(&source[from..from + len]);
@@ -69,7 +70,7 @@ fn play(unit: &mut Unit, model: &mut [u8], requests: usize, dice: &mut Dice) {
                 }
             };
             unit.submit(at as u64, request).unwrap();
-            shots[at] = Some(Shot { start, len, write });
+            shots[at] = Some(PendingRequest { start, len, write });
             left -= 1;
         }
         let under_way = shots.iter().flatten().count();
@@ -77,7 +78,7 @@ fn play(unit: &mut Unit, model: &mut [u8], requests: usize, dice: &mut Dice) {
         if under_way == 0 && left == 0 {
             break;
         }
-        some(unit, &mut done);
+        wait_some(unit, &mut done);
         for one in done.drain(..) {
             let at = one.id as usize;
             let shot = shots[at].take().expect("it was under way");
@@ -111,7 +112,7 @@ fn random_extents_at_depth_read_back_unchanged() {
     };
     let mut unit = open(&tgt.url("", &target, 1), options);
     let mut model = vec![0; 128 << 20];
-    play(&mut unit, &mut model, 600, &mut Dice(7));
+    run_requests(&mut unit, &mut model, 600, &mut TestRng(7));
     unit.close().unwrap();
     assert!(
         std::fs::read(file).unwrap() == model,
@@ -128,20 +129,20 @@ fn payload_of_reads_is_placed_and_not_copied() {
     tgt.lun(&target, 1, 16 * MIB);
     let mut unit = open(&tgt.url("", &target, 1), Options::default());
     let memory = unit.memory(LONGEST as usize).unwrap();
-    let before = unit.session().moved();
+    let before = unit.session().transferred();
     let (mut done, mut bytes) = (Vec::new(), 0);
     for lba in (0..16).map(|at| at * MIB / BLOCK) {
         let at = Extent {
             lba,
             blocks: (MIB / BLOCK) as u32,
         };
-        let into = Place::new(&memory, 0);
+        let into = BufferRef::new(&memory, 0);
         unit.submit(1, Request::Read { at, into }).unwrap();
-        some(&mut unit, &mut done);
+        wait_some(&mut unit, &mut done);
         assert_eq!(done.drain(..).next().unwrap().result, Ok(()));
         bytes += MIB;
     }
-    let after = unit.session().moved();
+    let after = unit.session().transferred();
     assert_eq!(
         after.placed - before.placed + after.copied - before.copied,
         bytes
@@ -159,11 +160,11 @@ fn refusal_of_unit_carries_sense_text() {
     tgt.lun(&target, 2, MIB);
     tgt.read_only(&target, 2);
     let mut done = Vec::new();
-    let mut ask = |lun, request: fn(Place) -> Request| {
+    let mut ask = |lun, request: fn(BufferRef) -> Request| {
         let mut unit = open(&tgt.url("", &target, lun), Options::default());
         let memory = unit.memory(512).unwrap();
-        unit.submit(3, request(Place::new(&memory, 0))).unwrap();
-        some(&mut unit, &mut done);
+        unit.submit(3, request(BufferRef::new(&memory, 0))).unwrap();
+        wait_some(&mut unit, &mut done);
         let result = done.pop().unwrap().result;
         unit.close().unwrap();
         result

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::target::{Carrier, Tgt};
-use crate::tool::{Folder, Said, bytes, iscsi, noise, other, skip};
+use crate::tool::{Folder, ProgramOutput, bytes, iscsi, random_bytes, run_program, skip};
 
 const MIB: u64 = 1 << 20;
 
@@ -58,8 +58,8 @@ impl Drop for Nbd {
     }
 }
 
-fn nbd(program: &str, args: &[&str]) -> Option<Said> {
-    other(program, "libnbd-bin", args)
+fn nbd(program: &str, args: &[&str]) -> Option<ProgramOutput> {
+    run_program(program, "libnbd-bin", args)
 }
 
 /// A tree of files of many lengths.
@@ -68,23 +68,27 @@ fn tree(folder: &Folder) -> String {
     for (number, len) in [0, 1, 511, 4096, 70_000, 3_000_000].into_iter().enumerate() {
         let under = Path::new(&root).join(format!("d{}", number % 3));
         std::fs::create_dir_all(&under).unwrap();
-        std::fs::write(under.join(format!("f{number}")), noise(len, number as u64)).unwrap();
+        std::fs::write(
+            under.join(format!("f{number}")),
+            random_bytes(len, number as u64),
+        )
+        .unwrap();
     }
     root
 }
 
 /// Checks that the file system in this file is intact, and holds the tree.
-fn whole(folder: &Folder, image: &str, root: &str) {
-    other("e2fsck", "e2fsprogs", &["-fn", image])
+fn check_file_system(folder: &Folder, image: &str, root: &str) {
+    run_program("e2fsck", "e2fsprogs", &["-fn", image])
         .unwrap()
-        .good();
+        .expect_success();
     let back = folder.file("back");
     let _ = std::fs::remove_dir_all(&back);
     std::fs::create_dir(&back).unwrap();
     let dump = format!("rdump / {back}");
-    other("debugfs", "e2fsprogs", &["-R", &dump, image])
+    run_program("debugfs", "e2fsprogs", &["-R", &dump, image])
         .unwrap()
-        .good();
+        .expect_success();
     for number in 0..6 {
         let name = format!("d{}/f{number}", number % 3);
         let (sent, came) = (Path::new(root).join(&name), Path::new(&back).join(&name));
@@ -103,37 +107,37 @@ fn file_system_image_survives_nbd_copy() {
     let folder = Folder::new("ext4");
     let (root, image) = (tree(&folder), folder.file("image"));
     let words = ["-q", "-F", "-d", &root, &image, "32m"];
-    let Some(made) = other("mkfs.ext4", "e2fsprogs", &words) else {
+    let Some(made) = run_program("mkfs.ext4", "e2fsprogs", &words) else {
         return;
     };
-    made.good();
+    made.expect_success();
 
     let served = Nbd::start(&folder, &url, &[]);
     let uri = served.uri.clone();
     let Some(copied) = nbd("nbdcopy", &["--flush", &image, &uri]) else {
         return;
     };
-    copied.good();
+    copied.expect_success();
     assert_eq!(
-        nbd("nbdinfo", &["--size", &uri]).unwrap().good(),
+        nbd("nbdinfo", &["--size", &uri]).unwrap().expect_success(),
         "33554432\n"
     );
     let back = folder.file("qemu");
     let words = ["convert", "-f", "raw", "-O", "raw", &uri, &back];
-    let Some(converted) = other("qemu-img", "qemu-utils", &words) else {
+    let Some(converted) = run_program("qemu-img", "qemu-utils", &words) else {
         return;
     };
-    converted.good();
+    converted.expect_success();
     assert!(
         bytes(&back) == bytes(&image),
         "qemu-img reads something else"
     );
-    whole(&folder, &back, &root);
+    check_file_system(&folder, &back, &root);
     served.end();
 
     // And without NBD.
     let direct = folder.file("direct");
-    iscsi(&["copy", &url, &direct]).good();
+    iscsi(&["copy", &url, &direct]).expect_success();
     assert!(bytes(&direct) == bytes(&image), "the disk differs");
     assert_eq!(tgt.sessions(), 0, "{}", tgt.shown());
 }
@@ -155,7 +159,7 @@ fn file_system_is_created_on_nbd_disk() {
     let Some(said) = nbd("nbdfuse", &["--version"]) else {
         return;
     };
-    said.good();
+    said.expect_success();
     let mut mount = Command::new("nbdfuse");
     let mut mount = mount.args([&point, &served.uri]).spawn().unwrap();
     let (disk, end) = (
@@ -169,17 +173,17 @@ fn file_system_is_created_on_nbd_disk() {
         assert!(Instant::now() < end, "nbdfuse does not mount");
     }
     let root = tree(&folder);
-    let made = other("mkfs.ext4", "e2fsprogs", &["-q", "-F", "-d", &root, &disk]);
-    let checked = other("e2fsck", "e2fsprogs", &["-fn", &disk]);
+    let made = run_program("mkfs.ext4", "e2fsprogs", &["-q", "-F", "-d", &root, &disk]);
+    let checked = run_program("e2fsck", "e2fsprogs", &["-fn", &disk]);
     // A mounted file system would outlive its test: it is unmounted first in any case.
-    let gone = other("umount", "mount", &[&point]);
+    let gone = run_program("umount", "mount", &[&point]);
     let ended = mount.wait().unwrap();
-    made.unwrap().good();
-    checked.unwrap().good();
-    gone.unwrap().good();
+    made.unwrap().expect_success();
+    checked.unwrap().expect_success();
+    gone.unwrap().expect_success();
     assert!(ended.success(), "{ended:?}");
     served.end();
-    whole(&folder, file.to_str().unwrap(), &root);
+    check_file_system(&folder, file.to_str().unwrap(), &root);
 }
 
 #[test]
@@ -192,17 +196,19 @@ fn read_only_units_are_not_written() {
     let open = tgt.lun(&target, 2, MIB);
     tgt.read_only(&target, 1);
     let folder = Folder::new("fixed");
-    let image = folder.with("image", &noise(1 << 20, 31));
+    let image = folder.with("image", &random_bytes(1 << 20, 31));
     for (lun, extra) in [(1, &[][..]), (2, &["--read-only"])] {
         let served = Nbd::start(&folder, &tgt.url("", &target, lun), extra);
         let Some(said) = nbd("nbdinfo", &["--is", "read-only", &served.uri]) else {
             return;
         };
-        said.good();
+        said.expect_success();
         let refused = nbd("nbdcopy", &[&image, &served.uri]).unwrap();
         assert_ne!(refused.code, Some(0), "{refused:?}");
         let back = folder.file("back");
-        nbd("nbdcopy", &[&served.uri, &back]).unwrap().good();
+        nbd("nbdcopy", &[&served.uri, &back])
+            .unwrap()
+            .expect_success();
         assert_eq!(bytes(&back), vec![0; 1 << 20]);
         served.end();
     }

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use verbena_storage::session::Options;
-use verbena_storage::{Blocks, Error, Extent, Failure, Place, Request, Unit};
+use verbena_storage::{Blocks, BufferRef, Error, Extent, Failure, Request, Unit};
 
 use crate::target::{Carrier, Tgt};
-use crate::tool::{Dice, iscsi, open, some};
+use crate::tool::{TestRng, iscsi, open, wait_some};
 
 const MIB: u64 = 1 << 20;
 /// Bytes of a numbered page.
@@ -26,17 +26,17 @@ fn page(number: usize, edition: u64) -> Vec<u8> {
 }
 
 /// Writes numbered pages at depth until it is told to end, whatever fails in between.
-struct Scribe {
+struct PageWriter {
     /// The last acknowledged edition of each page, and the last one sent.
-    kept: Vec<(u64, u64)>,
+    editions: Vec<(u64, u64)>,
     acknowledged: u64,
     failed: Vec<Failure>,
 }
 
-impl Scribe {
-    fn new() -> Scribe {
-        Scribe {
-            kept: vec![(0, 0); PAGES],
+impl PageWriter {
+    fn new() -> PageWriter {
+        PageWriter {
+            editions: vec![(0, 0); PAGES],
             acknowledged: 0,
             failed: Vec::new(),
         }
@@ -46,15 +46,15 @@ impl Scribe {
     fn write(&mut self, unit: &mut Unit, mut between: impl FnMut(&mut Unit, u64) -> bool) {
         let memory = unit.memory(DEPTH * PAGE).unwrap();
         let (mut under_way, mut done) = (vec![None; DEPTH], Vec::new());
-        let (mut dice, mut over) = (Dice(11), false);
+        let (mut dice, mut over) = (TestRng(11), false);
         loop {
             for slot in 0..DEPTH {
                 let number = dice.below(PAGES as u64) as usize;
                 if over || under_way[slot].is_some() || under_way.contains(&Some(number)) {
                     continue;
                 }
-                let edition = self.kept[number].1 + 1;
-                self.kept[number].1 = edition;
+                let edition = self.editions[number].1 + 1;
+                self.editions[number].1 = edition;
                 memory
                     .write_at(slot * PAGE, &page(number, edition))
                     .unwrap();
@@ -62,7 +62,7 @@ impl Scribe {
                     lba: (number * PAGE / 512) as u64,
                     blocks: (PAGE / 512) as u32,
                 };
-                let from = Place::new(&memory, slot * PAGE);
+                let from = BufferRef::new(&memory, slot * PAGE);
                 unit.submit(
                     slot as u64,
                     Request::Write {
@@ -77,12 +77,12 @@ impl Scribe {
             if under_way.iter().all(Option::is_none) {
                 return;
             }
-            some(unit, &mut done);
+            wait_some(unit, &mut done);
             for one in done.drain(..) {
                 let number = under_way[one.id as usize].take().expect("under way");
                 match one.result {
                     Ok(()) => {
-                        self.kept[number].0 = self.kept[number].1;
+                        self.editions[number].0 = self.editions[number].1;
                         self.acknowledged += 1;
                     }
                     Err(failure) => self.failed.push(failure),
@@ -94,7 +94,7 @@ impl Scribe {
 
     /// Checks that every acknowledged page is there, or a later edition that was not acknowledged.
     fn check(&self, disk: &[u8]) {
-        for (number, (kept, sent)) in self.kept.iter().enumerate() {
+        for (number, (kept, sent)) in self.editions.iter().enumerate() {
             let found = &disk[number * PAGE..][..PAGE];
             let mut editions = *kept..=*sent;
             let there = |edition| match edition {
@@ -126,7 +126,7 @@ fn no_acknowledged_write_is_lost_with_its_target() {
                 ..Options::default()
             };
             let mut unit = open(&url, options);
-            let mut scribe = Scribe::new();
+            let mut scribe = PageWriter::new();
             scribe.write(&mut unit, |_, acknowledged| {
                 count.store(acknowledged, Ordering::Relaxed);
                 over.load(Ordering::Relaxed)
@@ -139,11 +139,11 @@ fn no_acknowledged_write_is_lost_with_its_target() {
                 1,
                 Request::Read {
                     at,
-                    into: Place::new(&memory, 0),
+                    into: BufferRef::new(&memory, 0),
                 },
             )
             .unwrap();
-            some(&mut unit, &mut done);
+            wait_some(&mut unit, &mut done);
             assert_eq!(done[0].result, Ok(()));
             unit.close().unwrap();
             scribe
@@ -196,7 +196,7 @@ fn absent_target_fails_requests_in_bounded_time() {
             lba: 8 * slot as u64,
             blocks: 8,
         },
-        from: Place::new(&memory, slot * PAGE),
+        from: BufferRef::new(&memory, slot * PAGE),
         fua: false,
     };
     for slot in 0..DEPTH {
@@ -204,7 +204,7 @@ fn absent_target_fails_requests_in_bounded_time() {
     }
     let (mut ended, mut done) = (0, Vec::new());
     while ended < DEPTH {
-        some(&mut unit, &mut done);
+        wait_some(&mut unit, &mut done);
         for one in done.drain(..) {
             assert!(matches!(one.result, Err(Failure::Lost(_))), "{one:?}");
             ended += 1;
@@ -220,7 +220,7 @@ fn absent_target_fails_requests_in_bounded_time() {
     assert!(matches!(late, Err(Error::Lost(_))), "{late:?}");
 
     let begun = Instant::now();
-    let sentence = iscsi(&["ping", &url]).sentence();
+    let sentence = iscsi(&["ping", &url]).expect_error();
     assert!(sentence.contains("cannot reach"), "{sentence}");
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
@@ -242,14 +242,17 @@ fn a_reset_during_requests_loses_none_of_them() {
     );
     let lun = unit.lun();
     let tsih = unit.session().settled().tsih;
-    let (mut scribe, mut resets) = (Scribe::new(), 0);
+    let (mut scribe, mut resets) = (PageWriter::new(), 0);
     scribe.write(&mut unit, |unit, acknowledged| {
         if acknowledged / 500 > resets {
             resets += 1;
             match resets % 2 {
                 // Our own reset, and one of another initiator, which the unit reports by a unit attention.
                 0 => unit.session().reset_unit(lun).unwrap(),
-                _ => assert_eq!(iscsi(&["reset", &url]).good(), "unit 1 was reset\n"),
+                _ => assert_eq!(
+                    iscsi(&["reset", &url]).expect_success(),
+                    "unit 1 was reset\n"
+                ),
             }
         }
         resets >= 6
@@ -279,7 +282,7 @@ fn cancelled_requests_leave_others_unaffected() {
             ..Options::default()
         },
     );
-    let (mut scribe, mut dice, mut asked) = (Scribe::new(), Dice(5), 0);
+    let (mut scribe, mut dice, mut asked) = (PageWriter::new(), TestRng(5), 0);
     scribe.write(&mut unit, |unit, acknowledged| {
         asked += u64::from(unit.cancel(dice.below(DEPTH as u64)));
         acknowledged >= 5000
@@ -290,12 +293,12 @@ fn cancelled_requests_leave_others_unaffected() {
     // Nothing is left of it: the session works, and has room for as many as before.
     let memory = unit.memory(PAGE).unwrap();
     for id in 0..DEPTH as u64 {
-        let (at, into) = (Extent { lba: id, blocks: 1 }, Place::new(&memory, 0));
+        let (at, into) = (Extent { lba: id, blocks: 1 }, BufferRef::new(&memory, 0));
         unit.submit(id, Request::Read { at, into }).unwrap();
     }
     let (mut ended, mut done) = (0, Vec::new());
     while ended < DEPTH {
-        some(&mut unit, &mut done);
+        wait_some(&mut unit, &mut done);
         ended += done.len();
         assert!(done.drain(..).all(|one| one.result.is_ok()));
     }
@@ -355,7 +358,7 @@ fn long_reads_are_cancelled_in_flight() {
             };
             let offset = slot * MIB as usize;
             memory.write_at(offset, &vec![0; MIB as usize]).unwrap();
-            let into = Place::new(&memory, offset);
+            let into = BufferRef::new(&memory, offset);
             let request = Request::Read { at, into };
             unit.submit(slot as u64, request).unwrap();
         }
@@ -364,7 +367,7 @@ fn long_reads_are_cancelled_in_flight() {
         }
         let mut under_way = [true; DEPTH];
         while under_way.contains(&true) {
-            some(&mut unit, &mut done);
+            wait_some(&mut unit, &mut done);
             for one in done.drain(..) {
                 let slot = one.id as usize;
                 assert!(core::mem::replace(&mut under_way[slot], false), "once");

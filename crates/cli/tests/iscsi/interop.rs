@@ -4,7 +4,7 @@ use std::fs::File;
 use std::process::{Command, Stdio};
 
 use crate::target::{Carrier, Tgt};
-use crate::tool::{Folder, bytes, iscsi, noise, skip};
+use crate::tool::{Folder, bytes, iscsi, random_bytes, skip};
 
 const MIB: u64 = 1 << 20;
 
@@ -18,11 +18,11 @@ fn libiscsi_sees_the_same_disks() {
     let url = tgt.url("", &target, 1);
     let (well, theirs) = tgt.client(&["iscsi-readcapacity16", &url]);
     assert!(well, "{theirs}");
-    let ours = iscsi(&["capacity", &url]).good();
+    let ours = iscsi(&["capacity", &url]).expect_success();
     assert!(ours.starts_with("5242880 bytes"), "{ours}");
     assert!(theirs.contains("Total size:5242880"), "{theirs}");
     let (_, theirs) = tgt.client(&["iscsi-inq", &url]);
-    let ours = iscsi(&["inquiry", &url, "--json"]).good();
+    let ours = iscsi(&["inquiry", &url, "--json"]).expect_success();
     let ours: serde_json::Value = serde_json::from_str(&ours).unwrap();
     for key in ["vendor", "product", "revision"] {
         let name = ours[key].as_str().unwrap();
@@ -30,7 +30,7 @@ fn libiscsi_sees_the_same_disks() {
     }
     let portal = format!("iscsi://{}", tgt.portal());
     let (_, theirs) = tgt.client(&["iscsi-ls", "-s", &portal]);
-    let ours = iscsi(&["discover", &portal]).good();
+    let ours = iscsi(&["discover", &portal]).expect_success();
     assert!(theirs.contains(&target.name) && ours.contains(&target.name));
 }
 
@@ -71,14 +71,14 @@ fn data_is_interchangeable_with_libiscsi() {
         assert!(ran.status.success(), "{what} by libiscsi: {said}");
         ran.stdout
     };
-    let data = noise(8 << 20, 21);
+    let data = random_bytes(8 << 20, 21);
     let input = folder.with("input", &data);
-    iscsi(&["copy", &input, &url]).good();
+    iscsi(&["copy", &input, &url]).expect_success();
     let read = theirs("read", &url, Stdio::null());
     assert!(read == data, "libiscsi reads something else");
     let file = File::open(&input).unwrap();
     theirs("write", &second, file.into());
     let ours = folder.file("ours");
-    iscsi(&["copy", &second, &ours]).good();
+    iscsi(&["copy", &second, &ours]).expect_success();
     assert!(bytes(&ours) == data, "we read something else");
 }

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use verbena::Device;
 use verbena_storage::session::{Options, discover};
-use verbena_storage::{Address, Blocks, Done, Extent, Failure, Place, Request, Unit};
+use verbena_storage::{Address, Blocks, BufferRef, Done, Extent, Failure, Request, Unit};
 
 use crate::target::{Carrier, INITIATOR, Target, Tgt};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 512;
 /// Time limit of one request on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs each test with tgtd in both personalities of the adapter.
 macro_rules! both {
@@ -105,7 +105,7 @@ fn open(tgt: &Tgt, target: &Target, options: Options) -> Unit {
 
 /// Waits until this number of requests has completed.
 fn finish(unit: &mut Unit, wanted: usize) -> Vec<Done> {
-    let (mut done, end) = (Vec::new(), Instant::now() + PATIENCE);
+    let (mut done, end) = (Vec::new(), Instant::now() + TIMEOUT);
     while done.len() < wanted {
         assert!(Instant::now() < end, "{} of {wanted} are done", done.len());
         unit.wait(&[], Some(Duration::from_millis(100))).unwrap();
@@ -128,17 +128,17 @@ fn extent(lba: u64, len: usize) -> Extent {
 }
 
 /// Pseudo-random bytes.
-fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut dice = Dice(seed);
-    let words = (0..len.div_ceil(8)).flat_map(|_| dice.roll().to_le_bytes());
+fn random_bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut dice = TestRng(seed);
+    let words = (0..len.div_ceil(8)).flat_map(|_| dice.next_u64().to_le_bytes());
     words.take(len).collect()
 }
 
 /// Reproducible pseudo-random numbers.
-struct Dice(u64);
+struct TestRng(u64);
 
-impl Dice {
-    fn roll(&mut self) -> u64 {
+impl TestRng {
+    fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -147,7 +147,7 @@ impl Dice {
     }
 
     fn below(&mut self, limit: usize) -> usize {
-        (self.roll() % limit as u64) as usize
+        (self.next_u64() % limit as u64) as usize
     }
 }
 
@@ -178,7 +178,7 @@ fn target_frees_ended_iser_session() {
         let unit = open(&tgt, &target, options());
         assert_eq!(tgt.sessions(), 1, "{}", tgt.shown());
         unit.close().unwrap();
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         while tgt.sessions() > 0 {
             assert!(Instant::now() < end, "{}", tgt.shown());
             std::thread::sleep(Duration::from_millis(5));
@@ -194,10 +194,10 @@ fn concurrent_requests_match_the_model(mut tgt: Tgt) {
     let mut unit = open(&tgt, &target, options());
     let (depth, longest) = (unit.depth(), 512 << 10);
     assert_eq!(depth, 64);
-    let before = unit.session().moved();
+    let before = unit.session().transferred();
     let memory = unit.memory(depth * longest).unwrap();
-    let (mut model, source) = (vec![0; size], noise(2 * longest, 7));
-    let mut dice = Dice(11);
+    let (mut model, source) = (vec![0; size], random_bytes(2 * longest, 7));
+    let mut dice = TestRng(11);
     let mut shots: Vec<Option<(usize, usize, bool)>> = vec![None; depth];
     let (mut left, mut read, mut written, mut deepest) = (1500, 0, 0, 0);
     let mut done = Vec::new();
@@ -217,7 +217,7 @@ fn concurrent_requests_match_the_model(mut tgt: Tgt) {
                 continue;
             }
             let (slot, write) = (at * longest, dice.below(2) == 0);
-            let (place, extent) = (Place::new(&memory, slot), extent(lba as u64, len));
+            let (place, extent) = (BufferRef::new(&memory, slot), extent(lba as u64, len));
             let request = if write {
                 let from = dice.below(longest);
                 let bytes = &source[from..from + len];
@@ -258,7 +258,7 @@ fn concurrent_requests_match_the_model(mut tgt: Tgt) {
         }
     }
     assert!(deepest > 32, "{deepest} at once");
-    let moved = unit.session().moved();
+    let moved = unit.session().transferred();
     let by = |now: u64, before: u64| (now - before) as usize;
     assert_eq!(by(moved.placed, before.placed), read);
     assert_eq!(by(moved.gathered, before.gathered), written);
@@ -274,7 +274,7 @@ fn refused_requests_leave_session_usable(mut tgt: Tgt) {
     let mut unit = open(&tgt, &target, options());
     assert!(unit.geometry().read_only);
     let memory = unit.memory(BLOCK).unwrap();
-    let place = || Place::new(&memory, 0);
+    let place = || BufferRef::new(&memory, 0);
     memory.write_at(0, &[1; BLOCK]).unwrap();
     let write = Request::Write {
         at: extent(0, BLOCK),
@@ -304,18 +304,18 @@ fn data_written_over_tcp_reads_over_rdma(mut tgt: Tgt) {
     let device = Device::open().unwrap();
     let mut tcp = Unit::open(&device, &address.parse().unwrap(), options()).unwrap();
     let mut rdma = open(&tgt, &target, options());
-    let (bytes, len) = (noise(512 << 10, 3), 512 << 10);
+    let (bytes, len) = (random_bytes(512 << 10, 3), 512 << 10);
     let [there, here] = [&mut tcp, &mut rdma].map(|unit| unit.memory(len).unwrap());
     there.write_at(0, &bytes).unwrap();
     let write = Request::Write {
         at: extent(100, len),
-        from: Place::new(&there, 0),
+        from: BufferRef::new(&there, 0),
         fua: false,
     };
     assert_eq!(run(&mut tcp, write), Ok(()));
     let read = Request::Read {
         at: extent(100, len),
-        into: Place::new(&here, 0),
+        into: BufferRef::new(&here, 0),
     };
     assert_eq!(run(&mut rdma, read), Ok(()));
     let mut got = vec![0; len];
@@ -338,7 +338,7 @@ fn killed_target_fails_requests_in_time(mut tgt: Tgt) {
     tgt.kill();
     let begun = Instant::now();
     for id in 0..8 {
-        let into = Place::new(&memory, 0);
+        let into = BufferRef::new(&memory, 0);
         let at = extent(id, BLOCK);
         unit.submit(id, Request::Read { at, into }).unwrap();
     }
@@ -355,7 +355,7 @@ fn session_resumes_after_target_restart(mut tgt: Tgt) {
     let mut unit = open(&tgt, &target, options());
     let memory = unit.memory(BLOCK).unwrap();
     memory.write_at(0, &[5; BLOCK]).unwrap();
-    let place = || Place::new(&memory, 0);
+    let place = || BufferRef::new(&memory, 0);
     let at = extent(9, BLOCK);
     let (from, fua) = (place(), true);
     assert_eq!(run(&mut unit, Request::Write { at, from, fua }), Ok(()));

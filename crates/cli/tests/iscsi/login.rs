@@ -3,7 +3,7 @@
 use verbena_storage::session::Options;
 
 use crate::target::{Carrier, Tgt};
-use crate::tool::{Folder, bytes, iscsi, noise, open};
+use crate::tool::{Folder, bytes, iscsi, open, random_bytes};
 
 const MIB: u64 = 1 << 20;
 
@@ -13,7 +13,7 @@ fn required_digests_are_negotiated_and_used() {
         return;
     };
     let folder = Folder::new("digests");
-    let data = noise(2_345_678, 5);
+    let data = random_bytes(2_345_678, 5);
     let input = folder.with("input", &data);
     for (header, payload) in [(true, false), (false, true), (true, true)] {
         let target = tgt.target();
@@ -42,7 +42,7 @@ fn required_digests_are_negotiated_and_used() {
             let words = [
                 "write", &url, "--offset", "99", "--input", &input, "--verify",
             ];
-            iscsi(&[&words[..], &["--size", size]].concat()).good();
+            iscsi(&[&words[..], &["--size", size]].concat()).expect_success();
         }
         assert!(
             bytes(&file)[99..99 + data.len()] == data[..],
@@ -53,7 +53,7 @@ fn required_digests_are_negotiated_and_used() {
     let target = tgt.target();
     tgt.lun(&target, 1, MIB);
     let url = format!("{}?data_digest=crc32c", tgt.url("", &target, 1));
-    let sentence = iscsi(&["capacity", &url]).sentence();
+    let sentence = iscsi(&["capacity", &url]).expect_error();
     assert!(
         sentence.contains("DataDigest=CRC32C is required and the target refuses it"),
         "{sentence}"
@@ -71,8 +71,8 @@ fn chap_authenticates_initiator_and_target() {
     tgt.own_account(&target, "bob", "also-twelve-of-them");
     let alice = tgt.url("alice%twelve-letters", &target, 1);
     let back = |password| format!("{alice}?target_user=bob&target_password={password}");
-    iscsi(&["capacity", &alice]).good();
-    iscsi(&["capacity", &back("also-twelve-of-them")]).good();
+    iscsi(&["capacity", &alice]).expect_success();
+    iscsi(&["capacity", &back("also-twelve-of-them")]).expect_success();
     let refused = [
         tgt.url("", &target, 1),
         tgt.url("alice%twelve-lettres", &target, 1),
@@ -81,7 +81,7 @@ fn chap_authenticates_initiator_and_target() {
         format!("{alice}?target_user=eve&target_password=also-twelve-of-them"),
     ];
     for url in refused {
-        let sentence = iscsi(&["capacity", &url]).sentence();
+        let sentence = iscsi(&["capacity", &url]).expect_error();
         assert!(
             sentence.starts_with("logging in at iscsi://127."),
             "{url}: {sentence}"

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Time limit for starting or stopping a program on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time limit of a call of a program, in seconds: a target that hangs must not hang its test.
 const LONGEST: &str = "60";
 /// The port of iSCSI; further targets of a process have those after it.
@@ -83,7 +83,7 @@ pub struct Tgt {
     /// `None` between [`Tgt::kill`] and [`Tgt::restart`].
     child: Option<Child>,
     /// All configuration commands, which are repeated after a restart.
-    told: Vec<Vec<String>>,
+    config_commands: Vec<Vec<String>>,
     targets: u32,
     /// Dropped last.
     folder: Folder,
@@ -100,7 +100,7 @@ impl Tgt {
     /// Starts one; `None`, with a message, if a program is missing (in CI that is a failure).
     pub fn start(carrier: Carrier) -> Option<Tgt> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        if let Some(why) = lacking(&carrier) {
+        if let Some(why) = missing_program(&carrier) {
             skip(&why);
             return None;
         }
@@ -109,23 +109,23 @@ impl Tgt {
         let folder = Folder(std::env::temp_dir().join(name));
         std::fs::create_dir(&folder.0).unwrap();
         let mut tgt = Tgt {
-            portal: own_place(n),
+            portal: unused_address(n),
             number: n,
             carrier,
             child: None,
-            told: Vec::new(),
+            config_commands: Vec::new(),
             targets: 0,
             folder,
         };
         match tgt.carrier {
-            Carrier::Tcp => assert!(tgt.up(), "no portal: {}", tgt.log()),
-            Carrier::Iser(_) | Carrier::Iwarp(_) => tgt.up_somewhere(),
+            Carrier::Tcp => assert!(tgt.start_process(), "no portal: {}", tgt.log()),
+            Carrier::Iser(_) | Carrier::Iwarp(_) => tgt.start_on_free_port(),
         }
         Some(tgt)
     }
 
     /// iSER has no address of its own in tgtd, only a port at all of them; another process may bind it before tgtd does.
-    fn up_somewhere(&mut self) {
+    fn start_on_free_port(&mut self) {
         let range = u32::from(ISER_LAST - ISER_FIRST) + 1;
         let start = std::process::id()
             .wrapping_mul(31)
@@ -137,7 +137,7 @@ impl Tgt {
                 continue;
             }
             self.portal = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            if self.up() {
+            if self.start_process() {
                 return;
             }
             self.kill();
@@ -146,7 +146,7 @@ impl Tgt {
     }
 
     /// Starts the process and waits until it accepts commands; returns whether it has its portal.
-    fn up(&mut self) -> bool {
+    fn start_process(&mut self) -> bool {
         let mut log = File::options();
         let log = log.create(true).append(true);
         let log = log.open(self.folder.0.join("log")).unwrap();
@@ -157,7 +157,7 @@ impl Tgt {
             command.arg(verbena).args(words);
         }
         command.args(["tgtd", "-f", "-t", "4"]);
-        let tcp = own_place(self.number);
+        let tcp = unused_address(self.number);
         command.arg("--iscsi").arg(format!("portal={tcp}"));
         if self.carrier != Carrier::Tcp {
             // No pings: a test that wants one sends it. The pool is the smallest that tgtd accepts.
@@ -169,8 +169,8 @@ impl Tgt {
         command.stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(command.spawn().unwrap());
-        let end = Instant::now() + PATIENCE;
-        while !self.ask(&["--mode", "system", "--op", "show"]).0 {
+        let end = Instant::now() + TIMEOUT;
+        while !self.tgtadm(&["--mode", "system", "--op", "show"]).0 {
             let child = self.child.as_mut().unwrap();
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none(), "tgtd ended, {ended:?}: {}", self.log());
@@ -180,11 +180,12 @@ impl Tgt {
         match self.carrier {
             // tgtd continues without a portal whose address is in use.
             Carrier::Tcp => {
-                let (_, said) = self.ask(&["--lld", "iscsi", "--mode", "portal", "--op", "show"]);
+                let (_, said) =
+                    self.tgtadm(&["--lld", "iscsi", "--mode", "portal", "--op", "show"]);
                 said.contains(&format!("{},", self.portal))
             }
             Carrier::Iser(_) | Carrier::Iwarp(_) => {
-                let (_, said) = self.ask(&["--mode", "system", "--op", "show"]);
+                let (_, said) = self.tgtadm(&["--mode", "system", "--op", "show"]);
                 said.contains("iser: ready")
             }
         }
@@ -196,21 +197,21 @@ impl Tgt {
     }
 
     /// Runs tgtadm; returns whether it succeeded, and its output.
-    fn ask(&self, words: &[&str]) -> (bool, String) {
+    fn tgtadm(&self, words: &[&str]) -> (bool, String) {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", LONGEST, "tgtadm"]).args(words);
         command.env("TGT_IPC_SOCKET", self.socket());
         let ran = command.output().unwrap();
-        (ran.status.success(), both(&ran))
+        (ran.status.success(), combined_output(&ran))
     }
 
     /// Runs a configuration command, and records it for a restart.
-    fn tell(&mut self, words: &[&str]) {
+    fn configure(&mut self, words: &[&str]) {
         let mut all = vec!["--lld", self.carrier.name()];
         all.extend(words);
-        let (well, said) = self.ask(&all);
+        let (well, said) = self.tgtadm(&all);
         assert!(well, "tgtadm {words:?}: {said}{}", self.log());
-        self.told
+        self.config_commands
             .push(all.iter().map(ToString::to_string).collect());
     }
 
@@ -223,12 +224,12 @@ impl Tgt {
         };
         let tid = target.tid.to_string();
         let new = ["--mode", "target", "--op", "new", "--tid", &tid];
-        self.tell(&[&new[..], &["--targetname", &target.name]].concat());
+        self.configure(&[&new[..], &["--targetname", &target.name]].concat());
         let bind = ["--mode", "target", "--op", "bind", "--tid", &tid];
-        self.tell(&[&bind[..], &["--initiator-address", "ALL"]].concat());
+        self.configure(&[&bind[..], &["--initiator-address", "ALL"]].concat());
         if self.carrier != Carrier::Tcp {
             // Over iSER tgtd also requires the name on a list, and answers "target not found" to others; "ALL" is no name.
-            self.tell(&[&bind[..], &["--initiator-name", INITIATOR]].concat());
+            self.configure(&[&bind[..], &["--initiator-name", INITIATOR]].concat());
         }
         target
     }
@@ -242,7 +243,7 @@ impl Tgt {
         let new = ["--mode", "logicalunit", "--op", "new", "--tid", &tid];
         let path = file.to_str().unwrap();
         let rest = ["--lun", &unit, "--backing-store", path];
-        self.tell(&[&new[..], &rest].concat());
+        self.configure(&[&new[..], &rest].concat());
         file
     }
 
@@ -253,9 +254,9 @@ impl Tgt {
         let tid = target.tid.to_string();
         let new = ["--mode", "logicalunit", "--op", "new", "--tid", &tid];
         let rest = ["--lun", "1", "--backing-store", file.to_str().unwrap()];
-        self.tell(&[&new[..], &rest].concat());
+        self.configure(&[&new[..], &rest].concat());
         self.carrier = carrier;
-        (own_place(self.number), target)
+        (unused_address(self.number), target)
     }
 
     /// Makes a unit write-protected.
@@ -263,14 +264,14 @@ impl Tgt {
         let (tid, unit) = (target.tid.to_string(), lun.to_string());
         let update = ["--mode", "logicalunit", "--op", "update", "--tid", &tid];
         let rest = ["--lun", &unit, "--params", "readonly=1"];
-        self.tell(&[&update[..], &rest].concat());
+        self.configure(&[&update[..], &rest].concat());
     }
 
     /// Sets a parameter of a target, by its name in the login, for later sessions.
     pub fn set(&mut self, target: &Target, key: &str, value: &str) {
         let tid = target.tid.to_string();
         let update = ["--mode", "target", "--op", "update", "--tid", &tid];
-        self.tell(&[&update[..], &["--name", key, "--value", value]].concat());
+        self.configure(&[&update[..], &["--name", key, "--value", value]].concat());
     }
 
     /// Both digests. tgtd then requires them: it requests them from an initiator that does not offer them, and agrees to None only if nothing
@@ -292,10 +293,10 @@ impl Tgt {
 
     fn bind_account(&mut self, target: &Target, user: &str, password: &str, way: &[&str]) {
         let new = ["--mode", "account", "--op", "new", "--user", user];
-        self.tell(&[&new[..], &["--password", password]].concat());
+        self.configure(&[&new[..], &["--password", password]].concat());
         let tid = target.tid.to_string();
         let bind = ["--mode", "account", "--op", "bind", "--tid", &tid];
-        self.tell(&[&bind[..], &["--user", user], way].concat());
+        self.configure(&[&bind[..], &["--user", user], way].concat());
     }
 
     /// Its address.
@@ -319,7 +320,7 @@ impl Tgt {
     /// tgtadm's description of targets: units, accounts, sessions.
     pub fn shown(&self) -> String {
         let lld = self.carrier.name();
-        self.ask(&["--lld", lld, "--mode", "target", "--op", "show"])
+        self.tgtadm(&["--lld", lld, "--mode", "target", "--op", "show"])
             .1
     }
 
@@ -341,12 +342,12 @@ impl Tgt {
     /// target without its units.
     pub fn restart(&mut self) {
         self.kill();
-        assert!(self.up(), "the portal is gone: {}", self.log());
+        assert!(self.start_process(), "the portal is gone: {}", self.log());
         let opens = |words: &&Vec<String>| words.join(" ").contains("--mode target --op bind");
-        let first = self.told.iter().filter(|words| !opens(words));
-        for words in first.chain(self.told.iter().filter(opens)) {
+        let first = self.config_commands.iter().filter(|words| !opens(words));
+        for words in first.chain(self.config_commands.iter().filter(opens)) {
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let (well, said) = self.ask(&words);
+            let (well, said) = self.tgtadm(&words);
             assert!(well, "tgtadm {words:?}: {said}{}", self.log());
         }
     }
@@ -359,7 +360,7 @@ impl Tgt {
             command.arg(verbena).args(words);
         }
         let ran = command.args(words).output().unwrap();
-        (ran.status.success(), both(&ran))
+        (ran.status.success(), combined_output(&ran))
     }
 }
 
@@ -373,20 +374,20 @@ impl Drop for Tgt {
 }
 
 /// A loopback address and port that no other process uses, nor another target of this one.
-fn own_place(n: u32) -> SocketAddr {
+fn unused_address(n: u32) -> SocketAddr {
     // Process ids have 22 bits at most; addresses that begin with 127.0 are used by other programs.
     let [_, high, middle, low] = std::process::id().to_be_bytes();
     let port = ISCSI + u16::try_from(n).unwrap();
     SocketAddr::from((Ipv4Addr::new(127, 128 | high, middle, low), port))
 }
 
-fn both(ran: &Output) -> String {
+fn combined_output(ran: &Output) -> String {
     let (said, complained) = (&ran.stdout, &ran.stderr);
     String::from_utf8_lossy(said).into_owned() + &String::from_utf8_lossy(complained)
 }
 
 /// A message about a missing program, if there is one.
-fn lacking(carrier: &Carrier) -> Option<String> {
+fn missing_program(carrier: &Carrier) -> Option<String> {
     let absent = |program: &str| {
         let ran = Command::new(program).arg("--version").output();
         ran.is_err()

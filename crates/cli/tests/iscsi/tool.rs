@@ -13,15 +13,15 @@ const LONGEST: &str = "60";
 
 /// The output of a program, and its exit status.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ProgramOutput {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
-    fn new(output: &Output) -> Said {
-        Said {
+impl ProgramOutput {
+    fn new(output: &Output) -> ProgramOutput {
+        ProgramOutput {
             code: output.status.code(),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
             err: String::from_utf8_lossy(&output.stderr).into_owned(),
@@ -30,14 +30,14 @@ impl Said {
 
     /// Checks that it succeeded; returns its output.
     #[track_caller]
-    pub(crate) fn good(self) -> String {
+    pub(crate) fn expect_success(self) -> String {
         assert_eq!(self.code, Some(0), "{self:?}");
         self.out
     }
 
     /// Checks that it failed with one sentence on standard error, and no other output.
     #[track_caller]
-    pub(crate) fn sentence(self) -> String {
+    pub(crate) fn expect_error(self) -> String {
         assert_eq!(self.code, Some(1), "{self:?}");
         assert_eq!(self.out, "", "{self:?}");
         // A password in an address of a test causes a warning.
@@ -65,12 +65,12 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
 }
 
-pub(crate) fn iscsi(args: &[&str]) -> Said {
-    Said::new(&command(args).output().unwrap())
+pub(crate) fn iscsi(args: &[&str]) -> ProgramOutput {
+    ProgramOutput::new(&command(args).output().unwrap())
 }
 
 /// Runs another program, if it exists.
-pub(crate) fn other(program: &str, package: &str, args: &[&str]) -> Option<Said> {
+pub(crate) fn run_program(program: &str, package: &str, args: &[&str]) -> Option<ProgramOutput> {
     let there = Command::new(program).arg("--version").output();
     if let Err(error) = there {
         skip(&format!(
@@ -80,7 +80,9 @@ pub(crate) fn other(program: &str, package: &str, args: &[&str]) -> Option<Said>
     }
     let mut command = Command::new("timeout");
     command.args(["-s", "KILL", LONGEST, program]).args(args);
-    Some(Said::new(&command.stdin(Stdio::null()).output().unwrap()))
+    Some(ProgramOutput::new(
+        &command.stdin(Stdio::null()).output().unwrap(),
+    ))
 }
 
 /// Reports a skipped test; in CI, fails.
@@ -124,10 +126,10 @@ pub(crate) fn bytes(path: impl AsRef<Path>) -> Vec<u8> {
 }
 
 /// Pseudo-random numbers from a seed (splitmix64).
-pub(crate) struct Dice(pub(crate) u64);
+pub(crate) struct TestRng(pub(crate) u64);
 
-impl Dice {
-    pub(crate) fn roll(&mut self) -> u64 {
+impl TestRng {
+    pub(crate) fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -135,16 +137,16 @@ impl Dice {
     }
 
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.roll() % limit
+        self.next_u64() % limit
     }
 }
 
 /// Pseudo-random bytes.
-pub(crate) fn noise(len: usize, seed: u64) -> Vec<u8> {
-    let mut dice = Dice(seed);
+pub(crate) fn random_bytes(len: usize, seed: u64) -> Vec<u8> {
+    let mut dice = TestRng(seed);
     let mut noise = Vec::with_capacity(len + 8);
     while noise.len() < len {
-        noise.extend_from_slice(&dice.roll().to_le_bytes());
+        noise.extend_from_slice(&dice.next_u64().to_le_bytes());
     }
     noise.truncate(len);
     noise
@@ -157,7 +159,7 @@ pub(crate) fn open(url: &str, options: Options) -> Unit {
 }
 
 /// Waits until something has completed, and appends it.
-pub(crate) fn some(unit: &mut Unit, done: &mut Vec<Done>) {
+pub(crate) fn wait_some(unit: &mut Unit, done: &mut Vec<Done>) {
     let end = std::time::Instant::now() + Duration::from_secs(40);
     while done.is_empty() {
         unit.poll(done).unwrap();

@@ -8,21 +8,21 @@ use std::time::Duration;
 use rustix::process::Signal;
 use verbena::{Depths, Device};
 
-use crate::program::{Running, answers, ping, sh};
-use crate::space::until;
-use crate::world::{LAN, Way, World, alone, privileged};
+use crate::program::{Running, is_reachable, ping, sh};
+use crate::space::wait_until;
+use crate::world::{CarrierKind, LAN, World, exclusive, privileged};
 
 /// The LAN's link: down at its far end, and the interface down at ours.
 #[test]
 fn lan_link_down_clears_host_carrier() {
     privileged("faults::lan_link_down_clears_host_carrier", || {
-        let world = World::new(Way::Iwarp, 1);
+        let world = World::new(CarrierKind::Iwarp, 1);
         let mut unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
         ping(world.host(1), LAN, 50);
         for (space, end) in [(&world.lan, "eth0"), (&world.unit, "lan0")] {
             space.ip(&format!("link set {end} down"));
-            until("the host's interface has no link", || !world.has_carrier(1));
+            wait_until("the host's interface has no link", || !world.has_carrier(1));
             let status = world.status("host", "net1");
             assert_eq!(
                 (&status["phase"], &status["link"]),
@@ -30,12 +30,12 @@ fn lan_link_down_clears_host_carrier() {
             );
             assert_eq!(world.status("unit", "lan0")["link"], false);
             space.ip(&format!("link set {end} up"));
-            world.until_up(1);
+            world.wait_until_up(1);
             // An interface that is set down loses its IPv6 addresses, but not its IPv4 addresses.
-            until("frames pass again", || answers(world.host(1), LAN));
+            wait_until("frames pass again", || is_reachable(world.host(1), LAN));
             ping(world.host(1), LAN, 50);
         }
-        assert!(!unit.is_over());
+        assert!(!unit.has_exited());
         // The connection was not affected.
         assert_eq!(world.status("host", "net1")["connections"], 1);
     });
@@ -45,14 +45,14 @@ fn lan_link_down_clears_host_carrier() {
 #[test]
 fn host_reconnects_after_fabric_link_failure() {
     privileged("faults::host_reconnects_after_fabric_link_failure", || {
-        let world = World::new(Way::Iwarp, 1);
+        let world = World::new(CarrierKind::Iwarp, 1);
         let _unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
         world.unit.ip("link set fab1 down");
-        until("the host's interface has no link", || !world.has_carrier(1));
-        until("the unit forgets the host", || world.guests().is_empty());
+        wait_until("the host's interface has no link", || !world.has_carrier(1));
+        wait_until("the unit forgets the host", || world.guests().is_empty());
         world.unit.ip("link set fab1 up");
-        world.until_up(1);
+        world.wait_until_up(1);
         ping(world.host(1), LAN, 50);
     });
 }
@@ -61,7 +61,7 @@ fn host_reconnects_after_fabric_link_failure() {
 #[test]
 fn non_host_peers_are_rejected() {
     privileged("faults::non_host_peers_are_rejected", || {
-        let world = World::new(Way::Iwarp, 2);
+        let world = World::new(CarrierKind::Iwarp, 2);
         let mut unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
         std::thread::scope(|scope| {
@@ -87,10 +87,10 @@ fn non_host_peers_are_rejected() {
             });
             other.join().unwrap();
         });
-        unit.says("was rejected: not a host of a split driver");
-        unit.says("was rejected: version 2 of the split driver");
+        unit.wait_for_output("was rejected: not a host of a split driver");
+        unit.wait_for_output("was rejected: version 2 of the split driver");
         assert!(world.status("unit", "lan0")["rejected"].as_u64() >= Some(4));
-        assert!(!unit.is_over());
+        assert!(!unit.has_exited());
         assert_eq!(world.guests(), ["host1"]);
         ping(world.host(1), LAN, 50);
     });
@@ -100,7 +100,7 @@ fn non_host_peers_are_rejected() {
 #[test]
 fn log_of_rejected_peers_is_rate_limited() {
     privileged("faults::log_of_rejected_peers_is_rate_limited", || {
-        let world = World::new(Way::Iwarp, 1);
+        let world = World::new(CarrierKind::Iwarp, 1);
         let unit = world.start_unit(&[]);
         let before = std::time::Instant::now();
         world.host(1).run(|| {
@@ -113,7 +113,7 @@ fn log_of_rejected_peers_is_rate_limited() {
         });
         assert_eq!(world.status("unit", "lan0")["rejected"], 100);
         let spans = before.elapsed().as_secs() / 10 + 1;
-        let sentences = unit.said().matches("was rejected").count() as u64;
+        let sentences = unit.output().matches("was rejected").count() as u64;
         assert!((1..=10 * spans).contains(&sentences), "{sentences}");
     });
 }
@@ -124,33 +124,33 @@ fn host_with_new_address_reconnects() {
     privileged("faults::host_with_new_address_reconnects", || {
         // In parallel, since they mostly wait.
         std::thread::scope(|scope| {
-            for way in [Way::Udp, Way::Ethernet, Way::Iwarp] {
-                scope.spawn(move || moves(way));
+            for way in [CarrierKind::Udp, CarrierKind::Ethernet, CarrierKind::Iwarp] {
+                scope.spawn(move || host_address_changes(way));
             }
         });
     });
 }
 
-fn moves(way: Way) {
+fn host_address_changes(way: CarrierKind) {
     let world = World::new(way, 1);
     let _unit = world.start_unit(&[]);
     let mut host = world.bring_up(1, "b");
     let space = world.host(1);
     match way {
-        Way::Udp | Way::Iwarp => {
+        CarrierKind::Udp | CarrierKind::Iwarp => {
             space.ip("addr del 10.77.1.2/24 dev fab");
             space.ip("addr add 10.77.1.77/24 dev fab");
         }
-        Way::Ethernet => {
+        CarrierKind::Ethernet => {
             space.ip("link set fab address 02:00:00:00:77:77");
         }
     }
-    until("the host has noticed", || {
-        assert!(!host.is_over(), "{way:?}: {}", host.said());
+    wait_until("the host has noticed", || {
+        assert!(!host.has_exited(), "{way:?}: {}", host.output());
         let status = world.status("host", "net1");
         status["connections"].as_u64() >= Some(2) && status["phase"] == "up"
     });
-    world.until_up(1);
+    world.wait_until_up(1);
     ping(space, LAN, 50);
 }
 
@@ -158,8 +158,8 @@ fn moves(way: Way) {
 #[test]
 fn host_reconnects_when_interface_returns() {
     privileged("faults::host_reconnects_when_interface_returns", || {
-        let mut world = World::new(Way::Ethernet, 1);
-        world.patience = "3";
+        let mut world = World::new(CarrierKind::Ethernet, 1);
+        world.timeout = "3";
         let _unit = world.start_unit(&[]);
         let at = world.unit_for(1).replace("//fab/", "//way/");
         let host = world.host(1);
@@ -170,16 +170,16 @@ fn host_reconnects_when_interface_returns() {
         put_in();
         world.make_persistent(1);
         let mut driver = world.start_host_at(1, &at, &[]);
-        world.until_up(1);
+        world.wait_until_up(1);
         ping(host, LAN, 50);
         host.ip("link del way");
-        driver.says("there is no network interface `way`");
+        driver.wait_for_output("there is no network interface `way`");
         put_in();
-        until("it is connected again", || {
-            assert!(!driver.is_over(), "{}", driver.said());
+        wait_until("it is connected again", || {
+            assert!(!driver.has_exited(), "{}", driver.output());
             world.status("host", "net1")["connections"] == 2
         });
-        world.until_up(1);
+        world.wait_until_up(1);
         ping(host, LAN, 50);
     });
 }
@@ -188,7 +188,7 @@ fn host_reconnects_when_interface_returns() {
 #[test]
 fn bridged_host_interface_becomes_promiscuous() {
     privileged("faults::bridged_host_interface_becomes_promiscuous", || {
-        let world = World::new(Way::Iwarp, 1);
+        let world = World::new(CarrierKind::Iwarp, 1);
         let _unit = world.start_unit(&["--allow-promiscuous"]);
         let _host = world.bring_up(1, "b");
         let hears = || world.status("unit", "lan0")["hosts"][0]["promiscuous"] == true;
@@ -205,9 +205,9 @@ fn bridged_host_interface_becomes_promiscuous() {
         ] {
             space.ip(&format!("link set {line}"));
         }
-        until("the unit knows", hears);
+        wait_until("the unit knows", hears);
         space.ip("link set net1 nomaster");
-        until("the unit knows", || !hears());
+        wait_until("the unit knows", || !hears());
     });
 }
 
@@ -215,12 +215,12 @@ fn bridged_host_interface_becomes_promiscuous() {
 #[test]
 fn promiscuous_mode_is_opt_in() {
     privileged("faults::promiscuous_mode_is_opt_in", || {
-        let world = World::new(Way::Iwarp, 1);
+        let world = World::new(CarrierKind::Iwarp, 1);
         let _unit = world.start_unit(&[]);
         let host = world.bring_up(1, "b");
         world.host(1).ip("link set net1 promisc on");
-        until("the host says it", || {
-            let said = host.said();
+        wait_until("the host says it", || {
+            let said = host.output();
             said.contains("not-allowed to promiscuous") && said.contains("--allow-promiscuous")
         });
         assert_eq!(
@@ -235,26 +235,26 @@ fn promiscuous_mode_is_opt_in() {
 #[test]
 fn second_host_with_same_mac_is_refused() {
     privileged("faults::second_host_with_same_mac_is_refused", || {
-        let world = World::new(Way::Udp, 2);
+        let world = World::new(CarrierKind::Udp, 2);
         let mut unit = world.start_unit(&[]);
         let mac = "02:00:00:00:77:01";
         let mut first = world.bring_up_with(1, &["--mac", mac]);
         let mut second = world.start_host(2, &["--mac", mac]);
-        until("its interface is there", || world.has_tap(2));
-        world.dress(2);
-        until("the second is told", || {
-            second.said().contains("another host has it")
+        wait_until("its interface is there", || world.has_tap(2));
+        world.set_addresses(2);
+        wait_until("the second is told", || {
+            second.output().contains("another host has it")
         });
-        until("the unit says it", || {
-            unit.said().contains("was refused an address")
+        wait_until("the unit says it", || {
+            unit.output().contains("was refused an address")
         });
         assert!(!world.has_carrier(2));
         ping(world.host(1), LAN, 20);
         assert_eq!(world.status("host", "net1")["connections"], 1);
         first.signal(Signal::INT);
-        first.end();
-        world.until_up(2);
-        assert!(!unit.is_over() && !second.is_over());
+        first.wait();
+        world.wait_until_up(2);
+        assert!(!unit.has_exited() && !second.has_exited());
     });
 }
 
@@ -262,7 +262,7 @@ fn second_host_with_same_mac_is_refused() {
 #[test]
 fn malformed_datagrams_are_ignored() {
     privileged("faults::malformed_datagrams_are_ignored", || {
-        let world = World::new(Way::Udp, 2);
+        let world = World::new(CarrierKind::Udp, 2);
         let mut unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
         world.host(2).run(|| {
@@ -273,7 +273,7 @@ fn malformed_datagrams_are_ignored() {
             }
         });
         ping(world.host(1), LAN, 500);
-        assert!(!unit.is_over());
+        assert!(!unit.has_exited());
         assert_eq!(world.guests(), ["host1"]);
     });
 }
@@ -282,23 +282,27 @@ fn malformed_datagrams_are_ignored() {
 #[test]
 fn interrupted_host_disconnects_in_order() {
     privileged("faults::interrupted_host_disconnects_in_order", || {
-        for (way, arrangement) in [(Way::Iwarp, "a"), (Way::Iwarp, "b"), (Way::Udp, "c")] {
+        for (way, arrangement) in [
+            (CarrierKind::Iwarp, "a"),
+            (CarrierKind::Iwarp, "b"),
+            (CarrierKind::Udp, "c"),
+        ] {
             let world = World::new(way, 1);
             let mut unit = world.start_unit(&[]);
             let mut host = world.bring_up(1, arrangement);
             ping(world.host(1), LAN, 50);
             host.signal(Signal::INT);
-            let status = host.end();
-            assert_eq!(status.code(), Some(0), "{}", host.said());
+            let status = host.wait();
+            assert_eq!(status.code(), Some(0), "{}", host.output());
             assert!(!world.has_tap(1));
             // The unit has every element that it lent, and returned all of the host's (P6).
             assert!(
-                host.said().contains("left in good order"),
+                host.output().contains("left in good order"),
                 "{}",
-                host.said()
+                host.output()
             );
-            until("the unit forgets it", || world.guests().is_empty());
-            assert!(!unit.is_over());
+            wait_until("the unit forgets it", || world.guests().is_empty());
+            assert!(!unit.has_exited());
             assert!(world.try_status("host", "net1").is_none());
         }
     });
@@ -308,29 +312,29 @@ fn interrupted_host_disconnects_in_order() {
 #[test]
 fn interrupted_unit_disconnects_its_hosts() {
     privileged("faults::interrupted_unit_disconnects_its_hosts", || {
-        for way in [Way::Iwarp, Way::Udp] {
+        for way in [CarrierKind::Iwarp, CarrierKind::Udp] {
             let world = World::new(way, 2);
             let mut unit = world.start_unit(&[]);
             let mut hosts = [world.bring_up(1, "b"), world.bring_up(2, "c")];
             ping(world.host(1), LAN, 50);
             unit.signal(Signal::INT);
-            let status = unit.end();
-            assert_eq!(status.code(), Some(0), "{}", unit.said());
+            let status = unit.wait();
+            assert_eq!(status.code(), Some(0), "{}", unit.output());
             assert!(
-                unit.said().contains("the unit ends in good order"),
+                unit.output().contains("the unit ends in good order"),
                 "{}",
-                unit.said()
+                unit.output()
             );
             for n in [1, 2] {
-                until("the host's interface has no link", || !world.has_carrier(n));
+                wait_until("the host's interface has no link", || !world.has_carrier(n));
                 assert_ne!(world.status("host", &format!("net{n}"))["phase"], "up");
             }
             let _unit = world.start_unit(&[]);
             for n in [1, 2] {
-                world.until_up(n);
+                world.wait_until_up(n);
                 ping(world.host(n), LAN, 50);
             }
-            assert!(hosts.iter_mut().all(|host| !host.is_over()));
+            assert!(hosts.iter_mut().all(|host| !host.has_exited()));
         }
     });
 }
@@ -340,7 +344,7 @@ fn interrupted_unit_disconnects_its_hosts() {
 fn host_connects_to_two_units_independently() {
     let name = "faults::host_connects_to_two_units_independently";
     privileged(name, || {
-        let world = World::new(Way::Iwarp, 1);
+        let world = World::new(CarrierKind::Iwarp, 1);
         let mut first = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
         let start = |space, words: &[&str], log| {
@@ -349,28 +353,28 @@ fn host_connects_to_two_units_independently() {
         };
         let listen = ["unit", "--lan-tap", "own0", "--listen", "0.0.0.0:48002"];
         let mut second = start(&world.unit, &listen, "own.log");
-        second.says("hosts connect to");
+        second.wait_for_output("hosts connect to");
         world.unit.ip("addr add 192.168.8.1/24 dev own0");
         world.unit.ip("link set own0 up");
         let dial = ["host", "--connect", "10.77.1.1:48002", "--tap", "own1"];
         let mut host = start(world.host(1), &dial, "own1.log");
-        host.says("dials");
+        host.wait_for_output("dials");
         world.host(1).ip("addr add 192.168.8.2/24 dev own1");
         world.host(1).ip("link set own1 up");
-        until("it is up", || world.status("host", "own1")["link"] == true);
+        wait_until("it is up", || world.status("host", "own1")["link"] == true);
         ping(world.host(1), "192.168.8.1", 200);
         ping(world.host(1), LAN, 200);
-        let said = world.ask(["host", "status", "--json"]);
+        let said = world.run_command(["host", "status", "--json"]);
         assert_eq!(String::from_utf8_lossy(&said.stdout).lines().count(), 2);
         // The end of one unit does not affect the other.
         second.signal(Signal::TERM);
-        assert_eq!(second.end().code(), Some(0), "{}", second.said());
+        assert_eq!(second.wait().code(), Some(0), "{}", second.output());
         assert!(!world.unit.ip("-o link").contains("own0"));
-        until("the host sees it", || {
+        wait_until("the host sees it", || {
             world.status("host", "own1")["link"] == false
         });
         ping(world.host(1), LAN, 200);
-        assert!(!first.is_over() && !host.is_over());
+        assert!(!first.has_exited() && !host.has_exited());
     });
 }
 
@@ -379,7 +383,7 @@ fn host_connects_to_two_units_independently() {
 fn super_frames_are_segmented_for_small_buffers() {
     let name = "faults::super_frames_are_segmented_for_small_buffers";
     privileged(name, || {
-        let world = World::new(Way::Iwarp, 1);
+        let world = World::new(CarrierKind::Iwarp, 1);
         let start = |space, line: &str, log| {
             let mut command = world.verbena();
             let words = command.args(line.split(' '));
@@ -387,7 +391,7 @@ fn super_frames_are_segmented_for_small_buffers() {
         };
         let line = "unit --lan-tap own0 --no-offloads --listen 0.0.0.0";
         let unit = start(&world.unit, line, "own.log");
-        unit.says("hosts connect to");
+        unit.wait_for_output("hosts connect to");
         world.unit.ip("addr add 192.168.8.1/24 dev own0");
         world.unit.ip("link set own0 up");
         let host = start(
@@ -395,10 +399,10 @@ fn super_frames_are_segmented_for_small_buffers() {
             "host --connect 10.77.1.1 --tap own1",
             "own1.log",
         );
-        host.says("dials");
+        host.wait_for_output("dials");
         world.host(1).ip("addr add 192.168.8.2/24 dev own1");
         world.host(1).ip("link set own1 up");
-        until("it is up", || world.status("host", "own1")["link"] == true);
+        wait_until("it is up", || world.status("host", "own1")["link"] == true);
         ping(&world.unit, "192.168.8.2", 10);
         let _server = world.serve_iperf3_at(world.host(1));
         let line =
@@ -415,7 +419,7 @@ fn super_frames_are_segmented_for_small_buffers() {
 fn host_mtu_fits_element_size() {
     let name = "faults::host_mtu_fits_element_size";
     privileged(name, || {
-        let world = World::new(Way::Iwarp, 2);
+        let world = World::new(CarrierKind::Iwarp, 2);
         world.set_lan_mtu(16_000);
         let unit = world.start_unit(&["--no-offloads"]);
         let host = world.bring_up(1, "b");
@@ -437,8 +441,8 @@ fn host_mtu_fits_element_size() {
 /// A driver polls before it sleeps, and does sleep: also if a frame wakes it now and then.
 #[test]
 fn nearly_idle_drivers_sleep() {
-    alone("faults::nearly_idle_drivers_sleep", || {
-        let world = World::new(Way::Iwarp, 1);
+    exclusive("faults::nearly_idle_drivers_sleep", || {
+        let world = World::new(CarrierKind::Iwarp, 1);
         let unit = world.start_unit_on(["--lan-tap", "tap0"], &[]);
         world.unit.ip(&format!("addr add {LAN}/24 dev tap0"));
         world.unit.ip("link set tap0 up");
@@ -446,9 +450,9 @@ fn nearly_idle_drivers_sleep() {
         let ping = |words: &str| sh(world.host(1), &format!("ping -q {words} {LAN}"));
         // A stream first, so that polling has success.
         ping("-c 2000 -i 0");
-        let before = worked(&unit) + worked(&host);
+        let before = cpu_time(&unit) + cpu_time(&host);
         ping("-c 20 -i 0.1");
-        let worked = worked(&unit) + worked(&host) - before;
+        let worked = cpu_time(&unit) + cpu_time(&host) - before;
         // Of four hundred: two processes for two seconds.
         assert!(worked < 100, "{worked} hundredths of a second");
     });
@@ -457,9 +461,9 @@ fn nearly_idle_drivers_sleep() {
 /// Frames of a TAP for the only host wait in its queue while the host has no room: the unit sleeps meanwhile, and queues none.
 #[test]
 fn unit_sleeps_while_host_is_stopped() {
-    alone("faults::unit_sleeps_while_host_is_stopped", || {
-        let mut world = World::new(Way::Iwarp, 1);
-        world.patience = "10";
+    exclusive("faults::unit_sleeps_while_host_is_stopped", || {
+        let mut world = World::new(CarrierKind::Iwarp, 1);
+        world.timeout = "10";
         let unit = world.start_unit_on(["--lan-tap", "tap0"], &[]);
         world.unit.ip(&format!("addr add {LAN}/24 dev tap0"));
         world.unit.ip("link set tap0 up");
@@ -474,9 +478,9 @@ fn unit_sleeps_while_host_is_stopped() {
             sleep(Duration::from_secs(1));
             host.signal(Signal::STOP);
             sleep(Duration::from_millis(500));
-            let before = worked(&unit);
+            let before = cpu_time(&unit);
             sleep(Duration::from_secs(1));
-            let worked = worked(&unit) - before;
+            let worked = cpu_time(&unit) - before;
             host.signal(Signal::CONT);
             // Of a hundred.
             assert!(worked < 30, "{worked} hundredths of a second in one");
@@ -492,7 +496,7 @@ fn unit_sleeps_while_host_is_stopped() {
 }
 
 /// Processor time of a program, in hundredths of a second.
-fn worked(program: &Running) -> u64 {
+fn cpu_time(program: &Running) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", program.pid())).unwrap();
     let (_, behind) = stat.rsplit_once(')').unwrap();
     let ticks = behind.split_whitespace().skip(11).take(2);

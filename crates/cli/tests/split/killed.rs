@@ -4,64 +4,64 @@ use std::time::Duration;
 
 use crate::blob;
 use crate::program::{Running, ping};
-use crate::space::until;
-use crate::world::{LAN, Way, World, privileged};
+use crate::space::wait_until;
+use crate::world::{CarrierKind, LAN, World, privileged};
 
 macro_rules! ways {
     ($($name:ident: $what:ident $way:ident $arrangement:literal;)*) => {$(
         #[test]
         fn $name() {
             let name = concat!("killed::", stringify!($name));
-            privileged(name, || $what(Way::$way, $arrangement));
+            privileged(name, || $what(CarrierKind::$way, $arrangement));
         }
     )*};
 }
 
 ways! {
-    iwarp: either Iwarp "b";
-    udp: either Udp "c";
-    ethernet: either Ethernet "a";
-    other_iwarp_host_survives_kill: one_of_two Iwarp "b";
-    other_udp_host_survives_kill: one_of_two Udp "a";
-    other_ethernet_host_survives_kill: one_of_two Ethernet "c";
+    iwarp: kill_each_side Iwarp "b";
+    udp: kill_each_side Udp "c";
+    ethernet: kill_each_side Ethernet "a";
+    other_iwarp_host_survives_kill: kill_one_host Iwarp "b";
+    other_udp_host_survives_kill: kill_one_host Udp "a";
+    other_ethernet_host_survives_kill: kill_one_host Ethernet "c";
 }
 
 /// Kills the host's driver, then the unit's; a download that began before continues after.
-fn either(way: Way, arrangement: &str) {
+fn kill_each_side(way: CarrierKind, arrangement: &str) {
     let world = World::new(way, 1);
     world.make_persistent(1);
-    either_of(&world, &[], &["--arrangement", arrangement]);
+    kill_each_side_in(&world, &[], &["--arrangement", arrangement]);
 }
 
 /// The same in a world with an interface, with these options for the unit and the host.
-pub(crate) fn either_of(world: &World, of_unit: &[&str], with: &[&str]) {
+pub(crate) fn kill_each_side_in(world: &World, of_unit: &[&str], with: &[&str]) {
     let mut unit = world.start_unit(of_unit);
     let mut host = world.start_host(1, with);
-    world.until_up(1);
+    world.wait_until_up(1);
     let _web = world.serve_web();
-    let mut download = begun(world);
+    let mut download = start_download(world);
     host.kill();
-    until("nobody holds the interface", || !world.has_carrier(1));
+    wait_until("nobody holds the interface", || !world.has_carrier(1));
     host = world.start_host(1, with);
-    world.until_up(1);
+    world.wait_until_up(1);
     ping(world.host(1), LAN, 100);
-    ended(&mut download);
-    assert!(!unit.is_over());
+    expect_download(&mut download);
+    assert!(!unit.has_exited());
     assert_eq!(world.guests(), ["host1"]);
 
-    let mut download = begun(world);
+    let mut download = start_download(world);
     unit.kill();
-    until("the host sees it", || !world.has_carrier(1));
+    wait_until("the host sees it", || !world.has_carrier(1));
     unit = world.start_unit(of_unit);
-    world.until_up(1);
+    world.wait_until_up(1);
     ping(world.host(1), LAN, 100);
-    ended(&mut download);
-    assert!(!host.is_over() && !unit.is_over());
+    expect_download(&mut download);
+    assert!(!host.has_exited() && !unit.has_exited());
     assert_eq!(world.status("host", "net1")["connections"], 2);
 }
 
 /// A download that has begun.
-fn begun(world: &World) -> Running {
+fn start_download(world: &World) -> Running {
     let came = || -> u64 {
         let queues = world.statuses("host", "net1");
         let each = queues.iter().map(|queue| &queue["messages"]["packets_in"]);
@@ -69,17 +69,17 @@ fn begun(world: &World) -> Running {
     };
     let before = came();
     let download = world.begin_download(1, "80M");
-    until("the download is on its way", || came() > before + 500);
+    wait_until("the download is on its way", || came() > before + 500);
     download
 }
 
-fn ended(download: &mut Running) {
-    assert!(download.end().success(), "{}", download.said());
-    assert!(download.said().starts_with(blob::checksum()));
+fn expect_download(download: &mut Running) {
+    assert!(download.wait().success(), "{}", download.output());
+    assert!(download.output().starts_with(blob::checksum()));
 }
 
 /// When a host is killed or stopped, the unit frees its resources, and another host is not affected.
-fn one_of_two(way: Way, arrangement: &str) {
+fn kill_one_host(way: CarrierKind, arrangement: &str) {
     let world = World::new(way, 2);
     let unit = world.start_unit(&[]);
     let mut one = world.bring_up(1, arrangement);
@@ -93,15 +93,15 @@ fn one_of_two(way: Way, arrangement: &str) {
         // Stopped: the unit detects it only by its timeout of a second.
         one.signal(rustix::process::Signal::STOP);
         let start = std::time::Instant::now();
-        until("the frozen host is gone", || world.guests() == ["host2"]);
+        wait_until("the frozen host is gone", || world.guests() == ["host2"]);
         let took = start.elapsed();
         assert!(took < Duration::from_secs(4), "{took:?}");
-        assert!(unit.said().contains("silent for"), "{}", unit.said());
+        assert!(unit.output().contains("silent for"), "{}", unit.output());
         one.signal(rustix::process::Signal::CONT);
-        until("it comes back", || world.guests().len() == 2);
-        world.until_up(1);
+        wait_until("it comes back", || world.guests().len() == 2);
+        world.wait_until_up(1);
         one.kill();
-        until("the dead host is gone", || world.guests() == ["host2"]);
+        wait_until("the dead host is gone", || world.guests() == ["host2"]);
         let said = other.join().unwrap();
         assert!(said.contains(" 0% packet loss"), "{said}");
     });
@@ -114,15 +114,15 @@ fn one_of_two(way: Way, arrangement: &str) {
 #[test]
 fn assigned_mac_survives_unit_restart() {
     privileged("killed::assigned_mac_survives_unit_restart", || {
-        let world = World::new(Way::Iwarp, 1);
+        let world = World::new(CarrierKind::Iwarp, 1);
         let mut unit = world.start_unit(&[]);
         let _host = world.bring_up_with(1, &["--mac", "unit"]);
         let mac = || world.status("host", "net1")["mac"].clone();
         let before = mac();
         unit.kill();
-        until("the host sees it", || !world.has_carrier(1));
+        wait_until("the host sees it", || !world.has_carrier(1));
         let _unit = world.start_unit(&[]);
-        world.until_up(1);
+        world.wait_until_up(1);
         assert_eq!(mac(), before);
         ping(world.host(1), LAN, 20);
     });
@@ -134,17 +134,21 @@ fn stop_shorter_than_timeout_keeps_connection() {
     privileged("killed::stop_shorter_than_timeout_keeps_connection", || {
         // In parallel, since they mostly wait.
         std::thread::scope(|scope| {
-            for (way, arrangement) in [(Way::Udp, "b"), (Way::Ethernet, "a"), (Way::Iwarp, "c")] {
-                scope.spawn(move || held_up(way, arrangement));
+            for (way, arrangement) in [
+                (CarrierKind::Udp, "b"),
+                (CarrierKind::Ethernet, "a"),
+                (CarrierKind::Iwarp, "c"),
+            ] {
+                scope.spawn(move || stop_each_side(way, arrangement));
             }
         });
     });
 }
 
 /// Stops the unit, then the host.
-fn held_up(way: Way, arrangement: &str) {
+fn stop_each_side(way: CarrierKind, arrangement: &str) {
     let mut world = World::new(way, 1);
-    world.patience = "10";
+    world.timeout = "10";
     let unit = world.start_unit(&[]);
     let host = world.bring_up(1, arrangement);
     let connections = || world.status("host", "net1")["connections"].clone();

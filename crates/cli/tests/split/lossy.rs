@@ -4,41 +4,45 @@ use std::time::Duration;
 
 use crate::blob;
 use crate::program::ping;
-use crate::relay::{Badness, Relay};
-use crate::world::{LAN, Way, World, privileged};
+use crate::relay::{Impairment, Relay};
+use crate::world::{CarrierKind, LAN, World, privileged};
 
 #[test]
 fn writes_survive_five_percent_loss() {
-    privileged("lossy::writes_survive_five_percent_loss", || bad("b"));
+    privileged("lossy::writes_survive_five_percent_loss", || {
+        run_impaired("b");
+    });
 }
 
 #[test]
 fn messages_survive_five_percent_loss() {
-    privileged("lossy::messages_survive_five_percent_loss", || bad("c"));
+    privileged("lossy::messages_survive_five_percent_loss", || {
+        run_impaired("c");
+    });
 }
 
-fn bad(arrangement: &str) {
-    let world = World::new(Way::Udp, 1);
+fn run_impaired(arrangement: &str) {
+    let world = World::new(CarrierKind::Udp, 1);
     let _unit = world.start_unit(&[]);
-    let badness = Badness { lost: 50, late: 20 };
+    let badness = Impairment { lost: 50, late: 20 };
     let relay = Relay::start(world.host(1), "127.0.0.1:48001", "10.77.1.1:7471", badness);
     world.make_persistent(1);
     // On loopback cells would have 64 KiB; this is the size on an ordinary network.
     let with = ["--arrangement", arrangement, "--cell", "1400"];
     let mut host = world.start_host_at(1, "udp://127.0.0.1:48001", &with);
-    world.until_up(1);
+    world.wait_until_up(1);
     // Acknowledged cells lose nothing, only time.
     ping(world.host(1), LAN, 200);
     let _web = world.serve_web();
     let mut download = world.begin_download(1, "50G");
     std::thread::sleep(Duration::from_secs(3));
     assert!(relay.lost() > 100, "{}", relay.lost());
-    assert!(!download.is_over(), "the network was not bad enough");
-    relay.mend();
-    assert!(download.end().success(), "{}", download.said());
-    assert!(download.said().starts_with(blob::checksum()));
+    assert!(!download.has_exited(), "the network was not bad enough");
+    relay.repair();
+    assert!(download.wait().success(), "{}", download.output());
+    assert!(download.output().starts_with(blob::checksum()));
     ping(world.host(1), LAN, 200);
-    assert!(!host.is_over());
+    assert!(!host.has_exited());
     let status = world.status("host", "net1");
     assert_eq!(status["messages"]["violations"], 0, "{status}");
     assert_eq!(status["connections"], 1, "{status}");

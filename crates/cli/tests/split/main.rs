@@ -6,6 +6,7 @@
 mod space;
 
 mod blob;
+mod command_output;
 mod faults;
 mod killed;
 mod lossy;
@@ -13,6 +14,5 @@ mod program;
 mod queues;
 mod relay;
 mod rights;
-mod said;
 mod traffic;
 mod world;

@@ -8,20 +8,20 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::space::{Space, until};
+use crate::space::{Netns, wait_until};
 
 /// Time limit of a program, in seconds.
 const LONGEST: &str = "60";
 
 /// Runs a shell command, which must succeed; returns its output.
-pub(crate) fn sh(space: &Space, line: &str) -> String {
+pub(crate) fn sh(space: &Netns, line: &str) -> String {
     let (well, said) = try_sh(space, line);
     assert!(well, "{line}:\n{said}");
     said
 }
 
 /// Runs a shell command; returns whether it succeeded, and its output.
-pub(crate) fn try_sh(space: &Space, line: &str) -> (bool, String) {
+pub(crate) fn try_sh(space: &Netns, line: &str) -> (bool, String) {
     let ran = space.run(|| {
         let mut command = Command::new("timeout");
         command.args(["-s", "KILL", LONGEST, "bash", "-o", "pipefail", "-c", line]);
@@ -40,7 +40,7 @@ pub(crate) struct Running {
 
 impl Running {
     /// Starts it; its output goes to a file.
-    pub(crate) fn start(space: &Space, command: &mut Command, log: &Path) -> Running {
+    pub(crate) fn start(space: &Netns, command: &mut Command, log: &Path) -> Running {
         let mut options = File::options();
         let file = options.create(true).append(true).open(log).unwrap();
         command.stdin(Stdio::null());
@@ -51,21 +51,21 @@ impl Running {
     }
 
     /// A shell command; with `exec`, its program is the one that is killed.
-    pub(crate) fn sh(space: &Space, line: &str, log: &Path) -> Running {
+    pub(crate) fn sh(space: &Netns, line: &str, log: &Path) -> Running {
         let mut command = Command::new("bash");
         command.args(["-o", "pipefail", "-c", line]);
         Running::start(space, &mut command, log)
     }
 
     /// Its output, and that of earlier programs with the same file.
-    pub(crate) fn said(&self) -> String {
+    pub(crate) fn output(&self) -> String {
         let said = std::fs::read(&self.log).unwrap();
         String::from_utf8_lossy(&said).into_owned()
     }
 
     /// Waits for this text in its output.
-    pub(crate) fn says(&self, what: &str) {
-        until(what, || self.said().contains(what));
+    pub(crate) fn wait_for_output(&self, what: &str) {
+        wait_until(what, || self.output().contains(what));
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -78,16 +78,16 @@ impl Running {
     }
 
     /// Waits for its end.
-    pub(crate) fn end(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let mut status = None;
-        until("the program ends", || {
+        wait_until("the program ends", || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
         status.unwrap()
     }
 
-    pub(crate) fn is_over(&mut self) -> bool {
+    pub(crate) fn has_exited(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
@@ -102,7 +102,7 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {
-            let said = self.said();
+            let said = self.output();
             let name = self.log.file_name().unwrap_or_default().display();
             let _ = writeln!(std::io::stderr(), "--- {name} said:\n{said}");
         }
@@ -110,7 +110,7 @@ impl Drop for Running {
 }
 
 /// Sends many pings as fast as they are answered: none may be lost.
-pub(crate) fn ping(space: &Space, to: &str, count: u32) {
+pub(crate) fn ping(space: &Netns, to: &str, count: u32) {
     let said = sh(space, &format!("ping -q -f -W 5 -c {count} {to}"));
     assert!(said.contains(" 0% packet loss"), "{said}");
     assert!(
@@ -120,16 +120,16 @@ pub(crate) fn ping(space: &Space, to: &str, count: u32) {
 }
 
 /// Whether a ping is answered.
-pub(crate) fn answers(space: &Space, to: &str) -> bool {
+pub(crate) fn is_reachable(space: &Netns, to: &str) -> bool {
     try_sh(space, &format!("ping -q -c 1 -W 1 {to}")).0
 }
 
 /// Measures with iperf3 to its server, both directions at once.
-pub(crate) fn iperf3(space: &Space, words: &str) -> Value {
+pub(crate) fn iperf3(space: &Netns, words: &str) -> Value {
     let mut report = Value::Null;
     let mut silent = 0;
     // The server may still run another test.
-    until("the server of iperf3 has time", || {
+    wait_until("the server of iperf3 has time", || {
         let line = format!("timeout -s KILL 9 iperf3 -J --bidir -t 1 {words}");
         let (_, said) = try_sh(space, &line);
         // iperf3 starts a UDP test with one datagram and waits for its answer without a limit: if that is lost, which is possible in the

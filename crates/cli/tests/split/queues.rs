@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use verbena_split::lan::Watch;
+use verbena_split::lan::LinkWatch;
 
 use crate::killed;
 use crate::program::{Running, iperf3, ping};
-use crate::space::until;
-use crate::world::{LAN, Way, World, address, privileged};
+use crate::space::wait_until;
+use crate::world::{CarrierKind, LAN, World, address, privileged};
 
 const TWO: [&str; 2] = ["--queues", "2"];
 
@@ -24,7 +24,7 @@ fn many_connections(world: &World, n: usize, to: &str) {
 }
 
 /// Checks that each of both queues of a driver carried at least this number of frames in each direction, and saw no violations.
-fn both_carried(world: &World, kind: &str, name: &str, frames: u64) {
+fn check_both_queues(world: &World, kind: &str, name: &str, frames: u64) {
     let statuses = world.statuses(kind, name);
     assert_eq!(statuses.len(), 2);
     for (queue, status) in statuses.iter().enumerate() {
@@ -45,39 +45,39 @@ fn both_carried(world: &World, kind: &str, name: &str, frames: u64) {
 #[test]
 fn both_queues_carry_iwarp_to_lan_tap() {
     privileged("queues::both_queues_carry_iwarp_to_lan_tap", || {
-        let mut world = World::new(Way::Iwarp, 1);
-        world.patience = "10";
+        let mut world = World::new(CarrierKind::Iwarp, 1);
+        world.timeout = "10";
         let _unit = world.start_unit_on(["--lan-tap", "own0"], &TWO);
         world.unit.ip(&format!("addr add {LAN}/24 dev own0"));
         world.unit.ip("link set own0 up");
         let host = world.bring_up_with(1, &TWO);
-        host.says("host: queue 2 of 2: connected to iwarp://10.77.1.1:7472");
+        host.wait_for_output("host: queue 2 of 2: connected to iwarp://10.77.1.1:7472");
         let _iperf3 = world.serve_iperf3_at(&world.unit);
         let _web = world.serve_web_at(&world.unit);
         ping(world.host(1), LAN, 200);
         many_connections(&world, 1, LAN);
         world.download(1);
-        both_carried(&world, "host", "net1", 100);
-        both_carried(&world, "unit", "own0", 100);
+        check_both_queues(&world, "host", "net1", 100);
+        check_both_queues(&world, "unit", "own0", 100);
         // A second unit fails before it opens the interface.
-        let watch = world.unit.run(|| Watch::open().unwrap());
+        let watch = world.unit.run(|| LinkWatch::open().unwrap());
         std::thread::sleep(Duration::from_millis(1500));
-        watch.changed().unwrap();
+        watch.take_changed().unwrap();
         let words = ["unit", "--lan-tap", "own0", "--listen", "10.77.1.1:9000"];
         let another = || world.verbena().args(words).args(TWO).output().unwrap();
         let another = world.unit.run(another);
         let said = String::from_utf8_lossy(&another.stderr);
         assert_eq!(another.status.code(), Some(1), "{said}");
         assert!(said.contains("a driver is running already"), "{said}");
-        assert!(!watch.changed().unwrap(), "it touched the interface");
+        assert!(!watch.take_changed().unwrap(), "it touched the interface");
     });
 }
 
 #[test]
 fn both_queues_carry_udp_to_lan_interface() {
     privileged("queues::both_queues_carry_udp_to_lan_interface", || {
-        let mut world = World::new(Way::Udp, 2);
-        world.patience = "10";
+        let mut world = World::new(CarrierKind::Udp, 2);
+        world.timeout = "10";
         let _unit = world.start_unit(&TWO);
         let _one = world.bring_up_with(1, &TWO);
         let _two = world.bring_up_with(2, &[&TWO[..], &["--mac", "unit"]].concat());
@@ -87,24 +87,24 @@ fn both_queues_carry_udp_to_lan_interface() {
             ping(world.host(n), LAN, 200);
             many_connections(&world, n, LAN);
         }
-        both_carried(&world, "unit", "lan0", 100);
+        check_both_queues(&world, "unit", "lan0", 100);
         ping(world.host(1), &address(2), 200);
         many_connections(&world, 1, &address(2));
-        both_carried(&world, "host", "net1", 100);
-        both_carried(&world, "host", "net2", 100);
+        check_both_queues(&world, "host", "net1", 100);
+        check_both_queues(&world, "host", "net2", 100);
         // The first queue got an address for all, and every queue tells the unit of a new one.
-        one_address(&world, 2);
+        wait_for_address(&world, 2);
         world.host(2).ip("link set net2 address 02:00:00:00:00:42");
-        one_address(&world, 2);
+        wait_for_address(&world, 2);
         ping(world.host(2), LAN, 50);
         assert_eq!(world.status("host", "net2")["mac"], "02:00:00:00:00:42");
     });
 }
 
 /// Waits until all queues of the unit have the address of a host's interface.
-fn one_address(world: &World, n: usize) {
+fn wait_for_address(world: &World, n: usize) {
     let name = format!("host{n}");
-    until("all queues know the address", || {
+    wait_until("all queues know the address", || {
         let mac = &world.status("host", &format!("net{n}"))["mac"];
         let units = world.statuses("unit", "lan0");
         units.iter().all(|unit| {
@@ -118,9 +118,9 @@ fn one_address(world: &World, n: usize) {
 #[test]
 fn killed_drivers_reconnect_all_queues() {
     privileged("queues::killed_drivers_reconnect_all_queues", || {
-        let world = World::new(Way::Iwarp, 1);
+        let world = World::new(CarrierKind::Iwarp, 1);
         world.make_persistent_for_several(1);
-        killed::either_of(&world, &TWO, &TWO);
+        killed::kill_each_side_in(&world, &TWO, &TWO);
     });
 }
 
@@ -128,9 +128,9 @@ fn killed_drivers_reconnect_all_queues() {
 #[test]
 fn one_lost_queue_clears_the_carrier() {
     privileged("queues::one_lost_queue_clears_the_carrier", || {
-        let mut world = World::new(Way::Udp, 1);
+        let mut world = World::new(CarrierKind::Udp, 1);
         // The other queue must not lose it, however busy the machine is.
-        world.patience = "5";
+        world.timeout = "5";
         let _unit = world.start_unit(&TWO);
         let _host = world.bring_up_with(1, &TWO);
         let connections = || {
@@ -140,15 +140,15 @@ fn one_lost_queue_clears_the_carrier() {
         };
         let host = world.host(1);
         host.ip("rule add pref 10 ipproto udp dport 7472 blackhole");
-        until("the second queue is lost", || {
+        wait_until("the second queue is lost", || {
             let queues = world.statuses("host", "net1");
             assert_eq!(queues.len(), 2);
             assert_eq!(queues[0]["phase"], "up", "{}", queues[0]);
             queues[1]["phase"] != "up"
         });
-        until("the cable is pulled", || !world.has_carrier(1));
+        wait_until("the cable is pulled", || !world.has_carrier(1));
         host.ip("rule del pref 10");
-        world.until_up(1);
+        world.wait_until_up(1);
         ping(world.host(1), LAN, 100);
         assert_eq!(connections(), [1, 2]);
     });
@@ -158,14 +158,14 @@ fn one_lost_queue_clears_the_carrier() {
 #[test]
 fn queue_counts_of_both_sides_must_match() {
     privileged("queues::queue_counts_of_both_sides_must_match", || {
-        let world = World::new(Way::Udp, 1);
+        let world = World::new(CarrierKind::Udp, 1);
         let mut unit = world.start_unit(&TWO);
         let rejected = |to: &str, queues: &str, why: &str| {
             // Earlier hosts wrote the same to the same file.
             let log = std::fs::read_to_string(world.folder.file("host1.log"));
             let before = log.map_or(0, |log| log.len());
             let mut host = world.start_host_at(1, to, &["--queues", queues]);
-            until(why, || host.said()[before..].contains(why));
+            wait_until(why, || host.output()[before..].contains(why));
             assert!(!world.has_carrier(1));
             // With SIGKILL, so that its sockets stay.
             host.kill();
@@ -175,15 +175,15 @@ fn queue_counts_of_both_sides_must_match() {
         rejected(&at, "3", what_to_do);
         rejected(&format!("{at}:7472"), "2", "comes where queue 2 of 2 is");
         rejected(&at, "1", what_to_do);
-        assert!(unit.said().contains(what_to_do), "{}", unit.said());
+        assert!(unit.output().contains(what_to_do), "{}", unit.output());
         let status = |words: &[&str]| {
-            let said = world.ask(words);
+            let said = world.run_command(words);
             assert!(said.status.success(), "{words:?}");
             String::from_utf8(said.stdout).unwrap()
         };
         // The killed ones had more queues, and left their sockets.
         let mut host = world.start_host(1, &[]);
-        until("it answers", || world.try_status("host", "net1").is_some());
+        wait_until("it answers", || world.try_status("host", "net1").is_some());
         for words in [
             &["host", "status", "--json"][..],
             &["host", "status", "net1", "--json"],
@@ -210,8 +210,8 @@ fn queue_counts_of_both_sides_must_match() {
         // The kernel would attach another driver to some of its queues; the first keeps them, and its carrier.
         let another_is_refused = || {
             let mut another = world.start_host(1, &TWO);
-            assert_eq!(another.end().code(), Some(1));
-            another.says("a driver is running already");
+            assert_eq!(another.wait().code(), Some(1));
+            another.wait_for_output("a driver is running already");
         };
         another_is_refused();
         assert!(world.has_carrier(1));
@@ -219,14 +219,14 @@ fn queue_counts_of_both_sides_must_match() {
         // It does not open the interface: a process that opens a queue gets frames of the first driver until it closes it, and some kernels
         // set the carrier on. The first driver is stopped, so that any change seen is the second one's.
         unit.kill();
-        until("the host sees it", || !world.has_carrier(1));
+        wait_until("the host sees it", || !world.has_carrier(1));
         host.signal(Signal::STOP);
-        let watch = world.host(1).run(|| Watch::open().unwrap());
+        let watch = world.host(1).run(|| LinkWatch::open().unwrap());
         // The kernel may report a link change up to a second late.
         std::thread::sleep(Duration::from_millis(1500));
-        watch.changed().unwrap();
+        watch.take_changed().unwrap();
         another_is_refused();
-        assert!(!watch.changed().unwrap(), "it touched the interface");
+        assert!(!watch.take_changed().unwrap(), "it touched the interface");
         let said = world.host(1).ip("-o link show net1");
         assert!(!said.contains("LOWER_UP"), "{said}");
     });
@@ -235,7 +235,7 @@ fn queue_counts_of_both_sides_must_match() {
 #[test]
 fn invalid_queue_options_are_refused() {
     privileged("queues::invalid_queue_options_are_refused", || {
-        let world = World::new(Way::Ethernet, 1);
+        let world = World::new(CarrierKind::Ethernet, 1);
         let beyond = "the last one is 65535";
         let each: [(&[&str], &str); 6] = [
             (
@@ -294,7 +294,7 @@ fn invalid_queue_options_are_refused() {
                 "--queues",
                 queues,
             ];
-            assert_eq!(world.ask(words).status.code(), Some(2), "{queues}");
+            assert_eq!(world.run_command(words).status.code(), Some(2), "{queues}");
         }
     });
 }
@@ -303,15 +303,15 @@ fn invalid_queue_options_are_refused() {
 #[test]
 fn interrupt_disconnects_all_queues() {
     privileged("queues::interrupt_disconnects_all_queues", || {
-        let world = World::new(Way::Iwarp, 2);
+        let world = World::new(CarrierKind::Iwarp, 2);
         let mut unit = world.start_unit(&TWO);
         let mut host = world.bring_up_with(1, &TWO);
         let _other = world.bring_up_with(2, &TWO);
         ping(world.host(1), LAN, 50);
         let leaves = |driver: &mut Running, how: &str| {
             driver.signal(Signal::INT);
-            let code = driver.end().code();
-            let said = driver.said();
+            let code = driver.wait().code();
+            let said = driver.output();
             assert_eq!(code, Some(0), "{said}");
             let times = said.matches(how).count();
             assert_eq!(times, 2, "{said}");
@@ -321,14 +321,14 @@ fn interrupt_disconnects_all_queues() {
         assert!(!world.has_tap(1));
         assert!(world.try_status("host", "net1").is_none());
         let hosts = |unit: &Value| unit["hosts"].as_array().map(Vec::len);
-        until("both queues forget it", || {
+        wait_until("both queues forget it", || {
             let units = world.statuses("unit", "lan0");
             units.iter().all(|unit| hosts(unit) == Some(1))
         });
-        let said = unit.said();
+        let said = unit.output();
         assert_eq!(said.matches("is gone: it took leave").count(), 2, "{said}");
         leaves(&mut unit, "the unit ends in good order");
-        until("the other host sees it", || !world.has_carrier(2));
+        wait_until("the other host sees it", || !world.has_carrier(2));
     });
 }
 
@@ -336,12 +336,12 @@ fn interrupt_disconnects_all_queues() {
 #[test]
 fn removed_interface_ends_all_queues() {
     privileged("queues::removed_interface_ends_all_queues", || {
-        let world = World::new(Way::Udp, 1);
+        let world = World::new(CarrierKind::Udp, 1);
         let _unit = world.start_unit(&TWO);
         let mut host = world.bring_up_with(1, &TWO);
         world.host(1).ip("link del net1");
-        let code = host.end().code();
-        let said = host.said();
+        let code = host.wait().code();
+        let said = host.output();
         assert_eq!(code, Some(1), "{said}");
         let last = said.lines().last().unwrap();
         assert!(last.starts_with("verbena: queue "), "{said}");
@@ -351,10 +351,10 @@ fn removed_interface_ends_all_queues() {
 
 /// Two units have the same address, and the port of a queue decides which one it reaches, as with a name that resolves to both. One is
 /// that of `World`; the other is at host 2, to which host 1 has a link.
-fn two_units(way: Way, protocol: &str) {
+fn two_units(way: CarrierKind, protocol: &str) {
     let world = World::new(way, 2);
     let (host, far) = (world.host(1), world.host(2));
-    host.join("far", far, "far");
+    host.connect_veth("far", far, "far");
     far.ip("addr add 10.77.1.1/24 dev far");
     host.ip("route add 10.77.1.1 dev far table 100");
     let lead = |pref: u32, which: &str, table: &str| {
@@ -365,9 +365,9 @@ fn two_units(way: Way, protocol: &str) {
     let scheme = world.unit_for(1);
     let mut there = world.verbena();
     there.args(["unit", "--lan-tap", "far0", "--listen", &scheme]);
-    there.args(["--patience", world.patience]).args(TWO);
+    there.args(["--patience", world.timeout]).args(TWO);
     let there = Running::start(far, &mut there, &world.folder.file("far.log"));
-    there.says("hosts connect to");
+    there.wait_for_output("hosts connect to");
     far.ip("link set far0 up");
 
     lead(10, "dport 7472", "100");
@@ -377,17 +377,17 @@ fn two_units(way: Way, protocol: &str) {
         "queue 2 of 2 reached another unit than queue 1 of 2",
         "queue 1 of 2 reached another unit than queue 2 of 2",
     ];
-    until("one of them reached another unit", || {
-        let said = driver.said();
+    wait_until("one of them reached another unit", || {
+        let said = driver.output();
         astray.iter().any(|what| said.contains(what))
     });
-    world.dress(1);
+    world.set_addresses(1);
     assert!(!world.has_carrier(1));
     let queues = world.statuses("host", "net1");
     let up = queues.iter().filter(|queue| queue["phase"] == "up");
     assert!(up.count() < 2, "{queues:?}");
     host.ip("rule del pref 10");
-    world.until_up(1);
+    world.wait_until_up(1);
     ping(host, LAN, 50);
     assert_eq!(guests(&world, "lan0"), [1, 1]);
 
@@ -397,10 +397,10 @@ fn two_units(way: Way, protocol: &str) {
     let port: String = port.chars().take_while(char::is_ascii_digit).collect();
     lead(5, &format!("sport {port}"), "main");
     lead(10, "dport 7471-7472", "100");
-    until("all are there", || guests(&world, "far0") == [1, 1]);
-    world.until_up(1);
-    driver.says("another queue reaches only another unit: all of them dial again");
-    until("none is here", || guests(&world, "lan0") == [0, 0]);
+    wait_until("all are there", || guests(&world, "far0") == [1, 1]);
+    world.wait_until_up(1);
+    driver.wait_for_output("another queue reaches only another unit: all of them dial again");
+    wait_until("none is here", || guests(&world, "lan0") == [0, 0]);
 }
 
 /// The number of hosts of each queue of a unit.
@@ -413,13 +413,13 @@ fn guests(world: &World, lan: &str) -> Vec<usize> {
 #[test]
 fn all_queues_reach_one_unit_by_udp() {
     privileged("queues::all_queues_reach_one_unit_by_udp", || {
-        two_units(Way::Udp, "udp");
+        two_units(CarrierKind::Udp, "udp");
     });
 }
 
 #[test]
 fn all_queues_reach_one_unit_by_iwarp() {
     privileged("queues::all_queues_reach_one_unit_by_iwarp", || {
-        two_units(Way::Iwarp, "tcp");
+        two_units(CarrierKind::Iwarp, "tcp");
     });
 }

@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crate::space::Space;
+use crate::space::Netns;
 
 /// The longest datagram.
 const ROOM: usize = 65_536;
 /// Interval at which the end is checked.
-const GLANCE: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Numbers per thousand datagrams.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Badness {
+pub(crate) struct Impairment {
     pub(crate) lost: u64,
     pub(crate) late: u64,
 }
@@ -23,17 +23,17 @@ pub(crate) struct Badness {
 /// A relay that runs until it is dropped.
 pub(crate) struct Relay {
     end: Arc<AtomicBool>,
-    mended: Arc<AtomicBool>,
+    repaired: Arc<AtomicBool>,
     lost: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Relay {
     /// Relays between senders to `at` in this namespace and the unit `to`.
-    pub(crate) fn start(space: &Space, at: &str, to: &str, badness: Badness) -> Relay {
+    pub(crate) fn start(space: &Netns, at: &str, to: &str, badness: Impairment) -> Relay {
         let open = |at: &str| {
             let socket = UdpSocket::bind(at).unwrap();
-            socket.set_read_timeout(Some(GLANCE)).unwrap();
+            socket.set_read_timeout(Some(POLL_INTERVAL)).unwrap();
             Arc::new(socket)
         };
         let (near, far) = space.run(|| (open(at), open("0.0.0.0:0")));
@@ -41,11 +41,11 @@ impl Relay {
         let end = Arc::new(AtomicBool::new(false));
         let mended = Arc::new(AtomicBool::new(false));
         let lost = Arc::new(AtomicU64::new(0));
-        let hands = |seed: u64| Hands {
+        let hands = |seed: u64| Direction {
             state: 0x9e37_79b9_7f4a_7c15 ^ seed,
-            badness,
+            impairment: badness,
             end: end.clone(),
-            mended: mended.clone(),
+            repaired: mended.clone(),
             lost: lost.clone(),
         };
         // Answers go to the first sender: one host per relay.
@@ -54,7 +54,7 @@ impl Relay {
             let (near, far, host) = (near.clone(), far.clone(), host.clone());
             let hands = hands(1);
             std::thread::spawn(move || {
-                hands.carry(
+                hands.forward(
                     |room| {
                         let (n, from) = near.recv_from(room)?;
                         *host.lock().unwrap() = Some(from);
@@ -67,7 +67,7 @@ impl Relay {
         let back = {
             let hands = hands(2);
             std::thread::spawn(move || {
-                hands.carry(
+                hands.forward(
                     |room| far.recv(room),
                     |datagram| {
                         if let Some(host) = *host.lock().unwrap() {
@@ -79,15 +79,15 @@ impl Relay {
         };
         Relay {
             end,
-            mended,
+            repaired: mended,
             lost,
             threads: vec![there, back],
         }
     }
 
     /// From now on everything arrives, in order.
-    pub(crate) fn mend(&self) {
-        self.mended.store(true, Ordering::Relaxed);
+    pub(crate) fn repair(&self) {
+        self.repaired.store(true, Ordering::Relaxed);
     }
 
     /// Datagrams lost.
@@ -106,15 +106,15 @@ impl Drop for Relay {
 }
 
 /// One direction.
-struct Hands {
+struct Direction {
     state: u64,
-    badness: Badness,
+    impairment: Impairment,
     end: Arc<AtomicBool>,
-    mended: Arc<AtomicBool>,
+    repaired: Arc<AtomicBool>,
     lost: Arc<AtomicU64>,
 }
 
-impl Hands {
+impl Direction {
     fn of_thousand(&mut self) -> u64 {
         self.state ^= self.state << 13;
         self.state ^= self.state >> 7;
@@ -122,7 +122,7 @@ impl Hands {
         (self.state >> 20) % 1000
     }
 
-    fn carry(mut self, take: impl Fn(&mut [u8]) -> std::io::Result<usize>, give: impl Fn(&[u8])) {
+    fn forward(mut self, take: impl Fn(&mut [u8]) -> std::io::Result<usize>, give: impl Fn(&[u8])) {
         let mut room = vec![0; ROOM];
         let mut held: Option<Vec<u8>> = None;
         while !self.end.load(Ordering::Relaxed) {
@@ -132,13 +132,13 @@ impl Hands {
                 continue;
             };
             let datagram = &room[..n];
-            let dice = match self.mended.load(Ordering::Relaxed) {
+            let dice = match self.repaired.load(Ordering::Relaxed) {
                 true => 1000,
                 false => self.of_thousand(),
             };
-            if dice < self.badness.lost {
+            if dice < self.impairment.lost {
                 self.lost.fetch_add(1, Ordering::Relaxed);
-            } else if dice < self.badness.lost + self.badness.late && held.is_none() {
+            } else if dice < self.impairment.lost + self.impairment.late && held.is_none() {
                 held = Some(datagram.to_vec());
             } else {
                 give(datagram);

@@ -3,15 +3,15 @@
 use serde_json::Value;
 
 use crate::program::{iperf3, ping, sh};
-use crate::space::Space;
-use crate::world::{LAN, LAN6, Way, World, address, address6, alone, nobody};
+use crate::space::Netns;
+use crate::world::{CarrierKind, LAN, LAN6, World, address, address6, exclusive, unprivileged};
 
 macro_rules! combinations {
     ($($name:ident: $way:ident $arrangement:literal;)*) => {$(
         #[test]
         fn $name() {
             let name = concat!("traffic::", stringify!($name));
-            alone(name, || everything(Way::$way, $arrangement));
+            exclusive(name, || everything(CarrierKind::$way, $arrangement));
         }
     )*};
 }
@@ -28,10 +28,10 @@ combinations! {
     ethernet_c: Ethernet "c";
 }
 
-fn everything(way: Way, arrangement: &str) {
+fn everything(way: CarrierKind, arrangement: &str) {
     let mut world = World::new(way, 2);
     // No timeout may occur here, however loaded the machine is.
-    world.patience = "10";
+    world.timeout = "10";
     let _unit = world.start_unit(&[]);
     let _one = world.bring_up(1, arrangement);
     let _two = world.bring_up(2, arrangement);
@@ -57,7 +57,7 @@ fn everything(way: Way, arrangement: &str) {
     }
     long_frames(&world, 1, LAN);
     long_frames(&world, 1, &address(2));
-    told(&world, arrangement);
+    check_statuses(&world, arrangement);
 }
 
 /// TCP in both directions at once: both transfer data.
@@ -74,7 +74,7 @@ fn tcp(world: &World, n: usize, to: &str) {
 /// the carrier's loss: on a busy machine they can be most of them.
 fn udp(world: &World, n: usize) {
     let (host, lan) = (world.host(n), &world.lan);
-    let overflowed = || [without_room(lan), without_room(host)];
+    let overflowed = || [dropped_datagrams(lan), dropped_datagrams(host)];
     let before = overflowed();
     let report = iperf3(host, &format!("-c {LAN} -u -b 10M"));
     let after = overflowed();
@@ -92,7 +92,7 @@ fn udp(world: &World, n: usize) {
 }
 
 /// The number of datagrams dropped by full sockets of a namespace.
-fn without_room(space: &Space) -> u64 {
+fn dropped_datagrams(space: &Netns) -> u64 {
     let counts = sh(space, "grep ^Udp: /proc/net/snmp");
     let (names, values) = counts.split_once('\n').unwrap();
     let column = names.split(' ').position(|name| name == "RcvbufErrors");
@@ -112,7 +112,7 @@ fn long_frames(world: &World, n: usize, to: &str) {
 }
 
 /// Checks the status of both sides, and that there were no violations.
-fn told(world: &World, arrangement: &str) {
+fn check_statuses(world: &World, arrangement: &str) {
     let arrangement = arrangement.to_uppercase();
     let unit = world.status("unit", "lan0");
     let guests = unit["hosts"].as_array().unwrap();
@@ -127,7 +127,7 @@ fn told(world: &World, arrangement: &str) {
     for guest in guests {
         right(guest, &guest["messages"]);
         assert_eq!(guest["counts"]["refused"], 0, "{guest}");
-        let carrier = format!("{:?}", world.way).to_lowercase();
+        let carrier = format!("{:?}", world.carrier).to_lowercase();
         assert_eq!(guest["carrier"], carrier.as_str(), "{guest}");
     }
     for n in [1, 2] {
@@ -140,8 +140,8 @@ fn told(world: &World, arrangement: &str) {
 /// A host has the LAN's MTU from the beginning, and one without offloads works.
 #[test]
 fn host_starts_with_lan_mtu_9000() {
-    alone("traffic::host_starts_with_lan_mtu_9000", || {
-        let world = World::new(Way::Iwarp, 2);
+    exclusive("traffic::host_starts_with_lan_mtu_9000", || {
+        let world = World::new(CarrierKind::Iwarp, 2);
         world.set_lan_mtu(9000);
         let _unit = world.start_unit(&[]);
         let _one = world.bring_up(1, "b");
@@ -159,8 +159,8 @@ fn host_starts_with_lan_mtu_9000() {
 /// Root is not needed: everything in a user namespace.
 #[test]
 fn drivers_run_in_user_namespace() {
-    nobody("traffic::drivers_run_in_user_namespace", || {
-        let world = World::new(Way::Iwarp, 1);
+    unprivileged("traffic::drivers_run_in_user_namespace", || {
+        let world = World::new(CarrierKind::Iwarp, 1);
         let _unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
         ping(world.host(1), LAN, 200);

@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::blob;
 use crate::program::{Running, sh};
-use crate::space::{self, Space, until};
+use crate::space::{self, Netns, wait_until};
 
 pub(crate) const VERBENA: &str = env!("CARGO_BIN_EXE_verbena");
 /// The LAN's station.
@@ -26,7 +26,7 @@ pub(crate) const LAN6: &str = "fd00:9::1";
 
 /// The carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum CarrierKind {
     Iwarp,
     Udp,
     Ethernet,
@@ -44,29 +44,29 @@ const PROGRAMS: [(&str, &str); 4] = [
 pub(crate) fn privileged(name: &str, test: impl FnOnce()) {
     // A failed test does not affect others.
     let _beside = PROCESSORS.read().unwrap_or_else(PoisonError::into_inner);
-    equipped(name, || {
+    with_programs(name, || {
         space::privileged(name, test);
     });
 }
 
 /// The same for a test that measures loss or processor time, or uses all of it: it runs alone.
-pub(crate) fn alone(name: &str, test: impl FnOnce()) {
+pub(crate) fn exclusive(name: &str, test: impl FnOnce()) {
     let _alone = PROCESSORS.write().unwrap_or_else(PoisonError::into_inner);
-    equipped(name, || {
+    with_programs(name, || {
         space::privileged(name, test);
     });
 }
 
 /// Runs a test in parallel with others, always in a user namespace.
-pub(crate) fn nobody(name: &str, test: impl FnOnce()) {
+pub(crate) fn unprivileged(name: &str, test: impl FnOnce()) {
     let _beside = PROCESSORS.read().unwrap_or_else(PoisonError::into_inner);
-    equipped(name, || space::nobody(name, test));
+    with_programs(name, || space::unprivileged(name, test));
 }
 
 /// Held for writing by tests that need the processors for themselves.
 static PROCESSORS: RwLock<()> = RwLock::new(());
 
-fn equipped(name: &str, what: impl FnOnce()) {
+fn with_programs(name: &str, what: impl FnOnce()) {
     let missing = PROGRAMS
         .iter()
         .find(|(program, _)| Command::new(program).arg("--version").output().is_err());
@@ -105,33 +105,33 @@ impl Drop for Folder {
 
 /// Namespaces and links.
 pub(crate) struct World {
-    pub(crate) way: Way,
-    pub(crate) lan: Space,
-    pub(crate) unit: Space,
-    hosts: Vec<Space>,
+    pub(crate) carrier: CarrierKind,
+    pub(crate) lan: Netns,
+    pub(crate) unit: Netns,
+    hosts: Vec<Netns>,
     /// The drivers' timeout in seconds: short in tests that wait for it.
-    pub(crate) patience: &'static str,
+    pub(crate) timeout: &'static str,
     /// Logs and status sockets; dropped last.
     pub(crate) folder: Folder,
 }
 
 impl World {
     /// With this number of hosts, counted from 1.
-    pub(crate) fn new(way: Way, hosts: usize) -> World {
+    pub(crate) fn new(way: CarrierKind, hosts: usize) -> World {
         let world = World {
-            way,
-            lan: Space::new(),
-            unit: Space::new(),
-            hosts: (0..hosts).map(|_| Space::new()).collect(),
-            patience: "1",
+            carrier: way,
+            lan: Netns::new(),
+            unit: Netns::new(),
+            hosts: (0..hosts).map(|_| Netns::new()).collect(),
+            timeout: "1",
             folder: Folder::new(),
         };
-        world.unit.join("lan0", &world.lan, "eth0");
+        world.unit.connect_veth("lan0", &world.lan, "eth0");
         world.lan.ip(&format!("addr add {LAN}/24 dev eth0"));
         world.lan.ip(&format!("addr add {LAN6}/64 dev eth0 nodad"));
         for n in 1..=hosts {
             let (host, end) = (world.host(n), format!("fab{n}"));
-            host.join("fab", &world.unit, &end);
+            host.connect_veth("fab", &world.unit, &end);
             host.ip(&format!("addr add 10.77.{n}.2/24 dev fab"));
             let unit = &world.unit;
             unit.ip(&format!("addr add 10.77.{n}.1/24 dev {end}"));
@@ -139,7 +139,7 @@ impl World {
         world
     }
 
-    pub(crate) fn host(&self, n: usize) -> &Space {
+    pub(crate) fn host(&self, n: usize) -> &Netns {
         &self.hosts[n - 1]
     }
 
@@ -151,10 +151,10 @@ impl World {
 
     /// The unit's address for a host.
     pub(crate) fn unit_for(&self, n: usize) -> String {
-        match self.way {
-            Way::Iwarp => format!("iwarp://10.77.{n}.1"),
-            Way::Udp => format!("udp://10.77.{n}.1"),
-            Way::Ethernet => {
+        match self.carrier {
+            CarrierKind::Iwarp => format!("iwarp://10.77.{n}.1"),
+            CarrierKind::Udp => format!("udp://10.77.{n}.1"),
+            CarrierKind::Ethernet => {
                 let said = self.unit.ip(&format!("-j link show fab{n}"));
                 let links: Value = serde_json::from_str(&said).unwrap();
                 let mac = links[0]["address"].as_str().unwrap();
@@ -164,10 +164,10 @@ impl World {
     }
 
     fn listens(&self) -> Vec<String> {
-        match self.way {
-            Way::Iwarp => vec!["0.0.0.0".to_owned()],
-            Way::Udp => vec!["udp://0.0.0.0".to_owned()],
-            Way::Ethernet => {
+        match self.carrier {
+            CarrierKind::Iwarp => vec!["0.0.0.0".to_owned()],
+            CarrierKind::Udp => vec!["udp://0.0.0.0".to_owned()],
+            CarrierKind::Ethernet => {
                 let each = 1..=self.hosts.len();
                 each.map(|n| format!("ethernet://fab{n}")).collect()
             }
@@ -190,7 +190,7 @@ impl World {
     pub(crate) fn start_unit_on(&self, lan: [&str; 2], more: &[&str]) -> Running {
         let mut command = self.verbena();
         command.arg("unit").args(lan);
-        command.args(["--patience", self.patience]);
+        command.args(["--patience", self.timeout]);
         for listen in self.listens() {
             command.arg("--listen").arg(listen);
         }
@@ -199,9 +199,9 @@ impl World {
         // An earlier unit wrote the same to the same file.
         let said = std::fs::read_to_string(&log).unwrap_or_default().len();
         let mut unit = Running::start(&self.unit, &mut command, &log);
-        until("the unit listens", || {
-            assert!(!unit.is_over(), "it ended");
-            unit.said()[said..].contains("hosts connect to")
+        wait_until("the unit listens", || {
+            assert!(!unit.has_exited(), "it ended");
+            unit.output()[said..].contains("hosts connect to")
         });
         unit
     }
@@ -215,7 +215,7 @@ impl World {
         let mut command = self.verbena();
         let (tap, name) = (format!("net{n}"), format!("host{n}"));
         command.args(["host", "--connect", unit, "--tap", &tap, "--name", &name]);
-        command.args(["--patience", self.patience]).args(more);
+        command.args(["--patience", self.timeout]).args(more);
         let log = self.folder.file(&format!("{name}.log"));
         Running::start(self.host(n), &mut command, &log)
     }
@@ -227,12 +227,12 @@ impl World {
 
     pub(crate) fn bring_up_with(&self, n: usize, more: &[&str]) -> Running {
         let mut host = self.start_host(n, more);
-        until("the interface is there", || {
-            assert!(!host.is_over(), "the driver ended");
+        wait_until("the interface is there", || {
+            assert!(!host.has_exited(), "the driver ended");
             self.has_tap(n)
         });
-        self.dress(n);
-        self.until_up(n);
+        self.set_addresses(n);
+        self.wait_until_up(n);
         host
     }
 
@@ -248,11 +248,11 @@ impl World {
 
     fn make_tap(&self, n: usize, kind: &str) {
         self.host(n).ip(&format!("tuntap add dev net{n} {kind}"));
-        self.dress(n);
+        self.set_addresses(n);
     }
 
     /// Sets addresses of a host's interface.
-    pub(crate) fn dress(&self, n: usize) {
+    pub(crate) fn set_addresses(&self, n: usize) {
         let host = self.host(n);
         host.ip(&format!("addr add {}/24 dev net{n}", address(n)));
         host.ip(&format!("addr add {}/64 dev net{n} nodad", address6(n)));
@@ -269,18 +269,18 @@ impl World {
         said.contains(",LOWER_UP") && !said.contains("NO-CARRIER")
     }
 
-    pub(crate) fn until_up(&self, n: usize) {
-        until("the host is up", || {
+    pub(crate) fn wait_until_up(&self, n: usize) {
+        wait_until("the host is up", || {
             let queues = self.try_statuses("host", &format!("net{n}"));
             let up = |queue: &Value| queue["phase"] == "up" && queue["link"] == true;
             queues.is_some_and(|queues| queues.iter().all(up))
         });
-        until("its interface has a link", || self.has_carrier(n));
+        wait_until("its interface has a link", || self.has_carrier(n));
     }
 
     /// The status of the queues of a driver, if it runs.
     pub(crate) fn try_statuses(&self, kind: &str, name: &str) -> Option<Vec<Value>> {
-        let ran = self.ask([kind, "status", name, "--json"]);
+        let ran = self.run_command([kind, "status", name, "--json"]);
         ran.status.success().then(|| {
             let said = String::from_utf8(ran.stdout).unwrap();
             let read = |line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{said}"));
@@ -316,7 +316,10 @@ impl World {
     }
 
     /// Runs the command to its end.
-    pub(crate) fn ask<S: AsRef<OsStr>>(&self, words: impl IntoIterator<Item = S>) -> Output {
+    pub(crate) fn run_command<S: AsRef<OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = S>,
+    ) -> Output {
         self.verbena().args(words).output().unwrap()
     }
 
@@ -325,13 +328,13 @@ impl World {
         self.serve_web_at(&self.lan)
     }
 
-    pub(crate) fn serve_web_at(&self, space: &Space) -> Running {
+    pub(crate) fn serve_web_at(&self, space: &Netns) -> Running {
         blob::checksum();
         let folder = blob::folder().display();
         let line = format!("exec /usr/bin/python3 -m http.server -d {folder} 8000");
         let mut server = Running::sh(space, &line, &self.folder.file("web.log"));
-        until("the web server listens", || {
-            assert!(!server.is_over());
+        wait_until("the web server listens", || {
+            assert!(!server.has_exited());
             let reached = || std::net::TcpStream::connect((LAN, 8000)).is_ok();
             space.run(reached)
         });
@@ -343,7 +346,7 @@ impl World {
         self.serve_iperf3_at(&self.lan)
     }
 
-    pub(crate) fn serve_iperf3_at(&self, space: &Space) -> Running {
+    pub(crate) fn serve_iperf3_at(&self, space: &Netns) -> Running {
         Running::sh(space, "exec iperf3 -s", &self.folder.file("iperf3.log"))
     }
 

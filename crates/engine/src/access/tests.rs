@@ -67,11 +67,11 @@ fn refused_source_is_reported_once_per_period() {
 fn repeated_refusals_are_reported_after_the_period() {
     let (mut recent, began) = (Recent::default(), sys::now());
     let one = ip("192.0.2.1");
-    assert_eq!(recent.note(one, began), Some((Some(one), 1)));
+    assert_eq!(recent.record(one, began), Some((Some(one), 1)));
     for _ in 0..9 {
-        assert_eq!(recent.note(one, began + Duration::from_secs(59)), None);
+        assert_eq!(recent.record(one, began + Duration::from_secs(59)), None);
     }
-    assert_eq!(recent.note(one, began + PERIOD), Some((Some(one), 10)));
+    assert_eq!(recent.record(one, began + PERIOD), Some((Some(one), 10)));
 }
 
 #[test]
@@ -80,12 +80,12 @@ fn untracked_sources_are_reported_together() {
     let source = |n: u32| IpAddr::from(n.to_be_bytes());
     let mut told = 0;
     for n in 0..10_000 {
-        told += usize::from(recent.note(source(n), began).is_some());
+        told += usize::from(recent.record(source(n), began).is_some());
     }
     assert_eq!((told, recent.sources.len()), (SOURCES + 1, SOURCES));
     // After the period the sources are tracked anew.
     let later = began + PERIOD;
-    let fresh = recent.note(source(20_000), later).unwrap();
+    let fresh = recent.record(source(20_000), later).unwrap();
     assert_eq!(fresh, (Some(source(20_000)), 1));
     assert_eq!(recent.sources.len(), 1);
 }

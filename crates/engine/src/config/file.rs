@@ -4,38 +4,38 @@
 
 use toml::de::{DeTable, DeValue};
 
-use super::problem::{Origin, Problem, shown};
+use super::problem::{ConfigError, SettingOrigin, redact_key};
 use super::{File, Source};
 
 /// One entry.
 pub(super) struct Entry {
     pub(super) key: String,
     pub(super) value: String,
-    pub(super) origin: Origin,
+    pub(super) origin: SettingOrigin,
 }
 
 impl Entry {
     pub(super) fn source(&self) -> Source {
         match self.origin {
-            Origin::File(_, line) => Source::File(line),
+            SettingOrigin::File(_, line) => Source::File(line),
             _ => Source::File(0),
         }
     }
 }
 
 /// All entries of the file, or the problem that it is not TOML.
-pub(super) fn entries(file: &File<'_>) -> Vec<Result<Entry, Problem>> {
-    let origin = |at: usize| Origin::File(file.name.to_owned(), line(file.text, at));
+pub(super) fn entries(file: &File<'_>) -> Vec<Result<Entry, ConfigError>> {
+    let origin = |at: usize| SettingOrigin::File(file.name.to_owned(), line(file.text, at));
     let table = match DeTable::parse(file.text) {
         Ok(table) => table,
         Err(error) => {
             let at = error.span().map_or(0, |span| span.start);
             let said = file.text.lines().nth(line(file.text, at) - 1);
-            let problem = Problem {
+            let problem = ConfigError {
                 // Only the name of a setting is shown: the path may be that of another file, by mistake or in order to have it printed.
                 key: said
                     .and_then(|said| said.split('=').next())
-                    .map_or("…", |key| shown(key.trim()))
+                    .map_or("…", |key| redact_key(key.trim()))
                     .to_owned(),
                 value: "…".to_owned(),
                 origin: origin(at),
@@ -53,8 +53,8 @@ pub(super) fn entries(file: &File<'_>) -> Vec<Result<Entry, Problem>> {
                 value,
                 origin,
             }),
-            None => Err(Problem::bad(
-                shown(name),
+            None => Err(ConfigError::invalid(
+                redact_key(name),
                 "…",
                 origin,
                 "a text, a whole number, true or false, or a list of such",

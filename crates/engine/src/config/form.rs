@@ -93,9 +93,9 @@ const UNITS: &[(&str, u64)] = &[
 ];
 
 /// A time with its unit, between bounds. Zero needs no unit.
-pub(super) struct Span(pub(super) RangeInclusive<Duration>);
+pub(super) struct DurationRange(pub(super) RangeInclusive<Duration>);
 
-impl Form<Duration> for Span {
+impl Form<Duration> for DurationRange {
     fn read(&self, text: &str) -> Option<Duration> {
         let nanos = if text == "0" { 0 } else { scaled(text, UNITS)? };
         let time = Duration::from_nanos(nanos);
@@ -160,9 +160,9 @@ impl Form<bool> for Switch {
 }
 
 /// One of a few words.
-pub(super) struct Words<T: 'static>(pub(super) &'static [(&'static str, T)]);
+pub(super) struct Keyword<T: 'static>(pub(super) &'static [(&'static str, T)]);
 
-impl<T: Copy + PartialEq> Form<T> for Words<T> {
+impl<T: Copy + PartialEq> Form<T> for Keyword<T> {
     fn read(&self, text: &str) -> Option<T> {
         let found = self.0.iter().find(|(word, _)| *word == text);
         found.map(|(_, value)| *value)
@@ -305,20 +305,21 @@ impl Form<Peers> for PeerList {
         let entries = text.split(',').map(str::trim).filter(|e| !e.is_empty());
         let entries = entries.map(|entry| {
             let (network, profile) = entry.split_once('=')?;
-            let profile = Words(PROFILES).read(profile.trim())?;
+            let profile = Keyword(PROFILES).read(profile.trim())?;
             Some((Network::read(network.trim())?, profile))
         });
         entries.collect::<Option<Vec<_>>>().map(Peers)
     }
 
     fn show(&self, value: &Peers) -> String {
-        let entry = |(network, profile): &_| format!("{network}={}", Words(PROFILES).show(profile));
+        let entry =
+            |(network, profile): &_| format!("{network}={}", Keyword(PROFILES).show(profile));
         let all: Vec<String> = value.0.iter().map(entry).collect();
         all.join(",")
     }
 
     fn wants(&self) -> String {
-        let profiles = Words(PROFILES).wants();
+        let profiles = Keyword(PROFILES).wants();
         format!("a list such as 192.0.2.7=siw,2001:db8::/32=standard with {profiles}")
     }
 }

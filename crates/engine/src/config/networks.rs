@@ -17,8 +17,8 @@ impl Networks {
     }
 
     /// This address is in one of them. An IPv4-mapped address is the one of IPv4.
-    pub fn hold(&self, ip: IpAddr) -> bool {
+    pub fn contains(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
-        self.0.iter().any(|network| network.holds(ip))
+        self.0.iter().any(|network| network.contains(ip))
     }
 }

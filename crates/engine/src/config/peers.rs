@@ -4,7 +4,7 @@
 use core::fmt;
 use core::net::IpAddr;
 
-use super::words::Profile;
+use super::keywords::Profile;
 
 /// Bits that all IPv4-mapped addresses begin with (RFC 4291 §2.5.5.2).
 const MAPPED: u8 = 96;
@@ -43,7 +43,7 @@ impl Network {
         }
     }
 
-    pub(super) fn holds(&self, ip: IpAddr) -> bool {
+    pub(super) fn contains(&self, ip: IpAddr) -> bool {
         let differ = match (self.ip, ip) {
             (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,
             (IpAddr::V6(a), IpAddr::V6(b)) => a.to_bits() ^ b.to_bits(),
@@ -71,7 +71,7 @@ impl Peers {
     /// The profile of the narrowest network that contains this address.
     pub fn find(&self, ip: IpAddr) -> Option<Profile> {
         let ip = ip.to_canonical();
-        let holding = self.0.iter().filter(|(network, _)| network.holds(ip));
+        let holding = self.0.iter().filter(|(network, _)| network.contains(ip));
         let narrowest = holding.max_by_key(|(network, _)| network.bits)?;
         Some(narrowest.1)
     }

@@ -3,29 +3,31 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use verbena_nic::profile::{DeviceProfile, Logical, Owner, ProfileError, Rule, Service, Services};
+use verbena_nic::profile::{
+    DeviceProfile, LogicalDevice, Owner, ProfileError, Rule, Service, Services,
+};
 
-use super::form::{Form, Label, Words};
-use super::problem::Problem;
+use super::form::{Form, Keyword, Label};
+use super::problem::ConfigError;
 use super::settings::Settings;
 
 const SERVICES: &[(&str, Service)] = &[
-    (Service::Rdma.word(), Service::Rdma),
-    (Service::Nic.word(), Service::Nic),
-    (Service::Iscsi.word(), Service::Iscsi),
+    (Service::Rdma.name(), Service::Rdma),
+    (Service::Nic.name(), Service::Nic),
+    (Service::Iscsi.name(), Service::Iscsi),
 ];
 
 /// Logical devices.
 pub(super) struct Presents;
 
-impl Form<Vec<Logical>> for Presents {
-    fn read(&self, text: &str) -> Option<Vec<Logical>> {
+impl Form<Vec<LogicalDevice>> for Presents {
+    fn read(&self, text: &str) -> Option<Vec<LogicalDevice>> {
         let one = |text: &str| {
             let (name, services) = text.split_once('=')?;
             let services = services
                 .split('+')
-                .map(|word| Words(SERVICES).read(word.trim()));
-            Some(Logical {
+                .map(|word| Keyword(SERVICES).read(word.trim()));
+            Some(LogicalDevice {
                 name: Label.read(name.trim())?,
                 services: services.collect::<Option<_>>()?,
             })
@@ -33,13 +35,13 @@ impl Form<Vec<Logical>> for Presents {
         text.split(',').map(one).collect()
     }
 
-    fn show(&self, value: &Vec<Logical>) -> String {
+    fn show(&self, value: &Vec<LogicalDevice>) -> String {
         let all: Vec<String> = value.iter().map(ToString::to_string).collect();
         all.join(",")
     }
 
     fn wants(&self) -> String {
-        let words = Words(SERVICES).wants();
+        let words = Keyword(SERVICES).wants();
         format!("a list such as verbena0=rdma,eth7=nic or verbena0=rdma+nic+iscsi with {words}")
     }
 }
@@ -50,7 +52,7 @@ pub(super) struct Owners;
 impl Form<Vec<Rule>> for Owners {
     fn read(&self, text: &str) -> Option<Vec<Rule>> {
         let parts = text.split(',').map(str::trim).filter(|one| !one.is_empty());
-        parts.map(rule).collect()
+        parts.map(parse_rule).collect()
     }
 
     fn show(&self, value: &Vec<Rule>) -> String {
@@ -64,17 +66,17 @@ impl Form<Vec<Rule>> for Owners {
     }
 }
 
-fn rule(text: &str) -> Option<Rule> {
+fn parse_rule(text: &str) -> Option<Rule> {
     let (packets, owner) = text.split_once('=')?;
     let (local, peer) = match packets.split_once('<') {
         Some((local, peer)) => (local, Some(peer.trim().parse().ok()?)),
         None => (packets, None),
     };
     let (device, service) = match owner.split_once('/') {
-        Some((device, word)) => (device, Some(Words(SERVICES).read(word.trim())?)),
+        Some((device, word)) => (device, Some(Keyword(SERVICES).read(word.trim())?)),
         None => (owner, None),
     };
-    let (address, port) = end(local.trim())?;
+    let (address, port) = parse_endpoint(local.trim())?;
     Some(Rule {
         address,
         port,
@@ -87,7 +89,7 @@ fn rule(text: &str) -> Option<Rule> {
 }
 
 /// An address, a port, or both.
-fn end(text: &str) -> Option<(Option<IpAddr>, Option<u16>)> {
+fn parse_endpoint(text: &str) -> Option<(Option<IpAddr>, Option<u16>)> {
     if text == "*" {
         return Some((None, None));
     }
@@ -106,7 +108,7 @@ impl Settings {
         let devices = self.presents.clone().unwrap_or_else(|| {
             let others = (1..=self.functions).map(|n| format!("{}v{n}", self.name));
             let names = core::iter::once(self.name.clone()).chain(others);
-            names.map(Logical::whole).collect()
+            names.map(LogicalDevice::with_all_services).collect()
         });
         DeviceProfile::new(devices, self.owners.clone())
     }
@@ -119,29 +121,29 @@ impl Settings {
             return Services::default();
         };
         let known = name.and_then(|name| profile.device(name).ok());
-        let device = known.or_else(|| profile.served().next());
-        device.map_or(Services::default(), Logical::there)
+        let device = known.or_else(|| profile.served_devices().next());
+        device.map_or(Services::default(), LogicalDevice::implemented_services)
     }
 
     /// The problem of the profile, if it is invalid.
-    pub(super) fn profile_problem(&self) -> Option<Problem> {
+    pub(super) fn profile_problem(&self) -> Option<ConfigError> {
         if let (Some(presents), 1..) = (&self.presents, self.functions) {
             let why = "wanted is 0 beside presents, which says how many devices there are";
             let shown = Presents.show(presents);
             let (count, remedy) = (self.functions.to_string(), format!("{why}: {shown}"));
-            return Some(Problem::together("functions", count, remedy));
+            return Some(ConfigError::contradiction("functions", count, remedy));
         }
         let why = self.device_profile().err()?;
         let (key, value) = match &why {
             ProfileError::Devices(_)
-            | ProfileError::Twice(_)
-            | ProfileError::Idle(_)
-            | ProfileError::Repeated { .. } => {
+            | ProfileError::DuplicateName(_)
+            | ProfileError::NoServices(_)
+            | ProfileError::DuplicateService { .. } => {
                 let shown = self.presents.as_ref().map(|all| Presents.show(all));
                 ("presents", shown.unwrap_or_else(|| "auto".to_owned()))
             }
             _ => ("owners", Owners.show(&self.owners)),
         };
-        Some(Problem::together(key, value, why.to_string()))
+        Some(ConfigError::contradiction(key, value, why.to_string()))
     }
 }

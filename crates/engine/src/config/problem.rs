@@ -8,7 +8,7 @@ use super::settings::KEYS;
 
 /// Where a value was set.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Origin {
+pub enum SettingOrigin {
     /// In a file, on a line.
     File(String, usize),
     /// In this environment variable.
@@ -16,16 +16,16 @@ pub enum Origin {
     /// By the program.
     Call,
     /// By several settings that contradict each other.
-    Together,
+    Contradiction,
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Origin::File(name, line) => write!(f, "{name}, line {line}"),
-            Origin::Environment(name) => write!(f, "environment variable {name}"),
-            Origin::Call => f.write_str("the program's call"),
-            Origin::Together => f.write_str("settings taken together"),
+            SettingOrigin::File(name, line) => write!(f, "{name}, line {line}"),
+            SettingOrigin::Environment(name) => write!(f, "environment variable {name}"),
+            SettingOrigin::Call => f.write_str("the program's call"),
+            SettingOrigin::Contradiction => f.write_str("settings taken together"),
         }
     }
 }
@@ -33,20 +33,25 @@ impl fmt::Display for Origin {
 /// One problem.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {key} = {value:?}: {remedy}")]
-pub struct Problem {
+pub struct ConfigError {
     /// The key, as it was written; hidden if it stands in a file and is not the name of a setting.
     pub key: String,
     /// The value, as it was written; hidden if it is a secret, or stands in a file.
     pub value: String,
     /// Where it was set.
-    pub origin: Origin,
+    pub origin: SettingOrigin,
     /// What is accepted.
     pub remedy: String,
 }
 
-impl Problem {
-    pub(super) fn bad(key: &str, value: &str, origin: Origin, wants: impl fmt::Display) -> Problem {
-        Problem {
+impl ConfigError {
+    pub(super) fn invalid(
+        key: &str,
+        value: &str,
+        origin: SettingOrigin,
+        wants: impl fmt::Display,
+    ) -> ConfigError {
+        ConfigError {
             key: key.to_owned(),
             value: value.to_owned(),
             origin,
@@ -54,17 +59,17 @@ impl Problem {
         }
     }
 
-    pub(super) fn together(key: &str, value: String, remedy: String) -> Problem {
-        Problem {
+    pub(super) fn contradiction(key: &str, value: String, remedy: String) -> ConfigError {
+        ConfigError {
             key: key.to_owned(),
             value,
-            origin: Origin::Together,
+            origin: SettingOrigin::Contradiction,
             remedy,
         }
     }
 
     /// The value is left out: it may be a secret under a misspelt name.
-    pub(super) fn unknown(key: &str, origin: Origin) -> Problem {
+    pub(super) fn unknown(key: &str, origin: SettingOrigin) -> ConfigError {
         let near = KEYS
             .iter()
             .map(|known| (distance(key, known.name), known.name))
@@ -76,10 +81,10 @@ impl Problem {
             _ => "there is no such setting; docs/configuration.md lists them".to_owned(),
         };
         let key = match origin {
-            Origin::File(..) => shown(key),
+            SettingOrigin::File(..) => redact_key(key),
             _ => key,
         };
-        Problem {
+        ConfigError {
             key: key.to_owned(),
             value: "…".to_owned(),
             origin,
@@ -87,42 +92,42 @@ impl Problem {
         }
     }
 
-    pub(super) fn unreadable(name: &str, error: &std::io::Error) -> Problem {
-        Problem {
+    pub(super) fn unreadable(name: &str, error: &std::io::Error) -> ConfigError {
+        ConfigError {
             key: "VERBENA_CONFIG".to_owned(),
             value: name.to_owned(),
-            origin: Origin::File(name.to_owned(), 0),
+            origin: SettingOrigin::File(name.to_owned(), 0),
             remedy: format!("wanted is a file that can be read ({error})"),
         }
     }
 }
 
 /// A key of a file as messages show it: hidden unless it is the name of a setting.
-pub(super) fn shown(key: &str) -> &str {
+pub(super) fn redact_key(key: &str) -> &str {
     let known = KEYS.iter().any(|known| known.name == key);
     if known { key } else { "…" }
 }
 
 /// All problems of a configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Problems(Vec<Problem>);
+pub struct ConfigErrors(Vec<ConfigError>);
 
-impl Problems {
+impl ConfigErrors {
     /// Each of them.
-    pub fn iter(&self) -> impl Iterator<Item = &Problem> {
+    pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
         self.0.iter()
     }
 
-    pub(super) fn note(&mut self, outcome: Result<(), Problem>) {
+    pub(super) fn record(&mut self, outcome: Result<(), ConfigError>) {
         self.0.extend(outcome.err());
     }
 
-    pub(super) fn extend(&mut self, more: impl IntoIterator<Item = Problem>) {
+    pub(super) fn extend(&mut self, more: impl IntoIterator<Item = ConfigError>) {
         self.0.extend(more);
     }
 
     /// `made`, if there are no problems.
-    pub(super) fn or<T>(self, made: T) -> Result<T, Problems> {
+    pub(super) fn into_result<T>(self, made: T) -> Result<T, ConfigErrors> {
         if self.0.is_empty() {
             Ok(made)
         } else {
@@ -131,13 +136,13 @@ impl Problems {
     }
 }
 
-impl From<Problem> for Problems {
-    fn from(problem: Problem) -> Problems {
-        Problems(vec![problem])
+impl From<ConfigError> for ConfigErrors {
+    fn from(problem: ConfigError) -> ConfigErrors {
+        ConfigErrors(vec![problem])
     }
 }
 
-impl fmt::Display for Problems {
+impl fmt::Display for ConfigErrors {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, problem) in self.0.iter().enumerate() {
             let between = if at == 0 { "" } else { "\n" };
@@ -147,7 +152,7 @@ impl fmt::Display for Problems {
     }
 }
 
-impl core::error::Error for Problems {}
+impl core::error::Error for ConfigErrors {}
 
 /// Levenshtein distance: characters to insert, delete or replace.
 fn distance(from: &str, to: &str) -> usize {

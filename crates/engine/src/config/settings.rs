@@ -7,21 +7,21 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use verbena_nic::Personality;
-use verbena_nic::profile::{Logical, Rule};
+use verbena_nic::profile::{LogicalDevice, Rule};
 use verbena_wire::mpa::enhanced::RtrKinds;
 use verbena_wire::mpa::startup::Revision;
 
 use super::device::Device;
 use super::form::{
-    Bytes, Devices, FileName, Form, Label, NetworkList, Number, Or, PeerList, Ports, Rtr, Secret,
-    Span, Switch, Words,
+    Bytes, Devices, DurationRange, FileName, Form, Keyword, Label, NetworkList, Number, Or,
+    PeerList, Ports, Rtr, Secret, Switch,
 };
 use super::key::Key;
+use super::keywords::{Choice, Fpdu, Log, Profile, TlsMode};
 use super::networks::Networks;
 use super::peers::Peers;
 use super::presents::{Owners, Presents};
-use super::problem::Problem;
-use super::words::{Choice, Fpdu, Log, Profile, TlsMode};
+use super::problem::ConfigError;
 
 /// What the list says about one setting.
 pub(super) struct Entry {
@@ -105,12 +105,12 @@ const LOGS: &[(&str, Log)] = &[
 /// The largest read depth that startup can carry (RFC 6581 §9.1), without the number that leaves it open.
 const MAX_DEPTH: u64 = 0x3ffe;
 
-const fn seconds(first: u64, last: u64) -> Span {
-    Span(Duration::from_secs(first)..=Duration::from_secs(last))
+const fn seconds(first: u64, last: u64) -> DurationRange {
+    DurationRange(Duration::from_secs(first)..=Duration::from_secs(last))
 }
 
-const fn millis(first: u64, last: u64) -> Span {
-    Span(Duration::from_millis(first)..=Duration::from_millis(last))
+const fn millis(first: u64, last: u64) -> DurationRange {
+    DurationRange(Duration::from_millis(first)..=Duration::from_millis(last))
 }
 
 const WRITE_OR_READ: RtrKinds = RtrKinds {
@@ -121,13 +121,13 @@ const WRITE_OR_READ: RtrKinds = RtrKinds {
 
 settings! {
     /// Whose manners the adapter has: `roce` as most programs expect, `iwarp` as an honest iWARP adapter.
-    personality: Personality = Personality::Roce, Words(PERSONALITIES);
+    personality: Personality = Personality::Roce, Keyword(PERSONALITIES);
     /// What programs that choose a device by its name call it.
     name: String = "verbena0".to_owned(), Label;
     /// Virtual functions beside the physical one: C programs see them as devices of their own, called `name`, `v` and a number (docs/functions.md).
     functions: u16 = 0, Number(0..=14);
     /// Logical devices as which the adapter appears, with what each does; `auto` is `name` and one more for each of `functions`, each of which does all that is there: `rdma+iscsi`.
-    presents: Option<Vec<Logical>> = None, Or("auto", Presents);
+    presents: Option<Vec<LogicalDevice>> = None, Or("auto", Presents);
     /// Whose packets are, by address, port or connection; the narrowest decides, and all others are the first device's.
     owners: Vec<Rule> = Vec::new(), Owners;
     /// Its addresses; `auto` is the first one that others can reach, else loopback.
@@ -143,13 +143,13 @@ settings! {
     /// The UDP port of multicast datagrams, the same in the whole network.
     multicast_port: u16 = 19_999, Number(1024..=65_535);
     /// Checksums; `auto` is off towards this host and on across hosts. If either side wants them, both carry them.
-    crc: Choice = Choice::Auto, Words(CHOICES);
+    crc: Choice = Choice::Auto, Keyword(CHOICES);
     /// Frames that fit a TCP segment, or long ones; `auto` is large towards Verbena and mss towards others.
-    fpdu: Fpdu = Fpdu::Auto, Words(FPDUS);
+    fpdu: Fpdu = Fpdu::Auto, Keyword(FPDUS);
     /// Ask peers for MPA markers.
     markers: bool = false, Switch;
     /// The revision of our MPA Requests.
-    mpa_revision: Revision = Revision::Two, Words(REVISIONS);
+    mpa_revision: Revision = Revision::Two, Keyword(REVISIONS);
     /// Ready-to-receive messages that we offer and take.
     rtr: RtrKinds = WRITE_OR_READ, Rtr;
     /// Inbound reads and atomics served at once, where the program does not say.
@@ -159,9 +159,9 @@ settings! {
     /// Offer Verbena's extensions, and agree to them (docs/extensions.md).
     extensions: bool = true, Switch;
     /// Immediate data and atomics of RFC 7306 towards peers without the extensions; `auto` is off, as siw refuses them.
-    rfc7306: Choice = Choice::Auto, Words(CHOICES);
+    rfc7306: Choice = Choice::Auto, Keyword(CHOICES);
     /// What peers are expected to be, unless `peers` knows better.
-    profile: Profile = Profile::Verbena, Words(PROFILES);
+    profile: Profile = Profile::Verbena, Keyword(PROFILES);
     /// Networks that are known to be something else; the narrowest decides.
     peers: Peers = Peers::default(), PeerList;
     /// The shortest run of payload that goes straight between socket and memory.
@@ -209,7 +209,7 @@ settings! {
     /// Socket buffers; `auto` leaves them to the system.
     buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
     /// Let the system space out what is sent, where its congestion control does so (bbr); `auto` is off towards this host and on across hosts.
-    pacing: Choice = Choice::Auto, Words(CHOICES);
+    pacing: Choice = Choice::Auto, Keyword(CHOICES);
     /// How long the startup of a connection may take.
     startup_timeout: Duration = Duration::from_secs(5), millis(10, 600_000);
     /// Connections in startup at once, on all ports; for one more, the source address that has the most loses its oldest (docs/connections.md).
@@ -235,7 +235,7 @@ settings! {
     /// A file of such keys, one per line, that only its owner can read: the first is used, all are accepted (docs/connections.md).
     key_file: Option<PathBuf> = None, Or("none", FileName);
     /// Encrypt all connections by TLS 1.3: `psk` with peers that have the same `key`, `cert` with peers that have a certificate of the same authority. Peers without TLS are refused then (docs/connections.md).
-    tls: TlsMode = TlsMode::Off, Words(TLS_MODES);
+    tls: TlsMode = TlsMode::Off, Keyword(TLS_MODES);
     /// A PEM file with our certificate for `tls = cert`, and the certificates between it and the authority.
     tls_cert: Option<PathBuf> = None, Or("none", FileName);
     /// A PEM file with the private key of that certificate, that only its owner can read.
@@ -263,23 +263,23 @@ settings! {
     /// How long the end of a closed connection is waited for.
     linger: Duration = Duration::from_secs(2), millis(0, 600_000);
     /// What is worth a line in the log.
-    log: Log = Log::Warn, Words(LOGS);
+    log: Log = Log::Warn, Keyword(LOGS);
 }
 
 impl Settings {
     /// What cannot be true together.
-    pub(super) fn contradictions(&self) -> Vec<Problem> {
+    pub(super) fn contradictions(&self) -> Vec<ConfigError> {
         let mut found = Vec::new();
         if self.redial_min > self.redial_max {
             let most = millis(0, 0).show(&self.redial_max);
-            found.push(Problem::together(
+            found.push(ConfigError::contradiction(
                 "redial_min",
                 millis(0, 0).show(&self.redial_min),
                 format!("wanted is at most redial_max, which is {most}"),
             ));
         }
         if self.held_per_qp > self.held_per_port {
-            found.push(Problem::together(
+            found.push(ConfigError::contradiction(
                 "held_per_qp",
                 self.held_per_qp.to_string(),
                 format!(
@@ -289,7 +289,7 @@ impl Settings {
             ));
         }
         if self.ports.contains(&self.multicast_port) {
-            found.push(Problem::together(
+            found.push(ConfigError::contradiction(
                 "multicast_port",
                 self.multicast_port.to_string(),
                 format!(
@@ -299,14 +299,14 @@ impl Settings {
             ));
         }
         if let (Some(_), Some(file)) = (&self.key, &self.key_file) {
-            found.push(Problem::together(
+            found.push(ConfigError::contradiction(
                 "key_file",
                 FileName.show(file),
                 "wanted is either key or key_file".to_owned(),
             ));
         }
         if (self.key.is_some() || self.key_file.is_some()) && !self.extensions {
-            found.push(Problem::together(
+            found.push(ConfigError::contradiction(
                 "extensions",
                 Switch.show(&self.extensions),
                 "wanted is on, since they carry the proof of key and key_file".to_owned(),
@@ -320,7 +320,7 @@ impl Settings {
 
 impl Settings {
     /// What `tls` needs and does not have.
-    fn tls_problem(&self) -> Option<Problem> {
+    fn tls_problem(&self) -> Option<ConfigError> {
         let needs = match self.tls {
             TlsMode::Off => None,
             TlsMode::Psk => {
@@ -333,8 +333,9 @@ impl Settings {
                 missing.then_some("tls_cert, tls_key and tls_ca")
             }
         };
-        let shown = Words(TLS_MODES).show(&self.tls);
-        let problem = |needs| Problem::together("tls", shown, format!("wanted is {needs} with it"));
+        let shown = Keyword(TLS_MODES).show(&self.tls);
+        let problem =
+            |needs| ConfigError::contradiction("tls", shown, format!("wanted is {needs} with it"));
         needs.map(problem)
     }
 }

@@ -6,7 +6,7 @@ use verbena_nic::Personality;
 
 use super::*;
 
-fn from(file: &str, environment: &[(&str, &str)]) -> Result<Config, Problems> {
+fn from(file: &str, environment: &[(&str, &str)]) -> Result<Config, ConfigErrors> {
     let file = File {
         name: "config.toml",
         text: file,
@@ -249,7 +249,7 @@ fn file_location_follows_precedence() {
             let found = all[from..].iter().find(|(n, _)| *n == name);
             found.map(|(_, value)| *value)
         };
-        place(find)
+        config_path(find)
     };
     assert_eq!(place(0), Some(("/a".into(), true)));
     assert_eq!(place(1), Some(("/x/verbena/config.toml".into(), false)));
@@ -258,7 +258,7 @@ fn file_location_follows_precedence() {
         Some(("/h/.config/verbena/config.toml".into(), false))
     );
     assert_eq!(place(3), None);
-    let relative = super::place(|name| (name == "XDG_CONFIG_HOME").then_some("x"));
+    let relative = super::config_path(|name| (name == "XDG_CONFIG_HOME").then_some("x"));
     assert_eq!(relative, None);
 }
 
@@ -382,6 +382,6 @@ fn default_is_one_handler_per_processor() {
         (1024, 1024),
         (70_000, 1024),
     ] {
-        assert_eq!(manners::usual_handlers(processors), handlers);
+        assert_eq!(peer_settings::default_handlers(processors), handlers);
     }
 }

@@ -5,7 +5,7 @@
 use core::time::Duration;
 use std::sync::atomic::Ordering;
 
-use verbena_nic::{Moved, Outbox};
+use verbena_nic::{IoOutcome, Outbox};
 use verbena_stream::Time;
 
 use super::{Bound, Connection, Phase};
@@ -19,11 +19,11 @@ const READS: usize = 16;
 const TERMINATE_GRACE: Duration = Duration::from_millis(100);
 
 /// State of a closing connection.
-enum Farewell {
+enum CloseProgress {
     /// Nothing is left to wait for.
-    Over,
+    Done,
     /// The peer has not closed, or bytes are still to be sent.
-    Waits {
+    Waiting {
         /// Bytes are still to be sent.
         unsent: bool,
     },
@@ -38,7 +38,7 @@ impl Connection {
     /// The stream ended with a Terminate from here. If the connection is new and the peer does not use the extensions, the FIN follows
     /// after [`TERMINATE_GRACE`].
     pub(super) fn close_terminated(&self, last: Vec<u8>, out: &mut Outbox) {
-        let young = self.is_standard.load(Ordering::Acquire) && sys::now() < self.startup;
+        let young = self.is_standard.load(Ordering::Acquire) && sys::now() < self.startup_deadline;
         let wait = if young {
             TERMINATE_GRACE
         } else {
@@ -56,15 +56,15 @@ impl Connection {
             let permit = match &mut *phase {
                 Phase::Lingering { .. } | Phase::Closed => {
                     drop(phase);
-                    return self.let_go();
+                    return self.release_qp();
                 }
                 Phase::Starting(starting) => starting.take_permit(),
                 Phase::Running { .. } => None,
             };
             if let Some(permit) = &permit {
-                permit.is_answered();
+                permit.set_answered();
             }
-            self.line.shut();
+            self.transport.shut();
             let lingering = Phase::Lingering {
                 unsent: last,
                 shut,
@@ -75,11 +75,11 @@ impl Connection {
         };
         // Dropped without the lock: it may own a callback of the program.
         drop(before);
-        self.shard.at(until, self.token);
+        self.shard.set_timer(until, self.token);
         if !wait.is_zero() {
-            self.shard.at(shut, self.token);
+            self.shard.set_timer(shut, self.token);
         }
-        self.let_go();
+        self.release_qp();
         if let Some(unsent) = self.linger(out) {
             // The shard must be told when the peer closes, or when there is room for the rest.
             self.watch_by_shard(unsent);
@@ -87,24 +87,24 @@ impl Connection {
     }
 
     /// A queue pair without a stream may be connected again while this connection lingers.
-    fn let_go(&self) {
+    fn release_qp(&self) {
         if let Some(bound) = self.bound.get().filter(|b| !b.qp.has_stream()) {
-            self.part(bound);
+            self.unlink_qp(bound);
         }
     }
 
     /// Unlinks the connection from its queue pair.
-    fn part(&self, bound: &Bound) {
-        self.core.parted(bound.qp.number(), self);
+    fn unlink_qp(&self, bound: &Bound) {
+        self.core.remove_connection(bound.qp.number(), self);
         let was_ours = bound.slot.clear(self);
-        if let Some(introduction) = bound.introduction.as_ref().filter(|_| was_ours) {
-            introduction.parted();
+        if let Some(introduction) = bound.oob_hello.as_ref().filter(|_| was_ours) {
+            introduction.disconnected();
         }
     }
 
     /// Aborts the connection: the peer sees a reset.
     pub(crate) fn abort(&self, out: &mut Outbox) {
-        self.line.socket().set_abortive();
+        self.transport.socket().set_abortive();
         self.finish(out);
     }
 
@@ -125,49 +125,53 @@ impl Connection {
                 shut,
                 until,
                 ..
-            } => self.farewell(unsent, *shut, *until),
+            } => self.advance_close(unsent, *shut, *until),
             _ => return None,
         };
         match farewell {
-            Farewell::Waits { unsent } => Some(unsent),
-            Farewell::Over => {
+            CloseProgress::Waiting { unsent } => Some(unsent),
+            CloseProgress::Done => {
                 self.finish(out);
                 None
             }
         }
     }
 
-    fn farewell(&self, unsent: &mut Vec<u8>, shut: Time, until: Time) -> Farewell {
+    fn advance_close(&self, unsent: &mut Vec<u8>, shut: Time, until: Time) -> CloseProgress {
         while !unsent.is_empty() {
-            match self.line.put(unsent) {
-                Moved::Bytes(n) => drop(unsent.drain(..n)),
-                Moved::Nothing => break,
-                Moved::End | Moved::Broken | Moved::Fault => return Farewell::Over,
+            match self.transport.write_local(unsent) {
+                IoOutcome::Bytes(n) => drop(unsent.drain(..n)),
+                IoOutcome::WouldBlock => break,
+                IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => {
+                    return CloseProgress::Done;
+                }
             }
         }
         let mut shuts = unsent.is_empty() && sys::now() >= shut;
         if shuts {
-            match self.line.close_tls() {
+            match self.transport.close_tls() {
                 Ok(all_sent) => shuts = all_sent,
-                Err(()) => return Farewell::Over,
+                Err(()) => return CloseProgress::Done,
             }
         }
-        if shuts && self.line.socket().shutdown_write().is_err() {
-            return Farewell::Over;
+        if shuts && self.transport.socket().shutdown_write().is_err() {
+            return CloseProgress::Done;
         }
         let mut waste = [0; 16 << 10];
         for _ in 0..READS {
-            match read_into(self.line.reads(), &mut waste) {
-                Moved::Bytes(_) => {}
-                Moved::Nothing => break,
-                Moved::End | Moved::Broken | Moved::Fault => return Farewell::Over,
+            match read_into(self.transport.reader(), &mut waste) {
+                IoOutcome::Bytes(_) => {}
+                IoOutcome::WouldBlock => break,
+                IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => {
+                    return CloseProgress::Done;
+                }
             }
         }
         if sys::now() >= until {
-            return Farewell::Over;
+            return CloseProgress::Done;
         }
-        Farewell::Waits {
-            unsent: self.line.wants_room(!unsent.is_empty()),
+        CloseProgress::Waiting {
+            unsent: self.transport.wants_room(!unsent.is_empty()),
         }
     }
 
@@ -175,23 +179,23 @@ impl Connection {
     pub(super) fn finish(&self, out: &mut Outbox) {
         let before = {
             let mut phase = self.phase.lock();
-            self.line.shut();
+            self.transport.shut();
             core::mem::replace(&mut *phase, Phase::Closed)
         };
         match before {
             Phase::Closed => return,
-            Phase::Lingering { until, .. } => self.shard.not_at(until, self.token),
-            Phase::Starting(_) => self.shard.not_at(self.startup, self.token),
+            Phase::Lingering { until, .. } => self.shard.cancel_timer(until, self.token),
+            Phase::Starting(_) => self.shard.cancel_timer(self.startup_deadline, self.token),
             Phase::Running { .. } => {}
         }
-        self.watch_no_more();
+        self.unwatch();
         self.shard.forget(self.token);
         if let Some(bound) = self.bound.get() {
             // A queue pair with a new connection must not see the end of this one.
-            if bound.slot.is(self) {
+            if bound.slot.holds(self) {
                 bound.qp.handle_closed(out);
             }
-            self.part(bound);
+            self.unlink_qp(bound);
         }
     }
 }

@@ -14,11 +14,11 @@ use verbena_wire::ext::{Caps, Features};
 use verbena_wire::mpa::startup::Revision;
 use verbena_wire::mpa::{mulpdu, pad_len};
 
-use super::line::Line;
+use super::transport::Transport;
 use super::{Bound, Connection, Options, Phase};
 use crate::core::Core;
 use crate::error::Error;
-use crate::keyed::Proving;
+use crate::key_auth::KeyAuth;
 use crate::sys::{self, Socket};
 
 /// The longest ULPDU without padding: a message of 64 KiB takes one such frame and a short one that is read along with it.
@@ -27,16 +27,16 @@ const _: () = assert!(pad_len(LARGE) == 0);
 
 impl Connection {
     /// A queue pair connected to itself: a pair of sockets, without a startup.
-    pub(crate) fn to_itself(
+    pub(crate) fn loopback(
         core: &Arc<Core>,
         peer: SocketAddr,
         options: Options,
     ) -> Result<(), Error> {
         let (write, read) = Socket::pair()?;
-        let line = Line::new(write, Some(read));
+        let line = Transport::new(write, Some(read));
         let phase = Phase::Running { early: Vec::new() };
         let connection = Connection::new(core, line, peer, phase, sys::now())?;
-        let depth = options.manners.lock().ird.unwrap_or(core.config.ird);
+        let depth = options.attr.lock().ird.unwrap_or(core.config.ird);
         let agreement = Agreement {
             role: Role::Initiator,
             revision: Revision::Two,
@@ -69,19 +69,22 @@ impl Connection {
         early: Vec<u8>,
     ) -> Result<(), Error> {
         let config = &self.core.config;
-        let met = config.met(config.expected(self.peer.ip()), agreement.extensions);
-        let rfc7306 = config.takes_rfc7306(met);
-        let introduction = options.introduction;
+        let met = config.negotiated_profile(
+            config.expected_profile(self.peer.ip()),
+            agreement.extensions,
+        );
+        let rfc7306 = config.supports_rfc7306(met);
+        let introduction = options.oob_hello;
         let nonces = introduction
             .as_ref()
-            .map(|introduction| introduction.conclude(agreement, self.peer))
+            .map(|introduction| introduction.verify_answer(agreement, self.peer))
             .transpose()?;
-        let by_key = match options.proving {
-            Some(Proving::Agreed(nonces)) => Some(nonces),
+        let by_key = match options.proof_state {
+            Some(KeyAuth::Agreed(nonces)) => Some(nonces),
             _ => None,
         };
         let nonce = match nonces.as_ref().or(by_key.as_ref()) {
-            Some(nonces) => nonces.ours,
+            Some(nonces) => nonces.local,
             None => sys::random_u64()?,
         };
         let qp = options.qp;
@@ -92,15 +95,15 @@ impl Connection {
         }
         let manners = {
             // Under the lock, so that a later change by the program is not overwritten.
-            let manners = options.manners.lock();
-            manners.tell(&qp, &options.slot, &mut out);
+            let manners = options.attr.lock();
+            manners.apply(&qp, &options.slot, &mut out);
             *manners
         };
         let settings = Settings {
             max_ulpdu: self.max_ulpdu(config.large_fpdus(met), agreement.markers_tx),
             rfc7306,
             rnr_retry: manners.rnr_retry,
-            drops: init.qp_type == QpType::Uc,
+            drop_overlong: init.qp_type == QpType::Uc,
             caps: Caps {
                 version: Caps::VERSION,
                 max_ulpdu: u16::MAX,
@@ -111,26 +114,28 @@ impl Connection {
                 ird: agreement.ird,
                 nonce,
                 same_host: None,
-                path: self.line.socket().path(),
+                path: self.transport.socket().path_digest(),
             },
         };
         if !agreement.extensions && settings.max_ulpdu != LARGE {
-            self.line.socket().end_segments();
+            self.transport.socket().end_segments();
         }
         let mut stream = Stream::new(agreement, settings);
-        stream.set_acks(config.acks());
+        stream.set_ack_policy(config.ack_policy());
         let role = introduction.clone();
         let (group, slot) = (options.group, options.slot);
-        let demanded = nonces.as_ref().map(|nonces| nonces.demanded);
-        // In one step: a thread that ends the connection, or the `Life` that wants it, finds all of this or nothing.
+        let demanded = nonces.as_ref().map(|nonces| nonces.required);
+        // In one step: a thread that ends the connection, or the `OobHandshake` that wants it, finds all of this or nothing.
         let begin = || {
             let mut phase = self.phase.lock();
             if !matches!(*phase, Phase::Starting(_) | Phase::Running { .. }) {
                 return Err(Error::Closed);
             }
             let attached = match (demanded, by_key) {
-                (Some(nonce), _) => qp.attach_unproven(stream, nonce, &mut out),
-                (None, Some(key)) => qp.attach_demanding(stream, rfc7306, key.demanded, &mut out),
+                (Some(nonce), _) => qp.attach_unauthenticated(stream, nonce, &mut out),
+                (None, Some(key)) => {
+                    qp.attach_requiring_nonce(stream, rfc7306, key.required, &mut out)
+                }
                 (None, None) => qp.attach(stream, rfc7306, &mut out),
             };
             if !attached {
@@ -143,7 +148,7 @@ impl Connection {
                     qp,
                     group,
                     slot,
-                    introduction,
+                    oob_hello: introduction,
                 },
                 early,
             ))
@@ -161,10 +166,10 @@ impl Connection {
             return Ok(());
         }
         // TCP keep-alive detects a dead peer while no request is outstanding.
-        let _ = self.line.socket().keep_alive(config.keep_alive);
+        let _ = self.transport.socket().set_keepalive(config.keep_alive);
         if nonces.is_none() && by_key.is_none() {
             // A peer that has to authenticate itself has the rest of the startup timeout for it.
-            self.shard.not_at(self.startup, self.token);
+            self.shard.cancel_timer(self.startup_deadline, self.token);
         }
         self.is_standard
             .store(!agreement.extensions, Ordering::Release);
@@ -178,7 +183,7 @@ impl Connection {
         if !waits.is_zero() {
             let when = sys::now() + waits;
             self.nudge.store(when.nanos(), Ordering::Release);
-            self.shard.at(when, self.token);
+            self.shard.set_timer(when, self.token);
         }
         let watched = self.watch_by_group(bound);
         self.full_turn(&mut out);
@@ -196,8 +201,8 @@ impl Connection {
         // Called once per connection, so `bound` is empty.
         let bound = self.bound.get_or_init(|| bound);
         self.early.store(!early.is_empty(), Ordering::Release);
-        self.line.open();
-        self.core.joined(bound.qp.number(), self);
+        self.transport.open();
+        self.core.add_connection(bound.qp.number(), self);
         bound.slot.set(self);
         let before = core::mem::replace(phase, Phase::Running { early });
         (bound, before)
@@ -209,7 +214,7 @@ impl Connection {
         if large {
             return LARGE;
         }
-        let mss = self.line.socket().mss().unwrap_or(1460);
+        let mss = self.transport.socket().mss().unwrap_or(1460);
         mulpdu(mss as usize, markers).min(LARGE)
     }
 }

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::sync::atomic::Ordering;
 
-use verbena_nic::qp::Outlook;
+use verbena_nic::qp::TurnStatus;
 use verbena_nic::{Outbox, QpType};
 use verbena_stream::Time;
 
@@ -12,7 +12,7 @@ use super::{Bound, Connection};
 use crate::sys;
 
 /// Interval of the timer.
-const WATCH: Duration = Duration::from_millis(500);
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Progress of a connection, and since when there was none.
 #[derive(Debug, Default)]
@@ -26,15 +26,19 @@ pub(super) struct Progress {
 
 impl Connection {
     /// Starts the timer after a turn, if the peer owes something and it is not running.
-    pub(super) fn watch_for(&self, bound: &Bound, outlook: &Outlook) {
+    pub(super) fn arm_liveness(&self, bound: &Bound, outlook: &TurnStatus) {
         // Loaded before it is swapped, because it is nearly always set. Also for a connection that only receives: its acknowledgements
         // may be lost, and TCP retransmits them for a quarter of an hour.
-        let owes = || outlook.awaits_peer || outlook.sent != self.settled.load(Ordering::Relaxed);
-        let watch = !self.watched.load(Ordering::Acquire) && owes();
-        if watch && bound.slot.patience().is_some() && !self.watched.swap(true, Ordering::AcqRel) {
+        let owes =
+            || outlook.awaits_peer || outlook.sent != self.sent_when_idle.load(Ordering::Relaxed);
+        let watch = !self.liveness_armed.load(Ordering::Acquire) && owes();
+        if watch
+            && bound.slot.peer_timeout().is_some()
+            && !self.liveness_armed.swap(true, Ordering::AcqRel)
+        {
             let now = sys::now();
             self.progress.lock().since = now;
-            self.shard.at(now + WATCH, self.token);
+            self.shard.set_timer(now + CHECK_INTERVAL, self.token);
         }
     }
 
@@ -42,23 +46,23 @@ impl Connection {
     /// only does not read or answer has stalled, and its limit is much longer.
     ///
     /// True if the peer was given up; the queue pair may have frames left to send.
-    pub(super) fn watch_peer(&self, bound: &Bound, now: Time, out: &mut Outbox) -> bool {
-        if !self.watched.load(Ordering::Acquire) {
+    pub(super) fn check_liveness(&self, bound: &Bound, now: Time, out: &mut Outbox) -> bool {
+        if !self.liveness_armed.load(Ordering::Acquire) {
             return false;
         }
-        let socket = self.line.socket();
+        let socket = self.transport.socket();
         // Read first: bytes sent after this are noticed by the comparison below.
         let sent = bound.qp.counters().bytes_out;
         let (awaits, unsent) = (bound.qp.awaits_peer(), socket.unsent());
-        let patience = bound.slot.patience();
+        let patience = bound.slot.peer_timeout();
         let Some(patience) = patience.filter(|_| awaits || unsent > 0) else {
-            self.settled.store(sent, Ordering::Relaxed);
-            self.watched.store(false, Ordering::Release);
+            self.sent_when_idle.store(sent, Ordering::Relaxed);
+            self.liveness_armed.store(false, Ordering::Release);
             self.probe(&mut self.progress.lock(), false, Duration::ZERO);
             // A turn in between may have found the timer still set.
             let more = || bound.qp.counters().bytes_out != sent || bound.qp.awaits_peer();
-            if more() && !self.watched.swap(true, Ordering::AcqRel) {
-                self.shard.at(now + WATCH, self.token);
+            if more() && !self.liveness_armed.swap(true, Ordering::AcqRel) {
+                self.shard.set_timer(now + CHECK_INTERVAL, self.token);
             }
             return false;
         };
@@ -74,7 +78,7 @@ impl Connection {
                 return true;
             }
         }
-        self.shard.at(now + WATCH, self.token);
+        self.shard.set_timer(now + CHECK_INTERVAL, self.token);
         ends
     }
 
@@ -103,6 +107,6 @@ impl Connection {
         }
         progress.probes = often;
         let idle = if often { usual.min(patience) } else { usual };
-        let _ = self.line.socket().keep_alive(idle);
+        let _ = self.transport.socket().set_keepalive(idle);
     }
 }

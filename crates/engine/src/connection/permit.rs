@@ -1,28 +1,28 @@
-//! The permit of a startup ([`crate::door`]): a connection that holds one can be displaced by a newer one until it is a stream.
+//! The permit of a startup ([`crate::acceptor`]): a connection that holds one can be displaced by a newer one until it is a stream.
 //! The permit is updated only while the lock of the phase is held, so that its record of the connection is correct.
 
 use std::sync::Arc;
 
-use super::starting::After;
+use super::starting::FollowUp;
 use super::{Connection, Phase};
 use crate::error::Error;
 
 impl Connection {
     /// From now on the connection may be displaced; called after it was registered with the shard.
-    pub(super) fn show_permit(self: &Arc<Self>) {
+    pub(super) fn register_permit(self: &Arc<Self>) {
         // The shard may have advanced it already.
         match &*self.phase.lock() {
             Phase::Starting(starting) => {
                 if let Some((permit, told)) = starting.permit() {
-                    permit.is_of(self);
+                    permit.set_connection(self);
                     if told {
-                        permit.asks();
+                        permit.set_awaiting_decision();
                     }
                 }
             }
             Phase::Lingering { permit, .. } => {
                 if let Some(permit) = permit {
-                    permit.is_of(self);
+                    permit.set_connection(self);
                 }
             }
             Phase::Running { .. } | Phase::Closed => {}
@@ -33,11 +33,11 @@ impl Connection {
     pub(crate) fn displace(self: Arc<Self>) {
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) => starting.displace(),
-            Phase::Lingering { .. } => Some(After::End(Error::Closed, None)),
+            Phase::Lingering { .. } => Some(FollowUp::End(Error::Closed, None)),
             Phase::Running { .. } | Phase::Closed => None,
         };
         if let Some(after) = after {
-            self.go_on(after);
+            self.apply(after);
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Effects of TLS on the startup of a connection: which failures are reported as refusals, and whether checksums are needed.
-//! The handshake itself is part of every read and write of the [`Line`](super::Line).
+//! The handshake itself is part of every read and write of the [`Line`](super::Transport).
 
 use core::net::SocketAddr;
 
@@ -14,16 +14,18 @@ use crate::tls::TlsError;
 
 impl Connection {
     /// Counts and reports an incoming connection whose TLS handshake failed, or that uses TLS where it is off, as a refusal.
-    pub(super) fn tell_refusal(&self, error: &Error) {
+    pub(super) fn report_refusal(&self, error: &Error) {
         let Error::Tls { cause, .. } = error else {
             return;
         };
         let by = match cause {
             // A peer that disconnects is not refused.
             TlsError::Ended => return,
-            TlsError::NoTls => RefusedBy::NoTls,
-            TlsError::SpeaksTls => RefusedBy::TlsOff,
-            TlsError::Stranger(_) | TlsError::Refused(_) | TlsError::Failed(_) => RefusedBy::Tls,
+            TlsError::NotTls => RefusedBy::NoTls,
+            TlsError::UnexpectedTls => RefusedBy::TlsOff,
+            TlsError::UntrustedPeer(_) | TlsError::Refused(_) | TlsError::Failed(_) => {
+                RefusedBy::Tls
+            }
         };
         let came = |starting: &Starting| starting.is_accepted();
         if matches!(&*self.phase.lock(), Phase::Starting(starting) if came(starting)) {
@@ -34,7 +36,7 @@ impl Connection {
 
 impl Core {
     /// Integrity is ensured without MPA's CRC: the bytes stay on this host, or TLS authenticates them.
-    pub(super) fn is_safe(&self, socket: &Socket, peer: SocketAddr) -> bool {
+    pub(super) fn has_integrity(&self, socket: &Socket, peer: SocketAddr) -> bool {
         self.tls.is_some() || same_host(socket, peer)
     }
 }

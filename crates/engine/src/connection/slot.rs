@@ -14,16 +14,16 @@ use super::Connection;
 pub(crate) struct Slot {
     connection: RwLock<Option<Arc<Connection>>>,
     /// In nanoseconds; `u64::MAX` is unlimited.
-    patience: AtomicU64,
+    peer_timeout: AtomicU64,
 }
 
 impl Slot {
     pub(crate) fn new(patience: Option<Duration>) -> Slot {
         let slot = Slot {
             connection: RwLock::default(),
-            patience: AtomicU64::new(u64::MAX),
+            peer_timeout: AtomicU64::new(u64::MAX),
         };
-        slot.set_patience(patience);
+        slot.set_peer_timeout(patience);
         slot
     }
 
@@ -32,14 +32,14 @@ impl Slot {
     }
 
     /// How long a peer that owes an answer may be silent or unreachable; none is unlimited.
-    pub(crate) fn patience(&self) -> Option<Duration> {
-        let nanos = self.patience.load(Ordering::Relaxed);
+    pub(crate) fn peer_timeout(&self) -> Option<Duration> {
+        let nanos = self.peer_timeout.load(Ordering::Relaxed);
         (nanos != u64::MAX).then(|| Duration::from_nanos(nanos))
     }
 
-    pub(crate) fn set_patience(&self, patience: Option<Duration>) {
+    pub(crate) fn set_peer_timeout(&self, patience: Option<Duration>) {
         let nanos = |patience: Duration| u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        self.patience
+        self.peer_timeout
             .store(patience.map_or(u64::MAX, nanos), Ordering::Relaxed);
     }
 
@@ -48,7 +48,7 @@ impl Slot {
         drop(before);
     }
 
-    pub(super) fn is(&self, connection: &Connection) -> bool {
+    pub(super) fn holds(&self, connection: &Connection) -> bool {
         let slot = self.connection.read();
         slot.as_ref()
             .is_some_and(|c| core::ptr::eq(&**c, connection))

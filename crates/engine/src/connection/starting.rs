@@ -5,20 +5,20 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Weak;
 
-use verbena_nic::Moved;
+use verbena_nic::IoOutcome;
 use verbena_stream::startup::State;
 use verbena_stream::{Agreement, Endpoint, Outcome, Terms, Time};
 use verbena_wire::mpa::startup::Revision;
 
-use super::{Done, Line, Options};
-use crate::door::{Arrived, Door, Permit};
+use super::{Done, Options, Transport};
+use crate::acceptor::{Acceptor, ArrivalGuard, Permit};
 use crate::error::Error;
 use crate::sys::{self, Socket};
 use crate::tls::TlsError;
 
 /// How long a refused connection attempt is repeated: a peer that has just announced its address may not listen yet (perftest's
 /// servers listen after they have told their clients).
-const INSISTENCE: Duration = Duration::from_millis(200);
+const REDIAL_TIMEOUT: Duration = Duration::from_millis(200);
 /// The first wait before an attempt is repeated; it doubles.
 const FIRST_WAIT: Duration = Duration::from_millis(1);
 
@@ -37,9 +37,9 @@ pub(super) struct Starting {
     /// The peer began with TLS, which is off here.
     speaks_tls: bool,
     /// The peer has sent something.
-    heard: bool,
+    has_input: bool,
     /// The result was returned: later events are ignored.
-    over: bool,
+    finished: bool,
 }
 
 pub(super) enum Side {
@@ -50,25 +50,25 @@ pub(super) enum Side {
         done: Option<Done>,
     },
     /// Accepted by a listener; the options are set when the program accepts.
-    Came {
-        arrived: Arrived,
+    Accepted {
+        arrived: ArrivalGuard,
         options: Option<(Options, Done)>,
-        told: bool,
+        presented: bool,
         /// Limits the number of startups at a time.
         permit: Option<Permit>,
     },
 }
 
 /// What is to be done after the lock is released.
-pub(super) enum After {
+pub(super) enum FollowUp {
     Nothing,
     /// Nothing before this time: the peer refused, and may not listen yet.
     Redial(Time),
     /// The request with this number at the listener is complete.
-    Decide(Weak<Door>, u64, Agreement),
+    Decide(Weak<Acceptor>, u64, Agreement),
     Run(Box<(Agreement, Options)>, Option<Done>, Vec<u8>),
     End(Error, Option<Done>),
-    Again(Box<(Options, Terms)>, Option<Done>),
+    Retry(Box<(Options, Terms)>, Option<Done>),
 }
 
 impl Starting {
@@ -83,15 +83,15 @@ impl Starting {
             begun: sys::now(),
             redial: None,
             speaks_tls: false,
-            heard: false,
-            over: false,
+            has_input: false,
+            finished: false,
         }
     }
 
     pub(super) fn take_permit(&mut self) -> Option<Permit> {
         match &mut self.side {
             Side::Dialled { .. } => None,
-            Side::Came { permit, .. } => permit.take(),
+            Side::Accepted { permit, .. } => permit.take(),
         }
     }
 
@@ -99,21 +99,25 @@ impl Starting {
     pub(super) fn permit(&self) -> Option<(&Permit, bool)> {
         match &self.side {
             Side::Dialled { .. } => None,
-            Side::Came { permit, told, .. } => permit.as_ref().map(|permit| (permit, *told)),
+            Side::Accepted {
+                permit,
+                presented: told,
+                ..
+            } => permit.as_ref().map(|permit| (permit, *told)),
         }
     }
 
     /// Another startup takes the permit.
-    pub(super) fn displace(&mut self) -> Option<After> {
-        if self.over {
+    pub(super) fn displace(&mut self) -> Option<FollowUp> {
+        if self.finished {
             return None;
         }
-        self.over = true;
-        Some(After::End(Error::Closed, self.take_done()))
+        self.finished = true;
+        Some(FollowUp::End(Error::Closed, self.take_done()))
     }
 
     /// The request waits for the program's decision.
-    pub(super) fn is_asking(&self) -> bool {
+    pub(super) fn awaits_decision(&self) -> bool {
         let asking = |endpoint: &Endpoint| endpoint.state() == State::Deciding;
         self.endpoint.as_ref().is_some_and(asking)
     }
@@ -123,13 +127,13 @@ impl Starting {
     }
 
     /// It waits for the socket to become writable: to connect, or to send.
-    pub(super) fn has_unsent(&self, line: &Line) -> bool {
+    pub(super) fn has_unsent(&self, line: &Transport) -> bool {
         self.is_dialling() || line.wants_room(!self.unsent.is_empty())
     }
 
     /// The peer connected to this side.
     pub(super) fn is_accepted(&self) -> bool {
-        matches!(self.side, Side::Came { .. })
+        matches!(self.side, Side::Accepted { .. })
     }
 
     /// TCP is not connected yet.
@@ -146,16 +150,16 @@ impl Starting {
         }
     }
 
-    pub(super) fn advance(&mut self, line: &Line, peer: SocketAddr) -> After {
-        if self.over {
-            return After::Nothing;
+    pub(super) fn advance(&mut self, line: &Transport, peer: SocketAddr) -> FollowUp {
+        if self.finished {
+            return FollowUp::Nothing;
         }
         if let Some(when) = self.redial {
-            return After::Redial(when);
+            return FollowUp::Redial(when);
         }
         if self.is_dialling() {
-            match line.socket().connected() {
-                Ok(false) => return After::Nothing,
+            match line.socket().is_connected() {
+                Ok(false) => return FollowUp::Nothing,
                 Ok(true) => {}
                 Err(cause) => return self.unreachable(peer, cause),
             }
@@ -167,69 +171,74 @@ impl Starting {
         }
         self.read(line);
         if let Some(cause) = self.tls_failure(line) {
-            self.over = true;
-            return After::End(Error::Tls { peer, cause }, self.take_done());
+            self.finished = true;
+            return FollowUp::End(Error::Tls { peer, cause }, self.take_done());
         }
-        self.settle();
+        self.collect_output();
         if !self.write(line) {
-            return After::Nothing;
+            return FollowUp::Nothing;
         }
-        self.after(peer)
+        self.follow_up(peer)
     }
 
-    fn unreachable(&mut self, peer: SocketAddr, cause: sys::Error) -> After {
+    fn unreachable(&mut self, peer: SocketAddr, cause: sys::Error) -> FollowUp {
         let now = sys::now();
         let tried = now.since(self.begun);
-        if cause.is_refused() && tried < INSISTENCE && self.may_ask_again() {
+        if cause.is_refused() && tried < REDIAL_TIMEOUT && self.may_retry() {
             // The time since the first attempt, so that the intervals double.
             let when = now + tried.max(FIRST_WAIT);
             self.redial = Some(when);
-            return After::Redial(when);
+            return FollowUp::Redial(when);
         }
-        self.over = true;
-        After::End(Error::Unreachable { peer, cause }, self.take_done())
+        self.finished = true;
+        FollowUp::End(Error::Unreachable { peer, cause }, self.take_done())
     }
 
     /// Connects again if that is due.
-    pub(super) fn redial(&mut self, socket: &Socket, peer: SocketAddr, now: Time) -> Option<After> {
+    pub(super) fn redial(
+        &mut self,
+        socket: &Socket,
+        peer: SocketAddr,
+        now: Time,
+    ) -> Option<FollowUp> {
         self.redial.take_if(|when| now >= *when)?;
-        if self.over {
+        if self.finished {
             return None;
         }
-        Some(match socket.connect_again(peer) {
-            Ok(()) => After::Nothing,
+        Some(match socket.reconnect(peer) {
+            Ok(()) => FollowUp::Nothing,
             Err(cause) => self.unreachable(peer, cause),
         })
     }
 
     /// Why TLS failed, or TLS of the peer where it is off. Checked before the outcome: the end of the connection that follows says
     /// less.
-    fn tls_failure(&self, line: &Line) -> Option<TlsError> {
+    fn tls_failure(&self, line: &Transport) -> Option<TlsError> {
         if self.speaks_tls {
-            return Some(TlsError::SpeaksTls);
+            return Some(TlsError::UnexpectedTls);
         }
         line.tls_failure()
     }
 
-    fn read(&mut self, line: &Line) {
+    fn read(&mut self, line: &Transport) {
         let mut bytes = [0; 2048];
         while let Some(endpoint) = self.endpoint.as_mut().filter(|e| !e.state().is_final()) {
-            match line.take(&mut bytes) {
-                Moved::Bytes(n) => {
-                    if !core::mem::replace(&mut self.heard, true) && !line.has_tls() {
+            match line.read_local(&mut bytes) {
+                IoOutcome::Bytes(n) => {
+                    if !core::mem::replace(&mut self.has_input, true) && !line.has_tls() {
                         self.speaks_tls = TlsError::may_be_tls(&bytes[..n]);
                     }
                     let used = endpoint.handle_bytes(&bytes[..n]);
                     self.early.extend_from_slice(&bytes[used..n]);
                 }
-                Moved::Nothing => return,
-                Moved::End | Moved::Broken | Moved::Fault => endpoint.handle_eof(),
+                IoOutcome::WouldBlock => return,
+                IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => endpoint.handle_eof(),
             }
         }
     }
 
     /// Takes the output of the endpoint, and its result.
-    fn settle(&mut self) {
+    fn collect_output(&mut self) {
         if let Some(endpoint) = &mut self.endpoint {
             self.unsent.extend(endpoint.poll_transmit());
             if endpoint.state().is_final() {
@@ -239,94 +248,96 @@ impl Starting {
     }
 
     /// False while something is left to send.
-    fn write(&mut self, line: &Line) -> bool {
+    fn write(&mut self, line: &Transport) -> bool {
         while !self.unsent.is_empty() {
-            match line.put(&self.unsent) {
-                Moved::Bytes(n) => drop(self.unsent.drain(..n)),
-                Moved::Nothing => return false,
-                Moved::End | Moved::Broken | Moved::Fault => {
+            match line.write_local(&self.unsent) {
+                IoOutcome::Bytes(n) => drop(self.unsent.drain(..n)),
+                IoOutcome::WouldBlock => return false,
+                IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => {
                     self.unsent.clear();
                     if let Some(endpoint) = &mut self.endpoint {
                         endpoint.handle_eof();
                     }
-                    self.settle();
+                    self.collect_output();
                 }
             }
         }
         true
     }
 
-    fn after(&mut self, peer: SocketAddr) -> After {
+    fn follow_up(&mut self, peer: SocketAddr) -> FollowUp {
         let Some(outcome) = self.outcome.take() else {
-            return self.ask();
+            return self.present_request();
         };
-        self.over = true;
+        self.finished = true;
         let done = self.take_done();
         match outcome {
             Outcome::Established(agreement) => match self.options() {
                 Some(options) => {
                     let early = core::mem::take(&mut self.early);
-                    After::Run(Box::new((agreement, options)), done, early)
+                    FollowUp::Run(Box::new((agreement, options)), done, early)
                 }
-                None => After::End(Error::Closed, done),
+                None => FollowUp::End(Error::Closed, done),
             },
             Outcome::Rejected { private_data } => {
-                After::End(Error::Rejected { peer, private_data }, done)
+                FollowUp::End(Error::Rejected { peer, private_data }, done)
             }
             Outcome::Refused => {
                 let private_data = Vec::new();
-                After::End(Error::Rejected { peer, private_data }, done)
+                FollowUp::End(Error::Rejected { peer, private_data }, done)
             }
             Outcome::Failed {
                 retry: Some(revision),
                 ..
-            } if self.may_ask_again() => self.again(revision, done),
+            } if self.may_retry() => self.retry(revision, done),
             Outcome::Failed { reason, .. } => {
                 let cause = reason;
-                After::End(Error::Startup { peer, cause }, done)
+                FollowUp::End(Error::Startup { peer, cause }, done)
             }
         }
     }
 
-    /// Whether the attempt may be repeated here; an out-of-band connection is repeated by its [`Life`](crate::life::Life).
-    fn may_ask_again(&self) -> bool {
-        matches!(&self.side, Side::Dialled { options, .. } if options.introduction.is_none())
+    /// Whether the attempt may be repeated here; an out-of-band connection is repeated by its [`OobHandshake`](crate::oob_handshake::OobHandshake).
+    fn may_retry(&self) -> bool {
+        matches!(&self.side, Side::Dialled { options, .. } if options.oob_hello.is_none())
     }
 
     /// RFC 6581 §6: a peer that does not know the newer revision is asked with the older one.
-    fn again(&mut self, revision: Revision, done: Option<Done>) -> After {
+    fn retry(&mut self, revision: Revision, done: Option<Done>) -> FollowUp {
         let Side::Dialled { terms, options, .. } = &self.side else {
-            return After::Nothing;
+            return FollowUp::Nothing;
         };
         let terms = Terms {
             revision,
             ..terms.clone()
         };
-        After::Again(Box::new((options.clone(), terms)), done)
+        FollowUp::Retry(Box::new((options.clone(), terms)), done)
     }
 
     /// A complete request is shown to the program, once.
-    fn ask(&mut self) -> After {
+    fn present_request(&mut self) -> FollowUp {
         let Some(endpoint) = self.endpoint.as_ref() else {
-            return After::Nothing;
+            return FollowUp::Nothing;
         };
         match &mut self.side {
-            Side::Came {
+            Side::Accepted {
                 arrived,
-                told,
+                presented: told,
                 permit,
                 ..
             } if endpoint.state() == State::Deciding && !*told => {
                 *told = true;
                 if let Some(permit) = permit {
-                    permit.asks();
+                    permit.set_awaiting_decision();
                 }
                 match endpoint.proposal() {
-                    Some(proposal) => After::Decide(arrived.door.clone(), arrived.number, proposal),
-                    None => After::Nothing,
+                    Some(proposal) => {
+                        FollowUp::Decide(arrived.acceptor.clone(), arrived.number, proposal)
+                    }
+                    None => FollowUp::Nothing,
                 }
             }
-            _ => After::Nothing,
+            _ => FollowUp::Nothing,
         }
     }
 
@@ -338,39 +349,39 @@ impl Starting {
         let (ird, ord) = options.depths(proposal.map_or((0, 0), |p| (p.ird, p.ord)));
         let accepted = endpoint.accept(ird, ord, &options.private_data);
         debug_assert!(accepted.is_ok(), "only a request that waits is shown");
-        if let Side::Came { options: slot, .. } = &mut self.side {
+        if let Side::Accepted { options: slot, .. } = &mut self.side {
             *slot = Some((options, done));
         }
     }
 
     pub(super) fn expire(
         &mut self,
-        line: &Line,
+        line: &Transport,
         peer: SocketAddr,
         limit: Duration,
         now: Time,
-    ) -> After {
-        if self.over {
-            return After::Nothing;
+    ) -> FollowUp {
+        if self.finished {
+            return FollowUp::Nothing;
         }
         if let Some(endpoint) = &mut self.endpoint {
             // The endpoint's own limit started later, when TCP was connected; the startup's limit counts.
             endpoint.handle_timeout(now + limit);
-            self.settle();
+            self.collect_output();
             self.write(line);
             if self.outcome.is_some() {
-                return self.after(peer);
+                return self.follow_up(peer);
             }
         }
         // TCP is not connected.
-        self.over = true;
-        After::End(Error::Timeout { peer, limit }, self.take_done())
+        self.finished = true;
+        FollowUp::End(Error::Timeout { peer, limit }, self.take_done())
     }
 
     pub(super) fn take_done(&mut self) -> Option<Done> {
         match &mut self.side {
             Side::Dialled { done, .. } => done.take(),
-            Side::Came { options, .. } => {
+            Side::Accepted { options, .. } => {
                 let (kept, done) = options.take()?;
                 // The options are needed until the stream begins.
                 *options = Some((kept, Box::new(|_| ())));
@@ -382,7 +393,7 @@ impl Starting {
     fn options(&mut self) -> Option<Options> {
         match &mut self.side {
             Side::Dialled { options, .. } => Some(options.clone()),
-            Side::Came { options, .. } => options.take().map(|(options, _)| options),
+            Side::Accepted { options, .. } => options.take().map(|(options, _)| options),
         }
     }
 }

@@ -12,21 +12,21 @@ use verbena_stream::startup::Failure;
 use verbena_stream::{Agreement, Endpoint, Terms, Time};
 use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
 
-use super::starting::{After, Side, Starting};
-use super::turn::PROBATION;
-use super::{Connection, Line, Phase, Slot};
+use super::starting::{FollowUp, Side, Starting};
+use super::turn::INITIAL_IMMEDIATE_ACKS;
+use super::{Connection, Phase, Slot, Transport};
+use crate::acceptor::{ArrivalGuard, Permit};
 use crate::core::Core;
-use crate::door::{Arrived, Permit};
 use crate::error::Error;
 use crate::group::Group;
-use crate::introduction::Introduction;
-use crate::keyed::{Proven, Proving};
-use crate::pipeline::shield;
-use crate::queue_pair::Manners;
+use crate::key_auth::{AuthenticatedRequest, KeyAuth};
+use crate::oob_hello::OobHello;
+use crate::pipeline::catch_panic;
+use crate::queue_pair::QpAttr;
 use crate::shard::next_token;
 use crate::sys::{self, Interest, Socket};
 use crate::tls::Tls;
-use crate::watch::{By, Watch};
+use crate::watch::{Watch, WatchedBy};
 
 /// RFC 6581 §9.1: no IRD or ORD is requested.
 const NO_DEPTH: u16 = 0x3fff;
@@ -39,21 +39,21 @@ pub(crate) struct Options {
     pub(crate) slot: Arc<Slot>,
     pub(crate) private_data: Vec<u8>,
     /// Shared with the program, which may change them at any time.
-    pub(crate) manners: Arc<Mutex<Manners>>,
+    pub(crate) attr: Arc<Mutex<QpAttr>>,
     /// The local address to connect from, if it matters.
     pub(crate) source: Option<IpAddr>,
     /// Identifies both ends of an out-of-band connection.
-    pub(crate) introduction: Option<Introduction>,
+    pub(crate) oob_hello: Option<OobHello>,
     /// State of the authentication by a shared key, on connections by address.
-    pub(crate) proving: Option<Proving>,
+    pub(crate) proof_state: Option<KeyAuth>,
 }
 
 impl Options {
     /// IRD and ORD for the startup.
     pub(super) fn depths(&self, usual: (u16, u16)) -> (u16, u16) {
-        let manners = self.manners.lock();
+        let manners = self.attr.lock();
         let ird = manners.ird.unwrap_or(usual.0);
-        match self.introduction {
+        match self.oob_hello {
             // The ORD is not known before the queue pair sends: the peer's limit and the program's decide then.
             Some(_) => (ird, NO_DEPTH),
             None => (ird, manners.ord.unwrap_or(usual.1)),
@@ -69,13 +69,13 @@ pub(crate) struct Decision {
     pub(crate) connection: Arc<Connection>,
     pub(crate) proposal: Agreement,
     /// The peer has proved that it has a shared key.
-    pub(crate) proven: Option<Proven>,
+    pub(crate) verified_request: Option<AuthenticatedRequest>,
 }
 
 impl Connection {
     pub(super) fn new(
         core: &Arc<Core>,
-        line: Line,
+        line: Transport,
         peer: SocketAddr,
         phase: Phase,
         startup: Time,
@@ -83,7 +83,9 @@ impl Connection {
         if let Some(bytes) = core.config.buffers {
             line.socket().set_buffers(Some(bytes))?;
         }
-        if line.other().is_none() && !core.config.pacing.or(!same_host(line.socket(), peer)) {
+        if line.separate_reader().is_none()
+            && !core.config.pacing.resolve(!same_host(line.socket(), peer))
+        {
             // Without permission the system's choice stays, which is slower but correct.
             let _ = line.socket().set_unpaced();
         }
@@ -91,23 +93,23 @@ impl Connection {
             core: core.clone(),
             shard: core.shards.pick()?,
             token: next_token(),
-            line,
+            transport: line,
             peer,
             phase: Mutex::new(phase),
             bound: OnceLock::new(),
             early: AtomicBool::new(false),
-            watch: Watch::new(By::Shard),
-            startup,
+            watch: Watch::new(WatchedBy::Shard),
+            startup_deadline: startup,
             deferred: AtomicBool::new(false),
-            distrust: AtomicU32::new(PROBATION),
+            immediate_acks: AtomicU32::new(INITIAL_IMMEDIATE_ACKS),
             polls: AtomicU32::new(0),
-            watched: AtomicBool::new(false),
-            settled: AtomicU64::new(0),
+            liveness_armed: AtomicBool::new(false),
+            sent_when_idle: AtomicU64::new(0),
             progress: Mutex::default(),
-            last_moment: AtomicU64::new(0),
+            flush_deadline: AtomicU64::new(0),
             nudge: AtomicU64::new(0),
             is_standard: AtomicBool::new(false),
-            due: AtomicU64::new(0),
+            wake_time: AtomicU64::new(0),
         }))
     }
 
@@ -126,12 +128,15 @@ impl Connection {
         let unreachable = |cause| Error::Unreachable { peer: to, cause };
         let tls = core.tls.as_ref().map(Tls::client).transpose();
         let tls = tls.map_err(|cause| Error::Tls { peer: to, cause })?;
-        let class = options.manners.lock().traffic_class;
+        let class = options.attr.lock().traffic_class;
         let socket = Socket::connect(to, options.source, class).map_err(unreachable)?;
         let config = &core.config;
         let deadline = sys::now() + config.startup_timeout;
         let terms = terms.unwrap_or_else(|| {
-            let terms = config.terms(config.expected(to.ip()), core.is_safe(&socket, to));
+            let terms = config.terms(
+                config.expected_profile(to.ip()),
+                core.has_integrity(&socket, to),
+            );
             let (ird, ord) = options.depths((terms.ird, terms.ord));
             Terms { ird, ord, ..terms }
         });
@@ -143,87 +148,97 @@ impl Connection {
             done,
         };
         let starting = Starting::new(side, None, deadline);
-        Connection::begin(core, Line::secured(socket, tls), to, starting)
+        Connection::begin(core, Transport::with_tls_session(socket, tls), to, starting)
     }
 
     /// A connection was accepted by a listener.
-    pub(crate) fn came(
+    pub(crate) fn start_accepted(
         core: &Arc<Core>,
         socket: Socket,
         peer: SocketAddr,
-        arrived: Arrived,
+        arrived: ArrivalGuard,
         permit: Permit,
     ) -> Result<(), Error> {
         let config = &core.config;
-        let terms = config.terms(config.expected(peer.ip()), core.is_safe(&socket, peer));
+        let terms = config.terms(
+            config.expected_profile(peer.ip()),
+            core.has_integrity(&socket, peer),
+        );
         let tls = core.tls.as_ref().map(Tls::server).transpose();
         let tls = tls.map_err(|cause| Error::Tls { peer, cause })?;
         let now = sys::now();
         let deadline = now + config.startup_timeout;
-        let side = Side::Came {
+        let side = Side::Accepted {
             arrived,
             options: None,
-            told: false,
+            presented: false,
             permit: Some(permit),
         };
         let endpoint = Endpoint::responder(terms, now);
         let starting = Starting::new(side, Some(endpoint), deadline);
-        Connection::begin(core, Line::secured(socket, tls), peer, starting)
+        Connection::begin(
+            core,
+            Transport::with_tls_session(socket, tls),
+            peer,
+            starting,
+        )
     }
 
     fn begin(
         core: &Arc<Core>,
-        line: Line,
+        line: Transport,
         peer: SocketAddr,
         starting: Starting,
     ) -> Result<(), Error> {
         let deadline = starting.deadline();
         let phase = Phase::Starting(Box::new(starting));
         let connection = Connection::new(core, line, peer, phase, deadline)?;
-        connection.wait(deadline)?;
-        connection.show_permit();
+        connection.register(deadline)?;
+        connection.register_permit();
         Ok(())
     }
 
-    fn wait(self: &Arc<Self>, deadline: Time) -> Result<(), Error> {
+    fn register(self: &Arc<Self>, deadline: Time) -> Result<(), Error> {
         self.shard.serve(self.token, self.clone())?;
         let interest = Interest {
             read: true,
             write: true,
             oneshot: true,
         };
-        let watched = self.shard.watch(self.line.socket(), self.token, interest);
+        let watched = self
+            .shard
+            .watch(self.transport.socket(), self.token, interest);
         if let Err(error) = watched {
             self.shard.forget(self.token);
             return Err(error.into());
         }
-        self.shard.at(deadline, self.token);
+        self.shard.set_timer(deadline, self.token);
         Ok(())
     }
 
     pub(super) fn startup_ready(self: Arc<Self>) {
         let after = match &mut *self.phase.lock() {
-            Phase::Starting(starting) => starting.advance(&self.line, self.peer),
+            Phase::Starting(starting) => starting.advance(&self.transport, self.peer),
             _ => return,
         };
-        self.go_on(after);
+        self.apply(after);
     }
 
     pub(super) fn startup_expired(self: Arc<Self>, now: Time) {
         let limit = self.core.config.startup_timeout;
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) if now >= starting.deadline() => {
-                starting.expire(&self.line, self.peer, limit, now)
+                starting.expire(&self.transport, self.peer, limit, now)
             }
             Phase::Starting(starting) => {
-                match starting.redial(self.line.socket(), self.peer, now) {
+                match starting.redial(self.transport.socket(), self.peer, now) {
                     Some(after) => after,
                     None => return,
                 }
             }
             _ => return,
         };
-        self.go_on(after);
+        self.apply(after);
     }
 
     /// The engine stops: the connection ends and `done` is called.
@@ -234,7 +249,7 @@ impl Connection {
         };
         let mut out = Outbox::new();
         if let Some(bound) = self.bound.get()
-            && bound.slot.is(&self)
+            && bound.slot.holds(&self)
         {
             // Outstanding and future requests must not wait forever.
             bound.qp.handle_eof(true, &mut out);
@@ -242,7 +257,7 @@ impl Connection {
         self.finish(&mut out);
         self.core.deliver(&mut out);
         if let Some(done) = done {
-            shield(|| done(Err(self.core.closed())));
+            catch_panic(|| done(Err(self.core.closed_error())));
         }
     }
 
@@ -252,25 +267,25 @@ impl Connection {
         if got > limit {
             return Err(Error::PrivateData { got, limit });
         }
-        let class = options.manners.lock().traffic_class;
+        let class = options.attr.lock().traffic_class;
         if let Some(class) = class {
-            let socket = self.line.socket();
+            let socket = self.transport.socket();
             socket.set_traffic_class(class, self.peer.ip())?;
         }
         let after = match &mut *self.phase.lock() {
-            Phase::Starting(starting) if starting.is_asking() => {
+            Phase::Starting(starting) if starting.awaits_decision() => {
                 starting.accept(options, done);
-                starting.advance(&self.line, self.peer)
+                starting.advance(&self.transport, self.peer)
             }
-            _ => return Err(self.why_no_request()),
+            _ => return Err(self.no_request_error()),
         };
-        self.go_on(after);
+        self.apply(after);
         Ok(())
     }
 
     /// Why there is no request to accept: the peer left, unless the adapter is closed.
-    fn why_no_request(&self) -> Error {
-        if !self.core.lives() {
+    fn no_request_error(&self) -> Error {
+        if !self.core.is_alive() {
             return Error::Closed;
         }
         Error::Startup {
@@ -281,51 +296,53 @@ impl Connection {
 
     /// Rejects the request.
     pub(crate) fn reject(self: Arc<Self>, private_data: &[u8]) {
-        if !self.core.lives() {
+        if !self.core.is_alive() {
             return;
         }
         let after = match &mut *self.phase.lock() {
             Phase::Starting(starting) => {
                 starting.reject(private_data);
-                starting.advance(&self.line, self.peer)
+                starting.advance(&self.transport, self.peer)
             }
             _ => return,
         };
-        self.go_on(after);
+        self.apply(after);
     }
 
-    pub(super) fn go_on(self: Arc<Self>, after: After) {
+    pub(super) fn apply(self: Arc<Self>, after: FollowUp) {
         match after {
-            After::Nothing => {
+            FollowUp::Nothing => {
                 let interest = Interest {
                     read: true,
                     write: self.has_unsent(),
                     oneshot: true,
                 };
                 // If it cannot be watched, the startup times out.
-                let _ = self.shard.arm(self.line.socket(), self.token, interest);
+                let _ = self
+                    .shard
+                    .arm(self.transport.socket(), self.token, interest);
             }
             // Not watched in the meantime: a refused socket is always ready.
-            After::Redial(when) => self.shard.at(when, self.token),
-            After::Decide(door, number, proposal) => {
+            FollowUp::Redial(when) => self.shard.set_timer(when, self.token),
+            FollowUp::Decide(door, number, proposal) => {
                 // Still watched: a peer that disconnects before the decision must be noticed.
                 let _ = self
                     .shard
-                    .arm(self.line.socket(), self.token, Interest::READ_ONCE);
+                    .arm(self.transport.socket(), self.token, Interest::READ_ONCE);
                 let connection = self.clone();
                 match door.upgrade() {
                     Some(door) => {
                         let decision = Decision {
                             connection,
                             proposal,
-                            proven: None,
+                            verified_request: None,
                         };
-                        door.tell(number, decision);
+                        door.complete_request(number, decision);
                     }
                     None => connection.reject(&[]),
                 }
             }
-            After::Run(parts, done, early) => {
+            FollowUp::Run(parts, done, early) => {
                 let (mut agreement, mut options) = *parts;
                 let proven = self.check_reply(&mut agreement, &mut options);
                 let result = proven.and_then(|()| self.run_stream(&agreement, options, early));
@@ -333,17 +350,17 @@ impl Connection {
                     self.give_up(error);
                 }
                 if let Some(done) = done {
-                    shield(|| done(result.map(|()| agreement.private_data)));
+                    catch_panic(|| done(result.map(|()| agreement.private_data)));
                 }
             }
-            After::End(error, done) => {
-                self.tell_refusal(&error);
+            FollowUp::End(error, done) => {
+                self.report_refusal(&error);
                 self.give_up(&error);
                 if let Some(done) = done {
-                    shield(|| done(Err(error)));
+                    catch_panic(|| done(Err(error)));
                 }
             }
-            After::Again(parts, done) => {
+            FollowUp::Retry(parts, done) => {
                 let (options, terms) = *parts;
                 let peer = self.peer;
                 self.give_up(&Error::Closed);
@@ -362,7 +379,7 @@ impl Connection {
                 if let Err(error) = dialled {
                     let done = shared.lock().take();
                     if let Some(done) = done {
-                        shield(|| done(Err(error)));
+                        catch_panic(|| done(Err(error)));
                     }
                 }
             }
@@ -370,12 +387,12 @@ impl Connection {
     }
 
     /// The request waits for the program's decision.
-    pub(crate) fn is_asking(&self) -> bool {
-        matches!(&*self.phase.lock(), Phase::Starting(s) if s.is_asking())
+    pub(crate) fn awaits_decision(&self) -> bool {
+        matches!(&*self.phase.lock(), Phase::Starting(s) if s.awaits_decision())
     }
 
     fn has_unsent(&self) -> bool {
-        matches!(&*self.phase.lock(), Phase::Starting(s) if s.has_unsent(&self.line))
+        matches!(&*self.phase.lock(), Phase::Starting(s) if s.has_unsent(&self.transport))
     }
 
     /// The startup ended without a stream; a frame sent before may still be delivered.
@@ -394,5 +411,5 @@ impl Connection {
 
 /// The peer is on this host.
 pub(super) fn same_host(socket: &Socket, peer: SocketAddr) -> bool {
-    peer.ip().is_loopback() || socket.same_host()
+    peer.ip().is_loopback() || socket.is_same_host()
 }

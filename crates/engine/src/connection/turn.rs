@@ -6,12 +6,12 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use verbena_nic::qp::{Future, Outlook};
-use verbena_nic::qp::{Received, Wants};
-use verbena_nic::{Acks, Hand, Outbox, Qp, Receiving, Sending};
+use verbena_nic::qp::{ConnectionAction, TurnStatus};
+use verbena_nic::qp::{Received, SendDemand};
+use verbena_nic::{Acks, MemoryCarrier, Outbox, Qp, Receiving, Sending};
 use verbena_stream::Time;
 
-use super::line::Turn;
+use super::transport::BudgetedTransport;
 use super::{Bound, Connection, Phase};
 use crate::sys;
 
@@ -26,12 +26,12 @@ const WRITES: usize = 1 << 20;
 /// Buffer for bytes that are not placed directly: several of the longest frames.
 const SCRATCH: usize = 256 << 10;
 /// Polls between two attempts to write to a full socket.
-const ROOM_POLLS: u32 = 8;
+const FULL_SOCKET_POLLS: u32 = 8;
 /// Acknowledgements that are sent at once after one was deferred for too long.
-const DISTRUST: u32 = 256;
+const ACKS_AFTER_LATE: u32 = 256;
 /// Turns of a new connection whose acknowledgements are sent at once. A process that is killed with unread messages in its socket
 /// loses the acknowledgements that it deferred; short exchanges must not depend on them (docs/connections.md).
-pub(super) const PROBATION: u32 = 64;
+pub(super) const INITIAL_IMMEDIATE_ACKS: u32 = 64;
 
 thread_local! {
     /// None while it is in use.
@@ -69,7 +69,7 @@ impl Connection {
             left > 0
         };
         let (_, wants) = self.read(bound, again, sys::now(), out);
-        if wants == Wants::Acks {
+        if wants == SendDemand::Acks {
             bound.group.note_data();
         }
         self.send_now(out);
@@ -91,44 +91,46 @@ impl Connection {
             n >= LONG && bytes < POLLED
         };
         let (any, wants) = self.read(bound, again, now, out);
-        if wants == Wants::Acks {
+        if wants == SendDemand::Acks {
             bound.group.note_data();
         }
         // Deferred only if something was received: the caller then posts an answer or polls again, and an empty poll sends what was deferred.
-        let put_off = any && wants != Wants::Nothing && self.trusts();
+        let put_off = any && wants != SendDemand::Nothing && self.may_defer_ack();
         if put_off {
             self.deferred.store(true, Ordering::SeqCst);
             // Limited: a peer that sends continuously is acknowledged after `ack_requests` or `ack_bytes`.
-            if wants == Wants::Send && self.may_find_room() {
+            if wants == SendDemand::Send && self.may_retry_write() {
                 self.send(out);
             }
-        } else if (wants != Wants::Nothing || self.line.has_unsent()) && self.may_find_room() {
+        } else if (wants != SendDemand::Nothing || self.transport.has_unsent())
+            && self.may_retry_write()
+        {
             // Sends what was deferred before, too; the flag stays set, which is harmless.
             self.send_now(out);
         }
         put_off
     }
 
-    /// A polling thread tries a full socket only every [`ROOM_POLLS`] polls, because each attempt is a system call.
-    fn may_find_room(&self) -> bool {
+    /// A polling thread tries a full socket only every [`FULL_SOCKET_POLLS`] polls, because each attempt is a system call.
+    fn may_retry_write(&self) -> bool {
         let look = || self.polls.fetch_add(1, Ordering::Relaxed);
-        !self.watch.wants_room() || look().is_multiple_of(ROOM_POLLS)
+        !self.watch.wants_room() || look().is_multiple_of(FULL_SOCKET_POLLS)
     }
 
     /// Whether to defer an acknowledgement: useful for a program that answers or polls again at once. After one was sent late, the
-    /// next [`DISTRUST`] are sent immediately.
-    fn trusts(&self) -> bool {
+    /// next [`ACKS_AFTER_LATE`] are sent immediately.
+    fn may_defer_ack(&self) -> bool {
         if self.core.config.ack_delay.is_zero() {
             return false;
         }
         let less = |n: u32| n.checked_sub(1);
-        self.distrust
+        self.immediate_acks
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less)
             .is_err()
     }
 
     /// Sends what a polling thread deferred; `late` if the shard does so because that thread stayed away.
-    pub(super) fn send_put_off(&self, late: bool, out: &mut Outbox) {
+    pub(super) fn send_deferred_acks(&self, late: bool, out: &mut Outbox) {
         if !self.deferred.swap(false, Ordering::SeqCst) {
             return;
         }
@@ -137,13 +139,14 @@ impl Connection {
         self.send_now(out);
         // It was not late if it has already been sent with a post.
         if late && sent() != before {
-            self.distrust.store(DISTRUST, Ordering::Relaxed);
+            self.immediate_acks
+                .store(ACKS_AFTER_LATE, Ordering::Relaxed);
         }
     }
 
     /// Continues reading if it was stopped for a missing receive that has been posted now.
     pub(crate) fn resume(&self, out: &mut Outbox) {
-        if self.watch.is_deaf() {
+        if self.watch.is_read_disabled() {
             self.full_turn(out);
         }
     }
@@ -151,7 +154,7 @@ impl Connection {
     /// Sends what may be sent, unless another thread is at work, which then does. Acknowledgements alone are left to the thread that
     /// received the requests: a shard sends them at the end of its turn, a polling thread when it finds nothing more.
     pub(crate) fn send(&self, out: &mut Outbox) {
-        self.transmit(Acks::Along, out);
+        self.transmit(Acks::Piggyback, out);
     }
 
     fn send_now(&self, out: &mut Outbox) {
@@ -163,22 +166,22 @@ impl Connection {
             return;
         };
         loop {
-            let (mut carrier, now) = (Turn::new(&self.line, WRITES), sys::now());
+            let (mut carrier, now) = (BudgetedTransport::new(&self.transport, WRITES), sys::now());
             let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
             let Some((sending, outlook)) = sent else {
                 return;
             };
-            if let Some(next) = self.successor(bound) {
+            if let Some(next) = self.next_connection(bound) {
                 return next.transmit(acks, out);
             }
             match sending {
                 // Records that TLS has accepted also wait for room in the socket.
-                Sending::Idle | Sending::Ended if self.line.is_backed_up() => {
+                Sending::Idle | Sending::Ended if self.transport.is_flush_blocked() => {
                     self.want_room(bound, true);
                 }
                 // If room is watched for needlessly, that causes one wake-up and ends.
                 Sending::Blocked => {
-                    if carrier.is_over() {
+                    if carrier.is_exhausted() {
                         // The turn's limit was reached and there may be room: the next poll tries.
                         self.polls.store(0, Ordering::Relaxed);
                     }
@@ -188,13 +191,13 @@ impl Connection {
                 Sending::Idle | Sending::Ended if self.want_room(bound, false) => continue,
                 Sending::Idle | Sending::Ended => {}
             }
-            return self.look_ahead(bound, &outlook, out);
+            return self.finish_turn(bound, &outlook, out);
         }
     }
 
     /// A thread that is late with a closed connection may have framed bytes for the queue pair's next one, and other threads may rely on it to
     /// send them. If there is no next connection yet, its first turn sends them.
-    fn successor(&self, bound: &Bound) -> Option<Arc<Connection>> {
+    fn next_connection(&self, bound: &Bound) -> Option<Arc<Connection>> {
         if self.is_running() {
             return None;
         }
@@ -210,28 +213,28 @@ impl Connection {
         mut again: impl FnMut(usize) -> bool,
         now: Time,
         out: &mut Outbox,
-    ) -> (bool, Wants) {
-        let (mut any, mut wants) = (false, Wants::Send);
+    ) -> (bool, SendDemand) {
+        let (mut any, mut wants) = (false, SendDemand::Send);
         with_scratch(|scratch| {
             loop {
                 let received = self.read_once(bound, scratch, now, out);
-                wants = received.wants;
+                wants = received.demand;
                 match received.receiving {
                     Receiving::Some(n) => {
                         any |= n > 0;
                         // Also when the turn ends here: the poller must report the rest.
-                        self.listen(bound, true);
-                        if !again(n) && !self.line.has_unread() {
+                        self.watch_input(bound, true);
+                        if !again(n) && !self.transport.has_unread() {
                             break;
                         }
                     }
-                    Receiving::Dry => {
-                        self.listen(bound, true);
+                    Receiving::WouldBlock => {
+                        self.watch_input(bound, true);
                         break;
                     }
                     Receiving::Held | Receiving::Ended => {
                         // A receive may have been posted by a thread that still saw input watched: try again.
-                        if !self.listen(bound, false) {
+                        if !self.watch_input(bound, false) {
                             break;
                         }
                     }
@@ -257,19 +260,19 @@ impl Connection {
             self.early.store(!early.is_empty(), Ordering::Release);
             return received;
         }
-        bound.qp.receive(&mut &self.line, scratch, now, out)
+        bound.qp.receive(&mut &self.transport, scratch, now, out)
     }
 
     pub(crate) fn is_running(&self) -> bool {
-        self.line.is_open()
+        self.transport.is_open()
     }
 
     /// Follow-up of a turn: timers, watching the peer, or the end of the connection.
-    fn look_ahead(&self, bound: &Bound, outlook: &Outlook, out: &mut Outbox) {
-        match outlook.future {
-            Future::Open => {}
-            Future::Close => {
-                let words = self.is_running().then(|| bound.qp.closing_words(out));
+    fn finish_turn(&self, bound: &Bound, outlook: &TurnStatus, out: &mut Outbox) {
+        match outlook.action {
+            ConnectionAction::Open => {}
+            ConnectionAction::Close => {
+                let words = self.is_running().then(|| bound.qp.closing_bytes(out));
                 let words = words.unwrap_or_default();
                 if bound.qp.has_terminated() {
                     self.close_terminated(words, out);
@@ -278,29 +281,29 @@ impl Connection {
                 }
                 return;
             }
-            Future::Reset => return self.abort(out),
+            ConnectionAction::Reset => return self.abort(out),
         }
         if let Some(deadline) = outlook.deadline {
             self.wake_at(deadline);
         }
-        if outlook.dying && self.last_moment.load(Ordering::Acquire) == 0 {
+        if outlook.closing && self.flush_deadline.load(Ordering::Acquire) == 0 {
             let last = sys::now() + self.core.config.linger;
-            self.last_moment.store(last.nanos(), Ordering::Release);
-            self.shard.at(last, self.token);
+            self.flush_deadline.store(last.nanos(), Ordering::Release);
+            self.shard.set_timer(last, self.token);
         }
-        self.watch_for(bound, outlook);
+        self.arm_liveness(bound, outlook);
     }
 
     fn wake_at(&self, when: Time) {
         // Requesting the same time again is harmless but takes a lock.
-        if self.due.swap(when.nanos(), Ordering::AcqRel) != when.nanos() {
-            self.shard.at(when, self.token);
+        if self.wake_time.swap(when.nanos(), Ordering::AcqRel) != when.nanos() {
+            self.shard.set_timer(when, self.token);
         }
     }
 
     pub(super) fn turn_expired(self: Arc<Self>, now: Time) {
         let mut out = Outbox::new();
-        let last = self.last_moment.load(Ordering::Acquire);
+        let last = self.flush_deadline.load(Ordering::Acquire);
         let overdue = last != 0 && now.nanos() >= last;
         if self.is_running() && overdue {
             // The time limit has passed, and the peer did not take the remaining frames.
@@ -308,8 +311,8 @@ impl Connection {
         } else if let Some(bound) = self.bound.get()
             && self.is_running()
         {
-            self.due.store(0, Ordering::Release);
-            let unproven = now >= self.startup && bound.qp.is_unproven();
+            self.wake_time.store(0, Ordering::Release);
+            let unproven = now >= self.startup_deadline && bound.qp.is_unauthenticated();
             if unproven {
                 // The peer did not authenticate itself in time.
                 bound.qp.handle_eof(true, &mut out);
@@ -322,10 +325,10 @@ impl Connection {
             let nudged = nudge != 0 && now.nanos() >= nudge;
             if nudged {
                 self.nudge.store(0, Ordering::Release);
-                bound.qp.nudge(&mut out);
+                bound.qp.send_empty_frame(&mut out);
             }
             // The check of the peer must not send: deferred acknowledgements would be sent without being recorded.
-            let ends = self.watch_peer(bound, now, &mut out);
+            let ends = self.check_liveness(bound, now, &mut out);
             if unproven || timeout || nudged || ends {
                 self.send_now(&mut out);
                 // The operation that timed out may have been dropped, and the stream continues.
@@ -342,9 +345,9 @@ impl Connection {
 
 /// Processes bytes received with the startup.
 fn read_early(qp: &Qp, early: &mut Vec<u8>, now: Time, out: &mut Outbox) -> Received {
-    let mut hand = Hand::with(early);
+    let mut hand = MemoryCarrier::with_input(early);
     let received = qp.receive(&mut hand, &mut [0; 2048], now, out);
-    let left = hand.came.len();
+    let left = hand.input.len();
     match received.receiving {
         Receiving::Ended => early.clear(),
         _ => drop(early.drain(..early.len() - left)),

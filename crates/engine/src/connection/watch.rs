@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use super::{Bound, Connection};
 use crate::sys::{self, Interest};
-use crate::watch::By;
+use crate::watch::WatchedBy;
 
 impl Connection {
     /// The group's poller watches from now on.
     pub(super) fn watch_by_group(self: &Arc<Self>, bound: &Bound) -> sys::Result<()> {
         let mut state = self.watch.lock();
-        if state.by != By::Shard {
+        if state.watched_by != WatchedBy::Shard {
             return Ok(());
         }
-        self.shard.unwatch(self.line.reads());
+        self.shard.unwatch(self.transport.reader());
         bound.group.join(self.clone());
-        state.by = By::Group;
+        state.watched_by = WatchedBy::Group;
         state.apply(&bound.group, &**self)
     }
 
@@ -28,26 +28,31 @@ impl Connection {
             oneshot: true,
         };
         let mut state = self.watch.lock();
-        match (&state.by, self.bound.get()) {
-            (By::Nobody, _) => {}
-            (By::Group, Some(bound)) => {
+        match (&state.watched_by, self.bound.get()) {
+            (WatchedBy::None, _) => {}
+            (WatchedBy::Group, Some(bound)) => {
                 bound.group.leave(self);
-                state.by = By::Shard;
+                state.watched_by = WatchedBy::Shard;
                 // If it cannot be watched, it ends at its time limit.
-                let _ = self.shard.watch(self.line.reads(), self.token, interest);
+                let _ = self
+                    .shard
+                    .watch(self.transport.reader(), self.token, interest);
             }
-            _ => drop(self.shard.arm(self.line.reads(), self.token, interest)),
+            _ => drop(
+                self.shard
+                    .arm(self.transport.reader(), self.token, interest),
+            ),
         }
     }
 
-    pub(super) fn watch_no_more(&self) {
+    pub(super) fn unwatch(&self) {
         let mut state = self.watch.lock();
-        match (&state.by, self.bound.get()) {
-            (By::Nobody, _) => return,
-            (By::Group, Some(bound)) => bound.group.leave(self),
-            _ => self.shard.unwatch(self.line.reads()),
+        match (&state.watched_by, self.bound.get()) {
+            (WatchedBy::None, _) => return,
+            (WatchedBy::Group, Some(bound)) => bound.group.leave(self),
+            _ => self.shard.unwatch(self.transport.reader()),
         }
-        state.by = By::Nobody;
+        state.watched_by = WatchedBy::None;
     }
 
     /// Watches for room to write, or stops; true if that changed.
@@ -56,7 +61,7 @@ impl Connection {
     }
 
     /// Watches for input, or stops; true if that changed.
-    pub(super) fn listen(&self, bound: &Bound, wanted: bool) -> bool {
-        self.watch.listen(&bound.group, self, wanted)
+    pub(super) fn watch_input(&self, bound: &Bound, wanted: bool) -> bool {
+        self.watch.want_input(&bound.group, self, wanted)
     }
 }

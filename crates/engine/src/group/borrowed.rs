@@ -3,7 +3,7 @@
 //! A thread that polls the queues of several connections by turns leaves out a queue without outstanding requests, and may wait for the
 //! peer's next Write to that connection's memory instead: NCCL's senders wait for a receiver's credit so. Without this the bytes stay in the
 //! socket until the timer returns the group to its shard, which takes `lend_time` and a wake-up. An empty poll of any queue serves one
-//! other group that the thread has borrowed and has not served for `NEGLECTED`.
+//! other group that the thread has borrowed and has not served for `MAX_UNSERVED_NANOS`.
 
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
@@ -14,22 +14,22 @@ use verbena_stream::Time;
 use super::Group;
 
 /// Groups of one thread; with more, the oldest is left to its timer.
-const MOST: usize = 16;
+const MAX_BORROWED: usize = 16;
 /// How long a borrowed group is not served before an empty poll of another queue serves it, in nanoseconds; also the least time between
 /// two such turns of a thread, which bounds what they cost.
-const NEGLECTED: u64 = 10_000;
+const MAX_UNSERVED_NANOS: u64 = 10_000;
 
 struct Borrowed {
     groups: Vec<Weak<Group>>,
     /// The group that is checked next.
     next: usize,
     /// The last turn of another group, in nanoseconds.
-    turned: u64,
+    last_served: u64,
 }
 
 thread_local! {
     static BORROWED: RefCell<Borrowed> = const {
-        RefCell::new(Borrowed { groups: Vec::new(), next: 0, turned: 0 })
+        RefCell::new(Borrowed { groups: Vec::new(), next: 0, last_served: 0 })
     };
 }
 
@@ -38,7 +38,7 @@ pub(super) fn add(group: &Weak<Group>) {
     with(|borrowed| {
         let known = borrowed.groups.iter().any(|one| one.ptr_eq(group));
         if !known {
-            if borrowed.groups.len() == MOST {
+            if borrowed.groups.len() == MAX_BORROWED {
                 borrowed.groups.remove(0);
             }
             borrowed.groups.push(group.clone());
@@ -47,20 +47,20 @@ pub(super) fn add(group: &Weak<Group>) {
 }
 
 /// A poll of `polled` found nothing: serves another group of this thread, if one was neglected.
-pub(super) fn serve_another(polled: &Group, now: Time) {
-    let found = with(|borrowed| borrowed.neglected(polled, now.nanos())).flatten();
+pub(super) fn serve_other_group(polled: &Group, now: Time) {
+    let found = with(|borrowed| borrowed.find_unserved(polled, now.nanos())).flatten();
     if let Some(group) = found {
         group.serve_polling(now);
-        group.boxes.poll(&group.core);
+        group.udp_ports.poll(&group.core);
     }
 }
 
 impl Borrowed {
-    fn neglected(&mut self, polled: &Group, now: u64) -> Option<Arc<Group>> {
-        if self.groups.len() < 2 || now.saturating_sub(self.turned) < NEGLECTED {
+    fn find_unserved(&mut self, polled: &Group, now: u64) -> Option<Arc<Group>> {
+        if self.groups.len() < 2 || now.saturating_sub(self.last_served) < MAX_UNSERVED_NANOS {
             return None;
         }
-        self.turned = now;
+        self.last_served = now;
         for _ in 0..self.groups.len() {
             let at = self.next % self.groups.len();
             let Some(group) = self.groups[at].upgrade() else {
@@ -71,14 +71,14 @@ impl Borrowed {
             if group.token == polled.token || !group.lent.load(Ordering::Acquire) {
                 continue;
             }
-            if !group.absence.is_of_this_thread() {
+            if !group.borrower.is_current_thread() {
                 // Another thread has borrowed it since.
                 self.groups.swap_remove(at);
                 break;
             }
-            let before = group.polled.load(Ordering::Relaxed);
-            if now.saturating_sub(before) >= NEGLECTED {
-                group.polled.store(now, Ordering::Relaxed);
+            let before = group.last_poll.load(Ordering::Relaxed);
+            if now.saturating_sub(before) >= MAX_UNSERVED_NANOS {
+                group.last_poll.store(now, Ordering::Relaxed);
                 return Some(group);
             }
         }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
     use crate::config::Config;
     use crate::core::Core;
-    use crate::shard::Served;
+    use crate::shard::ShardTask;
     use crate::sys::testing::connection;
     use crate::sys::{self, Socket};
 
@@ -130,7 +130,7 @@ mod tests {
 
         fn send_deferred(&self, _: bool, _: &mut Outbox) {}
 
-        fn carried(&self) -> u64 {
+        fn byte_count(&self) -> u64 {
             0
         }
     }
@@ -159,15 +159,15 @@ mod tests {
         let mut poll = |after: u64| {
             now = now + Duration::from_nanos(after);
             polled.serve_or_lend(now);
-            serve_another(&polled, now);
+            serve_other_group(&polled, now);
             now
         };
         let before = turns();
-        poll(NEGLECTED);
+        poll(MAX_UNSERVED_NANOS);
         assert_eq!(turns(), before + 1);
-        poll(NEGLECTED / 2);
+        poll(MAX_UNSERVED_NANOS / 2);
         assert_eq!(turns(), before + 1, "a moment ago");
-        let now = poll(NEGLECTED);
+        let now = poll(MAX_UNSERVED_NANOS);
         assert_eq!(turns(), before + 2);
         neglected.clone().expire(now + Duration::from_millis(500));
         assert!(is_lent(&neglected), "its thread is there");
@@ -182,8 +182,8 @@ mod tests {
         });
         borrows.join().unwrap();
         let before = turns();
-        poll(2_000 * NEGLECTED);
-        poll(2_000 * NEGLECTED);
+        poll(2_000 * MAX_UNSERVED_NANOS);
+        poll(2_000 * MAX_UNSERVED_NANOS);
         assert_eq!(turns(), before);
         neglected.leave(&*member);
     }

@@ -39,7 +39,7 @@ struct Comparison {
     since: (u64, u64),
     /// How long the shard's thread had waited for a processor before the window, in nanoseconds.
     waited: u64,
-    way: Way,
+    mode: ServingMode,
     /// No comparison before this time, in nanoseconds.
     next: u64,
     /// The pause if the shard loses.
@@ -51,7 +51,7 @@ impl Default for Comparison {
         Comparison {
             since: (0, 0),
             waited: 0,
-            way: Way::Polling,
+            mode: ServingMode::Polling,
             next: 0,
             pause: PAUSE.0,
         }
@@ -59,7 +59,7 @@ impl Default for Comparison {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ServingMode {
     /// The polling thread serves, if there is one.
     Polling,
     /// The shard serves for one window; the rate before, in bytes per second.
@@ -71,7 +71,13 @@ enum Way {
 impl Comparison {
     /// Ends a window at `now`, with the bytes so far; `lent` if a polling thread serves. `waited` reads the shard's waiting time so
     /// far, which takes system calls and is only needed where the shard is about to serve or has served.
-    fn next_way(&mut self, now: u64, bytes: u64, lent: bool, waited: impl FnOnce() -> u64) -> Way {
+    fn next_mode(
+        &mut self,
+        now: u64,
+        bytes: u64,
+        lent: bool,
+        waited: impl FnOnce() -> u64,
+    ) -> ServingMode {
         let (since, before) = core::mem::replace(&mut self.since, (now, bytes));
         let span = now.saturating_sub(since).max(1);
         let carried = u128::from(bytes.saturating_sub(before)) * 1_000_000_000;
@@ -79,31 +85,33 @@ impl Comparison {
         // A window that ended late gives no rate.
         let known = span < 4 * WINDOW;
         let starts = known && lent && rate >= BULK && now >= self.next;
-        if self.way == Way::Polling && !starts {
-            return Way::Polling;
+        if self.mode == ServingMode::Polling && !starts {
+            return ServingMode::Polling;
         }
         let waited = waited();
         let before = core::mem::replace(&mut self.waited, waited);
         let idle = waited.saturating_sub(before) <= span / WAIT;
-        self.way = match self.way {
-            Way::Polling => Way::Trial(rate),
-            Way::Trial(polling) if known && !lent && idle && rate > polling + polling / GAIN => {
+        self.mode = match self.mode {
+            ServingMode::Polling => ServingMode::Trial(rate),
+            ServingMode::Trial(polling)
+                if known && !lent && idle && rate > polling + polling / GAIN =>
+            {
                 self.pause = PAUSE.0;
-                Way::Shard(now + STAY)
+                ServingMode::Shard(now + STAY)
             }
-            Way::Shard(_) if known && !idle => self.give_back(now),
-            Way::Trial(_) => self.give_back(now),
-            Way::Shard(until) if known && !lent && rate >= BULK && now < until => self.way,
-            _ => Way::Polling,
+            ServingMode::Shard(_) if known && !idle => self.give_back(now),
+            ServingMode::Trial(_) => self.give_back(now),
+            ServingMode::Shard(until) if known && !lent && rate >= BULK && now < until => self.mode,
+            _ => ServingMode::Polling,
         };
-        self.way
+        self.mode
     }
 
     /// The shard lost: the next comparison is after a pause.
-    fn give_back(&mut self, now: u64) -> Way {
+    fn give_back(&mut self, now: u64) -> ServingMode {
         self.next = now + self.pause;
         self.pause = (self.pause * 2).min(PAUSE.1);
-        Way::Polling
+        ServingMode::Polling
     }
 }
 
@@ -112,17 +120,18 @@ impl Group {
     pub(super) fn compare_bulk(&self, now: Time) -> bool {
         let mut comparison = self.bulk.0.lock();
         let lent = self.lent.load(Ordering::SeqCst);
-        let before = comparison.way;
+        let before = comparison.mode;
         let over = now.nanos() >= comparison.since.0 + WINDOW;
-        if before == Way::Polling && !(lent && over) {
+        if before == ServingMode::Polling && !(lent && over) {
             return false;
         }
         if over || lent {
-            let way =
-                comparison.next_way(now.nanos(), self.carried(), lent, || self.shard.waited());
-            if way == Way::Polling {
+            let way = comparison.next_mode(now.nanos(), self.byte_count(), lent, || {
+                self.shard.run_delay_nanos()
+            });
+            if way == ServingMode::Polling {
                 if before != way {
-                    self.wary_until.store(0, Ordering::Relaxed);
+                    self.no_lend_until.store(0, Ordering::Relaxed);
                 }
                 return false;
             }
@@ -130,16 +139,16 @@ impl Group {
         drop(comparison);
         // Longer than the timer's interval, which may be late.
         let wary_until = now.nanos() + 2 * WINDOW;
-        self.wary_until.store(wary_until, Ordering::Relaxed);
+        self.no_lend_until.store(wary_until, Ordering::Relaxed);
         if lent {
             self.return_to_shard(false);
         }
-        self.time(now, Duration::from_nanos(WINDOW));
+        self.set_timer(now, Duration::from_nanos(WINDOW));
         true
     }
 
     /// Bytes that the members have sent and received; 0 with more than [`MEMBERS`] members.
-    fn carried(&self) -> u64 {
+    fn byte_count(&self) -> u64 {
         let members = self.members.read();
         if members.list.len() > MEMBERS {
             return 0;
@@ -147,7 +156,7 @@ impl Group {
         // Counted without the lock, as a member may be about to leave.
         let list = members.list.clone();
         drop(members);
-        list.iter().map(|one| one.carried()).sum()
+        list.iter().map(|one| one.byte_count()).sum()
     }
 }
 
@@ -162,7 +171,7 @@ mod tests {
     use super::super::Member;
     use super::super::tests::{borrowed, is_lent};
     use super::*;
-    use crate::shard::Served;
+    use crate::shard::ShardTask;
     use crate::sys::Socket;
     use crate::sys::testing::connection;
 
@@ -186,7 +195,7 @@ mod tests {
 
         fn send_deferred(&self, _: bool, _: &mut Outbox) {}
 
-        fn carried(&self) -> u64 {
+        fn byte_count(&self) -> u64 {
             self.1.load(Ordering::Relaxed)
         }
     }
@@ -202,7 +211,7 @@ mod tests {
             now = now + Duration::from_nanos(WINDOW);
             carrier.1.fetch_add(bytes, Ordering::Relaxed);
             // The group's timer counts as not set, so that `expire` can be called directly.
-            group.timed.store(false, Ordering::SeqCst);
+            group.timer_set.store(false, Ordering::SeqCst);
             group.clone().expire(now);
             is_lent(&group)
         };
@@ -219,16 +228,16 @@ mod tests {
     }
 
     /// The ways of `n` windows of a group with these rates, in bytes per second, under the polling thread and under the shard.
-    fn windows(polling: u64, shard: u64, n: usize) -> Vec<Way> {
+    fn windows(polling: u64, shard: u64, n: usize) -> Vec<ServingMode> {
         let mut comparison = Comparison::default();
         let (mut now, mut bytes) = (1 << 40, 0);
-        comparison.next_way(now, bytes, true, || 0);
+        comparison.next_mode(now, bytes, true, || 0);
         let step = |_| {
-            let lent = comparison.way == Way::Polling;
+            let lent = comparison.mode == ServingMode::Polling;
             let rate = if lent { polling } else { shard };
             now += WINDOW;
             bytes += rate / (1_000_000_000 / WINDOW);
-            comparison.next_way(now, bytes, lent, || 0)
+            comparison.next_mode(now, bytes, lent, || 0)
         };
         (0..n).map(step).collect()
     }
@@ -236,12 +245,14 @@ mod tests {
     #[test]
     fn faster_shard_keeps_the_group() {
         let ways = windows(3_000_000_000, 4_000_000_000, 220);
-        assert_eq!(ways[0], Way::Trial(3_000_000_000));
-        assert!(matches!(ways[1], Way::Shard(_)));
-        let shard = ways.iter().filter(|way| matches!(way, Way::Shard(_)));
+        assert_eq!(ways[0], ServingMode::Trial(3_000_000_000));
+        assert!(matches!(ways[1], ServingMode::Shard(_)));
+        let shard = ways
+            .iter()
+            .filter(|way| matches!(way, ServingMode::Shard(_)));
         assert!(shard.count() > 200, "most of the time: {ways:?}");
         assert!(
-            ways[2..].contains(&Way::Trial(3_000_000_000)),
+            ways[2..].contains(&ServingMode::Trial(3_000_000_000)),
             "and then compared again"
         );
     }
@@ -249,32 +260,38 @@ mod tests {
     #[test]
     fn slower_shard_is_tried_with_backoff() {
         let ways = windows(3_000_000_000, 3_000_000_000, 3000);
-        let trials = ways.iter().filter(|way| **way != Way::Polling).count();
+        let trials = ways
+            .iter()
+            .filter(|way| **way != ServingMode::Polling)
+            .count();
         assert!((3..=7).contains(&trials), "{trials} in a minute");
     }
 
     #[test]
     fn light_traffic_starts_no_trial() {
         let ways = windows(BULK / 2, 4_000_000_000, 100);
-        assert!(ways.iter().all(|way| *way == Way::Polling), "{ways:?}");
+        assert!(
+            ways.iter().all(|way| *way == ServingMode::Polling),
+            "{ways:?}"
+        );
     }
 
     #[test]
     fn polling_resumes_when_bulk_ends() {
         let mut comparison = Comparison {
             since: (1 << 40, 0),
-            way: Way::Shard(u64::MAX),
+            mode: ServingMode::Shard(u64::MAX),
             ..Comparison::default()
         };
         let now = (1 << 40) + WINDOW;
         assert_eq!(
-            comparison.next_way(now, 1 << 30, false, || 0),
-            Way::Shard(u64::MAX)
+            comparison.next_mode(now, 1 << 30, false, || 0),
+            ServingMode::Shard(u64::MAX)
         );
         let now = now + WINDOW;
         assert_eq!(
-            comparison.next_way(now, (1 << 30) + 64, false, || 0),
-            Way::Polling
+            comparison.next_mode(now, (1 << 30) + 64, false, || 0),
+            ServingMode::Polling
         );
     }
 
@@ -283,25 +300,28 @@ mod tests {
         let start = 1 << 40;
         let mut comparison = Comparison {
             since: (start, 0),
-            way: Way::Trial(1 << 30),
+            mode: ServingMode::Trial(1 << 30),
             ..Comparison::default()
         };
         let delay = WINDOW / WAIT + 1;
-        let way = comparison.next_way(start + WINDOW, 1 << 32, false, || delay);
-        assert_eq!(way, Way::Polling, "a trial");
+        let way = comparison.next_mode(start + WINDOW, 1 << 32, false, || delay);
+        assert_eq!(way, ServingMode::Polling, "a trial");
         assert_eq!(comparison.next, start + WINDOW + PAUSE.0);
-        comparison.way = Way::Shard(u64::MAX);
-        let way = comparison.next_way(start + 2 * WINDOW, 1 << 33, false, || delay + 1);
-        assert_eq!(way, Way::Shard(u64::MAX), "it did not wait again");
-        let way = comparison.next_way(start + 3 * WINDOW, 1 << 34, false, || 3 * delay);
-        assert_eq!(way, Way::Polling);
+        comparison.mode = ServingMode::Shard(u64::MAX);
+        let way = comparison.next_mode(start + 2 * WINDOW, 1 << 33, false, || delay + 1);
+        assert_eq!(way, ServingMode::Shard(u64::MAX), "it did not wait again");
+        let way = comparison.next_mode(start + 3 * WINDOW, 1 << 34, false, || 3 * delay);
+        assert_eq!(way, ServingMode::Polling);
     }
 
     #[test]
     fn late_window_starts_no_trial() {
         let mut comparison = Comparison::default();
-        comparison.next_way(1 << 40, 0, true, || 0);
+        comparison.next_mode(1 << 40, 0, true, || 0);
         let late = (1 << 40) + 5 * WINDOW;
-        assert_eq!(comparison.next_way(late, 1 << 40, true, || 0), Way::Polling);
+        assert_eq!(
+            comparison.next_mode(late, 1 << 40, true, || 0),
+            ServingMode::Polling
+        );
     }
 }

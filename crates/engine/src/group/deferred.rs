@@ -9,14 +9,14 @@ use super::Group;
 
 impl Group {
     /// Acknowledgements were deferred.
-    pub(super) fn owe(&self) {
-        self.owes.store(true, Ordering::SeqCst);
-        self.trust.end();
+    pub(super) fn note_deferred_acks(&self) {
+        self.has_deferred_acks.store(true, Ordering::SeqCst);
+        self.check_interval.pin();
     }
 
     /// Sends the deferred acknowledgements; `late` if the polling thread stayed away.
-    pub(super) fn pay(&self, late: bool, out: &mut Outbox) {
-        if self.owes.swap(false, Ordering::SeqCst) {
+    pub(super) fn send_deferred_acks(&self, late: bool, out: &mut Outbox) {
+        if self.has_deferred_acks.swap(false, Ordering::SeqCst) {
             let members = self.members.read().list.clone();
             for connection in members {
                 connection.send_deferred(late, out);
@@ -25,10 +25,10 @@ impl Group {
     }
 
     /// Sends them before the borrower sleeps, because the shard would not.
-    pub(crate) fn pay_before_sleep(&self) {
-        if self.owes.load(Ordering::SeqCst) {
+    pub(crate) fn flush_acks_before_sleep(&self) {
+        if self.has_deferred_acks.load(Ordering::SeqCst) {
             let mut out = Outbox::new();
-            self.pay(false, &mut out);
+            self.send_deferred_acks(false, &mut out);
             self.core.deliver(&mut out);
         }
     }

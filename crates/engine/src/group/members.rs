@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use verbena_nic::Outbox;
 use verbena_stream::Time;
 
-use super::{FEW, Group};
+use super::{Group, MAX_DIRECT_POLL};
 use crate::shard::ByToken;
 use crate::sys::{self, Interest, Socket};
 
@@ -29,12 +29,12 @@ pub(crate) trait Member: Send + Sync {
     fn send_deferred(&self, late: bool, out: &mut Outbox);
 
     /// Bytes sent and received, where they are counted.
-    fn carried(&self) -> u64 {
+    fn byte_count(&self) -> u64 {
         0
     }
 
     /// It supports wake-up coalescing.
-    fn can_gather(&self) -> bool {
+    fn can_coalesce(&self) -> bool {
         false
     }
 
@@ -43,14 +43,14 @@ pub(crate) trait Member: Send + Sync {
         false
     }
 
-    /// A thread sleeps with the group and checks again after [`MOMENT`](super::MOMENT): until then the socket need not wake it for each
+    /// A thread sleeps with the group and checks again after [`COALESCING_DELAY`](super::COALESCING_DELAY): until then the socket need not wake it for each
     /// response. True if it does not.
-    fn gather(&self, _: &mut Outbox) -> bool {
+    fn begin_coalescing(&self, _: &mut Outbox) -> bool {
         false
     }
 
     /// Ends coalescing: the socket wakes for all input.
-    fn scatter(&self, _: &mut Outbox) {}
+    fn end_coalescing(&self, _: &mut Outbox) {}
 }
 
 #[derive(Default)]
@@ -86,7 +86,7 @@ impl Group {
     pub(crate) fn join(&self, member: Arc<dyn Member>) {
         let mut members = self.members.write();
         members.add(member);
-        self.note_crowd(&members);
+        self.update_member_flags(&members);
     }
 
     /// Watches a member for this from now on; `again` if it was watched before.
@@ -127,7 +127,7 @@ impl Group {
     }
 
     /// Stops watching a member for now.
-    pub(crate) fn set_aside(&self, member: &dyn Member) {
+    pub(crate) fn unwatch(&self, member: &dyn Member) {
         let (socket, other) = member.sockets();
         for socket in [Some(socket), other].into_iter().flatten() {
             let _ = self.poller.remove(socket);
@@ -135,22 +135,22 @@ impl Group {
     }
 
     pub(crate) fn leave(&self, member: &dyn Member) {
-        self.set_aside(member);
+        self.unwatch(member);
         let gone = {
             let mut members = self.members.write();
             let gone = members.remove(member.token());
-            self.note_crowd(&members);
+            self.update_member_flags(&members);
             gone
         };
         drop(gone);
     }
 
-    fn note_crowd(&self, members: &Members) {
-        let crowded = members.list.len() > FEW;
+    fn update_member_flags(&self, members: &Members) {
+        let crowded = members.list.len() > MAX_DIRECT_POLL;
         self.crowded.store(crowded, Ordering::Relaxed);
         let possible = !members.list.is_empty();
-        self.nap.possible.store(possible, Ordering::Relaxed);
-        let can_gather = !crowded && members.list.iter().any(|one| one.can_gather());
-        self.gathering.allow(can_gather);
+        self.poll_sleep.possible.store(possible, Ordering::Relaxed);
+        let can_gather = !crowded && members.list.iter().any(|one| one.can_coalesce());
+        self.coalescing.allow(can_gather);
     }
 }

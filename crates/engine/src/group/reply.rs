@@ -65,28 +65,28 @@ impl Group {
         if self.reply.answers.load(Ordering::Relaxed) < ANSWERS || sys::is_own_thread() {
             return;
         }
-        let busy = self.at_work.load(Ordering::Relaxed) || self.boxes.any();
+        let busy = self.is_serving.load(Ordering::Relaxed) || self.udp_ports.has_any();
         if busy || self.crowded.load(Ordering::Relaxed) || !self.reply.is_awaited() {
             return;
         }
         let start = sys::now();
         if !self.lent.swap(true, Ordering::SeqCst) {
             self.reply.held.store(true, Ordering::Relaxed);
-            self.absence.begin();
-            self.polled.store(start.nanos(), Ordering::Relaxed);
-            self.time_borrower(start);
+            self.borrower.set_current_thread();
+            self.last_poll.store(start.nanos(), Ordering::Relaxed);
+            self.set_borrower_timer(start);
         }
         let mut limit = SPIN;
         let mut now = start;
         while now.since(start) < limit {
-            self.polled.store(now.nanos(), Ordering::Relaxed);
+            self.last_poll.store(now.nanos(), Ordering::Relaxed);
             self.serve_polling(now);
             if !self.reply.is_awaited() {
                 // The loan is kept: this thread is about to post again.
                 return;
             }
             self.note_empty_poll(now);
-            if self.nap() {
+            if self.sleep_if_due() {
                 limit = SLEEP;
             }
             core::hint::spin_loop();
@@ -117,12 +117,12 @@ mod tests {
         }
     }
 
-    /// Whether a post waits, which updates `polled`.
+    /// Whether a post waits, which updates `last_poll`.
     fn waits(group: &Group) -> bool {
         group.note_post();
-        let before = group.polled.load(Ordering::Relaxed);
+        let before = group.last_poll.load(Ordering::Relaxed);
         group.await_reply();
-        group.polled.load(Ordering::Relaxed) != before
+        group.last_poll.load(Ordering::Relaxed) != before
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //!
 //! Without the loan a message wakes the shard, which wakes the program: two threads for one message. No timer runs while the borrower
 //! sleeps, so an idle program causes no wake-ups; when it wakes, the timer is set unless it is. The waking thread and the timer each write
-//! one of `asleep` and `timed` before they read the other, so that at least one of them sees the other's write.
+//! one of `asleep` and `timer_set` before they read the other, so that at least one of them sees the other's write.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use verbena_nic::Outbox;
 use verbena_stream::Time;
 
 use super::Group;
-use crate::sys::{self, Channel, Double, Interest, Ready};
+use crate::sys::{self, Channel, ChannelDup, Interest, Ready};
 
 /// State of the loan to sleeping threads.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ pub(super) struct Loan {
     /// One woke since the timer last expired.
     woke: AtomicBool,
     /// The channel that the group's poller watches too, so that a thread with one group sleeps in this poller only.
-    channel: Mutex<Option<Double>>,
+    channel: Mutex<Option<ChannelDup>>,
 }
 
 /// The token of that channel in the poller.
@@ -57,12 +57,12 @@ pub(super) struct Active(pub(super) bool);
 impl Group {
     /// Threads may sleep with the group.
     pub(crate) fn may_sleep(&self) -> bool {
-        !self.is_wary() && !self.boxes.any()
+        !self.is_lending_blocked() && !self.udp_ports.has_any()
     }
 
     /// The last borrower stayed away while input waited, not long ago.
-    fn is_wary(&self) -> bool {
-        let until = self.wary_until.load(Ordering::Relaxed);
+    fn is_lending_blocked(&self) -> bool {
+        let until = self.no_lend_until.load(Ordering::Relaxed);
         // For most groups it is 0, and the clock need not be read.
         if until == 0 {
             return false;
@@ -71,31 +71,31 @@ impl Group {
         if !wary {
             // It has expired. The exchange fails if a new time was set meanwhile, which counts at the next call.
             let _ =
-                self.wary_until
+                self.no_lend_until
                     .compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         wary
     }
 
     /// A thread begins to sleep with the group.
-    pub(crate) fn fall_asleep(&self) {
-        self.absence.begin();
+    pub(crate) fn begin_sleep(&self) {
+        self.borrower.set_current_thread();
         self.loan.asleep.fetch_add(1, Ordering::SeqCst);
         self.loan.held.store(true, Ordering::SeqCst);
-        self.pay_before_sleep();
+        self.flush_acks_before_sleep();
     }
 
     /// A sleeping thread woke, and is expected back soon.
-    pub(crate) fn wake_up(&self, now: Time) {
-        self.polled.store(now.nanos(), Ordering::Relaxed);
+    pub(crate) fn end_sleep(&self, now: Time) {
+        self.last_poll.store(now.nanos(), Ordering::Relaxed);
         self.loan.woke.store(true, Ordering::Relaxed);
-        self.scatter();
+        self.end_coalescing();
         self.loan.asleep.fetch_sub(1, Ordering::SeqCst);
-        self.time_borrower(now);
+        self.set_borrower_timer(now);
     }
 
     /// Makes the group's poller watch this channel; false if it watches another one on which a thread sleeps.
-    pub(crate) fn hear(&self, channel: &Channel) -> bool {
+    pub(crate) fn watch_channel(&self, channel: &Channel) -> bool {
         let mut heard = self.loan.channel.lock();
         if heard.as_ref().is_some_and(|double| double.is_of(channel)) {
             return true;
@@ -106,7 +106,7 @@ impl Group {
         if let Some(before) = heard.take() {
             let _ = self.poller.remove(&before);
         }
-        let Ok(double) = channel.double() else {
+        let Ok(double) = channel.duplicate() else {
             return false;
         };
         if self.poller.add(&double, CHANNEL, Interest::READ).is_err() {
@@ -117,9 +117,9 @@ impl Group {
     }
 
     /// Stops watching the channel, unless a thread sleeps: its events must not wake the shard.
-    pub(super) fn hear_nobody(&self) {
+    pub(super) fn unwatch_channel(&self) {
         let mut heard = self.loan.channel.lock();
-        // A thread increments `asleep` before it calls `hear`.
+        // A thread increments `asleep` before it calls `watch_channel`.
         if self.loan.asleep.load(Ordering::SeqCst) == 0
             && let Some(before) = heard.take()
         {
@@ -128,7 +128,7 @@ impl Group {
     }
 
     /// Serves these ready members for a sleeper. True if the channel has an event.
-    pub(crate) fn serve_told(&self, ready: &[Ready]) -> bool {
+    pub(crate) fn serve_reported(&self, ready: &[Ready]) -> bool {
         let mut out = Outbox::new();
         self.serve_sleeping(ready, &mut out);
         self.core.deliver(&mut out);
@@ -136,9 +136,9 @@ impl Group {
     }
 
     /// The same for the members that are ready now.
-    pub(crate) fn serve_awake(&self) {
+    pub(crate) fn serve_ready_now(&self) {
         let mut out = Outbox::new();
-        if let Some(ready) = self.ask() {
+        if let Some(ready) = self.poll_ready() {
             self.serve_sleeping(&ready, &mut out);
         }
         self.core.deliver(&mut out);
@@ -147,10 +147,10 @@ impl Group {
     /// Acknowledgements are deferred as in a polling thread.
     fn serve_sleeping(&self, ready: &[Ready], out: &mut Outbox) {
         if ready.iter().any(|one| one.readable && one.token != CHANNEL) {
-            self.note_gathered();
+            self.note_coalesced_wakeup();
         }
         let (now, mut owes) = (sys::now(), false);
-        self.each(ready, |connection, one| {
+        self.for_each_ready(ready, |connection, one| {
             if one.writable {
                 // There is room to write again.
                 connection.turn(out);
@@ -159,7 +159,7 @@ impl Group {
             }
         });
         if owes {
-            self.owe();
+            self.note_deferred_acks();
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) fn borrowed() -> (Arc<Group>, Time) {
         group.polled_empty();
     }
     // With a known thread, `expire` would look at its real processor time.
-    group.absence.begin_unknown();
+    group.borrower.clear();
     (group, sys::now())
 }
 
@@ -50,25 +50,25 @@ fn posting_borrower_keeps_group_until_it_stops() {
 #[test]
 fn borrower_that_only_posts_loses_the_group() {
     let (group, since) = borrowed();
-    for times in 1..BUSY {
+    for times in 1..BUSY_FACTOR {
         group.note_post();
         group.clone().expire(since + USUAL * times);
         assert!(is_lent(&group), "after {times}");
     }
     group.note_post();
-    group.clone().expire(since + USUAL * (BUSY + 1));
+    group.clone().expire(since + USUAL * (BUSY_FACTOR + 1));
     assert!(!is_lent(&group));
 }
 
 #[test]
 fn only_polling_resets_the_sleep_backoff() {
     let (group, since) = borrowed();
-    group.wariness.store(WARY.1, Ordering::Relaxed);
+    group.lend_backoff.store(LEND_BACKOFF.1, Ordering::Relaxed);
     group.note_post();
     group.clone().expire(since + USUAL * 3 / 2);
-    assert_eq!(group.wariness.load(Ordering::Relaxed), WARY.1);
+    assert_eq!(group.lend_backoff.load(Ordering::Relaxed), LEND_BACKOFF.1);
     group.clone().expire(since + USUAL / 2);
-    assert_eq!(group.wariness.load(Ordering::Relaxed), WARY.0);
+    assert_eq!(group.lend_backoff.load(Ordering::Relaxed), LEND_BACKOFF.0);
 }
 
 #[test]
@@ -102,20 +102,20 @@ fn successful_poll_keeps_the_group() {
 fn runnable_borrower_keeps_group_up_to_busy_limit() {
     let (group, since) = borrowed();
     // Whether it computes is known only at the second check.
-    group.absence.begin();
+    group.borrower.set_current_thread();
     group.clone().expire(since + USUAL * 3 / 2);
     assert!(is_lent(&group));
-    group.clone().expire(since + USUAL * (BUSY + 1));
+    group.clone().expire(since + USUAL * (BUSY_FACTOR + 1));
     assert!(!is_lent(&group), "however little it ran");
 }
 
 #[test]
 fn serving_borrower_keeps_the_group() {
     let (group, since) = borrowed();
-    group.at_work.store(true, Ordering::Relaxed);
+    group.is_serving.store(true, Ordering::Relaxed);
     group.clone().expire(since + USUAL * 3 / 2);
     assert!(is_lent(&group));
-    group.at_work.store(false, Ordering::Relaxed);
+    group.is_serving.store(false, Ordering::Relaxed);
     group.clone().expire(since + USUAL * 3 / 2);
     assert!(!is_lent(&group));
 }
@@ -125,12 +125,12 @@ fn group_allows_sleep_after_the_backoff() {
     let (group, _) = borrowed();
     assert!(group.may_sleep(), "it has no reason");
     let long_ago = sys::now().nanos() - 1;
-    group.grow_wary(sys::now() + USUAL);
+    group.back_off_lending(sys::now() + USUAL);
     assert!(!group.may_sleep());
-    group.wary_until.store(long_ago, Ordering::Relaxed);
+    group.no_lend_until.store(long_ago, Ordering::Relaxed);
     assert!(group.may_sleep());
-    let until = || group.wary_until.load(Ordering::Relaxed);
+    let until = || group.no_lend_until.load(Ordering::Relaxed);
     assert_eq!(until(), 0, "nobody looks at the clock for it any more");
-    group.grow_wary(sys::now() + USUAL);
+    group.back_off_lending(sys::now() + USUAL);
     assert!(!group.may_sleep() && until() > 0, "another reason");
 }

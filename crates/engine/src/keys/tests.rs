@@ -8,15 +8,15 @@ use super::Keys;
 use crate::config::Config;
 
 /// A file that is removed when this is dropped.
-struct Temporary(PathBuf);
+struct TempFile(PathBuf);
 
-impl Temporary {
-    fn new(name: &str, content: &[u8], mode: u32) -> Temporary {
+impl TempFile {
+    fn new(name: &str, content: &[u8], mode: u32) -> TempFile {
         let id = std::process::id();
         let path = std::env::temp_dir().join(format!("verbena-keys-{id}-{name}"));
         fs::write(&path, content).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
-        Temporary(path)
+        TempFile(path)
     }
 
     fn load(&self) -> Result<Vec<Vec<u8>>, String> {
@@ -27,7 +27,7 @@ impl Temporary {
     }
 }
 
-impl Drop for Temporary {
+impl Drop for TempFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
@@ -36,7 +36,7 @@ impl Drop for Temporary {
 #[test]
 fn key_file_has_one_key_per_line() {
     let content = b"the first of our keys\n\nthe second of our keys\r\n third, without a newline";
-    let file = Temporary::new("lines", content, 0o600);
+    let file = TempFile::new("lines", content, 0o600);
     let wanted: [&[u8]; 3] = [
         b"the first of our keys",
         b"the second of our keys",
@@ -48,7 +48,7 @@ fn key_file_has_one_key_per_line() {
 #[test]
 fn pipe_as_key_file_is_refused_without_blocking() {
     let id = std::process::id();
-    let pipe = Temporary(std::env::temp_dir().join(format!("verbena-keys-{id}-pipe")));
+    let pipe = TempFile(std::env::temp_dir().join(format!("verbena-keys-{id}-pipe")));
     let made = std::process::Command::new("mkfifo")
         .args(["-m", "600"])
         .arg(&pipe.0)
@@ -60,13 +60,13 @@ fn pipe_as_key_file_is_refused_without_blocking() {
 #[test]
 fn key_file_readable_by_others_is_refused() {
     for mode in [0o640, 0o604, 0o660, 0o610, 0o644] {
-        let file = Temporary::new(&format!("mode{mode:o}"), b"0123456789abcdef", mode);
+        let file = TempFile::new(&format!("mode{mode:o}"), b"0123456789abcdef", mode);
         let error = file.load().unwrap_err();
         assert!(error.contains("chmod 600"), "{mode:o}: {error}");
         assert!(!error.contains("0123456789"), "{error}");
     }
     for mode in [0o600, 0o400] {
-        Temporary::new(&format!("good{mode:o}"), b"0123456789abcdef", mode)
+        TempFile::new(&format!("good{mode:o}"), b"0123456789abcdef", mode)
             .load()
             .unwrap();
     }
@@ -88,7 +88,7 @@ fn invalid_key_file_is_refused_with_reason() {
         ("many", &many, "more than 16"),
         ("huge", &huge, "more than 16"),
     ] {
-        let error = Temporary::new(name, content, 0o600).load().unwrap_err();
+        let error = TempFile::new(name, content, 0o600).load().unwrap_err();
         assert!(error.contains(part), "{name}: {error}");
     }
     for (path, part) in [

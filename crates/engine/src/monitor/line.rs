@@ -4,7 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::access::Refusal;
-use verbena_nic::eqe::{Class, OnChannel};
+use verbena_nic::eqe::{ChannelEvent, Class};
 use verbena_nic::{Cause, Event, Reason};
 
 /// The line of an event that happened now.
@@ -15,7 +15,7 @@ pub(super) fn event(cause: Cause) -> String {
         Class::Global => "global",
         Class::Management => "management",
     };
-    format!("{} {class} {}\n", time(), words(cause))
+    format!("{} {class} {}\n", time(), describe(cause))
 }
 
 /// The line of a refused source address.
@@ -43,7 +43,7 @@ fn time() -> String {
     format!("{}.{:06}", since.as_secs(), since.subsec_micros())
 }
 
-fn words(cause: Cause) -> String {
+fn describe(cause: Cause) -> String {
     match cause {
         Cause::Rdma(event) => rdma(event),
         Cause::SrqError { srq } => format!("srq_error srq={srq}"),
@@ -54,9 +54,9 @@ fn words(cause: Cause) -> String {
             count,
         } => {
             let what = match what {
-                OnChannel::BuffersLow => "buffers_low",
-                OnChannel::Returned => "returned",
-                OnChannel::IllegalPost => "illegal_post",
+                ChannelEvent::BuffersLow => "buffers_low",
+                ChannelEvent::Returned => "returned",
+                ChannelEvent::IllegalPost => "illegal_post",
             };
             format!("{what} channel={channel} count={count}")
         }

@@ -8,15 +8,15 @@ use parking_lot::Mutex;
 use verbena_nic::Cause;
 use verbena_stream::Time;
 
-use super::{GREETING, Place, line};
+use super::{GREETING, WatcherPermit, line};
 use crate::access::Refusal;
 use crate::core::Core;
 use crate::error::Error;
-use crate::shard::{Served, Shard, next_token};
-use crate::sys::{Interest, Ready, Visitor};
+use crate::shard::{Shard, ShardTask, next_token};
+use crate::sys::{AbstractClient, Interest, Ready};
 
 /// Wakes when the client is gone or has room again.
-const GONE_OR_ROOM: Interest = Interest {
+const HANGUP_OR_WRITABLE: Interest = Interest {
     read: true,
     write: true,
     oneshot: true,
@@ -26,49 +26,51 @@ pub(super) struct Watcher {
     core: Weak<Core>,
     shard: Arc<Shard>,
     token: u64,
-    visitor: Visitor,
+    client: AbstractClient,
     /// Lines dropped since the client had no room; while it is not zero, the shard waits for room.
     missed: Mutex<u64>,
-    _place: Place,
+    _permit: WatcherPermit,
 }
 
 impl Watcher {
-    pub(super) fn begin(
+    pub(super) fn start(
         core: &Arc<Core>,
         shard: &Arc<Shard>,
-        visitor: Visitor,
-        place: Place,
+        visitor: AbstractClient,
+        place: WatcherPermit,
     ) -> Result<(), Error> {
         let watcher = Arc::new(Watcher {
             core: Arc::downgrade(core),
             shard: shard.clone(),
             token: next_token(),
-            visitor,
+            client: visitor,
             missed: Mutex::new(0),
-            _place: place,
+            _permit: place,
         });
         shard.serve(watcher.token, watcher.clone())?;
-        if let Err(error) = shard.watch(&watcher.visitor, watcher.token, Interest::READ_ONCE) {
+        if let Err(error) = shard.watch(&watcher.client, watcher.token, Interest::READ_ONCE) {
             shard.forget(watcher.token);
             return Err(error.into());
         }
         let observer = watcher.clone();
         // Held until the greeting is sent: a client that has read it misses no event from then on, and sees none from before.
         let _first = watcher.missed.lock();
-        core.observers
-            .add(watcher.token, Arc::new(move |cause| observer.show(cause)));
+        core.observers.add(
+            watcher.token,
+            Arc::new(move |cause| observer.send_event(cause)),
+        );
         let told = watcher.clone();
-        let refused = move |refusal: &Refusal| told.say(|| line::refusal(refusal));
+        let refused = move |refusal: &Refusal| told.send_line(|| line::refusal(refusal));
         core.access.add(watcher.token, Arc::new(refused));
-        watcher.visitor.send(format!("{GREETING}\n").as_bytes())?;
+        watcher.client.send(format!("{GREETING}\n").as_bytes())?;
         Ok(())
     }
 
-    fn show(&self, cause: Cause) {
-        self.say(|| line::event(cause));
+    fn send_event(&self, cause: Cause) {
+        self.send_line(|| line::event(cause));
     }
 
-    fn say(&self, line: impl FnOnce() -> String) {
+    fn send_line(&self, line: impl FnOnce() -> String) {
         // Held while the line is sent, which does not block: lines are in the order of their times.
         let mut missed = self.missed.lock();
         if *missed > 0 {
@@ -76,36 +78,36 @@ impl Watcher {
             return;
         }
         // The shard notices a client that is gone.
-        if let Ok(false) = self.visitor.send(line().as_bytes()) {
+        if let Ok(false) = self.client.send(line().as_bytes()) {
             *missed = 1;
-            let _ = self.shard.arm(&self.visitor, self.token, GONE_OR_ROOM);
+            let _ = self.shard.arm(&self.client, self.token, HANGUP_OR_WRITABLE);
         }
     }
 
     /// Sends the count of dropped lines, if there is room now.
-    fn report(&self) {
+    fn report_missed(&self) {
         let mut missed = self.missed.lock();
-        let told = *missed == 0 || self.visitor.send(line::missed(*missed).as_bytes()) == Ok(true);
+        let told = *missed == 0 || self.client.send(line::missed(*missed).as_bytes()) == Ok(true);
         if told {
             *missed = 0;
         }
         let next = if told {
             Interest::READ_ONCE
         } else {
-            GONE_OR_ROOM
+            HANGUP_OR_WRITABLE
         };
-        let _ = self.shard.arm(&self.visitor, self.token, next);
+        let _ = self.shard.arm(&self.client, self.token, next);
     }
 }
 
-impl Served for Watcher {
+impl ShardTask for Watcher {
     fn ready(self: Arc<Self>, ready: Ready) {
         if !ready.readable && !ready.hangup {
-            self.report();
+            self.report_missed();
             return;
         }
         // The client is gone, or sent something.
-        self.shard.unwatch(&self.visitor);
+        self.shard.unwatch(&self.client);
         self.shard.forget(self.token);
         if let Some(core) = self.core.upgrade() {
             core.observers.remove(self.token);
@@ -118,7 +120,7 @@ impl Served for Watcher {
     fn stop(self: Arc<Self>) {
         // The last events are still to come (N8), on other threads: it stays registered as long as the adapter exists.
         if *self.missed.lock() > 0 {
-            self.report();
+            self.report_missed();
         }
     }
 }

@@ -17,9 +17,9 @@ fn failed_adapter_refuses_requests_and_shuts_down() {
     let woken = Arc::new(AtomicBool::new(false));
     let wake = woken.clone();
     let listens = move || wake.store(true, Ordering::Relaxed);
-    cq.listen(Some(Arc::new(listens)));
+    cq.set_notify(Some(Arc::new(listens)));
     engine.core.interrupts.destroy(0).unwrap();
-    let lost = engine.inject(Cause::GeneralPurpose { pin: 0 }, Origin::NOWHERE);
+    let lost = engine.inject(Cause::GeneralPurpose { pin: 0 }, Origin::UNSPECIFIED);
     assert!(matches!(lost, Err(Error::Interrupts(_))), "{lost:?}");
     assert!(woken.load(Ordering::Relaxed));
     let refused = [

@@ -19,9 +19,9 @@ pub struct QueuePairInfo {
     /// The handler of the queue that its receives complete in, if that has one.
     pub recv_handler: Option<HandlerId>,
     /// Our address and port, while it is connected.
-    pub local: Option<SocketAddr>,
+    pub local_addr: Option<SocketAddr>,
     /// The peer's address and port, while it is connected.
-    pub peer: Option<SocketAddr>,
+    pub peer_addr: Option<SocketAddr>,
 }
 
 impl QueuePair {
@@ -29,16 +29,16 @@ impl QueuePair {
     pub fn query(&self) -> Result<QueuePairInfo, Error> {
         self.core.check()?;
         let qp = self.core.function.query_qp(self.number())?;
-        let handler = |cq| self.core.listeners.handler(cq);
+        let handler = |cq| self.core.cq_notifications.handler(cq);
         let connection = self.slot.get();
         let local = connection
             .as_ref()
-            .and_then(|c| c.line().socket().local().ok());
+            .and_then(|c| c.transport().socket().local_addr().ok());
         Ok(QueuePairInfo {
-            send_handler: handler(qp.made.send_cq),
-            recv_handler: handler(qp.made.recv_cq),
-            local,
-            peer: connection.map(|c| c.peer()),
+            send_handler: handler(qp.init_attr.send_cq),
+            recv_handler: handler(qp.init_attr.recv_cq),
+            local_addr: local,
+            peer_addr: connection.map(|c| c.peer()),
             qp,
         })
     }

@@ -5,12 +5,12 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use verbena_mem::{Sources, Span, Targets};
-use verbena_nic::{Carrier, Moved};
+use verbena_nic::{Carrier, IoOutcome};
 
 use super::Socket;
 
 impl Carrier for &Socket {
-    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
+    fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome {
         // EFAULT leaves the bytes in the socket; those before the bad address were moved and counted.
         match targets.spans() {
             [one] => carry_one(libc::SYS_recvfrom, self.as_fd(), *one, 0),
@@ -18,12 +18,12 @@ impl Carrier for &Socket {
         }
     }
 
-    fn expect(&mut self, bytes: usize) {
+    fn expect_at_least(&mut self, bytes: usize) {
         // If this fails, the low-water mark stays as it was and a thread is only woken too often.
         let _ = self.set_low_water(bytes);
     }
 
-    fn write(&mut self, sources: &Sources<'_>) -> Moved {
+    fn write(&mut self, sources: &Sources<'_>) -> IoOutcome {
         let flags = libc::MSG_NOSIGNAL | self.record_end();
         let moved = match sources.spans() {
             [one] => carry_one(libc::SYS_sendto, self.as_fd(), *one, flags),
@@ -31,17 +31,17 @@ impl Carrier for &Socket {
         };
         match moved {
             // A stream socket takes at least one byte or returns an error, so zero is treated as EAGAIN.
-            Moved::End => Moved::Nothing,
+            IoOutcome::Eof => IoOutcome::WouldBlock,
             moved => moved,
         }
     }
 }
 
 /// Moves bytes between the socket and the spans. The caller's list of spans holds their grants and borrows.
-fn carry(call: libc::c_long, fd: BorrowedFd<'_>, spans: &[Span], flags: libc::c_int) -> Moved {
+fn carry(call: libc::c_long, fd: BorrowedFd<'_>, spans: &[Span], flags: libc::c_int) -> IoOutcome {
     if spans.is_empty() {
         // The kernel would return zero, which means the end of the stream.
-        return Moved::Nothing;
+        return IoOutcome::WouldBlock;
     }
     let mut message = libc::msghdr {
         msg_name: core::ptr::null_mut(),
@@ -63,9 +63,9 @@ fn carry(call: libc::c_long, fd: BorrowedFd<'_>, spans: &[Span], flags: libc::c_
 }
 
 /// The same for one span, without an iovec list: every empty poll of a connection makes this call.
-fn carry_one(call: libc::c_long, fd: BorrowedFd<'_>, span: Span, flags: libc::c_int) -> Moved {
+fn carry_one(call: libc::c_long, fd: BorrowedFd<'_>, span: Span, flags: libc::c_int) -> IoOutcome {
     if span.is_empty() {
-        return Moved::Nothing;
+        return IoOutcome::WouldBlock;
     }
     let flags = flags | libc::MSG_DONTWAIT;
     let nobody = core::ptr::null_mut::<libc::sockaddr>();
@@ -79,38 +79,42 @@ fn carry_one(call: libc::c_long, fd: BorrowedFd<'_>, span: Span, flags: libc::c_
 }
 
 /// Repeats the call while signals interrupt it, and maps its result.
-fn repeat(mut call: impl FnMut() -> libc::c_long) -> Moved {
+fn repeat(mut call: impl FnMut() -> libc::c_long) -> IoOutcome {
     loop {
         let n = call();
         if n >= 0 {
-            return usize::try_from(n).map_or(Moved::Broken, counted);
+            return usize::try_from(n).map_or(IoOutcome::Broken, counted);
         }
         match std::io::Error::last_os_error().raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::EAGAIN) => return Moved::Nothing,
-            Some(libc::EFAULT) => return Moved::Fault,
+            Some(libc::EAGAIN) => return IoOutcome::WouldBlock,
+            Some(libc::EFAULT) => return IoOutcome::Fault,
             // Reset, timed out, unreachable, shut down: all of these are final.
-            _ => return Moved::Broken,
+            _ => return IoOutcome::Broken,
         }
     }
 }
 
 /// Reads into a buffer that is not registered memory.
-pub fn read_into(socket: &Socket, bytes: &mut [u8]) -> Moved {
+pub fn read_into(socket: &Socket, bytes: &mut [u8]) -> IoOutcome {
     let mut targets = Targets::new();
     targets.stage(bytes);
     Carrier::read(&mut &*socket, &mut targets)
 }
 
 /// Writes from a buffer that is not registered memory.
-pub fn write_from(socket: &Socket, bytes: &[u8]) -> Moved {
+pub fn write_from(socket: &Socket, bytes: &[u8]) -> IoOutcome {
     let mut sources = Sources::new();
-    sources.own(bytes);
+    sources.borrow_bytes(bytes);
     Carrier::write(&mut &*socket, &sources)
 }
 
-fn counted(n: usize) -> Moved {
-    if n == 0 { Moved::End } else { Moved::Bytes(n) }
+fn counted(n: usize) -> IoOutcome {
+    if n == 0 {
+        IoOutcome::Eof
+    } else {
+        IoOutcome::Bytes(n)
+    }
 }
 
 const _: () = assert!(size_of::<Span>() == size_of::<libc::iovec>());

@@ -1,6 +1,6 @@
 //! The eventfd of a completion or event channel: one ring is one event.
 //! Whether [`Channel::take`] blocks depends on the descriptor's flags: programs set `O_NONBLOCK` themselves and expect EAGAIN from then
-//! on, so it is created without that flag, unlike a [`super::Bell`]. A signal ends a wait as it ends a read(2), since programs rely on it.
+//! on, so it is created without that flag, unlike a [`super::Doorbell`]. A signal ends a wait as it ends a read(2), since programs rely on it.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags, fcntl_dupfd_cloexec, preadv2, retry_on_i
 use smallvec::SmallVec;
 
 use super::fd::Fd;
-use super::{Error, Result, cancel, interrupted};
+use super::{Error, Result, cancel, eintr};
 
 /// A channel's descriptor.
 #[derive(Debug)]
@@ -27,19 +27,19 @@ pub struct Channel {
 
 /// A duplicate of a channel's descriptor, which stays valid when the channel is closed.
 #[derive(Debug)]
-pub struct Double {
+pub struct ChannelDup {
     fd: Fd,
     id: u64,
 }
 
-impl Double {
+impl ChannelDup {
     /// Whether it belongs to this channel.
     pub fn is_of(&self, channel: &Channel) -> bool {
         self.id == channel.id
     }
 }
 
-impl AsFd for Double {
+impl AsFd for ChannelDup {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -47,15 +47,15 @@ impl AsFd for Double {
 
 thread_local! {
     /// The channel whose rings this thread catches, and how many it has caught.
-    static CATCHES: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
+    static CAUGHT: Cell<(u64, u32)> = const { Cell::new((0, 0)) };
 }
 
 /// Ends the catching on drop, also after a panic.
-struct Catching;
+struct CatchGuard;
 
-impl Drop for Catching {
+impl Drop for CatchGuard {
     fn drop(&mut self) {
-        CATCHES.set((0, 0));
+        CAUGHT.set((0, 0));
     }
 }
 
@@ -74,18 +74,18 @@ impl Channel {
     }
 
     /// Duplicates the descriptor.
-    pub fn double(&self) -> Result<Double> {
+    pub fn duplicate(&self) -> Result<ChannelDup> {
         let fd = fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
         let (fd, id) = (fd.into(), self.id);
-        Ok(Double { fd, id })
+        Ok(ChannelDup { fd, id })
     }
 
     /// Runs `work` and returns whether this thread rang the channel meanwhile: one ring counts as taken and costs no system call.
-    pub fn catch(&self, work: impl FnOnce()) -> bool {
-        CATCHES.set((self.id, 0));
-        let catching = Catching;
+    pub fn catch_rings(&self, work: impl FnOnce()) -> bool {
+        CAUGHT.set((self.id, 0));
+        let catching = CatchGuard;
         work();
-        let (_, rings) = CATCHES.get();
+        let (_, rings) = CAUGHT.get();
         drop(catching);
         for _ in 1..rings {
             self.ring();
@@ -101,7 +101,7 @@ impl Channel {
             }
             _ => false,
         };
-        CATCHES.try_with(count).unwrap_or(false)
+        CAUGHT.try_with(count).unwrap_or(false)
     }
 
     /// Adds a ring. Does not block: there is room for 2⁶⁴ − 2 events, and the queue behind them is shorter.
@@ -115,7 +115,7 @@ impl Channel {
     }
 
     /// Ends every wait from now on, by more rings than can be taken.
-    pub fn ring_for_good(&self) {
+    pub fn ring_forever(&self) {
         let many = (u64::MAX / 4).to_ne_bytes();
         // A second time would block for lack of room, and the first rings are enough.
         if !self.closed.swap(true, Ordering::AcqRel) {
@@ -141,7 +141,7 @@ impl Channel {
     }
 
     /// Whether taking blocks: the program has not set `O_NONBLOCK`.
-    pub fn waits(&self) -> bool {
+    pub fn is_blocking(&self) -> bool {
         rustix::fs::fcntl_getfl(&self.fd).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
     }
 
@@ -149,7 +149,7 @@ impl Channel {
     ///
     /// A cancellation point as [`take`](Channel::take). A signal interrupts it where it would interrupt a read: the kernel never
     /// restarts poll(2), so this does if all handlers of the program have `SA_RESTART`.
-    pub fn wait_beside(&self, others: &[RawFd]) -> Result<bool> {
+    pub fn wait_with_fds(&self, others: &[RawFd]) -> Result<bool> {
         let watch = |fd: RawFd| libc::pollfd {
             fd,
             events: libc::POLLIN,
@@ -157,7 +157,7 @@ impl Channel {
         };
         let all = core::iter::once(self.fd.as_fd().as_raw_fd()).chain(others.iter().copied());
         let mut all: SmallVec<[libc::pollfd; 8]> = all.map(watch).collect();
-        interrupted::like_a_read("poll", || {
+        eintr::restart_like_read("poll", || {
             // SAFETY: pointer and length are those of `all`, which outlives the call and is not accessed meanwhile.
             unsafe { cancel::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, -1) }
         })?;

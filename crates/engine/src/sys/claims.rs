@@ -5,7 +5,7 @@
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use verbena_mem::{Mapping, Unfit};
+use verbena_mem::{Mapping, SharedMemoryError};
 
 const WORD: usize = size_of::<AtomicU64>();
 
@@ -15,7 +15,7 @@ const WORD: usize = size_of::<AtomicU64>();
     missing_docs,
     reason = "the fields are the numbers that each sentence prints"
 )]
-pub enum Missed {
+pub enum ClaimError {
     /// Another owner was first.
     #[error("claim {at} is at {found}, not at {expected}: somebody else has it")]
     Taken {
@@ -25,7 +25,7 @@ pub enum Missed {
     },
     /// The index is out of range.
     #[error("claim {at} of {words}")]
-    Outside { at: usize, words: usize },
+    OutOfRange { at: usize, words: usize },
 }
 
 /// The words, initially zero.
@@ -36,14 +36,14 @@ pub struct Claims {
 
 impl Claims {
     /// Makes this many words of zero.
-    pub fn new(words: usize) -> Result<Claims, Unfit> {
+    pub fn new(words: usize) -> Result<Claims, SharedMemoryError> {
         // On overflow the mapping fails with the system's error.
         let memory = Mapping::new(words.saturating_mul(WORD))?;
         Ok(Claims { memory })
     }
 
     /// Maps the words that another process made; their number follows from the file size.
-    pub fn adopt(fd: OwnedFd) -> Result<Claims, Unfit> {
+    pub fn adopt(fd: OwnedFd) -> Result<Claims, SharedMemoryError> {
         let memory = Mapping::adopt_all(fd)?;
         Ok(Claims { memory })
     }
@@ -64,18 +64,18 @@ impl Claims {
     }
 
     /// The current value of a word.
-    pub fn load(&self, at: usize) -> Result<u64, Missed> {
+    pub fn load(&self, at: usize) -> Result<u64, ClaimError> {
         Ok(self.word(at)?.load(Ordering::Acquire))
     }
 
     /// Changes a word from one value to another, if it still has the first.
-    pub fn take(&self, at: usize, from: u64, to: u64) -> Result<(), Missed> {
+    pub fn take(&self, at: usize, from: u64, to: u64) -> Result<(), ClaimError> {
         let swapped =
             self.word(at)?
                 .compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
         match swapped {
             Ok(_) => Ok(()),
-            Err(found) => Err(Missed::Taken {
+            Err(found) => Err(ClaimError::Taken {
                 at,
                 expected: from,
                 found,
@@ -83,10 +83,10 @@ impl Claims {
         }
     }
 
-    fn word(&self, at: usize) -> Result<&AtomicU64, Missed> {
+    fn word(&self, at: usize) -> Result<&AtomicU64, ClaimError> {
         let words = self.len();
         if at >= words {
-            return Err(Missed::Outside { at, words });
+            return Err(ClaimError::OutOfRange { at, words });
         }
         // SAFETY: `at` was checked, so the word is inside the mapping, which lives as long as `self` and cannot shrink; it is aligned, since
         // the mapping begins at a page. The other process uses atomics, too; one that does not can only make the values wrong.

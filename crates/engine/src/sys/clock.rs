@@ -16,12 +16,12 @@ pub fn now() -> Time {
 }
 
 /// The polling interval of [`wait`].
-const LOOK: Duration = Duration::from_micros(200);
+const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
 /// Sleeps until `over` returns true or the deadline has passed. No lock may be held.
 pub fn wait(until: Time, over: impl Fn() -> bool) {
     while !over() && now() < until {
-        std::thread::sleep(LOOK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

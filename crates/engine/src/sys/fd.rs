@@ -6,16 +6,16 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
-use super::{forks, forks_since};
+use super::{fork_count, watch_forks};
 
 /// Descriptor numbers that are recorded, one bit each: more than a process may have open.
-const KNOWN: usize = 1 << 20;
+const MAX_FDS: usize = 1 << 20;
 const BITS: usize = 64;
 
 /// Which numbers belong to the adapter. Static and without a lock, since a fork may happen at any moment.
-static OURS: [AtomicU64; KNOWN / BITS] = [const { AtomicU64::new(0) }; KNOWN / BITS];
+static OWN_FDS: [AtomicU64; MAX_FDS / BITS] = [const { AtomicU64::new(0) }; MAX_FDS / BITS];
 /// Words of it that were ever used.
-static USED: AtomicUsize = AtomicUsize::new(0);
+static USED_WORDS: AtomicUsize = AtomicUsize::new(0);
 
 /// Owns one descriptor.
 #[derive(Debug)]
@@ -27,10 +27,10 @@ pub(super) struct Fd {
 
 impl From<OwnedFd> for Fd {
     fn from(fd: OwnedFd) -> Fd {
-        let forks = forks();
-        if let Some((word, bit)) = place(fd.as_raw_fd()) {
-            USED.fetch_max(word + 1, Ordering::Relaxed);
-            OURS[word].fetch_or(bit, Ordering::Relaxed);
+        let forks = watch_forks();
+        if let Some((word, bit)) = word_and_bit(fd.as_raw_fd()) {
+            USED_WORDS.fetch_max(word + 1, Ordering::Relaxed);
+            OWN_FDS[word].fetch_or(bit, Ordering::Relaxed);
         }
         let fd = ManuallyDrop::new(fd);
         Fd { fd, forks }
@@ -45,30 +45,31 @@ impl AsFd for Fd {
 
 impl Drop for Fd {
     fn drop(&mut self) {
-        if forks_since() != self.forks {
+        if fork_count() != self.forks {
             // Closed when this child began; the number may have been reused by now.
             return;
         }
         // SAFETY: called once, in `drop`, after which `self.fd` is not used.
         let fd = unsafe { ManuallyDrop::take(&mut self.fd) };
-        if let Some((word, bit)) = place(fd.as_raw_fd()) {
+        if let Some((word, bit)) = word_and_bit(fd.as_raw_fd()) {
             // Before it is closed: another thread may get the same number at once.
-            OURS[word].fetch_and(!bit, Ordering::Relaxed);
+            OWN_FDS[word].fetch_and(!bit, Ordering::Relaxed);
         }
         // SAFETY: `self` owned the number, and every borrow of it ended with `self`.
         unsafe { rustix::io::close(fd.into_raw_fd()) };
     }
 }
 
-fn place(fd: RawFd) -> Option<(usize, u64)> {
-    let n = usize::try_from(fd).ok().filter(|n| *n < KNOWN)?;
+fn word_and_bit(fd: RawFd) -> Option<(usize, u64)> {
+    let n = usize::try_from(fd).ok().filter(|n| *n < MAX_FDS)?;
     Some((n / BITS, 1 << (n % BITS)))
 }
 
 /// The adapter's descriptors in this process.
 #[cfg(test)]
 pub(super) fn count() -> u32 {
-    OURS.iter()
+    OWN_FDS
+        .iter()
         .map(|w| w.load(Ordering::Relaxed).count_ones())
         .sum()
 }
@@ -76,8 +77,8 @@ pub(super) fn count() -> u32 {
 /// Closes every descriptor of the adapter, in a child that was just forked; its parent's are not affected.
 /// Uses only atomics and system calls, as a fork handler must.
 pub(super) fn close_all() {
-    let used = USED.load(Ordering::Relaxed).min(OURS.len());
-    for (word, ours) in OURS.iter().take(used).enumerate() {
+    let used = USED_WORDS.load(Ordering::Relaxed).min(OWN_FDS.len());
+    for (word, ours) in OWN_FDS.iter().take(used).enumerate() {
         let mut bits = ours.swap(0, Ordering::Relaxed);
         while bits != 0 {
             let bit = bits.trailing_zeros() as usize;

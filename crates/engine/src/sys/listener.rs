@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketType, sockopt};
 
 use super::fd::Fd;
-use super::socket::{FLAGS, Of, Socket};
+use super::socket::{FLAGS, FromIp, Socket};
 use super::{Error, Result};
 
 /// The backlog; the system may allow fewer (`net.core.somaxconn`).
@@ -28,13 +28,13 @@ impl Listener {
     /// conflict, as servers need it; a second listener fails all the same.
     pub fn bind(at: SocketAddr, reuse: bool) -> Result<Listener> {
         let listener = Listener::reserve(at, reuse)?;
-        listener.begin()?;
+        listener.listen()?;
         Ok(listener)
     }
 
-    /// Binds `at` without listening yet: connections are refused until [`begin`](Listener::begin).
+    /// Binds `at` without listening yet: connections are refused until [`listen`](Listener::listen).
     pub fn reserve(at: SocketAddr, reuse: bool) -> Result<Listener> {
-        let fd = bound(at, SocketType::STREAM, reuse)?;
+        let fd = bind_socket(at, SocketType::STREAM, reuse)?;
         Ok(Listener {
             fd,
             exclusive: false,
@@ -47,10 +47,10 @@ impl Listener {
     /// Linux lets two bound sockets share a port if both have `SO_REUSEADDR` and neither listens, so this one does not have it
     /// while it is only bound. Its connections need it, so that a server can be started again while they are in TIME_WAIT.
     pub fn reserve_exclusive(at: SocketAddr) -> Result<Listener> {
-        let fd = match bound(at, SocketType::STREAM, false) {
+        let fd = match bind_socket(at, SocketType::STREAM, false) {
             Err(error) if error.is_in_use() => {
                 // Perhaps only by connections in TIME_WAIT.
-                let fd = bound(at, SocketType::STREAM, true)?;
+                let fd = bind_socket(at, SocketType::STREAM, true)?;
                 reuse_address(&fd, false)?;
                 fd
             }
@@ -83,7 +83,7 @@ impl Listener {
     }
 
     /// Starts listening.
-    pub fn begin(&self) -> Result<()> {
+    pub fn listen(&self) -> Result<()> {
         if self.exclusive {
             reuse_address(&self.fd, true)?;
         }
@@ -96,7 +96,7 @@ impl Listener {
             let (fd, from) = match net::acceptfrom_with(&self.fd, FLAGS) {
                 Ok((fd, from)) => (fd, from),
                 Err(Errno::AGAIN) => return Ok(None),
-                Err(errno) if of_the_caller(errno) => continue,
+                Err(errno) if is_connection_error(errno) => continue,
                 Err(errno) => return Err(Error::new("accept", errno)),
             };
             let from = from.and_then(|from| SocketAddr::try_from(from).ok());
@@ -108,21 +108,21 @@ impl Listener {
     }
 
     /// Stops listening, even if duplicates of the descriptor exist: later connections are refused.
-    pub fn shut(&self) {
+    pub fn shutdown(&self) {
         // shutdown(2) works on a listening socket; it cannot fail here.
         let _ = rustix::net::shutdown(&self.fd, rustix::net::Shutdown::Both);
     }
 
     /// Its local address.
-    pub fn local(&self) -> Result<SocketAddr> {
+    pub fn local_addr(&self) -> Result<SocketAddr> {
         let name = net::getsockname(&self.fd).map_err(Error::of("getsockname"))?;
         SocketAddr::try_from(name).map_err(Error::of("getsockname"))
     }
 }
 
 /// A socket of this kind bound to `at`.
-pub(super) fn bound(at: SocketAddr, kind: SocketType, reuse: bool) -> Result<Fd> {
-    let family = AddressFamily::of(at.ip());
+pub(super) fn bind_socket(at: SocketAddr, kind: SocketType, reuse: bool) -> Result<Fd> {
+    let family = AddressFamily::from_ip(at.ip());
     let fd = net::socket_with(family, kind, FLAGS, None).map_err(Error::of("socket"))?;
     let fd = Fd::from(fd);
     if at.is_ipv6() {
@@ -141,7 +141,7 @@ fn reuse_address(fd: &Fd, reuse: bool) -> Result<()> {
 }
 
 /// Linux reports errors of the new connection in `accept` (accept(2)); the next one may be fine.
-fn of_the_caller(errno: Errno) -> bool {
+fn is_connection_error(errno: Errno) -> bool {
     matches!(
         errno,
         Errno::INTR

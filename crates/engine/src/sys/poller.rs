@@ -11,12 +11,12 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 
 use super::fd::Fd;
-use super::{Error, Result, cancel, interrupted, now};
+use super::{Error, Result, cancel, eintr, now};
 
 /// Most entries that one wait reports; the others come with the next.
 pub const MAX_READY: usize = 64;
 /// The same for [`sleep`] and [`sleep_for`].
-pub const SOME_READY: usize = 16;
+pub const MAX_SLEEP_READY: usize = 16;
 
 /// The readiness that an entry waits for. Broken connections are always reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -107,7 +107,7 @@ impl Poller {
             let timespec = left.and_then(|left| Timespec::try_from(left).ok());
             match epoll::wait(&self.fd, &mut events, timespec.as_ref()) {
                 Ok((events, _)) => {
-                    ready.extend(events.iter().map(told));
+                    ready.extend(events.iter().map(ready_from_rustix));
                     return Ok(());
                 }
                 Err(Errno::INTR) => {
@@ -123,36 +123,40 @@ impl Poller {
 /// Sleeps until something is ready on the poller with this descriptor, and reports it.
 ///
 /// A cancellation point of the C library, and with a descriptor number instead of a [`Poller`]: a cancelled thread should own nothing.
-/// Signals interrupt it as they do [`wait_beside`](super::Channel::wait_beside).
-pub fn sleep(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>) -> Result<()> {
-    let mut events = [libc::epoll_event { events: 0, u64: 0 }; SOME_READY];
+/// Signals interrupt it as they do [`wait_with_fds`](super::Channel::wait_with_fds).
+pub fn sleep(fd: RawFd, ready: &mut ArrayVec<Ready, MAX_SLEEP_READY>) -> Result<()> {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; MAX_SLEEP_READY];
     ready.clear();
-    let n = interrupted::like_a_read("epoll_wait", || {
-        // SAFETY: `events` has `SOME_READY` entries and outlives the call.
-        unsafe { cancel::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, -1) }
+    let n = eintr::restart_like_read("epoll_wait", || {
+        // SAFETY: `events` has `MAX_SLEEP_READY` entries and outlives the call.
+        unsafe { cancel::epoll_wait(fd, events.as_mut_ptr(), MAX_SLEEP_READY as i32, -1) }
     })?;
-    ready.extend(events.iter().take(n).map(heard));
+    ready.extend(events.iter().take(n).map(ready_from_libc));
     Ok(())
 }
 
 /// The same with a timeout in milliseconds; false at the timeout or after a signal.
-pub fn sleep_for(fd: RawFd, ready: &mut ArrayVec<Ready, SOME_READY>, millis: i32) -> Result<bool> {
-    let mut events = [libc::epoll_event { events: 0, u64: 0 }; SOME_READY];
+pub fn sleep_for(
+    fd: RawFd,
+    ready: &mut ArrayVec<Ready, MAX_SLEEP_READY>,
+    millis: i32,
+) -> Result<bool> {
+    let mut events = [libc::epoll_event { events: 0, u64: 0 }; MAX_SLEEP_READY];
     ready.clear();
-    // SAFETY: `events` has `SOME_READY` entries and outlives the call.
-    let n = unsafe { cancel::epoll_wait(fd, events.as_mut_ptr(), SOME_READY as i32, millis) };
+    // SAFETY: `events` has `MAX_SLEEP_READY` entries and outlives the call.
+    let n = unsafe { cancel::epoll_wait(fd, events.as_mut_ptr(), MAX_SLEEP_READY as i32, millis) };
     let Ok(n) = usize::try_from(n) else {
         return match Error::last("epoll_wait") {
             error if error.code() == Errno::INTR.raw_os_error() => Ok(false),
             error => Err(error),
         };
     };
-    ready.extend(events.iter().take(n).map(heard));
+    ready.extend(events.iter().take(n).map(ready_from_libc));
     Ok(n > 0)
 }
 
 /// Sleeps until something is ready on the poller, a signal or the timeout; readiness is not reported.
-pub fn nap(poller: &Poller, limit: Duration) {
+pub fn sleep_until_ready(poller: &Poller, limit: Duration) {
     let mut event = [MaybeUninit::uninit(); 1];
     let limit = Timespec::try_from(limit).ok();
     // Whatever ended the sleep, the caller checks for itself.
@@ -166,7 +170,7 @@ pub fn millis(time: Duration) -> i32 {
     i32::try_from(whole.saturating_add(part.into())).unwrap_or(i32::MAX)
 }
 
-fn heard(event: &libc::epoll_event) -> Ready {
+fn ready_from_libc(event: &libc::epoll_event) -> Ready {
     let flags = event.events;
     let has = |flag: libc::c_int| flags & flag as u32 != 0;
     let hangup = has(libc::EPOLLHUP) || has(libc::EPOLLERR);
@@ -178,7 +182,7 @@ fn heard(event: &libc::epoll_event) -> Ready {
     }
 }
 
-fn told(event: &epoll::Event) -> Ready {
+fn ready_from_rustix(event: &epoll::Event) -> Ready {
     // Copied out, since the kernel's structure is packed.
     let (flags, data) = (event.flags, event.data);
     let hangup = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);

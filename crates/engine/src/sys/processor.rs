@@ -6,17 +6,17 @@ use rustix::io::Errno;
 use super::{Error, Result};
 
 /// Processors that a `cpu_set_t` can name.
-const MOST: usize = libc::CPU_SETSIZE as usize;
+const MAX_PROCESSORS: usize = libc::CPU_SETSIZE as usize;
 
 /// How far a thread yields to others on its processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Courtesy {
+pub enum SchedPolicy {
     /// An ordinary thread.
-    None,
+    Normal,
     /// SCHED_BATCH: it is disfavoured while others are runnable.
-    Some,
+    Batch,
     /// SCHED_IDLE: it runs when no other thread is runnable, and is preempted as soon as one is.
-    Full,
+    Idle,
 }
 
 /// How many threads of this program can run at once.
@@ -35,7 +35,7 @@ pub fn processors() -> Result<Vec<u16>> {
     }
     // SAFETY: `p` is less than `CPU_SETSIZE`, so the bit is inside the set.
     let has = |&p: &usize| unsafe { libc::CPU_ISSET(p, &set) };
-    Ok((0..MOST).filter(has).map(|p| p as u16).collect())
+    Ok((0..MAX_PROCESSORS).filter(has).map(|p| p as u16).collect())
 }
 
 /// The processor that this thread runs on now, if the system reports it.
@@ -46,11 +46,11 @@ pub fn processor() -> Option<u16> {
 }
 
 /// Restricts this thread to these processors.
-pub fn settle(on: &[u16]) -> Result<()> {
+pub fn set_affinity(on: &[u16]) -> Result<()> {
     // SAFETY: `cpu_set_t` is an array of bits, for which zero is valid.
     let mut set: libc::cpu_set_t = unsafe { core::mem::zeroed() };
     for &processor in on {
-        if usize::from(processor) >= MOST {
+        if usize::from(processor) >= MAX_PROCESSORS {
             return Err(Error::new("sched_setaffinity", Errno::INVAL));
         }
         // SAFETY: `processor` is less than `CPU_SETSIZE` (checked above), so the bit is inside the set.
@@ -64,11 +64,11 @@ pub fn settle(on: &[u16]) -> Result<()> {
 }
 
 /// Lowers the scheduling policy of this thread. It cannot be raised again without a privilege.
-pub fn give_way(courtesy: Courtesy) -> Result<()> {
+pub fn set_sched_policy(courtesy: SchedPolicy) -> Result<()> {
     let policy = match courtesy {
-        Courtesy::None => return Ok(()),
-        Courtesy::Some => libc::SCHED_BATCH,
-        Courtesy::Full => libc::SCHED_IDLE,
+        SchedPolicy::Normal => return Ok(()),
+        SchedPolicy::Batch => libc::SCHED_BATCH,
+        SchedPolicy::Idle => libc::SCHED_IDLE,
     };
     // SAFETY: `sched_param` consists of integers; these policies require priority zero.
     let parameter: libc::sched_param = unsafe { core::mem::zeroed() };
@@ -80,12 +80,12 @@ pub fn give_way(courtesy: Courtesy) -> Result<()> {
 }
 
 /// The shortest time slice that a thread can request, in nanoseconds.
-const SHORT: u64 = 100_000;
+const MIN_SLICE_NANOS: u64 = 100_000;
 
 /// `struct sched_attr` of the kernel, which libc does not define.
 #[repr(C)]
 #[derive(Default)]
-struct Attributes {
+struct SchedAttr {
     size: u32,
     policy: u32,
     flags: u64,
@@ -99,16 +99,16 @@ struct Attributes {
 
 /// Requests a short time slice for this thread: when it wakes, it preempts threads with longer ones sooner. Its share of the processor
 /// does not change. Linux before 6.12 ignores it.
-pub fn be_prompt() -> Result<()> {
-    let mut attributes = Attributes::default();
-    let size = size_of::<Attributes>() as u32;
+pub fn request_short_slice() -> Result<()> {
+    let mut attributes = SchedAttr::default();
+    let size = size_of::<SchedAttr>() as u32;
     // SAFETY: writes at most `size` bytes to `attributes`, which has that size and outlives the call; zero means this thread.
     let known = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
     if known != 0 {
         return Err(Error::last("sched_getattr"));
     }
     attributes.size = size;
-    attributes.runtime = SHORT;
+    attributes.runtime = MIN_SLICE_NANOS;
     // SAFETY: reads `attributes`, whose size is in its first field.
     match unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) } {
         0 => Ok(()),
@@ -126,19 +126,19 @@ mod tests {
         assert!(!all.is_empty());
         let last = *all.last().unwrap();
         let seen = std::thread::spawn(move || {
-            settle(&[last]).unwrap();
+            set_affinity(&[last]).unwrap();
             assert_eq!(processor(), Some(last));
             processors().unwrap()
         });
         assert_eq!(seen.join().unwrap(), [last]);
-        assert!(settle(&[u16::MAX]).is_err());
+        assert!(set_affinity(&[u16::MAX]).is_err());
         assert_eq!(processors().unwrap(), all, "the others stay where they are");
     }
 
     #[test]
     fn short_slice_needs_no_privilege() {
         let policy = std::thread::spawn(|| {
-            be_prompt().unwrap();
+            request_short_slice().unwrap();
             // SAFETY: queries the policy of this thread; takes no pointer.
             unsafe { libc::sched_getscheduler(0) }
         });
@@ -148,9 +148,9 @@ mod tests {
     #[test]
     fn lower_priority_needs_no_privilege() {
         let worker = std::thread::spawn(|| {
-            give_way(Courtesy::None).unwrap();
-            give_way(Courtesy::Some).unwrap();
-            give_way(Courtesy::Full).unwrap();
+            set_sched_policy(SchedPolicy::Normal).unwrap();
+            set_sched_policy(SchedPolicy::Batch).unwrap();
+            set_sched_policy(SchedPolicy::Idle).unwrap();
             // SAFETY: queries the policy of this thread; takes no pointer.
             unsafe { libc::sched_getscheduler(0) }
         });

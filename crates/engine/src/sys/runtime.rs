@@ -15,7 +15,7 @@ use rustix::fs::{Mode, fchmod};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::{is_privileged, user};
+use super::{effective_uid, is_privileged};
 
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
@@ -32,7 +32,7 @@ pub fn candidates() -> Vec<PathBuf> {
     let temporary = temporary
         .filter(|path| path.is_absolute())
         .unwrap_or_else(|| PathBuf::from("/tmp"));
-    let user = user();
+    let user = effective_uid();
     let system = (user == 0).then(|| PathBuf::from("/run/verbena"));
     let own = temporary.join(format!("verbena-{user}"));
     let runtime = runtime.map(|path| path.join("verbena"));
@@ -41,13 +41,13 @@ pub fn candidates() -> Vec<PathBuf> {
 
 /// The directory of this user, created if necessary. The error names the problem of each candidate.
 pub fn directory() -> io::Result<PathBuf> {
-    first_of(&candidates(), user())
+    first_of(&candidates(), effective_uid())
 }
 
 /// The directories that may contain sockets of this user: a client need not have the server's environment.
 pub fn directories() -> Vec<PathBuf> {
     let mut all = candidates();
-    all.retain(|path| check(path, user()).is_ok());
+    all.retain(|path| check(path, effective_uid()).is_ok());
     all
 }
 
@@ -63,7 +63,7 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
 }
 
 /// The user at the other end, if it is neither `owner` nor root.
-pub fn stranger(stream: &UnixStream, owner: u32) -> io::Result<Option<u32>> {
+pub fn other_user(stream: &UnixStream, owner: u32) -> io::Result<Option<u32>> {
     let user = socket_peercred(stream)?.uid.as_raw();
     Ok((user != owner && user != 0).then_some(user))
 }
@@ -71,7 +71,7 @@ pub fn stranger(stream: &UnixStream, owner: u32) -> io::Result<Option<u32>> {
 fn first_of(candidates: &[PathBuf], user: u32) -> io::Result<PathBuf> {
     let mut refused = Vec::new();
     for path in candidates {
-        match make(path, user) {
+        match create_dir(path, user) {
             Ok(()) => return Ok(path.clone()),
             Err(why) => refused.push(format!("{} {why}", path.display())),
         }
@@ -84,9 +84,9 @@ fn first_of(candidates: &[PathBuf], user: u32) -> io::Result<PathBuf> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
-fn make(path: &Path, user: u32) -> Result<(), String> {
+fn create_dir(path: &Path, user: u32) -> Result<(), String> {
     let above = path.parent().unwrap_or(path);
-    is_kept(above, user)?;
+    check_parent(above, user)?;
     // `/run/verbena` is readable by all users; sockets in it have their own modes.
     let mode = if above == Path::new("/run") {
         0o755
@@ -102,13 +102,13 @@ fn make(path: &Path, user: u32) -> Result<(), String> {
 }
 
 /// Checks that entries of this directory can be replaced by their owner and root only.
-fn is_kept(above: &Path, user: u32) -> Result<(), String> {
+fn check_parent(above: &Path, user: u32) -> Result<(), String> {
     let wrong = |what: String| Err(format!("lies in {}, which {what}", above.display()));
     // In a user namespace root's directories belong to an unmapped user.
     let roots = ["/tmp", "/run"].map(Path::new).contains(&above);
     match fs::metadata(above) {
         Err(error) => wrong(format!("cannot be used: {error}")),
-        Ok(is) if !roots && is.uid() != user && is.uid() != 0 => wrong(belongs(&is)),
+        Ok(is) if !roots && is.uid() != user && is.uid() != 0 => wrong(describe_owner(&is)),
         Ok(is) if is.mode() & OTHERS_WRITE != 0 && is.mode() & STICKY == 0 => {
             wrong("others can write".to_owned())
         }
@@ -123,7 +123,7 @@ fn check(path: &Path, user: u32) -> Result<(), String> {
         return Err("is no directory".to_owned());
     }
     if is.uid() != user {
-        return Err(belongs(&is));
+        return Err(describe_owner(&is));
     }
     if is.mode() & OTHERS_WRITE != 0 {
         return Err("can be written by others".to_owned());
@@ -131,7 +131,7 @@ fn check(path: &Path, user: u32) -> Result<(), String> {
     Ok(())
 }
 
-fn belongs(is: &Metadata) -> String {
+fn describe_owner(is: &Metadata) -> String {
     format!("belongs to user {}", is.uid())
 }
 
@@ -141,18 +141,18 @@ mod tests {
 
     use super::*;
 
-    struct Folder(PathBuf);
+    struct TempDir(PathBuf);
 
-    impl Folder {
-        fn new(name: &str) -> Folder {
+    impl TempDir {
+        fn new(name: &str) -> TempDir {
             let name = format!("verbena-runtime-{}-{name}", std::process::id());
             let path = std::env::temp_dir().join(name);
             fs::create_dir_all(&path).unwrap();
-            Folder(path)
+            TempDir(path)
         }
     }
 
-    impl Drop for Folder {
+    impl Drop for TempDir {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn first_safe_directory_is_used() {
-        let folder = Folder::new("first");
+        let folder = TempDir::new("first");
         let [open, link, file, good] = ["open", "link", "file", "good"].map(|n| folder.0.join(n));
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).unwrap();
@@ -168,7 +168,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         let inside = open.join("inside");
         let bad = [open, inside, link, file];
-        let said = first_of(&bad, user()).unwrap_err().to_string();
+        let said = first_of(&bad, effective_uid()).unwrap_err().to_string();
         for word in [
             "written by others",
             "others can write",
@@ -178,23 +178,30 @@ mod tests {
             assert!(said.contains(word), "{said}");
         }
         let all: Vec<PathBuf> = bad.into_iter().chain([good.clone()]).collect();
-        assert_eq!(first_of(&all, user()).unwrap(), good);
+        assert_eq!(first_of(&all, effective_uid()).unwrap(), good);
         assert_eq!(fs::metadata(&good).unwrap().mode() & 0o777, 0o700);
-        assert_eq!(first_of(&all, user()).unwrap(), good, "a second time");
+        assert_eq!(
+            first_of(&all, effective_uid()).unwrap(),
+            good,
+            "a second time"
+        );
     }
 
     /// A directory that another user created first is passed over for the next candidate.
     #[test]
     fn directories_of_other_users_are_skipped() {
-        let folder = Folder::new("strangers");
+        let folder = TempDir::new("strangers");
         let [taken, good] = ["taken", "good"].map(|name| folder.0.join(name));
         fs::create_dir(&taken).unwrap();
         if chown(&taken, Some(65_534), None).is_err() {
             println!("not shown: only root can give a directory away");
             return;
         }
-        let said = first_of(std::slice::from_ref(&taken), user()).unwrap_err();
+        let said = first_of(std::slice::from_ref(&taken), effective_uid()).unwrap_err();
         assert!(said.to_string().contains("belongs to user 65534"), "{said}");
-        assert_eq!(first_of(&[taken, good.clone()], user()).unwrap(), good);
+        assert_eq!(
+            first_of(&[taken, good.clone()], effective_uid()).unwrap(),
+            good
+        );
     }
 }

@@ -20,7 +20,7 @@ const SYN_RECEIVED: u8 = 3;
 const CLOSED: u8 = 7;
 
 /// Unanswered keep-alive probes after which a connection is broken.
-const PROBES: u32 = 6;
+const KEEPALIVE_PROBES: u32 = 6;
 
 /// Prefix of the Linux congestion controls that pace (BBR and its later versions).
 const PACED: &str = "bbr";
@@ -32,27 +32,27 @@ const UNPACED: &str = "reno";
 pub struct Socket {
     fd: Fd,
     /// Each write begins a new TCP segment.
-    segments: AtomicBool,
+    ends_segments: AtomicBool,
 }
 
 pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 impl Socket {
-    fn of(fd: OwnedFd) -> Socket {
+    fn from_fd(fd: OwnedFd) -> Socket {
         Socket {
             fd: fd.into(),
-            segments: AtomicBool::new(false),
+            ends_segments: AtomicBool::new(false),
         }
     }
 
     /// From now on each write begins a new TCP segment: the kernel appends nothing to the last one (`MSG_EOR`).
     pub fn end_segments(&self) {
-        self.segments.store(true, Ordering::Relaxed);
+        self.ends_segments.store(true, Ordering::Relaxed);
     }
 
     /// The `sendmsg` flag that follows from [`end_segments`](Socket::end_segments).
     pub(super) fn record_end(&self) -> libc::c_int {
-        if self.segments.load(Ordering::Relaxed) {
+        if self.ends_segments.load(Ordering::Relaxed) {
             libc::MSG_EOR
         } else {
             0
@@ -60,10 +60,15 @@ impl Socket {
     }
 
     /// Starts to connect to `to`, from the address `from` if given (the system chooses the port), with this traffic class if given.
-    /// Wait until the socket is writable, then call [`Socket::connected`].
+    /// Wait until the socket is writable, then call [`Socket::is_connected`].
     pub fn connect(to: SocketAddr, from: Option<IpAddr>, class: Option<u8>) -> Result<Socket> {
-        let fd = net::socket_with(AddressFamily::of(to.ip()), SocketType::STREAM, FLAGS, None)
-            .map_err(Error::of("socket"))?;
+        let fd = net::socket_with(
+            AddressFamily::from_ip(to.ip()),
+            SocketType::STREAM,
+            FLAGS,
+            None,
+        )
+        .map_err(Error::of("socket"))?;
         let socket = Socket::adopt(fd)?;
         if let Some(from) = from {
             net::bind(&socket.fd, &SocketAddr::new(from, 0)).map_err(Error::of("bind"))?;
@@ -79,7 +84,7 @@ impl Socket {
     }
 
     /// Connects again with a socket whose connection was refused.
-    pub fn connect_again(&self, to: SocketAddr) -> Result<()> {
+    pub fn reconnect(&self, to: SocketAddr) -> Result<()> {
         // If the refused attempt was not cleared yet, Linux clears it in the first call and returns ECONNABORTED.
         let connected = match net::connect(&self.fd, &to) {
             Err(Errno::CONNABORTED) => net::connect(&self.fd, &to),
@@ -95,45 +100,45 @@ impl Socket {
     pub fn pair() -> Result<(Socket, Socket)> {
         let (a, b) = net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)
             .map_err(Error::of("socketpair"))?;
-        Ok((Socket::of(a), Socket::of(b)))
+        Ok((Socket::from_fd(a), Socket::from_fd(b)))
     }
 
     /// Takes over a stream socket that another process passed, and makes it non-blocking.
-    pub fn arrived(fd: OwnedFd) -> Result<Socket> {
+    pub fn from_passed_fd(fd: OwnedFd) -> Result<Socket> {
         let kind = sockopt::socket_type(&fd).map_err(Error::of("getsockopt SO_TYPE"))?;
         if kind != SocketType::STREAM {
             return Err(Error::new("recvmsg", Errno::PROTOTYPE));
         }
         rustix::io::ioctl_fionbio(&fd, true).map_err(Error::of("ioctl FIONBIO"))?;
-        Ok(Socket::of(fd))
+        Ok(Socket::from_fd(fd))
     }
 
     /// A duplicate of the descriptor.
     pub fn duplicate(&self) -> Result<Socket> {
         let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
-        let other = Socket::of(fd);
-        let segments = self.segments.load(Ordering::Relaxed);
-        other.segments.store(segments, Ordering::Relaxed);
+        let other = Socket::from_fd(fd);
+        let segments = self.ends_segments.load(Ordering::Relaxed);
+        other.ends_segments.store(segments, Ordering::Relaxed);
         Ok(other)
     }
 
     /// Takes over a non-blocking TCP socket.
     pub(super) fn adopt(fd: OwnedFd) -> Result<Socket> {
-        let socket = Socket::of(fd);
+        let socket = Socket::from_fd(fd);
         // Frames are assembled before they are sent; Nagle's algorithm would only add latency.
         sockopt::set_tcp_nodelay(&socket.fd, true).map_err(Error::of("setsockopt TCP_NODELAY"))?;
         Ok(socket)
     }
 
     /// Whether the connection is established; false while connecting, an error if it failed. Clears the pending error.
-    pub fn connected(&self) -> Result<bool> {
+    pub fn is_connected(&self) -> Result<bool> {
         let pending = sockopt::socket_error(&self.fd).map_err(Error::of("getsockopt SO_ERROR"))?;
         pending.map_err(Error::of("connect"))?;
         match self.info().map(|info| info.tcpi_state) {
             Some(SYN_SENT | SYN_RECEIVED) => Ok(false),
             Some(CLOSED) => Err(Error::new("connect", Errno::NOTCONN)),
             // Connecting to a free local port may connect the socket to itself, when the system picks that port as the source.
-            Some(_) if self.local()? == self.peer()? => {
+            Some(_) if self.local_addr()? == self.peer_addr()? => {
                 Err(Error::new("connect", Errno::CONNREFUSED))
             }
             // Ends of a socket pair have no TCP state and are always connected.
@@ -142,13 +147,13 @@ impl Socket {
     }
 
     /// Our address; an error for an end of a pair.
-    pub fn local(&self) -> Result<SocketAddr> {
+    pub fn local_addr(&self) -> Result<SocketAddr> {
         let name = net::getsockname(&self.fd).map_err(Error::of("getsockname"))?;
         SocketAddr::try_from(name).map_err(Error::of("getsockname"))
     }
 
     /// The peer's address; an error for an end of a pair, and when there is no connection.
-    pub fn peer(&self) -> Result<SocketAddr> {
+    pub fn peer_addr(&self) -> Result<SocketAddr> {
         let name = net::getpeername(&self.fd).map_err(Error::of("getpeername"))?;
         let name = name.ok_or(Error::new("getpeername", Errno::NOTCONN))?;
         SocketAddr::try_from(name).map_err(Error::of("getpeername"))
@@ -181,7 +186,7 @@ impl Socket {
 
     /// Probes the peer after `idle` of silence, and six times within the same span before the connection is broken; zero turns
     /// it off. The system counts in seconds.
-    pub fn keep_alive(&self, idle: Duration) -> Result<()> {
+    pub fn set_keepalive(&self, idle: Duration) -> Result<()> {
         let on = !idle.is_zero();
         sockopt::set_socket_keepalive(&self.fd, on)
             .map_err(Error::of("setsockopt SO_KEEPALIVE"))?;
@@ -189,12 +194,12 @@ impl Socket {
             // Rounded up, and within the system's limits.
             let whole = idle.as_secs() + u64::from(idle.subsec_nanos() > 0);
             let seconds = |n: u64| Duration::from_secs(n.clamp(1, 32_767));
-            let between = seconds(whole / u64::from(PROBES));
+            let between = seconds(whole / u64::from(KEEPALIVE_PROBES));
             sockopt::set_tcp_keepidle(&self.fd, seconds(whole))
                 .map_err(Error::of("setsockopt TCP_KEEPIDLE"))?;
             sockopt::set_tcp_keepintvl(&self.fd, between)
                 .map_err(Error::of("setsockopt TCP_KEEPINTVL"))?;
-            sockopt::set_tcp_keepcnt(&self.fd, PROBES)
+            sockopt::set_tcp_keepcnt(&self.fd, KEEPALIVE_PROBES)
                 .map_err(Error::of("setsockopt TCP_KEEPCNT"))?;
         }
         Ok(())
@@ -202,7 +207,7 @@ impl Socket {
 
     /// Breaks the connection when bytes are not acknowledged, or the peer's window is zero, for this long (TCP_USER_TIMEOUT);
     /// keep-alive probes go on as long, whatever their number. Zero leaves it to the system.
-    pub fn give_up_after(&self, limit: Duration) -> Result<()> {
+    pub fn set_user_timeout(&self, limit: Duration) -> Result<()> {
         let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
         sockopt::set_tcp_user_timeout(&self.fd, millis)
             .map_err(Error::of("setsockopt TCP_USER_TIMEOUT"))
@@ -280,8 +285,8 @@ impl Socket {
     }
 
     /// Whether the peer is on this host, as far as addresses show: it has our address, or a loopback address.
-    pub fn same_host(&self) -> bool {
-        match (self.local(), self.peer()) {
+    pub fn is_same_host(&self) -> bool {
+        match (self.local_addr(), self.peer_addr()) {
             (Ok(local), Ok(peer)) => local.ip() == peer.ip() || peer.ip().is_loopback(),
             // An end of a pair has no addresses and no TCP state; a TCP socket without addresses is not connected.
             _ => self.info().is_none(),
@@ -290,8 +295,8 @@ impl Socket {
 
     /// A digest of both addresses, the same at both ends of a connection that nothing between them ends or translates
     /// (docs/extensions.md, CAPS).
-    pub fn path(&self) -> Option<u64> {
-        let mut ends = [self.local().ok()?, self.peer().ok()?].map(|end| {
+    pub fn path_digest(&self) -> Option<u64> {
+        let mut ends = [self.local_addr().ok()?, self.peer_addr().ok()?].map(|end| {
             let ip = match end.ip().to_canonical() {
                 IpAddr::V4(ip) => ip.to_ipv6_mapped(),
                 IpAddr::V6(ip) => ip,
@@ -347,12 +352,12 @@ impl Socket {
 }
 
 /// The family of an address.
-pub(super) trait Of {
-    fn of(ip: IpAddr) -> Self;
+pub(super) trait FromIp {
+    fn from_ip(ip: IpAddr) -> Self;
 }
 
-impl Of for AddressFamily {
-    fn of(ip: IpAddr) -> AddressFamily {
+impl FromIp for AddressFamily {
+    fn from_ip(ip: IpAddr) -> AddressFamily {
         match ip {
             IpAddr::V4(_) => AddressFamily::INET,
             IpAddr::V6(_) => AddressFamily::INET6,

@@ -6,13 +6,13 @@ use core::time::Duration;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use verbena_mem::{Access, Buffer, Pd, Policy, Reach, Sources, Targets, Tpt};
-use verbena_nic::{Carrier, Moved};
+use verbena_mem::{Access, Buffer, MemAccess, Pd, Policy, Sources, Targets, Tpt};
+use verbena_nic::{Carrier, IoOutcome};
 
 use super::{Interest, Listener, Poller, Ready, Socket};
 
 /// Long enough for a busy machine; reaching it is a failure.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 const PD: Pd = Pd(1);
 
@@ -32,7 +32,7 @@ pub(crate) fn await_ready(fd: impl AsFd, interest: Interest) -> Ready {
     let poller = Poller::new().unwrap();
     poller.add(fd, 7, interest).unwrap();
     let mut ready = Vec::new();
-    poller.wait(&mut ready, Some(PATIENCE)).unwrap();
+    poller.wait(&mut ready, Some(TEST_TIMEOUT)).unwrap();
     assert_eq!(ready.len(), 1, "not ready in time");
     ready[0]
 }
@@ -46,30 +46,30 @@ pub(crate) const WRITE: Interest = Interest {
 /// The two ends of a loopback connection: initiator, acceptor.
 pub(crate) fn connection(ip: IpAddr) -> (Socket, Socket) {
     let listener = Listener::bind(SocketAddr::new(ip, 0), false).unwrap();
-    let dialled = Socket::connect(listener.local().unwrap(), None, None).unwrap();
+    let dialled = Socket::connect(listener.local_addr().unwrap(), None, None).unwrap();
     await_ready(&listener, Interest::READ);
     let (accepted, from) = listener.accept().unwrap().unwrap();
     await_ready(&dialled, WRITE);
-    assert!(dialled.connected().unwrap());
-    assert_eq!(dialled.local().unwrap(), from);
+    assert!(dialled.is_connected().unwrap());
+    assert_eq!(dialled.local_addr().unwrap(), from);
     (dialled, accepted)
 }
 
 /// Sends all of `bytes`; they must fit.
 pub(crate) fn send(mut socket: &Socket, bytes: &[u8]) {
     let mut sources = Sources::new();
-    assert!(sources.own(bytes));
-    assert_eq!(socket.write(&sources), Moved::Bytes(bytes.len()));
+    assert!(sources.borrow_bytes(bytes));
+    assert_eq!(socket.write(&sources), IoOutcome::Bytes(bytes.len()));
 }
 
 /// One attempt to read up to `most` bytes.
-pub(crate) fn receive(mut socket: &Socket, most: usize) -> (Moved, Vec<u8>) {
+pub(crate) fn receive(mut socket: &Socket, most: usize) -> (IoOutcome, Vec<u8>) {
     let mut room = vec![0; most];
     let mut targets = Targets::new();
     assert!(targets.stage(&mut room));
     let moved = socket.read(&mut targets);
     drop(targets);
-    if let Moved::Bytes(n) = moved {
+    if let IoOutcome::Bytes(n) = moved {
         room.truncate(n);
     }
     (moved, room)
@@ -83,8 +83,8 @@ pub(crate) fn memory(len: usize) -> (Arc<Tpt>, Buffer) {
 }
 
 /// A part of the registered memory.
-pub(crate) fn part(buffer: &Buffer, offset: u64, len: u64, needs: Access) -> Reach {
-    Reach {
+pub(crate) fn part(buffer: &Buffer, offset: u64, len: u64, needs: Access) -> MemAccess {
+    MemAccess {
         stag: buffer.stag(),
         at: buffer.at() + offset,
         len,

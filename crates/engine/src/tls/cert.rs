@@ -18,7 +18,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
 use super::Tls;
-use super::verifier::Identities;
+use super::verifier::IdentityPolicy;
 use crate::config::Settings;
 use crate::keys::{self, KeyFileError};
 
@@ -30,28 +30,30 @@ pub(super) fn tls(settings: &Settings) -> Result<Tls, KeyFileError> {
     let chain = Pem::read("tls_cert", settings.tls_cert.as_ref(), false)?;
     let key = Pem::read("tls_key", settings.tls_key.as_ref(), true)?;
     let ca = Pem::read("tls_ca", settings.tls_ca.as_ref(), false)?;
-    let private = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|e| key.wrong(e))?;
+    let private = PrivateKeyDer::from_pem_slice(&key.bytes).map_err(|e| key.invalid(e))?;
     let mut roots = RootCertStore::empty();
     for root in ca.certificates()? {
-        roots.add(root).map_err(|error| ca.wrong(error))?;
+        roots.add(root).map_err(|error| ca.invalid(error))?;
     }
     let roots = Arc::new(roots);
     let signs = provider.key_provider.load_private_key(private);
-    let signs = signs.map_err(|error| key.wrong(error))?;
+    let signs = signs.map_err(|error| key.invalid(error))?;
     let certified = CertifiedKey::new(chain.certificates()?, signs);
-    certified.keys_match().map_err(|error| chain.wrong(error))?;
+    certified
+        .keys_match()
+        .map_err(|error| chain.invalid(error))?;
     let presents = Arc::new(SingleCertAndKey::from(certified));
     let client: Arc<dyn ResolvesClientCert> = presents.clone();
     let server: Arc<dyn ResolvesServerCert> = presents;
     let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone());
-    let clients = clients.build().map_err(|error| ca.wrong(error))?;
-    let accepts = AnyOf {
+    let clients = clients.build().map_err(|error| ca.invalid(error))?;
+    let accepts = AuthorityVerifier {
         roots,
         clients,
         algorithms: provider.signature_verification_algorithms,
     };
     let made = Tls::of(provider, (client, server), accepts);
-    made.map_err(|error| chain.wrong(error))
+    made.map_err(|error| chain.invalid(error))
 }
 
 /// A file of the settings.
@@ -77,16 +79,16 @@ impl Pem {
         })
     }
 
-    fn wrong(&self, error: impl core::fmt::Display) -> KeyFileError {
+    fn invalid(&self, error: impl core::fmt::Display) -> KeyFileError {
         KeyFileError::content(self.setting, &self.path, error)
     }
 
     /// The certificates; at least one.
     fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, KeyFileError> {
         let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&self.bytes).collect();
-        let all = all.map_err(|error| self.wrong(error))?;
+        let all = all.map_err(|error| self.invalid(error))?;
         if all.is_empty() {
-            return Err(self.wrong("no certificate"));
+            return Err(self.invalid("no certificate"));
         }
         Ok(all)
     }
@@ -94,13 +96,13 @@ impl Pem {
 
 /// Accepts any valid certificate of the authority, whatever its names.
 #[derive(Debug)]
-struct AnyOf {
+struct AuthorityVerifier {
     roots: Arc<RootCertStore>,
     clients: Arc<dyn ClientCertVerifier>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl Identities for AnyOf {
+impl IdentityPolicy for AuthorityVerifier {
     const RAW_KEYS: bool = false;
 
     fn verify_server(

@@ -10,16 +10,16 @@ const HANDSHAKE: u8 = 22;
 pub enum TlsError {
     /// It sent something else than TLS.
     #[error("the peer speaks no TLS, and the setting `tls` demands it")]
-    NoTls,
+    NotTls,
     /// It sent TLS, which is off here.
     #[error("the peer speaks TLS, and the setting `tls` is off here")]
-    SpeaksTls,
+    UnexpectedTls,
     /// It closed the connection before the handshake was complete, or later without close_notify.
     #[error("the peer ended the connection without a word of TLS: is its setting `tls` off?")]
     Ended,
     /// Its credentials are not accepted here.
     #[error("the peer has another key or certificate than is accepted here: {0}")]
-    Stranger(String),
+    UntrustedPeer(String),
     /// It rejected the handshake.
     #[error("the peer refused the handshake: {0}")]
     Refused(String),
@@ -41,7 +41,7 @@ impl From<rustls::Error> for TlsError {
         match error {
             E::AlertReceived(alert) => TlsError::Refused(format!("{alert:?}")),
             E::InvalidCertificate(_) | E::NoCertificatesPresented => {
-                TlsError::Stranger(error.to_string())
+                TlsError::UntrustedPeer(error.to_string())
             }
             other => TlsError::Failed(other.to_string()),
         }

@@ -16,7 +16,7 @@ pub(super) enum Machine {
 }
 
 /// What to write as soon as records can be encrypted.
-pub(super) enum Make<'a> {
+pub(super) enum Encrypt<'a> {
     Nothing,
     Data(&'a [u8], &'a mut [u8]),
     CloseNotify(&'a mut [u8]),
@@ -29,7 +29,7 @@ pub(super) enum Step {
     /// The next record is not complete.
     Blocked,
     /// This many bytes were encrypted.
-    Made(usize),
+    Encrypted(usize),
     Closed,
     Failed(TlsError),
 }
@@ -52,7 +52,7 @@ impl Machine {
     pub(super) fn step(
         &mut self,
         input: &mut [u8],
-        make: Make<'_>,
+        make: Encrypt<'_>,
         out: &mut Vec<u8>,
         take: &mut dyn FnMut(&[u8]),
     ) -> (usize, Step) {
@@ -66,7 +66,7 @@ impl Machine {
 /// One step: how many bytes of the input it consumed, and its result.
 fn step<Side>(
     status: UnbufferedStatus<'_, '_, Side>,
-    make: Make<'_>,
+    make: Encrypt<'_>,
     out: &mut Vec<u8>,
     take: &mut dyn FnMut(&[u8]),
 ) -> (usize, Step) {
@@ -107,26 +107,26 @@ fn step<Side>(
     (used, step)
 }
 
-fn write<Side>(mut traffic: WriteTraffic<'_, Side>, make: Make<'_>) -> Step {
+fn write<Side>(mut traffic: WriteTraffic<'_, Side>, make: Encrypt<'_>) -> Step {
     let made = match make {
-        Make::Nothing => return Step::Blocked,
-        Make::Data(plain, sealed) => traffic.encrypt(plain, sealed),
-        Make::CloseNotify(sealed) => traffic.queue_close_notify(sealed),
+        Encrypt::Nothing => return Step::Blocked,
+        Encrypt::Data(plain, sealed) => traffic.encrypt(plain, sealed),
+        Encrypt::CloseNotify(sealed) => traffic.queue_close_notify(sealed),
     };
     match made {
-        Ok(len) => Step::Made(len),
+        Ok(len) => Step::Encrypted(len),
         Err(EncryptError::InsufficientSize(_)) => Step::Blocked,
         Err(error) => Step::Failed(TlsError::Failed(error.to_string())),
     }
 }
 
-impl Make<'_> {
+impl Encrypt<'_> {
     /// A copy for the next attempt.
-    pub(super) fn again(&mut self) -> Make<'_> {
+    pub(super) fn reborrow(&mut self) -> Encrypt<'_> {
         match self {
-            Make::Nothing => Make::Nothing,
-            Make::Data(plain, sealed) => Make::Data(plain, sealed),
-            Make::CloseNotify(sealed) => Make::CloseNotify(sealed),
+            Encrypt::Nothing => Encrypt::Nothing,
+            Encrypt::Data(plain, sealed) => Encrypt::Data(plain, sealed),
+            Encrypt::CloseNotify(sealed) => Encrypt::CloseNotify(sealed),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! rustls has no external pre-shared keys (RFC 8446 §2.2). Instead an Ed25519 key pair is derived from the `key` by HKDF and
 //! presented as a raw public key (RFC 7250): a side that has the `key` knows the only public key that it may accept, and a
 //! side without it cannot sign. The first key is presented, and those of all keys are accepted, so that keys can be
-//! replaced one after the other as with the proof of [`crate::keyed`].
+//! replaced one after the other as with the proof of [`crate::key_auth`].
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, 
 use sha2::Sha256;
 
 use super::Tls;
-use super::verifier::Identities;
+use super::verifier::IdentityPolicy;
 use crate::config::Key;
 use crate::keys::{KeyFileError, Keys};
 
@@ -55,7 +55,7 @@ pub(super) fn make(provider: Arc<CryptoProvider>, keys: &Keys) -> Result<Tls, Er
     let (key, public) = first.ok_or(Error::NoCertificatesPresented)?;
     let pair = CertifiedKey::new(vec![CertificateDer::from(public.to_vec())], key);
     let pair = Arc::new(pair);
-    let accepts = Known {
+    let accepts = RawKeyVerifier {
         keys: known,
         algorithms: provider.signature_verification_algorithms,
     };
@@ -86,12 +86,12 @@ fn mac(key: &[u8], words: &[&[u8]]) -> [u8; 32] {
 
 /// Accepts only the public keys derived from the shared keys.
 #[derive(Debug)]
-struct Known {
+struct RawKeyVerifier {
     keys: Vec<SubjectPublicKeyInfoDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl Known {
+impl RawKeyVerifier {
     fn verify(&self, presented: &CertificateDer<'_>) -> Result<(), Error> {
         let known = |key: &SubjectPublicKeyInfoDer<'_>| key.as_ref() == presented.as_ref();
         if self.keys.iter().any(known) {
@@ -102,7 +102,7 @@ impl Known {
     }
 }
 
-impl Identities for Known {
+impl IdentityPolicy for RawKeyVerifier {
     const RAW_KEYS: bool = true;
 
     fn verify_server(

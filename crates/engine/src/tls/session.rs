@@ -13,30 +13,30 @@ use rustls::pki_types::ServerName;
 use rustls::server::UnbufferedServerConnection;
 use rustls::{ClientConfig, ServerConfig};
 use verbena_mem::{Sources, Targets};
-use verbena_nic::Moved;
+use verbena_nic::IoOutcome;
 
 use super::PROTOCOL;
 use super::error::{ALERT, TlsError};
-use super::machine::{Machine, Make, Step};
+use super::machine::{Encrypt, Machine, Step};
 use super::stage::{self, BURST, MAX_RECORD, Stage};
 use crate::sys::{Socket, read_into, write_from};
 
 /// Reads from the socket per call while they complete no record: a peer may send empty ones for ever.
-const RECEIVES: usize = 4;
+const READS_PER_CALL: usize = 4;
 /// Capacity that a buffer keeps while it is empty.
-const KEPT: usize = 32 << 10;
+const RETAINED_CAPACITY: usize = 32 << 10;
 
 /// The alert for a peer that sends something else than TLS: a fatal `unexpected_message`.
-const UNEXPECTED: [u8; 7] = [ALERT, 3, 3, 0, 2, 2, 10];
+const UNEXPECTED_MESSAGE: [u8; 7] = [ALERT, 3, 3, 0, 2, 2, 10];
 
 /// One TLS connection.
 pub(crate) struct Session {
     machine: Machine,
     state: State,
     /// The reader was told that nothing more comes.
-    told: bool,
+    end_reported: bool,
     /// The peer has sent something.
-    heard: bool,
+    received_any: bool,
     /// close_notify was encrypted.
     closed: bool,
     /// Received and not decrypted.
@@ -87,8 +87,8 @@ impl Session {
         Session {
             machine,
             state: State::Handshake,
-            told: false,
-            heard: false,
+            end_reported: false,
+            received_any: false,
             closed: false,
             cipher: Vec::new(),
             plain: Vec::new(),
@@ -115,7 +115,7 @@ impl Session {
     pub(crate) fn has_unread(&self) -> bool {
         let more = match self.state {
             State::Handshake | State::Open => has_record(&self.cipher),
-            State::Ended | State::Failed(_) => !self.told,
+            State::Ended | State::Failed(_) => !self.end_reported,
         };
         more || self.read < self.plain.len()
     }
@@ -127,13 +127,13 @@ impl Session {
 
     /// Fills the targets with plaintext, like [`Carrier::read`](verbena_nic::Carrier::read). Until the handshake is complete
     /// it advances that.
-    pub(crate) fn read(&mut self, socket: &Socket, targets: &mut Targets<'_>) -> Moved {
+    pub(crate) fn read(&mut self, socket: &Socket, targets: &mut Targets<'_>) -> IoOutcome {
         let wanted = targets.bytes();
         if wanted == 0 {
-            return Moved::Nothing;
+            return IoOutcome::WouldBlock;
         }
         let Ok(got) = targets.fill_at(0, self.plain.get(self.read..).unwrap_or_default()) else {
-            return Moved::Fault;
+            return IoOutcome::Fault;
         };
         self.read += got;
         if self.read == self.plain.len() {
@@ -141,7 +141,7 @@ impl Session {
             self.read = 0;
         }
         if got > 0 {
-            return Moved::Bytes(got);
+            return IoOutcome::Bytes(got);
         }
         let moved = stage::with(|stage| self.receive(socket, targets, wanted, stage));
         // Sends handshake messages or an alert; without room in the socket they wait.
@@ -155,11 +155,11 @@ impl Session {
         targets: &mut Targets<'_>,
         wanted: usize,
         stage: &mut Stage,
-    ) -> Moved {
-        let came = &mut stage.came;
+    ) -> IoOutcome {
+        let came = &mut stage.received;
         let mut len = self.cipher.len();
         came[..len].copy_from_slice(&self.cipher);
-        let (mut got, mut end) = (0, Moved::Nothing);
+        let (mut got, mut end) = (0, IoOutcome::WouldBlock);
         let (mut rest, mut receives, mut fault) = (Vec::new(), 0, false);
         loop {
             let used = self.decrypt(&mut came[..len], |bytes| {
@@ -173,7 +173,7 @@ impl Session {
             came.copy_within(used..len, 0);
             len -= used;
             let over = matches!(self.state, State::Ended | State::Failed(_));
-            if got > 0 || fault || over || receives == RECEIVES {
+            if got > 0 || fault || over || receives == READS_PER_CALL {
                 break;
             }
             receives += 1;
@@ -187,41 +187,43 @@ impl Session {
                 break;
             }
             match read_into(socket, &mut came[len..limit]) {
-                Moved::Bytes(n) => len += n,
+                IoOutcome::Bytes(n) => len += n,
                 other => {
                     end = other;
                     break;
                 }
             }
-            self.hear(&came[..len]);
+            self.check_first_bytes(&came[..len]);
         }
         empty(&mut self.cipher);
         self.cipher.extend_from_slice(&came[..len]);
         self.plain = rest;
         if got > 0 {
-            return Moved::Bytes(got);
+            return IoOutcome::Bytes(got);
         }
         if fault {
-            return Moved::Fault;
+            return IoOutcome::Fault;
         }
-        if matches!(end, Moved::End | Moved::Broken | Moved::Fault) && self.failure().is_none() {
+        if matches!(end, IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault)
+            && self.failure().is_none()
+        {
             self.state = State::Failed(TlsError::Ended);
         }
-        self.told = matches!(self.state, State::Ended | State::Failed(_));
+        self.end_reported = matches!(self.state, State::Ended | State::Failed(_));
         match self.state {
-            State::Failed(_) => Moved::Broken,
-            State::Ended => Moved::End,
-            State::Handshake | State::Open => Moved::Nothing,
+            State::Failed(_) => IoOutcome::Broken,
+            State::Ended => IoOutcome::Eof,
+            State::Handshake | State::Open => IoOutcome::WouldBlock,
         }
     }
 
     /// Checks the first bytes of all: from a peer that does not use TLS, the rest of a record is not awaited.
-    fn hear(&mut self, bytes: &[u8]) {
-        if !self.heard && !TlsError::may_be_tls(bytes) {
-            self.out.extend_from_slice(&UNEXPECTED);
-            self.state = State::Failed(TlsError::NoTls);
+    fn check_first_bytes(&mut self, bytes: &[u8]) {
+        if !self.received_any && !TlsError::may_be_tls(bytes) {
+            self.out.extend_from_slice(&UNEXPECTED_MESSAGE);
+            self.state = State::Failed(TlsError::NotTls);
         }
-        self.heard = true;
+        self.received_any = true;
     }
 
     /// Decrypts until `input` has no complete record any more or `take` wants none; returns the bytes consumed.
@@ -233,10 +235,10 @@ impl Session {
             let rest = &mut input[used..];
             let (n, step) = self
                 .machine
-                .step(rest, Make::Nothing, &mut self.out, &mut take);
+                .step(rest, Encrypt::Nothing, &mut self.out, &mut take);
             used += n;
             match step {
-                Step::More | Step::Made(_) => {}
+                Step::More | Step::Encrypted(_) => {}
                 Step::Blocked => break,
                 Step::Closed => self.state = State::Ended,
                 Step::Failed(error) => {
@@ -263,44 +265,44 @@ impl Session {
         // The alert precedes everything else.
         let _ = self
             .machine
-            .step(rest, Make::Nothing, &mut self.out, &mut |_| ());
+            .step(rest, Encrypt::Nothing, &mut self.out, &mut |_| ());
     }
 
     /// Encrypts and sends the bytes of the sources, like [`Carrier::write`](verbena_nic::Carrier::write). Bytes reported as sent
     /// may wait for room: see [`flush`](Session::flush).
-    pub(crate) fn write(&mut self, socket: &Socket, sources: &Sources<'_>) -> Moved {
+    pub(crate) fn write(&mut self, socket: &Socket, sources: &Sources<'_>) -> IoOutcome {
         if self.is_handshaking() {
-            return Moved::Nothing;
+            return IoOutcome::WouldBlock;
         }
         if self.failure().is_some() || self.closed {
-            return Moved::Broken;
+            return IoOutcome::Broken;
         }
         match self.flush(socket) {
             Flush::Done => {}
-            Flush::Full => return Moved::Nothing,
-            Flush::Broken => return Moved::Broken,
+            Flush::Full => return IoOutcome::WouldBlock,
+            Flush::Broken => return IoOutcome::Broken,
         }
         stage::with(|stage| {
             stage.plain.clear();
             let Ok(n) = sources.copy_to(&mut stage.plain, BURST) else {
-                return Moved::Fault;
+                return IoOutcome::Fault;
             };
             if n == 0 {
-                return Moved::Nothing;
+                return IoOutcome::WouldBlock;
             }
-            let make = Make::Data(&stage.plain, &mut stage.sealed);
-            match self.make(make) {
-                Some(len) if self.send(socket, &stage.sealed[..len]) => Moved::Bytes(n),
-                _ => Moved::Broken,
+            let make = Encrypt::Data(&stage.plain, &mut stage.sealed);
+            match self.encrypt(make) {
+                Some(len) if self.send(socket, &stage.sealed[..len]) => IoOutcome::Bytes(n),
+                _ => IoOutcome::Broken,
             }
         })
     }
 
     /// Encrypts; returns the length of the records. Received input that the machine consumes meanwhile is kept.
-    fn make(&mut self, mut make: Make<'_>) -> Option<usize> {
+    fn encrypt(&mut self, mut make: Encrypt<'_>) -> Option<usize> {
         let (mut cipher, mut used) = (core::mem::take(&mut self.cipher), 0);
         let made = loop {
-            let again = make.again();
+            let again = make.reborrow();
             let plain = &mut self.plain;
             let mut take = |bytes: &[u8]| plain.extend_from_slice(bytes);
             let rest = &mut cipher[used..];
@@ -309,7 +311,7 @@ impl Session {
             match step {
                 Step::More => {}
                 Step::Closed => self.state = State::Ended,
-                Step::Made(len) => break Some(len),
+                Step::Encrypted(len) => break Some(len),
                 Step::Blocked => break None,
                 Step::Failed(error) => {
                     self.fail(error, &mut cipher[used..]);
@@ -327,9 +329,9 @@ impl Session {
         let mut now = 0;
         while !self.has_unsent() && now < sealed.len() {
             match write_from(socket, &sealed[now..]) {
-                Moved::Bytes(n) => now += n,
-                Moved::Nothing => break,
-                Moved::End | Moved::Broken | Moved::Fault => return false,
+                IoOutcome::Bytes(n) => now += n,
+                IoOutcome::WouldBlock => break,
+                IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => return false,
             }
         }
         self.out.extend_from_slice(&sealed[now..]);
@@ -340,9 +342,9 @@ impl Session {
     pub(crate) fn flush(&mut self, socket: &Socket) -> Flush {
         while self.has_unsent() {
             match write_from(socket, &self.out[self.sent..]) {
-                Moved::Bytes(n) => self.sent += n,
-                Moved::Nothing => return Flush::Full,
-                Moved::End | Moved::Broken | Moved::Fault => {
+                IoOutcome::Bytes(n) => self.sent += n,
+                IoOutcome::WouldBlock => return Flush::Full,
+                IoOutcome::Eof | IoOutcome::Broken | IoOutcome::Fault => {
                     empty(&mut self.out);
                     self.sent = 0;
                     return Flush::Broken;
@@ -359,7 +361,7 @@ impl Session {
         let open = matches!(self.state, State::Open | State::Ended);
         if open && !self.closed {
             let sealed = &mut [0; 256];
-            if let Some(len) = self.make(Make::CloseNotify(sealed)) {
+            if let Some(len) = self.encrypt(Encrypt::CloseNotify(sealed)) {
                 self.out.extend_from_slice(&sealed[..len]);
             }
         }
@@ -376,9 +378,9 @@ fn has_record(cipher: &[u8]) -> bool {
     len.is_some_and(|len| cipher.len() - 5 >= usize::from(len))
 }
 
-/// Empties a buffer, which keeps up to [`KEPT`] bytes of capacity.
+/// Empties a buffer, which keeps up to [`RETAINED_CAPACITY`] bytes of capacity.
 fn empty(buffer: &mut Vec<u8>) {
-    if buffer.capacity() > KEPT {
+    if buffer.capacity() > RETAINED_CAPACITY {
         *buffer = Vec::new();
     } else {
         buffer.clear();

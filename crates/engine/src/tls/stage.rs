@@ -13,7 +13,7 @@ const SEALED: usize = BURST + 1024;
 /// The buffers.
 pub(super) struct Stage {
     /// From the socket, not decrypted: left over bytes first.
-    pub(super) came: Vec<u8>,
+    pub(super) received: Vec<u8>,
     /// From the sources, not encrypted.
     pub(super) plain: Vec<u8>,
     /// Encrypted, for the socket.
@@ -31,7 +31,7 @@ pub(super) fn with<R>(work: impl FnOnce(&mut Stage) -> R) -> R {
     let kept = STAGE.try_with(Cell::take).ok().flatten();
     let mut stage = kept.unwrap_or_else(|| {
         Box::new(Stage {
-            came: vec![0; BURST + MAX_RECORD],
+            received: vec![0; BURST + MAX_RECORD],
             plain: Vec::with_capacity(BURST),
             sealed: vec![0; SEALED],
         })

@@ -9,7 +9,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible, SignatureScheme};
 
 /// The identities that a mode accepts.
-pub(super) trait Identities: Debug + Send + Sync + 'static {
+pub(super) trait IdentityPolicy: Debug + Send + Sync + 'static {
     /// Peers present raw public keys (RFC 7250) instead of certificates.
     const RAW_KEYS: bool;
 
@@ -50,7 +50,7 @@ fn no_tls12() -> Result<HandshakeSignatureValid, Error> {
     Err(PeerIncompatible::ServerDoesNotSupportTls12Or13.into())
 }
 
-impl<I: Identities> ServerCertVerifier for Tls13<I> {
+impl<I: IdentityPolicy> ServerCertVerifier for Tls13<I> {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -90,7 +90,7 @@ impl<I: Identities> ServerCertVerifier for Tls13<I> {
     }
 }
 
-impl<I: Identities> ClientCertVerifier for Tls13<I> {
+impl<I: IdentityPolicy> ClientCertVerifier for Tls13<I> {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         self.0.authorities()
     }
@@ -140,9 +140,9 @@ mod tests {
 
     /// Accepts every identity and every signature.
     #[derive(Debug)]
-    struct Anything;
+    struct AcceptAll;
 
-    impl Identities for Anything {
+    impl IdentityPolicy for AcceptAll {
         const RAW_KEYS: bool = false;
 
         fn verify_server(
@@ -188,7 +188,7 @@ mod tests {
         let mut signed = Reader::init(&[8, 7, 0, 2, 1, 1]);
         let signed = DigitallySignedStruct::read(&mut signed).unwrap();
         let (server, client): (&dyn ServerCertVerifier, &dyn ClientCertVerifier) =
-            (&Tls13(Anything), &Tls13(Anything));
+            (&Tls13(AcceptAll), &Tls13(AcceptAll));
         assert!(server.verify_tls12_signature(b"", &cert, &signed).is_err());
         assert!(client.verify_tls12_signature(b"", &cert, &signed).is_err());
         assert!(server.verify_tls13_signature(b"", &cert, &signed).is_ok());

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// The sending side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum SentBy {
     Initiator,
     Responder,
 }
@@ -22,7 +22,7 @@ pub struct Exchange {
 /// All segments of one message.
 #[derive(Debug, Clone)]
 pub struct Message {
-    pub from: From,
+    pub from: SentBy,
     pub segments: Vec<Segment>,
 }
 
@@ -130,22 +130,22 @@ struct Half {
     begins: u32,
     bytes: Vec<u8>,
     /// Segments received ahead of a missing one.
-    ahead: BTreeMap<usize, Vec<u8>>,
+    out_of_order: BTreeMap<usize, Vec<u8>>,
     /// Bytes parsed so far.
     read: usize,
     startup: Vec<u8>,
-    open: Vec<Segment>,
+    incomplete: Vec<Segment>,
 }
 
 impl Half {
     fn add(&mut self, seq: u32, data: &[u8]) {
         let at = seq.wrapping_sub(self.begins).wrapping_sub(1) as usize;
-        self.ahead.insert(at, data.to_vec());
-        while let Some((&at, _)) = self.ahead.first_key_value() {
+        self.out_of_order.insert(at, data.to_vec());
+        while let Some((&at, _)) = self.out_of_order.first_key_value() {
             if at > self.bytes.len() {
                 return;
             }
-            let data = self.ahead.remove(&at).unwrap();
+            let data = self.out_of_order.remove(&at).unwrap();
             let known = self.bytes.len() - at;
             if known < data.len() {
                 self.bytes.extend(&data[known..]);
@@ -154,7 +154,7 @@ impl Half {
     }
 
     /// Messages that are complete now.
-    fn messages(&mut self, from: From) -> Vec<Message> {
+    fn messages(&mut self, from: SentBy) -> Vec<Message> {
         let mut done = Vec::new();
         if self.startup.is_empty() {
             let head = self.bytes.len() >= 20;
@@ -168,9 +168,9 @@ impl Half {
         while let Some((segment, len)) = Segment::take(&self.bytes[self.read..]) {
             self.read += len;
             let last = segment.is_last();
-            self.open.push(segment);
+            self.incomplete.push(segment);
             if last {
-                let segments = core::mem::take(&mut self.open);
+                let segments = core::mem::take(&mut self.incomplete);
                 done.push(Message { from, segments });
             }
         }
@@ -179,12 +179,12 @@ impl Half {
 }
 
 /// An address with its port.
-type End = Vec<u8>;
+type Endpoint = Vec<u8>;
 
 /// The TCP part of a packet.
 struct Tcp<'a> {
-    from: End,
-    to: End,
+    from: Endpoint,
+    to: Endpoint,
     seq: u32,
     flags: u8,
     data: &'a [u8],
@@ -212,7 +212,7 @@ fn tcp(packet: &[u8]) -> Option<Tcp<'_>> {
 
 /// A connection while it is read: both directions, and the messages complete so far.
 #[derive(Default)]
-struct Heard {
+struct PartialExchange {
     halves: [Half; 2],
     messages: Vec<Message>,
 }
@@ -224,7 +224,7 @@ pub fn exchanges(name: &str) -> Vec<Exchange> {
     let file = std::fs::read(path).unwrap();
     assert_eq!(&file[..4], b"\xd4\xc3\xb2\xa1", "little-endian");
     let mut order = Vec::new();
-    let mut all: HashMap<(End, End), Heard> = HashMap::new();
+    let mut all: HashMap<(Endpoint, Endpoint), PartialExchange> = HashMap::new();
     let mut at = 24;
     while at < file.len() {
         let len = u32::from_le_bytes(file[at + 8..at + 12].try_into().unwrap()) as usize;
@@ -251,7 +251,7 @@ pub fn exchanges(name: &str) -> Vec<Exchange> {
         } else {
             ((to, from), 1)
         };
-        let Some(Heard { halves, messages }) = all.get_mut(&key) else {
+        let Some(PartialExchange { halves, messages }) = all.get_mut(&key) else {
             continue;
         };
         let half = &mut halves[side];
@@ -259,15 +259,18 @@ pub fn exchanges(name: &str) -> Vec<Exchange> {
             half.begins = seq;
         } else if !data.is_empty() {
             half.add(seq, data);
-            let from = [From::Initiator, From::Responder][side];
+            let from = [SentBy::Initiator, SentBy::Responder][side];
             messages.extend(half.messages(from));
         }
     }
     let finish = |key| {
-        let Heard { halves, messages } = all.remove(&key)?;
+        let PartialExchange { halves, messages } = all.remove(&key)?;
         let [forth, back] = halves;
         for half in [&forth, &back] {
-            assert!(half.open.is_empty() && half.ahead.is_empty(), "{name}: cut");
+            assert!(
+                half.incomplete.is_empty() && half.out_of_order.is_empty(),
+                "{name}: cut"
+            );
         }
         Some(Exchange {
             request: forth.startup,

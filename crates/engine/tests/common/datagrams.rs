@@ -10,7 +10,7 @@ use verbena_nic::{Flags, QpState, ReceiveWr, Sge};
 
 use super::{LIMITS, config};
 
-pub const HERE: &str = "127.0.0.1";
+pub const LOCALHOST: &str = "127.0.0.1";
 pub const KEY: u32 = 0x1357_9bdf;
 
 /// One engine with memory and a datagram queue pair that is ready.
@@ -48,7 +48,7 @@ impl Side {
 
     pub fn sge(&self, offset: usize, len: usize) -> Sge {
         Sge {
-            at: self.memory.at() + offset as u64,
+            addr: self.memory.at() + offset as u64,
             len: len as u32,
             stag: self.memory.stag(),
         }

@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 use verbena_engine::{CompletionQueue, Config, Engine, Error, QueuePair, QueuePairOptions};
 use verbena_mem::{Access, Buffer, Pd};
 use verbena_nic::qp::Limits;
-use verbena_nic::wr::{Data, Remote};
+use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{Flags, ReceiveWr, SendOp, SendWr, Sge, Status, Wc};
 use verbena_wire::To;
 
 /// Longer than any successful operation takes.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const TEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) const SEND: SendOp = SendOp::Send {
     invalidate: None,
@@ -33,7 +33,7 @@ pub(crate) const SEND: SendOp = SendOp::Send {
 pub(crate) const LIMITS: Limits = Limits {
     sends: 512,
     receives: 512,
-    pieces: 16,
+    max_sge: 16,
     inline: 256,
 };
 
@@ -75,14 +75,14 @@ impl Side {
 
     pub(crate) fn sge(&self, offset: usize, len: usize) -> Sge {
         Sge {
-            at: self.memory.at() + offset as u64,
+            addr: self.memory.at() + offset as u64,
             len: len as u32,
             stag: self.memory.stag(),
         }
     }
 
-    pub(crate) fn remote(&self, offset: usize) -> Remote {
-        Remote {
+    pub(crate) fn remote(&self, offset: usize) -> RemoteAddr {
+        RemoteAddr {
             stag: self.memory.stag(),
             to: To::new(self.memory.at() + offset as u64),
         }
@@ -122,7 +122,7 @@ pub(crate) fn make_qp(engine: &Engine, cq: &CompletionQueue, pd: Pd) -> QueuePai
 }
 
 pub(crate) fn complete(cq: &CompletionQueue, count: usize) -> Vec<Wc> {
-    let (mut done, end) = (Vec::new(), Instant::now() + PATIENCE);
+    let (mut done, end) = (Vec::new(), Instant::now() + TEST_TIMEOUT);
     let mut some = [Wc::BLANK; 64];
     while done.len() < count {
         let most = some.len().min(count - done.len());
@@ -138,28 +138,30 @@ pub(crate) fn loopback() -> SocketAddr {
 }
 
 /// Connects two queue pairs; the second side listens.
-pub(crate) fn join(a: &Side, b: &Side) {
-    try_join(a, b, b"hello", b"welcome").unwrap();
+pub(crate) fn connect_sides(a: &Side, b: &Side) {
+    try_connect_sides(a, b, b"hello", b"welcome").unwrap();
 }
 
-pub(crate) fn try_join(a: &Side, b: &Side, asks: &[u8], says: &[u8]) -> Result<(), Error> {
+pub(crate) fn try_connect_sides(a: &Side, b: &Side, asks: &[u8], says: &[u8]) -> Result<(), Error> {
     let door = b.engine.listen(loopback(), 16).unwrap();
     let (done, told) = mpsc::channel();
     let ours = done.clone();
-    a.qp.connect(door.local().unwrap(), asks, move |r| ours.send(r).unwrap())?;
+    a.qp.connect(door.local_addr().unwrap(), asks, move |r| {
+        ours.send(r).unwrap();
+    })?;
     let incoming = door.next().unwrap().unwrap();
     assert_eq!(incoming.private_data(), asks);
     let (sure, accepted) = mpsc::channel();
     incoming.accept(&b.qp, says, move |r| sure.send(r).unwrap())?;
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap()?, says);
-    accepted.recv_timeout(PATIENCE).unwrap()?;
+    assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap()?, says);
+    accepted.recv_timeout(TEST_TIMEOUT).unwrap()?;
     Ok(())
 }
 
 /// Two connected sides with the same settings.
 pub(crate) fn pair(settings: &[(&str, &str)]) -> (Side, Side) {
     let (a, b) = (Side::new(settings), Side::new(settings));
-    join(&a, &b);
+    connect_sides(&a, &b);
     (a, b)
 }
 
@@ -185,7 +187,7 @@ pub fn within(limit: Duration, work: impl FnOnce() + Send + 'static) {
 }
 
 pub fn wait(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     while !holds() {
         assert!(Instant::now() < end, "it never came: {what}");
         std::thread::sleep(Duration::from_millis(2));
@@ -193,9 +195,9 @@ pub fn wait(what: &str, holds: impl Fn() -> bool) {
 }
 
 /// Descriptors are counted per process: tests that count them run one at a time.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE
+pub fn serialize_tests() -> MutexGuard<'static, ()> {
+    static SERIAL: Mutex<()> = Mutex::new(());
+    SERIAL
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -205,7 +207,7 @@ pub fn descriptors() -> usize {
 }
 
 /// Resident memory of this process, in bytes.
-pub fn resident() -> usize {
+pub fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|l| l.starts_with("VmRSS:")).unwrap();
     line.split_whitespace()
@@ -217,7 +219,7 @@ pub fn resident() -> usize {
 }
 
 /// Pseudorandom numbers, the same in every run.
-pub fn mix(n: u64) -> u64 {
+pub fn pseudo_random(n: u64) -> u64 {
     let n = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     n ^ (n >> 29)
 }
@@ -226,31 +228,31 @@ pub fn mix(n: u64) -> u64 {
 pub fn dial(qp: &QueuePair, to: SocketAddr) -> Result<Vec<u8>, Error> {
     let (done, told) = mpsc::channel();
     qp.connect(to, b"", move |r| done.send(r).unwrap())?;
-    told.recv_timeout(PATIENCE).unwrap()
+    told.recv_timeout(TEST_TIMEOUT).unwrap()
 }
 
 /// Accepts the next request, and waits until the connection is established.
-pub fn admit(door: &verbena_engine::Listening, qp: &QueuePair) {
+pub fn accept_next(door: &verbena_engine::Listening, qp: &QueuePair) {
     let (done, told) = mpsc::channel();
     let incoming = door.next().unwrap().unwrap();
     let told_of = move |r: Result<Vec<u8>, Error>| done.send(r).unwrap();
     incoming.accept(qp, b"", told_of).unwrap();
-    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
 }
 
 /// Connects one queue pair to another, through a listener of the second one's engine.
-pub fn meet(one: &QueuePair, door: &verbena_engine::Listening, other: &QueuePair) {
+pub fn connect_pair(one: &QueuePair, door: &verbena_engine::Listening, other: &QueuePair) {
     let (done, told) = mpsc::channel();
-    let at = door.local().unwrap();
+    let at = door.local_addr().unwrap();
     one.connect(at, b"", move |r| done.send(r).unwrap())
         .unwrap();
-    admit(door, other);
-    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    accept_next(door, other);
+    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
 }
 
 /// Reads to the end of the stream or a reset; panics if neither comes.
-pub fn see_the_end(mut raw: &TcpStream) {
-    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+pub fn read_to_end(mut raw: &TcpStream) {
+    raw.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut waste = [0; 4096];
     loop {
         match raw.read(&mut waste) {
@@ -262,12 +264,12 @@ pub fn see_the_end(mut raw: &TcpStream) {
     }
 }
 
-pub fn write_to(remote: Remote) -> SendOp {
+pub fn write_to(remote: RemoteAddr) -> SendOp {
     let immediate = None;
     SendOp::Write { remote, immediate }
 }
 
-pub fn read_from(remote: Remote) -> SendOp {
+pub fn read_from(remote: RemoteAddr) -> SendOp {
     let local_invalidate = None;
     SendOp::Read {
         remote,
@@ -276,7 +278,7 @@ pub fn read_from(remote: Remote) -> SendOp {
 }
 
 /// Sends a message each way.
-pub(crate) fn talk(a: &Side, b: &Side) {
+pub(crate) fn exchange(a: &Side, b: &Side) {
     for (from, to) in [(a, b), (b, a)] {
         to.receive(1, &[to.sge(0, 64)]);
         from.post(2, SEND, &[from.sge(0, 64)]);
@@ -289,7 +291,7 @@ pub(crate) fn talk(a: &Side, b: &Side) {
 pub(crate) fn callable_side(settings: &[(&str, &str)]) -> Side {
     let mut side = Side::new(settings);
     let options = QueuePairOptions {
-        callable: true,
+        oob: true,
         limits: LIMITS,
         ..QueuePairOptions::new(side.pd)
     };

@@ -8,7 +8,7 @@ use verbena_wire::{Stag, To};
 
 use super::{Side, loopback};
 use verbena_nic::Wc;
-use verbena_nic::wr::Remote;
+use verbena_nic::wr::RemoteAddr;
 
 const ROLE: &str = "VERBENA_TEST_ROLE";
 
@@ -23,12 +23,12 @@ pub fn role() -> Option<(String, Vec<(String, String)>)> {
 }
 
 /// Prints a line for the process that started this one.
-pub fn say(line: &str) {
+pub fn print_line(line: &str) {
     println!("\n> {line}");
 }
 
 /// Waits for a line of the process that started this one; exits when that is gone.
-pub fn hear() -> String {
+pub fn read_line() -> String {
     let mut line = String::new();
     if std::io::stdin().read_line(&mut line).unwrap() == 0 {
         std::process::exit(0);
@@ -63,7 +63,7 @@ impl Peer {
     }
 
     /// The next line that it prints.
-    pub fn hear(&mut self) -> String {
+    pub fn read_line(&mut self) -> String {
         loop {
             let mut line = String::new();
             let n = self.out.read_line(&mut line).unwrap();
@@ -74,7 +74,7 @@ impl Peer {
         }
     }
 
-    pub fn say(&mut self, line: &str) {
+    pub fn send_line(&mut self, line: &str) {
         writeln!(self.into, "{line}").unwrap();
     }
 
@@ -87,10 +87,10 @@ impl Peer {
     }
 
     /// What [`target`] prints: its listening address, and its memory.
-    pub fn whereabouts(&mut self) -> (std::net::SocketAddr, Remote) {
-        let line = self.hear();
+    pub fn target_info(&mut self) -> (std::net::SocketAddr, RemoteAddr) {
+        let line = self.read_line();
         let words: Vec<_> = line.split(' ').collect();
-        let remote = Remote {
+        let remote = RemoteAddr {
             stag: Stag::new(words[1].parse().unwrap()),
             to: To::new(words[2].parse().unwrap()),
         };
@@ -114,16 +114,20 @@ pub fn target(settings: &[(String, String)]) {
     let side = Side::new(&settings);
     let door = side.engine.listen(loopback(), 16).unwrap();
     let (at, stag) = (side.memory.at(), side.memory.stag());
-    say(&format!("{} {} {at}", door.local().unwrap(), stag.get()));
+    print_line(&format!(
+        "{} {} {at}",
+        door.local_addr().unwrap(),
+        stag.get()
+    ));
     assert!(side.qp.modify(verbena_nic::QpState::Init));
     for id in 0..RECEIVES {
         side.receive(id, &[side.sge(3 << 20, 64 << 10)]);
     }
     std::thread::spawn(|| {
-        while !hear().is_empty() {}
+        while !read_line().is_empty() {}
         std::process::exit(0);
     });
-    super::admit(&door, &side.qp);
+    super::accept_next(&door, &side.qp);
     loop {
         let mut some = [Wc::BLANK; 64];
         let n = side.cq.poll(&mut some);

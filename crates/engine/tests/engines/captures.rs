@@ -7,11 +7,11 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
-use crate::common::capture::{Exchange, From, Message, Segment, be16, be32, be64, exchanges};
-use crate::common::{PATIENCE, Side, loopback, read_from, wait, write_to};
+use crate::common::capture::{Exchange, Message, Segment, SentBy, be16, be32, be64, exchanges};
+use crate::common::{Side, TEST_TIMEOUT, loopback, read_from, wait, write_to};
 use verbena_engine::Error;
 use verbena_mem::{Access, Bind, Buffer, WindowType};
-use verbena_nic::wr::{Data, Remote};
+use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{Flags, QpState, ReceiveWr, SendOp, SendWr, Sge, Status};
 use verbena_wire::{Stag, To};
 
@@ -50,13 +50,13 @@ fn private(frame: &[u8]) -> &[u8] {
 struct Region {
     stag: u32,
     to: u64,
-    ours: Remote,
+    ours: RemoteAddr,
 }
 
 /// One exchange with one side run by this adapter.
 struct Replay<'a> {
     exchange: &'a Exchange,
-    we: From,
+    we: SentBy,
     side: Side,
     raw: TcpStream,
     regions: Vec<Region>,
@@ -112,7 +112,7 @@ impl Replay<'_> {
         let (to, stag, len) = (be64(said, 0), be32(said, 8), be32(said, 12));
         let (function, pd) = (self.side.engine.function(), self.side.pd);
         let memory = function.register_buffer(pd, len as usize, rights).unwrap();
-        let ours = Remote {
+        let ours = RemoteAddr {
             stag: memory.stag(),
             to: To::new(memory.at()),
         };
@@ -127,7 +127,7 @@ impl Replay<'_> {
         let bind = Bind {
             window: function.allocate_window(WindowType::TwoB, pd).unwrap(),
             region: memory.stag(),
-            at: memory.at(),
+            addr: memory.at(),
             len: memory.len() as u64,
             access: Access::REMOTE_READ | Access::REMOTE_WRITE,
             pd,
@@ -174,7 +174,7 @@ impl Replay<'_> {
     }
 
     /// Sends a message of the peer's.
-    fn say(&mut self, message: &Message, next: &[Message]) {
+    fn send_message(&mut self, message: &Message, next: &[Message]) {
         if message.opcode() == READ_REQUEST {
             self.prepare_answer(message, next);
         }
@@ -241,7 +241,7 @@ impl Replay<'_> {
     }
 
     /// The next message of ours from the socket, without empty Writes that open or nudge a stream.
-    fn hear(&mut self) -> Message {
+    fn receive_message(&mut self) -> Message {
         let mut segments: Vec<Segment> = Vec::new();
         loop {
             while let Some((segment, len)) = Segment::take(&self.unread) {
@@ -267,13 +267,13 @@ impl Replay<'_> {
     }
 
     /// Has our side do what the captured one did, and compares what is sent.
-    fn act(&mut self, captured: &Message) {
+    fn replay_own(&mut self, captured: &Message) {
         if captured.is_empty_write() {
             // The adapter sends it by itself.
             return;
         }
         self.post(captured);
-        let ours = self.hear();
+        let ours = self.receive_message();
         assert_eq!(ours.opcode(), captured.opcode());
         let (now, then) = (ours.first(), captured.first());
         match captured.opcode() {
@@ -305,7 +305,7 @@ impl Replay<'_> {
         let (u, payload) = (captured.first(), captured.payload());
         let id = self.posted as u64;
         let (mut flags, mut at, mut len) = (Flags::SIGNALED, OURS, payload.len());
-        let remote = |stag: u32, to: u64| Remote {
+        let remote = |stag: u32, to: u64| RemoteAddr {
             stag: Stag::new(stag),
             to: To::new(to),
         };
@@ -344,7 +344,7 @@ impl Replay<'_> {
     }
 
     /// Checks that all received and read bytes are in place, and all work has succeeded.
-    fn judge(&mut self) {
+    fn check_results(&mut self) {
         let sends: Vec<_> = self
             .theirs()
             .filter(|m| (3..7).contains(&m.opcode()))
@@ -395,8 +395,8 @@ fn peer_to_peer(exchange: &Exchange) -> bool {
     request[17] == 2 && request.len() >= 24 && request[20] & 0x80 != 0
 }
 
-fn replay<'a>(exchange: &'a Exchange, we: From, side: Side, raw: TcpStream) -> Replay<'a> {
-    raw.set_read_timeout(Some(PATIENCE)).unwrap();
+fn replay<'a>(exchange: &'a Exchange, we: SentBy, side: Side, raw: TcpStream) -> Replay<'a> {
+    raw.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     raw.set_nodelay(true).unwrap();
     Replay {
         exchange,
@@ -430,8 +430,8 @@ const FAILURES: [&str; 9] = [
 fn against_our_listener(name: &str, number: usize, exchange: &Exchange) {
     let side = Side::new(&settings(exchange, true));
     let door = side.engine.listen(loopback(), 4).unwrap();
-    let raw = TcpStream::connect(door.local().unwrap()).unwrap();
-    let mut replay = replay(exchange, From::Responder, side, raw);
+    let raw = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+    let mut replay = replay(exchange, SentBy::Responder, side, raw);
     replay.raw.write_all(&exchange.request).unwrap();
     let incoming = door.next().unwrap().unwrap();
     assert_eq!(incoming.private_data(), private(&exchange.request));
@@ -443,7 +443,7 @@ fn against_our_listener(name: &str, number: usize, exchange: &Exchange) {
     } else {
         let answer = move |r: Result<Vec<u8>, Error>| done.send(r).unwrap();
         incoming.accept(&replay.side.qp, said, answer).unwrap();
-        told.recv_timeout(PATIENCE).unwrap().unwrap();
+        told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     }
     let mut reply = vec![0; exchange.reply.len()];
     replay.raw.read_exact(&mut reply).unwrap();
@@ -471,7 +471,7 @@ fn against_our_listener(name: &str, number: usize, exchange: &Exchange) {
     if exchange.messages.iter().any(|m| m.opcode() == TERMINATE) {
         wait("our end", || replay.side.qp.state() == QpState::Err);
     } else {
-        replay.judge();
+        replay.check_results();
     }
 }
 
@@ -494,7 +494,7 @@ fn against_our_dialler(exchange: &Exchange, rtr: bool) {
     raw.read_exact(&mut rest).unwrap();
     assert!(rest.ends_with(asks));
     raw.write_all(&exchange.reply).unwrap();
-    let answer = told.recv_timeout(PATIENCE).unwrap();
+    let answer = told.recv_timeout(TEST_TIMEOUT).unwrap();
     let said = private(&exchange.reply);
     if exchange.reply[16] & 0x20 != 0 {
         let Err(Error::Rejected { private_data, .. }) = answer else {
@@ -504,7 +504,7 @@ fn against_our_dialler(exchange: &Exchange, rtr: bool) {
         return;
     }
     assert_eq!(answer.unwrap(), said);
-    let mut replay = replay(exchange, From::Initiator, side, raw);
+    let mut replay = replay(exchange, SentBy::Initiator, side, raw);
     replay.name_regions();
     replay.post_receives(usize::MAX);
     run(&mut replay);
@@ -513,7 +513,7 @@ fn against_our_dialler(exchange: &Exchange, rtr: bool) {
         let cause = replay.side.qp.view().cause.unwrap_or_default();
         assert!(!cause.contains("the peer's fault"), "{cause}");
     } else {
-        replay.judge();
+        replay.check_results();
         // siw may have left our first frame unread.
         let most = 1 + usize::from(peer_to_peer(exchange));
         assert!(replay.empty_writes <= most);
@@ -524,9 +524,9 @@ fn run(replay: &mut Replay<'_>) {
     let messages = &replay.exchange.messages;
     for (n, message) in messages.iter().enumerate() {
         if message.from == replay.we {
-            replay.act(message);
+            replay.replay_own(message);
         } else {
-            replay.say(message, &messages[n..]);
+            replay.send_message(message, &messages[n..]);
         }
     }
 }

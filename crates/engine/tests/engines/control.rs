@@ -5,21 +5,22 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    PATIENCE, SEND, Side, loopback, make_qp, meet, pair, pattern, read_from, wait, within, write_to,
+    SEND, Side, TEST_TIMEOUT, connect_pair, loopback, make_qp, pair, pattern, read_from, wait,
+    within, write_to,
 };
 use verbena_engine::{ControlQueue, Error, QueuePair};
 use verbena_mem::{Access, Buffer, Misuse, Tpt};
-use verbena_nic::wr::Remote;
+use verbena_nic::wr::RemoteAddr;
 use verbena_nic::{Arm, ControlOp, Error as Refused, SendOp, Sge, Status, WcOp};
 use verbena_wire::To;
 
 /// Memory whose registration is queued, and its result.
-struct Later {
+struct PendingMemory {
     memory: Buffer,
     ended: Receiver<Result<(), Error>>,
 }
 
-fn register(side: &Side, control: &ControlQueue, len: usize) -> Later {
+fn register(side: &Side, control: &ControlQueue, len: usize) -> PendingMemory {
     let mut memory = None;
     let reserve = |tpt: &Arc<Tpt>| {
         let (buffer, reserved) = Buffer::pending(tpt, len, side.pd, Access::ALL)?;
@@ -30,20 +31,20 @@ fn register(side: &Side, control: &ControlQueue, len: usize) -> Later {
     let told = Box::new(move |outcome| drop(told.send(outcome)));
     control.register(7, side.pd, reserve, Some(told)).unwrap();
     let memory = memory.unwrap();
-    Later { memory, ended }
+    PendingMemory { memory, ended }
 }
 
-impl Later {
+impl PendingMemory {
     fn sge(&self, len: usize) -> Sge {
         Sge {
-            at: self.memory.at(),
+            addr: self.memory.at(),
             len: len as u32,
             stag: self.memory.stag(),
         }
     }
 
-    fn remote(&self) -> Remote {
-        Remote {
+    fn remote(&self) -> RemoteAddr {
+        RemoteAddr {
             stag: self.memory.stag(),
             to: To::new(self.memory.at()),
         }
@@ -51,12 +52,12 @@ impl Later {
 }
 
 /// Blocks the control thread of a side until dropped: what is queued meanwhile stays pending.
-struct Gate {
+struct BlockedControl {
     _open: Sender<()>,
     _control: ControlQueue,
 }
 
-fn close_gate(side: &Side) -> Gate {
+fn block_control(side: &Side) -> BlockedControl {
     let control = side.engine.create_control(None, 4).unwrap();
     let (open, wait) = mpsc::channel::<()>();
     let (busy, told) = mpsc::channel();
@@ -66,15 +67,15 @@ fn close_gate(side: &Side) -> Gate {
         let _ = wait.lock().unwrap().recv();
     };
     control.create_cq(0, 1, Some(Box::new(hold))).unwrap();
-    told.recv_timeout(PATIENCE).unwrap();
-    Gate {
+    told.recv_timeout(TEST_TIMEOUT).unwrap();
+    BlockedControl {
         _open: open,
         _control: control,
     }
 }
 
 /// `rounds` messages both ways on a connection.
-fn chat(a: &Side, b: &Side, rounds: u64) {
+fn exchange(a: &Side, b: &Side, rounds: u64) {
     for id in 0..rounds {
         b.receive(id, &[b.sge(0, 64)]);
         a.post(id, SEND, &[a.sge(0, 64)]);
@@ -91,7 +92,7 @@ fn second_of(side: &Side) -> QueuePair {
 /// Connects a side to a queue pair of another side's engine.
 fn admit_on(a: &Side, b: &Side, qp: &QueuePair) {
     let door = b.engine.listen(loopback(), 4).unwrap();
-    meet(&a.qp, &door, qp);
+    connect_pair(&a.qp, &door, qp);
 }
 
 #[test]
@@ -105,10 +106,10 @@ fn write_from_pending_gigabyte_completes_after_registration() {
     a.post(1, write_to(b.remote(0)), &[big.sge(100_000)]);
     // Its last bytes, too: all of it is registered when the first work on it begins.
     let mut end = big.sge(4096);
-    end.at += len as u64 - 4096;
+    end.addr += len as u64 - 4096;
     a.post(2, write_to(b.remote(1 << 20)), &[end]);
     assert_eq!(a.statuses(2), [(1, Status::Success), (2, Status::Success)]);
-    big.ended.recv_timeout(PATIENCE).unwrap().unwrap();
+    big.ended.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     assert_eq!(b.memory.read(0, 100_000), data);
 }
 
@@ -117,7 +118,7 @@ fn pending_memory_blocks_only_its_queue_pair() {
     let (a, b) = pair(&[]);
     let (c, d) = pair(&[]);
     // Another queue pair of the very same engine, with the same completion queue.
-    let gate = close_gate(&a);
+    let gate = block_control(&a);
     let control = a.engine.create_control(None, 16).unwrap();
     let source = register(&a, &control, 5000);
     source.memory.write(0, &pattern(5000, 9));
@@ -131,11 +132,11 @@ fn pending_memory_blocks_only_its_queue_pair() {
     let done: Vec<_> = [3, 4, 6].map(|id| (id, Status::Success)).into();
     assert_eq!(b.statuses(3), done);
     assert_eq!(a.statuses(1), [(5, Status::Success)]);
-    chat(&c, &d, 200);
+    exchange(&c, &d, 200);
     assert_eq!(a.qp.view().sends, 2, "both still wait, in order");
     drop(gate);
     assert_eq!(a.statuses(2), [(1, Status::Success), (2, Status::Success)]);
-    source.ended.recv_timeout(PATIENCE).unwrap().unwrap();
+    source.ended.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     assert_eq!(b.memory.read(0, 5000), pattern(5000, 9));
 }
 
@@ -146,7 +147,7 @@ fn pending_target_delays_only_its_connection() {
         // A second connection of the engine whose memory is pending.
         let (c, second) = (Side::new(&settings), second_of(&b));
         admit_on(&c, &b, &second);
-        let gate = close_gate(&b);
+        let gate = block_control(&b);
         let control = b.engine.create_control(None, 16).unwrap();
         let (target, source) = (
             register(&b, &control, 1 << 20),
@@ -166,7 +167,7 @@ fn pending_target_delays_only_its_connection() {
         }
         assert_eq!(target.memory.read(0, 100), [0; 100]);
         drop(gate);
-        target.ended.recv_timeout(PATIENCE).unwrap().unwrap();
+        target.ended.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
         assert_eq!(a.statuses(2), [(1, Status::Success), (2, Status::Success)]);
         assert_eq!(b.statuses(1), [(6, Status::Success)]);
         wait("it arrives", || {
@@ -179,7 +180,7 @@ fn pending_target_delays_only_its_connection() {
 #[test]
 fn receive_into_pending_memory_completes_after_registration() {
     let (a, b) = pair(&[]);
-    let gate = close_gate(&b);
+    let gate = block_control(&b);
     let control = b.engine.create_control(None, 16).unwrap();
     let target = register(&b, &control, 5000);
     b.receive(1, &[target.sge(5000)]);
@@ -196,7 +197,7 @@ fn receive_into_pending_memory_completes_after_registration() {
 }
 
 /// A registration that fails: another one of memory that is gone by then.
-fn doomed(
+fn failing_registration(
     side: &Side,
     control: &ControlQueue,
 ) -> (verbena_wire::Stag, Receiver<Result<(), Error>>) {
@@ -219,16 +220,16 @@ fn failed_registration_fails_waiting_work() {
     for remote in [false, true] {
         let (a, b) = pair(&[]);
         let owner = if remote { &b } else { &a };
-        let gate = close_gate(owner);
+        let gate = block_control(owner);
         let cq = owner.engine.create_cq(16).unwrap();
         let control = owner.engine.create_control(Some(&cq), 16).unwrap();
-        let (stag, ended) = doomed(owner, &control);
+        let (stag, ended) = failing_registration(owner, &control);
         if remote {
             let to = To::new(0);
-            a.post(1, write_to(Remote { stag, to }), &[a.sge(0, 100)]);
+            a.post(1, write_to(RemoteAddr { stag, to }), &[a.sge(0, 100)]);
         } else {
             let sge = Sge {
-                at: 0,
+                addr: 0,
                 len: 100,
                 stag,
             };
@@ -242,7 +243,7 @@ fn failed_registration_fails_waiting_work() {
             Status::LocProtErr
         };
         assert_eq!(a.statuses(2), [(1, status), (2, Status::WrFlushErr)]);
-        let outcome = ended.recv_timeout(PATIENCE).unwrap();
+        let outcome = ended.recv_timeout(TEST_TIMEOUT).unwrap();
         assert!(matches!(
             outcome,
             Err(Error::Adapter(Refused::Memory(Misuse::Stag(_))))
@@ -258,16 +259,16 @@ fn failed_registration_fails_waiting_work() {
 #[test]
 fn dropped_control_queue_fails_waiting_work() {
     let (a, b) = pair(&[]);
-    let (gate_a, gate_b) = (close_gate(&a), close_gate(&b));
+    let (gate_a, gate_b) = (block_control(&a), block_control(&b));
     let control = a.engine.create_control(None, 16).unwrap();
     let source = register(&a, &control, 100);
     a.post(1, write_to(b.remote(0)), &[source.sge(100)]);
     drop(control);
     assert_eq!(a.statuses(1), [(1, Status::LocProtErr)]);
-    let outcome = source.ended.recv_timeout(PATIENCE).unwrap();
+    let outcome = source.ended.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(matches!(outcome, Err(Error::Closed)));
     let (c, d) = pair(&[]);
-    let gate_d = close_gate(&d);
+    let gate_d = block_control(&d);
     let control = d.engine.create_control(None, 16).unwrap();
     let target = register(&d, &control, 100);
     c.post(1, write_to(target.remote()), &[c.sge(0, 100)]);
@@ -279,7 +280,7 @@ fn dropped_control_queue_fails_waiting_work() {
 #[test]
 fn memory_wait_timeout_is_an_access_error() {
     let (a, b) = pair(&[("memory_wait", "200ms")]);
-    let gate = close_gate(&b);
+    let gate = block_control(&b);
     let control = b.engine.create_control(None, 16).unwrap();
     let target = register(&b, &control, 5000);
     let began = Instant::now();
@@ -292,13 +293,13 @@ fn memory_wait_timeout_is_an_access_error() {
     assert_eq!(a.statuses(1), [(1, Status::RemAccessErr)]);
     assert!(began.elapsed() >= Duration::from_millis(200));
     let (c, d) = pair(&[("memory_wait", "200ms")]);
-    let gate_d = close_gate(&d);
+    let gate_d = block_control(&d);
     let control_d = d.engine.create_control(None, 16).unwrap();
     let target_d = register(&d, &control_d, 5000);
     c.post(1, write_to(target_d.remote()), &[c.sge(0, 5000)]);
     assert_eq!(c.statuses(1), [(1, Status::RemAccessErr)]);
     drop((gate, gate_d));
-    target.ended.recv_timeout(PATIENCE).unwrap().unwrap();
+    target.ended.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
 }
 
 #[test]
@@ -307,11 +308,11 @@ fn control_queue_completes_in_order_and_notifies() {
     let cq = side.engine.create_cq(64).unwrap();
     let control = side.engine.create_control(Some(&cq), 64).unwrap();
     let (wake, woken) = mpsc::channel();
-    cq.listen(Some(Arc::new(move || wake.send(()).unwrap())));
+    cq.set_notify(Some(Arc::new(move || wake.send(()).unwrap())));
     cq.arm(Arm::Next);
     let memory = register(&side, &control, 100);
     control.deregister(8, memory.memory.stag(), None).unwrap();
-    woken.recv_timeout(PATIENCE).unwrap();
+    woken.recv_timeout(TEST_TIMEOUT).unwrap();
     let ops: Vec<_> = crate::common::complete(&cq, 2)
         .iter()
         .map(|wc| (wc.id, wc.op))
@@ -328,9 +329,9 @@ fn control_queue_completes_in_order_and_notifies() {
 
 #[test]
 fn shutdown_completes_pending_registrations() {
-    within(PATIENCE, || {
+    within(TEST_TIMEOUT, || {
         let side = Side::new(&[]);
-        let gate = close_gate(&side);
+        let gate = block_control(&side);
         let control = side.engine.create_control(None, 64).unwrap();
         let later = register(&side, &control, 100);
         let Side { engine, .. } = side;
@@ -338,7 +339,7 @@ fn shutdown_completes_pending_registrations() {
         drop(gate);
         dropping.join().unwrap();
         // Completed before the end, or failed; never lost.
-        let outcome = later.ended.recv_timeout(PATIENCE).unwrap();
+        let outcome = later.ended.recv_timeout(TEST_TIMEOUT).unwrap();
         assert!(matches!(outcome, Ok(()) | Err(Error::Closed)));
         let closed = control.create_cq(1, 1, None);
         assert!(matches!(closed, Err(Error::Closed)));
@@ -374,5 +375,5 @@ fn panicking_callback_does_not_stop_control_queue() {
     let (tell, told) = mpsc::channel();
     let tell = Box::new(move |outcome: Result<(), Error>| drop(tell.send(outcome)));
     control.create_cq(2, 16, Some(tell)).unwrap();
-    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
 }

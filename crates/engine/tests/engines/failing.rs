@@ -6,33 +6,39 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
-use crate::common::datagrams::{self, HERE};
+use crate::common::datagrams::{self, LOCALHOST};
 use crate::common::{
-    LIMITS, PATIENCE, SEND, Side, join, loopback, make_qp, see_the_end, wait, within,
+    LIMITS, SEND, Side, TEST_TIMEOUT, connect_sides, loopback, make_qp, read_to_end, wait, within,
 };
-use verbena_engine::handler::Place;
-use verbena_engine::{Engine, EngineFailure, Error, HandlerOptions, IscsiOptions, OwnThread, sys};
+use verbena_engine::handler::Affinity;
+use verbena_engine::{
+    Engine, EngineFailure, EngineThread, Error, HandlerOptions, IscsiOptions, sys,
+};
 use verbena_nic::{Arm, Event, OnFailure, QpState, Status};
 
-const KINDS: [OwnThread; 3] = [OwnThread::Shard, OwnThread::Control, OwnThread::Handler];
+const KINDS: [EngineThread; 3] = [
+    EngineThread::Shard,
+    EngineThread::Control,
+    EngineThread::Handler,
+];
 
 /// A side whose engine has a thread of every kind.
 fn side() -> Side {
     let side = Side::new(&[("shards", "2")]);
     let processor = sys::processors().unwrap()[0];
     let options = HandlerOptions {
-        place: Place::Processors(vec![processor]),
+        affinity: Affinity::Processors(vec![processor]),
         ..HandlerOptions::new(|_| ())
     };
     side.engine.set_handler(&options).unwrap();
     side
 }
 
-fn is_failure(error: &Error, thread: OwnThread) -> bool {
+fn is_failure(error: &Error, thread: EngineThread) -> bool {
     let prefix = match thread {
-        OwnThread::Shard => "verbena-",
-        OwnThread::Control => "verbena-control",
-        OwnThread::Handler => "verbena-norm",
+        EngineThread::Shard => "verbena-",
+        EngineThread::Control => "verbena-control",
+        EngineThread::Handler => "verbena-norm",
     };
     let Error::Failed(why) = error else {
         return false;
@@ -58,20 +64,20 @@ fn readable(fd: impl AsFd + Send + 'static) -> Receiver<()> {
 #[test]
 fn panic_flushes_work_and_wakes_waiters() {
     for kind in KINDS {
-        within(3 * PATIENCE, move || panics(kind));
+        within(3 * TEST_TIMEOUT, move || panics(kind));
     }
 }
 
-fn panics(kind: OwnThread) {
+fn panics(kind: EngineThread) {
     let (a, b) = (side(), Side::new(&[]));
-    join(&a, &b);
+    connect_sides(&a, &b);
     a.receive(1, &[a.sge(0, 8)]);
     // Waits for a receive at the peer that is never posted.
     a.post(2, SEND, &[a.sge(0, 8)]);
     let idle = make_qp(&a.engine, &a.cq, a.pd);
 
     let (notify, completed) = mpsc::channel();
-    a.cq.listen(Some(Arc::new(move || notify.send(()).unwrap_or(()))));
+    a.cq.set_notify(Some(Arc::new(move || notify.send(()).unwrap_or(()))));
     a.cq.arm(Arm::Next);
     let inbox = readable(a.engine.events().as_fd().try_clone_to_owned().unwrap());
     let listening = Arc::new(a.engine.listen(loopback(), 4).unwrap());
@@ -91,14 +97,14 @@ fn panics(kind: OwnThread) {
 
     a.engine.provoke_panic(kind).unwrap();
 
-    let told = |what: &Receiver<_>| what.recv_timeout(PATIENCE).expect("the wait goes on");
+    let told = |what: &Receiver<_>| what.recv_timeout(TEST_TIMEOUT).expect("the wait goes on");
     told(&inbox);
     told(&completed);
     for accept in &accepts {
-        let error = accept.recv_timeout(PATIENCE).unwrap().unwrap_err();
+        let error = accept.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
         assert!(is_failure(&error, kind), "{error}");
     }
-    let refused = connected.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    let refused = connected.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
     assert!(is_failure(&refused, kind), "{refused}");
 
     let events: Vec<_> = std::iter::from_fn(|| a.engine.events().try_take()).collect();
@@ -117,7 +123,7 @@ fn panics(kind: OwnThread) {
     assert!(a.qp.post_receive(&RECEIVE).is_err());
     assert!(a.engine.failure().is_some());
     wait("the peer sees the end", || {
-        b.qp.view().peer_gone || b.qp.state() == QpState::Err
+        b.qp.view().peer_disconnected || b.qp.state() == QpState::Err
     });
 }
 
@@ -130,8 +136,8 @@ const RECEIVE: verbena_nic::ReceiveWr<'static> = verbena_nic::ReceiveWr {
 #[test]
 fn panic_does_not_affect_other_engines() {
     let (a, b, c) = (side(), Side::new(&[]), Side::new(&[]));
-    join(&b, &c);
-    a.engine.provoke_panic(OwnThread::Shard).unwrap();
+    connect_sides(&b, &c);
+    a.engine.provoke_panic(EngineThread::Shard).unwrap();
     wait("the failure", || a.engine.failure().is_some());
     c.receive(1, &[c.sge(0, 8)]);
     b.post(2, SEND, &[b.sge(0, 8)]);
@@ -153,40 +159,43 @@ fn panic_completes_queued_registrations() {
             let _ = gate.lock().unwrap().recv();
         };
         control.create_cq(1, 4, Some(Box::new(hold))).unwrap();
-        begun.recv_timeout(PATIENCE).unwrap();
+        begun.recv_timeout(TEST_TIMEOUT).unwrap();
         let (tell, told) = mpsc::channel();
         let answer = move |outcome| drop(tell.send(outcome));
         control.create_cq(2, 4, Some(Box::new(answer))).unwrap();
         a.engine.provoke_panic(kind).unwrap();
         std::thread::sleep(Duration::from_millis(20));
         drop(open);
-        let outcome: Result<(), Error> = told.recv_timeout(PATIENCE).unwrap();
+        let outcome: Result<(), Error> = told.recv_timeout(TEST_TIMEOUT).unwrap();
         // A panic of another thread may come after the request was done.
-        assert!(outcome.is_err() || kind != OwnThread::Control, "{kind:?}");
+        assert!(
+            outcome.is_err() || kind != EngineThread::Control,
+            "{kind:?}"
+        );
         wait("the failure", || a.engine.failure().is_some());
         assert!(control.create_cq(3, 4, None).is_err());
     }
 }
 
 /// A way to end an engine.
-type End = fn(&Engine);
+type EndEngine = fn(&Engine);
 
 /// Posted work of every kind of queue pair is flushed, and one event reports the end, however the engine ends (N8, E2).
 #[test]
 fn every_shutdown_flushes_every_queue_pair_kind() {
-    let ends: [(&str, End); 3] = [
+    let ends: [(&str, EndEngine); 3] = [
         ("N8", |engine| {
             let ended = engine.shut_down(Duration::from_millis(50)).unwrap();
             assert_eq!((ended.finished, ended.flushed), (3, 0));
         }),
         ("E2", Engine::provoke_shutdown),
         ("panic", |engine| {
-            engine.provoke_panic(OwnThread::Shard).unwrap();
+            engine.provoke_panic(EngineThread::Shard).unwrap();
         }),
     ];
     for (name, end) in ends {
-        let (a, b) = (Side::new(&[("device", HERE)]), Side::new(&[]));
-        join(&a, &b);
+        let (a, b) = (Side::new(&[("device", LOCALHOST)]), Side::new(&[]));
+        connect_sides(&a, &b);
         let ud = datagrams::make(&a.engine, &a.cq, a.pd);
         datagrams::ready(&ud);
         let target = TcpListener::bind(loopback()).unwrap();
@@ -194,7 +203,7 @@ fn every_shutdown_flushes_every_queue_pair_kind() {
             pd: a.pd,
             limits: LIMITS,
             on_failure: OnFailure::default(),
-            patience: PATIENCE,
+            connect_timeout: TEST_TIMEOUT,
         };
         let to = target.local_addr().unwrap();
         let iscsi = a.engine.connect_iscsi(to, (&a.cq, &a.cq), options).unwrap();
@@ -224,6 +233,6 @@ fn every_shutdown_flushes_every_queue_pair_kind() {
             assert!(ud.post_receive(&receive(4)).is_err(), "{name}");
             assert!(iscsi.post_receives(&[receive(4)]).is_err(), "{name}");
         }
-        see_the_end(&stream);
+        read_to_end(&stream);
     }
 }

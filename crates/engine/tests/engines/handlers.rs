@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::common::{PATIENCE, SEND, Side, config, join, wait};
-use verbena_engine::handler::{Callback, Class, Completion, Place};
+use crate::common::{SEND, Side, TEST_TIMEOUT, config, connect_sides, wait};
+use verbena_engine::handler::{Affinity, Callback, Class, Completion};
 use verbena_engine::{Engine, Error, HandlerId, HandlerOptions, sys};
-use verbena_nic::eqe::{Cause, OnChannel};
+use verbena_nic::eqe::{Cause, ChannelEvent};
 use verbena_nic::interrupts::{At, Origin};
 use verbena_nic::moderation::{Hold, Moderation};
 use verbena_nic::wr::Data;
@@ -22,7 +22,7 @@ fn callback(work: impl Fn(Completion) + Send + Sync + 'static) -> HandlerOptions
 }
 
 /// A handler that forwards its notifications to a channel.
-fn told() -> (HandlerOptions, mpsc::Receiver<Completion>) {
+fn forwarding_handler() -> (HandlerOptions, mpsc::Receiver<Completion>) {
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(tell);
     let options = callback(move |completion| tell.lock().unwrap().send(completion).unwrap());
@@ -74,12 +74,12 @@ fn handlers_may_outnumber_flat_map_vectors() {
     };
     let ids: Vec<HandlerId> = (0..1024).map(|_| one()).collect();
     assert!(b.engine.set_handler(&HandlerOptions::default()).is_err());
-    join(&a, &b);
+    connect_sides(&a, &b);
     // Those whose columns are 32 apart would share a vector of the flat map.
     for at in [0, 28, 29, 31, 32, 61, 253, 254, 1023] {
         b.cq.set_handler(Some(ids[at])).unwrap();
         notify(&a, &b, Arm::Next);
-        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), ids[at]);
+        assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap(), ids[at]);
         drain(&b);
         drain(&a);
     }
@@ -100,7 +100,7 @@ fn invalid_handler_calls_change_nothing() {
     unknown(engine.clear_handler(nobody));
     unknown(engine.set_class(nobody, Class::Bulk));
     unknown(engine.moderate(nobody, Moderation::Adaptive));
-    unknown(engine.place_handler(nobody, &Place::Anywhere));
+    unknown(engine.set_handler_affinity(nobody, &Affinity::Inline));
     unknown(engine.create_cq_with(16, nobody).map(drop));
     unknown(side.cq.set_handler(Some(nobody)));
     for (place, says) in [
@@ -114,7 +114,7 @@ fn invalid_handler_calls_change_nothing() {
         ),
     ] {
         let options = HandlerOptions {
-            place: Place::Processors(place),
+            affinity: Affinity::Processors(place),
             ..HandlerOptions::default()
         };
         assert_eq!(engine.set_handler(&options).unwrap_err().to_string(), says);
@@ -125,10 +125,10 @@ fn invalid_handler_calls_change_nothing() {
     );
     let channel = Cause::Channel {
         channel: 200,
-        what: OnChannel::BuffersLow,
+        what: ChannelEvent::BuffersLow,
         count: 1,
     };
-    let injected = engine.inject(channel, Origin::NOWHERE);
+    let injected = engine.inject(channel, Origin::UNSPECIFIED);
     assert_eq!(
         injected.unwrap_err().to_string(),
         "notification: channel 200 does not exist; there are 32"
@@ -147,12 +147,12 @@ fn invalid_handler_calls_change_nothing() {
 #[test]
 fn handler_receives_queue_and_reason() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let (options, told) = told();
+    let (options, told) = forwarding_handler();
     let id = b.engine.set_handler(&options).unwrap();
     b.cq.set_handler(Some(id)).unwrap();
-    join(&a, &b);
+    connect_sides(&a, &b);
     notify(&a, &b, Arm::Next);
-    let heard = told.recv_timeout(PATIENCE).unwrap();
+    let heard = told.recv_timeout(TEST_TIMEOUT).unwrap();
     let cq = b.cq.number();
     let expected = Completion {
         cq,
@@ -167,7 +167,7 @@ fn handler_receives_queue_and_reason() {
     b.receive(3, &[]);
     b.cq.arm(Arm::Solicited);
     b.qp.modify(QpState::Err);
-    let heard = told.recv_timeout(PATIENCE).unwrap();
+    let heard = told.recv_timeout(TEST_TIMEOUT).unwrap();
     assert_eq!(heard.reason, Reason::Failure);
     assert!(told.try_recv().is_err(), "once per arming");
 }
@@ -181,19 +181,22 @@ fn handlers_work_with_any_vector_count() {
             Side::new(&[("vectors", granted), ("handlers", "2")]),
         );
         let processor = sys::processors().unwrap()[0];
-        for place in [Place::Anywhere, Place::Processors(vec![processor])] {
-            let (options, told) = told();
+        for place in [Affinity::Inline, Affinity::Processors(vec![processor])] {
+            let (options, told) = forwarding_handler();
             let id = b
                 .engine
-                .set_handler(&HandlerOptions { place, ..options })
+                .set_handler(&HandlerOptions {
+                    affinity: place,
+                    ..options
+                })
                 .unwrap();
             b.cq.set_handler(Some(id)).unwrap();
             if b.qp.state() == QpState::Reset {
-                join(&a, &b);
+                connect_sides(&a, &b);
             }
             for _ in 0..20 {
                 notify(&a, &b, Arm::Next);
-                let heard = told.recv_timeout(PATIENCE).unwrap();
+                let heard = told.recv_timeout(TEST_TIMEOUT).unwrap();
                 assert_eq!((heard.cq, heard.handler), (b.cq.number(), id));
                 b.complete(1);
                 drain(&a);
@@ -209,25 +212,29 @@ fn query_reports_handlers_and_addresses() {
     let id = b.engine.set_handler(&HandlerOptions::default()).unwrap();
     let info = b.qp.query().unwrap();
     assert_eq!(
-        (info.recv_handler, info.local, info.peer),
+        (info.recv_handler, info.local_addr, info.peer_addr),
         (None, None, None)
     );
     b.cq.set_handler(Some(id)).unwrap();
-    join(&a, &b);
+    connect_sides(&a, &b);
     let (there, here) = (a.qp.query().unwrap(), b.qp.query().unwrap());
     assert_eq!((here.send_handler, here.recv_handler), (Some(id), Some(id)));
-    assert!(here.local.is_some() && here.local == there.peer && here.peer == there.local);
-    assert_eq!(here.qp.made.recv_cq, b.cq.number());
+    assert!(
+        here.local_addr.is_some()
+            && here.local_addr == there.peer_addr
+            && here.peer_addr == there.local_addr
+    );
+    assert_eq!(here.qp.init_attr.recv_cq, b.cq.number());
     assert_eq!(here.qp.view.state, QpState::Rts);
 }
 
 #[test]
 fn notify_flag_requests_a_notification() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let (options, told) = told();
+    let (options, told) = forwarding_handler();
     let id = a.engine.set_handler(&options).unwrap();
     a.cq.set_handler(Some(id)).unwrap();
-    join(&a, &b);
+    connect_sides(&a, &b);
     let sges = [a.sge(0, 8)];
     for (id, flags) in [(1, Flags::SIGNALED), (2, Flags::NOTIFY)] {
         b.receive(id, &[b.sge(0, 64)]);
@@ -241,7 +248,10 @@ fn notify_flag_requests_a_notification() {
         assert_eq!(a.statuses(1), [(id, Status::Success)]);
     }
     // The queue is not armed: only the second send requests a notification (`Flags::NOTIFY`).
-    assert_eq!(told.recv_timeout(PATIENCE).unwrap().reason, Reason::Next);
+    assert_eq!(
+        told.recv_timeout(TEST_TIMEOUT).unwrap().reason,
+        Reason::Next
+    );
     assert!(told.try_recv().is_err());
 }
 
@@ -258,7 +268,7 @@ fn pinned_handler_runs_only_on_its_processors() {
             let (tell, told) = mpsc::channel();
             let tell = Mutex::new(tell);
             let options = HandlerOptions {
-                place: Place::Processors(place.clone()),
+                affinity: Affinity::Processors(place.clone()),
                 class,
                 ..callback(move |_| {
                     let here = sys::processors().unwrap();
@@ -268,9 +278,9 @@ fn pinned_handler_runs_only_on_its_processors() {
             };
             let id = b.engine.set_handler(&options).unwrap();
             b.cq.set_handler(Some(id)).unwrap();
-            join(&a, &b);
+            connect_sides(&a, &b);
             notify(&a, &b, Arm::Next);
-            let (here, name) = told.recv_timeout(PATIENCE).unwrap();
+            let (here, name) = told.recv_timeout(TEST_TIMEOUT).unwrap();
             assert_eq!(here, place);
             let name = name.unwrap();
             assert!(name.starts_with("verbena-"), "{name}");
@@ -294,7 +304,7 @@ fn no_notification_is_lost_or_doubled_during_moves() {
         .map(|_| b.engine.set_handler(&count(&heard)).unwrap())
         .collect();
     b.cq.set_handler(Some(ids[0])).unwrap();
-    join(&a, &b);
+    connect_sides(&a, &b);
     let (processors, stop) = (sys::processors().unwrap(), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -303,13 +313,16 @@ fn no_notification_is_lost_or_doubled_during_moves() {
                 n += 1;
                 let id = ids[n % 3];
                 match n % 7 {
-                    0 => b.cq.detach(),
+                    0 => b.cq.detach_handler(),
                     1 => b.engine.set_class(id, Class::ALL[n % 3]).unwrap(),
                     2 => {
-                        let place = Place::Processors(vec![processors[n % processors.len()]]);
-                        b.engine.place_handler(id, &place).unwrap();
+                        let place = Affinity::Processors(vec![processors[n % processors.len()]]);
+                        b.engine.set_handler_affinity(id, &place).unwrap();
                     }
-                    3 => b.engine.place_handler(id, &Place::Anywhere).unwrap(),
+                    3 => b
+                        .engine
+                        .set_handler_affinity(id, &Affinity::Inline)
+                        .unwrap(),
                     4 => {
                         let some = [Moderation::Off, Moderation::Adaptive][n % 2];
                         b.engine.moderate(id, some).unwrap();
@@ -327,7 +340,7 @@ fn no_notification_is_lost_or_doubled_during_moves() {
         });
         for round in 1..=ROUNDS {
             notify(&a, &b, Arm::Next);
-            let end = Instant::now() + PATIENCE;
+            let end = Instant::now() + TEST_TIMEOUT;
             while heard.load(Ordering::SeqCst) < round {
                 assert!(Instant::now() < end, "notification {round} was lost");
                 std::thread::yield_now();
@@ -345,16 +358,16 @@ fn no_notification_is_lost_or_doubled_during_moves() {
 #[test]
 fn detached_queue_keeps_its_notification() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let (options, told) = told();
+    let (options, told) = forwarding_handler();
     let id = b.engine.set_handler(&options).unwrap();
     b.cq.set_handler(Some(id)).unwrap();
-    join(&a, &b);
+    connect_sides(&a, &b);
     // Detached by the program, and because its handler is cleared.
     for clear in [false, true] {
         if clear {
             b.engine.clear_handler(id).unwrap();
         } else {
-            b.cq.detach();
+            b.cq.detach_handler();
         }
         notify(&a, &b, Arm::Next);
         b.complete(1);
@@ -363,7 +376,7 @@ fn detached_queue_keeps_its_notification() {
             assert_eq!(b.engine.set_handler(&options).unwrap(), id);
         }
         b.cq.set_handler(Some(id)).unwrap();
-        assert_eq!(told.recv_timeout(PATIENCE).unwrap().cq, b.cq.number());
+        assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap().cq, b.cq.number());
         drain(&a);
     }
 }
@@ -371,7 +384,7 @@ fn detached_queue_keeps_its_notification() {
 #[test]
 fn shared_handler_is_called_once_per_queue() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let (options, told) = told();
+    let (options, told) = forwarding_handler();
     let id = b.engine.set_handler(&options).unwrap();
     let mut sides = Vec::new();
     for _ in 0..20 {
@@ -383,7 +396,7 @@ fn shared_handler_is_called_once_per_queue() {
     let mut peers = Vec::new();
     for (cq, qp) in &sides {
         let peer = crate::common::make_qp(&a.engine, &a.cq, a.pd);
-        crate::common::meet(&peer, &door, qp);
+        crate::common::connect_pair(&peer, &door, qp);
         let scatter = [b.sge(0, 64)];
         let receive = verbena_nic::ReceiveWr {
             id: 1,
@@ -406,7 +419,7 @@ fn shared_handler_is_called_once_per_queue() {
     let mut times: HashMap<u32, u32> = HashMap::new();
     for _ in 0..20 {
         *times
-            .entry(told.recv_timeout(PATIENCE).unwrap().cq)
+            .entry(told.recv_timeout(TEST_TIMEOUT).unwrap().cq)
             .or_default() += 1;
     }
     assert!(
@@ -419,11 +432,11 @@ fn shared_handler_is_called_once_per_queue() {
 fn panicking_handler_is_called_again() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let processor = sys::processors().unwrap()[0];
-    for place in [Place::Anywhere, Place::Processors(vec![processor])] {
+    for place in [Affinity::Inline, Affinity::Processors(vec![processor])] {
         let heard = Arc::new(AtomicU32::new(0));
         let ours = heard.clone();
         let options = HandlerOptions {
-            place,
+            affinity: place,
             ..callback(move |_| {
                 ours.fetch_add(1, Ordering::SeqCst);
                 std::panic::resume_unwind(Box::new("the program's own affair"));
@@ -432,7 +445,7 @@ fn panicking_handler_is_called_again() {
         let id = b.engine.set_handler(&options).unwrap();
         b.cq.set_handler(Some(id)).unwrap();
         if b.qp.state() == QpState::Reset {
-            join(&a, &b);
+            connect_sides(&a, &b);
         }
         for round in 1..=5 {
             notify(&a, &b, Arm::Next);
@@ -449,7 +462,7 @@ fn panicking_handler_is_called_again() {
 fn latency_class_runs_on_a_saturated_processor() {
     let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "2")]));
     let processor = *sys::processors().unwrap().last().unwrap();
-    let place = Place::Processors(vec![processor]);
+    let place = Affinity::Processors(vec![processor]);
     let (rounds, stop) = (
         Arc::new(AtomicU64::new(0)),
         Arc::new(AtomicBool::new(false)),
@@ -457,7 +470,7 @@ fn latency_class_runs_on_a_saturated_processor() {
     let (counts, stops) = (rounds.clone(), stop.clone());
     // Bulk load without end: its handler never idles.
     let bulk = HandlerOptions {
-        place: place.clone(),
+        affinity: place.clone(),
         class: Class::Bulk,
         ..callback(move |_| {
             while !stops.load(Ordering::Relaxed) {
@@ -465,23 +478,23 @@ fn latency_class_runs_on_a_saturated_processor() {
             }
         })
     };
-    let (latency, told) = told();
+    let (latency, told) = forwarding_handler();
     let latency = HandlerOptions {
-        place,
+        affinity: place,
         class: Class::Latency,
         ..latency
     };
     let bulk = b.engine.set_handler(&bulk).unwrap();
     let latency = b.engine.set_handler(&latency).unwrap();
     b.cq.set_handler(Some(bulk)).unwrap();
-    join(&a, &b);
+    connect_sides(&a, &b);
     notify(&a, &b, Arm::Next);
     wait("bulk saturates", || rounds.load(Ordering::Relaxed) > 0);
     b.complete(1);
     b.cq.set_handler(Some(latency)).unwrap();
     for _ in 0..50 {
         notify(&a, &b, Arm::Next);
-        told.recv_timeout(PATIENCE).unwrap();
+        told.recv_timeout(TEST_TIMEOUT).unwrap();
         b.complete(1);
         drain(&a);
     }
@@ -492,7 +505,7 @@ fn latency_class_runs_on_a_saturated_processor() {
 #[test]
 fn moderation_delays_notifications_within_its_limit() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let (options, told) = told();
+    let (options, told) = forwarding_handler();
     let hold = Hold::new(64, Duration::from_millis(50)).unwrap();
     let options = HandlerOptions {
         moderation: Moderation::Fixed(hold),
@@ -500,17 +513,17 @@ fn moderation_delays_notifications_within_its_limit() {
     };
     let id = b.engine.set_handler(&options).unwrap();
     b.cq.set_handler(Some(id)).unwrap();
-    join(&a, &b);
+    connect_sides(&a, &b);
     let began = Instant::now();
     notify(&a, &b, Arm::Next);
-    told.recv_timeout(PATIENCE).unwrap();
+    told.recv_timeout(TEST_TIMEOUT).unwrap();
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(45), "held: {took:?}");
     b.complete(1);
     drain(&a);
     b.engine.moderate(id, Moderation::Off).unwrap();
     notify(&a, &b, Arm::Next);
-    told.recv_timeout(PATIENCE).unwrap();
+    told.recv_timeout(TEST_TIMEOUT).unwrap();
 }
 
 #[test]
@@ -531,16 +544,16 @@ fn observer_sees_injected_causes() {
         Cause::Management { parameter: 77 },
         Cause::Channel {
             channel: 9,
-            what: OnChannel::Returned,
+            what: ChannelEvent::Returned,
             count: 12,
         },
     ];
     for cause in causes {
-        side.engine.inject(cause, Origin::NOWHERE).unwrap();
-        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), cause);
+        side.engine.inject(cause, Origin::UNSPECIFIED).unwrap();
+        assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap(), cause);
     }
     drop(observation);
-    side.engine.inject(causes[0], Origin::NOWHERE).unwrap();
+    side.engine.inject(causes[0], Origin::UNSPECIFIED).unwrap();
     assert!(told.recv().is_err(), "nobody observes any more");
     let (fired, accesses) = side.engine.interrupts();
     assert!(fired >= 6 && accesses.reads == 0, "{accesses:?}");
@@ -551,15 +564,15 @@ fn observer_sees_injected_causes() {
 fn shutdown_finishes_or_flushes_and_notifies() {
     for finishes in [true, false] {
         let (a, b) = (Side::new(&[]), Side::new(&[]));
-        let (options, told) = told();
+        let (options, told) = forwarding_handler();
         let processor = sys::processors().unwrap()[0];
         let options = HandlerOptions {
-            place: Place::Processors(vec![processor]),
+            affinity: Affinity::Processors(vec![processor]),
             ..options
         };
         let id = a.engine.set_handler(&options).unwrap();
         a.cq.set_handler(Some(id)).unwrap();
-        join(&a, &b);
+        connect_sides(&a, &b);
         a.cq.arm(Arm::Next);
         a.receive(7, &[a.sge(0, 8)]);
         a.post(1, SEND, &[a.sge(0, 8)]);
@@ -568,12 +581,12 @@ fn shutdown_finishes_or_flushes_and_notifies() {
         }
         let (patience, began) = (Duration::from_millis(300), Instant::now());
         let done = a.engine.shut_down(patience).unwrap();
-        assert!(began.elapsed() < PATIENCE);
+        assert!(began.elapsed() < TEST_TIMEOUT);
         assert_eq!(
             (done.finished, done.flushed),
             if finishes { (1, 0) } else { (0, 1) }
         );
-        told.recv_timeout(PATIENCE).unwrap();
+        told.recv_timeout(TEST_TIMEOUT).unwrap();
         let flushed = (7, Status::WrFlushErr);
         let first = if finishes {
             (1, Status::Success)
@@ -592,7 +605,7 @@ fn shutdown_finishes_or_flushes_and_notifies() {
         };
         assert!(a.qp.post_receive(&wr).is_err());
         wait("the peer sees the end", || {
-            b.qp.view().peer_gone || b.qp.state() == QpState::Err
+            b.qp.view().peer_disconnected || b.qp.state() == QpState::Err
         });
     }
 }

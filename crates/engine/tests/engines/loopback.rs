@@ -3,7 +3,9 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use crate::common::{PATIENCE, SEND, Side, join, loopback, pair, pattern, try_join, wait};
+use crate::common::{
+    SEND, Side, TEST_TIMEOUT, connect_sides, loopback, pair, pattern, try_connect_sides, wait,
+};
 use verbena_engine::Error;
 use verbena_nic::{Arm, Event, QpState, SendOp, Status};
 
@@ -95,12 +97,12 @@ fn long_write_bypasses_the_stage() {
 fn armed_queue_notifies_its_listener() {
     let (a, b) = pair(&[]);
     let (wake, woken) = mpsc::channel();
-    b.cq.listen(Some(std::sync::Arc::new(move || wake.send(()).unwrap())));
+    b.cq.set_notify(Some(std::sync::Arc::new(move || wake.send(()).unwrap())));
     for round in 0..50 {
         b.receive(round, &[b.sge(0, 64)]);
         b.cq.arm(Arm::Next);
         a.post(round, SEND, &[a.sge(0, 64)]);
-        woken.recv_timeout(PATIENCE).unwrap();
+        woken.recv_timeout(TEST_TIMEOUT).unwrap();
         assert_eq!(b.statuses(1), [(round, Status::Success)]);
         a.complete(1);
     }
@@ -123,7 +125,7 @@ fn bad_write_fails_both_sides() {
     for expected in [Event::Established { qp }, Event::QpAccess { qp }] {
         // Raised after the locks are released, a moment after the state has changed.
         let mut event = None;
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TEST_TIMEOUT;
         while event.is_none() && Instant::now() < end {
             event = b.engine.events().try_take();
         }
@@ -172,11 +174,11 @@ fn rejected_and_unreachable_connects_report_errors() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let door = b.engine.listen(loopback(), 4).unwrap();
     let (done, told) = mpsc::channel();
-    let to = door.local().unwrap();
+    let to = door.local_addr().unwrap();
     a.qp.connect(to, b"may I", move |r| done.send(r).unwrap())
         .unwrap();
     door.next().unwrap().unwrap().reject(b"not you");
-    match told.recv_timeout(PATIENCE).unwrap() {
+    match told.recv_timeout(TEST_TIMEOUT).unwrap() {
         Err(Error::Rejected { private_data, .. }) => assert_eq!(private_data, b"not you"),
         other => panic!("{other:?}"),
     }
@@ -184,15 +186,20 @@ fn rejected_and_unreachable_connects_report_errors() {
     let (done, told) = mpsc::channel();
     a.qp.connect(to, b"", move |r| done.send(r).unwrap())
         .unwrap();
-    let refused = told.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    let refused = told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
     assert!(matches!(refused, Error::Unreachable { .. }), "{refused}");
-    join(&a, &b);
+    connect_sides(&a, &b);
 }
 
 #[test]
 fn connect_reaches_a_late_listener() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let to = b.engine.listen(loopback(), 4).unwrap().local().unwrap();
+    let to = b
+        .engine
+        .listen(loopback(), 4)
+        .unwrap()
+        .local_addr()
+        .unwrap();
     let (done, told) = mpsc::channel();
     a.qp.connect(to, b"soon", move |r| done.send(r).unwrap())
         .unwrap();
@@ -200,7 +207,7 @@ fn connect_reaches_a_late_listener() {
     let door = b.engine.listen(to, 4).unwrap();
     let request = door.next().unwrap().unwrap();
     request.reject(b"now");
-    let answer = told.recv_timeout(PATIENCE).unwrap();
+    let answer = told.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(matches!(answer, Err(Error::Rejected { .. })), "{answer:?}");
 }
 
@@ -214,11 +221,13 @@ fn ten_peers_share_one_completion_queue() {
             let peer = crate::common::make_qp(&b.engine, &b.cq, b.pd);
             let door = b.engine.listen(loopback(), 4).unwrap();
             let (done, told) = mpsc::channel();
-            a.qp.connect(door.local().unwrap(), b"", move |r| done.send(r).unwrap())
-                .unwrap();
+            a.qp.connect(door.local_addr().unwrap(), b"", move |r| {
+                done.send(r).unwrap();
+            })
+            .unwrap();
             let incoming = door.next().unwrap().unwrap();
             incoming.accept(&peer, b"", |_| ()).unwrap();
-            told.recv_timeout(PATIENCE).unwrap().unwrap();
+            told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
             for id in 0..20 {
                 let scatter = [b.sge(0, 64)];
                 let wr = verbena_nic::ReceiveWr {
@@ -245,5 +254,8 @@ fn ten_peers_share_one_completion_queue() {
 #[test]
 fn connected_queue_pair_refuses_to_connect() {
     let (a, b) = pair(&[]);
-    assert!(try_join(&a, &b, b"", b"").is_err(), "connected already");
+    assert!(
+        try_connect_sides(&a, &b, b"", b"").is_err(),
+        "connected already"
+    );
 }

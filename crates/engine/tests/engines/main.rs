@@ -8,6 +8,6 @@ mod captures;
 mod control;
 mod failing;
 mod handlers;
-mod last_words;
 mod loopback;
 mod notification;
+mod terminate;

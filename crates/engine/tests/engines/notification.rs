@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::common::{PATIENCE, SEND, Side, config, join, wait};
-use verbena_engine::handler::Place;
+use crate::common::{SEND, Side, TEST_TIMEOUT, config, connect_sides, wait};
+use verbena_engine::handler::Affinity;
 use verbena_engine::{Engine, HandlerOptions, sys};
-use verbena_nic::eqe::{Cause, OnChannel};
+use verbena_nic::eqe::{Cause, ChannelEvent};
 use verbena_nic::interrupts::{At, Origin};
 use verbena_nic::moderation::{Hold, Moderation};
 use verbena_nic::{Arm, QpState, Wc};
@@ -25,7 +25,7 @@ fn busy_event_queue_does_not_starve_others() {
     let pin = Cause::GeneralPurpose { pin: 1 };
     let other = Cause::Channel {
         channel: 1,
-        what: OnChannel::Returned,
+        what: ChannelEvent::Returned,
         count: 1,
     };
     let _observed = engine.observe(Arc::new(move |cause| {
@@ -42,10 +42,10 @@ fn busy_event_queue_does_not_starve_others() {
             engine.inject(other, elsewhere).unwrap();
         }
         if before < 100_000 && !told.load(Ordering::Relaxed) {
-            engine.inject(pin, Origin::NOWHERE).unwrap();
+            engine.inject(pin, Origin::UNSPECIFIED).unwrap();
         }
     }));
-    engine.inject(pin, Origin::NOWHERE).unwrap();
+    engine.inject(pin, Origin::UNSPECIFIED).unwrap();
     assert!(others.load(Ordering::Relaxed));
     let before_it = seen.load(Ordering::Relaxed);
     assert!(
@@ -55,9 +55,9 @@ fn busy_event_queue_does_not_starve_others() {
 }
 
 /// Panics when it is dropped.
-struct Grudge(AtomicBool);
+struct PanicOnDrop(AtomicBool);
 
-impl Drop for Grudge {
+impl Drop for PanicOnDrop {
     fn drop(&mut self) {
         assert!(!self.0.load(Ordering::Relaxed), "let go of on purpose");
     }
@@ -66,10 +66,10 @@ impl Drop for Grudge {
 #[test]
 fn handler_state_may_panic_when_dropped() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    join(&a, &b);
+    connect_sides(&a, &b);
     let (came, comes) = mpsc::channel();
     let (go, goes) = mpsc::channel();
-    let held = Mutex::new((came, goes, Grudge(AtomicBool::new(true))));
+    let held = Mutex::new((came, goes, PanicOnDrop(AtomicBool::new(true))));
     let waits = move |_| {
         let held = held.lock().unwrap();
         held.0.send(()).unwrap();
@@ -80,15 +80,15 @@ fn handler_state_may_panic_when_dropped() {
     let (tell, told) = mpsc::channel();
     let tell = Mutex::new(tell);
     let listens = move || tell.lock().unwrap().send(()).unwrap();
-    b.cq.listen(Some(Arc::new(listens)));
+    b.cq.set_notify(Some(Arc::new(listens)));
     b.receive(1, &[b.sge(0, 64)]);
     b.cq.arm(Arm::Next);
     a.post(2, SEND, &[a.sge(0, 8)]);
-    comes.recv_timeout(PATIENCE).unwrap();
+    comes.recv_timeout(TEST_TIMEOUT).unwrap();
     // Cleared while it runs, so that the pipeline drops the last reference.
     b.engine.clear_handler(id).unwrap();
     go.send(()).unwrap();
-    told.recv_timeout(PATIENCE)
+    told.recv_timeout(TEST_TIMEOUT)
         .expect("who listens is told all the same");
     // The same column serves its next handler.
     let (tell, told) = mpsc::channel();
@@ -99,7 +99,7 @@ fn handler_state_may_panic_when_dropped() {
     b.receive(1, &[b.sge(0, 64)]);
     b.cq.arm(Arm::Next);
     a.post(2, SEND, &[a.sge(0, 8)]);
-    told.recv_timeout(PATIENCE)
+    told.recv_timeout(TEST_TIMEOUT)
         .expect("the event queue serves on");
 }
 
@@ -122,7 +122,7 @@ fn moderated_notification_is_delivered_after_shutdown() {
     // Once, so that the timer is registered with a shard.
     side.cq.arm(Arm::Next);
     control.create_cq(1, 16, None).unwrap();
-    told.recv_timeout(PATIENCE).unwrap();
+    told.recv_timeout(TEST_TIMEOUT).unwrap();
     let (open, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
     let wait = move |_| {
@@ -136,7 +136,7 @@ fn moderated_notification_is_delivered_after_shutdown() {
     while side.cq.poll(&mut some) > 0 {}
     side.cq.arm(Arm::Next);
     drop(open);
-    told.recv_timeout(PATIENCE)
+    told.recv_timeout(TEST_TIMEOUT)
         .expect("nobody comes back to what is held");
 }
 
@@ -152,11 +152,11 @@ fn millions_of_events_queue_behind_a_callback() {
             && let Some(engine) = again.upgrade()
         {
             for _ in 0..MANY {
-                engine.inject(pin, Origin::NOWHERE).unwrap();
+                engine.inject(pin, Origin::UNSPECIFIED).unwrap();
             }
         }
     }));
-    engine.inject(pin, Origin::NOWHERE).unwrap();
+    engine.inject(pin, Origin::UNSPECIFIED).unwrap();
     assert_eq!(engine.down(), None);
     assert_eq!(seen.load(Ordering::Relaxed), MANY + 1);
 }
@@ -182,7 +182,7 @@ fn invalid_hold_is_refused() {
 /// A callback for the result of a connect, or for a new request, may panic: it runs on a thread that serves other connections.
 #[test]
 fn panicking_connection_callbacks_do_not_stop_service() {
-    crate::common::within(PATIENCE * 3, panicking_at_connections);
+    crate::common::within(TEST_TIMEOUT * 3, panicking_at_connections);
 }
 
 fn panicking_at_connections() {
@@ -190,22 +190,24 @@ fn panicking_at_connections() {
     let (a, b) = (Side::new(&settings), Side::new(&settings));
     let closed = {
         let door = b.engine.listen(crate::common::loopback(), 1).unwrap();
-        door.local().unwrap()
+        door.local_addr().unwrap()
     };
     let panics = |_| panic!("on purpose");
     // Called at once or later, depending on when the system reports it.
     let _ = a.qp.connect(closed, b"", panics);
     let door = b.engine.listen(crate::common::loopback(), 4).unwrap();
-    door.listen(Some(Arc::new(|| panic!("on purpose"))));
+    door.set_notify(Some(Arc::new(|| panic!("on purpose"))));
     let qp = crate::common::make_qp(&a.engine, &a.cq, a.pd);
     let (tell, told) = mpsc::channel();
-    qp.connect(door.local().unwrap(), b"", move |r| tell.send(r).unwrap())
-        .unwrap();
+    qp.connect(door.local_addr().unwrap(), b"", move |r| {
+        tell.send(r).unwrap();
+    })
+    .unwrap();
     let incoming = door.next().unwrap().unwrap();
     incoming
         .accept(&b.qp, b"", |_| panic!("on purpose"))
         .unwrap();
-    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     let (a, b) = (Side { qp, ..a }, b);
     b.receive(1, &[b.sge(0, 64)]);
     a.post(2, SEND, &[a.sge(0, 8)]);
@@ -215,11 +217,13 @@ fn panicking_at_connections() {
     let (c, d) = (Side::new(&settings), &b);
     let other = crate::common::make_qp(&d.engine, &d.cq, d.pd);
     let (tell, told) = mpsc::channel();
-    c.qp.connect(door.local().unwrap(), b"", move |r| tell.send(r).unwrap())
-        .unwrap();
+    c.qp.connect(door.local_addr().unwrap(), b"", move |r| {
+        tell.send(r).unwrap();
+    })
+    .unwrap();
     let incoming = door.next().unwrap().unwrap();
     incoming.accept(&other, b"", drop).unwrap();
-    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
 }
 
 #[test]
@@ -232,7 +236,7 @@ fn blocked_handler_does_not_prevent_shutdown() {
     );
     let (begins, released) = (began.clone(), release.clone());
     let options = HandlerOptions {
-        place: Place::Processors(vec![processor]),
+        affinity: Affinity::Processors(vec![processor]),
         ..HandlerOptions::new(move |_| {
             begins.store(true, Ordering::SeqCst);
             while !released.load(Ordering::SeqCst) {

@@ -6,7 +6,7 @@ use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::common::{LIMITS, SEND, Side, config, read_from, wait};
-use crate::space::{self, Space};
+use crate::space::{self, Netns};
 use verbena_engine::{Engine, HandlerOptions, IscsiOptions, QueuePairOptions};
 use verbena_iscsi::PduWr;
 use verbena_mem::Access;
@@ -16,20 +16,20 @@ use verbena_nic::{Arm, Event, Flags, OnFailure, QpState, QpType, Status, Wc};
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// Two namespaces and their link.
-struct Cable {
-    ends: [Space; 2],
+struct VethLink {
+    ends: [Netns; 2],
 }
 
 const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 
-impl Cable {
-    fn new() -> Cable {
-        let ends = [Space::new(), Space::new()];
-        ends[0].join("cable", &ends[1], "cable");
+impl VethLink {
+    fn new() -> VethLink {
+        let ends = [Netns::new(), Netns::new()];
+        ends[0].connect_veth("cable", &ends[1], "cable");
         for (end, address) in ends.iter().zip(ADDRESSES) {
             end.ip(&format!("address add {address}/24 dev cable"));
         }
-        Cable { ends }
+        VethLink { ends }
     }
 
     /// Each end sends to a host that does not exist: everything is lost, without an error.
@@ -58,10 +58,10 @@ impl Cable {
             let at = format!("{}:0", ADDRESSES[1]).parse().unwrap();
             b.engine.listen(at, 4).unwrap()
         });
-        let to = door.local().unwrap();
+        let to = door.local_addr().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| self.ends[0].run(|| crate::common::dial(&a.qp, to).unwrap()));
-            self.ends[1].run(|| crate::common::admit(&door, &b.qp));
+            self.ends[1].run(|| crate::common::accept_next(&door, &b.qp));
         });
         [a, b]
     }
@@ -130,7 +130,7 @@ fn exchange(a: &Side, b: &Side, id: u64) {
 #[test]
 fn two_second_outage_breaks_no_connection() {
     space::privileged("network::two_second_outage_breaks_no_connection", || {
-        let cable = Cable::new();
+        let cable = VethLink::new();
         let pairs: Vec<_> = KINDS
             .iter()
             .flat_map(|kind| [true, false].map(|busy| (busy, cable.pair(kind, &[]))))
@@ -167,7 +167,7 @@ fn wait_for(side: &Side, id: u64) -> Status {
 }
 
 /// Whether the end of its connection was reported.
-pub(crate) fn is_told(side: &Side) -> bool {
+pub(crate) fn is_end_reported(side: &Side) -> bool {
     let mut told = std::iter::from_fn(|| side.engine.events().try_take());
     told.any(|event| matches!(event, Event::Disconnected { .. }))
 }
@@ -176,7 +176,7 @@ pub(crate) fn is_told(side: &Side) -> bool {
 #[test]
 fn vanished_host_is_noticed_by_every_role() {
     space::privileged("network::vanished_host_is_noticed_by_every_role", || {
-        let cable = Cable::new();
+        let cable = VethLink::new();
         let settings = [("dead_after", "1s"), ("keep_alive", "2s")];
         let roles: Vec<_> = KINDS
             .iter()
@@ -195,10 +195,10 @@ fn vanished_host_is_noticed_by_every_role() {
         }
         for (kind, sends, [a, b]) in &roles {
             wait(&format!("the end of {kind:?}, sends: {sends}"), || {
-                is_told(a)
+                is_end_reported(a)
             });
             wait(&format!("the end for the receiver of {kind:?}"), || {
-                is_told(b)
+                is_end_reported(b)
             });
             let reliable = kind.qp_type == QpType::Rc;
             let iwarp = kind.personality == "iwarp";
@@ -224,7 +224,7 @@ fn acknowledged_request_fails_when_its_host_vanishes() {
     space::privileged(
         "network::acknowledged_request_fails_when_its_host_vanishes",
         || {
-            let cable = Cable::new();
+            let cable = VethLink::new();
             let settings = [("dead_after", "1s"), ("shards", "1")];
             let [a, b] = cable.pair(&KINDS[0], &settings);
             receive_some(&b, 8);
@@ -258,7 +258,7 @@ fn acknowledged_request_fails_when_its_host_vanishes() {
 #[test]
 fn vanished_iscsi_target_is_noticed() {
     space::privileged("network::vanished_iscsi_target_is_noticed", || {
-        let cable = Cable::new();
+        let cable = VethLink::new();
         let settings = [("device", ADDRESSES[0]), ("keep_alive", "2s")];
         let a = cable.ends[0].run(|| side(&settings, QpType::Rc));
         let target = cable.ends[1].run(|| TcpListener::bind((ADDRESSES[1], 0)).unwrap());
@@ -267,7 +267,7 @@ fn vanished_iscsi_target_is_noticed() {
             pd: a.pd,
             limits: LIMITS,
             on_failure: OnFailure::default(),
-            patience: LIMIT,
+            connect_timeout: LIMIT,
         };
         let connect = || a.engine.connect_iscsi(to, (&a.cq, &a.cq), options).unwrap();
         let pairs = cable.ends[0].run(|| [connect(), connect()]);

@@ -10,11 +10,11 @@ use verbena_engine::{Error, Listening};
 use verbena_nic::{Status, Wc};
 
 use crate::common::{
-    PATIENCE, SEND, Side, admit, alone, dial, loopback, make_qp, pattern, resident, see_the_end,
-    wait, write_to,
+    SEND, Side, TEST_TIMEOUT, accept_next, dial, loopback, make_qp, pattern, read_to_end,
+    resident_bytes, serialize_tests, wait, write_to,
 };
-use crate::relay::{Attack, Relay, join_through};
-use crate::{ONE, psk, talk, with};
+use crate::relay::{Attack, Relay, connect_through};
+use crate::{ONE, exchange, psk, with};
 
 /// Accepts every request, until it is told to stop.
 fn accept_all(door: &Listening, side: &Side, stop: &AtomicBool) {
@@ -35,14 +35,14 @@ fn accept_all(door: &Listening, side: &Side, stop: &AtomicBool) {
 /// A cut anywhere in the startup, in both directions, is noticed at once, and other connections continue.
 #[test]
 fn startup_cut_anywhere_fails_at_once() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let settings = [
         &psk(ONE)[1..],
         &[("startup_timeout", "60s"), ("half_open", "4")],
     ]
     .concat();
     let (a, b) = (Side::new(&settings), Side::new(&settings));
-    let whole = join_through(&a, &b);
+    let whole = connect_through(&a, &b);
     let lengths = [0, 1].map(|way| whole.seen(way).len());
     let door = b.engine.listen(loopback(), 16).unwrap();
     let stop = AtomicBool::new(false);
@@ -50,7 +50,7 @@ fn startup_cut_anywhere_fails_at_once() {
         s.spawn(|| accept_all(&door, &b, &stop));
         for way in [0, 1] {
             for at in (0..lengths[way]).step_by(11) {
-                let relay = Relay::new(door.local().unwrap());
+                let relay = Relay::new(door.local_addr().unwrap());
                 relay.attack(way, Attack::Cut, at);
                 let qp = make_qp(&a.engine, &a.cq, a.pd);
                 let result = dial(&qp, relay.at);
@@ -61,7 +61,7 @@ fn startup_cut_anywhere_fails_at_once() {
         // Changed bytes are noticed as well.
         for way in [0, 1] {
             for at in (0..lengths[way] * 2 / 3).step_by(37) {
-                let relay = Relay::new(door.local().unwrap());
+                let relay = Relay::new(door.local_addr().unwrap());
                 relay.attack(way, Attack::Flip, at);
                 let qp = make_qp(&a.engine, &a.cq, a.pd);
                 // Some bytes of the first message have no meaning, and with an increased length the reader waits for more.
@@ -70,11 +70,11 @@ fn startup_cut_anywhere_fails_at_once() {
                     .unwrap();
                 std::thread::sleep(Duration::from_millis(3));
                 relay.end();
-                drop(told.recv_timeout(PATIENCE).unwrap());
+                drop(told.recv_timeout(TEST_TIMEOUT).unwrap());
             }
         }
         let qp = make_qp(&a.engine, &a.cq, a.pd);
-        dial(&qp, door.local().unwrap()).unwrap();
+        dial(&qp, door.local_addr().unwrap()).unwrap();
         stop.store(true, Ordering::Release);
     });
 }
@@ -96,10 +96,10 @@ fn client_hello() -> Vec<u8> {
 
 #[test]
 fn hostile_handshakes_are_closed() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let b = with(ONE);
     let door = b.engine.listen(loopback(), 16).unwrap();
-    let to = door.local().unwrap();
+    let to = door.local_addr().unwrap();
     let hello = client_hello();
     let garbage: Vec<u8> = pattern(40_000, 9);
     // A record with the greatest length, and a handshake message of the greatest length in many records.
@@ -118,7 +118,7 @@ fn hostile_handshakes_are_closed() {
         let mut raw = TcpStream::connect(to).unwrap();
         // The connection may be closed while this is written.
         let _ = raw.write_all(bytes);
-        see_the_end(&raw);
+        read_to_end(&raw);
         assert!(
             begun.elapsed() < Duration::from_secs(2),
             "{:?}",
@@ -131,15 +131,15 @@ fn hostile_handshakes_are_closed() {
         raw.write_all(bytes).unwrap();
         raw
     });
-    silent.iter().for_each(see_the_end);
+    silent.iter().for_each(read_to_end);
     assert!(door.try_next().unwrap().is_none(), "nothing was shown");
     let a = with(ONE);
     let (done, told) = mpsc::channel();
     a.qp.connect(to, b"", move |r| done.send(r).unwrap())
         .unwrap();
-    admit(&door, &b.qp);
-    told.recv_timeout(PATIENCE).unwrap().unwrap();
-    talk(&a, &b);
+    accept_next(&door, &b.qp);
+    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+    exchange(&a, &b);
 }
 
 /// The bound that docs/connections.md states: each connection has sent its ClientHello, and most of a further record.
@@ -147,18 +147,18 @@ fn hostile_handshakes_are_closed() {
 fn unauthenticated_tls_connection_memory_is_bounded() {
     const MANY: usize = 200;
     const STATED: usize = 48 << 10;
-    let _alone = alone();
+    let _alone = serialize_tests();
     let limit = MANY.to_string();
     let more = [("half_open", &*limit), ("startup_timeout", "600s")];
     let b = Side::new(&[&psk(ONE)[1..], &more].concat());
     let door = b.engine.listen(loopback(), 16).unwrap();
-    let to = door.local().unwrap();
+    let to = door.local_addr().unwrap();
     let hello = client_hello();
     let unfinished = [&hello[..], &[23, 3, 3, 0x40, 0x11], &vec![7; 16_000]].concat();
     let open = |count| -> Vec<_> {
         let raws = (0..count).map(|_| {
             let mut raw = TcpStream::connect(to).unwrap();
-            raw.set_read_timeout(Some(PATIENCE)).unwrap();
+            raw.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
             raw.write_all(&unfinished).unwrap();
             // It was read, since it is answered.
             raw.read_exact(&mut [0; 128]).unwrap();
@@ -169,10 +169,10 @@ fn unauthenticated_tls_connection_memory_is_bounded() {
     // Allocations that do not depend on the number happen before.
     drop(open(8));
     std::thread::sleep(Duration::from_millis(100));
-    let before = resident();
+    let before = resident_bytes();
     let raws = open(MANY);
     std::thread::sleep(Duration::from_millis(300));
-    let each = resident().saturating_sub(before) / MANY;
+    let each = resident_bytes().saturating_sub(before) / MANY;
     println!("{each} bytes for each unauthenticated connection");
     assert!(each < STATED, "{each}");
     drop(raws);
@@ -186,11 +186,11 @@ fn has_nothing(side: &Side) -> bool {
 
 #[test]
 fn changed_record_is_not_delivered() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     for (way, ahead) in [(0, 3), (0, 5), (0, 40), (1, 6)] {
         let (a, b) = (with(ONE), with(ONE));
-        let relay = join_through(&a, &b);
-        talk(&a, &b);
+        let relay = connect_through(&a, &b);
+        exchange(&a, &b);
         std::thread::sleep(Duration::from_millis(20));
         let (from, to) = if way == 0 { (&a, &b) } else { (&b, &a) };
         assert!(from.memory.write(0, b"a message that must not arrive"));
@@ -216,11 +216,11 @@ fn changed_record_is_not_delivered() {
 /// An attacker on the path can acknowledge bytes by TCP and end the connection: nothing is inferred from either.
 #[test]
 fn forged_end_completes_nothing() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     for attack in [Attack::Cut, Attack::Swallow] {
         let (a, b) = (with(ONE), with(ONE));
-        let relay = join_through(&a, &b);
-        talk(&a, &b);
+        let relay = connect_through(&a, &b);
+        exchange(&a, &b);
         std::thread::sleep(Duration::from_millis(20));
         b.receive(1, &[b.sge(0, 1 << 20)]);
         let before = relay.seen(0).len();
@@ -237,10 +237,10 @@ fn forged_end_completes_nothing() {
 
 #[test]
 fn orderly_close_is_no_failure() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let (a, b) = (with(ONE), with(ONE));
-    let relay = join_through(&a, &b);
-    talk(&a, &b);
+    let relay = connect_through(&a, &b);
+    exchange(&a, &b);
     // Posted last and closed at once: all of it arrives.
     for id in 0..16 {
         b.receive(id, &[b.sge(0, 64 << 10)]);

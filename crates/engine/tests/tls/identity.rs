@@ -12,14 +12,16 @@ use verbena_engine::access::RefusedBy;
 use verbena_engine::error::TlsError;
 use verbena_engine::{Engine, Error};
 
-use crate::common::{Side, alone, config, dial, join, loopback, see_the_end, wait};
-use crate::{ONE, TWO, psk, talk, transfer, with};
+use crate::common::{
+    Side, config, connect_sides, dial, loopback, read_to_end, serialize_tests, wait,
+};
+use crate::{ONE, TWO, exchange, psk, transfer, with};
 
 /// Collects the refusals that a side reports.
 fn refusals(side: &Side) -> Arc<Mutex<Vec<(RefusedBy, String)>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let ours = told.clone();
-    side.engine.access().on_refusal(move |refusal| {
+    side.engine.access_list().on_refusal(move |refusal| {
         ours.lock().unwrap().push((refusal.by, refusal.to_string()));
     });
     told
@@ -29,22 +31,22 @@ fn refusals(side: &Side) -> Arc<Mutex<Vec<(RefusedBy, String)>>> {
 fn refused(a: &Side, b: &Side) -> (TlsError, RefusedBy, String) {
     let told = refusals(b);
     let door = b.engine.listen(loopback(), 16).unwrap();
-    let error = dial(&a.qp, door.local().unwrap()).unwrap_err();
+    let error = dial(&a.qp, door.local_addr().unwrap()).unwrap_err();
     let Error::Tls { cause, .. } = error else {
         panic!("{error}");
     };
     assert!(door.try_next().unwrap().is_none(), "nothing was shown");
     wait("the refusal is told", || !told.lock().unwrap().is_empty());
-    assert_eq!(b.engine.access().refused(), 1);
+    assert_eq!(b.engine.access_list().refused(), 1);
     let (by, words) = told.lock().unwrap().remove(0);
     (cause, by, words)
 }
 
 #[test]
 fn different_key_is_refused() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let (cause, by, words) = refused(&with(ONE), &with(TWO));
-    assert!(matches!(cause, TlsError::Stranger(_)), "{cause}");
+    assert!(matches!(cause, TlsError::UntrustedPeer(_)), "{cause}");
     assert_eq!(by, RefusedBy::Tls);
     let wanted = "refused 127.0.0.1: its TLS handshake failed, as with another key or certificate";
     assert_eq!(words, wanted);
@@ -52,10 +54,10 @@ fn different_key_is_refused() {
 
 #[test]
 fn initiator_without_tls_is_refused() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let plain = Side::new(&psk(ONE)[..2]);
     let (cause, by, words) = refused(&plain, &with(ONE));
-    assert_eq!(cause, TlsError::SpeaksTls);
+    assert_eq!(cause, TlsError::UnexpectedTls);
     assert_eq!(by, RefusedBy::NoTls);
     let wanted = "refused 127.0.0.1: the peer speaks no TLS (setting `tls`)";
     assert_eq!(words, wanted);
@@ -63,7 +65,7 @@ fn initiator_without_tls_is_refused() {
 
 #[test]
 fn listener_without_tls_is_refused() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let plain = Side::new(&psk(ONE)[..2]);
     let (cause, by, words) = refused(&with(ONE), &plain);
     assert_eq!(cause, TlsError::Ended);
@@ -76,10 +78,10 @@ fn listener_without_tls_is_refused() {
     let answers = std::thread::spawn(move || {
         let (mut raw, _) = listener.accept().unwrap();
         raw.write_all(b"MPA ID Rep Frame\0\x01\0\0").unwrap();
-        see_the_end(&raw);
+        read_to_end(&raw);
     });
     let error = dial(&with(ONE).qp, at).unwrap_err();
-    let is_plain = matches!(&error, Error::Tls { cause, .. } if *cause == TlsError::NoTls);
+    let is_plain = matches!(&error, Error::Tls { cause, .. } if *cause == TlsError::NotTls);
     assert!(is_plain, "{error}");
     answers.join().unwrap();
 }
@@ -87,8 +89,8 @@ fn listener_without_tls_is_refused() {
 /// The steps of docs/connections.md: after each, every pair of hosts that did or did not take it connects both ways.
 #[test]
 fn key_rotation_interrupts_no_connection() {
-    let _alone = alone();
-    let files = Folder::new("rotation");
+    let _alone = serialize_tests();
+    let files = TempDir::new("rotation");
     let steps = [&[ONE][..], &[ONE, TWO], &[TWO, ONE], &[TWO]].map(|keys| {
         let name = keys.len().to_string() + &keys[0][..3];
         files.file(&name, &keys.join("\n"), 0o600)
@@ -97,13 +99,13 @@ fn key_rotation_interrupts_no_connection() {
     for pair in steps.windows(2) {
         for (one, two) in [(&pair[0], &pair[1]), (&pair[1], &pair[0])] {
             let (a, b) = (side(one), side(two));
-            join(&a, &b);
-            talk(&a, &b);
+            connect_sides(&a, &b);
+            exchange(&a, &b);
         }
     }
     assert!(matches!(
         refused(&side(&steps[0]), &side(&steps[3])).0,
-        TlsError::Stranger(_)
+        TlsError::UntrustedPeer(_)
     ));
 }
 
@@ -112,14 +114,14 @@ fn text(path: &std::path::Path) -> &str {
 }
 
 /// A folder for the files of one test.
-struct Folder(PathBuf);
+struct TempDir(PathBuf);
 
-impl Folder {
-    fn new(name: &str) -> Folder {
+impl TempDir {
+    fn new(name: &str) -> TempDir {
         let name = format!("verbena-tls-{}-{name}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&folder).unwrap();
-        Folder(folder)
+        TempDir(folder)
     }
 
     fn file(&self, name: &str, text: &str, mode: u32) -> PathBuf {
@@ -130,7 +132,7 @@ impl Folder {
     }
 }
 
-impl Drop for Folder {
+impl Drop for TempDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -153,7 +155,7 @@ impl Authority {
     }
 
     /// A side with a certificate of this authority, valid until this year, that trusts another one.
-    fn side(&self, files: &Folder, name: &str, until: i32, trusts: &Authority) -> Side {
+    fn side(&self, files: &TempDir, name: &str, until: i32, trusts: &Authority) -> Side {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
         params.not_before = rcgen::date_time_ymd(2000, 1, 1);
@@ -174,23 +176,23 @@ impl Authority {
 
 #[test]
 fn certificates_of_one_authority_connect() {
-    let _alone = alone();
-    let (files, ca) = (Folder::new("one"), Authority::new());
+    let _alone = serialize_tests();
+    let (files, ca) = (TempDir::new("one"), Authority::new());
     let a = ca.side(&files, "a.example", 2100, &ca);
     let b = ca.side(&files, "b.example", 2100, &ca);
-    join(&a, &b);
+    connect_sides(&a, &b);
     transfer(&a, &b);
 }
 
 #[test]
 fn certificates_of_another_authority_are_refused() {
-    let _alone = alone();
-    let (files, ca, other) = (Folder::new("other"), Authority::new(), Authority::new());
+    let _alone = serialize_tests();
+    let (files, ca, other) = (TempDir::new("other"), Authority::new(), Authority::new());
     let a = ca.side(&files, "a", 2100, &ca);
     // The initiator rejects.
     let b = other.side(&files, "b", 2100, &ca);
     let (cause, by, _) = refused(&a, &b);
-    assert!(matches!(cause, TlsError::Stranger(_)), "{cause}");
+    assert!(matches!(cause, TlsError::UntrustedPeer(_)), "{cause}");
     assert_eq!(by, RefusedBy::Tls);
     // The listener rejects.
     let c = other.side(&files, "c", 2100, &ca);
@@ -201,20 +203,20 @@ fn certificates_of_another_authority_are_refused() {
 
 #[test]
 fn expired_certificates_are_refused() {
-    let _alone = alone();
-    let (files, ca) = (Folder::new("expired"), Authority::new());
+    let _alone = serialize_tests();
+    let (files, ca) = (TempDir::new("expired"), Authority::new());
     let a = ca.side(&files, "a", 2100, &ca);
     let old = ca.side(&files, "old", 2001, &ca);
     let (cause, ..) = refused(&a, &old);
-    assert!(matches!(cause, TlsError::Stranger(_)), "{cause}");
+    assert!(matches!(cause, TlsError::UntrustedPeer(_)), "{cause}");
     let (cause, ..) = refused(&old, &a);
     assert!(matches!(cause, TlsError::Refused(_)), "{cause}");
 }
 
 #[test]
 fn psk_and_certificate_do_not_connect() {
-    let _alone = alone();
-    let (files, ca) = (Folder::new("mixed"), Authority::new());
+    let _alone = serialize_tests();
+    let (files, ca) = (TempDir::new("mixed"), Authority::new());
     let certified = ca.side(&files, "a", 2100, &ca);
     let (_, by, _) = refused(&with(ONE), &certified);
     assert_eq!(by, RefusedBy::Tls);
@@ -224,7 +226,7 @@ fn psk_and_certificate_do_not_connect() {
 
 #[test]
 fn unusable_tls_files_are_refused_at_start() {
-    let files = Folder::new("files");
+    let files = TempDir::new("files");
     let ca = Authority::new();
     let key = files.file("key", &KeyPair::generate().unwrap().serialize_pem(), 0o644);
     let cert = files.file("cert", &ca.pem, 0o644);

@@ -12,11 +12,11 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use common::{
-    SEND, Side, alone, callable_side, config, join, pattern, read_from, talk, try_join, wait,
-    write_to,
+    SEND, Side, callable_side, config, connect_sides, exchange, pattern, read_from,
+    serialize_tests, try_connect_sides, wait, write_to,
 };
-use relay::{Attack, join_through};
-use verbena_engine::{Engine, Error, Peer, UdOptions};
+use relay::{Attack, connect_through};
+use verbena_engine::{Engine, Error, OobPeer, UdOptions};
 use verbena_nic::{QpState, Status, Wc};
 
 const ONE: &str = "one of the keys of this test";
@@ -31,7 +31,7 @@ fn with(key: &str) -> Side {
     Side::new(&psk(key))
 }
 
-fn holds(all: &[u8], part: &[u8]) -> bool {
+fn contains(all: &[u8], part: &[u8]) -> bool {
     all.windows(part.len()).any(|window| window == part)
 }
 
@@ -61,20 +61,20 @@ fn transfer(a: &Side, b: &Side) {
 
 #[test]
 fn same_key_transfers_over_tls() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let (a, b) = (with(ONE), with(ONE));
-    try_join(&a, &b, &[7; 200], b"welcome").unwrap();
+    try_connect_sides(&a, &b, &[7; 200], b"welcome").unwrap();
     transfer(&a, &b);
-    assert_eq!(b.engine.access().refused(), 0);
+    assert_eq!(b.engine.access_list().refused(), 0);
 }
 
 /// Socket buffers that take less than a record at a time, full in both directions at once.
 #[test]
 fn full_sockets_lose_no_tls_bytes() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let settings = [&psk(ONE)[..], &[("buffers", "32768")]].concat();
     let (a, b) = (Side::new(&settings), Side::new(&settings));
-    join(&a, &b);
+    connect_sides(&a, &b);
     let len = 256 << 10;
     for round in 0..4_u8 {
         let words = [pattern(len, round), pattern(len, round ^ 0x55)];
@@ -99,11 +99,11 @@ fn full_sockets_lose_no_tls_bytes() {
 /// The last bytes of a message wait for room while the sender polls and has nothing else to send.
 #[test]
 fn unsent_bytes_leave_when_there_is_room() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let settings = [&psk(ONE)[..], &[("buffers", "32768")]].concat();
     let (a, b) = (Side::new(&settings), Side::new(&settings));
-    let relay = join_through(&a, &b);
-    talk(&a, &b);
+    let relay = connect_through(&a, &b);
+    exchange(&a, &b);
     for len in (1..40).map(|n| n * 25_000) {
         relay.attack(0, Attack::Hold, 0);
         a.post(1, write_to(b.remote(0)), &[a.sge(0, len)]);
@@ -125,11 +125,11 @@ fn unsent_bytes_leave_when_there_is_room() {
 
 #[test]
 fn tls_hides_the_payload_on_the_wire() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let secret = b"this must not be seen by a host between the two";
     for (settings, visible) in [(&psk(ONE)[..], false), (&psk(ONE)[..2], true)] {
         let (a, b) = (Side::new(settings), Side::new(settings));
-        let relay = join_through(&a, &b);
+        let relay = connect_through(&a, &b);
         for (from, to) in [(&a, &b), (&b, &a)] {
             assert!(from.memory.write(0, secret));
             to.receive(1, &[to.sge(4096, 4096)]);
@@ -140,20 +140,20 @@ fn tls_hides_the_payload_on_the_wire() {
         }
         for way in [0, 1] {
             let seen = relay.seen(way);
-            assert_eq!(holds(&seen, secret), visible);
-            assert_eq!(holds(&seen, b"MPA ID"), visible);
+            assert_eq!(contains(&seen, secret), visible);
+            assert_eq!(contains(&seen, b"MPA ID"), visible);
         }
     }
 }
 
 #[test]
 fn encrypted_connections_cannot_be_handed_over() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let (a, b) = (with(ONE), with(ONE));
-    join(&a, &b);
+    connect_sides(&a, &b);
     let Side { qp, engine, .. } = a;
-    let unmoved = qp.depart().unwrap_err();
-    let why = unmoved.why.to_string();
+    let unmoved = qp.export().unwrap_err();
+    let why = unmoved.source.to_string();
     assert!(why.contains("encrypted (setting `tls`)"), "{why}");
     assert_eq!(unmoved.qp.state(), QpState::Rts);
     drop((unmoved, engine));
@@ -189,18 +189,18 @@ fn tls_without_credentials_is_refused() {
 /// Queue pairs that are connected by number and address.
 #[test]
 fn out_of_band_connections_are_encrypted() {
-    let _alone = alone();
+    let _alone = serialize_tests();
     let here: IpAddr = "127.0.0.1".parse().unwrap();
     let side = |key| callable_side(&[&psk(key)[..], &[("device", "127.0.0.1")]].concat());
     let introduce = |a: &Side, b: &Side| {
         for (one, other) in [(a, b), (b, a)] {
             assert!(one.qp.modify(QpState::Init));
-            let peer = Peer {
+            let peer = OobPeer {
                 local: here,
                 address: here,
-                number: other.qp.callable().unwrap(),
+                number: other.qp.oob_qpn().unwrap(),
             };
-            one.qp.expect(peer).unwrap();
+            one.qp.set_peer(peer).unwrap();
             assert!(one.qp.modify(QpState::Rts));
         }
     };
@@ -210,7 +210,7 @@ fn out_of_band_connections_are_encrypted() {
     let (a, b) = (side(ONE), side(TWO));
     introduce(&a, &b);
     wait("it is refused", || {
-        a.engine.access().refused() + b.engine.access().refused() > 0
+        a.engine.access_list().refused() + b.engine.access_list().refused() > 0
     });
     assert_eq!(a.qp.view().counters.bytes_in, 0);
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use crate::common::{PATIENCE, Side, admit, loopback};
+use crate::common::{Side, TEST_TIMEOUT, accept_next, loopback};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Attack {
@@ -22,7 +22,7 @@ pub(crate) enum Attack {
 }
 
 /// What passes in one direction: 0 is from the initiator, 1 to it.
-struct Way {
+struct Direction {
     seen: Mutex<Vec<u8>>,
     attack: Mutex<Attack>,
     at: AtomicUsize,
@@ -31,7 +31,7 @@ struct Way {
 /// A host between the two engines.
 pub(crate) struct Relay {
     pub(crate) at: SocketAddr,
-    ways: Arc<[Way; 2]>,
+    directions: Arc<[Direction; 2]>,
     ends: Arc<Mutex<Vec<TcpStream>>>,
 }
 
@@ -39,7 +39,7 @@ impl Relay {
     pub(crate) fn new(to: SocketAddr) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let way = || Way {
+        let way = || Direction {
             seen: Mutex::default(),
             attack: Mutex::new(Attack::None),
             at: AtomicUsize::new(usize::MAX),
@@ -60,12 +60,16 @@ impl Relay {
                 std::thread::spawn(move || pass(&ways[way], from, into));
             }
         });
-        Relay { at, ways, ends }
+        Relay {
+            at,
+            directions: ways,
+            ends,
+        }
     }
 
     pub(crate) fn attack(&self, way: usize, attack: Attack, at: usize) {
-        self.ways[way].at.store(at, Ordering::SeqCst);
-        *self.ways[way].attack.lock().unwrap() = attack;
+        self.directions[way].at.store(at, Ordering::SeqCst);
+        *self.directions[way].attack.lock().unwrap() = attack;
     }
 
     /// The same, `ahead` bytes from now on.
@@ -74,7 +78,7 @@ impl Relay {
     }
 
     pub(crate) fn seen(&self, way: usize) -> Vec<u8> {
-        self.ways[way].seen.lock().unwrap().clone()
+        self.directions[way].seen.lock().unwrap().clone()
     }
 
     pub(crate) fn end(&self) {
@@ -84,7 +88,7 @@ impl Relay {
     }
 }
 
-fn pass(way: &Way, mut from: TcpStream, mut into: TcpStream) {
+fn pass(way: &Direction, mut from: TcpStream, mut into: TcpStream) {
     let mut bytes = vec![0; 64 << 10];
     loop {
         while *way.attack.lock().unwrap() == Attack::Hold {
@@ -115,13 +119,13 @@ fn pass(way: &Way, mut from: TcpStream, mut into: TcpStream) {
 }
 
 /// Connects two sides with a relay between them.
-pub(crate) fn join_through(a: &Side, b: &Side) -> Relay {
+pub(crate) fn connect_through(a: &Side, b: &Side) -> Relay {
     let door = b.engine.listen(loopback(), 16).unwrap();
-    let relay = Relay::new(door.local().unwrap());
+    let relay = Relay::new(door.local_addr().unwrap());
     let (done, told) = mpsc::channel();
     let connect = a.qp.connect(relay.at, b"", move |r| done.send(r).unwrap());
     connect.unwrap();
-    admit(&door, &b.qp);
-    told.recv_timeout(PATIENCE).unwrap().unwrap();
+    accept_next(&door, &b.qp);
+    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     relay
 }

@@ -146,10 +146,10 @@ pub enum ChapError {
     #[error(
         "the target does not know the mutual secret: it is another target, or one of the two secrets is mistyped"
     )]
-    Proof,
+    WrongResponse,
     /// The target did not authenticate itself.
     #[error("the target shall prove who it is, and did not")]
-    Unproven,
+    NotAuthenticated,
 }
 
 impl ChapError {
@@ -164,7 +164,7 @@ impl ChapError {
 
 /// The CHAP keys of one text of the target, unparsed.
 #[derive(Debug, Default)]
-pub(super) struct Said {
+pub(super) struct ChapKeys {
     algorithm: Option<String>,
     id: Option<String>,
     challenge: Option<String>,
@@ -172,9 +172,9 @@ pub(super) struct Said {
     response: Option<String>,
 }
 
-impl Said {
+impl ChapKeys {
     /// Stores a key. Returns `false` if it is not one of CHAP.
-    pub(super) fn take(&mut self, key: &str, value: &str) -> bool {
+    pub(super) fn store(&mut self, key: &str, value: &str) -> bool {
         let place = match key {
             "CHAP_A" => &mut self.algorithm,
             "CHAP_I" => &mut self.id,
@@ -188,38 +188,42 @@ impl Said {
     }
 
     /// Whether there are keys of a challenge.
-    pub(super) fn challenges(&self) -> bool {
+    pub(super) fn has_challenge(&self) -> bool {
         self.algorithm.is_some() || self.id.is_some() || self.challenge.is_some()
     }
 
     /// Whether there are keys of a response.
-    pub(super) fn proves(&self) -> bool {
+    pub(super) fn has_response(&self) -> bool {
         self.name.is_some() || self.response.is_some()
     }
 }
 
 /// CHAP of one login.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct ChapExchange {
     own: Chap,
     /// Expected credentials of the target, with mutual CHAP.
     mutual: Option<Chap>,
     id: u8,
     challenge: [u8; CHALLENGE_LEN - 1],
     algorithm: Option<Algorithm>,
-    proven: bool,
+    verified: bool,
 }
 
-impl Exchange {
-    pub(super) fn new(own: Chap, mutual: Option<Chap>, random: [u8; CHALLENGE_LEN]) -> Exchange {
+impl ChapExchange {
+    pub(super) fn new(
+        own: Chap,
+        mutual: Option<Chap>,
+        random: [u8; CHALLENGE_LEN],
+    ) -> ChapExchange {
         let [id, challenge @ ..] = random;
-        Exchange {
+        ChapExchange {
             own,
             mutual,
             id,
             challenge,
             algorithm: None,
-            proven: false,
+            verified: false,
         }
     }
 
@@ -230,10 +234,10 @@ impl Exchange {
     }
 
     /// Answers the target's challenge, and appends our own challenge with mutual CHAP.
-    pub(super) fn answer(&mut self, said: &Said, out: &mut Vec<u8>) -> Result<(), ChapError> {
-        let algorithm = chosen(required("CHAP_A", &said.algorithm)?)?;
-        let id = identifier(required("CHAP_I", &said.id)?)?;
-        let challenge = bytes("CHAP_C", required("CHAP_C", &said.challenge)?)?;
+    pub(super) fn answer(&mut self, keys: &ChapKeys, out: &mut Vec<u8>) -> Result<(), ChapError> {
+        let algorithm = parse_algorithm(required("CHAP_A", &keys.algorithm)?)?;
+        let id = identifier(required("CHAP_I", &keys.id)?)?;
+        let challenge = bytes("CHAP_C", required("CHAP_C", &keys.challenge)?)?;
         // RFC 7143 §9.2.1: answering our own challenge would give a reflecting peer the response it needs.
         if self.mutual.is_some() && challenge == self.challenge {
             return Err(ChapError::Reflected);
@@ -250,21 +254,21 @@ impl Exchange {
     }
 
     /// Verifies the target's response.
-    pub(super) fn judge(&mut self, said: &Said) -> Result<(), ChapError> {
+    pub(super) fn verify(&mut self, keys: &ChapKeys) -> Result<(), ChapError> {
         let (Some(mutual), Some(algorithm)) = (&self.mutual, self.algorithm) else {
-            return Err(ChapError::Unproven);
+            return Err(ChapError::NotAuthenticated);
         };
-        let name = required("CHAP_N", &said.name)?;
-        let response = bytes("CHAP_R", required("CHAP_R", &said.response)?)?;
+        let name = required("CHAP_N", &keys.name)?;
+        let response = bytes("CHAP_R", required("CHAP_R", &keys.response)?)?;
         let expected = algorithm.response(self.id, &mutual.secret, &self.challenge);
         // Response before name, so that a peer without the secret does not learn which name is expected.
         if !bool::from(expected.ct_eq(&response)) {
-            return Err(ChapError::Proof);
+            return Err(ChapError::WrongResponse);
         }
         if name != mutual.user {
             return Err(ChapError::Name { got: clip(name) });
         }
-        self.proven = true;
+        self.verified = true;
         Ok(())
     }
 
@@ -275,7 +279,7 @@ impl Exchange {
 
     /// Whether authentication is complete in all required directions.
     pub(super) fn is_done(&self) -> bool {
-        self.algorithm.is_some() && (self.proven || self.mutual.is_none())
+        self.algorithm.is_some() && (self.verified || self.mutual.is_none())
     }
 }
 
@@ -283,7 +287,7 @@ fn required<'a>(key: &'static str, value: &'a Option<String>) -> Result<&'a str,
     value.as_deref().ok_or(ChapError::Missing { key })
 }
 
-fn chosen(value: &str) -> Result<Algorithm, ChapError> {
+fn parse_algorithm(value: &str) -> Result<Algorithm, ChapError> {
     let code = text::number(value).ok();
     let found = Algorithm::ALL
         .into_iter()

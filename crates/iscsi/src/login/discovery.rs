@@ -17,7 +17,7 @@ use super::portal::Portal;
 mod tests;
 
 /// Most bytes of an answer.
-pub const MAX_ANSWER: usize = 1 << 20;
+pub const MAX_RESPONSE_LEN: usize = 1 << 20;
 /// Most text responses of an answer.
 const MAX_RESPONSES: u32 = 1024;
 /// Most targets.
@@ -36,9 +36,9 @@ pub struct TargetRecord {
 
 /// State after a response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum DiscoveryProgress {
     /// The answer continues: send the request of [`Discovery::next`].
-    Again,
+    Continue,
     /// All targets, in the order of the answer.
     Done(Vec<TargetRecord>),
 }
@@ -90,7 +90,7 @@ pub enum DiscoveryError {
     },
     /// A response after the end.
     #[error("this question was answered, or failed: ask another")]
-    Over,
+    Finished,
 }
 
 /// A SendTargets request in progress.
@@ -99,9 +99,9 @@ pub struct Discovery {
     itt: u32,
     ttt: u32,
     lun: Lun,
-    heard: Vec<u8>,
+    received: Vec<u8>,
     responses: u32,
-    over: bool,
+    finished: bool,
 }
 
 impl Discovery {
@@ -111,9 +111,9 @@ impl Discovery {
             itt,
             ttt: NO_TAG,
             lun: Lun::default(),
-            heard: Vec::new(),
+            received: Vec::new(),
             responses: 0,
-            over: false,
+            finished: false,
         }
     }
 
@@ -138,15 +138,23 @@ impl Discovery {
     }
 
     /// Takes a response and its text.
-    pub fn take(&mut self, response: &TextResponse, data: &[u8]) -> Result<Found, DiscoveryError> {
-        let found = self.turn(response, data);
-        self.over = !matches!(found, Ok(Found::Again));
+    pub fn handle_response(
+        &mut self,
+        response: &TextResponse,
+        data: &[u8],
+    ) -> Result<DiscoveryProgress, DiscoveryError> {
+        let found = self.process_response(response, data);
+        self.finished = !matches!(found, Ok(DiscoveryProgress::Continue));
         found
     }
 
-    fn turn(&mut self, response: &TextResponse, data: &[u8]) -> Result<Found, DiscoveryError> {
-        if self.over {
-            return Err(DiscoveryError::Over);
+    fn process_response(
+        &mut self,
+        response: &TextResponse,
+        data: &[u8],
+    ) -> Result<DiscoveryProgress, DiscoveryError> {
+        if self.finished {
+            return Err(DiscoveryError::Finished);
         }
         if response.itt != self.itt {
             return Err(DiscoveryError::Task {
@@ -156,17 +164,17 @@ impl Discovery {
         }
         self.responses += 1;
         limit(self.responses as usize, MAX_RESPONSES as usize, "responses")?;
-        limit(self.heard.len() + data.len(), MAX_ANSWER, "bytes")?;
-        self.heard.extend_from_slice(data);
+        limit(self.received.len() + data.len(), MAX_RESPONSE_LEN, "bytes")?;
+        self.received.extend_from_slice(data);
         if response.is_final && !response.more {
-            return read(&self.heard).map(Found::Done);
+            return read(&self.received).map(DiscoveryProgress::Done);
         }
         // RFC 7143 §11.11.4: a response that is not final has a target transfer tag, with which the rest is requested.
         if response.ttt == NO_TAG {
             return Err(DiscoveryError::NoTag);
         }
         (self.ttt, self.lun) = (response.ttt, response.lun);
-        Ok(Found::Again)
+        Ok(DiscoveryProgress::Continue)
     }
 }
 

@@ -11,7 +11,7 @@ use super::chap::ChapError;
 mod tests;
 
 /// Most characters of a peer's text in an error.
-const SHOWN: usize = 64;
+const MAX_SHOWN: usize = 64;
 
 /// The party at fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Blame {
     /// The target, or a peer that poses as it: it violated the protocol.
     Target,
     /// Neither: the target lacks resources or is out of service. A later attempt may succeed.
-    Room,
+    Resources,
     /// Neither: the sides have no value in common.
     Neither,
 }
@@ -49,7 +49,7 @@ pub enum LoginError {
     },
     /// A redirection without a valid address.
     #[error("the target says that it moved, to \"{address}\", which is no address")]
-    Nowhere {
+    NoAddress {
         /// The value of TargetAddress.
         address: String,
     },
@@ -137,7 +137,7 @@ pub enum LoginError {
     },
     /// The target's last response contains an offer that we cannot answer any more.
     #[error("the target ends the login and leaves its own offer of {key} without an answer")]
-    Owed {
+    AnswerPending {
         /// The key.
         key: String,
     },
@@ -165,14 +165,14 @@ pub enum LoginError {
     Chap(#[from] ChapError),
     /// A response after the end.
     #[error("this login is over: begin another on a new connection")]
-    Over,
+    Finished,
 }
 
 impl LoginError {
     /// The party at fault.
     pub fn blame(&self) -> Blame {
         match self {
-            LoginError::Offer { .. } | LoginError::Over => Blame::Offer,
+            LoginError::Offer { .. } | LoginError::Finished => Blame::Offer,
             LoginError::Refused { blame, .. } => *blame,
             LoginError::NoDigest { .. } | LoginError::NoIser | LoginError::NoMethod { .. } => {
                 Blame::Neither
@@ -234,11 +234,11 @@ fn advice(status: LoginStatus, with_credentials: bool) -> (Blame, &'static str) 
             "it does not serve this type of session: discovery or normal",
         ),
         Is::TooManyConnections | Is::CannotInclude => (
-            Blame::Room,
+            Blame::Resources,
             "it takes no more connections: close one or try later",
         ),
-        Is::Unavailable => (Blame::Room, "it does not serve now: try later"),
-        Is::OutOfResources => (Blame::Room, "it has no room: try later"),
+        Is::Unavailable => (Blame::Resources, "it does not serve now: try later"),
+        Is::OutOfResources => (Blame::Resources, "it has no room: try later"),
         Is::TargetError => (Blame::Target, "something failed there: see its log"),
         Is::Version => (Blame::Neither, "it does not speak version 0 of iSCSI"),
         Is::InitiatorError | Is::NoSession | Is::InvalidDuringLogin => (
@@ -256,10 +256,10 @@ fn advice(status: LoginStatus, with_credentials: bool) -> (Blame, &'static str) 
 pub(super) fn clip(text: &str) -> String {
     let mut shown: String = text
         .chars()
-        .take(SHOWN)
+        .take(MAX_SHOWN)
         .flat_map(char::escape_debug)
         .collect();
-    if text.chars().nth(SHOWN).is_some() {
+    if text.chars().nth(MAX_SHOWN).is_some() {
         shown.push('…');
     }
     shown

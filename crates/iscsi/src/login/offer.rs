@@ -13,7 +13,7 @@ mod tests;
 /// Most bytes of an iSCSI name (RFC 7143 §4.2.7.1).
 pub const MAX_NAME: usize = 223;
 /// Most bytes of other text values that we declare.
-const MAX_WORDS: usize = 255;
+const MAX_TEXT_LEN: usize = 255;
 
 /// SessionType.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Purpose {
 
 /// Preference for a digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DigestWish {
+pub enum DigestPreference {
     /// CRC32C is not offered.
     #[default]
     None,
@@ -38,14 +38,14 @@ pub enum DigestWish {
     Required,
 }
 
-impl DigestWish {
+impl DigestPreference {
     /// The value of the key, in order of preference.
     pub(super) const fn list(self) -> &'static str {
         match self {
-            DigestWish::None => "None",
-            DigestWish::Accepted => "None,CRC32C",
-            DigestWish::Preferred => "CRC32C,None",
-            DigestWish::Required => "CRC32C",
+            DigestPreference::None => "None",
+            DigestPreference::Accepted => "None,CRC32C",
+            DigestPreference::Preferred => "CRC32C,None",
+            DigestPreference::Required => "CRC32C",
         }
     }
 }
@@ -82,9 +82,9 @@ pub struct Offer {
     /// SessionType, and TargetName.
     pub purpose: Purpose,
     /// HeaderDigest. Not used on RDMA, where MPA has a CRC.
-    pub header_digest: DigestWish,
+    pub header_digest: DigestPreference,
     /// DataDigest.
-    pub data_digest: DigestWish,
+    pub data_digest: DigestPreference,
     /// MaxRecvDataSegmentLength: most bytes of data in a PDU to us.
     pub max_recv: u32,
     /// MaxBurstLength: most bytes of one solicited data sequence.
@@ -119,8 +119,8 @@ impl Offer {
             initiator: initiator.into(),
             alias: None,
             purpose,
-            header_digest: DigestWish::None,
-            data_digest: DigestWish::None,
+            header_digest: DigestPreference::None,
+            data_digest: DigestPreference::None,
             max_recv: 262_144,
             max_burst: 1 << 20,
             first_burst: 256 << 10,
@@ -137,7 +137,7 @@ impl Offer {
     }
 
     /// The declarations of the first request, in either stage (RFC 7143 §6.3).
-    pub(super) fn names(&self) -> Vec<u8> {
+    pub(super) fn declarations(&self) -> Vec<u8> {
         let mut text = Vec::new();
         text::push(&mut text, "InitiatorName", &self.initiator);
         if let Some(alias) = &self.alias {
@@ -159,7 +159,7 @@ impl Offer {
     }
 
     /// AuthMethod, in order of preference. With mutual CHAP there is no alternative.
-    pub(super) fn methods(&self) -> &'static str {
+    pub(super) fn auth_methods(&self) -> &'static str {
         match (&self.chap, &self.mutual) {
             (Some(_), Some(_)) => "CHAP",
             (Some(_), None) => "CHAP,None",
@@ -174,12 +174,12 @@ impl Offer {
 
     /// Rejects values that no target could accept.
     pub(super) fn check(&self) -> Result<(), LoginError> {
-        name("InitiatorName", &self.initiator)?;
+        check_name("InitiatorName", &self.initiator)?;
         if let Purpose::Target(target) = &self.purpose {
-            name("TargetName", target)?;
+            check_name("TargetName", target)?;
         }
         if let Some(alias) = &self.alias {
-            words("InitiatorAlias", alias)?;
+            check_text("InitiatorAlias", alias)?;
         }
         self.check_numbers()?;
         self.check_credentials()
@@ -220,7 +220,7 @@ impl Offer {
                 "it is at most 3600 seconds",
             )?;
         }
-        let digests = [self.header_digest, self.data_digest].contains(&DigestWish::Required);
+        let digests = [self.header_digest, self.data_digest].contains(&DigestPreference::Required);
         refuse(
             digests && self.iser().is_some(),
             "a required digest",
@@ -230,7 +230,7 @@ impl Offer {
 
     fn check_credentials(&self) -> Result<(), LoginError> {
         for chap in [&self.chap, &self.mutual].into_iter().flatten() {
-            words("the CHAP user name", &chap.user)?;
+            check_text("the CHAP user name", &chap.user)?;
             let empty = chap.secret.is_empty();
             refuse(empty, "the CHAP secret", "it is empty")?;
         }
@@ -255,16 +255,20 @@ fn refuse(wrong: bool, what: &'static str, why: &'static str) -> Result<(), Logi
     }
 }
 
-fn name(what: &'static str, text: &str) -> Result<(), LoginError> {
-    words(what, text)?;
+fn check_name(what: &'static str, text: &str) -> Result<(), LoginError> {
+    check_text(what, text)?;
     refuse(text.len() > MAX_NAME, what, "it has more than 223 bytes")?;
     let spaces = text.contains(char::is_whitespace);
     refuse(spaces, what, "it has spaces")
 }
 
-fn words(what: &'static str, text: &str) -> Result<(), LoginError> {
+fn check_text(what: &'static str, text: &str) -> Result<(), LoginError> {
     refuse(text.is_empty(), what, "it is empty")?;
-    refuse(text.len() > MAX_WORDS, what, "it has more than 255 bytes")?;
+    refuse(
+        text.len() > MAX_TEXT_LEN,
+        what,
+        "it has more than 255 bytes",
+    )?;
     let controls = text.contains(char::is_control);
     refuse(controls, what, "it has control characters")
 }

@@ -39,7 +39,7 @@ impl Portal {
             None => {
                 let at = place.find(':').unwrap_or(place.len());
                 let (host, behind) = place.split_at_checked(at)?;
-                host.chars().all(is_of_a_name).then_some((host, behind))?
+                host.chars().all(is_host_char).then_some((host, behind))?
             }
         };
         let port = match port {
@@ -56,7 +56,7 @@ impl Portal {
 }
 
 /// Host names may be UTF-8; only characters that would delimit or change the address are rejected.
-fn is_of_a_name(c: char) -> bool {
+fn is_host_char(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '.' | '-' | '_')
 }
 

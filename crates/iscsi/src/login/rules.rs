@@ -29,9 +29,9 @@ pub(super) enum Form {
 
 /// Result function of two values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pick {
-    Least,
-    Most,
+pub(super) enum ResultFunction {
+    Minimum,
+    Maximum,
 }
 
 /// When we offer a key.
@@ -44,7 +44,7 @@ pub(super) enum When {
     /// On RDMA; otherwise the key is not understood.
     Iser,
     /// Never: we only answer the target's offer.
-    Asked,
+    OnRequest,
 }
 
 /// Keys that are negotiated (not declared).
@@ -73,7 +73,7 @@ pub(super) struct Rule {
     pub(super) key: Key,
     pub(super) name: &'static str,
     pub(super) form: Form,
-    pub(super) pick: Pick,
+    pub(super) result: ResultFunction,
     pub(super) range: RangeInclusive<u32>,
     /// The value if neither side offers the key.
     pub(super) default: u32,
@@ -83,7 +83,7 @@ pub(super) struct Rule {
 const fn number(
     key: Key,
     name: &'static str,
-    pick: Pick,
+    pick: ResultFunction,
     range: RangeInclusive<u32>,
     default: u32,
     when: When,
@@ -92,19 +92,25 @@ const fn number(
         key,
         name,
         form: Form::Number,
-        pick,
+        result: pick,
         range,
         default,
         when,
     }
 }
 
-const fn boolean(key: Key, name: &'static str, pick: Pick, default: bool, when: When) -> Rule {
+const fn boolean(
+    key: Key,
+    name: &'static str,
+    pick: ResultFunction,
+    default: bool,
+    when: When,
+) -> Rule {
     Rule {
         key,
         name,
         form: Form::Boolean,
-        pick,
+        result: pick,
         range: BOOLEAN,
         default: default as u32,
         when,
@@ -114,32 +120,32 @@ const fn boolean(key: Key, name: &'static str, pick: Pick, default: bool, when: 
 /// The table, in the order in which keys are offered: RDMAExtensions before the keys that depend on it.
 #[rustfmt::skip]
 pub(super) const RULES: [Rule; 15] = {
-    use {Key as K, Pick::*, When::*};
+    use {Key as K, ResultFunction::*, When::*};
     [
-        boolean(K::RdmaExtensions, "RDMAExtensions", Least, false, Iser),
-        number(K::InitiatorRecv, "InitiatorRecvDataSegmentLength", Least, SIZES, 8192, Iser),
-        number(K::TargetRecv, "TargetRecvDataSegmentLength", Least, SIZES, 8192, Iser),
-        number(K::MaxConnections, "MaxConnections", Least, COUNT, 1, Normal),
-        boolean(K::InitialR2t, "InitialR2T", Most, true, Normal),
-        boolean(K::ImmediateData, "ImmediateData", Least, true, Normal),
-        number(K::MaxBurst, "MaxBurstLength", Least, SIZES, 262_144, Normal),
-        number(K::FirstBurst, "FirstBurstLength", Least, SIZES, 65_536, Normal),
-        number(K::MaxR2t, "MaxOutstandingR2T", Least, COUNT, 1, Normal),
-        number(K::Time2Wait, "DefaultTime2Wait", Most, TIME, 2, Always),
-        number(K::Time2Retain, "DefaultTime2Retain", Least, TIME, 20, Always),
-        boolean(K::PduInOrder, "DataPDUInOrder", Most, true, Normal),
-        boolean(K::SequenceInOrder, "DataSequenceInOrder", Most, true, Normal),
-        number(K::RecoveryLevel, "ErrorRecoveryLevel", Least, 0..=2, 0, Always),
-        number(K::ProtocolLevel, "iSCSIProtocolLevel", Least, 0..=31, 1, Asked),
+        boolean(K::RdmaExtensions, "RDMAExtensions", Minimum, false, Iser),
+        number(K::InitiatorRecv, "InitiatorRecvDataSegmentLength", Minimum, SIZES, 8192, Iser),
+        number(K::TargetRecv, "TargetRecvDataSegmentLength", Minimum, SIZES, 8192, Iser),
+        number(K::MaxConnections, "MaxConnections", Minimum, COUNT, 1, Normal),
+        boolean(K::InitialR2t, "InitialR2T", Maximum, true, Normal),
+        boolean(K::ImmediateData, "ImmediateData", Minimum, true, Normal),
+        number(K::MaxBurst, "MaxBurstLength", Minimum, SIZES, 262_144, Normal),
+        number(K::FirstBurst, "FirstBurstLength", Minimum, SIZES, 65_536, Normal),
+        number(K::MaxR2t, "MaxOutstandingR2T", Minimum, COUNT, 1, Normal),
+        number(K::Time2Wait, "DefaultTime2Wait", Maximum, TIME, 2, Always),
+        number(K::Time2Retain, "DefaultTime2Retain", Minimum, TIME, 20, Always),
+        boolean(K::PduInOrder, "DataPDUInOrder", Maximum, true, Normal),
+        boolean(K::SequenceInOrder, "DataSequenceInOrder", Maximum, true, Normal),
+        number(K::RecoveryLevel, "ErrorRecoveryLevel", Minimum, 0..=2, 0, Always),
+        number(K::ProtocolLevel, "iSCSIProtocolLevel", Minimum, 0..=31, 1, OnRequest),
     ]
 };
 
 impl Rule {
     /// The result of the values of both sides.
     pub(super) fn combine(&self, a: u32, b: u32) -> u32 {
-        match self.pick {
-            Pick::Least => a.min(b),
-            Pick::Most => a.max(b),
+        match self.result {
+            ResultFunction::Minimum => a.min(b),
+            ResultFunction::Maximum => a.max(b),
         }
     }
 

@@ -14,15 +14,15 @@ pub(super) enum State {
     /// CHAP_A.
     Algorithms,
     /// CHAP_N and CHAP_R, the response to the target's challenge.
-    Prove,
+    Response,
     /// The request to leave the SecurityNegotiation stage.
     Leave,
     /// The operational keys.
-    Operate,
+    Operational,
     /// Nothing: the login succeeded, the full feature phase begins.
-    Full,
+    FullFeature,
     /// Nothing: the login failed or was redirected.
-    Over,
+    Finished,
 }
 
 /// What the target's response contained.
@@ -45,11 +45,11 @@ impl State {
     pub(super) const ALL: [State; 7] = [
         State::Method,
         State::Algorithms,
-        State::Prove,
+        State::Response,
         State::Leave,
-        State::Operate,
-        State::Full,
-        State::Over,
+        State::Operational,
+        State::FullFeature,
+        State::Finished,
     ];
 
     /// The next state, or `None` if the target may not do this.
@@ -58,14 +58,15 @@ impl State {
             (State::Method, Event::ChoseNone) => Some(State::Leave),
             (State::Method, Event::ChoseChap) => Some(State::Algorithms),
             // A target that was offered AuthMethod=None only may leave the stage without answering the key.
-            (State::Method, Event::Moved) => Some(State::Operate),
-            (State::Algorithms, Event::Challenged) => Some(State::Prove),
-            (State::Prove, Event::Stayed) => Some(State::Leave),
-            (State::Prove | State::Leave, Event::Moved) => Some(State::Operate),
-            (State::Operate, Event::Moved) => Some(State::Full),
-            (State::Method | State::Algorithms | State::Leave | State::Operate, Event::Stayed) => {
-                Some(self)
-            }
+            (State::Method, Event::Moved) => Some(State::Operational),
+            (State::Algorithms, Event::Challenged) => Some(State::Response),
+            (State::Response, Event::Stayed) => Some(State::Leave),
+            (State::Response | State::Leave, Event::Moved) => Some(State::Operational),
+            (State::Operational, Event::Moved) => Some(State::FullFeature),
+            (
+                State::Method | State::Algorithms | State::Leave | State::Operational,
+                Event::Stayed,
+            ) => Some(self),
             _ => None,
         }
     }
@@ -73,19 +74,19 @@ impl State {
     /// The stage that the state belongs to.
     pub(super) const fn stage(self) -> Stage {
         match self {
-            State::Method | State::Algorithms | State::Prove | State::Leave => Stage::Security,
-            State::Operate => Stage::Operational,
-            State::Full | State::Over => Stage::FullFeature,
+            State::Method | State::Algorithms | State::Response | State::Leave => Stage::Security,
+            State::Operational => Stage::Operational,
+            State::FullFeature | State::Finished => Stage::FullFeature,
         }
     }
 
     /// The next stage that the end of our text requests. `open`: the offer leaves AuthMethod to the target.
-    pub(super) const fn asks_for(self, open: bool) -> Option<Stage> {
+    pub(super) const fn requested_stage(self, open: bool) -> Option<Stage> {
         match self {
             State::Method if open => None,
-            State::Method | State::Prove | State::Leave => Some(Stage::Operational),
-            State::Operate => Some(Stage::FullFeature),
-            State::Algorithms | State::Full | State::Over => None,
+            State::Method | State::Response | State::Leave => Some(Stage::Operational),
+            State::Operational => Some(Stage::FullFeature),
+            State::Algorithms | State::FullFeature | State::Finished => None,
         }
     }
 }

@@ -1,9 +1,9 @@
 //! Logins from end to end: against recorded bytes of a real target, a scripted target, and random input.
 
+mod captured;
 mod hostile;
-mod live;
 mod responses;
-mod stories;
+mod scenarios;
 mod target;
 
 use super::*;
@@ -50,7 +50,7 @@ pub(super) fn agreeing(login: &Login) -> LoginResponse {
 }
 
 /// Key=value pairs as text.
-pub(super) fn said(pairs: &[(&str, &str)]) -> Vec<u8> {
+pub(super) fn text_of(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in pairs {
         text::push(&mut out, key, value);

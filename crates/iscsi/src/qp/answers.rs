@@ -4,17 +4,17 @@
 use verbena_wire::iscsi::BHS_LEN;
 
 use super::command::Command;
-use super::expect::MUCH;
+use super::low_water::MIN_MARK;
 use crate::wr::Direction;
 
 /// One class for length 0, and one for each position of the highest set bit.
 const CLASSES: usize = 33;
 /// The fraction of the outstanding answers (1/4) that is waited for: the target meanwhile works on the others.
-const PART: usize = 4;
+const FRACTION: usize = 4;
 /// Fewest answers that are waited for together.
-const FEWEST: usize = 2;
+const MIN_ANSWERS: usize = 2;
 /// An answer of this length is worth a wake-up of its own.
-const LONG: usize = MUCH;
+const LONG: usize = MIN_MARK;
 
 /// Answers to come.
 #[derive(Debug)]
@@ -43,10 +43,10 @@ impl Answers {
         self.classes[class(command)] -= 1;
     }
 
-    /// Bytes that the fraction of them has at least; `None` if it is fewer than [`FEWEST`], or if every answer is long.
-    pub(super) fn several(&self) -> Option<usize> {
-        let part = self.all / PART;
-        if part < FEWEST {
+    /// Bytes that the fraction of them has at least; `None` if it is fewer than [`MIN_ANSWERS`], or if every answer is long.
+    pub(super) fn coalesced_bytes(&self) -> Option<usize> {
+        let part = self.all / FRACTION;
+        if part < MIN_ANSWERS {
             return None;
         }
         let least = self.classes.iter().position(|count| *count > 0)?;

@@ -17,41 +17,41 @@ use super::head::Verdict;
 use super::inner::Inner;
 use super::queues::{Queues, Request};
 use super::{Init, Qp};
-use crate::wr::{CommandId, Standing};
+use crate::wr::{CommandId, CommandState};
 
 impl Qp {
     /// Cancels a command. After `true` its buffers are neither read nor written any more, its request completes as flushed, and no response
     /// to it is delivered. `false` if there is no such command: it has ended, and its end was reported. The caller transmits afterwards.
     pub fn cancel(&self, name: CommandId, out: &mut Outbox) -> bool {
-        self.attend(out, |inner, init, queues, out| {
+        self.with_lock(out, |inner, init, queues, out| {
             inner.cancel(init, queues, name, out)
         })
     }
 
     /// State of a command, with its tag and CmdSN if it was sent; `None` if it has ended.
-    pub fn standing(&self, name: CommandId) -> Option<Standing> {
-        self.desk.look(|inner| {
-            if let Some((_, command)) = inner.commands.named(name) {
+    pub fn command_state(&self, name: CommandId) -> Option<CommandState> {
+        self.lock.read(|inner| {
+            if let Some((_, command)) = inner.commands.find(name) {
                 let (itt, cmd_sn) = (command.stag?.get(), command.cmd_sn);
-                return Some(Standing::Sent { itt, cmd_sn });
+                return Some(CommandState::Sent { itt, cmd_sn });
             }
             let queues = self.queues.lock();
             let mut waiting = queues.sends.iter();
             waiting
-                .any(|request| is_named(request, name))
-                .then_some(Standing::Waits)
+                .any(|request| has_id(request, name))
+                .then_some(CommandState::Queued)
         })
     }
 
     /// The CmdSN of the last task management request, if it has this tag: a request for several tasks affects those with smaller CmdSN
     /// (RFC 7143 §4.2.3.2).
-    pub fn task_number(&self, itt: u32) -> Option<u32> {
-        let last = self.desk.look(|inner| inner.task_request)?;
+    pub fn task_request_cmd_sn(&self, itt: u32) -> Option<u32> {
+        let last = self.lock.read(|inner| inner.task_request)?;
         (last.0 == itt).then_some(last.1)
     }
 }
 
-fn is_named(request: &Request, name: CommandId) -> bool {
+fn has_id(request: &Request, name: CommandId) -> bool {
     matches!(request, Request::Command(Command { command, .. }) if *command == name)
 }
 
@@ -65,31 +65,33 @@ impl Inner {
     ) -> bool {
         let waiting = {
             let mut queues = queues.lock();
-            let found = queues.sends.iter().position(|one| is_named(one, name));
+            let found = queues.sends.iter().position(|one| has_id(one, name));
             found.and_then(|at| queues.sends.remove(at))
         };
         if let Some(request) = waiting {
             self.flush(init, queues, &request, out);
             return true;
         }
-        let Some(slot) = self.commands.named(name).map(|(slot, _)| slot) else {
+        let Some(slot) = self.commands.find(name).map(|(slot, _)| slot) else {
             return false;
         };
-        self.forsake(slot);
+        self.discard_current_pdu(slot);
         self.bursts.retain(|burst| burst.slot != slot);
-        let disowned = self.frames.disown(&init.upper, &self.commands, slot);
+        let disowned = self
+            .frames
+            .detach_command(&init.upper, &self.commands, slot);
         if let Some(command) = self.commands.remove(slot) {
-            self.struck(init, queues, &command, Status::WrFlushErr, out);
+            self.fail_command(init, queues, &command, Status::WrFlushErr, out);
         }
         if let Err(refusal) = disowned {
             // A PDU that has to be sent could not be copied.
-            self.memory_gone(init, queues, &Refused { slot, refusal }, out);
+            self.fail_gather(init, queues, &Refused { slot, refusal }, out);
         }
         true
     }
 
     /// Discards the PDU that is being read: its slot may belong to another command before the rest has come.
-    fn forsake(&mut self, slot: u32) {
+    fn discard_current_pdu(&mut self, slot: u32) {
         let Some(body) = &mut self.intake.body else {
             return;
         };

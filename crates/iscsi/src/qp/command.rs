@@ -11,7 +11,7 @@ use super::answers::Answers;
 use crate::wr::{CommandId, CommandWr, Direction};
 
 /// Data segments that are stored inline.
-const FEW: usize = 4;
+const INLINE_SGES: usize = 4;
 
 /// A command.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(super) struct Command {
     pub(super) cdb: [u8; 16],
     pub(super) attribute: Attribute,
     pub(super) direction: Direction,
-    pub(super) data: SmallVec<[Sge; FEW]>,
+    pub(super) data: SmallVec<[Sge; INLINE_SGES]>,
     /// Bytes of data; set when the command is executed.
     pub(super) len: u32,
     /// Initiator task tag; set when the command is registered.
@@ -66,7 +66,7 @@ pub(super) struct Commands {
 
 impl Commands {
     /// The slot of the next command.
-    pub(super) fn next(&self) -> u32 {
+    pub(super) fn next_slot(&self) -> u32 {
         self.free.last().copied().unwrap_or(self.slots.len() as u32)
     }
 
@@ -97,7 +97,7 @@ impl Commands {
     }
 
     /// The command with this id, and its slot. A linear search, used by cancellation only.
-    pub(super) fn named(&self, name: CommandId) -> Option<(u32, &Command)> {
+    pub(super) fn find(&self, name: CommandId) -> Option<(u32, &Command)> {
         let all = self.slots.iter().enumerate();
         let mut live = all.filter_map(|(at, slot)| Some((at as u32, slot.as_ref()?)));
         live.find(|(_, command)| command.command == name)
@@ -117,7 +117,7 @@ impl Commands {
     }
 
     /// Whether a command reads, so that Data-In may come.
-    pub(super) fn any_reads(&self) -> bool {
+    pub(super) fn has_reads(&self) -> bool {
         self.reading > 0
     }
 }

@@ -33,12 +33,14 @@ impl Inner {
                 }
                 true
             }
-            Verdict::Up => self.complete_receive(init, queues, whole, None, out),
+            Verdict::Deliver => self.complete_receive(init, queues, whole, None, out),
             Verdict::R2t { slot, pdu } => {
-                self.take_on(slot, &pdu);
-                self.header_up(init, queues, body, None, out)
+                self.queue_burst(slot, &pdu);
+                self.deliver_header(init, queues, body, None, out)
             }
-            Verdict::DataIn { slot, pdu } => self.data_came(init, queues, body, slot, &pdu, out),
+            Verdict::DataIn { slot, pdu } => {
+                self.finish_data_in(init, queues, body, slot, &pdu, out)
+            }
             Verdict::Response { slot, stat_sn } => {
                 self.note_status(stat_sn);
                 match self.end_command(init, queues, slot, out) {
@@ -50,7 +52,7 @@ impl Inner {
     }
 
     /// Queues the data that an R2T requests.
-    fn take_on(&mut self, slot: u32, pdu: &R2t) {
+    fn queue_burst(&mut self, slot: u32, pdu: &R2t) {
         if let Some(command) = self.commands.get_mut(slot) {
             command.bursts += 1;
         }
@@ -65,7 +67,7 @@ impl Inner {
         });
     }
 
-    fn data_came(
+    fn finish_data_in(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
@@ -75,11 +77,11 @@ impl Inner {
         out: &mut Outbox,
     ) -> bool {
         if pdu.status.is_none() {
-            return self.header_up(init, queues, body, None, out);
+            return self.deliver_header(init, queues, body, None, out);
         }
         self.note_status(pdu.stat_sn);
         match self.end_command(init, queues, slot, out) {
-            Ok(command) => self.header_up(init, queues, body, command, out),
+            Ok(command) => self.deliver_header(init, queues, body, command, out),
             Err(()) => false,
         }
     }
@@ -95,22 +97,24 @@ impl Inner {
         if !self.frames.is_empty() || !self.bursts.is_empty() {
             // The target needs no more of its data, and the buffers return to the consumer.
             self.bursts.retain(|burst| burst.slot != slot);
-            let disowned = self.frames.disown(&init.upper, &self.commands, slot);
+            let disowned = self
+                .frames
+                .detach_command(&init.upper, &self.commands, slot);
             if let Err(refusal) = disowned {
                 // A PDU is partly transmitted, and the rest of its data cannot be copied.
-                self.memory_gone(init, queues, &Refused { slot, refusal }, out);
+                self.fail_gather(init, queues, &Refused { slot, refusal }, out);
                 return Err(());
             }
         }
         let command = self.commands.remove(slot);
         if let Some(command) = &command {
-            self.finish(init, queues, command, out);
+            self.finish_command(init, queues, command, out);
         }
         Ok(command.map(|command| command.command))
     }
 
     /// Delivers the header alone.
-    fn header_up(
+    fn deliver_header(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
@@ -118,12 +122,12 @@ impl Inner {
         command: Option<CommandId>,
         out: &mut Outbox,
     ) -> bool {
-        self.write_up(init, queues, 0, &body.bhs, out)
+        self.write_receive(init, queues, 0, &body.bhs, out)
             && self.complete_receive(init, queues, BHS_LEN as u32, command, out)
     }
 
     /// Copies bytes into the receive of this PDU, as far as they fit. False if the queue pair has ended.
-    pub(super) fn write_up(
+    pub(super) fn write_receive(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
@@ -142,7 +146,7 @@ impl Inner {
         };
         let (id, cause) = (receive.id, format!("the memory of a receive: {refusal}"));
         self.claimed = None;
-        self.tell(init, queues, id, (Status::LocProtErr, 0), None, out);
+        self.push_receive_wc(init, queues, id, (Status::LocProtErr, 0), None, out);
         self.end(init, queues, &cause, out);
         false
     }
@@ -162,12 +166,12 @@ impl Inner {
             } else {
                 (Status::LocLenErr, room)
             };
-            self.tell(init, queues, receive.id, end, command, out);
+            self.push_receive_wc(init, queues, receive.id, end, command, out);
         }
         true
     }
 
-    fn tell(
+    fn push_receive_wc(
         &self,
         init: &Init,
         queues: &Mutex<Queues>,

@@ -12,15 +12,15 @@ use super::queues::{Queues, Request};
 
 impl Inner {
     /// Completes a request of the send queue, which the queues have accounted for already. `told`: whether to raise a completion.
-    pub(super) fn tell_sender(
+    pub(super) fn complete_send(
         &self,
         init: &Init,
         id: u64,
         status: Status,
-        told: bool,
+        raise: bool,
         out: &mut Outbox,
     ) {
-        if told {
+        if raise {
             let wc = Wc {
                 id,
                 qpn: init.upper.number,
@@ -34,7 +34,7 @@ impl Inner {
     }
 
     /// An executed command ends successfully.
-    pub(super) fn finish(
+    pub(super) fn finish_command(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
@@ -44,11 +44,11 @@ impl Inner {
         let signaled = command.flags.contains(Flags::SIGNALED);
         self.release(init, command);
         let heard = queues.lock().end_command();
-        self.tell_sender(init, command.id, Status::Success, heard && signaled, out);
+        self.complete_send(init, command.id, Status::Success, heard && signaled, out);
     }
 
     /// An executed command ends without a response.
-    pub(super) fn struck(
+    pub(super) fn fail_command(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
@@ -58,7 +58,7 @@ impl Inner {
     ) {
         self.release(init, command);
         let heard = queues.lock().end_command();
-        self.tell_sender(init, command.id, status, heard, out);
+        self.complete_send(init, command.id, status, heard, out);
     }
 
     /// Flushes a request that was not started.
@@ -73,7 +73,7 @@ impl Inner {
             Request::Command(_) => queues.lock().end_command(),
             Request::Pdu(_) => queues.lock().end_send(),
         };
-        self.tell_sender(init, request.id(), Status::WrFlushErr, heard, out);
+        self.complete_send(init, request.id(), Status::WrFlushErr, heard, out);
     }
 
     /// M12: removes the table entry.
@@ -85,7 +85,7 @@ impl Inner {
     }
 
     /// The connection ended.
-    pub(super) fn lost(
+    pub(super) fn handle_disconnect(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
@@ -118,7 +118,7 @@ impl Inner {
             (
                 before,
                 core::mem::take(&mut queues.sends),
-                core::mem::take(&mut queues.urgent),
+                core::mem::take(&mut queues.immediate),
                 core::mem::replace(&mut queues.receives, none),
                 queues.retired,
             )
@@ -132,14 +132,14 @@ impl Inner {
         self.intake = Intake::new();
         let commands: Vec<Command> = self.commands.drain().collect();
         for command in &commands {
-            self.struck(init, queues, command, Status::WrFlushErr, out);
+            self.fail_command(init, queues, command, Status::WrFlushErr, out);
         }
         for request in sends {
             self.flush(init, queues, &request, out);
         }
         for pdu in urgent {
             let heard = queues.lock().end_send();
-            self.tell_sender(init, pdu.id, Status::WrFlushErr, heard, out);
+            self.complete_send(init, pdu.id, Status::WrFlushErr, heard, out);
         }
         let claimed = self.claimed.take();
         let rest = core::iter::from_fn(|| receives.take());

@@ -27,7 +27,7 @@ use crate::wr::Direction;
 
 /// Why a command is not executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Unfit {
+pub(super) enum ExecuteError {
     #[error("the queue pair is not in iSCSI mode: login is not over")]
     Mode,
     #[error("a device of type {device} has no command {opcode:#04x}")]
@@ -42,14 +42,15 @@ pub(super) enum Unfit {
     Table(Misuse),
 }
 
-impl Unfit {
+impl ExecuteError {
     fn status(self) -> Status {
         match self {
-            Unfit::Mode | Unfit::Opcode { .. } | Unfit::Wrap | Unfit::Direction => {
-                Status::LocQpOpErr
-            }
-            Unfit::Memory(_) => Status::LocProtErr,
-            Unfit::Table(_) => Status::MwBindErr,
+            ExecuteError::Mode
+            | ExecuteError::Opcode { .. }
+            | ExecuteError::Wrap
+            | ExecuteError::Direction => Status::LocQpOpErr,
+            ExecuteError::Memory(_) => Status::LocProtErr,
+            ExecuteError::Table(_) => Status::MwBindErr,
         }
     }
 }
@@ -68,36 +69,36 @@ impl Inner {
                 self.frame_command(init, queues, command, stag, out);
                 true
             }
-            Err(Unfit::Memory(Refusal::Pending { stag })) => {
+            Err(ExecuteError::Memory(Refusal::Pending { stag })) => {
                 let upper = &init.upper;
                 queues.lock().sends.push_front(Request::Command(command));
                 // `wait` returns false if the entry became ready in between: try again.
                 !upper.tpt.wait(stag, upper.number)
             }
             Err(unfit) => {
-                self.unfit(init, queues, &command, unfit, out);
+                self.fail_execution(init, queues, &command, unfit, out);
                 true
             }
         }
     }
 
     /// The checks of M12, and registration.
-    fn check(&self, init: &Init, command: &mut Command) -> Result<Stag, Unfit> {
+    fn check(&self, init: &Init, command: &mut Command) -> Result<Stag, ExecuteError> {
         if !self.full_feature {
-            return Err(Unfit::Mode);
+            return Err(ExecuteError::Mode);
         }
         let (device, [opcode, ..]) = (command.device, command.cdb);
         if !scsi::is_valid_for(device, opcode) {
-            return Err(Unfit::Opcode { device, opcode });
+            return Err(ExecuteError::Opcode { device, opcode });
         }
         for sge in &command.data {
-            let whole = sge.at.checked_add(sge.len.into());
+            let whole = sge.addr.checked_add(sge.len.into());
             command.len = whole
                 .and_then(|_| command.len.checked_add(sge.len))
-                .ok_or(Unfit::Wrap)?;
+                .ok_or(ExecuteError::Wrap)?;
         }
         let (needs, access) = match command.direction {
-            Direction::None if command.len > 0 => return Err(Unfit::Direction),
+            Direction::None if command.len > 0 => return Err(ExecuteError::Direction),
             Direction::None => (Access::LOCAL_READ, Access::NONE),
             Direction::Read => (Access::LOCAL_WRITE, Access::REMOTE_WRITE),
             Direction::Write => (Access::LOCAL_READ, Access::REMOTE_READ),
@@ -106,14 +107,17 @@ impl Inner {
         let checked = segments::check(upper, &command.data, needs);
         checked
             .inspect_err(|_| command.len = 0)
-            .map_err(Unfit::Memory)?;
+            .map_err(ExecuteError::Memory)?;
         let entry = Entry {
-            wqe: u64::from(upper.number) << 32 | u64::from(self.commands.next()),
+            wqe: u64::from(upper.number) << 32 | u64::from(self.commands.next_slot()),
             len: command.len,
             pd: upper.pd,
             access,
         };
-        upper.tpt.register_command(entry).map_err(Unfit::Table)
+        upper
+            .tpt
+            .register_command(entry)
+            .map_err(ExecuteError::Table)
     }
 
     /// Builds the command PDU with immediate data, and queues unsolicited Data-Out (RFC 7143 §11.3).
@@ -125,7 +129,7 @@ impl Inner {
         stag: Stag,
         out: &mut Outbox,
     ) {
-        let (terms, slot) = (self.terms, self.commands.next());
+        let (terms, slot) = (self.terms, self.commands.next_slot());
         let writes = command.direction == Direction::Write;
         let unsolicited = if writes {
             command.len.min(terms.first_burst)
@@ -172,7 +176,7 @@ impl Inner {
         }
         self.commands.add(command);
         if let Err(refused) = self.frame_data(init, &pdu.emit(), (slot, 0, immediate)) {
-            self.memory_gone(init, queues, &refused, out);
+            self.fail_gather(init, queues, &refused, out);
         }
     }
 
@@ -202,17 +206,17 @@ impl Inner {
     }
 
     /// A command cannot be executed: options 1 and 2.
-    fn unfit(
+    fn fail_execution(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
         command: &Command,
-        unfit: Unfit,
+        unfit: ExecuteError,
         out: &mut Outbox,
     ) {
         let cause = format!("command {} was not executed: {unfit}", command.id);
         let heard = queues.lock().end_command();
-        self.tell_sender(init, command.id, unfit.status(), heard, out);
+        self.complete_send(init, command.id, unfit.status(), heard, out);
         match init.on_failure {
             OnFailure::Reactive => {
                 self.cause = Some(cause);

@@ -167,7 +167,7 @@ impl Frames {
         let mut skip = self.done;
         for frame in &self.queue {
             let head = frame.head.get(skip.min(frame.head_len)..frame.head_len);
-            if !sources.own(head.unwrap_or_default()) {
+            if !sources.borrow_bytes(head.unwrap_or_default()) {
                 return Ok(());
             }
             skip = skip.saturating_sub(frame.head_len);
@@ -175,7 +175,7 @@ impl Frames {
             let from = skip.min(data_len);
             match &frame.data {
                 Data::Owned(bytes) => {
-                    if !sources.own(bytes.get(from..).unwrap_or_default()) {
+                    if !sources.borrow_bytes(bytes.get(from..).unwrap_or_default()) {
                         return Ok(());
                     }
                 }
@@ -193,7 +193,7 @@ impl Frames {
             }
             skip = skip.saturating_sub(data_len);
             let tail = frame.tail.get(skip.min(frame.tail_len)..frame.tail_len);
-            if !sources.own(tail.unwrap_or_default()) {
+            if !sources.borrow_bytes(tail.unwrap_or_default()) {
                 return Ok(());
             }
             skip = 0;
@@ -226,7 +226,7 @@ impl Frames {
 
     /// A command ends: its Data-Out PDUs that were not started are removed. The data of a PDU that was started, and of the command PDU itself,
     /// whose CmdSN the target expects (RFC 7143 §4.2.2.1), is copied.
-    pub(super) fn disown(
+    pub(super) fn detach_command(
         &mut self,
         init: &UpperInit,
         commands: &Commands,

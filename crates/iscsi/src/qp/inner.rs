@@ -72,7 +72,7 @@ pub(super) struct Inner {
     /// The queue pair is in `Err`: a copy of that fact which is read without the lock of the queues.
     pub(super) ended: bool,
     /// The carrier's low-water mark as last set, in bytes.
-    pub(super) expected: usize,
+    pub(super) low_water: usize,
     pub(super) cause: Option<String>,
     pub(super) counters: Counters,
 }
@@ -98,7 +98,7 @@ impl Inner {
             gap: None,
             held: false,
             ended: false,
-            expected: 1,
+            low_water: 1,
             cause: None,
             counters: Counters::default(),
         }
@@ -124,7 +124,7 @@ impl Inner {
             exp_cmd_sn: word(28),
             max_cmd_sn: word(32),
         };
-        self.window = self.window.after(news);
+        self.window = self.window.advanced_to(news);
     }
 
     /// RFC 7143 §4.2.2.2: whether this is the expected StatSN. Any is accepted as the first.

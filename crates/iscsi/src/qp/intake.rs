@@ -6,7 +6,7 @@ use core::fmt;
 
 use parking_lot::Mutex;
 use verbena_mem::{Refusal, Targets};
-use verbena_nic::{Carrier, Moved, Outbox, Receiving, Status};
+use verbena_nic::{Carrier, IoOutcome, Outbox, Receiving, Status};
 use verbena_wire::crc::{Crc32c, crc32c_wire};
 use verbena_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Lengths, digest, pad};
 
@@ -17,7 +17,7 @@ use super::queues::Queues;
 use super::segments;
 
 /// Size of the stage, for headers and for PDUs that are delivered. The longest header, with 1020 bytes of AHS, fits several times.
-const ROOM: usize = 8 << 10;
+const STAGE_SIZE: usize = 8 << 10;
 
 /// Bytes read and not yet processed, and the position within a PDU.
 pub(super) struct Intake {
@@ -38,7 +38,7 @@ pub(super) struct Body {
     /// Bytes of data received.
     pub(super) done: u32,
     /// Bytes of padding and digest after the data.
-    behind: usize,
+    trailer_len: usize,
     crc: Option<Crc32c>,
 }
 
@@ -55,7 +55,7 @@ enum Flow {
 impl Intake {
     pub(super) fn new() -> Intake {
         Intake {
-            stage: vec![0; ROOM].into(),
+            stage: vec![0; STAGE_SIZE].into(),
             start: 0,
             end: 0,
             body: None,
@@ -105,61 +105,61 @@ impl Inner {
             return Receiving::Ended;
         }
         if self.held {
-            match self.digest_stage(init, queues, out) {
+            match self.process_stage(init, queues, out) {
                 Flow::More => {}
                 Flow::Held => return Receiving::Held,
                 Flow::Ended => return Receiving::Ended,
             }
         }
         match self.read(init, carrier) {
-            Ok((asked, direct, Moved::Bytes(n))) => {
+            Ok((asked, direct, IoOutcome::Bytes(n))) => {
                 self.counters.bytes_in += n as u64;
                 let at_once = n.min(direct as usize);
                 self.intake.end += n - at_once;
-                if let Err(refusal) = self.placed(init, at_once as u32) {
-                    self.place_gone(init, queues, &refusal, out);
+                if let Err(refusal) = self.account_placed(init, at_once as u32) {
+                    self.fail_placement(init, queues, &refusal, out);
                     return Receiving::Ended;
                 }
-                let flow = self.digest_stage(init, queues, out);
+                let flow = self.process_stage(init, queues, out);
                 let drained = n < asked;
                 // Also when more may be there: the caller may stop reading here and has to be woken for the rest.
-                if drained || self.expects_much() {
-                    self.say_expected(carrier);
+                if drained || self.has_low_water() {
+                    self.update_low_water(carrier);
                 }
                 match flow {
-                    Flow::More if drained => Receiving::Dry,
+                    Flow::More if drained => Receiving::WouldBlock,
                     Flow::More => Receiving::Some(n),
                     Flow::Held => Receiving::Held,
                     Flow::Ended => Receiving::Ended,
                 }
             }
-            Ok((.., Moved::Nothing)) => {
-                self.say_expected(carrier);
-                Receiving::Dry
+            Ok((.., IoOutcome::WouldBlock)) => {
+                self.update_low_water(carrier);
+                Receiving::WouldBlock
             }
-            Ok((.., Moved::End)) => {
-                self.lost(init, queues, "the target closed the connection", out);
+            Ok((.., IoOutcome::Eof)) => {
+                self.handle_disconnect(init, queues, "the target closed the connection", out);
                 Receiving::Ended
             }
-            Ok((.., Moved::Broken)) => {
-                self.lost(init, queues, "the connection to the target broke", out);
+            Ok((.., IoOutcome::Broken)) => {
+                self.handle_disconnect(init, queues, "the connection to the target broke", out);
                 Receiving::Ended
             }
-            Ok((.., Moved::Fault)) => {
+            Ok((.., IoOutcome::Fault)) => {
                 self.end(init, queues, "registered memory is not mapped", out);
                 Receiving::Ended
             }
             Err(refusal) => {
-                self.place_gone(init, queues, &refusal, out);
+                self.fail_placement(init, queues, &refusal, out);
                 Receiving::Ended
             }
         }
     }
 
-    /// Whether the `came` bytes just read are only the header of a PDU whose data will be placed.
-    pub(super) fn is_at_data(&self, came: usize) -> bool {
+    /// Whether the `received` bytes just read are only the header of a PDU whose data will be placed.
+    pub(super) fn is_at_data(&self, received: usize) -> bool {
         let is_next = |body: &Body| body.len > 0 && matches!(body.verdict, Verdict::DataIn { .. });
-        came <= BHS_LEN + DIGEST_LEN && self.intake.body.as_ref().is_some_and(is_next)
+        received <= BHS_LEN + DIGEST_LEN && self.intake.body.as_ref().is_some_and(is_next)
     }
 
     /// Reads into the places of the next bytes. Returns how many were asked for, how many of those are data in buffers of a command, and the
@@ -168,9 +168,9 @@ impl Inner {
         &mut self,
         init: &Init,
         carrier: &mut impl Carrier,
-    ) -> Result<(usize, u32, Moved), Refusal> {
+    ) -> Result<(usize, u32, IoOutcome), Refusal> {
         let header = BHS_LEN + self.terms.header_digest_len();
-        let ahead = self.ahead(header);
+        let ahead = self.stage_limit(header);
         let Inner {
             intake, commands, ..
         } = self;
@@ -184,7 +184,7 @@ impl Inner {
             let range = (pdu.offset + body.done, body.len - body.done);
             direct = segments::targets(&init.upper, &command.data, range, &mut targets)?;
             if direct == range.1 {
-                let behind = body.behind;
+                let behind = body.trailer_len;
                 targets.stage(intake.room(behind + header));
             }
         } else {
@@ -195,14 +195,14 @@ impl Inner {
     }
 
     /// How many bytes may be staged next. While commands read: a header, or the rest of the PDU and a header.
-    fn ahead(&self, header: usize) -> usize {
-        if !self.commands.any_reads() {
-            return ROOM;
+    fn stage_limit(&self, header: usize) -> usize {
+        if !self.commands.has_reads() {
+            return STAGE_SIZE;
         }
         let staged = self.intake.staged();
         match &self.intake.body {
             Some(body) => {
-                let rest = (body.len - body.done) as usize + body.behind + header;
+                let rest = (body.len - body.done) as usize + body.trailer_len + header;
                 rest.saturating_sub(staged.len())
             }
             None => {
@@ -213,7 +213,7 @@ impl Inner {
     }
 
     /// Accounts for `n` bytes of data that were read into a command's buffers.
-    fn placed(&mut self, init: &Init, n: u32) -> Result<(), Refusal> {
+    fn account_placed(&mut self, init: &Init, n: u32) -> Result<(), Refusal> {
         let Some(body) = self.intake.body.as_mut().filter(|_| n > 0) else {
             return Ok(());
         };
@@ -229,7 +229,7 @@ impl Inner {
     }
 
     /// Processes everything that is staged.
-    fn digest_stage(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> Flow {
+    fn process_stage(&mut self, init: &Init, queues: &Mutex<Queues>, out: &mut Outbox) -> Flow {
         loop {
             let step = if self.intake.body.is_some() {
                 self.take_body(init, queues, out)
@@ -274,7 +274,7 @@ impl Inner {
             _ => return Some(Flow::Held),
         }
         self.counters.pdus_in += 1;
-        let verdict = self.judge(init, &bhs);
+        let verdict = self.classify(init, &bhs);
         let summed = self.terms.data_digest && lengths.data > 0;
         self.intake.body = Some(Body {
             bhs,
@@ -282,12 +282,12 @@ impl Inner {
             head: head as u32,
             len: lengths.data,
             done: 0,
-            behind: pad(lengths.data) as usize + if summed { DIGEST_LEN } else { 0 },
+            trailer_len: pad(lengths.data) as usize + if summed { DIGEST_LEN } else { 0 },
             crc: summed.then(Crc32c::new),
         });
-        let goes_on = !verdict.goes_up_whole()
+        let goes_on = !verdict.delivers_whole()
             || self.with_staged(head, |inner, header| {
-                inner.write_up(init, queues, 0, header, out)
+                inner.write_receive(init, queues, 0, header, out)
             });
         self.intake.take(head + digest_len);
         (!goes_on).then_some(Flow::Ended)
@@ -319,18 +319,18 @@ impl Inner {
         }
         let staged = self.intake.staged();
         let body = self.intake.body.as_ref()?;
-        let Some(behind) = staged.get(..body.behind) else {
+        let Some(behind) = staged.get(..body.trailer_len) else {
             return Some(Flow::More);
         };
         if let Some(mut crc) = body.crc.clone() {
-            let (padding, summed) = behind.split_at(body.behind - DIGEST_LEN);
+            let (padding, summed) = behind.split_at(body.trailer_len - DIGEST_LEN);
             crc.update(padding);
             if crc32c_wire(crc.finish()) != *summed {
                 self.end(init, queues, "the digest of data is wrong", out);
                 return Some(Flow::Ended);
             }
         }
-        let behind = body.behind;
+        let behind = body.trailer_len;
         let body = self.intake.body.take()?;
         self.intake.take(behind);
         let goes_on = self.finish_pdu(init, queues, &body, out);
@@ -354,7 +354,8 @@ impl Inner {
         let (at, verdict, head) = (body.done, body.verdict, body.head);
         body.done += bytes.len() as u32;
         let Verdict::DataIn { slot, pdu } = verdict else {
-            return verdict == Verdict::Drop || self.write_up(init, queues, head + at, bytes, out);
+            return verdict == Verdict::Drop
+                || self.write_receive(init, queues, head + at, bytes, out);
         };
         self.counters.copied += bytes.len() as u64;
         let Some(command) = self.commands.get(slot) else {
@@ -364,14 +365,14 @@ impl Inner {
         match written {
             Ok(()) => true,
             Err(refusal) => {
-                self.place_gone(init, queues, &refusal, out);
+                self.fail_placement(init, queues, &refusal, out);
                 false
             }
         }
     }
 
     /// The buffers of a command are no longer accessible as they were when it was executed: the queue pair ends.
-    fn place_gone(
+    fn fail_placement(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
@@ -382,7 +383,7 @@ impl Inner {
         if let Some(Verdict::DataIn { slot, .. }) = verdict
             && let Some(command) = self.commands.remove(slot)
         {
-            self.struck(init, queues, &command, Status::LocProtErr, out);
+            self.fail_command(init, queues, &command, Status::LocProtErr, out);
         }
         let cause = format!("the buffers of a command: {refusal}");
         self.end(init, queues, &cause, out);

@@ -20,7 +20,7 @@ impl Qp {
         wr: &CommandWr<'_>,
         out: &mut Outbox,
     ) -> Result<CommandId, PostError> {
-        let (got, limit) = (wr.data.len(), self.init.upper.limits.pieces);
+        let (got, limit) = (wr.data.len(), self.init.upper.limits.max_sge);
         if got > limit {
             return Err(PostError::Pieces { got, limit });
         }
@@ -64,7 +64,7 @@ impl Qp {
             data: wr.data.into(),
         };
         if is_immediate(&pdu.bhs) {
-            queues.urgent.push_back(pdu);
+            queues.immediate.push_back(pdu);
         } else {
             queues.sends.push_back(Request::Pdu(pdu));
         }

@@ -40,7 +40,7 @@ pub(super) struct Queues {
     pub(super) retired: bool,
     pub(super) sends: VecDeque<Request>,
     /// PDUs for immediate delivery: not subject to the command window (RFC 7143 §4.2.2.1).
-    pub(super) urgent: VecDeque<Pdu>,
+    pub(super) immediate: VecDeque<Pdu>,
     pub(super) receives: ReceiveQueue,
     /// Send requests that have not completed.
     pub(super) sends_outstanding: usize,
@@ -56,8 +56,8 @@ impl Queues {
             state: QpState::Reset,
             retired: false,
             sends: VecDeque::new(),
-            urgent: VecDeque::new(),
-            receives: ReceiveQueue::new(limits.receives, limits.pieces),
+            immediate: VecDeque::new(),
+            receives: ReceiveQueue::new(limits.receives, limits.max_sge),
             sends_outstanding: 0,
             commands_outstanding: 0,
             next_command: 0,

@@ -1,7 +1,7 @@
 //! The data segments of a command as one contiguous range from offset 0. Functions visit every byte of a range once, in order, and check
 //! each piece against its region (M6) each time. Grants are not kept: one lasts for one copy or one system call.
 
-use verbena_mem::{Access, Gather, Placement, Reach, Refusal, Sources, Targets};
+use verbena_mem::{Access, Gather, MemAccess, Placement, Refusal, Sources, Targets};
 use verbena_nic::{Sge, UpperInit};
 use verbena_wire::crc::Crc32c;
 
@@ -20,7 +20,7 @@ fn pieces(data: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Piece> + 
         left -= here;
         // Segments do not wrap: checked when the command was executed.
         let sge = Sge {
-            at: sge.at.wrapping_add(before),
+            addr: sge.addr.wrapping_add(before),
             len: here,
             stag: sge.stag,
         };
@@ -29,10 +29,10 @@ fn pieces(data: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Piece> + 
 }
 
 impl Piece {
-    fn reach(&self, init: &UpperInit, needs: Access) -> Reach {
-        Reach {
+    fn reach(&self, init: &UpperInit, needs: Access) -> MemAccess {
+        MemAccess {
             stag: self.sge.stag,
-            at: self.sge.at,
+            at: self.sge.addr,
             len: self.sge.len.into(),
             pd: init.pd,
             qp: init.number,

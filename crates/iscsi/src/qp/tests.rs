@@ -5,9 +5,9 @@ mod cancels;
 mod checks;
 mod digests;
 mod ends;
-mod expecting;
 mod failures;
 mod hostile;
+mod low_water;
 mod pdus;
 mod reads;
 mod responses;
@@ -18,7 +18,9 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::qp::Limits;
-use verbena_nic::{Cq, Event, Flags, Hand, OnFailure, Outbox, QpState, ReceiveWr, Receiving};
+use verbena_nic::{
+    Cq, Event, Flags, MemoryCarrier, OnFailure, Outbox, QpState, ReceiveWr, Receiving,
+};
 use verbena_nic::{Sending, Sge, Status, UpperInit, Wc};
 use verbena_wire::iscsi::{Attribute, Bhs, Lun};
 use verbena_wire::scsi::{Cdb, DeviceType};
@@ -40,7 +42,7 @@ const SLOTS: usize = 128;
 
 /// How bytes are split, in both directions.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Way {
+pub(super) enum Split {
     /// Not at all.
     Whole,
     /// One byte at a time.
@@ -49,22 +51,22 @@ pub(super) enum Way {
     Cut(u32),
 }
 
-impl Way {
-    pub(super) const ALL: [Way; 6] = [
-        Way::Whole,
-        Way::Single,
-        Way::Cut(1),
-        Way::Cut(2),
-        Way::Cut(77),
-        Way::Cut(1_000_003),
+impl Split {
+    pub(super) const ALL: [Split; 6] = [
+        Split::Whole,
+        Split::Single,
+        Split::Cut(1),
+        Split::Cut(2),
+        Split::Cut(77),
+        Split::Cut(1_000_003),
     ];
 
     /// Length of the next piece.
-    fn piece(&mut self) -> usize {
+    fn next_len(&mut self) -> usize {
         match self {
-            Way::Whole => usize::MAX,
-            Way::Single => 1,
-            Way::Cut(state) => {
+            Split::Whole => usize::MAX,
+            Split::Single => 1,
+            Split::Cut(state) => {
                 *state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 // Mostly short ones, as headers are short.
                 let bits = *state >> 28;
@@ -83,7 +85,7 @@ pub(super) struct Setup {
     pub(super) number: u32,
     pub(super) cq_size: usize,
     pub(super) access: Access,
-    pub(super) way: Way,
+    pub(super) split: Split,
 }
 
 impl Default for Setup {
@@ -95,14 +97,14 @@ impl Default for Setup {
             number: 7,
             cq_size: 1000,
             access: Access::ALL,
-            way: Way::Whole,
+            split: Split::Whole,
         }
     }
 }
 
 /// A completed receive and its content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Up {
+pub(super) struct Received {
     pub(super) id: u64,
     pub(super) status: Status,
     pub(super) command: Option<u32>,
@@ -119,7 +121,7 @@ pub(super) struct Rig {
     next_receive: u64,
     pub(super) out: Outbox,
     pub(super) target: Target,
-    pub(super) way: Way,
+    pub(super) split: Split,
     /// Bytes from the target that were not read yet.
     pub(super) inbox: Vec<u8>,
     /// Bytes sent that were not parsed yet.
@@ -129,31 +131,31 @@ pub(super) struct Rig {
 impl Rig {
     pub(super) fn new(setup: Setup) -> Rig {
         let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
-        Rig::on(&tpt, setup)
+        Rig::with_tpt(&tpt, setup)
     }
 
-    pub(super) fn on_way(way: Way) -> Rig {
+    pub(super) fn with_split(split: Split) -> Rig {
         Rig::new(Setup {
-            way,
+            split,
             ..Setup::default()
         })
     }
 
     /// On a shared table, after login, with a large command window.
-    pub(super) fn on(tpt: &Arc<Tpt>, setup: Setup) -> Rig {
-        let mut rig = Rig::fresh(tpt, setup);
+    pub(super) fn with_tpt(tpt: &Arc<Tpt>, setup: Setup) -> Rig {
+        let mut rig = Rig::unconnected(tpt, setup);
         assert!(rig.qp.attach());
         rig.receive(1);
         let login = rig.target.login();
         rig.deliver(&login);
-        assert_eq!(rig.up().len(), 1);
+        assert_eq!(rig.received().len(), 1);
         rig.qp.begin(setup.terms, &mut rig.out);
         rig.target.terms = setup.terms;
         rig
     }
 
     /// Before any connection.
-    pub(super) fn fresh(tpt: &Arc<Tpt>, setup: Setup) -> Rig {
+    pub(super) fn unconnected(tpt: &Arc<Tpt>, setup: Setup) -> Rig {
         let memory = Buffer::new(tpt, SIZE, setup.pd, setup.access).unwrap();
         memory.write(0, &[FILL; SIZE]);
         let access = Access::LOCAL_WRITE;
@@ -166,7 +168,7 @@ impl Rig {
             recv_cq: cq(1),
             tpt: tpt.clone(),
             limits: Limits {
-                pieces: 40,
+                max_sge: 40,
                 ..Limits::default()
             },
         };
@@ -178,7 +180,7 @@ impl Rig {
             next_receive: 0,
             out: Outbox::new(),
             target: Target::new(),
-            way: setup.way,
+            split: setup.split,
             inbox: Vec::new(),
             wire: Vec::new(),
         }
@@ -186,7 +188,7 @@ impl Rig {
 
     pub(super) fn sge(&self, offset: usize, len: u32) -> Sge {
         Sge {
-            at: self.memory.at() + offset as u64,
+            addr: self.memory.at() + offset as u64,
             len,
             stag: self.memory.stag(),
         }
@@ -206,7 +208,11 @@ impl Rig {
         self.next_receive += 1;
         let at = self.receives.at() + id % SLOTS as u64 * SLOT as u64;
         let stag = self.receives.stag();
-        let scatter = &[Sge { at, len, stag }];
+        let scatter = &[Sge {
+            addr: at,
+            len,
+            stag,
+        }];
         let wr = ReceiveWr { id, scatter };
         self.qp.post_receive(&wr, &mut self.out).unwrap();
     }
@@ -243,7 +249,7 @@ impl Rig {
     ) -> (CommandId, u32) {
         self.receive(1);
         let name = self.post(id, direction, data);
-        self.flow();
+        self.transmit();
         (name, self.target.last_itt)
     }
 
@@ -260,12 +266,12 @@ impl Rig {
 
     /// The target sends bytes; the queue pair reads and transmits.
     pub(super) fn deliver(&mut self, bytes: &[u8]) {
-        self.come(bytes);
-        self.flow();
+        self.feed(bytes);
+        self.transmit();
     }
 
     /// The target sends bytes; the queue pair reads only.
-    pub(super) fn come(&mut self, bytes: &[u8]) {
+    pub(super) fn feed(&mut self, bytes: &[u8]) {
         self.inbox.extend_from_slice(bytes);
         self.read();
     }
@@ -273,8 +279,8 @@ impl Rig {
     /// Reads until nothing is left, or reading is held.
     pub(super) fn read(&mut self) -> Receiving {
         loop {
-            let piece = self.way.piece().min(self.inbox.len());
-            let mut hand = Hand::with(&self.inbox[..piece]);
+            let piece = self.split.next_len().min(self.inbox.len());
+            let mut hand = MemoryCarrier::with_input(&self.inbox[..piece]);
             let end = loop {
                 match self.qp.receive(&mut hand, &mut self.out) {
                     Receiving::Some(n) => assert!(n > 0),
@@ -282,26 +288,26 @@ impl Rig {
                 }
             };
             assert!(
-                end != Receiving::Dry || hand.came.is_empty(),
+                end != Receiving::WouldBlock || hand.input.is_empty(),
                 "more was there"
             );
-            let read = piece - hand.came.len();
+            let read = piece - hand.input.len();
             self.inbox.drain(..read);
-            if end != Receiving::Dry || self.inbox.is_empty() {
+            if end != Receiving::WouldBlock || self.inbox.is_empty() {
                 return end;
             }
         }
     }
 
     /// Transmits all that may be sent.
-    pub(super) fn flow(&mut self) -> Sending {
+    pub(super) fn transmit(&mut self) -> Sending {
         for _ in 0..1_000_000 {
-            let mut hand = Hand::open(self.way.piece());
+            let mut hand = MemoryCarrier::with_room(self.split.next_len());
             let end = self.qp.try_transmit(&mut hand, &mut self.out).unwrap();
-            self.wire.extend_from_slice(&hand.went);
+            self.wire.extend_from_slice(&hand.output);
             if end != Sending::Blocked {
                 let wire = core::mem::take(&mut self.wire);
-                self.wire = self.target.hear(wire);
+                self.wire = self.target.receive(wire);
                 return end;
             }
         }
@@ -310,22 +316,22 @@ impl Rig {
 
     /// Transmits at most `room` bytes, which stay in `wire`.
     pub(super) fn send_some(&mut self, room: usize) -> Sending {
-        let mut hand = Hand::open(room);
+        let mut hand = MemoryCarrier::with_room(room);
         let end = self.qp.try_transmit(&mut hand, &mut self.out).unwrap();
-        self.wire.extend_from_slice(&hand.went);
+        self.wire.extend_from_slice(&hand.output);
         end
     }
 
     /// PDUs that the target received since the last call.
-    pub(super) fn heard(&mut self) -> Vec<Sent> {
-        core::mem::take(&mut self.target.heard)
+    pub(super) fn take_pdus(&mut self) -> Vec<Sent> {
+        core::mem::take(&mut self.target.received)
     }
 
     /// Completed receives.
-    pub(super) fn up(&mut self) -> Vec<Up> {
+    pub(super) fn received(&mut self) -> Vec<Received> {
         let of = |wc: Wc| {
             let at = wc.id as usize % SLOTS * SLOT;
-            Up {
+            Received {
                 id: wc.id,
                 status: wc.status,
                 command: wc.immediate,

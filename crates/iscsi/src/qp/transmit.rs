@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 use verbena_mem::Sources;
-use verbena_nic::{Carrier, Moved, Outbox, Sending, Status};
+use verbena_nic::{Carrier, IoOutcome, Outbox, Sending, Status};
 use verbena_wire::iscsi::{Bhs, FromInitiator, NO_TAG, is_immediate};
 
 use super::Init;
@@ -45,20 +45,20 @@ impl Inner {
                     .sources(&init.upper, &self.commands, &mut sources);
                 let bytes = sources.bytes();
                 let moved = if bytes == 0 {
-                    Moved::Nothing
+                    IoOutcome::WouldBlock
                 } else {
                     carrier.write(&sources)
                 };
                 (named.err(), bytes, moved)
             };
             let sent = match moved {
-                Moved::Bytes(n) => n,
-                Moved::Nothing => 0,
-                Moved::End | Moved::Broken => {
-                    self.lost(init, queues, "the connection to the target broke", out);
+                IoOutcome::Bytes(n) => n,
+                IoOutcome::WouldBlock => 0,
+                IoOutcome::Eof | IoOutcome::Broken => {
+                    self.handle_disconnect(init, queues, "the connection to the target broke", out);
                     return Sending::Ended;
                 }
-                Moved::Fault => {
+                IoOutcome::Fault => {
                     self.end(init, queues, "registered memory is not mapped", out);
                     return Sending::Ended;
                 }
@@ -70,7 +70,7 @@ impl Inner {
             if let Some(refused) = refused {
                 if sent == bytes {
                     // Everything before it was sent, the PDU's own header included: the connection cannot continue.
-                    self.memory_gone(init, queues, &refused, out);
+                    self.fail_gather(init, queues, &refused, out);
                     return Sending::Ended;
                 }
                 return Sending::Blocked;
@@ -92,7 +92,7 @@ impl Inner {
         let may_begin = self.bursts.is_empty() && self.window.has_room_for(self.cmd_sn);
         let request = {
             let mut queues = queues.lock();
-            match queues.urgent.pop_front() {
+            match queues.immediate.pop_front() {
                 Some(pdu) => Some(Request::Pdu(pdu)),
                 None if may_begin => queues.sends.pop_front(),
                 None => None,
@@ -124,7 +124,7 @@ impl Inner {
         }
         let range = (slot, pdu.offset, pdu.data_len);
         if let Err(refused) = self.frame_data(init, &pdu.emit(), range) {
-            self.memory_gone(init, queues, &refused, out);
+            self.fail_gather(init, queues, &refused, out);
         }
         true
     }
@@ -154,11 +154,11 @@ impl Inner {
             .push(Frame::owned(&bhs, pdu.data.into_vec(), digests));
         let signaled = pdu.flags.contains(verbena_nic::Flags::SIGNALED);
         let heard = queues.lock().end_send();
-        self.tell_sender(init, pdu.id, Status::Success, heard && signaled, out);
+        self.complete_send(init, pdu.id, Status::Success, heard && signaled, out);
     }
 
     /// Data that the target expects can no longer be read: the queue pair ends.
-    pub(super) fn memory_gone(
+    pub(super) fn fail_gather(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
@@ -167,7 +167,7 @@ impl Inner {
     ) {
         let cause = format!("our own memory: {}", refused.refusal);
         if let Some(command) = self.commands.remove(refused.slot) {
-            self.struck(init, queues, &command, Status::LocProtErr, out);
+            self.fail_command(init, queues, &command, Status::LocProtErr, out);
         }
         self.end(init, queues, &cause, out);
     }

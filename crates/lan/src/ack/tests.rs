@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// An acknowledgement as Linux sends it, built by hand.
-struct Made {
+struct TestAck {
     tags: usize,
     v6: bool,
     stamps: Option<(u32, u32)>,
@@ -18,7 +18,7 @@ struct Made {
     name: u16,
 }
 
-const PLAIN: Made = Made {
+const PLAIN: TestAck = TestAck {
     tags: 0,
     v6: false,
     stamps: Some((1000, 77)),
@@ -31,7 +31,7 @@ const PLAIN: Made = Made {
     name: 9,
 };
 
-impl Made {
+impl TestAck {
     fn frame(&self) -> Vec<u8> {
         let mut f = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         for _ in 0..self.tags {
@@ -62,7 +62,7 @@ impl Made {
         f.extend((self.ack as u16).to_be_bytes());
         f.extend([0, 0]);
         if let Some((value, echo)) = self.stamps {
-            f.extend(STAMPS);
+            f.extend(TIMESTAMPS);
             f.extend(value.to_be_bytes());
             f.extend(echo.to_be_bytes());
         }
@@ -72,41 +72,41 @@ impl Made {
     }
 
     fn ack(&self) -> Option<Ack> {
-        Ack::of(&self.frame())
+        Ack::parse(&self.frame())
     }
 
     /// It supersedes the plain one.
-    fn outdates_plain(&self) -> bool {
+    fn supersedes_plain(&self) -> bool {
         let (Some(this), Some(plain)) = (self.ack(), PLAIN.ack()) else {
             panic!("one of them is none");
         };
-        this.outdates(&plain)
+        this.supersedes(&plain)
     }
 }
 
 #[test]
 fn higher_acknowledgement_outdates_lower_one() {
-    let later = Made {
+    let later = TestAck {
         ack: 65_260,
         window: 100,
         stamps: Some((1001, 80)),
         name: 10,
         ..PLAIN
     };
-    assert!(later.outdates_plain());
+    assert!(later.supersedes_plain());
     let (earlier, later) = (PLAIN.ack().unwrap(), later.ack().unwrap());
-    assert!(!earlier.outdates(&later), "not the other way");
+    assert!(!earlier.supersedes(&later), "not the other way");
 }
 
 #[test]
 fn acknowledgement_and_timestamp_numbers_wrap() {
-    let at = |ack| Made { ack, ..PLAIN }.ack().unwrap();
-    assert!(at(3).outdates(&at(u32::MAX - 3)));
-    assert!(!at(u32::MAX - 3).outdates(&at(3)));
+    let at = |ack| TestAck { ack, ..PLAIN }.ack().unwrap();
+    assert!(at(3).supersedes(&at(u32::MAX - 3)));
+    assert!(!at(u32::MAX - 3).supersedes(&at(3)));
     let at = |value| {
         let stamps = Some((value, 0));
         let ack = 100 + (value == 2) as u32;
-        Made {
+        TestAck {
             stamps,
             ack,
             ..PLAIN
@@ -114,53 +114,53 @@ fn acknowledgement_and_timestamp_numbers_wrap() {
         .ack()
         .unwrap()
     };
-    assert!(at(2).outdates(&at(u32::MAX)));
+    assert!(at(2).supersedes(&at(u32::MAX)));
 }
 
 #[test]
 fn duplicate_ack_and_window_update_are_kept() {
-    assert!(!PLAIN.outdates_plain());
+    assert!(!PLAIN.supersedes_plain());
     // RFC 5681, 2: a window update alone must not be dropped either.
-    let window = Made {
+    let window = TestAck {
         window: 513,
         ..PLAIN
     };
-    assert!(!window.outdates_plain());
+    assert!(!window.supersedes_plain());
 }
 
 #[test]
 fn acks_that_differ_otherwise_are_kept() {
-    let more = |made: Made| Made { ack: 200, ..made };
+    let more = |made: TestAck| TestAck { ack: 200, ..made };
     // Another sequence number: data was sent in between.
-    assert!(!more(Made { seq: 6, ..PLAIN }).outdates_plain());
+    assert!(!more(TestAck { seq: 6, ..PLAIN }).supersedes_plain());
     // An older timestamp: the packet was reordered.
     let old = Some((999, 90));
     assert!(
-        !more(Made {
+        !more(TestAck {
             stamps: old,
             ..PLAIN
         })
-        .outdates_plain()
+        .supersedes_plain()
     );
-    assert!(!more(Made { tags: 1, ..PLAIN }).outdates_plain());
-    assert!(!more(Made { v6: true, ..PLAIN }).outdates_plain());
+    assert!(!more(TestAck { tags: 1, ..PLAIN }).supersedes_plain());
+    assert!(!more(TestAck { v6: true, ..PLAIN }).supersedes_plain());
     assert!(
-        !more(Made {
+        !more(TestAck {
             stamps: None,
             ..PLAIN
         })
-        .outdates_plain()
+        .supersedes_plain()
     );
 }
 
 #[test]
 fn flags_data_or_options_make_no_pure_ack() {
     for flags in 0..=u8::MAX {
-        let made = Made { flags, ..PLAIN };
+        let made = TestAck { flags, ..PLAIN };
         assert_eq!(made.ack().is_some(), flags == ONLY_ACK, "{flags:#x}");
     }
     assert_eq!(
-        Made {
+        TestAck {
             payload: 1,
             ..PLAIN
         }
@@ -172,24 +172,28 @@ fn flags_data_or_options_make_no_pure_ack() {
     frame[46] = 0xb0;
     frame[16..18].copy_from_slice(&64_u16.to_be_bytes());
     frame.extend([1, 1, 5, 10, 0, 0, 0, 1, 0, 0, 0, 2]);
-    assert_eq!(Ack::of(&frame), None);
+    assert_eq!(Ack::parse(&frame), None);
     let mut frame = PLAIN.frame();
     frame[46] |= 1;
-    assert_eq!(Ack::of(&frame), None);
+    assert_eq!(Ack::parse(&frame), None);
     let mut frame = PLAIN.frame();
     frame[54] = 2;
-    assert_eq!(Ack::of(&frame), None, "other options of the same length");
+    assert_eq!(Ack::parse(&frame), None, "other options of the same length");
     // A CE mark in the IP header (RFC 3168) makes two acknowledgements differ.
-    let mut frame = Made { ack: 200, ..PLAIN }.frame();
+    let mut frame = TestAck { ack: 200, ..PLAIN }.frame();
     frame[15] = 3;
-    assert!(!Ack::of(&frame).unwrap().outdates(&PLAIN.ack().unwrap()));
+    assert!(
+        !Ack::parse(&frame)
+            .unwrap()
+            .supersedes(&PLAIN.ack().unwrap())
+    );
 }
 
 #[test]
 fn pure_acks_are_recognised_with_padding_and_tags() {
     for (tags, v6) in [(0, false), (1, false), (2, false), (0, true), (2, true)] {
         for stamps in [None, Some((1, 2))] {
-            let made = |ack| Made {
+            let made = |ack| TestAck {
                 tags,
                 v6,
                 stamps,
@@ -198,15 +202,15 @@ fn pure_acks_are_recognised_with_padding_and_tags() {
                 ..PLAIN
             };
             let (first, second) = (made(1).ack().unwrap(), made(2).ack().unwrap());
-            assert!(second.outdates(&first), "{tags} {v6} {stamps:?}");
+            assert!(second.supersedes(&first), "{tags} {v6} {stamps:?}");
         }
     }
-    let longest = Made {
+    let longest = TestAck {
         tags: 2,
         v6: true,
         ..PLAIN
     };
-    assert_eq!(longest.frame().len(), Ack::LONGEST);
+    assert_eq!(longest.frame().len(), Ack::MAX_LEN);
 }
 
 proptest! {
@@ -221,11 +225,11 @@ proptest! {
             frame = PLAIN.frame();
             frame[at] = byte;
         }
-        if let Some(ack) = Ack::of(&frame) {
-            prop_assert!(!ack.outdates(&ack));
+        if let Some(ack) = Ack::parse(&frame) {
+            prop_assert!(!ack.supersedes(&ack));
             // Of two frames of which one supersedes the other, only these fields may differ.
             let may = (18..20).contains(&at) || (24..26).contains(&at) || (42..46).contains(&at) || at >= 48;
-            if real && PLAIN.frame() != frame && ack.outdates(&PLAIN.ack().unwrap()) {
+            if real && PLAIN.frame() != frame && ack.supersedes(&PLAIN.ack().unwrap()) {
                 prop_assert!(may, "byte {at}");
             }
         }
@@ -233,6 +237,6 @@ proptest! {
 
     #[test]
     fn truncated_frame_is_no_ack(len in 0..66_usize) {
-        prop_assert_eq!(Ack::of(&PLAIN.frame()[..len]), None);
+        prop_assert_eq!(Ack::parse(&PLAIN.frame()[..len]), None);
     }
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// The definition: 16-bit words in network order, with end-around carry.
-fn slowly(bytes: &[u8]) -> u16 {
+fn reference_sum(bytes: &[u8]) -> u16 {
     let mut sum = 0u32;
     for pair in bytes.chunks(2) {
         let low = pair.get(1).copied().unwrap_or(0);
@@ -35,39 +35,42 @@ fn sum_matches_known_ipv4_header() {
 fn checksum_field_outside_frame_is_refused() {
     let mut frame = [0; 20];
     for (start, offset) in [(20, 0), (19, 0), (0, 19), (10, 9), (u16::MAX, u16::MAX)] {
-        let refused = Err(Unfit::Checksum {
+        let refused = Err(FrameError::Checksum {
             start,
             offset,
             len: 20,
         });
-        assert_eq!(complete(&mut frame, Partial { start, offset }), refused);
+        assert_eq!(
+            complete_checksum(&mut frame, PartialChecksum { start, offset }),
+            refused
+        );
     }
     assert_eq!(frame, [0; 20]);
-    let last = Partial {
+    let last = PartialChecksum {
         start: 10,
         offset: 8,
     };
-    assert_eq!(complete(&mut frame, last), Ok(()));
+    assert_eq!(complete_checksum(&mut frame, last), Ok(()));
     assert_eq!(frame[18..], [0xff, 0xff]);
 }
 
 #[test]
 fn zero_checksum_is_written_as_all_ones() {
     let mut frame = [0xff, 0xff, 0, 0];
-    let partial = Partial {
+    let partial = PartialChecksum {
         start: 0,
         offset: 2,
     };
-    assert_eq!(complete(&mut frame, partial), Ok(()));
+    assert_eq!(complete_checksum(&mut frame, partial), Ok(()));
     assert_eq!(frame, [0xff; 4]);
 }
 
 proptest! {
     #[test]
     fn fast_sum_equals_reference_sum(bytes in prop::collection::vec(any::<u8>(), 0..200), split in 0usize..200) {
-        prop_assert_eq!(Sum::default().with(&bytes).finish(), slowly(&bytes));
+        prop_assert_eq!(Sum::default().with(&bytes).finish(), reference_sum(&bytes));
         let (a, b) = bytes.split_at((split & !1).min(bytes.len() & !1));
-        prop_assert_eq!(Sum::default().with(a).with(b).finish(), slowly(&bytes));
+        prop_assert_eq!(Sum::default().with(a).with(b).finish(), reference_sum(&bytes));
     }
 
     /// Completing a partial sum gives the whole sum and changes nothing else.
@@ -78,9 +81,9 @@ proptest! {
         offset in 0u16..200,
     ) {
         let mut after = before.clone();
-        if complete(&mut after, Partial { start, offset }).is_ok() {
+        if complete_checksum(&mut after, PartialChecksum { start, offset }).is_ok() {
             let at = usize::from(start + offset);
-            let whole = match slowly(&before[usize::from(start)..]) {
+            let whole = match reference_sum(&before[usize::from(start)..]) {
                 0 => 0xffff,
                 sum => sum,
             };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// All datagrams that have arrived.
 fn drain(socket: &Datagrams, inbox: &mut Inbox) -> Vec<(SocketAddr, Vec<u8>)> {
@@ -24,11 +24,11 @@ fn lengths() -> Vec<usize> {
 #[test]
 fn joined_and_single_datagrams_arrive_separately() {
     for joins in [true, false] {
-        let unit = Datagrams::bind(HERE).unwrap();
-        unit.widen(1 << 20, 1 << 20);
-        let place = unit.local().unwrap();
+        let unit = Datagrams::bind(LOCALHOST).unwrap();
+        unit.set_buffer_sizes(1 << 20, 1 << 20);
+        let place = unit.local_addr().unwrap();
         let host = Datagrams::connect(place).unwrap();
-        host.set_joins(joins);
+        host.set_gso(joins);
         let bytes: Vec<Vec<u8>> = lengths()
             .iter()
             .enumerate()
@@ -36,9 +36,9 @@ fn joined_and_single_datagrams_arrive_separately() {
             .collect();
         let sent = host.send(bytes.len(), |at| (place, &bytes[at])).unwrap();
         assert_eq!((sent.done, sent.lost, sent.full), (bytes.len(), 0, false));
-        assert_eq!(host.joins(), joins, "this kernel joins");
+        assert_eq!(host.is_gso_enabled(), joins, "this kernel joins");
         let came = drain(&unit, &mut unit.inbox(8));
-        let from = host.local().unwrap();
+        let from = host.local_addr().unwrap();
         // An empty datagram holds no cell and is not returned.
         let expected = bytes.iter().filter(|b| !b.is_empty());
         let expected: Vec<_> = expected.map(|b| (from, b.clone())).collect();
@@ -54,21 +54,21 @@ fn joined_and_single_datagrams_arrive_separately() {
 fn datagram_runs_to_one_destination_are_joined() {
     let bytes: Vec<Vec<u8>> = lengths().iter().map(|len| vec![0; *len]).collect();
     let other = SocketAddr::from((Ipv4Addr::LOCALHOST, 9));
-    let to = |at: usize| if at == 60 { other } else { HERE };
+    let to = |at: usize| if at == 60 { other } else { LOCALHOST };
     let get = |at: usize| bytes.get(at).map(|b| (to(at), b.as_slice()));
-    let plan = Plan::new(get, false, true);
+    let plan = SendPlan::new(get, false, true);
     // 1464 starts a run that a shorter one ends; 45 of 1448 fit into one message; the one to another destination is alone.
     assert_eq!(plan.sizes[..plan.messages], [2, 45, 13, 1, 3]);
-    assert_eq!(plan.departures[1].segment, Some(1448));
-    assert_eq!(plan.departures[3].segment, None);
-    let apart = Plan::new(get, false, false);
-    assert_eq!(apart.sizes[..apart.messages], [1; many::MOST]);
+    assert_eq!(plan.headers[1].segment, Some(1448));
+    assert_eq!(plan.headers[3].segment, None);
+    let apart = SendPlan::new(get, false, false);
+    assert_eq!(apart.sizes[..apart.messages], [1; mmsg::MAX_MESSAGES]);
 }
 
 #[test]
 fn absent_peer_causes_no_error() {
-    let gone = Datagrams::bind(HERE).unwrap();
-    let place = gone.local().unwrap();
+    let gone = Datagrams::bind(LOCALHOST).unwrap();
+    let place = gone.local_addr().unwrap();
     let host = Datagrams::connect(place).unwrap();
     drop(gone);
     for _ in 0..5 {
@@ -80,8 +80,8 @@ fn absent_peer_causes_no_error() {
 
 #[test]
 fn oversized_datagram_alone_is_lost() {
-    let unit = Datagrams::bind(HERE).unwrap();
-    let place = unit.local().unwrap();
+    let unit = Datagrams::bind(LOCALHOST).unwrap();
+    let place = unit.local_addr().unwrap();
     let host = Datagrams::connect(place).unwrap();
     let (long, short) = (vec![0; 65_508], vec![0; 9]);
     let get = |at: usize| (place, if at == 1 { &long[..] } else { &short[..] });
@@ -92,8 +92,8 @@ fn oversized_datagram_alone_is_lost() {
 
 #[test]
 fn loopback_path_allows_longest_datagram() {
-    let v4 = longest_unbroken(SocketAddr::from((Ipv4Addr::LOCALHOST, 9))).unwrap();
-    assert_eq!(v4, LONGEST, "of the loopback interface");
+    let v4 = max_unfragmented(SocketAddr::from((Ipv4Addr::LOCALHOST, 9))).unwrap();
+    assert_eq!(v4, MAX_DATAGRAM, "of the loopback interface");
 }
 
 /// A forged ICMP message must not end a driver: every errno that the kernel derives from one, of either family.
@@ -112,6 +112,6 @@ fn icmp_errors_concern_one_datagram() {
         Errno::PROTO,
     ];
     for errno in said {
-        assert!(is_about_one(errno), "{errno:?}");
+        assert!(is_datagram_error(errno), "{errno:?}");
     }
 }

@@ -3,21 +3,21 @@
 use super::*;
 
 const VNET: Vnet = Vnet {
-    partial: Some(crate::Partial {
+    partial: Some(crate::PartialChecksum {
         start: 34,
         offset: 16,
     }),
-    known_good: false,
+    data_valid: false,
     gso: None,
 };
 
-fn receive(bytes: &[u8], tag: Option<[u8; TAG]>) -> (Frame, bool) {
+fn receive(bytes: &[u8], tag: Option<[u8; VLAN_HLEN]>) -> (Frame, bool) {
     let mut frame = Frame::empty();
-    let (addresses, rest) = frame.parted();
-    let at = bytes.len().min(ADDRESSES);
+    let (addresses, rest) = frame.split_buffer();
+    let at = bytes.len().min(ADDRESSES_LEN);
     addresses[..at].copy_from_slice(&bytes[..at]);
     rest[..bytes.len() - at].copy_from_slice(&bytes[at..]);
-    let whole = frame.came_parted(VNET, bytes.len(), tag);
+    let whole = frame.set_received_split(VNET, bytes.len(), tag);
     (frame, whole)
 }
 
@@ -35,38 +35,40 @@ fn vlan_tag_is_reinserted_behind_the_addresses() {
 
 #[test]
 fn frames_longer_than_the_limit_are_detected() {
-    let longest = vec![7; LONGEST];
+    let longest = vec![7; MAX_FRAME_LEN];
     for (len, tag, fits) in [
-        (LONGEST - TAG, Some([0; TAG]), true),
-        (LONGEST - TAG, None, true),
-        (LONGEST - TAG + 1, None, false),
-        (ADDRESSES - 1, None, false),
+        (MAX_FRAME_LEN - VLAN_HLEN, Some([0; VLAN_HLEN]), true),
+        (MAX_FRAME_LEN - VLAN_HLEN, None, true),
+        (MAX_FRAME_LEN - VLAN_HLEN + 1, None, false),
+        (ADDRESSES_LEN - 1, None, false),
     ] {
         assert_eq!(receive(&longest[..len], tag).1, fits, "{len}");
     }
     let mut frame = Frame::empty();
-    assert_eq!(frame.whole().len(), LONGEST + 1);
-    assert!(frame.came(VNET, LONGEST) && !frame.came(VNET, LONGEST + 1));
+    assert_eq!(frame.tap_buffer().len(), MAX_FRAME_LEN + 1);
+    assert!(
+        frame.set_received(VNET, MAX_FRAME_LEN) && !frame.set_received(VNET, MAX_FRAME_LEN + 1)
+    );
     assert!(Frame::new(VNET, &longest).is_ok());
-    let (len, most) = (LONGEST + 1, LONGEST);
+    let (len, most) = (MAX_FRAME_LEN + 1, MAX_FRAME_LEN);
     let long = Frame::new(VNET, &vec![0; len]).unwrap_err();
-    assert_eq!(long, Unfit::Long { len, most });
+    assert_eq!(long, FrameError::Long { len, most });
 }
 
 #[test]
 fn batch_keeps_whole_frames_in_order() {
     let mut batch = Batch::new(5);
     for (at, frame) in batch.refill().iter_mut().enumerate() {
-        frame.whole()[0] = at as u8;
-        frame.came(VNET, 1);
+        frame.tap_buffer()[0] = at as u8;
+        frame.set_received(VNET, 1);
     }
     let firsts =
         |batch: &Batch| -> Vec<u8> { batch.frames().iter().map(|f| f.bytes()[0]).collect() };
-    batch.keep(|at| at != 0 && at != 3, 5);
+    batch.retain(|at| at != 0 && at != 3, 5);
     assert_eq!(firsts(&batch), [1, 2, 4]);
     batch.refill();
     assert_eq!(firsts(&batch), [0; 0]);
-    batch.keep(|_| true, 9);
+    batch.retain(|_| true, 9);
     assert_eq!(batch.frames().len(), 5);
     assert_eq!(Batch::new(0).refill().len(), 1);
 }

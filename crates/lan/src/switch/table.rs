@@ -1,5 +1,5 @@
 //! The switch's address table. A port learns at most its share of addresses, an owned address neither moves nor expires, and a scan
-//! for expired entries that a full share triggers happens at most once in `SWEEP`.
+//! for expired entries that a full share triggers happens at most once in `SCAN_INTERVAL`.
 
 use core::time::Duration;
 use std::collections::HashMap;
@@ -8,13 +8,13 @@ use super::PortId;
 use crate::mac::Mac;
 
 /// Shortest interval between scans for expired entries when a port's share is full; a scan is linear in the table.
-const SWEEP: Duration = Duration::from_secs(1);
+const SCAN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     port: PortId,
     /// When a frame last came from it; `None`: it is owned.
-    heard: Option<Duration>,
+    last_seen: Option<Duration>,
 }
 
 /// The result of [`Table::learn`].
@@ -32,18 +32,18 @@ pub(super) enum Learnt {
 pub(super) struct Table {
     entries: HashMap<Mac, Entry>,
     /// The number of addresses learnt from each port.
-    shares: HashMap<PortId, usize>,
+    learnt_counts: HashMap<PortId, usize>,
     age: Duration,
-    swept: Option<Duration>,
+    last_scan: Option<Duration>,
 }
 
 impl Table {
     pub(super) fn new(age: Duration) -> Table {
         Table {
             entries: HashMap::new(),
-            shares: HashMap::new(),
+            learnt_counts: HashMap::new(),
             age,
-            swept: None,
+            last_scan: None,
         }
     }
 
@@ -59,14 +59,20 @@ impl Table {
     /// Makes the port the owner of the address; fails with the number of another port that owns it.
     pub(super) fn claim(&mut self, port: PortId, mac: Mac) -> Result<(), PortId> {
         if let Some(entry) = self.entries.get(&mac).copied() {
-            match entry.heard {
+            match entry.last_seen {
                 None if entry.port != port => return Err(entry.port),
                 None => {}
                 // Having sent from the address gives no claim to it.
-                Some(_) => self.give_back(entry.port),
+                Some(_) => self.decrement(entry.port),
             }
         }
-        self.entries.insert(mac, Entry { port, heard: None });
+        self.entries.insert(
+            mac,
+            Entry {
+                port,
+                last_seen: None,
+            },
+        );
         Ok(())
     }
 
@@ -82,11 +88,11 @@ impl Table {
         let heard = Some(now);
         let age = self.age;
         if let Some(entry) = self.entries.get_mut(&mac) {
-            match entry.heard {
+            match entry.last_seen {
                 None if entry.port == port => return Learnt::Known,
                 None => return Learnt::Owned,
                 Some(_) if entry.port == port => {
-                    entry.heard = heard;
+                    entry.last_seen = heard;
                     return Learnt::Known;
                 }
                 Some(_) if !moves && is_fresh(entry, age, now) => return Learnt::Owned,
@@ -94,47 +100,56 @@ impl Table {
                 Some(_) => {}
             }
         }
-        if self.share(port) >= most {
-            if self.swept.is_none_or(|last| now >= last + SWEEP) {
+        if self.learnt_count(port) >= most {
+            if self
+                .last_scan
+                .is_none_or(|last| now >= last + SCAN_INTERVAL)
+            {
                 self.expire(now);
             }
-            if self.share(port) >= most {
+            if self.learnt_count(port) >= most {
                 return Learnt::Full;
             }
         }
-        if let Some(before) = self.entries.insert(mac, Entry { port, heard }) {
-            self.give_back(before.port);
+        if let Some(before) = self.entries.insert(
+            mac,
+            Entry {
+                port,
+                last_seen: heard,
+            },
+        ) {
+            self.decrement(before.port);
         }
-        *self.shares.entry(port).or_default() += 1;
+        *self.learnt_counts.entry(port).or_default() += 1;
         Learnt::Known
     }
 
-    fn share(&self, port: PortId) -> usize {
-        self.shares.get(&port).copied().unwrap_or(0)
+    fn learnt_count(&self, port: PortId) -> usize {
+        self.learnt_counts.get(&port).copied().unwrap_or(0)
     }
 
-    fn give_back(&mut self, port: PortId) {
-        if let Some(share) = self.shares.get_mut(&port) {
+    fn decrement(&mut self, port: PortId) {
+        if let Some(share) = self.learnt_counts.get_mut(&port) {
             *share = share.saturating_sub(1);
         }
     }
 
     /// Removes all addresses of the port, learnt and owned.
-    pub(super) fn leave(&mut self, port: PortId) {
+    pub(super) fn remove_port(&mut self, port: PortId) {
         self.entries.retain(|_, entry| entry.port != port);
-        self.shares.remove(&port);
+        self.learnt_counts.remove(&port);
     }
 
     /// Removes all addresses of the port but this one, which it owns.
-    pub(super) fn leave_but(&mut self, port: PortId, own: Mac) {
+    pub(super) fn remove_all_but(&mut self, port: PortId, own: Mac) {
         let stays = |mac: &Mac, entry: &mut Entry| entry.port != port || *mac == own;
         self.entries.retain(stays);
-        self.shares.remove(&port);
+        self.learnt_counts.remove(&port);
     }
 
     pub(super) fn expire(&mut self, now: Duration) {
-        self.swept = Some(now);
-        let (age, shares) = (self.age, &mut self.shares);
+        self.last_scan = Some(now);
+        let (age, shares) = (self.age, &mut self.learnt_counts);
         self.entries.retain(|_, entry| {
             let fresh = is_fresh(entry, age, now);
             if !fresh && let Some(share) = shares.get_mut(&entry.port) {
@@ -147,6 +162,6 @@ impl Table {
 
 fn is_fresh(entry: &Entry, age: Duration, now: Duration) -> bool {
     entry
-        .heard
+        .last_seen
         .is_none_or(|heard| now.saturating_sub(heard) < age)
 }

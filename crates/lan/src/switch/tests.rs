@@ -48,7 +48,7 @@ impl World {
         self.switch.add(Role::Host { own }).unwrap()
     }
 
-    fn pass(&mut self, at: PortId, to: Mac, from: Mac) -> (Verdict, &[PortId]) {
+    fn forward(&mut self, at: PortId, to: Mac, from: Mac) -> (Verdict, &[PortId]) {
         let bytes = frame(to, from);
         let verdict = self.switch.forward(at, &bytes, self.now, &mut self.to);
         (verdict.unwrap(), &self.to)
@@ -59,31 +59,34 @@ impl World {
 fn p9_hosts_reach_each_other_and_the_lan() {
     let mut w = World::new();
     let (lan, a, b) = (w.lan(), w.host(Some(mac(1))), w.host(Some(mac(2))));
-    assert_eq!(w.pass(a, mac(2), mac(1)), (Verdict::Known, &[b][..]));
+    assert_eq!(w.forward(a, mac(2), mac(1)), (Verdict::Known, &[b][..]));
     // mac 9 is unknown: it can only be on the LAN, as each host has its own address and no other.
-    assert_eq!(w.pass(a, mac(9), mac(1)), (Verdict::Unknown, &[lan][..]));
-    assert_eq!(w.pass(lan, mac(1), mac(9)), (Verdict::Known, &[a][..]));
-    assert_eq!(w.pass(b, mac(9), mac(2)), (Verdict::Known, &[lan][..]));
+    assert_eq!(w.forward(a, mac(9), mac(1)), (Verdict::Unknown, &[lan][..]));
+    assert_eq!(w.forward(lan, mac(1), mac(9)), (Verdict::Known, &[a][..]));
+    assert_eq!(w.forward(b, mac(9), mac(2)), (Verdict::Known, &[lan][..]));
     let all = (Verdict::Group, &[lan, b][..]);
-    assert_eq!(w.pass(a, Mac::BROADCAST, mac(1)), all);
+    assert_eq!(w.forward(a, Mac::BROADCAST, mac(1)), all);
     let local = Verdict::Dropped(Dropped::Local);
-    assert_eq!(w.pass(lan, mac(9), mac(8)), (local, &[][..]));
+    assert_eq!(w.forward(lan, mac(9), mac(8)), (local, &[][..]));
 }
 
 #[test]
 fn learnt_address_moves_only_after_aging() {
     let mut w = World::new();
     let (lan, a, b) = (w.lan(), w.host(None), w.host(None));
-    assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Unknown, &[a, b][..]));
-    w.pass(a, mac(9), mac(5));
-    assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Known, &[a][..]));
+    assert_eq!(
+        w.forward(lan, mac(5), mac(9)),
+        (Verdict::Unknown, &[a, b][..])
+    );
+    w.forward(a, mac(9), mac(5));
+    assert_eq!(w.forward(lan, mac(5), mac(9)), (Verdict::Known, &[a][..]));
     // Not before the entry has aged: otherwise any host could take it.
     let spoofed = Verdict::Dropped(Dropped::Spoofed);
-    assert_eq!(w.pass(b, mac(9), mac(5)), (spoofed, &[][..]));
-    assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Known, &[a][..]));
+    assert_eq!(w.forward(b, mac(9), mac(5)), (spoofed, &[][..]));
+    assert_eq!(w.forward(lan, mac(5), mac(9)), (Verdict::Known, &[a][..]));
     w.now = Duration::from_secs(10);
-    w.pass(b, mac(9), mac(5));
-    assert_eq!(w.pass(lan, mac(5), mac(9)), (Verdict::Known, &[b][..]));
+    w.forward(b, mac(9), mac(5));
+    assert_eq!(w.forward(lan, mac(5), mac(9)), (Verdict::Known, &[b][..]));
 }
 
 #[test]
@@ -92,16 +95,16 @@ fn host_cannot_take_a_lan_address() {
     let (lan, free) = (w.lan(), w.host(None));
     let bridge = w.host(Some(mac(1)));
     w.switch.set_promiscuous(bridge, true).unwrap();
-    w.pass(lan, mac(1), mac(9));
+    w.forward(lan, mac(1), mac(9));
     let spoofed = Verdict::Dropped(Dropped::Spoofed);
     for thief in [free, bridge] {
-        assert_eq!(w.pass(thief, mac(8), mac(9)), (spoofed, &[][..]));
+        assert_eq!(w.forward(thief, mac(8), mac(9)), (spoofed, &[][..]));
     }
-    assert_eq!(w.switch.behind(mac(9), w.now), Some(lan));
+    assert_eq!(w.switch.port_of(mac(9), w.now), Some(lan));
     // A station that moves from a host to the LAN is found there after its first frame.
-    w.pass(free, mac(9), mac(5));
-    w.pass(lan, mac(1), mac(5));
-    assert_eq!(w.switch.behind(mac(5), w.now), Some(lan));
+    w.forward(free, mac(9), mac(5));
+    w.forward(lan, mac(1), mac(5));
+    assert_eq!(w.switch.port_of(mac(5), w.now), Some(lan));
 }
 
 #[test]
@@ -109,17 +112,23 @@ fn promiscuous_host_may_use_other_addresses() {
     let mut w = World::new();
     let (lan, bridge) = (w.lan(), w.host(Some(mac(1))));
     w.switch.set_promiscuous(bridge, true).unwrap();
-    assert_eq!(w.pass(bridge, mac(9), mac(7)).1, &[lan]);
-    assert_eq!(w.pass(lan, mac(7), mac(9)), (Verdict::Known, &[bridge][..]));
+    assert_eq!(w.forward(bridge, mac(9), mac(7)).1, &[lan]);
+    assert_eq!(
+        w.forward(lan, mac(7), mac(9)),
+        (Verdict::Known, &[bridge][..])
+    );
     let (m, port) = (mac(1), bridge);
     let thief = w.switch.add(Role::Host { own: Some(m) });
     assert_eq!(thief, Err(Misuse::Owned { mac: m, port }));
     // Leaving promiscuous mode removes the addresses learnt from it.
     w.switch.set_promiscuous(bridge, false).unwrap();
-    assert_eq!(w.switch.behind(mac(7), w.now), None);
+    assert_eq!(w.switch.port_of(mac(7), w.now), None);
     let spoofed = Verdict::Dropped(Dropped::Spoofed);
-    assert_eq!(w.pass(bridge, mac(9), mac(7)).0, spoofed);
-    assert_eq!(w.pass(lan, mac(1), mac(9)), (Verdict::Known, &[bridge][..]));
+    assert_eq!(w.forward(bridge, mac(9), mac(7)).0, spoofed);
+    assert_eq!(
+        w.forward(lan, mac(1), mac(9)),
+        (Verdict::Known, &[bridge][..])
+    );
 }
 
 #[test]
@@ -127,22 +136,22 @@ fn owned_address_cannot_be_taken() {
     let mut w = World::new();
     let (lan, free) = (w.lan(), w.host(None));
     // An address learnt from the free host first gives it no claim.
-    w.pass(free, mac(9), mac(1));
+    w.forward(free, mac(9), mac(1));
     let owner = w.host(Some(mac(1)));
     for thief in [lan, free] {
         let spoofed = Verdict::Dropped(Dropped::Spoofed);
-        assert_eq!(w.pass(thief, mac(9), mac(1)), (spoofed, &[][..]));
+        assert_eq!(w.forward(thief, mac(9), mac(1)), (spoofed, &[][..]));
         assert_eq!(w.switch.statistics(thief).unwrap().spoofed, 1);
     }
-    assert_eq!(w.switch.behind(mac(1), ZERO), Some(owner));
+    assert_eq!(w.switch.port_of(mac(1), ZERO), Some(owner));
     // The owner of an address may not use a second one.
-    let verdict = w.pass(owner, mac(9), mac(7)).0;
+    let verdict = w.forward(owner, mac(9), mac(7)).0;
     assert_eq!(verdict, Verdict::Dropped(Dropped::Spoofed));
     let role = Role::Host { own: Some(mac(1)) };
     let (m, port) = (mac(1), owner);
     assert_eq!(w.switch.add(role), Err(Misuse::Owned { mac: m, port }));
     assert_eq!(
-        w.switch.set_own(free, Some(m)),
+        w.switch.set_own_mac(free, Some(m)),
         Err(Misuse::Owned { mac: m, port })
     );
 }
@@ -153,15 +162,15 @@ fn owned_address_stays_until_it_is_changed() {
     let (lan, a, b) = (w.lan(), w.host(Some(mac(1))), w.host(None));
     w.now = Duration::from_secs(1_000_000);
     w.switch.expire(w.now);
-    assert_eq!(w.pass(lan, mac(1), mac(9)), (Verdict::Known, &[a][..]));
-    w.switch.set_own(a, Some(mac(2))).unwrap();
-    assert_eq!(w.switch.behind(mac(1), w.now), None);
-    w.switch.set_own(b, Some(mac(1))).unwrap();
-    assert_eq!(w.pass(lan, mac(1), mac(9)), (Verdict::Known, &[b][..]));
-    assert_eq!(w.pass(lan, mac(2), mac(9)), (Verdict::Known, &[a][..]));
-    w.switch.set_own(a, None).unwrap();
-    assert_eq!(w.switch.behind(mac(2), w.now), None);
-    let lan_owns = w.switch.set_own(lan, Some(mac(3)));
+    assert_eq!(w.forward(lan, mac(1), mac(9)), (Verdict::Known, &[a][..]));
+    w.switch.set_own_mac(a, Some(mac(2))).unwrap();
+    assert_eq!(w.switch.port_of(mac(1), w.now), None);
+    w.switch.set_own_mac(b, Some(mac(1))).unwrap();
+    assert_eq!(w.forward(lan, mac(1), mac(9)), (Verdict::Known, &[b][..]));
+    assert_eq!(w.forward(lan, mac(2), mac(9)), (Verdict::Known, &[a][..]));
+    w.switch.set_own_mac(a, None).unwrap();
+    assert_eq!(w.switch.port_of(mac(2), w.now), None);
+    let lan_owns = w.switch.set_own_mac(lan, Some(mac(3)));
     assert_eq!(lan_owns, Err(Misuse::Lan { port: lan }));
 }
 
@@ -170,30 +179,30 @@ fn a_hostile_host_fills_its_own_share_only() {
     let mut w = World::new();
     let (lan, bad, good) = (w.lan(), w.host(None), w.host(None));
     for last in 0..=255 {
-        w.pass(bad, mac(9), Mac::new([2, 0, 0, 0, 1, last]));
+        w.forward(bad, mac(9), Mac::new([2, 0, 0, 0, 1, last]));
     }
     assert_eq!(w.switch.addresses(), 3);
     assert_eq!(w.switch.statistics(bad).unwrap().unlearnt, 253);
-    w.pass(good, mac(9), mac(5));
-    w.pass(lan, mac(5), mac(9));
-    assert_eq!(w.switch.behind(mac(5), ZERO), Some(good));
-    assert_eq!(w.switch.behind(mac(9), ZERO), Some(lan));
+    w.forward(good, mac(9), mac(5));
+    w.forward(lan, mac(5), mac(9));
+    assert_eq!(w.switch.port_of(mac(5), ZERO), Some(good));
+    assert_eq!(w.switch.port_of(mac(9), ZERO), Some(lan));
     // Expired entries make room, and a scan for them happens at most once per interval.
     w.now = Duration::from_secs(10);
-    w.pass(bad, mac(9), mac(77));
-    assert_eq!(w.switch.behind(mac(77), w.now), Some(bad));
+    w.forward(bad, mac(9), mac(77));
+    assert_eq!(w.switch.port_of(mac(77), w.now), Some(bad));
 }
 
 #[test]
 fn learnt_address_expires() {
     let mut w = World::new();
     let (lan, a) = (w.lan(), w.host(None));
-    w.pass(a, mac(9), mac(1));
+    w.forward(a, mac(9), mac(1));
     w.now = Duration::from_nanos(9_999_999_999);
-    assert_eq!(w.switch.behind(mac(1), w.now), Some(a));
+    assert_eq!(w.switch.port_of(mac(1), w.now), Some(a));
     w.now = Duration::from_secs(10);
-    assert_eq!(w.switch.behind(mac(1), w.now), None);
-    assert_eq!(w.pass(lan, mac(1), mac(9)).0, Verdict::Unknown);
+    assert_eq!(w.switch.port_of(mac(1), w.now), None);
+    assert_eq!(w.forward(lan, mac(1), mac(9)).0, Verdict::Unknown);
     w.switch.expire(w.now);
     assert_eq!(w.switch.addresses(), 1);
 }
@@ -203,7 +212,7 @@ fn p9_a_host_that_goes_frees_its_addresses() {
     let mut w = World::new();
     let (lan, a, b) = (w.lan(), w.host(None), w.host(Some(mac(2))));
     for last in 10..13 {
-        w.pass(a, mac(9), mac(last));
+        w.forward(a, mac(9), mac(last));
     }
     assert_eq!(w.switch.remove(a).unwrap().received.frames, 3);
     assert_eq!(w.switch.remove(b).unwrap(), Statistics::default());
@@ -214,7 +223,7 @@ fn p9_a_host_that_goes_frees_its_addresses() {
     let late = frame(mac(9), mac(10));
     let late = w.switch.forward(a, &late, ZERO, &mut w.to);
     assert_eq!(late, Err(Misuse::NoPort { port: a }));
-    assert_eq!(w.pass(lan, mac(2), mac(9)).1, &[again]);
+    assert_eq!(w.forward(lan, mac(2), mac(9)).1, &[again]);
 }
 
 #[test]
@@ -224,20 +233,20 @@ fn multicast_reaches_subscribed_and_promiscuous_ports() {
     let group = |last| Mac::new([0x33, 0x33, 0, 0, 0, last]);
     let some = Multicast::Groups(vec![group(1)]);
     w.switch.set_multicast(a, some).unwrap();
-    assert_eq!(w.pass(lan, group(1), mac(9)).1, &[a, b]);
-    assert_eq!(w.pass(lan, group(2), mac(9)).1, &[b]);
-    assert_eq!(w.pass(lan, Mac::BROADCAST, mac(9)).1, &[a, b]);
+    assert_eq!(w.forward(lan, group(1), mac(9)).1, &[a, b]);
+    assert_eq!(w.forward(lan, group(2), mac(9)).1, &[b]);
+    assert_eq!(w.forward(lan, Mac::BROADCAST, mac(9)).1, &[a, b]);
     w.switch.set_promiscuous(a, true).unwrap();
-    assert_eq!(w.pass(lan, group(2), mac(9)).1, &[a, b]);
+    assert_eq!(w.forward(lan, group(2), mac(9)).1, &[a, b]);
     // A promiscuous port receives frames to other stations too, but not its own.
-    assert_eq!(w.pass(lan, mac(2), mac(9)).1, &[a, b]);
-    assert_eq!(w.pass(b, mac(9), mac(2)).1, &[lan, a]);
-    assert_eq!(w.pass(a, mac(9), mac(1)).1, &[lan]);
+    assert_eq!(w.forward(lan, mac(2), mac(9)).1, &[a, b]);
+    assert_eq!(w.forward(b, mac(9), mac(2)).1, &[lan, a]);
+    assert_eq!(w.forward(a, mac(9), mac(1)).1, &[lan]);
     let many = Multicast::Groups(vec![group(1), group(2), group(3)]);
     let refused = w.switch.set_multicast(a, many);
     assert_eq!(refused, Err(Misuse::Groups { got: 3, most: 2 }));
     let one = w.switch.set_multicast(a, Multicast::Groups(vec![mac(1)]));
-    assert_eq!(one, Err(Misuse::NoGroup { mac: mac(1) }));
+    assert_eq!(one, Err(Misuse::NotGroup { mac: mac(1) }));
 }
 
 #[test]
@@ -250,12 +259,12 @@ fn malformed_frames_are_dropped_and_not_learnt() {
         assert_eq!(got, Ok(Verdict::Dropped(Dropped::Malformed)));
     }
     for source in [Mac::BROADCAST, Mac::new([0; 6]), Mac::new([1; 6])] {
-        let got = w.pass(a, mac(9), source);
+        let got = w.forward(a, mac(9), source);
         assert_eq!(got, (Verdict::Dropped(Dropped::Malformed), &[][..]));
     }
     assert_eq!(w.switch.addresses(), 0);
     let bridges = Mac::new([1, 0x80, 0xc2, 0, 0, 0]);
-    let got = w.pass(a, bridges, mac(1));
+    let got = w.forward(a, bridges, mac(1));
     assert_eq!(got, (Verdict::Dropped(Dropped::Reserved), &[][..]));
     let statistics = w.switch.statistics(a).unwrap();
     assert_eq!((statistics.malformed, statistics.reserved), (17, 1));
@@ -272,7 +281,7 @@ fn port_count_is_limited_and_owners_are_validated() {
     let mut w = World::new();
     for mac in [Mac::BROADCAST, Mac::new([0; 6])] {
         let role = Role::Host { own: Some(mac) };
-        assert_eq!(w.switch.add(role), Err(Misuse::NoStation { mac }));
+        assert_eq!(w.switch.add(role), Err(Misuse::NotUnicast { mac }));
     }
     // A failed `add` leaves no owned address behind.
     assert_eq!(w.switch.addresses(), 0);
@@ -330,7 +339,7 @@ struct Plain {
 #[derive(Default)]
 struct Model {
     ports: BTreeMap<PortId, Plain>,
-    heard: BTreeMap<Mac, (PortId, Duration)>,
+    last_seen: BTreeMap<Mac, (PortId, Duration)>,
 }
 
 impl Model {
@@ -340,7 +349,7 @@ impl Model {
     }
 
     fn find(&self, mac: Mac, now: Duration) -> Option<PortId> {
-        let heard = self.heard.get(&mac);
+        let heard = self.last_seen.get(&mac);
         let fresh = heard.filter(|(_, at)| now - *at < Duration::from_secs(10));
         self.owner(mac).or(fresh.map(|(id, _)| *id))
     }
@@ -395,7 +404,7 @@ proptest! {
                         prop_assert!(model.ports.insert(id, plain).is_none());
                         ids.push(id);
                         if let Some(own) = own {
-                            model.heard.remove(&own);
+                            model.last_seen.remove(&own);
                         }
                     }
                 }
@@ -403,7 +412,7 @@ proptest! {
                     let last = w.switch.remove(id).unwrap();
                     prop_assert_eq!(last.sent.frames, model.ports[&id].sent);
                     model.ports.remove(&id);
-                    model.heard.retain(|_, (at, _)| *at != id);
+                    model.last_seen.retain(|_, (at, _)| *at != id);
                     ids.retain(|other| *other != id);
                 }
                 Event::Own(at, own) => if let Some(id) = pick(at) {
@@ -412,9 +421,9 @@ proptest! {
                     let same = port.own == own;
                     let free = own.and_then(|own| model.owner(own)).is_none_or(|o| o == id);
                     let allowed = !port.lan && free;
-                    prop_assert_eq!(w.switch.set_own(id, own).is_ok(), allowed);
+                    prop_assert_eq!(w.switch.set_own_mac(id, own).is_ok(), allowed);
                     if allowed && !same {
-                        model.heard.retain(|m, (at, _)| *at != id && Some(*m) != own);
+                        model.last_seen.retain(|m, (at, _)| *at != id && Some(*m) != own);
                         if let Some(port) = model.ports.get_mut(&id) {
                             port.own = own;
                         }
@@ -425,7 +434,7 @@ proptest! {
                     if let Some(port) = model.ports.get_mut(&id) {
                         port.promiscuous = on;
                         if !on && port.own.is_some() {
-                            model.heard.retain(|_, (at, _)| *at != id);
+                            model.last_seen.retain(|_, (at, _)| *at != id);
                         }
                     }
                 }
@@ -440,17 +449,17 @@ proptest! {
                 Event::Frame { at, to, from } => if let Some(id) = pick(at) {
                     let (to, from, now) = (target(to), mac(from), w.now);
                     let before = w.switch.statistics(id).unwrap();
-                    let verdict = w.pass(id, to, from).0;
+                    let verdict = w.forward(id, to, from).0;
                     let after = w.switch.statistics(id).unwrap();
                     // Whether the share is full, from the switch's counter; below the limit every address must be learnt.
                     let full = after.unlearnt > before.unlearnt;
-                    let share = model.heard.values().filter(|(p, _)| *p == id).count();
+                    let share = model.last_seen.values().filter(|(p, _)| *p == id).count();
                     let most = if model.ports[&id].lan { 6 } else { 3 };
                     prop_assert!(!full || share >= most);
                     let spoofed = model.spoofs(id, from, now);
                     prop_assert_eq!(verdict == Verdict::Dropped(Dropped::Spoofed), spoofed);
                     if !spoofed && !full && model.owner(from).is_none() {
-                        model.heard.insert(from, (id, now));
+                        model.last_seen.insert(from, (id, now));
                     }
                     let expected = model.forward(id, to, spoofed, now);
                     prop_assert_eq!(&w.to, &expected, "{:?}", verdict);
@@ -469,7 +478,7 @@ proptest! {
             let hosts = model.ports.len() - lans;
             prop_assert!(w.switch.addresses() <= owned + 3 * hosts + 6 * lans);
             for n in 0..10 {
-                prop_assert_eq!(w.switch.behind(mac(n), w.now), model.find(mac(n), w.now));
+                prop_assert_eq!(w.switch.port_of(mac(n), w.now), model.find(mac(n), w.now));
             }
         }
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::io::Errno;
 
-use super::answer;
+use super::check_result;
 use super::packet::set;
 
 // Constants of `linux/if_packet.h`.
@@ -21,14 +21,14 @@ const IGNORE_OUTGOING: u32 = 0x4000;
 pub(crate) struct Group(u16);
 
 /// Creates a group with this bound socket as its first member.
-pub(crate) fn found(fd: &OwnedFd) -> Result<Group, Errno> {
+pub(crate) fn create(fd: &OwnedFd) -> Result<Group, Errno> {
     ignore_outgoing(fd)?;
     set(fd, FANOUT, &((HASH | IGNORE_OUTGOING | UNIQUE_ID) << 16))?;
     let mut is = 0_u32;
     let mut len = mem::size_of_val(&is) as libc::socklen_t;
     let (to, len) = ((&raw mut is).cast(), &raw mut len);
     // SAFETY: `to` points to the local `is` and `len` to its length; the kernel writes at most that many bytes, during the call only.
-    answer(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, FANOUT, to, len) })?;
+    check_result(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, FANOUT, to, len) })?;
     Ok(Group(is as u16))
 }
 
@@ -70,5 +70,6 @@ fn ignore_outgoing(fd: &OwnedFd) -> Result<(), Errno> {
     let program = (&raw const program).cast();
     // SAFETY: `program` points to a `sock_fprog` of `len` bytes, whose `filter` points to `steps`; the kernel reads both during the call
     // only, and both are locals that live until its end.
-    answer(unsafe { libc::setsockopt(fd.as_raw_fd(), socket, option, program, len) }).map(drop)
+    check_result(unsafe { libc::setsockopt(fd.as_raw_fd(), socket, option, program, len) })
+        .map(drop)
 }

@@ -10,13 +10,13 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
-use super::answer;
+use super::check_result;
 use crate::frame::Frame;
-use crate::headers::TAG;
-use crate::vnet::{VNET, Vnet};
+use crate::headers::VLAN_HLEN;
+use crate::vnet::{VNET_HDR_LEN, Vnet};
 
 /// Limit on frames per call.
-pub(crate) const MOST: usize = 64;
+pub(crate) const MAX_FRAMES: usize = 64;
 
 // Constants of `linux/if_packet.h` that the `libc` crate does not have on every target.
 const AUXDATA: libc::c_int = 8;
@@ -34,7 +34,7 @@ const VLAN: u16 = 0x8100;
 /// The auxiliary data of a frame (`struct tpacket_auxdata`).
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Beside {
+struct AuxData {
     status: u32,
     len: u32,
     snaplen: u32,
@@ -70,7 +70,7 @@ pub(super) fn set<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> Result<(),
     let len = mem::size_of::<T>() as libc::socklen_t;
     let value = core::ptr::from_ref(value).cast();
     // SAFETY: `value` points to a borrowed `T`, of `len` bytes; the kernel reads it during the call only.
-    answer(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) })
+    check_result(unsafe { libc::setsockopt(fd.as_raw_fd(), libc::SOL_PACKET, option, value, len) })
         .map(drop)
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn bind(fd: &OwnedFd, interface: u32) -> Result<(), Errno> {
     at.sll_ifindex = interface as libc::c_int;
     let len = mem::size_of_val(&at) as libc::socklen_t;
     // SAFETY: the pointer is to the local `at`, of `len` bytes; the kernel reads it during the call only.
-    answer(unsafe { libc::bind(fd.as_raw_fd(), (&raw const at).cast(), len) }).map(drop)
+    check_result(unsafe { libc::bind(fd.as_raw_fd(), (&raw const at).cast(), len) }).map(drop)
 }
 
 /// Requests promiscuous mode of the interface, or no longer; the kernel withdraws the request when the socket is closed.
@@ -117,7 +117,9 @@ pub(crate) fn count(fd: &OwnedFd) -> Result<Count, Errno> {
     let mut len = mem::size_of_val(&count) as libc::socklen_t;
     let (to, len) = ((&raw mut count).cast(), &raw mut len);
     // SAFETY: `to` points to the local `count` and `len` to its length; the kernel writes at most that many bytes, during the call only.
-    answer(unsafe { libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, STATISTICS, to, len) })?;
+    check_result(unsafe {
+        libc::getsockopt(fd.as_raw_fd(), libc::SOL_PACKET, STATISTICS, to, len)
+    })?;
     Ok(count)
 }
 
@@ -126,19 +128,19 @@ pub(crate) fn count(fd: &OwnedFd) -> Result<Count, Errno> {
 #[derive(Clone, Copy)]
 struct Control([u8; 64]);
 
-const NOWHERE: libc::iovec = libc::iovec {
+const EMPTY_IOVEC: libc::iovec = libc::iovec {
     iov_base: core::ptr::null_mut(),
     iov_len: 0,
 };
 
-fn piece(bytes: &mut [u8]) -> libc::iovec {
+fn iovec(bytes: &mut [u8]) -> libc::iovec {
     libc::iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     }
 }
 
-fn messages() -> [libc::mmsghdr; MOST] {
+fn messages() -> [libc::mmsghdr; MAX_FRAMES] {
     // SAFETY: `mmsghdr` is a C structure of integers and pointers, for which zeros are valid.
     unsafe { mem::zeroed() }
 }
@@ -147,16 +149,16 @@ fn messages() -> [libc::mmsghdr; MOST] {
 pub(crate) fn receive(
     fd: &OwnedFd,
     frames: &mut [Frame],
-    whole: &mut [bool; MOST],
+    whole: &mut [bool; MAX_FRAMES],
 ) -> Result<usize, Errno> {
-    let count = frames.len().min(MOST);
+    let count = frames.len().min(MAX_FRAMES);
     let mut messages = messages();
-    let mut pieces = [[NOWHERE; 3]; MOST];
-    let mut headers = [[0u8; VNET]; MOST];
-    let mut controls = [Control([0; 64]); MOST];
+    let mut pieces = [[EMPTY_IOVEC; 3]; MAX_FRAMES];
+    let mut headers = [[0u8; VNET_HDR_LEN]; MAX_FRAMES];
+    let mut controls = [Control([0; 64]); MAX_FRAMES];
     for (at, frame) in frames.iter_mut().take(count).enumerate() {
-        let (addresses, rest) = frame.parted();
-        pieces[at] = [piece(&mut headers[at]), piece(addresses), piece(rest)];
+        let (addresses, rest) = frame.split_buffer();
+        pieces[at] = [iovec(&mut headers[at]), iovec(addresses), iovec(rest)];
         let message = &mut messages[at].msg_hdr;
         message.msg_iov = pieces[at].as_mut_ptr();
         message.msg_iovlen = 3;
@@ -168,16 +170,16 @@ pub(crate) fn receive(
     // SAFETY: the first `count` messages are filled in. Each points through `pieces[at]` to its own header and to the buffers of its own
     // frame, and to `controls[at]`, all with their lengths; these are borrowed or local and live until the call returns.
     let came = unsafe { libc::recvmmsg(fd.as_raw_fd(), room, count as _, flags as _, wait) };
-    let came = answer(came)? as usize;
+    let came = check_result(came)? as usize;
     for at in 0..came.min(count) {
         let message = &messages[at];
-        let len = (message.msg_len as usize).checked_sub(VNET);
+        let len = (message.msg_len as usize).checked_sub(VNET_HDR_LEN);
         let truncated = message.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
         let vnet = Vnet::parse_native(&headers[at]).ok();
         whole[at] = match (len, vnet) {
             (Some(len), Some(vnet)) if !truncated => {
                 let tag = tag(&message.msg_hdr);
-                frames[at].came_parted(vnet, len, tag)
+                frames[at].set_received_split(vnet, len, tag)
             }
             _ => false,
         };
@@ -186,18 +188,19 @@ pub(crate) fn receive(
 }
 
 /// The VLAN tag that was removed from this frame.
-fn tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
+fn tag(message: &libc::msghdr) -> Option<[u8; VLAN_HLEN]> {
     // SAFETY: `recvmmsg` filled in the message, and its control buffer is a local of the caller that is still alive.
     let mut next = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !next.is_null() {
         // SAFETY: `CMSG_FIRSTHDR` and `CMSG_NXTHDR` return null or a pointer to a whole header within the control buffer.
         let head = unsafe { next.read_unaligned() };
         // SAFETY: `CMSG_LEN` only computes a number.
-        let needed = unsafe { libc::CMSG_LEN(mem::size_of::<Beside>() as u32) } as usize;
+        let needed = unsafe { libc::CMSG_LEN(mem::size_of::<AuxData>() as u32) } as usize;
         let is = head.cmsg_level == libc::SOL_PACKET && head.cmsg_type == AUXDATA;
         if is && head.cmsg_len as usize >= needed {
-            // SAFETY: `cmsg_len` says that the data behind the header has at least the length of a `Beside`; the read is unaligned.
-            let beside: Beside = unsafe { libc::CMSG_DATA(next).cast::<Beside>().read_unaligned() };
+            // SAFETY: `cmsg_len` says that the data behind the header has at least the length of a `AuxData`; the read is unaligned.
+            let beside: AuxData =
+                unsafe { libc::CMSG_DATA(next).cast::<AuxData>().read_unaligned() };
             return beside.tag();
         }
         // SAFETY: `next` is a header of this message, whose control buffer is still alive.
@@ -206,8 +209,8 @@ fn tag(message: &libc::msghdr) -> Option<[u8; TAG]> {
     None
 }
 
-impl Beside {
-    fn tag(&self) -> Option<[u8; TAG]> {
+impl AuxData {
+    fn tag(&self) -> Option<[u8; VLAN_HLEN]> {
         let known = self.status & VLAN_TPID_VALID != 0;
         let kind = if known { self.vlan_tpid } else { VLAN };
         let ([a, b], [c, d]) = (kind.to_be_bytes(), self.vlan_tci.to_be_bytes());
@@ -215,12 +218,12 @@ impl Beside {
     }
 }
 
-/// Sends frames, up to [`MOST`]; returns how many were sent before one failed, or the error if that is the first.
+/// Sends frames, up to [`MAX_FRAMES`]; returns how many were sent before one failed, or the error if that is the first.
 pub(crate) fn send(fd: &OwnedFd, frames: &[Frame]) -> Result<usize, Errno> {
-    let count = frames.len().min(MOST);
+    let count = frames.len().min(MAX_FRAMES);
     let mut messages = messages();
-    let mut pieces = [[NOWHERE; 2]; MOST];
-    let mut headers = [[0u8; VNET]; MOST];
+    let mut pieces = [[EMPTY_IOVEC; 2]; MAX_FRAMES];
+    let mut headers = [[0u8; VNET_HDR_LEN]; MAX_FRAMES];
     for (at, frame) in frames.iter().take(count).enumerate() {
         headers[at] = frame.vnet().emit_native();
         let bytes = libc::iovec {
@@ -228,7 +231,7 @@ pub(crate) fn send(fd: &OwnedFd, frames: &[Frame]) -> Result<usize, Errno> {
             iov_base: frame.bytes().as_ptr().cast_mut().cast(),
             iov_len: frame.bytes().len(),
         };
-        pieces[at] = [piece(&mut headers[at]), bytes];
+        pieces[at] = [iovec(&mut headers[at]), bytes];
         let message = &mut messages[at].msg_hdr;
         message.msg_iov = pieces[at].as_mut_ptr();
         message.msg_iovlen = 2;
@@ -237,7 +240,7 @@ pub(crate) fn send(fd: &OwnedFd, frames: &[Frame]) -> Result<usize, Errno> {
     // SAFETY: the first `count` messages are filled in. Each points through `pieces[at]` to its header and its frame's bytes, which are
     // local or borrowed and live until the call returns; the kernel only writes `msg_len` in `messages`.
     let went = unsafe { libc::sendmmsg(fd.as_raw_fd(), room, count as _, flags as _) };
-    Ok(answer(went)? as usize)
+    Ok(check_result(went)? as usize)
 }
 
 /// Sends one frame.
@@ -248,7 +251,7 @@ pub(crate) fn send_one(fd: BorrowedFd<'_>, vnet: &Vnet, bytes: &[u8]) -> Result<
         iov_base: bytes.as_ptr().cast_mut().cast(),
         iov_len: bytes.len(),
     };
-    let mut pieces = [piece(&mut header), bytes];
+    let mut pieces = [iovec(&mut header), bytes];
     // SAFETY: `msghdr` is a C structure of integers and pointers, for which zeros are valid.
     let mut message: libc::msghdr = unsafe { mem::zeroed() };
     message.msg_iov = pieces.as_mut_ptr();
@@ -256,5 +259,9 @@ pub(crate) fn send_one(fd: BorrowedFd<'_>, vnet: &Vnet, bytes: &[u8]) -> Result<
     let message = &raw const message;
     // SAFETY: the message points through `pieces` to the header and the frame, which are local or borrowed and live until the call returns.
     let went = unsafe { libc::sendmsg(fd.as_raw_fd(), message, libc::MSG_DONTWAIT) };
-    if went < 0 { Err(super::last()) } else { Ok(()) }
+    if went < 0 {
+        Err(super::last_errno())
+    } else {
+        Ok(())
+    }
 }

@@ -13,7 +13,7 @@ const INFO: usize = 16;
 const ATTRIBUTE: usize = 4;
 
 /// Length of the answer buffer; without statistics no answer is longer.
-const LONGEST: usize = 32 << 10;
+const MAX_REPLY: usize = 32 << 10;
 
 const NLMSG_ERROR: u16 = 2;
 const RTM_NEWLINK: u16 = 16;
@@ -31,16 +31,16 @@ pub(crate) fn open() -> Result<OwnedFd, Errno> {
 }
 
 /// How many users require promiscuous mode of the interface with this index.
-pub(crate) fn of(socket: &OwnedFd, index: u32) -> Result<u32, Errno> {
-    send(socket, &question(index), SendFlags::empty())?;
-    let mut answer = vec![0; LONGEST];
+pub(crate) fn count(socket: &OwnedFd, index: u32) -> Result<u32, Errno> {
+    send(socket, &request(index), SendFlags::empty())?;
+    let mut answer = vec![0; MAX_REPLY];
     // The kernel has queued the answer before `send` returns.
     let (got, len) = recv(socket, &mut answer, RecvFlags::DONTWAIT | RecvFlags::TRUNC)?;
     let answer = answer.get(..len.min(got)).unwrap_or_default();
-    judge(answer, index)
+    parse_reply(answer, index)
 }
 
-fn question(index: u32) -> [u8; HEAD + INFO + ATTRIBUTE + 4] {
+fn request(index: u32) -> [u8; HEAD + INFO + ATTRIBUTE + 4] {
     let mut bytes = [0; HEAD + INFO + ATTRIBUTE + 4];
     let mut put = |at: usize, field: &[u8]| {
         let to = bytes.get_mut(at..at + field.len());
@@ -56,7 +56,7 @@ fn question(index: u32) -> [u8; HEAD + INFO + ATTRIBUTE + 4] {
     bytes
 }
 
-fn judge(answer: &[u8], index: u32) -> Result<u32, Errno> {
+fn parse_reply(answer: &[u8], index: u32) -> Result<u32, Errno> {
     let word = |at: usize| {
         let word = answer.get(at..).and_then(<[u8]>::first_chunk);
         word.copied().map(u32::from_ne_bytes).ok_or(Errno::BADMSG)
@@ -89,8 +89,8 @@ mod tests {
     use super::*;
 
     /// An answer with an unrelated attribute of five bytes before `IFLA_PROMISCUITY`.
-    fn answer() -> Vec<u8> {
-        let mut bytes = question(7)[..HEAD + INFO].to_vec();
+    fn reply() -> Vec<u8> {
+        let mut bytes = request(7)[..HEAD + INFO].to_vec();
         bytes[4..6].copy_from_slice(&RTM_NEWLINK.to_ne_bytes());
         for (kind, data) in [(3_u16, &b"x"[..]), (IFLA_PROMISCUITY, &2_u32.to_ne_bytes())] {
             bytes.extend((ATTRIBUTE as u16 + data.len() as u16).to_ne_bytes());
@@ -105,22 +105,22 @@ mod tests {
 
     #[test]
     fn truncated_netlink_answer_is_an_error() {
-        let bytes = answer();
-        assert_eq!(judge(&bytes, 7), Ok(2));
-        assert_eq!(judge(&bytes, 8), Err(Errno::BADMSG));
+        let bytes = reply();
+        assert_eq!(parse_reply(&bytes, 7), Ok(2));
+        assert_eq!(parse_reply(&bytes, 8), Err(Errno::BADMSG));
         for len in 0..bytes.len() {
-            assert!(judge(&bytes[..len], 7).is_err(), "{len}");
+            assert!(parse_reply(&bytes[..len], 7).is_err(), "{len}");
         }
         // An attribute of length zero does not make the loop endless.
         let mut endless = bytes.clone();
         endless[HEAD + INFO..HEAD + INFO + 4].fill(0);
-        let _ = judge(&endless, 7);
+        let _ = parse_reply(&endless, 7);
     }
 
     #[test]
     fn loopback_promiscuity_count_is_zero() {
         let socket = open().unwrap();
-        assert_eq!(of(&socket, 1), Ok(0));
-        assert_eq!(of(&socket, 0x7fff_fff0), Err(Errno::NODEV));
+        assert_eq!(count(&socket, 1), Ok(0));
+        assert_eq!(count(&socket, 0x7fff_fff0), Err(Errno::NODEV));
     }
 }

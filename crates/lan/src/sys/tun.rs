@@ -5,8 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::answer;
-use super::request::{name_in, named};
+use super::check_result;
+use super::ifreq::{ifreq_for, ifreq_name};
 
 /// A descriptor that is not attached to an interface yet.
 pub(crate) fn open() -> Result<OwnedFd, Errno> {
@@ -20,26 +20,27 @@ pub(crate) fn attach(fd: &OwnedFd, name: &str, several: bool) -> Result<String, 
     if several {
         flags |= libc::IFF_MULTI_QUEUE;
     }
-    let mut request = named(name)?;
+    let mut request = ifreq_for(name)?;
     request.ifr_ifru.ifru_flags = flags as libc::c_short;
     let pointer = &raw mut request;
     // SAFETY: TUNSETIFF reads and writes one `ifreq`, the local `request`, during the call only.
-    answer(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, pointer) })?;
-    Ok(name_in(&request))
+    check_result(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETIFF, pointer) })?;
+    Ok(ifreq_name(&request))
 }
 
 /// Sets the length of the virtio-net header before each frame.
 pub(crate) fn set_header(fd: &OwnedFd, len: usize) -> Result<(), Errno> {
     let len = len as libc::c_int;
     // SAFETY: TUNSETVNETHDRSZ reads one `int`, the local `len`, during the call only.
-    answer(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const len) }).map(drop)
+    check_result(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const len) })
+        .map(drop)
 }
 
 /// Sets the offloads that the reader of this interface takes over.
 pub(crate) fn set_offload(fd: BorrowedFd<'_>, bits: u32) -> Result<(), Errno> {
     let bits = libc::c_ulong::from(bits);
     // SAFETY: TUNSETOFFLOAD takes its argument by value.
-    answer(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, bits) }).map(drop)
+    check_result(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETOFFLOAD, bits) }).map(drop)
 }
 
 /// Sets the carrier state.
@@ -47,5 +48,5 @@ pub(crate) fn set_carrier(fd: BorrowedFd<'_>, carrier: bool) -> Result<(), Errno
     let carrier = libc::c_int::from(carrier);
     let pointer = &raw const carrier;
     // SAFETY: TUNSETCARRIER reads one `int`, the local `carrier`, during the call only.
-    answer(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETCARRIER, pointer) }).map(drop)
+    check_result(unsafe { libc::ioctl(fd.as_raw_fd(), libc::TUNSETCARRIER, pointer) }).map(drop)
 }

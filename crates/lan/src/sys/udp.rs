@@ -5,17 +5,17 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::io::Errno;
 
-use super::answer;
+use super::check_result;
 
 fn set(fd: BorrowedFd<'_>, level: i32, option: i32, value: libc::c_int) -> Result<(), Errno> {
     let len = size_of::<libc::c_int>() as libc::socklen_t;
     let value = (&raw const value).cast();
     // SAFETY: `value` points to a local `int`, of `len` bytes; the kernel reads it during the call only.
-    answer(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, len) }).map(drop)
+    check_result(unsafe { libc::setsockopt(fd.as_raw_fd(), level, option, value, len) }).map(drop)
 }
 
 /// Turns GRO on: datagrams of one sender and one length may arrive as one message.
-pub(crate) fn join_arrivals(fd: BorrowedFd<'_>) -> Result<(), Errno> {
+pub(crate) fn enable_gro(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     set(fd, libc::SOL_UDP, libc::UDP_GRO, 1)
 }
 
@@ -46,6 +46,6 @@ pub(crate) fn path_mtu(fd: BorrowedFd<'_>, v6: bool) -> Result<usize, Errno> {
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     let (to, len) = ((&raw mut mtu).cast(), &raw mut len);
     // SAFETY: `to` points to the local `mtu` and `len` to its length; the kernel writes at most that many bytes, during the call only.
-    answer(unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, to, len) })?;
+    check_result(unsafe { libc::getsockopt(fd.as_raw_fd(), level, option, to, len) })?;
     Ok(usize::try_from(mtu).unwrap_or(0))
 }

@@ -3,13 +3,13 @@
 use super::*;
 
 const TCP: Vnet = Vnet {
-    partial: Some(Partial {
+    partial: Some(PartialChecksum {
         start: 34,
         offset: 16,
     }),
-    known_good: false,
+    data_valid: false,
     gso: Some(Gso {
-        kind: Kind::Tcp4,
+        kind: GsoKind::Tcp4,
         size: 1448,
         headers: 66,
         ecn: true,
@@ -21,8 +21,8 @@ fn header_bytes_match_virtio_layout() {
     let bytes = [1, 0x81, 66, 0, 0xa8, 0x05, 34, 0, 16, 0];
     assert_eq!(TCP.emit(), bytes);
     assert_eq!(Vnet::parse(&bytes), Ok(TCP));
-    assert_eq!(Vnet::PLAIN.emit(), [0; VNET]);
-    assert_eq!(Vnet::parse(&[0; VNET]), Ok(Vnet::PLAIN));
+    assert_eq!(Vnet::PLAIN.emit(), [0; VNET_HDR_LEN]);
+    assert_eq!(Vnet::parse(&[0; VNET_HDR_LEN]), Ok(Vnet::PLAIN));
 }
 
 #[test]
@@ -31,21 +31,21 @@ fn invalid_vnet_headers_are_refused() {
     for kind in [2, 3, 6, 0x20, 0x40, 0x83] {
         let mut bytes = TCP.emit();
         bytes[1] = kind;
-        assert_eq!(Vnet::parse(&bytes), Err(Unfit::Kind { kind }));
+        assert_eq!(Vnet::parse(&bytes), Err(FrameError::GsoKind { kind }));
     }
     let mut bytes = TCP.emit();
     bytes[4..6].fill(0);
-    assert_eq!(Vnet::parse(&bytes), Err(Unfit::NoSize));
+    assert_eq!(Vnet::parse(&bytes), Err(FrameError::ZeroGsoSize));
     let mut bytes = TCP.emit();
     bytes[0] = 0;
-    assert_eq!(Vnet::parse(&bytes), Err(Unfit::WholeChecksum));
+    assert_eq!(Vnet::parse(&bytes), Err(FrameError::NoPartialChecksum));
 }
 
 #[test]
 fn unclaimed_clears_known_good_only() {
     let claims = Vnet::parse(&[2, 0, 0, 0, 0, 0, 0, 0, 0, 0]).unwrap();
-    assert!(claims.known_good && claims.unclaimed() == Vnet::PLAIN);
-    assert_eq!(TCP.unclaimed(), TCP);
+    assert!(claims.data_valid && claims.without_data_valid() == Vnet::PLAIN);
+    assert_eq!(TCP.without_data_valid(), TCP);
 }
 
 #[test]
@@ -59,9 +59,9 @@ fn vlan_tag_shifts_every_offset() {
 proptest::proptest! {
     /// An accepted header is the same after emitting and parsing; nothing panics.
     #[test]
-    fn accepted_header_round_trips(bytes: [u8; VNET]) {
+    fn accepted_header_round_trips(bytes: [u8; VNET_HDR_LEN]) {
         if let Ok(mut vnet) = Vnet::parse(&bytes) {
-            vnet.known_good &= vnet.partial.is_none();
+            vnet.data_valid &= vnet.partial.is_none();
             proptest::prop_assert_eq!(Vnet::parse(&vnet.emit()), Ok(vnet));
             proptest::prop_assert_eq!(Vnet::parse_native(&vnet.emit_native()), Ok(vnet));
         }

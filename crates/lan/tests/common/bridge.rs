@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use verbena_lan::{Batch, Frame, Offloads, Port, Put, Queue, Tap, Vnet, fit};
+use verbena_lan::{Batch, Frame, Offloads, Port, Queue, Tap, Vnet, WriteOutcome, apply_offloads};
 
-use super::Space;
+use super::Netns;
 
 /// Counters of both directions.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct BridgeCounters {
     pub frames: AtomicU64,
     pub super_frames: AtomicU64,
     pub partial: AtomicU64,
@@ -21,7 +21,7 @@ pub struct Seen {
     pub refused: AtomicU64,
 }
 
-impl Seen {
+impl BridgeCounters {
     pub fn get(&self) -> [u64; 6] {
         let each = [
             &self.frames,
@@ -37,12 +37,12 @@ impl Seen {
 
 /// The bridge and its namespaces.
 pub struct Bridge {
-    pub host: Space,
-    pub unit: Space,
-    pub lan: Space,
+    pub host: Netns,
+    pub unit: Netns,
+    pub lan: Netns,
     pub tap: Arc<Tap>,
     pub port: Arc<Port>,
-    pub seen: Arc<Seen>,
+    pub counters: Arc<BridgeCounters>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -54,8 +54,8 @@ fn count(of: &AtomicU64, n: usize) {
 impl Bridge {
     /// A bridge between receivers that take over these offloads.
     pub fn new(mtu: u32, taken: Offloads) -> Bridge {
-        let (host, unit, lan) = (Space::new(), Space::new(), Space::new());
-        unit.join("u0", &lan, "l0");
+        let (host, unit, lan) = (Netns::new(), Netns::new(), Netns::new());
+        unit.connect_veth("u0", &lan, "l0");
         unit.ip(&format!("link set u0 mtu {mtu}"));
         lan.ip(&format!("link set l0 mtu {mtu}"));
         let tap = host.run(|| Tap::create("tap0", 1)).unwrap();
@@ -64,16 +64,19 @@ impl Bridge {
         assert_eq!(granted, Offloads::ALL, "this kernel has them all");
         tap.interface().set_up(true).unwrap();
         let port = unit.run(|| Port::open("u0", true)).unwrap();
-        port.widen(8 << 20);
+        port.set_receive_buffer(8 << 20);
         for (space, link, last) in [(&host, "tap0", 1), (&lan, "l0", 2)] {
             space.ip(&format!("address add 10.9.0.{last}/24 dev {link}"));
             space.ip(&format!("address add fd09::{last}/64 dev {link} nodad"));
         }
         let (tap, port) = (Arc::new(tap), Arc::new(port));
-        let (seen, stop) = (Arc::new(Seen::default()), Arc::new(AtomicBool::new(false)));
+        let (seen, stop) = (
+            Arc::new(BridgeCounters::default()),
+            Arc::new(AtomicBool::new(false)),
+        );
         let thread = std::thread::spawn({
             let (tap, port, seen, stop) = (tap.clone(), port.clone(), seen.clone(), stop.clone());
-            move || carry(&tap.queues()[0], &port, taken, &seen, &stop)
+            move || run_bridge(&tap.queues()[0], &port, taken, &seen, &stop)
         });
         Bridge {
             host,
@@ -81,7 +84,7 @@ impl Bridge {
             lan,
             tap,
             port,
-            seen,
+            counters: seen,
             stop,
             thread: Some(thread),
         }
@@ -98,7 +101,13 @@ impl Drop for Bridge {
     }
 }
 
-fn carry(queue: &Queue, port: &Port, taken: Offloads, seen: &Seen, stop: &AtomicBool) {
+fn run_bridge(
+    queue: &Queue,
+    port: &Port,
+    taken: Offloads,
+    seen: &BridgeCounters,
+    stop: &AtomicBool,
+) {
     let (mut batch, mut room) = (Batch::new(32), Vec::new());
     let wait = Timespec {
         tv_sec: 0,
@@ -112,37 +121,37 @@ fn carry(queue: &Queue, port: &Port, taken: Offloads, seen: &Seen, stop: &Atomic
         poll(&mut fds, Some(&wait)).unwrap();
         let got = queue.read(&mut batch).unwrap();
         assert_eq!(got.lost, 0);
-        pass(
+        forward(
             &batch,
             taken,
             &mut room,
             seen,
             &|frames| port.write(frames).unwrap(),
-            &|vnet, bytes| port.put(vnet, bytes),
+            &|vnet, bytes| port.write_frame(vnet, bytes),
         );
         let got = port.read(&mut batch).unwrap();
         assert_eq!(got.lost, 0);
-        pass(
+        forward(
             &batch,
             taken,
             &mut room,
             seen,
             &|frames| queue.write(frames).unwrap(),
-            &|vnet, bytes| queue.put(vnet, bytes),
+            &|vnet, bytes| queue.write_frame(vnet, bytes),
         );
     }
 }
 
-type Write<'a> = &'a dyn Fn(&[Frame]) -> verbena_lan::Written;
-type One<'a> = &'a dyn Fn(&Vnet, &[u8]) -> verbena_lan::Result<Put>;
+type Write<'a> = &'a dyn Fn(&[Frame]) -> verbena_lan::BatchWriteOutcome;
+type WriteOne<'a> = &'a dyn Fn(&Vnet, &[u8]) -> verbena_lan::Result<WriteOutcome>;
 
-fn pass(
+fn forward(
     batch: &Batch,
     taken: Offloads,
     room: &mut Vec<u8>,
-    seen: &Seen,
+    seen: &BridgeCounters,
     write: Write<'_>,
-    put: One<'_>,
+    put: WriteOne<'_>,
 ) {
     let mut frames = batch.frames();
     for frame in frames {
@@ -162,13 +171,13 @@ fn pass(
         return;
     }
     for frame in frames {
-        let fitted = fit(frame.vnet(), frame.bytes(), taken, room, |vnet, bytes| {
+        let fitted = apply_offloads(frame.vnet(), frame.bytes(), taken, room, |vnet, bytes| {
             count(&seen.pieces, 1);
             loop {
                 match put(vnet, bytes).unwrap() {
-                    Put::Sent => break,
-                    Put::Wait => std::thread::yield_now(),
-                    Put::Refused => {
+                    WriteOutcome::Sent => break,
+                    WriteOutcome::WouldBlock => std::thread::yield_now(),
+                    WriteOutcome::Refused => {
                         count(&seen.refused, 1);
                         break;
                     }

@@ -28,10 +28,10 @@ pub fn privileged(name: &str, test: impl FnOnce()) -> bool {
         skip(name, &why);
         return false;
     }
-    if can(&["-n"]) && (nested || !detour) {
+    if can_run(&["-n"]) && (nested || !detour) {
         test();
-    } else if !nested && can(&["-Urn"]) {
-        again_nested(name);
+    } else if !nested && can_run(&["-Urn"]) {
+        rerun_nested(name);
     } else {
         let why = "neither root nor a user namespace (unshare -Urn) can be had here";
         skip(name, why);
@@ -41,13 +41,13 @@ pub fn privileged(name: &str, test: impl FnOnce()) -> bool {
 }
 
 /// Runs a test in a user namespace, as root or not.
-pub fn nobody(name: &str, test: impl FnOnce()) {
+pub fn unprivileged(name: &str, test: impl FnOnce()) {
     if let Some(why) = lacking() {
         skip(name, &why);
     } else if std::env::var_os(NESTED).is_some() {
         test();
-    } else if can(&["-Urn"]) {
-        again_nested(name);
+    } else if can_run(&["-Urn"]) {
+        rerun_nested(name);
     } else {
         skip(name, "no user namespace (unshare -Urn) can be had here");
     }
@@ -74,7 +74,7 @@ fn lacking() -> Option<String> {
     tun.err().map(|error| format!("/dev/net/tun: {error}"))
 }
 
-fn can(words: &[&str]) -> bool {
+fn can_run(words: &[&str]) -> bool {
     let ran = Command::new("unshare").args(words).arg("true").output();
     ran.is_ok_and(|ran| ran.status.success())
 }
@@ -86,7 +86,7 @@ pub fn skip(name: &str, why: &str) {
     eprintln!("SKIPPED: {name}: {why}; no interface was tested");
 }
 
-fn again_nested(name: &str) {
+fn rerun_nested(name: &str) {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new("unshare");
     command.arg("-Urn").arg(program);
@@ -101,10 +101,10 @@ fn again_nested(name: &str) {
 }
 
 /// A network namespace.
-pub struct Space(File);
+pub struct Netns(File);
 
-impl Space {
-    pub fn new() -> Space {
+impl Netns {
+    pub fn new() -> Netns {
         let mut command = Command::new("unshare");
         // The child waits until this process has opened its namespace, then exits.
         command.args(["-n", "sh", "-c", "ip link set lo up && echo here && read x"]);
@@ -117,7 +117,7 @@ impl Space {
         let space = File::open(format!("/proc/{}/ns/net", child.id())).unwrap();
         drop(child.stdin.take());
         child.wait().unwrap();
-        Space(space)
+        Netns(space)
     }
 
     /// Calls a function in the namespace.
@@ -150,7 +150,7 @@ impl Space {
     }
 
     /// Joins two namespaces by a veth pair with both ends up.
-    pub fn join(&self, end: &str, other: &Space, other_end: &str) {
+    pub fn connect_veth(&self, end: &str, other: &Netns, other_end: &str) {
         // A descriptor passed by its /proc path can also be opened by child processes.
         let path = format!("/proc/{}/fd/{}", std::process::id(), {
             use std::os::fd::AsRawFd;
@@ -165,7 +165,7 @@ impl Space {
 }
 
 /// Waits until a condition holds.
-pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
         assert!(start.elapsed() < PATIENCE, "not so in time: {what}");

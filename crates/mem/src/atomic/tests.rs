@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use verbena_wire::{Stag, To};
 
 use super::*;
-use crate::{Access, Att, Pd, Policy, Reach, Region, Tpt};
+use crate::{Access, Att, MemAccess, Pd, Policy, Region, Tpt};
 
 fn table(words: &mut [u64]) -> (Tpt, Stag) {
     let tpt = Tpt::new(1..2000, Policy::Verbs, 1);
@@ -22,8 +22,8 @@ fn table(words: &mut [u64]) -> (Tpt, Stag) {
     (tpt, stag)
 }
 
-fn at(stag: Stag, at: u64) -> Reach {
-    Reach {
+fn at(stag: Stag, at: u64) -> MemAccess {
+    MemAccess {
         stag,
         at,
         len: 8,

@@ -1,7 +1,7 @@
 //! Tests of owned memory: copies, bounds, and that it is freed after the last entry that translates to it.
 
 use super::*;
-use crate::{Bind, Policy, Reach, Unfit, WindowType};
+use crate::{Bind, MemAccess, Policy, SharedMemoryError, WindowType};
 
 #[test]
 fn copies_stay_inside_the_buffer() {
@@ -37,7 +37,10 @@ fn sparse_buffer_takes_pages_when_written() {
     assert!(buffer.read_into(LEN - 4, &mut got));
     assert_eq!(&got, b"\0end");
     assert!(resident() < before + LEN / 4);
-    assert_eq!(buffer.estate().unwrap_err(), Misuse::Private(buffer.stag()));
+    assert_eq!(
+        buffer.export_region().unwrap_err(),
+        Misuse::NotShared(buffer.stag())
+    );
     drop(buffer);
     assert!(tpt.is_empty());
 }
@@ -50,7 +53,7 @@ fn memory_under_a_window_is_not_freed() {
     let bind = Bind {
         window,
         region: buffer.stag(),
-        at: buffer.at(),
+        addr: buffer.at(),
         len: 10,
         access: Access::REMOTE_WRITE,
         pd: Pd(1),
@@ -62,7 +65,7 @@ fn memory_under_a_window_is_not_freed() {
     let stag = tpt.bind(&bind).unwrap();
     let at = buffer.at();
     drop(buffer);
-    let reach = Reach {
+    let reach = MemAccess {
         stag,
         at,
         len: 10,
@@ -84,7 +87,7 @@ fn memory_lives_until_last_registration_ends() {
     let memory = Arc::downgrade(&buffer.memory);
     buffer.write(0, b"abc");
     drop(buffer);
-    let reach = Reach {
+    let reach = MemAccess {
         stag: shared,
         at: 0,
         len: 10,
@@ -100,8 +103,8 @@ fn memory_lives_until_last_registration_ends() {
     assert!(memory.upgrade().is_none(), "kept by nobody");
 }
 
-fn reach(stag: Stag, at: u64, len: u64, needs: Access) -> Reach {
-    Reach {
+fn mem_access(stag: Stag, at: u64, len: u64, needs: Access) -> MemAccess {
+    MemAccess {
         stag,
         at,
         len,
@@ -112,8 +115,8 @@ fn reach(stag: Stag, at: u64, len: u64, needs: Access) -> Reach {
 }
 
 /// Takes a buffer over into another table, as another process would; the memory is mapped once more.
-fn moved(buffer: &Buffer, to: &Arc<Tpt>) -> Result<Buffer, Misuse> {
-    let (estate, fd) = buffer.estate()?;
+fn adopt_copy(buffer: &Buffer, to: &Arc<Tpt>) -> Result<Buffer, Misuse> {
+    let (estate, fd) = buffer.export_region()?;
     Buffer::adopt(to, fd.try_clone_to_owned().unwrap(), estate, Pd(1))
 }
 
@@ -123,7 +126,7 @@ fn adopted_buffer_keeps_stag_address_and_bytes() {
     let [old, new] = [1, 2].map(|seed| Arc::new(Tpt::new(1..5000, Policy::Verbs, seed)));
     let ours = Buffer::shared(&old, 10_000, Pd(1), Access::ALL).unwrap();
     ours.write(9_000, b"before");
-    let theirs = moved(&ours, &new).unwrap();
+    let theirs = adopt_copy(&ours, &new).unwrap();
     let (stag, at) = (ours.stag(), ours.at());
     assert_eq!(
         (theirs.stag(), theirs.at(), theirs.len()),
@@ -132,12 +135,12 @@ fn adopted_buffer_keeps_stag_address_and_bytes() {
     assert_ne!(theirs.memory.start(), ours.memory.start());
     assert_eq!(theirs.read(9_000, 6), b"before");
     // The address that the peer knows, in the new table.
-    let place = new.place_remote(&reach(stag, at + 9_000, 6, Access::REMOTE_WRITE));
+    let place = new.place_remote(&mem_access(stag, at + 9_000, 6, Access::REMOTE_WRITE));
     assert_eq!(place.unwrap().write(0, b"behind"), Ok(6));
     assert_eq!(ours.read(9_000, 6), b"behind");
     ours.write(0, b"ours");
     assert_eq!(theirs.read(0, 4), b"ours");
-    let beyond = reach(stag, at + 9_999, 2, Access::REMOTE_READ);
+    let beyond = mem_access(stag, at + 9_999, 2, Access::REMOTE_READ);
     assert!(matches!(
         new.gather_remote(&beyond),
         Err(crate::Refusal::Bounds { .. })
@@ -146,7 +149,7 @@ fn adopted_buffer_keeps_stag_address_and_bytes() {
     drop(ours);
     drop(old);
     let third = Arc::new(Tpt::new(1..5000, Policy::Verbs, 3));
-    let last = moved(&theirs, &third).unwrap();
+    let last = adopt_copy(&theirs, &third).unwrap();
     assert_eq!((last.stag(), last.at()), (stag, at));
     assert_eq!(last.read(9_000, 6), b"behind");
 }
@@ -155,25 +158,25 @@ fn adopted_buffer_keeps_stag_address_and_bytes() {
 fn occupied_index_is_refused_until_freed() {
     let [old, new] = [1, 2].map(|seed| Arc::new(Tpt::new(1..5000, Policy::Verbs, seed)));
     let ours = Buffer::shared(&old, 100, Pd(1), Access::ALL).unwrap();
-    let first = moved(&ours, &new).unwrap();
-    let taken = Misuse::Taken(ours.stag());
-    assert_eq!(moved(&ours, &new).unwrap_err(), taken);
+    let first = adopt_copy(&ours, &new).unwrap();
+    let taken = Misuse::IndexInUse(ours.stag());
+    assert_eq!(adopt_copy(&ours, &new).unwrap_err(), taken);
     drop(first);
     assert!(new.is_empty());
-    let again = moved(&ours, &new).unwrap();
+    let again = adopt_copy(&ours, &new).unwrap();
     assert_eq!(again.stag(), ours.stag());
     let narrow = Arc::new(Tpt::new(6000..7000, Policy::Verbs, 1));
     let (stag, first, last) = (ours.stag(), 6000, 6999);
-    let outside = Misuse::Outside { stag, first, last };
-    assert_eq!(moved(&ours, &narrow).unwrap_err(), outside);
+    let outside = Misuse::IndexOutOfRange { stag, first, last };
+    assert_eq!(adopt_copy(&ours, &narrow).unwrap_err(), outside);
 }
 
 #[test]
 fn unmappable_memory_cannot_be_handed_over() {
     let tpt = Arc::new(Tpt::new(1..5000, Policy::Verbs, 1));
     let buffer = Buffer::new(&tpt, 100, Pd(1), Access::ALL).unwrap();
-    let private = Misuse::Private(buffer.stag());
-    assert_eq!(buffer.estate().unwrap_err(), private);
+    let private = Misuse::NotShared(buffer.stag());
+    assert_eq!(buffer.export_region().unwrap_err(), private);
     assert_eq!(
         private.to_string(),
         format!(
@@ -182,19 +185,22 @@ fn unmappable_memory_cannot_be_handed_over() {
         )
     );
     let shared = Buffer::shared(&tpt, 100, Pd(1), Access::ALL).unwrap();
-    let (estate, fd) = shared.estate().unwrap();
+    let (estate, fd) = shared.export_region().unwrap();
     let new = Arc::new(Tpt::new(1..5000, Policy::Verbs, 1));
     let (file, copy) = (std::fs::File::open("/proc/self/exe").unwrap(), || {
         fd.try_clone_to_owned().unwrap()
     });
     let refused = Buffer::adopt(&new, file.into(), estate, Pd(1)).unwrap_err();
-    assert_eq!(refused, Misuse::Unfit(Unfit::NotMemory));
+    assert_eq!(refused, Misuse::SharedMemory(SharedMemoryError::NotMemfd));
     let (size, len) = (100, 101);
-    let longer = Estate { len, ..estate };
+    let longer = RegionExport { len, ..estate };
     let refused = Buffer::adopt(&new, copy(), longer, Pd(1)).unwrap_err();
-    assert_eq!(refused, Misuse::Unfit(Unfit::Short { size, len }));
+    assert_eq!(
+        refused,
+        Misuse::SharedMemory(SharedMemoryError::TooShort { size, len })
+    );
     let start = To::new(u64::MAX - 10);
-    let wraps = Estate { start, ..estate };
+    let wraps = RegionExport { start, ..estate };
     let refused = Buffer::adopt(&new, copy(), wraps, Pd(1)).unwrap_err();
     assert!(matches!(refused, Misuse::Range { .. }), "{refused}");
     assert!(new.is_empty(), "a refusal takes nothing");
@@ -204,6 +210,6 @@ fn unmappable_memory_cannot_be_handed_over() {
 fn empty_shared_buffer_can_be_adopted() {
     let [old, new] = [1, 2].map(|seed| Arc::new(Tpt::new(1..5000, Policy::Verbs, seed)));
     let ours = Buffer::shared(&old, 0, Pd(1), Access::LOCAL_READ).unwrap();
-    let theirs = moved(&ours, &new).unwrap();
+    let theirs = adopt_copy(&ours, &new).unwrap();
     assert!(theirs.is_empty() && theirs.at() == ours.at());
 }

@@ -26,8 +26,8 @@ fn entry(kind: Kind) -> Entry {
     }
 }
 
-fn reach(at: u64, len: u64) -> Reach {
-    Reach {
+fn mem_access(at: u64, len: u64) -> MemAccess {
+    MemAccess {
         stag: stag(),
         at,
         len,
@@ -37,13 +37,13 @@ fn reach(at: u64, len: u64) -> Reach {
     }
 }
 
-fn verbs(kind: Kind, reach: &Reach) -> Result<(), Refusal> {
+fn verbs(kind: Kind, reach: &MemAccess) -> Result<(), Refusal> {
     remote(&entry(kind), reach, Policy::Verbs)
 }
 
 #[test]
 fn valid_access_passes_local_and_remote_checks() {
-    let good = reach(1000, 100);
+    let good = mem_access(1000, 100);
     assert_eq!(verbs(Kind::Region, &good), Ok(()));
     assert_eq!(local(&entry(Kind::Region), &good), Ok(()));
 }
@@ -60,24 +60,24 @@ fn bounds_are_exact_to_the_byte() {
         (1000, 101, false),
     ] {
         assert_eq!(
-            verbs(Kind::Region, &reach(at, len)).is_ok(),
+            verbs(Kind::Region, &mem_access(at, len)).is_ok(),
             ok,
             "{at} {len}"
         );
     }
     let (at, len) = (u64::MAX, 2);
-    let wrapped = verbs(Kind::Region, &reach(at, len));
+    let wrapped = verbs(Kind::Region, &mem_access(at, len));
     assert_eq!(wrapped, Err(Refusal::Wrap { at, len }));
 }
 
 #[test]
 fn another_domain_is_refused() {
-    let mut foreign = reach(1000, 1);
+    let mut foreign = mem_access(1000, 1);
     foreign.pd = Pd(2);
     let refused = Err(Refusal::Domain {
         stag: stag(),
         owner: 1,
-        asker: 2,
+        requester: 2,
     });
     assert_eq!(verbs(Kind::Region, &foreign), refused);
     assert_eq!(local(&entry(Kind::Region), &foreign), refused);
@@ -91,13 +91,13 @@ fn another_domain_is_refused() {
 fn a_window_of_another_queue_pair_is_refused() {
     let refused = Err(Refusal::Scope { stag: stag() });
     for scope in [Scope::QueuePair(6), Scope::Both(6)] {
-        assert_eq!(verbs(Kind::Window(scope), &reach(1000, 1)), refused);
+        assert_eq!(verbs(Kind::Window(scope), &mem_access(1000, 1)), refused);
     }
 }
 
 #[test]
 fn a_missing_right_is_refused() {
-    let mut greedy = reach(1000, 1);
+    let mut greedy = mem_access(1000, 1);
     greedy.needs = Access::REMOTE_WRITE;
     let refused = verbs(Kind::Region, &greedy);
     assert!(matches!(refused, Err(Refusal::Right { .. })));
@@ -109,7 +109,7 @@ fn a_missing_right_is_refused() {
 #[test]
 fn access_to_another_stag_kind_is_refused() {
     let refused = Err(Refusal::Kind { stag: stag() });
-    let good = reach(1000, 1);
+    let good = mem_access(1000, 1);
     assert_eq!(local(&entry(Kind::Window(Scope::Domain)), &good), refused);
     assert_eq!(local(&entry(Kind::Iscsi), &good), refused);
     assert_eq!(verbs(Kind::Iscsi, &good), refused);

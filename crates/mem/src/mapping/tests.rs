@@ -59,7 +59,10 @@ fn descriptors_other_than_sealed_memfd_are_refused() {
     let (reader, _writer) = std::io::pipe().unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     for fd in [OwnedFd::from(reader), file.into()] {
-        assert_eq!(Mapping::adopt(fd, 1).unwrap_err(), Unfit::NotMemory);
+        assert_eq!(
+            Mapping::adopt(fd, 1).unwrap_err(),
+            SharedMemoryError::NotMemfd
+        );
     }
     // A file on a tmpfs has F_SEAL_SEAL from the start, and none of the others.
     match rustix::fs::open(
@@ -70,7 +73,10 @@ fn descriptors_other_than_sealed_memfd_are_refused() {
         Ok(fd) => {
             ftruncate(&fd, 100).unwrap();
             let refused = Mapping::adopt(fd, 1).unwrap_err();
-            assert!(matches!(refused, Unfit::Unsealed { .. }), "{refused}");
+            assert!(
+                matches!(refused, SharedMemoryError::Unsealed { .. }),
+                "{refused}"
+            );
         }
         Err(errno) => println!("not shown: no file in /dev/shm ({errno})"),
     }
@@ -90,7 +96,7 @@ fn unsealed_memfd_is_refused() {
     ] {
         let refused = Mapping::adopt(raw(MemfdFlags::empty(), 100, has), 100).unwrap_err();
         let (has, needs) = (has.bits(), SEALS.bits());
-        assert_eq!(refused, Unfit::Unsealed { has, needs });
+        assert_eq!(refused, SharedMemoryError::Unsealed { has, needs });
     }
 }
 
@@ -99,15 +105,21 @@ fn short_or_read_only_memfd_is_refused() {
     let short = raw(MemfdFlags::empty(), 100, SEALS);
     let refused = Mapping::adopt(short, 101).unwrap_err();
     let (size, len) = (100, 101);
-    assert_eq!(refused, Unfit::Short { size, len });
+    assert_eq!(refused, SharedMemoryError::TooShort { size, len });
     let closed = raw(MemfdFlags::empty(), 100, SEALS | SealFlags::WRITE);
     let refused = Mapping::adopt(closed, 100).unwrap_err();
-    assert!(matches!(refused, Unfit::System { call: "mmap", .. }));
+    assert!(matches!(
+        refused,
+        SharedMemoryError::System { call: "mmap", .. }
+    ));
     let ours = Mapping::new(100).unwrap();
     let path = format!("/proc/self/fd/{}", ours.fd().as_raw_fd());
     let only_read = std::fs::File::open(path).unwrap();
     let refused = Mapping::adopt(only_read.into(), 100).unwrap_err();
-    assert!(matches!(refused, Unfit::System { call: "mmap", .. }));
+    assert!(matches!(
+        refused,
+        SharedMemoryError::System { call: "mmap", .. }
+    ));
 }
 
 /// If the system supports huge pages; none need be free, since none is accessed.
@@ -120,7 +132,10 @@ fn huge_pages_are_refused() {
     };
     ftruncate(&fd, 1 << 30).unwrap();
     fcntl_add_seals(&fd, SEALS).unwrap();
-    assert_eq!(Mapping::adopt(fd, 100).unwrap_err(), Unfit::NotMemory);
+    assert_eq!(
+        Mapping::adopt(fd, 100).unwrap_err(),
+        SharedMemoryError::NotMemfd
+    );
 }
 
 #[test]
@@ -129,9 +144,15 @@ fn empty_mapping_works_and_oversized_one_fails() {
     assert!(nothing.is_empty());
     assert!(Mapping::adopt(copy_of(&nothing), 0).unwrap().is_empty());
     let refused = Mapping::new(usize::MAX).unwrap_err();
-    assert!(matches!(refused, Unfit::System { .. }), "{refused}");
+    assert!(
+        matches!(refused, SharedMemoryError::System { .. }),
+        "{refused}"
+    );
     let refused = Mapping::adopt(copy_of(&nothing), usize::MAX).unwrap_err();
-    assert!(matches!(refused, Unfit::Short { .. }), "{refused}");
+    assert!(
+        matches!(refused, SharedMemoryError::TooShort { .. }),
+        "{refused}"
+    );
 }
 
 #[test]

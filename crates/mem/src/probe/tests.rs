@@ -22,25 +22,25 @@ fn three_pages() -> *mut u8 {
 fn unmapped_and_read_only_memory_is_refused() {
     let at = three_pages();
     let check =
-        |offset, len, write| mapped(&Span::new(at.wrapping_add(offset), len), write).is_ok();
+        |offset, len, write| check_mapped(&Span::new(at.wrapping_add(offset), len), write).is_ok();
     assert!(check(0, PAGE, true) && check(10, 2 * PAGE - 10, false));
     assert!(!check(0, PAGE + 1, true), "the second page is read-only");
     assert!(!check(PAGE, PAGE + 1, false), "the third is closed");
     assert!(check(2 * PAGE, 0, true), "no bytes need no memory");
     // These addresses are never mapped, and the last range wraps.
     for nowhere in [PAGE, usize::MAX - 20, usize::MAX] {
-        assert!(mapped(&Span::new(nowhere as *mut u8, 10), false).is_err());
+        assert!(check_mapped(&Span::new(nowhere as *mut u8, 10), false).is_err());
     }
 }
 
 #[test]
 fn proc_maps_gives_the_same_answer() {
     let at = three_pages() as usize;
-    let listed = |start, end, write| listed(start, end, write).is_ok_and(|mapped| mapped);
+    let listed = |start, end, write| read_maps(start, end, write).is_ok_and(|mapped| mapped);
     assert!(listed(at, at + PAGE, true) && listed(at, at + 2 * PAGE, false));
     assert!(!listed(at, at + PAGE + 1, true) && !listed(at, at + 2 * PAGE + 1, false));
     assert!(!listed(PAGE, PAGE + 10, false));
-    let file = parsed("7f00-9000 r-xp 00000000 fe:00 1234    /a name");
+    let file = parse_vma("7f00-9000 r-xp 00000000 fe:00 1234    /a name");
     let vma = Vma {
         start: 0x7f00,
         end: 0x9000,
@@ -49,10 +49,10 @@ fn proc_maps_gives_the_same_answer() {
         file: true,
     };
     assert_eq!(file, Some(vma));
-    let anonymous = parsed("7f00-9000 -w-p 00000000 00:00 0").unwrap();
+    let anonymous = parse_vma("7f00-9000 -w-p 00000000 00:00 0").unwrap();
     assert!(anonymous.write && !anonymous.read && !anonymous.file);
     for wrong in ["", "nonsense", "7f00 r-xp 0 0 0", "x-9000 rw-p 0 0 0"] {
-        assert_eq!(parsed(wrong), None);
+        assert_eq!(parse_vma(wrong), None);
     }
 }
 
@@ -64,8 +64,8 @@ fn probing_leaves_pages_untouched() {
     let at = unsafe { mmap_anonymous(core::ptr::null_mut(), LEN, rights, MapFlags::PRIVATE) };
     let at = at.unwrap();
     for write in [false, true] {
-        mapped(&Span::new(at.cast(), LEN), write).unwrap();
-        assert!(listed(at as usize, at as usize + LEN, write).is_ok_and(|mapped| mapped));
+        check_mapped(&Span::new(at.cast(), LEN), write).unwrap();
+        assert!(read_maps(at as usize, at as usize + LEN, write).is_ok_and(|mapped| mapped));
     }
     let mut present = [0_u8; LEN / PAGE];
     // SAFETY: one byte for each page of the mapping.
@@ -82,6 +82,6 @@ fn pages_beyond_end_of_file_are_refused() {
     // SAFETY: a fresh mapping, used by this test only.
     let at = unsafe { mmap(core::ptr::null_mut(), 3 * PAGE, rights, flags, &file, 0) };
     let at = at.unwrap();
-    mapped(&Span::new(at.cast(), 2 * PAGE), true).unwrap();
-    assert!(mapped(&Span::new(at.cast(), 2 * PAGE + 1), true).is_err());
+    check_mapped(&Span::new(at.cast(), 2 * PAGE), true).unwrap();
+    assert!(check_mapped(&Span::new(at.cast(), 2 * PAGE + 1), true).is_err());
 }

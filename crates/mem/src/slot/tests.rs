@@ -60,10 +60,10 @@ mod plain {
     #[test]
     fn pending_slot_can_be_inspected_not_acquired() {
         let slot = Slot::new(1);
-        slot.claim().unwrap().promise(1, entry(5));
+        slot.claim().unwrap().publish_pending(1, entry(5));
         assert!(slot.acquire(1).is_none() && slot.is_pending(1));
-        assert!(matches!(slot.ask(2), Answer::Nothing), "another key");
-        let Answer::Pending(look) = slot.ask(1) else {
+        assert!(matches!(slot.lookup(2), Lookup::NotFound), "another key");
+        let Lookup::Pending(look) = slot.lookup(1) else {
             panic!("not pending");
         };
         assert_eq!(look.entry(|e| e.len), Some(5));
@@ -79,7 +79,7 @@ mod plain {
     #[test]
     fn a_vacated_slot_keeps_its_key() {
         let slot = Slot::new(9);
-        slot.claim().unwrap().promise(9, entry(0));
+        slot.claim().unwrap().publish_pending(9, entry(0));
         slot.settle(9).unwrap().vacate();
         assert_eq!(slot.key(), 9);
         assert!(slot.acquire(9).is_none() && slot.claim().is_ok());
@@ -178,16 +178,16 @@ mod model {
     fn users_never_see_a_half_completed_entry() {
         loom::model(|| {
             let slot = Arc::new(Slot::new(1));
-            slot.claim().unwrap().promise(1, entry(1));
+            slot.claim().unwrap().publish_pending(1, entry(1));
             let users: Vec<_> = (0..2)
                 .map(|_| {
                     let slot = slot.clone();
-                    thread::spawn(move || match slot.ask(1) {
-                        Answer::Valid(grant) => assert_eq!(grant.entry(|e| e.len), Some(2)),
-                        Answer::Pending(look) => assert_eq!(look.entry(|e| e.len), Some(1)),
+                    thread::spawn(move || match slot.lookup(1) {
+                        Lookup::Valid(grant) => assert_eq!(grant.entry(|e| e.len), Some(2)),
+                        Lookup::Pending(look) => assert_eq!(look.entry(|e| e.len), Some(1)),
                         // V5: to be tried again, not a failure.
-                        Answer::Settling => {}
-                        Answer::Nothing => panic!("promised, and not there"),
+                        Lookup::Settling => {}
+                        Lookup::NotFound => panic!("promised, and not there"),
                     })
                 })
                 .collect();
@@ -204,7 +204,7 @@ mod model {
     fn completion_or_cancellation_settles_exactly_once() {
         loom::model(|| {
             let slot = Arc::new(Slot::new(1));
-            slot.claim().unwrap().promise(1, entry(1));
+            slot.claim().unwrap().publish_pending(1, entry(1));
             let other = {
                 let slot = slot.clone();
                 thread::spawn(move || slot.settle(1).map(Owned::release).is_ok())
@@ -229,7 +229,7 @@ mod model {
                 let Some(grant) = slot.acquire(1) else {
                     return false;
                 };
-                let first = grant.slot().mark(Touch::Held(number)).is_ok();
+                let first = grant.slot().set_touch(Touch::Held(number)).is_ok();
                 drop(grant);
                 if first {
                     slot.revoke(Some(1)).unwrap().release();

@@ -43,7 +43,7 @@ impl Slot {
     }
 
     /// Touches the entry, under a grant; fails with the touch that came before (M9).
-    pub(crate) fn mark(&self, touch: Touch) -> Result<(), Option<Touch>> {
+    pub(crate) fn set_touch(&self, touch: Touch) -> Result<(), Option<Touch>> {
         self.touch
             .compare_exchange(0, touch.to_word(), Ordering::AcqRel, Ordering::Acquire)
             .map(drop)
@@ -51,12 +51,12 @@ impl Slot {
     }
 
     /// Clears the touch, for another entry or when the index is freed.
-    pub(crate) fn forget_touch(&self) {
+    pub(crate) fn clear_touch(&self) {
         self.touch.store(0, Ordering::Release);
     }
 
     /// The key of an entry that was touched and removed, until another entry is put here.
-    pub(crate) fn spent(&self) -> Option<u8> {
+    pub(crate) fn spent_key(&self) -> Option<u8> {
         let word = self.word.load(Ordering::Acquire);
         let free = word & STATE == FREE;
         (free && self.touch().is_some()).then(|| key_of(word).wrapping_sub(1))
@@ -76,7 +76,7 @@ impl Slot {
 
 impl Owned<'_> {
     /// This key is that of the entry that is here, or of the last one if it was removed by a touch (M9).
-    pub(crate) fn answers_to(&self, key: u8) -> bool {
+    pub(crate) fn matches_key(&self, key: u8) -> bool {
         let now = self.slot.key();
         let spent = self.slot.touch().is_some() && self.entry().is_none();
         key == now || (spent && key == now.wrapping_sub(1))

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::{Access, Buffer, Pd, Policy, Reach, Tpt};
+use crate::{Access, Buffer, MemAccess, Pd, Policy, Tpt};
 
 const PD: Pd = Pd(1);
 
-fn reach(buffer: &Buffer, offset: u64, len: u64) -> Reach {
-    Reach {
+fn mem_access(buffer: &Buffer, offset: u64, len: u64) -> MemAccess {
+    MemAccess {
         stag: buffer.stag(),
         at: buffer.at() + offset,
         len,
@@ -26,11 +26,11 @@ fn bytes_go_to_the_places_in_order() {
     let mut stage = [0; 4];
     let mut targets = Targets::new();
     assert_eq!(
-        targets.place(tpt.place_local(&reach(&memory, 8, 3)).unwrap()),
+        targets.place(tpt.place_local(&mem_access(&memory, 8, 3)).unwrap()),
         3
     );
     assert_eq!(
-        targets.place(tpt.place_local(&reach(&memory, 0, 2)).unwrap()),
+        targets.place(tpt.place_local(&mem_access(&memory, 0, 2)).unwrap()),
         2
     );
     assert!(targets.stage(&mut stage));
@@ -74,7 +74,10 @@ fn a_full_list_takes_no_more_places() {
     let tpt = Arc::new(Tpt::new(1..10, Policy::Verbs, 1));
     let memory = Buffer::new(&tpt, 1000, PD, Access::ALL).unwrap();
     let mut targets = Targets::new();
-    let granted = |i: usize| tpt.place_local(&reach(&memory, 2 * i as u64, 1)).unwrap();
+    let granted = |i: usize| {
+        tpt.place_local(&mem_access(&memory, 2 * i as u64, 1))
+            .unwrap()
+    };
     for i in 0..MAX_PLACES {
         assert_eq!(targets.place(granted(i)), 1);
     }
@@ -89,13 +92,13 @@ fn deregistration_waits_for_targets() {
     let memory = Buffer::new(&tpt, 16, PD, Access::ALL).unwrap();
     let stag = memory.stag();
     let mut targets = Targets::new();
-    targets.place(tpt.place_local(&reach(&memory, 0, 16)).unwrap());
+    targets.place(tpt.place_local(&mem_access(&memory, 0, 16)).unwrap());
     let revoker = {
         let tpt = tpt.clone();
         std::thread::spawn(move || tpt.deregister(stag))
     };
     // The thread makes new grants fail, and then waits for `targets`.
-    while tpt.place_local(&reach(&memory, 0, 1)).is_ok() {
+    while tpt.place_local(&mem_access(&memory, 0, 1)).is_ok() {
         std::thread::yield_now();
     }
     std::thread::sleep(Duration::from_millis(5));

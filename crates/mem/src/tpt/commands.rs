@@ -5,9 +5,9 @@
 use verbena_wire::{Stag, To};
 
 use super::Tpt;
-use super::pending::nothing;
+use super::pending::empty_att;
 use crate::access::Access;
-use crate::check::{self, Reach};
+use crate::check::{self, MemAccess};
 use crate::entry::{Entry, Kind, Pd};
 use crate::refusal::{Misuse, Refusal};
 
@@ -49,7 +49,7 @@ impl Tpt {
             access: command.access.into(),
             one_touch: false,
             invalidatable: false,
-            att: nothing(),
+            att: empty_att(),
             att_offset: 0,
             parent: None,
         })
@@ -57,7 +57,7 @@ impl Tpt {
 
     /// M12: an R2T or a Data-In names `reach.len` bytes at offset `reach.at` of a command. Returns the command's work request after
     /// six of the seven checks; the seventh, the direction of the command, is made by the caller with the work request.
-    pub fn reach_command(&self, reach: &Reach) -> Result<u64, Refusal> {
+    pub fn check_command(&self, reach: &MemAccess) -> Result<u64, Refusal> {
         self.command(reach.stag, |entry| check::command(entry, reach))
     }
 

@@ -1,5 +1,5 @@
 //! Allocation of STag indexes, and what each was taken for.
-//! The order of indexes cannot be predicted by a peer; a freed index is reused after at least [`REST`] others were freed while fresh
+//! The order of indexes cannot be predicted by a peer; a freed index is reused after at least [`QUARANTINE`] others were freed while fresh
 //! ones are left. Segments are filled one after the other, so that few have to be allocated.
 
 use std::collections::hash_map::Entry;
@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use rustc_hash::FxHashMap;
 
-use super::draw::Draw;
+use super::stag_rng::StagRng;
 use crate::entry::Pd;
 use crate::window::WindowType;
 
@@ -16,7 +16,7 @@ use crate::window::WindowType;
 pub(super) const SEGMENT: usize = 1024;
 
 /// A freed index is not reused until this many others have been freed, as long as fresh ones are left.
-const REST: usize = 1024;
+const QUARANTINE: usize = 1024;
 
 /// What an index was taken for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) enum Purpose {
     Region(Pd),
     Window(WindowType, Pd),
     /// A region that a work request will register, with room for this many pages (M4).
-    Later {
+    WrRegion {
         pd: Pd,
         pages: u32,
     },
@@ -33,7 +33,7 @@ pub(super) enum Purpose {
 impl Purpose {
     fn pd(self) -> Pd {
         match self {
-            Purpose::Region(pd) | Purpose::Window(_, pd) | Purpose::Later { pd, .. } => pd,
+            Purpose::Region(pd) | Purpose::Window(_, pd) | Purpose::WrRegion { pd, .. } => pd,
         }
     }
 }
@@ -43,7 +43,7 @@ const PAGES: u64 = 1 << 24;
 
 /// Room of a table for registration by work request, in pages (M4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Room {
+pub struct PageQuota {
     /// Taken by STags that were allocated, whether they use it or not.
     pub used: u64,
     /// The limit for all together.
@@ -53,7 +53,7 @@ pub struct Room {
 impl Purpose {
     fn pages(self) -> u64 {
         match self {
-            Purpose::Later { pages, .. } => u64::from(pages),
+            Purpose::WrRegion { pages, .. } => u64::from(pages),
             Purpose::Region(_) | Purpose::Window(..) => 0,
         }
     }
@@ -63,38 +63,38 @@ impl Purpose {
 #[derive(Debug)]
 pub(super) struct Indexes {
     range: Range<u32>,
-    draw: Draw,
+    rng: StagRng,
     /// Segments in the order in which they are filled.
     segments: Box<[u32]>,
     /// The slots of the segment that is being filled, in their order.
     slots: Box<[u32]>,
     /// Fresh indexes taken or skipped so far.
     fresh: u32,
-    resting: VecDeque<u32>,
+    quarantine: VecDeque<u32>,
     /// Taken by [`take_at`](Indexes::take_at) before they came up as fresh ones, which skips them.
     ahead: HashSet<u32>,
     /// The keys are numbers that this process chooses, so that a peer cannot cause collisions.
     taken: FxHashMap<u32, Purpose>,
     /// How many of them each domain has.
     domains: FxHashMap<Pd, u32>,
-    room: Room,
+    page_quota: PageQuota,
 }
 
 impl Indexes {
     pub(super) fn new(range: Range<u32>, seed: u64) -> Indexes {
-        let mut draw = Draw::new(seed);
+        let mut draw = StagRng::new(seed);
         let size = range.end.saturating_sub(range.start);
         Indexes {
             range,
-            segments: draw.order(size.div_ceil(SEGMENT as u32)),
+            segments: draw.permutation(size.div_ceil(SEGMENT as u32)),
             slots: Box::default(),
-            draw,
+            rng: draw,
             fresh: 0,
-            resting: VecDeque::new(),
+            quarantine: VecDeque::new(),
             ahead: HashSet::new(),
             taken: FxHashMap::default(),
             domains: FxHashMap::default(),
-            room: Room {
+            page_quota: PageQuota {
                 used: 0,
                 limit: PAGES,
             },
@@ -108,18 +108,18 @@ impl Indexes {
     /// The next index, and what is to be added to the slot's key: a peer can predict neither. If there is no index, the room that
     /// was taken for it is given back.
     pub(super) fn take(&mut self, purpose: Purpose) -> Option<(u32, u8)> {
-        let index = if self.resting.len() > REST {
-            self.resting.pop_front()
+        let index = if self.quarantine.len() > QUARANTINE {
+            self.quarantine.pop_front()
         } else {
-            self.next_fresh().or_else(|| self.resting.pop_front())
+            self.next_fresh().or_else(|| self.quarantine.pop_front())
         };
         let Some(index) = index else {
-            self.room.used -= purpose.pages();
+            self.page_quota.used -= purpose.pages();
             return None;
         };
-        self.note(index, purpose);
+        self.record_taken(index, purpose);
         // The last key used is the slot's or the one before it: adding 1 to 254 gives neither of the two.
-        Some((index, 1 + self.draw.byte() % 254))
+        Some((index, 1 + self.rng.byte() % 254))
     }
 
     /// Takes this index of the range; false if it is in use.
@@ -127,21 +127,21 @@ impl Indexes {
         if self.taken.contains_key(&index) {
             return false;
         }
-        match self.resting.iter().position(|resting| *resting == index) {
+        match self.quarantine.iter().position(|resting| *resting == index) {
             Some(at) => {
-                self.resting.remove(at);
+                self.quarantine.remove(at);
             }
             None => {
                 self.ahead.insert(index);
             }
         }
         // Not limited: a region that is taken over has its room already in the process that it comes from.
-        self.room.used += purpose.pages();
-        self.note(index, purpose);
+        self.page_quota.used += purpose.pages();
+        self.record_taken(index, purpose);
         true
     }
 
-    fn note(&mut self, index: u32, purpose: Purpose) {
+    fn record_taken(&mut self, index: u32, purpose: Purpose) {
         self.taken.insert(index, purpose);
         *self.domains.entry(purpose.pd()).or_default() += 1;
     }
@@ -151,8 +151,8 @@ impl Indexes {
         let Some(purpose) = self.taken.remove(&index) else {
             return false;
         };
-        self.resting.push_back(index);
-        self.room.used -= purpose.pages();
+        self.quarantine.push_back(index);
+        self.page_quota.used -= purpose.pages();
         if let Entry::Occupied(mut count) = self.domains.entry(purpose.pd()) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -163,7 +163,7 @@ impl Indexes {
     }
 
     /// The entry of a taken index is being removed: the index no longer counts as a window's, but is still in use.
-    pub(super) fn leave(&mut self, index: u32) {
+    pub(super) fn clear_window(&mut self, index: u32) {
         if let Some(purpose) = self.taken.get_mut(&index) {
             *purpose = Purpose::Region(purpose.pd());
         }
@@ -183,34 +183,34 @@ impl Indexes {
     pub(super) fn window(&self, index: u32) -> Option<(WindowType, Pd)> {
         match self.taken.get(&index)? {
             Purpose::Window(ty, pd) => Some((*ty, *pd)),
-            Purpose::Region(_) | Purpose::Later { .. } => None,
+            Purpose::Region(_) | Purpose::WrRegion { .. } => None,
         }
     }
 
     /// The domain and room of an index for registration by work request.
-    pub(super) fn later(&self, index: u32) -> Option<(Pd, u32)> {
+    pub(super) fn wr_region(&self, index: u32) -> Option<(Pd, u32)> {
         match self.taken.get(&index)? {
-            Purpose::Later { pd, pages } => Some((*pd, *pages)),
+            Purpose::WrRegion { pd, pages } => Some((*pd, *pages)),
             Purpose::Region(_) | Purpose::Window(..) => None,
         }
     }
 
     /// The room of all of those together.
-    pub(super) fn room(&self) -> Room {
-        self.room
+    pub(super) fn page_quota(&self) -> PageQuota {
+        self.page_quota
     }
 
-    pub(super) fn limit_room(&mut self, limit: u64) {
-        self.room.limit = limit;
+    pub(super) fn set_page_limit(&mut self, limit: u64) {
+        self.page_quota.limit = limit;
     }
 
     /// Takes room for the index that is taken next; if there is not enough, the error is what is left.
-    pub(super) fn take_room(&mut self, pages: u32) -> Result<(), u64> {
-        let left = self.room.limit.saturating_sub(self.room.used);
+    pub(super) fn reserve_pages(&mut self, pages: u32) -> Result<(), u64> {
+        let left = self.page_quota.limit.saturating_sub(self.page_quota.used);
         if u64::from(pages) > left {
             return Err(left);
         }
-        self.room.used += u64::from(pages);
+        self.page_quota.used += u64::from(pages);
         Ok(())
     }
 
@@ -236,7 +236,7 @@ impl Indexes {
     fn permuted(&mut self) -> u32 {
         let (segment, slot) = (self.fresh as usize / SEGMENT, self.fresh as usize % SEGMENT);
         if slot == 0 {
-            self.slots = self.draw.order(SEGMENT as u32);
+            self.slots = self.rng.permutation(SEGMENT as u32);
         }
         self.segments[segment] * SEGMENT as u32 + self.slots[slot]
     }

@@ -87,7 +87,7 @@ impl From<Region> for Draft {
 
 /// What a reserved entry becomes.
 #[derive(Debug)]
-enum Promise {
+enum PendingKind {
     Region(Layout),
     Shared { of: Stag },
     Window,
@@ -109,7 +109,7 @@ pub struct Reserved {
     tpt: Arc<Tpt>,
     stag: Stag,
     access: Access,
-    promise: Option<Promise>,
+    kind: Option<PendingKind>,
 }
 
 /// Number of pending entries, and the queue pairs that wait for them.
@@ -139,12 +139,12 @@ impl Tpt {
             access: access.into(),
             one_touch: draft.one_touch,
             invalidatable: false,
-            att: nothing(),
+            att: empty_att(),
             att_offset: 0,
             parent: None,
         };
         let purpose = Purpose::Region(draft.pd);
-        self.promise(purpose, entry, Promise::Region(draft.layout))
+        self.reserve_entry(purpose, entry, PendingKind::Region(draft.layout))
     }
 
     /// Reserves another registration of a region's memory (M5); the region may be pending itself but must be valid by the time
@@ -156,7 +156,7 @@ impl Tpt {
         pd: Pd,
         access: Access,
     ) -> Result<Reserved, Misuse> {
-        let original = self.known(of).ok_or(Misuse::Stag(of))?;
+        let original = self.find_known_entry(of).ok_or(Misuse::Stag(of))?;
         if original.kind != Kind::Region {
             return Err(Misuse::Stag(of));
         }
@@ -167,11 +167,11 @@ impl Tpt {
             access: access.into(),
             one_touch: false,
             invalidatable: false,
-            att: nothing(),
+            att: empty_att(),
             att_offset: 0,
             ..original
         };
-        self.promise(Purpose::Region(pd), entry, Promise::Shared { of })
+        self.reserve_entry(Purpose::Region(pd), entry, PendingKind::Shared { of })
     }
 
     /// Reserves a window; it can be bound when it is completed.
@@ -184,29 +184,29 @@ impl Tpt {
             access: Access::NONE.into(),
             one_touch: false,
             invalidatable: false,
-            att: nothing(),
+            att: empty_att(),
             att_offset: 0,
             parent: None,
         };
-        self.promise(Purpose::Window(ty, pd), entry, Promise::Window)
+        self.reserve_entry(Purpose::Window(ty, pd), entry, PendingKind::Window)
     }
 
-    fn promise(
+    fn reserve_entry(
         self: &Arc<Self>,
         purpose: Purpose,
         entry: Entry,
-        promise: Promise,
+        promise: PendingKind,
     ) -> Result<Reserved, Misuse> {
         let (stag, owned) = self.allocate(purpose)?;
         let access = entry.access.get();
         // Before the STag is known to any other thread: `has_pending` must not be false while it is pending.
         self.waiting.count.fetch_add(1, Ordering::Release);
-        owned.promise(stag.key(), entry);
+        owned.publish_pending(stag.key(), entry);
         Ok(Reserved {
             tpt: self.clone(),
             stag,
             access,
-            promise: Some(promise),
+            kind: Some(promise),
         })
     }
 
@@ -222,11 +222,11 @@ impl Tpt {
     }
 
     /// The entry is valid or pending under this STag.
-    pub fn knows(&self, stag: Stag) -> bool {
+    pub fn contains(&self, stag: Stag) -> bool {
         let index = stag.index();
         let window = self.indexes.lock().window(index).is_some();
         // The program may not have a window's last key.
-        window || self.known(stag).is_some()
+        window || self.find_known_entry(stag).is_some()
     }
 
     /// Notes that this queue pair must be notified when the entry is settled; false if it is not pending.
@@ -254,7 +254,7 @@ impl Reserved {
     ///
     /// For an entry that was deregistered meanwhile the outcome is [`Misuse::Stag`].
     pub fn complete(mut self) -> Settled {
-        let built = match self.promise.take() {
+        let built = match self.kind.take() {
             // Deregistered: its memory may have been freed and must not be verified.
             Some(_) if !self.tpt.is_pending(self.stag) => Err(Misuse::Stag(self.stag)),
             Some(promise) => self.build(promise),
@@ -265,25 +265,25 @@ impl Reserved {
 
     /// Removes the entry; returns the queue pairs that wait for it.
     pub fn fail(mut self) -> Vec<u32> {
-        self.promise = None;
+        self.kind = None;
         self.end(Err(Misuse::Stag(self.stag))).waiters
     }
 
-    fn build(&self, promise: Promise) -> Result<Option<(Arc<Att>, u64)>, Misuse> {
+    fn build(&self, promise: PendingKind) -> Result<Option<(Arc<Att>, u64)>, Misuse> {
         match promise {
-            Promise::Window => Ok(None),
-            Promise::Region(layout) => {
+            PendingKind::Window => Ok(None),
+            PendingKind::Region(layout) => {
                 let att = layout.build()?;
-                probe::all_mapped(&att, self.access.needs_writable())?;
+                probe::check_all_mapped(&att, self.access.needs_writable())?;
                 Ok(Some((Arc::new(att), 0)))
             }
-            Promise::Shared { of } => {
+            PendingKind::Shared { of } => {
                 if self.tpt.is_pending(of) {
                     return Err(Misuse::Pending(of));
                 }
-                let original = self.tpt.look(of).ok_or(Misuse::Stag(of))?;
+                let original = self.tpt.find_entry(of).ok_or(Misuse::Stag(of))?;
                 if self.access.needs_writable() {
-                    probe::all_mapped(&original.att, true)?;
+                    probe::check_all_mapped(&original.att, true)?;
                 }
                 Ok(Some((original.att, original.att_offset)))
             }
@@ -335,7 +335,7 @@ impl Reserved {
 
 impl Drop for Reserved {
     fn drop(&mut self) {
-        if self.promise.take().is_some() {
+        if self.kind.take().is_some() {
             drop(self.end(Err(Misuse::Stag(self.stag))));
         }
     }
@@ -356,10 +356,10 @@ pub(super) fn check(access: Access, start: To, len: u64) -> Result<(), Misuse> {
 }
 
 /// The translation of an entry that has none.
-pub(super) fn nothing() -> Arc<Att> {
-    static NOTHING: LazyLock<Arc<Att>> =
+pub(super) fn empty_att() -> Arc<Att> {
+    static EMPTY: LazyLock<Arc<Att>> =
         LazyLock::new(|| Arc::new(Att::direct(core::ptr::null_mut(), 0)));
-    NOTHING.clone()
+    EMPTY.clone()
 }
 
 #[cfg(test)]

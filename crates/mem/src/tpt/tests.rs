@@ -26,8 +26,8 @@ fn register(tpt: &Tpt, bytes: &mut [u8], access: Access) -> Stag {
     unsafe { tpt.register(region(bytes, access)) }.unwrap()
 }
 
-fn reach(stag: Stag, at: *const u8, len: u64, needs: Access) -> Reach {
-    Reach {
+fn mem_access(stag: Stag, at: *const u8, len: u64, needs: Access) -> MemAccess {
+    MemAccess {
         stag,
         at: at as u64,
         len,
@@ -43,14 +43,19 @@ fn grant_writes_only_its_own_bytes() {
     let mut bytes = vec![0; 100];
     let at = bytes.as_ptr();
     let stag = register(&tpt, &mut bytes, Access::ALL);
-    let place = tpt.place_remote(&reach(stag, at.wrapping_add(10), 20, Access::REMOTE_WRITE));
+    let place = tpt.place_remote(&mem_access(
+        stag,
+        at.wrapping_add(10),
+        20,
+        Access::REMOTE_WRITE,
+    ));
     assert_eq!(
         place.unwrap().write(5, &[7; 30]),
         Ok(15),
         "no byte beyond the grant"
     );
     let gather = tpt
-        .gather_remote(&reach(stag, at, 100, Access::REMOTE_READ))
+        .gather_remote(&mem_access(stag, at, 100, Access::REMOTE_READ))
         .unwrap();
     let mut copy = [0; 100];
     assert_eq!(gather.read(0, &mut copy), Ok(100));
@@ -105,7 +110,7 @@ fn old_stag_of_reused_index_is_refused() {
     assert_eq!(full, Err(Misuse::Full(2)));
     let reused = again.iter().find(|s| s.index() == first.index()).unwrap();
     assert_ne!(reused.key(), first.key());
-    let old = tpt.gather_local(&reach(first, bytes.as_ptr(), 1, Access::LOCAL_READ));
+    let old = tpt.gather_local(&mem_access(first, bytes.as_ptr(), 1, Access::LOCAL_READ));
     assert!(matches!(old, Err(Refusal::Stag { .. })));
 }
 
@@ -191,7 +196,7 @@ fn index_zero_is_never_used() {
     }
     // SAFETY: the registration fails.
     assert!(unsafe { tpt.register(region(&mut bytes, Access::ALL)) }.is_err());
-    let zero = reach(Stag::new(0), bytes.as_ptr(), 1, Access::LOCAL_READ);
+    let zero = mem_access(Stag::new(0), bytes.as_ptr(), 1, Access::LOCAL_READ);
     assert!(tpt.gather_local(&zero).is_err());
 }
 
@@ -208,10 +213,10 @@ fn shared_registration_has_own_domain_and_rights() {
             Access::LOCAL_WRITE | Access::REMOTE_READ,
         )
         .unwrap();
-    let mut there = reach(second, core::ptr::null(), 16, Access::REMOTE_READ);
+    let mut there = mem_access(second, core::ptr::null(), 16, Access::REMOTE_READ);
     there.pd = Pd(2);
     assert_eq!(tpt.gather_remote(&there).unwrap().len(), 16);
-    let mut here = reach(first, bytes.as_ptr(), 16, Access::REMOTE_READ);
+    let mut here = mem_access(first, bytes.as_ptr(), 16, Access::REMOTE_READ);
     assert!(
         tpt.gather_remote(&here).is_err(),
         "the first grants no such right"
@@ -232,10 +237,10 @@ fn rights_change_under_the_same_stag() {
     let mut bytes = [0; 64];
     let at = bytes.as_ptr();
     let stag = register(&tpt, &mut bytes, Access::LOCAL_WRITE | Access::REMOTE_READ);
-    let write = reach(stag, at, 8, Access::REMOTE_WRITE);
+    let write = mem_access(stag, at, 8, Access::REMOTE_WRITE);
     assert!(tpt.place_remote(&write).is_err());
     // The rights can be changed while a grant is held.
-    let read = reach(stag, at, 8, Access::REMOTE_READ);
+    let read = mem_access(stag, at, 8, Access::REMOTE_READ);
     let held = tpt.gather_remote(&read).unwrap();
     tpt.change_access(stag, Access::ALL).unwrap();
     assert!(tpt.place_remote(&write).is_ok());
@@ -245,7 +250,10 @@ fn rights_change_under_the_same_stag() {
     drop(held);
     let refused = tpt.change_access(stag, Access::REMOTE_WRITE);
     assert!(matches!(refused, Err(Misuse::Rights(_))));
-    assert_eq!(tpt.look(stag).unwrap().access.get(), Access::LOCAL_READ);
+    assert_eq!(
+        tpt.find_entry(stag).unwrap().access.get(),
+        Access::LOCAL_READ
+    );
     tpt.deregister(stag).unwrap();
     let gone = tpt.change_access(stag, Access::ALL);
     assert!(matches!(gone, Err(Misuse::Stag(_))));
@@ -266,7 +274,7 @@ fn read_only_memory_gets_no_right_to_write() {
     // SAFETY: a static, which stays mapped; the registration does not allow writes.
     let stag = unsafe { tpt.register(entry) }.unwrap();
     assert!(tpt.change_access(stag, Access::ALL).is_err());
-    let write = reach(stag, at, 8, Access::REMOTE_WRITE);
+    let write = mem_access(stag, at, 8, Access::REMOTE_WRITE);
     assert!(tpt.place_remote(&write).is_err());
 }
 
@@ -274,7 +282,7 @@ fn bind(window: Stag, region: Stag, at: u64, len: u64) -> Bind {
     Bind {
         window,
         region,
-        at,
+        addr: at,
         len,
         access: Access::REMOTE_WRITE,
         pd: Pd(1),
@@ -296,7 +304,7 @@ fn a_type_1_window_is_rebound_and_unbound() {
     let second = tpt.bind(&bind(first, region, base + 8, 8)).unwrap();
     assert!(first.key() != second.key() && first.index() == second.index());
     let write = |stag, at| {
-        let reach = reach(stag, (base + at) as *const u8, 8, Access::REMOTE_WRITE);
+        let reach = mem_access(stag, (base + at) as *const u8, 8, Access::REMOTE_WRITE);
         tpt.place_remote(&reach).is_ok()
     };
     assert!(!write(first, 0) && !write(second, 0) && write(second, 8));
@@ -336,7 +344,7 @@ fn type_2_window_is_invalidated_by_either_side() {
         } else {
             tpt.invalidate_local(bound, Pd(1)).unwrap();
         }
-        let reach = reach(bound, base as *const u8, 8, Access::REMOTE_WRITE);
+        let reach = mem_access(bound, base as *const u8, 8, Access::REMOTE_WRITE);
         assert!(tpt.place_remote(&reach).is_err());
         assert!(tpt.invalidate_local(bound, Pd(1)).is_err(), "gone");
         tpt.bind(&bind(window, region, base, 8)).unwrap();
@@ -365,7 +373,7 @@ fn deregistration_waits_for_grants_and_stops_new() {
         std::thread::scope(|scope| {
             for _ in 0..2 {
                 scope.spawn(|| {
-                    let reach = reach(stag, at as *const u8, 4096, Access::REMOTE_WRITE);
+                    let reach = mem_access(stag, at as *const u8, 4096, Access::REMOTE_WRITE);
                     while let Ok(grant) = tpt.place_remote(&reach) {
                         assert!(!stop.load(core::sync::atomic::Ordering::SeqCst));
                         grant.write(0, &[1; 4096]).unwrap();
@@ -393,7 +401,7 @@ fn hundred_thousand_regions_are_found() {
     assert_eq!(tpt.len(), 100_000);
     for stag in &stags {
         assert!(
-            tpt.gather_local(&reach(*stag, at, 64, Access::LOCAL_READ))
+            tpt.gather_local(&mem_access(*stag, at, 64, Access::LOCAL_READ))
                 .is_ok()
         );
         tpt.deregister(*stag).unwrap();
@@ -421,7 +429,7 @@ fn removing_a_region_unbinds_its_windows() {
         Err(Misuse::Busy { users: 3, .. })
     ));
     let writes = |stag: Stag| {
-        let place = tpt.place_remote(&reach(stag, at as *const u8, 8, Access::REMOTE_WRITE));
+        let place = tpt.place_remote(&mem_access(stag, at as *const u8, 8, Access::REMOTE_WRITE));
         place.map(|place| place.write(0, &[1; 8]))
     };
     std::thread::scope(|scope| {
@@ -454,7 +462,10 @@ fn bound_window_is_freed_by_its_old_key() {
     let bound = tpt.bind(&bind(window, region, at, 64)).unwrap();
     assert_ne!(bound, window);
     tpt.deregister(window).unwrap();
-    assert!(tpt.look(bound).is_none(), "nobody reaches it any more");
+    assert!(
+        tpt.find_entry(bound).is_none(),
+        "nobody reaches it any more"
+    );
     tpt.deregister(region).unwrap();
 }
 
@@ -489,9 +500,9 @@ fn bind_racing_window_free_binds_nothing() {
             let next = register(&tpt, &mut others, Access::ALL);
             (binder.join().unwrap(), next)
         });
-        let entry = tpt.look(next).expect("the region stands");
+        let entry = tpt.find_entry(next).expect("the region stands");
         assert_eq!((entry.kind, entry.start.get()), (Kind::Region, other));
-        assert!(tpt.look(last).is_none_or(|entry| !entry.is_window()));
+        assert!(tpt.find_entry(last).is_none_or(|entry| !entry.is_window()));
         tpt.deregister(next).unwrap();
     }
     tpt.deregister(shared).expect("no window is left on it");
@@ -522,7 +533,7 @@ fn overlaps_are_found_by_address() {
     let keys = [plain, turned, apart].map(|att| unsafe { tpt.register(named(att)) }.unwrap());
     let [plain, turned, apart] = keys;
     let ask = |source: (Stag, u64, u64), target: (Stag, u64, u64)| {
-        let near = |(stag, at, len): (Stag, u64, u64), needs| Reach {
+        let near = |(stag, at, len): (Stag, u64, u64), needs| MemAccess {
             stag,
             at,
             len,

@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use verbena_wire::Stag;
 
 use super::Tpt;
-use crate::check::{self, Reach};
-use crate::grant::{Placement, Window};
+use crate::check::{self, MemAccess};
+use crate::grant::{GrantedRange, Placement};
 use crate::refusal::{Misuse, Refusal};
 use crate::slot::{Slot, Touch};
 use crate::touch::{Action, Arrival, Seq, decide};
@@ -21,7 +21,7 @@ pub enum Verdict<'a> {
     Place(Placement<'a>),
     /// It is placed; the entry is removed when the [`Spend`] is dropped.
     Spends(Placement<'a>, Spend),
-    /// It is placed; the entry is removed when the stream reaches the segment's end, by [`Tpt::reached`].
+    /// It is placed; the entry is removed when the stream reaches the segment's end, by [`Tpt::expire_reached`].
     Ahead(Placement<'a>),
     /// It is not placed.
     Dropped,
@@ -60,7 +60,7 @@ impl Tpt {
     /// dropping its [`Spend`] removes the entry.
     pub fn touch<'a>(
         self: &'a Arc<Self>,
-        reach: &Reach,
+        reach: &MemAccess,
         arrival: &Arrival,
     ) -> Result<Verdict<'a>, Refusal> {
         let place = self.place_remote(reach)?;
@@ -76,31 +76,31 @@ impl Tpt {
         let touch = match decide(last, enabled, before.is_some(), end, next, window) {
             Action::Place => return Ok(Verdict::Place(place)),
             Action::Drop => return Ok(Verdict::Dropped),
-            Action::Spend => self.numbered(),
+            Action::Spend => self.next_touch(),
             Action::Remember => Touch::Ahead(end),
             Action::Terminate => return Err(self.touched_twice(place.0, stag, before)),
         };
-        match (slot.mark(touch), touch) {
-            (Ok(()), Touch::Held(_)) => Ok(Verdict::Spends(place, self.spending(stag, touch))),
+        match (slot.set_touch(touch), touch) {
+            (Ok(()), Touch::Held(_)) => Ok(Verdict::Spends(place, self.new_spend(stag, touch))),
             (Ok(()), Touch::Ahead(_)) => Ok(Verdict::Ahead(place)),
-            // Another message ended in it between `slot.touch()` and `slot.mark()`.
+            // Another message ended in it between `slot.touch()` and `slot.set_touch()`.
             (Err(before), _) => Err(self.touched_twice(place.0, stag, before)),
         }
     }
 
     /// Touches a one-touch entry for a read that is served or an atomic that is executed, which removes it, too.
-    pub fn spend(self: &Arc<Self>, reach: &Reach) -> Result<Spend, Refusal> {
+    pub fn spend(self: &Arc<Self>, reach: &MemAccess) -> Result<Spend, Refusal> {
         let window = self.grant(reach, |e, r| check::remote(e, r, self.policy))?;
-        let (stag, touch) = (reach.stag, self.numbered());
-        match window.grant.slot().mark(touch) {
-            Ok(()) => Ok(self.spending(stag, touch)),
+        let (stag, touch) = (reach.stag, self.next_touch());
+        match window.grant.slot().set_touch(touch) {
+            Ok(()) => Ok(self.new_spend(stag, touch)),
             Err(before) => Err(self.touched_twice(window, stag, before)),
         }
     }
 
     /// Removes an entry that a segment touched out of order, with its last byte at `end`, if the stream, which expects `next`, has
     /// reached that byte. True if this call removed it.
-    pub fn reached(&self, stag: Stag, end: Seq, next: Seq) -> bool {
+    pub fn expire_reached(&self, stag: Stag, end: Seq, next: Seq) -> bool {
         end.is_before(next) && self.expire(stag, Touch::Ahead(end))
     }
 
@@ -114,11 +114,11 @@ impl Tpt {
     }
 
     /// A touch with a new number. Numbers repeat after 2^32 messages, and none is being placed for that long.
-    fn numbered(&self) -> Touch {
+    fn next_touch(&self) -> Touch {
         Touch::Held(self.touches.fetch_add(1, Ordering::Relaxed))
     }
 
-    fn spending(self: &Arc<Self>, stag: Stag, touch: Touch) -> Spend {
+    fn new_spend(self: &Arc<Self>, stag: Stag, touch: Touch) -> Spend {
         Spend {
             tpt: self.clone(),
             stag,
@@ -126,7 +126,12 @@ impl Tpt {
         }
     }
 
-    fn touched_twice(&self, window: Window<'_>, stag: Stag, before: Option<Touch>) -> Refusal {
+    fn touched_twice(
+        &self,
+        window: GrantedRange<'_>,
+        stag: Stag,
+        before: Option<Touch>,
+    ) -> Refusal {
         // `expire` waits until all grants are dropped, this one included.
         drop(window);
         if let Some(before @ Touch::Ahead(_)) = before {
@@ -162,9 +167,9 @@ impl Tpt {
         let misuse = Misuse::Stag(stag);
         let owned = slot.claim().map_err(|_| misuse)?;
         // There is no entry, so that any key that matches and is not the slot's own is that of the removed one.
-        let spent = owned.answers_to(stag.key()) && slot.key() != stag.key();
+        let spent = owned.matches_key(stag.key()) && slot.key() != stag.key();
         if spent {
-            slot.forget_touch();
+            slot.clear_touch();
         }
         owned.restore();
         if spent && self.indexes.lock().free(stag.index()) {

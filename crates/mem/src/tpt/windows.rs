@@ -14,7 +14,7 @@ impl Tpt {
     /// A window that is not bound yet.
     pub fn allocate_window(&self, ty: WindowType, pd: Pd) -> Result<Stag, Misuse> {
         let (stag, owned) = self.allocate(Purpose::Window(ty, pd))?;
-        owned.leave_to(stag.key());
+        owned.free_with_key(stag.key());
         Ok(stag)
     }
 
@@ -34,7 +34,7 @@ impl Tpt {
         }
         let slot = self.slot(index).ok_or(misuse)?;
         // M9: the key of a window that a touch removed has changed, and the caller has the old one.
-        let spent = slot.spent() == Some(bind.window.key());
+        let spent = slot.spent_key() == Some(bind.window.key());
         if ty == WindowType::One && bind.window.key() != slot.key() && !spent {
             return Err(misuse);
         }
@@ -65,7 +65,7 @@ impl Tpt {
         };
         // The window may have been freed before its slot was owned, and its index taken for another entry.
         let ours = self.indexes.lock().window(index) == Some((ty, pd));
-        let known = owned.answers_to(bind.window.key());
+        let known = owned.matches_key(bind.window.key());
         if !ours || (ty == WindowType::One && !known) {
             owned.restore();
             return Err(misuse);
@@ -132,8 +132,8 @@ impl Tpt {
         if self.indexes.lock().window(index).is_some() {
             return Err(misuse);
         }
-        if self.indexes.lock().later(index).is_some() {
-            return self.free_later(region, true);
+        if self.indexes.lock().wr_region(index).is_some() {
+            return self.free_wr_stag(region, true);
         }
         let slot = self.slot(index).ok_or(misuse)?;
         // From here on no bind to the region begins, and those that had begun have ended.
@@ -141,7 +141,7 @@ impl Tpt {
             Ok(owned) => owned,
             // No window can be bound to it yet.
             Err(Unavailable::Pending) => return self.cancel(slot, region),
-            Err(_) if slot.spent() == Some(region.key()) => {
+            Err(_) if slot.spent_key() == Some(region.key()) => {
                 self.unbind_all(slot, index);
                 return self.free_spent(slot, region);
             }
@@ -208,9 +208,9 @@ impl Tpt {
         let invalid = Refusal::Stag { stag };
         let slot = self.slot(stag.index()).ok_or(invalid)?;
         // A pending region fails as a valid one does: neither is invalidatable.
-        let allowed = slot.look(stag.key(), |entry| (entry.invalidatable, may(entry)));
+        let allowed = slot.read_entry(stag.key(), |entry| (entry.invalidatable, may(entry)));
         match allowed {
-            None => return gone(slot, stag),
+            None => return invalidate_missing(slot, stag),
             Some((false, _)) => return Err(Refusal::Kind { stag }),
             Some((true, false)) => return Err(Refusal::Scope { stag }),
             Some((true, true)) => {}
@@ -219,7 +219,7 @@ impl Tpt {
             return Err(Refusal::Kind { stag });
         }
         let Ok(owned) = slot.revoke(Some(stag.key())) else {
-            return gone(slot, stag);
+            return invalidate_missing(slot, stag);
         };
         self.unlink(owned.entry());
         owned.release();
@@ -229,13 +229,13 @@ impl Tpt {
 
 /// The result of invalidating an entry that is not there. If a touch removed it before (M9), the invalidation is done, and
 /// succeeds.
-fn gone(slot: &Slot, stag: Stag) -> Result<(), Refusal> {
+fn invalidate_missing(slot: &Slot, stag: Stag) -> Result<(), Refusal> {
     // Waits for the thread that removes it: afterwards no access to it is running.
     if let Ok(owned) = slot.revoke(Some(stag.key())) {
         // It is there again, bound a moment ago.
         owned.restore();
     }
-    if slot.spent() == Some(stag.key()) {
+    if slot.spent_key() == Some(stag.key()) {
         Ok(())
     } else {
         Err(Refusal::Stag { stag })

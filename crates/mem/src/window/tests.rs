@@ -24,7 +24,7 @@ fn bind() -> Bind {
     Bind {
         window: Stag::new(0x201),
         region: Stag::new(0x301),
-        at: 1010,
+        addr: 1010,
         len: 20,
         access: Access::REMOTE_WRITE,
         pd: Pd(1),
@@ -65,9 +65,9 @@ fn each_bind_rule_is_enforced() {
     assert!(broken(|_, r| r.access = Access::LOCAL_WRITE.into()));
     assert!(broken(|_, r| r.access = Access::BIND.into()));
     assert!(broken(|b, _| b.access = Access::LOCAL_READ));
-    assert!(broken(|b, _| b.at = 999));
+    assert!(broken(|b, _| b.addr = 999));
     assert!(broken(|b, _| b.len = 91));
-    assert!(broken(|b, _| b.at = u64::MAX));
+    assert!(broken(|b, _| b.addr = u64::MAX));
     let mut zero = bind();
     zero.zero_based = true;
     assert!(entry_for(&zero, WindowType::One, &region()).is_err());

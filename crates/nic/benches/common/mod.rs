@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Pd, Policy, Sources, Targets};
 use verbena_nic::qp::{Limits, Qp, Registration, Transfer};
-use verbena_nic::wr::{Data, Remote};
+use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{
-    Adapter, Carrier, Cq, Flags, Function, Moved, NewQp, Outbox, Personality, QpState, QpType,
+    Adapter, Carrier, Cq, Flags, Function, IoOutcome, NewQp, Outbox, Personality, QpState, QpType,
     ReceiveWr, SendOp, SendWr, Sge, Shares, Status, Wc,
 };
 use verbena_stream::startup::{Agreement, Rtr};
@@ -48,7 +48,7 @@ impl Host {
 
     pub(crate) fn qp(&self) -> Arc<Qp> {
         let new = NewQp {
-            name: None,
+            wc_qpn: None,
             pd: self.pd,
             personality: Personality::Roce,
             qp_type: QpType::Rc,
@@ -85,7 +85,7 @@ fn stream(role: Role, crc: bool) -> Stream {
         max_ulpdu: u16::MAX,
         rfc7306: true,
         rnr_retry: RnrRetry::Forever,
-        drops: false,
+        drop_overlong: false,
         caps: Caps {
             version: Caps::VERSION,
             max_ulpdu: u16::MAX,
@@ -105,41 +105,41 @@ fn stream(role: Role, crc: bool) -> Stream {
 /// A link that is never full; its buffers are kept, as a socket's are.
 #[derive(Default)]
 pub(crate) struct Wire {
-    went: Vec<u8>,
+    sent: Vec<u8>,
     read: usize,
     scratch: Vec<u8>,
 }
 
 impl Carrier for Wire {
-    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
-        let n = targets.fill(&self.went[self.read..]).unwrap();
+    fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome {
+        let n = targets.fill(&self.sent[self.read..]).unwrap();
         self.read += n;
         moved(n)
     }
 
-    fn write(&mut self, sources: &Sources<'_>) -> Moved {
-        moved(sources.copy_to(&mut self.went, ROOM).unwrap())
+    fn write(&mut self, sources: &Sources<'_>) -> IoOutcome {
+        moved(sources.copy_to(&mut self.sent, ROOM).unwrap())
     }
 }
 
-fn moved(n: usize) -> Moved {
+fn moved(n: usize) -> IoOutcome {
     match n {
-        0 => Moved::Nothing,
-        n => Moved::Bytes(n),
+        0 => IoOutcome::WouldBlock,
+        n => IoOutcome::Bytes(n),
     }
 }
 
 impl Wire {
     /// Carries what `from` sends; false if that is nothing.
     fn carry(&mut self, from: &Qp, from_out: &mut Outbox, to: &Qp, to_out: &mut Outbox) -> bool {
-        (self.read, _) = (0, self.went.clear());
+        (self.read, _) = (0, self.sent.clear());
         from.transmit(self, Time::ZERO, from_out);
-        if self.went.is_empty() {
+        if self.sent.is_empty() {
             return false;
         }
         let mut scratch = core::mem::take(&mut self.scratch);
         scratch.resize(SCRATCH, 0);
-        while self.read < self.went.len() {
+        while self.read < self.sent.len() {
             to.receive(self, &mut scratch, Time::ZERO, to_out);
         }
         self.scratch = scratch;
@@ -153,7 +153,7 @@ pub(crate) fn run(wire: &mut Wire, a: &Qp, out_a: &mut Outbox, b: &Qp, out_b: &m
 }
 
 /// Two connected queue pairs with memory, on adapters of their own.
-pub(crate) struct Joined {
+pub(crate) struct ConnectedPair {
     pub(crate) a: Host,
     pub(crate) b: Host,
     pub(crate) qp_a: Arc<Qp>,
@@ -163,8 +163,8 @@ pub(crate) struct Joined {
     wire: Wire,
 }
 
-impl Joined {
-    pub(crate) fn new(crc: bool) -> Joined {
+impl ConnectedPair {
+    pub(crate) fn new(crc: bool) -> ConnectedPair {
         let (mut a, mut b) = (Host::new(), Host::new());
         let (qp_a, qp_b) = (a.qp(), b.qp());
         a.connect(&qp_a, Role::Initiator, crc);
@@ -173,7 +173,7 @@ impl Joined {
             let buffer = host.function.register_buffer(host.pd, 1 << 17, Access::ALL);
             buffer.expect("memory is there")
         };
-        let mut joined = Joined {
+        let mut joined = ConnectedPair {
             memory_a: memory(&a),
             memory_b: memory(&b),
             a,
@@ -192,8 +192,8 @@ impl Joined {
     }
 
     /// The peer's memory as addressed by requests.
-    pub(crate) fn remote(&self) -> Remote {
-        Remote {
+    pub(crate) fn remote(&self) -> RemoteAddr {
+        RemoteAddr {
             stag: self.memory_b.stag(),
             to: To::new(self.memory_b.at()),
         }
@@ -201,14 +201,14 @@ impl Joined {
 
     /// One request from post to completion, both sides; a Send consumes a receive.
     #[inline(never)]
-    pub(crate) fn once(&mut self, op: SendOp, len: u32) {
+    pub(crate) fn run_once(&mut self, op: SendOp, len: u32) {
         let ours = [Sge {
-            at: self.memory_a.at(),
+            addr: self.memory_a.at(),
             len,
             stag: self.memory_a.stag(),
         }];
         let theirs = [Sge {
-            at: self.memory_b.at(),
+            addr: self.memory_b.at(),
             len,
             stag: self.memory_b.stag(),
         }];

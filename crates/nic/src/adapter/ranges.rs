@@ -66,7 +66,7 @@ pub(crate) struct Cursor([u32; KINDS]);
 
 impl Cursor {
     /// A range of each kind that overlaps none of `taken`; the cursor stays as it is if one of them cannot be found.
-    pub(crate) fn place<'a>(
+    pub(crate) fn allocate<'a>(
         &mut self,
         shares: &Shares,
         taken: &(impl Iterator<Item = &'a Ranges> + Clone),
@@ -75,7 +75,7 @@ impl Cursor {
         for (kind, (object, share)) in shares.each().into_iter().enumerate() {
             let others = taken.clone().map(|ranges| ranges.each()[kind].clone());
             let whole = Ranges::WHOLE.each()[kind].clone();
-            found[kind] = run(object, &whole, others.collect(), self.0[kind], share)?;
+            found[kind] = find_range(object, &whole, others.collect(), self.0[kind], share)?;
         }
         for (cursor, range) in self.0.iter_mut().zip(&found) {
             *cursor = range.end;
@@ -95,7 +95,7 @@ impl Cursor {
 }
 
 /// The longest free range of each kind.
-pub(super) fn left<'a>(taken: &(impl Iterator<Item = &'a Ranges> + Clone)) -> Shares {
+pub(super) fn available_shares<'a>(taken: &(impl Iterator<Item = &'a Ranges> + Clone)) -> Shares {
     Shares::of(core::array::from_fn(|kind| {
         let others = taken.clone().map(|ranges| ranges.each()[kind].clone());
         longest(&gaps(Ranges::WHOLE.each()[kind], others.collect()))
@@ -103,7 +103,7 @@ pub(super) fn left<'a>(taken: &(impl Iterator<Item = &'a Ranges> + Clone)) -> Sh
 }
 
 /// A range of `asked` numbers: the first one after `from`, else the first one of all.
-fn run(
+fn find_range(
     object: Object,
     whole: &Range<u32>,
     taken: Vec<Range<u32>>,
@@ -122,8 +122,8 @@ fn run(
         Some(gap) => Ok(gap.start..gap.start + asked),
         None => Err(Error::Share {
             object,
-            asked,
-            left: longest(&gaps),
+            requested: asked,
+            available: longest(&gaps),
         }),
     }
 }

@@ -65,8 +65,8 @@ fn a_function_cannot_name_memory_of_another() {
     let (pd, _) = (mine.allocate_pd().unwrap(), other.allocate_pd().unwrap());
     let buffer = mine.register_buffer(pd, 8, Access::ALL).unwrap();
     assert!(other.deregister(buffer.stag()).is_err());
-    assert!(other.tpt().look(buffer.stag()).is_none());
-    assert!(mine.tpt().look(buffer.stag()).is_some());
+    assert!(other.tpt().find_entry(buffer.stag()).is_none());
+    assert!(mine.tpt().find_entry(buffer.stag()).is_some());
 }
 
 #[test]
@@ -90,8 +90,8 @@ fn shares_beyond_the_remainder_are_refused() {
         let taken = small().each()[at].1;
         let expected = Error::Share {
             object,
-            asked: most,
-            left: most - taken,
+            requested: most,
+            available: most - taken,
         };
         assert_eq!(refused, expected);
         assert_eq!(refused.kind(), Kind::Exhausted);
@@ -99,12 +99,12 @@ fn shares_beyond_the_remainder_are_refused() {
         assert!(said.contains(&most.to_string()), "{said}");
         assert!(said.contains(&(most - taken).to_string()), "{said}");
     }
-    let rest = adapter.left();
+    let rest = adapter.available_shares();
     assert_eq!(rest.stags, whole.stags - 10);
     let last = adapter.add_function(rest).unwrap();
     assert_eq!(last.number(), 1, "the refused ones left nothing behind");
     assert_eq!(adapter.ranges(1).unwrap().stags.end, 1 << 24);
-    assert_eq!(adapter.left(), Shares::NONE);
+    assert_eq!(adapter.available_shares(), Shares::NONE);
     assert!(adapter.function(2).is_err());
     // A function without any shares is allowed.
     adapter.add_function(Shares::NONE).unwrap();
@@ -113,7 +113,7 @@ fn shares_beyond_the_remainder_are_refused() {
 #[test]
 fn freed_ranges_are_reused_last() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
-    let rest = adapter.left();
+    let rest = adapter.available_shares();
     let half = Shares {
         stags: rest.stags / 2,
         ..small()
@@ -122,7 +122,7 @@ fn freed_ranges_are_reused_last() {
     let before = adapter.ranges(first).unwrap();
     adapter.remove_function(first).unwrap();
     assert!(adapter.function(first).is_err());
-    assert_eq!(adapter.left(), rest);
+    assert_eq!(adapter.available_shares(), rest);
     let second = adapter.add_function(half).unwrap().number();
     assert_ne!(second, first, "a number never comes again");
     let after = adapter.ranges(second).unwrap();
@@ -154,8 +154,8 @@ fn share_needs_one_contiguous_range() {
         refused,
         Error::Share {
             object,
-            asked,
-            left
+            requested: asked,
+            available: left
         }
     );
     adapter.remove_function(third_one).unwrap();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use verbena_mem::{Access, Buffer, Pd, Policy, Reach, Refusal, WindowType};
+use verbena_mem::{Access, Buffer, MemAccess, Pd, Policy, Refusal, WindowType};
 use verbena_wire::To;
 
 use super::*;
@@ -67,7 +67,7 @@ impl World {
         memory
     }
 
-    fn run(&mut self) -> Option<Done> {
+    fn run(&mut self) -> Option<ControlResult> {
         self.function
             .run_control(self.control, &mut self.out)
             .unwrap()
@@ -84,7 +84,7 @@ impl World {
     }
 
     fn reaches(&self, memory: &Buffer) -> Result<(), Refusal> {
-        let reach = Reach {
+        let reach = MemAccess {
             stag: memory.stag(),
             at: memory.at(),
             len: 8,
@@ -269,7 +269,7 @@ fn invalid_requests_are_refused_without_effect() {
     let twice = function.post_deregister(w.control, 3, stag);
     assert_eq!(
         twice,
-        Err(ControlError::Leaving(Subject::Stag(stag)).into())
+        Err(ControlError::BeingRemoved(Subject::Stag(stag)).into())
     );
     w.run();
     let late = function.post_deregister(w.control, 4, stag);
@@ -339,7 +339,7 @@ fn concurrent_runs_keep_posting_order() {
                 .post_register(control, id, w.pd, reserve)
                 .unwrap();
             w.function.post_deregister(control, id, stag).unwrap();
-            while w.function.tpt().knows(stag) {
+            while w.function.tpt().contains(stag) {
                 std::thread::yield_now();
             }
             ids.lock().push(stag);

@@ -56,9 +56,9 @@ fn one_notification_per_arming() {
 fn entry_can_request_notification_without_arming() {
     let cq = Cq::new(7, 10).unwrap();
     let mut outbox = Outbox::new();
-    assert!(cq.push_and_tell(wc(1), &mut outbox));
+    assert!(cq.push_and_notify(wc(1), &mut outbox));
     cq.arm(Arm::Solicited);
-    assert!(cq.push_and_tell(wc(2), &mut outbox));
+    assert!(cq.push_and_notify(wc(2), &mut outbox));
     cq.push(wc(3), &mut outbox);
     assert_eq!(
         outbox.events().len(),
@@ -118,7 +118,7 @@ fn a_destroyed_queue_pair_leaves_no_entries() {
     for id in 0..6 {
         cq.push(wc(id), &mut Outbox::new());
     }
-    cq.forget(1);
+    cq.discard_qp_entries(1);
     assert_eq!(ids(&cq), [0, 2, 4]);
     assert!(cq.is_empty());
 }
@@ -132,13 +132,13 @@ fn forgetting_a_queue_pair_preserves_entry_order() {
         }
     };
     push(0..40);
-    cq.forget(1);
+    cq.discard_qp_entries(1);
     assert_eq!(cq.len(), 20);
     push(40..44);
     let mut some = [wc(0); 19];
     assert_eq!(cq.poll(&mut some), 19);
     assert!(some.iter().map(|wc| wc.id).eq((0..38).step_by(2)));
-    cq.forget(1);
+    cq.discard_qp_entries(1);
     assert_eq!(ids(&cq), [38, 40, 42]);
     assert!(cq.is_empty());
 }
@@ -149,7 +149,7 @@ fn forgotten_entries_make_room() {
     for id in 0..4 {
         cq.push(wc(id), &mut Outbox::new());
     }
-    cq.forget(0);
+    cq.discard_qp_entries(0);
     let mut outbox = Outbox::new();
     assert!(cq.push(wc(5), &mut outbox) && cq.push(wc(7), &mut outbox));
     assert!(!cq.push(wc(9), &mut outbox));
@@ -178,7 +178,7 @@ fn concurrent_pollers_see_entries_in_order() {
                 let mut last = None;
                 while seen.load(Ordering::SeqCst) < COUNT as usize {
                     assert!(cq.len() <= COUNT as usize);
-                    cq.forget(2);
+                    cq.discard_qp_entries(2);
                     let mut out = [wc(0); 5];
                     let n = cq.poll(&mut out);
                     seen.fetch_add(n, Ordering::SeqCst);
@@ -362,7 +362,7 @@ mod model {
                     out[..n].iter().map(|wc| wc.id).collect::<Vec<u64>>()
                 })
             };
-            cq.forget(1);
+            cq.discard_qp_entries(1);
             assert!(producer.join().unwrap());
             let mut seen = poller.join().unwrap();
             seen.extend(ids(&cq));

@@ -9,11 +9,11 @@ impl EventQueue {
         let mut end = self.end.lock();
         let (_, act) = State::next(self.state(), Input::Initialise);
         if act == Act::Refuse {
-            return Err(EqError::Defined);
+            return Err(EqError::AlreadyInitialised);
         }
         let memory = Arc::new(memory);
         let (moves, from) = ring();
-        let place = Place {
+        let place = WritePosition {
             memory: memory.clone(),
             slot: 0,
             base: 0,
@@ -26,7 +26,7 @@ impl EventQueue {
             backlog: VecDeque::new(),
             settings,
             adaptive: Adaptive::default(),
-            told: false,
+            overflow_reported: false,
             seen: 0,
         };
         self.published.store(0, Ordering::Release);
@@ -87,7 +87,7 @@ impl EventQueue {
             // an entry loads at least its position here; if the word is out of date, the exchange fails.
             let placed = self.placed.load(Ordering::Relaxed);
             if by > distance(word.read, placed) {
-                return Err(EqError::Beyond {
+                return Err(EqError::PastWriteIndicator {
                     read: word.read,
                     by,
                     written: word.written,
@@ -104,7 +104,7 @@ impl EventQueue {
             let (state, act) = word.state.next(input);
             Ok((Word { state, ..word }, (act, by > 0)))
         })?;
-        self.act(act, &mut out);
+        self.apply(act, &mut out);
         if word.state == State::Armed && word.unread() > 0 {
             self.wait(now, hold, &mut out);
         }
@@ -114,7 +114,7 @@ impl EventQueue {
             && let Some(mut end) = self.end.try_lock()
         {
             self.flush(&mut end, now, &mut out);
-            self.leave(end, now, &mut out);
+            self.unlock(end, now, &mut out);
         }
         Ok(out)
     }
@@ -123,7 +123,7 @@ impl EventQueue {
     pub fn switch(&self, memory: Memory, now: Time) -> Result<Outcome, EqError> {
         let mut out = Outcome::default();
         let mut end = self.end.lock();
-        let word = self.look();
+        let word = self.load_word();
         let Some(place) = &mut end.memory else {
             return Err(EqError::Undefined);
         };
@@ -136,8 +136,8 @@ impl EventQueue {
         while place.bases.front().is_some_and(|base| !unread(*base)) {
             place.bases.pop_front();
         }
-        if place.bases.len() >= MAX_MOVES {
-            return Err(EqError::Moves);
+        if place.bases.len() >= MAX_PENDING_SWITCHES {
+            return Err(EqError::TooManySwitches);
         }
         let memory = Arc::new(memory);
         place.moves.push(memory.clone());
@@ -148,7 +148,7 @@ impl EventQueue {
         place.base = word.written;
         place.bases.push_back(word.written);
         self.flush(&mut end, now, &mut out);
-        self.leave(end, now, &mut out);
+        self.unlock(end, now, &mut out);
         Ok(out)
     }
 

@@ -70,7 +70,7 @@ impl Memory {
     }
 
     /// The slot after `slot`.
-    pub(super) fn after(&self, slot: usize) -> usize {
+    pub(super) fn next_slot(&self, slot: usize) -> usize {
         if slot == self.entries { 0 } else { slot + 1 }
     }
 

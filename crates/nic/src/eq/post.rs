@@ -18,7 +18,7 @@ impl EventQueue {
             return Err(EqError::Undefined);
         };
         if !eqe.fits(place.memory.form()) {
-            return Err(EqError::Wide(eqe.number()));
+            return Err(EqError::NumberTooLarge(eqe.number()));
         }
         self.signal.store(signal.pack(), Ordering::Relaxed);
         if end.settings.moderation == Moderation::Adaptive
@@ -29,49 +29,50 @@ impl EventQueue {
         if !end.backlog.is_empty() {
             self.flush(&mut end, now, &mut out);
         }
-        if end.backlog.is_empty() && self.put(&mut end, eqe, now, &mut out) {
+        if end.backlog.is_empty() && self.write_entry(&mut end, eqe, now, &mut out) {
             return Ok(out);
         }
-        self.keep(&mut end, eqe, &mut out)?;
-        self.leave(end, now, &mut out);
+        self.add_to_backlog(&mut end, eqe, &mut out)?;
+        self.unlock(end, now, &mut out);
         Ok(out)
     }
 
     /// Writes an entry if there is room.
-    fn put(&self, end: &mut End, eqe: Eqe, now: Time, out: &mut Outcome) -> bool {
+    fn write_entry(&self, end: &mut End, eqe: Eqe, now: Time, out: &mut Outcome) -> bool {
         let Some(place) = &mut end.memory else {
             return false;
         };
-        let word = self.look();
+        let word = self.load_word();
         end.seen = word.read;
         if !place.has_room(word) {
             return false;
         }
         let eqe = eqe.with_indicator(word.written);
         // Relaxed: the entry's code releases it.
-        self.placed.store(word.wrote().written, Ordering::Relaxed);
+        self.placed
+            .store(word.after_write().written, Ordering::Relaxed);
         place.memory.write(place.slot, eqe);
-        place.slot = place.memory.after(place.slot);
+        place.slot = place.memory.next_slot(place.slot);
         let hold = self.hold();
         let (word, (act, held)) = self.change(|word| {
-            let word = word.wrote();
+            let word = word.after_write();
             let held = word.unread() == 0 || hold.holds(word.unread());
             let (state, act) = word.state.next(Input::Post { held });
             let owed = state == State::Armed && word.unread() > 0;
             (Word { state, ..word }, (act, owed))
         });
-        self.act(act, out);
+        self.apply(act, out);
         if held {
             self.wait(now, hold, out);
         }
-        if word.written % end.settings.lazy.max(1) == 0 {
+        if word.written % end.settings.publish_every.max(1) == 0 {
             self.published.store(word.written, Ordering::Release);
         }
         true
     }
 
     /// Adds an event to the backlog.
-    fn keep(&self, end: &mut End, eqe: Eqe, out: &mut Outcome) -> Result<(), EqError> {
+    fn add_to_backlog(&self, end: &mut End, eqe: Eqe, out: &mut Outcome) -> Result<(), EqError> {
         let kept = end.backlog.len();
         if kept >= end.settings.backlog {
             // E2: the event would be lost; the queue is undefined from here on.
@@ -95,20 +96,20 @@ impl EventQueue {
                 act,
             )
         });
-        self.act(act, out);
-        out.overflow |= !core::mem::replace(&mut end.told, true);
+        self.apply(act, out);
+        out.overflow |= !core::mem::replace(&mut end.overflow_reported, true);
         Ok(())
     }
 
     /// Writes the backlog, as far as there is room.
     pub(super) fn flush(&self, end: &mut End, now: Time, out: &mut Outcome) {
         while let Some(eqe) = end.backlog.front().copied() {
-            if !self.put(end, eqe, now, out) {
+            if !self.write_entry(end, eqe, now, out) {
                 return;
             }
             end.backlog.pop_front();
         }
-        end.told = false;
+        end.overflow_reported = false;
         self.change(|word| {
             let backlog = false;
             (Word { backlog, ..word }, ())
@@ -116,7 +117,7 @@ impl EventQueue {
     }
 
     /// Unlocks. With a backlog it checks the word once more afterwards: a driver that advanced meanwhile did not wait for the lock.
-    pub(super) fn leave<'a>(&'a self, mut end: Guard<'a>, now: Time, out: &mut Outcome) {
+    pub(super) fn unlock<'a>(&'a self, mut end: Guard<'a>, now: Time, out: &mut Outcome) {
         while !end.backlog.is_empty() {
             let seen = end.seen;
             drop(end);

@@ -69,7 +69,7 @@ impl Iterator for Reader {
                 self.slot = 0;
                 continue;
             }
-            self.slot = self.memory.after(self.slot);
+            self.slot = self.memory.next_slot(self.slot);
             self.taken += 1;
             return Some(eqe);
         }

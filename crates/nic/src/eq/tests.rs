@@ -16,7 +16,7 @@ fn queue(entries: usize, backlog: usize) -> (EventQueue, Reader) {
     let queue = EventQueue::new();
     let settings = Settings {
         backlog,
-        lazy: 2,
+        publish_every: 2,
         ..Settings::default()
     };
     let memory = Memory::new(entries, Form::Long).unwrap();
@@ -82,7 +82,7 @@ mod plain {
                     let eqe = event(lap * 5 + slot).with_context(9);
                     assert!(queue.post(eqe, VECTOR, NOW).is_ok());
                 }
-                assert_eq!(memory.raw(memory.after(reader.slot))[0] >> 24, 0xc0);
+                assert_eq!(memory.raw(memory.next_slot(reader.slot))[0] >> 24, 0xc0);
                 let from = reader.slot;
                 let got: Vec<Eqe> = reader.by_ref().collect();
                 let expected: Vec<u32> = (lap * 5..lap * 5 + 5).collect();
@@ -180,16 +180,16 @@ mod plain {
     #[test]
     fn switches_are_limited_until_entries_are_read() {
         let (queue, mut reader) = queue(1, 0);
-        for n in 0..MAX_MOVES as u32 {
+        for n in 0..MAX_PENDING_SWITCHES as u32 {
             let _ = post(&queue, n);
             let _ = queue.resize(1, NOW).unwrap();
         }
         let _ = post(&queue, 99);
         assert_eq!(
             queue.resize(1, NOW),
-            Err(ResizeError::Queue(EqError::Moves))
+            Err(ResizeError::Queue(EqError::TooManySwitches))
         );
-        assert_eq!(reader.by_ref().count(), MAX_MOVES + 1);
+        assert_eq!(reader.by_ref().count(), MAX_PENDING_SWITCHES + 1);
         arm(&queue, Indicator::By(1));
         let _ = queue.resize(1, NOW).unwrap();
     }
@@ -286,7 +286,7 @@ mod plain {
 
         let (queue, mut reader) = queue(4, 0);
         let _ = (post(&queue, 0), post(&queue, 1));
-        let before = queue.look();
+        let before = queue.load_word();
         for read in [
             Indicator::By(3),
             Indicator::At(3),
@@ -295,7 +295,7 @@ mod plain {
         ] {
             let answer = queue.write(true, read, NOW);
             assert!(
-                matches!(answer, Err(EqError::Beyond { written: 2, .. })),
+                matches!(answer, Err(EqError::PastWriteIndicator { written: 2, .. })),
                 "{answer:?}"
             );
         }
@@ -306,8 +306,8 @@ mod plain {
             Err(EqError::Form { .. })
         ));
         let again = queue.initialise(Memory::new(4, Form::Long).unwrap(), Settings::default());
-        assert_eq!(again.err(), Some(EqError::Defined));
-        assert_eq!(queue.look(), before, "nothing has changed");
+        assert_eq!(again.err(), Some(EqError::AlreadyInitialised));
+        assert_eq!(queue.load_word(), before, "nothing has changed");
         assert_eq!(numbers(&mut reader), [0, 1]);
 
         assert_eq!(queue.destroy(), Ok(2));
@@ -319,7 +319,7 @@ mod plain {
         let memory = Memory::new(4, Form::Short).unwrap();
         let mut reader = queue.initialise(memory, Settings::default()).unwrap();
         let wide = queue.post(event(1 << 24), VECTOR, NOW);
-        assert_eq!(wide, Err(EqError::Wide(1 << 24)));
+        assert_eq!(wide, Err(EqError::NumberTooLarge(1 << 24)));
         assert_eq!(reader.next(), None);
     }
 

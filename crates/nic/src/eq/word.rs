@@ -74,7 +74,7 @@ impl Word {
         }
     }
 
-    pub(super) const fn wrote(self) -> Word {
+    pub(super) const fn after_write(self) -> Word {
         Word {
             written: self.written.wrapping_add(1) & MASK,
             ..self

@@ -43,9 +43,9 @@ fn causes(number: u32) -> Vec<Cause> {
     }
     for channel in 0..CHANNELS {
         for what in [
-            OnChannel::BuffersLow,
-            OnChannel::Returned,
-            OnChannel::IllegalPost,
+            ChannelEvent::BuffersLow,
+            ChannelEvent::Returned,
+            ChannelEvent::IllegalPost,
         ] {
             all.push(Cause::Channel {
                 channel,
@@ -90,7 +90,7 @@ fn code_occupies_the_top_byte() {
     assert_eq!(eqe.words()[0].to_be_bytes(), [0x01, 0x12, 0x34, 0x56]);
     let cause = Cause::Channel {
         channel: 5,
-        what: OnChannel::Returned,
+        what: ChannelEvent::Returned,
         count: 9,
     };
     assert_eq!(Eqe::new(cause).words()[0], 0x6500_0009);

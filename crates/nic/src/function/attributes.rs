@@ -111,7 +111,7 @@ pub struct Attributes {
     /// Send requests, and receives, of one queue pair.
     pub requests: usize,
     /// Scatter or gather elements of one request, reads included: the sink of a read need not be a single STag (V3).
-    pub pieces: usize,
+    pub max_sge: usize,
     /// Bytes of inline data.
     pub inline: usize,
     /// Entries of one completion queue.
@@ -130,7 +130,7 @@ impl Attributes {
         Attributes {
             shares,
             requests: 1 << 15,
-            pieces: 64,
+            max_sge: 64,
             inline: 4096,
             entries: cq::MAX_ENTRIES,
             shared_receives: 1 << 18,
@@ -140,25 +140,29 @@ impl Attributes {
     }
 
     pub(super) fn check_qp(&self, limits: &Limits) -> Result<(), Error> {
-        at_most("send requests", limits.sends, self.requests)?;
-        at_most("receives", limits.receives, self.requests)?;
-        at_most("pieces of a request", limits.pieces, self.pieces)?;
-        at_most("bytes of inline data", limits.inline, self.inline)
+        check_limit("send requests", limits.sends, self.requests)?;
+        check_limit("receives", limits.receives, self.requests)?;
+        check_limit("pieces of a request", limits.max_sge, self.max_sge)?;
+        check_limit("bytes of inline data", limits.inline, self.inline)
     }
 
     pub(super) fn check_srq(&self, receives: usize, pieces: usize) -> Result<(), Error> {
-        at_most("shared receives", receives, self.shared_receives)?;
-        at_most("pieces of a receive", pieces, self.pieces)
+        check_limit("shared receives", receives, self.shared_receives)?;
+        check_limit("pieces of a receive", pieces, self.max_sge)
     }
 
     pub(super) fn check_ssq(&self, requests: usize) -> Result<(), Error> {
-        at_most("shared sends", requests, self.shared_sends)
+        check_limit("shared sends", requests, self.shared_sends)
     }
 }
 
-pub(super) fn at_most(what: &'static str, asked: usize, limit: usize) -> Result<(), Error> {
+pub(super) fn check_limit(what: &'static str, asked: usize, limit: usize) -> Result<(), Error> {
     if asked <= limit {
         return Ok(());
     }
-    Err(Error::TooLarge { what, asked, limit })
+    Err(Error::TooLarge {
+        what,
+        requested: asked,
+        limit,
+    })
 }

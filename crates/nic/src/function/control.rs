@@ -7,9 +7,9 @@ use verbena_mem::{Access, Misuse, Pd, Reserved, Tpt, WindowType};
 use verbena_wire::{Stag, To};
 
 use super::Function;
-use super::pairs::NewQp;
+use super::qps::NewQp;
 use super::table::Use;
-use crate::control::{Control, Done, Request, Work};
+use crate::control::{Control, ControlResult, Request, Work};
 use crate::error::Error;
 use crate::event::Outbox;
 
@@ -105,7 +105,7 @@ impl Function {
     /// Queues the removal of a region or window, which may be pending itself. It can be used until the request is executed.
     pub fn post_deregister(&self, control: u32, id: u64, stag: Stag) -> Result<(), Error> {
         self.control(control)?.post(id, || {
-            if self.tpt.knows(stag) {
+            if self.tpt.contains(stag) {
                 Ok((Work::Deregister(stag), ()))
             } else {
                 Err(Misuse::Stag(stag).into())
@@ -150,7 +150,11 @@ impl Function {
     /// Executes the oldest request of a control queue pair; `None` if there is none. The time is not bounded: a
     /// registration touches every page. The caller holds no lock and no grant, and settles the outbox afterwards:
     /// work that waits is woken from there.
-    pub fn run_control(&self, control: u32, out: &mut Outbox) -> Result<Option<Done>, Error> {
+    pub fn run_control(
+        &self,
+        control: u32,
+        out: &mut Outbox,
+    ) -> Result<Option<ControlResult>, Error> {
         let control = self.control(control)?;
         let Some((Request { id, work }, turn)) = control.take() else {
             return Ok(None);
@@ -166,21 +170,21 @@ impl Function {
             Work::Deregister(stag) => self.deregister(stag),
             Work::CreateQp(number, new) => {
                 let made = self.make_qp(*new, Some(number)).map(drop);
-                made.inspect_err(|_| self.qps.forgo(number))
+                made.inspect_err(|_| self.qps.cancel_reservation(number))
             }
             Work::DestroyQp(number) => self.destroy_qp(number, out).map(|last| last_words = last),
             Work::CreateCq(number, entries) => {
                 let made = self.make_cq(entries, Some(number)).map(drop);
-                made.inspect_err(|_| self.cqs.forgo(number))
+                made.inspect_err(|_| self.cqs.cancel_reservation(number))
             }
             Work::DestroyCq(number) => self.destroy_cq(number),
         };
-        let done = Done {
+        let done = ControlResult {
             id,
             op,
             subject,
             outcome,
-            last_words,
+            final_bytes: last_words,
         };
         let told = control.complete(&done, out);
         drop(turn);
@@ -197,8 +201,8 @@ impl Function {
                 Work::Register(reserved) | Work::AllocateWindow(reserved) => {
                     out.wake_for_memory(reserved.fail());
                 }
-                Work::CreateQp(number, _) => self.qps.forgo(number),
-                Work::CreateCq(number, _) => self.cqs.forgo(number),
+                Work::CreateQp(number, _) => self.qps.cancel_reservation(number),
+                Work::CreateCq(number, _) => self.cqs.cancel_reservation(number),
                 Work::Deregister(_) | Work::DestroyQp(_) | Work::DestroyCq(_) => {}
             }
         }

@@ -47,11 +47,11 @@ impl FunctionCounters {
 
 /// The counters of destroyed queue pairs. The lock is held during their removal, so that a sum includes each of them once.
 #[derive(Debug, Default)]
-pub(super) struct Books(Mutex<FunctionCounters>);
+pub(super) struct RetiredCounters(Mutex<FunctionCounters>);
 
-impl Books {
+impl RetiredCounters {
     /// Removes a queue pair from its table.
-    pub(super) fn close(
+    pub(super) fn remove_qp(
         &self,
         qp: &Qp,
         remove: impl FnOnce() -> Result<(), Error>,
@@ -64,7 +64,7 @@ impl Books {
     }
 
     /// Removes a datagram queue pair from its table.
-    pub(super) fn close_ud(
+    pub(super) fn remove_ud(
         &self,
         qp: &UdQp,
         remove: impl FnOnce() -> Result<(), Error>,
@@ -77,7 +77,7 @@ impl Books {
     }
 
     /// Removes a queue pair of an upper-layer driver from its table; its driver keeps the counters.
-    pub(super) fn close_upper(
+    pub(super) fn remove_upper(
         &self,
         remove: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {
@@ -91,7 +91,7 @@ impl Books {
 impl Function {
     /// The counters since its creation.
     pub fn counters(&self) -> FunctionCounters {
-        let gone = self.books.0.lock();
+        let gone = self.retired_counters.0.lock();
         let mut sum = *gone;
         for qp in self.all_qps() {
             sum.add(&qp.counters());

@@ -8,7 +8,7 @@ use verbena_mem::Pd;
 use verbena_wire::number::Qpn;
 
 use super::Function;
-use super::pairs::{Kind, Pair};
+use super::qps::{Kind, QpRow};
 use crate::error::Error;
 use crate::profile::Service;
 use crate::qp::Limits;
@@ -50,7 +50,7 @@ impl Function {
                 limits: new.limits,
             }));
             made = Some(qp.clone());
-            Ok(Pair {
+            Ok(QpRow {
                 kind: Kind::Datagrams(qp),
                 uses,
             })
@@ -67,7 +67,7 @@ impl Function {
 
     /// Datagram queue pairs that complete in this queue.
     pub fn uds_of_cq(&self, cq: u32) -> Vec<Arc<UdQp>> {
-        let here = |pair: &&Pair| pair.completes_in(cq);
+        let here = |pair: &&QpRow| pair.completes_in(cq);
         self.qps
             .collect(|pair| Some(pair).filter(here)?.datagrams().cloned())
     }
@@ -85,14 +85,14 @@ impl Function {
             return Err(self.qps.no_such(number));
         }
         let init = qp.init();
-        init.send_cq.forget(init.qpn.get());
-        init.recv_cq.forget(init.qpn.get());
+        init.send_cq.discard_qp_entries(init.qpn.get());
+        init.recv_cq.discard_qp_entries(init.qpn.get());
         let remove = || self.qps.remove(number, |_| 0).map(drop);
-        self.books.close_ud(&qp, remove)
+        self.retired_counters.remove_ud(&qp, remove)
     }
 }
 
-impl Pair {
+impl QpRow {
     fn datagrams(&self) -> Option<&Arc<UdQp>> {
         match &self.kind {
             Kind::Datagrams(qp) => Some(qp),

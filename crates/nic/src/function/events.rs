@@ -50,7 +50,7 @@ impl Claims {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
             if word & CLOSED != 0 {
-                return Err(Error::Gone { object });
+                return Err(Error::FunctionRemoved { object });
             }
             let (queues_used, vectors_used) = unpack(word);
             if queues > most.event_queues.saturating_sub(queues_used) {
@@ -104,10 +104,10 @@ impl Function {
     ) -> Result<Interrupts, Error> {
         let mut interrupts = Interrupts::new(arrangement, scheme, processors, fire)?;
         let queues = u32::from(interrupts.queues());
-        let vectors = u32::from(interrupts.vectors().asked());
+        let vectors = u32::from(interrupts.vectors().requested());
         let shares = &self.attributes.shares;
         let (claim, granted) = self.claims.take((queues, vectors), shares)?;
-        interrupts.claimed(claim, granted as u16);
+        interrupts.set_claim(claim, granted as u16);
         Ok(interrupts)
     }
 }

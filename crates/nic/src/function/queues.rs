@@ -6,7 +6,7 @@ use std::sync::Arc;
 use verbena_mem::Pd;
 
 use super::Function;
-use super::attributes::at_most;
+use super::attributes::check_limit;
 use super::table::{Use, Users};
 use crate::cq::Cq;
 use crate::error::Error;
@@ -50,7 +50,7 @@ pub struct SrqInfo {
     /// Most receives that may wait.
     pub receives: usize,
     /// Most scatter elements of one receive.
-    pub pieces: usize,
+    pub max_sge: usize,
     /// Receives that wait.
     pub waiting: usize,
     /// The limit event is raised below this many receives; 0 if it is not armed.
@@ -129,7 +129,7 @@ impl Function {
         if srq.set_limit(limit) {
             return Ok(());
         }
-        at_most("limit of shared receives", limit, srq.depth())
+        check_limit("limit of shared receives", limit, srq.depth())
     }
 
     /// Attributes of a shared receive queue.
@@ -137,7 +137,7 @@ impl Function {
         self.srqs.with(number, |row| SrqInfo {
             pd: row.srq.pd(),
             receives: row.srq.depth(),
-            pieces: row.srq.pieces(),
+            max_sge: row.srq.max_sge(),
             waiting: row.srq.len(),
             limit: row.srq.limit(),
             users: row.users.count(),

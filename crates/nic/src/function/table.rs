@@ -10,7 +10,7 @@ use parking_lot::{RwLock, RwLockWriteGuard};
 use crate::error::{Error, Object};
 
 /// A freed number is not reused before this many others have been freed, as long as new ones are left.
-const REST: usize = 1024;
+const QUARANTINE: usize = 1024;
 
 /// The number of users of an object.
 #[derive(Debug, Default)]
@@ -54,7 +54,7 @@ pub(super) struct Table<T> {
 #[derive(Debug)]
 pub(super) struct Rows<T> {
     rows: Vec<Option<T>>,
-    resting: VecDeque<u32>,
+    quarantine: VecDeque<u32>,
     /// Rows that are reserved and not filled yet (V5); they count towards the limit.
     pending: HashSet<u32>,
     live: u32,
@@ -79,11 +79,11 @@ impl<T> Rows<T> {
             return None;
         }
         let fresh = (self.rows.len() as u32) < limit;
-        if fresh && self.resting.len() <= REST {
+        if fresh && self.quarantine.len() <= QUARANTINE {
             self.rows.push(None);
             return Some(self.rows.len() as u32 - 1);
         }
-        self.resting.pop_front()
+        self.quarantine.pop_front()
     }
 }
 
@@ -96,7 +96,7 @@ impl<T> Table<T> {
             limit,
             rows: RwLock::new(Rows {
                 rows: Vec::new(),
-                resting: VecDeque::new(),
+                quarantine: VecDeque::new(),
                 pending: HashSet::new(),
                 live: 0,
                 closed: false,
@@ -110,7 +110,7 @@ impl<T> Table<T> {
     }
 
     /// Locks the table: no row is added or removed while the guard is held.
-    pub(super) fn hold(&self) -> RwLockWriteGuard<'_, Rows<T>> {
+    pub(super) fn lock(&self) -> RwLockWriteGuard<'_, Rows<T>> {
         self.rows.write()
     }
 
@@ -132,7 +132,7 @@ impl<T> Table<T> {
             }
             Err(error) => {
                 // No object has had this number, so it can be reused at once.
-                rows.resting.push_front(at);
+                rows.quarantine.push_front(at);
                 Err(error)
             }
         }
@@ -168,11 +168,11 @@ impl<T> Table<T> {
     }
 
     /// Frees a reserved row that was not filled.
-    pub(super) fn forgo(&self, number: u32) {
+    pub(super) fn cancel_reservation(&self, number: u32) {
         let mut rows = self.rows.write();
         let at = number.wrapping_sub(self.first);
         if rows.pending.remove(&at) {
-            rows.resting.push_back(at);
+            rows.quarantine.push_back(at);
             rows.live -= 1;
         }
     }
@@ -208,7 +208,7 @@ impl<T> Table<T> {
             });
         }
         let row = slot.take().ok_or(no_such)?;
-        rows.resting.push_back(at);
+        rows.quarantine.push_back(at);
         rows.live -= 1;
         Ok(row)
     }
@@ -231,7 +231,7 @@ impl<T> Table<T> {
     fn full(&self, rows: &Rows<T>) -> Error {
         let (object, limit) = (self.object, self.limit);
         if rows.closed {
-            return Error::Gone { object };
+            return Error::FunctionRemoved { object };
         }
         Error::Limit { object, limit }
     }

@@ -12,7 +12,7 @@ use verbena_wire::Stag;
 
 use super::*;
 use crate::error::Kind;
-use crate::qp::{Enabled, Limits, Qp};
+use crate::qp::{Limits, Qp, QpAccessFlags};
 use crate::state::{QpState, QpType, RdmacState};
 use crate::testing::new_qp;
 
@@ -27,11 +27,11 @@ fn function() -> Function {
         event_queues: 8,
         vectors: 8,
     };
-    Function::new((0, Services::THERE), shares, 1..9, Policy::Verbs, 1)
+    Function::new((0, Services::IMPLEMENTED), shares, 1..9, Policy::Verbs, 1)
 }
 
 /// A function with a domain and a completion queue.
-fn furnished() -> (Function, Pd, u32) {
+fn function_with_cq() -> (Function, Pd, u32) {
     let function = function();
     let pd = function.allocate_pd().unwrap();
     let cq = function.create_cq(100).unwrap().number();
@@ -47,7 +47,7 @@ fn users(error: Error) -> u32 {
 
 #[test]
 fn unknown_numbers_are_refused_without_effect() {
-    let (function, pd, cq) = furnished();
+    let (function, pd, cq) = function_with_cq();
     let out = &mut Outbox::new();
     let used = function.used();
     for number in [0, 7, 100, u32::MAX] {
@@ -95,7 +95,7 @@ fn unknown_numbers_are_refused_without_effect() {
 
 #[test]
 fn every_limit_reports_exhaustion() {
-    let (function, pd, cq) = furnished();
+    let (function, pd, cq) = function_with_cq();
     while function.used().cqs < 8 {
         function.create_cq(1).unwrap();
     }
@@ -126,12 +126,12 @@ fn every_limit_reports_exhaustion() {
 
 #[test]
 fn verbs_enforce_reported_attributes() {
-    let (function, pd, cq) = furnished();
+    let (function, pd, cq) = function_with_cq();
     let a = *function.attributes();
     let largest = Limits {
         sends: a.requests,
         receives: a.requests,
-        pieces: a.pieces,
+        max_sge: a.max_sge,
         inline: a.inline,
     };
     let make = |limits| {
@@ -144,7 +144,7 @@ fn verbs_enforce_reported_attributes() {
     for change in [
         |l: &mut Limits| l.sends += 1,
         |l: &mut Limits| l.receives += 1,
-        |l: &mut Limits| l.pieces += 1,
+        |l: &mut Limits| l.max_sge += 1,
         |l: &mut Limits| l.inline += 1,
     ] {
         let mut limits = largest;
@@ -154,16 +154,16 @@ fn verbs_enforce_reported_attributes() {
     function.create_cq(a.entries).unwrap();
     assert!(function.create_cq(a.entries + 1).is_err());
     let srq = function
-        .create_srq(pd, a.shared_receives, a.pieces)
+        .create_srq(pd, a.shared_receives, a.max_sge)
         .unwrap();
     assert!(
         function
-            .create_srq(pd, a.shared_receives + 1, a.pieces)
+            .create_srq(pd, a.shared_receives + 1, a.max_sge)
             .is_err()
     );
     assert!(
         function
-            .create_srq(pd, a.shared_receives, a.pieces + 1)
+            .create_srq(pd, a.shared_receives, a.max_sge + 1)
             .is_err()
     );
     function
@@ -175,7 +175,7 @@ fn verbs_enforce_reported_attributes() {
 
 #[test]
 fn protection_domain_in_use_cannot_be_freed() {
-    let (function, pd, cq) = furnished();
+    let (function, pd, cq) = function_with_cq();
     let out = &mut Outbox::new();
     let qp = function.create_qp(new_qp(pd, cq)).unwrap().number();
     let srq = function.create_srq(pd, 1, 1).unwrap().number();
@@ -193,7 +193,7 @@ fn protection_domain_in_use_cannot_be_freed() {
     let bind = Bind {
         window,
         region: buffer.stag(),
-        at: buffer.at(),
+        addr: buffer.at(),
         len: 8,
         access: Access::REMOTE_READ,
         pd,
@@ -215,7 +215,7 @@ fn protection_domain_in_use_cannot_be_freed() {
 
 #[test]
 fn queues_stay_while_queue_pairs_use_them() {
-    let (function, pd, cq) = furnished();
+    let (function, pd, cq) = function_with_cq();
     let out = &mut Outbox::new();
     let other = function.create_cq(5).unwrap().number();
     let srq = function.create_srq(pd, 10, 2).unwrap().number();
@@ -239,7 +239,7 @@ fn queues_stay_while_queue_pairs_use_them() {
 
 #[test]
 fn srq_of_another_domain_is_refused() {
-    let (function, pd, cq) = furnished();
+    let (function, pd, cq) = function_with_cq();
     let other = function.allocate_pd().unwrap();
     let srq = function.create_srq(other, 10, 2).unwrap().number();
     let refused = function.create_qp(NewQp {
@@ -253,7 +253,7 @@ fn srq_of_another_domain_is_refused() {
 
 #[test]
 fn queries_report_current_attributes() {
-    let (function, pd, cq) = furnished();
+    let (function, pd, cq) = function_with_cq();
     let out = &mut Outbox::new();
     function.resize_cq(cq, 7).unwrap();
     assert_eq!(function.query_cq(cq).unwrap().entries, 7);
@@ -266,19 +266,19 @@ fn queries_report_current_attributes() {
     };
     function.post_srq_receive(srq.number(), &wr, out).unwrap();
     let info = function.query_srq(srq.number()).unwrap();
-    assert_eq!((info.pd, info.receives, info.pieces), (pd, 10, 2));
+    assert_eq!((info.pd, info.receives, info.max_sge), (pd, 10, 2));
     assert_eq!((info.waiting, info.limit, info.users), (1, 3, 0));
 
     let new = new_qp(pd, cq);
     let qp = function.create_qp(new).unwrap();
-    let enabled = Enabled {
+    let enabled = QpAccessFlags {
         write: false,
-        ..Enabled::default()
+        ..QpAccessFlags::default()
     };
-    qp.enable(enabled, out);
+    qp.set_access_flags(enabled, out);
     function.modify_qp(qp.number(), QpState::Init, out).unwrap();
     let info = function.query_qp(qp.number()).unwrap();
-    assert_eq!((info.made, info.view.enabled), (new, enabled));
+    assert_eq!((info.init_attr, info.view.enabled), (new, enabled));
     assert_eq!((info.view.state, info.verbs), (QpState::Init, 1));
     assert_eq!((info.rdmac, info.view.cause), (RdmacState::Idle, None));
     let refused = function.modify_qp(qp.number(), QpState::Sqd, out);
@@ -295,7 +295,7 @@ fn same(a: &Arc<Qp>, b: &Arc<Qp>) -> bool {
 
 #[test]
 fn freed_queue_pair_number_is_not_reused_next() {
-    let (function, pd, cq) = furnished();
+    let (function, pd, cq) = function_with_cq();
     let out = &mut Outbox::new();
     let first = function.create_qp(new_qp(pd, cq)).unwrap();
     let second = function.create_qp(new_qp(pd, cq)).unwrap();

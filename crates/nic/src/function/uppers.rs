@@ -7,7 +7,7 @@ use std::sync::Arc;
 use verbena_mem::Pd;
 
 use super::Function;
-use super::pairs::{Kind, Pair};
+use super::qps::{Kind, QpRow};
 use crate::error::Error;
 use crate::profile::Service;
 use crate::qp::Limits;
@@ -49,7 +49,7 @@ impl Function {
                 limits: new.limits,
             }));
             made = Some(qp.clone());
-            Ok(Pair {
+            Ok(QpRow {
                 kind: Kind::Upper(qp),
                 uses,
             })
@@ -60,7 +60,7 @@ impl Function {
 
     /// Queue pairs of upper-layer drivers that complete in this queue.
     pub fn uppers_of_cq(&self, cq: u32) -> Vec<Arc<dyn Upper>> {
-        let here = |pair: &&Pair| pair.completes_in(cq);
+        let here = |pair: &&QpRow| pair.completes_in(cq);
         self.qps
             .collect(|pair| Some(pair).filter(here)?.upper().cloned())
     }
@@ -76,14 +76,14 @@ impl Function {
         if !qp.retire() {
             return Err(self.qps.no_such(number));
         }
-        send.forget(number);
-        recv.forget(number);
-        self.books
-            .close_upper(|| self.qps.remove(number, |_| 0).map(drop))
+        send.discard_qp_entries(number);
+        recv.discard_qp_entries(number);
+        self.retired_counters
+            .remove_upper(|| self.qps.remove(number, |_| 0).map(drop))
     }
 }
 
-impl Pair {
+impl QpRow {
     fn upper(&self) -> Option<&Arc<dyn Upper>> {
         match &self.kind {
             Kind::Upper(qp) => Some(qp),

@@ -47,9 +47,10 @@ impl Interrupts {
         let slot = self.slot(queue)?;
         let reader = slot.queue.initialise(memory, settings);
         let reader = reader.map_err(|why| CommandError::Queue { queue, why })?;
-        slot.polls.store(NEVER, Ordering::Relaxed);
+        slot.next_poll.store(NEVER, Ordering::Relaxed);
         // The queue was never armed, so no thread serves it yet.
-        slot.reader.serve(|place| *place = Some(reader), |_| ());
+        slot.reader
+            .lock_and_run(|place| *place = Some(reader), |_| ());
         Ok(())
     }
 
@@ -87,7 +88,7 @@ impl Interrupts {
             Err(ResizeError::Memory(why)) => return Err(why.into()),
             Err(ResizeError::Queue(why)) => return Err(CommandError::Queue { queue, why }),
         };
-        Ok(self.carry_out(queue, out, now))
+        Ok(self.apply_outcome(queue, out, now))
     }
 
     /// Continues a queue in this memory: one administrative command (E2, E3).
@@ -99,7 +100,7 @@ impl Interrupts {
     ) -> Result<Option<Time>, CommandError> {
         let out = self.slot(queue)?.queue.switch(memory, now);
         let out = out.map_err(|why| CommandError::Queue { queue, why })?;
-        Ok(self.carry_out(queue, out, now))
+        Ok(self.apply_outcome(queue, out, now))
     }
 
     /// The register that drivers write (E3): the only one needed to serve an interrupt. Returns when to call
@@ -109,7 +110,7 @@ impl Interrupts {
         let Doorbell { queue, armed, read } = Doorbell::unpack(value)?;
         let out = self.slot(queue)?.queue.write(armed, read, now);
         let out = out.map_err(|why| CommandError::Queue { queue, why })?;
-        Ok(self.carry_out(queue, out, now))
+        Ok(self.apply_outcome(queue, out, now))
     }
 
     /// The register that drivers could read: the write indicator of a queue, lazily updated (E5). Not needed for serving.
@@ -120,15 +121,20 @@ impl Interrupts {
 
     /// Arms a queue without moving its indicator.
     pub fn arm(&self, queue: u16, now: Time) -> Result<Option<Time>, CommandError> {
-        self.ring_for(queue, true, now)
+        self.write_doorbell(queue, true, now)
     }
 
     /// Unarms a queue without an interrupt (E2). The caller polls it or arms it again.
     pub fn unarm(&self, queue: u16, now: Time) -> Result<(), CommandError> {
-        self.ring_for(queue, false, now).map(|_| ())
+        self.write_doorbell(queue, false, now).map(|_| ())
     }
 
-    fn ring_for(&self, queue: u16, armed: bool, now: Time) -> Result<Option<Time>, CommandError> {
+    fn write_doorbell(
+        &self,
+        queue: u16,
+        armed: bool,
+        now: Time,
+    ) -> Result<Option<Time>, CommandError> {
         let read = Indicator::Keep;
         self.write_register(Doorbell { queue, armed, read }.pack(), now)
     }
@@ -153,18 +159,18 @@ impl Interrupts {
     /// Routes the events of a duty on a processor elsewhere (E9, E11); returns the old route.
     pub fn remap(&self, duty: Duty, processor: u16, to: Route) -> Result<Route, CommandError> {
         self.slot(to.queue)?;
-        self.message(to.signal)?;
+        self.pending_queues(to.signal)?;
         Ok(self.map.set(duty, processor, to)?)
     }
 
     /// The route of events of a duty on a processor.
-    pub fn mapped(&self, duty: Duty, processor: u16) -> Result<Route, CommandError> {
+    pub fn route_of(&self, duty: Duty, processor: u16) -> Result<Route, CommandError> {
         Ok(self.map.route(duty, processor)?)
     }
 
     /// Sets the signal of a queue in the flat map (E8, scheme 2).
     pub fn revector(&self, queue: u16, signal: Signal) -> Result<(), CommandError> {
-        self.message(signal)?;
+        self.pending_queues(signal)?;
         Ok(self.flat.set(queue, signal)?)
     }
 

@@ -13,7 +13,7 @@ use crate::toeplitz::Tuple;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum At {
     /// Unspecified: it bypasses the hash, and the defaults apply.
-    Nowhere,
+    Unspecified,
     /// From a packet: its addresses are hashed.
     Packet(Tuple),
     /// For this processor.
@@ -35,7 +35,7 @@ pub struct Origin {
 
 impl Origin {
     /// Unspecified.
-    pub const NOWHERE: Origin = Origin::new(At::Nowhere);
+    pub const UNSPECIFIED: Origin = Origin::new(At::Unspecified);
 
     /// At this place.
     pub const fn new(at: At) -> Origin {
@@ -76,7 +76,7 @@ pub enum RaiseError {
     #[error(
         "number {number} does not fit the entries of event queue {queue}, which have four bytes"
     )]
-    Wide {
+    NumberTooLarge {
         /// The number.
         number: u32,
         /// The queue.
@@ -99,9 +99,11 @@ impl Interrupts {
         match self.slot(queue)?.queue.post(eqe, route.signal, now) {
             Ok(out) => Ok(Raised {
                 queue,
-                due: self.carry_out(queue, out, now),
+                due: self.apply_outcome(queue, out, now),
             }),
-            Err(EqError::Wide(number)) => Err(RaiseError::Wide { number, queue }),
+            Err(EqError::NumberTooLarge(number)) => {
+                Err(RaiseError::NumberTooLarge { number, queue })
+            }
             Err(EqError::Lost { kept }) => self.shut_down(Shutdown::Overflow { queue, kept }),
             Err(_) => self.shut_down(Shutdown::Undefined { queue }),
         }
@@ -158,7 +160,7 @@ impl Interrupts {
             (At::Processor(processor), Scheme::ByQueue, _) => {
                 of_queue(self.map.route(duty, processor)?.queue)?
             }
-            (At::Nowhere, ..) | (At::Packet(_), Scheme::ByQueue, _) => match cause {
+            (At::Unspecified, ..) | (At::Packet(_), Scheme::ByQueue, _) => match cause {
                 // Completions name their queue; one that does not goes to the default of its duty.
                 Cause::Rdma(Event::Completion { .. }) => self.map.route(duty, 0)?,
                 _ if class == Class::Rdma => of_queue(RDMA_QUEUE.min(self.queues() - 1))?,
@@ -169,11 +171,11 @@ impl Interrupts {
     }
 
     /// Carries out what a queue's step asks for. No lock is held. Returns when to call `tick`.
-    pub(super) fn carry_out(&self, queue: u16, out: Outcome, now: Time) -> Option<Time> {
+    pub(super) fn apply_outcome(&self, queue: u16, out: Outcome, now: Time) -> Option<Time> {
         if let Some(signal) = out.signal {
             let (signal, delivery) = self.vectors.resolve(signal);
-            if let Ok(message) = self.message(signal) {
-                message.note(queue);
+            if let Ok(message) = self.pending_queues(signal) {
+                message.set(queue);
                 self.fired.fetch_add(1, Ordering::Relaxed);
                 self.fire.fire(signal, delivery);
             }
@@ -184,7 +186,7 @@ impl Interrupts {
         // E2: out of band, and as an event of queue 0. If queue 0 is the full one, only out of band.
         self.fire.overflow(queue);
         let told = (queue != GLOBAL_QUEUE)
-            .then(|| self.raise(Cause::Overflow { queue }, Origin::NOWHERE, now));
+            .then(|| self.raise(Cause::Overflow { queue }, Origin::UNSPECIFIED, now));
         let due = told.and_then(Result::ok).and_then(|raised| raised.due);
         earlier(out.due, due)
     }

@@ -29,7 +29,7 @@ struct Turn {
     events: u32,
     acknowledged: u32,
     arm: bool,
-    polls: Option<Time>,
+    next_poll: Option<Time>,
 }
 
 impl Interrupts {
@@ -44,7 +44,7 @@ impl Interrupts {
         mut handle: impl FnMut(u16, Eqe),
     ) -> Result<Served, VectorError> {
         let mut served = Served::default();
-        for (index, word) in self.message(signal)?.0.iter().enumerate() {
+        for (index, word) in self.pending_queues(signal)?.0.iter().enumerate() {
             // Taken before the queues are read: a bit that is set later has a signal of its own.
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
@@ -63,9 +63,9 @@ impl Interrupts {
     pub fn poll(&self, now: Time, mut handle: impl FnMut(u16, Eqe)) -> Served {
         let mut served = Served::default();
         for (number, slot) in self.slots.iter().enumerate() {
-            let polls = slot.polls.load(Ordering::Relaxed);
+            let polls = slot.next_poll.load(Ordering::Relaxed);
             if polls <= now.nanos() && polls != NEVER {
-                slot.polls.store(NEVER, Ordering::Relaxed);
+                slot.next_poll.store(NEVER, Ordering::Relaxed);
                 served.add(self.serve_queue(number as u16, now, &mut handle));
             } else if polls != NEVER {
                 served.due = earlier(served.due, Some(Time::from_nanos(polls)));
@@ -79,15 +79,15 @@ impl Interrupts {
         let arming = slot.arming();
         let mut turn = Turn::default();
         // If another thread serves this queue, it takes another turn instead of this one.
-        slot.reader.ring(|reader| {
+        slot.reader.run_or_delegate(|reader| {
             if let Some(reader) = reader {
-                turn.take(queue, reader, arming, now, handle);
+                turn.serve(queue, reader, arming, now, handle);
             }
         });
-        if let Some(polls) = turn.polls {
-            slot.polls.store(polls.nanos(), Ordering::Relaxed);
+        if let Some(polls) = turn.next_poll {
+            slot.next_poll.store(polls.nanos(), Ordering::Relaxed);
         }
-        let mut due = turn.polls;
+        let mut due = turn.next_poll;
         if turn.arm || turn.acknowledged > 0 {
             let read = match turn.acknowledged {
                 0 => Indicator::Keep,
@@ -108,7 +108,7 @@ impl Interrupts {
 
 impl Turn {
     /// Reads and handles entries, up to the budget, and decides what to write to the register.
-    fn take(
+    fn serve(
         &mut self,
         queue: u16,
         reader: &mut Reader,
@@ -135,7 +135,7 @@ impl Turn {
             Arming::WhenIdle(gap) if found => {
                 reader.polling = true;
                 self.arm = false;
-                self.polls = Some(now + gap);
+                self.next_poll = Some(now + gap);
                 // E5: lazily, as long as the adapter has room.
                 if reader.is_half_taken() {
                     self.acknowledged += reader.acknowledge();
@@ -144,7 +144,7 @@ impl Turn {
             Arming::WhenIdle(_) if reader.polling => {
                 reader.polling = false;
                 self.arm = true;
-                self.polls = None;
+                self.next_poll = None;
                 self.acknowledged += reader.acknowledge();
             }
             Arming::WhenIdle(_) => {}

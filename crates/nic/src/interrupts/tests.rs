@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::eq::{Doorbell, EqError, Indicator, Memory, Settings, State};
-use crate::eqe::{Cause, Eqe, Form, OnChannel};
+use crate::eqe::{Cause, ChannelEvent, Eqe, Form};
 use crate::event::Event;
 use crate::event::Reason;
 use crate::message_map::{Duty, Route};
@@ -26,16 +26,16 @@ const NOW: Time = Time::ZERO;
 
 /// Records signals until they are served.
 #[derive(Debug, Clone, Default)]
-struct Board(Arc<Mutex<Lamps>>);
+struct RecordingSink(Arc<Mutex<Recorded>>);
 
 #[derive(Debug, Default)]
-struct Lamps {
+struct Recorded {
     signals: Vec<(Signal, Delivery)>,
     overflows: Vec<u16>,
     down: Vec<Shutdown>,
 }
 
-impl Fire for Board {
+impl Fire for RecordingSink {
     fn fire(&self, signal: Signal, delivery: Delivery) {
         self.0.lock().signals.push((signal, delivery));
     }
@@ -49,7 +49,7 @@ impl Fire for Board {
     }
 }
 
-impl Board {
+impl RecordingSink {
     /// The signals since last time.
     fn signals(&self) -> Vec<Signal> {
         let signals = core::mem::take(&mut self.0.lock().signals);
@@ -72,8 +72,12 @@ impl Board {
     }
 }
 
-fn adapter(arrangement: Arrangement, scheme: Scheme, processors: u16) -> (Interrupts, Board) {
-    let board = Board::default();
+fn adapter(
+    arrangement: Arrangement,
+    scheme: Scheme,
+    processors: u16,
+) -> (Interrupts, RecordingSink) {
+    let board = RecordingSink::default();
     let fire = Box::new(board.clone());
     let interrupts = Interrupts::new(arrangement, scheme, processors, fire).unwrap();
     let settings = Settings::default();
@@ -89,7 +93,7 @@ fn completion(cq: u32) -> Cause {
 }
 
 fn channel(channel: u8, count: u32) -> Cause {
-    let what = OnChannel::Returned;
+    let what = ChannelEvent::Returned;
     Cause::Channel {
         channel,
         what,
@@ -124,7 +128,7 @@ fn event_classes_use_their_default_queues() {
             Cause::CommandDone { command: 5 },
         ];
         for cause in others {
-            assert_eq!(raise(&interrupts, cause, At::Nowhere), RDMA_QUEUE);
+            assert_eq!(raise(&interrupts, cause, At::Unspecified), RDMA_QUEUE);
         }
         assert_eq!(board.signals(), [Signal::Vector(1)]);
         let globals = [
@@ -204,7 +208,7 @@ fn remapping_under_load_loses_no_event() {
     for n in 0..1000 {
         raise(&interrupts, completion(n), At::Processor((n % 2) as u16));
         if n % 7 == 0 {
-            let to = interrupts.mapped(Duty::Rdma, (n / 7 % 2) as u16).unwrap();
+            let to = interrupts.route_of(Duty::Rdma, (n / 7 % 2) as u16).unwrap();
             interrupts.remap(Duty::Rdma, 0, to).unwrap();
         }
         if n % 3 == 0 {
@@ -281,7 +285,7 @@ fn delivery_and_vector_count_do_not_affect_events() {
     assert_eq!(run(|i| i.vectors().grant(2)), all);
     assert_eq!(run(|i| i.vectors().grant(0)), all);
     let pinned = |i: &Interrupts| {
-        for vector in 0..i.vectors().asked() {
+        for vector in 0..i.vectors().requested() {
             let to = Delivery::Pinned(vector % 3);
             i.vectors().deliver(vector, to).unwrap();
         }
@@ -338,7 +342,7 @@ fn undeliverable_events_shut_the_adapter_down() {
     interrupts.create(0, memory, settings).unwrap();
     let answers = (0..4).map(|n| {
         interrupts
-            .raise(completion(n), Origin::NOWHERE, NOW)
+            .raise(completion(n), Origin::UNSPECIFIED, NOW)
             .is_ok()
     });
     assert_eq!(answers.collect::<Vec<_>>(), [true, true, true, false]);
@@ -356,7 +360,7 @@ fn moderated_queues_signal_in_time() {
     let hold = Hold::new(4, Duration::from_micros(50)).unwrap();
     interrupts.moderate(0, Moderation::Fixed(hold)).unwrap();
     let raised = interrupts
-        .raise(completion(0), Origin::NOWHERE, NOW)
+        .raise(completion(0), Origin::UNSPECIFIED, NOW)
         .unwrap();
     let due = raised.due.unwrap();
     assert_eq!(due, NOW + hold.delay);
@@ -367,7 +371,7 @@ fn moderated_queues_signal_in_time() {
     assert_eq!(interrupts.tick(due), None);
     assert_eq!(board.serve(&interrupts), [(0, completion(0))]);
     for n in 0..8 {
-        raise(&interrupts, completion(n), At::Nowhere);
+        raise(&interrupts, completion(n), At::Unspecified);
     }
     assert_eq!(interrupts.fired(), 2, "by time, by count");
     assert_eq!(board.serve(&interrupts).len(), 8);
@@ -379,7 +383,7 @@ fn busy_driver_polls_without_interrupts() {
     let (interrupts, board) = adapter(Arrangement::OneQueueOneVector, Scheme::ByProcessor, 1);
     let gap = Duration::from_micros(10);
     interrupts.set_arming(0, Arming::WhenIdle(gap)).unwrap();
-    raise(&interrupts, completion(0), At::Nowhere);
+    raise(&interrupts, completion(0), At::Unspecified);
     let before = interrupts.accesses().writes;
     let served = interrupts
         .service(board.signals()[0], NOW, |_, _| ())
@@ -387,7 +391,7 @@ fn busy_driver_polls_without_interrupts() {
     assert_eq!((served.events, served.due), (1, Some(NOW + gap)));
     let mut now = NOW;
     for n in 0..1000 {
-        raise(&interrupts, completion(n), At::Nowhere);
+        raise(&interrupts, completion(n), At::Unspecified);
         now = now + gap;
         let served = interrupts.poll(now, |_, _| ());
         assert_eq!((served.events, served.due), (1, Some(now + gap)));
@@ -397,7 +401,7 @@ fn busy_driver_polls_without_interrupts() {
     assert!(writes < 40, "indicators are told lazily (E5): {writes}");
     let served = interrupts.poll(now + gap, |_, _| ());
     assert_eq!(served, Served::default());
-    raise(&interrupts, completion(7), At::Nowhere);
+    raise(&interrupts, completion(7), At::Unspecified);
     assert_eq!(
         board.serve(&interrupts),
         [(0, completion(7))],
@@ -409,14 +413,14 @@ fn busy_driver_polls_without_interrupts() {
 #[test]
 fn handlers_may_raise_events_and_be_interrupted_themselves() {
     let (interrupts, board) = adapter(Arrangement::OneQueueOneVector, Scheme::ByProcessor, 1);
-    raise(&interrupts, completion(0), At::Nowhere);
+    raise(&interrupts, completion(0), At::Unspecified);
     let mut order = Vec::new();
     while let Some(signal) = board.signals().first() {
         let handle = |_, eqe: Eqe| {
             let n = eqe.number();
             order.push(n);
             if n < 500 {
-                raise(&interrupts, completion(n + 1), At::Nowhere);
+                raise(&interrupts, completion(n + 1), At::Unspecified);
             }
             // As if another vector of this queue fired on this thread.
             let _ = interrupts.arm(0, NOW);

@@ -11,7 +11,7 @@ use crate::function::{FIRST_QP, Shares};
 
 /// The function of the adapter that serves a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct DeviceFunction {
     /// The device.
     pub device: String,
     /// The services that it serves.
@@ -22,9 +22,9 @@ pub struct Part {
     pub ranges: Ranges,
 }
 
-impl Part {
+impl DeviceFunction {
     /// The device's numbers of a kind of object, and the adapter's.
-    pub fn runs(&self, object: Object) -> Option<(Range<u32>, Range<u32>)> {
+    pub fn number_ranges(&self, object: Object) -> Option<(Range<u32>, Range<u32>)> {
         let (first, inside) = match object {
             Object::Qp => (FIRST_QP, &self.ranges.qps),
             Object::Cq => (1, &self.ranges.cqs),
@@ -46,40 +46,43 @@ impl Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostMap {
     profile: DeviceProfile,
-    parts: Vec<Part>,
+    functions: Vec<DeviceFunction>,
 }
 
 impl HostMap {
     /// The map of a profile whose functions all have these shares, as an adapter created with them will have.
     pub fn plan(profile: &DeviceProfile, shares: &Shares) -> Result<HostMap, ProfileError> {
         let mut cursor = Cursor::default();
-        let mut parts: Vec<Part> = Vec::new();
-        for (function, device) in profile.served().enumerate() {
-            let taken = parts.iter().map(|part: &Part| &part.ranges);
+        let mut parts: Vec<DeviceFunction> = Vec::new();
+        for (function, device) in profile.served_devices().enumerate() {
+            let taken = parts.iter().map(|part: &DeviceFunction| &part.ranges);
             let ranges = cursor
-                .place(shares, &taken)
+                .allocate(shares, &taken)
                 .map_err(|why| ProfileError::Adapter {
                     device: device.name.clone(),
                     why,
                 })?;
-            parts.push(Part {
+            parts.push(DeviceFunction {
                 device: device.name.clone(),
-                services: device.there(),
+                services: device.implemented_services(),
                 function: function as u32,
                 ranges,
             });
         }
         let profile = profile.clone();
-        Ok(HostMap { profile, parts })
+        Ok(HostMap {
+            profile,
+            functions: parts,
+        })
     }
 
     /// The functions and the devices that they serve.
-    pub fn parts(&self) -> &[Part] {
-        &self.parts
+    pub fn functions(&self) -> &[DeviceFunction] {
+        &self.functions
     }
 
     /// The function of a device's queue, and the adapter's number of it.
-    pub fn internal(
+    pub fn to_adapter_number(
         &self,
         device: &str,
         service: Service,
@@ -87,8 +90,11 @@ impl HostMap {
     ) -> Result<(u32, u32), ProfileError> {
         let function = self.profile.function(device, service)?;
         let missing = ProfileError::NoQueue { object, number };
-        let part = self.parts.get(function as usize).ok_or(missing.clone())?;
-        let (outside, inside) = part.runs(object).ok_or(missing.clone())?;
+        let part = self
+            .functions
+            .get(function as usize)
+            .ok_or(missing.clone())?;
+        let (outside, inside) = part.number_ranges(object).ok_or(missing.clone())?;
         if !outside.contains(&number) {
             return Err(missing);
         }
@@ -96,9 +102,13 @@ impl HostMap {
     }
 
     /// The part that a queue of the adapter belongs to, and its number in the device.
-    pub fn owner(&self, object: Object, number: u32) -> Result<(&Part, u32), ProfileError> {
-        let found = self.parts.iter().find_map(|part| {
-            let (outside, inside) = part.runs(object)?;
+    pub fn owner(
+        &self,
+        object: Object,
+        number: u32,
+    ) -> Result<(&DeviceFunction, u32), ProfileError> {
+        let found = self.functions.iter().find_map(|part| {
+            let (outside, inside) = part.number_ranges(object)?;
             let at = number.checked_sub(inside.start)?;
             inside
                 .contains(&number)

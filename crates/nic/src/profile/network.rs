@@ -6,7 +6,7 @@ use core::cmp::Reverse;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
 
-use super::{Logical, ProfileError, Service};
+use super::{LogicalDevice, ProfileError, Service};
 
 /// The owner of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub struct Rule {
 
 impl Rule {
     /// How specific it is: the more fields, the narrower, and a port is narrower than an address.
-    fn narrowness(&self) -> (bool, bool, bool) {
+    fn specificity(&self) -> (bool, bool, bool) {
         (
             self.peer.is_some(),
             self.port.is_some(),
@@ -57,7 +57,7 @@ impl Rule {
     }
 
     /// It matches the same packets as another.
-    fn same(&self, other: &Rule) -> bool {
+    fn has_same_match(&self, other: &Rule) -> bool {
         (self.address, self.port, self.peer) == (other.address, other.port, other.peer)
     }
 
@@ -118,20 +118,20 @@ pub struct NetworkMap {
 
 impl NetworkMap {
     pub(super) fn new(
-        devices: &[Logical],
+        devices: &[LogicalDevice],
         mut rules: Vec<Rule>,
     ) -> Result<NetworkMap, ProfileError> {
         for (at, rule) in rules.iter().enumerate() {
             rule.check()?;
             check_owner(devices, &rule.owner)?;
-            if let Some(other) = rules[..at].iter().find(|other| other.same(rule)) {
-                return Err(ProfileError::Contradiction {
+            if let Some(other) = rules[..at].iter().find(|other| other.has_same_match(rule)) {
+                return Err(ProfileError::ConflictingRules {
                     rule: rule.to_string(),
                     other: other.to_string(),
                 });
             }
         }
-        rules.sort_by_key(|rule| Reverse(rule.narrowness()));
+        rules.sort_by_key(|rule| Reverse(rule.specificity()));
         let first = devices.first().ok_or(ProfileError::Devices(0))?;
         let default = Owner {
             device: first.name.clone(),
@@ -162,7 +162,7 @@ impl NetworkMap {
 }
 
 /// Checks that the owner exists, and that its service is unambiguous.
-fn check_owner(devices: &[Logical], owner: &Owner) -> Result<(), ProfileError> {
+fn check_owner(devices: &[LogicalDevice], owner: &Owner) -> Result<(), ProfileError> {
     let device = devices.iter().find(|device| device.name == owner.device);
     let device = device.ok_or_else(|| ProfileError::NoDevice(owner.device.clone()))?;
     match owner.service {
@@ -172,7 +172,7 @@ fn check_owner(devices: &[Logical], owner: &Owner) -> Result<(), ProfileError> {
         }
         // Among queue pairs the connection decides (M13); a network card would take every packet.
         None if device.services.len() > 1 && device.services.contains(&Service::Nic) => {
-            Err(ProfileError::Unclear(owner.device.clone()))
+            Err(ProfileError::AmbiguousService(owner.device.clone()))
         }
         _ => Ok(()),
     }

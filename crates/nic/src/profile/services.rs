@@ -19,12 +19,12 @@ impl Service {
     pub const ALL: [Service; 3] = [Service::Rdma, Service::Nic, Service::Iscsi];
 
     /// It is implemented; the others can be named, but not used.
-    pub const fn is_there(self) -> bool {
-        Services::THERE.has(self)
+    pub const fn is_implemented(self) -> bool {
+        Services::IMPLEMENTED.has(self)
     }
 
     /// Its name in settings.
-    pub const fn word(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Service::Rdma => "rdma",
             Service::Nic => "nic",
@@ -39,7 +39,7 @@ impl Service {
 
 impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.name())
     }
 }
 
@@ -49,7 +49,7 @@ pub struct Services(u8);
 
 impl Services {
     /// Those that are implemented.
-    pub const THERE: Services = Services(Service::Rdma.bit() | Service::Iscsi.bit());
+    pub const IMPLEMENTED: Services = Services(Service::Rdma.bit() | Service::Iscsi.bit());
 
     /// The set contains it.
     pub const fn has(self, service: Service) -> bool {
@@ -82,7 +82,7 @@ impl fmt::Display for Services {
         if self.is_empty() {
             return f.write_str("nothing");
         }
-        let words: Vec<&str> = self.iter().map(Service::word).collect();
+        let words: Vec<&str> = self.iter().map(Service::name).collect();
         f.write_str(&words.join("+"))
     }
 }

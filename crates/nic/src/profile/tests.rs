@@ -5,8 +5,8 @@ use core::net::SocketAddr;
 use super::*;
 use crate::function::Shares;
 
-fn logical(name: &str, services: &[Service]) -> Logical {
-    Logical {
+fn logical(name: &str, services: &[Service]) -> LogicalDevice {
+    LogicalDevice {
         name: name.to_owned(),
         services: services.to_vec(),
     }
@@ -35,7 +35,7 @@ fn rule(local: &str, peer: Option<&str>, owner: Owner) -> Rule {
     }
 }
 
-fn several() -> Vec<Logical> {
+fn several() -> Vec<LogicalDevice> {
     vec![
         logical("verbena0", &[Service::Rdma]),
         logical("eth7", &[Service::Nic]),
@@ -50,8 +50,11 @@ fn invalid_profile_error_states_the_cause() {
     let both = [Service::Rdma, Service::Rdma];
     for (devices, part) in [
         (vec![], "not 0"),
-        (vec![Logical::rdma("a"); MAX_DEVICES + 1], "not 65"),
-        (vec![Logical::rdma("a"); 2], "two devices are called a"),
+        (vec![LogicalDevice::rdma("a"); MAX_DEVICES + 1], "not 65"),
+        (
+            vec![LogicalDevice::rdma("a"); 2],
+            "two devices are called a",
+        ),
         (vec![logical("a", &[])], "a does nothing"),
         (vec![logical("a", &both)], "rdma twice"),
     ] {
@@ -84,14 +87,15 @@ fn one_device_may_have_several_services() {
     assert_eq!(profile.devices()[0].to_string(), "verbena0=rdma+nic+iscsi");
     assert_eq!(profile.function("verbena0", Service::Rdma), Ok(0));
     assert_eq!(profile.function("verbena0", Service::Iscsi), Ok(0));
-    assert_eq!(profile.served().count(), 1);
+    assert_eq!(profile.served_devices().count(), 1);
     let map = HostMap::plan(&profile, &Shares::default()).unwrap();
-    assert_eq!(map.parts().len(), 1);
-    assert_eq!(map.parts()[0].services.to_string(), "rdma+iscsi");
-    let both = Service::ALL.map(|service| map.internal("verbena0", service, (Object::Qp, 2)));
+    assert_eq!(map.functions().len(), 1);
+    assert_eq!(map.functions()[0].services.to_string(), "rdma+iscsi");
+    let both =
+        Service::ALL.map(|service| map.to_adapter_number("verbena0", service, (Object::Qp, 2)));
     assert_eq!((&both[0], &both[2]), (&Ok((0, 2)), &Ok((0, 2))));
-    let refused = map.internal("verbena0", Service::Nic, (Object::Qp, 2));
-    assert!(matches!(refused, Err(ProfileError::NotYet { .. })));
+    let refused = map.to_adapter_number("verbena0", Service::Nic, (Object::Qp, 2));
+    assert!(matches!(refused, Err(ProfileError::NotImplemented { .. })));
 }
 
 #[test]
@@ -103,7 +107,8 @@ fn host_map_translates_both_ways() {
         ..Shares::default()
     };
     let map = HostMap::plan(&profile, &shares).unwrap();
-    let find = |device, object, number| map.internal(device, Service::Rdma, (object, number));
+    let find =
+        |device, object, number| map.to_adapter_number(device, Service::Rdma, (object, number));
     assert_eq!(find("verbena0", Object::Qp, 2), Ok((0, 2)));
     assert_eq!(find("verbena1", Object::Qp, 2), Ok((1, 12)));
     assert_eq!(find("verbena1", Object::Cq, 20), Ok((1, 40)));
@@ -112,11 +117,11 @@ fn host_map_translates_both_ways() {
         assert_eq!(find("verbena1", object, number), Err(missing));
     }
     for object in [Object::Qp, Object::Cq, Object::Srq, Object::EventQueue] {
-        for part in map.parts() {
-            let (outside, _) = part.runs(object).unwrap();
+        for part in map.functions() {
+            let (outside, _) = part.number_ranges(object).unwrap();
             for number in [outside.start, outside.end - 1] {
                 let service = part.services.iter().next().unwrap();
-                let found = map.internal(&part.device, service, (object, number));
+                let found = map.to_adapter_number(&part.device, service, (object, number));
                 let (function, internal) = found.unwrap();
                 let (back, again) = map.owner(object, internal).unwrap();
                 assert_eq!((back, again), (part, number));
@@ -129,7 +134,9 @@ fn host_map_translates_both_ways() {
 
 #[test]
 fn profile_error_names_device_without_share() {
-    let many = (0..16).map(|n| Logical::rdma(format!("v{n}"))).collect();
+    let many = (0..16)
+        .map(|n| LogicalDevice::rdma(format!("v{n}")))
+        .collect();
     let profile = DeviceProfile::new(many, vec![]).unwrap();
     let said = HostMap::plan(&profile, &Shares::default()).unwrap_err();
     let said = said.to_string();

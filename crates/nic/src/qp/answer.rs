@@ -2,7 +2,7 @@
 //! They are checked, and atomics executed, on arrival; a right that is revoked meanwhile is respected, and a read that fails late
 //! reports how much was answered. Later requests of the peer that change the memory are handled in [`super::in_order`].
 
-use verbena_mem::{Access, Gather, Reach, Refusal, Spend, atomic};
+use verbena_mem::{Access, Gather, MemAccess, Refusal, Spend, atomic};
 use verbena_stream::{Message, Offender, Outgoing, Violation};
 use verbena_wire::ddp::{Header, Untagged};
 use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode};
@@ -11,26 +11,26 @@ use verbena_wire::{Stag, To};
 use super::QpInit;
 use super::inner::{Current, Inner, Owed, Response};
 use super::memory::fault_of;
-use super::outgo::{Origin, Outgo};
-use super::touch::atomic_once;
+use super::send_buffer::{Origin, SendBuffer};
+use super::touch::atomic_one_touch;
 use super::wait::AnswerWait;
 use crate::event::Outbox;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Unready {
+pub(super) enum AnswerError {
     /// This entry is pending; if it is not registered in time, that is a violation (V5).
     Pending(Stag, Violation),
     /// There will be none.
     Never(Violation),
 }
 
-impl Unready {
-    fn of(opcode: Opcode, stag: Stag, refusal: &Refusal) -> Unready {
-        let violation = access(opcode, stag, refusal);
+impl AnswerError {
+    fn of(opcode: Opcode, stag: Stag, refusal: &Refusal) -> AnswerError {
+        let violation = access_violation(opcode, stag, refusal);
         match refusal {
-            Refusal::Pending { .. } => Unready::Pending(stag, violation),
-            _ => Unready::Never(violation),
+            Refusal::Pending { .. } => AnswerError::Pending(stag, violation),
+            _ => AnswerError::Never(violation),
         }
     }
 }
@@ -106,7 +106,11 @@ impl Inner {
     }
 
     /// Checks a request that has arrived; an atomic is executed, once. `None` if responses must be sent before that.
-    pub(super) fn judge(&mut self, init: &QpInit, owed: Owed) -> Result<Option<Response>, Unready> {
+    pub(super) fn check_request(
+        &mut self,
+        init: &QpInit,
+        owed: Owed,
+    ) -> Result<Option<Response>, AnswerError> {
         let response = match owed {
             Owed::Read(..) | Owed::ReadV2(..) => Response {
                 spend: self.check_read(init, &owed)?,
@@ -123,18 +127,18 @@ impl Inner {
     }
 
     /// M9: a read that is served spends the one-touch memory it reads (our choice).
-    fn check_read(&self, init: &QpInit, owed: &Owed) -> Result<Option<Spend>, Unready> {
+    fn check_read(&self, init: &QpInit, owed: &Owed) -> Result<Option<Spend>, AnswerError> {
         let opcode = owed.header().opcode;
         if !self.enabled.read {
-            return Err(Unready::Never(Violation::NotEnabled(opcode)));
+            return Err(AnswerError::Never(Violation::NotEnabled(opcode)));
         }
         let (stag, to, size) = owed.source();
         // RFC 5040 §5.2: a read of zero bytes accesses no memory, so nothing is checked.
         if size == 0 {
             return Ok(None);
         }
-        let refused = |refusal: Refusal| Unready::of(opcode, stag, &refusal);
-        let reach = reach(init, stag, to.get(), size);
+        let refused = |refusal: Refusal| AnswerError::of(opcode, stag, &refusal);
+        let reach = mem_access(init, stag, to.get(), size);
         let source = init.tpt.gather_remote(&reach).map_err(refused)?;
         if !source.is_one_touch() {
             return Ok(None);
@@ -143,12 +147,16 @@ impl Inner {
         init.tpt.spend(&reach).map(Some).map_err(refused)
     }
 
-    fn execute(&mut self, init: &QpInit, request: &AtomicRequest) -> Result<Option<u64>, Unready> {
+    fn execute(
+        &mut self,
+        init: &QpInit,
+        request: &AtomicRequest,
+    ) -> Result<Option<u64>, AnswerError> {
         let opcode = Opcode::AtomicRequest;
         if !self.enabled.atomic {
-            return Err(Unready::Never(Violation::NotEnabled(opcode)));
+            return Err(AnswerError::Never(Violation::NotEnabled(opcode)));
         }
-        let reach = Reach {
+        let reach = MemAccess {
             stag: request.stag,
             at: request.to.get(),
             len: 8,
@@ -156,7 +164,7 @@ impl Inner {
             qp: init.number,
             needs: Access::REMOTE_ATOMIC,
         };
-        let refused = |refusal: Refusal| Unready::of(opcode, request.stag, &refusal);
+        let refused = |refusal: Refusal| AnswerError::of(opcode, request.stag, &refusal);
         let place = init.tpt.place_remote(&reach).map_err(refused)?;
         if self.has_responses() && !self.preserve(init, &place) {
             return Ok(None);
@@ -164,16 +172,16 @@ impl Inner {
         // RFC 7306 §5.1: an unaligned word ends the stream and changes nothing.
         let original = if place.is_one_touch() {
             drop(place);
-            atomic_once(init, &reach, request).map_err(refused)?
+            atomic_one_touch(init, &reach, request).map_err(refused)?
         } else {
             atomic::execute(&place, request.op).map_err(|lost| refused(lost.into()))?
         };
-        let unaligned = Unready::Never(Violation::Unaligned { to: request.to });
+        let unaligned = AnswerError::Never(Violation::Unaligned { to: request.to });
         original.map(Some).ok_or(unaligned)
     }
 
     /// The next frame of the current answer; its memory is looked up anew, except for bytes that were copied before.
-    pub(super) fn go_on_answering(
+    pub(super) fn continue_answer(
         &mut self,
         init: &QpInit,
         mut response: Response,
@@ -190,10 +198,11 @@ impl Inner {
         let granted = if left == 0 || response.snapshot.has_all(sent, most) {
             None
         } else {
-            match part(init, &owed, sent, most) {
+            match gather_part(init, &owed, sent, most) {
                 Ok(gather) => Some(gather),
                 Err(refusal) => {
-                    let violation = access(owed.header().opcode, owed.source().0, &refusal);
+                    let violation =
+                        access_violation(owed.header().opcode, owed.source().0, &refusal);
                     self.touches.spent.extend(response.spend);
                     self.refuse_answer(init, &owed, sent, violation, out);
                     return true;
@@ -206,12 +215,12 @@ impl Inner {
         self.framed += frame.size() as u64;
         // Memory that is spent by this answer is invalid before the carrier takes the rest of a frame.
         let stays = response.spend.is_none() && !response.snapshot.has_any(sent, most);
-        if stays && Outgo::takes_in_place(&frame, init.transfer.direct_min) {
-            self.outgo.put_in_place(&frame, Origin::Answer(owed));
+        if stays && SendBuffer::takes_in_place(&frame, init.transfer.direct_min) {
+            self.send_buffer.put_in_place(&frame, Origin::Answer(owed));
         } else {
             let mut copied = Ok(());
-            let before = self.outgo.framed();
-            self.outgo.put(&frame, |offset, len, stage| {
+            let before = self.send_buffer.framed();
+            self.send_buffer.put(&frame, |offset, len, stage| {
                 let at = stage.len();
                 if let (Some(gather), Ok(())) = (&granted, copied) {
                     let part = gather.append_to(u64::from(offset - sent), len, stage);
@@ -225,11 +234,11 @@ impl Inner {
             if let Err(lost) = copied {
                 let refusal = Refusal::from(lost);
                 drop(granted);
-                self.outgo.take_back(before);
+                self.send_buffer.truncate(before);
                 self.framed -= frame.size() as u64;
                 // Markers count every byte that was framed.
                 self.severed |= frame.is_marked();
-                let violation = access(owed.header().opcode, owed.source().0, &refusal);
+                let violation = access_violation(owed.header().opcode, owed.source().0, &refusal);
                 self.touches.spent.extend(response.spend);
                 self.refuse_answer(init, &owed, sent, violation, out);
                 return true;
@@ -257,7 +266,7 @@ impl Inner {
         let first = stream.state().is_open();
         stream.fail_for(violation, Some(owed.offender(sent)));
         if first {
-            self.violated(init, &violation, out);
+            self.handle_violation(init, &violation, out);
         } else {
             // The queue pair has failed already, and nothing behind this answer is owed.
             self.drop_current();
@@ -267,7 +276,7 @@ impl Inner {
 }
 
 /// Grants a part of an answer, with the present rights.
-pub(super) fn part<'a>(
+pub(super) fn gather_part<'a>(
     init: &'a QpInit,
     owed: &Owed,
     offset: u32,
@@ -278,11 +287,11 @@ pub(super) fn part<'a>(
 }
 
 fn gather(init: &QpInit, stag: Stag, at: u64, len: u32) -> Result<Gather<'_>, Refusal> {
-    init.tpt.gather_remote(&reach(init, stag, at, len))
+    init.tpt.gather_remote(&mem_access(init, stag, at, len))
 }
 
-fn reach(init: &QpInit, stag: Stag, at: u64, len: u32) -> Reach {
-    Reach {
+fn mem_access(init: &QpInit, stag: Stag, at: u64, len: u32) -> MemAccess {
+    MemAccess {
         stag,
         at,
         len: u64::from(len),
@@ -292,7 +301,7 @@ fn reach(init: &QpInit, stag: Stag, at: u64, len: u32) -> Reach {
     }
 }
 
-pub(super) fn access(opcode: Opcode, stag: Stag, refusal: &Refusal) -> Violation {
+pub(super) fn access_violation(opcode: Opcode, stag: Stag, refusal: &Refusal) -> Violation {
     Violation::Access {
         opcode,
         stag,

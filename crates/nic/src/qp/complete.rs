@@ -16,7 +16,7 @@ use crate::wr::Flags;
 
 /// How far requests that need no response have succeeded.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Bar {
+pub(super) enum CompletionPoint {
     /// The peer has acknowledged all before this number, and the carrier has accepted so many bytes: a request that has not been
     /// sent completely needs its memory, whatever the peer acknowledges.
     Acked(Rsn, u64),
@@ -24,16 +24,16 @@ pub(super) enum Bar {
     Accepted(u64),
 }
 
-impl Bar {
-    pub(super) fn is_passed_by(self, wqe: &Wqe) -> bool {
+impl CompletionPoint {
+    pub(super) fn covers(self, wqe: &Wqe) -> bool {
         let Progress::Sent { end } = wqe.progress else {
             return false;
         };
         let executed = match self {
-            Bar::Acked(acked, bytes) => {
+            CompletionPoint::Acked(acked, bytes) => {
                 bytes >= end && wqe.last_rsn().is_some_and(|rsn| rsn.is_before(acked))
             }
-            Bar::Accepted(bytes) => bytes >= end,
+            CompletionPoint::Accepted(bytes) => bytes >= end,
         };
         executed && !wqe.op.wants_response()
     }
@@ -41,44 +41,48 @@ impl Bar {
 
 impl Inner {
     /// Sends complete when the peer has acknowledged them, or already when they were sent (docs/connections.md).
-    fn bar(&self, init: &QpInit) -> Bar {
+    fn completion_point(&self, init: &QpInit) -> CompletionPoint {
         let stream = self.stream.as_ref().filter(|s| s.peer_caps().is_some());
         match stream {
             Some(stream) if init.personality == Personality::Roce && init.qp_type == QpType::Rc => {
-                let requester = &stream.ledger().requester;
+                let requester = &stream.accounting().requester;
                 // With an RNR the receiver also acknowledges all requests before it.
-                Bar::Acked(
+                CompletionPoint::Acked(
                     requester.given_up().unwrap_or(requester.acked()),
                     self.accepted,
                 )
             }
-            _ => Bar::Accepted(self.accepted),
+            _ => CompletionPoint::Accepted(self.accepted),
         }
     }
 
     /// Completes what has ended at the front of the send queue.
     pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
-        if self.ending.is_some() || self.gone {
+        if self.deferred_eof.is_some() || self.peer_disconnected {
             self.settle_end(init, out);
         }
         if !self.complete_sends(init, out) {
-            self.overflowed(init, out);
+            self.fail_cq_overflow(init, out);
         }
-        if self.doomed.is_some() {
-            self.fail_doomed(init, out);
+        if self.failing_request.is_some() {
+            self.fail_deferred(init, out);
         }
-        self.leave_touched();
+        self.release_touched();
         if self.sends.is_empty() && self.state == QpState::Rts {
             // No request is left that could be given up or waited for.
             return;
         }
-        self.give_up(init, out);
-        self.tell_drained(init, out);
+        self.fail_rnr_exceeded(init, out);
+        self.notify_drained(init, out);
         let notices = init.qp_type != QpType::Uc;
-        if self.gone && notices && !self.sends.is_empty() && !self.state.flushes() && !self.mourns()
+        if self.peer_disconnected
+            && notices
+            && !self.sends.is_empty()
+            && !self.state.flushes()
+            && !self.in_grace_period()
         {
             // The remaining requests will not be answered.
-            self.lose(init, "the peer is gone", out);
+            self.fail_peer_lost(init, "the peer is gone", out);
         }
     }
 
@@ -86,18 +90,18 @@ impl Inner {
     /// program that finds the answer to a request in a queue finds the request's own completion before it, if the peer acknowledged it
     /// first.
     ///
-    /// False if one found no room: then the caller calls [`overflowed`](Self::overflowed), after the completion of a receive whose
+    /// False if one found no room: then the caller calls [`fail_cq_overflow`](Self::fail_cq_overflow), after the completion of a receive whose
     /// message has arrived, because it flushes the receives behind that one.
     #[inline]
     pub(super) fn complete_sends(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         if self.sends.is_empty() {
             return true;
         }
-        let bar = self.bar(init);
+        let bar = self.completion_point(init);
         while let Some(wqe) = self.sends.front() {
             let status = match wqe.progress {
                 Progress::Done(status) => status,
-                _ if bar.is_passed_by(wqe) => Status::Success,
+                _ if bar.covers(wqe) => Status::Success,
                 _ => break,
             };
             let Some(wqe) = self.sends.pop_front() else {
@@ -106,7 +110,7 @@ impl Inner {
             self.begun = self.begun.saturating_sub(1);
             self.completed += 1;
             self.heads.ended(1);
-            if !enter(init, &wqe, status, out) {
+            if !push_completion(init, &wqe, status, out) {
                 return false;
             }
         }
@@ -117,27 +121,27 @@ impl Inner {
     #[cold]
     fn settle_end(&mut self, init: &QpInit, out: &mut Outbox) {
         if self.blocked.is_none()
-            && let Some(reset) = self.ending.take()
+            && let Some(reset) = self.deferred_eof.take()
         {
-            self.peer_gone(init, reset, out);
+            self.peer_disconnected(init, reset, out);
         }
-        if self.gone && init.qp_type == QpType::Uc {
-            self.let_go(init, out);
+        if self.peer_disconnected && init.qp_type == QpType::Uc {
+            self.discard_sends(init, out);
         }
     }
 
     /// Requests that wait for a lost peer's answer go on waiting for a grace period, as on a network where a loss is noticed by a
     /// timer: a program that has what it wanted may exit, and its peer with it, before a failure is reported.
-    pub(super) fn mourns(&mut self) -> bool {
+    pub(super) fn in_grace_period(&mut self) -> bool {
         if self.grace.is_zero() || self.severed {
             return false;
         }
-        let until = *self.mourns_until.get_or_insert(self.now + self.grace);
+        let until = *self.grace_ends.get_or_insert(self.now + self.grace);
         self.now < until
     }
 
     /// An unreliable connection does not notice that its peer is gone: sends succeed and are discarded.
-    fn let_go(&mut self, init: &QpInit, out: &mut Outbox) {
+    fn discard_sends(&mut self, init: &QpInit, out: &mut Outbox) {
         let may_end = match self.state {
             QpState::Rts => usize::MAX,
             // A draining queue finishes what it began and starts nothing.
@@ -148,7 +152,7 @@ impl Inner {
         // The requests release their memory, but a frame that was begun is still finished.
         self.copy_payload(init);
         while let Some(at) = self.sends.iter().take(may_end).position(|w| !w.is_done()) {
-            if !self.registers(init, at, out) {
+            if !self.register_before_send(init, at, out) {
                 break;
             }
             if self.sends[at].op.is_local() {
@@ -162,7 +166,7 @@ impl Inner {
         }
     }
 
-    fn tell_drained(&mut self, init: &QpInit, out: &mut Outbox) {
+    fn notify_drained(&mut self, init: &QpInit, out: &mut Outbox) {
         let drains = matches!(self.state, QpState::Sqd | QpState::Sqe);
         if drains && self.completed >= self.drain_to && !self.drained {
             self.drained = true;
@@ -171,8 +175,13 @@ impl Inner {
     }
 
     /// The peer violated the protocol, or accessed memory that it may not.
-    pub(super) fn violated(&mut self, init: &QpInit, violation: &Violation, out: &mut Outbox) {
-        if self.forsake() {
+    pub(super) fn handle_violation(
+        &mut self,
+        init: &QpInit,
+        violation: &Violation,
+        out: &mut Outbox,
+    ) {
+        if self.drop_unauthenticated() {
             return;
         }
         self.cause
@@ -211,7 +220,7 @@ impl Inner {
         terminate: &Terminate,
         out: &mut Outbox,
     ) {
-        if self.forsake() {
+        if self.drop_unauthenticated() {
             return;
         }
         self.cause
@@ -231,9 +240,9 @@ impl Inner {
 
     /// Marks the requests that had succeeded before the stream ended, up to the first that had not: requests end in order.
     pub(super) fn mark_executed(&mut self, init: &QpInit) {
-        let bar = self.bar(init);
+        let bar = self.completion_point(init);
         for wqe in self.sends.iter_mut().take(self.begun) {
-            if bar.is_passed_by(wqe) {
+            if bar.covers(wqe) {
                 wqe.progress = Progress::Done(Status::Success);
             } else if wqe.progress != Progress::Done(Status::Success) {
                 break;
@@ -242,7 +251,7 @@ impl Inner {
     }
 
     /// The peer is gone with work outstanding.
-    pub(super) fn lose(&mut self, init: &QpInit, why: &str, out: &mut Outbox) {
+    pub(super) fn fail_peer_lost(&mut self, init: &QpInit, why: &str, out: &mut Outbox) {
         self.cause.get_or_insert_with(|| why.to_owned());
         self.mark_executed(init);
         let status = if init.personality == Personality::Roce {
@@ -257,7 +266,7 @@ impl Inner {
     }
 
     /// A completion was lost: the queue pair fails.
-    pub(super) fn overflowed(&mut self, init: &QpInit, out: &mut Outbox) {
+    pub(super) fn fail_cq_overflow(&mut self, init: &QpInit, out: &mut Outbox) {
         if self.state.flushes() {
             return;
         }
@@ -299,7 +308,7 @@ impl Inner {
             let Progress::Done(status) = wqe.progress else {
                 continue;
             };
-            enter(init, &wqe, status, out);
+            push_completion(init, &wqe, status, out);
         }
         self.begun = 0;
         self.flush_receives(init, out);
@@ -314,15 +323,15 @@ impl Inner {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
-        self.leave_line(init, out);
-        if init.srq.is_some() && !core::mem::replace(&mut self.last_wqe_told, true) {
+        self.leave_srq_waiters(init, out);
+        if init.srq.is_some() && !core::mem::replace(&mut self.last_wqe_raised, true) {
             out.push(Event::LastWqe { qp: init.number });
         }
     }
 
     /// The queue pair is reset or destroyed: a receive that it holds is returned to the shared queue.
-    pub(super) fn give_back(&mut self, init: &QpInit, out: &mut Outbox) {
-        self.leave_line(init, out);
+    pub(super) fn return_receives(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.leave_srq_waiters(init, out);
         self.return_claimed(init, out);
     }
 
@@ -337,14 +346,14 @@ impl Inner {
 }
 
 /// Pushes the completion of a request, if it has one; false if the queue has no room for it.
-fn enter(init: &QpInit, wqe: &Wqe, status: Status, out: &mut Outbox) -> bool {
+fn push_completion(init: &QpInit, wqe: &Wqe, status: Status, out: &mut Outbox) -> bool {
     let notify = wqe.flags.contains(Flags::NOTIFY);
     if status == Status::Success && !notify && !wqe.flags.contains(Flags::SIGNALED) {
         return true;
     }
     let wc = send_wc(init, wqe, status);
     if notify {
-        init.send_cq.push_and_tell(wc, out)
+        init.send_cq.push_and_notify(wc, out)
     } else {
         init.send_cq.push(wc, out)
     }
@@ -353,7 +362,7 @@ fn enter(init: &QpInit, wqe: &Wqe, status: Status, out: &mut Outbox) -> bool {
 fn send_wc(init: &QpInit, wqe: &Wqe, status: Status) -> Wc {
     Wc {
         id: wqe.id,
-        qpn: init.name,
+        qpn: init.wc_qpn,
         status,
         op: wqe.wc_op(),
         len: wqe.len,
@@ -364,7 +373,7 @@ fn send_wc(init: &QpInit, wqe: &Wqe, status: Status) -> Wc {
 fn receive_flush(init: &QpInit, id: u64, status: Status) -> Wc {
     Wc {
         id,
-        qpn: init.name,
+        qpn: init.wc_qpn,
         status,
         op: WcOp::Receive,
         ..Wc::BLANK

@@ -6,7 +6,7 @@ use verbena_wire::Rsn;
 use verbena_wire::rdmap::Opcode;
 
 use super::QpInit;
-use super::answer::access;
+use super::answer::access_violation;
 use super::inner::{Inner, Owed};
 use super::memory::scatter;
 use super::touch::{Touching, sink_touched};
@@ -37,15 +37,15 @@ impl Inner {
                 if let Some(stag) = invalidate
                     && let Err(refusal) = init.tpt.invalidate_remote(stag, init.pd, init.number)
                 {
-                    let violation = access(opcode, stag, &refusal);
+                    let violation = access_violation(opcode, stag, &refusal);
                     // An unreliable connection drops a message that memory refused; the receive stays for the next message.
                     if init.qp_type == QpType::Uc {
-                        return self.overlook(init, &violation, out);
+                        return self.count_refusal(init, &violation, out);
                     }
                     if let Some(stream) = &mut self.stream {
                         stream.fail(violation);
                     }
-                    self.violated(init, &violation, out);
+                    self.handle_violation(init, &violation, out);
                     return false;
                 }
                 let immediate = immediate.map(|i| i.imm());
@@ -96,7 +96,7 @@ impl Inner {
                 self.peer_terminated(init, terminate, out);
                 return false;
             }
-            Delivery::Caps(caps) => return self.peer_introduced(init, &caps, out),
+            Delivery::Caps(caps) => return self.handle_peer_caps(init, &caps, out),
             Delivery::Discarded(Opcode::Write) => {
                 self.write_dropped = init.qp_type == QpType::Uc;
                 self.touches.write = Touching::No;
@@ -120,7 +120,7 @@ impl Inner {
     ) -> Wc {
         Wc {
             id: self.claimed.as_ref().map_or(0, |r| r.id),
-            qpn: init.name,
+            qpn: init.wc_qpn,
             status: Status::Success,
             op,
             len,
@@ -135,7 +135,7 @@ impl Inner {
         let entered = self.complete_sends(init, out);
         let received = self.claimed.take().is_none() || init.recv_cq.push(wc, out);
         if !entered || !received {
-            self.overflowed(init, out);
+            self.fail_cq_overflow(init, out);
         }
     }
 
@@ -149,14 +149,14 @@ impl Inner {
         } = self.sends[at].op
             && init.tpt.invalidate_local(stag, init.pd).is_err()
         {
-            self.strike(init, at, Status::LocProtErr, out);
+            self.fail_request(init, at, Status::LocProtErr, out);
             return false;
         }
-        let classic = !self.manner().read_v2;
+        let classic = !self.peer_features().read_v2;
         if let Err(refusal) = sink_touched(init, &self.sends[at].payload, classic) {
             self.cause
                 .get_or_insert_with(|| format!("the sink of a read: {refusal}"));
-            self.strike(init, at, Status::LocProtErr, out);
+            self.fail_request(init, at, Status::LocProtErr, out);
             return false;
         }
         self.sends[at].progress = Progress::Done(Status::Success);
@@ -174,7 +174,7 @@ impl Inner {
         if let Err(refusal) = placed {
             self.cause
                 .get_or_insert_with(|| format!("the result of an atomic: {refusal}"));
-            self.strike(init, at, Status::LocProtErr, out);
+            self.fail_request(init, at, Status::LocProtErr, out);
             return false;
         }
         self.sends[at].progress = Progress::Done(Status::Success);

@@ -61,16 +61,16 @@ pub struct Image {
 
 /// Why a queue pair cannot be moved. It continues where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Stays {
+pub enum MigrateRefusal {
     /// It has no connection that could be moved.
     #[error("it is in {0:?}, without a connection that flows")]
     State(QpState),
     /// Its peer has not shown the required nonce.
     #[error("its peer has not proved who it is")]
-    Unproven,
+    Unauthenticated,
     /// Peers know it by a number that belongs to this adapter.
     #[error("peers call it by number, which stays with its adapter")]
-    Called,
+    ConnectedByNumber,
     /// Its keys stay in this adapter.
     #[error("it is encrypted (setting `tls`), and its keys do not leave the adapter")]
     Encrypted,
@@ -81,11 +81,14 @@ pub enum Stays {
     #[error("it waits for memory whose registration is pending; try again when that is done")]
     Pending,
     /// It has come from as many functions as it may.
-    #[error("it has memory in {} functions already", crate::grounds::MAX_STAYS)]
-    Wandered,
+    #[error(
+        "it has memory in {} functions already",
+        crate::memory_scope::MAX_FORMER_FUNCTIONS
+    )]
+    TooManyMoves,
     /// M9: it is about to spend one-touch memory of this process.
     #[error("a message is ending in one-touch memory; try again when it has")]
-    Touching,
+    OneTouchInProgress,
     /// A request concerns windows or registrations, which do not leave the process.
     #[error("request {id} binds, invalidates or registers memory of this process")]
     Request {
@@ -111,15 +114,15 @@ pub enum ImageError {
     },
     /// They were changed on the way.
     #[error("an image whose sum is wrong")]
-    Sum,
+    Checksum,
     /// The checksum is right, but the contents are invalid.
     #[error("an image that makes no sense")]
-    Nonsense,
+    Invalid,
 }
 
 impl Image {
     /// The format of images that this process writes and reads.
-    pub const FORM: u16 = VERSION;
+    pub const FORMAT_VERSION: u16 = VERSION;
 
     /// Its parts.
     pub fn traits(&self) -> Traits {
@@ -138,24 +141,25 @@ impl Image {
     }
 
     /// As bytes, for another process on the same machine.
-    pub fn encode(&self) -> Result<Vec<u8>, Stays> {
-        if !self.inner.touches.is_idle() || self.inner.spends() {
-            return Err(Stays::Touching);
+    pub fn encode(&self) -> Result<Vec<u8>, MigrateRefusal> {
+        if !self.inner.touches.is_idle() || self.inner.spends_one_touch() {
+            return Err(MigrateRefusal::OneTouchInProgress);
         }
         let ours = |op: &SendOp| op.is_local() || matches!(op, SendOp::RegisterSend { .. });
         if let Some(wqe) = self.inner.sends.iter().find(|wqe| ours(&wqe.op)) {
-            return Err(Stays::Request { id: wqe.id });
+            return Err(MigrateRefusal::Request { id: wqe.id });
         }
         let mut bytes = Vec::with_capacity(4096);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&[0; 4]);
         // Everything else in it can be encoded: only what was rejected above cannot.
-        let bytes = postcard::to_extend(self, bytes).map_err(|_| Stays::Size(usize::MAX))?;
+        let bytes =
+            postcard::to_extend(self, bytes).map_err(|_| MigrateRefusal::Size(usize::MAX))?;
         if bytes.len() > MAX_IMAGE {
-            return Err(Stays::Size(bytes.len()));
+            return Err(MigrateRefusal::Size(bytes.len()));
         }
-        Ok(summed(bytes))
+        Ok(with_checksum(bytes))
     }
 
     /// Decodes an image. A process trusts it as it trusts the process that handed the connection over; only completeness
@@ -170,13 +174,13 @@ impl Image {
             return Err(ImageError::Version { got });
         }
         if head[6..] != crc32c(body).to_le_bytes() {
-            return Err(ImageError::Sum);
+            return Err(ImageError::Checksum);
         }
-        let image: Image = postcard::from_bytes(body).map_err(|_| ImageError::Nonsense)?;
+        let image: Image = postcard::from_bytes(body).map_err(|_| ImageError::Invalid)?;
         if image.is_sound() {
             Ok(image)
         } else {
-            Err(ImageError::Nonsense)
+            Err(ImageError::Invalid)
         }
     }
 
@@ -187,12 +191,12 @@ impl Image {
             && inner.begun <= inner.sends.len()
             && inner.sends.len() <= limits.sends
             && self.receives.len() <= limits.receives
-            && inner.outgo.is_sound()
+            && inner.send_buffer.is_sound()
             && inner.stage.is_sound()
     }
 }
 
-fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
+fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = crc32c(&bytes[HEAD..]);
     bytes[6..HEAD].copy_from_slice(&sum.to_le_bytes());
     bytes
@@ -201,15 +205,19 @@ fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
 impl Qp {
     /// Takes everything out of the queue pair, which is in `Reset` afterwards: it can be destroyed, or get its image back. `last` runs
     /// under the lock: from there on the holder of the image may use the connection's descriptor.
-    pub fn depart(&self, last: impl FnOnce(), out: &mut Outbox) -> Result<Image, Stays> {
-        let (inner, receives) = self.attend(out, |inner, init, out| {
-            inner.stays(init)?;
+    pub fn export_image(
+        &self,
+        last: impl FnOnce(),
+        out: &mut Outbox,
+    ) -> Result<Image, MigrateRefusal> {
+        let (inner, receives) = self.run_locked(out, |inner, init, out| {
+            inner.check_migratable(init)?;
             last();
-            Ok(inner.leave(init, out))
+            Ok(inner.take_state(init, out))
         })?;
         let init = &self.init;
-        let mut completions = init.send_cq.take_of(init.name);
-        completions.extend(init.recv_cq.take_of(init.name));
+        let mut completions = init.send_cq.take_qp_entries(init.wc_qpn);
+        completions.extend(init.recv_cq.take_qp_entries(init.wc_qpn));
         Ok(Image {
             traits: traits(init),
             inner,
@@ -220,7 +228,7 @@ impl Qp {
 
     /// Continues with the contents of an image; the image is returned if it does not fit this queue pair, which must be new and
     /// have the traits of the image.
-    pub fn arrive(&self, image: Image, out: &mut Outbox) -> Result<(), Box<Image>> {
+    pub fn import_image(&self, image: Image, out: &mut Outbox) -> Result<(), Box<Image>> {
         if image.traits != traits(&self.init) || self.state() != QpState::Reset {
             return Err(Box::new(image));
         }
@@ -230,11 +238,11 @@ impl Qp {
             completions,
             ..
         } = image;
-        self.attend(out, |own, init, out| {
+        self.run_locked(out, |own, init, out| {
             // These come first: no completion of the requests behind them was pushed yet.
             for wc in completions {
                 let wc = Wc {
-                    qpn: init.name,
+                    qpn: init.wc_qpn,
                     ..wc
                 };
                 let cq = if is_received(&wc) {
@@ -245,7 +253,7 @@ impl Qp {
                 cq.push(wc, out);
             }
             self.tails.refill(inner.sends.len(), receives);
-            own.come(init, inner, out);
+            own.restore_state(init, inner, out);
         });
         Ok(())
     }
@@ -267,35 +275,35 @@ fn traits(init: &QpInit) -> Traits {
 
 impl Inner {
     /// A response that is owed spends one-touch memory (M9).
-    fn spends(&self) -> bool {
+    fn spends_one_touch(&self) -> bool {
         let spends = |response: &Response| response.spend.is_some();
         self.owed.iter().any(spends)
             || matches!(&self.current, Some(Current::Answer(response, _)) if spends(response))
     }
 
     /// Checks that it can be moved.
-    fn stays(&self, init: &QpInit) -> Result<(), Stays> {
+    fn check_migratable(&self, init: &QpInit) -> Result<(), MigrateRefusal> {
         let open = self.stream.as_ref().is_some_and(|s| s.state().is_open());
-        let flows = open && self.state.receives() && !self.gone && !self.severed;
-        if !flows || self.ending.is_some() || self.retired {
-            return Err(Stays::State(self.state));
+        let flows = open && self.state.receives() && !self.peer_disconnected && !self.severed;
+        if !flows || self.deferred_eof.is_some() || self.retired {
+            return Err(MigrateRefusal::State(self.state));
         }
-        if self.proof.is_some() || self.demanded.is_some() {
-            return Err(Stays::Unproven);
+        if self.expected_nonce.is_some() || self.required_nonce.is_some() {
+            return Err(MigrateRefusal::Unauthenticated);
         }
-        if init.send_cq.is_feeding() {
-            return Err(Stays::Channel);
+        if init.send_cq.is_for_ssq() {
+            return Err(MigrateRefusal::Channel);
         }
         let waits = self.blocked.is_some_and(Blocked::for_memory);
         if waits || self.answer_wait != AnswerWait::No || init.tpt.has_pending() {
-            return Err(Stays::Pending);
+            return Err(MigrateRefusal::Pending);
         }
         Ok(())
     }
 
     /// Takes everything out but the counters.
-    fn leave(&mut self, init: &QpInit, out: &mut Outbox) -> (Inner, Vec<Receive>) {
-        self.leave_line(init, out);
+    fn take_state(&mut self, init: &QpInit, out: &mut Outbox) -> (Inner, Vec<Receive>) {
+        self.leave_srq_waiters(init, out);
         let receives = core::iter::from_fn(|| self.heads.next_receive()).collect();
         self.heads.ended(self.sends.len());
         let (heads, counters) = (core::mem::take(&mut self.heads), self.counters);
@@ -306,7 +314,7 @@ impl Inner {
     }
 
     /// Continues with the contents of another queue pair.
-    fn come(&mut self, init: &QpInit, other: Inner, out: &mut Outbox) {
+    fn restore_state(&mut self, init: &QpInit, other: Inner, out: &mut Outbox) {
         let heads = core::mem::take(&mut self.heads);
         *self = Inner { heads, ..other };
         // It waited for a receive of the former shared receive queue, if it found none.
@@ -315,10 +323,10 @@ impl Inner {
             && let Some(receive) = srq.take(init.number, out)
         {
             self.claimed = Some(receive);
-            self.receive_is_there(init, out);
+            self.receive_posted(init, out);
         }
         if self.claimed.is_some() {
-            self.begin_holding(init, self.now);
+            self.begin_srq_hold(init, self.now);
         }
     }
 }

@@ -7,17 +7,17 @@
 
 use core::time::Duration;
 
-use verbena_mem::{Access, Gather, Placement, Reach};
+use verbena_mem::{Access, Gather, MemAccess, Placement};
 use verbena_stream::{Delivery, Place, Violation};
 use verbena_wire::Stag;
 use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::QpInit;
-use super::answer::{Unready, part};
+use super::answer::{AnswerError, gather_part};
 use super::inner::{Current, Inner, Owed, Response};
 use super::memory::{Right, places};
 use super::snapshot::PART_COST;
-use super::wait::{Blocked, Why, waits};
+use super::wait::{BlockReason, Blocked, wait_for_entry};
 use crate::event::{Event, Outbox};
 use crate::state::QpEvent;
 
@@ -42,7 +42,7 @@ impl Response {
         target: &Placement<'_>,
         room: &mut usize,
     ) -> bool {
-        let Some(source) = self.rest(init, from) else {
+        let Some(source) = self.remaining(init, from) else {
             return true;
         };
         let mut kept = true;
@@ -54,7 +54,7 @@ impl Response {
 
     /// Copies all bytes from `from` on; false if that takes more than `room`.
     fn preserve_all(&mut self, init: &QpInit, from: u32, room: &mut usize) -> bool {
-        let Some(source) = self.rest(init, from) else {
+        let Some(source) = self.remaining(init, from) else {
             return true;
         };
         let len = source.len() as u32;
@@ -63,9 +63,9 @@ impl Response {
 
     /// The memory of the response from `from` on. `None` if nothing is left, or if it may not be read any more: then the
     /// response is refused in its turn.
-    fn rest<'a>(&self, init: &'a QpInit, from: u32) -> Option<Gather<'a>> {
+    fn remaining<'a>(&self, init: &'a QpInit, from: u32) -> Option<Gather<'a>> {
         let len = self.owed.read_len().checked_sub(from)?;
-        (len > 0).then(|| part(init, &self.owed, from, len).ok())?
+        (len > 0).then(|| gather_part(init, &self.owed, from, len).ok())?
     }
 
     fn copy(
@@ -97,7 +97,7 @@ impl Inner {
     pub(super) fn has_responses(&self) -> bool {
         !self.owed.is_empty()
             || matches!(self.current, Some(Current::Answer(..)))
-            || self.outgo.has_answers()
+            || self.send_buffer.has_answers()
     }
 
     /// A Read or an atomic has arrived: it is checked, and an atomic is executed. False if the stream is over, or is not read
@@ -110,7 +110,7 @@ impl Inner {
         out: &mut Outbox,
     ) -> bool {
         loop {
-            let violation = match self.judge(init, owed) {
+            let violation = match self.check_request(init, owed) {
                 Ok(Some(response)) => {
                     self.owed.push_back(response);
                     return true;
@@ -121,13 +121,13 @@ impl Inner {
                     return false;
                 }
                 // V5: the registration ended meanwhile, and is never pending again.
-                Err(Unready::Pending(stag, _)) if !waits(init, stag) => continue,
-                Err(Unready::Pending(stag, violation)) => {
-                    self.hold(init, stag, violation);
+                Err(AnswerError::Pending(stag, _)) if !wait_for_entry(init, stag) => continue,
+                Err(AnswerError::Pending(stag, violation)) => {
+                    self.block_for_memory(init, stag, violation);
                     self.defer(delivery);
                     return false;
                 }
-                Err(Unready::Never(violation)) => violation,
+                Err(AnswerError::Never(violation)) => violation,
             };
             self.refuse_request(init, violation, out);
             return false;
@@ -139,7 +139,7 @@ impl Inner {
         if let Some(stream) = &mut self.stream {
             stream.fail(violation);
         }
-        self.violated(init, &violation, out);
+        self.handle_violation(init, &violation, out);
     }
 
     /// `len` bytes are about to be placed. False if the stream is held first.
@@ -147,7 +147,7 @@ impl Inner {
     pub(super) fn preserve_run(&mut self, init: &QpInit, place: Place, len: u32) -> bool {
         let kept = match place {
             Place::Write { stag, to } => {
-                let reach = Reach {
+                let reach = MemAccess {
                     stag,
                     at: to.get(),
                     len: u64::from(len),
@@ -229,8 +229,8 @@ impl Inner {
 
     /// Copies the payload of framed responses if `changes` returns true for any; that is no more than is framed ahead of the carrier.
     fn copy_framed(&mut self, init: &QpInit, changes: impl Fn(&Gather<'_>, &Owed) -> bool) {
-        self.outgo.copy_answers(
-            |owed, offset, len| part(init, owed, offset, len).ok(),
+        self.send_buffer.copy_answers(
+            |owed, offset, len| gather_part(init, owed, offset, len).ok(),
             changes,
         );
     }
@@ -249,7 +249,7 @@ impl Inner {
         let (framed, accepted) = (self.framed, self.accepted);
         self.blocked = Some(Blocked {
             until: self.now + RESPONSES_WAIT,
-            why: Why::Responses { framed, accepted },
+            reason: BlockReason::Responses { framed, accepted },
         });
     }
 
@@ -269,14 +269,14 @@ impl Inner {
         {
             return;
         }
-        self.take(init, &[], self.now, out);
+        self.process_bytes(init, &[], self.now, out);
     }
 
     /// The request that was deferred.
     pub(super) fn take_deferred(&mut self) -> Option<Box<Delivery>> {
         let delivery = self.deferred.take()?;
         if let Some(stream) = &mut self.stream {
-            stream.take_up_request();
+            stream.end_deferral();
         }
         Some(delivery)
     }
@@ -284,7 +284,7 @@ impl Inner {
     /// Bytes were sent: a stream that is held for responses may continue.
     pub(super) fn retry_held(&mut self, init: &QpInit, out: &mut Outbox) {
         let Some(Blocked {
-            why: Why::Responses { framed, accepted },
+            reason: BlockReason::Responses { framed, accepted },
             until,
         }) = self.blocked
         else {
@@ -316,8 +316,8 @@ impl Inner {
 
     /// Drops what is being sent, except answers that must be sent before the Terminate.
     pub(super) fn keep_owed_answers(&mut self) {
-        let stream = self.stream.as_ref().filter(|s| s.owes_answers());
-        let mut owed = stream.map_or(0, |s| s.ledger().reads_in.len());
+        let stream = self.stream.as_ref().filter(|s| s.owes_responses());
+        let mut owed = stream.map_or(0, |s| s.accounting().reads_in.len());
         match self.current {
             Some(Current::Answer(..)) if owed > 0 => owed -= 1,
             _ => self.drop_current(),
@@ -327,10 +327,10 @@ impl Inner {
 
     /// The connection is broken: a stream that is held for responses continues without them.
     pub(super) fn give_up_held_responses(&mut self, init: &QpInit, out: &mut Outbox) {
-        if matches!(self.blocked, Some(b) if matches!(b.why, Why::Responses { .. })) {
+        if matches!(self.blocked, Some(b) if matches!(b.reason, BlockReason::Responses { .. })) {
             self.drop_current();
             self.drop_responses(0);
-            self.outgo.clear();
+            self.send_buffer.clear();
             self.resume(init, out);
         }
     }

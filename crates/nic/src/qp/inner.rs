@@ -11,17 +11,17 @@ use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
 use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
 
-use super::holding::Holding;
 use super::modify::Psns;
-use super::outgo::Outgo;
 use super::queue::Heads;
-use super::register::Unregistered;
+use super::register::RegisterError;
+use super::send_buffer::SendBuffer;
 use super::snapshot::Snapshot;
+use super::srq_hold::SrqHold;
 use super::stage::Stage;
 use super::touch::Touches;
 use super::wait::{AnswerWait, Blocked};
-use super::wqe::{Manner, Wqe};
-use super::{Enabled, QpInit};
+use super::wqe::{PeerFeatures, Wqe};
+use super::{QpAccessFlags, QpInit};
 use crate::receive::Receive;
 use crate::state::QpState;
 
@@ -102,10 +102,10 @@ pub(super) struct Inner {
     pub(super) claimed: Option<Receive>,
     /// The shared receive queue has reserved a receive for this queue pair.
     #[serde(skip)]
-    pub(super) promised: bool,
+    pub(super) reserved: bool,
     /// A receive of the shared queue is held for the peer.
     #[serde(skip)]
-    pub(super) holding: Option<Holding>,
+    pub(super) srq_hold: Option<SrqHold>,
     pub(super) owed: VecDeque<Response>,
     pub(super) current: Option<Current>,
     /// Received and not yet parsed.
@@ -113,7 +113,7 @@ pub(super) struct Inner {
     /// Long runs of payload arrived recently, and the next one probably is long, too; counts down.
     pub(super) bulk: u8,
     /// Framed and not yet accepted.
-    pub(super) outgo: Outgo,
+    pub(super) send_buffer: SendBuffer,
     /// Stream bytes framed and accepted so far.
     pub(super) framed: u64,
     pub(super) accepted: u64,
@@ -132,9 +132,9 @@ pub(super) struct Inner {
     /// The latest time that was passed in.
     pub(super) now: Time,
     /// The peer is gone; nothing that needs it can succeed.
-    pub(super) gone: bool,
+    pub(super) peer_disconnected: bool,
     /// The request with this number cannot continue and fails when all before it have ended.
-    pub(super) doomed: Option<u64>,
+    pub(super) failing_request: Option<u64>,
     /// A draining queue finishes the requests before this one: those that had begun when it was told to drain.
     pub(super) drain_to: u64,
     /// `SqDrained` has been raised since the queue began to drain.
@@ -145,22 +145,22 @@ pub(super) struct Inner {
     #[serde(skip)]
     pub(super) refusals: u8,
     /// `LastWqe` has been raised.
-    pub(super) last_wqe_told: bool,
-    pub(super) enabled: Enabled,
+    pub(super) last_wqe_raised: bool,
+    pub(super) enabled: QpAccessFlags,
     pub(super) rnr_timer: RnrTimer,
     /// How long requests that wait for a lost peer's answer go on waiting before they fail.
     pub(super) grace: Duration,
     /// A program notices that the peer is gone only when it needs it: the connection stays, and the timer starts then.
-    pub(super) stays: bool,
+    pub(super) waits_until_needed: bool,
     /// The end of that wait.
-    pub(super) mourns_until: Option<Time>,
+    pub(super) grace_ends: Option<Time>,
     pub(super) psns: Option<Psns>,
     /// The nonce that the peer's capabilities must show; `None` once they have.
-    pub(super) proof: Option<u64>,
+    pub(super) expected_nonce: Option<u64>,
     /// The same for a stream that fails like any other if they do not. Not moved: a queue pair cannot be moved before the peer has
     /// shown it.
     #[serde(skip)]
-    pub(super) demanded: Option<u64>,
+    pub(super) required_nonce: Option<u64>,
     /// The program's settings for receivers that are not ready, and for outstanding reads.
     pub(super) rnr_retry: Option<RnrRetry>,
     pub(super) read_depth: Option<u16>,
@@ -171,18 +171,18 @@ pub(super) struct Inner {
     pub(super) cause: Option<String>,
     /// The last registration that failed, and may be tried again (M4).
     #[serde(skip)]
-    pub(super) unregistered: Option<(u64, Unregistered)>,
+    pub(super) register_error: Option<(u64, RegisterError)>,
     pub(super) counters: Counters,
     /// The peer is gone, by reset or not, behind a message that waits for a receive.
-    pub(super) ending: Option<bool>,
+    pub(super) deferred_eof: Option<bool>,
     /// A frame was begun that cannot be finished: the connection can only be aborted.
     pub(super) severed: bool,
     /// Bytes that the connection of a stream that is over sends before it is closed.
     #[serde(skip)]
-    pub(super) parting: Vec<u8>,
+    pub(super) final_bytes: Vec<u8>,
     /// Those are the last bytes of the stream: nothing is framed after them.
     #[serde(skip)]
-    pub(super) parted: bool,
+    pub(super) framing_ended: bool,
     /// The queue pair is destroyed; handles to it that still exist have no effect.
     pub(super) retired: bool,
 }
@@ -197,13 +197,13 @@ impl Inner {
             completed: 0,
             heads,
             claimed: None,
-            promised: false,
-            holding: None,
+            reserved: false,
+            srq_hold: None,
             owed: VecDeque::new(),
             current: None,
             stage: Stage::default(),
             bulk: 0,
-            outgo: Outgo::default(),
+            send_buffer: SendBuffer::default(),
             framed: 0,
             accepted: 0,
             next_id: 1,
@@ -212,48 +212,48 @@ impl Inner {
             answer_wait: AnswerWait::No,
             touches: Touches::default(),
             now: Time::ZERO,
-            gone: false,
-            doomed: None,
+            peer_disconnected: false,
+            failing_request: None,
             drain_to: 0,
             drained: false,
             write_dropped: false,
             refusals: 0,
-            last_wqe_told: false,
-            enabled: Enabled::default(),
+            last_wqe_raised: false,
+            enabled: QpAccessFlags::default(),
             rnr_timer: RnrTimer::DEFAULT,
             grace: Duration::ZERO,
-            mourns_until: None,
-            stays: false,
+            grace_ends: None,
+            waits_until_needed: false,
             psns: None,
-            proof: None,
-            demanded: None,
+            expected_nonce: None,
+            required_nonce: None,
             rnr_retry: None,
             read_depth: None,
             rfc7306: false,
             answered_last: false,
             cause: None,
-            unregistered: None,
+            register_error: None,
             counters: Counters::default(),
-            ending: None,
+            deferred_eof: None,
             severed: false,
-            parting: Vec::new(),
-            parted: false,
+            final_bytes: Vec::new(),
+            framing_ended: false,
             retired: false,
         }
     }
 
     /// Resets everything but the counters; posted requests are dropped without a completion.
-    pub(super) fn renew(&mut self) {
+    pub(super) fn reset(&mut self) {
         while self.heads.next_send().is_some() {
             self.heads.ended(1);
         }
         while self.heads.next_receive().is_some() {}
-        self.begin_anew();
+        self.reset_keep_posted();
     }
 
     /// Resets everything but the counters and requests that were posted and not yet taken in. Its function sums up the
     /// counters (V1), so nothing that was counted is lost.
-    pub(super) fn begin_anew(&mut self) {
+    pub(super) fn reset_keep_posted(&mut self) {
         self.heads.ended(self.sends.len());
         let counters = self.counters;
         *self = Inner::new(core::mem::take(&mut self.heads));
@@ -261,9 +261,9 @@ impl Inner {
     }
 
     /// The features of the stream's peer that affect messages.
-    pub(super) fn manner(&self) -> Manner {
+    pub(super) fn peer_features(&self) -> PeerFeatures {
         let has = |feature| self.stream.as_ref().is_some_and(|s| s.has(feature));
-        Manner {
+        PeerFeatures {
             read_v2: has(Features::READ_V2),
             send_imm: has(Features::SEND_IMM),
         }
@@ -277,8 +277,8 @@ impl QpInit {
     /// A queue that feeds a shared send queue (V6) keeps them: they are the results of requests that complete elsewhere.
     pub(super) fn remove_completions(&self) {
         for cq in [&self.send_cq, &self.recv_cq] {
-            if !cq.is_feeding() {
-                cq.forget(self.name);
+            if !cq.is_for_ssq() {
+                cq.discard_qp_entries(self.wc_qpn);
             }
         }
     }

@@ -2,12 +2,12 @@
 //! Every element is checked each time it is accessed (M6, M7). A grant is not held longer than for one frame.
 
 use smallvec::SmallVec;
-use verbena_mem::{Access, Gather, Placement, Policy, Reach, Refusal, Unmapped};
+use verbena_mem::{Access, Gather, MemAccess, Placement, Policy, Refusal, Unmapped};
 use verbena_stream::AccessFault;
 use verbena_wire::Stag;
 
 use super::QpInit;
-use super::outgo::Granted;
+use super::send_buffer::Granted;
 use super::wqe::{Payload, Wqe};
 use crate::wr::Sge;
 
@@ -68,8 +68,8 @@ pub(super) fn gathers<'a>(
     let Payload::Gather(sges) = &wqe.payload else {
         return Ok(Granted::new());
     };
-    let pieces = cut(sges, offset, len);
-    let grant = |(_, sge)| init.tpt.gather_local(&reach_of(init, &sge, Access::NONE));
+    let pieces = sge_parts(sges, offset, len);
+    let grant = |(_, sge)| init.tpt.gather_local(&mem_access(init, &sge, Access::NONE));
     pieces.map(grant).collect()
 }
 
@@ -88,12 +88,14 @@ pub(super) fn source<'a>(
             {
                 let gather = init
                     .tpt
-                    .gather_local(&reach_of(init, &part, Access::NONE))?;
+                    .gather_local(&mem_access(init, &part, Access::NONE))?;
                 return Ok(Source::Piece(offset, gather));
             }
             let mut pieces = Pieces::new();
-            for (start, sge) in cut(sges, offset, len) {
-                let gather = init.tpt.gather_local(&reach_of(init, &sge, Access::NONE))?;
+            for (start, sge) in sge_parts(sges, offset, len) {
+                let gather = init
+                    .tpt
+                    .gather_local(&mem_access(init, &sge, Access::NONE))?;
                 pieces.push((start, gather));
             }
             Ok(Source::Memory(pieces))
@@ -124,10 +126,10 @@ impl Right {
         match self {
             Right::Local => init
                 .tpt
-                .place_local(&reach_of(init, sge, Access::LOCAL_WRITE)),
+                .place_local(&mem_access(init, sge, Access::LOCAL_WRITE)),
             Right::Peer => init
                 .tpt
-                .place_remote(&reach_of(init, sge, Access::REMOTE_WRITE)),
+                .place_remote(&mem_access(init, sge, Access::REMOTE_WRITE)),
         }
     }
 }
@@ -147,7 +149,7 @@ pub(super) fn is_pending(init: &QpInit, sge: &Sge, sink: Option<Right>) -> Optio
         Some(right) => right.place(init, sge).err(),
         None => init
             .tpt
-            .gather_local(&reach_of(init, sge, Access::NONE))
+            .gather_local(&mem_access(init, sge, Access::NONE))
             .err(),
     };
     match refused {
@@ -171,7 +173,7 @@ pub(super) fn places<'a>(
         each(right.place(init, &part)?);
         return Ok(());
     }
-    for (_, sge) in cut(sges, offset, len) {
+    for (_, sge) in sge_parts(sges, offset, len) {
         if !each(right.place(init, &sge)?) {
             break;
         }
@@ -196,14 +198,14 @@ pub(super) fn scatter(init: &QpInit, sges: &[Sge], bytes: &[u8]) -> Result<(), R
 fn part_of(sge: &Sge, offset: u32, len: u32) -> Option<Sge> {
     let has = len > 0 && offset.checked_add(len)? <= sge.len;
     has.then(|| Sge {
-        at: sge.at.wrapping_add(u64::from(offset)),
+        addr: sge.addr.wrapping_add(u64::from(offset)),
         len,
         stag: sge.stag,
     })
 }
 
 /// The parts of a list that bytes `offset..offset + len` lie in, each with its offset.
-fn cut(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = (u32, Sge)> + '_ {
+fn sge_parts(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = (u32, Sge)> + '_ {
     let end = u64::from(offset) + u64::from(len);
     let mut at = 0_u64;
     sges.iter().filter_map(move |sge| {
@@ -212,7 +214,7 @@ fn cut(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = (u32, Sge)> 
         let (low, high) = (from.max(u64::from(offset)), to.min(end));
         (low < high).then(|| {
             let part = Sge {
-                at: sge.at.wrapping_add(low - from),
+                addr: sge.addr.wrapping_add(low - from),
                 len: (high - low) as u32,
                 stag: sge.stag,
             };
@@ -222,10 +224,10 @@ fn cut(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = (u32, Sge)> 
 }
 
 /// The access to a local element, for the table.
-pub(super) fn reach_of(init: &QpInit, sge: &Sge, needs: Access) -> Reach {
-    Reach {
+pub(super) fn mem_access(init: &QpInit, sge: &Sge, needs: Access) -> MemAccess {
+    MemAccess {
         stag: sge.stag,
-        at: sge.at,
+        at: sge.addr,
         len: u64::from(sge.len),
         pd: init.pd,
         qp: init.number,

@@ -28,18 +28,18 @@ pub struct Psns {
 impl Qp {
     /// Requests a state; false if the transition is not allowed.
     pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
-        self.attend(out, |inner, init, out| inner.modify(init, to, out))
+        self.run_locked(out, |inner, init, out| inner.modify(init, to, out))
     }
 
     /// Attaches a stream whose peer must show this nonce in its capabilities. Until it has done so the stream is on
     /// probation: if it ends before, for whatever reason, the queue pair is as if it had never been attached.
     ///
     /// False if the state does not allow it; nothing has changed then.
-    pub fn attach_unproven(&self, stream: Stream, nonce: u64, out: &mut Outbox) -> bool {
-        self.attend(out, |inner, init, _| {
+    pub fn attach_unauthenticated(&self, stream: Stream, nonce: u64, out: &mut Outbox) -> bool {
+        self.run_locked(out, |inner, init, _| {
             let attached = inner.connect(init, stream, true);
             if attached {
-                inner.proof = Some(nonce);
+                inner.expected_nonce = Some(nonce);
             }
             attached
         })
@@ -47,29 +47,29 @@ impl Qp {
 
     /// The same for a queue pair whose program knows that it is connected: if the peer shows another nonce, the stream
     /// and the queue pair fail.
-    pub fn attach_demanding(
+    pub fn attach_requiring_nonce(
         &self,
         stream: Stream,
         rfc7306: bool,
         nonce: u64,
         out: &mut Outbox,
     ) -> bool {
-        self.attend(out, |inner, init, _| {
+        self.run_locked(out, |inner, init, _| {
             let attached = inner.connect(init, stream, rfc7306);
-            inner.demanded = attached.then_some(nonce).or(inner.demanded);
+            inner.required_nonce = attached.then_some(nonce).or(inner.required_nonce);
             attached
         })
     }
 
     /// The peer of its stream has not shown the required nonce yet.
-    pub fn is_unproven(&self) -> bool {
-        self.desk
-            .look(|inner| inner.proof.is_some() || inner.demanded.is_some())
+    pub fn is_unauthenticated(&self) -> bool {
+        self.lock
+            .read(|inner| inner.expected_nonce.is_some() || inner.required_nonce.is_some())
     }
 
     /// Sets how often a request is retried at a peer that has no receive.
     pub fn set_rnr_retry(&self, retry: RnrRetry, out: &mut Outbox) {
-        self.attend(out, |inner, _, _| {
+        self.run_locked(out, |inner, _, _| {
             inner.rnr_retry = Some(retry);
             if let Some(stream) = &mut inner.stream {
                 stream.set_rnr_retry(retry);
@@ -79,12 +79,12 @@ impl Qp {
 
     /// Sets how long requests that wait for a lost peer's answer go on waiting before they fail; by default they fail at once.
     pub fn set_grace(&self, grace: Duration, out: &mut Outbox) {
-        self.attend(out, |inner, _, _| inner.grace = grace);
+        self.run_locked(out, |inner, _, _| inner.grace = grace);
     }
 
     /// Limits the reads and atomics that are outstanding at once; the peer may allow fewer.
     pub fn limit_reads(&self, depth: u16, out: &mut Outbox) {
-        self.attend(out, |inner, _, _| {
+        self.run_locked(out, |inner, _, _| {
             inner.read_depth = Some(depth);
             if let Some(stream) = &mut inner.stream {
                 stream.limit_reads(depth);
@@ -94,12 +94,12 @@ impl Qp {
 
     /// It has a stream, possibly one that ended.
     pub fn has_stream(&self) -> bool {
-        self.desk.look(|inner| inner.stream.is_some())
+        self.lock.read(|inner| inner.stream.is_some())
     }
 
     /// Sets the packet sequence numbers of a queue pair that is connected out of band, before it sends.
     pub fn set_psns(&self, psns: Psns, out: &mut Outbox) {
-        self.attend(out, |inner, _, _| inner.psns = Some(psns));
+        self.run_locked(out, |inner, _, _| inner.psns = Some(psns));
     }
 }
 
@@ -122,15 +122,15 @@ impl Inner {
             }
             QpState::Reset => {
                 // A stream on probation ends without a message.
-                let proven = self.proof.is_none();
+                let proven = self.expected_nonce.is_none();
                 let parting = if proven {
-                    self.last_words(init)
+                    self.take_final_bytes(init)
                 } else {
                     Vec::new()
                 };
-                self.give_back(init, out);
-                self.renew();
-                self.part(parting);
+                self.return_receives(init, out);
+                self.reset();
+                self.end_framing(parting);
                 // Under the lock, where nothing else can complete work of this queue pair.
                 init.remove_completions();
             }
@@ -166,7 +166,7 @@ impl Inner {
         true
     }
 
-    pub(super) fn hang_up(&mut self, init: &QpInit, out: &mut Outbox) -> Option<Vec<u8>> {
+    pub(super) fn disconnect(&mut self, init: &QpInit, out: &mut Outbox) -> Option<Vec<u8>> {
         if self.retired || self.stream.is_none() || self.state.flushes() {
             return None;
         }
@@ -174,12 +174,12 @@ impl Inner {
         if gently && self.modify(init, QpState::Closing, out) {
             return None;
         }
-        let last = self.last_words(init);
+        let last = self.take_final_bytes(init);
         self.cause
             .get_or_insert_with(|| "the consumer disconnected".to_owned());
         self.state = QpState::Err;
         self.flush(init, out);
-        self.part(last.clone());
+        self.end_framing(last.clone());
         Some(last)
     }
 
@@ -191,32 +191,37 @@ impl Inner {
     }
 
     /// The peer sent its capabilities; false if its nonce is wrong.
-    pub(super) fn peer_introduced(&mut self, init: &QpInit, caps: &Caps, out: &mut Outbox) -> bool {
+    pub(super) fn handle_peer_caps(
+        &mut self,
+        init: &QpInit,
+        caps: &Caps,
+        out: &mut Outbox,
+    ) -> bool {
         let qp = init.number;
-        if self.proof.is_some_and(|proof| proof != caps.nonce) {
-            self.forsake();
+        if self.expected_nonce.is_some_and(|proof| proof != caps.nonce) {
+            self.drop_unauthenticated();
             return false;
         }
-        if self.demanded.is_some_and(|nonce| nonce != caps.nonce) {
+        if self.required_nonce.is_some_and(|nonce| nonce != caps.nonce) {
             self.cause = Some("the peer cannot prove that it knows the key".to_owned());
             self.abort();
             out.push(Event::QpFatal { qp });
             self.end(init, QpEvent::Failed, out);
             return false;
         }
-        (self.proof, self.demanded) = (None, None);
+        (self.expected_nonce, self.required_nonce) = (None, None);
         out.push(Event::Established { qp });
         true
     }
 
     /// Drops a stream on probation without a trace; true if it was one. Neither side has sent anything on it but its
     /// capabilities: requests wait for the proof.
-    pub(super) fn forsake(&mut self) -> bool {
-        let unproven = self.proof.take().is_some();
+    pub(super) fn drop_unauthenticated(&mut self) -> bool {
+        let unproven = self.expected_nonce.take().is_some();
         if unproven {
             self.stream = None;
             self.stage = Stage::default();
-            self.outgo.clear();
+            self.send_buffer.clear();
             (self.framed, self.accepted) = (0, 0);
         }
         unproven
@@ -249,10 +254,10 @@ impl Inner {
             return false;
         };
         self.state = next;
-        (self.demanded, self.parting, self.parted) = (None, Vec::new(), false);
-        self.gone = false;
-        (self.mourns_until, self.stays) = (None, false);
-        self.last_wqe_told = false;
+        (self.required_nonce, self.final_bytes, self.framing_ended) = (None, Vec::new(), false);
+        self.peer_disconnected = false;
+        (self.grace_ends, self.waits_until_needed) = (None, false);
+        self.last_wqe_raised = false;
         let stream = self.stream.insert(stream);
         if let Some(retry) = self.rnr_retry {
             stream.set_rnr_retry(retry);
@@ -269,8 +274,8 @@ impl Inner {
     }
 
     /// The peer closed its direction, or the connection broke.
-    pub(super) fn peer_gone(&mut self, init: &QpInit, reset: bool, out: &mut Outbox) {
-        if self.forsake() {
+    pub(super) fn peer_disconnected(&mut self, init: &QpInit, reset: bool, out: &mut Outbox) {
+        if self.drop_unauthenticated() {
             return;
         }
         if reset {
@@ -278,7 +283,7 @@ impl Inner {
         }
         if self.blocked.is_some() {
             // A message that has arrived waits for a receive, and is complete for its sender: the end is processed after it.
-            self.ending = Some(reset || self.ending == Some(true));
+            self.deferred_eof = Some(reset || self.deferred_eof == Some(true));
             return;
         }
         let Some(stream) = &mut self.stream else {
@@ -286,36 +291,38 @@ impl Inner {
         };
         let cut = stream.handle_eof(self.stage.len()).is_err();
         if reset {
-            stream.drop_answers();
+            stream.drop_responses();
             // The peer does not take them any more, and they must not keep the connection from being closed.
-            self.outgo.clear();
+            self.send_buffer.clear();
         }
-        if self.gone {
+        if self.peer_disconnected {
             return;
         }
-        self.gone = true;
-        self.leave_line(init, out);
+        self.peer_disconnected = true;
+        self.leave_srq_waiters(init, out);
         let qp = init.number;
         out.push(Event::Disconnected { qp });
         let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();
         match init.personality {
             // InfiniBand has no orderly close: only requests that need the peer notice.
-            Personality::Roce => self.stays = init.qp_type == QpType::Rc && !self.grace.is_zero(),
+            Personality::Roce => {
+                self.waits_until_needed = init.qp_type == QpType::Rc && !self.grace.is_zero();
+            }
             Personality::Iwarp if idle && !cut && !reset => {
-                self.end_gently(init, out);
+                self.end_gracefully(init, out);
             }
             Personality::Iwarp => {
                 out.push(Event::QpFatal { qp });
-                self.lose(init, "the peer closed with work outstanding", out);
+                self.fail_peer_lost(init, "the peer closed with work outstanding", out);
             }
         }
     }
 
     /// Nothing is left of the connection.
     pub(super) fn closed(&mut self, init: &QpInit, out: &mut Outbox) {
-        if !self.gone && !self.retired {
+        if !self.peer_disconnected && !self.retired {
             // This side closed last; the event is raised nevertheless.
-            self.gone = true;
+            self.peer_disconnected = true;
             out.push(Event::Disconnected { qp: init.number });
         }
         let was = self.state;
@@ -326,7 +333,7 @@ impl Inner {
         if was == QpState::Closing && self.state != was {
             let (state, cause) = (self.state, self.cause.take());
             // A receive that was posted just now is for the next stream.
-            self.begin_anew();
+            self.reset_keep_posted();
             (self.state, self.cause) = (state, cause);
         }
     }
@@ -334,21 +341,21 @@ impl Inner {
     pub(super) fn peer_dead(&mut self, init: &QpInit, out: &mut Outbox) {
         if init.qp_type == QpType::Uc {
             // An unreliable connection does not notice; if there never was a peer, its messages are discarded.
-            self.gone |= self.stream.is_none();
+            self.peer_disconnected |= self.stream.is_none();
             return;
         }
         if self.sends.is_empty() || self.state.flushes() {
             return;
         }
         // Bytes that the peer has not taken by now are given up.
-        self.outgo.clear();
+        self.send_buffer.clear();
         self.severed = true;
-        self.gone = true;
+        self.peer_disconnected = true;
         out.push(Event::Disconnected { qp: init.number });
-        self.lose(init, "the peer does not answer", out);
+        self.fail_peer_lost(init, "the peer does not answer", out);
     }
 
-    fn end_gently(&mut self, init: &QpInit, out: &mut Outbox) {
+    fn end_gracefully(&mut self, init: &QpInit, out: &mut Outbox) {
         if let Some(next) = self.state.next(init.personality, QpEvent::PeerClosed) {
             self.state = next;
         }
@@ -357,21 +364,21 @@ impl Inner {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         let rnr = self.stream.as_ref().and_then(Stream::deadline);
-        let mourned = self.mourns_until.filter(|_| self.is_mourning());
-        match (rnr, self.wait_ends(), mourned) {
+        let mourned = self.grace_ends.filter(|_| self.is_in_grace_period());
+        match (rnr, self.wait_deadline(), mourned) {
             // The usual case.
             (None, None, None) => None,
             (rnr, waits, mourned) => rnr.into_iter().chain(waits).chain(mourned).min(),
         }
     }
 
-    pub(super) fn time_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
+    pub(super) fn handle_timeout(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
         self.now = self.now.max(now);
         if let Some(stream) = &mut self.stream {
             // The consequences follow when requests are completed.
             stream.handle_timeout(now);
         }
-        self.wait_passed(init, now, out);
+        self.check_wait_timeouts(init, now, out);
     }
 
     pub(super) fn wants_close(&self) -> bool {
@@ -380,18 +387,21 @@ impl Inner {
             self.state,
             QpState::Closing | QpState::Terminate | QpState::Err
         );
-        let waits = self.is_mourning() || (self.stays && !self.state.flushes());
+        let waits = self.is_in_grace_period() || (self.waits_until_needed && !self.state.flushes());
         self.severed
-            || (!waits && self.outgo.is_empty() && (over || closing) && self.nothing_left_to_say())
+            || (!waits
+                && self.send_buffer.is_empty()
+                && (over || closing)
+                && self.is_terminate_done())
     }
 
     /// Requests wait for a lost peer until the grace period is over.
-    fn is_mourning(&self) -> bool {
-        let until = self.mourns_until.is_some_and(|until| self.now < until);
+    fn is_in_grace_period(&self) -> bool {
+        let until = self.grace_ends.is_some_and(|until| self.now < until);
         until && !self.sends.is_empty() && !self.state.flushes()
     }
 
-    fn nothing_left_to_say(&self) -> bool {
+    fn is_terminate_done(&self) -> bool {
         use verbena_stream::stream::State;
         self.stream
             .as_ref()

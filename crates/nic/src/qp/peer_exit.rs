@@ -6,7 +6,7 @@ use verbena_stream::stream::State as StreamState;
 use verbena_wire::ext::Features;
 
 use super::QpInit;
-use super::complete::Bar;
+use super::complete::CompletionPoint;
 use super::inner::Inner;
 use super::wqe::Progress;
 use crate::state::{Personality, QpType};
@@ -22,11 +22,11 @@ impl Inner {
     /// TCP itself and has bytes that the process never read, so the connection must be known to be direct.
     pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
         let tracked = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
-        let Some(undelivered) = undelivered.filter(|_| tracked && !self.gone) else {
+        let Some(undelivered) = undelivered.filter(|_| tracked && !self.peer_disconnected) else {
             return;
         };
         let died = self.stream.as_ref().is_some_and(|stream| {
-            let requester = &stream.ledger().requester;
+            let requester = &stream.accounting().requester;
             stream.state() == StreamState::Running
                 && stream.has(Features::CLOSING_ACK)
                 && stream.is_direct()
@@ -37,9 +37,9 @@ impl Inner {
             return;
         }
         self.mark_executed(init);
-        let bar = Bar::Accepted(self.accepted.saturating_sub(undelivered));
+        let bar = CompletionPoint::Accepted(self.accepted.saturating_sub(undelivered));
         for wqe in self.sends.iter_mut().take(self.begun) {
-            if bar.is_passed_by(wqe) {
+            if bar.covers(wqe) {
                 wqe.progress = Progress::Done(Status::Success);
             } else if wqe.progress != Progress::Done(Status::Success) {
                 break;

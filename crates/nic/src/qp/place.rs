@@ -2,17 +2,17 @@
 //! Rights are checked anew for every run (M6, M7), and a refusal is attributed to the peer, the receive or the request at fault.
 //! The same code serves bytes copied from a stage and bytes read directly from the carrier.
 
-use verbena_mem::{Access, Placement, Reach, Refusal, Targets};
+use verbena_mem::{Access, MemAccess, Placement, Refusal, Targets};
 use verbena_stream::{Place, Run, Stream, Violation};
 use verbena_wire::rdmap::{Cause, Opcode, RdmapError};
 use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
-use super::answer::access;
+use super::answer::access_violation;
 use super::inner::Inner;
 use super::memory::{Right, places};
 use super::touch::Touching;
-use super::wait::waits;
+use super::wait::wait_for_entry;
 use super::wqe::Payload;
 use crate::event::{Event, Outbox};
 use crate::state::{QpEvent, QpType};
@@ -26,7 +26,7 @@ const MAX_REFUSALS: u8 = 16;
 
 /// Why payload cannot be placed.
 #[derive(Clone, Copy)]
-pub(super) enum Astray {
+pub(super) enum PlaceError {
     /// The peer accessed memory that it may not, or the memory of the receive is invalid.
     Violation(Violation),
     /// The sink of the request at this position is invalid.
@@ -35,12 +35,12 @@ pub(super) enum Astray {
     Pending(Stag, Violation),
 }
 
-impl Astray {
+impl PlaceError {
     /// The violation of a refusal, unless the entry is merely pending.
-    fn of(refusal: &Refusal, violation: Violation) -> Astray {
+    fn of(refusal: &Refusal, violation: Violation) -> PlaceError {
         match refusal {
-            Refusal::Pending { stag } => Astray::Pending(*stag, violation),
-            _ => Astray::Violation(violation),
+            Refusal::Pending { stag } => PlaceError::Pending(*stag, violation),
+            _ => PlaceError::Violation(violation),
         }
     }
 }
@@ -53,7 +53,7 @@ pub(super) enum Placed {
     /// Nothing of it was placed: its memory is pending or needed by a response, and the stream is held.
     Held,
     /// Memory refused it, and the stream is over.
-    Over,
+    StreamEnded,
 }
 
 impl Inner {
@@ -65,15 +65,15 @@ impl Inner {
         place: Place,
         len: u32,
         mut each: impl FnMut(Placement<'a>) -> bool,
-    ) -> Result<Option<Touching>, Astray> {
+    ) -> Result<Option<Touching>, PlaceError> {
         match place {
             Place::Discard => Ok(None),
             Place::Write { stag, to } => {
                 if !self.enabled.write {
                     let violation = Violation::NotEnabled(Opcode::Write);
-                    return Err(Astray::Violation(violation));
+                    return Err(PlaceError::Violation(violation));
                 }
-                let reach = Reach {
+                let reach = MemAccess {
                     stag,
                     at: to.get(),
                     len: u64::from(len),
@@ -81,7 +81,8 @@ impl Inner {
                     qp: init.number,
                     needs: Access::REMOTE_WRITE,
                 };
-                let refused = |r: Refusal| Astray::of(&r, access(Opcode::Write, stag, &r));
+                let refused =
+                    |r: Refusal| PlaceError::of(&r, access_violation(Opcode::Write, stag, &r));
                 let place = init.tpt.place_remote(&reach).map_err(refused)?;
                 if place.is_one_touch() {
                     drop(place);
@@ -95,16 +96,16 @@ impl Inner {
                     let (range, right) = ((offset, len), Right::Local);
                     places(init, &receive.scatter, range, right, each)
                         .map(|()| None)
-                        .map_err(|refusal| Astray::of(&refusal, Violation::ReceiveBuffer))
+                        .map_err(|refusal| PlaceError::of(&refusal, Violation::ReceiveBuffer))
                 }
                 None => Ok(None),
             },
             Place::Sink { offset } => match self.sink() {
                 Some((at, Payload::Gather(sges))) => {
-                    let right = Right::of_sink(init, !self.manner().read_v2);
+                    let right = Right::of_sink(init, !self.peer_features().read_v2);
                     places(init, sges, (offset, len), right, each)
                         .map(|()| None)
-                        .map_err(|refusal| Astray::Sink(at, refusal))
+                        .map_err(|refusal| PlaceError::Sink(at, refusal))
                 }
                 _ => Ok(None),
             },
@@ -113,7 +114,7 @@ impl Inner {
 
     /// The request whose response is being received, and its sink.
     fn sink(&self) -> Option<(usize, &Payload)> {
-        let head = self.stream.as_ref()?.ledger().reads_out.head()?;
+        let head = self.stream.as_ref()?.accounting().reads_out.head()?;
         let at = self.find(head.rsn)?;
         Some((at, &self.sends[at].payload))
     }
@@ -143,23 +144,25 @@ impl Inner {
             });
             match verdict {
                 Ok(_) if copied.is_err() => {
-                    self.fault(init, out);
-                    return Placed::Over;
+                    self.fail_unmapped_target(init, out);
+                    return Placed::StreamEnded;
                 }
                 Ok(touching) => {
-                    self.note(touching);
+                    self.set_touching(touching);
                     self.placed(bytes.len());
                     return Placed::Done;
                 }
-                Err(Astray::Pending(stag, violation)) => {
-                    if waits(init, stag) {
-                        self.hold(init, stag, violation);
+                Err(PlaceError::Pending(stag, violation)) => {
+                    if wait_for_entry(init, stag) {
+                        self.block_for_memory(init, stag, violation);
                         return Placed::Held;
                     }
                     // The registration ended meanwhile, and is never pending again: try once more.
                 }
-                Err(astray) if self.stray(init, astray, bytes.len(), out) => return Placed::Done,
-                Err(_) => return Placed::Over,
+                Err(astray) if self.handle_place_error(init, astray, bytes.len(), out) => {
+                    return Placed::Done;
+                }
+                Err(_) => return Placed::StreamEnded,
             }
         }
     }
@@ -167,12 +170,12 @@ impl Inner {
     /// Adds the places of a run that is long enough to be read directly into them; returns their bytes.
     ///
     /// `None` if memory refused it, with all consequences, is pending, or is needed by a response.
-    pub(super) fn name_places<'a>(
+    pub(super) fn add_targets<'a>(
         &mut self,
         init: &'a QpInit,
         targets: &mut Targets<'a>,
         out: &mut Outbox,
-    ) -> Option<Direct> {
+    ) -> Option<DirectRead> {
         let run = self.stream.as_mut().and_then(Stream::pending);
         // The end of a long run, where the carrier stopped inside it, is read directly like the rest of it.
         let least = if self.bulk > 0 {
@@ -182,7 +185,7 @@ impl Inner {
         };
         let long = |run: &Run| run.len >= least && run.place != Place::Discard;
         let Some(run) = run.filter(long) else {
-            return Some(Direct::default());
+            return Some(DirectRead::default());
         };
         if self.has_responses() && !self.preserve_run(init, run.place, run.len) {
             return None;
@@ -196,29 +199,29 @@ impl Inner {
         });
         match verdict {
             Ok(touching) => {
-                self.note(touching);
-                Some(Direct {
+                self.set_touching(touching);
+                Some(DirectRead {
                     bytes,
                     all: bytes == run.len as usize,
                 })
             }
-            Err(Astray::Pending(stag, violation)) => {
+            Err(PlaceError::Pending(stag, violation)) => {
                 // If the registration ended meanwhile, the next attempt finds it.
-                if waits(init, stag) {
-                    self.hold(init, stag, violation);
+                if wait_for_entry(init, stag) {
+                    self.block_for_memory(init, stag, violation);
                 }
                 None
             }
             Err(astray) => {
                 // A refused message is discarded from here on, so nothing of it is left for the next read.
-                self.stray(init, astray, 0, out);
+                self.handle_place_error(init, astray, 0, out);
                 None
             }
         }
     }
 
     /// Records the new state of one-touch memory. Nothing is invalidated here: grants may be held.
-    fn note(&mut self, touching: Option<Touching>) {
+    fn set_touching(&mut self, touching: Option<Touching>) {
         if let Some(touching) = touching {
             self.touches.write = touching;
         }
@@ -232,13 +235,19 @@ impl Inner {
     }
 
     /// Memory refused `len` bytes; false if the stream is over.
-    fn stray(&mut self, init: &QpInit, astray: Astray, len: usize, out: &mut Outbox) -> bool {
+    fn handle_place_error(
+        &mut self,
+        init: &QpInit,
+        astray: PlaceError,
+        len: usize,
+        out: &mut Outbox,
+    ) -> bool {
         let violation = match astray {
-            Astray::Violation(violation) | Astray::Pending(_, violation) => violation,
-            Astray::Sink(at, refusal) => {
+            PlaceError::Violation(violation) | PlaceError::Pending(_, violation) => violation,
+            PlaceError::Sink(at, refusal) => {
                 self.cause
                     .get_or_insert_with(|| format!("the sink of a read: {refusal}"));
-                self.strike(init, at, Status::LocProtErr, out);
+                self.fail_request(init, at, Status::LocProtErr, out);
                 return false;
             }
         };
@@ -249,8 +258,8 @@ impl Inner {
         // posted with invalid memory is another matter, and must end.
         if init.qp_type == QpType::Uc && violation != Violation::ReceiveBuffer {
             // A peer that names a pending entry has not guessed it.
-            let guessed = matches!(astray, Astray::Violation(_));
-            if guessed && !self.overlook(init, &violation, out) {
+            let guessed = matches!(astray, PlaceError::Violation(_));
+            if guessed && !self.count_refusal(init, &violation, out) {
                 return false;
             }
             if let Some(stream) = &mut self.stream {
@@ -260,13 +269,13 @@ impl Inner {
             return true;
         }
         stream.fail(violation);
-        self.violated(init, &violation, out);
+        self.handle_violation(init, &violation, out);
         false
     }
 
     /// Memory refused a message of an unreliable peer, which is dropped silently; false if the limit is reached, and the stream
     /// is over. Otherwise a peer could try STags until one of them is right.
-    pub(super) fn overlook(
+    pub(super) fn count_refusal(
         &mut self,
         init: &QpInit,
         violation: &Violation,
@@ -284,33 +293,33 @@ impl Inner {
         if let Some(stream) = &mut self.stream {
             stream.fail(*violation);
         }
-        self.violated(init, violation, out);
+        self.handle_violation(init, violation, out);
         false
     }
 
     /// The memory that the stream waited for was not registered in time; false if the stream is over.
-    pub(super) fn forgo(
+    pub(super) fn fail_pending_expired(
         &mut self,
         init: &QpInit,
         (stag, violation): (Stag, Violation),
         out: &mut Outbox,
     ) -> bool {
-        self.stray(init, Astray::Pending(stag, violation), 0, out)
+        self.handle_place_error(init, PlaceError::Pending(stag, violation), 0, out)
     }
 
     /// A target passed to the carrier is not mapped: its owner unmapped registered memory.
-    pub(super) fn fault(&mut self, init: &QpInit, out: &mut Outbox) {
+    pub(super) fn fail_unmapped_target(&mut self, init: &QpInit, out: &mut Outbox) {
         let place = self.stream.as_mut().and_then(Stream::pending);
         let sink = self.sink().map(|(at, _)| at);
         match (place.map(|run| run.place), sink) {
             (Some(Place::Receive { .. }), _) => {
                 let violation = Violation::ReceiveBuffer;
-                self.stray(init, Astray::Violation(violation), 0, out);
+                self.handle_place_error(init, PlaceError::Violation(violation), 0, out);
             }
             (Some(Place::Sink { .. }), Some(at)) => {
                 self.cause
                     .get_or_insert_with(|| "the sink of a read is not mapped".to_owned());
-                self.strike(init, at, Status::LocProtErr, out);
+                self.fail_request(init, at, Status::LocProtErr, out);
             }
             _ => {
                 self.cause
@@ -335,7 +344,7 @@ impl Inner {
 
 /// How much of a read goes directly to its place.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Direct {
+pub(super) struct DirectRead {
     pub(super) bytes: usize,
     /// That is the whole run: bytes that follow it may be read with it.
     pub(super) all: bool,

@@ -22,7 +22,7 @@ pub enum PostError {
     Full(usize),
     /// Too many scatter or gather elements.
     #[error("{got} pieces, at most {limit}")]
-    Pieces {
+    TooManySges {
         /// Elements given.
         got: usize,
         /// Elements allowed.
@@ -51,7 +51,7 @@ impl From<receive::PostError> for PostError {
     fn from(error: receive::PostError) -> PostError {
         match error {
             receive::PostError::Full(depth) => PostError::Full(depth),
-            receive::PostError::Pieces { got, limit } => PostError::Pieces { got, limit },
+            receive::PostError::TooManySges { got, limit } => PostError::TooManySges { got, limit },
         }
     }
 }
@@ -60,24 +60,24 @@ impl Qp {
     /// Adds a request to the send queue and does what can be done without sending.
     pub fn post_send(&self, wr: &SendWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
         self.queue_send(wr)?;
-        self.ring(out);
+        self.ring_doorbell(out);
         Ok(())
     }
 
     /// Adds a receive, and continues with a message that waits for it.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
         if self.queue_receive(wr)? {
-            self.ring(out);
+            self.ring_doorbell(out);
         }
         Ok(())
     }
 
     /// Queues a request for the thread that runs the connection, without blocking.
     ///
-    /// After one or several of them the caller calls [`try_transmit`](Qp::try_transmit) or [`ring`](Qp::ring); otherwise they are
+    /// After one or several of them the caller calls [`try_transmit`](Qp::try_transmit) or [`ring_doorbell`](Qp::ring_doorbell); otherwise they are
     /// found late.
     pub fn queue_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
-        let state = self.tails.marks.state();
+        let state = self.tails.status.state();
         if !state.takes_sends() {
             return Err(PostError::State(state));
         }
@@ -94,25 +94,25 @@ impl Qp {
     #[cold]
     fn no_room(&self) -> PostError {
         match self.init.limits.sends {
-            0 if self.init.send_cq.is_feeding() => PostError::Shared,
+            0 if self.init.send_cq.is_for_ssq() => PostError::Shared,
             depth => PostError::Full(depth),
         }
     }
 
     /// Queues a receive for the thread that runs the connection, without blocking. True if the connection needs it now: the caller
-    /// then calls [`ring`](Qp::ring), and sends.
+    /// then calls [`ring_doorbell`](Qp::ring_doorbell), and sends.
     pub fn queue_receive(&self, wr: &ReceiveWr<'_>) -> Result<bool, PostError> {
         if self.init.srq.is_some() {
             return Err(PostError::Shared);
         }
-        let state = self.tails.marks.state();
+        let state = self.tails.status.state();
         if !state.takes_receives() {
             return Err(PostError::State(state));
         }
-        let receive = Receive::new(wr, self.init.limits.pieces)?;
+        let receive = Receive::new(wr, self.init.limits.max_sge)?;
         let depth = self.init.limits.receives;
         if self.tails.post_receive(receive, depth) {
-            Ok(self.tails.receive_is_news())
+            Ok(self.tails.must_notify_receive())
         } else {
             Err(PostError::Full(depth))
         }
@@ -120,13 +120,13 @@ impl Qp {
 
     /// The shared receive queue has reserved a receive for this queue pair.
     pub fn receive_ready(&self, out: &mut Outbox) {
-        self.attend(out, Inner::receive_is_there);
+        self.run_locked(out, Inner::receive_posted);
     }
 }
 
 impl Inner {
     /// Takes in what was posted meanwhile.
-    pub(super) fn absorb(&mut self, init: &QpInit, out: &mut Outbox) {
+    pub(super) fn take_posted(&mut self, init: &QpInit, out: &mut Outbox) {
         while let Some(mut wqe) = self.heads.next_send() {
             // The state may have changed since it was posted.
             if self.state.flushes_sends() {
@@ -139,11 +139,11 @@ impl Inner {
             self.sends.push_back(wqe);
         }
         // In the calm state receives stay in their queue until a message needs one.
-        if !self.heads.is_calm() && self.heads.has_receive() {
+        if !self.heads.receives_idle() && self.heads.has_receive() {
             match self.state {
                 QpState::Reset => while self.heads.next_receive().is_some() {},
                 state if state.flushes() => self.flush_receives(init, out),
-                _ => self.receive_is_there(init, out),
+                _ => self.receive_posted(init, out),
             }
         }
     }
@@ -152,9 +152,9 @@ impl Inner {
 pub(super) fn check_data(init: &QpInit, wr: &SendWr<'_>) -> Result<u32, PostError> {
     match wr.data {
         Data::Gather(sges) => {
-            let (got, limit) = (sges.len(), init.limits.pieces);
+            let (got, limit) = (sges.len(), init.limits.max_sge);
             if got > limit {
-                return Err(PostError::Pieces { got, limit });
+                return Err(PostError::TooManySges { got, limit });
             }
         }
         Data::Inline(bytes) => {

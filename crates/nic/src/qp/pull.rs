@@ -9,7 +9,7 @@ use verbena_stream::{Stream, Time};
 use super::QpInit;
 use super::inner::Inner;
 use super::place::BULK;
-use crate::carrier::{Carrier, Moved};
+use crate::carrier::{Carrier, IoOutcome};
 use crate::event::Outbox;
 use crate::state::QpState;
 
@@ -19,7 +19,7 @@ pub enum Receiving {
     /// So many bytes arrived; there may be more.
     Some(usize),
     /// There are none now.
-    Dry,
+    WouldBlock,
     /// A message waits for a receive, or payload for its memory: nothing is read until then or until the deadline.
     Held,
     /// No more bytes will arrive.
@@ -28,7 +28,7 @@ pub enum Receiving {
 
 /// Whether there is something to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Wants {
+pub enum SendDemand {
     /// Nothing: [`transmit`](super::Qp::transmit) would find nothing to do.
     Nothing,
     /// Acknowledgements that can wait a little.
@@ -43,28 +43,28 @@ pub struct Received {
     /// What was received.
     pub receiving: Receiving,
     /// What is to be sent.
-    pub wants: Wants,
+    pub demand: SendDemand,
 }
 
 impl Inner {
-    /// Determined without trying to send: [`Wants::Send`] if in doubt.
-    pub(super) fn wants(&self) -> Wants {
+    /// Determined without trying to send: [`SendDemand::Send`] if in doubt.
+    pub(super) fn send_demand(&self) -> SendDemand {
         let Some(stream) = &self.stream else {
-            return Wants::Send;
+            return SendDemand::Send;
         };
         let quiet = self.state == QpState::Rts
-            && !self.gone
+            && !self.peer_disconnected
             && !self.severed
-            && self.outgo.is_empty()
+            && self.send_buffer.is_empty()
             && self.current.is_none()
             && self.owed.is_empty()
             && self.sends.len() == self.begun
             && self.deadline().is_none();
         match stream.control_due() {
-            _ if !quiet => Wants::Send,
-            Due::Now => Wants::Send,
-            Due::Soon => Wants::Acks,
-            Due::Nothing => Wants::Nothing,
+            _ if !quiet => SendDemand::Send,
+            Due::Now => SendDemand::Send,
+            Due::Soon => SendDemand::Acks,
+            Due::Nothing => SendDemand::Nothing,
         }
     }
 
@@ -98,7 +98,7 @@ impl Inner {
                 targets.stage(self.stage.room(missing));
                 targets.stage(&mut scratch[..most]);
             } else {
-                let Some(named) = self.name_places(init, &mut targets, out) else {
+                let Some(named) = self.add_targets(init, &mut targets, out) else {
                     // The refusal has its own consequences; the bytes are read in the next attempt.
                     return if self.blocked.is_some() {
                         Receiving::Held
@@ -122,12 +122,12 @@ impl Inner {
             let room = targets.bytes();
             if room == 0 {
                 // A socket that is asked for zero bytes answers as if the stream had ended.
-                return Receiving::Dry;
+                return Receiving::WouldBlock;
             }
             (room, carrier.read(&mut targets))
         };
         match moved {
-            Moved::Bytes(n) => {
+            IoOutcome::Bytes(n) => {
                 self.counters.bytes_in += n as u64;
                 let at_once = n.min(direct);
                 if at_once > 0 {
@@ -137,28 +137,28 @@ impl Inner {
                 let behind = (n - at_once).min(if staged { missing } else { 0 });
                 self.stage.grow(behind);
                 let rest = n - at_once - behind;
-                self.take(init, &scratch[..rest], now, out);
+                self.process_bytes(init, &scratch[..rest], now, out);
                 if n < room {
                     // There was no more.
-                    self.stage.rest();
+                    self.stage.free_idle_memory();
                 }
                 Receiving::Some(n)
             }
-            Moved::Nothing => {
-                self.stage.rest();
-                Receiving::Dry
+            IoOutcome::WouldBlock => {
+                self.stage.free_idle_memory();
+                Receiving::WouldBlock
             }
-            Moved::End => {
+            IoOutcome::Eof => {
                 self.presume_executed(init, carrier.undelivered());
-                self.peer_gone(init, false, out);
+                self.peer_disconnected(init, false, out);
                 Receiving::Ended
             }
-            Moved::Broken => {
-                self.peer_gone(init, true, out);
+            IoOutcome::Broken => {
+                self.peer_disconnected(init, true, out);
                 Receiving::Ended
             }
-            Moved::Fault => {
-                self.fault(init, out);
+            IoOutcome::Fault => {
+                self.fail_unmapped_target(init, out);
                 Receiving::Some(0)
             }
         }

@@ -10,19 +10,19 @@ use verbena_stream::{Stream, Time};
 use verbena_wire::Stag;
 
 use super::QpInit;
-use super::answer::{access, part};
+use super::answer::{access_violation, gather_part};
 use super::inner::Inner;
 use super::memory::gathers;
-use super::outgo::{Cut, Granted, Origin, Refused};
 use super::pull::Receiving;
+use super::send_buffer::{Granted, InPlacePayload, Origin, Refused};
 use super::wqe::Wqe;
-use crate::carrier::{Carrier, Moved};
+use crate::carrier::{Carrier, IoOutcome};
 use crate::event::{Event, Outbox};
 use crate::state::QpEvent;
 use crate::wc::Status;
 
 /// Frames whose payload is in place, ahead of the carrier: no more than one write takes.
-const MAX_CUTS: usize = 16;
+const MAX_IN_PLACE: usize = 16;
 
 /// Reads from a connection that takes no more bytes: its receive buffer holds less.
 const MAX_LAST_READS: usize = 1 << 14;
@@ -44,7 +44,7 @@ pub enum Acks {
     /// Now.
     Now,
     /// Along with other frames. The caller ensures that they are sent soon in any case.
-    Along,
+    Piggyback,
 }
 
 impl Inner {
@@ -79,7 +79,7 @@ impl Inner {
                 self.frame_acks();
             }
             let mut more = true;
-            if let Some(full) = self.stream.as_ref().and_then(Stream::segment) {
+            if let Some(full) = self.stream.as_ref().and_then(Stream::full_frame_size) {
                 more = self.frame_segments(init, full, out);
             } else {
                 while more && self.has_room(init) {
@@ -87,42 +87,42 @@ impl Inner {
                 }
             }
             // Acknowledgements that are due go with the last frames: a peer must not take executed requests for lost.
-            if acks == Acks::Now || !self.outgo.is_empty() || self.state.flushes() {
+            if acks == Acks::Now || !self.send_buffer.is_empty() || self.state.flushes() {
                 self.frame_acks();
             }
             if self.severed {
                 return Sending::Ended;
             }
-            if self.outgo.is_empty() {
-                self.outgo.rest();
+            if self.send_buffer.is_empty() {
+                self.send_buffer.free_idle_memory();
                 return Sending::Idle;
             }
             let (refused, bytes, moved) = {
                 // Dropped at the end of the block: `drop(sources)` would copy it first.
                 let mut sources = Sources::new();
                 let find = finder(init, &self.sends, self.completed);
-                let refused = self.outgo.sources(&mut sources, find);
+                let refused = self.send_buffer.sources(&mut sources, find);
                 let bytes = sources.bytes();
                 let moved = if bytes == 0 {
-                    Moved::Nothing
+                    IoOutcome::WouldBlock
                 } else {
                     carrier.write(&sources)
                 };
                 (refused, bytes, moved)
             };
             let sent = match moved {
-                Moved::Bytes(n) => n,
-                Moved::Nothing => 0,
-                Moved::End | Moved::Broken => {
+                IoOutcome::Bytes(n) => n,
+                IoOutcome::WouldBlock => 0,
+                IoOutcome::Eof | IoOutcome::Broken => {
                     self.write_failed(init, carrier, self.now, out);
                     return Sending::Ended;
                 }
-                Moved::Fault => {
+                IoOutcome::Fault => {
                     self.unmapped(init, out);
                     return Sending::Ended;
                 }
             };
-            let direct = self.outgo.advance(sent);
+            let direct = self.send_buffer.advance(sent);
             self.accepted += sent as u64;
             self.counters.bytes_out += sent as u64;
             self.counters.bytes_direct += direct as u64;
@@ -131,32 +131,33 @@ impl Inner {
             }
             if let Some(refused) = refused {
                 // Everything before its frame has been sent.
-                self.outgo.give_up();
+                self.send_buffer.drop_frames();
                 self.severed = refused.begun;
                 self.refuse(init, &refused.cut, &refused.refusal, out);
             } else if !more {
                 // Nothing was left to frame, and nothing is added under the lock.
-                self.outgo.rest();
+                self.send_buffer.free_idle_memory();
                 return Sending::Idle;
             }
         }
     }
 
     fn has_room(&self, init: &QpInit) -> bool {
-        self.outgo.len() < init.transfer.batch.max(1) && self.outgo.cuts() < MAX_CUTS
+        self.send_buffer.len() < init.transfer.batch.max(1)
+            && self.send_buffer.in_place_count() < MAX_IN_PLACE
     }
 
     /// Frames for one write whose frames end with their segments: `full` ones and perhaps a shorter one after them. False when
     /// nothing more is to be framed.
     fn frame_segments(&mut self, init: &QpInit, full: usize, out: &mut Outbox) -> bool {
         // The rest of a short write would shift the frames after it.
-        let mut go_on = self.outgo.is_empty();
+        let mut go_on = self.send_buffer.is_empty();
         while go_on && self.has_room(init) {
-            let before = self.outgo.len();
+            let before = self.send_buffer.len();
             if !self.frame_next(init, out) {
                 return false;
             }
-            let framed = self.outgo.len() - before;
+            let framed = self.send_buffer.len() - before;
             go_on = framed == 0 || framed >= full;
         }
         true
@@ -175,23 +176,23 @@ impl Inner {
         let mut scratch = [0; 2048];
         for _ in 0..MAX_LAST_READS {
             match self.pull(init, carrier, &mut scratch, now, out) {
-                Receiving::Some(_) if !self.gone => {}
+                Receiving::Some(_) if !self.peer_disconnected => {}
                 _ => break,
             }
         }
-        self.peer_gone(init, true, out);
+        self.peer_disconnected(init, true, out);
     }
 
     /// Payload that was framed may not be read any more.
-    fn refuse(&mut self, init: &QpInit, cut: &Cut, refusal: &Refusal, out: &mut Outbox) {
+    fn refuse(&mut self, init: &QpInit, cut: &InPlacePayload, refusal: &Refusal, out: &mut Outbox) {
         match cut.origin {
             Origin::Request(number) => {
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
-                self.doom(init, number, out);
+                self.defer_failure(init, number, out);
             }
             Origin::Answer(owed) => {
-                let violation = access(owed.header().opcode, owed.source().0, refusal);
+                let violation = access_violation(owed.header().opcode, owed.source().0, refusal);
                 self.refuse_answer(init, &owed, cut.offset, violation, out);
             }
         }
@@ -201,12 +202,12 @@ impl Inner {
     fn unmapped(&mut self, init: &QpInit, out: &mut Outbox) {
         self.cause
             .get_or_insert_with(|| "registered memory is not mapped".to_owned());
-        let cut = self.outgo.front().copied();
+        let cut = self.send_buffer.front().copied();
         self.severed = true;
-        self.outgo.clear();
+        self.send_buffer.clear();
         match cut.map(|cut| cut.origin) {
             Some(Origin::Request(number)) => {
-                self.strike(init, self.position(number), Status::LocProtErr, out);
+                self.fail_request(init, self.position(number), Status::LocProtErr, out);
             }
             _ => {
                 out.push(Event::QpFatal { qp: init.number });
@@ -228,7 +229,7 @@ impl Inner {
             cut,
             refusal,
             begun,
-        }) = self.outgo.copy_payload(find)
+        }) = self.send_buffer.copy_payload(find)
         else {
             return;
         };
@@ -238,9 +239,9 @@ impl Inner {
         };
         // Frames are missing now, so no answer may follow.
         match cut.origin {
-            Origin::Request(_) => stream.drop_answers(),
+            Origin::Request(_) => stream.drop_responses(),
             Origin::Answer(owed) => {
-                let violation = access(owed.header().opcode, owed.source().0, &refusal);
+                let violation = access_violation(owed.header().opcode, owed.source().0, &refusal);
                 stream.fail_for(violation, Some(owed.offender(cut.offset)));
             }
         }
@@ -252,10 +253,10 @@ fn finder<'a, 'b>(
     init: &'a QpInit,
     sends: &'b VecDeque<Wqe>,
     completed: u64,
-) -> impl Fn(&Cut) -> Result<Granted<'a>, Refusal> + use<'a, 'b> {
+) -> impl Fn(&InPlacePayload) -> Result<Granted<'a>, Refusal> + use<'a, 'b> {
     move |cut| match &cut.origin {
         Origin::Answer(owed) => {
-            let gather = part(init, owed, cut.offset, cut.len)?;
+            let gather = gather_part(init, owed, cut.offset, cut.len)?;
             Ok(smallvec![gather])
         }
         Origin::Request(number) => {

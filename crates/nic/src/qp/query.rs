@@ -2,7 +2,7 @@
 //! A view is one consistent state (N1), and a destroyed queue pair completes nothing more.
 
 use super::inner::{Counters, Inner};
-use super::{Enabled, Qp, Unregistered};
+use super::{Qp, QpAccessFlags, RegisterError};
 use verbena_stream::{Stream, Time};
 
 use crate::event::Outbox;
@@ -14,15 +14,15 @@ pub struct View {
     /// Its state.
     pub state: QpState,
     /// What the peer may do.
-    pub enabled: Enabled,
+    pub enabled: QpAccessFlags,
     /// Why it failed, in one sentence.
     pub cause: Option<String>,
     /// The last request whose registration failed and may be tried again, and why it failed (M4).
-    pub unregistered: Option<(u64, Unregistered)>,
+    pub register_error: Option<(u64, RegisterError)>,
     /// Its counters.
     pub counters: Counters,
     /// The peer has closed its direction, or is lost.
-    pub peer_gone: bool,
+    pub peer_disconnected: bool,
     /// Send requests that have not completed.
     pub sends: usize,
     /// Receives of its own that have not completed.
@@ -31,22 +31,22 @@ pub struct View {
 
 /// What the code that drives the connection must know after a turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Outlook {
+pub struct TurnStatus {
     /// When to call [`handle_timeout`](Qp::handle_timeout).
     pub deadline: Option<Time>,
     /// What to do with the connection.
-    pub future: Future,
+    pub action: ConnectionAction,
     /// Requests wait for an answer of the peer.
     pub awaits_peer: bool,
     /// Bytes sent on the stream so far, whose TCP acknowledgement is expected.
     pub sent: u64,
     /// The queue pair is closing or has failed: a peer that does not read its last frames must not keep it.
-    pub dying: bool,
+    pub closing: bool,
 }
 
 /// What to do with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Future {
+pub enum ConnectionAction {
     /// Keep it.
     Open,
     /// Nothing more will be sent: close it, and read to the end.
@@ -58,15 +58,15 @@ pub enum Future {
 impl Qp {
     /// The changing attributes, at one moment.
     pub fn view(&self) -> View {
-        self.desk.look(|inner| {
-            let (sends, receives) = self.count(inner);
+        self.lock.read(|inner| {
+            let (sends, receives) = self.count_outstanding(inner);
             View {
                 state: inner.state,
                 enabled: inner.enabled,
                 cause: inner.cause.clone(),
-                unregistered: inner.unregistered,
+                register_error: inner.register_error,
                 counters: inner.counters,
-                peer_gone: inner.gone,
+                peer_disconnected: inner.peer_disconnected,
                 sends,
                 receives,
             }
@@ -75,12 +75,12 @@ impl Qp {
 
     /// A completion queue of this queue pair lost entries: it fails.
     pub fn fail_overflowed(&self, out: &mut Outbox) {
-        self.attend(out, |inner, init, out| {
+        self.run_locked(out, |inner, init, out| {
             if inner.state == QpState::Reset {
                 // None of its completions can have been lost, and nothing is in progress.
                 return;
             }
-            inner.overflowed(init, out);
+            inner.fail_cq_overflow(init, out);
             if !inner.state.flushes() {
                 // Not connected: there is no stream to end, only receives to flush.
                 inner.modify(init, QpState::Err, out);
@@ -90,8 +90,8 @@ impl Qp {
 
     /// Ends the connection in good order, and flushes what is not done. An `iwarp` queue pair with nothing to send closes
     /// gracefully; otherwise the bytes that the connection should still send before it is closed are returned.
-    pub fn hang_up(&self, out: &mut Outbox) -> Option<Vec<u8>> {
-        self.attend(out, Inner::hang_up)
+    pub fn disconnect(&self, out: &mut Outbox) -> Option<Vec<u8>> {
+        self.run_locked(out, Inner::disconnect)
     }
 
     /// Its stream has ended with a local Terminate.
@@ -101,12 +101,12 @@ impl Qp {
             let state = inner.stream.as_ref().map(Stream::state);
             state == Some(State::Terminated)
         };
-        self.desk.look(terminated)
+        self.lock.read(terminated)
     }
 
-    /// The connection is about to be closed, after [`Future::Close`]: the bytes to send before that.
-    pub fn closing_words(&self, out: &mut Outbox) -> Vec<u8> {
-        self.attend(out, |inner, _, _| inner.closing_words())
+    /// The connection is about to be closed, after [`ConnectionAction::Close`]: the bytes to send before that.
+    pub fn closing_bytes(&self, out: &mut Outbox) -> Vec<u8> {
+        self.run_locked(out, |inner, _, _| inner.closing_bytes())
     }
 
     /// Ends the queue pair for good: nothing completes any more, and it leaves the line of its shared receive queue.
@@ -114,14 +114,14 @@ impl Qp {
     /// Returns the bytes its connection should still send before it is closed: the rest of a frame that the peer has
     /// in part, and acknowledgements that it waits for. `None` if it was retired before.
     pub fn retire(&self, out: &mut Outbox) -> Option<Vec<u8>> {
-        self.attend(out, |inner, init, out| {
+        self.run_locked(out, |inner, init, out| {
             if inner.retired {
                 return None;
             }
-            let last = inner.last_words(init);
-            inner.give_back(init, out);
-            inner.renew();
-            inner.part(last.clone());
+            let last = inner.take_final_bytes(init);
+            inner.return_receives(init, out);
+            inner.reset();
+            inner.end_framing(last.clone());
             inner.retired = true;
             Some(last)
         })
@@ -134,21 +134,21 @@ impl Inner {
         self.begun > 0 || self.state == QpState::Rts && !self.sends.is_empty()
     }
 
-    pub(super) fn outlook(&self) -> Outlook {
+    pub(super) fn turn_status(&self) -> TurnStatus {
         let future = if self.severed {
-            Future::Reset
+            ConnectionAction::Reset
         } else if self.stream.is_none() || self.wants_close() {
             // A queue pair that was reset has dropped its stream.
-            Future::Close
+            ConnectionAction::Close
         } else {
-            Future::Open
+            ConnectionAction::Open
         };
-        Outlook {
+        TurnStatus {
             deadline: self.deadline(),
-            future,
+            action: future,
             awaits_peer: self.awaits_peer(),
             sent: self.counters.bytes_out,
-            dying: self.state.flushes(),
+            closing: self.state.flushes(),
         }
     }
 }

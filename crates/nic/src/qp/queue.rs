@@ -1,6 +1,6 @@
 //! The two ends of a queue pair's work queues: threads that post push at one, the thread that runs the connection pops at the other.
 //! Requests keep their order, no more wait than the queue's depth, and there is room for a new one before the completion is visible.
-//! Requests are checked before, with what [`Marks`] publish about the other end.
+//! Requests are checked before, with what [`QueueStatus`] publish about the other end.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
 
 /// What posting threads read about the other end, without its lock.
 #[derive(Debug, Default)]
-pub(super) struct Marks {
+pub(super) struct QueueStatus {
     /// A position in [`QpState::ALL`].
     state: AtomicU8,
     /// Send requests that have ended.
@@ -20,10 +20,10 @@ pub(super) struct Marks {
     /// Receives that have been taken.
     taken: AtomicU64,
     /// No message waits for a receive, and none has to be flushed: a posted one may stay in the queue until a message needs it.
-    calm: AtomicBool,
+    receives_idle: AtomicBool,
 }
 
-impl Marks {
+impl QueueStatus {
     /// The state as last published. A request that was posted in that state is flushed or dropped if the state has
     /// changed.
     pub(super) fn state(&self) -> QpState {
@@ -75,12 +75,12 @@ impl<T> Tail<T> {
 pub(super) struct Tails {
     sends: Tail<Wqe>,
     receives: Tail<Receive>,
-    pub(super) marks: Arc<Marks>,
+    pub(super) status: Arc<QueueStatus>,
 }
 
 impl Tails {
     pub(super) fn post_send(&self, wqe: Wqe, depth: usize) -> bool {
-        self.sends.post(wqe, depth, &self.marks.ended)
+        self.sends.post(wqe, depth, &self.status.ended)
     }
 
     /// Counts a send that reaches the other end another way.
@@ -89,7 +89,7 @@ impl Tails {
     }
 
     pub(super) fn post_receive(&self, receive: Receive, depth: usize) -> bool {
-        self.receives.post(receive, depth, &self.marks.taken)
+        self.receives.post(receive, depth, &self.status.taken)
     }
 
     /// Adds the requests of a connection that moved here; sends reach the other end another way.
@@ -103,16 +103,16 @@ impl Tails {
     }
 
     /// Whether the connection must be told of the receive that was posted last.
-    pub(super) fn receive_is_news(&self) -> bool {
-        // Either this thread sees that calm is unset, or the thread that unsets it after this sees the receive (see `tell_calm`).
+    pub(super) fn must_notify_receive(&self) -> bool {
+        // Either this thread sees that calm is unset, or the thread that unsets it after this sees the receive (see `publish_receives_idle`).
         fence(Ordering::SeqCst);
-        !self.marks.calm.load(Ordering::Relaxed)
+        !self.status.receives_idle.load(Ordering::Relaxed)
     }
 
     /// Send requests that have not ended, and receives that have not been taken.
     pub(super) fn waiting(&self) -> (usize, usize) {
-        let sends = self.sends.waiting(&self.marks.ended);
-        (sends, self.receives.waiting(&self.marks.taken))
+        let sends = self.sends.waiting(&self.status.ended);
+        (sends, self.receives.waiting(&self.status.taken))
     }
 }
 
@@ -121,7 +121,7 @@ impl Tails {
 pub(super) struct Heads {
     sends: Option<Consumer<Wqe>>,
     receives: Option<Consumer<Receive>>,
-    marks: Arc<Marks>,
+    status: Arc<QueueStatus>,
 }
 
 impl Heads {
@@ -132,7 +132,7 @@ impl Heads {
     /// Takes the oldest receive.
     pub(super) fn next_receive(&mut self) -> Option<Receive> {
         let receive = self.receives.as_mut()?.pop()?;
-        self.marks.taken.fetch_add(1, Ordering::Release);
+        self.status.taken.fetch_add(1, Ordering::Release);
         Some(receive)
     }
 
@@ -143,20 +143,20 @@ impl Heads {
 
     /// Send requests have ended: there is room for as many, before their completions are visible.
     pub(super) fn ended(&self, count: usize) {
-        self.marks.ended.fetch_add(count as u64, Ordering::Release);
+        self.status.ended.fetch_add(count as u64, Ordering::Release);
     }
 
     /// As last published: threads that post receives need not ring.
-    pub(super) fn is_calm(&self) -> bool {
-        self.marks.calm.load(Ordering::Relaxed)
+    pub(super) fn receives_idle(&self) -> bool {
+        self.status.receives_idle.load(Ordering::Relaxed)
     }
 
     /// Publishes whether threads that post receives need to ring; true if one was posted meanwhile whose thread may not have.
-    pub(super) fn tell_calm(&self, calm: bool) -> bool {
-        if self.marks.calm.load(Ordering::Relaxed) == calm {
+    pub(super) fn publish_receives_idle(&self, calm: bool) -> bool {
+        if self.status.receives_idle.load(Ordering::Relaxed) == calm {
             return false;
         }
-        self.marks.calm.store(calm, Ordering::Relaxed);
+        self.status.receives_idle.store(calm, Ordering::Relaxed);
         if calm {
             return false;
         }
@@ -164,27 +164,27 @@ impl Heads {
         self.has_receive()
     }
 
-    pub(super) fn tell_state(&self, state: QpState) {
-        if self.marks.state() != state {
-            self.marks.set_state(state);
+    pub(super) fn publish_state(&self, state: QpState) {
+        if self.status.state() != state {
+            self.status.set_state(state);
         }
     }
 }
 
 /// Both ends of both queues.
 pub(super) fn queues() -> (Tails, Heads) {
-    let marks = Arc::new(Marks::default());
+    let marks = Arc::new(QueueStatus::default());
     let (sends_in, sends_out) = ring();
     let (receives_in, receives_out) = ring();
     let tails = Tails {
         sends: Tail::new(sends_in),
         receives: Tail::new(receives_in),
-        marks: marks.clone(),
+        status: marks.clone(),
     };
     let heads = Heads {
         sends: Some(sends_out),
         receives: Some(receives_out),
-        marks,
+        status: marks,
     };
     (tails, heads)
 }

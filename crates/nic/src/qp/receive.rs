@@ -9,7 +9,7 @@ use verbena_wire::rdmap::Opcode;
 use super::QpInit;
 use super::inner::Inner;
 use super::place::Placed;
-use super::wait::{Blocked, Why};
+use super::wait::{BlockReason, Blocked};
 use crate::event::Outbox;
 use crate::state::{Personality, QpType};
 
@@ -18,7 +18,13 @@ pub(super) const UNTIMED: Time = Time::ZERO;
 
 impl Inner {
     /// Processes received bytes and everything that follows from them.
-    pub(super) fn take(&mut self, init: &QpInit, bytes: &[u8], now: Time, out: &mut Outbox) {
+    pub(super) fn process_bytes(
+        &mut self,
+        init: &QpInit,
+        bytes: &[u8],
+        now: Time,
+        out: &mut Outbox,
+    ) {
         let mut rest = bytes;
         // Staged bytes are older. They are completed only as far as needed: the rest is parsed in place.
         while !self.stage.is_empty() {
@@ -29,7 +35,7 @@ impl Inner {
                 return;
             }
             let stage = core::mem::take(&mut self.stage);
-            let (used, need) = self.understand(init, stage.bytes(), now, out);
+            let (used, need) = self.parse_input(init, stage.bytes(), now, out);
             self.stage = stage;
             self.stage.consume(used);
             self.stage.set_need(need);
@@ -39,7 +45,7 @@ impl Inner {
             }
         }
         if self.stage.is_empty() {
-            let (used, need) = self.understand(init, rest, now, out);
+            let (used, need) = self.parse_input(init, rest, now, out);
             self.stage.set_need(need);
             rest = &rest[used..];
         }
@@ -47,7 +53,7 @@ impl Inner {
     }
 
     /// Processes as much of `input` as can be parsed; returns how much that was, and how many bytes the rest needs.
-    fn understand(
+    fn parse_input(
         &mut self,
         init: &QpInit,
         input: &[u8],
@@ -57,7 +63,7 @@ impl Inner {
         let (mut at, mut need) = (0, 0);
         loop {
             let rest = input.get(at..).unwrap_or_default();
-            if let Some(used) = self.take_foreseen(init, rest, out) {
+            if let Some(used) = self.take_predicted(init, rest, out) {
                 at += used;
                 if at == input.len() {
                     break;
@@ -70,7 +76,7 @@ impl Inner {
             let (used, step) = match stream.handle(rest, now) {
                 Ok(handled) => handled,
                 Err(violation) => {
-                    self.violated(init, &violation, out);
+                    self.handle_violation(init, &violation, out);
                     return (input.len(), 0);
                 }
             };
@@ -110,7 +116,7 @@ impl Inner {
             // A failed queue pair takes nothing more from the shared queue, and does not wait for it.
             Some(_) if self.state.flushes() => None,
             Some(srq) => {
-                self.promised = false;
+                self.reserved = false;
                 srq.take(init.number, out)
             }
             None => self.heads.next_receive(),
@@ -118,14 +124,14 @@ impl Inner {
         let answer = match receive {
             Some(receive) => {
                 self.blocked = None;
-                self.begin_holding(init, now);
+                self.begin_srq_hold(init, now);
                 let capacity = receive.capacity();
                 self.claimed = Some(receive);
                 Claim::Granted { capacity }
             }
             None if init.qp_type == QpType::Uc => {
                 // A dropped message does not wait.
-                self.leave_line(init, out);
+                self.leave_srq_waiters(init, out);
                 Claim::Drop
             }
             // iWARP has no receiver-not-ready: a missing receive ends the stream.
@@ -150,7 +156,7 @@ impl Inner {
             msn: stream.claimed_msn(),
         };
         stream.fail(violation);
-        self.violated(init, &violation, out);
+        self.handle_violation(init, &violation, out);
     }
 
     /// What a missing receive means here; `None` to stop reading for a while.
@@ -166,7 +172,7 @@ impl Inner {
         if !own_peer {
             self.blocked.get_or_insert(Blocked {
                 until: now + init.transfer.receive_wait,
-                why: Why::Receive,
+                reason: BlockReason::Receive,
             });
             return None;
         }
@@ -181,15 +187,15 @@ impl Inner {
         match stream.claim(claim) {
             Ok(()) => true,
             Err(violation) => {
-                self.violated(init, &violation, out);
+                self.handle_violation(init, &violation, out);
                 false
             }
         }
     }
 
     /// No message will take a receive of the shared queue any more: a reserved one goes to the next waiter.
-    pub(super) fn leave_line(&mut self, init: &QpInit, out: &mut Outbox) {
-        self.promised = false;
+    pub(super) fn leave_srq_waiters(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.reserved = false;
         let heir = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
         if let Some(qpn) = heir {
             out.wake(qpn);
@@ -197,14 +203,14 @@ impl Inner {
     }
 
     /// A receive was posted: a message that waits for it continues.
-    pub(super) fn receive_is_there(&mut self, init: &QpInit, out: &mut Outbox) {
-        self.hold_promise(init);
+    pub(super) fn receive_posted(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.hold_reservation(init);
         if let Some(stream) = &mut self.stream {
             stream.receive_posted();
         }
         if self.blocked.is_some_and(Blocked::for_receive) {
             self.blocked = None;
-            self.take(init, &[], self.now, out);
+            self.process_bytes(init, &[], self.now, out);
             // If the next message waits now, the time is not known here: the deadline is computed at the next timeout.
             if let Some(blocked) = &mut self.blocked {
                 blocked.until = UNTIMED;

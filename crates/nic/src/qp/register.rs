@@ -46,7 +46,7 @@ pub enum OnFailure {
 
 /// Why a registration failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Unregistered {
+pub enum RegisterError {
     /// The queue pair was not created for it.
     #[error("registration by work request is not enabled on the queue pair")]
     NotEnabled,
@@ -56,16 +56,21 @@ pub enum Unregistered {
 }
 
 /// Executes a registration, after all four checks.
-pub(super) fn register(init: &QpInit, ticket: Ticket) -> Result<(), Unregistered> {
+pub(super) fn register(init: &QpInit, ticket: Ticket) -> Result<(), RegisterError> {
     if !init.registration.enabled {
-        return Err(Unregistered::NotEnabled);
+        return Err(RegisterError::NotEnabled);
     }
     Ok(init.tpt.execute(ticket, init.pd)?)
 }
 
 impl Inner {
     /// M11: executes the registration of a Send, once; false if that failed, and nothing is sent.
-    pub(super) fn registers(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
+    pub(super) fn register_before_send(
+        &mut self,
+        init: &QpInit,
+        at: usize,
+        out: &mut Outbox,
+    ) -> bool {
         let SendOp::RegisterSend {
             ticket,
             invalidate,
@@ -95,7 +100,7 @@ impl Inner {
         &mut self,
         init: &QpInit,
         at: usize,
-        why: Unregistered,
+        why: RegisterError,
         out: &mut Outbox,
     ) -> bool {
         match init.registration.on_failure {
@@ -107,20 +112,20 @@ impl Inner {
                 let id = self.sends[at].id;
                 self.cause
                     .get_or_insert_with(|| format!("request {id} did not register: {why}"));
-                self.strike(init, at, Status::MwBindErr, out);
+                self.fail_request(init, at, Status::MwBindErr, out);
                 true
             }
         }
     }
 
     /// The send queue stops at this request: those before it continue, it and those behind it end in their turn.
-    fn stop_sending(&mut self, init: &QpInit, at: usize, why: Unregistered) {
+    fn stop_sending(&mut self, init: &QpInit, at: usize, why: RegisterError) {
         if let Some(next) = self.state.next(init.personality, QpEvent::SendFailed) {
             self.state = next;
         }
         self.drained = false;
         self.drain_to = self.completed + at as u64;
-        self.unregistered = Some((self.sends[at].id, why));
+        self.register_error = Some((self.sends[at].id, why));
         let mut status = Status::MwBindErr;
         for wqe in self.sends.range_mut(at..) {
             wqe.progress = Progress::Done(status);

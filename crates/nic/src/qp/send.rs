@@ -3,15 +3,15 @@
 //! Completion is in [`super::complete`].
 
 use verbena_mem::{Bind, Misuse, Refusal};
-use verbena_stream::{Held, Outgoing, Plain, Stream};
+use verbena_stream::{BeginError, Outgoing, Plain, Stream};
 use verbena_wire::Rsn;
 
 use super::QpInit;
 use super::inner::{Current, Inner};
 use super::memory::{Right, Source, check_sink, source};
-use super::outgo::{Origin, Outgo};
 use super::register::register;
-use super::wait::waits;
+use super::send_buffer::{Origin, SendBuffer};
+use super::wait::wait_for_entry;
 use super::wqe::{Payload, Progress, Wqe};
 use crate::event::Outbox;
 use crate::state::QpState;
@@ -20,53 +20,53 @@ use crate::wr::{Flags, SendOp};
 
 impl Inner {
     /// What is framed already and control frames that are due; nothing new is begun.
-    pub(super) fn last_words(&mut self, init: &QpInit) -> Vec<u8> {
+    pub(super) fn take_final_bytes(&mut self, init: &QpInit) -> Vec<u8> {
         self.copy_payload(init);
         if self.severed {
             return Vec::new();
         }
         if let Some(stream) = &mut self.stream {
             // Answers are not sent any more.
-            stream.drop_answers();
+            stream.drop_responses();
         }
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
-            self.outgo.put_control(&frame);
+            self.send_buffer.put_control(&frame);
         }
         self.announce_close();
-        self.outgo.take()
+        self.send_buffer.take()
     }
 
     /// Tells the peer that this side closes in good order, so that it does not take the end of the stream for the end of
     /// the process.
     fn announce_close(&mut self) {
         if let Some(frame) = self.stream.as_mut().and_then(Stream::closing_ack) {
-            self.outgo.put_control(&frame);
+            self.send_buffer.put_control(&frame);
         }
     }
 
     /// The bytes that the connection sends before it is closed: those of a stream that was dropped by a reset, or the announcement
     /// that this one closes. Repeated calls return the same bytes: the first caller that closes sends them, and nothing follows them.
-    pub(super) fn closing_words(&mut self) -> Vec<u8> {
+    pub(super) fn closing_bytes(&mut self) -> Vec<u8> {
         // Another stream may have begun meanwhile, and continues.
         let closes = self.stream.is_some() && self.wants_close() && !self.severed;
-        if closes && !self.parted {
+        if closes && !self.framing_ended {
             self.frame_acks();
             self.announce_close();
-            let last = self.outgo.take();
-            self.part(last);
+            let last = self.send_buffer.take();
+            self.end_framing(last);
         }
-        self.parting.clone()
+        self.final_bytes.clone()
     }
 
     /// These are the last bytes of the stream.
-    pub(super) fn part(&mut self, last: Vec<u8>) {
-        self.parting.extend(last);
-        self.parted = true;
+    pub(super) fn end_framing(&mut self, last: Vec<u8>) {
+        self.final_bytes.extend(last);
+        self.framing_ended = true;
     }
 
     /// Frames acknowledgements that could have waited.
     pub(super) fn frame_acks(&mut self) {
-        if self.parted {
+        if self.framing_ended {
             return;
         }
         if let Some(Ok(ack)) = self.stream.as_mut().map(|s| s.poll_ack(true)) {
@@ -75,20 +75,20 @@ impl Inner {
         }
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
             self.framed += frame.size() as u64;
-            self.outgo.put_control(&frame);
+            self.send_buffer.put_control(&frame);
         }
     }
 
     fn put_ack(&mut self, ack: Option<Plain>) {
         if let Some(plain) = ack {
             self.framed += plain.size() as u64;
-            self.outgo.put_ack(&plain);
+            self.send_buffer.put_ack(&plain);
         }
     }
 
     /// Makes one more frame, or one more step towards it; false when there is nothing to do.
     pub(super) fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let Some(stream) = self.stream.as_mut().filter(|_| !self.parted) else {
+        let Some(stream) = self.stream.as_mut().filter(|_| !self.framing_ended) else {
             return false;
         };
         match stream.poll_ack(false) {
@@ -100,7 +100,7 @@ impl Inner {
             Err(_) => {
                 if let Some(frame) = stream.poll_control(false) {
                     self.framed += frame.size() as u64;
-                    self.outgo.put_control(&frame);
+                    self.send_buffer.put_control(&frame);
                     return true;
                 }
             }
@@ -109,14 +109,14 @@ impl Inner {
             if self.frame_short(init, out) {
                 return true;
             }
-            if self.begun == self.sends.len() && !self.half_begun() {
+            if self.begun == self.sends.len() && !self.has_unsent_part() {
                 return false;
             }
         }
         match self.current.take() {
-            Some(Current::Request(outgoing)) => self.go_on(init, outgoing, out),
+            Some(Current::Request(outgoing)) => self.continue_request(init, outgoing, out),
             Some(Current::Answer(response, outgoing)) => {
-                self.go_on_answering(init, response, outgoing, out)
+                self.continue_answer(init, response, outgoing, out)
             }
             None if self.answered_last => {
                 self.answered_last = false;
@@ -137,7 +137,7 @@ impl Inner {
         let drains = matches!(self.state, QpState::Sqd | QpState::Sqe);
         let may_start = self.state == QpState::Rts || (drains && finishes);
         let doomed = |n: u64| self.completed + at as u64 >= n;
-        if !may_start || at >= self.sends.len() || self.doomed.is_some_and(doomed) {
+        if !may_start || at >= self.sends.len() || self.failing_request.is_some_and(doomed) {
             return false;
         }
         if self.sends[at].is_done() {
@@ -151,19 +151,19 @@ impl Inner {
         if self.sends[at].op.is_local() {
             return self.run_local(init, at, out);
         }
-        if !self.registers(init, at, out) {
+        if !self.register_before_send(init, at, out) {
             return self.sends.get(at).is_none_or(Wqe::is_done);
         }
-        if self.stalls(init, at) {
+        if self.waits_for_memory(init, at) {
             return false;
         }
         if let Err(status) = self.check_start(init, at) {
-            return self.strike_in_turn(init, at, status, out);
+            return self.fail_in_turn(init, at, status, out);
         }
         let Progress::Waiting { part } = self.sends[at].progress else {
             return false;
         };
-        let (manner, id) = (self.manner(), self.next_id);
+        let (manner, id) = (self.peer_features(), self.next_id);
         let (Some(message), Some(stream)) =
             (self.sends[at].message(part, manner, id), &mut self.stream)
         else {
@@ -180,8 +180,8 @@ impl Inner {
                 self.current = Some(Current::Request(outgoing));
                 true
             }
-            Err(Held::Unsupported(_) | Held::TooLong) => {
-                self.strike_in_turn(init, at, Status::LocQpOpErr, out)
+            Err(BeginError::Unsupported(_) | BeginError::TooLong) => {
+                self.fail_in_turn(init, at, Status::LocQpOpErr, out)
             }
             Err(_) => false,
         }
@@ -217,7 +217,7 @@ impl Inner {
         if let Payload::Gather(sges) = &wqe.payload
             && wqe.op.wants_response()
         {
-            let classic = matches!(wqe.op, SendOp::Read { .. }) && !self.manner().read_v2;
+            let classic = matches!(wqe.op, SendOp::Read { .. }) && !self.peer_features().read_v2;
             let right = Right::of_sink(init, classic);
             check_sink(init, sges, right).map_err(|_| Status::LocProtErr)?;
         }
@@ -237,7 +237,7 @@ impl Inner {
                 match init.tpt.bind(&Bind { pd, qp, ..bind }) {
                     Ok(_) => Status::Success,
                     // V5: it is retried when its memory is registered.
-                    Err(Misuse::Pending(stag)) if waits(init, stag) => return false,
+                    Err(Misuse::Pending(stag)) if wait_for_entry(init, stag) => return false,
                     Err(Misuse::Pending(_)) => return self.run_local(init, at, out),
                     Err(_) => Status::MwBindErr,
                 }
@@ -249,7 +249,7 @@ impl Inner {
             _ => return false,
         };
         if status != Status::Success {
-            return self.strike_in_turn(init, at, status, out);
+            return self.fail_in_turn(init, at, status, out);
         }
         self.sends[at].progress = Progress::Done(status);
         self.begun = self.begun.max(at + 1);
@@ -257,12 +257,17 @@ impl Inner {
     }
 
     /// The next frame of the current request.
-    fn go_on(&mut self, init: &QpInit, mut outgoing: Outgoing, out: &mut Outbox) -> bool {
+    fn continue_request(
+        &mut self,
+        init: &QpInit,
+        mut outgoing: Outgoing,
+        out: &mut Outbox,
+    ) -> bool {
         let (Some(stream), Some(at)) = (&mut self.stream, self.begun.checked_sub(1)) else {
             return false;
         };
         let number = self.completed + at as u64;
-        let outgo = &mut self.outgo;
+        let outgo = &mut self.send_buffer;
         let request = (number, &self.sends[at]);
         match make_frame(init, stream, request, &mut outgoing, outgo) {
             Err(refusal) => {
@@ -272,7 +277,7 @@ impl Inner {
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
                 // Until its turn comes answers are sent: a peer that waits for one may be what this side waits for.
                 stream.give_up_request();
-                self.doom(init, number, out);
+                self.defer_failure(init, number, out);
             }
             // The peer discards it: it is restarted when the peer is ready.
             Ok(None) => {}
@@ -289,7 +294,7 @@ impl Inner {
     }
 
     fn part_sent(&mut self, at: usize) {
-        let manner = self.manner();
+        let manner = self.peer_features();
         let end = self.framed;
         let wqe = &mut self.sends[at];
         let Progress::Sending { part } = wqe.progress else {
@@ -335,7 +340,7 @@ fn make_frame(
     stream: &mut Stream,
     (number, wqe): (u64, &Wqe),
     outgoing: &mut Outgoing,
-    outgo: &mut Outgo,
+    outgo: &mut SendBuffer,
 ) -> Result<Option<usize>, Refusal> {
     let left = outgoing.message().payload_len() - outgoing.sent();
     let source = if left == 0 {
@@ -347,7 +352,7 @@ fn make_frame(
     let Some(frame) = stream.next_frame(outgoing) else {
         return Ok(None);
     };
-    let in_place = Outgo::takes_in_place(&frame, init.transfer.direct_min);
+    let in_place = SendBuffer::takes_in_place(&frame, init.transfer.direct_min);
     if in_place && !matches!(source, Source::Inline(_)) {
         outgo.put_in_place(&frame, Origin::Request(number));
     } else {
@@ -356,7 +361,7 @@ fn make_frame(
             copied = copied.and(source.append(offset, len, stage));
         });
         if copied.is_err() {
-            outgo.take_back(began);
+            outgo.truncate(began);
         }
         copied?;
     }

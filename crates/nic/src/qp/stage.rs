@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 /// A buffer larger than this is freed when it is empty: an idle queue pair holds no memory for data.
-const KEEP: usize = 1024;
+const MAX_IDLE_CAPACITY: usize = 1024;
 
 /// Received and not yet parsed. Invariant: `start <= end <= buffer.len()`.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -75,8 +75,8 @@ impl Stage {
     }
 
     /// No more bytes are available for now.
-    pub(super) fn rest(&mut self) {
-        if self.is_empty() && self.buffer.len() > KEEP {
+    pub(super) fn free_idle_memory(&mut self) {
+        if self.is_empty() && self.buffer.len() > MAX_IDLE_CAPACITY {
             self.buffer = Vec::new();
         }
     }

@@ -1,18 +1,18 @@
 //! Tests of queue pairs by what a program can see: what works, what is rejected, how things end.
 
-mod by_hand;
-mod carrying;
-mod deaths;
+mod carrier;
 mod errors;
-mod holding;
 mod hostile;
 mod in_order;
+mod out_of_band;
+mod peer_exit;
 mod pending;
 mod reads;
 mod refusals;
 mod register;
 mod rnr;
 mod splits;
+mod srq_hold;
 mod table;
 mod touch;
-mod work;
+mod work_requests;

@@ -6,14 +6,14 @@
 //! entry is invalidated when the message is delivered, or with the connection: a message that was cut may have filled a part of it.
 //! An entry is invalidated only where no grant is held, since invalidating waits for all grants.
 
-use verbena_mem::{Access, Arrival, Placement, Reach, Refusal, Spend, Verdict, atomic};
+use verbena_mem::{Access, Arrival, MemAccess, Placement, Refusal, Spend, Verdict, atomic};
 use verbena_stream::Stream;
 use verbena_wire::rdmap::{AtomicRequest, Opcode};
 
 use super::QpInit;
-use super::answer::access;
+use super::answer::access_violation;
 use super::inner::Inner;
-use super::memory::{Right, reach_of};
+use super::memory::{Right, mem_access};
 use super::wqe::Payload;
 use crate::event::Outbox;
 use crate::state::QpType;
@@ -25,7 +25,7 @@ pub(super) enum Touching {
     #[default]
     No,
     /// It goes there, and its last segment has not arrived.
-    Seen(Reach),
+    Seen(MemAccess),
     /// Its last segment is being placed.
     Spends(Spend),
 }
@@ -50,7 +50,7 @@ impl Inner {
     pub(super) fn touch_run<'a>(
         &self,
         init: &'a QpInit,
-        reach: &Reach,
+        reach: &MemAccess,
         mut each: impl FnMut(Placement<'a>) -> bool,
     ) -> Result<Option<Touching>, Refusal> {
         if matches!(&self.touches.write, Touching::Spends(s) if s.stag() == reach.stag) {
@@ -86,23 +86,23 @@ impl Inner {
                 return true;
             }
             Err(refusal) if init.qp_type != QpType::Uc => {
-                access(Opcode::Write, reach.stag, &refusal)
+                access_violation(Opcode::Write, reach.stag, &refusal)
             }
             _ => return true,
         };
         if let Some(stream) = &mut self.stream {
             stream.fail(violation);
         }
-        self.violated(init, &violation, out);
+        self.handle_violation(init, &violation, out);
         false
     }
 
     /// Messages that were cut short have spent their entries, too.
-    pub(super) fn leave_touched(&mut self) {
+    pub(super) fn release_touched(&mut self) {
         if self.touches.is_idle() {
             return;
         }
-        if self.gone || self.state.flushes() {
+        if self.peer_disconnected || self.state.flushes() {
             self.touches.write = Touching::No;
         }
         self.touches.spent.clear();
@@ -110,9 +110,9 @@ impl Inner {
 }
 
 /// Executes an atomic on a word of one-touch memory: that spends the entry, unless the word is not aligned and nothing is done.
-pub(super) fn atomic_once(
+pub(super) fn atomic_one_touch(
     init: &QpInit,
-    reach: &Reach,
+    reach: &MemAccess,
     request: &AtomicRequest,
 ) -> Result<Option<u64>, Refusal> {
     if !atomic::is_aligned(&init.tpt.place_remote(reach)?) {
@@ -131,7 +131,7 @@ pub(super) fn sink_touched(init: &QpInit, payload: &Payload, classic: bool) -> R
         return Ok(());
     };
     for sge in sges.iter().filter(|sge| sge.len > 0) {
-        let reach = reach_of(init, sge, Access::REMOTE_WRITE);
+        let reach = mem_access(init, sge, Access::REMOTE_WRITE);
         if init.tpt.place_remote(&reach)?.is_one_touch() {
             drop(init.tpt.spend(&reach)?);
         }

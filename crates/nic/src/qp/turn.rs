@@ -19,20 +19,20 @@ impl Inner {
         out: &mut Outbox,
         work: impl FnOnce(&mut Inner, &QpInit, &mut Outbox) -> R,
     ) -> R {
-        self.absorb(init, out);
+        self.take_posted(init, out);
         let result = work(self, init, out);
         self.settle(init, out);
-        self.heads.tell_state(self.state);
-        while self.heads.tell_calm(self.is_calm()) {
-            self.absorb(init, out);
+        self.heads.publish_state(self.state);
+        while self.heads.publish_receives_idle(self.receives_idle()) {
+            self.take_posted(init, out);
             self.settle(init, out);
-            self.heads.tell_state(self.state);
+            self.heads.publish_state(self.state);
         }
         result
     }
 
     /// A receive that is posted now can wait for a message: no message waits for one, and none is flushed.
-    fn is_calm(&self) -> bool {
+    fn receives_idle(&self) -> bool {
         let works = !self.state.flushes() && self.state != QpState::Reset;
         works && self.blocked.is_none() && !self.refuses_requests()
     }
@@ -44,7 +44,7 @@ impl Inner {
 
     /// The peer was told that there is no receive.
     fn refuses_requests(&self) -> bool {
-        let waits = |stream: &Stream| stream.ledger().responder.state() == Responding::Waiting;
+        let waits = |stream: &Stream| stream.accounting().responder.state() == Responding::Waiting;
         self.stream.as_ref().is_some_and(waits)
     }
 }

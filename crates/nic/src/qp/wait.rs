@@ -7,11 +7,11 @@
 //! | access | effect |
 //! | --- | --- |
 //! | posting | no lookup |
-//! | a request is begun: elements of a Send or Write, the sink of a Read or atomic | the send queue stops ([`Inner::stalls`]) |
+//! | a request is begun: elements of a Send or Write, the sink of a Read or atomic | the send queue stops ([`Inner::waits_for_memory`]) |
 //! | bind: the region or the window | the send queue stops (`run_local`) |
 //! | local or remote invalidate | fails as for a valid region: neither can be invalidated |
 //! | framing and sending a request, placing its answer | it was valid when the request began and never is pending again |
-//! | a Write's target, a receive's elements, staged or read directly | the stream is held ([`Inner::hold`]) |
+//! | a Write's target, a receive's elements, staged or read directly | the stream is held ([`Inner::block_for_memory`]) |
 //! | the source of a read, the word of an atomic | the stream is held ([`Inner::admit`]) |
 //! | framing and sending an answer | it was valid when the request arrived |
 
@@ -32,12 +32,12 @@ use crate::wr::SendOp;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Blocked {
     pub(super) until: Time,
-    pub(super) why: Why,
+    pub(super) reason: BlockReason,
 }
 
 /// What a stream waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Why {
+pub(super) enum BlockReason {
     /// A message has no receive.
     Receive,
     /// The next request changes memory of responses that have not been sent; bytes framed and accepted by then.
@@ -50,11 +50,11 @@ pub(super) enum Why {
 
 impl Blocked {
     pub(super) fn for_receive(self) -> bool {
-        self.why == Why::Receive
+        self.reason == BlockReason::Receive
     }
 
     pub(super) fn for_memory(self) -> bool {
-        matches!(self.why, Why::Memory(..))
+        matches!(self.reason, BlockReason::Memory(..))
     }
 }
 
@@ -67,7 +67,7 @@ pub(super) enum AnswerWait {
     /// Until then.
     Until(Time),
     /// It has waited long enough.
-    Over,
+    Expired,
 }
 
 impl Qp {
@@ -75,7 +75,7 @@ impl Qp {
     pub fn wake(&self, wake: Wake, out: &mut Outbox) {
         match wake {
             Wake::Receive(_) => self.receive_ready(out),
-            Wake::Memory(_) => self.attend(out, Inner::memory_settled),
+            Wake::Memory(_) => self.run_locked(out, Inner::memory_settled),
             // Not for a queue pair.
             Wake::Sends(_) => {}
         }
@@ -84,7 +84,7 @@ impl Qp {
 
 impl Inner {
     /// The request at `at` needs memory that is pending: the send queue stops until the queue pair is woken.
-    pub(super) fn stalls(&self, init: &QpInit, at: usize) -> bool {
+    pub(super) fn waits_for_memory(&self, init: &QpInit, at: usize) -> bool {
         // A program got its STags from the table, so a table without any pending entry needs no closer look.
         if !init.tpt.has_pending() {
             return false;
@@ -93,21 +93,21 @@ impl Inner {
         let Payload::Gather(sges) = &wqe.payload else {
             return false;
         };
-        let classic = matches!(wqe.op, SendOp::Read { .. }) && !self.manner().read_v2;
+        let classic = matches!(wqe.op, SendOp::Read { .. }) && !self.peer_features().read_v2;
         let sink = wqe
             .op
             .wants_response()
             .then(|| Right::of_sink(init, classic));
         // All of them, before anything of the message is sent: in the middle of one nothing else could be sent.
         sges.iter()
-            .any(|sge| is_pending(init, sge, sink).is_some_and(|stag| waits(init, stag)))
+            .any(|sge| is_pending(init, sge, sink).is_some_and(|stag| wait_for_entry(init, stag)))
     }
 
     /// The stream's next bytes need this entry: it is not read further.
-    pub(super) fn hold(&mut self, init: &QpInit, stag: Stag, violation: Violation) {
+    pub(super) fn block_for_memory(&mut self, init: &QpInit, stag: Stag, violation: Violation) {
         self.blocked = Some(Blocked {
             until: self.now + init.transfer.memory_wait,
-            why: Why::Memory(stag, violation),
+            reason: BlockReason::Memory(stag, violation),
         });
     }
 
@@ -119,7 +119,7 @@ impl Inner {
                 true
             }
             AnswerWait::Until(_) => true,
-            AnswerWait::Over => false,
+            AnswerWait::Expired => false,
         }
     }
 
@@ -130,45 +130,45 @@ impl Inner {
             self.resume(init, out);
             if let Some(blocked) = &mut self.blocked {
                 // It was another entry; or the next one is waited for, and the time is not known here.
-                let same = before.filter(|b| b.why == blocked.why);
+                let same = before.filter(|b| b.reason == blocked.reason);
                 blocked.until = same.map_or(UNTIMED, |b| b.until);
             }
         }
     }
 
     /// Processes the timeouts of what is blocked.
-    pub(super) fn wait_passed(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
+    pub(super) fn check_wait_timeouts(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
         if matches!(self.answer_wait, AnswerWait::Until(until) if now >= until) {
             // It is refused in its turn.
-            self.answer_wait = AnswerWait::Over;
+            self.answer_wait = AnswerWait::Expired;
         }
-        self.holding_passed(init, now, out);
+        self.check_hold(init, now, out);
         let Some(blocked) = &mut self.blocked else {
             return;
         };
         if blocked.until == UNTIMED {
             blocked.until = now
-                + match blocked.why {
-                    Why::Memory(..) => init.transfer.memory_wait,
-                    Why::Responses { .. } => RESPONSES_WAIT,
-                    Why::Receive => init.transfer.receive_wait,
+                + match blocked.reason {
+                    BlockReason::Memory(..) => init.transfer.memory_wait,
+                    BlockReason::Responses { .. } => RESPONSES_WAIT,
+                    BlockReason::Receive => init.transfer.receive_wait,
                 };
         } else if now >= blocked.until {
-            match blocked.why {
-                Why::Receive => self.no_receive(init, out),
-                Why::Responses { accepted, framed } if self.accepted > accepted => {
+            match blocked.reason {
+                BlockReason::Receive => self.no_receive(init, out),
+                BlockReason::Responses { accepted, framed } if self.accepted > accepted => {
                     // A slow peer is not one that takes nothing.
                     let accepted = self.accepted;
                     blocked.until = now + RESPONSES_WAIT;
-                    blocked.why = Why::Responses { framed, accepted };
+                    blocked.reason = BlockReason::Responses { framed, accepted };
                 }
-                Why::Responses { .. } => self.responses_overdue(init, out),
-                Why::Memory(stag, violation) => {
+                BlockReason::Responses { .. } => self.responses_overdue(init, out),
+                BlockReason::Memory(stag, violation) => {
                     self.blocked = None;
                     if self.take_deferred().is_some() {
                         self.refuse_request(init, violation, out);
-                    } else if self.forgo(init, (stag, violation), out) {
-                        self.take(init, &[], now, out);
+                    } else if self.fail_pending_expired(init, (stag, violation), out) {
+                        self.process_bytes(init, &[], now, out);
                     }
                 }
             }
@@ -176,18 +176,18 @@ impl Inner {
     }
 
     /// When the first wait ends.
-    pub(super) fn wait_ends(&self) -> Option<Time> {
+    pub(super) fn wait_deadline(&self) -> Option<Time> {
         let answer = match self.answer_wait {
             AnswerWait::Until(until) if !self.owed.is_empty() => Some(until),
             _ => None,
         };
         let blocked = self.blocked.map(|b| b.until);
         let waits = answer.into_iter().chain(blocked);
-        waits.chain(self.holding_ends()).min()
+        waits.chain(self.next_hold_check()).min()
     }
 }
 
 /// Requests to be woken for this entry; false if it is not pending any more.
-pub(super) fn waits(init: &QpInit, stag: Stag) -> bool {
+pub(super) fn wait_for_entry(init: &QpInit, stag: Stag) -> bool {
     init.tpt.wait(stag, init.number)
 }

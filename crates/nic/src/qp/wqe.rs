@@ -13,14 +13,14 @@ use crate::wc::{Status, WcOp};
 use crate::wr::{Data, Flags, SendOp, SendWr, Sge};
 
 /// Lists and inline data up to this size are stored in the queue itself.
-const FEW_PIECES: usize = 2;
-const FEW_BYTES: usize = 64;
+const INLINE_SGES: usize = 2;
+const INLINE_BYTES: usize = 64;
 
 /// A request's data.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum Payload {
-    Gather(SmallVec<[Sge; FEW_PIECES]>),
-    Inline(SmallVec<[u8; FEW_BYTES]>),
+    Gather(SmallVec<[Sge; INLINE_SGES]>),
+    Inline(SmallVec<[u8; INLINE_BYTES]>),
 }
 
 /// Progress of a request.
@@ -51,7 +51,7 @@ pub(crate) struct Wqe {
 
 /// The peer's features that affect messages.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Manner {
+pub(super) struct PeerFeatures {
     pub(super) read_v2: bool,
     pub(super) send_imm: bool,
 }
@@ -91,7 +91,7 @@ impl Wqe {
     }
 
     /// Messages it takes. A Write of zero bytes with immediate data is the immediate data alone.
-    pub(super) fn parts(&self, manner: Manner) -> u8 {
+    pub(super) fn parts(&self, manner: PeerFeatures) -> u8 {
         match self.op {
             SendOp::Write {
                 immediate: Some(_), ..
@@ -105,7 +105,7 @@ impl Wqe {
     }
 
     /// The message of one part. `id` is a number that a response must echo.
-    pub(super) fn message(&self, part: u8, manner: Manner, id: u32) -> Option<Message> {
+    pub(super) fn message(&self, part: u8, manner: PeerFeatures, id: u32) -> Option<Message> {
         let solicited = self.flags.contains(Flags::SOLICITED);
         let last = part + 1 == self.parts(manner);
         let len = self.len;

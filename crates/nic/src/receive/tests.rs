@@ -7,7 +7,7 @@ use super::*;
 #[test]
 fn receives_are_fifo_within_limits() {
     let sge = Sge {
-        at: 0,
+        addr: 0,
         len: u32::MAX,
         stag: Stag::new(1),
     };
@@ -17,7 +17,7 @@ fn receives_are_fifo_within_limits() {
     }
     queue.post(&wr(1, &[])).unwrap();
     let pieces = queue.post(&wr(2, &[sge; 4]));
-    assert_eq!(pieces, Err(PostError::Pieces { got: 4, limit: 3 }));
+    assert_eq!(pieces, Err(PostError::TooManySges { got: 4, limit: 3 }));
     queue.post(&wr(3, &[sge; 3])).unwrap();
     assert_eq!(queue.post(&wr(4, &[])), Err(PostError::Full(2)));
     assert_eq!(queue.take().map(|r| (r.id, r.capacity())), Some((1, 0)));

@@ -47,7 +47,7 @@ mod plain {
     #[test]
     fn an_idle_queue_owns_no_chunk() {
         let (tx, rx) = ring::<[u64; 8]>();
-        assert!(tx.chunk.is_null() && rx.place.chunk.is_null());
+        assert!(tx.chunk.is_null() && rx.position.chunk.is_null());
     }
 
     /// One push, one pop: always the same chunk.

@@ -9,7 +9,7 @@ use crate::wc::{Status, WcOp};
 
 /// State of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Fate {
+pub enum Outcome {
     /// Not given to its channel yet.
     Waiting,
     /// Given to its channel.
@@ -34,7 +34,7 @@ pub struct Record {
     /// Bytes.
     pub len: u32,
     /// Its state.
-    pub fate: Fate,
+    pub outcome: Outcome,
 }
 
 /// Counters of a shared send queue or of one of its channels.

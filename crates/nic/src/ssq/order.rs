@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::SsqLimits;
-use super::history::{ChannelInfo, Fate, Record, SsqCounters};
+use super::history::{ChannelInfo, Outcome, Record, SsqCounters};
 use crate::cq::Cq;
 use crate::event::Outbox;
 use crate::qp::wqe::Wqe;
@@ -19,24 +19,24 @@ use crate::wr::{Flags, SendWr};
 struct Entry {
     channel: u32,
     /// The channel's queue pair number in completions.
-    name: u32,
+    wc_qpn: u32,
     id: u64,
     flags: Flags,
     op: WcOp,
     len: u32,
     /// It waits for the peer's response.
-    asks: bool,
+    awaits_response: bool,
     /// Present until the request is given to its channel.
     wqe: Option<Wqe>,
     ended: Option<Status>,
 }
 
 impl Entry {
-    fn fate(&self) -> Fate {
+    fn outcome(&self) -> Outcome {
         match (self.ended, &self.wqe) {
-            (Some(status), _) => Fate::Ended(status),
-            (None, Some(_)) => Fate::Waiting,
-            (None, None) => Fate::Given,
+            (Some(status), _) => Outcome::Ended(status),
+            (None, Some(_)) => Outcome::Waiting,
+            (None, None) => Outcome::Given,
         }
     }
 }
@@ -54,10 +54,10 @@ struct Channel {
 
 /// A channel that holds up others.
 #[derive(Debug)]
-pub(super) struct Blamed {
+pub(super) struct StalledChannel {
     pub(super) qp: Arc<Qp>,
     /// Its oldest request waits for the peer's response.
-    pub(super) asks: bool,
+    pub(super) awaits_response: bool,
 }
 
 #[derive(Debug)]
@@ -69,7 +69,7 @@ pub(super) struct Order {
     first: u64,
     /// Entries that were given to their channel or ended before.
     passed: usize,
-    past: VecDeque<Record>,
+    completed: VecDeque<Record>,
     counters: SsqCounters,
 }
 
@@ -81,7 +81,7 @@ impl Order {
             entries: VecDeque::new(),
             first: 0,
             passed: 0,
-            past: VecDeque::new(),
+            completed: VecDeque::new(),
             counters: SsqCounters::default(),
         }
     }
@@ -108,11 +108,11 @@ impl Order {
 
     pub(super) fn leave(&mut self, number: u32) {
         self.channels.remove(&number);
-        self.empty(number);
+        self.flush_channel(number);
     }
 
     /// A channel was reset or destroyed: every request for it that has not ended is flushed, started or not.
-    pub(super) fn empty(&mut self, number: u32) {
+    pub(super) fn flush_channel(&mut self, number: u32) {
         for entry in &mut self.entries {
             if entry.channel == number && entry.ended.is_none() {
                 entry.wqe = None;
@@ -124,7 +124,7 @@ impl Order {
         }
     }
 
-    pub(super) fn open(&mut self, number: u32, open: bool) -> bool {
+    pub(super) fn set_open(&mut self, number: u32, open: bool) -> bool {
         let channel = self.channels.get_mut(&number);
         channel.map(|channel| channel.open = open).is_some()
     }
@@ -132,7 +132,7 @@ impl Order {
     pub(super) fn post(&mut self, number: u32, wr: &SendWr<'_>) -> Result<(), PostError> {
         let channel = self.channels.get_mut(&number).filter(|c| c.open);
         let channel = channel.ok_or(PostError::Channel(number))?;
-        let mut wqe = channel.qp.judge_send(wr)?;
+        let mut wqe = channel.qp.check_send(wr)?;
         if self.entries.len() >= self.limits.requests {
             return Err(PostError::Full(self.limits.requests));
         }
@@ -144,12 +144,12 @@ impl Order {
         self.counters.posted += 1;
         self.entries.push_back(Entry {
             channel: number,
-            name: channel.qp.init().name,
+            wc_qpn: channel.qp.init().wc_qpn,
             id: wr.id,
             flags: wr.flags,
             op: wqe.wc_op(),
             len: wqe.len,
-            asks: wr.op.wants_response(),
+            awaits_response: wr.op.wants_response(),
             wqe: Some(wqe),
             ended: None,
         });
@@ -187,12 +187,12 @@ impl Order {
     }
 
     /// A channel rejected a request because of its state: it is flushed.
-    pub(super) fn lose(&mut self, number: u64) {
+    pub(super) fn reject(&mut self, number: u64) {
         self.ended(number, Status::WrFlushErr);
     }
 
     /// A channel has no requests left and completes no more, because it was reset: those it was given are flushed.
-    pub(super) fn lose_all(&mut self, channel: u32) {
+    pub(super) fn flush_given(&mut self, channel: u32) {
         for at in 0..self.passed {
             if self.entries[at].channel == channel {
                 self.ended(self.first + at as u64, Status::WrFlushErr);
@@ -204,7 +204,7 @@ impl Order {
     fn given(&mut self, number: u64) -> Option<&mut Entry> {
         let at = number.checked_sub(self.first)?;
         let entry = self.entries.get_mut(usize::try_from(at).ok()?)?;
-        (entry.fate() == Fate::Given).then_some(entry)
+        (entry.outcome() == Outcome::Given).then_some(entry)
     }
 
     fn ended(&mut self, number: u64, status: Status) -> Option<Arc<Qp>> {
@@ -222,7 +222,7 @@ impl Order {
             let Some(entry) = self.entries.pop_front() else {
                 return;
             };
-            self.remember(&entry, status);
+            self.record_completed(&entry, status);
             self.first += 1;
             self.passed = self.passed.saturating_sub(1);
             // There is room before the completion is visible: posting needs the lock that is held here.
@@ -232,7 +232,7 @@ impl Order {
             }
             let wc = Wc {
                 id: entry.id,
-                qpn: entry.name,
+                qpn: entry.wc_qpn,
                 status,
                 op: entry.op,
                 len: entry.len,
@@ -240,14 +240,14 @@ impl Order {
             };
             // A completion queue without room raises its overflow itself, and its queue pairs fail, the channels among them.
             let _ = if notify {
-                cq.push_and_tell(wc, out)
+                cq.push_and_notify(wc, out)
             } else {
                 cq.push(wc, out)
             };
         }
     }
 
-    fn remember(&mut self, entry: &Entry, status: Status) {
+    fn record_completed(&mut self, entry: &Entry, status: Status) {
         let channel = self.channels.get_mut(&entry.channel);
         let counted = channel.map(|channel| {
             channel.waiting -= 1;
@@ -263,26 +263,29 @@ impl Order {
         if self.limits.history == 0 {
             return;
         }
-        if self.past.len() == self.limits.history {
-            self.past.pop_front();
+        if self.completed.len() == self.limits.history {
+            self.completed.pop_front();
         }
-        let fate = Fate::Completed(status);
-        self.past.push_back(record(self.first, entry, fate));
+        let fate = Outcome::Completed(status);
+        self.completed.push_back(record(self.first, entry, fate));
     }
 
     /// The channel whose request is the next to complete and has not ended, while requests of others wait behind it.
-    pub(super) fn holds_up_completions(&self) -> Option<Blamed> {
-        let entry = self.entries.front().filter(|e| e.fate() == Fate::Given)?;
+    pub(super) fn completion_blocker(&self) -> Option<StalledChannel> {
+        let entry = self
+            .entries
+            .front()
+            .filter(|e| e.outcome() == Outcome::Given)?;
         let channel = self.channels.get(&entry.channel)?;
         let others = self.entries.len() > channel.waiting;
-        others.then(|| Blamed {
+        others.then(|| StalledChannel {
             qp: channel.qp.clone(),
-            asks: entry.asks,
+            awaits_response: entry.awaits_response,
         })
     }
 
     /// The channel that keeps requests of others from starting: `lagging`, or one whose window is full.
-    pub(super) fn holds_up_beginning(&self, lagging: Option<u32>) -> Option<Blamed> {
+    pub(super) fn start_blocker(&self, lagging: Option<u32>) -> Option<StalledChannel> {
         let mut waiting = self.entries.iter().skip(self.passed);
         let mut waiting = waiting.by_ref().filter(|e| e.wqe.is_some()).peekable();
         let number = lagging.or(waiting.peek().map(|e| e.channel))?;
@@ -291,14 +294,19 @@ impl Order {
             return None;
         }
         let mut given = self.entries.iter().filter(|e| e.channel == number);
-        let asks = given.find(|e| e.fate() == Fate::Given)?.asks;
+        let asks = given
+            .find(|e| e.outcome() == Outcome::Given)?
+            .awaits_response;
         let qp = channel.qp.clone();
-        Some(Blamed { qp, asks })
+        Some(StalledChannel {
+            qp,
+            awaits_response: asks,
+        })
     }
 
     /// Requests wait that a channel may hold up.
     pub(super) fn is_waiting(&self) -> bool {
-        self.passed < self.entries.len() || self.holds_up_completions().is_some()
+        self.passed < self.entries.len() || self.completion_blocker().is_some()
     }
 
     /// A channel was failed because it held up others.
@@ -321,20 +329,20 @@ impl Order {
 
     pub(super) fn history(&self, channel: Option<u32>) -> Vec<Record> {
         let present = self.entries.iter().zip(self.first..);
-        let present = present.map(|(entry, number)| record(number, entry, entry.fate()));
+        let present = present.map(|(entry, number)| record(number, entry, entry.outcome()));
         let asked = |record: &Record| channel.is_none_or(|channel| channel == record.channel);
-        let all = self.past.iter().copied().chain(present);
+        let all = self.completed.iter().copied().chain(present);
         all.filter(asked).collect()
     }
 }
 
-fn record(number: u64, entry: &Entry, fate: Fate) -> Record {
+fn record(number: u64, entry: &Entry, fate: Outcome) -> Record {
     Record {
         number,
         channel: entry.channel,
         id: entry.id,
         op: entry.op,
         len: entry.len,
-        fate,
+        outcome: fate,
     }
 }

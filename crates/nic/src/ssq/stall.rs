@@ -1,66 +1,67 @@
 //! The stall limit of a shared send queue (V6): a channel without progress must not hold up the others for ever.
 //! A channel that makes progress is never failed, however slow it is, nor one that holds up only its own requests. The time is passed
-//! in; [`wants_time`](Ssq::wants_time) says whether to call again.
+//! in; [`timeout_interval`](Ssq::timeout_interval) says whether to call again.
 
 use core::time::Duration;
 
 use verbena_stream::Time;
 
-use super::order::Blamed;
-use super::{Pump, SendHand, Ssq};
+use super::order::StalledChannel;
+use super::{Pump, SendFn, Ssq};
 use crate::event::Outbox;
-use crate::qp::fed::Progress;
+use crate::qp::ssq_channel::ChannelProgress;
 
 /// Checks within one limit.
-const LOOKS: u32 = 8;
+const CHECKS_PER_LIMIT: u32 = 8;
 /// Shortest interval between checks.
-const LEAST: Duration = Duration::from_millis(1);
+const MIN_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A channel that holds up others, and since when it has made no progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Watch {
     channel: u32,
-    progress: Progress,
+    progress: ChannelProgress,
     since: Time,
 }
 
 impl Ssq {
     /// After how long to call [`handle_timeout`](Ssq::handle_timeout), if requests wait that a channel may hold up.
-    pub fn wants_time(&self) -> Option<Duration> {
+    pub fn timeout_interval(&self) -> Option<Duration> {
         let waits = self.order.lock().is_waiting();
-        waits.then(|| (self.limits.stall / LOOKS).max(LEAST))
+        waits.then(|| (self.limits.stall / CHECKS_PER_LIMIT).max(MIN_INTERVAL))
     }
 
     /// Fails a channel that has held up others for too long without progress, and continues with the others.
-    pub fn handle_timeout(&self, now: Time, hand: SendHand<'_>, out: &mut Outbox) {
+    pub fn handle_timeout(&self, now: Time, hand: SendFn<'_>, out: &mut Outbox) {
         let mut told = false;
-        self.desk.ring(|pump| {
+        self.lock.run_or_delegate(|pump| {
             self.turn(pump, hand, out);
             if !core::mem::replace(&mut told, true) {
-                self.judge(pump, now, hand, out);
+                self.check_stall(pump, now, hand, out);
             }
         });
     }
 
-    fn judge(&self, pump: &mut Pump, now: Time, hand: SendHand<'_>, out: &mut Outbox) {
+    fn check_stall(&self, pump: &mut Pump, now: Time, hand: SendFn<'_>, out: &mut Outbox) {
         let lagging = pump.lagging.as_ref().map(|qp| qp.number());
         let blamed = {
             let order = self.order.lock();
-            [
-                order.holds_up_completions(),
-                order.holds_up_beginning(lagging),
-            ]
+            [order.completion_blocker(), order.start_blocker(lagging)]
         };
         let mut any = false;
         for (watch, blamed) in pump.watches.iter_mut().zip(blamed) {
-            let Some(Blamed { qp, asks }) = blamed else {
+            let Some(StalledChannel {
+                qp,
+                awaits_response: asks,
+            }) = blamed
+            else {
                 *watch = None;
                 continue;
             };
-            if qp.holds() == 0 {
+            if qp.outstanding_sends() == 0 {
                 // All its completions are in the inbox by now.
                 self.collect(out);
-                self.order.lock().lose_all(qp.number());
+                self.order.lock().flush_given(qp.number());
                 any = true;
                 continue;
             }
@@ -90,6 +91,6 @@ impl Ssq {
     /// For tests: the channel that could not start the request it was given.
     #[cfg(test)]
     pub(super) fn lagging(&self) -> Option<std::sync::Arc<crate::qp::Qp>> {
-        self.desk.look(|pump| pump.lagging.clone())
+        self.lock.read(|pump| pump.lagging.clone())
     }
 }

@@ -35,7 +35,7 @@ fn function(number: u32) -> Function {
     };
     let first = 1 + number * 8;
     Function::new(
-        (number, Services::THERE),
+        (number, Services::IMPLEMENTED),
         shares,
         first..first + 8,
         Policy::Verbs,
@@ -163,7 +163,7 @@ impl World {
         for id in 0..count {
             let wr = ReceiveWr { id, scatter: &[] };
             let scattered = [crate::wr::Sge {
-                at: self.memory.at(),
+                addr: self.memory.at(),
                 len: 64,
                 stag: self.memory.stag(),
             }];
@@ -264,9 +264,9 @@ fn completions_wait_for_those_before_them() {
     world.pump();
     world.run();
     assert_eq!(world.ends(), [], "channel 0 has no receive at its peer");
-    let fates: Vec<Fate> = world.ssq.history(None).iter().map(|r| r.fate).collect();
-    let well = Fate::Ended(Status::Success);
-    assert_eq!(fates, [Fate::Given, well, well]);
+    let fates: Vec<Outcome> = world.ssq.history(None).iter().map(|r| r.outcome).collect();
+    let well = Outcome::Ended(Status::Success);
+    assert_eq!(fates, [Outcome::Given, well, well]);
     world.receives(0, 1);
     world.run();
     assert_eq!(world.ids(), [1, 2, 3]);
@@ -284,8 +284,8 @@ fn blocked_request_holds_back_later_requests() {
     world.pump();
     assert_eq!(world.ssq.lagging().unwrap().number(), world.channel(0));
     assert_eq!(world.wires.sent, [], "channel 1 may not overtake");
-    let fates: Vec<Fate> = world.ssq.history(None).iter().map(|r| r.fate).collect();
-    assert_eq!(fates, [Fate::Given, Fate::Given, Fate::Waiting]);
+    let fates: Vec<Outcome> = world.ssq.history(None).iter().map(|r| r.outcome).collect();
+    assert_eq!(fates, [Outcome::Given, Outcome::Given, Outcome::Waiting]);
     world.mend(0);
     world.run();
     assert_eq!(world.ids(), [1, 2, 3]);
@@ -377,7 +377,7 @@ fn unsignalled_requests_appear_only_in_history() {
         id: 99,
         op: crate::wc::WcOp::Send,
         len: 4,
-        fate: Fate::Completed(Status::Success),
+        outcome: Outcome::Completed(Status::Success),
     };
     assert_eq!(of_one, [last]);
     let counters = world.ours.query_ssq(world.ssq.number()).unwrap().counters;
@@ -392,16 +392,16 @@ fn an_idle_channel_keeps_no_memory_for_requests() {
         world.send(0, id);
     }
     world.pump();
-    assert!(world.pairs[0].0.room_for_sends() >= 8);
+    assert!(world.pairs[0].0.send_capacity() >= 8);
     world.run();
-    assert_eq!(world.pairs[0].0.room_for_sends(), 0);
+    assert_eq!(world.pairs[0].0.send_capacity(), 0);
 }
 
 #[test]
 fn posting_order_holds_across_request_types() {
     let mut world = World::new(3);
     world.receives(2, 1);
-    let remote = crate::wr::Remote {
+    let remote = crate::wr::RemoteAddr {
         stag: world.memory.stag(),
         to: verbena_wire::To::new(world.memory.at()),
     };

@@ -18,7 +18,7 @@ impl UdQp {
     pub fn fail_overflowed(&self, out: &mut Outbox) {
         let mut inner = self.inner.lock();
         if inner.state != QpState::Reset {
-            inner.overflowed(&self.init, out);
+            inner.fail_cq_overflow(&self.init, out);
         }
     }
 
@@ -40,8 +40,8 @@ impl Inner {
             QpState::Reset => {
                 self.empty();
                 // Under the lock, where nothing else can complete work of this queue pair.
-                init.send_cq.forget(init.qpn.get());
-                init.recv_cq.forget(init.qpn.get());
+                init.send_cq.discard_qp_entries(init.qpn.get());
+                init.recv_cq.discard_qp_entries(init.qpn.get());
             }
             QpState::Err => {
                 self.cause
@@ -76,7 +76,7 @@ impl Inner {
             let wc = receive_failed(init, receive.id, Status::WrFlushErr);
             init.recv_cq.push(wc, out);
         }
-        if init.srq.is_some() && !core::mem::replace(&mut self.last_wqe_told, true) {
+        if init.srq.is_some() && !core::mem::replace(&mut self.last_wqe_raised, true) {
             out.push(Event::LastWqe { qp: init.number });
         }
     }
@@ -87,6 +87,6 @@ impl Inner {
         self.sends.clear();
         while self.receives.take().is_some() {}
         self.cause = None;
-        self.last_wqe_told = false;
+        self.last_wqe_raised = false;
     }
 }

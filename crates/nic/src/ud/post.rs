@@ -14,8 +14,8 @@ use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, Sge};
 
 /// Lists and inline data up to this size are stored in the queue itself.
-const FEW_PIECES: usize = 2;
-const FEW_BYTES: usize = 64;
+const INLINE_SGES: usize = 2;
+const INLINE_BYTES: usize = 64;
 
 /// Destination and local source address of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +76,8 @@ pub(super) struct Queued {
 /// Its data.
 #[derive(Debug)]
 pub(super) enum Payload {
-    Gather(SmallVec<[Sge; FEW_PIECES]>),
-    Inline(SmallVec<[u8; FEW_BYTES]>),
+    Gather(SmallVec<[Sge; INLINE_SGES]>),
+    Inline(SmallVec<[u8; INLINE_BYTES]>),
 }
 
 impl UdQp {
@@ -130,9 +130,9 @@ impl UdQp {
 
 fn check(init: &UdInit, wr: &UdSendWr<'_>) -> Result<u32, PostError> {
     match wr.data {
-        Data::Gather(sges) if sges.len() > init.limits.pieces => {
-            let (got, limit) = (sges.len(), init.limits.pieces);
-            return Err(PostError::Pieces { got, limit });
+        Data::Gather(sges) if sges.len() > init.limits.max_sge => {
+            let (got, limit) = (sges.len(), init.limits.max_sge);
+            return Err(PostError::TooManySges { got, limit });
         }
         Data::Inline(bytes) if bytes.len() > init.limits.inline => {
             let (got, limit) = (bytes.len(), init.limits.inline);

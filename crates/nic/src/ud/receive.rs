@@ -5,28 +5,32 @@
 use smallvec::SmallVec;
 use verbena_mem::{Access, Placement, Refusal};
 
-use super::arrival::{Arrival, Dropped, GRH_LEN};
-use super::{Inner, UdInit, UdQp, reach};
+use super::datagram::{DropReason, GRH_LEN, ReceivedDatagram};
+use super::{Inner, UdInit, UdQp, mem_access};
 use crate::event::{Event, Outbox};
 use crate::receive::Receive;
-use crate::srq::Unfit;
+use crate::srq::TakeError;
 use crate::state::QpEvent;
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::Sge;
 
 impl UdQp {
     /// Delivers a datagram, or says why not; dropped ones are counted.
-    pub fn deliver(&self, arrival: &Arrival<'_>, out: &mut Outbox) -> Result<(), Dropped> {
+    pub fn deliver(
+        &self,
+        arrival: &ReceivedDatagram<'_>,
+        out: &mut Outbox,
+    ) -> Result<(), DropReason> {
         let mut inner = self.inner.lock();
         let taken = inner.deliver(&self.init, arrival, out);
         let counters = &mut inner.counters;
         match taken {
             Ok(()) => counters.received += 1,
-            Err(Dropped::State) => counters.not_receiving += 1,
-            Err(Dropped::Key) => counters.wrong_key += 1,
-            Err(Dropped::NoReceive) => counters.no_receive += 1,
-            Err(Dropped::TooLong) => counters.too_long += 1,
-            Err(Dropped::Pending) => counters.pending += 1,
+            Err(DropReason::State) => counters.not_receiving += 1,
+            Err(DropReason::Key) => counters.wrong_key += 1,
+            Err(DropReason::NoReceive) => counters.no_receive += 1,
+            Err(DropReason::TooLong) => counters.too_long += 1,
+            Err(DropReason::Pending) => counters.pending += 1,
             // The receive that failed has a completion of its own.
             Err(_) => {}
         }
@@ -38,17 +42,17 @@ impl Inner {
     fn deliver(
         &mut self,
         init: &UdInit,
-        arrival: &Arrival<'_>,
+        arrival: &ReceivedDatagram<'_>,
         out: &mut Outbox,
-    ) -> Result<(), Dropped> {
+    ) -> Result<(), DropReason> {
         let packet = &arrival.packet;
         if !self.state.receives() || self.retired {
-            return Err(Dropped::State);
+            return Err(DropReason::State);
         }
         if packet.qkey != self.qkey {
-            return Err(Dropped::Key);
+            return Err(DropReason::Key);
         }
-        // Bounded by the size limits of `Arrival::parse`.
+        // Bounded by the size limits of `ReceivedDatagram::parse`.
         let len = (GRH_LEN + packet.payload.len()) as u32;
         let receive = self.claim(init, len, out)?;
         let placed = place(init, &receive.scatter, &arrival.grh(), packet.payload);
@@ -57,11 +61,11 @@ impl Inner {
             // V5: a datagram does not wait for memory; the receive stays for a later one.
             Err(Refusal::Pending { .. }) => {
                 self.put_back(init, receive, out);
-                return Err(Dropped::Pending);
+                return Err(DropReason::Pending);
             }
             Err(refusal) => {
-                self.strike_receive(init, &receive, &refusal, out);
-                return Err(Dropped::Memory);
+                self.fail_receive(init, &receive, &refusal, out);
+                return Err(DropReason::Memory);
             }
         }
         let wc = Wc {
@@ -77,25 +81,25 @@ impl Inner {
             ..Wc::BLANK
         };
         if !init.recv_cq.push(wc, out) {
-            self.overflowed(init, out);
+            self.fail_cq_overflow(init, out);
         }
         Ok(())
     }
 
     /// The next receive, if it holds so many bytes. One that is too small stays, and the datagram is dropped, as in the
     /// Linux software adapter (rxe).
-    fn claim(&mut self, init: &UdInit, len: u32, out: &mut Outbox) -> Result<Receive, Dropped> {
+    fn claim(&mut self, init: &UdInit, len: u32, out: &mut Outbox) -> Result<Receive, DropReason> {
         if let Some(srq) = &init.srq {
             return srq.take_now(len, out).map_err(|unfit| match unfit {
-                Unfit::None => Dropped::NoReceive,
-                Unfit::Small => Dropped::TooLong,
+                TakeError::None => DropReason::NoReceive,
+                TakeError::TooSmall => DropReason::TooLong,
             });
         }
-        let next = self.receives.front().ok_or(Dropped::NoReceive)?;
+        let next = self.receives.front().ok_or(DropReason::NoReceive)?;
         if next.capacity() < len {
-            return Err(Dropped::TooLong);
+            return Err(DropReason::TooLong);
         }
-        self.receives.take().ok_or(Dropped::NoReceive)
+        self.receives.take().ok_or(DropReason::NoReceive)
     }
 
     fn put_back(&mut self, init: &UdInit, receive: Receive, out: &mut Outbox) {
@@ -110,7 +114,7 @@ impl Inner {
     }
 
     /// The memory of a receive may not be accessed: it completes with an error, and the queue pair fails.
-    fn strike_receive(
+    fn fail_receive(
         &mut self,
         init: &UdInit,
         receive: &Receive,
@@ -144,7 +148,7 @@ fn place(init: &UdInit, scatter: &[Sge], grh: &[u8], payload: &[u8]) -> Result<(
     for sge in scatter {
         let len = sge.len.min(left);
         if len > 0 {
-            let piece = reach(init, sge, len, Access::LOCAL_WRITE);
+            let piece = mem_access(init, sge, len, Access::LOCAL_WRITE);
             places.push(init.tpt.place_local(&piece)?);
             left -= len;
         }

@@ -1,13 +1,13 @@
 //! The send side of a datagram queue pair: packets in posting order, each completes when it was sent.
 //! A request that finds no room stays at the front; one that fails completes with an error, and those behind it are flushed. Addresses
-//! and the checksum that covers them are added by the [`Post`].
+//! and the checksum that covers them are added by the [`DatagramSender`].
 
 use verbena_mem::{Access, Refusal};
 use verbena_wire::roce::UdPacket;
 
-use super::arrival::PKEY;
+use super::datagram::PKEY;
 use super::post::{Destination, Payload, Queued};
-use super::{Inner, UdInit, UdQp, reach};
+use super::{Inner, UdInit, UdQp, mem_access};
 use crate::event::{Event, Outbox};
 use crate::state::{QpEvent, QpState};
 use crate::wc::{Status, Wc, WcOp};
@@ -18,21 +18,21 @@ const OWN_KEY: u32 = 0x8000_0000;
 
 /// Result of sending a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Posted {
+pub enum SendOutcome {
     /// It was sent.
-    Gone,
+    Sent,
     /// The system did not send it, for a reason outside the adapter; it is lost.
     Lost,
     /// There is no room now.
     Full,
     /// No socket is bound to the source address.
-    NotOurs,
+    UnknownSource,
 }
 
 /// Sends packets.
-pub trait Post {
+pub trait DatagramSender {
     /// Sends one packet, from the base transport header to the pad; bytes appended to `packet` are sent along.
-    fn post(&mut self, to: &Destination, packet: &mut Vec<u8>) -> Posted;
+    fn send_packet(&mut self, to: &Destination, packet: &mut Vec<u8>) -> SendOutcome;
 }
 
 /// Why sending stopped.
@@ -46,19 +46,24 @@ pub enum UdSending {
 
 impl UdQp {
     /// Sends until nothing is left or there is no room.
-    pub fn transmit(&self, post: &mut impl Post, out: &mut Outbox) -> UdSending {
+    pub fn transmit(&self, post: &mut impl DatagramSender, out: &mut Outbox) -> UdSending {
         let mut inner = self.inner.lock();
         inner.transmit(&self.init, post, out)
     }
 }
 
 impl Inner {
-    fn transmit(&mut self, init: &UdInit, post: &mut impl Post, out: &mut Outbox) -> UdSending {
+    fn transmit(
+        &mut self,
+        init: &UdInit,
+        post: &mut impl DatagramSender,
+        out: &mut Outbox,
+    ) -> UdSending {
         while self.state == QpState::Rts {
             let Some(queued) = self.sends.pop_front() else {
                 break;
             };
-            match self.put_together(init, &queued) {
+            match self.build_packet(init, &queued) {
                 Ok(()) => {}
                 // V5: the queue waits until its memory is registered; the queue pair is woken then.
                 Err(Refusal::Pending { stag }) => {
@@ -72,23 +77,23 @@ impl Inner {
                 }
                 Err(refusal) => {
                     let why = format!("the data of a datagram: {refusal}");
-                    self.strike(init, &queued, Status::LocProtErr, why, out);
+                    self.fail_send(init, &queued, Status::LocProtErr, why, out);
                     break;
                 }
             }
-            match post.post(&queued.to, &mut self.packet) {
-                Posted::Full => {
+            match post.send_packet(&queued.to, &mut self.packet) {
+                SendOutcome::Full => {
                     let source = queued.to.source;
                     self.sends.push_front(queued);
                     return UdSending::Blocked(source);
                 }
-                Posted::NotOurs => {
+                SendOutcome::UnknownSource => {
                     let why = format!("no address of ours: {}", queued.to.source);
-                    self.strike(init, &queued, Status::LocQpOpErr, why, out);
+                    self.fail_send(init, &queued, Status::LocQpOpErr, why, out);
                     break;
                 }
-                Posted::Gone => self.counters.sent += 1,
-                Posted::Lost => self.counters.lost += 1,
+                SendOutcome::Sent => self.counters.sent += 1,
+                SendOutcome::Lost => self.counters.lost += 1,
             }
             self.psn = self.psn.next();
             self.complete_send(init, &queued, Status::Success, out);
@@ -97,13 +102,13 @@ impl Inner {
     }
 
     /// Builds the packet of a request, without its checksum.
-    fn put_together(&mut self, init: &UdInit, queued: &Queued) -> Result<(), Refusal> {
+    fn build_packet(&mut self, init: &UdInit, queued: &Queued) -> Result<(), Refusal> {
         self.gathered.clear();
         let payload = match &queued.payload {
             Payload::Inline(bytes) => bytes.as_slice(),
             Payload::Gather(sges) => {
                 for sge in sges.iter().filter(|sge| sge.len > 0) {
-                    let piece = reach(init, sge, sge.len, Access::NONE);
+                    let piece = mem_access(init, sge, sge.len, Access::NONE);
                     let gather = init.tpt.gather_local(&piece)?;
                     gather.append_to(0, sge.len as usize, &mut self.gathered)?;
                 }
@@ -130,7 +135,7 @@ impl Inner {
     }
 
     /// A send failed: it completes with an error, the rest flushes, and the queue pair continues to receive (InfiniBand's SQE).
-    fn strike(
+    fn fail_send(
         &mut self,
         init: &UdInit,
         struck: &Queued,
@@ -174,17 +179,17 @@ impl Inner {
             ..Wc::BLANK
         };
         let entered = if notify {
-            init.send_cq.push_and_tell(wc, out)
+            init.send_cq.push_and_notify(wc, out)
         } else {
             init.send_cq.push(wc, out)
         };
         if !entered {
-            self.overflowed(init, out);
+            self.fail_cq_overflow(init, out);
         }
     }
 
     /// A completion was lost: the queue pair fails.
-    pub(super) fn overflowed(&mut self, init: &UdInit, out: &mut Outbox) {
+    pub(super) fn fail_cq_overflow(&mut self, init: &UdInit, out: &mut Outbox) {
         if self.state.flushes() {
             return;
         }

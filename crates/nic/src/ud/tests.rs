@@ -16,39 +16,39 @@ use crate::wc::{Header, Status, Wc, WcOp};
 use crate::wr::{Data, Flags, ReceiveWr};
 
 const KEY: u32 = 0x1234_5678;
-const HERE: [u8; 4] = [10, 0, 0, 1];
-const THERE: [u8; 4] = [10, 0, 0, 2];
+const LOCAL_ADDR: [u8; 4] = [10, 0, 0, 1];
+const PEER_ADDR: [u8; 4] = [10, 0, 0, 2];
 
 /// Takes so many packets, and adds a valid checksum to each.
 #[derive(Default)]
-struct Pouch {
+struct TestSender {
     packets: Vec<Vec<u8>>,
     room: usize,
-    answer: Option<Posted>,
+    answer: Option<SendOutcome>,
 }
 
-impl Pouch {
-    fn of(room: usize) -> Pouch {
-        Pouch {
+impl TestSender {
+    fn of(room: usize) -> TestSender {
+        TestSender {
             room,
-            ..Pouch::default()
+            ..TestSender::default()
         }
     }
 }
 
-impl Post for Pouch {
-    fn post(&mut self, to: &Destination, packet: &mut Vec<u8>) -> Posted {
+impl DatagramSender for TestSender {
+    fn send_packet(&mut self, to: &Destination, packet: &mut Vec<u8>) -> SendOutcome {
         if let Some(answer) = self.answer {
             return answer;
         }
         if self.room == 0 {
-            return Posted::Full;
+            return SendOutcome::Full;
         }
         self.room -= 1;
         let icrc = icrc_over_socket(path(to.source, to.address), packet);
         packet.extend_from_slice(&icrc);
         self.packets.push(packet.clone());
-        Posted::Gone
+        SendOutcome::Sent
     }
 }
 
@@ -108,7 +108,7 @@ impl World {
 
     fn sge(&self, offset: u64, len: u32) -> Sge {
         Sge {
-            at: self.memory.at() + offset,
+            addr: self.memory.at() + offset,
             len,
             stag: self.memory.stag(),
         }
@@ -132,11 +132,11 @@ impl World {
         poll(&self.cq).iter().map(|wc| (wc.id, wc.status)).collect()
     }
 
-    /// A datagram arrives from `THERE`.
-    fn come(&mut self, qp: &UdQp, packet: &UdPacket<'_>) -> Result<(), Dropped> {
-        let path = path(THERE.into(), HERE.into());
+    /// A datagram arrives from `PEER_ADDR`.
+    fn receive_packet(&mut self, qp: &UdQp, packet: &UdPacket<'_>) -> Result<(), DropReason> {
+        let path = path(PEER_ADDR.into(), LOCAL_ADDR.into());
         let bytes = seal(packet, path);
-        let arrival = Arrival::parse(&bytes, path)?;
+        let arrival = ReceivedDatagram::parse(&bytes, path)?;
         qp.deliver(&arrival, &mut self.out)
     }
 }
@@ -148,8 +148,8 @@ fn wr(id: u64, data: Data<'_>) -> UdSendWr<'_> {
         flags: Flags::SIGNALED,
         data,
         to: Destination {
-            address: THERE.into(),
-            source: HERE.into(),
+            address: PEER_ADDR.into(),
+            source: LOCAL_ADDR.into(),
             number: Qpn::wrapping(77),
             qkey: KEY,
         },
@@ -189,7 +189,7 @@ fn datagram_fills_grh_and_reports_its_source() {
         solicited: true,
         ..packet(b"hello there")
     };
-    world.come(&qp, &came).unwrap();
+    world.receive_packet(&qp, &came).unwrap();
     let wc = poll(&world.cq)[0];
     let expected = Wc {
         id: 1,
@@ -217,7 +217,7 @@ fn datagram_fills_grh_and_reports_its_source() {
         got[20..32],
         [0x45, 0, 0, total, 0, 0, 0x40, 0, 64, 17, got[30], got[31]]
     );
-    assert_eq!(got[32..40], [THERE, HERE].concat());
+    assert_eq!(got[32..40], [PEER_ADDR, LOCAL_ADDR].concat());
     let sum: u32 = got[20..40]
         .chunks(2)
         .map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])))
@@ -231,7 +231,7 @@ fn ipv6_header_fills_all_forty_bytes() {
     let (src, dst): (IpAddr, IpAddr) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
     let way = path(src, dst);
     let bytes = seal(&packet(b"1234"), way);
-    let grh = Arrival::parse(&bytes, way).unwrap().grh();
+    let grh = ReceivedDatagram::parse(&bytes, way).unwrap().grh();
     assert_eq!(grh[..8], [0x60, 0, 0, 0, 0, 8 + 20 + 4 + 4, 17, 64]);
     assert_eq!((grh[8], grh[23], grh[24], grh[39]), (0xfd, 1, 0xfd, 2));
 }
@@ -250,18 +250,21 @@ fn dropped_datagrams_are_counted_by_cause() {
             ..packet(b"x")
         };
         [
-            world.come(&qp, &wrong_key),
-            world.come(&qp, &wrong_partition),
-            world.come(&qp, &packet(&[7; 61])),
+            world.receive_packet(&qp, &wrong_key),
+            world.receive_packet(&qp, &wrong_partition),
+            world.receive_packet(&qp, &packet(&[7; 61])),
         ]
     };
-    assert_eq!(world.come(&qp, &packet(b"x")), Err(Dropped::NoReceive));
+    assert_eq!(
+        world.receive_packet(&qp, &packet(b"x")),
+        Err(DropReason::NoReceive)
+    );
     let small = [world.sge(0, 100)];
     world.receive(&qp, 1, &small);
-    let refused = [Dropped::Key, Dropped::Partition, Dropped::TooLong].map(Err);
+    let refused = [DropReason::Key, DropReason::Partition, DropReason::TooLong].map(Err);
     assert_eq!(cases(&mut world), refused);
     assert!(poll(&world.cq).is_empty());
-    world.come(&qp, &packet(&[7; 60])).unwrap();
+    world.receive_packet(&qp, &packet(&[7; 60])).unwrap();
     assert_eq!(world.statuses(), [(1, Status::Success)]);
     let expected = UdCounters {
         received: 1,
@@ -272,9 +275,15 @@ fn dropped_datagrams_are_counted_by_cause() {
     };
     assert_eq!(qp.view().counters, expected);
     assert!(qp.modify(QpState::Reset, &mut world.out));
-    assert_eq!(world.come(&qp, &packet(b"x")), Err(Dropped::State));
+    assert_eq!(
+        world.receive_packet(&qp, &packet(b"x")),
+        Err(DropReason::State)
+    );
     assert!(qp.modify(QpState::Init, &mut world.out));
-    assert_eq!(world.come(&qp, &packet(b"x")), Err(Dropped::State));
+    assert_eq!(
+        world.receive_packet(&qp, &packet(b"x")),
+        Err(DropReason::State)
+    );
     assert_eq!(qp.view().counters.not_receiving, 2);
 }
 
@@ -283,29 +292,32 @@ fn dropped_datagrams_are_counted_by_cause() {
 fn a_flipped_bit_is_a_dropped_datagram() {
     let mut world = World::new();
     let qp = world.qp(5, None);
-    let way = path(THERE.into(), HERE.into());
+    let way = path(PEER_ADDR.into(), LOCAL_ADDR.into());
     let good = seal(&packet(b"thirteen byte"), way);
     let mut taken = 0;
     for bit in 0..good.len() * 8 {
         let mut bytes = good.clone();
         bytes[bit / 8] ^= 0x80 >> (bit % 8);
-        if let Ok(arrival) = Arrival::parse(&bytes, way) {
+        if let Ok(arrival) = ReceivedDatagram::parse(&bytes, way) {
             assert_eq!(bit / 8, 4, "bit {bit}");
             assert_eq!(
                 qp.deliver(&arrival, &mut world.out),
-                Err(Dropped::NoReceive)
+                Err(DropReason::NoReceive)
             );
             taken += 1;
         }
     }
     assert_eq!(taken, 8);
     for len in 0..good.len() {
-        assert!(Arrival::parse(&good[..len], way).is_err(), "{len} bytes");
+        assert!(
+            ReceivedDatagram::parse(&good[..len], way).is_err(),
+            "{len} bytes"
+        );
     }
-    let elsewhere = path(THERE.into(), [10, 0, 0, 3].into());
+    let elsewhere = path(PEER_ADDR.into(), [10, 0, 0, 3].into());
     assert_eq!(
-        Arrival::parse(&good, elsewhere).err(),
-        Some(Dropped::Checksum)
+        ReceivedDatagram::parse(&good, elsewhere).err(),
+        Some(DropReason::Checksum)
     );
 }
 
@@ -321,17 +333,17 @@ fn oversized_datagrams_are_refused_both_ways() {
     let refused = qp.queue_send(&wr(1, Data::Inline(&inline)), &mut world.out);
     let got = limit + 1;
     assert_eq!(refused, Err(PostError::Inline { got, limit }));
-    let way = path(THERE.into(), HERE.into());
+    let way = path(PEER_ADDR.into(), LOCAL_ADDR.into());
     let room = [world.sge(0, 65_000)];
     world.receive(&qp, 1, &room);
     for (len, verdict) in [
-        (4097, Some(Dropped::Giant)),
-        (9000, Some(Dropped::Giant)),
+        (4097, Some(DropReason::Oversized)),
+        (9000, Some(DropReason::Oversized)),
         (4096, None),
     ] {
         let payload = vec![1; len];
         let bytes = seal(&packet(&payload), way);
-        assert_eq!(Arrival::parse(&bytes, way).err(), verdict);
+        assert_eq!(ReceivedDatagram::parse(&bytes, way).err(), verdict);
         assert_eq!(bytes.len() > largest_packet(), len > 4100);
     }
 }
@@ -345,11 +357,11 @@ fn sends_complete_in_order_as_room_permits() {
         let data = [world.sge(id as u64 * 8, 8)];
         world.send(&qp, id as u64, &data);
     }
-    let mut pouch = Pouch::default();
+    let mut pouch = TestSender::default();
     for round in 0..10 {
         pouch.room = 1;
         let sending = qp.transmit(&mut pouch, &mut world.out);
-        let blocked = UdSending::Blocked(HERE.into());
+        let blocked = UdSending::Blocked(LOCAL_ADDR.into());
         let expected = if round < 9 { blocked } else { UdSending::Idle };
         assert_eq!(sending, expected);
         assert_eq!(world.statuses(), [(round, Status::Success)]);
@@ -362,7 +374,7 @@ fn sends_complete_in_order_as_room_permits() {
     }
     // A datagram that the system does not send is lost, and completes: delivery is not guaranteed.
     world.send(&qp, 11, &[]);
-    pouch.answer = Some(Posted::Lost);
+    pouch.answer = Some(SendOutcome::Lost);
     qp.transmit(&mut pouch, &mut world.out);
     assert_eq!(world.statuses(), [(11, Status::Success)]);
     assert_eq!((qp.view().counters.sent, qp.view().counters.lost), (10, 1));
@@ -376,7 +388,7 @@ fn own_key_and_multicast_number_are_filled_in() {
     multicast.to.address = "::ffff:239.1.2.3".parse().unwrap();
     multicast.to.qkey = 0x8000_0001;
     qp.queue_send(&multicast, &mut world.out).unwrap();
-    let mut pouch = Pouch::of(1);
+    let mut pouch = TestSender::of(1);
     qp.transmit(&mut pouch, &mut world.out);
     let (packet, _) = UdPacket::parse(&pouch.packets[0]).unwrap();
     assert_eq!((packet.dest_qpn.get(), packet.qkey), (MULTICAST, KEY));
@@ -395,7 +407,7 @@ fn failed_send_enters_sqe_until_rts() {
     world.send(&qp, 1, &good);
     world.send(&qp, 2, &bad);
     world.send(&qp, 3, &good);
-    let mut pouch = Pouch::of(9);
+    let mut pouch = TestSender::of(9);
     qp.transmit(&mut pouch, &mut world.out);
     let flushed = Status::WrFlushErr;
     let expected = [(1, Status::Success), (2, Status::LocProtErr), (3, flushed)];
@@ -406,7 +418,7 @@ fn failed_send_enters_sqe_until_rts() {
     // Receives continue; sends flush at once.
     let room = [world.sge(0, 100)];
     world.receive(&qp, 4, &room);
-    world.come(&qp, &packet(b"x")).unwrap();
+    world.receive_packet(&qp, &packet(b"x")).unwrap();
     world.send(&qp, 5, &good);
     assert_eq!(world.statuses(), [(4, Status::Success), (5, flushed)]);
     assert!(qp.modify(QpState::Rts, &mut world.out));
@@ -414,7 +426,7 @@ fn failed_send_enters_sqe_until_rts() {
     qp.transmit(&mut pouch, &mut world.out);
     assert_eq!(world.statuses(), [(6, Status::Success)]);
     // A source address that is not local is as bad as invalid memory.
-    pouch.answer = Some(Posted::NotOurs);
+    pouch.answer = Some(SendOutcome::UnknownSource);
     world.send(&qp, 7, &good);
     qp.transmit(&mut pouch, &mut world.out);
     assert_eq!(world.statuses(), [(7, Status::LocQpOpErr)]);
@@ -433,7 +445,10 @@ fn invalid_receive_memory_fails_the_queue_pair() {
     let good = [world.sge(0, 100)];
     world.receive(&qp, 2, &good);
     world.send(&qp, 3, &good);
-    assert_eq!(world.come(&qp, &packet(b"x")), Err(Dropped::Memory));
+    assert_eq!(
+        world.receive_packet(&qp, &packet(b"x")),
+        Err(DropReason::Memory)
+    );
     let flushed = Status::WrFlushErr;
     let expected = [(1, Status::LocProtErr), (3, flushed), (2, flushed)];
     assert_eq!(world.statuses(), expected);
@@ -452,7 +467,7 @@ fn sqd_queue_pair_keeps_posted_sends() {
     assert!(qp.modify(QpState::Sqd, &mut world.out));
     assert_eq!(world.events(), [Event::SqDrained { qp: qp.number() }]);
     world.send(&qp, 1, &[]);
-    let mut pouch = Pouch::of(9);
+    let mut pouch = TestSender::of(9);
     qp.transmit(&mut pouch, &mut world.out);
     assert!(poll(&world.cq).is_empty());
     assert!(qp.modify(QpState::Rts, &mut world.out));
@@ -503,7 +518,10 @@ fn srq_serves_datagrams_and_raises_limit_event() {
     };
     let own = a.post_receive(&receive, &mut world.out);
     assert_eq!(own, Err(PostError::Shared));
-    assert_eq!(world.come(&a, &packet(b"x")), Err(Dropped::NoReceive));
+    assert_eq!(
+        world.receive_packet(&a, &packet(b"x")),
+        Err(DropReason::NoReceive)
+    );
     for (id, len) in [(1, 100), (2, 50)] {
         let scatter = &[world.sge(0, len)];
         assert_eq!(
@@ -513,9 +531,12 @@ fn srq_serves_datagrams_and_raises_limit_event() {
         );
     }
     assert!(srq.set_limit(2));
-    world.come(&b, &packet(&[0; 60])).unwrap();
-    assert_eq!(world.come(&a, &packet(&[0; 60])), Err(Dropped::TooLong));
-    world.come(&a, &packet(b"x")).unwrap();
+    world.receive_packet(&b, &packet(&[0; 60])).unwrap();
+    assert_eq!(
+        world.receive_packet(&a, &packet(&[0; 60])),
+        Err(DropReason::TooLong)
+    );
+    world.receive_packet(&a, &packet(b"x")).unwrap();
     assert_eq!(world.events(), [Event::SrqLimit { srq: srq.number() }]);
     let mine: Vec<_> = poll(&world.cq).iter().map(|wc| (wc.id, wc.qpn)).collect();
     assert_eq!(mine, [(1, 6), (2, 5)]);
@@ -532,21 +553,24 @@ fn pending_memory_delays_sends_and_drops_datagrams() {
     let (later, reserved): (Buffer, Reserved) =
         Buffer::pending(&tpt, 64, world.pd, Access::ALL).unwrap();
     let piece = Sge {
-        at: later.at(),
+        addr: later.at(),
         len: 64,
         stag: later.stag(),
     };
     world.receive(&qp, 1, &[piece]);
     world.send(&qp, 2, &[piece]);
-    let mut pouch = Pouch::of(9);
+    let mut pouch = TestSender::of(9);
     assert_eq!(qp.transmit(&mut pouch, &mut world.out), UdSending::Idle);
-    assert_eq!(world.come(&qp, &packet(b"x")), Err(Dropped::Pending));
+    assert_eq!(
+        world.receive_packet(&qp, &packet(b"x")),
+        Err(DropReason::Pending)
+    );
     assert!(poll(&world.cq).is_empty());
     let settled = reserved.complete();
     world.out.wake_for_memory(settled.waiters);
     assert_eq!(world.out.take_woken(), [Wake::Memory(qp.number())]);
     qp.transmit(&mut pouch, &mut world.out);
-    world.come(&qp, &packet(b"x")).unwrap();
+    world.receive_packet(&qp, &packet(b"x")).unwrap();
     assert_eq!(
         world.statuses(),
         [(2, Status::Success), (1, Status::Success)]
@@ -562,13 +586,16 @@ fn overflow_fails_queue_pair_and_destroy_cleans_up() {
         world.receive(&qp, id, &room);
     }
     for _ in 0..3 {
-        world.come(&qp, &packet(b"x")).unwrap();
+        world.receive_packet(&qp, &packet(b"x")).unwrap();
     }
     assert_eq!(qp.state(), QpState::Err);
     world.function.settle(&mut world.out);
     let events = world.events();
     assert!(events.contains(&Event::QpFatal { qp: qp.number() }));
-    assert_eq!(world.come(&qp, &packet(b"x")), Err(Dropped::State));
+    assert_eq!(
+        world.receive_packet(&qp, &packet(b"x")),
+        Err(DropReason::State)
+    );
     let number = qp.number();
     assert!(world.function.destroy_cq(world.cq.number()).is_err());
     assert!(world.function.qp(number).is_err(), "it is no connected one");
@@ -587,7 +614,7 @@ fn destroyed_queue_pair_sends_nothing() {
     let qp = world.qp(5, None);
     world.send(&qp, 1, &[]);
     world.function.destroy_ud(qp.number()).unwrap();
-    let mut pouch = Pouch::of(9);
+    let mut pouch = TestSender::of(9);
     qp.transmit(&mut pouch, &mut world.out);
     assert!(pouch.packets.is_empty() && poll(&world.cq).is_empty());
     let refused = qp.queue_send(&wr(2, Data::Inline(b"")), &mut world.out);

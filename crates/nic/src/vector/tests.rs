@@ -41,7 +41,7 @@ fn vectors_out_of_range_are_refused() {
     let vectors = Vectors::new(2).unwrap();
     let refused = VectorError::NoSuch {
         vector: 2,
-        asked: 2,
+        requested: 2,
     };
     assert_eq!(vectors.deliver(2, Delivery::Line), Err(refused));
     for signal in [Signal::Line, Signal::Vector(0), Signal::Vector(u16::MAX)] {

@@ -3,13 +3,13 @@
 
 use verbena_wire::push::{Element, Elements, Function, Indication};
 
-use super::receive::note;
+use super::receive::keep_first;
 use super::{SEND_DATA_HEAD, Session};
 use crate::error::Violation;
 use crate::output::{Channel, Event, Output};
-use crate::owned::{Owned, Tenure};
+use crate::own_pool::{OwnPool, OwnPoolState};
 use crate::settings::{Arrangement, MAX_MESSAGES};
-use crate::window::MESSAGES;
+use crate::window::MESSAGE_POOL;
 
 /// The announcement of messages, see [`Session::refresh`]: how many messages the peer has sent; whether this one is counted among
 /// them, 0 or 1; and up to which number we may send.
@@ -18,12 +18,12 @@ pub(super) fn synchronisation(elements: Elements<'_>) -> Option<(u32, u32, u32)>
     let three = (elements.next(), elements.next(), elements.next());
     let (
         Some(Element::Index {
-            pool: MESSAGES,
+            pool: MESSAGE_POOL,
             element: sent,
             length: itself @ (0 | 1),
         }),
         Some(Element::Index {
-            pool: MESSAGES,
+            pool: MESSAGE_POOL,
             element: limit,
             ..
         }),
@@ -38,8 +38,8 @@ pub(super) fn synchronisation(elements: Elements<'_>) -> Option<(u32, u32, u32)>
 impl Session {
     /// The immediate data of an RDMA write arrived (B), after its data.
     pub fn handle_immediate(&mut self, channel: Channel, word: u32) -> Result<(), Violation> {
-        let result = self.judge_immediate(channel, word);
-        result.map_err(|violation| self.violated(violation))
+        let result = self.process_immediate(channel, word);
+        result.map_err(|violation| self.count_violation(violation))
     }
 
     /// A packet of `len` bytes consumed the next receive descriptor of the data channel (A). Also to be called, with the packet's whole
@@ -47,13 +47,13 @@ impl Session {
     pub fn handle_packet(&mut self, channel: Channel, len: u32) -> Result<(), Violation> {
         let right = self.settings.arrangement == Arrangement::Sends && channel == Channel::Data;
         let result = match right {
-            true => self.fall(len).map(drop),
+            true => self.place_packet(len).map(drop),
             false => Err(Violation::Channel(channel)),
         };
-        result.map_err(|violation| self.violated(violation))
+        result.map_err(|violation| self.count_violation(violation))
     }
 
-    fn judge_immediate(&mut self, channel: Channel, word: u32) -> Result<(), Violation> {
+    fn process_immediate(&mut self, channel: Channel, word: u32) -> Result<(), Violation> {
         self.check_backlog()?;
         if self.settings.arrangement != Arrangement::Writes || channel != Channel::Data {
             return Err(Violation::Channel(channel));
@@ -74,7 +74,7 @@ impl Session {
         }
         let len = u32::try_from(data.len()).unwrap_or(u32::MAX);
         let (pool, element) = self.descriptor(len)?;
-        self.outputs.push_back(Output::Keep {
+        self.outputs.push_back(Output::Store {
             pool,
             element,
             from: SEND_DATA_HEAD,
@@ -86,7 +86,7 @@ impl Session {
     }
 
     /// A: the packet is in the descriptor's memory already.
-    fn fall(&mut self, len: u32) -> Result<(), Violation> {
+    fn place_packet(&mut self, len: u32) -> Result<(), Violation> {
         self.check_backlog()?;
         let (pool, element) = self.descriptor(len)?;
         self.arrived(pool, element, len);
@@ -97,11 +97,11 @@ impl Session {
     /// Consumes the next descriptor; returns pool and element.
     fn descriptor(&mut self, len: u32) -> Result<(u32, u32), Violation> {
         let mut pools = self.owned.values_mut();
-        let lent = pools.find(|o| o.tenure() != Tenure::Free);
+        let lent = pools.find(|o| o.state() != OwnPoolState::Free);
         let owned = lent.ok_or(Violation::PacketOverrun)?;
         let pool = owned.pool().reference;
-        let fallen = owned.fall(len);
-        let again = owned.tenure() == Tenure::Lent;
+        let fallen = owned.consume_descriptor(len);
+        let again = owned.state() == OwnPoolState::Lent;
         if let Err(Violation::Length { element, .. } | Violation::Late { element, .. }) = fallen
             && again
             && self.settings.arrangement == Arrangement::Sends
@@ -128,7 +128,7 @@ impl Session {
         }
         let mut result = Ok(());
         for element in elements.iter() {
-            note(&mut result, self.handle_element(element));
+            keep_first(&mut result, self.handle_element(element));
         }
         result
     }
@@ -146,14 +146,14 @@ impl Session {
             } => self.arrive(pool, element, length),
             Element::Address { pool, at, length } => {
                 let at = at.get();
-                let element = self.indicated(pool)?.element_at(at);
+                let element = self.indicated_pool(pool)?.element_at(at);
                 let element = element.ok_or(Violation::Address { pool, at })?;
                 self.arrive(pool, element, length)
             }
         }
     }
 
-    fn indicated(&mut self, pool: u32) -> Result<&mut Owned, Violation> {
+    fn indicated_pool(&mut self, pool: u32) -> Result<&mut OwnPool, Violation> {
         self.owned.get_mut(&pool).ok_or(Violation::UnknownPool {
             function: Function::BufferRdmaIndicate as u16,
             reference: pool,
@@ -162,7 +162,7 @@ impl Session {
 
     /// An element was written and indicated, by immediate data or by a message.
     fn arrive(&mut self, pool: u32, element: u32, length: u32) -> Result<(), Violation> {
-        self.indicated(pool)?.arrive(element, length)?;
+        self.indicated_pool(pool)?.arrive(element, length)?;
         self.arrived(pool, element, length);
         Ok(())
     }
@@ -170,12 +170,12 @@ impl Session {
     /// Messages arrive in order, so all that are missing are lost, except the announcement itself.
     fn synchronised(&mut self, sent: u32, itself: u32, limit: u32) -> Result<(), Violation> {
         let missing = self.grant.missing(sent).ok_or(Violation::Number {
-            pool: MESSAGES,
+            pool: MESSAGE_POOL,
             got: sent,
             from: self.grant.received(),
-            to: self.grant.told(),
+            to: self.grant.limit(),
         })?;
-        let moved = self.grant.lose(missing);
+        let moved = self.grant.count_lost(missing);
         self.counters.lost += u64::from(moved.saturating_sub(itself));
         self.raise_credit(limit)
     }
@@ -184,7 +184,7 @@ impl Session {
     pub(super) fn raise_credit(&mut self, limit: u32) -> Result<(), Violation> {
         let raised = self.credit.raise(limit, MAX_MESSAGES);
         raised.map(drop).map_err(|(from, to)| Violation::Number {
-            pool: MESSAGES,
+            pool: MESSAGE_POOL,
             got: limit,
             from,
             to,
@@ -200,7 +200,7 @@ impl Session {
                 return Err(Violation::Address { pool, at });
             }
         };
-        let announced = self.indicated(pool)?.announce(number);
+        let announced = self.indicated_pool(pool)?.announce(number);
         announced.map_err(|(from, to)| Violation::Number {
             pool,
             got: number,

@@ -6,31 +6,31 @@ use verbena_wire::push::{Body, Envelope, Function, Message, Operation, Status};
 use super::Session;
 use crate::error::{Misuse, Violation};
 use crate::output::Event;
-use crate::transactions::Open;
+use crate::transactions::OpenRequest;
 
 /// Bytes before the data.
 const CONFIG_HEAD: usize = Envelope::LEN + 8;
 
 impl Session {
-    /// Sends a request to the peer's configuration service; the context returns with [`Event::Answered`].
+    /// Sends a request to the peer's configuration service; the context returns with [`Event::Reply`].
     pub fn request(&mut self, operation: Operation, data: &[u8]) -> Result<u64, Misuse> {
         self.check_data(data)?;
         self.check_transactions(1)?;
         let context = self.transactions.context();
         let body = Body::CfgUtilRequest { operation, data };
         let bytes = self.compose(context, body);
-        self.transactions.open(context, Open::Config, bytes);
+        self.transactions.open(context, OpenRequest::Config, bytes);
         Ok(context)
     }
 
-    /// Answers the peer's [request](Event::Asked).
+    /// Answers the peer's [request](Event::Request).
     pub fn reply(&mut self, context: u64, status: Status, data: &[u8]) -> Result<(), Misuse> {
         self.check_data(data)?;
-        let operation = self.transactions.answer(context);
+        let operation = self.transactions.remove_peer_request(context);
         let operation = operation.ok_or(Misuse::UnknownRequest { context })?;
         // Answers to a peer that sends requests and gives no credit for answers are dropped, and counted.
         if let Err(violation) = self.answer(context, operation, status, data) {
-            self.violated(violation);
+            self.count_violation(violation);
         }
         Ok(())
     }
@@ -89,8 +89,8 @@ impl Session {
             return self.answer(context, operation, Status::UnknownOperation, &[]);
         }
         let most = self.settings.limits.transactions;
-        match self.transactions.ask(context, operation, most) {
-            Some(true) => self.event(Event::Asked {
+        match self.transactions.add_peer_request(context, operation, most) {
+            Some(true) => self.event(Event::Request {
                 context,
                 operation,
                 data: data.to_vec(),
@@ -115,18 +115,18 @@ impl Session {
         if operation == Operation::None && status == Status::UnknownMessage {
             // Also for messages without an answer; a pool whose flush was not understood keeps its state.
             self.transactions.close(context);
-            self.event(Event::NotUnderstood { context });
+            self.event(Event::Unsupported { context });
             return Ok(());
         }
-        if self.transactions.is_echo(context) {
+        if self.transactions.is_repeated_reply(context) {
             // The second answer to a repeated request.
             return Ok(());
         }
-        if self.transactions.get(context) != Some(&Open::Config) {
+        if self.transactions.get(context) != Some(&OpenRequest::Config) {
             return Err(Violation::StrayReply { context });
         }
         self.transactions.close(context);
-        self.event(Event::Answered {
+        self.event(Event::Reply {
             context,
             operation,
             status,

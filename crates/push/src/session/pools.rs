@@ -3,19 +3,19 @@
 
 use verbena_wire::push::{Body, Entry, Envelope, Message, Pool, Reference};
 
-use super::{Session, YOURS};
+use super::{RECEIVER_OWNED, Session};
 use crate::error::Misuse;
-use crate::lent::{Lease, LeaseEvent};
 use crate::output::{Event, Output};
-use crate::owned::{Owned, Tenure, TenureEvent};
+use crate::own_pool::{OwnPool, OwnPoolEvent, OwnPoolState};
+use crate::peer_pools::{PeerPoolEvent, PeerPoolState};
 use crate::settings::Arrangement;
-use crate::transactions::Open;
-use crate::window::MESSAGES;
+use crate::transactions::OpenRequest;
+use crate::window::MESSAGE_POOL;
 
 /// Whether a pool is valid: its memory does not wrap, and its number has no reserved value.
-pub(super) fn is_sound(pool: &Pool) -> bool {
+pub(super) fn is_valid(pool: &Pool) -> bool {
     let bytes = u64::from(pool.count) * u64::from(pool.size);
-    let numbered = pool.reference & YOURS == 0 && pool.reference != MESSAGES;
+    let numbered = pool.reference & RECEIVER_OWNED == 0 && pool.reference != MESSAGE_POOL;
     numbered && bytes > 0 && pool.at.checked_add(bytes).is_some()
 }
 
@@ -28,7 +28,8 @@ impl Session {
         self.check_pools(pools)?;
         for pool in pools {
             let counts = self.settings.arrangement.counts();
-            self.owned.insert(pool.reference, Owned::new(*pool, counts));
+            self.owned
+                .insert(pool.reference, OwnPool::new(*pool, counts));
             self.owned_elements += u64::from(pool.count);
             if self.settings.arrangement == Arrangement::Sends {
                 self.outputs.push_back(Output::Post {
@@ -68,7 +69,7 @@ impl Session {
                 size,
                 ..
             } = *pool;
-            if !is_sound(pool) {
+            if !is_valid(pool) {
                 return Err(Misuse::BadPool {
                     reference,
                     count: of,
@@ -107,7 +108,7 @@ impl Session {
                 count: 1,
             });
         }
-        self.forget_if_over(pool);
+        self.remove_if_finished(pool);
         Ok(())
     }
 
@@ -115,7 +116,7 @@ impl Session {
     pub fn flush(&mut self, pools: &[u32]) -> Result<u64, Misuse> {
         for &reference in pools {
             let known = self.owned.get(&reference);
-            if known.is_none_or(|owned| owned.tenure() != Tenure::Lent) {
+            if known.is_none_or(|owned| owned.state() != OwnPoolState::Lent) {
                 return Err(Misuse::UnknownPool { reference });
             }
         }
@@ -125,22 +126,25 @@ impl Session {
         for part in parts {
             for pool in part {
                 if let Some(owned) = self.owned.get_mut(pool) {
-                    owned.advance(TenureEvent::Recall);
+                    owned.advance(OwnPoolEvent::Recall);
                 }
             }
-            last = self.request_flush(part, Open::Flush(part.to_vec()));
+            last = self.request_flush(part, OpenRequest::Flush(part.to_vec()));
         }
         Ok(last)
     }
 
-    /// Stops using a pool of the peer and tells the peer: it is [gone](Event::PoolGone) when the peer has answered.
+    /// Stops using a pool of the peer and tells the peer: it is [gone](Event::PoolClosed) when the peer has answered.
     pub fn release(&mut self, pool: u32) -> Result<(), Misuse> {
         // The request is made when no transfer is in flight; a transaction must be available then.
-        let closing = self.lents.iter().filter(|l| l.lease == Lease::Closing);
+        let closing = self
+            .peer_pools
+            .iter()
+            .filter(|l| l.state == PeerPoolState::Releasing);
         self.check_transactions(closing.count() + 1)?;
-        let released = self.lents.change(pool, |lent| {
-            let next = lent.lease.next(LeaseEvent::Release);
-            lent.lease = next.unwrap_or(lent.lease);
+        let released = self.peer_pools.change(pool, |lent| {
+            let next = lent.state.next(PeerPoolEvent::Release);
+            lent.state = next.unwrap_or(lent.state);
             next.is_some()
         });
         if released != Some(true) {
@@ -152,13 +156,13 @@ impl Session {
 
     pub(super) fn check_transactions(&self, more: usize) -> Result<(), Misuse> {
         let most = self.settings.limits.transactions;
-        if self.transactions.waiting() + more > most as usize {
+        if self.transactions.open_count() + more > most as usize {
             return Err(Misuse::TooManyRequests { most });
         }
         Ok(())
     }
 
-    fn request_flush(&mut self, pools: &[u32], open: Open) -> u64 {
+    fn request_flush(&mut self, pools: &[u32], open: OpenRequest) -> u64 {
         let references: Vec<Reference> = pools.iter().copied().map(Reference).collect();
         let mut bytes = Vec::new();
         let context = self.transactions.context();
@@ -170,51 +174,51 @@ impl Session {
 
     /// If no transfer to this pool of the peer is in flight any more, answers the peer's recall, or asks the peer to take it back.
     pub(super) fn settle_leases(&mut self, pool: u32) {
-        let Some(lent) = self.lents.get(pool).filter(|l| !l.is_busy()) else {
+        let Some(lent) = self.peer_pools.get(pool).filter(|l| !l.is_busy()) else {
             return;
         };
-        let Some(next) = lent.lease.next(LeaseEvent::Drained) else {
+        let Some(next) = lent.state.next(PeerPoolEvent::Drained) else {
             return;
         };
         self.announce(pool);
-        if next == Lease::Gone {
-            self.leave(pool);
+        if next == PeerPoolState::Closed {
+            self.remove_peer_pool(pool);
         } else {
-            self.lents.change(pool, |lent| lent.lease = next);
-            self.request_flush(&[pool | YOURS], Open::Release(pool));
+            self.peer_pools.change(pool, |lent| lent.state = next);
+            self.request_flush(&[pool | RECEIVER_OWNED], OpenRequest::Release(pool));
         }
     }
 
     /// Removes a pool of the peer.
-    pub(super) fn leave(&mut self, pool: u32) {
-        self.lents.remove(pool);
+    pub(super) fn remove_peer_pool(&mut self, pool: u32) {
+        self.peer_pools.remove(pool);
         self.transactions.drained(pool);
-        self.event(Event::PoolGone { pool });
+        self.event(Event::PoolClosed { pool });
         self.answer_recalls();
     }
 
     pub(super) fn answer_recalls(&mut self) {
-        for context in self.transactions.answerable() {
+        for context in self.transactions.take_answerable() {
             if let Err(violation) = self.compose_reply(context, Body::BufferPoolFlushReply) {
-                self.violated(violation);
+                self.count_violation(violation);
             }
         }
     }
 
     /// The peer has stopped using a pool of ours.
-    pub(super) fn stopped(&mut self, pool: u32) {
+    pub(super) fn handle_stopped(&mut self, pool: u32) {
         if let Some(owned) = self.owned.get_mut(&pool) {
-            owned.advance(TenureEvent::Stopped);
+            owned.advance(OwnPoolEvent::Stopped);
         }
         self.settle_drained();
     }
 
     /// Frees the pools that the peer has stopped using and to which no packet is in flight.
     pub(super) fn settle_drained(&mut self) {
-        let drained = |o: &&mut Owned| o.tenure() == Tenure::Draining && o.missing() == 0;
+        let drained = |o: &&mut OwnPool| o.state() == OwnPoolState::Draining && o.missing() == 0;
         let mut freed = Vec::new();
         for owned in self.owned.values_mut().filter(drained) {
-            owned.advance(TenureEvent::Drained);
+            owned.advance(OwnPoolEvent::Drained);
             freed.push(owned.pool().reference);
         }
         for pool in freed {
@@ -222,12 +226,12 @@ impl Session {
                 self.outputs.push_back(Output::Withdraw { pool });
             }
             self.event(Event::PoolFreed { pool });
-            self.forget_if_over(pool);
+            self.remove_if_finished(pool);
         }
     }
 
-    fn forget_if_over(&mut self, pool: u32) {
-        if self.owned.get(&pool).is_some_and(Owned::is_over) {
+    fn remove_if_finished(&mut self, pool: u32) {
+        if self.owned.get(&pool).is_some_and(OwnPool::is_finished) {
             let owned = self.owned.remove(&pool);
             self.owned_elements -= owned.map_or(0, |o| u64::from(o.pool().count));
         }

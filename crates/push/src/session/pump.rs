@@ -4,12 +4,12 @@
 
 use verbena_wire::push::{Body, Element, Entry, Function, Message, Pool, Range};
 
-use super::{Asking, Session, YOURS};
-use crate::lent::UseEvent;
+use super::{ElementRequest, RECEIVER_OWNED, Session};
 use crate::output::Output;
-use crate::owned::{Owned, Tenure};
-use crate::settings::Naming;
-use crate::window::MESSAGES;
+use crate::own_pool::{OwnPool, OwnPoolState};
+use crate::peer_pools::PeerElementEvent;
+use crate::settings::IndicationMode;
+use crate::window::MESSAGE_POOL;
 
 /// The longer form of an indicated element on the wire.
 const ELEMENT_LEN: usize = 16;
@@ -20,7 +20,7 @@ impl Session {
         self.pump_indications();
         self.pump_outbox();
         self.pump_updates();
-        self.pump_get();
+        self.pump_element_request();
     }
 
     /// One credit is reserved for [`pump_grant`](Self::pump_grant).
@@ -37,11 +37,11 @@ impl Session {
     /// Grants new credit for messages when half of the window is used.
     fn pump_grant(&mut self) {
         let window = self.settings.messages;
-        if self.credit.left() == 0 || self.grant.owed(window) < window / 2 {
+        if self.credit.left() == 0 || self.grant.grantable(window) < window / 2 {
             return;
         }
-        let (first, count) = self.grant.tell(window);
-        let pool = MESSAGES;
+        let (first, count) = self.grant.grant(window);
+        let pool = MESSAGE_POOL;
         self.transmit_ranges(&[Range { pool, first, count }]);
     }
 
@@ -60,9 +60,9 @@ impl Session {
             let batch: Vec<_> = self.indications.drain(..count).collect();
             let mut elements = Vec::with_capacity(count);
             for &(pool, element, length) in &batch {
-                self.lents
-                    .change(pool, |lent| lent.step(element, UseEvent::Indicate));
-                elements.push(self.name(pool, element, length));
+                self.peer_pools
+                    .change(pool, |lent| lent.step(element, PeerElementEvent::Indicate));
+                elements.push(self.indication_element(pool, element, length));
             }
             self.counters.indications_out += count as u64;
             let mut bytes = Vec::new();
@@ -75,9 +75,9 @@ impl Session {
         }
     }
 
-    fn name(&self, pool: u32, element: u32, length: u32) -> Element {
-        match self.lents.get(pool) {
-            Some(lent) if self.settings.naming == Naming::Address => Element::Address {
+    fn indication_element(&self, pool: u32, element: u32, length: u32) -> Element {
+        match self.peer_pools.get(pool) {
+            Some(lent) if self.settings.indication == IndicationMode::Address => Element::Address {
                 pool,
                 at: lent.address(element),
                 length,
@@ -103,7 +103,7 @@ impl Session {
         let most = self.entries(Range::LEN);
         while self.may_send() {
             let mut ranges = Vec::new();
-            let hurry = self.hurry;
+            let hurry = self.is_peer_low;
             for owned in self.owned.values_mut().filter(|o| o.is_due(hurry)) {
                 owned.update(most, &mut ranges);
                 if ranges.len() >= most {
@@ -111,21 +111,21 @@ impl Session {
                 }
             }
             if ranges.is_empty() {
-                self.hurry = false;
+                self.is_peer_low = false;
                 return;
             }
             self.transmit_ranges(&ranges);
         }
     }
 
-    fn pump_get(&mut self) {
-        let Asking::Due(size) = self.asking else {
+    fn pump_element_request(&mut self) {
+        let ElementRequest::Due(size) = self.element_request else {
             return;
         };
         if self.may_send() {
-            self.asking = Asking::Sent(size);
+            self.element_request = ElementRequest::Sent(size);
             let context = self.transactions.context();
-            let count = self.settings.ask;
+            let count = self.settings.request_count;
             let body = Body::BufferRecvPoolGet { count, size };
             let mut bytes = Vec::new();
             Message { context, body }.emit(&mut bytes);
@@ -135,7 +135,11 @@ impl Session {
 
     /// Tells the peer how many packets were sent to a pool of descriptors, so that it can detect missing ones.
     pub(super) fn announce(&mut self, pool: u32) {
-        if let Some(element) = self.lents.get(pool).and_then(crate::lent::Lent::left) {
+        if let Some(element) = self
+            .peer_pools
+            .get(pool)
+            .and_then(crate::peer_pools::PeerPool::packets_sent)
+        {
             let mut bytes = Vec::new();
             let context = self.transactions.context();
             Message::emit_elements(context, &[announcement(pool, element, 0)], &mut bytes);
@@ -150,7 +154,7 @@ impl Session {
             return;
         }
         // A recalled pool must not be advertised again.
-        let lent = |o: &&Owned| o.tenure() == Tenure::Lent;
+        let lent = |o: &&OwnPool| o.state() == OwnPoolState::Lent;
         let pools: Vec<Pool> = self
             .owned
             .values()
@@ -158,7 +162,11 @@ impl Session {
             .map(|o| *o.pool())
             .collect();
         self.compose_pools(&pools);
-        let again = self.owned.values().filter(lent).filter_map(Owned::again);
+        let again = self
+            .owned
+            .values()
+            .filter(lent)
+            .filter_map(OwnPool::current_grant);
         let ranges: Vec<Range> = again.collect();
         if !ranges.is_empty() {
             let mut bytes = Vec::new();
@@ -167,12 +175,15 @@ impl Session {
             self.outbox.push_back(bytes);
         }
         // Also for a pool with full credit: its owner may have counted packets twice, as given up and as arrived.
-        let used = self.lents.iter().filter(|l| l.left() != Some(0));
+        let used = self
+            .peer_pools
+            .iter()
+            .filter(|l| l.packets_sent() != Some(0));
         let used: Vec<u32> = used.map(|l| l.pool.reference).collect();
         for pool in used {
             self.announce(pool);
         }
-        self.outbox.extend(self.transactions.again());
+        self.outbox.extend(self.transactions.repeat_open());
     }
 
     /// Announces how many messages were sent before this one, which is counted itself if there is credit for it, and up to which number
@@ -181,10 +192,10 @@ impl Session {
         let context = self.transactions.context();
         let counted = u32::from(self.credit.left() > 0);
         // Both sides may be out of credit, each waiting for the other's grant.
-        self.grant.tell(self.settings.messages);
+        self.grant.grant(self.settings.messages);
         let elements = [
-            announcement(MESSAGES, self.credit.sent(), counted),
-            announcement(MESSAGES, self.grant.told(), 0),
+            announcement(MESSAGE_POOL, self.credit.sent(), counted),
+            announcement(MESSAGE_POOL, self.grant.limit(), 0),
         ];
         let mut bytes = Vec::new();
         Message::emit_elements(context, &elements, &mut bytes);
@@ -208,7 +219,7 @@ fn announcement(pool: u32, number: u32, itself: u32) -> Element {
 
 /// Relations that the composition of messages relies on.
 const _: () = {
-    assert!(MESSAGES & YOURS == 0);
-    assert!(crate::window::FIRST_MESSAGES >= 4);
+    assert!(MESSAGE_POOL & RECEIVER_OWNED == 0);
+    assert!(crate::window::INITIAL_CREDIT >= 4);
     assert!(Function::BufferRecvPool as u16 == 1);
 };

@@ -4,17 +4,17 @@
 use verbena_wire::push::{Body, Entries, Function, Message, Parsed, Pool, Range, Reference};
 
 use super::arrive::synchronisation;
-use super::pools::is_sound;
-use super::{Session, YOURS};
+use super::pools::is_valid;
+use super::{RECEIVER_OWNED, Session};
 use crate::error::Violation;
-use crate::lent::{Lease, LeaseEvent};
 use crate::output::{Channel, Event};
+use crate::peer_pools::{PeerPoolEvent, PeerPoolState};
 use crate::settings::Arrangement;
-use crate::transactions::{Open, Recall};
-use crate::window::MESSAGES;
+use crate::transactions::{OpenRequest, Recall};
+use crate::window::MESSAGE_POOL;
 
 /// Keeps the first violation of several.
-pub(super) fn note(first: &mut Result<(), Violation>, result: Result<(), Violation>) {
+pub(super) fn keep_first(first: &mut Result<(), Violation>, result: Result<(), Violation>) {
     if first.is_ok() {
         *first = result;
     }
@@ -24,8 +24,8 @@ impl Session {
     /// A message arrived. Poll all outputs before its buffer is reused. On a violation the offending part was ignored and counted.
     pub fn handle_message(&mut self, channel: Channel, bytes: &[u8]) -> Result<(), Violation> {
         self.counters.messages_in += 1;
-        let result = self.judge_message(channel, bytes);
-        result.map_err(|violation| self.violated(violation))
+        let result = self.process_message(channel, bytes);
+        result.map_err(|violation| self.count_violation(violation))
     }
 
     pub(super) fn check_backlog(&self) -> Result<(), Violation> {
@@ -36,7 +36,7 @@ impl Session {
         }
     }
 
-    fn judge_message(&mut self, channel: Channel, bytes: &[u8]) -> Result<(), Violation> {
+    fn process_message(&mut self, channel: Channel, bytes: &[u8]) -> Result<(), Violation> {
         self.check_backlog()?;
         if channel != Channel::Control {
             return Err(Violation::Channel(channel));
@@ -82,8 +82,8 @@ impl Session {
         match message.body {
             Body::BufferRecvPool(pools) => self.handle_pools(pools),
             Body::BufferRecvPoolGet { count, size } => {
-                self.hurry = true;
-                self.event(Event::PoolWanted { count, size });
+                self.is_peer_low = true;
+                self.event(Event::PoolRequested { count, size });
                 Ok(())
             }
             Body::BufferRecvPoolUpdate(ranges) => self.handle_ranges(ranges),
@@ -105,9 +105,9 @@ impl Session {
     fn handle_pools(&mut self, pools: Entries<'_, Pool>) -> Result<(), Violation> {
         let mut result = Ok(());
         for pool in pools.iter() {
-            note(&mut result, self.handle_pool(pool));
+            keep_first(&mut result, self.handle_pool(pool));
         }
-        self.tell_room();
+        self.report_room();
         result
     }
 
@@ -119,12 +119,12 @@ impl Session {
             ..
         } = pool;
         let counts = self.settings.arrangement.counts();
-        let known = self.lents.get(reference);
+        let known = self.peer_pools.get(reference);
         if counts && known.is_some_and(|lent| lent.pool == pool) {
             // Repeated, see `refresh`.
             return Ok(());
         }
-        if known.is_some() || !is_sound(&pool) {
+        if known.is_some() || !is_valid(&pool) {
             return Err(Violation::BadPool {
                 reference,
                 count,
@@ -133,11 +133,11 @@ impl Session {
         }
         let limits = &self.settings.limits;
         let most = if counts { 1 } else { limits.pools as usize };
-        let elements = self.lents.elements() + u64::from(count);
-        if self.lents.len() >= most || elements > u64::from(limits.elements) {
+        let elements = self.peer_pools.elements() + u64::from(count);
+        if self.peer_pools.len() >= most || elements > u64::from(limits.elements) {
             return Err(Violation::TooMuch { reference, count });
         }
-        self.lents.insert(pool, counts);
+        self.peer_pools.insert(pool, counts);
         self.event(Event::PoolLent(pool));
         Ok(())
     }
@@ -145,20 +145,20 @@ impl Session {
     fn handle_ranges(&mut self, ranges: Entries<'_, Range>) -> Result<(), Violation> {
         let mut result = Ok(());
         for range in ranges.iter() {
-            note(&mut result, self.handle_range(range));
+            keep_first(&mut result, self.handle_range(range));
         }
-        self.tell_room();
+        self.report_room();
         result
     }
 
     fn handle_range(&mut self, range: Range) -> Result<(), Violation> {
         let Range { pool, first, count } = range;
         let limit = first.wrapping_add(count);
-        if pool == MESSAGES {
+        if pool == MESSAGE_POOL {
             return self.raise_credit(limit);
         }
         let function = Function::BufferRecvPoolUpdate as u16;
-        let lent = self.lents.get(pool);
+        let lent = self.peer_pools.get(pool);
         let of = lent
             .map(|lent| lent.pool.count)
             .ok_or(Violation::UnknownPool {
@@ -166,7 +166,7 @@ impl Session {
                 reference: pool,
             })?;
         if self.settings.arrangement.counts() {
-            let raised = self.lents.raise(pool, limit);
+            let raised = self.peer_pools.raise(pool, limit);
             return raised.map(drop).map_err(|(from, to)| Violation::Number {
                 pool,
                 got: limit,
@@ -184,7 +184,7 @@ impl Session {
         }
         // Ends at the first element that was not in use, so that a message costs no more than the elements it gives back.
         (first..first + count).try_for_each(|element| {
-            let back = self.lents.give_back(pool, element);
+            let back = self.peer_pools.give_back(pool, element);
             back.then_some(())
                 .ok_or(Violation::NotUsed { pool, element })
         })
@@ -195,30 +195,30 @@ impl Session {
         context: u64,
         pools: Entries<'_, Reference>,
     ) -> Result<(), Violation> {
-        let theirs = pools.iter().filter(|Reference(p)| p & YOURS == 0);
+        let theirs = pools.iter().filter(|Reference(p)| p & RECEIVER_OWNED == 0);
         // A pool that is unknown, because it is gone already, is not in use.
         let busy: Vec<u32> = theirs
             .map(|Reference(pool)| pool)
-            .filter(|pool| self.lents.get(*pool).is_some())
+            .filter(|pool| self.peer_pools.get(*pool).is_some())
             .collect();
         let most = self.settings.limits.transactions;
         let recall = Recall {
             context,
             busy: busy.clone(),
         };
-        if !self.transactions.recall(recall, most) {
+        if !self.transactions.add_recall(recall, most) {
             return Err(Violation::TooManyRequests { most });
         }
-        for Reference(pool) in pools.iter().filter(|Reference(p)| p & YOURS != 0) {
-            self.stopped(pool & !YOURS);
+        for Reference(pool) in pools.iter().filter(|Reference(p)| p & RECEIVER_OWNED != 0) {
+            self.handle_stopped(pool & !RECEIVER_OWNED);
         }
         for pool in busy {
-            let recall = |lent: &mut crate::lent::Lent| {
-                lent.lease = lent.lease.next(LeaseEvent::Recall).unwrap_or(lent.lease);
-                lent.lease
+            let recall = |lent: &mut crate::peer_pools::PeerPool| {
+                lent.state = lent.state.next(PeerPoolEvent::Recall).unwrap_or(lent.state);
+                lent.state
             };
-            match self.lents.change(pool, recall) {
-                Some(Lease::Gone) => self.leave(pool),
+            match self.peer_pools.change(pool, recall) {
+                Some(PeerPoolState::Closed) => self.remove_peer_pool(pool),
                 _ => self.settle_leases(pool),
             }
         }
@@ -228,22 +228,28 @@ impl Session {
 
     fn handle_flush_reply(&mut self, context: u64) -> Result<(), Violation> {
         match self.transactions.get(context) {
-            Some(Open::Flush(_) | Open::Release(_)) => {}
-            None if self.transactions.is_echo(context) => return Ok(()),
-            Some(Open::Config) | None => return Err(Violation::StrayReply { context }),
+            Some(OpenRequest::Flush(_) | OpenRequest::Release(_)) => {}
+            None if self.transactions.is_repeated_reply(context) => return Ok(()),
+            Some(OpenRequest::Config) | None => return Err(Violation::StrayReply { context }),
         }
         match self.transactions.close(context) {
-            Some(Open::Flush(pools)) => pools.into_iter().for_each(|pool| self.stopped(pool)),
+            Some(OpenRequest::Flush(pools)) => {
+                pools.into_iter().for_each(|pool| self.handle_stopped(pool));
+            }
             // Gone already if the peer recalled it at the same time.
-            Some(Open::Release(pool)) if self.is_answered(pool) => self.leave(pool),
-            Some(Open::Release(_)) => {}
-            Some(Open::Config) | None => {}
+            Some(OpenRequest::Release(pool)) if self.is_answered(pool) => {
+                self.remove_peer_pool(pool);
+            }
+            Some(OpenRequest::Release(_)) => {}
+            Some(OpenRequest::Config) | None => {}
         }
         Ok(())
     }
 
     fn is_answered(&self, pool: u32) -> bool {
-        let lent = self.lents.get(pool);
-        lent.is_some_and(|lent| lent.lease.next(LeaseEvent::Reply) == Some(Lease::Gone))
+        let lent = self.peer_pools.get(pool);
+        lent.is_some_and(|lent| {
+            lent.state.next(PeerPoolEvent::Reply) == Some(PeerPoolState::Closed)
+        })
     }
 }

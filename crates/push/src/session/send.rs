@@ -3,15 +3,15 @@
 
 use verbena_wire::push::{Body, Indication, Message};
 
-use super::{Asking, SEND_DATA_HEAD, Session};
+use super::{ElementRequest, SEND_DATA_HEAD, Session};
 use crate::error::{Misuse, Refused};
-use crate::lent::{Shortage, Use, UseEvent};
 use crate::output::{Event, Output, Packet};
-use crate::settings::{Arrangement, Naming};
+use crate::peer_pools::{PeerElementEvent, PeerElementState, Shortage};
+use crate::settings::{Arrangement, IndicationMode};
 
 /// A packet in flight.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Flight {
+pub(super) struct InflightPacket {
     pool: u32,
     element: u32,
     len: u32,
@@ -24,13 +24,13 @@ impl Session {
         if self.is_backlogged() {
             return Err(Refused::Backlog { most });
         }
-        let (pool, element) = match self.lents.take(len) {
+        let (pool, element) = match self.peer_pools.take(len) {
             Ok(taken) => taken,
             Err(shortage) => return Err(self.refuse(len, shortage)),
         };
         let packet = Packet(self.next_packet);
         self.next_packet += 1;
-        let flight = Flight { pool, element, len };
+        let flight = InflightPacket { pool, element, len };
         let output = match self.settings.arrangement {
             Arrangement::Sends => Output::SendPacket { packet, len },
             Arrangement::Single => {
@@ -43,42 +43,45 @@ impl Session {
             }
             Arrangement::Writes => self.write(packet, flight),
         };
-        self.flights.insert(packet, flight);
+        self.inflight.insert(packet, flight);
         self.counters.packets_out += 1;
         self.outputs.push_back(output);
-        self.ask_if_low(len);
+        self.request_if_low(len);
         Ok(packet)
     }
 
     /// The carrier is done with a packet's bytes. Where channels are acknowledged: the write was acknowledged, or everything sent on the
     /// control channel from now on arrives after it.
     pub fn handle_written(&mut self, packet: Packet) -> Result<(), Misuse> {
-        let flight = self.flights.remove(&packet);
-        let Flight { pool, element, len } = flight.ok_or(Misuse::UnknownPacket { packet })?;
-        let step = |lent: &mut crate::lent::Lent| lent.step(element, UseEvent::Complete);
-        if self.lents.change(pool, step).flatten() == Some(Use::Written) {
+        let flight = self.inflight.remove(&packet);
+        let InflightPacket { pool, element, len } =
+            flight.ok_or(Misuse::UnknownPacket { packet })?;
+        let step =
+            |lent: &mut crate::peer_pools::PeerPool| lent.step(element, PeerElementEvent::Complete);
+        if self.peer_pools.change(pool, step).flatten() == Some(PeerElementState::Written) {
             self.indications.push_back((pool, element, len));
         }
         self.event(Event::Sent { packet });
         self.settle_leases(pool);
-        self.tell_room();
+        self.report_room();
         Ok(())
     }
 
     /// The output of an RDMA write (P7): indicated by 8, 8 and 16 bits of immediate data, or by a message once it has completed.
-    fn write(&mut self, packet: Packet, flight: Flight) -> Output {
-        let Flight { pool, element, len } = flight;
+    fn write(&mut self, packet: Packet, flight: InflightPacket) -> Output {
+        let InflightPacket { pool, element, len } = flight;
         let fits = Indication::fit(pool, element, len);
         let immediate = fits
-            .filter(|_| self.settings.naming == Naming::Immediate)
+            .filter(|_| self.settings.indication == IndicationMode::Immediate)
             .map(Indication::immediate);
         let begin = match immediate {
-            Some(_) => UseEvent::Push,
-            None => UseEvent::Write,
+            Some(_) => PeerElementEvent::Push,
+            None => PeerElementEvent::Write,
         };
         self.counters.immediates_out += u64::from(immediate.is_some());
-        self.lents.change(pool, |lent| lent.step(element, begin));
-        let lent = self.lents.get(pool);
+        self.peer_pools
+            .change(pool, |lent| lent.step(element, begin));
+        let lent = self.peer_pools.get(pool);
         Output::Write {
             packet,
             handle: lent.map(|l| l.pool.handle).unwrap_or_default(),
@@ -90,7 +93,7 @@ impl Session {
 
     fn refuse(&mut self, len: u32, shortage: Shortage) -> Refused {
         self.counters.full += 1;
-        self.ask_for(len);
+        self.request_elements(len);
         let shortest = self.refused.map_or(len, |shortest| shortest.min(len));
         self.refused = Some(shortest);
         match shortage {
@@ -99,21 +102,21 @@ impl Session {
         }
     }
 
-    fn ask_if_low(&mut self, len: u32) {
-        if self.lents.free() < u64::from(self.settings.low) {
-            self.ask_for(len);
+    fn request_if_low(&mut self, len: u32) {
+        if self.peer_pools.free() < u64::from(self.settings.low) {
+            self.request_elements(len);
         }
     }
 
     /// Asks once (P6), and again only for a longer packet.
-    fn ask_for(&mut self, len: u32) {
+    fn request_elements(&mut self, len: u32) {
         let size = len.max(1);
-        let due = match self.asking {
-            Asking::No => true,
-            Asking::Due(asked) | Asking::Sent(asked) => size > asked,
+        let due = match self.element_request {
+            ElementRequest::No => true,
+            ElementRequest::Due(asked) | ElementRequest::Sent(asked) => size > asked,
         };
         if due {
-            self.asking = Asking::Due(size);
+            self.element_request = ElementRequest::Due(size);
         }
     }
 }

@@ -9,7 +9,7 @@ use verbena_wire::{Stag, To};
 
 use super::*;
 use crate::error::Refused;
-use crate::settings::Naming;
+use crate::settings::IndicationMode;
 use crate::world::World;
 
 fn session(arrangement: Arrangement) -> Session {
@@ -39,11 +39,11 @@ fn messages(session: &mut Session) -> Vec<Vec<u8>> {
         _ => None,
     };
     let all = outputs(session).into_iter().filter_map(message);
-    all.filter(|bytes| !matches!(known(bytes).body, Body::BufferRecvPoolUpdate(r) if r.iter().all(|r| r.pool == crate::MESSAGES)))
+    all.filter(|bytes| !matches!(parse_known(bytes).body, Body::BufferRecvPoolUpdate(r) if r.iter().all(|r| r.pool == crate::MESSAGE_POOL)))
         .collect()
 }
 
-fn known(bytes: &[u8]) -> Message<'_> {
+fn parse_known(bytes: &[u8]) -> Message<'_> {
     match Message::parse(bytes).unwrap() {
         Parsed::Known(message) => message,
         Parsed::Unknown(envelope) => panic!("{envelope}"),
@@ -108,7 +108,7 @@ fn indication_uses_immediate_data_when_it_fits() {
         let indicated = messages(&mut session);
         assert_eq!(indicated.len(), usize::from(!fits));
         if let [bytes] = indicated.as_slice() {
-            let Body::BufferRdmaIndicate(elements) = known(bytes).body else {
+            let Body::BufferRdmaIndicate(elements) = parse_known(bytes).body else {
                 panic!("another message");
             };
             let expected = Element::Index {
@@ -124,7 +124,7 @@ fn indication_uses_immediate_data_when_it_fits() {
 #[test]
 fn gathered_indications_share_a_message() {
     let settings = Settings {
-        naming: Naming::Address,
+        indication: IndicationMode::Address,
         ..Settings::new(Arrangement::Writes)
     };
     let mut session = Session::new(settings).unwrap();
@@ -135,7 +135,7 @@ fn gathered_indications_share_a_message() {
         session.handle_written(packet).unwrap();
     }
     let sent = messages(&mut session);
-    let Body::BufferRdmaIndicate(elements) = known(&sent[0]).body else {
+    let Body::BufferRdmaIndicate(elements) = parse_known(&sent[0]).body else {
         panic!("another message");
     };
     let base = pool(1, 1, 1).at.get();
@@ -158,7 +158,7 @@ fn element_is_reused_only_after_owner_returns_it() {
     update(&mut session, 1, 0, 1).unwrap();
     assert_eq!(session.send(10), Err(Refused::Full { len: 10 }));
     session.handle_written(packet).unwrap();
-    assert!(events(&mut session).contains(&Event::Room));
+    assert!(events(&mut session).contains(&Event::RoomAvailable));
     let packet = session.send(10).unwrap();
     session.handle_written(packet).unwrap();
     assert_eq!(session.send(10), Err(Refused::Full { len: 10 }));
@@ -177,7 +177,7 @@ fn element_is_reused_only_after_owner_returns_it() {
 fn session_low_on_elements_asks_once() {
     let settings = Settings {
         low: 2,
-        ask: 77,
+        request_count: 77,
         ..Settings::new(Arrangement::Writes)
     };
     let mut session = Session::new(settings).unwrap();
@@ -190,7 +190,7 @@ fn session_low_on_elements_asks_once() {
         count: 77,
         size: 60,
     };
-    assert_eq!(known(&asked[0]).body, expected);
+    assert_eq!(parse_known(&asked[0]).body, expected);
     session.send(50).unwrap();
     session.send(50).unwrap_err();
     assert_eq!(messages(&mut session).len(), 0);
@@ -220,7 +220,7 @@ fn flush_is_answered_after_writes_complete() {
     assert!(!messages(&mut session).contains(&reply));
     session.handle_written(packet).unwrap();
     assert!(messages(&mut session).contains(&reply));
-    assert_eq!(session.lents.len(), 0);
+    assert_eq!(session.peer_pools.len(), 0);
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn pool_advertisements_are_split_at_frame_size() {
     let sent = messages(&mut session);
     let counts: Vec<usize> = sent
         .iter()
-        .map(|bytes| match known(bytes).body {
+        .map(|bytes| match parse_known(bytes).body {
             Body::BufferRecvPool(pools) => pools.len(),
             _ => 0,
         })
@@ -262,10 +262,10 @@ fn unknown_messages_are_answered() {
             status: Status::UnknownMessage,
             data: &[],
         };
-        assert_eq!(known(&replies[0]).body, expected);
-        assert_eq!(known(&replies[0]).context, context);
+        assert_eq!(parse_known(&replies[0]).body, expected);
+        assert_eq!(parse_known(&replies[0]).context, context);
         let grant = session.grant.received();
-        update(&mut session, crate::MESSAGES, 0, 8 + grant).unwrap();
+        update(&mut session, crate::MESSAGE_POOL, 0, 8 + grant).unwrap();
     }
     assert_eq!(session.counters().unknown, 5);
 }
@@ -277,10 +277,10 @@ fn every_request_is_answered() {
     let status = |session: &mut Session, bytes: &[u8]| {
         let _ = session.handle_message(Channel::Control, bytes);
         let sent = messages(session);
-        sent.first().map(|bytes| match known(bytes).body {
+        sent.first().map(|bytes| match parse_known(bytes).body {
             Body::CfgUtilReply {
                 operation, status, ..
-            } => (known(bytes).context, operation, status),
+            } => (parse_known(bytes).context, operation, status),
             other => panic!("{other:?}"),
         })
     };
@@ -303,7 +303,7 @@ fn every_request_is_answered() {
         status: Status::Ok,
         data: b"mac",
     };
-    assert_eq!((known(&sent[0]).body, sent.len()), (expected, 1));
+    assert_eq!((parse_known(&sent[0]).body, sent.len()), (expected, 1));
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn reply_must_match_its_request() {
     assert!(session.handle_message(Channel::Control, &flush).is_err());
     let answer = message(context, reply);
     assert_eq!(session.handle_message(Channel::Control, &answer), Ok(()));
-    assert_eq!(session.waiting(), 0);
+    assert_eq!(session.open_requests(), 0);
     assert!(session.handle_message(Channel::Control, &answer).is_err());
 }
 
@@ -455,27 +455,27 @@ fn request_for_longer_element_is_kept() {
     session.send(101).unwrap_err();
     update(&mut session, 1, 0, 1).unwrap();
     let asked = messages(&mut session);
-    let body = known(&asked[0]).body;
+    let body = parse_known(&asked[0]).body;
     assert!(matches!(body, Body::BufferRecvPoolGet { size: 101, .. }));
     lend(&mut session, &[pool(2, 20, 101)]).unwrap();
-    assert!(events(&mut session).contains(&Event::Room));
+    assert!(events(&mut session).contains(&Event::RoomAvailable));
 }
 
 /// Messages beyond the granted credit are not processed.
 #[test]
 fn messages_beyond_the_window_are_refused() {
     let settings = Settings {
-        messages: FIRST_MESSAGES,
+        messages: INITIAL_CREDIT,
         ..Settings::new(Arrangement::Writes)
     };
     let mut session = Session::new(settings).unwrap();
-    for reference in 0..FIRST_MESSAGES {
+    for reference in 0..INITIAL_CREDIT {
         lend(&mut session, &[pool(reference, 1, 1)]).unwrap();
     }
-    let window = FIRST_MESSAGES;
+    let window = INITIAL_CREDIT;
     let beyond = lend(&mut session, &[pool(99, 1, 1)]);
     assert_eq!(beyond, Err(Violation::MessageOverrun { window }));
-    assert_eq!(session.lents.len(), FIRST_MESSAGES as usize);
+    assert_eq!(session.peer_pools.len(), INITIAL_CREDIT as usize);
     // Polling grants new credit.
     outputs(&mut session);
     lend(&mut session, &[pool(99, 1, 1)]).unwrap();
@@ -500,6 +500,6 @@ fn pool_request_is_answered_with_returned_elements() {
         first: 3,
         count: 1,
     };
-    Message::emit_ranges(known(&told[0]).context, &[range], &mut expected);
+    Message::emit_ranges(parse_known(&told[0]).context, &[range], &mut expected);
     assert_eq!(told, [expected]);
 }

@@ -31,7 +31,7 @@ fn credit_numbers_wrap() {
     grant.received = u32::MAX - 1;
     assert!(grant.receive());
     assert!(!grant.receive());
-    assert_eq!(grant.tell(4), (u32::MAX, 4));
+    assert_eq!(grant.grant(4), (u32::MAX, 4));
     assert!((0..4).all(|_| grant.receive()));
     assert_eq!(grant.left(), 0);
 }
@@ -48,8 +48,8 @@ fn overdrawn_credit_is_zero() {
 #[test]
 fn losses_are_limited_to_granted_credit() {
     let mut grant = Grant::new(4);
-    assert_eq!(grant.lose(9), 4);
-    assert_eq!(grant.owed(4), 4);
+    assert_eq!(grant.count_lost(9), 4);
+    assert_eq!(grant.grantable(4), 4);
     assert_eq!(grant.missing(5), None);
     assert_eq!(grant.missing(4), Some(0));
     assert_eq!(grant.missing(3), None);

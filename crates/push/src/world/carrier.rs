@@ -13,13 +13,13 @@ impl World {
                 let Some(item) = side.control.pop_front() else {
                     return false;
                 };
-                self.reach(to, item);
+                self.arrive(to, item);
             }
             1 => {
                 let Some(item) = side.data.pop_front() else {
                     return false;
                 };
-                self.reach(to, item);
+                self.arrive(to, item);
             }
             _ => {
                 let Some(packet) = side.acks.pop_front() else {
@@ -51,7 +51,7 @@ impl World {
         }
     }
 
-    fn reach(&mut self, to: usize, item: Item) {
+    fn arrive(&mut self, to: usize, item: Item) {
         let from = 1 - to;
         match item {
             Item::Message(bytes) => {

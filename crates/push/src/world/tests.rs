@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::World;
-use crate::{Arrangement, Naming, Refused, Settings, Tenure};
+use crate::{Arrangement, IndicationMode, OwnPoolState, Refused, Settings};
 
 #[derive(Debug, Clone, Copy)]
 enum Op {
@@ -56,11 +56,15 @@ fn op() -> impl Strategy<Value = Op> {
 
 fn settings() -> impl Strategy<Value = Settings> {
     let arrangements = proptest::sample::select(&Arrangement::ALL[..]);
-    let namings = [Naming::Immediate, Naming::Element, Naming::Address];
+    let namings = [
+        IndicationMode::Immediate,
+        IndicationMode::Element,
+        IndicationMode::Address,
+    ];
     let namings = proptest::sample::select(namings.to_vec());
     (arrangements, namings, 64..200u32, 8..20u32, 0..6u32).prop_map(
         |(arrangement, naming, frame, messages, low)| Settings {
-            naming,
+            indication: naming,
             frame,
             messages,
             low,
@@ -113,7 +117,7 @@ fn run(world: &mut World, op: Op, next: &mut u32, asked: &mut [usize; 2]) {
     }
 }
 
-fn play(settings: Settings, ops: &[Op], perfect: bool) {
+fn run_program(settings: Settings, ops: &[Op], perfect: bool) {
     let mut world = World::new(settings);
     let mut next = 0;
     let mut asked = [0, 0];
@@ -132,7 +136,7 @@ fn play(settings: Settings, ops: &[Op], perfect: bool) {
     for (side, asked) in asked.into_iter().enumerate() {
         assert_eq!(world.sides[side].answers.len(), asked);
         let own = world.sides[side].session.own_pools();
-        assert!(own.iter().all(|(_, tenure)| *tenure == Tenure::Lent));
+        assert!(own.iter().all(|(_, tenure)| *tenure == OwnPoolState::Lent));
         // Both sides have the same pools.
         let references: Vec<u32> = own.iter().map(|(pool, _)| pool.reference).collect();
         let lent: Vec<u32> = world.sides[1 - side].lent.iter().copied().collect();
@@ -149,12 +153,12 @@ proptest! {
 
     #[test]
     fn sessions_agree_over_an_immediate_carrier(settings in settings(), ops in prop::collection::vec(op(), 0..150)) {
-        play(settings, &ops, true);
+        run_program(settings, &ops, true);
     }
 
     #[test]
     fn sessions_agree_over_a_delaying_carrier(settings in settings(), ops in prop::collection::vec(op(), 0..300)) {
-        play(settings, &ops, false);
+        run_program(settings, &ops, false);
     }
 
     #[test]
@@ -197,7 +201,7 @@ fn lossy(single: bool, steps: &[(usize, u8, usize)]) {
     for side in 0..2 {
         let session = &mut world.sides[side].session;
         assert_eq!(session.free(), 5, "credit was lost");
-        assert_eq!(session.waiting(), 0, "a request was lost");
+        assert_eq!(session.open_requests(), 0, "a request was lost");
         world.send(side, 50).unwrap();
         world.sides[side].session.flush(&[1]).unwrap();
         world.drain(side);
@@ -208,7 +212,7 @@ fn lossy(single: bool, steps: &[(usize, u8, usize)]) {
     }
     refresh(&mut world);
     assert_eq!(world.sides.each_ref().map(|s| s.freed.len()), [1, 1]);
-    assert_eq!(world.sides.each_ref().map(|s| s.gone.len()), [1, 1]);
+    assert_eq!(world.sides.each_ref().map(|s| s.closed.len()), [1, 1]);
 }
 
 fn refresh(world: &mut World) {
@@ -235,12 +239,12 @@ fn lost_flush_reply_is_repeated() {
     // The announcement and the answer.
     world.lose(0, 0);
     world.lose(0, 0);
-    assert_eq!(world.sides[1].gone, [1]);
+    assert_eq!(world.sides[1].closed, [1]);
     world.settle();
     assert_eq!(world.sides[0].freed, []);
     refresh(&mut world);
     assert_eq!(world.sides[0].freed, [1]);
-    assert_eq!(world.sides[1].gone, [1]);
+    assert_eq!(world.sides[1].closed, [1]);
 }
 
 /// Traffic in both directions at once, with far fewer messages than packets.
@@ -275,8 +279,8 @@ fn packets_flow_in_every_arrangement() {
             let messages = counters.messages_out - packets;
             assert!(messages < sent / 3, "{arrangement:?}: {messages}");
         }
-        assert!(world.sides.iter().any(|side| side.rooms > 0));
-        assert!(world.sides.iter().all(|side| side.wanted > 0));
+        assert!(world.sides.iter().any(|side| side.room_events > 0));
+        assert!(world.sides.iter().all(|side| side.requested > 0));
     }
 }
 
@@ -343,7 +347,7 @@ fn late_packets_do_not_stop_traffic() {
     let counters = world.sides.each_ref().map(|side| *side.session.counters());
     assert_eq!(counters[1].packets_in, 120);
     // Until it is corrected, the grants are above what is possible, and the user rejects them.
-    let number = counters[0].violations.of(crate::Kind::Number);
+    let number = counters[0].violations.of(crate::ViolationKind::Number);
     assert!((20..200).contains(&number), "{number}");
     assert_eq!(counters[0].violations.total(), number);
     assert_eq!(counters[1].violations.total(), 0);

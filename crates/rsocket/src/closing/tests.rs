@@ -14,9 +14,9 @@ use crate::options::Linger;
 use crate::stream::{Flags, Stream};
 
 /// Longer than anything here takes, shorter than the time limit of a close in the background.
-const AGES: Duration = Duration::from_secs(20);
+const LONG_TIME: Duration = Duration::from_secs(20);
 /// A non-blocking close is quicker, even on a busy machine.
-const SOON: Duration = Duration::from_secs(3);
+const SHORT_TIME: Duration = Duration::from_secs(3);
 
 /// Forwards connections to `to`, unless they are held.
 struct Relay {
@@ -61,20 +61,20 @@ fn forward(mut from: TcpStream, mut into: TcpStream, held: &AtomicBool) {
     }
 }
 
-struct Sides {
+struct Fixture {
     net: Arc<Net>,
     relay: Relay,
     listener: Stream,
 }
 
-impl Sides {
-    fn new() -> Sides {
+impl Fixture {
+    fn new() -> Fixture {
         let listener = Stream::new(&Net::open(Device::open().unwrap()));
         listener.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         listener.listen(64).unwrap();
-        Sides {
+        Fixture {
             net: Net::open(Device::open().unwrap()),
-            relay: relay(listener.local().unwrap()),
+            relay: relay(listener.local_addr().unwrap()),
             listener,
         }
     }
@@ -96,7 +96,7 @@ impl Sides {
 }
 
 fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + AGES;
+    let end = Instant::now() + LONG_TIME;
     while !condition() {
         assert!(Instant::now() < end, "{what}");
         thread::sleep(Duration::from_millis(2));
@@ -120,14 +120,14 @@ fn read_all(from: &Stream) -> Vec<u8> {
 
 #[test]
 fn close_returns_while_the_peer_stalls() {
-    let sides = Sides::new();
+    let sides = Fixture::new();
     let (client, server) = sides.pair();
     sides.hold(true);
     let sent = bytes(1 << 20);
     assert_eq!(client.send(&sent, Flags::default()).unwrap(), sent.len());
     let start = Instant::now();
     client.close();
-    assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    assert!(start.elapsed() < SHORT_TIME, "{:?}", start.elapsed());
     assert_eq!(sides.net.closing(), 1);
     assert!(
         !sides
@@ -138,7 +138,7 @@ fn close_returns_while_the_peer_stalls() {
     assert!(read_all(&server) == sent, "all of it arrives");
     wait_for("the connection ends", || sides.net.closing() == 0);
     wait_for("the thread ends", || {
-        sides.net.closing.0.lock().alarm.is_none()
+        sides.net.closing.0.lock().notifier.is_none()
     });
     // The thread is started again.
     let (client, server) = sides.pair();
@@ -149,7 +149,7 @@ fn close_returns_while_the_peer_stalls() {
 
 #[test]
 fn small_sends_before_close_arrive() {
-    let sides = Sides::new();
+    let sides = Fixture::new();
     for round in 0..8 {
         let (client, server) = sides.pair();
         let sent = bytes(200 * 64 + round);
@@ -159,12 +159,12 @@ fn small_sends_before_close_arrive() {
         drop(client);
         assert!(read_all(&server) == sent);
     }
-    assert!(sides.net.wait_closed(Instant::now() + AGES));
+    assert!(sides.net.wait_closed(Instant::now() + LONG_TIME));
 }
 
 #[test]
 fn linger_waits_as_long_as_set() {
-    let sides = Sides::new();
+    let sides = Fixture::new();
     let (client, server) = sides.pair();
     sides.hold(true);
     let wait = Duration::from_millis(300);
@@ -173,22 +173,22 @@ fn linger_waits_as_long_as_set() {
     client.send(&sent, Flags::default()).unwrap();
     let start = Instant::now();
     client.close();
-    assert!(start.elapsed() >= wait && start.elapsed() < SOON);
+    assert!(start.elapsed() >= wait && start.elapsed() < SHORT_TIME);
     assert_eq!(sides.net.closing(), 1, "the rest leaves in the background");
     sides.hold(false);
     assert!(read_all(&server) == sent);
     // Nothing is in flight: the close does not wait.
     let (client, server) = sides.pair();
-    client.set_options(|options| options.linger = Linger::For(AGES));
+    client.set_options(|options| options.linger = Linger::For(LONG_TIME));
     let start = Instant::now();
     client.close();
-    assert!(start.elapsed() < SOON);
+    assert!(start.elapsed() < SHORT_TIME);
     assert_eq!(read_all(&server), []);
 }
 
 #[test]
 fn linger_of_zero_resets() {
-    let sides = Sides::new();
+    let sides = Fixture::new();
     let (client, server) = sides.pair();
     client.set_options(|options| options.linger = Linger::For(Duration::ZERO));
     client.close();
@@ -199,7 +199,7 @@ fn linger_of_zero_resets() {
 
 #[test]
 fn background_closes_are_bounded() {
-    let sides = Sides::new();
+    let sides = Fixture::new();
     sides.net.closing.0.lock().bounds.connections = 3;
     let pairs: Vec<_> = (0..6).map(|_| sides.pair()).collect();
     sides.hold(true);

@@ -39,14 +39,14 @@ fn impossible_message_is_a_violation() {
     assert!(incoming.arrive(3).is_err());
     incoming.consume(8);
     assert!(incoming.arrive(3).is_err(), "the peer was not told yet");
-    assert!(incoming.owes());
-    assert_eq!(incoming.tell(), (8, 1));
+    assert!(incoming.is_credit_due());
+    assert_eq!(incoming.take_credit(), (8, 1));
     assert!(incoming.arrive(3).is_err(), "not in one piece");
     incoming.arrive(2).unwrap();
     incoming.arrive(8).unwrap();
-    assert_eq!(incoming.piece(0), (8, 2));
-    assert_eq!(incoming.piece(2), (0, 8));
-    assert_eq!(incoming.piece(10), (8, 0));
+    assert_eq!(incoming.unread_chunk(0), (8, 2));
+    assert_eq!(incoming.unread_chunk(2), (0, 8));
+    assert_eq!(incoming.unread_chunk(10), (8, 0));
 }
 
 /// A sender that sends whatever it may, a receiver that reads small random amounts, and delayed credits.
@@ -75,7 +75,7 @@ fn random_traffic_neither_overruns_nor_stalls() {
                     if let Some(len) = data.pop_front() {
                         incoming.arrive(len).unwrap();
                     }
-                    let read = dice(incoming.waiting() + 1);
+                    let read = dice(incoming.unread() + 1);
                     incoming.consume(read);
                     moved += read;
                 }
@@ -86,13 +86,13 @@ fn random_traffic_neither_overruns_nor_stalls() {
                 }
                 _ => {}
             }
-            if incoming.owes() {
-                credits.push_back(incoming.tell());
+            if incoming.is_credit_due() {
+                credits.push_back(incoming.take_credit());
             }
             assert!(credits.len() <= CREDITS, "ring {ring}, {slots} messages");
             assert!(data.len() <= slots.into());
             // Everything has arrived, was read and credited: then there is room.
-            if data.is_empty() && incoming.waiting() == 0 && credits.is_empty() {
+            if data.is_empty() && incoming.unread() == 0 && credits.is_empty() {
                 assert!(out.room() > 0, "ring {ring}, {slots} messages");
             }
         }

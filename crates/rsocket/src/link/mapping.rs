@@ -3,10 +3,10 @@
 
 use verbena::{Memory, Mr, RemoteMemory};
 
-use super::transfer::Aim;
+use super::transfer::WriteTarget;
 use super::{Flow, Link};
+use crate::control_message::ControlMessage;
 use crate::error::Error;
-use crate::word::Word;
 
 /// Memory that can be mapped, registered in the socket's protection domain ([`Stream::pd`](crate::Stream::pd)).
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl Link {
         let Some(memory) = mr.as_ref().map(Mapped::remote) else {
             return Ok(());
         };
-        self.say_counted(Word::Map { offset, memory })?;
+        self.send_counted_control(ControlMessage::Map { offset, memory })?;
         mapped.extend(mr.take().map(|mr| (key, offset, mr)));
         Ok(())
     }
@@ -87,7 +87,7 @@ impl Link {
             ));
         };
         let (_, offset, _) = mapped[at];
-        match self.say_counted(Word::Unmap { offset }) {
+        match self.send_counted_control(ControlMessage::Unmap { offset }) {
             // The peer is gone and cannot write.
             Ok(()) | Err(Error::Reset | Error::Pipe) => {}
             Err(error) => return Err(error),
@@ -100,23 +100,23 @@ impl Link {
 
     /// Writes as much as possible now.
     pub(crate) fn write_mapped(&self, bytes: &[u8], offset: u64) -> Result<usize, Error> {
-        self.push(bytes, Aim::Mapped(offset))
+        self.push(bytes, WriteTarget::Mapped(offset))
     }
 
     /// Sends a word that consumes one of the peer's receives for messages.
-    fn say_counted(&self, word: Word) -> Result<(), Error> {
+    fn send_counted_control(&self, word: ControlMessage) -> Result<(), Error> {
         let _one = self.writing.lock();
-        let mut flow = self.hold();
+        let mut flow = self.lock_flow();
         self.turn(&mut flow);
         self.check_sending(&flow)?;
-        self.release(&mut flow);
+        self.flush_tail(&mut flow);
         let room = flow.sends < self.options.sends;
         let (outgoing, _) = flow.peer.as_mut().ok_or(Error::WouldBlock)?;
         if !room || !outgoing.has_slot() {
             return Err(Error::WouldBlock);
         }
-        outgoing.send_word();
-        self.say(&mut flow, word);
+        outgoing.send_control();
+        self.send_control(&mut flow, word);
         Ok(())
     }
 }

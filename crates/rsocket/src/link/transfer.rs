@@ -3,21 +3,21 @@
 
 use std::time::Duration;
 
-use verbena::low::{Data, Flags, Remote, SendOp, SendWr};
+use verbena::low::{Data, Flags, RemoteAddr, SendOp, SendWr};
 
-use super::{CONTROL, Flow, Link, Phase};
+use super::{CONTROL_SENDS, Flow, Link, Phase};
+use crate::control_message::ControlMessage;
 use crate::error::Error;
-use crate::word::Word;
 
 /// Limit of one message: the peer reads the first while the next are in flight.
-const PIECE: usize = 64 << 10;
+const MAX_MESSAGE: usize = 64 << 10;
 
 /// How long an exiting process waits for a lock, which other threads hold for much less.
-const BRIEFLY: Duration = Duration::from_millis(100);
+const EXIT_LOCK_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// The destination of bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Aim {
+pub(super) enum WriteTarget {
     /// The peer's ring, as the next bytes of the stream.
     Ring,
     /// Memory that the peer has mapped at this offset.
@@ -25,40 +25,42 @@ pub(super) enum Aim {
 }
 
 /// Bytes that may be posted now.
-struct Piece {
+struct Chunk {
     len: usize,
     /// Their offset in the send buffer; `None` if they are inline.
-    stock: Option<usize>,
-    to: Remote,
+    buffer_offset: Option<usize>,
+    to: RemoteAddr,
 }
 
 impl Link {
     /// Free contiguous bytes of the send buffer.
-    pub(super) fn free_stock(&self, flow: &Flow) -> usize {
-        let all = self.stock.len() as u64;
-        let free = all - (flow.stock.0 - flow.stock.1);
-        free.min(all - flow.stock.0 % all) as usize
+    pub(super) fn free_send_buffer(&self, flow: &Flow) -> usize {
+        let all = self.send_buffer.len() as u64;
+        let free = all - (flow.buffered.0 - flow.buffered.1);
+        free.min(all - flow.buffered.0 % all) as usize
     }
 
-    pub(super) fn has_stock(&self, flow: &Flow) -> bool {
-        self.free_stock(flow) > 0
+    pub(super) fn has_send_buffer(&self, flow: &Flow) -> bool {
+        self.free_send_buffer(flow) > 0
     }
 
     /// Sends as much as possible now.
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<usize, Error> {
-        self.push(bytes, Aim::Ring)
+        self.push(bytes, WriteTarget::Ring)
     }
 
-    pub(super) fn push(&self, bytes: &[u8], aim: Aim) -> Result<usize, Error> {
+    pub(super) fn push(&self, bytes: &[u8], aim: WriteTarget) -> Result<usize, Error> {
         let _one = self.writing.lock();
-        if matches!(aim, Aim::Ring) && self.collect(bytes)? {
+        if matches!(aim, WriteTarget::Ring) && self.coalesce(bytes)? {
             return Ok(bytes.len());
         }
         let mut done = 0;
         while done < bytes.len() {
             let aim = match aim {
-                Aim::Ring => Aim::Ring,
-                Aim::Mapped(offset) => Aim::Mapped(offset.saturating_add(done as u64)),
+                WriteTarget::Ring => WriteTarget::Ring,
+                WriteTarget::Mapped(offset) => {
+                    WriteTarget::Mapped(offset.saturating_add(done as u64))
+                }
             };
             let rest = &bytes[done..];
             match self.reserve(rest.len(), aim) {
@@ -75,8 +77,8 @@ impl Link {
     }
 
     /// Reserves room for a piece; completions are polled only if there seems to be none.
-    fn reserve(&self, len: usize, aim: Aim) -> Result<Piece, Error> {
-        let mut flow = self.hold();
+    fn reserve(&self, len: usize, aim: WriteTarget) -> Result<Chunk, Error> {
+        let mut flow = self.lock_flow();
         match self.try_reserve(&mut flow, len, aim) {
             Err(Error::WouldBlock | Error::Unmapped { .. }) => {
                 self.turn(&mut flow);
@@ -86,11 +88,11 @@ impl Link {
         }
     }
 
-    fn try_reserve(&self, flow: &mut Flow, len: usize, aim: Aim) -> Result<Piece, Error> {
+    fn try_reserve(&self, flow: &mut Flow, len: usize, aim: WriteTarget) -> Result<Chunk, Error> {
         self.check_sending(flow)?;
         // Everything posted from now on follows the tail.
-        self.release(flow);
-        let free = self.free_stock(flow);
+        self.flush_tail(flow);
+        let free = self.free_send_buffer(flow);
         if flow.sends >= self.options.sends || free == 0 {
             return Err(Error::WouldBlock);
         }
@@ -98,10 +100,10 @@ impl Link {
         let most = if inline {
             len
         } else {
-            len.min(free).min(PIECE)
+            len.min(free).min(MAX_MESSAGE)
         };
         let (len, to) = match aim {
-            Aim::Ring => {
+            WriteTarget::Ring => {
                 let (outgoing, ring) = flow.peer.as_mut().ok_or(Error::WouldBlock)?;
                 let len = usize::try_from(outgoing.room()).unwrap_or(most).min(most);
                 if len == 0 {
@@ -110,36 +112,40 @@ impl Link {
                 let at = outgoing.send(len as u64);
                 (len, ring.slice(at, len as u64)?)
             }
-            Aim::Mapped(offset) => flow.mapped(offset, most)?,
+            WriteTarget::Mapped(offset) => flow.mapped(offset, most)?,
         };
         flow.sends += 1;
         let mut stock = None;
         if !inline {
-            stock = Some((flow.stock.0 % self.stock.len() as u64) as usize);
-            flow.stock.0 += len as u64;
+            stock = Some((flow.buffered.0 % self.send_buffer.len() as u64) as usize);
+            flow.buffered.0 += len as u64;
         }
-        let to = to.place();
-        Ok(Piece { len, stock, to })
+        let to = to.remote_addr();
+        Ok(Chunk {
+            len,
+            buffer_offset: stock,
+            to,
+        })
     }
 
     pub(super) fn check_sending(&self, flow: &Flow) -> Result<(), Error> {
         match &flow.phase {
-            Phase::Joining => Err(Error::WouldBlock),
+            Phase::Connecting => Err(Error::WouldBlock),
             Phase::Failed(error) => Err(error.clone()),
-            Phase::Joined if flow.ended => Err(Error::Pipe),
-            Phase::Joined if flow.lost && flow.peer_ended => Err(Error::Pipe),
-            Phase::Joined if flow.lost => Err(Error::Reset),
-            Phase::Joined => Ok(()),
+            Phase::Connected if flow.ended => Err(Error::Pipe),
+            Phase::Connected if flow.lost && flow.peer_ended => Err(Error::Pipe),
+            Phase::Connected if flow.lost => Err(Error::Reset),
+            Phase::Connected => Ok(()),
         }
     }
 
-    fn post(&self, bytes: &[u8], piece: &Piece, aim: Aim) -> Result<(), Error> {
+    fn post(&self, bytes: &[u8], piece: &Chunk, aim: WriteTarget) -> Result<(), Error> {
         let op = SendOp::Write {
             remote: piece.to,
             // A write into the ring is announced to the peer; one into mapped memory is not.
-            immediate: matches!(aim, Aim::Ring).then_some(bytes.len() as u32),
+            immediate: matches!(aim, WriteTarget::Ring).then_some(bytes.len() as u32),
         };
-        let posted = match piece.stock {
+        let posted = match piece.buffer_offset {
             None => self.qp.post_send(&[SendWr {
                 id: 0,
                 op,
@@ -147,8 +153,8 @@ impl Link {
                 data: Data::Inline(bytes),
             }]),
             Some(at) => {
-                self.stock.write_at(at, bytes)?;
-                let place = self.stock.sge(at, bytes.len())?;
+                self.send_buffer.write_at(at, bytes)?;
+                let place = self.send_buffer.sge(at, bytes.len())?;
                 self.qp.post_send(&[SendWr {
                     id: bytes.len() as u64,
                     op,
@@ -158,7 +164,7 @@ impl Link {
             }
         };
         if posted.is_err() {
-            let mut flow = self.hold();
+            let mut flow = self.lock_flow();
             flow.sends -= 1;
             flow.lost = true;
             return Err(Error::Reset);
@@ -172,7 +178,7 @@ impl Link {
         let mut done = 0;
         while done < into.len() {
             let skip = if peek { done as u64 } else { 0 };
-            let (at, len) = self.next_piece(skip, done == 0)?;
+            let (at, len) = self.next_unread(skip, done == 0)?;
             let len = usize::try_from(len)
                 .unwrap_or(usize::MAX)
                 .min(into.len() - done);
@@ -183,50 +189,50 @@ impl Link {
                 .read_at(at as usize, &mut into[done..done + len])?;
             done += len;
             if !peek {
-                let mut flow = self.hold();
+                let mut flow = self.lock_flow();
                 flow.incoming.consume(len as u64);
-                self.pay(&mut flow);
+                self.send_due_credit(&mut flow);
             }
         }
         Ok(done)
     }
 
     /// The next unread bytes; if there are none and some are `needed`, the reason. No bytes are the end.
-    fn next_piece(&self, skip: u64, needed: bool) -> Result<(u64, u64), Error> {
-        let mut flow = self.hold();
-        let piece = flow.incoming.piece(skip);
+    fn next_unread(&self, skip: u64, needed: bool) -> Result<(u64, u64), Error> {
+        let mut flow = self.lock_flow();
+        let piece = flow.incoming.unread_chunk(skip);
         if piece.1 > 0 || !needed {
             return Ok(piece);
         }
         self.turn(&mut flow);
-        let piece = flow.incoming.piece(skip);
+        let piece = flow.incoming.unread_chunk(skip);
         match &flow.phase {
             _ if piece.1 > 0 => Ok(piece),
             Phase::Failed(error) => Err(error.clone()),
-            Phase::Joining => Err(Error::WouldBlock),
-            Phase::Joined if flow.peer_ended || flow.deaf => Ok(piece),
-            Phase::Joined if flow.lost => Err(Error::Reset),
-            Phase::Joined => Err(Error::WouldBlock),
+            Phase::Connecting => Err(Error::WouldBlock),
+            Phase::Connected if flow.peer_ended || flow.read_shut => Ok(piece),
+            Phase::Connected if flow.lost => Err(Error::Reset),
+            Phase::Connected => Err(Error::WouldBlock),
         }
     }
 
     /// The number of unread bytes.
-    pub(crate) fn waiting(&self) -> u64 {
-        let mut flow = self.hold();
+    pub(crate) fn unread(&self) -> u64 {
+        let mut flow = self.lock_flow();
         self.turn(&mut flow);
-        flow.incoming.waiting()
+        flow.incoming.unread()
     }
 
     /// Ends the sending direction.
     pub(crate) fn end(&self) -> Result<(), Error> {
         let _one = self.writing.lock();
-        let mut flow = self.hold();
+        let mut flow = self.lock_flow();
         self.turn(&mut flow);
         match self.check_sending(&flow) {
-            Ok(()) if flow.sends >= self.options.sends + CONTROL => Err(Error::WouldBlock),
+            Ok(()) if flow.sends >= self.options.sends + CONTROL_SENDS => Err(Error::WouldBlock),
             Ok(()) => {
-                self.say_end(&mut flow);
-                self.news.waiters.ring();
+                self.send_end(&mut flow);
+                self.events.waiters.notify();
                 Ok(())
             }
             Err(Error::Pipe) => Ok(()),
@@ -234,28 +240,28 @@ impl Link {
         }
     }
 
-    fn say_end(&self, flow: &mut Flow) {
-        self.release(flow);
+    fn send_end(&self, flow: &mut Flow) {
+        self.flush_tail(flow);
         flow.ended = true;
-        self.say(flow, Word::End);
+        self.send_control(flow, ControlMessage::End);
     }
 
     /// The same for an exiting process, perhaps within a call of this very thread: it waits for locks only briefly.
-    pub(crate) fn leave(&self) {
-        let Some(_one) = self.writing.try_lock_for(BRIEFLY) else {
+    pub(crate) fn end_at_exit(&self) {
+        let Some(_one) = self.writing.try_lock_for(EXIT_LOCK_TIMEOUT) else {
             return;
         };
-        let Some(mut flow) = self.flow.try_lock_for(BRIEFLY) else {
+        let Some(mut flow) = self.flow.try_lock_for(EXIT_LOCK_TIMEOUT) else {
             return;
         };
-        let room = flow.sends < self.options.sends + CONTROL;
+        let room = flow.sends < self.options.sends + CONTROL_SENDS;
         if room && self.check_sending(&flow).is_ok() {
-            self.say_end(&mut flow);
+            self.send_end(&mut flow);
         }
     }
 
     /// Nothing is in flight any more; false while another thread holds the lock.
-    pub(crate) fn has_left(&self) -> bool {
+    pub(crate) fn is_exit_drained(&self) -> bool {
         let Some(mut flow) = self.flow.try_lock() else {
             return false;
         };

@@ -6,31 +6,31 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use parking_lot::Mutex;
-use verbena::{Berth, Listener, Request};
+use verbena::{BoundListener, ConnectRequest, Listener};
 
 use super::{State, Stream};
-use crate::alarm::Waiters;
 use crate::error::Error;
 use crate::hello::Hello;
 use crate::link::{Link, Phase};
-use crate::net::News;
+use crate::net::LinkEvents;
+use crate::notifier::Waiters;
 
 /// Limit on further ports of the system's choice, if the first is in use for IPv4.
-const CHOICES: usize = 64;
+const MAX_PORT_RETRIES: usize = 64;
 
 /// The unspecified IPv4 address.
 const ANY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-fn news(waiters: &Arc<Waiters>) -> Arc<News> {
-    Arc::new(News {
-        answer: Mutex::new(None),
+fn new_events(waiters: &Arc<Waiters>) -> Arc<LinkEvents> {
+    Arc::new(LinkEvents {
+        connect_result: Mutex::new(None),
         lost: AtomicBool::new(false),
         waiters: waiters.clone(),
     })
 }
 
 /// The next request of the first listener that has one.
-fn next(listeners: &[Listener]) -> Result<Option<Request>, Error> {
+fn next_request(listeners: &[Listener]) -> Result<Option<ConnectRequest>, Error> {
     for listener in listeners {
         if let Some(request) = listener.try_next()? {
             return Ok(Some(request));
@@ -45,28 +45,32 @@ impl Stream {
         let both = at.is_ipv6() && at.ip().is_unspecified() && !self.options().v6_only;
         let mut state = self.state.lock();
         match &*state {
-            State::Fresh(berths) if berths.is_empty() => {}
+            State::Unconnected(berths) if berths.is_empty() => {}
             State::Closed => return Err(Error::Closed),
             _ => return Err(Error::Invalid("the socket has an address already")),
         }
-        *state = State::Fresh(if both {
-            self.berths_of_both(at)?
+        *state = State::Unconnected(if both {
+            self.bind_both_families(at)?
         } else {
-            vec![self.net.device.berth_shared(at)?]
+            vec![self.net.device.bind_reuse_addr(at)?]
         });
         Ok(())
     }
 
     /// Binds to the unspecified addresses of both families. A port of the system's choice must be free for both; the system considers IPv6
     /// alone.
-    fn berths_of_both(&self, at: SocketAddr) -> Result<Vec<Berth>, Error> {
+    fn bind_both_families(&self, at: SocketAddr) -> Result<Vec<BoundListener>, Error> {
         // Rejected ports are kept until one succeeds, so that none is offered twice.
         let mut offered = Vec::new();
         loop {
-            let v6 = self.net.device.berth_shared(at)?;
-            match self.net.device.berth_shared((ANY.ip(), v6.local()?.port())) {
+            let v6 = self.net.device.bind_reuse_addr(at)?;
+            match self
+                .net
+                .device
+                .bind_reuse_addr((ANY.ip(), v6.local_addr()?.port()))
+            {
                 Ok(v4) => return Ok(vec![v6, v4]),
-                Err(_) if at.port() == 0 && offered.len() < CHOICES => offered.push(v6),
+                Err(_) if at.port() == 0 && offered.len() < MAX_PORT_RETRIES => offered.push(v6),
                 Err(taken) => return Err(taken.into()),
             }
         }
@@ -75,8 +79,8 @@ impl Stream {
     /// Listens; at most `backlog` requests wait.
     pub fn listen(&self, backlog: usize) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let mut berths = match core::mem::replace(&mut *state, State::Fresh(Vec::new())) {
-            State::Fresh(berths) => berths,
+        let mut berths = match core::mem::replace(&mut *state, State::Unconnected(Vec::new())) {
+            State::Unconnected(berths) => berths,
             other => {
                 let listens = matches!(other, State::Listening(_));
                 *state = other;
@@ -86,12 +90,12 @@ impl Stream {
             }
         };
         if berths.is_empty() {
-            berths.push(self.net.device.berth_shared(ANY)?);
+            berths.push(self.net.device.bind_reuse_addr(ANY)?);
         }
-        let begin = |berth: Berth| {
+        let begin = |berth: BoundListener| {
             let listener = berth.listen(backlog.max(1))?;
             let waiters = self.waiters.clone();
-            listener.on_request(Arc::new(move || waiters.ring()));
+            listener.on_request(Arc::new(move || waiters.notify()));
             Ok(listener)
         };
         let listeners = berths.into_iter().map(begin);
@@ -113,16 +117,16 @@ impl Stream {
             State::Closed => return Err(Error::Closed),
             _ => return Err(Error::Invalid("the socket does not listen")),
         };
-        while let Some(request) = next(&listeners)? {
+        while let Some(request) = next_request(&listeners)? {
             let Ok(hello) = Hello::from_bytes(request.private_data()) else {
                 request.reject(b"");
                 continue;
             };
             let stream = Stream::with(&self.net, self.options());
-            let news = news(&stream.waiters);
+            let news = new_events(&stream.waiters);
             match Link::accept(&self.net, news, self.options(), request, &hello) {
                 Ok(link) => {
-                    *stream.state.lock() = State::Linked(link);
+                    *stream.state.lock() = State::Connected(link);
                     return Ok(stream);
                 }
                 // The peer is gone.
@@ -139,15 +143,15 @@ impl Stream {
         let link = {
             let mut state = self.state.lock();
             match &*state {
-                State::Fresh(berths) => {
-                    let bound = berths.first().map(Berth::local).transpose()?;
+                State::Unconnected(berths) => {
+                    let bound = berths.first().map(BoundListener::local_addr).transpose()?;
                     let from = bound.map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
-                    let news = news(&self.waiters);
+                    let news = new_events(&self.waiters);
                     let link = Link::dial(&self.net, news, self.options(), from, to)?;
-                    *state = State::Linked(link);
+                    *state = State::Connected(link);
                     None
                 }
-                State::Linked(link) => Some(link.clone()),
+                State::Connected(link) => Some(link.clone()),
                 State::Listening(_) => return Err(Error::Invalid("the socket listens")),
                 State::Closed => return Err(Error::Closed),
             }
@@ -159,16 +163,16 @@ impl Stream {
         if self.is_nonblocking() {
             return Err(Error::InProgress);
         }
-        self.wait(None, || self.joined())
+        self.wait(None, || self.connect_result())
     }
 
     /// Handles a connect call on a socket that has started to connect.
     fn connect_again(&self, link: &Arc<Link>) -> Result<(), Error> {
         match link.phase() {
-            Phase::Joining if self.is_nonblocking() => Err(Error::Already),
+            Phase::Connecting if self.is_nonblocking() => Err(Error::Already),
             // An earlier call was interrupted by a signal.
-            Phase::Joining => self.wait(None, || self.joined()),
-            Phase::Joined => Err(Error::Connected),
+            Phase::Connecting => self.wait(None, || self.connect_result()),
+            Phase::Connected => Err(Error::Connected),
             Phase::Failed(error) => {
                 self.fail(&error);
                 Err(self.error.lock().take().unwrap_or(error))
@@ -176,11 +180,11 @@ impl Stream {
         }
     }
 
-    fn joined(&self) -> Result<(), Error> {
+    fn connect_result(&self) -> Result<(), Error> {
         let link = self.link()?;
         match link.phase() {
-            Phase::Joining => Err(Error::WouldBlock),
-            Phase::Joined => Ok(()),
+            Phase::Connecting => Err(Error::WouldBlock),
+            Phase::Connected => Ok(()),
             Phase::Failed(error) => {
                 self.fail(&error);
                 Err(self.error.lock().take().unwrap_or(error))
@@ -191,6 +195,6 @@ impl Stream {
     /// It is connected; false while it is connecting.
     pub fn is_connected(&self) -> bool {
         let link = self.link();
-        link.is_ok_and(|link| matches!(link.phase(), Phase::Joined))
+        link.is_ok_and(|link| matches!(link.phase(), Phase::Connected))
     }
 }

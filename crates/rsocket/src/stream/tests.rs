@@ -27,7 +27,7 @@ fn pair_with(options: Options) -> (Stream, Stream) {
     let client = Stream::with(net(), options);
     let server = thread::scope(|scope| {
         let accepting = scope.spawn(|| listener.accept().unwrap());
-        client.connect(listener.local().unwrap()).unwrap();
+        client.connect(listener.local_addr().unwrap()).unwrap();
         accepting.join().unwrap()
     });
     (client, server)
@@ -222,9 +222,9 @@ fn nonblocking_connect_reports_in_progress() {
     assert!(!listener.readiness().readable);
     let client = Stream::new(net());
     client.set_nonblocking(true);
-    let begun = client.connect(listener.local().unwrap());
+    let begun = client.connect(listener.local_addr().unwrap());
     assert!(matches!(begun, Err(Error::InProgress)));
-    let again = client.connect(listener.local().unwrap());
+    let again = client.connect(listener.local_addr().unwrap());
     assert!(
         matches!(again, Err(Error::Already | Error::Connected)),
         "{again:?}"
@@ -234,11 +234,11 @@ fn nonblocking_connect_reports_in_progress() {
     wait_for("it is connected", || client.readiness().writable);
     assert!(client.take_error().is_none() && client.is_connected());
     assert!(matches!(
-        client.connect(listener.local().unwrap()),
+        client.connect(listener.local_addr().unwrap()),
         Err(Error::Connected)
     ));
-    assert_eq!(client.peer().unwrap(), listener.local().unwrap());
-    assert_eq!(client.local().unwrap(), server.peer().unwrap());
+    assert_eq!(client.peer_addr().unwrap(), listener.local_addr().unwrap());
+    assert_eq!(client.local_addr().unwrap(), server.peer_addr().unwrap());
     assert!(
         client
             .recv(&mut [0], Flags::default())
@@ -255,7 +255,7 @@ fn ipv6_wildcard_accepts_ipv4_unless_v6_only() {
         listener.bind("[::]:0".parse().unwrap()).unwrap();
         listener.listen(4).unwrap();
         listener.set_nonblocking(true);
-        let port = listener.local().unwrap().port();
+        let port = listener.local_addr().unwrap().port();
         let client = Stream::new(net());
         client.set_nonblocking(true);
         let begun = client.connect(([127, 0, 0, 1], port).into());
@@ -287,7 +287,7 @@ fn automatic_port_is_free_in_both_families() {
 fn refused_connect_reports_error_once() {
     let free = {
         let listener = listener();
-        listener.local().unwrap()
+        listener.local_addr().unwrap()
     };
     let client = Stream::new(net());
     let refused = client.connect(free).unwrap_err();
@@ -308,7 +308,7 @@ fn refused_connect_reports_error_once() {
 fn one_alarm_wakes_for_many_sockets() {
     const MANY: usize = 40;
     let pairs: Vec<_> = (0..MANY).map(|_| pair()).collect();
-    let alarm = Alarm::mine().unwrap();
+    let alarm = Notifier::current().unwrap();
     let watches: Vec<_> = pairs
         .iter()
         .map(|(client, _)| client.watch(&alarm))
@@ -323,7 +323,7 @@ fn one_alarm_wakes_for_many_sockets() {
         let mut left = MANY;
         let end = Instant::now() + Duration::from_secs(20);
         while left > 0 {
-            alarm.silence();
+            alarm.clear();
             pairs.iter().for_each(|(client, _)| client.arm());
             let ready = pairs
                 .iter()
@@ -418,7 +418,7 @@ impl Rogue {
             ring: memory.remote(),
             messages: 4,
         };
-        let joining = qp.connect(listener.local().unwrap(), &hello.to_bytes());
+        let joining = qp.connect(listener.local_addr().unwrap(), &hello.to_bytes());
         let server = listener.accept().unwrap();
         let said = joining.unwrap().wait().unwrap();
         let theirs = Hello::from_bytes(&said).unwrap();
@@ -448,10 +448,10 @@ fn malformed_hello_does_not_block_other_clients() {
     let cq = device.cq(64).unwrap();
     for said in [&b""[..], b"VRS1", &[0; 32], &[0xff; 200]] {
         let qp = Qp::new(&device.pd().unwrap(), &cq, &cq, QpOptions::default()).unwrap();
-        let joining = qp.connect(listener.local().unwrap(), said).unwrap();
+        let joining = qp.connect(listener.local_addr().unwrap(), said).unwrap();
         let client = Stream::new(net());
         thread::scope(|scope| {
-            let connecting = scope.spawn(|| client.connect(listener.local().unwrap()));
+            let connecting = scope.spawn(|| client.connect(listener.local_addr().unwrap()));
             listener.accept().unwrap();
             connecting.join().unwrap().unwrap();
         });
@@ -467,7 +467,7 @@ fn malformed_answer_fails_connect() {
     let cq = device.cq(64).unwrap();
     let qp = Qp::new(&device.pd().unwrap(), &cq, &cq, QpOptions::default()).unwrap();
     thread::scope(|scope| {
-        let connecting = scope.spawn(|| client.connect(listener.local().unwrap()));
+        let connecting = scope.spawn(|| client.connect(listener.local_addr().unwrap()));
         let request = listener.next().wait().unwrap();
         request
             .accept_on(&qp, b"something else")
@@ -475,7 +475,7 @@ fn malformed_answer_fails_connect() {
             .wait()
             .unwrap();
         let refused = connecting.join().unwrap().unwrap_err();
-        assert!(matches!(refused, Error::Stranger(_)), "{refused}");
+        assert!(matches!(refused, Error::WrongProtocol(_)), "{refused}");
     });
 }
 
@@ -511,7 +511,7 @@ fn announcing_unwritten_bytes_resets_the_connection() {
     for (len, announced) in [(4_usize, 5_u32), (0, 0), (4, u32::MAX)] {
         let (rogue, server, hello) = Rogue::connected();
         let op = SendOp::Write {
-            remote: hello.ring.place(),
+            remote: hello.ring.remote_addr(),
             immediate: Some(announced),
         };
         rogue.post(op, &vec![7; len]);
@@ -526,7 +526,7 @@ fn announcing_unwritten_bytes_resets_the_connection() {
 #[test]
 fn write_outside_ring_resets_the_connection() {
     let (rogue, server, hello) = Rogue::connected();
-    let mut place = hello.ring.place();
+    let mut place = hello.ring.remote_addr();
     place.to = verbena::low::To::new(place.to.get() + hello.ring.len());
     let op = SendOp::Write {
         remote: place,
@@ -541,11 +541,11 @@ fn write_outside_ring_resets_the_connection() {
 fn peer_gone_without_end_is_reset() {
     let (rogue, server, hello) = Rogue::connected();
     let op = SendOp::Write {
-        remote: hello.ring.place(),
+        remote: hello.ring.remote_addr(),
         immediate: Some(4),
     };
     rogue.post(op, b"once");
-    wait_for("it came", || server.waiting().unwrap() == 4);
+    wait_for("it came", || server.unread().unwrap() == 4);
     drop(rogue);
     let mut got = [0; 9];
     assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 4);

@@ -68,7 +68,7 @@ impl Stream {
                     let timeout = self.options().send_timeout;
                     until = until.or_else(|| deadline(timeout));
                     self.wait(until, || {
-                        self.still(link)?;
+                        self.check_open(link)?;
                         push(&bytes[done..], done)
                     })
                 }
@@ -87,7 +87,7 @@ impl Stream {
     }
 
     /// Stops a wait when the socket is closed.
-    fn still(&self, link: &Arc<Link>) -> Result<(), Error> {
+    fn check_open(&self, link: &Arc<Link>) -> Result<(), Error> {
         let now = self.link()?;
         Arc::ptr_eq(&now, link).then_some(()).ok_or(Error::Closed)
     }
@@ -111,7 +111,7 @@ impl Stream {
             let rest = &mut into[done..];
             let got = match link.recv(rest, peek) {
                 Err(Error::WouldBlock) if waits => self.wait(until, || {
-                    self.still(&link)?;
+                    self.check_open(&link)?;
                     link.recv(rest, peek)
                 }),
                 got => got,
@@ -137,9 +137,9 @@ impl Stream {
     ) -> Result<usize, Error> {
         let wanted = into.len();
         let waited = self.wait(until, || {
-            self.still(link)?;
+            self.check_open(link)?;
             let state = link.state();
-            let enough = link.waiting() >= wanted as u64;
+            let enough = link.unread() >= wanted as u64;
             (enough || state.failed || link.is_finished())
                 .then_some(())
                 .ok_or(Error::WouldBlock)
@@ -152,8 +152,8 @@ impl Stream {
     }
 
     /// The number of unread bytes.
-    pub fn waiting(&self) -> Result<u64, Error> {
-        Ok(self.link()?.waiting())
+    pub fn unread(&self) -> Result<u64, Error> {
+        Ok(self.link()?.unread())
     }
 
     /// The protection domain of memory for [`map`](Stream::map).

@@ -2,8 +2,8 @@
 //! A cell is memory that only requests of one queue pair use, so that posting order determines what every read returns.
 //! The checks are in [`super::checker`].
 
-use verbena_nic::qp::Enabled;
-use verbena_nic::wr::Remote;
+use verbena_nic::qp::QpAccessFlags;
+use verbena_nic::wr::RemoteAddr;
 use verbena_nic::{SendOp, Status, Transfer};
 use verbena_wire::Stag;
 
@@ -48,7 +48,7 @@ impl World {
     }
 
     /// Uses a cell, with a certain probability.
-    pub(super) fn perhaps_use_cell(&mut self) {
+    pub(super) fn maybe_use_cell(&mut self) {
         let Some(mut cells) = self.cells.take() else {
             return;
         };
@@ -59,11 +59,11 @@ impl World {
     }
 
     fn use_cell(&mut self, cells: &mut Cells) {
-        let sender = self.a_sender();
+        let sender = self.pick_sender();
         let Some(qp) = sender.filter(|qp| self.record.qps[*qp].reliable) else {
             return;
         };
-        let Enabled { read, write, .. } = self.welcome(qp);
+        let QpAccessFlags { read, write, .. } = self.allowed(qp);
         if !read || !write || (cells.held && !qp.is_multiple_of(2)) {
             return;
         }
@@ -91,7 +91,7 @@ impl World {
     fn new_cell(&mut self, qp: usize, rng: &mut Rng) -> usize {
         let peer = self.record.qps[self.record.qps[qp].peer].host;
         let len = rng.len(1, 2500);
-        let room = self.room(peer, Zone::Stable, len);
+        let room = self.reserve(peer, Zone::Stable, len);
         let slot = self.slot(room, len, Use::Cell);
         self.record.cells.push(Cell {
             qp,
@@ -103,7 +103,7 @@ impl World {
     }
 
     /// A part of the cell: offset, length, and its address for the peer.
-    fn part_of(&self, cell: usize, rng: &mut Rng) -> (usize, usize, Remote, Touch) {
+    fn part_of(&self, cell: usize, rng: &mut Rng) -> (usize, usize, RemoteAddr, Touch) {
         let slot = &self.record.slots[self.record.cells[cell].slot];
         let at = if rng.coin() {
             0
@@ -111,8 +111,8 @@ impl World {
             rng.below(slot.len as u64) as usize
         };
         let len = rng.len(1, slot.len - at);
-        let remote = self.remote((slot.area, slot.at + at));
-        (at, len, remote, Touch::Remote(slot.area))
+        let remote = self.remote((slot.region, slot.at + at));
+        (at, len, remote, Touch::Remote(slot.region))
     }
 
     fn write_cell(&mut self, cell: usize, rng: &mut Rng) {
@@ -162,12 +162,12 @@ impl World {
     /// A read with an STag that does not exist.
     fn refused_read(&mut self, qp: usize, cell: usize) {
         let slot = &self.record.slots[self.record.cells[cell].slot];
-        let Remote { stag, to } = self.remote((slot.area, slot.at));
+        let RemoteAddr { stag, to } = self.remote((slot.region, slot.at));
         let (data, _, here) = self.cell_sink(qp, self.next_op(), 8);
         let draft = Draft {
             kind: Kind::Read { invalidates: None },
             op: SendOp::Read {
-                remote: Remote {
+                remote: RemoteAddr {
                     stag: Stag::new(stag.get() ^ 0x8000_0000),
                     to,
                 },
@@ -177,14 +177,14 @@ impl World {
             bad: Some(Status::RemAccessErr),
             touches: vec![here],
         };
-        self.blame(self.record.qps[qp].pair, Fault::Bad);
+        self.record_fault(self.record.qps[qp].pair, Fault::Bad);
         self.post(qp, draft);
     }
 
     fn cell_sink(&mut self, qp: usize, op: usize, len: usize) -> (verbena_nic::Sge, usize, Touch) {
         let host = self.record.qps[qp].host;
-        let room = self.room(host, Zone::Stable, len);
+        let room = self.reserve(host, Zone::Stable, len);
         let slot = self.slot(room, len, Use::Seen(op));
-        (self.piece(room, len), slot, Touch::Local(room.0))
+        (self.sge(room, len), slot, Touch::Local(room.0))
     }
 }

@@ -17,13 +17,13 @@ mod touches;
 
 use verbena_nic::Status;
 
-use super::record::{Kind, Op, Over, Queue, Record, Touch};
+use super::record::{Kind, Op, QpEnd, Queue, Record, Touch};
 
 /// One rule.
-pub type Law = fn(&Record) -> Result<(), String>;
+pub type Rule = fn(&Record) -> Result<(), String>;
 
 /// The checkers by name.
-pub const ALL: [(&str, Law); 11] = [
+pub const ALL: [(&str, Rule); 11] = [
     ("completions", completions::check),
     ("receives", receives::check),
     ("delivery", delivery::check),
@@ -48,10 +48,10 @@ pub fn check(record: &Record) -> Result<(), String> {
 impl Record {
     /// Whether memory that the request needs was revoked at some time, other than by itself.
     fn is_risky(&self, op: &Op) -> bool {
-        op.bad.is_some() || op.touches.iter().any(|t| self.is_taken(op, *t))
+        op.bad.is_some() || op.touches.iter().any(|t| self.may_be_revoked(op, *t))
     }
 
-    fn is_taken(&self, op: &Op, touch: Touch) -> bool {
+    fn may_be_revoked(&self, op: &Op, touch: Touch) -> bool {
         let (Touch::Window(w) | Touch::Own(w)) = touch else {
             return self.is_doubtful(touch);
         };
@@ -81,17 +81,17 @@ impl Record {
                 Queue::Own(owner) => owner == qp,
                 Queue::Shared(srq) => self.qps[qp].srq == Some(srq),
             };
-            mine && (s.foreign || self.is_doubtful(Touch::Local(self.slots[s.slot].area)))
+            mine && (s.foreign || self.is_doubtful(Touch::Local(self.slots[s.slot].region)))
         })
     }
 
     /// The status of a request; an unsignaled one without a completion succeeded. `None` if it was never posted or its status is unknown.
-    fn end_of(&self, op: usize) -> Option<Status> {
+    fn final_status(&self, op: usize) -> Option<Status> {
         let entry = &self.ops[op];
         let qp = self.qps.get(entry.qp)?;
         match self.status(op) {
             // Of requests that a reset queue pair had not reported, only those before a success are known.
-            None if qp.over == Some(Over::Emptied) && !self.is_overtaken(op) => None,
+            None if qp.ended == Some(QpEnd::Reset) && !self.is_overtaken(op) => None,
             None if !entry.signaled && !qp.lossy[0] => Some(Status::Success),
             status => status,
         }
@@ -112,7 +112,7 @@ impl Record {
             self.ops[op].kind,
             Kind::Read { .. } | Kind::Add { .. } | Kind::Swap
         );
-        let done = self.end_of(op) == Some(Status::Success);
+        let done = self.final_status(op) == Some(Status::Success);
         done && (answered || qp.acked || (qp.reliable && !self.is_disturbed(qp.pair)))
     }
 }

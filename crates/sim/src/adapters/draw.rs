@@ -6,29 +6,32 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use verbena_mem::Policy;
-use verbena_nic::qp::Enabled;
+use verbena_nic::qp::QpAccessFlags;
 use verbena_nic::{Cq, Personality, QpType, Transfer};
 use verbena_stream::{RnrRetry, Terms};
 use verbena_wire::ext::{Features, RnrTimer};
 
-use super::chances::{CROWD, CROWDED, DISABLED, FLIPPING, FLIPS, HASTY, TROUBLED, WINDOWS_ONLY};
 use super::drive::World;
+use super::probabilities::{
+    DISABLED, EXTRA_PAIRS, FLIP_RATES, FLIPPING, NO_RNR_RETRY, RARE_FAULTS, SRQ_CONTENTION,
+    WINDOWS_ONLY,
+};
+use super::rare_faults::Watch;
 use super::record::{Fault, Limits, Pair, QueuePair};
-use super::trouble::Watch;
 use crate::fabric::{ConnectOptions, QpId, QpOptions, SideOptions};
 use crate::link::{Chunks, LinkOptions};
 use crate::rng::{Ratio, Rng};
 
 /// The properties of one connection.
 #[derive(Debug, Clone, Copy)]
-struct Manners {
+struct ConnectionParams {
     roce: [bool; 2],
     extensions: bool,
     qp_type: QpType,
     send_imm: bool,
     rfc7306: bool,
     /// Both sides use the shared receive queues.
-    crowded: bool,
+    shared: bool,
 }
 
 impl World {
@@ -36,7 +39,7 @@ impl World {
     pub(super) fn populate(&mut self) {
         let hosts = self.rng.len(2, 3);
         for _ in 0..hosts {
-            let policy = if self.extra.chance(WINDOWS_ONLY) {
+            let policy = if self.extra_rng.chance(WINDOWS_ONLY) {
                 Policy::WindowsOnly
             } else {
                 Policy::Verbs
@@ -61,17 +64,17 @@ impl World {
         for _ in 0..pairs {
             self.pair();
         }
-        self.troubled = self.extra.chance(TROUBLED);
-        if self.troubled && self.extra.chance(CROWDED) {
-            for _ in 0..CROWD {
-                let manners = Manners {
+        self.has_rare_faults = self.extra_rng.chance(RARE_FAULTS);
+        if self.has_rare_faults && self.extra_rng.chance(SRQ_CONTENTION) {
+            for _ in 0..EXTRA_PAIRS {
+                let manners = ConnectionParams {
                     roce: [true; 2],
                     extensions: true,
                     qp_type: QpType::Rc,
-                    crowded: true,
-                    ..draw_manners(&mut self.extra)
+                    shared: true,
+                    ..draw_params(&mut self.extra_rng)
                 };
-                self.join([0, 1], manners, None);
+                self.connect_pair([0, 1], manners, None);
             }
         }
     }
@@ -84,30 +87,35 @@ impl World {
         if sides.iter().any(|h| self.fabric.is_dead(self.hosts[*h])) {
             return;
         }
-        let manners = draw_manners(&mut self.rng);
-        self.join(sides, manners, None);
+        let manners = draw_params(&mut self.rng);
+        self.connect_pair(sides, manners, None);
     }
 
     /// Connects a queue pair that was reset or closed to a new partner.
-    pub(super) fn rejoin(&mut self, old: usize) {
+    pub(super) fn reconnect(&mut self, old: usize) {
         let host = self.record.qps[old].host;
         let alive = |h: &usize| *h != host && !self.fabric.is_dead(self.hosts[*h]);
         let others: Vec<usize> = (0..self.hosts.len()).filter(alive).collect();
         if others.is_empty() {
             return;
         }
-        let partner = self.extra.pick(&others);
-        let mut manners = draw_manners(&mut self.extra);
+        let partner = self.extra_rng.pick(&others);
+        let mut manners = draw_params(&mut self.extra_rng);
         let qp = &self.record.qps[old];
         // Its creation attributes stay; its partner must suit it as in `may_share`.
         let bound = qp.srq.is_some() || !qp.reliable;
         manners.roce = [qp.roce, if bound { qp.roce } else { manners.roce[1] }];
         manners.extensions |= bound;
         manners.qp_type = if qp.reliable { QpType::Rc } else { QpType::Uc };
-        self.join([host, partner], manners, Some(old));
+        self.connect_pair([host, partner], manners, Some(old));
     }
 
-    fn join(&mut self, sides: [usize; 2], manners: Manners, reused: Option<usize>) {
+    fn connect_pair(
+        &mut self,
+        sides: [usize; 2],
+        manners: ConnectionParams,
+        reused: Option<usize>,
+    ) {
         let (pair, first) = (self.record.pairs.len(), self.record.qps.len());
         let mut faults = Pair::default();
         let ids = [0, 1].map(|k| {
@@ -150,12 +158,12 @@ impl World {
                 lossy: [false; 2],
                 left: (0, 0),
                 undrained: false,
-                over: None,
-                impatient: false,
-                hasty: false,
+                ended: None,
+                rnr_limited: false,
+                no_rnr_retry: false,
                 waited: false,
                 damage: 0,
-                late: 0,
+                late_completions: 0,
                 forgotten: false,
             });
             let id = match reused {
@@ -170,27 +178,27 @@ impl World {
         let connect = self.draw_connection(manners, first, &mut faults);
         let connection = self.fabric.connect_with(ids[0], ids[1], connect);
         self.connections.push(connection);
-        self.tell(format!("pair {pair}: hosts {sides:?}, {manners:?}"));
+        self.log(format!("pair {pair}: hosts {sides:?}, {manners:?}"));
         if let Some(old) = reused {
-            self.tell(format!("qp {first}: is qp {old} again"));
+            self.log(format!("qp {first}: is qp {old} again"));
             self.record.reused += 1;
         }
         self.record.pairs.push(faults);
     }
 
     /// Receives of a peer that does not wait must be posted in time, which a shared queue cannot guarantee.
-    fn may_share(&mut self, manners: Manners) -> bool {
+    fn may_share(&mut self, manners: ConnectionParams) -> bool {
         let patient = manners.roce == [true; 2] && manners.extensions;
         let unreliable = manners.qp_type == QpType::Uc;
         let drawn = (patient || unreliable) && self.rng.chance(Ratio::per_mille(400));
-        drawn || manners.crowded
+        drawn || manners.shared
     }
 
     /// Sometimes the peer may not do everything. On an unreliable connection the refusal would not be reported.
-    fn draw_enabled(&mut self, id: QpId, manners: Manners) {
-        let mut enabled = Enabled::default();
-        if manners.qp_type == QpType::Rc && self.extra.chance(DISABLED) {
-            match self.extra.below(3) {
+    fn draw_enabled(&mut self, id: QpId, manners: ConnectionParams) {
+        let mut enabled = QpAccessFlags::default();
+        if manners.qp_type == QpType::Rc && self.extra_rng.chance(DISABLED) {
+            match self.extra_rng.below(3) {
                 0 => enabled.write = false,
                 1 => enabled.read = false,
                 _ => enabled.atomic = false,
@@ -206,7 +214,7 @@ impl World {
 
     fn draw_connection(
         &mut self,
-        manners: Manners,
+        manners: ConnectionParams,
         first: usize,
         pair: &mut Pair,
     ) -> ConnectOptions {
@@ -218,44 +226,44 @@ impl World {
         }
         if rng.chance(Ratio::per_mille(150)) {
             sides[0].rnr_retry = RnrRetry::Times(rng.range(1, 6) as u8);
-            pair.faults.insert(Fault::Impatient);
-            self.record.qps[first].impatient = true;
+            pair.faults.insert(Fault::RnrLimited);
+            self.record.qps[first].rnr_limited = true;
         }
         let mut links = [0, 1].map(|_| draw_link(rng));
         for (k, side) in sides.iter_mut().enumerate() {
-            if self.extra.chance(HASTY) {
+            if self.extra_rng.chance(NO_RNR_RETRY) {
                 side.rnr_retry = RnrRetry::Never;
-                pair.faults.insert(Fault::Impatient);
-                self.record.qps[first + k].hasty = true;
+                pair.faults.insert(Fault::RnrLimited);
+                self.record.qps[first + k].no_rnr_retry = true;
             }
         }
-        if self.extra.chance(FLIPPING) {
+        if self.extra_rng.chance(FLIPPING) {
             // Only with checksums: without them damage could not be detected.
             sides[0].terms.crc = true;
             for link in &mut links {
-                link.flip = Ratio::per_mille(self.extra.pick(&FLIPS));
+                link.flip = Ratio::per_mille(self.extra_rng.pick(&FLIP_RATES));
             }
         }
         ConnectOptions { sides, links }
     }
 }
 
-fn draw_manners(rng: &mut Rng) -> Manners {
+fn draw_params(rng: &mut Rng) -> ConnectionParams {
     let roce = !rng.chance(Ratio::per_mille(350));
     let mixed = rng.chance(Ratio::per_mille(150));
     // iWARP has no unreliable connections.
     let unreliable = roce && !mixed && rng.chance(Ratio::per_mille(180));
-    Manners {
+    ConnectionParams {
         roce: [roce, roce ^ mixed],
         extensions: rng.chance(Ratio::per_mille(750)),
         qp_type: if unreliable { QpType::Uc } else { QpType::Rc },
         send_imm: rng.chance(Ratio::per_mille(700)),
         rfc7306: rng.chance(Ratio::per_mille(700)),
-        crowded: false,
+        shared: false,
     }
 }
 
-fn draw_side(rng: &mut Rng, manners: Manners) -> SideOptions {
+fn draw_side(rng: &mut Rng, manners: ConnectionParams) -> SideOptions {
     let mut features = Features::from_bits(0);
     if rng.coin() {
         features = features | Features::READ_V2;

@@ -4,28 +4,28 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use verbena_nic::qp::Enabled;
+use verbena_nic::qp::QpAccessFlags;
 use verbena_nic::{Cq, QpState, Srq};
 
 use super::cell::Cells;
-use super::chances::{MOVE, MOVING};
-use super::memory::Live;
+use super::memory::LiveRegion;
+use super::probabilities::{MIGRATE, MIGRATING};
 use super::program::Window;
+use super::rare_faults::Watch;
 use super::record::{Fault, Record, WindowRecord};
-use super::trouble::Watch;
 use crate::fabric::{ConnectionId, Fabric, HostId, QpId};
 use crate::rng::{Ratio, Rng};
 
 /// Rounds of posting receives before requests that still wait count as stuck.
 const LAST_ROUNDS: usize = 40;
 /// Derives the seed of another generator.
-const EXTRA: u64 = 0x9E37_79B9_7F4A_7C15;
+const EXTRA_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Derives a second one.
-const MOVES: u64 = 0xC2B2_AE3D_27D4_EB4F;
+const MIGRATION_SEED: u64 = 0xC2B2_AE3D_27D4_EB4F;
 /// Derives a third one.
-const TOUCHING: u64 = 0x1656_67B1_9E37_79F9;
+const TOUCH_SEED: u64 = 0x1656_67B1_9E37_79F9;
 /// Derives a fourth one.
-const CELLS: u64 = 0x27D4_EB2F_1656_67C5;
+const CELL_SEED: u64 = 0x27D4_EB2F_1656_67C5;
 
 /// A run of adapters.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub(super) struct World {
     pub(super) connections: Vec<ConnectionId>,
     /// Whether immediate data and atomics (RFC 7306) are allowed, by pair.
     pub(super) rfc7306: Vec<bool>,
-    pub(super) areas: Vec<Live>,
+    pub(super) regions: Vec<LiveRegion>,
     pub(super) windows: Vec<Window>,
     /// Counters and the bits used of each: host, location, bits.
     pub(super) counters: Vec<(usize, (usize, usize), u32)>,
@@ -51,21 +51,21 @@ pub(super) struct World {
     /// Queue pairs that raised `SqDrained` since they were asked to drain.
     pub(super) drained: Vec<u32>,
     /// Queue pairs that raised an event of failure since the last check.
-    pub(super) complaints: Vec<u32>,
-    /// Generator for what [`super::chances`] names, and for nothing else.
-    pub(super) extra: Rng,
+    pub(super) failure_events: Vec<u32>,
+    /// Generator for what [`super::probabilities`] names, and for nothing else.
+    pub(super) extra_rng: Rng,
     /// Generator for connections that move, and for nothing else.
-    pub(super) moves: Rng,
+    pub(super) migration_rng: Rng,
     /// Generator for one-touch windows (M9), for the same reason.
-    pub(super) touching: Rng,
+    pub(super) touch_rng: Rng,
     /// Set if cells are used.
     pub(super) cells: Option<Cells>,
     /// Whether the rarer faults happen.
-    pub(super) troubled: bool,
+    pub(super) has_rare_faults: bool,
     /// Whether peers of this host may name windows only, by host.
     pub(super) windows_only: Vec<bool>,
     /// What the peer may do, by queue pair.
-    pub(super) enabled: Vec<Enabled>,
+    pub(super) enabled: Vec<QpAccessFlags>,
     /// The shared receive queues' limits, as programs know them.
     pub(super) watches: Vec<Watch>,
 }
@@ -83,17 +83,17 @@ impl World {
             ids: Vec::new(),
             connections: Vec::new(),
             rfc7306: Vec::new(),
-            areas: Vec::new(),
+            regions: Vec::new(),
             windows: Vec::new(),
             counters: Vec::new(),
             starving: false,
             drained: Vec::new(),
-            complaints: Vec::new(),
-            extra: Rng::new(seed ^ EXTRA),
-            moves: Rng::new(seed ^ MOVES),
-            touching: Rng::new(seed ^ TOUCHING),
+            failure_events: Vec::new(),
+            extra_rng: Rng::new(seed ^ EXTRA_SEED),
+            migration_rng: Rng::new(seed ^ MIGRATION_SEED),
+            touch_rng: Rng::new(seed ^ TOUCH_SEED),
             cells: None,
-            troubled: false,
+            has_rare_faults: false,
             windows_only: Vec::new(),
             enabled: Vec::new(),
             watches: Vec::new(),
@@ -103,18 +103,18 @@ impl World {
     /// The run of the same seed in which requests also use cells.
     pub(super) fn with_cells(seed: u64) -> World {
         World {
-            cells: Some(Cells::new(seed ^ CELLS)),
+            cells: Some(Cells::new(seed ^ CELL_SEED)),
             ..World::new(seed)
         }
     }
 
-    pub(super) fn tell(&mut self, line: impl core::fmt::Display) {
+    pub(super) fn log(&mut self, line: impl core::fmt::Display) {
         self.record
-            .story
+            .log
             .push(format!("{} {line}", self.fabric.now()));
     }
 
-    pub(super) fn play(mut self) -> Record {
+    pub(super) fn run(mut self) -> Record {
         self.populate();
         if self.rng.coin() {
             self.fabric.run();
@@ -122,13 +122,13 @@ impl World {
         self.starving = self.rng.chance(Ratio::per_mille(100));
         let steps = self.rng.len(20, 120);
         let faults = Ratio::per_mille(self.rng.pick(&[0, 0, 5, 20]));
-        let moving = self.moves.chance(MOVING);
+        let moving = self.migration_rng.chance(MIGRATING);
         for _ in 0..steps {
-            self.trouble();
+            self.rare_faults();
             self.step(faults);
-            self.perhaps_use_cell();
-            if moving && self.moves.chance(MOVE) {
-                self.move_one();
+            self.maybe_use_cell();
+            if moving && self.migration_rng.chance(MIGRATE) {
+                self.migrate_one();
             }
             if self.rng.coin() {
                 let span = self.rng.pick(&[0, 1, 10, 100, 1000]);
@@ -146,7 +146,7 @@ impl World {
             0..55 => self.request(),
             55..75 => self.supply(),
             75..90 => self.poll(),
-            90..94 => self.cycle(),
+            90..94 => self.toggle_sqd(),
             94..97 => self.bind(),
             97..99 => self.unbind(),
             _ => self.stall(),
@@ -157,19 +157,19 @@ impl World {
         let pair = self.rng.below(self.record.pairs.len() as u64) as usize;
         match self.rng.below(15) {
             0..3 => {
-                self.blame(pair, Fault::Reset);
+                self.record_fault(pair, Fault::Reset);
                 self.fabric.reset(self.connections[pair]);
             }
             3 => self.kill(),
             4..7 => {
                 let qp = 2 * pair + self.rng.below(2) as usize;
-                if self.record.qps[qp].over.is_some() {
+                if self.record.qps[qp].ended.is_some() {
                     return;
                 }
-                self.blame(pair, Fault::Failed);
+                self.record_fault(pair, Fault::Failed);
                 if self.fabric.queue_pair(self.ids[qp]).state() == QpState::Init {
                     // It will reject its stream, which the peer sees as a reset.
-                    self.blame(pair, Fault::Reset);
+                    self.record_fault(pair, Fault::Reset);
                 }
                 self.fabric.modify(self.ids[qp], QpState::Err);
             }
@@ -180,8 +180,8 @@ impl World {
     }
 
     /// Records that a fault happened to a pair.
-    pub(super) fn blame(&mut self, pair: usize, fault: Fault) {
-        self.tell(format!("pair {pair}: {fault:?}"));
+    pub(super) fn record_fault(&mut self, pair: usize, fault: Fault) {
+        self.log(format!("pair {pair}: {fault:?}"));
         self.record.pairs[pair].faults.insert(fault);
     }
 
@@ -189,23 +189,23 @@ impl World {
         let host = self.rng.below(self.hosts.len() as u64) as usize;
         for qp in 0..self.ids.len() {
             if self.record.qps[qp].host == host {
-                self.blame(self.record.qps[qp].pair, Fault::Killed);
+                self.record_fault(self.record.qps[qp].pair, Fault::Killed);
             }
         }
         self.fabric.kill(self.hosts[host]);
     }
 
     /// Moves a connection to another queue pair, or records that it could not; its program must not notice.
-    fn move_one(&mut self) {
-        let qp = self.moves.below(self.ids.len() as u64) as usize;
+    fn migrate_one(&mut self) {
+        let qp = self.migration_rng.below(self.ids.len() as u64) as usize;
         if !self.is_live(qp) {
             return;
         }
         let moved = self.fabric.migrate(self.ids[qp]);
-        self.tell(format!("qp {qp}: moves: {moved:?}"));
+        self.log(format!("qp {qp}: moves: {moved:?}"));
         match moved {
-            Ok(()) => self.record.moved += 1,
-            Err(_) => self.record.stayed += 1,
+            Ok(()) => self.record.migrated += 1,
+            Err(_) => self.record.migration_failures += 1,
         }
     }
 
@@ -216,9 +216,9 @@ impl World {
     }
 
     /// RTS to SQD or back; RoCE only, for iWARP it would end the connection.
-    fn cycle(&mut self) {
+    fn toggle_sqd(&mut self) {
         let qp = self.rng.below(self.ids.len() as u64) as usize;
-        if !self.record.qps[qp].roce || self.record.qps[qp].over.is_some() {
+        if !self.record.qps[qp].roce || self.record.qps[qp].ended.is_some() {
             return;
         }
         let queue_pair = self.fabric.queue_pair(self.ids[qp]);
@@ -229,7 +229,7 @@ impl World {
         };
         self.take_events();
         self.drained.retain(|n| *n != number);
-        self.tell(format!("qp {qp}: to {to:?}"));
+        self.log(format!("qp {qp}: to {to:?}"));
         self.fabric.modify(self.ids[qp], to);
     }
 
@@ -252,7 +252,7 @@ impl World {
         }
         self.settle_limits();
         self.note_overflows(Some(Fault::Overflow));
-        self.tell("the end: all queue pairs are failed");
+        self.log("the end: all queue pairs are failed");
         for qp in self.ids.clone() {
             self.fabric.modify(qp, QpState::Err);
             self.poll();
@@ -261,7 +261,7 @@ impl World {
         self.poll();
         self.note_overflows(None);
         self.note_damage();
-        self.close_books()
+        self.finish_record()
     }
 
     /// When nothing is under way, a draining queue pair without faults has raised `SqDrained`.
@@ -276,7 +276,7 @@ impl World {
                 .is_empty();
             // A request may still wait for a receive; then it is not drained.
             let waiting = queue_pair.outstanding().0 > 0;
-            let over = self.record.qps[qp].over.is_some();
+            let over = self.record.qps[qp].ended.is_some();
             self.record.qps[qp].undrained = silent && healthy && !waiting && !over;
         }
     }
@@ -289,25 +289,25 @@ impl World {
             if let Some(fault) = blame
                 && lossy != [false; 2]
             {
-                self.blame(self.record.qps[qp].pair, fault);
+                self.record_fault(self.record.qps[qp].pair, fault);
             }
         }
     }
 
-    fn close_books(mut self) -> Record {
+    fn finish_record(mut self) -> Record {
         for qp in 0..self.ids.len() {
             let queue_pair = self.fabric.queue_pair(self.ids[qp]);
-            if self.record.qps[qp].over.is_none() {
+            if self.record.qps[qp].ended.is_none() {
                 self.record.qps[qp].left = queue_pair.outstanding();
             }
             self.record.rnrs += queue_pair.counters().rnr_sent;
         }
         self.record.shared_left = self.srqs.iter().map(|s| s.len()).collect();
-        self.record.entries_left = self.give_up_memory();
+        self.record.entries_left = self.deregister_all();
         for window in core::mem::take(&mut self.windows) {
             self.record.windows.push(WindowRecord {
-                area: window.room.0,
-                at: window.room.1,
+                region: window.range.0,
+                at: window.range.1,
                 len: window.len,
                 doubtful: window.doubtful,
                 one_touch: window.one_touch,

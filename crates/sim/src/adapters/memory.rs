@@ -3,11 +3,11 @@
 
 use verbena_mem::{Access, Buffer, Pd};
 use verbena_nic::Sge;
-use verbena_nic::wr::Remote;
+use verbena_nic::wr::RemoteAddr;
 
 use super::drive::World;
-use super::record::{Area, FRESH, Slot, Use};
-use crate::fabric::{piece, remote};
+use super::record::{FRESH, RegionRecord, Slot, Use};
+use crate::fabric::{remote, sge};
 
 const PD: Pd = Pd(1);
 const FOREIGN_PD: Pd = Pd(2);
@@ -22,7 +22,7 @@ pub(super) enum Zone {
     /// Stays to the end, with all rights.
     Stable,
     /// May be deregistered at any time.
-    Passing,
+    Transient,
     /// Is accessed through windows only.
     Windowed,
     /// Peers may read it.
@@ -33,7 +33,7 @@ pub(super) enum Zone {
 
 /// A region in use.
 #[derive(Debug)]
-pub(super) struct Live {
+pub(super) struct LiveRegion {
     pub(super) host: usize,
     pub(super) zone: Zone,
     pub(super) buffer: Buffer,
@@ -41,7 +41,7 @@ pub(super) struct Live {
     pub(super) revoked: Option<Vec<u8>>,
 }
 
-impl Live {
+impl LiveRegion {
     pub(super) fn image(&self) -> Vec<u8> {
         self.buffer.read(0, self.buffer.len())
     }
@@ -49,17 +49,17 @@ impl Live {
 
 impl World {
     /// Reserves `len` bytes, aligned for atomics; returns the region and the offset.
-    pub(super) fn room(&mut self, host: usize, zone: Zone, len: usize) -> (usize, usize) {
-        let fits = |live: &Live| {
+    pub(super) fn reserve(&mut self, host: usize, zone: Zone, len: usize) -> (usize, usize) {
+        let fits = |live: &LiveRegion| {
             live.host == host
                 && live.zone == zone
                 && live.revoked.is_none()
                 && live.next + len + GUARD <= live.buffer.len()
         };
-        let found = self.areas.iter().position(fits);
+        let found = self.regions.iter().position(fits);
         let area = found.unwrap_or_else(|| self.region(host, zone, len));
-        let at = self.areas[area].next;
-        self.areas[area].next = (at + len + GUARD).next_multiple_of(8);
+        let at = self.regions[area].next;
+        self.regions[area].next = (at + len + GUARD).next_multiple_of(8);
         (area, at)
     }
 
@@ -67,7 +67,7 @@ impl World {
         let access = match zone {
             Zone::ReadOnly => Access::LOCAL_READ | Access::REMOTE_READ,
             Zone::Windowed => Access::LOCAL_READ | Access::LOCAL_WRITE | Access::BIND,
-            Zone::Stable | Zone::Passing | Zone::Foreign => Access::ALL,
+            Zone::Stable | Zone::Transient | Zone::Foreign => Access::ALL,
         };
         let pd = if zone == Zone::Foreign {
             FOREIGN_PD
@@ -80,19 +80,19 @@ impl World {
             .memory_with(self.hosts[host], size, pd, access)
             .expect("the table has room");
         buffer.write(0, &vec![FRESH; size]);
-        self.areas.push(Live {
+        self.regions.push(LiveRegion {
             host,
             zone,
             buffer,
             next: GUARD,
             revoked: None,
         });
-        self.areas.len() - 1
+        self.regions.len() - 1
     }
 
     /// Records a slot for one purpose; fixed bytes and zero words are written at once.
     pub(super) fn slot(&mut self, (area, at): (usize, usize), len: usize, usage: Use) -> usize {
-        let buffer = &self.areas[area].buffer;
+        let buffer = &self.regions[area].buffer;
         match &usage {
             Use::Fixed(bytes) => buffer.write(at, bytes),
             Use::Counter => buffer.write(at, &[0; 8]),
@@ -100,7 +100,7 @@ impl World {
             Use::Target(..) | Use::Receive(_) | Use::Result(_) | Use::Cell | Use::Seen(_) => true,
         };
         self.record.slots.push(Slot {
-            area,
+            region: area,
             at,
             len,
             usage,
@@ -117,40 +117,42 @@ impl World {
         bytes
     }
 
-    pub(super) fn piece(&self, (area, at): (usize, usize), len: usize) -> Sge {
-        piece(&self.areas[area].buffer, at, len)
+    pub(super) fn sge(&self, (area, at): (usize, usize), len: usize) -> Sge {
+        sge(&self.regions[area].buffer, at, len)
     }
 
-    pub(super) fn remote(&self, (area, at): (usize, usize)) -> Remote {
-        remote(&self.areas[area].buffer, at)
+    pub(super) fn remote(&self, (area, at): (usize, usize)) -> RemoteAddr {
+        remote(&self.regions[area].buffer, at)
     }
 
     /// Deregisters a passing region, whatever is under way in it.
     pub(super) fn revoke_region(&mut self) {
-        let passing: Vec<usize> = (0..self.areas.len())
-            .filter(|a| self.areas[*a].zone == Zone::Passing && self.areas[*a].revoked.is_none())
+        let passing: Vec<usize> = (0..self.regions.len())
+            .filter(|a| {
+                self.regions[*a].zone == Zone::Transient && self.regions[*a].revoked.is_none()
+            })
             .collect();
         if passing.is_empty() {
             return;
         }
         let area = self.rng.pick(&passing);
-        let live = &mut self.areas[area];
+        let live = &mut self.regions[area];
         let tpt = self.fabric.tpt(self.hosts[live.host]);
         if tpt.deregister(live.buffer.stag()).is_ok() {
             live.revoked = Some(live.image());
-            self.tell(format!("region {area} deregistered"));
+            self.log(format!("region {area} deregistered"));
         }
     }
 
     /// Records and deregisters all regions. Returns the number of entries left in each table.
-    pub(super) fn give_up_memory(&mut self) -> Vec<u32> {
+    pub(super) fn deregister_all(&mut self) -> Vec<u32> {
         for window in &self.windows {
             let tpt = self.fabric.tpt(self.hosts[window.host]);
             // Whether bound, unbound or invalidated: its owner may free it. What stays shows in the count below.
             let _ = tpt.deregister(window.stag);
         }
-        for live in core::mem::take(&mut self.areas) {
-            self.record.areas.push(Area {
+        for live in core::mem::take(&mut self.regions) {
+            self.record.regions.push(RegionRecord {
                 host: live.host,
                 revoked: live.revoked.clone(),
                 image: live.image(),

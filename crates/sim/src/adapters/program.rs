@@ -5,9 +5,9 @@ use verbena_mem::{Access, Bind, Pd, WindowType};
 use verbena_nic::{QpState, ReceiveWr, SendOp, Status, Wc, WcOp};
 use verbena_wire::{Stag, To};
 
-use super::chances::{ONE_TOUCH, TOUCH_AGAIN};
 use super::drive::World;
 use super::memory::Zone;
+use super::probabilities::{ONE_TOUCH, TOUCH_AGAIN};
 use super::record::{Fault, Kind, Op, Queue, Supply, Touch, Use};
 use super::request::RECEIVE;
 use crate::rng::Ratio;
@@ -24,7 +24,7 @@ pub(super) struct Window {
     qp: usize,
     pub(super) stag: Stag,
     ty: WindowType,
-    pub(super) room: (usize, usize),
+    pub(super) range: (usize, usize),
     pub(super) len: usize,
     zero_based: bool,
     next: usize,
@@ -41,23 +41,23 @@ impl World {
     pub(super) fn poll(&mut self) {
         for qp in 0..self.ids.len() {
             for wc in self.fabric.sent(self.ids[qp]) {
-                self.completed(&wc);
+                self.handle_completion(&wc);
             }
             for wc in self.fabric.received(self.ids[qp]) {
-                self.completed(&wc);
+                self.handle_completion(&wc);
             }
         }
     }
 
-    fn completed(&mut self, wc: &Wc) {
+    fn handle_completion(&mut self, wc: &Wc) {
         let number = |qp: &usize| self.fabric.queue_pair(self.ids[*qp]).number();
         // If a queue pair was reused, its last use is meant.
         let Some(qp) = (0..self.ids.len()).rev().find(|qp| number(qp) == wc.qpn) else {
             self.record.strays += 1;
             return;
         };
-        self.tell(format!("qp {qp}: {:?} {} {:?}", wc.op, wc.id, wc.status));
-        self.record.qps[qp].late += usize::from(self.record.qps[qp].over.is_some());
+        self.log(format!("qp {qp}: {:?} {} {:?}", wc.op, wc.id, wc.status));
+        self.record.qps[qp].late_completions += usize::from(self.record.qps[qp].ended.is_some());
         if matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm) {
             self.record.qps[qp].received.push(*wc);
             let gone = wc.invalidated.filter(|_| wc.status == Status::Success);
@@ -93,7 +93,7 @@ impl World {
 
     fn snapshot(&mut self, window: usize) {
         let w = &self.windows[window];
-        let bytes = self.areas[w.room.0].buffer.read(w.room.1, w.len);
+        let bytes = self.regions[w.range.0].buffer.read(w.range.1, w.len);
         self.windows[window].revoked = Some(bytes);
     }
 
@@ -110,7 +110,7 @@ impl World {
             return false;
         }
         let zone = if self.rng.chance(Ratio::per_mille(50)) {
-            Zone::Passing
+            Zone::Transient
         } else {
             Zone::Stable
         };
@@ -123,11 +123,11 @@ impl World {
             return false;
         }
         let (host, srq) = (self.record.qps[qp].host, self.record.qps[qp].srq);
-        let room = self.room(host, zone, RECEIVE);
+        let room = self.reserve(host, zone, RECEIVE);
         let number = self.record.supplies.len();
         let scatter = [
-            self.piece(room, 40),
-            self.piece((room.0, room.1 + 40), RECEIVE - 40),
+            self.sge(room, 40),
+            self.sge((room.0, room.1 + 40), RECEIVE - 40),
         ];
         let wr = ReceiveWr {
             id: number as u64,
@@ -149,7 +149,7 @@ impl World {
         }
         let slot = self.slot(room, RECEIVE, Use::Receive(number));
         let queue = srq.map_or(Queue::Own(qp), Queue::Shared);
-        self.tell(format!("qp {qp}: receive {number} to {queue:?}"));
+        self.log(format!("qp {qp}: receive {number} to {queue:?}"));
         let foreign = zone == Zone::Foreign;
         self.record.supplies.push(Supply {
             queue,
@@ -184,7 +184,7 @@ impl World {
         let patient = both && self.record.qps[qp].extended;
         let needs = op.wants_receive() && !patient && self.record.qps[peer].srq.is_none();
         if needs && self.starving && self.rng.chance(Ratio::per_mille(200)) {
-            return self.blame(self.record.qps[qp].pair, Fault::Bad);
+            return self.record_fault(self.record.qps[qp].pair, Fault::Bad);
         }
         if needs {
             let messages = match op.kind {
@@ -201,7 +201,7 @@ impl World {
 
     /// Binds a new window by a request.
     pub(super) fn bind(&mut self) {
-        let Some(qp) = self.a_binder() else {
+        let Some(qp) = self.pick_binder() else {
             return;
         };
         let host = self.record.qps[qp].host;
@@ -212,14 +212,14 @@ impl World {
         let Ok(fresh) = tpt.allocate_window(ty, PD) else {
             return;
         };
-        let room = self.room(host, Zone::Windowed, WINDOW);
+        let room = self.reserve(host, Zone::Windowed, WINDOW);
         let zero_based = ty != WindowType::One && self.rng.coin();
         let key = self.rng.draw() as u8;
-        let one_touch = self.touching.chance(ONE_TOUCH);
+        let one_touch = self.touch_rng.chance(ONE_TOUCH);
         let bind = Bind {
             window: fresh,
-            region: self.areas[room.0].buffer.stag(),
-            at: self.areas[room.0].buffer.at() + room.1 as u64,
+            region: self.regions[room.0].buffer.stag(),
+            addr: self.regions[room.0].buffer.at() + room.1 as u64,
             len: WINDOW as u64,
             access: Access::REMOTE_WRITE | Access::REMOTE_READ,
             pd: PD,
@@ -238,7 +238,7 @@ impl World {
             qp,
             stag: Stag::from_parts(fresh.index(), key).unwrap_or(fresh),
             ty,
-            room,
+            range: room,
             len: WINDOW,
             zero_based,
             next: 0,
@@ -251,7 +251,7 @@ impl World {
         self.post_local(qp, Kind::Bind { window }, SendOp::Bind(bind), touches);
     }
 
-    fn a_binder(&mut self) -> Option<usize> {
+    fn pick_binder(&mut self) -> Option<usize> {
         let qp = self.rng.below(self.ids.len() as u64) as usize;
         (self.state(qp) == Some(QpState::Rts)).then_some(qp)
     }
@@ -273,8 +273,8 @@ impl World {
         let (kind, op) = if w.ty == WindowType::One {
             let bind = Bind {
                 window: stag,
-                region: self.areas[w.room.0].buffer.stag(),
-                at: 0,
+                region: self.regions[w.range.0].buffer.stag(),
+                addr: 0,
                 len: 0,
                 access: Access::NONE,
                 pd: PD,
@@ -292,18 +292,18 @@ impl World {
     }
 
     /// A window bound by a queue pair that a request may invalidate.
-    pub(super) fn victim_of(&mut self, qp: usize) -> Option<usize> {
+    pub(super) fn window_to_invalidate(&mut self, qp: usize) -> Option<usize> {
         let fits = |w: &Window| w.qp == qp && w.known && !w.doubtful && w.ty.can_be_invalidated();
         let found = self.windows.iter().position(fits)?;
         self.rng.chance(Ratio::per_mille(300)).then_some(found)
     }
 
     /// An unused range in a window of the peer, and its address for the peer.
-    pub(super) fn window_room(&mut self, qp: usize) -> Option<(usize, To, (usize, usize), usize)> {
+    pub(super) fn window_range(&mut self, qp: usize) -> Option<(usize, To, (usize, usize), usize)> {
         let peer = self.record.qps[qp].peer;
         let len = self.rng.len(1, 80);
         // A correct program uses a one-touch window once; some use it again (M9).
-        let again = self.touching.chance(TOUCH_AGAIN);
+        let again = self.touch_rng.chance(TOUCH_AGAIN);
         // A window that is being unbound may still be written: the race is intended.
         let fits = |w: &Window| {
             let fresh = !w.one_touch || w.next == 0 || again;
@@ -317,9 +317,9 @@ impl World {
         let start = if w.zero_based {
             0
         } else {
-            self.areas[w.room.0].buffer.at() + w.room.1 as u64
+            self.regions[w.range.0].buffer.at() + w.range.1 as u64
         };
         let to = To::new(start + offset as u64);
-        Some((at, to, (w.room.0, w.room.1 + offset), len))
+        Some((at, to, (w.range.0, w.range.1 + offset), len))
     }
 }

@@ -25,22 +25,22 @@ pub enum Fault {
     /// A completion queue overflowed.
     Overflow,
     /// A sender may exceed its RNR retries.
-    Impatient,
+    RnrLimited,
     /// A request that must be refused was posted, or memory in use was revoked.
     Bad,
     /// The links damaged bytes that a checksum covers.
     Flipped,
     /// A queue pair was moved to `Reset` under traffic.
-    Emptied,
+    QpReset,
     /// A program closed its side (`Closing`).
     Closed,
 }
 
 /// How the use of a queue pair ended before the run did; it may be used again, with another number in the record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Over {
+pub enum QpEnd {
     /// It was reset: nothing completes from then on.
-    Emptied,
+    Reset,
     /// It closed gracefully and is idle.
     Closed,
 }
@@ -55,11 +55,11 @@ pub struct Closing {
     /// Nothing was under way on either side: then both become idle.
     pub idle: bool,
     /// Its state right after.
-    pub then: QpState,
+    pub state_after: QpState,
     /// The states of both when nothing was under way any more; checked only if it was idle.
-    pub last: [QpState; 2],
+    pub final_states: [QpState; 2],
     /// Events of failure that either raised meanwhile.
-    pub complaints: usize,
+    pub failure_events: usize,
 }
 
 /// The limit events of a shared receive queue.
@@ -114,17 +114,17 @@ pub struct QueuePair {
     /// It was asked to drain, was idle and without faults, and did not raise the event.
     pub undrained: bool,
     /// How its use ended before the run did.
-    pub over: Option<Over>,
+    pub ended: Option<QpEnd>,
     /// It has a limited number of RNR retries.
-    pub impatient: bool,
+    pub rnr_limited: bool,
     /// It has no RNR retries.
-    pub hasty: bool,
+    pub no_rnr_retry: bool,
     /// It has no RNR retries, and was found waiting when nothing was under way.
     pub waited: bool,
     /// Bytes that were damaged on their way to it.
     pub damage: usize,
     /// Completions after its use had ended.
-    pub late: usize,
+    pub late_completions: usize,
     /// It had a message to send and its peer had a receive for it, and nothing was under way.
     pub forgotten: bool,
 }
@@ -263,7 +263,7 @@ pub enum Use {
 #[derive(Debug, Clone)]
 pub struct Slot {
     /// The region.
-    pub area: usize,
+    pub region: usize,
     /// Offset.
     pub at: usize,
     /// Bytes.
@@ -274,7 +274,7 @@ pub struct Slot {
 
 /// A region as it was at the end.
 #[derive(Debug, Clone)]
-pub struct Area {
+pub struct RegionRecord {
     /// Its host.
     pub host: usize,
     /// Its bytes when it was deregistered under traffic, if it was.
@@ -287,7 +287,7 @@ pub struct Area {
 #[derive(Debug, Clone)]
 pub struct WindowRecord {
     /// The region under it.
-    pub area: usize,
+    pub region: usize,
     /// Offset.
     pub at: usize,
     /// Bytes.
@@ -322,15 +322,15 @@ pub struct Record {
     /// Queue pairs that raised `SqDrained`.
     pub drained: usize,
     /// Connections that moved to another queue pair.
-    pub moved: usize,
+    pub migrated: usize,
     /// Those that could not be moved.
-    pub stayed: usize,
+    pub migration_failures: usize,
     /// Requests posted although policy, queue pair or domain forbids them.
-    pub unwelcome: [usize; 3],
+    pub forbidden: [usize; 3],
     /// Sides that were closed.
     pub closings: Vec<Closing>,
     /// Regions.
-    pub areas: Vec<Area>,
+    pub regions: Vec<RegionRecord>,
     /// Ranges of them.
     pub slots: Vec<Slot>,
     /// Slots that one queue pair reads and writes repeatedly.
@@ -348,14 +348,14 @@ pub struct Record {
     /// When it ended.
     pub end: Time,
     /// The log, for people.
-    pub story: Vec<String>,
+    pub log: Vec<String>,
 }
 
 impl Record {
     /// Whether memory that a request depends on was revoked at some time.
     pub fn is_doubtful(&self, touch: Touch) -> bool {
         match touch {
-            Touch::Local(area) | Touch::Remote(area) => self.areas[area].revoked.is_some(),
+            Touch::Local(area) | Touch::Remote(area) => self.regions[area].revoked.is_some(),
             Touch::Window(window) | Touch::Own(window) => self.windows[window].doubtful,
         }
     }
@@ -374,7 +374,12 @@ impl Record {
 
     /// The bytes of a slot at the end.
     pub fn bytes_of(&self, slot: usize) -> &[u8] {
-        let Slot { area, at, len, .. } = self.slots[slot];
-        &self.areas[area].image[at..at + len]
+        let Slot {
+            region: area,
+            at,
+            len,
+            ..
+        } = self.slots[slot];
+        &self.regions[area].image[at..at + len]
     }
 }

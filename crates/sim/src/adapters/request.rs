@@ -1,8 +1,8 @@
 //! Valid requests of every kind.
 //! Each is recorded with the memory it may access before it is posted.
 
-use verbena_nic::qp::Enabled;
-use verbena_nic::wr::{Data, Remote};
+use verbena_nic::qp::QpAccessFlags;
+use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{Flags, QpState, SendOp, SendWr, Sge, Status};
 
 use super::drive::World;
@@ -31,15 +31,15 @@ pub(super) struct Draft {
 impl World {
     /// Posts a valid request on a queue pair that accepts one.
     pub(super) fn request(&mut self) {
-        let Some(qp) = self.a_sender() else {
+        let Some(qp) = self.pick_sender() else {
             return;
         };
-        let can = self.welcome(qp);
+        let can = self.allowed(qp);
         let draft = match self.rng.below(100) {
             0..35 => self.send(qp),
             35..60 if can.write => self.write(qp),
             60..80 if self.record.qps[qp].reliable && can.read => self.read(qp),
-            80..95 if self.record.qps[qp].reliable && self.takes_7306(qp) && can.atomic => {
+            80..95 if self.record.qps[qp].reliable && self.supports_rfc7306(qp) && can.atomic => {
                 self.atomic(qp)
             }
             _ => self.write_through_window(qp),
@@ -47,7 +47,7 @@ impl World {
         self.post(qp, draft);
     }
 
-    pub(super) fn a_sender(&mut self) -> Option<usize> {
+    pub(super) fn pick_sender(&mut self) -> Option<usize> {
         let qp = self.rng.below(self.ids.len() as u64) as usize;
         let takes = match self.state(qp)? {
             QpState::Rts | QpState::Sqd => true,
@@ -58,15 +58,15 @@ impl World {
     }
 
     /// What the peer allows this queue pair to do with its regions.
-    pub(super) fn welcome(&self, qp: usize) -> Enabled {
+    pub(super) fn allowed(&self, qp: usize) -> QpAccessFlags {
         let peer = self.record.qps[qp].peer;
         let open = !self.windows_only[self.record.qps[peer].host];
-        let Enabled {
+        let QpAccessFlags {
             write,
             read,
             atomic,
         } = self.enabled[peer];
-        Enabled {
+        QpAccessFlags {
             write: write && open,
             // The sink of a classic read is named to the peer: on a windows-only host a region is not allowed (M7).
             read: read && open && !self.windows_only[self.record.qps[qp].host],
@@ -74,13 +74,13 @@ impl World {
         }
     }
 
-    pub(super) fn takes_7306(&self, qp: usize) -> bool {
+    pub(super) fn supports_rfc7306(&self, qp: usize) -> bool {
         self.rfc7306[self.record.qps[qp].pair]
     }
 
     fn zone(&mut self) -> Zone {
         if self.rng.chance(Ratio::per_mille(200)) {
-            Zone::Passing
+            Zone::Transient
         } else {
             Zone::Stable
         }
@@ -89,9 +89,9 @@ impl World {
     /// Source memory with these bytes.
     pub(super) fn source(&mut self, qp: usize, bytes: &[u8]) -> (Sge, Touch) {
         let (host, zone) = (self.record.qps[qp].host, self.zone());
-        let room = self.room(host, zone, bytes.len());
+        let room = self.reserve(host, zone, bytes.len());
         self.slot(room, bytes.len(), Use::Fixed(bytes.to_vec()));
-        (self.piece(room, bytes.len()), Touch::Local(room.0))
+        (self.sge(room, bytes.len()), Touch::Local(room.0))
     }
 
     pub(super) fn next_op(&self) -> usize {
@@ -101,11 +101,11 @@ impl World {
     fn send(&mut self, qp: usize) -> Draft {
         let len = self.len();
         let payload = self.payload(len);
-        let immediate = self.takes_7306(qp) && self.rng.coin();
+        let immediate = self.supports_rfc7306(qp) && self.rng.coin();
         let (data, touch) = self.source(qp, &payload);
         let mut touches = vec![touch];
         let mut stag = None;
-        let invalidates = self.victim_of(self.record.qps[qp].peer);
+        let invalidates = self.window_to_invalidate(self.record.qps[qp].peer);
         if let Some(window) = invalidates {
             stag = Some(self.windows[window].stag);
             self.windows[window].doubtful = true;
@@ -132,10 +132,10 @@ impl World {
         let payload = self.payload(len);
         let (data, touch) = self.source(qp, &payload);
         let (peer, zone) = (self.record.qps[self.record.qps[qp].peer].host, self.zone());
-        let room = self.room(peer, zone, len);
+        let room = self.reserve(peer, zone, len);
         let op = self.next_op();
         self.slot(room, len, Use::Target(op, payload));
-        let immediate = self.takes_7306(qp) && self.rng.chance(Ratio::per_mille(300));
+        let immediate = self.supports_rfc7306(qp) && self.rng.chance(Ratio::per_mille(300));
         Draft {
             op: SendOp::Write {
                 remote: self.remote(room),
@@ -152,8 +152,8 @@ impl World {
         if !self.enabled[self.record.qps[qp].peer].write {
             return self.send(qp);
         }
-        let Some((window, to, room, len)) = self.window_room(qp) else {
-            return match self.welcome(qp).write {
+        let Some((window, to, room, len)) = self.window_range(qp) else {
+            return match self.allowed(qp).write {
                 true => self.write(qp),
                 false => self.send(qp),
             };
@@ -162,7 +162,7 @@ impl World {
         let (data, touch) = self.source(qp, &payload);
         let op = self.next_op();
         self.slot(room, len, Use::Target(op, payload));
-        let remote = Remote {
+        let remote = RemoteAddr {
             stag: self.windows[window].stag,
             to,
         };
@@ -186,18 +186,18 @@ impl World {
         let bytes = self.payload(len);
         let peer = self.record.qps[self.record.qps[qp].peer].host;
         let zone = match self.rng.below(10) {
-            0..2 => Zone::Passing,
+            0..2 => Zone::Transient,
             2..4 => Zone::ReadOnly,
             _ => Zone::Stable,
         };
-        let from = self.room(peer, zone, len);
+        let from = self.reserve(peer, zone, len);
         self.slot(from, len, Use::Fixed(bytes.clone()));
         let (host, zone) = (self.record.qps[qp].host, self.zone());
-        let sink = self.room(host, zone, len);
+        let sink = self.reserve(host, zone, len);
         let op = self.next_op();
         self.slot(sink, len, Use::Target(op, bytes));
         let mut touches = vec![Touch::Local(sink.0), Touch::Remote(from.0)];
-        let invalidates = self.victim_of(qp);
+        let invalidates = self.window_to_invalidate(qp);
         if let Some(window) = invalidates {
             self.windows[window].doubtful = true;
             touches.push(Touch::Own(window));
@@ -208,7 +208,7 @@ impl World {
                 local_invalidate: invalidates.map(|w| self.windows[w].stag),
             },
             kind: Kind::Read { invalidates },
-            data: Some(self.piece(sink, len)),
+            data: Some(self.sge(sink, len)),
             bad: None,
             touches,
         }
@@ -217,12 +217,12 @@ impl World {
     pub(super) fn atomic(&mut self, qp: usize) -> Draft {
         let (host, op) = (self.record.qps[qp].host, self.next_op());
         let peer = self.record.qps[self.record.qps[qp].peer].host;
-        let result = self.room(host, Zone::Stable, 8);
+        let result = self.reserve(host, Zone::Stable, 8);
         self.slot(result, 8, Use::Result(op));
-        let data = Some(self.piece(result, 8));
+        let data = Some(self.sge(result, 8));
         if self.rng.chance(Ratio::per_mille(300)) {
             let (from, to) = (self.rng.draw(), self.rng.draw());
-            let word = self.room(peer, Zone::Stable, 8);
+            let word = self.reserve(peer, Zone::Stable, 8);
             self.slot(word, 8, Use::Swap(op, from, to));
             let op = SendOp::CmpSwap {
                 remote: self.remote(word),
@@ -259,7 +259,7 @@ impl World {
         let has_bit = |c: &&(usize, (usize, usize), u32)| c.0 == host && c.2 + BITS_PER_ADD <= 64;
         let found = self.counters.iter().find(has_bit).map(|c| c.1);
         let word = found.unwrap_or_else(|| {
-            let room = self.room(host, Zone::Stable, 8);
+            let room = self.reserve(host, Zone::Stable, 8);
             self.slot(room, 8, Use::Counter);
             self.counters.push((host, room, 0));
             room
@@ -270,7 +270,7 @@ impl World {
             counter.2 += BITS_PER_ADD;
         }
         let slots = self.record.slots.iter();
-        let slot = slots.into_iter().position(|s| (s.area, s.at) == word);
+        let slot = slots.into_iter().position(|s| (s.region, s.at) == word);
         (slot.unwrap_or_default(), word, 1 << bit)
     }
 
@@ -322,7 +322,7 @@ impl World {
                 None => Data::Gather(&pieces),
             },
         };
-        self.tell(format!("qp {qp}: post {number} {:?}", wr.op));
+        self.log(format!("qp {qp}: post {number} {:?}", wr.op));
         // A request that fails here was never posted: it keeps its number, and must have no effect.
         let mut entry = entry;
         if self.fabric.post_send(self.ids[qp], &wr).is_err() {
@@ -345,8 +345,8 @@ impl World {
             return None;
         };
         touches.remove(0);
-        let buffer = &self.areas[area].buffer;
-        let offset = data.at - buffer.at();
+        let buffer = &self.regions[area].buffer;
+        let offset = data.addr - buffer.at();
         Some(buffer.read(offset as usize, data.len as usize))
     }
 

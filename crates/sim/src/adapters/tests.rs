@@ -8,7 +8,7 @@ use super::*;
 
 #[test]
 fn first_adapter_seeds_pass() {
-    let mut all = Tally::default();
+    let mut all = RunCounters::default();
     for seed in 0..100 {
         match run(seed) {
             Ok(tally) => all.add(&tally),
@@ -23,8 +23,8 @@ fn first_adapter_seeds_pass() {
 fn first_adapter_seeds_with_cells_pass() {
     let (mut reads, mut held) = (0, 0);
     for seed in 0..100 {
-        let record = play_with_cells(seed).unwrap();
-        if let Err(failure) = judge(seed, Ok(record.clone())) {
+        let record = simulate_with_cells(seed).unwrap();
+        if let Err(failure) = check_outcome(seed, Ok(record.clone())) {
             panic!("{failure}");
         }
         let uses = record.cells.iter().flat_map(|cell| &cell.uses);
@@ -38,11 +38,11 @@ fn first_adapter_seeds_with_cells_pass() {
 fn adapter_seed_is_reproducible() {
     let told = |record: Record| {
         // Addresses differ from run to run; what happens does not depend on them.
-        let story = record.story.iter().filter(|l| !l.contains("post"));
+        let story = record.log.iter().filter(|l| !l.contains("post"));
         (story.cloned().collect::<Vec<_>>(), record.bytes, record.end)
     };
     for seed in [3, 17] {
-        assert_eq!(told(play(seed).unwrap()), told(play(seed).unwrap()));
+        assert_eq!(told(simulate(seed).unwrap()), told(simulate(seed).unwrap()));
     }
 }
 
@@ -52,7 +52,7 @@ fn workloads_cover_every_kind_of_fault() {
     let (mut windows, mut regions, mut invalidated) = (0, 0, 0);
     let mut touches = [0; 3];
     for seed in 0..400 {
-        let record = play(seed).unwrap();
+        let record = simulate(seed).unwrap();
         faults.extend(record.pairs.iter().flat_map(|p| p.faults.clone()));
         for qp in &record.qps {
             statuses.extend(qp.sent.iter().map(|w| w.status as u8));
@@ -75,7 +75,11 @@ fn workloads_cover_every_kind_of_fault() {
                 touches[0] += usize::from(window.revoked.is_some());
             }
         }
-        regions += record.areas.iter().filter(|a| a.revoked.is_some()).count();
+        regions += record
+            .regions
+            .iter()
+            .filter(|a| a.revoked.is_some())
+            .count();
         let swaps = |k: &Kind| matches!(k, Kind::Swap);
         statuses.extend(record.ops.iter().any(|o| swaps(&o.kind)).then_some(0));
     }

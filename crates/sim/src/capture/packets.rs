@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use etherparse::PacketBuilder;
 use verbena_stream::Time;
 
-use crate::world::{Transcript, What};
+use crate::world::{EventKind, Transcript};
 
 /// Documentation addresses (RFC 5737).
 const ADDRESSES: [[u8; 4]; 2] = [[192, 0, 2, 1], [192, 0, 2, 2]];
@@ -44,23 +44,23 @@ pub(super) fn of(t: &Transcript, number: u16, start: Time) -> Result<Vec<(Time, 
         packets: Vec::new(),
     };
     connection.handshake(start)?;
-    let mut rest = [&t.tapes[0][..], &t.tapes[1][..]];
+    let mut rest = [&t.wire_bytes[0][..], &t.wire_bytes[1][..]];
     for event in &t.events {
         let side = event.side;
-        match event.what {
-            What::Sent(n) => {
+        match event.kind {
+            EventKind::Sent(n) => {
                 let (bytes, behind) = rest[side].split_at(n);
                 rest[side] = behind;
                 for segment in bytes.chunks(MSS) {
                     connection.packet(event.at, side, Flags::default(), segment)?;
                 }
             }
-            What::Arrived(n) => {
+            EventKind::Arrived(n) => {
                 let ack = connection.ack[side].map(|a| a.wrapping_add(n as u32));
                 connection.ack[side] = ack;
             }
-            What::Closed => connection.fin(event.at, side)?,
-            What::Eof => {
+            EventKind::Closed => connection.fin(event.at, side)?,
+            EventKind::Eof => {
                 connection.ack[side] = connection.ack[side].map(|a| a.wrapping_add(1));
                 connection.packet(event.at, side, Flags::default(), &[])?;
             }

@@ -41,7 +41,7 @@ fn session(rng: &mut Rng, profile: &Profile, topic: &str, plan: impl Fn(&mut Bui
     plan(&mut builder);
     let link = LinkOptions {
         latency: (LATENCY, LATENCY),
-        ..LinkOptions::calm()
+        ..LinkOptions::without_faults()
     };
     let says = |who: &str| Profile {
         private_data: format!("{who}: {topic}").into_bytes(),
@@ -89,7 +89,7 @@ fn full(b: &mut Builder) {
 
 fn refused(b: &mut Builder) {
     b.send_as(0, 30, false, false, false);
-    b.write_nowhere(0);
+    b.write_unregistered(0);
     b.after(Gate::Received(1), Duration::ZERO);
     b.send_as(1, 31, false, false, false);
 }

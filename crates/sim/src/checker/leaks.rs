@@ -78,7 +78,7 @@ fn refused(t: &Transcript) -> Verdict {
         let Some(bad) = works.iter().position(|p| p.bad) else {
             continue;
         };
-        if !t.can().established {
+        if !t.abilities().established {
             continue;
         }
         let victim = &t.reports[1 - side];
@@ -94,7 +94,7 @@ fn refused(t: &Transcript) -> Verdict {
         // docs/connections.md: a read before it gets the status only where the responder had a request of its own cut.
         let may_be_blamed = |id: usize| id == bad || (id < bad && works[id].work.wants_response());
         let named = matches!(culprit, Some((id, Status::Refused(_))) if may_be_blamed(id as usize));
-        if t.can().extensions && !named {
+        if t.abilities().extensions && !named {
             return Err(format!("side {side} work {bad} ended as {culprit:?}"));
         }
     }
@@ -103,7 +103,7 @@ fn refused(t: &Transcript) -> Verdict {
 
 /// Whether a flipped bit of this direction is in the length field of an FPDU, as the frames were sent.
 fn length_hit(t: &Transcript, side: usize) -> bool {
-    let tape = &t.tapes[side];
+    let tape = &t.wire_bytes[side];
     let markers = t.session.profiles[1 - side].terms.markers;
     let mut phase = markers.then_some(Phase::START);
     let mut at = startup_len(tape);

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use verbena_wire::Stag;
 
-use crate::work::{Spot, Work};
+use crate::work::{TaggedAddr, Work};
 use crate::world::Transcript;
 
 /// The expected state of a region.
@@ -119,7 +119,7 @@ impl Model {
         self.regions[side].get(&stag.get())
     }
 
-    fn later(&self, side: usize, at: Spot, len: usize) -> Vec<u8> {
+    fn later(&self, side: usize, at: TaggedAddr, len: usize) -> Vec<u8> {
         let Some(region) = self.find(side, at.stag) else {
             return Vec::new();
         };
@@ -127,7 +127,7 @@ impl Model {
         region.later[offset..offset + len].to_vec()
     }
 
-    fn put(&mut self, side: usize, at: Spot, bytes: &[u8], certain: bool) {
+    fn put(&mut self, side: usize, at: TaggedAddr, bytes: &[u8], certain: bool) {
         // Zero bytes have no effect, whatever the address.
         if bytes.is_empty() {
             return;

@@ -47,15 +47,15 @@ fn one(t: &Transcript, model: &Model, side: usize) -> Verdict {
 /// The status fits the kind of work and what the peers agreed on.
 fn truthful(t: &Transcript, work: &Work, status: Status) -> Verdict {
     let fine = match status {
-        Status::Accepted => !t.can().extensions && !work.wants_response(),
+        Status::Accepted => !t.abilities().extensions && !work.wants_response(),
         Status::Acked => match work {
             Work::Read { .. } => true,
             Work::Atomic { .. } => false,
-            _ => t.can().extensions,
+            _ => t.abilities().extensions,
         },
         Status::Fetched(_) => matches!(work, Work::Atomic { .. }),
         Status::Unsupported => false,
-        Status::RnrExceeded => t.can().extensions,
+        Status::RnrExceeded => t.abilities().extensions,
         Status::Refused(_) | Status::Flushed => true,
     };
     if fine {

@@ -11,7 +11,7 @@ use crate::world::Transcript;
 
 /// Checks the startup of both sides.
 pub fn check(t: &Transcript) -> Verdict {
-    let can = t.can();
+    let can = t.abilities();
     for side in 0..2 {
         let found = t.reports[side].iter().find_map(|r| match r {
             Report::Established {
@@ -57,7 +57,7 @@ fn declined(t: &Transcript) -> Verdict {
     let expected = if t.session.times_out() {
         let reason = Failure::Timeout;
         Outcome::Failed { reason, retry }
-    } else if retry.is_some() && them.old {
+    } else if retry.is_some() && them.rfc5044_only {
         let reason = Failure::Closed;
         Outcome::Failed { reason, retry }
     } else if them.rejects {

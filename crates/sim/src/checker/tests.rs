@@ -28,7 +28,7 @@ fn session(build: impl Fn(&mut Builder)) -> Session {
     };
     Session {
         profiles: [profile("hello"), profile("welcome")],
-        links: [LinkOptions::calm(), LinkOptions::calm()],
+        links: [LinkOptions::without_faults(), LinkOptions::without_faults()],
         reset_after: None,
         plan,
     }
@@ -269,7 +269,7 @@ fn leaks_finds_unnoticed_flips_and_unexplained_stalls() {
 fn leaks_finds_a_missing_refusal() {
     let bad = run(&session(|b| {
         b.send(0, 5);
-        b.write_nowhere(0);
+        b.write_unregistered(0);
     }));
     assert_eq!(super::check(&bad), Ok(()));
     for (side, fits) in [

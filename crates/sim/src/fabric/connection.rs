@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use verbena_nic::event::Outbox;
-use verbena_nic::{Hand, Qp, QpState, Receiving};
+use verbena_nic::{MemoryCarrier, Qp, QpState, Receiving};
 use verbena_stream::startup::State as Startup;
 use verbena_stream::{Endpoint, Outcome, Role, Settings, Stream, Time};
 use verbena_wire::ext::{Caps, QpType};
@@ -30,16 +30,16 @@ pub(super) struct End {
     /// The peer's direction is closed behind the bytes received.
     ended: bool,
     /// The queue pair was told so.
-    saw_end: bool,
+    eof_delivered: bool,
     /// The queue pair was told that both directions are closed.
-    told_closed: bool,
+    close_notified: bool,
     /// Buffer for bytes that are not placed directly.
     scratch: Vec<u8>,
     pub(super) outcome: Option<Outcome>,
     /// The queue pair has the stream.
     attached: bool,
     /// Nothing happens here any more.
-    over: bool,
+    finished: bool,
     pub(super) out: Outbox,
 }
 
@@ -74,12 +74,12 @@ impl End {
             unsent: Vec::new(),
             inbox: Vec::new(),
             ended: false,
-            saw_end: false,
-            told_closed: false,
+            eof_delivered: false,
+            close_notified: false,
             scratch: vec![0; scratch],
             outcome: None,
             attached: false,
-            over: false,
+            finished: false,
             out,
         }
     }
@@ -90,7 +90,7 @@ impl End {
             max_ulpdu: options.max_ulpdu,
             rfc7306: options.rfc7306,
             rnr_retry: options.rnr_retry,
-            drops: self.qp.init().qp_type == QpType::Uc,
+            drop_overlong: self.qp.init().qp_type == QpType::Uc,
             caps: Caps {
                 version: Caps::VERSION,
                 max_ulpdu: u16::MAX,
@@ -119,7 +119,7 @@ impl End {
                 let _ = endpoint.accept(ird, ord, &[]);
             }
             rest = &rest[used..];
-            self.startup_moved();
+            self.advance_startup();
         }
         self.inbox.extend_from_slice(rest);
         self.read(now);
@@ -130,26 +130,26 @@ impl End {
         if !self.attached {
             return false;
         }
-        let mut hand = Hand::with(&self.inbox);
+        let mut hand = MemoryCarrier::with_input(&self.inbox);
         let (scratch, out) = (&mut self.scratch, &mut self.out);
-        while !hand.came.is_empty() {
+        while !hand.input.is_empty() {
             let received = self.qp.receive(&mut hand, scratch, now, out);
-            check_wants(&self.qp, received.wants, now, out);
+            check_wants(&self.qp, received.demand, now, out);
             match received.receiving {
                 Receiving::Some(_) => {}
-                Receiving::Dry | Receiving::Held => break,
+                Receiving::WouldBlock | Receiving::Held => break,
                 // Nothing reads them any more.
-                Receiving::Ended => hand.came = &[],
+                Receiving::Ended => hand.input = &[],
             }
         }
-        let left = hand.came.len();
+        let left = hand.input.len();
         let read = self.inbox.len() - left;
         self.inbox.drain(..read);
         read > 0
     }
 
     /// Takes the output and the result of the startup.
-    fn startup_moved(&mut self) {
+    fn advance_startup(&mut self) {
         let Some(mut endpoint) = self.endpoint.take() else {
             return;
         };
@@ -167,13 +167,13 @@ impl End {
     }
 
     /// Whether checksums cover what the queue pair sends, so that damage is detected.
-    fn is_summed(&self) -> bool {
+    fn has_crc(&self) -> bool {
         let agreed = matches!(&self.outcome, Some(Outcome::Established(a)) if a.crc);
         agreed && self.attached && self.unsent.is_empty()
     }
 
     /// The queue pair has no stream any more: bytes received are dropped, and nothing more is sent.
-    fn let_go(&mut self) {
+    fn detach(&mut self) {
         self.endpoint = None;
         self.attached = false;
         self.unsent.clear();
@@ -186,9 +186,9 @@ impl End {
             return self.unsent.drain(..n).collect();
         }
         if self.attached {
-            let mut hand = Hand::open(room);
+            let mut hand = MemoryCarrier::with_room(room);
             self.qp.transmit(&mut hand, now, &mut self.out);
-            hand.went
+            hand.output
         } else {
             Vec::new()
         }
@@ -204,10 +204,10 @@ impl End {
     }
 
     fn end_of_stream(&mut self, reset: bool) {
-        self.saw_end = true;
+        self.eof_delivered = true;
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.handle_eof();
-            self.startup_moved();
+            self.advance_startup();
         } else if self.attached {
             self.qp.handle_eof(reset, &mut self.out);
         }
@@ -224,7 +224,7 @@ impl End {
     fn expire(&mut self, now: Time) {
         if let Some(endpoint) = &mut self.endpoint {
             endpoint.handle_timeout(now);
-            self.startup_moved();
+            self.advance_startup();
         } else {
             self.qp.handle_timeout(now, &mut self.out);
         }
@@ -253,7 +253,7 @@ impl Connection {
 
     /// One turn of one end at the current time; false when nothing moved.
     pub(super) fn turn(&mut self, side: usize, now: Time) -> bool {
-        if self.ends[side].over {
+        if self.ends[side].finished {
             return false;
         }
         let arrived = self.arrive(side, now);
@@ -263,9 +263,9 @@ impl Connection {
             end.expire(now);
         }
         let sent = self.transmit(side, now);
-        self.tell_closed(side);
+        self.notify_closed(side);
         if self.ends[side].qp.wants_reset() {
-            self.break_off();
+            self.abort();
         }
         arrived | expired | sent
     }
@@ -292,13 +292,13 @@ impl Connection {
     }
 
     /// iWARP: a graceful close is over when both directions are closed; then the queue pair is idle and the stream is gone.
-    fn tell_closed(&mut self, side: usize) {
+    fn notify_closed(&mut self, side: usize) {
         let (end, link) = (&mut self.ends[side], &self.links[side]);
-        if end.attached && end.saw_end && link.is_closed() && !end.told_closed {
-            end.told_closed = true;
+        if end.attached && end.eof_delivered && link.is_closed() && !end.close_notified {
+            end.close_notified = true;
             end.qp.handle_closed(&mut end.out);
             if end.qp.state() == QpState::Init {
-                end.let_go();
+                end.detach();
             }
         }
     }
@@ -306,7 +306,7 @@ impl Connection {
     /// A queue pair that was reset leaves its stream; its peer sees the end of it.
     pub(super) fn forget(&mut self, qp: &Arc<Qp>) {
         for end in self.ends.iter_mut().filter(|end| Arc::ptr_eq(&end.qp, qp)) {
-            end.let_go();
+            end.detach();
         }
     }
 
@@ -314,8 +314,8 @@ impl Connection {
         let (end, link) = (&mut self.ends[side], &mut self.links[side]);
         let room = link.room();
         if room > 0 {
-            end.startup_moved();
-            let summed = end.is_summed();
+            end.advance_startup();
+            let summed = end.has_crc();
             let bytes = end.transmit(room, now);
             assert!(bytes.len() <= room, "sent more than there was room for");
             if !bytes.is_empty() {
@@ -334,22 +334,22 @@ impl Connection {
     pub(super) fn next_moment(&self) -> Option<Time> {
         let arrivals = [0, 1]
             .into_iter()
-            .filter(|side| !self.ends[*side].over)
+            .filter(|side| !self.ends[*side].finished)
             .filter_map(|side| self.links[1 - side].next_arrival())
             .map(|at| at.max(self.held_until));
-        let live = self.ends.iter().filter(|end| !end.over);
+        let live = self.ends.iter().filter(|end| !end.finished);
         arrivals.chain(live.filter_map(End::deadline)).min()
     }
 
     /// Resets both directions at once; everything under way is lost.
-    pub(super) fn break_off(&mut self) {
+    pub(super) fn abort(&mut self) {
         if self.reset {
             return;
         }
         self.reset = true;
         for side in 0..2 {
             self.links[side].cut();
-            if !self.ends[side].over {
+            if !self.ends[side].finished {
                 self.ends[side].end_of_stream(true);
             }
         }
@@ -360,11 +360,11 @@ impl Connection {
         let ends = self.ends.iter_mut().filter(|end| end.host == host);
         let mut left = false;
         for end in ends {
-            end.over = true;
+            end.finished = true;
             left = true;
         }
         if left {
-            self.break_off();
+            self.abort();
         }
     }
 

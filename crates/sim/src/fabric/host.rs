@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Misuse, Pd, Policy, Tpt};
-use verbena_nic::wr::Remote;
+use verbena_nic::wr::RemoteAddr;
 use verbena_nic::{Cq, Event, Qp, QpInit, Registration, Sge, Srq, Wc};
 use verbena_stream::Time;
 use verbena_wire::To;
@@ -16,7 +16,7 @@ pub(super) const DEFAULT_PD: Pd = Pd(1);
 /// Capacity of a queue pair's own completion queue.
 const CQ_SIZE: usize = 512;
 /// Scatter elements of a receive in a shared queue.
-const SRQ_PIECES: usize = 16;
+const SRQ_SGES: usize = 16;
 /// Regions and windows a host may have.
 const ENTRIES: u32 = 1 << 16;
 
@@ -89,7 +89,7 @@ impl Fabric {
     /// A shared receive queue for `depth` receives.
     pub fn srq(&mut self, depth: usize) -> Arc<Srq> {
         let number = self.number();
-        Arc::new(Srq::new(number, DEFAULT_PD, depth, SRQ_PIECES))
+        Arc::new(Srq::new(number, DEFAULT_PD, depth, SRQ_SGES))
     }
 
     /// A queue pair of the default kind, in `Reset`.
@@ -104,7 +104,7 @@ impl Fabric {
         let number = self.number();
         let qp = Qp::new(QpInit {
             number,
-            name: number,
+            wc_qpn: number,
             pd: options.pd,
             personality: options.personality,
             qp_type: options.qp_type,
@@ -138,17 +138,17 @@ impl Fabric {
 }
 
 /// A scatter/gather element of registered memory.
-pub fn piece(memory: &Buffer, offset: usize, len: usize) -> Sge {
+pub fn sge(memory: &Buffer, offset: usize, len: usize) -> Sge {
     Sge {
-        at: memory.at() + offset as u64,
+        addr: memory.at() + offset as u64,
         len: len as u32,
         stag: memory.stag(),
     }
 }
 
 /// The STag and address of registered memory, for a peer's request.
-pub fn remote(memory: &Buffer, offset: usize) -> Remote {
-    Remote {
+pub fn remote(memory: &Buffer, offset: usize) -> RemoteAddr {
+    RemoteAddr {
         stag: memory.stag(),
         to: To::new(memory.at() + offset as u64),
     }

@@ -91,7 +91,7 @@ impl Default for ConnectOptions {
     fn default() -> ConnectOptions {
         ConnectOptions {
             sides: [SideOptions::default(), SideOptions::default()],
-            links: [LinkOptions::calm(), LinkOptions::calm()],
+            links: [LinkOptions::without_faults(), LinkOptions::without_faults()],
         }
     }
 }

@@ -81,7 +81,7 @@ impl Fabric {
 
     /// Resets the connection: bytes under way are lost, and both ends are told at once.
     pub fn reset(&mut self, connection: ConnectionId) {
-        self.connections[connection.0].break_off();
+        self.connections[connection.0].abort();
         self.collect();
     }
 

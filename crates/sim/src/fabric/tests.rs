@@ -2,7 +2,7 @@
 //! A fabric behaves as documented, and both sides see its faults. Random scenarios are in the simulations of adapters.
 
 mod bugs;
-mod troubles;
+mod faults;
 
 use core::time::Duration;
 
@@ -18,7 +18,7 @@ const SEND: SendOp = SendOp::Send {
 };
 
 fn post(fabric: &mut Fabric, qp: QpId, id: u64, op: SendOp, memory: &Buffer, len: usize) {
-    let data = [piece(memory, 0, len)];
+    let data = [sge(memory, 0, len)];
     let wr = SendWr {
         id,
         op,
@@ -59,7 +59,7 @@ fn mutual_missing_receives_do_not_block_reads() {
         assert_eq!(statuses(&fabric.sent(qp)), [(1, Status::Success)]);
     }
     for side in 0..2 {
-        let scatter = [piece(&memory[side], 0, 100)];
+        let scatter = [sge(&memory[side], 0, 100)];
         let wr = ReceiveWr {
             id: 9,
             scatter: &scatter,
@@ -98,7 +98,7 @@ fn waiting_queue_pairs_share_receives_in_order() {
         }
     }
     fabric.run();
-    let scatter = [piece(&memory[0], 0, 50)];
+    let scatter = [sge(&memory[0], 0, 50)];
     for id in 0..12 {
         let wr = ReceiveWr {
             id,

@@ -2,20 +2,24 @@
 //! It fails if a queue pair that reported nothing to send sends something, or has a deadline that it did not report.
 
 use verbena_nic::event::Outbox;
-use verbena_nic::qp::{Future, Wants};
-use verbena_nic::{Acks, Hand, Qp};
+use verbena_nic::qp::{ConnectionAction, SendDemand};
+use verbena_nic::{Acks, MemoryCarrier, Qp};
 use verbena_stream::Time;
 
 /// If the queue pair reports nothing to send, transmitting must produce nothing.
-pub(super) fn check_wants(qp: &Qp, wants: Wants, now: Time, out: &mut Outbox) {
+pub(super) fn check_wants(qp: &Qp, wants: SendDemand, now: Time, out: &mut Outbox) {
     let acks = match wants {
-        Wants::Send => return,
-        Wants::Acks => Acks::Along,
-        Wants::Nothing => Acks::Now,
+        SendDemand::Send => return,
+        SendDemand::Acks => Acks::Piggyback,
+        SendDemand::Nothing => Acks::Now,
     };
-    let mut hand = Hand::open(1 << 20);
+    let mut hand = MemoryCarrier::with_room(1 << 20);
     let tried = qp.try_transmit(&mut hand, acks, now, out);
-    let outlook = tried.map(|(_, outlook)| (outlook.future, outlook.deadline));
-    assert_eq!(hand.went, [], "a queue pair that wants {wants:?} sends");
-    assert_eq!(outlook, Some((Future::Open, None)), "wants {wants:?}");
+    let outlook = tried.map(|(_, outlook)| (outlook.action, outlook.deadline));
+    assert_eq!(hand.output, [], "a queue pair that wants {wants:?} sends");
+    assert_eq!(
+        outlook,
+        Some((ConnectionAction::Open, None)),
+        "wants {wants:?}"
+    );
 }

@@ -66,7 +66,7 @@ fn every_flipped_bit_is_recorded() {
 
 #[test]
 fn eof_arrives_once_after_the_last_byte() {
-    let mut link = Link::new(LinkOptions::calm(), Rng::new(4));
+    let mut link = Link::new(LinkOptions::without_faults(), Rng::new(4));
     link.send(b"last", false, Time::ZERO);
     link.close(Time::ZERO);
     assert_eq!(link.room(), 0);
@@ -78,7 +78,7 @@ fn eof_arrives_once_after_the_last_byte() {
 
 #[test]
 fn cut_loses_bytes_in_flight() {
-    let mut link = Link::new(LinkOptions::calm(), Rng::new(4));
+    let mut link = Link::new(LinkOptions::without_faults(), Rng::new(4));
     link.send(b"lost", false, Time::ZERO);
     link.cut();
     assert_eq!(link.arrive(Time::ZERO), None);

@@ -15,7 +15,7 @@ impl Peer {
             return;
         };
         if let Some(violation) = stream.cause().copied()
-            && !core::mem::replace(&mut self.alarmed, true)
+            && !core::mem::replace(&mut self.violation_reported, true)
         {
             self.reports.push(Report::Violation(violation));
         }
@@ -42,7 +42,7 @@ impl Peer {
         let Some(stream) = &mut self.stream else {
             return;
         };
-        debug_assert_eq!(stream.ledger().requester.state(), Requesting::GaveUp);
+        debug_assert_eq!(stream.accounting().requester.state(), Requesting::GaveUp);
         stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
         self.flush(Some(Status::RnrExceeded));
     }
@@ -66,7 +66,7 @@ impl Peer {
             self.flush(None);
             self.answers.clear();
             if let Some(stream) = &mut self.stream {
-                stream.drop_answers();
+                stream.drop_responses();
             }
         }
     }

@@ -7,7 +7,7 @@ use verbena_stream::AccessFault;
 use verbena_wire::rdmap::AtomicOp;
 use verbena_wire::{Stag, To};
 
-use crate::work::Spot;
+use crate::work::TaggedAddr;
 
 /// Bytes before and behind every region and receive that must not be written.
 pub const GUARD: usize = 48;
@@ -57,7 +57,7 @@ impl Rights {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RegionSpec {
     /// Its STag and the address of its first byte.
-    pub at: Spot,
+    pub at: TaggedAddr,
     /// Its initial contents.
     pub bytes: Vec<u8>,
     /// Its access rights.
@@ -137,11 +137,11 @@ impl Memory {
     }
 
     /// Whether `len` bytes at `at` may be accessed so. The order of checks is that of RFC 5040 §8.1.1: STag, right, bounds.
-    pub fn check(&self, at: Spot, len: u32, right: Right) -> Result<(), AccessFault> {
+    pub fn check(&self, at: TaggedAddr, len: u32, right: Right) -> Result<(), AccessFault> {
         self.resolve(at, len, right).map(|_| ())
     }
 
-    fn resolve(&self, at: Spot, len: u32, right: Right) -> Result<(u32, usize), AccessFault> {
+    fn resolve(&self, at: TaggedAddr, len: u32, right: Right) -> Result<(u32, usize), AccessFault> {
         let region = self.regions.get(&at.stag.get()).filter(|r| r.valid);
         let region = region.ok_or(AccessFault::InvalidStag)?;
         if !region.rights.grants(right) {
@@ -162,7 +162,7 @@ impl Memory {
     }
 
     /// Writes bytes.
-    pub fn write(&mut self, at: Spot, bytes: &[u8], right: Right) -> Result<(), AccessFault> {
+    pub fn write(&mut self, at: TaggedAddr, bytes: &[u8], right: Right) -> Result<(), AccessFault> {
         let (stag, offset) = self.resolve(at, bytes.len() as u32, right)?;
         if let Some(region) = self.regions.get_mut(&stag) {
             let target = region.memory.bytes_mut(offset, bytes.len());
@@ -172,14 +172,14 @@ impl Memory {
     }
 
     /// Reads bytes.
-    pub fn read(&self, at: Spot, len: u32, right: Right) -> Result<&[u8], AccessFault> {
+    pub fn read(&self, at: TaggedAddr, len: u32, right: Right) -> Result<&[u8], AccessFault> {
         let (stag, offset) = self.resolve(at, len, right)?;
         let region = self.regions.get(&stag).ok_or(AccessFault::InvalidStag)?;
         Ok(&region.memory.bytes()[offset..offset + len as usize])
     }
 
     /// Executes an atomic on eight bytes in big-endian order; returns the original value.
-    pub fn atomic(&mut self, at: Spot, op: &AtomicOp) -> Result<u64, AccessFault> {
+    pub fn atomic(&mut self, at: TaggedAddr, op: &AtomicOp) -> Result<u64, AccessFault> {
         let word = self.read(at, 8, Right::RemoteAtomic)?;
         let original = u64::from_be_bytes(word.try_into().unwrap_or_default());
         let new = op.apply(original).to_be_bytes();

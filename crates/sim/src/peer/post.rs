@@ -9,7 +9,7 @@ use verbena_wire::ext::ReadV2Request;
 use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
 
 use super::Peer;
-use crate::work::{Report, Spot, Status, Work};
+use crate::work::{Report, Status, TaggedAddr, Work};
 
 /// One request of a work request.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Request {
     pub(super) message: Message,
     pub(super) payload: Rc<[u8]>,
     /// The sink of a read.
-    pub(super) sink: Option<Spot>,
+    pub(super) sink: Option<TaggedAddr>,
     /// Its number, once it has begun.
     pub(super) rsn: Option<Rsn>,
     /// The stream position behind its last byte, once framed.
@@ -88,7 +88,7 @@ impl Peer {
         if self.tracked {
             return;
         }
-        let taken = self.taken;
+        let taken = self.accepted;
         for request in self.requests.iter_mut().take(self.begun) {
             let gone = request.end.is_some_and(|end| end <= taken);
             if gone && !request.message.wants_response() {

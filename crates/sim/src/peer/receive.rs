@@ -9,16 +9,16 @@ use verbena_wire::ddp::{Header, Untagged};
 use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode, ReadRequest};
 
 use super::{Peer, Receive, Right};
-use crate::work::{Received, Report, Spot, Status};
+use crate::work::{Received, Report, Status, TaggedAddr};
 
 /// A response to be sent.
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum Response {
     /// Local data, for a sink named on the wire or for one that is not.
     Read {
-        source: Spot,
+        source: TaggedAddr,
         size: u32,
-        sink: Option<Spot>,
+        sink: Option<TaggedAddr>,
         offender: Offender,
     },
     /// The result of an atomic, which was already executed.
@@ -27,7 +27,7 @@ pub(super) enum Answer {
 
 impl Peer {
     /// Takes bytes in, in this peer's form.
-    pub(super) fn take_in(&mut self, bytes: &[u8], now: Time) {
+    pub(super) fn receive_bytes(&mut self, bytes: &[u8], now: Time) {
         let mut input = bytes;
         if self.stream.is_none() {
             return;
@@ -140,7 +140,7 @@ impl Peer {
         let refused = match run.place {
             Place::Write { stag, to } => {
                 // The whole run is checked before its first byte is placed (RFC 5041 §7.1).
-                let at = Spot { stag, to };
+                let at = TaggedAddr { stag, to };
                 let judged = self.memory.check(at, run.len, Right::RemoteWrite);
                 let written =
                     judged.and_then(|()| self.memory.write(at, bytes, Right::RemoteWrite));
@@ -155,11 +155,11 @@ impl Peer {
                 None
             }
             Place::Sink { offset } => {
-                let head = stream.ledger().reads_out.head().expect("a read waits");
+                let head = stream.accounting().reads_out.head().expect("a read waits");
                 let request = self.requests.iter().find(|r| r.rsn == Some(head.rsn));
                 let sink = request.and_then(|r| r.sink).expect("it has a sink");
                 let to = sink.to.checked_add(u64::from(offset)).expect("it fits");
-                let at = Spot { to, ..sink };
+                let at = TaggedAddr { to, ..sink };
                 let written = self.memory.write(at, bytes, Right::LocalWrite);
                 written
                     .err()
@@ -220,17 +220,17 @@ impl Peer {
                 ref header,
                 ref request,
                 ..
-            } => self.owe_read(header, request),
+            } => self.queue_read_response(header, request),
             Delivery::ReadV2Request {
                 header, request, ..
             } => {
-                let source = Spot {
+                let source = TaggedAddr {
                     stag: request.source_stag,
                     to: request.source_to,
                 };
                 let len = Untagged::LEN + verbena_wire::ext::ReadV2Request::LEN;
                 let offender = Offender::of(&Header::Untagged(header), len as u16, None);
-                self.owe(source, request.size, None, offender);
+                self.queue_response(source, request.size, None, offender);
             }
             Delivery::AtomicRequest { ref request, .. } => self.execute(request),
             Delivery::ReadDone(read) => self.respond(read.rsn, Status::Acked),
@@ -259,30 +259,36 @@ impl Peer {
     fn received(&mut self, describe: impl FnOnce(u64) -> Received) {
         let receive: Receive = self.claimed.take().expect("a claimed receive");
         self.reports.push(Report::Received(describe(receive.id)));
-        self.spent.push(receive);
+        self.consumed.push(receive);
     }
 
-    fn owe_read(&mut self, header: &Untagged, request: &ReadRequest) {
-        let source = Spot {
+    fn queue_read_response(&mut self, header: &Untagged, request: &ReadRequest) {
+        let source = TaggedAddr {
             stag: request.source_stag,
             to: request.source_to,
         };
-        let sink = Spot {
+        let sink = TaggedAddr {
             stag: request.sink_stag,
             to: request.sink_to,
         };
         let len = (Untagged::LEN + ReadRequest::LEN) as u16;
         let offender = Offender::of(&Header::Untagged(*header), len, Some(*request));
-        self.owe(source, request.size, Some(sink), offender);
+        self.queue_response(source, request.size, Some(sink), offender);
     }
 
-    fn owe(&mut self, source: Spot, size: u32, sink: Option<Spot>, offender: Offender) {
+    fn queue_response(
+        &mut self,
+        source: TaggedAddr,
+        size: u32,
+        sink: Option<TaggedAddr>,
+        offender: Offender,
+    ) {
         // RFC 5040 §5.4: a zero-length read names no memory, so none is checked.
         let judged = self.memory.check(source, size, Right::RemoteRead);
         if let Err(fault) = judged.or_else(|f| if size == 0 { Ok(()) } else { Err(f) }) {
             return self.fail(access(Opcode::ReadRequest, source.stag, fault));
         }
-        self.answers.push_back(Answer::Read {
+        self.answers.push_back(Response::Read {
             source,
             size,
             sink,
@@ -296,12 +302,12 @@ impl Peer {
         if !request.to.get().is_multiple_of(8) {
             return self.fail(Violation::Unaligned { to: request.to });
         }
-        let at = Spot {
+        let at = TaggedAddr {
             stag: request.stag,
             to: request.to,
         };
         match self.memory.atomic(at, &request.op) {
-            Ok(original) => self.answers.push_back(Answer::Atomic(AtomicResponse {
+            Ok(original) => self.answers.push_back(Response::Atomic(AtomicResponse {
                 id: request.id,
                 original,
             })),

@@ -12,13 +12,13 @@ use crate::link::LinkOptions;
 use crate::plan::{Gate, Plan, Posting, Supply};
 use crate::rng::Rng;
 use crate::session::Session;
-use crate::work::{Report, Spot, Status, Work};
+use crate::work::{Report, Status, TaggedAddr, Work};
 use crate::world::{Transcript, World};
 
 const STAG: Stag = Stag::new(0x900);
 
-fn spot(to: u64) -> Spot {
-    Spot {
+fn addr(to: u64) -> TaggedAddr {
+    TaggedAddr {
         stag: STAG,
         to: To::new(to),
     }
@@ -36,7 +36,7 @@ fn run(extensions: bool, works: Vec<Work>, receives: &[u32]) -> Transcript {
     for side in &mut plan.sides {
         side.depth = usize::MAX;
         side.regions.push(RegionSpec {
-            at: spot(0),
+            at: addr(0),
             bytes: vec![0; 64],
             rights,
         });
@@ -69,7 +69,7 @@ fn run(extensions: bool, works: Vec<Work>, receives: &[u32]) -> Transcript {
     };
     let session = Session {
         profiles: [profile.clone(), profile],
-        links: [LinkOptions::calm(), LinkOptions::calm()],
+        links: [LinkOptions::without_faults(), LinkOptions::without_faults()],
         reset_after: None,
         plan,
     };
@@ -97,7 +97,7 @@ fn refused(t: &Transcript, violation: impl Fn(&Violation) -> bool, cause: Cause,
         "{:?}",
         t.reports[0]
     );
-    if t.can().extensions {
+    if t.abilities().extensions {
         let blamed = t.completions(0).find(|(_, s)| !s.is_success());
         assert_eq!(blamed, Some((id, Status::Refused(cause))));
     }
@@ -133,8 +133,8 @@ fn a_send_longer_than_its_receive_is_refused() {
 fn a_read_beyond_its_region_is_refused() {
     for v2 in [true, false] {
         let read = Work::Read {
-            source: spot(1),
-            sink: spot(0),
+            source: addr(1),
+            sink: addr(0),
             len: 64,
             v2,
         };
@@ -152,13 +152,13 @@ fn a_read_before_the_refused_request_is_answered() {
     // docs/connections.md: the request that was refused gets the status, however many responses are owed by then.
     for v2 in [true, false] {
         let read = |to| Work::Read {
-            source: spot(to),
-            sink: spot(0),
+            source: addr(to),
+            sink: addr(0),
             len: 8,
             v2,
         };
         let write = Work::Write {
-            at: spot(60),
+            at: addr(60),
             payload: vec![1; 8],
             immediate: None,
         };
@@ -175,7 +175,7 @@ fn a_read_before_the_refused_request_is_answered() {
 #[test]
 fn an_unaligned_atomic_is_refused() {
     let op = AtomicOp::FetchAdd { add: 1, mask: 0 };
-    let t = run(true, vec![Work::Atomic { at: spot(4), op }], &[]);
+    let t = run(true, vec![Work::Atomic { at: addr(4), op }], &[]);
     let unaligned = |v: &Violation| matches!(v, Violation::Unaligned { .. });
     refused(
         &t,

@@ -5,12 +5,12 @@
 use std::rc::Rc;
 
 use verbena_stream::responder::Due;
-use verbena_stream::{Frame, Held, Message, Offender, Outgoing, Time};
+use verbena_stream::{BeginError, Frame, Message, Offender, Outgoing, Time};
 use verbena_wire::rdmap::Opcode;
 
-use super::receive::{Answer, access};
+use super::receive::{Response, access};
 use super::{Peer, Right};
-use crate::work::Spot;
+use crate::work::TaggedAddr;
 
 /// The message under way.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ enum Source {
     /// A copy from the work request.
     Payload(Rc<[u8]>),
     /// Memory, read again for each frame.
-    Memory { at: Spot, offender: Offender },
+    Memory { at: TaggedAddr, offender: Offender },
 }
 
 impl Peer {
@@ -57,12 +57,12 @@ impl Peer {
         if self.sending.is_none() && !self.begin() {
             return false;
         }
-        self.go_on();
+        self.continue_message();
         true
     }
 
     /// Makes the next frame of the message under way.
-    fn go_on(&mut self) {
+    fn continue_message(&mut self) {
         let (Some(mut sending), Some(stream)) = (self.sending.take(), &mut self.stream) else {
             return;
         };
@@ -112,7 +112,7 @@ impl Peer {
             return false;
         };
         let (message, source) = match *answer {
-            Answer::Read {
+            Response::Read {
                 source,
                 size,
                 sink,
@@ -129,7 +129,7 @@ impl Peer {
                 let at = source;
                 (message, Source::Memory { at, offender })
             }
-            Answer::Atomic(response) => (
+            Response::Atomic(response) => (
                 Message::AtomicResponse(response),
                 Source::Payload(Rc::default()),
             ),
@@ -155,7 +155,7 @@ impl Peer {
                 self.sending = Some(Sending { outgoing, source });
                 true
             }
-            Err(Held::Unsupported(_) | Held::TooLong) => {
+            Err(BeginError::Unsupported(_) | BeginError::TooLong) => {
                 self.refuse_next();
                 self.begin_request()
             }
@@ -168,7 +168,7 @@ impl Peer {
         let Some(stream) = self.stream.as_ref().filter(|_| !self.ended) else {
             return;
         };
-        let ledger = stream.ledger();
+        let ledger = stream.accounting();
         let owed = ledger.responder.due(ledger.reads_in.oldest()) != Due::Nothing;
         if !owed || !self.tracked {
             self.ack_at = None;

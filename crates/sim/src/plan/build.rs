@@ -10,11 +10,11 @@ use verbena_wire::{Stag, To};
 use super::{Gate, Plan, Posting, Supply};
 use crate::peer::{RegionSpec, Rights};
 use crate::rng::Rng;
-use crate::work::{Spot, Work};
+use crate::work::{TaggedAddr, Work};
 
 /// The regions of each side, by role.
-const MAILBOX: usize = 0;
-const LIBRARY: usize = 1;
+const WRITE_REGION: usize = 0;
+const READ_REGION: usize = 1;
 const COUNTERS: usize = 2;
 const ECHO: usize = 3;
 const SINK: usize = 4;
@@ -25,7 +25,7 @@ const SPARES: usize = 8;
 const COUNTER_WORDS: usize = 4;
 
 /// An STag that is never registered.
-const NOWHERE: Spot = Spot {
+const UNREGISTERED: TaggedAddr = TaggedAddr {
     stag: Stag::new(0xdead_be00),
     to: To::new(0),
 };
@@ -137,7 +137,7 @@ impl Builder {
     }
 
     /// A random place in a region of the other side for `len` bytes; the length is reduced to fit.
-    fn somewhere(&mut self, side: usize, region: usize, len: usize) -> (Spot, usize) {
+    fn random_addr(&mut self, side: usize, region: usize, len: usize) -> (TaggedAddr, usize) {
         let spec = &self.plan.sides[side].regions[region];
         let (at, size) = (spec.at, spec.bytes.len());
         let len = len.min(size);
@@ -147,7 +147,7 @@ impl Builder {
 
     /// RDMA Write into the other side's mailbox.
     pub fn write(&mut self, side: usize, len: usize) -> usize {
-        let (at, len) = self.somewhere(1 - side, MAILBOX, len);
+        let (at, len) = self.random_addr(1 - side, WRITE_REGION, len);
         let payload = self.payload(len);
         let immediate = None;
         let work = Work::Write {
@@ -160,7 +160,7 @@ impl Builder {
 
     /// RDMA Write with immediate data.
     pub fn write_imm(&mut self, side: usize, len: usize) -> usize {
-        let (at, len) = self.somewhere(1 - side, MAILBOX, len);
+        let (at, len) = self.random_addr(1 - side, WRITE_REGION, len);
         let payload = self.payload(len);
         let immediate = Some(self.immediate());
         let work = Work::Write {
@@ -211,11 +211,11 @@ impl Builder {
 
     /// RDMA Read of the other side's library into the own sink; none when the sink is used up.
     pub fn read(&mut self, side: usize, len: usize, v2: bool) -> usize {
-        let (source, len) = self.somewhere(1 - side, LIBRARY, len);
+        let (source, len) = self.random_addr(1 - side, READ_REGION, len);
         self.read_from(side, source, len, v2)
     }
 
-    fn read_from(&mut self, side: usize, source: Spot, len: usize, v2: bool) -> usize {
+    fn read_from(&mut self, side: usize, source: TaggedAddr, len: usize, v2: bool) -> usize {
         let spec = &self.plan.sides[side].regions[SINK];
         let left = spec.bytes.len() - self.sink[side];
         let sink = shift(spec.at, self.sink[side]);
@@ -270,8 +270,8 @@ impl Builder {
     }
 
     /// A zero-length Write by the initiator that lets the responder of a client/server stream send.
-    pub fn nudge(&mut self) {
-        let at = Spot {
+    pub fn first_write(&mut self) {
+        let at = TaggedAddr {
             stag: Stag::new(0),
             to: To::new(0),
         };
@@ -284,10 +284,10 @@ impl Builder {
     }
 
     /// RDMA Write to an STag that does not exist, which the other side must refuse.
-    pub fn write_nowhere(&mut self, side: usize) -> usize {
+    pub fn write_unregistered(&mut self, side: usize) -> usize {
         let payload = self.payload(200);
         let work = Work::Write {
-            at: NOWHERE,
+            at: UNREGISTERED,
             payload,
             immediate: None,
         };
@@ -297,12 +297,12 @@ impl Builder {
     /// Work that the other side must refuse: a bad STag, a missing right, or a byte too many.
     pub fn refused(&mut self, side: usize, reads: bool) -> usize {
         let regions = &self.plan.sides[1 - side].regions;
-        let (library, mailbox) = (regions[LIBRARY].at, regions[MAILBOX].at);
-        let end = shift(mailbox, regions[MAILBOX].bytes.len());
+        let (library, mailbox) = (regions[READ_REGION].at, regions[WRITE_REGION].at);
+        let end = shift(mailbox, regions[WRITE_REGION].bytes.len());
         let payload = self.payload(600);
         let sink = self.plan.sides[side].regions[SINK].at;
-        let source = self.rng.pick(&[NOWHERE, mailbox]);
-        let at = self.rng.pick(&[NOWHERE, library, end]);
+        let source = self.rng.pick(&[UNREGISTERED, mailbox]);
+        let at = self.rng.pick(&[UNREGISTERED, library, end]);
         let work = if reads && self.rng.coin() {
             Work::Read {
                 source,
@@ -321,9 +321,9 @@ impl Builder {
     }
 }
 
-fn shift(at: Spot, offset: usize) -> Spot {
+fn shift(at: TaggedAddr, offset: usize) -> TaggedAddr {
     let to = To::new(at.to.get() + offset as u64);
-    Spot { to, ..at }
+    TaggedAddr { to, ..at }
 }
 
 fn regions(rng: &mut Rng, side: usize, size: usize) -> Vec<RegionSpec> {
@@ -363,7 +363,7 @@ fn regions(rng: &mut Rng, side: usize, size: usize) -> Vec<RegionSpec> {
         let top = (u64::MAX - 2 * len as u64) & !7;
         let to = rng.pick(&[0, 0x1000, 0x7fff_dead_0000, top]);
         RegionSpec {
-            at: Spot {
+            at: TaggedAddr {
                 stag: Stag::from_parts(index, key).unwrap_or_else(|| unreachable!("a small index")),
                 to: To::new(to),
             },

@@ -10,14 +10,14 @@ use crate::plan::Builder;
 use crate::rng::Rng;
 use crate::session::Session;
 use crate::workload::Workload;
-use crate::world::{Event, What};
+use crate::world::{Event, EventKind};
 
 #[test]
 fn failure_text_names_the_command_to_repeat() {
     let event = Event {
         at: Time::from_nanos(1_500_000),
         side: 1,
-        what: What::Arrived(7),
+        kind: EventKind::Arrived(7),
     };
     let failure = Failure {
         seed: 42,
@@ -40,13 +40,13 @@ fn panic_inside_a_run_is_reported() {
     };
     let session = Session {
         profiles: [Profile::default(), clumsy],
-        links: [LinkOptions::calm(), LinkOptions::calm()],
+        links: [LinkOptions::without_faults(), LinkOptions::without_faults()],
         reset_after: None,
         plan: Builder::new(Rng::new(0), 100).supply_all(),
     };
     let crash = run_session(&session, &mut Rng::new(0), Time::ZERO).expect_err("it panics");
     let why = crash.why;
     assert!(why.starts_with("panic: a request waits and the"), "{why}");
-    let request = |e: &Event| e.side == 1 && matches!(e.what, What::Arrived(_));
+    let request = |e: &Event| e.side == 1 && matches!(e.kind, EventKind::Arrived(_));
     assert!(crash.events.iter().any(request), "what came before it");
 }

@@ -5,30 +5,30 @@
 use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
-use verbena_cells::Why;
+use verbena_cells::EndReason;
 use verbena_push::Arrangement;
 use verbena_stream::Time;
 
-use super::end::{End, Mood};
-use super::ledger::Ledger;
-use super::name::Name;
-use super::node::{Node, Over, Shared};
+use super::accounting::PacketAccounting;
+use super::end::{Activity, End};
+use super::node::{Node, PairEnd, RunContext};
+use super::service_id::ServiceId;
 use super::switches::{Faults, Switches};
 use crate::rng::{Ratio, Rng};
 
 /// The interval at which programs act.
 const TICK: Duration = Duration::from_micros(500);
 /// Time limit of the recovery.
-const PATIENCE: Duration = Duration::from_secs(4);
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(4);
 /// Probabilities per tick of a run with faults.
-const PART: Ratio = Ratio::per_mille(15);
-const DIE: Ratio = Ratio::per_mille(8);
+const PARTITION: Ratio = Ratio::per_mille(15);
+const KILL_HOST: Ratio = Ratio::per_mille(8);
 /// Hosts that die and never come back.
-const FOR_EVER: Ratio = Ratio::per_mille(300);
+const NEVER_RESTART: Ratio = Ratio::per_mille(300);
 
 /// A service connection that a host always wants.
 #[derive(Debug, Clone, Copy)]
-struct Wish {
+struct WantedConnection {
     host: usize,
     unit: usize,
     arrangement: Arrangement,
@@ -52,14 +52,14 @@ pub(super) struct Outcome {
 pub(super) struct World {
     rng: Rng,
     fabric: Switches,
-    ledgers: BTreeMap<u32, Ledger>,
+    accounting: BTreeMap<u32, PacketAccounting>,
     /// Hosts come first; a dead one has the time at which it comes back.
     nodes: Vec<Result<Node, Time>>,
     hosts: usize,
-    wishes: Vec<Wish>,
+    wanted: Vec<WantedConnection>,
     /// Cells may be lost.
     faulty: bool,
-    parts: bool,
+    partitions: bool,
     deaths: bool,
     died: BTreeSet<usize>,
     /// The hosts end their connections.
@@ -89,7 +89,7 @@ impl World {
                 // P5: some of the arrangements, each with a random unit.
                 let first = rng.len(0, 2);
                 for more in 0..rng.len(1, 3) {
-                    wishes.push(Wish {
+                    wishes.push(WantedConnection {
                         host,
                         unit,
                         arrangement: Arrangement::ALL[(first + more) % 3],
@@ -100,12 +100,12 @@ impl World {
         }
         Ok(World {
             fabric,
-            ledgers: BTreeMap::new(),
+            accounting: BTreeMap::new(),
             nodes,
             hosts,
-            wishes,
+            wanted: wishes,
             faulty,
-            parts: faulty && rng.coin(),
+            partitions: faulty && rng.coin(),
             deaths: rng.coin(),
             died: BTreeSet::new(),
             closing: false,
@@ -116,31 +116,31 @@ impl World {
         })
     }
 
-    pub(super) fn play(mut self) -> Result<Outcome, String> {
+    pub(super) fn run(mut self) -> Result<Outcome, String> {
         let trouble = Time::ZERO + Duration::from_millis(self.rng.range(20, 60));
         while self.now < trouble {
-            self.step(Mood::Busy)?;
+            self.step(Activity::Busy)?;
         }
         // P9: after the faults all hosts come back and everything continues.
         self.fabric.heal();
-        (self.parts, self.deaths) = (false, false);
+        (self.partitions, self.deaths) = (false, false);
         for end in self.nodes.iter_mut().flatten().flat_map(|n| &mut n.ends) {
-            end.begin_again();
+            end.reset_progress();
         }
-        self.until(Mood::Busy, World::makes_progress)?;
+        self.run_until(Activity::Busy, World::makes_progress)?;
         self.faulty = false;
         let nodes = &self.nodes;
         self.died.retain(|host| nodes[*host].is_err());
-        self.until(Mood::Quiet, |world| world.ends_all(End::is_done))?;
-        for ledger in self.ledgers_of_now() {
+        self.run_until(Activity::Quiet, |world| world.ends_all(End::is_done))?;
+        for ledger in self.current_accounting() {
             ledger.judge()?;
         }
         self.close()?;
-        self.until(Mood::Quiet, |world| {
+        self.run_until(Activity::Quiet, |world| {
             let left = world.nodes.iter().flatten().flat_map(|n| &n.ends).count();
             left == 0 && world.fabric.next().is_none()
         })?;
-        self.outcome.packets = self.ledgers.values().map(|ledger| ledger.arrived).sum();
+        self.outcome.packets = self.accounting.values().map(|ledger| ledger.arrived).sum();
         self.outcome.fabric = self.fabric.counts;
         self.outcome.end = self.now;
         let nodes = self.nodes.into_iter().flatten();
@@ -151,8 +151,8 @@ impl World {
     }
 
     /// Runs until the condition holds; fails after the time limit.
-    fn until(&mut self, mood: Mood, is_so: impl Fn(&World) -> bool) -> Result<(), String> {
-        let last = self.now + PATIENCE;
+    fn run_until(&mut self, mood: Activity, is_so: impl Fn(&World) -> bool) -> Result<(), String> {
+        let last = self.now + RECOVERY_TIMEOUT;
         while !is_so(self) {
             self.step(mood)?;
             if self.now > last {
@@ -173,35 +173,35 @@ impl World {
 
     /// Whether each wanted connection exists at both ends, and packets arrive in both directions.
     fn makes_progress(&self) -> bool {
-        let well = |place: usize, wish: &Wish| {
+        let well = |place: usize, wish: &WantedConnection| {
             let node = self.nodes[place].as_ref().ok()?;
-            let like = |n: &Name| {
+            let like = |n: &ServiceId| {
                 (n.host, n.unit, n.arrangement) == (wish.host, wish.unit, wish.arrangement)
             };
-            let end = node.ends.iter().find(|end| like(&end.name))?;
-            end.makes_progress().then_some(end.name.number)
+            let end = node.ends.iter().find(|end| like(&end.id))?;
+            end.makes_progress().then_some(end.id.number)
         };
-        self.wishes.iter().all(|wish| {
+        self.wanted.iter().all(|wish| {
             let (host, unit) = (well(wish.host, wish), well(wish.unit, wish));
             host.is_some() && host == unit
         })
     }
 
     /// The ledgers of the connections that exist.
-    fn ledgers_of_now(&self) -> impl Iterator<Item = &Ledger> {
+    fn current_accounting(&self) -> impl Iterator<Item = &PacketAccounting> {
         let ends = self.nodes.iter().flatten().flat_map(|n| &n.ends);
-        let tags = ends.flat_map(|end| [end.name.number * 2, end.name.number * 2 + 1]);
-        tags.filter_map(|tag| self.ledgers.get(&tag))
+        let tags = ends.flat_map(|end| [end.id.number * 2, end.id.number * 2 + 1]);
+        tags.filter_map(|tag| self.accounting.get(&tag))
     }
 
     /// The hosts end their connections.
     fn close(&mut self) -> Result<(), String> {
-        self.wishes.clear();
+        self.wanted.clear();
         self.closing = true;
         for place in 0..self.hosts {
             self.with(place, |node, shared| {
                 while !node.ends.is_empty() {
-                    node.end(0, Over::Closed, shared)?;
+                    node.end(0, PairEnd::Closed, shared)?;
                 }
                 Ok(())
             })?;
@@ -213,14 +213,14 @@ impl World {
     fn with(
         &mut self,
         place: usize,
-        work: impl FnOnce(&mut Node, &mut Shared<'_>) -> Result<(), String>,
+        work: impl FnOnce(&mut Node, &mut RunContext<'_>) -> Result<(), String>,
     ) -> Result<(), String> {
         let Ok(node) = &mut self.nodes[place] else {
             return Ok(());
         };
-        let mut shared = Shared {
+        let mut shared = RunContext {
             fabric: &mut self.fabric,
-            ledgers: &mut self.ledgers,
+            accounting: &mut self.accounting,
             rng: &mut self.rng,
             now: self.now,
         };
@@ -229,30 +229,35 @@ impl World {
 
     fn serve(&mut self, place: usize) -> Result<(), String> {
         self.with(place, Node::serve)?;
-        self.judge_over(place)
+        self.check_ended(place)
     }
 
     /// Checks the ends that are over: the reason must be a fault of this run.
-    fn judge_over(&mut self, place: usize) -> Result<(), String> {
+    fn check_ended(&mut self, place: usize) -> Result<(), String> {
         let Ok(node) = &mut self.nodes[place] else {
             return Ok(());
         };
-        for (name, why) in core::mem::take(&mut node.over) {
+        for (name, why) in core::mem::take(&mut node.ended) {
             let closing = self.closing;
             let struck = self.faulty || self.died.contains(&name.host) || closing;
             let wrong = matches!(
                 why,
-                Over::Ended(Why::Busy | Why::Refused | Why::Memory | Why::Overflow)
+                PairEnd::Ended(
+                    EndReason::NoReceive
+                        | EndReason::Refused
+                        | EndReason::LocalMemory
+                        | EndReason::Overflow
+                )
             );
             if wrong || !struck {
                 return Err(format!("{name} ended without a reason: {why:?}"));
             }
             self.outcome.ended += u64::from(!closing);
-            let like = |w: &&mut Wish| {
+            let like = |w: &&mut WantedConnection| {
                 (w.host, w.unit, w.arrangement) == (name.host, name.unit, name.arrangement)
             };
             if place == name.host
-                && let Some(wish) = self.wishes.iter_mut().find(like)
+                && let Some(wish) = self.wanted.iter_mut().find(like)
             {
                 wish.at = self.now + Duration::from_micros(self.rng.below(10_000));
             }
@@ -261,7 +266,7 @@ impl World {
     }
 
     /// Lets the next event happen.
-    fn step(&mut self, mood: Mood) -> Result<(), String> {
+    fn step(&mut self, mood: Activity) -> Result<(), String> {
         let deadlines = self.nodes.iter().flatten().filter_map(|n| n.deadline);
         let timer = deadlines.chain([self.next_tick]).min().unwrap_or(Time::MAX);
         if let Some(at) = self.fabric.next().filter(|at| *at <= timer) {
@@ -270,7 +275,7 @@ impl World {
                 return Ok(());
             };
             if let Ok(node) = &mut self.nodes[place] {
-                node.hear(&cell, at);
+                node.handle_cells(&cell, at);
             }
             return self.serve(place);
         }
@@ -280,7 +285,7 @@ impl World {
             if let Ok(node) = &mut self.nodes[place]
                 && node.deadline.is_some_and(|deadline| deadline <= now)
             {
-                node.wake(now);
+                node.handle_timeout(now);
                 self.serve(place)?;
             }
         }
@@ -290,13 +295,13 @@ impl World {
         Ok(())
     }
 
-    fn tick(&mut self, mood: Mood) -> Result<(), String> {
+    fn tick(&mut self, mood: Activity) -> Result<(), String> {
         self.next_tick = self.now + TICK;
-        if self.parts && self.rng.chance(PART) {
+        if self.partitions && self.rng.chance(PARTITION) {
             let until = self.now + Duration::from_micros(self.rng.below(40_000));
-            self.fabric.part(until);
+            self.fabric.partition(until);
         }
-        if self.deaths && self.rng.chance(DIE) {
+        if self.deaths && self.rng.chance(KILL_HOST) {
             let place = self.rng.len(0, self.hosts - 1);
             if self.nodes[place].is_ok() {
                 self.outcome.deaths += 1;
@@ -304,9 +309,9 @@ impl World {
                 // Its memory is gone, and its peers are not told.
                 let until = self.now + Duration::from_micros(self.rng.below(30_000));
                 self.nodes[place] = Err(until);
-                if self.rng.chance(FOR_EVER) {
+                if self.rng.chance(NEVER_RESTART) {
                     self.nodes[place] = Err(Time::MAX);
-                    self.wishes.retain(|wish| wish.host != place);
+                    self.wanted.retain(|wish| wish.host != place);
                 }
             }
         }
@@ -318,33 +323,33 @@ impl World {
                 self.nodes[place] = Ok(Node::new(place, false, &mut self.rng)?);
             }
             self.with(place, |node, shared| node.tick(mood, shared))?;
-            self.fulfil(place)?;
+            self.request_wanted(place)?;
             self.serve(place)?;
         }
         Ok(())
     }
 
     /// A host requests the connections that it wants and does not have.
-    fn fulfil(&mut self, place: usize) -> Result<(), String> {
-        let mut wishes = self.wishes.clone();
+    fn request_wanted(&mut self, place: usize) -> Result<(), String> {
+        let mut wishes = self.wanted.clone();
         wishes.retain(|wish| wish.host == place && wish.at <= self.now);
-        for Wish {
+        for WantedConnection {
             host,
             unit,
             arrangement,
             ..
         } in wishes
         {
-            let name = Name {
+            let name = ServiceId {
                 host,
                 unit,
                 arrangement,
                 number: self.outcome.connections,
             };
-            let missing = |node: &Node| node.ends.iter().all(|end| !end.name.is_like(&name));
+            let missing = |node: &Node| node.ends.iter().all(|end| !end.id.is_same_service(&name));
             if self.nodes[place].as_ref().is_ok_and(missing) {
                 self.outcome.connections += 1;
-                self.with(place, |node, shared| node.ask(name, shared))?;
+                self.with(place, |node, shared| node.connect(name, shared))?;
             }
         }
         Ok(())

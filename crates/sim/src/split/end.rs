@@ -5,7 +5,7 @@
 mod outputs;
 mod program;
 
-pub(super) use program::Mood;
+pub(super) use program::Activity;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use verbena_mem::{Access, Buffer, Pd, Tpt};
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::{ReceiveWr, Sge};
 use verbena_nic::{Cq, Outbox, Status, Wc};
-use verbena_push::{Arrangement, Channel, Naming, Packet, Session, Settings};
+use verbena_push::{Arrangement, Channel, IndicationMode, Packet, Session, Settings};
 use verbena_stream::Time;
 use verbena_wire::cell::PacketSeq;
 use verbena_wire::number::Qpn;
 
-use super::ledger::Ledger;
+use super::accounting::PacketAccounting;
 use super::memory::Memory;
-use super::name::Name;
+use super::service_id::ServiceId;
 use crate::rng::Rng;
 
 /// Limits of elements of one pool, and of pools at a time.
@@ -32,7 +32,7 @@ const POOLS: usize = 3;
 const FRAME: u32 = 128;
 const SIZE: u32 = 1500;
 /// Bytes of a place in the own buffers.
-const PLACE: usize = 2048;
+const SLOT_SIZE: usize = 2048;
 /// Places for packets that are under way.
 const SOURCES: usize = 48;
 /// Descriptors for messages.
@@ -41,7 +41,7 @@ const MESSAGES: u32 = 12;
 const LIMITS: Limits = Limits {
     sends: 2 * (MESSAGES as usize + SOURCES),
     receives: MESSAGES as usize + POOLS * ELEMENTS as usize,
-    pieces: 1,
+    max_sge: 1,
     inline: FRAME as usize,
 };
 /// Marks a message among the requests of the control channel.
@@ -50,10 +50,10 @@ const MESSAGE: u64 = 1 << 63;
 const EMPTY: u8 = 0xee;
 
 /// The context of an end: its node and the time.
-pub(super) struct Here<'a> {
+pub(super) struct EndContext<'a> {
     pub(super) port: &'a mut Port,
     pub(super) out: &'a mut Outbox,
-    pub(super) ledgers: &'a mut BTreeMap<u32, Ledger>,
+    pub(super) accounting: &'a mut BTreeMap<u32, PacketAccounting>,
     pub(super) rng: &'a mut Rng,
     pub(super) now: Time,
 }
@@ -61,14 +61,14 @@ pub(super) struct Here<'a> {
 /// A packet whose bytes the session uses.
 #[derive(Debug, Clone, Copy)]
 struct Source {
-    place: usize,
+    slot: usize,
     number: u32,
 }
 
 /// One end.
 #[derive(Debug)]
 pub(super) struct End {
-    pub(super) name: Name,
+    pub(super) id: ServiceId,
     at_unit: bool,
     session: Session,
     /// Its work queue pairs, control and data, and whether each is connected.
@@ -96,21 +96,21 @@ pub(super) struct End {
 impl End {
     /// Creates an end with its channels, not connected yet.
     pub(super) fn new(
-        name: Name,
+        name: ServiceId,
         at_unit: bool,
         (tpt, pd, pairs): (&Arc<Tpt>, Pd, Vec<Qpn>),
-        here: &mut Here<'_>,
+        here: &mut EndContext<'_>,
     ) -> Result<End, String> {
         let arrangement = name.arrangement;
         let mut settings = Settings::new(arrangement);
         settings.frame = FRAME;
         settings.messages = here.rng.range(8, u64::from(MESSAGES)) as u32;
         settings.low = here.rng.below(6) as u32;
-        settings.naming = here.rng.pick(&[
-            Naming::Immediate,
-            Naming::Immediate,
-            Naming::Element,
-            Naming::Address,
+        settings.indication = here.rng.pick(&[
+            IndicationMode::Immediate,
+            IndicationMode::Immediate,
+            IndicationMode::Element,
+            IndicationMode::Address,
         ]);
         settings.limits.pools = POOLS as u32 + 1;
         settings.limits.elements = (POOLS as u32 + 1) * ELEMENTS;
@@ -118,7 +118,7 @@ impl End {
         settings.limits.outputs = 1024;
         let session = Session::new(settings).map_err(|e| e.to_string())?;
         let buffer = |places: usize| {
-            let buffer = Buffer::new(tpt, places * PLACE, pd, Access::LOCAL_WRITE);
+            let buffer = Buffer::new(tpt, places * SLOT_SIZE, pd, Access::LOCAL_WRITE);
             buffer.map_err(|e| e.to_string())
         };
         let places = u64::from(MESSAGES + ELEMENTS);
@@ -145,7 +145,7 @@ impl End {
             made.map_err(|e| e.to_string())?;
         }
         let mut end = End {
-            name,
+            id: name,
             at_unit,
             session,
             connected: vec![false; pairs.len()],
@@ -167,20 +167,24 @@ impl End {
         };
         for outgoing in [true, false] {
             let tag = end.tag(outgoing);
-            let ledger = || Ledger::new(tag, arrangement);
-            here.ledgers.entry(tag).or_insert_with(ledger);
+            let ledger = || PacketAccounting::new(tag, arrangement);
+            here.accounting.entry(tag).or_insert_with(ledger);
         }
         end.post_receives(here)?;
         Ok(end)
     }
 
     fn tag(&self, outgoing: bool) -> u32 {
-        self.name.number * 2 + u32::from(outgoing != self.at_unit)
+        self.id.number * 2 + u32::from(outgoing != self.at_unit)
     }
 
-    fn ledger<'a>(&self, outgoing: bool, here: &'a mut Here<'_>) -> Result<&'a mut Ledger, String> {
+    fn accounting<'a>(
+        &self,
+        outgoing: bool,
+        here: &'a mut EndContext<'_>,
+    ) -> Result<&'a mut PacketAccounting, String> {
         let tag = self.tag(outgoing);
-        here.ledgers.get_mut(&tag).ok_or("no ledger".to_owned())
+        here.accounting.get_mut(&tag).ok_or("no ledger".to_owned())
     }
 
     /// Whether all its channels are connected.
@@ -194,8 +198,8 @@ impl End {
     }
 
     /// Posts a receive for everything that may arrive on each channel, and no more.
-    fn post_receives(&mut self, here: &mut Here<'_>) -> Result<(), String> {
-        let data = match self.name.arrangement {
+    fn post_receives(&mut self, here: &mut EndContext<'_>) -> Result<(), String> {
+        let data = match self.id.arrangement {
             Arrangement::Sends => self.elements.len(),
             Arrangement::Writes => self.lent_elements(),
             Arrangement::Single => 0,
@@ -204,15 +208,15 @@ impl End {
         for (channel, number) in self.pairs.clone().into_iter().enumerate() {
             while self.posted[channel] < wanted[channel] {
                 // P7: immediate data needs a descriptor, and no memory.
-                let bare = channel == 1 && self.name.arrangement == Arrangement::Writes;
+                let bare = channel == 1 && self.id.arrangement == Arrangement::Writes;
                 let place = match bare {
                     true => Some(0),
                     false => self.idle[channel].pop(),
                 };
                 let id = place.ok_or("more is lent than there is room for")?;
                 let piece = Sge {
-                    at: self.inbox.at() + id * PLACE as u64,
-                    len: PLACE as u32,
+                    addr: self.inbox.at() + id * SLOT_SIZE as u64,
+                    len: SLOT_SIZE as u32,
                     stag: self.inbox.stag(),
                 };
                 let scatter: &[Sge] = if bare { &[] } else { &[piece] };
@@ -228,8 +232,8 @@ impl End {
     }
 
     /// Polls completions and handles them.
-    pub(super) fn serve(&mut self, here: &mut Here<'_>) -> Result<(), String> {
-        if !self.is_open() || self.sleeps(here.now) {
+    pub(super) fn serve(&mut self, here: &mut EndContext<'_>) -> Result<(), String> {
+        if !self.is_open() || self.is_idle(here.now) {
             return Ok(());
         }
         let mut wcs = [Wc::BLANK; 16];
@@ -249,7 +253,7 @@ impl End {
         }
     }
 
-    fn receive(&mut self, wc: &Wc, here: &mut Here<'_>) -> Result<(), String> {
+    fn receive(&mut self, wc: &Wc, here: &mut EndContext<'_>) -> Result<(), String> {
         let channel = match self.pairs.first().map(|q| q.get()) == Some(wc.qpn) {
             true => Channel::Control,
             false => Channel::Data,
@@ -259,11 +263,11 @@ impl End {
             // The channel has ended; its port reports why.
             return Ok(());
         }
-        self.program.heard = here.now;
+        self.program.last_arrival = here.now;
         let bare = wc.immediate.is_some();
         let bytes = match bare {
             true => Vec::new(),
-            false => self.inbox.read(wc.id as usize * PLACE, wc.len as usize),
+            false => self.inbox.read(wc.id as usize * SLOT_SIZE, wc.len as usize),
         };
         if !bare {
             self.idle[channel as usize].push(wc.id);
@@ -275,7 +279,7 @@ impl End {
                 self.session.handle_message(channel, &self.current)
             }
             (Channel::Data, None) => match self.elements.pop_front() {
-                Some(place) => return self.fall(place, &bytes, here),
+                Some(place) => return self.store_in_descriptor(place, &bytes, here),
                 // It arrives after the flush that gave it up for lost.
                 None => Ok(()),
             },
@@ -286,8 +290,8 @@ impl End {
         };
         match judged {
             // Loss can make the rest look invalid.
-            Err(violation) if self.name.arrangement != Arrangement::Sends => {
-                return Err(format!("{}: {violation}", self.name));
+            Err(violation) if self.id.arrangement != Arrangement::Sends => {
+                return Err(format!("{}: {violation}", self.id));
             }
             _ => {}
         }
@@ -295,11 +299,11 @@ impl End {
     }
 
     /// A packet is in the descriptor of an element (A). After a loss the session may refuse it.
-    fn fall(
+    fn store_in_descriptor(
         &mut self,
         (pool, element): (u32, u32),
         bytes: &[u8],
-        here: &mut Here<'_>,
+        here: &mut EndContext<'_>,
     ) -> Result<(), String> {
         let size = self.memory(pool)?.pool.size;
         let fits = bytes.len() <= size as usize;
@@ -307,21 +311,21 @@ impl End {
             self.memory(pool)?.store(element, bytes)?;
         } else {
             // These descriptors are longer than elements, so the check that an adapter makes is made here.
-            let late = self.ledger(false, here)?.is_late(bytes, pool);
-            late.map_err(|why| format!("{}: {why}, and has {size}", self.name))?;
+            let late = self.accounting(false, here)?.check_late(bytes, pool);
+            late.map_err(|why| format!("{}: {why}, and has {size}", self.id))?;
         }
         let taken = self
             .session
             .handle_packet(Channel::Data, bytes.len() as u32);
         match taken {
-            Ok(()) if !fits => return Err(format!("{}: a packet that is too long", self.name)),
+            Ok(()) if !fits => return Err(format!("{}: a packet that is too long", self.id)),
             Err(_) if fits => self.memory(pool)?.wipe(element),
             _ => {}
         }
         self.drain(here)
     }
 
-    fn complete(&mut self, wc: &Wc, here: &mut Here<'_>) -> Result<(), String> {
+    fn complete(&mut self, wc: &Wc, here: &mut EndContext<'_>) -> Result<(), String> {
         if wc.status != Status::Success || wc.id & MESSAGE != 0 {
             return Ok(());
         }
@@ -331,7 +335,7 @@ impl End {
     }
 
     /// Executes all outputs of the session.
-    fn drain(&mut self, here: &mut Here<'_>) -> Result<(), String> {
+    fn drain(&mut self, here: &mut EndContext<'_>) -> Result<(), String> {
         while let Some(output) = self.session.poll() {
             self.perform(output, here)?;
         }
@@ -339,21 +343,21 @@ impl End {
     }
 
     /// The connection has ended: nothing arrives on its channels, and its memory is the program's again (P9).
-    pub(super) fn bury(mut self, here: &mut Here<'_>) -> Result<Vec<Memory>, String> {
+    pub(super) fn close(mut self, here: &mut EndContext<'_>) -> Result<Vec<Memory>, String> {
         for number in &self.pairs {
             let view = here.port.view(*number);
             // Nothing may be sent for which the receiver has no place.
             let counters = view.map(|view| view.counters).unwrap_or_default();
             let refused = counters.no_buffer + counters.handle + counters.bounds + counters.right;
-            if self.name.arrangement != Arrangement::Sends && refused > 0 {
-                return Err(format!("{}: cells were refused: {counters:?}", self.name));
+            if self.id.arrangement != Arrangement::Sends && refused > 0 {
+                return Err(format!("{}: cells were refused: {counters:?}", self.id));
             }
             let destroyed = here.port.destroy(*number, here.out);
             destroyed.map_err(|e| e.to_string())?;
         }
         let graves = core::mem::take(&mut self.program.memories).into_values();
         let mut graves: Vec<Memory> = graves.collect();
-        graves.iter_mut().try_for_each(Memory::bury)?;
+        graves.iter_mut().try_for_each(Memory::end)?;
         Ok(graves)
     }
 }

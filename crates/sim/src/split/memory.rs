@@ -13,25 +13,25 @@ use verbena_wire::push::Pool;
 const MARGIN: usize = 64;
 
 /// The patterns.
-const BESIDE: u8 = 0x77;
-const LENT: u8 = 0xa5;
-const HELD: u8 = 0x5c;
-const DEAD: u8 = 0x3d;
+const MARGIN_PATTERN: u8 = 0x77;
+const LENT_PATTERN: u8 = 0xa5;
+const HELD_PATTERN: u8 = 0x5c;
+const DEAD_PATTERN: u8 = 0x3d;
 
 /// The owner of an element.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Slot {
+enum ElementOwner {
     Lent,
     Held,
     Dead,
 }
 
-impl Slot {
-    fn paint(self) -> u8 {
+impl ElementOwner {
+    fn pattern(self) -> u8 {
         match self {
-            Slot::Lent => LENT,
-            Slot::Held => HELD,
-            Slot::Dead => DEAD,
+            ElementOwner::Lent => LENT_PATTERN,
+            ElementOwner::Held => HELD_PATTERN,
+            ElementOwner::Dead => DEAD_PATTERN,
         }
     }
 }
@@ -41,7 +41,7 @@ impl Slot {
 pub(super) struct Memory {
     pub(super) pool: Pool,
     buffer: Buffer,
-    slots: Vec<Slot>,
+    owners: Vec<ElementOwner>,
     pub(super) freed: bool,
 }
 
@@ -59,7 +59,7 @@ impl Memory {
             Arrangement::Sends | Arrangement::Single => Access::LOCAL_WRITE,
         };
         let buffer = Buffer::new(tpt, len, pd, access).map_err(|e| e.to_string())?;
-        buffer.write(0, &vec![BESIDE; len]);
+        buffer.write(0, &vec![MARGIN_PATTERN; len]);
         let pool = Pool {
             reference,
             count,
@@ -71,33 +71,33 @@ impl Memory {
         let memory = Memory {
             pool,
             buffer,
-            slots: vec![Slot::Lent; count as usize],
+            owners: vec![ElementOwner::Lent; count as usize],
             freed: false,
         };
-        (0..count).for_each(|element| memory.paint(element));
+        (0..count).for_each(|element| memory.fill_pattern(element));
         Ok(memory)
     }
 
-    fn slot(&mut self, element: u32) -> Result<&mut Slot, String> {
+    fn owner(&mut self, element: u32) -> Result<&mut ElementOwner, String> {
         let unknown = format!("pool {} has no element {element}", self.pool.reference);
-        self.slots.get_mut(element as usize).ok_or(unknown)
+        self.owners.get_mut(element as usize).ok_or(unknown)
     }
 
     fn offset(&self, element: u32) -> usize {
         MARGIN + element as usize * self.pool.size as usize
     }
 
-    fn paint(&self, element: u32) {
-        let slot = self.slots.get(element as usize).copied();
-        let paint = slot.map_or(DEAD, Slot::paint);
+    fn fill_pattern(&self, element: u32) {
+        let slot = self.owners.get(element as usize).copied();
+        let paint = slot.map_or(DEAD_PATTERN, ElementOwner::pattern);
         let fresh = vec![paint; self.pool.size as usize];
         self.buffer.write(self.offset(element), &fresh);
     }
 
     /// Checks that the pattern is unchanged from this byte of an element on.
     fn check(&self, element: u32, from: u32) -> Result<(), String> {
-        let slot = self.slots.get(element as usize).copied();
-        let paint = slot.map_or(DEAD, Slot::paint);
+        let slot = self.owners.get(element as usize).copied();
+        let paint = slot.map_or(DEAD_PATTERN, ElementOwner::pattern);
         let len = self.pool.size.saturating_sub(from) as usize;
         let bytes = self.buffer.read(self.offset(element) + from as usize, len);
         match bytes.iter().all(|byte| *byte == paint) {
@@ -112,8 +112,8 @@ impl Memory {
     /// Stores a packet in an element, for a carrier that copies.
     pub(super) fn store(&mut self, element: u32, bytes: &[u8]) -> Result<(), String> {
         let (size, reference) = (self.pool.size as usize, self.pool.reference);
-        let slot = *self.slot(element)?;
-        if slot != Slot::Lent || bytes.len() > size {
+        let slot = *self.owner(element)?;
+        if slot != ElementOwner::Lent || bytes.len() > size {
             let len = bytes.len();
             return Err(format!(
                 "{len} bytes for element {element} of pool {reference}, which is {slot:?} and has {size}"
@@ -126,31 +126,35 @@ impl Memory {
 
     /// Restores the pattern if the session refused what was stored.
     pub(super) fn wipe(&self, element: u32) {
-        self.paint(element);
+        self.fill_pattern(element);
     }
 
     /// Takes a packet out, of which the program was notified.
     pub(super) fn take(&mut self, element: u32, len: u32) -> Result<Vec<u8>, String> {
         let reference = self.pool.reference;
-        let slot = self.slot(element)?;
-        if *slot != Slot::Lent {
+        let slot = self.owner(element)?;
+        if *slot != ElementOwner::Lent {
             return Err(format!(
                 "element {element} of pool {reference} was indicated while {slot:?}"
             ));
         }
         self.check(element, len)?;
         let bytes = self.buffer.read(self.offset(element), len as usize);
-        *self.slot(element)? = Slot::Held;
-        self.paint(element);
+        *self.owner(element)? = ElementOwner::Held;
+        self.fill_pattern(element);
         Ok(bytes)
     }
 
     /// The program gives an element back.
     pub(super) fn give_back(&mut self, element: u32) -> Result<(), String> {
         self.check(element, 0)?;
-        let next = if self.freed { Slot::Dead } else { Slot::Lent };
-        *self.slot(element)? = next;
-        self.paint(element);
+        let next = if self.freed {
+            ElementOwner::Dead
+        } else {
+            ElementOwner::Lent
+        };
+        *self.owner(element)? = next;
+        self.fill_pattern(element);
         Ok(())
     }
 
@@ -159,24 +163,28 @@ impl Memory {
         if core::mem::replace(&mut self.freed, true) {
             return Err(format!("pool {} was freed twice", self.pool.reference));
         }
-        self.kill(|slot| slot == Slot::Lent, true)
+        self.end_elements(|slot| slot == ElementOwner::Lent, true)
     }
 
     /// The connection has ended, and with it everything that was lent.
-    pub(super) fn bury(&mut self) -> Result<(), String> {
+    pub(super) fn end(&mut self) -> Result<(), String> {
         self.judge()?;
         self.freed = true;
-        self.kill(|_| true, false)
+        self.end_elements(|_| true, false)
     }
 
-    fn kill(&mut self, which: impl Fn(Slot) -> bool, clean: bool) -> Result<(), String> {
+    fn end_elements(
+        &mut self,
+        which: impl Fn(ElementOwner) -> bool,
+        clean: bool,
+    ) -> Result<(), String> {
         for element in 0..self.pool.count {
-            if which(*self.slot(element)?) {
+            if which(*self.owner(element)?) {
                 if clean {
                     self.check(element, 0)?;
                 }
-                *self.slot(element)? = Slot::Dead;
-                self.paint(element);
+                *self.owner(element)? = ElementOwner::Dead;
+                self.fill_pattern(element);
             }
         }
         Ok(())
@@ -187,12 +195,12 @@ impl Memory {
         let behind = self.offset(self.pool.count);
         for at in [0, behind] {
             let margin = self.buffer.read(at, MARGIN);
-            if margin.len() != MARGIN || margin.iter().any(|byte| *byte != BESIDE) {
+            if margin.len() != MARGIN || margin.iter().any(|byte| *byte != MARGIN_PATTERN) {
                 return Err(format!("beside pool {}", self.pool.reference));
             }
         }
-        let settled = |slot: &Slot| *slot != Slot::Lent;
-        for (element, _) in self.slots.iter().enumerate().filter(|(_, s)| settled(s)) {
+        let settled = |slot: &ElementOwner| *slot != ElementOwner::Lent;
+        for (element, _) in self.owners.iter().enumerate().filter(|(_, s)| settled(s)) {
             self.check(element as u32, 0)?;
         }
         Ok(())

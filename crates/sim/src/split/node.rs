@@ -6,7 +6,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use verbena_cells::{Config, Notice, Peer, Port, Ticket, Why};
+use verbena_cells::{Config, EndReason, Notice, Peer, Port, Ticket};
 use verbena_mem::{Pd, Policy, Tpt};
 use verbena_nic::Outbox;
 use verbena_push::Arrangement;
@@ -14,10 +14,10 @@ use verbena_stream::Time;
 use verbena_wire::cell::PacketSeq;
 use verbena_wire::number::Qpn;
 
-use super::end::{End, Here, Mood};
-use super::ledger::Ledger;
+use super::accounting::PacketAccounting;
+use super::end::{Activity, End, EndContext};
 use super::memory::Memory;
-use super::name::Name;
+use super::service_id::ServiceId;
 use super::switches::{Switches, address};
 use crate::rng::Rng;
 
@@ -27,22 +27,22 @@ const LISTENERS: [(bool, u32); 2] = [(true, 7), (false, 8)];
 const FIRST: u32 = 100;
 
 /// What a node shares with the run.
-pub(super) struct Shared<'a> {
+pub(super) struct RunContext<'a> {
     pub(super) fabric: &'a mut Switches,
-    pub(super) ledgers: &'a mut BTreeMap<u32, Ledger>,
+    pub(super) accounting: &'a mut BTreeMap<u32, PacketAccounting>,
     pub(super) rng: &'a mut Rng,
     pub(super) now: Time,
 }
 
 /// Why an end is over.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum PairEnd {
     /// The channel adapter ended it.
-    Ended(Why),
+    Ended(EndReason),
     /// It was refused or not answered.
     Refused,
     /// The peer was silent for too long.
-    Alone,
+    PeerSilent,
     /// The host has made a new one.
     Replaced,
     /// The host has closed it.
@@ -52,16 +52,16 @@ pub(super) enum Over {
 /// A host or a unit.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) place: usize,
+    pub(super) index: usize,
     port: Port,
     tpt: Arc<Tpt>,
     out: Outbox,
     room: usize,
     pub(super) ends: Vec<End>,
-    graves: Vec<Memory>,
+    ended_memory: Vec<Memory>,
     domains: u32,
     /// Ends that are over, to be checked.
-    pub(super) over: Vec<(Name, Over)>,
+    pub(super) ended: Vec<(ServiceId, PairEnd)>,
     pub(super) deadline: Option<Time>,
 }
 
@@ -81,29 +81,29 @@ impl Node {
             listening.map_err(|e| e.to_string())?;
         }
         Ok(Node {
-            place,
+            index: place,
             port,
             tpt: Arc::new(Tpt::new(1..4096, Policy::Verbs, rng.draw())),
             out: Outbox::new(),
             room: rng.len(600, 1400),
             ends: Vec::new(),
-            graves: Vec::new(),
+            ended_memory: Vec::new(),
             domains: 0,
-            over: Vec::new(),
+            ended: Vec::new(),
             deadline: None,
         })
     }
 
     /// Calls a function with each end and its context.
-    fn each(
+    fn for_each_end(
         &mut self,
-        shared: &mut Shared<'_>,
-        mut work: impl FnMut(&mut End, &mut Here<'_>) -> Result<(), String>,
+        shared: &mut RunContext<'_>,
+        mut work: impl FnMut(&mut End, &mut EndContext<'_>) -> Result<(), String>,
     ) -> Result<(), String> {
-        let mut here = Here {
+        let mut here = EndContext {
             port: &mut self.port,
             out: &mut self.out,
-            ledgers: shared.ledgers,
+            accounting: shared.accounting,
             rng: shared.rng,
             now: shared.now,
         };
@@ -113,16 +113,21 @@ impl Node {
     }
 
     /// Makes an end with the lowest free numbers, so that they are reused often.
-    fn make(&mut self, name: Name, at_unit: bool, shared: &mut Shared<'_>) -> Result<(), String> {
+    fn make(
+        &mut self,
+        name: ServiceId,
+        at_unit: bool,
+        shared: &mut RunContext<'_>,
+    ) -> Result<(), String> {
         let taken = |number: &u32| self.port.view(Qpn::wrapping(*number)).is_none();
         let numbers = (FIRST..).filter(taken).map(Qpn::wrapping);
-        let pairs = numbers.take(Name::channels(name.arrangement).len());
+        let pairs = numbers.take(ServiceId::channels(name.arrangement).len());
         let pairs: Vec<Qpn> = pairs.collect();
         self.domains += 1;
-        let mut here = Here {
+        let mut here = EndContext {
             port: &mut self.port,
             out: &mut self.out,
-            ledgers: shared.ledgers,
+            accounting: shared.accounting,
             rng: shared.rng,
             now: shared.now,
         };
@@ -133,7 +138,11 @@ impl Node {
     }
 
     /// A host requests a service connection from a unit.
-    pub(super) fn ask(&mut self, name: Name, shared: &mut Shared<'_>) -> Result<(), String> {
+    pub(super) fn connect(
+        &mut self,
+        name: ServiceId,
+        shared: &mut RunContext<'_>,
+    ) -> Result<(), String> {
         self.make(name, false, shared)?;
         let acknowledged = name.arrangement != Arrangement::Sends;
         let listener = LISTENERS.iter().find(|(kind, _)| *kind == acknowledged);
@@ -142,10 +151,12 @@ impl Node {
             wqp: Qpn::wrapping(listener.map_or(0, |(_, number)| *number)),
         };
         let pairs = self.ends.last().map(|end| end.pairs.clone());
-        let channels = Name::channels(name.arrangement);
+        let channels = ServiceId::channels(name.arrangement);
         for (channel, pair) in channels.iter().zip(pairs.unwrap_or_default()) {
             let first = PacketSeq::new(shared.rng.draw() as u32);
-            let asked = self.port.connect(pair, to, first, &name.private(*channel));
+            let asked = self
+                .port
+                .connect(pair, to, first, &name.private_data(*channel));
             asked.map_err(|e| e.to_string())?;
         }
         Ok(())
@@ -155,63 +166,71 @@ impl Node {
     pub(super) fn end(
         &mut self,
         at: usize,
-        why: Over,
-        shared: &mut Shared<'_>,
+        why: PairEnd,
+        shared: &mut RunContext<'_>,
     ) -> Result<(), String> {
         let end = self.ends.swap_remove(at);
-        self.over.push((end.name, why));
-        let mut here = Here {
+        self.ended.push((end.id, why));
+        let mut here = EndContext {
             port: &mut self.port,
             out: &mut self.out,
-            ledgers: shared.ledgers,
+            accounting: shared.accounting,
             rng: shared.rng,
             now: shared.now,
         };
-        self.graves.extend(end.bury(&mut here)?);
+        self.ended_memory.extend(end.close(&mut here)?);
         Ok(())
     }
 
     /// Cells arrived.
-    pub(super) fn hear(&mut self, cell: &[u8], now: Time) {
+    pub(super) fn handle_cells(&mut self, cell: &[u8], now: Time) {
         self.port.handle_cells(cell, now, &mut self.out);
     }
 
     /// Time has passed.
-    pub(super) fn wake(&mut self, now: Time) {
+    pub(super) fn handle_timeout(&mut self, now: Time) {
         self.port.handle_timeout(now, &mut self.out);
     }
 
     /// Lets the programs act.
-    pub(super) fn tick(&mut self, mood: Mood, shared: &mut Shared<'_>) -> Result<(), String> {
-        self.each(shared, |end, here| end.tick(mood, here))?;
-        while let Some(at) = self.ends.iter().position(|end| end.is_alone(shared.now)) {
-            self.end(at, Over::Alone, shared)?;
+    pub(super) fn tick(
+        &mut self,
+        mood: Activity,
+        shared: &mut RunContext<'_>,
+    ) -> Result<(), String> {
+        self.for_each_end(shared, |end, here| end.tick(mood, here))?;
+        while let Some(at) = self
+            .ends
+            .iter()
+            .position(|end| end.is_peer_silent(shared.now))
+        {
+            self.end(at, PairEnd::PeerSilent, shared)?;
         }
         Ok(())
     }
 
     /// Does everything that can be done at this time.
-    pub(super) fn serve(&mut self, shared: &mut Shared<'_>) -> Result<(), String> {
-        self.each(shared, End::serve)?;
+    pub(super) fn serve(&mut self, shared: &mut RunContext<'_>) -> Result<(), String> {
+        self.for_each_end(shared, End::serve)?;
         while let Some(notice) = self.port.poll_notice() {
-            self.notice(notice, shared)?;
+            self.handle_notice(notice, shared)?;
         }
-        self.each(shared, End::serve)?;
+        self.for_each_end(shared, End::serve)?;
         let mut datagram = Vec::new();
         let (room, now) = (self.room, shared.now);
         while let Some(_to) = self
             .port
             .poll_transmit(room, now, &mut datagram, &mut self.out)
         {
-            shared.fabric.send(self.place, &datagram, now)?;
+            shared.fabric.send(self.index, &datagram, now)?;
             // What was transmitted completes, and may cause more (P2).
-            self.each(shared, End::serve)?;
+            self.for_each_end(shared, End::serve)?;
         }
         self.deadline = self.port.deadline();
         Ok(())
     }
 
-    fn notice(&mut self, notice: Notice, shared: &mut Shared<'_>) -> Result<(), String> {
+    fn handle_notice(&mut self, notice: Notice, shared: &mut RunContext<'_>) -> Result<(), String> {
         let find = |ends: &[End], wqp: Qpn| {
             let mut all = ends.iter().enumerate();
             all.find_map(|(at, end)| Some((at, end.pairs.iter().position(|p| *p == wqp)?)))
@@ -228,12 +247,12 @@ impl Node {
             }
             Notice::Rejected { wqp, .. } | Notice::Unanswered { wqp } => {
                 match find(&self.ends, wqp) {
-                    Some((at, _)) => self.end(at, Over::Refused, shared),
+                    Some((at, _)) => self.end(at, PairEnd::Refused, shared),
                     None => Ok(()),
                 }
             }
-            Notice::Ended { wqp, why } => match find(&self.ends, wqp) {
-                Some((at, _)) => self.end(at, Over::Ended(why), shared),
+            Notice::Ended { wqp, reason: why } => match find(&self.ends, wqp) {
+                Some((at, _)) => self.end(at, PairEnd::Ended(why), shared),
                 None => Ok(()),
             },
         }
@@ -244,20 +263,20 @@ impl Node {
         &mut self,
         ticket: Ticket,
         private: &[u8],
-        shared: &mut Shared<'_>,
+        shared: &mut RunContext<'_>,
     ) -> Result<(), String> {
-        let (name, channel) = Name::parse(private).ok_or("a request that nobody made")?;
-        let like = |end: &End| end.name.is_like(&name);
+        let (name, channel) = ServiceId::parse(private).ok_or("a request that nobody made")?;
+        let like = |end: &End| end.id.is_same_service(&name);
         let old = self.ends.iter().position(like);
         if let Some(at) = old
-            && self.ends[at].name.number < name.number
+            && self.ends[at].id.number < name.number
         {
-            self.end(at, Over::Replaced, shared)?;
+            self.end(at, PairEnd::Replaced, shared)?;
         }
         if self.ends.iter().all(|end| !like(end)) {
             self.make(name, true, shared)?;
         }
-        let end = self.ends.iter_mut().find(|end| end.name == name);
+        let end = self.ends.iter_mut().find(|end| end.id == name);
         let channel = channel as usize;
         match end {
             Some(end) if !end.connected[channel] => {
@@ -274,10 +293,13 @@ impl Node {
 
     /// Memory of ended connections was not written, and nothing of it is registered any more.
     pub(super) fn judge(mut self) -> Result<(), String> {
-        let place = self.place;
+        let place = self.index;
         let of = |why| format!("node {place}: {why}");
-        self.graves.iter().try_for_each(Memory::judge).map_err(of)?;
-        self.graves.clear();
+        self.ended_memory
+            .iter()
+            .try_for_each(Memory::judge)
+            .map_err(of)?;
+        self.ended_memory.clear();
         match (self.ends.len(), self.tpt.len()) {
             (0, 0) => Ok(()),
             (ends, regions) => Err(of(format!("{ends} ends and {regions} regions are left"))),

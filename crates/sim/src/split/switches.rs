@@ -18,16 +18,16 @@ const TABLE: usize = 32;
 /// Time on the wire for each byte.
 const NANOS_PER_BYTE: u64 = 4;
 /// A cell that is overtaken waits up to this many microseconds.
-const LATE: u64 = 400;
+const MAX_DELAY_US: u64 = 400;
 /// One in this many of those waits much longer: beyond the end of its connection, if that was short.
-const VERY: u64 = 40;
+const VERY_LATE_ONE_IN: u64 = 40;
 
 /// Probabilities of faults on each link.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Faults {
     pub(super) lose: Ratio,
-    pub(super) twice: Ratio,
-    pub(super) late: Ratio,
+    pub(super) duplicate: Ratio,
+    pub(super) delay: Ratio,
     pub(super) corrupt: Ratio,
     /// Bytes that wait for a link; more are dropped.
     pub(super) queue: u64,
@@ -36,8 +36,8 @@ pub(super) struct Faults {
 impl Faults {
     pub(super) const NONE: Faults = Faults {
         lose: Ratio::NEVER,
-        twice: Ratio::NEVER,
-        late: Ratio::NEVER,
+        duplicate: Ratio::NEVER,
+        delay: Ratio::NEVER,
         corrupt: Ratio::NEVER,
         queue: 4 << 20,
     };
@@ -46,8 +46,8 @@ impl Faults {
         let mut some = |most| Ratio::per_mille(rng.below(most) as u16);
         Faults {
             lose: some(40),
-            twice: some(40),
-            late: some(100),
+            duplicate: some(40),
+            delay: some(100),
             corrupt: some(20),
             queue: rng.pick(&[6 << 10, 24 << 10, 4 << 20]),
         }
@@ -55,7 +55,7 @@ impl Faults {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
+enum LaneEnd {
     Node(usize),
     Switch(usize),
 }
@@ -63,11 +63,11 @@ enum Place {
 /// One direction of a link; the other has the number with the lowest bit changed.
 #[derive(Debug)]
 struct Lane {
-    to: Place,
+    to: LaneEnd,
     /// It is busy until then.
-    busy: Time,
+    busy_until: Time,
     /// It is down until then.
-    down: Time,
+    down_until: Time,
 }
 
 #[derive(Debug, Default)]
@@ -78,7 +78,7 @@ struct Switch {
 
 /// A cell that arrives at the end of a lane.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Flight {
+struct InFlightCell {
     at: Time,
     number: u64,
     lane: usize,
@@ -106,7 +106,7 @@ pub(super) struct Switches {
     switches: Vec<Switch>,
     /// The lane out of each node.
     up: Vec<usize>,
-    flights: BinaryHeap<Reverse<Flight>>,
+    in_flight: BinaryHeap<Reverse<InFlightCell>>,
     pub(super) counts: Counts,
 }
 
@@ -119,36 +119,40 @@ impl Switches {
             lanes: Vec::new(),
             switches: (0..count).map(|_| Switch::default()).collect(),
             up: Vec::new(),
-            flights: BinaryHeap::new(),
+            in_flight: BinaryHeap::new(),
             counts: Counts::default(),
             rng,
         };
         for at in 1..count {
-            fabric.join(Place::Switch(at - 1), Place::Switch(at));
+            fabric.link(LaneEnd::Switch(at - 1), LaneEnd::Switch(at));
         }
         for node in 0..nodes {
             let at = fabric.rng.len(0, count - 1);
             fabric.up.push(fabric.lanes.len());
-            fabric.join(Place::Node(node), Place::Switch(at));
+            fabric.link(LaneEnd::Node(node), LaneEnd::Switch(at));
         }
         fabric
     }
 
-    fn join(&mut self, a: Place, b: Place) {
+    fn link(&mut self, a: LaneEnd, b: LaneEnd) {
         for (from, to) in [(a, b), (b, a)] {
-            if let Place::Switch(at) = from {
+            if let LaneEnd::Switch(at) = from {
                 self.switches[at].lanes.push(self.lanes.len());
             }
             let (busy, down) = (Time::ZERO, Time::ZERO);
-            self.lanes.push(Lane { to, busy, down });
+            self.lanes.push(Lane {
+                to,
+                busy_until: busy,
+                down_until: down,
+            });
         }
     }
 
     /// Takes a link down for a while.
-    pub(super) fn part(&mut self, until: Time) {
+    pub(super) fn partition(&mut self, until: Time) {
         let lane = self.rng.len(0, self.lanes.len() - 1);
         for lane in [lane, lane ^ 1] {
-            self.lanes[lane].down = until;
+            self.lanes[lane].down_until = until;
         }
         self.counts.partitions += 1;
     }
@@ -157,7 +161,7 @@ impl Switches {
     pub(super) fn heal(&mut self) {
         self.faults = Faults::NONE;
         for lane in &mut self.lanes {
-            lane.down = Time::ZERO;
+            lane.down_until = Time::ZERO;
         }
     }
 
@@ -168,21 +172,21 @@ impl Switches {
             let (_, len) = Cell::parse(rest).map_err(|e| format!("a port sent a bad cell: {e}"))?;
             let (cell, behind) = rest.split_at(len);
             self.counts.cells += 1;
-            self.enter(self.up[node], cell.to_vec(), now);
+            self.enqueue(self.up[node], cell.to_vec(), now);
             rest = behind;
         }
         Ok(())
     }
 
-    fn enter(&mut self, lane: usize, mut cell: Vec<u8>, now: Time) {
+    fn enqueue(&mut self, lane: usize, mut cell: Vec<u8>, now: Time) {
         let Faults {
             lose,
-            twice,
-            late,
+            duplicate: twice,
+            delay: late,
             corrupt,
             queue,
         } = self.faults;
-        if self.lanes[lane].down > now {
+        if self.lanes[lane].down_until > now {
             self.counts.cut += 1;
             return;
         }
@@ -196,23 +200,23 @@ impl Switches {
         }
         let copies = 1 + usize::from(self.rng.chance(twice));
         for _ in 0..copies {
-            let free = self.lanes[lane].busy.max(now);
+            let free = self.lanes[lane].busy_until.max(now);
             let waits = free.since(now).as_nanos() as u64 / NANOS_PER_BYTE;
             if waits > queue {
                 self.counts.full += 1;
                 return;
             }
             let took = Duration::from_nanos(cell.len() as u64 * NANOS_PER_BYTE);
-            self.lanes[lane].busy = free + took;
+            self.lanes[lane].busy_until = free + took;
             let mut micros = 5;
             if self.rng.chance(late) {
-                micros += self.rng.below(LATE);
-                if self.rng.below(VERY) == 0 {
-                    micros += self.rng.below(LATE * 100);
+                micros += self.rng.below(MAX_DELAY_US);
+                if self.rng.below(VERY_LATE_ONE_IN) == 0 {
+                    micros += self.rng.below(MAX_DELAY_US * 100);
                 }
             }
             self.counts.bytes += cell.len() as u64;
-            self.flights.push(Reverse(Flight {
+            self.in_flight.push(Reverse(InFlightCell {
                 at: free + took + Duration::from_micros(micros),
                 number: self.counts.bytes,
                 lane,
@@ -223,15 +227,15 @@ impl Switches {
 
     /// When the next cell arrives somewhere.
     pub(super) fn next(&self) -> Option<Time> {
-        self.flights.peek().map(|Reverse(flight)| flight.at)
+        self.in_flight.peek().map(|Reverse(flight)| flight.at)
     }
 
     /// Moves the next cell on; returns the node and the cell if it has arrived.
     pub(super) fn step(&mut self) -> Option<(usize, Vec<u8>)> {
-        let Reverse(Flight { at, lane, cell, .. }) = self.flights.pop()?;
+        let Reverse(InFlightCell { at, lane, cell, .. }) = self.in_flight.pop()?;
         let here = match self.lanes[lane].to {
-            Place::Node(node) => return Some((node, cell)),
-            Place::Switch(here) => here,
+            LaneEnd::Node(node) => return Some((node, cell)),
+            LaneEnd::Switch(here) => here,
         };
         let back = lane ^ 1;
         let (to, from) = addresses(&cell)?;
@@ -245,12 +249,12 @@ impl Switches {
             Some((out, _)) if *out == back => {}
             Some((out, _)) => {
                 let out = *out;
-                self.enter(out, cell, at);
+                self.enqueue(out, cell, at);
             }
             None => {
                 self.counts.floods += 1;
                 for out in lanes.clone().into_iter().filter(|out| *out != back) {
-                    self.enter(out, cell.clone(), at);
+                    self.enqueue(out, cell.clone(), at);
                 }
             }
         }

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use verbena_mem::{Pd, Policy, Tpt};
 use verbena_push::Arrangement;
 
-use super::ledger::{Form, Ledger};
+use super::accounting::{Indication, PacketAccounting};
 use super::memory::Memory;
 use super::*;
 
 #[test]
 fn first_split_seeds_pass_and_repeat() {
-    let mut all = Tally::default();
+    let mut all = RunCounters::default();
     for seed in 0..40 {
         let one = run(seed).unwrap_or_else(|failure| panic!("{failure}"));
         if seed % 8 == 0 {
@@ -33,9 +33,9 @@ fn first_split_seeds_pass_and_repeat() {
 #[test]
 fn ledger_finds_wrong_packets() {
     let sent = |arrangement, count: u32| {
-        let mut ledger = Ledger::new(4, arrangement);
+        let mut ledger = PacketAccounting::new(4, arrangement);
         let packets: Vec<Vec<u8>> = (0..count).map(|_| ledger.next(40).1).collect();
-        (0..count).for_each(|number| ledger.left(number, Form::WithData, Some(7)));
+        (0..count).for_each(|number| ledger.record_sent(number, Indication::WithData, Some(7)));
         (ledger, packets)
     };
     let (mut ledger, packets) = sent(Arrangement::Single, 3);
@@ -47,14 +47,14 @@ fn ledger_finds_wrong_packets() {
     assert!(ledger.arrive(&damaged).unwrap_err().contains("damaged"));
     let damaged = &packets[1][..39];
     assert!(ledger.arrive(damaged).unwrap_err().contains("damaged"));
-    let (_, other) = Ledger::new(5, Arrangement::Single).next(40);
+    let (_, other) = PacketAccounting::new(5, Arrangement::Single).next(40);
     assert!(ledger.arrive(&other).unwrap_err().contains("elsewhere"));
     assert!(ledger.judge().unwrap_err().contains("2 packets"));
     let (mut ledger, packets) = sent(Arrangement::Sends, 3);
     ledger.arrive(&packets[1]).unwrap();
     assert!(ledger.arrive(&packets[0]).is_err(), "backwards");
-    assert!(ledger.is_late(&packets[2], 8).is_ok());
-    assert!(ledger.is_late(&packets[2], 7).is_err(), "meant for it");
+    assert!(ledger.check_late(&packets[2], 8).is_ok());
+    assert!(ledger.check_late(&packets[2], 7).is_err(), "meant for it");
     ledger.judge().unwrap();
 }
 

@@ -16,9 +16,9 @@ pub(super) fn sessions(rng: &mut Rng) -> Vec<Session> {
     for _ in 0..count {
         let mut profiles = draw_profiles(rng);
         profiles[1].rejects = rng.chance(Ratio::per_mille(100));
-        profiles[1].old = rng.chance(Ratio::per_mille(100));
+        profiles[1].rfc5044_only = rng.chance(Ratio::per_mille(100));
         let first = session(rng, profiles.clone());
-        let old = profiles[1].old && profiles[0].terms.revision == Revision::Two;
+        let old = profiles[1].rfc5044_only && profiles[0].terms.revision == Revision::Two;
         sessions.push(first);
         if old {
             // RFC 6581 §6: if its Request is dropped, the initiator tries the older revision on a new connection.

@@ -15,12 +15,12 @@ pub struct Event {
     /// The side: 0 is the initiator.
     pub side: usize,
     /// The event.
-    pub what: What,
+    pub kind: EventKind,
 }
 
 /// Kinds of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum What {
+pub enum EventKind {
     /// The program posted work.
     Posted(u64),
     /// The program posted a receive.
@@ -45,16 +45,16 @@ impl fmt::Display for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let who = ["initiator", "responder"][self.side & 1];
         write!(f, "{:>16} {who} ", self.at.to_string())?;
-        match &self.what {
-            What::Posted(id) => write!(f, "posts work {id}"),
-            What::Supplied(id) => write!(f, "supplies receive {id}"),
-            What::Sent(n) => write!(f, "sends {n} bytes"),
-            What::Arrived(n) => write!(f, "gets {n} bytes"),
-            What::Timeout => f.write_str("times out"),
-            What::Closed => f.write_str("closes"),
-            What::Eof => f.write_str("sees the end"),
-            What::Reset => f.write_str("sees a reset"),
-            What::Report(report) => write!(f, "reports {report:?}"),
+        match &self.kind {
+            EventKind::Posted(id) => write!(f, "posts work {id}"),
+            EventKind::Supplied(id) => write!(f, "supplies receive {id}"),
+            EventKind::Sent(n) => write!(f, "sends {n} bytes"),
+            EventKind::Arrived(n) => write!(f, "gets {n} bytes"),
+            EventKind::Timeout => f.write_str("times out"),
+            EventKind::Closed => f.write_str("closes"),
+            EventKind::Eof => f.write_str("sees the end"),
+            EventKind::Reset => f.write_str("sees a reset"),
+            EventKind::Report(report) => write!(f, "reports {report:?}"),
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::work::{Report, Work};
 pub(super) struct Program {
     plan: Side,
     established: bool,
-    over: bool,
+    finished: bool,
     posted: usize,
     supplied: usize,
     completed: usize,
@@ -26,7 +26,7 @@ impl Program {
         Program {
             plan,
             established: false,
-            over: false,
+            finished: false,
             posted: 0,
             supplied: 0,
             completed: 0,
@@ -70,9 +70,9 @@ impl Program {
             Report::Received(_) => self.received += 1,
             Report::NotReady => self.refused += 1,
             Report::NotEstablished(_) | Report::Closed(_) | Report::Terminated(_) => {
-                self.over = true;
+                self.finished = true;
             }
-            Report::Violation(_) => self.over = true,
+            Report::Violation(_) => self.finished = true,
             Report::Rnr(_) | Report::Ready(_) => {}
         }
     }
@@ -110,13 +110,13 @@ impl Program {
     fn work_due(&self) -> Option<Time> {
         let next = self.plan.works.get(self.posted)?;
         let free = self.posted - self.completed < self.plan.depth;
-        let open = self.established && !self.over && free && self.passed(next.gate);
+        let open = self.established && !self.finished && free && self.passed(next.gate);
         open.then(|| self.last_post + next.gap)
     }
 
     fn supply_due(&self) -> Option<Time> {
         let next = self.plan.receives.get(self.supplied)?;
-        let open = !self.over && self.passed(next.gate);
+        let open = !self.finished && self.passed(next.gate);
         open.then(|| self.last_supply + next.gap)
     }
 

@@ -39,19 +39,19 @@ fn two_seeds_give_different_events() {
 }
 
 /// A peer that damages the last byte of everything it sends behind its startup frame.
-struct Liar {
+struct CorruptingPeer {
     peer: Peer,
     sent: usize,
-    lies: bool,
+    corrupts: bool,
 }
 
-impl Actor for Liar {
+impl Actor for CorruptingPeer {
     fn receive(&mut self, bytes: &[u8], now: Time) {
         self.peer.receive(bytes, now);
     }
     fn transmit(&mut self, room: usize, now: Time) -> Vec<u8> {
         let mut bytes = self.peer.transmit(room, now);
-        if self.lies && self.sent > 0 && bytes.len() > 1000 {
+        if self.corrupts && self.sent > 0 && bytes.len() > 1000 {
             bytes[500] ^= 1;
         }
         self.sent += bytes.len();
@@ -90,7 +90,7 @@ impl Actor for Liar {
 }
 
 /// One long Write from a damaging or a correct peer, without checksums.
-fn told(lies: bool) -> Result<(), String> {
+fn run_with(lies: bool) -> Result<(), String> {
     let mut builder = Builder::new(Rng::new(1), 2000);
     builder.write(0, 1200);
     let profile = Profile {
@@ -100,7 +100,7 @@ fn told(lies: bool) -> Result<(), String> {
         },
         ..Profile::default()
     };
-    let calm = crate::link::LinkOptions::calm();
+    let calm = crate::link::LinkOptions::without_faults();
     let session = Session {
         profiles: [profile.clone(), profile],
         links: [calm.clone(), calm],
@@ -111,10 +111,10 @@ fn told(lies: bool) -> Result<(), String> {
         let role = [Role::Initiator, Role::Responder][k];
         let regions = &session.plan.sides[k].regions;
         let profile = session.profiles[k].clone();
-        Liar {
+        CorruptingPeer {
             peer: Peer::new(role, profile, regions, Rng::new(2), Time::ZERO),
             sent: 0,
-            lies: lies && k == 0,
+            corrupts: lies && k == 0,
         }
     });
     let transcript = World::new(session, actors, &mut Rng::new(3), Time::ZERO).run();
@@ -123,7 +123,7 @@ fn told(lies: bool) -> Result<(), String> {
 
 #[test]
 fn damaged_byte_without_crc_is_found() {
-    assert_eq!(told(false), Ok(()));
-    let why = told(true).expect_err("the damage goes unnoticed");
+    assert_eq!(run_with(false), Ok(()));
+    let why = run_with(true).expect_err("the damage goes unnoticed");
     assert!(why.starts_with("bytes: side 1: region"), "{why}");
 }

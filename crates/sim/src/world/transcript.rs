@@ -29,7 +29,7 @@ pub struct Transcript {
     /// Bytes sent in each direction.
     pub sent: [u64; 2],
     /// Those bytes, as they were sent.
-    pub tapes: [Vec<u8>; 2],
+    pub wire_bytes: [Vec<u8>; 2],
     /// Whether the connection was reset.
     pub reset: bool,
     /// Nothing happens any more, and the connection is still open.
@@ -42,7 +42,7 @@ pub struct Transcript {
 
 impl Transcript {
     /// What the two peers can do with each other.
-    pub fn can(&self) -> Abilities {
+    pub fn abilities(&self) -> Abilities {
         self.session.abilities()
     }
 
@@ -57,7 +57,7 @@ impl Transcript {
         !self.reset
             && !flipped
             && !self.session.plan.has_bad()
-            && self.can().established
+            && self.abilities().established
             && !excused
     }
 

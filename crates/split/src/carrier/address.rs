@@ -1,4 +1,4 @@
-//! The address of a unit in text form: `iwarp://HOST:PORT`, `udp://HOST:PORT`, `ethernet://INTERFACE[/MAC]`. What is printed can be
+//! The address of a unit in text form: `iwarp://HOST:DEFAULT_PORT`, `udp://HOST:DEFAULT_PORT`, `ethernet://INTERFACE[/MAC]`. What is printed can be
 //! parsed again. Names are not resolved here, but when a carrier is opened.
 
 use core::fmt;
@@ -9,7 +9,7 @@ use verbena_lan::Mac;
 use crate::lane::Lane;
 
 /// The default port of units.
-pub const PORT: u16 = 7471;
+pub const DEFAULT_PORT: u16 = 7471;
 
 /// The address of a unit, and the carrier to reach it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,11 +32,11 @@ pub enum Address {
 #[error(
     "`{0}` is no address of a unit: iwarp://HOST[:PORT], udp://HOST[:PORT] or ethernet://INTERFACE[/MAC] ({1})"
 )]
-pub struct NotAddress(String, &'static str);
+pub struct ParseAddressError(String, &'static str);
 
 /// An address that cannot be used with several queues.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoPlace {
+pub enum QueueAddressError {
     /// Cells of one interface carry no queue number.
     #[error("{0}: several queues need iwarp or udp")]
     Carrier(Address),
@@ -47,7 +47,7 @@ pub enum NoPlace {
     #[error(
         "{address}: {queues} queues need the ports from there to {last}, and the last one is 65535"
     )]
-    Beyond {
+    PortOutOfRange {
         /// The first queue's address.
         address: Address,
         /// The number of queues.
@@ -59,23 +59,23 @@ pub enum NoPlace {
 
 impl Address {
     /// The address of a queue if this is the first one's: each further one is at the next port.
-    pub fn of_queue(&self, lane: Lane) -> Result<Address, NoPlace> {
+    pub fn of_queue(&self, lane: Lane) -> Result<Address, QueueAddressError> {
         let name = match self {
             _ if lane == Lane::ONLY => return Ok(self.clone()),
             Address::Iwarp(name) | Address::Udp(name) => name,
-            Address::Ethernet { .. } => return Err(NoPlace::Carrier(self.clone())),
+            Address::Ethernet { .. } => return Err(QueueAddressError::Carrier(self.clone())),
         };
         let parts = name.rsplit_once(':');
         let parts = parts.and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)));
         let Some((host, first @ 1..)) = parts else {
-            return Err(NoPlace::Port(self.clone()));
+            return Err(QueueAddressError::Port(self.clone()));
         };
-        let last = u32::from(first) + u32::from(lane.of()) - 1;
+        let last = u32::from(first) + u32::from(lane.queue_count()) - 1;
         let port = first.checked_add(u16::from(lane.queue()));
         let port = port.filter(|_| last <= u32::from(u16::MAX));
-        let port = port.ok_or_else(|| NoPlace::Beyond {
+        let port = port.ok_or_else(|| QueueAddressError::PortOutOfRange {
             address: self.clone(),
-            queues: lane.of(),
+            queues: lane.queue_count(),
             last,
         })?;
         let name = format!("{host}:{port}");
@@ -87,10 +87,10 @@ impl Address {
 }
 
 impl FromStr for Address {
-    type Err = NotAddress;
+    type Err = ParseAddressError;
 
-    fn from_str(text: &str) -> Result<Address, NotAddress> {
-        let no = |why| NotAddress(text.to_owned(), why);
+    fn from_str(text: &str) -> Result<Address, ParseAddressError> {
+        let no = |why| ParseAddressError(text.to_owned(), why);
         let (scheme, rest) = text.split_once("://").unwrap_or(("iwarp", text));
         if rest.is_empty() {
             return Err(no("nothing behind the scheme"));
@@ -124,8 +124,8 @@ fn with_port(host: &str) -> String {
         |v6| v6.ends_with(']'),
     );
     match bare {
-        true if host.starts_with('[') || !host.contains(':') => format!("{host}:{PORT}"),
-        true => format!("[{host}]:{PORT}"),
+        true if host.starts_with('[') || !host.contains(':') => format!("{host}:{DEFAULT_PORT}"),
+        true => format!("[{host}]:{DEFAULT_PORT}"),
         false => host.to_owned(),
     }
 }

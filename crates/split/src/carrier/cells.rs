@@ -4,14 +4,14 @@
 //!
 //! Reading order: [`CellOptions`] → `line` (`udp` with its `routes`, `ethernet`) → `gate` → `outgoing` → `turn` → `pairs`.
 
+mod cookie_filter;
 mod ethernet;
-mod gate;
-mod line;
 mod memory;
 mod options;
 mod outgoing;
 mod pairs;
 mod routes;
+mod socket;
 mod turn;
 mod udp;
 
@@ -34,11 +34,11 @@ use verbena_stream::Time;
 use verbena_wire::cell::{MAX_OVERHEAD, PortAddress};
 use verbena_wire::number::Qpn;
 
-use super::{CarrierError, News, Pair, Result, Ticket};
+use super::{CarrierError, CarrierEvent, Pair, Result, Ticket};
+use cookie_filter::CookieFilter;
 use ethernet::Ethernet;
-use gate::Gate;
-use line::Line;
 use outgoing::Outgoing;
+use socket::CellSocket;
 use udp::Udp;
 
 /// Listens for requests of acknowledged channels. Numbers 1 and 2 were those of units without cookies.
@@ -50,14 +50,14 @@ const FIRST_PAIR: u32 = 16;
 /// Upper limit of STag indices.
 const REGISTRATIONS: u32 = 1 << 16;
 /// Completions polled at once.
-const FEW: usize = 64;
+const POLL_BATCH: usize = 64;
 
 /// A carrier of cells.
 #[derive(Debug)]
 pub struct CellCarrier {
-    line: Line,
+    socket: CellSocket,
     /// `Some` if it listens.
-    gate: Option<Gate>,
+    cookie_check: Option<CookieFilter>,
     port: Port,
     tpt: Arc<Tpt>,
     /// The protection domain of memory and pairs that are created now.
@@ -68,11 +68,11 @@ pub struct CellCarrier {
     epoch: Instant,
     /// The adapter's deadline, as of the last turn.
     due: Option<Time>,
-    pairs: BTreeMap<u32, pairs::Known>,
+    pairs: BTreeMap<u32, pairs::PairEntry>,
     next_pair: u32,
     /// Ports whose requests are not answered yet.
     requests: BTreeMap<Ticket, PortAddress>,
-    news: VecDeque<News>,
+    events: VecDeque<CarrierEvent>,
     /// Completions not yet returned to the driver.
     done: Vec<Wc>,
     scratch: Vec<Wc>,
@@ -93,12 +93,12 @@ impl CellCarrier {
         // The dialler knows the path, and the smaller size of both applies.
         let cell = options.cell.unwrap_or(MAX_CELL);
         let address = PortAddress(Mac::local(random()?).octets());
-        CellCarrier::new(Line::Udp(Box::new(udp)), address, cell, &options)
+        CellCarrier::new(CellSocket::Udp(Box::new(udp)), address, cell, &options)
     }
 
     /// Drops datagrams from sources that these lists refuse. It has no effect over Ethernet, which has no IP addresses.
     pub fn set_access(&mut self, access: AccessList) {
-        if let Line::Udp(udp) = &mut self.line {
+        if let CellSocket::Udp(udp) = &mut self.socket {
             udp.set_access(access);
         }
     }
@@ -106,9 +106,9 @@ impl CellCarrier {
     /// Dials a unit that listens on UDP.
     pub fn udp_dial(unit: SocketAddr, options: CellOptions) -> Result<CellCarrier> {
         let udp = Udp::dial(unit, &options)?;
-        let cell = cell_size(options.cell, udp.room(PortAddress::WHOEVER), &unit)?;
+        let cell = cell_size(options.cell, udp.max_datagram(PortAddress::ANY), &unit)?;
         let address = PortAddress(Mac::local(random()?).octets());
-        CellCarrier::new(Line::Udp(Box::new(udp)), address, cell, &options)
+        CellCarrier::new(CellSocket::Udp(Box::new(udp)), address, cell, &options)
     }
 
     /// Listens on an Ethernet interface, in the thread's network namespace.
@@ -129,13 +129,13 @@ impl CellCarrier {
 
     fn ethernet(interface: &str, unit: Option<Mac>, options: &CellOptions) -> Result<CellCarrier> {
         let line = Ethernet::open(interface, unit, options)?;
-        let cell = cell_size(options.cell, line.room(), &interface)?;
+        let cell = cell_size(options.cell, line.max_datagram(), &interface)?;
         let address = PortAddress(line.mac().octets());
-        CellCarrier::new(Line::Ethernet(Box::new(line)), address, cell, options)
+        CellCarrier::new(CellSocket::Ethernet(Box::new(line)), address, cell, options)
     }
 
     fn new(
-        line: Line,
+        line: CellSocket,
         address: PortAddress,
         cell: u16,
         options: &CellOptions,
@@ -143,14 +143,14 @@ impl CellCarrier {
         let mut port = Port::new(address, options.config(cell))?;
         let mut gate = None;
         if line.unit().is_none() {
-            gate = Some(Gate::new(address)?);
+            gate = Some(CookieFilter::new(address)?);
             port.listen(ACKNOWLEDGED, true)?;
             port.listen(UNACKNOWLEDGED, false)?;
         }
         let cq = Cq::new(0, 1).map_err(|error| memory_error(0, &error))?;
         Ok(CellCarrier {
-            line,
-            gate,
+            socket: line,
+            cookie_check: gate,
             port,
             tpt: Arc::new(Tpt::new(1..REGISTRATIONS, Policy::Verbs, random()?)),
             domain: Pd(1),
@@ -160,9 +160,9 @@ impl CellCarrier {
             pairs: BTreeMap::new(),
             next_pair: random()? as u32,
             requests: BTreeMap::new(),
-            news: VecDeque::new(),
+            events: VecDeque::new(),
             done: Vec::new(),
-            scratch: vec![Wc::BLANK; FEW],
+            scratch: vec![Wc::BLANK; POLL_BATCH],
             outgoing: Outgoing::default(),
             busy: false,
             full: false,

@@ -4,10 +4,10 @@
 //!
 //! All pairs complete in one queue: one descriptor is enough to wait for all, and the waiting thread can serve all connections.
 
-mod bell;
-mod contract;
+mod carrier_impl;
+mod event_channel;
 mod memory;
-mod seat;
+mod pair;
 
 use core::fmt;
 use core::net::SocketAddr;
@@ -16,60 +16,60 @@ use std::sync::Arc;
 
 use verbena::access::AccessList;
 use verbena::low::{BLANK, BareCq};
-use verbena::{Config, Device, Listener, Pd, Request, Status};
+use verbena::{Config, ConnectRequest, Device, Listener, Pd, Status};
 use verbena_nic::{Wc, WcOp};
 
-use super::{Carrier, CarrierError, News, Pair, Result, Source, Ticket};
-use bell::{Bell, Told};
-use seat::{Seat, Stage};
+use super::{Carrier, CarrierError, CarrierEvent, Pair, Result, Source, Ticket};
+use event_channel::{AdapterEvent, EventChannel};
+use pair::{IwarpPair, Stage};
 
 /// Completions polled at once.
-const SOME: usize = 64;
+const POLL_BATCH: usize = 64;
 /// Completions per turn, so that the driver returns to its other work.
-const MOST: usize = 1024;
+const MAX_COMPLETIONS: usize = 1024;
 /// Packets of at least this length are taken as part of a stream.
-const LONG: u32 = 16 << 10;
+const LONG_PACKET: u32 = 16 << 10;
 /// Requests that wait for the driver's answer; more wait in the listener, which rejects those that it has no room for.
 const TICKETS: usize = 128;
 
 /// Queue pairs on connections of the adapter.
 pub struct IwarpCarrier {
     /// Dropped first, which rejects the open requests.
-    tickets: BTreeMap<Ticket, Request>,
-    seats: BTreeMap<Pair, Seat>,
+    tickets: BTreeMap<Ticket, ConnectRequest>,
+    pairs: BTreeMap<Pair, IwarpPair>,
     /// The pair of each queue pair number: the adapter may reuse a number while the driver still holds old completions.
-    names: BTreeMap<u32, Pair>,
+    pair_by_qpn: BTreeMap<u32, Pair>,
     cq: BareCq,
     /// Capacity of the completion queue, and what all pairs together need.
-    room: usize,
+    cq_capacity: usize,
     needed: usize,
     pd: Pd,
-    way: Way,
+    role: Role,
     device: Device,
-    bell: Arc<Bell>,
+    event_channel: Arc<EventChannel>,
     /// Events not yet handled, each with the number of completions to return before it: the end of a pair is reported after the completions
     /// before it, even if the queue never becomes empty.
-    told: VecDeque<(u64, Told)>,
-    rung: VecDeque<Told>,
+    deferred: VecDeque<(u64, AdapterEvent)>,
+    received: VecDeque<AdapterEvent>,
     /// Completions returned since the start.
-    handed: u64,
-    news: VecDeque<News>,
-    /// Completions polled by `doze`.
+    returned: u64,
+    events: VecDeque<CarrierEvent>,
+    /// Completions polled by `prepare_sleep`.
     early: Vec<Wc>,
     /// Long packets came in the last turn.
-    streams: bool,
+    has_long_packets: bool,
     /// The last turn stopped at a bound.
     more: bool,
     /// The listener may have requests.
-    asked: bool,
+    has_requests: bool,
     next_pair: u32,
     next_ticket: u64,
 }
 
 /// Whether it listens or dials.
-enum Way {
-    Listens(Listener, SocketAddr),
-    Dials(SocketAddr),
+enum Role {
+    Listener(Listener, SocketAddr),
+    Dialler(SocketAddr),
 }
 
 impl IwarpCarrier {
@@ -77,46 +77,46 @@ impl IwarpCarrier {
     pub fn listen(at: SocketAddr, config: Config) -> Result<IwarpCarrier> {
         let device = Device::with(config)?;
         let listener = device.listen(at)?;
-        let local = listener.local()?;
-        IwarpCarrier::new(device, Way::Listens(listener, local))
+        let local = listener.local_addr()?;
+        IwarpCarrier::new(device, Role::Listener(listener, local))
     }
 
     /// Dials the unit at this address.
     pub fn dial(unit: SocketAddr, config: Config) -> Result<IwarpCarrier> {
-        IwarpCarrier::new(Device::with(config)?, Way::Dials(unit))
+        IwarpCarrier::new(Device::with(config)?, Role::Dialler(unit))
     }
 
-    fn new(device: Device, way: Way) -> Result<IwarpCarrier> {
-        let bell = Arc::new(Bell::new()?);
-        let (cq, pd) = (device.bare_cq(SOME)?, device.pd()?);
+    fn new(device: Device, way: Role) -> Result<IwarpCarrier> {
+        let bell = Arc::new(EventChannel::new()?);
+        let (cq, pd) = (device.bare_cq(POLL_BATCH)?, device.pd()?);
         let told = bell.clone();
-        cq.listen(Some(Arc::new(move || told.ring())));
+        cq.set_notify(Some(Arc::new(move || told.signal())));
         let told = bell.clone();
-        device.on_event(move |event| told.event(event));
-        if let Way::Listens(listener, _) = &way {
+        device.on_event(move |event| told.push_event(event));
+        if let Role::Listener(listener, _) = &way {
             let told = bell.clone();
-            listener.on_request(Arc::new(move || told.tell(Told::Request)));
+            listener.on_request(Arc::new(move || told.push(AdapterEvent::Request)));
         }
         Ok(IwarpCarrier {
             tickets: BTreeMap::new(),
-            seats: BTreeMap::new(),
-            names: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            pair_by_qpn: BTreeMap::new(),
             cq,
-            room: SOME,
+            cq_capacity: POLL_BATCH,
             needed: 0,
             pd,
-            way,
+            role: way,
             device,
-            bell,
-            told: VecDeque::new(),
-            rung: VecDeque::new(),
-            handed: 0,
-            news: VecDeque::new(),
+            event_channel: bell,
+            deferred: VecDeque::new(),
+            received: VecDeque::new(),
+            returned: 0,
+            events: VecDeque::new(),
             early: Vec::new(),
-            streams: false,
+            has_long_packets: false,
             more: false,
             // Requests that came before the callback was set.
-            asked: true,
+            has_requests: true,
             next_pair: 1,
             next_ticket: 1,
         })
@@ -124,19 +124,19 @@ impl IwarpCarrier {
 
     /// The access lists of its adapter.
     pub fn access(&self) -> &AccessList {
-        self.device.access()
+        self.device.access_list()
     }
 
     /// The address that it listens on.
     pub fn address(&self) -> Option<SocketAddr> {
-        match &self.way {
-            Way::Listens(_, local) => Some(*local),
-            Way::Dials(_) => None,
+        match &self.role {
+            Role::Listener(_, local) => Some(*local),
+            Role::Dialler(_) => None,
         }
     }
 
-    fn seat(&mut self, pair: Pair) -> Result<&mut Seat> {
-        self.seats.get_mut(&pair).ok_or_else(|| unknown(pair))
+    fn pair(&mut self, pair: Pair) -> Result<&mut IwarpPair> {
+        self.pairs.get_mut(&pair).ok_or_else(|| unknown(pair))
     }
 
     /// A number that no pair has; numbers are reused after 2^32 others.
@@ -144,19 +144,19 @@ impl IwarpCarrier {
         loop {
             let pair = Pair(self.next_pair);
             self.next_pair = self.next_pair.wrapping_add(1);
-            if !self.seats.contains_key(&pair) {
+            if !self.pairs.contains_key(&pair) {
                 return pair;
             }
         }
     }
 
     /// Makes room for the completions of all pairs.
-    fn make_room(&mut self, needed: usize) -> Result<()> {
-        if needed > self.room {
+    fn resize_cq(&mut self, needed: usize) -> Result<()> {
+        if needed > self.cq_capacity {
             // Doubled, so that the queue is rarely resized.
-            let room = needed.max(self.room * 2);
+            let room = needed.max(self.cq_capacity * 2);
             self.cq.resize(room)?;
-            self.room = room;
+            self.cq_capacity = room;
         }
         Ok(())
     }
@@ -164,112 +164,130 @@ impl IwarpCarrier {
     /// Returns completions in order, within bounds; true if none is left. While long packets come, the queue is polled until it is empty:
     /// what arrives meanwhile is handled in the same turn, and the answers share a system call.
     fn complete(&mut self, done: &mut Vec<Wc>) -> bool {
-        self.streams = false;
+        self.has_long_packets = false;
         let mut early = core::mem::take(&mut self.early);
-        early.drain(..).for_each(|wc| self.hand_over(wc, done));
+        early
+            .drain(..)
+            .for_each(|wc| self.return_completion(wc, done));
         self.early = early;
-        let mut some = [BLANK; SOME];
-        for _ in 0..MOST / SOME {
+        let mut some = [BLANK; POLL_BATCH];
+        for _ in 0..MAX_COMPLETIONS / POLL_BATCH {
             let n = self.cq.poll(&mut some);
-            some[..n].iter().for_each(|wc| self.hand_over(*wc, done));
-            if n == 0 || n < SOME && !self.streams {
+            some[..n]
+                .iter()
+                .for_each(|wc| self.return_completion(*wc, done));
+            if n == 0 || n < POLL_BATCH && !self.has_long_packets {
                 return true;
             }
         }
         false
     }
 
-    fn hand_over(&mut self, wc: Wc, done: &mut Vec<Wc>) {
+    fn return_completion(&mut self, wc: Wc, done: &mut Vec<Wc>) {
         // The adapter drops the completions of a destroyed queue pair, so there is always a pair.
-        let Some(pair) = self.names.get(&wc.qpn).copied() else {
+        let Some(pair) = self.pair_by_qpn.get(&wc.qpn).copied() else {
             return;
         };
-        let Some(seat) = self.seats.get_mut(&pair) else {
+        let Some(seat) = self.pairs.get_mut(&pair) else {
             return;
         };
         seat.completed(wc.op);
-        self.streams |= is_long(&wc);
-        self.handed += 1;
+        self.has_long_packets |= is_long(&wc);
+        self.returned += 1;
         done.push(Wc { qpn: pair.0, ..wc });
         // A failed request moves the queue pair to the error state, and not every cause raises an event.
         if wc.status != Status::Success && seat.stage == Stage::Connected {
-            self.note(Told::Failed(pair));
+            self.defer(AdapterEvent::Failed(pair));
         }
     }
 
     /// Defers an event until the completions that exist now have been returned.
-    fn note(&mut self, told: Told) {
-        let waiting = self.room + self.early.len() + MOST;
-        self.told.push_back((self.handed + waiting as u64, told));
+    fn defer(&mut self, told: AdapterEvent) {
+        let waiting = self.cq_capacity + self.early.len() + MAX_COMPLETIONS;
+        self.deferred
+            .push_back((self.returned + waiting as u64, told));
     }
 
     /// The next deferred event that is due.
-    fn next_told(&mut self) -> Option<Told> {
-        let (behind, _) = self.told.front()?;
-        let due = !self.more || *behind <= self.handed;
-        due.then(|| self.told.pop_front())
+    fn next_deferred(&mut self) -> Option<AdapterEvent> {
+        let (behind, _) = self.deferred.front()?;
+        let due = !self.more || *behind <= self.returned;
+        due.then(|| self.deferred.pop_front())
             .flatten()
             .map(|(_, told)| told)
     }
 
-    fn hear(&mut self, told: Told) {
+    fn handle_event(&mut self, told: AdapterEvent) {
         match told {
-            Told::Request => self.asked = true,
-            Told::Answer(pair, answer) => self.answered(pair, answer),
-            Told::Failed(pair) => self.over(pair),
-            Told::Event(qp) => {
-                if let Some(pair) = self.names.get(&qp).copied() {
-                    self.over(pair);
+            AdapterEvent::Request => self.has_requests = true,
+            AdapterEvent::Answer(pair, answer) => self.handle_answer(pair, answer),
+            AdapterEvent::Failed(pair) => self.report_end(pair),
+            AdapterEvent::Event(qp) => {
+                if let Some(pair) = self.pair_by_qpn.get(&qp).copied() {
+                    self.report_end(pair);
                 }
             }
         }
     }
 
-    fn answered(&mut self, pair: Pair, answer: core::result::Result<Vec<u8>, verbena::Error>) {
-        let Some(seat) = self.seats.get_mut(&pair) else {
+    fn handle_answer(&mut self, pair: Pair, answer: core::result::Result<Vec<u8>, verbena::Error>) {
+        let Some(seat) = self.pairs.get_mut(&pair) else {
             return;
         };
         let (stage, news) = match answer {
-            Ok(private) => (Stage::Connected, News::Connected { pair, private }),
+            Ok(private) => (
+                Stage::Connected,
+                CarrierEvent::Connected {
+                    pair,
+                    private_data: private,
+                },
+            ),
             Err(error) => {
                 let private = error.rejection().unwrap_or_default().to_vec();
                 let why = error.to_string();
-                (Stage::Over, News::Refused { pair, why, private })
+                (
+                    Stage::Ended,
+                    CarrierEvent::Refused {
+                        pair,
+                        why,
+                        private_data: private,
+                    },
+                )
             }
         };
         seat.stage = stage;
-        self.news.push_back(news);
+        self.events.push_back(news);
         // An end that came before the answer was ignored then.
-        self.over(pair);
+        self.report_end(pair);
     }
 
     /// Reports the end of a pair, if it has ended.
-    fn over(&mut self, pair: Pair) {
-        let Some(seat) = self.seats.get_mut(&pair) else {
+    fn report_end(&mut self, pair: Pair) {
+        let Some(seat) = self.pairs.get_mut(&pair) else {
             return;
         };
-        if let Some(why) = seat.end() {
-            self.news.push_back(News::Ended { pair, why });
+        if let Some(why) = seat.take_end() {
+            self.events.push_back(CarrierEvent::Ended { pair, why });
         }
     }
 
     /// Takes requests from the listener while there are tickets.
-    fn greet(&mut self) -> Result<()> {
-        let Way::Listens(listener, _) = &self.way else {
+    fn take_requests(&mut self) -> Result<()> {
+        let Role::Listener(listener, _) = &self.role else {
             return Ok(());
         };
-        while self.asked && self.tickets.len() < TICKETS {
+        while self.has_requests && self.tickets.len() < TICKETS {
             let Some(request) = listener.try_next()? else {
-                self.asked = false;
+                self.has_requests = false;
                 break;
             };
             let ticket = Ticket(self.next_ticket);
             self.next_ticket += 1;
-            self.news.push_back(News::Request {
+            self.events.push_back(CarrierEvent::Request {
                 ticket,
-                from: request.peer().to_string(),
-                source: Some(Source::of(request.peer().ip())),
-                private: request.private_data().to_vec(),
+                from: request.peer_addr().to_string(),
+                source: Some(Source::of(request.peer_addr().ip())),
+                private_data: request.private_data().to_vec(),
                 // Both kinds are the same here.
                 acknowledged: None,
             });
@@ -281,7 +299,7 @@ impl IwarpCarrier {
 
 /// A received packet of a stream: segmentation of a byte stream makes packets of the greatest length.
 fn is_long(wc: &Wc) -> bool {
-    matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm) && wc.len >= LONG
+    matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm) && wc.len >= LONG_PACKET
 }
 
 fn unknown(pair: Pair) -> CarrierError {
@@ -294,8 +312,8 @@ fn unknown(pair: Pair) -> CarrierError {
 impl fmt::Debug for IwarpCarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IwarpCarrier")
-            .field("local", &self.local())
-            .field("pairs", &self.seats.len())
+            .field("local", &self.local_addr())
+            .field("pairs", &self.pairs.len())
             .field("device", &self.device)
             .finish_non_exhaustive()
     }

@@ -59,7 +59,7 @@ pub fn listen(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> 
             let tells = config.log >= Log::Warn;
             let carrier = IwarpCarrier::listen(resolve(address, name)?, config)?;
             if tells {
-                carrier.access().on_refusal(tell);
+                carrier.access().on_refusal(report_refusal);
             }
             Ok(Box::new(carrier))
         }
@@ -68,7 +68,7 @@ pub fn listen(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> 
             let config = config(address)?;
             let access = AccessList::new(&config);
             if config.log >= Log::Warn {
-                access.on_refusal(tell);
+                access.on_refusal(report_refusal);
             }
             carrier.set_access(access);
             Ok(Box::new(carrier))
@@ -88,7 +88,7 @@ pub fn listen(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> 
 }
 
 /// Refused hosts are no error of any call, so they are reported on standard error.
-fn tell(refusal: &Refusal) {
+fn report_refusal(refusal: &Refusal) {
     eprintln!("verbena: {refusal}");
 }
 
@@ -101,7 +101,7 @@ fn options(cell: Option<u16>) -> CellOptions {
 
 /// The adapter's settings from the environment and the files; those not set get values that suit frames.
 fn config(address: &Address) -> Result<Config> {
-    let refused = |problems: verbena::Problems| refused(address, problems.to_string());
+    let refused = |problems: verbena::ConfigErrors| refused(address, problems.to_string());
     let mut config = Config::load().map_err(refused)?;
     // TCP has checksums, and frames have their own: a CRC would need a copy of everything. The senders of the frames also do congestion
     // control, and pacing again does not help them.

@@ -4,8 +4,8 @@
 use core::fmt;
 use std::time::Instant;
 
-use super::{Happening, Host};
-use crate::carrier::nowhere::Nowhere;
+use super::{Host, PhaseEvent};
+use crate::carrier::null::NullCarrier;
 use crate::carrier::{Carrier, CarrierError};
 use crate::hello::{Hello, MAX_NAME, channels};
 use crate::link::{Link, LinkOptions};
@@ -24,7 +24,7 @@ impl Host {
     /// Uses `open` for a new carrier whenever the unit is dialled again: by then names may resolve to other addresses, this machine may have
     /// another, and its interface may have been replaced by one of the same name.
     #[must_use]
-    pub fn reopening(
+    pub fn with_reopen(
         mut self,
         open: impl FnMut() -> Result<Box<dyn Carrier>, CarrierError> + Send + 'static,
     ) -> Host {
@@ -33,12 +33,12 @@ impl Host {
     }
 
     /// The carrier failed, perhaps because its interface was removed: another is opened when the unit is dialled again.
-    pub(super) fn break_down(&mut self, error: CarrierError) -> Result<(), CarrierError> {
+    pub(super) fn handle_carrier_error(&mut self, error: CarrierError) -> Result<(), CarrierError> {
         if self.reopen.is_none() {
             return Err(error);
         }
-        self.lose(&error.to_string());
-        self.carrier = Box::new(Nowhere);
+        self.drop_connection(&error.to_string());
+        self.carrier = Box::new(NullCarrier);
         Ok(())
     }
 
@@ -49,19 +49,19 @@ impl Host {
             elements: self.options.elements,
             size: self.options.size(),
         };
-        self.phase = self.phase.after(Happening::Dialled);
-        self.formed.begin(now);
+        self.phase = self.phase.after(PhaseEvent::Dialled);
+        self.since_dial.restart(now);
         if let Some(Reopen(open)) = self.reopen.as_mut().filter(|_| self.is_stale) {
             match open() {
                 Ok(carrier) => self.carrier = carrier,
-                Err(error) => return self.lose(&error.to_string()),
+                Err(error) => return self.drop_connection(&error.to_string()),
             }
             self.is_stale = false;
         }
         let made = Link::new(&mut *self.carrier, options, now);
         let link = match made {
             Ok(link) => self.link.insert(link),
-            Err(lost) => return self.lose(&lost.to_string()),
+            Err(lost) => return self.drop_connection(&lost.to_string()),
         };
         let mut name = self.options.name.clone();
         while name.len() > MAX_NAME {
@@ -80,7 +80,7 @@ impl Host {
                 continue;
             };
             if let Err(error) = self.carrier.connect(pair, &hello.to_bytes()) {
-                return self.lose(&error.to_string());
+                return self.drop_connection(&error.to_string());
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use verbena_lan::{LONGEST, Mac, VNET};
+use verbena_lan::{MAX_FRAME_LEN, Mac, VNET_HDR_LEN};
 use verbena_push::Arrangement;
 
 use crate::lane::Lane;
@@ -66,13 +66,13 @@ impl HostOptions {
 
 /// Bytes of the longest packet.
 pub(crate) fn packet_size(offloads: bool) -> u32 {
-    let longest = if offloads { LONGEST } else { JUMBO };
-    (VNET + longest).next_multiple_of(64) as u32
+    let longest = if offloads { MAX_FRAME_LEN } else { JUMBO };
+    (VNET_HDR_LEN + longest).next_multiple_of(64) as u32
 }
 
 /// The largest MTU whose frames, with two VLAN tags, fit packets of this size; a frame that fills its buffer counts as too long.
 pub(crate) fn packet_mtu(size: u32) -> u32 {
-    const AROUND: u32 = VNET as u32 + 14 + 2 * 4 + 1;
+    const AROUND: u32 = VNET_HDR_LEN as u32 + 14 + 2 * 4 + 1;
     size.saturating_sub(AROUND)
 }
 

@@ -7,7 +7,7 @@ use core::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// No connection; the unit is dialled again after a wait.
-    Apart,
+    Disconnected,
     /// Channels are being connected.
     Dialling,
     /// Connected; the unit is told about the interface.
@@ -20,23 +20,23 @@ pub enum Phase {
 
 /// An event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Happening {
+pub enum PhaseEvent {
     /// Channels were requested.
     Dialled,
     /// All channels are connected.
     Opened,
     /// The unit has answered the first requests.
-    Agreed,
+    Configured,
     /// The connection has ended.
     Lost,
     /// A stop was requested.
-    Wished,
+    StopRequested,
 }
 
 impl Phase {
     /// Every phase, for tables.
     pub const ALL: [Phase; 5] = [
-        Phase::Apart,
+        Phase::Disconnected,
         Phase::Dialling,
         Phase::Starting,
         Phase::Up,
@@ -45,14 +45,14 @@ impl Phase {
 
     /// The state after an event; the same if the event does not apply.
     #[must_use]
-    pub fn after(self, happening: Happening) -> Phase {
+    pub fn after(self, happening: PhaseEvent) -> Phase {
         use Phase as P;
         match (self, happening) {
-            (P::Apart, Happening::Dialled) => P::Dialling,
-            (P::Dialling, Happening::Opened) => P::Starting,
-            (P::Starting, Happening::Agreed) => P::Up,
-            (P::Starting | P::Up, Happening::Wished) => P::Leaving,
-            (_, Happening::Lost) => P::Apart,
+            (P::Disconnected, PhaseEvent::Dialled) => P::Dialling,
+            (P::Dialling, PhaseEvent::Opened) => P::Starting,
+            (P::Starting, PhaseEvent::Configured) => P::Up,
+            (P::Starting | P::Up, PhaseEvent::StopRequested) => P::Leaving,
+            (_, PhaseEvent::Lost) => P::Disconnected,
             (phase, _) => phase,
         }
     }
@@ -61,7 +61,7 @@ impl Phase {
 impl fmt::Display for Phase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Phase::Apart => "apart",
+            Phase::Disconnected => "apart",
             Phase::Dialling => "dialling",
             Phase::Starting => "starting",
             Phase::Up => "up",
@@ -77,8 +77,14 @@ mod tests {
     /// The whole table, a row per phase: Dialled, Opened, Agreed, Lost, Wished.
     #[test]
     fn transition_table_is_complete() {
-        use Happening as H;
-        let all = [H::Dialled, H::Opened, H::Agreed, H::Lost, H::Wished];
+        use PhaseEvent as H;
+        let all = [
+            H::Dialled,
+            H::Opened,
+            H::Configured,
+            H::Lost,
+            H::StopRequested,
+        ];
         let row = |phase: &Phase| {
             all.map(|happening| phase.after(happening).to_string())
                 .join(" ")

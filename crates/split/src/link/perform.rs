@@ -1,27 +1,27 @@
 //! Performs the outputs of a session: messages, packets and receives become requests to the carrier. The order of the control channel is
 //! kept also when outputs wait for a message slot.
 
-use verbena_nic::wr::Remote;
+use verbena_nic::wr::RemoteAddr;
 use verbena_push::session::SEND_DATA_HEAD;
 
-use super::{Arrangement, Event, Link, LinkEvent, Lost, Output, Packet};
+use super::{Arrangement, Event, Link, LinkError, LinkEvent, Output, Packet};
 use crate::carrier::{Carrier, Pair};
 use crate::slots::Slot;
 
 /// The highest byte of a request's id is its kind; the rest is the slot or element.
-pub(super) const KIND: u32 = 56;
+pub(super) const KIND_SHIFT: u32 = 56;
 pub(super) const MESSAGE: u64 = 1;
 pub(super) const PACKET: u64 = 2;
 pub(super) const CONTROL: u64 = 3;
 pub(super) const ELEMENT: u64 = 4;
 
 pub(super) fn id(kind: u64, of: u32) -> u64 {
-    kind << KIND | u64::from(of)
+    kind << KIND_SHIFT | u64::from(of)
 }
 
 impl Link {
     /// Posts the receives that must exist before the peer sends.
-    pub(super) fn post_first(&mut self, carrier: &mut dyn Carrier) -> Result<(), Lost> {
+    pub(super) fn post_first(&mut self, carrier: &mut dyn Carrier) -> Result<(), LinkError> {
         for slot in 0..self.receives.count() {
             self.post_control(carrier, slot)?;
         }
@@ -37,28 +37,28 @@ impl Link {
         &mut self,
         carrier: &mut dyn Carrier,
         slot: Slot,
-    ) -> Result<(), Lost> {
-        let piece = self.receives.piece(slot, 0, self.receives.size() as u32);
+    ) -> Result<(), LinkError> {
+        let piece = self.receives.sge(slot, 0, self.receives.size() as u32);
         carrier.post_receive(self.control, id(CONTROL, slot), Some(piece))?;
         Ok(())
     }
 
     /// Performs the session's outputs.
-    pub fn drive(&mut self, carrier: &mut dyn Carrier) -> Result<(), Lost> {
+    pub fn drive(&mut self, carrier: &mut dyn Carrier) -> Result<(), LinkError> {
         if !self.is_open() {
             return Ok(());
         }
-        let kept = self.kept.take();
-        self.send_kept(kept);
+        let kept = self.held_ack.take();
+        self.send_held_ack(kept);
         while self.messages.free() > 0
-            && let Some(output) = self.held.pop_front()
+            && let Some(output) = self.blocked_outputs.pop_front()
         {
             self.perform(carrier, output)?;
         }
         while let Some(output) = self.session.poll() {
             let control = matches!(output, Output::Send(_) | Output::SendData { .. });
-            if control && (self.messages.free() == 0 || !self.held.is_empty()) {
-                self.held.push_back(output);
+            if control && (self.messages.free() == 0 || !self.blocked_outputs.is_empty()) {
+                self.blocked_outputs.push_back(output);
             } else {
                 self.perform(carrier, output)?;
             }
@@ -66,24 +66,24 @@ impl Link {
         Ok(())
     }
 
-    fn perform(&mut self, carrier: &mut dyn Carrier, output: Output) -> Result<(), Lost> {
+    fn perform(&mut self, carrier: &mut dyn Carrier, output: Output) -> Result<(), LinkError> {
         match output {
             Output::Send(bytes) => {
                 // The caller has checked that a slot is free, and no message is longer than a slot.
                 if let Some(slot) = self.messages.fill(&bytes) {
-                    let piece = self.messages.piece(slot, 0, bytes.len() as u32);
+                    let piece = self.messages.sge(slot, 0, bytes.len() as u32);
                     carrier.post_send(self.control, id(MESSAGE, slot), piece)?;
                 }
             }
             Output::SendData { packet, head, len } => {
                 let slot = self.slot_of(packet)?;
                 self.packets.write(slot, 0, &head);
-                let piece = self.packets.piece(slot, 0, SEND_DATA_HEAD as u32 + len);
+                let piece = self.packets.sge(slot, 0, SEND_DATA_HEAD as u32 + len);
                 carrier.post_send(self.control, id(PACKET, slot), piece)?;
             }
             Output::SendPacket { packet, len } => {
                 let slot = self.slot_of(packet)?;
-                let piece = self.packets.piece(slot, SEND_DATA_HEAD, len);
+                let piece = self.packets.sge(slot, SEND_DATA_HEAD, len);
                 carrier.post_send(self.data_pair(), id(PACKET, slot), piece)?;
             }
             Output::Write {
@@ -94,8 +94,8 @@ impl Link {
                 immediate,
             } => {
                 let slot = self.slot_of(packet)?;
-                let piece = self.packets.piece(slot, SEND_DATA_HEAD, len);
-                let to = Remote {
+                let piece = self.packets.sge(slot, SEND_DATA_HEAD, len);
+                let to = RemoteAddr {
                     stag: handle,
                     to: at,
                 };
@@ -104,11 +104,11 @@ impl Link {
             Output::Post { first, count, .. } => {
                 for element in first..first + count {
                     let offset = element as usize * self.options.size as usize;
-                    let piece = self.pool.piece(offset, self.options.size);
+                    let piece = self.pool.sge(offset, self.options.size);
                     carrier.post_receive(self.data_pair(), id(ELEMENT, element), Some(piece))?;
                 }
             }
-            Output::Keep {
+            Output::Store {
                 element, from, len, ..
             } => {
                 let offset = element as usize * self.options.size as usize;
@@ -121,7 +121,7 @@ impl Link {
                     carrier.destroy(data);
                 }
             }
-            Output::Event(event) => self.tell(event),
+            Output::Event(event) => self.handle_event(event),
         }
         Ok(())
     }
@@ -131,31 +131,31 @@ impl Link {
     }
 
     /// The slot of a packet. The session sends packets in the order in which it got them.
-    fn slot_of(&mut self, packet: Packet) -> Result<Slot, Lost> {
+    fn slot_of(&mut self, packet: Packet) -> Result<Slot, LinkError> {
         match self.queued.pop_front() {
             Some((queued, slot)) if queued == packet => Ok(slot),
-            _ => Err(Lost::Stray(packet.0)),
+            _ => Err(LinkError::UnknownCompletion(packet.0)),
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         match event {
             Event::Arrived { element, len, .. } => self.arrived.push_back((element, len)),
-            Event::Asked {
+            Event::Request {
                 context,
                 operation,
                 data,
-            } => self.events.push_back(LinkEvent::Asked {
+            } => self.events.push_back(LinkEvent::Request {
                 context,
                 operation,
                 data,
             }),
-            Event::Answered {
+            Event::Reply {
                 context,
                 operation,
                 status,
                 data,
-            } => self.events.push_back(LinkEvent::Answered {
+            } => self.events.push_back(LinkEvent::Reply {
                 context,
                 operation,
                 status,
@@ -163,12 +163,12 @@ impl Link {
             }),
             Event::PoolFreed { .. } => self.is_freed = true,
             // The only pool was lent at the beginning; room is checked before each send; slots are returned by completions.
-            Event::PoolWanted { .. }
-            | Event::Room
+            Event::PoolRequested { .. }
+            | Event::RoomAvailable
             | Event::Sent { .. }
             | Event::PoolLent(_)
-            | Event::PoolGone { .. }
-            | Event::NotUnderstood { .. } => {}
+            | Event::PoolClosed { .. }
+            | Event::Unsupported { .. } => {}
         }
     }
 }

@@ -5,18 +5,23 @@ use std::time::Instant;
 
 use verbena_nic::{Status, Wc, WcOp};
 
-use super::perform::{CONTROL, ELEMENT, KIND, MESSAGE, PACKET, id};
-use super::{Arrangement, Channel, Link, Lost};
+use super::perform::{CONTROL, ELEMENT, KIND_SHIFT, MESSAGE, PACKET, id};
+use super::{Arrangement, Channel, Link, LinkError};
 use crate::carrier::Carrier;
 
 impl Link {
     /// Handles a completion of one of its pairs.
-    pub fn handle(&mut self, carrier: &mut dyn Carrier, wc: &Wc, now: Instant) -> Result<(), Lost> {
+    pub fn handle(
+        &mut self,
+        carrier: &mut dyn Carrier,
+        wc: &Wc,
+        now: Instant,
+    ) -> Result<(), LinkError> {
         // An acknowledged send also shows that the peer is alive, even if it sends nothing itself.
         let came = matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm);
         let acknowledged = self.options.arrangement != Arrangement::Sends;
         if wc.status == Status::Success && (came || acknowledged) {
-            self.hear(now);
+            self.note_alive(now);
         }
         if self.is_open() {
             self.completed(carrier, wc)
@@ -27,29 +32,33 @@ impl Link {
         }
     }
 
-    pub(super) fn completed(&mut self, carrier: &mut dyn Carrier, wc: &Wc) -> Result<(), Lost> {
-        let (kind, of) = (wc.id >> KIND, wc.id as u32);
+    pub(super) fn completed(
+        &mut self,
+        carrier: &mut dyn Carrier,
+        wc: &Wc,
+    ) -> Result<(), LinkError> {
+        let (kind, of) = (wc.id >> KIND_SHIFT, wc.id as u32);
         let what = match kind {
             MESSAGE => "a message",
             PACKET => "a packet",
             CONTROL | ELEMENT => "a receive",
-            _ => return Err(Lost::Stray(wc.id)),
+            _ => return Err(LinkError::UnknownCompletion(wc.id)),
         };
         if wc.status != Status::Success {
             let status = wc.status;
-            return Err(Lost::Failed { what, status });
+            return Err(LinkError::Failed { what, status });
         }
         match kind {
             MESSAGE => {
-                self.messages.put_back(of);
+                self.messages.release(of);
             }
             PACKET => {
-                let carried = self.carried.get_mut(of as usize);
+                let carried = self.slot_packets.get_mut(of as usize);
                 let carried = carried.and_then(Option::take);
-                let (packet, len) = carried.ok_or(Lost::Stray(wc.id))?;
-                self.flight.land(of, len);
+                let (packet, len) = carried.ok_or(LinkError::UnknownCompletion(wc.id))?;
+                self.inflight.complete(of, len);
                 self.session.handle_written(packet)?;
-                self.packets.put_back(of);
+                self.packets.release(of);
             }
             CONTROL => {
                 self.current.resize(wc.len as usize, 0);
@@ -63,7 +72,7 @@ impl Link {
         self.drive(carrier)
     }
 
-    fn on_data(&mut self, carrier: &mut dyn Carrier, wc: &Wc, of: u32) -> Result<(), Lost> {
+    fn on_data(&mut self, carrier: &mut dyn Carrier, wc: &Wc, of: u32) -> Result<(), LinkError> {
         // Violations of the peer are counted by the session.
         match (self.options.arrangement, self.data) {
             (Arrangement::Writes, Some(data)) => {

@@ -5,16 +5,16 @@
 use std::time::{Duration, Instant};
 
 use verbena::Config;
-use verbena_lan::VNET;
-use verbena_nic::wr::Remote;
+use verbena_lan::VNET_HDR_LEN;
+use verbena_nic::wr::RemoteAddr;
 use verbena_push::{Arrangement, Refused};
 use verbena_wire::push::{Operation, Status};
 
 use super::perform::{PACKET, id};
-use super::{Link, LinkEvent, LinkOptions, Lost};
+use super::{Link, LinkError, LinkEvent, LinkOptions};
 use crate::carrier::address::Address;
 use crate::carrier::iwarp::IwarpCarrier;
-use crate::carrier::{Carrier, News, open};
+use crate::carrier::{Carrier, CarrierEvent, open};
 use crate::hello::{Hello, channels};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -40,27 +40,31 @@ impl Side {
         self.note(ticked);
     }
 
-    fn note(&mut self, done: Result<(), Lost>) {
+    fn note(&mut self, done: Result<(), LinkError>) {
         if let Err(lost) = done {
             self.lost.get_or_insert(lost.to_string());
         }
     }
 
-    fn news(&mut self) {
-        while let Some(news) = self.carrier.news() {
+    fn handle_events(&mut self) {
+        while let Some(news) = self.carrier.next_event() {
             match news {
-                News::Connected { pair, .. } => {
+                CarrierEvent::Connected { pair, .. } => {
                     self.link.connected(&mut *self.carrier, pair).unwrap();
                 }
-                News::Request {
-                    ticket, private, ..
+                CarrierEvent::Request {
+                    ticket,
+                    private_data: private,
+                    ..
                 } => {
                     let hello = Hello::parse(&private).unwrap();
                     let pair = self.link.pair(hello.channel).unwrap();
                     self.carrier.accept(ticket, pair, &[]).unwrap();
                 }
-                News::Refused { why, .. } | News::Rejected { why, .. } => panic!("{why}"),
-                News::Ended { .. } => self.ended = true,
+                CarrierEvent::Refused { why, .. } | CarrierEvent::Rejected { why, .. } => {
+                    panic!("{why}")
+                }
+                CarrierEvent::Ended { .. } => self.ended = true,
             }
         }
     }
@@ -76,7 +80,7 @@ impl Side {
             assert!(memory.read(offset, &mut copy));
             copy
         };
-        self.link.look_at_packet(copy).unwrap()
+        self.link.with_packet(copy).unwrap()
     }
 }
 
@@ -98,7 +102,7 @@ fn carriers(scheme: &str) -> [Box<dyn Carrier>; 2] {
     }
     let any: Address = format!("{scheme}://127.0.0.1:0").parse().unwrap();
     let listener = open::listen(&any, None).unwrap();
-    let local = listener.local();
+    let local = listener.local_addr();
     let at = local.rsplit_once("://").map_or(&*local, |(_, at)| at);
     let unit: Address = format!("{scheme}://{at}").parse().unwrap();
     [open::dial(&unit, None).unwrap(), listener]
@@ -140,7 +144,7 @@ fn until(sides: &mut [Side; 2], mut so: impl FnMut(&mut [Side; 2]) -> bool) {
     loop {
         for side in sides.iter_mut() {
             side.turn();
-            side.news();
+            side.handle_events();
         }
         if so(sides) {
             return;
@@ -152,7 +156,7 @@ fn until(sides: &mut [Side; 2], mut so: impl FnMut(&mut [Side; 2]) -> bool) {
 
 const SCHEMES: [&str; 3] = ["iwarp", "psk", "udp"];
 
-fn every(mut test: impl FnMut([Side; 2], bool)) {
+fn for_each_pair(mut test: impl FnMut([Side; 2], bool)) {
     for scheme in SCHEMES {
         for arrangement in Arrangement::ALL {
             let lossless = scheme != "udp" || arrangement != Arrangement::Sends;
@@ -163,7 +167,7 @@ fn every(mut test: impl FnMut([Side; 2], bool)) {
 }
 
 /// A packet with its number in it, and a length derived from it.
-fn made(number: u32) -> Vec<u8> {
+fn numbered_packet(number: u32) -> Vec<u8> {
     let len = 5 + (number * 37) as usize % 2990;
     let mut packet = vec![number as u8; len];
     packet[..4].copy_from_slice(&number.to_be_bytes());
@@ -173,18 +177,21 @@ fn made(number: u32) -> Vec<u8> {
 /// Many more packets than elements, in both directions at once: unchanged and in order, and complete if the channel is lossless.
 #[test]
 fn packets_pass_both_ways_and_credit_returns() {
-    every(|mut sides, lossless| {
+    for_each_pair(|mut sides, lossless| {
         const MANY: u32 = 300;
         let (mut sent, mut came) = ([0; 2], [Vec::new(), Vec::new()]);
         until(&mut sides, |sides| {
             for (at, side) in sides.iter_mut().enumerate() {
                 while sent[at] < MANY && side.link.has_room() {
-                    side.send(&made(sent[at])).unwrap();
+                    side.send(&numbered_packet(sent[at])).unwrap();
                     sent[at] += 1;
                 }
                 while let Some(packet) = side.packet() {
                     let number = u32::from_be_bytes(packet[..4].try_into().unwrap());
-                    assert!(packet == made(number), "packet {number} is changed");
+                    assert!(
+                        packet == numbered_packet(number),
+                        "packet {number} is changed"
+                    );
                     assert!(came[at].last().is_none_or(|last| *last < number), "order");
                     came[at].push(number);
                 }
@@ -206,10 +213,10 @@ fn packets_pass_both_ways_and_credit_returns() {
 
 #[test]
 fn requests_get_their_replies() {
-    every(|mut sides, _| {
+    for_each_pair(|mut sides, _| {
         let context = sides[0].link.request(Operation::GetMac, b"who").unwrap();
         until(&mut sides, |[_, unit]| {
-            let Some(LinkEvent::Asked { context, data, .. }) = unit.link.next_event() else {
+            let Some(LinkEvent::Request { context, data, .. }) = unit.link.next_event() else {
                 return false;
             };
             unit.link.reply(context, Status::Ok, &data).unwrap();
@@ -219,7 +226,7 @@ fn requests_get_their_replies() {
             let Some(event) = host.link.next_event() else {
                 return false;
             };
-            let LinkEvent::Answered {
+            let LinkEvent::Reply {
                 context: of, data, ..
             } = event
             else {
@@ -234,8 +241,8 @@ fn requests_get_their_replies() {
 /// P6: a pool is free when the peer has stopped using it, and not before.
 #[test]
 fn pool_is_freed_after_the_peer_stops() {
-    every(|mut sides, _| {
-        sides[0].send(&made(1)).unwrap();
+    for_each_pair(|mut sides, _| {
+        sides[0].send(&numbered_packet(1)).unwrap();
         sides[1].link.recall().unwrap();
         assert!(!sides[1].link.is_freed());
         let mut came = 0;
@@ -244,14 +251,14 @@ fn pool_is_freed_after_the_peer_stops() {
             unit.link.is_freed() && came == 1
         });
         // The peer has no room there any more.
-        let refused = sides[0].send(&made(2));
+        let refused = sides[0].send(&numbered_packet(2));
         assert!(refused.is_err(), "{refused:?}");
     });
 }
 
 #[test]
 fn only_too_long_packets_are_refused() {
-    every(|mut sides, _| {
+    for_each_pair(|mut sides, _| {
         let long = sides[0].send(&[1; 3001]);
         assert_eq!(
             long,
@@ -260,7 +267,7 @@ fn only_too_long_packets_are_refused() {
                 most: 3000
             })
         );
-        let none = sides[0].link.send_by(|_, _| None);
+        let none = sides[0].link.send_with(|_, _| None);
         assert_eq!(none, Ok(false));
         let longest = [1; 3000];
         sides[0].send(&longest).unwrap();
@@ -273,13 +280,13 @@ fn only_too_long_packets_are_refused() {
 /// Nothing is queued for a peer that takes no packets: the sender finds no room.
 #[test]
 fn slow_peer_leaves_the_sender_no_room() {
-    every(|mut sides, _| {
+    for_each_pair(|mut sides, _| {
         let mut sent = 0;
         let start = Instant::now();
         while start.elapsed() < Duration::from_millis(200) {
             until(&mut sides, |_| true);
             if sides[0].link.has_room() {
-                sides[0].send(&made(sent)).unwrap();
+                sides[0].send(&numbered_packet(sent)).unwrap();
                 sent += 1;
             }
         }
@@ -290,7 +297,7 @@ fn slow_peer_leaves_the_sender_no_room() {
 
 #[test]
 fn closed_link_is_reported_to_the_peer() {
-    every(|sides, _| {
+    for_each_pair(|sides, _| {
         let [mut host, unit] = sides;
         let Side {
             mut carrier, link, ..
@@ -301,9 +308,9 @@ fn closed_link_is_reported_to_the_peer() {
             let now = Instant::now();
             carrier.turn(now, &mut Vec::new()).unwrap();
             // A channel that is not acknowledged detects it when it sends.
-            let _ = host.send(&made(1));
+            let _ = host.send(&numbered_packet(1));
             host.turn();
-            host.news();
+            host.handle_events();
             assert!(start.elapsed() < PATIENCE, "never heard");
         }
     });
@@ -317,12 +324,12 @@ fn peer_cannot_write_memory_of_another_link() {
         let [host, unit] = &mut sides;
         let options = *unit.link.options();
         let other = Link::new(&mut *unit.carrier, options, Instant::now()).unwrap();
-        let to = Remote {
-            stag: other.pool.handle(),
-            to: other.pool.at(),
+        let to = RemoteAddr {
+            stag: other.pool.stag(),
+            to: other.pool.address(),
         };
         let slot = host.link.packets.fill(b"mine").unwrap();
-        let piece = host.link.packets.piece(slot, 0, 4);
+        let piece = host.link.packets.sge(slot, 0, 4);
         let data = host.link.pair(1).unwrap();
         let posted = host
             .carrier
@@ -344,13 +351,13 @@ fn acknowledging_peer_is_not_silent() {
             let start = Instant::now();
             until(&mut sides, |_| start.elapsed() > Duration::from_millis(100));
             let [host, _] = &mut sides;
-            let long = host.link.silent(Instant::now() + Duration::from_secs(5));
+            let long = host.link.silence(Instant::now() + Duration::from_secs(5));
             assert!(long >= Duration::from_millis(400), "{long:?}");
             let before = host.link.counters().messages_in;
-            host.send(&made(1)).unwrap();
-            until(&mut sides, |[host, _]| host.link.is_still());
+            host.send(&numbered_packet(1)).unwrap();
+            until(&mut sides, |[host, _]| host.link.is_idle());
             let [host, _] = &mut sides;
-            let silent = host.link.silent(Instant::now());
+            let silent = host.link.silence(Instant::now());
             assert!(silent < Duration::from_millis(400), "{scheme}: {silent:?}");
             assert_eq!(host.link.counters().messages_in, before, "it said nothing");
         }
@@ -362,21 +369,21 @@ fn acknowledging_peer_is_not_silent() {
 fn own_suspension_is_not_peer_silence() {
     let [mut host, _unit] = pair("udp", Arrangement::Single, 8);
     let mut now = Instant::now();
-    host.link.silent(now);
+    host.link.silence(now);
     now += Duration::from_secs(60);
-    let silent = host.link.silent(now);
+    let silent = host.link.silence(now);
     assert!(silent <= Duration::from_secs(1), "{silent:?}");
     for _ in 0..30 {
         now += Duration::from_millis(100);
-        host.link.silent(now);
+        host.link.silence(now);
     }
-    let silent = host.link.silent(now);
+    let silent = host.link.silence(now);
     assert!(silent >= Duration::from_secs(3), "{silent:?}");
 }
 
 /// A packet with a frame that is only an acknowledgement, up to a number.
 fn acknowledgement(number: u32) -> Vec<u8> {
-    let mut packet = vec![0; VNET];
+    let mut packet = vec![0; VNET_HDR_LEN];
     packet.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0]);
     packet.extend([0x45, 0, 0, 40, 0, number as u8, 0x40, 0, 64, 6, 0, 0]);
     packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 80, 0, 0, 0, 1]);
@@ -388,14 +395,14 @@ fn acknowledgement(number: u32) -> Vec<u8> {
 /// Of acknowledgements sent together only the last one is transmitted, and nothing else is lost or reordered.
 #[test]
 fn outdated_acknowledgement_is_not_sent() {
-    every(|mut sides, lossless| {
+    for_each_pair(|mut sides, lossless| {
         let (one, two) = (acknowledgement(1), acknowledgement(2));
-        let (three, other) = (acknowledgement(3), made(9));
+        let (three, other) = (acknowledgement(3), numbered_packet(9));
         let room = sides[0].link.free();
         for packet in [&one, &two, &other, &one, &two, &two, &three] {
             sides[0].send(packet).unwrap();
         }
-        assert_eq!(sides[0].link.outdated(), 2);
+        assert_eq!(sides[0].link.superseded_acks(), 2);
         let mut came = Vec::new();
         until(&mut sides, |[_, unit]| {
             came.extend(unit.packet());
@@ -404,7 +411,7 @@ fn outdated_acknowledgement_is_not_sent() {
         if lossless {
             // The same number twice reports a gap, also when that is filled at once.
             assert_eq!(came, [two.clone(), other, two.clone(), two, three]);
-            until(&mut sides, |[host, _]| host.link.is_still());
+            until(&mut sides, |[host, _]| host.link.is_idle());
             let used = room - sides[0].link.free();
             assert!(used <= 5, "{used} elements for five packets");
         }
@@ -414,11 +421,11 @@ fn outdated_acknowledgement_is_not_sent() {
 /// Once the last element is reserved for a kept acknowledgement, there is no room.
 #[test]
 fn kept_acknowledgement_reserves_an_element() {
-    every(|mut sides, _| {
+    for_each_pair(|mut sides, _| {
         let elements = sides[0].link.free();
         for at in 1..elements {
             assert!(sides[0].link.has_room());
-            sides[0].send(&made(at as u32)).unwrap();
+            sides[0].send(&numbered_packet(at as u32)).unwrap();
         }
         assert!(sides[0].link.has_room());
         sides[0].send(&acknowledgement(1)).unwrap();
@@ -446,10 +453,10 @@ fn hosts_without_the_units_key_are_refused() {
             for carrier in [&mut host, &mut unit] {
                 carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
             }
-            assert_eq!(unit.news(), None, "the driver is told of nothing");
-            match host.news() {
+            assert_eq!(unit.next_event(), None, "the driver is told of nothing");
+            match host.next_event() {
                 None => std::thread::sleep(Duration::from_millis(1)),
-                Some(News::Refused { .. }) => break,
+                Some(CarrierEvent::Refused { .. }) => break,
                 Some(news) => panic!("{news:?}"),
             }
         }

@@ -6,18 +6,20 @@ use super::*;
 fn status_socket_error_names_the_path() {
     let folder = std::env::temp_dir().join(format!("verbena-desk-{}", std::process::id()));
     std::fs::write(&folder, "in the way").unwrap();
-    let refused = Desk::open_in(&folder, "host-net0").unwrap_err().to_string();
+    let refused = StatusSocket::open_in(&folder, "host-net0")
+        .unwrap_err()
+        .to_string();
     std::fs::remove_file(&folder).unwrap();
     assert!(refused.contains(folder.to_str().unwrap()), "{refused}");
 }
 
-const STRANGER: &str = "VERBENA_TEST_STATUS";
+const OTHER_USER: &str = "VERBENA_TEST_STATUS";
 
 #[test]
 fn as_other_user() {
-    if let Ok(path) = std::env::var(STRANGER) {
+    if let Ok(path) = std::env::var(OTHER_USER) {
         // The driver is root's, which every user trusts; but it does not trust this user.
-        println!("\n> {:?}", ask_at(Path::new(&path)));
+        println!("\n> {:?}", query_path(Path::new(&path)));
     }
 }
 
@@ -30,7 +32,7 @@ fn other_users_get_no_status() {
 
     let folder = std::env::temp_dir().join(format!("verbena-status-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let desk = Desk::open_in(&folder, "host-net0").unwrap();
+    let desk = StatusSocket::open_in(&folder, "host-net0").unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&desk.path), 0o600);
     for path in [&folder, &desk.path] {
@@ -38,7 +40,7 @@ fn other_users_get_no_status() {
     }
     let stranger = Command::new(std::env::current_exe().unwrap())
         .args(["status::tests::as_other_user", "--exact", "--nocapture"])
-        .env(STRANGER, &desk.path)
+        .env(OTHER_USER, &desk.path)
         .uid(65_534)
         .stdout(std::process::Stdio::piped())
         .spawn();
@@ -60,7 +62,7 @@ fn other_users_get_no_status() {
     assert!(said.contains("> Ok(\"\")"), "{said}");
     // As the same user, in a thread, since the test also answers.
     let path = desk.path.clone();
-    let asking = std::thread::spawn(move || ask_at(&path).unwrap());
+    let asking = std::thread::spawn(move || query_path(&path).unwrap());
     while !asking.is_finished() {
         desk.serve(|| "for us".to_owned());
         std::thread::sleep(Duration::from_millis(1));

@@ -1,31 +1,31 @@
 //! Connections of a unit: requests for channels, channels connected and ended. A request that is not a host's, one host too many and a
 //! channel that is already connected are rejected with a reason, and other hosts are not affected. The host's Ethernet address and its
-//! offloads follow later in the configuration service (see `talk`).
+//! offloads follow later in the configuration service (see `config_service`).
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use super::guest::Guest;
-use super::{GuestId, Unit};
-use crate::carrier::{News, Source, Ticket};
+use super::connected_host::ConnectedHost;
+use super::{HostId, Unit};
+use crate::carrier::{CarrierEvent, Source, Ticket};
 use crate::hello::{Hello, channels};
 use crate::host::packet_size;
 use crate::lane::Lane;
 use crate::link::{Link, LinkOptions};
 
 impl Unit {
-    pub(super) fn hear(&mut self, at: usize, news: News, now: Instant) {
+    pub(super) fn handle_event(&mut self, at: usize, news: CarrierEvent, now: Instant) {
         let of = |pairs: &BTreeMap<_, _>, pair| pairs.get(&(at, pair)).copied();
         match news {
-            News::Request {
+            CarrierEvent::Request {
                 ticket,
                 from,
                 source,
-                private,
+                private_data: private,
                 acknowledged,
             } => {
                 let who = (from.as_str(), source);
-                let asked = self.asked(at, ticket, who, (&private, acknowledged), now);
+                let asked = self.handle_request(at, ticket, who, (&private, acknowledged), now);
                 if let Err(why) = asked
                     && let Some(carrier) = self.carriers.get_mut(at)
                 {
@@ -33,18 +33,18 @@ impl Unit {
                     self.rejected(&from, &why, now);
                 }
             }
-            News::Rejected { from, why } => self.rejected(&from, &why, now),
-            News::Connected { pair, .. } => {
+            CarrierEvent::Rejected { from, why } => self.rejected(&from, &why, now),
+            CarrierEvent::Connected { pair, .. } => {
                 if let Some(id) = of(&self.pairs, pair) {
-                    self.with_guest(id, |guest, carrier| guest.link.connected(carrier, pair));
+                    self.with_host(id, |guest, carrier| guest.link.connected(carrier, pair));
                 }
             }
-            News::Refused { pair, why, .. } | News::Ended { pair, why } => {
-                let outlives = |guest: &Guest| guest.link.outlives(pair);
+            CarrierEvent::Refused { pair, why, .. } | CarrierEvent::Ended { pair, why } => {
+                let outlives = |guest: &ConnectedHost| guest.link.outlives(pair);
                 if let Some(id) = of(&self.pairs, pair)
-                    && !self.guests.get(&id).is_some_and(outlives)
+                    && !self.hosts.get(&id).is_some_and(outlives)
                 {
-                    self.lose(id, &why);
+                    self.drop_host(id, &why);
                 }
             }
         }
@@ -54,11 +54,11 @@ impl Unit {
     fn rejected(&mut self, from: &str, why: &str, now: Instant) {
         self.rejections.add();
         let sentence = format!("{from} was rejected: {why}");
-        self.note_stranger(sentence, now);
+        self.log_rejected(sentence, now);
     }
 
     /// A request for a channel: the first of a new host, or a further one of a known host.
-    fn asked(
+    fn handle_request(
         &mut self,
         at: usize,
         ticket: Ticket,
@@ -76,14 +76,14 @@ impl Unit {
             return Err("the unit is ending".to_owned());
         }
         let known = self
-            .guests
+            .hosts
             .iter()
             .find(|(_, guest)| guest.carrier == at && guest.service == hello.service);
         let id = match known {
             Some((id, _)) => *id,
             None => self.admit(at, who, &hello, now)?,
         };
-        let guest = self.guests.get_mut(&id).ok_or("gone already")?;
+        let guest = self.hosts.get_mut(&id).ok_or("gone already")?;
         if guest.arrangement() != hello.arrangement || !guest.claim(hello.channel) {
             return Err(format!("channel {} was asked for already", hello.channel));
         }
@@ -93,7 +93,7 @@ impl Unit {
         accepted.map_err(|error| {
             // It can never have all its channels, and must not keep a place that another host could use.
             let why = error.to_string();
-            self.lose(id, &why);
+            self.drop_host(id, &why);
             why
         })
     }
@@ -101,8 +101,8 @@ impl Unit {
     /// Queues are connected to queues of the same number, and there are as many on both sides: otherwise frames of some flows would be lost.
     fn check_lane(&self, theirs: Lane) -> Result<(), String> {
         let ours = self.options.lane;
-        match (ours.of(), ours.queue()) {
-            (of, _) if of != theirs.of() => {
+        match (ours.queue_count(), ours.queue()) {
+            (of, _) if of != theirs.queue_count() => {
                 let s = if of == 1 { "" } else { "s" };
                 Err(format!(
                     "this unit has {of} queue{s}: start the host with --queues {of}"
@@ -122,9 +122,9 @@ impl Unit {
         (from, source): (&str, Option<Source>),
         hello: &Hello,
         now: Instant,
-    ) -> Result<GuestId, String> {
+    ) -> Result<HostId, String> {
         let most = self.options.hosts_per_source;
-        let here = self.guests.values().filter(|guest| guest.source == source);
+        let here = self.hosts.values().filter(|guest| guest.source == source);
         if here.count() >= most {
             let source =
                 source.map_or("an address that is forgotten".to_owned(), |s| s.to_string());
@@ -132,7 +132,7 @@ impl Unit {
                 "{most} hosts of {source} are here already: see --hosts-per-source of the unit"
             ));
         }
-        if self.guests.len() >= self.options.hosts {
+        if self.hosts.len() >= self.options.hosts {
             return Err(format!("{} hosts are here already", self.options.hosts));
         }
         let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
@@ -149,8 +149,8 @@ impl Unit {
                 self.pairs.insert((at, pair), id);
             }
         }
-        self.guests
-            .insert(id, Guest::new((at, source), from, hello, link, now));
+        self.hosts
+            .insert(id, ConnectedHost::new((at, source), from, hello, link, now));
         Ok(id)
     }
 }

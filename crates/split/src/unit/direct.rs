@@ -4,47 +4,47 @@
 
 use std::time::Instant;
 
-use verbena_lan::{LONGEST, Took, VNET, Vnet};
+use verbena_lan::{MAX_FRAME_LEN, ReadOutcome, VNET_HDR_LEN, Vnet};
 
+use super::connected_host::HostState;
 use super::frames::BATCH;
-use super::guest::Standing;
-use super::{GuestId, LanPort, Unit, UnitError};
+use super::{HostId, LanPort, Unit, UnitError};
 
 /// Length of an Ethernet header: both addresses and the type.
-const ETHERNET: usize = 14;
+const ETH_HLEN: usize = 14;
 
 /// Result of reading one frame.
-enum Fate {
+enum DirectOutcome {
     /// It was sent to the expected host.
-    Guessed,
+    SentDirectly,
     /// It was copied to `rooms.packet`, and its ports are in `rooms.to`.
     Copied(Vnet),
     /// It was dropped, or the TAP had none.
-    Took(Took),
+    NotForwarded(ReadOutcome),
 }
 
 impl Unit {
     /// Reads frames of a TAP for the host that was sent the last one; true if there were any.
-    pub(super) fn take_tap(&mut self) -> Result<bool, UnitError> {
+    pub(super) fn forward_from_tap(&mut self) -> Result<bool, UnitError> {
         let mut any = false;
         for _ in 0..BATCH {
-            let Some(id) = self.favourite.filter(|_| !self.is_lan_dry) else {
+            let Some(id) = self.last_destination.filter(|_| !self.is_lan_drained) else {
                 break;
             };
-            let Some(fate) = self.guess(id)? else {
+            let Some(fate) = self.read_directly(id)? else {
                 break;
             };
             match fate {
-                Fate::Guessed => self.lan_counts.came += 1,
-                Fate::Copied(vnet) => {
-                    self.lan_counts.came += 1;
-                    self.spread(&vnet);
+                DirectOutcome::SentDirectly => self.lan_counts.received += 1,
+                DirectOutcome::Copied(vnet) => {
+                    self.lan_counts.received += 1;
+                    self.send_copied(&vnet);
                 }
-                Fate::Took(Took::Nothing) => {
-                    self.is_lan_dry = true;
+                DirectOutcome::NotForwarded(ReadOutcome::WouldBlock) => {
+                    self.is_lan_drained = true;
                     break;
                 }
-                Fate::Took(_) => self.lan_counts.dropped += 1,
+                DirectOutcome::NotForwarded(_) => self.lan_counts.dropped += 1,
             }
             any = true;
         }
@@ -52,35 +52,35 @@ impl Unit {
     }
 
     /// Reads a frame into the host's send buffer, and sends it if it is for this host only; `None` if the direct path cannot be used.
-    fn guess(&mut self, id: GuestId) -> Result<Option<Fate>, UnitError> {
-        let (LanPort::Tap(tap), Some(guest)) = (&self.lan, self.guests.get_mut(&id)) else {
+    fn read_directly(&mut self, id: HostId) -> Result<Option<DirectOutcome>, UnitError> {
+        let (LanPort::Tap(tap), Some(guest)) = (&self.lan, self.hosts.get_mut(&id)) else {
             return Ok(None);
         };
         let (Some(queue), Some(port)) = (tap.queue(), guest.port) else {
             return Ok(None);
         };
-        let most = guest.link.options().size as usize - VNET;
+        let most = guest.link.options().size as usize - VNET_HDR_LEN;
         // The TAP delivers super-frames whatever hosts accept: if they may not fit, the ordinary path segments them.
-        if guest.standing != Standing::Up || !guest.is_idle() || most <= LONGEST {
+        if guest.state != HostState::Up || !guest.is_idle() || most <= MAX_FRAME_LEN {
             return Ok(None);
         }
-        let (switch, rooms, lan_id) = (&mut self.switch, &mut self.rooms, self.lan_id);
+        let (switch, rooms, lan_id) = (&mut self.switch, &mut self.buffers, self.lan_id);
         let age = Instant::now().saturating_duration_since(self.start);
-        let takes = guest.takes;
-        let mut fate = Ok(Fate::Guessed);
-        let sent = guest.link.send_by(|memory, offset| {
-            let took = queue.take_by(most, |fd, header| {
-                memory.read_from(fd, header, offset + VNET, most)
+        let takes = guest.accepts;
+        let mut fate = Ok(DirectOutcome::SentDirectly);
+        let sent = guest.link.send_with(|memory, offset| {
+            let took = queue.read_frame_with(most, |fd, header| {
+                memory.read_from(fd, header, offset + VNET_HDR_LEN, most)
             });
             let (vnet, len) = match took {
-                Ok(Took::Frame(vnet, len)) => (vnet, len),
+                Ok(ReadOutcome::Frame(vnet, len)) => (vnet, len),
                 other => {
-                    fate = other.map(Fate::Took);
+                    fate = other.map(DirectOutcome::NotForwarded);
                     return None;
                 }
             };
-            let mut head = [0; ETHERNET];
-            let short = len < ETHERNET || !memory.read(offset + VNET, &mut head);
+            let mut head = [0; ETH_HLEN];
+            let short = len < ETH_HLEN || !memory.read(offset + VNET_HDR_LEN, &mut head);
             let head = if short { &[][..] } else { &head[..] };
             // Fails only for a port that was removed; then the frame goes to no port.
             if switch
@@ -89,15 +89,15 @@ impl Unit {
             {
                 rooms.to.clear();
             }
-            if rooms.to == [port] && takes.take(&vnet) {
+            if rooms.to == [port] && takes.accepts(&vnet) {
                 memory.write(offset, &vnet.emit());
-                return Some(VNET + len);
+                return Some(VNET_HDR_LEN + len);
             }
-            rooms.packet.resize(VNET + len, 0);
-            if let Some(frame) = rooms.packet.get_mut(VNET..) {
-                memory.read(offset + VNET, frame);
+            rooms.packet.resize(VNET_HDR_LEN + len, 0);
+            if let Some(frame) = rooms.packet.get_mut(VNET_HDR_LEN..) {
+                memory.read(offset + VNET_HDR_LEN, frame);
             }
-            fate = Ok(Fate::Copied(vnet));
+            fate = Ok(DirectOutcome::Copied(vnet));
             None
         });
         if sent.is_err() {

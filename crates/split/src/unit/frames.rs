@@ -4,14 +4,16 @@
 
 use std::time::{Duration, Instant};
 
-use verbena_lan::{LONGEST, PortId, Put, Switch, VNET, Vnet, fit};
+use verbena_lan::{
+    MAX_FRAME_LEN, PortId, Switch, VNET_HDR_LEN, Vnet, WriteOutcome, apply_offloads,
+};
 
-use super::{GuestId, LanPort, Unit, UnitError};
+use super::{HostId, LanPort, Unit, UnitError};
 use crate::carrier::Memory;
-use crate::unit::guest::{Guest, Standing};
+use crate::unit::connected_host::{ConnectedHost, HostState};
 
 /// Packets of one host per turn.
-const TURN: usize = 64;
+const MAX_PACKETS: usize = 64;
 /// Frames of the LAN read at once.
 pub(super) const BATCH: usize = 64;
 /// Batches of the LAN per turn.
@@ -19,16 +21,16 @@ const BATCHES: usize = 2;
 
 /// Buffers for one packet, for the segments of one, and for the ports that one goes to.
 #[derive(Debug)]
-pub(super) struct Rooms {
+pub(super) struct FrameBuffers {
     pub(super) packet: Vec<u8>,
     pieces: Vec<u8>,
     pub(super) to: Vec<PortId>,
 }
 
-impl Default for Rooms {
-    fn default() -> Rooms {
-        Rooms {
-            packet: Vec::with_capacity(VNET + LONGEST),
+impl Default for FrameBuffers {
+    fn default() -> FrameBuffers {
+        FrameBuffers {
+            packet: Vec::with_capacity(VNET_HDR_LEN + MAX_FRAME_LEN),
             pieces: Vec::new(),
             to: Vec::new(),
         }
@@ -37,73 +39,75 @@ impl Default for Rooms {
 
 impl Unit {
     /// Serves events and packets of every host; true if there were any.
-    pub(super) fn serve_guests(&mut self, now: Instant) -> bool {
-        let ids: Vec<GuestId> = self.guests.keys().copied().collect();
+    pub(super) fn serve_hosts(&mut self, now: Instant) -> bool {
+        let ids: Vec<HostId> = self.hosts.keys().copied().collect();
         let mut any = false;
         for id in ids {
             any |= self.serve_events(id);
             any |= self.take_packets(id, now);
-            let relieved = self.guests.get_mut(&id).map(Guest::relieve);
+            let relieved = self.hosts.get_mut(&id).map(ConnectedHost::send_waiting);
             any |= relieved == Some(true);
-            self.with_guest(id, |guest, carrier| guest.link.drive(carrier));
+            self.with_host(id, |guest, carrier| guest.link.drive(carrier));
         }
         any
     }
 
     /// Forwards packets of a host; true if there was one.
-    fn take_packets(&mut self, id: GuestId, now: Instant) -> bool {
+    fn take_packets(&mut self, id: HostId, now: Instant) -> bool {
         let mut turn = 0;
-        while turn < TURN {
-            let Some(guest) = self.guests.get_mut(&id) else {
+        while turn < MAX_PACKETS {
+            let Some(guest) = self.hosts.get_mut(&id) else {
                 break;
             };
             // Until it has set an address, the switch would accept any source address.
             let port = guest.port.filter(|_| guest.mac.is_some());
-            let ways = Ways {
+            let ways = Forwarder {
                 switch: &mut self.switch,
                 lan: &self.lan,
                 lan_id: self.lan_id,
-                rooms: &mut self.rooms,
+                buffers: &mut self.buffers,
                 age: now.saturating_duration_since(self.start),
             };
-            let looked = guest.link.look_at_packet(|memory, offset, len| {
-                port.map_or(Fate::Unfit, |port| ways.judge(port, memory, offset, len))
+            let looked = guest.link.with_packet(|memory, offset, len| {
+                port.map_or(ForwardOutcome::NotAFrame, |port| {
+                    ways.forward(port, memory, offset, len)
+                })
             });
             let fate = match looked {
                 Ok(Some(fate)) => fate,
                 Ok(None) => break,
                 Err(lost) => {
-                    self.lose(id, &lost.to_string());
+                    self.drop_host(id, &lost.to_string());
                     break;
                 }
             };
             turn += 1;
             match fate {
-                Fate::Lan(put) => self.count_put(&put),
-                Fate::Nowhere => {}
-                Fate::Copied(vnet) => self.spread(&vnet),
+                ForwardOutcome::Lan(put) => self.count_write(&put),
+                ForwardOutcome::NoPort => {}
+                ForwardOutcome::Copied(vnet) => self.send_copied(&vnet),
                 // Sent before the host has set an address, or not a frame.
-                Fate::Unfit => guest.unfit += 1,
+                ForwardOutcome::NotAFrame => guest.unfit += 1,
             }
         }
         turn > 0
     }
 
     /// Sends the copied packet to the ports that the switch selected.
-    pub(super) fn spread(&mut self, vnet: &Vnet) {
-        let packet = core::mem::take(&mut self.rooms.packet);
-        let to = core::mem::take(&mut self.rooms.to);
+    pub(super) fn send_copied(&mut self, vnet: &Vnet) {
+        let packet = core::mem::take(&mut self.buffers.packet);
+        let to = core::mem::take(&mut self.buffers.to);
         for port in &to {
-            self.send(*port, vnet, packet.get(VNET..).unwrap_or_default());
+            self.send(*port, vnet, packet.get(VNET_HDR_LEN..).unwrap_or_default());
         }
-        (self.rooms.packet, self.rooms.to) = (packet, to);
+        (self.buffers.packet, self.buffers.to) = (packet, to);
     }
 
     /// Forwards frames of the LAN to hosts; true if there were any.
-    pub(super) fn take_lan(&mut self) -> Result<bool, UnitError> {
-        let mut any = self.take_tap()?;
+    pub(super) fn forward_from_lan(&mut self) -> Result<bool, UnitError> {
+        let mut any = self.forward_from_tap()?;
         for _ in 0..BATCHES {
-            if self.is_lan_dry || !self.reads_lan() {
+            if self.is_lan_drained || !self.reads_lan() {
                 break;
             }
             let Some(mut batch) = self.batch.take() else {
@@ -116,10 +120,10 @@ impl Unit {
             }
             self.batch = Some(batch);
             let taken = taken?;
-            self.lan_counts.came += taken.frames as u64;
+            self.lan_counts.received += taken.frames as u64;
             self.lan_counts.dropped += taken.lost as u64;
             any |= taken.frames + taken.lost > 0;
-            self.is_lan_dry = taken.frames + taken.lost < BATCH;
+            self.is_lan_drained = taken.frames + taken.lost < BATCH;
         }
         if any {
             self.drive_all();
@@ -130,22 +134,22 @@ impl Unit {
     /// Whether frames of the LAN are read. Those of a TAP are not if its only host has no room: they wait in the TAP's queue. With several
     /// hosts they are, so that no host waits for another. A packet socket is always read: many of its frames are for no host, and would fill it.
     pub(super) fn reads_lan(&self) -> bool {
-        let mut guests = self.guests.values();
+        let mut guests = self.hosts.values();
         match (&self.lan, guests.next(), guests.next()) {
-            (LanPort::Tap(_), Some(only), None) => only.standing != Standing::Up || only.is_idle(),
+            (LanPort::Tap(_), Some(only), None) => only.state != HostState::Up || only.is_idle(),
             _ => true,
         }
     }
 
     fn drive_all(&mut self) {
-        let ids: Vec<GuestId> = self.guests.keys().copied().collect();
+        let ids: Vec<HostId> = self.hosts.keys().copied().collect();
         for id in ids {
-            self.with_guest(id, |guest, carrier| guest.link.drive(carrier));
+            self.with_host(id, |guest, carrier| guest.link.drive(carrier));
         }
     }
 
     fn forward(&mut self, from: PortId, vnet: &Vnet, frame: &[u8], now: Instant) {
-        let mut to = core::mem::take(&mut self.rooms.to);
+        let mut to = core::mem::take(&mut self.buffers.to);
         let age = now.saturating_duration_since(self.start);
         // Fails only for a port that was removed; then the frame goes to no port.
         if self.switch.forward(from, frame, age, &mut to).is_err() {
@@ -154,93 +158,101 @@ impl Unit {
         for port in &to {
             self.send(*port, vnet, frame);
         }
-        self.rooms.to = to;
+        self.buffers.to = to;
     }
 
     /// Sends a frame to one port.
     fn send(&mut self, port: PortId, vnet: &Vnet, frame: &[u8]) {
         if port == self.lan_id {
-            let put = self.lan.put(vnet, frame);
-            self.count_put(&put);
+            let put = self.lan.write_frame(vnet, frame);
+            self.count_write(&put);
         } else if let Some(id) = self.ports.get(&port)
-            && let Some(guest) = self.guests.get_mut(id)
-            && guest.standing == Standing::Up
+            && let Some(guest) = self.hosts.get_mut(id)
+            && guest.state == HostState::Up
         {
-            self.favourite = Some(*id);
-            let takes = guest.takes;
+            self.last_destination = Some(*id);
+            let takes = guest.accepts;
             let each = |vnet: &Vnet, frame: &[u8]| guest.deliver(vnet, frame);
-            if fit(vnet, frame, takes, &mut self.rooms.pieces, each).is_err() {
+            if apply_offloads(vnet, frame, takes, &mut self.buffers.pieces, each).is_err() {
                 guest.unfit += 1;
             }
         }
     }
 
-    fn count_put(&mut self, put: &verbena_lan::Result<Put>) {
+    fn count_write(&mut self, put: &verbena_lan::Result<WriteOutcome>) {
         match put {
-            Ok(Put::Sent) => {
-                self.lan_counts.out += 1;
+            Ok(WriteOutcome::Sent) => {
+                self.lan_counts.sent += 1;
                 // A frame sent is often answered at once.
-                self.is_lan_dry = false;
+                self.is_lan_drained = false;
             }
             // Dropped, as on any link. An error of the interface is reported by the next read.
-            Ok(Put::Wait | Put::Refused) | Err(_) => self.lan_counts.dropped += 1,
+            Ok(WriteOutcome::WouldBlock | WriteOutcome::Refused) | Err(_) => {
+                self.lan_counts.dropped += 1;
+            }
         }
     }
 }
 
 /// Result of forwarding a packet.
-enum Fate {
+enum ForwardOutcome {
     /// It was written to the LAN only, directly from the host's pool.
-    Lan(verbena_lan::Result<Put>),
+    Lan(verbena_lan::Result<WriteOutcome>),
     /// It goes to no port.
-    Nowhere,
-    /// It was copied to `rooms.packet`, and its ports are in `rooms.to`.
+    NoPort,
+    /// It was copied to `buffers.packet`, and its ports are in `buffers.to`.
     Copied(Vnet),
     /// It is not a frame.
-    Unfit,
+    NotAFrame,
 }
 
 /// The parts of a unit that forwarding a packet needs, besides the host.
-struct Ways<'a> {
+struct Forwarder<'a> {
     switch: &'a mut Switch,
     lan: &'a LanPort,
     lan_id: PortId,
-    rooms: &'a mut Rooms,
+    buffers: &'a mut FrameBuffers,
     age: Duration,
 }
 
 /// Bytes by which a packet is forwarded: those sent must be the ones checked.
-const JUDGED: usize = VNET + 14;
+const HEADERS_LEN: usize = VNET_HDR_LEN + 14;
 
-impl Ways<'_> {
+impl Forwarder<'_> {
     /// Forwards a packet by a copy of its headers. To the LAN, that copy and the rest of the packet in place are written, so that a host
     /// that changes the packet meanwhile does not change what was checked.
-    fn judge(self, from: PortId, memory: &dyn Memory, offset: usize, len: usize) -> Fate {
-        let mut head = [0; JUDGED];
-        if len < JUDGED || !memory.read(offset, &mut head) {
-            return Fate::Unfit;
+    fn forward(
+        self,
+        from: PortId,
+        memory: &dyn Memory,
+        offset: usize,
+        len: usize,
+    ) -> ForwardOutcome {
+        let mut head = [0; HEADERS_LEN];
+        if len < HEADERS_LEN || !memory.read(offset, &mut head) {
+            return ForwardOutcome::NotAFrame;
         }
-        let (vnet, ethernet) = head.split_at(VNET);
+        let (vnet, ethernet) = head.split_at(VNET_HDR_LEN);
         let vnet = vnet.first_chunk().map(Vnet::parse);
         let Some(Ok(vnet)) = vnet else {
-            return Fate::Unfit;
+            return ForwardOutcome::NotAFrame;
         };
         // Checksums count as verified only by the unit or by the LAN's card, not by the host's word.
-        let vnet = vnet.unclaimed();
-        let Rooms { packet, to, .. } = self.rooms;
-        let counted = len - VNET;
+        let vnet = vnet.without_data_valid();
+        let FrameBuffers { packet, to, .. } = self.buffers;
+        let counted = len - VNET_HDR_LEN;
         let verdict = self
             .switch
             .forward_head(from, ethernet, counted, self.age, to);
         match (verdict, &to[..]) {
-            (Err(_), _) | (_, []) => Fate::Nowhere,
+            (Err(_), _) | (_, []) => ForwardOutcome::NoPort,
             (Ok(_), [only]) if *only == self.lan_id => {
-                Fate::Lan(self.lan.put_by(&vnet, |fd, header| {
-                    let mut start = [0; JUDGED];
-                    let (first, rest) = start.split_at_mut(VNET);
+                ForwardOutcome::Lan(self.lan.write_frame_with(&vnet, |fd, header| {
+                    let mut start = [0; HEADERS_LEN];
+                    let (first, rest) = start.split_at_mut(VNET_HDR_LEN);
                     first.copy_from_slice(header);
                     rest.copy_from_slice(ethernet);
-                    memory.write_to(fd, &start, offset + JUDGED, len - JUDGED)
+                    memory.write_to(fd, &start, offset + HEADERS_LEN, len - HEADERS_LEN)
                 }))
             }
             _ => {
@@ -250,7 +262,7 @@ impl Ways<'_> {
                 if let Some(start) = packet.first_chunk_mut() {
                     *start = head;
                 }
-                Fate::Copied(vnet)
+                ForwardOutcome::Copied(vnet)
             }
         }
     }

@@ -4,15 +4,18 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use verbena_lan::{Batch, Interface, Offloads, Port, Put, Queue, Taken, Tap, VNET, Vnet};
+use verbena_lan::{
+    Batch, BatchReadOutcome, Interface, Offloads, Port, Queue, Tap, VNET_HDR_LEN, Vnet,
+    WriteOutcome,
+};
 
 use super::UnitError;
 use crate::claim::claim;
 use crate::lane::Lane;
-use crate::status::Desk;
+use crate::status::StatusSocket;
 
 /// Receive buffer of the socket in bytes: room for a burst that is longer than one turn reads.
-const ROOM: usize = 16 << 20;
+const RECEIVE_BUFFER: usize = 16 << 20;
 
 /// The LAN port of one queue of a unit.
 #[derive(Debug)]
@@ -29,7 +32,7 @@ pub struct TapQueue {
     tap: Arc<Tap>,
     at: usize,
     /// Until the unit takes it.
-    desk: Option<Desk>,
+    status_socket: Option<StatusSocket>,
 }
 
 impl TapQueue {
@@ -43,7 +46,7 @@ impl LanPort {
     pub fn interface_named(name: &str, queues: u8) -> verbena_lan::Result<Vec<LanPort>> {
         let ports = Port::open_several(name, true, usize::from(queues))?;
         let widened = ports.into_iter().map(|port| {
-            port.widen(ROOM);
+            port.set_receive_buffer(RECEIVE_BUFFER);
             LanPort::Interface(port)
         });
         Ok(widened.collect())
@@ -57,20 +60,26 @@ impl LanPort {
         let tap = Arc::new(tap);
         let each = desks.into_iter().enumerate().map(|(at, desk)| {
             let (tap, desk) = (Arc::clone(&tap), Some(desk));
-            LanPort::Tap(TapQueue { tap, at, desk })
+            LanPort::Tap(TapQueue {
+                tap,
+                at,
+                status_socket: desk,
+            })
         });
         Ok(each.collect())
     }
 
     /// The status socket of its queue.
-    pub(super) fn desk(&mut self, lane: Lane) -> Result<Desk, UnitError> {
+    pub(super) fn status_socket(&mut self, lane: Lane) -> Result<StatusSocket, UnitError> {
         let early = match self {
             LanPort::Interface(_) => None,
-            LanPort::Tap(tap) => tap.desk.take(),
+            LanPort::Tap(tap) => tap.status_socket.take(),
         };
         match early {
             Some(desk) => Ok(desk),
-            None => Ok(Desk::open(&lane.desk("unit", &self.interface().name()?))?),
+            None => Ok(StatusSocket::open(
+                &lane.socket_name("unit", &self.interface().name()?),
+            )?),
         }
     }
 
@@ -82,36 +91,40 @@ impl LanPort {
         }
     }
 
-    pub(super) fn read(&self, batch: &mut Batch) -> verbena_lan::Result<Taken> {
+    pub(super) fn read(&self, batch: &mut Batch) -> verbena_lan::Result<BatchReadOutcome> {
         match self {
             LanPort::Interface(port) => port.read(batch),
             LanPort::Tap(tap) => match tap.queue() {
                 Some(queue) => queue.read(batch),
-                None => Ok(Taken::default()),
+                None => Ok(BatchReadOutcome::default()),
             },
         }
     }
 
-    pub(super) fn put(&self, vnet: &Vnet, frame: &[u8]) -> verbena_lan::Result<Put> {
-        match self {
-            LanPort::Interface(port) => port.put(vnet, frame),
-            LanPort::Tap(tap) => match tap.queue() {
-                Some(queue) => queue.put(vnet, frame),
-                None => Ok(Put::Refused),
-            },
-        }
-    }
-
-    pub(super) fn put_by(
+    pub(super) fn write_frame(
         &self,
         vnet: &Vnet,
-        write: impl FnMut(BorrowedFd<'_>, &[u8; VNET]) -> std::io::Result<usize>,
-    ) -> verbena_lan::Result<Put> {
+        frame: &[u8],
+    ) -> verbena_lan::Result<WriteOutcome> {
         match self {
-            LanPort::Interface(port) => port.put_by(vnet, write),
+            LanPort::Interface(port) => port.write_frame(vnet, frame),
             LanPort::Tap(tap) => match tap.queue() {
-                Some(queue) => queue.put_by(vnet, write),
-                None => Ok(Put::Refused),
+                Some(queue) => queue.write_frame(vnet, frame),
+                None => Ok(WriteOutcome::Refused),
+            },
+        }
+    }
+
+    pub(super) fn write_frame_with(
+        &self,
+        vnet: &Vnet,
+        write: impl FnMut(BorrowedFd<'_>, &[u8; VNET_HDR_LEN]) -> std::io::Result<usize>,
+    ) -> verbena_lan::Result<WriteOutcome> {
+        match self {
+            LanPort::Interface(port) => port.write_frame_with(vnet, write),
+            LanPort::Tap(tap) => match tap.queue() {
+                Some(queue) => queue.write_frame_with(vnet, write),
+                None => Ok(WriteOutcome::Refused),
             },
         }
     }

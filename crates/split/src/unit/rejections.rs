@@ -1,10 +1,10 @@
-//! Rejected requests of a unit: all are counted, and a limited number is written to the journal. At most `SENTENCES` messages appear in
+//! Rejected requests of a unit: all are counted, and a limited number is written to the journal. At most `MAX_MESSAGES` messages appear in
 //! each `SPAN`, however often unauthenticated peers connect; the next message says how many were left out.
 
 use std::time::{Duration, Instant};
 
 /// Messages about rejected peers, within [`SPAN`].
-const SENTENCES: u32 = 10;
+const MAX_MESSAGES: u32 = 10;
 const SPAN: Duration = Duration::from_secs(10);
 
 /// Counts rejections and limits the messages about them.
@@ -12,9 +12,9 @@ const SPAN: Duration = Duration::from_secs(10);
 pub(super) struct Rejections {
     count: u64,
     since: Instant,
-    said: u32,
+    logged: u32,
     /// Messages left out since the last one written.
-    unsaid: u64,
+    suppressed: u64,
 }
 
 impl Rejections {
@@ -22,8 +22,8 @@ impl Rejections {
         Rejections {
             count: 0,
             since: now,
-            said: 0,
-            unsaid: 0,
+            logged: 0,
+            suppressed: 0,
         }
     }
 
@@ -38,16 +38,16 @@ impl Rejections {
     }
 
     /// The message to write to the journal, or `None` if the limit is reached.
-    pub(super) fn say(&mut self, sentence: String, now: Instant) -> Option<String> {
+    pub(super) fn limit_message(&mut self, sentence: String, now: Instant) -> Option<String> {
         if now.saturating_duration_since(self.since) >= SPAN {
-            (self.since, self.said) = (now, 0);
+            (self.since, self.logged) = (now, 0);
         }
-        if self.said >= SENTENCES {
-            self.unsaid += 1;
+        if self.logged >= MAX_MESSAGES {
+            self.suppressed += 1;
             return None;
         }
-        self.said += 1;
-        match core::mem::take(&mut self.unsaid) {
+        self.logged += 1;
+        match core::mem::take(&mut self.suppressed) {
             0 => Some(sentence),
             more => Some(format!(
                 "{sentence} (and {more} times before that nothing was said)"
@@ -64,9 +64,9 @@ mod tests {
     fn rejection_messages_are_rate_limited() {
         let now = Instant::now();
         let mut rejections = Rejections::new(now);
-        let mut say = |at| rejections.say("no".to_owned(), now + at);
+        let mut say = |at| rejections.limit_message("no".to_owned(), now + at);
         let said = (0..1000).filter_map(|_| say(SPAN / 2)).count();
-        assert_eq!(said, SENTENCES as usize);
+        assert_eq!(said, MAX_MESSAGES as usize);
         let later = say(SPAN);
         assert!(later.is_some_and(|said| said.contains("and 990 times")));
         assert_eq!(say(SPAN).as_deref(), Some("no"));

@@ -1,16 +1,16 @@
 //! The status of a unit and its hosts, as of the time of the call. It contains no secrets, and reading it changes nothing.
 
 use super::Unit;
-use super::guest::Guest;
+use super::connected_host::ConnectedHost;
 use crate::hello::letter;
 use crate::service::Counts;
-use crate::status::{GuestStatus, LinkStatus, UnitStatus};
+use crate::status::{ConnectedHostStatus, LinkStatus, UnitStatus};
 
 impl Unit {
     /// The current status.
     pub fn status(&self) -> UnitStatus {
         let interface = self.lan.interface();
-        let hosts = self.guests.values().map(|guest| GuestStatus {
+        let hosts = self.hosts.values().map(|guest| ConnectedHostStatus {
             name: guest.name.clone(),
             from: guest.from.clone(),
             carrier: self
@@ -19,7 +19,7 @@ impl Unit {
                 .map_or("", |c| c.name())
                 .to_owned(),
             arrangement: char::from(letter(guest.arrangement())).to_string(),
-            phase: guest.standing.to_string(),
+            phase: guest.state.to_string(),
             mac: guest.mac.map(|mac| mac.to_string()),
             promiscuous: guest.promiscuous,
             counts: self.counts(guest),
@@ -29,12 +29,12 @@ impl Unit {
             pid: std::process::id(),
             lan: interface.name().unwrap_or_default(),
             queue: self.options.lane.queue(),
-            queues: self.options.lane.of(),
+            queues: self.options.lane.queue_count(),
             mtu: interface.mtu().unwrap_or_default(),
             link: self.lan_up,
-            listens: self.carriers.iter().map(|c| c.local()).collect(),
-            frames_in: self.lan_counts.came,
-            frames_out: self.lan_counts.out,
+            listens: self.carriers.iter().map(|c| c.local_addr()).collect(),
+            frames_in: self.lan_counts.received,
+            frames_out: self.lan_counts.sent,
             dropped: self.lan_counts.dropped,
             addresses: self.switch.addresses(),
             rejected: self.rejections.count(),
@@ -47,7 +47,7 @@ impl Unit {
     }
 
     /// The counters of a host.
-    pub(super) fn counts(&self, guest: &Guest) -> Counts {
+    pub(super) fn counts(&self, guest: &ConnectedHost) -> Counts {
         let statistics = guest
             .port
             .and_then(|port| self.switch.statistics(port).ok());

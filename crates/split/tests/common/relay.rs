@@ -25,8 +25,8 @@ pub struct Faults {
 
 /// Counters of the results.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Fates {
-    pub came: u64,
+pub struct RelayCounters {
+    pub received: u64,
     pub lost: u64,
     pub reordered: u64,
     pub duplicated: u64,
@@ -50,7 +50,7 @@ pub struct Relay {
     clients: Vec<Client>,
     faults: Faults,
     random: u64,
-    pub fates: Fates,
+    pub counters: RelayCounters,
 }
 
 impl Relay {
@@ -61,11 +61,11 @@ impl Relay {
             clients: Vec::new(),
             faults,
             random: seed,
-            fates: Fates::default(),
+            counters: RelayCounters::default(),
         })
     }
 
-    pub fn local(&self) -> Result<SocketAddr> {
+    pub fn local_addr(&self) -> Result<SocketAddr> {
         self.listener.local_addr()
     }
 
@@ -73,7 +73,7 @@ impl Relay {
     pub fn run(&mut self, stop: &AtomicBool) -> Result<()> {
         let mut room = vec![0; 1 << 16];
         while !stop.load(Ordering::Relaxed) {
-            let moved = self.downwards(&mut room)? | self.upwards(&mut room)?;
+            let moved = self.forward_to_server(&mut room)? | self.forward_to_clients(&mut room)?;
             if !moved {
                 // No datagram follows that they could be delayed behind.
                 self.release();
@@ -97,10 +97,10 @@ impl Relay {
     }
 
     /// Datagrams from clients.
-    fn downwards(&mut self, room: &mut [u8]) -> Result<bool> {
+    fn forward_to_server(&mut self, room: &mut [u8]) -> Result<bool> {
         let mut moved = false;
         for _ in 0..BURST {
-            let Some((len, from)) = quiet(self.listener.recv_from(room))? else {
+            let Some((len, from)) = ignore_transient(self.listener.recv_from(room))? else {
                 break;
             };
             moved = true;
@@ -130,11 +130,11 @@ impl Relay {
     }
 
     /// Datagrams to clients.
-    fn upwards(&mut self, room: &mut [u8]) -> Result<bool> {
+    fn forward_to_clients(&mut self, room: &mut [u8]) -> Result<bool> {
         let mut moved = false;
         for at in 0..self.clients.len() {
             for _ in 0..BURST {
-                let Some(len) = quiet(self.clients[at].upstream.recv(room))? else {
+                let Some(len) = ignore_transient(self.clients[at].upstream.recv(room))? else {
                     break;
                 };
                 moved = true;
@@ -145,31 +145,31 @@ impl Relay {
     }
 
     fn pass(&mut self, at: usize, direction: usize, bytes: &[u8]) {
-        self.fates.came += 1;
+        self.counters.received += 1;
         if self.happens(self.faults.loss) {
-            self.fates.lost += 1;
+            self.counters.lost += 1;
             return;
         }
         let twice = self.happens(self.faults.duplicate);
-        self.fates.duplicated += u64::from(twice);
+        self.counters.duplicated += u64::from(twice);
         let late = self.happens(self.faults.reorder);
         let held = self.clients[at].late[direction].take();
         if late && held.is_none() {
-            self.fates.reordered += 1;
+            self.counters.reordered += 1;
             self.clients[at].late[direction] = Some(bytes.to_vec());
         } else {
-            self.put(at, direction, bytes);
+            self.send(at, direction, bytes);
         }
         if twice {
-            self.put(at, direction, bytes);
+            self.send(at, direction, bytes);
         }
         if let Some(held) = held {
-            self.put(at, direction, &held);
+            self.send(at, direction, &held);
         }
     }
 
     /// A datagram that the system does not take is lost.
-    fn put(&self, at: usize, direction: usize, bytes: &[u8]) {
+    fn send(&self, at: usize, direction: usize, bytes: &[u8]) {
         let client = &self.clients[at];
         let _ = match direction {
             0 => client.upstream.send(bytes),
@@ -181,7 +181,7 @@ impl Relay {
         for at in 0..self.clients.len() {
             for direction in 0..2 {
                 if let Some(held) = self.clients[at].late[direction].take() {
-                    self.put(at, direction, &held);
+                    self.send(at, direction, &held);
                 }
             }
         }
@@ -211,7 +211,7 @@ fn open(at: SocketAddr) -> Result<UdpSocket> {
 }
 
 /// `None` if nothing was received, or for an error of an earlier send.
-fn quiet<T>(answer: Result<T>) -> Result<Option<T>> {
+fn ignore_transient<T>(answer: Result<T>) -> Result<Option<T>> {
     match answer {
         Ok(got) => Ok(Some(got)),
         Err(error) => match error.kind() {

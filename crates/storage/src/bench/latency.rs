@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 /// Buckets per power of two.
-const FINE: u32 = 32;
-const FINE_BITS: u32 = FINE.trailing_zeros();
-const BUCKETS: usize = ((64 - FINE_BITS + 1) * FINE) as usize;
+const BUCKETS_PER_OCTAVE: u32 = 32;
+const BUCKET_BITS: u32 = BUCKETS_PER_OCTAVE.trailing_zeros();
+const BUCKETS: usize = ((64 - BUCKET_BITS + 1) * BUCKETS_PER_OCTAVE) as usize;
 
 /// A latency histogram.
 #[derive(Debug, Clone)]
@@ -58,13 +58,13 @@ impl Latency {
     }
 
     /// The quantile: 0.5 for the median. At most about three per cent too large.
-    pub fn at(&self, share: f64) -> Duration {
+    pub fn quantile(&self, share: f64) -> Duration {
         let rank = (share.clamp(0.0, 1.0) * self.count as f64).ceil().max(1.0) as u64;
         let mut seen = 0;
         for (at, count) in self.buckets.iter().enumerate() {
             seen += count;
             if seen >= rank {
-                let end = last(at).clamp(self.min, self.max);
+                let end = upper_bound(at).clamp(self.min, self.max);
                 return Duration::from_nanos(end);
             }
         }
@@ -73,22 +73,25 @@ impl Latency {
 }
 
 fn bucket(nanos: u64) -> usize {
-    if nanos < u64::from(FINE) {
+    if nanos < u64::from(BUCKETS_PER_OCTAVE) {
         return nanos as usize;
     }
     let power = 63 - nanos.leading_zeros();
-    let inside = (nanos >> (power - FINE_BITS)) as u32 & (FINE - 1);
-    ((power - FINE_BITS + 1) * FINE + inside) as usize
+    let inside = (nanos >> (power - BUCKET_BITS)) as u32 & (BUCKETS_PER_OCTAVE - 1);
+    ((power - BUCKET_BITS + 1) * BUCKETS_PER_OCTAVE + inside) as usize
 }
 
 /// The upper bound of a bucket.
-fn last(at: usize) -> u64 {
-    let (row, inside) = (at as u32 / FINE, u64::from(at as u32 % FINE));
+fn upper_bound(at: usize) -> u64 {
+    let (row, inside) = (
+        at as u32 / BUCKETS_PER_OCTAVE,
+        u64::from(at as u32 % BUCKETS_PER_OCTAVE),
+    );
     if row == 0 {
         return inside;
     }
     let shift = row - 1;
-    let first = (u64::from(FINE) + inside) << shift;
+    let first = (u64::from(BUCKETS_PER_OCTAVE) + inside) << shift;
     first + ((1_u64 << shift) - 1)
 }
 
@@ -106,10 +109,10 @@ mod tests {
                 !0 >> shift,
             ] {
                 let at = bucket(nanos);
-                assert!(nanos <= last(at), "{nanos}");
-                assert!(at == 0 || last(at - 1) < nanos, "{nanos}");
-                let wide = last(at) - nanos;
-                assert!(wide <= nanos / u64::from(FINE), "{nanos}");
+                assert!(nanos <= upper_bound(at), "{nanos}");
+                assert!(at == 0 || upper_bound(at - 1) < nanos, "{nanos}");
+                let wide = upper_bound(at) - nanos;
+                assert!(wide <= nanos / u64::from(BUCKETS_PER_OCTAVE), "{nanos}");
             }
         }
         assert_eq!(bucket(u64::MAX), BUCKETS - 1);
@@ -122,7 +125,7 @@ mod tests {
             latency.add(Duration::from_micros(micro));
         }
         let close = |share: f64, micro: u64| {
-            let (got, exact) = (latency.at(share), Duration::from_micros(micro));
+            let (got, exact) = (latency.quantile(share), Duration::from_micros(micro));
             assert!(
                 got >= exact && got <= exact.mul_f64(1.04),
                 "{share} {got:?}"
@@ -131,7 +134,7 @@ mod tests {
         close(0.5, 50);
         close(0.99, 99);
         close(0.0, 1);
-        assert_eq!(latency.at(1.0), Duration::from_micros(100));
+        assert_eq!(latency.quantile(1.0), Duration::from_micros(100));
         assert_eq!(latency.min(), Duration::from_micros(1));
         assert_eq!(
             (latency.max(), latency.count()),
@@ -142,6 +145,9 @@ mod tests {
     #[test]
     fn empty_histogram_reports_zero() {
         let none = Latency::new();
-        assert_eq!([none.min(), none.at(0.5), none.max()], [Duration::ZERO; 3]);
+        assert_eq!(
+            [none.min(), none.quantile(0.5), none.max()],
+            [Duration::ZERO; 3]
+        );
     }
 }

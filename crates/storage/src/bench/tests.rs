@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::blocks::Failure;
-use crate::ram::Ram;
+use crate::ram::RamDisk;
 
 fn load() -> Load {
     Load {
@@ -17,21 +17,21 @@ fn load() -> Load {
     }
 }
 
-fn on(_: Duration) -> ControlFlow<()> {
+fn proceed(_: Duration) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
 #[test]
 fn mixed_load_accesses_only_its_range() {
-    let mut ram = Ram::new(128, 512).unruly(2, 5);
-    let score = run(&mut ram, &load(), &mut on).unwrap();
+    let mut ram = RamDisk::new(128, 512).reordering(2, 5);
+    let score = run(&mut ram, &load(), &mut proceed).unwrap();
     assert_eq!(score.reads + score.writes, 1000);
     assert!((600..800).contains(&score.reads), "{}", score.reads);
     assert_eq!(
-        (ram.seen.reads as u64, ram.seen.writes as u64),
+        (ram.counters.reads as u64, ram.counters.writes as u64),
         (score.reads, score.writes)
     );
-    assert_eq!(ram.seen.deepest, 8);
+    assert_eq!(ram.counters.deepest, 8);
     assert_eq!(score.bytes(), 4_096_000);
     assert_eq!(score.latency.count(), 1000);
     assert!(ram.bytes[..8192].iter().all(|byte| *byte == 0));
@@ -50,14 +50,14 @@ fn mixed_load_accesses_only_its_range() {
 
 #[test]
 fn sequential_load_wraps_and_honours_read_share() {
-    let mut ram = Ram::new(128, 512);
+    let mut ram = RamDisk::new(128, 512);
     let load = Load {
         pattern: Pattern::Sequential,
         reads: 0,
         limit: Limit::Requests(7),
         ..load()
     };
-    run(&mut ram, &load, &mut on).unwrap();
+    run(&mut ram, &load, &mut proceed).unwrap();
     // Seven of eight positions.
     assert!(
         ram.bytes[8192..36864]
@@ -68,7 +68,7 @@ fn sequential_load_wraps_and_honours_read_share() {
     let before = ram.bytes.clone();
     ram.geometry.read_only = true;
     let load = Load { reads: 100, ..load };
-    let score = run(&mut ram, &load, &mut on).unwrap();
+    let score = run(&mut ram, &load, &mut proceed).unwrap();
     assert_eq!((score.reads, score.writes), (7, 0));
     assert!(ram.bytes == before);
 }
@@ -105,20 +105,20 @@ fn only_discarded_reads_share_memory() {
         ..discards
     };
     assert_eq!((reads.memory(), offsets(&reads).0), (4096, vec![0, 0, 0]));
-    let mut ram = Ram::new(128, 512).unruly(2, 5);
-    let score = run(&mut ram, &reads, &mut on).unwrap();
+    let mut ram = RamDisk::new(128, 512).reordering(2, 5);
+    let score = run(&mut ram, &reads, &mut proceed).unwrap();
     assert_eq!((score.reads, score.writes), (1000, 0));
 }
 
 #[test]
 fn load_ends_by_time_or_callback() {
-    let mut ram = Ram::new(128, 512);
+    let mut ram = RamDisk::new(128, 512);
     let time = Duration::from_millis(20);
     let limit = Limit::Time(time);
-    let score = run(&mut ram, &Load { limit, ..load() }, &mut on).unwrap();
+    let score = run(&mut ram, &Load { limit, ..load() }, &mut proceed).unwrap();
     assert!(score.elapsed >= time && score.iops() > 0.0);
-    assert!(score.latency.min() <= score.latency.at(0.5));
-    assert!(score.latency.at(0.99) <= score.latency.max());
+    assert!(score.latency.min() <= score.latency.quantile(0.5));
+    assert!(score.latency.quantile(0.99) <= score.latency.max());
     let limit = Limit::Time(Duration::from_secs(3600));
     let mut enough = |_: Duration| ControlFlow::Break(());
     let score = run(&mut ram, &Load { limit, ..load() }, &mut enough).unwrap();
@@ -127,8 +127,8 @@ fn load_ends_by_time_or_callback() {
 
 #[test]
 fn invalid_loads_are_refused_with_a_reason() {
-    let mut ram = Ram::new(128, 512);
-    let mut said = |load: Load| run(&mut ram, &load, &mut on).unwrap_err().to_string();
+    let mut ram = RamDisk::new(128, 512);
+    let mut said = |load: Load| run(&mut ram, &load, &mut proceed).unwrap_err().to_string();
     let (first, last) = (2, 1);
     let cases = [
         (
@@ -195,11 +195,11 @@ fn invalid_loads_are_refused_with_a_reason() {
         assert!(text.contains(part), "{text}");
     }
     ram.geometry.read_only = true;
-    let ended = run(&mut ram, &load(), &mut on);
+    let ended = run(&mut ram, &load(), &mut proceed);
     assert!(matches!(ended, Err(Error::ReadOnly)));
     ram.geometry.read_only = false;
     ram.bad = vec![(16..17, Failure::NoSpace)];
-    let said = run(&mut ram, &Load { reads: 0, ..load() }, &mut on).unwrap_err();
+    let said = run(&mut ram, &Load { reads: 0, ..load() }, &mut proceed).unwrap_err();
     assert!(
         said.to_string().starts_with("a write at byte 8192: "),
         "{said}"

@@ -3,8 +3,8 @@
 
 use verbena::Memory;
 
-use super::driver::Door;
-use crate::blocks::Place;
+use super::driver::RequestQueue;
+use crate::blocks::BufferRef;
 use crate::error::Error;
 
 /// A buffer for requests of a disk.
@@ -20,12 +20,12 @@ impl Buffer {
     }
 
     /// An empty buffer, for requests without data.
-    pub(super) fn none(door: &Door) -> Buffer {
-        Buffer::new(door.nothing().clone(), 0)
+    pub(super) fn none(door: &RequestQueue) -> Buffer {
+        Buffer::new(door.empty_memory().clone(), 0)
     }
 
-    pub(super) fn place(&self) -> Place {
-        Place::new(&self.memory, 0)
+    pub(super) fn buffer_ref(&self) -> BufferRef {
+        BufferRef::new(&self.memory, 0)
     }
 
     /// Length in bytes.

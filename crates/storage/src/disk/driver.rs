@@ -26,11 +26,11 @@ pub(super) struct Job {
 
 /// The queue of requests.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct RequestQueue {
     state: Mutex<State>,
-    bell: OwnedFd,
-    memory: crate::session::Ground,
-    nothing: Memory,
+    eventfd: OwnedFd,
+    memory: crate::session::MemorySource,
+    empty_memory: Memory,
     block_size: u32,
     tickets: AtomicU64,
 }
@@ -44,38 +44,38 @@ struct State {
 }
 
 /// A submitted request.
-struct Flying {
+struct OutstandingRequest {
     promise: Promise,
     what: &'static str,
     at: u64,
 }
 
-impl Flying {
-    fn land(self, result: Result<(), Failure>) {
+impl OutstandingRequest {
+    fn complete(self, result: Result<(), Failure>) {
         let (what, at) = (self.what, self.at);
         let failed = |failure| Error::Failed { what, at, failure };
         self.promise.fulfil(result.map_err(failed));
     }
 }
 
-impl Door {
-    pub(super) fn new(unit: &Unit) -> Result<Door, Error> {
+impl RequestQueue {
+    pub(super) fn new(unit: &Unit) -> Result<RequestQueue, Error> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = eventfd(0, flags).map_err(|e| Error::io("an event descriptor")(e.into()))?;
-        let memory = unit.ground();
+        let memory = unit.memory_source();
         let nothing = memory.memory(1)?;
-        Ok(Door {
+        Ok(RequestQueue {
             state: Mutex::default(),
-            bell,
+            eventfd: bell,
             memory,
-            nothing,
+            empty_memory: nothing,
             block_size: unit.geometry().block_size,
             tickets: AtomicU64::new(0),
         })
     }
 
-    pub(super) fn nothing(&self) -> &Memory {
-        &self.nothing
+    pub(super) fn empty_memory(&self) -> &Memory {
+        &self.empty_memory
     }
 
     pub(super) fn buffer(&self, len: usize) -> Result<Buffer, Error> {
@@ -94,27 +94,27 @@ impl Door {
         if let Some(job) = waiting.and_then(|at| state.jobs.remove(at)) {
             drop(state);
             return self
-                .fly(job.promise, &job.request)
-                .land(Err(Failure::Cancelled));
+                .start(job.promise, &job.request)
+                .complete(Err(Failure::Cancelled));
         }
         if !state.cancelled.contains(&ticket) {
             state.cancelled.push(ticket);
         }
         drop(state);
-        self.ring();
+        self.wake();
     }
 
-    fn fly(&self, promise: Promise, request: &Request) -> Flying {
+    fn start(&self, promise: Promise, request: &Request) -> OutstandingRequest {
         let (what, at) = request.named(self.block_size);
-        Flying { promise, what, at }
+        OutstandingRequest { promise, what, at }
     }
 
-    fn cancelled(&self) -> Vec<u64> {
+    fn take_cancelled(&self) -> Vec<u64> {
         core::mem::take(&mut self.state().cancelled)
     }
 
     /// Queues a request. After the disk was closed it is dropped, which completes it as lost.
-    pub(super) fn enter(&self, job: Job) {
+    pub(super) fn push(&self, job: Job) {
         let mut state = self.state();
         if state.closed {
             drop(state);
@@ -125,24 +125,24 @@ impl Door {
         state.jobs.push_back(job);
         drop(state);
         if first {
-            self.ring();
+            self.wake();
         }
     }
 
     pub(super) fn close(&self) {
         self.state().closed = true;
-        self.ring();
+        self.wake();
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         // Fails only when the counter is at its maximum, and then the descriptor is readable as well.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes());
     }
 
-    fn hush(&self) {
+    fn clear_wake(&self) {
         let mut count = [0; 8];
         // Fails if the counter is 0.
-        let _ = rustix::io::read(&self.bell, &mut count);
+        let _ = rustix::io::read(&self.eventfd, &mut count);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -160,20 +160,20 @@ impl Door {
 }
 
 /// Drives a unit until the queue is closed and empty, and no request is outstanding.
-pub(super) fn drive(mut unit: Unit, door: &Door) {
-    let mut under_way: HashMap<u64, Flying> = HashMap::new();
+pub(super) fn drive(mut unit: Unit, door: &RequestQueue) {
+    let mut under_way: HashMap<u64, OutstandingRequest> = HashMap::new();
     let mut done: Vec<Done> = Vec::new();
     loop {
         while under_way.len() < unit.depth()
             && let Some(job) = door.take()
         {
-            let flying = door.fly(job.promise, &job.request);
+            let flying = door.start(job.promise, &job.request);
             match unit.submit(job.ticket, job.request) {
                 Ok(()) => drop(under_way.insert(job.ticket, flying)),
                 Err(error) => flying.promise.fulfil(Err(error)),
             }
         }
-        for ticket in door.cancelled() {
+        for ticket in door.take_cancelled() {
             // Returns false if it has ended already.
             let _ = unit.cancel(ticket);
         }
@@ -185,16 +185,16 @@ pub(super) fn drive(mut unit: Unit, door: &Door) {
         }
         for Done { id, result } in done.drain(..) {
             if let Some(flying) = under_way.remove(&id) {
-                flying.land(result);
+                flying.complete(result);
             }
         }
         if under_way.len() < unit.depth() && !door.state().jobs.is_empty() {
             continue;
         }
-        if unit.wait(&[door.bell.as_fd()], None).is_err() {
+        if unit.wait(&[door.eventfd.as_fd()], None).is_err() {
             break;
         }
-        door.hush();
+        door.clear_wake();
     }
     door.close();
     // An unanswered logout has no consequence.

@@ -7,18 +7,18 @@ use core::task::{Context, Poll, Waker};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Buffer;
-use super::driver::Door;
+use super::driver::RequestQueue;
 use crate::error::Error;
 
 /// The result of a request, and its buffer.
-pub type Returned = (Result<(), Error>, Buffer);
+pub type RequestResult = (Result<(), Error>, Buffer);
 
 /// An outstanding request.
 #[derive(Debug)]
 #[must_use = "its buffer comes back here"]
 pub struct Pending {
     shared: Arc<Shared>,
-    door: Arc<Door>,
+    queue: Arc<RequestQueue>,
     ticket: u64,
 }
 
@@ -34,7 +34,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    result: Option<Returned>,
+    result: Option<RequestResult>,
     waker: Option<Waker>,
 }
 
@@ -44,11 +44,11 @@ impl Shared {
     }
 }
 
-pub(super) fn pair(buffer: Buffer, door: &Arc<Door>, ticket: u64) -> (Pending, Promise) {
+pub(super) fn pair(buffer: Buffer, door: &Arc<RequestQueue>, ticket: u64) -> (Pending, Promise) {
     let shared = Arc::new(Shared::default());
     let pending = Pending {
         shared: shared.clone(),
-        door: door.clone(),
+        queue: door.clone(),
         ticket,
     };
     (pending, Promise(shared, Some(buffer)))
@@ -87,11 +87,11 @@ impl Pending {
     /// that came first, otherwise with [`Failure::Cancelled`](crate::Failure::Cancelled), and then it may have been executed unless it was
     /// not sent. If the target does not abort it within [`Options::silence`](crate::session::Options::silence), the session reconnects.
     pub fn cancel(&self) {
-        self.door.cancel(self.ticket);
+        self.queue.cancel(self.ticket);
     }
 
     /// Blocks until it has completed.
-    pub fn wait(self) -> Returned {
+    pub fn wait(self) -> RequestResult {
         let mut state = self.shared.state();
         loop {
             if let Some(returned) = state.result.take() {
@@ -104,9 +104,9 @@ impl Pending {
 }
 
 impl Future for Pending {
-    type Output = Returned;
+    type Output = RequestResult;
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Returned> {
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<RequestResult> {
         let mut state = self.shared.state();
         if let Some(returned) = state.result.take() {
             return Poll::Ready(returned);

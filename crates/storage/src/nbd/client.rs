@@ -1,7 +1,7 @@
 //! One client of an export: received bytes become jobs, and jobs become replies. Memory is bounded, and payload moves between the socket
 //! and registered memory without a copy. Jobs wait here until the server submits them to the disk.
 
-mod understand;
+mod process;
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,9 +12,9 @@ use verbena::Memory;
 
 use super::Counts;
 use super::codec::{Errno, HEAD, Head, ReplyHead};
-use super::handshake::{Facts, Handshake, LONGEST, greeting};
+use super::handshake::{ExportInfo, Handshake, LONGEST, greeting};
 use super::job::{Job, Kind};
-use super::outbox::{Outbox, Reply, Sent};
+use super::outbox::{Outbox, Reply, SendOutcome};
 use super::slots::{Run, Slots};
 use super::stage::Stage;
 use crate::blocks::{Failure, Geometry};
@@ -30,12 +30,12 @@ const HEADS: usize = 16 * HEAD;
 /// State of a client.
 #[derive(Debug)]
 enum Phase {
-    Greeting(Handshake),
+    Negotiating(Handshake),
     Serving,
     /// No more requests are read; outstanding ones are still answered.
-    Leaving,
+    Draining,
     /// Disconnected.
-    Gone,
+    Closed,
 }
 
 /// What the next bytes belong to.
@@ -60,7 +60,7 @@ pub(super) struct Client {
     socket: OwnedFd,
     phase: Phase,
     /// Structured replies were negotiated.
-    chunks: bool,
+    structured_replies: bool,
     stage: Stage,
     incoming: Incoming,
     /// A request that waits for memory.
@@ -81,7 +81,7 @@ pub(super) struct Client {
     /// Time limit of the negotiation.
     deadline: Option<Instant>,
     /// When something was last sent, processed or read.
-    moved: Instant,
+    last_progress: Instant,
     /// Why it was disconnected.
     pub(super) why: Option<String>,
 }
@@ -89,11 +89,11 @@ pub(super) struct Client {
 impl Client {
     pub(super) fn new(socket: OwnedFd, memory: Memory, deadline: Instant) -> Client {
         let mut outbox = Outbox::default();
-        outbox.words().extend_from_slice(&greeting());
+        outbox.handshake_buffer().extend_from_slice(&greeting());
         Client {
             socket,
-            phase: Phase::Greeting(Handshake::new()),
-            chunks: false,
+            phase: Phase::Negotiating(Handshake::new()),
+            structured_replies: false,
             stage: Stage::new(),
             incoming: Incoming::Head,
             stalled: None,
@@ -107,7 +107,7 @@ impl Client {
             readable: true,
             writable: true,
             deadline: Some(deadline),
-            moved: Instant::now(),
+            last_progress: Instant::now(),
             why: None,
         }
     }
@@ -124,9 +124,9 @@ impl Client {
     pub(super) fn is_over(&self) -> bool {
         let idle = self.free.len() == self.jobs.len();
         match self.phase {
-            Phase::Gone => idle,
-            Phase::Leaving => idle && self.outbox.is_empty(),
-            Phase::Greeting(_) | Phase::Serving => false,
+            Phase::Closed => idle,
+            Phase::Draining => idle && self.outbox.is_empty(),
+            Phase::Negotiating(_) | Phase::Serving => false,
         }
     }
 
@@ -136,7 +136,7 @@ impl Client {
         if let Some(deadline) = self.deadline {
             return Some((deadline, "it chose no export in time"));
         }
-        let limit = self.moved.checked_add(idle)?;
+        let limit = self.last_progress.checked_add(idle)?;
         let reads = self.stalled.is_none() && !self.is_full();
         let begun = !matches!(self.incoming, Incoming::Head) || !self.stage.is_empty();
         match self.phase {
@@ -152,42 +152,42 @@ impl Client {
     pub(super) fn idle_since(&self) -> Option<Instant> {
         let idle = self.free.len() == self.jobs.len() && self.outbox.is_empty();
         let serving = matches!(self.phase, Phase::Serving);
-        (serving && idle).then_some(self.moved)
+        (serving && idle).then_some(self.last_progress)
     }
 
     /// Reads no more requests, and answers outstanding ones.
-    pub(super) fn leave(&mut self) {
-        if !matches!(self.phase, Phase::Gone) {
-            self.phase = Phase::Leaving;
+    pub(super) fn drain(&mut self) {
+        if !matches!(self.phase, Phase::Closed) {
+            self.phase = Phase::Draining;
         }
         self.deadline = None;
         self.stalled = None;
         // Incomplete payload will not be completed.
         if let Incoming::Payload { job, .. } = self.incoming {
-            self.forget(job);
+            self.release_job(job);
         }
         self.incoming = Incoming::Head;
     }
 
     /// Disconnects: jobs not submitted are dropped.
-    pub(super) fn hang_up(&mut self, why: Option<String>) {
-        self.leave();
-        self.phase = Phase::Gone;
+    pub(super) fn disconnect(&mut self, why: Option<String>) {
+        self.drain();
+        self.phase = Phase::Closed;
         self.why = self.why.take().or(why);
         self.outbox.clear(&mut self.slots);
         self.pending.clear();
         for at in 0..self.jobs.len() {
             if self.jobs[at].as_ref().is_some_and(Job::is_idle) {
-                self.forget(at);
+                self.release_job(at);
             }
         }
     }
 
     /// Both directions of its socket are closed: remaining bytes are read, and then the end is seen.
-    pub(super) fn closed(&mut self) {
+    pub(super) fn handle_hangup(&mut self) {
         match self.phase {
-            Phase::Leaving | Phase::Gone => self.hang_up(None),
-            Phase::Greeting(_) | Phase::Serving => (self.readable, self.writable) = (true, true),
+            Phase::Draining | Phase::Closed => self.disconnect(None),
+            Phase::Negotiating(_) | Phase::Serving => (self.readable, self.writable) = (true, true),
         }
     }
 
@@ -197,35 +197,35 @@ impl Client {
         Some(job)
     }
 
-    fn forget(&mut self, at: usize) {
+    fn release_job(&mut self, at: usize) {
         if let Some(run) = self.remove(at).and_then(|job| job.run) {
-            self.slots.give_back(run);
+            self.slots.release(run);
         }
     }
 
     /// Sends, processes and reads until there is no progress or the budget is used up. Returns whether it could continue.
     pub(super) fn turn(
         &mut self,
-        facts: &Facts,
+        facts: &ExportInfo,
         geometry: &Geometry,
         counts: &mut Counts,
     ) -> Result<bool, Error> {
         for turn in 0..BUDGET {
             let sent = self.transmit()?;
-            let understood = self.understand(facts, geometry, counts)?;
+            let understood = self.process_staged(facts, geometry, counts)?;
             let read = self.receive()?;
             if !(sent || understood || read) {
                 return Ok(false);
             }
             if turn == 0 {
-                self.moved = Instant::now();
+                self.last_progress = Instant::now();
             }
         }
         Ok(true)
     }
 
     fn transmit(&mut self) -> Result<bool, Error> {
-        if !self.writable || matches!(self.phase, Phase::Gone) {
+        if !self.writable || matches!(self.phase, Phase::Closed) {
             return Ok(false);
         }
         let socket = self.socket.as_fd();
@@ -233,10 +233,10 @@ impl Client {
             .outbox
             .transmit(socket, &self.memory, &mut self.slots)?
         {
-            Ok(Sent::Some) => return Ok(true),
-            Ok(Sent::Nothing) => {}
-            Ok(Sent::Blocked) => self.writable = false,
-            Err(error) => self.hang_up(reason(&error)),
+            Ok(SendOutcome::Progress) => return Ok(true),
+            Ok(SendOutcome::Empty) => {}
+            Ok(SendOutcome::WouldBlock) => self.writable = false,
+            Err(error) => self.disconnect(reason(&error)),
         }
         Ok(false)
     }
@@ -252,10 +252,10 @@ impl Client {
             return Ok(false);
         }
         let want = match (&self.phase, &self.incoming) {
-            (Phase::Leaving | Phase::Gone, _) => return Ok(false),
+            (Phase::Draining | Phase::Closed, _) => return Ok(false),
             // One answer at a time, so that a client that does not read cannot accumulate them.
-            (Phase::Greeting(_), _) if !self.outbox.is_empty() => return Ok(false),
-            (Phase::Greeting(_), _) => LONGEST,
+            (Phase::Negotiating(_), _) if !self.outbox.is_empty() => return Ok(false),
+            (Phase::Negotiating(_), _) => LONGEST,
             (_, Incoming::Payload { job, got }) => {
                 let (job, got) = (*job, *got);
                 return self.receive_payload(job, got);
@@ -265,7 +265,7 @@ impl Client {
             (_, Incoming::Head) => HEADS,
         };
         let read = self.stage.fill(self.socket.as_fd(), want);
-        Ok(self.arrived(read).is_some())
+        Ok(self.check_read(read).is_some())
     }
 
     fn receive_payload(&mut self, at: usize, got: u32) -> Result<bool, Error> {
@@ -276,7 +276,7 @@ impl Client {
         let left = (job.len - got) as usize;
         let socket = self.socket.as_fd();
         let read = self.memory.read_from(socket, &mut [], start, left)?;
-        if let Some(count) = self.arrived(read) {
+        if let Some(count) = self.check_read(read) {
             self.advance(at, got + count as u32);
             return Ok(true);
         }
@@ -284,17 +284,17 @@ impl Client {
     }
 
     /// Evaluates a read: bytes, or none for now, or the end.
-    fn arrived(&mut self, read: io::Result<usize>) -> Option<usize> {
+    fn check_read(&mut self, read: io::Result<usize>) -> Option<usize> {
         match read {
             Ok(0) => match (&self.phase, &self.incoming) {
-                (Phase::Serving, Incoming::Head) if self.stage.is_empty() => self.leave(),
-                _ => self.hang_up(Some("it went away in the middle of something".into())),
+                (Phase::Serving, Incoming::Head) if self.stage.is_empty() => self.drain(),
+                _ => self.disconnect(Some("it went away in the middle of something".into())),
             },
             Ok(count) => return Some(count),
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => self.readable = false,
                 io::ErrorKind::Interrupted => {}
-                _ => self.hang_up(reason(&error)),
+                _ => self.disconnect(reason(&error)),
             },
         }
         None
@@ -311,13 +311,13 @@ impl Client {
         };
     }
 
-    fn head_of_reply(
+    fn reply_head(
         &self,
         (cookie, offset, len): (u64, u64, u32),
         read: bool,
         result: Result<(), Errno>,
     ) -> ReplyHead {
-        let chunks = self.chunks;
+        let chunks = self.structured_replies;
         match result {
             Ok(()) if chunks && read => ReplyHead::data(cookie, offset, len),
             Err(error) if chunks && read => ReplyHead::failed(cookie, error),
@@ -326,15 +326,20 @@ impl Client {
     }
 
     /// A piece of a job is done; after the last one the reply is queued.
-    pub(super) fn landed(&mut self, at: usize, result: Result<(), &Failure>, counts: &mut Counts) {
-        let gone = matches!(self.phase, Phase::Gone);
+    pub(super) fn complete_piece(
+        &mut self,
+        at: usize,
+        result: Result<(), &Failure>,
+        counts: &mut Counts,
+    ) {
+        let gone = matches!(self.phase, Phase::Closed);
         let Some(job) = self.job(at) else {
             return;
         };
-        job.landed(result);
+        job.complete_piece(result);
         let Some(outcome) = job.outcome() else {
             if gone && job.is_idle() {
-                self.forget(at);
+                self.release_job(at);
             } else if job.is_idle() && !self.pending.contains(&at) {
                 // A flush has to follow.
                 self.pending.push_back(at);
@@ -342,7 +347,7 @@ impl Client {
             return;
         };
         if gone {
-            return self.forget(at);
+            return self.release_job(at);
         }
         counts.count(job, outcome);
         let Some(mut job) = self.remove(at) else {
@@ -350,12 +355,12 @@ impl Client {
         };
         self.pending.retain(|pending| *pending != at);
         let read = job.kind == Kind::Read;
-        let head = self.head_of_reply((job.cookie, job.offset, job.len), read, outcome);
+        let head = self.reply_head((job.cookie, job.offset, job.len), read, outcome);
         let run = job.run.take();
         let payload = match run {
             Some(run) if read && outcome.is_ok() => Some((run, job.len)),
             Some(run) => {
-                self.slots.give_back(run);
+                self.slots.release(run);
                 None
             }
             None => None,

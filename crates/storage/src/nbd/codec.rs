@@ -26,7 +26,7 @@ pub(super) mod option {
 }
 
 /// NBD_REP_*; the errors are NBD_REP_ERR_*.
-pub(super) mod answer {
+pub(super) mod reply_type {
     pub(crate) const ACK: u32 = 1;
     pub(crate) const SERVER: u32 = 2;
     pub(crate) const INFO: u32 = 3;
@@ -109,14 +109,14 @@ pub(super) struct Head {
 /// Wrong request magic: the stream is out of synchronisation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a request begins with {0:#010x} instead of {REQUEST:#010x}")]
-pub(super) struct NoRequest(u32);
+pub(super) struct BadRequestMagic(u32);
 
 impl Head {
-    pub(super) fn parse(bytes: &[u8; HEAD]) -> Result<Head, NoRequest> {
+    pub(super) fn parse(bytes: &[u8; HEAD]) -> Result<Head, BadRequestMagic> {
         let [m0, m1, m2, m3, f0, f1, t0, t1, rest @ ..] = *bytes;
         let magic = u32::from_be_bytes([m0, m1, m2, m3]);
         if magic != REQUEST {
-            return Err(NoRequest(magic));
+            return Err(BadRequestMagic(magic));
         }
         let flags = u16::from_be_bytes([f0, f1]);
         let kind = u16::from_be_bytes([t0, t1]);

@@ -2,7 +2,7 @@
 //! and nothing after the option that ends the phase is consumed. There is no I/O here.
 
 use super::codec::{
-    FIXED_NEWSTYLE, GREETING, NO_ZEROES, OPTION, OPTION_REPLY, answer, info, option,
+    FIXED_NEWSTYLE, GREETING, NO_ZEROES, OPTION, OPTION_REPLY, info, option, reply_type,
 };
 
 /// The longest export name (the protocol's limit on strings).
@@ -22,7 +22,7 @@ const ZEROES: usize = 124;
 
 /// What clients are told about the export.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Facts {
+pub(super) struct ExportInfo {
     pub(super) name: String,
     pub(super) bytes: u64,
     /// Transmission flags, without those that depend on the negotiation.
@@ -30,7 +30,7 @@ pub(super) struct Facts {
     /// Block sizes: minimum, preferred, maximum.
     pub(super) sizes: [u32; 3],
     /// Added to the flags after structured replies were negotiated.
-    pub(super) chunk_flags: u16,
+    pub(super) structured_flags: u16,
 }
 
 /// State of the negotiation.
@@ -50,7 +50,7 @@ pub(super) enum Verdict {
     /// The client has chosen the export; the transmission phase begins.
     Go {
         /// Structured replies were negotiated.
-        chunks: bool,
+        structured_replies: bool,
     },
     /// NBD_OPT_ABORT.
     Abort,
@@ -77,7 +77,7 @@ pub(super) struct Handshake {
     state: State,
     options: u32,
     zeroes: bool,
-    chunks: bool,
+    structured_replies: bool,
 }
 
 /// The server's initial bytes.
@@ -95,7 +95,7 @@ impl Handshake {
             state: State::Flags,
             options: 0,
             zeroes: true,
-            chunks: false,
+            structured_replies: false,
         }
     }
 
@@ -104,7 +104,7 @@ impl Handshake {
     pub(super) fn take(
         &mut self,
         input: &[u8],
-        facts: &Facts,
+        facts: &ExportInfo,
         out: &mut Vec<u8>,
     ) -> Result<(usize, Option<Verdict>), Violation> {
         match self.state {
@@ -134,7 +134,7 @@ impl Handshake {
     fn option(
         &mut self,
         input: &[u8],
-        facts: &Facts,
+        facts: &ExportInfo,
         out: &mut Vec<u8>,
     ) -> Result<(usize, Option<Verdict>), Violation> {
         let (Some(high), Some(low)) = (number(input, 0), number(input, 4)) else {
@@ -152,7 +152,7 @@ impl Handshake {
                 return Err(Violation::Long { option, len });
             }
             self.count()?;
-            reply(out, option, answer::TOO_BIG, &[]);
+            reply(out, option, reply_type::TOO_BIG, &[]);
             self.state = State::Skip(len);
             return Ok((OPTION_HEAD, None));
         }
@@ -176,11 +176,11 @@ impl Handshake {
         &mut self,
         option: u32,
         data: &[u8],
-        facts: &Facts,
+        facts: &ExportInfo,
         out: &mut Vec<u8>,
     ) -> Result<Option<Verdict>, Violation> {
         let go = Verdict::Go {
-            chunks: self.chunks,
+            structured_replies: self.structured_replies,
         };
         match option {
             option::EXPORT_NAME => {
@@ -193,55 +193,60 @@ impl Handshake {
                 return Ok(Some(go));
             }
             option::ABORT => {
-                reply(out, option, answer::ACK, &[]);
+                reply(out, option, reply_type::ACK, &[]);
                 return Ok(Some(Verdict::Abort));
             }
             option::LIST if data.is_empty() => {
                 let name = facts.name.as_bytes();
                 let len = (name.len() as u32).to_be_bytes();
-                reply(out, option, answer::SERVER, &[&len, name]);
-                reply(out, option, answer::ACK, &[]);
+                reply(out, option, reply_type::SERVER, &[&len, name]);
+                reply(out, option, reply_type::ACK, &[]);
             }
             option::STRUCTURED_REPLY if data.is_empty() => {
-                self.chunks = true;
-                reply(out, option, answer::ACK, &[]);
+                self.structured_replies = true;
+                reply(out, option, reply_type::ACK, &[]);
             }
             option::INFO | option::GO => match choice(data) {
                 Some((name, wants)) if facts.is_named(name) => {
                     self.inform(option, wants, facts, out);
                     return Ok((option == option::GO).then_some(go));
                 }
-                Some(_) => reply(out, option, answer::UNKNOWN, &[]),
-                None => reply(out, option, answer::INVALID, &[]),
+                Some(_) => reply(out, option, reply_type::UNKNOWN, &[]),
+                None => reply(out, option, reply_type::INVALID, &[]),
             },
-            option::LIST | option::STRUCTURED_REPLY => reply(out, option, answer::INVALID, &[]),
-            _ => reply(out, option, answer::UNSUPPORTED, &[]),
+            option::LIST | option::STRUCTURED_REPLY => reply(out, option, reply_type::INVALID, &[]),
+            _ => reply(out, option, reply_type::UNSUPPORTED, &[]),
         }
         Ok(None)
     }
 
     /// Answers NBD_OPT_INFO and NBD_OPT_GO: always with NBD_INFO_EXPORT and NBD_INFO_BLOCK_SIZE, and with NBD_INFO_NAME on request.
-    fn inform(&self, option: u32, wants: &[u8], facts: &Facts, out: &mut Vec<u8>) {
+    fn inform(&self, option: u32, wants: &[u8], facts: &ExportInfo, out: &mut Vec<u8>) {
         let (bytes, flags) = (facts.bytes.to_be_bytes(), self.flags(facts).to_be_bytes());
         let export = [&info::EXPORT.to_be_bytes()[..], &bytes, &flags];
-        reply(out, option, answer::INFO, &export);
+        reply(out, option, reply_type::INFO, &export);
         let [least, best, most] = facts.sizes.map(u32::to_be_bytes);
         let sizes = [&info::BLOCK_SIZE.to_be_bytes()[..], &least, &best, &most];
-        reply(out, option, answer::INFO, &sizes);
+        reply(out, option, reply_type::INFO, &sizes);
         let mut kinds = wants.as_chunks::<2>().0.iter();
         if kinds.any(|kind| *kind == info::NAME.to_be_bytes()) {
             let name = [&info::NAME.to_be_bytes()[..], facts.name.as_bytes()];
-            reply(out, option, answer::INFO, &name);
+            reply(out, option, reply_type::INFO, &name);
         }
-        reply(out, option, answer::ACK, &[]);
+        reply(out, option, reply_type::ACK, &[]);
     }
 
-    fn flags(&self, facts: &Facts) -> u16 {
-        facts.flags | if self.chunks { facts.chunk_flags } else { 0 }
+    fn flags(&self, facts: &ExportInfo) -> u16 {
+        facts.flags
+            | if self.structured_replies {
+                facts.structured_flags
+            } else {
+                0
+            }
     }
 }
 
-impl Facts {
+impl ExportInfo {
     /// There is one export: the empty name selects it as well.
     fn is_named(&self, name: &[u8]) -> bool {
         name.is_empty() || name == self.name.as_bytes()

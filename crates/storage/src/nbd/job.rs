@@ -5,7 +5,7 @@ use verbena::Memory;
 
 use super::codec::{Command, Errno, Head};
 use super::slots::Run;
-use crate::blocks::{Extent, Failure, Geometry, Place, Request};
+use crate::blocks::{BufferRef, Extent, Failure, Geometry, Request};
 
 /// The longest payload of a request: announced as the maximum block size, and enforced.
 pub(super) const MAX_REQUEST: u32 = 4 << 20;
@@ -32,14 +32,14 @@ pub(super) struct Job {
     /// Bytes submitted to the disk.
     started: u32,
     /// Pieces outstanding.
-    flying: u32,
+    outstanding: u32,
     /// A flush has to follow after all pieces.
     flush: bool,
     error: Option<Errno>,
 }
 
 /// Validates a request. Returns the operation, and whether a flush has to follow.
-pub(super) fn judge(head: &Head, geometry: &Geometry) -> Result<(Kind, bool), Errno> {
+pub(super) fn validate(head: &Head, geometry: &Geometry) -> Result<(Kind, bool), Errno> {
     let command = head.command.ok_or(Errno::Inval)?;
     let (kind, flush) = match command {
         Command::Read => (Kind::Read, false),
@@ -59,7 +59,7 @@ pub(super) fn judge(head: &Head, geometry: &Geometry) -> Result<(Kind, bool), Er
     if head.len == 0 || (payload && head.len > MAX_REQUEST) {
         return Err(Errno::Inval);
     }
-    if !geometry.holds(head.offset, head.len.into()) {
+    if !geometry.contains(head.offset, head.len.into()) {
         let grows = matches!(kind, Kind::Write { .. } | Kind::Zero);
         return Err(if grows { Errno::NoSpace } else { Errno::Inval });
     }
@@ -69,7 +69,7 @@ pub(super) fn judge(head: &Head, geometry: &Geometry) -> Result<(Kind, bool), Er
 }
 
 /// Resources of pieces.
-pub(super) struct Material<'a> {
+pub(super) struct PieceContext<'a> {
     pub(super) geometry: Geometry,
     /// The client's memory.
     pub(super) memory: &'a Memory,
@@ -87,30 +87,33 @@ impl Job {
             len,
             run,
             started: 0,
-            flying: 0,
+            outstanding: 0,
             flush,
             error: None,
         }
     }
 
     /// The next piece and its length; `None` if there is nothing to submit now.
-    pub(super) fn next(&self, material: &Material<'_>) -> Option<(Request, u32)> {
+    pub(super) fn next(&self, material: &PieceContext<'_>) -> Option<(Request, u32)> {
         let left = self.len - self.started;
         if self.error.is_some() {
             return None;
         }
         if left == 0 {
-            return (self.flush && self.flying == 0).then_some((Request::Flush, 0));
+            return (self.flush && self.outstanding == 0).then_some((Request::Flush, 0));
         }
         let geometry = &material.geometry;
         let most = match self.kind {
-            Kind::Zero if !geometry.can_zero => geometry.piece(material.zeroes.len() as u32),
+            Kind::Zero if !geometry.can_zero => geometry.request_size(material.zeroes.len() as u32),
             Kind::Zero | Kind::Trim => {
-                let bulk = geometry.bulk.max(1).saturating_mul(geometry.block_size);
+                let bulk = geometry
+                    .max_bulk_blocks
+                    .max(1)
+                    .saturating_mul(geometry.block_size);
                 // After saturation the value may not be a multiple of the block size.
                 bulk / geometry.block_size.max(1) * geometry.block_size
             }
-            Kind::Read | Kind::Write { .. } | Kind::Flush => geometry.piece(MAX_REQUEST),
+            Kind::Read | Kind::Write { .. } | Kind::Flush => geometry.request_size(MAX_REQUEST),
         };
         let bytes = left.min(most);
         let offset = self.offset + u64::from(self.started);
@@ -118,9 +121,9 @@ impl Job {
         Some((self.request(at, material), bytes))
     }
 
-    fn request(&self, at: Extent, material: &Material<'_>) -> Request {
+    fn request(&self, at: Extent, material: &PieceContext<'_>) -> Request {
         let start = self.run.as_ref().map_or(0, Run::offset);
-        let place = || Place::new(material.memory, start + self.started as usize);
+        let place = || BufferRef::new(material.memory, start + self.started as usize);
         match self.kind {
             Kind::Read => Request::Read { at, into: place() },
             Kind::Write { fua } => Request::Write {
@@ -131,7 +134,7 @@ impl Job {
             Kind::Zero if material.geometry.can_zero => Request::Zero(at),
             Kind::Zero => Request::Write {
                 at,
-                from: Place::new(material.zeroes, 0),
+                from: BufferRef::new(material.zeroes, 0),
                 fua: false,
             },
             Kind::Trim => Request::Unmap(at),
@@ -141,7 +144,7 @@ impl Job {
 
     /// The piece of [`next`](Job::next) was submitted.
     pub(super) fn started(&mut self, bytes: u32) {
-        self.flying += 1;
+        self.outstanding += 1;
         self.started += bytes;
         if bytes == 0 {
             self.flush = false;
@@ -149,8 +152,8 @@ impl Job {
     }
 
     /// A piece has completed.
-    pub(super) fn landed(&mut self, result: Result<(), &Failure>) {
-        self.flying = self.flying.saturating_sub(1);
+    pub(super) fn complete_piece(&mut self, result: Result<(), &Failure>) {
+        self.outstanding = self.outstanding.saturating_sub(1);
         if let Err(failure) = result {
             self.error.get_or_insert(errno(failure));
         }
@@ -158,12 +161,12 @@ impl Job {
 
     /// No piece is outstanding.
     pub(super) fn is_idle(&self) -> bool {
-        self.flying == 0
+        self.outstanding == 0
     }
 
     /// The result, if it has ended.
     pub(super) fn outcome(&self) -> Option<Result<(), Errno>> {
-        if self.flying > 0 {
+        if self.outstanding > 0 {
             return None;
         }
         match self.error {

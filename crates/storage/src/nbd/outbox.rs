@@ -27,26 +27,26 @@ pub(super) struct Reply {
 pub(super) struct Outbox {
     waiting: VecDeque<Reply>,
     /// Being sent: headers, and then the payload of the last one.
-    now: Vec<u8>,
+    sending: Vec<u8>,
     payload: Option<(Run, u32)>,
     sent: usize,
 }
 
 /// Result of a write.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Sent {
+pub(super) enum SendOutcome {
     /// There was nothing to send.
-    Nothing,
+    Empty,
     /// Something left.
-    Some,
+    Progress,
     /// The socket buffer is full.
-    Blocked,
+    WouldBlock,
 }
 
 impl Outbox {
     /// Replies not completely sent.
     pub(super) fn len(&self) -> usize {
-        self.waiting.len() + usize::from(!self.now.is_empty())
+        self.waiting.len() + usize::from(!self.sending.is_empty())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -54,8 +54,8 @@ impl Outbox {
     }
 
     /// The buffer for handshake replies, which are sent at once.
-    pub(super) fn words(&mut self) -> &mut Vec<u8> {
-        &mut self.now
+    pub(super) fn handshake_buffer(&mut self) -> &mut Vec<u8> {
+        &mut self.sending
     }
 
     pub(super) fn push(&mut self, reply: Reply) {
@@ -66,9 +66,9 @@ impl Outbox {
     pub(super) fn clear(&mut self, slots: &mut Slots) {
         let waiting = self.waiting.drain(..).filter_map(|reply| reply.payload);
         for (run, _) in waiting.chain(self.payload.take()) {
-            slots.give_back(run);
+            slots.release(run);
         }
-        self.now.clear();
+        self.sending.clear();
         self.sent = 0;
     }
 
@@ -78,15 +78,15 @@ impl Outbox {
         socket: BorrowedFd<'_>,
         memory: &Memory,
         slots: &mut Slots,
-    ) -> Result<io::Result<Sent>, Error> {
-        if self.now.is_empty() {
+    ) -> Result<io::Result<SendOutcome>, Error> {
+        if self.sending.is_empty() {
             self.gather();
         }
-        if self.now.is_empty() {
-            return Ok(Ok(Sent::Nothing));
+        if self.sending.is_empty() {
+            return Ok(Ok(SendOutcome::Empty));
         }
-        let heads = self.now.get(self.sent..).unwrap_or_default();
-        let beyond = self.sent.saturating_sub(self.now.len());
+        let heads = self.sending.get(self.sent..).unwrap_or_default();
+        let beyond = self.sent.saturating_sub(self.sending.len());
         let (offset, len) = match &self.payload {
             Some((run, len)) => (run.offset() + beyond, *len as usize - beyond),
             None => (0, 0),
@@ -95,30 +95,30 @@ impl Outbox {
             Ok(count) => self.sent += count,
             Err(error) => {
                 return Ok(match error.kind() {
-                    io::ErrorKind::WouldBlock => Ok(Sent::Blocked),
-                    io::ErrorKind::Interrupted => Ok(Sent::Some),
+                    io::ErrorKind::WouldBlock => Ok(SendOutcome::WouldBlock),
+                    io::ErrorKind::Interrupted => Ok(SendOutcome::Progress),
                     _ => Err(error),
                 });
             }
         }
-        let all = self.now.len() + self.payload.as_ref().map_or(0, |(_, len)| *len as usize);
+        let all = self.sending.len() + self.payload.as_ref().map_or(0, |(_, len)| *len as usize);
         if self.sent >= all {
             if let Some((run, _)) = self.payload.take() {
-                slots.give_back(run);
+                slots.release(run);
             }
-            self.now.clear();
+            self.sending.clear();
             self.sent = 0;
         }
-        Ok(Ok(Sent::Some))
+        Ok(Ok(SendOutcome::Progress))
     }
 
-    /// Moves headers up to the first payload into `now`.
+    /// Moves headers up to the first payload into `sending`.
     fn gather(&mut self) {
         for _ in 0..BURST {
             let Some(reply) = self.waiting.pop_front() else {
                 return;
             };
-            self.now.extend_from_slice(reply.head.as_slice());
+            self.sending.extend_from_slice(reply.head.as_slice());
             if reply.payload.is_some() {
                 self.payload = reply.payload;
                 return;

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 use verbena::Memory;
 
+use super::acceptor::{Accepted, Acceptor};
 use super::client::{Client, MAX_OUTSTANDING};
-use super::door::{Door, Visitor};
-use super::handshake::Facts;
-use super::job::{MAX_REQUEST, Material};
+use super::handshake::ExportInfo;
+use super::job::{MAX_REQUEST, PieceContext};
 use super::{Counts, Export, slots};
 use crate::blocks::{Blocks, Done, Geometry, Request};
 use crate::error::Error;
@@ -20,15 +20,15 @@ use crate::stop::Stop;
 /// Most clients; further connections wait in the listener's backlog.
 const MAX_CLIENTS: usize = 16;
 /// Time limit of the negotiation.
-const PATIENCE: Duration = Duration::from_secs(10);
+const NEGOTIATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for sending the last replies when the server ends.
-const FAREWELL: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of zeroes for disks without `Request::Zero`.
 const ZEROES: usize = 256 << 10;
 /// Id of the flush at the end; no job has it.
 const LAST_FLUSH: u64 = u64::MAX;
 /// epoll data of the listener and the stop flag; clients have their index.
-const DOOR: u64 = u64::MAX;
+const LISTENER: u64 = u64::MAX;
 const STOP: u64 = u64::MAX - 1;
 
 const _: () = assert!(MAX_CLIENTS < 1 << 16 && MAX_OUTSTANDING < 1 << 16);
@@ -36,20 +36,20 @@ const _: () = assert!(MAX_CLIENTS < 1 << 16 && MAX_OUTSTANDING < 1 << 16);
 /// All clients and the disk.
 pub(super) struct Server<'a, B: Blocks> {
     blocks: &'a mut B,
-    door: &'a Door,
+    acceptor: &'a Acceptor,
     geometry: Geometry,
-    facts: Facts,
+    export_info: ExportInfo,
     idle: Duration,
     zeroes: Memory,
-    watch: OwnedFd,
+    epoll: OwnedFd,
     clients: Vec<Option<Client>>,
     /// The client that submits next.
     first: usize,
     /// Memory of clients that have left.
     spare: Vec<Memory>,
     /// A connection may wait to be accepted.
-    knocked: bool,
-    flying: usize,
+    accept_pending: bool,
+    outstanding: usize,
     /// Pieces submitted; part of their ids.
     pieces: u32,
     done: Vec<Done>,
@@ -73,22 +73,28 @@ impl<'a, B: Blocks> Server<'a, B> {
         let io = |error: rustix::io::Errno| Error::io("an epoll set")(error.into());
         let watch = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io)?;
         let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&watch, &export.door, epoll::EventData::new_u64(DOOR), edge).map_err(io)?;
+        epoll::add(
+            &watch,
+            &export.acceptor,
+            epoll::EventData::new_u64(LISTENER),
+            edge,
+        )
+        .map_err(io)?;
         epoll::add(&watch, stop, epoll::EventData::new_u64(STOP), edge).map_err(io)?;
         let zeroes = ZEROES.max(geometry.block_size as usize);
         Ok(Server {
-            facts: export.facts(&geometry),
+            export_info: export.export_info(&geometry),
             idle: export.options.idle,
             zeroes: blocks.memory(zeroes)?,
             blocks,
-            door: &export.door,
+            acceptor: &export.acceptor,
             geometry,
-            watch,
+            epoll: watch,
             clients: Vec::new(),
             first: 0,
             spare: Vec::new(),
-            knocked: true,
-            flying: 0,
+            accept_pending: true,
+            outstanding: 0,
             pieces: 0,
             done: Vec::new(),
             dirty: false,
@@ -97,7 +103,7 @@ impl<'a, B: Blocks> Server<'a, B> {
     }
 
     pub(super) fn run(&mut self, stop: &Stop, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
-        while !stop.pulled() {
+        while !stop.is_requested() {
             let busy = self.turn(say)?;
             if !busy {
                 self.sleep(self.deadline())?;
@@ -105,12 +111,12 @@ impl<'a, B: Blocks> Server<'a, B> {
             self.expire();
         }
         // Outstanding requests are completed, and clients get some time to read the replies.
-        self.clients.iter_mut().flatten().for_each(Client::leave);
-        let last = Instant::now() + FAREWELL;
+        self.clients.iter_mut().flatten().for_each(Client::drain);
+        let last = Instant::now() + CLOSE_TIMEOUT;
         while self.clients.iter().any(Option::is_some) {
             if Instant::now() >= last {
                 let clients = self.clients.iter_mut().flatten();
-                clients.for_each(|client| client.hang_up(Some("it takes no answers".into())));
+                clients.for_each(|client| client.disconnect(Some("it takes no answers".into())));
             }
             let busy = self.turn(say)?;
             // The last client may just have left.
@@ -127,25 +133,25 @@ impl<'a, B: Blocks> Server<'a, B> {
 
     /// Does everything that can be done now. Returns whether there may be more.
     fn turn(&mut self, say: &mut dyn FnMut(&str)) -> Result<bool, Error> {
-        self.look()?;
+        self.poll_sockets()?;
         self.accept(say)?;
         let mut busy = false;
         for client in self.clients.iter_mut().flatten() {
-            match client.turn(&self.facts, &self.geometry, &mut self.counts) {
+            match client.turn(&self.export_info, &self.geometry, &mut self.counts) {
                 Ok(more) => busy |= more,
                 // An error of one client does not affect the others.
-                Err(error) => client.hang_up(Some(error.to_string())),
+                Err(error) => client.disconnect(Some(error.to_string())),
             }
         }
         busy |= self.start()?;
-        busy |= self.land()?;
+        busy |= self.handle_completions()?;
         // A waiting connection can be accepted now.
-        busy |= self.part(say) && self.knocked;
+        busy |= self.remove_finished(say) && self.accept_pending;
         Ok(busy)
     }
 
     /// Updates the readiness of sockets.
-    fn look(&mut self) -> Result<(), Error> {
+    fn poll_sockets(&mut self) -> Result<(), Error> {
         let mut events = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
@@ -154,7 +160,7 @@ impl<'a, B: Blocks> Server<'a, B> {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let count = match epoll::wait(&self.watch, &mut events, Some(&none)) {
+        let count = match epoll::wait(&self.epoll, &mut events, Some(&none)) {
             Ok(count) => count,
             Err(rustix::io::Errno::INTR) => 0,
             Err(error) => return Err(Error::io("an epoll set")(error.into())),
@@ -162,7 +168,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         for event in &events[..count] {
             let (flags, data) = (event.flags, event.data.u64());
             match data {
-                DOOR => self.knocked = true,
+                LISTENER => self.accept_pending = true,
                 STOP => {}
                 _ => {
                     let client = self.clients.get_mut(data as usize);
@@ -173,7 +179,7 @@ impl<'a, B: Blocks> Server<'a, B> {
                     client.writable |= flags.contains(epoll::EventFlags::OUT);
                     let over = epoll::EventFlags::HUP | epoll::EventFlags::ERR;
                     if flags.intersects(over) {
-                        client.closed();
+                        client.handle_hangup();
                     }
                 }
             }
@@ -182,15 +188,15 @@ impl<'a, B: Blocks> Server<'a, B> {
     }
 
     fn accept(&mut self, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
-        while self.knocked && self.clients.iter().flatten().count() < MAX_CLIENTS {
-            let socket = match self.door.accept() {
-                Ok(Some(Visitor::Client(socket))) => socket,
-                Ok(Some(Visitor::Stranger(user))) => {
+        while self.accept_pending && self.clients.iter().flatten().count() < MAX_CLIENTS {
+            let socket = match self.acceptor.accept() {
+                Ok(Some(Accepted::Client(socket))) => socket,
+                Ok(Some(Accepted::OtherUser(user))) => {
                     say(&format!("a client was sent away: it is of user {user}"));
                     continue;
                 }
                 Ok(None) => {
-                    self.knocked = false;
+                    self.accept_pending = false;
                     break;
                 }
                 // The connection was closed before it was accepted.
@@ -198,7 +204,7 @@ impl<'a, B: Blocks> Server<'a, B> {
                 // For example out of descriptors: retried with the next connection.
                 Err(error) => {
                     say(&format!("a client could not be let in: {error}"));
-                    self.knocked = false;
+                    self.accept_pending = false;
                     break;
                 }
             };
@@ -222,12 +228,12 @@ impl<'a, B: Blocks> Server<'a, B> {
             };
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
             let name = epoll::EventData::new_u64(at as u64);
-            if let Err(error) = epoll::add(&self.watch, &socket, name, flags) {
+            if let Err(error) = epoll::add(&self.epoll, &socket, name, flags) {
                 say(&format!("a client could not be let in: {error}"));
                 self.spare.push(memory);
                 continue;
             }
-            let client = Client::new(socket, memory, Instant::now() + PATIENCE);
+            let client = Client::new(socket, memory, Instant::now() + NEGOTIATION_TIMEOUT);
             self.clients[at] = Some(client);
             self.counts.clients += 1;
         }
@@ -239,26 +245,26 @@ impl<'a, B: Blocks> Server<'a, B> {
         let mut any = false;
         let mut idle = 0;
         while !self.clients.is_empty() && idle < self.clients.len() {
-            if self.flying >= self.blocks.depth().max(1) {
+            if self.outstanding >= self.blocks.depth().max(1) {
                 break;
             }
             self.first = (self.first + 1) % self.clients.len();
             match self.start_one(self.first)? {
-                Start::Taken => (any, idle) = (true, 0),
-                Start::Nothing => idle += 1,
-                Start::Full => break,
+                SubmitOutcome::Submitted => (any, idle) = (true, 0),
+                SubmitOutcome::Nothing => idle += 1,
+                SubmitOutcome::Full => break,
             }
         }
         Ok(any)
     }
 
-    fn start_one(&mut self, index: usize) -> Result<Start, Error> {
+    fn start_one(&mut self, index: usize) -> Result<SubmitOutcome, Error> {
         let Some(client) = self.clients.get_mut(index).and_then(Option::as_mut) else {
-            return Ok(Start::Nothing);
+            return Ok(SubmitOutcome::Nothing);
         };
         while let Some(&at) = client.pending.front() {
             let memory = client.memory().clone();
-            let material = Material {
+            let material = PieceContext {
                 geometry: self.geometry,
                 memory: &memory,
                 zeroes: &self.zeroes,
@@ -278,41 +284,43 @@ impl<'a, B: Blocks> Server<'a, B> {
             return match self.blocks.submit(id, request) {
                 Ok(()) => {
                     job.started(bytes);
-                    self.flying += 1;
+                    self.outstanding += 1;
                     self.pieces = self.pieces.wrapping_add(1);
                     self.dirty |= changes;
-                    Ok(Start::Taken)
+                    Ok(SubmitOutcome::Submitted)
                 }
-                Err(Error::Full { .. }) if self.flying > 0 => Ok(Start::Full),
+                Err(Error::Full { .. }) if self.outstanding > 0 => Ok(SubmitOutcome::Full),
                 // The disk is lost for all clients.
-                Err(error @ (Error::Lost(_) | Error::Silent { .. } | Error::Link(_))) => Err(error),
+                Err(error @ (Error::Lost(_) | Error::Timeout { .. } | Error::Link(_))) => {
+                    Err(error)
+                }
                 // The request was not accepted. NBD has no reply for that, and other clients are not affected.
                 Err(error) => {
-                    client.hang_up(Some(error.to_string()));
-                    Ok(Start::Nothing)
+                    client.disconnect(Some(error.to_string()));
+                    Ok(SubmitOutcome::Nothing)
                 }
             };
         }
-        Ok(Start::Nothing)
+        Ok(SubmitOutcome::Nothing)
     }
 
     /// Processes completions of the disk. Returns whether there were any.
-    fn land(&mut self) -> Result<bool, Error> {
+    fn handle_completions(&mut self) -> Result<bool, Error> {
         self.blocks.poll(&mut self.done)?;
         let any = !self.done.is_empty();
         for done in self.done.drain(..) {
-            self.flying = self.flying.saturating_sub(1);
+            self.outstanding = self.outstanding.saturating_sub(1);
             let (index, at) = ((done.id >> 16) as u16, done.id as u16);
             let (index, at) = (usize::from(index), usize::from(at));
             if let Some(Some(client)) = self.clients.get_mut(index) {
-                client.landed(at, done.result.as_ref().copied(), &mut self.counts);
+                client.complete_piece(at, done.result.as_ref().copied(), &mut self.counts);
             }
         }
         Ok(any)
     }
 
     /// Removes clients that are over. Their sockets leave the epoll set when they are closed. Returns whether any was removed.
-    fn part(&mut self, say: &mut dyn FnMut(&str)) -> bool {
+    fn remove_finished(&mut self, say: &mut dyn FnMut(&str)) -> bool {
         let mut any = false;
         for place in &mut self.clients {
             if let Some(client) = place.take_if(|client| client.is_over()) {
@@ -333,22 +341,22 @@ impl<'a, B: Blocks> Server<'a, B> {
             if let Some((limit, why)) = client.limit(idle)
                 && limit <= now
             {
-                client.hang_up(Some(why.into()));
+                client.disconnect(Some(why.into()));
             }
         }
-        if self.gives_way().is_some_and(|at| at <= now) {
+        if self.eviction_time().is_some_and(|at| at <= now) {
             let clients = self.clients.iter_mut().flatten();
             let longest = clients.filter(|client| client.idle_since().is_some());
             if let Some(client) = longest.min_by_key(|client| client.idle_since()) {
-                client.hang_up(Some("it was idle, and another waited for its place".into()));
+                client.disconnect(Some("it was idle, and another waited for its place".into()));
             }
         }
     }
 
     /// When the client that has been idle for longest has to make room for a waiting connection.
-    fn gives_way(&self) -> Option<Instant> {
+    fn eviction_time(&self) -> Option<Instant> {
         let full = self.clients.iter().flatten().count() >= MAX_CLIENTS;
-        if !full || !self.door.is_wanted() {
+        if !full || !self.acceptor.has_pending() {
             return None;
         }
         let idle = self.clients.iter().flatten().filter_map(Client::idle_since);
@@ -359,12 +367,12 @@ impl<'a, B: Blocks> Server<'a, B> {
     fn deadline(&self) -> Option<Instant> {
         let clients = self.clients.iter().flatten();
         let limits = clients.filter_map(|client| client.limit(self.idle));
-        limits.map(|(at, _)| at).chain(self.gives_way()).min()
+        limits.map(|(at, _)| at).chain(self.eviction_time()).min()
     }
 
     fn sleep(&mut self, until: Option<Instant>) -> Result<(), Error> {
         let timeout = until.map(|at| at.saturating_duration_since(Instant::now()));
-        self.blocks.wait(&[self.watch.as_fd()], timeout)
+        self.blocks.wait(&[self.epoll.as_fd()], timeout)
     }
 
     /// Flushes the disk after writes, even if no client asked for it.
@@ -389,8 +397,8 @@ impl<'a, B: Blocks> Server<'a, B> {
 }
 
 /// Result of submitting a piece.
-enum Start {
-    Taken,
+enum SubmitOutcome {
+    Submitted,
     Nothing,
     Full,
 }

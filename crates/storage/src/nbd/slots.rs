@@ -36,7 +36,7 @@ impl Slots {
     }
 
     /// Allocates a run of at least `bytes`, if there is one.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<Run> {
+    pub(super) fn allocate(&mut self, bytes: usize) -> Option<Run> {
         let need = bytes.div_ceil(UNIT).max(1);
         let mut start = 0;
         for at in 0..UNITS {
@@ -55,7 +55,7 @@ impl Slots {
         clippy::needless_pass_by_value,
         reason = "who gives a run back has it no more"
     )]
-    pub(super) fn give_back(&mut self, run: Run) {
+    pub(super) fn release(&mut self, run: Run) {
         self.taken[run.units].fill(false);
     }
 }

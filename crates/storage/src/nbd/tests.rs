@@ -10,7 +10,7 @@ use super::client::MAX_OUTSTANDING;
 use super::codec::Head;
 use super::*;
 use crate::blocks::Failure;
-use crate::ram::{Ram, noise};
+use crate::ram::{RamDisk, noise};
 
 const READ: u16 = 0;
 const WRITE: u16 = 1;
@@ -20,24 +20,24 @@ const TRIM: u16 = 4;
 const ZERO: u16 = 6;
 const FUA: u16 = 1;
 
-type Ended = (Ram, Result<Counts, Error>, Vec<String>);
+type Ended = (RamDisk, Result<Counts, Error>, Vec<String>);
 
 /// A server on a thread.
-struct Host {
+struct TestServer {
     path: PathBuf,
     stop: Stop,
     thread: JoinHandle<Ended>,
 }
 
-impl Host {
-    fn new(name: &str, ram: Ram) -> Host {
-        Host::with(name, ram, Options::default())
+impl TestServer {
+    fn new(name: &str, ram: RamDisk) -> TestServer {
+        TestServer::with(name, ram, Options::default())
     }
 
-    fn with(name: &str, mut ram: Ram, options: Options) -> Host {
+    fn with(name: &str, mut ram: RamDisk, options: Options) -> TestServer {
         let id = std::process::id();
         let path = std::env::temp_dir().join(format!("verbena-nbd-{id}-{name}.sock"));
-        let export = Export::bind(&Place::Unix(path.clone()), options).unwrap();
+        let export = Export::bind(&ExportAddr::Unix(path.clone()), options).unwrap();
         let stop = Stop::new().unwrap();
         let pulled = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -46,10 +46,10 @@ impl Host {
             let ended = export.serve(&mut ram, &pulled, &mut say);
             (ram, ended, said)
         });
-        Host { path, stop, thread }
+        TestServer { path, stop, thread }
     }
 
-    fn client(&self) -> Raw {
+    fn client(&self) -> RawClient {
         let mut stream = UnixStream::connect(&self.path).unwrap();
         // Fail instead of hanging.
         let patience = Some(Duration::from_secs(60));
@@ -58,11 +58,11 @@ impl Host {
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting).unwrap();
         assert_eq!(greeting, *b"NBDMAGICIHAVEOPT\0\x03");
-        Raw(stream)
+        RawClient(stream)
     }
 
     /// A client that has selected the export with NBD_OPT_EXPORT_NAME.
-    fn chosen(&self) -> Raw {
+    fn selected_client(&self) -> RawClient {
         let mut client = self.client();
         client
             .0
@@ -72,9 +72,9 @@ impl Host {
         client
     }
 
-    fn end(self) -> (Ram, Counts, Vec<String>) {
+    fn end(self) -> (RamDisk, Counts, Vec<String>) {
         let begun = std::time::Instant::now();
-        self.stop.pull();
+        self.stop.request();
         let (ram, ended, said) = self.thread.join().unwrap();
         let prompt = begun.elapsed() < Duration::from_secs(4);
         assert!(prompt, "nobody is waited for who has left");
@@ -83,10 +83,10 @@ impl Host {
     }
 }
 
-struct Raw(UnixStream);
+struct RawClient(UnixStream);
 
-impl Raw {
-    fn ask(&mut self, kind: u16, flags: u16, cookie: u64, offset: u64, len: u32) {
+impl RawClient {
+    fn request(&mut self, kind: u16, flags: u16, cookie: u64, offset: u64, len: u32) {
         let head = Head::emit(kind, flags, cookie, offset, len);
         self.0.write_all(&head).unwrap();
     }
@@ -107,7 +107,7 @@ impl Raw {
     }
 
     /// Whether the server has closed the connection.
-    fn is_cut(&mut self) -> bool {
+    fn is_closed(&mut self) -> bool {
         match self.0.read(&mut [0; 1]) {
             Ok(count) => count == 0,
             Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
@@ -115,22 +115,22 @@ impl Raw {
     }
 
     /// Whether a small read works.
-    fn is_served(&mut self) -> bool {
-        self.ask(READ, 0, 99, 0, 512);
+    fn can_read(&mut self) -> bool {
+        self.request(READ, 0, 99, 0, 512);
         self.reply() == (0, 99) && self.data(512).len() == 512
     }
 }
 
 #[test]
 fn requests_are_pipelined_and_answered_as_they_complete() {
-    let mut ram = Ram::filled(4096, 512, 1).unruly(3, 77);
+    let mut ram = RamDisk::filled(4096, 512, 1).reordering(3, 77);
     ram.geometry.maximal = 4096;
-    let host = Host::new("pipelined", ram);
-    let mut client = host.chosen();
+    let host = TestServer::new("pipelined", ram);
+    let mut client = host.selected_client();
     let payload = noise(64 << 10, 2);
     for at in 0..16_u64 {
         let part = &payload[at as usize * 4096..][..4096];
-        client.ask(WRITE, 0, at, at * 4096, 4096);
+        client.request(WRITE, 0, at, at * 4096, 4096);
         client.0.write_all(part).unwrap();
     }
     let mut cookies: Vec<u64> = (0..16)
@@ -143,9 +143,9 @@ fn requests_are_pipelined_and_answered_as_they_complete() {
     cookies.sort_unstable();
     assert!(cookies.iter().copied().eq(0..16));
     // One long read, split into pieces that complete in any order, beside short ones.
-    client.ask(READ, 0, 1, 0, 64 << 10);
+    client.request(READ, 0, 1, 0, 64 << 10);
     for at in 2..10 {
-        client.ask(READ, 0, at, at * 512, 512);
+        client.request(READ, 0, at, at * 512, 512);
     }
     for _ in 0..9 {
         let (error, cookie) = client.reply();
@@ -156,25 +156,25 @@ fn requests_are_pipelined_and_answered_as_they_complete() {
         };
         assert!(client.data(range.len()) == payload[range]);
     }
-    client.ask(DISC, 0, 0, 0, 0);
-    assert!(client.is_cut());
+    client.request(DISC, 0, 0, 0, 0);
+    assert!(client.is_closed());
     let (ram, counts, said) = host.end();
-    assert!(ram.seen.deepest > 4, "{:?}", ram.seen);
+    assert!(ram.counters.deepest > 4, "{:?}", ram.counters);
     assert_eq!(
         (counts.written, counts.refused, counts.failed),
         (64 << 10, 0, 0)
     );
     assert_eq!(counts.read, (64 << 10) + 8 * 512);
     // No client asked for a flush; the one at the end was done.
-    assert_eq!(ram.seen.flushes, 1);
+    assert_eq!(ram.counters.flushes, 1);
     assert_eq!(said, [""; 0]);
 }
 
 #[test]
 fn invalid_requests_fail_and_the_next_succeeds() {
-    let host = Host::new("refused", Ram::new(16384, 512));
+    let host = TestServer::new("refused", RamDisk::new(16384, 512));
     let end = 16384 * 512;
-    let mut client = host.chosen();
+    let mut client = host.selected_client();
     let cases = [
         (READ, 0, 0, 0, 22),
         (READ, 0, 1, 512, 22),
@@ -197,12 +197,12 @@ fn invalid_requests_fail_and_the_next_succeeds() {
         (99, 0, 0, 512, 22),
     ];
     for (at, (kind, flags, offset, len, error)) in cases.into_iter().enumerate() {
-        client.ask(kind, flags, at as u64, offset, len);
+        client.request(kind, flags, at as u64, offset, len);
         if kind == WRITE {
             client.0.write_all(&vec![0xee; len as usize]).unwrap();
         }
         assert_eq!(client.reply(), (error, at as u64), "case {at}");
-        assert!(client.is_served());
+        assert!(client.can_read());
     }
     drop(client);
     let (ram, counts, _) = host.end();
@@ -211,23 +211,23 @@ fn invalid_requests_fail_and_the_next_succeeds() {
         ram.bytes.iter().all(|byte| *byte == 0),
         "nothing was written"
     );
-    assert_eq!(ram.seen.flushes, 0, "and nothing flushed");
+    assert_eq!(ram.counters.flushes, 0, "and nothing flushed");
 }
 
 #[test]
 fn write_protected_disk_refuses_writes() {
-    let mut ram = Ram::new(64, 512);
+    let mut ram = RamDisk::new(64, 512);
     ram.geometry.read_only = true;
-    let host = Host::new("protected", ram);
-    let mut client = host.chosen();
-    client.ask(WRITE, 0, 1, 0, 512);
+    let host = TestServer::new("protected", ram);
+    let mut client = host.selected_client();
+    client.request(WRITE, 0, 1, 0, 512);
     client.0.write_all(&[1; 512]).unwrap();
     assert_eq!(client.reply(), (1, 1));
     for kind in [TRIM, ZERO] {
-        client.ask(kind, 0, 2, 0, 512);
+        client.request(kind, 0, 2, 0, 512);
         assert_eq!(client.reply(), (1, 2));
     }
-    client.ask(FLUSH, 0, 3, 0, 0);
+    client.request(FLUSH, 0, 3, 0, 0);
     assert_eq!(client.reply(), (0, 3));
     drop(client);
     host.end();
@@ -235,15 +235,15 @@ fn write_protected_disk_refuses_writes() {
 
 #[test]
 fn structured_replies_carry_data_and_errors() {
-    let mut ram = Ram::filled(64, 512, 5);
+    let mut ram = RamDisk::filled(64, 512, 5);
     ram.bad = vec![(9..10, Failure::Medium("scratched".into()))];
     let expected = ram.bytes[512..1024].to_vec();
-    let host = Host::new("chunks", ram);
+    let host = TestServer::new("chunks", ram);
     let mut client = host.client();
     let go = b"\0\0\0\x03IHAVEOPT\0\0\0\x08\0\0\0\0IHAVEOPT\0\0\0\x07\0\0\0\x06\0\0\0\0\0\0";
     client.0.write_all(go).unwrap();
     client.data(20 + 20 + 12 + 20 + 14 + 20);
-    client.ask(READ, 4, 7, 512, 512);
+    client.request(READ, 4, 7, 512, 512);
     let head = client.data(28);
     assert_eq!(head[..8], [0x66, 0x8e, 0x33, 0xef, 0, 1, 0, 1]);
     assert_eq!(
@@ -252,12 +252,12 @@ fn structured_replies_carry_data_and_errors() {
     );
     assert_eq!(client.data(512), expected);
     for (offset, error) in [(4608, 5), (1, 22)] {
-        client.ask(READ, 0, 8, offset, 512);
+        client.request(READ, 0, 8, offset, 512);
         let head = client.data(26);
         assert_eq!(head[4..8], [0, 1, 0x80, 1]);
         assert_eq!(head[16..], [0, 0, 0, 6, 0, 0, 0, error, 0, 0]);
     }
-    client.ask(FLUSH, 0, 9, 0, 0);
+    client.request(FLUSH, 0, 9, 0, 0);
     assert_eq!(client.reply(), (0, 9));
     drop(client);
     host.end();
@@ -266,14 +266,14 @@ fn structured_replies_carry_data_and_errors() {
 #[test]
 fn zero_requests_work_without_disk_support() {
     for (name, helps) in [("helps", true), ("helpless", false)] {
-        let mut ram = Ram::filled(8192, 512, 6).unruly(2, 9);
+        let mut ram = RamDisk::filled(8192, 512, 6).reordering(2, 9);
         (ram.geometry.can_zero, ram.geometry.can_unmap) = (helps, helps);
-        (ram.geometry.bulk, ram.geometry.maximal) = (1000, 128 << 10);
-        let host = Host::new(name, ram);
-        let mut client = host.chosen();
-        client.ask(ZERO, FUA, 1, 512, 2 << 20);
+        (ram.geometry.max_bulk_blocks, ram.geometry.maximal) = (1000, 128 << 10);
+        let host = TestServer::new(name, ram);
+        let mut client = host.selected_client();
+        client.request(ZERO, FUA, 1, 512, 2 << 20);
         assert_eq!(client.reply(), (0, 1));
-        client.ask(TRIM, FUA, 2, 3 << 20, 1 << 20);
+        client.request(TRIM, FUA, 2, 3 << 20, 1 << 20);
         assert_eq!(client.reply(), (if helps { 0 } else { 22 }, 2));
         drop(client);
         let (ram, _, _) = host.end();
@@ -285,51 +285,55 @@ fn zero_requests_work_without_disk_support() {
         assert!(ram.bytes[..512].iter().any(|byte| *byte != 0));
         let hole = ram.bytes[3 << 20..].iter().all(|byte| *byte == 0);
         assert_eq!(hole, helps);
-        let seen = (ram.seen.zeroes, ram.seen.writes, ram.seen.unmaps);
+        let seen = (
+            ram.counters.zeroes,
+            ram.counters.writes,
+            ram.counters.unmaps,
+        );
         assert_eq!(seen, if helps { (5, 0, 3) } else { (0, 16, 0) });
         // Each has its flush, after all its pieces; and one more at the end.
-        assert_eq!(ram.seen.flushes, if helps { 3 } else { 2 });
+        assert_eq!(ram.counters.flushes, if helps { 3 } else { 2 });
     }
 }
 
 #[test]
 fn protocol_violation_disconnects_only_its_client() {
-    let host = Host::new("hostile", Ram::new(64, 512));
-    let mut good = host.chosen();
-    let mut bad = host.chosen();
+    let host = TestServer::new("hostile", RamDisk::new(64, 512));
+    let mut good = host.selected_client();
+    let mut bad = host.selected_client();
     bad.0.write_all(&[0x11; 28]).unwrap();
-    assert!(bad.is_cut());
-    let mut long = host.chosen();
-    long.ask(WRITE, 0, 1, 0, u32::MAX);
-    assert!(long.is_cut());
+    assert!(bad.is_closed());
+    let mut long = host.selected_client();
+    long.request(WRITE, 0, 1, 0, u32::MAX);
+    assert!(long.is_closed());
     let mut flags = host.client();
     flags.0.write_all(&[0xff; 4]).unwrap();
-    assert!(flags.is_cut());
+    assert!(flags.is_closed());
     for seed in 0..40 {
         let mut noisy = if seed % 2 == 0 {
             host.client()
         } else {
-            host.chosen()
+            host.selected_client()
         };
         // The server may close the connection while the client still sends.
         let _ = noisy.0.write_all(&noise(5000, seed));
-        assert!(good.is_served());
+        assert!(good.can_read());
     }
     // Within a request header, and within payload.
-    let mut partly = host.chosen();
+    let mut partly = host.selected_client();
     partly
         .0
         .write_all(&Head::emit(READ, 0, 0, 0, 512)[..20])
         .unwrap();
     drop(partly);
-    let mut partly = host.chosen();
-    partly.ask(WRITE, 0, 0, 0, 4096);
+    let mut partly = host.selected_client();
+    partly.request(WRITE, 0, 0, 0, 4096);
     partly.0.write_all(&[1; 1000]).unwrap();
     drop(partly);
-    assert!(good.is_served());
+    assert!(good.can_read());
     drop(good);
     let (ram, counts, said) = host.end();
-    assert_eq!((ram.seen.writes, counts.failed), (0, 0));
+    assert_eq!((ram.counters.writes, counts.failed), (0, 0));
     assert!(
         said.iter()
             .any(|text| text.contains("a request begins with 0x11111111"))
@@ -342,8 +346,8 @@ fn protocol_violation_disconnects_only_its_client() {
 
 #[test]
 fn client_that_reads_no_replies_is_bounded() {
-    let host = Host::new("greedy", Ram::filled(16384, 512, 3));
-    let mut greedy = host.chosen();
+    let host = TestServer::new("greedy", RamDisk::filled(16384, 512, 3));
+    let mut greedy = host.selected_client();
     greedy.0.set_nonblocking(true).unwrap();
     let head = Head::emit(READ, 0, 0, 0, 64 << 10);
     // Until the socket buffer is full, or far more was sent than may be outstanding.
@@ -352,72 +356,72 @@ fn client_that_reads_no_replies_is_bounded() {
             break;
         }
     }
-    let mut good = host.chosen();
+    let mut good = host.selected_client();
     for _ in 0..100 {
-        assert!(good.is_served());
+        assert!(good.can_read());
     }
     drop((greedy, good));
     let (ram, counts, _) = host.end();
     let most = MAX_OUTSTANDING + 16 + 100;
-    assert!(ram.seen.reads <= most, "{:?}", ram.seen);
+    assert!(ram.counters.reads <= most, "{:?}", ram.counters);
     assert!(counts.requests <= most as u64, "{counts:?}");
 }
 
 #[test]
 fn early_disconnects_leak_nothing() {
-    let host = Host::new("early", Ram::filled(16384, 512, 3).unruly(5, 3));
+    let host = TestServer::new("early", RamDisk::filled(16384, 512, 3).reordering(5, 3));
     for at in 0..40 {
-        let mut client = host.chosen();
+        let mut client = host.selected_client();
         for cookie in 0..8 {
-            client.ask(READ, 0, cookie, cookie * (64 << 10), 64 << 10);
+            client.request(READ, 0, cookie, cookie * (64 << 10), 64 << 10);
         }
-        client.ask(ZERO, FUA, 9, 0, 1 << 20);
+        client.request(ZERO, FUA, 9, 0, 1 << 20);
         if at % 2 == 0 {
             client.reply();
         }
     }
-    assert!(host.chosen().is_served());
+    assert!(host.selected_client().can_read());
     let (_, counts, _) = host.end();
     assert_eq!(counts.clients, 41);
 }
 
 #[test]
 fn stop_answers_outstanding_requests() {
-    let host = Host::new("farewell", Ram::filled(4096, 512, 3).unruly(50, 3));
-    let mut client = host.chosen();
-    assert!(client.is_served());
-    client.ask(WRITE, 0, 1, 0, 4096);
+    let host = TestServer::new("farewell", RamDisk::filled(4096, 512, 3).reordering(50, 3));
+    let mut client = host.selected_client();
+    assert!(client.can_read());
+    client.request(WRITE, 0, 1, 0, 4096);
     client.0.write_all(&[7; 4096]).unwrap();
-    client.ask(READ, 0, 2, 8192, 512);
+    client.request(READ, 0, 2, 8192, 512);
     // Its reply shows that the requests before it were read.
     let mut answers = vec![client.reply()];
     if answers[0].1 == 2 {
         client.data(512);
     }
-    host.stop.pull();
+    host.stop.request();
     answers.push(client.reply());
     if answers[1].1 == 2 {
         client.data(512);
     }
     answers.sort_unstable();
     assert_eq!(answers, [(0, 1), (0, 2)]);
-    assert!(client.is_cut());
+    assert!(client.is_closed());
     let (ram, _, _) = host.end();
     assert!(ram.bytes[..4096].iter().all(|byte| *byte == 7));
-    assert_eq!(ram.seen.flushes, 1);
+    assert_eq!(ram.counters.flushes, 1);
 }
 
 #[test]
 fn lost_disk_ends_the_export() {
-    let mut ram = Ram::new(64, 512);
-    ram.life = Some(3);
-    let host = Host::new("lost", ram);
-    let mut client = host.chosen();
+    let mut ram = RamDisk::new(64, 512);
+    ram.requests_left = Some(3);
+    let host = TestServer::new("lost", ram);
+    let mut client = host.selected_client();
     for _ in 0..3 {
-        assert!(client.is_served());
+        assert!(client.can_read());
     }
-    client.ask(READ, 0, 1, 0, 512);
-    assert!(client.is_cut());
+    client.request(READ, 0, 1, 0, 512);
+    assert!(client.is_closed());
     let (_, ended, _) = host.thread.join().unwrap();
     assert_eq!(ended.unwrap_err().to_string(), "the disk was lost");
     assert!(!host.path.exists());
@@ -425,12 +429,12 @@ fn lost_disk_ends_the_export() {
 
 #[test]
 fn surplus_clients_wait_for_a_slot() {
-    let host = Host::new("many", Ram::new(64, 512));
-    let mut clients: Vec<Raw> = (0..16).map(|_| host.chosen()).collect();
+    let host = TestServer::new("many", RamDisk::new(64, 512));
+    let mut clients: Vec<RawClient> = (0..16).map(|_| host.selected_client()).collect();
     let mut late = UnixStream::connect(&host.path).unwrap();
     late.set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
-    assert!(clients.iter_mut().all(Raw::is_served));
+    assert!(clients.iter_mut().all(RawClient::can_read));
     late.set_nonblocking(true).unwrap();
     assert!(
         late.read(&mut [0; 18]).is_err(),
@@ -444,7 +448,7 @@ fn surplus_clients_wait_for_a_slot() {
 }
 
 /// A time limit that is short enough for a test.
-fn impatient() -> Options {
+fn short_timeouts() -> Options {
     Options {
         idle: Duration::from_secs(1),
         ..Options::default()
@@ -453,16 +457,16 @@ fn impatient() -> Options {
 
 #[test]
 fn idle_client_is_dropped_for_a_waiting_one() {
-    let host = Host::with("idle", Ram::new(64, 512), impatient());
-    let mut clients: Vec<Raw> = (0..16).map(|_| host.chosen()).collect();
-    assert!(clients.iter_mut().all(Raw::is_served));
+    let host = TestServer::with("idle", RamDisk::new(64, 512), short_timeouts());
+    let mut clients: Vec<RawClient> = (0..16).map(|_| host.selected_client()).collect();
+    assert!(clients.iter_mut().all(RawClient::can_read));
     // No connection waits, so no idle client is disconnected.
     std::thread::sleep(Duration::from_secs(3));
-    assert!(clients.iter_mut().all(Raw::is_served));
-    let mut late = host.chosen();
-    assert!(late.is_served());
-    assert!(clients[0].is_cut(), "the one that was idle for longest");
-    assert!(clients[1..].iter_mut().all(Raw::is_served));
+    assert!(clients.iter_mut().all(RawClient::can_read));
+    let mut late = host.selected_client();
+    assert!(late.can_read());
+    assert!(clients[0].is_closed(), "the one that was idle for longest");
+    assert!(clients[1..].iter_mut().all(RawClient::can_read));
     drop((clients, late));
     let (_, _, said) = host.end();
     let idle = |text: &&String| text.contains("it was idle, and another waited");
@@ -471,19 +475,19 @@ fn idle_client_is_dropped_for_a_waiting_one() {
 
 #[test]
 fn incomplete_request_times_out() {
-    let host = Host::with("half", Ram::filled(16384, 512, 3), impatient());
-    let mut head = host.chosen();
+    let host = TestServer::with("half", RamDisk::filled(16384, 512, 3), short_timeouts());
+    let mut head = host.selected_client();
     head.0.write_all(&[0x25, 0x60]).unwrap();
-    let mut payload = host.chosen();
-    payload.ask(WRITE, 0, 1, 0, 4096);
+    let mut payload = host.selected_client();
+    payload.request(WRITE, 0, 1, 0, 4096);
     payload.0.write_all(&[7; 100]).unwrap();
-    let mut greedy = host.chosen();
+    let mut greedy = host.selected_client();
     for cookie in 0..200 {
-        greedy.ask(READ, 0, cookie, 0, 64 << 10);
+        greedy.request(READ, 0, cookie, 0, 64 << 10);
     }
-    let mut good = host.chosen();
-    assert!(head.is_cut() && payload.is_cut());
-    assert!(good.is_served());
+    let mut good = host.selected_client();
+    assert!(head.is_closed() && payload.is_closed());
+    assert!(good.can_read());
     drop((head, payload));
     let begun = std::time::Instant::now();
     while !is_hung_up(&greedy.0) {
@@ -516,23 +520,23 @@ fn is_hung_up(stream: &UnixStream) -> bool {
 /// A request that the disk does not accept ends its client, and a failed allocation rejects a client; others are not affected.
 #[test]
 fn failure_of_one_client_spares_others() {
-    let mut ram = Ram::new(64, 512);
-    ram.untaken.push(32..33);
+    let mut ram = RamDisk::new(64, 512);
+    ram.rejected.push(32..33);
     // The zeroes, and two clients.
     ram.memories = Some(3);
-    let host = Host::new("alone", ram);
-    let (mut good, mut bad) = (host.chosen(), host.chosen());
+    let host = TestServer::new("alone", ram);
+    let (mut good, mut bad) = (host.selected_client(), host.selected_client());
     let mut third = UnixStream::connect(&host.path).unwrap();
     third
         .set_read_timeout(Some(Duration::from_secs(60)))
         .unwrap();
     assert!(matches!(third.read(&mut [0; 1]), Ok(0)), "no memory for it");
-    assert!(bad.is_served());
-    bad.ask(READ, 0, 1, 32 * 512, 512);
-    assert!(bad.is_cut());
-    assert!(good.is_served());
+    assert!(bad.can_read());
+    bad.request(READ, 0, 1, 32 * 512, 512);
+    assert!(bad.is_closed());
+    assert!(good.can_read());
     // Its slot and its memory are free.
-    assert!(host.chosen().is_served());
+    assert!(host.selected_client().can_read());
     drop(good);
     let (_, counts, said) = host.end();
     assert_eq!(counts.clients, 3);
@@ -547,7 +551,7 @@ fn another_user_is_refused() {
         eprintln!("SKIPPED: another_user_is_refused: needs root");
         return;
     }
-    let host = Host::new("other-user", Ram::new(64, 512));
+    let host = TestServer::new("other-user", RamDisk::new(64, 512));
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
     std::fs::set_permissions(&host.path, open).unwrap();
     let code = format!(

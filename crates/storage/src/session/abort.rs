@@ -10,7 +10,7 @@ use std::time::Instant;
 use verbena_wire::iscsi::{Lun, NO_TAG, TaskFunction, TaskOutcome, TaskRequest, sn_lt};
 
 use super::Session;
-use super::link::Held;
+use super::link::CommandProgress;
 use super::outcome::Outcome;
 use crate::error::Error;
 
@@ -36,9 +36,9 @@ impl Session {
         let Some(task) = self.tasks.get_mut(number) else {
             return false;
         };
-        task.unwanted = true;
+        task.cancel_requested = true;
         if task.sent {
-            self.call_off(number, "its owner cancelled it", true);
+            self.abort_command(number, "its owner cancelled it", true);
         } else {
             self.ready.retain(|one| *one != number);
             self.later.retain(|(_, one)| *one != number);
@@ -51,64 +51,67 @@ impl Session {
     /// commands at other units continue.
     pub fn reset_unit(&mut self, lun: Lun) -> Result<(), Error> {
         self.until("answer to an abort", |session| session.abort.is_none())?;
-        let itt = self.ask(TaskFunction::LogicalUnitReset, lun, (NO_TAG, 0))?;
+        let itt = self.send_task_request(TaskFunction::LogicalUnitReset, lun, (NO_TAG, 0))?;
         self.control.expect(itt);
         let answered = self.until("answer to a reset", |session| session.control.is_answered());
-        let outcome = self.control.take_answer();
+        let outcome = self.control.take_response();
         answered?;
         match outcome {
             Some(TaskOutcome::Complete) => {}
             Some(outcome) => return Err(Error::Target(format!("reset of unit {lun}: {outcome}"))),
             None => return Err(Error::Lost("the answer to a reset".to_owned())),
         }
-        let number = self.link.as_ref().and_then(|link| link.task_number(itt));
+        let number = self.link.as_ref().and_then(|link| link.task_cmd_sn(itt));
         let sent = self
             .tasks
             .numbers_of(|task| task.sent && task.command.lun == lun);
         for task in sent {
-            match (self.held(task), number) {
+            match (self.command_state(task), number) {
                 // RFC 7143 §4.2.3.2: a reset affects commands with smaller CmdSN. Later ones, repeated commands among them, continue.
-                (Held::There { cmd_sn, .. }, Some(reset)) if sn_lt(cmd_sn, reset) => {
-                    self.take_back(task, "its unit was reset");
+                (CommandProgress::Sent { cmd_sn, .. }, Some(reset)) if sn_lt(cmd_sn, reset) => {
+                    self.cancel_in_link(task, "its unit was reset");
                 }
                 // RFC 7143 §11.5.1: there will be no response, and the target may still access the command's memory.
-                (Held::Bound, _) => self.give_up("a unit was reset"),
+                (CommandProgress::RdmaExposed, _) => self.close_link("a unit was reset"),
                 _ => {}
             }
         }
         Ok(())
     }
 
-    fn held(&self, number: u32) -> Held {
+    fn command_state(&self, number: u32) -> CommandProgress {
         let link = self.link.as_ref();
-        link.map_or(Held::Ended, |link| link.held(number))
+        link.map_or(CommandProgress::Ended, |link| link.command_state(number))
     }
 
     /// Aborts commands that exceed their time or were cancelled, and closes the connection if an abort exceeds its time.
-    pub(super) fn watch_aborts(&mut self, now: Instant) {
+    pub(super) fn check_aborts(&mut self, now: Instant) {
         if let Some(abort) = self.abort.as_ref().filter(|abort| abort.until <= now) {
             if abort.task.is_some() {
                 let (why, limit) = (&abort.why, self.options.silence);
                 let why = format!("{why}, and the target did not abort it within {limit:?}");
-                return self.give_up(&why);
+                return self.close_link(&why);
             }
             // The command has ended meanwhile, so the next abort may be sent.
             self.abort = None;
         }
         let late = self
             .tasks
-            .numbers_of(|task| task.sent && (task.unwanted || task.deadline <= now));
+            .numbers_of(|task| task.sent && (task.cancel_requested || task.deadline <= now));
         for number in late {
             if self.is_busy() {
                 break;
             }
-            let unwanted = self.tasks.get(number).is_some_and(|task| task.unwanted);
+            let unwanted = self
+                .tasks
+                .get(number)
+                .is_some_and(|task| task.cancel_requested);
             let limit = self.options.command;
             match unwanted {
-                true => self.call_off(number, "its owner cancelled it", true),
+                true => self.abort_command(number, "its owner cancelled it", true),
                 false => {
                     let why = format!("a command took longer than {limit:?}");
-                    self.call_off(number, &why, false);
+                    self.abort_command(number, &why, false);
                 }
             }
         }
@@ -116,24 +119,24 @@ impl Session {
 
     /// Whether a task management request is outstanding; it may be a reset, which makes aborts unnecessary.
     fn is_busy(&self) -> bool {
-        self.abort.is_some() || self.control.is_asking()
+        self.abort.is_some() || self.control.has_task_request()
     }
 
     /// Ends a command that was sent, with the least effect on others.
-    fn call_off(&mut self, number: u32, why: &str, unwanted: bool) {
+    fn abort_command(&mut self, number: u32, why: &str, unwanted: bool) {
         if self.is_busy() {
-            // Repeated by `watch_aborts`.
+            // Repeated by `check_aborts`.
             return;
         }
-        match self.held(number) {
-            Held::Here if unwanted => self.take_back(number, why),
+        match self.command_state(number) {
+            CommandProgress::Unsent if unwanted => self.cancel_in_link(number, why),
             // The target's command window was closed all that time.
-            Held::Here | Held::Bound => self.give_up(why),
-            Held::There { itt, cmd_sn } => {
+            CommandProgress::Unsent | CommandProgress::RdmaExposed => self.close_link(why),
+            CommandProgress::Sent { itt, cmd_sn } => {
                 let Some(lun) = self.tasks.get(number).map(|task| task.command.lun) else {
                     return;
                 };
-                match self.ask(TaskFunction::AbortTask, lun, (itt, cmd_sn)) {
+                match self.send_task_request(TaskFunction::AbortTask, lun, (itt, cmd_sn)) {
                     Ok(tag) => {
                         self.abort = Some(Abort {
                             tag,
@@ -142,15 +145,15 @@ impl Session {
                             why: why.to_owned(),
                         });
                     }
-                    Err(error) => self.give_up(&format!("{why}, and {error}")),
+                    Err(error) => self.close_link(&format!("{why}, and {error}")),
                 }
             }
-            Held::Ended => {}
+            CommandProgress::Ended => {}
         }
     }
 
     /// Sends a task management request. Returns its tag.
-    fn ask(
+    fn send_task_request(
         &mut self,
         function: TaskFunction,
         lun: Lun,
@@ -168,27 +171,27 @@ impl Session {
             ref_cmd_sn,
             exp_data_sn: 0,
         };
-        self.say(&request.emit(), &[])?;
+        self.send_pdu(&request.emit(), &[])?;
         Ok(itt)
     }
 
     /// Processes a task management response.
-    pub(super) fn hear_abort(&mut self, tag: u32, outcome: TaskOutcome) {
+    pub(super) fn handle_abort_response(&mut self, tag: u32, outcome: TaskOutcome) {
         let Some(Abort { task, why, .. }) = self.abort.take_if(|abort| abort.tag == tag) else {
             return;
         };
         match (task, outcome) {
-            (Some(number), TaskOutcome::Complete) => self.take_back(number, &why),
+            (Some(number), TaskOutcome::Complete) => self.cancel_in_link(number, &why),
             // RFC 7143 §11.6.1: "task does not exist" means that its response was sent, and it would have come before this one.
             (Some(_), outcome) => {
-                self.give_up(&format!(
+                self.close_link(&format!(
                     "{why}, and the target did not abort it: {outcome}"
                 ));
             }
             (None, _) => {}
         }
         // Send the next abort without waiting for a tick.
-        self.watch_aborts(Instant::now());
+        self.check_aborts(Instant::now());
     }
 
     /// The command has ended with its own response: a later response to its abort has no effect.
@@ -199,14 +202,14 @@ impl Session {
     }
 
     /// Cancels a command in the link, which then reports it as failed.
-    fn take_back(&mut self, number: u32, why: &str) {
+    fn cancel_in_link(&mut self, number: u32, why: &str) {
         let Some(link) = &mut self.link else {
             return;
         };
         if link.cancel(number)
             && let Some(task) = self.tasks.get_mut(number)
         {
-            task.taken_back = Some(why.to_owned());
+            task.cancelled = Some(why.to_owned());
         }
     }
 }

@@ -10,7 +10,7 @@ use verbena_wire::iscsi::{
 };
 
 use super::Session;
-use super::link::{Carried, News};
+use super::link::{CommandTransfer, LinkEvent};
 use super::outcome::Outcome;
 use crate::error::Error;
 
@@ -28,11 +28,11 @@ pub(super) struct Control {
     /// Tag of the last NOP-Out that was answered.
     pub(super) pong: Option<u32>,
     /// Tag of a task management request (other than an abort) and its response.
-    asked: Option<(u32, Option<TaskOutcome>)>,
+    task_request: Option<(u32, Option<TaskOutcome>)>,
     /// A logout was requested by the owner.
-    pub(super) leaving: bool,
+    pub(super) logging_out: bool,
     /// It was answered.
-    pub(super) left: bool,
+    pub(super) logged_out: bool,
 }
 
 impl Control {
@@ -44,26 +44,26 @@ impl Control {
 
     /// Sets the request whose response is waited for.
     pub(super) fn expect(&mut self, tag: u32) {
-        self.asked = Some((tag, None));
+        self.task_request = Some((tag, None));
     }
 
     /// Whether no response is waited for any more: it came, or cannot come.
     pub(super) fn is_answered(&self) -> bool {
-        !matches!(self.asked, Some((_, None)))
+        !matches!(self.task_request, Some((_, None)))
     }
 
     /// Whether there is a request whose response was not taken.
-    pub(super) fn is_asking(&self) -> bool {
-        self.asked.is_some()
+    pub(super) fn has_task_request(&self) -> bool {
+        self.task_request.is_some()
     }
 
-    pub(super) fn take_answer(&mut self) -> Option<TaskOutcome> {
-        self.asked.take()?.1
+    pub(super) fn take_response(&mut self) -> Option<TaskOutcome> {
+        self.task_request.take()?.1
     }
 
     /// Records a response; others than the expected one are ignored.
-    fn note(&mut self, tag: u32, outcome: TaskOutcome) {
-        if let Some((asked, answer)) = &mut self.asked
+    fn record(&mut self, tag: u32, outcome: TaskOutcome) {
+        if let Some((asked, answer)) = &mut self.task_request
             && *asked == tag
         {
             answer.get_or_insert(outcome);
@@ -71,32 +71,32 @@ impl Control {
     }
 
     /// The connection was lost, and with it the outstanding requests.
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.ping = None;
-        self.asked = None;
+        self.task_request = None;
     }
 }
 
 impl Session {
-    pub(super) fn take(&mut self, news: News) {
+    pub(super) fn handle_event(&mut self, news: LinkEvent) {
         match news {
-            News::Response {
+            LinkEvent::Response {
                 task,
                 bhs,
                 data,
-                carried,
+                transferred: carried,
             } => self.respond(task, &bhs, &data, carried),
-            News::Failed { task, status } => self.failed(task, status),
-            News::Pdu { bhs, data } => self.hear(&bhs, &data),
-            News::Ended(why) => self.lose(&why),
+            LinkEvent::Failed { task, status } => self.failed(task, status),
+            LinkEvent::Pdu { bhs, data } => self.handle_pdu(&bhs, &data),
+            LinkEvent::Ended(why) => self.handle_link_end(&why),
         }
     }
 
     /// Processes the response to a command.
-    fn respond(&mut self, number: u32, bhs: &Bhs, data: &[u8], carried: Option<Carried>) {
-        let outcome = match Outcome::read(bhs, data) {
+    fn respond(&mut self, number: u32, bhs: &Bhs, data: &[u8], carried: Option<CommandTransfer>) {
+        let outcome = match Outcome::parse(bhs, data) {
             Ok(outcome) => outcome,
-            Err(why) => return self.break_off(number, &format!("a response: {why}")),
+            Err(why) => return self.reject_response(number, &format!("a response: {why}")),
         };
         // The command ended before the target processed an abort of it.
         self.settle_abort(number);
@@ -105,8 +105,8 @@ impl Session {
         };
         // RFC 7143 §11.4.5: a residual count reports missing data. Without one, good status means that all of it was transferred.
         let moved = match (task.command.direction, carried) {
-            (Direction::Read, Some(carried)) => Some(carried.came),
-            (Direction::Write, Some(carried)) => Some(carried.left),
+            (Direction::Read, Some(carried)) => Some(carried.received),
+            (Direction::Write, Some(carried)) => Some(carried.sent),
             (Direction::None, _) | (_, None) => None,
         };
         if let (Outcome::Good(residual), Some(moved)) = (&outcome, moved) {
@@ -116,10 +116,13 @@ impl Session {
             };
             if moved < owed {
                 let why = format!("good status after {moved} of {owed} bytes");
-                return self.break_off(number, &why);
+                return self.reject_response(number, &why);
             }
         }
-        let (tries, safe) = (task.tries, task.command.safe && !task.unwanted);
+        let (tries, safe) = (
+            task.tries,
+            task.command.idempotent && !task.cancel_requested,
+        );
         if outcome.is_attention() && safe && tries < ATTENTIONS {
             task.tries += 1;
             task.sent = false;
@@ -134,9 +137,9 @@ impl Session {
     }
 
     /// The response to this command violates the protocol; the adapter has released the command already.
-    fn break_off(&mut self, number: u32, why: &str) {
-        self.orphan(number, why);
-        self.give_up(why);
+    fn reject_response(&mut self, number: u32, why: &str) {
+        self.handle_lost_command(number, why);
+        self.close_link(why);
     }
 
     /// The adapter did not send a command, or the command will have no response.
@@ -144,8 +147,11 @@ impl Session {
         match status {
             Status::WrFlushErr => {
                 let task = self.tasks.get_mut(number);
-                let why = task.and_then(|task| task.taken_back.take());
-                self.orphan(number, why.as_deref().unwrap_or("the connection was lost"));
+                let why = task.and_then(|task| task.cancelled.take());
+                self.handle_lost_command(
+                    number,
+                    why.as_deref().unwrap_or("the connection was lost"),
+                );
             }
             status => {
                 let why = format!("the adapter refused it: {status:?}");
@@ -155,26 +161,28 @@ impl Session {
     }
 
     /// Any other PDU.
-    fn hear(&mut self, bhs: &Bhs, data: &[u8]) {
+    fn handle_pdu(&mut self, bhs: &Bhs, data: &[u8]) {
         let pdu = match FromTarget::parse(bhs) {
             Ok(pdu) => pdu,
-            Err(why) => return self.give_up(&format!("the target's PDU: {why}")),
+            Err(why) => return self.close_link(&format!("the target's PDU: {why}")),
         };
         match pdu {
-            FromTarget::NopIn(nop) => self.pinged(&nop, data),
+            FromTarget::NopIn(nop) => self.handle_nop_in(&nop, data),
             FromTarget::TaskResponse(task) => {
-                self.control.note(task.itt, task.response);
-                self.hear_abort(task.itt, task.response);
+                self.control.record(task.itt, task.response);
+                self.handle_abort_response(task.itt, task.response);
             }
-            FromTarget::LogoutResponse(_) if self.control.leaving || self.is_going() => self.left(),
-            FromTarget::AsyncMessage(message) => self.told(&message),
+            FromTarget::LogoutResponse(_) if self.control.logging_out || self.is_logging_out() => {
+                self.finish_logout();
+            }
+            FromTarget::AsyncMessage(message) => self.handle_async_message(&message),
             FromTarget::Reject(reject) => self.rejected(&reject, data),
             // Data or an R2T that failed the adapter's checks; a login or text response without a request.
-            pdu => self.give_up(&format!("the target sent what it may not: {pdu}")),
+            pdu => self.close_link(&format!("the target sent what it may not: {pdu}")),
         }
     }
 
-    fn pinged(&mut self, nop: &NopIn, data: &[u8]) {
+    fn handle_nop_in(&mut self, nop: &NopIn, data: &[u8]) {
         if let Some((tag, _)) = self.control.ping
             && nop.itt == tag
         {
@@ -192,7 +200,7 @@ impl Session {
                 exp_stat_sn: 0,
             };
             // RFC 7143 §11.18: the answer to a NOP-In carries no data. If it cannot be sent, the link has ended.
-            let _ = (data, self.say(&answer.emit(), &[]));
+            let _ = (data, self.send_pdu(&answer.emit(), &[]));
         }
     }
 
@@ -202,7 +210,7 @@ impl Session {
             Some(pdu.to_string())
         });
         let what = what.unwrap_or_else(|| "something".to_owned());
-        self.give_up(&format!("the target rejected {what}: {}", reject.reason));
+        self.close_link(&format!("the target rejected {what}: {}", reject.reason));
     }
 
     /// Sends a NOP-Out. Returns its tag.
@@ -217,7 +225,7 @@ impl Session {
             cmd_sn: 0,
             exp_stat_sn: 0,
         };
-        self.say(&ping.emit(), &[])?;
+        self.send_pdu(&ping.emit(), &[])?;
         self.control.ping = Some((itt, Instant::now()));
         self.control.pong = None;
         Ok(itt)

@@ -1,5 +1,5 @@
 //! Connecting to a target: name lookup, transport connection, login. Each step has a time limit, and so has the login as a whole.
-//! Redirections are followed up to `MOVES`. [`Dial`] does not block; [`log_in`] does.
+//! Redirections are followed up to `MAX_REDIRECTS`. [`Dial`] does not block; [`log_in`] does.
 //!
 //! | step | continues when | fails when |
 //! | --- | --- | --- |
@@ -17,22 +17,22 @@ use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use verbena::{Device, Pd};
-use verbena_iscsi::login::{CHALLENGE_LEN, Login, Progress, Purpose, Settled, random_isid};
+use verbena_iscsi::login::{CHALLENGE_LEN, Login, LoginOutcome, Progress, Purpose, random_isid};
 use verbena_wire::iscsi::FromTarget;
 
 use super::TICK;
-use super::doze::rest;
-use super::iser::{How, IserDial};
-use super::link::{Dialling, Link, News, Text};
+use super::iser::{IserDial, IserOptions};
+use super::link::{DataSegment, Dialling, Link, LinkEvent};
 use super::options::Options;
+use super::sleep_poll::sleep_on_fds;
 use super::tcp::TcpDial;
 use crate::address::{Address, Transport};
 use crate::error::Error;
 
 /// Limit on redirections.
-const MOVES: usize = 4;
+const MAX_REDIRECTS: usize = 4;
 /// Polling interval for the lookup, which has no descriptor.
-const SOON: Duration = Duration::from_millis(2);
+const LOOKUP_INTERVAL: Duration = Duration::from_millis(2);
 /// Time limit of a login, in steps. With mutual CHAP it has four.
 pub(super) const STEPS: u32 = 6;
 
@@ -58,20 +58,20 @@ fn fill(random: &mut [u8]) -> Result<(), Error> {
 }
 
 /// A link in the full feature phase, and the result of the login.
-type Reached = (Box<dyn Link>, Settled);
+type LoggedIn = (Box<dyn Link>, LoginOutcome);
 
 /// A connection being established.
 pub(super) struct Dial {
     device: Device,
     pd: Pd,
-    /// The address given, and (`here`) the one after redirections.
+    /// The address given, and (`current`) the one after redirections.
     address: Address,
-    here: Address,
+    current: Address,
     options: Options,
     isid: [u8; 6],
-    moves: usize,
+    redirects: usize,
     /// IP address of the first host.
-    first: Option<IpAddr>,
+    first_ip: Option<IpAddr>,
     /// The login was redirected to another host, to which credentials are not sent.
     withheld: bool,
     step: Step,
@@ -88,9 +88,9 @@ enum Step {
     /// Connecting; addresses left.
     Connect(Box<dyn Dialling>, Vec<SocketAddr>),
     /// A login request was sent; time limit of its response.
-    Talk(Box<dyn Link>, Box<Login>, Instant),
+    LoggingIn(Box<dyn Link>, Box<Login>, Instant),
     /// Finished or failed.
-    Over,
+    Finished,
 }
 
 /// Result of a step.
@@ -99,7 +99,7 @@ enum Next {
     Go(Step),
     /// Continue with this step later.
     Wait(Step),
-    Done(Box<dyn Link>, Settled),
+    Done(Box<dyn Link>, LoginOutcome),
 }
 
 impl Dial {
@@ -115,11 +115,11 @@ impl Dial {
             device: device.clone(),
             pd: pd.clone(),
             address: address.clone(),
-            here: address.clone(),
+            current: address.clone(),
             options: options.clone(),
             isid,
-            moves: 0,
-            first: None,
+            redirects: 0,
+            first_ip: None,
             withheld: false,
             step: look_up(address, options.login)?,
             end: None,
@@ -127,9 +127,9 @@ impl Dial {
     }
 
     /// Advances as far as possible without waiting. Returns the link once it is logged in; after an error it must not be used again.
-    pub(super) fn poll(&mut self) -> Result<Option<Reached>, Error> {
+    pub(super) fn poll(&mut self) -> Result<Option<LoggedIn>, Error> {
         loop {
-            let step = core::mem::replace(&mut self.step, Step::Over);
+            let step = core::mem::replace(&mut self.step, Step::Finished);
             match self.advance(step)? {
                 Next::Go(step) => self.step = step,
                 Next::Wait(step) => {
@@ -148,17 +148,17 @@ impl Dial {
         timeout: Duration,
     ) -> Result<(), Error> {
         match &mut self.step {
-            Step::LookUp(..) => rest(beside, None, timeout.min(SOON)),
+            Step::LookUp(..) => sleep_on_fds(beside, None, timeout.min(LOOKUP_INTERVAL)),
             Step::Connect(dialling, _) => dialling.sleep(beside, timeout),
-            Step::Talk(link, ..) => link.sleep(beside, timeout),
-            Step::Choose(..) | Step::Over => Ok(()),
+            Step::LoggingIn(link, ..) => link.sleep(beside, timeout),
+            Step::Choose(..) | Step::Finished => Ok(()),
         }
     }
 
     fn advance(&mut self, step: Step) -> Result<Next, Error> {
         match step {
             Step::LookUp(found, until) => {
-                let failed = Error::io(format!("looking up {}", self.here.host));
+                let failed = Error::io(format!("looking up {}", self.current.host));
                 match found.try_recv() {
                     Ok(Ok(mut found)) => {
                         found.reverse();
@@ -173,11 +173,11 @@ impl Dial {
             }
             Step::Choose(mut left, last) => {
                 let Some(to) = left.pop() else {
-                    let nowhere = || Error::Target(format!("{} has no address", self.here.host));
+                    let nowhere = || Error::Target(format!("{} has no address", self.current.host));
                     return Err(last.unwrap_or_else(nowhere));
                 };
-                if self.moves == 0 {
-                    self.first = Some(to.ip());
+                if self.redirects == 0 {
+                    self.first_ip = Some(to.ip());
                 }
                 Ok(Next::Go(match self.connect_to(to) {
                     Ok(dialling) => Step::Connect(dialling, left),
@@ -188,27 +188,27 @@ impl Dial {
                 Ok(Some(link)) => {
                     self.end = Some(Instant::now() + self.options.login * STEPS);
                     let login = self.login()?;
-                    Ok(Next::Go(self.ask(link, login)?))
+                    Ok(Next::Go(self.send_login_request(link, login)?))
                 }
                 Ok(None) => Ok(Next::Wait(Step::Connect(dialling, left))),
                 Err(error) => Ok(Next::Go(Step::Choose(left, Some(error)))),
             },
-            Step::Talk(link, login, until) => self
-                .talk(link, login, until)
-                .map_err(|why| self.is_none(why)),
-            Step::Over => Err(Error::Lost("it was given up before".to_owned())),
+            Step::LoggingIn(link, login, until) => self
+                .poll_login(link, login, until)
+                .map_err(|why| self.not_a_target(why)),
+            Step::Finished => Err(Error::Lost("it was given up before".to_owned())),
         }
     }
 
     fn connect_to(&self, to: SocketAddr) -> Result<Box<dyn Dialling>, Error> {
         let (device, pd, options) = (&self.device, &self.pd, &self.options);
-        match self.here.transport {
+        match self.current.transport {
             Transport::Iscsi => Ok(Box::new(TcpDial::new(device, pd, to, options)?)),
             Transport::Iser => {
-                let how = How {
+                let how = IserOptions {
                     depth: options.depth,
                     patience: options.login,
-                    longest: options.iser_longest,
+                    max_data: options.iser_max_data,
                     poll: options.poll,
                 };
                 Ok(Box::new(IserDial::new(device, pd, to, how)?))
@@ -230,16 +230,20 @@ impl Dial {
     }
 
     /// Sends the next login request.
-    fn ask(&self, mut link: Box<dyn Link>, login: Box<Login>) -> Result<Step, Error> {
+    fn send_login_request(
+        &self,
+        mut link: Box<dyn Link>,
+        login: Box<Login>,
+    ) -> Result<Step, Error> {
         let (request, text) = login.next();
-        link.say(&request.emit(), &text)?;
+        link.send_pdu(&request.emit(), &text)?;
         let step = Instant::now() + self.options.login;
         let until = self.end.map_or(step, |end| end.min(step));
-        Ok(Step::Talk(link, login, until))
+        Ok(Step::LoggingIn(link, login, until))
     }
 
     /// Processes a login response, if one came.
-    fn talk(
+    fn poll_login(
         &mut self,
         mut link: Box<dyn Link>,
         login: Box<Login>,
@@ -250,29 +254,31 @@ impl Dial {
             // The limit holds also for a target that keeps answering.
             Some(_) if self.end.is_some_and(|end| end <= now) => {
                 let (what, limit) = ("end of a login", self.options.login * STEPS);
-                Err(Error::Silent { what, limit })
+                Err(Error::Timeout { what, limit })
             }
-            Some(Answer { pdu, data, last }) => {
-                let next = self.hear(link, login, &pdu, &data)?;
+            Some(TargetPdu { pdu, data, last }) => {
+                let next = self.handle_response(link, login, &pdu, &data)?;
                 match (next, last) {
                     // The connection was closed right after the final login response.
-                    (Next::Done(..) | Next::Go(Step::Talk(..)), Some(why)) => Err(Error::Lost(why)),
+                    (Next::Done(..) | Next::Go(Step::LoggingIn(..)), Some(why)) => {
+                        Err(Error::Lost(why))
+                    }
                     (next, _) => Ok(next),
                 }
             }
-            None if now < until => Ok(Next::Wait(Step::Talk(link, login, until))),
+            None if now < until => Ok(Next::Wait(Step::LoggingIn(link, login, until))),
             None => {
                 let (what, limit) = ("answer to a login", self.options.login);
-                Err(Error::Silent { what, limit })
+                Err(Error::Timeout { what, limit })
             }
         }
     }
 
-    /// Errors of a peer that does not answer, or not as a target does, become [`Error::NoTarget`].
-    fn is_none(&self, why: Error) -> Error {
+    /// Errors of a peer that does not answer, or not as a target does, become [`Error::NotATarget`].
+    fn not_a_target(&self, why: Error) -> Error {
         match why {
-            Error::Lost(_) | Error::Silent { .. } | Error::Target(_) => Error::NoTarget {
-                address: self.here.to_string(),
+            Error::Lost(_) | Error::Timeout { .. } | Error::Target(_) => Error::NotATarget {
+                address: self.current.to_string(),
                 why: Box::new(why),
             },
             other => other,
@@ -280,7 +286,7 @@ impl Dial {
     }
 
     /// Processes a login response.
-    fn hear(
+    fn handle_response(
         &mut self,
         mut link: Box<dyn Link>,
         mut login: Box<Login>,
@@ -292,26 +298,26 @@ impl Dial {
         };
         let data = data.get(..response.data_len as usize).unwrap_or(data);
         match login
-            .take(response, data)
+            .handle_response(response, data)
             .map_err(|why| self.refused(why))?
         {
-            Progress::Again => Ok(Next::Go(self.ask(link, login)?)),
+            Progress::Continue => Ok(Next::Go(self.send_login_request(link, login)?)),
             Progress::Done(settled) => {
                 link.begin(&settled);
                 Ok(Next::Done(link, settled))
             }
-            Progress::Moved { address, .. } => {
-                self.moves += 1;
-                if self.moves >= MOVES {
+            Progress::Redirected { address, .. } => {
+                self.redirects += 1;
+                if self.redirects >= MAX_REDIRECTS {
                     let address = &self.address;
-                    let why = format!("{address} sent us elsewhere {MOVES} times");
+                    let why = format!("{address} sent us elsewhere {MAX_REDIRECTS} times");
                     return Err(Error::Target(why));
                 }
-                let from = self.here.to_string();
-                self.here.host = address.host;
-                self.here.port = address.port;
+                let from = self.current.to_string();
+                self.current.host = address.host;
+                self.current.port = address.port;
                 self.follow(from)?;
-                Ok(Next::Go(look_up(&self.here, self.options.login)?))
+                Ok(Next::Go(look_up(&self.current, self.options.login)?))
             }
         }
     }
@@ -342,7 +348,7 @@ pub(super) fn log_in(
     address: &Address,
     options: &Options,
     isid: [u8; 6],
-) -> Result<Reached, Error> {
+) -> Result<LoggedIn, Error> {
     let mut dial = Dial::new(device, pd, address, options, isid)?;
     loop {
         if let Some(reached) = dial.poll()? {
@@ -354,29 +360,29 @@ pub(super) fn log_in(
 }
 
 /// A PDU of the target.
-struct Answer {
+struct TargetPdu {
     pdu: FromTarget,
-    data: Text,
+    data: DataSegment,
     /// The link ended after it, for this reason.
     last: Option<String>,
 }
 
 /// The next PDU, if one came. Further PDUs of the same poll are ignored: a target sends one response per login request.
-fn next_pdu(link: &mut dyn Link) -> Result<Option<Answer>, Error> {
+fn next_pdu(link: &mut dyn Link) -> Result<Option<TargetPdu>, Error> {
     let (mut news, mut first, mut last) = (Vec::new(), None, None);
     link.poll(&mut news);
     for one in news {
         match one {
-            News::Pdu { bhs, data } if first.is_none() => first = Some((bhs, data)),
-            News::Ended(why) => last = Some(why),
-            News::Pdu { .. } | News::Response { .. } | News::Failed { .. } => {}
+            LinkEvent::Pdu { bhs, data } if first.is_none() => first = Some((bhs, data)),
+            LinkEvent::Ended(why) => last = Some(why),
+            LinkEvent::Pdu { .. } | LinkEvent::Response { .. } | LinkEvent::Failed { .. } => {}
         }
     }
     match (first, last) {
         (Some((bhs, data)), last) => {
             let pdu = FromTarget::parse(&bhs);
             let pdu = pdu.map_err(|why| Error::Target(why.to_string()))?;
-            Ok(Some(Answer { pdu, data, last }))
+            Ok(Some(TargetPdu { pdu, data, last }))
         }
         (None, Some(why)) => Err(Error::Lost(why)),
         (None, None) => Ok(None),

@@ -5,20 +5,20 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use verbena::Device;
-use verbena_iscsi::login::{Discovery, Found, TargetRecord};
+use verbena_iscsi::login::{Discovery, DiscoveryProgress, TargetRecord};
 use verbena_wire::iscsi::{FromTarget, LogoutReason, LogoutRequest, NO_TAG, NopOut, TextResponse};
 
 use super::dial::{STEPS, isid, log_in};
-use super::link::{Link, News, Text};
+use super::link::{DataSegment, Link, LinkEvent};
 use super::options::Options;
 use crate::address::Address;
 use crate::error::Error;
 
 /// Task tags of the text request and of the logout.
-const QUESTION: u32 = 2;
-const FAREWELL: u32 = 3;
+const TEXT_TAG: u32 = 2;
+const LOGOUT_TAG: u32 = 3;
 /// How long to wait for the logout response, which is not required.
-const MOMENT: Duration = Duration::from_millis(500);
+const LOGOUT_WAIT: Duration = Duration::from_millis(500);
 
 /// Returns the targets that a portal lists.
 pub fn discover(
@@ -35,21 +35,21 @@ pub fn discover(
     let (link, _) = log_in(device, &pd, &portal, options, isid()?)?;
     let mut portal = Portal {
         link,
-        heard: VecDeque::new(),
+        received: VecDeque::new(),
         ended: None,
     };
-    let mut discovery = Discovery::new(QUESTION);
+    let mut discovery = Discovery::new(TEXT_TAG);
     let end = Instant::now() + options.login * STEPS;
     loop {
         let (request, text) = discovery.next();
-        portal.link.say(&request.emit(), &text)?;
-        let (response, data) = portal.answer(options.login, end)?;
+        portal.link.send_pdu(&request.emit(), &text)?;
+        let (response, data) = portal.next_text_response(options.login, end)?;
         let data = data.get(..response.data_len as usize).unwrap_or(&data);
-        let found = discovery.take(&response, data);
+        let found = discovery.handle_response(&response, data);
         match found.map_err(|why| Error::Target(why.to_string()))? {
-            Found::Again => {}
-            Found::Done(targets) => {
-                portal.take_leave();
+            DiscoveryProgress::Continue => {}
+            DiscoveryProgress::Done(targets) => {
+                portal.log_out();
                 return Ok(targets);
             }
         }
@@ -60,33 +60,33 @@ pub fn discover(
 struct Portal {
     link: Box<dyn Link>,
     /// PDUs received and not processed.
-    heard: VecDeque<(FromTarget, Text)>,
+    received: VecDeque<(FromTarget, DataSegment)>,
     /// The link ended, for this reason.
     ended: Option<String>,
 }
 
 impl Portal {
     /// The next PDU, if one comes before `until`.
-    fn next(&mut self, until: Instant) -> Result<Option<(FromTarget, Text)>, Error> {
+    fn next(&mut self, until: Instant) -> Result<Option<(FromTarget, DataSegment)>, Error> {
         let mut news = Vec::new();
         loop {
-            // Received PDUs first, so that `heard` holds those of one poll at most.
-            if let Some(first) = self.heard.pop_front() {
+            // Received PDUs first, so that `received` holds those of one poll at most.
+            if let Some(first) = self.received.pop_front() {
                 return Ok(Some(first));
             }
             self.link.poll(&mut news);
             for one in news.drain(..) {
                 match one {
-                    News::Pdu { bhs, data } => {
+                    LinkEvent::Pdu { bhs, data } => {
                         let pdu = FromTarget::parse(&bhs);
                         let pdu = pdu.map_err(|why| Error::Target(why.to_string()))?;
-                        self.heard.push_back((pdu, data));
+                        self.received.push_back((pdu, data));
                     }
-                    News::Ended(why) => self.ended = Some(why),
-                    News::Response { .. } | News::Failed { .. } => {}
+                    LinkEvent::Ended(why) => self.ended = Some(why),
+                    LinkEvent::Response { .. } | LinkEvent::Failed { .. } => {}
                 }
             }
-            if !self.heard.is_empty() {
+            if !self.received.is_empty() {
                 continue;
             }
             if let Some(why) = &self.ended {
@@ -101,21 +101,25 @@ impl Portal {
     }
 
     /// The next text response.
-    fn answer(&mut self, limit: Duration, end: Instant) -> Result<(TextResponse, Text), Error> {
+    fn next_text_response(
+        &mut self,
+        limit: Duration,
+        end: Instant,
+    ) -> Result<(TextResponse, DataSegment), Error> {
         let until = end.min(Instant::now() + limit);
         let what = "list of targets";
         loop {
             match self.next(until)? {
-                Some(_) if end <= Instant::now() => return Err(Error::Silent { what, limit }),
+                Some(_) if end <= Instant::now() => return Err(Error::Timeout { what, limit }),
                 Some((FromTarget::TextResponse(response), data)) => return Ok((response, data)),
-                Some((pdu, _)) => self.hear(&pdu)?,
-                None => return Err(Error::Silent { what, limit }),
+                Some((pdu, _)) => self.handle_unsolicited(&pdu)?,
+                None => return Err(Error::Timeout { what, limit }),
             }
         }
     }
 
     /// Handles what a target may send unsolicited.
-    fn hear(&mut self, pdu: &FromTarget) -> Result<(), Error> {
+    fn handle_unsolicited(&mut self, pdu: &FromTarget) -> Result<(), Error> {
         match pdu {
             FromTarget::NopIn(nop) if nop.wants_answer() => {
                 let pdu = NopOut {
@@ -127,7 +131,7 @@ impl Portal {
                     cmd_sn: 0,
                     exp_stat_sn: 0,
                 };
-                self.link.say(&pdu.emit(), &[])
+                self.link.send_pdu(&pdu.emit(), &[])
             }
             // A request to log out needs no action: the logout follows in any case.
             FromTarget::NopIn(_) | FromTarget::AsyncMessage(_) => Ok(()),
@@ -136,19 +140,19 @@ impl Portal {
     }
 
     /// Logs out. The list is complete, so errors are ignored.
-    fn take_leave(&mut self) {
+    fn log_out(&mut self) {
         let request = LogoutRequest {
             immediate: true,
             reason: LogoutReason::CloseSession,
-            itt: FAREWELL,
+            itt: LOGOUT_TAG,
             cid: 0,
             cmd_sn: 0,
             exp_stat_sn: 0,
         };
-        if self.link.say(&request.emit(), &[]).is_err() {
+        if self.link.send_pdu(&request.emit(), &[]).is_err() {
             return;
         }
-        let end = Instant::now() + MOMENT;
+        let end = Instant::now() + LOGOUT_WAIT;
         while let Ok(Some((pdu, _))) = self.next(end) {
             if matches!(pdu, FromTarget::LogoutResponse(_)) || end <= Instant::now() {
                 return;

@@ -4,12 +4,12 @@
 //! Invalidate is rejected: memory of a session stays registered beyond its commands.
 
 mod connect;
-mod hear;
-mod numbers;
+mod receive;
 mod send;
+mod sequence;
 mod tags;
 
-pub(crate) use connect::{How, IserDial};
+pub(crate) use connect::{IserDial, IserOptions};
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,29 +17,29 @@ use std::time::Duration;
 
 use verbena::low::{Arm, BLANK, Direction, PostError, QpState, RecvWr, WcOp};
 use verbena::{Cq, Memory, Qp, Status};
-use verbena_iscsi::login::Settled;
+use verbena_iscsi::login::LoginOutcome;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};
 use verbena_wire::iser::{HEADER_LEN, IserHeader};
 
-use super::doze::{Polling, doze};
-use super::link::{Held, Link, Moved, News, Order};
+use super::link::{CommandProgress, Link, LinkCommand, LinkEvent, TransferCounters};
+use super::sleep_poll::{Polling, sleep_poll};
 use crate::error::Error;
-use numbers::Numbers;
-use send::Waiting;
+use send::WaitingPdu;
+use sequence::SequenceNumbers;
 use tags::Tags;
 
 /// Bytes before the data of a PDU: iSER header and BHS.
-const FRONT: usize = HEADER_LEN + BHS_LEN;
+const HEADERS_LEN: usize = HEADER_LEN + BHS_LEN;
 /// Most bytes of data in a PDU in either direction: what we declare, and the default during login.
-const MOST: usize = 8192;
+const MAX_DATA: usize = 8192;
 /// Size of a receive.
-const ROOM: usize = FRONT + MOST;
+const RECEIVE_LEN: usize = HEADERS_LEN + MAX_DATA;
 /// Completions per poll.
-const AT_ONCE: usize = 64;
+const POLL_BATCH: usize = 64;
 /// Most requests other than commands that wait to be sent.
-const SAYING: usize = 64;
+const MAX_WAITING: usize = 64;
 /// Send buffers for PDUs with data; login and discovery use one at a time.
-const TEXTS: u64 = 4;
+const DATA_BUFFERS: u64 = 4;
 /// Position of DataSegmentLength and of the task tag in a BHS.
 const DATA_LEN: core::ops::Range<usize> = 5..8;
 const TAG: usize = 16;
@@ -51,30 +51,30 @@ pub(crate) struct Iser {
     cq: Cq,
     receives: Memory,
     /// A command's Send buffer for every task number.
-    orders: Memory,
+    command_buffers: Memory,
     /// Send buffers for PDUs with data, and the free ones.
-    texts: Memory,
+    data_buffers: Memory,
     free: Vec<u64>,
     depth: usize,
-    numbers: Numbers,
+    sequence: SequenceNumbers,
     tags: Tags,
     /// Sends that the target does not accept yet, in the order of their requests.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingPdu>,
     /// Commands that were cancelled before they were sent.
     flushed: Vec<u32>,
     /// Tags of immediate requests without an answer.
-    asked: Vec<u32>,
+    immediate_tags: Vec<u32>,
     /// How many of them the target has receives for: MaxOutstandingUnexpectedPDUs (RFC 7145 §8.1).
     limit: usize,
     polling: Polling,
     /// Most bytes of data of a command, and (`max_send`) of a PDU to the target.
-    longest: u32,
+    max_data: u32,
     max_send: usize,
     logged_in: bool,
     /// Why we closed it.
     why: Option<String>,
     ended: bool,
-    moved: Moved,
+    transferred: TransferCounters,
 }
 
 fn text(error: &verbena::Error) -> String {
@@ -83,7 +83,7 @@ fn text(error: &verbena::Error) -> String {
 
 impl Iser {
     fn post(&mut self, slot: u64) -> Result<(), String> {
-        let scatter = self.receives.sge(slot as usize * ROOM, ROOM);
+        let scatter = self.receives.sge(slot as usize * RECEIVE_LEN, RECEIVE_LEN);
         let scatter = [scatter.map_err(|error| text(&error))?];
         let wr = RecvWr {
             id: slot,
@@ -102,38 +102,38 @@ impl Iser {
     }
 
     /// Reports the last events.
-    fn conclude(&mut self, news: &mut Vec<News>) {
+    fn conclude(&mut self, news: &mut Vec<LinkEvent>) {
         self.ended = true;
         self.waiting.clear();
         let status = Status::WrFlushErr;
         let failed = self.tags.end_all();
-        news.extend(failed.map(|task| News::Failed { task, status }));
+        news.extend(failed.map(|task| LinkEvent::Failed { task, status }));
         let why = self.why.clone().or_else(|| self.qp.view().cause);
         let why = why.unwrap_or_else(|| "the target closed it".to_owned());
-        news.push(News::Ended(why));
+        news.push(LinkEvent::Ended(why));
     }
 }
 
 impl Link for Iser {
-    fn begin(&mut self, settled: &Settled) {
+    fn begin(&mut self, settled: &LoginOutcome) {
         self.logged_in = true;
-        self.asked.clear();
+        self.immediate_tags.clear();
         if let Some(terms) = settled.iser {
             self.max_send = self.max_send.min(terms.max_send as usize);
-            self.limit = match terms.unexpected_there {
+            self.limit = match terms.unexpected_out {
                 0 => usize::MAX,
                 limit => limit as usize,
             };
         }
     }
 
-    fn order(&mut self, order: &Order<'_>) -> Result<(), Error> {
+    fn send_command(&mut self, order: &LinkCommand<'_>) -> Result<(), Error> {
         let refused = |why: String| Err(Error::Link(why));
         if !self.logged_in {
             return refused("there are no commands before the login".to_owned());
         }
-        if order.len > self.longest {
-            let (len, most) = (order.len, self.longest);
+        if order.len > self.max_data {
+            let (len, most) = (order.len, self.max_data);
             return refused(format!(
                 "a command with {len} bytes over iSER, and {most} are the most: ask for less, or set how many the target takes"
             ));
@@ -142,11 +142,11 @@ impl Link for Iser {
             0 => Direction::None,
             _ => order.direction,
         };
-        let named = match order.place {
+        let named = match order.buffer {
             Some(place) if direction != Direction::None => {
                 // Checks that the whole range is within the memory.
                 place.memory.sge(place.offset, order.len as usize)?;
-                let at = place.memory.place(place.offset)?;
+                let at = place.memory.remote_addr(place.offset)?;
                 Some((at.stag, at.to.get()))
             }
             _ => None,
@@ -176,7 +176,7 @@ impl Link for Iser {
             exp_stat_sn: 0,
             cdb: order.cdb.bytes(),
         };
-        self.waiting.push_back(Waiting {
+        self.waiting.push_back(WaitingPdu {
             header: IserHeader {
                 write: named.filter(|_| write),
                 read: named.filter(|_| read),
@@ -189,7 +189,7 @@ impl Link for Iser {
         Ok(())
     }
 
-    fn say(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Error> {
+    fn send_pdu(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Error> {
         if !self.is_up() {
             return Err(Error::Lost("there is no connection now".to_owned()));
         }
@@ -199,8 +199,8 @@ impl Link for Iser {
             return Err(Error::Link(why));
         }
         let texts = self.waiting.iter().filter(|one| one.task.is_none());
-        if texts.count() >= SAYING {
-            let why = format!("{SAYING} PDUs wait for the target to answer others");
+        if texts.count() >= MAX_WAITING {
+            let why = format!("{MAX_WAITING} PDUs wait for the target to answer others");
             return Err(Error::Link(why));
         }
         let mut bhs = *bhs;
@@ -208,7 +208,7 @@ impl Link for Iser {
         if let (Some(to), Some(from)) = (bhs.get_mut(DATA_LEN), len.get(1..)) {
             to.copy_from_slice(from);
         }
-        self.waiting.push_back(Waiting {
+        self.waiting.push_back(WaitingPdu {
             header: IserHeader::default(),
             bhs,
             data: data.to_vec(),
@@ -218,13 +218,13 @@ impl Link for Iser {
         Ok(())
     }
 
-    fn poll(&mut self, news: &mut Vec<News>) -> bool {
+    fn poll(&mut self, news: &mut Vec<LinkEvent>) -> bool {
         // Before polling: if the link is down now, the completions polled are the last ones.
         let over = !self.is_up();
         let status = Status::WrFlushErr;
         let flushed = self.flushed.drain(..);
-        news.extend(flushed.map(|task| News::Failed { task, status }));
-        let (mut completions, mut heard) = ([BLANK; AT_ONCE], false);
+        news.extend(flushed.map(|task| LinkEvent::Failed { task, status }));
+        let (mut completions, mut heard) = ([BLANK; POLL_BATCH], false);
         let n = self.cq.poll(&mut completions);
         for wc in completions.iter().take(n) {
             // A failed request moves the queue pair to `Err`, which records the cause. After we closed it, received PDUs are ignored.
@@ -236,12 +236,12 @@ impl Link for Iser {
                 continue;
             }
             heard = true;
-            let heard = self.hear(wc, news);
+            let heard = self.handle_receive(wc, news);
             if let Err(why) = heard.and_then(|()| self.post(wc.id)) {
-                self.end(&why);
+                self.close(&why);
             }
         }
-        if over && n < AT_ONCE && !self.ended {
+        if over && n < POLL_BATCH && !self.ended {
             self.conclude(news);
         } else if n > 0 {
             self.pump();
@@ -250,7 +250,7 @@ impl Link for Iser {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        doze(
+        sleep_poll(
             &self.cq,
             &mut self.polling,
             self.tags.len(),
@@ -264,19 +264,19 @@ impl Link for Iser {
         self.cq.as_fd()
     }
 
-    fn held(&self, task: u32) -> Held {
+    fn command_state(&self, task: u32) -> CommandProgress {
         if self.waiting.iter().any(|one| one.task == Some(task)) {
-            return Held::Here;
+            return CommandProgress::Unsent;
         }
         match self.tags.of(task) {
             // The memory stays registered, so the target can access it for as long as there is a connection.
-            Some(_) => Held::Bound,
-            None => Held::Ended,
+            Some(_) => CommandProgress::RdmaExposed,
+            None => CommandProgress::Ended,
         }
     }
 
     fn cancel(&mut self, task: u32) -> bool {
-        let waits = |one: &Waiting| one.task == Some(task);
+        let waits = |one: &WaitingPdu| one.task == Some(task);
         let Some(at) = self.waiting.iter().position(waits) else {
             return false;
         };
@@ -288,14 +288,14 @@ impl Link for Iser {
         true
     }
 
-    fn end(&mut self, why: &str) {
+    fn close(&mut self, why: &str) {
         self.why.get_or_insert_with(|| why.to_owned());
         // Immediately, without a disconnect handshake: from now on the target cannot access memory of commands that count as lost.
         self.qp.modify(QpState::Err);
     }
 
-    fn moved(&self) -> Moved {
-        self.moved
+    fn transferred(&self) -> TransferCounters {
+        self.transferred
     }
 }
 

@@ -7,41 +7,41 @@ use std::time::Duration;
 use smallvec::SmallVec;
 use verbena::Status;
 use verbena::low::Direction;
-use verbena_iscsi::login::Settled;
+use verbena_iscsi::login::LoginOutcome;
 use verbena_wire::iscsi::{Bhs, Lun};
 use verbena_wire::scsi::{Cdb, DeviceType};
 
-use crate::blocks::Place;
+use crate::blocks::BufferRef;
 use crate::error::Error;
 
 /// Data segment of a PDU: mostly sense data, which is short.
-pub(crate) type Text = SmallVec<[u8; 64]>;
+pub(crate) type DataSegment = SmallVec<[u8; 64]>;
 
 /// A command to be sent.
 #[derive(Debug)]
-pub(crate) struct Order<'a> {
+pub(crate) struct LinkCommand<'a> {
     /// The session's task number.
     pub(crate) task: u32,
     pub(crate) lun: Lun,
     pub(crate) device: DeviceType,
     pub(crate) cdb: Cdb,
     pub(crate) direction: Direction,
-    pub(crate) place: Option<&'a Place>,
+    pub(crate) buffer: Option<&'a BufferRef>,
     pub(crate) len: u32,
 }
 
 /// An event of a link.
 #[derive(Debug)]
-pub(crate) enum News {
+pub(crate) enum LinkEvent {
     /// The response to a command: a SCSI Response, or a Data-In with status. With the bytes moved, where known.
     Response {
         task: u32,
         bhs: Bhs,
-        data: Text,
-        carried: Option<Carried>,
+        data: DataSegment,
+        transferred: Option<CommandTransfer>,
     },
     /// Any other PDU, or one that failed a check.
-    Pdu { bhs: Bhs, data: Text },
+    Pdu { bhs: Bhs, data: DataSegment },
     /// A command was not sent, or will have no response.
     Failed { task: u32, status: Status },
     /// The link has ended, for this reason; its commands are reported as failed before.
@@ -50,22 +50,22 @@ pub(crate) enum News {
 
 /// Bytes of a command that were moved, contiguous from its beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Carried {
+pub(crate) struct CommandTransfer {
     /// Received, of a read.
-    pub(crate) came: u32,
+    pub(crate) received: u32,
     /// Sent or requested by R2T, of a write. At least what was unsolicited.
-    pub(crate) left: u32,
+    pub(crate) sent: u32,
 }
 
 /// State of a command that a link has accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum CommandProgress {
     /// Not sent.
-    Here,
+    Unsent,
     /// Sent, with this tag and CmdSN.
-    There { itt: u32, cmd_sn: u32 },
+    Sent { itt: u32, cmd_sn: u32 },
     /// Sent, and the target accesses its memory by RDMA: only the end of the link revokes that.
-    Bound,
+    RdmaExposed,
     /// Ended: its news was reported or is about to be.
     Ended,
 }
@@ -82,19 +82,19 @@ pub(crate) trait Dialling: Send {
 /// A link to a target.
 pub(crate) trait Link: Send {
     /// The login is complete.
-    fn begin(&mut self, settled: &Settled);
+    fn begin(&mut self, settled: &LoginOutcome);
 
     /// Accepts a command, which is sent by the next [`flush`](Link::flush) at the latest.
-    fn order(&mut self, order: &Order<'_>) -> Result<(), Error>;
+    fn send_command(&mut self, order: &LinkCommand<'_>) -> Result<(), Error>;
 
     /// Sends the commands accepted.
     fn flush(&mut self) {}
 
     /// Sends any other PDU; the link fills in the sequence numbers.
-    fn say(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Error>;
+    fn send_pdu(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Error>;
 
     /// Appends events, without waiting; true if anything was received from the target.
-    fn poll(&mut self, news: &mut Vec<News>) -> bool;
+    fn poll(&mut self, news: &mut Vec<LinkEvent>) -> bool;
 
     /// Sleeps until there may be an event, one of `beside` is readable, or the timeout expires.
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error>;
@@ -103,10 +103,10 @@ pub(crate) trait Link: Send {
     fn arm(&mut self) -> BorrowedFd<'_>;
 
     /// State of a command.
-    fn held(&self, task: u32) -> Held;
+    fn command_state(&self, task: u32) -> CommandProgress;
 
     /// The CmdSN of the last task management request, if it has this tag and the link knows it.
-    fn task_number(&self, _tag: u32) -> Option<u32> {
+    fn task_cmd_sn(&self, _tag: u32) -> Option<u32> {
         None
     }
 
@@ -115,20 +115,20 @@ pub(crate) trait Link: Send {
     fn cancel(&mut self, task: u32) -> bool;
 
     /// A protocol violation that was not reported as an event, if any.
-    fn breach(&self) -> Option<String> {
+    fn violation(&self) -> Option<String> {
         None
     }
 
     /// Closes the link; its commands are reported as failed.
-    fn end(&mut self, why: &str);
+    fn close(&mut self, why: &str);
 
     /// Bytes of data moved, by method.
-    fn moved(&self) -> Moved;
+    fn transferred(&self) -> TransferCounters;
 }
 
 /// Bytes of data that a link moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moved {
+pub struct TransferCounters {
     /// Received directly into the destination.
     pub placed: u64,
     /// Copied to the destination.
@@ -137,10 +137,10 @@ pub struct Moved {
     pub gathered: u64,
 }
 
-impl Moved {
+impl TransferCounters {
     /// The sum.
-    pub(super) fn and(self, other: Moved) -> Moved {
-        Moved {
+    pub(super) fn plus(self, other: TransferCounters) -> TransferCounters {
+        TransferCounters {
             placed: self.placed + other.placed,
             copied: self.copied + other.copied,
             gathered: self.gathered + other.gathered,

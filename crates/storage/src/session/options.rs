@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use verbena::Handler;
-use verbena_iscsi::login::{Chap, DigestWish, IserOffer, Offer, Purpose};
+use verbena_iscsi::login::{Chap, DigestPreference, IserOffer, Offer, Purpose};
 
 use crate::address::{Address, Credentials, Digest, Transport};
 
@@ -46,7 +46,7 @@ pub struct Options {
     pub handler: Option<Arc<Handler>>,
     /// Most bytes of data of one command over iSER. A target has a buffer for each, and may close the connection when one is longer; in
     /// tgtd the default is 512 KiB.
-    pub iser_longest: u32,
+    pub iser_max_data: u32,
     /// What to do when a target redirects a login.
     pub redirects: Redirects,
 }
@@ -63,7 +63,7 @@ impl Default for Options {
             burst: 1 << 20,
             poll: None,
             handler: None,
-            iser_longest: 512 << 10,
+            iser_max_data: 512 << 10,
             redirects: Redirects::default(),
         }
     }
@@ -73,9 +73,9 @@ impl Options {
     /// The login's offer.
     pub(super) fn offer(&self, address: &Address, purpose: Purpose) -> Offer {
         let digest = |wish: Digest| match wish {
-            Digest::Either => DigestWish::Accepted,
-            Digest::None => DigestWish::None,
-            Digest::Crc32c => DigestWish::Required,
+            Digest::Either => DigestPreference::Accepted,
+            Digest::None => DigestPreference::None,
+            Digest::Crc32c => DigestPreference::Required,
         };
         let chap = |who: &Option<Credentials>| {
             let who = who.as_ref()?;

@@ -30,7 +30,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// Parses a response.
-    pub(super) fn read(bhs: &Bhs, data: &[u8]) -> Result<Outcome, Malformed> {
+    pub(super) fn parse(bhs: &Bhs, data: &[u8]) -> Result<Outcome, Malformed> {
         let (status, residual) = match FromTarget::parse(bhs)? {
             FromTarget::DataIn(DataIn {
                 status: Some(status),

@@ -5,19 +5,19 @@
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
-use verbena_iscsi::login::Settled;
+use verbena_iscsi::login::LoginOutcome;
 
 use super::Session;
 use super::dial::Dial;
-use super::doze::rest;
 use super::link::Link;
 use super::outcome::Outcome;
+use super::sleep_poll::sleep_on_fds;
 use crate::error::Error;
 
 /// Backoff of attempts to connect, initial and maximal: it doubles.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 /// Times that a command is sent again after it, or its connection, was lost.
-const AGAIN: u32 = 3;
+const MAX_RESENDS: u32 = 3;
 
 /// A lost connection.
 pub(super) struct Lost {
@@ -25,7 +25,7 @@ pub(super) struct Lost {
     /// The current attempt.
     dial: Option<Dial>,
     next: Instant,
-    pause: Duration,
+    backoff: Duration,
     why: String,
     /// Reconnecting was given up.
     given_up: bool,
@@ -39,32 +39,32 @@ impl Session {
     }
 
     /// Closes the connection, for this reason; its commands are reported as news.
-    pub(super) fn give_up(&mut self, why: &str) {
+    pub(super) fn close_link(&mut self, why: &str) {
         if let Some(link) = &mut self.link {
-            link.end(why);
+            link.close(why);
         }
     }
 
     /// The connection has ended.
-    pub(super) fn lose(&mut self, why: &str) {
+    pub(super) fn handle_link_end(&mut self, why: &str) {
         if let Some(link) = self.link.take() {
-            self.moved = self.moved.and(link.moved());
+            self.transferred = self.transferred.plus(link.transferred());
         }
-        self.control.forget();
+        self.control.reset();
         self.abort = None;
-        self.going = None;
+        self.target_logout = None;
         // The link has reported all its commands; this catches any that it did not, which would otherwise wait forever.
         for number in self.tasks.numbers() {
             if self.tasks.get(number).is_some_and(|task| task.sent) {
-                self.orphan(number, why);
+                self.handle_lost_command(number, why);
             }
         }
         let now = Instant::now();
-        let brief = now.duration_since(self.since) < PAUSE.1;
-        self.fleeting = if brief { self.fleeting + 1 } else { 0 };
+        let brief = now.duration_since(self.connected_at) < BACKOFF.1;
+        self.short_connections = if brief { self.short_connections + 1 } else { 0 };
         // Reconnect at once after the first loss; delay if connections are repeatedly lost soon after login.
-        let pause = (PAUSE.0 * (1 << self.fleeting.min(8))).min(PAUSE.1);
-        let wait = if self.fleeting > 1 {
+        let pause = (BACKOFF.0 * (1 << self.short_connections.min(8))).min(BACKOFF.1);
+        let wait = if self.short_connections > 1 {
             pause
         } else {
             Duration::ZERO
@@ -79,23 +79,24 @@ impl Session {
             since: now,
             dial: None,
             next,
-            pause: PAUSE.0,
+            backoff: BACKOFF.0,
             why: why.to_owned(),
             given_up: false,
         });
     }
 
     /// A command that was sent has no response and will have none.
-    pub(super) fn orphan(&mut self, number: u32, why: &str) {
+    pub(super) fn handle_lost_command(&mut self, number: u32, why: &str) {
         let Some(task) = self.tasks.get_mut(number) else {
             return;
         };
         task.sent = false;
-        task.taken_back = None;
+        task.cancelled = None;
         task.losses += 1;
-        if task.unwanted {
+        if task.cancel_requested {
             self.finish(number, Outcome::Cancelled);
-        } else if task.command.safe && task.losses <= AGAIN && !self.control.leaving {
+        } else if task.command.idempotent && task.losses <= MAX_RESENDS && !self.control.logging_out
+        {
             task.deadline = Instant::now() + self.options.command;
             self.ready.push_back(number);
             self.settle_abort(number);
@@ -112,25 +113,25 @@ impl Session {
             self.ready.push_back(number);
         }
         if self.link.is_some() {
-            self.watch(now);
-        } else if !self.control.leaving {
+            self.check_link(now);
+        } else if !self.control.logging_out {
             self.dial_again(now);
         }
     }
 
     /// Checks an established connection.
-    fn watch(&mut self, now: Instant) {
-        if let Some(why) = self.link.as_ref().and_then(|link| link.breach()) {
-            return self.give_up(&why);
+    fn check_link(&mut self, now: Instant) {
+        if let Some(why) = self.link.as_ref().and_then(|link| link.violation()) {
+            return self.close_link(&why);
         }
-        self.watch_aborts(now);
-        self.watch_leave(now);
+        self.check_aborts(now);
+        self.check_logout(now);
         let silence = self.options.silence;
         match self.control.ping {
             Some((_, since)) if now.duration_since(since) > silence => {
-                self.give_up(&format!("the target has been silent for {silence:?}"));
+                self.close_link(&format!("the target has been silent for {silence:?}"));
             }
-            None if now.duration_since(self.heard) > silence => {
+            None if now.duration_since(self.last_received) > silence => {
                 // If it cannot be sent, the link has ended and reports that.
                 let _ = self.send_ping();
             }
@@ -146,7 +147,7 @@ impl Session {
     ) -> Result<(), Error> {
         match self.lost.as_mut().and_then(|lost| lost.dial.as_mut()) {
             Some(dial) => dial.sleep(beside, timeout),
-            None => rest(beside, None, timeout),
+            None => sleep_on_fds(beside, None, timeout),
         }
     }
 
@@ -161,28 +162,28 @@ impl Session {
         let (device, pd) = (&self.device, &self.pd);
         match Dial::new(device, pd, &self.address, &self.options, self.isid) {
             Ok(dial) => lost.dial = Some(dial),
-            Err(error) => self.stay_away(&error),
+            Err(error) => self.handle_dial_error(&error),
         }
     }
 
     /// Advances an attempt to connect, without waiting.
-    pub(super) fn go_on_dialling(&mut self) {
+    pub(super) fn poll_dial(&mut self) {
         let Some(dial) = self.lost.as_mut().and_then(|lost| lost.dial.as_mut()) else {
             return;
         };
         match dial.poll() {
             Ok(None) => {}
-            Ok(Some((link, settled))) => self.come_back(link, settled),
-            Err(error) => self.stay_away(&error),
+            Ok(Some((link, settled))) => self.handle_reconnect(link, settled),
+            Err(error) => self.handle_dial_error(&error),
         }
     }
 
-    fn come_back(&mut self, link: Box<dyn Link>, settled: Settled) {
+    fn handle_reconnect(&mut self, link: Box<dyn Link>, settled: LoginOutcome) {
         (self.link, self.settled) = (Some(link), settled);
         self.lost = None;
-        self.heard = Instant::now();
-        self.since = self.heard;
-        let deadline = self.heard + self.options.command;
+        self.last_received = Instant::now();
+        self.connected_at = self.last_received;
+        let deadline = self.last_received + self.options.command;
         for number in self.tasks.numbers() {
             if let Some(task) = self.tasks.get_mut(number) {
                 task.deadline = deadline;
@@ -191,14 +192,14 @@ impl Session {
     }
 
     /// An attempt failed.
-    fn stay_away(&mut self, error: &Error) {
+    fn handle_dial_error(&mut self, error: &Error) {
         let Some(lost) = &mut self.lost else {
             return;
         };
         let now = Instant::now();
         lost.dial = None;
-        lost.next = now + lost.pause;
-        lost.pause = (lost.pause * 2).min(PAUSE.1);
+        lost.next = now + lost.backoff;
+        lost.backoff = (lost.backoff * 2).min(BACKOFF.1);
         // Errors are not final before that: a target that is starting up may not know its names and users yet.
         if now.duration_since(lost.since) < self.options.reconnect {
             return;

@@ -7,8 +7,8 @@ use verbena::low::Direction;
 use verbena_wire::iscsi::Lun;
 use verbena_wire::scsi::{Cdb, DeviceType};
 
-use super::link::Order;
-use crate::blocks::Place;
+use super::link::LinkCommand;
+use crate::blocks::BufferRef;
 
 /// A SCSI command for a session.
 #[derive(Debug, Clone)]
@@ -22,11 +22,11 @@ pub struct Command {
     /// Direction of the data.
     pub direction: Direction,
     /// Memory of the data.
-    pub place: Option<Place>,
+    pub buffer: Option<BufferRef>,
     /// Bytes of data.
     pub len: u32,
     /// Idempotent: may be sent again after a lost connection.
-    pub safe: bool,
+    pub idempotent: bool,
 }
 
 impl Command {
@@ -37,9 +37,9 @@ impl Command {
             device,
             cdb,
             direction: Direction::None,
-            place: None,
+            buffer: None,
             len: 0,
-            safe: true,
+            idempotent: true,
         }
     }
 }
@@ -59,21 +59,21 @@ pub(super) struct Task {
     /// Passed to the link.
     pub(super) sent: bool,
     /// Cancelled by its owner.
-    pub(super) unwanted: bool,
+    pub(super) cancel_requested: bool,
     /// Cancelled in the link, for this reason; the link's report is still to come.
-    pub(super) taken_back: Option<String>,
+    pub(super) cancelled: Option<String>,
 }
 
 impl Task {
-    pub(super) fn order(&self, task: u32) -> Order<'_> {
+    pub(super) fn link_command(&self, task: u32) -> LinkCommand<'_> {
         let command = &self.command;
-        Order {
+        LinkCommand {
             task,
             lun: command.lun,
             device: command.device,
             cdb: command.cdb,
             direction: command.direction,
-            place: command.place.as_ref(),
+            buffer: command.buffer.as_ref(),
             len: command.len,
         }
     }

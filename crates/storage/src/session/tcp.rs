@@ -1,7 +1,7 @@
 //! A link on TCP: an iSCSI queue pair (M12), whose requests are commands with their buffers. Each receive is posted again as soon as its
 //! PDU was processed. A PDU longer than a receive is truncated.
 
-mod tally;
+mod transfers;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -10,42 +10,44 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use verbena::low::{
-    Arm, BLANK, CommandId, CommandWr, Direction, Flags, Gap, IscsiPostError, Limits, PduWr,
-    QpState, RecvWr, Sge, Standing, Wc, WcOp,
+    Arm, BLANK, CommandId, CommandState, CommandWr, Direction, Flags, Gap, IscsiPostError, Limits,
+    PduWr, QpState, RecvWr, Sge, Wc, WcOp,
 };
-use verbena::{Access, Cq, Device, Iscsi, IscsiDial, IscsiOptions, Memory, Pd, Status};
-use verbena_iscsi::login::Settled;
+use verbena::{Access, Cq, Device, IscsiConnecting, IscsiOptions, IscsiQp, Memory, Pd, Status};
+use verbena_iscsi::login::LoginOutcome;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, Opcode};
 
-use self::tally::{Tally, tag};
-use super::doze::{Polling, doze, rest};
-use super::link::{Dialling, Held, Link, Moved, News, Order, Text};
+use self::transfers::{Transfers, tag};
+use super::link::{
+    CommandProgress, DataSegment, Dialling, Link, LinkCommand, LinkEvent, TransferCounters,
+};
 use super::options::Options;
+use super::sleep_poll::{Polling, sleep_on_fds, sleep_poll};
 use crate::error::Error;
 
 /// Size of a receive: the longest header, and the data of a login response.
-const ROOM: usize = 48 + 1020 + 8192;
+const RECEIVE_LEN: usize = 48 + 1020 + 8192;
 /// Completions per poll.
-const AT_ONCE: usize = 64;
+const POLL_BATCH: usize = 64;
 /// Requests other than commands.
 const CONTROL: usize = 32;
 /// Tags of cancelled commands that are remembered.
 const LATE: usize = 256;
 /// Work request id of requests whose completion is ignored.
-const NOBODY: u64 = u64::MAX;
+const NO_COMPLETION: u64 = u64::MAX;
 
 /// A link on TCP.
 pub(crate) struct Tcp {
     // Dropped first: it may still access the memory below.
-    qp: Iscsi,
+    qp: IscsiQp,
     cq: Cq,
     receives: Memory,
     /// Task numbers by the adapter's command ids.
     tasks: FxHashMap<u32, u32>,
     /// Bytes moved for outstanding commands.
-    tally: Tally,
+    transfers: Transfers,
     /// Cancelled commands whose completion was not polled yet, with their tags.
-    taken_back: Vec<(u32, u32)>,
+    cancelled: Vec<(u32, u32)>,
     /// Tags of cancelled commands: PDUs for them are ignored and no violation.
     late: VecDeque<u32>,
     ended: bool,
@@ -53,12 +55,12 @@ pub(crate) struct Tcp {
     unsent: bool,
     polling: Polling,
     /// Buffer of polled completions.
-    completions: Box<[Wc; AT_ONCE]>,
+    completions: Box<[Wc; POLL_BATCH]>,
 }
 
 /// A connection being established, with the resources of the link.
 pub(crate) struct TcpDial {
-    dial: Option<(IscsiDial, Cq, Memory)>,
+    dial: Option<(IscsiConnecting, Cq, Memory)>,
     receives: usize,
     polling: Polling,
 }
@@ -80,15 +82,15 @@ impl TcpDial {
                 receives,
                 ..Limits::default()
             },
-            patience: options.login,
+            connect_timeout: options.login,
             ..IscsiOptions::default()
         };
-        let dial = Iscsi::dial(pd, to, how)?;
+        let dial = IscsiQp::start_connect(pd, to, how)?;
         let cq = match &options.handler {
             Some(handler) => device.cq_with(entries, handler)?,
             None => device.cq(entries)?,
         };
-        let memory = pd.memory(receives * ROOM, Access::LOCAL_WRITE)?;
+        let memory = pd.memory(receives * RECEIVE_LEN, Access::LOCAL_WRITE)?;
         Ok(TcpDial {
             dial: Some((dial, cq, memory)),
             receives,
@@ -107,13 +109,13 @@ impl Dialling for TcpDial {
             return Ok(None);
         };
         let mut link = Tcp {
-            qp: dial.open(&cq, &cq)?,
+            qp: dial.into_qp(&cq, &cq)?,
             cq,
             receives,
             tasks: FxHashMap::default(),
-            completions: Box::new([BLANK; AT_ONCE]),
-            tally: Tally::default(),
-            taken_back: Vec::new(),
+            completions: Box::new([BLANK; POLL_BATCH]),
+            transfers: Transfers::default(),
+            cancelled: Vec::new(),
             late: VecDeque::new(),
             ended: false,
             unsent: false,
@@ -127,13 +129,15 @@ impl Dialling for TcpDial {
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
         let dial = self.dial.as_ref();
-        rest(beside, dial.map(|(dial, ..)| dial.as_fd()), timeout)
+        sleep_on_fds(beside, dial.map(|(dial, ..)| dial.as_fd()), timeout)
     }
 }
 
 impl Tcp {
     fn post(&mut self, slot: u64) -> Result<(), Error> {
-        let scatter = [self.receives.sge(slot as usize * ROOM, ROOM)?];
+        let scatter = [self
+            .receives
+            .sge(slot as usize * RECEIVE_LEN, RECEIVE_LEN)?];
         let wr = RecvWr {
             id: slot,
             scatter: &scatter,
@@ -142,12 +146,17 @@ impl Tcp {
     }
 
     /// Processes the PDU in a receive.
-    fn take(&mut self, slot: u64, len: usize, command: Option<u32>) -> Result<Option<News>, Error> {
-        let at = slot as usize * ROOM;
+    fn handle_receive(
+        &mut self,
+        slot: u64,
+        len: usize,
+        command: Option<u32>,
+    ) -> Result<Option<LinkEvent>, Error> {
+        let at = slot as usize * RECEIVE_LEN;
         let mut bhs: Bhs = [0; BHS_LEN];
         self.receives.read_at(at, &mut bhs)?;
         // The adapter delivers the header alone where the data was placed.
-        let mut data = Text::new();
+        let mut data = DataSegment::new();
         if len > BHS_LEN {
             data.resize(len - BHS_LEN, 0);
             self.receives.read_at(at + BHS_LEN, &mut data)?;
@@ -155,17 +164,17 @@ impl Tcp {
         let task = command.and_then(|name| self.tasks.remove(&name));
         Ok(match task {
             Some(task) => {
-                let carried = Some(self.tally.close(&bhs));
-                Some(News::Response {
+                let carried = Some(self.transfers.close(&bhs));
+                Some(LinkEvent::Response {
                     task,
                     bhs,
                     data,
-                    carried,
+                    transferred: carried,
                 })
             }
-            None if len == BHS_LEN && self.moved_some(&bhs) => None,
+            None if len == BHS_LEN && self.count_data(&bhs) => None,
             None if self.is_late(&bhs) => None,
-            None => Some(News::Pdu { bhs, data }),
+            None => Some(LinkEvent::Pdu { bhs, data }),
         })
     }
 
@@ -179,15 +188,15 @@ impl Tcp {
     }
 
     /// The completion of a cancelled command. PDUs that the adapter delivered before it were processed before it.
-    fn forget(&mut self, task: u32) {
+    fn finish_cancelled(&mut self, task: u32) {
         self.tasks.retain(|_, one| *one != task);
-        if let Some(at) = self.taken_back.iter().position(|(of, _)| *of == task) {
-            let (_, tag) = self.taken_back.swap_remove(at);
-            self.tally.forget(tag);
+        if let Some(at) = self.cancelled.iter().position(|(of, _)| *of == task) {
+            let (_, tag) = self.cancelled.swap_remove(at);
+            self.transfers.remove(tag);
         }
     }
 
-    fn name_of(&self, task: u32) -> Option<CommandId> {
+    fn command_id(&self, task: u32) -> Option<CommandId> {
         let mut all = self.tasks.iter();
         let (name, _) = all.find(|(_, one)| **one == task)?;
         Some(CommandId(*name))
@@ -195,13 +204,13 @@ impl Tcp {
 
     /// A header alone: its data was placed, or (R2T) is being sent. A PDU that failed a check is delivered whole; without data the two
     /// cannot be distinguished, and nothing was moved.
-    fn moved_some(&mut self, bhs: &Bhs) -> bool {
+    fn count_data(&mut self, bhs: &Bhs) -> bool {
         // All commands that a tag can belong to.
-        let most = self.tasks.len() + self.taken_back.len() + self.late.len();
+        let most = self.tasks.len() + self.cancelled.len() + self.late.len();
         match Opcode::of(bhs) {
-            Some(Opcode::R2t) => self.tally.asked(bhs, most),
+            Some(Opcode::R2t) => self.transfers.count_r2t(bhs, most),
             Some(Opcode::DataIn) => {
-                let some = self.tally.came(bhs, most);
+                let some = self.transfers.count_data_in(bhs, most);
                 // Data in sequence was placed under this tag, so it belongs to a new command.
                 self.late.retain(|late| !some || *late != tag(bhs));
                 some
@@ -216,13 +225,13 @@ fn refused(why: IscsiPostError) -> Error {
 }
 
 impl Link for Tcp {
-    fn begin(&mut self, settled: &Settled) {
-        self.tally = Tally::new(&settled.terms);
-        self.qp.begin(settled.terms);
+    fn begin(&mut self, settled: &LoginOutcome) {
+        self.transfers = Transfers::new(&settled.terms);
+        self.qp.enter_full_feature(settled.terms);
     }
 
-    fn order(&mut self, order: &Order<'_>) -> Result<(), Error> {
-        let data: Option<Sge> = match order.place {
+    fn send_command(&mut self, order: &LinkCommand<'_>) -> Result<(), Error> {
+        let data: Option<Sge> = match order.buffer {
             Some(place) => Some(place.memory.sge(place.offset, order.len as usize)?),
             None => None,
         };
@@ -248,13 +257,13 @@ impl Link for Tcp {
 
     fn flush(&mut self) {
         if core::mem::take(&mut self.unsent) {
-            self.qp.send();
+            self.qp.transmit_queued();
         }
     }
 
-    fn say(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Error> {
+    fn send_pdu(&mut self, bhs: &Bhs, data: &[u8]) -> Result<(), Error> {
         let wr = PduWr {
-            id: NOBODY,
+            id: NO_COMPLETION,
             flags: Flags::NONE,
             bhs: *bhs,
             data,
@@ -262,34 +271,34 @@ impl Link for Tcp {
         self.qp.post_pdu(&wr).map_err(refused)
     }
 
-    fn poll(&mut self, news: &mut Vec<News>) -> bool {
+    fn poll(&mut self, news: &mut Vec<LinkEvent>) -> bool {
         let n = self.cq.poll(&mut self.completions[..]);
-        for at in 0..n.min(AT_ONCE) {
+        for at in 0..n.min(POLL_BATCH) {
             let wc = self.completions[at];
             match (wc.op, wc.status) {
                 (WcOp::Receive, Status::Success | Status::LocLenErr) => {
-                    match self.take(wc.id, wc.len as usize, wc.immediate) {
+                    match self.handle_receive(wc.id, wc.len as usize, wc.immediate) {
                         Ok(one) => news.extend(one),
-                        Err(error) => self.end(&error.to_string()),
+                        Err(error) => self.close(&error.to_string()),
                     }
                     if let Err(error) = self.post(wc.id) {
-                        self.end(&error.to_string());
+                        self.close(&error.to_string());
                     }
                 }
                 (WcOp::Receive, _) => {}
-                (_, status) if wc.id != NOBODY && status != Status::Success => {
+                (_, status) if wc.id != NO_COMPLETION && status != Status::Success => {
                     let task = wc.id as u32;
-                    self.forget(task);
-                    news.push(News::Failed { task, status });
+                    self.finish_cancelled(task);
+                    news.push(LinkEvent::Failed { task, status });
                 }
                 _ => {}
             }
         }
         match self.qp.state() {
-            QpState::Err if n < AT_ONCE && !self.ended => {
+            QpState::Err if n < POLL_BATCH && !self.ended => {
                 self.ended = true;
                 let cause = self.qp.view().cause;
-                news.push(News::Ended(cause.unwrap_or_default()));
+                news.push(LinkEvent::Ended(cause.unwrap_or_default()));
             }
             // The failed command was reported; those behind it were flushed and may be sent again.
             QpState::Sqe => {
@@ -301,7 +310,7 @@ impl Link for Tcp {
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
-        doze(
+        sleep_poll(
             &self.cq,
             &mut self.polling,
             self.tasks.len(),
@@ -315,40 +324,43 @@ impl Link for Tcp {
         self.cq.as_fd()
     }
 
-    fn held(&self, task: u32) -> Held {
-        match self.name_of(task).and_then(|name| self.qp.standing(name)) {
-            Some(Standing::Waits) => Held::Here,
-            Some(Standing::Sent { itt, cmd_sn }) => Held::There { itt, cmd_sn },
-            None => Held::Ended,
+    fn command_state(&self, task: u32) -> CommandProgress {
+        match self
+            .command_id(task)
+            .and_then(|name| self.qp.command_state(name))
+        {
+            Some(CommandState::Queued) => CommandProgress::Unsent,
+            Some(CommandState::Sent { itt, cmd_sn }) => CommandProgress::Sent { itt, cmd_sn },
+            None => CommandProgress::Ended,
         }
     }
 
-    fn task_number(&self, tag: u32) -> Option<u32> {
-        self.qp.task_number(tag)
+    fn task_cmd_sn(&self, tag: u32) -> Option<u32> {
+        self.qp.task_request_cmd_sn(tag)
     }
 
     fn cancel(&mut self, task: u32) -> bool {
-        let Some(name) = self.name_of(task) else {
+        let Some(name) = self.command_id(task) else {
             return false;
         };
-        let sent = match self.qp.standing(name) {
-            Some(Standing::Sent { itt, .. }) => Some(itt),
+        let sent = match self.qp.command_state(name) {
+            Some(CommandState::Sent { itt, .. }) => Some(itt),
             _ => None,
         };
         let taken = self.qp.cancel(name);
         if let Some(tag) = sent.filter(|_| taken) {
-            self.taken_back.push((task, tag));
+            self.cancelled.push((task, tag));
             self.late.push_front(tag);
             if self.late.len() > LATE
                 && let Some(old) = self.late.pop_back()
             {
-                self.tally.forget(old);
+                self.transfers.remove(old);
             }
         }
         taken
     }
 
-    fn breach(&self) -> Option<String> {
+    fn violation(&self) -> Option<String> {
         let Gap { expected, got } = self.qp.view().gap?;
         // RFC 7143 §7.9: at error recovery level 0 a missing status cannot be requested again.
         Some(format!(
@@ -356,13 +368,13 @@ impl Link for Tcp {
         ))
     }
 
-    fn end(&mut self, why: &str) {
+    fn close(&mut self, why: &str) {
         self.qp.fail(why);
     }
 
-    fn moved(&self) -> Moved {
+    fn transferred(&self) -> TransferCounters {
         let counters = self.qp.view().counters;
-        Moved {
+        TransferCounters {
             placed: counters.placed,
             copied: counters.copied,
             gathered: counters.gathered,

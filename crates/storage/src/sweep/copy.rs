@@ -7,15 +7,15 @@ use std::time::Duration;
 
 use verbena::Memory;
 
-use super::ends::Ends;
-use super::stream::same;
-use super::{Pace, Slots, Tally, Watch, check, writable};
-use crate::blocks::{Blocks, Place, Request};
+use super::partial_blocks::PartialBlocks;
+use super::stream::compare_bytes;
+use super::{ProgressCounter, ProgressFn, Slots, TransferOptions, check, writable};
+use crate::blocks::{Blocks, BufferRef, Request};
 use crate::error::Error;
-use crate::flight::Flight;
+use crate::inflight::Inflight;
 
 /// Polling interval for two disks of which the second has no descriptor.
-const SOON: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Copies a range of one disk to an offset of another. Returns the bytes copied.
 pub fn copy<A: Blocks, B: Blocks>(
@@ -23,8 +23,8 @@ pub fn copy<A: Blocks, B: Blocks>(
     range: Range<u64>,
     to: &mut B,
     at: u64,
-    pace: Pace,
-    watch: &mut Watch<'_>,
+    pace: TransferOptions,
+    watch: &mut ProgressFn<'_>,
 ) -> Result<u64, Error> {
     writable(&to.geometry())?;
     pass(from, range, to, at, pace, watch, Second::Write)
@@ -36,8 +36,8 @@ pub fn compare<A: Blocks, B: Blocks>(
     range: Range<u64>,
     to: &mut B,
     at: u64,
-    pace: Pace,
-    watch: &mut Watch<'_>,
+    pace: TransferOptions,
+    watch: &mut ProgressFn<'_>,
 ) -> Result<u64, Error> {
     pass(from, range, to, at, pace, watch, Second::Compare)
 }
@@ -54,8 +54,8 @@ fn pass<A: Blocks, B: Blocks>(
     range: Range<u64>,
     to: &mut B,
     at: u64,
-    pace: Pace,
-    watch: &mut Watch<'_>,
+    pace: TransferOptions,
+    watch: &mut ProgressFn<'_>,
     second: Second,
 ) -> Result<u64, Error> {
     let (here, there) = (from.geometry(), to.geometry());
@@ -66,7 +66,7 @@ fn pass<A: Blocks, B: Blocks>(
     let block = u64::from(here.block_size.max(there.block_size).max(1));
     if !range.start.abs_diff(at).is_multiple_of(block) {
         let (from, to) = (range.start, at);
-        return Err(Error::Skew { from, to, block });
+        return Err(Error::Misaligned { from, to, block });
     }
     let mut pace = pace;
     pace.piece = match pace.piece {
@@ -74,76 +74,76 @@ fn pass<A: Blocks, B: Blocks>(
         piece => piece.max(block as u32),
     };
     let mut slots = Slots::new(from, pace)?;
-    slots.piece = there.piece(slots.piece).max(block as u32);
-    if slots.piece > here.piece(u32::MAX) || slots.piece > there.piece(u32::MAX) {
+    slots.piece = there.request_size(slots.piece).max(block as u32);
+    if slots.piece > here.request_size(u32::MAX) || slots.piece > there.request_size(u32::MAX) {
         let what = format!("blocks of {block} bytes are more than one request of the other disk");
         return Err(Error::Setting(what));
     }
     slots.piece -= slots.piece % block as u32;
-    let shared = second == Second::Write && to.takes(&slots.memory);
+    let shared = second == Second::Write && to.accepts_memory(&slots.memory);
     let other = match shared {
         true => None,
         false => Some(to.memory(slots.depth * slots.piece as usize)?),
     };
     let mut job = Pass {
-        from: Flight::new(from),
-        to: Flight::new(to),
+        from: Inflight::new(from),
+        to: Inflight::new(to),
         slots,
         other,
         second,
-        here: range.start,
-        there: at,
-        tally: Tally::new(total, watch),
+        from_offset: range.start,
+        to_offset: at,
+        progress: ProgressCounter::new(total, watch),
     };
     let start = range.start.next_multiple_of(block).min(range.end);
     let end = (range.end / block * block).max(start);
-    job.part(range.start..start)?;
-    job.whole(start..end)?;
-    job.part(end..range.end)?;
+    job.copy_partial(range.start..start)?;
+    job.copy_blocks(start..end)?;
+    job.copy_partial(end..range.end)?;
     Ok(total)
 }
 
 struct Pass<'a, 'w, 'x, 'y, A: Blocks, B: Blocks> {
-    from: Flight<'x, A>,
-    to: Flight<'y, B>,
+    from: Inflight<'x, A>,
+    to: Inflight<'y, B>,
     slots: Slots,
     /// The second disk's memory, if it needs its own.
     other: Option<Memory>,
     second: Second,
     /// Corresponding offsets of both disks.
-    here: u64,
-    there: u64,
-    tally: Tally<'a, 'w>,
+    from_offset: u64,
+    to_offset: u64,
+    progress: ProgressCounter<'a, 'w>,
 }
 
 impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
-    fn there(&self, here: u64) -> u64 {
-        self.there + (here - self.here)
+    fn to_offset(&self, here: u64) -> u64 {
+        self.to_offset + (here - self.from_offset)
     }
 
     /// A partial block at an end.
-    fn part(&mut self, range: Range<u64>) -> Result<(), Error> {
+    fn copy_partial(&mut self, range: Range<u64>) -> Result<(), Error> {
         if range.is_empty() {
             return Ok(());
         }
         let len = range.end - range.start;
         let mut bytes = vec![0; len as usize];
-        Ends::new(&mut self.from)?.peek(range.start, &mut bytes)?;
-        let there = self.there(range.start);
-        let mut ends = Ends::new(&mut self.to)?;
+        PartialBlocks::new(&mut self.from)?.read(range.start, &mut bytes)?;
+        let there = self.to_offset(range.start);
+        let mut ends = PartialBlocks::new(&mut self.to)?;
         match self.second {
-            Second::Write => ends.poke(there, &bytes)?,
+            Second::Write => ends.write(there, &bytes)?,
             Second::Compare => {
                 let mut found = vec![0; len as usize];
-                ends.peek(there, &mut found)?;
-                same(there, &bytes, &found)?;
+                ends.read(there, &mut found)?;
+                compare_bytes(there, &bytes, &found)?;
             }
         }
-        self.tally.add(len)
+        self.progress.add(len)
     }
 
     /// Whole blocks, at depth.
-    fn whole(&mut self, range: Range<u64>) -> Result<(), Error> {
+    fn copy_blocks(&mut self, range: Range<u64>) -> Result<(), Error> {
         let mut free: Vec<usize> = (0..self.slots.depth).rev().collect();
         let mut held: Vec<Range<u64>> = vec![0..0; self.slots.depth];
         let mut ready: VecDeque<usize> = VecDeque::new();
@@ -169,7 +169,7 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
                 ready.push_back(slot);
             }
             while let Some(&slot) = ready.front() {
-                if !self.to.has_room() || !self.hand_over(slot, held[slot].clone())? {
+                if !self.to.has_room() || !self.submit_second(slot, held[slot].clone())? {
                     break;
                 }
                 ready.pop_front();
@@ -179,7 +179,7 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
             for done in landed {
                 let slot = done.id as usize;
                 let part = held[slot].clone();
-                let (what, at) = ("a request", self.there(part.start));
+                let (what, at) = ("a request", self.to_offset(part.start));
                 done.result
                     .map_err(|failure| Error::Failed { what, at, failure })?;
                 self.finish(slot, part.clone())?;
@@ -187,7 +187,7 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
                 free.push(slot);
             }
             if bytes > 0 {
-                self.tally.add(bytes)?;
+                self.progress.add(bytes)?;
             } else if !moved {
                 self.wait()?;
             }
@@ -200,20 +200,20 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
         let Some(at) = geometry.extent(part.start, part.end - part.start) else {
             return Err(Error::Setting("the disk's blocks do not fit".into()));
         };
-        let into = Place::new(&self.slots.memory, self.slots.offset(slot));
+        let into = BufferRef::new(&self.slots.memory, self.slots.offset(slot));
         self.from.submit(slot as u64, Request::Read { at, into })
     }
 
     /// Submits a piece that was read to the second disk. `false` if that is full.
-    fn hand_over(&mut self, slot: usize, part: Range<u64>) -> Result<bool, Error> {
+    fn submit_second(&mut self, slot: usize, part: Range<u64>) -> Result<bool, Error> {
         let geometry = self.to.blocks.geometry();
         let len = part.end - part.start;
-        let Some(at) = geometry.extent(self.there(part.start), len) else {
+        let Some(at) = geometry.extent(self.to_offset(part.start), len) else {
             return Err(Error::Setting("the disk's blocks do not fit".into()));
         };
         let offset = self.slots.offset(slot);
         let memory = self.other.as_ref().unwrap_or(&self.slots.memory);
-        let place = Place::new(memory, offset);
+        let place = BufferRef::new(memory, offset);
         let request = match (self.second, &self.other) {
             (Second::Compare, _) => Request::Read { at, into: place },
             (Second::Write, other) => {
@@ -242,7 +242,7 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
         let offset = self.slots.offset(slot);
         self.slots.memory.read_at(offset, &mut expected)?;
         other.read_at(offset, &mut found)?;
-        same(self.there(part.start), &expected, &found)
+        compare_bytes(self.to_offset(part.start), &expected, &found)
     }
 
     /// Sleeps until either disk may have a completion.
@@ -253,7 +253,7 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
             (false, true) => self.from.wait(),
             (false, false) => match self.to.blocks.arm()? {
                 Some(bell) => self.from.blocks.wait(&[bell], None),
-                None => self.from.blocks.wait(&[], Some(SOON)),
+                None => self.from.blocks.wait(&[], Some(POLL_INTERVAL)),
             },
         }
     }

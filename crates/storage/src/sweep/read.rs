@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::{Pace, Sink, Slots, Tally, Watch, check};
-use crate::blocks::{Blocks, Place, Request};
+use super::{ProgressCounter, ProgressFn, Sink, Slots, TransferOptions, check};
+use crate::blocks::{Blocks, BufferRef, Request};
 use crate::error::Error;
-use crate::flight::Flight;
+use crate::inflight::Inflight;
 
 /// One request, in the order of the disk.
 struct Piece {
@@ -23,8 +23,8 @@ pub fn read<B: Blocks>(
     blocks: &mut B,
     range: Range<u64>,
     sink: &mut dyn Sink,
-    pace: Pace,
-    watch: &mut Watch<'_>,
+    pace: TransferOptions,
+    watch: &mut ProgressFn<'_>,
 ) -> Result<u64, Error> {
     let geometry = blocks.geometry();
     check(&geometry, &range)?;
@@ -33,8 +33,8 @@ pub fn read<B: Blocks>(
         return Ok(0);
     }
     let slots = Slots::new(blocks, pace)?;
-    let mut flight = Flight::new(blocks);
-    let mut tally = Tally::new(total, watch);
+    let mut flight = Inflight::new(blocks);
+    let mut tally = ProgressCounter::new(total, watch);
     let block = u64::from(geometry.block_size.max(1));
 
     let mut window: VecDeque<Piece> = VecDeque::new();
@@ -50,7 +50,7 @@ pub fn read<B: Blocks>(
             };
             let id = first + window.len() as u64;
             let slot = (id % slots.depth as u64) as usize;
-            let into = Place::new(&slots.memory, slots.offset(slot));
+            let into = BufferRef::new(&slots.memory, slots.offset(slot));
             if !flight.submit(id, Request::Read { at, into })? {
                 break;
             }

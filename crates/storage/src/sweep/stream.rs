@@ -25,13 +25,13 @@ pub trait Source {
 
 /// A descriptor to write to: a file, a pipe. No copy is made.
 #[derive(Debug)]
-pub struct Outlet<'fd>(pub BorrowedFd<'fd>);
+pub struct FdSink<'fd>(pub BorrowedFd<'fd>);
 
 /// A descriptor to read from: a file, a pipe. No copy is made.
 #[derive(Debug)]
-pub struct Inlet<'fd>(pub BorrowedFd<'fd>);
+pub struct FdSource<'fd>(pub BorrowedFd<'fd>);
 
-impl Sink for Outlet<'_> {
+impl Sink for FdSink<'_> {
     fn put(&mut self, _: u64, memory: &Memory, offset: usize, len: usize) -> Result<(), Error> {
         let mut sent = 0;
         while sent < len {
@@ -46,7 +46,7 @@ impl Sink for Outlet<'_> {
     }
 }
 
-impl Source for Inlet<'_> {
+impl Source for FdSource<'_> {
     fn fill(&mut self, memory: &Memory, offset: usize, len: usize) -> Result<usize, Error> {
         let mut got = 0;
         while got < len {
@@ -92,7 +92,7 @@ impl<R: Read> Source for Reader<R> {
         let mut copy = vec![0; len.min(COPY)];
         for start in (0..len).step_by(COPY) {
             let part = &mut copy[..COPY.min(len - start)];
-            let got = full(&mut self.0, part)?;
+            let got = read_full(&mut self.0, part)?;
             memory.write_at(offset + start, &part[..got])?;
             if got < part.len() {
                 return Ok(start + got);
@@ -103,7 +103,7 @@ impl<R: Read> Source for Reader<R> {
 }
 
 /// Reads until the buffer is full, or to the end.
-fn full(reader: &mut impl Read, into: &mut [u8]) -> Result<usize, Error> {
+fn read_full(reader: &mut impl Read, into: &mut [u8]) -> Result<usize, Error> {
     let mut got = 0;
     while got < into.len() {
         match reader.read(&mut into[got..]) {
@@ -117,32 +117,32 @@ fn full(reader: &mut impl Read, into: &mut [u8]) -> Result<usize, Error> {
 }
 
 /// A sink that compares the disk with a reader, and fails at the first difference.
-pub struct Check<R> {
+pub struct CompareSink<R> {
     reader: R,
-    good: u64,
+    matched: u64,
 }
 
-impl<R: Read> Check<R> {
+impl<R: Read> CompareSink<R> {
     /// Compares with this reader.
-    pub fn new(reader: R) -> Check<R> {
-        Check { reader, good: 0 }
+    pub fn new(reader: R) -> CompareSink<R> {
+        CompareSink { reader, matched: 0 }
     }
 }
 
-impl<R: Read> Sink for Check<R> {
+impl<R: Read> Sink for CompareSink<R> {
     fn put(&mut self, at: u64, memory: &Memory, offset: usize, len: usize) -> Result<(), Error> {
         let (mut disk, mut input) = (vec![0; len.min(COPY)], vec![0; len.min(COPY)]);
         for start in (0..len).step_by(COPY) {
             let part = COPY.min(len - start);
             let (disk, input) = (&mut disk[..part], &mut input[..part]);
             memory.read_at(offset + start, disk)?;
-            let got = full(&mut self.reader, input)?;
-            same(at + start as u64, &input[..got], &disk[..got])?;
-            self.good += got as u64;
+            let got = read_full(&mut self.reader, input)?;
+            compare_bytes(at + start as u64, &input[..got], &disk[..got])?;
+            self.matched += got as u64;
             if got < part {
                 return Err(Error::Short {
-                    got: self.good,
-                    wanted: self.good - got as u64 + (len - start) as u64,
+                    got: self.matched,
+                    wanted: self.matched - got as u64 + (len - start) as u64,
                 });
             }
         }
@@ -151,7 +151,7 @@ impl<R: Read> Sink for Check<R> {
 }
 
 /// An error with the first difference, if there is one.
-pub(super) fn same(at: u64, expected: &[u8], found: &[u8]) -> Result<(), Error> {
+pub(super) fn compare_bytes(at: u64, expected: &[u8], found: &[u8]) -> Result<(), Error> {
     if expected == found {
         return Ok(());
     }

@@ -5,19 +5,19 @@ use std::os::fd::AsFd;
 
 use super::*;
 use crate::blocks::Failure;
-use crate::ram::{Ram, noise};
+use crate::ram::{RamDisk, noise};
 
-const PACE: Pace = Pace {
+const PACE: TransferOptions = TransferOptions {
     depth: 5,
     piece: 4096,
 };
 
-fn on(_: Progress) -> ControlFlow<()> {
+fn proceed(_: Progress) -> ControlFlow<()> {
     ControlFlow::Continue(())
 }
 
-fn unruly(blocks: u64, block: u32, seed: u64) -> Ram {
-    Ram::filled(blocks, block, seed).unruly(2, seed + 1)
+fn delayed_disk(blocks: u64, block: u32, seed: u64) -> RamDisk {
+    RamDisk::filled(blocks, block, seed).reordering(2, seed + 1)
 }
 
 /// Ranges of a disk of 64 KiB: whole, within one block, across block boundaries, empty.
@@ -37,7 +37,7 @@ const RANGES: [Range<u64>; 9] = [
 fn any_range_is_read_in_order() {
     for block in [512, 4096] {
         for range in RANGES {
-            let mut ram = unruly(65536 / u64::from(block), block, 3);
+            let mut ram = delayed_disk(65536 / u64::from(block), block, 3);
             let mut out = Writer(Vec::new());
             let mut last = 0;
             let mut watch = |progress: Progress| {
@@ -50,7 +50,7 @@ fn any_range_is_read_in_order() {
             assert_eq!(last, got);
             assert!(out.0 == ram.bytes[range.start as usize..range.end as usize]);
             if got > 30000 {
-                assert_eq!(ram.seen.deepest, 5);
+                assert_eq!(ram.counters.deepest, 5);
             }
         }
     }
@@ -62,14 +62,14 @@ fn only_the_range_is_written() {
         for range in RANGES {
             // Sources that are long enough, and others that end earlier: within a block, between blocks, at once.
             for short in [0, 1, 512, 5000, 65536] {
-                let mut ram = unruly(65536 / u64::from(block), block, 4);
+                let mut ram = delayed_disk(65536 / u64::from(block), block, 4);
                 let mut expected = ram.bytes.clone();
                 let len = (range.end - range.start).saturating_sub(short) as usize;
                 let bytes = noise(len, 5);
                 let start = range.start as usize;
                 expected[start..start + len].copy_from_slice(&bytes);
                 let mut source = Reader(&bytes[..]);
-                let got = write(&mut ram, range.clone(), &mut source, PACE, &mut on).unwrap();
+                let got = write(&mut ram, range.clone(), &mut source, PACE, &mut proceed).unwrap();
                 assert_eq!(got, len as u64, "{range:?} {short}");
                 assert!(ram.bytes == expected, "{block} {range:?} {short}");
             }
@@ -79,13 +79,13 @@ fn only_the_range_is_written() {
 
 #[test]
 fn descriptors_are_read_and_written_without_a_copy() {
-    let mut ram = unruly(64, 512, 6);
+    let mut ram = delayed_disk(64, 512, 6);
     let (reader, mut writer) = io_pipe();
     let bytes = noise(20000, 7);
     let expected = bytes.clone();
     let thread = std::thread::spawn(move || writer.write_all(&bytes));
-    let inlet = &mut Inlet(reader.as_fd());
-    let got = write(&mut ram, 100..32768, inlet, PACE, &mut on).unwrap();
+    let inlet = &mut FdSource(reader.as_fd());
+    let got = write(&mut ram, 100..32768, inlet, PACE, &mut proceed).unwrap();
     thread.join().unwrap().unwrap();
     assert_eq!(got, 20000);
     assert!(ram.bytes[100..20100] == expected);
@@ -98,9 +98,9 @@ fn descriptors_are_read_and_written_without_a_copy() {
     read(
         &mut ram,
         100..20100,
-        &mut Outlet(writer.as_fd()),
+        &mut FdSink(writer.as_fd()),
         PACE,
-        &mut on,
+        &mut proceed,
     )
     .unwrap();
     drop(writer);
@@ -113,11 +113,17 @@ fn io_pipe() -> (std::io::PipeReader, std::io::PipeWriter) {
 
 #[test]
 fn check_finds_first_difference_and_short_input() {
-    let mut ram = unruly(256, 512, 8);
+    let mut ram = delayed_disk(256, 512, 8);
     let mut bytes = ram.bytes[10..100_010].to_vec();
     let mut verify = |bytes: &[u8]| {
         let range = 10..100_010;
-        read(&mut ram, range, &mut Check::new(bytes), PACE, &mut on)
+        read(
+            &mut ram,
+            range,
+            &mut CompareSink::new(bytes),
+            PACE,
+            &mut proceed,
+        )
     };
     assert_eq!(verify(&bytes).unwrap(), 100_000);
     let said = verify(&bytes[..70_000]).unwrap_err().to_string();
@@ -150,8 +156,8 @@ fn disks_of_different_geometry_are_copied() {
             (9..9, 9),
         ] {
             for shared in [true, false] {
-                let mut from = unruly(65536 / u64::from(here), here, 9);
-                let mut to = unruly(81920 / u64::from(there), there, 10);
+                let mut from = delayed_disk(65536 / u64::from(here), here, 9);
+                let mut to = delayed_disk(81920 / u64::from(there), there, 10);
                 to.foreign = !shared;
                 to.geometry.maximal = 8192;
                 to.depth = 3;
@@ -160,14 +166,14 @@ fn disks_of_different_geometry_are_copied() {
                 let len = end - start;
                 expected[at..at + len].copy_from_slice(&from.bytes[start..end]);
                 let at = at as u64;
-                let got = copy(&mut from, range.clone(), &mut to, at, PACE, &mut on).unwrap();
+                let got = copy(&mut from, range.clone(), &mut to, at, PACE, &mut proceed).unwrap();
                 assert_eq!(got, len as u64);
                 assert!(to.bytes == expected, "{here} {there} {range:?} {at}");
-                let again = compare(&mut from, range.clone(), &mut to, at, PACE, &mut on);
+                let again = compare(&mut from, range.clone(), &mut to, at, PACE, &mut proceed);
                 assert_eq!(again.unwrap(), len as u64);
                 if len > 0 {
                     to.bytes[at as usize + len - 1] ^= 1;
-                    let again = compare(&mut from, range.clone(), &mut to, at, PACE, &mut on);
+                    let again = compare(&mut from, range.clone(), &mut to, at, PACE, &mut proceed);
                     let place = at + len as u64 - 1;
                     assert!(matches!(again, Err(Error::Differs { at, .. }) if at == place));
                 }
@@ -178,15 +184,29 @@ fn disks_of_different_geometry_are_copied() {
 
 #[test]
 fn failure_names_its_offset_and_drains_requests() {
-    let mut ram = unruly(128, 512, 11);
+    let mut ram = delayed_disk(128, 512, 11);
     ram.bad = vec![(64..65, Failure::Medium("scratched".into()))];
-    let said = read(&mut ram, 0..65536, &mut Writer(Vec::new()), PACE, &mut on).unwrap_err();
+    let said = read(
+        &mut ram,
+        0..65536,
+        &mut Writer(Vec::new()),
+        PACE,
+        &mut proceed,
+    )
+    .unwrap_err();
     assert_eq!(
         said.to_string(),
         "a read at byte 32768: the target's medium failed: scratched"
     );
     let bytes = noise(65536, 12);
-    let said = write(&mut ram, 0..65536, &mut Reader(&bytes[..]), PACE, &mut on).unwrap_err();
+    let said = write(
+        &mut ram,
+        0..65536,
+        &mut Reader(&bytes[..]),
+        PACE,
+        &mut proceed,
+    )
+    .unwrap_err();
     assert!(
         said.to_string().starts_with("a write at byte 32768: "),
         "{said}"
@@ -194,17 +214,17 @@ fn failure_names_its_offset_and_drains_requests() {
     // Nothing is outstanding: ids start over, and the rest of the disk can be read.
     let mut out = Writer(Vec::new());
     assert_eq!(
-        read(&mut ram, 0..32768, &mut out, PACE, &mut on).unwrap(),
+        read(&mut ram, 0..32768, &mut out, PACE, &mut proceed).unwrap(),
         32768
     );
-    ram.life = Some(2);
-    let said = read(&mut ram, 0..32768, &mut out, PACE, &mut on).unwrap_err();
+    ram.requests_left = Some(2);
+    let said = read(&mut ram, 0..32768, &mut out, PACE, &mut proceed).unwrap_err();
     assert_eq!(said.to_string(), "the disk was lost");
 }
 
 #[test]
 fn progress_callback_can_stop_the_sweep() {
-    let mut ram = unruly(128, 512, 13);
+    let mut ram = delayed_disk(128, 512, 13);
     let mut halfway = |progress: Progress| match progress.done * 2 >= progress.total {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
@@ -232,31 +252,32 @@ fn progress_callback_can_stop_the_sweep() {
 
 #[test]
 fn impossible_sweeps_are_refused_up_front() {
-    let mut ram = Ram::new(16, 4096);
+    let mut ram = RamDisk::new(16, 4096);
     let mut out = Writer(Vec::new());
     let (first, last) = (2, 1);
     for range in [0..65537, 65536..65537, first..last, u64::MAX - 1..u64::MAX] {
-        let said = read(&mut ram, range, &mut out, PACE, &mut on).unwrap_err();
+        let said = read(&mut ram, range, &mut out, PACE, &mut proceed).unwrap_err();
         assert!(
             said.to_string().contains("the disk ends at 65536"),
             "{said}"
         );
     }
-    let mut other = Ram::new(16, 512);
-    let said = copy(&mut ram, 0..4096, &mut other, 512, PACE, &mut on).unwrap_err();
+    let mut other = RamDisk::new(16, 512);
+    let said = copy(&mut ram, 0..4096, &mut other, 512, PACE, &mut proceed).unwrap_err();
     assert!(said.to_string().contains("multiple of 4096"), "{said}");
     other.geometry.read_only = true;
-    let said = copy(&mut ram, 0..4096, &mut other, 0, PACE, &mut on).unwrap_err();
+    let said = copy(&mut ram, 0..4096, &mut other, 0, PACE, &mut proceed).unwrap_err();
     assert!(matches!(said, Error::ReadOnly));
-    let said = write(&mut other, 0..1, &mut Reader(&b"x"[..]), PACE, &mut on).unwrap_err();
+    let said = write(&mut other, 0..1, &mut Reader(&b"x"[..]), PACE, &mut proceed).unwrap_err();
     assert!(matches!(said, Error::ReadOnly));
 }
 
 #[test]
 fn depth_and_piece_follow_the_geometry() {
-    let mut geometry = Ram::new(16, 4096).geometry;
-    let settle =
-        |geometry: &Geometry, depth, piece, limit| Pace { depth, piece }.settle(geometry, limit);
+    let mut geometry = RamDisk::new(16, 4096).geometry;
+    let settle = |geometry: &Geometry, depth, piece, limit| {
+        TransferOptions { depth, piece }.resolve(geometry, limit)
+    };
     assert_eq!(settle(&geometry, 0, 0, 128), (32, 256 << 10));
     assert_eq!(settle(&geometry, 0, 0, 4), (4, 256 << 10));
     assert_eq!(settle(&geometry, 1, 1, 128), (1, 4096));

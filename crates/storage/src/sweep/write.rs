@@ -3,48 +3,48 @@
 
 use std::ops::Range;
 
-use super::ends::Ends;
-use super::{Pace, Slots, Source, Tally, Watch, check, writable};
-use crate::blocks::{Blocks, Place, Request};
+use super::partial_blocks::PartialBlocks;
+use super::{ProgressCounter, ProgressFn, Slots, Source, TransferOptions, check, writable};
+use crate::blocks::{Blocks, BufferRef, Request};
 use crate::error::Error;
-use crate::flight::Flight;
+use crate::inflight::Inflight;
 
 /// Writes a source into a range until either ends. Returns the bytes written.
 pub fn write<B: Blocks>(
     blocks: &mut B,
     range: Range<u64>,
     source: &mut dyn Source,
-    pace: Pace,
-    watch: &mut Watch<'_>,
+    pace: TransferOptions,
+    watch: &mut ProgressFn<'_>,
 ) -> Result<u64, Error> {
     let geometry = blocks.geometry();
     check(&geometry, &range)?;
     writable(&geometry)?;
     let slots = Slots::new(blocks, pace)?;
-    let mut flight = Flight::new(blocks);
-    let mut tally = Tally::new(range.end - range.start, watch);
+    let mut flight = Inflight::new(blocks);
+    let mut tally = ProgressCounter::new(range.end - range.start, watch);
     let block = u64::from(geometry.block_size.max(1));
 
     let first_block = range.start.next_multiple_of(block).min(range.end);
     let mut at = range.start;
     if first_block > at {
-        at += part(&mut flight, source, &slots, at..first_block)?;
+        at += write_partial(&mut flight, source, &slots, at..first_block)?;
         tally.add(at - range.start)?;
         if at < first_block {
             return Ok(at - range.start);
         }
     }
     let last_block = (range.end / block * block).max(at);
-    let (written, rest) = whole(&mut flight, source, &slots, at..last_block, &mut tally)?;
+    let (written, rest) = write_blocks(&mut flight, source, &slots, at..last_block, &mut tally)?;
     at += written;
     // The rest of a source that ended within a block.
     if let Some(rest) = rest {
-        Ends::new(&mut flight)?.poke(at, &rest)?;
+        PartialBlocks::new(&mut flight)?.write(at, &rest)?;
         tally.add(rest.len() as u64)?;
         return Ok(at + rest.len() as u64 - range.start);
     }
     if last_block < range.end {
-        let end = part(&mut flight, source, &slots, at..range.end)?;
+        let end = write_partial(&mut flight, source, &slots, at..range.end)?;
         tally.add(end)?;
         at += end;
     }
@@ -52,8 +52,8 @@ pub fn write<B: Blocks>(
 }
 
 /// A partial block. Returns the bytes that the source had.
-fn part<B: Blocks>(
-    flight: &mut Flight<'_, B>,
+fn write_partial<B: Blocks>(
+    flight: &mut Inflight<'_, B>,
     source: &mut dyn Source,
     slots: &Slots,
     range: Range<u64>,
@@ -62,17 +62,17 @@ fn part<B: Blocks>(
     let got = source.fill(&slots.memory, 0, len)?;
     let mut bytes = vec![0; got];
     slots.memory.read_at(0, &mut bytes)?;
-    Ends::new(flight)?.poke(range.start, &bytes)?;
+    PartialBlocks::new(flight)?.write(range.start, &bytes)?;
     Ok(got as u64)
 }
 
 /// Whole blocks, at depth. Returns the bytes written and, if the source has ended, the partial block that it ended with.
-fn whole<B: Blocks>(
-    flight: &mut Flight<'_, B>,
+fn write_blocks<B: Blocks>(
+    flight: &mut Inflight<'_, B>,
     source: &mut dyn Source,
     slots: &Slots,
     range: Range<u64>,
-    tally: &mut Tally<'_, '_>,
+    tally: &mut ProgressCounter<'_, '_>,
 ) -> Result<(u64, Option<Vec<u8>>), Error> {
     let geometry = flight.blocks.geometry();
     let block = geometry.block_size.max(1) as usize;
@@ -110,7 +110,7 @@ fn whole<B: Blocks>(
             let Some(at) = geometry.extent(next, len) else {
                 return Err(Error::Setting("the disk's blocks do not fit".into()));
             };
-            let from = Place::new(&slots.memory, slots.offset(slot));
+            let from = BufferRef::new(&slots.memory, slots.offset(slot));
             let request = Request::Write {
                 at,
                 from,

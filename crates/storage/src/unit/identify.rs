@@ -7,16 +7,16 @@ use verbena_wire::scsi::{
     BlockLimits, Capacity, Cdb, DeviceType, Inquiry, Luns, ModeHeader, UnitSerial,
 };
 
-use crate::blocks::{Geometry, Place};
+use crate::blocks::{BufferRef, Geometry};
 use crate::error::Error;
 use crate::session::{Command, Outcome, Session};
 
 /// Allocation length of VPD pages.
-const ROOM: u16 = 252;
+const VPD_LEN: u16 = 252;
 /// Most bytes of one request, whatever the unit allows.
-const MOST: u32 = 16 << 20;
+const MAX_REQUEST: u32 = 16 << 20;
 /// Longest block supported: disks have 512 or 4096 bytes, some arrays 64 KiB.
-const LONGEST_BLOCK: u32 = 1 << 20;
+const MAX_BLOCK: u32 = 1 << 20;
 /// VPD pages: Unit Serial Number, Block Limits.
 const SERIAL: u8 = 0x80;
 const LIMITS: u8 = 0xb0;
@@ -55,7 +55,7 @@ impl Session {
 }
 
 /// Identifies a unit. An error if it is not a disk.
-pub(super) fn look(session: &mut Session, lun: Lun) -> Result<(Identity, Geometry), Error> {
+pub(super) fn identify(session: &mut Session, lun: Lun) -> Result<(Identity, Geometry), Error> {
     let identity = identity(session, lun)?;
     if identity.device != DeviceType::Disk {
         return Err(Error::Target(format!(
@@ -65,15 +65,15 @@ pub(super) fn look(session: &mut Session, lun: Lun) -> Result<(Identity, Geometr
     }
     let capacity = capacity(session, lun)?;
     let limits = page(session, lun, LIMITS)?.and_then(|page| BlockLimits::parse(&page).ok());
-    let mode = ask(session, lun, Cdb::mode_sense6(0x3f, 192), 192)?;
+    let mode = run_data_in(session, lun, Cdb::mode_sense6(0x3f, 192), 192)?;
     let mode = mode.ok().and_then(|mode| ModeHeader::parse(&mode).ok());
     let block_size = capacity.block_len;
     let bytes = |blocks: u32| blocks.saturating_mul(block_size);
     let longest = limits.as_ref().map_or(0, |limits| limits.max_transfer);
     let maximal = if longest == 0 {
-        MOST
+        MAX_REQUEST
     } else {
-        bytes(longest).min(MOST)
+        bytes(longest).min(MAX_REQUEST)
     };
     let blocks = capacity.blocks().unwrap_or(u64::MAX);
     let geometry = Geometry {
@@ -86,14 +86,14 @@ pub(super) fn look(session: &mut Session, lun: Lun) -> Result<(Identity, Geometr
             .as_ref()
             .map_or(0, |limits| bytes(limits.optimal_transfer)),
         maximal: maximal.max(block_size),
-        bulk: u32::MAX,
+        max_bulk_blocks: u32::MAX,
     };
     Ok((identity, geometry))
 }
 
 /// INQUIRY data and serial number.
 fn identity(session: &mut Session, lun: Lun) -> Result<Identity, Error> {
-    let answer = ask(session, lun, Cdb::inquiry(None, 96), 96)?;
+    let answer = run_data_in(session, lun, Cdb::inquiry(None, 96), 96)?;
     let answer = answer.map_err(|outcome| failed("INQUIRY", lun, &outcome))?;
     let inquiry = Inquiry::parse(&answer).map_err(|why| Error::Target(why.to_string()))?;
     if !inquiry.is_connected() {
@@ -113,28 +113,28 @@ fn identity(session: &mut Session, lun: Lun) -> Result<Identity, Error> {
 /// The units of a target.
 fn luns(session: &mut Session) -> Result<Vec<Lun>, Error> {
     let (lun, len) = (Lun::default(), 16 << 10);
-    let answer = ask(session, lun, Cdb::report_luns(len), len)?;
+    let answer = run_data_in(session, lun, Cdb::report_luns(len), len)?;
     let answer = answer.map_err(|outcome| failed("REPORT LUNS", lun, &outcome))?;
     let luns = Luns::parse(&answer).map_err(|why| Error::Target(why.to_string()))?;
     Ok(luns.iter().collect())
 }
 
 fn capacity(session: &mut Session, lun: Lun) -> Result<Capacity, Error> {
-    let long = ask(session, lun, Cdb::read_capacity16(32), 32)?;
+    let long = run_data_in(session, lun, Cdb::read_capacity16(32), 32)?;
     let parsed = match long {
         Ok(answer) => Capacity::parse16(&answer),
         // An old unit without READ CAPACITY (16).
         Err(_) => {
-            let short = ask(session, lun, Cdb::read_capacity10(), 8)?;
+            let short = run_data_in(session, lun, Cdb::read_capacity10(), 8)?;
             let answer = short.map_err(|outcome| failed("READ CAPACITY", lun, &outcome))?;
             Capacity::parse10(&answer)
         }
     };
     let capacity = parsed.map_err(|why| Error::Target(why.to_string()))?;
     let len = capacity.block_len;
-    if !len.is_power_of_two() || len > LONGEST_BLOCK {
+    if !len.is_power_of_two() || len > MAX_BLOCK {
         return Err(Error::Target(format!(
-            "unit {lun} has blocks of {len} bytes: powers of two up to {LONGEST_BLOCK} can be used"
+            "unit {lun} has blocks of {len} bytes: powers of two up to {MAX_BLOCK} can be used"
         )));
     }
     Ok(capacity)
@@ -142,12 +142,17 @@ fn capacity(session: &mut Session, lun: Lun) -> Result<Capacity, Error> {
 
 /// A VPD page, if the unit has it.
 fn page(session: &mut Session, lun: Lun, page: u8) -> Result<Option<Vec<u8>>, Error> {
-    let answer = ask(session, lun, Cdb::inquiry(Some(page), ROOM), ROOM.into())?;
+    let answer = run_data_in(
+        session,
+        lun,
+        Cdb::inquiry(Some(page), VPD_LEN),
+        VPD_LEN.into(),
+    )?;
     Ok(answer.ok())
 }
 
 /// Runs a command that returns up to `len` bytes. The inner error is a status other than good.
-fn ask(
+fn run_data_in(
     session: &mut Session,
     lun: Lun,
     cdb: Cdb,
@@ -156,7 +161,7 @@ fn ask(
     let memory = session.memory(len as usize)?;
     let command = Command {
         direction: Direction::Read,
-        place: Some(Place::new(&memory, 0)),
+        buffer: Some(BufferRef::new(&memory, 0)),
         len,
         // Commands that every device type has.
         ..Command::plain(lun, DeviceType::Disk, cdb)

@@ -17,32 +17,32 @@ static DEVICE: LazyLock<Device> = LazyLock::new(|| {
 });
 
 /// A disk in memory.
-pub(crate) struct Ram {
+pub(crate) struct RamDisk {
     pub(crate) geometry: Geometry,
     pub(crate) bytes: Vec<u8>,
     pub(crate) depth: usize,
     /// Polls that a request takes.
     pub(crate) delay: u32,
     /// State of the random numbers that choose the next completion; 0 keeps the order.
-    pub(crate) dice: u64,
+    pub(crate) rng: u64,
     /// Requests on these blocks fail.
     pub(crate) bad: Vec<(Range<u64>, Failure)>,
     /// Requests after which the disk is lost.
-    pub(crate) life: Option<usize>,
+    pub(crate) requests_left: Option<usize>,
     /// Requests on these blocks are not accepted.
-    pub(crate) untaken: Vec<Range<u64>>,
+    pub(crate) rejected: Vec<Range<u64>>,
     /// Limit on the number of allocations.
     pub(crate) memories: Option<usize>,
     /// Accepts no memory but its own.
     pub(crate) foreign: bool,
     /// Counters.
-    pub(crate) seen: Seen,
-    flying: Vec<(u64, Request, u32)>,
+    pub(crate) counters: RamCounters,
+    outstanding: Vec<(u64, Request, u32)>,
 }
 
 /// Counters of a disk.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct RamCounters {
     pub(crate) reads: usize,
     pub(crate) writes: usize,
     pub(crate) fua: usize,
@@ -54,11 +54,11 @@ pub(crate) struct Seen {
 }
 
 #[allow(dead_code, reason = "not every test uses all of it")]
-impl Ram {
+impl RamDisk {
     /// A disk of zeroes.
-    pub(crate) fn new(blocks: u64, block_size: u32) -> Ram {
+    pub(crate) fn new(blocks: u64, block_size: u32) -> RamDisk {
         let bytes = vec![0; (blocks * u64::from(block_size)) as usize];
-        Ram {
+        RamDisk {
             geometry: Geometry {
                 blocks,
                 block_size,
@@ -67,42 +67,42 @@ impl Ram {
                 can_zero: true,
                 optimal: 0,
                 maximal: 1 << 20,
-                bulk: 4096,
+                max_bulk_blocks: 4096,
             },
             bytes,
             depth: 32,
             delay: 0,
-            dice: 0,
+            rng: 0,
             bad: Vec::new(),
-            life: None,
-            untaken: Vec::new(),
+            requests_left: None,
+            rejected: Vec::new(),
             memories: None,
             foreign: false,
-            seen: Seen::default(),
-            flying: Vec::new(),
+            counters: RamCounters::default(),
+            outstanding: Vec::new(),
         }
     }
 
     /// A disk of pseudo-random bytes.
-    pub(crate) fn filled(blocks: u64, block_size: u32, seed: u64) -> Ram {
-        let mut ram = Ram::new(blocks, block_size);
+    pub(crate) fn filled(blocks: u64, block_size: u32, seed: u64) -> RamDisk {
+        let mut ram = RamDisk::new(blocks, block_size);
         ram.bytes = noise(ram.bytes.len(), seed);
         ram
     }
 
     /// Completes late, and in any order.
-    pub(crate) fn unruly(mut self, delay: u32, dice: u64) -> Ram {
+    pub(crate) fn reordering(mut self, delay: u32, dice: u64) -> RamDisk {
         self.delay = delay;
-        self.dice = dice;
+        self.rng = dice;
         self
     }
 
-    fn roll(&mut self, of: usize) -> usize {
-        if self.dice == 0 {
+    fn random_below(&mut self, of: usize) -> usize {
+        if self.rng == 0 {
             return 0;
         }
-        self.dice = next(self.dice);
-        (self.dice >> 33) as usize % of
+        self.rng = next(self.rng);
+        (self.rng >> 33) as usize % of
     }
 
     fn bytes_of(&self, at: Extent) -> Option<Range<usize>> {
@@ -111,12 +111,12 @@ impl Ram {
         (end <= self.geometry.blocks).then(|| (at.lba * size) as usize..(end * size) as usize)
     }
 
-    fn carry_out(&mut self, request: &Request) -> Result<(), Failure> {
+    fn execute(&mut self, request: &Request) -> Result<(), Failure> {
         let at = match request {
             Request::Read { at, .. } | Request::Write { at, .. } => *at,
             Request::Unmap(at) | Request::Zero(at) => *at,
             Request::Flush => {
-                self.seen.flushes += 1;
+                self.counters.flushes += 1;
                 return Ok(());
             }
         };
@@ -131,7 +131,7 @@ impl Ram {
             Request::Read { .. } | Request::Write { .. } => {
                 range.len() <= self.geometry.maximal as usize
             }
-            _ => at.blocks <= self.geometry.bulk,
+            _ => at.blocks <= self.geometry.max_bulk_blocks,
         };
         if range.is_empty() || !fits {
             return Err(refused("length"));
@@ -139,7 +139,7 @@ impl Ram {
         if self.geometry.read_only && !matches!(request, Request::Read { .. }) {
             return Err(Failure::ReadOnly);
         }
-        let seen = &mut self.seen;
+        let seen = &mut self.counters;
         match request {
             Request::Read { into, .. } => {
                 seen.reads += 1;
@@ -167,7 +167,7 @@ impl Ram {
     }
 }
 
-impl Blocks for Ram {
+impl Blocks for RamDisk {
     fn geometry(&self) -> Geometry {
         self.geometry
     }
@@ -180,13 +180,13 @@ impl Blocks for Ram {
         Ok(DEVICE.memory(len, Access::ALL)?)
     }
 
-    fn takes(&self, _: &Memory) -> bool {
+    fn accepts_memory(&self, _: &Memory) -> bool {
         !self.foreign
     }
 
     fn submit(&mut self, id: u64, request: Request) -> Result<(), Error> {
         let depth = self.depth;
-        if self.flying.len() >= depth {
+        if self.outstanding.len() >= depth {
             return Err(Error::Full { depth });
         }
         let lba = match &request {
@@ -194,43 +194,47 @@ impl Blocks for Ram {
             _ => None,
         };
         let untaken = |range: &Range<u64>| lba.is_some_and(|lba| range.contains(&lba));
-        if self.untaken.iter().any(untaken) {
+        if self.rejected.iter().any(untaken) {
             return Err(Error::Setting("it is not taken".to_owned()));
         }
-        assert!(self.flying.iter().all(|f| f.0 != id), "id {id} twice");
-        self.flying.push((id, request, self.delay));
-        self.seen.deepest = self.seen.deepest.max(self.flying.len());
+        assert!(self.outstanding.iter().all(|f| f.0 != id), "id {id} twice");
+        self.outstanding.push((id, request, self.delay));
+        self.counters.deepest = self.counters.deepest.max(self.outstanding.len());
         Ok(())
     }
 
     fn poll(&mut self, done: &mut Vec<Done>) -> Result<(), Error> {
-        for flying in &mut self.flying {
+        for flying in &mut self.outstanding {
             flying.2 = flying.2.saturating_sub(1);
         }
         // Not all at once.
-        let mut ripe = (self.flying.iter().filter(|f| f.2 == 0).count()).div_ceil(2);
+        let mut ripe = (self.outstanding.iter().filter(|f| f.2 == 0).count()).div_ceil(2);
         while ripe > 0 {
             ripe -= 1;
-            let roll = self.roll(ripe + 1);
-            let nth = self.flying.iter().enumerate().filter(|(_, f)| f.2 == 0);
+            let roll = self.random_below(ripe + 1);
+            let nth = self
+                .outstanding
+                .iter()
+                .enumerate()
+                .filter(|(_, f)| f.2 == 0);
             let Some(at) = nth.map(|(at, _)| at).nth(roll) else {
                 break;
             };
-            let (id, request, _) = self.flying.remove(at);
-            if let Some(life) = &mut self.life {
+            let (id, request, _) = self.outstanding.remove(at);
+            if let Some(life) = &mut self.requests_left {
                 *life = life.checked_sub(1).ok_or_else(|| {
-                    self.flying.clear();
+                    self.outstanding.clear();
                     Error::Setting("the disk was lost".into())
                 })?;
             }
-            let result = self.carry_out(&request);
+            let result = self.execute(&request);
             done.push(Done { id, result });
         }
         Ok(())
     }
 
     fn wait(&mut self, beside: &[BorrowedFd<'_>], timeout: Option<Duration>) -> Result<(), Error> {
-        if !self.flying.is_empty() {
+        if !self.outstanding.is_empty() {
             return Ok(());
         }
         let mut fds: Vec<PollFd<'_>> = beside

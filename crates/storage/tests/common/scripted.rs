@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use verbena::low::Direction;
 use verbena::{Device, Memory};
 use verbena_storage::session::{Command, Ended, Options, Outcome};
-use verbena_storage::{Place, Session};
+use verbena_storage::{BufferRef, Session};
 use verbena_wire::iscsi::{
     BHS_LEN, Bhs, DataIn, FromInitiator, Lengths, LoginRequest, LoginResponse, LoginStatus,
     LogoutOutcome, LogoutResponse, Lun, NO_TAG, NopIn, R2t, Residual, ScsiCommand, ScsiResponse,
@@ -28,7 +28,7 @@ pub struct Conn {
     pub stat_sn: u32,
     exp_cmd_sn: u32,
     /// Size of the command window.
-    pub room: u32,
+    pub window_len: u32,
     /// DefaultTime2Wait.
     pub time2wait: &'static str,
     /// The initiator closed it.
@@ -49,14 +49,14 @@ impl Conn {
             inbox: Vec::new(),
             stat_sn: 100,
             exp_cmd_sn: 1,
-            room: 64,
+            window_len: 64,
             time2wait: "0",
             closed: false,
         }
     }
 
     /// Shuts the connection down. Returns the rest of it, on which nothing is received any more.
-    pub fn gone(&self) -> Conn {
+    pub fn shut_down(&self) -> Conn {
         self.stream.shutdown(std::net::Shutdown::Both).unwrap();
         Conn::new(self.stream.try_clone().unwrap())
     }
@@ -98,7 +98,10 @@ impl Conn {
     pub fn window(&self) -> Window {
         Window {
             exp_cmd_sn: self.exp_cmd_sn,
-            max_cmd_sn: self.exp_cmd_sn.wrapping_add(self.room).wrapping_sub(1),
+            max_cmd_sn: self
+                .exp_cmd_sn
+                .wrapping_add(self.window_len)
+                .wrapping_sub(1),
         }
     }
 
@@ -107,7 +110,7 @@ impl Conn {
         self.stat_sn - 1
     }
 
-    pub fn say(&mut self, bhs: &Bhs, data: &[u8]) {
+    pub fn send_pdu(&mut self, bhs: &Bhs, data: &[u8]) {
         let mut bytes = bhs.to_vec();
         bytes.extend_from_slice(data);
         bytes.resize(bytes.len() + pad(data.len() as u32) as usize, 0);
@@ -141,7 +144,7 @@ impl Conn {
             window: self.window(),
             exp_data_sn: 0,
         };
-        self.say(&pdu.emit(), &[]);
+        self.send_pdu(&pdu.emit(), &[]);
     }
 
     /// Sends data from the beginning of a command's buffer, with good status or without status.
@@ -160,7 +163,7 @@ impl Conn {
             data_sn: 0,
             offset: 0,
         };
-        self.say(&pdu.emit(), data);
+        self.send_pdu(&pdu.emit(), data);
     }
 
     /// Sends a NOP-In that requests an answer.
@@ -173,7 +176,7 @@ impl Conn {
             stat_sn: self.stat_sn,
             window: self.window(),
         };
-        self.say(&pdu.emit(), &[]);
+        self.send_pdu(&pdu.emit(), &[]);
     }
 
     /// Sends a complete text response.
@@ -188,11 +191,11 @@ impl Conn {
             stat_sn: self.status(),
             window: self.window(),
         };
-        self.say(&pdu.emit(), text);
+        self.send_pdu(&pdu.emit(), text);
     }
 
     /// Sends a logout response.
-    pub fn let_go(&mut self, itt: u32) {
+    pub fn logout_response(&mut self, itt: u32) {
         let pdu = LogoutResponse {
             response: LogoutOutcome::Closed,
             itt,
@@ -201,11 +204,11 @@ impl Conn {
             time2wait: 0,
             time2retain: 0,
         };
-        self.say(&pdu.emit(), &[]);
+        self.send_pdu(&pdu.emit(), &[]);
     }
 
     /// Sends an empty login response with the C bit.
-    pub fn goes_on(&mut self, request: &LoginRequest) {
+    pub fn continue_login(&mut self, request: &LoginRequest) {
         let pdu = LoginResponse {
             more: true,
             csg: request.csg,
@@ -220,7 +223,7 @@ impl Conn {
             window: self.window(),
             status: LoginStatus::Success,
         };
-        self.say(&pdu.emit(), &[]);
+        self.send_pdu(&pdu.emit(), &[]);
     }
 
     pub fn r2t(&mut self, itt: u32, offset: u32, len: u32) {
@@ -234,7 +237,7 @@ impl Conn {
             offset,
             len,
         };
-        self.say(&pdu.emit(), &[]);
+        self.send_pdu(&pdu.emit(), &[]);
     }
 
     /// Sends a task management response.
@@ -245,11 +248,11 @@ impl Conn {
             stat_sn: self.status(),
             window: self.window(),
         };
-        self.say(&pdu.emit(), &[]);
+        self.send_pdu(&pdu.emit(), &[]);
     }
 
     /// Answers logins and NOP-Outs, and returns the next PDU of another kind.
-    pub fn hear(&mut self) -> Option<(FromInitiator, Vec<u8>)> {
+    pub fn receive(&mut self) -> Option<(FromInitiator, Vec<u8>)> {
         let (pdu, data) = self.next()?;
         match &pdu {
             FromInitiator::LoginRequest(request) => {
@@ -265,7 +268,7 @@ impl Conn {
                     stat_sn: self.status(),
                     window: self.window(),
                 };
-                self.say(&pdu.emit(), &[]);
+                self.send_pdu(&pdu.emit(), &[]);
                 None
             }
             _ => Some((pdu, data)),
@@ -292,7 +295,7 @@ impl Conn {
         let end = Instant::now() + PATIENCE;
         loop {
             assert!(Instant::now() < end, "nothing came");
-            match self.hear() {
+            match self.receive() {
                 Some((pdu, _)) => return pdu,
                 None => std::thread::yield_now(),
             }
@@ -338,7 +341,7 @@ impl Conn {
             window: self.window(),
             status: LoginStatus::Success,
         };
-        self.say(&pdu.emit(), &answer);
+        self.send_pdu(&pdu.emit(), &answer);
     }
 }
 
@@ -378,7 +381,7 @@ impl World {
             let opened = scope.spawn(|| Session::open(device, &address, options).unwrap());
             let mut conn = Conn::new(listener.accept().unwrap().0);
             while !opened.is_finished() {
-                assert_eq!(conn.hear(), None);
+                assert_eq!(conn.receive(), None);
                 std::thread::yield_now();
             }
             (opened.join().unwrap(), conn)
@@ -414,7 +417,7 @@ impl World {
         };
         Command {
             direction,
-            place: (len > 0).then(|| Place::new(&self.memory, id as usize * LEN)),
+            buffer: (len > 0).then(|| BufferRef::new(&self.memory, id as usize * LEN)),
             len,
             ..Command::plain(Lun::new(lun).unwrap(), DeviceType::Disk, cdb)
         }
@@ -452,8 +455,8 @@ impl World {
 
     /// The next command.
     #[track_caller]
-    pub fn hear_command(&mut self) -> ScsiCommand {
-        match self.hear().0 {
+    pub fn receive_command(&mut self) -> ScsiCommand {
+        match self.receive().0 {
             FromInitiator::ScsiCommand(command) => command,
             other => panic!("{other}"),
         }
@@ -461,21 +464,21 @@ impl World {
 
     /// The next task management request.
     #[track_caller]
-    pub fn hear_task(&mut self) -> TaskRequest {
-        match self.hear().0 {
+    pub fn receive_task(&mut self) -> TaskRequest {
+        match self.receive().0 {
             FromInitiator::TaskRequest(request) => request,
             other => panic!("{other}"),
         }
     }
 
     #[track_caller]
-    pub fn hear(&mut self) -> (FromInitiator, Vec<u8>) {
-        self.until("PDU", |world| world.conn.hear())
+    pub fn receive(&mut self) -> (FromInitiator, Vec<u8>) {
+        self.until("PDU", |world| world.conn.receive())
     }
 
     /// The next commands that end, in any order.
     #[track_caller]
-    pub fn ends(&mut self, count: usize) -> Vec<(u64, Outcome)> {
+    pub fn take_ended(&mut self, count: usize) -> Vec<(u64, Outcome)> {
         self.until("end", |world| (world.ended.len() >= count).then_some(()));
         let mut ended: Vec<_> = self.ended.drain(..).map(|e| (e.id, e.outcome)).collect();
         ended.sort_by_key(|(id, _)| *id);
@@ -485,11 +488,11 @@ impl World {
 
     /// For this time nothing is sent, nothing ends, and the connection stays.
     #[track_caller]
-    pub fn quiet(&mut self, time: Duration) {
+    pub fn assert_quiet(&mut self, time: Duration) {
         let end = Instant::now() + time;
         while Instant::now() < end {
             self.turn();
-            assert_eq!(self.conn.hear(), None);
+            assert_eq!(self.conn.receive(), None);
             assert_eq!(self.ended, []);
             assert!(!self.conn.closed);
         }
@@ -499,7 +502,7 @@ impl World {
     #[track_caller]
     pub fn until_closed(&mut self) {
         self.until("end of the connection", |world| {
-            while world.conn.hear().is_some() {}
+            while world.conn.receive().is_some() {}
             world.conn.closed.then_some(())
         });
     }

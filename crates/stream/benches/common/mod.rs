@@ -59,7 +59,7 @@ pub(crate) fn stream(mode: Mode) -> Stream {
         max_ulpdu: u16::MAX,
         rfc7306: true,
         rnr_retry: RnrRetry::Forever,
-        drops: false,
+        drop_overlong: false,
         caps,
     };
     Stream::new(&agreement, settings)

@@ -79,13 +79,13 @@ fn mid_frame_holds_from_first_to_last_byte() {
     let mut bytes = Vec::new();
     emit_fpdu(&[1; 20], None, false, &mut bytes);
     let mut deframer = Deframer::new(false, false);
-    assert!(!deframer.mid_frame(0));
-    assert!(deframer.mid_frame(1));
+    assert!(!deframer.is_mid_frame(0));
+    assert!(deframer.is_mid_frame(1));
     deframer.open(&bytes).unwrap().unwrap();
     deframer.consume_head(&bytes, 14).unwrap();
-    assert!(deframer.mid_frame(0));
+    assert!(deframer.is_mid_frame(0));
     deframer.advance(6);
     let closed = deframer.close(&bytes[22..]);
     assert_eq!(closed, Ok(Ok(bytes.len() - 22)));
-    assert!(!deframer.mid_frame(0));
+    assert!(!deframer.is_mid_frame(0));
 }

@@ -10,7 +10,7 @@ fn rsn(n: u32) -> Rsn {
 fn reading(size: u32) -> ReadsOut {
     let mut reads = ReadsOut::new(2);
     let (stag, to) = (Stag::new(9), To::new(0x1000));
-    reads.push(rsn(0), Asked::Read { stag, to, size });
+    reads.push(rsn(0), Requested::Read { stag, to, size });
     reads
 }
 
@@ -24,29 +24,32 @@ fn segment(to: u64, last: bool) -> Tagged {
 #[test]
 fn segmented_response_advances_through_its_request() {
     let mut reads = reading(30);
-    assert_eq!(reads.respond(&segment(0x1000, false), 10), Ok(0));
-    assert_eq!(reads.respond(&segment(0x100a, false), 0), Ok(10));
-    assert_eq!(reads.respond(&segment(0x100a, true), 20), Ok(10));
+    assert_eq!(reads.match_response(&segment(0x1000, false), 10), Ok(0));
+    assert_eq!(reads.match_response(&segment(0x100a, false), 0), Ok(10));
+    assert_eq!(reads.match_response(&segment(0x100a, true), 20), Ok(10));
     assert_eq!(reads.pop().map(|r| r.placed), Some(30));
 }
 
 #[test]
 fn unsolicited_response_is_a_violation() {
-    let unasked = Err(Violation::Unasked(Opcode::ReadResponse));
-    assert_eq!(ReadsOut::new(2).respond(&segment(0, true), 0), unasked);
+    let unasked = Err(Violation::Unsolicited(Opcode::ReadResponse));
+    assert_eq!(
+        ReadsOut::new(2).match_response(&segment(0, true), 0),
+        unasked
+    );
     let mut atomic = ReadsOut::new(2);
-    atomic.push(rsn(0), Asked::Atomic { id: 1 });
-    assert_eq!(atomic.respond(&segment(0, true), 0), unasked);
-    let v2 = atomic.respond_v2(0, 0, true);
-    assert_eq!(v2, Err(Violation::Unasked(Opcode::ReadV2Response)));
+    atomic.push(rsn(0), Requested::Atomic { id: 1 });
+    assert_eq!(atomic.match_response(&segment(0, true), 0), unasked);
+    let v2 = atomic.match_response_v2(0, 0, true);
+    assert_eq!(v2, Err(Violation::Unsolicited(Opcode::ReadV2Response)));
 }
 
 #[test]
 fn response_to_another_sink_is_a_violation() {
     let other = tagged(Opcode::ReadResponse, 8, 0x1000);
-    let refused = reading(30).respond(&other, 30);
+    let refused = reading(30).match_response(&other, 30);
     assert!(matches!(refused, Err(Violation::ResponseStag { .. })));
-    let shifted = reading(30).respond(&segment(0x1001, true), 30);
+    let shifted = reading(30).match_response(&segment(0x1001, true), 30);
     assert!(matches!(shifted, Err(Violation::ResponseOffset { .. })));
 }
 
@@ -54,7 +57,7 @@ fn response_to_another_sink_is_a_violation() {
 fn response_of_wrong_length_is_a_violation() {
     let mut reads = reading(30);
     let opcode = Opcode::ReadResponse;
-    let long = reads.respond(&segment(0x1000, true), 31);
+    let long = reads.match_response(&segment(0x1000, true), 31);
     assert_eq!(
         long,
         Err(Violation::ResponseTooLong {
@@ -64,8 +67,8 @@ fn response_of_wrong_length_is_a_violation() {
         })
     );
     let mut reads = reading(30);
-    reads.respond(&segment(0x1000, false), 29).unwrap();
-    let cumulative = reads.respond(&segment(0x101d, true), 2);
+    reads.match_response(&segment(0x1000, false), 29).unwrap();
+    let cumulative = reads.match_response(&segment(0x101d, true), 2);
     assert_eq!(
         cumulative,
         Err(Violation::ResponseTooLong {
@@ -74,7 +77,7 @@ fn response_of_wrong_length_is_a_violation() {
             end: 31
         })
     );
-    let short = reading(30).respond(&segment(0x1000, true), 29);
+    let short = reading(30).match_response(&segment(0x1000, true), 29);
     assert_eq!(
         short,
         Err(Violation::ResponseShort {
@@ -89,15 +92,15 @@ fn response_of_wrong_length_is_a_violation() {
 fn zero_length_response_ignores_stag_and_offset() {
     // RFC 5041 §7.2: the address of a zero-length access is not checked.
     let junk = tagged(Opcode::ReadResponse, 0xdead, u64::MAX);
-    assert_eq!(reading(0).respond(&junk, 0), Ok(0));
+    assert_eq!(reading(0).match_response(&junk, 0), Ok(0));
 }
 
 #[test]
 fn atomic_response_must_match_request_identifier() {
     let mut reads = ReadsOut::new(2);
-    reads.push(rsn(0), Asked::Atomic { id: 5 });
+    reads.push(rsn(0), Requested::Atomic { id: 5 });
     let answer = |id| AtomicResponse { id, original: 1 };
-    let wrong = reads.respond_atomic(&answer(6));
+    let wrong = reads.match_atomic_response(&answer(6));
     assert_eq!(
         wrong,
         Err(Violation::AtomicId {
@@ -105,7 +108,7 @@ fn atomic_response_must_match_request_identifier() {
             got: 6
         })
     );
-    assert_eq!(reads.respond_atomic(&answer(5)), Ok(()));
+    assert_eq!(reads.match_atomic_response(&answer(5)), Ok(()));
 }
 
 #[test]
@@ -113,7 +116,7 @@ fn outbound_read_depth_is_limited_and_rewound() {
     let mut reads = ReadsOut::new(3);
     for n in 0..3 {
         assert!(reads.has_room());
-        reads.push(rsn(n), Asked::ReadV2 { size: 1 });
+        reads.push(rsn(n), Requested::ReadV2 { size: 1 });
     }
     assert!(!reads.has_room());
     assert_eq!(reads.rewind(rsn(1)), Ok(()));
@@ -131,13 +134,13 @@ fn inbound_read_depth_is_enforced() {
         reads.push(rsn(2)),
         Err(Violation::TooManyReads { limit: 2 })
     );
-    assert_eq!(reads.answered(), Some(rsn(0)));
+    assert_eq!(reads.pop(), Some(rsn(0)));
     assert_eq!(reads.oldest(), Some(rsn(1)));
 }
 
 #[test]
 fn partly_answered_read_cannot_be_rewound() {
     let mut reads = reading(30);
-    reads.respond(&segment(0x1000, false), 10).unwrap();
+    reads.match_response(&segment(0x1000, false), 10).unwrap();
     assert_eq!(reads.rewind(rsn(0)), Err(Violation::OutOfPlace("RNR")));
 }

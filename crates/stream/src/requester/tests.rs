@@ -8,7 +8,7 @@ use crate::testing::{table, timer};
 fn sent(n: u32) -> Requester {
     let mut requester = Requester::new(true, RnrRetry::Forever);
     for _ in 0..n {
-        requester.sent();
+        requester.number_request();
     }
     requester
 }
@@ -42,7 +42,7 @@ fn acknowledgements_move_forward_within_what_was_sent() {
 fn numbers_wrap_at_24_bits() {
     let mut r = Requester::new(true, RnrRetry::Forever);
     for _ in 0..(1 << 24) + 5 {
-        let n = r.sent();
+        let n = r.number_request();
         assert_eq!(r.handle_ack(n.next()), Ok(()));
     }
     assert_eq!(r.next(), rsn(5));
@@ -75,14 +75,14 @@ fn not_ready_pauses_and_ready_rewinds() {
 #[test]
 fn reused_request_number_gets_a_new_deadline() {
     let mut r = Requester::new(true, RnrRetry::Times(1));
-    r.sent();
+    r.number_request();
     assert_eq!(r.handle_rnr(rsn(0), timer(), Time::ZERO), Ok(()));
     assert_eq!(r.handle_ready(rsn(0)), Ok(()));
     for _ in 0..1 << 24 {
-        let n = r.sent();
+        let n = r.number_request();
         assert_eq!(r.handle_ack(n.next()), Ok(()));
     }
-    assert_eq!(r.sent(), rsn(0));
+    assert_eq!(r.number_request(), rsn(0));
     let later = Time::ZERO + Duration::from_secs(60);
     assert_eq!(r.handle_rnr(rsn(0), timer(), later), Ok(()));
     assert_eq!(r.deadline(), Some(later + MIN_RNR_WAIT));
@@ -118,7 +118,7 @@ fn impossible_rnr_and_ready_are_violations() {
 fn rnr_deadline_is_retries_times_timer() {
     let deadline = |value, timer| {
         let mut r = Requester::new(true, RnrRetry::from_verbs(value));
-        r.sent();
+        r.number_request();
         r.handle_rnr(rsn(0), timer, Time::ZERO).unwrap();
         r.deadline()
     };
@@ -135,11 +135,11 @@ fn rnr_deadline_is_retries_times_timer() {
 #[test]
 fn repeated_rnr_gets_no_new_deadline() {
     let mut r = Requester::new(true, RnrRetry::Times(1));
-    r.sent();
+    r.number_request();
     let late = Time::ZERO + Duration::from_millis(90);
     r.handle_rnr(rsn(0), timer(), Time::ZERO).unwrap();
     r.handle_ready(rsn(0)).unwrap();
-    r.sent();
+    r.number_request();
     r.handle_rnr(rsn(0), timer(), late).unwrap();
     assert_eq!(r.deadline(), Some(Time::ZERO + MIN_RNR_WAIT));
     assert!(!r.handle_timeout(late));
@@ -153,7 +153,7 @@ fn repeated_rnr_gets_no_new_deadline() {
 fn towards_a_standard_peer_nothing_waits_for_acknowledgement() {
     let mut r = Requester::new(false, RnrRetry::Forever);
     for _ in 0..MAX_UNACKNOWLEDGED + 10 {
-        r.sent();
+        r.number_request();
     }
     assert!(r.may_send());
     assert_eq!(r.handle_response(rsn(3)), Ok(()));

@@ -55,7 +55,7 @@ fn rnr_and_resume_keep_the_request_number() {
     let mut r = Responder::new();
     r.deliver(1);
     assert_eq!(r.handle_no_receive(), Some(Rsn::wrapping(1)));
-    assert!(r.discarding());
+    assert!(r.is_discarding());
     let early = r.handle_resume(Rsn::wrapping(1));
     assert_eq!(
         early,
@@ -74,7 +74,7 @@ fn rnr_and_resume_keep_the_request_number() {
     assert!(r.handle_resume(Rsn::wrapping(2)).is_err());
     assert_eq!(r.handle_resume(Rsn::wrapping(1)), Ok(()));
     assert_eq!(r.next(), Rsn::wrapping(1));
-    assert!(!r.discarding());
+    assert!(!r.is_discarding());
 }
 
 #[test]

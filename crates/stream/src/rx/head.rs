@@ -9,11 +9,11 @@ use verbena_wire::rdmap::{
 };
 use verbena_wire::{Mo, Msn, Qn};
 
-use super::message::{Cargo, Fate};
-use super::{First, MomentEvent, Rx};
+use super::message::{MessageOutcome, SegmentBody};
+use super::{FirstFpdu, MomentEvent, Rx};
+use crate::accounting::Accounting;
 use crate::deframe::Need;
 use crate::delivery::Place;
-use crate::ledger::Ledger;
 use crate::terminate::Offender;
 use crate::violation::{AccessFault, Violation};
 
@@ -26,7 +26,7 @@ const _: () = assert!(
 );
 
 /// The value before the first segment.
-pub(super) const NOTHING: Header = Header::Untagged(Untagged {
+pub(super) const NO_HEADER: Header = Header::Untagged(Untagged {
     last: true,
     opcode: Opcode::Control,
     ulp: 0,
@@ -44,7 +44,7 @@ impl Rx {
     pub(super) fn read_head(
         &mut self,
         stage: &[u8],
-        ledger: &mut Ledger,
+        accounting: &mut Accounting,
     ) -> Result<Result<usize, Need>, Violation> {
         self.segment.offender = None;
         let ulpdu_len = match self.deframer.open(stage)? {
@@ -78,7 +78,7 @@ impl Rx {
             read_request: None,
         });
         let header = Header::parse(&raw[..header_len])?;
-        self.lawful(&header)?;
+        self.check_opcode(&header)?;
 
         let len = u32::from(ulpdu_len) - header_len as u32;
         let body_len = body_len(&header, len)?;
@@ -91,19 +91,19 @@ impl Rx {
         }
         let used = self.deframer.consume_head(stage, header_len + body_len)?;
         self.segment.header = header;
-        self.segment.cargo = Cargo::Payload;
+        self.segment.body = SegmentBody::Payload;
         self.segment.len = len - body_len as u32;
         self.segment.offset = 0;
         let event = match &header {
-            Header::Tagged(h) => self.judge_tagged(h, ledger)?,
-            Header::Untagged(h) => self.judge_untagged(h, body, ledger)?,
+            Header::Tagged(h) => self.handle_tagged(h, accounting)?,
+            Header::Untagged(h) => self.handle_untagged(h, body, accounting)?,
         };
         self.step(event);
         Ok(Ok(used))
     }
 
     /// Whether this opcode is allowed on this stream, with this tagged bit and queue.
-    fn lawful(&self, header: &Header) -> Result<(), Violation> {
+    fn check_opcode(&self, header: &Header) -> Result<(), Violation> {
         let opcode = header.opcode();
         let agreed = match opcode {
             Opcode::ReadV2Request | Opcode::ReadV2Response => self.accepts.read_v2,
@@ -122,84 +122,90 @@ impl Rx {
         Ok(())
     }
 
-    fn judge_tagged(&mut self, h: &Tagged, ledger: &mut Ledger) -> Result<MomentEvent, Violation> {
+    fn handle_tagged(
+        &mut self,
+        h: &Tagged,
+        accounting: &mut Accounting,
+    ) -> Result<MomentEvent, Violation> {
         let len = self.segment.len;
         self.check_first(h.opcode, len, h.last)?;
-        let discarding = ledger.responder.discarding();
-        let position = self.order.tagged(h, len, discarding)?;
+        let discarding = accounting.responder.is_discarding();
+        let position = self.order.accept_tagged(h, len, discarding)?;
         self.segment.offset = position.offset;
         self.segment.place = if h.opcode == Opcode::Write {
             if position.first {
                 self.messages.write = if discarding {
-                    Fate::Discard
+                    MessageOutcome::Discard
                 } else {
-                    Fate::Live
+                    MessageOutcome::Write
                 };
             }
             match self.messages.write {
-                Fate::Live => Place::Write {
+                MessageOutcome::Write => Place::Write {
                     stag: h.stag,
                     to: h.to,
                 },
                 _ => Place::Discard,
             }
         } else {
-            let offset = ledger.reads_out.respond(h, len)?;
+            let offset = accounting.reads_out.match_response(h, len)?;
             Place::Sink { offset }
         };
         Ok(MomentEvent::HeadDone)
     }
 
-    fn judge_untagged(
+    fn handle_untagged(
         &mut self,
         h: &Untagged,
         body: &[u8],
-        ledger: &mut Ledger,
+        accounting: &mut Accounting,
     ) -> Result<MomentEvent, Violation> {
-        let discarding = ledger.responder.discarding();
+        let discarding = accounting.responder.is_discarding();
         self.segment.place = Place::Discard;
         match h.opcode {
             Opcode::Terminate => {
-                self.order.lone(h)?;
+                self.order.accept_control(h)?;
                 let (terminate, dialect) = Terminate::parse(body, self.terminate_phase())?;
-                self.segment.cargo = Cargo::Terminate(terminate, dialect);
+                self.segment.body = SegmentBody::Terminate(terminate, dialect);
             }
             Opcode::Control => {
-                self.order.lone(h)?;
+                self.order.accept_control(h)?;
                 let control = Control::parse(h.ulp, body)?;
                 self.check_caps(&control)?;
                 if matches!(control, Control::Path { .. }) && !self.accepts.rings {
                     return Err(Violation::OutOfPlace("PATH"));
                 }
-                self.segment.cargo = Cargo::Control(control);
+                self.segment.body = SegmentBody::Control(control);
             }
             Opcode::ReadV2Response => {
                 let (len, last) = (self.segment.len, h.last);
-                let at = self.order.untagged(h, len, discarding)?;
-                let offset = ledger.reads_out.respond_v2(at.offset, len, last)?;
+                let at = self.order.accept_untagged(h, len, discarding)?;
+                let offset = accounting
+                    .reads_out
+                    .match_response_v2(at.offset, len, last)?;
                 self.segment.place = Place::Sink { offset };
             }
             Opcode::AtomicResponse => {
-                self.order.single(h, discarding)?;
+                self.order.accept_single(h, discarding)?;
                 let response = AtomicResponse::parse(body)?;
-                ledger.reads_out.respond_atomic(&response)?;
-                self.segment.cargo = Cargo::AtomicResponse(response);
+                accounting.reads_out.match_atomic_response(&response)?;
+                self.segment.body = SegmentBody::AtomicResponse(response);
             }
-            _ => return self.judge_request(h, body, discarding),
+            _ => return self.handle_request(h, body, discarding),
         }
         Ok(MomentEvent::HeadDone)
     }
 
-    fn judge_request(
+    fn handle_request(
         &mut self,
         h: &Untagged,
         body: &[u8],
         discarding: bool,
     ) -> Result<MomentEvent, Violation> {
         if h.opcode.is_send() {
-            return self.judge_send(h, body, discarding);
+            return self.handle_send(h, body, discarding);
         }
-        self.order.single(h, discarding)?;
+        self.order.accept_single(h, discarding)?;
         let mut size = 0;
         let cargo = match h.opcode {
             Opcode::ReadRequest => {
@@ -215,15 +221,19 @@ impl Rx {
                         fault: AccessFault::Wrap,
                     });
                 }
-                Cargo::ReadRequest(*h, request)
+                SegmentBody::ReadRequest(*h, request)
             }
-            Opcode::ReadV2Request => Cargo::ReadV2Request(*h, ReadV2Request::parse(body)?),
-            Opcode::AtomicRequest => Cargo::AtomicRequest(*h, AtomicRequest::parse(body)?),
-            _ => Cargo::Immediate(Immediate::parse(body)?),
+            Opcode::ReadV2Request => SegmentBody::ReadV2Request(*h, ReadV2Request::parse(body)?),
+            Opcode::AtomicRequest => SegmentBody::AtomicRequest(*h, AtomicRequest::parse(body)?),
+            _ => SegmentBody::Immediate(Immediate::parse(body)?),
         };
         self.check_first(h.opcode, size, h.last)?;
-        let wants_receive = matches!(cargo, Cargo::Immediate(_)) && !discarding;
-        self.segment.cargo = if discarding { Cargo::Discarded } else { cargo };
+        let wants_receive = matches!(cargo, SegmentBody::Immediate(_)) && !discarding;
+        self.segment.body = if discarding {
+            SegmentBody::Discarded
+        } else {
+            cargo
+        };
         Ok(if wants_receive {
             MomentEvent::WantsReceive
         } else {
@@ -231,7 +241,7 @@ impl Rx {
         })
     }
 
-    fn judge_send(
+    fn handle_send(
         &mut self,
         h: &Untagged,
         body: &[u8],
@@ -239,7 +249,7 @@ impl Rx {
     ) -> Result<MomentEvent, Violation> {
         self.check_first(h.opcode, self.segment.len, h.last)?;
         let carried = self.segment.len + body.len() as u32;
-        let position = self.order.untagged(h, carried, discarding)?;
+        let position = self.order.accept_untagged(h, carried, discarding)?;
         // docs/extensions.md: the message offset counts the immediate data in front of the payload.
         let lead = if matches!(h.opcode, Opcode::SendImm { .. }) {
             Immediate::LEN as u32
@@ -250,27 +260,27 @@ impl Rx {
         if position.first {
             self.messages.immediate = Immediate::parse(body).ok();
             if self.is_rtr() {
-                self.messages.send = Fate::Drop;
+                self.messages.send = MessageOutcome::Drop;
                 return Ok(MomentEvent::HeadDone);
             }
             if !discarding {
                 return Ok(MomentEvent::WantsReceive);
             }
-            self.messages.send = Fate::Discard;
+            self.messages.send = MessageOutcome::Discard;
         }
-        self.settle(self.messages.send)?;
+        self.set_outcome(self.messages.send)?;
         Ok(MomentEvent::HeadDone)
     }
 
     /// Sets what becomes of a Send or immediate, and checks that this segment fits its receive.
-    pub(super) fn settle(&mut self, fate: Fate) -> Result<(), Violation> {
-        self.messages.send = fate;
-        if let Fate::Receive { capacity } = fate {
+    pub(super) fn set_outcome(&mut self, outcome: MessageOutcome) -> Result<(), Violation> {
+        self.messages.send = outcome;
+        if let MessageOutcome::Receive { capacity } = outcome {
             let end = u64::from(self.segment.offset) + u64::from(self.segment.len);
             if end > u64::from(capacity) {
-                if self.accepts.drops {
+                if self.accepts.drop_overlong {
                     // docs/connections.md: an unreliable connection drops it; its receive is used for another message.
-                    return self.settle(Fate::Drop);
+                    return self.set_outcome(MessageOutcome::Drop);
                 }
                 return Err(Violation::TooLong { capacity, end });
             }
@@ -284,14 +294,14 @@ impl Rx {
     }
 
     fn is_rtr(&self) -> bool {
-        matches!(self.first, First::Rtr(_))
+        matches!(self.first, FirstFpdu::Rtr(_))
     }
 
     /// RFC 6581 §9.2: the agreed ready-to-receive message comes before anything else.
     fn check_first(&self, opcode: Opcode, len: u32, last: bool) -> Result<(), Violation> {
         match self.first {
-            First::Caps => Err(Violation::Caps),
-            First::Rtr(kinds) => {
+            FirstFpdu::Caps => Err(Violation::Caps),
+            FirstFpdu::Rtr(kinds) => {
                 let agreed = match opcode {
                     Opcode::Write => kinds.write,
                     Opcode::ReadRequest => kinds.read,
@@ -304,14 +314,14 @@ impl Rx {
                     Err(Violation::NotRtr(opcode))
                 }
             }
-            First::Anything | First::Past => Ok(()),
+            FirstFpdu::Any | FirstFpdu::Received => Ok(()),
         }
     }
 
     /// CAPS comes first and once; no other control message comes before it.
     fn check_caps(&self, control: &Control) -> Result<(), Violation> {
         let is_caps = matches!(control, Control::Caps(_));
-        if is_caps == (self.first == First::Caps) {
+        if is_caps == (self.first == FirstFpdu::Caps) {
             Ok(())
         } else {
             Err(Violation::Caps)
@@ -320,7 +330,7 @@ impl Rx {
 
     /// Codes of startup errors are possible only before the first FPDU.
     fn terminate_phase(&self) -> Phase {
-        if self.first == First::Past {
+        if self.first == FirstFpdu::Received {
             Phase::Running
         } else {
             Phase::Startup

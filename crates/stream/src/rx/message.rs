@@ -10,17 +10,17 @@ use verbena_wire::rdmap::{
     AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, ReadRequest, Terminate,
 };
 
-use super::{First, Rx};
+use super::{FirstFpdu, Rx};
+use crate::accounting::Accounting;
 use crate::delivery::Delivery;
-use crate::ledger::Ledger;
-use crate::reads::{Asked, ReadOut};
+use crate::reads::{ReadOut, Requested};
 use crate::requester;
 use crate::time::Time;
 use crate::violation::Violation;
 
 /// What a segment has besides, or instead of, payload.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) enum Cargo {
+pub(super) enum SegmentBody {
     Payload,
     Immediate(Immediate),
     ReadRequest(Untagged, ReadRequest),
@@ -34,9 +34,9 @@ pub(super) enum Cargo {
 
 /// What becomes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Fate {
+pub(super) enum MessageOutcome {
     /// A Write into memory.
-    Live,
+    Write,
     /// Into a receive.
     Receive { capacity: u32 },
     /// Discarded, and sent again after RESUME: it does not count.
@@ -48,8 +48,8 @@ pub(super) enum Fate {
 /// State of the unfinished messages.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Messages {
-    pub(super) send: Fate,
-    pub(super) write: Fate,
+    pub(super) send: MessageOutcome,
+    pub(super) write: MessageOutcome,
     pub(super) immediate: Option<Immediate>,
     /// Length of the Write delivered last, if nothing was delivered after it.
     last_write: Option<u32>,
@@ -58,8 +58,8 @@ pub(super) struct Messages {
 impl Default for Messages {
     fn default() -> Messages {
         Messages {
-            send: Fate::Discard,
-            write: Fate::Discard,
+            send: MessageOutcome::Discard,
+            write: MessageOutcome::Discard,
             immediate: None,
             last_write: None,
         }
@@ -72,43 +72,43 @@ impl Rx {
     pub(super) fn deliver(
         &mut self,
         now: Time,
-        ledger: &mut Ledger,
+        accounting: &mut Accounting,
     ) -> Result<Option<Delivery>, Violation> {
-        let was = core::mem::replace(&mut self.first, First::Past);
-        if let Cargo::Payload = self.segment.cargo {
-            return self.deliver_payload(was, ledger);
+        let was = core::mem::replace(&mut self.first, FirstFpdu::Received);
+        if let SegmentBody::Payload = self.segment.body {
+            return self.deliver_payload(was, accounting);
         }
-        let cargo = core::mem::replace(&mut self.segment.cargo, Cargo::Payload);
+        let cargo = core::mem::replace(&mut self.segment.body, SegmentBody::Payload);
         let delivery = match cargo {
-            Cargo::Payload => return Ok(None),
-            Cargo::Discarded => Delivery::Discarded(self.segment.header.opcode()),
-            Cargo::Immediate(data) => self.deliver_immediate(data, ledger),
-            Cargo::Terminate(terminate, dialect) => Delivery::Terminate(terminate, dialect),
-            Cargo::Control(control) => return self.deliver_control(control, now, ledger),
-            Cargo::AtomicResponse(response) => {
-                let Some(read) = finish_read(ledger)? else {
+            SegmentBody::Payload => return Ok(None),
+            SegmentBody::Discarded => Delivery::Discarded(self.segment.header.opcode()),
+            SegmentBody::Immediate(data) => self.deliver_immediate(data, accounting),
+            SegmentBody::Terminate(terminate, dialect) => Delivery::Terminate(terminate, dialect),
+            SegmentBody::Control(control) => return self.deliver_control(control, now, accounting),
+            SegmentBody::AtomicResponse(response) => {
+                let Some(read) = finish_read(accounting)? else {
                     return Ok(None);
                 };
                 Delivery::AtomicDone(read, response)
             }
-            Cargo::ReadRequest(header, request) => {
-                let rsn = self.owe_read(ledger)?;
+            SegmentBody::ReadRequest(header, request) => {
+                let rsn = self.register_read(accounting)?;
                 Delivery::ReadRequest {
                     rsn,
                     header,
                     request,
                 }
             }
-            Cargo::ReadV2Request(header, request) => {
-                let rsn = self.owe_read(ledger)?;
+            SegmentBody::ReadV2Request(header, request) => {
+                let rsn = self.register_read(accounting)?;
                 Delivery::ReadV2Request {
                     rsn,
                     header,
                     request,
                 }
             }
-            Cargo::AtomicRequest(header, request) => {
-                let rsn = self.owe_read(ledger)?;
+            SegmentBody::AtomicRequest(header, request) => {
+                let rsn = self.register_read(accounting)?;
                 Delivery::AtomicRequest {
                     rsn,
                     header,
@@ -121,32 +121,34 @@ impl Rx {
 
     fn deliver_payload(
         &mut self,
-        was: First,
-        ledger: &mut Ledger,
+        was: FirstFpdu,
+        accounting: &mut Accounting,
     ) -> Result<Option<Delivery>, Violation> {
         let header = self.segment.header;
         if !header.last() {
             return Ok(None);
         }
         match header {
-            _ if matches!(was, First::Rtr(_)) => Ok(Some(Delivery::Rtr)),
-            Header::Tagged(h) if h.opcode == Opcode::Write => Ok(self.deliver_write(&h, ledger)),
-            Header::Untagged(h) if h.opcode.is_send() => Ok(self.deliver_send(&h, ledger)),
-            _ => Ok(finish_read(ledger)?.map(|read| match read.asked {
-                Asked::Rtr => Delivery::Rtr,
+            _ if matches!(was, FirstFpdu::Rtr(_)) => Ok(Some(Delivery::Rtr)),
+            Header::Tagged(h) if h.opcode == Opcode::Write => {
+                Ok(self.deliver_write(&h, accounting))
+            }
+            Header::Untagged(h) if h.opcode.is_send() => Ok(self.deliver_send(&h, accounting)),
+            _ => Ok(finish_read(accounting)?.map(|read| match read.requested {
+                Requested::Rtr => Delivery::Rtr,
                 _ => Delivery::ReadDone(read),
             })),
         }
     }
 
-    fn deliver_write(&mut self, h: &Tagged, ledger: &mut Ledger) -> Option<Delivery> {
-        if self.messages.write == Fate::Discard {
+    fn deliver_write(&mut self, h: &Tagged, accounting: &mut Accounting) -> Option<Delivery> {
+        if self.messages.write == MessageOutcome::Discard {
             return Some(Delivery::Discarded(h.opcode));
         }
         let len = self.message_len();
-        let rsn = ledger.responder.deliver(len);
-        self.messages.last_write = (self.messages.write == Fate::Live).then_some(len);
-        if self.messages.write == Fate::Drop {
+        let rsn = accounting.responder.deliver(len);
+        self.messages.last_write = (self.messages.write == MessageOutcome::Write).then_some(len);
+        if self.messages.write == MessageOutcome::Drop {
             return Some(Delivery::Discarded(h.opcode));
         }
         Some(Delivery::Write {
@@ -156,15 +158,15 @@ impl Rx {
         })
     }
 
-    fn deliver_send(&mut self, h: &Untagged, ledger: &mut Ledger) -> Option<Delivery> {
+    fn deliver_send(&mut self, h: &Untagged, accounting: &mut Accounting) -> Option<Delivery> {
         // A discarded message has no effect: an Immediate that is sent again still follows its Write.
-        if self.messages.send == Fate::Discard {
+        if self.messages.send == MessageOutcome::Discard {
             return Some(Delivery::Discarded(h.opcode));
         }
         self.messages.last_write = None;
         let len = self.message_len();
-        let rsn = ledger.responder.deliver(len);
-        if self.messages.send == Fate::Drop {
+        let rsn = accounting.responder.deliver(len);
+        if self.messages.send == MessageOutcome::Drop {
             return Some(Delivery::Discarded(h.opcode));
         }
         let carries = matches!(h.opcode, Opcode::SendImm { .. });
@@ -177,14 +179,14 @@ impl Rx {
         })
     }
 
-    fn deliver_immediate(&mut self, data: Immediate, ledger: &mut Ledger) -> Delivery {
+    fn deliver_immediate(&mut self, data: Immediate, accounting: &mut Accounting) -> Delivery {
         let opcode = self.segment.header.opcode();
-        if self.messages.send == Fate::Discard {
+        if self.messages.send == MessageOutcome::Discard {
             return Delivery::Discarded(opcode);
         }
         let write_len = self.messages.last_write.take();
-        let rsn = ledger.responder.deliver(0);
-        if self.messages.send == Fate::Drop {
+        let rsn = accounting.responder.deliver(0);
+        if self.messages.send == MessageOutcome::Drop {
             return Delivery::Discarded(opcode);
         }
         Delivery::Immediate {
@@ -199,29 +201,29 @@ impl Rx {
         &mut self,
         control: Control,
         now: Time,
-        ledger: &mut Ledger,
+        accounting: &mut Accounting,
     ) -> Result<Option<Delivery>, Violation> {
         Ok(Some(match control {
             Control::Caps(caps) => Delivery::Caps(caps),
             Control::Ack(n) => {
-                ledger.requester.handle_ack(n)?;
+                accounting.requester.handle_ack(n)?;
                 Delivery::Acked(n)
             }
             Control::Rnr { rsn, timer } => {
-                ledger.requester.handle_rnr(rsn, timer, now)?;
-                ledger.reads_out.rewind(rsn)?;
+                accounting.requester.handle_rnr(rsn, timer, now)?;
+                accounting.reads_out.rewind(rsn)?;
                 Delivery::Rnr(rsn)
             }
             Control::Ready(n) => {
-                ledger.requester.handle_ready(n)?;
+                accounting.requester.handle_ready(n)?;
                 // The wait was already given up, and nothing will be sent again.
-                if ledger.requester.state() != requester::State::Flowing {
+                if accounting.requester.state() != requester::State::Flowing {
                     return Ok(None);
                 }
                 Delivery::Ready(n)
             }
             Control::Resume(n) => {
-                ledger.responder.handle_resume(n)?;
+                accounting.responder.handle_resume(n)?;
                 self.order.drop_requests();
                 Delivery::Resumed(n)
             }
@@ -230,10 +232,13 @@ impl Rx {
         }))
     }
 
-    fn owe_read(&mut self, ledger: &mut Ledger) -> Result<verbena_wire::Rsn, Violation> {
+    fn register_read(
+        &mut self,
+        accounting: &mut Accounting,
+    ) -> Result<verbena_wire::Rsn, Violation> {
         self.messages.last_write = None;
-        let rsn = ledger.responder.deliver(0);
-        ledger.reads_in.push(rsn)?;
+        let rsn = accounting.responder.deliver(0);
+        accounting.reads_in.push(rsn)?;
         Ok(rsn)
     }
 
@@ -244,13 +249,13 @@ impl Rx {
 
 impl Messages {
     /// A whole Send arrived.
-    pub(super) fn sent(&mut self) {
+    pub(super) fn record_send(&mut self) {
         self.last_write = None;
     }
 
     /// A segment of a Write arrived, up to `len` bytes of the message.
-    pub(super) fn written(&mut self, len: u32, last: bool) {
-        self.write = Fate::Live;
+    pub(super) fn record_write(&mut self, len: u32, last: bool) {
+        self.write = MessageOutcome::Write;
         if last {
             self.last_write = Some(len);
         }
@@ -259,20 +264,20 @@ impl Messages {
     /// Drops the unfinished message, which counts.
     pub(super) fn drop_current(&mut self, opcode: Opcode) {
         if opcode == Opcode::Write {
-            self.write = Fate::Drop;
+            self.write = MessageOutcome::Drop;
         } else {
-            self.send = Fate::Drop;
+            self.send = MessageOutcome::Drop;
         }
     }
 }
 
 /// A response is complete: it acknowledges its request and all before it.
-fn finish_read(ledger: &mut Ledger) -> Result<Option<ReadOut>, Violation> {
-    let Some(read) = ledger.reads_out.pop() else {
+fn finish_read(accounting: &mut Accounting) -> Result<Option<ReadOut>, Violation> {
+    let Some(read) = accounting.reads_out.pop() else {
         return Ok(None);
     };
-    if read.asked != Asked::Rtr {
-        ledger.requester.handle_response(read.rsn)?;
+    if read.requested != Requested::Rtr {
+        accounting.requester.handle_response(read.rsn)?;
     }
     Ok(Some(read))
 }

@@ -5,7 +5,7 @@ use crate::testing::table;
 
 #[test]
 fn the_table_of_moments_and_events() {
-    insta::assert_snapshot!(table(&Moment::ALL, &MomentEvent::ALL, Moment::next));
+    insta::assert_snapshot!(table(&RxPhase::ALL, &MomentEvent::ALL, RxPhase::next));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use verbena_wire::mpa::enhanced::{Depth, Enhanced, RtrKinds};
 use verbena_wire::mpa::startup::{EXT_AGREE, EXT_OFFER, Flags, Frame, Kind};
 
-use super::terms::{depth, promise};
+use super::terms::{depth, served_depth};
 use super::{Agreement, Endpoint, Event, Misuse, Outcome, Role, Rtr, State, Terms};
 use crate::time::Time;
 
@@ -147,7 +147,7 @@ impl Endpoint {
             rtr,
         };
         Some(if asked.ord.is_negotiated() {
-            let ird = promise(self.served(&block));
+            let ird = served_depth(self.served(&block));
             Enhanced { ird, ..block }
         } else {
             block

@@ -81,7 +81,7 @@ impl Terms {
             read: false,
         };
         (self.revision == Revision::Two).then_some(Enhanced {
-            ird: promise(self.ird),
+            ird: served_depth(self.ird),
             ord: depth(self.ord),
             peer_to_peer: self.peer_to_peer,
             rtr: if self.peer_to_peer { self.rtr } else { none },
@@ -90,7 +90,7 @@ impl Terms {
 }
 
 /// The number of reads that are served, limited to the 14-bit field; never "not negotiated".
-pub(super) fn promise(n: u16) -> Depth {
+pub(super) fn served_depth(n: u16) -> Depth {
     depth(n.min(Terms::NOT_NEGOTIATED - 1))
 }
 

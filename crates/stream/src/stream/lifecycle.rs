@@ -11,7 +11,7 @@ pub enum State {
     /// Messages are sent and received.
     Running,
     /// The peer broke a rule; everything received is dropped. The Terminate is queued, behind the responses that
-    /// [`owes_answers`](crate::Stream::owes_answers) counts.
+    /// [`owes_responses`](crate::Stream::owes_responses) counts.
     Failing,
     /// The Terminate was framed; nothing else is sent.
     Terminated,

@@ -3,7 +3,7 @@
 
 use super::{Event, State, Stream};
 use crate::delivery::{Claim, Delivery, Run, Step};
-use crate::rx::{Foreseen, SendProgress};
+use crate::rx::{Prediction, SendProgress};
 use crate::time::Time;
 use crate::violation::Violation;
 use verbena_wire::Msn;
@@ -12,15 +12,15 @@ impl Stream {
     /// Processes the stage: returns how many bytes were consumed from its front, and what is needed next.
     ///
     /// On a violation the Terminate is already queued; the caller sends responses while the stream
-    /// [`owes_answers`](Stream::owes_answers), then the Terminate, and closes.
+    /// [`owes_responses`](Stream::owes_responses), then the Terminate, and closes.
     pub fn handle(&mut self, stage: &[u8], now: Time) -> Result<(usize, Step), Violation> {
         if !self.state.is_open() {
             // RFC 5041 §7: what follows an error is dropped silently.
             return Ok((stage.len(), Step::More(1)));
         }
-        match self.rx.handle(stage, now, &mut self.ledger) {
+        match self.rx.handle(stage, now, &mut self.accounting) {
             Ok((used, step)) => {
-                if self.rx.saw_first() {
+                if self.rx.has_received_first() {
                     self.enter(Event::Opened);
                 }
                 if let Step::Deliver(delivery) = &step {
@@ -36,19 +36,19 @@ impl Stream {
     }
 
     /// The frame at the front of the stage, if it is complete and the expected next one: a fast path instead of
-    /// [`handle`](Stream::handle). Nothing changes until [`came`](Stream::came), called when its payload has been placed.
+    /// [`handle`](Stream::handle). Nothing changes until [`commit_prediction`](Stream::commit_prediction), called when its payload has been placed.
     #[inline]
-    pub fn foresee<'a>(&self, stage: &'a [u8]) -> Option<Foreseen<'a>> {
+    pub fn predict<'a>(&self, stage: &'a [u8]) -> Option<Prediction<'a>> {
         if self.state != State::Running {
             return None;
         }
-        self.rx.foresee(stage, &self.ledger)
+        self.rx.predict(stage, &self.accounting)
     }
 
-    /// Records a frame of [`foresee`](Stream::foresee), whose payload has been placed.
+    /// Records a frame of [`predict`](Stream::predict), whose payload has been placed.
     #[inline]
-    pub fn came(&mut self, foreseen: &Foreseen<'_>) {
-        self.rx.came(foreseen, &mut self.ledger);
+    pub fn commit_prediction(&mut self, prediction: &Prediction<'_>) {
+        self.rx.commit_prediction(prediction, &mut self.accounting);
     }
 
     /// The payload that comes next, for a caller that can read it directly into its place.
@@ -78,7 +78,7 @@ impl Stream {
             Claim::NotReady { .. } if !self.extensions => Err(Violation::NoReceive {
                 msn: self.claimed_msn(),
             }),
-            _ => self.rx.claim(claim, &mut self.ledger),
+            _ => self.rx.claim(claim, &mut self.accounting),
         };
         match (answered, claim) {
             (Ok(rnr), Claim::NotReady { timer }) => {
@@ -111,14 +111,14 @@ impl Stream {
     }
 
     /// The request that was delivered last is not executed yet: it is not acknowledged, and the caller must not call
-    /// [`handle`](Stream::handle) until [`take_up_request`](Stream::take_up_request).
+    /// [`handle`](Stream::handle) until [`end_deferral`](Stream::end_deferral).
     pub fn defer_request(&mut self) {
-        self.ledger.responder.defer();
+        self.accounting.responder.defer();
     }
 
     /// The deferred request is executed now, or failed with [`fail`](Stream::fail).
-    pub fn take_up_request(&mut self) {
-        self.ledger.responder.take_up();
+    pub fn end_deferral(&mut self) {
+        self.accounting.responder.end_deferral();
     }
 
     /// A receive was posted: a peer that waits for it gets READY.
@@ -126,7 +126,7 @@ impl Stream {
     /// A caller that finds no receive and answers [`Claim::NotReady`] must prevent that one is posted in between, or call this
     /// once more afterwards: otherwise the peer waits although a receive is there.
     pub fn receive_posted(&mut self) {
-        if let Some(rsn) = self.ledger.responder.handle_posted() {
+        if let Some(rsn) = self.accounting.responder.handle_posted() {
             self.control.ready = Some(rsn);
         }
     }
@@ -135,8 +135,8 @@ impl Stream {
         match delivery {
             Delivery::Caps(caps) => {
                 self.tx.limit_ulpdu(caps.max_ulpdu);
-                self.ledger.reads_out.limit_to(caps.ird);
-                self.peer = Some(*caps);
+                self.accounting.reads_out.limit_to(caps.ird);
+                self.peer_caps = Some(*caps);
             }
             // docs/extensions.md: the unfinished request is the refused one or a later one, and must begin again.
             Delivery::Rnr(_) => self.tx.abandon_request(),

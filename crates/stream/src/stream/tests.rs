@@ -4,10 +4,10 @@ mod control;
 mod ending;
 mod failing;
 mod flow;
+mod frame_single;
 mod hostile;
 mod nudge;
 mod unreliable;
-mod whole;
 
 use super::*;
 use crate::testing::table;

@@ -9,20 +9,20 @@ use verbena_wire::{Rsn, Stag, To};
 use super::{Event, State, Stream};
 use crate::frame::{Frame, Plain};
 use crate::outgoing::{Message, Outgoing};
-use crate::reads::Asked;
+use crate::reads::Requested;
 use crate::requester::State as Requesting;
 use crate::responder::Due;
 use crate::startup::Rtr;
 
 /// Why a message cannot begin now. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Held {
+pub enum BeginError {
     /// The stream is not open yet, or its first message was not sent.
     #[error("the stream is not open yet")]
     Opening,
     /// The stream is over.
     #[error("the stream is over")]
-    Over,
+    Closed,
     /// Another message is unfinished.
     #[error("another message is unfinished")]
     Busy,
@@ -45,30 +45,30 @@ pub enum Held {
 
 /// More than an acknowledgement may be due: call [`poll_control`](Stream::poll_control).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rare;
+pub struct ControlPending;
 
 impl Stream {
     /// The next control frame to send, if any; `flush` also sends an acknowledgement that could wait.
     ///
     /// To be called before every frame of a message, and until it returns `None` before sleeping. A failing stream for which it
-    /// returns `None` may wait for responses: see [`owes_answers`](Stream::owes_answers).
+    /// returns `None` may wait for responses: see [`owes_responses`](Stream::owes_responses).
     pub fn poll_control(&mut self, flush: bool) -> Option<Frame> {
         match self.state {
             State::Opening | State::Running => {}
-            State::Failing => return self.last_words(),
+            State::Failing => return self.final_frame(),
             State::Terminated | State::PeerTerminated | State::Ended => return None,
         }
         let quiet = self.state == State::Running && self.rtr.is_none();
         if !quiet || !self.control.is_empty() {
-            return self.rare_control(flush);
+            return self.next_control(flush);
         }
         self.ack_frame(flush)
     }
 
     /// Frames of the opening, and control messages other than acknowledgements.
     #[cold]
-    fn rare_control(&mut self, flush: bool) -> Option<Frame> {
-        if self.opening_held() {
+    fn next_control(&mut self, flush: bool) -> Option<Frame> {
+        if self.must_await_first() {
             return None;
         }
         if let Some(rtr) = self.rtr.take() {
@@ -76,7 +76,7 @@ impl Stream {
         }
         if let Some(control) = self.control.next() {
             if matches!(control, Control::Ready(_)) {
-                self.ledger.responder.handle_ready_sent();
+                self.accounting.responder.handle_ready_sent();
             }
             return Some(self.tx.control(&control));
         }
@@ -92,8 +92,8 @@ impl Stream {
         if !self.extensions {
             return Due::Nothing;
         }
-        let oldest = self.ledger.reads_in.oldest();
-        self.ledger.responder.will_be_due(oldest)
+        let oldest = self.accounting.reads_in.oldest();
+        self.accounting.responder.will_be_due(oldest)
     }
 
     /// To be called when a peer without the extensions has sent nothing for a while. An initiator that has sent something sends
@@ -101,13 +101,14 @@ impl Stream {
     /// responder without peer-to-peer mode stops waiting for the first frame of RFC 5044 §7.1.2: a client on siw may
     /// itself wait for its server. True if either was done.
     pub fn nudge(&mut self) -> bool {
-        if self.state == State::Opening && !self.initiates && self.rx.takes_anything_first() {
+        if self.state == State::Opening && !self.is_initiator && self.rx.accepts_any_first() {
             self.enter(Event::Opened);
             return true;
         }
-        let waits = self.state == State::Running && self.initiates && !self.extensions;
+        let waits = self.state == State::Running && self.is_initiator && !self.extensions;
         // In the middle of a message more frames follow anyway.
-        let due = waits && self.tx.has_begun() && !self.tx.is_open() && !self.rx.saw_first();
+        let due =
+            waits && self.tx.has_begun() && !self.tx.is_open() && !self.rx.has_received_first();
         if due {
             self.rtr.get_or_insert(Rtr::Write);
         }
@@ -115,11 +116,11 @@ impl Stream {
     }
 
     /// Begins a message, if it may be sent now; on a failing stream only a response that is due.
-    pub fn begin(&mut self, message: Message) -> Result<Outgoing, Held> {
+    pub fn begin(&mut self, message: Message) -> Result<Outgoing, BeginError> {
         self.may_begin(&message)?;
-        let rsn = (!message.is_response()).then(|| self.ledger.requester.begun());
-        if let (Some(rsn), Some(asked)) = (rsn, asked(&message)) {
-            self.ledger.reads_out.push(rsn, asked);
+        let rsn = (!message.is_response()).then(|| self.accounting.requester.begin_request());
+        if let (Some(rsn), Some(asked)) = (rsn, requested(&message)) {
+            self.accounting.reads_out.push(rsn, asked);
         }
         Ok(self.tx.begin(message, rsn))
     }
@@ -127,33 +128,33 @@ impl Stream {
     /// Begins a Send or a Write and frames it, if it may be sent now and fits one plain frame: a fast path instead of
     /// [`begin`](Stream::begin) and [`next_frame`](Stream::next_frame). `None` if not, and nothing has changed.
     #[inline]
-    pub fn whole(&mut self, message: &Message) -> Option<(Plain, Rsn)> {
+    pub fn frame_single(&mut self, message: &Message) -> Option<(Plain, Rsn)> {
         self.may_begin(message).ok()?;
-        let plain = self.tx.whole(message)?;
-        Some((plain, self.ledger.requester.sent()))
+        let plain = self.tx.frame_single(message)?;
+        Some((plain, self.accounting.requester.number_request()))
     }
 
     /// The acknowledgement that [`poll_control`](Stream::poll_control) would return, as a plain frame: `Ok(None)` if none is
     /// due. An error if there may be other frames: then `poll_control` is to be called.
     #[inline]
-    pub fn poll_ack(&mut self, flush: bool) -> Result<Option<Plain>, Rare> {
+    pub fn poll_ack(&mut self, flush: bool) -> Result<Option<Plain>, ControlPending> {
         let quiet = self.state == State::Running && self.rtr.is_none() && self.control.is_empty();
         if !quiet || !self.tx.is_plain() {
-            return Err(Rare);
+            return Err(ControlPending);
         }
         Ok(self.ack_due(flush).and_then(|n| self.tx.ack(n)))
     }
 
     /// The message's next frame; `None` when all are made, or when the peer discards it and it must begin again.
     pub fn next_frame(&mut self, outgoing: &mut Outgoing) -> Option<Frame> {
-        let owed = outgoing.message().is_response() && self.owes_answers();
+        let owed = outgoing.message().is_response() && self.owes_responses();
         if !self.state.is_open() && !owed {
             return None;
         }
         let (frame, last) = self.tx.frame(outgoing)?;
         match last {
-            true if outgoing.message().is_response() => self.answered(),
-            true => self.ledger.requester.finished(),
+            true if outgoing.message().is_response() => self.record_response(),
+            true => self.accounting.requester.finish_request(),
             false => {}
         }
         Some(frame)
@@ -162,7 +163,7 @@ impl Stream {
     /// The caller does not continue the unfinished request, and begins no other: if no frame of it was made, responses may
     /// begin. One that was partly sent still prevents them.
     pub fn give_up_request(&mut self) {
-        self.tx.set_request_aside();
+        self.tx.abandon_if_unsent();
     }
 
     /// Largest ULPDU that is sent.
@@ -178,61 +179,61 @@ impl Stream {
     /// The size of a full frame towards a peer whose frames should end with their TCP segments: one without the extensions
     /// and without markers.
     #[inline]
-    pub fn segment(&self) -> Option<usize> {
+    pub fn full_frame_size(&self) -> Option<usize> {
         let fits = !self.extensions && !self.tx.has_markers();
         fits.then(|| usize::from(self.max_ulpdu()) + 6)
     }
 
     /// A response can begin now; to be checked before a request is executed in order to answer it.
-    pub fn takes_answers(&self) -> bool {
-        self.is_free(true).is_ok()
+    pub fn can_respond(&self) -> bool {
+        self.check_state(true).is_ok()
     }
 
     /// A request, or a response, is not held by the state of the stream or another message.
-    fn is_free(&self, response: bool) -> Result<(), Held> {
+    fn check_state(&self, response: bool) -> Result<(), BeginError> {
         match self.state {
-            State::Opening => return Err(Held::Opening),
-            State::Running if self.rtr.is_some() => return Err(Held::Opening),
+            State::Opening => return Err(BeginError::Opening),
+            State::Running if self.rtr.is_some() => return Err(BeginError::Opening),
             State::Running => {}
-            State::Failing if response && self.owes_answers() => {}
-            _ => return Err(Held::Over),
+            State::Failing if response && self.owes_responses() => {}
+            _ => return Err(BeginError::Closed),
         }
         if self.tx.is_open() {
-            return Err(Held::Busy);
+            return Err(BeginError::Busy);
         }
         if self.control.caps.is_some() {
-            return Err(Held::Opening);
+            return Err(BeginError::Opening);
         }
         Ok(())
     }
 
-    fn may_begin(&self, message: &Message) -> Result<(), Held> {
-        self.is_free(message.is_response())?;
+    fn may_begin(&self, message: &Message) -> Result<(), BeginError> {
+        self.check_state(message.is_response())?;
         if !fits(message) {
-            return Err(Held::TooLong);
+            return Err(BeginError::TooLong);
         }
-        self.peer_takes(message.opcode())?;
+        self.check_peer_support(message.opcode())?;
         if message.is_response() {
             return Ok(());
         }
-        let requester = &self.ledger.requester;
+        let requester = &self.accounting.requester;
         if !requester.may_send() || self.control.blocks_requests() {
             return Err(
                 if requester.state() == Requesting::Flowing && !self.control.blocks_requests() {
-                    Held::Window
+                    BeginError::Window
                 } else {
-                    Held::NotReady
+                    BeginError::NotReady
                 },
             );
         }
-        let reads = &self.ledger.reads_out;
+        let reads = &self.accounting.reads_out;
         if message.wants_response() && !reads.has_room() {
-            return Err(Held::Depth(reads.len()));
+            return Err(BeginError::Depth(reads.len()));
         }
         Ok(())
     }
 
-    fn peer_takes(&self, opcode: Opcode) -> Result<(), Held> {
+    fn check_peer_support(&self, opcode: Opcode) -> Result<(), BeginError> {
         let takes = match opcode {
             Opcode::ReadV2Request => self.has(Features::READ_V2),
             Opcode::SendImm { .. } => self.has(Features::SEND_IMM),
@@ -242,13 +243,13 @@ impl Stream {
         if takes {
             Ok(())
         } else {
-            Err(Held::Unsupported(opcode))
+            Err(BeginError::Unsupported(opcode))
         }
     }
 
     /// RFC 5044 §7.1.2: a responder sends nothing until the first FPDU has arrived; an initiator sends CAPS at once.
-    fn opening_held(&self) -> bool {
-        self.state == State::Opening && !self.initiates
+    fn must_await_first(&self) -> bool {
+        self.state == State::Opening && !self.is_initiator
     }
 
     fn ack_frame(&mut self, flush: bool) -> Option<Frame> {
@@ -262,30 +263,30 @@ impl Stream {
         if !self.extensions {
             return None;
         }
-        self.ledger.responder.confirm();
-        let oldest = self.ledger.reads_in.oldest();
-        let due = self.ledger.responder.due(oldest);
+        self.accounting.responder.confirm();
+        let oldest = self.accounting.reads_in.oldest();
+        let due = self.accounting.responder.due(oldest);
         let leaves = due == Due::Now || (flush && due == Due::Soon);
-        leaves.then(|| self.ledger.responder.acknowledge(oldest))
+        leaves.then(|| self.accounting.responder.acknowledge(oldest))
     }
 
     /// The frame that announces an orderly close, after every acknowledgement that is due: the last acknowledgement once
     /// more (docs/extensions.md). `None` if the peer does not support it, or if the stream has ended in another way.
     pub fn closing_ack(&mut self) -> Option<Frame> {
         let known = self.state == State::Running && self.has(Features::CLOSING_ACK);
-        let acked = self.ledger.responder.acked();
+        let acked = self.accounting.responder.acked();
         known.then(|| self.tx.control(&Control::Ack(acked)))
     }
 
     /// The frames of a failing stream: acknowledgements of what was executed, as they become true, then the Terminate.
-    fn last_words(&mut self) -> Option<Frame> {
-        let oldest = self.ledger.reads_in.oldest();
-        let owed = self.ledger.responder.due(oldest) != Due::Nothing;
+    fn final_frame(&mut self) -> Option<Frame> {
+        let oldest = self.accounting.reads_in.oldest();
+        let owed = self.accounting.responder.due(oldest) != Due::Nothing;
         if self.extensions && self.control.caps.is_none() && owed {
-            let n = self.ledger.responder.acknowledge(oldest);
+            let n = self.accounting.responder.acknowledge(oldest);
             return Some(self.tx.control(&Control::Ack(n)));
         }
-        if self.owes_answers() {
+        if self.owes_responses() {
             return None;
         }
         let terminate = self.control.terminate.take()?;
@@ -293,9 +294,9 @@ impl Stream {
         Some(self.tx.terminate(&terminate))
     }
 
-    fn answered(&mut self) {
-        if let Some(rsn) = self.ledger.reads_in.answered() {
-            self.ledger.responder.acknowledged_by_response(rsn);
+    fn record_response(&mut self) {
+        if let Some(rsn) = self.accounting.reads_in.pop() {
+            self.accounting.responder.acknowledged_by_response(rsn);
         }
     }
 
@@ -323,8 +324,8 @@ impl Stream {
             Rtr::None | Rtr::Caps | Rtr::AnyOf(_) => return None,
         };
         if rtr == Rtr::Read {
-            let next = self.ledger.requester.next();
-            self.ledger.reads_out.push(next, Asked::Rtr);
+            let next = self.accounting.requester.next();
+            self.accounting.reads_out.push(next, Requested::Rtr);
         }
         let mut outgoing = self.tx.begin(message, None);
         self.tx.frame(&mut outgoing).map(|(frame, _)| frame)
@@ -343,15 +344,15 @@ fn fits(message: &Message) -> bool {
     }
 }
 
-fn asked(message: &Message) -> Option<Asked> {
+fn requested(message: &Message) -> Option<Requested> {
     match message {
-        Message::ReadRequest(r) => Some(Asked::Read {
+        Message::ReadRequest(r) => Some(Requested::Read {
             stag: r.sink_stag,
             to: r.sink_to,
             size: r.size,
         }),
-        Message::ReadV2Request(r) => Some(Asked::ReadV2 { size: r.size }),
-        Message::AtomicRequest(r) => Some(Asked::Atomic { id: r.id }),
+        Message::ReadV2Request(r) => Some(Requested::ReadV2 { size: r.size }),
+        Message::AtomicRequest(r) => Some(Requested::Atomic { id: r.id }),
         _ => None,
     }
 }

@@ -112,14 +112,14 @@ fn every_violation() -> Vec<Violation> {
             expected: stag,
             got: Stag::new(2),
         },
-        V::TaggedEndless,
+        V::TaggedTooLong,
         V::Interleaved {
             open: Opcode::Write,
             got: opcode,
         },
         V::TooManyReads { limit: 1 },
-        V::Unasked(Opcode::ReadResponse),
-        V::Unasked(Opcode::AtomicResponse),
+        V::Unsolicited(Opcode::ReadResponse),
+        V::Unsolicited(Opcode::AtomicResponse),
         V::ResponseStag {
             expected: stag,
             got: Stag::new(2),

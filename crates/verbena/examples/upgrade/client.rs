@@ -1,7 +1,7 @@
 //! The clients: continuous load, with a check of every answer.
 //! Lost, duplicated, reordered and torn answers are detected; a client without an answer fails after a time limit.
 
-mod judge;
+mod session;
 
 use std::io::Read;
 use std::net::SocketAddr;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 use verbena::Device;
 
-use crate::words::Result;
-use judge::Session;
+use crate::protocol::Result;
+use session::Session;
 
 /// What all clients observed.
 #[derive(Debug, Default)]
-pub(crate) struct Seen {
+pub(crate) struct ClientReport {
     pub(crate) requests: u64,
     pub(crate) reads: u64,
     pub(crate) adds: u64,
@@ -32,8 +32,8 @@ pub(crate) struct Seen {
     pub(crate) pauses: Vec<Duration>,
 }
 
-impl Seen {
-    fn add(&mut self, other: Seen) {
+impl ClientReport {
+    fn add(&mut self, other: ClientReport) {
         self.requests += other.requests;
         self.reads += other.reads;
         self.adds += other.adds;
@@ -74,21 +74,21 @@ impl Seen {
 
 /// The command line of the process.
 #[derive(Debug, Clone)]
-pub(crate) struct Orders {
+pub(crate) struct ClientOptions {
     pub(crate) to: SocketAddr,
     pub(crate) seconds: u64,
     pub(crate) clients: u64,
     /// In addition, short sessions one after the other.
     pub(crate) newcomers: bool,
     /// Ends early when its standard input does.
-    pub(crate) until_told: bool,
+    pub(crate) until_stdin_closes: bool,
 }
 
 /// Loads the server, prints what was observed, and returns whether all was right.
-pub(crate) fn run(orders: &Orders) -> Result<bool> {
+pub(crate) fn run(orders: &ClientOptions) -> Result<bool> {
     let device = Device::open()?;
     let stop = Arc::new(AtomicBool::new(false));
-    if orders.until_told {
+    if orders.until_stdin_closes {
         let stop = stop.clone();
         std::thread::spawn(move || {
             let _ = std::io::stdin().read(&mut [0; 1]);
@@ -97,7 +97,7 @@ pub(crate) fn run(orders: &Orders) -> Result<bool> {
     }
     let end = Instant::now() + Duration::from_secs(orders.seconds);
     let (warm, ended) = (AtomicU64::new(0), AtomicU64::new(0));
-    let mut seen = Seen::default();
+    let mut seen = ClientReport::default();
     let over = || stop.load(Ordering::Relaxed) || Instant::now() > end;
     let load =
         |limit: Option<u64>, warm: &AtomicU64| Session::run(&device, orders.to, limit, over, warm);
@@ -114,7 +114,7 @@ pub(crate) fn run(orders: &Orders) -> Result<bool> {
             .collect();
         let newcomers = orders.newcomers.then(|| {
             scope.spawn(move || {
-                let mut seen = Seen::default();
+                let mut seen = ClientReport::default();
                 while !stop.load(Ordering::Relaxed) && ended.load(Ordering::Relaxed) == 0 {
                     seen.add(load(Some(50), &AtomicU64::new(0)));
                     if !seen.lost.is_empty() {

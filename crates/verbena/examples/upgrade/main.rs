@@ -1,16 +1,16 @@
 //! A key-value server that is replaced by a new process repeatedly while clients load it, without an error at the clients (V1).
 //! Without arguments it demonstrates this: one server, one client process, five successors. Or in three terminals:
-//! `server --at ADDR --hatch PATH`, `client ADDR --seconds 60`, and `server --inherit PATH` any number of times.
+//! `server --at ADDR --handover PATH`, `client ADDR --seconds 60`, and `server --takeover PATH` any number of times.
 
 mod client;
+mod protocol;
 mod server;
-mod words;
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use words::Result;
+use protocol::Result;
 
 /// How often the demonstration replaces the server.
 const UPGRADES: u64 = 5;
@@ -23,37 +23,37 @@ impl Arguments {
         self.0.iter().any(|argument| argument == name)
     }
 
-    fn word(&self, name: &str) -> Option<String> {
+    fn value(&self, name: &str) -> Option<String> {
         let at = self.0.iter().position(|argument| argument == name)?;
         self.0.get(at + 1).cloned()
     }
 
     fn number(&self, name: &str) -> Result<Option<u64>> {
-        Ok(self.word(name).map(|word| word.parse()).transpose()?)
+        Ok(self.value(name).map(|word| word.parse()).transpose()?)
     }
 
-    fn server(&self) -> Result<server::Orders> {
-        Ok(server::Orders {
-            at: self.word("--at"),
-            hatch: self.word("--hatch"),
-            inherit: self.word("--inherit"),
+    fn server(&self) -> Result<server::ServerOptions> {
+        Ok(server::ServerOptions {
+            at: self.value("--at"),
+            handover_path: self.value("--handover"),
+            takeover_path: self.value("--takeover"),
             seconds: self.number("--seconds")?,
-            patience: self.number("--patience-ms")?.map(Duration::from_millis),
-            die_at: self.word("--die-at"),
-            stop_at: self.word("--stop-at"),
+            timeout: self.number("--patience-ms")?.map(Duration::from_millis),
+            die_at: self.value("--die-at"),
+            stop_at: self.value("--stop-at"),
             private: self.flag("--private"),
             forget: self.flag("--forget"),
         })
     }
 
-    fn client(&self) -> Result<client::Orders> {
+    fn client(&self) -> Result<client::ClientOptions> {
         let to = self.0.get(1).ok_or("client ADDR")?;
-        Ok(client::Orders {
+        Ok(client::ClientOptions {
             to: to.parse()?,
             seconds: self.number("--seconds")?.unwrap_or(10),
             clients: self.number("--clients")?.unwrap_or(4),
             newcomers: self.flag("--newcomers"),
-            until_told: self.flag("--until-told"),
+            until_stdin_closes: self.flag("--until-stdin-closes"),
         })
     }
 }
@@ -61,7 +61,7 @@ impl Arguments {
 /// A process of this program whose output is read.
 struct Process {
     child: Child,
-    says: BufReader<std::process::ChildStdout>,
+    stdout: BufReader<std::process::ChildStdout>,
 }
 
 impl Process {
@@ -73,14 +73,17 @@ impl Process {
             .spawn()?;
         let says = child.stdout.take().ok_or("nothing to hear it by")?;
         let says = BufReader::new(says);
-        Ok(Process { child, says })
+        Ok(Process {
+            child,
+            stdout: says,
+        })
     }
 
     /// Repeats its output until a line contains `what`; returns the rest of that line.
-    fn until(&mut self, what: &str) -> Result<String> {
+    fn wait_for_line(&mut self, what: &str) -> Result<String> {
         loop {
             let mut line = String::new();
-            if self.says.read_line(&mut line)? == 0 {
+            if self.stdout.read_line(&mut line)? == 0 {
                 return Err(format!("it ended without `{what}`").into());
             }
             print!("[{}] {line}", self.child.id());
@@ -91,9 +94,9 @@ impl Process {
     }
 
     /// Repeats the rest of its output, and waits for its end.
-    fn end(mut self) -> Result<bool> {
+    fn wait_exit(mut self) -> Result<bool> {
         drop(self.child.stdin.take());
-        for line in self.says.by_ref().lines() {
+        for line in self.stdout.by_ref().lines() {
             println!("[{}] {}", self.child.id(), line?);
         }
         Ok(self.child.wait()?.success())
@@ -108,34 +111,34 @@ impl Drop for Process {
     }
 }
 
-fn show() -> Result<bool> {
+fn run_demo() -> Result<bool> {
     let folder = std::env::temp_dir().join(format!("verbena-upgrade-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let path = folder.join("successor").display().to_string();
-    let shown = upgrades(&path);
+    let shown = run_upgrades(&path);
     std::fs::remove_dir_all(&folder)?;
     shown
 }
 
-fn upgrades(path: &str) -> Result<bool> {
-    let mut server = Process::new(&["server", "--at", "127.0.0.1:0", "--hatch", path])?;
-    let at = server.until("listening at ")?;
-    let mut client = Process::new(&["client", &at, "--until-told", "--newcomers"])?;
-    client.until("loading")?;
+fn run_upgrades(path: &str) -> Result<bool> {
+    let mut server = Process::new(&["server", "--at", "127.0.0.1:0", "--handover", path])?;
+    let at = server.wait_for_line("listening at ")?;
+    let mut client = Process::new(&["client", &at, "--until-stdin-closes", "--newcomers"])?;
+    client.wait_for_line("loading")?;
     for _ in 0..UPGRADES {
-        server.until("waiting for a successor")?;
-        let mut next = Process::new(&["server", "--inherit", path])?;
-        next.until("took over")?;
-        server.until("handed over")?;
-        if !server.end()? {
+        server.wait_for_line("waiting for a successor")?;
+        let mut next = Process::new(&["server", "--takeover", path])?;
+        next.wait_for_line("took over")?;
+        server.wait_for_line("handed over")?;
+        if !server.wait_exit()? {
             return Err("the old server failed after it had handed over".into());
         }
         server = next;
         std::thread::sleep(Duration::from_millis(100));
     }
     drop(client.child.stdin.take());
-    client.until(&format!("generation {}: 0 lost, 0 wrong", UPGRADES + 1))?;
-    let right = client.end()?;
+    client.wait_for_line(&format!("generation {}: 0 lost, 0 wrong", UPGRADES + 1))?;
+    let right = client.wait_exit()?;
     println!("{UPGRADES} upgrades under load, and no client noticed");
     Ok(right)
 }
@@ -145,7 +148,7 @@ fn main() -> Result<ExitCode> {
     let right = match arguments.0.first().map(String::as_str) {
         Some("server") => server::run(&arguments.server()?).map(|()| true)?,
         Some("client") => client::run(&arguments.client()?)?,
-        None => show()?,
+        None => run_demo()?,
         Some(other) => return Err(format!("{other}: server, client, or nothing").into()),
     };
     Ok(if right {

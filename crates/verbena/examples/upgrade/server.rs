@@ -1,8 +1,8 @@
 //! The server: a table in memory that can be handed over, one completion queue, and a process that can be replaced at any time.
 //! Each request is answered once, by this process or the next. At most [`CLIENTS`] clients are accepted.
 
-mod doorkeeper;
-mod succession;
+mod handover;
+mod handover_acceptor;
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -10,30 +10,31 @@ use std::time::{Duration, Instant};
 
 use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, SendOp, SendWr, Wc};
 use verbena::{
-    Access, Cq, Device, Event, Listener, Memory, Pd, Qp, QpOptions, Request, Status, Step,
+    Access, ConnectRequest, Cq, Device, Event, HandoverStep, Listener, Memory, Pd, Qp, QpOptions,
+    Status,
 };
 
-use crate::words::{
-    ADD, CELL, CLIENTS, Cell, DEPTH, GET, KEYS, PUT, Result, SLOTS, WORDS, from_bytes, slot, take,
-    to_bytes,
+use crate::protocol::{
+    ADD, CELL, CLIENTS, Cell, DEPTH, GET, KEYS, PUT, Result, SLOTS, WORDS, from_bytes,
+    poll_or_sleep, slot, to_bytes,
 };
-use doorkeeper::Doorkeeper;
+use handover_acceptor::HandoverAcceptor;
 
 /// Bit in the ids of sends.
-const SENT: u64 = 1 << 8;
+const SEND_ID: u64 = 1 << 8;
 /// How often a handover is tried if a client disconnects during it.
-const TRIES: u32 = 5;
+const MAX_TRIES: u32 = 5;
 /// How long an idle server waits on its completion queue before it looks at anything else.
-const NAP: Duration = Duration::from_millis(2);
+const IDLE_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// The command line of the process.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Orders {
+pub(crate) struct ServerOptions {
     pub(crate) at: Option<String>,
-    pub(crate) hatch: Option<String>,
-    pub(crate) inherit: Option<String>,
+    pub(crate) handover_path: Option<String>,
+    pub(crate) takeover_path: Option<String>,
     pub(crate) seconds: Option<u64>,
-    pub(crate) patience: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     /// For tests: the process kills or stops itself at this step.
     pub(crate) die_at: Option<String>,
     pub(crate) stop_at: Option<String>,
@@ -43,9 +44,9 @@ pub(crate) struct Orders {
     pub(crate) forget: bool,
 }
 
-impl Orders {
+impl ServerOptions {
     /// A step is done: kills or stops the process if a test asked for it.
-    fn obey(&self, step: Step) {
+    fn signal_at_step(&self, step: HandoverStep) {
         use rustix::process::{Signal, getpid, kill_process};
         let name = format!("{step:?}");
         for (at, signal) in [(&self.die_at, Signal::KILL), (&self.stop_at, Signal::STOP)] {
@@ -59,7 +60,7 @@ impl Orders {
 
 struct Client {
     qp: Qp,
-    joined: bool,
+    connected: bool,
 }
 
 struct Server {
@@ -72,31 +73,31 @@ struct Server {
     messages: Memory,
     listener: Listener,
     clients: BTreeMap<u64, Client>,
-    joins: (mpsc::Sender<Join>, mpsc::Receiver<Join>),
+    connect_results: (mpsc::Sender<ConnectResult>, mpsc::Receiver<ConnectResult>),
     generation: u64,
     served: u64,
 }
 
 /// A client's connection was established or has failed.
-type Join = (u64, u32, std::result::Result<Vec<u8>, verbena::Error>);
+type ConnectResult = (u64, u32, std::result::Result<Vec<u8>, verbena::Error>);
 
 /// Offset of the messages of a client.
-fn place(client: u64, part: u64) -> usize {
+fn message_offset(client: u64, part: u64) -> usize {
     (client * 2 * DEPTH + part) as usize * CELL
 }
 
 impl Server {
-    fn first(orders: &Orders) -> Result<Server> {
+    fn start(orders: &ServerOptions) -> Result<Server> {
         let device = Device::open()?;
         let (pd, cq) = queues(&device)?;
         let table = pd.shared_memory(WORDS + CLIENTS as usize * 8, Access::ALL)?;
-        let len = place(CLIENTS, 0);
+        let len = message_offset(CLIENTS, 0);
         let messages = match orders.private {
             false => pd.shared_memory(len, Access::LOCAL_WRITE)?,
             true => pd.memory(len, Access::LOCAL_WRITE)?,
         };
         let listener = device.listen(orders.at.as_deref().unwrap_or("0.0.0.0:4793"))?;
-        println!("listening at {}", listener.local()?);
+        println!("listening at {}", listener.local_addr()?);
         Ok(Server {
             device,
             pd,
@@ -105,28 +106,28 @@ impl Server {
             messages,
             listener,
             clients: BTreeMap::new(),
-            joins: mpsc::channel(),
+            connect_results: mpsc::channel(),
             generation: 1,
             served: 0,
         })
     }
 
     /// Serves until the time limit, or until a successor has taken everything.
-    fn run(mut self, orders: &Orders, path: Option<&str>) -> Result<()> {
+    fn run(mut self, orders: &ServerOptions, path: Option<&str>) -> Result<()> {
         let end = orders
             .seconds
             .map(|s| Instant::now() + Duration::from_secs(s));
-        let doorkeeper = path.map(Doorkeeper::new).transpose()?;
+        let doorkeeper = path.map(HandoverAcceptor::new).transpose()?;
         while end.is_none_or(|end| Instant::now() < end) {
-            self.serve(NAP)?;
-            self.welcome()?;
+            self.serve(IDLE_TIMEOUT)?;
+            self.update_clients()?;
             let Some(keeper) = &doorkeeper else { continue };
-            let Some(successor) = keeper.come() else {
+            let Some(successor) = keeper.try_accept() else {
                 continue;
             };
-            match self.hand_over(successor, orders, TRIES)? {
+            match self.hand_over(successor, orders, MAX_TRIES)? {
                 Some(kept) => {
-                    keeper.go_on();
+                    keeper.accept_next();
                     self = kept;
                 }
                 None => {
@@ -144,14 +145,14 @@ impl Server {
     /// Answers waiting requests, or waits at most `patience` for one.
     fn serve(&mut self, patience: Duration) -> Result<()> {
         let mut some = [BLANK; 64];
-        let n = take(&self.cq, &mut some, patience)?;
+        let n = poll_or_sleep(&self.cq, &mut some, patience)?;
         for wc in &some[..n] {
-            self.judge(wc)?;
+            self.handle_completion(wc)?;
         }
         Ok(())
     }
 
-    fn judge(&mut self, wc: &Wc) -> Result<()> {
+    fn handle_completion(&mut self, wc: &Wc) -> Result<()> {
         let (index, part) = (wc.id >> 16, wc.id & 0xff);
         let Some(client) = self.clients.get(&index) else {
             return Ok(());
@@ -164,13 +165,14 @@ impl Server {
             self.clients.remove(&index);
             return Ok(());
         }
-        if wc.id & SENT != 0 {
+        if wc.id & SEND_ID != 0 {
             return Ok(());
         }
         let mut request = [0; CELL];
-        self.messages.read_at(place(index, part), &mut request)?;
-        let reply = self.answer(index, &from_bytes(&request))?;
-        let at = place(index, DEPTH + part);
+        self.messages
+            .read_at(message_offset(index, part), &mut request)?;
+        let reply = self.execute_request(index, &from_bytes(&request))?;
+        let at = message_offset(index, DEPTH + part);
         self.messages.write_at(at, &to_bytes(&reply))?;
         let gather = [self.messages.sge(at, CELL)?];
         let op = SendOp::Send {
@@ -178,13 +180,13 @@ impl Server {
             immediate: None,
         };
         let send = SendWr {
-            id: index << 16 | SENT | part,
+            id: index << 16 | SEND_ID | part,
             op,
             flags: Flags::SIGNALED,
             data: Data::Gather(&gather),
         };
         self.served += 1;
-        let done = self.receive(index, part).and_then(|()| {
+        let done = self.post_receive(index, part).and_then(|()| {
             let posted = self.clients[&index].qp.post_send(&[send]);
             posted.map_err(|(_, error)| error.into())
         });
@@ -196,7 +198,7 @@ impl Server {
     }
 
     /// A reply: number, version, value, generation, 0 (or 1 if the request is invalid), key.
-    fn answer(&self, index: u64, request: &Cell) -> Result<Cell> {
+    fn execute_request(&self, index: u64, request: &Cell) -> Result<Cell> {
         let [number, what, key, value, ..] = *request;
         let own = (index * KEYS..(index + 1) * KEYS).contains(&key);
         if !own || ![PUT, GET, ADD].contains(&what) {
@@ -219,8 +221,8 @@ impl Server {
         Ok([number, version, now, self.generation, 0, key, 0, 0])
     }
 
-    fn receive(&self, index: u64, part: u64) -> Result<()> {
-        let scatter = [self.messages.sge(place(index, part), CELL)?];
+    fn post_receive(&self, index: u64, part: u64) -> Result<()> {
+        let scatter = [self.messages.sge(message_offset(index, part), CELL)?];
         let receive = RecvWr {
             id: index << 16 | part,
             scatter: &scatter,
@@ -230,7 +232,7 @@ impl Server {
     }
 
     /// Removes clients that have disconnected, admits new ones, and records established connections.
-    fn welcome(&mut self) -> Result<()> {
+    fn update_clients(&mut self) -> Result<()> {
         while let Some(event) = self.device.next_event() {
             if let Event::Disconnected { qp } = event {
                 self.clients.retain(|_, client| client.qp.number() != qp);
@@ -241,14 +243,14 @@ impl Server {
                 println!("not let in: {error}");
             }
         }
-        while let Ok((index, qpn, result)) = self.joins.1.try_recv() {
+        while let Ok((index, qpn, result)) = self.connect_results.1.try_recv() {
             let Some(client) = self.clients.get_mut(&index) else {
                 continue;
             };
             if client.qp.number() != qpn {
                 continue;
             }
-            client.joined = true;
+            client.connected = true;
             if let Err(error) = result {
                 println!("a client did not come: {error}");
                 self.clients.remove(&index);
@@ -258,7 +260,7 @@ impl Server {
     }
 
     /// Assigns an index, two keys and a word, all zero, and sends the handle of the table with the accept.
-    fn admit(&mut self, request: Request) -> Result<()> {
+    fn admit(&mut self, request: ConnectRequest) -> Result<()> {
         let free = (0..CLIENTS).find(|index| !self.clients.contains_key(index));
         let Some(index) = free else {
             request.reject(b"full");
@@ -273,15 +275,21 @@ impl Server {
         qp.modify(QpState::Init);
         let qpn = qp.number();
         let joined = false;
-        self.clients.insert(index, Client { qp, joined });
-        let told = self.joins.0.clone();
+        self.clients.insert(
+            index,
+            Client {
+                qp,
+                connected: joined,
+            },
+        );
+        let told = self.connect_results.0.clone();
         let mut welcome = index.to_le_bytes().to_vec();
         welcome.extend_from_slice(&self.table.remote().to_bytes());
         let accepted = (0..DEPTH)
-            .try_for_each(|part| self.receive(index, part))
+            .try_for_each(|part| self.post_receive(index, part))
             .and_then(|()| {
                 let qp = &self.clients[&index].qp;
-                request.accept_telling(qp, &welcome, move |result| {
+                request.accept_with_callback(qp, &welcome, move |result| {
                     // The server may have ended.
                     let _ = told.send((index, qpn, result));
                 })?;
@@ -299,9 +307,9 @@ fn queues(device: &Device) -> Result<(Pd, Cq)> {
 }
 
 /// Runs a server until it has handed over or its time limit.
-pub(crate) fn run(orders: &Orders) -> Result<()> {
-    match &orders.inherit {
-        Some(path) => Server::inherit(path, orders)?.run(orders, Some(path)),
-        None => Server::first(orders)?.run(orders, orders.hatch.as_deref()),
+pub(crate) fn run(orders: &ServerOptions) -> Result<()> {
+    match &orders.takeover_path {
+        Some(path) => Server::take_over(path, orders)?.run(orders, Some(path)),
+        None => Server::start(orders)?.run(orders, orders.handover_path.as_deref()),
     }
 }

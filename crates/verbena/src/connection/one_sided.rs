@@ -6,29 +6,29 @@ use verbena_mem::Access;
 use verbena_nic::SendOp;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{Connection, Returned};
+use super::{BufResult, Connection};
 use crate::error::Error;
 use crate::mr::Buf;
-use crate::ops::{Ask, Gain, Kept};
+use crate::ops::{OpMemory, OpOutput, OpRequest};
 use crate::pending::{Finish, Pending};
-use crate::remote::{Remote, RemoteMemory};
+use crate::remote::{RemoteMemory, RemoteValue};
 use crate::shared::Shared;
 
 impl Connection {
     /// Writes the buffer's bytes to the beginning of the peer's memory. It completes when they have been placed. Fails with
-    /// [`Error::Right`] or [`Error::Bounds`] if the handle does not allow it.
+    /// [`Error::MissingAccess`] or [`Error::OutOfBounds`] if the handle does not allow it.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let memory = device.memory(64, verbena::Access::ALL)?;
     /// client.write(device.buffer_from(b"there")?, &memory.remote().slice(8, 16)?).wait().0?;
     /// assert_eq!(memory.get::<[u8; 5]>(8)?, *b"there");
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn write(&self, buf: Buf, to: &RemoteMemory) -> Pending<Returned<()>> {
+    pub fn write(&self, buf: Buf, to: &RemoteMemory) -> Pending<BufResult<()>> {
         self.write_with(buf, to, None)
     }
 
@@ -37,7 +37,7 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let memory = device.memory(64, verbena::Access::ALL)?;
     /// let receiving = server.recv(device.buffer(0)?);
@@ -46,19 +46,19 @@ impl Connection {
     /// assert_eq!((received.len, received.immediate), (5, Some(9)));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn write_imm(&self, buf: Buf, to: &RemoteMemory, word: u32) -> Pending<Returned<()>> {
+    pub fn write_imm(&self, buf: Buf, to: &RemoteMemory, word: u32) -> Pending<BufResult<()>> {
         self.write_with(buf, to, Some(word))
     }
 
-    fn write_with(&self, buf: Buf, to: &RemoteMemory, word: Option<u32>) -> Pending<Returned<()>> {
+    fn write_with(&self, buf: Buf, to: &RemoteMemory, word: Option<u32>) -> Pending<BufResult<()>> {
         if let Err(error) = to.check(buf.len(), Access::REMOTE_WRITE) {
-            return Pending::ended((Err(error), buf));
+            return Pending::finished((Err(error), buf));
         }
         let op = SendOp::Write {
-            remote: to.place(),
+            remote: to.remote_addr(),
             immediate: word,
         };
-        self.outgoing(op, buf)
+        self.begin_send(op, buf)
     }
 
     /// Reads all of the peer's memory that the handle names into the buffer and sets the buffer's length.
@@ -66,7 +66,7 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let memory = device.memory(64, verbena::Access::ALL)?;
     /// memory.write_at(8, b"there")?;
@@ -75,17 +75,17 @@ impl Connection {
     /// assert_eq!(&buf[..], b"there");
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn read(&self, mut buf: Buf, from: &RemoteMemory) -> Pending<Returned<()>> {
+    pub fn read(&self, mut buf: Buf, from: &RemoteMemory) -> Pending<BufResult<()>> {
         let len = usize::try_from(from.len()).unwrap_or(usize::MAX);
         let allowed = from.check(len, Access::REMOTE_READ);
         if let Err(error) = allowed.and_then(|()| buf.set_len(len)) {
-            return Pending::ended((Err(error), buf));
+            return Pending::finished((Err(error), buf));
         }
         let op = SendOp::Read {
-            remote: from.place(),
+            remote: from.remote_addr(),
             local_invalidate: None,
         };
-        self.outgoing(op, buf)
+        self.begin_send(op, buf)
     }
 
     /// Reads a value from the peer's memory.
@@ -93,7 +93,7 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let memory = device.memory(64, verbena::Access::ALL)?;
     /// memory.put(8, &[1_u32, 2])?;
@@ -101,14 +101,14 @@ impl Connection {
     /// assert_eq!(client.read_value(&there).wait()?, [1, 2]);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn read_value<T: FromBytes>(&self, from: &Remote<T>) -> Pending<Result<T, Error>> {
+    pub fn read_value<T: FromBytes>(&self, from: &RemoteValue<T>) -> Pending<Result<T, Error>> {
         let memory = from.memory();
         let len = size_of::<T>();
         if let Err(error) = memory.check(len, Access::REMOTE_READ) {
-            return Pending::ended(Err(error));
+            return Pending::finished(Err(error));
         }
         let op = SendOp::Read {
-            remote: memory.place(),
+            remote: memory.remote_addr(),
             local_invalidate: None,
         };
         match self.device().buffer(len).and_then(|mut buf| {
@@ -117,10 +117,13 @@ impl Connection {
         }) {
             Ok(buf) => {
                 let sge = buf.sge(len);
-                self.end
-                    .begin(Ask { op: Some(op), sge }, Kept::Buf(buf), value::<T>)
+                self.endpoint.begin(
+                    OpRequest { op: Some(op), sge },
+                    OpMemory::Buf(buf),
+                    finish_read_value::<T>,
+                )
             }
-            Err(error) => Pending::ended(Err(error)),
+            Err(error) => Pending::finished(Err(error)),
         }
     }
 
@@ -129,7 +132,7 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let memory = device.memory(64, verbena::Access::ALL)?;
     /// client.write_value(&memory.remote_value(8)?, &7_u32).wait()?;
@@ -138,7 +141,7 @@ impl Connection {
     /// ```
     pub fn write_value<T: IntoBytes + Immutable>(
         &self,
-        to: &Remote<T>,
+        to: &RemoteValue<T>,
         value: &T,
     ) -> Pending<Result<(), Error>> {
         let memory = to.memory();
@@ -146,17 +149,17 @@ impl Connection {
             .check(size_of::<T>(), Access::REMOTE_WRITE)
             .and_then(|()| self.device().buffer_from(value.as_bytes()));
         let op = SendOp::Write {
-            remote: memory.place(),
+            remote: memory.remote_addr(),
             immediate: None,
         };
         match buf {
             Ok(buf) => {
                 let sge = buf.sge(buf.len());
                 let forget: Finish<_> = |_, end, _| Some(end.map(drop));
-                self.end
-                    .begin(Ask { op: Some(op), sge }, Kept::Buf(buf), forget)
+                self.endpoint
+                    .begin(OpRequest { op: Some(op), sge }, OpMemory::Buf(buf), forget)
             }
-            Err(error) => Pending::ended(Err(error)),
+            Err(error) => Pending::finished(Err(error)),
         }
     }
 
@@ -165,7 +168,7 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let memory = device.memory(64, verbena::Access::ALL)?;
     /// let counter = memory.remote_value(8)?;
@@ -173,9 +176,9 @@ impl Connection {
     /// assert_eq!(client.fetch_add(&counter, 1).wait()?, 5);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn fetch_add(&self, word: &Remote<u64>, add: u64) -> Pending<Result<u64, Error>> {
+    pub fn fetch_add(&self, word: &RemoteValue<u64>, add: u64) -> Pending<Result<u64, Error>> {
         let op = SendOp::FetchAdd {
-            remote: word.memory().place(),
+            remote: word.memory().remote_addr(),
             add,
             mask: 0,
         };
@@ -187,7 +190,7 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let memory = device.memory(64, verbena::Access::ALL)?;
     /// let lock = memory.remote_value(8)?;
@@ -197,12 +200,12 @@ impl Connection {
     /// ```
     pub fn compare_swap(
         &self,
-        word: &Remote<u64>,
+        word: &RemoteValue<u64>,
         expected: u64,
         new: u64,
     ) -> Pending<Result<u64, Error>> {
         let op = SendOp::CmpSwap {
-            remote: word.memory().place(),
+            remote: word.memory().remote_addr(),
             compare: expected,
             compare_mask: u64::MAX,
             swap: new,
@@ -211,21 +214,30 @@ impl Connection {
         self.atomic(word, op)
     }
 
-    fn atomic(&self, word: &Remote<u64>, op: SendOp) -> Pending<Result<u64, Error>> {
-        let answer = word.check_atomic().and_then(|()| self.end.shared.word());
+    fn atomic(&self, word: &RemoteValue<u64>, op: SendOp) -> Pending<Result<u64, Error>> {
+        let answer = word
+            .check_atomic()
+            .and_then(|()| self.endpoint.shared.take_atomic_buffer());
         match answer {
             Ok(buf) => {
                 let sge = buf.sge(8);
-                self.end
-                    .begin(Ask { op: Some(op), sge }, Kept::Buf(buf), original)
+                self.endpoint.begin(
+                    OpRequest { op: Some(op), sge },
+                    OpMemory::Buf(buf),
+                    finish_atomic,
+                )
             }
-            Err(error) => Pending::ended(Err(error)),
+            Err(error) => Pending::finished(Err(error)),
         }
     }
 }
 
 /// The value of the word before the atomic operation.
-fn original(shared: &Shared, end: Result<Gain, Error>, kept: Kept) -> Option<Result<u64, Error>> {
+fn finish_atomic(
+    shared: &Shared,
+    end: Result<OpOutput, Error>,
+    kept: OpMemory,
+) -> Option<Result<u64, Error>> {
     let mut buf = kept.buf()?;
     let before = end.and_then(|_| {
         buf.set_len(8)?;
@@ -233,14 +245,14 @@ fn original(shared: &Shared, end: Result<Gain, Error>, kept: Kept) -> Option<Res
         word.copy_from_slice(&buf);
         Ok(u64::from_ne_bytes(word))
     });
-    shared.keep_word(buf);
+    shared.recycle_atomic_buffer(buf);
     Some(before)
 }
 
-fn value<T: FromBytes>(
+fn finish_read_value<T: FromBytes>(
     _: &Shared,
-    end: Result<Gain, Error>,
-    kept: Kept,
+    end: Result<OpOutput, Error>,
+    kept: OpMemory,
 ) -> Option<Result<T, Error>> {
     let buf = kept.buf()?;
     let (len, limit) = (size_of::<T>() as u64, buf.len() as u64);

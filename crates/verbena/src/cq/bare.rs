@@ -5,7 +5,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use verbena_engine::{CompletionQueue, Notify, Watched};
+use verbena_engine::{CompletionQueue, Notify, WeakCompletionQueue};
 use verbena_nic::{Arm, Wc};
 
 use crate::device::{Device, Inner};
@@ -17,7 +17,7 @@ use crate::error::Error;
 /// use std::sync::Arc;
 /// let device = verbena::Device::open()?;
 /// let cq = device.bare_cq(64)?;
-/// cq.listen(Some(Arc::new(|| println!("something to poll"))));
+/// cq.set_notify(Some(Arc::new(|| println!("something to poll"))));
 /// cq.arm(verbena::low::Arm::Next);
 /// # Ok::<(), verbena::Error>(())
 /// ```
@@ -27,7 +27,7 @@ pub struct BareCq {
 }
 
 impl Device {
-    /// Creates a completion queue that calls the [`Notify`] set by [`listen`](BareCq::listen). Fails if the device's limit is reached.
+    /// Creates a completion queue that calls the [`Notify`] set by [`listen`](BareCq::set_notify). Fails if the device's limit is reached.
     ///
     /// ```
     /// let cq = verbena::Device::open()?.bare_cq(64)?;
@@ -36,12 +36,12 @@ impl Device {
     /// ```
     pub fn bare_cq(&self, entries: usize) -> Result<BareCq, Error> {
         let queue = self.inner().engine.create_cq(entries)?;
-        Ok(BareCq::around(self.inner(), queue))
+        Ok(BareCq::from_queue(self.inner(), queue))
     }
 }
 
 impl BareCq {
-    pub(super) fn around(device: &Arc<Inner>, queue: CompletionQueue) -> BareCq {
+    pub(super) fn from_queue(device: &Arc<Inner>, queue: CompletionQueue) -> BareCq {
         BareCq {
             queue,
             device: device.clone(),
@@ -55,11 +55,11 @@ impl BareCq {
     ///
     /// ```
     /// # let cq = verbena::Device::open()?.bare_cq(64)?;
-    /// cq.listen(None);
+    /// cq.set_notify(None);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn listen(&self, notify: Option<Arc<dyn Notify>>) {
-        self.queue.listen(notify);
+    pub fn set_notify(&self, notify: Option<Arc<dyn Notify>>) {
+        self.queue.set_notify(notify);
     }
 
     /// Its number, as in handlers and events.
@@ -109,20 +109,20 @@ impl BareCq {
         self.queue.arm(arm);
     }
 
-    /// A handle for threads that sleep on the channel that this queue notifies ([`Watched::wait`]) and serve the queue meanwhile.
+    /// A handle for threads that sleep on the channel that this queue notifies ([`WeakCompletionQueue::wait`]) and serve the queue meanwhile.
     ///
     /// ```
-    /// use verbena::low::{Channel, Watched};
+    /// use verbena::low::{Channel, WeakCompletionQueue};
     /// use std::sync::Arc;
     /// let cq = verbena::Device::open()?.bare_cq(64)?;
     /// let channel = Arc::new(Channel::new()?);
-    /// cq.listen(Some(channel.clone()));
+    /// cq.set_notify(Some(channel.clone()));
     /// channel.ring();
-    /// assert!(Watched::wait(&channel, || [cq.watched()])?);
+    /// assert!(WeakCompletionQueue::wait(&channel, || [cq.downgrade()])?);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn watched(&self) -> Watched {
-        self.queue.watched()
+    pub fn downgrade(&self) -> WeakCompletionQueue {
+        self.queue.downgrade()
     }
 
     /// Changes the capacity; completions in the queue are kept.

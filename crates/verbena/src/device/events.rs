@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use verbena_engine::{EngineFailure, OwnThread};
+use verbena_engine::{EngineFailure, EngineThread};
 use verbena_nic::Event;
 
 use super::Device;
@@ -35,7 +35,7 @@ impl Device {
 
     /// For tests only: makes one of the adapter's threads panic.
     #[doc(hidden)]
-    pub fn provoke_panic(&self, thread: OwnThread) -> Result<(), Error> {
+    pub fn provoke_panic(&self, thread: EngineThread) -> Result<(), Error> {
         Ok(self.inner().engine.provoke_panic(thread)?)
     }
 
@@ -48,8 +48,12 @@ impl Device {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn on_event(&self, listener: impl Fn(Event) + Send + Sync + 'static) {
-        if self.lives() {
-            let before = self.inner().listener.write().replace(Arc::new(listener));
+        if self.is_alive() {
+            let before = self
+                .inner()
+                .event_callback
+                .write()
+                .replace(Arc::new(listener));
             // Dropped after the lock is released: its destructor is the program's code.
             drop(before);
         }

@@ -11,7 +11,7 @@ use crate::connect::Connecting;
 use crate::device::Device;
 use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
-use crate::promise::{Joining, Promise};
+use crate::promise::{Promise, QpConnecting};
 use crate::qp::Qp;
 
 /// A connection request to be answered. If it is dropped, it is rejected.
@@ -19,30 +19,30 @@ use crate::qp::Qp;
 /// ```
 /// # let device = verbena::Device::open()?;
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// let connecting = device.dial(b"who I am").connect(listener.local()?);
+/// let connecting = device.connector(b"who I am").connect(listener.local_addr()?);
 /// let request = listener.next().wait()?;
-/// println!("{} says {:?}", request.peer(), request.private_data());
+/// println!("{} says {:?}", request.peer_addr(), request.private_data());
 /// request.reject(b"not today");
 /// # assert!(connecting.wait().is_err());
 /// # Ok::<(), verbena::Error>(())
 /// ```
-pub struct Request {
+pub struct ConnectRequest {
     pub(super) incoming: Incoming,
     pub(super) device: Device,
 }
 
-impl Request {
+impl ConnectRequest {
     /// The peer's address.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
-    /// assert!(listener.next().wait()?.peer().ip().is_loopback());
+    /// # let connecting = device.connect(listener.local_addr()?);
+    /// assert!(listener.next().wait()?.peer_addr().ip().is_loopback());
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn peer(&self) -> SocketAddr {
-        self.incoming.peer()
+    pub fn peer_addr(&self) -> SocketAddr {
+        self.incoming.peer_addr()
     }
 
     /// The local address that the peer connected to.
@@ -50,13 +50,13 @@ impl Request {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// let request = listener.next().wait()?;
-    /// assert_eq!(request.local()?, listener.local()?);
+    /// assert_eq!(request.local_addr()?, listener.local_addr()?);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn local(&self) -> Result<SocketAddr, Error> {
-        Ok(self.incoming.local()?)
+    pub fn local_addr(&self) -> Result<SocketAddr, Error> {
+        Ok(self.incoming.local_addr()?)
     }
 
     /// The read depths to be agreed: inbound reads and atomics, at most what the peer asks for, and outbound ones, at most what it serves.
@@ -64,12 +64,12 @@ impl Request {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
-    /// let (inbound, outbound) = listener.next().wait()?.depths();
+    /// # let connecting = device.connect(listener.local_addr()?);
+    /// let (inbound, outbound) = listener.next().wait()?.read_depths();
     /// # assert!(inbound > 0 && outbound > 0);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn depths(&self) -> (u16, u16) {
+    pub fn read_depths(&self) -> (u16, u16) {
         self.incoming.depths()
     }
 
@@ -80,15 +80,15 @@ impl Request {
     /// # use verbena::{Qp, QpOptions};
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
     /// let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
     /// let told = |answer: Result<Vec<u8>, verbena::Error>| println!("{answer:?}");
-    /// listener.next().wait()?.accept_telling(&qp, b"welcome", told)?;
+    /// listener.next().wait()?.accept_with_callback(&qp, b"welcome", told)?;
     /// # connecting.wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn accept_telling(
+    pub fn accept_with_callback(
         self,
         qp: &Qp,
         private_data: &[u8],
@@ -104,7 +104,7 @@ impl Request {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.dial(b"hello").connect(listener.local()?);
+    /// let connecting = device.connector(b"hello").connect(listener.local_addr()?);
     /// assert_eq!(listener.next().wait()?.private_data(), b"hello");
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -117,7 +117,7 @@ impl Request {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.connect(listener.local()?);
+    /// let connecting = device.connect(listener.local_addr()?);
     /// let theirs = listener.next().wait()?.accept(b"welcome").wait()?;
     /// assert_eq!(connecting.wait()?.private_data(), b"welcome");
     /// # Ok::<(), verbena::Error>(())
@@ -136,21 +136,24 @@ impl Request {
     /// use verbena::Depths;
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// let endpoint = device.endpoint(Depths { recvs: 1024, ..Depths::default() })?;
     /// let first = endpoint.recv(device.buffer(64)?);
     /// let connection = listener.next().wait()?.accept_with(endpoint, b"welcome").wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn accept_with(self, endpoint: Endpoint, private_data: &[u8]) -> Connecting {
-        if !Arc::ptr_eq(&endpoint.shared.device.hidden, &self.device.hidden) {
+        if !Arc::ptr_eq(
+            &endpoint.shared.device.internal_domain,
+            &self.device.internal_domain,
+        ) {
             return Connecting::failed(Error::Foreign);
         }
-        let peer = self.peer();
+        let peer = self.peer_addr();
         let shared = &endpoint.shared;
-        let joined = shared.with_qp(|qp| join(self.incoming, qp, private_data));
+        let joined = shared.with_qp(|qp| accept_incoming(self.incoming, qp, private_data));
         match joined.unwrap_or(Err(verbena_engine::Error::Closed.into())) {
-            Ok(joining) => Connecting::going(endpoint, peer, joining),
+            Ok(joining) => Connecting::in_progress(endpoint, peer, joining),
             Err(error) => Connecting::failed(error),
         }
     }
@@ -161,14 +164,14 @@ impl Request {
     /// # use verbena::{Device, Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// let cq = device.cq(64)?;
     /// let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
     /// listener.next().wait()?.accept_on(&qp, b"")?.wait()?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn accept_on(self, qp: &Qp, private_data: &[u8]) -> Result<Joining, Error> {
-        join(self.incoming, &qp.0.qp, private_data)
+    pub fn accept_on(self, qp: &Qp, private_data: &[u8]) -> Result<QpConnecting, Error> {
+        accept_incoming(self.incoming, &qp.0.qp, private_data)
     }
 
     /// Rejects, with private data for the peer.
@@ -176,7 +179,7 @@ impl Request {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.connect(listener.local()?);
+    /// let connecting = device.connect(listener.local_addr()?);
     /// listener.next().wait()?.reject(b"we are full");
     /// assert!(connecting.wait().is_err());
     /// # Ok::<(), verbena::Error>(())
@@ -186,20 +189,22 @@ impl Request {
     }
 }
 
-fn join(
+fn accept_incoming(
     incoming: Incoming,
     qp: &verbena_engine::QueuePair,
     private_data: &[u8],
-) -> Result<Joining, Error> {
+) -> Result<QpConnecting, Error> {
     let (promise, joining) = Promise::new();
     incoming.accept(qp, private_data, move |result| {
-        promise.keep(result.map_err(Error::from));
+        promise.fulfill(result.map_err(Error::from));
     })?;
     Ok(joining)
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for ConnectRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Request").field(&self.peer()).finish()
+        f.debug_tuple("ConnectRequest")
+            .field(&self.peer_addr())
+            .finish()
     }
 }

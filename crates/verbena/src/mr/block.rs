@@ -9,10 +9,10 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use verbena_mem::{Access, Att, Estate, Mapping, Misuse, Region, Tpt, vectored};
+use verbena_mem::{Access, Att, Mapping, Misuse, Region, RegionExport, Tpt, vectored};
 use verbena_wire::{Stag, To};
 
-use super::bytes::{Bytes, Mapped, name};
+use super::bytes::{Bytes, Mapped, request_addr};
 use crate::device::Domain;
 use crate::error::Error;
 use crate::registering::Registering;
@@ -38,7 +38,7 @@ unsafe impl Sync for Block {}
 
 impl Block {
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
-        Block::now(domain, len, access, false)
+        Block::allocate(domain, len, access, false)
     }
 
     /// A block whose registration is invalidated by the first message that ends in it (M9).
@@ -47,58 +47,68 @@ impl Block {
         len: usize,
         access: Access,
     ) -> Result<Block, Error> {
-        Block::now(domain, len, access, true)
+        Block::allocate(domain, len, access, true)
     }
 
     /// A block in a shared mapping, which can be handed over to another process (V1).
     pub(crate) fn shared(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Block, Error> {
         domain.function()?;
-        let mapping = Mapping::new(len).map_err(nic)?;
+        let mapping = Mapping::new(len).map_err(misuse)?;
         let at = mapping.start().as_ptr() as u64;
-        let mapped = Mapped { mapping, at };
-        Block::registered(domain, mapped.into(), None, (access, false))
+        let mapped = Mapped {
+            mapping,
+            request_addr: at,
+        };
+        Block::register(domain, mapped.into(), None, (access, false))
     }
 
     /// A block that another process handed over (V1), with its memory, its STag and the addresses that requests and peers use.
-    pub(crate) fn adopt(domain: &Arc<Domain>, fd: OwnedFd, estate: Estate) -> Result<Block, Error> {
+    pub(crate) fn adopt(
+        domain: &Arc<Domain>,
+        fd: OwnedFd,
+        estate: RegionExport,
+    ) -> Result<Block, Error> {
         let too_long = |_| Error::TooLong {
             len: estate.len,
             limit: usize::MAX as u64,
         };
         let len = usize::try_from(estate.len).map_err(too_long)?;
-        let mapping = Mapping::adopt(fd, len).map_err(nic)?;
+        let mapping = Mapping::adopt(fd, len).map_err(misuse)?;
         let at = estate.start.get();
-        let mapped = Mapped { mapping, at };
+        let mapped = Mapped {
+            mapping,
+            request_addr: at,
+        };
         let (stag, access) = (estate.stag, estate.access);
-        Block::registered(domain, mapped.into(), Some(stag), (access, false))
+        Block::register(domain, mapped.into(), Some(stag), (access, false))
     }
 
     /// What another process needs to adopt it (V1), and the descriptor of the memory. Fails for private memory.
-    pub(crate) fn estate(&self) -> Result<(Estate, BorrowedFd<'_>), Error> {
-        let private = || nic(Misuse::Private(self.stag));
+    pub(crate) fn export_region(&self) -> Result<(RegionExport, BorrowedFd<'_>), Error> {
+        let private = || misuse(Misuse::NotShared(self.stag));
         let mapped = self.mapped.as_ref().ok_or_else(private)?;
-        let estate = self.domain.function()?.tpt().estate(self.stag);
-        Ok((estate.map_err(nic)?, mapped.mapping.fd()))
+        let estate = self.domain.function()?.tpt().export_region(self.stag);
+        Ok((estate.map_err(misuse)?, mapped.mapping.fd()))
     }
 
-    fn now(
+    fn allocate(
         domain: &Arc<Domain>,
         len: usize,
         access: Access,
         one_touch: bool,
     ) -> Result<Block, Error> {
         domain.function()?;
-        Block::registered(domain, Bytes::allocate(len)?, None, (access, one_touch))
+        Block::register(domain, Bytes::allocate(len)?, None, (access, one_touch))
     }
 
     /// Registers memory at once, with the given STag if it had one before.
-    fn registered(
+    fn register(
         domain: &Arc<Domain>,
         bytes: Bytes,
         stag: Option<Stag>,
         (access, one_touch): (Access, bool),
     ) -> Result<Block, Error> {
-        let (block, ()) = Block::make(domain, bytes, access, |region| {
+        let (block, ()) = Block::with_registration(domain, bytes, access, |region| {
             let region = Region {
                 one_touch,
                 ..region
@@ -120,19 +130,19 @@ impl Block {
     }
 
     /// A block that is registered in the background; its STag is known at once (V5).
-    pub(crate) fn later(
+    pub(crate) fn new_async(
         domain: &Arc<Domain>,
         len: usize,
         access: Access,
     ) -> Result<(Block, Registering), Error> {
         domain.function()?;
-        Block::make(domain, Bytes::allocate(len)?, access, |region| {
-            // SAFETY: as in `registered`; a block that is dropped before removes the reserved entry first.
+        Block::with_registration(domain, Bytes::allocate(len)?, access, |region| {
+            // SAFETY: as in `register`; a block that is dropped before removes the reserved entry first.
             Registering::begin(domain, |tpt| unsafe { tpt.reserve(region.into()) })
         })
     }
 
-    fn make<R>(
+    fn with_registration<R>(
         domain: &Arc<Domain>,
         bytes: Bytes,
         access: Access,
@@ -140,7 +150,7 @@ impl Block {
     ) -> Result<(Block, R), Error> {
         let region = Region {
             att: Att::direct(bytes.start.as_ptr(), bytes.len as u64),
-            start: To::new(name(bytes.start, &bytes.mapped)),
+            start: To::new(request_addr(bytes.start, &bytes.mapped)),
             pd: domain.pd,
             access,
             one_touch: false,
@@ -169,8 +179,8 @@ impl Block {
     }
 
     /// The address of its first byte in requests, which differs from its location after a handover.
-    pub(crate) fn at(&self) -> u64 {
-        name(self.start, &self.mapped)
+    pub(crate) fn request_addr(&self) -> u64 {
+        request_addr(self.start, &self.mapped)
     }
 
     /// The location of its first byte in this process.
@@ -189,7 +199,7 @@ impl Block {
 
     pub(crate) fn check(&self, offset: usize, len: usize) -> Result<(), Error> {
         let fits = offset.checked_add(len).is_some_and(|end| end <= self.len);
-        let bounds = Error::Bounds {
+        let bounds = Error::OutOfBounds {
             offset: offset as u64,
             len: len as u64,
             limit: self.len as u64,
@@ -245,7 +255,7 @@ impl Block {
     }
 
     /// Calls `what` with the word at `offset` as an atomic.
-    pub(crate) fn word<R>(
+    pub(crate) fn with_atomic<R>(
         &self,
         offset: usize,
         what: impl FnOnce(&AtomicU64, Ordering) -> R,
@@ -308,7 +318,7 @@ impl Drop for Block {
     }
 }
 
-fn nic(misuse: impl Into<Misuse>) -> Error {
+fn misuse(misuse: impl Into<Misuse>) -> Error {
     verbena_nic::Error::Memory(misuse.into()).into()
 }
 

@@ -50,7 +50,7 @@ impl Buf {
         self.block.len()
     }
 
-    /// Sets the length. Bytes that become valid are zero, or what was there before. Fails with [`Error::Bounds`] beyond the capacity.
+    /// Sets the length. Bytes that become valid are zero, or what was there before. Fails with [`Error::OutOfBounds`] beyond the capacity.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -66,7 +66,7 @@ impl Buf {
         Ok(())
     }
 
-    /// Sets length and contents to a copy of `bytes`. Fails with [`Error::Bounds`] if they exceed the capacity.
+    /// Sets length and contents to a copy of `bytes`. Fails with [`Error::OutOfBounds`] if they exceed the capacity.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -83,7 +83,7 @@ impl Buf {
 
     pub(crate) fn sge(&self, len: usize) -> Sge {
         Sge {
-            at: self.block.at(),
+            addr: self.block.request_addr(),
             // Lengths are checked against the longest message before a request is made.
             len: u32::try_from(len).unwrap_or(u32::MAX),
             stag: self.block.stag(),

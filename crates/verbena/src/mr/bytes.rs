@@ -12,17 +12,17 @@ use crate::error::Error;
 const PAGE: usize = 4096;
 const _: () = assert!(PAGE <= u16::MAX as usize, "less than a page fits `lead`");
 /// The alignment of the allocation itself.
-const USUAL: usize = align_of::<u64>();
+const ALLOC_ALIGN: usize = align_of::<u64>();
 /// From this length on, memory is mapped and not taken from the allocator, which overwrites freed memory with zeroes: mapped pages
 /// are allocated when they are first used.
-const SPARSE: usize = 256 << 10;
+const MMAP_THRESHOLD: usize = 256 << 10;
 
 /// A mapping that another process can map as well (V1).
 #[derive(Debug)]
 pub(super) struct Mapped {
     pub(super) mapping: Mapping,
     /// The address of the first byte in requests: not its location, if another process had it before.
-    pub(super) at: u64,
+    pub(super) request_addr: u64,
 }
 
 /// Memory that is not registered.
@@ -42,7 +42,7 @@ impl Bytes {
     /// Short ones are allocated with the usual alignment: the allocator would write zeroes to one with a larger alignment even if it is fresh.
     pub(super) fn allocate(len: usize) -> Result<Bytes, Error> {
         let none = Error::Allocation { len };
-        if len >= SPARSE {
+        if len >= MMAP_THRESHOLD {
             return Ok(Bytes {
                 start: Pages::new(len).map_err(|_| none)?.into_raw(),
                 len,
@@ -80,7 +80,7 @@ impl From<Mapped> for Bytes {
 impl Drop for Bytes {
     fn drop(&mut self) {
         // `Mapping` unmaps itself.
-        if self.mapped.is_none() && self.len >= SPARSE {
+        if self.mapped.is_none() && self.len >= MMAP_THRESHOLD {
             // SAFETY: pages of this length, from `Pages::into_raw` in `allocate`; not used any more, as below.
             drop(unsafe { Pages::from_raw(self.start, self.len) });
         } else if let (None, Some(layout)) = (&self.mapped, layout(self.len)) {
@@ -93,13 +93,13 @@ impl Drop for Bytes {
 
 /// The layout of a short allocation: a page longer than needed, with the usual alignment.
 fn layout(len: usize) -> Option<Layout> {
-    Layout::from_size_align(len.max(1).checked_add(PAGE)?, USUAL).ok()
+    Layout::from_size_align(len.max(1).checked_add(PAGE)?, ALLOC_ALIGN).ok()
 }
 
 /// The address of the first byte in requests: its location, unless another process had it before.
-pub(super) fn name(start: NonNull<u8>, mapped: &Option<Box<Mapped>>) -> u64 {
+pub(super) fn request_addr(start: NonNull<u8>, mapped: &Option<Box<Mapped>>) -> u64 {
     match mapped {
         None => start.as_ptr() as u64,
-        Some(mapped) => mapped.at,
+        Some(mapped) => mapped.request_addr,
     }
 }

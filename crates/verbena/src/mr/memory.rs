@@ -17,7 +17,7 @@ use super::Block;
 use crate::device::Domain;
 use crate::error::Error;
 use crate::registering::Registering;
-use crate::remote::{Remote, RemoteMemory};
+use crate::remote::{RemoteMemory, RemoteValue};
 
 /// Registered memory that peers may access within its rights. Clones are handles of the same memory.
 ///
@@ -47,12 +47,12 @@ impl Memory {
         Ok(Memory(Arc::new(Block::one_touch(domain, len, access)?)))
     }
 
-    pub(crate) fn later(
+    pub(crate) fn new_async(
         domain: &Arc<Domain>,
         len: usize,
         access: Access,
     ) -> Result<(Memory, Registering), Error> {
-        let (block, registering) = Block::later(domain, len, access)?;
+        let (block, registering) = Block::new_async(domain, len, access)?;
         Ok((Memory(Arc::new(block)), registering))
     }
 
@@ -99,7 +99,7 @@ impl Memory {
         self.len() == 0
     }
 
-    /// Copies `bytes` to `offset`. Fails with [`Error::Bounds`] if they do not fit.
+    /// Copies `bytes` to `offset`. Fails with [`Error::OutOfBounds`] if they do not fit.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -215,7 +215,7 @@ impl Memory {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn load(&self, offset: usize) -> Result<u64, Error> {
-        self.0.word(offset, AtomicU64::load)
+        self.0.with_atomic(offset, AtomicU64::load)
     }
 
     /// Stores a word atomically. Fails like [`load`](Memory::load).
@@ -228,7 +228,8 @@ impl Memory {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn store(&self, offset: usize, value: u64) -> Result<(), Error> {
-        self.0.word(offset, |word, order| word.store(value, order))
+        self.0
+            .with_atomic(offset, |word, order| word.store(value, order))
     }
 
     /// Adds to a word, atomically also with respect to atomics of peers; returns the previous value. Fails like [`load`](Memory::load).
@@ -242,7 +243,7 @@ impl Memory {
     /// ```
     pub fn fetch_add(&self, offset: usize, add: u64) -> Result<u64, Error> {
         self.0
-            .word(offset, |word, order| word.fetch_add(add, order))
+            .with_atomic(offset, |word, order| word.fetch_add(add, order))
     }
 
     /// The handle of the whole memory, for peers.
@@ -255,7 +256,7 @@ impl Memory {
     /// ```
     pub fn remote(&self) -> RemoteMemory {
         let len = self.0.len() as u64;
-        RemoteMemory::of(self.0.at(), len, self.0.stag(), self.0.access())
+        RemoteMemory::new(self.0.request_addr(), len, self.0.stag(), self.0.access())
     }
 
     /// The handle of one value in it, for peers.
@@ -263,11 +264,11 @@ impl Memory {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// let memory = device.memory(64, verbena::Access::ALL)?;
-    /// let counter: verbena::Remote<u64> = memory.remote_value(8)?;
+    /// let counter: verbena::RemoteValue<u64> = memory.remote_value(8)?;
     /// # assert!(memory.remote_value::<u64>(60).is_err());
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn remote_value<T>(&self, offset: usize) -> Result<Remote<T>, Error> {
+    pub fn remote_value<T>(&self, offset: usize) -> Result<RemoteValue<T>, Error> {
         self.remote().value(offset as u64)
     }
 
@@ -286,7 +287,7 @@ impl Memory {
             limit: u64::from(u32::MAX),
         });
         Ok(Sge {
-            at: self.0.at() + offset as u64,
+            addr: self.0.request_addr() + offset as u64,
             len: fits?,
             stag: self.0.stag(),
         })
@@ -297,14 +298,14 @@ impl Memory {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// let memory = device.pd()?.memory(64, verbena::Access::ALL)?;
-    /// let place: verbena::low::Remote = memory.place(8)?;
+    /// let place: verbena::low::RemoteAddr = memory.remote_addr(8)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn place(&self, offset: usize) -> Result<wr::Remote, Error> {
+    pub fn remote_addr(&self, offset: usize) -> Result<wr::RemoteAddr, Error> {
         self.0.check(offset, 0)?;
-        Ok(wr::Remote {
+        Ok(wr::RemoteAddr {
             stag: self.0.stag(),
-            to: To::new(self.0.at() + offset as u64),
+            to: To::new(self.0.request_addr() + offset as u64),
         })
     }
 }

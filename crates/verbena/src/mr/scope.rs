@@ -14,10 +14,10 @@ use parking_lot::Mutex;
 use verbena_mem::Access;
 use verbena_nic::SendOp;
 
-use super::{Lent, Loan};
+use super::{MrGuard, TemporaryMr};
 use crate::connection::{Connection, Received};
 use crate::error::Error;
-use crate::ops::{Ask, Gain, Id, Kept};
+use crate::ops::{OpId, OpMemory, OpOutput, OpRequest};
 use crate::pending::{Finish, Pending};
 use crate::remote::RemoteMemory;
 use crate::shared::Shared;
@@ -27,7 +27,7 @@ use crate::shared::Shared;
 /// ```
 /// # let device = verbena::Device::open()?;
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// # let connecting = device.connect(listener.local()?);
+/// # let connecting = device.connect(listener.local_addr()?);
 /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
 /// let memory = device.memory(64, verbena::Access::ALL)?;
 /// let (there, text) = (memory.remote().slice(0, 5)?, String::from("hello"));
@@ -43,7 +43,7 @@ use crate::shared::Shared;
 pub struct Scope<'scope, 'env: 'scope> {
     connection: &'env Connection,
     /// The registered slices and their operations.
-    lent: Mutex<Vec<(Option<Id>, Arc<Lent>)>>,
+    registrations: Mutex<Vec<(Option<OpId>, Arc<TemporaryMr>)>>,
     /// Invariant lifetimes, as in `std::thread::scope`.
     scope: PhantomData<&'scope mut &'scope ()>,
     env: PhantomData<&'env mut &'env ()>,
@@ -59,7 +59,7 @@ impl Connection {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let mut received = [0; 64];
     /// let len = std::thread::scope(|threads| {
@@ -99,47 +99,52 @@ impl Connection {
     ) -> R {
         let scope = Scope {
             connection: self,
-            lent: Mutex::default(),
+            registrations: Mutex::default(),
             scope: PhantomData,
             env: PhantomData,
         };
         // In this frame, so that it runs whatever `what` does.
-        let mut taking_back = TakeBack {
-            lent: &scope.lent,
-            shared: &self.end.shared,
-            all_over: false,
+        let mut taking_back = DeregisterOnDrop {
+            registrations: &scope.registrations,
+            shared: &self.endpoint.shared,
+            all_finished: false,
         };
         let result = what(&scope);
-        let begun: Vec<Id> = scope.lent.lock().iter().filter_map(|(id, _)| *id).collect();
+        let begun: Vec<OpId> = scope
+            .registrations
+            .lock()
+            .iter()
+            .filter_map(|(id, _)| *id)
+            .collect();
         for id in begun {
-            let over = |ops: &mut crate::ops::Ops| ops.is_over(id).then_some(());
-            self.end.shared.sleep(None, over);
+            let over = |ops: &mut crate::ops::Ops| ops.is_finished(id).then_some(());
+            self.endpoint.shared.sleep(None, over);
         }
-        taking_back.all_over = true;
+        taking_back.all_finished = true;
         drop(taking_back);
         result
     }
 }
 
 /// Deregisters the remaining slices.
-struct TakeBack<'a> {
-    lent: &'a Mutex<Vec<(Option<Id>, Arc<Lent>)>>,
+struct DeregisterOnDrop<'a> {
+    registrations: &'a Mutex<Vec<(Option<OpId>, Arc<TemporaryMr>)>>,
     shared: &'a Shared,
     /// All operations have ended.
-    all_over: bool,
+    all_finished: bool,
 }
 
-impl Drop for TakeBack<'_> {
+impl Drop for DeregisterOnDrop<'_> {
     fn drop(&mut self) {
-        let mut all = self.lent.lock();
-        let is_under_way = |id: &Option<Id>| id.is_none_or(|id| !self.shared.is_over(id));
-        if !self.all_over && all.iter().any(|(id, _)| is_under_way(id)) {
+        let mut all = self.registrations.lock();
+        let is_under_way = |id: &Option<OpId>| id.is_none_or(|id| !self.shared.is_finished(id));
+        if !self.all_finished && all.iter().any(|(id, _)| is_under_way(id)) {
             // A receive left in the queue would name memory that is gone, and later perhaps another region: the keys of STags wrap
             // around.
             self.shared.fail();
         }
         for (_, lent) in all.drain(..) {
-            lent.take_back();
+            lent.deregister();
         }
     }
 }
@@ -150,7 +155,7 @@ impl<'scope> Scope<'scope, '_> {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// # let receiving = server.recv(device.buffer(64)?);
     /// client.scope(|scope| scope.send(b"hello").wait())?;
@@ -158,7 +163,7 @@ impl<'scope> Scope<'scope, '_> {
     /// ```
     pub fn send(&'scope self, bytes: &'scope [u8]) -> Pending<Result<(), Error>> {
         let (invalidate, immediate) = (None, None);
-        self.lend_out(
+        self.begin_from(
             bytes,
             SendOp::Send {
                 invalidate,
@@ -172,7 +177,7 @@ impl<'scope> Scope<'scope, '_> {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let memory = device.memory(64, verbena::Access::ALL)?;
     /// client.scope(|scope| scope.write(b"there", &memory.remote()).wait())?;
@@ -185,11 +190,11 @@ impl<'scope> Scope<'scope, '_> {
         to: &RemoteMemory,
     ) -> Pending<Result<(), Error>> {
         if let Err(error) = to.check(bytes.len(), Access::REMOTE_WRITE) {
-            return Pending::ended(Err(error));
+            return Pending::finished(Err(error));
         }
-        let remote = to.place();
+        let remote = to.remote_addr();
         let immediate = None;
-        self.lend_out(bytes, SendOp::Write { remote, immediate })
+        self.begin_from(bytes, SendOp::Write { remote, immediate })
     }
 
     /// Receives the next message into the slice; see [`Connection::recv`].
@@ -200,7 +205,7 @@ impl<'scope> Scope<'scope, '_> {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// # let sending = client.send(device.buffer_from(b"hello")?);
     /// let mut bytes = [0; 64];
@@ -211,9 +216,9 @@ impl<'scope> Scope<'scope, '_> {
     /// })?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn recv(&'scope self, into: &'scope mut [u8]) -> Loan<'scope, Received> {
-        let finish: Finish<_> = |_, end, _| Some(end.map(Received::of));
-        self.lend_in(into, None, finish)
+    pub fn recv(&'scope self, into: &'scope mut [u8]) -> MrGuard<'scope, Received> {
+        let finish: Finish<_> = |_, end, _| Some(end.map(Received::from_output));
+        self.begin_into(into, None, finish)
     }
 
     /// Reads all of the peer's memory that the handle names into the front of the slice; see [`Connection::read`].
@@ -221,7 +226,7 @@ impl<'scope> Scope<'scope, '_> {
     /// ```
     /// # let device = verbena::Device::open()?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// # let connecting = device.connect(listener.local()?);
+    /// # let connecting = device.connect(listener.local_addr()?);
     /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
     /// let memory = device.memory(4, verbena::Access::ALL)?;
     /// let mut bytes = [7; 8];
@@ -229,97 +234,103 @@ impl<'scope> Scope<'scope, '_> {
     /// assert_eq!(bytes, [0, 0, 0, 0, 7, 7, 7, 7]);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn read(&'scope self, into: &'scope mut [u8], from: &RemoteMemory) -> Loan<'scope, ()> {
+    pub fn read(&'scope self, into: &'scope mut [u8], from: &RemoteMemory) -> MrGuard<'scope, ()> {
         let (offset, len, limit) = (0, from.len(), into.len() as u64);
         let fits = usize::try_from(len).ok().filter(|len| *len <= into.len());
         let checked = fits
-            .ok_or(Error::Bounds { offset, len, limit })
+            .ok_or(Error::OutOfBounds { offset, len, limit })
             .and_then(|len| from.check(len, Access::REMOTE_READ).map(|()| len));
         let len = match checked {
             Ok(len) => len,
-            Err(error) => return Loan::refused(into, error),
+            Err(error) => return MrGuard::failed(into, error),
         };
         let op = SendOp::Read {
-            remote: from.place(),
+            remote: from.remote_addr(),
             local_invalidate: None,
         };
-        self.lend_in(into, Some((op, len)), ended)
+        self.begin_into(into, Some((op, len)), finish_slice_op)
     }
 
-    fn lend_out(&'scope self, bytes: &'scope [u8], op: SendOp) -> Pending<Result<(), Error>> {
+    fn begin_from(&'scope self, bytes: &'scope [u8], op: SendOp) -> Pending<Result<(), Error>> {
         let (start, len) = (bytes.as_ptr().cast_mut(), bytes.len());
         // SAFETY: borrowed for `'scope`, and deregistered by `Connection::scope` before that ends; only read, as the shared borrow allows.
-        match unsafe { self.lend(start, len, Access::LOCAL_READ) } {
+        match unsafe { self.register_slice(start, len, Access::LOCAL_READ) } {
             Ok(lent) => {
-                let ask = Ask {
+                let ask = OpRequest {
                     op: Some(op),
                     sge: lent.sge(),
                 };
-                self.begin(ask, &lent, ended)
+                self.begin(ask, &lent, finish_slice_op)
             }
-            Err(error) => Pending::ended(Err(error)),
+            Err(error) => Pending::finished(Err(error)),
         }
     }
 
     /// A receive, or a read of the given number of bytes.
-    fn lend_in<T>(
+    fn begin_into<T>(
         &'scope self,
         into: &'scope mut [u8],
         read: Option<(SendOp, usize)>,
         finish: Finish<Result<T, Error>>,
-    ) -> Loan<'scope, T> {
+    ) -> MrGuard<'scope, T> {
         let (start, len) = (into.as_mut_ptr(), into.len());
         let access = Access::LOCAL_READ | Access::LOCAL_WRITE;
-        // SAFETY: borrowed mutably for `'scope`, and deregistered by `Connection::scope` before that ends; `Loan` returns the slice only
+        // SAFETY: borrowed mutably for `'scope`, and deregistered by `Connection::scope` before that ends; `MrGuard` returns the slice only
         // after deregistering it.
-        match unsafe { self.lend(start, len, access) } {
+        match unsafe { self.register_slice(start, len, access) } {
             Ok(lent) => {
                 let mut sge = lent.sge();
                 sge.len = read.map_or(sge.len, |(_, len)| len as u32);
                 let op = read.map(|(op, _)| op);
-                let pending = self.begin(Ask { op, sge }, &lent, finish);
+                let pending = self.begin(OpRequest { op, sge }, &lent, finish);
                 // SAFETY: `start` and `len` are `into`, borrowed for `'scope` and accessed only through `lent`.
-                unsafe { Loan::new(start, len, lent, pending) }
+                unsafe { MrGuard::new(start, len, lent, pending) }
             }
-            Err(error) => Loan::refused(into, error),
+            Err(error) => MrGuard::failed(into, error),
         }
     }
 
     /// # Safety
-    /// As for [`Lent::new`], until the scope has ended.
-    unsafe fn lend(&self, start: *mut u8, len: usize, access: Access) -> Result<Arc<Lent>, Error> {
-        let limit = self.connection.end.longest();
+    /// As for [`TemporaryMr::new`], until the scope has ended.
+    unsafe fn register_slice(
+        &self,
+        start: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> Result<Arc<TemporaryMr>, Error> {
+        let limit = self.connection.endpoint.max_message_len();
         if len > limit {
             let (len, limit) = (len as u64, limit as u64);
             return Err(Error::TooLong { len, limit });
         }
-        let device = &self.connection.end.shared.device;
+        let device = &self.connection.endpoint.shared.device;
         // SAFETY: this function has the same contract; `Connection::scope` deregisters the slice before the scope ends.
-        let lent = Arc::new(unsafe { Lent::new(&device.hidden, start, len, access) }?);
+        let lent =
+            Arc::new(unsafe { TemporaryMr::new(&device.internal_domain, start, len, access) }?);
         Ok(lent)
     }
 
     fn begin<T>(
         &self,
-        ask: Ask,
-        lent: &Arc<Lent>,
+        ask: OpRequest,
+        lent: &Arc<TemporaryMr>,
         finish: Finish<Result<T, Error>>,
     ) -> Pending<Result<T, Error>> {
         {
-            let mut all = self.lent.lock();
+            let mut all = self.registrations.lock();
             if all.len() == all.capacity() {
                 // The capacity doubles before the next pass, so each entry is checked about once.
-                all.retain(|(_, lent)| lent.is_out());
+                all.retain(|(_, lent)| lent.is_registered());
                 let as_many = all.len();
                 all.reserve(as_many);
             }
             // Recorded before a request can use it.
             all.push((None, lent.clone()));
         }
-        let kept = Kept::Lent(lent.clone());
+        let kept = OpMemory::Slice(lent.clone());
         // Without the lock: completing work may call the program's wakers.
-        let pending = self.connection.end.begin(ask, kept, finish);
-        let mut all = self.lent.lock();
+        let pending = self.connection.endpoint.begin(ask, kept, finish);
+        let mut all = self.registrations.lock();
         let ours = all
             .iter_mut()
             .rev()
@@ -331,9 +342,13 @@ impl<'scope> Scope<'scope, '_> {
     }
 }
 
-fn ended(_: &Shared, end: Result<Gain, Error>, kept: Kept) -> Option<Result<(), Error>> {
-    if let Kept::Lent(lent) = kept {
-        lent.take_back();
+fn finish_slice_op(
+    _: &Shared,
+    end: Result<OpOutput, Error>,
+    kept: OpMemory,
+) -> Option<Result<(), Error>> {
+    if let OpMemory::Slice(lent) = kept {
+        lent.deregister();
     }
     Some(end.map(drop))
 }

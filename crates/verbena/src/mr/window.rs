@@ -13,7 +13,7 @@ use super::Memory;
 use crate::device::Domain;
 use crate::error::Error;
 use crate::pd::Pd;
-use crate::remote::{RemoteMemory, peers};
+use crate::remote::{RemoteMemory, remote_rights};
 
 /// A memory window of the low layer; made by [`Pd::window`].
 ///
@@ -32,7 +32,7 @@ use crate::remote::{RemoteMemory, peers};
 /// # let [a, b] = [(), ()].map(|()| Qp::new(&pd, &cq, &cq, QpOptions::default()));
 /// # let (a, b) = (a?, b?);
 /// # let listener = device.listen("127.0.0.1:0")?;
-/// # let joining = a.connect(listener.local()?, b"")?;
+/// # let joining = a.connect(listener.local_addr()?, b"")?;
 /// # listener.next().wait()?.accept_on(&b, b"")?.wait()?;
 /// # joining.wait()?;
 /// let memory = pd.memory(4096, Access::LOCAL_WRITE | Access::BIND)?;
@@ -47,7 +47,7 @@ use crate::remote::{RemoteMemory, peers};
 /// # cq.wait(&mut end)?;
 ///
 /// // `handle` is sent to the peer, which writes:
-/// let op = SendOp::Write { remote: handle.place(), immediate: None };
+/// let op = SendOp::Write { remote: handle.remote_addr(), immediate: None };
 /// a.post_send(&[SendWr { id: 2, op, flags, data: Data::Inline(b"hello") }]).map_err(|(_, e)| e)?;
 /// # cq.wait(&mut end)?;
 /// assert_eq!(memory.get::<[u8; 5]>(1024)?, *b"hello");
@@ -101,7 +101,7 @@ impl Window {
 
     /// The request that binds it to a part of memory, and the handle for peers, which is valid once the request has completed.
     ///
-    /// Fails with [`Error::Right`] unless the memory has [`Access::BIND`]; the window grants peers `access`, whatever else the memory
+    /// Fails with [`Error::MissingAccess`] unless the memory has [`Access::BIND`]; the window grants peers `access`, whatever else the memory
     /// grants them. A window of type 1 may already be bound, one of type 2 may not.
     ///
     /// ```
@@ -125,24 +125,24 @@ impl Window {
         if !memory.is_in(&self.domain) {
             return Err(Error::Foreign);
         }
-        for (has, needs) in [(memory.access(), Access::BIND), (peers(), access)] {
+        for (has, needs) in [(memory.access(), Access::BIND), (remote_rights(), access)] {
             if !has.contains(needs) {
-                return Err(Error::Right { has, needs });
+                return Err(Error::MissingAccess { has, needs });
             }
         }
         if len == 0 {
             // The adapter would take this as unbinding.
-            return Err(Error::Bounds {
+            return Err(Error::OutOfBounds {
                 offset: offset as u64,
                 len: 0,
                 limit: memory.len() as u64,
             });
         }
-        let op = self.request(piece.stag, piece.at, len as u64, access);
-        self.step();
+        let op = self.bind_request(piece.stag, piece.addr, len as u64, access);
+        self.advance_key();
         self.bound = true;
         self.held = [Some(memory.clone()), self.held[0].take()];
-        let handle = RemoteMemory::of(piece.at, len as u64, self.stag, access);
+        let handle = RemoteMemory::new(piece.addr, len as u64, self.stag, access);
         Ok((op, handle))
     }
 
@@ -162,9 +162,9 @@ impl Window {
     pub fn unbind(&mut self) -> SendOp {
         match self.ty {
             WindowType::One => {
-                let op = self.request(self.stag, 0, 0, Access::NONE);
+                let op = self.bind_request(self.stag, 0, 0, Access::NONE);
                 if core::mem::take(&mut self.bound) {
-                    self.step();
+                    self.advance_key();
                 }
                 op
             }
@@ -194,7 +194,7 @@ impl Window {
     /// let window = pd.window(WindowType::TwoB)?;
     /// let memory = pd.memory(4096, Access::ALL)?;
     /// let piece = memory.sge(0, 4096)?;
-    /// let op = window.bind_stag(window.stag(), piece.stag, piece.at, 4096, Access::REMOTE_READ);
+    /// let op = window.bind_stag(window.stag(), piece.stag, piece.addr, 4096, Access::REMOTE_READ);
     /// assert!(matches!(op, SendOp::Bind(_)));
     /// # Ok::<(), verbena::Error>(())
     /// ```
@@ -213,7 +213,7 @@ impl Window {
         })
     }
 
-    fn request(&self, region: Stag, at: u64, len: u64, access: Access) -> SendOp {
+    fn bind_request(&self, region: Stag, at: u64, len: u64, access: Access) -> SendOp {
         SendOp::Bind(self.bind_to(region, at, len, access))
     }
 
@@ -221,7 +221,7 @@ impl Window {
         Bind {
             window: self.stag,
             region,
-            at,
+            addr: at,
             len,
             access,
             // Replaced by the queue pair that executes it.
@@ -234,7 +234,7 @@ impl Window {
     }
 
     /// Moves to the next key, so that handles given out before are invalid.
-    fn step(&mut self) {
+    fn advance_key(&mut self) {
         let next = self.stag.key().wrapping_add(1);
         self.stag = Stag::from_parts(self.stag.index(), next).unwrap_or(self.stag);
     }

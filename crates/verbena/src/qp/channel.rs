@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Held, Qp, QpOptions};
+use super::{Qp, QpOptions, QpResources};
 use crate::cq::BareCq;
 use crate::error::Error;
 use crate::srq::Srq;
@@ -19,10 +19,10 @@ impl Qp {
     /// # let device = Device::open()?;
     /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
     /// let ssq = pd.ssq(&cq, SsqOptions::default())?;
-    /// let channel = Qp::of_ssq(&ssq, &cq, None, QpOptions::default())?;
+    /// let channel = Qp::with_ssq(&ssq, &cq, None, QpOptions::default())?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn of_ssq(
+    pub fn with_ssq(
         ssq: &Ssq,
         recv: &BareCq,
         srq: Option<&Srq>,
@@ -35,9 +35,9 @@ impl Qp {
         if !Arc::ptr_eq(&recv.device, device) || !shared {
             return Err(Error::Foreign);
         }
-        let options = options.in_domain(domain, stock);
+        let options = options.engine_options(domain, stock);
         let queue = &ssq.0.queue;
         let qp = device.engine.create_channel(queue, &recv.queue, options)?;
-        Ok(Held::new(domain, stock, Some(ssq.0.clone())).hold(qp))
+        Ok(QpResources::new(domain, stock, Some(ssq.0.clone())).attach(qp))
     }
 }

@@ -5,7 +5,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use super::Qp;
 use crate::error::Error;
-use crate::promise::{Joining, Promise};
+use crate::promise::{Promise, QpConnecting};
 
 impl Qp {
     /// Connects to the listener at this address; the result is the listener's private data.
@@ -16,13 +16,13 @@ impl Qp {
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
     /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let joining = qp.connect(listener.local()?, b"hello")?;
+    /// let joining = qp.connect(listener.local_addr()?, b"hello")?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn connect(&self, to: SocketAddr, private_data: &[u8]) -> Result<Joining, Error> {
+    pub fn connect(&self, to: SocketAddr, private_data: &[u8]) -> Result<QpConnecting, Error> {
         let (promise, joining) = Promise::new();
         let done = move |result: Result<_, verbena_engine::Error>| {
-            promise.keep(result.map_err(Error::from));
+            promise.fulfill(result.map_err(Error::from));
         };
         self.0.qp.connect(to, private_data, done)?;
         Ok(joining)
@@ -38,7 +38,7 @@ impl Qp {
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
     /// # let listener = device.listen("127.0.0.1:0")?;
     /// let told = |answer: Result<Vec<u8>, verbena::Error>| println!("{answer:?}");
-    /// qp.connect_from(None, listener.local()?, b"hello", told)?;
+    /// qp.connect_from(None, listener.local_addr()?, b"hello", told)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn connect_from(
@@ -75,11 +75,11 @@ impl Qp {
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// assert_eq!(qp.ends()?, None);
+    /// assert_eq!(qp.socket_addrs()?, None);
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn ends(&self) -> Result<Option<(SocketAddr, SocketAddr)>, Error> {
+    pub fn socket_addrs(&self) -> Result<Option<(SocketAddr, SocketAddr)>, Error> {
         let info = self.0.qp.query()?;
-        Ok(info.local.zip(info.peer))
+        Ok(info.local_addr.zip(info.peer_addr))
     }
 }

@@ -24,8 +24,8 @@ pub(crate) fn wr<'a>(id: u64, op: SendOp, data: Data<'a>) -> SendWr<'a> {
 }
 
 /// Connects one queue pair to the other.
-pub(crate) fn join(listener: &Listener, a: &Qp, b: &Qp) {
-    let joining = a.connect(listener.local().unwrap(), b"ask").unwrap();
+pub(crate) fn connect_qps(listener: &Listener, a: &Qp, b: &Qp) {
+    let joining = a.connect(listener.local_addr().unwrap(), b"ask").unwrap();
     let request = listener.next().wait().unwrap();
     assert_eq!(request.private_data(), b"ask");
     request.accept_on(b, b"yes").unwrap().wait().unwrap();
@@ -43,7 +43,7 @@ pub(crate) fn complete(cq: &Cq, count: usize) -> Vec<Wc> {
 }
 
 /// Waits until the condition holds, and panics if it never does.
-pub(crate) fn until(what: &str, mut is: impl FnMut() -> bool) {
+pub(crate) fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(10);
     while !is() {
         assert!(Instant::now() < end, "never: {what}");

@@ -21,7 +21,7 @@ pub(crate) fn device(settings: &[(&str, &str)]) -> Device {
 pub(crate) fn pair(settings: &[(&str, &str)]) -> (Connection, Connection) {
     let (ours, theirs) = (device(settings), device(settings));
     let listener = theirs.listen("127.0.0.1:0").unwrap();
-    let connecting = ours.connect(listener.local().unwrap());
+    let connecting = ours.connect(listener.local_addr().unwrap());
     let there = listener.accept().wait().unwrap();
     (connecting.wait().unwrap(), there)
 }
@@ -36,7 +36,7 @@ pub(crate) fn pattern(len: usize, salt: u8) -> Vec<u8> {
 pub(crate) const LOOPBACK: &[(&str, &str)] = &[("device", "127.0.0.1")];
 
 /// Options of a function with few resources.
-pub(crate) fn few() -> FunctionOptions {
+pub(crate) fn small_function() -> FunctionOptions {
     FunctionOptions {
         qps: 64,
         cqs: 64,
@@ -48,6 +48,6 @@ pub(crate) fn few() -> FunctionOptions {
 }
 
 /// Creates a virtual function of an adapter.
-pub(crate) fn tenant(adapter: &Device) -> Device {
-    adapter.function(&few()).unwrap()
+pub(crate) fn virtual_function(adapter: &Device) -> Device {
+    adapter.function(&small_function()).unwrap()
 }

@@ -30,7 +30,7 @@ pub(crate) struct Process {
     child: Child,
     lines: Receiver<String>,
     /// All lines that were read.
-    pub(crate) said: Vec<String>,
+    pub(crate) output: Vec<String>,
 }
 
 impl Process {
@@ -53,7 +53,11 @@ impl Process {
             lines.for_each(|line| drop(also.send(line)));
         });
         let said = Vec::new();
-        Process { child, lines, said }
+        Process {
+            child,
+            lines,
+            output: said,
+        }
     }
 
     pub(crate) fn id(&self) -> i32 {
@@ -61,44 +65,44 @@ impl Process {
     }
 
     /// Waits until a line contains `what`; returns the rest of that line.
-    pub(crate) fn until(&mut self, what: &str) -> String {
+    pub(crate) fn wait_for_line(&mut self, what: &str) -> String {
         let end = Instant::now() + Duration::from_secs(30);
         loop {
             match self.lines.recv_timeout(end - Instant::now()) {
                 Ok(line) => {
-                    self.said.push(line.clone());
+                    self.output.push(line.clone());
                     if let Some((_, rest)) = line.split_once(what) {
                         return rest.trim().to_owned();
                     }
                 }
-                Err(RecvTimeoutError::Timeout) => panic!("never `{what}`: {:?}", self.said),
-                Err(RecvTimeoutError::Disconnected) => panic!("not `{what}`: {:?}", self.said),
+                Err(RecvTimeoutError::Timeout) => panic!("never `{what}`: {:?}", self.output),
+                Err(RecvTimeoutError::Disconnected) => panic!("not `{what}`: {:?}", self.output),
             }
         }
     }
 
     /// Whether a line contained `what`, waited for or not.
-    pub(crate) fn has_said(&mut self, what: &str) -> bool {
-        self.said.extend(self.lines.try_iter());
-        self.said.iter().any(|line| line.contains(what))
+    pub(crate) fn has_printed(&mut self, what: &str) -> bool {
+        self.output.extend(self.lines.try_iter());
+        self.output.iter().any(|line| line.contains(what))
     }
 
     /// Closes its standard input.
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn close_stdin(&mut self) {
         drop(self.child.stdin.take());
     }
 
     /// Its exit status, with all of its output; fails unless it ends in this time.
-    pub(crate) fn end(&mut self, patience: Duration) -> ExitStatus {
+    pub(crate) fn wait_exit(&mut self, patience: Duration) -> ExitStatus {
         let end = Instant::now() + patience;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 // The reader threads end with the pipes.
-                self.said.extend(self.lines.iter());
+                self.output.extend(self.lines.iter());
                 return status;
             }
-            self.said.extend(self.lines.try_iter());
-            assert!(Instant::now() < end, "it does not end: {:?}", self.said);
+            self.output.extend(self.lines.try_iter());
+            assert!(Instant::now() < end, "it does not end: {:?}", self.output);
             std::thread::sleep(Duration::from_millis(2));
         }
     }
@@ -108,7 +112,7 @@ impl Process {
         let running = self.child.try_wait().unwrap().is_none();
         if !running {
             // The reader threads end with the pipes.
-            self.said.extend(self.lines.iter());
+            self.output.extend(self.lines.iter());
         }
         running
     }

@@ -9,48 +9,48 @@ use std::sync::{Arc, Condvar, Mutex};
 
 /// Counts, and whether answers are held.
 #[derive(Default)]
-struct Seen {
+struct RelayState {
     held: bool,
     /// Read requests seen.
-    asked: usize,
+    requested: usize,
     /// Reads whose last segment was forwarded.
     answered: usize,
     /// Most reads requested and not answered at one time.
-    most: usize,
+    max_outstanding: usize,
 }
 
 /// A relay to one server, for one connection without markers.
 pub(crate) struct Relay {
     pub(crate) at: SocketAddr,
-    seen: Arc<(Mutex<Seen>, Condvar)>,
+    state: Arc<(Mutex<RelayState>, Condvar)>,
 }
 
 impl Relay {
     pub(crate) fn to(server: SocketAddr) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let seen = Arc::<(Mutex<Seen>, Condvar)>::default();
+        let seen = Arc::<(Mutex<RelayState>, Condvar)>::default();
         let (there, back) = (seen.clone(), seen.clone());
         std::thread::spawn(move || {
             let (client, _) = listener.accept().unwrap();
             let server = TcpStream::connect(server).unwrap();
             let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-            std::thread::spawn(move || carry(from, to, |frame| back_frame(&back, frame)));
-            carry(client, server, |frame| there_frame(&there, frame));
+            std::thread::spawn(move || forward(from, to, |frame| on_response_frame(&back, frame)));
+            forward(client, server, |frame| on_request_frame(&there, frame));
         });
-        Relay { at, seen }
+        Relay { at, state: seen }
     }
 
     /// Holds every answer back from now on, or forwards them.
     pub(crate) fn hold(&self, held: bool) {
-        self.seen.0.lock().unwrap().held = held;
-        self.seen.1.notify_all();
+        self.state.0.lock().unwrap().held = held;
+        self.state.1.notify_all();
     }
 
     /// Read requests seen, and the most that were outstanding at one time.
     pub(crate) fn reads(&self) -> (usize, usize) {
-        let seen = self.seen.0.lock().unwrap();
-        (seen.asked, seen.most)
+        let seen = self.state.0.lock().unwrap();
+        (seen.requested, seen.max_outstanding)
     }
 }
 
@@ -59,13 +59,13 @@ fn opcode(frame: &[u8]) -> u8 {
     frame[3] & 0xf
 }
 
-fn there_frame((seen, _): &(Mutex<Seen>, Condvar), frame: &[u8]) {
+fn on_request_frame((seen, _): &(Mutex<RelayState>, Condvar), frame: &[u8]) {
     let mut seen = seen.lock().unwrap();
-    seen.asked += usize::from(opcode(frame) == 1);
-    seen.most = seen.most.max(seen.asked - seen.answered);
+    seen.requested += usize::from(opcode(frame) == 1);
+    seen.max_outstanding = seen.max_outstanding.max(seen.requested - seen.answered);
 }
 
-fn back_frame((seen, told): &(Mutex<Seen>, Condvar), frame: &[u8]) {
+fn on_response_frame((seen, told): &(Mutex<RelayState>, Condvar), frame: &[u8]) {
     let mut seen = told
         .wait_while(seen.lock().unwrap(), |seen| seen.held)
         .unwrap();
@@ -75,7 +75,7 @@ fn back_frame((seen, told): &(Mutex<Seen>, Condvar), frame: &[u8]) {
 }
 
 /// Forwards the startup frame, then frame by frame; `show` is called before each is forwarded.
-fn carry(mut from: TcpStream, mut to: TcpStream, show: impl Fn(&[u8])) {
+fn forward(mut from: TcpStream, mut to: TcpStream, show: impl Fn(&[u8])) {
     to.set_nodelay(true).unwrap();
     let mut startup = true;
     let mut frame = Vec::new();

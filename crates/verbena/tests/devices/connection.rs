@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use crate::common::{device, pair, pattern};
-use verbena::low::Enabled;
+use verbena::low::QpAccessFlags;
 use verbena::{Access, Connection, Error, Fault, RemoteMemory, Status};
 
 const KINDS: &[&[(&str, &str)]] = &[
@@ -141,7 +141,7 @@ fn remote_handles_are_checked_locally() {
     let refused = refused.unwrap_err();
     assert!(matches!(
         refused,
-        Error::Bounds {
+        Error::OutOfBounds {
             len: 100,
             limit: 64,
             ..
@@ -150,14 +150,14 @@ fn remote_handles_are_checked_locally() {
     assert_eq!(kept[..], [1; 100], "and the buffer is back");
     let small = a.device().buffer_from(&[1; 10]).unwrap();
     let refused = a.write(small, &remote).wait().0.unwrap_err();
-    assert!(matches!(refused, Error::Right { .. }), "{refused}");
+    assert!(matches!(refused, Error::MissingAccess { .. }), "{refused}");
     let word = remote.value(0).unwrap();
     let refused = a.fetch_add(&word, 1).wait().unwrap_err();
     assert_eq!(refused.fault(), Fault::Caller, "{refused}");
     let tight = a.device().buffer(63).unwrap();
     assert!(matches!(
         a.read(tight, &remote).wait().0,
-        Err(Error::Bounds { .. })
+        Err(Error::OutOfBounds { .. })
     ));
 
     let all = b.device().memory(64, Access::ALL).unwrap();
@@ -198,9 +198,9 @@ fn write_to_dropped_memory_fails_with_cause() {
 fn disabled_operation_is_refused_by_peer() {
     let (a, b) = pair(&[]);
     let memory = b.device().memory(64, Access::ALL).unwrap();
-    b.enable(Enabled {
+    b.set_access_flags(QpAccessFlags {
         write: false,
-        ..Enabled::default()
+        ..QpAccessFlags::default()
     });
     a.read(a.device().buffer(64).unwrap(), &memory.remote())
         .wait()
@@ -227,7 +227,7 @@ fn receives_end_after_last_message_of_peer() {
         assert_eq!(&buf[..], b"bye");
         let error = second.wait().0.unwrap_err();
         assert!(matches!(error, Error::Closed { by_peer: true }), "{error}");
-        assert!(b.has_peer_left());
+        assert!(b.is_peer_disconnected());
         let late = b.recv(b.device().buffer(8).unwrap()).wait().0;
         assert!(late.unwrap_err().is_closed());
     }
@@ -308,8 +308,8 @@ fn message_of_dropped_receive_goes_to_next() {
 fn private_data_and_rejections_are_delivered() {
     let device = device(&[]);
     let listener = device.listen("127.0.0.1:0").unwrap();
-    let to = listener.local().unwrap();
-    let connecting = device.dial(b"may I").connect(to);
+    let to = listener.local_addr().unwrap();
+    let connecting = device.connector(b"may I").connect(to);
     let request = listener.next().wait().unwrap();
     assert_eq!(request.private_data(), b"may I");
     request.reject(b"no");
@@ -320,7 +320,7 @@ fn private_data_and_rejections_are_delivered() {
         other => panic!("{other:?}"),
     }
     let long = vec![0; 1000];
-    let refused = device.dial(&long).connect(to).wait().unwrap_err();
+    let refused = device.connector(&long).connect(to).wait().unwrap_err();
     assert_eq!(refused.fault(), Fault::Caller, "{refused}");
     let nowhere = device.connect("no.such.name.invalid:1").wait();
     assert!(matches!(nowhere, Err(Error::Address { .. })));
@@ -331,7 +331,7 @@ fn closed_connections_leave_no_objects() {
     let device = device(&[]);
     let listener = device.listen("127.0.0.1:0").unwrap();
     for round in 0..100 {
-        let connecting = device.connect(listener.local().unwrap());
+        let connecting = device.connect(listener.local_addr().unwrap());
         let there = listener.accept().wait().unwrap();
         let here: Connection = connecting.wait().unwrap();
         if round % 2 == 0 {
@@ -354,11 +354,11 @@ fn pending_connection_can_be_dropped() {
     {
         let device = device(&[]);
         let listener = device.listen("127.0.0.1:0").unwrap();
-        drop(device.connect(listener.local().unwrap()));
+        drop(device.connect(listener.local_addr().unwrap()));
         let connecting = device
-            .dial(b"")
+            .connector(b"")
             .depth(1024)
-            .connect(listener.local().unwrap());
+            .connect(listener.local_addr().unwrap());
         drop(connecting);
     }
     assert!(

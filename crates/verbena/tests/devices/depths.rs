@@ -2,7 +2,7 @@
 //! A relay counts the reads that are outstanding.
 
 use crate::common::device;
-use crate::common::low::{SEND, complete, join, until, wr};
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use crate::common::relay::Relay;
 use verbena::low::{BLANK, Data, Limits, PostError, QpState, RecvWr, SendOp};
 use verbena::{Access, Error, Fault, Qp, QpOptions, Status};
@@ -17,12 +17,12 @@ fn outstanding_reads_respect_ord_and_ird() {
         let (ours, theirs) = (device(settings), device(settings));
         let (pd, cq) = (ours.pd().unwrap(), ours.cq(64).unwrap());
         let a = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
-        a.set_manners(|manners| manners.ord = Some(ord));
+        a.set_attr(|manners| manners.ord = Some(ord));
         let (their_pd, their_cq) = (theirs.pd().unwrap(), theirs.cq(64).unwrap());
         let b = Qp::new(&their_pd, &their_cq, &their_cq, QpOptions::default()).unwrap();
-        b.set_manners(|manners| manners.ird = Some(ird));
+        b.set_attr(|manners| manners.ird = Some(ird));
         let listener = theirs.listen("127.0.0.1:0").unwrap();
-        let relay = Relay::to(listener.local().unwrap());
+        let relay = Relay::to(listener.local_addr().unwrap());
         let joining = a.connect(relay.at, b"").unwrap();
         let request = listener.next().wait().unwrap();
         request.accept_on(&b, b"").unwrap().wait().unwrap();
@@ -41,7 +41,7 @@ fn outstanding_reads_respect_ord_and_ird() {
         for i in 0..READS {
             let sink = [here.sge(i * 4096, 4096).unwrap()];
             let op = SendOp::Read {
-                remote: there.place(i * 4096).unwrap(),
+                remote: there.remote_addr(i * 4096).unwrap(),
                 local_invalidate: None,
             };
             a.post_send(&[wr(i as u64, op, Data::Gather(&sink))])
@@ -50,7 +50,7 @@ fn outstanding_reads_respect_ord_and_ird() {
         // Posted requests are transmitted at once, so by now all that may be transmitted have been.
         let begun = a.view().counters.messages_out - sent;
         assert_eq!(begun, both as u64, "ord {ord}, ird {ird}");
-        until("the requests are on the wire", || {
+        wait_until("the requests are on the wire", || {
             relay.reads().0 - before == both
         });
         assert_eq!(cq.poll(&mut [BLANK; 4]), 0);
@@ -84,7 +84,7 @@ fn a_full_queue_refuses_with_its_depth() {
     let limits = Limits {
         sends: 4,
         receives: 3,
-        pieces: 2,
+        max_sge: 2,
         inline: 10,
     };
     let options = QpOptions {
@@ -94,7 +94,7 @@ fn a_full_queue_refuses_with_its_depth() {
     let a = Qp::new(&pd, &cq, &cq, options).unwrap();
     let b = Qp::new(&pd, &got, &got, options).unwrap();
     // M21: both are queue pairs of one device.
-    join(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
+    connect_qps(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
 
     // No receive is posted, so nothing completes.
     let send = wr(1, SEND, Data::Inline(b"0123456789"));
@@ -123,7 +123,10 @@ fn a_full_queue_refuses_with_its_depth() {
 
     let pieces = [memory.sge(0, 1).unwrap(); 3];
     let refused = a.post_send(&[wr(1, SEND, Data::Gather(&pieces))]);
-    assert_eq!(refused, Err((0, PostError::Pieces { got: 3, limit: 2 })));
+    assert_eq!(
+        refused,
+        Err((0, PostError::TooManySges { got: 3, limit: 2 }))
+    );
     let refused = a.post_send(&[wr(1, SEND, Data::Inline(&[0; 11]))]);
     assert_eq!(refused, Err((0, PostError::Inline { got: 11, limit: 10 })));
     assert_eq!(a.view().state, QpState::Rts, "refusals change nothing");

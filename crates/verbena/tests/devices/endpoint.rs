@@ -7,7 +7,7 @@ use crate::common::device;
 use crate::common::low::{SEND, complete, wr};
 use verbena::low::{Data, QpState, RecvWr};
 use verbena::{
-    Access, Connection, Depths, Device, Error, Pending, Qp, QpOptions, Received, Returned,
+    Access, BufResult, Connection, Depths, Device, Error, Pending, Qp, QpOptions, Received,
 };
 use verbena::{Fault, Status};
 
@@ -15,13 +15,13 @@ fn receives(
     device: &Device,
     endpoint: &verbena::Endpoint,
     count: usize,
-) -> Vec<Pending<Returned<Received>>> {
+) -> Vec<Pending<BufResult<Received>>> {
     (0..count)
         .map(|_| endpoint.recv(device.buffer(8).unwrap()))
         .collect()
 }
 
-fn send(connection: &Connection, byte: u8) -> Pending<Returned<()>> {
+fn send(connection: &Connection, byte: u8) -> Pending<BufResult<()>> {
     let buf = connection.device().buffer_from(&[byte]).unwrap();
     connection.send(buf)
 }
@@ -35,7 +35,7 @@ fn receives_posted_before_connecting_get_first_messages() {
     for round in 0..20 {
         let asking = ours.endpoint(Depths::default()).unwrap();
         let here = receives(&ours, &asking, 3);
-        let connecting = asking.connect(listener.local().unwrap(), b"");
+        let connecting = asking.connect(listener.local_addr().unwrap(), b"");
         let answering = theirs.endpoint(Depths::default()).unwrap();
         let there = receives(&theirs, &answering, 3);
         let request = listener.next().wait().unwrap();
@@ -83,7 +83,7 @@ fn queue_pair_takes_receives_before_connecting() {
     b.post_recv(&[RecvWr { id: 4, scatter }]).unwrap();
     assert_eq!(b.view().receives, 1);
     let listener = device.listen("127.0.0.1:0").unwrap();
-    let joining = a.connect(listener.local().unwrap(), b"").unwrap();
+    let joining = a.connect(listener.local_addr().unwrap(), b"").unwrap();
     let request = listener.next().wait().unwrap();
     let accepted = request.accept_on(&b, b"").unwrap();
     joining.wait().unwrap();
@@ -102,7 +102,7 @@ fn endpoint_never_connected_returns_its_buffers() {
         let receiving = endpoint.recv(device.buffer(8).unwrap());
         (endpoint, receiving)
     };
-    let closed = |receiving: Pending<Returned<Received>>| {
+    let closed = |receiving: Pending<BufResult<Received>>| {
         let (result, buf) = match receiving.wait_for(Duration::from_secs(10)) {
             Ok(end) => end,
             Err(_) => panic!("it never ends"),
@@ -114,12 +114,12 @@ fn endpoint_never_connected_returns_its_buffers() {
     drop(unused);
     closed(receiving);
     let (refused, receiving) = endpoint();
-    let connecting = refused.connect(listener.local().unwrap(), b"");
+    let connecting = refused.connect(listener.local_addr().unwrap(), b"");
     listener.next().wait().unwrap().reject(b"");
     assert_eq!(connecting.wait().unwrap_err().fault(), Fault::Peer);
     closed(receiving);
     let (given_up, receiving) = endpoint();
-    drop(given_up.connect(listener.local().unwrap(), b""));
+    drop(given_up.connect(listener.local_addr().unwrap(), b""));
     closed(receiving);
     let (lost, receiving) = endpoint();
     assert!(lost.connect("127.0.0.1:1", b"").wait().is_err());
@@ -127,7 +127,7 @@ fn endpoint_never_connected_returns_its_buffers() {
     let (foreign, receiving) = endpoint();
     let other = crate::common::device(&[]);
     let theirs = other.listen("127.0.0.1:0").unwrap();
-    let asking = device.connect(theirs.local().unwrap());
+    let asking = device.connect(theirs.local_addr().unwrap());
     let request = theirs.next().wait().unwrap();
     let refused = request.accept_with(foreign, b"").wait().unwrap_err();
     assert!(matches!(refused, Error::Foreign));
@@ -147,9 +147,9 @@ fn the_accepting_side_chooses_its_depths() {
         ord: Some(1),
     };
     let connecting = device
-        .dial(b"")
+        .connector(b"")
         .depths(shallow)
-        .connect(listener.local().unwrap());
+        .connect(listener.local_addr().unwrap());
     let endpoint = device.endpoint(shallow).unwrap();
     let there = receives(&device, &endpoint, 50);
     let server = listener.next().wait().unwrap();

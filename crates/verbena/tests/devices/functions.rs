@@ -3,31 +3,33 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::common::low::{SEND, complete, join, until, wr};
-use crate::common::{LOOPBACK, device, few, pattern, tenant};
-use verbena::low::{Data, PostError, QpState, RecvWr, Remote, SendOp, Service, Stag, WindowType};
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
+use crate::common::{LOOPBACK, device, pattern, small_function, virtual_function};
+use verbena::low::{
+    Data, PostError, QpState, RecvWr, RemoteAddr, SendOp, Service, Stag, WindowType,
+};
 use verbena::{
     Access, Connection, Cq, Device, Error, Fault, FunctionOptions, HandlerOptions, Memory, Pd, Qp,
     QpOptions, SsqOptions, Status,
 };
 
 /// Two functions of one adapter.
-fn tenants() -> (Device, Device, Device) {
+fn two_functions() -> (Device, Device, Device) {
     let adapter = device(LOOPBACK);
-    let (a, b) = (tenant(&adapter), tenant(&adapter));
+    let (a, b) = (virtual_function(&adapter), virtual_function(&adapter));
     (adapter, a, b)
 }
 
 fn connect(a: &Device, b: &Device) -> (Connection, Connection) {
     let listener = b.listen("127.0.0.1:0").unwrap();
-    let connecting = a.connect(listener.local().unwrap());
+    let connecting = a.connect(listener.local_addr().unwrap());
     let there = listener.accept().wait().unwrap();
     (connecting.wait().unwrap(), there)
 }
 
 #[test]
 fn two_functions_of_one_process_exchange_data() {
-    let (adapter, a, b) = tenants();
+    let (adapter, a, b) = two_functions();
     assert_eq!([&adapter, &a, &b].map(Device::function_number), [0, 1, 2]);
     let (ours, theirs) = connect(&a, &b);
     let data = pattern(100_000, 7);
@@ -45,7 +47,7 @@ fn two_functions_of_one_process_exchange_data() {
     assert!(of_a.connections.bytes_out > 100_000 && of_b.connections.bytes_in > 100_000);
     assert_eq!(adapter.counters().unwrap(), Default::default());
     drop((ours, theirs));
-    until("queue pairs are gone", || {
+    wait_until("queue pairs are gone", || {
         a.used().qps == 0 && b.used().qps == 0
     });
     let after = a.counters().unwrap();
@@ -56,21 +58,27 @@ fn two_functions_of_one_process_exchange_data() {
 #[test]
 fn last_dropped_handle_frees_function_share() {
     let adapter = device(LOOPBACK);
-    let before = adapter.left().unwrap();
-    let function = adapter.function(&few()).unwrap();
+    let before = adapter.remaining_shares().unwrap();
+    let function = adapter.function(&small_function()).unwrap();
     let buffer = function.buffer(64).unwrap();
     let ranges = function.ranges().unwrap();
     drop(function);
-    assert_ne!(adapter.left().unwrap(), before, "a buffer keeps it");
+    assert_ne!(
+        adapter.remaining_shares().unwrap(),
+        before,
+        "a buffer keeps it"
+    );
     drop(buffer);
-    until("the share is free", || adapter.left().unwrap() == before);
-    let next = adapter.function(&few()).unwrap();
+    wait_until("the share is free", || {
+        adapter.remaining_shares().unwrap() == before
+    });
+    let next = adapter.function(&small_function()).unwrap();
     assert_ne!(next.ranges().unwrap().stags, ranges.stags, "STags rest");
 }
 
 #[test]
 fn function_is_limited_to_its_share() {
-    let (adapter, a, _) = tenants();
+    let (adapter, a, _) = two_functions();
     assert_eq!(a.attributes().shares.qps, 64);
     let mut all = Vec::new();
     let refused = loop {
@@ -85,11 +93,14 @@ fn function_is_limited_to_its_share() {
     adapter.memory(64, Access::LOCAL_WRITE).unwrap();
     let greedy = FunctionOptions {
         regions: 2_000_000,
-        ..few()
+        ..small_function()
     };
     let refused = adapter.function(&greedy).unwrap_err();
     assert!(refused.to_string().contains("max_regions"), "{refused}");
-    assert_eq!(a.function(&few()).unwrap_err().fault(), Fault::Caller);
+    assert_eq!(
+        a.function(&small_function()).unwrap_err().fault(),
+        Fault::Caller
+    );
 }
 
 /// A queue pair with its domain and queues.
@@ -112,25 +123,25 @@ fn side(device: &Device) -> Side {
 
 fn pair(a: &Device, b: &Device) -> (Side, Side) {
     let (ours, theirs) = (side(a), side(b));
-    join(&b.listen("127.0.0.1:0").unwrap(), &ours.qp, &theirs.qp);
+    connect_qps(&b.listen("127.0.0.1:0").unwrap(), &ours.qp, &theirs.qp);
     (ours, theirs)
 }
 
 /// An STag that no region has: beyond all ranges.
-const NEVER: Stag = Stag::new(0x00ff_ff01);
+const INVALID_STAG: Stag = Stag::new(0x00ff_ff01);
 
 /// V1: an STag of function A gives a peer no access through function B; the error is that of an STag that does not exist.
 #[test]
 fn peer_cannot_access_memory_of_another_function() {
-    let (adapter, a, b) = tenants();
+    let (adapter, a, b) = two_functions();
     let secret = side(&a);
     secret.memory.write_at(0, b"of function a").unwrap();
-    let there = secret.memory.place(0).unwrap();
-    let nowhere = Remote {
-        stag: NEVER,
+    let there = secret.memory.remote_addr(0).unwrap();
+    let nowhere = RemoteAddr {
+        stag: INVALID_STAG,
         to: there.to,
     };
-    let ops: [fn(Remote) -> SendOp; 4] = [
+    let ops: [fn(RemoteAddr) -> SendOp; 4] = [
         |remote| SendOp::Write {
             remote,
             immediate: None,
@@ -160,7 +171,7 @@ fn peer_cannot_access_memory_of_another_function() {
             let request = wr(1, op(remote), Data::Gather(&piece));
             peer.qp.post_send(&[request]).unwrap();
             let status = complete(&peer.cq, 1)[0].status;
-            until("the victim has its cause", || {
+            wait_until("the victim has its cause", || {
                 victim.qp.view().cause.is_some()
             });
             let cause = victim.qp.view().cause.unwrap_or_default();
@@ -178,9 +189,9 @@ fn peer_cannot_access_memory_of_another_function() {
 /// V1: local requests cannot name memory of another function either, neither to send from nor to receive into.
 #[test]
 fn own_requests_cannot_name_memory_of_another_function() {
-    let (adapter, a, b) = tenants();
+    let (adapter, a, b) = two_functions();
     let secret = side(&a);
-    let (good, theirs) = (secret.memory.sge(0, 8).unwrap(), NEVER);
+    let (good, theirs) = (secret.memory.sge(0, 8).unwrap(), INVALID_STAG);
     let told = [good.stag, theirs].map(|stag| {
         let (peer, ours) = pair(&adapter, &b);
         let piece = [verbena::low::Sge { stag, ..good }];
@@ -206,7 +217,7 @@ fn own_requests_cannot_name_memory_of_another_function() {
 /// V1: objects of one function are refused by every call of another.
 #[test]
 fn handles_of_one_function_are_refused_by_another() {
-    let (_adapter, a, b) = tenants();
+    let (_adapter, a, b) = two_functions();
     let (pd, cq) = (a.pd().unwrap(), a.cq(8).unwrap());
     let (other_pd, other_cq) = (b.pd().unwrap(), b.cq(8).unwrap());
     let foreign = |outcome: Result<(), Error>| {
@@ -221,8 +232,8 @@ fn handles_of_one_function_are_refused_by_another() {
     // Shared send queues (V6).
     foreign(pd.ssq(&other_cq, SsqOptions::default()).map(drop));
     let ssq = pd.ssq(&cq, SsqOptions::default()).unwrap();
-    foreign(Qp::of_ssq(&ssq, &other_cq, None, options()).map(drop));
-    foreign(Qp::of_ssq(&ssq, &cq, Some(&srq), options()).map(drop));
+    foreign(Qp::with_ssq(&ssq, &other_cq, None, options()).map(drop));
+    foreign(Qp::with_ssq(&ssq, &cq, Some(&srq), options()).map(drop));
     let stranger = Qp::new(&other_pd, &other_cq, &other_cq, options()).unwrap();
     let number = stranger.number();
     let nothing = [wr(1, SEND, Data::Inline(b""))];
@@ -243,7 +254,7 @@ fn handles_of_one_function_are_refused_by_another() {
     let memory = other_pd.memory(4096, rights).unwrap();
     let spent = other_pd.one_touch_memory(4096, rights).unwrap();
     let mut window = pd.window(WindowType::TwoB).unwrap().one_touch();
-    let mut tag = pd.tag(1).unwrap().one_touch();
+    let mut tag = pd.fast_reg_mr(1).unwrap().one_touch();
     for memory in [&memory, &spent] {
         foreign(window.bind(memory, 0, 64, Access::REMOTE_WRITE).map(drop));
         foreign(tag.register(memory, 0, 64, Access::LOCAL_WRITE).map(drop));
@@ -256,7 +267,10 @@ fn handles_of_one_function_are_refused_by_another() {
     // A request to one cannot be accepted by another.
     let listener = a.listen("127.0.0.1:0").unwrap();
     let caller = side(&b);
-    let joining = caller.qp.connect(listener.local().unwrap(), b"").unwrap();
+    let joining = caller
+        .qp
+        .connect(listener.local_addr().unwrap(), b"")
+        .unwrap();
     let stranger = side(&b);
     let request = listener.next().wait().unwrap();
     let refused = request.accept_on(&stranger.qp, b"").err();
@@ -268,9 +282,9 @@ fn handles_of_one_function_are_refused_by_another() {
 }
 
 /// A queue pair for out-of-band connections, of a function with one address.
-fn callable(device: &Device) -> Side {
+fn oob_side(device: &Device) -> Side {
     let options = QpOptions {
-        callable: true,
+        oob: true,
         ..QpOptions::default()
     };
     let plain = side(device);
@@ -284,20 +298,23 @@ fn functions_have_addresses_of_their_own() {
     let adapter = device(LOOPBACK);
     let at = |address: &str| {
         let addresses = Some(vec![address.parse().unwrap()]);
-        adapter.function(&FunctionOptions { addresses, ..few() })
+        adapter.function(&FunctionOptions {
+            addresses,
+            ..small_function()
+        })
     };
     let (a, b) = (at("127.0.0.1").unwrap(), at("127.0.0.2").unwrap());
     assert_eq!(a.addresses().unwrap(), [IpAddr::from([127, 0, 0, 1])]);
     assert_eq!(b.addresses().unwrap(), [IpAddr::from([127, 0, 0, 2])]);
-    let (ours, theirs) = (callable(&a), callable(&b));
-    let (name, peer) = (ours.qp.name().unwrap(), theirs.qp.name().unwrap());
+    let (ours, theirs) = (oob_side(&a), oob_side(&b));
+    let (name, peer) = (ours.qp.endpoint().unwrap(), theirs.qp.endpoint().unwrap());
     assert_eq!(name.address, IpAddr::from([127, 0, 0, 1]));
     assert_eq!(peer.address, IpAddr::from([127, 0, 0, 2]));
     // An address of the other function cannot be used as the local one.
-    let refused = ours.qp.expect_at(peer.address, peer).unwrap_err();
+    let refused = ours.qp.set_peer_from(peer.address, peer).unwrap_err();
     assert!(refused.to_string().contains("127.0.0.2"), "{refused}");
-    ours.qp.expect(peer).unwrap();
-    theirs.qp.expect(name).unwrap();
+    ours.qp.set_peer(peer).unwrap();
+    theirs.qp.set_peer(name).unwrap();
     for qp in [&ours.qp, &theirs.qp] {
         assert!(qp.modify(QpState::Rts));
     }
@@ -305,7 +322,7 @@ fn functions_have_addresses_of_their_own() {
     for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
         from.memory.write_at(0, &words).unwrap();
         let write = SendOp::Write {
-            remote: to.memory.place(1000).unwrap(),
+            remote: to.memory.remote_addr(1000).unwrap(),
             immediate: None,
         };
         let piece = [from.memory.sge(0, 3000).unwrap()];
@@ -317,13 +334,13 @@ fn functions_have_addresses_of_their_own() {
         to.memory.read_at(1000, &mut got).unwrap();
         assert!(got == words);
     }
-    assert_eq!(ours.qp.peer().unwrap().ip(), peer.address);
-    assert_eq!(theirs.qp.peer().unwrap().ip(), name.address);
+    assert_eq!(ours.qp.peer_addr().unwrap().ip(), peer.address);
+    assert_eq!(theirs.qp.peer_addr().unwrap().ip(), name.address);
     // An address that this host does not have cannot be used.
     let elsewhere = at("192.0.2.77").unwrap();
     let (pd, cq) = (elsewhere.pd().unwrap(), elsewhere.cq(8).unwrap());
     let options = QpOptions {
-        callable: true,
+        oob: true,
         ..QpOptions::default()
     };
     assert!(Qp::new(&pd, &cq, &cq, options).is_err());
@@ -337,7 +354,7 @@ fn address_owner_rules_apply_to_connections() {
         ("presents", "verbena0=rdma,verbena1=rdma,eth7=nic"),
         ("owners", "127.0.0.2=verbena1,127.0.0.3=eth7"),
     ]);
-    let other = adapter.logical("verbena1", Service::Rdma).unwrap();
+    let other = adapter.logical_device("verbena1", Service::Rdma).unwrap();
     let refused = |outcome: Result<verbena::Listener, Error>, owner: &str| {
         let error = outcome.map(drop).unwrap_err();
         assert_eq!(error.fault(), Fault::Caller);
@@ -349,7 +366,7 @@ fn address_owner_rules_apply_to_connections() {
         refused(device.listen("127.0.0.3:0"), "eth7");
     }
     let theirs = other.listen("127.0.0.2:0").unwrap();
-    let connecting = adapter.connect(theirs.local().unwrap());
+    let connecting = adapter.connect(theirs.local_addr().unwrap());
     let there = theirs.accept().wait().unwrap();
     let ours = connecting.wait().unwrap();
     let receiving = there.recv(other.buffer(16).unwrap());
@@ -360,15 +377,18 @@ fn address_owner_rules_apply_to_connections() {
     assert_eq!(&receiving.wait().1[..], b"owned");
     // Listening at all addresses: a connection to an address of another device is refused, others are not.
     let everywhere = adapter.listen("0.0.0.0:0").unwrap();
-    let port = everywhere.local().unwrap().port();
+    let port = everywhere.local_addr().unwrap().port();
     let astray = other.connect(SocketAddr::from(([127, 0, 0, 2], port)));
     assert!(astray.wait().is_err());
     let connecting = other.connect(SocketAddr::from(([127, 0, 0, 1], port)));
     everywhere.accept().wait().unwrap();
     connecting.wait().unwrap();
     // Out of band: from its own address, and from no other.
-    let (ours, theirs) = (callable(&adapter), callable(&other));
-    let peer = theirs.qp.name().unwrap();
-    let astray = ours.qp.expect_at([127, 0, 0, 2].into(), peer).unwrap_err();
+    let (ours, theirs) = (oob_side(&adapter), oob_side(&other));
+    let peer = theirs.qp.endpoint().unwrap();
+    let astray = ours
+        .qp
+        .set_peer_from([127, 0, 0, 2].into(), peer)
+        .unwrap_err();
     assert!(astray.to_string().contains("verbena1"), "{astray}");
 }

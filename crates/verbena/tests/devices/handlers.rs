@@ -6,12 +6,14 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::common::device;
-use crate::common::low::{SEND, complete, join, until, wr};
-use verbena::low::{Arm, Cause, Class, Completion, Data, Origin, Place, Reason, RecvWr, processor};
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
+use verbena::low::{
+    Affinity, Arm, Cause, Class, Completion, Data, Origin, Reason, RecvWr, processor,
+};
 use verbena::{Cq, Device, Error, Event, Fault, Handler, HandlerOptions, Qp, QpOptions, Status};
 
 /// Two connected queue pairs of one device; the second one's receives complete in a separate queue.
-struct Two {
+struct ConnectedQps {
     a: Qp,
     b: Qp,
     sent: Cq,
@@ -19,14 +21,14 @@ struct Two {
     device: Device,
 }
 
-fn two(settings: &[(&str, &str)]) -> Two {
+fn connected_qps(settings: &[(&str, &str)]) -> ConnectedQps {
     let device = device(settings);
     let pd = device.pd().unwrap();
     let (sent, received) = (device.cq(64).unwrap(), device.cq(64).unwrap());
     let a = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
     let b = Qp::new(&pd, &sent, &received, QpOptions::default()).unwrap();
-    join(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
-    Two {
+    connect_qps(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
+    ConnectedQps {
         a,
         b,
         sent,
@@ -35,9 +37,9 @@ fn two(settings: &[(&str, &str)]) -> Two {
     }
 }
 
-impl Two {
+impl ConnectedQps {
     /// Sends a message to the receiving queue, which is armed.
-    fn message(&self) {
+    fn send_message(&self) {
         self.received.arm(Arm::Next);
         let receive = RecvWr {
             id: 1,
@@ -49,7 +51,7 @@ impl Two {
     }
 }
 
-fn told(device: &Device) -> (Handler, mpsc::Receiver<(Completion, Option<u16>)>) {
+fn reporting_handler(device: &Device) -> (Handler, mpsc::Receiver<(Completion, Option<u16>)>) {
     let (tell, told) = mpsc::channel();
     let options = HandlerOptions::new(move |completion| {
         let _ = tell.send((completion, processor()));
@@ -59,11 +61,14 @@ fn told(device: &Device) -> (Handler, mpsc::Receiver<(Completion, Option<u16>)>)
 
 #[test]
 fn queue_changes_handler_without_losing_events() {
-    let two = two(&[("handlers", "2")]);
-    let ((first, by_first), (second, by_second)) = (told(&two.device), told(&two.device));
+    let two = connected_qps(&[("handlers", "2")]);
+    let ((first, by_first), (second, by_second)) = (
+        reporting_handler(&two.device),
+        reporting_handler(&two.device),
+    );
     let patience = Duration::from_secs(10);
     two.received.set_handler(Some(&first)).unwrap();
-    two.message();
+    two.send_message();
     let (completion, _) = by_first.recv_timeout(patience).unwrap();
     let expected = Completion {
         cq: two.received.number(),
@@ -74,22 +79,24 @@ fn queue_changes_handler_without_losing_events() {
     assert_eq!(completion.handler.0, first.id());
 
     let place = *two.device.processors().unwrap().last().unwrap();
-    second.place(&Place::Processors(vec![place])).unwrap();
+    second
+        .set_affinity(&Affinity::Processors(vec![place]))
+        .unwrap();
     second.set_class(Class::Bulk).unwrap();
     two.received.set_handler(Some(&second)).unwrap();
-    two.message();
+    two.send_message();
     assert_eq!(by_second.recv_timeout(patience).unwrap().1, Some(place));
 
     // Held while there is no handler, after detaching or because the handler was cleared.
-    two.received.detach();
-    two.message();
+    two.received.detach_handler();
+    two.send_message();
     first.clear();
     two.received.set_handler(Some(&second)).unwrap();
     by_second.recv_timeout(patience).unwrap();
     drop(second);
     assert!(by_second.recv().is_err(), "its code is gone with it");
-    two.message();
-    let (third, by_third) = told(&two.device);
+    two.send_message();
+    let (third, by_third) = reporting_handler(&two.device);
     two.received.set_handler(Some(&third)).unwrap();
     by_third.recv_timeout(patience).unwrap();
     assert!(by_first.try_recv().is_err() && by_third.try_recv().is_err());
@@ -114,10 +121,12 @@ fn a_handler_may_own_its_queue() {
 fn invalid_calls_are_refused() {
     let (ours, theirs) = (device(&[("handlers", "1")]), device(&[]));
     assert_eq!(ours.handler_limit(), 1);
-    let (handler, _told) = told(&ours);
+    let (handler, _told) = reporting_handler(&ours);
     let more = ours.set_handler(&HandlerOptions::default()).unwrap_err();
     assert_eq!(more.fault(), Fault::Limit, "{more}");
-    let nowhere = handler.place(&Place::Processors(vec![60_000])).unwrap_err();
+    let nowhere = handler
+        .set_affinity(&Affinity::Processors(vec![60_000]))
+        .unwrap_err();
     assert_eq!(nowhere.fault(), Fault::Caller, "{nowhere}");
     let foreign = theirs.cq_with(64, &handler);
     assert!(matches!(foreign, Err(Error::Foreign)), "{foreign:?}");
@@ -125,16 +134,16 @@ fn invalid_calls_are_refused() {
     let foreign = cq.set_handler(Some(&handler));
     assert!(matches!(foreign, Err(Error::Foreign)), "{foreign:?}");
     let own = Cause::Rdma(Event::Disconnected { qp: 2 });
-    let forged = ours.inject(own, Origin::NOWHERE).unwrap_err();
+    let forged = ours.inject(own, Origin::UNSPECIFIED).unwrap_err();
     assert_eq!(forged.fault(), Fault::Caller, "{forged}");
     drop(handler);
-    let (again, _told) = told(&ours);
+    let (again, _told) = reporting_handler(&ours);
     assert_eq!(again.id(), 0);
 }
 
 #[test]
 fn an_observer_sees_completions_too() {
-    let two = two(&[]);
+    let two = connected_qps(&[]);
     let seen = Arc::new(AtomicUsize::new(0));
     let count = seen.clone();
     let cq = two.received.number();
@@ -143,18 +152,18 @@ fn an_observer_sees_completions_too() {
             count.fetch_add(1, Ordering::Relaxed);
         }
     });
-    two.message();
-    until("seen", || seen.load(Ordering::Relaxed) == 1);
+    two.send_message();
+    wait_until("seen", || seen.load(Ordering::Relaxed) == 1);
     drop(observation);
-    two.message();
+    two.send_message();
     assert!(two.received.take_notification().unwrap() && two.received.take_notification().unwrap());
     assert_eq!(seen.load(Ordering::Relaxed), 1);
 }
 
 #[test]
 fn shut_down_flushes_work_and_notifies_handler() {
-    let two = two(&[("linger", "100ms")]);
-    let (handler, told) = told(&two.device);
+    let two = connected_qps(&[("linger", "100ms")]);
+    let (handler, told) = reporting_handler(&two.device);
     two.received.set_handler(Some(&handler)).unwrap();
     two.received.arm(Arm::Next);
     let receive = RecvWr {

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use crate::common::low::{SEND, complete, join, wr};
+use crate::common::low::{SEND, complete, connect_qps, wr};
 use crate::common::{device, pattern};
 use verbena::low::{Arm, BLANK, Data, Flags, Limits, PostError, RecvWr, SendOp, SendWr, WcOp};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
@@ -46,7 +46,7 @@ impl Side {
 fn pair() -> (Side, Side) {
     let (a, b) = (Side::new(), Side::new());
     let listener = b.device.listen("127.0.0.1:0").unwrap();
-    join(&listener, &a.qp, &b.qp);
+    connect_qps(&listener, &a.qp, &b.qp);
     (a, b)
 }
 
@@ -64,8 +64,8 @@ fn one_list_may_hold_every_operation() {
         scatter: &scatter,
     }])
     .unwrap();
-    let remote = b.memory.place(0).unwrap();
-    let word = b.memory.place(2048).unwrap();
+    let remote = b.memory.remote_addr(0).unwrap();
+    let word = b.memory.remote_addr(2048).unwrap();
     let all = [a.memory.sge(0, 1000).unwrap()];
     let back = [a.memory.sge(4000, 1000).unwrap()];
     let (added, swapped) = (

@@ -4,17 +4,17 @@
 #[path = "../common/mod.rs"]
 mod common;
 
-mod by_hand;
 mod connection;
 mod depths;
 mod endpoint;
 mod functions;
+mod futures;
 mod handlers;
 mod low;
+mod migrate_errors;
+mod one_touch;
+mod oob;
 mod scope;
 mod srq;
 mod ssq;
-mod tasks;
-mod touch;
-mod unmoved;
 mod windows;

@@ -146,20 +146,20 @@ fn invalid_operations_return_the_slice() {
     let mut small = [5; 63];
     a.scope(|scope| {
         let (result, slice) = scope.read(&mut small, &memory.remote()).wait();
-        assert!(matches!(result, Err(Error::Bounds { limit: 63, .. })));
+        assert!(matches!(result, Err(Error::OutOfBounds { limit: 63, .. })));
         slice[0] = 6;
         let long = scope.write(&[0; 65], &memory.remote()).wait();
-        assert!(matches!(long, Err(Error::Bounds { limit: 64, .. })));
+        assert!(matches!(long, Err(Error::OutOfBounds { limit: 64, .. })));
     });
     assert_eq!(small[..2], [6, 5]);
     let fixed = a.device().memory(64, Access::LOCAL_READ).unwrap();
-    let piece = fixed.piece(0, 64).unwrap();
+    let piece = fixed.slice(0, 64).unwrap();
     let refused = a.read_into(&piece, &memory.remote()).wait().unwrap_err();
-    assert!(matches!(refused, Error::Right { .. }), "{refused}");
+    assert!(matches!(refused, Error::MissingAccess { .. }), "{refused}");
     let refused = a.recv_into(&piece).wait().unwrap_err();
     assert_eq!(refused.fault(), Fault::Caller);
     let foreign = device(&[]).memory(64, Access::ALL).unwrap();
-    let refused = a.send_from(&foreign.piece(0, 8).unwrap()).wait();
+    let refused = a.send_from(&foreign.slice(0, 8).unwrap()).wait();
     assert!(matches!(refused, Err(Error::Foreign)));
     a.write_from(&piece, &memory.remote()).wait().unwrap();
 }
@@ -171,8 +171,8 @@ fn memory_parts_are_transferred_in_place() {
     let theirs = b.device().memory(1 << 20, Access::ALL).unwrap();
     let data = pattern(100_000, 1);
     ours.write_at(1000, &data).unwrap();
-    let piece = ours.piece(1000, 100_000).unwrap();
-    let receiving = b.recv_into(&theirs.piece(5000, 200_000).unwrap());
+    let piece = ours.slice(1000, 100_000).unwrap();
+    let receiving = b.recv_into(&theirs.slice(5000, 200_000).unwrap());
     a.send_from(&piece).wait().unwrap();
     assert_eq!(receiving.wait().unwrap().len, 100_000);
     let mut got = vec![0; 100_000];
@@ -184,7 +184,7 @@ fn memory_parts_are_transferred_in_place() {
     drop((ours, piece));
     writing.wait().unwrap();
     let back = a.device().memory(200_000, Access::LOCAL_WRITE).unwrap();
-    let reading = a.read_into(&back.piece(7, 150_000).unwrap(), &there);
+    let reading = a.read_into(&back.slice(7, 150_000).unwrap(), &there);
     reading.wait().unwrap();
     back.read_at(7, &mut got).unwrap();
     assert!(got == data);
@@ -196,7 +196,7 @@ fn memory_parts_are_transferred_in_place() {
 fn dropped_receive_into_memory_keeps_its_message() {
     let (a, b) = pair(&[]);
     let memory = b.device().memory(64, Access::ALL).unwrap();
-    drop(b.recv_into(&memory.piece(8, 8).unwrap()));
+    drop(b.recv_into(&memory.slice(8, 8).unwrap()));
     let receiving = b.recv(b.device().buffer(8).unwrap());
     for text in [b"one", b"two"] {
         a.scope(|scope| scope.send(text).wait()).unwrap();

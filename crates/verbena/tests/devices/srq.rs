@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::common::device;
-use crate::common::low::{SEND, complete, join, until, wr};
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use verbena::low::{BLANK, Data, PostError, RecvWr};
 use verbena::{Access, Cq, Device, Error, Event, Fault, Memory, Pd, Qp, QpOptions, Srq, Status};
 
@@ -31,7 +31,7 @@ impl World {
         for _ in 0..connections {
             let client = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
             let server = Qp::with_srq(&pd, &got, &got, &srq, QpOptions::default()).unwrap();
-            join(&listener, &client, &server);
+            connect_qps(&listener, &client, &server);
             clients.push(client);
             servers.push(server);
         }
@@ -97,7 +97,7 @@ fn each_posted_receive_admits_one_waiting_message() {
             .unwrap();
         let server = &world.servers[usize::from(c)];
         // Polling serves the connections.
-        until("the message finds no receive", || {
+        wait_until("the message finds no receive", || {
             assert_eq!(world.got.poll(&mut [BLANK; 4]), 0);
             server.view().counters.rnr_sent > 0
         });
@@ -139,13 +139,13 @@ fn srq_limit_event_is_raised_once() {
         let list = [wr(7, SEND, Data::Inline(b"xx"))];
         world.clients[0].post_send(&list).unwrap();
         complete(&world.got, 1);
-        until("the sender heard", || {
+        wait_until("the sender heard", || {
             world.clients[0].view().sends == 0 || world.sent.poll(&mut [BLANK; 4]) > 0
         });
         told.extend(limits(&world.device));
     }
     // The thread that took the receive may raise the event after the message was delivered.
-    until("it is told", || {
+    wait_until("it is told", || {
         told.extend(limits(&world.device));
         !told.is_empty()
     });

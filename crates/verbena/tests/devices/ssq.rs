@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::device;
-use crate::common::low::{SEND, complete, join, until, wr};
-use verbena::low::{Data, Fate, PostError, QpState, RecvWr, Remote, SendOp, Wc};
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
+use verbena::low::{Data, Outcome, PostError, QpState, RecvWr, RemoteAddr, SendOp, Wc};
 use verbena::{Access, Cq, Device, Error, Listener, Memory, Pd, Qp, QpOptions, Ssq, SsqOptions};
 use verbena::{Event, Status};
 
@@ -32,19 +32,19 @@ const STALL: Duration = Duration::from_millis(300);
 
 impl World {
     fn new(channels: usize) -> World {
-        let mut world = World::empty(64);
+        let mut world = World::without_channels(64);
         for _ in 0..channels {
-            let at = world.listener.local().unwrap();
+            let at = world.listener.local_addr().unwrap();
             world.subscribe(at);
         }
         world
     }
 
-    fn empty(requests: usize) -> World {
-        World::patient(requests, STALL)
+    fn without_channels(requests: usize) -> World {
+        World::with_stall(requests, STALL)
     }
 
-    fn patient(requests: usize, stall: Duration) -> World {
+    fn with_stall(requests: usize, stall: Duration) -> World {
         let (publisher, subscriber) = (device(&[]), device(&[]));
         let (ours, theirs) = (publisher.pd().unwrap(), subscriber.pd().unwrap());
         // As many as any test posts: the send queue has a slot for the next request before the completion is polled.
@@ -71,12 +71,12 @@ impl World {
 
     /// Adds a channel, which connects to this address.
     fn subscribe(&mut self, at: SocketAddr) {
-        let channel = Qp::of_ssq(&self.ssq, &self.sent, None, QpOptions::default()).unwrap();
+        let channel = Qp::with_ssq(&self.ssq, &self.sent, None, QpOptions::default()).unwrap();
         let (got, options) = (&self.got, QpOptions::default());
         let subscriber = Qp::new(&self.theirs, got, got, options).unwrap();
         subscriber.modify(QpState::Init);
-        if at == self.listener.local().unwrap() {
-            join(&self.listener, &channel, &subscriber);
+        if at == self.listener.local_addr().unwrap() {
+            connect_qps(&self.listener, &channel, &subscriber);
         } else {
             let joining = channel.connect(at, b"").unwrap();
             let request = self.listener.next().wait().unwrap();
@@ -87,7 +87,7 @@ impl World {
         self.subscribers.push(subscriber);
     }
 
-    fn receives(&self, at: usize, count: u64) {
+    fn post_receives(&self, at: usize, count: u64) {
         for id in 0..count {
             let scatter = &[self.memory.sge(0, 64).unwrap()];
             self.subscribers[at]
@@ -112,7 +112,7 @@ fn ids(all: &[Wc]) -> Vec<u64> {
 fn channels_complete_in_posting_order() {
     let world = World::new(8);
     for at in 0..8 {
-        world.receives(at, 125);
+        world.post_receives(at, 125);
     }
     // The channels take turns irregularly.
     let turn = |id: u64| (id.wrapping_mul(0x9E37_79B9) >> 7) as usize % 8;
@@ -155,16 +155,16 @@ fn channels_complete_in_posting_order() {
 #[test]
 fn killed_subscriber_fails_only_its_requests() {
     let mut world = World::new(3);
-    let wire = Wire::to(world.listener.local().unwrap());
+    let wire = Relay::to(world.listener.local_addr().unwrap());
     world.subscribe(wire.at);
     for at in 0..3 {
-        world.receives(at, 10);
+        world.post_receives(at, 10);
     }
     // It has no receive posted, so its requests are outstanding when it is killed.
     for id in 0..20 {
         world.send(id as usize % 4, id);
     }
-    wire.set(KILLED);
+    wire.set(CLOSED);
     let ended = complete(&world.sent, 20);
     assert_eq!(ids(&ended), Vec::from_iter(0..20));
     for wc in &ended {
@@ -182,8 +182,8 @@ fn killed_subscriber_fails_only_its_requests() {
 #[test]
 fn subscriber_without_receives_stalls_others_until_limit() {
     let world = World::new(3);
-    world.receives(0, 2);
-    world.receives(2, 2);
+    world.post_receives(0, 2);
+    world.post_receives(2, 2);
     let begin = Instant::now();
     for (at, id) in [(0, 0), (1, 1), (2, 2), (0, 3), (1, 4), (2, 5)] {
         world.send(at, id);
@@ -204,15 +204,15 @@ fn subscriber_without_receives_stalls_others_until_limit() {
 #[test]
 fn subscriber_not_reading_stalls_others_until_limit() {
     let mut world = World::new(2);
-    let wire = Wire::to(world.listener.local().unwrap());
+    let wire = Relay::to(world.listener.local_addr().unwrap());
     world.subscribe(wire.at);
-    world.receives(0, 1);
-    world.receives(1, 1);
-    wire.set(HELD);
+    world.post_receives(0, 1);
+    world.post_receives(1, 1);
+    wire.set(PAUSED);
     let bytes = world.ours.memory(1 << 20, Access::ALL).unwrap();
-    let remote = Remote {
-        stag: world.memory.place(0).unwrap().stag,
-        to: world.memory.place(0).unwrap().to,
+    let remote = RemoteAddr {
+        stag: world.memory.remote_addr(0).unwrap().stag,
+        to: world.memory.remote_addr(0).unwrap().to,
     };
     let write = SendOp::Write {
         remote,
@@ -244,9 +244,9 @@ fn subscriber_not_reading_stalls_others_until_limit() {
 #[test]
 fn slow_subscriber_is_never_failed() {
     let world = World::new(2);
-    world.receives(1, 1);
+    world.post_receives(1, 1);
     let bytes = world.ours.memory(1 << 20, Access::ALL).unwrap();
-    let remote = world.memory.place(0).unwrap();
+    let remote = world.memory.remote_addr(0).unwrap();
     let write = SendOp::Write {
         remote,
         immediate: None,
@@ -271,7 +271,7 @@ fn slow_subscriber_is_never_failed() {
 fn requests_of_each_posting_thread_keep_order() {
     let world = World::new(4);
     for at in 0..4 {
-        world.receives(at, 100);
+        world.post_receives(at, 100);
     }
     std::thread::scope(|scope| {
         for at in 0..4 {
@@ -300,8 +300,8 @@ fn requests_of_each_posting_thread_keep_order() {
 #[test]
 fn destroyed_channel_flushes_its_pending_requests() {
     let mut world = World::new(3);
-    world.receives(0, 2);
-    world.receives(2, 2);
+    world.post_receives(0, 2);
+    world.post_receives(2, 2);
     for (at, id) in [(0, 0), (1, 1), (2, 2), (1, 3), (0, 4), (2, 5)] {
         world.send(at, id);
     }
@@ -314,9 +314,9 @@ fn destroyed_channel_flushes_its_pending_requests() {
     let flushed = |wc: &Wc| wc.status == Status::WrFlushErr;
     assert!(ended.iter().filter(own).all(flushed));
     let records = world.ssq.history(Some(number)).unwrap();
-    let fate = Fate::Completed(Status::WrFlushErr);
+    let fate = Outcome::Completed(Status::WrFlushErr);
     assert_eq!(records.len(), 2);
-    assert!(records.iter().all(|record| record.fate == fate));
+    assert!(records.iter().all(|record| record.outcome == fate));
     let posted = world.ssq.post(number, &[wr(9, SEND, Data::Inline(b""))]);
     assert_eq!(posted, Err((0, PostError::Channel(number))));
     let (ssq, error) = world.ssq.destroy().unwrap_err();
@@ -328,11 +328,11 @@ fn destroyed_channel_flushes_its_pending_requests() {
 #[test]
 fn reset_channel_is_flushed_and_reconnectable() {
     // A stall limit that the test never reaches: no time limit is involved here.
-    let mut world = World::patient(64, Duration::from_secs(3600));
-    let at = world.listener.local().unwrap();
+    let mut world = World::with_stall(64, Duration::from_secs(3600));
+    let at = world.listener.local_addr().unwrap();
     world.subscribe(at);
     world.subscribe(at);
-    world.receives(1, 1);
+    world.post_receives(1, 1);
     for (at, id) in [(0, 1), (1, 2), (0, 3)] {
         world.send(at, id);
     }
@@ -346,10 +346,10 @@ fn reset_channel_is_flushed_and_reconnectable() {
     let got = &world.got;
     let next = Qp::new(&world.theirs, got, got, QpOptions::default()).unwrap();
     next.modify(QpState::Init);
-    until("the connection is gone", || channel.peer().is_none());
-    join(&world.listener, channel, &next);
+    wait_until("the connection is gone", || channel.peer_addr().is_none());
+    connect_qps(&world.listener, channel, &next);
     world.subscribers[0] = next;
-    world.receives(0, 1);
+    world.post_receives(0, 1);
     world.send(0, 4);
     let ended = complete(&world.sent, 1);
     assert_eq!((ended[0].id, ended[0].status), (4, well));
@@ -360,7 +360,7 @@ fn foreign_objects_are_refused() {
     let world = World::new(1);
     let strange = world.theirs.ssq(&world.sent, SsqOptions::default());
     assert!(matches!(strange, Err(Error::Foreign)));
-    let strange = Qp::of_ssq(&world.ssq, &world.got, None, QpOptions::default());
+    let strange = Qp::with_ssq(&world.ssq, &world.got, None, QpOptions::default());
     assert!(matches!(strange, Err(Error::Foreign)));
     let request = [wr(0, SEND, Data::Inline(b"x"))];
     let own = world.channels[0].post_send(&request);
@@ -382,38 +382,38 @@ fn failed_channel_wakes_consumer_and_raises_event() {
             heard.store(1, Ordering::Release);
         }
     });
-    world.receives(1, 1);
+    world.post_receives(1, 1);
     world.send(0, 1);
     world.send(1, 2);
     // `complete` sleeps on the queue's descriptor.
     assert_eq!(ids(&complete(&world.sent, 2)), [1, 2]);
-    until("the event", || told.load(Ordering::Acquire) == 1);
+    wait_until("the event", || told.load(Ordering::Acquire) == 1);
 }
 
-const CARRIED: u8 = 0;
-const HELD: u8 = 1;
-const KILLED: u8 = 2;
+const FORWARD: u8 = 0;
+const PAUSED: u8 = 1;
+const CLOSED: u8 = 2;
 
 /// A TCP relay between two adapters that can stop reading, or close.
-struct Wire {
+struct Relay {
     at: SocketAddr,
     mode: Arc<AtomicU8>,
 }
 
-impl Wire {
-    fn to(server: SocketAddr) -> Wire {
+impl Relay {
+    fn to(server: SocketAddr) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let mode = Arc::new(AtomicU8::new(CARRIED));
+        let mode = Arc::new(AtomicU8::new(FORWARD));
         let (there, back) = (mode.clone(), mode.clone());
         std::thread::spawn(move || {
             let (client, _) = listener.accept().unwrap();
             let server = TcpStream::connect(server).unwrap();
             let (from, to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
-            std::thread::spawn(move || carry(from, to, &back));
-            carry(client, server, &there);
+            std::thread::spawn(move || forward(from, to, &back));
+            forward(client, server, &there);
         });
-        Wire { at, mode }
+        Relay { at, mode }
     }
 
     fn set(&self, mode: u8) {
@@ -421,23 +421,23 @@ impl Wire {
     }
 }
 
-impl Drop for Wire {
+impl Drop for Relay {
     fn drop(&mut self) {
-        self.set(KILLED);
+        self.set(CLOSED);
     }
 }
 
-fn carry(mut from: TcpStream, mut to: TcpStream, mode: &AtomicU8) {
+fn forward(mut from: TcpStream, mut to: TcpStream, mode: &AtomicU8) {
     from.set_read_timeout(Some(Duration::from_millis(5)))
         .unwrap();
     let mut bytes = [0; 4096];
     loop {
         match mode.load(Ordering::Acquire) {
-            HELD => {
+            PAUSED => {
                 std::thread::sleep(Duration::from_millis(5));
                 continue;
             }
-            KILLED => {
+            CLOSED => {
                 let _ = from.shutdown(std::net::Shutdown::Both);
                 return;
             }

@@ -2,11 +2,11 @@
 //! The memory itself grants no remote access.
 
 use crate::common::device;
-use crate::common::low::{SEND, complete, join, wr};
+use crate::common::low::{SEND, complete, connect_qps, wr};
 use verbena::low::{Data, RecvWr, SendOp, WindowType};
 use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
 
-const NOTHING: Data<'static> = Data::Gather(&[]);
+const NO_DATA: Data<'static> = Data::Gather(&[]);
 
 /// A peer `a`, and `b`, whose memory grants no remote access but allows windows.
 struct World {
@@ -28,7 +28,7 @@ impl World {
         let other = device.pd().unwrap();
         let a = Qp::new(&other, &a_cq, &a_cq, QpOptions::default()).unwrap();
         let b = Qp::new(&pd, &b_cq, &b_cq, QpOptions::default()).unwrap();
-        join(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
+        connect_qps(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
         let rights = Access::LOCAL_WRITE | Access::BIND;
         World {
             a,
@@ -43,14 +43,14 @@ impl World {
 
     /// `b` executes a request.
     fn run(&self, op: SendOp) -> Status {
-        self.b.post_send(&[wr(1, op, NOTHING)]).unwrap();
+        self.b.post_send(&[wr(1, op, NO_DATA)]).unwrap();
         complete(&self.b_cq, 1)[0].status
     }
 
     /// `a` writes to the beginning of the memory of a handle.
     fn write(&self, to: &RemoteMemory, bytes: &[u8]) -> Status {
         let op = SendOp::Write {
-            remote: to.place(),
+            remote: to.remote_addr(),
             immediate: None,
         };
         let list = [wr(2, op, Data::Inline(bytes))];
@@ -107,13 +107,13 @@ fn send_with_invalidate_invalidates_window() {
     assert_eq!(world.run(op), Status::Success);
     let (id, scatter) = (5, &[][..]);
     world.b.post_recv(&[RecvWr { id, scatter }]).unwrap();
-    let stag = handle.place().stag;
+    let stag = handle.remote_addr().stag;
     let done = SendOp::Send {
         invalidate: Some(stag),
         immediate: None,
     };
     assert_eq!(world.write(&handle, b"all of it"), Status::Success);
-    world.a.post_send(&[wr(3, done, NOTHING)]).unwrap();
+    world.a.post_send(&[wr(3, done, NO_DATA)]).unwrap();
     let told = complete(&world.b_cq, 1)[0];
     assert_eq!(
         (told.status, told.invalidated),
@@ -145,7 +145,7 @@ fn type_two_window_belongs_to_binding_qp() {
         let client = Qp::new(pd, cq, cq, QpOptions::default()).unwrap();
         let server = Qp::new(pd, &world.b_cq, &world.b_cq, QpOptions::default()).unwrap();
         let listener = world.device.listen("127.0.0.1:0").unwrap();
-        join(&listener, &client, &server);
+        connect_qps(&listener, &client, &server);
         let world = World { a: client, ..world };
         assert_eq!(world.write(&handle, b"x"), expected, "{ty:?}");
     }
@@ -166,7 +166,7 @@ fn dropped_window_refuses_and_frees_memory() {
     drop(window);
     assert_eq!(world.device.used().stags, stags - 2);
     let op = SendOp::Write {
-        remote: handle.place(),
+        remote: handle.remote_addr(),
         immediate: None,
     };
     let list = [wr(2, op, Data::Inline(b"x"))];
@@ -180,11 +180,14 @@ fn invalid_binds_are_refused() {
     let mut window = world.pd.window(WindowType::TwoB).unwrap();
     let closed = world.pd.memory(64, Access::ALL & Access::LOCAL_WRITE);
     let refused = window.bind(&closed.unwrap(), 0, 8, Access::REMOTE_READ);
-    assert!(matches!(refused, Err(Error::Right { needs, .. }) if needs == Access::BIND));
+    assert!(matches!(refused, Err(Error::MissingAccess { needs, .. }) if needs == Access::BIND));
     let refused = window.bind(&world.memory, 0, 8, Access::LOCAL_WRITE);
-    assert!(matches!(refused, Err(Error::Right { .. })));
+    assert!(matches!(refused, Err(Error::MissingAccess { .. })));
     let refused = window.bind(&world.memory, 4090, 7, Access::REMOTE_READ);
-    assert!(matches!(refused, Err(Error::Bounds { limit: 4096, .. })));
+    assert!(matches!(
+        refused,
+        Err(Error::OutOfBounds { limit: 4096, .. })
+    ));
     let other = world.device.pd().unwrap().memory(64, Access::ALL).unwrap();
     let refused = window.bind(&other, 0, 8, Access::REMOTE_READ);
     assert!(matches!(refused, Err(Error::Foreign)));
@@ -193,7 +196,7 @@ fn invalid_binds_are_refused() {
     assert_eq!(world.run(first.unwrap().0), Status::Success);
     let second = window.bind(&world.memory, 8, 8, Access::REMOTE_READ);
     assert_eq!(world.run(second.unwrap().0), Status::MwBindErr);
-    let late = world.b.post_send(&[wr(1, SEND, NOTHING)]);
+    let late = world.b.post_send(&[wr(1, SEND, NO_DATA)]);
     assert_eq!(late, Ok(()));
     assert_eq!(complete(&world.b_cq, 1)[0].status, Status::WrFlushErr);
 }

@@ -97,7 +97,7 @@ reason! {
 
 reason! {
     /// Why a connection ends.
-    Ending {
+    DisconnectReason {
         /// The consumer closed it.
         Closed = 1 "closed",
         /// The channel failed.
@@ -122,14 +122,19 @@ pub struct Terms<'a> {
     /// Packets are acknowledged.
     pub acknowledged: bool,
     /// Most payload bytes of a cell that it accepts.
-    pub cell: u16,
+    pub max_payload: u16,
     /// Private data of the consumer.
     pub private: &'a [u8],
 }
 
 impl fmt::Display for Terms<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, " cell={} private={}", self.cell, self.private.len())?;
+        write!(
+            f,
+            " cell={} private={}",
+            self.max_payload,
+            self.private.len()
+        )?;
         f.write_str(if self.acknowledged {
             " acknowledged"
         } else {
@@ -143,14 +148,14 @@ pub(super) fn parse<'a>(header: &Header, payload: &'a [u8]) -> Result<Body<'a>, 
     let kind = header.kind;
     let terms = |cell, private| Terms {
         acknowledged: header.has(ACKNOWLEDGED),
-        cell,
+        max_payload: cell,
         private,
     };
     match kind {
         Kind::Ack => exact(kind, payload).map(|[]| Body::Ack),
         Kind::Nak => {
             let [a, b, c, d] = exact::<NAK_LEN>(kind, payload)?;
-            zero(a, b)?;
+            check_reserved(a, b)?;
             let code = u16::from_be_bytes([c, d]);
             Ok(Body::Nak(NakReason::from_code(code)))
         }
@@ -162,11 +167,11 @@ pub(super) fn parse<'a>(header: &Header, payload: &'a [u8]) -> Result<Body<'a>, 
                     (Some(Cookie(cookie)), private)
                 }
                 _ => {
-                    zero(c, d)?;
+                    check_reserved(c, d)?;
                     (None, rest)
                 }
             };
-            let terms = terms(u16::from_be_bytes([a, b]), short(private)?);
+            let terms = terms(u16::from_be_bytes([a, b]), check_private(private)?);
             Ok(Body::Connect { terms, cookie })
         }
         Kind::Accept => {
@@ -185,9 +190,9 @@ pub(super) fn parse<'a>(header: &Header, payload: &'a [u8]) -> Result<Body<'a>, 
         }
         Kind::Disconnect => {
             let [a, b, c, d] = exact::<DISCONNECT_LEN>(kind, payload)?;
-            zero(c, d)?;
+            check_reserved(c, d)?;
             let code = u16::from_be_bytes([a, b]);
-            Ok(Body::Disconnect(Ending::from_code(code)))
+            Ok(Body::Disconnect(DisconnectReason::from_code(code)))
         }
         Kind::Retry => {
             let [a, b, c, d, cookie @ ..] = exact::<RETRY_LEN>(kind, payload)?;
@@ -205,10 +210,10 @@ pub(super) fn payload_len(body: &Body<'_>) -> usize {
         Body::Data(_) | Body::Ack => 0,
         Body::Nak(_) => NAK_LEN,
         Body::Connect { terms, cookie } => {
-            CONNECT_LEN + cookie.map_or(0, |_| Cookie::LEN) + cut(terms.private).len()
+            CONNECT_LEN + cookie.map_or(0, |_| Cookie::LEN) + truncate_private(terms.private).len()
         }
-        Body::Accept { terms, .. } => ANSWER_LEN + cut(terms.private).len(),
-        Body::Reject { private, .. } => ANSWER_LEN + cut(private).len(),
+        Body::Accept { terms, .. } => ANSWER_LEN + truncate_private(terms.private).len(),
+        Body::Reject { private, .. } => ANSWER_LEN + truncate_private(private).len(),
         Body::Disconnect(_) => DISCONNECT_LEN,
         Body::Retry { .. } => RETRY_LEN,
     }
@@ -222,14 +227,14 @@ pub(super) fn emit(body: &Body<'_>, out: &mut Vec<u8>) {
         Body::Nak(reason) => out.extend_from_slice(&words(0, reason.code())),
         Body::Connect { terms, cookie } => {
             let cookie = cookie.as_ref().map_or(&[][..], |cookie| &cookie.0);
-            out.extend_from_slice(&words(terms.cell, cookie.len() as u16));
+            out.extend_from_slice(&words(terms.max_payload, cookie.len() as u16));
             out.extend_from_slice(cookie);
-            out.extend_from_slice(cut(terms.private));
+            out.extend_from_slice(truncate_private(terms.private));
         }
         Body::Accept { echo, terms } => {
-            out.extend_from_slice(&words(terms.cell, 0));
+            out.extend_from_slice(&words(terms.max_payload, 0));
             out.extend_from_slice(&echo.get().to_be_bytes());
-            out.extend_from_slice(cut(terms.private));
+            out.extend_from_slice(truncate_private(terms.private));
         }
         Body::Reject {
             echo,
@@ -238,7 +243,7 @@ pub(super) fn emit(body: &Body<'_>, out: &mut Vec<u8>) {
         } => {
             out.extend_from_slice(&words(reason.code(), 0));
             out.extend_from_slice(&echo.get().to_be_bytes());
-            out.extend_from_slice(cut(private));
+            out.extend_from_slice(truncate_private(private));
         }
         Body::Disconnect(ending) => out.extend_from_slice(&words(ending.code(), 0)),
         Body::Retry { echo, cookie } => {
@@ -250,12 +255,12 @@ pub(super) fn emit(body: &Body<'_>, out: &mut Vec<u8>) {
 
 fn answer(kind: Kind, payload: &[u8]) -> Result<(u16, PacketSeq, &[u8]), Malformed> {
     let ([a, b, c, d, e, f, g, h], private) = front::<ANSWER_LEN>(kind, payload)?;
-    zero(c, d)?;
+    check_reserved(c, d)?;
     let echo = PacketSeq::new(u32::from_be_bytes([e, f, g, h]));
-    Ok((u16::from_be_bytes([a, b]), echo, short(private)?))
+    Ok((u16::from_be_bytes([a, b]), echo, check_private(private)?))
 }
 
-fn zero(a: u8, b: u8) -> Result<(), Malformed> {
+fn check_reserved(a: u8, b: u8) -> Result<(), Malformed> {
     match u16::from_be_bytes([a, b]) {
         0 => Ok(()),
         got => Err(Malformed::CellReserved {
@@ -274,7 +279,7 @@ fn front<const N: usize>(kind: Kind, payload: &[u8]) -> Result<([u8; N], &[u8]),
 }
 
 /// Checks the length of private data.
-fn short(private: &[u8]) -> Result<&[u8], Malformed> {
+fn check_private(private: &[u8]) -> Result<&[u8], Malformed> {
     if private.len() > MAX_PRIVATE {
         return Err(Malformed::TooLong {
             what: "private data of a cell",
@@ -286,7 +291,7 @@ fn short(private: &[u8]) -> Result<&[u8], Malformed> {
 }
 
 /// Private data as sent: bytes beyond [`MAX_PRIVATE`] are cut off.
-fn cut(private: &[u8]) -> &[u8] {
+fn truncate_private(private: &[u8]) -> &[u8] {
     private.get(..MAX_PRIVATE).unwrap_or(private)
 }
 

@@ -8,7 +8,7 @@ use zerocopy::byteorder::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::header::{ACKNOWLEDGED, CONNECTED, FIRST, IMMEDIATE, LAST, SOLICITED};
-use super::{CRC_LEN, Header, IMMEDIATE_LEN, Kind, PacketSeq, Way};
+use super::{CRC_LEN, CellRoute, Header, IMMEDIATE_LEN, Kind, PacketSeq};
 use crate::{Malformed, Stag, To, raw};
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -56,7 +56,7 @@ impl AddressBlock {
 
 /// The position of a cell in its packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum CellPosition {
     /// The first cell of a Send.
     SendFirst,
     /// A later one, with its number.
@@ -67,30 +67,30 @@ pub enum Place {
     WriteMore(core::num::NonZeroU16),
 }
 
-impl Place {
+impl CellPosition {
     /// The place of cell `cell` of a Send, or of a Write to this block.
-    pub fn of(cell: u16, write: Option<AddressBlock>) -> Place {
+    pub fn of(cell: u16, write: Option<AddressBlock>) -> CellPosition {
         match (core::num::NonZeroU16::new(cell), write) {
-            (None, None) => Place::SendFirst,
-            (None, Some(block)) => Place::WriteFirst(block),
-            (Some(cell), None) => Place::SendMore(cell),
-            (Some(cell), Some(_)) => Place::WriteMore(cell),
+            (None, None) => CellPosition::SendFirst,
+            (None, Some(block)) => CellPosition::WriteFirst(block),
+            (Some(cell), None) => CellPosition::SendMore(cell),
+            (Some(cell), Some(_)) => CellPosition::WriteMore(cell),
         }
     }
 
     /// The number of the cell in its packet, from 0.
     pub const fn cell(&self) -> u16 {
         match self {
-            Place::SendFirst | Place::WriteFirst(_) => 0,
-            Place::SendMore(cell) | Place::WriteMore(cell) => cell.get(),
+            CellPosition::SendFirst | CellPosition::WriteFirst(_) => 0,
+            CellPosition::SendMore(cell) | CellPosition::WriteMore(cell) => cell.get(),
         }
     }
 
     /// The kind of the cell.
     pub const fn kind(&self) -> Kind {
         match self {
-            Place::SendFirst | Place::SendMore(_) => Kind::Send,
-            Place::WriteFirst(_) | Place::WriteMore(_) => Kind::Write,
+            CellPosition::SendFirst | CellPosition::SendMore(_) => Kind::Send,
+            CellPosition::WriteFirst(_) | CellPosition::WriteMore(_) => Kind::Write,
         }
     }
 }
@@ -114,7 +114,7 @@ pub enum Tail {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Data<'a> {
     /// The position.
-    pub place: Place,
+    pub position: CellPosition,
     /// Whether it is the last cell.
     pub tail: Tail,
     /// The channel is acknowledged.
@@ -139,7 +139,7 @@ impl<'a> Data<'a> {
             Some(AddressBlock::parse(take(AddressBlock::LEN))?)
         } else {
             // Only the first cell has a block; here it only marks a write.
-            write.then_some(NOWHERE)
+            write.then_some(NULL_BLOCK)
         };
         let word = |bytes: &[u8]| bytes.first_chunk::<4>().copied().unwrap_or_default();
         let immediate = header
@@ -153,7 +153,7 @@ impl<'a> Data<'a> {
             Tail::More
         };
         Ok(Data {
-            place: Place::of(header.cell, block),
+            position: CellPosition::of(header.cell, block),
             tail,
             acknowledged: header.has(ACKNOWLEDGED),
             solicited: header.has(SOLICITED),
@@ -162,8 +162,8 @@ impl<'a> Data<'a> {
     }
 
     pub(super) fn cell_len(&self) -> usize {
-        let block = match self.place {
-            Place::WriteFirst(_) => AddressBlock::LEN,
+        let block = match self.position {
+            CellPosition::WriteFirst(_) => AddressBlock::LEN,
             _ => 0,
         };
         let tail = match self.tail {
@@ -181,18 +181,18 @@ impl<'a> Data<'a> {
     }
 }
 
-const NOWHERE: AddressBlock = AddressBlock {
+const NULL_BLOCK: AddressBlock = AddressBlock {
     at: To::new(0),
     handle: Stag::new(0),
     len: 0,
 };
 
-/// A data cell whose payload the caller appends itself: [`Open::emit_head`], then the payload, then
-/// [`close`](super::close).
+/// A data cell whose payload the caller appends itself: [`OpenCell::emit_head`], then the payload, then
+/// [`close`](super::emit_trailer).
 #[derive(Debug, Clone, Copy)]
-pub struct Open<'a> {
+pub struct OpenCell<'a> {
     /// Ports and work queue pairs of both sides.
-    pub way: Way,
+    pub route: CellRoute,
     /// The channel is connected.
     pub connected: bool,
     /// The packet.
@@ -201,17 +201,17 @@ pub struct Open<'a> {
     pub data: Data<'a>,
 }
 
-impl Open<'_> {
+impl OpenCell<'_> {
     /// Appends everything before a payload of `len` bytes. The packet's checksum covers the bytes behind the 32-byte header.
     pub fn emit_head(&self, len: u16, out: &mut Vec<u8>) {
         let data = &self.data;
         let mut flags = 0;
         let mut block = None;
         let mut immediate = None;
-        if data.place.cell() == 0 {
+        if data.position.cell() == 0 {
             flags |= FIRST;
         }
-        if let Place::WriteFirst(to) = &data.place {
+        if let CellPosition::WriteFirst(to) = &data.position {
             block = Some(to.emit());
         }
         if let Tail::Last { immediate: imm, .. } = data.tail {
@@ -227,12 +227,12 @@ impl Open<'_> {
             flags |= if set { flag } else { 0 };
         }
         let header = Header {
-            kind: data.place.kind(),
+            kind: data.position.kind(),
             flags,
             payload: len,
-            way: self.way,
+            route: self.route,
             packet: self.packet,
-            cell: data.place.cell(),
+            cell: data.position.cell(),
         };
         out.extend_from_slice(&header.emit());
         if let Some(block) = block {
@@ -249,10 +249,10 @@ impl fmt::Display for Data<'_> {
         write!(
             f,
             " cell={} payload={}",
-            self.place.cell(),
+            self.position.cell(),
             self.payload.len()
         )?;
-        if let Place::WriteFirst(block) = &self.place {
+        if let CellPosition::WriteFirst(block) = &self.position {
             write!(
                 f,
                 " at={} handle={} len={}",

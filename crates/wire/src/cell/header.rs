@@ -26,7 +26,7 @@ pub struct PortAddress(pub [u8; 6]);
 
 impl PortAddress {
     /// The destination of a Connect to any port. No port has it as its own: the group bit is set.
-    pub const WHOEVER: PortAddress = PortAddress([0xff; 6]);
+    pub const ANY: PortAddress = PortAddress([0xff; 6]);
 }
 
 impl fmt::Display for PortAddress {
@@ -89,7 +89,7 @@ impl fmt::Display for PacketSeq {
 
 /// Source and destination of a cell.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Way {
+pub struct CellRoute {
     /// The port it is for.
     pub to: PortAddress,
     /// The port it comes from.
@@ -100,7 +100,7 @@ pub struct Way {
     pub from_wqp: Qpn,
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for CellRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -266,7 +266,7 @@ impl Raw {
             kind,
             flags,
             payload: self.payload.get(),
-            way: Way {
+            route: CellRoute {
                 to: PortAddress(self.to),
                 from: PortAddress(self.from),
                 to_wqp: wqp(self.to_wqp)?,
@@ -284,7 +284,7 @@ pub struct Header {
     pub(super) kind: Kind,
     pub(super) flags: u8,
     pub(super) payload: u16,
-    pub(super) way: Way,
+    pub(super) route: CellRoute,
     pub(super) packet: PacketSeq,
     pub(super) cell: u16,
 }
@@ -302,10 +302,10 @@ impl Header {
             version_kind: VERSION << 4 | self.kind as u8,
             flags: self.flags,
             payload: U16::new(self.payload),
-            to: self.way.to.0,
-            from: self.way.from.0,
-            to_wqp: U32::new(self.way.to_wqp.get()),
-            from_wqp: U32::new(self.way.from_wqp.get()),
+            to: self.route.to.0,
+            from: self.route.from.0,
+            to_wqp: U32::new(self.route.to_wqp.get()),
+            from_wqp: U32::new(self.route.from_wqp.get()),
             packet: U32::new(self.packet.0),
             cell: U16::new(self.cell),
             reserved: U16::new(0),

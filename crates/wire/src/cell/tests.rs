@@ -6,14 +6,14 @@ use super::*;
 use crate::testing::hex;
 use crate::{Qpn, Stag, To};
 
-const HERE: PortAddress = PortAddress([2, 0, 0, 0, 0, 1]);
-const THERE: PortAddress = PortAddress([2, 0, 0, 0, 0, 2]);
+const LOCAL: PortAddress = PortAddress([2, 0, 0, 0, 0, 1]);
+const REMOTE: PortAddress = PortAddress([2, 0, 0, 0, 0, 2]);
 
 fn cell<'a>(connected: bool, packet: u32, body: Body<'a>) -> Cell<'a> {
     Cell {
-        way: Way {
-            to: THERE,
-            from: HERE,
+        route: CellRoute {
+            to: REMOTE,
+            from: LOCAL,
             to_wqp: Qpn::wrapping(0x0a_0b0c),
             from_wqp: Qpn::wrapping(7),
         },
@@ -23,9 +23,9 @@ fn cell<'a>(connected: bool, packet: u32, body: Body<'a>) -> Cell<'a> {
     }
 }
 
-fn data<'a>(place: Place, tail: Tail, payload: &'a [u8]) -> Data<'a> {
+fn data<'a>(place: CellPosition, tail: Tail, payload: &'a [u8]) -> Data<'a> {
     Data {
-        place,
+        position: place,
         tail,
         acknowledged: false,
         solicited: false,
@@ -49,7 +49,7 @@ fn golden() -> Vec<(String, Cell<'static>)> {
     };
     let terms = |acknowledged| Terms {
         acknowledged,
-        cell: 256,
+        max_payload: 256,
         private: b"hi",
     };
     let echo = PacketSeq::new(0x0102_0304);
@@ -57,7 +57,7 @@ fn golden() -> Vec<(String, Cell<'static>)> {
         acknowledged: true,
         solicited: true,
         ..data(
-            Place::WriteFirst(block),
+            CellPosition::WriteFirst(block),
             last(Some(0xdead_beef), 0x4433_2211),
             b"xyz",
         )
@@ -66,10 +66,13 @@ fn golden() -> Vec<(String, Cell<'static>)> {
     let body = |connected, body| cell(connected, 5, body);
     vec![
         row("10010002", "0000 0000 6162", {
-            body(false, Body::Data(data(Place::SendFirst, Tail::More, b"ab")))
+            body(
+                false,
+                Body::Data(data(CellPosition::SendFirst, Tail::More, b"ab")),
+            )
         }),
         row("10120001", "0003 0000 63 78563412", {
-            let data = data(Place::SendMore(more), last(None, 0x1234_5678), b"c");
+            let data = data(CellPosition::SendMore(more), last(None, 0x1234_5678), b"c");
             body(true, Body::Data(data))
         }),
         row(
@@ -80,7 +83,7 @@ fn golden() -> Vec<(String, Cell<'static>)> {
         row("11100000", "0003 0000", {
             body(
                 true,
-                Body::Data(data(Place::WriteMore(more), Tail::More, b"")),
+                Body::Data(data(CellPosition::WriteMore(more), Tail::More, b"")),
             )
         }),
         row("12100000", "0000 0000", body(true, Body::Ack)),
@@ -123,7 +126,7 @@ fn golden() -> Vec<(String, Cell<'static>)> {
             )
         }),
         row("17100004", "0000 0000 00020000", {
-            body(true, Body::Disconnect(Ending::Failed))
+            body(true, Body::Disconnect(DisconnectReason::Failed))
         }),
         row(
             "18100014",
@@ -138,7 +141,7 @@ fn golden() -> Vec<(String, Cell<'static>)> {
 
 /// The bytes followed by their checksum.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
-    close(0, None, &mut bytes);
+    emit_trailer(0, None, &mut bytes);
     bytes
 }
 
@@ -338,7 +341,7 @@ fn invalid_cells_with_good_checksum_are_refused() {
 fn private_data_is_limited() {
     let terms = |private| Terms {
         acknowledged: true,
-        cell: 256,
+        max_payload: 256,
         private,
     };
     let long = [7; MAX_PRIVATE + 1];
@@ -440,7 +443,7 @@ fn unknown_reasons_are_kept() {
     for code in 0..=u16::MAX {
         assert_eq!(NakReason::from_code(code).code(), code);
         assert_eq!(RejectReason::from_code(code).code(), code);
-        assert_eq!(Ending::from_code(code).code(), code);
+        assert_eq!(DisconnectReason::from_code(code).code(), code);
     }
     assert_eq!(NakReason::from_code(7).to_string(), "unknown(7)");
 }
@@ -457,8 +460,8 @@ proptest! {
         let (at, handle, len) = block;
         let block = AddressBlock { at: To::new(at), handle: Stag::new(handle), len };
         let tail = tail.map_or(Tail::More, |(immediate, crc)| Tail::Last { immediate, crc });
-        let place = Place::of(number, write.then_some(block));
-        let cell = cell(connected, packet, Body::Data(Data { place, tail, acknowledged, solicited, payload: &payload }));
+        let place = CellPosition::of(number, write.then_some(block));
+        let cell = cell(connected, packet, Body::Data(Data { position: place, tail, acknowledged, solicited, payload: &payload }));
         let bytes = emitted(&cell);
         prop_assert!(bytes.len() <= MAX_OVERHEAD + payload.len());
         prop_assert_eq!(Cell::parse(&bytes), Ok((cell, bytes.len())));

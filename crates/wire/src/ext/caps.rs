@@ -200,12 +200,12 @@ impl Caps {
 
     /// Reads the list, which must fill `payload` exactly.
     pub fn parse(payload: &[u8]) -> Result<Self, Malformed> {
-        let found = Found::collect(payload)?;
+        let found = TlvValues::collect(payload)?;
         let version = found.required(TAG_VERSION, u16::from_be_bytes)?;
         let max_ulpdu = found.required(TAG_MAX_ULPDU, u16::from_be_bytes)?;
         let caps = Self {
-            version: possible(TAG_VERSION, (version != 0).then_some(version))?,
-            max_ulpdu: possible(
+            version: valid_value(TAG_VERSION, (version != 0).then_some(version))?,
+            max_ulpdu: valid_value(
                 TAG_MAX_ULPDU,
                 (max_ulpdu >= MIN_MAX_ULPDU).then_some(max_ulpdu),
             )?,
@@ -269,14 +269,14 @@ fn put<const N: usize>(out: &mut Vec<u8>, tag: u8, value: [u8; N]) {
     out.extend_from_slice(&value);
 }
 
-fn possible<T>(tag: u8, value: Option<T>) -> Result<T, Malformed> {
+fn valid_value<T>(tag: u8, value: Option<T>) -> Result<T, Malformed> {
     value.ok_or(Malformed::CapsValue { tag })
 }
 
 /// The values of a list by tag; unknown tags are already gone.
-struct Found<'a>([Option<&'a [u8]>; TAG_PATH as usize + 1]);
+struct TlvValues<'a>([Option<&'a [u8]>; TAG_PATH as usize + 1]);
 
-impl<'a> Found<'a> {
+impl<'a> TlvValues<'a> {
     fn collect(mut payload: &'a [u8]) -> Result<Self, Malformed> {
         if payload.len() > MAX_CONTROL_PAYLOAD {
             return Err(Malformed::TooLong {
@@ -331,6 +331,6 @@ impl<'a> Found<'a> {
     }
 
     fn byte<T>(&self, tag: u8, read: impl Fn(u8) -> Option<T>) -> Result<T, Malformed> {
-        possible(tag, self.required(tag, |[byte]: [u8; 1]| read(byte))?)
+        valid_value(tag, self.required(tag, |[byte]: [u8; 1]| read(byte))?)
     }
 }

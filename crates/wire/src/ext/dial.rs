@@ -55,7 +55,7 @@ impl Head {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawCall {
+struct RawRequest {
     head: Head,
     from: U32,
     to: U32,
@@ -66,7 +66,7 @@ struct RawCall {
 
 /// A call: the private data of an MPA Request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Call {
+pub struct DialRequest {
     /// The service, which both queue pairs must have.
     pub qp_type: QpType,
     /// The queue pair that calls.
@@ -77,20 +77,20 @@ pub struct Call {
     pub gid: [u8; 16],
     /// Chosen anew for each incarnation of the calling queue pair.
     pub nonce: u64,
-    /// HMAC over the [`Call::PROVEN`] bytes before it.
+    /// HMAC over the [`DialRequest::COVERED_LEN`] bytes before it.
     pub proof: Proof,
 }
 
-impl Call {
+impl DialRequest {
     /// Bytes on the wire.
     pub const LEN: usize = 72;
     /// Bytes that the proof covers.
-    pub const PROVEN: usize = 40;
+    pub const COVERED_LEN: usize = 40;
 
     /// Reads the private data of a Request.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
         let what = "call";
-        let raw: RawCall = raw::prefix(what, bytes)?;
+        let raw: RawRequest = raw::prefix(what, bytes)?;
         raw.head.check(what)?;
         let number = |value: U32| Qpn::new(value.get()).ok_or(Malformed::Dial { what });
         Ok(Self {
@@ -105,7 +105,7 @@ impl Call {
 
     /// The call's bytes.
     pub fn emit(&self) -> [u8; Self::LEN] {
-        zerocopy::transmute!(RawCall {
+        zerocopy::transmute!(RawRequest {
             head: Head::new(self.qp_type.byte()),
             from: U32::new(self.from.get()),
             to: U32::new(self.to.get()),
@@ -116,7 +116,7 @@ impl Call {
     }
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for DialRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, to) = (self.from.get(), self.to.get());
         write!(f, "{} queue pair {from:#08x} calls {to:#08x}", self.qp_type)
@@ -125,7 +125,7 @@ impl fmt::Display for Call {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawAnswer {
+struct RawReply {
     head: Head,
     nonce: U64,
     proof: Proof,
@@ -133,20 +133,20 @@ struct RawAnswer {
 
 /// The answer to a call: the private data of an accepting MPA Reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct DialReply {
     /// Chosen anew for each incarnation of the answering queue pair.
     pub nonce: u64,
     /// HMAC over the covered bytes of the call and this nonce.
     pub proof: Proof,
 }
 
-impl Answer {
+impl DialReply {
     /// Bytes on the wire.
     pub const LEN: usize = 48;
 
     /// Reads the private data of an accepting Reply.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let raw: RawAnswer = raw::prefix("answer", bytes)?;
+        let raw: RawReply = raw::prefix("answer", bytes)?;
         raw.head.check("answer")?;
         Ok(Self {
             nonce: raw.nonce.get(),
@@ -156,7 +156,7 @@ impl Answer {
 
     /// The answer's bytes.
     pub fn emit(&self) -> [u8; Self::LEN] {
-        zerocopy::transmute!(RawAnswer {
+        zerocopy::transmute!(RawReply {
             head: Head::new(0),
             nonce: U64::new(self.nonce),
             proof: self.proof,
@@ -166,7 +166,7 @@ impl Answer {
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct RawKeyed {
+struct RawKeyProof {
     magic: [u8; 4],
     version: u8,
     reserved: [u8; 3],
@@ -177,14 +177,14 @@ struct RawKeyed {
 /// Proves knowledge of a shared key: stands before the program's private data in the startup frames of a connection by
 /// address, the Request and the accepting Reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Keyed {
+pub struct KeyProof {
     /// Chosen anew for each frame.
     pub nonce: u64,
     /// HMAC over a label, the nonces so far and the private data behind it (docs/extensions.md).
     pub proof: Proof,
 }
 
-impl Keyed {
+impl KeyProof {
     /// Bytes on the wire.
     pub const LEN: usize = 48;
     const MAGIC: [u8; 4] = *b"VbKy";
@@ -192,7 +192,7 @@ impl Keyed {
     /// Reads the private data of a startup frame; the second value is the program's own private data.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
         let what = "proof of a key";
-        let raw: RawKeyed = raw::prefix(what, bytes)?;
+        let raw: RawKeyProof = raw::prefix(what, bytes)?;
         if raw.magic != Self::MAGIC || raw.version != VERSION {
             return Err(Malformed::Dial { what });
         }
@@ -205,7 +205,7 @@ impl Keyed {
 
     /// The bytes before the program's private data.
     pub fn emit(&self) -> [u8; Self::LEN] {
-        zerocopy::transmute!(RawKeyed {
+        zerocopy::transmute!(RawKeyProof {
             magic: Self::MAGIC,
             version: VERSION,
             reserved: [0; 3],
@@ -217,33 +217,33 @@ impl Keyed {
 
 /// Why a call is rejected: the private data of a rejecting MPA Reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoAnswer {
+pub enum DialReject {
     /// There is no such queue pair, not yet or not any more: a later call may succeed.
     Unknown,
     /// The queue pair expects another peer.
-    Stranger,
+    WrongPeer,
     /// The queue pair has another service.
-    Service,
+    WrongService,
     /// The queue pair is connected, or its own call is under way and takes precedence.
-    Taken,
+    InUse,
     /// The keys differ, or one side has none.
-    Key,
+    KeyMismatch,
     /// Too many calls are pending.
     Busy,
 }
 
-impl NoAnswer {
+impl DialReject {
     /// Bytes on the wire.
     pub const LEN: usize = 8;
 
     /// Every reason.
-    pub const ALL: [NoAnswer; 6] = [
-        NoAnswer::Unknown,
-        NoAnswer::Stranger,
-        NoAnswer::Service,
-        NoAnswer::Taken,
-        NoAnswer::Key,
-        NoAnswer::Busy,
+    pub const ALL: [DialReject; 6] = [
+        DialReject::Unknown,
+        DialReject::WrongPeer,
+        DialReject::WrongService,
+        DialReject::InUse,
+        DialReject::KeyMismatch,
+        DialReject::Busy,
     ];
 
     /// Reads the private data of a rejecting Reply.
@@ -263,19 +263,19 @@ impl NoAnswer {
     }
 
     /// Whether the same call may succeed later.
-    pub fn may_pass(self) -> bool {
-        matches!(self, Self::Unknown | Self::Taken | Self::Busy)
+    pub fn is_transient(self) -> bool {
+        matches!(self, Self::Unknown | Self::InUse | Self::Busy)
     }
 }
 
-impl fmt::Display for NoAnswer {
+impl fmt::Display for DialReject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => "no such queue pair",
-            Self::Stranger => "the queue pair expects somebody else",
-            Self::Service => "the queue pair offers another service",
-            Self::Taken => "the queue pair has a connection",
-            Self::Key => "the keys differ",
+            Self::WrongPeer => "the queue pair expects somebody else",
+            Self::WrongService => "the queue pair offers another service",
+            Self::InUse => "the queue pair has a connection",
+            Self::KeyMismatch => "the keys differ",
             Self::Busy => "too many calls wait",
         })
     }

@@ -38,16 +38,16 @@ impl Window {
 
     /// The window after `news`: an invalid one changes nothing, and either end only moves forward (RFC 7143 §4.2.2.1).
     #[must_use]
-    pub const fn after(self, news: Window) -> Window {
+    pub const fn advanced_to(self, other: Window) -> Window {
         let mut now = self;
-        if !news.is_valid() {
+        if !other.is_valid() {
             return now;
         }
-        if sn_lt(self.exp_cmd_sn, news.exp_cmd_sn) {
-            now.exp_cmd_sn = news.exp_cmd_sn;
+        if sn_lt(self.exp_cmd_sn, other.exp_cmd_sn) {
+            now.exp_cmd_sn = other.exp_cmd_sn;
         }
-        if sn_lt(self.max_cmd_sn, news.max_cmd_sn) {
-            now.max_cmd_sn = news.max_cmd_sn;
+        if sn_lt(self.max_cmd_sn, other.max_cmd_sn) {
+            now.max_cmd_sn = other.max_cmd_sn;
         }
         now
     }

@@ -1,9 +1,9 @@
 //! Headers: lengths, digests, numbers and units here; golden bytes of each kind, a recorded session, and errors in the
 //! files below.
 
+mod captured;
 mod golden;
 mod hostile;
-mod live;
 
 use super::*;
 
@@ -122,14 +122,14 @@ fn a_window_only_moves_forward() {
     };
     let now = window(10, 20);
     assert!(now.has_room_for(20) && !now.has_room_for(21));
-    assert_eq!(now.after(window(12, 25)), window(12, 25));
-    assert_eq!(now.after(window(8, 25)), window(10, 25));
-    assert_eq!(now.after(window(12, 15)), window(12, 20));
+    assert_eq!(now.advanced_to(window(12, 25)), window(12, 25));
+    assert_eq!(now.advanced_to(window(8, 25)), window(10, 25));
+    assert_eq!(now.advanced_to(window(12, 15)), window(12, 20));
     // A closed window is valid, and one less is not.
-    assert_eq!(now.after(window(30, 29)), window(30, 29));
-    assert_eq!(now.after(window(30, 28)), now);
+    assert_eq!(now.advanced_to(window(30, 29)), window(30, 29));
+    assert_eq!(now.advanced_to(window(30, 28)), now);
     let old = window(u32::MAX, u32::MAX);
-    assert_eq!(old.after(window(1, 4)), window(1, 4));
+    assert_eq!(old.advanced_to(window(1, 4)), window(1, 4));
     assert!(window(0, u32::MAX).is_valid() && !window(0, u32::MAX - 1).is_valid());
     assert_eq!(now.to_string(), "window=10..=20");
 }

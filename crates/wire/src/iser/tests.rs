@@ -82,15 +82,15 @@ fn other_opcodes_are_refused() {
         let mut bytes = hex(BOTH);
         bytes[0] = first;
         let got = first >> 4;
-        let parsed = Opening::parse(&bytes);
+        let parsed = IserMessage::parse(&bytes);
         match got {
-            1 => assert!(matches!(parsed, Ok(Opening::Control(_)))),
-            2 => assert!(matches!(parsed, Ok(Opening::Hello(_)))),
-            3 => assert!(matches!(parsed, Ok(Opening::HelloReply(_)))),
+            1 => assert!(matches!(parsed, Ok(IserMessage::Control(_)))),
+            2 => assert!(matches!(parsed, Ok(IserMessage::Hello(_)))),
+            3 => assert!(matches!(parsed, Ok(IserMessage::HelloReply(_)))),
             _ => assert_eq!(parsed, Err(Malformed::IserOpcode { got })),
         }
         if let Ok(opening) = parsed {
-            assert_eq!(Opening::parse(&opening.emit()), parsed);
+            assert_eq!(IserMessage::parse(&opening.emit()), parsed);
         }
     }
     let hello = Hello::parse(&hex(BOTH));
@@ -125,8 +125,8 @@ proptest! {
 
     #[test]
     fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..40)) {
-        if let Ok(opening) = Opening::parse(&bytes) {
-            prop_assert_eq!(Opening::parse(&opening.emit()), Ok(opening));
+        if let Ok(opening) = IserMessage::parse(&bytes) {
+            prop_assert_eq!(IserMessage::parse(&opening.emit()), Ok(opening));
         }
         let _ = PrivateData::parse(&bytes);
     }

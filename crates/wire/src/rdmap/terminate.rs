@@ -204,7 +204,7 @@ impl Terminate {
     pub fn parse(payload: &[u8], phase: Phase) -> Result<(Self, Dialect), Malformed> {
         let mut cursor = Cursor { payload, at: 0 };
         let [first, code, parts, _] = cursor.take()?;
-        let dialect = tell_dialect(first, code, parts, phase);
+        let dialect = detect_dialect(first, code, parts, phase);
         let cause = dialect.cause(first, code);
         let bits = dialect.bits();
         let with_header = parts & bits.ddp != 0;
@@ -272,7 +272,7 @@ const fn bit(set: bool, mask: u8) -> u8 {
 /// The header bits decide, since the two dialects use different ones. Without any, the RFC reading
 /// is taken if it is a defined cause, and siw's if only that one is. Where both are, MPA errors
 /// 5 to 7 collide with RDMAP operation errors 5 to 7, and the former exist only during start-up.
-fn tell_dialect(first: u8, code: u8, parts: u8, phase: Phase) -> Dialect {
+fn detect_dialect(first: u8, code: u8, parts: u8, phase: Phase) -> Dialect {
     if parts & RFC_BITS.all() != 0 {
         return Dialect::Rfc;
     }

@@ -15,7 +15,7 @@ mod tests;
 pub const ICRC_LEN: usize = 4;
 
 /// In place of InfiniBand's local route header, which Ethernet packets lack.
-const LINK_STAND_IN: [u8; 8] = [0xff; 8];
+const DUMMY_LRH: [u8; 8] = [0xff; 8];
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;
@@ -36,7 +36,7 @@ pub fn crc32_ieee(bytes: &[u8]) -> u32 {
 /// Headers that are neither IPv4 nor IPv6 are taken as they are, so the result will not match.
 pub fn icrc(headers: &[u8], rest: &[u8]) -> [u8; ICRC_LEN] {
     let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
-    digest.update(&LINK_STAND_IN);
+    digest.update(&DUMMY_LRH);
     let (front, beyond) = headers
         .split_at_checked(MAX_HEADERS)
         .unwrap_or((headers, &[]));

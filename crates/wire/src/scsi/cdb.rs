@@ -37,7 +37,7 @@ impl Cdb {
     }
 
     /// The used length, by the group of the operation code; `None` for variable lengths and vendor-specific groups.
-    pub const fn counted(&self) -> Option<usize> {
+    pub const fn used_len(&self) -> Option<usize> {
         match self.opcode() >> 5 {
             0 => Some(6),
             1 | 2 => Some(10),
@@ -179,7 +179,7 @@ impl fmt::Display for Cdb {
             Some(name) => f.write_str(name)?,
             None => write!(f, "operation {:#04x}", self.opcode())?,
         }
-        let len = self.counted().unwrap_or(self.bytes.len());
+        let len = self.used_len().unwrap_or(self.bytes.len());
         f.write_str(" ")?;
         let counted = self.bytes.iter().take(len);
         counted.into_iter().try_for_each(|b| write!(f, "{b:02x}"))

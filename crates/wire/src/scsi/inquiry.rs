@@ -12,7 +12,7 @@ const TYPE: u8 = 0x1f;
 const QUALIFIER_SHIFT: u32 = 5;
 const REMOVABLE: u8 = 0x80;
 /// Bytes up to and including the additional length, which it does not count.
-const FRONT: usize = 5;
+const HEADER_LEN: usize = 5;
 
 coded! {
     /// Peripheral device type, five bits.
@@ -104,7 +104,7 @@ impl Inquiry {
             removable: if self.removable { REMOVABLE } else { 0 },
             version: self.version,
             format: 2,
-            additional: (Inquiry::LEN - FRONT) as u8,
+            additional: (Inquiry::LEN - HEADER_LEN) as u8,
             vendor: self.vendor,
             product: self.product,
             revision: self.revision,

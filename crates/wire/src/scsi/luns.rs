@@ -7,7 +7,7 @@ use crate::Malformed;
 use crate::iscsi::Lun;
 
 /// Bytes before the list: its length and four of zero.
-const FRONT: usize = 8;
+const HEADER_LEN: usize = 8;
 const LUN_LEN: usize = 8;
 
 /// A list of logical units.
@@ -22,10 +22,10 @@ impl<'a> Luns<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Luns<'a>, Malformed> {
         let ([a, b, c, d, ..], rest) =
             bytes
-                .split_first_chunk::<FRONT>()
+                .split_first_chunk::<HEADER_LEN>()
                 .ok_or(Malformed::Truncated {
                     what: "REPORT LUNS data",
-                    need: FRONT,
+                    need: HEADER_LEN,
                     got: bytes.len(),
                 })?;
         let total = u32::from_be_bytes([*a, *b, *c, *d]);
@@ -53,8 +53,8 @@ impl<'a> Luns<'a> {
     }
 
     /// Bytes of a buffer that holds the whole answer.
-    pub const fn need(&self) -> usize {
-        FRONT.saturating_add(self.total as usize)
+    pub const fn required_len(&self) -> usize {
+        HEADER_LEN.saturating_add(self.total as usize)
     }
 
     /// Whether the buffer held all units.

@@ -7,15 +7,15 @@ use core::fmt;
 use crate::Malformed;
 
 /// Bytes of a page's header: device, page, length of 16 bits.
-const FRONT: usize = 4;
+const HEADER_LEN: usize = 4;
 /// Bytes of a designator's header.
-const DESIGNATOR_FRONT: usize = 4;
+const DESIGNATOR_HEADER_LEN: usize = 4;
 
 /// The body of the page with this code, as far as it is in the buffer.
 pub(super) fn body(page: u8, bytes: &[u8]) -> Result<&[u8], Malformed> {
     let ([_, got, high, low], rest) = bytes.split_first_chunk().ok_or(Malformed::Truncated {
         what: "page of vital product data",
-        need: FRONT,
+        need: HEADER_LEN,
         got: bytes.len(),
     })?;
     if *got != page {
@@ -128,12 +128,12 @@ fn first(bytes: &[u8]) -> Result<(Designator<'_>, &[u8]), Malformed> {
         got: bytes.len(),
     };
     let ([codes, kinds, _, len], rest) = bytes
-        .split_first_chunk::<DESIGNATOR_FRONT>()
-        .ok_or(short(DESIGNATOR_FRONT))?;
+        .split_first_chunk::<DESIGNATOR_HEADER_LEN>()
+        .ok_or(short(DESIGNATOR_HEADER_LEN))?;
     let len = usize::from(*len);
     let (name, behind) = rest
         .split_at_checked(len)
-        .ok_or(short(DESIGNATOR_FRONT + len))?;
+        .ok_or(short(DESIGNATOR_HEADER_LEN + len))?;
     let designator = Designator {
         code_set: codes & 0x0f,
         association: kinds >> 4 & 0x03,

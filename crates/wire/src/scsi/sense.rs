@@ -12,7 +12,7 @@ const RESPONSE: u8 = 0x7f;
 const VALID: u8 = 0x80;
 const KEY: u8 = 0x0f;
 /// Bytes up to and including the additional length, which it does not count, in both formats.
-const FRONT: usize = 8;
+const HEADER_LEN: usize = 8;
 /// The descriptor that carries the information field.
 const INFORMATION: u8 = 0x00;
 
@@ -79,8 +79,8 @@ impl Sense {
             got: bytes.len(),
         };
         let first = *bytes.first().ok_or(short(1))?;
-        let additional = bytes.get(FRONT - 1).copied().unwrap_or_default();
-        let end = bytes.len().min(FRONT + usize::from(additional));
+        let additional = bytes.get(HEADER_LEN - 1).copied().unwrap_or_default();
+        let end = bytes.len().min(HEADER_LEN + usize::from(additional));
         let told = bytes.get(..end).unwrap_or(bytes);
         match first & RESPONSE {
             code @ (0x70 | 0x71) => {
@@ -105,7 +105,7 @@ impl Sense {
                     key: SenseKey::from_code(key & KEY),
                     asc,
                     ascq,
-                    information: information(told.get(FRONT..).unwrap_or_default()),
+                    information: information(told.get(HEADER_LEN..).unwrap_or_default()),
                 })
             }
             got => Err(Malformed::SenseFormat { got }),
@@ -119,15 +119,15 @@ impl Sense {
         let [a, b, c, d] = information.unwrap_or_default().to_be_bytes();
         let first = valid | if self.deferred { 0x71 } else { 0x70 };
         let (key, asc, ascq) = (self.key.code() & KEY, self.asc, self.ascq);
-        let additional = (Sense::LEN - FRONT) as u8;
+        let additional = (Sense::LEN - HEADER_LEN) as u8;
         [
             first, 0, key, a, b, c, d, additional, 0, 0, 0, 0, asc, ascq, 0, 0, 0, 0,
         ]
     }
 
     /// A text for the two codes, if the table has one.
-    pub fn words(&self) -> Option<&'static str> {
-        codes::words(self.asc, self.ascq)
+    pub fn description(&self) -> Option<&'static str> {
+        codes::description(self.asc, self.ascq)
     }
 }
 
@@ -147,7 +147,7 @@ fn information(mut descriptors: &[u8]) -> Option<u64> {
 impl fmt::Display for Sense {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.key)?;
-        match self.words() {
+        match self.description() {
             Some(words) => f.write_str(words)?,
             None => write!(f, "code {:02x}/{:02x}", self.asc, self.ascq)?,
         }

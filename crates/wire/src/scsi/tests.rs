@@ -112,11 +112,11 @@ fn command_blocks_have_the_expected_bytes() {
         let line = format!("{name} {}", text.replace(' ', ""));
         assert_eq!(cdb.to_string(), line);
         if cdb.opcode() != 0xff {
-            assert_eq!(cdb.counted(), Some(len));
+            assert_eq!(cdb.used_len(), Some(len));
             assert!(is_valid_for(DeviceType::Disk, cdb.opcode()), "{cdb}");
         }
     }
-    assert_eq!(Cdb::from_bytes([0x7f; 16]).counted(), None);
+    assert_eq!(Cdb::from_bytes([0x7f; 16]).used_len(), None);
 }
 
 #[test]
@@ -329,7 +329,7 @@ fn unit_lists_are_parsed_and_emitted() {
     let luns = Luns::parse(&bytes).unwrap();
     assert_eq!(luns.iter().collect::<Vec<_>>(), units);
     assert_eq!(luns.to_string(), "units 0 1 300");
-    assert_eq!(luns.need(), bytes.len());
+    assert_eq!(luns.required_len(), bytes.len());
     // A buffer too short for all numbers.
     let cut = Luns::parse(&bytes[..31]).unwrap();
     assert_eq!((cut.iter().count(), cut.is_complete()), (2, false));

@@ -6,7 +6,7 @@ use core::fmt;
 use crate::Malformed;
 
 /// Bytes before the ranges.
-const FRONT: usize = 8;
+const HEADER_LEN: usize = 8;
 const RANGE_LEN: usize = 16;
 
 /// A range of blocks to deallocate.
@@ -24,15 +24,15 @@ pub struct UnmapList<'a>(&'a [UnmapRange]);
 
 impl<'a> UnmapList<'a> {
     /// Most ranges that the lengths can count.
-    pub const MAX: usize = (u16::MAX as usize - FRONT) / RANGE_LEN;
+    pub const MAX: usize = (u16::MAX as usize - HEADER_LEN) / RANGE_LEN;
 
     /// A list of these ranges.
     pub fn new(ranges: &'a [UnmapRange]) -> Result<UnmapList<'a>, Malformed> {
         if ranges.len() > UnmapList::MAX {
             return Err(Malformed::TooLong {
                 what: "UNMAP list",
-                limit: FRONT + UnmapList::MAX * RANGE_LEN,
-                got: FRONT.saturating_add(ranges.len().saturating_mul(RANGE_LEN)),
+                limit: HEADER_LEN + UnmapList::MAX * RANGE_LEN,
+                got: HEADER_LEN.saturating_add(ranges.len().saturating_mul(RANGE_LEN)),
             });
         }
         Ok(UnmapList(ranges))
@@ -40,7 +40,7 @@ impl<'a> UnmapList<'a> {
 
     /// Bytes of the list, for [`Cdb::unmap`](super::Cdb::unmap).
     pub const fn len(&self) -> u16 {
-        (FRONT + self.0.len() * RANGE_LEN) as u16
+        (HEADER_LEN + self.0.len() * RANGE_LEN) as u16
     }
 
     /// Whether there are no ranges, which is valid.
@@ -50,7 +50,7 @@ impl<'a> UnmapList<'a> {
 
     /// Appends the list.
     pub fn emit(&self, out: &mut Vec<u8>) {
-        let ranges = self.len() - FRONT as u16;
+        let ranges = self.len() - HEADER_LEN as u16;
         // The first length does not include itself.
         out.extend_from_slice(&(self.len() - 2).to_be_bytes());
         out.extend_from_slice(&ranges.to_be_bytes());

@@ -10,7 +10,7 @@ const BANDWIDTH: &str = " #bytes     #iterations    BW peak[MB/sec]    BW averag
 
 #[test]
 fn expected_end_has_no_findings() {
-    let good = Side::new(["p"]).says("yes").silent_about("no");
+    let good = Side::new(["p"]).must_print("yes").must_not_print("no");
     assert!(side(&good, End::Code(0), "yes", "").is_empty());
 }
 
@@ -21,14 +21,14 @@ fn every_wrong_end_is_a_finding() {
         End::Code(1),
         End::Signal(9),
         End::Signal(11),
-        End::Late,
+        End::TimedOut,
     ];
     let mut table = String::new();
     for wanted in [
         Ending::Success,
         Ending::Failure,
         Ending::Killed,
-        Ending::Bereft,
+        Ending::FailureOrEndless,
         Ending::Endless,
     ] {
         let marks = ends.map(|end| {
@@ -48,7 +48,7 @@ fn every_wrong_end_is_a_finding() {
 
 #[test]
 fn missing_and_unwanted_text_are_findings() {
-    let picky = Side::new(["p"]).says("yes").silent_about("no");
+    let picky = Side::new(["p"]).must_print("yes").must_not_print("no");
     assert_eq!(side(&picky, End::Code(0), "no", "").len(), 2);
 }
 
@@ -57,8 +57,8 @@ fn unexcused_standard_error_is_a_finding() {
     let mut quiet = Side::new(["p"]);
     assert_eq!(side(&quiet, End::Code(0), "", "oh\n").len(), 1);
     let endless = quiet.clone().endless();
-    assert_eq!(side(&endless, End::Late, "", "oh\n").len(), 1);
-    assert!(side(&endless, End::Late, "", "").is_empty());
+    assert_eq!(side(&endless, End::TimedOut, "", "oh\n").len(), 1);
+    assert!(side(&endless, End::TimedOut, "", "").is_empty());
     quiet.noise.push(Noise {
         part: "oh",
         reason: "test",

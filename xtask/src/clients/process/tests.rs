@@ -34,7 +34,7 @@ fn stdout_stderr_and_exit_code_are_kept() {
     let mut process = start("kept", &["sh", "-c", "echo $WORD; echo no >&2; exit 3"]);
     assert_eq!(process.wait(soon(5000), false).unwrap(), End::Code(3));
     assert_eq!(process.output(), "bird\n");
-    assert_eq!(process.complaints(), "no\n");
+    assert_eq!(process.stderr(), "no\n");
     process.forget_files();
 }
 
@@ -52,7 +52,7 @@ fn late_process_group_is_killed() {
         std::thread::sleep(TICK);
     }
     let inner = process.output();
-    assert_eq!(process.wait(soon(50), false).unwrap(), End::Late);
+    assert_eq!(process.wait(soon(50), false).unwrap(), End::TimedOut);
     process.forget_files();
     drop(process);
     let gone = |pid: &str| {

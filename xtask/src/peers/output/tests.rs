@@ -42,7 +42,7 @@ const CALLER: &str = r#"{"messages":21466,"bytes":1406795776,"seconds":0.2996154
 const SERVER: &str = r#"{"messages":0,"bytes":0,"seconds":0.0,"median":0.0,"p99":0.0,"cpu":0.233270484,"carried":0,"grown":1060864,"wakeups":4}"#;
 
 fn read(format: Format, measure: Measure, size: u32, caller: &str) -> Sample {
-    let printed = Printed {
+    let printed = Outputs {
         server: SERVER,
         caller,
         cpu: 2.0,
@@ -133,7 +133,7 @@ fn missing_result_error_names_the_program() {
                 measure: Measure::Bandwidth,
                 size: 8,
             };
-            let printed = Printed {
+            let printed = Outputs {
                 server: "",
                 caller,
                 cpu: 0.0,

@@ -4,18 +4,19 @@ use verbena_nic::wr::Data;
 use verbena_nic::{Event, Status};
 use verbena_stream::Time;
 use verbena_wire::cell::{
-    Body, Cell, Cells, Cookie, Ending, PacketSeq, PortAddress, RejectReason, Terms, Way,
+    Body, Cell, CellRoute, Cells, Cookie, DisconnectReason, PacketSeq, PortAddress, RejectReason,
+    Terms,
 };
 use verbena_wire::number::Qpn;
 
 use crate::testing::*;
-use crate::{Config, Error, Notice, State, Why};
+use crate::{Config, EndReason, Error, Notice, State};
 
 #[test]
 fn connect_and_accept_exchange_private_data() {
-    let mut pair = Pair::apart(kind(true, true), Config::default());
+    let mut pair = Pair::unconnected(kind(true, true), Config::default());
     pair.b.port.listen(LISTENER, true).unwrap();
-    pair.ask();
+    pair.request_connection();
     pair.carry();
     let notices = pair.b.notices();
     let [
@@ -52,17 +53,17 @@ fn connect_and_accept_exchange_private_data() {
 #[test]
 fn accept_and_reject_answer_a_wildcard_connect() {
     for agrees in [true, false] {
-        let mut pair = Pair::apart(kind(true, true), Config::default());
+        let mut pair = Pair::unconnected(kind(true, true), Config::default());
         pair.b.port.listen(LISTENER, true).unwrap();
         let whoever = crate::Peer {
-            port: PortAddress::WHOEVER,
+            port: PortAddress::ANY,
             wqp: LISTENER,
         };
         pair.a.port.connect(WQP, whoever, FIRST, b"").unwrap();
         let mut datagram = Vec::new();
         let (port, out) = (&mut pair.a.port, &mut pair.a.out);
         let to = port.poll_transmit(ROOM, pair.now, &mut datagram, out);
-        assert_eq!(to, Some(PortAddress::WHOEVER));
+        assert_eq!(to, Some(PortAddress::ANY));
         let b = &mut pair.b;
         b.port.handle_cells(&datagram, pair.now, &mut b.out);
         let Some(Notice::Request { ticket, .. }) = b.port.poll_notice() else {
@@ -89,21 +90,21 @@ fn accept_and_reject_answer_a_wildcard_connect() {
 fn disconnect_to_wildcard_address_is_dropped() {
     let mut pair = Pair::new(kind(true, true));
     let bye = Cell {
-        way: Way {
-            to: PortAddress::WHOEVER,
+        route: CellRoute {
+            to: PortAddress::ANY,
             from: address(1),
             to_wqp: WQP,
             from_wqp: WQP,
         },
         connected: true,
         packet: FIRST,
-        body: Body::Disconnect(Ending::Closed),
+        body: Body::Disconnect(DisconnectReason::Closed),
     };
     let mut datagram = Vec::new();
     bye.emit(&mut datagram);
     let b = &mut pair.b;
     b.port.handle_cells(&datagram, pair.now, &mut b.out);
-    assert_eq!(b.port.counters().not_ours, 1);
+    assert_eq!(b.port.counters().wrong_destination, 1);
     assert_eq!(pair.b.state(), State::Connected);
 }
 
@@ -118,7 +119,7 @@ fn cells_with_forged_source_port_are_dropped() {
     b.port
         .handle_cells_from(address(3), &datagram, pair.now, &mut b.out);
     assert!(b.received().is_empty());
-    assert_eq!(b.port.counters().not_theirs, 1);
+    assert_eq!(b.port.counters().wrong_source, 1);
     b.port
         .handle_cells_from(address(1), &datagram, pair.now, &mut b.out);
     assert_eq!(b.received().len(), 1);
@@ -151,10 +152,16 @@ fn keep_alive_probes_idle_peers() {
     let since = pair.now;
     while pair.a.state() == State::Connected {
         assert!(pair.wait());
-        pair.carry_but(|_, _| false);
+        pair.carry_filtered(|_, _| false);
     }
-    let why = Why::Silent;
-    assert_eq!(pair.a.notices(), [Notice::Ended { wqp: WQP, why }]);
+    let why = EndReason::PeerTimeout;
+    assert_eq!(
+        pair.a.notices(),
+        [Notice::Ended {
+            wqp: WQP,
+            reason: why
+        }]
+    );
     // One second of silence, and eight probes of 200 ms.
     assert!(pair.now.since(since) < core::time::Duration::from_secs(4));
 }
@@ -162,22 +169,22 @@ fn keep_alive_probes_idle_peers() {
 /// Each reason for a Reject: no listener, other attributes, the consumer.
 #[test]
 fn reject_reports_reason_and_returns_to_idle() {
-    let mut pair = Pair::apart(kind(true, true), Config::default());
+    let mut pair = Pair::unconnected(kind(true, true), Config::default());
     let rejected = |reason| Notice::Rejected {
         wqp: WQP,
         reason,
         private: Vec::new(),
     };
-    pair.ask();
+    pair.request_connection();
     pair.carry();
     assert_eq!(pair.a.notices(), [rejected(RejectReason::NoListener)]);
     pair.b.port.listen(LISTENER, false).unwrap();
-    pair.ask();
+    pair.request_connection();
     pair.carry();
     assert_eq!(pair.a.notices(), [rejected(RejectReason::Attributes)]);
     pair.b.port.unlisten(LISTENER).unwrap();
     pair.b.port.listen(LISTENER, true).unwrap();
-    pair.ask();
+    pair.request_connection();
     pair.carry();
     let Some(Notice::Request { ticket, .. }) = pair.b.port.poll_notice() else {
         panic!("a request")
@@ -191,16 +198,16 @@ fn reject_reports_reason_and_returns_to_idle() {
     };
     assert_eq!(pair.a.notices(), [told]);
     assert_eq!(pair.a.state(), State::Idle);
-    pair.join();
+    pair.connect();
 }
 
 #[test]
 fn unanswered_connect_ends_after_eight_retries() {
-    let mut pair = Pair::apart(kind(true, true), Config::default());
-    pair.ask();
+    let mut pair = Pair::unconnected(kind(true, true), Config::default());
+    pair.request_connection();
     let mut asked = 0;
     while pair.a.state() == State::Connecting {
-        pair.carry_but(|_, cell| {
+        pair.carry_filtered(|_, cell| {
             asked += usize::from(matches!(cell.body, Body::Connect { .. }));
             false
         });
@@ -214,8 +221,8 @@ fn unanswered_connect_ends_after_eight_retries() {
 /// A Retry repeats the Connect at once with the cookie, and once for each cookie.
 #[test]
 fn a_retry_repeats_the_connect_with_its_cookie() {
-    let mut pair = Pair::apart(kind(true, true), Config::default());
-    pair.ask();
+    let mut pair = Pair::unconnected(kind(true, true), Config::default());
+    pair.request_connection();
     let said = |pair: &mut Pair| -> Vec<Option<Cookie>> {
         let mut said = Vec::new();
         while let Some(datagram) = pair.a.transmit(pair.now) {
@@ -231,7 +238,7 @@ fn a_retry_repeats_the_connect_with_its_cookie() {
     };
     assert_eq!(said(&mut pair), [None]);
     let retry = |pair: &mut Pair, listener, echo, cookie| {
-        let way = Way {
+        let way = CellRoute {
             to: address(1),
             from: address(2),
             to_wqp: WQP,
@@ -257,9 +264,9 @@ fn a_retry_repeats_the_connect_with_its_cookie() {
 /// Of a sender that has not returned a cookie, everything but requests is accepted.
 #[test]
 fn unproven_connect_leaves_no_state() {
-    let mut pair = Pair::apart(kind(true, true), Config::default());
+    let mut pair = Pair::unconnected(kind(true, true), Config::default());
     pair.b.port.listen(LISTENER, true).unwrap();
-    pair.ask();
+    pair.request_connection();
     let datagram = pair.a.transmit(pair.now).unwrap();
     let (from, now) = (address(1), pair.now);
     let b = &mut pair.b;
@@ -274,9 +281,9 @@ fn unproven_connect_leaves_no_state() {
 /// The Accept is lost twice: each repeated Connect is answered, and the consumer is asked once.
 #[test]
 fn lost_accept_is_repeated() {
-    let mut pair = Pair::apart(kind(true, true), Config::default());
+    let mut pair = Pair::unconnected(kind(true, true), Config::default());
     pair.b.port.listen(LISTENER, true).unwrap();
-    pair.ask();
+    pair.request_connection();
     pair.carry();
     let Some(Notice::Request { ticket, .. }) = pair.b.port.poll_notice() else {
         panic!("a request")
@@ -286,7 +293,7 @@ fn lost_accept_is_repeated() {
     pair.a.receive(1, 0, 100);
     pair.b.send(1, None, None, Data::Inline(b"early")).unwrap();
     for _ in 0..2 {
-        pair.carry_but(|_, cell| !matches!(cell.body, Body::Accept { .. }));
+        pair.carry_filtered(|_, cell| !matches!(cell.body, Body::Accept { .. }));
         assert_eq!(pair.a.state(), State::Connecting);
         pair.wait();
     }
@@ -315,8 +322,14 @@ fn disconnect_ends_peer_and_flushes_both_sides() {
     pair.carry();
     assert_eq!(pair.b.state(), State::Ended);
     assert_eq!(pair.b.received()[0].status, Status::WrFlushErr);
-    let why = Why::Peer(Ending::Closed);
-    assert_eq!(pair.b.notices(), [Notice::Ended { wqp: WQP, why }]);
+    let why = EndReason::Peer(DisconnectReason::Closed);
+    assert_eq!(
+        pair.b.notices(),
+        [Notice::Ended {
+            wqp: WQP,
+            reason: why
+        }]
+    );
     assert!(
         pair.b
             .out
@@ -330,26 +343,32 @@ fn disconnect_ends_peer_and_flushes_both_sides() {
 /// One side was destroyed and its Disconnect lost: the other side notices by the answer to its next packet.
 #[test]
 fn lost_disconnect_is_detected_by_next_packet() {
-    half_a_connection(true, Status::WrFlushErr);
+    check_half_open(true, Status::WrFlushErr);
     // The packet has completed when it was passed to the carrier.
-    half_a_connection(false, Status::Success);
+    check_half_open(false, Status::Success);
 }
 
-fn half_a_connection(acknowledged: bool, status: Status) {
+fn check_half_open(acknowledged: bool, status: Status) {
     let mut pair = Pair::new(kind(acknowledged, true));
     pair.b.port.destroy(WQP, &mut pair.b.out).unwrap();
-    pair.carry_but(|_, _| false);
+    pair.carry_filtered(|_, _| false);
     assert_eq!(pair.a.state(), State::Connected);
     pair.a.send(1, None, None, Data::Inline(b"hello?")).unwrap();
     pair.carry();
     assert_eq!(pair.a.state(), State::Ended);
-    let why = Why::Peer(Ending::NoChannel);
-    assert_eq!(pair.a.notices(), [Notice::Ended { wqp: WQP, why }]);
+    let why = EndReason::Peer(DisconnectReason::NoChannel);
+    assert_eq!(
+        pair.a.notices(),
+        [Notice::Ended {
+            wqp: WQP,
+            reason: why
+        }]
+    );
     assert_eq!(pair.a.sent(), [(1, status)]);
 }
 
-fn way(from: u8, from_wqp: u32, to_wqp: Qpn) -> Way {
-    Way {
+fn way(from: u8, from_wqp: u32, to_wqp: Qpn) -> CellRoute {
+    CellRoute {
         to: address(2),
         from: address(from),
         to_wqp,
@@ -357,10 +376,10 @@ fn way(from: u8, from_wqp: u32, to_wqp: Qpn) -> Way {
     }
 }
 
-fn bytes(way: Way, packet: PacketSeq, body: Body<'_>) -> Vec<u8> {
+fn bytes(way: CellRoute, packet: PacketSeq, body: Body<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     Cell {
-        way,
+        route: way,
         connected: true,
         packet,
         body,
@@ -377,12 +396,12 @@ fn cells_of_an_earlier_connection_are_ignored() {
     let way = way(1, 20, WQP);
     let terms = Terms {
         acknowledged: true,
-        cell: 256,
+        max_payload: 256,
         private: b"",
     };
     for body in [
-        Body::Disconnect(Ending::Closed),
-        Body::Disconnect(Ending::NoChannel),
+        Body::Disconnect(DisconnectReason::Closed),
+        Body::Disconnect(DisconnectReason::NoChannel),
         Body::Accept { echo: old, terms },
         Body::Reject {
             echo: old,
@@ -406,11 +425,11 @@ fn a_flood_of_requests_stays_within_its_limits() {
         requests_per_peer: 4,
         ..Config::default()
     };
-    let mut pair = Pair::apart(kind(true, true), config);
+    let mut pair = Pair::unconnected(kind(true, true), config);
     pair.b.port.listen(LISTENER, true).unwrap();
     let terms = Terms {
         acknowledged: true,
-        cell: 256,
+        max_payload: 256,
         private: &[0; 512],
     };
     for from in 10..20 {
@@ -445,7 +464,7 @@ fn a_flood_of_requests_stays_within_its_limits() {
     assert!(gone > 0);
     while pair.wait() {}
     assert_eq!(pair.b.port.deadline(), None);
-    pair.join();
+    pair.connect();
 }
 
 #[test]

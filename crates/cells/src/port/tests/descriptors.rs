@@ -3,7 +3,7 @@
 use verbena_nic::wr::{Data, ReceiveWr};
 use verbena_nic::{Outbox, Status, WcOp};
 use verbena_stream::Time;
-use verbena_wire::cell::{Body, Cell, Cells, Place, Tail};
+use verbena_wire::cell::{Body, Cell, CellPosition, Cells, Tail};
 use verbena_wire::number::Qpn;
 
 use crate::testing::*;
@@ -114,15 +114,15 @@ fn a_packet_is_cut_into_cells() {
                 panic!("{cell}")
             };
             assert_eq!(cell.packet, FIRST);
-            let block = match data.place {
-                Place::WriteFirst(block) => Some(block.len),
+            let block = match data.position {
+                CellPosition::WriteFirst(block) => Some(block.len),
                 _ => None,
             };
             let immediate = match data.tail {
                 Tail::Last { immediate, .. } => immediate,
                 Tail::More => None,
             };
-            (data.place.cell(), data.payload.len(), block, immediate)
+            (data.position.cell(), data.payload.len(), block, immediate)
         })
         .collect();
     let expected = [
@@ -174,10 +174,10 @@ fn connectionless_packets_are_one_cell() {
 
 #[test]
 fn invalid_descriptors_are_refused_without_effect() {
-    let mut pair = Pair::apart(kind(true, true), Config::default());
+    let mut pair = Pair::unconnected(kind(true, true), Config::default());
     let early = pair.a.send(1, None, None, Data::Inline(b"x"));
     assert_eq!(early, Err(Error::State(crate::State::Idle)));
-    pair.join();
+    pair.connect();
     let a = &mut pair.a;
     let mut aimed = a.descriptor(1, None, None, Data::Inline(b"x"));
     aimed.address = Some(AddressSegment {
@@ -190,7 +190,7 @@ fn invalid_descriptors_are_refused_without_effect() {
     assert_eq!(a.port.post_send(WQP, &aimless), Err(Error::Address));
     let many = [a.sge(0, 1); 17];
     let refused = a.send(1, None, None, Data::Gather(&many));
-    assert_eq!(refused, Err(Error::Pieces { got: 17, limit: 16 }));
+    assert_eq!(refused, Err(Error::Segments { got: 17, limit: 16 }));
     let refused = a.send(1, None, None, Data::Inline(&[0; 257]));
     assert_eq!(
         refused,
@@ -242,14 +242,14 @@ fn invalid_configuration_makes_no_port() {
     let side = Pair::new(kind(false, false)).a;
     port.create(side.init(WQP)).unwrap();
     assert_eq!(port.create(side.init(WQP)), Err(Error::Full(1)));
-    assert_eq!(port.listen(WQP, true), Err(Error::Taken(WQP)));
+    assert_eq!(port.listen(WQP, true), Err(Error::InUse(WQP)));
 }
 
 /// The smaller cell size applies, in both directions, jumbo cells too.
 #[test]
 fn smaller_cell_size_is_negotiated() {
-    let mut pair = Pair::apart(kind(true, true), Config::default());
-    pair.a = Pair::apart(
+    let mut pair = Pair::unconnected(kind(true, true), Config::default());
+    pair.a = Pair::unconnected(
         kind(true, true),
         Config {
             cell: 8832,
@@ -257,7 +257,7 @@ fn smaller_cell_size_is_negotiated() {
         },
     )
     .a;
-    pair.join();
+    pair.connect();
     assert_eq!(pair.a.port.view(WQP).unwrap().cell, 256);
     assert_eq!(pair.b.port.view(WQP).unwrap().cell, 256);
     let jumbo = Config {

@@ -4,13 +4,13 @@ use core::time::Duration;
 
 use verbena_nic::wr::Data;
 use verbena_nic::{Event, Status};
-use verbena_wire::cell::{Body, Cell, Ending, NakReason, PacketSeq};
+use verbena_wire::cell::{Body, Cell, DisconnectReason, NakReason, PacketSeq};
 
 use crate::testing::*;
-use crate::{Config, Notice, State, Why};
+use crate::{Config, EndReason, Notice, State};
 
 fn is_data(cell: &Cell<'_>, number: u16) -> bool {
-    matches!(cell.body, Body::Data(data) if data.place.cell() == number)
+    matches!(cell.body, Body::Data(data) if data.position.cell() == number)
 }
 
 /// Each cell of a packet of three is lost once: the packet still arrives once.
@@ -26,7 +26,7 @@ fn lost_cell_causes_one_nak_and_retransmission() {
             pair.a.send(id, None, None, Data::Gather(&piece)).unwrap();
         }
         let (mut once, mut naks) = (true, 0);
-        pair.carry_but(|_, cell| {
+        pair.carry_filtered(|_, cell| {
             naks += usize::from(matches!(cell.body, Body::Nak(NakReason::Gap)));
             let lose = once && is_data(cell, lost) && cell.packet == FIRST;
             once &= !lose;
@@ -38,7 +38,7 @@ fn lost_cell_causes_one_nak_and_retransmission() {
         assert_eq!(ids, [1, 2]);
         assert_eq!(pair.b.memory.read(10_000, 600), [7; 600]);
         assert!(pair.b.counters().gap > 0);
-        assert_eq!(pair.a.counters().rewinds, 1);
+        assert_eq!(pair.a.counters().retransmissions, 1);
     }
 }
 
@@ -49,7 +49,7 @@ fn timeout_retransmits_and_duplicates_are_dropped() {
         let mut pair = Pair::new(kind(true, true));
         pair.b.receive(1, 0, 100);
         pair.a.send(1, None, None, Data::Inline(b"again")).unwrap();
-        pair.carry_but(|from_a, _| from_a != lose_data);
+        pair.carry_filtered(|from_a, _| from_a != lose_data);
         assert_eq!(pair.a.sent(), []);
         assert!(pair.wait());
         pair.carry();
@@ -93,7 +93,7 @@ fn exhausted_retries_fail_and_flush_the_channel() {
     pair.a.send(2, None, None, Data::Inline(b"y")).unwrap();
     let mut waits = 0;
     while pair.a.state() == State::Connected {
-        pair.carry_but(|_, _| false);
+        pair.carry_filtered(|_, _| false);
         assert!(pair.wait());
         waits += 1;
     }
@@ -104,20 +104,26 @@ fn exhausted_retries_fail_and_flush_the_channel() {
     assert_eq!((flushed[0].id, flushed[0].status), (9, Status::WrFlushErr));
     let ended = Notice::Ended {
         wqp: WQP,
-        why: Why::Silent,
+        reason: EndReason::PeerTimeout,
     };
     assert_eq!(pair.a.notices(), [ended]);
     assert!(pair.a.out.events().contains(&Event::QpFatal { qp: 20 }));
     pair.carry();
     assert_eq!(pair.b.state(), State::Ended);
-    let why = Why::Peer(Ending::Failed);
-    assert_eq!(pair.b.notices(), [Notice::Ended { wqp: WQP, why }]);
+    let why = EndReason::Peer(DisconnectReason::Failed);
+    assert_eq!(
+        pair.b.notices(),
+        [Notice::Ended {
+            wqp: WQP,
+            reason: why
+        }]
+    );
     // Descriptors posted now flush; after a reset both can connect again.
     pair.a.send(3, None, None, Data::Inline(b"z")).unwrap();
     assert_eq!(pair.a.sent(), [(3, Status::WrFlushErr)]);
     pair.a.port.reset(WQP).unwrap();
     pair.b.port.reset(WQP).unwrap();
-    pair.join();
+    pair.connect();
     pair.b.receive(1, 0, 10);
     pair.a.send(4, None, None, Data::Inline(b"back")).unwrap();
     pair.carry();
@@ -136,7 +142,7 @@ fn unacknowledged_packets_are_whole_or_lost() {
                 .send(id, None, Some(id as u32), Data::Gather(&piece))
                 .unwrap();
         }
-        pair.carry_but(|_, cell| !(is_data(cell, lost) && cell.packet == FIRST));
+        pair.carry_filtered(|_, cell| !(is_data(cell, lost) && cell.packet == FIRST));
         let got = pair.b.received();
         assert_eq!(got.len(), 1, "cell {lost}");
         assert_eq!((got[0].id, got[0].immediate), (1, Some(1)));
@@ -240,7 +246,7 @@ fn silent_peer_is_kept_until_patience_expires() {
         }
         let start = pair.now;
         while pair.a.state() == State::Connected && pair.now.since(start) < config.patience / 2 {
-            pair.carry_but(|_, _| false);
+            pair.carry_filtered(|_, _| false);
             assert!(pair.wait());
         }
         for _ in 0..4 {
@@ -254,7 +260,7 @@ fn silent_peer_is_kept_until_patience_expires() {
         }
         let start = pair.now;
         while pair.a.state() == State::Connected {
-            pair.carry_but(|_, _| false);
+            pair.carry_filtered(|_, _| false);
             assert!(pair.wait());
         }
         let took = pair.now.since(start);
@@ -280,7 +286,7 @@ fn exhausted_busy_retries_fail_the_channel() {
     assert_eq!(pair.a.sent(), [(1, Status::RnrRetryExcErr)]);
     let ended = Notice::Ended {
         wqp: WQP,
-        why: Why::Busy,
+        reason: EndReason::NoReceive,
     };
     assert_eq!(pair.a.notices(), [ended]);
 }
@@ -294,7 +300,7 @@ fn acknowledgements_of_unsent_packets_are_ignored() {
     // Some of its cells were sent, not all.
     assert!(pair.a.transmit(pair.now).is_some());
     let way = |from: u8| {
-        let mut way = verbena_wire::cell::Way {
+        let mut way = verbena_wire::cell::CellRoute {
             to: address(1),
             from: address(2),
             to_wqp: WQP,
@@ -306,7 +312,7 @@ fn acknowledgements_of_unsent_packets_are_ignored() {
     let says = |from, packet, body| {
         let mut bytes = Vec::new();
         Cell {
-            way: way(from),
+            route: way(from),
             connected: true,
             packet,
             body,
@@ -337,14 +343,14 @@ fn repeated_naks_fail_the_channel() {
     let mut pair = Pair::new(kind(true, true));
     pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
     let mut bytes = Vec::new();
-    let way = verbena_wire::cell::Way {
+    let way = verbena_wire::cell::CellRoute {
         to: address(1),
         from: address(2),
         to_wqp: WQP,
         from_wqp: WQP,
     };
     Cell {
-        way,
+        route: way,
         connected: true,
         packet: FIRST,
         body: Body::Nak(NakReason::Crc),

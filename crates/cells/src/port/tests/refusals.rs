@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Pd};
-use verbena_nic::wr::{Data, Remote};
+use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{Cq, Status};
 use verbena_wire::cell::{Body, Cell, Cells, Tail};
 use verbena_wire::{Stag, To};
 
 use crate::testing::*;
-use crate::{Config, Counters, Notice, Refused, State, Why};
+use crate::{Config, Counters, EndReason, Notice, Refused, State};
 
 /// A write to memory that refuses, on each kind: nothing is placed, and only an acknowledged sender is told.
 fn refused(
-    remote: impl Fn(&Side) -> (Remote, Option<Buffer>),
+    remote: impl Fn(&Side) -> (RemoteAddr, Option<Buffer>),
     why: Refused,
     count: fn(&Counters) -> u64,
 ) {
@@ -55,7 +55,7 @@ fn refused(
 #[test]
 fn an_unknown_handle_is_refused() {
     let to = |_: &Side| {
-        let remote = Remote {
+        let remote = RemoteAddr {
             stag: Stag::new(0x1234),
             to: To::new(0),
         };
@@ -65,7 +65,7 @@ fn an_unknown_handle_is_refused() {
     // A handle of another protection domain is treated as unknown.
     let foreign = |side: &Side| {
         let other = Buffer::new(&side.tpt, 100, Pd(2), Access::ALL).unwrap();
-        let remote = Remote {
+        let remote = RemoteAddr {
             stag: other.stag(),
             to: To::new(other.at()),
         };
@@ -79,7 +79,7 @@ fn write_outside_the_region_is_refused() {
     for offset in [(1 << 16) - 15, 1 << 16, u64::MAX] {
         let to = |side: &Side| {
             let at = side.memory.at().wrapping_add(offset);
-            let remote = Remote {
+            let remote = RemoteAddr {
                 stag: side.memory.stag(),
                 to: To::new(at),
             };
@@ -94,7 +94,7 @@ fn write_without_remote_write_right_is_refused() {
     let to = |side: &Side| {
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
         let other = Buffer::new(&side.tpt, 100, PD, access).unwrap();
-        let remote = Remote {
+        let remote = RemoteAddr {
             stag: other.stag(),
             to: To::new(other.at()),
         };
@@ -125,7 +125,7 @@ fn a_send_longer_than_its_receive_is_refused() {
 }
 
 /// Changes data cells on their way, with correct cell checksums.
-fn bend(pair: &mut Pair, bend: impl Fn(&mut Cell<'_>)) {
+fn alter_data_cells(pair: &mut Pair, bend: impl Fn(&mut Cell<'_>)) {
     while let Some(datagram) = pair.a.transmit(pair.now) {
         let mut bent = Vec::new();
         for mut cell in Cells::new(&datagram).map(Result::unwrap) {
@@ -143,7 +143,7 @@ fn a_wrong_checksum_is_refused() {
         let mut pair = Pair::new(kind);
         pair.b.receive(1, 0, 100);
         pair.a.send(1, None, Some(1), Data::Inline(b"sum")).unwrap();
-        bend(&mut pair, |cell| {
+        alter_data_cells(&mut pair, |cell| {
             if let Body::Data(data) = &mut cell.body
                 && let Tail::Last { crc, .. } = &mut data.tail
             {
@@ -179,7 +179,7 @@ fn changed_immediate_data_is_refused() {
     pair.a
         .send(1, Some(remote), Some(1), Data::Inline(b"x"))
         .unwrap();
-    bend(&mut pair, |cell| {
+    alter_data_cells(&mut pair, |cell| {
         if let Body::Data(data) = &mut cell.body
             && let Tail::Last { immediate, .. } = &mut data.tail
         {
@@ -200,7 +200,7 @@ fn wrong_announced_length_is_refused() {
             .send(1, Some(remote), None, Data::Inline(&[9; 16]))
             .unwrap();
         let payload = [9; 17];
-        bend(&mut pair, |cell| {
+        alter_data_cells(&mut pair, |cell| {
             if let Body::Data(data) = &mut cell.body {
                 // A static payload outlives the cell.
                 let bytes: &'static [u8] = &[9; 17];
@@ -216,12 +216,12 @@ fn wrong_announced_length_is_refused() {
 /// A cell that is larger than negotiated.
 #[test]
 fn a_cell_that_is_too_large_is_refused() {
-    let mut pair = Pair::apart(kind(false, false), Config::default());
+    let mut pair = Pair::unconnected(kind(false, false), Config::default());
     let jumbo = Config {
         cell: 1000,
         ..Config::default()
     };
-    pair.a = Pair::apart(kind(false, false), jumbo).a;
+    pair.a = Pair::unconnected(kind(false, false), jumbo).a;
     pair.b.receive(1, 0, 1000);
     let piece = [pair.a.sge(0, 257)];
     pair.a.send(1, None, None, Data::Gather(&piece)).unwrap();
@@ -236,20 +236,20 @@ fn cells_of_other_channels_are_refused() {
     let mut pair = Pair::new(kind(true, true));
     pair.b.receive(1, 0, 100);
     pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
-    bend(&mut pair, |cell| cell.way.from = address(9));
+    alter_data_cells(&mut pair, |cell| cell.route.from = address(9));
     assert_eq!(pair.b.counters().channel, 1);
     let mut pair = Pair::new(kind(false, false));
     pair.b.receive(1, 0, 100);
     pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
-    bend(&mut pair, |cell| {
+    alter_data_cells(&mut pair, |cell| {
         if let Body::Data(data) = &mut cell.body {
             data.tail = Tail::More;
         }
     });
     assert_eq!(pair.b.counters().fragment, 1);
     pair.a.send(2, None, None, Data::Inline(b"x")).unwrap();
-    bend(&mut pair, |cell| cell.way.to = address(7));
-    assert_eq!(pair.b.port.counters().not_ours, 1);
+    alter_data_cells(&mut pair, |cell| cell.route.to = address(7));
+    assert_eq!(pair.b.port.counters().wrong_destination, 1);
     pair.b
         .port
         .handle_cells(b"no cell at all", pair.now, &mut pair.b.out);
@@ -287,7 +287,7 @@ fn local_protection_error_fails_connected_channel() {
     let mut pair = Pair::new(kind(true, true));
     let gone = Buffer::new(&pair.b.tpt, 100, PD, Access::LOCAL_WRITE).unwrap();
     let scatter = [verbena_nic::Sge {
-        at: gone.at(),
+        addr: gone.at(),
         len: 100,
         stag: gone.stag(),
     }];
@@ -304,7 +304,7 @@ fn local_protection_error_fails_connected_channel() {
     assert_eq!((failed[0].id, failed[0].status), (5, Status::LocProtErr));
     let ended = Notice::Ended {
         wqp: WQP,
-        why: Why::Memory,
+        reason: EndReason::LocalMemory,
     };
     assert_eq!(pair.b.notices(), [ended]);
     assert_eq!(pair.a.sent(), [(1, Status::WrFlushErr)]);
@@ -315,7 +315,7 @@ fn local_protection_error_fails_connected_channel() {
 fn one_touch_memory_takes_one_packet() {
     let mut pair = Pair::new(kind(true, true));
     let once = Buffer::one_touch(&pair.b.tpt, 600, PD, Access::ALL).unwrap();
-    let remote = Remote {
+    let remote = RemoteAddr {
         stag: once.stag(),
         to: To::new(once.at()),
     };
@@ -339,14 +339,14 @@ fn one_touch_memory_takes_one_packet() {
 #[test]
 fn completion_queue_overflow_fails_the_channel() {
     for kind in KINDS {
-        let mut pair = Pair::apart(kind, Config::default());
+        let mut pair = Pair::unconnected(kind, Config::default());
         let few = Arc::new(Cq::new(8, 1).unwrap());
         pair.b.receives = few;
         let mut init = pair.b.init(WQP);
         init.recv_cq = pair.b.receives.clone();
         pair.b.port.destroy(WQP, &mut pair.b.out).unwrap();
         pair.b.port.create(init).unwrap();
-        pair.join();
+        pair.connect();
         for id in 0..3 {
             pair.b.receive(id, 100 * id, 100);
             pair.a.send(id, None, None, Data::Inline(b"x")).unwrap();
@@ -355,7 +355,7 @@ fn completion_queue_overflow_fails_the_channel() {
         assert_eq!(pair.b.state(), State::Ended, "{kind:?}");
         let ended = Notice::Ended {
             wqp: WQP,
-            why: Why::Overflow,
+            reason: EndReason::Overflow,
         };
         assert_eq!(pair.b.notices(), [ended]);
     }
@@ -370,11 +370,11 @@ fn acknowledged_packets_wait_for_pending_registrations() {
         let (target, later) = Buffer::pending(&pair.b.tpt, 8, PD, Access::ALL).unwrap();
         assert!(source.write(0, b"patience"));
         let piece = [verbena_nic::Sge {
-            at: source.at(),
+            addr: source.at(),
             len: 8,
             stag: source.stag(),
         }];
-        let remote = Remote {
+        let remote = RemoteAddr {
             stag: target.stag(),
             to: To::new(target.at()),
         };

@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use verbena::low::{DeviceProfile, HostMap, Object, Part, Service};
+use verbena::low::{DeviceFunction, DeviceProfile, HostMap, Object, Service};
 
 /// The objects of a device: their names in JSON and in text.
 const OBJECTS: [(Object, &str, &str); 7] = [
@@ -21,7 +21,7 @@ const OBJECTS: [(Object, &str, &str); 7] = [
 ];
 
 /// The function that provides a service, or that none does.
-fn standing(profile: &DeviceProfile, device: &str, service: Service) -> String {
+fn provider(profile: &DeviceProfile, device: &str, service: Service) -> String {
     match profile.function(device, service) {
         Ok(function) => format!("function {function}"),
         Err(_) => "not there yet".to_owned(),
@@ -37,18 +37,18 @@ pub(super) fn write(
     writeln!(out, "devices")?;
     for device in profile.devices() {
         for &service in &device.services {
-            let standing = standing(profile, &device.name, service);
+            let standing = provider(profile, &device.name, service);
             writeln!(
                 out,
                 "  {:<18} {:<6} {standing}",
                 device.name,
-                service.word()
+                service.name()
             )?;
         }
     }
     writeln!(out, "\nhost side: numbers of a device, and the adapter's")?;
-    for part in host.parts() {
-        for (_, words, (first, last), (inside, end)) in runs(part) {
+    for part in host.functions() {
+        for (_, words, (first, last), (inside, end)) in object_ranges(part) {
             let name = format!("{}/{}", part.device, part.services);
             writeln!(
                 out,
@@ -61,7 +61,7 @@ pub(super) fn write(
         "\nnetwork side: whose a packet is, the narrowest first"
     )?;
     for rule in profile.network().rules() {
-        let (packets, owner) = halves(&rule.to_string());
+        let (packets, owner) = split_rule(&rule.to_string());
         writeln!(out, "  {packets:<44} {owner}")?;
     }
     let rest = profile.network().default_owner();
@@ -73,21 +73,21 @@ pub(super) fn json(profile: &DeviceProfile, host: &HostMap) -> serde_json::Value
     let devices = profile.devices().iter().map(|device| {
         let services = device.services.iter().map(|&service| {
             let function = profile.function(&device.name, service).ok();
-            serde_json::json!({"service": service.word(), "there": service.is_there(), "function": function})
+            serde_json::json!({"service": service.name(), "there": service.is_implemented(), "function": function})
         });
         serde_json::json!({"name": device.name, "services": services.collect::<Vec<_>>()})
     });
-    let host = host.parts().iter().flat_map(|part| {
+    let host = host.functions().iter().flat_map(|part| {
         let row = |(key, _, numbers, internal)| {
             serde_json::json!({
-                "device": part.device, "services": words(part), "function": part.function,
+                "device": part.device, "services": service_names(part), "function": part.function,
                 "object": key, "numbers": numbers, "internal": internal,
             })
         };
-        runs(part).map(row).collect::<Vec<_>>()
+        object_ranges(part).map(row).collect::<Vec<_>>()
     });
     let network = profile.network().rules().iter().map(|rule| {
-        let (packets, owner) = halves(&rule.to_string());
+        let (packets, owner) = split_rule(&rule.to_string());
         serde_json::json!({"packets": packets, "owner": owner})
     });
     serde_json::json!({
@@ -99,12 +99,14 @@ pub(super) fn json(profile: &DeviceProfile, host: &HostMap) -> serde_json::Value
 }
 
 /// First and last number.
-type Ends = (u32, u32);
+type NumberRange = (u32, u32);
 
 /// The objects of a part: first and last number as the device has them, and as the adapter does.
-fn runs(part: &Part) -> impl Iterator<Item = (&'static str, &'static str, Ends, Ends)> {
+fn object_ranges(
+    part: &DeviceFunction,
+) -> impl Iterator<Item = (&'static str, &'static str, NumberRange, NumberRange)> {
     OBJECTS.into_iter().filter_map(|(object, key, words)| {
-        let (outside, inside) = part.runs(object)?;
+        let (outside, inside) = part.number_ranges(object)?;
         let ends = |range: core::ops::Range<u32>| (range.start, range.end.checked_sub(1));
         match (ends(outside), ends(inside)) {
             ((a, Some(b)), (c, Some(d))) if a <= b => Some((key, words, (a, b), (c, d))),
@@ -114,12 +116,12 @@ fn runs(part: &Part) -> impl Iterator<Item = (&'static str, &'static str, Ends, 
 }
 
 /// The services of a part.
-fn words(part: &Part) -> Vec<&'static str> {
-    part.services.iter().map(Service::word).collect()
+fn service_names(part: &DeviceFunction) -> Vec<&'static str> {
+    part.services.iter().map(Service::name).collect()
 }
 
 /// The packets and the owner of a rule.
-fn halves(rule: &str) -> (String, String) {
+fn split_rule(rule: &str) -> (String, String) {
     let (packets, owner) = rule.split_once('=').unwrap_or((rule, ""));
     (packets.to_owned(), owner.to_owned())
 }

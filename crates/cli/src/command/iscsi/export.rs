@@ -9,12 +9,12 @@ use std::time::Duration;
 use clap::Args;
 use verbena::Config;
 use verbena::access::AccessList;
-use verbena_storage::nbd::{Export, Options, Place};
+use verbena_storage::nbd::{Export, ExportAddr, Options};
 use verbena_storage::{Address, Blocks};
 
-use super::size::shown;
+use super::size::format_bytes;
 use super::url::Url;
-use super::{Common, Fault, stop};
+use super::{BoxError, Common, stop};
 
 #[derive(Args)]
 pub(super) struct Nbd {
@@ -44,10 +44,10 @@ pub(super) struct Nbd {
     common: Common,
 }
 
-pub(super) fn nbd(args: &Nbd) -> Result<(), Fault> {
+pub(super) fn nbd(args: &Nbd) -> Result<(), BoxError> {
     let place = match (&args.socket, args.listen) {
-        (Some(path), _) => Place::Unix(path.clone()),
-        (None, Some(address)) => Place::Tcp(address),
+        (Some(path), _) => ExportAddr::Unix(path.clone()),
+        (None, Some(address)) => ExportAddr::Tcp(address),
         (None, None) => return Err("--socket or --listen is needed".into()),
     };
     let mut unit = args.common.unit(&args.address)?;
@@ -77,7 +77,7 @@ pub(super) fn nbd(args: &Nbd) -> Result<(), Fault> {
         eprintln!(
             "nbd: {} ({}{how}); Ctrl-C ends it",
             args.address,
-            shown(geometry.bytes())
+            format_bytes(geometry.bytes())
         );
     }
     let counts = export.serve(&mut unit, &stop, &mut |what| {

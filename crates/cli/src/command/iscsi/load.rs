@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use verbena_storage::bench::{Limit, Load, Pattern, Score, run};
+use verbena_storage::bench::{BenchResult, Limit, Load, Pattern, run};
 use verbena_storage::{Address, Blocks};
 
 use super::size::bytes;
 use super::url::Url;
-use super::{Common, Fault, show, stop};
+use super::{BoxError, Common, show, stop};
 
 /// What is done to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -66,7 +66,7 @@ pub(super) struct Bench {
     common: Common,
 }
 
-pub(super) fn bench(args: &Bench) -> Result<(), Fault> {
+pub(super) fn bench(args: &Bench) -> Result<(), BoxError> {
     let (pattern, reads) = match args.rw {
         Rw::Read => (Pattern::Sequential, 100),
         Rw::Write => (Pattern::Sequential, 0),
@@ -95,7 +95,7 @@ pub(super) fn bench(args: &Bench) -> Result<(), Fault> {
         seed: args.seed,
         discard: args.discard,
     };
-    let score = run(&mut unit, &load, &mut |_| match stop.pulled() {
+    let score = run(&mut unit, &load, &mut |_| match stop.is_requested() {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     })?;
@@ -107,7 +107,7 @@ pub(super) fn bench(args: &Bench) -> Result<(), Fault> {
     Ok(())
 }
 
-fn object(args: &Bench, load: &Load, score: &Score) -> serde_json::Value {
+fn object(args: &Bench, load: &Load, score: &BenchResult) -> serde_json::Value {
     let micro = |time: Duration| time.as_nanos() as f64 / 1e3;
     let rw = args.rw.to_possible_value();
     json!({
@@ -124,8 +124,8 @@ fn object(args: &Bench, load: &Load, score: &Score) -> serde_json::Value {
         "cpu_seconds_per_gigabyte": score.cpu_per_gigabyte(),
         "latency_us": {
             "min": micro(score.latency.min()),
-            "median": micro(score.latency.at(0.5)),
-            "p99": micro(score.latency.at(0.99)),
+            "median": micro(score.latency.quantile(0.5)),
+            "p99": micro(score.latency.quantile(0.99)),
             "max": micro(score.latency.max()),
         },
     })

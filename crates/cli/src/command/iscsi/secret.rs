@@ -10,7 +10,7 @@ use clap::Args;
 use verbena_storage::session::Redirects;
 use verbena_storage::{Address, Credentials};
 
-use super::Fault;
+use super::BoxError;
 
 /// The variable with the password, if there is no file.
 const VARIABLE: &str = "VERBENA_ISCSI_PASSWORD";
@@ -45,7 +45,7 @@ impl Secret {
     }
 
     /// The address with the credentials that were given beside it.
-    pub(super) fn complete(&self, address: &Address) -> Result<Address, Fault> {
+    pub(super) fn complete(&self, address: &Address) -> Result<Address, BoxError> {
         let mut address = address.clone();
         match (&self.user, &address.credentials) {
             (Some(_), Some(_)) => {
@@ -62,7 +62,7 @@ impl Secret {
                     None => from_environment()?,
                 };
                 address.credentials = Some(Credentials {
-                    user: fit("the name", user.clone())?,
+                    user: check_length("the name", user.clone())?,
                     password,
                 });
             }
@@ -83,16 +83,16 @@ fn warn(what: &str) {
     eprintln!("verbena: warning: {what}");
 }
 
-fn fit(what: &str, text: String) -> Result<String, Fault> {
+fn check_length(what: &str, text: String) -> Result<String, BoxError> {
     match text.len() {
         1..=LONGEST => Ok(text),
         len => Err(format!("{what} has {len} bytes; CHAP takes 1 to {LONGEST}").into()),
     }
 }
 
-fn from_environment() -> Result<String, Fault> {
+fn from_environment() -> Result<String, BoxError> {
     match std::env::var(VARIABLE) {
-        Ok(password) => fit(VARIABLE, password),
+        Ok(password) => check_length(VARIABLE, password),
         Err(_) => {
             let what = format!("--user needs a password: --password-file FILE, or {VARIABLE}");
             Err(what.into())
@@ -100,7 +100,7 @@ fn from_environment() -> Result<String, Fault> {
     }
 }
 
-fn from_file(path: &Path) -> Result<String, Fault> {
+fn from_file(path: &Path) -> Result<String, BoxError> {
     let shown = path.display();
     let failed = |error| format!("the password file {shown}: {error}");
     let file = File::open(path).map_err(failed)?;
@@ -118,5 +118,5 @@ fn from_file(path: &Path) -> Result<String, Fault> {
     let read = file.take(2 * LONGEST as u64).read_to_string(&mut text);
     read.map_err(failed)?;
     let password = text.lines().next().unwrap_or_default();
-    fit("the first line of the password file", password.to_owned())
+    check_length("the first line of the password file", password.to_owned())
 }

@@ -17,7 +17,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// A size in a binary unit, rounded down to one decimal.
-pub(super) fn shown(bytes: u64) -> String {
+pub(super) fn format_bytes(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(shift, _)| bytes >> shift > 0) {
         Some((shift, unit)) => {

@@ -10,17 +10,17 @@ use std::time::Duration;
 
 use clap::Args;
 use verbena::Memory;
-use verbena_storage::sweep::{self, Check, Inlet, Outlet, Pace};
+use verbena_storage::sweep::{self, CompareSink, FdSink, FdSource, TransferOptions};
 use verbena_storage::{Address, AddressError, Blocks, Done, Error, Geometry, Request, Stop, Unit};
 
 use super::meter::Meter;
 use super::size::bytes;
 use super::url::Url;
-use super::{Common, Fault, device, stop};
+use super::{BoxError, Common, device, stop};
 
 /// How passes are made.
 #[derive(Args)]
-struct How {
+struct TransferArgs {
     /// Bytes per request, with k or m; what the disk likes best if not given
     #[arg(long, short, default_value = "0", hide_default_value = true, value_parser = bytes)]
     size: u64,
@@ -31,9 +31,9 @@ struct How {
     common: Common,
 }
 
-impl How {
-    fn pace(&self) -> Pace {
-        Pace {
+impl TransferArgs {
+    fn pace(&self) -> TransferOptions {
+        TransferOptions {
             depth: self.common.depth.into(),
             piece: u32::try_from(self.size).unwrap_or(u32::MAX),
         }
@@ -59,7 +59,7 @@ pub(super) struct Read {
     #[arg(long, short, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     #[command(flatten)]
-    how: How,
+    transfer: TransferArgs,
 }
 
 #[derive(Args)]
@@ -80,7 +80,7 @@ pub(super) struct Write {
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
-    how: How,
+    transfer: TransferArgs,
 }
 
 #[derive(Args)]
@@ -95,7 +95,7 @@ pub(super) struct Copy {
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
-    how: How,
+    transfer: TransferArgs,
 }
 
 /// One end of a copy.
@@ -116,8 +116,8 @@ impl FromStr for Side {
     }
 }
 
-pub(super) fn read(args: &Read) -> Result<(), Fault> {
-    let mut unit = args.how.common.unit(&args.address)?;
+pub(super) fn read(args: &Read) -> Result<(), BoxError> {
+    let mut unit = args.transfer.common.unit(&args.address)?;
     let stop = stop()?;
     let end = match args.length {
         Some(length) => args.offset.saturating_add(length),
@@ -127,38 +127,38 @@ pub(super) fn read(args: &Read) -> Result<(), Fault> {
     // Before an existing file is truncated.
     sweep::check(&unit.geometry(), &range)?;
     let output = output(&args.output)?;
-    let mut meter = args.how.meter("read", &stop);
+    let mut meter = args.transfer.meter("read", &stop);
     let done = sweep::read(
         &mut unit,
         range,
-        &mut Outlet(output.as_fd()),
-        args.how.pace(),
-        &mut |progress| meter.watch(progress),
+        &mut FdSink(output.as_fd()),
+        args.transfer.pace(),
+        &mut |progress| meter.update(progress),
     );
-    meter.end(done)?;
+    meter.finish(done)?;
     Ok(unit.close()?)
 }
 
-pub(super) fn write(args: &Write) -> Result<(), Fault> {
+pub(super) fn write(args: &Write) -> Result<(), BoxError> {
     let input = Input::open(&args.input)?;
     if args.verify && input.len.is_none() {
         return Err("--verify reads the input a second time: --input must be a file".into());
     }
-    let mut unit = args.how.common.unit(&args.address)?;
+    let mut unit = args.transfer.common.unit(&args.address)?;
     let stop = stop()?;
-    fill(
+    write_disk(
         &mut unit,
         args.offset,
         input,
         args.fua,
         args.verify,
-        &args.how,
+        &args.transfer,
         &stop,
     )?;
     Ok(unit.close()?)
 }
 
-pub(super) fn copy(args: &Copy) -> Result<(), Fault> {
+pub(super) fn copy(args: &Copy) -> Result<(), BoxError> {
     match (&args.from, &args.to) {
         (Side::File(_), Side::File(_)) => {
             Err("neither side is a disk: one of them must be iscsi://…".into())
@@ -168,25 +168,33 @@ pub(super) fn copy(args: &Copy) -> Result<(), Fault> {
             if args.verify && input.len.is_none() {
                 return Err("--verify reads the input a second time: it must be a file".into());
             }
-            let mut unit = args.how.common.unit(address)?;
+            let mut unit = args.transfer.common.unit(address)?;
             let stop = stop()?;
-            fill(&mut unit, 0, input, false, args.verify, &args.how, &stop)?;
+            write_disk(
+                &mut unit,
+                0,
+                input,
+                false,
+                args.verify,
+                &args.transfer,
+                &stop,
+            )?;
             Ok(unit.close()?)
         }
         (Side::Disk(address), Side::File(path)) => {
-            let mut unit = args.how.common.unit(address)?;
+            let mut unit = args.transfer.common.unit(address)?;
             let stop = stop()?;
-            empty(&mut unit, path, args.verify, &args.how, &stop)?;
+            copy_to_file(&mut unit, path, args.verify, &args.transfer, &stop)?;
             Ok(unit.close()?)
         }
         (Side::Disk(from), Side::Disk(to)) => {
-            let secret = &args.how.common.secret;
+            let secret = &args.transfer.common.secret;
             let [from, to] = [secret.complete(from)?, secret.complete(to)?];
-            let (device, options) = (device(&[&from, &to])?, args.how.common.options());
+            let (device, options) = (device(&[&from, &to])?, args.transfer.common.options());
             let mut from = Unit::open(&device, &from, options.clone())?;
             let mut to = Unit::open(&device, &to, options)?;
             let stop = stop()?;
-            between(&mut from, &mut to, args.verify, &args.how, &stop)?;
+            copy_disk(&mut from, &mut to, args.verify, &args.transfer, &stop)?;
             from.close()?;
             Ok(to.close()?)
         }
@@ -194,28 +202,28 @@ pub(super) fn copy(args: &Copy) -> Result<(), Fault> {
 }
 
 /// Writes the input to a disk.
-fn fill(
+fn write_disk(
     unit: &mut Unit,
     offset: u64,
     mut input: Input,
     fua: bool,
     verify: bool,
-    how: &How,
+    how: &TransferArgs,
     stop: &Stop,
-) -> Result<(), Fault> {
+) -> Result<(), BoxError> {
     let end = match input.len {
         Some(len) => offset.saturating_add(len),
         None => unit.geometry().bytes(),
     };
     let mut meter = how.meter("written", stop);
     let written = sweep::write(
-        &mut Forced { unit, fua },
+        &mut FuaDisk { unit, fua },
         offset..end,
-        &mut Inlet(input.file.as_fd()),
+        &mut FdSource(input.file.as_fd()),
         how.pace(),
-        &mut |progress| meter.watch(progress),
+        &mut |progress| meter.update(progress),
     );
-    let written = meter.end(written)?;
+    let written = meter.finish(written)?;
     if !fua {
         unit.flush()?;
     }
@@ -233,14 +241,20 @@ fn fill(
     }
     if verify {
         input.file.seek(SeekFrom::Start(0))?;
-        check(unit, offset, written, input.file, how, stop)?;
+        compare(unit, offset, written, input.file, how, stop)?;
     }
     Ok(())
 }
 
 /// Copies a disk to a file.
-fn empty(unit: &mut Unit, path: &Path, verify: bool, how: &How, stop: &Stop) -> Result<(), Fault> {
-    if verify && is_standard(path) {
+fn copy_to_file(
+    unit: &mut Unit,
+    path: &Path,
+    verify: bool,
+    how: &TransferArgs,
+    stop: &Stop,
+) -> Result<(), BoxError> {
+    if verify && is_stdio(path) {
         return Err("--verify reads the copy back: it must be a file".into());
     }
     let end = unit.geometry().bytes();
@@ -249,62 +263,62 @@ fn empty(unit: &mut Unit, path: &Path, verify: bool, how: &How, stop: &Stop) -> 
     let done = sweep::read(
         unit,
         0..end,
-        &mut Outlet(output.as_fd()),
+        &mut FdSink(output.as_fd()),
         how.pace(),
-        &mut |progress| meter.watch(progress),
+        &mut |progress| meter.update(progress),
     );
-    meter.end(done)?;
+    meter.finish(done)?;
     if verify {
-        check(unit, 0, end, File::open(path)?, how, stop)?;
+        compare(unit, 0, end, File::open(path)?, how, stop)?;
     }
     Ok(())
 }
 
 /// Copies a disk to another.
-fn between(
+fn copy_disk(
     from: &mut Unit,
     to: &mut Unit,
     verify: bool,
-    how: &How,
+    how: &TransferArgs,
     stop: &Stop,
-) -> Result<(), Fault> {
+) -> Result<(), BoxError> {
     let end = from.geometry().bytes();
     let mut meter = how.meter("copied", stop);
-    let watch = &mut |progress| meter.watch(progress);
+    let watch = &mut |progress| meter.update(progress);
     let done = sweep::copy(from, 0..end, to, 0, how.pace(), watch);
-    meter.end(done)?;
+    meter.finish(done)?;
     to.flush()?;
     if verify {
         let mut meter = how.meter("compared", stop);
-        let watch = &mut |progress| meter.watch(progress);
+        let watch = &mut |progress| meter.update(progress);
         let done = sweep::compare(from, 0..end, to, 0, how.pace(), watch);
-        meter.end(done)?;
+        meter.finish(done)?;
     }
     Ok(())
 }
 
 /// Compares a part of a disk with a file.
-fn check(
+fn compare(
     unit: &mut Unit,
     offset: u64,
     len: u64,
     file: File,
-    how: &How,
+    how: &TransferArgs,
     stop: &Stop,
-) -> Result<(), Fault> {
+) -> Result<(), BoxError> {
     let mut meter = how.meter("compared", stop);
     let done = sweep::read(
         unit,
         offset..offset + len,
-        &mut Check::new(file),
+        &mut CompareSink::new(file),
         how.pace(),
-        &mut |progress| meter.watch(progress),
+        &mut |progress| meter.update(progress),
     );
-    meter.end(done)?;
+    meter.finish(done)?;
     Ok(())
 }
 
-fn is_standard(path: &Path) -> bool {
+fn is_stdio(path: &Path) -> bool {
     path == Path::new("-")
 }
 
@@ -316,8 +330,8 @@ struct Input {
 }
 
 impl Input {
-    fn open(path: &Path) -> Result<Input, Fault> {
-        if is_standard(path) {
+    fn open(path: &Path) -> Result<Input, BoxError> {
+        if is_stdio(path) {
             let file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
             return Ok(Input { file, len: None });
         }
@@ -329,8 +343,8 @@ impl Input {
     }
 }
 
-fn output(path: &Path) -> Result<OwnedFd, Fault> {
-    if is_standard(path) {
+fn output(path: &Path) -> Result<OwnedFd, BoxError> {
+    if is_stdio(path) {
         if io::stdout().is_terminal() {
             return Err("a disk's bytes do not belong on a terminal: say --output FILE".into());
         }
@@ -341,12 +355,12 @@ fn output(path: &Path) -> Result<OwnedFd, Fault> {
 }
 
 /// A disk whose writes have FUA set, if that is wanted.
-struct Forced<'u> {
+struct FuaDisk<'u> {
     unit: &'u mut Unit,
     fua: bool,
 }
 
-impl Blocks for Forced<'_> {
+impl Blocks for FuaDisk<'_> {
     fn geometry(&self) -> Geometry {
         self.unit.geometry()
     }

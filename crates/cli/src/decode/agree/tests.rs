@@ -62,9 +62,9 @@ fn extensions_need_offer_and_exact_answer() {
             let terms = terms(reserved(offer), reserved(answer));
             assert_eq!(terms.extensions, offer & 1 == 1 && answer & 3 == 2);
             let first = if terms.extensions {
-                First::Caps
+                FirstFpdu::Caps
             } else {
-                First::Anything
+                FirstFpdu::Any
             };
             assert_eq!(terms.first, [first; 2]);
         }
@@ -82,9 +82,9 @@ fn rtr_messages_are_those_of_the_reply() {
         ..write
     };
     let terms = with_blocks(block(1, 1, Some(both)), block(1, 1, Some(write)));
-    assert_eq!(terms.first, [First::Rtr(write), First::Anything]);
+    assert_eq!(terms.first, [FirstFpdu::Rtr(write), FirstFpdu::Any]);
     let one_sided = with_blocks(block(1, 1, None), block(1, 1, Some(write)));
-    assert_eq!(one_sided.first, [First::Anything; 2]);
+    assert_eq!(one_sided.first, [FirstFpdu::Any; 2]);
 }
 
 #[test]

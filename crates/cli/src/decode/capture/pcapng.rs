@@ -26,13 +26,13 @@ pub(super) struct Section {
 #[derive(Debug, Clone, Copy)]
 struct Interface {
     link: u32,
-    snap: u32,
+    snaplen: u32,
     /// Time units per second.
     units: u64,
 }
 
 /// The position of a packet in its block.
-struct Found {
+struct PacketPosition {
     interface: usize,
     time: u64,
     from: usize,
@@ -64,9 +64,9 @@ impl Section {
                     self.interfaces.push(self.interface(body));
                     continue;
                 }
-                ENHANCED_PACKET => self.enhanced(body),
-                OLD_PACKET => self.old(body),
-                SIMPLE_PACKET => self.simple(body),
+                ENHANCED_PACKET => self.enhanced_packet(body),
+                OLD_PACKET => self.old_packet(body),
+                SIMPLE_PACKET => self.simple_packet(body),
                 _ => continue,
             };
             let found = found.ok_or(PcapError::InvalidField("packet block too short"))?;
@@ -88,7 +88,7 @@ impl Section {
     fn interface(&self, body: &[u8]) -> Interface {
         Interface {
             link: self.u16(body, 0).unwrap_or_default().into(),
-            snap: self.u32(body, 4).unwrap_or_default(),
+            snaplen: self.u32(body, 4).unwrap_or_default(),
             units: self.units(body),
         }
     }
@@ -117,10 +117,10 @@ impl Section {
         DEFAULT
     }
 
-    fn enhanced(&self, body: &[u8]) -> Option<Found> {
+    fn enhanced_packet(&self, body: &[u8]) -> Option<PacketPosition> {
         let high = u64::from(self.u32(body, 4)?);
         let low = u64::from(self.u32(body, 8)?);
-        Some(Found {
+        Some(PacketPosition {
             interface: self.u32(body, 0)? as usize,
             time: high << 32 | low,
             from: 20,
@@ -128,22 +128,22 @@ impl Section {
         })
     }
 
-    fn old(&self, body: &[u8]) -> Option<Found> {
+    fn old_packet(&self, body: &[u8]) -> Option<PacketPosition> {
         let interface = self.u16(body, 0)?.into();
-        Some(Found {
+        Some(PacketPosition {
             interface,
-            ..self.enhanced(body)?
+            ..self.enhanced_packet(body)?
         })
     }
 
     /// A simple packet has no time and no interface: it belongs to the first one, and is truncated to its snap length.
-    fn simple(&self, body: &[u8]) -> Option<Found> {
+    fn simple_packet(&self, body: &[u8]) -> Option<PacketPosition> {
         let original = self.u32(body, 0)?;
-        let len = match self.interfaces.first().map_or(0, |i| i.snap) {
+        let len = match self.interfaces.first().map_or(0, |i| i.snaplen) {
             0 => original,
             snap => original.min(snap),
         };
-        Some(Found {
+        Some(PacketPosition {
             interface: 0,
             time: 0,
             from: 4,

@@ -12,9 +12,9 @@ fn emitted_fpdus_parse_at_every_marker_phase() {
             let mut bytes = Vec::new();
             let next = emit_fpdu(&ulpdu, phase, true, &mut bytes);
             let whole = bytes.len();
-            assert_eq!(Fpdu::cut(&bytes[..whole - 1], phase), None);
+            assert_eq!(Fpdu::parse(&bytes[..whole - 1], phase), None);
             bytes.extend([0xee; 9]);
-            let fpdu = Fpdu::cut(&bytes, phase).unwrap();
+            let fpdu = Fpdu::parse(&bytes, phase).unwrap();
             assert_eq!(fpdu.bytes.len(), whole);
             assert_eq!(fpdu.ulpdu, ulpdu);
             assert_eq!(fpdu.crc, fpdu.computed);
@@ -25,8 +25,8 @@ fn emitted_fpdus_parse_at_every_marker_phase() {
 
 #[test]
 fn incomplete_fpdus_are_not_parsed() {
-    assert_eq!(Fpdu::cut(&[], None), None);
-    assert_eq!(Fpdu::cut(&[0], None), None);
-    assert_eq!(Fpdu::cut(&[0; 5], Some(Phase::START)), None);
-    assert_eq!(Fpdu::cut(&[0; 8], None).unwrap().ulpdu, Vec::<u8>::new());
+    assert_eq!(Fpdu::parse(&[], None), None);
+    assert_eq!(Fpdu::parse(&[0], None), None);
+    assert_eq!(Fpdu::parse(&[0; 5], Some(Phase::START)), None);
+    assert_eq!(Fpdu::parse(&[0; 8], None).unwrap().ulpdu, Vec::<u8>::new());
 }

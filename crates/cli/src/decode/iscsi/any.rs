@@ -7,23 +7,23 @@ use super::super::record::Dir;
 
 /// A PDU of either side.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Any {
+pub(super) enum AnyPdu {
     Initiator(FromInitiator),
     Target(FromTarget),
 }
 
-impl Any {
-    pub(super) fn parse(dir: Dir, bhs: &Bhs) -> Result<Any, Malformed> {
+impl AnyPdu {
+    pub(super) fn parse(dir: Dir, bhs: &Bhs) -> Result<AnyPdu, Malformed> {
         match dir {
-            Dir::ToResponder => FromInitiator::parse(bhs).map(Any::Initiator),
-            Dir::ToInitiator => FromTarget::parse(bhs).map(Any::Target),
+            Dir::ToResponder => FromInitiator::parse(bhs).map(AnyPdu::Initiator),
+            Dir::ToInitiator => FromTarget::parse(bhs).map(AnyPdu::Target),
         }
     }
 
     pub(super) fn opcode(&self) -> Opcode {
         match self {
-            Any::Initiator(pdu) => pdu.opcode(),
-            Any::Target(pdu) => pdu.opcode(),
+            AnyPdu::Initiator(pdu) => pdu.opcode(),
+            AnyPdu::Target(pdu) => pdu.opcode(),
         }
     }
 
@@ -42,5 +42,5 @@ pub fn is_login(bytes: &[u8]) -> bool {
 pub fn is_header(dir: Dir, bytes: &[u8]) -> bool {
     bytes
         .first_chunk()
-        .is_some_and(|bhs| Any::parse(dir, bhs).is_ok())
+        .is_some_and(|bhs| AnyPdu::parse(dir, bhs).is_ok())
 }

@@ -14,14 +14,14 @@ pub(super) const MAX_TEXT: usize = 64 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Login {
     /// Text that continues in the next PDU (the C bit), in each direction.
-    begun: [Vec<u8>; 2],
+    partial_text: [Vec<u8>; 2],
     digests: Digests,
 }
 
 impl Login {
     /// Takes the text of one side; `more` means that it continues in its next PDU.
-    pub(super) fn hear(&mut self, dir: Dir, text: &[u8], more: bool) {
-        let begun = &mut self.begun[dir.index()];
+    pub(super) fn handle_text(&mut self, dir: Dir, text: &[u8], more: bool) {
+        let begun = &mut self.partial_text[dir.index()];
         let room = MAX_TEXT - begun.len();
         begun.extend(text.iter().take(room));
         if more {
@@ -45,6 +45,6 @@ impl Login {
 }
 
 /// Whether the target has accepted the login: all later PDUs have the negotiated digests.
-pub(super) fn is_over(response: &LoginResponse) -> bool {
+pub(super) fn is_final_response(response: &LoginResponse) -> bool {
     response.status == LoginStatus::Success && response.nsg == Some(Stage::FullFeature)
 }

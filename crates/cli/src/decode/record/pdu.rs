@@ -22,7 +22,7 @@ impl Verdict {
     }
 
     /// As text.
-    pub fn word(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Verdict::Good => "good",
             Verdict::Wrong => "wrong",
@@ -72,7 +72,7 @@ pub struct Pdu {
 
 impl Pdu {
     /// A PDU of an initiator.
-    pub fn sent(pdu: &FromInitiator) -> Pdu {
+    pub fn from_initiator(pdu: &FromInitiator) -> Pdu {
         // ITT, TTT, CmdSN, ExpStatSN.
         let (itt, ttt, cmd_sn, exp_stat_sn) = match pdu {
             FromInitiator::NopOut(p) => (p.itt, p.ttt, Some(p.cmd_sn), p.exp_stat_sn),
@@ -89,7 +89,7 @@ impl Pdu {
             _ => None,
         };
         Pdu {
-            words: words(&pdu.to_string(), pdu.opcode().word()),
+            words: header_text(&pdu.to_string(), pdu.opcode().word()),
             itt: tag(itt),
             ttt: tag(ttt),
             cmd_sn,
@@ -100,7 +100,7 @@ impl Pdu {
     }
 
     /// A PDU of a target.
-    pub fn answered(pdu: &FromTarget) -> Pdu {
+    pub fn from_target(pdu: &FromTarget) -> Pdu {
         let (itt, ttt, stat_sn, window) = match pdu {
             FromTarget::NopIn(p) => (p.itt, p.ttt, Some(p.stat_sn), p.window),
             FromTarget::ScsiResponse(p) => (p.itt, NO_TAG, Some(p.stat_sn), p.window),
@@ -119,7 +119,7 @@ impl Pdu {
             max_cmd_sn,
         } = window;
         Pdu {
-            words: words(&pdu.to_string(), pdu.opcode().word()),
+            words: header_text(&pdu.to_string(), pdu.opcode().word()),
             itt: tag(itt),
             ttt: tag(ttt),
             stat_sn,
@@ -131,7 +131,7 @@ impl Pdu {
 }
 
 /// The text of a PDU, without the name that its record has.
-fn words(said: &str, name: &str) -> String {
+fn header_text(said: &str, name: &str) -> String {
     said.strip_prefix(name).unwrap_or(said).trim().to_owned()
 }
 

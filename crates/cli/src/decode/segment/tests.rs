@@ -17,9 +17,9 @@ fn v4(total_len: u16, fragment: u16, protocol: u8) -> Vec<u8> {
     bytes
 }
 
-fn tcp(found: Found<'_>) -> Segment<'_> {
+fn tcp(found: IpContents<'_>) -> Segment<'_> {
     match found {
-        Found::Tcp(segment) => segment,
+        IpContents::Tcp(segment) => segment,
         other => panic!("{other:?}"),
     }
 }
@@ -28,12 +28,12 @@ fn tcp(found: Found<'_>) -> Segment<'_> {
 fn ipv4_segment_is_parsed_without_padding() {
     let mut bytes = v4(45, 0, 6);
     bytes.extend([0; 6]);
-    let segment = tcp(find(&bytes));
+    let segment = tcp(parse(&bytes));
     assert_eq!(segment.from, "10.0.0.1:8080".parse().unwrap());
     assert_eq!(segment.to, "10.0.0.2:80".parse().unwrap());
     assert_eq!((segment.seq, segment.ack), (7, Some(9)));
     assert_eq!(segment.payload, b"hello");
-    assert!(segment.fin && !segment.syn && !segment.rst && !segment.cut);
+    assert!(segment.fin && !segment.syn && !segment.rst && !segment.truncated);
 }
 
 #[test]
@@ -45,35 +45,35 @@ fn ipv6_segment_is_parsed() {
     bytes.push(2);
     bytes.extend(TCP);
     bytes.extend(b"hello");
-    let segment = tcp(find(&bytes));
+    let segment = tcp(parse(&bytes));
     assert_eq!(segment.from, "[::1]:8080".parse().unwrap());
     assert_eq!(segment.payload, b"hello");
 }
 
 #[test]
 fn packet_cut_by_capture_is_marked() {
-    assert!(tcp(find(&v4(1045, 0, 6))).cut);
+    assert!(tcp(parse(&v4(1045, 0, 6))).truncated);
 }
 
 #[test]
 fn zero_ipv4_length_uses_captured_length() {
     let bytes = v4(0, 0, 6);
-    let segment = tcp(find(&bytes));
+    let segment = tcp(parse(&bytes));
     assert_eq!(segment.payload, b"hello");
 }
 
 #[test]
 fn fragments_and_other_protocols_are_distinguished() {
-    assert_eq!(find(&v4(45, 0x2000, 6)), Found::Fragment);
-    assert_eq!(find(&v4(45, 0, 17)), Found::Other);
-    assert_eq!(find(&[]), Found::Other);
-    assert_eq!(find(&[0xff; 40]), Found::Other);
+    assert_eq!(parse(&v4(45, 0x2000, 6)), IpContents::Fragment);
+    assert_eq!(parse(&v4(45, 0, 17)), IpContents::Other);
+    assert_eq!(parse(&[]), IpContents::Other);
+    assert_eq!(parse(&[0xff; 40]), IpContents::Other);
 }
 
 #[test]
 fn truncated_packets_never_panic() {
     let bytes = v4(45, 0, 6);
     for cut in 0..bytes.len() {
-        find(&bytes[..cut]);
+        parse(&bytes[..cut]);
     }
 }

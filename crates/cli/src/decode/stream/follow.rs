@@ -1,8 +1,8 @@
 //! The FPDUs of one direction, passed to the receive side of a stream one by one. Each is checked by the same code as a live peer's, and
 //! both ledgers are kept as the two ends keep them. Of a message's payload only the first bytes are kept.
 
-use verbena_stream::ledger::Ledger;
-use verbena_stream::rx::{Accepts, First, Rx};
+use verbena_stream::accounting::Accounting;
+use verbena_stream::rx::{FirstFpdu, Rx, RxFeatures};
 use verbena_stream::{Claim, Delivery, Step, Time, Violation};
 use verbena_wire::Rsn;
 use verbena_wire::ddp::Header;
@@ -11,7 +11,7 @@ use verbena_wire::rdmap::{Opcode, Phase as TerminatePhase};
 
 use super::super::agree::Terms;
 use super::super::fpdu::Fpdu;
-use super::super::record::{self, Body, Detail, Dir, Message, Place, Record, hex};
+use super::super::record::{self, Body, Destination, Detail, Dir, Message, Record, hex};
 use super::{Out, State, Stream, first_phase};
 
 /// Payload bytes of a message that are shown if requested.
@@ -23,7 +23,7 @@ pub(super) struct Follower {
     rx: Rx,
     phase: Option<Phase>,
     /// Incomplete messages, by class: one of each may be open.
-    open: [Option<Open>; CLASSES],
+    open: [Option<OpenMessage>; CLASSES],
 }
 
 /// Classes of messages of which one each may be open.
@@ -31,7 +31,7 @@ const CLASSES: usize = 5;
 
 /// A message with more segments to come.
 #[derive(Debug)]
-struct Open {
+struct OpenMessage {
     first: Header,
     kind: &'static str,
     detail: Detail,
@@ -43,13 +43,13 @@ struct Open {
 
 impl Follower {
     pub(super) fn new(terms: &Terms, dir: usize) -> Follower {
-        let accepts = Accepts {
+        let accepts = RxFeatures {
             rfc7306: true,
             extensions: terms.extensions,
             read_v2: terms.extensions,
             send_imm: terms.extensions,
             rings: terms.extensions,
-            drops: false,
+            drop_overlong: false,
         };
         let markers = terms.markers[dir];
         Follower {
@@ -63,7 +63,7 @@ impl Follower {
     fn receive(
         &mut self,
         mut bytes: &[u8],
-        book: &mut Ledger,
+        book: &mut Accounting,
     ) -> Result<Option<Delivery>, Violation> {
         loop {
             let (used, step) = self.rx.handle(bytes, Time::ZERO, book)?;
@@ -89,21 +89,22 @@ impl Follower {
     }
 
     /// Whether a message begins with this segment.
-    fn begins(&self, header: &Header) -> bool {
+    fn is_first_segment(&self, header: &Header) -> bool {
         let open = &self.open[class(header.opcode())];
-        open.as_ref().is_none_or(|open| !open.goes_on(header))
+        open.as_ref()
+            .is_none_or(|open| !open.is_continuation(header))
     }
 
     /// Adds a segment to its message.
-    fn gather(&mut self, header: &Header, body: &[u8], offset: u64, phase: TerminatePhase) {
-        let begins = self.begins(header);
+    fn add_segment(&mut self, header: &Header, body: &[u8], offset: u64, phase: TerminatePhase) {
+        let begins = self.is_first_segment(header);
         let slot = &mut self.open[class(header.opcode())];
         if begins {
             *slot = None;
         }
         let open = slot.get_or_insert_with(|| {
             let (kind, detail) = Detail::of(header, body, phase);
-            Open {
+            OpenMessage {
                 first: *header,
                 kind,
                 detail,
@@ -126,14 +127,14 @@ impl Follower {
     }
 
     /// The receiver of this direction sent RNR.
-    pub(super) fn observe_rnr(&mut self, n: Rsn, book: &mut Ledger) {
+    pub(super) fn observe_rnr(&mut self, n: Rsn, book: &mut Accounting) {
         self.rx.observe_rnr(n, book);
     }
 }
 
-impl Open {
+impl OpenMessage {
     /// Whether this segment continues the message. If not, the sender has begun again, and the incomplete message is dropped.
-    fn goes_on(&self, header: &Header) -> bool {
+    fn is_continuation(&self, header: &Header) -> bool {
         match (&self.first, header) {
             (Header::Untagged(first), Header::Untagged(h)) => {
                 h.msn == first.msn && u64::from(h.mo.get()) == self.len
@@ -166,7 +167,7 @@ impl Stream {
         let mut used = 0;
         while let State::Running(follower) = &self.sides[at].state {
             let rest = stage.get(used..).unwrap_or_default();
-            let Some(fpdu) = Fpdu::cut(rest, follower.phase) else {
+            let Some(fpdu) = Fpdu::parse(rest, follower.phase) else {
                 break;
             };
             let offset = self.sides[at].offset + used as u64;
@@ -181,9 +182,10 @@ impl Stream {
     }
 
     /// Checks the end of a direction for incomplete FPDUs and messages, unless a Terminate was sent.
-    pub(super) fn judge_end(&mut self, dir: Dir, out: &mut Out<'_>) {
+    pub(super) fn check_end(&mut self, dir: Dir, out: &mut Out<'_>) {
         let side = &mut self.sides[dir.index()];
-        let (State::Running(follower), Some(books)) = (&mut side.state, &mut self.books) else {
+        let (State::Running(follower), Some(books)) = (&mut side.state, &mut self.accounting)
+        else {
             return;
         };
         let (offset, staged) = (side.offset, side.stage.len());
@@ -193,7 +195,7 @@ impl Stream {
             return;
         }
         if let Err(violation) = verdict {
-            self.violate(dir, offset, violation.to_string(), out);
+            self.report_violation(dir, offset, violation.to_string(), out);
         }
     }
 
@@ -206,22 +208,22 @@ impl Stream {
             self.push_fpdu(dir, offset, fpdu, header, out);
         }
         let (State::Running(follower), Some(books)) =
-            (&mut self.sides[dir.index()].state, &mut self.books)
+            (&mut self.sides[dir.index()].state, &mut self.accounting)
         else {
             return;
         };
         follower.phase = fpdu.next;
         let book = &mut books[dir.index()];
-        let discarding = book.responder.discarding();
-        let phase = if follower.rx.saw_first() {
+        let discarding = book.responder.is_discarding();
+        let phase = if follower.rx.has_received_first() {
             TerminatePhase::Running
         } else {
             TerminatePhase::Startup
         };
-        let begins = header.is_some_and(|h| follower.begins(&h));
+        let begins = header.is_some_and(|h| follower.is_first_segment(&h));
         match (follower.receive(fpdu.bytes, book), header) {
             (Ok(delivery), Some(header)) => {
-                follower.gather(&header, body, offset, phase);
+                follower.add_segment(&header, body, offset, phase);
                 if begins && !discarding {
                     self.count_request(dir, header.opcode());
                 }
@@ -229,10 +231,10 @@ impl Stream {
                     self.push_message(dir, &header, phase, delivery.as_ref(), out);
                 }
                 if let Some(delivery) = delivery {
-                    self.settle(dir, &delivery);
+                    self.account_delivery(dir, &delivery);
                 }
             }
-            (Err(violation), _) => self.violate(dir, offset, violation.to_string(), out),
+            (Err(violation), _) => self.report_violation(dir, offset, violation.to_string(), out),
             (Ok(_), None) => {}
         }
     }
@@ -255,7 +257,7 @@ impl Stream {
         };
         *self.summary.messages[at].entry(open.kind).or_default() += 1;
         let agreed = self.summary.terms.map(|t| t.first[at]);
-        let opens = phase == TerminatePhase::Startup && matches!(agreed, Some(First::Rtr(_)));
+        let opens = phase == TerminatePhase::Startup && matches!(agreed, Some(FirstFpdu::Rtr(_)));
         out.records.push(Record {
             time: out.time,
             stream: self.summary.stream,
@@ -265,7 +267,7 @@ impl Stream {
             len: open.len,
             offset: open.offset,
             body: Body::Message(Message {
-                place: Place::from(&open.first),
+                place: Destination::from(&open.first),
                 detail: open.detail,
                 rtr: opens && header.opcode() != Opcode::Terminate,
                 discarded: matches!(delivery, Some(Delivery::Discarded(_))),
@@ -296,7 +298,7 @@ impl Stream {
                 opcode: header.map(|h| h.opcode().name()),
                 tagged: header.map(|h| h.is_tagged()),
                 last: header.map(|h| h.last()),
-                place: header.as_ref().map(Place::from),
+                place: header.as_ref().map(Destination::from),
                 pad: fpdu.pad.len(),
                 crc: hex(&fpdu.crc.to_le_bytes()),
                 crc_ok: fpdu.crc == fpdu.computed,

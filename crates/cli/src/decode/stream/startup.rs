@@ -2,7 +2,7 @@
 //! after the frames, with the parameters that both sides derive from them. A Reply that accepts is taken as valid.
 
 use verbena_stream::RnrRetry;
-use verbena_stream::ledger::Ledger;
+use verbena_stream::accounting::Accounting;
 use verbena_wire::mpa::{Frame, Kind, StartupError};
 
 use super::super::agree::{Terms, agree};
@@ -39,14 +39,14 @@ impl Stream {
                 Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => {
-                    self.violate(dir, 0, format!("startup frame: {error}"), out);
+                    self.report_violation(dir, 0, format!("startup frame: {error}"), out);
                     self.stop(dir.reverse());
                     return;
                 }
             }
         }
         self.try_agree();
-        self.judge_early(out);
+        self.check_early_data(out);
     }
 
     /// Takes the frame off the stage once it is complete.
@@ -98,25 +98,25 @@ impl Stream {
         }
         let terms = agree(&request, &reply);
         self.summary.terms = Some(terms);
-        self.books = Some(terms.depth.map(|depth| book(&terms, depth)));
+        self.accounting = Some(terms.depth.map(|depth| new_accounting(&terms, depth)));
         for (at, side) in self.sides.iter_mut().enumerate() {
             side.state = State::Running(Box::new(Follower::new(&terms, at)));
         }
     }
 
     /// RFC 5044 §7.1.2: after its Request the initiator sends nothing until it has the Reply.
-    fn judge_early(&mut self, out: &mut Out<'_>) {
+    fn check_early_data(&mut self, out: &mut Out<'_>) {
         let side = &self.sides[Dir::ToResponder.index()];
         let surplus = side.stage.len();
         let waiting = self.frames.request.is_some() && self.frames.reply.is_none();
         if waiting && surplus > 0 {
             let message = format!("{surplus} bytes behind the Request, before the Reply");
-            self.violate(Dir::ToResponder, side.offset, message, out);
+            self.report_violation(Dir::ToResponder, side.offset, message, out);
         }
     }
 }
 
 /// The ledger of a side that serves at most `depth` reads; its own reads are not limited.
-fn book(terms: &Terms, depth: u16) -> Ledger {
-    Ledger::new(terms.extensions, depth, u16::MAX, RnrRetry::Forever)
+fn new_accounting(terms: &Terms, depth: u16) -> Accounting {
+    Accounting::new(terms.extensions, depth, u16::MAX, RnrRetry::Forever)
 }

@@ -15,11 +15,11 @@ fn segment(n: usize, payload: &[u8]) -> Segment<'_> {
         fin: false,
         rst: false,
         payload,
-        cut: false,
+        truncated: false,
     }
 }
 
-fn tally(payload: &[u8], flows: usize) -> Tally {
+fn counters(payload: &[u8], flows: usize) -> CaptureCounters {
     let mut table = Table::new(Options::default());
     let mut records = Vec::new();
     for n in 0..flows {
@@ -31,14 +31,14 @@ fn tally(payload: &[u8], flows: usize) -> Tally {
         &mut records,
     );
     assert!(table.flows.len() <= MAX_FLOWS);
-    let mut tally = Tally::default();
+    let mut tally = CaptureCounters::default();
     table.finish(&mut tally, &mut records);
     tally
 }
 
 #[test]
 fn foreign_connections_make_room_for_others() {
-    let tally = tally(b"GET / HTTP/1.1", MAX_FLOWS + 10);
+    let tally = counters(b"GET / HTTP/1.1", MAX_FLOWS + 10);
     assert_eq!(tally.streams, 1);
     assert_eq!(tally.other_flows, MAX_FLOWS as u64 + 10);
     assert_eq!(tally.refused_flows, 0);
@@ -46,7 +46,7 @@ fn foreign_connections_make_room_for_others() {
 
 #[test]
 fn streams_beyond_limit_are_refused_and_counted() {
-    let tally = tally(Kind::Request.key(), MAX_FLOWS + 10);
+    let tally = counters(Kind::Request.key(), MAX_FLOWS + 10);
     assert_eq!(tally.streams, MAX_FLOWS as u64);
     assert_eq!(tally.refused_flows, 11);
     assert!(tally.to_string().contains("11 segments of too many"));

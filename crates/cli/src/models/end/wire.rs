@@ -1,30 +1,32 @@
 //! Requests and completions of an end. A receive is posted again before its message is handled, and a failed completion is an error.
 
 use verbena::Status;
-use verbena::low::{BLANK, Data, Flags, PostError, RecvWr, Remote, SendOp, SendWr, Stag, To, Wc};
+use verbena::low::{
+    BLANK, Data, Flags, PostError, RecvWr, RemoteAddr, SendOp, SendWr, Stag, To, Wc,
+};
 use verbena_push::Channel;
 use verbena_wire::push::{Body, Message, Parsed};
 
-use super::{End, MESSAGE, Place};
-use crate::models::{Error, Way};
+use super::{End, MESSAGE, PacketLocation};
+use crate::models::{Error, TransferMode};
 
-/// The ids of requests; a receive of a message has its slot added to `WORD`.
+/// The ids of requests; a receive of a message has its slot added to `MESSAGE_RECV`.
 pub(super) const PUSH: u64 = 1;
 pub(super) const ANSWER: u64 = 2;
 const READ: u64 = 3;
-const SAY: u64 = 4;
+const SEND: u64 = 4;
 const IMMEDIATE: u64 = 5;
-const WORD: u64 = 16;
+const MESSAGE_RECV: u64 = 16;
 
 impl End {
     /// Posts a receive for the message in this slot.
-    pub(super) fn post_word(&self, slot: usize) -> Result<(), Error> {
-        let piece = self.words.sge(slot * MESSAGE, MESSAGE)?;
+    pub(super) fn post_message_recv(&self, slot: usize) -> Result<(), Error> {
+        let piece = self.message_buffers.sge(slot * MESSAGE, MESSAGE)?;
         let wr = RecvWr {
-            id: WORD + slot as u64,
+            id: MESSAGE_RECV + slot as u64,
             scatter: &[piece],
         };
-        self.control.post_recv(&[wr]).map_err(refused)
+        self.control.post_recv(&[wr]).map_err(post_error)
     }
 
     /// Posts a receive for the immediate data of a write.
@@ -33,22 +35,22 @@ impl End {
             id: IMMEDIATE,
             scatter: &[],
         };
-        self.data.post_recv(&[wr]).map_err(refused)
+        self.data.post_recv(&[wr]).map_err(post_error)
     }
 
     /// Sends a message.
-    pub(super) fn say(&self, bytes: &[u8]) -> Result<(), Error> {
+    pub(super) fn send_message(&self, bytes: &[u8]) -> Result<(), Error> {
         let op = SendOp::Send {
             invalidate: None,
             immediate: None,
         };
         let wr = SendWr {
-            id: SAY,
+            id: SEND,
             op,
             flags: Flags::SIGNALED,
             data: Data::Inline(bytes),
         };
-        self.control.post_send(&[wr]).map_err(refused)
+        self.control.post_send(&[wr]).map_err(post_error)
     }
 
     /// Writes the packet to the peer's memory.
@@ -58,20 +60,20 @@ impl End {
         (stag, to): (Stag, To),
         immediate: Option<u32>,
     ) -> Result<(), Error> {
-        let remote = Remote { stag, to };
+        let remote = RemoteAddr { stag, to };
         let wr = SendWr {
             id,
             op: SendOp::Write { remote, immediate },
             flags: Flags::SIGNALED,
             data: Data::Gather(&[self.source()?]),
         };
-        self.data.post_send(&[wr]).map_err(refused)
+        self.data.post_send(&[wr]).map_err(post_error)
     }
 
     /// Reads a packet from the peer's memory.
     pub(super) fn post_read(&self, (stag, to): (Stag, To)) -> Result<(), Error> {
         let op = SendOp::Read {
-            remote: Remote { stag, to },
+            remote: RemoteAddr { stag, to },
             local_invalidate: None,
         };
         let wr = SendWr {
@@ -80,17 +82,19 @@ impl End {
             flags: Flags::SIGNALED,
             data: Data::Gather(&[self.sink.sge(0, self.size as usize)?]),
         };
-        self.data.post_send(&[wr]).map_err(refused)
+        self.data.post_send(&[wr]).map_err(post_error)
     }
 
     /// Polls completions.
     pub(in crate::models) fn poll(&mut self) -> Result<(), Error> {
         let mut some = [BLANK; 16];
         let n = self.cq.poll(&mut some);
-        some[..n].iter().try_for_each(|wc| self.completed(wc))
+        some[..n]
+            .iter()
+            .try_for_each(|wc| self.handle_completion(wc))
     }
 
-    fn completed(&mut self, wc: &Wc) -> Result<(), Error> {
+    fn handle_completion(&mut self, wc: &Wc) -> Result<(), Error> {
         if wc.status != Status::Success {
             let both = [&self.control, &self.data];
             let why = both.iter().find_map(|qp| qp.view().cause);
@@ -104,31 +108,31 @@ impl End {
                 }
                 self.drive()
             }
-            ANSWER => self.answered(),
+            ANSWER => self.answer_written(),
             READ => {
                 self.reads += 1;
-                self.arrived = Some(Place::Sink);
+                self.arrived = Some(PacketLocation::Sink);
                 Ok(())
             }
-            SAY => Ok(()),
+            SEND => Ok(()),
             IMMEDIATE => {
                 self.post_immediate()?;
-                self.indicated(wc.immediate.unwrap_or_default())
+                self.handle_immediate(wc.immediate.unwrap_or_default())
             }
             slot => {
-                let slot = (slot - WORD) as usize;
+                let slot = (slot - MESSAGE_RECV) as usize;
                 let mut room = [0; MESSAGE];
                 let bytes = &mut room[..(wc.len as usize).min(MESSAGE)];
-                self.words.read_at(slot * MESSAGE, bytes)?;
-                self.post_word(slot)?;
-                self.heard(bytes)
+                self.message_buffers.read_at(slot * MESSAGE, bytes)?;
+                self.post_message_recv(slot)?;
+                self.handle_message(bytes)
             }
         }
     }
 
-    fn indicated(&mut self, word: u32) -> Result<(), Error> {
-        if self.inward != Way::Push {
-            self.arrived = Some(Place::Sink);
+    fn handle_immediate(&mut self, word: u32) -> Result<(), Error> {
+        if self.inward != TransferMode::Push {
+            self.arrived = Some(PacketLocation::Sink);
             return Ok(());
         }
         self.session.handle_immediate(Channel::Data, word)?;
@@ -136,23 +140,23 @@ impl End {
     }
 
     /// Handles a message: one of pulling or reading, or else the session's.
-    fn heard(&mut self, bytes: &[u8]) -> Result<(), Error> {
+    fn handle_message(&mut self, bytes: &[u8]) -> Result<(), Error> {
         let parsed = Message::parse(bytes).map_err(|e| Error::Failed(e.to_string()))?;
         let body = match parsed {
             Parsed::Known(message) => Some(message.body),
             Parsed::Unknown(_) => None,
         };
         match body {
-            Some(Body::BufferRecvPool(pools)) if self.outward == Way::Pull => {
-                self.asked = pools.iter().next();
+            Some(Body::BufferRecvPool(pools)) if self.outward == TransferMode::Pull => {
+                self.requested = pools.iter().next();
             }
-            Some(Body::BufferRecvPool(pools)) if self.inward == Way::Read => {
+            Some(Body::BufferRecvPool(pools)) if self.inward == TransferMode::Read => {
                 self.announced = pools.iter().next();
             }
-            Some(Body::BufferRdmaIndicate(_)) if self.inward == Way::Pull => {
-                self.arrived = Some(Place::Sink);
+            Some(Body::BufferRdmaIndicate(_)) if self.inward == TransferMode::Pull => {
+                self.arrived = Some(PacketLocation::Sink);
             }
-            Some(Body::BufferRecvPoolUpdate(_)) if self.outward == Way::Read => {
+            Some(Body::BufferRecvPoolUpdate(_)) if self.outward == TransferMode::Read => {
                 self.released = true;
             }
             _ => {
@@ -164,6 +168,6 @@ impl End {
     }
 }
 
-fn refused(refused: (usize, PostError)) -> Error {
+fn post_error(refused: (usize, PostError)) -> Error {
     Error::Failed(refused.1.to_string())
 }

@@ -9,12 +9,12 @@ use super::super::{Interest, Socket};
 use super::*;
 
 /// A reserved page without access rights: the kernel returns EFAULT for it.
-struct Gone(*mut u8);
+struct UnmappedPage(*mut u8);
 
 const PAGE: usize = 4096;
 
-impl Gone {
-    fn new() -> Gone {
+impl UnmappedPage {
+    fn new() -> UnmappedPage {
         let (rights, kind) = (
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
@@ -25,7 +25,7 @@ impl Gone {
             let page = libc::mmap(core::ptr::null_mut(), PAGE, rights, kind, -1, 0);
             assert_ne!(page, libc::MAP_FAILED);
             assert_eq!(libc::mprotect(page, PAGE, libc::PROT_NONE), 0);
-            Gone(page.cast())
+            UnmappedPage(page.cast())
         }
     }
 
@@ -35,7 +35,7 @@ impl Gone {
     }
 }
 
-impl Drop for Gone {
+impl Drop for UnmappedPage {
     fn drop(&mut self) {
         // SAFETY: the page mapped in `new`, whose address no other code has.
         unsafe { libc::munmap(self.0.cast(), PAGE) };
@@ -58,8 +58,8 @@ fn reads_scatter_over_registered_memory_and_stages() {
         targets.place(granted(32, 3));
         targets.place(granted(0, 4));
         targets.stage(&mut stage);
-        assert_eq!((&b).read(&mut targets), Moved::Bytes(10));
-        assert_eq!((&b).read(&mut targets), Moved::Nothing);
+        assert_eq!((&b).read(&mut targets), IoOutcome::Bytes(10));
+        assert_eq!((&b).read(&mut targets), IoOutcome::WouldBlock);
         drop(targets);
         assert_eq!(buffer.read(32, 3), b"abc");
         assert_eq!(buffer.read(0, 4), b"defg");
@@ -81,13 +81,13 @@ fn writes_gather_until_the_socket_is_full() {
             // Like a queue pair: names the rest, and is told the count.
             let left = sent % stream.len();
             let mut sources = Sources::new();
-            sources.own(&stream[left.min(4)..4]);
+            sources.borrow_bytes(&stream[left.min(4)..4]);
             let from = left.saturating_sub(4) as u64;
             let reach = part(&buffer, from, (1 << 20) - from, Access::LOCAL_READ);
             sources.gather(tpt.gather_local(&reach).unwrap());
             match (&a).write(&sources) {
-                Moved::Bytes(n) => sent += n,
-                Moved::Nothing => break,
+                IoOutcome::Bytes(n) => sent += n,
+                IoOutcome::WouldBlock => break,
                 other => panic!("{other:?}"),
             }
         }
@@ -96,7 +96,7 @@ fn writes_gather_until_the_socket_is_full() {
         while got < sent {
             await_ready(&b, Interest::READ);
             let (moved, bytes) = receive(&b, 1 << 16);
-            assert!(matches!(moved, Moved::Bytes(_)));
+            assert!(matches!(moved, IoOutcome::Bytes(_)));
             for byte in bytes {
                 assert_eq!(byte, stream[got % stream.len()], "at {got}");
                 got += 1;
@@ -111,9 +111,9 @@ fn writes_gather_until_the_socket_is_full() {
 fn empty_targets_and_sources_move_nothing() {
     let (a, b) = Socket::pair().unwrap();
     send(&a, b"x");
-    assert_eq!((&b).read(&mut Targets::new()), Moved::Nothing);
-    assert_eq!((&a).write(&Sources::new()), Moved::Nothing);
-    assert_eq!(receive(&b, 9), (Moved::Bytes(1), b"x".to_vec()));
+    assert_eq!((&b).read(&mut Targets::new()), IoOutcome::WouldBlock);
+    assert_eq!((&a).write(&Sources::new()), IoOutcome::WouldBlock);
+    assert_eq!(receive(&b, 9), (IoOutcome::Bytes(1), b"x".to_vec()));
 }
 
 #[test]
@@ -123,14 +123,14 @@ fn end_of_stream_follows_the_last_byte() {
         send(&a, b"last");
         a.shutdown_write().unwrap();
         await_ready(&b, Interest::READ);
-        assert_eq!(receive(&b, 9), (Moved::Bytes(4), b"last".to_vec()));
+        assert_eq!(receive(&b, 9), (IoOutcome::Bytes(4), b"last".to_vec()));
         await_ready(&b, Interest::READ);
-        assert_eq!(receive(&b, 9).0, Moved::End);
-        assert_eq!(receive(&b, 9).0, Moved::End, "it stays at the end");
+        assert_eq!(receive(&b, 9).0, IoOutcome::Eof);
+        assert_eq!(receive(&b, 9).0, IoOutcome::Eof, "it stays at the end");
         // The other direction still works.
         send(&b, b"heard");
         await_ready(&a, Interest::READ);
-        assert_eq!(receive(&a, 9), (Moved::Bytes(5), b"heard".to_vec()));
+        assert_eq!(receive(&a, 9), (IoOutcome::Bytes(5), b"heard".to_vec()));
     }
 }
 
@@ -141,10 +141,10 @@ fn reset_breaks_both_directions_without_sigpipe() {
         let (a, b) = connection(ip);
         a.abort();
         assert!(await_ready(&b, Interest::READ).hangup);
-        assert_eq!(receive(&b, 9).0, Moved::Broken);
+        assert_eq!(receive(&b, 9).0, IoOutcome::Broken);
         let mut sources = Sources::new();
-        sources.own(b"x");
-        assert_eq!((&b).write(&sources), Moved::Broken);
+        sources.borrow_bytes(b"x");
+        assert_eq!((&b).write(&sources), IoOutcome::Broken);
     }
 }
 
@@ -153,29 +153,29 @@ fn write_after_shutdown_is_broken() {
     let (a, _b) = Socket::pair().unwrap();
     a.shutdown_write().unwrap();
     let mut sources = Sources::new();
-    sources.own(b"x");
-    assert_eq!((&a).write(&sources), Moved::Broken);
+    sources.borrow_bytes(b"x");
+    assert_eq!((&a).write(&sources), IoOutcome::Broken);
 }
 
 #[test]
 fn read_into_unmapped_memory_loses_no_bytes() {
-    let gone = Gone::new();
+    let gone = UnmappedPage::new();
     for ip in loopbacks() {
         let (a, b) = connection(ip);
         send(&a, b"abc");
         await_ready(&b, Interest::READ);
         let into = carry(libc::SYS_recvmsg, b.as_fd(), &[gone.span()], 0);
-        assert_eq!(into, Moved::Fault);
-        assert_eq!(receive(&b, 9), (Moved::Bytes(3), b"abc".to_vec()));
+        assert_eq!(into, IoOutcome::Fault);
+        assert_eq!(receive(&b, 9), (IoOutcome::Bytes(3), b"abc".to_vec()));
     }
 }
 
 #[test]
 fn write_from_unmapped_memory_is_a_fault() {
-    let gone = Gone::new();
+    let gone = UnmappedPage::new();
     for ip in loopbacks() {
         let (a, _b) = connection(ip);
         let from = carry(libc::SYS_sendmsg, a.as_fd(), &[gone.span()], 0);
-        assert_eq!(from, Moved::Fault);
+        assert_eq!(from, IoOutcome::Fault);
     }
 }

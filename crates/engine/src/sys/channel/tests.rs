@@ -12,12 +12,12 @@ use crate::sys::{Interest, Poller, poller};
 fn only_rings_of_the_catching_thread_are_caught() {
     let channel = Channel::new().unwrap();
     let other = Channel::new().unwrap();
-    let caught = channel.catch(|| {
+    let caught = channel.catch_rings(|| {
         other.ring();
         std::thread::scope(|s| drop(s.spawn(|| channel.ring()).join()));
     });
     assert!(!caught && channel.try_take() && !channel.try_take() && other.try_take());
-    assert!(channel.catch(|| (0..3).for_each(|_| channel.ring())));
+    assert!(channel.catch_rings(|| (0..3).for_each(|_| channel.ring())));
     assert!(channel.try_take() && channel.try_take() && !channel.try_take());
     channel.ring();
     assert!(channel.try_take(), "nobody catches any more");
@@ -59,10 +59,10 @@ fn wait_distinguishes_own_ring_from_others() {
     let (own, other) = (Channel::new().unwrap(), Channel::new().unwrap());
     let beside = [other.as_fd().as_raw_fd()];
     other.ring();
-    assert_eq!(own.wait_beside(&beside), Ok(false));
+    assert_eq!(own.wait_with_fds(&beside), Ok(false));
     own.ring();
-    assert_eq!(own.wait_beside(&beside), Ok(true));
-    assert!(own.waits());
+    assert_eq!(own.wait_with_fds(&beside), Ok(true));
+    assert!(own.is_blocking());
 }
 
 static SIGNALS: AtomicU32 = AtomicU32::new(0);
@@ -85,10 +85,10 @@ fn handle(flags: libc::c_int) {
 /// Waits in one of the two ways until the channel is rung.
 fn sleep(channel: &Channel, in_poller: bool) -> Result<()> {
     if !in_poller {
-        return channel.wait_beside(&[]).map(drop);
+        return channel.wait_with_fds(&[]).map(drop);
     }
     let poller = Poller::new()?;
-    poller.add(&channel.double()?, 7, Interest::READ)?;
+    poller.add(&channel.duplicate()?, 7, Interest::READ)?;
     let mut ready = arrayvec::ArrayVec::new();
     poller::sleep(poller.as_fd().as_raw_fd(), &mut ready)?;
     assert_eq!(ready[0].token, 7);

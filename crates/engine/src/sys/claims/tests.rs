@@ -15,7 +15,7 @@ fn word_is_taken_only_from_its_expected_value() {
     let other = Claims::adopt(copy(&claims)).unwrap();
     assert_eq!(other.len(), 3);
     assert_eq!(claims.take(1, 0, 7), Ok(()));
-    let late = Missed::Taken {
+    let late = ClaimError::Taken {
         at: 1,
         expected: 0,
         found: 7,
@@ -30,7 +30,7 @@ fn word_is_taken_only_from_its_expected_value() {
 fn word_outside_the_table_is_refused() {
     let claims = Claims::new(3).unwrap();
     for at in [3, 4, usize::MAX, usize::MAX / 8 + 1] {
-        let outside = Missed::Outside { at, words: 3 };
+        let outside = ClaimError::OutOfRange { at, words: 3 };
         assert_eq!(claims.load(at), Err(outside));
         assert_eq!(claims.take(at, 0, 1), Err(outside));
     }
@@ -42,7 +42,10 @@ fn word_outside_the_table_is_refused() {
     assert_eq!((odd.len(), odd.load(1)), (2, Ok(0)));
     assert!(odd.load(2).is_err());
     let (reader, _writer) = std::io::pipe().unwrap();
-    assert_eq!(Claims::adopt(reader.into()).unwrap_err(), Unfit::NotMemory);
+    assert_eq!(
+        Claims::adopt(reader.into()).unwrap_err(),
+        SharedMemoryError::NotMemfd
+    );
 }
 
 #[test]

@@ -14,11 +14,11 @@ use common::{SEND, Side, loopback, pair};
 
 #[test]
 fn fork_is_counted_in_the_child() {
-    let before = forks();
-    // SAFETY: the child calls only `forks`, which is initialized, and `_exit`: allowed after a fork of a multi-threaded process.
+    let before = watch_forks();
+    // SAFETY: the child calls only `watch_forks`, which is initialized, and `_exit`: allowed after a fork of a multi-threaded process.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let grew = forks() == before + 1;
+        let grew = watch_forks() == before + 1;
         // SAFETY: ends the child at once, without running exit handlers of the parent.
         unsafe { libc::_exit(i32::from(!grew)) };
     }
@@ -27,7 +27,7 @@ fn fork_is_counted_in_the_child() {
     // SAFETY: waits for the child made above; `status` outlives the call.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child saw no fork");
-    assert_eq!(forks(), before, "the parent is no child");
+    assert_eq!(watch_forks(), before, "the parent is no child");
 }
 
 /// Runs `play` in a forked child, which exits with its result; returns that, or none if it hangs.
@@ -110,8 +110,8 @@ fn forked_child_cannot_affect_parent_connections() {
 /// The same for datagrams.
 #[test]
 fn forked_child_cannot_affect_parent_datagrams() {
-    use common::datagrams::{GROUP, HERE, Side, wr};
-    let (a, b) = (Side::new(HERE), Side::new(HERE));
+    use common::datagrams::{GROUP, LOCALHOST, Side, wr};
+    let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let to = b.to(&a);
     b.ud.attach(GROUP.parse().unwrap()).unwrap();
     let mut kept = Some((a, b));

@@ -10,7 +10,7 @@ fn new_listener_has_no_connection() {
     for ip in loopbacks() {
         let listener = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
         assert!(listener.accept().unwrap().is_none());
-        assert_eq!(listener.local().unwrap().ip(), ip);
+        assert_eq!(listener.local_addr().unwrap().ip(), ip);
     }
 }
 
@@ -19,7 +19,7 @@ fn every_dialler_is_accepted_once_under_load() {
     const EACH: usize = 100;
     for ip in loopbacks() {
         let listener = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
-        let to = listener.local().unwrap();
+        let to = listener.local_addr().unwrap();
         let diallers: Vec<_> = (0..3)
             .map(|_| {
                 std::thread::spawn(move || {
@@ -41,7 +41,7 @@ fn every_dialler_is_accepted_once_under_load() {
         assert!(
             dialled
                 .iter()
-                .all(|s| origins.contains(&s.local().unwrap()))
+                .all(|s| origins.contains(&s.local_addr().unwrap()))
         );
     }
 }
@@ -50,11 +50,11 @@ fn every_dialler_is_accepted_once_under_load() {
 fn reset_connection_does_not_disturb_others() {
     for ip in loopbacks() {
         let listener = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
-        let to = listener.local().unwrap();
+        let to = listener.local_addr().unwrap();
         Socket::connect(to, None, None).unwrap().abort();
         let good = Socket::connect(to, None, None).unwrap();
         let mut origins = Vec::new();
-        while !origins.contains(&good.local().unwrap()) {
+        while !origins.contains(&good.local_addr().unwrap()) {
             await_ready(&listener, Interest::READ);
             while let Some((_, from)) = listener.accept().unwrap() {
                 origins.push(from);
@@ -67,7 +67,7 @@ fn reset_connection_does_not_disturb_others() {
 fn port_has_one_listener_even_with_reuse() {
     for ip in loopbacks() {
         let first = Listener::bind(SocketAddr::new(ip, 0), true).unwrap();
-        let again = Listener::bind(first.local().unwrap(), true);
+        let again = Listener::bind(first.local_addr().unwrap(), true);
         assert!(again.unwrap_err().is_in_use());
     }
 }
@@ -114,7 +114,7 @@ fn accept_without_descriptors_keeps_the_connection() {
     if child == 0 {
         // Made here: a child has none of its parent's. On loopback a connection is established when connect returns.
         let listener = Listener::bind(at, true).unwrap();
-        let _dialled = Socket::connect(listener.local().unwrap(), None, None).unwrap();
+        let _dialled = Socket::connect(listener.local_addr().unwrap(), None, None).unwrap();
         limit(3);
         let told = matches!(listener.accept(), Err(e) if e.is_out_of_descriptors());
         limit(1024);

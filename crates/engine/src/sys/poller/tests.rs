@@ -1,19 +1,19 @@
 //! Tests of readiness: tokens, one-shot entries, and a poller inside another.
 
-use super::super::testing::{PATIENCE, connection, loopbacks, receive, send};
-use super::super::{Bell, Socket};
+use super::super::testing::{TEST_TIMEOUT, connection, loopbacks, receive, send};
+use super::super::{Doorbell, Socket};
 use super::*;
-use verbena_nic::Moved;
+use verbena_nic::IoOutcome;
 
-fn at_once(poller: &Poller) -> Vec<Ready> {
+fn poll_now(poller: &Poller) -> Vec<Ready> {
     let mut ready = Vec::new();
     poller.wait(&mut ready, Some(Duration::ZERO)).unwrap();
     ready
 }
 
-fn in_time(poller: &Poller) -> Vec<Ready> {
+fn wait_ready(poller: &Poller) -> Vec<Ready> {
     let mut ready = Vec::new();
-    poller.wait(&mut ready, Some(PATIENCE)).unwrap();
+    poller.wait(&mut ready, Some(TEST_TIMEOUT)).unwrap();
     ready
 }
 
@@ -26,7 +26,7 @@ fn token_and_readiness_are_reported() {
         ..Interest::READ
     };
     poller.add(&a, u64::MAX, Interest::READ).unwrap();
-    assert_eq!(at_once(&poller), []);
+    assert_eq!(poll_now(&poller), []);
     send(&b, b"x");
     let expected = Ready {
         token: u64::MAX,
@@ -34,18 +34,18 @@ fn token_and_readiness_are_reported() {
         writable: false,
         hangup: false,
     };
-    assert_eq!(at_once(&poller), [expected]);
+    assert_eq!(poll_now(&poller), [expected]);
     poller.arm(&a, 3, both).unwrap();
     let expected = Ready {
         token: 3,
         writable: true,
         ..expected
     };
-    assert_eq!(at_once(&poller), [expected]);
+    assert_eq!(poll_now(&poller), [expected]);
     drop(b);
-    assert!(at_once(&poller)[0].hangup);
+    assert!(poll_now(&poller)[0].hangup);
     poller.remove(&a).unwrap();
-    assert_eq!(at_once(&poller), []);
+    assert_eq!(poll_now(&poller), []);
     assert_eq!(poller.remove(&a).unwrap_err().code(), libc::ENOENT);
 }
 
@@ -62,12 +62,12 @@ fn wait_ends_at_its_timeout() {
 #[test]
 fn excess_events_come_with_the_next_wait() {
     let poller = Poller::new().unwrap();
-    let bells: Vec<Bell> = (0..100).map(|_| Bell::new().unwrap()).collect();
+    let bells: Vec<Doorbell> = (0..100).map(|_| Doorbell::new().unwrap()).collect();
     for (token, bell) in bells.iter().enumerate() {
         poller.add(bell, token as u64, Interest::READ_ONCE).unwrap();
         bell.ring();
     }
-    let (first, second) = (at_once(&poller), at_once(&poller));
+    let (first, second) = (poll_now(&poller), poll_now(&poller));
     assert_eq!((first.len(), second.len()), (MAX_READY, 100 - MAX_READY));
     let tokens: std::collections::BTreeSet<u64> =
         first.iter().chain(&second).map(|r| r.token).collect();
@@ -84,25 +84,25 @@ fn rearmed_nested_poller_reports_missed_input() {
         inner.add(&b, 1, Interest::READ).unwrap();
         outer.add(&inner, 2, Interest::READ_ONCE).unwrap();
         send(&a, b"1");
-        assert_eq!(in_time(&outer)[0].token, 2);
+        assert_eq!(wait_ready(&outer)[0].token, 2);
         // Disarmed, although the byte is still there.
-        assert_eq!(at_once(&outer), []);
-        assert_eq!(at_once(&inner)[0].token, 1);
+        assert_eq!(poll_now(&outer), []);
+        assert_eq!(poll_now(&inner)[0].token, 1);
         // Lent: the borrower reads, and more arrives that it does not see.
-        assert_eq!(receive(&b, 9).0, Moved::Bytes(1));
-        assert_eq!(at_once(&inner), []);
+        assert_eq!(receive(&b, 9).0, IoOutcome::Bytes(1));
+        assert_eq!(poll_now(&inner), []);
         send(&a, b"2");
-        assert_eq!(in_time(&inner)[0].token, 1);
-        assert_eq!(at_once(&outer), []);
+        assert_eq!(wait_ready(&inner)[0].token, 1);
+        assert_eq!(poll_now(&outer), []);
         // Returned: reported at once.
         outer.arm(&inner, 2, Interest::READ_ONCE).unwrap();
-        assert_eq!(at_once(&outer)[0].token, 2);
+        assert_eq!(poll_now(&outer)[0].token, 2);
         // Returned with no input: silent until some arrives.
-        assert_eq!(receive(&b, 9).0, Moved::Bytes(1));
+        assert_eq!(receive(&b, 9).0, IoOutcome::Bytes(1));
         outer.arm(&inner, 2, Interest::READ_ONCE).unwrap();
-        assert_eq!(at_once(&outer), []);
+        assert_eq!(poll_now(&outer), []);
         send(&a, b"3");
-        assert_eq!(in_time(&outer)[0].token, 2);
+        assert_eq!(wait_ready(&outer)[0].token, 2);
     }
 }
 
@@ -122,10 +122,14 @@ fn no_wakeup_is_lost_between_reading_and_arming() {
     });
     let mut got = 0;
     while got < BYTES {
-        assert_eq!(in_time(&outer).len(), 1, "a wake-up was lost after {got}");
+        assert_eq!(
+            wait_ready(&outer).len(),
+            1,
+            "a wake-up was lost after {got}"
+        );
         // One wait, one read; input after them must be reported by arming.
-        for _ in at_once(&inner) {
-            if let Moved::Bytes(n) = receive(&b, 64).0 {
+        for _ in poll_now(&inner) {
+            if let IoOutcome::Bytes(n) = receive(&b, 64).0 {
                 got += n;
             }
         }

@@ -1,11 +1,13 @@
 //! Tests of connections over loopback: established, refused, queried, silent.
 
-use verbena_nic::{Carrier, Moved};
+use verbena_nic::{Carrier, IoOutcome};
 
 use verbena_mem::Sources;
 
-use super::super::listener::bound;
-use super::super::testing::{PATIENCE, WRITE, await_ready, connection, loopbacks, receive, send};
+use super::super::listener::bind_socket;
+use super::super::testing::{
+    TEST_TIMEOUT, WRITE, await_ready, connection, loopbacks, receive, send,
+};
 use super::super::{Interest, Listener, now};
 use super::*;
 
@@ -13,13 +15,13 @@ use super::*;
 fn both_ends_report_their_addresses() {
     for ip in loopbacks() {
         let (a, b) = connection(ip);
-        assert_eq!(a.local().unwrap(), b.peer().unwrap());
-        assert_eq!(a.peer().unwrap(), b.local().unwrap());
-        assert!(a.same_host() && b.same_host());
-        assert!(a.path().is_some() && a.path() == b.path());
-        assert_ne!(a.path(), connection(ip).0.path());
+        assert_eq!(a.local_addr().unwrap(), b.peer_addr().unwrap());
+        assert_eq!(a.peer_addr().unwrap(), b.local_addr().unwrap());
+        assert!(a.is_same_host() && b.is_same_host());
+        assert!(a.path_digest().is_some() && a.path_digest() == b.path_digest());
+        assert_ne!(a.path_digest(), connection(ip).0.path_digest());
         assert!(a.mss().unwrap() > 500);
-        assert!(b.connected().unwrap());
+        assert!(b.is_connected().unwrap());
     }
 }
 
@@ -27,8 +29,8 @@ fn both_ends_report_their_addresses() {
 fn requested_source_address_is_used() {
     let from: IpAddr = "127.0.0.7".parse().unwrap();
     let listener = Listener::bind("127.0.0.1:0".parse().unwrap(), false).unwrap();
-    let socket = Socket::connect(listener.local().unwrap(), Some(from), None).unwrap();
-    assert_eq!(socket.local().unwrap().ip(), from);
+    let socket = Socket::connect(listener.local_addr().unwrap(), Some(from), None).unwrap();
+    assert_eq!(socket.local_addr().unwrap().ip(), from);
     await_ready(&listener, Interest::READ);
     assert_eq!(listener.accept().unwrap().unwrap().1.ip(), from);
 }
@@ -46,12 +48,12 @@ fn foreign_source_address_fails_in_bind() {
 fn connect_to_a_closed_port_is_refused() {
     for ip in loopbacks() {
         // Bound and not listening: the port stays reserved, and connections to it are refused.
-        let holder = bound(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
+        let holder = bind_socket(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
         let name = net::getsockname(&holder).unwrap();
         let nobody = SocketAddr::try_from(name).unwrap();
         let refused = Socket::connect(nobody, None, None).and_then(|socket| {
             await_ready(&socket, WRITE);
-            socket.connected()
+            socket.is_connected()
         });
         assert!(refused.unwrap_err().is_refused());
     }
@@ -61,21 +63,21 @@ fn connect_to_a_closed_port_is_refused() {
 fn refused_socket_can_connect_again() {
     for ip in loopbacks() {
         for from in [None, Some(ip)] {
-            let holder = bound(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
+            let holder = bind_socket(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
             let to = SocketAddr::try_from(net::getsockname(&holder).unwrap()).unwrap();
             let socket = Socket::connect(to, from, None).unwrap();
             for _ in 0..3 {
                 await_ready(&socket, WRITE);
-                assert!(socket.connected().unwrap_err().is_refused());
-                socket.connect_again(to).unwrap();
+                assert!(socket.is_connected().unwrap_err().is_refused());
+                socket.reconnect(to).unwrap();
             }
             await_ready(&socket, WRITE);
-            assert!(socket.connected().unwrap_err().is_refused());
+            assert!(socket.is_connected().unwrap_err().is_refused());
             net::listen(&holder, 1).unwrap();
-            socket.connect_again(to).unwrap();
+            socket.reconnect(to).unwrap();
             await_ready(&socket, WRITE);
-            assert!(socket.connected().unwrap());
-            assert_eq!(socket.peer().unwrap(), to);
+            assert!(socket.is_connected().unwrap());
+            assert_eq!(socket.peer_addr().unwrap(), to);
         }
     }
 }
@@ -83,22 +85,22 @@ fn refused_socket_can_connect_again() {
 #[test]
 fn socketpair_ends_are_connected_on_this_host() {
     let (a, b) = Socket::pair().unwrap();
-    assert!(a.connected().unwrap() && b.connected().unwrap());
-    assert!(a.same_host());
+    assert!(a.is_connected().unwrap() && b.is_connected().unwrap());
+    assert!(a.is_same_host());
     assert_eq!((a.mss(), a.silence()), (None, None));
-    assert!(a.local().is_err() && a.peer().is_err());
+    assert!(a.local_addr().is_err() && a.peer_addr().is_err());
 }
 
 #[test]
 fn socket_options_are_set() {
     let (a, _b) = connection(loopbacks()[0]);
-    a.keep_alive(Duration::from_secs(60)).unwrap();
+    a.set_keepalive(Duration::from_secs(60)).unwrap();
     assert!(sockopt::socket_keepalive(&a.fd).unwrap());
     let idle = sockopt::tcp_keepidle(&a.fd).unwrap();
     assert_eq!(idle, Duration::from_secs(60));
     let between = sockopt::tcp_keepintvl(&a.fd).unwrap();
     assert_eq!(between, Duration::from_secs(10));
-    a.keep_alive(Duration::ZERO).unwrap();
+    a.set_keepalive(Duration::ZERO).unwrap();
     assert!(!sockopt::socket_keepalive(&a.fd).unwrap());
     let before = sockopt::socket_send_buffer_size(&a.fd).unwrap();
     a.set_buffers(None).unwrap();
@@ -128,8 +130,8 @@ fn only_pacing_congestion_control_is_replaced() {
 fn fill(mut socket: &Socket) {
     let bytes = vec![0; 1 << 16];
     let mut sources = Sources::new();
-    assert!(sources.own(&bytes));
-    while let Moved::Bytes(_) = socket.write(&sources) {}
+    assert!(sources.borrow_bytes(&bytes));
+    while let IoOutcome::Bytes(_) = socket.write(&sources) {}
 }
 
 /// docs/connections.md: a peer that only does not read is alive.
@@ -151,7 +153,7 @@ fn peer_that_never_reads_is_not_silent() {
         let start = now();
         while a.silence().is_some() || a.unsent() > 0 {
             assert!(
-                now().since(start) < PATIENCE,
+                now().since(start) < TEST_TIMEOUT,
                 "it drains and nothing is owed"
             );
             receive(&b, 1 << 20);
@@ -160,7 +162,7 @@ fn peer_that_never_reads_is_not_silent() {
 }
 
 /// A socket filter that drops every segment makes the other end look dead: its TCP receives nothing.
-fn deafen(socket: &Socket) {
+fn drop_incoming(socket: &Socket) {
     let mut drop_all = libc::sock_filter {
         code: 0x06,
         jt: 0,
@@ -194,10 +196,10 @@ fn dead_peer_silence_excludes_idle_time() {
         // An idle time, which must not count.
         let start = now();
         while now().since(start) < Duration::from_millis(300) || a.silence().is_some() {
-            assert!(now().since(start) < PATIENCE);
+            assert!(now().since(start) < TEST_TIMEOUT);
             std::thread::yield_now();
         }
-        deafen(&b);
+        drop_incoming(&b);
         let asked = now();
         send(&a, b"anyone there?");
         let mut longest = Duration::ZERO;
@@ -210,7 +212,7 @@ fn dead_peer_silence_excludes_idle_time() {
                 "{silence:?} of {since:?}"
             );
             longest = longest.max(silence);
-            assert!(since < PATIENCE, "only {longest:?}");
+            assert!(since < TEST_TIMEOUT, "only {longest:?}");
             std::thread::yield_now();
         }
     }
@@ -223,13 +225,13 @@ fn dead_peer_with_closed_window_is_silent() {
     fill(&a);
     let start = now();
     while a.info().unwrap().tcpi_unacked > 0 {
-        assert!(now().since(start) < PATIENCE, "the window never shut");
+        assert!(now().since(start) < TEST_TIMEOUT, "the window never shut");
         std::thread::yield_now();
     }
     assert_eq!(a.silence(), None, "full, and alive");
-    deafen(&b);
+    drop_incoming(&b);
     while a.silence().unwrap_or_default() < Duration::from_millis(300) {
-        assert!(now().since(start) < PATIENCE);
+        assert!(now().since(start) < TEST_TIMEOUT);
         std::thread::yield_now();
     }
 }
@@ -251,18 +253,18 @@ fn low_water_mark_delays_but_never_loses_wakeups() {
         send(&a, &[1; 60_000]);
         assert!(!told(&poller, moment));
         send(&a, &[2; 40_000]);
-        assert!(told(&poller, PATIENCE));
+        assert!(told(&poller, TEST_TIMEOUT));
         assert_eq!(receive(&b, 100_000).1.len(), 100_000);
         // Bytes that are there already count as soon as the mark is lowered.
         send(&a, &[3; 10]);
         assert!(!told(&poller, moment));
         b.set_low_water(1).unwrap();
-        assert!(told(&poller, PATIENCE));
+        assert!(told(&poller, TEST_TIMEOUT));
         assert_eq!(receive(&b, 10).1.len(), 10);
         // The end of the stream.
         b.set_low_water(100_000).unwrap();
         a.shutdown_write().unwrap();
-        assert!(told(&poller, PATIENCE));
+        assert!(told(&poller, TEST_TIMEOUT));
     }
     for ip in loopbacks() {
         let (a, b) = connection(ip);
@@ -274,8 +276,8 @@ fn low_water_mark_delays_but_never_loses_wakeups() {
         let mut carrier = &a;
         let bytes = vec![4; 1 << 20];
         let mut sources = Sources::new();
-        assert!(sources.own(&bytes));
-        assert!(matches!(carrier.write(&sources), Moved::Bytes(_)));
-        assert!(told(&poller, PATIENCE));
+        assert!(sources.borrow_bytes(&bytes));
+        assert!(matches!(carrier.write(&sources), IoOutcome::Bytes(_)));
+        assert!(told(&poller, TEST_TIMEOUT));
     }
 }

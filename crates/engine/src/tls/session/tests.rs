@@ -24,7 +24,7 @@ impl Pair {
         let mut pair = Pair { ends };
         while pair.ends.iter().any(|(end, _)| end.is_handshaking()) {
             for side in 0..2 {
-                assert_eq!(pair.read(side, 16), Err(Moved::Nothing));
+                assert_eq!(pair.read(side, 16), Err(IoOutcome::WouldBlock));
             }
         }
         pair
@@ -35,7 +35,7 @@ impl Pair {
     }
 
     /// Reads at most `most` bytes, or returns why not.
-    fn read(&mut self, side: usize, most: usize) -> Result<Vec<u8>, Moved> {
+    fn read(&mut self, side: usize, most: usize) -> Result<Vec<u8>, IoOutcome> {
         let (end, socket) = &mut self.ends[side];
         let mut bytes = vec![0; most];
         let moved = {
@@ -44,15 +44,15 @@ impl Pair {
             end.read(socket, &mut targets)
         };
         match moved {
-            Moved::Bytes(n) => Ok(bytes[..n].to_vec()),
+            IoOutcome::Bytes(n) => Ok(bytes[..n].to_vec()),
             other => Err(other),
         }
     }
 
-    fn write(&mut self, side: usize, bytes: &[u8]) -> Moved {
+    fn write(&mut self, side: usize, bytes: &[u8]) -> IoOutcome {
         let (end, socket) = &mut self.ends[side];
         let mut sources = Sources::new();
-        sources.own(bytes);
+        sources.borrow_bytes(bytes);
         end.write(socket, &sources)
     }
 }
@@ -75,13 +75,13 @@ fn reads_of_any_size_get_all_bytes() {
     for most in [1, 7, 1000, 16_384, 40_000, 300_000] {
         let mut pair = Pair::usual();
         let words: Vec<u8> = (0..50_000_u32).map(|i| (i * 7) as u8).collect();
-        assert_eq!(pair.write(0, &words), Moved::Bytes(words.len()));
+        assert_eq!(pair.write(0, &words), IoOutcome::Bytes(words.len()));
         let mut came = Vec::new();
         while came.len() < words.len() {
             came.extend(pair.read(1, most).unwrap());
         }
         assert!(came == words);
-        assert_eq!(pair.read(1, most), Err(Moved::Nothing));
+        assert_eq!(pair.read(1, most), Err(IoOutcome::WouldBlock));
         assert!(!pair.ends[1].0.has_unread());
     }
 }
@@ -91,7 +91,7 @@ fn full_socket_keeps_encrypted_bytes() {
     let mut pair = Pair::usual();
     let words = vec![7; 100_000];
     let mut sent = 0;
-    while let Moved::Bytes(n) = pair.write(0, &words) {
+    while let IoOutcome::Bytes(n) = pair.write(0, &words) {
         sent += n;
     }
     let (end, socket) = &mut pair.ends[0];
@@ -101,7 +101,7 @@ fn full_socket_keeps_encrypted_bytes() {
     while came < sent {
         match pair.read(1, 1 << 20) {
             Ok(some) => came += some.len(),
-            Err(moved) => assert_eq!(moved, Moved::Nothing),
+            Err(moved) => assert_eq!(moved, IoOutcome::WouldBlock),
         }
         let (end, socket) = &mut pair.ends[0];
         end.flush(socket);
@@ -116,19 +116,19 @@ fn only_close_notify_is_an_orderly_end() {
     pair.write(0, b"last words");
     let (end, socket) = &mut pair.ends[0];
     assert_eq!(end.close(socket), Flush::Done);
-    assert_eq!(pair.write(0, b"more"), Moved::Broken);
+    assert_eq!(pair.write(0, b"more"), IoOutcome::Broken);
     assert_eq!(pair.read(1, 100).unwrap(), b"last words");
     assert!(pair.ends[1].0.has_unread(), "the end is still to be told");
-    assert_eq!(pair.read(1, 100), Err(Moved::End));
+    assert_eq!(pair.read(1, 100), Err(IoOutcome::Eof));
     assert!(!pair.ends[1].0.has_unread());
     // The other direction is open.
-    assert_eq!(pair.write(1, b"an answer"), Moved::Bytes(9));
+    assert_eq!(pair.write(1, b"an answer"), IoOutcome::Bytes(9));
     let mut pair = Pair::usual();
     pair.write(0, b"words");
     let (end, socket) = Socket::pair().unwrap();
     drop((core::mem::replace(&mut pair.ends[0].1, end), socket));
     assert_eq!(pair.read(1, 100).unwrap(), b"words");
-    assert_eq!(pair.read(1, 100), Err(Moved::Broken));
+    assert_eq!(pair.read(1, 100), Err(IoOutcome::Broken));
     assert_eq!(pair.ends[1].0.failure(), Some(&TlsError::Ended));
 }
 
@@ -155,7 +155,7 @@ fn exhausted_traffic_keys_are_updated() {
     for i in 0..1000_u32 {
         for (from, to) in [(0, 1), (1, 0)] {
             let words = i.to_be_bytes().repeat(1 + i as usize % 9000);
-            assert_eq!(pair.write(from, &words), Moved::Bytes(words.len()));
+            assert_eq!(pair.write(from, &words), IoOutcome::Bytes(words.len()));
             let mut came = Vec::new();
             while came.len() < words.len() {
                 came.extend(pair.read(to, 1 << 20).unwrap());

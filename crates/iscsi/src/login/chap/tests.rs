@@ -4,17 +4,17 @@ use super::*;
 
 const SECRET: &str = "twelve bytes";
 
-fn step(pairs: &[(&str, &str)]) -> Said {
-    let mut said = Said::default();
+fn step(pairs: &[(&str, &str)]) -> ChapKeys {
+    let mut said = ChapKeys::default();
     for (key, value) in pairs {
-        assert!(said.take(key, value), "{key}");
+        assert!(said.store(key, value), "{key}");
     }
     said
 }
 
-fn exchange(mutual: bool) -> Exchange {
+fn exchange(mutual: bool) -> ChapExchange {
     let mutual = mutual.then(|| Chap::new("disk", "another one"));
-    Exchange::new(Chap::new("host", SECRET), mutual, [9; CHALLENGE_LEN])
+    ChapExchange::new(Chap::new("host", SECRET), mutual, [9; CHALLENGE_LEN])
 }
 
 /// The reference values are those of Python's hashlib.
@@ -41,7 +41,7 @@ fn chap_responses_equal_reference_values() {
 #[test]
 fn the_strongest_algorithm_is_offered_first() {
     let mut text = Vec::new();
-    Exchange::offer(&mut text);
+    ChapExchange::offer(&mut text);
     assert_eq!(text, b"CHAP_A=6,5,7\0");
 }
 
@@ -106,17 +106,20 @@ fn only_the_right_mutual_response_is_accepted() {
         exchange.answer(&challenge, &mut Vec::new()).unwrap();
         assert!(!exchange.is_done());
         let said = step(&[("CHAP_N", "disk"), ("CHAP_R", &text::hex(&proof))]);
-        let judged = exchange.judge(&said);
+        let judged = exchange.verify(&said);
         assert_eq!(exchange.is_done(), judged.is_ok());
         judged
     };
     assert_eq!(prove(9, "another one", 32), Ok(()));
-    assert_eq!(prove(9, "another one", 31), Err(ChapError::Proof));
-    assert_eq!(prove(8, "another one", 32), Err(ChapError::Proof));
-    assert_eq!(prove(9, SECRET, 32), Err(ChapError::Proof));
+    assert_eq!(prove(9, "another one", 31), Err(ChapError::WrongResponse));
+    assert_eq!(prove(8, "another one", 32), Err(ChapError::WrongResponse));
+    assert_eq!(prove(9, SECRET, 32), Err(ChapError::WrongResponse));
     // No challenge was exchanged yet.
     let said = step(&[("CHAP_N", "disk"), ("CHAP_R", "0x00")]);
-    assert_eq!(exchange(true).judge(&said), Err(ChapError::Unproven));
+    assert_eq!(
+        exchange(true).verify(&said),
+        Err(ChapError::NotAuthenticated)
+    );
 }
 
 #[test]

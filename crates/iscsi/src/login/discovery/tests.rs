@@ -24,9 +24,9 @@ fn last() -> TextResponse {
 }
 
 fn ask(text: &[u8]) -> Result<Vec<TargetRecord>, DiscoveryError> {
-    match Discovery::new(TAG).take(&last(), text)? {
-        Found::Done(records) => Ok(records),
-        Found::Again => panic!("it was the last response"),
+    match Discovery::new(TAG).handle_response(&last(), text)? {
+        DiscoveryProgress::Done(records) => Ok(records),
+        DiscoveryProgress::Continue => panic!("it was the last response"),
     }
 }
 
@@ -87,17 +87,20 @@ fn split_answers_give_the_same_records() {
                 if at > 0 { 100 + at as u32 - 1 } else { NO_TAG }
             );
             let found = if at + 1 == pieces.len() {
-                discovery.take(&last(), piece)
+                discovery.handle_response(&last(), piece)
             } else {
                 // With C set, or with neither C nor F: the answer continues either way.
-                discovery.take(&response(false, at % 2 == 0, 100 + at as u32), piece)
+                discovery.handle_response(&response(false, at % 2 == 0, 100 + at as u32), piece)
             };
             match found.unwrap() {
-                Found::Again => assert!(at + 1 < pieces.len()),
-                Found::Done(records) => assert_eq!(records, whole),
+                DiscoveryProgress::Continue => assert!(at + 1 < pieces.len()),
+                DiscoveryProgress::Done(records) => assert_eq!(records, whole),
             }
         }
-        assert_eq!(discovery.take(&last(), b""), Err(DiscoveryError::Over));
+        assert_eq!(
+            discovery.handle_response(&last(), b""),
+            Err(DiscoveryError::Finished)
+        );
     }
 }
 
@@ -124,10 +127,10 @@ fn malformed_send_targets_answers_are_refused() {
     let stranger = TextResponse { itt: 8, ..last() };
     let (expected, got) = (TAG, 8);
     assert_eq!(
-        discovery.take(&stranger, b""),
+        discovery.handle_response(&stranger, b""),
         Err(DiscoveryError::Task { expected, got })
     );
-    let endless = Discovery::new(TAG).take(&response(false, true, NO_TAG), b"");
+    let endless = Discovery::new(TAG).handle_response(&response(false, true, NO_TAG), b"");
     assert_eq!(endless, Err(DiscoveryError::NoTag));
 }
 
@@ -140,15 +143,18 @@ fn discovery_limits_are_enforced() {
     };
     let mut discovery = Discovery::new(TAG);
     assert_eq!(
-        discovery.take(&more, &vec![b'a'; MAX_ANSWER]),
-        Ok(Found::Again)
+        discovery.handle_response(&more, &vec![b'a'; MAX_RESPONSE_LEN]),
+        Ok(DiscoveryProgress::Continue)
     );
-    too_much(discovery.take(&more, b"a"), "bytes");
+    too_much(discovery.handle_response(&more, b"a"), "bytes");
     let mut discovery = Discovery::new(TAG);
     for _ in 0..MAX_RESPONSES {
-        assert_eq!(discovery.take(&more, b""), Ok(Found::Again));
+        assert_eq!(
+            discovery.handle_response(&more, b""),
+            Ok(DiscoveryProgress::Continue)
+        );
     }
-    too_much(discovery.take(&more, b""), "responses");
+    too_much(discovery.handle_response(&more, b""), "responses");
     let targets = |n: usize| {
         (0..n)
             .map(|i| format!("TargetName=t{i}\0"))
@@ -159,7 +165,7 @@ fn discovery_limits_are_enforced() {
         MAX_TARGETS
     );
     too_much(
-        ask(targets(MAX_TARGETS + 1).as_bytes()).map(Found::Done),
+        ask(targets(MAX_TARGETS + 1).as_bytes()).map(DiscoveryProgress::Done),
         "targets",
     );
     let portals = |n: usize| {
@@ -170,7 +176,7 @@ fn discovery_limits_are_enforced() {
     let with = |n| format!("TargetName=a\0{}", portals(n));
     assert!(ask(with(MAX_PORTALS).as_bytes()).is_ok());
     too_much(
-        ask(with(MAX_PORTALS + 1).as_bytes()).map(Found::Done),
+        ask(with(MAX_PORTALS + 1).as_bytes()).map(DiscoveryProgress::Done),
         "portals of a target",
     );
 }

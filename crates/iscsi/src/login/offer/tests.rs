@@ -36,7 +36,7 @@ fn invalid_offers_are_refused() {
     );
     on_rdma = Offer {
         iser: iser(2),
-        header_digest: DigestWish::Required,
+        header_digest: DigestPreference::Required,
         ..normal()
     };
     assert!(
@@ -84,13 +84,13 @@ fn invalid_offers_are_refused() {
 #[test]
 fn auth_methods_follow_the_credentials() {
     let chap = |name| Some(Chap::new(name, name));
-    assert_eq!(normal().methods(), "None");
+    assert_eq!(normal().auth_methods(), "None");
     assert_eq!(
         Offer {
             chap: chap("a"),
             ..normal()
         }
-        .methods(),
+        .auth_methods(),
         "CHAP,None"
     );
     let both = Offer {
@@ -98,6 +98,6 @@ fn auth_methods_follow_the_credentials() {
         mutual: chap("b"),
         ..normal()
     };
-    assert_eq!(both.methods(), "CHAP");
+    assert_eq!(both.auth_methods(), "CHAP");
     assert!(both.has_security_stage() && !normal().has_security_stage());
 }

@@ -15,18 +15,21 @@ fn state_event_table_is_complete() {
                 Some(Algorithms),
                 None,
                 Some(Method),
-                Some(Operate),
+                Some(Operational),
             ],
         ),
         (
             Algorithms,
-            [None, None, Some(Prove), Some(Algorithms), None],
+            [None, None, Some(Response), Some(Algorithms), None],
         ),
-        (Prove, [None, None, None, Some(Leave), Some(Operate)]),
-        (Leave, [None, None, None, Some(Leave), Some(Operate)]),
-        (Operate, [None, None, None, Some(Operate), Some(Full)]),
-        (Full, [None; 5]),
-        (Over, [None; 5]),
+        (Response, [None, None, None, Some(Leave), Some(Operational)]),
+        (Leave, [None, None, None, Some(Leave), Some(Operational)]),
+        (
+            Operational,
+            [None, None, None, Some(Operational), Some(FullFeature)],
+        ),
+        (FullFeature, [None; 5]),
+        (Finished, [None; 5]),
     ];
     assert_eq!(table.map(|(state, _)| state), State::ALL);
     for (state, row) in table {
@@ -41,12 +44,12 @@ fn state_event_table_is_complete() {
 fn stages_go_forward_only() {
     for state in State::ALL {
         for open in [false, true] {
-            if let Some(next) = state.asks_for(open) {
+            if let Some(next) = state.requested_stage(open) {
                 assert!(next.code() > state.stage().code(), "{state:?}");
                 let moved = state.next(Event::Moved).map(State::stage);
                 assert_eq!(moved, Some(next), "{state:?}");
             }
         }
     }
-    assert_eq!(State::Method.asks_for(true), None);
+    assert_eq!(State::Method.requested_stage(true), None);
 }

@@ -46,7 +46,7 @@ const VALUES: &[&str] = &[
 fn text() -> impl Strategy<Value = Vec<u8>> {
     let pair = (0..KEYS.len(), 0..VALUES.len());
     let pairs = prop::collection::vec(pair, 0..6).prop_map(|pairs| {
-        said(
+        text_of(
             &pairs
                 .iter()
                 .map(|(k, v)| (KEYS[*k], VALUES[*v]))
@@ -63,10 +63,10 @@ fn offers() -> impl Strategy<Value = Offer> {
         iser: iser.then(IserOffer::default),
         two_step,
         header_digest: [
-            DigestWish::None,
-            DigestWish::Accepted,
-            DigestWish::Preferred,
-            DigestWish::Required,
+            DigestPreference::None,
+            DigestPreference::Accepted,
+            DigestPreference::Preferred,
+            DigestPreference::Required,
         ][if iser { 0 } else { wish }],
         ..offer()
     })
@@ -89,18 +89,18 @@ proptest! {
                 ..if *agree { agreeing(&login) } else { response(&login) }
             };
             steps += 1;
-            match login.take(&response, text) {
-                Ok(Progress::Again) => prop_assert!(steps <= MAX_EXCHANGES),
+            match login.handle_response(&response, text) {
+                Ok(Progress::Continue) => prop_assert!(steps <= MAX_EXCHANGES),
                 Ok(Progress::Done(settled)) => {
                     prop_assert!(settled.terms.first_burst <= settled.terms.max_burst);
                     prop_assert!(settled.terms.max_burst <= wanted.max_burst);
                     prop_assert!(wanted.mutual.is_none(), "nobody guesses a proof");
-                    let required = wanted.header_digest == DigestWish::Required;
+                    let required = wanted.header_digest == DigestPreference::Required;
                     prop_assert!(settled.terms.header_digest || !required);
                     prop_assert_eq!(settled.iser.is_some(), wanted.iser.is_some());
                     break;
                 }
-                Ok(Progress::Moved { .. }) => break,
+                Ok(Progress::Redirected { .. }) => break,
                 Err(error) => {
                     prop_assert!(!error.to_string().contains(char::is_control));
                     break;

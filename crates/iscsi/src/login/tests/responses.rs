@@ -5,8 +5,8 @@ use super::*;
 /// The result of one operational answer, as text.
 fn outcome(key: &str, value: &str) -> String {
     let mut login = login(offer());
-    match login.take(&agreeing(&login), &said(&[(key, value)])) {
-        Ok(Progress::Done(Settled {
+    match login.handle_response(&agreeing(&login), &text_of(&[(key, value)])) {
+        Ok(Progress::Done(LoginOutcome {
             terms,
             time2wait,
             time2retain,
@@ -25,7 +25,10 @@ fn outcome(key: &str, value: &str) -> String {
         },
         Ok(other) => panic!("{other:?}"),
         Err(error) => {
-            assert_eq!(login.take(&response(&login), b""), Err(LoginError::Over));
+            assert_eq!(
+                login.handle_response(&response(&login), b""),
+                Err(LoginError::Finished)
+            );
             error.to_string()
         }
     }
@@ -102,14 +105,17 @@ fn every_key_combines_by_its_rule() {
 #[test]
 fn a_key_is_negotiated_once() {
     let mut one = login(offer());
-    let twice = said(&[("MaxBurstLength", "4096"), ("MaxBurstLength", "4096")]);
+    let twice = text_of(&[("MaxBurstLength", "4096"), ("MaxBurstLength", "4096")]);
     let key = || "MaxBurstLength".to_owned();
     let repeated = Err(LoginError::Repeated { key: key() });
-    assert_eq!(one.take(&agreeing(&one), &twice), repeated);
+    assert_eq!(one.handle_response(&agreeing(&one), &twice), repeated);
     let mut one = login(offer());
-    let once = said(&[("MaxBurstLength", "4096"), ("TargetAlias", "a")]);
-    assert_eq!(one.take(&response(&one), &once), Ok(Progress::Again));
-    assert_eq!(one.take(&agreeing(&one), &once), repeated);
+    let once = text_of(&[("MaxBurstLength", "4096"), ("TargetAlias", "a")]);
+    assert_eq!(
+        one.handle_response(&response(&one), &once),
+        Ok(Progress::Continue)
+    );
+    assert_eq!(one.handle_response(&agreeing(&one), &once), repeated);
 }
 
 /// Declarations are allowed in every stage, operational keys are not.
@@ -122,16 +128,19 @@ fn security_stage_refuses_operational_keys() {
         })
     };
     let mut one = two_step();
-    let max = said(&[("MaxRecvDataSegmentLength", "4096"), ("AuthMethod", "None")]);
-    assert_eq!(one.take(&agreeing(&one), &max), Ok(Progress::Again));
-    let Ok(Progress::Done(settled)) = one.take(&agreeing(&one), b"") else {
+    let max = text_of(&[("MaxRecvDataSegmentLength", "4096"), ("AuthMethod", "None")]);
+    assert_eq!(
+        one.handle_response(&agreeing(&one), &max),
+        Ok(Progress::Continue)
+    );
+    let Ok(Progress::Done(settled)) = one.handle_response(&agreeing(&one), b"") else {
         panic!("not done");
     };
     assert_eq!(settled.terms.max_send, 4096);
     for key in ["InitialR2T", "HeaderDigest", "IFMarker"] {
         let mut one = two_step();
         let error = one
-            .take(&response(&one), &said(&[(key, "No")]))
+            .handle_response(&response(&one), &text_of(&[(key, "No")]))
             .unwrap_err();
         assert_eq!(error, LoginError::misplaced(key));
     }
@@ -163,7 +172,7 @@ fn mismatched_response_headers_are_refused() {
         let mut login = login(offer());
         let mut response = agreeing(&login);
         change(&mut response);
-        let error = login.take(&response, b"").unwrap_err();
+        let error = login.handle_response(&response, b"").unwrap_err();
         assert!(error.to_string().contains(expected), "{error}");
         assert_eq!(error.blame(), Blame::Target);
     }
@@ -179,7 +188,7 @@ fn target_cannot_skip_authentication() {
         ..response(&one)
     };
     assert!(matches!(
-        one.take(&rush, b""),
+        one.handle_response(&rush, b""),
         Err(LoginError::Stage { .. })
     ));
 }
@@ -206,7 +215,9 @@ fn misplaced_chap_keys_are_refused() {
     ];
     for step in steps {
         let mut login = begin();
-        let error = login.take(&response(&login), &said(step)).unwrap_err();
+        let error = login
+            .handle_response(&response(&login), &text_of(step))
+            .unwrap_err();
         assert!(
             matches!(error, LoginError::Misplaced { .. }),
             "{step:?}: {error}"
@@ -216,11 +227,11 @@ fn misplaced_chap_keys_are_refused() {
     let mut login = begin();
     for step in [&[("AuthMethod", "CHAP")][..], steps[0]] {
         assert_eq!(
-            login.take(&response(&login), &said(step)),
-            Ok(Progress::Again)
+            login.handle_response(&response(&login), &text_of(step)),
+            Ok(Progress::Continue)
         );
     }
-    let error = login.take(&agreeing(&login), &said(&[("CHAP_N", "disk")]));
+    let error = login.handle_response(&agreeing(&login), &text_of(&[("CHAP_N", "disk")]));
     assert!(
         matches!(error, Err(LoginError::Misplaced { .. })),
         "{error:?}"
@@ -242,12 +253,12 @@ fn redirection_reports_the_new_address() {
             status,
             ..response(&login)
         };
-        let got = login.take(&response, &said(&[("TargetAddress", address)]));
+        let got = login.handle_response(&response, &text_of(&[("TargetAddress", address)]));
         match (got, expected) {
-            (Ok(Progress::Moved { address, permanent }), Some(expected)) => {
+            (Ok(Progress::Redirected { address, permanent }), Some(expected)) => {
                 assert_eq!((address.host.as_str(), address.port, permanent), expected);
             }
-            (Err(LoginError::Nowhere { .. }), None) => {}
+            (Err(LoginError::NoAddress { .. }), None) => {}
             (got, _) => panic!("{address}: {got:?}"),
         }
     }
@@ -257,7 +268,7 @@ fn redirection_reports_the_new_address() {
 fn malformed_text_blames_the_target() {
     for data in [&b"MaxBurstLength=1"[..], b"=1\0", b"no pair\0", b"\xff=1\0"] {
         let mut login = login(offer());
-        let error = login.take(&response(&login), data).unwrap_err();
+        let error = login.handle_response(&response(&login), data).unwrap_err();
         assert!(matches!(error, LoginError::Text(_)), "{error}");
         assert_eq!(error.blame(), Blame::Target);
     }

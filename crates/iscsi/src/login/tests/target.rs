@@ -22,19 +22,19 @@ pub(super) struct Target {
     pub(super) challenge: Vec<u8>,
     pub(super) digests: bool,
     /// Requires digests.
-    pub(super) insists: bool,
+    pub(super) requires_digests: bool,
     pub(super) iser: bool,
     pub(super) max_burst: u32,
     /// Offers in its first operational text.
-    pub(super) asks: Vec<(&'static str, &'static str)>,
+    pub(super) offers: Vec<(&'static str, &'static str)>,
     /// Bytes of its text in one response.
-    pub(super) cut: usize,
+    pub(super) chunk_len: usize,
     /// Pairs of the initiator, in order.
-    pub(super) heard: Vec<(String, String)>,
+    pub(super) received: Vec<(String, String)>,
     pub(super) exchanges: usize,
     /// State between exchanges; not configured by tests.
     pub(super) greeted: bool,
-    pub(super) asked: bool,
+    pub(super) has_offered: bool,
     pub(super) chose_chap: bool,
     pub(super) accepted: bool,
     pub(super) partial: Vec<u8>,
@@ -52,15 +52,15 @@ impl Default for Target {
             base64: false,
             challenge: CHALLENGE.to_vec(),
             digests: true,
-            insists: false,
+            requires_digests: false,
             iser: true,
             max_burst: 262_144,
-            asks: Vec::new(),
-            cut: 8192,
-            heard: Vec::new(),
+            offers: Vec::new(),
+            chunk_len: 8192,
+            received: Vec::new(),
             exchanges: 0,
             greeted: false,
-            asked: false,
+            has_offered: false,
             chose_chap: false,
             accepted: false,
             partial: Vec::new(),
@@ -72,8 +72,8 @@ impl Default for Target {
 }
 
 impl Target {
-    pub(super) fn said(&self, key: &str) -> Option<&str> {
-        let found = self.heard.iter().find(|(k, _)| k == key);
+    pub(super) fn received_value(&self, key: &str) -> Option<&str> {
+        let found = self.received.iter().find(|(k, _)| k == key);
         found.map(|(_, value)| value.as_str())
     }
 
@@ -86,8 +86,8 @@ impl Target {
             let (response, text) = self.answer(&request, &text);
             let response = LoginResponse::parse(&response.emit()).unwrap();
             self.exchanges += 1;
-            match login.take(&response, &text)? {
-                Progress::Again => {}
+            match login.handle_response(&response, &text)? {
+                Progress::Continue => {}
                 end => return Ok(end),
             }
         }
@@ -100,7 +100,7 @@ impl Target {
                 assert_eq!(request.nsg, None);
                 return self.respond(request, Vec::new(), false);
             }
-            self.hear(request);
+            self.handle_text(request);
         } else {
             assert!(text.is_empty() && request.nsg.is_none(), "interrupted");
         }
@@ -139,7 +139,7 @@ impl Target {
     }
 
     /// Takes a complete text and queues the answer.
-    fn hear(&mut self, request: &LoginRequest) {
+    fn handle_text(&mut self, request: &LoginRequest) {
         let text = core::mem::take(&mut self.partial);
         let pairs: Vec<(String, String)> = Pairs::new(&text)
             .map(|pair| pair.map(|(k, v)| (k.to_owned(), v.to_owned())).unwrap())
@@ -154,12 +154,12 @@ impl Target {
             self.operational(key, value, &mut out);
         }
         self.leave = request.nsg;
-        self.heard.extend(pairs.iter().cloned());
+        self.received.extend(pairs.iter().cloned());
         if request.csg == Stage::Security {
             self.security(&pairs, &mut out);
-        } else if !self.asked {
-            self.asked = true;
-            for (key, value) in &self.asks {
+        } else if !self.has_offered {
+            self.has_offered = true;
+            for (key, value) in &self.offers {
                 text::push(&mut out, key, value);
                 self.leave = None;
             }
@@ -167,7 +167,7 @@ impl Target {
                 self.status = LoginStatus::AuthenticationFailed;
             }
         }
-        self.pending = out.chunks(self.cut).map(<[u8]>::to_vec).collect();
+        self.pending = out.chunks(self.chunk_len).map(<[u8]>::to_vec).collect();
     }
 
     fn security(&mut self, pairs: &[(String, String)], out: &mut Vec<u8>) {
@@ -221,13 +221,13 @@ impl Target {
 
     /// Answers an operational key.
     fn operational(&self, key: &str, value: &str, out: &mut Vec<u8>) {
-        let asked = self.asks.iter().any(|(k, _)| *k == key);
+        let asked = self.offers.iter().any(|(k, _)| *k == key);
         let number = || value.parse::<u32>().unwrap();
         let answer = match key {
             _ if asked => return,
             "HeaderDigest" | "DataDigest" => {
                 let can = |choice: &&str| match *choice {
-                    "None" => !self.insists,
+                    "None" => !self.requires_digests,
                     _ => self.digests,
                 };
                 value.split(',').find(can).unwrap_or("Reject").to_owned()

@@ -27,7 +27,7 @@ fn command(direction: Direction, len: u32) -> Command {
     }
 }
 
-fn under_way(commands: &[Command]) -> Answers {
+fn outstanding(commands: &[Command]) -> Answers {
     let mut answers = Answers::default();
     commands.iter().for_each(|one| answers.add(one));
     answers
@@ -39,34 +39,34 @@ fn reads(count: usize, len: u32) -> Vec<Command> {
 
 #[test]
 fn few_outstanding_commands_are_not_coalesced() {
-    assert_eq!(under_way(&reads(0, 0)).several(), None);
-    assert_eq!(under_way(&reads(7, 4096)).several(), None);
+    assert_eq!(outstanding(&reads(0, 0)).coalesced_bytes(), None);
+    assert_eq!(outstanding(&reads(7, 4096)).coalesced_bytes(), None);
     let two = 2 * (BHS_LEN + 4096);
-    assert_eq!(under_way(&reads(8, 4096)).several(), Some(two));
+    assert_eq!(outstanding(&reads(8, 4096)).coalesced_bytes(), Some(two));
 }
 
 #[test]
 fn low_water_mark_is_the_shortest_quarter() {
     let mut all = reads(63, 8192);
     all.push(command(Direction::Write, 8192));
-    let mut answers = under_way(&all);
+    let mut answers = outstanding(&all);
     assert_eq!(
-        answers.several(),
+        answers.coalesced_bytes(),
         Some(16 * BHS_LEN),
         "a write is answered with a head"
     );
     answers.remove(&all[63]);
-    assert_eq!(answers.several(), Some(15 * (BHS_LEN + 8192)));
+    assert_eq!(answers.coalesced_bytes(), Some(15 * (BHS_LEN + 8192)));
     // Lengths count as the power of two below them.
-    let odd = under_way(&reads(64, 5000)).several();
+    let odd = outstanding(&reads(64, 5000)).coalesced_bytes();
     assert_eq!(odd, Some(16 * (BHS_LEN + 4096)));
 }
 
 #[test]
 fn long_answers_are_not_coalesced() {
     let long = LONG as u32;
-    assert_eq!(under_way(&reads(64, long)).several(), None);
-    let shorter = under_way(&reads(64, long - 1)).several();
+    assert_eq!(outstanding(&reads(64, long)).coalesced_bytes(), None);
+    let shorter = outstanding(&reads(64, long - 1)).coalesced_bytes();
     assert_eq!(shorter, Some(16 * (BHS_LEN + LONG / 2)));
 }
 
@@ -96,12 +96,12 @@ proptest! {
                 })
                 .collect();
             brings.sort_unstable();
-            let quarter = brings.len() / PART;
+            let quarter = brings.len() / FRACTION;
             let least: usize = brings.iter().take(quarter).sum();
             let shortest = brings.first().copied().unwrap_or(0);
-            match answers.several() {
-                Some(several) => prop_assert!(quarter >= FEWEST && several <= least),
-                None => prop_assert!(quarter < FEWEST || shortest >= BHS_LEN + LONG),
+            match answers.coalesced_bytes() {
+                Some(several) => prop_assert!(quarter >= MIN_ANSWERS && several <= least),
+                None => prop_assert!(quarter < MIN_ANSWERS || shortest >= BHS_LEN + LONG),
             }
         }
     }

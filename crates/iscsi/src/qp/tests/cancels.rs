@@ -1,7 +1,7 @@
 //! Cancelled commands: in every state, after part of their data was sent or received, and with a target that continues regardless.
 
 use super::*;
-use crate::wr::Standing;
+use crate::wr::CommandState;
 use verbena_wire::iscsi::{BHS_LEN, FromInitiator, NO_TAG, TaskFunction, TaskRequest};
 
 impl Rig {
@@ -11,9 +11,9 @@ impl Rig {
 
     /// It has completed once, as flushed, and nothing of it is left.
     #[track_caller]
-    fn assert_taken(&mut self, id: u64, name: CommandId) {
+    fn assert_cancelled(&mut self, id: u64, name: CommandId) {
         assert_eq!(self.sent(), [(id, Status::WrFlushErr)]);
-        assert_eq!(self.qp.standing(name), None);
+        assert_eq!(self.qp.command_state(name), None);
         assert!(!self.cancel(name), "it has ended");
         assert_eq!(self.sent(), []);
         let view = self.qp.view();
@@ -24,14 +24,14 @@ impl Rig {
 
     /// The connection still works: a read succeeds, under a tag that no other command had.
     #[track_caller]
-    fn assert_goes_on(&mut self, old: u32) {
+    fn assert_continues(&mut self, old: u32) {
         let data = [self.sge(90_000, 100)];
         let (name, itt) = self.command(99, Direction::Read, &data);
         assert_ne!(itt, old, "another instance, or another place");
-        self.up();
+        self.received();
         let answer = self.target.data_in_status(itt, 0, &[0x77; 100]);
         self.deliver(&answer);
-        let ups = self.up();
+        let ups = self.received();
         assert_eq!(ups.len(), 1);
         assert_eq!(ups[0].command, Some(name.0));
         assert_eq!(self.sent(), [(99, Status::Success)]);
@@ -48,12 +48,12 @@ fn cancelled_queued_command_is_never_sent() {
     let data = [rig.sge(0, 1000)];
     let first = rig.post(1, Direction::Write, &data);
     let second = rig.post(2, Direction::None, &[]);
-    assert_eq!(rig.qp.standing(first), Some(Standing::Waits));
+    assert_eq!(rig.qp.command_state(first), Some(CommandState::Queued));
     assert!(rig.cancel(first));
     assert_eq!(rig.sent(), [(1, Status::WrFlushErr)]);
-    assert_eq!(rig.qp.standing(first), None);
-    rig.flow();
-    let heard = rig.heard();
+    assert_eq!(rig.qp.command_state(first), None);
+    rig.transmit();
+    let heard = rig.take_pdus();
     let [sent] = &heard[..] else {
         panic!("{heard:?}")
     };
@@ -64,27 +64,27 @@ fn cancelled_queued_command_is_never_sent() {
     let (itt, cmd_sn) = (pdu.itt, pdu.cmd_sn);
     assert_eq!(cmd_sn, 1);
     assert_eq!(
-        rig.qp.standing(second),
-        Some(Standing::Sent { itt, cmd_sn })
+        rig.qp.command_state(second),
+        Some(CommandState::Sent { itt, cmd_sn })
     );
     let response = rig.target.response(itt);
     rig.deliver(&response);
     assert_eq!(rig.sent(), [(2, Status::Success)]);
-    rig.up();
-    rig.assert_goes_on(itt);
+    rig.received();
+    rig.assert_continues(itt);
 }
 
 /// M12: later PDUs for it fail their checks. Data-In and R2T are delivered whole, responses are dropped, and no data moves.
 #[test]
 fn pdus_for_a_cancelled_command_are_refused() {
-    for way in Way::ALL {
+    for way in Split::ALL {
         for direction in [Direction::Read, Direction::Write] {
-            let mut rig = Rig::on_way(way);
+            let mut rig = Rig::with_split(way);
             let data = [rig.sge(0, 8192)];
             let (name, itt) = rig.command(1, direction, &data);
-            assert_eq!(rig.heard().len(), 1);
+            assert_eq!(rig.take_pdus().len(), 1);
             assert!(rig.cancel(name));
-            rig.assert_taken(1, name);
+            rig.assert_cancelled(1, name);
             rig.receive(8);
             let wire = [
                 rig.target.data_in(itt, 0, &[0x11; 700]),
@@ -94,7 +94,7 @@ fn pdus_for_a_cancelled_command_are_refused() {
                 rig.target.response(itt),
             ];
             rig.deliver(&wire.concat());
-            let ups = rig.up();
+            let ups = rig.received();
             // A receive has 1024 bytes: each PDU fits.
             let whole: Vec<&[u8]> = wire[..3].iter().map(Vec::as_slice).collect();
             let got: Vec<&[u8]> = ups.iter().map(|up| &up.bytes[..]).collect();
@@ -103,12 +103,12 @@ fn pdus_for_a_cancelled_command_are_refused() {
                 assert_eq!(got, whole);
             }
             assert!(ups.iter().all(|up| up.command.is_none()));
-            assert_eq!(rig.heard(), [], "nothing leaves");
+            assert_eq!(rig.take_pdus(), [], "nothing leaves");
             rig.assert_untouched();
             let counters = rig.qp.view().counters;
             assert_eq!((counters.refused, counters.dropped), (3, 2));
             assert_eq!((counters.placed, counters.copied), (0, 0));
-            rig.assert_goes_on(itt);
+            rig.assert_continues(itt);
         }
     }
 }
@@ -118,10 +118,10 @@ fn pdus_for_a_cancelled_command_are_refused() {
 #[test]
 fn cancelling_mid_data_in_discards_the_rest() {
     for digests in [false, true] {
-        for way in Way::ALL {
+        for way in Split::ALL {
             for with_status in [false, true] {
                 let mut rig = Rig::new(Setup {
-                    way,
+                    split: way,
                     terms: Terms {
                         header_digest: digests,
                         data_digest: digests,
@@ -138,15 +138,15 @@ fn cancelling_mid_data_in_discards_the_rest() {
                 };
                 let head = BHS_LEN + if digests { 4 } else { 0 };
                 let (before, after) = pdu.split_at(head + 1234);
-                rig.come(before);
+                rig.feed(before);
                 assert_eq!(rig.memory.read(1000, 1234), [0x5a; 1234]);
                 assert!(rig.cancel(name));
-                rig.assert_taken(1, name);
+                rig.assert_cancelled(1, name);
                 // The slot belongs to another command before the rest comes.
                 let other = [rig.sge(50_000, 3000)];
                 let (_, second) = rig.command(2, Direction::Read, &other);
                 rig.deliver(after);
-                assert!(rig.up().is_empty(), "{way:?}");
+                assert!(rig.received().is_empty(), "{way:?}");
                 assert_eq!(rig.memory.read(2234, 1766), [FILL; 1766]);
                 assert_eq!(rig.memory.read(50_000, 3000), [FILL; 3000]);
                 assert_eq!(rig.qp.view().counters.dropped, 1);
@@ -154,8 +154,8 @@ fn cancelling_mid_data_in_discards_the_rest() {
                 rig.deliver(&answer);
                 assert_eq!(rig.memory.read(50_000, 3000), [0x66; 3000]);
                 assert_eq!(rig.sent(), [(2, Status::Success)]);
-                assert_eq!(rig.up().len(), 1, "its number was taken note of");
-                rig.assert_goes_on(itt);
+                assert_eq!(rig.received().len(), 1, "its number was taken note of");
+                rig.assert_continues(itt);
             }
         }
     }
@@ -175,28 +175,28 @@ fn cancelling_mid_data_out_completes_the_begun_pdu() {
     rig.memory.write(0, &pattern(0, SIZE));
     let data = [rig.sge(0, 60_000)];
     let (name, itt) = rig.command(1, Direction::Write, &data);
-    rig.heard();
+    rig.take_pdus();
     rig.receive(2);
     let r2t = rig.target.r2t(itt, 9, 0, 60_000);
-    rig.come(&r2t);
+    rig.feed(&r2t);
     // One PDU, and a part of the second.
     rig.send_some(48 + 1000 + 48 + 333);
     assert!(rig.cancel(name));
-    rig.assert_taken(1, name);
+    rig.assert_cancelled(1, name);
     // The buffers belong to the consumer again.
     rig.memory.write(0, &[0xee; SIZE]);
-    rig.flow();
-    let heard = rig.heard();
+    rig.transmit();
+    let heard = rig.take_pdus();
     assert_eq!(heard.len(), 2);
     assert_eq!(heard[1].data, pattern(0, SIZE)[1000..2000]);
     assert!(rig.wire.is_empty());
     // A further R2T fails its checks.
     let r2t = rig.target.r2t(itt, 10, 0, 5000);
     rig.deliver(&r2t);
-    assert_eq!(rig.heard(), []);
+    assert_eq!(rig.take_pdus(), []);
     assert_eq!(rig.qp.view().counters.refused, 1);
-    rig.up();
-    rig.assert_goes_on(itt);
+    rig.received();
+    rig.assert_continues(itt);
 }
 
 /// A command whose PDU is built has a CmdSN that the target expects: it is sent, with the bytes of that moment.
@@ -220,8 +220,8 @@ fn cancelled_command_with_a_cmdsn_is_sent() {
     assert!(rig.cancel(second));
     assert!(rig.cancel(first));
     rig.memory.write(0, &[0xee; SIZE]);
-    rig.flow();
-    let heard = rig.heard();
+    rig.transmit();
+    let heard = rig.take_pdus();
     let [one, two] = &heard[..] else {
         panic!("{heard:?}")
     };
@@ -234,23 +234,23 @@ fn cancelled_command_with_a_cmdsn_is_sent() {
     let flushed = Status::WrFlushErr;
     assert_eq!(rig.sent(), [(2, flushed), (1, flushed)]);
     let old = rig.target.last_itt;
-    rig.assert_goes_on(old);
+    rig.assert_continues(old);
 }
 
 /// Part of the response was received: the command is cancelled all the same, and no response is delivered.
 #[test]
 fn cancelling_mid_response_completes_the_command_once() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let (name, itt) = rig.command(1, Direction::None, &[]);
         let sense = rig.target.sense(itt, &[0x70; 40]);
-        rig.come(&sense[..60]);
+        rig.feed(&sense[..60]);
         assert!(rig.cancel(name));
-        rig.assert_taken(1, name);
+        rig.assert_cancelled(1, name);
         rig.deliver(&sense[60..]);
-        assert!(rig.up().is_empty());
+        assert!(rig.received().is_empty());
         assert_eq!(rig.qp.view().receives, 1, "the receive waits again");
-        rig.assert_goes_on(itt);
+        rig.assert_continues(itt);
     }
 }
 
@@ -265,7 +265,7 @@ fn ended_or_unknown_commands_cannot_be_cancelled() {
     rig.deliver(&response);
     assert!(!rig.cancel(name), "its response came first");
     assert_eq!(rig.sent(), [(1, Status::Success)]);
-    assert_eq!(rig.up().len(), 1);
+    assert_eq!(rig.received().len(), 1);
     let (name, _) = rig.command(2, Direction::None, &[]);
     rig.qp.fail("the end", &mut rig.out);
     assert!(!rig.cancel(name));
@@ -291,13 +291,13 @@ fn task_request_cmdsn_is_known_once_sent() {
         exp_data_sn: 0,
     };
     rig.post_pdu(3, request.emit(), &[]);
-    assert_eq!(rig.qp.task_number(9), None, "it has not left");
-    rig.flow();
+    assert_eq!(rig.qp.task_request_cmd_sn(9), None, "it has not left");
+    rig.transmit();
     // It is for immediate delivery, and was sent before the second.
-    assert_eq!(rig.qp.task_number(9), Some(2));
-    assert_eq!(rig.qp.task_number(8), None);
-    let number = |name| match rig.qp.standing(name) {
-        Some(Standing::Sent { cmd_sn, .. }) => cmd_sn,
+    assert_eq!(rig.qp.task_request_cmd_sn(9), Some(2));
+    assert_eq!(rig.qp.task_request_cmd_sn(8), None);
+    let number = |name| match rig.qp.command_state(name) {
+        Some(CommandState::Sent { cmd_sn, .. }) => cmd_sn,
         other => panic!("{other:?}"),
     };
     assert_eq!((number(first), number(second)), (1, 2));

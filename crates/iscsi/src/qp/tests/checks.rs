@@ -28,12 +28,12 @@ fn both_on(tpt: &Arc<Tpt>, setup: Setup) -> Both {
         immediate_data: false,
         ..setup.terms
     };
-    let mut rig = Rig::on(tpt, Setup { terms, ..setup });
+    let mut rig = Rig::with_tpt(tpt, Setup { terms, ..setup });
     let data = [rig.sge(1000, LEN)];
     let read = rig.command(1, Direction::Read, &data);
     let data = [rig.sge(50_000, LEN)];
     let write = rig.command(2, Direction::Write, &data);
-    rig.heard();
+    rig.take_pdus();
     Both { rig, read, write }
 }
 
@@ -55,13 +55,13 @@ impl Both {
         // The receives for the two responses are in front; this is one more.
         self.rig.receive(1);
         self.rig.deliver(pdu);
-        let ups = self.rig.up();
+        let ups = self.rig.received();
         assert_eq!(ups.len(), 1);
         assert_eq!((ups[0].status, ups[0].command), (Status::Success, None));
         let lengths = Lengths::of(pdu.first_chunk().unwrap());
         assert_eq!(ups[0].bytes, pdu[..48 + lengths.data as usize], "all of it");
         self.rig.assert_untouched();
-        assert!(self.rig.heard().is_empty(), "nothing leaves");
+        assert!(self.rig.take_pdus().is_empty(), "nothing leaves");
         let after = self.rig.qp.view().counters;
         assert_eq!(after.refused, before.refused + 1);
         assert_eq!((after.placed, after.copied), (before.placed, before.copied));
@@ -80,7 +80,7 @@ impl Both {
 
     /// The commands continue and end with success.
     #[track_caller]
-    fn assert_all_goes_on(mut self) {
+    fn assert_both_complete(mut self) {
         self.rig.receive(1);
         let bytes = pattern(7, LEN as usize);
         let wire = [
@@ -89,12 +89,12 @@ impl Both {
         ];
         self.rig.deliver(&wire.concat());
         assert_eq!(self.rig.memory.read(1000, LEN as usize), bytes);
-        let sent: Vec<Sent> = self.rig.heard();
+        let sent: Vec<Sent> = self.rig.take_pdus();
         let out: Vec<u8> = sent.iter().flat_map(|sent| sent.data.clone()).collect();
         assert_eq!(out, [FILL; LEN as usize]);
         let response = self.rig.target.response(self.write.1);
         self.rig.deliver(&response);
-        let names: Vec<Option<u32>> = self.rig.up().iter().map(|up| up.command).collect();
+        let names: Vec<Option<u32>> = self.rig.received().iter().map(|up| up.command).collect();
         assert_eq!(names, [Some(self.read.0.0), None, Some(self.write.0.0)]);
         let done = [(1, Status::Success), (2, Status::Success)];
         assert_eq!(self.rig.sent(), done);
@@ -103,16 +103,16 @@ impl Both {
 
 #[test]
 fn check_one_refuses_tags_without_an_entry() {
-    for way in Way::ALL {
+    for way in Split::ALL {
         let mut both = both(Setup {
-            way,
+            split: way,
             ..Setup::default()
         });
         // An unused entry, beyond the table, the reserved tag, and the first entry.
         for tag in [900 << 8, 0x00ff_ff00, NO_TAG, 0] {
             both.assert_both_refused(tag, GOOD);
         }
-        both.assert_all_goes_on();
+        both.assert_both_complete();
     }
 }
 
@@ -123,7 +123,7 @@ fn check_two_refuses_regions_and_windows() {
     both.assert_both_refused(region.get(), GOOD);
     let window = both.rig.tpt.allocate_window(WindowType::One, PD).unwrap();
     both.assert_both_refused(window.get(), GOOD);
-    both.assert_all_goes_on();
+    both.assert_both_complete();
 }
 
 #[test]
@@ -143,8 +143,8 @@ fn check_three_refuses_another_protection_domain() {
     let r2t = ours.r2t(theirs.write.1, GOOD);
     ours.assert_refused(&r2t);
     theirs.rig.assert_untouched();
-    ours.assert_all_goes_on();
-    theirs.assert_all_goes_on();
+    ours.assert_both_complete();
+    theirs.assert_both_complete();
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn check_four_refuses_a_wrong_key() {
         let pdu = both.r2t(both.write.1 ^ change, GOOD);
         both.assert_refused(&pdu);
     }
-    both.assert_all_goes_on();
+    both.assert_both_complete();
 }
 
 /// The tag of a command that has ended is invalid, also when its table entry is used again.
@@ -175,12 +175,12 @@ fn check_four_refuses_tags_of_ended_commands() {
     }
     let again = old.iter().filter(|itt| **itt >> 8 == old[19] >> 8).count();
     assert!(again > 1, "the same place, another instance");
-    let seen = (both.rig.up().len(), both.rig.sent().len());
-    assert_eq!((seen, both.rig.heard().len()), ((20, 20), 20));
+    let seen = (both.rig.received().len(), both.rig.sent().len());
+    assert_eq!((seen, both.rig.take_pdus().len()), ((20, 20), 20));
     for itt in old {
         both.assert_both_refused(itt, (0, 1));
     }
-    both.assert_all_goes_on();
+    both.assert_both_complete();
 }
 
 #[test]
@@ -209,7 +209,7 @@ fn check_five_refuses_ranges_out_of_bounds() {
     // Not even length 0 beyond the end.
     let pdu = both.data_in(both.read.1, (LEN + 1, 0));
     both.assert_refused(&pdu);
-    both.assert_all_goes_on();
+    both.assert_both_complete();
 }
 
 /// Normally checks six and seven fail together: a read gives the target the right to write, and a write the right to read.
@@ -220,11 +220,11 @@ fn checks_six_and_seven_refuse_swapped_tags() {
     both.assert_refused(&pdu);
     let pdu = both.r2t(both.read.1, GOOD);
     both.assert_refused(&pdu);
-    both.assert_all_goes_on();
+    both.assert_both_complete();
 }
 
-fn turn(both: &Both, itt: u32, direction: Direction) {
-    both.rig.qp.desk.serve(
+fn set_direction(both: &Both, itt: u32, direction: Direction) {
+    both.rig.qp.lock.lock_and_run(
         |inner| {
             let stag = Some(Stag::new(itt));
             let found =
@@ -240,15 +240,15 @@ fn turn(both: &Both, itt: u32, direction: Direction) {
 fn check_six_refuses_missing_access_rights() {
     let mut both = both(Setup::default());
     let (read, write) = (both.read.1, both.write.1);
-    turn(&both, read, Direction::Write);
-    turn(&both, write, Direction::Read);
+    set_direction(&both, read, Direction::Write);
+    set_direction(&both, write, Direction::Read);
     let pdu = both.r2t(read, GOOD);
     both.assert_refused(&pdu);
     let pdu = both.data_in(write, GOOD);
     both.assert_refused(&pdu);
-    turn(&both, read, Direction::Read);
-    turn(&both, write, Direction::Write);
-    both.assert_all_goes_on();
+    set_direction(&both, read, Direction::Read);
+    set_direction(&both, write, Direction::Write);
+    both.assert_both_complete();
 }
 
 /// The entry has the access right, and the direction is wrong.
@@ -256,21 +256,21 @@ fn check_six_refuses_missing_access_rights() {
 fn check_seven_refuses_the_wrong_direction() {
     let mut both = both(Setup::default());
     let (read, write) = (both.read.1, both.write.1);
-    turn(&both, read, Direction::Write);
-    turn(&both, write, Direction::Read);
+    set_direction(&both, read, Direction::Write);
+    set_direction(&both, write, Direction::Read);
     let pdu = both.data_in(read, GOOD);
     both.assert_refused(&pdu);
     let pdu = both.r2t(write, GOOD);
     both.assert_refused(&pdu);
-    turn(&both, read, Direction::None);
-    turn(&both, write, Direction::None);
+    set_direction(&both, read, Direction::None);
+    set_direction(&both, write, Direction::None);
     let pdu = both.data_in(read, GOOD);
     both.assert_refused(&pdu);
     let pdu = both.r2t(write, GOOD);
     both.assert_refused(&pdu);
-    turn(&both, read, Direction::Read);
-    turn(&both, write, Direction::Write);
-    both.assert_all_goes_on();
+    set_direction(&both, read, Direction::Read);
+    set_direction(&both, write, Direction::Write);
+    both.assert_both_complete();
 }
 
 /// A protection domain may be shared by queue pairs, a command may not.
@@ -290,8 +290,8 @@ fn command_of_another_queue_pair_is_refused() {
     let r2t = ours.r2t(theirs.write.1, GOOD);
     ours.assert_refused(&r2t);
     theirs.rig.assert_untouched();
-    ours.assert_all_goes_on();
-    theirs.assert_all_goes_on();
+    ours.assert_both_complete();
+    theirs.assert_both_complete();
 }
 
 #[test]
@@ -325,17 +325,17 @@ fn r2t_beyond_negotiated_limits_is_refused() {
     });
     let data = [rig.sge(0, 6000)];
     let (_, itt) = rig.command(1, Direction::Write, &data);
-    rig.heard();
+    rig.take_pdus();
     rig.receive(5);
     let wire = [(1, 0), (2, 2000), (3, 4000)].map(|(ttt, at)| rig.target.r2t(itt, ttt, at, 2000));
-    rig.come(&wire.concat());
+    rig.feed(&wire.concat());
     assert_eq!(rig.qp.view().counters.refused, 1);
-    rig.flow();
-    assert_eq!(rig.heard().len(), 80);
+    rig.transmit();
+    assert_eq!(rig.take_pdus().len(), 80);
     rig.deliver(&wire[2]);
-    assert_eq!(rig.heard().len(), 40);
+    assert_eq!(rig.take_pdus().len(), 40);
     assert_eq!(rig.qp.view().counters.refused, 1);
-    let ups = rig.up();
+    let ups = rig.received();
     assert_eq!(ups.len(), 4);
     for (up, pdu) in ups.iter().zip([0, 1, 2, 2]) {
         assert_eq!(up.bytes, wire[pdu]);
@@ -355,19 +355,19 @@ fn invalid_r2t_is_delivered_and_sends_nothing() {
         both.rig.target.pdu(&full, &[1, 2, 3, 4]),
     ];
     both.rig.deliver(&wire.concat());
-    let ups = both.rig.up();
+    let ups = both.rig.received();
     assert_eq!(ups[0].bytes, wire[0]);
     assert_eq!(ups[1].bytes, wire[1]);
-    assert!(both.rig.heard().is_empty());
-    both.assert_all_goes_on();
+    assert!(both.rig.take_pdus().is_empty());
+    both.assert_both_complete();
 }
 
 /// The StatSN of a Data-In that fails a check is consumed: the next status is in sequence.
 #[test]
 fn refused_data_in_with_status_consumes_its_statsn() {
-    for way in Way::ALL {
+    for way in Split::ALL {
         let mut both = both(Setup {
-            way,
+            split: way,
             ..Setup::default()
         });
         let itt = both.read.1 ^ 1;
@@ -380,6 +380,6 @@ fn refused_data_in_with_status_consumes_its_statsn() {
         };
         let pdu = both.rig.target.pdu(&pdu.emit(), &pattern(0, 100));
         both.assert_refused(&pdu);
-        both.assert_all_goes_on();
+        both.assert_both_complete();
     }
 }

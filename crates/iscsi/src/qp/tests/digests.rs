@@ -3,7 +3,7 @@
 use super::*;
 use verbena_wire::iscsi::{BHS_LEN, FromInitiator};
 
-fn digested((header_digest, data_digest): (bool, bool), way: Way) -> Rig {
+fn digested((header_digest, data_digest): (bool, bool), split: Split) -> Rig {
     Rig::new(Setup {
         terms: Terms {
             header_digest,
@@ -12,7 +12,7 @@ fn digested((header_digest, data_digest): (bool, bool), way: Way) -> Rig {
             immediate_data: true,
             ..Terms::DEFAULT
         },
-        way,
+        split,
         ..Setup::default()
     })
 }
@@ -23,7 +23,7 @@ const BOTH: [(bool, bool); 4] = [(false, false), (true, false), (false, true), (
 #[test]
 fn data_moves_with_every_digest_setting() {
     for digests in BOTH {
-        for way in Way::ALL {
+        for way in Split::ALL {
             let mut rig = digested(digests, way);
             rig.memory.write(0, &pattern(0, 3000));
             let data = [rig.sge(0, 501), rig.sge(600, 2002)];
@@ -32,7 +32,7 @@ fn data_moves_with_every_digest_setting() {
             rig.receive(1);
             let r2t = rig.target.r2t(itt, 4, 1000, 1503);
             rig.deliver(&r2t);
-            let heard = rig.heard();
+            let heard = rig.take_pdus();
             let sent: Vec<u8> = heard.iter().flat_map(|sent| sent.data.clone()).collect();
             assert_eq!(sent, all);
             assert!(matches!(heard[2].pdu, FromInitiator::DataOut(pdu) if pdu.data_len == 503));
@@ -49,7 +49,7 @@ fn data_moves_with_every_digest_setting() {
             rig.deliver(&wire.concat());
             assert_eq!(rig.memory.read(10_001, 5), bytes[..5]);
             assert_eq!(rig.memory.read(20_001, 996), bytes[5..]);
-            let ups = rig.up();
+            let ups = rig.received();
             assert_eq!(ups.len(), 4);
             assert_eq!(ups[2].bytes[BHS_LEN..], [0, 1, 9], "without digests");
             let done = [(1, Status::Success), (2, Status::Success)];
@@ -63,7 +63,7 @@ fn data_moves_with_every_digest_setting() {
 /// A changed bit in the header or in its digest is detected.
 #[test]
 fn wrong_header_digest_ends_the_connection() {
-    for way in [Way::Whole, Way::Single] {
+    for way in [Split::Whole, Split::Single] {
         for at in [0, 16, 40, 47, 48, 51] {
             let mut rig = digested((true, false), way);
             let data = [rig.sge(0, 100)];
@@ -74,14 +74,14 @@ fn wrong_header_digest_ends_the_connection() {
             rig.assert_ended("digest of a header");
             rig.assert_untouched();
             assert_eq!(rig.sent(), [(1, Status::WrFlushErr)]);
-            assert_eq!(rig.up()[0].status, Status::WrFlushErr);
+            assert_eq!(rig.received()[0].status, Status::WrFlushErr);
         }
     }
 }
 
 #[test]
 fn wrong_data_digest_ends_the_connection() {
-    for way in Way::ALL {
+    for way in Split::ALL {
         // Data, its padding, its digest; of data that is placed, and of a PDU that is delivered.
         for at in [48, 146, 148, 151] {
             let mut rig = digested((false, true), way);

@@ -4,7 +4,7 @@
 use super::*;
 use verbena_mem::{Sources, Targets};
 use verbena_nic::profile::Service;
-use verbena_nic::{Adapter, Carrier, Moved, NewUpper, Shares, Upper};
+use verbena_nic::{Adapter, Carrier, IoOutcome, NewUpper, Shares, Upper};
 use verbena_wire::Stag;
 use verbena_wire::iscsi::{BHS_LEN, FromInitiator};
 
@@ -33,22 +33,22 @@ fn early_response_lets_the_begun_pdu_finish() {
             let data = [rig.sge(0, 2000), rig.sge(7000, 8000)];
             let (_, itt) = rig.command(1, Direction::Write, &data);
             let (_, other) = rig.command(2, Direction::Write, &data);
-            rig.heard();
+            rig.take_pdus();
             rig.receive(2);
             // Padded by one byte; three PDUs, of which one was started; and one of another command behind them.
             let wire = [
                 rig.target.r2t(itt, 3, 0, 10_000),
                 rig.target.r2t(other, 4, 0, 100),
             ];
-            rig.come(&wire.concat());
+            rig.feed(&wire.concat());
             assert_eq!(rig.send_some(cut), Sending::Blocked);
             let response = rig.target.response(itt);
-            rig.come(&response);
+            rig.feed(&response);
             assert_eq!(rig.sent(), [(1, Status::Success)]);
             rig.memory.write(0, &[0xee; SIZE]);
-            rig.flow();
+            rig.transmit();
             assert!(rig.wire.is_empty(), "whole PDUs");
-            let heard = rig.heard();
+            let heard = rig.take_pdus();
             assert_eq!(heard.len(), 2, "what had not begun is taken back");
             assert_eq!(heard[0].data, [FILL; 4999], "as it was when it ended");
             assert_eq!(heard[1].data, [0xee; 100]);
@@ -70,23 +70,23 @@ fn early_response_cancels_unsent_data() {
         });
         let data = [rig.sge(0, 40_000)];
         let (_, itt) = rig.command(1, Direction::Write, &data);
-        rig.heard();
+        rig.take_pdus();
         rig.receive(1);
         let wire = [rig.target.r2t(itt, 3, 0, 40_000), rig.target.response(itt)];
         rig.deliver(&wire.concat());
-        assert!(rig.heard().is_empty());
+        assert!(rig.take_pdus().is_empty());
         assert_eq!(rig.sent(), [(1, Status::Success)]);
     }
 }
 
 /// A separate buffer for a command, which can be deregistered.
-fn loose(rig: &Rig) -> (Buffer, Sge) {
+fn separate_buffer(rig: &Rig) -> (Buffer, Sge) {
     let buffer = Buffer::new(&rig.tpt, 3000, PD, Access::ALL).unwrap();
     let (at, stag) = (buffer.at(), buffer.stag());
     (
         buffer,
         Sge {
-            at,
+            addr: at,
             len: 3000,
             stag,
         },
@@ -101,17 +101,17 @@ fn deregistering_read_memory_ends_the_connection() {
                 data_digest,
                 ..Terms::DEFAULT
             });
-            let (buffer, sge) = loose(&rig);
+            let (buffer, sge) = separate_buffer(&rig);
             let (_, itt) = rig.command(1, Direction::Read, &[sge]);
             rig.command(2, Direction::None, &[]);
             let pdu = rig.target.data_in_status(itt, 0, &[1; 3000]);
             if came > 0 {
                 // The header and a part of the data come before the buffer is deregistered.
-                rig.come(&pdu[..BHS_LEN]);
-                rig.come(&pdu[BHS_LEN..came]);
+                rig.feed(&pdu[..BHS_LEN]);
+                rig.feed(&pdu[BHS_LEN..came]);
             }
             drop(buffer);
-            rig.come(&pdu[came..]);
+            rig.feed(&pdu[came..]);
             rig.assert_ended("buffers of a command");
             let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
             assert_eq!(rig.sent(), ends);
@@ -130,15 +130,15 @@ fn deregistering_write_memory_ends_the_connection() {
                 max_send: 1000,
                 ..Terms::DEFAULT
             });
-            let (buffer, sge) = loose(&rig);
+            let (buffer, sge) = separate_buffer(&rig);
             let (_, itt) = rig.command(1, Direction::Write, &[sge]);
-            rig.heard();
+            rig.take_pdus();
             rig.receive(2);
             rig.post(2, Direction::None, &[]);
             drop(buffer);
             let r2t = rig.target.r2t(itt, 1, 1000, 2000);
             rig.deliver(&r2t);
-            assert!(rig.heard().is_empty(), "no data that is not its data");
+            assert!(rig.take_pdus().is_empty(), "no data that is not its data");
             rig.assert_ended("our own memory");
             let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
             assert_eq!(rig.sent(), ends);
@@ -150,19 +150,19 @@ fn deregistering_write_memory_ends_the_connection() {
 fn deregistering_half_sent_write_memory_ends_the_connection() {
     for responds in [false, true] {
         let mut rig = with(R2T_ONLY);
-        let (buffer, sge) = loose(&rig);
+        let (buffer, sge) = separate_buffer(&rig);
         let (_, itt) = rig.command(1, Direction::Write, &[sge]);
         rig.command(2, Direction::None, &[]);
         rig.receive(2);
         let r2t = rig.target.r2t(itt, 1, 0, 3000);
-        rig.come(&r2t);
+        rig.feed(&r2t);
         rig.send_some(1000);
         drop(buffer);
         if responds {
             let response = rig.target.response(itt);
-            rig.come(&response);
+            rig.feed(&response);
         } else {
-            assert_eq!(rig.flow(), Sending::Ended);
+            assert_eq!(rig.transmit(), Sending::Ended);
         }
         rig.assert_ended("memory");
         let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
@@ -175,12 +175,12 @@ fn deregistering_half_sent_write_memory_ends_the_connection() {
 fn data_staged_with_its_header_is_copied() {
     let guess = {
         let mut rig = with(Terms::DEFAULT);
-        drop(loose(&rig));
+        drop(separate_buffer(&rig));
         rig.command(1, Direction::Read, &[]).1
     };
     for gone in [false, true] {
         let mut rig = with(Terms::DEFAULT);
-        let (buffer, sge) = loose(&rig);
+        let (buffer, sge) = separate_buffer(&rig);
         drop(buffer);
         let kept = [rig.sge(10, 700), rig.sge(2000, 300)];
         // Two PDUs come while no command reads and no receive is posted: both are staged.
@@ -189,15 +189,15 @@ fn data_staged_with_its_header_is_copied() {
             rig.target.nop(),
             rig.target.data_in_status(guess, 0, &bytes),
         ];
-        rig.come(&wire.concat());
+        rig.feed(&wire.concat());
         assert!(rig.inbox.is_empty());
         rig.receive_of(1000);
         rig.receive_of(1000);
         rig.post(1, Direction::Read, &kept);
-        rig.flow();
+        rig.transmit();
         assert_eq!(rig.target.last_itt, guess);
         if gone {
-            rig.qp.desk.serve(
+            rig.qp.lock.lock_and_run(
                 |inner| inner.commands.get_mut(0).unwrap().data[1] = sge,
                 |_| (),
             );
@@ -223,23 +223,30 @@ fn command_waits_for_pending_memory() {
         let mut rig = with(Terms::DEFAULT);
         let (buffer, reserved) = Buffer::pending(&rig.tpt, 600, PD, Access::ALL).unwrap();
         let (at, stag) = (buffer.at(), buffer.stag());
-        let data = [rig.sge(0, 400), Sge { at, len: 600, stag }];
+        let data = [
+            rig.sge(0, 400),
+            Sge {
+                addr: at,
+                len: 600,
+                stag,
+            },
+        ];
         rig.receive(3);
         rig.post(1, Direction::Read, &data);
         rig.post(2, Direction::None, &[]);
         for _ in 0..3 {
-            assert_eq!(rig.flow(), Sending::Idle);
+            assert_eq!(rig.transmit(), Sending::Idle);
         }
-        assert!(rig.heard().is_empty());
+        assert!(rig.take_pdus().is_empty());
         let ping = [&[0x40, 0x80][..], &[0; 14], &[0xff; 8], &[0; 24]].concat();
         rig.post_pdu(3, *ping.first_chunk().unwrap(), b"x");
-        rig.flow();
-        assert_eq!(rig.heard().len(), 1);
+        rig.transmit();
+        assert_eq!(rig.take_pdus().len(), 1);
         assert_eq!(rig.sent(), [(3, Status::Success)]);
         if comes {
             assert_eq!(reserved.complete().waiters, [7]);
-            rig.flow();
-            let heard = rig.heard();
+            rig.transmit();
+            let heard = rig.take_pdus();
             let FromInitiator::ScsiCommand(pdu) = heard[0].pdu else {
                 panic!("{:?}", heard[0].pdu)
             };
@@ -250,7 +257,7 @@ fn command_waits_for_pending_memory() {
             assert_eq!(rig.sent(), [(1, Status::Success)]);
         } else {
             assert_eq!(reserved.fail(), [7]);
-            rig.flow();
+            rig.transmit();
             assert_eq!(rig.state(), QpState::Sqe);
             let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
             assert_eq!(rig.sent(), ends);
@@ -265,13 +272,17 @@ fn receive_waits_for_pending_memory() {
         let mut rig = with(Terms::DEFAULT);
         let (buffer, reserved) = Buffer::pending(&rig.tpt, 600, PD, Access::ALL).unwrap();
         let (at, stag) = (buffer.at(), buffer.stag());
-        let scatter = &[Sge { at, len: 600, stag }];
+        let scatter = &[Sge {
+            addr: at,
+            len: 600,
+            stag,
+        }];
         let wr = ReceiveWr { id: 50, scatter };
         rig.qp.post_receive(&wr, &mut rig.out).unwrap();
         rig.post(1, Direction::None, &[]);
-        rig.flow();
+        rig.transmit();
         let response = rig.target.response(rig.target.last_itt);
-        rig.come(&response);
+        rig.feed(&response);
         assert_eq!(rig.read(), Receiving::Held);
         assert_eq!(rig.qp.view().receives, 1);
         assert!(rig.sent().is_empty());
@@ -313,14 +324,14 @@ fn command_with_a_removed_entry_is_flushed() {
 }
 
 /// A carrier with one result.
-struct Only(Moved);
+struct FixedCarrier(IoOutcome);
 
-impl Carrier for Only {
-    fn read(&mut self, _: &mut Targets<'_>) -> Moved {
+impl Carrier for FixedCarrier {
+    fn read(&mut self, _: &mut Targets<'_>) -> IoOutcome {
         self.0
     }
 
-    fn write(&mut self, _: &Sources<'_>) -> Moved {
+    fn write(&mut self, _: &Sources<'_>) -> IoOutcome {
         self.0
     }
 }
@@ -337,14 +348,14 @@ fn busy() -> Rig {
     let (_, read) = rig.command(2, Direction::Read, &into);
     rig.receive(5);
     let r2t = rig.target.r2t(write, 1, 0, 5000);
-    rig.come(&r2t);
-    assert_eq!(rig.up().len(), 1);
+    rig.feed(&r2t);
+    assert_eq!(rig.received().len(), 1);
     assert_eq!(rig.send_some(1000), Sending::Blocked);
     let pdu = rig.target.data_in_status(read, 0, &[1; 5000]);
-    rig.come(&pdu[..2000]);
+    rig.feed(&pdu[..2000]);
     rig.qp
-        .desk
-        .serve(|inner| inner.window.max_cmd_sn = 2, |_| ());
+        .lock
+        .lock_and_run(|inner| inner.window.max_cmd_sn = 2, |_| ());
     rig.post(3, Direction::None, &[]);
     rig.post_pdu(4, [0; 48], &[]);
     let mut urgent = [0; 48];
@@ -361,14 +372,14 @@ fn assert_all_flushed(rig: &mut Rig, cause: &str) {
     sends.sort_by_key(|(id, _)| *id);
     let flushed = Status::WrFlushErr;
     assert_eq!(sends, [1, 2, 3, 4, 5].map(|id| (id, flushed)));
-    let ups: Vec<(u64, Status)> = rig.up().iter().map(|up| (up.id, up.status)).collect();
+    let ups: Vec<(u64, Status)> = rig.received().iter().map(|up| (up.id, up.status)).collect();
     assert_eq!(ups, [2, 3, 4, 5, 6, 7].map(|id| (id, flushed)));
     // Only once.
     rig.qp.fail("again", &mut rig.out);
     rig.qp.handle_closed("again", &mut rig.out);
     assert_eq!(rig.read(), Receiving::Ended);
-    assert_eq!(rig.flow(), Sending::Ended);
-    assert_eq!((rig.sent().len(), rig.up().len()), (0, 0));
+    assert_eq!(rig.transmit(), Sending::Ended);
+    assert_eq!((rig.sent().len(), rig.received().len()), (0, 0));
     rig.assert_ended(cause);
 }
 
@@ -378,26 +389,26 @@ fn every_end_completes_everything_once() {
     let fatal = &lost[1..];
     type End = (&'static str, fn(&mut Rig));
     let read = |rig: &mut Rig, moved| {
-        let end = rig.qp.receive(&mut Only(moved), &mut rig.out);
+        let end = rig.qp.receive(&mut FixedCarrier(moved), &mut rig.out);
         assert_eq!(end, Receiving::Ended);
     };
     let write = |rig: &mut Rig, moved| {
-        let end = rig.qp.try_transmit(&mut Only(moved), &mut rig.out);
+        let end = rig.qp.try_transmit(&mut FixedCarrier(moved), &mut rig.out);
         assert_eq!(end, Some(Sending::Ended));
     };
     for (moved, cause, events) in [
-        (Moved::End, "the target closed", &lost[..]),
-        (Moved::Broken, "broke", &lost),
-        (Moved::Fault, "not mapped", fatal),
+        (IoOutcome::Eof, "the target closed", &lost[..]),
+        (IoOutcome::Broken, "broke", &lost),
+        (IoOutcome::Fault, "not mapped", fatal),
     ] {
         let mut rig = busy();
         read(&mut rig, moved);
         assert_eq!(rig.events(), events);
         assert_all_flushed(&mut rig, cause);
-        if moved != Moved::End {
+        if moved != IoOutcome::Eof {
             let mut rig = busy();
             // A PDU for immediate delivery completes when it is built, if there was room to build it.
-            rig.qp.queues.lock().urgent.clear();
+            rig.qp.queues.lock().immediate.clear();
             write(&mut rig, moved);
             assert_eq!(rig.events(), events);
             rig.qp.queues.lock().sends_outstanding = 0;
@@ -426,7 +437,7 @@ fn nothing_completes_after_retirement() {
     let mut rig = busy();
     assert!(rig.qp.retire());
     assert!(!rig.qp.retire(), "once");
-    assert_eq!((rig.sent().len(), rig.up().len()), (0, 0));
+    assert_eq!((rig.sent().len(), rig.received().len()), (0, 0));
     rig.assert_ended("destroyed");
     let wr = Rig::wr(9, Direction::None, &[]);
     let gone = crate::wr::PostError::State(QpState::Reset);
@@ -437,8 +448,8 @@ fn nothing_completes_after_retirement() {
     };
     assert_eq!(rig.qp.post_receive(&receive, &mut rig.out), Err(gone));
     assert_eq!(rig.read(), Receiving::Ended);
-    assert_eq!(rig.flow(), Sending::Ended);
-    assert_eq!((rig.sent().len(), rig.up().len()), (0, 0));
+    assert_eq!(rig.transmit(), Sending::Ended);
+    assert_eq!((rig.sent().len(), rig.received().len()), (0, 0));
     assert!(rig.events().is_empty(), "nobody hears of it");
 }
 
@@ -476,7 +487,8 @@ fn cq_overflow_fails_its_queue_pairs_once() {
         let mut out = Outbox::new();
         assert!(qp.attach());
         qp.begin(Terms::DEFAULT, &mut out);
-        qp.desk.serve(|inner| inner.window.max_cmd_sn = 64, |_| ());
+        qp.lock
+            .lock_and_run(|inner| inner.window.max_cmd_sn = 64, |_| ());
         let mut target = Target::new();
         for id in 0..6 {
             let receive = ReceiveWr { id, scatter: &[] };
@@ -486,16 +498,16 @@ fn cq_overflow_fails_its_queue_pairs_once() {
             let wr = Rig::wr(id, Direction::None, &[]);
             qp.post_command(&wr, &mut out).unwrap();
         }
-        let mut hand = Hand::open(usize::MAX);
+        let mut hand = MemoryCarrier::with_room(usize::MAX);
         qp.try_transmit(&mut hand, &mut out);
-        target.hear(hand.went);
+        target.receive(hand.output);
         let itts: Vec<u32> = target
-            .heard
+            .received
             .iter()
             .map(|sent| u32::from_be_bytes(sent.bhs[16..20].try_into().unwrap()))
             .collect();
         let wire: Vec<u8> = itts.iter().flat_map(|itt| target.response(*itt)).collect();
-        let mut hand = Hand::with(&wire);
+        let mut hand = MemoryCarrier::with_input(&wire);
         while let Receiving::Some(_) = qp.receive(&mut hand, &mut out) {}
         function.settle(&mut out);
         assert_eq!(qp.state(), QpState::Err);

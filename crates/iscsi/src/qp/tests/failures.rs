@@ -6,7 +6,7 @@ use verbena_wire::iscsi::FromInitiator;
 
 /// What is wrong with a command.
 #[derive(Debug, Clone, Copy)]
-enum Wrong {
+enum Defect {
     Mode,
     Opcode,
     Wraps,
@@ -18,27 +18,27 @@ enum Wrong {
     Directionless,
 }
 
-const ALL: [Wrong; 9] = [
-    Wrong::Mode,
-    Wrong::Opcode,
-    Wrong::Wraps,
-    Wrong::TooLong,
-    Wrong::TableFull,
-    Wrong::Memory,
-    Wrong::Right,
-    Wrong::Domain,
-    Wrong::Directionless,
+const ALL: [Defect; 9] = [
+    Defect::Mode,
+    Defect::Opcode,
+    Defect::Wraps,
+    Defect::TooLong,
+    Defect::TableFull,
+    Defect::Memory,
+    Defect::Right,
+    Defect::Domain,
+    Defect::Directionless,
 ];
 
-impl Wrong {
-    fn says(self) -> (Status, &'static str) {
+impl Defect {
+    fn expected(self) -> (Status, &'static str) {
         match self {
-            Wrong::Mode => (Status::LocQpOpErr, "not in iSCSI mode"),
-            Wrong::Opcode => (Status::LocQpOpErr, "has no command 0x28"),
-            Wrong::Wraps | Wrong::TooLong => (Status::LocQpOpErr, "segments wrap"),
-            Wrong::TableFull => (Status::MwBindErr, "entry"),
-            Wrong::Memory | Wrong::Right | Wrong::Domain => (Status::LocProtErr, "its memory"),
-            Wrong::Directionless => (Status::LocQpOpErr, "no direction"),
+            Defect::Mode => (Status::LocQpOpErr, "not in iSCSI mode"),
+            Defect::Opcode => (Status::LocQpOpErr, "has no command 0x28"),
+            Defect::Wraps | Defect::TooLong => (Status::LocQpOpErr, "segments wrap"),
+            Defect::TableFull => (Status::MwBindErr, "entry"),
+            Defect::Memory | Defect::Right | Defect::Domain => (Status::LocProtErr, "its memory"),
+            Defect::Directionless => (Status::LocQpOpErr, "no direction"),
         }
     }
 }
@@ -51,7 +51,7 @@ struct Case {
     kept: Vec<Buffer>,
 }
 
-fn case(wrong: Wrong, on_failure: OnFailure) -> Case {
+fn case(wrong: Defect, on_failure: OnFailure) -> Case {
     let tpt = Arc::new(Tpt::new(1..40, Policy::Verbs, 5));
     let setup = Setup {
         on_failure,
@@ -61,7 +61,7 @@ fn case(wrong: Wrong, on_failure: OnFailure) -> Case {
         },
         ..Setup::default()
     };
-    let mut rig = Rig::on(&tpt, setup);
+    let mut rig = Rig::with_tpt(&tpt, setup);
     let data = [rig.sge(0, 100)];
     let good = rig.command(1, Direction::Write, &data);
     let mut kept = Vec::new();
@@ -69,45 +69,49 @@ fn case(wrong: Wrong, on_failure: OnFailure) -> Case {
         let buffer = Buffer::new(&tpt, 100, pd, access).unwrap();
         let (at, stag) = (buffer.at(), buffer.stag());
         kept.push(buffer);
-        Sge { at, len: 50, stag }
+        Sge {
+            addr: at,
+            len: 50,
+            stag,
+        }
     };
     let mut sge = rig.sge(0, 100);
     let mut data = vec![sge];
     match wrong {
-        Wrong::Mode => rig
+        Defect::Mode => rig
             .qp
-            .desk
-            .serve(|inner| inner.full_feature = false, |_| ()),
-        Wrong::Wraps => {
-            sge.at = u64::MAX - 10;
+            .lock
+            .lock_and_run(|inner| inner.full_feature = false, |_| ()),
+        Defect::Wraps => {
+            sge.addr = u64::MAX - 10;
             data = vec![sge];
         }
         // There is no such memory; it is not accessed.
-        Wrong::TooLong => {
+        Defect::TooLong => {
             sge.len = u32::MAX / 2 + 1;
             data = vec![sge; 2];
         }
-        Wrong::Memory => data.push(Sge {
-            at: sge.at + SIZE as u64 - 3,
+        Defect::Memory => data.push(Sge {
+            addr: sge.addr + SIZE as u64 - 3,
             ..sge
         }),
-        Wrong::Right => data.push(other(PD, Access::LOCAL_READ)),
-        Wrong::Domain => data.push(other(Pd(2), Access::ALL)),
-        Wrong::TableFull => {
+        Defect::Right => data.push(other(PD, Access::LOCAL_READ)),
+        Defect::Domain => data.push(other(Pd(2), Access::ALL)),
+        Defect::TableFull => {
             while let Ok(buffer) = Buffer::new(&tpt, 16, Pd(3), Access::ALL) {
                 kept.push(buffer);
             }
         }
-        Wrong::Opcode | Wrong::Directionless => {}
+        Defect::Opcode | Defect::Directionless => {}
     }
     let mut wr = Rig::wr(2, Direction::Read, &data);
     match wrong {
-        Wrong::Opcode => wr.device = DeviceType::Enclosure,
-        Wrong::Directionless => wr.direction = Direction::None,
+        Defect::Opcode => wr.device = DeviceType::Enclosure,
+        Defect::Directionless => wr.direction = Direction::None,
         _ => {}
     }
     rig.receive(3);
-    rig.heard();
+    rig.take_pdus();
     rig.qp.post_command(&wr, &mut rig.out).unwrap();
     rig.post(3, Direction::None, &[]);
     rig.post_pdu(4, nop(false), b"later");
@@ -131,9 +135,9 @@ fn option_1_stops_only_the_send_queue() {
             good,
             kept: _kept,
         } = case(wrong, OnFailure::Reactive);
-        let (status, says) = wrong.says();
+        let (status, says) = wrong.expected();
         let entries = rig.tpt.len();
-        assert_eq!(rig.flow(), Sending::Idle);
+        assert_eq!(rig.transmit(), Sending::Idle);
         assert_eq!(rig.state(), QpState::Sqe, "{wrong:?}");
         assert!(!rig.qp.wants_close());
         let cause = rig.qp.view().cause.unwrap();
@@ -143,7 +147,7 @@ fn option_1_stops_only_the_send_queue() {
         );
         let flushed = Status::WrFlushErr;
         assert_eq!(rig.sent(), [(2, status), (3, flushed), (4, flushed)]);
-        assert!(rig.heard().is_empty(), "nothing is sent of it");
+        assert!(rig.take_pdus().is_empty(), "nothing is sent of it");
         assert_eq!(rig.events(), [Event::QpRequest { qp: 7 }]);
         assert_eq!(rig.tpt.len(), entries, "and nothing is registered");
         let view = rig.qp.view();
@@ -153,21 +157,23 @@ fn option_1_stops_only_the_send_queue() {
         rig.post(5, Direction::None, &[]);
         rig.post_pdu(6, nop(false), b"no");
         rig.post_pdu(7, nop(true), b"yes");
-        rig.flow();
+        rig.transmit();
         let done = [(5, flushed), (6, flushed), (7, Status::Success)];
         assert_eq!(rig.sent(), done);
-        assert_eq!(rig.heard()[0].data, b"yes");
+        assert_eq!(rig.take_pdus()[0].data, b"yes");
 
         // Receives, R2Ts and the earlier command continue.
-        rig.qp.desk.serve(|inner| inner.full_feature = true, |_| ());
+        rig.qp
+            .lock
+            .lock_and_run(|inner| inner.full_feature = true, |_| ());
         let wire = [rig.target.nop(), rig.target.r2t(good.1, 4, 0, 100)];
         rig.deliver(&wire.concat());
-        assert_eq!(rig.up().len(), 2);
-        assert_eq!(rig.heard()[0].data, [FILL; 100]);
+        assert_eq!(rig.received().len(), 2);
+        assert_eq!(rig.take_pdus()[0].data, [FILL; 100]);
         let response = rig.target.response(good.1);
         rig.deliver(&response);
         assert_eq!(rig.sent(), [(1, Status::Success)]);
-        assert_eq!(rig.up()[0].command, Some(good.0.0));
+        assert_eq!(rig.received()[0].command, Some(good.0.0));
         assert_eq!(rig.state(), QpState::Sqe);
 
         // After a restart it continues; CmdSN has no gap.
@@ -176,13 +182,13 @@ fn option_1_stops_only_the_send_queue() {
         assert_eq!((rig.state(), rig.qp.view().cause), (QpState::Rts, None));
         let view = rig.qp.view();
         assert_eq!((view.sends, view.commands, view.receives), (0, 0, 1));
-        if let Wrong::TableFull = wrong {
+        if let Defect::TableFull = wrong {
             // The entry of the valid command is free again.
             assert_eq!(rig.tpt.len(), entries - 1);
         }
         rig.post(8, Direction::None, &[]);
-        rig.flow();
-        let heard = rig.heard();
+        rig.transmit();
+        let heard = rig.take_pdus();
         let FromInitiator::ScsiCommand(pdu) = heard[0].pdu else {
             panic!("{:?}", heard[0].pdu)
         };
@@ -197,17 +203,17 @@ fn option_1_stops_only_the_send_queue() {
 fn option_2_ends_the_connection() {
     for wrong in ALL {
         let Case { mut rig, kept, .. } = case(wrong, OnFailure::Anticipatory);
-        let (status, says) = wrong.says();
-        assert_eq!(rig.flow(), Sending::Ended, "{wrong:?}");
+        let (status, says) = wrong.expected();
+        assert_eq!(rig.transmit(), Sending::Ended, "{wrong:?}");
         drop(kept);
         rig.assert_ended(says);
         let flushed = Status::WrFlushErr;
         let ends = [(2, status), (1, flushed), (3, flushed), (4, flushed)];
         assert_eq!(rig.sent(), ends);
-        let ups: Vec<(u64, Status)> = rig.up().iter().map(|up| (up.id, up.status)).collect();
+        let ups: Vec<(u64, Status)> = rig.received().iter().map(|up| (up.id, up.status)).collect();
         let receives: Vec<(u64, Status)> = (1..5).map(|id| (id, flushed)).collect();
         assert_eq!(ups, receives, "receives in posting order");
-        assert!(rig.heard().is_empty());
+        assert!(rig.take_pdus().is_empty());
         assert_eq!(rig.events(), [Event::QpFatal { qp: 7 }]);
         assert!(!rig.qp.restart_sends(), "there is no way back");
 
@@ -216,8 +222,8 @@ fn option_2_ends_the_connection() {
         rig.post_pdu(6, nop(true), b"no");
         rig.receive_of(100);
         assert_eq!(rig.sent(), [(5, flushed), (6, flushed)]);
-        assert_eq!(rig.up()[0].status, flushed);
-        assert_eq!(rig.flow(), Sending::Ended);
+        assert_eq!(rig.received()[0].status, flushed);
+        assert_eq!(rig.transmit(), Sending::Ended);
         assert_eq!(rig.read(), Receiving::Ended);
     }
 }
@@ -225,13 +231,13 @@ fn option_2_ends_the_connection() {
 /// The first cause is kept while the send queue is stopped; after a restart it is not the cause of a later end.
 #[test]
 fn first_cause_is_kept_until_a_restart() {
-    let Case { mut rig, .. } = case(Wrong::Wraps, OnFailure::Reactive);
-    rig.flow();
+    let Case { mut rig, .. } = case(Defect::Wraps, OnFailure::Reactive);
+    rig.transmit();
     rig.qp.fail("somebody said so", &mut rig.out);
     rig.assert_ended("segments wrap");
 
-    let Case { mut rig, .. } = case(Wrong::Wraps, OnFailure::Reactive);
-    rig.flow();
+    let Case { mut rig, .. } = case(Defect::Wraps, OnFailure::Reactive);
+    rig.transmit();
     rig.qp.restart_sends();
     rig.qp.fail("somebody said so", &mut rig.out);
     rig.assert_ended("somebody said so");
@@ -243,9 +249,9 @@ fn segments_up_to_the_limits_do_not_wrap() {
     let mut rig = Rig::new(Setup::default());
     rig.receive(1);
     let mut sge = rig.sge(0, u32::MAX);
-    sge.at = u64::MAX - u64::from(u32::MAX);
+    sge.addr = u64::MAX - u64::from(u32::MAX);
     rig.post(1, Direction::Read, &[sge]);
-    rig.flow();
+    rig.transmit();
     assert_eq!(rig.sent(), [(1, Status::LocProtErr)]);
 }
 
@@ -257,6 +263,6 @@ fn empty_segment_is_not_checked() {
     let mut sge = rig.sge(0, 0);
     sge.stag = verbena_wire::Stag::new(0x1234_5678);
     rig.post(1, Direction::Read, &[sge]);
-    rig.flow();
-    assert_eq!(rig.heard().len(), 1);
+    rig.transmit();
+    assert_eq!(rig.take_pdus().len(), 1);
 }

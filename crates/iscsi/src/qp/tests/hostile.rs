@@ -35,7 +35,7 @@ struct Hostile {
 }
 
 impl Hostile {
-    fn new(switches: u32, way: Way) -> Hostile {
+    fn new(switches: u32, split: Split) -> Hostile {
         let bit = |n: u32| switches >> n & 1 != 0;
         let terms = Terms {
             header_digest: bit(0),
@@ -56,7 +56,7 @@ impl Hostile {
         let rig = Rig::new(Setup {
             terms,
             on_failure,
-            way,
+            split,
             ..Setup::default()
         });
         rig.memory.write(0, &pattern(0, SIZE));
@@ -85,12 +85,12 @@ impl Hostile {
             6 => {
                 let _ = self.rig.qp.restart_sends();
                 let name = self.names[a as usize % self.names.len()];
-                let there = self.rig.qp.standing(name).is_some();
+                let there = self.rig.qp.command_state(name).is_some();
                 let taken = self.rig.qp.cancel(name, &mut self.rig.out);
                 assert_eq!(taken, there);
                 assert!(!self.rig.qp.cancel(name, &mut self.rig.out));
             }
-            7 => self.say(&pattern(a as usize, usize::from(c % 600))),
+            7 => self.feed(&pattern(a as usize, usize::from(c % 600))),
             8 => {
                 self.rig.send_some(a as usize % 3000);
             }
@@ -100,10 +100,10 @@ impl Hostile {
                     let at = b as usize % pdu.len();
                     pdu[at] ^= 1 << (a % 8);
                 }
-                self.say(&pdu);
+                self.feed(&pdu);
             }
         }
-        self.flow();
+        self.transmit();
         self.check();
     }
 
@@ -212,7 +212,7 @@ impl Hostile {
         }
     }
 
-    fn say(&mut self, bytes: &[u8]) {
+    fn feed(&mut self, bytes: &[u8]) {
         self.rig.inbox.extend_from_slice(bytes);
         self.rig.read();
         if self.rig.inbox.len() > 1 << 20 {
@@ -221,9 +221,9 @@ impl Hostile {
     }
 
     /// Transmits, and parses what was sent.
-    fn flow(&mut self) {
-        self.rig.flow();
-        for sent in self.rig.heard() {
+    fn transmit(&mut self) {
+        self.rig.transmit();
+        for sent in self.rig.take_pdus() {
             match sent.pdu {
                 FromInitiator::ScsiCommand(pdu) => {
                     self.tags.push(pdu.itt);
@@ -275,7 +275,7 @@ impl Hostile {
             let guard = self.rig.receives.read((slot + 1) * SLOT - GUARD, GUARD);
             assert_eq!(guard, [0; GUARD]);
         }
-        self.rig.qp.desk.look(|inner| {
+        self.rig.qp.lock.read(|inner| {
             let most = 128 * usize::from(self.terms.max_r2t) + 1;
             assert!(inner.bursts.len() <= most);
             assert!(inner.frames.len() <= 20);
@@ -290,7 +290,7 @@ impl Hostile {
         let mut posted: Vec<u64> = self.posted.keys().copied().collect();
         posted.sort_unstable();
         assert_eq!(sends, posted);
-        let ups: Vec<u64> = self.rig.up().iter().map(|up| up.id).collect();
+        let ups: Vec<u64> = self.rig.received().iter().map(|up| up.id).collect();
         let all: Vec<u64> = (1..self.receives).collect();
         assert_eq!(ups, all, "in posting order");
         let view = self.rig.qp.view();
@@ -302,15 +302,15 @@ impl Hostile {
 /// Where the data of a command begins in the memory.
 fn find(rig: &Rig, itt: u32) -> Option<usize> {
     let stag = Some(verbena_wire::Stag::new(itt));
-    rig.qp.desk.look(|inner| {
+    rig.qp.lock.read(|inner| {
         let mut slots = (0..200).filter_map(|slot| inner.commands.get(slot));
         let command = slots.find(|command| command.stag == stag)?;
-        Some((command.data[0].at - rig.memory.at()) as usize)
+        Some((command.data[0].addr - rig.memory.at()) as usize)
     })
 }
 
-fn ways() -> impl Strategy<Value = Way> {
-    prop_oneof![Just(Way::Whole), any::<u32>().prop_map(Way::Cut),]
+fn splits() -> impl Strategy<Value = Split> {
+    prop_oneof![Just(Split::Whole), any::<u32>().prop_map(Split::Cut),]
 }
 
 proptest! {
@@ -319,7 +319,7 @@ proptest! {
     #[test]
     fn random_steps_break_no_invariant(
         switches: u32,
-        way in ways(),
+        way in splits(),
         steps in proptest::collection::vec(any::<Step>(), 0..80),
     ) {
         let mut hostile = Hostile::new(switches, way);
@@ -333,7 +333,7 @@ proptest! {
     #[test]
     fn flipped_bits_break_no_invariant(
         switches in 0u32..4,
-        way in ways(),
+        way in splits(),
         flips in proptest::collection::vec((any::<u16>(), 0u8..8), 0..6),
     ) {
         let mut hostile = Hostile::new(switches | 0xff00, way);
@@ -342,7 +342,7 @@ proptest! {
             hostile.receive(0);
             hostile.post(step | (step % 3) << 16, 2000);
         }
-        hostile.flow();
+        hostile.transmit();
         let tags: Vec<u32> = hostile.tags[3..].to_vec();
         let mut wire = Vec::new();
         for (at, tag) in tags.iter().enumerate() {
@@ -359,8 +359,8 @@ proptest! {
             let at = usize::from(at) % wire.len();
             wire[at] ^= 1 << bit;
         }
-        hostile.say(&wire);
-        hostile.flow();
+        hostile.feed(&wire);
+        hostile.transmit();
         hostile.check();
         hostile.end();
     }
@@ -379,18 +379,18 @@ fn repeated_r2ts_do_not_accumulate() {
     });
     let data = [rig.sge(0, 60_000)];
     let (_, itt) = rig.command(1, Direction::Write, &data);
-    rig.heard();
+    rig.take_pdus();
     for ttt in 0..5000 {
         if rig.qp.view().receives < 2 {
             rig.receive(50);
-            rig.up();
+            rig.received();
         }
         let r2t = rig.target.r2t(itt, ttt, 0, 60_000);
-        rig.come(&r2t);
+        rig.feed(&r2t);
         // The carrier accepts nothing.
         rig.send_some(0);
     }
-    rig.qp.desk.look(|inner| {
+    rig.qp.lock.read(|inner| {
         assert!(inner.bursts.len() <= 1);
         assert!(inner.frames.len() <= 20);
     });

@@ -23,7 +23,7 @@ fn nop_in(itt: u32, stat_sn: u32, data_len: u32) -> Bhs {
 }
 
 fn expected_status(rig: &Rig) -> u32 {
-    rig.qp.desk.look(|inner| inner.exp_stat_sn.unwrap())
+    rig.qp.lock.read(|inner| inner.exp_stat_sn.unwrap())
 }
 
 /// All kinds, each with the StatSN that it carries, and whether it is consumed.
@@ -96,10 +96,10 @@ fn kinds(stat_sn: u32) -> Vec<(Bhs, bool)> {
 
 #[test]
 fn each_kind_is_delivered_whole_and_advances_statsn() {
-    for way in Way::ALL {
+    for way in Split::ALL {
         // With and without a command that reads: the amount staged ahead differs.
         for reads in [false, true] {
-            let mut rig = Rig::on_way(way);
+            let mut rig = Rig::with_split(way);
             if reads {
                 let data = [rig.sge(0, 100)];
                 rig.command(1, Direction::Read, &data);
@@ -111,7 +111,7 @@ fn each_kind_is_delivered_whole_and_advances_statsn() {
                 let pdu = rig.target.pdu(&bhs, &data);
                 rig.receive(1);
                 rig.deliver(&pdu);
-                let ups = rig.up();
+                let ups = rig.received();
                 assert_eq!(ups.len(), 1);
                 assert_eq!((ups[0].status, ups[0].command), (Status::Success, None));
                 assert_eq!(ups[0].bytes, [&bhs[..], &data].concat());
@@ -128,14 +128,14 @@ fn each_kind_is_delivered_whole_and_advances_statsn() {
 #[test]
 fn unknown_pdus_are_delivered_whole() {
     for digests in [false, true] {
-        for way in Way::ALL {
+        for way in Split::ALL {
             let mut rig = Rig::new(Setup {
                 terms: Terms {
                     header_digest: digests,
                     data_digest: digests,
                     ..Terms::DEFAULT
                 },
-                way,
+                split: way,
                 ..Setup::default()
             });
             let data = [rig.sge(0, 100)];
@@ -188,7 +188,7 @@ fn unknown_pdus_are_delivered_whole() {
             rig.receive(1);
             let pdu = rig.target.data_in_status(itt, 0, &[1; 100]);
             rig.deliver(&pdu);
-            assert_eq!(rig.up()[0].command, Some(name.0));
+            assert_eq!(rig.received()[0].command, Some(name.0));
         }
     }
 }
@@ -201,7 +201,7 @@ impl Rig {
             let pdu = self.target.nop();
             self.deliver(&pdu);
         }
-        self.up();
+        self.received();
         let at = SIZE - 2000;
         let scatter = &[self.sge(at, 2000)];
         let wr = ReceiveWr { id: 5, scatter };
@@ -228,7 +228,7 @@ fn expstatsn_never_goes_back() {
 #[test]
 fn everything_is_delivered_before_full_feature_phase() {
     let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
-    let mut rig = Rig::fresh(&tpt, Setup::default());
+    let mut rig = Rig::unconnected(&tpt, Setup::default());
     assert!(rig.qp.attach());
     assert!(!rig.qp.attach(), "once");
     rig.receive(3);
@@ -238,7 +238,7 @@ fn everything_is_delivered_before_full_feature_phase() {
         rig.target.response(0x100),
     ];
     rig.deliver(&wire.concat());
-    let ups = rig.up();
+    let ups = rig.received();
     assert_eq!(ups.len(), 3);
     assert_eq!(ups[0].bytes, wire[0][..58]);
     let counters = rig.qp.view().counters;

@@ -24,13 +24,13 @@ fn expected(data: &[u8]) -> Vec<u8> {
 
 #[test]
 fn single_data_in_with_status_completes_a_read() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let entries = rig.tpt.len();
         let data = scattered(&rig);
         let (name, itt) = rig.command(40, Direction::Read, &data);
         assert_eq!(rig.tpt.len(), entries + 1);
-        let [sent] = &rig.heard()[..] else {
+        let [sent] = &rig.take_pdus()[..] else {
             panic!("one command")
         };
         let FromInitiator::ScsiCommand(pdu) = sent.pdu else {
@@ -46,7 +46,7 @@ fn single_data_in_with_status_completes_a_read() {
         let pdu = rig.target.data_in_status(itt, 0, &bytes);
         rig.deliver(&pdu);
         assert!(rig.bytes() == expected(&bytes));
-        let [up] = &rig.up()[..] else {
+        let [up] = &rig.received()[..] else {
             panic!("one header")
         };
         assert_eq!((up.status, up.command), (Status::Success, Some(name.0)));
@@ -61,8 +61,8 @@ fn single_data_in_with_status_completes_a_read() {
 
 #[test]
 fn unordered_data_ins_are_placed_before_the_response() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let entries = rig.tpt.len();
         let data = scattered(&rig);
         let (name, itt) = rig.command(1, Direction::Read, &data);
@@ -81,7 +81,7 @@ fn unordered_data_ins_are_placed_before_the_response() {
         headers.push(wire[wire.len() - BHS_LEN..].to_vec());
         rig.deliver(&wire);
         assert!(rig.bytes() == expected(&bytes), "{way:?}");
-        let ups = rig.up();
+        let ups = rig.received();
         let got: Vec<Vec<u8>> = ups.iter().map(|up| up.bytes.clone()).collect();
         assert_eq!(got, headers, "each header, in order");
         let ids: Vec<u64> = ups.iter().map(|up| up.id).collect();
@@ -95,8 +95,8 @@ fn unordered_data_ins_are_placed_before_the_response() {
 
 #[test]
 fn residuals_are_delivered_unchanged() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let data = [rig.sge(0, 96)];
         let (_, itt) = rig.command(1, Direction::Read, &data);
         let (_, other) = rig.command(2, Direction::Read, &data);
@@ -117,7 +117,7 @@ fn residuals_are_delivered_unchanged() {
         };
         let over = rig.target.pdu(&over.emit(), &[]);
         rig.deliver(&[&pdu[..], &over].concat());
-        let ups = rig.up();
+        let ups = rig.received();
         let read = DataIn::parse(ups[0].bytes.first_chunk().unwrap()).unwrap();
         assert_eq!(read.residual, Residual::Underflow(30));
         let read = ScsiResponse::parse(ups[1].bytes.first_chunk().unwrap()).unwrap();
@@ -129,8 +129,8 @@ fn residuals_are_delivered_unchanged() {
 
 #[test]
 fn empty_reads_and_empty_data_ins_complete() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         // No data, segments of length 0, and a Data-In of length 0 for a command that has data.
         let (_, none) = rig.command(1, Direction::None, &[]);
         let empty = [rig.sge(9, 0), rig.sge(0, 0)];
@@ -145,7 +145,7 @@ fn empty_reads_and_empty_data_ins_complete() {
             rig.target.data_in_status(some, 0, &[1, 2, 3]),
         ];
         rig.deliver(&wire.concat());
-        assert_eq!(rig.up().len(), 4);
+        assert_eq!(rig.received().len(), 4);
         let done = [1, 2, 3].map(|id| (id, Status::Success));
         assert_eq!(rig.sent(), done);
         assert_eq!(rig.memory.read(9, 6), [FILL, 1, 2, 3, FILL, FILL]);
@@ -161,13 +161,13 @@ fn command_ids_return_with_unordered_responses() {
         .map(|id| rig.post(id, Direction::Read, &data))
         .collect();
     // Nothing was transmitted yet.
-    assert!(rig.heard().is_empty());
+    assert!(rig.take_pdus().is_empty());
     for (at, name) in names.iter().enumerate() {
         assert!(!names[..at].contains(name));
     }
-    rig.flow();
+    rig.transmit();
     let mut itts = Vec::new();
-    for (at, sent) in rig.heard().iter().enumerate() {
+    for (at, sent) in rig.take_pdus().iter().enumerate() {
         let FromInitiator::ScsiCommand(pdu) = sent.pdu else {
             panic!("{:?}", sent.pdu)
         };
@@ -177,7 +177,7 @@ fn command_ids_return_with_unordered_responses() {
     for at in [3, 1, 4, 0, 5, 9, 2, 6, 8, 7] {
         let response = rig.target.response(itts[at]);
         rig.deliver(&response);
-        assert_eq!(rig.up()[0].command, Some(names[at].0));
+        assert_eq!(rig.received()[0].command, Some(names[at].0));
         assert_eq!(rig.sent(), [(at as u64, Status::Success)]);
     }
 }
@@ -191,10 +191,10 @@ fn unsignaled_command_raises_no_send_completion() {
         ..Rig::wr(1, Direction::None, &[])
     };
     rig.qp.post_command(&quiet, &mut rig.out).unwrap();
-    rig.flow();
+    rig.transmit();
     let response = rig.target.response(rig.target.last_itt);
     rig.deliver(&response);
-    assert_eq!((rig.sent().len(), rig.up().len()), (0, 1));
+    assert_eq!((rig.sent().len(), rig.received().len()), (0, 1));
     assert_eq!(rig.qp.view().sends, 0);
 }
 
@@ -202,14 +202,14 @@ fn unsignaled_command_raises_no_send_completion() {
 #[test]
 fn read_data_is_not_copied() {
     for (header_digest, data_digest) in [(false, false), (true, true)] {
-        for way in Way::ALL {
+        for way in Split::ALL {
             let mut rig = Rig::new(Setup {
                 terms: Terms {
                     header_digest,
                     data_digest,
                     ..Terms::DEFAULT
                 },
-                way,
+                split: way,
                 ..Setup::default()
             });
             let data = scattered(&rig);
@@ -239,8 +239,8 @@ fn read_data_is_not_copied() {
 /// More segments than one read takes: 32 grants at a time.
 #[test]
 fn data_in_fills_more_segments_than_a_read() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let data: Vec<Sge> = (0..40).map(|i| rig.sge(i * 300 + 1, 101)).collect();
         let (_, itt) = rig.command(1, Direction::Read, &data);
         let bytes = pattern(1, 4040);

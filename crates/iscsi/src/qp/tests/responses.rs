@@ -19,14 +19,14 @@ fn assert_dropped(rig: &mut Rig, pdu: &[u8]) {
         (before.commands, before.sends)
     );
     assert_eq!(after.state, QpState::Rts);
-    assert_eq!((rig.up(), rig.sent()), (vec![], vec![]));
+    assert_eq!((rig.received(), rig.sent()), (vec![], vec![]));
     assert!(rig.bytes() == memory);
 }
 
 #[test]
 fn response_out_of_sequence_is_dropped() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let (name, itt) = rig.command(1, Direction::None, &[]);
         let next = rig.target.stat_sn;
         for wrong in [next - 1, next + 1, next ^ 0x8000_0000] {
@@ -37,7 +37,7 @@ fn response_out_of_sequence_is_dropped() {
         rig.target.stat_sn = next;
         let response = rig.target.sense(itt, &pattern(0, 33));
         rig.deliver(&response);
-        let ups = rig.up();
+        let ups = rig.received();
         assert_eq!(ups[0].command, Some(name.0));
         assert_eq!(ups[0].bytes, response[..BHS_LEN + 33], "without padding");
     }
@@ -46,8 +46,8 @@ fn response_out_of_sequence_is_dropped() {
 /// M12: a Data-In with status is also a response; if it is dropped, its data is not placed.
 #[test]
 fn data_in_status_out_of_sequence_is_dropped() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let data = [rig.sge(0, 100)];
         let (name, itt) = rig.command(1, Direction::Read, &data);
         let next = rig.target.stat_sn;
@@ -59,7 +59,7 @@ fn data_in_status_out_of_sequence_is_dropped() {
         rig.target.stat_sn = next;
         let pdu = rig.target.data_in_status(itt, 0, &[7; 99]);
         rig.deliver(&pdu);
-        assert_eq!(rig.up()[0].command, Some(name.0));
+        assert_eq!(rig.received()[0].command, Some(name.0));
         assert_eq!(rig.memory.read(0, 100), [&[7; 99][..], &[FILL]].concat());
     }
 }
@@ -67,12 +67,12 @@ fn data_in_status_out_of_sequence_is_dropped() {
 /// The StatSN of a response that is dropped for its tag is consumed: the next one is in sequence.
 #[test]
 fn response_for_no_command_is_dropped() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let (_, old) = rig.command(1, Direction::None, &[]);
         let response = rig.target.response(old);
         rig.deliver(&response);
-        assert_eq!((rig.up().len(), rig.sent().len()), (1, 1));
+        assert_eq!((rig.received().len(), rig.sent().len()), (1, 1));
         let (name, itt) = rig.command(2, Direction::None, &[]);
         let region = rig.memory.stag().get();
         for wrong in [old, itt ^ 1, region, 0, u32::MAX, 500 << 8] {
@@ -81,7 +81,7 @@ fn response_for_no_command_is_dropped() {
         }
         let response = rig.target.response(itt);
         rig.deliver(&response);
-        assert_eq!(rig.up()[0].command, Some(name.0));
+        assert_eq!(rig.received()[0].command, Some(name.0));
         assert_eq!(rig.sent(), [(2, Status::Success)]);
         // A second response to the same command.
         rig.receive(1);
@@ -94,8 +94,8 @@ fn response_for_no_command_is_dropped() {
 fn response_for_another_queue_pair_is_dropped() {
     for pd in [PD, Pd(2)] {
         let tpt = Arc::new(Tpt::new(1..1000, Policy::Verbs, 5));
-        let mut ours = Rig::on(&tpt, Setup::default());
-        let mut theirs = Rig::on(
+        let mut ours = Rig::with_tpt(&tpt, Setup::default());
+        let mut theirs = Rig::with_tpt(
             &tpt,
             Setup {
                 number: 8,
@@ -109,7 +109,7 @@ fn response_for_another_queue_pair_is_dropped() {
         assert_dropped(&mut ours, &wrong);
         let right = theirs.target.response(other);
         theirs.deliver(&right);
-        assert_eq!(theirs.up()[0].command, Some(name.0));
+        assert_eq!(theirs.received()[0].command, Some(name.0));
         let right = ours.target.response(itt);
         ours.deliver(&right);
         assert_eq!(ours.sent(), [(1, Status::Success)]);
@@ -136,7 +136,7 @@ fn command_without_a_posted_receive_is_refused() {
     let view = rig.qp.view();
     assert_eq!((view.sends, view.commands, view.receives), (1, 1, 1));
     // Its response frees a request, and takes its receive.
-    rig.flow();
+    rig.transmit();
     let response = rig.target.response(rig.target.last_itt);
     rig.deliver(&response);
     assert_eq!(rig.qp.post_command(&wr, &mut rig.out), Err(none));
@@ -152,12 +152,12 @@ fn unused_receive_counts_for_the_next_command() {
     assert_dropped(&mut rig, &wrong);
     rig.post(1, Direction::None, &[]);
     rig.post(2, Direction::None, &[]);
-    rig.flow();
-    assert_eq!(rig.heard().len(), 2);
+    rig.transmit();
+    assert_eq!(rig.take_pdus().len(), 2);
     // It is still the first.
     let response = rig.target.response(rig.target.last_itt);
     rig.deliver(&response);
-    assert_eq!(rig.up()[0].id, 1);
+    assert_eq!(rig.received()[0].id, 1);
 }
 
 /// All bytes came in one read that asked for more. No further byte will signal that a PDU waits, so the read itself has to.
@@ -166,19 +166,22 @@ fn staged_pdu_without_a_receive_reports_held() {
     let mut rig = Rig::new(Setup::default());
     rig.receive(1);
     let wire = [rig.target.nop(), rig.target.nop()].concat();
-    let mut hand = Hand::with(&wire);
+    let mut hand = MemoryCarrier::with_input(&wire);
     assert_eq!(rig.qp.receive(&mut hand, &mut rig.out), Receiving::Held);
-    assert!(hand.came.is_empty(), "it was read");
-    assert_eq!(rig.up().len(), 1);
+    assert!(hand.input.is_empty(), "it was read");
+    assert_eq!(rig.received().len(), 1);
     rig.receive(1);
-    assert_eq!(rig.qp.receive(&mut hand, &mut rig.out), Receiving::Dry);
-    assert_eq!(rig.up().len(), 1);
+    assert_eq!(
+        rig.qp.receive(&mut hand, &mut rig.out),
+        Receiving::WouldBlock
+    );
+    assert_eq!(rig.received().len(), 1);
 }
 
 #[test]
 fn missing_receive_holds_the_stream() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let data = [rig.sge(0, 6000)];
         let (_, itt) = rig.command(1, Direction::Read, &data);
         let bytes = pattern(4, 6000);
@@ -188,25 +191,25 @@ fn missing_receive_holds_the_stream() {
             rig.target.data_in(itt, 2001, &bytes[2001..5000]),
             rig.target.data_in_status(itt, 5000, &bytes[5000..]),
         ];
-        rig.come(&wire.concat());
-        assert_eq!(rig.up().len(), 1);
+        rig.feed(&wire.concat());
+        assert_eq!(rig.received().len(), 1);
         assert_eq!(rig.read(), Receiving::Held, "{way:?}");
         assert!(rig.inbox.len() >= 3000, "most of it stays where it is");
         assert_eq!(rig.memory.read(2001, 1), [FILL]);
         // Sending continues meanwhile.
         let nop = [&[0x40, 0x80][..], &[0; 14], &[0xff; 8], &[0; 24]].concat();
         rig.post_pdu(3, *nop.first_chunk().unwrap(), b"x");
-        rig.flow();
+        rig.transmit();
         assert!(matches!(
-            rig.heard().last().unwrap().pdu,
+            rig.take_pdus().last().unwrap().pdu,
             FromInitiator::NopOut(_)
         ));
         rig.receive(1);
-        assert_eq!(rig.up().len(), 1);
+        assert_eq!(rig.received().len(), 1);
         assert_eq!(rig.read(), Receiving::Held);
         rig.receive(1);
-        assert_eq!(rig.up().len(), 1);
-        assert_eq!(rig.read(), Receiving::Dry);
+        assert_eq!(rig.received().len(), 1);
+        assert_eq!(rig.read(), Receiving::WouldBlock);
         assert_eq!(rig.memory.read(0, 6000), bytes);
         assert_eq!(rig.sent(), [(3, Status::Success), (1, Status::Success)]);
         assert_eq!(rig.qp.view().counters.copied, 0);
@@ -215,8 +218,8 @@ fn missing_receive_holds_the_stream() {
 
 #[test]
 fn too_small_receive_reports_and_the_stream_continues() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let data = [rig.sge(0, 100)];
         rig.receive_of(20);
         rig.receive_of(50);
@@ -227,9 +230,9 @@ fn too_small_receive_reports_and_the_stream_continues() {
         rig.post(2, Direction::None, &[]);
         rig.post(3, Direction::None, &[]);
         rig.post(4, Direction::None, &[]);
-        rig.flow();
+        rig.transmit();
         let itts: Vec<u32> = rig
-            .heard()
+            .take_pdus()
             .iter()
             .map(|sent| u32::from_be_bytes(sent.bhs[16..20].try_into().unwrap()))
             .collect();
@@ -241,7 +244,7 @@ fn too_small_receive_reports_and_the_stream_continues() {
             rig.target.sense(itts[3], &[6; 33]),
         ];
         rig.deliver(&wire.concat());
-        let ups = rig.up();
+        let ups = rig.received();
         let (short, good) = (Status::LocLenErr, Status::Success);
         let got: Vec<(Status, Option<u32>, &[u8])> = ups
             .iter()
@@ -267,8 +270,8 @@ fn too_small_receive_reports_and_the_stream_continues() {
 /// A receive of several segments is one range of bytes.
 #[test]
 fn receive_of_several_segments_is_filled_in_order() {
-    for way in Way::ALL {
-        let mut rig = Rig::on_way(way);
+    for way in Split::ALL {
+        let mut rig = Rig::with_split(way);
         let scatter = [
             rig.sge(10, 5),
             rig.sge(1000, 50),
@@ -282,14 +285,14 @@ fn receive_of_several_segments_is_filled_in_order() {
         };
         rig.qp.post_receive(&wr, &mut rig.out).unwrap();
         rig.post(1, Direction::None, &[]);
-        rig.flow();
+        rig.transmit();
         let pdu = rig.target.sense(rig.target.last_itt, &pattern(2, 200));
         rig.deliver(&pdu);
         let got: Vec<u8> = scatter
             .iter()
             .flat_map(|sge| {
                 rig.memory
-                    .read((sge.at - rig.memory.at()) as usize, sge.len as usize)
+                    .read((sge.addr - rig.memory.at()) as usize, sge.len as usize)
             })
             .collect();
         assert_eq!(got[..248], pdu[..248]);
@@ -307,15 +310,19 @@ fn receive_into_inaccessible_memory_ends_the_connection() {
         if region {
             drop(other);
         }
-        let scatter = &[Sge { at, len: 100, stag }];
+        let scatter = &[Sge {
+            addr: at,
+            len: 100,
+            stag,
+        }];
         let wr = ReceiveWr { id: 99, scatter };
         rig.qp.post_receive(&wr, &mut rig.out).unwrap();
         rig.receive(1);
         rig.post(1, Direction::None, &[]);
-        rig.flow();
+        rig.transmit();
         let response = rig.target.response(rig.target.last_itt);
         rig.deliver(&response);
-        let ends: Vec<(u64, Status)> = rig.up().iter().map(|up| (up.id, up.status)).collect();
+        let ends: Vec<(u64, Status)> = rig.received().iter().map(|up| (up.id, up.status)).collect();
         assert_eq!(ends, [(99, Status::LocProtErr), (1, Status::WrFlushErr)]);
         assert_eq!(rig.state(), QpState::Err);
         let cause = rig.qp.view().cause.unwrap();
@@ -336,7 +343,7 @@ fn repeated_data_is_placed_again() {
         rig.deliver(&pdu);
         assert_eq!(rig.memory.read(0, 100), [byte; 100]);
     }
-    let ups = rig.up();
+    let ups = rig.received();
     let header = DataIn::parse(ups[1].bytes.first_chunk().unwrap()).unwrap();
     assert_eq!((header.itt, ups.len()), (itt, 2));
 }

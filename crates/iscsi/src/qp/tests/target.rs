@@ -22,7 +22,7 @@ pub(crate) struct Target {
     /// The next StatSN.
     pub(crate) stat_sn: u32,
     pub(crate) window: Window,
-    pub(crate) heard: Vec<Sent>,
+    pub(crate) received: Vec<Sent>,
     /// The tag of the last command.
     pub(crate) last_itt: u32,
 }
@@ -53,13 +53,13 @@ impl Target {
                 exp_cmd_sn: 1,
                 max_cmd_sn: 64,
             },
-            heard: Vec::new(),
+            received: Vec::new(),
             last_itt: NO_TAG,
         }
     }
 
     /// Takes all complete PDUs. Returns the rest.
-    pub(crate) fn hear(&mut self, mut wire: Vec<u8>) -> Vec<u8> {
+    pub(crate) fn receive(&mut self, mut wire: Vec<u8>) -> Vec<u8> {
         while let Some(bhs) = wire.first_chunk::<BHS_LEN>().copied() {
             let (heads, datas) = (self.terms.header_digest, self.terms.data_digest);
             let lengths = Lengths::of(&bhs);
@@ -85,7 +85,7 @@ impl Target {
             if let FromInitiator::ScsiCommand(command) = &pdu {
                 self.last_itt = command.itt;
             }
-            self.heard.push(Sent {
+            self.received.push(Sent {
                 bhs,
                 pdu,
                 data: data.to_vec(),

@@ -20,10 +20,10 @@ fn data_out(sent: &Sent) -> DataOut {
 }
 
 /// A fixture with these parameters whose memory holds a pattern.
-fn writing(terms: Terms, way: Way) -> Rig {
+fn writing(terms: Terms, split: Split) -> Rig {
     let rig = Rig::new(Setup {
         terms,
-        way,
+        split,
         ..Setup::default()
     });
     rig.memory.write(0, &pattern(0, SIZE));
@@ -53,7 +53,7 @@ fn assert_burst(sent: &[Sent], of: &[u8], (itt, ttt): (u32, u32), parts: &[(u32,
 
 #[test]
 fn immediate_data_is_sent_with_the_command() {
-    for way in Way::ALL {
+    for way in Split::ALL {
         let terms = Terms {
             max_send: 1000,
             first_burst: 2000,
@@ -64,7 +64,7 @@ fn immediate_data_is_sent_with_the_command() {
         for (len, immediate) in [(10, 10), (1000, 1000), (1500, 1000), (5000, 1000)] {
             let data = [rig.sge(100, 3), rig.sge(7000, len - 3)];
             let (_, itt) = rig.command(1, Direction::Write, &data);
-            let heard = rig.heard();
+            let heard = rig.take_pdus();
             assert_eq!(heard.len(), 1, "no more without being asked: {way:?}");
             let pdu = command(&heard[0]);
             assert!(pdu.write && !pdu.read && pdu.is_final);
@@ -82,13 +82,13 @@ fn immediate_data_is_sent_with_the_command() {
         let mut rig = writing(terms, way);
         let data = [rig.sge(0, 5000)];
         rig.command(1, Direction::Write, &data);
-        assert_eq!(command(&rig.heard()[0]).data_len, 600);
+        assert_eq!(command(&rig.take_pdus()[0]).data_len, 600);
     }
 }
 
 #[test]
 fn unsolicited_data_follows_its_command() {
-    for way in Way::ALL {
+    for way in Split::ALL {
         for immediate_data in [false, true] {
             let terms = Terms {
                 max_send: 1000,
@@ -103,8 +103,8 @@ fn unsolicited_data_follows_its_command() {
             let data = [rig.sge(0, 4000)];
             rig.post(1, Direction::Write, &data);
             rig.post(2, Direction::None, &[]);
-            rig.flow();
-            let heard = rig.heard();
+            rig.transmit();
+            let heard = rig.take_pdus();
             let pdu = command(&heard[0]);
             assert!(!pdu.is_final, "more comes unasked");
             assert_eq!(pdu.expected_len, 4000);
@@ -123,7 +123,7 @@ fn unsolicited_data_follows_its_command() {
             let r2t = rig.target.r2t(pdu.itt, 9, 2500, 1500);
             rig.deliver(&r2t);
             let asked = [(2500, 1000), (3500, 500)];
-            assert_burst(&rig.heard(), &all, (pdu.itt, 9), &asked);
+            assert_burst(&rig.take_pdus(), &all, (pdu.itt, 9), &asked);
         }
     }
 }
@@ -137,20 +137,20 @@ fn final_bit_is_set_when_data_fits() {
         initial_r2t: false,
         ..Terms::DEFAULT
     };
-    let mut rig = writing(terms, Way::Whole);
+    let mut rig = writing(terms, Split::Whole);
     let data = [rig.sge(0, 1000)];
     rig.command(1, Direction::Write, &data);
-    assert!(command(&rig.heard()[0]).is_final);
+    assert!(command(&rig.take_pdus()[0]).is_final);
     let data = [rig.sge(0, 1001)];
     rig.command(2, Direction::Write, &data);
-    let heard = rig.heard();
+    let heard = rig.take_pdus();
     assert!(!command(&heard[0]).is_final);
     let pdu = data_out(&heard[1]);
     assert!(pdu.is_final);
     assert_eq!((pdu.offset, pdu.data_len, heard.len()), (1000, 1, 2));
     // A write of length 0.
     rig.command(3, Direction::Write, &[]);
-    let heard = rig.heard();
+    let heard = rig.take_pdus();
     assert!(command(&heard[0]).is_final && command(&heard[0]).write);
 }
 
@@ -164,7 +164,7 @@ fn r2t_is_accepted_while_unsolicited_data_is_sent() {
         immediate_data: false,
         ..Terms::DEFAULT
     };
-    let mut rig = writing(terms, Way::Whole);
+    let mut rig = writing(terms, Split::Whole);
     let all = rig.bytes();
     rig.receive(3);
     let data = [rig.sge(0, 4000)];
@@ -172,17 +172,17 @@ fn r2t_is_accepted_while_unsolicited_data_is_sent() {
     // The command and a part of its data were sent; more of it remains than is built ahead.
     rig.send_some(48 + 100);
     let wire = core::mem::take(&mut rig.wire);
-    rig.wire = rig.target.hear(wire);
+    rig.wire = rig.target.receive(wire);
     let itt = rig.target.last_itt;
     let r2t = rig.target.r2t(itt, 5, 2000, 2000);
-    rig.come(&r2t);
+    rig.feed(&r2t);
     assert_eq!(rig.qp.view().counters.refused, 0);
     // That is one; a second is not accepted.
     let r2t = rig.target.r2t(itt, 6, 0, 10);
-    rig.come(&r2t);
+    rig.feed(&r2t);
     assert_eq!(rig.qp.view().counters.refused, 1);
-    rig.flow();
-    let heard = rig.heard();
+    rig.transmit();
+    let heard = rig.take_pdus();
     let parts: Vec<(u32, u32)> = (0..80).map(|at| (at * 50, 50)).collect();
     assert_burst(&heard[1..41], &all, (itt, NO_TAG), &parts[..40]);
     assert_burst(&heard[41..], &all, (itt, 5), &parts[40..]);
@@ -190,13 +190,13 @@ fn r2t_is_accepted_while_unsolicited_data_is_sent() {
     let wire = [7, 8].map(|ttt| rig.target.r2t(itt, ttt, 0, 50));
     rig.receive(2);
     rig.deliver(&wire.concat());
-    assert_burst(&rig.heard(), &all, (itt, 7), &[(0, 50)]);
+    assert_burst(&rig.take_pdus(), &all, (itt, 7), &[(0, 50)]);
     assert_eq!(rig.qp.view().counters.refused, 2);
 }
 
 #[test]
 fn burst_is_split_at_the_target_segment_length() {
-    for way in Way::ALL {
+    for way in Split::ALL {
         let terms = Terms {
             max_send: 1111,
             ..R2T_ONLY
@@ -206,20 +206,20 @@ fn burst_is_split_at_the_target_segment_length() {
         let all = [a, b].concat();
         let data = [rig.sge(50, 2500), rig.sge(30_000, 4500)];
         let (name, itt) = rig.command(8, Direction::Write, &data);
-        let pdu = command(&rig.heard()[0]);
+        let pdu = command(&rig.take_pdus()[0]);
         assert_eq!((pdu.data_len, pdu.is_final), (0, true));
         rig.receive(2);
         let first = rig.target.r2t(itt, 0xd00a_e6c1, 0, 3000);
         rig.deliver(&first);
         let parts = [(0, 1111), (1111, 1111), (2222, 778)];
-        assert_burst(&rig.heard(), &all, (itt, 0xd00a_e6c1), &parts);
+        assert_burst(&rig.take_pdus(), &all, (itt, 0xd00a_e6c1), &parts);
         let second = rig.target.r2t(itt, 3, 3000, 4000);
         rig.deliver(&second);
         let parts = [(3000, 1111), (4111, 1111), (5222, 1111), (6333, 667)];
-        assert_burst(&rig.heard(), &all, (itt, 3), &parts);
+        assert_burst(&rig.take_pdus(), &all, (itt, 3), &parts);
         let response = rig.target.response(itt);
         rig.deliver(&response);
-        let ups = rig.up();
+        let ups = rig.received();
         assert_eq!(ups[0].bytes, first);
         assert_eq!(ups[1].bytes, second);
         assert_eq!((ups[2].command, ups.len()), (Some(name.0), 3));
@@ -230,7 +230,7 @@ fn burst_is_split_at_the_target_segment_length() {
 
 #[test]
 fn r2ts_are_served_in_order_of_arrival() {
-    for way in Way::ALL {
+    for way in Split::ALL {
         let terms = Terms {
             max_send: 1000,
             max_r2t: 2,
@@ -243,7 +243,7 @@ fn r2ts_are_served_in_order_of_arrival() {
         let (_, b) = rig.command(2, Direction::Write, &data);
         let into = [rig.sge(50_000, 2000)];
         let (_, c) = rig.command(3, Direction::Read, &into);
-        rig.heard();
+        rig.take_pdus();
         rig.receive(6);
         let wire = [
             rig.target.r2t(b, 1, 0, 1500),
@@ -253,9 +253,9 @@ fn r2ts_are_served_in_order_of_arrival() {
             rig.target.data_in_status(c, 999, &[8; 1001]),
         ];
         // All of it is received before anything is sent.
-        rig.come(&wire.concat());
-        rig.flow();
-        let heard = rig.heard();
+        rig.feed(&wire.concat());
+        rig.transmit();
+        let heard = rig.take_pdus();
         assert_burst(&heard[..2], &all, (b, 1), &[(0, 1000), (1000, 500)]);
         assert_burst(&heard[2..3], &all, (a, 2), &[(2000, 1000)]);
         assert_burst(&heard[3..], &all, (b, 3), &[(1500, 1000), (2500, 500)]);
@@ -275,15 +275,15 @@ fn r2ts_are_served_in_order_of_arrival() {
 fn only_immediate_delivery_passes_the_command_window() {
     let mut rig = Rig::new(Setup::default());
     rig.qp
-        .desk
-        .serve(|inner| inner.window.max_cmd_sn = 2, |_| ());
+        .lock
+        .lock_and_run(|inner| inner.window.max_cmd_sn = 2, |_| ());
     rig.target.window.max_cmd_sn = 2;
     rig.receive(8);
     for id in 1..=4 {
         rig.post(id, Direction::None, &[]);
     }
-    assert_eq!(rig.flow(), Sending::Idle);
-    let heard = rig.heard();
+    assert_eq!(rig.transmit(), Sending::Idle);
+    let heard = rig.take_pdus();
     let numbers: Vec<u32> = heard.iter().map(|sent| command(sent).cmd_sn).collect();
     assert_eq!(numbers, [1, 2]);
 
@@ -300,8 +300,8 @@ fn only_immediate_delivery_passes_the_command_window() {
     rig.post_pdu(5, nop.emit(), b"ping");
     nop.immediate = false;
     rig.post_pdu(6, nop.emit(), b"wait");
-    rig.flow();
-    let [ping] = &rig.heard()[..] else {
+    rig.transmit();
+    let [ping] = &rig.take_pdus()[..] else {
         panic!("one ping")
     };
     let FromInitiator::NopOut(pdu) = ping.pdu else {
@@ -318,15 +318,15 @@ fn only_immediate_delivery_passes_the_command_window() {
     };
     let news = rig.target.nop();
     rig.deliver(&news);
-    assert_eq!(command(&rig.heard()[0]).cmd_sn, 3);
+    assert_eq!(command(&rig.take_pdus()[0]).cmd_sn, 3);
     rig.target.window.max_cmd_sn = 2;
     let old = rig.target.nop();
     rig.deliver(&old);
-    assert!(rig.heard().is_empty());
+    assert!(rig.take_pdus().is_empty());
     rig.target.window.max_cmd_sn = 40;
     let news = rig.target.nop();
     rig.deliver(&news);
-    let heard = rig.heard();
+    let heard = rig.take_pdus();
     assert_eq!(command(&heard[0]).cmd_sn, 4);
     let FromInitiator::NopOut(pdu) = heard[1].pdu else {
         panic!("{:?}", heard[1].pdu)
@@ -339,7 +339,7 @@ fn only_immediate_delivery_passes_the_command_window() {
 #[test]
 fn sequence_numbers_wrap() {
     let mut rig = Rig::new(Setup::default());
-    rig.qp.desk.serve(
+    rig.qp.lock.lock_and_run(
         |inner| {
             inner.cmd_sn = u32::MAX;
             inner.exp_stat_sn = Some(u32::MAX);
@@ -353,8 +353,8 @@ fn sequence_numbers_wrap() {
     let (_, b) = rig.command(2, Direction::None, &[]);
     rig.receive(1);
     rig.post(3, Direction::None, &[]);
-    rig.flow();
-    let heard = rig.heard();
+    rig.transmit();
+    let heard = rig.take_pdus();
     let numbers: Vec<u32> = heard.iter().map(|sent| command(sent).cmd_sn).collect();
     assert_eq!(numbers, [u32::MAX, 0], "the third is beyond the window");
     let wire = [rig.target.response(a), rig.target.response(b)];
@@ -367,15 +367,15 @@ fn sequence_numbers_wrap() {
     rig.receive(1);
     let news = rig.target.nop();
     rig.deliver(&news);
-    let pdu = command(&rig.heard()[0]);
+    let pdu = command(&rig.take_pdus()[0]);
     assert_eq!((pdu.cmd_sn, pdu.exp_stat_sn), (1, 1));
 }
 
 /// WRITE(10), its R2T and its Data-Outs as recorded with a real target; tags are ours.
 #[test]
 fn write_pdus_equal_a_recording() {
-    let mut rig = writing(R2T_ONLY, Way::Whole);
-    rig.qp.desk.serve(
+    let mut rig = writing(R2T_ONLY, Split::Whole);
+    rig.qp.lock.lock_and_run(
         |inner| {
             inner.cmd_sn = 7;
             inner.exp_stat_sn = Some(8);
@@ -386,7 +386,7 @@ fn write_pdus_equal_a_recording() {
     rig.receive(3);
     let data = [rig.sge(0, 0x4000)];
     rig.post(1, Direction::Write, &data);
-    rig.flow();
+    rig.transmit();
     let itt = rig.target.last_itt;
     let with_tag = |hex: &str| {
         let hex: String = hex.split(' ').collect();
@@ -396,7 +396,7 @@ fn write_pdus_equal_a_recording() {
         bhs[16..20].copy_from_slice(&itt.to_be_bytes());
         bhs
     };
-    let heard = rig.heard();
+    let heard = rig.take_pdus();
     let req = "01a10000 00000000 0001000000000000 00000008 00004000 00000007 00000008 \
                2a00 00000008 00 0020 00 000000000000";
     assert_eq!(
@@ -412,13 +412,13 @@ fn write_pdus_equal_a_recording() {
         "05800000 00002000 0001000000000000 00000008 d00ae6c1 00000000 00000008 00000000 00000001 \
          00002000 00000000",
     ];
-    let heard = rig.heard();
+    let heard = rig.take_pdus();
     assert_eq!(heard.len(), 2);
     for (sent, hex) in heard.iter().zip(outs) {
         assert_eq!(sent.bhs[..], with_tag(hex));
     }
     // The recorded target declared the window 8..=0x88 with it.
-    rig.qp.desk.look(|inner| {
+    rig.qp.lock.read(|inner| {
         assert_eq!(
             (inner.window.exp_cmd_sn, inner.window.max_cmd_sn),
             (8, 0x88)
@@ -431,8 +431,8 @@ fn write_pdus_equal_a_recording() {
 fn reset_and_test_unit_ready_equal_a_recording() {
     let mut rig = Rig::new(Setup::default());
     rig.qp
-        .desk
-        .serve(|inner| inner.exp_stat_sn = Some(2), |_| ());
+        .lock
+        .lock_and_run(|inner| inner.exp_stat_sn = Some(2), |_| ());
     rig.receive(1);
     rig.post(1, Direction::None, &[]);
     let reset = TaskRequest {
@@ -447,8 +447,8 @@ fn reset_and_test_unit_ready_equal_a_recording() {
         exp_data_sn: 0,
     };
     rig.post_pdu(2, reset.emit(), &[]);
-    rig.flow();
-    let heard = rig.heard();
+    rig.transmit();
+    let heard = rig.take_pdus();
     // The PDU for immediate delivery is sent first, with the CmdSN of the next one.
     assert_eq!(heard[0].bhs[..4], [0x42, 0x85, 0, 0]);
     assert_eq!(heard[0].bhs[24..32], [0, 0, 0, 1, 0, 0, 0, 2]);
@@ -469,8 +469,8 @@ fn pdu_lengths_are_overwritten() {
     bhs[4..8].copy_from_slice(&[3, 1, 2, 3]);
     bhs[16..24].copy_from_slice(&[0xff; 8]);
     rig.post_pdu(1, bhs, b"hello");
-    rig.flow();
-    let heard = rig.heard();
+    rig.transmit();
+    let heard = rig.take_pdus();
     assert_eq!(heard[0].data, b"hello");
     assert_eq!(heard[0].bhs[4..8], [0, 0, 0, 5]);
 }

@@ -19,8 +19,8 @@ fn reading(tpt: &Tpt) -> Stag {
     tpt.register_command(command).unwrap()
 }
 
-fn data_in(stag: Stag, at: u64, len: u64) -> Reach {
-    Reach {
+fn data_in(stag: Stag, at: u64, len: u64) -> MemAccess {
+    MemAccess {
         stag,
         at,
         len,
@@ -36,7 +36,7 @@ fn command_stag_finds_its_work_request() {
     let stag = reading(&tpt);
     for (at, len) in [(0, 4096), (4095, 1), (4096, 0), (0, 0)] {
         assert_eq!(
-            tpt.reach_command(&data_in(stag, at, len)),
+            tpt.check_command(&data_in(stag, at, len)),
             Ok(0x1_0000_0005)
         );
     }
@@ -55,7 +55,7 @@ fn each_command_check_refuses() {
     ] {
         let refused = Err(Refusal::Stag { stag: wrong });
         assert_eq!(
-            tpt.reach_command(&Reach {
+            tpt.check_command(&MemAccess {
                 stag: wrong,
                 ..good
             }),
@@ -67,19 +67,19 @@ fn each_command_check_refuses() {
     let domain = Err(Refusal::Domain {
         stag,
         owner: 3,
-        asker: 4,
+        requester: 4,
     });
-    assert_eq!(tpt.reach_command(&Reach { pd: Pd(4), ..good }), domain);
+    assert_eq!(tpt.check_command(&MemAccess { pd: Pd(4), ..good }), domain);
     assert_eq!(tpt.find_command(stag, Pd(4)), domain);
     // Bounds, with a sum that wraps.
-    let bounds = |at, len| tpt.reach_command(&data_in(stag, at, len));
+    let bounds = |at, len| tpt.check_command(&data_in(stag, at, len));
     assert!(matches!(bounds(4096, 1), Err(Refusal::Bounds { .. })));
     assert!(matches!(bounds(0, 4097), Err(Refusal::Bounds { .. })));
     assert!(matches!(bounds(u64::MAX, 2), Err(Refusal::Wrap { .. })));
     // The right.
     let needs = Access::REMOTE_READ;
     assert!(matches!(
-        tpt.reach_command(&Reach { needs, ..good }),
+        tpt.check_command(&MemAccess { needs, ..good }),
         Err(Refusal::Right { .. })
     ));
 }
@@ -91,7 +91,7 @@ fn command_and_region_stags_are_not_interchangeable() {
     let kind = Err(Refusal::Kind {
         stag: buffer.stag(),
     });
-    assert_eq!(tpt.reach_command(&data_in(buffer.stag(), 0, 8)), kind);
+    assert_eq!(tpt.check_command(&data_in(buffer.stag(), 0, 8)), kind);
     assert_eq!(tpt.find_command(buffer.stag(), PD), kind);
 
     let stag = reading(&tpt);

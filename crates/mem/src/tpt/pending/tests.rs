@@ -1,7 +1,7 @@
 //! Tests of pending entries: failing accesses, how entries end, notified queue pairs, and what becomes of their indexes.
 
 use super::*;
-use crate::check::{Policy, Reach};
+use crate::check::{MemAccess, Policy};
 use crate::refusal::Refusal;
 use crate::window::Bind;
 
@@ -24,8 +24,8 @@ fn reserve(tpt: &Arc<Tpt>, bytes: &mut [u8]) -> Reserved {
     unsafe { tpt.reserve(draft(bytes, Access::ALL)) }.unwrap()
 }
 
-fn reach(stag: Stag, len: u64) -> Reach {
-    Reach {
+fn mem_access(stag: Stag, len: u64) -> MemAccess {
+    MemAccess {
         stag,
         at: 0,
         len,
@@ -41,13 +41,15 @@ fn pending_entry_grants_access_once_complete() {
     let reserved = reserve(&tpt, &mut bytes);
     let stag = reserved.stag();
     let pending = Refusal::Pending { stag };
-    assert_eq!(tpt.place_remote(&reach(stag, 8)).unwrap_err(), pending);
-    assert_eq!(tpt.gather_local(&reach(stag, 8)).unwrap_err(), pending);
-    assert!(tpt.is_pending(stag) && tpt.has_pending() && tpt.look(stag).is_none());
+    assert_eq!(tpt.place_remote(&mem_access(stag, 8)).unwrap_err(), pending);
+    assert_eq!(tpt.gather_local(&mem_access(stag, 8)).unwrap_err(), pending);
+    assert!(tpt.is_pending(stag) && tpt.has_pending() && tpt.find_entry(stag).is_none());
     assert_eq!(tpt.len_of(Pd(1)), 1, "its domain is in use");
     assert_eq!(reserved.complete().outcome, Ok(()));
     assert_eq!(
-        tpt.place_remote(&reach(stag, 8)).unwrap().write(0, &[7; 8]),
+        tpt.place_remote(&mem_access(stag, 8))
+            .unwrap()
+            .write(0, &[7; 8]),
         Ok(8)
     );
     assert!(!tpt.is_pending(stag) && !tpt.has_pending());
@@ -63,16 +65,22 @@ fn pending_entry_is_checked_at_once() {
     let reserved = unsafe { tpt.reserve(draft(&mut bytes, Access::LOCAL_READ)) }.unwrap();
     let stag = reserved.stag();
     let other_key = Stag::from_parts(stag.index(), stag.key().wrapping_add(1)).unwrap();
-    let refused = |reach: &Reach| tpt.place_remote(reach).unwrap_err();
+    let refused = |reach: &MemAccess| tpt.place_remote(reach).unwrap_err();
     assert!(matches!(
-        refused(&reach(other_key, 8)),
+        refused(&mem_access(other_key, 8)),
         Refusal::Stag { .. }
     ));
-    assert!(matches!(refused(&reach(stag, 65)), Refusal::Bounds { .. }));
-    assert!(matches!(refused(&reach(stag, 8)), Refusal::Right { .. }));
-    let stranger = Reach {
+    assert!(matches!(
+        refused(&mem_access(stag, 65)),
+        Refusal::Bounds { .. }
+    ));
+    assert!(matches!(
+        refused(&mem_access(stag, 8)),
+        Refusal::Right { .. }
+    ));
+    let stranger = MemAccess {
         pd: Pd(2),
-        ..reach(stag, 8)
+        ..mem_access(stag, 8)
     };
     assert!(matches!(refused(&stranger), Refusal::Domain { .. }));
     let invalidate = tpt.invalidate_local(stag, Pd(1));
@@ -97,7 +105,7 @@ fn unmapped_memory_fails_the_pending_entry() {
     assert!(matches!(settled.outcome, Err(Misuse::Unmapped { .. })));
     assert_eq!(settled.waiters, [7, 8]);
     assert!(tpt.is_empty() && !tpt.has_pending());
-    let gone = tpt.gather_local(&reach(stag, 1)).unwrap_err();
+    let gone = tpt.gather_local(&mem_access(stag, 1)).unwrap_err();
     assert_eq!(gone, Refusal::Stag { stag });
     assert!(!tpt.wait(stag, 7), "nothing to wait for");
 }
@@ -151,7 +159,7 @@ fn pending_entry_is_deregistered_once() {
     tpt.deregister(stag).unwrap();
     assert_eq!(tpt.deregister(stag), Err(Misuse::Stag(stag)));
     assert_eq!(
-        tpt.gather_local(&reach(stag, 1)).unwrap_err(),
+        tpt.gather_local(&mem_access(stag, 1)).unwrap_err(),
         Refusal::Stag { stag }
     );
     assert_eq!(
@@ -180,7 +188,7 @@ fn pending_region_or_window_refuses_bind() {
     let bind = Bind {
         window: window.stag(),
         region: region.stag(),
-        at: 0,
+        addr: 0,
         len: 8,
         access: Access::REMOTE_WRITE,
         pd: Pd(1),
@@ -190,7 +198,7 @@ fn pending_region_or_window_refuses_bind() {
         one_touch: false,
     };
     assert_eq!(tpt.bind(&bind), Err(Misuse::Pending(bind.window)));
-    let unbound = tpt.place_remote(&reach(bind.window, 1)).unwrap_err();
+    let unbound = tpt.place_remote(&mem_access(bind.window, 1)).unwrap_err();
     assert!(
         matches!(unbound, Refusal::Stag { .. }),
         "as any unbound window"
@@ -199,7 +207,7 @@ fn pending_region_or_window_refuses_bind() {
     assert_eq!(tpt.bind(&bind), Err(Misuse::Pending(bind.region)));
     assert_eq!(region.complete().outcome, Ok(()));
     let bound = tpt.bind(&bind).unwrap();
-    assert!(tpt.place_remote(&reach(bound, 8)).is_ok());
+    assert!(tpt.place_remote(&mem_access(bound, 8)).is_ok());
 }
 
 #[test]
@@ -228,11 +236,11 @@ fn shared_registration_waits_for_its_source() {
     assert_eq!(first.complete().outcome, Ok(()));
     let stag = shared.stag();
     assert_eq!(shared.complete().outcome, Ok(()));
-    let reach = Reach {
+    let reach = MemAccess {
         at: 100,
         pd: Pd(2),
         needs: Access::LOCAL_READ,
-        ..reach(stag, 64)
+        ..mem_access(stag, 64)
     };
     assert!(tpt.gather_local(&reach).is_ok());
 }

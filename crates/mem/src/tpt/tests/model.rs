@@ -165,7 +165,7 @@ proptest! {
             let shape = &shapes[touch.region];
             let (region, window) = stags[touch.region];
             let stag = if touch.through_window { window } else { Some(region) };
-            let reach = Reach {
+            let reach = MemAccess {
                 stag: stag.unwrap_or(Stag::new(0)),
                 at: touch.at,
                 len: touch.len,

@@ -15,8 +15,8 @@ fn table() -> Arc<Tpt> {
     Arc::new(Tpt::new(1..100, Policy::Verbs, 42))
 }
 
-fn reach(stag: Stag, at: u64, len: u64) -> Reach {
-    Reach {
+fn mem_access(stag: Stag, at: u64, len: u64) -> MemAccess {
+    MemAccess {
         stag,
         at,
         len,
@@ -27,9 +27,9 @@ fn reach(stag: Stag, at: u64, len: u64) -> Reach {
 }
 
 /// A one-touch buffer, and the reach of a peer's message into it.
-fn once(tpt: &Arc<Tpt>) -> (Buffer, Reach) {
+fn once(tpt: &Arc<Tpt>) -> (Buffer, MemAccess) {
     let buffer = Buffer::one_touch(tpt, 64, PD, Access::ALL).unwrap();
-    let reach = reach(buffer.stag(), buffer.at(), 8);
+    let reach = mem_access(buffer.stag(), buffer.at(), 8);
     (buffer, reach)
 }
 
@@ -69,7 +69,7 @@ fn last_segment_spends_entry_after_placement() {
     assert_eq!(tpt.place_remote(&reach).unwrap_err(), touched);
     let second = refusal(tpt.touch(&reach, &Arrival::in_order(true)));
     assert_eq!(second, Some(touched));
-    assert!(tpt.look(stag).is_none());
+    assert!(tpt.find_entry(stag).is_none());
     assert_eq!(buffer.read(0, 9), [7, 7, 7, 7, 7, 7, 7, 7, 0]);
 }
 
@@ -77,7 +77,7 @@ fn last_segment_spends_entry_after_placement() {
 fn ordinary_entry_is_never_spent() {
     let tpt = table();
     let buffer = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
-    let reach = reach(buffer.stag(), buffer.at(), 8);
+    let reach = mem_access(buffer.stag(), buffer.at(), 8);
     for _ in 0..3 {
         let segment = tpt.touch(&reach, &Arrival::in_order(true)).unwrap();
         assert!(matches!(segment, Verdict::Place(p) if !p.is_one_touch()));
@@ -89,8 +89,8 @@ fn ordinary_entry_is_never_spent() {
 fn refused_segment_does_not_touch_the_entry() {
     let tpt = table();
     let (_buffer, good) = once(&tpt);
-    let beyond = Reach { len: 65, ..good };
-    let stranger = Reach { pd: Pd(2), ..good };
+    let beyond = MemAccess { len: 65, ..good };
+    let stranger = MemAccess { pd: Pd(2), ..good };
     for bad in [beyond, stranger] {
         assert!(refusal(tpt.touch(&bad, &Arrival::in_order(true))).is_some());
         assert!(tpt.spend(&bad).is_err());
@@ -118,15 +118,18 @@ fn early_segment_spends_when_stream_catches_up() {
     assert!(matches!(tpt.touch(&reach, &gap), Ok(Verdict::Place(_))));
     let at = |n: u32| Seq::new(arrival.next.get().wrapping_add(n));
     for next in 0..=5 {
-        assert!(!tpt.reached(reach.stag, arrival.end, at(next)), "{next}");
+        assert!(
+            !tpt.expire_reached(reach.stag, arrival.end, at(next)),
+            "{next}"
+        );
     }
     assert!(
-        !tpt.reached(reach.stag, at(4), at(6)),
+        !tpt.expire_reached(reach.stag, at(4), at(6)),
         "another segment's end"
     );
     assert!(tpt.place_remote(&reach).is_ok());
-    assert!(tpt.reached(reach.stag, arrival.end, at(6)));
-    assert!(!tpt.reached(reach.stag, arrival.end, at(6)), "once");
+    assert!(tpt.expire_reached(reach.stag, arrival.end, at(6)));
+    assert!(!tpt.expire_reached(reach.stag, arrival.end, at(6)), "once");
     assert!(tpt.place_remote(&reach).is_err());
     assert_eq!(buffer.read(0, 8), [9; 8]);
 }
@@ -142,8 +145,8 @@ fn second_touch_is_refused_and_removes_entry() {
         ));
         let (stag, touched) = (reach.stag, Refusal::Touched { stag: reach.stag });
         assert_eq!(refusal(tpt.touch(&reach, &second)), Some(touched));
-        assert!(tpt.look(stag).is_none());
-        assert!(!tpt.reached(stag, ahead(5).end, ahead(50).end));
+        assert!(tpt.find_entry(stag).is_none());
+        assert!(!tpt.expire_reached(stag, ahead(5).end, ahead(50).end));
     }
     let (_buffer, reach) = once(&tpt);
     assert!(matches!(
@@ -151,7 +154,7 @@ fn second_touch_is_refused_and_removes_entry() {
         Ok(Verdict::Ahead(_))
     ));
     assert!(tpt.spend(&reach).is_err(), "a read is a touch, too");
-    assert!(tpt.look(reach.stag).is_none());
+    assert!(tpt.find_entry(reach.stag).is_none());
 }
 
 #[test]
@@ -206,7 +209,7 @@ fn one_of_two_concurrent_messages_is_placed() {
         let won = won.into_inner() as u8;
         assert!(won == 1 || won == 2, "round {round}: {won}");
         assert_eq!(buffer.read(0, 8), [won; 8], "nothing of the other's");
-        assert!(tpt.look(reach.stag).is_none());
+        assert!(tpt.find_entry(reach.stag).is_none());
     }
     assert!(
         tpt.is_empty(),
@@ -218,7 +221,7 @@ fn bind(window: Stag, region: &Buffer, key: u8) -> Bind {
     Bind {
         window,
         region: region.stag(),
-        at: region.at(),
+        addr: region.at(),
         len: 8,
         access: Access::REMOTE_WRITE,
         pd: PD,
@@ -239,10 +242,10 @@ fn spent_window_is_rebound_by_its_old_stag() {
         for key in 0..3 {
             window = tpt.bind(&bind(window, &region, key)).unwrap();
             assert!(!names.contains(&window), "{ty:?}");
-            let reach = reach(window, region.at(), 8);
+            let reach = mem_access(window, region.at(), 8);
             drop(tpt.touch(&reach, &Arrival::in_order(true)).unwrap());
             for old in names.iter().chain([&window]) {
-                let old = Reach {
+                let old = MemAccess {
                     stag: *old,
                     ..reach
                 };
@@ -263,7 +266,7 @@ fn late_touch_does_not_affect_next_bind() {
     let region = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
     let window = tpt.allocate_window(WindowType::TwoB, PD).unwrap();
     let window = tpt.bind(&bind(window, &region, 9)).unwrap();
-    let reach = reach(window, region.at(), 8);
+    let reach = mem_access(window, region.at(), 8);
     let Ok(Verdict::Spends(place, spend)) = tpt.touch(&reach, &Arrival::in_order(true)) else {
         panic!("the first touch");
     };
@@ -281,7 +284,7 @@ fn spent_window_can_still_be_invalidated() {
     let region = Buffer::new(&tpt, 64, PD, Access::ALL).unwrap();
     let window = tpt.allocate_window(WindowType::TwoB, PD).unwrap();
     let window = tpt.bind(&bind(window, &region, 9)).unwrap();
-    let reach = reach(window, region.at(), 8);
+    let reach = mem_access(window, region.at(), 8);
     drop(tpt.touch(&reach, &Arrival::in_order(true)).unwrap());
     assert_eq!(tpt.invalidate_local(window, PD), Ok(()));
     assert_eq!(tpt.invalidate_remote(window, PD, 5), Ok(()));
@@ -305,16 +308,25 @@ fn spent_region_stays_busy_while_windows_remain() {
         let stag = region.stag();
         let window = tpt.allocate_window(WindowType::One, PD).unwrap();
         let window = tpt.bind(&bind(window, &region, 0)).unwrap();
-        drop(tpt.spend(&reach(stag, region.at(), 8)).unwrap());
-        assert!(tpt.place_remote(&reach(window, region.at(), 8)).is_ok());
+        drop(tpt.spend(&mem_access(stag, region.at(), 8)).unwrap());
+        assert!(
+            tpt.place_remote(&mem_access(window, region.at(), 8))
+                .is_ok()
+        );
         let busy = Misuse::Busy { stag, users: 1 };
         assert_eq!(tpt.deregister(stag), Err(busy));
         if with_windows {
             let bogus = Stag::new(stag.get() ^ 0x80);
             assert!(tpt.deregister_with_windows(bogus).is_err());
-            assert!(tpt.place_remote(&reach(window, region.at(), 8)).is_ok());
+            assert!(
+                tpt.place_remote(&mem_access(window, region.at(), 8))
+                    .is_ok()
+            );
             assert_eq!(tpt.deregister_with_windows(stag), Ok(()));
-            assert!(tpt.place_remote(&reach(window, region.at(), 8)).is_err());
+            assert!(
+                tpt.place_remote(&mem_access(window, region.at(), 8))
+                    .is_err()
+            );
         } else {
             tpt.deregister(window).unwrap();
             assert_eq!(tpt.deregister(stag), Ok(()));
@@ -332,6 +344,6 @@ fn reused_index_forgets_its_spent_entry() {
     drop(buffer);
     let window = tpt.allocate_window(WindowType::One, PD).unwrap();
     assert_eq!(window.index(), old.index());
-    let refused = tpt.place_remote(&Reach { stag: old, ..reach });
+    let refused = tpt.place_remote(&MemAccess { stag: old, ..reach });
     assert_eq!(refused.unwrap_err(), Refusal::Stag { stag: old });
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use verbena_mem::{Access, Buffer, Misuse, Pd, Reach, WindowType};
+use verbena_mem::{Access, Buffer, MemAccess, Misuse, Pd, WindowType};
 use verbena_stream::Time;
 use verbena_wire::number::Qpn;
 use verbena_wire::{Stag, To};
@@ -20,9 +20,9 @@ use crate::testing::{SEND, new_qp};
 use crate::vector::{Delivery, Fire, Shutdown, Signal};
 use crate::wr::{Data, Flags, ReceiveWr, SendWr};
 
-struct Quiet;
+struct NullSink;
 
-impl Fire for Quiet {
+impl Fire for NullSink {
     fn fire(&self, _: Signal, _: Delivery) {}
     fn overflow(&self, _: u16) {}
     fn shutdown(&self, _: Shutdown) {}
@@ -34,13 +34,13 @@ fn interrupts(function: &Function, processors: u16) -> Result<Interrupts, Error>
         arrangement,
         Scheme::ByProcessor,
         processors,
-        Box::new(Quiet),
+        Box::new(NullSink),
     )
 }
 
 /// Handles of one object of each kind; a function that has one object of each kind has none with these.
 #[derive(Clone, Copy)]
-struct Names {
+struct ObjectIds {
     pd: Pd,
     cq: u32,
     srq: u32,
@@ -58,7 +58,7 @@ struct Names {
 }
 
 /// Handles that no function has ever given out.
-const NEVER: Names = Names {
+const NO_OBJECTS: ObjectIds = ObjectIds {
     pd: Pd(9_999),
     cq: 9_999,
     srq: 9_999,
@@ -89,7 +89,7 @@ fn ud_of(pd: Pd, cq: u32, srq: Option<u32>) -> NewUd {
     }
 }
 
-fn furnish(function: &Arc<Function>) -> (Names, [Buffer; 2], Interrupts) {
+fn create_objects(function: &Arc<Function>) -> (ObjectIds, [Buffer; 2], Interrupts) {
     let twice = |make: &dyn Fn() -> u32| {
         make();
         make()
@@ -101,7 +101,7 @@ fn furnish(function: &Arc<Function>) -> (Names, [Buffer; 2], Interrupts) {
     let touch = one_touch(function, pd);
     let limits = SsqLimits::default();
     let ssq = twice(&|| function.create_ssq(pd, cq, limits).unwrap().number());
-    let names = Names {
+    let names = ObjectIds {
         pd,
         cq,
         srq,
@@ -122,13 +122,13 @@ fn furnish(function: &Arc<Function>) -> (Names, [Buffer; 2], Interrupts) {
 }
 
 /// An error message without the number in it.
-fn words(error: Option<Error>) -> String {
+fn error_text(error: Option<Error>) -> String {
     let said = error.map_or("done".to_owned(), |error| error.to_string());
     said.replace(|c: char| c.is_ascii_hexdigit(), "")
 }
 
 /// Every verb of a function with these handles, of whatever function they are.
-fn try_all(function: &Arc<Function>, of: Names, (pd, cq): (Pd, u32)) -> Vec<Option<Error>> {
+fn try_all(function: &Arc<Function>, of: ObjectIds, (pd, cq): (Pd, u32)) -> Vec<Option<Error>> {
     let out = &mut Outbox::new();
     let receive = ReceiveWr {
         id: 1,
@@ -175,7 +175,7 @@ fn try_all(function: &Arc<Function>, of: Names, (pd, cq): (Pd, u32)) -> Vec<Opti
         function.ssq(of.ssq).err(),
         function.query_ssq(of.ssq).err(),
         function.query_channel(of.ssq, of.channel).err(),
-        function.open_channel(of.ssq, of.channel, false).err(),
+        function.set_channel_open(of.ssq, of.channel, false).err(),
         function
             .post_shared_send(of.ssq, of.channel, &send, out)
             .err(),
@@ -226,7 +226,7 @@ fn handles_of_other_functions_fail_as_missing() {
         adapter.add_function(small()).unwrap(),
         adapter.add_function(small()).unwrap(),
     );
-    let (theirs, _regions, _interrupts) = furnish(&a);
+    let (theirs, _regions, _interrupts) = create_objects(&a);
     // One of each kind of its own, with smaller numbers.
     let own = (b.allocate_pd().unwrap(), b.create_cq(8).unwrap().number());
     let srq = b.create_srq(own.0, 1, 1).unwrap().number();
@@ -236,14 +236,14 @@ fn handles_of_other_functions_fail_as_missing() {
     assert!(srq < theirs.srq && qp < theirs.qp && own.1 < theirs.cq);
     let (before_a, before_b) = (a.used(), b.used());
     let refusals = try_all(&b, theirs, own);
-    let missing = try_all(&b, NEVER, own);
+    let missing = try_all(&b, NO_OBJECTS, own);
     for (at, (refusal, like)) in refusals.into_iter().zip(missing).enumerate() {
         let like_missing = matches!(
             refusal,
             Some(Error::NoSuch { .. } | Error::Memory(verbena_mem::Misuse::Stag(_)))
         );
         assert!(like_missing, "attempt {at}: {refusal:?}");
-        assert_eq!(words(refusal), words(like), "attempt {at}");
+        assert_eq!(error_text(refusal), error_text(like), "attempt {at}");
     }
     assert_eq!(
         (a.used(), b.used()),
@@ -265,7 +265,7 @@ fn stags_of_other_functions_are_invalid() {
     let theirs = a.register_buffer(pd_a, 64, Access::ALL).unwrap();
     let ours = b.register_buffer(pd_b, 64, Access::ALL).unwrap();
     let never = Stag::new(0x00ff_ff01);
-    let reach = |stag, access| Reach {
+    let reach = |stag, access| MemAccess {
         stag,
         at: theirs.at(),
         len: 8,
@@ -284,7 +284,7 @@ fn stags_of_other_functions_are_invalid() {
         let read = reach(stag, Access::REMOTE_READ);
         assert_eq!(tpt.gather_remote(&read).err(), Some(invalid));
     }
-    assert!(a.tpt().look(ours.stag()).is_none());
+    assert!(a.tpt().find_entry(ours.stag()).is_none());
 }
 
 /// V1, M4: an STag that was given out for registration by work request is prepared and executed by its own function only.
@@ -303,17 +303,17 @@ fn stags_and_tickets_register_in_own_function_only() {
     // One of its own, at the same place in its part of the table.
     let own = b.allocate_stag(pd, 1).unwrap();
     let (_ours, mine) = Buffer::prepared(b.tpt(), own, 64, as_region).unwrap();
-    for stag in [stag, NEVER.tag] {
+    for stag in [stag, NO_OBJECTS.tag] {
         let refused = Buffer::prepared(b.tpt(), stag, 64, as_region).err();
         assert_eq!(refused, Some(Misuse::Stag(stag)));
     }
     assert_eq!(b.tpt().execute(ticket, pd), Err(Misuse::Stag(stag)));
     assert!(!b.tpt().discard(ticket), "not b's to give up");
     assert!(b.tpt().discard(mine), "nor did that take b's own");
-    assert!(b.tpt().look(own).is_none(), "nothing was registered");
+    assert!(b.tpt().find_entry(own).is_none(), "nothing was registered");
     // The owner's is unchanged.
     a.tpt().execute(ticket, pd).unwrap();
-    assert!(a.tpt().look(theirs.stag()).is_some());
+    assert!(a.tpt().find_entry(theirs.stag()).is_some());
 }
 
 /// V1, M9: a touch through another function is refused and spends nothing.
@@ -327,7 +327,7 @@ fn other_functions_cannot_spend_one_touch_entry() {
     let pd = a.allocate_pd().unwrap();
     assert_eq!(pd, b.allocate_pd().unwrap());
     let theirs = one_touch(&a, pd);
-    let reach = Reach {
+    let reach = MemAccess {
         stag: theirs.stag(),
         at: theirs.at(),
         len: 8,
@@ -337,7 +337,7 @@ fn other_functions_cannot_spend_one_touch_entry() {
     };
     let invalid = verbena_mem::Refusal::Stag { stag: reach.stag };
     assert_eq!(b.tpt().place_remote(&reach).err(), Some(invalid));
-    let read = Reach {
+    let read = MemAccess {
         needs: Access::REMOTE_READ,
         ..reach
     };
@@ -377,11 +377,11 @@ fn event_queues_and_vectors_belong_to_one_function() {
         all.create_all(8, Default::default(), Time::ZERO).unwrap();
     }
     let event = Cause::Rdma(Event::QpFatal { qp: 2 });
-    let raised = of_b.raise(event, Origin::NOWHERE, Time::ZERO);
+    let raised = of_b.raise(event, Origin::UNSPECIFIED, Time::ZERO);
     assert!(raised.is_ok());
     let seen = |of: &Interrupts| {
         let mut seen = 0;
-        for vector in (0..of.vectors().asked()).map(Signal::Vector) {
+        for vector in (0..of.vectors().requested()).map(Signal::Vector) {
             let served = of.service(vector, Time::ZERO, |_, _| seen += 1);
             assert!(served.is_ok());
         }
@@ -425,7 +425,7 @@ fn function_with_objects_cannot_be_removed() {
     refused("an event queue");
     drop(events);
     adapter.remove_function(1).unwrap();
-    let gone = |object| Some(Error::Gone { object });
+    let gone = |object| Some(Error::FunctionRemoved { object });
     assert_eq!(function.allocate_pd().err(), gone(Object::Pd));
     assert_eq!(function.create_cq(1).err(), gone(Object::Cq));
     assert_eq!(
@@ -440,7 +440,7 @@ fn function_with_objects_cannot_be_removed() {
 fn refused_removal_lists_remaining_objects() {
     let adapter = Adapter::new(small(), Policy::Verbs, 1).unwrap();
     let function = adapter.add_function(small()).unwrap();
-    let _all = furnish(&function);
+    let _all = create_objects(&function);
     let said = adapter.remove_function(1).unwrap_err().to_string();
     for part in [
         "function 1",

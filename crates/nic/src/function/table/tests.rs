@@ -49,7 +49,7 @@ fn number_reuse_bounds_table_size() {
     let table = table(1_000_000);
     for _ in 0..10_000 {
         let number = add(&table).unwrap();
-        assert!(number <= 5 + REST as u32 + 1);
+        assert!(number <= 5 + QUARANTINE as u32 + 1);
         table.remove(number, |_| 0).unwrap();
     }
 }

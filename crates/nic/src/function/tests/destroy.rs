@@ -26,8 +26,8 @@ impl World {
     }
 
     fn of(types: &[QpType]) -> World {
-        let (clients, client_pd, client_cq) = furnished();
-        let (servers, pd, server_cq) = furnished();
+        let (clients, client_pd, client_cq) = function_with_cq();
+        let (servers, pd, server_cq) = function_with_cq();
         let memory = servers.register_buffer(pd, 4096, Access::ALL).unwrap();
         let srq = servers.create_srq(pd, 100, 1).unwrap().number();
         let mut world = World {

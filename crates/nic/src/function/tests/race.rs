@@ -9,7 +9,7 @@ fn race<A: Send, B: Send>(
     check: impl Fn(&Function, Pd, u32, A, B),
 ) {
     for _ in 0..300 {
-        let (function, pd, cq) = furnished();
+        let (function, pd, cq) = function_with_cq();
         let start = std::sync::Barrier::new(2);
         let (first, second) = std::thread::scope(|scope| {
             let other = scope.spawn(|| {

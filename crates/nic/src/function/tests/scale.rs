@@ -10,7 +10,7 @@ const REGIONS: usize = 100_000;
 fn function_holds_10000_qps_and_100000_regions() {
     let shares = Shares::default();
     let function = Function::new(
-        (0, Services::THERE),
+        (0, Services::IMPLEMENTED),
         shares,
         1..1 + shares.stags,
         Policy::Verbs,

@@ -95,7 +95,7 @@ fn a_burst_costs_one_write() {
     let (interrupts, board) = adapter(Arrangement::OneQueueOneVector, Scheme::ByProcessor, 1);
     let before = interrupts.accesses();
     for n in 0..64 {
-        raise(&interrupts, completion(n), At::Nowhere);
+        raise(&interrupts, completion(n), At::Unspecified);
     }
     assert_eq!(board.serve(&interrupts).len(), 64);
     let after = interrupts.accesses();

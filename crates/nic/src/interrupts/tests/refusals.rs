@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn pair() -> (Interrupts, Board) {
+fn pair() -> (Interrupts, RecordingSink) {
     adapter(
         Arrangement::ProcessorQueuesProcessorVectors,
         Scheme::ByProcessor,
@@ -24,7 +24,7 @@ fn unknown_event_targets_are_refused() {
         processors: 2,
     };
     assert_eq!(raised(At::Processor(2)), Err(processor.into()));
-    let refused = interrupts.raise(channel(32, 0), Origin::NOWHERE, NOW);
+    let refused = interrupts.raise(channel(32, 0), Origin::UNSPECIFIED, NOW);
     assert_eq!(refused, Err(RaiseError::Channel(32)));
     assert!(board.signals().is_empty() && interrupts.down().is_none());
 }
@@ -34,11 +34,11 @@ fn out_of_range_vectors_and_queues_are_refused() {
     let (interrupts, _) = pair();
     let vector = VectorError::NoSuch {
         vector: 2,
-        asked: 2,
+        requested: 2,
     };
     let served = interrupts.service(Signal::Vector(2), NOW, |_, _| ());
     assert_eq!(served, Err(vector));
-    let cell = interrupts.mapped(Duty::Rdma, 1).unwrap();
+    let cell = interrupts.route_of(Duty::Rdma, 1).unwrap();
     let to = |queue, vector| Route {
         queue,
         signal: Signal::Vector(vector),
@@ -46,7 +46,7 @@ fn out_of_range_vectors_and_queues_are_refused() {
     let remap = |to| interrupts.remap(Duty::Rdma, 1, to);
     assert_eq!(remap(to(0, 2)), Err(CommandError::Vector(vector)));
     assert_eq!(remap(to(2, 0)), Err(CommandError::Map(no_queue(2))));
-    assert_eq!(interrupts.mapped(Duty::Rdma, 1), Ok(cell));
+    assert_eq!(interrupts.route_of(Duty::Rdma, 1), Ok(cell));
     assert_eq!(
         interrupts.revector(0, Signal::Vector(2)),
         Err(vector.into())
@@ -74,7 +74,7 @@ fn invalid_register_writes_are_refused() {
         let armed = true;
         interrupts.write_register(Doorbell { queue, armed, read }.pack(), NOW)
     };
-    let beyond = EqError::Beyond {
+    let beyond = EqError::PastWriteIndicator {
         read: 0,
         by: 2,
         written: 1,
@@ -112,7 +112,7 @@ fn invalid_register_writes_are_refused() {
 #[test]
 fn oversized_arrangements_are_refused() {
     let new = |processors| {
-        let board = Box::new(Board::default());
+        let board = Box::new(RecordingSink::default());
         let arrangement = Arrangement::AllQueuesAllVectors;
         Interrupts::new(arrangement, Scheme::ByProcessor, processors, board).err()
     };
@@ -130,7 +130,7 @@ fn wide_numbers_do_not_fit_short_entries() {
     interrupts.create(1, short, Settings::default()).unwrap();
     interrupts.arm(1, NOW).unwrap();
     let wide = interrupts.raise(completion(1 << 24), Origin::new(At::Queue(1)), NOW);
-    let refused = RaiseError::Wide {
+    let refused = RaiseError::NumberTooLarge {
         number: 1 << 24,
         queue: 1,
     };

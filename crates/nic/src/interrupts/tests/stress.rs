@@ -7,10 +7,10 @@ use super::*;
 const PRODUCERS: u32 = 4;
 
 /// Splitmix: a seed is a schedule.
-struct Dice(u64);
+struct Rng(u64);
 
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
+impl Rng {
+    fn below(&mut self, sides: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -30,7 +30,7 @@ struct Checker {
 }
 
 impl Checker {
-    fn came(&mut self, queue: u16, eqe: Eqe) {
+    fn check_event(&mut self, queue: u16, eqe: Eqe) {
         let Ok(Cause::Rdma(Event::Completion { cq, .. })) = eqe.cause() else {
             assert!(matches!(eqe.cause(), Ok(Cause::Overflow { .. })));
             return;
@@ -41,7 +41,7 @@ impl Checker {
         assert!(last.is_none_or(|last| last < number), "{cq:#x} came late");
     }
 
-    fn complete(&self, sent: u32) {
+    fn assert_complete(&self, sent: u32) {
         assert_eq!(
             self.seen.len() as u32,
             sent * PRODUCERS,
@@ -65,18 +65,18 @@ fn origin(interrupts: &Interrupts, producer: u32) -> Origin {
 }
 
 /// One disturbance: resize, switch, move, redirect, change the key, arm, unarm (and arm again), moderate, grant.
-fn disturb(interrupts: &Interrupts, dice: &mut Dice, now: Time) {
-    let queue = dice.roll(u64::from(interrupts.queues())) as u16;
-    let processor = dice.roll(u64::from(interrupts.processors())) as u16;
-    let signal = Signal::Vector(dice.roll(u64::from(interrupts.vectors().asked())) as u16);
-    match dice.roll(12) {
+fn reconfigure_randomly(interrupts: &Interrupts, dice: &mut Rng, now: Time) {
+    let queue = dice.below(u64::from(interrupts.queues())) as u16;
+    let processor = dice.below(u64::from(interrupts.processors())) as u16;
+    let signal = Signal::Vector(dice.below(u64::from(interrupts.vectors().requested())) as u16);
+    match dice.below(12) {
         0 => {
             // Fails when the reader is too far behind, which is allowed.
-            let _ = interrupts.resize(queue, 1 + dice.roll(16) as usize, now);
+            let _ = interrupts.resize(queue, 1 + dice.below(16) as usize, now);
         }
         1 => {
-            let size = 1 + dice.roll(16) as usize;
-            let memory = Memory::paged(size, Form::Long, 1 << dice.roll(4)).unwrap();
+            let size = 1 + dice.below(16) as usize;
+            let memory = Memory::paged(size, Form::Long, 1 << dice.below(4)).unwrap();
             let _ = interrupts.switch(queue, memory, now);
         }
         2 | 3 => {
@@ -93,8 +93,8 @@ fn disturb(interrupts: &Interrupts, dice: &mut Dice, now: Time) {
         }
         6 => {
             let hold = Hold::new(
-                2 + dice.roll(6) as u32,
-                Duration::from_nanos(1 + dice.roll(50)),
+                2 + dice.below(6) as u32,
+                Duration::from_nanos(1 + dice.below(50)),
             );
             let choice = [
                 Moderation::Off,
@@ -102,14 +102,14 @@ fn disturb(interrupts: &Interrupts, dice: &mut Dice, now: Time) {
                 Moderation::Adaptive,
             ];
             interrupts
-                .moderate(queue, choice[dice.roll(3) as usize])
+                .moderate(queue, choice[dice.below(3) as usize])
                 .unwrap();
         }
         7 => {
-            let gap = Duration::from_nanos(1 + dice.roll(30));
+            let gap = Duration::from_nanos(1 + dice.below(30));
             let choice = [Arming::Now, Arming::WhenIdle(gap)];
             interrupts
-                .set_arming(queue, choice[dice.roll(2) as usize])
+                .set_arming(queue, choice[dice.below(2) as usize])
                 .unwrap();
         }
         8 => {
@@ -118,17 +118,17 @@ fn disturb(interrupts: &Interrupts, dice: &mut Dice, now: Time) {
                 channel: 0,
                 queue,
             };
-            let _ = interrupts.redirect(dice.roll(4) as usize, to);
+            let _ = interrupts.redirect(dice.below(4) as usize, to);
         }
-        9 => interrupts.set_key(Key([dice.roll(256) as u8; KEY_LEN])),
+        9 => interrupts.set_key(Key([dice.below(256) as u8; KEY_LEN])),
         // Vectors above the five bits of the flat map are refused.
         10 => drop(interrupts.revector(queue, signal)),
-        _ => interrupts.vectors().grant(dice.roll(6) as u16),
+        _ => interrupts.vectors().grant(dice.below(6) as u16),
     }
 }
 
-fn small(arrangement: Arrangement, scheme: Scheme) -> (Interrupts, Board) {
-    let board = Board::default();
+fn small(arrangement: Arrangement, scheme: Scheme) -> (Interrupts, RecordingSink) {
+    let board = RecordingSink::default();
     let fire = Box::new(board.clone());
     let interrupts = Interrupts::new(arrangement, scheme, 3, fire).unwrap();
     let settings = Settings {
@@ -143,19 +143,19 @@ fn small(arrangement: Arrangement, scheme: Scheme) -> (Interrupts, Board) {
 
 fn schedule(seed: u64) {
     const EACH: u32 = 60;
-    let mut dice = Dice(seed);
-    let arrangement = Arrangement::ALL[4 + dice.roll(18) as usize];
-    let scheme = [Scheme::ByProcessor, Scheme::ByQueue][dice.roll(2) as usize];
+    let mut dice = Rng(seed);
+    let arrangement = Arrangement::ALL[4 + dice.below(18) as usize];
+    let scheme = [Scheme::ByProcessor, Scheme::ByQueue][dice.below(2) as usize];
     let (interrupts, board) = small(arrangement, scheme);
     let mut checker = Checker::default();
     let mut sent = [0; PRODUCERS as usize];
     let mut clock = 0;
     loop {
-        clock += dice.roll(20);
+        clock += dice.below(20);
         let now = Time::from_nanos(clock);
-        match dice.roll(10) {
+        match dice.below(10) {
             0..5 => {
-                let producer = dice.roll(u64::from(PRODUCERS)) as usize;
+                let producer = dice.below(u64::from(PRODUCERS)) as usize;
                 if sent[producer] < EACH {
                     let from = origin(&interrupts, producer as u32);
                     let cause = event(producer as u32, sent[producer]);
@@ -167,19 +167,19 @@ fn schedule(seed: u64) {
                 // Any signal that was given, in any order; sometimes a spurious one.
                 let mut signals = core::mem::take(&mut board.0.lock().signals);
                 let spurious =
-                    Signal::Vector(dice.roll(u64::from(interrupts.vectors().asked())) as u16);
+                    Signal::Vector(dice.below(u64::from(interrupts.vectors().requested())) as u16);
                 let signal = match signals.len() as u64 {
                     0 => spurious,
-                    n => signals.swap_remove(dice.roll(n) as usize).0,
+                    n => signals.swap_remove(dice.below(n) as usize).0,
                 };
                 board.0.lock().signals.extend(signals);
-                let handle = |queue, eqe| checker.came(queue, eqe);
+                let handle = |queue, eqe| checker.check_event(queue, eqe);
                 let _ = interrupts.service(signal, now, handle).unwrap();
             }
-            7 => disturb(&interrupts, &mut dice, now),
+            7 => reconfigure_randomly(&interrupts, &mut dice, now),
             _ => {
                 interrupts.tick(now);
-                let _ = interrupts.poll(now, |queue, eqe| checker.came(queue, eqe));
+                let _ = interrupts.poll(now, |queue, eqe| checker.check_event(queue, eqe));
             }
         }
         if sent.iter().all(|n| *n == EACH) {
@@ -191,13 +191,13 @@ fn schedule(seed: u64) {
         clock += 200_000;
         let now = Time::from_nanos(clock);
         interrupts.tick(now);
-        let _ = interrupts.poll(now, |queue, eqe| checker.came(queue, eqe));
+        let _ = interrupts.poll(now, |queue, eqe| checker.check_event(queue, eqe));
         for signal in board.signals() {
-            let handle = |queue, eqe| checker.came(queue, eqe);
+            let handle = |queue, eqe| checker.check_event(queue, eqe);
             let _ = interrupts.service(signal, now, handle).unwrap();
         }
     }
-    checker.complete(EACH);
+    checker.assert_complete(EACH);
     assert_eq!(interrupts.down(), None);
 }
 
@@ -223,7 +223,7 @@ fn concurrent_drivers_lose_no_event() {
             // Loaded first: what was raised before it is served after it.
             let last = over.load(Ordering::Acquire);
             interrupts.tick(now());
-            let handle = |queue, eqe| checker.lock().came(queue, eqe);
+            let handle = |queue, eqe| checker.lock().check_event(queue, eqe);
             let mut served = interrupts.poll(now(), handle).events;
             for signal in board.signals() {
                 served += 1;
@@ -254,9 +254,9 @@ fn concurrent_drivers_lose_no_event() {
             });
         }
         scope.spawn(|| {
-            let mut dice = Dice(7);
+            let mut dice = Rng(7);
             while running.load(Ordering::Acquire) > 0 {
-                disturb(&interrupts, &mut dice, now());
+                reconfigure_randomly(&interrupts, &mut dice, now());
             }
             over.store(true, Ordering::Release);
         });
@@ -276,6 +276,6 @@ fn concurrent_drivers_lose_no_event() {
         scope.spawn(drive);
         drive();
     });
-    checker.lock().complete(EACH);
+    checker.lock().assert_complete(EACH);
     assert_eq!(interrupts.down(), None);
 }

@@ -11,11 +11,14 @@ use crate::wr::{Data, Flags, SendOp, SendWr};
 
 /// Moves a side to a new queue pair through bytes.
 fn migrate(side: &mut Side) {
-    let image = side.qp.depart(|| (), &mut side.out).expect("it moves");
+    let image = side
+        .qp
+        .export_image(|| (), &mut side.out)
+        .expect("it moves");
     let bytes = image.encode().expect("it has a form");
     let qp = Qp::new(side.qp.init().clone());
     let image = Image::decode(&bytes).expect("of our own");
-    qp.arrive(image, &mut side.out).expect("it fits");
+    qp.import_image(image, &mut side.out).expect("it fits");
     side.qp = qp;
 }
 
@@ -72,7 +75,7 @@ fn carry(pair: &mut Pair, room: usize, inboxes: &mut [Vec<u8>; 2]) -> usize {
 }
 
 /// The whole scenario, with both sides moving between any two transfers or never; returns what each side saw.
-fn story(setup: Setup, room: usize, moving: bool) -> Vec<(Vec<Wc>, Vec<Wc>, Vec<u8>)> {
+fn run_scenario(setup: Setup, room: usize, moving: bool) -> Vec<(Vec<Wc>, Vec<Wc>, Vec<u8>)> {
     let mut pair = Pair::new(setup);
     begin(&mut pair);
     let mut inboxes = [Vec::new(), Vec::new()];
@@ -141,8 +144,8 @@ fn setups() -> Vec<(&'static str, Setup)> {
 fn migration_at_every_byte_changes_nothing() {
     for (name, setup) in setups() {
         for room in [1, 13, 777] {
-            let stayed = story(setup, room, false);
-            let moved = story(setup, room, true);
+            let stayed = run_scenario(setup, room, false);
+            let moved = run_scenario(setup, room, true);
             for (at, (stayed, moved)) in stayed.iter().zip(&moved).enumerate() {
                 assert_eq!(moved.0, stayed.0, "{name}, {room}: sent by {at}");
                 assert_eq!(moved.1, stayed.1, "{name}, {room}: received by {at}");
@@ -181,16 +184,16 @@ fn unpolled_completions_move_to_the_new_number() {
     let (out, to) = ([pair.a.sge(0, 10)], write(pair.b.remote(0)));
     pair.a.post(1, to, &out);
     pair.run();
-    let image = pair.a.qp.depart(|| (), &mut pair.a.out).unwrap();
+    let image = pair.a.qp.export_image(|| (), &mut pair.a.out).unwrap();
     assert_eq!(image.completions(), 1);
     assert_eq!(pair.a.sent(), [], "nothing is left behind");
     let init = QpInit {
         number: 77,
-        name: 78,
+        wc_qpn: 78,
         ..pair.a.qp.init().clone()
     };
     let qp = Qp::new(init);
-    qp.arrive(image, &mut pair.a.out).unwrap();
+    qp.import_image(image, &mut pair.a.out).unwrap();
     pair.a.qp = qp;
     let sent = pair.a.sent();
     assert_eq!((sent.len(), sent[0].id, sent[0].qpn), (1, 1, 78));
@@ -199,7 +202,7 @@ fn unpolled_completions_move_to_the_new_number() {
 #[test]
 fn departed_queue_pair_refuses_posts_until_restored() {
     let mut pair = Pair::roce();
-    let image = pair.a.qp.depart(|| (), &mut pair.a.out).unwrap();
+    let image = pair.a.qp.export_image(|| (), &mut pair.a.out).unwrap();
     assert_eq!(pair.a.qp.state(), QpState::Reset);
     let wr = SendWr {
         id: 1,
@@ -208,7 +211,7 @@ fn departed_queue_pair_refuses_posts_until_restored() {
         data: Data::Inline(b"late"),
     };
     assert!(pair.a.qp.post_send(&wr, &mut pair.a.out).is_err());
-    pair.a.qp.arrive(image, &mut pair.a.out).unwrap();
+    pair.a.qp.import_image(image, &mut pair.a.out).unwrap();
     pair.b.receive(5, &[pair.b.sge(0, 10)]);
     pair.a.qp.post_send(&wr, &mut pair.a.out).unwrap();
     pair.run();
@@ -219,11 +222,14 @@ fn departed_queue_pair_refuses_posts_until_restored() {
 fn departure_callback_runs_only_on_success() {
     let mut pair = Pair::roce();
     let mut told = false;
-    pair.a.qp.depart(|| told = true, &mut pair.a.out).unwrap();
+    pair.a
+        .qp
+        .export_image(|| told = true, &mut pair.a.out)
+        .unwrap();
     assert!(told);
     told = false;
-    let refused = pair.a.qp.depart(|| told = true, &mut pair.a.out);
-    assert_eq!(refused.unwrap_err(), Stays::State(QpState::Reset));
+    let refused = pair.a.qp.export_image(|| told = true, &mut pair.a.out);
+    assert_eq!(refused.unwrap_err(), MigrateRefusal::State(QpState::Reset));
     assert!(!told, "who stays is not told to go");
 }
 
@@ -231,17 +237,25 @@ fn departure_callback_runs_only_on_success() {
 fn refused_departure_leaves_queue_pair_working() {
     // Without a connection, or with one that is over.
     let mut fresh = Pair::unconnected(Setup::default());
-    let refused = fresh.a.qp.depart(|| (), &mut fresh.a.out).unwrap_err();
-    assert_eq!(refused, Stays::State(QpState::Reset));
+    let refused = fresh
+        .a
+        .qp
+        .export_image(|| (), &mut fresh.a.out)
+        .unwrap_err();
+    assert_eq!(refused, MigrateRefusal::State(QpState::Reset));
     let mut failed = Pair::roce();
     failed.a.qp.modify(QpState::Err, &mut failed.a.out);
-    let refused = failed.a.qp.depart(|| (), &mut failed.a.out).unwrap_err();
-    assert_eq!(refused, Stays::State(QpState::Err));
+    let refused = failed
+        .a
+        .qp
+        .export_image(|| (), &mut failed.a.out)
+        .unwrap_err();
+    assert_eq!(refused, MigrateRefusal::State(QpState::Err));
     // While a registration is pending.
     let mut pair = Pair::roce();
     let (buffer, reserved) = Buffer::pending(&pair.a.tpt, 64, PD, Access::ALL).unwrap();
-    let refused = pair.a.qp.depart(|| (), &mut pair.a.out).unwrap_err();
-    assert_eq!(refused, Stays::Pending);
+    let refused = pair.a.qp.export_image(|| (), &mut pair.a.out).unwrap_err();
+    assert_eq!(refused, MigrateRefusal::Pending);
     let _settled = reserved.complete();
     migrate(&mut pair.a);
     drop(buffer);
@@ -260,16 +274,19 @@ fn local_invalidate_cannot_be_encoded() {
     let invalidate = SendOp::LocalInvalidate(pair.a.memory.stag());
     pair.a
         .post_flagged(2, invalidate, &[], Flags::SIGNALED | Flags::LOCAL_FENCE);
-    let image = pair.a.qp.depart(|| (), &mut pair.a.out).unwrap();
-    assert_eq!(image.encode().unwrap_err(), Stays::Request { id: 2 });
+    let image = pair.a.qp.export_image(|| (), &mut pair.a.out).unwrap();
+    assert_eq!(
+        image.encode().unwrap_err(),
+        MigrateRefusal::Request { id: 2 }
+    );
     // Within the process it can be moved.
-    assert!(pair.a.qp.arrive(image, &mut pair.a.out).is_ok());
+    assert!(pair.a.qp.import_image(image, &mut pair.a.out).is_ok());
 }
 
 #[test]
 fn image_is_refused_by_different_queue_pair() {
     let mut pair = Pair::roce();
-    let image = pair.a.qp.depart(|| (), &mut pair.a.out).unwrap();
+    let image = pair.a.qp.export_image(|| (), &mut pair.a.out).unwrap();
     let other = Qp::new(QpInit {
         limits: Limits {
             sends: 1,
@@ -277,10 +294,10 @@ fn image_is_refused_by_different_queue_pair() {
         },
         ..pair.a.qp.init().clone()
     });
-    let back = other.arrive(image, &mut pair.a.out).unwrap_err();
+    let back = other.import_image(image, &mut pair.a.out).unwrap_err();
     assert_eq!(back.traits().limits, Limits::default());
     assert!(
-        pair.b.qp.arrive(*back, &mut pair.b.out).is_err(),
+        pair.b.qp.import_image(*back, &mut pair.b.out).is_err(),
         "it has a life of its own"
     );
 }
@@ -296,7 +313,7 @@ fn some_bytes() -> Vec<u8> {
     // The peer has no receive.
     pair.a.qp.post_send(&wr, &mut pair.a.out).unwrap();
     pair.run();
-    let image = pair.a.qp.depart(|| (), &mut pair.a.out).unwrap();
+    let image = pair.a.qp.export_image(|| (), &mut pair.a.out).unwrap();
     image.encode().unwrap()
 }
 
@@ -323,7 +340,7 @@ fn damaged_image_bytes_are_refused() {
         assert!(Image::decode(&damaged).is_err(), "damaged at {at}");
         // With a valid checksum: any result but a panic.
         if at >= HEAD {
-            let _ = Image::decode(&summed(damaged));
+            let _ = Image::decode(&with_checksum(damaged));
         }
     }
 }

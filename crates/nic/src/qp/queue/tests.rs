@@ -50,10 +50,10 @@ fn a_receive_makes_room_when_it_is_taken() {
 #[test]
 fn posters_see_every_state_change() {
     let (tails, heads) = queues();
-    assert_eq!(tails.marks.state(), QpState::Reset);
+    assert_eq!(tails.status.state(), QpState::Reset);
     for state in QpState::ALL {
-        heads.tell_state(state);
-        assert_eq!(tails.marks.state(), state);
+        heads.publish_state(state);
+        assert_eq!(tails.status.state(), state);
     }
 }
 
@@ -90,12 +90,15 @@ fn concurrent_posters_keep_their_order() {
 #[test]
 fn receive_notifies_unless_none_is_awaited() {
     let (tails, heads) = queues();
-    assert!(tails.post_receive(receive(1), 8) && tails.receive_is_news());
-    assert!(!heads.tell_calm(true), "who is calm looks for nothing");
-    assert!(tails.post_receive(receive(2), 8) && !tails.receive_is_news());
-    assert!(heads.tell_calm(false), "one lies there");
-    assert!(!heads.tell_calm(false), "told once");
-    assert!(tails.receive_is_news());
+    assert!(tails.post_receive(receive(1), 8) && tails.must_notify_receive());
+    assert!(
+        !heads.publish_receives_idle(true),
+        "who is calm looks for nothing"
+    );
+    assert!(tails.post_receive(receive(2), 8) && !tails.must_notify_receive());
+    assert!(heads.publish_receives_idle(false), "one lies there");
+    assert!(!heads.publish_receives_idle(false), "told once");
+    assert!(tails.must_notify_receive());
 }
 
 #[cfg(loom)]
@@ -107,13 +110,13 @@ mod model {
     fn concurrent_receive_is_found_or_notified() {
         loom::model(|| {
             let (tails, mut heads) = queues();
-            heads.tell_calm(true);
+            heads.publish_receives_idle(true);
             let poster = loom::thread::spawn(move || {
                 assert!(tails.post_receive(receive(1), 8));
-                tails.receive_is_news()
+                tails.must_notify_receive()
             });
             let found = heads.next_receive().is_some();
-            let found = found || heads.tell_calm(false);
+            let found = found || heads.publish_receives_idle(false);
             let rings = poster.join().unwrap();
             assert!(found || rings, "nobody knows of the receive");
         });

@@ -23,9 +23,9 @@ fn an_idle_stage_gives_a_large_buffer_back() {
     let mut stage = Stage::default();
     stage.put(&[1; 5000]);
     stage.consume(4999);
-    stage.rest();
+    stage.free_idle_memory();
     assert_eq!(stage.bytes(), [1], "not idle");
     stage.consume(1);
-    stage.rest();
+    stage.free_idle_memory();
     assert_eq!(stage.buffer.capacity(), 0);
 }

@@ -6,16 +6,16 @@ use verbena_mem::{Access, Bind, Buffer, Pd, Policy, WindowType};
 use verbena_stream::Time;
 use verbena_wire::{Stag, To};
 
-use crate::carrier::Hand;
+use crate::carrier::MemoryCarrier;
 use crate::event::Event;
-use crate::qp::{Acks, Enabled};
+use crate::qp::{Acks, QpAccessFlags};
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, SIZE, Setup, Side, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
-use crate::wr::{Remote, SendOp, Sge};
+use crate::wr::{RemoteAddr, SendOp, Sge};
 
 /// A good write, the bad request, another write: the first succeeds, the second gets the status, the rest is flushed.
-fn struck(pair: &mut Pair, bad: SendOp, len: u32, status: Status) {
+fn assert_request_fails(pair: &mut Pair, bad: SendOp, len: u32, status: Status) {
     let good = write(pair.b.remote(0));
     let piece = [pair.a.sge(0, len)];
     pair.b.receive(50, &[]);
@@ -39,29 +39,29 @@ fn struck(pair: &mut Pair, bad: SendOp, len: u32, status: Status) {
 #[test]
 fn refused_remote_access_is_rem_access_err() {
     // STag, bounds, domain, right: REM_ACCESS_ERR at the requester, an access event at the responder.
-    type Ruin = fn(&Pair, &Buffer, &Buffer) -> Remote;
-    let ruins: [Ruin; 4] = [
-        |pair, _, _| Remote {
+    type BadRemote = fn(&Pair, &Buffer, &Buffer) -> RemoteAddr;
+    let ruins: [BadRemote; 4] = [
+        |pair, _, _| RemoteAddr {
             stag: Stag::new(pair.b.memory.stag().get() ^ 1),
             ..pair.b.remote(0)
         },
         |pair, _, _| pair.b.remote(crate::testing::SIZE as u64 - 4),
-        |_, foreign, _| Remote {
+        |_, foreign, _| RemoteAddr {
             stag: foreign.stag(),
             to: To::new(foreign.at()),
         },
-        |_, _, closed| Remote {
+        |_, _, closed| RemoteAddr {
             stag: closed.stag(),
             to: To::new(closed.at()),
         },
     ];
     for ruin in ruins {
-        for op in [write as fn(Remote) -> SendOp, read] {
+        for op in [write as fn(RemoteAddr) -> SendOp, read] {
             let mut pair = Pair::roce();
             let foreign = Buffer::new(&pair.b.tpt, 100, Pd(2), Access::ALL).unwrap();
             let closed = Buffer::new(&pair.b.tpt, 100, Pd(1), Access::LOCAL_WRITE).unwrap();
             let remote = ruin(&pair, &foreign, &closed);
-            struck(&mut pair, op(remote), 8, Status::RemAccessErr);
+            assert_request_fails(&mut pair, op(remote), 8, Status::RemAccessErr);
             assert_eq!(pair.b.events()[0], Event::QpAccess { qp: 2 });
             assert!(
                 foreign
@@ -76,21 +76,21 @@ fn refused_remote_access_is_rem_access_err() {
 
 #[test]
 fn disallowed_operations_are_rem_inv_req_err() {
-    let none = Enabled {
+    let none = QpAccessFlags {
         write: false,
         read: false,
         atomic: false,
     };
     let mut pair = Pair::roce();
     let read = read(pair.b.remote(0));
-    pair.b.qp.enable(
-        Enabled {
+    pair.b.qp.set_access_flags(
+        QpAccessFlags {
             write: true,
             ..none
         },
         &mut pair.b.out,
     );
-    struck(&mut pair, read, 8, Status::RemInvReqErr);
+    assert_request_fails(&mut pair, read, 8, Status::RemInvReqErr);
     assert_eq!(pair.b.events()[0], Event::QpRequest { qp: 2 });
     let mut pair = Pair::roce();
     let atomic = SendOp::FetchAdd {
@@ -98,7 +98,7 @@ fn disallowed_operations_are_rem_inv_req_err() {
         add: 1,
         mask: 0,
     };
-    struck(&mut pair, atomic, 8, Status::RemInvReqErr);
+    assert_request_fails(&mut pair, atomic, 8, Status::RemInvReqErr);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn deregistered_receive_memory_is_loc_prot_err() {
     let mut pair = Pair::roce();
     let lost = Buffer::new(&pair.b.tpt, 100, Pd(1), Access::LOCAL_WRITE).unwrap();
     let scatter = [crate::wr::Sge {
-        at: lost.at(),
+        addr: lost.at(),
         len: 100,
         stag: lost.stag(),
     }];
@@ -135,7 +135,7 @@ fn deregistered_receive_memory_is_loc_prot_err() {
 
 #[test]
 fn invalid_local_stag_is_loc_prot_err() {
-    for op in [write as fn(Remote) -> SendOp, read] {
+    for op in [write as fn(RemoteAddr) -> SendOp, read] {
         let mut pair = Pair::roce();
         let mut piece = [pair.a.sge(0, 8)];
         piece[0].stag = Stag::new(piece[0].stag.get() ^ 1);
@@ -170,7 +170,7 @@ fn requests_before_an_invalid_one_succeed() {
 }
 
 /// Two sides that each sent a request and then began a write whose memory is refused, before either received from the other.
-fn crossed(pieces: fn(&Side) -> Vec<Sge>) -> Pair {
+fn both_sides_failing(pieces: fn(&Side) -> Vec<Sge>) -> Pair {
     let mut pair = Pair::roce();
     let remotes = [pair.b.remote(0), pair.a.remote(0)];
     for (side, remote) in [&mut pair.a, &mut pair.b].into_iter().zip(remotes) {
@@ -197,7 +197,7 @@ fn refused_piece(side: &Side) -> Sge {
 /// A request of which nothing was framed blocks no answer while it waits for its turn to fail.
 #[test]
 fn failing_requests_do_not_block_answers() {
-    let pair = crossed(|side| vec![refused_piece(side)]);
+    let pair = both_sides_failing(|side| vec![refused_piece(side)]);
     // The first answer lets one of them fail, which ends the stream for the other.
     let expected = [(1, Status::Success), (2, Status::LocProtErr)];
     assert_eq!(pair.b.statuses(), expected);
@@ -208,7 +208,7 @@ fn failing_requests_do_not_block_answers() {
 /// Where the refused request is half sent no answer can be sent, on either side: they do not wait for each other for ever.
 #[test]
 fn half_sent_failures_do_not_deadlock() {
-    let mut pair = crossed(|side| vec![side.sge(0, 2000), refused_piece(side)]);
+    let mut pair = both_sides_failing(|side| vec![side.sge(0, 2000), refused_piece(side)]);
     assert_eq!(pair.a.statuses(), [], "its answer may still come");
     pair.wait();
     let expected = [(1, Status::WrFlushErr), (2, Status::LocProtErr)];
@@ -241,7 +241,7 @@ fn send_with_invalidate_of_region_is_refused() {
     pair.a.post(1, op, &[]);
     pair.run();
     assert_eq!(pair.a.statuses(), [(1, Status::RemAccessErr)]);
-    assert!(pair.b.tpt.look(pair.b.memory.stag()).is_some());
+    assert!(pair.b.tpt.find_entry(pair.b.memory.stag()).is_some());
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn iwarp_ends_in_terminate_on_both_sides() {
         personality: Personality::Iwarp,
         ..Setup::default()
     });
-    let bad = write(Remote {
+    let bad = write(RemoteAddr {
         stag: Stag::new(0xdead_0000),
         to: To::new(0),
     });
@@ -289,7 +289,7 @@ fn an_unreliable_connection_survives_a_refused_write() {
         qp_type: QpType::Uc,
         ..Setup::default()
     });
-    let bad = write(Remote {
+    let bad = write(RemoteAddr {
         stag: Stag::new(0xdead_0000),
         to: To::new(0),
     });
@@ -467,7 +467,7 @@ fn error_state_raises_last_wqe_without_srq_flush() {
 fn bad_pieces(side: &Side) -> Vec<(&'static str, Sge, Option<Buffer>)> {
     let good = side.sge(0, 8);
     let of = |buffer: &Buffer| Sge {
-        at: buffer.at(),
+        addr: buffer.at(),
         len: 8,
         stag: buffer.stag(),
     };
@@ -475,7 +475,7 @@ fn bad_pieces(side: &Side) -> Vec<(&'static str, Sge, Option<Buffer>)> {
     let bind = Bind {
         window,
         region: good.stag,
-        at: good.at,
+        addr: good.addr,
         len: 8,
         access: Access::REMOTE_READ | Access::REMOTE_WRITE,
         pd: PD,
@@ -488,14 +488,14 @@ fn bad_pieces(side: &Side) -> Vec<(&'static str, Sge, Option<Buffer>)> {
     let foreign = Buffer::new(&side.tpt, 8, Pd(2), Access::ALL).unwrap();
     let read_only = Buffer::new(&side.tpt, 8, PD, Access::LOCAL_READ).unwrap();
     let stag = |stag| Sge { stag, ..good };
-    let at = |at| Sge { at, ..good };
+    let at = |at| Sge { addr: at, ..good };
     vec![
         ("no entry", stag(Stag::new(0xff_ff00)), None),
         ("old instance", stag(Stag::new(good.stag.get() ^ 1)), None),
         ("a window", stag(window), None),
         ("another domain", of(&foreign), Some(foreign)),
-        ("begins too early", at(good.at - 1), None),
-        ("ends too late", at(good.at + SIZE as u64 - 7), None),
+        ("begins too early", at(good.addr - 1), None),
+        ("ends too late", at(good.addr + SIZE as u64 - 7), None),
         ("wraps", at(u64::MAX - 3), None),
         ("no right to write", of(&read_only), Some(read_only)),
     ]
@@ -550,10 +550,10 @@ fn error_state_sends_pending_acknowledgements() {
     let bytes = transmit(&pair.a.qp, 9000, pair.now, &mut pair.a.out);
     feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
     assert!(pair.b.qp.modify(QpState::Err, &mut pair.b.out));
-    let mut hand = Hand::open(9000);
+    let mut hand = MemoryCarrier::with_room(9000);
     let (qp, out) = (&pair.b.qp, &mut pair.b.out);
-    let sent = qp.try_transmit(&mut hand, Acks::Along, pair.now, out);
+    let sent = qp.try_transmit(&mut hand, Acks::Piggyback, pair.now, out);
     assert!(sent.is_some(), "nobody else was at work");
-    feed(&pair.a.qp, &hand.went, pair.now, &mut pair.a.out);
+    feed(&pair.a.qp, &hand.output, pair.now, &mut pair.a.out);
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
 }

@@ -3,13 +3,13 @@
 use verbena_mem::{Access, Sources, Targets};
 use verbena_wire::{Stag, To};
 
-use crate::carrier::{Carrier, Moved};
+use crate::carrier::{Carrier, IoOutcome};
 use crate::event::{Event, Outbox};
 use crate::qp::{Qp, Receiving, Transfer};
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, write};
 use crate::wc::Status;
-use crate::wr::{Data, Flags, Remote, SendOp, SendWr, Sge};
+use crate::wr::{Data, Flags, RemoteAddr, SendOp, SendWr, Sge};
 
 /// The longest run of a byte: headers carry addresses, so that a single one may have any value.
 fn run(bytes: &[u8], byte: u8) -> usize {
@@ -83,7 +83,15 @@ fn acknowledgements_survive_a_dropped_frame() {
         let mut pair = Pair::new(direct());
         let stag = revocable(&pair.a, Access::LOCAL_READ);
         let (op, at, len) = (write(pair.b.remote(0)), pair.a.memory.at(), 900);
-        pair.a.post(1, op, &[Sge { at, len, stag }]);
+        pair.a.post(
+            1,
+            op,
+            &[Sge {
+                addr: at,
+                len,
+                stag,
+            }],
+        );
         transmit(&pair.a.qp, 0, pair.now, &mut pair.a.out);
         let (to, from) = ([pair.a.sge(2000, 50)], [pair.b.sge(2000, 50)]);
         pair.a.receive(5, &to);
@@ -126,7 +134,7 @@ fn no_response_follows_a_failed_one() {
         let to = To::new(pair.b.memory.at());
         pair.b.memory.write(0, &[1; 500]);
         let sink = [pair.a.sge(0, 500)];
-        pair.a.post(1, read(Remote { stag, to }), &sink);
+        pair.a.post(1, read(RemoteAddr { stag, to }), &sink);
         if !lone {
             let op = read(pair.b.remote(0));
             pair.a.post(2, op, &sink);
@@ -180,16 +188,16 @@ fn zero_lookahead_receives_long_payloads() {
 struct Socket;
 
 impl Carrier for Socket {
-    fn read(&mut self, targets: &mut Targets<'_>) -> Moved {
+    fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome {
         if targets.bytes() == 0 {
-            Moved::End
+            IoOutcome::Eof
         } else {
-            Moved::Nothing
+            IoOutcome::WouldBlock
         }
     }
 
-    fn write(&mut self, _: &Sources<'_>) -> Moved {
-        Moved::Nothing
+    fn write(&mut self, _: &Sources<'_>) -> IoOutcome {
+        IoOutcome::WouldBlock
     }
 }
 
@@ -202,7 +210,7 @@ fn empty_scratch_buffer_is_not_end_of_stream() {
     let bytes = transmit(&pair.a.qp, 5000, pair.now, &mut pair.a.out);
     let (now, out) = (pair.now, &mut pair.b.out);
     let receiving = pair.b.qp.receive(&mut Socket, &mut [], now, out);
-    assert_eq!(receiving.receiving, Receiving::Dry);
+    assert_eq!(receiving.receiving, Receiving::WouldBlock);
     feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
     pair.run();
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
@@ -212,7 +220,7 @@ fn empty_scratch_buffer_is_not_end_of_stream() {
 struct Late<'a>(&'a Qp);
 
 impl Carrier for Late<'_> {
-    fn read(&mut self, _: &mut Targets<'_>) -> Moved {
+    fn read(&mut self, _: &mut Targets<'_>) -> IoOutcome {
         let wr = SendWr {
             id: 4,
             op: SEND,
@@ -220,11 +228,11 @@ impl Carrier for Late<'_> {
             data: Data::Inline(&[]),
         };
         self.0.post_send(&wr, &mut Outbox::new()).unwrap();
-        Moved::End
+        IoOutcome::Eof
     }
 
-    fn write(&mut self, _: &Sources<'_>) -> Moved {
-        Moved::Nothing
+    fn write(&mut self, _: &Sources<'_>) -> IoOutcome {
+        IoOutcome::WouldBlock
     }
 }
 
@@ -254,11 +262,11 @@ fn broken_connection_can_be_closed() {
         }
         struct Broken;
         impl Carrier for Broken {
-            fn read(&mut self, _: &mut Targets<'_>) -> Moved {
-                Moved::Broken
+            fn read(&mut self, _: &mut Targets<'_>) -> IoOutcome {
+                IoOutcome::Broken
             }
-            fn write(&mut self, _: &Sources<'_>) -> Moved {
-                Moved::Broken
+            fn write(&mut self, _: &Sources<'_>) -> IoOutcome {
+                IoOutcome::Broken
             }
         }
         let (now, out) = (pair.now, &mut pair.a.out);
@@ -314,7 +322,7 @@ fn deregistering_stops_placement_mid_message() {
         pair.a.memory.write(0, &[1; 2500]);
         let gather = [pair.a.sge(0, 2500)];
         let op = SendOp::Write {
-            remote: Remote { stag, to },
+            remote: RemoteAddr { stag, to },
             immediate: Some(5),
         };
         pair.a.post(1, op, &gather);
@@ -378,7 +386,15 @@ fn with_markers_framed_payload_is_always_sent() {
         pair.a.sent();
         let stag = revocable(&pair.a, Access::LOCAL_READ);
         let at = pair.a.memory.at();
-        pair.a.post(1, op, &[Sge { at, len: 300, stag }]);
+        pair.a.post(
+            1,
+            op,
+            &[Sge {
+                addr: at,
+                len: 300,
+                stag,
+            }],
+        );
         transmit(&pair.a.qp, 0, pair.now, &mut pair.a.out);
         pair.a.tpt.deregister(stag).unwrap();
         pair.a.qp.modify(QpState::Err, &mut pair.a.out);
@@ -401,7 +417,7 @@ fn zero_transfer_settings_are_valid() {
         ..direct()
     });
     pair.a.memory.write(0, &[3; 2500]);
-    let nowhere = Remote {
+    let nowhere = RemoteAddr {
         stag: Stag::new(0xdead_0000),
         to: To::new(0),
     };

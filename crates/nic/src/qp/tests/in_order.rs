@@ -6,12 +6,12 @@ use core::time::Duration;
 use verbena_mem::{Access, Bind, Buffer, WindowType};
 use verbena_wire::{Stag, To};
 
-use crate::carrier::Hand;
+use crate::carrier::MemoryCarrier;
 use crate::qp::{Receiving, Transfer};
 use crate::state::{Personality, QpState};
 use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, write};
 use crate::wc::Status;
-use crate::wr::{Flags, Remote, SendOp};
+use crate::wr::{Flags, RemoteAddr, SendOp};
 
 /// Staged and direct, to Verbena and to standard peers, in both personalities, with and without MPA markers.
 fn every_setup(test: impl Fn(Setup)) {
@@ -42,7 +42,7 @@ fn is_all(bytes: &[u8], value: u8) -> bool {
     bytes.iter().all(|byte| *byte == value)
 }
 
-fn fetch_add(remote: Remote) -> SendOp {
+fn fetch_add(remote: RemoteAddr) -> SendOp {
     SendOp::FetchAdd {
         remote,
         add: 5,
@@ -51,12 +51,12 @@ fn fetch_add(remote: Remote) -> SendOp {
 }
 
 /// A window on the first bytes of a side's memory that a peer may invalidate.
-fn window(side: &mut Side, len: u64) -> Remote {
+fn window(side: &mut Side, len: u64) -> RemoteAddr {
     let window = side.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
     let bind = Bind {
         window,
         region: side.memory.stag(),
-        at: side.memory.at(),
+        addr: side.memory.at(),
         len,
         access: Access::REMOTE_READ | Access::REMOTE_WRITE,
         pd: PD,
@@ -66,7 +66,7 @@ fn window(side: &mut Side, len: u64) -> Remote {
         one_touch: false,
     };
     side.post(90, SendOp::Bind(bind), &[]);
-    Remote {
+    RemoteAddr {
         stag: Stag::from_parts(window.index(), 0x5a).unwrap(),
         to: To::new(0),
     }
@@ -167,7 +167,7 @@ fn write_by_another_stag_changes_no_earlier_read() {
         let (from, sink) = (pair.b.remote(0), [pair.a.sge(0, 1000)]);
         pair.a.post(1, read(from), &sink);
         let source = [pair.a.sge(4000, 700)];
-        let into = Remote {
+        let into = RemoteAddr {
             to: To::new(500),
             ..other
         };
@@ -237,7 +237,7 @@ fn nothing_behind_a_refused_read_takes_effect() {
         let bad = |pair: &Pair| {
             let whole = pair.b.remote(0);
             let beyond = pair.b.remote(8000);
-            let unknown = Remote {
+            let unknown = RemoteAddr {
                 stag: Stag::new(0x7777_7777),
                 ..whole
             };
@@ -281,11 +281,11 @@ fn nothing_behind_a_refused_read_takes_effect() {
 fn disabled_read_ends_the_stream_immediately() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
-        let enabled = crate::qp::Enabled {
+        let enabled = crate::qp::QpAccessFlags {
             read: false,
-            ..crate::qp::Enabled::default()
+            ..crate::qp::QpAccessFlags::default()
         };
-        pair.b.qp.enable(enabled, &mut pair.b.out);
+        pair.b.qp.set_access_flags(enabled, &mut pair.b.out);
         let scatter = [pair.b.sge(6000, 500)];
         pair.b.receive(7, &scatter);
         let (from, sink) = (pair.b.remote(0), [pair.a.sge(0, 10)]);
@@ -319,7 +319,7 @@ fn invalidation_does_not_change_earlier_reads() {
             deliver(&mut pair);
             let received = pair.b.received();
             assert_eq!(received[0].invalidated, Some(remote.stag), "{setup:?}");
-            assert!(pair.b.tpt.look(remote.stag).is_none());
+            assert!(pair.b.tpt.find_entry(remote.stag).is_none());
             // Its owner uses the memory for something else.
             pair.b.memory.write(0, &[9; 3000]);
             feed(&pair.a.qp, &begun, pair.now, &mut pair.a.out);
@@ -358,7 +358,7 @@ fn above_limit_overlapping_write_is_held() {
         pair.a.post(3, write(pair.b.remote(2000)), &source);
         pair.a.post(4, write(pair.b.remote(5000)), &source);
         let bytes = transmit(&pair.a.qp, 1 << 20, pair.now, &mut pair.a.out);
-        let mut hand = Hand::with(&bytes);
+        let mut hand = MemoryCarrier::with_input(&bytes);
         let mut scratch = [0; 600];
         let end = loop {
             let got = pair
@@ -370,7 +370,7 @@ fn above_limit_overlapping_write_is_held() {
                 end => break end,
             }
         };
-        let left = hand.came.to_vec();
+        let left = hand.input.to_vec();
         assert_eq!(end, Receiving::Held, "{setup:?}");
         // Bytes beside the read are placed, bytes in it are not, and nothing is reordered.
         assert!(is_all(&pair.b.memory.read(2500, 500), 2), "{setup:?}");
@@ -417,7 +417,7 @@ fn above_limit_invalidation_waits_for_the_response() {
         pair.a.post(2, invalidate, &[]);
         deliver(&mut pair);
         assert!(pair.b.received().is_empty(), "{setup:?}");
-        assert!(pair.b.tpt.look(remote.stag).is_some());
+        assert!(pair.b.tpt.find_entry(remote.stag).is_some());
         // It is not acknowledged before it is executed.
         let begun = transmit(&pair.b.qp, 50, pair.now, &mut pair.b.out);
         feed(&pair.a.qp, &begun, pair.now, &mut pair.a.out);
@@ -464,7 +464,7 @@ fn pending_read_holds_later_requests() {
             let mut pair = Pair::new(setup);
             let (memory, reserved) = Buffer::pending(&pair.b.tpt, 1000, PD, Access::ALL).unwrap();
             memory.write(0, &[1; 1000]);
-            let remote = Remote {
+            let remote = RemoteAddr {
                 stag: memory.stag(),
                 to: To::new(memory.at()),
             };
@@ -503,7 +503,7 @@ fn pending_read_holds_later_requests() {
 fn deregistered_source_fails_the_read() {
     let mut pair = Pair::new(Setup::default());
     let region = Buffer::new(&pair.b.tpt, 3000, PD, Access::ALL).unwrap();
-    let remote = Remote {
+    let remote = RemoteAddr {
         stag: region.stag(),
         to: To::new(region.at()),
     };

@@ -9,30 +9,30 @@ use crate::event::{Event, Wake};
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, Side, direct, read, write};
 use crate::wc::Status;
-use crate::wr::{Remote, SendOp, Sge};
+use crate::wr::{RemoteAddr, SendOp, Sge};
 
 /// Memory of a side whose registration is pending.
-struct Promised {
+struct PendingBuffer {
     memory: Buffer,
     reserved: Reserved,
 }
 
-fn promise(side: &Side, len: usize) -> Promised {
+fn reserve_buffer(side: &Side, len: usize) -> PendingBuffer {
     let (memory, reserved) = Buffer::pending(&side.tpt, len, PD, Access::ALL).unwrap();
-    Promised { memory, reserved }
+    PendingBuffer { memory, reserved }
 }
 
-impl Promised {
+impl PendingBuffer {
     fn sge(&self, len: u32) -> Sge {
         Sge {
-            at: self.memory.at(),
+            addr: self.memory.at(),
             len,
             stag: self.memory.stag(),
         }
     }
 
-    fn remote(&self) -> Remote {
-        Remote {
+    fn remote(&self) -> RemoteAddr {
+        RemoteAddr {
             stag: self.memory.stag(),
             to: To::new(self.memory.at()),
         }
@@ -43,24 +43,24 @@ impl Promised {
         let settled = self.reserved.complete();
         assert_eq!(settled.outcome, Ok(()));
         assert_eq!(settled.waiters, waiters);
-        tell(side, &settled.waiters);
+        wake_waiters(side, &settled.waiters);
         self.memory
     }
 
     fn fail(self, side: &mut Side) {
         let waiters = self.reserved.fail();
         assert!(!waiters.is_empty(), "somebody waits");
-        tell(side, &waiters);
+        wake_waiters(side, &waiters);
     }
 }
 
-fn tell(side: &mut Side, waiters: &[u32]) {
+fn wake_waiters(side: &mut Side, waiters: &[u32]) {
     for qp in waiters {
         side.qp.wake(Wake::Memory(*qp), &mut side.out);
     }
 }
 
-fn fetch_add(remote: Remote) -> SendOp {
+fn fetch_add(remote: RemoteAddr) -> SendOp {
     SendOp::FetchAdd {
         remote,
         add: 5,
@@ -90,7 +90,7 @@ fn every_setup(test: impl Fn(Setup)) {
 fn pending_gather_memory_stalls_only_send_queue() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
-        let source = promise(&pair.a, 3000);
+        let source = reserve_buffer(&pair.a, 3000);
         source.memory.write(0, &[7; 3000]);
         pair.a.memory.write(0, &[8; 100]);
         let (to, behind) = (pair.b.remote(0), pair.b.remote(4000));
@@ -141,7 +141,7 @@ fn pending_gather_memory_stalls_only_send_queue() {
 fn pending_sinks_stall_reads_and_atomics() {
     let mut pair = Pair::roce();
     pair.b.memory.write(0, &[3; 64]);
-    let sink = promise(&pair.a, 64);
+    let sink = reserve_buffer(&pair.a, 64);
     let from = pair.b.remote(0);
     pair.a.post(1, read(from), &[sink.sge(48)]);
     pair.a.post(2, fetch_add(from), &[sink.sge(8)]);
@@ -161,7 +161,7 @@ fn pending_sinks_stall_reads_and_atomics() {
 fn failed_registration_fails_the_waiting_request() {
     for op in [0, 1] {
         let mut pair = Pair::roce();
-        let source = promise(&pair.a, 64);
+        let source = reserve_buffer(&pair.a, 64);
         let to = pair.b.remote(0);
         let op = if op == 0 { write(to) } else { read(to) };
         pair.a.post(1, op, &[source.sge(64)]);
@@ -177,12 +177,12 @@ fn failed_registration_fails_the_waiting_request() {
 }
 
 /// Binds a new window to a pending region.
-fn bind(side: &Side, region: &Promised) -> SendOp {
+fn bind(side: &Side, region: &PendingBuffer) -> SendOp {
     let window = side.tpt.allocate_window(WindowType::TwoB, PD).unwrap();
     SendOp::Bind(Bind {
         window,
         region: region.memory.stag(),
-        at: region.memory.at(),
+        addr: region.memory.at(),
         len: 64,
         access: Access::REMOTE_WRITE,
         pd: PD,
@@ -196,7 +196,7 @@ fn bind(side: &Side, region: &Promised) -> SendOp {
 #[test]
 fn a_bind_waits_for_its_region() {
     let mut pair = Pair::roce();
-    let region = promise(&pair.a, 64);
+    let region = reserve_buffer(&pair.a, 64);
     pair.a.post(1, bind(&pair.a, &region), &[]);
     pair.run();
     assert!(pair.a.statuses().is_empty());
@@ -212,7 +212,7 @@ fn pending_unreliable_bind_completes_without_peer() {
         qp_type: QpType::Uc,
         ..Setup::default()
     });
-    let region = promise(&pair.a, 64);
+    let region = reserve_buffer(&pair.a, 64);
     pair.a.post(1, bind(&pair.a, &region), &[]);
     pair.a.qp.handle_eof(true, &mut pair.a.out);
     assert!(pair.a.statuses().is_empty());
@@ -226,7 +226,7 @@ fn a_write_to_pending_memory_waits_and_arrives() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
         pair.a.memory.write(0, &[7; 3000]);
-        let target = promise(&pair.b, 3000);
+        let target = reserve_buffer(&pair.b, 3000);
         let sge = pair.a.sge(0, 3000);
         pair.a.post(1, write(target.remote()), &[sge]);
         let (behind, sge) = (pair.b.remote(100), pair.a.sge(0, 10));
@@ -265,7 +265,7 @@ fn a_receive_into_pending_memory_waits_for_it() {
         every_setup(|setup| {
             let mut pair = Pair::new(Setup { shared, ..setup });
             pair.a.memory.write(0, &[7; 2000]);
-            let target = promise(&pair.b, 1900);
+            let target = reserve_buffer(&pair.b, 1900);
             // The first element is registered, the second is not.
             let scatter = [pair.b.sge(0, 100), target.sge(1900)];
             pair.b.receive(5, &scatter);
@@ -289,7 +289,7 @@ fn a_receive_into_pending_memory_waits_for_it() {
 fn pending_reads_and_atomics_are_answered_in_order() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
-        let source = promise(&pair.b, 1032);
+        let source = reserve_buffer(&pair.b, 1032);
         source.memory.write(0, &[1; 1032]);
         let sink = pair.a.sge(0, 1024);
         pair.a.post(1, read(source.remote()), &[sink]);
@@ -327,7 +327,7 @@ fn pending_reads_and_atomics_are_answered_in_order() {
 }
 
 /// Requests of the peer for pending memory.
-fn remote_ops(remote: Remote) -> [SendOp; 3] {
+fn remote_ops(remote: RemoteAddr) -> [SendOp; 3] {
     [write(remote), read(remote), fetch_add(remote)]
 }
 
@@ -335,7 +335,7 @@ fn remote_ops(remote: Remote) -> [SendOp; 3] {
 fn failed_registration_is_remote_access_error() {
     for which in 0..3 {
         let mut pair = Pair::roce();
-        let target = promise(&pair.b, 64);
+        let target = reserve_buffer(&pair.b, 64);
         let sge = pair.a.sge(0, 8);
         pair.a.post(1, remote_ops(target.remote())[which], &[sge]);
         pair.run();
@@ -351,7 +351,7 @@ fn failed_registration_is_remote_access_error() {
 fn remote_access_waits_at_most_five_seconds() {
     for which in 0..3 {
         let mut pair = Pair::roce();
-        let target = promise(&pair.b, 64);
+        let target = reserve_buffer(&pair.b, 64);
         let sge = pair.a.sge(0, 8);
         pair.a.post(1, remote_ops(target.remote())[which], &[sge]);
         pair.run();
@@ -361,7 +361,7 @@ fn remote_access_waits_at_most_five_seconds() {
         pair.now = began + Duration::from_secs(3);
         pair.b.receive(7, &scatter);
         let waiter = pair.b.qp.number();
-        tell(&mut pair.b, &[waiter]);
+        wake_waiters(&mut pair.b, &[waiter]);
         pair.run();
         assert_eq!(pair.b.qp.deadline(), Some(began + Duration::from_secs(5)));
         pair.wait();
@@ -370,7 +370,7 @@ fn remote_access_waits_at_most_five_seconds() {
         // Its registration ends when nothing waits for it any more.
         let settled = target.reserved.complete();
         assert_eq!(settled.outcome, Ok(()));
-        tell(&mut pair.b, &settled.waiters);
+        wake_waiters(&mut pair.b, &settled.waiters);
         pair.run();
         assert_eq!(pair.b.qp.state(), QpState::Err);
     }
@@ -379,7 +379,7 @@ fn remote_access_waits_at_most_five_seconds() {
 #[test]
 fn never_registered_receive_memory_is_protection_error() {
     let mut pair = Pair::roce();
-    let target = promise(&pair.b, 64);
+    let target = reserve_buffer(&pair.b, 64);
     pair.b.receive(5, &[target.sge(64)]);
     let sge = pair.a.sge(0, 8);
     pair.a.post(1, SEND, &[sge]);
@@ -401,7 +401,7 @@ fn unreliable_connection_drops_expired_pending_write() {
             ..base
         });
         pair.a.memory.write(0, &[7; 1000]);
-        let target = promise(&pair.b, 1000);
+        let target = reserve_buffer(&pair.b, 1000);
         let sge = pair.a.sge(0, 1000);
         pair.a.post(1, write(target.remote()), &[sge]);
         let to = pair.b.remote(0);
@@ -418,7 +418,7 @@ fn unreliable_connection_drops_expired_pending_write() {
 #[test]
 fn reset_ends_waits_for_pending_memory() {
     let mut pair = Pair::roce();
-    let source = promise(&pair.a, 64);
+    let source = reserve_buffer(&pair.a, 64);
     let (to, number) = (pair.b.remote(0), pair.a.qp.number());
     pair.a.post(1, write(to), &[source.sge(64)]);
     pair.run();
@@ -429,7 +429,7 @@ fn reset_ends_waits_for_pending_memory() {
     assert!(pair.a.statuses().is_empty());
 
     let mut pair = Pair::roce();
-    let target = promise(&pair.b, 64);
+    let target = reserve_buffer(&pair.b, 64);
     let sge = pair.a.sge(0, 8);
     pair.a.post(1, write(target.remote()), &[sge]);
     pair.run();
@@ -447,7 +447,7 @@ fn disconnect_waits_for_pending_writes() {
         ..Setup::default()
     });
     pair.a.memory.write(0, &[7; 100]);
-    let target = promise(&pair.b, 100);
+    let target = reserve_buffer(&pair.b, 100);
     let sge = pair.a.sge(0, 100);
     pair.a.post(1, write(target.remote()), &[sge]);
     pair.run();

@@ -5,7 +5,7 @@ use verbena_wire::{Stag, To};
 use crate::event::Event;
 use crate::state::{QpState, QpType};
 use crate::testing::{Pair, SEND, Setup, write};
-use crate::wr::Remote;
+use crate::wr::RemoteAddr;
 
 /// A peer that tries STags one after the other gets sixteen attempts.
 #[test]
@@ -20,7 +20,7 @@ fn an_unreliable_connection_ends_after_sixteen_refusals() {
         assert_eq!(pair.b.events(), []);
         // Valid messages in between do not reset the count.
         pair.a.post(1, good, &piece);
-        let bad = write(Remote {
+        let bad = write(RemoteAddr {
             stag: Stag::new(0xdead_0000 + guess),
             to: To::new(0),
         });

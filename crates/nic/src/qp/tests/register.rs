@@ -4,11 +4,11 @@ use verbena_mem::{Access, Buffer, Misuse, Pd, Ticket, Tpt};
 use verbena_wire::{Stag, To};
 
 use crate::event::Event;
-use crate::qp::{OnFailure, Registration, Unregistered};
+use crate::qp::{OnFailure, RegisterError, Registration};
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::testing::{PD, Pair, SEND, Setup, Side, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
-use crate::wr::{Remote, SendOp, Sge};
+use crate::wr::{RemoteAddr, SendOp, Sge};
 
 fn setup(on_failure: OnFailure) -> Setup {
     let enabled = true;
@@ -44,9 +44,9 @@ fn prepared_as(side: &Side, stag: Stag) -> (Buffer, Ticket) {
     Buffer::prepared(&side.tpt, stag, 100, (PD, Access::ALL, false)).unwrap()
 }
 
-fn piece(buffer: &Buffer, stag: Stag) -> Sge {
+fn sge_of(buffer: &Buffer, stag: Stag) -> Sge {
     Sge {
-        at: buffer.at(),
+        addr: buffer.at(),
         len: 100,
         stag,
     }
@@ -62,7 +62,7 @@ fn later_requests_may_use_posted_registration() {
             let to = pair.b.remote(0);
             // Nothing has run yet: posted in one go, in this order.
             pair.a.post(1, SendOp::Register(ticket), &[]);
-            let own = piece(&buffer, ticket.stag());
+            let own = sge_of(&buffer, ticket.stag());
             pair.a.post(2, write(to), &[own]);
             pair.run();
             let done = [(1, Status::Success), (2, Status::Success)];
@@ -72,7 +72,7 @@ fn later_requests_may_use_posted_registration() {
             assert_eq!(ends[0].op, WcOp::Register);
             assert_eq!(pair.b.memory.read(0, 100), [7; 100]);
             // Its STag can be sent to the peer, which may use it.
-            let remote = Remote {
+            let remote = RemoteAddr {
                 stag: ticket.stag(),
                 to: To::new(buffer.at()),
             };
@@ -91,18 +91,18 @@ fn unexecuted_registration_gives_no_access() {
     for registered in [false, true] {
         let mut pair = Pair::new(setup(OnFailure::Anticipatory));
         let (buffer, ticket) = prepared(&pair.a, 1);
-        let (to, own) = (pair.b.remote(0), piece(&buffer, ticket.stag()));
+        let (to, own) = (pair.b.remote(0), sge_of(&buffer, ticket.stag()));
         pair.a.post(1, write(to), &[own]);
         if registered {
             pair.a.post(2, SendOp::Register(ticket), &[]);
         }
         pair.run();
         assert_eq!(pair.a.statuses()[0], (1, Status::LocProtErr));
-        assert!(pair.a.tpt.look(ticket.stag()).is_none());
+        assert!(pair.a.tpt.find_entry(ticket.stag()).is_none());
     }
     let mut pair = Pair::new(setup(OnFailure::Anticipatory));
     let (buffer, ticket) = prepared(&pair.b, 1);
-    let remote = Remote {
+    let remote = RemoteAddr {
         stag: ticket.stag(),
         to: To::new(buffer.at()),
     };
@@ -120,7 +120,7 @@ fn failures(side: &Side) -> Vec<(&'static str, Ticket, Misuse, Vec<Buffer>)> {
     let (gone, freed) = prepared(side, 1);
     side.tpt.deregister(freed.stag()).unwrap();
     let stag = side.tpt.allocate_stag(PD, 1).unwrap();
-    let (instance, not_next) = prepared_as(side, Tpt::successor(stag));
+    let (instance, not_next) = prepared_as(side, Tpt::next_stag(stag));
     let foreign = side.tpt.allocate_stag(Pd(2), 1).unwrap();
     let other = Buffer::prepared(&side.tpt, foreign, 8, (Pd(2), Access::ALL, false));
     let (other, foreign) = other.unwrap();
@@ -151,7 +151,7 @@ fn failures(side: &Side) -> Vec<(&'static str, Ticket, Misuse, Vec<Buffer>)> {
             Misuse::Domain {
                 stag: foreign.stag(),
                 owner: 2,
-                asker: 1,
+                requester: 1,
             },
             vec![other],
         ),
@@ -198,10 +198,10 @@ fn reactive_failure_stops_only_the_send_queue() {
             });
             let (name, ticket, why, _keep) = if row < rows {
                 let (name, ticket, misuse, keep) = failures(&pair.a).remove(row);
-                (name, ticket, Unregistered::Refused(misuse), keep)
+                (name, ticket, RegisterError::Refused(misuse), keep)
             } else {
                 let (buffer, ticket) = prepared(&pair.a, 1);
-                ("enabled", ticket, Unregistered::NotEnabled, vec![buffer])
+                ("enabled", ticket, RegisterError::NotEnabled, vec![buffer])
             };
             let sink = [pair.a.sge(6000, 50)];
             pair.a.receive(8, &sink);
@@ -213,7 +213,7 @@ fn reactive_failure_stops_only_the_send_queue() {
             let view = pair.a.qp.view();
             assert_eq!(view.state, QpState::Sqe, "{name}");
             assert_eq!(view.state.rdmac(), RdmacState::Rts);
-            assert_eq!(view.unregistered, Some((2, why)), "{name}");
+            assert_eq!(view.register_error, Some((2, why)), "{name}");
             assert_eq!(view.cause, None, "the queue pair has not failed");
             let drained = Event::SqDrained { qp: 1 };
             assert_eq!(pair.a.events(), [drained], "{name}");
@@ -243,11 +243,11 @@ fn registration_can_be_retried_after_reactive_failure() {
         let mut pair = Pair::new(setup);
         let stag = pair.a.tpt.allocate_stag(PD, 1).unwrap();
         let (first, standing) = prepared_as(&pair.a, stag);
-        let (second, ticket) = prepared_as(&pair.a, Tpt::successor(stag));
+        let (second, ticket) = prepared_as(&pair.a, Tpt::next_stag(stag));
         second.write(0, &[9; 100]);
         pair.a.post(1, SendOp::Register(standing), &[]);
         // The first registration is still valid.
-        let (to, own) = (pair.b.remote(0), [piece(&second, ticket.stag())]);
+        let (to, own) = (pair.b.remote(0), [sge_of(&second, ticket.stag())]);
         pair.a.post(2, SendOp::Register(ticket), &[]);
         pair.a.post(3, write(to), &own);
         pair.run();
@@ -443,14 +443,14 @@ fn register_and_send_complete_as_one_request() {
         let sink = [pair.b.sge(0, 100)];
         pair.b.receive(8, &sink);
         // The data may lie in the memory that is registered with it.
-        let own = [piece(&buffer, ticket.stag())];
+        let own = [sge_of(&buffer, ticket.stag())];
         pair.a.post(1, register_send(ticket), &own);
         pair.run();
         let ends = pair.a.sent();
         assert_eq!((ends[0].id, ends[0].status), (1, Status::Success));
         assert_eq!((ends.len(), ends[0].op), (1, WcOp::Send), "{setup:?}");
         assert_eq!(pair.b.memory.read(0, 100), [7; 100]);
-        assert!(pair.a.tpt.look(ticket.stag()).is_some());
+        assert!(pair.a.tpt.find_entry(ticket.stag()).is_some());
         // M11: the peer invalidates it, and its STag is invalid from then on.
         pair.a.receive(9, &[]);
         let invalidate = Some(ticket.stag());
@@ -461,7 +461,7 @@ fn register_and_send_complete_as_one_request() {
         pair.b.post(2, answer, &[]);
         pair.run();
         assert_eq!(pair.a.received()[0].invalidated, invalidate);
-        assert!(pair.a.tpt.look(ticket.stag()).is_none());
+        assert!(pair.a.tpt.find_entry(ticket.stag()).is_none());
     });
 }
 
@@ -499,7 +499,7 @@ fn restarted_send_registers_once() {
     let mut pair = Pair::new(setup(OnFailure::Anticipatory));
     let (buffer, ticket) = prepared(&pair.a, 1);
     buffer.write(0, &[7; 100]);
-    let own = [piece(&buffer, ticket.stag())];
+    let own = [sge_of(&buffer, ticket.stag())];
     pair.a.post(1, register_send(ticket), &own);
     pair.run();
     assert!(pair.a.statuses().is_empty(), "the peer has no receive");
@@ -532,6 +532,6 @@ fn unreliable_registration_succeeds_without_peer() {
     ];
     assert_eq!(pair.a.statuses(), ends);
     for ticket in [one, two] {
-        assert!(pair.a.tpt.look(ticket.stag()).is_some());
+        assert!(pair.a.tpt.find_entry(ticket.stag()).is_some());
     }
 }

@@ -4,29 +4,29 @@ use verbena_mem::Access;
 use verbena_stream::Time;
 use verbena_wire::{Stag, To};
 
-use crate::carrier::Hand;
+use crate::carrier::MemoryCarrier;
 use crate::qp::{Receiving, Transfer};
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SIZE, Setup, Side};
 use crate::wc::{Status, Wc};
-use crate::wr::{Data, Flags, Remote, SendOp, SendWr, Sge};
+use crate::wr::{Data, Flags, RemoteAddr, SendOp, SendWr, Sge};
 
 /// How bytes are carried: so many at once, read with so much room.
 #[derive(Debug, Clone, Copy)]
-struct Cutting {
+struct SplitPlan {
     chunk: usize,
     scratch: usize,
 }
 
 /// Nothing is cut.
-const WHOLE: Cutting = Cutting {
+const WHOLE: SplitPlan = SplitPlan {
     chunk: usize::MAX,
     scratch: 60_000,
 };
 
 /// What a program can see in the end.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen {
+struct Observed {
     memory: [Vec<u8>; 2],
     sent: [Vec<Wc>; 2],
     received: [Vec<Wc>; 2],
@@ -35,41 +35,48 @@ struct Seen {
 }
 
 /// Reads all of `bytes`, cut as given.
-fn read_all(side: &mut Side, bytes: &[u8], cutting: Cutting, now: Time) {
+fn read_all(side: &mut Side, bytes: &[u8], cutting: SplitPlan, now: Time) {
     let mut scratch = vec![0; cutting.scratch];
     for chunk in bytes.chunks(cutting.chunk) {
-        let mut hand = Hand::with(chunk);
+        let mut hand = MemoryCarrier::with_input(chunk);
         let mut idle = 0;
-        while !hand.came.is_empty() && idle < 3 {
-            let left = hand.came.len();
+        while !hand.input.is_empty() && idle < 3 {
+            let left = hand.input.len();
             let (qp, out) = (&side.qp, &mut side.out);
             match qp.receive(&mut hand, &mut scratch, now, out).receiving {
-                Receiving::Some(_) | Receiving::Dry => {}
+                Receiving::Some(_) | Receiving::WouldBlock => {}
                 Receiving::Held => panic!("nothing waits here"),
                 Receiving::Ended => return,
             }
-            idle = if left == hand.came.len() { idle + 1 } else { 0 };
+            idle = if left == hand.input.len() {
+                idle + 1
+            } else {
+                0
+            };
         }
-        assert!(hand.came.is_empty(), "bytes that nobody reads: {cutting:?}");
+        assert!(
+            hand.input.is_empty(),
+            "bytes that nobody reads: {cutting:?}"
+        );
     }
 }
 
-fn carry(from: &mut Side, to: &mut Side, cutting: Cutting, now: Time) -> usize {
+fn carry(from: &mut Side, to: &mut Side, cutting: SplitPlan, now: Time) -> usize {
     // The sender is cut as well: a carrier may take any number.
     let mut bytes = Vec::new();
     loop {
-        let mut hand = Hand::open(cutting.chunk);
+        let mut hand = MemoryCarrier::with_room(cutting.chunk);
         from.qp.transmit(&mut hand, now, &mut from.out);
-        if hand.went.is_empty() {
+        if hand.output.is_empty() {
             break;
         }
-        bytes.extend(hand.went);
+        bytes.extend(hand.output);
     }
     read_all(to, &bytes, cutting, now);
     bytes.len()
 }
 
-fn run(pair: &mut Pair, cutting: Cutting) {
+fn run(pair: &mut Pair, cutting: SplitPlan) {
     loop {
         let there = carry(&mut pair.a, &mut pair.b, cutting, pair.now);
         let back = carry(&mut pair.b, &mut pair.a, cutting, pair.now);
@@ -80,7 +87,7 @@ fn run(pair: &mut Pair, cutting: Cutting) {
 }
 
 /// Without addresses and STags, which differ between runs.
-fn seen(pair: &Pair) -> Seen {
+fn seen(pair: &Pair) -> Observed {
     let sides = [&pair.a, &pair.b];
     let erased = |wcs: Vec<Wc>| -> Vec<Wc> {
         let erase = |wc: Wc| Wc {
@@ -89,7 +96,7 @@ fn seen(pair: &Pair) -> Seen {
         };
         wcs.into_iter().map(erase).collect()
     };
-    Seen {
+    Observed {
         memory: sides.map(|s| s.memory.read(0, SIZE)),
         sent: sides.map(|s| erased(s.sent())),
         received: sides.map(|s| erased(s.received())),
@@ -122,7 +129,7 @@ fn window(side: &Side) -> Stag {
     let bind = Bind {
         window,
         region: side.memory.stag(),
-        at: side.memory.at(),
+        addr: side.memory.at(),
         len: 1000,
         access: Access::REMOTE_WRITE,
         pd: PD,
@@ -135,7 +142,7 @@ fn window(side: &Side) -> Stag {
 }
 
 /// Every operation from `a` to `b`. Sources lie below 3000, sinks of reads from 6000 on.
-fn everything(a: &mut Side, b: &mut Side, setup: Setup) {
+fn post_all_operations(a: &mut Side, b: &mut Side, setup: Setup) {
     a.memory.write(0, &pattern(1, 3000));
     b.memory.write(0, &pattern(5, 2000));
     for id in 0..8 {
@@ -170,7 +177,7 @@ fn everything(a: &mut Side, b: &mut Side, setup: Setup) {
     a.post(8, send(None, immediate), &small);
     if uc {
         // Dropped, together with its immediate data.
-        let lost = Remote {
+        let lost = RemoteAddr {
             stag: Stag::new(0xdead_0000),
             to: To::new(0),
         };
@@ -216,7 +223,7 @@ fn everything(a: &mut Side, b: &mut Side, setup: Setup) {
     );
 }
 
-fn story(setup: Setup, cutting: Cutting, tell: fn(&mut Pair, Setup)) -> Seen {
+fn run_scenario(setup: Setup, cutting: SplitPlan, tell: fn(&mut Pair, Setup)) -> Observed {
     let mut pair = Pair::new(setup);
     tell(&mut pair, setup);
     run(&mut pair, cutting);
@@ -224,12 +231,12 @@ fn story(setup: Setup, cutting: Cutting, tell: fn(&mut Pair, Setup)) -> Seen {
 }
 
 fn one_way(pair: &mut Pair, setup: Setup) {
-    everything(&mut pair.a, &mut pair.b, setup);
+    post_all_operations(&mut pair.a, &mut pair.b, setup);
 }
 
 /// Both sides send at once. Their memory does not overlap: what one writes the other does not send.
 fn both_ways(pair: &mut Pair, setup: Setup) {
-    everything(&mut pair.a, &mut pair.b, setup);
+    post_all_operations(&mut pair.a, &mut pair.b, setup);
     let op = SendOp::Send {
         invalidate: None,
         immediate: None,
@@ -244,9 +251,9 @@ fn both_ways(pair: &mut Pair, setup: Setup) {
 }
 
 /// Requests that succeed, and then one that does not; the peer has work of its own in progress.
-fn ends_badly(pair: &mut Pair, setup: Setup) {
+fn with_failing_request(pair: &mut Pair, setup: Setup) {
     both_ways(pair, setup);
-    let remote = Remote {
+    let remote = RemoteAddr {
         stag: Stag::new(0xdead_0000),
         to: To::new(0),
     };
@@ -301,25 +308,25 @@ fn settings() -> impl Iterator<Item = Setup> {
     })
 }
 
-fn cuttings() -> impl Iterator<Item = Cutting> {
-    let small = (1..=30).map(|chunk| Cutting {
+fn split_plans() -> impl Iterator<Item = SplitPlan> {
+    let small = (1..=30).map(|chunk| SplitPlan {
         chunk,
         scratch: 1 + chunk * 13 % 31,
     });
     let room = (1..=40).chain([64, 100, 511, 600, 1100, 4096]);
-    let rooms = room.map(|scratch| Cutting {
+    let rooms = room.map(|scratch| SplitPlan {
         chunk: [1500, 777, 60_000][scratch % 3],
         scratch,
     });
     small.chain(rooms)
 }
 
-fn at_every_split(tell: fn(&mut Pair, Setup), judge: fn(&Setup, &Seen)) {
+fn at_every_split(tell: fn(&mut Pair, Setup), judge: fn(&Setup, &Observed)) {
     for setup in settings() {
-        let whole = story(setup, WHOLE, tell);
+        let whole = run_scenario(setup, WHOLE, tell);
         judge(&setup, &whole);
-        for cutting in cuttings() {
-            let cut = story(setup, cutting, tell);
+        for cutting in split_plans() {
+            let cut = run_scenario(setup, cutting, tell);
             assert!(
                 cut == whole,
                 "{setup:?}\n{cutting:?}\nsent {:?}\n  or {:?}\nreceived {:?}\n      or {:?}\n{:?} or {:?} memory {}",
@@ -335,7 +342,7 @@ fn at_every_split(tell: fn(&mut Pair, Setup), judge: fn(&Setup, &Seen)) {
     }
 }
 
-fn all_succeed(setup: &Setup, seen: &Seen) {
+fn all_succeed(setup: &Setup, seen: &Observed) {
     for wcs in seen.sent.iter().chain(&seen.received) {
         let failed = wcs.iter().find(|wc| wc.status != Status::Success);
         assert_eq!(failed, None, "{setup:?} {:?}", seen.causes);
@@ -356,7 +363,7 @@ fn operations_both_ways_succeed_at_every_split() {
 
 #[test]
 fn failures_are_identical_at_every_split() {
-    at_every_split(ends_badly, |setup, seen| {
+    at_every_split(with_failing_request, |setup, seen| {
         if setup.qp_type == QpType::Rc {
             assert!(seen.causes[1].is_some());
         }
@@ -367,7 +374,7 @@ fn failures_are_identical_at_every_split() {
 #[test]
 fn out_of_bounds_segment_is_not_placed() {
     for setup in settings() {
-        for cutting in cuttings() {
+        for cutting in split_plans() {
             let mut pair = Pair::new(setup);
             pair.a.memory.write(0, &[7; 300]);
             let (op, gather) = (
@@ -422,7 +429,7 @@ fn rnr_outcome_is_identical_at_every_split() {
         };
         let whole = told(WHOLE);
         assert_eq!((whole.sent[0].len(), whole.received[1].len()), (4, 3));
-        for cutting in cuttings() {
+        for cutting in split_plans() {
             assert!(told(cutting) == whole, "{setup:?} {cutting:?}");
         }
     }
@@ -430,7 +437,7 @@ fn rnr_outcome_is_identical_at_every_split() {
 
 /// Memory of one side is revoked after so many bytes. Whatever fails because of that, its peer can parse every byte that
 /// arrives, and each request ends once, in order.
-fn take_away_after(bytes: usize, setup: Setup, cutting: Cutting) {
+fn deregister_after(bytes: usize, setup: Setup, cutting: SplitPlan) {
     let mut pair = Pair::new(setup);
     let (of, start) = (pair.a.memory.stag(), To::new(pair.a.memory.at()));
     let rights = Access::LOCAL_READ | Access::REMOTE_READ;
@@ -450,7 +457,7 @@ fn take_away_after(bytes: usize, setup: Setup, cutting: Cutting) {
     };
     let (safe, sink) = (pair.a.sge(0, 150), pair.b.sge(5000, 1300));
     let lost = Sge {
-        at,
+        addr: at,
         len: 1300,
         stag,
     };
@@ -463,7 +470,7 @@ fn take_away_after(bytes: usize, setup: Setup, cutting: Cutting) {
         pair.a.post(4 * id + 1, send, &[safe]);
         pair.a.post(4 * id + 2, read(source), &[result]);
         pair.a.post(4 * id + 3, write, &[safe]);
-        pair.b.post(4 * id, read(Remote { stag, to }), &[sink]);
+        pair.b.post(4 * id, read(RemoteAddr { stag, to }), &[sink]);
         pair.b.post(4 * id + 1, send, &[there]);
         let main = pair.a.remote(300);
         pair.b.post(4 * id + 2, read(main), &[sink]);
@@ -480,11 +487,11 @@ fn take_away_after(bytes: usize, setup: Setup, cutting: Cutting) {
                 0 => (&mut pair.a, &mut pair.b),
                 _ => (&mut pair.b, &mut pair.a),
             };
-            let mut hand = Hand::open(cutting.chunk.min(left.max(1)));
+            let mut hand = MemoryCarrier::with_room(cutting.chunk.min(left.max(1)));
             from.qp.transmit(&mut hand, pair.now, &mut from.out);
-            moved += hand.went.len();
-            left = left.saturating_sub(hand.went.len());
-            read_all(to, &hand.went, cutting, pair.now);
+            moved += hand.output.len();
+            left = left.saturating_sub(hand.output.len());
+            read_all(to, &hand.output, cutting, pair.now);
             if left == 0 && !taken {
                 taken = true;
                 pair.a.tpt.deregister(stag).unwrap();
@@ -529,11 +536,11 @@ fn deregistration_midstream_ends_each_request_once() {
             };
             for bytes in (1..7000).step_by(29) {
                 let chunk = 1 + bytes * 31 % 900;
-                let cutting = Cutting {
+                let cutting = SplitPlan {
                     chunk,
                     scratch: 300,
                 };
-                take_away_after(bytes, setup, cutting);
+                deregister_after(bytes, setup, cutting);
             }
         }
     }

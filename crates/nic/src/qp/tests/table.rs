@@ -4,7 +4,7 @@ use verbena_mem::{Access, Buffer};
 use verbena_wire::Stag;
 
 use crate::event::Event;
-use crate::qp::Enabled;
+use crate::qp::QpAccessFlags;
 use crate::state::{Personality, QpState};
 use crate::testing::{PD, Pair, SEND, Setup, feed, transmit};
 use crate::wc::Status;
@@ -24,7 +24,7 @@ enum Row {
 }
 
 /// Runs the scenario of a row; the request that fails is the last one posted.
-fn tell(row: Row, personality: Personality) -> Pair {
+fn run_row(row: Row, personality: Personality) -> Pair {
     let many = matches!(row, Row::TooManyReads);
     let mut pair = Pair::new(Setup {
         personality,
@@ -43,15 +43,15 @@ fn tell(row: Row, personality: Personality) -> Pair {
     match row {
         Row::Stag => {
             let stag = Stag::new(remote.stag.get() ^ 1);
-            let bad = crate::wr::Remote { stag, ..remote };
+            let bad = crate::wr::RemoteAddr { stag, ..remote };
             pair.a.post(1, read(bad), &piece);
         }
         Row::NotEnabled => {
-            let enabled = Enabled {
+            let enabled = QpAccessFlags {
                 read: false,
-                ..Enabled::default()
+                ..QpAccessFlags::default()
             };
-            pair.b.qp.enable(enabled, &mut pair.b.out);
+            pair.b.qp.set_access_flags(enabled, &mut pair.b.out);
             pair.a.post(1, read(remote), &piece);
         }
         Row::Unaligned => {
@@ -76,7 +76,7 @@ fn tell(row: Row, personality: Personality) -> Pair {
         Row::ReceiveMemory => {
             let lost = Buffer::new(&pair.b.tpt, 100, PD, Access::LOCAL_WRITE).unwrap();
             let scatter = [Sge {
-                at: lost.at(),
+                addr: lost.at(),
                 len: 100,
                 stag: lost.stag(),
             }];
@@ -145,7 +145,7 @@ fn failures_match_the_documented_table() {
     ];
     for personality in [Personality::Roce, Personality::Iwarp] {
         for row in rows {
-            let mut pair = tell(row, personality);
+            let mut pair = run_row(row, personality);
             let what = format!("{row:?}, {personality:?}");
             let statuses = pair.a.statuses();
             let (last, before) = statuses.split_last().expect(&what);

@@ -3,12 +3,12 @@
 use verbena_mem::{Access, Bind, Buffer, Policy, WindowType};
 use verbena_wire::{Stag, To};
 
-use crate::carrier::Hand;
+use crate::carrier::MemoryCarrier;
 use crate::event::Event;
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
-use crate::wr::{Remote, SendOp, Sge};
+use crate::wr::{RemoteAddr, SendOp, Sge};
 
 /// Staged and direct, with and without extensions, in both personalities.
 fn every_setup(test: impl Fn(Setup)) {
@@ -31,7 +31,7 @@ fn window(side: &mut Side, ty: WindowType, access: Access) -> Stag {
     let bind = Bind {
         window,
         region: side.memory.stag(),
-        at: side.memory.at(),
+        addr: side.memory.at(),
         len: 4000,
         access,
         pd: PD,
@@ -53,13 +53,13 @@ fn for_peers() -> Access {
     Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC
 }
 
-fn zero_based(side: &mut Side) -> Remote {
+fn zero_based(side: &mut Side) -> RemoteAddr {
     let stag = window(side, WindowType::TwoB, for_peers());
     let to = To::new(0);
-    Remote { stag, to }
+    RemoteAddr { stag, to }
 }
 
-fn fetch_add(remote: Remote) -> SendOp {
+fn fetch_add(remote: RemoteAddr) -> SendOp {
     SendOp::FetchAdd {
         remote,
         add: 5,
@@ -67,7 +67,7 @@ fn fetch_add(remote: Remote) -> SendOp {
     }
 }
 
-fn bound(setup: Setup) -> (Pair, Remote) {
+fn bound(setup: Setup) -> (Pair, RemoteAddr) {
     let mut pair = Pair::new(setup);
     let remote = zero_based(&mut pair.b);
     pair.run();
@@ -104,7 +104,7 @@ fn second_write_to_one_touch_entry_fails() {
         // The peer notices nothing.
         assert_eq!(pair.a.statuses(), [(1, Status::Success)], "{setup:?}");
         assert_eq!(pair.b.memory.read(0, 3501)[3499..], [7, 0]);
-        assert!(pair.b.tpt.look(remote.stag).is_none(), "{setup:?}");
+        assert!(pair.b.tpt.find_entry(remote.stag).is_none(), "{setup:?}");
         assert_eq!(pair.b.qp.state(), QpState::Rts);
         pair.a.memory.write(0, &[8; 3500]);
         pair.a.post(2, write(remote), &from);
@@ -119,13 +119,13 @@ fn one_touch_region_accepts_one_remote_access() {
     every_setup(|setup| {
         let mut pair = Pair::new(setup);
         let region = Buffer::one_touch(&pair.b.tpt, 100, PD, Access::ALL).unwrap();
-        let remote = Remote {
+        let remote = RemoteAddr {
             stag: region.stag(),
             to: To::new(region.at()),
         };
         // Local use is not a touch.
         let own = Sge {
-            at: region.at(),
+            addr: region.at(),
             len: 10,
             stag: region.stag(),
         };
@@ -155,7 +155,7 @@ fn served_read_invalidates_one_touch_entry() {
         pair.run();
         assert_eq!(pair.a.statuses(), [(1, Status::Success)], "{setup:?}");
         assert_eq!(pair.a.memory.read(100, 3901)[3899..], [9, 0]);
-        assert!(pair.b.tpt.look(remote.stag).is_none(), "{setup:?}");
+        assert!(pair.b.tpt.find_entry(remote.stag).is_none(), "{setup:?}");
         pair.a.post(2, read(remote), &to);
         pair.run();
         assert_refused(&mut pair, setup, 2);
@@ -182,7 +182,7 @@ fn first_of_simultaneous_requests_is_served() {
                 assert_eq!(pair.a.statuses(), ends);
                 assert_eq!(pair.a.memory.read(0, 3900), [9; 3900]);
             }
-            assert!(pair.b.tpt.look(remote.stag).is_none());
+            assert!(pair.b.tpt.find_entry(remote.stag).is_none());
         }
     });
 }
@@ -197,7 +197,7 @@ fn only_an_executed_atomic_invalidates_the_entry() {
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
     assert_eq!(pair.a.memory.read(0, 8), 7_u64.to_ne_bytes());
     assert_eq!(pair.b.memory.read(0, 8), 12_u64.to_ne_bytes());
-    assert!(pair.b.tpt.look(remote.stag).is_none());
+    assert!(pair.b.tpt.find_entry(remote.stag).is_none());
     pair.a.post(2, fetch_add(remote), &to);
     pair.run();
     assert_refused(&mut pair, Setup::default(), 2);
@@ -205,14 +205,17 @@ fn only_an_executed_atomic_invalidates_the_entry() {
 
     let (mut pair, remote) = bound(Setup::default());
     let to = [pair.a.sge(0, 8)];
-    let unaligned = Remote {
+    let unaligned = RemoteAddr {
         to: To::new(4),
         ..remote
     };
     pair.a.post(1, fetch_add(unaligned), &to);
     pair.run();
     assert_eq!(pair.a.statuses(), [(1, Status::RemInvReqErr)]);
-    assert!(pair.b.tpt.look(remote.stag).is_some(), "nothing was done");
+    assert!(
+        pair.b.tpt.find_entry(remote.stag).is_some(),
+        "nothing was done"
+    );
 }
 
 #[test]
@@ -272,14 +275,14 @@ fn an_unreliable_connection_drops_the_second_touch() {
 }
 
 /// Two connections of one adapter and a type 1 window that both may use.
-fn two(setup: Setup) -> (Pair, Pair, Remote) {
+fn two(setup: Setup) -> (Pair, Pair, RemoteAddr) {
     let mut first = Pair::new(setup);
     let second = Pair::sharing(setup, &first.b.tpt, 3);
     let stag = window(&mut first.b, WindowType::One, for_peers());
     first.run();
     first.b.statuses();
     let to = To::new(first.b.memory.at());
-    (first, second, Remote { stag, to })
+    (first, second, RemoteAddr { stag, to })
 }
 
 /// However much of the first one's last segment has arrived, the second is refused and the first is placed in full.
@@ -312,7 +315,7 @@ fn first_touch_wins_at_every_split() {
             } else {
                 assert_eq!(first.b.memory.read(0, 1500), [byte; 1500], "cut at {cut}");
             }
-            assert!(first.b.tpt.look(remote.stag).is_none());
+            assert!(first.b.tpt.find_entry(remote.stag).is_none());
         }
     }
 }
@@ -348,11 +351,14 @@ fn disconnect_in_last_segment_invalidates_the_entry() {
         pair.a.post(1, write(remote), &from);
         let bytes = transmit(&pair.a.qp, 9000, pair.now, &mut pair.a.out);
         feed(&pair.b.qp, &bytes[..200], pair.now, &mut pair.b.out);
-        assert!(pair.b.tpt.look(remote.stag).is_some());
+        assert!(pair.b.tpt.find_entry(remote.stag).is_some());
         feed(&pair.b.qp, &bytes[200..1300], pair.now, &mut pair.b.out);
-        assert!(pair.b.tpt.look(remote.stag).is_some(), "not all is here");
+        assert!(
+            pair.b.tpt.find_entry(remote.stag).is_some(),
+            "not all is here"
+        );
         pair.b.qp.handle_eof(reset, &mut pair.b.out);
-        assert!(pair.b.tpt.look(remote.stag).is_none(), "{reset}");
+        assert!(pair.b.tpt.find_entry(remote.stag).is_none(), "{reset}");
     }
 }
 
@@ -371,17 +377,17 @@ fn empty_last_segment_invalidates_the_entry() {
     assert_eq!(bytes[2] & 0x40, 0x40, "the last bit");
     bytes[2] &= !0x40;
     feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
-    assert!(pair.b.tpt.look(remote.stag).is_some(), "it goes on");
+    assert!(pair.b.tpt.find_entry(remote.stag).is_some(), "it goes on");
     let mut end = vec![0, 14, 0xc1, 0x40];
     end.extend(remote.stag.get().to_be_bytes());
     end.extend(50_u64.to_be_bytes());
     end.extend([0; 4]);
-    let mut hand = Hand::with(&end);
+    let mut hand = MemoryCarrier::with_input(&end);
     let (qp, out) = (&pair.b.qp, &mut pair.b.out);
     qp.receive(&mut hand, &mut [0; 100], pair.now, out);
     assert_eq!(pair.b.qp.state(), QpState::Rts, "{:?}", pair.b.qp.cause());
     assert_eq!(pair.b.memory.read(0, 50), [7; 50]);
-    assert!(pair.b.tpt.look(remote.stag).is_none());
+    assert!(pair.b.tpt.find_entry(remote.stag).is_none());
 }
 
 /// M7: where peers may name windows only, the response to a classic read is a tagged message that ends in a window.
@@ -396,11 +402,11 @@ fn one_touch_sink_takes_one_classic_read() {
     let sink = window(&mut pair.a, WindowType::TwoB, Access::REMOTE_WRITE);
     pair.run();
     let sge = Sge {
-        at: 0,
+        addr: 0,
         len: 2500,
         stag: sink,
     };
-    let remote = Remote {
+    let remote = RemoteAddr {
         stag: source,
         to: To::new(0),
     };
@@ -410,7 +416,7 @@ fn one_touch_sink_takes_one_classic_read() {
     let ends = [(90, Status::Success), (1, Status::Success)];
     assert_eq!(pair.a.statuses(), ends);
     assert_eq!(pair.a.memory.read(0, 2500), [6; 2500]);
-    assert!(pair.a.tpt.look(sink).is_none());
-    assert!(pair.b.tpt.look(source).is_none());
+    assert!(pair.a.tpt.find_entry(sink).is_none());
+    assert!(pair.b.tpt.find_entry(source).is_none());
     assert_eq!(pair.b.sent()[0].op, WcOp::Bind);
 }

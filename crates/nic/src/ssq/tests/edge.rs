@@ -34,7 +34,14 @@ fn channel_must_be_reliable_and_same_domain() {
     let ssq = world.ssq.number();
     let refused = world.ours.create_channel(ssq, new_qp(other, 2)).err();
     let (owner, asker) = (world.pd, other);
-    assert_eq!(refused, Some(Error::ChannelDomain { ssq, owner, asker }));
+    assert_eq!(
+        refused,
+        Some(Error::ChannelDomain {
+            ssq,
+            owner,
+            requester: asker
+        })
+    );
     let unreliable = NewQp {
         qp_type: QpType::Uc,
         ..new_qp(world.pd, 2)
@@ -143,8 +150,8 @@ fn destroyed_channel_keeps_order_of_others() {
     let posted = world.ssq.post(gone, &World::wr(9, b""));
     assert_eq!(posted, Err(PostError::Channel(gone)));
     let of_gone = world.ssq.history(Some(gone));
-    let fate = Fate::Completed(Status::WrFlushErr);
-    assert!(of_gone.iter().all(|record| record.fate == fate));
+    let fate = Outcome::Completed(Status::WrFlushErr);
+    assert!(of_gone.iter().all(|record| record.outcome == fate));
 }
 
 #[test]
@@ -153,7 +160,7 @@ fn detached_channel_finishes_but_accepts_no_more() {
     world.receives(0, 2);
     world.send(0, 1);
     let (ssq, channel) = (world.ssq.number(), world.channel(0));
-    world.ours.open_channel(ssq, channel, false).unwrap();
+    world.ours.set_channel_open(ssq, channel, false).unwrap();
     let wr = World::wr(2, b"x");
     assert_eq!(
         world.ssq.post(channel, &wr),
@@ -162,9 +169,9 @@ fn detached_channel_finishes_but_accepts_no_more() {
     world.pump();
     world.run();
     assert_eq!(world.ends(), [(1, Status::Success)]);
-    world.ours.open_channel(ssq, channel, true).unwrap();
+    world.ours.set_channel_open(ssq, channel, true).unwrap();
     assert_eq!(world.ssq.post(channel, &wr), Ok(()));
-    let nobody = world.ours.open_channel(ssq, 63, true);
+    let nobody = world.ours.set_channel_open(ssq, 63, true);
     assert_eq!(nobody, Err(Error::NoChannel { ssq, channel: 63 }));
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 
 /// Checks the queue every ten milliseconds for so long.
-fn pass(world: &mut World, millis: core::ops::Range<u64>) {
+fn advance_time(world: &mut World, millis: core::ops::Range<u64>) {
     for now in millis.step_by(10) {
         world.time(now);
         world.run();
@@ -21,10 +21,10 @@ fn stalled_channel_is_failed_when_others_wait() {
     world.send(0, 3);
     world.pump();
     world.run();
-    assert!(world.ssq.wants_time().is_some());
-    pass(&mut world, 0..100);
+    assert!(world.ssq.timeout_interval().is_some());
+    advance_time(&mut world, 0..100);
     assert_eq!(world.ends(), [], "not before the limit");
-    pass(&mut world, 100..111);
+    advance_time(&mut world, 100..111);
     let (well, flushed) = (Status::Success, Status::WrFlushErr);
     let unanswered = Status::RetryExcErr;
     assert_eq!(
@@ -34,7 +34,7 @@ fn stalled_channel_is_failed_when_others_wait() {
     assert_eq!(world.pairs[0].0.state(), QpState::Err);
     let counters = world.ours.query_ssq(world.ssq.number()).unwrap().counters;
     assert_eq!(counters.stalls, 1);
-    assert!(world.ssq.wants_time().is_none());
+    assert!(world.ssq.timeout_interval().is_none());
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn stalled_channel_is_kept_when_none_waits() {
     world.send(0, 1);
     world.send(0, 2);
     world.pump();
-    pass(&mut world, 0..1000);
+    advance_time(&mut world, 0..1000);
     assert_eq!(world.ends(), []);
     world.receives(0, 2);
     world.run();
@@ -59,7 +59,7 @@ fn unsendable_channel_is_failed_and_others_continue() {
     world.send(0, 2);
     world.send(1, 3);
     world.pump();
-    pass(&mut world, 0..111);
+    advance_time(&mut world, 0..111);
     let (well, flushed) = (Status::Success, Status::WrFlushErr);
     assert_eq!(
         world.ends(),
@@ -158,7 +158,7 @@ fn modify_to_reset_flushes_the_channel() {
     ];
     assert_eq!(world.ends(), expected);
     assert!(
-        world.ssq.wants_time().is_none(),
+        world.ssq.timeout_interval().is_none(),
         "nothing is left to wait for"
     );
     let info = world

@@ -23,9 +23,9 @@ fn concurrent_posters_lose_nothing_and_keep_order() {
     let seen = Mutex::new(Vec::new());
     let pump = || {
         let mut out = Outbox::new();
-        ssq.pump(&mut |qp, out| qp.ring(out), &mut out);
+        ssq.pump(&mut |qp, out| qp.ring_doorbell(out), &mut out);
         while !out.take_woken().is_empty() {
-            ssq.pump(&mut |qp, out| qp.ring(out), &mut out);
+            ssq.pump(&mut |qp, out| qp.ring_doorbell(out), &mut out);
         }
     };
     std::thread::scope(|scope| {

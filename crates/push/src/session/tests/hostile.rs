@@ -12,7 +12,7 @@ fn crafted() -> impl Strategy<Value = Vec<u8>> {
             Just(255),
             Just(256),
             any::<u32>(),
-            Just(crate::MESSAGES)
+            Just(crate::MESSAGE_POOL)
         ]
     };
     let words = prop::collection::vec(small(), 0..12);
@@ -86,11 +86,11 @@ proptest! {
         arrangement in proptest::sample::select(&Arrangement::ALL[..]),
         inputs in prop::collection::vec(input(), 0..200),
     ) {
-        suffer(arrangement, &inputs);
+        run_inputs(arrangement, &inputs);
     }
 }
 
-fn suffer(arrangement: Arrangement, inputs: &[Input]) {
+fn run_inputs(arrangement: Arrangement, inputs: &[Input]) {
     let settings = Settings {
         limits: limits(),
         messages: 8,
@@ -135,7 +135,7 @@ fn suffer(arrangement: Arrangement, inputs: &[Input]) {
             }
             Input::Poll | Input::GiveBack(_) => {
                 for output in outputs(&mut session) {
-                    judge(&output, &mut lent, &mut held, &mut session);
+                    check_output(&output, &mut lent, &mut held, &mut session);
                 }
                 false
             }
@@ -147,7 +147,12 @@ fn suffer(arrangement: Arrangement, inputs: &[Input]) {
     }
 }
 
-fn judge(output: &Output, lent: &mut Vec<Pool>, held: &mut Vec<(u32, u32)>, session: &mut Session) {
+fn check_output(
+    output: &Output,
+    lent: &mut Vec<Pool>,
+    held: &mut Vec<(u32, u32)>,
+    session: &mut Session,
+) {
     match *output {
         Output::Write {
             handle, at, len, ..
@@ -164,10 +169,10 @@ fn judge(output: &Output, lent: &mut Vec<Pool>, held: &mut Vec<(u32, u32)>, sess
             assert!(!held.contains(&(pool, element)));
             held.push((pool, element));
         }
-        Output::Event(Event::Asked { context, .. }) => {
+        Output::Event(Event::Request { context, .. }) => {
             session.reply(context, Status::Ok, b"").unwrap();
         }
-        Output::Keep { element, len, .. } => assert!(element < 8 && len <= 200),
+        Output::Store { element, len, .. } => assert!(element < 8 && len <= 200),
         _ => {}
     }
 }
@@ -181,7 +186,7 @@ fn answers_owed_to_stalled_peer_are_limited() {
         ..Settings::new(Arrangement::Writes)
     })
     .unwrap();
-    let mut limit = FIRST_MESSAGES;
+    let mut limit = INITIAL_CREDIT;
     let mut refused = 0;
     for _ in 0..2000 {
         let unknown = [0, 99, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1];
@@ -189,7 +194,7 @@ fn answers_owed_to_stalled_peer_are_limited() {
         if session.grant.left() == 1 {
             // Just enough credit for the session to continue.
             limit += u32::from(session.credit.left() == 0);
-            let _ = update(&mut session, crate::MESSAGES, 0, limit);
+            let _ = update(&mut session, crate::MESSAGE_POOL, 0, limit);
         }
         outputs(&mut session);
     }

@@ -23,28 +23,28 @@ fn pair_with(options: Options) -> (Stream, Stream) {
     let client = Stream::with(net, options);
     let server = thread::scope(|scope| {
         let accepting = scope.spawn(|| listener.accept().unwrap());
-        client.connect(listener.local().unwrap()).unwrap();
+        client.connect(listener.local_addr().unwrap()).unwrap();
         accepting.join().unwrap()
     });
     (client, server)
 }
 
 /// Raises the number of requests in flight so that small sends are collected, until it is lowered again.
-fn pretend(link: &Link) {
-    link.hold().sends += AHEAD;
+fn fake_in_flight(link: &Link) {
+    link.lock_flow().sends += COALESCE_FROM;
 }
 
 fn has_tail(link: &Link) -> bool {
-    link.hold().tail.is_some()
+    link.lock_flow().tail.is_some()
 }
 
-fn arrives(server: &Stream, what: &[u8]) {
+fn assert_receives(server: &Stream, what: &[u8]) {
     let mut got = vec![0; what.len()];
     assert_eq!(server.recv(&mut got, Wants::WAIT_ALL).unwrap(), what.len());
     assert!(got == what);
 }
 
-fn nothing_came(server: &Stream) {
+fn assert_no_data(server: &Stream) {
     thread::sleep(Duration::from_millis(20));
     let mut one = [0];
     let got = server.recv(&mut one, Wants::DONT_WAIT);
@@ -57,10 +57,10 @@ fn lone_send_is_posted_at_once() {
     for _ in 0..100 {
         client.send(b"question", Wants::default()).unwrap();
         assert!(!has_tail(&client.link().unwrap()));
-        arrives(&server, b"question");
+        assert_receives(&server, b"question");
         server.send(b"answer", Wants::default()).unwrap();
         assert!(!has_tail(&server.link().unwrap()));
-        arrives(&client, b"answer");
+        assert_receives(&client, b"answer");
     }
 }
 
@@ -68,46 +68,46 @@ fn lone_send_is_posted_at_once() {
 fn small_sends_are_held_until_completions() {
     let (client, server) = pair_with(Options::default());
     let link = client.link().unwrap();
-    pretend(&link);
+    fake_in_flight(&link);
     for part in [&b"one "[..], b"two ", b"three"] {
         client.send(part, Wants::default()).unwrap();
         assert!(has_tail(&link));
     }
-    nothing_came(&server);
-    link.hold().sends -= AHEAD;
+    assert_no_data(&server);
+    link.lock_flow().sends -= COALESCE_FROM;
     assert!(has_tail(&link));
     // The adapter's notification.
-    link.notified();
+    link.on_completion();
     assert!(!has_tail(&link));
-    arrives(&server, b"one two three");
+    assert_receives(&server, b"one two three");
 }
 
 #[test]
 fn flow_holder_posts_tail_on_release() {
     let (client, server) = pair_with(Options::default());
     let link = client.link().unwrap();
-    pretend(&link);
+    fake_in_flight(&link);
     client.send(b"small", Wants::default()).unwrap();
-    let mut flow = link.hold();
-    flow.sends -= AHEAD;
-    link.notified();
+    let mut flow = link.lock_flow();
+    flow.sends -= COALESCE_FROM;
+    link.on_completion();
     assert!(flow.tail.is_some(), "it must not wait for this thread");
     drop(flow);
     assert!(!has_tail(&link));
-    arrives(&server, b"small");
+    assert_receives(&server, b"small");
 }
 
 #[test]
 fn other_posts_flush_the_tail() {
-    let large = vec![7; SMALL + 1];
-    let long = vec![8; SMALL];
+    let large = vec![7; MAX_COALESCED + 1];
+    let long = vec![8; MAX_COALESCED];
     type Way<'a> = (&'a str, &'a dyn Fn(&Stream));
     let ways: [Way<'_>; 4] = [
         ("a large send", &|client| {
             client.send(&large, Wants::default()).unwrap();
         }),
         ("its length", &|client| {
-            for _ in 0..LONG / SMALL {
+            for _ in 0..MAX_TAIL / MAX_COALESCED {
                 client.send(&long, Wants::default()).unwrap();
             }
         }),
@@ -124,13 +124,13 @@ fn other_posts_flush_the_tail() {
             ..Options::default()
         });
         let link = client.link().unwrap();
-        pretend(&link);
+        fake_in_flight(&link);
         client.send(b"small", Wants::default()).unwrap();
         assert!(has_tail(&link), "{what}");
         way(&client);
         assert!(!has_tail(&link), "{what}");
-        arrives(&server, b"small");
-        link.hold().sends -= AHEAD;
+        assert_receives(&server, b"small");
+        link.lock_flow().sends -= COALESCE_FROM;
     }
 }
 
@@ -138,12 +138,12 @@ fn other_posts_flush_the_tail() {
 fn close_posts_the_tail() {
     let (client, server) = pair_with(Options::default());
     let link = client.link().unwrap();
-    pretend(&link);
+    fake_in_flight(&link);
     client.send(b"last", Wants::default()).unwrap();
-    link.hold().sends -= AHEAD;
+    link.lock_flow().sends -= COALESCE_FROM;
     drop(link);
     client.close();
-    arrives(&server, b"last");
+    assert_receives(&server, b"last");
     assert_eq!(server.recv(&mut [0; 4], Wants::default()).unwrap(), 0);
 }
 
@@ -163,7 +163,7 @@ fn sends_of_all_sizes_arrive_in_order() {
         let all: usize = lens.iter().sum();
         let sent: Vec<u8> = (0..all).map(|at| (at % 251) as u8).collect();
         thread::scope(|scope| {
-            let reading = scope.spawn(|| arrives(&server, &sent));
+            let reading = scope.spawn(|| assert_receives(&server, &sent));
             let mut at = 0;
             for len in lens {
                 let part = &sent[at..at + len];

@@ -84,14 +84,14 @@ fn swap(record: &Record, slot: usize, op: usize, from: u64, to: u64) -> Result<(
     if original.is_some_and(|o| o != from) || (certain && original.is_none()) {
         return Err(format!("swap {op} brought back {original:x?}"));
     }
-    let posted = record.end_of(op).is_some() || record.qps.get(record.ops[op].qp).is_some();
+    let posted = record.final_status(op).is_some() || record.qps.get(record.ops[op].qp).is_some();
     if record.ops[op].bad.is_some() && last != from {
         return Err(format!("swap {op} was refused and happened"));
     }
     if !posted && last != from {
         return Err(format!("swap {op} was never posted and happened"));
     }
-    match record.end_of(op) {
+    match record.final_status(op) {
         Some(Status::LocProtErr | Status::LocQpOpErr) if last != from => {
             Err(format!("swap {op} failed before it began and happened"))
         }

@@ -19,8 +19,8 @@ fn one(closing: &Closing) -> Result<(), String> {
     } else {
         QpState::Closing
     };
-    if closing.then != first {
-        let (outstanding, then) = (closing.outstanding, closing.then);
+    if closing.state_after != first {
+        let (outstanding, then) = (closing.outstanding, closing.state_after);
         return Err(format!(
             "with {outstanding} sends outstanding it is {then:?}"
         ));
@@ -28,11 +28,14 @@ fn one(closing: &Closing) -> Result<(), String> {
     if !closing.idle {
         return Ok(());
     }
-    if closing.last != [QpState::Init; 2] {
-        return Err(format!("idle sides are {:?} afterwards", closing.last));
+    if closing.final_states != [QpState::Init; 2] {
+        return Err(format!(
+            "idle sides are {:?} afterwards",
+            closing.final_states
+        ));
     }
-    if closing.complaints > 0 {
-        return Err(format!("{} events of failure", closing.complaints));
+    if closing.failure_events > 0 {
+        return Err(format!("{} events of failure", closing.failure_events));
     }
     Ok(())
 }

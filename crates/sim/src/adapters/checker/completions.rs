@@ -3,7 +3,7 @@
 
 use verbena_nic::Status;
 
-use crate::adapters::record::{Fault, Kind, Op, Over, Record, Touch};
+use crate::adapters::record::{Fault, Kind, Op, QpEnd, Record, Touch};
 
 pub(super) fn check(record: &Record) -> Result<(), String> {
     for qp in 0..record.qps.len() {
@@ -21,8 +21,8 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
         if record.qps[qp].undrained {
             return Err(format!("queue pair {qp} is drained and did not say so"));
         }
-        if record.qps[qp].late > 0 {
-            let (late, over) = (record.qps[qp].late, record.qps[qp].over);
+        if record.qps[qp].late_completions > 0 {
+            let (late, over) = (record.qps[qp].late_completions, record.qps[qp].ended);
             return Err(format!(
                 "queue pair {qp}: {late} completions after its life ended, {over:?}"
             ));
@@ -84,7 +84,7 @@ fn order(record: &Record, qp: usize) -> Result<(), String> {
         failed |= wc.status != Status::Success;
     }
     // Unfinished requests of a reset queue pair have no completion.
-    let gone = record.qps[qp].over == Some(Over::Emptied);
+    let gone = record.qps[qp].ended == Some(QpEnd::Reset);
     for (id, op) in posted.filter(|_| !gone) {
         silent(qp, id, op, failed, lossy)?;
     }
@@ -113,7 +113,7 @@ fn may_end(record: &Record, id: usize, status: Status) -> bool {
     let broken = [Fault::Reset, Fault::Killed, Fault::Closed, Fault::Failed]
         .iter()
         .any(|f| faults.contains(f))
-        || record.qps[qp.peer].over == Some(Over::Emptied)
+        || record.qps[qp.peer].ended == Some(QpEnd::Reset)
         || is_cut_short(record, op)
         || qp.damage > 0;
     match status {
@@ -121,11 +121,11 @@ fn may_end(record: &Record, id: usize, status: Status) -> bool {
         Status::Success => op.bad.is_none() || (!qp.acked && op.bad != Some(Status::LocProtErr)),
         Status::WrFlushErr => disturbed,
         Status::RetryExcErr => broken && qp.roce && qp.reliable,
-        Status::RnrRetryExcErr => (qp.impatient || qp.hasty) && op.wants_receive(),
+        Status::RnrRetryExcErr => (qp.rnr_limited || qp.no_rnr_retry) && op.wants_receive(),
         // Only a checksum error gives this status.
         Status::GeneralErr => record.qps[qp.peer].damage > 0,
-        Status::LocProtErr => op.bad == Some(status) || own_memory_taken(record, op),
-        Status::MwBindErr => matches!(op.kind, Kind::Bind { .. }) && own_memory_taken(record, op),
+        Status::LocProtErr => op.bad == Some(status) || own_memory_revoked(record, op),
+        Status::MwBindErr => matches!(op.kind, Kind::Bind { .. }) && own_memory_revoked(record, op),
         // The peer's Terminate is about this request if the peer acknowledges; otherwise it applies to the first one that
         // was not executed, whichever caused it.
         Status::RemAccessErr | Status::RemInvReqErr => {
@@ -160,10 +160,10 @@ fn is_cut_short(record: &Record, op: &Op) -> bool {
     asked
         || record
             .ops_of(peer)
-            .any(|(_, o)| own_memory_taken(record, o))
+            .any(|(_, o)| own_memory_revoked(record, o))
 }
 
-fn own_memory_taken(record: &Record, op: &Op) -> bool {
+fn own_memory_revoked(record: &Record, op: &Op) -> bool {
     let own = |t: &&Touch| matches!(t, Touch::Local(_) | Touch::Own(_));
     op.touches
         .iter()

@@ -100,7 +100,7 @@ fn arrivals(record: &Record, qp: usize) -> Result<(), String> {
                 message.op
             ));
         }
-        let refused = record.end_of(message.op) == Some(Status::RnrRetryExcErr);
+        let refused = record.final_status(message.op) == Some(Status::RnrRetryExcErr);
         if refused && !two_parts(&sent, message) {
             return Err(format!(
                 "request {} found no receive and was delivered",

@@ -5,7 +5,7 @@
 use verbena_nic::Status;
 
 use super::delivery::messages;
-use crate::adapters::record::{FRESH, Over, Queue, Record};
+use crate::adapters::record::{FRESH, QpEnd, Queue, Record};
 
 /// The messages of which a part may be left in receives of `queue`; receives of a queue pair's own queue are not reused.
 pub(super) fn of(record: &Record, queue: Queue) -> Vec<&[u8]> {
@@ -15,7 +15,7 @@ pub(super) fn of(record: &Record, queue: Queue) -> Vec<&[u8]> {
     let mut left = Vec::new();
     for (at, qp) in record.qps.iter().enumerate() {
         // With the iWARP personality it was failed first, which flushed the receive it was filling.
-        if qp.srq != Some(srq) || qp.over != Some(Over::Emptied) || !qp.roce {
+        if qp.srq != Some(srq) || qp.ended != Some(QpEnd::Reset) || !qp.roce {
             continue;
         }
         let whole = qp.received.iter().filter(|w| w.status == Status::Success);

@@ -11,14 +11,14 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
     for slot in &record.slots {
         inside(record, slot)?;
     }
-    for (area, entry) in record.areas.iter().enumerate() {
+    for (area, entry) in record.regions.iter().enumerate() {
         outside(record, area)?;
         if entry.revoked.as_ref().is_some_and(|r| *r != entry.image) {
             return Err(format!("region {area} changed after it was deregistered"));
         }
     }
     for (at, window) in record.windows.iter().enumerate() {
-        let now = &record.areas[window.area].image[window.at..window.at + window.len];
+        let now = &record.regions[window.region].image[window.at..window.at + window.len];
         if window.revoked.as_ref().is_some_and(|then| then != now) {
             return Err(format!("window {at} was written after it was invalidated"));
         }
@@ -28,9 +28,9 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
 
 /// Bytes that belong to no slot are fresh.
 fn outside(record: &Record, area: usize) -> Result<(), String> {
-    let image = &record.areas[area].image;
+    let image = &record.regions[area].image;
     let mut free = vec![true; image.len()];
-    for slot in record.slots.iter().filter(|s| s.area == area) {
+    for slot in record.slots.iter().filter(|s| s.region == area) {
         free[slot.at..slot.at + slot.len].fill(false);
     }
     let touched = (0..image.len()).find(|at| free[*at] && image[*at] != FRESH);
@@ -43,8 +43,8 @@ fn outside(record: &Record, area: usize) -> Result<(), String> {
 }
 
 fn inside(record: &Record, slot: &Slot) -> Result<(), String> {
-    let held = &record.areas[slot.area].image[slot.at..slot.at + slot.len];
-    let place = |at: usize| format!("byte {} of region {}", slot.at + at, slot.area);
+    let held = &record.regions[slot.region].image[slot.at..slot.at + slot.len];
+    let place = |at: usize| format!("byte {} of region {}", slot.at + at, slot.region);
     match &slot.usage {
         Use::Fixed(bytes) => match differs(held, bytes) {
             Some(at) => Err(format!("{} changed, and nobody may write it", place(at))),

@@ -14,7 +14,8 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
     for (op, entry) in record.ops.iter().enumerate() {
         let reliable = record.qps.get(entry.qp).is_some_and(|qp| qp.reliable);
         if entry.bad.is_some() && reliable {
-            behind(record, op).map_err(|why| format!("request {op} was refused, and {why}"))?;
+            after_refused(record, op)
+                .map_err(|why| format!("request {op} was refused, and {why}"))?;
         }
     }
     Ok(())
@@ -37,7 +38,7 @@ fn reads(record: &Record, cell: &Cell) -> Result<(), String> {
                 let expected = &held[*at..*at + seen.len()];
                 let differs = (0..seen.len()).find(|i| seen[*i] != expected[*i]);
                 if let Some(i) = differs {
-                    let author = author(cell, *at + i, seen[i], *op);
+                    let author = describe_writer(cell, *at + i, seen[i], *op);
                     return Err(format!(
                         "read {op} returned byte {i} of {author}, not of the last write before it"
                     ));
@@ -50,7 +51,7 @@ fn reads(record: &Record, cell: &Cell) -> Result<(), String> {
 }
 
 /// The request that may have written a byte that a read should not have returned.
-fn author(cell: &Cell, at: usize, byte: u8, reader: usize) -> String {
+fn describe_writer(cell: &Cell, at: usize, byte: u8, reader: usize) -> String {
     let wrote = cell.uses.iter().rev().find_map(|usage| match usage {
         CellUse::Write {
             op,
@@ -100,7 +101,7 @@ fn end(record: &Record, cell: &Cell) -> Result<(), String> {
 }
 
 /// No request behind a refused one had an effect.
-fn behind(record: &Record, refused: usize) -> Result<(), String> {
+fn after_refused(record: &Record, refused: usize) -> Result<(), String> {
     let qp = record.ops[refused].qp;
     for (op, entry) in record.ops_of(qp).filter(|(op, _)| *op > refused) {
         let executed = match &entry.kind {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use verbena_nic::{Status, WcOp};
 
-use crate::adapters::record::{Kind, Op, Over, Queue, Record, Supply, Touch};
+use crate::adapters::record::{Kind, Op, QpEnd, Queue, Record, Supply, Touch};
 
 pub(super) fn check(record: &Record) -> Result<(), String> {
     let mut seen = BTreeSet::new();
@@ -32,7 +32,7 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
                 ));
             }
             last = Some(wc.id);
-            let area = record.slots[supply.slot].area;
+            let area = record.slots[supply.slot].region;
             let allowed = match wc.status {
                 // Immediate data alone accesses no memory.
                 Status::Success => !supply.foreign || wc.op == WcOp::ReceiveWriteImm,
@@ -60,7 +60,7 @@ fn missing(record: &Record, seen: &BTreeSet<u64>) -> Result<(), String> {
     for (id, supply) in record.supplies.iter().enumerate() {
         if let Queue::Own(qp) = supply.queue
             && !record.qps[qp].lossy[1]
-            && record.qps[qp].over != Some(Over::Emptied)
+            && record.qps[qp].ended != Some(QpEnd::Reset)
             && !seen.contains(&(id as u64))
         {
             return Err(format!("queue pair {qp}: receive {id} never ended"));

@@ -5,14 +5,14 @@ use verbena_nic::Wc;
 
 use super::*;
 use crate::adapters::record::{CellUse, FRESH, Use};
-use crate::adapters::{play, play_with_cells};
+use crate::adapters::{simulate, simulate_with_cells};
 
 /// Falsifies a record; false if that is not possible with this one.
 type Damage = fn(&mut Record) -> bool;
 
 /// Falsifies the records of the first seeds where possible; the checker must report each.
 fn finds(judge: &str, damage: Damage) {
-    finds_in(play, judge, damage);
+    finds_in(simulate, judge, damage);
 }
 
 fn finds_in(play: fn(u64) -> Result<Record, String>, judge: &str, damage: Damage) {
@@ -89,7 +89,7 @@ fn error_status_on_a_healthy_connection_is_found() {
         let law = ALL[0].1;
         let mut found = 0;
         for seed in 0..40 {
-            let mut record = play(seed).unwrap();
+            let mut record = simulate(seed).unwrap();
             if let Some(qp) = with_sent(&record, 1) {
                 if let Some(wc) = record.qps[qp].sent.last_mut() {
                     wc.status = status;
@@ -195,8 +195,8 @@ fn damaged_message_is_found() {
         };
         let supply = record.qps[qp].received[at].id as usize;
         let slot = record.supplies[supply].slot;
-        let (area, at) = (record.slots[slot].area, record.slots[slot].at);
-        record.areas[area].image[at] ^= 1;
+        let (area, at) = (record.slots[slot].region, record.slots[slot].at);
+        record.regions[area].image[at] ^= 1;
         true
     });
 }
@@ -211,10 +211,10 @@ fn foreign_bytes_behind_a_message_are_found() {
         let wc = record.qps[qp].received[at];
         let slot = record.supplies[wc.id as usize].slot;
         let (area, last) = (
-            record.slots[slot].area,
+            record.slots[slot].region,
             record.slots[slot].at + record.slots[slot].len - 1,
         );
-        record.areas[area].image[last] = !FRESH;
+        record.regions[area].image[last] = !FRESH;
         true
     });
 }
@@ -242,8 +242,8 @@ fn leftovers_explain_only_earlier_messages() {
 }
 
 fn poke(record: &mut Record, slot: usize, word: u64) {
-    let (area, at) = (record.slots[slot].area, record.slots[slot].at);
-    record.areas[area].image[at..at + 8].copy_from_slice(&word.to_ne_bytes());
+    let (area, at) = (record.slots[slot].region, record.slots[slot].at);
+    record.regions[area].image[at..at + 8].copy_from_slice(&word.to_ne_bytes());
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn wrong_fetch_add_totals_are_found() {
     let law = ALL[3].1;
     let mut found = 0;
     for seed in 0..150 {
-        let record = play(seed).unwrap();
+        let record = simulate(seed).unwrap();
         let Some((counter, add)) = certain(&record) else {
             continue;
         };
@@ -288,7 +288,7 @@ fn wrong_compare_swap_result_is_found() {
 #[test]
 fn writes_to_protected_bytes_are_found() {
     finds("memory", |record| {
-        record.areas[0].image[0] = !FRESH;
+        record.regions[0].image[0] = !FRESH;
         true
     });
     finds("memory", |record| {
@@ -296,7 +296,7 @@ fn writes_to_protected_bytes_are_found() {
         let Some(slot) = record.slots.iter().find(|s| fixed(&s.usage)) else {
             return false;
         };
-        record.areas[slot.area].image[slot.at] ^= 1;
+        record.regions[slot.region].image[slot.at] ^= 1;
         true
     });
 }
@@ -309,10 +309,10 @@ fn missing_successful_write_is_found() {
             Use::Target(op, _) => record.is_certain(op),
             _ => false,
         });
-        let Some((area, at)) = target.map(|s| (s.area, s.at)) else {
+        let Some((area, at)) = target.map(|s| (s.region, s.at)) else {
             return false;
         };
-        record.areas[area].image[at] = FRESH;
+        record.regions[area].image[at] = FRESH;
         true
     });
 }
@@ -320,7 +320,7 @@ fn missing_successful_write_is_found() {
 #[test]
 fn changes_to_revoked_memory_are_found() {
     finds("memory", |record| {
-        let Some(area) = record.areas.iter_mut().find(|a| a.revoked.is_some()) else {
+        let Some(area) = record.regions.iter_mut().find(|a| a.revoked.is_some()) else {
             return false;
         };
         area.image.swap(0, 8);
@@ -356,11 +356,11 @@ fn leaks_are_found() {
 #[test]
 fn completion_after_queue_pair_end_is_found() {
     finds("completions", |record| {
-        let over = |q: &&mut crate::adapters::record::QueuePair| q.over.is_some();
+        let over = |q: &&mut crate::adapters::record::QueuePair| q.ended.is_some();
         let Some(qp) = record.qps.iter_mut().find(over) else {
             return false;
         };
-        qp.late = 1;
+        qp.late_completions = 1;
         true
     });
 }
@@ -451,7 +451,7 @@ fn error_event_on_an_idle_close_is_found() {
         let Some(closing) = record.closings.iter_mut().find(|c| c.idle) else {
             return false;
         };
-        closing.complaints = 1;
+        closing.failure_events = 1;
         true
     });
 }
@@ -500,7 +500,7 @@ fn overtaken(record: &Record) -> Option<(usize, usize, u8)> {
             });
             if let Some(byte) = behind.filter(|byte| *byte != before && record.is_certain(*op)) {
                 let slot = &record.slots[*slot];
-                return Some((slot.area, slot.at, byte));
+                return Some((slot.region, slot.at, byte));
             }
         }
     }
@@ -509,18 +509,18 @@ fn overtaken(record: &Record) -> Option<(usize, usize, u8)> {
 
 #[test]
 fn read_of_a_later_write_is_found() {
-    finds_in(play_with_cells, "order", |record| {
+    finds_in(simulate_with_cells, "order", |record| {
         let Some((area, at, byte)) = overtaken(record) else {
             return false;
         };
-        record.areas[area].image[at] = byte;
+        record.regions[area].image[at] = byte;
         true
     });
 }
 
 #[test]
 fn write_behind_a_refused_request_is_found() {
-    finds_in(play_with_cells, "order", |record| {
+    finds_in(simulate_with_cells, "order", |record| {
         let refused = |op: usize| {
             let before = record.ops_of(record.ops[op].qp).filter(|(o, _)| *o < op);
             let bad = before.map(|(_, o)| o.bad).any(|bad| bad.is_some());
@@ -529,21 +529,21 @@ fn write_behind_a_refused_request_is_found() {
         let target = record.slots.iter().find_map(|slot| match slot.usage {
             Use::Target(op, _) if record.qps.get(record.ops[op].qp).is_some() => {
                 let writes = matches!(record.ops[op].kind, Kind::Write { .. });
-                (writes && refused(op)).then_some((slot.area, slot.at))
+                (writes && refused(op)).then_some((slot.region, slot.at))
             }
             _ => None,
         });
         let Some((area, at)) = target else {
             return false;
         };
-        record.areas[area].image[at] = !FRESH;
+        record.regions[area].image[at] = !FRESH;
         true
     });
 }
 
 #[test]
 fn message_behind_a_refused_request_is_found() {
-    finds_in(play_with_cells, "order", |record| {
+    finds_in(simulate_with_cells, "order", |record| {
         let sends_behind = |refused: usize, qp: usize| {
             let mut behind = record.ops_of(qp).filter(|(op, _)| *op > refused);
             behind.any(|(_, op)| matches!(op.kind, Kind::Send { .. }))

@@ -21,7 +21,7 @@ pub(super) fn writers(record: &Record, window: usize) -> Vec<usize> {
         let Use::Target(op, _) = slot.usage else {
             return None;
         };
-        let held = &record.areas[slot.area].image[slot.at..slot.at + slot.len];
+        let held = &record.regions[slot.region].image[slot.at..slot.at + slot.len];
         let through = record.ops[op].touches.contains(&Touch::Window(window));
         (through && held.iter().any(|byte| *byte != FRESH)).then_some(op)
     };

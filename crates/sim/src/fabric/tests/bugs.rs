@@ -23,7 +23,7 @@ fn iwarp_message_waits_for_its_receive() {
     fabric.run();
     post(&mut fabric, qps[0], 1, SEND, &memory[0], 10);
     fabric.run_for(Duration::from_millis(500));
-    let scatter = [piece(&memory[1], 0, 100)];
+    let scatter = [sge(&memory[1], 0, 100)];
     let wr = ReceiveWr {
         id: 9,
         scatter: &scatter,
@@ -52,7 +52,7 @@ fn promised_receive_is_inherited(leave: impl Fn(&mut Fabric, QpId, ConnectionId)
         fabric.run();
         ends.push((near, far, connection));
     }
-    let scatter = [piece(&memory[0], 0, 50)];
+    let scatter = [sge(&memory[0], 0, 50)];
     let wr = ReceiveWr {
         id: 5,
         scatter: &scatter,
@@ -109,7 +109,7 @@ fn uc_does_not_wait_for_a_shared_receive() {
         fabric.run();
         (near, far)
     });
-    let scatter = [piece(&memory[0], 0, 50)];
+    let scatter = [sge(&memory[0], 0, 50)];
     let wr = ReceiveWr {
         id: 5,
         scatter: &scatter,
@@ -157,7 +157,7 @@ fn uc_receive_in_bad_memory_completes() {
     fabric.connect(qps[0], qps[1]);
     fabric.run();
     let gone = fabric.memory(hosts[1], 100);
-    let scatter = [piece(&gone, 0, 100)];
+    let scatter = [sge(&gone, 0, 100)];
     let wr = ReceiveWr {
         id: 3,
         scatter: &scatter,
@@ -213,7 +213,7 @@ fn violation_flushes_the_claimed_receive() {
     let memory = hosts.map(|h| fabric.memory(h, 4000));
     fabric.connect_with(qps[0], qps[1], slow());
     fabric.run();
-    let scatter = [piece(&memory[1], 0, 4000)];
+    let scatter = [sge(&memory[1], 0, 4000)];
     let wr = ReceiveWr {
         id: 3,
         scatter: &scatter,
@@ -238,7 +238,7 @@ fn slow() -> ConnectOptions {
         chunks: Chunks::Fixed(2000),
         window: 2000,
         latency: (Duration::from_millis(1), Duration::from_millis(1)),
-        ..LinkOptions::calm()
+        ..LinkOptions::without_faults()
     };
     ConnectOptions {
         links: [link.clone(), link],
@@ -261,7 +261,7 @@ fn message_sent_before_close_is_received() {
     fabric.run_for(Duration::from_millis(1));
     fabric.modify(qps[0], QpState::Err);
     fabric.run_for(Duration::from_millis(1));
-    let scatter = [piece(&memory[1], 0, 50)];
+    let scatter = [sge(&memory[1], 0, 50)];
     let wr = ReceiveWr {
         id: 3,
         scatter: &scatter,
@@ -352,7 +352,7 @@ fn stall_does_not_delay_arrived_bytes() {
     fabric.stall(connection, Duration::from_millis(20));
     let wr = ReceiveWr {
         id: 9,
-        scatter: &[piece(&memory[1], 0, 100)],
+        scatter: &[sge(&memory[1], 0, 100)],
     };
     fabric.post_receive(qps[1], &wr).unwrap();
     fabric.run();

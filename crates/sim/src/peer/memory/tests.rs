@@ -6,12 +6,12 @@ use verbena_wire::rdmap::AtomicOp;
 use verbena_wire::{Stag, To};
 
 use super::{Memory, RegionSpec, Right, Rights};
-use crate::work::Spot;
+use crate::work::TaggedAddr;
 
 const STAG: Stag = Stag::new(0x700);
 
-fn spot(to: u64) -> Spot {
-    Spot {
+fn addr(to: u64) -> TaggedAddr {
+    TaggedAddr {
         stag: STAG,
         to: To::new(to),
     }
@@ -20,7 +20,7 @@ fn spot(to: u64) -> Spot {
 fn memory(rights: Rights) -> Memory {
     let mut memory = Memory::default();
     memory.register(&RegionSpec {
-        at: spot(1000),
+        at: addr(1000),
         bytes: vec![1; 16],
         rights,
     });
@@ -48,7 +48,7 @@ fn writes_outside_the_region_are_refused() {
         (999, 1, false),
         (0, 16, false),
     ] {
-        let written = m.write(spot(to), &vec![2; len], Right::RemoteWrite);
+        let written = m.write(addr(to), &vec![2; len], Right::RemoteWrite);
         let expected = if fine {
             Ok(())
         } else {
@@ -62,13 +62,13 @@ fn writes_outside_the_region_are_refused() {
 #[test]
 fn each_refusal_has_its_fault() {
     let m = open();
-    let other = Spot {
+    let other = TaggedAddr {
         stag: Stag::new(0x701),
-        ..spot(1000)
+        ..addr(1000)
     };
     let bad = m.check(other, 1, Right::RemoteRead);
     assert_eq!(bad, Err(AccessFault::InvalidStag));
-    let bad = m.check(spot(u64::MAX), 2, Right::RemoteRead);
+    let bad = m.check(addr(u64::MAX), 2, Right::RemoteRead);
     assert_eq!(bad, Err(AccessFault::Wrap));
     let shut = memory(Rights::default());
     for right in [
@@ -77,7 +77,7 @@ fn each_refusal_has_its_fault() {
         Right::RemoteAtomic,
         Right::LocalWrite,
     ] {
-        assert_eq!(shut.check(spot(1000), 1, right), Err(AccessFault::Rights));
+        assert_eq!(shut.check(addr(1000), 1, right), Err(AccessFault::Rights));
     }
 }
 
@@ -85,7 +85,7 @@ fn each_refusal_has_its_fault() {
 fn invalidated_region_refuses_access_and_invalidation() {
     let mut m = open();
     assert_eq!(m.invalidate(STAG), Ok(()));
-    let bad = m.check(spot(1000), 1, Right::RemoteRead);
+    let bad = m.check(addr(1000), 1, Right::RemoteRead);
     assert_eq!(bad, Err(AccessFault::InvalidStag));
     assert_eq!(m.invalidate(STAG), Err(AccessFault::CannotInvalidate));
 }
@@ -94,7 +94,7 @@ fn invalidated_region_refuses_access_and_invalidation() {
 fn atomic_returns_the_old_value_and_stores() {
     let mut m = open();
     let add = AtomicOp::FetchAdd { add: 1, mask: 0 };
-    assert_eq!(m.atomic(spot(1008), &add), Ok(0x0101_0101_0101_0101));
-    assert_eq!(m.atomic(spot(1008), &add), Ok(0x0101_0101_0101_0102));
-    assert_eq!(m.atomic(spot(1009), &add), Err(AccessFault::Bounds));
+    assert_eq!(m.atomic(addr(1008), &add), Ok(0x0101_0101_0101_0101));
+    assert_eq!(m.atomic(addr(1008), &add), Ok(0x0101_0101_0101_0102));
+    assert_eq!(m.atomic(addr(1009), &add), Err(AccessFault::Bounds));
 }

@@ -3,15 +3,19 @@
 //! credit was exceeded.
 
 use verbena_cells::{AddressSegment, ControlSegment, Descriptor, Operation};
-use verbena_nic::wr::{Data, Flags, Remote, Sge};
+use verbena_nic::wr::{Data, Flags, RemoteAddr, Sge};
 use verbena_push::session::SEND_DATA_HEAD;
 use verbena_push::{Channel, Output, Packet};
 
-use super::super::ledger::Form;
-use super::{End, Here, MESSAGE, PLACE, Source};
+use super::super::accounting::Indication;
+use super::{End, EndContext, MESSAGE, SLOT_SIZE, Source};
 
 impl End {
-    pub(super) fn perform(&mut self, output: Output, here: &mut Here<'_>) -> Result<(), String> {
+    pub(super) fn perform(
+        &mut self,
+        output: Output,
+        here: &mut EndContext<'_>,
+    ) -> Result<(), String> {
         let head = SEND_DATA_HEAD;
         match output {
             Output::Send(bytes) => {
@@ -25,15 +29,15 @@ impl End {
                 head: bytes,
                 len,
             } => {
-                let place = self.leave(packet, Form::WithData, here)?;
-                self.outbox.write(place * PLACE, &bytes);
-                let piece = self.piece(place, 0, head as u32 + len);
+                let place = self.record_sent(packet, Indication::WithData, here)?;
+                self.outbox.write(place * SLOT_SIZE, &bytes);
+                let piece = self.sge(place, 0, head as u32 + len);
                 let request = (packet.0, None, None);
                 self.post(Channel::Control, request, Data::Gather(&[piece]), here)
             }
             Output::SendPacket { packet, len } => {
-                let place = self.leave(packet, Form::WithData, here)?;
-                let piece = self.piece(place, head, len);
+                let place = self.record_sent(packet, Indication::WithData, here)?;
+                let piece = self.sge(place, head, len);
                 let request = (packet.0, None, None);
                 self.post(Channel::Data, request, Data::Gather(&[piece]), here)
             }
@@ -45,12 +49,12 @@ impl End {
                 immediate,
             } => {
                 let form = match immediate {
-                    Some(_) => Form::WithData,
-                    None => Form::Behind,
+                    Some(_) => Indication::WithData,
+                    None => Indication::Separate,
                 };
-                let place = self.leave(packet, form, here)?;
-                let piece = self.piece(place, head, len);
-                let remote = Remote {
+                let place = self.record_sent(packet, form, here)?;
+                let piece = self.sge(place, head, len);
+                let remote = RemoteAddr {
                     stag: handle,
                     to: at,
                 };
@@ -62,7 +66,7 @@ impl End {
                 self.elements.extend(elements);
                 Ok(())
             }
-            Output::Keep {
+            Output::Store {
                 pool,
                 element,
                 from,
@@ -76,22 +80,30 @@ impl End {
                 self.elements.retain(|(of, _)| *of != pool);
                 Ok(())
             }
-            Output::Event(event) => self.tell(event, here),
+            Output::Event(event) => self.handle_event(event, here),
         }
     }
 
     /// Records that a packet is handed to its channel; returns the place of its bytes.
-    fn leave(&mut self, packet: Packet, form: Form, here: &mut Here<'_>) -> Result<usize, String> {
+    fn record_sent(
+        &mut self,
+        packet: Packet,
+        form: Indication,
+        here: &mut EndContext<'_>,
+    ) -> Result<usize, String> {
         let source = self.sources.get(&packet).copied();
-        let Source { place, number } = source.ok_or_else(|| format!("no packet {packet}"))?;
+        let Source {
+            slot: place,
+            number,
+        } = source.ok_or_else(|| format!("no packet {packet}"))?;
         let pool = self.lent_pool();
-        self.ledger(true, here)?.left(number, form, pool);
+        self.accounting(true, here)?.record_sent(number, form, pool);
         Ok(place)
     }
 
-    fn piece(&self, place: usize, from: usize, len: u32) -> Sge {
+    fn sge(&self, place: usize, from: usize, len: u32) -> Sge {
         Sge {
-            at: self.outbox.at() + (place * PLACE + from) as u64,
+            addr: self.outbox.at() + (place * SLOT_SIZE + from) as u64,
             len,
             stag: self.outbox.stag(),
         }
@@ -100,9 +112,9 @@ impl End {
     fn post(
         &mut self,
         channel: Channel,
-        (id, remote, immediate): (u64, Option<Remote>, Option<u32>),
+        (id, remote, immediate): (u64, Option<RemoteAddr>, Option<u32>),
         data: Data<'_>,
-        here: &mut Here<'_>,
+        here: &mut EndContext<'_>,
     ) -> Result<(), String> {
         let number = self.pair(channel)?;
         let descriptor = Descriptor {
@@ -119,7 +131,7 @@ impl End {
             data,
         };
         let posted = here.port.post_send(number, &descriptor);
-        posted.map_err(|e| format!("{}: a request was refused: {e}", self.name))?;
+        posted.map_err(|e| format!("{}: a request was refused: {e}", self.id))?;
         let rung = here.port.ring_send(number, here.out);
         rung.map_err(|e| e.to_string())
     }

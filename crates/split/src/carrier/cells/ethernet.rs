@@ -3,27 +3,27 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use verbena_lan::{Ether, Inbox, Mac, Sent};
+use verbena_lan::{EtherSocket, Inbox, Mac, SendOutcome};
 use verbena_wire::cell::PortAddress;
 
-use super::gate::Gate;
-use super::line::{Passed, Place};
+use super::cookie_filter::CookieFilter;
 use super::options::CellOptions;
 use super::outgoing::Datagram;
+use super::socket::{PeerAddr, ReceiveStats};
 use crate::carrier::Result;
 
 /// The type of the frames: IEEE 802's Local Experimental Ethertype 1.
 pub const ETHERTYPE: u16 = 0x88b5;
 
 /// Frames per call.
-const ROOMS: usize = 64;
+const BUFFERS: usize = 64;
 
 /// A socket of an interface.
 #[derive(Debug)]
 pub(super) struct Ethernet {
-    socket: Ether,
+    socket: EtherSocket,
     inbox: Inbox,
-    room: usize,
+    max_datagram: usize,
     unit: Option<PortAddress>,
 }
 
@@ -33,11 +33,11 @@ impl Ethernet {
         unit: Option<Mac>,
         options: &CellOptions,
     ) -> Result<Ethernet> {
-        let socket = Ether::open(interface, ETHERTYPE)?;
-        socket.widen(options.receive_room, options.send_room);
+        let socket = EtherSocket::open(interface, ETHERTYPE)?;
+        socket.set_buffer_sizes(options.receive_buffer, options.send_buffer);
         Ok(Ethernet {
-            inbox: socket.inbox(ROOMS)?,
-            room: socket.room()?,
+            inbox: socket.inbox(BUFFERS)?,
+            max_datagram: socket.max_datagram()?,
             unit: unit.map(|mac| PortAddress(mac.octets())),
             socket,
         })
@@ -47,8 +47,8 @@ impl Ethernet {
         self.socket.mac()
     }
 
-    pub(super) fn room(&self) -> usize {
-        self.room
+    pub(super) fn max_datagram(&self) -> usize {
+        self.max_datagram
     }
 
     pub(super) fn unit(&self) -> Option<PortAddress> {
@@ -57,13 +57,13 @@ impl Ethernet {
 
     pub(super) fn receive(
         &mut self,
-        mut gate: Option<&mut Gate>,
+        mut gate: Option<&mut CookieFilter>,
         mut take: impl FnMut(PortAddress, bool, &[u8]),
-    ) -> Result<Passed> {
+    ) -> Result<ReceiveStats> {
         let came = self.socket.receive(&mut self.inbox)?;
-        let mut passed = Passed {
-            more: came == self.inbox.rooms(),
-            ..Passed::default()
+        let mut passed = ReceiveStats {
+            more: came == self.inbox.buffers(),
+            ..ReceiveStats::default()
         };
         for (from, datagram) in self.inbox.frames() {
             let port = PortAddress(from.octets());
@@ -72,19 +72,19 @@ impl Ethernet {
                 continue;
             }
             passed.datagrams += 1;
-            let place = Place::Ethernet(from);
-            let judge = |gate: &mut &mut Gate| gate.judge(place, port, datagram);
+            let place = PeerAddr::Ethernet(from);
+            let judge = |gate: &mut &mut CookieFilter| gate.check(place, port, datagram);
             let proven = gate.as_mut().is_some_and(judge);
             take(port, proven, datagram);
         }
-        passed.strangers = (came as u64).saturating_sub(passed.datagrams);
+        passed.dropped = (came as u64).saturating_sub(passed.datagrams);
         Ok(passed)
     }
 
-    pub(super) fn send(&self, datagrams: &[Datagram]) -> Result<Sent> {
+    pub(super) fn send(&self, datagrams: &[Datagram]) -> Result<SendOutcome> {
         let get = |at: usize| match datagrams.get(at) {
             Some(Datagram {
-                place: Place::Ethernet(mac),
+                addr: PeerAddr::Ethernet(mac),
                 bytes,
                 ..
             }) => (*mac, bytes.as_slice()),

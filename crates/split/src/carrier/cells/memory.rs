@@ -7,18 +7,18 @@ use std::os::fd::BorrowedFd;
 use verbena_mem::{Access, Buffer};
 use verbena_wire::{Stag, To};
 
-use crate::carrier::{Memory, Reach};
+use crate::carrier::{Memory, MemoryAccess};
 
 /// A registered buffer.
 #[derive(Debug)]
 pub(super) struct CellMemory(pub(super) Buffer);
 
 impl Memory for CellMemory {
-    fn handle(&self) -> Stag {
+    fn stag(&self) -> Stag {
         self.0.stag()
     }
 
-    fn at(&self) -> To {
+    fn address(&self) -> To {
         To::new(self.0.at())
     }
 
@@ -56,9 +56,9 @@ impl Memory for CellMemory {
 }
 
 /// The access rights of a reach.
-pub(super) fn access(reach: Reach) -> Access {
+pub(super) fn access(reach: MemoryAccess) -> Access {
     match reach {
-        Reach::Local => Access::LOCAL_WRITE,
-        Reach::RemoteWrite => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+        MemoryAccess::Local => Access::LOCAL_WRITE,
+        MemoryAccess::RemoteWrite => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
     }
 }

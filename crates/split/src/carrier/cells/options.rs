@@ -28,11 +28,11 @@ pub struct CellOptions {
     /// Most pairs.
     pub pairs: usize,
     /// Size of the socket's receive buffer in bytes; the system may allow less.
-    pub receive_room: usize,
+    pub receive_buffer: usize,
     /// Size of the socket's send buffer in bytes; the system may allow less.
-    pub send_room: usize,
+    pub send_buffer: usize,
     /// Datagrams of one length are sent as one message (UDP GSO) where the system supports it.
-    pub joins: bool,
+    pub gso: bool,
 }
 
 impl Default for CellOptions {
@@ -47,9 +47,9 @@ impl Default for CellOptions {
             connect_timeout: Duration::from_millis(200),
             keep_alive: Some(Duration::from_secs(1)),
             pairs: 4096,
-            receive_room: 8 << 20,
-            send_room: 4 << 20,
-            joins: true,
+            receive_buffer: 8 << 20,
+            send_buffer: 4 << 20,
+            gso: true,
         }
     }
 }
@@ -81,9 +81,9 @@ pub struct CellCounters {
     /// Datagrams sent.
     pub datagrams_out: u64,
     /// Datagrams dropped: of refused sources, without a valid connection request from an unknown address, or too short for a cell.
-    pub strangers: u64,
+    pub dropped: u64,
     /// Connection requests with the port address of a peer that is connected from another address.
-    pub diverted: u64,
+    pub spoofed: u64,
     /// Datagrams with requests without a valid cookie that were answered.
     pub retries: u64,
     /// Datagrams that the system could not send, or whose destination is no longer known.

@@ -3,7 +3,7 @@
 
 use verbena_wire::cell::PortAddress;
 
-use super::line::Place;
+use super::socket::PeerAddr;
 
 /// Datagrams of a batch.
 const BATCH: usize = 64;
@@ -12,7 +12,7 @@ const BATCH: usize = 64;
 #[derive(Debug)]
 pub(super) struct Datagram {
     pub(super) port: PortAddress,
-    pub(super) place: Place,
+    pub(super) addr: PeerAddr,
     pub(super) bytes: Vec<u8>,
 }
 
@@ -36,7 +36,7 @@ impl Outgoing {
         self.sent >= self.filled
     }
 
-    /// A buffer for the next datagram, to be returned by [`push`](Outgoing::push) or [`keep`](Outgoing::keep).
+    /// A buffer for the next datagram, to be returned by [`push`](Outgoing::push) or [`return_spare`](Outgoing::return_spare).
     pub(super) fn take_spare(&mut self) -> Vec<u8> {
         if let Some(next) = self.datagrams.get_mut(self.filled) {
             return core::mem::take(&mut next.bytes);
@@ -45,7 +45,7 @@ impl Outgoing {
     }
 
     /// Returns an unused buffer.
-    pub(super) fn keep(&mut self, bytes: Vec<u8>) {
+    pub(super) fn return_spare(&mut self, bytes: Vec<u8>) {
         match self.datagrams.get_mut(self.filled) {
             Some(next) => next.bytes = bytes,
             None => self.spare = bytes,
@@ -53,8 +53,12 @@ impl Outgoing {
     }
 
     /// Appends a datagram.
-    pub(super) fn push(&mut self, port: PortAddress, place: Place, bytes: Vec<u8>) {
-        let datagram = Datagram { port, place, bytes };
+    pub(super) fn push(&mut self, port: PortAddress, place: PeerAddr, bytes: Vec<u8>) {
+        let datagram = Datagram {
+            port,
+            addr: place,
+            bytes,
+        };
         match self.datagrams.get_mut(self.filled) {
             Some(next) => *next = datagram,
             None => self.datagrams.push(datagram),
@@ -81,7 +85,7 @@ impl Outgoing {
     }
 
     /// Removes `count` datagrams that were sent or dropped.
-    pub(super) fn sent(&mut self, count: usize) {
+    pub(super) fn remove_sent(&mut self, count: usize) {
         self.sent += count;
         if self.is_empty() {
             (self.sent, self.filled) = (0, 0);

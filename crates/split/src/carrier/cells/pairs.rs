@@ -8,7 +8,7 @@ use verbena_cells::{
 };
 use verbena_mem::{Buffer, Pd};
 use verbena_nic::qp::Limits;
-use verbena_nic::wr::{Data, Flags, ReceiveWr, Remote, Sge};
+use verbena_nic::wr::{Data, Flags, ReceiveWr, RemoteAddr, Sge};
 use verbena_nic::{Cq, Wc};
 use verbena_wire::cell::{MAX_PRIVATE, PacketSeq, PortAddress};
 use verbena_wire::number::Qpn;
@@ -16,15 +16,16 @@ use verbena_wire::number::Qpn;
 use super::memory::{CellMemory, access};
 use super::{ACKNOWLEDGED, CellCarrier, FIRST_PAIR, UNACKNOWLEDGED, memory_error, random};
 use crate::carrier::{
-    Carrier, CarrierError, Memory, News, Pair, PairOptions, Reach, Result, Sleeper, Ticket,
+    Carrier, CarrierError, CarrierEvent, CarrierFd, Memory, MemoryAccess, Pair, PairOptions,
+    Result, Ticket,
 };
 
 /// A pair.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct PairEntry {
     options: PairOptions,
     /// The port that it accepted, while it is connected.
-    holds: Option<PortAddress>,
+    peer_port: Option<PortAddress>,
 }
 
 /// Polls all completions.
@@ -55,7 +56,7 @@ impl CellCarrier {
     }
 
     /// Resizes the completion queue to hold all that the pairs, and one more with these options, can complete at once.
-    fn make_room(&self, more: Option<&PairOptions>) -> Result<()> {
+    fn resize_cq(&self, more: Option<&PairOptions>) -> Result<()> {
         // A packet that is being reassembled holds one more receive.
         let each = |options: &PairOptions| options.sends + options.receives + 1;
         let known = self.pairs.values().map(|known| &known.options);
@@ -68,7 +69,7 @@ impl CellCarrier {
         let config = self.port.config();
         // As long as the adapter keeps the request.
         let span = config.connect_timeout * config.retries.saturating_add(2);
-        self.line.asks(from, now + span);
+        self.socket.add_request(from, now + span);
         self.requests.insert(ticket, from);
         // The adapter has given up the oldest ones.
         while self.requests.len() > self.port.config().requests {
@@ -77,28 +78,28 @@ impl CellCarrier {
     }
 
     /// Removes an answered request; returns its port.
-    fn answer(&mut self, ticket: Ticket) -> Option<PortAddress> {
+    fn take_request(&mut self, ticket: Ticket) -> Option<PortAddress> {
         let port = self.requests.remove(&ticket)?;
         if !self.requests.values().any(|other| *other == port) {
-            self.line.answered(port);
+            self.socket.remove_request(port);
         }
         Some(port)
     }
 
     /// Releases the address of a pair's peer.
-    pub(super) fn let_go(&mut self, number: u32) {
+    pub(super) fn release_peer(&mut self, number: u32) {
         let known = self.pairs.get_mut(&number);
-        if let Some(port) = known.and_then(|known| known.holds.take()) {
-            self.line.release(port);
+        if let Some(port) = known.and_then(|known| known.peer_port.take()) {
+            self.socket.remove_pair(port);
         }
     }
 
     /// Whether an event is to be reported: not one of a destroyed pair.
-    pub(super) fn is_wanted(&self, news: &News) -> bool {
-        of(news).is_none_or(|pair| self.pairs.contains_key(&pair.0))
+    pub(super) fn is_current(&self, news: &CarrierEvent) -> bool {
+        event_pair(news).is_none_or(|pair| self.pairs.contains_key(&pair.0))
     }
 
-    fn post(&mut self, pair: Pair, id: u64, operation: Operation, what: What) -> Result<()> {
+    fn post(&mut self, pair: Pair, id: u64, operation: Operation, what: PostArgs) -> Result<()> {
         let descriptor = Descriptor {
             control: ControlSegment {
                 id,
@@ -134,50 +135,50 @@ impl CellCarrier {
 
 /// What is posted.
 #[derive(Clone, Copy)]
-struct What {
+struct PostArgs {
     piece: Sge,
-    remote: Option<Remote>,
+    remote: Option<RemoteAddr>,
     immediate: Option<u32>,
 }
 
 /// The pair of an event.
-fn of(news: &News) -> Option<Pair> {
+fn event_pair(news: &CarrierEvent) -> Option<Pair> {
     match news {
-        News::Request { .. } | News::Rejected { .. } => None,
-        News::Connected { pair, .. } | News::Refused { pair, .. } | News::Ended { pair, .. } => {
-            Some(*pair)
-        }
+        CarrierEvent::Request { .. } | CarrierEvent::Rejected { .. } => None,
+        CarrierEvent::Connected { pair, .. }
+        | CarrierEvent::Refused { pair, .. }
+        | CarrierEvent::Ended { pair, .. } => Some(*pair),
     }
 }
 
 impl Carrier for CellCarrier {
-    fn local(&self) -> String {
-        self.line.local()
+    fn local_addr(&self) -> String {
+        self.socket.local_addr()
     }
 
     fn name(&self) -> &'static str {
-        self.line.name()
+        self.socket.name()
     }
 
-    fn can_lose(&self) -> bool {
+    fn is_lossy(&self) -> bool {
         true
     }
 
-    fn separate(&mut self) -> Result<()> {
+    fn new_protection_domain(&mut self) -> Result<()> {
         // Reused after 2^32 others.
         self.domain = Pd(self.domain.0.wrapping_add(1));
         Ok(())
     }
 
-    fn memory(&mut self, len: usize, reach: Reach) -> Result<Box<dyn Memory>> {
+    fn register_memory(&mut self, len: usize, reach: MemoryAccess) -> Result<Box<dyn Memory>> {
         // How much of it is used depends on the peer, so pages are allocated on first use.
         let buffer = Buffer::sparse(&self.tpt, len, self.domain, access(reach));
         let buffer = buffer.map_err(|misuse| memory_error(len, &misuse))?;
         Ok(Box::new(CellMemory(buffer)))
     }
 
-    fn create(&mut self, options: PairOptions) -> Result<Pair> {
-        self.make_room(Some(&options))?;
+    fn create_pair(&mut self, options: PairOptions) -> Result<Pair> {
+        self.resize_cq(Some(&options))?;
         let number = self.number();
         self.port.create(WqpInit {
             number,
@@ -192,20 +193,26 @@ impl Carrier for CellCarrier {
             limits: Limits {
                 sends: options.sends,
                 receives: options.receives,
-                pieces: 1,
+                max_sge: 1,
                 inline: 0,
             },
             first: PacketSeq::default(),
         })?;
         let holds = None;
-        self.pairs.insert(number.get(), Known { options, holds });
+        self.pairs.insert(
+            number.get(),
+            PairEntry {
+                options,
+                peer_port: holds,
+            },
+        );
         Ok(Pair(number.get()))
     }
 
     fn connect(&mut self, pair: Pair, private: &[u8]) -> Result<()> {
         let number = Qpn::wrapping(pair.0);
-        let unit = self.line.unit().ok_or_else(|| CarrierError::Address {
-            address: self.line.local(),
+        let unit = self.socket.unit().ok_or_else(|| CarrierError::Address {
+            address: self.socket.local_addr(),
             why: "it listens here, and was told nobody to dial".to_owned(),
         })?;
         let known = self.pairs.get(&pair.0);
@@ -228,20 +235,23 @@ impl Carrier for CellCarrier {
         let first = PacketSeq::new(random()? as u32);
         let asked = verbena_cells::Ticket(ticket.0);
         self.port.accept(asked, number, first, private)?;
-        if let Some(port) = self.answer(ticket) {
-            self.line.hold(port);
+        if let Some(port) = self.take_request(ticket) {
+            self.socket.add_pair(port);
             if let Some(known) = self.pairs.get_mut(&pair.0) {
-                known.holds = Some(port);
+                known.peer_port = Some(port);
             }
         }
         self.busy = true;
         let private = Vec::new();
-        self.news.push_back(News::Connected { pair, private });
+        self.events.push_back(CarrierEvent::Connected {
+            pair,
+            private_data: private,
+        });
         Ok(())
     }
 
     fn reject(&mut self, ticket: Ticket, private: &[u8]) {
-        self.answer(ticket);
+        self.take_request(ticket);
         self.busy = true;
         let private = private.get(..MAX_PRIVATE).unwrap_or(private);
         // A request that no longer exists was given up by both sides.
@@ -249,7 +259,7 @@ impl Carrier for CellCarrier {
     }
 
     fn destroy(&mut self, pair: Pair) {
-        self.let_go(pair.0);
+        self.release_peer(pair.0);
         if self.pairs.remove(&pair.0).is_none() {
             return;
         }
@@ -257,9 +267,9 @@ impl Carrier for CellCarrier {
         let _ = self.port.destroy(Qpn::wrapping(pair.0), &mut self.outbox);
         self.collect();
         self.done.retain(|wc| wc.qpn != pair.0);
-        self.news.retain(|news| of(news) != Some(pair));
+        self.events.retain(|news| event_pair(news) != Some(pair));
         // Shrinking cannot fail: the queue is empty.
-        let _ = self.make_room(None);
+        let _ = self.resize_cq(None);
         self.busy = true;
     }
 
@@ -272,7 +282,7 @@ impl Carrier for CellCarrier {
     }
 
     fn post_send(&mut self, pair: Pair, id: u64, piece: Sge) -> Result<()> {
-        let what = What {
+        let what = PostArgs {
             piece,
             remote: None,
             immediate: None,
@@ -285,10 +295,10 @@ impl Carrier for CellCarrier {
         pair: Pair,
         id: u64,
         piece: Sge,
-        to: Remote,
+        to: RemoteAddr,
         immediate: Option<u32>,
     ) -> Result<()> {
-        let what = What {
+        let what = PostArgs {
             piece,
             remote: Some(to),
             immediate,
@@ -300,8 +310,8 @@ impl Carrier for CellCarrier {
         self.take_turn(now, done)
     }
 
-    fn news(&mut self) -> Option<News> {
-        self.news.pop_front()
+    fn next_event(&mut self) -> Option<CarrierEvent> {
+        self.events.pop_front()
     }
 
     fn deadline(&self) -> Option<Instant> {
@@ -309,11 +319,11 @@ impl Carrier for CellCarrier {
         Some(self.epoch + due.since(verbena_stream::Time::ZERO))
     }
 
-    fn sleepers<'a>(&'a self, on: &mut Vec<Sleeper<'a>>) {
-        on.push(self.sleeper());
+    fn wait_fds<'a>(&'a self, on: &mut Vec<CarrierFd<'a>>) {
+        on.push(self.wait_fd());
     }
 
-    fn doze(&mut self) -> bool {
+    fn prepare_sleep(&mut self) -> bool {
         self.is_idle()
     }
 }

@@ -12,11 +12,11 @@ use verbena_wire::cell::PortAddress;
 pub(super) struct Route {
     pub(super) to: SocketAddr,
     /// Bytes of the longest datagram to it.
-    pub(super) room: usize,
+    pub(super) max_datagram: usize,
     /// Pairs connected to it.
     pairs: usize,
     /// A request waits for an answer until then.
-    asks_until: Option<Instant>,
+    request_deadline: Option<Instant>,
     /// The order in which it was learnt.
     age: u64,
 }
@@ -33,16 +33,16 @@ pub(super) struct Routes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Learnt {
     /// The port has this address.
-    Here,
+    Current,
     /// The port has another address, and is connected or waiting.
-    Elsewhere,
+    Conflict,
     /// All ports in the table are connected or waiting.
     Full,
 }
 
 impl Route {
-    fn is_held(&self, now: Instant) -> bool {
-        self.pairs > 0 || self.asks_until.is_some_and(|until| now < until)
+    fn is_pinned(&self, now: Instant) -> bool {
+        self.pairs > 0 || self.request_deadline.is_some_and(|until| now < until)
     }
 }
 
@@ -68,12 +68,12 @@ impl Routes {
         room: impl FnOnce() -> usize,
     ) -> Learnt {
         match self.table.get(&port) {
-            Some(route) if route.to == from => return Learnt::Here,
-            Some(route) if route.is_held(now) => return Learnt::Elsewhere,
+            Some(route) if route.to == from => return Learnt::Current,
+            Some(route) if route.is_pinned(now) => return Learnt::Conflict,
             Some(_) => {}
             None if self.table.len() < self.limit => {}
             None => {
-                let idle = self.table.iter().filter(|(_, route)| !route.is_held(now));
+                let idle = self.table.iter().filter(|(_, route)| !route.is_pinned(now));
                 let Some(oldest) = idle.min_by_key(|(_, route)| route.age) else {
                     return Learnt::Full;
                 };
@@ -84,38 +84,38 @@ impl Routes {
         self.next_age += 1;
         let route = Route {
             to: from,
-            room: room(),
+            max_datagram: room(),
             pairs: 0,
-            asks_until: None,
+            request_deadline: None,
             age: self.next_age,
         };
         self.table.insert(port, route);
-        Learnt::Here
+        Learnt::Current
     }
 
     /// A request of this port waits for an answer.
-    pub(super) fn asks(&mut self, port: PortAddress, until: Instant) {
+    pub(super) fn add_request(&mut self, port: PortAddress, until: Instant) {
         if let Some(route) = self.table.get_mut(&port) {
-            route.asks_until = Some(until);
+            route.request_deadline = Some(until);
         }
     }
 
     /// No request of this port waits any more.
-    pub(super) fn answered(&mut self, port: PortAddress) {
+    pub(super) fn remove_request(&mut self, port: PortAddress) {
         if let Some(route) = self.table.get_mut(&port) {
-            route.asks_until = None;
+            route.request_deadline = None;
         }
     }
 
     /// A pair was connected to this port.
-    pub(super) fn hold(&mut self, port: PortAddress) {
+    pub(super) fn add_pair(&mut self, port: PortAddress) {
         if let Some(route) = self.table.get_mut(&port) {
             route.pairs += 1;
         }
     }
 
     /// A pair to this port has ended.
-    pub(super) fn release(&mut self, port: PortAddress) {
+    pub(super) fn remove_pair(&mut self, port: PortAddress) {
         if let Some(route) = self.table.get_mut(&port) {
             route.pairs = route.pairs.saturating_sub(1);
         }
@@ -128,7 +128,7 @@ mod tests {
 
     use super::*;
 
-    fn place(port: u16) -> SocketAddr {
+    fn addr(port: u16) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], port))
     }
 
@@ -140,19 +140,19 @@ mod tests {
     fn connected_port_keeps_its_route() {
         let now = Instant::now();
         let mut routes = Routes::new(8);
-        assert_eq!(routes.learn(A, place(1), now, || 1400), Learnt::Here);
-        routes.hold(A);
-        assert_eq!(routes.learn(A, place(2), now, || 9000), Learnt::Elsewhere);
-        assert_eq!(routes.learn(A, place(1), now, || 9000), Learnt::Here);
+        assert_eq!(routes.learn(A, addr(1), now, || 1400), Learnt::Current);
+        routes.add_pair(A);
+        assert_eq!(routes.learn(A, addr(2), now, || 9000), Learnt::Conflict);
+        assert_eq!(routes.learn(A, addr(1), now, || 9000), Learnt::Current);
         assert_eq!(
-            routes.get(A).map(|r| (r.to, r.room)),
-            Some((place(1), 1400))
+            routes.get(A).map(|r| (r.to, r.max_datagram)),
+            Some((addr(1), 1400))
         );
-        routes.release(A);
-        assert_eq!(routes.learn(A, place(2), now, || 9000), Learnt::Here);
+        routes.remove_pair(A);
+        assert_eq!(routes.learn(A, addr(2), now, || 9000), Learnt::Current);
         assert_eq!(
-            routes.get(A).map(|r| (r.to, r.room)),
-            Some((place(2), 9000))
+            routes.get(A).map(|r| (r.to, r.max_datagram)),
+            Some((addr(2), 9000))
         );
     }
 
@@ -161,31 +161,31 @@ mod tests {
         let now = Instant::now();
         let second = Duration::from_secs(1);
         let mut routes = Routes::new(8);
-        routes.learn(A, place(1), now, || 1400);
-        routes.asks(A, now + second);
-        assert_eq!(routes.learn(A, place(2), now, || 1400), Learnt::Elsewhere);
-        routes.asks(A, now + 2 * second);
+        routes.learn(A, addr(1), now, || 1400);
+        routes.add_request(A, now + second);
+        assert_eq!(routes.learn(A, addr(2), now, || 1400), Learnt::Conflict);
+        routes.add_request(A, now + 2 * second);
         assert_eq!(
-            routes.learn(A, place(2), now + second, || 1400),
-            Learnt::Elsewhere
+            routes.learn(A, addr(2), now + second, || 1400),
+            Learnt::Conflict
         );
         let later = now + 2 * second;
-        assert_eq!(routes.learn(A, place(2), later, || 1400), Learnt::Here);
-        routes.asks(A, later + second);
-        routes.answered(A);
-        assert_eq!(routes.learn(A, place(3), later, || 1400), Learnt::Here);
+        assert_eq!(routes.learn(A, addr(2), later, || 1400), Learnt::Current);
+        routes.add_request(A, later + second);
+        routes.remove_request(A);
+        assert_eq!(routes.learn(A, addr(3), later, || 1400), Learnt::Current);
     }
 
     #[test]
     fn full_table_drops_the_oldest_unused_route() {
         let now = Instant::now();
         let mut routes = Routes::new(2);
-        routes.learn(A, place(1), now, || 1400);
-        routes.learn(B, place(2), now, || 1400);
-        routes.hold(A);
-        assert_eq!(routes.learn(C, place(3), now, || 1400), Learnt::Here);
+        routes.learn(A, addr(1), now, || 1400);
+        routes.learn(B, addr(2), now, || 1400);
+        routes.add_pair(A);
+        assert_eq!(routes.learn(C, addr(3), now, || 1400), Learnt::Current);
         assert!(routes.get(B).is_none() && routes.get(A).is_some());
-        routes.hold(C);
-        assert_eq!(routes.learn(B, place(2), now, || 1400), Learnt::Full);
+        routes.add_pair(C);
+        assert_eq!(routes.learn(B, addr(2), now, || 1400), Learnt::Full);
     }
 }

@@ -4,14 +4,14 @@
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use verbena_cells::{Notice, Why};
+use verbena_cells::{EndReason, Notice};
 use verbena_nic::{Outbox, Wc};
 use verbena_stream::Time;
-use verbena_wire::cell::{Ending, RejectReason};
+use verbena_wire::cell::{DisconnectReason, RejectReason};
 
-use super::line::Place;
+use super::socket::PeerAddr;
 use super::{ACKNOWLEDGED, CellCarrier};
-use crate::carrier::{News, Pair, Result, Sleeper, Ticket};
+use crate::carrier::{CarrierEvent, CarrierFd, Pair, Result, Ticket};
 
 /// Receive calls per turn.
 const RECEIVES: usize = 8;
@@ -38,24 +38,24 @@ impl CellCarrier {
     }
 
     fn receive(&mut self, now: Instant, time: Time) -> Result<()> {
-        if let Some(gate) = &mut self.gate {
-            gate.begin(time)?;
+        if let Some(gate) = &mut self.cookie_check {
+            gate.begin_batch(time)?;
         }
         for _ in 0..RECEIVES {
             let (port, outbox) = (&mut self.port, &mut self.outbox);
             let (cq, scratch, done) = (&self.cq, &mut self.scratch, &mut self.done);
-            let gate = self.gate.as_mut();
-            let passed = self.line.receive(now, gate, |from, proven, datagram| {
+            let gate = self.cookie_check.as_mut();
+            let passed = self.socket.receive(now, gate, |from, proven, datagram| {
                 match proven {
                     true => port.handle_cells_from(from, datagram, time, outbox),
                     false => port.handle_cells_unproven(from, datagram, time, outbox),
                 }
                 super::pairs::collect(cq, scratch, done);
             })?;
-            self.answer_strangers()?;
+            self.send_cookies()?;
             self.counters.datagrams_in += passed.datagrams;
-            self.counters.strangers += passed.strangers;
-            self.counters.diverted += passed.diverted;
+            self.counters.dropped += passed.dropped;
+            self.counters.spoofed += passed.spoofed;
             if !passed.more {
                 return Ok(());
             }
@@ -65,16 +65,16 @@ impl CellCarrier {
     }
 
     /// Sends the gate's answers to requests without a cookie; what the socket does not take is dropped.
-    fn answer_strangers(&mut self) -> Result<()> {
-        let Some(gate) = &mut self.gate else {
+    fn send_cookies(&mut self) -> Result<()> {
+        let Some(gate) = &mut self.cookie_check else {
             return Ok(());
         };
         if !gate.answers().is_empty() {
             self.counters.retries += gate.answers().len() as u64;
-            self.line.send(gate.answers())?;
+            self.socket.send(gate.answers())?;
         }
-        for place in gate.answered() {
-            self.news.push_back(News::Rejected {
+        for place in gate.finish_batch() {
+            self.events.push_back(CarrierEvent::Rejected {
                 from: place.to_string(),
                 why: TOO_OLD.to_owned(),
             });
@@ -106,25 +106,25 @@ impl CellCarrier {
         let mut bytes = 0;
         while !self.outgoing.is_full() {
             let mut datagram = self.outgoing.take_spare();
-            let line = &self.line;
-            let room = |port| line.room(port);
+            let line = &self.socket;
+            let room = |port| line.max_datagram(port);
             let to = self
                 .port
                 .poll_transmit_to(room, time, &mut datagram, &mut self.outbox);
             self.collect();
             let Some(port) = to else {
-                self.outgoing.keep(datagram);
+                self.outgoing.return_spare(datagram);
                 break;
             };
-            if self.gate.is_none() {
+            if self.cookie_check.is_none() {
                 verbena_cells::cookie::pad(&mut datagram);
             }
             bytes += datagram.len();
-            match self.line.place(port) {
+            match self.socket.peer_addr(port) {
                 Some(place) => self.outgoing.push(port, place, datagram),
                 None => {
                     self.counters.lost += 1;
-                    self.outgoing.keep(datagram);
+                    self.outgoing.return_spare(datagram);
                 }
             }
         }
@@ -142,8 +142,8 @@ impl CellCarrier {
         if self.outgoing.is_empty() {
             return Ok(());
         }
-        let sent = self.line.send(self.outgoing.waiting())?;
-        self.outgoing.sent(sent.done);
+        let sent = self.socket.send(self.outgoing.waiting())?;
+        self.outgoing.remove_sent(sent.done);
         self.counters.lost += sent.lost as u64;
         self.counters.datagrams_out += (sent.done - sent.lost) as u64;
         self.full = sent.full;
@@ -161,56 +161,56 @@ impl CellCarrier {
                 } => {
                     let ticket = Ticket(ticket.0);
                     self.remember_request(ticket, from.port, now);
-                    News::Request {
+                    CarrierEvent::Request {
                         ticket,
-                        from: self.line.describe(from.port),
-                        source: self.line.place(from.port).map(Place::counts_for),
-                        private,
+                        from: self.socket.describe(from.port),
+                        source: self.socket.peer_addr(from.port).map(PeerAddr::limit_source),
+                        private_data: private,
                         acknowledged: Some(listener == ACKNOWLEDGED),
                     }
                 }
-                Notice::Connected { wqp, private, .. } => News::Connected {
+                Notice::Connected { wqp, private, .. } => CarrierEvent::Connected {
                     pair: Pair(wqp.get()),
-                    private,
+                    private_data: private,
                 },
                 Notice::Rejected {
                     wqp,
                     reason,
                     private,
-                } => News::Refused {
+                } => CarrierEvent::Refused {
                     pair: Pair(wqp.get()),
                     why: rejected(reason).to_owned(),
-                    private,
+                    private_data: private,
                 },
-                Notice::Unanswered { wqp } => News::Refused {
+                Notice::Unanswered { wqp } => CarrierEvent::Refused {
                     pair: Pair(wqp.get()),
                     why: "nobody answered".to_owned(),
-                    private: Vec::new(),
+                    private_data: Vec::new(),
                 },
-                Notice::Ended { wqp, why } => {
-                    self.let_go(wqp.get());
-                    News::Ended {
+                Notice::Ended { wqp, reason: why } => {
+                    self.release_peer(wqp.get());
+                    CarrierEvent::Ended {
                         pair: Pair(wqp.get()),
                         why: ended(why).to_owned(),
                     }
                 }
             };
-            if self.is_wanted(&news) {
-                self.news.push_back(news);
+            if self.is_current(&news) {
+                self.events.push_back(news);
             }
         }
     }
 
-    pub(super) fn sleeper(&self) -> Sleeper<'_> {
-        Sleeper {
-            fd: self.line.as_fd(),
+    pub(super) fn wait_fd(&self) -> CarrierFd<'_> {
+        CarrierFd {
+            fd: self.socket.as_fd(),
             write: self.full,
         }
     }
 
     /// Whether there is nothing to do until an event.
     pub(super) fn is_idle(&self) -> bool {
-        !self.busy && self.done.is_empty() && self.news.is_empty()
+        !self.busy && self.done.is_empty() && self.events.is_empty()
     }
 }
 
@@ -226,17 +226,17 @@ fn rejected(reason: RejectReason) -> &'static str {
     }
 }
 
-fn ended(why: Why) -> &'static str {
+fn ended(why: EndReason) -> &'static str {
     match why {
-        Why::Peer(Ending::Closed) => "the other side closed it",
-        Why::Peer(Ending::Failed) => "it failed at the other side",
-        Why::Peer(Ending::NoChannel) => "the other side knows nothing of it",
-        Why::Peer(_) => "the other side ended it for a reason that is not known here",
-        Why::Silent => "the other side does not answer any more",
-        Why::Busy => "the other side had no receive for too long",
-        Why::Damaged => "the other side asked for the same packet too often",
-        Why::Refused => "the other side's memory refused a packet",
-        Why::Memory => "memory of this side refused a request",
-        Why::Overflow => "completions were lost",
+        EndReason::Peer(DisconnectReason::Closed) => "the other side closed it",
+        EndReason::Peer(DisconnectReason::Failed) => "it failed at the other side",
+        EndReason::Peer(DisconnectReason::NoChannel) => "the other side knows nothing of it",
+        EndReason::Peer(_) => "the other side ended it for a reason that is not known here",
+        EndReason::PeerTimeout => "the other side does not answer any more",
+        EndReason::NoReceive => "the other side had no receive for too long",
+        EndReason::TooManyNaks => "the other side asked for the same packet too often",
+        EndReason::Refused => "the other side's memory refused a packet",
+        EndReason::LocalMemory => "memory of this side refused a request",
+        EndReason::Overflow => "completions were lost",
     }
 }

@@ -7,22 +7,22 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use verbena::access::AccessList;
-use verbena_lan::{Datagrams, Inbox, Sent, longest_unbroken};
+use verbena_lan::{Datagrams, Inbox, SendOutcome, max_unfragmented};
 use verbena_wire::cell::PortAddress;
 
-use super::gate::Gate;
-use super::line::{Passed, Place};
+use super::cookie_filter::CookieFilter;
 use super::options::CellOptions;
 use super::outgoing::Datagram;
 use super::routes::{Learnt, Routes};
+use super::socket::{PeerAddr, ReceiveStats};
 use crate::carrier::{CarrierError, Result};
 
 /// Messages per receive call.
-const ROOMS: usize = 8;
+const BUFFERS: usize = 8;
 /// A payload that fits every path: the minimum MTU of IPv6 (RFC 8200, 5) without headers.
-const SAFE: usize = 1280 - 40 - 8;
+const MIN_PATH_PAYLOAD: usize = 1280 - 40 - 8;
 /// The offset of a cell's source port.
-const FROM: core::ops::Range<usize> = 10..16;
+const SOURCE_PORT: core::ops::Range<usize> = 10..16;
 
 /// The peers.
 #[derive(Debug)]
@@ -43,7 +43,7 @@ pub(super) struct Udp {
     /// The sources that are admitted; `None`: all.
     access: Option<AccessList>,
     /// The configured limit of a datagram, whatever the path allows.
-    most: usize,
+    max_datagram: usize,
 }
 
 fn refused(call: &'static str) -> impl Fn(std::io::Error) -> CarrierError {
@@ -66,17 +66,17 @@ impl Udp {
             why: error.to_string(),
         };
         let socket = Datagrams::connect(unit).map_err(no)?;
-        let room = longest_unbroken(unit).map_err(no)?;
+        let room = max_unfragmented(unit).map_err(no)?;
         Udp::new(socket, Peers::Unit(unit, room), options)
     }
 
     fn new(socket: Datagrams, peers: Peers, options: &CellOptions) -> Result<Udp> {
-        socket.widen(options.receive_room, options.send_room);
-        socket.set_joins(options.joins);
+        socket.set_buffer_sizes(options.receive_buffer, options.send_buffer);
+        socket.set_gso(options.gso);
         Ok(Udp {
-            local: socket.local().map_err(refused("getsockname"))?,
-            inbox: socket.inbox(ROOMS),
-            most: options.datagram.unwrap_or(usize::MAX),
+            local: socket.local_addr().map_err(refused("getsockname"))?,
+            inbox: socket.inbox(BUFFERS),
+            max_datagram: options.datagram.unwrap_or(usize::MAX),
             socket,
             peers,
             access: None,
@@ -87,69 +87,72 @@ impl Udp {
         self.access = Some(access);
     }
 
-    pub(super) fn local(&self) -> SocketAddr {
+    pub(super) fn local_addr(&self) -> SocketAddr {
         self.local
     }
 
-    pub(super) fn dials(&self) -> bool {
+    pub(super) fn is_dialler(&self) -> bool {
         matches!(self.peers, Peers::Unit(..))
     }
 
-    pub(super) fn place(&self, port: PortAddress) -> Option<SocketAddr> {
+    pub(super) fn peer_addr(&self, port: PortAddress) -> Option<SocketAddr> {
         match &self.peers {
             Peers::Unit(unit, _) => Some(*unit),
             Peers::Learnt(routes) => routes.get(port).map(|route| route.to),
         }
     }
 
-    pub(super) fn room(&self, port: PortAddress) -> usize {
+    pub(super) fn max_datagram(&self, port: PortAddress) -> usize {
         let room = match &self.peers {
             Peers::Unit(_, room) => *room,
-            Peers::Learnt(routes) => routes.get(port).map_or(SAFE, |route| route.room),
+            Peers::Learnt(routes) => routes
+                .get(port)
+                .map_or(MIN_PATH_PAYLOAD, |route| route.max_datagram),
         };
-        room.min(self.most)
+        room.min(self.max_datagram)
     }
 
     pub(super) fn receive(
         &mut self,
         now: Instant,
-        mut gate: Option<&mut Gate>,
+        mut gate: Option<&mut CookieFilter>,
         mut take: impl FnMut(PortAddress, bool, &[u8]),
-    ) -> Result<Passed> {
+    ) -> Result<ReceiveStats> {
         let came = self.socket.receive(&mut self.inbox);
         let came = came.map_err(refused("recvmmsg"))?;
-        let mut passed = Passed {
-            more: came == self.inbox.rooms(),
-            ..Passed::default()
+        let mut passed = ReceiveStats {
+            more: came == self.inbox.buffers(),
+            ..ReceiveStats::default()
         };
         for (from, datagram) in self.inbox.datagrams() {
             let access = self.access.as_ref();
             if access.is_some_and(|access| !access.admits(from.ip())) {
-                passed.strangers += 1;
+                passed.dropped += 1;
                 continue;
             }
             let Some(port) = sender(datagram) else {
-                passed.strangers += 1;
+                passed.dropped += 1;
                 continue;
             };
-            let judge = |gate: &mut &mut Gate| gate.judge(Place::Udp(from), port, datagram);
+            let judge =
+                |gate: &mut &mut CookieFilter| gate.check(PeerAddr::Udp(from), port, datagram);
             let proven = gate.as_mut().is_some_and(judge);
-            match self.peers.judge(port, from, proven, now) {
+            match self.peers.check(port, from, proven, now) {
                 Ok(()) => {
                     passed.datagrams += 1;
                     take(port, proven, datagram);
                 }
-                Err(Stranger::Unknown) => passed.strangers += 1,
-                Err(Stranger::Diverts) => passed.diverted += 1,
+                Err(DropReason::Unknown) => passed.dropped += 1,
+                Err(DropReason::Spoofed) => passed.spoofed += 1,
             }
         }
         Ok(passed)
     }
 
-    pub(super) fn send(&self, datagrams: &[Datagram]) -> Result<Sent> {
+    pub(super) fn send(&self, datagrams: &[Datagram]) -> Result<SendOutcome> {
         let get = |at: usize| match datagrams.get(at) {
             Some(Datagram {
-                place: Place::Udp(to),
+                addr: PeerAddr::Udp(to),
                 bytes,
                 ..
             }) => (*to, bytes.as_slice()),
@@ -160,48 +163,48 @@ impl Udp {
         sent.map_err(refused("sendmmsg"))
     }
 
-    pub(super) fn asks(&mut self, port: PortAddress, until: Instant) {
+    pub(super) fn add_request(&mut self, port: PortAddress, until: Instant) {
         if let Peers::Learnt(routes) = &mut self.peers {
-            routes.asks(port, until);
+            routes.add_request(port, until);
         }
     }
 
-    pub(super) fn answered(&mut self, port: PortAddress) {
+    pub(super) fn remove_request(&mut self, port: PortAddress) {
         if let Peers::Learnt(routes) = &mut self.peers {
-            routes.answered(port);
+            routes.remove_request(port);
         }
     }
 
-    pub(super) fn hold(&mut self, port: PortAddress) {
+    pub(super) fn add_pair(&mut self, port: PortAddress) {
         if let Peers::Learnt(routes) = &mut self.peers {
-            routes.hold(port);
+            routes.add_pair(port);
         }
     }
 
-    pub(super) fn release(&mut self, port: PortAddress) {
+    pub(super) fn remove_pair(&mut self, port: PortAddress) {
         if let Peers::Learnt(routes) = &mut self.peers {
-            routes.release(port);
+            routes.remove_pair(port);
         }
     }
 }
 
 /// Why a datagram is dropped.
-enum Stranger {
+enum DropReason {
     /// The address is not that of a known port.
     Unknown,
     /// It is a request with the port of a peer that has another address.
-    Diverts,
+    Spoofed,
 }
 
 impl Peers {
     /// Checks that a datagram from this address may be the port's.
-    fn judge(
+    fn check(
         &mut self,
         port: PortAddress,
         from: SocketAddr,
         proven: bool,
         now: Instant,
-    ) -> core::result::Result<(), Stranger> {
+    ) -> core::result::Result<(), DropReason> {
         let Peers::Learnt(routes) = self else {
             // A connected socket receives from its peer only.
             return Ok(());
@@ -210,20 +213,20 @@ impl Peers {
             return Ok(());
         }
         if !proven {
-            return Err(Stranger::Unknown);
+            return Err(DropReason::Unknown);
         }
-        let room = || longest_unbroken(from).unwrap_or(SAFE);
+        let room = || max_unfragmented(from).unwrap_or(MIN_PATH_PAYLOAD);
         match routes.learn(port, from, now, room) {
-            Learnt::Here => Ok(()),
-            Learnt::Elsewhere => Err(Stranger::Diverts),
-            Learnt::Full => Err(Stranger::Unknown),
+            Learnt::Current => Ok(()),
+            Learnt::Conflict => Err(DropReason::Spoofed),
+            Learnt::Full => Err(DropReason::Unknown),
         }
     }
 }
 
 /// The source port of the first cell. The channel adapter checks the other cells of the datagram against it.
 fn sender(datagram: &[u8]) -> Option<PortAddress> {
-    let bytes = datagram.get(FROM)?.first_chunk::<6>()?;
+    let bytes = datagram.get(SOURCE_PORT)?.first_chunk::<6>()?;
     Some(PortAddress(*bytes))
 }
 

@@ -9,30 +9,30 @@ use crate::carrier::Memory;
 
 /// Memory, its STag and its address.
 #[derive(Debug)]
-pub(super) struct Registered {
+pub(super) struct IwarpMemory {
     memory: verbena::Memory,
-    handle: Stag,
-    at: To,
+    stag: Stag,
+    address: To,
 }
 
-impl Registered {
-    pub(super) fn new(memory: verbena::Memory) -> Result<Registered, verbena::Error> {
-        let start = memory.place(0)?;
-        Ok(Registered {
+impl IwarpMemory {
+    pub(super) fn new(memory: verbena::Memory) -> Result<IwarpMemory, verbena::Error> {
+        let start = memory.remote_addr(0)?;
+        Ok(IwarpMemory {
             memory,
-            handle: start.stag,
-            at: start.to,
+            stag: start.stag,
+            address: start.to,
         })
     }
 }
 
-impl Memory for Registered {
-    fn handle(&self) -> Stag {
-        self.handle
+impl Memory for IwarpMemory {
+    fn stag(&self) -> Stag {
+        self.stag
     }
 
-    fn at(&self) -> To {
-        self.at
+    fn address(&self) -> To {
+        self.address
     }
 
     fn len(&self) -> usize {

@@ -1,7 +1,7 @@
 //! Carriers over loopback: connecting, the three ways to send, every way to end, and the state after a pair is destroyed. They wait on the
 //! carriers' descriptors, so that a missing wakeup is found.
 
-mod death;
+mod peer_death;
 
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use verbena_nic::wr::Remote;
+use verbena_nic::wr::RemoteAddr;
 use verbena_wire::To;
 
 use super::*;
-use crate::carrier::{Beside, Memory, PairOptions, Reach};
+use crate::carrier::{Memory, MemoryAccess, PairOptions, WaitFd};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const SMALL: PairOptions = PairOptions {
@@ -30,20 +30,24 @@ const SLOT: usize = 64;
 struct Side {
     carrier: IwarpCarrier,
     done: Vec<Wc>,
-    news: Vec<News>,
+    events: Vec<CarrierEvent>,
     own: Box<dyn Memory>,
     lent: Box<dyn Memory>,
 }
 
 impl Side {
     fn new(mut carrier: IwarpCarrier) -> Side {
-        let own = carrier.memory(64 * SLOT, Reach::Local).unwrap();
-        let lent = carrier.memory(1 << 20, Reach::RemoteWrite).unwrap();
+        let own = carrier
+            .register_memory(64 * SLOT, MemoryAccess::Local)
+            .unwrap();
+        let lent = carrier
+            .register_memory(1 << 20, MemoryAccess::RemoteWrite)
+            .unwrap();
         let (done, news) = (Vec::new(), Vec::new());
         Side {
             carrier,
             done,
-            news,
+            events: news,
             own,
             lent,
         }
@@ -51,26 +55,26 @@ impl Side {
 
     fn turn(&mut self) {
         self.carrier.turn(Instant::now(), &mut self.done).unwrap();
-        self.news
-            .extend(core::iter::from_fn(|| self.carrier.news()));
+        self.events
+            .extend(core::iter::from_fn(|| self.carrier.next_event()));
     }
 
-    fn remote(&self, offset: u64) -> Remote {
-        Remote {
-            stag: self.lent.handle(),
-            to: To::new(self.lent.at().get() + offset),
+    fn remote(&self, offset: u64) -> RemoteAddr {
+        RemoteAddr {
+            stag: self.lent.stag(),
+            to: To::new(self.lent.address().get() + offset),
         }
     }
 
     fn receive(&mut self, pair: Pair, id: u64) {
-        let piece = self.own.piece((id as usize % 32) * SLOT, SLOT as u32);
+        let piece = self.own.sge((id as usize % 32) * SLOT, SLOT as u32);
         self.carrier.post_receive(pair, id, Some(piece)).unwrap();
     }
 
     fn send(&mut self, pair: Pair, id: u64, text: &[u8]) {
         let at = (32 + id as usize % 32) * SLOT;
         assert!(self.own.write(at, text));
-        let piece = self.own.piece(at, text.len() as u32);
+        let piece = self.own.sge(at, text.len() as u32);
         self.carrier.post_send(pair, id, piece).unwrap();
     }
 
@@ -87,30 +91,36 @@ impl Side {
     }
 
     fn take_request(&mut self) -> Option<(Ticket, Vec<u8>)> {
-        let is = |news: &News| matches!(news, News::Request { .. });
-        let at = self.news.iter().position(is)?;
-        match self.news.remove(at) {
-            News::Request {
-                ticket, private, ..
+        let is = |news: &CarrierEvent| matches!(news, CarrierEvent::Request { .. });
+        let at = self.events.iter().position(is)?;
+        match self.events.remove(at) {
+            CarrierEvent::Request {
+                ticket,
+                private_data: private,
+                ..
             } => Some((ticket, private)),
             _ => None,
         }
     }
 
     fn take_connected(&mut self, of: Pair) -> Option<Vec<u8>> {
-        let is = |news: &News| matches!(news, News::Connected { pair, .. } if *pair == of);
-        let at = self.news.iter().position(is)?;
-        match self.news.remove(at) {
-            News::Connected { private, .. } => Some(private),
+        let is = |news: &CarrierEvent| matches!(news, CarrierEvent::Connected { pair, .. } if *pair == of);
+        let at = self.events.iter().position(is)?;
+        match self.events.remove(at) {
+            CarrierEvent::Connected {
+                private_data: private,
+                ..
+            } => Some(private),
             _ => None,
         }
     }
 
     fn take_end(&mut self, of: Pair) -> Option<String> {
-        let is = |news: &News| matches!(news, News::Ended { pair, .. } if *pair == of);
-        let at = self.news.iter().position(is)?;
-        match self.news.remove(at) {
-            News::Ended { why, .. } => Some(why),
+        let is =
+            |news: &CarrierEvent| matches!(news, CarrierEvent::Ended { pair, .. } if *pair == of);
+        let at = self.events.iter().position(is)?;
+        match self.events.remove(at) {
+            CarrierEvent::Ended { why, .. } => Some(why),
             _ => None,
         }
     }
@@ -128,9 +138,9 @@ fn until<const N: usize, R>(
             return found;
         }
         assert!(start.elapsed() < PATIENCE, "nothing came: {sides:?}");
-        if sides.iter_mut().all(|side| side.carrier.doze()) {
+        if sides.iter_mut().all(|side| side.carrier.prepare_sleep()) {
             let mut on = Vec::new();
-            sides.iter().for_each(|side| side.carrier.sleepers(&mut on));
+            sides.iter().for_each(|side| side.carrier.wait_fds(&mut on));
             assert!(on.iter().all(|sleeper| !sleeper.write));
             let mut fds: Vec<PollFd<'_>> = on
                 .iter()
@@ -153,10 +163,10 @@ fn host(unit: &Side) -> Side {
 }
 
 /// One more pair on each side, connected, with receives 0 to 7 posted.
-fn join(host: &mut Side, unit: &mut Side) -> (Pair, Pair) {
+fn connect_pair(host: &mut Side, unit: &mut Side) -> (Pair, Pair) {
     let (a, b) = (
-        host.carrier.create(SMALL).unwrap(),
-        unit.carrier.create(SMALL).unwrap(),
+        host.carrier.create_pair(SMALL).unwrap(),
+        unit.carrier.create_pair(SMALL).unwrap(),
     );
     for id in 0..8 {
         host.receive(a, id);
@@ -179,7 +189,7 @@ fn join(host: &mut Side, unit: &mut Side) -> (Pair, Pair) {
 fn connected() -> (Side, Side, Pair, Pair) {
     let mut unit = unit();
     let mut host = host(&unit);
-    let (a, b) = join(&mut host, &mut unit);
+    let (a, b) = connect_pair(&mut host, &mut unit);
     (host, unit, a, b)
 }
 
@@ -196,9 +206,9 @@ fn private_data_and_messages_pass_both_ways() {
     let wc = until([&mut host, &mut unit], |[host, _]| host.take_done(0));
     assert_eq!(host.got(&wc), b"to the host");
     assert_eq!(host.carrier.name(), "iwarp");
-    assert!(!host.carrier.can_lose() && host.carrier.deadline().is_none());
+    assert!(!host.carrier.is_lossy() && host.carrier.deadline().is_none());
     assert_eq!(
-        unit.carrier.local(),
+        unit.carrier.local_addr(),
         unit.carrier.address().unwrap().to_string()
     );
 }
@@ -207,13 +217,17 @@ fn private_data_and_messages_pass_both_ways() {
 fn rejection_delivers_private_data() {
     let mut unit = unit();
     let mut host = host(&unit);
-    let a = host.carrier.create(SMALL).unwrap();
+    let a = host.carrier.create_pair(SMALL).unwrap();
     host.carrier.connect(a, b"please").unwrap();
     let (ticket, _) = until([&mut host, &mut unit], |[_, unit]| unit.take_request());
     unit.carrier.reject(ticket, b"no such port");
     let (pair, private) = until([&mut host, &mut unit], |[host, _]| {
-        match host.news.pop()? {
-            News::Refused { pair, private, .. } => Some((pair, private)),
+        match host.events.pop()? {
+            CarrierEvent::Refused {
+                pair,
+                private_data: private,
+                ..
+            } => Some((pair, private)),
             news => panic!("{news:?}"),
         }
     });
@@ -228,10 +242,10 @@ fn connecting_without_a_listener_is_refused() {
     let nobody = port.local_addr().unwrap();
     drop(port);
     let mut host = Side::new(IwarpCarrier::dial(nobody, Config::default()).unwrap());
-    let a = host.carrier.create(SMALL).unwrap();
+    let a = host.carrier.create_pair(SMALL).unwrap();
     host.carrier.connect(a, b"").unwrap();
-    let why = until([&mut host], |[host]| match host.news.pop()? {
-        News::Refused { why, .. } => Some(why),
+    let why = until([&mut host], |[host]| match host.events.pop()? {
+        CarrierEvent::Refused { why, .. } => Some(why),
         news => panic!("{news:?}"),
     });
     assert!(why.contains(&nobody.to_string()), "{why}");
@@ -242,10 +256,7 @@ fn connecting_without_a_listener_is_refused() {
 fn only_a_write_with_immediate_consumes_a_receive() {
     let (mut host, mut unit, a, b) = connected();
     assert!(host.own.write(40 * SLOT, b"first, second"));
-    let (first, second) = (
-        host.own.piece(40 * SLOT, 5),
-        host.own.piece(40 * SLOT + 7, 6),
-    );
+    let (first, second) = (host.own.sge(40 * SLOT, 5), host.own.sge(40 * SLOT + 7, 6));
     host.carrier
         .post_write(a, 1000, first, unit.remote(3000), None)
         .unwrap();
@@ -285,11 +296,11 @@ fn copies_beyond_the_memory_are_refused() {
 fn write_to_local_memory_ends_both_pairs() {
     let (mut host, mut unit, a, b) = connected();
     assert!(unit.own.write(0, b"untouched"));
-    let place = Remote {
-        stag: unit.own.handle(),
-        to: unit.own.at(),
+    let place = RemoteAddr {
+        stag: unit.own.stag(),
+        to: unit.own.address(),
     };
-    let piece = host.own.piece(0, 9);
+    let piece = host.own.sge(0, 9);
     host.carrier
         .post_write(a, 1000, piece, place, None)
         .unwrap();
@@ -316,7 +327,7 @@ fn write_to_local_memory_ends_both_pairs() {
 #[test]
 fn send_beyond_own_memory_ends_the_pair() {
     let (mut host, mut unit, a, b) = connected();
-    let beyond = host.own.piece(64 * SLOT - 1, 2);
+    let beyond = host.own.sge(64 * SLOT - 1, 2);
     host.carrier.post_send(a, 1000, beyond).unwrap();
     let why = until([&mut host, &mut unit], |[host, _]| host.take_end(a));
     let wc = until([&mut host, &mut unit], |[host, _]| host.take_done(1000));
@@ -343,7 +354,7 @@ fn sends_wait_for_receives() {
         assert_eq!(unit.got(&wc), [word; 8]);
     }
     until([&mut host, &mut unit], |[host, _]| host.take_done(111));
-    assert!(host.news.is_empty() && unit.news.is_empty());
+    assert!(host.events.is_empty() && unit.events.is_empty());
 }
 
 #[test]
@@ -380,7 +391,9 @@ fn pairs_of_one_carrier_are_independent() {
     const MANY: usize = 60;
     let mut unit = unit();
     let mut host = host(&unit);
-    let pairs: Vec<_> = (0..MANY).map(|_| join(&mut host, &mut unit)).collect();
+    let pairs: Vec<_> = (0..MANY)
+        .map(|_| connect_pair(&mut host, &mut unit))
+        .collect();
     for (at, (a, _)) in pairs.iter().enumerate() {
         host.send(*a, 1000 + at as u64, b"one for each");
         until([&mut host, &mut unit], |[host, _]| {
@@ -399,7 +412,7 @@ fn pairs_of_one_carrier_are_independent() {
     });
     host.send(pairs[8].0, 5000, b"still here");
     until([&mut host, &mut unit], |[host, _]| host.take_done(5000));
-    assert!(host.news.is_empty() && unit.news.is_empty());
+    assert!(host.events.is_empty() && unit.events.is_empty());
 }
 
 #[test]
@@ -410,8 +423,8 @@ fn destroyed_pair_reports_and_places_nothing() {
     }
     until([&mut host], |[host]| host.take_done(107));
     // Some were polled already, and are kept for the next turn.
-    assert!(!unit.carrier.doze());
-    let piece = host.lent.piece(0, 1 << 20);
+    assert!(!unit.carrier.prepare_sleep());
+    let piece = host.lent.sge(0, 1 << 20);
     assert!(host.lent.write(0, &[7; 1 << 20]));
     for id in 0..16 {
         let to = unit.remote(0);
@@ -432,7 +445,7 @@ fn destroyed_pair_reports_and_places_nothing() {
     let mut now = vec![0; 1 << 20];
     assert!(unit.lent.read(0, &mut now));
     assert!(then == now, "a write reached memory after the end");
-    assert_eq!((&unit.done[..], &unit.news[..]), (&[][..], &[][..]));
+    assert_eq!((&unit.done[..], &unit.events[..]), (&[][..], &[][..]));
     assert!(unit.carrier.post_receive(b, 1, None).is_err());
 }
 
@@ -441,13 +454,13 @@ fn pair_numbers_are_not_reused() {
     let mut unit = unit();
     let mut seen = BTreeSet::new();
     for _ in 0..3000 {
-        let pair = unit.carrier.create(SMALL).unwrap();
+        let pair = unit.carrier.create_pair(SMALL).unwrap();
         assert!(seen.insert(pair));
         unit.carrier.destroy(pair);
     }
     let (mut host, mut unit, a, b) = connected();
     unit.carrier.next_pair = b.0;
-    let other = unit.carrier.create(SMALL).unwrap();
+    let other = unit.carrier.create_pair(SMALL).unwrap();
     assert_ne!(other, b, "it is in use");
     host.carrier.destroy(a);
     until([&mut unit], |[unit]| unit.take_end(b));
@@ -465,12 +478,12 @@ fn posting_beyond_unreturned_completions_is_refused() {
     for id in 0..16 {
         host.send(a, 100 + id, b"x");
     }
-    let sent = |host: &mut Side| host.carrier.seats[&a].qp.view().sends == 0;
+    let sent = |host: &mut Side| host.carrier.pairs[&a].qp.view().sends == 0;
     let start = Instant::now();
     while !sent(&mut host) && start.elapsed() < PATIENCE {
         std::thread::sleep(Duration::from_millis(1));
     }
-    let piece = host.own.piece(0, 1);
+    let piece = host.own.sge(0, 1);
     let full = host.carrier.post_send(a, 999, piece).unwrap_err();
     assert!(full.to_string().contains("16 sends"), "{full}");
     until([&mut host], |[host]| host.take_done(115));
@@ -483,12 +496,12 @@ fn sleep_wakes_for_messages_and_other_descriptors() {
     let (tap, mut far) = UnixStream::pair().unwrap();
     let limit = Some(PATIENCE);
     let settle = |side: &mut Side| {
-        while !side.carrier.doze() {
+        while !side.carrier.prepare_sleep() {
             side.turn();
         }
     };
     settle(&mut unit);
-    let mut others = [Beside::read(tap.as_fd())];
+    let mut others = [WaitFd::read(tap.as_fd())];
     unit.carrier
         .sleep(&mut others, Some(Duration::from_millis(5)))
         .unwrap();
@@ -504,7 +517,7 @@ fn sleep_wakes_for_messages_and_other_descriptors() {
         host.send(a, 100, b"wake up");
         host.turn();
         while unit.done.is_empty() {
-            if unit.carrier.doze() {
+            if unit.carrier.prepare_sleep() {
                 unit.carrier.sleep(&mut others, limit).unwrap();
                 assert!(!others[0].ready);
             }
@@ -526,15 +539,15 @@ fn sleep_wakes_for_messages_and_other_descriptors() {
 fn events_pass_a_queue_that_never_empties() {
     let mut carrier =
         IwarpCarrier::listen("127.0.0.1:0".parse().unwrap(), Config::default()).unwrap();
-    carrier.note(Told::Request);
-    assert!(carrier.next_told().is_some());
+    carrier.defer(AdapterEvent::Request);
+    assert!(carrier.next_deferred().is_some());
     carrier.more = true;
-    carrier.note(Told::Request);
-    let there = carrier.room as u64;
-    carrier.handed += there;
-    assert!(carrier.next_told().is_none());
-    carrier.handed += MOST as u64;
-    carrier.note(Told::Request);
-    assert!(carrier.next_told().is_some());
-    assert!(carrier.next_told().is_none(), "it came later");
+    carrier.defer(AdapterEvent::Request);
+    let there = carrier.cq_capacity as u64;
+    carrier.returned += there;
+    assert!(carrier.next_deferred().is_none());
+    carrier.returned += MAX_COMPLETIONS as u64;
+    carrier.defer(AdapterEvent::Request);
+    assert!(carrier.next_deferred().is_some());
+    assert!(carrier.next_deferred().is_none(), "it came later");
 }

@@ -2,13 +2,13 @@
 
 use super::*;
 
-fn facts() -> Facts {
-    Facts {
+fn facts() -> ExportInfo {
+    ExportInfo {
         name: "disk".into(),
         bytes: 1 << 30,
         flags: 0x6d,
         sizes: [512, 4096, 4 << 20],
-        chunk_flags: 0x80,
+        structured_flags: 0x80,
     }
 }
 
@@ -29,10 +29,10 @@ fn choice_of(name: &str, wants: &[u16]) -> Vec<u8> {
 }
 
 /// The end, the output, and the input that was not consumed.
-type Story = (Result<Option<Verdict>, Violation>, Vec<u8>, Vec<u8>);
+type HandshakeResult = (Result<Option<Verdict>, Violation>, Vec<u8>, Vec<u8>);
 
 /// Runs the input in pieces of one size.
-fn run(input: &[u8], piece: usize) -> Story {
+fn run(input: &[u8], piece: usize) -> HandshakeResult {
     let (facts, mut out) = (facts(), Vec::new());
     let mut machine = Handshake::new();
     let (mut held, mut left) = (Vec::new(), input);
@@ -57,7 +57,7 @@ fn run(input: &[u8], piece: usize) -> Story {
 }
 
 /// Runs the input at every split; all have to agree.
-fn story(parts: &[&[u8]]) -> Story {
+fn run_all_splits(parts: &[&[u8]]) -> HandshakeResult {
     let input = parts.concat();
     let whole = run(&input, input.len());
     for piece in 1..input.len().min(60) {
@@ -80,28 +80,31 @@ fn answers(mut out: &[u8]) -> Vec<(u32, u32, Vec<u8>)> {
     list
 }
 
-const NEW: &[u8] = &[0, 0, 0, 3];
-const OLD: &[u8] = &[0, 0, 0, 0];
-const GO: Verdict = Verdict::Go { chunks: false };
+const NO_ZEROES_CLIENT: &[u8] = &[0, 0, 0, 3];
+const ZEROES_CLIENT: &[u8] = &[0, 0, 0, 0];
+const GO: Verdict = Verdict::Go {
+    structured_replies: false,
+};
 
 #[test]
 fn export_name_accepts_the_name_or_none() {
     for name in [&b"disk"[..], b""] {
-        let (verdict, out, left) = story(&[NEW, &option(1, name), b"rest"]);
+        let (verdict, out, left) = run_all_splits(&[NO_ZEROES_CLIENT, &option(1, name), b"rest"]);
         assert_eq!(verdict, Ok(Some(GO)));
         assert_eq!(out, [0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0x6d]);
         assert_eq!(left, b"rest");
     }
-    let (_, out, _) = story(&[OLD, &option(1, b"disk")]);
+    let (_, out, _) = run_all_splits(&[ZEROES_CLIENT, &option(1, b"disk")]);
     assert_eq!(out.len(), 10 + 124);
     assert!(out[10..].iter().all(|byte| *byte == 0));
-    let (verdict, out, _) = story(&[NEW, &option(1, b"other")]);
+    let (verdict, out, _) = run_all_splits(&[NO_ZEROES_CLIENT, &option(1, b"other")]);
     assert_eq!((verdict, out.len()), (Err(Violation::Export), 0));
 }
 
 #[test]
 fn opt_go_reports_size_flags_and_block_sizes() {
-    let (verdict, out, _) = story(&[NEW, &option(7, &choice_of("disk", &[3, 1]))]);
+    let (verdict, out, _) =
+        run_all_splits(&[NO_ZEROES_CLIENT, &option(7, &choice_of("disk", &[3, 1]))]);
     assert_eq!(verdict, Ok(Some(GO)));
     let expected = [
         (7, 3, vec![0, 0, 0, 0, 0, 0, 0x40, 0, 0, 0, 0, 0x6d]),
@@ -115,7 +118,13 @@ fn opt_go_reports_size_flags_and_block_sizes() {
 #[test]
 fn opt_info_leaves_the_negotiation_open() {
     let ask = option(6, &choice_of("", &[]));
-    let (verdict, out, left) = story(&[NEW, &ask, &option(3, b""), &option(2, b""), b"x"]);
+    let (verdict, out, left) = run_all_splits(&[
+        NO_ZEROES_CLIENT,
+        &ask,
+        &option(3, b""),
+        &option(2, b""),
+        b"x",
+    ]);
     assert_eq!(verdict, Ok(Some(Verdict::Abort)));
     let kinds: Vec<(u32, u32)> = answers(&out).iter().map(|a| (a.0, a.1)).collect();
     assert_eq!(kinds, [(6, 3), (6, 3), (6, 1), (3, 2), (3, 1), (2, 1)]);
@@ -125,8 +134,17 @@ fn opt_info_leaves_the_negotiation_open() {
 
 #[test]
 fn structured_replies_must_be_negotiated_first() {
-    let (verdict, out, _) = story(&[NEW, &option(8, b""), &option(7, &choice_of("", &[]))]);
-    assert_eq!(verdict, Ok(Some(Verdict::Go { chunks: true })));
+    let (verdict, out, _) = run_all_splits(&[
+        NO_ZEROES_CLIENT,
+        &option(8, b""),
+        &option(7, &choice_of("", &[])),
+    ]);
+    assert_eq!(
+        verdict,
+        Ok(Some(Verdict::Go {
+            structured_replies: true
+        }))
+    );
     assert_eq!(answers(&out)[0], (8, 1, vec![]));
     assert_eq!(answers(&out)[1].2[10..], [0, 0xed]);
 }
@@ -136,21 +154,24 @@ fn invalid_options_are_refused_and_negotiation_continues() {
     let mut crooked = choice_of("disk", &[3]);
     crooked.pop();
     let cases = [
-        (option(5, b""), answer::UNSUPPORTED),
-        (option(10, b"base:allocation"), answer::UNSUPPORTED),
-        (option(99, b"what"), answer::UNSUPPORTED),
-        (option(3, b"data"), answer::INVALID),
-        (option(8, b"data"), answer::INVALID),
-        (option(7, b""), answer::INVALID),
-        (option(7, &[0xff; 10]), answer::INVALID),
-        (option(6, &crooked), answer::INVALID),
-        (option(7, &choice_of("other", &[])), answer::UNKNOWN),
-        (option(6, &choice_of("disk2", &[])), answer::UNKNOWN),
-        (option(7, &vec![0; MAX_OPTION + 1]), answer::TOO_BIG),
-        (option(99, &vec![0; MAX_SKIPPED as usize]), answer::TOO_BIG),
+        (option(5, b""), reply_type::UNSUPPORTED),
+        (option(10, b"base:allocation"), reply_type::UNSUPPORTED),
+        (option(99, b"what"), reply_type::UNSUPPORTED),
+        (option(3, b"data"), reply_type::INVALID),
+        (option(8, b"data"), reply_type::INVALID),
+        (option(7, b""), reply_type::INVALID),
+        (option(7, &[0xff; 10]), reply_type::INVALID),
+        (option(6, &crooked), reply_type::INVALID),
+        (option(7, &choice_of("other", &[])), reply_type::UNKNOWN),
+        (option(6, &choice_of("disk2", &[])), reply_type::UNKNOWN),
+        (option(7, &vec![0; MAX_OPTION + 1]), reply_type::TOO_BIG),
+        (
+            option(99, &vec![0; MAX_SKIPPED as usize]),
+            reply_type::TOO_BIG,
+        ),
     ];
     for (bytes, kind) in cases {
-        let (verdict, out, _) = story(&[NEW, &bytes, &option(2, b"")]);
+        let (verdict, out, _) = run_all_splits(&[NO_ZEROES_CLIENT, &bytes, &option(2, b"")]);
         assert_eq!(verdict, Ok(Some(Verdict::Abort)));
         assert_eq!(answers(&out)[0].1, kind, "{:?}", &bytes[8..16]);
     }
@@ -159,10 +180,10 @@ fn invalid_options_are_refused_and_negotiation_continues() {
 #[test]
 fn handshake_violations_end_the_connection() {
     let flags = 7_u32.to_be_bytes();
-    assert_eq!(story(&[&flags]).0, Err(Violation::Flags(7)));
-    let magic = [NEW, &[1; 8]].concat();
+    assert_eq!(run_all_splits(&[&flags]).0, Err(Violation::Flags(7)));
+    let magic = [NO_ZEROES_CLIENT, &[1; 8]].concat();
     assert_eq!(
-        story(&[&magic]).0,
+        run_all_splits(&[&magic]).0,
         Err(Violation::Magic(0x0101_0101_0101_0101))
     );
     for (kind, len) in [
@@ -173,10 +194,10 @@ fn handshake_violations_end_the_connection() {
         let mut head = option(kind, b"");
         head[12..].copy_from_slice(&len.to_be_bytes());
         let long = Violation::Long { option: kind, len };
-        assert_eq!(story(&[NEW, &head]).0, Err(long));
+        assert_eq!(run_all_splits(&[NO_ZEROES_CLIENT, &head]).0, Err(long));
     }
     let many = option(3, b"").repeat(MAX_OPTIONS as usize + 1);
-    let (verdict, out, _) = story(&[NEW, &many]);
+    let (verdict, out, _) = run_all_splits(&[NO_ZEROES_CLIENT, &many]);
     assert_eq!(verdict, Err(Violation::Options));
     assert_eq!(answers(&out).len(), 2 * MAX_OPTIONS as usize);
 }
@@ -188,6 +209,6 @@ proptest::proptest! {
         kind in 0_u32..11, piece in 1_usize..50,
     ) {
         let _ = run(&input, piece);
-        let _ = run(&[NEW, &option(kind, &input), &input].concat(), piece);
+        let _ = run(&[NO_ZEROES_CLIENT, &option(kind, &input), &input].concat(), piece);
     }
 }

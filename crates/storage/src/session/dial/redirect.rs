@@ -10,19 +10,19 @@ use crate::error::Error;
 use crate::session::options::Redirects;
 
 impl Dial {
-    /// Whether `here`, the address of the redirection, may be dialled, and with credentials or not.
+    /// Whether `current`, the address of the redirection, may be dialled, and with credentials or not.
     pub(super) fn follow(&mut self, from: String) -> Result<(), Error> {
-        let to = self.here.to_string();
+        let to = self.current.to_string();
         if self.options.redirects == Redirects::Forbidden {
             return Err(Error::Redirected { from, to });
         }
-        let ip = self.here.host.parse::<IpAddr>().ok();
-        let same = self.here.host == self.address.host || (ip.is_some() && ip == self.first);
+        let ip = self.current.host.parse::<IpAddr>().ok();
+        let same = self.current.host == self.address.host || (ip.is_some() && ip == self.first_ip);
         let shown = same || self.options.redirects == Redirects::WithCredentials;
         self.withheld = !shown && self.address.credentials.is_some();
         if self.withheld && self.address.target_credentials.is_some() {
             let why = "it could not prove who it is, as target_user asks for".to_owned();
-            return Err(Error::Withheld { from, to, why });
+            return Err(Error::CredentialsWithheld { from, to, why });
         }
         Ok(())
     }
@@ -30,14 +30,14 @@ impl Dial {
     /// The error of a rejected login; where credentials were withheld, that may be the cause.
     pub(super) fn refused(&self, why: LoginError) -> Error {
         if self.withheld {
-            return Error::Withheld {
+            return Error::CredentialsWithheld {
                 from: self.address.to_string(),
-                to: self.here.to_string(),
+                to: self.current.to_string(),
                 why: why.to_string(),
             };
         }
         Error::Login {
-            address: self.here.to_string(),
+            address: self.current.to_string(),
             why: Box::new(why),
         }
     }

@@ -7,33 +7,33 @@ use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use verbena::low::{Enabled, Limits, Personality, QpState};
+use verbena::low::{Limits, Personality, QpAccessFlags, QpState};
 use verbena::{Access, Device, Pd, Qp, QpOptions};
 use verbena_iscsi::login::IserOffer;
 use verbena_wire::iser::PrivateData;
 
-use super::numbers::Numbers;
+use super::sequence::SequenceNumbers;
 use super::tags::Tags;
-use super::{FRONT, Iser, MOST, ROOM, TEXTS};
+use super::{DATA_BUFFERS, HEADERS_LEN, Iser, MAX_DATA, RECEIVE_LEN};
 use crate::error::Error;
-use crate::session::doze::{Polling, rest};
-use crate::session::link::{Dialling, Link, Moved};
+use crate::session::link::{Dialling, Link, TransferCounters};
+use crate::session::sleep_poll::{Polling, sleep_on_fds};
 
 /// Requests other than commands.
 const CONTROL: usize = 32;
 
 /// Polling interval for the answer, which has no descriptor.
-const SOON: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Options of a link.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct How {
+pub(crate) struct IserOptions {
     /// Most commands outstanding.
     pub(crate) depth: usize,
     /// Time limit for connecting.
     pub(crate) patience: Duration,
     /// Most bytes of data of one command.
-    pub(crate) longest: u32,
+    pub(crate) max_data: u32,
     /// How long to poll before sleeping; `None`: adaptive.
     pub(crate) poll: Option<Duration>,
 }
@@ -51,52 +51,52 @@ impl IserDial {
         device: &Device,
         pd: &Pd,
         to: SocketAddr,
-        how: How,
+        how: IserOptions,
     ) -> Result<IserDial, Error> {
         // RFC 7145 §8.1: a response for each request, and the unexpected PDUs that we allow.
         let unasked = IserOffer::default().unexpected as usize;
         let (sends, receives) = (2 * how.depth + CONTROL, how.depth + CONTROL + unasked);
         let cq = device.cq(sends + receives)?;
-        let memory = pd.memory(receives * ROOM, Access::LOCAL_WRITE)?;
-        let orders = pd.memory(how.depth.max(1) * FRONT, Access::LOCAL_READ)?;
-        let texts = pd.memory(TEXTS as usize * ROOM, Access::LOCAL_READ)?;
+        let memory = pd.memory(receives * RECEIVE_LEN, Access::LOCAL_WRITE)?;
+        let orders = pd.memory(how.depth.max(1) * HEADERS_LEN, Access::LOCAL_READ)?;
+        let texts = pd.memory(DATA_BUFFERS as usize * RECEIVE_LEN, Access::LOCAL_READ)?;
         let options = QpOptions {
             // With this personality the end of the connection flushes the receives, so the link needs no other notification of it.
             personality: Some(Personality::Iwarp),
             limits: Limits {
                 sends,
                 receives,
-                pieces: 1,
-                inline: FRONT,
+                max_sge: 1,
+                inline: HEADERS_LEN,
             },
             ..QpOptions::default()
         };
         let qp = Qp::new(pd, &cq, &cq, options)?;
-        qp.enable(Enabled {
+        qp.set_access_flags(QpAccessFlags {
             atomic: false,
-            ..Enabled::default()
+            ..QpAccessFlags::default()
         });
         let mut link = Iser {
             qp,
             cq,
             receives: memory,
-            orders,
-            texts,
-            free: (0..TEXTS).collect(),
+            command_buffers: orders,
+            data_buffers: texts,
+            free: (0..DATA_BUFFERS).collect(),
             depth: how.depth,
-            numbers: Numbers::new(),
+            sequence: SequenceNumbers::new(),
             tags: Tags::default(),
             waiting: VecDeque::new(),
             flushed: Vec::new(),
-            asked: Vec::new(),
+            immediate_tags: Vec::new(),
             limit: usize::MAX,
             polling: Polling::new(how.poll),
-            longest: how.longest,
-            max_send: MOST,
+            max_data: how.max_data,
+            max_send: MAX_DATA,
             logged_in: false,
             why: None,
             ended: false,
-            moved: Moved::default(),
+            transferred: TransferCounters::default(),
         };
         link.qp.modify(QpState::Init);
         for slot in 0..receives as u64 {
@@ -128,7 +128,7 @@ impl IserDial {
             Ok(Ok(_)) => Ok(self.link.take()),
             Ok(Err(error)) => Err(error.into()),
             Err(TryRecvError::Empty) if Instant::now() < self.end => Ok(None),
-            Err(TryRecvError::Empty) => Err(Error::Silent {
+            Err(TryRecvError::Empty) => Err(Error::Timeout {
                 what: "answer to a connection request",
                 limit: self.patience,
             }),
@@ -145,6 +145,6 @@ impl Dialling for IserDial {
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {
         // The answer is delivered by a thread of the adapter and has no descriptor.
-        rest(beside, None, timeout.min(SOON))
+        sleep_on_fds(beside, None, timeout.min(POLL_INTERVAL))
     }
 }

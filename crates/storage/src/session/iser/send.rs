@@ -5,14 +5,14 @@ use verbena::low::{Data, Flags, PostError, SendOp, SendWr};
 use verbena_wire::iscsi::{Bhs, NO_TAG, is_immediate};
 use verbena_wire::iser::{HEADER_LEN, IserHeader};
 
-use super::{FRONT, Iser, ROOM, TAG, TEXTS, numbers, text};
+use super::{DATA_BUFFERS, HEADERS_LEN, Iser, RECEIVE_LEN, TAG, sequence, text};
 use crate::session::link::Link;
 
 /// Work request id of Sends without a completion.
-const NOBODY: u64 = u64::MAX;
+const NO_COMPLETION: u64 = u64::MAX;
 
 /// A PDU that waits to be sent.
-pub(super) struct Waiting {
+pub(super) struct WaitingPdu {
     pub(super) header: IserHeader,
     pub(super) bhs: Bhs,
     pub(super) data: Vec<u8>,
@@ -23,10 +23,10 @@ pub(super) struct Waiting {
 type Posted = Result<(), (usize, PostError)>;
 
 /// Result of posting a Send.
-enum Left {
-    Gone,
+enum PostOutcome {
+    Posted,
     /// The send queue, or the buffers, are full.
-    Later,
+    QueueFull,
 }
 
 impl Iser {
@@ -34,86 +34,96 @@ impl Iser {
     pub(super) fn pump(&mut self) {
         let mut at = 0;
         while let Some(one) = self.waiting.get(at) {
-            if !self.may_leave(&one.bhs) {
+            if !self.may_send(&one.bhs) {
                 at += 1;
                 continue;
             }
             let Some(one) = self.waiting.remove(at) else {
                 return;
             };
-            match self.leave(&one) {
-                Ok(Left::Gone) => {}
-                Ok(Left::Later) => return self.waiting.insert(at, one),
-                Err(why) => return self.end(&why),
+            match self.post_pdu(&one) {
+                Ok(PostOutcome::Posted) => {}
+                Ok(PostOutcome::QueueFull) => return self.waiting.insert(at, one),
+                Err(why) => return self.close(&why),
             }
         }
     }
 
-    fn may_leave(&self, bhs: &Bhs) -> bool {
-        let bounded = is_immediate(bhs) && numbers::word(bhs, TAG) != NO_TAG;
-        self.numbers.admit(bhs) && (!bounded || self.asked.len() < self.limit)
+    fn may_send(&self, bhs: &Bhs) -> bool {
+        let bounded = is_immediate(bhs) && sequence::read_word(bhs, TAG) != NO_TAG;
+        self.sequence.may_send(bhs) && (!bounded || self.immediate_tags.len() < self.limit)
     }
 
     /// Fills in sequence numbers and posts a Send.
-    fn leave(&mut self, one: &Waiting) -> Result<Left, String> {
-        let (mut bhs, before) = (one.bhs, self.numbers);
-        self.numbers.stamp(&mut bhs);
-        let mut front = [0; FRONT];
+    fn post_pdu(&mut self, one: &WaitingPdu) -> Result<PostOutcome, String> {
+        let (mut bhs, before) = (one.bhs, self.sequence);
+        self.sequence.stamp(&mut bhs);
+        let mut front = [0; HEADERS_LEN];
         let (header, rest) = front.split_at_mut(HEADER_LEN);
         header.copy_from_slice(&one.header.emit());
         rest.copy_from_slice(&bhs);
         let posted = match one.task {
-            Some(task) => self.post_order(task, &front)?,
-            None => self.post_text(&front, &one.data)?,
+            Some(task) => self.post_command(task, &front)?,
+            None => self.post_with_data(&front, &one.data)?,
         };
         match posted {
             Ok(()) => {
                 if one.task.is_none() {
-                    self.note_asked(&bhs);
+                    self.note_immediate(&bhs);
                 }
-                Ok(Left::Gone)
+                Ok(PostOutcome::Posted)
             }
             Err((_, PostError::Full(_))) => {
-                self.numbers = before;
-                Ok(Left::Later)
+                self.sequence = before;
+                Ok(PostOutcome::QueueFull)
             }
             // The queue pair is in `Err`; the command is reported with the end of the link.
-            Err((_, PostError::State(_))) => Ok(Left::Gone),
+            Err((_, PostError::State(_))) => Ok(PostOutcome::Posted),
             Err((_, why)) => Err(why.to_string()),
         }
     }
 
-    fn post_order(&self, task: u32, front: &[u8]) -> Result<Posted, String> {
-        let at = task as usize * FRONT;
+    fn post_command(&self, task: u32, front: &[u8]) -> Result<Posted, String> {
+        let at = task as usize * HEADERS_LEN;
         // The previous Send in this buffer was answered, so it is complete.
-        self.orders
+        self.command_buffers
             .write_at(at, front)
             .map_err(|error| text(&error))?;
-        let piece = [self.orders.sge(at, FRONT).map_err(|error| text(&error))?];
-        Ok(self.qp.post_send(&[send(NOBODY, Data::Gather(&piece))]))
+        let piece = [self
+            .command_buffers
+            .sge(at, HEADERS_LEN)
+            .map_err(|error| text(&error))?];
+        Ok(self
+            .qp
+            .post_send(&[send(NO_COMPLETION, Data::Gather(&piece))]))
     }
 
-    fn post_text(&mut self, front: &[u8], data: &[u8]) -> Result<Posted, String> {
+    fn post_with_data(&mut self, front: &[u8], data: &[u8]) -> Result<Posted, String> {
         if data.is_empty() {
-            return Ok(self.qp.post_send(&[send(NOBODY, Data::Inline(front))]));
+            return Ok(self
+                .qp
+                .post_send(&[send(NO_COMPLETION, Data::Inline(front))]));
         }
         let Some(slot) = self.free.pop() else {
-            return Ok(Err((0, PostError::Full(TEXTS as usize))));
+            return Ok(Err((0, PostError::Full(DATA_BUFFERS as usize))));
         };
-        let at = slot as usize * ROOM;
+        let at = slot as usize * RECEIVE_LEN;
         // RFC 7143 §11.1: a data segment is padded to a multiple of 4 bytes.
-        let len = FRONT + data.len().next_multiple_of(4);
-        let pad = &[0; 3][..len - FRONT - data.len()];
-        self.texts
+        let len = HEADERS_LEN + data.len().next_multiple_of(4);
+        let pad = &[0; 3][..len - HEADERS_LEN - data.len()];
+        self.data_buffers
             .write_at(at, front)
             .map_err(|error| text(&error))?;
-        self.texts
-            .write_at(at + FRONT, data)
+        self.data_buffers
+            .write_at(at + HEADERS_LEN, data)
             .map_err(|error| text(&error))?;
-        self.texts
-            .write_at(at + FRONT + data.len(), pad)
+        self.data_buffers
+            .write_at(at + HEADERS_LEN + data.len(), pad)
             .map_err(|error| text(&error))?;
-        let piece = [self.texts.sge(at, len).map_err(|error| text(&error))?];
+        let piece = [self
+            .data_buffers
+            .sge(at, len)
+            .map_err(|error| text(&error))?];
         let posted = self.qp.post_send(&[send(slot, Data::Gather(&piece))]);
         if posted.is_err() {
             self.free.push(slot);
@@ -121,10 +131,10 @@ impl Iser {
         Ok(posted)
     }
 
-    fn note_asked(&mut self, bhs: &Bhs) {
-        let tag = numbers::word(bhs, TAG);
+    fn note_immediate(&mut self, bhs: &Bhs) {
+        let tag = sequence::read_word(bhs, TAG);
         if is_immediate(bhs) && tag != NO_TAG {
-            self.asked.push(tag);
+            self.immediate_tags.push(tag);
         }
     }
 }
@@ -132,7 +142,7 @@ impl Iser {
 /// A Send. A failure ends the queue pair, so only a Send with a buffer is signaled. RFC 7145 §7.3.1: with Solicited Event.
 fn send(id: u64, data: Data<'_>) -> SendWr<'_> {
     let flags = match id {
-        NOBODY => Flags::SOLICITED,
+        NO_COMPLETION => Flags::SOLICITED,
         _ => Flags::SOLICITED | Flags::SIGNALED,
     };
     SendWr {

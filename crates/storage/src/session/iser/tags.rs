@@ -7,11 +7,11 @@ use verbena::low::Direction;
 const NUMBERS: u32 = 1 << 16;
 /// The counter in the upper half of a tag runs from 1 to this value. It is not 0, as in tags of logins and NOP-Outs, and too small for
 /// the reserved tag 0xffffffff.
-const USES: u32 = 0x7fff;
+const MAX_COUNTER: u32 = 0x7fff;
 
 /// An outstanding command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Under {
+pub(super) struct OutstandingCommand {
     pub(super) tag: u32,
     pub(super) direction: Direction,
     pub(super) len: u32,
@@ -20,7 +20,7 @@ pub(super) struct Under {
 /// Outstanding commands, by task number.
 #[derive(Debug, Default)]
 pub(super) struct Tags {
-    slots: Vec<Option<Under>>,
+    slots: Vec<Option<OutstandingCommand>>,
     /// Counter of the last tag.
     count: u32,
 }
@@ -36,9 +36,9 @@ impl Tags {
             self.slots.resize(at + 1, None);
         }
         let slot = self.slots.get_mut(at).filter(|slot| slot.is_none())?;
-        self.count = self.count % USES + 1;
+        self.count = self.count % MAX_COUNTER + 1;
         let tag = self.count << 16 | task;
-        *slot = Some(Under {
+        *slot = Some(OutstandingCommand {
             tag,
             direction,
             len,
@@ -47,7 +47,7 @@ impl Tags {
     }
 
     /// Ends the command with this tag. Returns its task number.
-    pub(super) fn end(&mut self, tag: u32) -> Option<(u32, Under)> {
+    pub(super) fn end(&mut self, tag: u32) -> Option<(u32, OutstandingCommand)> {
         let task = tag % NUMBERS;
         let slot = self.slots.get_mut(task as usize)?;
         let under = (*slot).filter(|under| under.tag == tag)?;

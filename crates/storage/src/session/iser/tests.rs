@@ -8,32 +8,32 @@ use std::time::Duration;
 use verbena::low::Direction;
 use verbena::{Access, Memory, Status};
 use verbena_iscsi::Terms;
-use verbena_iscsi::login::{IserTerms, Proof, Settled};
+use verbena_iscsi::login::{Authentication, IserTerms, LoginOutcome};
 use verbena_wire::iscsi::{FromInitiator, Lun, NO_TAG, NopOut, Residual, ScsiCommand};
 use verbena_wire::scsi::{Cdb, DeviceType};
 
 use super::tags::Tags;
-use super::{How, Iser};
-use crate::blocks::Place;
-use crate::session::link::{Held, Link, Moved, News, Order};
+use super::{Iser, IserOptions};
+use crate::blocks::BufferRef;
+use crate::session::link::{CommandProgress, Link, LinkCommand, LinkEvent, TransferCounters};
 use peer::{Peer, pair};
 
-const HOW: How = How {
+const OPTIONS: IserOptions = IserOptions {
     depth: 8,
     patience: Duration::from_secs(5),
-    longest: 64 << 10,
+    max_data: 64 << 10,
     poll: None,
 };
 
 /// The result of a login; `unexpected_there` is the target's MaxOutstandingUnexpectedPDUs.
-fn settled(unexpected_there: u32) -> Settled {
-    Settled {
+fn settled(unexpected_there: u32) -> LoginOutcome {
+    LoginOutcome {
         terms: Terms::DEFAULT,
         iser: Some(IserTerms {
             max_recv: 8192,
             max_send: 8192,
-            unexpected_here: 64,
-            unexpected_there,
+            unexpected_in: 64,
+            unexpected_out: unexpected_there,
             max_ahs: 256,
         }),
         tsih: 1,
@@ -41,13 +41,13 @@ fn settled(unexpected_there: u32) -> Settled {
         portal_group: None,
         time2wait: 2,
         time2retain: 0,
-        proof: Proof::None,
+        authentication: Authentication::None,
     }
 }
 
 /// A link after its login.
 fn logged_in() -> (Iser, Peer) {
-    let (mut link, peer) = pair(HOW);
+    let (mut link, peer) = pair(OPTIONS);
     link.begin(&settled(0));
     (link, peer)
 }
@@ -58,14 +58,14 @@ fn memory(peer: &Peer, len: usize) -> Memory {
     peer.initiator_pd.memory(len, rights).unwrap()
 }
 
-fn order(link: &mut Iser, task: u32, direction: Direction, place: Option<&Place>, len: u32) {
-    link.order(&Order {
+fn order(link: &mut Iser, task: u32, direction: Direction, place: Option<&BufferRef>, len: u32) {
+    link.send_command(&LinkCommand {
         task,
         lun: Lun::new(3).unwrap(),
         device: DeviceType::Disk,
         cdb: Cdb::read(0x1122, 7),
         direction,
-        place,
+        buffer: place,
         len,
     })
     .unwrap();
@@ -85,12 +85,12 @@ fn ping(link: &mut Iser, itt: u32) {
         cmd_sn: 0,
         exp_stat_sn: 0,
     };
-    link.say(&ping.emit(), b"").unwrap();
+    link.send_pdu(&ping.emit(), b"").unwrap();
 }
 
 /// Polls until there are events.
-fn news(link: &mut Iser) -> Vec<News> {
-    let (mut news, end) = (Vec::new(), std::time::Instant::now() + HOW.patience);
+fn wait_events(link: &mut Iser) -> Vec<LinkEvent> {
+    let (mut news, end) = (Vec::new(), std::time::Instant::now() + OPTIONS.patience);
     while news.is_empty() {
         assert!(std::time::Instant::now() < end, "no news");
         link.sleep(&[], Duration::from_millis(20)).unwrap();
@@ -99,11 +99,11 @@ fn news(link: &mut Iser) -> Vec<News> {
     news
 }
 
-fn responded(news: &[News]) -> Vec<u32> {
-    let task = |one: &News| match one {
-        News::Response {
+fn response_tasks(news: &[LinkEvent]) -> Vec<u32> {
+    let task = |one: &LinkEvent| match one {
+        LinkEvent::Response {
             task,
-            carried: None,
+            transferred: None,
             ..
         } => *task,
         other => panic!("{other:?}"),
@@ -120,7 +120,7 @@ fn command(pdu: &FromInitiator) -> ScsiCommand {
 
 #[test]
 fn connection_request_declares_missing_iser_features() {
-    let (_link, peer) = pair(HOW);
+    let (_link, peer) = pair(OPTIONS);
     assert_eq!(peer.private, [0xc0, 0, 0, 0]);
 }
 
@@ -129,8 +129,8 @@ fn connection_request_declares_missing_iser_features() {
 fn command_carries_the_stag_of_its_buffer() {
     let (mut link, mut peer) = logged_in();
     let memory = memory(&peer, 4096);
-    let place = Place::new(&memory, 512);
-    let at = memory.place(512).unwrap();
+    let place = BufferRef::new(&memory, 512);
+    let at = memory.remote_addr(512).unwrap();
     for (task, direction, kind, flags) in [
         (5, Direction::Read, 0x14, 0xc1),
         (6, Direction::Write, 0x18, 0xa1),
@@ -161,11 +161,11 @@ fn command_carries_the_stag_of_its_buffer() {
         assert_eq!(bytes, expected, "{direction:?}");
         let itt = u32::from(sn) << 16 | task;
         peer.respond(itt, 6 + u32::from(sn), u32::from(sn) + 1, Residual::None);
-        assert_eq!(responded(&news(&mut link)), [task]);
+        assert_eq!(response_tasks(&wait_events(&mut link)), [task]);
     }
     assert_eq!(
-        link.moved(),
-        Moved {
+        link.transferred(),
+        TransferCounters {
             placed: 1536,
             copied: 0,
             gathered: 1536
@@ -178,24 +178,24 @@ fn target_moves_data_by_rdma() {
     let (mut link, mut peer) = logged_in();
     let memory = memory(&peer, 8192);
     memory.write_at(4096, &[7; 4096]).unwrap();
-    let (read, write) = (Place::new(&memory, 0), Place::new(&memory, 4096));
+    let (read, write) = (BufferRef::new(&memory, 0), BufferRef::new(&memory, 4096));
     order(&mut link, 0, Direction::Read, Some(&read), 4096);
-    let (header, pdu, _) = peer.hear();
+    let (header, pdu, _) = peer.receive_pdu();
     peer.write(header.read.unwrap(), &[9; 100]);
     peer.respond(command(&pdu).itt, 1, 2, Residual::Underflow(3996));
-    assert_eq!(responded(&news(&mut link)), [0]);
+    assert_eq!(response_tasks(&wait_events(&mut link)), [0]);
     let mut got = [0; 101];
     memory.read_at(0, &mut got).unwrap();
     assert_eq!((got[..100] == [9; 100], got[100]), (true, 0));
     order(&mut link, 1, Direction::Write, Some(&write), 4096);
-    let (header, pdu, _) = peer.hear();
+    let (header, pdu, _) = peer.receive_pdu();
     assert_eq!(peer.read(header.write.unwrap(), 4096), [7; 4096]);
     peer.respond(command(&pdu).itt, 2, 2, Residual::None);
-    assert_eq!(responded(&news(&mut link)), [1]);
+    assert_eq!(response_tasks(&wait_events(&mut link)), [1]);
     let (placed, gathered) = (100, 4096);
     assert_eq!(
-        link.moved(),
-        Moved {
+        link.transferred(),
+        TransferCounters {
             placed,
             copied: 0,
             gathered
@@ -211,20 +211,22 @@ fn commands_wait_for_the_window() {
         plain(&mut link, task);
     }
     ping(&mut link, 9);
-    let first = command(&peer.hear().1);
+    let first = command(&peer.receive_pdu().1);
     assert_eq!(first.cmd_sn, 1);
-    let (_, pdu, _) = peer.hear();
+    let (_, pdu, _) = peer.receive_pdu();
     let FromInitiator::NopOut(nop) = pdu else {
         panic!("{pdu}")
     };
     assert_eq!((nop.itt, nop.cmd_sn, nop.immediate), (9, 2, true));
     // The window opens by two.
     peer.respond(first.itt, 1, 3, Residual::None);
-    assert_eq!(responded(&news(&mut link)), [0]);
+    assert_eq!(response_tasks(&wait_events(&mut link)), [0]);
     ping(&mut link, 10);
-    let sns: Vec<u32> = (0..2).map(|_| command(&peer.hear().1).cmd_sn).collect();
+    let sns: Vec<u32> = (0..2)
+        .map(|_| command(&peer.receive_pdu().1).cmd_sn)
+        .collect();
     assert_eq!(sns, [2, 3]);
-    assert!(matches!(peer.hear().1, FromInitiator::NopOut(nop) if nop.cmd_sn == 4));
+    assert!(matches!(peer.receive_pdu().1, FromInitiator::NopOut(nop) if nop.cmd_sn == 4));
 }
 
 /// A command that was not sent can be cancelled and consumes no CmdSN; one that was sent stays bound, and so does its memory, until the link ends.
@@ -234,17 +236,25 @@ fn only_unsent_commands_can_be_cancelled() {
     for task in 0..3 {
         plain(&mut link, task);
     }
-    let first = command(&peer.hear().1);
-    let held: Vec<Held> = (0..4).map(|task| link.held(task)).collect();
-    assert_eq!(held, [Held::Bound, Held::Here, Held::Here, Held::Ended]);
+    let first = command(&peer.receive_pdu().1);
+    let held: Vec<CommandProgress> = (0..4).map(|task| link.command_state(task)).collect();
+    assert_eq!(
+        held,
+        [
+            CommandProgress::RdmaExposed,
+            CommandProgress::Unsent,
+            CommandProgress::Unsent,
+            CommandProgress::Ended
+        ]
+    );
     assert!(!link.cancel(0) && !link.cancel(3));
     assert!(link.cancel(1));
     assert!(!link.cancel(1), "once");
-    let flushed = news(&mut link);
+    let flushed = wait_events(&mut link);
     assert!(
         matches!(
             flushed[..],
-            [News::Failed {
+            [LinkEvent::Failed {
                 task: 1,
                 status: Status::WrFlushErr
             }]
@@ -254,9 +264,9 @@ fn only_unsent_commands_can_be_cancelled() {
     // Its task number is free again.
     plain(&mut link, 1);
     peer.respond(first.itt, 1, 3, Residual::None);
-    assert_eq!(responded(&news(&mut link)), [0]);
+    assert_eq!(response_tasks(&wait_events(&mut link)), [0]);
     let next: Vec<(u32, u32)> = (0..2)
-        .map(|_| command(&peer.hear().1))
+        .map(|_| command(&peer.receive_pdu().1))
         .map(|one| (one.cmd_sn, one.itt % 0x1_0000))
         .collect();
     assert_eq!(next, [(2, 2), (3, 1)]);
@@ -265,38 +275,41 @@ fn only_unsent_commands_can_be_cancelled() {
 /// RFC 7145 §8.1: the target has receives for a limited number of unexpected requests.
 #[test]
 fn requests_wait_for_receives() {
-    let (mut link, mut peer) = pair(HOW);
+    let (mut link, mut peer) = pair(OPTIONS);
     link.begin(&settled(2));
     for itt in 2..5 {
         ping(&mut link, itt);
     }
     plain(&mut link, 0);
-    let itts = |peer: &mut Peer| match peer.hear().1 {
+    let itts = |peer: &mut Peer| match peer.receive_pdu().1 {
         FromInitiator::NopOut(nop) => nop.itt,
         FromInitiator::ScsiCommand(_) => 0,
         other => panic!("{other}"),
     };
     assert_eq!([(); 3].map(|()| itts(&mut peer)), [2, 3, 0]);
     peer.pong(3, 1, 1);
-    assert!(matches!(news(&mut link)[..], [News::Pdu { .. }]));
+    assert!(matches!(
+        wait_events(&mut link)[..],
+        [LinkEvent::Pdu { .. }]
+    ));
     assert_eq!(itts(&mut peer), 4);
 }
 
 #[test]
 fn invalid_orders_are_refused_and_others_continue() {
-    let (mut link, mut peer) = pair(HOW);
+    let (mut link, mut peer) = pair(OPTIONS);
     let memory = memory(&peer, 128 << 10);
-    let place = Place::new(&memory, 0);
-    let beyond = Place::new(&memory, (128 << 10) - 511);
+    let place = BufferRef::new(&memory, 0);
+    let beyond = BufferRef::new(&memory, (128 << 10) - 511);
     let cdb = Cdb::read(0, 1);
     let refused = |link: &mut Iser, task, place, len, words: &str| {
-        let refused = link.order(&Order {
+        let refused = link.send_command(&LinkCommand {
             task,
             lun: Lun::default(),
             device: DeviceType::Disk,
             cdb,
             direction: Direction::Read,
-            place,
+            buffer: place,
             len,
         });
         let why = refused.unwrap_err().to_string();
@@ -308,19 +321,19 @@ fn invalid_orders_are_refused_and_others_continue() {
     refused(&mut link, 0, Some(&beyond), 512, "");
     refused(&mut link, 0, None, 512, "no place");
     refused(&mut link, 8, Some(&place), 512, "one too many");
-    let long = link.say(&[0; 48], &[0; 8193]).unwrap_err().to_string();
+    let long = link.send_pdu(&[0; 48], &[0; 8193]).unwrap_err().to_string();
     assert!(long.contains("takes 8192"), "{long}");
     plain(&mut link, 0);
-    assert_eq!(command(&peer.hear().1).cmd_sn, 1);
+    assert_eq!(command(&peer.receive_pdu().1).cmd_sn, 1);
 }
 
 #[test]
 fn padded_text_keeps_its_unpadded_length() {
-    let (mut link, mut peer) = pair(HOW);
+    let (mut link, mut peer) = pair(OPTIONS);
     // A text request with the I bit.
     let mut bhs = [0; 48];
     (bhs[0], bhs[1]) = (0x44, 0x80);
-    link.say(&bhs, b"SendTargets=All\0.").unwrap();
+    link.send_pdu(&bhs, b"SendTargets=All\0.").unwrap();
     let bytes = peer.bytes();
     assert_eq!(bytes.len(), 28 + 48 + 20);
     assert_eq!(bytes[..28], [&[0x10][..], &[0; 27]].concat());

@@ -9,7 +9,7 @@ use verbena_wire::{Rsn, Stag, To};
 use crate::startup::Role;
 use crate::stream::State;
 use crate::testing::{Bench, agreement, caps, control, fpdu, settings, tagged, timer, untagged};
-use crate::{Claim, Delivery, Held, Message, RnrRetry, Time};
+use crate::{BeginError, Claim, Delivery, Message, RnrRetry, Time};
 
 fn send(len: u32) -> Message {
     Message::Send {
@@ -37,7 +37,10 @@ fn a_responder_is_silent_until_the_first_fpdu() {
     for extensions in [false, true] {
         let mut bench = Bench::new(&agreement(Role::Responder, extensions), settings());
         assert!(bench.stream.poll_control(true).is_none());
-        assert_eq!(bench.stream.begin(write(1)).unwrap_err(), Held::Opening);
+        assert_eq!(
+            bench.stream.begin(write(1)).unwrap_err(),
+            BeginError::Opening
+        );
         let first = if extensions {
             control(&Control::Caps(caps()), 1)
         } else {
@@ -46,7 +49,10 @@ fn a_responder_is_silent_until_the_first_fpdu() {
         bench.feed(&first).unwrap();
         assert_eq!(bench.stream.state(), State::Running);
         if extensions {
-            assert_eq!(bench.stream.begin(write(1)).unwrap_err(), Held::Opening);
+            assert_eq!(
+                bench.stream.begin(write(1)).unwrap_err(),
+                BeginError::Opening
+            );
             assert_eq!(bench.control(true), control(&Control::Caps(caps()), 1));
         }
         bench.send(write(1));
@@ -56,7 +62,10 @@ fn a_responder_is_silent_until_the_first_fpdu() {
 #[test]
 fn caps_lower_frame_size_and_read_depth() {
     let mut bench = Bench::new(&agreement(Role::Initiator, true), settings());
-    assert_eq!(bench.stream.begin(write(1)).unwrap_err(), Held::Opening);
+    assert_eq!(
+        bench.stream.begin(write(1)).unwrap_err(),
+        BeginError::Opening
+    );
     let _ = bench.control(true);
     let mut small = caps();
     (small.max_ulpdu, small.ird) = (300, 1);
@@ -70,7 +79,7 @@ fn caps_lower_frame_size_and_read_depth() {
         source_to: To::new(0),
     });
     bench.send(read.clone());
-    assert_eq!(bench.stream.begin(read).unwrap_err(), Held::Depth(1));
+    assert_eq!(bench.stream.begin(read).unwrap_err(), BeginError::Depth(1));
 }
 
 #[test]
@@ -97,7 +106,7 @@ fn acknowledgements_are_sent_once_and_processed() {
         bench.delivered.last(),
         Some(&Delivery::Acked(Rsn::wrapping(1)))
     );
-    assert_eq!(bench.stream.ledger().requester.unacknowledged(), 0);
+    assert_eq!(bench.stream.accounting().requester.unacknowledged(), 0);
 }
 
 #[test]
@@ -136,7 +145,7 @@ fn rnr_discards_requests_until_resume() {
     bench
         .feed(&fpdu(untagged(Opcode::ReadRequest, 1), &[0; 28]))
         .unwrap();
-    assert!(bench.stream.ledger().reads_in.is_empty());
+    assert!(bench.stream.accounting().reads_in.is_empty());
     assert!(
         bench
             .placed
@@ -228,12 +237,15 @@ fn rnr_stops_sender_and_ready_restarts_message() {
         .unwrap();
     assert!(bench.stream.next_frame(&mut outgoing).is_none());
     assert!(!outgoing.is_done(), "abandoned, not finished");
-    assert_eq!(bench.stream.begin(send(1)).unwrap_err(), Held::NotReady);
+    assert_eq!(
+        bench.stream.begin(send(1)).unwrap_err(),
+        BeginError::NotReady
+    );
     bench.feed(&control(&Control::Ready(rsn), 3)).unwrap();
     assert_eq!(bench.delivered.last(), Some(&Delivery::Ready(rsn)));
     assert_eq!(
         bench.stream.begin(send(1)).unwrap_err(),
-        Held::NotReady,
+        BeginError::NotReady,
         "RESUME leaves first"
     );
     assert_eq!(bench.control(false), control(&Control::Resume(rsn), 2));
@@ -265,7 +277,7 @@ fn rnr_removes_reads_the_peer_discarded() {
         ))
         .unwrap();
     assert_eq!(
-        bench.stream.ledger().reads_out.len(),
+        bench.stream.accounting().reads_out.len(),
         1,
         "the one before the refusal stays"
     );

@@ -9,7 +9,7 @@ use verbena_wire::{Rsn, Stag, To};
 use crate::startup::{Role, Rtr};
 use crate::stream::State;
 use crate::testing::{Bench, agreement, control, fpdu, settings, tagged, untagged};
-use crate::{AccessFault, Delivery, Held, Message, Offender, Step, Violation};
+use crate::{AccessFault, BeginError, Delivery, Message, Offender, Step, Violation};
 
 #[test]
 fn refused_write_sends_ack_then_terminate() {
@@ -87,7 +87,7 @@ fn late_read_failure_echoes_advanced_request() {
         fault: AccessFault::Bounds,
     };
     bench.stream.fail_for(violation, Some(offender));
-    let words = bench.last_words().unwrap();
+    let words = bench.sent_terminate().unwrap();
     assert_eq!(words.cause, Cause::Rdmap(RdmapError::Bounds));
     let echoed = words.segment.unwrap().read_request.unwrap();
     assert_eq!(echoed.size, 700);
@@ -122,7 +122,7 @@ fn peer_terminate_is_delivered_and_ends_stream() {
             to: To::new(0),
             len: 0,
         };
-        assert_eq!(bench.stream.begin(write).unwrap_err(), Held::Over);
+        assert_eq!(bench.stream.begin(write).unwrap_err(), BeginError::Closed);
     }
 }
 
@@ -158,7 +158,7 @@ fn local_abort_sends_its_cause() {
     bench
         .stream
         .abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-    let words = bench.last_words().unwrap();
+    let words = bench.sent_terminate().unwrap();
     assert_eq!(words.cause, Cause::Rdmap(RdmapError::LocalCatastrophic));
     assert_eq!(words.segment, None);
 }
@@ -189,7 +189,7 @@ fn rtr_message_opens_stream_and_completes_nothing() {
             invalidate: None,
             len: 0,
         };
-        assert_eq!(a.stream.begin(early).unwrap_err(), Held::Opening);
+        assert_eq!(a.stream.begin(early).unwrap_err(), BeginError::Opening);
         b.claim = crate::Claim::Drop;
         b.feed(&a.control(false)).unwrap();
         assert_eq!(b.stream.state(), State::Running, "{rtr:?}");
@@ -237,8 +237,8 @@ fn first_message_must_be_the_agreed_rtr() {
         fpdu(untagged(Opcode::ReadRequest, 1), &[0; 28]),
     ] {
         let (_, mut b) = rtr_pair(kinds, Rtr::Write);
-        assert!(matches!(b.refuses(&bytes), Violation::NotRtr(_)));
-        let words = b.last_words().unwrap();
+        assert!(matches!(b.expect_violation(&bytes), Violation::NotRtr(_)));
+        let words = b.sent_terminate().unwrap();
         assert_eq!(words.cause, Cause::Llp(LlpError::NoMatchingRtr));
     }
 }

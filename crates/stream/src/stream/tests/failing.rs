@@ -13,7 +13,7 @@ use crate::startup::{Role, Rtr};
 use crate::stream::State;
 use crate::testing::{Bench, agreement, control, fpdu, settings, tagged, untagged};
 use crate::{
-    AccessFault, Claim, Delivery, Held, Message, Offender, Outgoing, Step, Time, Violation,
+    AccessFault, BeginError, Claim, Delivery, Message, Offender, Outgoing, Step, Time, Violation,
 };
 
 const LEN: u32 = 2500;
@@ -59,7 +59,7 @@ fn bad_write(bench: &mut Bench) {
 }
 
 /// The names of the messages in plain frames.
-fn words(mut bytes: &[u8]) -> Vec<String> {
+fn frame_names(mut bytes: &[u8]) -> Vec<String> {
     let mut words = Vec::new();
     while let Some((len, _)) = bytes.split_first_chunk::<2>() {
         let len = usize::from(u16::from_be_bytes(*len));
@@ -101,21 +101,24 @@ fn earlier_reads_are_answered_before_terminate() {
         };
         bench.feed(&read(1)).unwrap();
         bad_write(&mut bench);
-        assert!(bench.stream.owes_answers());
+        assert!(bench.stream.owes_responses());
         assert!(bench.control(true).is_empty(), "the Terminate waits");
         let send = Message::Write {
             stag: Stag::new(1),
             to: To::new(0),
             len: 0,
         };
-        assert_eq!(bench.stream.begin(send).unwrap_err(), Held::Over);
+        assert_eq!(bench.stream.begin(send).unwrap_err(), BeginError::Closed);
         let out = bench.send(answer(LEN));
-        assert_eq!(words(&out), names(&[Opcode::ReadResponse; 3]));
-        assert!(!bench.stream.owes_answers());
-        assert_eq!(bench.stream.begin(answer(0)).unwrap_err(), Held::Over);
+        assert_eq!(frame_names(&out), names(&[Opcode::ReadResponse; 3]));
+        assert!(!bench.stream.owes_responses());
+        assert_eq!(
+            bench.stream.begin(answer(0)).unwrap_err(),
+            BeginError::Closed
+        );
         // The response acknowledges all before it; nothing is left to acknowledge.
         let last = bench.control(false);
-        assert_eq!(words(&last), names(&[Opcode::Terminate]));
+        assert_eq!(frame_names(&last), names(&[Opcode::Terminate]));
         assert_eq!(bench.stream.state(), State::Terminated);
         assert_eq!(bench.stream.cause(), Some(&refusal()));
     }
@@ -130,7 +133,7 @@ fn failing_stream_acknowledges_as_reads_complete() {
     }
     bad_write(&mut bench);
     let mut out = bench.control(false);
-    assert_eq!(words(&out), [ack(1)]);
+    assert_eq!(frame_names(&out), [ack(1)]);
     for _ in 0..2 {
         out.extend(bench.send(answer(1)));
         out.extend(bench.control(false));
@@ -145,7 +148,7 @@ fn failing_stream_acknowledges_as_reads_complete() {
         ack(5),
         terminate,
     ];
-    assert_eq!(words(&out), expected);
+    assert_eq!(frame_names(&out), expected);
 }
 
 #[test]
@@ -169,7 +172,7 @@ fn owed_answers_are_sent_in_order() {
     bench.feed(&v2s).unwrap();
     bench.feed(&read(4)).unwrap();
     // RFC 5040 §3.3.1: the fifth exceeds the limit, and is the request that ends the stream.
-    let refused = bench.refuses(&read(5));
+    let refused = bench.expect_violation(&read(5));
     assert_eq!(refused, Violation::TooManyReads { limit: 4 });
     let mut out = Vec::new();
     for message in [
@@ -178,7 +181,7 @@ fn owed_answers_are_sent_in_order() {
         Message::ReadV2Response { len: 0 },
         answer(0),
     ] {
-        assert!(bench.stream.owes_answers());
+        assert!(bench.stream.owes_responses());
         out.extend(bench.control(true));
         out.extend(bench.send(message));
     }
@@ -192,7 +195,7 @@ fn owed_answers_are_sent_in_order() {
         Opcode::ReadResponse,
         Opcode::Terminate,
     ];
-    assert_eq!(words(&out), names(&expected));
+    assert_eq!(frame_names(&out), names(&expected));
 }
 
 #[test]
@@ -208,14 +211,17 @@ fn started_answer_is_finished_before_terminate() {
         }
         bad_write(&mut bench);
         assert!(bench.control(true).is_empty());
-        assert_eq!(bench.stream.begin(answer(0)).unwrap_err(), Held::Busy);
+        assert_eq!(bench.stream.begin(answer(0)).unwrap_err(), BeginError::Busy);
         for _ in framed..3 {
             assert!(bench.control(true).is_empty());
             frame(&mut bench, &mut outgoing);
         }
-        assert!(outgoing.is_done() && bench.stream.owes_answers());
+        assert!(outgoing.is_done() && bench.stream.owes_responses());
         bench.send(answer(0));
-        assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+        assert_eq!(
+            frame_names(&bench.control(true)),
+            names(&[Opcode::Terminate])
+        );
     }
 }
 
@@ -234,21 +240,27 @@ fn partly_sent_request_blocks_owed_answers() {
     let mut outgoing = bench.stream.begin(ours.clone()).unwrap();
     frame(&mut bench, &mut outgoing);
     bad_write(&mut bench);
-    assert!(!bench.stream.owes_answers());
-    assert_eq!(bench.stream.begin(answer(LEN)).unwrap_err(), Held::Over);
+    assert!(!bench.stream.owes_responses());
+    assert_eq!(
+        bench.stream.begin(answer(LEN)).unwrap_err(),
+        BeginError::Closed
+    );
     assert!(bench.stream.next_frame(&mut outgoing).is_none());
     let terminate = Opcode::Terminate.name().to_owned();
-    assert_eq!(words(&bench.control(true)), [ack(1), terminate]);
+    assert_eq!(frame_names(&bench.control(true)), [ack(1), terminate]);
 
     // A request of which no frame was made does not prevent them.
     let mut bench = Bench::verbena();
     bench.feed(&read(1)).unwrap();
     let mut outgoing = bench.stream.begin(ours).unwrap();
     bad_write(&mut bench);
-    assert!(bench.stream.owes_answers());
+    assert!(bench.stream.owes_responses());
     assert!(bench.stream.next_frame(&mut outgoing).is_none());
     bench.send(answer(LEN));
-    assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+    assert_eq!(
+        frame_names(&bench.control(true)),
+        names(&[Opcode::Terminate])
+    );
 }
 
 /// Answering the read that was delivered as `at` fails.
@@ -282,11 +294,17 @@ fn failed_answer_ends_the_stream_at_once() {
             frame(&mut bench, &mut outgoing);
         }
         read_fails(&mut bench, 1, outgoing.sent());
-        assert!(!bench.stream.owes_answers());
+        assert!(!bench.stream.owes_responses());
         assert!(bench.stream.next_frame(&mut outgoing).is_none());
-        assert_eq!(bench.stream.begin(answer(LEN)).unwrap_err(), Held::Over);
+        assert_eq!(
+            bench.stream.begin(answer(LEN)).unwrap_err(),
+            BeginError::Closed
+        );
         // No acknowledgement: the response before covers all that was executed, and the failed read is not.
-        assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+        assert_eq!(
+            frame_names(&bench.control(true)),
+            names(&[Opcode::Terminate])
+        );
     }
 }
 
@@ -298,8 +316,8 @@ fn later_failed_answer_is_named_in_terminate() {
     bad_write(&mut bench);
     bench.send(answer(LEN));
     read_fails(&mut bench, 1, 0);
-    assert!(!bench.stream.owes_answers());
-    let last = bench.last_words().unwrap();
+    assert!(!bench.stream.owes_responses());
+    let last = bench.sent_terminate().unwrap();
     assert_eq!(last.cause, Cause::Rdmap(RdmapError::AccessRights));
     assert_eq!(bench.stream.cause(), Some(&refusal()), "noticed first");
 }
@@ -313,9 +331,16 @@ fn a_read_refused_on_delivery_is_not_owed() {
     bench
         .stream
         .fail(Violation::NotEnabled(Opcode::ReadRequest));
-    assert_eq!(bench.stream.ledger().reads_in.len(), 1, "the first alone");
+    assert_eq!(
+        bench.stream.accounting().reads_in.len(),
+        1,
+        "the first alone"
+    );
     bench.send(answer(LEN));
-    assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+    assert_eq!(
+        frame_names(&bench.control(true)),
+        names(&[Opcode::Terminate])
+    );
 }
 
 #[test]
@@ -326,14 +351,17 @@ fn answered_read_needs_no_acknowledgement() {
     assert!(matches!(step, Step::Deliver(_)));
     bench.send(answer(LEN));
     bench.stream.fail(refusal());
-    assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+    assert_eq!(
+        frame_names(&bench.control(true)),
+        names(&[Opcode::Terminate])
+    );
 }
 
 #[test]
 fn caller_may_drop_owed_answers() {
-    type GivesUp = fn(&mut Bench);
-    let abort: GivesUp = |b| b.stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-    let drop: GivesUp = |b| b.stream.drop_answers();
+    type DropResponses = fn(&mut Bench);
+    let abort: DropResponses = |b| b.stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+    let drop: DropResponses = |b| b.stream.drop_responses();
     for give_up in [abort, drop] {
         let mut bench = Bench::verbena();
         bench.feed(&read(1)).unwrap();
@@ -341,22 +369,25 @@ fn caller_may_drop_owed_answers() {
         frame(&mut bench, &mut outgoing);
         bad_write(&mut bench);
         give_up(&mut bench);
-        assert!(!bench.stream.owes_answers());
+        assert!(!bench.stream.owes_responses());
         assert!(bench.stream.next_frame(&mut outgoing).is_none());
-        let last = bench.last_words().unwrap();
+        let last = bench.sent_terminate().unwrap();
         assert_eq!(last.cause, Cause::Ddp(DdpError::TaggedInvalidStag));
         assert_eq!(bench.stream.state(), State::Terminated);
     }
     // On a stream that is not failing nothing is dropped, and after an abort nothing is answered.
     let mut bench = Bench::verbena();
     bench.feed(&read(1)).unwrap();
-    bench.stream.drop_answers();
-    assert_eq!(bench.stream.ledger().reads_in.len(), 1);
+    bench.stream.drop_responses();
+    assert_eq!(bench.stream.accounting().reads_in.len(), 1);
     bench
         .stream
         .abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-    assert!(!bench.stream.owes_answers());
-    assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+    assert!(!bench.stream.owes_responses());
+    assert_eq!(
+        frame_names(&bench.control(true)),
+        names(&[Opcode::Terminate])
+    );
 }
 
 #[test]
@@ -364,8 +395,11 @@ fn no_answers_are_owed_without_a_terminate() {
     let mut bench = Bench::verbena();
     bench.feed(&read(1)).unwrap();
     bench.stream.fail(Violation::CutFpdu);
-    assert!(!bench.stream.owes_answers());
-    assert_eq!(bench.stream.begin(answer(LEN)).unwrap_err(), Held::Over);
+    assert!(!bench.stream.owes_responses());
+    assert_eq!(
+        bench.stream.begin(answer(LEN)).unwrap_err(),
+        BeginError::Closed
+    );
     assert!(bench.control(true).is_empty());
 }
 
@@ -381,8 +415,11 @@ fn no_answer_precedes_caps_or_rtr() {
     for mut bench in [with_caps, with_rtr] {
         bench.feed(&read(1)).unwrap();
         bad_write(&mut bench);
-        assert!(!bench.stream.owes_answers());
-        assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+        assert!(!bench.stream.owes_responses());
+        assert_eq!(
+            frame_names(&bench.control(true)),
+            names(&[Opcode::Terminate])
+        );
     }
     // The read that opens a stream is answered like any other.
     let mut agreed = agreement(Role::Responder, false);
@@ -397,7 +434,7 @@ fn no_answer_precedes_caps_or_rtr() {
     let mut out = bench.send(answer(0));
     out.extend(bench.control(true));
     let expected = [Opcode::ReadResponse, Opcode::Terminate];
-    assert_eq!(words(&out), names(&expected));
+    assert_eq!(frame_names(&out), names(&expected));
 }
 
 #[test]
@@ -440,7 +477,7 @@ fn requester_learns_failed_request_at_every_split() {
             let done = |d: &&Delivery| matches!(d, Delivery::ReadDone(_));
             assert_eq!(a.delivered.iter().filter(done).count(), 2);
             if extensions {
-                assert_eq!(a.stream.ledger().requester.acked(), Rsn::wrapping(3));
+                assert_eq!(a.stream.accounting().requester.acked(), Rsn::wrapping(3));
             }
             assert_eq!(*told.get_or_insert(out.clone()), out, "split at {at}");
         }
@@ -464,7 +501,10 @@ fn failing_stream_answers_during_peer_rnr() {
     bench.feed(&rnr).unwrap();
     bad_write(&mut bench);
     bench.send(answer(LEN));
-    assert_eq!(words(&bench.control(true)), names(&[Opcode::Terminate]));
+    assert_eq!(
+        frame_names(&bench.control(true)),
+        names(&[Opcode::Terminate])
+    );
 }
 
 #[test]
@@ -476,10 +516,10 @@ fn unfinished_peer_message_keeps_owed_answers() {
         ..tagged(Opcode::Write, 1, 0)
     };
     bench.feed(&fpdu(open, b"half")).unwrap();
-    let refused = bench.refuses(&fpdu(untagged(Opcode::Send, 1), b""));
+    let refused = bench.expect_violation(&fpdu(untagged(Opcode::Send, 1), b""));
     assert!(matches!(refused, Violation::Interleaved { .. }));
     let mut out = bench.send(answer(0));
     out.extend(bench.control(true));
     let expected = [Opcode::ReadResponse, Opcode::Terminate];
-    assert_eq!(words(&out), names(&expected));
+    assert_eq!(frame_names(&out), names(&expected));
 }

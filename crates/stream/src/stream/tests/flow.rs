@@ -9,7 +9,7 @@ use verbena_wire::{Rsn, Stag, To};
 
 use crate::startup::Role;
 use crate::testing::{Bench, agreement, fpdu, patterned, settings, tagged, untagged};
-use crate::{Delivery, Held, Message, Place};
+use crate::{BeginError, Delivery, Message, Place};
 
 /// Two benches; the tests carry the bytes between them.
 pub(super) struct Pair {
@@ -186,7 +186,7 @@ fn a_read_is_answered_into_its_sink() {
         pair.a_sends(Message::ReadRequest(request));
         assert!(matches!(&pair.b.delivered[..],
             [Delivery::ReadRequest { request: r, .. }] if *r == request));
-        assert_eq!(pair.b.stream.ledger().reads_in.len(), 1);
+        assert_eq!(pair.b.stream.accounting().reads_in.len(), 1);
         let answer = pair.b.send(Message::ReadResponse {
             stag: request.sink_stag,
             to: request.sink_to,
@@ -195,9 +195,9 @@ fn a_read_is_answered_into_its_sink() {
         pair.a.feed(&answer).unwrap();
         assert_eq!(gathered(&pair.a), patterned(size));
         assert!(matches!(pair.a.delivered[..], [Delivery::ReadDone(_)]));
-        assert!(pair.a.stream.ledger().reads_out.is_empty());
-        assert!(pair.b.stream.ledger().reads_in.is_empty());
-        assert_eq!(pair.a.stream.ledger().requester.unacknowledged(), 0);
+        assert!(pair.a.stream.accounting().reads_out.is_empty());
+        assert!(pair.b.stream.accounting().reads_in.is_empty());
+        assert_eq!(pair.a.stream.accounting().requester.unacknowledged(), 0);
     });
 }
 
@@ -341,7 +341,10 @@ fn begin_enforces_one_message_and_read_depth() {
         len: 5000,
     };
     let mut outgoing = bench.stream.begin(write.clone()).unwrap();
-    assert_eq!(bench.stream.begin(write.clone()).unwrap_err(), Held::Busy);
+    assert_eq!(
+        bench.stream.begin(write.clone()).unwrap_err(),
+        BeginError::Busy
+    );
     while bench.stream.next_frame(&mut outgoing).is_some() {}
     let read = Message::ReadRequest(ReadRequest {
         sink_stag: Stag::new(1),
@@ -353,13 +356,16 @@ fn begin_enforces_one_message_and_read_depth() {
     for _ in 0..4 {
         bench.send(read.clone());
     }
-    assert_eq!(bench.stream.begin(read).unwrap_err(), Held::Depth(4));
+    assert_eq!(bench.stream.begin(read).unwrap_err(), BeginError::Depth(4));
     let wrapping = Message::Write {
         stag: Stag::new(1),
         to: To::new(u64::MAX),
         len: 2,
     };
-    assert_eq!(bench.stream.begin(wrapping).unwrap_err(), Held::TooLong);
+    assert_eq!(
+        bench.stream.begin(wrapping).unwrap_err(),
+        BeginError::TooLong
+    );
     bench.send(write);
 }
 
@@ -380,7 +386,7 @@ fn rfc_7306_is_not_sent_when_unsupported() {
     };
     for message in [atomic, immediate] {
         let refused = bench.stream.begin(message.clone()).unwrap_err();
-        assert_eq!(refused, Held::Unsupported(message.opcode()));
+        assert_eq!(refused, BeginError::Unsupported(message.opcode()));
         // With the extensions no setting is needed.
         let mut ours = Bench::verbena();
         ours.stream.begin(message).unwrap();
@@ -396,5 +402,5 @@ fn extensions_are_refused_towards_a_standard_peer() {
         source_to: To::new(0),
     });
     let refused = bench.stream.begin(v2).unwrap_err();
-    assert_eq!(refused, Held::Unsupported(Opcode::ReadV2Request));
+    assert_eq!(refused, BeginError::Unsupported(Opcode::ReadV2Request));
 }

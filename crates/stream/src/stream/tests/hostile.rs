@@ -10,10 +10,10 @@ use verbena_wire::rdmap::{
 use verbena_wire::{Malformed, Mo, Msn, Qn, Stag, To};
 
 use crate::testing::{Bench, fpdu, tagged, timer, untagged};
-use crate::{AccessFault, Held, Message, Violation};
+use crate::{AccessFault, BeginError, Message, Violation};
 
 fn answered(bench: &mut Bench, cause: Cause) {
-    let words = bench.last_words().expect("a Terminate");
+    let words = bench.sent_terminate().expect("a Terminate");
     assert_eq!(words.cause, cause);
     assert!(bench.stream.poll_control(true).is_none(), "said once");
 }
@@ -30,7 +30,7 @@ fn raw(ulpdu_len: u16, rest: &[u8]) -> Vec<u8> {
 fn length_shorter_than_any_header_is_refused() {
     for len in 0..14 {
         let mut bench = Bench::standard();
-        let refused = bench.refuses(&raw(len, &[0xc1, 0x40]));
+        let refused = bench.expect_violation(&raw(len, &[0xc1, 0x40]));
         assert_eq!(refused, Violation::TooShort { need: 14, got: len });
         answered(&mut bench, unspecified());
     }
@@ -40,7 +40,7 @@ fn length_shorter_than_any_header_is_refused() {
 fn length_below_untagged_header_is_refused() {
     for len in 14..18 {
         let mut bench = Bench::standard();
-        let refused = bench.refuses(&raw(len, &[0x41; 32]));
+        let refused = bench.expect_violation(&raw(len, &[0x41; 32]));
         assert_eq!(refused, Violation::TooShort { need: 18, got: len });
     }
 }
@@ -64,13 +64,16 @@ fn wrong_ddp_versions_are_refused() {
             tagged: true,
             got: version,
         };
-        assert_eq!(bench.refuses(&bytes), Violation::Malformed(expected));
+        assert_eq!(
+            bench.expect_violation(&bytes),
+            Violation::Malformed(expected)
+        );
         answered(&mut bench, Cause::Ddp(DdpError::TaggedVersion));
 
         let mut bench = Bench::standard();
         let mut bytes = fpdu(untagged(Opcode::Send, 1), b"x");
         bytes[2] = 0x40 | version;
-        bench.refuses(&bytes);
+        bench.expect_violation(&bytes);
         answered(&mut bench, Cause::Ddp(DdpError::UntaggedVersion));
     }
 }
@@ -82,7 +85,10 @@ fn wrong_rdmap_versions_are_refused() {
         let mut bytes = fpdu(tagged(Opcode::Write, 1, 0), b"x");
         bytes[3] = version << 6;
         let expected = Malformed::RdmapVersion { got: version };
-        assert_eq!(bench.refuses(&bytes), Violation::Malformed(expected));
+        assert_eq!(
+            bench.expect_violation(&bytes),
+            Violation::Malformed(expected)
+        );
         answered(&mut bench, Cause::Rdmap(RdmapError::InvalidVersion));
     }
 }
@@ -93,7 +99,7 @@ fn extension_opcodes_are_refused_without_agreement() {
         let mut bench = Bench::standard();
         let mut bytes = fpdu(untagged(Opcode::Send, 1), &[0; 16]);
         bytes[3] = 0x40 | code;
-        let refused = bench.refuses(&bytes);
+        let refused = bench.expect_violation(&bytes);
         assert!(matches!(refused, Violation::Opcode(o) if o.code() == code));
         answered(&mut bench, Cause::Rdmap(RdmapError::UnexpectedOpcode));
     }
@@ -108,7 +114,10 @@ fn rfc_7306_opcodes_are_refused_when_disabled() {
         let mut bench = Bench::new(&agreement, settings);
         let mut bytes = fpdu(untagged(Opcode::Send, 1), &[0; 52]);
         bytes[3] = 0x40 | code;
-        assert!(matches!(bench.refuses(&bytes), Violation::Opcode(_)));
+        assert!(matches!(
+            bench.expect_violation(&bytes),
+            Violation::Opcode(_)
+        ));
     }
 }
 
@@ -117,11 +126,17 @@ fn tagged_bit_must_match_the_opcode() {
     let mut bench = Bench::standard();
     let mut bytes = fpdu(untagged(Opcode::Send, 1), b"0123456789");
     bytes[3] = 0x40; // RDMA Write, untagged
-    assert_eq!(bench.refuses(&bytes), Violation::Opcode(Opcode::Write));
+    assert_eq!(
+        bench.expect_violation(&bytes),
+        Violation::Opcode(Opcode::Write)
+    );
     let mut bench = Bench::standard();
     let mut bytes = fpdu(tagged(Opcode::Write, 1, 0), b"0123456789");
     bytes[3] = 0x43; // Send, tagged
-    assert_eq!(bench.refuses(&bytes), Violation::Opcode(Opcode::Send));
+    assert_eq!(
+        bench.expect_violation(&bytes),
+        Violation::Opcode(Opcode::Send)
+    );
 }
 
 #[test]
@@ -134,7 +149,7 @@ fn wrong_queue_number_is_refused() {
         };
         let (opcode, got) = (Opcode::Send, Qn::new(qn));
         assert_eq!(
-            bench.refuses(&fpdu(wrong, b"x")),
+            bench.expect_violation(&fpdu(wrong, b"x")),
             Violation::Queue { opcode, got }
         );
         answered(&mut bench, Cause::Ddp(DdpError::UntaggedQn));
@@ -154,13 +169,13 @@ fn wrong_message_numbers_are_refused() {
     for (first, wrong) in [(1, 3), (1, 1), (1, 0), (1, u32::MAX)] {
         let mut bench = Bench::standard();
         bench.feed(&fpdu(send(first, 0, true), b"ok")).unwrap();
-        let refused = bench.refuses(&fpdu(send(wrong, 0, true), b"no"));
+        let refused = bench.expect_violation(&fpdu(send(wrong, 0, true), b"no"));
         let (expected, got) = (Msn::new(2), Msn::new(wrong));
         let qn = Qn::SEND;
         assert_eq!(refused, Violation::MsnRange { qn, expected, got });
         answered(&mut bench, Cause::Ddp(DdpError::UntaggedMsnRange));
     }
-    let refused = Bench::standard().refuses(&fpdu(send(0, 0, true), b"no"));
+    let refused = Bench::standard().expect_violation(&fpdu(send(0, 0, true), b"no"));
     assert!(
         matches!(refused, Violation::MsnRange { .. }),
         "numbers start at one"
@@ -172,12 +187,12 @@ fn wrong_message_offsets_are_refused() {
     for wrong in [6, 4, 0, u32::MAX] {
         let mut bench = Bench::standard();
         bench.feed(&fpdu(send(1, 0, false), b"01234")).unwrap();
-        let refused = bench.refuses(&fpdu(send(1, wrong, true), b"567"));
+        let refused = bench.expect_violation(&fpdu(send(1, wrong, true), b"567"));
         let (expected, got) = (Mo::new(5), Mo::new(wrong));
         assert_eq!(refused, Violation::Offset { expected, got });
         answered(&mut bench, Cause::Ddp(DdpError::UntaggedMo));
     }
-    let refused = Bench::standard().refuses(&fpdu(send(1, 8, true), b"x"));
+    let refused = Bench::standard().expect_violation(&fpdu(send(1, 8, true), b"x"));
     assert!(matches!(refused, Violation::Offset { .. }));
 }
 
@@ -189,7 +204,7 @@ fn segment_may_not_change_the_opcode() {
         opcode: Opcode::SendSe,
         ..send(1, 5, true)
     };
-    let refused = bench.refuses(&fpdu(other, b"567"));
+    let refused = bench.expect_violation(&fpdu(other, b"567"));
     let (began, got) = (Opcode::Send, Opcode::SendSe);
     assert_eq!(refused, Violation::Changed { began, got });
 }
@@ -199,7 +214,7 @@ fn message_longer_than_its_receive_is_refused() {
     let mut bench = Bench::standard();
     bench.claim = crate::Claim::Granted { capacity: 7 };
     bench.feed(&fpdu(send(1, 0, false), b"01234")).unwrap();
-    let refused = bench.refuses(&fpdu(send(1, 5, true), b"567"));
+    let refused = bench.expect_violation(&fpdu(send(1, 5, true), b"567"));
     let (capacity, end) = (7, 8);
     assert_eq!(refused, Violation::TooLong { capacity, end });
     answered(&mut bench, Cause::Ddp(DdpError::UntaggedTooLong));
@@ -211,7 +226,7 @@ fn missing_receive_ends_a_standard_stream() {
     bench.claim = crate::Claim::NotReady { timer: timer() };
     let msn = Msn::FIRST;
     assert_eq!(
-        bench.refuses(&fpdu(send(1, 0, true), b"x")),
+        bench.expect_violation(&fpdu(send(1, 0, true), b"x")),
         Violation::NoReceive { msn }
     );
     answered(&mut bench, Cause::Ddp(DdpError::UntaggedNoBuffer));
@@ -223,7 +238,7 @@ fn wrapping_write_address_is_refused() {
     let to = To::new(u64::MAX - 3);
     let write = tagged(Opcode::Write, 1, to.get());
     assert_eq!(
-        bench.refuses(&fpdu(write, b"01234")),
+        bench.expect_violation(&fpdu(write, b"01234")),
         Violation::Wrap { to, len: 5 }
     );
     answered(&mut bench, Cause::Ddp(DdpError::TaggedToWrap));
@@ -245,7 +260,7 @@ fn discontinuous_tagged_segments_are_refused() {
     ] {
         let mut bench = Bench::standard();
         bench.feed(&fpdu(open, b"01234")).unwrap();
-        bench.refuses(&fpdu(next, b"567"));
+        bench.expect_violation(&fpdu(next, b"567"));
         answered(&mut bench, Cause::Ddp(cause));
     }
 }
@@ -258,7 +273,7 @@ fn interleaved_tagged_messages_are_refused() {
     };
     let mut bench = Bench::standard();
     bench.feed(&fpdu(open, b"01234")).unwrap();
-    let refused = bench.refuses(&fpdu(tagged(Opcode::ReadResponse, 1, 105), b"x"));
+    let refused = bench.expect_violation(&fpdu(tagged(Opcode::ReadResponse, 1, 105), b"x"));
     let (open, got) = (Opcode::Write, Opcode::ReadResponse);
     assert_eq!(refused, Violation::Interleaved { open, got });
 }
@@ -266,9 +281,9 @@ fn interleaved_tagged_messages_are_refused() {
 #[test]
 fn unsolicited_read_response_is_refused() {
     let mut bench = Bench::standard();
-    let unasked = Violation::Unasked(Opcode::ReadResponse);
+    let unasked = Violation::Unsolicited(Opcode::ReadResponse);
     assert_eq!(
-        bench.refuses(&fpdu(tagged(Opcode::ReadResponse, 1, 0), b"x")),
+        bench.expect_violation(&fpdu(tagged(Opcode::ReadResponse, 1, 0), b"x")),
         unasked
     );
     answered(&mut bench, Cause::Ddp(DdpError::TaggedInvalidStag));
@@ -290,7 +305,7 @@ fn reading(size: u32) -> Bench {
 #[test]
 fn mismatched_read_response_is_refused() {
     let answer = |stag, to| tagged(Opcode::ReadResponse, stag, to);
-    let too_long = reading(4).refuses(&fpdu(answer(9, 64), b"01234"));
+    let too_long = reading(4).expect_violation(&fpdu(answer(9, 64), b"01234"));
     assert!(matches!(
         too_long,
         Violation::ResponseTooLong {
@@ -299,11 +314,11 @@ fn mismatched_read_response_is_refused() {
             ..
         }
     ));
-    let other = reading(4).refuses(&fpdu(answer(8, 64), b"0123"));
+    let other = reading(4).expect_violation(&fpdu(answer(8, 64), b"0123"));
     assert!(matches!(other, Violation::ResponseStag { .. }));
-    let shifted = reading(4).refuses(&fpdu(answer(9, 65), b"0123"));
+    let shifted = reading(4).expect_violation(&fpdu(answer(9, 65), b"0123"));
     assert!(matches!(shifted, Violation::ResponseOffset { .. }));
-    let short = reading(4).refuses(&fpdu(answer(9, 64), b"012"));
+    let short = reading(4).expect_violation(&fpdu(answer(9, 64), b"012"));
     assert!(matches!(
         short,
         Violation::ResponseShort {
@@ -322,7 +337,7 @@ fn cumulative_read_response_excess_is_refused() {
         ..tagged(Opcode::ReadResponse, 9, 64)
     };
     bench.feed(&fpdu(first, b"012345")).unwrap();
-    let refused = bench.refuses(&fpdu(tagged(Opcode::ReadResponse, 9, 70), b"678"));
+    let refused = bench.expect_violation(&fpdu(tagged(Opcode::ReadResponse, 9, 70), b"678"));
     assert!(matches!(
         refused,
         Violation::ResponseTooLong {
@@ -342,10 +357,10 @@ fn reads_beyond_agreed_depth_are_refused() {
         bench.feed(&request(msn)).unwrap();
     }
     assert_eq!(
-        bench.refuses(&request(5)),
+        bench.expect_violation(&request(5)),
         Violation::TooManyReads { limit: 4 }
     );
-    bench.stream.drop_answers();
+    bench.stream.drop_responses();
     answered(&mut bench, Cause::Rdmap(RdmapError::CatastrophicStream));
 }
 
@@ -359,7 +374,8 @@ fn wrong_length_or_segmented_bodies_are_refused() {
         (Opcode::ImmediateSe, 8),
     ] {
         for len in [0, right - 1, right + 1] {
-            let refused = Bench::standard().refuses(&fpdu(untagged(opcode, 1), &vec![0; len]));
+            let refused =
+                Bench::standard().expect_violation(&fpdu(untagged(opcode, 1), &vec![0; len]));
             let (need, got) = (right as u16, len as u16);
             assert_eq!(refused, Violation::BodyLength { opcode, need, got });
         }
@@ -367,7 +383,7 @@ fn wrong_length_or_segmented_bodies_are_refused() {
             last: false,
             ..untagged(opcode, 1)
         };
-        let refused = Bench::standard().refuses(&fpdu(piece, &vec![0; right]));
+        let refused = Bench::standard().expect_violation(&fpdu(piece, &vec![0; right]));
         assert_eq!(refused, Violation::NotSingle(opcode));
     }
 }
@@ -377,7 +393,7 @@ fn unknown_atomic_code_is_refused() {
     let mut bench = Bench::standard();
     let mut body = [0; 52];
     body[3] = 9;
-    let refused = bench.refuses(&fpdu(untagged(Opcode::AtomicRequest, 1), &body));
+    let refused = bench.expect_violation(&fpdu(untagged(Opcode::AtomicRequest, 1), &body));
     assert_eq!(
         refused,
         Violation::Malformed(Malformed::AtomicCode { got: 9 })
@@ -388,8 +404,9 @@ fn unknown_atomic_code_is_refused() {
 #[test]
 fn unsolicited_atomic_response_is_refused() {
     let answer = AtomicResponse { id: 1, original: 0 }.emit();
-    let refused = Bench::standard().refuses(&fpdu(untagged(Opcode::AtomicResponse, 1), &answer));
-    assert_eq!(refused, Violation::Unasked(Opcode::AtomicResponse));
+    let refused =
+        Bench::standard().expect_violation(&fpdu(untagged(Opcode::AtomicResponse, 1), &answer));
+    assert_eq!(refused, Violation::Unsolicited(Opcode::AtomicResponse));
 }
 
 #[test]
@@ -398,7 +415,7 @@ fn truncated_terminate_is_refused_at_every_length() {
     let full = [&[0x12, 0x02, 0xc0, 0, 0, 0x40][..], &[0x41; 18]].concat();
     for len in 0..full.len() {
         let mut bench = Bench::standard();
-        let refused = bench.refuses(&fpdu(untagged(Opcode::Terminate, 1), &full[..len]));
+        let refused = bench.expect_violation(&fpdu(untagged(Opcode::Terminate, 1), &full[..len]));
         assert!(matches!(refused, Violation::Malformed(_)), "{len} bytes");
     }
     let mut bench = Bench::standard();
@@ -410,7 +427,8 @@ fn truncated_terminate_is_refused_at_every_length() {
 
 #[test]
 fn overlong_terminate_is_refused() {
-    let refused = Bench::standard().refuses(&fpdu(untagged(Opcode::Terminate, 1), &[0; 300]));
+    let refused =
+        Bench::standard().expect_violation(&fpdu(untagged(Opcode::Terminate, 1), &[0; 300]));
     assert!(matches!(refused, Violation::BodyLength { .. }));
 }
 
@@ -431,14 +449,14 @@ fn any_flipped_bit_fails_the_crc() {
         bad[bit / 8] ^= 1 << (bit % 8);
         let mut bench = Bench::new(&agreement, crate::testing::settings());
         assert!(
-            matches!(bench.refuses(&bad), Violation::Crc { .. }),
+            matches!(bench.expect_violation(&bad), Violation::Crc { .. }),
             "bit {bit}"
         );
     }
     let mut bench = Bench::new(&agreement, crate::testing::settings());
     let last = good.len() - 1;
     good[last] ^= 1;
-    bench.refuses(&good);
+    bench.expect_violation(&good);
     answered(&mut bench, Cause::Llp(LlpError::Crc));
 }
 
@@ -479,7 +497,7 @@ fn verbena_peer_may_not_interleave_messages() {
         ..tagged(Opcode::Write, 1, 100)
     };
     bench.feed(&fpdu(open, b"01234")).unwrap();
-    let refused = bench.refuses(&fpdu(send(1, 0, true), b"x"));
+    let refused = bench.expect_violation(&fpdu(send(1, 0, true), b"x"));
     let (open, got) = (Opcode::Write, Opcode::Send);
     assert_eq!(refused, Violation::Interleaved { open, got });
 }
@@ -497,20 +515,20 @@ fn read_with_wrapping_sink_is_refused() {
     let mut bench = Bench::standard();
     let bytes = fpdu(untagged(Opcode::ReadRequest, 1), &request.emit());
     assert_eq!(
-        bench.refuses(&bytes),
+        bench.expect_violation(&bytes),
         Violation::Access {
             opcode: Opcode::ReadRequest,
             stag: request.sink_stag,
             fault: AccessFault::Wrap,
         }
     );
-    let words = bench.last_words().unwrap();
+    let words = bench.sent_terminate().unwrap();
     assert_eq!(words.cause, Cause::Rdmap(RdmapError::ToWrap));
     assert_eq!(words.segment.unwrap().read_request, Some(request));
     // This side does not send such a request either; a zero-length read is valid at any address.
     let mut bench = Bench::standard();
     let ours = bench.stream.begin(Message::ReadRequest(request));
-    assert_eq!(ours.unwrap_err(), Held::TooLong);
+    assert_eq!(ours.unwrap_err(), BeginError::TooLong);
     let empty = ReadRequest { size: 0, ..request };
     let bytes = fpdu(untagged(Opcode::ReadRequest, 1), &empty.emit());
     bench.feed(&bytes).unwrap();
@@ -519,7 +537,7 @@ fn read_with_wrapping_sink_is_refused() {
 #[test]
 fn nothing_after_a_violation_has_any_effect() {
     let mut bench = Bench::standard();
-    bench.refuses(&raw(3, &[0; 8]));
+    bench.expect_violation(&raw(3, &[0; 8]));
     bench.feed(&fpdu(send(1, 0, true), b"late")).unwrap();
     assert!(bench.delivered.is_empty() && bench.placed.is_empty());
     let second = bench.stream.cause().copied();
@@ -537,7 +555,7 @@ fn send_immediate_without_its_data_is_refused() {
     };
     for len in 0..8_u32 {
         let mut bench = Bench::verbena();
-        let refused = bench.refuses(&fpdu(untagged(opcode, 1), &vec![0; len as usize]));
+        let refused = bench.expect_violation(&fpdu(untagged(opcode, 1), &vec![0; len as usize]));
         assert_eq!(refused, Violation::ImmediateMissing { got: len });
         answered(&mut bench, Cause::Ddp(DdpError::UntaggedMo));
     }

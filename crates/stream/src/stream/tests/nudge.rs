@@ -21,7 +21,7 @@ fn bench(role: Role, extensions: bool) -> Bench {
     bench
 }
 
-fn say(bench: &mut Bench) {
+fn send_empty(bench: &mut Bench) {
     let mut outgoing = bench.stream.begin(message(0)).unwrap();
     while bench.stream.next_frame(&mut outgoing).is_some() {}
 }
@@ -30,7 +30,7 @@ fn say(bench: &mut Bench) {
 fn a_silent_peer_is_sent_an_empty_write() {
     let mut bench = bench(Role::Initiator, false);
     assert!(!bench.stream.nudge(), "nothing that it could have missed");
-    say(&mut bench);
+    send_empty(&mut bench);
     assert!(bench.stream.nudge());
     assert!(bench.stream.begin(message(0)).is_err(), "it goes first");
     let frame = bench.control(false);
@@ -38,13 +38,13 @@ fn a_silent_peer_is_sent_an_empty_write() {
     assert_eq!(frame[..16], *b"\0\x0e\xc1\x40\0\0\0\x01\0\0\0\0\0\0\0\0");
     assert_eq!(frame.len(), 20);
     assert!(bench.control(false).is_empty());
-    say(&mut bench);
+    send_empty(&mut bench);
 }
 
 #[test]
 fn peer_that_has_sent_is_not_nudged() {
     let mut bench = bench(Role::Initiator, false);
-    say(&mut bench);
+    send_empty(&mut bench);
     bench.feed(&fpdu(untagged(Opcode::Send, 1), b"")).unwrap();
     assert!(!bench.stream.nudge());
     assert!(bench.control(false).is_empty());
@@ -68,7 +68,7 @@ fn responders_and_extended_streams_do_not_nudge() {
     responder
         .feed(&fpdu(untagged(Opcode::Send, 1), b""))
         .unwrap();
-    say(&mut responder);
+    send_empty(&mut responder);
     assert!(!responder.stream.nudge());
     assert!(!bench(Role::Initiator, true).stream.nudge());
 }

@@ -12,7 +12,7 @@ use crate::{Claim, Delivery, Message, Place, Settings};
 
 fn unreliable() -> Settings {
     let mut settings = settings();
-    settings.drops = true;
+    settings.drop_overlong = true;
     settings.caps.qp_type = QpType::Uc;
     settings
 }
@@ -35,7 +35,7 @@ fn send(msn: u32, mo: u32, last: bool) -> Untagged {
 }
 
 /// The message 0, which is too long, is dropped and counts; message 1 takes the receive.
-fn goes_on(mut bench: Bench) {
+fn assert_continues(mut bench: Bench) {
     assert_eq!(bench.delivered, [Delivery::Discarded(Opcode::Send)]);
     let acked = control(&Control::Ack(Rsn::wrapping(1)), 2);
     assert_eq!(bench.control(true), acked, "it counts as executed");
@@ -51,7 +51,7 @@ fn overlong_single_segment_message_is_dropped() {
     let mut bench = bench(4);
     bench.feed(&fpdu(send(1, 0, true), b"01234")).unwrap();
     assert_eq!(bench.placed, [(Place::Discard, b"01234".to_vec())]);
-    goes_on(bench);
+    assert_continues(bench);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn zero_capacity_takes_only_empty_messages() {
     let mut overlong = bench(0);
     overlong.feed(&fpdu(send(1, 0, true), b"0")).unwrap();
     assert_eq!(overlong.placed, [(Place::Discard, b"0".to_vec())]);
-    goes_on(overlong);
+    assert_continues(overlong);
     // A message without payload fits a receive of zero bytes.
     let mut empty = bench(0);
     empty.feed(&fpdu(send(1, 0, true), b"")).unwrap();
@@ -86,7 +86,7 @@ fn overlong_segmented_message_is_dropped_at_every_split() {
             let fits = piece.iter().all(|b| *b < b'4');
             assert_eq!(matches!(place, Place::Receive { .. }), fits, "{place:?}");
         }
-        goes_on(bench);
+        assert_continues(bench);
     }
 }
 

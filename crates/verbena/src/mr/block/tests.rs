@@ -11,7 +11,7 @@ use crate::{Access, Device};
 fn forked_child_drops_memory_without_waiting() {
     let device = Device::open().unwrap();
     let listener = device.listen("127.0.0.1:0").unwrap();
-    let connecting = device.connect(listener.local().unwrap());
+    let connecting = device.connect(listener.local_addr().unwrap());
     let _server = listener.accept().wait().unwrap();
     let client = connecting.wait().unwrap();
     let memory = device.memory(4 << 20, Access::ALL).unwrap();
@@ -41,7 +41,7 @@ fn forked_child_drops_memory_without_waiting() {
                 unsafe { libc::_exit(i32::from(!refused)) };
             }
             assert!(child > 0);
-            hung += i32::from(!ends_well(child));
+            hung += i32::from(!exits_successfully(child));
         }
         stop.store(true, Ordering::Relaxed);
         assert_eq!(hung, 0, "of 20");
@@ -49,7 +49,7 @@ fn forked_child_drops_memory_without_waiting() {
 }
 
 /// True if the child ends by itself with status 0.
-fn ends_well(child: libc::pid_t) -> bool {
+fn exits_successfully(child: libc::pid_t) -> bool {
     for _ in 0..1000 {
         let mut status = 0;
         // SAFETY: `status` is valid for the call; `child` is an unreaped child of this process.

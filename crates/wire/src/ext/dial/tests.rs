@@ -5,8 +5,8 @@ use proptest::prelude::*;
 use super::*;
 use crate::testing::{hex, refuses_every_prefix};
 
-fn call() -> Call {
-    Call {
+fn request() -> DialRequest {
+    DialRequest {
         qp_type: QpType::Uc,
         from: Qpn::new(0x4e_2001).unwrap(),
         to: Qpn::new(0x4e_21ff).unwrap(),
@@ -21,42 +21,45 @@ fn call_parses_and_emits_exactly() {
     let mut bytes = hex("56625150 01 01 0000 004e2001 004e21ff");
     bytes.extend(hex("00000000000000000000ffff7f000001 0102030405060708"));
     bytes.extend([0xee; 32]);
-    assert_eq!(call().emit().as_slice(), bytes);
-    assert_eq!(Call::parse(&bytes), Ok(call()));
-    refuses_every_prefix(&bytes, Call::parse);
-    assert_eq!(call().to_string(), "uc queue pair 0x4e2001 calls 0x4e21ff");
+    assert_eq!(request().emit().as_slice(), bytes);
+    assert_eq!(DialRequest::parse(&bytes), Ok(request()));
+    refuses_every_prefix(&bytes, DialRequest::parse);
+    assert_eq!(
+        request().to_string(),
+        "uc queue pair 0x4e2001 calls 0x4e21ff"
+    );
 }
 
 #[test]
 fn answer_parses_and_emits_exactly() {
-    let answer = Answer {
+    let answer = DialReply {
         nonce: 7,
         proof: NO_PROOF,
     };
     let mut bytes = hex("56625150 01 00 0000 0000000000000007");
     bytes.extend([0; 32]);
     assert_eq!(answer.emit().as_slice(), bytes);
-    assert_eq!(Answer::parse(&bytes), Ok(answer));
-    refuses_every_prefix(&bytes, Answer::parse);
+    assert_eq!(DialReply::parse(&bytes), Ok(answer));
+    refuses_every_prefix(&bytes, DialReply::parse);
 }
 
 #[test]
 fn every_refusal_round_trips() {
-    for reason in NoAnswer::ALL {
+    for reason in DialReject::ALL {
         let bytes = reason.emit();
-        assert_eq!(NoAnswer::parse(&bytes), Ok(reason));
-        refuses_every_prefix(&bytes, NoAnswer::parse);
+        assert_eq!(DialReject::parse(&bytes), Ok(reason));
+        refuses_every_prefix(&bytes, DialReject::parse);
         assert!(!reason.to_string().is_empty());
     }
     assert_eq!(
-        NoAnswer::Unknown.emit().as_slice(),
+        DialReject::Unknown.emit().as_slice(),
         hex("56625150 01 01 0000")
     );
 }
 
 #[test]
 fn proof_precedes_the_private_data() {
-    let keyed = Keyed {
+    let keyed = KeyProof {
         nonce: 0x0102_0304_0506_0708,
         proof: [9; 32],
     };
@@ -65,42 +68,42 @@ fn proof_precedes_the_private_data() {
         &bytes[..16],
         b"VbKy\x01\0\0\0\x01\x02\x03\x04\x05\x06\x07\x08"
     );
-    assert_eq!(Keyed::parse(&bytes), Ok((keyed, &b"the program's"[..])));
-    assert_eq!(Keyed::parse(&bytes[..48]), Ok((keyed, &b""[..])));
-    assert!(Keyed::parse(&bytes[..47]).is_err());
+    assert_eq!(KeyProof::parse(&bytes), Ok((keyed, &b"the program's"[..])));
+    assert_eq!(KeyProof::parse(&bytes[..48]), Ok((keyed, &b""[..])));
+    assert!(KeyProof::parse(&bytes[..47]).is_err());
     for at in [0, 4] {
         let mut other = bytes.clone();
         other[at] ^= 1;
-        assert!(Keyed::parse(&other).is_err(), "byte {at}");
+        assert!(KeyProof::parse(&other).is_err(), "byte {at}");
     }
 }
 
 #[test]
 fn invalid_messages_are_refused() {
-    let good = call().emit();
+    let good = request().emit();
     for (at, byte) in [(0, b'v'), (4, 2), (5, 2), (8, 1), (12, 0xff)] {
         let mut bad = good;
         bad[at] = byte;
         let what = "call";
         assert_eq!(
-            Call::parse(&bad),
+            DialRequest::parse(&bad),
             Err(Malformed::Dial { what }),
             "byte {at}"
         );
     }
     let what = "refusal of a call";
     for code in [0, 7, 255] {
-        let mut bad = NoAnswer::Key.emit();
+        let mut bad = DialReject::KeyMismatch.emit();
         bad[5] = code;
-        assert_eq!(NoAnswer::parse(&bad), Err(Malformed::Dial { what }));
+        assert_eq!(DialReject::parse(&bad), Err(Malformed::Dial { what }));
     }
-    assert!(Answer::parse(b"hello, this is an ordinary program's private data").is_err());
+    assert!(DialReply::parse(b"hello, this is an ordinary program's private data").is_err());
 }
 
 proptest! {
     #[test]
     fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-        let _ = (Call::parse(&bytes), Answer::parse(&bytes), NoAnswer::parse(&bytes));
-        let _ = Keyed::parse(&bytes);
+        let _ = (DialRequest::parse(&bytes), DialReply::parse(&bytes), DialReject::parse(&bytes));
+        let _ = KeyProof::parse(&bytes);
     }
 }

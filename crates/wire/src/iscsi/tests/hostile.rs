@@ -9,9 +9,9 @@ use crate::Malformed;
 const OPCODES: usize = 64;
 
 /// A header changed by `bend`.
-fn bent(bytes: &Bhs, bend: impl FnOnce(&mut Bhs)) -> Bhs {
+fn altered(bytes: &Bhs, alter: impl FnOnce(&mut Bhs)) -> Bhs {
     let mut bytes = *bytes;
-    bend(&mut bytes);
+    alter(&mut bytes);
     bytes
 }
 
@@ -36,7 +36,7 @@ fn pdus_of_other_side_are_refused() {
     let known = initiators.iter().chain(&targets).map(|b| b[0] & 0x3f);
     let known: Vec<u8> = known.collect();
     for code in (0..OPCODES as u8).filter(|code| !known.contains(code)) {
-        let bytes = bent(&[0; BHS_LEN], |b| b[0] = code);
+        let bytes = altered(&[0; BHS_LEN], |b| b[0] = code);
         let wrong = Malformed::IscsiSide { got: code };
         assert_eq!(FromInitiator::parse(&bytes), Err(wrong));
         assert_eq!(FromTarget::parse(&bytes), Err(wrong));
@@ -47,7 +47,7 @@ fn pdus_of_other_side_are_refused() {
 #[test]
 fn only_commands_may_have_additional_headers() {
     for (bytes, pdu) in initiator() {
-        let long = bent(&bytes, |b| b[4] = 0xff);
+        let long = altered(&bytes, |b| b[4] = 0xff);
         match (pdu, FromInitiator::parse(&long)) {
             (FromInitiator::ScsiCommand(_), got) => {
                 let Ok(FromInitiator::ScsiCommand(command)) = got else {
@@ -63,7 +63,7 @@ fn only_commands_may_have_additional_headers() {
     }
     for (bytes, pdu) in target() {
         let opcode = pdu.opcode() as u8;
-        let got = FromTarget::parse(&bent(&bytes, |b| b[4] = 1));
+        let got = FromTarget::parse(&altered(&bytes, |b| b[4] = 1));
         assert_eq!(got, Err(Malformed::IscsiAhs { opcode, got: 4 }));
     }
 }
@@ -80,7 +80,7 @@ fn data_is_refused_where_not_allowed() {
     ];
     for at in 5..8 {
         let got = 1 << (8 * (7 - at));
-        let long = |bytes: &Bhs| bent(bytes, |b| b[at] ^= 1);
+        let long = |bytes: &Bhs| altered(bytes, |b| b[at] ^= 1);
         for (bytes, pdu) in initiator() {
             let opcode = pdu.opcode();
             let refused = FromInitiator::parse(&long(&bytes)).err();
@@ -129,7 +129,7 @@ fn contradictory_flags_are_refused() {
         (0x25, 0x00, true),
     ];
     for &(opcode, flags, stands) in cases {
-        let bytes = bent(&[0; BHS_LEN], |b| b[..2].copy_from_slice(&[opcode, flags]));
+        let bytes = altered(&[0; BHS_LEN], |b| b[..2].copy_from_slice(&[opcode, flags]));
         let refused = match opcode & 0x20 {
             0 => FromInitiator::parse(&bytes).err(),
             _ => FromTarget::parse(&bytes).err(),
@@ -141,7 +141,7 @@ fn contradictory_flags_are_refused() {
 
 #[test]
 fn empty_r2t_is_refused() {
-    let bytes = bent(&target()[7].0, |b| b[44..].fill(0));
+    let bytes = altered(&target()[7].0, |b| b[44..].fill(0));
     let wrong = Malformed::IscsiR2tEmpty {
         itt: 0x1011_1213,
         offset: 0x2829_2a2b,
@@ -156,7 +156,7 @@ fn empty_r2t_is_refused() {
 /// Without S there is neither status nor residual, whatever their fields contain.
 #[test]
 fn data_in_without_status_has_no_residual() {
-    let bytes = bent(&target()[5].0, |b| b[1] = 0x04);
+    let bytes = altered(&target()[5].0, |b| b[1] = 0x04);
     let data = DataIn::parse(&bytes).unwrap();
     assert_eq!((data.status, data.residual), (None, Residual::None));
     let emitted = data.emit();
@@ -256,7 +256,7 @@ proptest! {
 fn flipped_bits_fail_change_or_are_reserved() {
     for (bytes, pdu) in target() {
         for bit in 0..BHS_LEN * 8 {
-            let flipped = bent(&bytes, |b| b[bit / 8] ^= 0x80 >> (bit % 8));
+            let flipped = altered(&bytes, |b| b[bit / 8] ^= 0x80 >> (bit % 8));
             if let Ok(got) = FromTarget::parse(&flipped) {
                 let known = got == pdu || got.emit() == flipped;
                 // The fields of another opcode need not cover all bits.

@@ -18,7 +18,7 @@ fn crc32_check_value_matches() {
     assert_eq!(crc32_ieee(b"123456789"), 0xcbf4_3926);
     assert_eq!(crc32_ieee(b""), 0);
     // The state after the eight bytes in front of every packet, before the final inversion.
-    assert_eq!(!crc32_ieee(&LINK_STAND_IN), 0xdebb_20e3);
+    assert_eq!(!crc32_ieee(&DUMMY_LRH), 0xdebb_20e3);
 }
 
 /// Flips every bit of `headers` and returns those that the checksum does not cover.

@@ -63,7 +63,7 @@ const CODES: &[(u8, u8, &str)] = &[
 ];
 
 /// The text for the codes, if the table has one.
-pub(super) fn words(asc: u8, ascq: u8) -> Option<&'static str> {
+pub(super) fn description(asc: u8, ascq: u8) -> Option<&'static str> {
     let row = CODES.iter().find(|(a, b, _)| (*a, *b) == (asc, ascq));
     row.map(|(_, _, words)| *words)
 }

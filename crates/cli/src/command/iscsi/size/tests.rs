@@ -1,6 +1,6 @@
 //! Parsing and formatting of sizes.
 
-use super::{bytes, shown};
+use super::{bytes, format_bytes};
 
 #[test]
 fn sizes_are_parsed() {
@@ -17,10 +17,10 @@ fn sizes_are_parsed() {
 
 #[test]
 fn sizes_are_formatted() {
-    assert_eq!(shown(0), "0 B");
-    assert_eq!(shown(1023), "1023 B");
-    assert_eq!(shown(1024), "1 KiB");
-    assert_eq!(shown(256 << 20), "256 MiB");
-    assert_eq!(shown((3 << 30) / 2), "1.5 GiB");
-    assert_eq!(shown(u64::MAX), "16777215.9 TiB");
+    assert_eq!(format_bytes(0), "0 B");
+    assert_eq!(format_bytes(1023), "1023 B");
+    assert_eq!(format_bytes(1024), "1 KiB");
+    assert_eq!(format_bytes(256 << 20), "256 MiB");
+    assert_eq!(format_bytes((3 << 30) / 2), "1.5 GiB");
+    assert_eq!(format_bytes(u64::MAX), "16777215.9 TiB");
 }

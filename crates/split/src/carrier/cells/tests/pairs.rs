@@ -3,11 +3,11 @@
 use core::time::Duration;
 
 use verbena_nic::wc::{Status, WcOp};
-use verbena_nic::wr::Remote;
+use verbena_nic::wr::RemoteAddr;
 
-use super::world::{Side, connected, during, join, pair_options, until};
+use super::world::{Side, connect_pair, connected, pair_options, run_for, until};
 use crate::carrier::cells::CellOptions;
-use crate::carrier::{Carrier, News, Pair, PairOptions, Reach, Source};
+use crate::carrier::{Carrier, CarrierEvent, MemoryAccess, Pair, PairOptions, Source};
 
 #[test]
 fn both_kinds_connect_and_send_both_ways() {
@@ -36,25 +36,28 @@ fn both_kinds_connect_and_send_both_ways() {
 fn request_reports_source_private_data_and_kind() {
     for acknowledged in [true, false] {
         let mut unit = Side::unit(CellOptions::default());
-        let mut host = Side::host(unit.place(), CellOptions::default());
-        let pair = host.carrier.create(pair_options(acknowledged)).unwrap();
+        let mut host = Side::host(unit.local_addr(), CellOptions::default());
+        let pair = host
+            .carrier
+            .create_pair(pair_options(acknowledged))
+            .unwrap();
         host.carrier.connect(pair, b"who I am").unwrap();
         until(&mut [&mut unit, &mut host], "a request", |sides| {
-            !sides[0].news.is_empty()
+            !sides[0].events.is_empty()
         });
-        let place = host.place().to_string();
-        match &unit.take_news()[..] {
+        let place = host.local_addr().to_string();
+        match &unit.take_events()[..] {
             [
-                News::Request {
+                CarrierEvent::Request {
                     ticket,
                     from,
-                    private,
+                    private_data: private,
                     acknowledged: kind,
                     source,
                 },
             ] => {
                 assert!(from.contains(&place), "{from}");
-                assert_eq!(*source, Some(Source::of(host.place().ip())));
+                assert_eq!(*source, Some(Source::of(host.local_addr().ip())));
                 assert_eq!(
                     (&private[..], *kind),
                     (&b"who I am"[..], Some(acknowledged))
@@ -64,13 +67,13 @@ fn request_reports_source_private_data_and_kind() {
             other => panic!("{other:?}"),
         }
         until(&mut [&mut unit, &mut host], "an answer", |sides| {
-            !sides[1].news.is_empty()
+            !sides[1].events.is_empty()
         });
-        match &host.take_news()[..] {
+        match &host.take_events()[..] {
             [
-                News::Refused {
+                CarrierEvent::Refused {
                     pair: told,
-                    private,
+                    private_data: private,
                     ..
                 },
             ] => {
@@ -84,7 +87,7 @@ fn request_reports_source_private_data_and_kind() {
 #[test]
 fn connecting_to_a_closed_port_is_refused() {
     let gone = Side::unit(CellOptions::default());
-    let place = gone.place();
+    let place = gone.local_addr();
     drop(gone);
     let options = CellOptions {
         connect_timeout: Duration::from_millis(10),
@@ -92,14 +95,14 @@ fn connecting_to_a_closed_port_is_refused() {
         ..CellOptions::default()
     };
     let mut host = Side::host(place, options);
-    let pair = host.carrier.create(pair_options(true)).unwrap();
+    let pair = host.carrier.create_pair(pair_options(true)).unwrap();
     host.carrier.connect(pair, b"").unwrap();
     until(&mut [&mut host], "given up", |sides| {
-        !sides[0].news.is_empty()
+        !sides[0].events.is_empty()
     });
-    let news = host.take_news();
+    let news = host.take_events();
     assert!(
-        matches!(news[..], [News::Refused { pair: told, .. }] if told == pair),
+        matches!(news[..], [CarrierEvent::Refused { pair: told, .. }] if told == pair),
         "{news:?}"
     );
 }
@@ -112,11 +115,11 @@ fn immediate_data_is_delivered_with_the_write() {
             let (mut unit, mut host, _, pair) = connected(acknowledged, CellOptions::default());
             let bytes: Vec<u8> = (0..len).map(|at| (at * 7 + at / 256) as u8).collect();
             assert!(host.memory.write(0, &bytes));
-            let to = Remote {
-                stag: unit.memory.handle(),
-                to: verbena_wire::To::new(unit.memory.at().get() + 5),
+            let to = RemoteAddr {
+                stag: unit.memory.stag(),
+                to: verbena_wire::To::new(unit.memory.address().get() + 5),
             };
-            let piece = host.memory.piece(0, len);
+            let piece = host.memory.sge(0, len);
             host.carrier
                 .post_write(pair, 3, piece, to, Some(0xcafe))
                 .unwrap();
@@ -138,17 +141,20 @@ fn immediate_data_is_delivered_with_the_write() {
 #[test]
 fn local_memory_refuses_remote_writes() {
     let (mut unit, mut host, served, pair) = connected(true, CellOptions::default());
-    let own = unit.carrier.memory(100, Reach::Local).unwrap();
-    let to = Remote {
-        stag: own.handle(),
-        to: own.at(),
+    let own = unit
+        .carrier
+        .register_memory(100, MemoryAccess::Local)
+        .unwrap();
+    let to = RemoteAddr {
+        stag: own.stag(),
+        to: own.address(),
     };
-    let piece = host.memory.piece(0, 10);
+    let piece = host.memory.sge(0, 10);
     host.carrier.post_write(pair, 1, piece, to, None).unwrap();
     until(&mut [&mut unit, &mut host], "refused", |sides| {
         sides
             .iter()
-            .all(|side| matches!(side.news[..], [News::Ended { .. }]))
+            .all(|side| matches!(side.events[..], [CarrierEvent::Ended { .. }]))
     });
     assert_eq!(host.done[0].status, Status::RemAccessErr);
     assert_eq!(unit.carrier.view(served).unwrap().counters.right, 1);
@@ -160,10 +166,10 @@ fn destroyed_pair_ends_its_peer() {
         let (mut unit, mut host, served, pair) = connected(acknowledged, CellOptions::default());
         host.carrier.destroy(pair);
         until(&mut [&mut unit, &mut host], "told", |sides| {
-            !sides[0].news.is_empty()
+            !sides[0].events.is_empty()
         });
-        assert!(matches!(unit.news[..], [News::Ended { pair, .. }] if pair == served));
-        assert!(host.done.is_empty() && host.news.is_empty());
+        assert!(matches!(unit.events[..], [CarrierEvent::Ended { pair, .. }] if pair == served));
+        assert!(host.done.is_empty() && host.events.is_empty());
         // Posted receives flush, and so do those posted later.
         unit.receive(served, 8);
         unit.turn();
@@ -173,7 +179,7 @@ fn destroyed_pair_ends_its_peer() {
         unit.carrier.destroy(served);
         assert!(unit.carrier.post_receive(served, 1, None).is_err());
         // The route remains: they connect again.
-        join(&mut unit, &mut host, acknowledged);
+        connect_pair(&mut unit, &mut host, acknowledged);
     }
 }
 
@@ -194,9 +200,11 @@ fn vanished_peer_ends_the_pair() {
             host.send(pair, 8, b"are you there");
         }
         until(&mut [&mut host], "noticed", |sides| {
-            !sides[0].news.is_empty()
+            !sides[0].events.is_empty()
         });
-        assert!(matches!(host.news[..], [News::Ended { pair: told, .. }] if told == pair));
+        assert!(
+            matches!(host.events[..], [CarrierEvent::Ended { pair: told, .. }] if told == pair)
+        );
         assert_eq!(host.done.len(), 8 + usize::from(sends));
         assert!(host.done.iter().all(|wc| wc.status != Status::Success));
     }
@@ -211,8 +219,8 @@ fn idle_pair_stays_connected() {
         ..CellOptions::default()
     };
     let (mut unit, mut host, served, pair) = connected(true, options);
-    during(&mut [&mut unit, &mut host], Duration::from_millis(300));
-    assert!(unit.news.is_empty() && host.news.is_empty());
+    run_for(&mut [&mut unit, &mut host], Duration::from_millis(300));
+    assert!(unit.events.is_empty() && host.events.is_empty());
     let asked = unit.carrier.view(served).unwrap().counters.duplicate
         + host.carrier.view(pair).unwrap().counters.duplicate;
     assert!(asked > 3, "they asked each other {asked} times");
@@ -224,12 +232,12 @@ fn many_pairs_of_several_hosts_exchange_messages() {
     const PAIRS: usize = 25;
     let mut unit = Side::unit(CellOptions::default());
     let mut hosts: Vec<Side> = (0..HOSTS)
-        .map(|_| Side::host(unit.place(), CellOptions::default()))
+        .map(|_| Side::host(unit.local_addr(), CellOptions::default()))
         .collect();
     let mut pairs: Vec<(usize, Pair)> = Vec::new();
     for n in 0..PAIRS {
         for (at, host) in hosts.iter_mut().enumerate() {
-            pairs.push((at, join(&mut unit, host, n % 2 == 0)));
+            pairs.push((at, connect_pair(&mut unit, host, n % 2 == 0)));
         }
     }
     assert_eq!(unit.accepted.len(), HOSTS * PAIRS);
@@ -253,7 +261,7 @@ fn many_pairs_of_several_hosts_exchange_messages() {
     let mut sides: Vec<&mut Side> = hosts.iter_mut().collect();
     sides.push(&mut unit);
     until(&mut sides, "ended", |sides| {
-        sides[HOSTS].news.len() == PAIRS
+        sides[HOSTS].events.len() == PAIRS
     });
 }
 
@@ -265,8 +273,8 @@ fn posting_beyond_queue_length_is_refused() {
         sends: 2,
         receives: 2,
     };
-    let pair = host.carrier.create(narrow).unwrap();
-    let piece = host.memory.piece(0, 10);
+    let pair = host.carrier.create_pair(narrow).unwrap();
+    let piece = host.memory.sge(0, 10);
     host.carrier.post_receive(pair, 0, Some(piece)).unwrap();
     host.carrier.post_receive(pair, 1, None).unwrap();
     let full = host.carrier.post_receive(pair, 2, None).unwrap_err();

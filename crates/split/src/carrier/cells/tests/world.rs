@@ -8,12 +8,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use verbena_nic::wc::{Status, Wc};
 
 use crate::carrier::cells::{CellCarrier, CellOptions};
-use crate::carrier::{Carrier, Memory, News, Pair, PairOptions, Reach, Ticket};
+use crate::carrier::{Carrier, CarrierEvent, Memory, MemoryAccess, Pair, PairOptions, Ticket};
 
 /// Time limit on a loaded machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub(super) const HERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+pub(super) const LOCALHOST: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 pub(super) const ROOM: usize = 1 << 20;
 
@@ -30,59 +31,64 @@ pub(super) struct Side {
     pub(super) carrier: CellCarrier,
     pub(super) memory: Box<dyn Memory>,
     pub(super) done: Vec<Wc>,
-    pub(super) news: Vec<News>,
+    pub(super) events: Vec<CarrierEvent>,
     /// Requests that it still accepts.
-    pub(super) welcomes: usize,
+    pub(super) accepts_left: usize,
     /// Pairs that it accepted with.
     pub(super) accepted: Vec<Pair>,
 }
 
 impl Side {
     pub(super) fn of(mut carrier: CellCarrier) -> Side {
-        let memory = carrier.memory(ROOM, Reach::RemoteWrite).unwrap();
+        let memory = carrier
+            .register_memory(ROOM, MemoryAccess::RemoteWrite)
+            .unwrap();
         Side {
             carrier,
             memory,
             done: Vec::new(),
-            news: Vec::new(),
-            welcomes: 0,
+            events: Vec::new(),
+            accepts_left: 0,
             accepted: Vec::new(),
         }
     }
 
     pub(super) fn unit(options: CellOptions) -> Side {
-        Side::of(CellCarrier::udp_listen(HERE, options).unwrap())
+        Side::of(CellCarrier::udp_listen(LOCALHOST, options).unwrap())
     }
 
     pub(super) fn host(unit: SocketAddr, options: CellOptions) -> Side {
         Side::of(CellCarrier::udp_dial(unit, options).unwrap())
     }
 
-    pub(super) fn place(&self) -> SocketAddr {
-        self.carrier.local().parse().unwrap()
+    pub(super) fn local_addr(&self) -> SocketAddr {
+        self.carrier.local_addr().parse().unwrap()
     }
 
     pub(super) fn turn(&mut self) {
         self.carrier.turn(Instant::now(), &mut self.done).unwrap();
-        while let Some(news) = self.carrier.news() {
+        while let Some(news) = self.carrier.next_event() {
             match news {
-                News::Request {
+                CarrierEvent::Request {
                     ticket,
-                    private,
+                    private_data: private,
                     acknowledged: Some(acknowledged),
                     ..
-                } if self.welcomes > 0 => {
-                    self.welcomes -= 1;
+                } if self.accepts_left > 0 => {
+                    self.accepts_left -= 1;
                     self.accept(ticket, acknowledged, &private);
                 }
-                news => self.news.push(news),
+                news => self.events.push(news),
             }
         }
     }
 
     /// Accepts with a pair that has receives, and returns the private data.
     pub(super) fn accept(&mut self, ticket: Ticket, acknowledged: bool, private: &[u8]) {
-        let pair = self.carrier.create(pair_options(acknowledged)).unwrap();
+        let pair = self
+            .carrier
+            .create_pair(pair_options(acknowledged))
+            .unwrap();
         self.receives(pair, 8);
         self.carrier.accept(ticket, pair, private).unwrap();
         self.accepted.push(pair);
@@ -96,7 +102,7 @@ impl Side {
     }
 
     pub(super) fn receive(&mut self, pair: Pair, id: u64) {
-        let piece = self.memory.piece(Side::slot(id), (ROOM / 16) as u32);
+        let piece = self.memory.sge(Side::slot(id), (ROOM / 16) as u32);
         self.carrier.post_receive(pair, id, Some(piece)).unwrap();
     }
 
@@ -116,14 +122,14 @@ impl Side {
         done.iter().map(|wc| (wc.id, wc.status)).collect()
     }
 
-    pub(super) fn take_news(&mut self) -> Vec<News> {
-        std::mem::take(&mut self.news)
+    pub(super) fn take_events(&mut self) -> Vec<CarrierEvent> {
+        std::mem::take(&mut self.events)
     }
 
     /// Posts a send of these bytes from the start of its memory.
     pub(super) fn send(&mut self, pair: Pair, id: u64, bytes: &[u8]) {
         assert!(self.memory.write(0, bytes));
-        let piece = self.memory.piece(0, bytes.len() as u32);
+        let piece = self.memory.sge(0, bytes.len() as u32);
         self.carrier.post_send(pair, id, piece).unwrap();
     }
 }
@@ -148,7 +154,7 @@ pub(super) fn until(
 }
 
 /// Takes turns for this time.
-pub(super) fn during(sides: &mut [&mut Side], span: Duration) {
+pub(super) fn run_for(sides: &mut [&mut Side], span: Duration) {
     let start = Instant::now();
     until(sides, "time", |_| start.elapsed() >= span);
 }
@@ -156,7 +162,7 @@ pub(super) fn during(sides: &mut [&mut Side], span: Duration) {
 fn sleep(sides: &mut [&mut Side]) {
     let mut ready = true;
     for side in sides.iter_mut() {
-        ready &= side.carrier.doze();
+        ready &= side.carrier.prepare_sleep();
     }
     if !ready {
         return;
@@ -170,7 +176,7 @@ fn sleep(sides: &mut [&mut Side]) {
     });
     let mut sleepers = Vec::new();
     for side in sides.iter() {
-        side.carrier.sleepers(&mut sleepers);
+        side.carrier.wait_fds(&mut sleepers);
     }
     let mut on: Vec<PollFd<'_>> = sleepers
         .iter()
@@ -187,25 +193,31 @@ fn sleep(sides: &mut [&mut Side]) {
 /// A unit and a host, connected by a pair of this kind.
 pub(super) fn connected(acknowledged: bool, options: CellOptions) -> (Side, Side, Pair, Pair) {
     let mut unit = Side::unit(options);
-    let mut host = Side::host(unit.place(), options);
-    let pair = join(&mut unit, &mut host, acknowledged);
+    let mut host = Side::host(unit.local_addr(), options);
+    let pair = connect_pair(&mut unit, &mut host, acknowledged);
     let served = *unit.accepted.last().unwrap();
     (unit, host, served, pair)
 }
 
 /// Connects one more pair, with receives on both sides.
-pub(super) fn join(unit: &mut Side, host: &mut Side, acknowledged: bool) -> Pair {
-    unit.welcomes += 1;
-    let pair = host.carrier.create(pair_options(acknowledged)).unwrap();
+pub(super) fn connect_pair(unit: &mut Side, host: &mut Side, acknowledged: bool) -> Pair {
+    unit.accepts_left += 1;
+    let pair = host
+        .carrier
+        .create_pair(pair_options(acknowledged))
+        .unwrap();
     host.receives(pair, 8);
     host.carrier.connect(pair, b"hello").unwrap();
     let private = b"hello".to_vec();
-    let told = News::Connected { pair, private };
+    let told = CarrierEvent::Connected {
+        pair,
+        private_data: private,
+    };
     until(&mut [unit, host], "connected", |sides| {
         let [_, host] = sides else { unreachable!() };
-        host.news.contains(&told)
+        host.events.contains(&told)
     });
-    host.take_news();
-    unit.take_news();
+    host.take_events();
+    unit.take_events();
     pair
 }

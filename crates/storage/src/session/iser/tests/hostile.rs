@@ -1,34 +1,34 @@
 //! Targets that violate the protocol or disconnect: the commands end, the link ends, and the reason is reported.
 
 use verbena::Status;
-use verbena::low::{Data, Direction, Remote, SendOp};
+use verbena::low::{Data, Direction, RemoteAddr, SendOp};
 use verbena_wire::iscsi::Residual;
 use verbena_wire::iser::IserHeader;
 use verbena_wire::{Stag, To};
 
 use super::peer::{Peer, pair_in, response};
-use super::{HOW, Link, News, command, logged_in, news, plain, settled};
-use crate::blocks::Place;
+use super::{Link, LinkEvent, OPTIONS, command, logged_in, plain, settled, wait_events};
+use crate::blocks::BufferRef;
 
 /// The reported reason after the target's action while a command is outstanding, whose tag is passed.
-fn after(wrong: impl FnOnce(&mut Peer, u32)) -> String {
+fn reason_after(wrong: impl FnOnce(&mut Peer, u32)) -> String {
     let (mut link, mut peer) = logged_in();
     plain(&mut link, 4);
-    let itt = command(&peer.hear().1).itt;
+    let itt = command(&peer.receive_pdu().1).itt;
     wrong(&mut peer, itt);
     let mut all = Vec::new();
     loop {
-        all.extend(news(&mut link));
-        if let Some(News::Ended(why)) = all.last() {
+        all.extend(wait_events(&mut link));
+        if let Some(LinkEvent::Ended(why)) = all.last() {
             let why = why.clone();
-            let failed = |one: &&News| {
+            let failed = |one: &&LinkEvent| {
                 let status = Status::WrFlushErr;
-                matches!(one, News::Failed { task: 4, status: s } if *s == status)
+                matches!(one, LinkEvent::Failed { task: 4, status: s } if *s == status)
             };
-            let responded = |one: &&News| matches!(one, News::Response { task: 4, .. });
+            let responded = |one: &&LinkEvent| matches!(one, LinkEvent::Response { task: 4, .. });
             let ends = all.iter().filter(failed).count() + all.iter().filter(responded).count();
             assert_eq!(ends, 1, "{all:?}");
-            assert!(link.say(&[0x40; 48], &[]).is_err());
+            assert!(link.send_pdu(&[0x40; 48], &[]).is_err());
             return why;
         }
     }
@@ -48,36 +48,36 @@ fn malformed_pdus_end_the_link() {
         (control(&[0x01; 48]), "PDU"),
         (control(&[0xff; 48]), "PDU"),
     ] {
-        let why = after(|peer, _| peer.raw(&bytes, None));
+        let why = reason_after(|peer, _| peer.raw(&bytes, None));
         assert!(why.contains(words), "{words}: {why}");
     }
 }
 
 #[test]
 fn missing_data_segment_ends_the_link() {
-    let why = after(|peer, itt| {
+    let why = reason_after(|peer, itt| {
         let mut response = response(itt, 1, 1, Residual::None);
         response.data_len = 21;
-        peer.say(&response.emit(), &[0; 20]);
+        peer.send_pdu(&response.emit(), &[0; 20]);
     });
     assert!(why.contains("20 bytes") && why.contains("21"), "{why}");
 }
 
 #[test]
 fn too_long_data_segment_ends_the_link() {
-    let why = after(|peer, itt| {
+    let why = reason_after(|peer, itt| {
         let mut response = response(itt, 1, 1, Residual::None);
         response.data_len = 8196;
-        peer.say(&response.emit(), &[0; 8196]);
+        peer.send_pdu(&response.emit(), &[0; 8196]);
     });
     assert!(!why.is_empty(), "{why}");
 }
 
 #[test]
 fn unexpected_responses_end_the_link() {
-    let why = after(|peer, itt| peer.respond(itt ^ 1, 1, 1, Residual::None));
+    let why = reason_after(|peer, itt| peer.respond(itt ^ 1, 1, 1, Residual::None));
     assert!(why.contains("not under way"), "{why}");
-    let why = after(|peer, itt| {
+    let why = reason_after(|peer, itt| {
         peer.respond(itt, 1, 1, Residual::None);
         peer.respond(itt, 2, 1, Residual::None);
     });
@@ -86,7 +86,7 @@ fn unexpected_responses_end_the_link() {
 
 #[test]
 fn statsn_out_of_sequence_ends_the_link() {
-    let why = after(|peer, itt| {
+    let why = reason_after(|peer, itt| {
         peer.pong(9, 4, 1);
         peer.respond(itt, 6, 1, Residual::None);
     });
@@ -98,22 +98,25 @@ fn statsn_out_of_sequence_ends_the_link() {
 fn target_cannot_invalidate_session_memory() {
     let (mut link, mut peer) = logged_in();
     let memory = super::memory(&peer, 4096);
-    let place = Place::new(&memory, 0);
+    let place = BufferRef::new(&memory, 0);
     super::order(&mut link, 4, Direction::Read, Some(&place), 512);
-    let (header, pdu, _) = peer.hear();
+    let (header, pdu, _) = peer.receive_pdu();
     let stag = header.read.unwrap().0;
     let bytes = response(command(&pdu).itt, 1, 1, Residual::None).emit();
     peer.raw(&control(&bytes), Some(stag));
     let mut all = Vec::new();
-    while !matches!(all.last(), Some(News::Ended(_))) {
-        all.extend(news(&mut link));
+    while !matches!(all.last(), Some(LinkEvent::Ended(_))) {
+        all.extend(wait_events(&mut link));
     }
-    assert!(matches!(all[0], News::Failed { task: 4, .. }), "{all:?}");
+    assert!(
+        matches!(all[0], LinkEvent::Failed { task: 4, .. }),
+        "{all:?}"
+    );
     // The next link uses it as before.
-    let (mut link, mut peer) = pair_in(&peer.device, &peer.initiator_pd, HOW);
+    let (mut link, mut peer) = pair_in(&peer.device, &peer.initiator_pd, OPTIONS);
     link.begin(&settled(0));
     super::order(&mut link, 4, Direction::Read, Some(&place), 512);
-    let (header, _, _) = peer.hear();
+    let (header, _, _) = peer.receive_pdu();
     assert_eq!(header.read.unwrap().0, stag);
     peer.write(header.read.unwrap(), &[3; 8]);
     let mut got = [0; 8];
@@ -123,9 +126,9 @@ fn target_cannot_invalidate_session_memory() {
 
 #[test]
 fn write_to_an_unknown_stag_ends_the_link() {
-    let why = after(|peer, _| {
+    let why = reason_after(|peer, _| {
         let op = SendOp::Write {
-            remote: Remote {
+            remote: RemoteAddr {
                 stag: Stag::new(0x1234_5678),
                 to: To::new(0),
             },
@@ -138,7 +141,7 @@ fn write_to_an_unknown_stag_ends_the_link() {
 
 #[test]
 fn disconnect_of_the_target_ends_the_link() {
-    let why = after(|peer, _| peer.leave());
+    let why = reason_after(|peer, _| peer.disconnect());
     assert!(!why.is_empty());
 }
 
@@ -146,11 +149,11 @@ fn disconnect_of_the_target_ends_the_link() {
 fn local_end_fails_commands_once() {
     let (mut link, mut peer) = logged_in();
     plain(&mut link, 4);
-    let itt = command(&peer.hear().1).itt;
-    link.end("enough");
+    let itt = command(&peer.receive_pdu().1).itt;
+    link.close("enough");
     peer.respond(itt, 1, 1, Residual::None);
-    let all = news(&mut link);
-    let [News::Failed { task: 4, .. }, News::Ended(why)] = &all[..] else {
+    let all = wait_events(&mut link);
+    let [LinkEvent::Failed { task: 4, .. }, LinkEvent::Ended(why)] = &all[..] else {
         panic!("{all:?}")
     };
     assert_eq!(why, "enough");
@@ -164,11 +167,11 @@ fn local_end_fails_commands_once() {
 fn memory_is_inaccessible_after_the_end() {
     let (mut link, mut peer) = logged_in();
     let memory = super::memory(&peer, 512);
-    let place = Place::new(&memory, 0);
+    let place = BufferRef::new(&memory, 0);
     super::order(&mut link, 4, Direction::Read, Some(&place), 512);
-    let (header, _, _) = peer.hear();
-    link.end("enough");
-    assert!(!peer.tries_to_write(header.read.unwrap(), &[1; 512]));
+    let (header, _, _) = peer.receive_pdu();
+    link.close("enough");
+    assert!(!peer.try_write(header.read.unwrap(), &[1; 512]));
     let mut got = [0; 512];
     memory.read_at(0, &mut got).unwrap();
     assert_eq!(got, [0; 512]);

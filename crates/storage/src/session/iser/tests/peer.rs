@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, Remote, SendOp, SendWr, Wc, WcOp};
+use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc, WcOp};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
 use verbena_wire::Stag;
 use verbena_wire::To;
@@ -14,7 +14,7 @@ use verbena_wire::iscsi::{
 };
 use verbena_wire::iser::{HEADER_LEN, IserHeader};
 
-use super::super::{How, Iser, IserDial};
+use super::super::{Iser, IserDial, IserOptions};
 
 const SLOTS: u64 = 64;
 const SLOT: usize = 9000;
@@ -26,7 +26,7 @@ pub(super) struct Peer {
     cq: Cq,
     receives: Memory,
     data: Memory,
-    said: Cell<usize>,
+    sends: Cell<usize>,
     /// Private data of the link's connection request.
     pub(super) private: Vec<u8>,
     pub(super) device: Device,
@@ -35,17 +35,17 @@ pub(super) struct Peer {
 }
 
 /// A link and its target, connected.
-pub(super) fn pair(how: How) -> (Iser, Peer) {
+pub(super) fn pair(how: IserOptions) -> (Iser, Peer) {
     let device = Device::open().unwrap();
     let ours = device.pd().unwrap();
     pair_in(&device, &ours, how)
 }
 
 /// As [`pair`], with a given device and protection domain.
-pub(super) fn pair_in(device: &Device, ours: &Pd, how: How) -> (Iser, Peer) {
+pub(super) fn pair_in(device: &Device, ours: &Pd, how: IserOptions) -> (Iser, Peer) {
     let theirs = device.pd().unwrap();
     let listener = device.listen("127.0.0.1:0").unwrap();
-    let to = listener.local().unwrap();
+    let to = listener.local_addr().unwrap();
     std::thread::scope(|scope| {
         let dialled = scope.spawn(|| dialled(device, ours, to, how));
         let request = listener.next().wait().unwrap();
@@ -57,7 +57,7 @@ pub(super) fn pair_in(device: &Device, ours: &Pd, how: How) -> (Iser, Peer) {
             cq,
             receives: theirs.memory(SLOTS as usize * SLOT, Access::ALL).unwrap(),
             data: theirs.memory(SLOTS as usize * SLOT, Access::ALL).unwrap(),
-            said: Cell::new(SLOT),
+            sends: Cell::new(SLOT),
             private: request.private_data().to_vec(),
             device: device.clone(),
             initiator_pd: ours.clone(),
@@ -68,7 +68,7 @@ pub(super) fn pair_in(device: &Device, ours: &Pd, how: How) -> (Iser, Peer) {
     })
 }
 
-fn dialled(device: &Device, ours: &Pd, to: SocketAddr, how: How) -> Iser {
+fn dialled(device: &Device, ours: &Pd, to: SocketAddr, how: IserOptions) -> Iser {
     let mut dial = IserDial::new(device, ours, to, how).unwrap();
     loop {
         if let Some(link) = dial.finish().unwrap() {
@@ -117,7 +117,7 @@ impl Peer {
     }
 
     /// The next Send of the link, parsed.
-    pub(super) fn hear(&mut self) -> (IserHeader, FromInitiator, Vec<u8>) {
+    pub(super) fn receive_pdu(&mut self) -> (IserHeader, FromInitiator, Vec<u8>) {
         let bytes = self.bytes();
         let header = IserHeader::parse(&bytes).unwrap();
         let bhs: Bhs = bytes[HEADER_LEN..HEADER_LEN + BHS_LEN].try_into().unwrap();
@@ -143,21 +143,21 @@ impl Peer {
             immediate: None,
         };
         // A buffer of its own for each of a test's few Sends.
-        let at = self.said.get();
-        self.said.set(at + SLOT);
+        let at = self.sends.get();
+        self.sends.set(at + SLOT);
         self.data.write_at(at, bytes).unwrap();
         self.work(op, Data::Gather(&[self.data.sge(at, bytes.len()).unwrap()]));
     }
 
     /// Sends a PDU.
-    pub(super) fn say(&self, bhs: &Bhs, data: &[u8]) {
+    pub(super) fn send_pdu(&self, bhs: &Bhs, data: &[u8]) {
         let header = IserHeader::default().emit();
         self.raw(&[&header[..], bhs, data].concat(), None);
     }
 
     /// The response to a command, with a window up to `max_cmd_sn`.
     pub(super) fn respond(&self, itt: u32, stat_sn: u32, max_cmd_sn: u32, residual: Residual) {
-        self.say(&response(itt, stat_sn, max_cmd_sn, residual).emit(), &[]);
+        self.send_pdu(&response(itt, stat_sn, max_cmd_sn, residual).emit(), &[]);
     }
 
     /// The answer to a NOP-Out.
@@ -170,11 +170,11 @@ impl Peer {
             stat_sn,
             window: window(max_cmd_sn),
         };
-        self.say(&nop.emit(), &[]);
+        self.send_pdu(&nop.emit(), &[]);
     }
 
-    fn remote((stag, base): (Stag, u64)) -> Remote {
-        Remote {
+    fn remote((stag, base): (Stag, u64)) -> RemoteAddr {
+        RemoteAddr {
             stag,
             to: To::new(base),
         }
@@ -191,7 +191,7 @@ impl Peer {
     }
 
     /// RDMA Write that may fail; whether it succeeded.
-    pub(super) fn tries_to_write(&self, to: (Stag, u64), bytes: &[u8]) -> bool {
+    pub(super) fn try_write(&self, to: (Stag, u64), bytes: &[u8]) -> bool {
         self.data.write_at(0, bytes).unwrap();
         let op = SendOp::Write {
             remote: Peer::remote(to),
@@ -215,7 +215,7 @@ impl Peer {
     }
 
     /// Disconnects.
-    pub(super) fn leave(&self) {
+    pub(super) fn disconnect(&self) {
         assert!(self.qp.disconnect());
     }
 }

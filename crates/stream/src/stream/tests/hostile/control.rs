@@ -51,7 +51,7 @@ fn impossible_control_numbers_are_refused() {
     for (said, violation) in cases {
         let mut bench = Bench::verbena();
         bench.send(write(4));
-        assert_eq!(bench.refuses(&control(&said, 2)), violation);
+        assert_eq!(bench.expect_violation(&control(&said, 2)), violation);
         answered(&mut bench, unspecified());
     }
 }
@@ -72,7 +72,7 @@ fn impossible_rnr_ready_and_resume_are_refused() {
         let mut bench = Bench::verbena();
         bench.send(write(4));
         bench.feed(&control(&refused, 2)).unwrap();
-        assert_eq!(bench.refuses(&control(&said, 3)), violation);
+        assert_eq!(bench.expect_violation(&control(&said, 3)), violation);
         answered(&mut bench, unspecified());
     }
     // RNR for the peer's request 0: RESUME(0) follows READY, not before and with no other number.
@@ -91,7 +91,7 @@ fn impossible_rnr_ready_and_resume_are_refused() {
             assert!(!bench.control(false).is_empty());
         }
         let resume = Control::Resume(rsn(said));
-        assert_eq!(bench.refuses(&control(&resume, 2)), violation);
+        assert_eq!(bench.expect_violation(&control(&resume, 2)), violation);
         answered(&mut bench, unspecified());
     }
 }
@@ -103,7 +103,7 @@ fn ack_of_an_unfinished_message_is_refused() {
     bench.stream.next_frame(&mut outgoing).unwrap();
     // What was sent before it may be acknowledged: nothing, here.
     bench.feed(&control(&Control::Ack(Rsn::ZERO), 2)).unwrap();
-    let refused = bench.refuses(&control(&Control::Ack(rsn(1)), 3));
+    let refused = bench.expect_violation(&control(&Control::Ack(rsn(1)), 3));
     assert_eq!(refused, impossible("ACK", 0, 0, rsn(1)));
     answered(&mut bench, unspecified());
 }
@@ -115,7 +115,7 @@ fn path_without_agreement_is_refused() {
         to: PathKind::Rings,
     };
     let mut bench = Bench::verbena();
-    let refused = bench.refuses(&control(&said, 2));
+    let refused = bench.expect_violation(&control(&said, 2));
     assert_eq!(refused, Violation::OutOfPlace("PATH"));
     answered(&mut bench, unspecified());
 }
@@ -136,7 +136,7 @@ fn malformed_control_messages_are_refused() {
         (7 << 24, &[9, 0, 0, 0]),
     ] {
         let mut bench = Bench::verbena();
-        let refused = bench.refuses(&fpdu(header(word), body));
+        let refused = bench.expect_violation(&fpdu(header(word), body));
         assert!(matches!(refused, Violation::Malformed(_)), "{word:#x}");
     }
 }
@@ -150,7 +150,7 @@ fn messages_before_caps_are_refused() {
     ] {
         let agreed = agreement(Role::Responder, true);
         let mut bench = Bench::new(&agreed, settings());
-        assert_eq!(bench.refuses(&bytes), Violation::Caps);
+        assert_eq!(bench.expect_violation(&bytes), Violation::Caps);
     }
 }
 
@@ -171,6 +171,6 @@ fn rnr_for_partly_answered_read_is_refused() {
         rsn: Rsn::ZERO,
         timer: timer(),
     };
-    let refused = bench.refuses(&control(&rnr, 2));
+    let refused = bench.expect_violation(&control(&rnr, 2));
     assert_eq!(refused, Violation::OutOfPlace("RNR"));
 }

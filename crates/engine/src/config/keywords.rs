@@ -1,0 +1,74 @@
+//! Types of the settings that accept a few words.
+//! What a word means for a connection is computed in [`super::peer_settings`].
+
+/// On, off, or chosen by the adapter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// The adapter chooses.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+impl Choice {
+    /// The value; `circumstances` is that of `Auto`.
+    pub fn resolve(self, circumstances: bool) -> bool {
+        match self {
+            Choice::Auto => circumstances,
+            Choice::On => true,
+            Choice::Off => false,
+        }
+    }
+}
+
+/// How long a frame may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fpdu {
+    /// Large towards Verbena, fitting a TCP segment towards other peers.
+    Auto,
+    /// Fits a TCP segment (RFC 5044 §4.1).
+    Mss,
+    /// As long as the length field allows.
+    Large,
+}
+
+/// The kind of peer that is expected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Another Verbena: the extensions are offered; a peer that declines them is treated as standard.
+    Verbena,
+    /// Linux `siw`: software, RFC 5040 only, rejects all messages of RFC 7306.
+    Siw,
+    /// Any adapter that implements the RFCs.
+    Standard,
+}
+
+/// How connections between adapters are encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TlsMode {
+    /// Not at all.
+    Off,
+    /// By TLS with the shared key.
+    Psk,
+    /// By TLS with certificates of one authority on both sides.
+    Cert,
+}
+
+/// Which events are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Log {
+    /// Nothing.
+    Off,
+    /// Failures.
+    Error,
+    /// Possible mistakes.
+    Warn,
+    /// Connections that begin and end.
+    Info,
+    /// For developers of the program.
+    Debug,
+    /// For developers of Verbena.
+    Trace,
+}

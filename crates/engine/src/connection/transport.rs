@@ -1,0 +1,235 @@
+//! The descriptors of a connection: one socket, or both ends of a pair where a queue pair is its own peer; and TLS on the
+//! socket if configured.
+//! The queue pair's bytes pass only while the line is open: a thread that is late with a closed connection must not touch the
+//! stream of the next one.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use parking_lot::Mutex;
+use verbena_mem::{Sources, Targets};
+use verbena_nic::{Carrier, IoOutcome};
+
+use crate::sys::{self, Socket};
+use crate::tls::{Flush, Session, TlsError};
+
+/// No stream is attached.
+const SHUT: u8 = 0;
+/// A stream is attached, without TLS.
+const PLAIN: u8 = 1;
+/// A stream is attached, with TLS.
+const TLS: u8 = 2;
+
+/// A connection's descriptors.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    /// Writes go here; reads, too, unless `other` is set.
+    socket: Socket,
+    read_socket: Option<Socket>,
+    /// Locked only while bytes are moved, by the one thread that serves the connection.
+    tls: Option<Box<Mutex<Session>>>,
+    mode: AtomicU8,
+}
+
+impl Transport {
+    pub(crate) fn new(socket: Socket, other: Option<Socket>) -> Transport {
+        Transport {
+            socket,
+            read_socket: other,
+            tls: None,
+            mode: AtomicU8::new(SHUT),
+        }
+    }
+
+    /// A socket, with TLS if there is a session.
+    pub(super) fn with_tls_session(socket: Socket, tls: Option<Session>) -> Transport {
+        let tls = tls.map(|session| Box::new(Mutex::new(session)));
+        Transport {
+            tls,
+            ..Transport::new(socket, None)
+        }
+    }
+
+    /// Duplicates the descriptors. No stream is attached to the copy.
+    pub(crate) fn duplicate(&self) -> sys::Result<Transport> {
+        let other = self
+            .read_socket
+            .as_ref()
+            .map(Socket::duplicate)
+            .transpose()?;
+        Ok(Transport::new(self.socket.duplicate()?, other))
+    }
+
+    /// The socket for writes.
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// The socket for reads, if it is another one.
+    pub(crate) fn separate_reader(&self) -> Option<&Socket> {
+        self.read_socket.as_ref()
+    }
+
+    /// The socket for reads.
+    pub(super) fn reader(&self) -> &Socket {
+        self.read_socket.as_ref().unwrap_or(&self.socket)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.mode.load(Ordering::Acquire) != SHUT
+    }
+
+    pub(super) fn open(&self) {
+        let how = if self.tls.is_some() { TLS } else { PLAIN };
+        self.mode.store(how, Ordering::Release);
+    }
+
+    pub(super) fn shut(&self) {
+        self.mode.store(SHUT, Ordering::Release);
+    }
+
+    pub(super) fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Why TLS failed, if it did.
+    pub(super) fn tls_failure(&self) -> Option<TlsError> {
+        self.tls.as_ref()?.lock().failure().cloned()
+    }
+
+    /// Reads into a local buffer, whether or not a stream is attached.
+    pub(super) fn read_local(&self, bytes: &mut [u8]) -> IoOutcome {
+        let Some(tls) = &self.tls else {
+            return sys::read_into(self.reader(), bytes);
+        };
+        let mut targets = Targets::new();
+        targets.stage(bytes);
+        tls.lock().read(&self.socket, &mut targets)
+    }
+
+    /// Writes from a local buffer, whether or not a stream is attached.
+    pub(super) fn write_local(&self, bytes: &[u8]) -> IoOutcome {
+        let Some(tls) = &self.tls else {
+            return sys::write_from(&self.socket, bytes);
+        };
+        let mut sources = Sources::new();
+        sources.borrow_bytes(bytes);
+        tls.lock().write(&self.socket, &sources)
+    }
+
+    /// Whether to watch for room in the socket; `unsent` if the caller has bytes to send.
+    pub(super) fn wants_room(&self, unsent: bool) -> bool {
+        match &self.tls {
+            None => unsent,
+            Some(tls) => {
+                let tls = tls.lock();
+                tls.has_unsent() || (unsent && !tls.is_handshaking())
+            }
+        }
+    }
+
+    /// Sends TLS's close_notify. True if nothing waits for room; an error if it can never be sent.
+    pub(super) fn close_tls(&self) -> Result<bool, ()> {
+        match self.tls.as_ref().map(|tls| tls.lock().close(&self.socket)) {
+            None | Some(Flush::Done) => Ok(true),
+            Some(Flush::Full) => Ok(false),
+            Some(Flush::Broken) => Err(()),
+        }
+    }
+
+    /// TLS holds decrypted bytes, of which the socket's readiness does not tell.
+    pub(super) fn has_unread(&self) -> bool {
+        self.with_tls(|tls| tls.has_unread())
+    }
+
+    /// TLS holds records that found no room in the socket.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.with_tls(|tls| tls.has_unsent())
+    }
+
+    /// Sends such records; true if some still wait for room.
+    pub(super) fn is_flush_blocked(&self) -> bool {
+        self.with_tls(|tls| tls.has_unsent() && tls.flush(&self.socket) == Flush::Full)
+    }
+
+    /// Queries TLS while a stream is attached.
+    #[inline]
+    fn with_tls(&self, ask: impl FnOnce(&mut Session) -> bool) -> bool {
+        if self.mode.load(Ordering::Relaxed) != TLS {
+            return false;
+        }
+        self.tls.as_ref().is_some_and(|tls| ask(&mut tls.lock()))
+    }
+}
+
+impl Carrier for &Transport {
+    fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome {
+        match (self.mode.load(Ordering::Acquire), &self.tls) {
+            (PLAIN, _) => Carrier::read(&mut self.reader(), targets),
+            (TLS, Some(tls)) => tls.lock().read(&self.socket, targets),
+            _ => IoOutcome::WouldBlock,
+        }
+    }
+
+    fn write(&mut self, sources: &Sources<'_>) -> IoOutcome {
+        match (self.mode.load(Ordering::Acquire), &self.tls) {
+            (PLAIN, _) => Carrier::write(&mut self.socket(), sources),
+            (TLS, Some(tls)) => tls.lock().write(&self.socket, sources),
+            _ => IoOutcome::WouldBlock,
+        }
+    }
+
+    fn undelivered(&self) -> Option<u64> {
+        // Both ends of a pair close together. With TLS only what the peer's process sends counts: acknowledgements of TCP can be forged
+        // on the way.
+        let plain = self.mode.load(Ordering::Acquire) == PLAIN;
+        (plain && self.read_socket.is_none()).then(|| self.socket.unacknowledged())
+    }
+}
+
+/// A line for one turn of sending: it accepts a number of bytes, and then none until the next turn.
+///
+/// While the peer reads as fast as this side writes, the socket never becomes full. Without a limit the thread would write for as long,
+/// while other connections wait and, on a polling thread, the completion queue is not polled.
+#[derive(Debug)]
+pub(super) struct BudgetedTransport<'a> {
+    transport: &'a Transport,
+    left: usize,
+}
+
+impl BudgetedTransport<'_> {
+    pub(super) fn new(line: &Transport, bytes: usize) -> BudgetedTransport<'_> {
+        BudgetedTransport {
+            transport: line,
+            left: bytes,
+        }
+    }
+
+    /// The limit is reached: there may still be room in the socket.
+    pub(super) fn is_exhausted(&self) -> bool {
+        self.left == 0
+    }
+}
+
+impl Carrier for BudgetedTransport<'_> {
+    fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome {
+        Carrier::read(&mut self.transport, targets)
+    }
+
+    fn undelivered(&self) -> Option<u64> {
+        self.transport.undelivered()
+    }
+
+    fn write(&mut self, sources: &Sources<'_>) -> IoOutcome {
+        if self.is_exhausted() {
+            return IoOutcome::WouldBlock;
+        }
+        let moved = Carrier::write(&mut self.transport, sources);
+        if let IoOutcome::Bytes(n) = moved {
+            self.left = self.left.saturating_sub(n);
+        }
+        moved
+    }
+}
+
+#[cfg(test)]
+mod tests;

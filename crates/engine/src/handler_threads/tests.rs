@@ -1,0 +1,39 @@
+//! Tests of handler threads alone: one that fails to start is not kept, and no signal is accepted that would not be served.
+
+use super::*;
+
+fn first() -> u16 {
+    sys::processors().unwrap()[0]
+}
+
+#[test]
+fn thread_that_fails_to_start_is_not_kept() {
+    let (stations, core) = (HandlerThreads::default(), Weak::new());
+    for processor in 4000..4100 {
+        let refused = stations.index_for(&core, &[processor], Class::Normal);
+        assert!(
+            matches!(refused, Err(Error::NoProcessor { processor: p }) if p == processor),
+            "{refused:?}"
+        );
+    }
+    assert!(stations.groups.lock().all.is_empty());
+    let at = |class| stations.index_for(&core, &[first()], class).unwrap();
+    assert_eq!((at(Class::Bulk), at(Class::Latency)), (0, 0));
+    stations.stop(Duration::from_secs(1));
+}
+
+/// A thread that found the station a moment before it ended must serve the signal itself.
+#[test]
+fn stopped_threads_take_no_signal() {
+    let (stations, core) = (HandlerThreads::default(), Weak::new());
+    let at = stations
+        .index_for(&core, &[first()], Class::Normal)
+        .unwrap();
+    let station = stations.get(at).unwrap();
+    assert!(station.signal(Signal::Line, Class::Normal));
+    assert!(station.signal(Signal::Line, Class::Bulk), "any thread does");
+    stations.stop(Duration::from_secs(1));
+    assert!(!station.signal(Signal::Line, Class::Normal));
+    let closed = stations.index_for(&core, &[first()], Class::Normal);
+    assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
+}

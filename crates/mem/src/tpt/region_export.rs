@@ -1,0 +1,93 @@
+//! Export and import of regions for a handover to another process (V1).
+//! An imported region has the same STag, key and addresses, so that peers and posted requests use it as before. Windows, one-touch
+//! entries, pending entries and registrations by work request cannot be exported; an STag whose index is in use cannot be imported.
+
+use verbena_wire::{Stag, To};
+
+use super::index::Purpose;
+use super::{Region, Tpt, checked_entry};
+use crate::access::Access;
+use crate::entry::{Entry, Kind};
+use crate::refusal::Misuse;
+
+/// A region as another process needs it, besides its memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RegionExport {
+    /// Its STag.
+    pub stag: Stag,
+    /// The address of its first byte in requests.
+    pub start: To,
+    /// Bytes.
+    pub len: u64,
+    /// Its rights.
+    pub access: Access,
+}
+
+impl Tpt {
+    /// Exports a region (V1). The region stays as it is: the caller sees to it that it is not used meanwhile and that no
+    /// window is bound to it.
+    pub fn export_region(&self, stag: Stag) -> Result<RegionExport, Misuse> {
+        if self.is_pending(stag) {
+            return Err(Misuse::Pending(stag));
+        }
+        let misuse = Misuse::Stag(stag);
+        let entry = self.find_entry(stag).ok_or(misuse)?;
+        // M4: an STag for registration by work request has state beyond its current region.
+        if entry.kind != Kind::Region || entry.invalidatable {
+            return Err(misuse);
+        }
+        if entry.one_touch {
+            return Err(Misuse::OneTouch(stag));
+        }
+        let users = self.slot(stag.index()).ok_or(misuse)?.users();
+        if users > 0 {
+            return Err(Misuse::Busy { stag, users });
+        }
+        Ok(RegionExport {
+            stag,
+            start: entry.start,
+            len: entry.len,
+            access: entry.access.get(),
+        })
+    }
+
+    /// Registers a region under the STag that it had in another process (V1): the same index and the same key.
+    ///
+    /// # Safety
+    /// As for [`register`](Tpt::register).
+    pub unsafe fn register_at(&self, stag: Stag, region: Region) -> Result<Stag, Misuse> {
+        self.check_index(stag)?;
+        self.install_at(stag, checked_entry(region)?)?;
+        Ok(stag)
+    }
+
+    /// The STag's index is in the table's range.
+    fn check_index(&self, stag: Stag) -> Result<(), Misuse> {
+        // Index 0 is not used, whatever the range.
+        let (first, end) = (self.range.start.max(1), self.range.end);
+        if (first..end).contains(&stag.index()) {
+            return Ok(());
+        }
+        let last = end.saturating_sub(1);
+        Err(Misuse::IndexOutOfRange { stag, first, last })
+    }
+
+    fn install_at(&self, stag: Stag, entry: Entry) -> Result<(), Misuse> {
+        let (index, purpose) = (stag.index(), Purpose::Region(entry.pd));
+        if !self.indexes.lock().take_at(index, purpose) {
+            return Err(Misuse::IndexInUse(stag));
+        }
+        let slot = self.slot_or_make(index);
+        slot.clear_touch();
+        // The index was just taken, so its slot is free or about to be released by its last owner.
+        let Ok(owned) = slot.claim() else {
+            self.indexes.lock().free(index);
+            return Err(Misuse::IndexInUse(stag));
+        };
+        owned.publish(stag.key(), entry);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

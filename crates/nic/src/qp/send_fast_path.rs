@@ -1,0 +1,96 @@
+//! Fast path of sending: a whole Send or Write that may be sent now is begun, framed and marked as sent at once.
+//! It makes the same frames and the same marks as the general path, and leaves fences, drained queues, refused memory and
+//! peers that are not ready to the general path. Only memory that is unmapped while it is copied fails the request here.
+
+use verbena_mem::Refusal;
+use verbena_stream::Message;
+
+use super::QpInit;
+use super::inner::Inner;
+use super::memory::source;
+use super::wqe::{Payload, Progress, Wqe};
+use crate::event::Outbox;
+use crate::state::QpState;
+use crate::wr::{Flags, SendOp};
+
+impl Inner {
+    /// Frames the next request if that takes one short plain frame and nothing prevents it; false if nothing was done.
+    #[inline]
+    pub(super) fn frame_short(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+        let at = self.begun;
+        if self.state != QpState::Rts || self.failing_request.is_some() || self.has_unsent_part() {
+            return false;
+        }
+        let (Some(wqe), Some(stream)) = (self.sends.get_mut(at), &mut self.stream) else {
+            return false;
+        };
+        let Some(message) = message_of(init, wqe) else {
+            return false;
+        };
+        // All its memory is granted before anything is numbered: a frame once made must be finished.
+        let Ok(source) = source(init, wqe, 0, wqe.len) else {
+            return false;
+        };
+        let Some((plain, rsn)) = stream.frame_single(&message) else {
+            return false;
+        };
+        let (began, mut copied) = (self.send_buffer.framed(), Ok(()));
+        self.send_buffer.put_plain(&plain, |stage| {
+            copied = source.append(0, wqe.len as usize, stage);
+        });
+        drop(source);
+        if let Err(lost) = copied {
+            let refusal = Refusal::from(lost);
+            wqe.rsn[0] = Some(rsn);
+            self.send_buffer.truncate(began);
+            self.begun = at + 1;
+            self.cause
+                .get_or_insert_with(|| format!("our own memory: {refusal}"));
+            self.defer_failure(init, self.completed + at as u64, out);
+            return true;
+        }
+        self.framed += plain.size() as u64;
+        self.counters.messages_out += 1;
+        wqe.rsn[0] = Some(rsn);
+        wqe.progress = Progress::Sent { end: self.framed };
+        self.begun = at + 1;
+        true
+    }
+
+    /// The request that was begun last has another part to send.
+    pub(super) fn has_unsent_part(&self) -> bool {
+        let last = self.begun.checked_sub(1).and_then(|at| self.sends.get(at));
+        last.is_some_and(|wqe| matches!(wqe.progress, Progress::Waiting { .. }))
+    }
+}
+
+/// The one message of a request that could take the fast path.
+fn message_of(init: &QpInit, wqe: &Wqe) -> Option<Message> {
+    let fenced = wqe.flags.contains(Flags::FENCE) || wqe.flags.contains(Flags::LOCAL_FENCE);
+    let fresh = wqe.progress == Progress::Waiting { part: 0 };
+    // Longer payload is sent from its memory.
+    let long =
+        wqe.len >= init.transfer.direct_min.max(1) && matches!(wqe.payload, Payload::Gather(_));
+    if fenced || long || !fresh {
+        return None;
+    }
+    match wqe.op {
+        SendOp::Send {
+            invalidate: None,
+            immediate: None,
+        } => Some(Message::Send {
+            solicited: wqe.flags.contains(Flags::SOLICITED),
+            invalidate: None,
+            len: wqe.len,
+        }),
+        SendOp::Write {
+            remote,
+            immediate: None,
+        } => Some(Message::Write {
+            stag: remote.stag,
+            to: remote.to,
+            len: wqe.len,
+        }),
+        _ => None,
+    }
+}

@@ -1,0 +1,42 @@
+//! Moves a queue pair's connection to another queue pair under traffic (V1), as between functions and processes.
+//! The peer's end and the links are not affected. The image is serialized and parsed again wherever that is possible.
+
+use std::sync::Arc;
+
+use verbena_nic::event::Outbox;
+use verbena_nic::{Image, MigrateRefusal, Qp};
+
+use super::{Fabric, QpId};
+
+impl Fabric {
+    /// Moves the state of a queue pair to a new one with the same number; has no effect if that fails.
+    ///
+    /// # Panics
+    /// If an image cannot be parsed again, or does not fit the queue pair it was taken from.
+    pub fn migrate(&mut self, qp: QpId) -> Result<(), MigrateRefusal> {
+        let (host, old) = self.qps[qp.0].clone();
+        let mut out = Outbox::new();
+        let image = match old.export_image(|| (), &mut out) {
+            Ok(image) => image,
+            Err(stays) => {
+                self.note(host, &mut out);
+                return Err(stays);
+            }
+        };
+        let image = match image.encode() {
+            Ok(bytes) => Image::decode(&bytes).expect("an image of our own"),
+            // An image that cannot be serialized can move within the process.
+            Err(_) => image,
+        };
+        let new = Arc::new(Qp::new(old.init().clone()));
+        let fits = new.import_image(image, &mut out);
+        assert!(fits.is_ok(), "it is made of the same");
+        let ends = self.connections.iter_mut().flat_map(|c| &mut c.ends);
+        for end in ends.filter(|end| Arc::ptr_eq(&end.qp, &old)) {
+            end.qp = new.clone();
+        }
+        self.qps[qp.0].1 = new;
+        self.note(host, &mut out);
+        Ok(())
+    }
+}

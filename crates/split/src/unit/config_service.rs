@@ -1,0 +1,242 @@
+//! The configuration service of a unit (P8): requests of hosts, and their answers. Every request is answered; an address that another
+//! host or a station of the LAN has is not given to a host, nor an MTU that the LAN interface cannot carry.
+
+use std::time::Instant;
+
+use verbena_lan::{Mac, Multicast, Offloads, PortId, Role};
+use verbena_wire::push::{Operation, Status};
+
+use super::connected_host::HostState;
+use super::{HostId, Unit, UnitError, random_mac};
+use crate::host::{packet_mtu, packet_size};
+use crate::link::LinkEvent;
+use crate::service::{ConfigRequest, Terms};
+
+/// The smallest MTU of IPv4 (RFC 791, 3.2).
+const LEAST_MTU: u32 = 68;
+
+/// The answer to a request.
+type Reply = Result<Vec<u8>, Refusal>;
+
+/// The status of a rejected request, and a message for the host's operator, or an empty one.
+struct Refusal(Status, String);
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Refusal {
+        Refusal(status, String::new())
+    }
+}
+
+impl Unit {
+    /// Answers the requests of a host; true if there were events.
+    pub(super) fn serve_events(&mut self, id: HostId) -> bool {
+        let mut any = false;
+        while let Some(event) = self.hosts.get_mut(&id).and_then(|g| g.link.next_event()) {
+            any = true;
+            // Answers to the unit's requests change nothing.
+            if let LinkEvent::Request {
+                context,
+                operation,
+                data,
+            } = event
+            {
+                let (status, data) = match self.answer(id, operation, &data) {
+                    Ok(data) => (Status::Ok, data),
+                    Err(Refusal(status, why)) => (status, why.into_bytes()),
+                };
+                self.with_host(id, |guest, _| {
+                    Ok(guest.link.reply(context, status, &data)?)
+                });
+            }
+        }
+        any
+    }
+
+    fn answer(&mut self, id: HostId, operation: Operation, data: &[u8]) -> Reply {
+        let ask = ConfigRequest::parse(operation, data)?;
+        let begun = self
+            .hosts
+            .get(&id)
+            .is_some_and(|guest| guest.port.is_some());
+        if !begun && !matches!(ask, ConfigRequest::Initialise(_) | ConfigRequest::Shutdown) {
+            return Err(Status::NotAllowed.into());
+        }
+        match ask {
+            ConfigRequest::Initialise(terms) => self.initialise(id, terms),
+            ConfigRequest::GetMac => Ok(random_mac().octets().to_vec()),
+            ConfigRequest::SetMac(mac) => self.set_mac(id, mac),
+            ConfigRequest::GetLink => Ok(vec![u8::from(self.lan_up)]),
+            // Hosts do not set the LAN interface up or down.
+            ConfigRequest::SetLink(_) => Err(Status::NotAllowed.into()),
+            ConfigRequest::Statistics => self.statistics(id),
+            // The switch counts a port from its creation; a reset subtracts.
+            ConfigRequest::ResetStatistics => self.reset_statistics(id),
+            ConfigRequest::SetMtu(mtu) => self.set_mtu(mtu),
+            ConfigRequest::Promiscuous(on) => self.set_promiscuous(id, on),
+            ConfigRequest::MulticastFilter(groups) => self.set_groups(id, groups),
+            ConfigRequest::Shutdown => {
+                self.dismiss(id);
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn initialise(&mut self, id: HostId, terms: Terms) -> Reply {
+        let mtu = self.most_mtu()?;
+        let guest = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
+        let port = match guest.port {
+            // A repeated request: on channels that lose messages, the answer may have been lost.
+            Some(port) if guest.state == HostState::Starting => port,
+            Some(_) => return Err(Status::NotAllowed.into()),
+            None => {
+                let added = self.switch.add(Role::Host { own: None });
+                added.map_err(|_| Status::NotAllowed)?
+            }
+        };
+        guest.port = Some(port);
+        guest.state = HostState::Starting;
+        // Offloads that the unit does not accept are not offered either: the packets of such a unit are too short for super-frames.
+        let takes = match self.options.offloads {
+            true => Offloads::ALL,
+            false => Offloads::NONE,
+        };
+        guest.accepts = terms.accepts.intersection(takes);
+        self.ports.insert(port, id);
+        Ok(Terms {
+            accepts: takes,
+            mtu,
+        }
+        .to_bytes()
+        .to_vec())
+    }
+
+    fn set_mac(&mut self, id: HostId, mac: Mac) -> Reply {
+        let guest = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
+        let port = guest.port.ok_or(Status::NotAllowed)?;
+        if let Some(holder) = self.address_conflict(port, mac) {
+            let why = format!("{mac} is taken: {holder}");
+            let sentence = format!("{guest} was refused an address: {why}");
+            self.log_rejected(sentence, Instant::now());
+            return Err(Refusal(Status::NotAllowed, why));
+        }
+        let set = self.switch.set_own_mac(port, Some(mac));
+        set.map_err(|_| Status::BadData)?;
+        let guest = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
+        let first = guest.state == HostState::Starting;
+        guest.mac = Some(mac);
+        if first {
+            guest.state = HostState::Up;
+            self.journal.note(&format!("{guest} is here with {mac}"));
+        }
+        Ok(Vec::new())
+    }
+
+    /// Why an address is not free for the host at this port; `None` if it is.
+    fn address_conflict(&self, port: PortId, mac: Mac) -> Option<String> {
+        if self.lan.interface().mac() == Ok(mac) {
+            return Some("it is that of the unit's own interface".to_owned());
+        }
+        let age = Instant::now().saturating_duration_since(self.start);
+        let behind = self.switch.port_of(mac, age).filter(|at| *at != port)?;
+        if behind == self.lan_id {
+            return Some(format!(
+                "a station of the LAN was heard with it in the last {:?}",
+                self.options.mac_age
+            ));
+        }
+        let other = self.ports.get(&behind);
+        let other = other.and_then(|id| self.hosts.get(id));
+        Some(match other {
+            Some(other) if other.mac == Some(mac) => {
+                "another host has it; one that is gone is noticed after --patience of the unit"
+                    .to_owned()
+            }
+            _ => "a station behind another host was heard with it".to_owned(),
+        })
+    }
+
+    fn statistics(&self, id: HostId) -> Reply {
+        let guest = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
+        let mut counts = self.counts(guest);
+        counts.subtract(&guest.since_counts);
+        Ok(counts.to_bytes())
+    }
+
+    fn reset_statistics(&mut self, id: HostId) -> Reply {
+        let counts = self.hosts.get(&id).map(|guest| self.counts(guest));
+        let guest = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
+        guest.since_counts = counts.unwrap_or_default();
+        Ok(Vec::new())
+    }
+
+    /// Longer packets would be dropped on the LAN, or would not fit into the elements of the pools.
+    fn most_mtu(&self) -> Result<u32, Status> {
+        let mtu = self.lan.interface().mtu().map_err(|_| Status::NotAllowed)?;
+        Ok(mtu.min(packet_mtu(packet_size(self.options.offloads))))
+    }
+
+    fn set_mtu(&mut self, mtu: u32) -> Reply {
+        let most = self.most_mtu()?;
+        match (LEAST_MTU..=most).contains(&mtu) {
+            true => Ok(Vec::new()),
+            false => Err(Status::BadData.into()),
+        }
+    }
+
+    fn set_promiscuous(&mut self, id: HostId, on: bool) -> Reply {
+        if on && !self.options.promiscuous {
+            let why = "the unit must be started with --allow-promiscuous";
+            return Err(Refusal(Status::NotAllowed, why.to_owned()));
+        }
+        let guest = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
+        let port = guest.port.ok_or(Status::NotAllowed)?;
+        // A host that receives everything may also send from other addresses, as a bridge does.
+        let set = self.switch.set_promiscuous(port, on);
+        set.map_err(|_| Status::NotAllowed)?;
+        guest.promiscuous = on;
+        Ok(Vec::new())
+    }
+
+    fn set_groups(&mut self, id: HostId, groups: Option<Vec<Mac>>) -> Reply {
+        let guest = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
+        let port = guest.port.ok_or(Status::NotAllowed)?;
+        let multicast = groups.map_or(Multicast::All, Multicast::Groups);
+        let set = self.switch.set_multicast(port, multicast);
+        set.map_err(|_| Status::BadData)?;
+        Ok(Vec::new())
+    }
+
+    /// A host leaves or is dismissed: its pools are recalled before its memory is freed (P6).
+    pub(super) fn dismiss(&mut self, id: HostId) {
+        let Some(guest) = self.hosts.get_mut(&id) else {
+            return;
+        };
+        if guest.state == HostState::Leaving {
+            return;
+        }
+        guest.state = HostState::Leaving;
+        self.with_host(id, |guest, _| Ok(guest.link.recall()?));
+    }
+
+    /// Checks the LAN's link; hosts are told of a change.
+    pub(super) fn check_lan(&mut self) -> Result<(), UnitError> {
+        let up = self.lan.is_up()?;
+        if up == self.lan_up {
+            return Ok(());
+        }
+        self.lan_up = up;
+        let what = if up { "up" } else { "down" };
+        self.journal.note(&format!("the LAN's link is {what}"));
+        let (operation, data) = ConfigRequest::SetLink(up).encode();
+        let ids: Vec<HostId> = self.hosts.keys().copied().collect();
+        for id in ids {
+            self.with_host(id, |guest, carrier| {
+                if guest.state == HostState::Up {
+                    guest.link.request(operation, &data)?;
+                }
+                guest.link.drive(carrier)
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,98 @@
+//! Received Sends: each holds one PDU, whose lengths and sequence numbers are checked before it is reported. A response ends exactly the
+//! command whose tag it has. A violation is returned as text, and the link is closed with it as the reason.
+
+use verbena::low::{Direction, Wc};
+use verbena_wire::iscsi::{BHS_LEN, FromTarget, Lengths, Residual, ScsiResponse};
+use verbena_wire::iser::{HEADER_LEN, IserHeader};
+use verbena_wire::scsi;
+
+use super::tags::OutstandingCommand;
+use super::{HEADERS_LEN, Iser, RECEIVE_LEN, TAG, sequence, text};
+use crate::session::link::{DataSegment, LinkEvent};
+
+impl Iser {
+    /// Processes a received Send. An error describes the violation.
+    pub(super) fn handle_receive(
+        &mut self,
+        wc: &Wc,
+        news: &mut Vec<LinkEvent>,
+    ) -> Result<(), String> {
+        if let Some(stag) = wc.invalidated {
+            return Err(format!(
+                "the target invalidated {stag}, which we said it may not"
+            ));
+        }
+        let (at, len) = (wc.id as usize * RECEIVE_LEN, wc.len as usize);
+        let Some(room) = len.checked_sub(HEADERS_LEN) else {
+            return Err(format!(
+                "the target sent {len} bytes, which hold no PDU: {HEADERS_LEN} are the least"
+            ));
+        };
+        let (mut header, mut bhs) = ([0; HEADER_LEN], [0; BHS_LEN]);
+        self.receives
+            .read_at(at, &mut header)
+            .map_err(|error| text(&error))?;
+        let beyond = at + HEADER_LEN;
+        self.receives
+            .read_at(beyond, &mut bhs)
+            .map_err(|error| text(&error))?;
+        IserHeader::parse(&header).map_err(|why| format!("the target's Send: {why}"))?;
+        let pdu = FromTarget::parse(&bhs).map_err(|why| format!("the target's PDU: {why}"))?;
+        let claimed = Lengths::of(&bhs).data as usize;
+        if claimed > room {
+            return Err(format!(
+                "the target sent {room} bytes of data and says that they are {claimed}"
+            ));
+        }
+        self.sequence
+            .update(&bhs, &pdu)
+            .map_err(|(expected, got)| format!("status {got} came, expected {expected}"))?;
+        let mut data = DataSegment::new();
+        if claimed > 0 {
+            data.resize(claimed, 0);
+            self.receives
+                .read_at(at + HEADERS_LEN, &mut data)
+                .map_err(|error| text(&error))?;
+        }
+        news.push(match pdu {
+            FromTarget::ScsiResponse(response) => {
+                let Some((task, under)) = self.tags.end(response.itt) else {
+                    let tag = response.itt;
+                    return Err(format!(
+                        "the target answers command {tag:#x}, which is not under way"
+                    ));
+                };
+                self.count(&under, &response);
+                LinkEvent::Response {
+                    task,
+                    bhs,
+                    data,
+                    transferred: None,
+                }
+            }
+            _ => {
+                let tag = sequence::read_word(&bhs, TAG);
+                self.immediate_tags.retain(|asked| *asked != tag);
+                LinkEvent::Pdu { bhs, data }
+            }
+        });
+        Ok(())
+    }
+
+    /// Counts data that was moved by RDMA, by the residual count of the response.
+    fn count(&mut self, under: &OutstandingCommand, response: &ScsiResponse) {
+        if scsi::Status::from_code(response.status) != scsi::Status::Good {
+            return;
+        }
+        let less = match response.residual {
+            Residual::Underflow(less) => less,
+            Residual::None | Residual::Overflow(_) => 0,
+        };
+        let bytes = u64::from(under.len.saturating_sub(less));
+        match under.direction {
+            Direction::Read => self.transferred.placed += bytes,
+            Direction::Write => self.transferred.gathered += bytes,
+            Direction::None => {}
+        }
+    }
+}

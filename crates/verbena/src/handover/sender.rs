@@ -1,0 +1,286 @@
+//! The running process's side of a handover: what it gives, and what it keeps if the handover fails.
+//! Connections that were not taken are in service again when [`HandoverSender::send`] returns. If the successor does not answer, the word
+//! that both processes have mapped decides.
+
+use core::fmt;
+use core::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use verbena_engine::ExportedConnection;
+use verbena_engine::sys::{Claims, FdChannel};
+
+use super::message::{OFFERED, Payload, Reply, WITHDRAWN};
+use super::{HandoverError, HandoverStep};
+use crate::error::Error;
+use crate::listener::Listener;
+use crate::mr::Memory;
+use crate::qp::{Qp, QpResources};
+
+/// The objects to hand over, each with a tag that the program chooses.
+///
+/// ```
+/// use verbena::{Access, Device, Handover};
+/// let memory = Device::open()?.shared_memory(4096, Access::ALL)?;
+/// let mut handover = Handover::default();
+/// handover.user_data(b"sessions: 1").memory(7, memory);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Default)]
+pub struct Handover {
+    user_data: Vec<u8>,
+    memories: Vec<(u64, Memory)>,
+    qps: Vec<(u64, Qp)>,
+    listeners: Vec<(u64, Listener)>,
+}
+
+impl Handover {
+    /// Adds bytes for the program's own use.
+    ///
+    /// ```
+    /// verbena::Handover::default().user_data(b"counted to 17");
+    /// ```
+    pub fn user_data(&mut self, bytes: &[u8]) -> &mut Handover {
+        self.user_data = bytes.to_vec();
+        self
+    }
+
+    /// Adds memory, which must be [shared](crate::Device::shared_memory). The running process may continue to read and write it.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let memory = device.shared_memory(64, verbena::Access::ALL)?;
+    /// verbena::Handover::default().memory(1, memory);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory(&mut self, tag: u64, memory: Memory) -> &mut Handover {
+        self.memories.push((tag, memory));
+        self
+    }
+
+    /// Adds a connected queue pair. Memory used by its posted requests or known to its peer must be handed over, too.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(8)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// verbena::Handover::default().qp(1, qp);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn qp(&mut self, tag: u64, qp: Qp) -> &mut Handover {
+        self.qps.push((tag, qp));
+        self
+    }
+
+    /// Adds a listener. It is paused; see [`Listener::pause`] for requests that it has accepted before.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// verbena::Handover::default().listener(1, device.listen("127.0.0.1:0")?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn listener(&mut self, tag: u64, listener: Listener) -> &mut Handover {
+        listener.pause();
+        self.listeners.push((tag, listener));
+        self
+    }
+
+    /// Returns the memory, queue pairs and listeners with their tags.
+    ///
+    /// ```
+    /// let (memories, qps, listeners) = verbena::Handover::default().into_parts();
+    /// assert!(memories.is_empty() && qps.is_empty() && listeners.is_empty());
+    /// ```
+    #[expect(clippy::type_complexity, reason = "three lists of the same form")]
+    pub fn into_parts(self) -> (Vec<(u64, Memory)>, Vec<(u64, Qp)>, Vec<(u64, Listener)>) {
+        (self.memories, self.qps, self.listeners)
+    }
+}
+
+impl fmt::Debug for Handover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handover")
+            .field("memories", &self.memories.len())
+            .field("qps", &self.qps.len())
+            .field("listeners", &self.listeners.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A failed handover: connections are in service and listeners accept again.
+#[derive(Debug)]
+pub struct FailedHandover {
+    /// Everything that was to be handed over.
+    pub handover: Handover,
+    /// The reason.
+    pub source: Error,
+    /// The successor, if nothing was sent to it and it still waits: a connection could not be moved, perhaps only for now.
+    pub sender: Option<HandoverSender>,
+}
+
+impl fmt::Display for FailedHandover {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.source.fmt(f)
+    }
+}
+
+impl core::error::Error for FailedHandover {}
+
+/// A process that connected to take over.
+///
+/// See [`HandoverListener`](crate::HandoverListener).
+#[derive(Debug)]
+pub struct HandoverSender {
+    pub(super) channel: FdChannel,
+}
+
+/// Connections taken out of service, with what their queue pairs need to continue.
+type ExportedQps = Vec<(u64, ExportedConnection, QpResources)>;
+
+impl HandoverSender {
+    /// Sets the time limit of the successor, after which everything is taken back; 5 s by default. Peers have to wait as
+    /// long.
+    ///
+    /// ```
+    /// # fn patient(mut successor: verbena::HandoverSender) {
+    /// successor.set_timeout(std::time::Duration::from_secs(1));
+    /// # }
+    /// ```
+    pub fn set_timeout(&mut self, patience: Duration) {
+        self.channel.set_timeouts(patience, patience);
+    }
+
+    /// Hands everything over; `on` is called at each step. When this returns, the successor owns all of it, or none.
+    ///
+    /// ```
+    /// # fn give(successor: verbena::HandoverSender, handover: verbena::Handover) {
+    /// match successor.send(handover, |step| println!("{step:?}")) {
+    ///     Ok(()) => std::process::exit(0),
+    ///     Err(kept) => println!("still here: {kept}"),
+    /// }
+    /// # }
+    /// ```
+    pub fn send(
+        mut self,
+        handover: Handover,
+        mut on: impl FnMut(HandoverStep),
+    ) -> Result<(), Box<FailedHandover>> {
+        let Handover {
+            user_data: note,
+            memories,
+            qps,
+            listeners,
+        } = handover;
+        let (out, unmoved) = export_all(qps);
+        let offered = match unmoved {
+            Some((left, why)) => Err((left, why, Some(self))),
+            None => {
+                on(HandoverStep::Exported);
+                let offered = self.offer(&note, &memories, &out, &listeners, &mut on);
+                offered.map_err(|why| (Vec::new(), why, None))
+            }
+        };
+        let Err((left, why, successor)) = offered else {
+            for (_, listener) in listeners {
+                listener.close_handed_over();
+            }
+            on(HandoverStep::Completed);
+            return Ok(());
+        };
+        let qps = restore_all(out).into_iter().chain(left).collect();
+        for (_, listener) in &listeners {
+            listener.resume();
+        }
+        let handover = Handover {
+            user_data: note,
+            memories,
+            qps,
+            listeners,
+        };
+        Err(Box::new(FailedHandover {
+            handover,
+            source: why,
+            sender: successor,
+        }))
+    }
+
+    /// Offers everything that was taken out, and waits for the outcome.
+    fn offer(
+        &mut self,
+        note: &[u8],
+        memories: &[(u64, Memory)],
+        out: &ExportedQps,
+        listeners: &[(u64, Listener)],
+        on: &mut impl FnMut(HandoverStep),
+    ) -> Result<(), Error> {
+        let claims = Claims::new(1).map_err(|why| HandoverError::SharedWord(why.to_string()))?;
+        let mut goods = Payload {
+            user_data: note.to_vec(),
+            ..Payload::default()
+        };
+        let mut fds: Vec<BorrowedFd<'_>> = vec![claims.fd()];
+        for (tag, memory) in memories {
+            let (estate, fd) = memory.export_region()?;
+            goods.memories.push((*tag, estate.into()));
+            fds.push(fd);
+        }
+        for (tag, departed, _) in out {
+            goods.qps.push((*tag, departed.migration_state()?));
+            fds.extend(departed.descriptors());
+        }
+        let doors: Vec<OwnedFd> = listeners
+            .iter()
+            .map(|(_, listener)| listener.duplicate())
+            .collect::<Result<_, Error>>()?;
+        goods.listeners = listeners.iter().map(|(tag, _)| *tag).collect();
+        fds.extend(doors.iter().map(AsFd::as_fd));
+        let bytes = postcard::to_allocvec(&goods)
+            .map_err(|_| HandoverError::InvalidMessage("it has no form"))?;
+        let sent = self.channel.send(&bytes, &fds);
+        if sent.is_ok() {
+            on(HandoverStep::Sent);
+        }
+        // The word decides, whatever the answer is.
+        let answer = sent
+            .map_err(HandoverError::from)
+            .and_then(|()| self.receive_reply());
+        match claims.take(0, OFFERED, WITHDRAWN) {
+            Err(_) => Ok(()),
+            Ok(()) => Err(match answer {
+                Err(why) => why.into(),
+                Ok(Reply::Refused(why)) => HandoverError::Refused(why).into(),
+                Ok(Reply::Accepted) => {
+                    HandoverError::InvalidMessage("it says it has taken it").into()
+                }
+            }),
+        }
+    }
+
+    fn receive_reply(&mut self) -> Result<Reply, HandoverError> {
+        let (bytes, _) = self.channel.receive()?;
+        postcard::from_bytes(&bytes).map_err(|_| HandoverError::InvalidMessage("no answer"))
+    }
+}
+
+/// Takes connections out of service. If one cannot move: that one, the rest, and the reason.
+#[expect(clippy::type_complexity, reason = "said in the sentence above")]
+fn export_all(qps: Vec<(u64, Qp)>) -> (ExportedQps, Option<(Vec<(u64, Qp)>, Error)>) {
+    let mut out = ExportedQps::new();
+    let mut qps = qps.into_iter();
+    while let Some((tag, qp)) = qps.next() {
+        match qp.export() {
+            Ok((departed, held)) => out.push((tag, departed, held)),
+            Err(unmoved) => {
+                let left = core::iter::once((tag, unmoved.qp)).chain(qps).collect();
+                return (out, Some((left, unmoved.source)));
+            }
+        }
+    }
+    (out, None)
+}
+
+fn restore_all(out: ExportedQps) -> Vec<(u64, Qp)> {
+    out.into_iter()
+        .map(|(tag, departed, held)| (tag, held.attach(departed.restore())))
+        .collect()
+}

@@ -1,0 +1,259 @@
+//! Registration of memory that the program allocated.
+//! It is deregistered when the [`Mr`] is dropped, and no access takes place after that. That the memory stays mapped until then is the
+//! caller's obligation, which is why registering is `unsafe`.
+
+use std::sync::Arc;
+
+use verbena_mem::{Access, Att, Region};
+use verbena_nic::Sge;
+use verbena_wire::{Stag, To};
+
+use crate::device::Domain;
+use crate::error::Error;
+use crate::pd::Pd;
+use crate::registering::Registering;
+use crate::remote::RemoteMemory;
+
+/// A registration of memory that the program allocated: a mapping, a static, a buffer of another library.
+///
+/// Registering is the one operation of this crate that the compiler cannot check:
+///
+/// ```
+/// use verbena::{Access, Device, Mr};
+/// let device = Device::open()?;
+/// let pd = device.pd()?;
+/// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+/// // SAFETY: leaked, so it is never freed, and `bytes` is not used from here on.
+/// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), bytes.len(), Access::LOCAL_READ) }?;
+/// assert_eq!(mr.sge(8, 4)?.len, 4);
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Mr {
+    domain: Arc<Domain>,
+    stag: Stag,
+    access: Access,
+    at: u64,
+    len: usize,
+}
+
+impl Mr {
+    /// Registers `len` bytes at `start`. Fails if they are not mapped as `access` needs it, or a limit is reached.
+    ///
+    /// # Safety
+    /// The memory stays mapped until the registration is dropped, and no Rust reference to it is used
+    /// meanwhile: the adapter and, within the rights, peers read and write it at any time.
+    ///
+    /// ```
+    /// use verbena::{Access, Device, Mr};
+    /// let pd = Device::open()?.pd()?;
+    /// let mut bytes = vec![0_u8; 64];
+    /// // SAFETY: dropped before the vector, which is not accessed meanwhile.
+    /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::LOCAL_READ) }?;
+    /// drop(mr);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn register(
+        pd: &Pd,
+        start: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> Result<Mr, Error> {
+        // SAFETY: this function has the same contract.
+        unsafe { Mr::register_at(pd, start, len, start as u64, access) }
+    }
+
+    /// Registers `len` bytes at `start` with addresses that begin at `at`, in requests and for peers; 0 makes the region
+    /// zero-based.
+    ///
+    /// # Safety
+    /// As for [`register`](Mr::register).
+    ///
+    /// ```
+    /// use verbena::{Access, Device, Mr};
+    /// let pd = Device::open()?.pd()?;
+    /// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mr = unsafe { Mr::register_at(&pd, bytes.as_mut_ptr(), 64, 0, Access::ALL) }?;
+    /// assert_eq!(mr.sge(8, 4)?.addr, 8);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn register_at(
+        pd: &Pd,
+        start: *mut u8,
+        len: usize,
+        at: u64,
+        access: Access,
+    ) -> Result<Mr, Error> {
+        let region = Region {
+            start: To::new(at),
+            ..region(pd, start, len, access)
+        };
+        let function = pd.0.function()?;
+        // SAFETY: the caller keeps the memory mapped until this registration is dropped, as the contract of this function says.
+        let stag = function.register_with(pd.0.pd, |tpt| unsafe { tpt.register(region) })?;
+        Ok(Mr::from_parts(pd, stag, access, (at, len)))
+    }
+
+    /// Registers `len` bytes at `start` in the background, in the order of such calls (V5); see [`Pd::memory_async`] for work that
+    /// uses the memory before. If the memory is not mapped by then, [`Registering`] reports the error.
+    ///
+    /// # Safety
+    /// As for [`register`](Mr::register), from now on.
+    ///
+    /// ```
+    /// use verbena::{Access, Device, Mr};
+    /// let pd = Device::open()?.pd()?;
+    /// let bytes = Box::leak(vec![0_u8; 1 << 20].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let later = unsafe { Mr::register_async(&pd, bytes.as_mut_ptr(), 1 << 20, Access::ALL) };
+    /// let (mr, registering) = later?;
+    /// let told_to_a_peer = mr.remote();
+    /// registering.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn register_async(
+        pd: &Pd,
+        start: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> Result<(Mr, Registering), Error> {
+        let region = region(pd, start, len, access);
+        // SAFETY: the caller keeps the memory mapped from now on; a registration that is dropped before removes the reserved entry first.
+        let begun = Registering::begin(&pd.0, |tpt| unsafe { tpt.reserve(region.into()) });
+        let (stag, registering) = begun?;
+        Ok((
+            Mr::from_parts(pd, stag, access, (start as u64, len)),
+            registering,
+        ))
+    }
+
+    fn from_parts(pd: &Pd, stag: Stag, access: Access, (at, len): (u64, usize)) -> Mr {
+        Mr {
+            domain: pd.0.clone(),
+            stag,
+            access,
+            at,
+            len,
+        }
+    }
+
+    /// A scatter/gather element of it, for a request. Fails if it is out of bounds.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, Mr};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::LOCAL_READ) }?;
+    /// assert!(mr.sge(60, 5).is_err());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn sge(&self, offset: usize, len: usize) -> Result<Sge, Error> {
+        self.remote().slice(offset as u64, len as u64)?;
+        let fits = u32::try_from(len).map_err(|_| Error::TooLong {
+            len: len as u64,
+            limit: u64::from(u32::MAX),
+        });
+        Ok(Sge {
+            addr: self.at + offset as u64,
+            len: fits?,
+            stag: self.stag,
+        })
+    }
+
+    /// The handle for peers.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, Mr};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::REMOTE_READ) }?;
+    /// assert_eq!(mr.remote().len(), 64);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn remote(&self) -> RemoteMemory {
+        RemoteMemory::new(self.at, self.len as u64, self.stag, self.access)
+    }
+}
+
+impl Mr {
+    /// Its STag.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, Mr};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::ALL) }?;
+    /// assert_eq!(mr.sge(0, 1)?.stag, mr.stag());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn stag(&self) -> Stag {
+        self.stag
+    }
+
+    /// Replaces its access rights and keeps its STag. Fails while windows are bound to it.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, Mr};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mut mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::ALL) }?;
+    /// let before = mr.stag();
+    /// mr.set_access(Access::REMOTE_READ)?;
+    /// assert_eq!(mr.stag(), before);
+    /// assert_eq!(mr.remote().access(), Access::REMOTE_READ);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn set_access(&mut self, access: Access) -> Result<(), Error> {
+        self.domain.function()?.change_access(self.stag, access)?;
+        self.access = access;
+        Ok(())
+    }
+
+    /// Deregisters it now. Fails, and returns it, while windows are bound to it; dropping it deallocates them as well.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device, Mr};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: leaked, and not used otherwise.
+    /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::ALL) }?;
+    /// mr.deregister().map_err(|(_, error)| error)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn deregister(self) -> Result<(), (Mr, Error)> {
+        let refused = match self.domain.function() {
+            Ok(function) => function.deregister(self.stag).map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        // If it succeeded, `drop` deregisters again and finds no entry.
+        refused.map_err(|error| (self, error))
+    }
+}
+
+fn region(pd: &Pd, start: *mut u8, len: usize, access: Access) -> Region {
+    Region {
+        att: Att::direct(start, len as u64),
+        start: To::new(start as u64),
+        pd: pd.0.pd,
+        access,
+        one_touch: false,
+    }
+}
+
+impl Drop for Mr {
+    fn drop(&mut self) {
+        // Returns when no access is under way, through windows bound to it included. It fails only if the entry does not exist:
+        // deregistered before, or registration in the background failed.
+        if let Ok(function) = self.domain.function() {
+            let _ = function.deregister_with_windows(self.stag);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
