@@ -42,7 +42,7 @@ fn every_wrong_end_is_a_finding() {
     }
     assert_eq!(
         table,
-        "Success +----\nFailure -+---\nKilled --+--\nBereft -+--+\nEndless ----+\n"
+        "Success +----\nFailure -+---\nKilled --+--\nFailureOrEndless -+--+\nEndless ----+\n"
     );
 }
 
