@@ -3,7 +3,7 @@
 mod common;
 #[path = "peers/network.rs"]
 mod network;
-#[path = "../../lan/tests/common/space.rs"]
+#[path = "../../../split/lan/tests/common/space.rs"]
 mod space;
 
 use std::time::{Duration, Instant};

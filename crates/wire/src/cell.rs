@@ -1,6 +1,6 @@
 //! Cells: the units into which packets of a channel are cut, and the short cells that acknowledge and connect (docs/cells.md, P3).
 //! A parsed cell has a correct checksum, lengths within its bytes and a valid combination of flags; the payload is borrowed.
-//! Order and placement of cells are checked by the channel adapter (crates/cells).
+//! Order and placement of cells are checked by the channel adapter (split/cells).
 //!
 //! Unlike in the headers of the RFCs, a set reserved bit is an error; another use of these bits needs another version.
 

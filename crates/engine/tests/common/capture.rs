@@ -220,7 +220,7 @@ struct PartialExchange {
 /// Every connection of a capture of the tests of `verbena decode`.
 pub fn exchanges(name: &str) -> Vec<Exchange> {
     let root = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let path = root.join(format!("../cli/tests/fixtures/{name}.pcap"));
+    let path = root.join(format!("../../tools/cli/tests/fixtures/{name}.pcap"));
     let file = std::fs::read(path).unwrap();
     assert_eq!(&file[..4], b"\xd4\xc3\xb2\xa1", "little-endian");
     let mut order = Vec::new();

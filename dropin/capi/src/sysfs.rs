@@ -1,0 +1,127 @@
+//! The sysfs files of the devices, which programs read by themselves: rendered as a real directory tree that the preloaded shim
+//! (`dropin/shim`) redirects paths below `/sys` to (docs/dropin.md).
+//! The tree has the layout of a PCI adapter's, with relative links, so that `..`, `readlink` and `realpath` lead where they lead there.
+//! Counters are those of the calling process's adapter; in the tree they are zero, and the shim asks for their value on open.
+
+mod counters;
+mod store;
+mod tree;
+
+use core::ffi::{c_char, c_int};
+use core::net::IpAddr;
+use core::ptr;
+use std::ffi::CStr;
+
+use verbena::low::{interface_name, interfaces};
+
+use crate::device;
+use crate::function::{config, running};
+use tree::{Tree, TreeDevice};
+
+/// Where the kernel has such files.
+const SYS: &str = "/sys/";
+
+/// The tree of this process's devices; none if its settings are wrong.
+fn current() -> Option<Tree> {
+    let config = config()?;
+    let machine = interfaces().ok()?;
+    let addresses = config.device.resolve(&machine).unwrap_or_default();
+    let interface = |ip: &IpAddr| interface_name(*ip).ok().flatten();
+    let each = |(number, name): (usize, String)| TreeDevice {
+        guid: device::guid_of(&addresses, number),
+        number,
+        name,
+        personality: config.personality,
+        addresses: addresses.clone(),
+        interfaces: addresses.iter().map(interface).collect(),
+    };
+    let devices: Vec<TreeDevice> = device::names(config).into_iter().map(each).collect();
+    let mut tree = Tree::of(&devices);
+    tree.add_kernel_entries(SYS.as_ref());
+    Some(tree)
+}
+
+/// The content of a file below `/sys/class/infiniband*` or `/sys/devices/verbena`, by its path; none if it is not one of these devices.
+pub(crate) fn read(path: &str) -> Option<String> {
+    let path = path.strip_prefix(SYS)?;
+    if let Some(value) = counter(path) {
+        return Some(value);
+    }
+    current()?.file(path).map(str::to_owned)
+}
+
+/// The value of a counter's file, by its path below `/sys` or below the tree; none if it is no counter.
+fn counter(path: &str) -> Option<String> {
+    let name = counters::name(path)?;
+    let device = counters::device(path)?;
+    let number = device::names(config()?)
+        .into_iter()
+        .find_map(|(number, name)| (name == device).then_some(number))?;
+    let function = running(number);
+    let counted = function
+        .as_ref()
+        .and_then(|home| home.device.counters().ok());
+    let refused = function.map_or(0, |home| home.device.access_list().refused());
+    counters::value(name, &counted.unwrap_or_default(), refused)
+}
+
+/// Copies a text and the zero that ends it; false if there is no room.
+///
+/// # Safety
+/// `to` has room for `len` bytes.
+unsafe fn copy(text: &[u8], to: *mut c_char, len: usize) -> bool {
+    if text.len() >= len {
+        return false;
+    }
+    // SAFETY: the caller guarantees `len` bytes at `to`, which is more than the text.
+    unsafe {
+        ptr::copy_nonoverlapping(text.as_ptr(), to.cast(), text.len());
+        *to.add(text.len()) = 0;
+    }
+    true
+}
+
+/// For the shim: writes the path of the directory that stands for `/sys`, rendered if it was not; returns 0 or an error number.
+///
+/// # Safety
+/// `to` has room for `len` bytes.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn verbena_sysfs_root(to: *mut c_char, len: usize) -> c_int {
+    let Some(tree) = current() else {
+        return libc::EINVAL;
+    };
+    let root = match store::directory(&tree) {
+        Ok(root) => root,
+        Err(error) => {
+            crate::log::warn(|| format!("no directory for sysfs files: {error}"));
+            return error.raw_os_error().unwrap_or(libc::EIO);
+        }
+    };
+    // SAFETY: the caller guarantees room for `len` bytes at `to`.
+    match unsafe { copy(root.as_os_str().as_encoded_bytes(), to, len) } {
+        true => 0,
+        false => libc::ENAMETOOLONG,
+    }
+}
+
+/// For the shim: writes the current value of a counter's file; returns its length, or -1 if the path is not that of a counter.
+///
+/// # Safety
+/// `path` is a C string, `to` has room for `len` bytes.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn verbena_sysfs_counter(
+    path: *const c_char,
+    to: *mut c_char,
+    len: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees a C string at `path`.
+    let path = unsafe { CStr::from_ptr(path) }.to_str();
+    let Some(value) = path.ok().and_then(counter) else {
+        return -1;
+    };
+    // SAFETY: the caller guarantees room for `len` bytes at `to`.
+    match unsafe { copy(value.as_bytes(), to, len) } {
+        true => value.len() as c_int,
+        false => -1,
+    }
+}

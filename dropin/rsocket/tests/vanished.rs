@@ -1,0 +1,128 @@
+//! Stream sockets towards a host that vanishes (docs/connections.md, "Peers that die, stall or fall silent"): two network
+//! namespaces joined by a veth pair, which loses everything from some moment on. Needs root, or a user namespace.
+
+#[path = "../../../split/lan/tests/common/space.rs"]
+mod space;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use space::Netns;
+use verbena::{Config, Device};
+use verbena_rsocket::{Error, Flags, Net, Stream};
+
+const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+/// Twice what the settings of the tests allow, for a busy machine.
+const BOUND: Duration = Duration::from_secs(20);
+/// A keep-alive interval beyond the tests' duration, so that probes do not find what another timeout must find.
+const NEVER: &str = "600s";
+
+/// Two connected sockets, one at each end of the veth pair.
+struct Ends {
+    spaces: [Netns; 2],
+    sockets: [Stream; 2],
+    _nets: [Arc<Net>; 2],
+}
+
+impl Ends {
+    fn new(settings: &[(&str, &str)]) -> Ends {
+        let spaces = [Netns::new(), Netns::new()];
+        spaces[0].connect_veth("cable", &spaces[1], "cable");
+        for (space, address) in spaces.iter().zip(ADDRESSES) {
+            space.ip(&format!("address add {address}/24 dev cable"));
+        }
+        let nets = [0, 1].map(|at| {
+            let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
+            config.set("device", ADDRESSES[at]).unwrap();
+            for (key, value) in settings {
+                config.set(key, value).unwrap();
+            }
+            spaces[at].run(|| Net::open(Device::with(config).unwrap()))
+        });
+        let listener = spaces[1].run(|| {
+            let listener = Stream::new(&nets[1]);
+            let any: SocketAddr = format!("{}:0", ADDRESSES[1]).parse().unwrap();
+            listener.bind(any).unwrap();
+            listener.listen(4).unwrap();
+            listener
+        });
+        let to = listener.local_addr().unwrap();
+        let sockets = std::thread::scope(|scope| {
+            let one = scope.spawn(|| {
+                spaces[0].run(|| {
+                    let socket = Stream::new(&nets[0]);
+                    socket.connect(to).unwrap();
+                    socket
+                })
+            });
+            let other = spaces[1].run(|| listener.accept().unwrap());
+            [one.join().unwrap(), other]
+        });
+        let ends = Ends {
+            spaces,
+            sockets,
+            _nets: nets,
+        };
+        // The connection works, and nothing is unacknowledged afterwards.
+        let [a, b] = &ends.sockets;
+        assert_eq!(a.send(b"here", Flags::default()).unwrap(), 4);
+        let mut came = [0; 4];
+        assert_eq!(b.recv(&mut came, Flags::WAIT_ALL).unwrap(), 4);
+        std::thread::sleep(Duration::from_millis(300));
+        ends
+    }
+
+    /// Both ends send to a MAC address that does not exist: everything is lost without an error.
+    fn cut(&self) {
+        for (space, peer) in self.spaces.iter().zip(ADDRESSES.iter().rev()) {
+            space.ip(&format!(
+                "neigh replace {peer} lladdr 02:00:00:00:00:99 nud permanent dev cable"
+            ));
+        }
+    }
+}
+
+/// The error with which a waiting socket ends, within the bound.
+fn end_of(socket: &Stream) -> Error {
+    let cut = Instant::now();
+    socket.set_nonblocking(true);
+    loop {
+        match socket.recv(&mut [0; 64], Flags::default()) {
+            Err(error) if error.is_would_block() => {}
+            Err(error) => return error,
+            Ok(len) => panic!("{len} bytes from a host that is gone"),
+        }
+        assert!(cut.elapsed() < BOUND, "the socket does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn broke(error: &Error) -> bool {
+    matches!(error, Error::Reset | Error::TimedOut)
+}
+
+#[test]
+fn vanished_host_fails_sending_socket() {
+    space::privileged("vanished_host_fails_sending_socket", || {
+        let ends = Ends::new(&[("dead_after", "1s"), ("keep_alive", NEVER)]);
+        ends.cut();
+        let [a, _] = &ends.sockets;
+        assert_eq!(a.send(b"lost", Flags::default()).unwrap(), 4);
+        let error = end_of(a);
+        assert!(broke(&error), "{error}");
+        let later = a.send(b"more", Flags::default());
+        assert!(later.is_err(), "{later:?}");
+    });
+}
+
+#[test]
+fn vanished_host_fails_receiving_socket() {
+    space::privileged("vanished_host_fails_receiving_socket", || {
+        let ends = Ends::new(&[("dead_after", NEVER), ("keep_alive", "2s")]);
+        ends.cut();
+        let [_, b] = &ends.sockets;
+        let error = end_of(b);
+        assert!(broke(&error), "{error}");
+    });
+}
