@@ -6,7 +6,7 @@
 //! there was such a call. The holder clears `COMBINING` only by a compare-and-exchange that finds `DELEGATED` unset, so a thread that
 //! set `DELEGATED` and saw `COMBINING` may leave; a thread that did not see it waits for the lock and does the work itself. A holder
 //! in [`read`](CombiningLock::read) never sets `COMBINING`, so `run_or_delegate` waits for it, which is short. (If `read` did the work of others, it
-//! would need an outbox for their events, and a query has none.) Modelled with loom in `lock/tests.rs`.
+//! would need an outbox for their events, and a query has none.) Modelled with loom in `combining_lock/tests.rs`.
 
 use crate::sync::{AtomicU8, Mutex, Ordering};
 

@@ -110,7 +110,7 @@ impl ConfigRequest {
         }
     }
 
-    /// Parses a request of the configuration service; an error is the status to answer with (docs/split.md, "What is said on the wire").
+    /// Parses a request of the configuration service; an error is the status to answer with (docs/split.md, "Wire format").
     pub fn parse(operation: Operation, data: &[u8]) -> Result<ConfigRequest, Status> {
         let none = |ask: ConfigRequest| data.is_empty().then_some(ask);
         let ask = match operation {

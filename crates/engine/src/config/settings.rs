@@ -1,6 +1,6 @@
-//! The one list of everything that can be set: name, type, default, form and meaning.
-//! It promises that the fields, the reading, the describing and the documentation are all made from it.
-//! It refuses settings that contradict each other.
+//! The list of all settings: name, type, default, form and meaning.
+//! The fields, the parser, the printer and the table of docs/configuration.md are generated from it.
+//! Settings that contradict each other are an error.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
@@ -23,12 +23,12 @@ use super::peers::Peers;
 use super::presents::{Owners, Presents};
 use super::problem::ConfigError;
 
-/// What the list says about one setting.
+/// The description of one setting.
 pub(super) struct Entry {
     pub(super) name: &'static str,
     pub(super) doc: &'static str,
     pub(super) secret: bool,
-    /// Reads a text into the field; false, and nothing changed, if it is none of its values.
+    /// Parses a text into the field; false, and nothing changed, if it is not one of its values.
     pub(super) set: fn(&mut Settings, &str) -> bool,
     pub(super) show: fn(&Settings) -> String,
     pub(super) wants: fn() -> String,
@@ -102,7 +102,7 @@ const LOGS: &[(&str, Log)] = &[
     ("trace", Log::Trace),
 ];
 
-/// The largest read depth that startup can carry (RFC 6581 §9.1), without the number that leaves it open.
+/// The largest read depth that startup can carry (RFC 6581 §9.1), without the value that means that no depth is stated.
 const MAX_DEPTH: u64 = 0x3ffe;
 
 const fn seconds(first: u64, last: u64) -> DurationRange {
@@ -120,99 +120,99 @@ const WRITE_OR_READ: RtrKinds = RtrKinds {
 };
 
 settings! {
-    /// Whose manners the adapter has: `roce` as most programs expect, `iwarp` as an honest iWARP adapter.
+    /// The semantics that the adapter presents: `roce` as most programs expect, `iwarp` as a standard iWARP adapter.
     personality: Personality = Personality::Roce, Keyword(PERSONALITIES);
-    /// What programs that choose a device by its name call it.
+    /// The device name, for programs that choose a device by name.
     name: String = "verbena0".to_owned(), Label;
-    /// Virtual functions beside the physical one: C programs see them as devices of their own, called `name`, `v` and a number (docs/functions.md).
+    /// Virtual functions beside the physical one: C programs see them as separate devices, called `name`, `v` and a number (docs/functions.md).
     functions: u16 = 0, Number(0..=14);
-    /// Logical devices as which the adapter appears, with what each does; `auto` is `name` and one more for each of `functions`, each of which does all that is there: `rdma+iscsi`.
+    /// Logical devices as which the adapter appears, with the services of each; `auto` is `name` and one more for each of `functions`, each with all available services: `rdma+iscsi`.
     presents: Option<Vec<LogicalDevice>> = None, Or("auto", Presents);
-    /// Whose packets are, by address, port or connection; the narrowest decides, and all others are the first device's.
+    /// The logical device that packets belong to, by address, port or connection; the most specific rule applies, and all other packets belong to the first device.
     owners: Vec<Rule> = Vec::new(), Owners;
-    /// Its addresses; `auto` is the first one that others can reach, else loopback.
+    /// The adapter's addresses; `auto` is the first one that other hosts can reach, else loopback.
     device: Device = Device::Auto, Devices;
-    /// Source addresses that may connect and send datagrams; empty allows all. It holds for every kind of listener.
+    /// Source addresses that may connect and send datagrams; empty allows all. It applies to every kind of listener.
     allow: Networks = Networks::default(), NetworkList;
-    /// Source addresses that may not, even if `allow` names them.
+    /// Source addresses that may not connect or send datagrams, even if `allow` names them.
     deny: Networks = Networks::default(), NetworkList;
     /// Ports of out-of-band connections and datagrams, below the ephemeral range.
     ports: RangeInclusive<u16> = 20_000..=29_999, Ports;
-    /// Added to the port of every rdma_cm listen and connect, where the plain port belongs to an ordinary server.
+    /// Added to the port of every rdma_cm listen and connect, where the port itself is used by an ordinary server.
     cm_port_offset: u16 = 0, Number(0..=65_534);
     /// The UDP port of multicast datagrams, the same in the whole network.
     multicast_port: u16 = 19_999, Number(1024..=65_535);
-    /// Checksums; `auto` is off towards this host and on across hosts. If either side wants them, both carry them.
+    /// Checksums; `auto` is off towards this host and on across hosts. If either side requests them, both send them.
     crc: Choice = Choice::Auto, Keyword(CHOICES);
     /// Frames that fit a TCP segment, or long ones; `auto` is large towards Verbena and mss towards others.
     fpdu: Fpdu = Fpdu::Auto, Keyword(FPDUS);
     /// Ask peers for MPA markers.
     markers: bool = false, Switch;
-    /// The revision of our MPA Requests.
+    /// The revision of the MPA Requests that the adapter sends.
     mpa_revision: Revision = Revision::Two, Keyword(REVISIONS);
-    /// Ready-to-receive messages that we offer and take.
+    /// Ready-to-receive messages that the adapter offers and accepts.
     rtr: RtrKinds = WRITE_OR_READ, Rtr;
-    /// Inbound reads and atomics served at once, where the program does not say.
+    /// Inbound reads and atomics served at once, unless the program sets it.
     ird: u16 = 128, Number(0..=MAX_DEPTH);
-    /// Outbound reads and atomics asked for, where the program does not say.
+    /// Outbound reads and atomics requested at once, unless the program sets it.
     ord: u16 = 128, Number(0..=MAX_DEPTH);
-    /// Offer Verbena's extensions, and agree to them (docs/extensions.md).
+    /// Offer and accept Verbena's extensions (docs/extensions.md).
     extensions: bool = true, Switch;
-    /// Immediate data and atomics of RFC 7306 towards peers without the extensions; `auto` is off, as siw refuses them.
+    /// Immediate data and atomics of RFC 7306 towards peers without the extensions; `auto` is off, because siw refuses them.
     rfc7306: Choice = Choice::Auto, Keyword(CHOICES);
-    /// What peers are expected to be, unless `peers` knows better.
+    /// The implementation that peers are expected to be, unless `peers` has an entry for them.
     profile: Profile = Profile::Verbena, Keyword(PROFILES);
-    /// Networks that are known to be something else; the narrowest decides.
+    /// Profiles of peers by network; the longest prefix applies.
     peers: Peers = Peers::default(), PeerList;
-    /// The shortest run of payload that goes straight between socket and memory.
+    /// The shortest run of payload that is transferred directly between socket and memory.
     direct_min: u32 = 16 << 10, Bytes(1..=1 << 30);
     /// Bytes read beyond such a run, in the same system call.
     lookahead: usize = 128, Bytes(0..=64 << 10);
     /// Bytes framed ahead of the socket.
     batch: usize = 256 << 10, Bytes(4096..=64 << 20);
-    /// Requests after which an acknowledgement leaves at the latest.
+    /// Requests after which an acknowledgement is sent at the latest.
     ack_requests: u32 = 64, Number(1..=1 << 20);
-    /// Bytes after which an acknowledgement leaves at the latest.
+    /// Bytes after which an acknowledgement is sent at the latest.
     ack_bytes: u64 = 256 << 10, Bytes(1..=1 << 30);
-    /// How long a polling thread may put off an acknowledgement: until it posts or polls again, and if it does neither, about `lend_time`; the next ones leave at once then. `0s` puts nothing off.
+    /// How long a polling thread may defer an acknowledgement: until it posts or polls again, and if it does neither, about `lend_time`; the next ones are then sent at once. `0s` defers none.
     ack_delay: Duration = Duration::from_micros(100), millis(0, 1000);
     /// Threads that serve connections; `auto` is one per processor.
     shards: Option<u16> = None, Or("auto", Number(1..=1024));
     /// Empty polls in quick succession after which a polling thread serves its connections itself.
     lend_polls: u32 = 8, Number(1..=1 << 20);
-    /// How long a polling thread may stay away before its connections are taken back; eight times as long if it has no processor, or if it was always there and puts no acknowledgements off.
+    /// How long a polling thread may not poll before its shard takes the connections back; eight times as long if the thread has no processor, or if every check found it active and it defers no acknowledgements.
     lend_time: Duration = Duration::from_millis(1), millis(1, 1000);
-    /// How long an empty poll may sleep for bytes to arrive, in a thread that was preempted a moment ago: on processors with more threads that poll than they can run at once. `0s` never sleeps.
+    /// How long an empty poll may sleep until bytes arrive, in a thread that was preempted recently: where more threads poll than there are processors to run them. `0s` never sleeps.
     poll_sleep: Duration = Duration::from_micros(100), millis(0, 10);
     /// Completion handlers that programs can register; `auto` is one per processor.
     handlers: Option<u16> = None, Or("auto", Number(1..=crate::handler::MAX_HANDLERS.into()));
-    /// Queue pairs that there can be.
+    /// The maximum number of queue pairs.
     max_qps: u32 = 1 << 17, Number(1..=1 << 17);
-    /// Completion queues that there can be.
+    /// The maximum number of completion queues.
     max_cqs: u32 = 1 << 17, Number(1..=1 << 17);
-    /// Shared receive queues that there can be.
+    /// The maximum number of shared receive queues.
     max_srqs: u32 = 1 << 17, Number(1..=1 << 17);
-    /// Shared send queues that there can be.
+    /// The maximum number of shared send queues.
     max_ssqs: u32 = 1 << 17, Number(1..=1 << 17);
-    /// Protection domains that there can be.
+    /// The maximum number of protection domains.
     max_pds: u32 = 1 << 17, Number(2..=1 << 17);
-    /// Memory regions and windows that there can be, together.
+    /// The maximum number of memory regions and windows together.
     max_regions: u32 = 1 << 20, Number(1..=1 << 20);
-    /// Pages, of 4 KiB or more, that all STags for registration by work request have room for together.
+    /// The maximum number of pages, of 4 KiB or more, of all STags for registration by work request together.
     max_pages: u32 = 1 << 24, Number(0..=1 << 30);
-    /// Handle `SIGSEGV` and `SIGBUS` in copies from and to registered memory that the program has unmapped, so that the request fails and not the process; other faults go to the handler that was there before.
+    /// Handle `SIGSEGV` and `SIGBUS` in copies from and to registered memory that the program has unmapped, so that the request fails and not the process; other faults are passed to the handler that was installed before.
     catch_faults: bool = true, Switch;
-    /// The same user's `verbena events` may watch what happens.
+    /// Let `verbena events` of the same user show the adapter's events.
     monitor: bool = true, Switch;
-    /// Interrupt vectors granted to the adapter; `auto` is as many as it asks for, fewer are shared, and with 0 it has the one legacy line.
+    /// Interrupt vectors granted to the adapter; `auto` is as many as it requests, fewer are shared, and with 0 it uses the one legacy line.
     vectors: Option<u16> = None, Or("auto", Number(0..=2048));
-    /// Socket buffers; `auto` leaves them to the system.
+    /// The size of socket buffers; `auto` leaves it to the system.
     buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
-    /// Let the system space out what is sent, where its congestion control does so (bbr); `auto` is off towards this host and on across hosts.
+    /// Let the system pace what is sent, where its congestion control does so (bbr); `auto` is off towards this host and on across hosts.
     pacing: Choice = Choice::Auto, Keyword(CHOICES);
     /// How long the startup of a connection may take.
     startup_timeout: Duration = Duration::from_secs(5), millis(10, 600_000);
-    /// Connections in startup at once, on all ports; for one more, the source address that has the most loses its oldest (docs/connections.md).
+    /// Connections in startup at once, on all ports; one more displaces the oldest of the source address that has the most (docs/connections.md).
     half_open: u32 = 512, Number(1..=65_535);
     /// Requests held for a queue pair that is not ready to receive yet.
     held_per_qp: u32 = 4, Number(0..=1024);
@@ -220,15 +220,15 @@ settings! {
     held_per_port: u32 = 64, Number(0..=65_535);
     /// How long a request is held.
     held_timeout: Duration = Duration::from_secs(5), millis(10, 600_000);
-    /// How long the side that should be dialled waits before it dials itself.
+    /// How long the passive side of an out-of-band connection waits for the peer before it connects itself.
     dial_delay: Duration = Duration::from_millis(200), millis(0, 60_000);
-    /// The first wait before a refused dial is repeated; it doubles.
+    /// The first interval before a refused connection attempt is repeated; it doubles.
     redial_min: Duration = Duration::from_millis(10), millis(1, 60_000);
-    /// The longest wait before a refused dial is repeated.
+    /// The longest interval before a refused connection attempt is repeated.
     redial_max: Duration = Duration::from_millis(200), millis(1, 60_000);
-    /// How long a queue pair's number is not given out again.
+    /// How long the number of a destroyed queue pair is not reused.
     reuse_delay: Duration = Duration::from_secs(2), millis(0, 600_000);
-    /// Refuse out-of-band peers whose address is not the one the program named; off for address translation.
+    /// Refuse out-of-band peers with another address than the one that the program named; off for address translation.
     check_source: bool = true, Switch;
     /// A key that peers must share, however they connect; without one, every peer that reaches the port is trusted.
     key: Option<Key> = None, Or("none", Secret);
@@ -236,38 +236,38 @@ settings! {
     key_file: Option<PathBuf> = None, Or("none", FileName);
     /// Encrypt all connections by TLS 1.3: `psk` with peers that have the same `key`, `cert` with peers that have a certificate of the same authority. Peers without TLS are refused then (docs/connections.md).
     tls: TlsMode = TlsMode::Off, Keyword(TLS_MODES);
-    /// A PEM file with our certificate for `tls = cert`, and the certificates between it and the authority.
+    /// A PEM file with the adapter's certificate for `tls = cert`, and the certificates between it and the authority.
     tls_cert: Option<PathBuf> = None, Or("none", FileName);
     /// A PEM file with the private key of that certificate, that only its owner can read.
     tls_key: Option<PathBuf> = None, Or("none", FileName);
     /// A PEM file with the certificate of the authority: peers need one that it has signed, whatever names it has.
     tls_ca: Option<PathBuf> = None, Or("none", FileName);
-    /// Silence after which a peer is asked for a sign of life; 0s never asks.
+    /// Silence after which a keep-alive probe is sent to a peer; `0s` sends none.
     keep_alive: Duration = Duration::from_secs(60), seconds(0, 32_767);
-    /// The least silence, with an answer owed, after which a peer counts as dead (docs/connections.md); pauses of the network of half as long are survived.
+    /// The shortest silence of a peer with a response outstanding after which it counts as dead (docs/connections.md); the connection survives network outages of half as long.
     dead_after: Duration = Duration::from_secs(10), millis(100, 3_600_000);
-    /// How long a peer whose machine answers may neither read nor answer, as a stopped program does, before its connection ends; `0s` is for ever.
+    /// How long a peer on a responding host may neither read nor respond, as a stopped program does, before its connection ends; `0s` is without limit.
     stalled_after: Duration = Duration::from_secs(600), seconds(0, 86_400);
-    /// How long a peer without the extensions is kept waiting for a missing receive before its connection ends.
+    /// How long a message of a peer without the extensions waits for a receive to be posted before the connection ends.
     receive_wait: Duration = Duration::from_secs(1), millis(0, 600_000);
-    /// How long a peer may hold a receive of a shared receive queue, by half a message or after READY, without going on before its connection ends.
+    /// How long a peer may hold a receive of a shared receive queue, by an incomplete message or after READY, without progress before its connection ends.
     shared_receive_wait: Duration = Duration::from_secs(60), millis(100, 3_600_000);
-    /// How long a channel of a shared send queue may hold up the others without moving before it fails, where the program does not say.
+    /// How long a channel of a shared send queue may block the others without progress before it fails, unless the program sets it.
     send_stall: Duration = Duration::from_secs(1), millis(10, 600_000);
-    /// How long a peer's access waits for memory whose registration is not done before it is refused.
+    /// How long a peer's access waits for memory with a pending registration before it is refused.
     memory_wait: Duration = Duration::from_secs(5), millis(0, 5_000);
-    /// How long after its startup a peer without the extensions, which was sent something and has said nothing, gets one empty RDMA Write: siw may have missed the first frame. `0s` sends none.
+    /// How long after startup an empty RDMA Write is sent to a peer without the extensions that was sent data and has sent nothing: siw may have missed the first frame. `0s` sends none.
     nudge: Duration = Duration::from_millis(20), millis(0, 60_000);
-    /// How long after its startup an initiator without the extensions and without peer-to-peer mode, which has said nothing, is sent what waits for it: RFC 5044 has the responder wait for the first frame, but on siw a client may wait for its server's. `0s` waits for ever.
+    /// How long after startup the responder sends its queued data to an initiator without the extensions and without peer-to-peer mode that has sent nothing: RFC 5044 has the responder wait for the first frame, but on siw a client may wait for its server's. `0s` waits without limit.
     speak_first: Duration = Duration::from_millis(50), millis(0, 60_000);
-    /// How long the end of a closed connection is waited for.
+    /// The longest wait for a closed connection to end.
     linger: Duration = Duration::from_secs(2), millis(0, 600_000);
-    /// What is worth a line in the log.
+    /// The least severe messages that are logged.
     log: Log = Log::Warn, Keyword(LOGS);
 }
 
 impl Settings {
-    /// What cannot be true together.
+    /// Settings that contradict each other.
     pub(super) fn contradictions(&self) -> Vec<ConfigError> {
         let mut found = Vec::new();
         if self.redial_min > self.redial_max {
@@ -319,7 +319,7 @@ impl Settings {
 }
 
 impl Settings {
-    /// What `tls` needs and does not have.
+    /// Settings that `tls` needs and that are missing.
     fn tls_problem(&self) -> Option<ConfigError> {
         let needs = match self.tls {
             TlsMode::Off => None,
