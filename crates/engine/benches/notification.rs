@@ -43,7 +43,7 @@ impl Source {
     }
 
     fn drain(&self) -> u64 {
-        let mut some = [Wc::BLANK; 64];
+        let mut some = [Wc::default(); 64];
         let mut all = 0;
         loop {
             match self.cq.poll(&mut some) {
@@ -120,7 +120,7 @@ fn wake_up() {
         source.cq.set_notify(Some(channel.clone()));
         let cq = source.cq.clone();
         let arm = move || {
-            let mut some = [Wc::BLANK; 4];
+            let mut some = [Wc::default(); 4];
             cq.arm(Arm::Next);
             while cq.poll(&mut some) > 0 {}
         };

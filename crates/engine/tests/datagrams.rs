@@ -206,7 +206,7 @@ fn datagram_flood_does_not_starve_other_queue_pairs() {
             // Unreliable: what a full socket buffer loses is sent again.
             b.receive(1, 0, 200);
             let end = Instant::now() + TEST_TIMEOUT;
-            let mut some = [Wc::BLANK];
+            let mut some = [Wc::default()];
             while b.cq.poll(&mut some) == 0 {
                 assert!(
                     Instant::now() < end,
@@ -274,7 +274,7 @@ fn datagram_wakes_a_sleeping_thread() {
         } else {
             Arm::Solicited
         });
-        assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
+        assert_eq!(b.cq.poll(&mut [Wc::default()]), 0);
         let sges = [a.sge(0, 10)];
         let solicited = Flags::SOLICITED | Flags::SIGNALED;
         a.ud.post_sends(&[UdSendWr {
@@ -284,7 +284,7 @@ fn datagram_wakes_a_sleeping_thread() {
         }])
         .unwrap();
         assert!(channel.take().unwrap());
-        let mut came = [Wc::BLANK];
+        let mut came = [Wc::default()];
         assert_eq!(b.cq.poll(&mut came), 1);
         assert_eq!(
             (came[0].id, came[0].immediate, came[0].solicited),
@@ -313,7 +313,7 @@ fn polling_thread_reads_for_sleeping_threads() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
-                assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
+                assert_eq!(b.cq.poll(&mut [Wc::default()]), 0);
             }
         });
         for id in 0..500 {
@@ -396,7 +396,7 @@ fn ud_queue_pairs_are_destroyed_under_traffic() {
         b.engine.datagram_drops().no_receiver > before
     });
     // No completion of a destroyed queue pair is left in the queue.
-    assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
+    assert_eq!(b.cq.poll(&mut [Wc::default()]), 0);
     assert_eq!(b.engine.function().used().qps, 1);
 }
 
@@ -446,7 +446,7 @@ fn pending_memory_holds_the_ud_send_queue() {
     a.send(1, b.to(&a), &[pending]);
     a.send(2, b.to(&a), &[a.sge(0, 16)]);
     std::thread::sleep(Duration::from_millis(50));
-    assert_eq!(b.cq.poll(&mut [Wc::BLANK]), 0);
+    assert_eq!(b.cq.poll(&mut [Wc::default()]), 0);
     assert_eq!(a.ud.view().sends, 2, "in order: the second stands, too");
     drop(open);
     let came = complete(&b.cq, 2);

@@ -469,7 +469,7 @@ fn unresumed_rnr_leaves_the_shared_receive() {
     shared.expect_failure("did not resume");
     // The receive is left for the next queue pair that shares the queue.
     assert_eq!(shared.srq.query().unwrap().waiting, 1);
-    let mut some = [Wc::BLANK; 4];
+    let mut some = [Wc::default(); 4];
     assert_eq!(shared.cq.poll(&mut some), 0, "nothing had taken it");
     open.store(true, Ordering::Relaxed);
 }

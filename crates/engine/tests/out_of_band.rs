@@ -407,7 +407,7 @@ fn hundred_connections_leave_no_descriptors() {
         assert!(Instant::now() < end);
     }
     wait("all is closed", || descriptors() <= before + 2);
-    let mut some = [Wc::BLANK; 4];
+    let mut some = [Wc::default(); 4];
     assert_eq!(a.cq.poll(&mut some), 0);
 }
 

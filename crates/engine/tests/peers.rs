@@ -63,7 +63,7 @@ impl Traffic<'_> {
     }
 
     fn collect(&mut self) {
-        let mut some = [Wc::BLANK; 32];
+        let mut some = [Wc::default(); 32];
         let n = self.side.cq.poll(&mut some);
         self.ended
             .extend(some[..n].iter().map(|wc| (wc.id, wc.status)));

@@ -31,7 +31,7 @@ impl Sleeper {
 
     /// Takes completions; sleeps while there are none.
     fn take(&self) -> Vec<Wc> {
-        let mut some = [Wc::BLANK; 16];
+        let mut some = [Wc::default(); 16];
         loop {
             let mut n = self.side.cq.poll(&mut some);
             if n == 0 {
@@ -53,7 +53,7 @@ impl Sleeper {
 
     /// The same beside a descriptor.
     fn message_with_fd(&self, other: &UnixStream) {
-        let mut some = [Wc::BLANK; 16];
+        let mut some = [Wc::default(); 16];
         loop {
             let mut n = self.side.cq.poll(&mut some);
             if n == 0 {
@@ -308,7 +308,7 @@ fn cq_sleep_misses_no_completion() {
     let _alone = serialize_tests();
     let (a, b) = sleepers();
     let message = |who: &Sleeper| {
-        let mut some = [Wc::BLANK; 16];
+        let mut some = [Wc::default(); 16];
         loop {
             let n = who.side.cq.poll(&mut some);
             if some[..n].iter().any(|wc| wc.id == RECEIVE) {

@@ -54,7 +54,7 @@ fn poll_then_sleep(
     polls: u64,
     mut took: impl FnMut(u64),
 ) -> bool {
-    let mut some = [Wc::BLANK; 16];
+    let mut some = [Wc::default(); 16];
     let mut any = false;
     let mut poll = |any: &mut bool| {
         let n = side.cq.poll(&mut some);
@@ -169,7 +169,7 @@ fn concurrent_operations_on_shared_queues_complete() {
             }
             for _ in 0..2 {
                 s.spawn(|| {
-                    let mut some = [Wc::BLANK; 16];
+                    let mut some = [Wc::default(); 16];
                     while open() {
                         let n = a.cq.poll(&mut some);
                         let ours = some[..n].iter().filter(|wc| wc.qpn == a.qp.number());
@@ -315,7 +315,7 @@ fn polling_thread_may_end_a_connection() {
             std::thread::scope(|s| {
                 s.spawn(|| {
                     while polling.load(Ordering::Acquire) {
-                        a.cq.poll(&mut [Wc::BLANK; 4]);
+                        a.cq.poll(&mut [Wc::default(); 4]);
                     }
                 });
                 std::thread::sleep(Duration::from_micros(pseudo_random(round) % 3000));

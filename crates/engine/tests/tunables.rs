@@ -11,7 +11,7 @@ use verbena_nic::{QpState, Status, Wc};
 /// B polls until a message is there and stops polling; returns how long A waits for its acknowledgement.
 fn acknowledged_after(a: &Side, b: &Side) -> Duration {
     b.receive(1, &[b.sge(0, 64)]);
-    let mut some = [Wc::BLANK; 4];
+    let mut some = [Wc::default(); 4];
     // Often enough for the connection to be lent to this thread.
     for _ in 0..20 {
         assert_eq!(b.cq.poll(&mut some), 0);
@@ -54,7 +54,7 @@ fn acknowledgements_are_due_after_requests_or_bytes() {
         let (a, b) = (Side::new(&[]), Side::new(&settings));
         connect_sides(&a, &b);
         b.receive(1, &[b.sge(0, 60_000)]);
-        let mut some = [Wc::BLANK; 4];
+        let mut some = [Wc::default(); 4];
         for _ in 0..20 {
             assert_eq!(b.cq.poll(&mut some), 0);
         }

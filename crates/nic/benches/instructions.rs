@@ -9,9 +9,10 @@ mod common;
 
 use std::hint::black_box;
 
-use common::{BLANK, ConnectedPair, Host};
+use common::{ConnectedPair, Host};
 use verbena_mem::{Access, MemAccess};
 use verbena_nic::SendOp;
+use verbena_nic::wc::Wc;
 use verbena_wire::{Stag, To};
 
 const USAGE: &str = "usage: instructions CASE SIZE N
@@ -122,7 +123,7 @@ fn create(size: u32, count: usize) {
 
 fn poll(count: usize) {
     let host = Host::new();
-    let mut wc = [BLANK; 16];
+    let mut wc = [Wc::default(); 16];
     for _ in 0..count {
         assert_eq!(black_box(&host.cq).poll(&mut wc), 0);
     }
@@ -130,10 +131,10 @@ fn poll(count: usize) {
 
 fn complete(size: u32, count: usize) {
     let mut host = Host::new();
-    let mut wc = [BLANK; 16];
+    let mut wc = [Wc::default(); 16];
     for _ in 0..count {
         for _ in 0..size {
-            assert!(host.cq.push(black_box(BLANK), &mut host.out));
+            assert!(host.cq.push(black_box(Wc::default()), &mut host.out));
         }
         while black_box(&host.cq).poll(&mut wc) > 0 {}
     }

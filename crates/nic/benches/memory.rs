@@ -6,8 +6,9 @@
 #[allow(dead_code, reason = "shared with the other benchmark")]
 mod common;
 
-use common::{BLANK, Host, Wire, run};
+use common::{Host, Wire, run};
 use verbena_mem::{Access, Buffer};
+use verbena_nic::wc::Wc;
 use verbena_nic::wr::Data;
 use verbena_nic::{Flags, Qp, ReceiveWr, SendOp, SendWr, Sge};
 use verbena_stream::Role;
@@ -89,7 +90,7 @@ fn send_large(
     qp.post_send(&wr, &mut a.out).expect("the queue has room");
     run(wire, qp, &mut a.out, peer, &mut b.out);
     for cq in [&a.cq, &b.cq] {
-        assert_eq!(cq.poll(&mut [BLANK]), 1);
+        assert_eq!(cq.poll(&mut [Wc::default()]), 1);
     }
 }
 

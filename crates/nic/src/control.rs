@@ -220,7 +220,7 @@ impl Control {
             qpn: self.number,
             op: WcOp::Control(done.op),
             status: status_of(&done.outcome),
-            ..Wc::BLANK
+            ..Wc::default()
         };
         cq.push(wc, out)
     }

@@ -192,7 +192,7 @@ impl Ssq {
 
     /// Polls the channels' completions, and completes them in order.
     fn collect(&self, out: &mut Outbox) {
-        let mut done = [Wc::BLANK; BATCH];
+        let mut done = [Wc::default(); BATCH];
         let mut idle = Vec::new();
         // Armed before polling, so that an entry after the last poll wakes the queue.
         self.inbox.arm(Arm::Next);

@@ -229,7 +229,7 @@ pub(crate) fn stream(role: Role, setup: Setup) -> Stream {
 }
 
 pub(crate) fn poll(cq: &Cq) -> Vec<Wc> {
-    let mut out = vec![Wc::BLANK; 200];
+    let mut out = vec![Wc::default(); 200];
     let n = cq.poll(&mut out);
     out.truncate(n);
     out

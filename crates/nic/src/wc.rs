@@ -124,21 +124,25 @@ pub struct Wc {
     pub grh: Option<Header>,
 }
 
-impl Wc {
+impl Default for Wc {
     /// An empty completion, to initialise arrays.
-    pub const BLANK: Wc = Wc {
-        id: 0,
-        qpn: 0,
-        status: Status::Success,
-        op: WcOp::Send,
-        len: 0,
-        immediate: None,
-        invalidated: None,
-        src_qp: 0,
-        solicited: false,
-        grh: None,
-    };
+    fn default() -> Wc {
+        Wc {
+            id: 0,
+            qpn: 0,
+            status: Status::Success,
+            op: WcOp::Send,
+            len: 0,
+            immediate: None,
+            invalidated: None,
+            src_qp: 0,
+            solicited: false,
+            grh: None,
+        }
+    }
+}
 
+impl Wc {
     /// It notifies a queue that is armed for solicited completions: a solicited message, or any failure (N7).
     pub fn is_urgent(&self) -> bool {
         self.reason() != Reason::Next

@@ -6,8 +6,9 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{BLANK, Host, Wire, run};
+use common::{Host, Wire, run};
 use verbena_nic::qp::{Limits, Qp, Registration, Transfer};
+use verbena_nic::wc::Wc;
 use verbena_nic::wr::Data;
 use verbena_nic::{
     Flags, NewQp, Outbox, Personality, QpType, ReceiveWr, SendOp, SendWr, Ssq, SsqLimits, Status,
@@ -86,7 +87,7 @@ impl World {
 
     /// Polls the completions of both sides; all are successful.
     fn drain(&self) -> usize {
-        let (mut wcs, mut count) = ([BLANK; 64], 0);
+        let (mut wcs, mut count) = ([Wc::default(); 64], 0);
         loop {
             let n = self.a.cq.poll(&mut wcs);
             count += n;
@@ -171,11 +172,11 @@ fn shared_queue() -> usize {
                 let peer = &world.pairs[(qp.number() - lowest) as usize].1;
                 run(&mut world.wire, qp, out, peer, &mut world.b.out);
                 // Its peers complete in a queue of a thousand entries.
-                while world.b.cq.poll(&mut [BLANK; 64]) > 0 {}
+                while world.b.cq.poll(&mut [Wc::default(); 64]) > 0 {}
             };
             ssq.pump(hand, &mut out);
         }
-        let mut wcs = [BLANK; 64];
+        let mut wcs = [Wc::default(); 64];
         loop {
             let n = cq.poll(&mut wcs);
             assert!(wcs[..n].iter().all(|wc| wc.status == Status::Success));

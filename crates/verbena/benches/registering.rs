@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use verbena::low::{BLANK, Data, Flags, SendOp, SendWr};
+use verbena::low::{Data, Flags, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, Status};
 
 const BYTES: usize = 1 << 30;
@@ -55,7 +55,7 @@ impl Link {
             data: Data::Gather(&pieces),
         };
         self.qp.post_send(&[wr]).map_err(|(_, error)| error)?;
-        let mut end = [BLANK];
+        let mut end = [Wc::default()];
         while self.cq.poll(&mut end) == 0 {
             std::hint::spin_loop();
         }

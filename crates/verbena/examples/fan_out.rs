@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use verbena::low::{BLANK, Data, Flags, Limits, QpState, RecvWr, SendOp, SendWr};
+use verbena::low::{Data, Flags, Limits, QpState, RecvWr, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Error, Memory, Qp, QpOptions, Ssq, SsqOptions, Status};
 
 const SUBSCRIBERS: usize = 16;
@@ -21,7 +21,7 @@ const SEND: SendOp = SendOp::Send {
 
 /// Receives until all items have arrived, and checks each; the lazy subscriber stops after a few.
 fn subscribe(qp: &Qp, cq: &Cq, memory: &Memory, lazy: bool) -> Result<u64, Error> {
-    let mut completions = [BLANK; 16];
+    let mut completions = [Wc::default(); 16];
     let mut next = 0;
     while next < if lazy { RECEIVES as u64 } else { MESSAGES } {
         let n = cq.wait(&mut completions)?;
@@ -48,7 +48,7 @@ fn receive(qp: &Qp, memory: &Memory, id: u64) -> Result<(), Error> {
 fn publish(ssq: &Ssq, sent: &Cq, channels: &[Qp]) -> Result<u64, Error> {
     let total = MESSAGES * channels.len() as u64;
     let (mut posted, mut ended, mut lost) = (0, 0, 0);
-    let mut completions = [BLANK; 32];
+    let mut completions = [Wc::default(); 32];
     while ended < total {
         while posted < total && posted - ended < REQUESTS as u64 {
             let (item, at) = (

@@ -1,9 +1,7 @@
 //! A client that grants a server write access to one buffer per request: registered and sent in one work request, valid for one answer.
 //! No call registers or deregisters the buffer: the write that fills it also invalidates the registration (one-touch).
 
-use verbena::low::{
-    BLANK, Data, Flags, OnFailure, QpState, RecvWr, Registration, SendOp, SendWr, Wc,
-};
+use verbena::low::{Data, Flags, OnFailure, QpState, RecvWr, Registration, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
 
 const QUESTIONS: usize = 1000;
@@ -28,7 +26,7 @@ impl Side {
 
 /// The next completion.
 fn next(cq: &Cq) -> Result<Wc, Error> {
-    let mut end = [BLANK];
+    let mut end = [Wc::default()];
     while cq.wait(&mut end)? == 0 {}
     Ok(end[0])
 }

@@ -63,7 +63,7 @@ impl Side {
     }
 
     fn wait_completion(&self) -> Result<Wc> {
-        let mut one = [verbena::low::BLANK];
+        let mut one = [verbena::low::Wc::default()];
         self.cq.wait(&mut one)?;
         match one[0].status {
             Status::Success => Ok(one[0]),

@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use verbena::low::{
-    Affinity, Arm, BLANK, Class, Data, Flags, Hold, Limits, Moderation, Reason, RecvWr, SendOp,
-    SendWr, Wc, processor,
+    Affinity, Arm, Class, Data, Flags, Hold, Limits, Moderation, Reason, RecvWr, SendOp, SendWr,
+    Wc, processor,
 };
 use verbena::{
     Access, Config, Cq, Device, Error, Handler, HandlerOptions, Memory, Pd, Qp, QpOptions, Status,
@@ -111,7 +111,7 @@ impl Consumer {
 
 impl HandlerStats {
     fn drain(&self, cq: &Cq) {
-        let mut some = [BLANK; 32];
+        let mut some = [Wc::default(); 32];
         loop {
             let n = cq.poll(&mut some);
             if n == 0 {
@@ -193,7 +193,7 @@ fn messages(device: &Device, consumer: &Consumer, rounds: u64) -> Result<Vec<Dur
         // Unsignaled: the answer implies that it was delivered.
         let ask = [message(round, Flags::default(), &words)];
         two.near.post_send(&ask).map_err(|e| e.1)?;
-        let mut one = [BLANK];
+        let mut one = [Wc::default()];
         served.wait(&mut one)?;
         let heard: [u8; 8] = two.memory.get(0)?;
         assert_eq!((one[0].status, heard), (Status::Success, words));

@@ -25,10 +25,10 @@ pub(crate) const SPIN: Duration = Duration::from_micros(50);
 /// A completion queue with a descriptor, which is readable when the queue was armed and has received a completion since.
 ///
 /// ```
-/// use verbena::low::{Arm, BLANK};
+/// use verbena::low::{Arm, Wc};
 /// let device = verbena::Device::open()?;
 /// let cq = device.cq(64)?;
-/// let mut completions = [BLANK; 16];
+/// let mut completions = [Wc::default(); 16];
 /// assert_eq!(cq.poll(&mut completions), 0);
 /// cq.arm(Arm::Next);
 /// # Ok::<(), verbena::Error>(())
@@ -111,7 +111,7 @@ impl Cq {
     ///
     /// ```no_run
     /// # let cq = verbena::Device::open()?.cq(64)?;
-    /// let mut completions = [verbena::low::BLANK; 16];
+    /// let mut completions = [verbena::low::Wc::default(); 16];
     /// let n = cq.wait(&mut completions)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```

@@ -21,14 +21,14 @@ use crate::error::Error;
 ///
 /// ```
 /// use std::sync::{Arc, mpsc};
-/// use verbena::low::{Arm, BLANK};
+/// use verbena::low::{Arm, Wc};
 /// use verbena::{Device, HandlerOptions};
 ///
 /// let device = Device::open()?;
 /// let cq = Arc::new(device.cq(64)?);
 /// let served = cq.clone();
 /// let handler = device.set_handler(&HandlerOptions::new(move |_| {
-///     let mut completions = [BLANK; 16];
+///     let mut completions = [Wc::default(); 16];
 ///     loop {
 ///         while served.poll(&mut completions) > 0 {}
 ///         // Armed before the last look, so that nothing is missed.

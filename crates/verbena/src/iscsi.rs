@@ -54,7 +54,7 @@ impl Default for IscsiOptions {
 /// of a response has the id of its command in `Wc::immediate`.
 ///
 /// ```no_run
-/// use verbena::low::{BLANK, RecvWr};
+/// use verbena::low::{Wc, RecvWr};
 /// use verbena::{Access, Device, IscsiQp, IscsiOptions};
 ///
 /// let device = Device::open()?;

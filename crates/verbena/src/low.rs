@@ -24,7 +24,7 @@
 //! a.post_send(&[send]).map_err(|(_, e)| e)?;
 //!
 //! let mut done = 0;
-//! let mut completions = [verbena::low::BLANK; 8];
+//! let mut completions = [verbena::low::Wc::default(); 8];
 //! while done < 2 {
 //!     let n = cq.wait(&mut completions)?;
 //!     assert!(completions[..n].iter().all(|wc| wc.status == Status::Success));
@@ -71,11 +71,3 @@ pub use verbena_stream::RnrRetry;
 pub use verbena_wire::ext::RnrTimer;
 pub use verbena_wire::number::{Psn, Qpn};
 pub use verbena_wire::{Stag, To};
-
-/// An empty completion, to initialize arrays.
-///
-/// ```
-/// let completions = [verbena::low::BLANK; 32];
-/// # assert_eq!(completions[0].id, 0);
-/// ```
-pub const BLANK: Wc = Wc::BLANK;

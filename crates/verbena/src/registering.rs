@@ -14,7 +14,7 @@ use crate::promise::{Promise, PromiseReceiver};
 /// The outcome of a registration in the background. With the feature `async` it is a future.
 ///
 /// ```
-/// use verbena::low::{BLANK, Data, Flags, SendOp, SendWr};
+/// use verbena::low::{Wc, Data, Flags, SendOp, SendWr};
 /// use verbena::{Access, Device, Qp, QpOptions, Status};
 /// let device = Device::open()?;
 /// let (pd, cq) = (device.pd()?, device.cq(64)?);
@@ -31,7 +31,7 @@ use crate::promise::{Promise, PromiseReceiver};
 /// let pieces = [memory.sge(0, 13)?];
 /// let write = SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Gather(&pieces) };
 /// a.post_send(&[write]).map_err(|(_, e)| e)?;
-/// let mut end = [BLANK];
+/// let mut end = [Wc::default()];
 /// cq.wait(&mut end)?;
 /// assert_eq!(end[0].status, Status::Success);
 /// registering.wait()?;

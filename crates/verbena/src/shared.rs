@@ -19,7 +19,6 @@ use crate::cq::SPIN;
 use crate::device::Device;
 use crate::endpoint::Depths;
 use crate::error::{Error, Failure};
-use crate::low::BLANK;
 use crate::mr::Buf;
 use crate::ops::{DeferredWork, OpId, OpMemory, OpOutput, OpRequest, Ops, QueueKind};
 
@@ -217,7 +216,7 @@ impl Shared {
 
     /// Polls completions and ends their operations; returns how many.
     pub(crate) fn drive(&self) -> usize {
-        let mut some = [BLANK; POLL_BATCH];
+        let mut some = [Wc::default(); POLL_BATCH];
         let mut count = 0;
         loop {
             let n = self.cq.poll(&mut some);

@@ -16,7 +16,7 @@ use crate::pd::Pd;
 /// A shared receive queue; made by [`Pd::srq`], used by [`Qp::with_srq`](crate::Qp::with_srq).
 ///
 /// ```
-/// use verbena::low::{BLANK, Data, Flags, RecvWr, SendOp, SendWr};
+/// use verbena::low::{Wc, Data, Flags, RecvWr, SendOp, SendWr};
 /// use verbena::{Access, Device, Qp, QpOptions};
 ///
 /// let device = Device::open()?;
@@ -42,7 +42,7 @@ use crate::pd::Pd;
 ///     clients.push(client);
 ///     servers.push(server);
 /// }
-/// let mut completions = [BLANK; 8];
+/// let mut completions = [Wc::default(); 8];
 /// let mut count = 0;
 /// while count < 3 {
 ///     count += got.wait(&mut completions)?;

@@ -48,7 +48,7 @@ impl Default for SsqOptions {
 /// A shared send queue; made by [`Pd::ssq`], its channels by [`Qp::with_ssq`](crate::Qp::with_ssq).
 ///
 /// ```
-/// use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, SendOp, SendWr};
+/// use verbena::low::{Wc, Data, Flags, QpState, RecvWr, SendOp, SendWr};
 /// use verbena::{Access, Device, Qp, QpOptions, SsqOptions};
 ///
 /// let device = Device::open()?;
@@ -74,7 +74,7 @@ impl Default for SsqOptions {
 /// let news = SendWr { id: 7, op, flags: Flags::SIGNALED, data: Data::Inline(b"news") };
 /// ssq.post_each(channels.iter().map(Qp::number), &news).map_err(|(_, e)| e)?;
 /// let mut order = Vec::new();
-/// let mut completions = [BLANK; 8];
+/// let mut completions = [Wc::default(); 8];
 /// while order.len() < 3 {
 ///     let n = sent.wait(&mut completions)?;
 ///     order.extend(completions[..n].iter().map(|wc| wc.qpn));

@@ -39,7 +39,7 @@ pub struct UdOptions {
 /// A datagram that finds no receive, a receive that is too small, or another Q_Key is dropped and counted only.
 ///
 /// ```
-/// use verbena::low::{BLANK, Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr, WcOp};
+/// use verbena::low::{Wc, Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr, WcOp};
 /// use verbena::{Access, Config, Device, UdQp, UdOptions};
 ///
 /// let mut config = Config::default();
@@ -66,7 +66,7 @@ pub struct UdOptions {
 ///
 /// let mut done = 0;
 /// while done < 2 {
-///     let mut completions = [BLANK; 4];
+///     let mut completions = [Wc::default(); 4];
 ///     let n = cq.wait(&mut completions)?;
 ///     for wc in completions[..n].iter().filter(|wc| wc.op == WcOp::Receive) {
 ///         assert_eq!((wc.len, wc.grh.is_some(), wc.src_qp), (40 + 9, true, here.number));

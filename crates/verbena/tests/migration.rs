@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use common::low::{SEND, connect_qps, wr};
 use common::{LOOPBACK, device, virtual_function};
-use verbena::low::{self, BLANK, Data, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc};
+use verbena::low::{self, Data, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc};
 use verbena::{
     Access, Cq, Device, Handover, HandoverListener, IncomingHandover, Memory, Pd, Qp, QpOptions,
     Status,
@@ -70,7 +70,7 @@ impl Server {
 
     /// Answers what has arrived; returns whether anything has.
     fn serve(&mut self) -> bool {
-        let mut some = [BLANK; 16];
+        let mut some = [Wc::default(); 16];
         let n = self.cq.poll(&mut some);
         for wc in &some[..n] {
             assert_success(wc);
@@ -182,7 +182,7 @@ fn client(
         to: remote.to.checked_add(WINDOW * SLOT as u64).unwrap(),
         ..*remote
     };
-    let mut some = [BLANK; 16];
+    let mut some = [Wc::default(); 16];
     loop {
         let stopping = stop.load(Ordering::Relaxed);
         while !stopping && sent < echoed + WINDOW && open[(sent % WINDOW) as usize] == 0 {

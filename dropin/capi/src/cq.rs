@@ -11,7 +11,7 @@ use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena::low::{Arm, BLANK, BareCq, Hold, Moderation, Wc};
+use verbena::low::{Arm, BareCq, Hold, Moderation, Wc};
 use verbena::{Handler, HandlerOptions};
 
 use crate::abi::*;
@@ -126,7 +126,7 @@ unsafe fn allocate(
         event_source,
         channel_events,
         moderated: Mutex::default(),
-        current: Mutex::new(BLANK),
+        current: Mutex::new(Wc::default()),
         _vector: vector,
         _context: own.uses.begin(),
     };
@@ -240,7 +240,7 @@ impl Queue {
     /// `wc` has room for `count` entries.
     unsafe fn poll<const BATCH: usize>(&self, count: usize, wc: *mut ibv_wc) -> usize {
         let mut taken = 0;
-        let mut batch = [BLANK; BATCH];
+        let mut batch = [Wc::default(); BATCH];
         while taken < count {
             let room = BATCH.min(count - taken);
             let n = self.cq.poll(&mut batch[..room]);

@@ -187,7 +187,7 @@ pub(crate) fn peer(number: u8) -> Peer {
 }
 
 pub(crate) fn poll(cq: &Cq) -> Vec<Wc> {
-    let mut wcs = vec![Wc::BLANK; 100];
+    let mut wcs = vec![Wc::default(); 100];
     let count = cq.poll(&mut wcs);
     wcs.truncate(count);
     wcs

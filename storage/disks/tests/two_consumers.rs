@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use target::{Carrier, Tgt};
 use verbena::low::{
-    Affinity as At, BLANK, Completion, Data, Flags, RecvWr, SendOp, SendWr, WcOp, processor,
+    Affinity as At, Completion, Data, Flags, RecvWr, SendOp, SendWr, Wc, WcOp, processor,
 };
 use verbena::{Access, Cq, Device, Handler, HandlerOptions, Memory, Pd, Qp, QpOptions, Status};
 use verbena_storage::session::Options;
@@ -92,7 +92,7 @@ impl End {
     /// The next message; `None` if the peer has disconnected.
     fn receive(&self) -> Option<[u8; WORDS]> {
         loop {
-            let mut one = [BLANK];
+            let mut one = [Wc::default()];
             self.cq.wait(&mut one).unwrap();
             if one[0].status != Status::Success {
                 return None;

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use verbena::low::{Arm, BLANK, Cause, Data, Flags, Origin, RecvWr, SendOp, SendWr};
+use verbena::low::{Arm, Cause, Data, Flags, Origin, RecvWr, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Qp, QpOptions};
 
 /// Without the prefix of the settings: unknown settings are rejected.
@@ -89,7 +89,7 @@ fn wait_for_line() -> bool {
 }
 
 fn complete(cq: &Cq, mut count: usize) {
-    let mut some = [BLANK; 8];
+    let mut some = [Wc::default(); 8];
     while count > 0 {
         count -= cq.wait(&mut some).unwrap();
     }

@@ -171,7 +171,7 @@ impl World {
     }
 
     fn judge(&mut self) {
-        let mut wcs = [Wc::BLANK; 64];
+        let mut wcs = [Wc::default(); 64];
         loop {
             let count = self.cq.poll(&mut wcs);
             self.completed += count;

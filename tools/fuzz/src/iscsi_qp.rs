@@ -369,7 +369,7 @@ impl World {
             let guard = self.receives.read((slot + 1) * SLOT - rest, rest);
             assert!(guard.iter().all(|byte| *byte == 0), "beyond a receive");
         }
-        let mut wcs = vec![Wc::BLANK; 4000];
+        let mut wcs = vec![Wc::default(); 4000];
         let n = self.cq.poll(&mut wcs);
         let mut ids: Vec<u64> = wcs[..n].iter().map(|wc| wc.id).collect();
         ids.sort_unstable();

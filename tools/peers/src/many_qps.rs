@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use verbena::low::{BLANK, Data, Flags, Limits, QpState, SendOp, SendWr};
+use verbena::low::{Data, Flags, Limits, QpState, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpConnecting, QpOptions, RemoteMemory, Status};
 
 use crate::job::{Figures, Job, Meter};
@@ -127,7 +127,7 @@ fn write_in_turn(job: &Job, side: &Side, qps: &[Qp], remote: &RemoteMemory) -> R
     let source = [side.memory.sge(0, job.size as usize)?];
     let (mut turn, mut under, mut going) = (0, 0_usize, true);
     let depth = job.inflight();
-    let (mut wcs, mut meter) = ([BLANK; 64], Meter::for_connections(job));
+    let (mut wcs, mut meter) = ([Wc::default(); 64], Meter::for_connections(job));
     while going || under > 0 {
         while going && under < depth {
             let wr = SendWr {

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use verbena::low::BLANK;
+use verbena::low::Wc;
 use verbena::{Config, Device, RemoteMemory};
 use verbena_cli::bench::{BenchEndpoint, Case, Metric, Op};
 
@@ -97,7 +97,7 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
 
 /// Sends the last message, and waits until the server has disconnected or a second is over.
 fn send_last(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<()> {
-    let (mut wcs, start) = ([BLANK; 64], Instant::now());
+    let (mut wcs, start) = ([Wc::default(); 64], Instant::now());
     station.mark(LAST_TURN)?;
     station.post(0, remote, 1)?;
     while station.is_connected() && start.elapsed() < Duration::from_secs(1) {
@@ -112,7 +112,7 @@ fn receive(
     station: &BenchEndpoint,
     mut answer: impl FnMut(&BenchEndpoint) -> Result<()>,
 ) -> Result<()> {
-    let (mut wcs, mut idle) = ([BLANK; 64], 0_u32);
+    let (mut wcs, mut idle) = ([Wc::default(); 64], 0_u32);
     while !idle.is_multiple_of(IDLE_POLLS) || idle == 0 || station.is_connected() {
         idle = idle.wrapping_add(1);
         let mut last = false;
@@ -160,7 +160,7 @@ fn take_completions(
 }
 
 fn answer_writes(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<()> {
-    let mut wcs = [BLANK; 16];
+    let mut wcs = [Wc::default(); 16];
     for turn in 0.. {
         let mut idle = 0_u32;
         while !station.take_mark(turn)? {
@@ -209,7 +209,7 @@ fn round_trips(
     if op == Op::Write && job.events {
         bail!("nobody is told of a plain Write, so that nobody can sleep until one comes");
     }
-    let (mut wcs, mut times, timer) = ([BLANK; 16], Vec::new(), Timer::start(job));
+    let (mut wcs, mut times, timer) = ([Wc::default(); 16], Vec::new(), Timer::start(job));
     for turn in 0.. {
         let start = Instant::now();
         // On a busy machine one round trip can take longer than the whole measurement.
@@ -247,7 +247,7 @@ fn round_trips(
 fn stream(job: &Job, station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Figures> {
     let (depth, mut under) = (job.depth as usize, 0_usize);
     let list = (job.list as usize).max(1);
-    let (mut wcs, mut meter) = ([BLANK; 64], Meter::start(job));
+    let (mut wcs, mut meter) = ([Wc::default(); 64], Meter::start(job));
     let mut going = true;
     while going || under > 0 {
         let room = if going { depth - under } else { 0 };

@@ -158,7 +158,7 @@ impl World {
             } else {
                 Status::Success
             },
-            ..Wc::BLANK
+            ..Wc::default()
         };
         consumer.pushed += 1;
         let (mut out, raised) = (Outbox::new(), Raised::default());
@@ -190,7 +190,7 @@ impl World {
             Some(left) => consumer.expected = left,
             None => drop(why.get_or_insert(format!("queue {cq} was told twice"))),
         }
-        let mut some = [Wc::BLANK; 8];
+        let mut some = [Wc::default(); 8];
         let polled = consumer.cq.poll(&mut some);
         for wc in &some[..polled] {
             // N7: the entries announced are there, in order.

@@ -60,7 +60,7 @@ fn blocked_sends_resume_when_socket_is_writable() {
         mailbox.resume_when_writable(&ud.member);
         let until = sys::now() + Duration::from_secs(10);
         sys::wait(until, || ud.view().sends == 0);
-        let mut done = [Wc::BLANK; 20];
+        let mut done = [Wc::default(); 20];
         assert_eq!(cq.cq().poll(&mut done), 10, "lent: {lent}");
         assert!(done.iter().take(10).map(|wc| wc.id).eq(0..10));
         assert!(mailbox.state.lock().blocked.is_empty());

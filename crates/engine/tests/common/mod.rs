@@ -123,7 +123,7 @@ pub(crate) fn make_qp(engine: &Engine, cq: &CompletionQueue, pd: Pd) -> QueuePai
 
 pub(crate) fn complete(cq: &CompletionQueue, count: usize) -> Vec<Wc> {
     let (mut done, end) = (Vec::new(), Instant::now() + TEST_TIMEOUT);
-    let mut some = [Wc::BLANK; 64];
+    let mut some = [Wc::default(); 64];
     while done.len() < count {
         let most = some.len().min(count - done.len());
         let n = cq.poll(&mut some[..most]);

@@ -129,7 +129,7 @@ pub fn target(settings: &[(String, String)]) {
     });
     super::accept_next(&door, &side.qp);
     loop {
-        let mut some = [Wc::BLANK; 64];
+        let mut some = [Wc::default(); 64];
         let n = side.cq.poll(&mut some);
         for wc in &some[..n] {
             if wc.status != verbena_nic::Status::Success {

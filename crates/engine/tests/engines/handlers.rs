@@ -37,7 +37,7 @@ fn notify(a: &Side, b: &Side, arm: Arm) {
 }
 
 fn drain(side: &Side) {
-    let mut some = [Wc::BLANK; 16];
+    let mut some = [Wc::default(); 16];
     while side.cq.poll(&mut some) > 0 {}
 }
 

@@ -132,7 +132,7 @@ fn moderated_notification_is_delivered_after_shutdown() {
     control.create_cq(3, 16, None).unwrap();
     side.engine.shut_down(Duration::ZERO).unwrap();
     while told.try_recv().is_ok() {}
-    let mut some = [Wc::BLANK; 4];
+    let mut some = [Wc::default(); 4];
     while side.cq.poll(&mut some) > 0 {}
     side.cq.arm(Arm::Next);
     drop(open);

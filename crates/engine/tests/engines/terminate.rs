@@ -39,7 +39,7 @@ fn post_until_error(a: &Side, b: &Side, mut bad: Option<u64>) -> Vec<(u64, Statu
             }
         }
         open &= a.qp.state() == QpState::Rts;
-        let mut some = [Wc::BLANK; 32];
+        let mut some = [Wc::default(); 32];
         let n = a.cq.poll(&mut some);
         ended.extend(some[..n].iter().map(|wc| (wc.id, wc.status)));
         assert!(Instant::now() < end, "{} of {posted} ended", ended.len());

@@ -117,7 +117,7 @@ fn receive_some(side: &Side, count: u64) {
 fn exchange(a: &Side, b: &Side, id: u64) {
     a.post(id, SEND, &[a.sge(0, 64)]);
     for side in [a, b] {
-        let mut one = [Wc::BLANK];
+        let mut one = [Wc::default()];
         let end = Instant::now() + LIMIT;
         while side.cq.poll(&mut one) == 0 {
             assert!(Instant::now() < end, "{id}: {:?}", side.qp.view());
@@ -159,7 +159,7 @@ fn two_second_outage_breaks_no_connection() {
 
 /// The status of the next completion.
 fn wait_for(side: &Side, id: u64) -> Status {
-    let (mut one, end) = ([Wc::BLANK], Instant::now() + LIMIT);
+    let (mut one, end) = ([Wc::default()], Instant::now() + LIMIT);
     while side.cq.poll(&mut one) == 0 {
         assert!(Instant::now() < end, "{id}: {:?}", side.qp.view());
     }
@@ -202,7 +202,7 @@ fn vanished_host_is_noticed_by_every_role() {
             });
             let reliable = kind.qp_type == QpType::Rc;
             let iwarp = kind.personality == "iwarp";
-            let mut some = [Wc::BLANK; 16];
+            let mut some = [Wc::default(); 16];
             let n = a.cq.poll(&mut some);
             let statuses: Vec<_> = some[..n].iter().map(|wc| (wc.id, wc.status)).collect();
             let expected: &[(u64, Status)] = match (sends, reliable, iwarp) {

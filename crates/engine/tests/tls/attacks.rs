@@ -181,7 +181,7 @@ fn unauthenticated_tls_connection_memory_is_bounded() {
 /// No completion has come, and none comes in 50 ms.
 fn has_nothing(side: &Side) -> bool {
     std::thread::sleep(Duration::from_millis(50));
-    side.cq.poll(&mut [Wc::BLANK; 4]) == 0
+    side.cq.poll(&mut [Wc::default(); 4]) == 0
 }
 
 #[test]

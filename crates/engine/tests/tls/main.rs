@@ -108,7 +108,7 @@ fn unsent_bytes_leave_when_there_is_room() {
         relay.attack(0, Attack::Hold, 0);
         a.post(1, write_to(b.remote(0)), &[a.sge(0, len)]);
         // Bytes in transit still arrive, and may be all.
-        let (begun, mut done) = (Instant::now(), [Wc::BLANK; 1]);
+        let (begun, mut done) = (Instant::now(), [Wc::default(); 1]);
         let mut over = false;
         while !over && begun.elapsed() < Duration::from_millis(5) {
             over = a.cq.poll(&mut done) == 1;

@@ -22,8 +22,6 @@ const ROOM: usize = 1 << 20;
 /// Buffer for received bytes that are not read directly into their memory.
 const SCRATCH: usize = 256 << 10;
 
-pub(crate) const BLANK: Wc = Wc::BLANK;
-
 /// A function with a domain and a completion queue.
 pub(crate) struct Host {
     pub(crate) function: Arc<Function>,
@@ -212,7 +210,7 @@ impl ConnectedPair {
             len,
             stag: self.memory_b.stag(),
         }];
-        let mut wc = [BLANK];
+        let mut wc = [Wc::default()];
         let consumes = matches!(op, SendOp::Send { .. });
         if consumes {
             let wr = ReceiveWr {

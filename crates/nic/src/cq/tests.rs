@@ -10,7 +10,7 @@ fn wc(id: u64) -> Wc {
         qpn: (id % 2) as u32,
         status: Status::Success,
         op: WcOp::Receive,
-        ..Wc::BLANK
+        ..Wc::default()
     }
 }
 

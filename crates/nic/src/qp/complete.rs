@@ -366,7 +366,7 @@ fn send_wc(init: &QpInit, wqe: &Wqe, status: Status) -> Wc {
         status,
         op: wqe.wc_op(),
         len: wqe.len,
-        ..Wc::BLANK
+        ..Wc::default()
     }
 }
 
@@ -376,6 +376,6 @@ fn receive_flush(init: &QpInit, id: u64, status: Status) -> Wc {
         qpn: init.wc_qpn,
         status,
         op: WcOp::Receive,
-        ..Wc::BLANK
+        ..Wc::default()
     }
 }

@@ -126,7 +126,7 @@ impl Inner {
             len,
             immediate,
             solicited,
-            ..Wc::BLANK
+            ..Wc::default()
         }
     }
 

@@ -110,7 +110,7 @@ impl Inner {
             op: WcOp::Receive,
             len,
             solicited,
-            ..Wc::BLANK
+            ..Wc::default()
         };
         let entered = self.complete_sends(init, out);
         let received = init.recv_cq.push(wc, out);

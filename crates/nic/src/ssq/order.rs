@@ -236,7 +236,7 @@ impl Order {
                 status,
                 op: entry.op,
                 len: entry.len,
-                ..Wc::BLANK
+                ..Wc::default()
             };
             // A completion queue without room raises its overflow itself, and its queue pairs fail, the channels among them.
             let _ = if notify {

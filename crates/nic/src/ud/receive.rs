@@ -78,7 +78,7 @@ impl Inner {
             src_qp: packet.src_qpn.get(),
             solicited: packet.solicited,
             grh: Some(arrival.header()),
-            ..Wc::BLANK
+            ..Wc::default()
         };
         if !init.recv_cq.push(wc, out) {
             self.fail_cq_overflow(init, out);
@@ -137,7 +137,7 @@ pub(super) fn receive_failed(init: &UdInit, id: u64, status: Status) -> Wc {
         qpn: init.qpn.get(),
         status,
         op: WcOp::Receive,
-        ..Wc::BLANK
+        ..Wc::default()
     }
 }
 

@@ -176,7 +176,7 @@ impl Inner {
             status,
             op: WcOp::Send,
             len: queued.len,
-            ..Wc::BLANK
+            ..Wc::default()
         };
         let entered = if notify {
             init.send_cq.push_and_notify(wc, out)

@@ -24,7 +24,7 @@ fn failures_and_solicited_messages_are_urgent() {
         status,
         op: WcOp::Receive,
         solicited,
-        ..Wc::BLANK
+        ..Wc::default()
     };
     assert!(!wc(Status::Success, false).is_urgent());
     assert!(wc(Status::Success, true).is_urgent());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, SendOp, SendWr, Wc};
+use verbena::low::{Data, Flags, QpState, RecvWr, SendOp, SendWr, Wc};
 use verbena::{
     Access, ConnectRequest, Cq, Device, Event, HandoverStep, Listener, Memory, Pd, Qp, QpOptions,
     Status,
@@ -144,7 +144,7 @@ impl Server {
 
     /// Answers waiting requests, or waits at most `patience` for one.
     fn serve(&mut self, patience: Duration) -> Result<()> {
-        let mut some = [BLANK; 64];
+        let mut some = [Wc::default(); 64];
         let n = poll_or_sleep(&self.cq, &mut some, patience)?;
         for wc in &some[..n] {
             self.handle_completion(wc)?;

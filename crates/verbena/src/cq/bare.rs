@@ -31,7 +31,7 @@ impl Device {
     ///
     /// ```
     /// let cq = verbena::Device::open()?.bare_cq(64)?;
-    /// assert_eq!(cq.poll(&mut [verbena::low::BLANK; 4]), 0);
+    /// assert_eq!(cq.poll(&mut [verbena::low::Wc::default(); 4]), 0);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn bare_cq(&self, entries: usize) -> Result<BareCq, Error> {
@@ -77,7 +77,7 @@ impl BareCq {
     ///
     /// ```
     /// # let cq = verbena::Device::open()?.cq(64)?;
-    /// let mut completions = [verbena::low::BLANK; 16];
+    /// let mut completions = [verbena::low::Wc::default(); 16];
     /// for wc in &completions[..cq.poll(&mut completions.clone())] {
     ///     println!("{wc:?}");
     /// }

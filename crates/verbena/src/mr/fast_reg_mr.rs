@@ -30,7 +30,7 @@ const MAX_OUTSTANDING: usize = 64;
 /// first access to a [one-touch](FastRegMr::one_touch) tag. If one is never executed, make another tag.
 ///
 /// ```
-/// use verbena::low::{BLANK, Data, Flags, OnFailure, Registration, SendOp, SendWr, Sge};
+/// use verbena::low::{Wc, Data, Flags, OnFailure, Registration, SendOp, SendWr, Sge};
 /// use verbena::{Access, Device, Qp, QpOptions};
 ///
 /// let device = Device::open()?;
@@ -56,7 +56,7 @@ const MAX_OUTSTANDING: usize = 64;
 /// let piece = Sge { addr: handle.remote_addr().to.get(), len: 21, stag: ticket.stag() };
 /// let write = SendWr { id: 2, op, flags, data: Data::Gather(&[piece]) };
 /// a.post_send(&[register, write]).map_err(|(_, e)| e)?;
-/// # let (mut done, mut end) = (0, [BLANK; 2]);
+/// # let (mut done, mut end) = (0, [Wc::default(); 2]);
 /// # while done < 2 { done += cq.wait(&mut end)?; }
 /// assert_eq!(target.get::<[u8; 21]>(0)?, *b"registered on the way");
 /// # Ok::<(), verbena::Error>(())

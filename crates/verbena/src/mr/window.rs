@@ -24,7 +24,7 @@ use crate::remote::{RemoteMemory, remote_rights};
 /// one fails, make another window.
 ///
 /// ```
-/// use verbena::low::{BLANK, Data, Flags, SendOp, SendWr, WindowType};
+/// use verbena::low::{Wc, Data, Flags, SendOp, SendWr, WindowType};
 /// use verbena::{Access, Device, Qp, QpOptions};
 ///
 /// let device = Device::open()?;
@@ -43,7 +43,7 @@ use crate::remote::{RemoteMemory, remote_rights};
 /// let nothing = Data::Gather(&[]);
 /// let flags = Flags::SIGNALED;
 /// b.post_send(&[SendWr { id: 1, op: bind, flags, data: nothing }]).map_err(|(_, e)| e)?;
-/// # let mut end = [BLANK];
+/// # let mut end = [Wc::default()];
 /// # cq.wait(&mut end)?;
 ///
 /// // `handle` is sent to the peer, which writes:

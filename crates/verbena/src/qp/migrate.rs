@@ -58,7 +58,7 @@ impl Qp {
     ///
     /// ```
     /// # use verbena::{Access, Device, FunctionOptions, Qp, QpOptions, Status};
-    /// # use verbena::low::{BLANK, Data, Flags, SendOp, SendWr};
+    /// # use verbena::low::{Wc, Data, Flags, SendOp, SendWr};
     /// let adapter = Device::open()?;
     /// let (pd, cq) = (adapter.pd()?, adapter.cq(64)?);
     /// let listener = adapter.listen("127.0.0.1:0")?;

@@ -90,7 +90,7 @@ impl Qp {
     /// [`QpAttr::peer_timeout`](crate::low::QpAttr::peer_timeout) allows.
     ///
     /// ```
-    /// use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, SendOp, SendWr};
+    /// use verbena::low::{Wc, Data, Flags, QpState, RecvWr, SendOp, SendWr};
     /// use verbena::{Config, Device, Qp, QpOptions};
     ///
     /// let mut config = Config::default();
@@ -109,7 +109,7 @@ impl Qp {
     /// let op = SendOp::Send { invalidate: None, immediate: None };
     /// let send = SendWr { id: 2, op, flags: Flags::SIGNALED, data: Data::Inline(b"") };
     /// a.post_send(&[send]).map_err(|(_, e)| e)?;
-    /// assert!(cq.wait(&mut [BLANK; 4])? > 0);
+    /// assert!(cq.wait(&mut [Wc::default(); 4])? > 0);
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn set_peer(&self, peer: QpEndpoint) -> Result<(), Error> {

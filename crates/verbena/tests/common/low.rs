@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use verbena::low::{BLANK, Data, Flags, SendOp, SendWr, Wc};
+use verbena::low::{Data, Flags, SendOp, SendWr, Wc};
 use verbena::{Cq, Listener, Qp};
 
 pub(crate) const SEND: SendOp = SendOp::Send {
@@ -34,7 +34,7 @@ pub(crate) fn connect_qps(listener: &Listener, a: &Qp, b: &Qp) {
 
 /// Waits for `count` completions.
 pub(crate) fn complete(cq: &Cq, count: usize) -> Vec<Wc> {
-    let (mut all, mut some) = (Vec::new(), [BLANK; 16]);
+    let (mut all, mut some) = (Vec::new(), [Wc::default(); 16]);
     while all.len() < count {
         let n = cq.wait(&mut some).unwrap();
         all.extend_from_slice(&some[..n]);

@@ -4,7 +4,7 @@
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use crate::common::relay::Relay;
-use verbena::low::{BLANK, Data, Limits, PostError, QpState, RecvWr, SendOp};
+use verbena::low::{Data, Limits, PostError, QpState, RecvWr, SendOp, Wc};
 use verbena::{Access, Error, Fault, Qp, QpOptions, Status};
 
 /// Reads beyond the depth wait on this side, whichever side chose it, and all complete in the end.
@@ -53,7 +53,7 @@ fn outstanding_reads_respect_ord_and_ird() {
         wait_until("the requests are on the wire", || {
             relay.reads().0 - before == both
         });
-        assert_eq!(cq.poll(&mut [BLANK; 4]), 0);
+        assert_eq!(cq.poll(&mut [Wc::default(); 4]), 0);
         assert_eq!(relay.reads().0 - before, both);
         relay.hold(false);
         for (id, wc) in (0..).zip(complete(&cq, READS)) {

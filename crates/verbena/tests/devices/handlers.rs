@@ -174,7 +174,7 @@ fn shut_down_flushes_work_and_notifies_handler() {
     let ended = two.device.shut_down(Duration::from_secs(5)).unwrap();
     assert_eq!((ended.finished, ended.flushed), (2, 0));
     assert!(told.recv_timeout(Duration::from_secs(5)).is_ok());
-    let mut some = [verbena::low::BLANK; 4];
+    let mut some = [verbena::low::Wc::default(); 4];
     assert_eq!(two.received.poll(&mut some), 1);
     assert_eq!(some[0].status, Status::WrFlushErr);
     assert!(two.device.shut_down(Duration::ZERO).is_err());

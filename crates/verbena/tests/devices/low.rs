@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 
 use crate::common::low::{SEND, complete, connect_qps, wr};
 use crate::common::{device, pattern};
-use verbena::low::{Arm, BLANK, Data, Flags, Limits, PostError, RecvWr, SendOp, SendWr, WcOp};
+use verbena::low::{Arm, Data, Flags, Limits, PostError, RecvWr, SendOp, SendWr, Wc, WcOp};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
 
 struct Side {
@@ -218,7 +218,7 @@ fn armed_queue_signals_its_descriptor() {
         .unwrap();
         a.qp.post_send(&[wr(id, SEND, Data::Inline(b"x"))]).unwrap();
         assert!(b.received.take_notification().unwrap());
-        let mut some = [BLANK; 4];
+        let mut some = [Wc::default(); 4];
         assert_eq!(b.received.poll(&mut some), 1);
         assert_eq!(some[0].id, id);
         complete(&a.sent, 1);

@@ -2,7 +2,7 @@
 
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use crate::common::{LOOPBACK, device, virtual_function};
-use verbena::low::{BLANK, Data, RecvWr};
+use verbena::low::{Data, RecvWr, Wc};
 use verbena::{Access, Cq, Device, Error, Qp, QpOptions, Status};
 
 /// Two connected queue pairs of one device, and a virtual function of it.
@@ -60,7 +60,7 @@ fn refused_migration_keeps_the_connection() {
         .qp
         .migrate(&pd, &elsewhere, &elsewhere, None)
         .unwrap();
-    let mut some = [BLANK; 8];
+    let mut some = [Wc::default(); 8];
     assert_eq!(a.poll(&mut some), 0, "nothing is left behind");
     let came = complete(&elsewhere, 3);
     assert!(came.iter().all(|wc| wc.qpn == moved.number()));

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
-use verbena::low::{BLANK, Data, PostError, RecvWr};
+use verbena::low::{Data, PostError, RecvWr, Wc};
 use verbena::{Access, Cq, Device, Error, Event, Fault, Memory, Pd, Qp, QpOptions, Srq, Status};
 
 /// Several connections whose accepting side uses one shared queue. M21: all of one device.
@@ -98,7 +98,7 @@ fn each_posted_receive_admits_one_waiting_message() {
         let server = &world.servers[usize::from(c)];
         // Polling serves the connections.
         wait_until("the message finds no receive", || {
-            assert_eq!(world.got.poll(&mut [BLANK; 4]), 0);
+            assert_eq!(world.got.poll(&mut [Wc::default(); 4]), 0);
             server.view().counters.rnr_sent > 0
         });
     }
@@ -109,7 +109,7 @@ fn each_posted_receive_admits_one_waiting_message() {
         assert_eq!((wc.id, wc.status), (id, Status::Success));
         seen.push(world.bytes(id)[0]);
         assert_eq!(
-            world.got.poll(&mut [BLANK; 4]),
+            world.got.poll(&mut [Wc::default(); 4]),
             0,
             "one receive, one message"
         );
@@ -140,7 +140,7 @@ fn srq_limit_event_is_raised_once() {
         world.clients[0].post_send(&list).unwrap();
         complete(&world.got, 1);
         wait_until("the sender heard", || {
-            world.clients[0].view().sends == 0 || world.sent.poll(&mut [BLANK; 4]) > 0
+            world.clients[0].view().sends == 0 || world.sent.poll(&mut [Wc::default(); 4]) > 0
         });
         told.extend(limits(&world.device));
     }

@@ -166,7 +166,7 @@ unsafe fn current(cq: *mut ibv_cq_ex) -> Wc {
     match unsafe { CqObject::of(cq) } {
         // SAFETY: the caller guarantees that this thread has called `start_poll` with success, which locked it.
         Some(own) => unsafe { *own.current.data_ptr() },
-        None => verbena::low::BLANK,
+        None => verbena::low::Wc::default(),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use verbena::low::{BLANK, Data, Flags, SendOp, SendWr, Wc, WcOp};
+use verbena::low::{Data, Flags, SendOp, SendWr, Wc, WcOp};
 use verbena::{Access, Status};
 
 use super::{CONTROL_SENDS, Flow, Link, Phase, RECEIVE_ID};
@@ -25,7 +25,7 @@ impl Link {
         // Loaded before polling: completions from before the end are in the queue by then.
         let lost = self.events.lost.load(Ordering::Acquire);
         self.take_connect_result(flow);
-        let mut some = [BLANK; MAX_PER_POLL];
+        let mut some = [Wc::default(); MAX_PER_POLL];
         let mut emptied = false;
         for _ in 0..MAX_POLLS {
             let n = self.cq.poll(&mut some);

@@ -76,7 +76,7 @@ impl Wqp {
             status,
             op: queued.op,
             len: queued.len,
-            ..Wc::BLANK
+            ..Wc::default()
         };
         if notify {
             self.init.send_cq.push_and_notify(wc, out)
@@ -110,7 +110,7 @@ impl Wqp {
             immediate,
             src_qp: from.wqp.get(),
             solicited,
-            ..Wc::BLANK
+            ..Wc::default()
         };
         Overflowed(!self.init.recv_cq.push(wc, out))
     }
@@ -122,7 +122,7 @@ impl Wqp {
             qpn: self.init.number.get(),
             status,
             op: WcOp::Receive,
-            ..Wc::BLANK
+            ..Wc::default()
         };
         // The channel fails or has failed; the completion queue reports its overflow itself.
         let _ = self.init.recv_cq.push(wc, out);

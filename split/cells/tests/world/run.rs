@@ -244,7 +244,7 @@ impl World {
     }
 
     fn serve(&mut self, me: usize) {
-        let mut wcs = [Wc::BLANK; 32];
+        let mut wcs = [Wc::default(); 32];
         let count = self.ends[me].send_cq.poll(&mut wcs);
         for wc in &wcs[..count] {
             self.ends[me].sent(wc);

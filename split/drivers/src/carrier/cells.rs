@@ -162,7 +162,7 @@ impl CellCarrier {
             requests: BTreeMap::new(),
             events: VecDeque::new(),
             done: Vec::new(),
-            scratch: vec![Wc::BLANK; POLL_BATCH],
+            scratch: vec![Wc::default(); POLL_BATCH],
             outgoing: Outgoing::default(),
             busy: false,
             full: false,

@@ -15,9 +15,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use verbena::access::AccessList;
-use verbena::low::{BLANK, BareCq};
+use verbena::low::{BareCq, Wc};
 use verbena::{Config, ConnectRequest, Device, Listener, Pd, Status};
-use verbena_nic::{Wc, WcOp};
+use verbena_nic::WcOp;
 
 use super::{Carrier, CarrierError, CarrierEvent, Pair, Result, Source, Ticket};
 use event_channel::{AdapterEvent, EventChannel};
@@ -170,7 +170,7 @@ impl IwarpCarrier {
             .drain(..)
             .for_each(|wc| self.return_completion(wc, done));
         self.early = early;
-        let mut some = [BLANK; POLL_BATCH];
+        let mut some = [Wc::default(); POLL_BATCH];
         for _ in 0..MAX_COMPLETIONS / POLL_BATCH {
             let n = self.cq.poll(&mut some);
             some[..n]

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use verbena::low::{Arm, BLANK, Direction, PostError, QpState, RecvWr, WcOp};
+use verbena::low::{Arm, Direction, PostError, QpState, RecvWr, Wc, WcOp};
 use verbena::{Cq, Memory, Qp, Status};
 use verbena_iscsi::login::LoginOutcome;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};
@@ -224,7 +224,7 @@ impl Link for Iser {
         let status = Status::WrFlushErr;
         let flushed = self.flushed.drain(..);
         news.extend(flushed.map(|task| LinkEvent::Failed { task, status }));
-        let (mut completions, mut heard) = ([BLANK; POLL_BATCH], false);
+        let (mut completions, mut heard) = ([Wc::default(); POLL_BATCH], false);
         let n = self.cq.poll(&mut completions);
         for wc in completions.iter().take(n) {
             // A failed request moves the queue pair to `Err`, which records the cause. After we closed it, received PDUs are ignored.

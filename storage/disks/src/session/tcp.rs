@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 use verbena::low::{
-    Arm, BLANK, CommandId, CommandState, CommandWr, Direction, Flags, Gap, IscsiPostError, Limits,
-    PduWr, QpState, RecvWr, Sge, Wc, WcOp,
+    Arm, CommandId, CommandState, CommandWr, Direction, Flags, Gap, IscsiPostError, Limits, PduWr,
+    QpState, RecvWr, Sge, Wc, WcOp,
 };
 use verbena::{Access, Cq, Device, IscsiConnecting, IscsiOptions, IscsiQp, Memory, Pd, Status};
 use verbena_iscsi::login::LoginOutcome;
@@ -113,7 +113,7 @@ impl Dialling for TcpDial {
             cq,
             receives,
             tasks: FxHashMap::default(),
-            completions: Box::new([BLANK; POLL_BATCH]),
+            completions: Box::new([Wc::default(); POLL_BATCH]),
             transfers: Transfers::default(),
             cancelled: Vec::new(),
             late: VecDeque::new(),

@@ -190,7 +190,7 @@ impl Inner {
             op: WcOp::Receive,
             len,
             immediate: command.map(|command| command.0),
-            ..Wc::BLANK
+            ..Wc::default()
         };
         // On overflow the completion queue puts an event into `out`; the caller then fails the queue pairs that use it.
         init.upper.recv_cq.push(wc, out);

@@ -26,7 +26,7 @@ impl Inner {
                 qpn: init.upper.number,
                 status,
                 op: WcOp::Send,
-                ..Wc::BLANK
+                ..Wc::default()
             };
             // On overflow the completion queue puts an event into `out`; the caller then fails the queue pairs that use it.
             init.upper.send_cq.push(wc, out);
@@ -161,7 +161,7 @@ impl Inner {
             qpn: init.upper.number,
             status: Status::WrFlushErr,
             op: WcOp::Receive,
-            ..Wc::BLANK
+            ..Wc::default()
         };
         init.upper.recv_cq.push(wc, out);
     }

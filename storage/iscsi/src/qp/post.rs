@@ -84,7 +84,7 @@ impl Qp {
                 qpn: self.number(),
                 status: Status::WrFlushErr,
                 op: WcOp::Receive,
-                ..Wc::BLANK
+                ..Wc::default()
             };
             self.init.upper.recv_cq.push(wc, out);
             return Ok(());
@@ -110,7 +110,7 @@ impl Qp {
             qpn: self.number(),
             status: Status::WrFlushErr,
             op: WcOp::Send,
-            ..Wc::BLANK
+            ..Wc::default()
         };
         self.init.upper.send_cq.push(wc, out);
     }

@@ -382,7 +382,7 @@ impl Rig {
 }
 
 pub(super) fn poll(cq: &Cq) -> Vec<Wc> {
-    let mut out = vec![Wc::BLANK; 2000];
+    let mut out = vec![Wc::default(); 2000];
     let n = cq.poll(&mut out);
     out.truncate(n);
     out

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use verbena::low::BLANK;
+use verbena::low::Wc;
 use verbena::{Device, RemoteMemory};
 
 use super::Error;
@@ -69,7 +69,7 @@ fn warmup_count(count: u32) -> usize {
 }
 
 fn ping_pong_send(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Sample, Error> {
-    let (count, mut wcs) = (station.case.count as usize, [BLANK; 16]);
+    let (count, mut wcs) = (station.case.count as usize, [Wc::default(); 16]);
     let mut times = Vec::with_capacity(count);
     for turn in 0..count + warmup_count(station.case.count) {
         let at = turn % station.qps.len();
@@ -86,7 +86,7 @@ fn ping_pong_send(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Samp
 
 /// Both sides watch the last byte of their memory.
 fn ping_pong_write(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Sample, Error> {
-    let (count, mut wcs) = (station.case.count as usize, [BLANK; 16]);
+    let (count, mut wcs) = (station.case.count as usize, [Wc::default(); 16]);
     let mut times = Vec::with_capacity(count);
     for turn in 0..count + warmup_count(station.case.count) {
         let start = Instant::now();
@@ -102,7 +102,7 @@ fn ping_pong_write(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Sam
 }
 
 fn round_trips(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Sample, Error> {
-    let (count, mut wcs) = (station.case.count as usize, [BLANK; 16]);
+    let (count, mut wcs) = (station.case.count as usize, [Wc::default(); 16]);
     let mut times = Vec::with_capacity(count);
     for turn in 0..count + warmup_count(station.case.count) {
         let start = Instant::now();
@@ -140,7 +140,7 @@ impl Streams {
         threads: usize,
     ) -> Result<Sample, Error> {
         let (count, depth) = (station.case.count as usize, station.case.depth as usize);
-        let mut wcs = [BLANK; 64];
+        let mut wcs = [Wc::default(); 64];
         let ours = (thread..station.qps.len()).step_by(threads);
         // The connection, messages left to post, and messages posted.
         let mut lanes: Vec<_> = ours.map(|at| (at, station.case.share(at), 0)).collect();

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use verbena::low::BLANK;
+use verbena::low::Wc;
 use verbena::{Config, ConnectRequest, Device, Listener, RemoteMemory};
 
 use super::Error;
@@ -135,7 +135,7 @@ impl ClientHello {
 }
 
 fn answer_sends(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<(), Error> {
-    let mut wcs = [BLANK; 16];
+    let mut wcs = [Wc::default(); 16];
     let mut idle = 0_u32;
     // The state of the connections is more expensive to read than a poll, so it is checked every 4096 empty polls.
     while !idle.is_multiple_of(4096) || idle == 0 || station.is_connected() {
@@ -150,7 +150,7 @@ fn answer_sends(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<(), Er
 }
 
 fn answer_writes(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<(), Error> {
-    let (mut wcs, count) = ([BLANK; 16], station.case.count);
+    let (mut wcs, count) = ([Wc::default(); 16], station.case.count);
     for turn in 0..(count + count / 10) as usize {
         station.await_mark(turn, &mut wcs)?;
         station.mark(turn)?;
@@ -162,7 +162,7 @@ fn answer_writes(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<(), E
 
 /// Polls all messages of a completion queue, together with the other threads that poll it.
 fn poll_messages(station: &BenchEndpoint, taken: &AtomicU32) -> Result<(), Error> {
-    let mut wcs = [BLANK; 64];
+    let mut wcs = [Wc::default(); 64];
     while taken.load(Ordering::Relaxed) < station.case.count {
         let mut some = 0;
         for done in station.poll(&mut wcs)? {

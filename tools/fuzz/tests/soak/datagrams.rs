@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use verbena::low::{BLANK, Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr};
+use verbena::low::{Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr, Wc};
 use verbena::{Access, Cq, Device, Memory, Pd, Status, UdOptions, UdQp};
 
 use crate::{Counts, LIMIT, add, device, is_hostile, mix};
@@ -71,7 +71,7 @@ impl Side {
 
     /// Calls `each` with the payload and the sender's number of each datagram received; returns the number of completions.
     fn take(&self, mut each: impl FnMut(&[u8; 8], u32)) -> usize {
-        let mut some = [BLANK; 16];
+        let mut some = [Wc::default(); 16];
         let count = self.cq.poll(&mut some);
         for wc in some[..count].iter().filter(|wc| wc.id != SENT) {
             assert_eq!(wc.status, Status::Success, "{wc:?}");

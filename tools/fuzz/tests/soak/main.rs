@@ -22,7 +22,7 @@ use export::Disk;
 use shared::Shared;
 use space::Netns;
 use split::Split;
-use verbena::low::{BLANK, Wc};
+use verbena::low::Wc;
 use verbena::{Access, Config, Connection, Cq, Device, Listener, Memory};
 use verbena_rsocket::{Flags, Linger, Net, Stream};
 
@@ -357,7 +357,7 @@ fn is_hostile(round: u64) -> bool {
 
 /// Waits for this many completions.
 fn completions(cq: &Cq, count: usize) -> Vec<Wc> {
-    let (mut all, mut some) = (Vec::new(), [BLANK; 16]);
+    let (mut all, mut some) = (Vec::new(), [Wc::default(); 16]);
     while all.len() < count {
         let n = cq.wait(&mut some).unwrap();
         all.extend_from_slice(&some[..n]);

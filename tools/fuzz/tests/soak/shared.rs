@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use verbena::low::{BLANK, Data, Flags, RecvWr, SendOp, SendWr, Wc};
+use verbena::low::{Data, Flags, RecvWr, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Event, Listener, Memory, Pd, Qp, QpOptions, Srq, Status};
 
 use crate::{Counts, REQUEST, add, completions, device, is_hostile, mix};
@@ -57,7 +57,7 @@ impl Shared {
     pub(crate) fn serve(&self, on: &AtomicBool) {
         let all: Mutex<HashMap<u32, Arc<Qp>>> = Mutex::default();
         thread::scope(|scope| {
-            let mut some = [BLANK; 16];
+            let mut some = [Wc::default(); 16];
             while on.load(Ordering::Relaxed) {
                 let request = self.listener.try_next().unwrap();
                 let idle = request.is_none();
@@ -92,7 +92,7 @@ impl Shared {
         });
         // Receives flushed when the queue pairs are destroyed are posted again.
         drop(all);
-        let mut some = [BLANK; 16];
+        let mut some = [Wc::default(); 16];
         while let count @ 1.. = self.recv_cq.poll(&mut some) {
             some[..count].iter().for_each(|wc| self.complete(wc, None));
         }

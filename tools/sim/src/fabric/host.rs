@@ -156,7 +156,7 @@ pub fn remote(memory: &Buffer, offset: usize) -> RemoteAddr {
 
 /// Takes all entries of a completion queue.
 pub(super) fn drain(cq: &Cq) -> Vec<Wc> {
-    let mut out = vec![Wc::BLANK; cq.len()];
+    let mut out = vec![Wc::default(); cq.len()];
     let n = cq.poll(&mut out);
     out.truncate(n);
     out

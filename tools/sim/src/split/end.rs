@@ -236,7 +236,7 @@ impl End {
         if !self.is_open() || self.is_idle(here.now) {
             return Ok(());
         }
-        let mut wcs = [Wc::BLANK; 16];
+        let mut wcs = [Wc::default(); 16];
         loop {
             // One queue for both channels keeps the order between them.
             let count = self.received.poll(&mut wcs);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, SendOp, SendWr, Wc};
+use verbena::low::{Data, Flags, QpState, RecvWr, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Memory, Qp, QpOptions, RemoteMemory, Status};
 
 use super::ClientReport;
@@ -137,7 +137,7 @@ impl Session {
         warm: &AtomicU64,
     ) -> Result<std::result::Result<(), ConnectionLost>> {
         let mut heard = Instant::now();
-        let mut some = [BLANK; 32];
+        let mut some = [Wc::default(); 32];
         loop {
             let stopping = over() || self.sent >= limit;
             let posted = if stopping {

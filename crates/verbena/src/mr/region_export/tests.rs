@@ -4,7 +4,7 @@
 use verbena_mem::Misuse;
 
 use super::*;
-use crate::low::{BLANK, Data, Flags, OnFailure, Registration, SendOp, SendWr, Sge};
+use crate::low::{Data, Flags, OnFailure, Registration, SendOp, SendWr, Sge, Wc};
 use crate::{Connection, Qp, QpOptions, Status};
 
 const LEN: usize = 64 << 10;
@@ -132,7 +132,7 @@ fn tag_registers_moved_memory_at_new_location() {
             }]),
         };
         a.post_send(&[register, write]).unwrap();
-        let (mut done, mut ends) = (0, [BLANK; 2]);
+        let (mut done, mut ends) = (0, [Wc::default(); 2]);
         while done < 2 {
             done += cq.wait(&mut ends[done..]).unwrap();
         }

@@ -1,7 +1,7 @@
 //! Memory that the program allocated is accessed in place, and only while it is registered.
 //! Registration of unmapped memory fails, at once or in the background (V5).
 
-use crate::low::{BLANK, Data, Flags, RemoteAddr, SendOp, SendWr};
+use crate::low::{Data, Flags, RemoteAddr, SendOp, SendWr, Wc};
 use crate::{Access, Cq, Device, Fault, Mr, Pd, Qp, QpOptions, Status};
 
 /// Two connected queue pairs of one domain.
@@ -28,7 +28,7 @@ fn write(a: &Qp, cq: &Cq, remote: RemoteAddr, data: Data<'_>) -> Status {
         data,
     };
     a.post_send(&[wr]).unwrap();
-    let mut end = [BLANK];
+    let mut end = [Wc::default()];
     assert_eq!(cq.wait(&mut end).unwrap(), 1);
     end[0].status
 }

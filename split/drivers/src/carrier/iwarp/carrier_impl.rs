@@ -5,8 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use verbena::Access;
-use verbena::low::{Arm, BLANK, RecvWr, SendOp};
-use verbena_nic::Wc;
+use verbena::low::{Arm, RecvWr, SendOp, Wc};
 use verbena_nic::wr::{RemoteAddr, Sge};
 
 use super::event_channel::AdapterEvent;
@@ -199,7 +198,7 @@ impl Carrier for IwarpCarrier {
             return false;
         }
         self.cq.arm(Arm::Next);
-        let mut some = [BLANK; POLL_BATCH];
+        let mut some = [Wc::default(); POLL_BATCH];
         let n = self.cq.poll(&mut some);
         self.early.extend_from_slice(&some[..n]);
         n == 0 && !self.event_channel.is_signalled()

@@ -1,9 +1,7 @@
 //! Requests and completions of an end. A receive is posted again before its message is handled, and a failed completion is an error.
 
 use verbena::Status;
-use verbena::low::{
-    BLANK, Data, Flags, PostError, RecvWr, RemoteAddr, SendOp, SendWr, Stag, To, Wc,
-};
+use verbena::low::{Data, Flags, PostError, RecvWr, RemoteAddr, SendOp, SendWr, Stag, To, Wc};
 use verbena_push::Channel;
 use verbena_wire::push::{Body, Message, Parsed};
 
@@ -87,7 +85,7 @@ impl End {
 
     /// Polls completions.
     pub(in crate::models) fn poll(&mut self) -> Result<(), Error> {
-        let mut some = [BLANK; 16];
+        let mut some = [Wc::default(); 16];
         let n = self.cq.poll(&mut some);
         some[..n]
             .iter()

@@ -557,7 +557,7 @@ fn message_behind_a_refused_request_is_found() {
         };
         let delivered = Wc {
             status: Status::Success,
-            ..Wc::BLANK
+            ..Wc::default()
         };
         let sent = super::delivery::messages(record, peer).len();
         record.qps[peer].received = vec![delivered; sent];

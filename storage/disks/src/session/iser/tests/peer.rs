@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use verbena::low::{BLANK, Data, Flags, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc, WcOp};
+use verbena::low::{Data, Flags, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc, WcOp};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
 use verbena_wire::Stag;
 use verbena_wire::To;
@@ -95,7 +95,7 @@ impl Peer {
     /// The next completion of this kind, with any status.
     fn ended(&self, op: WcOp) -> Wc {
         let end = Instant::now() + PATIENCE;
-        let mut one = [BLANK];
+        let mut one = [Wc::default()];
         while Instant::now() < end {
             if self.cq.poll(&mut one) == 0 {
                 std::thread::yield_now();
