@@ -93,7 +93,7 @@ pub(crate) unsafe extern "C" fn verbena_sysfs_root(to: *mut c_char, len: usize) 
     let root = match store::directory(&tree) {
         Ok(root) => root,
         Err(error) => {
-            crate::log::warn(|| format!("no directory for sysfs files: {error}"));
+            crate::log::warn(|| format!("cannot prepare the directory for sysfs files: {error}"));
             return error.raw_os_error().unwrap_or(libc::EIO);
         }
     };

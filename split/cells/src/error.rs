@@ -9,7 +9,7 @@ use crate::state::State;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The configuration is invalid.
-    #[error("this {what} cannot work")]
+    #[error("invalid {what} in the configuration")]
     Config {
         /// The invalid value.
         what: &'static str,
@@ -18,13 +18,13 @@ pub enum Error {
     #[error("no work queue pair, listener or request {0:#x}")]
     Unknown(u64),
     /// The number is in use.
-    #[error("number {0} is taken")]
+    #[error("number {0} is in use")]
     InUse(Qpn),
     /// The limit is reached.
     #[error("all {0} are in use")]
     Full(usize),
     /// The call is not allowed in this state.
-    #[error("not in state {0:?}")]
+    #[error("not allowed in state {0:?}")]
     State(State),
     /// The descriptor lacks an address segment, or has one that does not suit its channel or operation.
     #[error("the address segment does not fit the operation and its channel")]
@@ -54,9 +54,9 @@ pub enum Error {
         limit: u32,
     },
     /// The call is not for channels of this kind.
-    #[error("a channel of another kind")]
+    #[error("not allowed on a channel of this kind")]
     Kind,
     /// Too much private data.
-    #[error("{0} bytes of private data")]
+    #[error("{0} bytes of private data exceed the limit")]
     Private(usize),
 }

@@ -191,7 +191,7 @@ pub enum CarrierError {
     #[error(transparent)]
     Cells(#[from] verbena_cells::Error),
     /// Memory could not be registered.
-    #[error("{len} bytes of memory were refused: {why}")]
+    #[error("cannot register {len} bytes of memory: {why}")]
     Memory {
         /// The length requested.
         len: usize,

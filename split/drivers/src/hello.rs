@@ -33,7 +33,7 @@ pub enum HelloError {
     #[error("not a host of a split driver")]
     OtherProtocol,
     /// Another version.
-    #[error("version {0} of the split driver, and {VERSION} is spoken here")]
+    #[error("version {0} of the split driver is not supported, only {VERSION}")]
     Version(u8),
     /// An impossible queue.
     #[error(transparent)]

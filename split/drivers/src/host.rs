@@ -346,7 +346,9 @@ impl Host {
                     let silent = link.silence(now);
                     self.drop_connection(&format!("silent for {silent:.1?}"));
                 } else if self.phase != Phase::Up && formed > FORMING_TIMEOUT.max(patience) {
-                    self.drop_connection(&format!("it has not agreed to anything in {formed:.1?}"));
+                    self.drop_connection(&format!(
+                        "the connection was not set up within {formed:.1?}"
+                    ));
                 } else if self.phase == Phase::Up && now > self.last_probe + PROBE_INTERVAL {
                     self.probe(now);
                 }

@@ -16,7 +16,7 @@ pub struct Lane {
 /// There is no such queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "there is no queue {} of {of}: there are 1 to {MOST_QUEUES}, and none is beyond the last",
+    "there is no queue {} of {of}: there can be 1 to {MOST_QUEUES} queues, numbered from 1",
     u16::from(*queue) + 1
 )]
 pub struct InvalidQueue {

@@ -31,7 +31,9 @@ impl<E: fmt::Display> fmt::Display for DriverError<E> {
         match self {
             DriverError::Queue(Lane::ONLY, error) => write!(f, "{error}"),
             DriverError::Queue(lane, error) => write!(f, "{lane}: {error}"),
-            DriverError::Thread(lane, error) => write!(f, "no thread for {lane}: {error}"),
+            DriverError::Thread(lane, error) => {
+                write!(f, "cannot start a thread for {lane}: {error}")
+            }
         }
     }
 }

@@ -62,7 +62,7 @@ pub enum LinkError {
     #[error("the session: {0}")]
     Session(#[from] Misuse),
     /// The carrier and the session disagree: a bug.
-    #[error("a completion that belongs to no request: {0:#x}")]
+    #[error("a completion for an unknown request: {0:#x}")]
     UnknownCompletion(u64),
 }
 

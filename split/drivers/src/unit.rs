@@ -290,10 +290,10 @@ impl Unit {
         }
         let why = match (guest.state, self.leaving) {
             // Any end of its connections is expected then.
-            (HostState::Leaving, None) => "it took leave",
+            (HostState::Leaving, None) => "the host shut down",
             _ => why,
         };
-        let sentence = format!("{guest} is gone: {why}");
+        let sentence = format!("{guest} disconnected: {why}");
         match guest.mac {
             Some(_) => self.journal.note(&sentence),
             // It has set no address, so it may be any program that can connect: its messages are limited.
@@ -320,7 +320,7 @@ impl Unit {
             };
             let known = matches!(guest.state, HostState::Up | HostState::Leaving);
             if guest.since_connected.advance(now) > FORMING_TIMEOUT && !known {
-                gone.push((*id, "it never said what it is".to_owned()));
+                gone.push((*id, "it did not complete the setup in time".to_owned()));
             } else if guest
                 .link
                 .is_lost(&mut **carrier, now, self.options.patience)
@@ -366,8 +366,8 @@ impl Unit {
         let each: Vec<(HostId, bool)> = each.collect();
         for (id, in_order) in each {
             let why = match in_order {
-                true => "the unit ends in good order: every element is back where it belongs",
-                false => "the unit ends, and the host did not give back its elements in time",
+                true => "the unit stops in good order: all elements were returned",
+                false => "the unit stops, and the host did not return its elements in time",
             };
             self.drop_host(id, why);
         }

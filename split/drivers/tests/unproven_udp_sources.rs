@@ -239,7 +239,7 @@ fn hosts_per_source_are_limited() {
             let here: Vec<RawHost> = (10..13).map(|service| dial(service).unwrap()).collect();
             let why = dial(13).err().unwrap();
             assert!(
-                why.contains("3 hosts of 10.9.0.1 are here already"),
+                why.contains("3 hosts of 10.9.0.1 are connected already"),
                 "{why}"
             );
             assert!(why.contains("--hosts-per-source"), "{why}");

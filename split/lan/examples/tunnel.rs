@@ -136,7 +136,7 @@ fn receive(queue: &Queue, stream: &TcpStream) -> RunResult {
             return if ended { Ok(()) } else { Err(error.into()) };
         }
         let len = u32::from_le_bytes(len) as usize;
-        let frame = frame.get_mut(..len).ok_or("a frame longer than any")?;
+        let frame = frame.get_mut(..len).ok_or("frame longer than the limit")?;
         stream.read_exact(frame)?;
         let (vnet, bytes) = frame.split_first_chunk().ok_or("a frame without header")?;
         let vnet = Vnet::parse(vnet)?;

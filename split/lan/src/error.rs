@@ -59,7 +59,7 @@ pub enum Error {
     },
     /// An interface of this name exists and another program uses it.
     #[error(
-        "the network interface `{name}` is there already and in use: take another name, or a pattern such as tap%d"
+        "the network interface `{name}` exists already and is in use: use another name, or a pattern such as tap%d"
     )]
     InUse {
         /// The interface.
@@ -67,7 +67,7 @@ pub enum Error {
     },
     /// `/dev/net/tun` cannot be opened.
     #[error(
-        "/dev/net/tun cannot be opened ({errno}): load the module (modprobe tun), or give this process the device"
+        "/dev/net/tun cannot be opened ({errno}): load the module (modprobe tun), or make the device accessible to this process"
     )]
     NoTun {
         /// The cause.
@@ -75,14 +75,14 @@ pub enum Error {
     },
     /// The name is not valid for an interface.
     #[error(
-        "`{name}` is no name for a network interface: 1 to 15 bytes without `/`, `:` and blanks, and neither `.` nor `..`"
+        "`{name}` is not a valid name for a network interface: 1 to 15 bytes without `/`, `:` and blanks, and neither `.` nor `..`"
     )]
     InvalidName {
         /// The name.
         name: String,
     },
     /// The number of queues is out of range.
-    #[error("{got} queues were asked for; an interface here has 1 to {most}")]
+    #[error("{got} queues were requested; an interface can have 1 to {most}")]
     QueueCount {
         /// The requested number.
         got: usize,
@@ -91,8 +91,8 @@ pub enum Error {
     },
     /// The interface exists without `IFF_MULTI_QUEUE`, or is not a TAP interface.
     #[error(
-        "the network interface `{name}` is there already, and of another kind or made for one queue: take another name, or \
-         make it for several (ip tuntap add {name} mode tap multi_queue user USER)"
+        "the network interface `{name}` exists already, and is not a TAP interface or was created for one queue: use another name, or \
+         create it for several (ip tuntap add {name} mode tap multi_queue user USER)"
     )]
     OneQueue {
         /// The interface.
@@ -100,8 +100,8 @@ pub enum Error {
     },
     /// The interface exists with `IFF_MULTI_QUEUE` and was opened for one queue, or is not a TAP interface.
     #[error(
-        "the network interface `{name}` is there already, and of another kind or made for several queues: take another name, \
-         open it with several (--queues 2 or more), or make it without multi_queue (ip tuntap add {name} mode tap user USER)"
+        "the network interface `{name}` exists already, and is not a TAP interface or was created for several queues: use another name, \
+         open it with several (--queues 2 or more), or create it without multi_queue (ip tuntap add {name} mode tap user USER)"
     )]
     ManyQueues {
         /// The interface.
@@ -116,7 +116,7 @@ pub enum Error {
         name: String,
     },
     /// The address is not a unicast address that a station can have.
-    #[error("{mac} cannot be an interface's own address: it is a group's, or zero")]
+    #[error("{mac} cannot be an interface's own address: it is a group address, or zero")]
     NotUnicast {
         /// The address.
         mac: crate::Mac,
@@ -173,16 +173,16 @@ impl Error {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// An unknown GSO type.
-    #[error("a super-frame of kind {kind:#04x} is none that is known here")]
+    #[error("unknown GSO type {kind:#04x} of a super-frame")]
     GsoKind {
         /// As in the header.
         kind: u8,
     },
     /// A super-frame with a segment size of zero.
-    #[error("a super-frame is to be cut into pieces of no bytes")]
+    #[error("a super-frame has a segment size of zero")]
     ZeroGsoSize,
     /// A super-frame without a partial checksum.
-    #[error("a super-frame has a complete checksum, which cutting would spoil")]
+    #[error("a super-frame has a complete checksum instead of a partial one")]
     NoPartialChecksum,
     /// The checksum field lies outside the frame.
     #[error("the checksum at {start}+{offset} lies outside a frame of {len} bytes")]
@@ -203,7 +203,7 @@ pub enum FrameError {
         len: usize,
     },
     /// The frame does not carry what its header says.
-    #[error("the header speaks of {indicated}, and the frame does not carry that")]
+    #[error("the header indicates {indicated}, which the frame does not carry")]
     Mismatch {
         /// What the header indicates.
         indicated: &'static str,
@@ -217,7 +217,7 @@ pub enum FrameError {
         most: usize,
     },
     /// A super-frame would become more frames than allowed.
-    #[error("a super-frame of {payload} bytes in pieces of {size} makes more than {most} frames")]
+    #[error("a super-frame of {payload} bytes in segments of {size} makes more than {most} frames")]
     TooManySegments {
         /// Bytes of payload.
         payload: usize,

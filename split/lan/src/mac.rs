@@ -70,7 +70,7 @@ impl fmt::Debug for Mac {
 /// The text is not an Ethernet address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no Ethernet address: six pairs of hexadecimal digits with colons between, as in 02:00:00:00:00:01"
+    "`{0}` is not an Ethernet address: six pairs of hexadecimal digits with colons between, as in 02:00:00:00:00:01"
 )]
 pub struct ParseMacError(String);
 

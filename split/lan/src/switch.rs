@@ -92,19 +92,19 @@ pub enum Misuse {
         port: PortId,
     },
     /// The address is not a unicast address.
-    #[error("{mac} cannot be a station's address: it is a group's, or zero")]
+    #[error("{mac} cannot be a station's address: it is a group address, or zero")]
     NotUnicast {
         /// The address.
         mac: Mac,
     },
     /// The address is not a group address.
-    #[error("{mac} is not a group's address")]
+    #[error("{mac} is not a group address")]
     NotGroup {
         /// The address.
         mac: Mac,
     },
     /// Too many groups.
-    #[error("{got} groups are more than {most}: ask for all of them")]
+    #[error("{got} groups are more than {most}: subscribe to all groups instead")]
     Groups {
         /// The number passed.
         got: usize,

@@ -328,5 +328,8 @@ fn check_unprivileged() {
     );
     // An interface of another kind has the name.
     let other = Tap::create("u0", 1).unwrap_err();
-    assert!(other.to_string().contains("of another kind"), "{other}");
+    assert!(
+        other.to_string().contains("is not a TAP interface"),
+        "{other}"
+    );
 }

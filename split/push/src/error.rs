@@ -12,34 +12,36 @@ use crate::output::{Channel, Packet};
 pub enum Violation {
     #[error("peer: {0}")]
     Malformed(#[from] Malformed),
-    #[error("peer: something on the {0} channel that does not belong there")]
+    #[error("peer: unexpected transfer on the {0} channel")]
     Channel(Channel),
-    #[error("peer: a message beyond the {window} that may be under way")]
+    #[error("peer: a message beyond the window of {window} outstanding messages")]
     MessageOverrun { window: u32 },
-    #[error("peer: a packet for which no receive descriptor of ours was lent")]
+    #[error("peer: a packet for which no receive descriptor was lent")]
     PacketOverrun,
     #[error(
-        "peer: a packet without credit, late or one too many, fell into element {element} of pool {pool}"
+        "peer: a packet without credit (late, or one too many) was placed in element {element} of pool {pool}"
     )]
     Late { pool: u32, element: u32 },
-    #[error("peer: pool {reference} of {count} elements of {size} bytes is none, or exists")]
+    #[error(
+        "peer: pool {reference} of {count} elements of {size} bytes is invalid, or exists already"
+    )]
     BadPool {
         reference: u32,
         count: u32,
         size: u32,
     },
-    #[error("peer: pool {reference} of {count} elements is more than the limits allow")]
+    #[error("peer: pool {reference} of {count} elements exceeds the limits")]
     TooMuch { reference: u32, count: u32 },
-    #[error("peer: message {function} names pool {reference}, which there is not")]
+    #[error("peer: message {function} names pool {reference}, which does not exist")]
     UnknownPool { function: u16, reference: u32 },
-    #[error("peer: gave back elements {first} + {count} of pool {pool}, which has {of}")]
+    #[error("peer: returned elements {first} + {count} of pool {pool}, which has {of}")]
     Range {
         pool: u32,
         first: u32,
         count: u32,
         of: u32,
     },
-    #[error("peer: gave back element {element} of pool {pool}, which was not used")]
+    #[error("peer: returned element {element} of pool {pool}, which was not used")]
     NotUsed { pool: u32, element: u32 },
     #[error("peer: wrote to element {element} of pool {pool}, which was not lent")]
     NotLent { pool: u32, element: u32 },
@@ -52,7 +54,7 @@ pub enum Violation {
         length: u32,
         size: u32,
     },
-    #[error("peer: number {got} where {from} to {to} are possible, of pool {pool}")]
+    #[error("peer: number {got} of pool {pool} is not within {from} to {to}")]
     Number {
         pool: u32,
         got: u32,
@@ -94,15 +96,15 @@ pub enum Misuse {
     },
     #[error("there is no pool {reference}, or it is being flushed")]
     UnknownPool { reference: u32 },
-    #[error("element {element} of pool {pool} is not the program's")]
+    #[error("element {element} of pool {pool} is not held by the program")]
     NotHeld { pool: u32, element: u32 },
-    #[error("packet {packet} is not under way")]
+    #[error("packet {packet} is not outstanding")]
     UnknownPacket { packet: Packet },
     #[error("no request with context {context:#x} waits for an answer")]
     UnknownRequest { context: u64 },
-    #[error("{got} bytes of data, and a message holds {most}")]
+    #[error("{got} bytes of data, and a message holds at most {most}")]
     DataTooLong { got: usize, most: usize },
-    #[error("{most} requests wait already")]
+    #[error("{most} requests are outstanding, which is the limit")]
     TooManyRequests { most: u32 },
     #[error("{most} outputs wait: poll them first")]
     Backlog { most: usize },
@@ -112,9 +114,9 @@ pub enum Misuse {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the sentences say what the numbers are")]
 pub enum Refused {
-    #[error("no element is free for a packet of {len} bytes: wait for room")]
+    #[error("no element is free for a packet of {len} bytes: wait until one is")]
     Full { len: u32 },
-    #[error("a packet of {len} bytes, and the peer's pools hold {most}")]
+    #[error("a packet of {len} bytes, and the peer's elements hold at most {most}")]
     TooLong { len: u32, most: u32 },
     #[error("{most} outputs wait: poll them first")]
     Backlog { most: usize },

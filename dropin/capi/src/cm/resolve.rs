@@ -42,7 +42,7 @@ pub(super) fn bind_error(kind: &str, at: SocketAddr, error: Error) -> Errno {
     if in_use {
         log::warn(|| {
             format!(
-                "{kind} port {} is taken by another program; the setting `cm_port_offset` moves RDMA's ports away (the same for both sides)",
+                "{kind} port {} is in use by another program; set `cm_port_offset` (to the same value on both sides) to use other ports",
                 at.port()
             )
         });

@@ -50,7 +50,7 @@ fn run(take: &Receiver<Due>) {
         if let Some(link) = link.upgrade()
             && catch_unwind(AssertUnwindSafe(|| report_exit(&link))).is_err()
         {
-            log::error(|| "thread verbena-cm panicked; it goes on".to_owned());
+            log::error(|| "thread verbena-cm panicked; the thread continues".to_owned());
         }
     }
 }

@@ -73,7 +73,9 @@ impl Pair {
         }
         if from != now || !allowed(self.kind, from, to, mask) {
             log::info(|| {
-                format!("queue pair: no way from state {from} to {to} with attributes {mask:#x}")
+                format!(
+                    "queue pair: invalid transition from state {from} to {to} with attributes {mask:#x}"
+                )
             });
             return Err(Errno::INVAL);
         }

@@ -12,7 +12,7 @@ fn refused(name: &str) -> c_int {
     let name = name.strip_prefix("verbena_").unwrap_or(name);
     REPORTED.call_once(|| {
         // One write, so that it stays one line. If it fails, the error number still tells the program.
-        let line = format!("verbena: {name} is not there yet, and fails\n");
+        let line = format!("verbena: {name} is not implemented, and fails\n");
         let _ = std::io::stderr().write_all(line.as_bytes());
     });
     libc::ENOSYS

@@ -275,7 +275,7 @@ fn port_in_use_message_names_cm_port_offset() {
     assert!(ran.status.success(), "{said}");
     assert!(String::from_utf8_lossy(&ran.stdout).contains("1 passed"));
     assert!(
-        said.contains("is taken by another program") && said.contains("cm_port_offset"),
+        said.contains("is in use by another program") && said.contains("cm_port_offset"),
         "{said}"
     );
 }

@@ -30,7 +30,7 @@ pub enum Address {
 /// Not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{0}` is no address of a unit: iwarp://HOST[:PORT], udp://HOST[:PORT] or ethernet://INTERFACE[/MAC] ({1})"
+    "`{0}` is not an address of a unit: iwarp://HOST[:PORT], udp://HOST[:PORT] or ethernet://INTERFACE[/MAC] ({1})"
 )]
 pub struct ParseAddressError(String, &'static str);
 
@@ -41,7 +41,7 @@ pub enum QueueAddressError {
     #[error("{0}: several queues need iwarp or udp")]
     Carrier(Address),
     /// The ports of the other queues would not be known.
-    #[error("{0}: several queues need a port, of which the others follow")]
+    #[error("{0}: several queues need a port (the further queues use the ports after it)")]
     Port(Address),
     /// Some ports would be beyond 65535.
     #[error(
@@ -93,7 +93,7 @@ impl FromStr for Address {
         let no = |why| ParseAddressError(text.to_owned(), why);
         let (scheme, rest) = text.split_once("://").unwrap_or(("iwarp", text));
         if rest.is_empty() {
-            return Err(no("nothing behind the scheme"));
+            return Err(no("nothing follows the scheme"));
         }
         match scheme {
             "iwarp" => Ok(Address::Iwarp(with_port(rest))),
@@ -102,7 +102,7 @@ impl FromStr for Address {
                 let (interface, unit) = match rest.split_once('/') {
                     None => (rest, None),
                     Some((interface, mac)) => {
-                        let mac = mac.parse().map_err(|_| no("no Ethernet address"))?;
+                        let mac = mac.parse().map_err(|_| no("not an Ethernet address"))?;
                         (interface, Some(mac))
                     }
                 };

@@ -121,7 +121,7 @@ impl CellCarrier {
         if !unit.is_station() {
             return Err(CarrierError::Address {
                 address: unit.to_string(),
-                why: "a group's address, or nobody's".to_owned(),
+                why: "a group address, or zero".to_owned(),
             });
         }
         CellCarrier::ethernet(interface, Some(unit), &options)
@@ -207,7 +207,9 @@ fn cell_size(asked: Option<u16>, room: usize, to: &dyn core::fmt::Display) -> Re
         None if fits > 0 => Ok(fits as u16),
         None => Err(CarrierError::Address {
             address: to.to_string(),
-            why: format!("{room} bytes at once hold no cell, which needs more than {MAX_OVERHEAD}"),
+            why: format!(
+                "a datagram of {room} bytes cannot hold a cell, which needs more than {MAX_OVERHEAD}"
+            ),
         }),
     }
 }

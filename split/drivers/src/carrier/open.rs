@@ -24,7 +24,7 @@ fn resolve(address: &Address, name: &str) -> Result<SocketAddr> {
     let mut found = found.map_err(|error| refused(address, error.to_string()))?;
     found
         .next()
-        .ok_or_else(|| refused(address, "the name stands for no address"))
+        .ok_or_else(|| refused(address, "the name resolves to no address"))
 }
 
 /// A carrier that dials a unit.
@@ -42,7 +42,7 @@ pub fn dial(address: &Address, cell: Option<u16>) -> Result<Box<dyn Carrier>> {
             let unit = unit.ok_or_else(|| {
                 refused(
                     address,
-                    "whom to dial? ethernet://INTERFACE/MAC, the unit's",
+                    "the unit's address is missing: ethernet://INTERFACE/MAC",
                 )
             })?;
             let carrier = CellCarrier::ethernet_dial(interface, unit, options(cell))?;

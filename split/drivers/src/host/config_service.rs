@@ -105,7 +105,7 @@ impl Host {
         match ask {
             ConfigRequest::Initialise(_) => match Terms::parse(data) {
                 Some(terms) => self.initialised(terms),
-                None => self.drop_connection("an answer to initialise that makes no sense"),
+                None => self.drop_connection("the answer to initialise is invalid"),
             },
             ConfigRequest::GetMac => match mac(data).filter(|mac| mac.is_station()) {
                 Some(mac) => {
@@ -117,7 +117,7 @@ impl Host {
                     self.report_changes();
                     self.request(ConfigRequest::GetLink);
                 }
-                None => self.drop_connection("an answer to get-mac that makes no sense"),
+                None => self.drop_connection("the answer to get-mac is invalid"),
             },
             ConfigRequest::GetLink => {
                 if let Some(up) = flag(data) {
@@ -229,8 +229,8 @@ impl Host {
             Some(link) => link.is_freed() && link.is_idle() && self.pending_requests.is_empty(),
         };
         let why = match (over, now > self.last_probe + LEAVE_TIMEOUT) {
-            (true, _) => "left in good order: every element is back where it belongs",
-            (false, true) => "left without the unit's leave: it did not answer in time",
+            (true, _) => "disconnected in good order: all elements were returned",
+            (false, true) => "disconnected without confirmation: the unit did not answer in time",
             (false, false) => return false,
         };
         self.drop_connection(why);

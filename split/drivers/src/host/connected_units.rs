@@ -14,7 +14,7 @@ const MAX_MISMATCHES: u32 = 6;
 /// A queue reached another unit than the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{lane} reached another unit than {other}: the unit was started anew, or its name stands for several, and must stand for one"
+    "{lane} reached another unit than {other}: the unit was restarted, or its name resolves to several units and must resolve to one"
 )]
 pub(super) struct UnitMismatch {
     lane: Lane,

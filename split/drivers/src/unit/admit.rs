@@ -73,7 +73,7 @@ impl Unit {
             return Err("a channel of the wrong kind for the arrangement".to_owned());
         }
         if self.leaving.is_some() {
-            return Err("the unit is ending".to_owned());
+            return Err("the unit is stopping".to_owned());
         }
         let known = self
             .hosts
@@ -83,9 +83,12 @@ impl Unit {
             Some((id, _)) => *id,
             None => self.admit(at, who, &hello, now)?,
         };
-        let guest = self.hosts.get_mut(&id).ok_or("gone already")?;
+        let guest = self
+            .hosts
+            .get_mut(&id)
+            .ok_or("the host is no longer connected")?;
         if guest.arrangement() != hello.arrangement || !guest.claim(hello.channel) {
-            return Err(format!("channel {} was asked for already", hello.channel));
+            return Err(format!("channel {} was requested already", hello.channel));
         }
         let pair = guest.link.pair(hello.channel).ok_or("no such channel")?;
         let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
@@ -109,7 +112,7 @@ impl Unit {
                 ))
             }
             (_, queue) if queue != theirs.queue() => Err(format!(
-                "{theirs} comes where {ours} is: start the host with the port of the first queue"
+                "{theirs} was connected to {ours}: start the host with the port of the first queue"
             )),
             _ => Ok(()),
         }
@@ -126,14 +129,16 @@ impl Unit {
         let most = self.options.hosts_per_source;
         let here = self.hosts.values().filter(|guest| guest.source == source);
         if here.count() >= most {
-            let source =
-                source.map_or("an address that is forgotten".to_owned(), |s| s.to_string());
+            let source = source.map_or("an unknown address".to_owned(), |s| s.to_string());
             return Err(format!(
-                "{most} hosts of {source} are here already: see --hosts-per-source of the unit"
+                "{most} hosts of {source} are connected already: see --hosts-per-source of the unit"
             ));
         }
         if self.hosts.len() >= self.options.hosts {
-            return Err(format!("{} hosts are here already", self.options.hosts));
+            return Err(format!(
+                "{} hosts are connected already",
+                self.options.hosts
+            ));
         }
         let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
         let options = LinkOptions {

@@ -114,7 +114,7 @@ impl Unit {
         let guest = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
         let port = guest.port.ok_or(Status::NotAllowed)?;
         if let Some(holder) = self.address_conflict(port, mac) {
-            let why = format!("{mac} is taken: {holder}");
+            let why = format!("{mac} is in use: {holder}");
             let sentence = format!("{guest} was refused an address: {why}");
             self.log_rejected(sentence, Instant::now());
             return Err(Refusal(Status::NotAllowed, why));
@@ -126,7 +126,8 @@ impl Unit {
         guest.mac = Some(mac);
         if first {
             guest.state = HostState::Up;
-            self.journal.note(&format!("{guest} is here with {mac}"));
+            self.journal
+                .note(&format!("{guest} is connected with {mac}"));
         }
         Ok(Vec::new())
     }
@@ -134,13 +135,13 @@ impl Unit {
     /// Why an address is not free for the host at this port; `None` if it is.
     fn address_conflict(&self, port: PortId, mac: Mac) -> Option<String> {
         if self.lan.interface().mac() == Ok(mac) {
-            return Some("it is that of the unit's own interface".to_owned());
+            return Some("it is the address of the unit's own interface".to_owned());
         }
         let age = Instant::now().saturating_duration_since(self.start);
         let behind = self.switch.port_of(mac, age).filter(|at| *at != port)?;
         if behind == self.lan_id {
             return Some(format!(
-                "a station of the LAN was heard with it in the last {:?}",
+                "a station of the LAN used it in the last {:?}",
                 self.options.mac_age
             ));
         }
@@ -148,10 +149,10 @@ impl Unit {
         let other = other.and_then(|id| self.hosts.get(id));
         Some(match other {
             Some(other) if other.mac == Some(mac) => {
-                "another host has it; one that is gone is noticed after --patience of the unit"
+                "another host has it; a lost host is removed after --patience of the unit"
                     .to_owned()
             }
-            _ => "a station behind another host was heard with it".to_owned(),
+            _ => "a station behind another host used it".to_owned(),
         })
     }
 

@@ -50,7 +50,7 @@ impl Rejections {
         match core::mem::take(&mut self.suppressed) {
             0 => Some(sentence),
             more => Some(format!(
-                "{sentence} (and {more} times before that nothing was said)"
+                "{sentence} (and {more} times before without a message)"
             )),
         }
     }

@@ -297,7 +297,7 @@ fn interrupted_host_disconnects_in_order() {
             assert!(!world.has_tap(1));
             // The unit has every element that it lent, and returned all of the host's (P6).
             assert!(
-                host.output().contains("left in good order"),
+                host.output().contains("disconnected in good order"),
                 "{}",
                 host.output()
             );
@@ -321,7 +321,7 @@ fn interrupted_unit_disconnects_its_hosts() {
             let status = unit.wait();
             assert_eq!(status.code(), Some(0), "{}", unit.output());
             assert!(
-                unit.output().contains("the unit ends in good order"),
+                unit.output().contains("the unit stops in good order"),
                 "{}",
                 unit.output()
             );

@@ -173,7 +173,7 @@ fn queue_counts_of_both_sides_must_match() {
         let at = world.unit_for(1);
         let what_to_do = "this unit has 2 queues: start the host with --queues 2";
         rejected(&at, "3", what_to_do);
-        rejected(&format!("{at}:7472"), "2", "comes where queue 2 of 2 is");
+        rejected(&format!("{at}:7472"), "2", "was connected to queue 2 of 2");
         rejected(&at, "1", what_to_do);
         assert!(unit.output().contains(what_to_do), "{}", unit.output());
         let status = |words: &[&str]| {
@@ -317,7 +317,7 @@ fn interrupt_disconnects_all_queues() {
             assert_eq!(times, 2, "{said}");
             assert!(said.contains("queue 2 of 2: "), "{said}");
         };
-        leaves(&mut host, "left in good order");
+        leaves(&mut host, "disconnected in good order");
         assert!(!world.has_tap(1));
         assert!(world.try_status("host", "net1").is_none());
         let hosts = |unit: &Value| unit["hosts"].as_array().map(Vec::len);
@@ -326,8 +326,12 @@ fn interrupt_disconnects_all_queues() {
             units.iter().all(|unit| hosts(unit) == Some(1))
         });
         let said = unit.output();
-        assert_eq!(said.matches("is gone: it took leave").count(), 2, "{said}");
-        leaves(&mut unit, "the unit ends in good order");
+        assert_eq!(
+            said.matches("disconnected: the host shut down").count(),
+            2,
+            "{said}"
+        );
+        leaves(&mut unit, "the unit stops in good order");
         wait_until("the other host sees it", || !world.has_carrier(2));
     });
 }

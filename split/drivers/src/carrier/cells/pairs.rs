@@ -213,7 +213,7 @@ impl Carrier for CellCarrier {
         let number = Qpn::wrapping(pair.0);
         let unit = self.socket.unit().ok_or_else(|| CarrierError::Address {
             address: self.socket.local_addr(),
-            why: "it listens here, and was told nobody to dial".to_owned(),
+            why: "a listening carrier has no unit to connect to".to_owned(),
         })?;
         let known = self.pairs.get(&pair.0);
         let acknowledged = known.is_some_and(|known| known.options.acknowledged);

@@ -19,7 +19,7 @@ const RECEIVES: usize = 8;
 const BYTES: usize = 1 << 20;
 
 /// The reason reported for hosts without support for cookies.
-const TOO_OLD: &str = "the host is too old: it knows no cookies (docs/cells.md); take the same version of Verbena on both sides";
+const TOO_OLD: &str = "the host is too old: it does not support cookies (docs/cells.md); use the same version of Verbena on both sides";
 
 impl CellCarrier {
     pub(super) fn take_turn(&mut self, now: Instant, done: &mut Vec<Wc>) -> Result<()> {
@@ -184,7 +184,7 @@ impl CellCarrier {
                 },
                 Notice::Unanswered { wqp } => CarrierEvent::Refused {
                     pair: Pair(wqp.get()),
-                    why: "nobody answered".to_owned(),
+                    why: "the peer did not answer".to_owned(),
                     private_data: Vec::new(),
                 },
                 Notice::Ended { wqp, reason: why } => {
@@ -216,27 +216,27 @@ impl CellCarrier {
 
 fn rejected(reason: RejectReason) -> &'static str {
     match reason {
-        RejectReason::Consumer => "the other side does not agree",
+        RejectReason::Consumer => "the peer refused the connection",
         RejectReason::NoListener => {
-            "nobody listens there: the unit is too old, and knows no cookies (docs/cells.md); take the same version of Verbena on both sides"
+            "the peer has no listener: the unit is too old, and does not support cookies (docs/cells.md); use the same version of Verbena on both sides"
         }
-        RejectReason::Busy => "too many requests wait there",
-        RejectReason::Attributes => "the other side wants another kind of channel",
-        _ => "the other side says no for a reason that is not known here",
+        RejectReason::Busy => "the peer has too many pending requests",
+        RejectReason::Attributes => "the peer requires another kind of channel",
+        _ => "the peer refused the connection for an unknown reason",
     }
 }
 
 fn ended(why: EndReason) -> &'static str {
     match why {
-        EndReason::Peer(DisconnectReason::Closed) => "the other side closed it",
-        EndReason::Peer(DisconnectReason::Failed) => "it failed at the other side",
-        EndReason::Peer(DisconnectReason::NoChannel) => "the other side knows nothing of it",
-        EndReason::Peer(_) => "the other side ended it for a reason that is not known here",
-        EndReason::PeerTimeout => "the other side does not answer any more",
-        EndReason::NoReceive => "the other side had no receive for too long",
-        EndReason::TooManyNaks => "the other side asked for the same packet too often",
-        EndReason::Refused => "the other side's memory refused a packet",
-        EndReason::LocalMemory => "memory of this side refused a request",
+        EndReason::Peer(DisconnectReason::Closed) => "the peer closed the connection",
+        EndReason::Peer(DisconnectReason::Failed) => "the connection failed at the peer",
+        EndReason::Peer(DisconnectReason::NoChannel) => "the peer does not know the connection",
+        EndReason::Peer(_) => "the peer closed the connection for an unknown reason",
+        EndReason::PeerTimeout => "the peer no longer answers",
+        EndReason::NoReceive => "the peer had no receive posted for too long",
+        EndReason::TooManyNaks => "the peer requested the same packet too often",
+        EndReason::Refused => "the peer refused a packet: access to its memory failed",
+        EndReason::LocalMemory => "access to local memory failed",
         EndReason::Overflow => "completions were lost",
     }
 }

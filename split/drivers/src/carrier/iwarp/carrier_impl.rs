@@ -68,7 +68,7 @@ impl Carrier for IwarpCarrier {
         let Role::Dialler(unit) = self.role else {
             return Err(CarrierError::Address {
                 address: self.local_addr(),
-                why: "it listens, and knows nobody to dial".into(),
+                why: "a listening carrier has no unit to connect to".into(),
             });
         };
         let bell = self.event_channel.clone();
@@ -83,7 +83,7 @@ impl Carrier for IwarpCarrier {
         let bell = self.event_channel.clone();
         let seat = self.pairs.get_mut(&pair).ok_or_else(|| unknown(pair))?;
         let Some(request) = self.tickets.remove(&ticket) else {
-            let why = format!("request {} was answered before", ticket.0);
+            let why = format!("request {} was answered already", ticket.0);
             return Err(CarrierError::Post { pair, why });
         };
         // A request that found no free ticket can be taken now.

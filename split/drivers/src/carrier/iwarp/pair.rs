@@ -165,7 +165,10 @@ impl IwarpPair {
         self.stage = Stage::Ended;
         // A peer that closed without an error leaves receives posted.
         self.qp.modify(QpState::Err);
-        Some(view.cause.unwrap_or_else(|| "the peer ended it".into()))
+        Some(
+            view.cause
+                .unwrap_or_else(|| "the peer closed the connection".into()),
+        )
     }
 }
 
