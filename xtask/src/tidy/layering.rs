@@ -127,7 +127,7 @@ pub(crate) fn check(packages: &[Package], root: &Path) -> Vec<Finding> {
         let report = |sentence: String| Finding::new(&path, 0, RULE, sentence);
         let Some(arrow) = LAYERS.iter().find(|a| a.package == package.name) else {
             findings.push(report(format!(
-                "package `{}` has no place in the rings; add it to ARROWS in xtask/src/tidy/layering.rs",
+                "package `{}` has no layer; add it to ARROWS in xtask/src/tidy/layering.rs",
                 package.name
             )));
             continue;
