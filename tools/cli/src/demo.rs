@@ -26,7 +26,7 @@ pub enum Error {
     #[error("{0}: byte {1} differs")]
     Bytes(&'static str, usize),
     /// An atomic's result differs.
-    #[error("{what}: {got} where {expected} was due")]
+    #[error("{what}: got {got}, expected {expected}")]
     Atomic {
         /// The operation.
         what: &'static str,
@@ -161,7 +161,7 @@ fn atomics(
     word("compare and swap that must not swap", 1000, before)?;
     writeln!(
         out,
-        "  atomics              five additions and two compare-and-swaps on one word, all as they must be"
+        "  atomics              five additions and two compare-and-swaps on one word, all results correct"
     )?;
     Ok(())
 }

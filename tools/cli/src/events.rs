@@ -68,7 +68,7 @@ pub enum Error {
         pid: u32,
     },
     /// Another process has bound its name.
-    #[error("process {by} has taken the name of process {pid}'s monitor")]
+    #[error("the monitor socket of process {pid} is bound by process {by}")]
     WrongProcess {
         /// The process asked for.
         pid: u32,
@@ -184,7 +184,7 @@ fn connect(pid: u32, adapter: u32) -> Result<BufReader<UnixStream>, Error> {
         return Ok(reader);
     }
     let why = first.strip_prefix(REFUSED);
-    let why = why.unwrap_or("it speaks another version of Verbena");
+    let why = why.unwrap_or("it uses another version of Verbena's monitor protocol");
     Err(Error::Refused {
         pid,
         why: why.to_owned(),

@@ -28,7 +28,7 @@ use command::decode::{EXAMPLE, EXIT_CODES};
 const CODES: &str = "\
 Exit codes:
   0  done, and nothing was wrong
-  1  it failed, or a protocol violation was seen: a sentence says what
+  1  it failed, or a protocol violation was seen; the message says which
   2  bad usage, or a file that cannot be read";
 
 /// Software RDMA over TCP (iWARP).
@@ -51,8 +51,8 @@ enum Command {
     Decode(command::decode::Decode),
     /// Start a program on Verbena instead of a real adapter
     ///
-    /// The program finds Verbena's libibverbs and librdmacm before the system's, and is otherwise not touched: signals,
-    /// exit code and terminal are its own. A setting that the adapter would refuse is said before it starts.
+    /// The program loads Verbena's libibverbs and librdmacm instead of the system's, and is otherwise unchanged: signals,
+    /// exit code and terminal are its own. Settings that the adapter would reject are reported before it starts.
     #[command(after_help = command::run::EXAMPLE)]
     Run(command::run::Run),
     /// Print what `run` would set, as lines for a shell
@@ -67,31 +67,31 @@ enum Command {
     Devinfo(command::devinfo::Devinfo),
     /// Show the network interface of each device, as `rdma link` and `ibdev2netdev` do
     ///
-    /// `rdma` itself asks the kernel, which does not know of Verbena's devices.
+    /// `rdma` itself queries the kernel, which has no entries for Verbena's devices.
     #[command(after_help = command::link::EXAMPLE)]
     Link(command::link::LinkArgs),
     /// Show the events of a running process as they happen, or the processes that can be watched
     ///
-    /// Completions appear when an armed queue tells of them. A process of the same user can be watched from its first
-    /// completion queue on, unless its setting `monitor` is off; watching never holds it up.
+    /// Completions appear when an armed queue raises an event for them. A process of the same user can be watched from its
+    /// first completion queue on, unless its setting `monitor` is off; watching never blocks it.
     #[command(after_help = command::events::EXAMPLE)]
     Events(command::events::Events),
-    /// Give this machine a network interface whose card sits in another machine
+    /// Create a network interface on this machine whose card is in another machine
     ///
-    /// The other machine runs `verbena unit`. Frames are pushed into buffers that each side has lent the other before
-    /// (push-push messaging), over RDMA or over cells in UDP datagrams or Ethernet frames. The interface stays when the unit
-    /// goes, without a link, and works again when the unit returns.
+    /// The other machine runs `verbena unit`. Frames are written into buffers that each side has offered the other in advance
+    /// (push-push messaging), over RDMA or over cells in UDP datagrams or Ethernet frames. When the unit disconnects, the
+    /// interface remains, with its link down; the link comes up again when the unit is back.
     #[command(after_help = command::host::EXAMPLE)]
     Host(command::host::HostArgs),
-    /// Lend this machine's network card to hosts that run `verbena host`
+    /// Share this machine's network card with hosts that run `verbena host`
     #[command(after_help = command::unit::EXAMPLE)]
     Unit(command::unit::UnitArgs),
-    /// Use disks of iSCSI targets: find, read, write, copy and measure them, or offer them as network block devices
+    /// Use disks of iSCSI targets: find, read, write, copy and measure them, or export them as network block devices
     #[command(after_help = command::iscsi::EXAMPLE)]
     Iscsi(Box<command::iscsi::Iscsi>),
-    /// Compare pushing packets with pulling them: latency, messages and bytes of each way
+    /// Compare pushing packets with pulling them: latency, messages and bytes of each model
     ///
-    /// Two adapters of this process exchange packets over loopback, one at a time and by turns, by each model in each round.
+    /// Two adapters of this process exchange packets over loopback, one at a time in alternating directions. Each round runs every model.
     #[command(after_help = command::models::EXAMPLE)]
     Models(command::models::Models),
     /// Two processes, every operation once, every byte checked

@@ -86,13 +86,13 @@ pub enum Error {
     #[error(transparent)]
     Adapter(#[from] verbena::Error),
     /// The session rejected a call: a bug.
-    #[error("the session: {0}")]
+    #[error("session: {0}")]
     Session(#[from] verbena_push::Misuse),
     /// The peer's message violated the protocol: a bug, since both sides are ours.
-    #[error("the peer: {0}")]
+    #[error("peer: {0}")]
     Violation(#[from] verbena_push::Violation),
     /// A size outside the limits.
-    #[error("packets have {SHORTEST} to {LONGEST} bytes, not {0}")]
+    #[error("a packet must have {SHORTEST} to {LONGEST} bytes, not {0}")]
     Size(u32),
     /// A request failed, or a packet is not what was sent.
     #[error("{0}")]

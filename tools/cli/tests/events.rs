@@ -332,7 +332,7 @@ fn socket_of_another_process_is_refused() {
     let said = text(&refused.stderr);
     let ours = std::process::id();
     assert!(
-        said.contains(&format!("process {ours} has taken")),
+        said.contains(&format!("is bound by process {ours}")),
         "{said}"
     );
 }

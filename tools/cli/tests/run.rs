@@ -148,7 +148,7 @@ fn bad_setting_prevents_program_start() {
     for (wish, said) in [
         (["--set", "crc=perhaps"], "--set crc=perhaps: wanted is"),
         (["--set", "crx=on"], "perhaps crc was meant"),
-        (["--set", "crc"], "wanted is key=value"),
+        (["--set", "crc"], "expected key=value"),
         (["--personality", "tokenring"], "tokenring"),
     ] {
         let output = run(

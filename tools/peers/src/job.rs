@@ -11,25 +11,25 @@ use verbena_cli::bench::Op;
 /// Which loop runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Kind {
-    /// TCP: a message to and fro, both sides polling
+    /// TCP: ping-pong, both sides polling
     Pingpong,
-    /// TCP: a message to and fro, both sides asleep in `read`
+    /// TCP: ping-pong, both sides blocking in `read`
     Blocking,
     /// TCP: a stream of writes of one size, read in pieces of 64 KiB
     Plain,
-    /// TCP: frames with heads of 16 bytes, gathered by one call and scattered straight into their target
+    /// TCP: frames with heads of 16 bytes, gathered by one call and scattered directly into their buffers
     Framed,
     /// TCP: one write per message, large reads
     Messages,
-    /// TLS over TCP: a message to and fro, both sides polling
+    /// TLS over TCP: ping-pong, both sides polling
     TlsPingpong,
     /// TLS over TCP: a stream of writes of one size, read in pieces of 64 KiB
     TlsPlain,
     /// TCP: throughput of many connections
     TcpMany,
-    /// Verbena: a message to and fro, or a read
+    /// Verbena: ping-pong, or RDMA reads
     Latency,
-    /// Verbena: many messages under way
+    /// Verbena: many outstanding messages
     Stream,
     /// Verbena: memory and throughput of many connections
     Many,
@@ -37,7 +37,7 @@ pub(crate) enum Kind {
     Idle,
 }
 
-/// One measurement, as both sides are told.
+/// One measurement, with the same arguments on both sides.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Job {
     /// Which loop
@@ -49,13 +49,13 @@ pub(crate) struct Job {
     /// Bytes per message
     #[arg(long, default_value_t = 8)]
     pub(crate) size: u32,
-    /// How long to measure; a quarter as long goes by before, to warm up
+    /// How long to measure, after a warm-up of a quarter of that time
     #[arg(long, default_value_t = 0.3)]
     pub(crate) seconds: f64,
-    /// What Verbena does
+    /// Operation of the Verbena loops
     #[arg(long, value_enum, default_value = "send")]
     pub(crate) op: Op,
-    /// Messages under way at once
+    /// Outstanding messages
     #[arg(long, default_value_t = 64)]
     pub(crate) depth: u32,
     /// Requests that are posted by one call, at most 16
@@ -73,7 +73,7 @@ pub(crate) struct Job {
     /// Encrypt what Verbena sends
     #[arg(long)]
     pub(crate) tls: bool,
-    /// Connections, where there are many
+    /// Connections, for the loops with many
     #[arg(long, default_value_t = 1)]
     pub(crate) connections: usize,
 }

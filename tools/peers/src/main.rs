@@ -28,9 +28,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Side {
-    /// Wait at the address, answer, and end when the caller has gone
+    /// Listen on the address, answer, and end when the client disconnects
     Serve(Job),
-    /// Call the server and measure
+    /// Connect to the server and measure
     Call(Job),
 }
 

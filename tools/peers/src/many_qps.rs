@@ -93,7 +93,7 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
         Ok((qp, joining))
     })?;
     let grown = memory_growth(before)?;
-    let last = qps.last().context("no connection was asked for")?;
+    let last = qps.last().context("no connections were requested")?;
     while last.view().state == QpState::Rts && !last.view().peer_disconnected {
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -113,7 +113,8 @@ pub(crate) fn call(job: &Job) -> Result<Figures> {
         Ok((qp, joining))
     })?;
     let grown = memory_growth(before)?;
-    let remote = RemoteMemory::from_bytes(&said).context("the server said no memory")?;
+    let remote = RemoteMemory::from_bytes(&said)
+        .context("the server's private data has no memory handle")?;
     let figures = write_in_turn(job, &side, &qps, &remote)?;
     Ok(Figures {
         grown,
@@ -146,7 +147,7 @@ fn write_in_turn(job: &Job, side: &Side, qps: &[Qp], remote: &RemoteMemory) -> R
         }
         let n = side.cq.poll(&mut wcs);
         if let Some(bad) = wcs[..n].iter().find(|wc| wc.status != Status::Success) {
-            bail!("a write ended with {:?}", bad.status);
+            bail!("a write completed with {:?}", bad.status);
         }
         under -= n;
         if n > 0 {

@@ -180,7 +180,7 @@ fn send_in_turn(job: &Job, links: &mut Links) -> Result<Figures> {
         for at in 0..links.ready.len() {
             let at = links.ready[at].data.u64() as usize;
             let Some(answers) = links.receive(at, &mut [0; ANSWER_LEN])? else {
-                bail!("the server went");
+                bail!("the server closed the connection");
             };
             ended += answers;
             links.send(at, &bytes)?;

@@ -186,7 +186,8 @@ pub(crate) fn call(job: &Job) -> Result<Figures> {
         station.post_receives(0, RECEIVES)?;
     }
     let reply = station.qps[0].connect(job.at, &ours.to_bytes())?.wait()?;
-    let remote = RemoteMemory::from_bytes(&reply).context("the server said no memory")?;
+    let remote = RemoteMemory::from_bytes(&reply)
+        .context("the server's private data has no memory handle")?;
     let figures = match (job.kind, job.op) {
         (Kind::Latency, op) => {
             figures_from_times(round_trips(job, &station, &remote, op)?, job.size)
@@ -207,7 +208,9 @@ fn round_trips(
     op: Op,
 ) -> Result<Vec<Duration>> {
     if op == Op::Write && job.events {
-        bail!("nobody is told of a plain Write, so that nobody can sleep until one comes");
+        bail!(
+            "a plain RDMA Write raises no event at the receiver; measure writes without --events"
+        );
     }
     let (mut wcs, mut times, timer) = ([Wc::default(); 16], Vec::new(), Timer::start(job));
     for turn in 0.. {

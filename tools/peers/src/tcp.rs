@@ -74,7 +74,7 @@ pub(crate) fn run_pingpong_on(job: &Job, stream: &mut (impl Read + Write)) -> Re
         }
         write_all(stream, &bytes)?;
         if !read_all(stream, &mut bytes)? {
-            bail!("the server went");
+            bail!("the server closed the connection");
         }
         if timer.is_measured(start) {
             times.push(start.elapsed() / 2);
@@ -158,7 +158,7 @@ fn head(len: u32) -> [u8; HEAD] {
 fn length(head: &[u8; HEAD], most: usize) -> Result<usize> {
     let len = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
     if len > most {
-        bail!("a frame of {len} bytes where {most} were agreed");
+        bail!("received a frame of {len} bytes; at most {most} were agreed");
     }
     Ok(len)
 }

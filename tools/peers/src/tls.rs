@@ -115,7 +115,8 @@ fn accept(job: &Job) -> Result<StreamOwned<ServerConnection, Transport>> {
     let mut socket = tcp::accept(job)?;
     let mut tls = ServerConnection::new(Arc::new(config))?;
     while tls.is_handshaking() {
-        tls.complete_io(&mut socket).context("the handshake")?;
+        tls.complete_io(&mut socket)
+            .context("TLS handshake failed")?;
     }
     Ok(StreamOwned::new(tls, Transport::new(socket)?))
 }
@@ -130,7 +131,8 @@ fn connect(job: &Job) -> Result<StreamOwned<ClientConnection, Transport>> {
     let name = ServerName::try_from("verbena.invalid")?;
     let mut tls = ClientConnection::new(Arc::new(config), name)?;
     while tls.is_handshaking() {
-        tls.complete_io(&mut socket).context("the handshake")?;
+        tls.complete_io(&mut socket)
+            .context("TLS handshake failed")?;
     }
     Ok(StreamOwned::new(tls, Transport::new(socket)?))
 }

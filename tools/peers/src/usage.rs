@@ -39,7 +39,8 @@ fn switches(task: &Path) -> Result<u64> {
         Err(error) if ended(&error) => return Ok(0),
         Err(error) => return Err(error.into()),
     };
-    field(&text, "voluntary_ctxt_switches:").context("a thread without switches")
+    field(&text, "voluntary_ctxt_switches:")
+        .context("/proc has no voluntary_ctxt_switches of a thread")
 }
 
 fn ended(error: &std::io::Error) -> bool {

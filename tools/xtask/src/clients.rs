@@ -53,7 +53,7 @@ pub(crate) struct Options {
     /// Run everything, not the quick set only
     #[arg(long)]
     long: bool,
-    /// Run only cases whose name contains this; may be repeated, and reaches the long set too
+    /// Run only cases whose name contains this; may be repeated, and includes the long set
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// List the cases and run nothing
@@ -62,7 +62,7 @@ pub(crate) struct Options {
     /// Write the result into docs/clients.md
     #[arg(long)]
     write: bool,
-    /// Take the libraries as they were last built
+    /// Use the libraries of the last build
     #[arg(long)]
     no_build: bool,
 }
@@ -106,7 +106,7 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     let cases = all();
     let wanted: Vec<&Case> = cases.iter().filter(|case| options.wants(case)).collect();
     if wanted.is_empty() {
-        bail!("no case has such a name; `--list` shows them");
+        bail!("no case has a matching name; `--list` shows all names");
     }
     if options.list {
         for case in &wanted {
@@ -150,11 +150,11 @@ fn run_with_retry(run: impl Fn(u16) -> TrialResult, port: u16) -> TrialResult {
         return first;
     }
     println!("{}", table::line(&first));
-    println!("!!! once more, since that may have been the machine's fault");
+    println!("!!! second attempt, because a busy machine may have caused the failure");
     let second = run(port + RETRY_PORT_OFFSET);
     match second.verdict {
         Verdict::Passed(figure) => TrialResult {
-            verdict: Verdict::Passed(format!("at the second try only; {figure}")),
+            verdict: Verdict::Passed(format!("at the second attempt only; {figure}")),
             ..second
         },
         _ => second,

@@ -49,7 +49,7 @@ const PREFIX: &str = "verbena_";
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// With all checks and little optimisation: quicker to build, slower to run
+    /// Build with all checks and little optimisation: faster to build, slower to run
     #[arg(long)]
     debug: bool,
     /// Fail if a function is not written yet

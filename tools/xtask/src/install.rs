@@ -15,10 +15,10 @@ const COMMAND: &str = "verbena";
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Where to (default: /usr/local as root, else ~/.local)
+    /// Where to install (default: /usr/local as root, else ~/.local)
     #[arg(long, value_name = "DIR")]
     prefix: Option<PathBuf>,
-    /// Take it away again
+    /// Uninstall
     #[arg(long)]
     uninstall: bool,
 }
@@ -52,7 +52,7 @@ fn default_prefix() -> Result<PathBuf> {
     if id.trim() == "0" {
         return Ok("/usr/local".into());
     }
-    let home = std::env::var_os("HOME").context("HOME is not set; say where with --prefix")?;
+    let home = std::env::var_os("HOME").context("HOME is not set; use --prefix")?;
     Ok(Path::new(&home).join(".local"))
 }
 
@@ -113,7 +113,7 @@ impl InstallDirs {
             "\n\
              installed  {bin}/{COMMAND}\n\
              installed  {lib}: {}\n\n\
-             Programs do not find these libraries by themselves. One program:   {bin}/{COMMAND} run PROGRAM\n\
+             Programs do not load these libraries by default. One program:   {bin}/{COMMAND} run PROGRAM\n\
              A whole shell:                                                    eval $({bin}/{COMMAND} env)\n\
              The whole machine, instead of its real libibverbs (as root):       echo {lib} > \
              /etc/ld.so.conf.d/00-verbena.conf && ldconfig\n\

@@ -99,9 +99,9 @@ fn uncounted(ci: bool) -> Result<Outcome> {
 fn compare(workspace: &Workspace) -> Result<Outcome> {
     let path = workspace.root.join(FILE);
     let text = std::fs::read_to_string(&path).with_context(|| {
-        format!("cannot read {FILE}; `cargo xtask instructions --write` makes it")
+        format!("cannot read {FILE}; create it with `cargo xtask instructions --write`")
     })?;
-    let kept = Record::parse(&text).with_context(|| format!("cannot understand {FILE}"))?;
+    let kept = Record::parse(&text).with_context(|| format!("cannot parse {FILE}"))?;
     let maker = Toolchain::current()?;
     // Other processors have other instructions: there is nothing to compare.
     if kept.made.architecture != maker.architecture {
@@ -121,7 +121,7 @@ fn write(workspace: &Workspace) -> Result<()> {
     };
     let path = workspace.root.join(FILE);
     std::fs::write(&path, record.text()).with_context(|| format!("cannot write {FILE}"))?;
-    println!("{FILE} is renewed; say in the commit why the counts changed");
+    println!("{FILE} is updated; state in the commit message why the counts changed");
     Ok(())
 }
 
@@ -166,7 +166,7 @@ struct Target {
 fn executable(messages: &str) -> Result<PathBuf> {
     for line in messages.lines() {
         let message: Message = serde_json::from_str(line)
-            .with_context(|| format!("cargo printed what is no message: {line}"))?;
+            .with_context(|| format!("cannot parse a message of cargo: {line}"))?;
         let (Some(target), Some(executable)) = (message.target, message.executable) else {
             continue;
         };
@@ -174,7 +174,7 @@ fn executable(messages: &str) -> Result<PathBuf> {
             return Ok(executable);
         }
     }
-    bail!("cargo made no benchmark `{BENCH}` of {PACKAGE}")
+    bail!("cargo built no benchmark `{BENCH}` of {PACKAGE}")
 }
 
 /// The instructions of a whole run.

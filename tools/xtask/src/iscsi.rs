@@ -51,13 +51,13 @@ const POLL_DEPTH: u32 = 4;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How often each has a turn
+    /// Rounds, each of which measures every initiator once
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
-    /// Seconds of each turn
+    /// Seconds of each measurement
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     seconds: u16,
-    /// Take the program as it was last built
+    /// Use the program of the last build
     #[arg(long)]
     no_build: bool,
 }
@@ -150,7 +150,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let target = Target::start()?;
     let equal = build_equal(&target.folder)?;
     println!(
-        "| random reads | who | requests/s | MB/s | CPU s/GB | to iscsi-perf | to the equal loop |"
+        "| random reads | initiator | requests/s | MB/s | CPU s/GB | to iscsi-perf | to the equal loop |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- |");
     for (name, size, depth) in LOADS {
@@ -188,7 +188,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
         }
     }
     println!(
-        "Medians of {} turns of {} s.",
+        "Medians of {} rounds of {} s.",
         options.rounds, options.seconds
     );
     Ok(())
@@ -210,7 +210,8 @@ fn run_verbena(
     command.args(["--size", &size.to_string(), "--depth", &depth.to_string()]);
     command.args(["--seconds", &seconds.to_string()]).args(more);
     let (said, cpu) = timed(&mut command)?;
-    let json: serde_json::Value = serde_json::from_str(&said).context("what bench said")?;
+    let json: serde_json::Value =
+        serde_json::from_str(&said).context("cannot parse the output of `verbena iscsi bench`")?;
     let iops = json["requests_per_second"].as_f64();
     figures(iops, cpu, size, seconds).with_context(|| said)
 }
@@ -254,7 +255,7 @@ fn rated(command: &mut Command, size: u64, seconds: u16) -> Result<Figures> {
 }
 
 fn figures(iops: Option<f64>, cpu: f64, size: u64, seconds: u16) -> Result<Figures> {
-    let iops = iops.context("no rate in what it said")?;
+    let iops = iops.context("the output has no rate")?;
     let gigabytes = iops * f64::from(seconds) * size as f64 / 1e9;
     Ok(Figures {
         iops,

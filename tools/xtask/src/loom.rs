@@ -23,7 +23,7 @@ const PREEMPTIONS: u32 = 3;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How often a thread may be interrupted where it need not be
+    /// Preemptions per execution, at most (loom's preemption bound)
     #[arg(long, default_value_t = PREEMPTIONS)]
     preemptions: u32,
     /// Only models whose name begins with this

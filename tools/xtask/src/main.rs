@@ -37,17 +37,17 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run everything that must hold: format, clippy, tidy, all tests, models, docs, instruction counts, simulator seeds
+    /// Run all checks: format, clippy, tidy, all tests, models, docs, instruction counts, simulator seeds
     Test(test::Options),
-    /// Check the house rules: dependency arrows, pure crates, headers, unsafe, docs
+    /// Check the repository's rules: layering, pure crates, headers, unsafe, docs
     Tidy(tidy::Options),
-    /// Make the libraries that stand in for libibverbs and librdmacm
+    /// Build the drop-in replacements of libibverbs and librdmacm
     Dropin(dropin::Options),
-    /// Install the `verbena` command and the drop-in libraries, or take them away
+    /// Install the `verbena` command and the drop-in libraries, or uninstall them
     Install(install::Options),
-    /// Run real RDMA programs on the drop-in libraries, and print what became of them
+    /// Run real RDMA programs on the drop-in libraries, and print the results
     Clients(clients::Options),
-    /// Show Verbena at work: generate a capture of iWARP traffic and decode it
+    /// Demonstrate Verbena: generate a capture of iWARP traffic and decode it
     Demo(demo::Options),
     /// Run the simulator over a range of seeds
     Sim(sim::Options),
@@ -57,13 +57,13 @@ enum Task {
     Loom(loom::Options),
     /// Run the benchmarks (arguments go to `cargo bench`)
     Bench(bench::Options),
-    /// Count the instructions of fixed scenarios and compare them with the kept counts
+    /// Count the instructions of fixed scenarios and compare them with the recorded counts
     Instructions(instructions::Options),
-    /// Measure Verbena beside its peers: plain TCP, iperf3, UCX, libfabric; by turns, in one run
+    /// Compare Verbena with plain TCP, iperf3, UCX and libfabric, interleaved in one run
     Peers(peers::Options),
-    /// Measure the iSCSI initiator beside libiscsi's iscsi-perf; by turns, in one run
+    /// Compare the iSCSI initiator with libiscsi's iscsi-perf, interleaved in one run
     Iscsi(iscsi::Options),
-    /// Measure the split driver beside a cable, a pair of TAPs and a plain tunnel; by turns, in one run
+    /// Compare the split driver with a cable, a pair of TAPs and a plain tunnel, interleaved in one run
     Split(split::Options),
 }
 

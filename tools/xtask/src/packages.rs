@@ -66,7 +66,7 @@ const NEEDED: &[Needed] = &[
     program(
         "gcc",
         "gcc",
-        "linking the drop-in libraries, and the comparison of the C faces with the headers that C programs include",
+        "linking the drop-in libraries, and the comparison of the C API with the headers that C programs include",
     ),
     program("g++", "g++", "a reader of the adapter's sysfs files in C++"),
     program(
@@ -77,12 +77,12 @@ const NEEDED: &[Needed] = &[
     file(
         "/usr/include/infiniband/verbs.h",
         "libibverbs-dev",
-        "the comparison of the C faces with libibverbs",
+        "the comparison of the C API with libibverbs",
     ),
     file(
         "/usr/include/rdma/rdma_cma.h",
         "librdmacm-dev",
-        "the comparison of the C faces with librdmacm",
+        "the comparison of the C API with librdmacm",
     ),
     program(
         "ibv_devinfo",
@@ -113,7 +113,7 @@ const NEEDED: &[Needed] = &[
     program(
         "iperf3",
         "iperf3",
-        "a program under the socket shim, a peer to be measured beside, and traffic through the split driver",
+        "a program under the socket shim, a program to compare with, and traffic through the split driver",
     ),
     program(
         "curl",
@@ -123,7 +123,7 @@ const NEEDED: &[Needed] = &[
     program(
         "ucx_info",
         "ucx-utils",
-        "UCX on the drop-in libraries, and a peer to be measured beside",
+        "UCX on the drop-in libraries, and a program to compare with",
     ),
     program(
         "/usr/bin/python3",
@@ -193,17 +193,17 @@ const NEEDED: &[Needed] = &[
     program(
         "iscsi-ls",
         "libiscsi-bin",
-        "another initiator at the same target, to tell whose fault it is, and on the drop-in libraries",
+        "another initiator at the same target, to tell faults of the target from ours, and on the drop-in libraries",
     ),
     file(
         "/usr/include/iscsi/iscsi.h",
         "libiscsi-dev",
-        "an initiator on libiscsi that reads and writes what ours wrote and reads",
+        "an initiator on libiscsi for exchanging data with ours",
     ),
     program(
         "setpriv",
         "util-linux",
-        "ending programs of tests with the tests that started them",
+        "terminating programs together with the tests that started them",
     ),
     program(
         "valgrind",
@@ -256,7 +256,7 @@ fn after_install(result: Result<()>) -> Result<Outcome> {
     let still = missing();
     match result {
         Ok(()) if still.is_empty() => Ok(Outcome::Passed),
-        Ok(()) => bail!("installed, yet still not there: {}", sentence(&still)),
+        Ok(()) => bail!("still missing after installation: {}", sentence(&still)),
         Err(error) if in_ci() => Err(error),
         Err(error) => Ok(Outcome::Lacking(format!(
             "{}; installing it failed: {error:#}",

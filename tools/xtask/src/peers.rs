@@ -41,7 +41,7 @@ const PORTS: std::ops::Range<u16> = 10_000..19_000;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How many turns each contender has (default: 3, with --quick 2)
+    /// Rounds, each of which runs every contender once (default: 3, with --quick 2)
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
     /// Measure only cases whose name contains this; may be repeated
@@ -50,13 +50,13 @@ pub(crate) struct Options {
     /// List the cases and measure nothing
     #[arg(long)]
     list: bool,
-    /// Fewer sizes, shorter, two rounds: two minutes instead of ten
+    /// Fewer sizes, shorter measurements, two rounds: two minutes instead of ten
     #[arg(long)]
     quick: bool,
-    /// Write the page, the numbers and the pictures into docs/performance
+    /// Write the page, the numbers and the plots into docs/performance
     #[arg(long)]
     write: bool,
-    /// Take libraries and worker as they were last built
+    /// Use the libraries and the worker of the last build
     #[arg(long)]
     no_build: bool,
 }
@@ -83,7 +83,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     let cases = case::all(options.quick, root);
     let wanted: Vec<Case> = cases.into_iter().filter(|c| options.wants(c)).collect();
     if wanted.is_empty() {
-        bail!("no case has such a name; `--list` shows them");
+        bail!("no case has a matching name; `--list` shows all names");
     }
     if options.list {
         wanted.iter().for_each(|case| println!("{}", case.name()));

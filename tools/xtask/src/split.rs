@@ -18,29 +18,29 @@ use link_kind::{Figures, LINK_KINDS, LinkKind, Load};
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// How often every way has a turn
+    /// Rounds, each of which measures every link once
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     rounds: u16,
     /// Seconds of each transfer
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     seconds: u16,
-    /// Congestion control of the TCP connections that are measured: what the machine has as its default may pace itself
+    /// Congestion control of the TCP connections that are measured: the machine's default may pace
     #[arg(long, value_name = "NAME", default_value = "cubic")]
     congestion: String,
     /// TCP connections at a time
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=128))]
     streams: u16,
-    /// Measure only ways whose name contains this, beside the cable, the pair and the tunnel; may be repeated
+    /// Measure only links whose name contains this, besides the cable, the pair and the tunnel; may be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Take the programs as they were last built
+    /// Use the programs of the last build
     #[arg(long)]
     no_build: bool,
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if !user::is_root() {
-        bail!("it makes network namespaces, so it must be run as root");
+        bail!("creating network namespaces requires root");
     }
     if let Some(missing) = ["ip", "ping", "iperf3"].iter().find(|p| find(p).is_none()) {
         packages::ensure(true)?;

@@ -75,7 +75,9 @@ impl Server {
                 let (request, next) = first.take().map_or_else(|| self.next(), Ok)?;
                 if next.case != case || next.index != number {
                     request.reject(b"another client is being served");
-                    return Err(Error::Failed("a client came in between".to_owned()));
+                    return Err(Error::Failed(
+                        "rejected a second client while another was connecting".to_owned(),
+                    ));
                 }
                 number += 1;
                 remote = Some(next.remote);
@@ -107,7 +109,9 @@ impl Server {
             Some(call) => Ok((request, call)),
             None => {
                 request.reject(b"not a client of this benchmark");
-                Err(Error::Failed("a stranger called".to_owned()))
+                Err(Error::Failed(
+                    "rejected a connection that is not from a benchmark client".to_owned(),
+                ))
             }
         }
     }

@@ -23,9 +23,9 @@ Examples:
 
 #[derive(Args)]
 pub(crate) struct Bench {
-    /// What to measure; everything if none is named
+    /// Operations to measure; all if none is given
     ops: Vec<Op>,
-    /// What counts; everything that makes sense if none is named
+    /// Metrics; all that apply if none is given
     #[arg(long, short, value_delimiter = ',')]
     metric: Vec<Metric>,
     /// Bytes per message, with k or m; several with commas
@@ -34,23 +34,23 @@ pub(crate) struct Bench {
     /// Messages per measurement; chosen by size if not given
     #[arg(long, short = 'n')]
     iterations: Option<u32>,
-    /// Messages under way at once on each connection, at most 4096
+    /// Outstanding messages on each connection, at most 4096
     #[arg(long, default_value_t = 64)]
     depth: u32,
-    /// Connections; messages take turns on them or are shared out evenly
+    /// Connections; messages alternate between them or are distributed evenly
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_QPS)))]
     qps: u32,
-    /// Polling threads on each side, several numbers with commas; each has so many connections and a completion queue of its own, and
-    /// messages are shared out evenly
+    /// Polling threads on each side, several numbers with commas; each has --qps connections and a completion queue of its own, and
+    /// messages are distributed evenly
     #[arg(long, default_value = "1", value_delimiter = ',', conflicts_with = "baseline", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_THREADS)))]
     threads: Vec<u32>,
     /// The threads of a side poll one completion queue together; not for latency
     #[arg(long)]
     one_cq: bool,
-    /// Latency of writes: look for them in memory alone, and poll the completion queue for 16 completions together
+    /// Latency of writes: detect arrivals by polling memory only, and poll the completion queue once per 16 completions
     #[arg(long)]
     memory: bool,
-    /// Runs of each case; the median counts
+    /// Runs of each case; the median is reported
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Checksums: auto, on or off
@@ -65,7 +65,7 @@ pub(crate) struct Bench {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
-    /// Serve here, for clients elsewhere
+    /// Run as a server for clients on other machines, listening on this address
     #[arg(long, value_name = "ADDRESS", conflicts_with = "client")]
     server: Option<String>,
     /// Measure against this server
@@ -113,7 +113,7 @@ impl ServerProcess {
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(io::Error::other(
-                    "the second process did not say where it listens",
+                    "the server process did not print its address",
                 ))
             }
         }
@@ -143,12 +143,15 @@ fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
     let qps = args.qps.saturating_mul(threads);
     let under_way = qps.saturating_mul(args.depth.clamp(1, 4096));
     if qps > MAX_QPS {
-        return Err(format!("{qps} connections of all threads, at most {MAX_QPS}").into());
+        return Err(format!(
+            "{qps} connections of all threads together; at most {MAX_QPS} are possible"
+        )
+        .into());
     }
     if under_way > MAX_OUTSTANDING {
         let depth = args.depth;
         return Err(format!(
-            "{qps} connections with {depth} messages each under way, at most {MAX_OUTSTANDING} together"
+            "{qps} connections with {depth} outstanding messages each; at most {MAX_OUTSTANDING} together"
         )
         .into());
     }

@@ -15,7 +15,7 @@ const UNREADABLE: u8 = 2;
 
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes:
-  0  everything was read and no rule was broken
+  0  everything was read, without a protocol violation
   1  a protocol violation was seen; its line says which, where and on which stream
   2  bad usage, or a file that cannot be read to its end (what could be read is shown)";
 
@@ -29,8 +29,8 @@ Examples:
 In JSON every line has time (seconds since the first packet), stream, dir (i2r: from the initiator,
 r2i: from the responder), kind, segments, len (payload bytes of the message) and offset (in the TCP
 stream), and what the kind carries: stag and to, or qn, msn and mo, and so on. STags and tagged offsets
-are strings in hexadecimal, for not every reader of JSON has 64-bit numbers. Summaries appear only as text.
-PDUs of iSCSI have words (all that the header says), itt and ttt, the sequence numbers that they carry
+are strings in hexadecimal, because not every JSON parser has 64-bit numbers. Summaries appear only as text.
+PDUs of iSCSI have words (all fields of the header), itt and ttt, the sequence numbers that they carry
 (cmd_sn, exp_stat_sn, stat_sn, exp_cmd_sn, max_cmd_sn), cdb, and header_digest and data_digest.";
 
 #[derive(Args)]
@@ -52,7 +52,7 @@ pub(crate) struct Decode {
     /// Show offsets and the first payload bytes of each message
     #[arg(long, short)]
     verbose: bool,
-    /// Take connections to this TCP port for iSCSI, as those to port 3260 are
+    /// Treat connections to this TCP port as iSCSI, as those to port 3260
     #[arg(long, value_name = "PORT")]
     iscsi: Option<u16>,
     /// Follow iSCSI connections whose login is not in the capture, with these digests

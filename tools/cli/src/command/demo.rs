@@ -15,7 +15,7 @@ pub(crate) struct Demo {
     /// Only the operations, without the table of figures
     #[arg(long)]
     quick: bool,
-    /// Be the second process
+    /// Run as the second process
     #[arg(long, hide = true)]
     serve: bool,
 }
@@ -42,18 +42,18 @@ fn try_run(args: &Demo) -> Result<(), Box<dyn std::error::Error>> {
     }
     writeln!(
         out,
-        "Two processes on this machine, joined by RDMA over TCP:"
+        "Two processes on this machine, connected by RDMA over TCP:"
     )?;
     let partner = ServerProcess::start(&["demo".to_owned(), "--serve".to_owned()])?;
     demo::run(config.clone(), partner.addr, &mut out)?;
     drop(partner);
-    writeln!(out, "Every byte was where it belongs.")?;
+    writeln!(out, "All data was verified.")?;
     if args.quick {
         return Ok(());
     }
     writeln!(
         out,
-        "\nHow fast that is here, next to a plain TCP socket in the same run:"
+        "\nPerformance on this machine, compared with a plain TCP socket in the same run:"
     )?;
     let server = ["bench", "--server", "127.0.0.1:0"].map(str::to_owned);
     let partner = ServerProcess::start(&server)?;

@@ -17,7 +17,7 @@ pub(crate) struct Devinfo {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Show the logical devices as which the adapter appears, and their maps, instead
+    /// Show the adapter's logical devices and their maps instead
     #[arg(long)]
     profile: bool,
 }

@@ -95,7 +95,7 @@ pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
     let names = match names {
         Ok(names) => names,
         Err(error) => {
-            eprintln!("verbena: the directory of the drivers' sockets: {error}");
+            eprintln!("verbena: cannot read the directory of the drivers' sockets: {error}");
             return 1;
         }
     };
@@ -106,7 +106,7 @@ pub(crate) fn status(kind: &'static str, name: Option<&str>, json: bool) -> u8 {
             // A killed driver leaves its sockets, also those of queues that its successor does not have. Queues end one by one.
             Err(error) if is_not_listening(&error) && (name.is_none() || driver.contains(':')) => {}
             Err(error) => {
-                eprintln!("verbena: no driver {driver} answers: {error}");
+                eprintln!("verbena: driver {driver} does not answer: {error}");
                 return 1;
             }
         }
@@ -134,7 +134,7 @@ fn show(kind: &str, answer: &str, json: bool) -> bool {
         (false, _) => lines::<UnitStatus>(answer),
     };
     let Some(lines) = lines else {
-        eprintln!("verbena: an answer that is cut short: {answer:.80}");
+        eprintln!("verbena: truncated answer of the driver: {answer:.80}");
         return false;
     };
     let mut out = std::io::stdout().lock();
@@ -145,7 +145,7 @@ fn show(kind: &str, answer: &str, json: bool) -> bool {
 
 pub(crate) fn messages(link: &LinkStatus) -> String {
     format!(
-        "  messages      {} out, {} in; packets {} out ({} by immediate data, {} by message), {} in; {} acknowledgements outdated; {} free, {} lost, {} against the rules{}",
+        "  messages      {} out, {} in; packets {} out ({} by immediate data, {} by message), {} in; {} acknowledgements outdated; {} free, {} lost, {} protocol violations{}",
         link.messages_out,
         link.messages_in,
         link.packets_out,

@@ -26,7 +26,7 @@ enum Shell {
 pub(crate) struct Env {
     #[command(flatten)]
     launch: LaunchArgs,
-    /// Whose words to use
+    /// The shell whose syntax to print
     #[arg(long, value_enum, default_value = "sh")]
     shell: Shell,
 }

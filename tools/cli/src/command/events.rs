@@ -10,11 +10,11 @@ use verbena_cli::events::{Error, Watchable, list, watch};
 pub(crate) const EXAMPLE: &str = "\
 Examples:
   verbena events                   which processes can be watched
-  verbena events 4711              what happens there, until it ends or Ctrl-C
+  verbena events 4711              its events, until it ends or Ctrl-C
   verbena events --json 4711 | jq 'select(.event == \"srq_limit\")'
 
-A line is: time of day (UTC), adapter of the process, class, event, and the numbers of what it is about.
-`monitor missed count=N` stands where N events came faster than they were read.";
+A line is: time of day (UTC), adapter of the process, class, event, and the numbers of the objects concerned.
+`monitor missed count=N` means that N events were lost because they were not read fast enough.";
 
 #[derive(Args)]
 pub(crate) struct Events {

@@ -18,14 +18,14 @@ use super::driver::{self, StatusText};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
-  verbena host --connect 10.0.0.7 --tap net0             a card that sits in 10.0.0.7, over RDMA
+  verbena host --connect 10.0.0.7 --tap net0             a card in 10.0.0.7, over RDMA
   verbena host --connect udp://10.0.0.7 --tap net0       the same over cells in UDP datagrams
   verbena host --connect ethernet://eth0/02:00:00:00:00:07 --tap net0
   verbena host --connect 10.0.0.7 --tap net0 --queues 2  two queues, for several connections at a time
   ip addr add 192.168.9.2/24 dev net0; ip link set net0 up
-  verbena host status                                    how it stands
+  verbena host status                                    its status
 
-Creating an interface needs CAP_NET_ADMIN: as root, in a namespace of one's own (unshare -Urn), or with an interface that
+Creating an interface needs CAP_NET_ADMIN: as root, in a separate network namespace (unshare -Urn), or with an interface that
 an administrator made (ip tuntap add net0 mode tap user USER, with multi_queue before user for several queues).";
 
 #[derive(Args)]
@@ -39,42 +39,42 @@ pub(crate) struct HostArgs {
     /// The interface to create, or a pattern such as tap%d
     #[arg(long, required = true, value_name = "NAME")]
     tap: Option<String>,
-    /// What the unit calls this host in its status; the machine's name if not given
+    /// Name of this host in the unit's status; the machine's name if not given
     #[arg(long)]
     name: Option<String>,
     /// How packets travel: a (sends, unacknowledged), b (RDMA writes), c (inside messages)
     #[arg(long, default_value = "b", value_parser = arrangement)]
     arrangement: Arrangement,
-    /// The interface's Ethernet address, or `unit` for one that the unit gives
+    /// The interface's Ethernet address, or `unit` for one that the unit assigns
     #[arg(long, value_parser = mac)]
     mac: Option<MacChoice>,
     /// The interface's MTU; the LAN's if not given
     #[arg(long)]
     mtu: Option<u32>,
-    /// Packets that may be on their way, each direction
+    /// Packets in flight, each direction, at most
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
     elements: u32,
-    /// Queues, each with a thread, buffers and a connection of its own: as many as the unit has, at its port and those behind it
-    /// (iwarp, udp). They help several connections at a time, not a single one
+    /// Queues, each with a thread, buffers and a connection of its own: as many as the unit has, at its port and the ports that follow
+    /// (iwarp, udp). They speed up several connections at a time, not a single one
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = driver::queues())]
     queues: u8,
-    /// Do checksums and cutting here instead of leaving them to the unit
+    /// Compute checksums and segment packets on this host instead of offloading both to the unit
     #[arg(long)]
     no_offloads: bool,
     /// Payload bytes of a cell (udp, ethernet); as much as a frame of the path holds if not given
     #[arg(long, value_name = "BYTES")]
     cell: Option<u16>,
-    /// Seconds of silence after which the unit is believed gone
+    /// Seconds without a message after which the unit counts as disconnected
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(long, short)]
     quiet: bool,
 }
 
 #[derive(Subcommand)]
 enum Action {
-    /// Show how the drivers of this user stand
+    /// Show the status of this user's drivers
     Status {
         /// Only the driver of this interface
         tap: Option<String>,
@@ -89,7 +89,7 @@ fn arrangement(text: &str) -> Result<Arrangement, String> {
         "a" => Ok(Arrangement::Sends),
         "b" => Ok(Arrangement::Writes),
         "c" => Ok(Arrangement::Single),
-        _ => Err("a, b or c".to_owned()),
+        _ => Err("use a, b or c".to_owned()),
     }
 }
 
@@ -151,7 +151,7 @@ fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
             cable.tap().interface().name()?,
             driver::queues_suffix(args.queues),
         );
-        eprintln!("host: interface {tap} dials {unit}{with}; Ctrl-C ends it");
+        eprintln!("host: interface {tap} connects to {unit}{with}; Ctrl-C ends it");
     }
     Ok(lanes::run("host", &mut hosts, &stop)?)
 }

@@ -24,8 +24,8 @@ pub(crate) const EXAMPLE: &str = "\
 Addresses:
   iscsi://[USER%PASSWORD@]HOST[:PORT]/TARGET/LUN[?OPTION=VALUE&...]
   options: header_digest=crc32c|none, data_digest=crc32c|none,
-           target_user=NAME and target_password=PASSWORD (the target must prove itself, too)
-  A password in an address can be seen by others (ps): --user NAME with --password-file FILE or VERBENA_ISCSI_PASSWORD
+           target_user=NAME and target_password=PASSWORD (the target must authenticate itself, too)
+  A password in an address is visible to other users (ps); use --user NAME with --password-file FILE or VERBENA_ISCSI_PASSWORD
 
 Examples:
   verbena iscsi discover iscsi://192.0.2.1
@@ -46,45 +46,45 @@ pub(crate) struct Iscsi {
 
 #[derive(Subcommand)]
 enum Action {
-    /// Ask a portal which targets there are, and where
+    /// List the targets of a portal and their addresses
     Discover(query::Portal),
     /// List the units of a target
     Luns(query::TargetArgs),
-    /// Show what a unit says of itself: names, type, serial number, size and limits
+    /// Show the inquiry data of a unit: names, type, serial number, size and limits
     Inquiry(query::TargetArgs),
     /// Show the size of a unit
     Capacity(query::TargetArgs),
-    /// Ask a target for signs of life, and show how long it takes
+    /// Ping a target with NOP-Out, and show the round-trip times
     Ping(query::Ping),
-    /// Reset a unit: commands of all initiators that are under way there are aborted
+    /// Reset a unit: outstanding commands of all initiators are aborted
     Reset(query::Reset),
     /// Read bytes of a disk into a file or to standard output
     Read(transfer::Read),
-    /// Write a file or standard input to a disk; when it ends, the bytes outlive a power cut
+    /// Write a file or standard input to a disk; the data is flushed to stable storage before the command ends
     Write(transfer::Write),
     /// Copy a disk to a file, a file to a disk, or a disk to another
     Copy(transfer::Copy),
-    /// Measure how many requests and bytes per second a disk takes, and how long they take
+    /// Measure requests and bytes per second of a disk, and their latency
     Bench(load::Bench),
-    /// Offer a disk as a network block device on a local socket, for qemu-img, nbdcopy, nbdfuse and others
+    /// Export a disk as a network block device on a local socket, for qemu-img, nbdcopy, nbdfuse and others
     Nbd(export::Nbd),
 }
 
 /// What every sub-command takes.
 #[derive(Args)]
 struct Common {
-    /// Commands under way at once
+    /// Outstanding commands, at most
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=1024))]
     depth: u16,
-    /// Seconds that a target may take to answer, or be gone, before it is an error; 5 to answer a login and 30 otherwise,
-    /// if not given
+    /// Seconds without an answer, or without a connection, after which a target counts as failed; if not given, 5 for a login
+    /// and 30 otherwise
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: Option<u64>,
-    /// Microseconds that who waits for a few requests polls before it sleeps: sooner answers for more processor time. If not given, 50 as
-    /// long as answers come so soon
+    /// Microseconds that a thread waiting for a few requests polls before it sleeps: lower latency for more processor time. If not given,
+    /// 50 while answers arrive within that time
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u16).range(..=10_000))]
     poll_us: Option<u16>,
-    /// Who we are to the target
+    /// The iSCSI name of the initiator, for the login
     #[arg(long, value_name = "NAME")]
     initiator: Option<String>,
     #[command(flatten)]
@@ -143,7 +143,9 @@ fn device(targets: &[&Address]) -> Result<Device, BoxError> {
     };
     match (profile.served_devices().find(fits), wanted.iter().next()) {
         (Some(device), Some(service)) => Ok(adapter.logical_device(&device.name, service)?),
-        _ => Err(format!("no device of this adapter does {wanted} (setting `presents`)").into()),
+        _ => {
+            Err(format!("no device of this adapter provides {wanted} (setting `presents`)").into())
+        }
     }
 }
 
@@ -163,7 +165,7 @@ fn stop() -> Result<Stop, BoxError> {
             first = Some(Instant::now());
             wish.request();
             if io::stderr().is_terminal() {
-                eprintln!("\nending in good order; Ctrl-C again ends at once");
+                eprintln!("\nfinishing outstanding requests; press Ctrl-C again to end at once");
             }
         }
     })?;
@@ -172,7 +174,8 @@ fn stop() -> Result<Stop, BoxError> {
 
 /// Prints a line. A failed write is an error like any other.
 fn show(line: impl core::fmt::Display) -> Result<(), BoxError> {
-    writeln!(io::stdout(), "{line}").map_err(|error| format!("the output: {error}").into())
+    writeln!(io::stdout(), "{line}")
+        .map_err(|error| format!("cannot write to standard output: {error}").into())
 }
 
 pub(crate) fn run(args: &Iscsi) -> u8 {

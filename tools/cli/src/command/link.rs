@@ -22,7 +22,7 @@ enum Format {
 
 #[derive(Args)]
 pub(crate) struct LinkArgs {
-    /// Whose output format to use
+    /// The output format, named after the program that prints it
     #[arg(long, value_enum, default_value = "rdma")]
     format: Format,
 }

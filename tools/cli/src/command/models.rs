@@ -11,12 +11,12 @@ use super::bench::size;
 
 pub(crate) const EXAMPLE: &str = "\
 Models:
-  push-push  each side writes packets to memory that the other lent before
-  push-pull  the host pushes its packets, and asks for each of the unit's
-  pull-pull  each side asks for each packet and names a buffer; the other writes it there
-  read       each side says where its packet is; the other reads it, and says that it did
+  push-push  each side writes packets to memory that the other offered in advance
+  push-pull  the host writes its packets, and requests each packet of the unit
+  pull-pull  each side requests each packet and names a buffer; the other writes it there
+  read       each side sends the location of its packet; the other reads it and acknowledges
 
-Who pulls asks at the moment at which there is a packet, as nobody could: less cannot be had.
+A pulling side sends its request at the moment a packet is ready, which no real driver can know: its latency is a lower bound.
 Messages are what both adapters count; a write with immediate data is two of them.
 
 Examples:
@@ -31,7 +31,7 @@ pub(crate) struct Models {
     /// Packets each way in one round
     #[arg(long, short = 'n', default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     count: u32,
-    /// Rounds, in each of which the models take turns; the median counts
+    /// Rounds, each of which runs every model; the median is reported
     #[arg(long, default_value_t = 5)]
     rounds: usize,
     /// Print one JSON object

@@ -17,7 +17,7 @@ Examples:
   verbena run ibv_devinfo
   verbena run --personality iwarp --set crc=on -- ib_send_lat -d verbena0 peer
   verbena run --rsockets -- iperf3 -s
-  verbena run --namespace -- PROGRAM           for programs that the environment does not reach
+  verbena run --namespace -- PROGRAM           for programs that ignore environment variables
 
 Exit codes: those of the program; 126 if it cannot be executed, 127 if it is not found,
 2 if the libraries are missing or a setting is wrong.";
@@ -37,7 +37,7 @@ pub(crate) struct LaunchArgs {
     /// The folder with the drop-in libraries (default: near this command)
     #[arg(long, value_name = "DIR")]
     libs: Option<PathBuf>,
-    /// Whose manners the adapter has: roce or iwarp
+    /// Whether the adapter presents itself as RoCE or as iWARP: roce or iwarp
     #[arg(long)]
     personality: Option<String>,
     /// The adapter's addresses: auto, an interface, or addresses with commas between them
@@ -49,7 +49,7 @@ pub(crate) struct LaunchArgs {
     /// The program's TCP sockets become rsockets (docs/rsockets.md); so must its peer's
     #[arg(long)]
     rsockets: bool,
-    /// Leave copies of libibverbs and librdmacm alone that the program carries or opens by a path (docs/dropin.md)
+    /// Do not replace copies of libibverbs and librdmacm that the program bundles or opens by a path (docs/dropin.md)
     #[arg(long)]
     no_audit: bool,
 }
@@ -88,7 +88,7 @@ impl LaunchArgs {
 pub(crate) struct Run {
     #[command(flatten)]
     launch: LaunchArgs,
-    /// Put the libraries in the place of the system's, in a mount namespace of the program's own (docs/dropin.md)
+    /// Mount the libraries over the system's, in a mount namespace for the program (docs/dropin.md)
     #[arg(long)]
     namespace: bool,
     /// The program and its arguments
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Run) -> u8 {
         let path = path.display();
         eprintln!(
             "verbena: {path} runs with the rights of its owner or group, so the dynamic linker ignores the environment, \
-             and it will not find Verbena"
+             and the program will not load Verbena's libraries"
         );
     }
     if args.namespace {

@@ -17,64 +17,65 @@ pub(crate) const EXAMPLE: &str = "\
 Examples:
   verbena unit --lan eth1 --listen 0.0.0.0                hosts reach eth1's LAN over RDMA
   verbena unit --lan eth1 --listen 0.0.0.0 --listen udp://0.0.0.0 --listen ethernet://eth0
-  verbena unit --lan-tap lan0 --listen 127.0.0.1:9000     the LAN is an interface of the unit's own
+  verbena unit --lan-tap lan0 --listen 127.0.0.1:9000     the LAN is an interface that the unit creates
   verbena unit --lan eth1 --listen 0.0.0.0 --queues 2     hosts connect with two queues, at two ports
-  verbena unit status                                     how it stands, and its hosts
+  verbena unit status                                     its status and its hosts
 
---lan needs CAP_NET_RAW, --lan-tap CAP_NET_ADMIN: as root, or in a namespace of one's own (unshare -Urn).
-Hosts are trusted as a LAN trusts its stations: listen only where such stations are.";
+--lan needs CAP_NET_RAW, --lan-tap CAP_NET_ADMIN: as root, or in a separate network namespace (unshare -Urn).
+Hosts are not authenticated, as stations of a LAN are not: listen only on networks whose stations are trusted.";
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct UnitArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// The LAN side: an Ethernet interface that is there
+    /// The LAN side: an existing Ethernet interface
     #[arg(long, value_name = "INTERFACE", required_unless_present = "lan_tap")]
     lan: Option<String>,
     /// The LAN side: an interface to create
     #[arg(long, value_name = "NAME", conflicts_with = "lan")]
     lan_tap: Option<String>,
-    /// Where hosts connect to: iwarp://ADDRESS[:PORT] (or just ADDRESS), udp://ADDRESS[:PORT], ethernet://INTERFACE;
+    /// The address to which hosts connect: iwarp://ADDRESS[:PORT] (or just ADDRESS), udp://ADDRESS[:PORT], ethernet://INTERFACE;
     /// may be given several times
     #[arg(long, required = true, value_name = "ADDRESS")]
     listen: Vec<Address>,
-    /// Hosts at once
+    /// Connected hosts at once, at most
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=255))]
     hosts: u16,
-    /// Hosts at once from one source address: of IPv4, a network of 64 bits of IPv6, a station (ethernet)
+    /// Connected hosts at once from one source, at most: an IPv4 address, an IPv6 /64 network, or a MAC address (ethernet)
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     hosts_per_source: u16,
-    /// Packets that may be on their way, each direction, per host
+    /// Packets in flight, each direction, per host, at most
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
     elements: u32,
-    /// Queues, each with a thread, a place at the LAN, and ports and buffers of its own: hosts must have as many. The first
-    /// listens at the port of --listen, the others at those behind it (iwarp, udp). They help several connections at a time, not a single one
+    /// Queues, each with a thread, a socket on the LAN, and ports and buffers of its own: hosts must have as many. The first
+    /// listens at the port of --listen, the others at the ports that follow (iwarp, udp). They speed up several connections at a time,
+    /// not a single one
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = driver::queues())]
     queues: u8,
-    /// Leave checksums and cutting to hosts
+    /// Offer hosts no offloads: they compute checksums and segment packets themselves
     #[arg(long)]
     no_offloads: bool,
-    /// Hosts may ask to hear what is for others and to speak for others, as one with a bridge must
+    /// Allow hosts to request promiscuous mode: to receive frames for other addresses and to send from them, as a bridge must
     #[arg(long)]
     allow_promiscuous: bool,
-    /// Seconds after which an address that a station was heard with is forgotten; no host gets it before
+    /// Seconds after which a learned MAC address of a LAN station ages out; until then no host can be assigned it
     #[arg(long, default_value_t = 300, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
     mac_age: u64,
     /// Payload bytes of a cell (udp, ethernet); as much as a frame of the path holds if not given
     #[arg(long, value_name = "BYTES")]
     cell: Option<u16>,
-    /// Seconds of silence after which a host is believed gone
+    /// Seconds without a message after which a host counts as disconnected
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(long, short)]
     quiet: bool,
 }
 
 #[derive(Subcommand)]
 enum Action {
-    /// Show how the drivers of this user stand
+    /// Show the status of this user's drivers
     Status {
         /// Only the driver with this LAN interface
         lan: Option<String>,
@@ -160,7 +161,11 @@ impl StatusText for UnitStatus {
 
 fn guest(guest: &ConnectedHostStatus) -> Vec<String> {
     let mac = guest.mac.as_deref().unwrap_or("no address yet");
-    let hears = if guest.promiscuous { ", hears all" } else { "" };
+    let hears = if guest.promiscuous {
+        ", promiscuous"
+    } else {
+        ""
+    };
     vec![
         format!(
             "  {} ({}, {}, arrangement {}): {}, {mac}{hears}",

@@ -38,14 +38,14 @@ impl fmt::Display for Error {
                 for folder in folders {
                     write!(f, " {}", folder.display())?;
                 }
-                f.write_str("; `cargo xtask dropin` makes them, `--libs DIR` says where they are")
+                f.write_str("; build them with `cargo xtask dropin`, or name their folder with `--libs DIR`")
             }
             Error::Separator(folder) => write!(
                 f,
-                "the dynamic linker cannot be told of {}: a colon or semicolon separates folders there",
+                "the dynamic linker cannot search {}: its path contains a colon or semicolon, which separates folders",
                 folder.display()
             ),
-            Error::NoValue(text) => write!(f, "--set {text}: wanted is key=value"),
+            Error::NoValue(text) => write!(f, "--set {text}: expected key=value"),
             Error::NoSetting(key) => write!(
                 f,
                 "--set {key}: there is no such setting; the file is named by VERBENA_CONFIG"

@@ -19,7 +19,7 @@ pub fn enter(folder: &Path) -> Result<(), Error> {
     let places = system_libraries()?;
     if places.is_empty() {
         let none = io::Error::from(io::ErrorKind::NotFound);
-        let what = "the system has no libibverbs and librdmacm whose place could be taken";
+        let what = "the system has no libibverbs and librdmacm that could be replaced";
         return Err(Error::Namespace(what.to_owned(), none));
     }
     let failed = |what: &str| {
@@ -31,7 +31,7 @@ pub fn enter(folder: &Path) -> Result<(), Error> {
     if !user.is_root() {
         flags |= UnshareFlags::NEWUSER;
     }
-    unshare(flags).map_err(failed("the kernel allows no new namespace"))?;
+    unshare(flags).map_err(failed("the kernel does not allow a new namespace"))?;
     if !user.is_root() {
         let (user, group) = (user.as_raw(), group.as_raw());
         for (file, line) in [
@@ -39,18 +39,19 @@ pub fn enter(folder: &Path) -> Result<(), Error> {
             ("uid_map", format!("{user} {user} 1")),
             ("gid_map", format!("{group} {group} 1")),
         ] {
-            std::fs::write(format!("/proc/self/{file}"), line)
-                .map_err(failed("the kernel refuses this user in a namespace"))?;
+            std::fs::write(format!("/proc/self/{file}"), line).map_err(failed(
+                "the kernel rejects the user and group maps of the namespace",
+            ))?;
         }
     }
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     mount_change("/", private)
         .map_err(io::Error::from)
-        .map_err(failed("mounts cannot be kept to the program"))?;
+        .map_err(failed("cannot make the mounts private to the program"))?;
     for (place, library) in places {
         mount_bind(folder.join(library), &place)
             .map_err(io::Error::from)
-            .map_err(failed(&format!("{} cannot be covered", place.display())))?;
+            .map_err(failed(&format!("cannot mount over {}", place.display())))?;
     }
     Ok(())
 }
@@ -70,7 +71,7 @@ fn system_libraries() -> Result<BTreeSet<(PathBuf, &'static str)>, Error> {
         .find_map(|name| Command::new(name).arg("-p").output().ok());
     let Some(listed) = listed else {
         let error = io::Error::from(io::ErrorKind::NotFound);
-        let what = "ldconfig, which knows the system's libraries, cannot be started";
+        let what = "cannot start ldconfig, which lists the system's libraries";
         return Err(Error::Namespace(what.to_owned(), error));
     };
     let text = String::from_utf8_lossy(&listed.stdout).into_owned();

@@ -145,7 +145,7 @@ impl End {
         let last = at + self.size as usize - 8;
         let got: [u64; 2] = [memory.get(at)?, memory.get(last)?];
         if got != [turn; 2] {
-            let sentence = format!("packet {turn} is {got:?} where it arrived");
+            let sentence = format!("packet {turn} arrived with the contents {got:?}");
             return Err(Error::Failed(sentence));
         }
         Ok(())

@@ -10,7 +10,7 @@ const COLLAPSE: f64 = 200.0;
 /// perftest has a list of the adapters that it sends inline with.
 pub(crate) const UNKNOWN_DEVICE: Noise = Noise {
     part: "Device not recognized to implement inline feature",
-    reason: "perftest says so of every adapter that is not in its own list",
+    reason: "perftest prints this for every adapter that is not in its own list",
 };
 
 /// One of the eight tools.

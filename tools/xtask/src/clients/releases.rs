@@ -126,7 +126,7 @@ impl Release {
 
     /// Downloads the packages into `apt` and unpacks them as `tree`.
     pub(super) fn unpack(&self, apt: &Path, tree: &Path) -> Result<()> {
-        ensure!(cfg!(target_arch = "x86_64"), "only x86-64 is known here");
+        ensure!(cfg!(target_arch = "x86_64"), "only x86-64 is supported");
         for part in [
             "lists/partial",
             "cache/archives/partial",
@@ -140,12 +140,12 @@ impl Release {
         std::fs::write(apt.join("sources.list"), line)?;
         let suite = self.suite;
         run_reported(apt_get(apt, 180).arg("update"), || {
-            format!("the configured archive does not give the suite {suite}")
+            format!("the configured archive does not have the suite {suite}")
         })?;
         let packages = apt.join("packages");
         let download = apt_get(apt, 300).arg("download").args(self.packages);
         run_reported(download.current_dir(&packages), || {
-            format!("the suite {suite} lacks a package, or it did not come")
+            format!("the suite {suite} lacks a package, or its download failed")
         })?;
         // Unpacked elsewhere first: a partly unpacked tree must not be used.
         let half = apt.join("tree");
@@ -185,11 +185,12 @@ fn apt_get(folder: &Path, seconds: u32) -> Tool {
 
 /// The archive from which apt gets this system's own release.
 fn archive() -> Result<String> {
-    let system = std::fs::read_to_string("/etc/os-release").context("cannot tell the release")?;
+    let system =
+        std::fs::read_to_string("/etc/os-release").context("cannot read /etc/os-release")?;
     let own = system
         .lines()
         .find_map(|line| line.strip_prefix("VERSION_CODENAME="))
-        .context("this system's release has no name")?;
+        .context("/etc/os-release has no release name")?;
     let format = "$(CODENAME) $(REPO_URI)";
     let targets = Tool::new("apt-get").args(["indextargets", "--format", format]);
     let targets = targets.output()?;

@@ -28,7 +28,7 @@ impl Source {
     pub(crate) fn obstacle(&self, folder: &Path) -> Option<String> {
         let error = self.fetch(folder).err()?;
         Some(format!(
-            "the packages of {} cannot be had: {error:#}",
+            "the packages of {} are not available: {error:#}",
             self.name()
         ))
     }

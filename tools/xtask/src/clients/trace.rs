@@ -58,7 +58,7 @@ fn idle(trace: &str) -> Result<String, String> {
         .lines()
         .find(|line| line.contains(BEGIN))
         .and_then(thread)
-        .ok_or("the script did not come to its rest")?;
+        .ok_or("the script did not reach its idle phase")?;
     let rest: Vec<&str> = trace
         .lines()
         .skip_while(|line| !line.contains(BEGIN))

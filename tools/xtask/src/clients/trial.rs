@@ -102,7 +102,7 @@ impl Trial<'_> {
             return Some("network namespaces need root".to_owned());
         }
         if self.case.topology == Topology::OwnAddress && Peer::own().is_none() {
-            return Some("this machine has no address that others could call".to_owned());
+            return Some("this machine has no address besides loopback".to_owned());
         }
         if self.case.over_ipv6() && !address::has_ipv6() {
             return Some("this machine has no IPv6".to_owned());
@@ -223,11 +223,11 @@ impl Trial<'_> {
             return Ok(());
         };
         let Some(process) = processes.get_mut(side) else {
-            bail!("the case disturbs side {side}, which it has not");
+            bail!("the case has a fault for side {side}, which does not exist");
         };
         std::thread::sleep(after);
         if process.try_wait()?.is_some() {
-            let finding = "it ended before it could be disturbed".to_owned();
+            let finding = "it ended before the fault was injected".to_owned();
             self.print_failure(processes, std::slice::from_ref(&finding));
             bail!(finding)
         }

@@ -103,7 +103,7 @@ impl Wheels {
 /// NIXL's log, which goes to standard error.
 const NIXL_LOG: Noise = Noise {
     part: "NIXL INFO",
-    reason: "NIXL says what it does",
+    reason: "NIXL logs its progress",
 };
 
 pub(crate) fn cases() -> Vec<Case> {

@@ -84,9 +84,12 @@ fn read(nodes: &mut Vec<Node>, line: &str) -> Result<()> {
             None => (heading, None),
         };
         let known = |name: &str| nodes.iter().any(|node| node.name == name);
-        ensure!(!known(name), "a second node of this name");
+        ensure!(!known(name), "duplicate node name");
         if let Some(parent) = parent {
-            ensure!(known(parent), "the node it inherits from must come before");
+            ensure!(
+                known(parent),
+                "the node that it inherits from must precede it"
+            );
         }
         nodes.push(Node {
             name: name.to_owned(),
@@ -97,7 +100,7 @@ fn read(nodes: &mut Vec<Node>, line: &str) -> Result<()> {
     }
     let words: Vec<&str> = line.split_whitespace().collect();
     let [name, standing, kind] = words.as_slice() else {
-        bail!("wanted are a name, default or compat, func or object");
+        bail!("expected a name, default or compat, func or object");
     };
     let standing = match *standing {
         "default" => Binding::Default,
@@ -156,8 +159,8 @@ mod tests {
     fn contradictory_table_is_refused_with_its_line() {
         for (text, what) in [
             ("f default func", "before the first node"),
-            ("[A]\n[A]", "second node"),
-            ("[A : B]", "must come before"),
+            ("[A]\n[A]", "duplicate node"),
+            ("[A : B]", "must precede"),
             (
                 "[A]\nf default func\n[B]\nf default func",
                 "a default already",
@@ -165,7 +168,7 @@ mod tests {
             ("[A]\nf default func\nf compat func", "twice"),
             ("[A]\nf always func", "always"),
             ("[A]\nf default thing", "thing"),
-            ("[A]\nf default", "wanted are"),
+            ("[A]\nf default", "expected a name"),
         ] {
             let error = format!("{:#}", Exports::parse(text).unwrap_err());
             assert!(error.contains(what) && error.contains("line "), "{error}");

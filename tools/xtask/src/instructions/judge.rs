@@ -67,15 +67,15 @@ pub(super) fn outcome(
         return Ok(Outcome::Passed);
     }
     Ok(Outcome::Noted(format!(
-        "{}: that is a gain to be kept, so renew {FILE} with `cargo xtask instructions --write`",
+        "{}: fewer than recorded, so update {FILE} with `cargo xtask instructions --write`",
         notes.join("; ")
     )))
 }
 
 fn failure(faults: &[String], kept: &Record, here: &Toolchain) -> String {
     let mut text = format!(
-        "{} ({FILE}, tolerance {TOLERANCE} %): find out why, or, if it is meant, renew the file with \
-         `cargo xtask instructions --write` and say why in the commit",
+        "{} ({FILE}, tolerance {TOLERANCE} %): find the cause, or, if it is intended, update the file with \
+         `cargo xtask instructions --write` and state the reason in the commit message",
         faults.join("; ")
     );
     // Another compiler generates other code, which may be the cause.

@@ -47,7 +47,8 @@ impl Toolchain {
 
 impl Record {
     pub(super) fn parse(text: &str) -> Result<Record> {
-        let record: Record = toml::from_str(text).context("it is not the file that we write")?;
+        let record: Record = toml::from_str(text)
+            .context("not a file written by `cargo xtask instructions --write`")?;
         // Nothing can be compared with a count of zero.
         if let Some((name, _)) = record.instructions.iter().find(|(_, count)| **count == 0) {
             bail!("`{name}` has 0 instructions");

@@ -47,7 +47,7 @@ impl Bench {
             Topology::Loopback => None,
             Topology::Veth(mtu) => {
                 let found = self.veths.iter().find(|(own, _)| *own == mtu);
-                Some(&found.context("there is no such veth pair")?.1)
+                Some(&found.context("no such veth pair")?.1)
             }
         };
         let setting = Setting {
@@ -112,7 +112,7 @@ fn wait(process: &mut Process, limit: Duration) -> Result<Option<End>> {
 
 fn describe_end(end: Option<End>) -> String {
     match end {
-        None => "it was not done in time".to_owned(),
+        None => "it exceeded the time limit".to_owned(),
         Some(End::Code(code)) => format!("it ended with {code}"),
         Some(end) => format!("{end:?}"),
     }
@@ -122,7 +122,7 @@ fn describe_end(end: Option<End>) -> String {
 fn complaint(process: &Process) -> String {
     let all = format!("{}\n{}", process.stderr(), process.output());
     let first = all.lines().find(|line| !line.trim().is_empty());
-    first.unwrap_or("it said nothing").trim().to_owned()
+    first.unwrap_or("it printed nothing").trim().to_owned()
 }
 
 /// Processor seconds of our children that have ended.

@@ -83,8 +83,8 @@ impl Run {
     }
 
     fn worker(self, printed: Outputs<'_>) -> Result<Sample> {
-        let caller: Figures = figures(printed.caller).context("the caller said nothing")?;
-        let server: Figures = figures(printed.server).context("the server said nothing")?;
+        let caller: Figures = figures(printed.caller).context("the client printed nothing")?;
+        let server: Figures = figures(printed.server).context("the server printed nothing")?;
         let cpu =
             (caller.carried > 0).then(|| (caller.cpu + server.cpu) / (caller.carried as f64 / 1e9));
         let bandwidth = caller.bytes as f64 / caller.seconds / 1e9;
@@ -120,7 +120,7 @@ struct Figures {
 
 fn figures(text: &str) -> Result<Figures> {
     let line = text.lines().last().context("nothing was printed")?;
-    serde_json::from_str(line).with_context(|| format!("not a line of figures: {line}"))
+    serde_json::from_str(line).with_context(|| format!("not a line of results: {line}"))
 }
 
 /// Bytes and seconds of everything received.

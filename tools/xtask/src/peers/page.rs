@@ -20,7 +20,7 @@ pub(crate) fn load_warning(about: &RunInfo) -> String {
     match about.load[0].parse::<f64>() {
         Ok(load) if load <= 1.0 => String::new(),
         _ => format!(
-            "**The machine was busy (load average {}): these verdicts mean nothing, good or bad. Repeat on a quiet one.**\n\n",
+            "**The machine was busy (load average {}): these verdicts are not valid. Repeat the measurement on an idle machine.**\n\n",
             about.load[0]
         ),
     }
@@ -152,15 +152,15 @@ pub(crate) fn page(
     plots: &[String],
 ) -> String {
     let mut text = format!(
-        "# Verbena beside its peers\n\n\
+        "# Verbena compared with its peers\n\n\
          Written by `cargo xtask peers --write`; the raw numbers are in [peers.json](peers.json).\n\n\
-         {}. {} rounds by turns (every contender once, then all again), {} s each and a quarter of it before to warm up; \
-         programs that cannot be told a time got messages for about as long. Two processes for each, nobody pinned. \
-         Load average at the beginning {}, at the end {}: on a machine that others use, polling contenders fall apart first. \
+         {}. {} interleaved rounds (each runs every contender once), {} s each after a warm-up of a quarter of that time; \
+         programs without a time option got a message count for about as long. Two processes for each, not pinned to processors. \
+         Load average at the beginning {}, at the end {}: on a busy machine, polling contenders slow down first. \
          Cells: the median, and the smallest and the largest round.\n\n\
-         `tcp-…` are our own loops over plain sockets (on loopback without the pacing of bbr, as Verbena does it), `verbena-…` the Rust API, `dropin-…` perftest on the drop-in libraries; \
-         `…-events` sleep where the others poll, `…-mss` has frames of a TCP segment, all others large ones. libfabric's \
-         only program measures ping-pong alone, also where bandwidth or rate stands here.\n\n## Targets\n\n",
+         `tcp-…` are our own loops over plain sockets (on loopback without the pacing of bbr, as in Verbena), `verbena-…` the Rust API, `dropin-…` perftest on the drop-in libraries; \
+         `…-events` wait for events where the others poll, `…-mss` has frames of a TCP segment, all others large ones. libfabric's \
+         only program measures ping-pong alone, also in the tables of bandwidth and rate.\n\n## Targets\n\n",
         about.machine, about.rounds, about.seconds, about.load[0], about.load[1]
     );
     text += &load_warning(about);

@@ -242,7 +242,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Target> {
             polling,
         ),
         target(
-            "half a round trip, 8 B, both asleep in events",
+            "half a round trip, 8 B, both waiting for events",
             "≤ 1.3 × blocking raw TCP",
             most(1.3),
             one(small, "verbena-send-events", &["tcp-blocking"]),
@@ -290,7 +290,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Target> {
             results.dropin(),
         ),
         target(
-            "processor time per GB, bulk write asleep in events, by raw TCP",
+            "processor time per GB, bulk write waiting for events, by raw TCP",
             "≤ 1.1 ×",
             most(1.1),
             results.cpu("verbena-write-events", TCP),

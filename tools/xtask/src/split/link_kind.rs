@@ -153,7 +153,7 @@ impl LinkKind {
                 start(running, 0, &examples.join("pair"), "far near offloads")?;
                 wait_for(veth, 0, "near")?;
                 let near = veth.enter(1);
-                let name = near.last().context("a namespace without a name")?;
+                let name = near.last().context("the namespace has no name")?;
                 ip(veth, 0, &format!("link set near netns {name}"))?;
             }
             LinkKind::Tunnel | LinkKind::Unpaced | LinkKind::Queued => {

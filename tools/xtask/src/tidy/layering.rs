@@ -127,7 +127,7 @@ pub(crate) fn check(packages: &[Package], root: &Path) -> Vec<Finding> {
         let report = |sentence: String| Finding::new(&path, 0, RULE, sentence);
         let Some(arrow) = LAYERS.iter().find(|a| a.package == package.name) else {
             findings.push(report(format!(
-                "package `{}` has no place in the rings; add it to ARROWS in tools/xtask/src/tidy/layering.rs",
+                "package `{}` has no layer; add it to LAYERS in tools/xtask/src/tidy/layering.rs",
                 package.name
             )));
             continue;
@@ -246,7 +246,7 @@ mod tests {
         let packages = [package("verbena-news", &[])];
         assert!(
             sentences(&packages)[0]
-                .contains("add it to ARROWS in tools/xtask/src/tidy/layering.rs")
+                .contains("add it to LAYERS in tools/xtask/src/tidy/layering.rs")
         );
     }
 

@@ -36,7 +36,7 @@ pub(crate) fn check(file: &TextFile) -> Vec<Finding> {
     }
     for at in words(&file.code, "ignore") {
         if file.code[..at].trim_end().ends_with("#[") {
-            let sentence = "a test that is switched off tests nothing: mend it or delete it";
+            let sentence = "an ignored test tests nothing: fix it or delete it";
             report(&file.code, at, sentence.into());
         }
     }

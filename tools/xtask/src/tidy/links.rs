@@ -37,13 +37,13 @@ fn resolve(page: &str, link: &str, pages: &[&TextFile], paths: &[String]) -> Res
     let exists = target.is_empty() || paths.iter().any(|p| *p == target || p.starts_with(&folder));
     if !exists {
         return Err(format!(
-            "the link `{link}` leads nowhere: there is no `{target}`"
+            "the link `{link}` is broken: there is no `{target}`"
         ));
     }
     let known = pages.iter().find(|page| page.path == target);
     match known {
         Some(known) if !heading.is_empty() && !headings(&known.text).any(|h| h == heading) => Err(
-            format!("the link `{link}` leads nowhere: `{target}` has no such heading"),
+            format!("the link `{link}` is broken: `{target}` has no such heading"),
         ),
         _ => Ok(()),
     }

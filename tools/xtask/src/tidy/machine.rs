@@ -26,7 +26,7 @@ pub(crate) fn check(file: &TextFile) -> Vec<Finding> {
             if before.is_some_and(|c| is_word(c) || matches!(c, '.' | '-' | '~' | '}')) {
                 continue;
             }
-            let sentence = format!("`{place}` is a place on somebody's machine");
+            let sentence = format!("`{place}` is a path on a particular machine");
             findings.push(Finding::new(
                 &file.path,
                 line_of(&file.text, at),

@@ -59,7 +59,7 @@ pub(crate) fn check(file: &TextFile) -> Vec<Finding> {
     for at in words(&code, "unsafe") {
         found.push((
             at,
-            "`unsafe` in a pure crate: it belongs on an island".into(),
+            "`unsafe` in a pure crate: move it to a file that ISLANDS lists".into(),
         ));
     }
     let finding = |(at, sentence)| Finding::new(&file.path, line_of(&code, at), RULE, sentence);

@@ -37,10 +37,11 @@ pub(crate) fn check(file: &TextFile) -> Vec<Finding> {
         let line = line_of(&file.code, at);
         if !island {
             let sentence =
-                "`unsafe` outside the islands (see ISLANDS in tools/xtask/src/tidy/safety.rs)";
+                "`unsafe` in a file that ISLANDS in tools/xtask/src/tidy/safety.rs does not list";
             findings.push(Finding::new(&file.path, line, RULE, sentence));
         } else if needs_argument(&file.code[at..]) && !has_argument(file, line) {
-            let sentence = "no `SAFETY:` comment above: who guarantees what, until when?";
+            let sentence =
+                "no `SAFETY:` comment above: state what is guaranteed, by which code, until when";
             findings.push(Finding::new(&file.path, line, RULE, sentence));
         }
     }

@@ -58,7 +58,7 @@ pub(super) fn write(
     }
     writeln!(
         out,
-        "\nnetwork side: whose a packet is, the narrowest first"
+        "\nnetwork side: the owner of a packet, the most specific rule first"
     )?;
     for rule in profile.network().rules() {
         let (packets, owner) = split_rule(&rule.to_string());

@@ -21,23 +21,23 @@ pub(super) struct Nbd {
     /// The disk
     #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
-    /// The Unix socket where clients come
+    /// The Unix socket on which to listen for clients
     #[arg(long, value_name = "PATH", required_unless_present = "listen")]
     socket: Option<PathBuf>,
-    /// Or an address of this machine
+    /// Listen on this TCP address instead
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "socket")]
     listen: Option<SocketAddr>,
-    /// What clients may ask for; the empty name always works
+    /// The export name that clients may request; the empty name always works
     #[arg(long, default_value = "")]
     name: String,
     /// Refuse writes, even if the disk does not
     #[arg(long)]
     read_only: bool,
-    /// Seconds after which a client that has stopped in the middle of a request, or takes no answers, is hung up on; one that wants
-    /// nothing, if another waits for its place
+    /// Seconds after which a client that stalls in the middle of a request, or reads no replies, is disconnected; an idle client is
+    /// disconnected after that time if another waits for its slot
     #[arg(long, default_value_t = 60, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86400))]
     idle: u64,
-    /// Say nothing but the address and errors
+    /// Print the address and errors only
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]

@@ -15,15 +15,15 @@ use super::{BoxError, Common, show, stop};
 /// What is done to the disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Rw {
-    /// Read one after the other
+    /// Sequential reads
     Read,
-    /// Write one after the other
+    /// Sequential writes
     Write,
-    /// Read anywhere
+    /// Random reads
     Randread,
-    /// Write anywhere
+    /// Random writes
     Randwrite,
-    /// Read and write anywhere, see --reads
+    /// Random reads and writes, see --reads
     Mix,
 }
 
@@ -32,31 +32,31 @@ pub(super) struct Bench {
     /// The disk
     #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
-    /// What is done to it
+    /// The access pattern
     #[arg(long, value_enum, default_value = "randread")]
     rw: Rw,
-    /// Of a hundred requests of a mix, how many read
+    /// Percentage of reads in a mix
     #[arg(long, default_value_t = 70, value_parser = clap::value_parser!(u8).range(0..=100))]
     reads: u8,
     /// Bytes per request, with k or m
     #[arg(long, short, default_value = "4k", value_parser = bytes)]
     size: u64,
-    /// For how long
+    /// Duration of the measurement
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     seconds: u64,
-    /// The first byte that is touched, with k, m, g or t
+    /// The first byte that is accessed, with k, m, g or t
     #[arg(long, default_value = "0", value_parser = bytes)]
     offset: u64,
-    /// Bytes that are touched; up to the end of the disk if not given
+    /// Bytes that are accessed; up to the end of the disk if not given
     #[arg(long, value_parser = bytes)]
     length: Option<u64>,
-    /// Decides what is random
+    /// Seed of the random numbers
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Read everything into the same memory, as iscsi-perf does: caches hold it better than memory for each request
+    /// Read everything into the same memory, as iscsi-perf does: it stays in the processor's caches, unlike a buffer per request
     #[arg(long)]
     discard: bool,
-    /// Yes, what is on the disk may be destroyed: writes need it
+    /// Allow writes, which destroy the data on the disk
     #[arg(long)]
     destructive: bool,
     /// Print one JSON object
@@ -75,7 +75,7 @@ pub(super) fn bench(args: &Bench) -> Result<(), BoxError> {
         Rw::Mix => (Pattern::Random, args.reads),
     };
     if reads < 100 && !args.destructive {
-        let what = "this load writes over what is on the disk: say --destructive if that is meant";
+        let what = "this load overwrites data on the disk; pass --destructive to allow it";
         return Err(what.into());
     }
     let mut unit = args.common.unit(&args.address)?;
@@ -89,7 +89,7 @@ pub(super) fn bench(args: &Bench) -> Result<(), BoxError> {
         range: args.offset..end,
         pattern,
         reads,
-        size: u32::try_from(args.size).map_err(|_| "requests have less than 4 GiB")?,
+        size: u32::try_from(args.size).map_err(|_| "a request must be smaller than 4 GiB")?,
         depth: args.common.depth.into(),
         limit: Limit::Time(Duration::from_secs(args.seconds)),
         seed: args.seed,

@@ -27,7 +27,7 @@ pub(super) struct Portal {
 
 #[derive(Args)]
 pub(super) struct TargetArgs {
-    /// The target, and behind it the LUN where one is needed
+    /// The target, followed by the LUN where one is needed
     #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
     /// Print one JSON object
@@ -42,7 +42,7 @@ pub(super) struct Ping {
     /// The target
     #[arg(value_name = "URL", value_parser = Url::<Address>::new())]
     address: Address,
-    /// How often
+    /// Number of pings
     #[arg(long, short = 'n', default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..))]
     count: u32,
     /// Print one JSON object
@@ -197,7 +197,7 @@ pub(super) fn capacity(args: &TargetArgs) -> Result<(), BoxError> {
     let capacity = session.capacity(lun)?;
     session.close()?;
     let (Some(blocks), Some(bytes)) = (capacity.blocks(), capacity.bytes()) else {
-        return Err(format!("unit {lun} has more bytes than can be counted").into());
+        return Err(format!("the size of unit {lun} in bytes does not fit in 64 bits").into());
     };
     let size = capacity.block_len;
     match args.json {
@@ -217,10 +217,7 @@ pub(super) fn ping(args: &Ping) -> Result<(), BoxError> {
         let time = session.ping()?;
         times.push(micro(time));
         if !args.json {
-            show(format_args!(
-                "sign of life {number} after {:.1} µs",
-                micro(time)
-            ))?;
+            show(format_args!("reply {number} after {:.1} µs", micro(time)))?;
         }
     }
     session.close()?;
@@ -251,5 +248,5 @@ fn required_lun(address: &Address) -> Result<u16, BoxError> {
 }
 
 fn lun_from(number: u16) -> Result<Lun, BoxError> {
-    Ok(Lun::new(number).ok_or_else(|| format!("{number} is no LUN: 0 to 16383 are"))?)
+    Ok(Lun::new(number).ok_or_else(|| format!("{number} is not a valid LUN; use 0 to 16383"))?)
 }

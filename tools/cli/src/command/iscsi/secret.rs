@@ -21,16 +21,16 @@ const SHORTEST: usize = 12;
 
 #[derive(Args)]
 pub(super) struct Secret {
-    /// Our name for CHAP; its password is in --password-file or in the environment variable VERBENA_ISCSI_PASSWORD
+    /// User name for CHAP; its password is in --password-file or in the environment variable VERBENA_ISCSI_PASSWORD
     #[arg(long, value_name = "NAME")]
     user: Option<String>,
     /// File whose first line is the password, readable and writable by its owner only (mode 0600)
     #[arg(long, value_name = "FILE", requires = "user")]
     password_file: Option<PathBuf>,
-    /// Refuse to follow a target that sends us elsewhere
+    /// Do not follow a login redirection to another address
     #[arg(long, conflicts_with = "redirect_credentials")]
     no_redirect: bool,
-    /// Log in with our CHAP credentials at another host, too, when a target sends us there
+    /// After a redirection, send the CHAP credentials to the other host as well
     #[arg(long)]
     redirect_credentials: bool,
 }
@@ -49,7 +49,9 @@ impl Secret {
         let mut address = address.clone();
         match (&self.user, &address.credentials) {
             (Some(_), Some(_)) => {
-                return Err("the address has a user already: --user is for one without".into());
+                return Err(
+                    "the address already contains a user; remove it, or omit --user".into(),
+                );
             }
             (None, Some(_)) => warn(&format!(
                 "a password on the command line can be seen by other users of this machine; \
@@ -71,7 +73,7 @@ impl Secret {
             let len = one.as_ref().map(|one| one.password.len());
             if let Some(len) = len.filter(|len| *len < SHORTEST) {
                 warn(&format!(
-                    "a CHAP secret of {len} bytes can be found by trying; RFC 7143 asks for {SHORTEST} at least"
+                    "a CHAP secret of {len} bytes can be guessed by trial; RFC 7143 requires at least {SHORTEST} bytes"
                 ));
             }
         }
@@ -102,14 +104,14 @@ fn from_environment() -> Result<String, BoxError> {
 
 fn from_file(path: &Path) -> Result<String, BoxError> {
     let shown = path.display();
-    let failed = |error| format!("the password file {shown}: {error}");
+    let failed = |error| format!("cannot read the password file {shown}: {error}");
     let file = File::open(path).map_err(failed)?;
     // The mode of the opened file, whatever has its name by now.
     let mode = file.metadata().map_err(failed)?.mode();
     if mode & 0o077 != 0 {
         let mode = mode & 0o7777;
         let what = format!(
-            "the password file {shown} is open to other users (mode {mode:04o}): chmod 600 {shown}"
+            "the password file {shown} is accessible to other users (mode {mode:04o}): run chmod 600 {shown}"
         );
         return Err(what.into());
     }

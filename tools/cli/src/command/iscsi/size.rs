@@ -11,9 +11,9 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
     };
     let number: u64 = digits
         .parse()
-        .map_err(|_| "a number of bytes, with k, m, g or t".to_owned())?;
+        .map_err(|_| "not a number of bytes, with k, m, g or t".to_owned())?;
     let fits = number.checked_mul(1 << shift);
-    fits.ok_or_else(|| "more bytes than there can be".to_owned())
+    fits.ok_or_else(|| "the number of bytes does not fit in 64 bits".to_owned())
 }
 
 /// A size in a binary unit, rounded down to one decimal.

@@ -21,10 +21,10 @@ use super::{BoxError, Common, device, stop};
 /// How passes are made.
 #[derive(Args)]
 struct TransferArgs {
-    /// Bytes per request, with k or m; what the disk likes best if not given
+    /// Bytes per request, with k or m; the disk's optimal transfer length if not given
     #[arg(long, short, default_value = "0", hide_default_value = true, value_parser = bytes)]
     size: u64,
-    /// Say nothing but errors
+    /// Print errors only
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub(super) struct Read {
     /// How many bytes, with k, m, g or t; up to the end of the disk if not given
     #[arg(long, value_parser = bytes)]
     length: Option<u64>,
-    /// Where they go; - is standard output
+    /// The output file; - is standard output
     #[arg(long, short, value_name = "FILE", default_value = "-")]
     output: PathBuf,
     #[command(flatten)]
@@ -70,10 +70,10 @@ pub(super) struct Write {
     /// The first byte that is written, with k, m, g or t
     #[arg(long, default_value = "0", value_parser = bytes)]
     offset: u64,
-    /// Where the bytes come from; - is standard input
+    /// The input file; - is standard input
     #[arg(long, short, value_name = "FILE", default_value = "-")]
     input: PathBuf,
-    /// Let each request complete only when it outlives a power cut, instead of flushing once at the end
+    /// Write every request to stable storage (FUA) instead of flushing once at the end
     #[arg(long)]
     fua: bool,
     /// Read everything back and compare; the input must be a file
@@ -346,7 +346,7 @@ impl Input {
 fn output(path: &Path) -> Result<OwnedFd, BoxError> {
     if is_stdio(path) {
         if io::stdout().is_terminal() {
-            return Err("a disk's bytes do not belong on a terminal: say --output FILE".into());
+            return Err("refusing to write binary data to a terminal; use --output FILE".into());
         }
         return Ok(io::stdout().as_fd().try_clone_to_owned()?);
     }

@@ -35,7 +35,7 @@ where
         let wrong = |why: String| Error::raw(ErrorKind::ValueValidation, why).with_cmd(cmd);
         match word.to_str().map(T::from_str) {
             Some(read) => read.map_err(|why| wrong(format!("{why}\n"))),
-            None => Err(wrong("an address is written in UTF-8\n".to_owned())),
+            None => Err(wrong("the address is not valid UTF-8\n".to_owned())),
         }
     }
 }
