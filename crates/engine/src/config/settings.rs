@@ -120,15 +120,15 @@ const WRITE_OR_READ: RtrKinds = RtrKinds {
 };
 
 settings! {
-    /// Whose manners the adapter has: `roce` as most programs expect, `iwarp` as an honest iWARP adapter.
+    /// The kind of adapter that it presents itself as: `roce`, as most programs expect, or `iwarp`.
     personality: Personality = Personality::Roce, Keyword(PERSONALITIES);
-    /// What programs that choose a device by its name call it.
+    /// The name of the device, by which programs choose it.
     name: String = "verbena0".to_owned(), Label;
     /// Virtual functions beside the physical one: C programs see them as devices of their own, called `name`, `v` and a number (docs/functions.md).
     functions: u16 = 0, Number(0..=14);
-    /// Logical devices as which the adapter appears, with what each does; `auto` is `name` and one more for each of `functions`, each of which does all that is there: `rdma+iscsi`.
+    /// Logical devices as which the adapter appears, with the services of each; `auto` is `name` and one more for each of `functions`, each with all implemented services: `rdma+iscsi`.
     presents: Option<Vec<LogicalDevice>> = None, Or("auto", Presents);
-    /// Whose packets are, by address, port or connection; the narrowest decides, and all others are the first device's.
+    /// Which device receives packets, by address, port or connection; the narrowest rule decides, and all other packets go to the first device.
     owners: Vec<Rule> = Vec::new(), Owners;
     /// Its addresses; `auto` is the first one that others can reach, else loopback.
     device: Device = Device::Auto, Devices;
@@ -160,9 +160,9 @@ settings! {
     extensions: bool = true, Switch;
     /// Immediate data and atomics of RFC 7306 towards peers without the extensions; `auto` is off, as siw refuses them.
     rfc7306: Choice = Choice::Auto, Keyword(CHOICES);
-    /// What peers are expected to be, unless `peers` knows better.
+    /// The implementation that peers are expected to be, unless `peers` lists them.
     profile: Profile = Profile::Verbena, Keyword(PROFILES);
-    /// Networks that are known to be something else; the narrowest decides.
+    /// Networks whose peers have another profile; the narrowest decides.
     peers: Peers = Peers::default(), PeerList;
     /// The shortest run of payload that goes straight between socket and memory.
     direct_min: u32 = 16 << 10, Bytes(1..=1 << 30);
@@ -180,7 +180,7 @@ settings! {
     shards: Option<u16> = None, Or("auto", Number(1..=1024));
     /// Empty polls in quick succession after which a polling thread serves its connections itself.
     lend_polls: u32 = 8, Number(1..=1 << 20);
-    /// How long a polling thread may stay away before its connections are taken back; eight times as long if it has no processor, or if it was always there and puts no acknowledgements off.
+    /// How long a polling thread may go without polling before its connections are taken back; eight times as long if it has no processor, or if it has polled without a gap so far and puts no acknowledgements off.
     lend_time: Duration = Duration::from_millis(1), millis(1, 1000);
     /// How long an empty poll may sleep for bytes to arrive, in a thread that was preempted a moment ago: on processors with more threads that poll than they can run at once. `0s` never sleeps.
     poll_sleep: Duration = Duration::from_micros(100), millis(0, 10);
@@ -202,7 +202,7 @@ settings! {
     max_pages: u32 = 1 << 24, Number(0..=1 << 30);
     /// Handle `SIGSEGV` and `SIGBUS` in copies from and to registered memory that the program has unmapped, so that the request fails and not the process; other faults go to the handler that was there before.
     catch_faults: bool = true, Switch;
-    /// The same user's `verbena events` may watch what happens.
+    /// Let `verbena events` of the same user receive the adapter's events.
     monitor: bool = true, Switch;
     /// Interrupt vectors granted to the adapter; `auto` is as many as it asks for, fewer are shared, and with 0 it has the one legacy line.
     vectors: Option<u16> = None, Or("auto", Number(0..=2048));
@@ -212,7 +212,7 @@ settings! {
     pacing: Choice = Choice::Auto, Keyword(CHOICES);
     /// How long the startup of a connection may take.
     startup_timeout: Duration = Duration::from_secs(5), millis(10, 600_000);
-    /// Connections in startup at once, on all ports; for one more, the source address that has the most loses its oldest (docs/connections.md).
+    /// Connections in startup at once, on all ports; beyond it, the oldest one of the source address that has the most is closed (docs/connections.md).
     half_open: u32 = 512, Number(1..=65_535);
     /// Requests held for a queue pair that is not ready to receive yet.
     held_per_qp: u32 = 4, Number(0..=1024);
@@ -242,7 +242,7 @@ settings! {
     tls_key: Option<PathBuf> = None, Or("none", FileName);
     /// A PEM file with the certificate of the authority: peers need one that it has signed, whatever names it has.
     tls_ca: Option<PathBuf> = None, Or("none", FileName);
-    /// Silence after which a peer is asked for a sign of life; 0s never asks.
+    /// Time without bytes from the peer after which a keep-alive probe is sent; 0s sends none.
     keep_alive: Duration = Duration::from_secs(60), seconds(0, 32_767);
     /// The least silence, with an answer owed, after which a peer counts as dead (docs/connections.md); pauses of the network of half as long are survived.
     dead_after: Duration = Duration::from_secs(10), millis(100, 3_600_000);
@@ -256,13 +256,13 @@ settings! {
     send_stall: Duration = Duration::from_secs(1), millis(10, 600_000);
     /// How long a peer's access waits for memory whose registration is not done before it is refused.
     memory_wait: Duration = Duration::from_secs(5), millis(0, 5_000);
-    /// How long after its startup a peer without the extensions, which was sent something and has said nothing, gets one empty RDMA Write: siw may have missed the first frame. `0s` sends none.
+    /// How long after its startup a peer without the extensions, which was sent something and has sent nothing, gets one empty RDMA Write: siw may have missed the first frame. `0s` sends none.
     nudge: Duration = Duration::from_millis(20), millis(0, 60_000);
-    /// How long after its startup an initiator without the extensions and without peer-to-peer mode, which has said nothing, is sent what waits for it: RFC 5044 has the responder wait for the first frame, but on siw a client may wait for its server's. `0s` waits for ever.
+    /// How long after its startup an initiator without the extensions and without peer-to-peer mode, which has sent nothing, is sent what waits for it: RFC 5044 has the responder wait for the first frame, but on siw a client may wait for its server's. `0s` waits for ever.
     speak_first: Duration = Duration::from_millis(50), millis(0, 60_000);
     /// How long the end of a closed connection is waited for.
     linger: Duration = Duration::from_secs(2), millis(0, 600_000);
-    /// What is worth a line in the log.
+    /// The level from which messages are logged.
     log: Log = Log::Warn, Keyword(LOGS);
 }
 
