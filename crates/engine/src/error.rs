@@ -52,7 +52,7 @@ pub struct OwnedByOther {
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// A system call failed.
-    #[error("the system refused: {0}")]
+    #[error("system call failed: {0}")]
     System(#[from] sys::Error),
     /// An error of the adapter.
     #[error(transparent)]
@@ -66,7 +66,7 @@ pub enum Error {
         cause: sys::Error,
     },
     /// The startup failed.
-    #[error("startup with {peer}: {cause}")]
+    #[error("startup with {peer} failed: {cause}")]
     Startup {
         /// The peer.
         peer: SocketAddr,
@@ -74,7 +74,7 @@ pub enum Error {
         cause: Failure,
     },
     /// The peer rejected the request.
-    #[error("{peer} said no")]
+    #[error("{peer} rejected the connection")]
     Rejected {
         /// The peer.
         peer: SocketAddr,
@@ -124,7 +124,7 @@ pub enum Error {
         address: IpAddr,
     },
     /// The peer that answered does not have the shared key, or does not use the extensions.
-    #[error("{peer} cannot prove that it is the peer that was called (setting `key`)")]
+    #[error("{peer} did not authenticate as the dialled peer (setting `key`)")]
     Unauthenticated {
         /// The peer.
         peer: SocketAddr,
@@ -144,7 +144,7 @@ pub enum Error {
     #[error(transparent)]
     KeyFile(#[from] Box<KeyFileError>),
     /// The queue pair was not created for out-of-band connections.
-    #[error("queue pair {qp} has no number that peers can call")]
+    #[error("queue pair {qp} has no number that peers can connect to")]
     NoOobNumber {
         /// The queue pair.
         qp: u32,
@@ -173,7 +173,7 @@ pub enum Error {
     #[error("a completion handler runs on one processor at least")]
     NoProcessors,
     /// The object belongs to another function or adapter (V1).
-    #[error("it belongs to another function or adapter")]
+    #[error("the object belongs to another function or adapter")]
     Foreign,
     /// Only the physical function can create virtual ones (V1).
     #[error("function {function} is a virtual one and cannot make others")]
@@ -192,7 +192,7 @@ pub enum Error {
         free: usize,
     },
     /// A connection with a shared receive queue moves to one with, and one without to one without (V1).
-    #[error("its receives come from {}", if *.shared { "a shared queue, and none is named" } else { "its own queue, and a shared one is named" })]
+    #[error("the connection receives from {}", if *.shared { "a shared receive queue, and none was given" } else { "its own receive queue, and a shared one was given" })]
     ReceiveQueueMismatch {
         /// It has a shared receive queue.
         shared: bool,

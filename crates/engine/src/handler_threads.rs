@@ -157,7 +157,7 @@ impl HandlerThreadGroup {
     }
 
     /// Queues a signal; false if it would not be served: the thread has ended or never started.
-    #[must_use = "a signal that nobody serves is a notification lost"]
+    #[must_use = "a signal that is not served is a lost notification"]
     pub(crate) fn signal(&self, signal: Signal, class: Class) -> bool {
         // A class has no thread while a handler is changing to or from it; then any other class serves it.
         let ours = self.threads[class as usize].get();

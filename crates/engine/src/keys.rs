@@ -67,7 +67,7 @@ impl fmt::Display for KeyFileError {
             }
             KeyFileProblem::Permissions(mode) => write!(
                 f,
-                "has the mode {mode:o}, so that others than its owner have a right to it: chmod 600 {path}"
+                "has the mode {mode:o}, which lets users other than its owner access it: chmod 600 {path}"
             ),
             KeyFileProblem::KeyLength(line) => write!(
                 f,

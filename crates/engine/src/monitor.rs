@@ -83,11 +83,11 @@ impl Monitor {
                 let _ = visitor.send(format!("{REFUSED}{why}\n").as_bytes());
             };
             if visitor.peer_uid() != Ok(sys::effective_uid()) {
-                refuse("it is another user's process");
+                refuse("the client is a process of another user");
                 continue;
             }
             let Some(place) = WatcherPermit::take(&self.watchers, MAX_WATCHERS) else {
-                refuse("too many watch it already");
+                refuse("too many watchers");
                 continue;
             };
             if let Some(core) = self.core.upgrade() {

@@ -141,7 +141,7 @@ fn other_users_are_refused() {
     match stranger {
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            let refused = format!("> {REFUSED}it is another user's process");
+            let refused = format!("> {REFUSED}the client is a process of another user");
             assert!(said.contains(&refused), "{said}");
         }
         Err(error) => {

@@ -18,7 +18,7 @@ pub enum Refusal {
     #[error("STag {stag} is not valid")]
     Stag { stag: Stag },
     /// The entry is one-touch, and a message has ended in it before (M9).
-    #[error("STag {stag} is good for one touch and was touched before")]
+    #[error("STag {stag} is a one-touch STag and was accessed before")]
     Touched { stag: Stag },
     /// The entry is reserved and its registration not complete: to be tried again then (V5). All checks on what is known of it passed.
     #[error("STag {stag} is pending: its registration is not done")]
@@ -37,7 +37,7 @@ pub enum Refusal {
     #[error("STag {stag} is bound to another queue pair")]
     Scope { stag: Stag },
     /// Not inside the entry.
-    #[error("{len} bytes at {at:#x} leave STag {stag}, {entry_len} bytes at {start:#x}")]
+    #[error("{len} bytes at {at:#x} exceed STag {stag}, {entry_len} bytes at {start:#x}")]
     Bounds {
         stag: Stag,
         at: u64,
@@ -78,7 +78,7 @@ pub enum Misuse {
     #[error("{len} bytes at {at:#x} are not mapped{}", if *.write { " writable" } else { "" })]
     Unmapped { at: usize, len: usize, write: bool },
     /// Remote write or atomics without local write.
-    #[error("rights {0} make no sense together: remote write and atomics need local write")]
+    #[error("rights {0} cannot be combined: remote write and atomics need local write")]
     Rights(Access),
     /// The range wraps or does not fit the address space.
     #[error("{len} bytes from {start:#x} wrap")]
@@ -92,7 +92,7 @@ pub enum Misuse {
         len: u64,
     },
     /// The STag names no entry that could be used so.
-    #[error("STag {0} is not an entry that can be used so")]
+    #[error("STag {0} does not support this operation")]
     Stag(Stag),
     /// The entry is reserved and its registration not complete; a control queue pair completes it (V5).
     #[error("STag {0} is pending: its registration is not done")]
@@ -126,10 +126,10 @@ pub enum Misuse {
     #[error("bind refused: {0}")]
     Bind(&'static str),
     /// The region's memory is not shared with other processes (V1).
-    #[error("STag {0} stands for memory that is not shared: it cannot move to another process")]
+    #[error("STag {0} refers to memory that is not shared: it cannot move to another process")]
     NotShared(Stag),
     /// A one-touch region: its touched state cannot be transferred (M9, V1).
-    #[error("STag {0} is good for one touch: it cannot move to another process")]
+    #[error("STag {0} is a one-touch STag: it cannot move to another process")]
     OneTouch(Stag),
     /// An STag whose index is outside the table's range.
     #[error("the index of STag {stag} is not one of {first} to {last}, which the table has")]
@@ -150,7 +150,7 @@ pub enum Misuse {
 )]
 pub enum SharedMemoryError {
     /// A file on a disc, a socket, a memfd of huge pages.
-    #[error("the descriptor is no memfd with pages of the usual size")]
+    #[error("the descriptor is not a memfd with pages of the default size")]
     NotMemfd,
     /// Another process that has the descriptor could truncate it.
     #[error("the memfd has seals {has:#x} and needs {needs:#x}: its size could change")]

@@ -202,7 +202,7 @@ impl Slot {
     fn set_state(&self, state: u64, key: u8) {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            debug_assert!(matches!(word & STATE, BUSY | SETTLING), "not ours");
+            debug_assert!(matches!(word & STATE, BUSY | SETTLING), "not locked");
             let next = (word & GRANTS) | (u64::from(key) << KEY_SHIFT) | state;
             let swapped =
                 self.word

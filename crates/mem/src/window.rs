@@ -99,7 +99,7 @@ pub fn entry_for(bind: &Bind, ty: WindowType, region: &Entry) -> Result<Entry, &
         .checked_add(bind.len)
         .is_some_and(|end| bind.addr >= start && end - start <= region.len);
     if !inside {
-        return Err("the range leaves the region");
+        return Err("the range exceeds the region");
     }
     Ok(Entry {
         kind: Kind::Window(ty.scope(bind.qp)),

@@ -21,7 +21,7 @@ const USAGE: &str = "usage: instructions CASE SIZE N
   resolve                     a grant and its end, among SIZE regions
   register                    a registration and its end, among SIZE regions
   create                      a queue pair and its end, among SIZE queue pairs
-  poll                        a look at an empty completion queue
+  poll                        a poll of an empty completion queue
   complete                    SIZE completions pushed, then polled sixteen at a time";
 
 fn main() {
@@ -105,7 +105,7 @@ fn register(size: u32, count: usize) {
     let (host, _stags, buffer) = with_regions(size);
     for _ in 0..count {
         let stag = share(&host, black_box(buffer.stag()));
-        host.function.deregister(stag).expect("nobody uses it");
+        host.function.deregister(stag).expect("it is not in use");
     }
 }
 

@@ -103,7 +103,7 @@ fn report(what: &str, before: usize, count: usize) {
 
 /// Resident bytes of this process.
 fn resident() -> usize {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("/proc is readable");
     let pages = statm
         .split(' ')
         .nth(1)

@@ -166,7 +166,7 @@ impl Cause {
 
 /// An entry whose code or parameters are not known. The reader continues after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("an event entry with code {code:#04x} and number {number} means nothing")]
+#[error("unknown event entry: code {code:#04x}, number {number}")]
 pub struct Unknown {
     /// Its code.
     pub code: u8,

@@ -104,7 +104,7 @@ pub enum Error {
         limit: u32,
     },
     /// The adapter does not have so many left for a function (V1).
-    #[error("{requested} of kind {object} asked for, {available} left in one piece")]
+    #[error("{requested} of kind {object} requested, {available} contiguous ones left")]
     Share {
         /// What was asked for.
         object: Object,
@@ -127,7 +127,7 @@ pub enum Error {
     #[error("function 0 is the physical one and cannot be removed")]
     Physical,
     /// The function was removed, and nothing can be created in it any more.
-    #[error("the function is gone: no {object} can be made in it")]
+    #[error("the function was removed: no {object} can be created in it")]
     FunctionRemoved {
         /// What was to be created.
         object: Object,
@@ -178,7 +178,7 @@ pub enum Error {
     },
     /// The function belongs to a logical device without this service (V2).
     #[error(
-        "function {number} has no queue pairs for {service}: its device does {services} (setting `presents`)"
+        "function {number} has no queue pairs for {service}: its device provides {services} (setting `presents`)"
     )]
     Service {
         /// The function.
@@ -199,7 +199,7 @@ pub enum Error {
         to: QpState,
     },
     /// The connection cannot be moved (V1).
-    #[error("queue pair {number} does not move: {why}")]
+    #[error("queue pair {number} cannot be moved: {why}")]
     NotMigratable {
         /// The queue pair.
         number: u32,

@@ -152,7 +152,7 @@ impl Outbox {
     }
 
     /// Queue pairs whose [`wake`](crate::Qp::wake) must be called. The caller holds no lock.
-    #[must_use = "a queue pair that is not told waits for ever"]
+    #[must_use = "a queue pair that is not woken waits for ever"]
     pub fn take_woken(&mut self) -> Vec<Wake> {
         core::mem::take(&mut self.woken)
     }
@@ -163,7 +163,7 @@ impl Outbox {
     }
 
     /// Completion queues whose queue pairs must be failed by [`fail_overflowed`](crate::Qp::fail_overflowed).
-    #[must_use = "a queue pair that is not failed trusts a queue that lost entries"]
+    #[must_use = "a queue pair that is not failed continues with a queue that lost entries"]
     pub fn take_overflows(&mut self) -> Vec<u32> {
         core::mem::take(&mut self.overflows)
     }

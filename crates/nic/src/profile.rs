@@ -74,7 +74,7 @@ pub enum ProfileError {
     #[error("two devices are called {0}")]
     DuplicateName(String),
     /// A device has no service.
-    #[error("device {0} does nothing: say rdma, nic or iscsi")]
+    #[error("device {0} has no service: add rdma, nic or iscsi")]
     NoServices(String),
     /// A device has a service twice.
     #[error("device {device} has {service} twice")]
@@ -96,10 +96,10 @@ pub enum ProfileError {
         service: Service,
     },
     /// The device has several services, and the owner does not say which.
-    #[error("device {0} does several things: say which, such as {0}/rdma")]
+    #[error("device {0} has several services: name one, such as {0}/rdma")]
     AmbiguousService(String),
     /// Two rules match the same packets.
-    #[error("{rule} says who owns what {other} gives to another")]
+    #[error("{rule} conflicts with {other}: both match the same packets")]
     ConflictingRules {
         /// The later rule.
         rule: String,
@@ -115,7 +115,7 @@ pub enum ProfileError {
         why: &'static str,
     },
     /// The service has a name, but is not implemented.
-    #[error("device {device}: {service} is not there yet; {there} are", there = Services::IMPLEMENTED)]
+    #[error("device {device}: {service} is not implemented; {there} are", there = Services::IMPLEMENTED)]
     NotImplemented {
         /// The device.
         device: String,
@@ -123,7 +123,7 @@ pub enum ProfileError {
         service: Service,
     },
     /// No queue of the device, or of the adapter, has the number.
-    #[error("no {object} has number {number} there")]
+    #[error("the device has no {object} with number {number}")]
     NoQueue {
         /// What was named.
         object: Object,

@@ -16,7 +16,7 @@ fn serve(listener: &Listener, counter: &Memory, clients: u64) -> Result<u64, Err
     }
     for connection in connections {
         let (end, _) = connection.recv(connection.device().buffer(1)?).wait();
-        assert!(end.is_err_and(|error| error.is_closed()), "it just leaves");
+        assert!(end.is_err_and(|error| error.is_closed()), "it disconnects");
     }
     counter.load(0)
 }

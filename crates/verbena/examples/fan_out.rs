@@ -28,7 +28,7 @@ fn subscribe(qp: &Qp, cq: &Cq, memory: &Memory, lazy: bool) -> Result<u64, Error
         for wc in &completions[..n] {
             assert_eq!(wc.status, Status::Success, "subscriber: {wc:?}");
             let item: u64 = memory.get(wc.id as usize * ITEM)?;
-            assert_eq!(item, next, "news comes in order");
+            assert_eq!(item, next, "items come in order");
             next += 1;
             if !lazy {
                 receive(qp, memory, wc.id)?;
@@ -127,9 +127,9 @@ fn main() -> Result<(), Error> {
     }
     assert_eq!(heard + lost, MESSAGES * SUBSCRIBERS as u64);
     let counters = ssq.query()?.counters;
-    println!("{SUBSCRIBERS} subscribers, {heard} items heard, {lost} not, in {took:.1?}");
+    println!("{SUBSCRIBERS} subscribers, {heard} items received, {lost} not, in {took:.1?}");
     println!(
-        "{} channel let go; all completions in order",
+        "{} channel detached; all completions in order",
         counters.stalls
     );
     Ok(())

@@ -55,7 +55,7 @@ impl Side {
         writeln!(&mut &*socket, "{} {hex}", self.qp.endpoint()?)?;
         let mut line = String::new();
         BufReader::new(socket).read_line(&mut line)?;
-        let (name, hex) = line.trim().split_once(' ').ok_or("half a line")?;
+        let (name, hex) = line.trim().split_once(' ').ok_or("incomplete line")?;
         self.qp.set_peer(name.parse::<QpEndpoint>()?)?;
         let byte = |at| u8::from_str_radix(hex.get(at..at + 2).unwrap_or(""), 16);
         let bytes: std::result::Result<Vec<u8>, _> = (0..hex.len()).step_by(2).map(byte).collect();
@@ -83,7 +83,11 @@ fn serve(socket: &TcpStream) -> Result<()> {
     };
     side.qp.post_recv(&[receive]).map_err(|(_, error)| error)?;
     let told = side.wait_completion()?;
-    assert_eq!(told.immediate, Some(BYTES as u32), "the peer says how much");
+    assert_eq!(
+        told.immediate,
+        Some(BYTES as u32),
+        "the immediate is the length"
+    );
     let mut got = vec![0; BYTES];
     side.memory.read_at(0, &mut got)?;
     assert!(got == pattern(), "every byte is right");

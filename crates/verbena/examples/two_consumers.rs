@@ -81,12 +81,12 @@ impl Consumer {
     /// Waits for `count` completions, which must all be successful.
     fn take(&self, count: usize) -> Vec<Wc> {
         let end = Instant::now() + TIMEOUT;
-        let mut taken = self.stats.taken.lock().expect("nobody failed");
+        let mut taken = self.stats.taken.lock().expect("not poisoned");
         while taken.len() < count {
             let left = end.saturating_duration_since(Instant::now());
-            assert!(!left.is_zero(), "{}: its handler was not told", self.name);
+            assert!(!left.is_zero(), "{}: its handler was not called", self.name);
             let waited = self.stats.more.wait_timeout(taken, left);
-            taken = waited.expect("nobody failed").0;
+            taken = waited.expect("not poisoned").0;
         }
         let rest = taken.split_off(count);
         std::mem::replace(&mut *taken, rest)
@@ -94,10 +94,10 @@ impl Consumer {
 
     fn report(&self) -> Vec<u16> {
         let seen = &self.stats;
-        let on = seen.processors.lock().expect("nobody failed");
+        let on = seen.processors.lock().expect("not poisoned");
         let on: Vec<u16> = on.iter().copied().collect();
         println!(
-            "{}: handler {} was told {} times ({} solicited) on processors {on:?} and saw {} completions",
+            "{}: handler {} was called {} times ({} solicited) on processors {on:?} and saw {} completions",
             self.name,
             self.handler.id(),
             seen.notifications.load(Ordering::Relaxed),

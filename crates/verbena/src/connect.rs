@@ -92,7 +92,7 @@ impl Connector {
 /// let ours = connecting.wait()?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
-#[must_use = "dropped, it gives the connection up"]
+#[must_use = "dropping it abandons the connection"]
 pub struct Connecting(State);
 
 enum State {

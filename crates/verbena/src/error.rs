@@ -94,7 +94,7 @@ pub enum Error {
         by_peer: bool,
     },
     /// A range outside of the memory.
-    #[error("{len} bytes at offset {offset} leave memory of {limit} bytes")]
+    #[error("{len} bytes at offset {offset} exceed memory of {limit} bytes")]
     OutOfBounds {
         /// The first byte.
         offset: u64,
@@ -136,7 +136,7 @@ pub enum Error {
         why: &'static str,
     },
     /// The text does not name a queue pair.
-    #[error("`{text}` names no queue pair: {why}")]
+    #[error("`{text}` is not a queue pair endpoint: {why}")]
     InvalidQpEndpoint {
         /// The text.
         text: String,
@@ -144,16 +144,16 @@ pub enum Error {
         why: &'static str,
     },
     /// The object belongs to another device or protection domain.
-    #[error("it belongs to another device or protection domain")]
+    #[error("the object belongs to another device or protection domain")]
     Foreign,
     /// The queue pair is in use by a listener that is about to connect it.
-    #[error("the queue pair is being connected, and does not move meanwhile")]
+    #[error("the queue pair is being connected and cannot be moved before that ends")]
     QpInUse,
     /// A handover of a service failed (V1).
     #[error("handover: {0}")]
     Handover(Box<HandoverError>),
     /// Only the adapter itself can raise this event.
-    #[error("{cause:?} is the adapter's own to tell, and cannot be injected")]
+    #[error("{cause:?} is raised by the adapter only and cannot be injected")]
     EventNotInjectable {
         /// The event.
         cause: Cause,
@@ -173,7 +173,7 @@ pub enum Error {
         why: String,
     },
     /// The caller's time limit passed.
-    #[error("not done in time")]
+    #[error("timed out")]
     Timeout,
 }
 

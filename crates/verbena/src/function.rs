@@ -49,7 +49,7 @@ impl Device {
     /// let adapter = Device::with(config)?;
     /// assert_eq!(adapter.logical_device("verbena1", Service::Rdma)?.function_number(), 1);
     /// let refused = adapter.logical_device("verbena0", Service::Nic).unwrap_err();
-    /// assert!(refused.to_string().contains("not there yet"));
+    /// assert!(refused.to_string().contains("not implemented"));
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn logical_device(&self, name: &str, service: Service) -> Result<Device, Error> {

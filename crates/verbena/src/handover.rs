@@ -75,10 +75,10 @@ impl HandoverStep {
 #[non_exhaustive]
 pub enum HandoverError {
     /// The other process cannot be reached, or stopped before the end.
-    #[error("the other process: {0}")]
+    #[error("channel to the other process: {0}")]
     Channel(#[from] FdChannelError),
     /// The other process is not Verbena, or uses another version of the format.
-    #[error("the other process speaks {theirs}, this one {ours}")]
+    #[error("the other process uses {theirs}, this one {ours}")]
     VersionMismatch {
         /// The other process's version.
         theirs: String,
@@ -86,13 +86,13 @@ pub enum HandoverError {
         ours: String,
     },
     /// The successor refused.
-    #[error("the successor did not take it: {0}")]
+    #[error("the successor refused: {0}")]
     Refused(String),
     /// The running process has taken everything back.
     #[error("the running process has taken everything back")]
     Withdrawn,
     /// There is nothing with this tag, or it was unpacked before.
-    #[error("no {what} with tag {tag} is left to take")]
+    #[error("there is no {what} with tag {tag}, or it was unpacked before")]
     NotFound {
         /// The kind of object.
         what: &'static str,
@@ -100,7 +100,7 @@ pub enum HandoverError {
         tag: u64,
     },
     /// An object was not unpacked and would be lost.
-    #[error("{what} with tag {tag} came and was not taken")]
+    #[error("{what} with tag {tag} was received and not unpacked")]
     NotUnpacked {
         /// The kind of object.
         what: &'static str,
@@ -108,10 +108,10 @@ pub enum HandoverError {
         tag: u64,
     },
     /// The other process sent something invalid.
-    #[error("the other process sent what makes no sense: {0}")]
+    #[error("the other process sent an invalid message: {0}")]
     InvalidMessage(&'static str),
     /// The shared word that decides about the ownership could not be created or mapped.
-    #[error("the word that says who owns it: {0}")]
+    #[error("shared ownership word: {0}")]
     SharedWord(String),
 }
 

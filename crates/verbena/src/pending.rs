@@ -37,7 +37,7 @@ pub(crate) type Finish<T> = fn(&Shared, Result<OpOutput, Error>, OpMemory) -> Op
 /// }
 /// # Ok::<(), verbena::Error>(())
 /// ```
-#[must_use = "it says how the operation ended, and has its buffer"]
+#[must_use = "it holds the result of the operation and its buffer"]
 pub struct Pending<T>(State<T>);
 
 enum State<T> {
@@ -149,7 +149,7 @@ impl<T> Pending<T> {
 
     fn take_ready(&mut self) -> Option<T> {
         // As with every future: polling again after the end is a bug, which must not become an endless wait.
-        assert!(!matches!(self.0, State::Taken), "its end was taken before");
+        assert!(!matches!(self.0, State::Taken), "polled after it was ready");
         match core::mem::replace(&mut self.0, State::Taken) {
             State::Finished(end) => Some(end),
             other => {

@@ -106,7 +106,7 @@ impl<T> PromiseReceiver<T> {
 /// assert_eq!(joining.wait()?, b"you may");
 /// # Ok::<(), verbena::Error>(())
 /// ```
-#[must_use = "it is connected when this says so"]
+#[must_use = "the queue pair is connected only when this is ready"]
 pub struct QpConnecting(PromiseReceiver<Vec<u8>>);
 
 impl QpConnecting {

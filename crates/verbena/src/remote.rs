@@ -168,7 +168,7 @@ impl RemoteMemory {
         let got = bytes.len();
         let wrong = |why| Error::InvalidHandle { got, why };
         let Some((head, _)) = bytes.split_first_chunk::<{ RemoteMemory::BYTES }>() else {
-            return Err(wrong("it has 24"));
+            return Err(wrong("a handle has 24"));
         };
         let number = |from: usize| {
             let mut word = [0; 8];
@@ -184,8 +184,8 @@ impl RemoteMemory {
             .filter(|one| rights & one.bits() != 0)
             .fold(Access::NONE, |all, one| all | one);
         match () {
-            () if form != VERSION => Err(wrong("its form is unknown")),
-            () if access.bits() != rights => Err(wrong("its rights are none of a peer's")),
+            () if form != VERSION => Err(wrong("its version is unknown")),
+            () if access.bits() != rights => Err(wrong("its access rights are not remote rights")),
             () if at.checked_add(len).is_none() => Err(wrong("its range wraps")),
             () => Ok(RemoteMemory {
                 at,

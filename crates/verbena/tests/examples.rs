@@ -26,7 +26,7 @@ fn examples_succeed_in_one_process() {
     assert_example_prints("file_transfer", "5000017 bytes sent");
     assert_example_prints("oob", "100000 bytes written");
     assert_example_prints("lending", "one too many ended as RemAccessErr");
-    assert_example_prints("fan_out", "1 channel let go; all completions in order");
+    assert_example_prints("fan_out", "1 channel detached; all completions in order");
     // It checks by itself which handler ran where.
     assert_example_prints("two_consumers", "500 round trips");
     assert_example_prints("upgrade", "5 upgrades under load, and no client noticed");

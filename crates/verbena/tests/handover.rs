@@ -295,7 +295,7 @@ fn object_not_taken_cancels_the_handover() {
     let mut scene = LoadedServer::new(&[], TWO_CLIENTS);
     let mut next = scene.successor(&["--forget"]);
     let why = scene.server.wait_for_line("kept: ");
-    assert!(why.contains("came and was not taken"), "{why}");
+    assert!(why.contains("was received and not unpacked"), "{why}");
     assert!(!next.wait_exit(TIMEOUT).success());
     assert!(next.has_printed("NotUnpacked"), "{:?}", next.output);
     scene.assert_new_client_served();
@@ -328,7 +328,7 @@ fn hand_over_in_process(
 
 /// Whether a connection could not be moved, so that nothing was sent.
 fn is_migrate_error(kept: &FailedHandover) -> bool {
-    kept.to_string().contains("does not move")
+    kept.to_string().contains("cannot be moved")
 }
 
 #[test]
@@ -348,7 +348,7 @@ fn stag_in_use_is_refused() {
     });
     let kept = kept.unwrap_err();
     println!("{kept}");
-    assert!(kept.to_string().contains("did not take it"), "{kept}");
+    assert!(kept.to_string().contains("the successor refused"), "{kept}");
     let (memories, ..) = kept.handover.into_parts();
     assert_eq!(memories[0].1.get::<[u8; 10]>(0).unwrap(), *b"still here");
 }
@@ -448,7 +448,7 @@ fn modified_queue_pair_cancels_the_handover() {
         qp.modify(QpState::Init);
         inheritance.accept(device, |_| ()).map(drop)
     });
-    assert!(why.contains("did not take it"), "{why}");
+    assert!(why.contains("the successor refused"), "{why}");
 }
 
 #[test]
@@ -493,10 +493,10 @@ fn invalid_handover_clients_get_nothing() {
     let frame = |bytes: &[u8]| [&(bytes.len() as u64).to_le_bytes(), bytes].concat();
     let (newer, older) = (*b"vbnh\x09\x00\x01\x00", *b"vbnh\x01\x00\x00\x00");
     let says: [(&[u8], &str); 6] = [
-        (&frame(&newer), "handover form 9"),
-        (&frame(&older), "connections of form 0"),
-        (&frame(b"GET / HTTP/1.1"), "something else"),
-        (&[0xff; 64], "begins no frame"),
+        (&frame(&newer), "handover version 9"),
+        (&frame(&older), "connection images of version 0"),
+        (&frame(b"GET / HTTP/1.1"), "an unknown protocol"),
+        (&[0xff; 64], "not the beginning of a frame"),
         (&frame(&newer)[..11], "11 of 16 bytes"),
         (b"", "the other process"),
     ];
@@ -504,7 +504,7 @@ fn invalid_handover_clients_get_nothing() {
         let mut stranger = UnixStream::connect(scene.path()).unwrap();
         stranger.write_all(bytes).unwrap();
         stranger.shutdown(std::net::Shutdown::Write).unwrap();
-        let said = scene.server.wait_for_line("not a successor: ");
+        let said = scene.server.wait_for_line("successor not accepted: ");
         assert!(said.contains(why), "{said}");
     }
     // A process that connects and sends nothing delays the next one only until the time limit, and clients not at all.

@@ -6,16 +6,16 @@
 #[non_exhaustive]
 pub enum Error {
     /// The call would block.
-    #[error("it would have to wait")]
+    #[error("the operation would block")]
     WouldBlock,
     /// Connecting has started and continues.
-    #[error("connecting has begun and goes on")]
+    #[error("the connection attempt is in progress")]
     InProgress,
     /// Connecting had started before.
-    #[error("connecting has begun before")]
+    #[error("a connection attempt is already in progress")]
     Already,
     /// A signal interrupted the wait.
-    #[error("a signal came")]
+    #[error("interrupted by a signal")]
     Interrupted,
     /// There is no connection.
     #[error("the socket is not connected")]
@@ -33,7 +33,7 @@ pub enum Error {
     #[error("the peer refused: {0}")]
     Refused(String),
     /// The peer does not speak this protocol.
-    #[error("the peer is no rsocket: {0}")]
+    #[error("the peer is not an rsocket: {0}")]
     WrongProtocol(&'static str),
     /// The peer did not answer in time.
     #[error("the peer did not answer in time")]
@@ -42,7 +42,7 @@ pub enum Error {
     #[error("the connection broke")]
     Reset,
     /// Nothing can be sent any more.
-    #[error("the socket has ended sending, or the peer is gone")]
+    #[error("the socket was shut down for sending, or the peer is gone")]
     Pipe,
     /// A limit was reached.
     #[error("{what}: there are {limit} at most")]

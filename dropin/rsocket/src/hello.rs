@@ -36,14 +36,16 @@ impl Hello {
             return Err(Error::WrongProtocol("its private data is too short"));
         };
         if !head.starts_with(MAGIC) {
-            return Err(Error::WrongProtocol("its private data begins otherwise"));
+            return Err(Error::WrongProtocol(
+                "its private data has a wrong magic number",
+            ));
         }
         let messages = u16::from_be_bytes([head[4], head[5]]);
         let ring = RemoteMemory::from_bytes(&head[8..])
-            .map_err(|_| Error::WrongProtocol("its ring is no handle of memory"))?;
+            .map_err(|_| Error::WrongProtocol("its ring is not a valid memory handle"))?;
         match () {
             () if head[6..8] != [0, 0] => Err(Error::WrongProtocol("reserved bytes are not zero")),
-            () if messages == 0 => Err(Error::WrongProtocol("it takes no messages")),
+            () if messages == 0 => Err(Error::WrongProtocol("it accepts no messages")),
             () if !(1..=MAX_RING).contains(&ring.len()) => {
                 Err(Error::WrongProtocol("its ring is empty or too long"))
             }

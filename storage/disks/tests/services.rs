@@ -48,7 +48,7 @@ fn iscsi_device_refuses_rdma() {
     assert_eq!(initiator.function_number(), 1);
     runs_commands(&initiator);
     let (pd, cq) = (initiator.pd().unwrap(), initiator.cq(8).unwrap());
-    let words = "no queue pairs for rdma: its device does iscsi";
+    let words = "no queue pairs for rdma: its device provides iscsi";
     let refused = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap_err();
     assert!(refused.to_string().contains(words), "{refused}");
     let refused = initiator.listen("127.0.0.1:0").map(drop).unwrap_err();
@@ -69,7 +69,7 @@ fn device_without_iscsi_refuses_before_connecting() {
     let to = listener.local_addr().unwrap();
     let (pd, cq) = (adapter.pd().unwrap(), adapter.cq(8).unwrap());
     let words =
-        "function 0 has no queue pairs for iscsi: its device does rdma (setting `presents`)";
+        "function 0 has no queue pairs for iscsi: its device provides rdma (setting `presents`)";
     let refused = IscsiQp::connect(&pd, &cq, &cq, to, IscsiOptions::default()).unwrap_err();
     assert_eq!(refused.to_string(), words);
     let address = format!("iscsi://{to}/iqn.2026-11.org.verbena:scripted/1");

@@ -348,7 +348,10 @@ impl Starting {
         let proposal = endpoint.proposal();
         let (ird, ord) = options.depths(proposal.map_or((0, 0), |p| (p.ird, p.ord)));
         let accepted = endpoint.accept(ird, ord, &options.private_data);
-        debug_assert!(accepted.is_ok(), "only a request that waits is shown");
+        debug_assert!(
+            accepted.is_ok(),
+            "only a pending request is passed to the program"
+        );
         if let Side::Accepted { options: slot, .. } = &mut self.side {
             *slot = Some((options, done));
         }

@@ -41,7 +41,7 @@ pub struct MigrateError {
 
 /// A connection between two queue pairs. No thread serves its sockets, and its peer waits.
 #[derive(Debug)]
-#[must_use = "its peer waits"]
+#[must_use = "the peer waits until the connection is served again"]
 pub struct ExportedConnection {
     /// The queue pair that it was taken out of.
     origin: QueuePair,

@@ -17,14 +17,14 @@ const WORD: usize = size_of::<AtomicU64>();
 )]
 pub enum ClaimError {
     /// Another owner was first.
-    #[error("claim {at} is at {found}, not at {expected}: somebody else has it")]
+    #[error("claim {at} has value {found}, not {expected}: another owner has taken it")]
     Taken {
         at: usize,
         expected: u64,
         found: u64,
     },
     /// The index is out of range.
-    #[error("claim {at} of {words}")]
+    #[error("claim {at} is out of range: there are {words}")]
     OutOfRange { at: usize, words: usize },
 }
 

@@ -44,7 +44,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(1);
 )]
 pub enum FdChannelError {
     /// A system call failed.
-    #[error("the system refused: {0}")]
+    #[error("system call failed: {0}")]
     System(#[from] Error),
     /// The peer is another user's process.
     #[error("the peer is a process of user {theirs}, not of {ours}")]
@@ -56,7 +56,7 @@ pub enum FdChannelError {
     #[error("a message with {count} descriptors, at most {limit}")]
     TooMany { count: usize, limit: usize },
     /// No valid frame begins so.
-    #[error("the peer sent {word:#018x}, which begins no frame")]
+    #[error("the peer sent {word:#018x}, which is not the beginning of a frame")]
     Malformed { word: u64 },
     /// The number of descriptors differs from the announced one.
     #[error("the peer sent {got} descriptors with a frame and announced {announced}")]
@@ -67,20 +67,22 @@ pub enum FdChannelError {
     )]
     DescriptorsLost,
     /// The peer closed the connection after a whole message.
-    #[error("the peer left")]
+    #[error("the peer closed the connection")]
     Disconnected,
     /// The peer closed the connection within a frame.
-    #[error("the peer left after {done} of {of} bytes of a frame")]
+    #[error("the peer closed the connection after {done} of {of} bytes of a frame")]
     Truncated { done: usize, of: usize },
     /// The time limit was reached.
-    #[error("{done} of {of} bytes of a frame were moved in {patience:?}")]
+    #[error(
+        "{done} of {of} bytes of a frame were transferred within the time limit of {patience:?}"
+    )]
     TimedOut {
         done: usize,
         of: usize,
         patience: Duration,
     },
     /// An earlier message was transferred in part.
-    #[error("the connection broke with an earlier message")]
+    #[error("the connection failed during an earlier message")]
     Broken,
 }
 

@@ -77,8 +77,8 @@ fn first_of(candidates: &[PathBuf], user: u32) -> io::Result<PathBuf> {
         }
     }
     let what = format!(
-        "no directory that is this user's alone: {}; set XDG_RUNTIME_DIR to a directory of your own with mode 0700, \
-         or have what is in the way removed",
+        "no directory that only this user can write: {}; set XDG_RUNTIME_DIR to a directory of your own with mode 0700, \
+         or remove the entry that is in the way",
         refused.join("; ")
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, what))

@@ -15,7 +15,9 @@ pub enum TlsError {
     #[error("the peer speaks TLS, and the setting `tls` is off here")]
     UnexpectedTls,
     /// It closed the connection before the handshake was complete, or later without close_notify.
-    #[error("the peer ended the connection without a word of TLS: is its setting `tls` off?")]
+    #[error(
+        "the peer closed the connection before the TLS handshake: check whether its setting `tls` is off"
+    )]
     Ended,
     /// Its credentials are not accepted here.
     #[error("the peer has another key or certificate than is accepted here: {0}")]

@@ -182,7 +182,7 @@ impl Session {
                 _ => came.len().min(len + wanted + MAX_RECORD),
             };
             if len >= limit {
-                let error = "the peer sent more than a handshake has room for";
+                let error = "the peer sent more bytes than a handshake may have";
                 self.state = State::Failed(TlsError::Failed(error.to_owned()));
                 break;
             }

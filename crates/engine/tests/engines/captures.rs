@@ -511,7 +511,7 @@ fn against_our_dialler(exchange: &Exchange, rtr: bool) {
     if exchange.messages.iter().any(|m| m.opcode() == TERMINATE) {
         wait("our end", || replay.side.qp.state() == QpState::Err);
         let cause = replay.side.qp.view().cause.unwrap_or_default();
-        assert!(!cause.contains("the peer's fault"), "{cause}");
+        assert!(!cause.contains("the peer violated the protocol"), "{cause}");
     } else {
         replay.check_results();
         // siw may have left our first frame unread.

@@ -119,7 +119,7 @@ fn bad_write_fails_both_sides() {
     let expected = [(1, Status::RemAccessErr), (2, Status::WrFlushErr)];
     assert_eq!(a.statuses(2), expected);
     let cause = a.qp.view().cause.unwrap();
-    assert!(cause.contains("the peer says"), "{cause}");
+    assert!(cause.contains("the peer sent Terminate"), "{cause}");
     wait("its end", || b.qp.state() == QpState::Err);
     let qp = b.qp.number();
     for expected in [Event::Established { qp }, Event::QpAccess { qp }] {

@@ -95,7 +95,7 @@ enum PendingKind {
 
 /// How a reserved entry ended.
 #[derive(Debug)]
-#[must_use = "those who wait for the entry wait for ever unless they are told"]
+#[must_use = "queue pairs that wait for the entry wait for ever unless they are notified"]
 pub struct Settled {
     /// The entry is valid, or was removed for this reason.
     pub outcome: Result<(), Misuse>,

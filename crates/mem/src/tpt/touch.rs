@@ -33,7 +33,7 @@ pub enum Verdict<'a> {
 /// It holds the table, so that the entry is removed also if the connection ends in the middle: a message may have
 /// filled a part of it by then.
 #[derive(Debug)]
-#[must_use = "dropping it takes the entry away"]
+#[must_use = "dropping it removes the entry"]
 pub struct Spend {
     tpt: Arc<Tpt>,
     stag: Stag,

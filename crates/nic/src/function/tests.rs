@@ -286,7 +286,7 @@ fn queries_report_current_attributes() {
     assert_eq!(refused.unwrap_err().to_string(), expected);
     function.modify_qp(qp.number(), QpState::Err, out).unwrap();
     let info = function.query_qp(qp.number()).unwrap();
-    assert_eq!(info.view.cause.unwrap(), "the consumer asked for it");
+    assert_eq!(info.view.cause.unwrap(), "requested by the consumer");
 }
 
 fn same(a: &Arc<Qp>, b: &Arc<Qp>) -> bool {

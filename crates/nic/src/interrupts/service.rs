@@ -8,7 +8,7 @@ use crate::eqe::Eqe;
 
 /// Result of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[must_use = "somebody may have to come back"]
+#[must_use = "the caller may have to call `tick` and `poll` at `due`"]
 pub struct Served {
     /// Events handled.
     pub events: u32,

@@ -71,7 +71,7 @@ fn unimplemented_services_are_refused() {
     assert_eq!(profile.function("verbena1", Service::Rdma), Ok(1));
     assert_eq!(profile.function("scsi0", Service::Iscsi), Ok(2));
     let said = profile.function("eth7", Service::Nic).unwrap_err();
-    let words = "device eth7: nic is not there yet; rdma+iscsi are";
+    let words = "device eth7: nic is not implemented; rdma+iscsi are";
     assert_eq!(said.to_string(), words);
     let said = profile.function("scsi0", Service::Rdma).unwrap_err();
     assert_eq!(said.to_string(), "device scsi0 has no rdma");
@@ -182,7 +182,7 @@ fn invalid_rule_error_states_the_cause() {
     };
     let on = |device| owner(device, None);
     refuse(vec![rule("192.0.2.1", None, on("nobody"))], "called nobody");
-    refuse(vec![rule("192.0.2.1", None, on("multi"))], "say which");
+    refuse(vec![rule("192.0.2.1", None, on("multi"))], "name one");
     let both = vec![logical("both", &[Service::Rdma, Service::Iscsi])];
     let clear = vec![rule("192.0.2.1", None, on("both"))];
     DeviceProfile::new(both, clear).expect("connections tell queue pairs apart (M13)");
@@ -200,6 +200,6 @@ fn invalid_rule_error_states_the_cause() {
             rule("192.0.2.1:80", None, on("eth7")),
             rule("192.0.2.1:80", None, on("verbena0")),
         ],
-        "192.0.2.1:80=verbena0 says who owns what 192.0.2.1:80=eth7",
+        "192.0.2.1:80=verbena0 conflicts with 192.0.2.1:80=eth7",
     );
 }

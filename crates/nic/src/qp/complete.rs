@@ -185,7 +185,7 @@ impl Inner {
             return;
         }
         self.cause
-            .get_or_insert_with(|| format!("the peer's fault: {violation}"));
+            .get_or_insert_with(|| format!("the peer violated the protocol: {violation}"));
         // Requests acknowledged before that, perhaps in the same bytes, have succeeded.
         self.mark_executed(init);
         let status = match violation {
@@ -224,7 +224,7 @@ impl Inner {
             return;
         }
         self.cause
-            .get_or_insert_with(|| format!("the peer says: {}", terminate.cause));
+            .get_or_insert_with(|| format!("the peer sent Terminate: {}", terminate.cause));
         self.mark_executed(init);
         let struck = self
             .sends

@@ -63,13 +63,13 @@ pub struct Image {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MigrateRefusal {
     /// It has no connection that could be moved.
-    #[error("it is in {0:?}, without a connection that flows")]
+    #[error("it is in {0:?}, without an established connection")]
     State(QpState),
     /// Its peer has not shown the required nonce.
-    #[error("its peer has not proved who it is")]
+    #[error("its peer has not been authenticated")]
     Unauthenticated,
     /// Peers know it by a number that belongs to this adapter.
-    #[error("peers call it by number, which stays with its adapter")]
+    #[error("peers connect to it by number, and the number belongs to its adapter")]
     ConnectedByNumber,
     /// Its keys stay in this adapter.
     #[error("it is encrypted (setting `tls`), and its keys do not leave the adapter")]
@@ -87,7 +87,7 @@ pub enum MigrateRefusal {
     )]
     TooManyMoves,
     /// M9: it is about to spend one-touch memory of this process.
-    #[error("a message is ending in one-touch memory; try again when it has")]
+    #[error("a message to one-touch memory is being completed; try again when it is done")]
     OneTouchInProgress,
     /// A request concerns windows or registrations, which do not leave the process.
     #[error("request {id} binds, invalidates or registers memory of this process")]
@@ -107,16 +107,16 @@ pub enum ImageError {
     #[error("not the image of a queue pair")]
     Magic,
     /// Another format.
-    #[error("an image of form {got}, this process reads form {VERSION}")]
+    #[error("an image of version {got}, this process reads version {VERSION}")]
     Version {
         /// Its format.
         got: u16,
     },
     /// They were changed on the way.
-    #[error("an image whose sum is wrong")]
+    #[error("an image with a wrong checksum")]
     Checksum,
     /// The checksum is right, but the contents are invalid.
-    #[error("an image that makes no sense")]
+    #[error("an image with invalid contents")]
     Invalid,
 }
 

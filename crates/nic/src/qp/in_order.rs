@@ -305,7 +305,7 @@ impl Inner {
     /// The peer has taken nothing for too long, and its own next request waits for that.
     pub(super) fn responses_overdue(&mut self, init: &QpInit, out: &mut Outbox) {
         self.cause.get_or_insert_with(|| {
-            "the peer takes no response to its reads, and overwrites what they read".to_owned()
+            "the peer does not receive the responses to its reads, and its next request overwrites what they read".to_owned()
         });
         if let Some(stream) = &mut self.stream {
             stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));

@@ -112,7 +112,7 @@ impl Inner {
         match next {
             QpState::Err => {
                 self.cause
-                    .get_or_insert_with(|| "the consumer asked for it".to_owned());
+                    .get_or_insert_with(|| "requested by the consumer".to_owned());
                 // InfiniBand: the peer is not notified; its requests that need an answer time out.
                 if init.personality == Personality::Iwarp {
                     self.abort();
@@ -148,7 +148,7 @@ impl Inner {
             }
             QpState::Terminate => {
                 self.cause
-                    .get_or_insert_with(|| "the consumer asked for it".to_owned());
+                    .get_or_insert_with(|| "requested by the consumer".to_owned());
                 self.abort();
                 self.state = QpState::Terminate;
                 self.flush(init, out);
@@ -234,7 +234,7 @@ impl Inner {
         };
         let (got, expected) = (psn.get(), expected.get());
         self.cause.get_or_insert_with(|| {
-            format!("the peer sends from number {got}, we were told to expect {expected}")
+            format!("the peer sends from number {got}, expected {expected}")
         });
         self.abort();
         out.push(Event::QpFatal { qp: init.number });

@@ -287,7 +287,7 @@ impl Inner {
         }
         self.cause.get_or_insert_with(|| {
             format!(
-                "the peer's fault: memory refused {MAX_REFUSALS} messages, the last: {violation}"
+                "the peer violated the protocol: memory refused {MAX_REFUSALS} messages, the last: {violation}"
             )
         });
         if let Some(stream) = &mut self.stream {

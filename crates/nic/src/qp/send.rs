@@ -315,7 +315,7 @@ impl Inner {
                 .stream
                 .as_mut()
                 .and_then(|s| s.next_frame(&mut outgoing));
-            debug_assert!(left.is_none(), "a refused message goes no further");
+            debug_assert!(left.is_none(), "a refused message emits no frame");
         }
         for at in 0..self.begun {
             if self.sends[at].rewind(n) {

@@ -141,7 +141,7 @@ impl Inner {
                 return self.leave_srq_waiters(init, out);
             }
             PeerProgress::Reserved { .. } => {
-                "the peer was told that a shared receive is ready and did not resume"
+                "the peer was sent READY for a shared receive and did not resume"
             }
             PeerProgress::LocallyBlocked => return,
         };

@@ -56,7 +56,10 @@ impl Stage {
     }
 
     pub(super) fn grow(&mut self, n: usize) {
-        debug_assert!(self.end + n <= self.buffer.len(), "more came than fit");
+        debug_assert!(
+            self.end + n <= self.buffer.len(),
+            "more than the buffer holds"
+        );
         self.end += n;
     }
 
@@ -68,7 +71,7 @@ impl Stage {
     /// The first `n` bytes were parsed.
     pub(super) fn consume(&mut self, n: usize) {
         self.start += n;
-        debug_assert!(self.start <= self.end, "more consumed than there was");
+        debug_assert!(self.start <= self.end, "more consumed than received");
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }

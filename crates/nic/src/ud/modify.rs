@@ -45,7 +45,7 @@ impl Inner {
             }
             QpState::Err => {
                 self.cause
-                    .get_or_insert_with(|| "the consumer asked for it".to_owned());
+                    .get_or_insert_with(|| "requested by the consumer".to_owned());
                 self.end(init, QpEvent::Modify(to), out);
             }
             QpState::Sqd => {

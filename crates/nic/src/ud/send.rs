@@ -88,7 +88,7 @@ impl Inner {
                     return UdSending::Blocked(source);
                 }
                 SendOutcome::UnknownSource => {
-                    let why = format!("no address of ours: {}", queued.to.source);
+                    let why = format!("not an address of this adapter: {}", queued.to.source);
                     self.fail_send(init, &queued, Status::LocQpOpErr, why, out);
                     break;
                 }

@@ -47,7 +47,7 @@ impl Arguments {
     }
 
     fn client(&self) -> Result<client::ClientOptions> {
-        let to = self.0.get(1).ok_or("client ADDR")?;
+        let to = self.0.get(1).ok_or("usage: upgrade client ADDR")?;
         Ok(client::ClientOptions {
             to: to.parse()?,
             seconds: self.number("--seconds")?.unwrap_or(10),
@@ -71,7 +71,7 @@ impl Process {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let says = child.stdout.take().ok_or("nothing to hear it by")?;
+        let says = child.stdout.take().ok_or("no pipe from its stdout")?;
         let says = BufReader::new(says);
         Ok(Process {
             child,
@@ -84,7 +84,7 @@ impl Process {
         loop {
             let mut line = String::new();
             if self.stdout.read_line(&mut line)? == 0 {
-                return Err(format!("it ended without `{what}`").into());
+                return Err(format!("the process ended without printing `{what}`").into());
             }
             print!("[{}] {line}", self.child.id());
             if let Some((_, rest)) = line.split_once(what) {
@@ -149,7 +149,9 @@ fn main() -> Result<ExitCode> {
         Some("server") => server::run(&arguments.server()?).map(|()| true)?,
         Some("client") => client::run(&arguments.client()?)?,
         None => run_demo()?,
-        Some(other) => return Err(format!("{other}: server, client, or nothing").into()),
+        Some(other) => {
+            return Err(format!("unknown command {other}: expected server, client, or none").into());
+        }
     };
     Ok(if right {
         ExitCode::SUCCESS

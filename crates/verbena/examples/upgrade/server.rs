@@ -240,7 +240,7 @@ impl Server {
         }
         while let Some(request) = self.listener.try_next()? {
             if let Err(error) = self.admit(request) {
-                println!("not let in: {error}");
+                println!("request rejected: {error}");
             }
         }
         while let Ok((index, qpn, result)) = self.connect_results.1.try_recv() {
@@ -252,7 +252,7 @@ impl Server {
             }
             client.connected = true;
             if let Err(error) = result {
-                println!("a client did not come: {error}");
+                println!("a client did not connect: {error}");
                 self.clients.remove(&index);
             }
         }
@@ -264,7 +264,7 @@ impl Server {
         let free = (0..CLIENTS).find(|index| !self.clients.contains_key(index));
         let Some(index) = free else {
             request.reject(b"full");
-            return Err("there is no room".into());
+            return Err("too many clients".into());
         };
         for key in index * KEYS..(index + 1) * KEYS {
             let cell = to_bytes(&slot(key, 0, 0));

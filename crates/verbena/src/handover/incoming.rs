@@ -67,9 +67,9 @@ impl IncomingHandover {
         let (bytes, fds) = courier.receive().map_err(HandoverError::from)?;
         let nonsense = HandoverError::InvalidMessage;
         let goods: Payload =
-            postcard::from_bytes(&bytes).map_err(|_| nonsense("goods that are none"))?;
+            postcard::from_bytes(&bytes).map_err(|_| nonsense("the payload cannot be decoded"))?;
         let mut fds = fds.into_iter();
-        let mut next = || fds.next().ok_or(nonsense("fewer descriptors than goods"));
+        let mut next = || fds.next().ok_or(nonsense("fewer descriptors than objects"));
         let claims =
             Claims::adopt(next()?).map_err(|why| HandoverError::SharedWord(why.to_string()))?;
         let mut memories = Vec::new();
@@ -235,7 +235,7 @@ impl IncomingHandover {
 
     fn send_reply(&mut self, answer: &Reply) -> Result<(), HandoverError> {
         let bytes = postcard::to_allocvec(answer)
-            .map_err(|_| HandoverError::InvalidMessage("an answer without a form"))?;
+            .map_err(|_| HandoverError::InvalidMessage("the reply cannot be encoded"))?;
         Ok(self.channel.send(&bytes, &[])?)
     }
 
@@ -266,7 +266,8 @@ impl Drop for IncomingHandover {
         }
         if !self.is_claimed {
             let why = self.first_error.take();
-            let why = why.unwrap_or_else(|| "it was dropped without being taken".to_owned());
+            let why =
+                why.unwrap_or_else(|| "the handover was dropped before it was claimed".to_owned());
             // If this is lost, the running process takes everything back when its time limit has passed.
             let _ = self.send_reply(&Reply::Refused(why));
         }

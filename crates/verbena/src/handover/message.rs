@@ -45,7 +45,7 @@ impl Hello {
 
     fn describe(self) -> String {
         format!(
-            "handover form {} with connections of form {}",
+            "handover version {} with connection images of version {}",
             self.version, self.image_version
         )
     }
@@ -62,7 +62,7 @@ impl Hello {
                 image_version: u16::from_le_bytes([i0, i1]),
             }
             .describe(),
-            _ => "something else".to_owned(),
+            _ => "an unknown protocol".to_owned(),
         };
         let ours = ours.describe();
         Err(HandoverError::VersionMismatch { theirs, ours })
@@ -115,7 +115,7 @@ impl RegionRecord {
             stag: self.stag,
             start: self.start,
             len: self.len,
-            access: access.ok_or(HandoverError::InvalidMessage("rights that there are not"))?,
+            access: access.ok_or(HandoverError::InvalidMessage("unknown access rights"))?,
         })
     }
 }

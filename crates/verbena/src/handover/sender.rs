@@ -235,7 +235,7 @@ impl HandoverSender {
         goods.listeners = listeners.iter().map(|(tag, _)| *tag).collect();
         fds.extend(doors.iter().map(AsFd::as_fd));
         let bytes = postcard::to_allocvec(&goods)
-            .map_err(|_| HandoverError::InvalidMessage("it has no form"))?;
+            .map_err(|_| HandoverError::InvalidMessage("the payload cannot be encoded"))?;
         let sent = self.channel.send(&bytes, &fds);
         if sent.is_ok() {
             on(HandoverStep::Sent);
@@ -250,7 +250,7 @@ impl HandoverSender {
                 Err(why) => why.into(),
                 Ok(Reply::Refused(why)) => HandoverError::Refused(why).into(),
                 Ok(Reply::Accepted) => {
-                    HandoverError::InvalidMessage("it says it has taken it").into()
+                    HandoverError::InvalidMessage("it reports success without a claim").into()
                 }
             }),
         }
@@ -258,7 +258,8 @@ impl HandoverSender {
 
     fn receive_reply(&mut self) -> Result<Reply, HandoverError> {
         let (bytes, _) = self.channel.receive()?;
-        postcard::from_bytes(&bytes).map_err(|_| HandoverError::InvalidMessage("no answer"))
+        postcard::from_bytes(&bytes)
+            .map_err(|_| HandoverError::InvalidMessage("the reply cannot be decoded"))
     }
 }
 

@@ -28,7 +28,7 @@ use crate::pending::Pending;
 /// })?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
-#[must_use = "it says how the operation ended, and has its slice"]
+#[must_use = "it holds the result of the operation and its slice"]
 pub struct MrGuard<'scope, T> {
     slice: Slice<'scope>,
     registration: Option<Arc<TemporaryMr>>,

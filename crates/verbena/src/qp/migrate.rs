@@ -20,7 +20,7 @@ use crate::srq::Srq;
 /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
 /// let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
 /// let unmoved = qp.migrate(&pd, &cq, &cq, None).unwrap_err();
-/// println!("{unmoved}"); // queue pair 2 does not move: it is in Reset, without a connection that flows
+/// println!("{unmoved}"); // queue pair 2 cannot be moved: it is in Reset, without an established connection
 /// let qp = unmoved.qp;
 /// # Ok::<(), verbena::Error>(())
 /// ```

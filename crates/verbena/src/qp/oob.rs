@@ -52,8 +52,8 @@ impl FromStr for QpEndpoint {
             .trim()
             .split_once(SEPARATOR)
             .ok_or_else(|| wrong("wanted is ADDRESS#NUMBER"))?;
-        let address = address.parse().map_err(|_| wrong("the address is none"))?;
-        let number = number.parse().map_err(|_| wrong("the number is none"))?;
+        let address = address.parse().map_err(|_| wrong("invalid address"))?;
+        let number = number.parse().map_err(|_| wrong("invalid number"))?;
         let name = QpEndpoint { address, number };
         name.qpn()
             .map(|_| name)

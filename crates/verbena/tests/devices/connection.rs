@@ -185,7 +185,10 @@ fn write_to_dropped_memory_fails_with_cause() {
         .wait();
     let error = result.unwrap_err();
     assert_eq!(error.status(), Some(Status::RemAccessErr));
-    assert!(error.to_string().contains("the peer says"), "{error}");
+    assert!(
+        error.to_string().contains("the peer sent Terminate"),
+        "{error}"
+    );
     assert_eq!(&buf[..], b"x");
     let (flushed, buf) = waiting.wait();
     assert!(flushed.unwrap_err().is_closed());

@@ -38,7 +38,7 @@ fn refused_migration_keeps_the_connection() {
         .migrate(&pd, &elsewhere, &elsewhere, Some(&srq))
         .unwrap_err();
     assert!(
-        refused.to_string().contains("a shared one is named"),
+        refused.to_string().contains("a shared one was given"),
         "{refused}"
     );
     // The new queue is too small for the completions that were not polled.
@@ -83,7 +83,7 @@ fn disconnected_queue_pair_is_not_migrated() {
     wait_until("the peer has noticed", || theirs.view().peer_disconnected);
     let refused = theirs.migrate(&pd, &cq, &cq, None).unwrap_err();
     assert!(
-        refused.to_string().contains("without a connection"),
+        refused.to_string().contains("without an established"),
         "{refused}"
     );
     drop((refused, b));
@@ -105,7 +105,7 @@ fn srq_queue_pair_migrates_to_another_srq() {
     wait_until("it was refused", || ours.view().counters.rnr_sent == 1);
     let (there, done) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
     let refused = ours.migrate(&there, &done, &done, None).unwrap_err();
-    assert!(refused.to_string().contains("none is named"), "{refused}");
+    assert!(refused.to_string().contains("none was given"), "{refused}");
     let stock = there.srq(16, 1).unwrap();
     let moved = refused
         .qp

@@ -81,7 +81,7 @@ impl World {
         let why = self.b.view().cause.unwrap();
         assert!(why.contains("second touch of a one-touch STag"), "{why}");
         let told = self.a.view().cause.unwrap();
-        assert!(told.contains("the peer says"), "{told}");
+        assert!(told.contains("the peer sent Terminate"), "{told}");
     }
 }
 
@@ -235,7 +235,7 @@ fn anticipatory_registration_failure_ends_the_connection() {
     assert_eq!((end.status, end.op), (Status::MwBindErr, WcOp::Register));
     wait_until("the peer is told", || world.a.state() == QpState::Err);
     let told = world.a.view().cause.unwrap();
-    assert!(told.contains("the peer says"), "{told}");
+    assert!(told.contains("the peer sent Terminate"), "{told}");
     let why = world.b.view().cause.unwrap();
     assert!(why.contains("did not register"), "{why}");
     assert!(handle.len() == 64 && !world.b.modify(QpState::Rts));

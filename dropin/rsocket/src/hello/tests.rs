@@ -23,12 +23,15 @@ fn malformed_hello_is_refused_with_reason() {
         bytes[at] = byte;
         Hello::from_bytes(&bytes).unwrap_err().to_string()
     };
-    assert!(spoilt(3, b'2').contains("begins otherwise"));
-    assert!(spoilt(5, 0).contains("takes no messages"));
+    assert!(spoilt(3, b'2').contains("wrong magic number"));
+    assert!(spoilt(5, 0).contains("accepts no messages"));
     assert!(spoilt(7, 1).contains("reserved"));
     assert!(spoilt(16, 1).contains("too long"), "2^56 bytes and more");
     assert!(spoilt(28, 4).contains("may not be written"), "only read");
-    assert!(spoilt(29, 9).contains("no handle"), "another form");
+    assert!(
+        spoilt(29, 9).contains("not a valid memory handle"),
+        "another form"
+    );
     let mut empty = good;
     empty[16..24].fill(0);
     assert!(Hello::from_bytes(&empty).is_err());

@@ -98,15 +98,19 @@ impl Link {
         let mut bytes = [0; control_message::MAX_LEN];
         let part = bytes
             .get_mut(..len)
-            .ok_or(Violation("its word is too long"))?;
+            .ok_or(Violation("its control message is too long"))?;
         let read = self
             .control_buffer
             .read_at(slot * control_message::MAX_LEN, part);
-        read.map_err(|_| Violation("its word is too long"))?;
-        let word = ControlMessage::from_bytes(part).ok_or(Violation("its word is none"))?;
+        read.map_err(|_| Violation("its control message is too long"))?;
+        let word =
+            ControlMessage::from_bytes(part).ok_or(Violation("its control message is invalid"))?;
         match word {
             ControlMessage::Credit { read, messages } => {
-                let (outgoing, _) = flow.peer.as_mut().ok_or(Violation("it speaks too early"))?;
+                let (outgoing, _) = flow
+                    .peer
+                    .as_mut()
+                    .ok_or(Violation("it sent credit too early"))?;
                 outgoing.credit(read, messages)
             }
             ControlMessage::End => {
@@ -117,7 +121,9 @@ impl Link {
                 flow.incoming.take_message();
                 let room = flow.maps.len() < MAX_MAPPINGS;
                 if !room || !memory.access().contains(Access::REMOTE_WRITE) {
-                    return Err(Violation("it maps too much, or what may not be written"));
+                    return Err(Violation(
+                        "it maps too many ranges, or memory that is not writable",
+                    ));
                 }
                 flow.maps.retain(|(at, _)| *at != offset);
                 flow.maps.push((offset, memory));

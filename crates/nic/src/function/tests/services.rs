@@ -77,7 +77,7 @@ fn function_creates_only_qps_of_its_services() {
     assert_eq!(outcomes(&none), [no, no, no, nor]);
     assert_eq!(
         no.unwrap().to_string(),
-        "function 5 has no queue pairs for rdma: its device does nothing (setting `presents`)"
+        "function 5 has no queue pairs for rdma: its device provides nothing (setting `presents`)"
     );
     assert_eq!(no.unwrap().kind(), Kind::Misuse);
 }

@@ -116,7 +116,13 @@ fn deregistered_payload_is_not_sent() {
     assert_eq!(pair.a.statuses(), [(1, Status::LocProtErr)]);
     assert_eq!(pair.b.memory.read(0, 900), vec![0; 900]);
     assert!(!pair.a.qp.wants_reset(), "a Terminate says why");
-    assert!(pair.b.qp.cause().unwrap().contains("the peer says"));
+    assert!(
+        pair.b
+            .qp
+            .cause()
+            .unwrap()
+            .contains("the peer sent Terminate")
+    );
 }
 
 #[test]

@@ -278,7 +278,7 @@ fn iwarp_ends_in_terminate_on_both_sides() {
     assert_eq!(pair.b.events()[0], Event::QpAccess { qp: 2 });
     let cause = pair.a.qp.cause().unwrap();
     assert!(
-        cause.contains("the peer says") && cause.contains("invalid STag"),
+        cause.contains("the peer sent Terminate") && cause.contains("invalid STag"),
         "{cause}"
     );
 }

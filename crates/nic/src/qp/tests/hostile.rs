@@ -111,7 +111,7 @@ fn acknowledgements_survive_a_dropped_frame() {
         match pair.b.qp.cause() {
             // A queue pair moved to the error state by its program sends no Terminate.
             None => assert!(flush),
-            Some(cause) => assert!(cause.contains("the peer says"), "{flush} {cause}"),
+            Some(cause) => assert!(cause.contains("the peer sent Terminate"), "{flush} {cause}"),
         }
         let expected = [(7, Status::Success), (8, Status::Success)];
         assert_eq!(pair.b.statuses(), expected, "{flush}");

@@ -92,10 +92,7 @@ fn unexpected_peer_number_fails_queue_pair() {
     pair.run();
     assert_eq!(pair.b.qp.state(), QpState::Err);
     let cause = pair.b.qp.cause().unwrap();
-    assert_eq!(
-        cause,
-        "the peer sends from number 7, we were told to expect 8"
-    );
+    assert_eq!(cause, "the peer sends from number 7, expected 8");
 }
 
 /// Both sides in RTS; each demands this nonce of the other, whose capabilities carry 1.

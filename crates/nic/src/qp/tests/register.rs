@@ -349,7 +349,7 @@ fn terminate_is_processed_after_reactive_failure() {
         };
         assert_eq!(pair.a.qp.state(), end, "{setup:?}");
         let cause = pair.a.qp.cause().unwrap();
-        assert!(cause.contains("the peer says"), "{cause}");
+        assert!(cause.contains("the peer sent Terminate"), "{cause}");
         assert_eq!(pair.a.received()[0].status, Status::WrFlushErr);
     });
 }
@@ -380,7 +380,7 @@ fn an_anticipatory_failure_ends_the_connection() {
             };
             assert_eq!((pair.a.qp.state(), pair.b.qp.state()), (ends, ends));
             let cause = pair.b.qp.cause().unwrap();
-            assert!(cause.contains("the peer says"), "{name}: {cause}");
+            assert!(cause.contains("the peer sent Terminate"), "{name}: {cause}");
             assert!(!pair.a.qp.modify(QpState::Rts, &mut pair.a.out));
         }
     });

@@ -170,7 +170,10 @@ fn failures_match_the_documented_table() {
             let told = Event::QpFatal { qp: 1 };
             assert!(pair.a.events().contains(&told), "{what}");
             let cause = pair.a.qp.cause().expect(&what);
-            assert!(cause.starts_with("the peer says"), "{what}: {cause}");
+            assert!(
+                cause.starts_with("the peer sent Terminate"),
+                "{what}: {cause}"
+            );
         }
     }
 }

@@ -109,9 +109,13 @@ impl Session {
             receive(&qp, &memory, part)?;
         }
         let welcome = qp.connect(to, b"")?.wait()?;
-        let (index, table) = welcome.split_at_checked(8).ok_or("half a welcome")?;
+        let (index, table) = welcome
+            .split_at_checked(8)
+            .ok_or("private data too short")?;
         let index = u64::from_le_bytes(index.try_into()?);
-        let table = table.get(..RemoteMemory::BYTES).ok_or("half a welcome")?;
+        let table = table
+            .get(..RemoteMemory::BYTES)
+            .ok_or("private data too short")?;
         Ok(Session {
             qp,
             cq,
@@ -299,7 +303,10 @@ impl Session {
     }
 
     fn check_reply(&mut self, got: Cell, part: u64) -> Result<()> {
-        let must = self.expected.pop_front().ok_or("an answer to nothing")?;
+        let must = self
+            .expected
+            .pop_front()
+            .ok_or("an answer without a request")?;
         let generation = got[3];
         let plain = Cell::from([got[0], got[1], got[2], 0, got[4], got[5], got[6], got[7]]);
         if plain != must || part != self.answered % WINDOW {

@@ -84,7 +84,8 @@ impl Server {
         let (mut memories, qps, mut listeners) = handover.into_parts();
         let mut memory = |tag| {
             let at = memories.iter().position(|(t, _)| *t == tag);
-            at.map(|at| memories.remove(at).1).ok_or("memory is gone")
+            at.map(|at| memories.remove(at).1)
+                .ok_or("memory is missing")
         };
         let clients = qps
             .into_iter()
@@ -95,7 +96,7 @@ impl Server {
             cq,
             table: memory(TABLE)?,
             messages: memory(MESSAGES)?,
-            listener: listeners.pop().ok_or("the listener is gone")?.1,
+            listener: listeners.pop().ok_or("the listener is missing")?.1,
             clients: clients.collect(),
             connect_results: joins,
             generation,
@@ -104,7 +105,7 @@ impl Server {
         match waits {
             // A client disconnected during the handover; it is left out of the next attempt.
             Some(successor) if tries > 1 => {
-                println!("once more: {why}");
+                println!("trying again: {why}");
                 server.hand_over(successor, orders, tries - 1)
             }
             _ => {
@@ -126,7 +127,7 @@ impl Server {
         let note = inheritance.user_data();
         let word = |at: usize| {
             let bytes = note.get(at..at + 8).and_then(|b| b.try_into().ok());
-            bytes.map(u64::from_le_bytes).ok_or("half a note")
+            bytes.map(u64::from_le_bytes).ok_or("note too short")
         };
         let (generation, served) = (word(0)? + 1, word(8)?);
         let table = inheritance.memory(TABLE, &pd)?;
@@ -151,7 +152,7 @@ impl Server {
             cq,
             table,
             messages,
-            listener: listeners.pop().ok_or("no listener came")?.1,
+            listener: listeners.pop().ok_or("no listener received")?.1,
             clients,
             connect_results: mpsc::channel(),
             generation,

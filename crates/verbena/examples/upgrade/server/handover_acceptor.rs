@@ -54,7 +54,7 @@ fn accept_loop(path: &std::path::Path, come: &Sender<HandoverSender>, go_on: &Re
         match HandoverListener::bind(path) {
             Ok(hatch) => break hatch,
             Err(error) if Instant::now() > end => {
-                println!("no successor can come: {error}");
+                println!("cannot accept a successor: {error}");
                 return;
             }
             // The previous process is about to close it.
@@ -71,7 +71,7 @@ fn accept_loop(path: &std::path::Path, come: &Sender<HandoverSender>, go_on: &Re
                 }
             }
             Err(error) => {
-                println!("not a successor: {error}");
+                println!("successor not accepted: {error}");
                 std::thread::sleep(Duration::from_millis(10));
             }
         }
