@@ -71,9 +71,9 @@ impl fmt::Display for KeyFileError {
             ),
             KeyFileProblem::KeyLength(line) => write!(
                 f,
-                "has another number of bytes than {MIN_KEY} to {MAX_KEY} in line {line}: wanted is one key per line"
+                "has another number of bytes than {MIN_KEY} to {MAX_KEY} in line {line}: expected one key per line"
             ),
-            KeyFileProblem::Empty => f.write_str("has no key in it: wanted is one key per line"),
+            KeyFileProblem::Empty => f.write_str("has no key in it: expected one key per line"),
             KeyFileProblem::TooMany => write!(f, "has more than {MAX_KEYS} keys in it"),
             KeyFileProblem::TooLong(most) => write!(f, "has more than {most} bytes"),
             KeyFileProblem::Content(error) => write!(f, "cannot be used: {error}"),

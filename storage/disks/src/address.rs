@@ -121,7 +121,7 @@ enum Problem {
     Target(String),
     #[error("the target name has {0} bytes, more than {MAX_NAME}")]
     LongTarget(usize),
-    #[error("`{0}` is no LUN (0 to {MAX_LUN})")]
+    #[error("`{0}` is not a LUN (0 to {MAX_LUN})")]
     Lun(String),
     #[error("something follows the LUN: `{0}`")]
     TrailingInput(String),

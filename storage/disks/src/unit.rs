@@ -51,7 +51,7 @@ impl Unit {
     /// Identifies a unit of a session.
     pub fn of(mut session: Session, number: u16) -> Result<Unit, Error> {
         let lun = Lun::new(number)
-            .ok_or_else(|| Error::Setting(format!("{number} is no LUN: 0 to 16383 are")))?;
+            .ok_or_else(|| Error::Setting(format!("{number} is not a LUN (0 to 16383)")))?;
         let (identity, mut geometry) = identify::identify(&mut session, lun)?;
         if let Some(longest) = session.max_data() {
             // At least one block; a single block that exceeds the session's limit is rejected when it is requested.

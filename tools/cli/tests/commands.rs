@@ -203,7 +203,7 @@ fn devinfo_profile_shows_devices_and_both_maps() {
     let lines: Vec<String> = said.lines().map(words).collect();
     for line in [
         "verbena0 rdma function 0",
-        "verbena0 nic not there yet",
+        "verbena0 nic not implemented",
         "verbena1 rdma function 1",
         "scsi0 iscsi function 2",
         "scsi0/iscsi queue pairs 2-101 202-301",

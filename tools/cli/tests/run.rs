@@ -146,8 +146,8 @@ fn bad_setting_prevents_program_start() {
     let folder = Folder::with_libraries("setting");
     let mark = folder.0.join("started");
     for (wish, said) in [
-        (["--set", "crc=perhaps"], "--set crc=perhaps: wanted is"),
-        (["--set", "crx=on"], "perhaps crc was meant"),
+        (["--set", "crc=perhaps"], "--set crc=perhaps: expected"),
+        (["--set", "crx=on"], "did you mean crc?"),
         (["--set", "crc"], "expected key=value"),
         (["--personality", "tokenring"], "tokenring"),
     ] {

@@ -39,7 +39,7 @@ pub(super) fn entries(file: &File<'_>) -> Vec<Result<Entry, ConfigError>> {
                     .to_owned(),
                 value: "…".to_owned(),
                 origin: origin(at),
-                remedy: format!("wanted is TOML ({})", error.message()),
+                remedy: format!("expected TOML ({})", error.message()),
             };
             return vec![Err(problem)];
         }

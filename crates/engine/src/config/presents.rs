@@ -128,7 +128,7 @@ impl Settings {
     /// The problem of the profile, if it is invalid.
     pub(super) fn profile_problem(&self) -> Option<ConfigError> {
         if let (Some(presents), 1..) = (&self.presents, self.functions) {
-            let why = "wanted is 0 beside presents, which says how many devices there are";
+            let why = "expected 0 beside presents, which says how many devices there are";
             let shown = Presents.show(presents);
             let (count, remedy) = (self.functions.to_string(), format!("{why}: {shown}"));
             return Some(ConfigError::contradiction("functions", count, remedy));

@@ -55,7 +55,7 @@ impl ConfigError {
             key: key.to_owned(),
             value: value.to_owned(),
             origin,
-            remedy: format!("wanted is {wants}"),
+            remedy: format!("expected {wants}"),
         }
     }
 
@@ -76,9 +76,9 @@ impl ConfigError {
             .min();
         let remedy = match near {
             Some((far, name)) if far <= 3 => {
-                format!("there is no such setting; perhaps {name} was meant")
+                format!("unknown setting; did you mean {name}?")
             }
-            _ => "there is no such setting; docs/configuration.md lists them".to_owned(),
+            _ => "unknown setting; docs/configuration.md lists them".to_owned(),
         };
         let key = match origin {
             SettingOrigin::File(..) => redact_key(key),
@@ -97,7 +97,7 @@ impl ConfigError {
             key: "VERBENA_CONFIG".to_owned(),
             value: name.to_owned(),
             origin: SettingOrigin::File(name.to_owned(), 0),
-            remedy: format!("wanted is a file that can be read ({error})"),
+            remedy: format!("expected a file that can be read ({error})"),
         }
     }
 }

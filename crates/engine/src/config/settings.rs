@@ -275,7 +275,7 @@ impl Settings {
             found.push(ConfigError::contradiction(
                 "redial_min",
                 millis(0, 0).show(&self.redial_min),
-                format!("wanted is at most redial_max, which is {most}"),
+                format!("expected at most redial_max, which is {most}"),
             ));
         }
         if self.held_per_qp > self.held_per_port {
@@ -283,7 +283,7 @@ impl Settings {
                 "held_per_qp",
                 self.held_per_qp.to_string(),
                 format!(
-                    "wanted is at most held_per_port, which is {}",
+                    "expected at most held_per_port, which is {}",
                     self.held_per_port
                 ),
             ));
@@ -293,7 +293,7 @@ impl Settings {
                 "multicast_port",
                 self.multicast_port.to_string(),
                 format!(
-                    "wanted is a port outside of ports, which is {}",
+                    "expected a port outside of ports, which is {}",
                     Ports.show(&self.ports)
                 ),
             ));
@@ -302,14 +302,14 @@ impl Settings {
             found.push(ConfigError::contradiction(
                 "key_file",
                 FileName.show(file),
-                "wanted is either key or key_file".to_owned(),
+                "expected either key or key_file".to_owned(),
             ));
         }
         if (self.key.is_some() || self.key_file.is_some()) && !self.extensions {
             found.push(ConfigError::contradiction(
                 "extensions",
                 Switch.show(&self.extensions),
-                "wanted is on, since they carry the proof of key and key_file".to_owned(),
+                "expected on, since they carry the proof of key and key_file".to_owned(),
             ));
         }
         found.extend(self.tls_problem());
@@ -335,7 +335,7 @@ impl Settings {
         };
         let shown = Keyword(TLS_MODES).show(&self.tls);
         let problem =
-            |needs| ConfigError::contradiction("tls", shown, format!("wanted is {needs} with it"));
+            |needs| ConfigError::contradiction("tls", shown, format!("expected {needs} with it"));
         needs.map(problem)
     }
 }

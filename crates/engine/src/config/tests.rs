@@ -51,7 +51,7 @@ fn every_setting_refuses_invalid_text_by_name() {
         let sentence = problems.to_string();
         let expected = format!("the program's call: {} = ", row.key);
         assert!(sentence.starts_with(&expected), "{sentence}");
-        assert!(sentence.contains("wanted is "), "{sentence}");
+        assert!(sentence.contains("expected "), "{sentence}");
     }
 }
 
@@ -109,14 +109,14 @@ fn bad_value_error_names_source_and_expectation() {
     assert_eq!(
         sentences("crc = \"maybe\"", &[("VERBENA_HALF_OPEN", "-1")]),
         [
-            "config.toml, line 1: crc = \"…\": wanted is auto, on or off",
-            "environment variable VERBENA_HALF_OPEN: half_open = \"-1\": wanted is a number from 1 to 65535",
+            "config.toml, line 1: crc = \"…\": expected auto, on or off",
+            "environment variable VERBENA_HALF_OPEN: half_open = \"-1\": expected a number from 1 to 65535",
         ]
     );
     assert_eq!(
         sentences("\nlinger = 2", &[]),
         [
-            "config.toml, line 2: linger = \"…\": wanted is a time from 0s to 600s with its unit (us, ms, s)"
+            "config.toml, line 2: linger = \"…\": expected a time from 0s to 600s with its unit (us, ms, s)"
         ]
     );
 }
@@ -126,9 +126,9 @@ fn unknown_key_error_suggests_a_setting() {
     assert_eq!(
         sentences("personalty = 1", &[("VERBENA_WHATEVER_IT_IS", "1")]),
         [
-            "config.toml, line 1: … = \"…\": there is no such setting; perhaps personality was meant",
+            "config.toml, line 1: … = \"…\": unknown setting; did you mean personality?",
             "environment variable VERBENA_WHATEVER_IT_IS: whatever_it_is = \"…\": \
-             there is no such setting; docs/configuration.md lists them",
+             unknown setting; docs/configuration.md lists them",
         ]
     );
 }
@@ -137,7 +137,7 @@ fn unknown_key_error_suggests_a_setting() {
 fn invalid_toml_error_names_the_line() {
     let all = sentences("crc = \"on\"\nkey = \"secret\n", &[]);
     assert!(
-        all[0].starts_with("config.toml, line 2: key = \"…\": wanted is TOML ("),
+        all[0].starts_with("config.toml, line 2: key = \"…\": expected TOML ("),
         "{all:?}"
     );
     assert!(!all[0].contains("secret"), "{all:?}");
@@ -152,7 +152,7 @@ fn contradicting_settings_are_refused() {
     assert_eq!(
         sentences("redial_min = \"1s\"", &[]),
         [
-            "settings taken together: redial_min = \"1s\": wanted is at most redial_max, which is 200ms"
+            "settings taken together: redial_min = \"1s\": expected at most redial_max, which is 200ms"
         ]
     );
     assert_eq!(sentences("held_per_qp = 100", &[]).len(), 1);
@@ -165,7 +165,7 @@ fn contradicting_settings_are_refused() {
             .contains("either key or key_file")
     );
     let off = format!("key = \"{key}\"\nextensions = false");
-    assert!(sentences(&off, &[]).concat().contains("wanted is on"));
+    assert!(sentences(&off, &[]).concat().contains("expected on"));
     // Both set consistently are accepted.
     from("redial_min = \"1s\"\nredial_max = \"2s\"", &[]).unwrap();
 }
@@ -346,8 +346,8 @@ fn device_profile_is_configured_and_checked() {
         ("a=rdma+nic", "192.0.2.1=a", "name one"),
         ("a=rdma", "*:80=a,*:80=a", "conflicts with"),
         ("a=rdma", "*:80<192.0.2.9:1=a", "both addresses"),
-        ("a=toaster", "", "wanted is auto or a list such as"),
-        ("a=rdma", "nowhere=a", "wanted is a list such as"),
+        ("a=toaster", "", "expected auto or a list such as"),
+        ("a=rdma", "nowhere=a", "expected a list such as"),
     ] {
         let said = sentences(
             &format!("presents = {presents:?}\nowners = {owners:?}"),
@@ -356,7 +356,7 @@ fn device_profile_is_configured_and_checked() {
         assert!(said.iter().any(|s| s.contains(part)), "{said:?}");
     }
     let said = sentences("functions = 1\npresents = \"a=rdma\"", &[]);
-    assert!(said[0].contains("wanted is 0 beside presents"), "{said:?}");
+    assert!(said[0].contains("expected 0 beside presents"), "{said:?}");
 }
 
 /// The table in the documentation is generated from the same list; if this fails, paste the printed table.

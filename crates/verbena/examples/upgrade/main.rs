@@ -150,7 +150,9 @@ fn main() -> Result<ExitCode> {
         Some("client") => client::run(&arguments.client()?)?,
         None => run_demo()?,
         Some(other) => {
-            return Err(format!("unknown command {other}: expected server, client, or none").into());
+            return Err(
+                format!("unknown command {other}: expected server, client, or none").into(),
+            );
         }
     };
     Ok(if right {

@@ -51,7 +51,7 @@ impl FromStr for QpEndpoint {
         let (address, number) = text
             .trim()
             .split_once(SEPARATOR)
-            .ok_or_else(|| wrong("wanted is ADDRESS#NUMBER"))?;
+            .ok_or_else(|| wrong("expected ADDRESS#NUMBER"))?;
         let address = address.parse().map_err(|_| wrong("invalid address"))?;
         let number = number.parse().map_err(|_| wrong("invalid number"))?;
         let name = QpEndpoint { address, number };

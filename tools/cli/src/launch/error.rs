@@ -48,7 +48,7 @@ impl fmt::Display for Error {
             Error::NoValue(text) => write!(f, "--set {text}: expected key=value"),
             Error::NoSetting(key) => write!(
                 f,
-                "--set {key}: there is no such setting; the file is named by VERBENA_CONFIG"
+                "--set {key}: unknown setting; the file is named by VERBENA_CONFIG"
             ),
             Error::Namespace(what, error) => write!(
                 f,

@@ -174,14 +174,14 @@ fn later_settings_override_earlier_and_environment() {
 #[test]
 fn invalid_settings_are_refused_with_the_reason() {
     for (text, said) in [
-        ("crc", "--set crc: wanted is key=value"),
+        ("crc", "--set crc: expected key=value"),
         (
             "crc=perhaps",
-            "--set crc=perhaps: wanted is auto, on or off",
+            "--set crc=perhaps: expected auto, on or off",
         ),
-        ("crx=on", "perhaps crc was meant"),
-        ("config=x", "there is no such setting"),
-        ("redial_min=1s", "wanted is at most redial_max"),
+        ("crx=on", "did you mean crc?"),
+        ("config=x", "unknown setting"),
+        ("redial_min=1s", "expected at most redial_max"),
     ] {
         let error = variables(&[text], &[]).unwrap_err();
         assert!(error.contains(said), "{error}");

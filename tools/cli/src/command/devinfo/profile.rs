@@ -24,7 +24,7 @@ const OBJECTS: [(Object, &str, &str); 7] = [
 fn provider(profile: &DeviceProfile, device: &str, service: Service) -> String {
     match profile.function(device, service) {
         Ok(function) => format!("function {function}"),
-        Err(_) => "not there yet".to_owned(),
+        Err(_) => "not implemented".to_owned(),
     }
 }
 
