@@ -10,6 +10,7 @@ use verbena_iscsi::{CommandId, CommandState, CommandWr, PduWr, PostError, Qp, Te
 use verbena_mem::Pd;
 use verbena_nic::profile::Service;
 use verbena_nic::qp::Limits;
+use verbena_nic::qp::PostRecvError;
 use verbena_nic::{NewUpper, OnFailure, Outbox, QpState, ReceiveWr};
 
 use crate::core::Core;
@@ -150,12 +151,15 @@ impl IscsiPair {
     }
 
     /// Posts receives. On error: how many were posted before the one that failed, and its error.
-    pub fn post_receives(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
-        self.check().map_err(|error| (0, error))?;
+    pub fn post_receives(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), PostRecvError<PostError>> {
+        self.check()
+            .map_err(|source| PostRecvError { posted: 0, source })?;
         let mut out = Outbox::new();
         let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
             let posted = self.stream.qp.post_receive(wr, &mut out);
-            posted.err().map(|error| (at, error))
+            posted
+                .err()
+                .map(|source| PostRecvError { posted: at, source })
         });
         self.stream.resume(&mut out);
         self.core.deliver(&mut out);

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_mem::Pd;
-use verbena_nic::qp::{Limits, PostError, QpAccessFlags, Registration, View};
+use verbena_nic::qp::{Limits, PostError, PostSendError, QpAccessFlags, Registration, View};
 use verbena_nic::{NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
 use verbena_stream::RnrRetry;
 use verbena_wire::ext::RnrTimer;
@@ -242,12 +242,15 @@ impl QueuePair {
     }
 
     /// Posts requests that are transmitted together. On error: how many were posted before the one that failed, and its error.
-    pub fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
-        self.check().map_err(|error| (0, error))?;
-        let refused = wrs
-            .iter()
-            .enumerate()
-            .find_map(|(at, wr)| self.qp.queue_send(wr).err().map(|error| (at, error)));
+    pub fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), PostSendError> {
+        self.check()
+            .map_err(|source| PostSendError { posted: 0, source })?;
+        let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
+            self.qp
+                .queue_send(wr)
+                .err()
+                .map(|source| PostSendError { posted: at, source })
+        });
         self.kick();
         refused.map_or(Ok(()), Err)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
-use verbena_nic::qp::PostError;
+use verbena_nic::qp::{PostError, PostRecvError};
 use verbena_nic::{Outbox, QpState, ReceiveWr, Srq, SrqInfo};
 
 use crate::core::Core;
@@ -53,9 +53,12 @@ impl SharedReceiveQueue {
     }
 
     /// Posts receives. On error: how many were posted before the one that failed, and its error.
-    pub fn post(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), PostRecvError> {
         if !self.core.is_alive() {
-            return Err((0, PostError::State(QpState::Reset)));
+            return Err(PostRecvError {
+                posted: 0,
+                source: PostError::State(QpState::Reset),
+            });
         }
         let mut out = Outbox::new();
         let refused = wrs
@@ -66,7 +69,10 @@ impl SharedReceiveQueue {
                     woken.into_iter().for_each(|qp| out.wake(qp));
                     None
                 }
-                Err(error) => Some((at, error.into())),
+                Err(error) => Some(PostRecvError {
+                    posted: at,
+                    source: error.into(),
+                }),
             });
         self.core.deliver(&mut out);
         refused.map_or(Ok(()), Err)

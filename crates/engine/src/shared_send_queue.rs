@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
 use verbena_nic::qp::PostError;
+use verbena_nic::qp::PostSendError;
 use verbena_nic::ssq::{ChannelInfo, SsqInfo};
 use verbena_nic::{Outbox, QpState, Record, SendWr, SsqLimits};
 
@@ -68,16 +69,24 @@ impl SharedSendQueue {
     }
 
     /// Posts requests to one channel. On error: how many were posted before the one that failed, and its error.
-    pub fn post(&self, channel: u32, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post(&self, channel: u32, wrs: &[SendWr<'_>]) -> Result<(), PostSendError> {
         if !self.core.is_alive() {
-            return Err((0, PostError::State(QpState::Reset)));
+            return Err(PostSendError {
+                posted: 0,
+                source: PostError::State(QpState::Reset),
+            });
         }
         if self.core.is_closing() {
-            return Err((0, PostError::State(QpState::Err)));
+            return Err(PostSendError {
+                posted: 0,
+                source: PostError::State(QpState::Err),
+            });
         }
         let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
             let posted = self.driver.ssq.post(channel, wr);
-            posted.err().map(|error| (at, error))
+            posted
+                .err()
+                .map(|source| PostSendError { posted: at, source })
         });
         self.pump();
         refused.map_or(Ok(()), Err)
@@ -88,16 +97,24 @@ impl SharedSendQueue {
         &self,
         channels: impl IntoIterator<Item = u32>,
         wr: &SendWr<'_>,
-    ) -> Result<(), (usize, PostError)> {
+    ) -> Result<(), PostSendError> {
         if !self.core.is_alive() {
-            return Err((0, PostError::State(QpState::Reset)));
+            return Err(PostSendError {
+                posted: 0,
+                source: PostError::State(QpState::Reset),
+            });
         }
         if self.core.is_closing() {
-            return Err((0, PostError::State(QpState::Err)));
+            return Err(PostSendError {
+                posted: 0,
+                source: PostError::State(QpState::Err),
+            });
         }
         let refused = channels.into_iter().enumerate().find_map(|(at, channel)| {
             let posted = self.driver.ssq.post(channel, wr);
-            posted.err().map(|error| (at, error))
+            posted
+                .err()
+                .map(|source| PostSendError { posted: at, source })
         });
         self.pump();
         refused.map_or(Ok(()), Err)

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use verbena_mem::Pd;
+use verbena_nic::qp::PostSendError;
 use verbena_nic::qp::{Limits, PostError};
 use verbena_nic::ud::{UdSendWr, UdView};
 use verbena_nic::{NewUd, Outbox, QpState, ReceiveWr};
@@ -150,12 +151,15 @@ impl UdPair {
     }
 
     /// Posts datagrams that are sent together. On error: how many were posted before the one that failed, and its error.
-    pub fn post_sends(&self, wrs: &[UdSendWr<'_>]) -> Result<(), (usize, PostError)> {
-        self.check().map_err(|error| (0, error))?;
+    pub fn post_sends(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostSendError> {
+        self.check()
+            .map_err(|source| PostSendError { posted: 0, source })?;
         let mut out = Outbox::new();
         let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
             let posted = self.member.qp.queue_send(wr, &mut out);
-            posted.err().map(|error| (at, error))
+            posted
+                .err()
+                .map(|source| PostSendError { posted: at, source })
         });
         self.member.send(&mut out);
         self.core.deliver(&mut out);

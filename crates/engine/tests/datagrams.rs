@@ -9,7 +9,7 @@ use common::datagrams::{GROUP, KEY, LOCALHOST, Side, make, ready, to_group, wr};
 use common::{TEST_TIMEOUT, complete, pattern, serialize_tests, wait};
 use verbena_engine::{Error, UdOptions, UdPair};
 use verbena_mem::{Access, Buffer, Tpt};
-use verbena_nic::qp::PostError;
+use verbena_nic::qp::{PostError, PostSendError};
 use verbena_nic::ud::{Destination, GRH_LEN, MAX_DATAGRAM, UdSendWr};
 use verbena_nic::{Arm, Flags, QpState, ReceiveWr, Sge, Status, Wc, WcOp};
 use verbena_wire::number::Qpn;
@@ -411,7 +411,13 @@ fn shutdown_flushes_ud_receives() {
     let done = complete(&a.cq, 1)[0];
     assert_eq!((done.id, done.status), (3, Status::WrFlushErr));
     let refused = a.ud.post_sends(&[wr(1, to, &[])]);
-    assert!(matches!(refused, Err((0, PostError::State(QpState::Err)))));
+    assert!(matches!(
+        refused,
+        Err(PostSendError {
+            posted: 0,
+            source: PostError::State(QpState::Err)
+        })
+    ));
     assert!(a.ud.attach(GROUP.parse().unwrap()).is_err());
 }
 

@@ -37,7 +37,7 @@ pub(crate) mod wqe;
 pub use image::{Image, ImageError, MigrateRefusal, Traits};
 pub use inner::Counters;
 pub use modify::Psns;
-pub use post::PostError;
+pub use post::{PostError, PostRecvError, PostSendError};
 pub use pull::{Received, Receiving, SendDemand};
 pub use push::{Acks, Sending};
 pub use query::{ConnectionAction, TurnStatus, View};

@@ -54,7 +54,7 @@ impl Link {
             flags: Flags::SIGNALED,
             data: Data::Gather(&pieces),
         };
-        self.qp.post_send(&[wr]).map_err(|(_, error)| error)?;
+        self.qp.post_send(&[wr])?;
         let mut end = [Wc::default()];
         while self.cq.poll(&mut end) == 0 {
             std::hint::spin_loop();

@@ -41,7 +41,7 @@ fn subscribe(qp: &Qp, cq: &Cq, memory: &Memory, lazy: bool) -> Result<u64, Error
 fn receive(qp: &Qp, memory: &Memory, id: u64) -> Result<(), Error> {
     let scatter = &[memory.sge(id as usize * ITEM, ITEM)?];
     let posted = qp.post_recv(&[RecvWr { id, scatter }]);
-    Ok(posted.map_err(|(_, error)| error)?)
+    Ok(posted?)
 }
 
 /// Sends all items to all channels. Returns how many requests did not reach their subscriber.
@@ -62,7 +62,7 @@ fn publish(ssq: &Ssq, sent: &Cq, channels: &[Qp]) -> Result<u64, Error> {
                 data: Data::Inline(&item.to_ne_bytes()),
             };
             let asked = ssq.post(channels[at].number(), &[wr]);
-            asked.map_err(|(_, error)| error)?;
+            asked?;
             posted += 1;
         }
         let n = sent.wait(&mut completions)?;

@@ -39,7 +39,7 @@ fn post(qp: &Qp, op: SendOp, data: Data<'_>) -> Result<(), Error> {
         flags,
         data,
     };
-    Ok(qp.post_send(&[wr]).map_err(|(_, error)| error)?)
+    Ok(qp.post_send(&[wr])?)
 }
 
 /// Answers requests: each carries a handle, to which the answer is written. Then it writes to a handle a second time, which fails.
@@ -69,7 +69,7 @@ fn serve(side: &Side, memory: &Memory) -> Result<Status, Error> {
 fn receive(qp: &Qp, memory: &Memory) -> Result<(), Error> {
     let scatter = &[memory.sge(0, RemoteMemory::BYTES)?][..];
     let posted = qp.post_recv(&[RecvWr { id: 0, scatter }]);
-    Ok(posted.map_err(|(_, error)| error)?)
+    Ok(posted?)
 }
 
 fn main() -> Result<(), Error> {
@@ -103,7 +103,7 @@ fn main() -> Result<(), Error> {
             id: 2,
             scatter: &[],
         }]);
-        posted.map_err(|(_, error)| error)?;
+        posted?;
         let op = SendOp::RegisterSend {
             ticket,
             invalidate: None,

@@ -81,7 +81,7 @@ fn serve(socket: &TcpStream) -> Result<()> {
         id: 1,
         scatter: &[],
     };
-    side.qp.post_recv(&[receive]).map_err(|(_, error)| error)?;
+    side.qp.post_recv(&[receive])?;
     let told = side.wait_completion()?;
     assert_eq!(
         told.immediate,
@@ -111,7 +111,7 @@ fn run_client(socket: &TcpStream) -> Result<()> {
         flags: Flags::SIGNALED,
         data: Data::Gather(&pieces),
     };
-    side.qp.post_send(&[write]).map_err(|(_, error)| error)?;
+    side.qp.post_send(&[write])?;
     side.wait_completion()?;
     let mut end = String::new();
     BufReader::new(socket).read_line(&mut end)?;

@@ -186,20 +186,20 @@ fn messages(device: &Device, consumer: &Consumer, rounds: u64) -> Result<Vec<Dur
     for round in 0..rounds {
         let (question, answer) = ([two.memory.sge(0, 8)?], [two.memory.sge(64, 8)?]);
         let receive = |scatter| RecvWr { id: round, scatter };
-        two.far.post_recv(&[receive(&question)]).map_err(|e| e.1)?;
-        two.near.post_recv(&[receive(&answer)]).map_err(|e| e.1)?;
+        two.far.post_recv(&[receive(&question)])?;
+        two.near.post_recv(&[receive(&answer)])?;
         let began = Instant::now();
         let words = round.to_be_bytes();
         // Unsignaled: the answer implies that it was delivered.
         let ask = [message(round, Flags::default(), &words)];
-        two.near.post_send(&ask).map_err(|e| e.1)?;
+        two.near.post_send(&ask)?;
         let mut one = [Wc::default()];
         served.wait(&mut one)?;
         let heard: [u8; 8] = two.memory.get(0)?;
         assert_eq!((one[0].status, heard), (Status::Success, words));
         let back = (!round).to_be_bytes();
         let answer = [message(round, Flags::SOLICITED, &back)];
-        two.far.post_send(&answer).map_err(|e| e.1)?;
+        two.far.post_send(&answer)?;
         assert_eq!(consumer.take(1)[0].id, round);
         times.push(began.elapsed());
         assert_eq!(two.memory.get::<[u8; 8]>(64)?, back, "every byte is right");
@@ -243,7 +243,7 @@ fn blocks(device: &Device, consumer: &Consumer, rounds: u64) -> Result<usize, Er
                 request(write, Flags::SIGNALED, &from),
                 request(read, Flags::SIGNALED, &to),
             ];
-            two.near.post_send(&list).map_err(|e| e.1)?;
+            two.near.post_send(&list)?;
         }
         consumer.take(2 * BLOCKS);
         for block in 0..BLOCKS {

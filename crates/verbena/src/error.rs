@@ -7,7 +7,7 @@ use crate::handover::HandoverError;
 
 use verbena_mem::Access;
 use verbena_nic::profile::ProfileError;
-use verbena_nic::qp::PostError;
+use verbena_nic::qp::{PostError, PostRecvError, PostSendError};
 use verbena_nic::{Cause, Kind, Status};
 
 /// The party at fault.
@@ -180,6 +180,18 @@ pub enum Error {
 impl From<verbena_nic::Error> for Error {
     fn from(error: verbena_nic::Error) -> Error {
         Error::Engine(error.into())
+    }
+}
+
+impl From<PostSendError> for Error {
+    fn from(error: PostSendError) -> Error {
+        Error::Post(error.source)
+    }
+}
+
+impl From<PostRecvError> for Error {
+    fn from(error: PostRecvError) -> Error {
+        Error::Post(error.source)
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use verbena_engine::{IscsiConnecting as EngineDial, IscsiOptions as EngineOptions, IscsiPair};
 use verbena_iscsi::{CommandId, CommandState, CommandWr, PduWr, PostError, Terms, View};
 use verbena_nic::qp::Limits;
+use verbena_nic::qp::PostRecvError;
 use verbena_nic::{OnFailure, QpState, ReceiveWr};
 
 use crate::cq::BareCq;
@@ -62,7 +63,7 @@ impl Default for IscsiOptions {
 /// let heads = pd.memory(64 * 1024, Access::LOCAL_WRITE)?;
 /// let target = "192.0.2.1:3260".parse().unwrap();
 /// let qp = IscsiQp::connect(&pd, &cq, &cq, target, IscsiOptions::default())?;
-/// qp.post_recv(&[RecvWr { id: 0, scatter: &[heads.sge(0, 1024)?] }]).map_err(|(_, e)| e)?;
+/// qp.post_recv(&[RecvWr { id: 0, scatter: &[heads.sge(0, 1024)?] }])?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct IscsiQp {
@@ -196,7 +197,7 @@ impl IscsiQp {
     }
 
     /// Posts receives. On error: the number posted before the one that failed, and the reason.
-    pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), PostRecvError<PostError>> {
         self.pair.post_receives(wrs)
     }
 }

@@ -15,13 +15,13 @@
 //! listener.next().wait()?.accept_on(&b, b"")?.wait()?;
 //! joining.wait()?;
 //!
-//! b.post_recv(&[RecvWr { id: 1, scatter: &[memory.sge(2048, 64)?] }]).map_err(|(_, e)| e)?;
+//! b.post_recv(&[RecvWr { id: 1, scatter: &[memory.sge(2048, 64)?] }])?;
 //! memory.write_at(0, b"a piece, ")?;
 //! memory.write_at(99, b"and another")?;
 //! let pieces = [memory.sge(0, 9)?, memory.sge(99, 11)?];
 //! let op = SendOp::Send { invalidate: None, immediate: Some(7) };
 //! let send = SendWr { id: 2, op, flags: Flags::SIGNALED, data: Data::Gather(&pieces) };
-//! a.post_send(&[send]).map_err(|(_, e)| e)?;
+//! a.post_send(&[send])?;
 //!
 //! let mut done = 0;
 //! let mut completions = [verbena::low::Wc::default(); 8];
@@ -58,7 +58,8 @@ pub use verbena_nic::profile::{
     Services, Tuple,
 };
 pub use verbena_nic::qp::{
-    Counters, Limits, OnFailure, PostError, Psns, QpAccessFlags, RegisterError, Registration, View,
+    Counters, Limits, OnFailure, PostError, PostRecvError, PostSendError, Psns, QpAccessFlags,
+    RegisterError, Registration, View,
 };
 pub use verbena_nic::ssq::{ChannelInfo, Outcome, Record, SsqCounters, SsqInfo, SsqLimits};
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};

@@ -14,7 +14,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use verbena_engine::{QpAttr, QueuePair, QueuePairOptions};
-use verbena_nic::qp::{Limits, PostError, QpAccessFlags, Registration, View};
+use verbena_nic::qp::{Limits, PostRecvError, PostSendError, QpAccessFlags, Registration, View};
 use verbena_nic::{Personality, QpState, QpType, ReceiveWr, SendWr};
 
 use crate::cq::BareCq;
@@ -270,7 +270,7 @@ impl Qp {
     /// assert_eq!(qp.post_send(&[]), Ok(()));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post_send(&self, wrs: &[SendWr<'_>]) -> Result<(), PostSendError> {
         self.0.qp.post_sends(wrs)
     }
 
@@ -285,7 +285,7 @@ impl Qp {
     /// assert_eq!(qp.post_recv(&[RecvWr { id: 1, scatter: &[] }]), Ok(()));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), PostRecvError> {
         self.0.post_recv(wrs)
     }
 
@@ -306,10 +306,10 @@ impl Qp {
 }
 
 impl QpInner {
-    fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+    fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), PostRecvError> {
         wrs.iter().enumerate().try_for_each(|(at, wr)| {
             let posted = self.qp.post_receive(wr);
-            posted.map_err(|error| (at, error))
+            posted.map_err(|source| PostRecvError { posted: at, source })
         })
     }
 }
@@ -322,7 +322,7 @@ impl QpInner {
 /// # let cq = device.cq(64)?;
 /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
 /// let (mut sender, _receiver) = qp.split();
-/// sender.post(&[]).map_err(|(_, e)| e)?;
+/// sender.post(&[])?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
 pub struct QpSender(Arc<QpInner>);
@@ -338,7 +338,7 @@ impl QpSender {
     /// assert_eq!(sender.post(&[]), Ok(()));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn post(&mut self, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post(&mut self, wrs: &[SendWr<'_>]) -> Result<(), PostSendError> {
         self.0.qp.post_sends(wrs)
     }
 
@@ -365,7 +365,7 @@ impl QpSender {
 /// # let cq = device.cq(64)?;
 /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
 /// let (_sender, mut receiver) = qp.split();
-/// receiver.post(&[]).map_err(|(_, e)| e)?;
+/// receiver.post(&[])?;
 /// # Ok::<(), verbena::Error>(())
 /// ```
 pub struct QpReceiver(Arc<QpInner>);
@@ -381,7 +381,7 @@ impl QpReceiver {
     /// assert_eq!(receiver.post(&[]), Ok(()));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn post(&mut self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post(&mut self, wrs: &[ReceiveWr<'_>]) -> Result<(), PostRecvError> {
         self.0.post_recv(wrs)
     }
 }

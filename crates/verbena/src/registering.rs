@@ -30,7 +30,7 @@ use crate::promise::{Promise, PromiseReceiver};
 /// let op = SendOp::Write { remote: theirs.remote_addr(0)?, immediate: None };
 /// let pieces = [memory.sge(0, 13)?];
 /// let write = SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Gather(&pieces) };
-/// a.post_send(&[write]).map_err(|(_, e)| e)?;
+/// a.post_send(&[write])?;
 /// let mut end = [Wc::default()];
 /// cq.wait(&mut end)?;
 /// assert_eq!(end[0].status, Status::Success);

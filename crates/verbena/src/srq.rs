@@ -6,7 +6,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use verbena_engine::SharedReceiveQueue;
-use verbena_nic::qp::PostError;
+use verbena_nic::qp::PostRecvError;
 use verbena_nic::{ReceiveWr, SrqInfo};
 
 use crate::device::Domain;
@@ -25,7 +25,7 @@ use crate::pd::Pd;
 /// let srq = pd.srq(128, 1)?;
 /// for id in 0..8 {
 ///     let place = [memory.sge(id as usize * 64, 64)?];
-///     srq.post(&[RecvWr { id, scatter: &place }]).map_err(|(_, e)| e)?;
+///     srq.post(&[RecvWr { id, scatter: &place }])?;
 /// }
 /// let listener = device.listen("127.0.0.1:0")?;
 /// let mut clients = Vec::new();
@@ -38,7 +38,7 @@ use crate::pd::Pd;
 ///     joining.wait()?;
 ///     let op = SendOp::Send { invalidate: None, immediate: None };
 ///     let send = SendWr { id: 0, op, flags: Flags::NONE, data: Data::Inline(b"hello") };
-///     client.post_send(&[send]).map_err(|(_, e)| e)?;
+///     client.post_send(&[send])?;
 ///     clients.push(client);
 ///     servers.push(server);
 /// }
@@ -82,14 +82,14 @@ impl Srq {
     /// failed, and the reason.
     ///
     /// ```
-    /// # use verbena::low::{PostError, RecvWr};
+    /// # use verbena::low::{PostError, PostRecvError, RecvWr};
     /// # let device = verbena::Device::open()?;
     /// let srq = device.pd()?.srq(2, 1)?;
     /// let list = [1, 2, 3].map(|id| RecvWr { id, scatter: &[] });
-    /// assert_eq!(srq.post(&list), Err((2, PostError::Full(2))));
+    /// assert_eq!(srq.post(&list), Err(PostRecvError { posted: 2, source: PostError::Full(2) }));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn post(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), PostRecvError> {
         self.0.queue.post(wrs)
     }
 

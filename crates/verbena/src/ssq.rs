@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use verbena_engine::SharedSendQueue;
-use verbena_nic::qp::PostError;
+use verbena_nic::qp::PostSendError;
 use verbena_nic::ssq::{ChannelInfo, SsqInfo};
 use verbena_nic::{Record, SendWr, SsqLimits};
 
@@ -63,7 +63,7 @@ impl Default for SsqOptions {
 ///     let subscriber = Qp::new(&pd, &got, &got, QpOptions::default())?;
 ///     subscriber.modify(QpState::Init);
 ///     let place = [memory.sge(0, 64)?];
-///     subscriber.post_recv(&[RecvWr { id: 0, scatter: &place }]).map_err(|(_, e)| e)?;
+///     subscriber.post_recv(&[RecvWr { id: 0, scatter: &place }])?;
 ///     let joining = channel.connect(listener.local_addr()?, b"")?;
 ///     listener.next().wait()?.accept_on(&subscriber, b"")?.wait()?;
 ///     joining.wait()?;
@@ -72,7 +72,7 @@ impl Default for SsqOptions {
 /// }
 /// let op = SendOp::Send { invalidate: None, immediate: None };
 /// let news = SendWr { id: 7, op, flags: Flags::SIGNALED, data: Data::Inline(b"news") };
-/// ssq.post_each(channels.iter().map(Qp::number), &news).map_err(|(_, e)| e)?;
+/// ssq.post_each(channels.iter().map(Qp::number), &news)?;
 /// let mut order = Vec::new();
 /// let mut completions = [Wc::default(); 8];
 /// while order.len() < 3 {
@@ -124,17 +124,17 @@ impl Ssq {
     /// A fence waits for earlier requests of the same channel.
     ///
     /// ```
-    /// # use verbena::low::PostError;
+    /// # use verbena::low::{PostError, PostSendError};
     /// # use verbena::low::{Data, Flags, SendOp, SendWr};
     /// # let device = verbena::Device::open()?;
     /// # let cq = device.cq(64)?;
     /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
     /// let op = SendOp::Send { invalidate: None, immediate: None };
     /// let wr = SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Inline(b"to whom?") };
-    /// assert_eq!(ssq.post(99, &[wr]), Err((0, PostError::Channel(99))));
+    /// assert_eq!(ssq.post(99, &[wr]), Err(PostSendError { posted: 0, source: PostError::Channel(99) }));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn post(&self, channel: u32, wrs: &[SendWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post(&self, channel: u32, wrs: &[SendWr<'_>]) -> Result<(), PostSendError> {
         self.0.queue.post(channel, wrs)
     }
 
@@ -154,7 +154,7 @@ impl Ssq {
         &self,
         channels: impl IntoIterator<Item = u32>,
         wr: &SendWr<'_>,
-    ) -> Result<(), (usize, PostError)> {
+    ) -> Result<(), PostSendError> {
         self.0.queue.post_each(channels, wr)
     }
 

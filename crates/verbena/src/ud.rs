@@ -7,7 +7,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use verbena_engine::{UdOptions as EngineOptions, UdPair};
-use verbena_nic::qp::{Limits, PostError};
+use verbena_nic::qp::{Limits, PostRecvError, PostSendError};
 use verbena_nic::ud::{UdSendWr, UdView};
 use verbena_nic::{QpState, ReceiveWr};
 
@@ -53,7 +53,7 @@ pub struct UdOptions {
 ///     assert!(ud.modify(state));
 /// }
 ///
-/// ud.post_recv(&[RecvWr { id: 1, scatter: &[memory.sge(0, 4096)?] }]).map_err(|(_, e)| e)?;
+/// ud.post_recv(&[RecvWr { id: 1, scatter: &[memory.sge(0, 4096)?] }])?;
 /// let here = ud.endpoint()?;
 /// let to = Destination {
 ///     address: here.address,
@@ -62,7 +62,7 @@ pub struct UdOptions {
 ///     qkey: 0x1234,
 /// };
 /// let send = UdSendWr { id: 2, immediate: Some(7), flags: Flags::SIGNALED, data: Data::Inline(b"to myself"), to };
-/// ud.post_send(&[send]).map_err(|(_, e)| e)?;
+/// ud.post_send(&[send])?;
 ///
 /// let mut done = 0;
 /// while done < 2 {
@@ -245,7 +245,7 @@ impl UdQp {
     /// assert_eq!(ud.post_send(&[]), Ok(()));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post_send(&self, wrs: &[UdSendWr<'_>]) -> Result<(), PostSendError> {
         self.pair.post_sends(wrs)
     }
 
@@ -260,10 +260,10 @@ impl UdQp {
     /// assert_eq!(ud.post_recv(&[RecvWr { id: 1, scatter: &[] }]), Ok(()));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), PostRecvError> {
         wrs.iter().enumerate().try_for_each(|(at, wr)| {
             let posted = self.pair.post_receive(wr);
-            posted.map_err(|error| (at, error))
+            posted.map_err(|source| PostRecvError { posted: at, source })
         })
     }
 

@@ -6,7 +6,7 @@ use core::ffi::c_int;
 use core::ops::Range;
 
 use smallvec::SmallVec;
-use verbena::low::{PostError, RecvWr, Sge, Stag};
+use verbena::low::{PostRecvError, RecvWr, Sge, Stag};
 
 use crate::abi::*;
 use crate::errno::Errno;
@@ -57,7 +57,7 @@ pub(crate) unsafe fn post_receives(
     mut wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
     limit: usize,
-    post: impl Fn(&[RecvWr<'_>]) -> Result<(), (usize, PostError)>,
+    post: impl Fn(&[RecvWr<'_>]) -> Result<(), PostRecvError>,
 ) -> Result<(), Errno> {
     let refuse = |at: *mut ibv_recv_wr, errno| {
         if !bad.is_null() {
@@ -96,7 +96,11 @@ pub(crate) unsafe fn post_receives(
                 scatter: &pieces[range.clone()],
             })
             .collect();
-        if let Err((at, error)) = post(&requests) {
+        if let Err(PostRecvError {
+            posted: at,
+            source: error,
+        }) = post(&requests)
+        {
             return refuse(known[at].0, error.into());
         }
         if let Some(errno) = wrong {

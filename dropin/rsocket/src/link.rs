@@ -327,7 +327,7 @@ impl Link {
             scatter: &[place],
         };
         let posted = self.qp.post_recv(&[receive]);
-        posted.map_err(|(_, error)| verbena::Error::from(error).into())
+        posted.map_err(|error| verbena::Error::from(error.source).into())
     }
 }
 

@@ -141,7 +141,7 @@ fn write_in_turn(job: &Job, side: &Side, qps: &[Qp], remote: &RemoteMemory) -> R
                 data: Data::Gather(&source),
             };
             let posted = qps[turn % qps.len()].post_send(&[wr]);
-            posted.map_err(|(_, error)| error)?;
+            posted?;
             turn += 1;
             under += 1;
         }

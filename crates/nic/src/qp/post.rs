@@ -47,6 +47,26 @@ pub enum PostError {
     Channel(u32),
 }
 
+/// A list of send requests was posted in part: those before number `posted`, which is the one that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("request {posted} of the list was not posted: {source}")]
+pub struct PostSendError {
+    /// Requests posted, and the index of the one that failed.
+    pub posted: usize,
+    /// Why it failed.
+    pub source: PostError,
+}
+
+/// A list of receives was posted in part: those before number `posted`, which is the one that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("receive {posted} of the list was not posted: {source}")]
+pub struct PostRecvError<E: core::error::Error + 'static = PostError> {
+    /// Receives posted, and the index of the one that failed.
+    pub posted: usize,
+    /// Why it failed.
+    pub source: E,
+}
+
 impl From<receive::PostError> for PostError {
     fn from(error: receive::PostError) -> PostError {
         match error {

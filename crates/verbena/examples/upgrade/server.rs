@@ -188,7 +188,7 @@ impl Server {
         self.served += 1;
         let done = self.post_receive(index, part).and_then(|()| {
             let posted = self.clients[&index].qp.post_send(&[send]);
-            posted.map_err(|(_, error)| error.into())
+            posted.map_err(|error| error.source.into())
         });
         if done.is_err() {
             // The connection has failed meanwhile.
@@ -228,7 +228,7 @@ impl Server {
             scatter: &scatter,
         };
         let posted = self.clients[&index].qp.post_recv(&[receive]);
-        posted.map_err(|(_, error)| error.into())
+        posted.map_err(|error| error.source.into())
     }
 
     /// Removes clients that have disconnected, admits new ones, and records established connections.

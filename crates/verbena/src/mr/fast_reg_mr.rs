@@ -55,7 +55,7 @@ const MAX_OUTSTANDING: usize = 64;
 /// let op = SendOp::Write { remote: target.remote_addr(0)?, immediate: None };
 /// let piece = Sge { addr: handle.remote_addr().to.get(), len: 21, stag: ticket.stag() };
 /// let write = SendWr { id: 2, op, flags, data: Data::Gather(&[piece]) };
-/// a.post_send(&[register, write]).map_err(|(_, e)| e)?;
+/// a.post_send(&[register, write])?;
 /// # let (mut done, mut end) = (0, [Wc::default(); 2]);
 /// # while done < 2 { done += cq.wait(&mut end)?; }
 /// assert_eq!(target.get::<[u8; 21]>(0)?, *b"registered on the way");

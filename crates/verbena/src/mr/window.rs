@@ -42,19 +42,19 @@ use crate::remote::{RemoteMemory, remote_rights};
 /// let (bind, handle) = window.bind(&memory, 1024, 64, Access::REMOTE_WRITE)?;
 /// let nothing = Data::Gather(&[]);
 /// let flags = Flags::SIGNALED;
-/// b.post_send(&[SendWr { id: 1, op: bind, flags, data: nothing }]).map_err(|(_, e)| e)?;
+/// b.post_send(&[SendWr { id: 1, op: bind, flags, data: nothing }])?;
 /// # let mut end = [Wc::default()];
 /// # cq.wait(&mut end)?;
 ///
 /// // `handle` is sent to the peer, which writes:
 /// let op = SendOp::Write { remote: handle.remote_addr(), immediate: None };
-/// a.post_send(&[SendWr { id: 2, op, flags, data: Data::Inline(b"hello") }]).map_err(|(_, e)| e)?;
+/// a.post_send(&[SendWr { id: 2, op, flags, data: Data::Inline(b"hello") }])?;
 /// # cq.wait(&mut end)?;
 /// assert_eq!(memory.get::<[u8; 5]>(1024)?, *b"hello");
 ///
 /// // And it is over:
 /// let op = window.unbind();
-/// b.post_send(&[SendWr { id: 3, op, flags, data: nothing }]).map_err(|(_, e)| e)?;
+/// b.post_send(&[SendWr { id: 3, op, flags, data: nothing }])?;
 /// # cq.wait(&mut end)?;
 /// # assert_eq!(end[0].status, verbena::Status::Success);
 /// # Ok::<(), verbena::Error>(())

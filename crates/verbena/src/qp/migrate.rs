@@ -74,7 +74,7 @@ impl Qp {
     /// let receiving = peer.recv(adapter.buffer(16)?);
     /// let op = SendOp::Send { invalidate: None, immediate: None };
     /// let wr = SendWr { id: 1, op, flags: Flags::SIGNALED, data: Data::Inline(b"from elsewhere") };
-    /// qp.post_send(&[wr]).map_err(|(_, error)| error)?;
+    /// qp.post_send(&[wr])?;
     /// assert_eq!(&receiving.wait().1[..], b"from elsewhere");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

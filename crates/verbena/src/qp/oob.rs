@@ -105,10 +105,10 @@ impl Qp {
     /// b.set_peer(a.endpoint()?)?;
     /// a.modify(QpState::Rts);
     ///
-    /// b.post_recv(&[RecvWr { id: 1, scatter: &[] }]).map_err(|(_, e)| e)?;
+    /// b.post_recv(&[RecvWr { id: 1, scatter: &[] }])?;
     /// let op = SendOp::Send { invalidate: None, immediate: None };
     /// let send = SendWr { id: 2, op, flags: Flags::SIGNALED, data: Data::Inline(b"") };
-    /// a.post_send(&[send]).map_err(|(_, e)| e)?;
+    /// a.post_send(&[send])?;
     /// assert!(cq.wait(&mut [Wc::default(); 4])? > 0);
     /// # Ok::<(), verbena::Error>(())
     /// ```

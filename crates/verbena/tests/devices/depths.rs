@@ -4,7 +4,9 @@
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use crate::common::relay::Relay;
-use verbena::low::{Data, Limits, PostError, QpState, RecvWr, SendOp, Wc};
+use verbena::low::{
+    Data, Limits, PostError, PostRecvError, PostSendError, QpState, RecvWr, SendOp, Wc,
+};
 use verbena::{Access, Error, Fault, Qp, QpOptions, Status};
 
 /// Reads beyond the depth wait on this side, whichever side chose it, and all complete in the end.
@@ -98,8 +100,20 @@ fn a_full_queue_refuses_with_its_depth() {
 
     // No receive is posted, so nothing completes.
     let send = wr(1, SEND, Data::Inline(b"0123456789"));
-    assert_eq!(a.post_send(&[send; 6]), Err((4, PostError::Full(4))));
-    assert_eq!(a.post_send(&[send]), Err((0, PostError::Full(4))));
+    assert_eq!(
+        a.post_send(&[send; 6]),
+        Err(PostSendError {
+            posted: 4,
+            source: PostError::Full(4)
+        })
+    );
+    assert_eq!(
+        a.post_send(&[send]),
+        Err(PostSendError {
+            posted: 0,
+            source: PostError::Full(4)
+        })
+    );
     let error = Error::from(PostError::Full(4));
     assert_eq!(error.fault(), Fault::Limit);
     assert!(error.to_string().contains('4'), "{error}");
@@ -116,7 +130,13 @@ fn a_full_queue_refuses_with_its_depth() {
     for wc in complete(&cq, 4).into_iter().chain(complete(&got, 1)) {
         assert_eq!(wc.status, Status::Success);
     }
-    assert_eq!(b.post_recv(&[receive; 5]), Err((3, PostError::Full(3))));
+    assert_eq!(
+        b.post_recv(&[receive; 5]),
+        Err(PostRecvError {
+            posted: 3,
+            source: PostError::Full(3)
+        })
+    );
     assert_eq!(b.view().receives, 3);
     a.post_send(&[send]).unwrap();
     complete(&cq, 1);
@@ -125,10 +145,19 @@ fn a_full_queue_refuses_with_its_depth() {
     let refused = a.post_send(&[wr(1, SEND, Data::Gather(&pieces))]);
     assert_eq!(
         refused,
-        Err((0, PostError::TooManySges { got: 3, limit: 2 }))
+        Err(PostSendError {
+            posted: 0,
+            source: PostError::TooManySges { got: 3, limit: 2 }
+        })
     );
     let refused = a.post_send(&[wr(1, SEND, Data::Inline(&[0; 11]))]);
-    assert_eq!(refused, Err((0, PostError::Inline { got: 11, limit: 10 })));
+    assert_eq!(
+        refused,
+        Err(PostSendError {
+            posted: 0,
+            source: PostError::Inline { got: 11, limit: 10 }
+        })
+    );
     assert_eq!(a.view().state, QpState::Rts, "refusals change nothing");
 }
 

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use crate::common::{LOOPBACK, device, pattern, small_function, virtual_function};
 use verbena::low::{
-    Data, PostError, QpState, RecvWr, RemoteAddr, SendOp, Service, Stag, WindowType,
+    Data, PostError, PostSendError, QpState, RecvWr, RemoteAddr, SendOp, Service, Stag, WindowType,
 };
 use verbena::{
     Access, Connection, Cq, Device, Error, Fault, FunctionOptions, HandlerOptions, Memory, Pd, Qp,
@@ -238,7 +238,13 @@ fn handles_of_one_function_are_refused_by_another() {
     let number = stranger.number();
     let nothing = [wr(1, SEND, Data::Inline(b""))];
     let posted = ssq.post(number, &nothing);
-    assert_eq!(posted, Err((0, PostError::Channel(number))));
+    assert_eq!(
+        posted,
+        Err(PostSendError {
+            posted: 0,
+            source: PostError::Channel(number)
+        })
+    );
     assert!(ssq.attach(number).is_err() && ssq.detach(number).is_err());
     // Handlers, and the event queues and vectors behind them (N3, E9).
     let (handler, other) = (

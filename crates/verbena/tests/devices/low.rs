@@ -5,7 +5,10 @@ use std::os::fd::AsFd;
 
 use crate::common::low::{SEND, complete, connect_qps, wr};
 use crate::common::{device, pattern};
-use verbena::low::{Arm, Data, Flags, Limits, PostError, RecvWr, SendOp, SendWr, Wc, WcOp};
+use verbena::low::{
+    Arm, Data, Flags, Limits, PostError, PostRecvError, PostSendError, RecvWr, SendOp, SendWr, Wc,
+    WcOp,
+};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
 
 struct Side {
@@ -132,7 +135,13 @@ fn post_error_gives_index_of_refused_request() {
     let bad = wr(2, SEND, Data::Inline(&[0; 4000]));
     let refused = a.qp.post_send(&[good, good, bad, good]);
     assert!(
-        matches!(refused, Err((2, PostError::Inline { .. }))),
+        matches!(
+            refused,
+            Err(PostSendError {
+                posted: 2,
+                source: PostError::Inline { .. }
+            })
+        ),
         "{refused:?}"
     );
 }
@@ -161,7 +170,7 @@ fn split_halves_work_on_separate_threads() {
                     for id in 0..COUNT {
                         let bytes = id.to_be_bytes();
                         let list = [wr(id, SEND, Data::Inline(&bytes))];
-                        while let Err((_, error)) = sender.post(&list) {
+                        while let Err(PostSendError { source: error, .. }) = sender.post(&list) {
                             assert!(matches!(error, PostError::Full(_)), "{error}");
                             std::thread::yield_now();
                         }
@@ -175,7 +184,7 @@ fn split_halves_work_on_separate_threads() {
                             id,
                             scatter: &scatter,
                         }];
-                        while let Err((_, error)) = receiver.post(&list) {
+                        while let Err(PostRecvError { source: error, .. }) = receiver.post(&list) {
                             assert!(matches!(error, PostError::Full(_)), "{error}");
                             std::thread::yield_now();
                         }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
-use verbena::low::{Data, PostError, RecvWr, Wc};
+use verbena::low::{Data, PostError, PostRecvError, RecvWr, Wc};
 use verbena::{Access, Cq, Device, Error, Event, Fault, Memory, Pd, Qp, QpOptions, Srq, Status};
 
 /// Several connections whose accepting side uses one shared queue. M21: all of one device.
@@ -194,18 +194,37 @@ fn invalid_srq_use_is_refused() {
     let (pd, cq) = (device.pd().unwrap(), device.cq(16).unwrap());
     let srq = pd.srq(4, 1).unwrap();
     let list = [1, 2, 3, 4, 5].map(|id| RecvWr { id, scatter: &[] });
-    assert_eq!(srq.post(&list), Err((4, PostError::Full(4))));
+    assert_eq!(
+        srq.post(&list),
+        Err(PostRecvError {
+            posted: 4,
+            source: PostError::Full(4)
+        })
+    );
     let memory = pd.memory(64, Access::ALL).unwrap();
     let pieces = [memory.sge(0, 1).unwrap(); 2];
     let refused = srq.post(&[RecvWr {
         id: 6,
         scatter: &pieces,
     }]);
-    assert_eq!(refused, Err((0, PostError::Full(4))), "fullness is first");
+    assert_eq!(
+        refused,
+        Err(PostRecvError {
+            posted: 0,
+            source: PostError::Full(4)
+        }),
+        "fullness is first"
+    );
     let on = |pd: &Pd, srq: &Srq| Qp::with_srq(pd, &cq, &cq, srq, QpOptions::default());
     let qp = on(&pd, &srq).unwrap();
     qp.modify(verbena::low::QpState::Init);
-    assert_eq!(qp.post_recv(&list[..1]), Err((0, PostError::Shared)));
+    assert_eq!(
+        qp.post_recv(&list[..1]),
+        Err(PostRecvError {
+            posted: 0,
+            source: PostError::Shared
+        })
+    );
     let elsewhere = on(&device.pd().unwrap(), &srq).unwrap_err();
     assert!(
         elsewhere.to_string().contains("protection domain"),

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
-use verbena::low::{Data, Outcome, PostError, QpState, RecvWr, RemoteAddr, SendOp, Wc};
+use verbena::low::{
+    Data, Outcome, PostError, PostSendError, QpState, RecvWr, RemoteAddr, SendOp, Wc,
+};
 use verbena::{Access, Cq, Device, Error, Listener, Memory, Pd, Qp, QpOptions, Ssq, SsqOptions};
 use verbena::{Event, Status};
 
@@ -280,7 +282,9 @@ fn requests_of_each_posting_thread_keep_order() {
                 for id in 0..100 {
                     let request = [wr((at as u64) << 32 | id, SEND, Data::Inline(b"x"))];
                     let channel = world.channels[at].number();
-                    while let Err((_, error)) = world.ssq.post(channel, &request) {
+                    while let Err(PostSendError { source: error, .. }) =
+                        world.ssq.post(channel, &request)
+                    {
                         assert_eq!(error, PostError::Full(64));
                         std::thread::yield_now();
                     }
@@ -318,7 +322,13 @@ fn destroyed_channel_flushes_its_pending_requests() {
     assert_eq!(records.len(), 2);
     assert!(records.iter().all(|record| record.outcome == fate));
     let posted = world.ssq.post(number, &[wr(9, SEND, Data::Inline(b""))]);
-    assert_eq!(posted, Err((0, PostError::Channel(number))));
+    assert_eq!(
+        posted,
+        Err(PostSendError {
+            posted: 0,
+            source: PostError::Channel(number)
+        })
+    );
     let (ssq, error) = world.ssq.destroy().unwrap_err();
     assert!(error.to_string().contains("in use by 2"), "{error}");
     drop(world.channels);
@@ -364,10 +374,22 @@ fn foreign_objects_are_refused() {
     assert!(matches!(strange, Err(Error::Foreign)));
     let request = [wr(0, SEND, Data::Inline(b"x"))];
     let own = world.channels[0].post_send(&request);
-    assert_eq!(own, Err((0, PostError::Shared)));
+    assert_eq!(
+        own,
+        Err(PostSendError {
+            posted: 0,
+            source: PostError::Shared
+        })
+    );
     let plain = Qp::new(&world.ours, &world.sent, &world.sent, QpOptions::default()).unwrap();
     let posted = world.ssq.post(plain.number(), &request);
-    assert_eq!(posted, Err((0, PostError::Channel(plain.number()))));
+    assert_eq!(
+        posted,
+        Err(PostSendError {
+            posted: 0,
+            source: PostError::Channel(plain.number())
+        })
+    );
     let used = world.publisher.used().ssqs;
     assert_eq!(used, 1);
 }

@@ -4,7 +4,7 @@
 use core::ops::Range;
 
 use smallvec::SmallVec;
-use verbena::low::{Data, Destination, Flags, PostError, SendOp, SendWr, UdSendWr};
+use verbena::low::{Data, Destination, Flags, PostError, PostSendError, SendOp, SendWr, UdSendWr};
 
 use super::Pair;
 use super::transport::Transport;
@@ -133,10 +133,15 @@ impl Batch {
                 let (list, lost) = self.datagrams();
                 let posted = ud.post_send(&list);
                 // Datagrams before the first one without a destination are posted.
-                posted.and(lost.map_or(Ok(()), |at| Err((at, PostError::Length))))
+                posted.and(lost.map_or(Ok(()), |at| {
+                    Err(PostSendError {
+                        posted: at,
+                        source: PostError::Length,
+                    })
+                }))
             }
         };
-        posted.map_err(|(at, error)| (self.requests[at].wr, error.into()))
+        posted.map_err(|error| (self.requests[error.posted].wr, error.source.into()))
     }
 
     fn data(&self, request: &Request) -> Data<'_> {

@@ -229,7 +229,9 @@ pub(crate) unsafe fn post_op(qp: *mut ibv_qp, wr: &ibv_send_wr, op: SendOp) -> R
         return Err(Errno::INVAL);
     }
     match &own.transport {
-        Transport::Connected(qp) => qp.post_send(&[request]).map_err(|(_, error)| error.into()),
+        Transport::Connected(qp) => qp
+            .post_send(&[request])
+            .map_err(|error| error.source.into()),
         Transport::Datagram(_) => Err(Errno::INVAL),
     }
 }

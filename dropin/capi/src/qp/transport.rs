@@ -1,7 +1,7 @@
 //! The adapter's queue pair behind a C queue pair: a connected one or one for datagrams.
 //! Types that the personality does not have are refused with `EOPNOTSUPP`.
 
-use verbena::low::{BareCq, Limits, Personality, PostError, QpState, QpType, RecvWr};
+use verbena::low::{BareCq, Limits, Personality, PostRecvError, QpState, QpType, RecvWr};
 use verbena::{Pd, Qp, QpOptions, Srq, UdOptions, UdQp};
 
 use crate::abi::*;
@@ -99,7 +99,7 @@ impl Transport {
         }
     }
 
-    pub(super) fn post_recv(&self, list: &[RecvWr<'_>]) -> Result<(), (usize, PostError)> {
+    pub(super) fn post_recv(&self, list: &[RecvWr<'_>]) -> Result<(), PostRecvError> {
         match self {
             Transport::Connected(qp) => qp.post_recv(list),
             Transport::Datagram(ud) => ud.post_recv(list),

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use verbena::low::{Arm, Direction, PostError, QpState, RecvWr, Wc, WcOp};
+use verbena::low::{Arm, Direction, PostError, PostRecvError, QpState, RecvWr, Wc, WcOp};
 use verbena::{Cq, Memory, Qp, Status};
 use verbena_iscsi::login::LoginOutcome;
 use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};
@@ -91,8 +91,12 @@ impl Iser {
         };
         match self.qp.post_recv(&[wr]) {
             // In `Err` receives are not accepted, and not needed.
-            Ok(()) | Err((_, PostError::State(_))) => Ok(()),
-            Err((_, why)) => Err(why.to_string()),
+            Ok(())
+            | Err(PostRecvError {
+                source: PostError::State(_),
+                ..
+            }) => Ok(()),
+            Err(PostRecvError { source: why, .. }) => Err(why.to_string()),
         }
     }
 

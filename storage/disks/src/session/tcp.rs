@@ -142,7 +142,9 @@ impl Tcp {
             id: slot,
             scatter: &scatter,
         };
-        self.qp.post_recv(&[wr]).map_err(|(_, why)| refused(why))
+        self.qp
+            .post_recv(&[wr])
+            .map_err(|error| refused(error.source))
     }
 
     /// Processes the PDU in a receive.

@@ -1,7 +1,7 @@
 //! One side of a measurement: its queue pairs, all completing in one queue, and its memory. Receives are posted before the connection is
 //! established, and a completion's id names its queue pair. A failed completion ends the measurement with its cause.
 
-use verbena::low::{Arm, Data, Flags, Limits, PostError, QpState, RecvWr, SendOp, SendWr, Sge, Wc};
+use verbena::low::{Arm, Data, Flags, Limits, QpState, RecvWr, SendOp, SendWr, Sge, Wc};
 use verbena::{Access, Cq, Device, Memory, Qp, QpOptions, RemoteMemory, Status};
 
 use super::Error;
@@ -276,6 +276,6 @@ pub(super) fn run_in_threads<T: Send>(
     })
 }
 
-fn post_error(refused: (usize, PostError)) -> Error {
-    Error::Failed(refused.1.to_string())
+fn post_error(error: impl Into<verbena::Error>) -> Error {
+    Error::Failed(error.into().to_string())
 }

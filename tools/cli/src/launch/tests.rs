@@ -175,10 +175,7 @@ fn later_settings_override_earlier_and_environment() {
 fn invalid_settings_are_refused_with_the_reason() {
     for (text, said) in [
         ("crc", "--set crc: expected key=value"),
-        (
-            "crc=perhaps",
-            "--set crc=perhaps: expected auto, on or off",
-        ),
+        ("crc=perhaps", "--set crc=perhaps: expected auto, on or off"),
         ("crx=on", "did you mean crc?"),
         ("config=x", "unknown setting"),
         ("redial_min=1s", "expected at most redial_max"),

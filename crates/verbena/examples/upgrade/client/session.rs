@@ -255,7 +255,7 @@ impl Session {
             flags: Flags::SIGNALED,
             data: Data::Gather(&pieces),
         };
-        Ok(self.qp.post_send(&[wr]).map_err(|(_, error)| error)?)
+        Ok(self.qp.post_send(&[wr])?)
     }
 
     /// Compares one completion with the model.
@@ -340,5 +340,5 @@ fn receive(qp: &Qp, memory: &Memory, part: u64) -> Result<()> {
         id,
         scatter: &scatter,
     };
-    Ok(qp.post_recv(&[receive]).map_err(|(_, error)| error)?)
+    Ok(qp.post_recv(&[receive])?)
 }

@@ -129,7 +129,7 @@ impl IwarpPair {
             posted = posted.and(
                 self.qp
                     .post_send(wrs)
-                    .map_err(|(_, error)| error.to_string()),
+                    .map_err(|error| error.source.to_string()),
             );
         }
         self.list.clear();
@@ -140,7 +140,7 @@ impl IwarpPair {
     pub(super) fn post_receive(&mut self, wr: &RecvWr<'_>) -> Result<(), String> {
         check(self.receives, self.options.receives, "receives")?;
         let posted = self.qp.post_recv(core::slice::from_ref(wr));
-        posted.map_err(|(_, error)| error.to_string())?;
+        posted.map_err(|error| error.source.to_string())?;
         self.receives += 1;
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Sending: PDUs wait for the command window and for the target's receives, get their sequence numbers, and are posted. Waiting PDUs keep
 //! their order, except that immediate ones may overtake; a CmdSN is consumed only by what was posted.
 
-use verbena::low::{Data, Flags, PostError, SendOp, SendWr};
+use verbena::low::{Data, Flags, PostError, PostSendError, SendOp, SendWr};
 use verbena_wire::iscsi::{Bhs, NO_TAG, is_immediate};
 use verbena_wire::iser::{HEADER_LEN, IserHeader};
 
@@ -20,7 +20,7 @@ pub(super) struct WaitingPdu {
     pub(super) task: Option<u32>,
 }
 
-type Posted = Result<(), (usize, PostError)>;
+type Posted = Result<(), PostSendError>;
 
 /// Result of posting a Send.
 enum PostOutcome {
@@ -73,13 +73,19 @@ impl Iser {
                 }
                 Ok(PostOutcome::Posted)
             }
-            Err((_, PostError::Full(_))) => {
+            Err(PostSendError {
+                source: PostError::Full(_),
+                ..
+            }) => {
                 self.sequence = before;
                 Ok(PostOutcome::QueueFull)
             }
             // The queue pair is in `Err`; the command is reported with the end of the link.
-            Err((_, PostError::State(_))) => Ok(PostOutcome::Posted),
-            Err((_, why)) => Err(why.to_string()),
+            Err(PostSendError {
+                source: PostError::State(_),
+                ..
+            }) => Ok(PostOutcome::Posted),
+            Err(PostSendError { source: why, .. }) => Err(why.to_string()),
         }
     }
 
@@ -105,7 +111,10 @@ impl Iser {
                 .post_send(&[send(NO_COMPLETION, Data::Inline(front))]));
         }
         let Some(slot) = self.free.pop() else {
-            return Ok(Err((0, PostError::Full(DATA_BUFFERS as usize))));
+            return Ok(Err(PostSendError {
+                posted: 0,
+                source: PostError::Full(DATA_BUFFERS as usize),
+            }));
         };
         let at = slot as usize * RECEIVE_LEN;
         // RFC 7143 §11.1: a data segment is padded to a multiple of 4 bytes.

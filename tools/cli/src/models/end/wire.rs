@@ -1,7 +1,7 @@
 //! Requests and completions of an end. A receive is posted again before its message is handled, and a failed completion is an error.
 
 use verbena::Status;
-use verbena::low::{Data, Flags, PostError, RecvWr, RemoteAddr, SendOp, SendWr, Stag, To, Wc};
+use verbena::low::{Data, Flags, RecvWr, RemoteAddr, SendOp, SendWr, Stag, To, Wc};
 use verbena_push::Channel;
 use verbena_wire::push::{Body, Message, Parsed};
 
@@ -166,6 +166,6 @@ impl End {
     }
 }
 
-fn post_error(refused: (usize, PostError)) -> Error {
-    Error::Failed(refused.1.to_string())
+fn post_error(error: impl Into<verbena::Error>) -> Error {
+    Error::Failed(error.into().to_string())
 }
