@@ -13,7 +13,7 @@ use verbena_wire::{Malformed, Mo, Msn, Qn, Rsn, Stag, To};
 pub enum Violation {
     // MPA
     /// The FPDU's checksum does not match its bytes.
-    #[error("FPDU checksum is {got:#010x}, its bytes say {expected:#010x}")]
+    #[error("FPDU checksum is {got:#010x}, computed {expected:#010x}")]
     Crc { expected: u32, got: u32 },
     /// A marker does not point to the start of its FPDU as the lengths give it.
     #[error("marker points back {got} bytes, the FPDU began {expected} bytes before it")]
@@ -47,13 +47,13 @@ pub enum Violation {
     #[error("{} on queue {}", .opcode.name(), .got.get())]
     Queue { opcode: Opcode, got: Qn },
     /// A message sequence number that is not the next.
-    #[error("queue {}: message {} came, {} was next", .qn.get(), .got.get(), .expected.get())]
+    #[error("queue {}: got message {}, expected {}", .qn.get(), .got.get(), .expected.get())]
     MsnRange { qn: Qn, expected: Msn, got: Msn },
     /// No receive was posted for the message.
     #[error("no receive posted for message {}", .msn.get())]
     NoReceive { msn: Msn },
     /// A segment that does not continue where the last one ended.
-    #[error("segment at offset {}, the message stands at {}", .got.get(), .expected.get())]
+    #[error("segment at offset {}, expected offset {}", .got.get(), .expected.get())]
     Offset { expected: Mo, got: Mo },
     /// A message that ends beyond 2^32 bytes.
     #[error("segment at offset {} with {len} bytes passes 2^32", .mo.get())]
@@ -62,7 +62,7 @@ pub enum Violation {
     #[error("message reaches {end} bytes, its receive holds {capacity}")]
     TooLong { capacity: u32, end: u64 },
     /// A later segment that differs from the first in its opcode or RDMAP word.
-    #[error("segment says {}, its message began as {}", .got.name(), .began.name())]
+    #[error("segment has opcode {}, its message began with {}", .got.name(), .began.name())]
     Changed { began: Opcode, got: Opcode },
     /// A Send with immediate too short for its immediate data.
     #[error("Send with immediate of {got} bytes")]
@@ -73,7 +73,7 @@ pub enum Violation {
     #[error("segment at {:#x} with {len} bytes wraps", .to.get())]
     Wrap { to: To, len: u32 },
     /// A tagged segment that does not continue its message.
-    #[error("tagged segment at {:#x}, the message stands at {:#x}", .got.get(), .expected.get())]
+    #[error("tagged segment at {:#x}, expected {:#x}", .got.get(), .expected.get())]
     TaggedGap { expected: To, got: To },
     /// A tagged segment for another STag than its message began with.
     #[error("tagged segment for STag {got}, the message began with {expected}")]

@@ -36,7 +36,7 @@ pub enum Malformed {
         got: u8,
     },
     /// A tagged header was asked for and an untagged one found, or the reverse.
-    #[error("{} DDP header expected, the T bit says otherwise", class(*expected_tagged))]
+    #[error("{} DDP header expected, the T bit does not match", class(*expected_tagged))]
     DdpClass {
         /// Whether the caller wanted a tagged header.
         expected_tagged: bool,
@@ -130,7 +130,7 @@ pub enum Malformed {
         got: u8,
     },
     /// Private data of an out-of-band connection with an invalid field.
-    #[error("{what} has a field that no queue pair can mean")]
+    #[error("{what} has an invalid field")]
     Dial {
         /// What it should be.
         what: &'static str,
@@ -234,7 +234,7 @@ pub enum Malformed {
         got: u8,
     },
     /// An iSCSI opcode that is not defined, or that the other side sends.
-    #[error("iSCSI opcode {got:#04x} is not one that this side sends")]
+    #[error("iSCSI opcode {got:#04x} is not valid in this direction")]
     IscsiSide {
         /// The opcode found.
         got: u8,

@@ -101,7 +101,7 @@ enum Problem {
     Scheme,
     #[error("the host is missing")]
     Host,
-    #[error("the host `{0}` has characters that no host has")]
+    #[error("the host `{0}` has invalid characters")]
     HostName(String),
     #[error("`{0}` is no IPv6 address in brackets")]
     Ipv6(String),

@@ -142,7 +142,7 @@ pub enum Failure {
     #[error("the target has no space left for this disk")]
     NoSpace,
     /// The target rejected the request.
-    #[error("the target does not take the request: {0}")]
+    #[error("the target rejected the request: {0}")]
     Refused(String),
     /// The connection was lost before the request completed; it may have been executed.
     #[error("the disk was lost before the request was done: {0}")]

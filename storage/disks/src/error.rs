@@ -81,7 +81,7 @@ pub enum Error {
     },
     /// The target redirects to another host, to which CHAP credentials are not sent.
     #[error(
-        "{from} redirects to {to}, another host, which gets no CHAP credentials unless that is asked for \
+        "{from} redirects to {to}, another host, to which CHAP credentials are sent only if allowed \
          (--redirect-credentials, Redirects::WithCredentials): {why}"
     )]
     CredentialsWithheld {
@@ -104,7 +104,7 @@ pub enum Error {
     #[error("the target: {0}")]
     Target(String),
     /// The target does not answer in time.
-    #[error("the target gave us no {what} within {limit:?}")]
+    #[error("the target sent no {what} within {limit:?}")]
     Timeout {
         /// What was waited for.
         what: &'static str,
@@ -166,7 +166,7 @@ pub enum Error {
     },
     /// An address that other hosts can reach.
     #[error(
-        "{0} can be reached from other machines, and NBD asks nobody for a password: \
+        "{0} can be reached from other machines, and NBD has no authentication: \
          use a Unix socket or an address of this machine such as 127.0.0.1:10809"
     )]
     NotLocal(SocketAddr),

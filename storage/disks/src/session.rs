@@ -265,10 +265,14 @@ impl Session {
         let begun = Instant::now();
         let tag = self.send_ping()?;
         // A NOP-Out that was lost with its connection has no answer, even if there is a new connection now.
-        self.until("sign of life", |session| session.control.ping.is_none())?;
+        self.until("answer to a NOP-Out", |session| {
+            session.control.ping.is_none()
+        })?;
         match self.control.pong == Some(tag) {
             true => Ok(begun.elapsed()),
-            false => Err(Error::Lost("while it was asked for a sign of life".into())),
+            false => Err(Error::Lost(
+                "while waiting for the answer to a NOP-Out".into(),
+            )),
         }
     }
 

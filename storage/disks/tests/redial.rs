@@ -179,7 +179,7 @@ fn endless_login_times_out() {
     let (took, error) = (begun.elapsed(), error.unwrap_err().to_string());
     assert!(took < Duration::from_secs(3), "{took:?}");
     assert!(error.contains(&format!("127.0.0.1:{port}")), "{error}");
-    assert!(error.contains("no end of a login"), "{error}");
+    assert!(error.contains("no final login response"), "{error}");
     assert!((5..=30).contains(&target.join().unwrap()));
 }
 

@@ -79,7 +79,7 @@ pub enum PostError {
     #[error("the queue is full with {0} requests")]
     Full(usize),
     /// More data segments than the queue pair was created for.
-    #[error("{got} pieces, at most {limit}")]
+    #[error("{got} data segments, at most {limit}")]
     Pieces {
         /// Segments given.
         got: usize,

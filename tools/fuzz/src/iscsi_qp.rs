@@ -350,7 +350,7 @@ impl World {
                     // A read may have written this zone since; the data of the write cannot be compared then.
                     self.open[zone] || own.eq(data.iter().copied())
                 };
-                assert!((0..ZONES).any(zone), "it is nobody's data");
+                assert!((0..ZONES).any(zone), "the data belongs to no buffer");
             }
             _ => {}
         }

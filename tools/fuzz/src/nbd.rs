@@ -88,7 +88,7 @@ fn read_all(mut stream: &UnixStream) {
             Ok(0) => return,
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::ConnectionReset => return,
-            Err(error) => panic!("the server neither answers nor hangs up: {error}"),
+            Err(error) => panic!("the server neither answers nor closes the connection: {error}"),
         }
     }
 }

@@ -138,7 +138,7 @@ impl World {
             self.ends[0].submit(Job::read(&mut Source::new(&[]), index));
         }
         for turn in 0.. {
-            assert!(turn < MAX_TURNS, "the two never come to rest");
+            assert!(turn < MAX_TURNS, "the two ends exchange frames without end");
             let before = (self.progress(), self.wires.each_ref().map(Wire::len));
             for side in 0..2 {
                 self.ends[side].post(1);

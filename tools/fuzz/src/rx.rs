@@ -26,7 +26,7 @@ pub fn target(data: &[u8]) {
     };
     let whole = run(&config, &opening, &bytes, usize::MAX, false);
     let split = run(&config, &opening, &bytes, config.chunk, config.direct);
-    assert_eq!(whole, split, "the story depends on the split");
+    assert_eq!(whole, split, "the result depends on the split");
 }
 
 fn run(

@@ -144,7 +144,10 @@ fn judge(session: &mut Session, output: Output, books: &mut Accounting) {
         Output::Event(Event::PoolLent(pool)) => books.lent.push(pool),
         Output::Event(Event::Arrived { pool, element, len }) => {
             assert!(pool == reference && element < count && len <= size);
-            assert!(!books.held.contains(&(pool, element)), "believed twice");
+            assert!(
+                !books.held.contains(&(pool, element)),
+                "an element was accepted twice"
+            );
             books.held.push((pool, element));
         }
         Output::Event(Event::Request { context, data, .. }) => {

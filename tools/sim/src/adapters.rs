@@ -42,11 +42,15 @@ pub struct Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "seed {} failed among adapters: {}", self.seed, self.why)?;
+        writeln!(
+            f,
+            "seed {} failed in the adapter simulation: {}",
+            self.seed, self.why
+        )?;
         for line in &self.log {
             writeln!(f, "{line}")?;
         }
-        write!(f, "again: verbena-sim --adapters --seed {}", self.seed)
+        write!(f, "reproduce: verbena-sim --adapters --seed {}", self.seed)
     }
 }
 

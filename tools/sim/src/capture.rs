@@ -38,10 +38,10 @@ pub fn write_to(out: impl Write, seed: u64) -> Result<String> {
     for (k, session) in sessions.iter().enumerate() {
         let transcript = match run_session(session, &mut rng, now) {
             Ok(transcript) => transcript,
-            Err(crash) => bail!("the conversation went wrong: {}", crash.why),
+            Err(crash) => bail!("the simulated session failed: {}", crash.why),
         };
         if let Err(why) = checker::check(&transcript) {
-            bail!("the conversation went wrong: {why}");
+            bail!("the simulated session failed: {why}");
         }
         for (at, bytes) in packets::of(&transcript, k as u16, now)? {
             let at = at.since(Time::ZERO);
@@ -52,7 +52,9 @@ pub fn write_to(out: impl Write, seed: u64) -> Result<String> {
         }
         now = transcript.end + PAUSE;
     }
-    pcap.into_writer().flush().context("cannot finish")?;
+    pcap.into_writer()
+        .flush()
+        .context("cannot flush the capture")?;
     Ok(format!("{connections} connections, {count} packets"))
 }
 

@@ -14,11 +14,11 @@ use verbena_sim::notification;
 use verbena_sim::run::{RunCounters, run};
 use verbena_sim::split;
 
-/// Runs iWARP connections in a simulated world that one seed decides, and checks every outcome.
+/// Runs iWARP connections in a deterministic simulation, one per seed, and checks every outcome.
 #[derive(Parser)]
 #[command(name = "verbena-sim", version, args_conflicts_with_subcommands = true)]
 #[command(
-    after_help = "EXIT CODES\n  0  every seed passed\n  1  a seed failed; the command line to see it again is printed\n  2  bad usage"
+    after_help = "EXIT CODES\n  0  every seed passed\n  1  a seed failed; the command line to reproduce it is printed\n  2  bad usage"
 )]
 struct Cli {
     #[command(subcommand)]
@@ -29,12 +29,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Writes a pcap of one instructive conversation without faults
+    /// Writes a pcap of example connections without faults
     Capture {
         /// The file to write
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
-        /// Decides payload and keys, not what is said
+        /// Seed of payload and keys; the sequence of messages is always the same
         #[arg(long, default_value_t = 1, value_name = "N")]
         seed: u64,
     },
@@ -54,7 +54,7 @@ struct Seeds {
     /// Runs only whole adapters; without it, each seed does so after its workload
     #[arg(long, conflicts_with = "workload")]
     adapters: bool,
-    /// Runs only hosts and I/O units in a switched fabric; without it, each seed does so at last
+    /// Runs only hosts and I/O units in a switched fabric; without it, each seed does so as its last step
     #[arg(long, conflicts_with_all = ["workload", "adapters"])]
     split: bool,
     /// Prints a line per seed

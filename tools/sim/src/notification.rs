@@ -40,8 +40,11 @@ pub struct Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { seed, why } = self;
-        writeln!(f, "seed {seed} failed among notices: {why}")?;
-        write!(f, "again: verbena-sim --adapters --seed {seed}")
+        writeln!(
+            f,
+            "seed {seed} failed in the notification simulation: {why}"
+        )?;
+        write!(f, "reproduce: verbena-sim --adapters --seed {seed}")
     }
 }
 
@@ -188,7 +191,7 @@ impl World {
         consumer.delivered += 1;
         match consumer.expected.checked_sub(1) {
             Some(left) => consumer.expected = left,
-            None => drop(why.get_or_insert(format!("queue {cq} was told twice"))),
+            None => drop(why.get_or_insert(format!("queue {cq} got a second event"))),
         }
         let mut some = [Wc::default(); 8];
         let polled = consumer.cq.poll(&mut some);
@@ -286,7 +289,7 @@ impl World {
             }
         };
         if let Some(error) = refused {
-            self.fail(format!("a lawful command was refused: {error}"));
+            self.fail(format!("a valid command was refused: {error}"));
         }
     }
 

@@ -123,7 +123,7 @@ impl fmt::Display for Failure {
         }
         write!(
             f,
-            "again: cargo xtask sim --seed {} --workload {}",
+            "reproduce: cargo xtask sim --seed {} --workload {}",
             self.seed, self.workload
         )
     }

@@ -34,8 +34,11 @@ pub struct Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Failure { seed, why } = self;
-        writeln!(f, "seed {seed} failed in a split world: {why}")?;
-        write!(f, "again: verbena-sim --split --seed {seed}")
+        writeln!(
+            f,
+            "seed {seed} failed in the switched-fabric simulation: {why}"
+        )?;
+        write!(f, "reproduce: verbena-sim --split --seed {seed}")
     }
 }
 
@@ -59,11 +62,11 @@ fn counters(outcome: &Outcome) -> RunCounters {
         ("packets over cells", outcome.packets),
         ("cells", fabric.cells),
         ("floods", fabric.floods),
-        ("cells too many for a queue", fabric.full),
-        ("cells cut off", fabric.cut),
+        ("cells dropped by full queues", fabric.full),
+        ("cells dropped by partitions", fabric.cut),
         ("partitions", fabric.partitions),
-        ("deaths of hosts", outcome.deaths),
-        ("ends of connections", outcome.ended),
+        ("killed hosts", outcome.deaths),
+        ("ended connections", outcome.ended),
     ];
     RunCounters {
         sessions: u64::from(outcome.connections),

@@ -59,6 +59,10 @@ impl Plain {
         let end = stage.len() + usize::from(self.trailer);
         stage.extend_from_slice(&ZEROS);
         stage.truncate(end);
-        debug_assert_eq!(stage.len() - start, self.size(), "payload as long as said");
+        debug_assert_eq!(
+            stage.len() - start,
+            self.size(),
+            "payload has the announced length"
+        );
     }
 }

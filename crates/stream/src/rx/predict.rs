@@ -159,7 +159,7 @@ impl Rx {
                 self.order.advance(Qn::CONTROL);
                 // `predict` checked it with `is_valid_ack`.
                 let taken = accounting.requester.handle_ack(n);
-                debug_assert!(taken.is_ok(), "an acknowledgement that was believed");
+                debug_assert!(taken.is_ok(), "a predicted acknowledgement is valid");
             }
         }
     }

@@ -36,7 +36,7 @@ pub enum BeginError {
     #[error("all {0} outstanding reads are in use")]
     Depth(usize),
     /// The peer does not accept this message.
-    #[error("the peer does not take {}", .0.name())]
+    #[error("the peer does not support {}", .0.name())]
     Unsupported(Opcode),
     /// The end of the message exceeds the largest offset.
     #[error("the message ends beyond the last offset")]

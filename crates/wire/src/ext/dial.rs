@@ -89,7 +89,7 @@ impl DialRequest {
 
     /// Reads the private data of a Request.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let what = "call";
+        let what = "connection request";
         let raw: RawRequest = raw::prefix(what, bytes)?;
         raw.head.check(what)?;
         let number = |value: U32| Qpn::new(value.get()).ok_or(Malformed::Dial { what });
@@ -119,7 +119,11 @@ impl DialRequest {
 impl fmt::Display for DialRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, to) = (self.from.get(), self.to.get());
-        write!(f, "{} queue pair {from:#08x} calls {to:#08x}", self.qp_type)
+        write!(
+            f,
+            "{} queue pair {from:#08x} connects to {to:#08x}",
+            self.qp_type
+        )
     }
 }
 
@@ -146,8 +150,8 @@ impl DialReply {
 
     /// Reads the private data of an accepting Reply.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let raw: RawReply = raw::prefix("answer", bytes)?;
-        raw.head.check("answer")?;
+        let raw: RawReply = raw::prefix("connection reply", bytes)?;
+        raw.head.check("connection reply")?;
         Ok(Self {
             nonce: raw.nonce.get(),
             proof: raw.proof,
@@ -191,7 +195,7 @@ impl KeyProof {
 
     /// Reads the private data of a startup frame; the second value is the program's own private data.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Malformed> {
-        let what = "proof of a key";
+        let what = "key proof";
         let raw: RawKeyProof = raw::prefix(what, bytes)?;
         if raw.magic != Self::MAGIC || raw.version != VERSION {
             return Err(Malformed::Dial { what });
@@ -248,7 +252,7 @@ impl DialReject {
 
     /// Reads the private data of a rejecting Reply.
     pub fn parse(bytes: &[u8]) -> Result<Self, Malformed> {
-        let what = "refusal of a call";
+        let what = "rejection of a connection request";
         let head: Head = raw::prefix(what, bytes)?;
         head.check(what)?;
         let at = usize::from(head.code).checked_sub(1);
@@ -272,11 +276,11 @@ impl fmt::Display for DialReject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => "no such queue pair",
-            Self::WrongPeer => "the queue pair expects somebody else",
+            Self::WrongPeer => "the queue pair expects another peer",
             Self::WrongService => "the queue pair offers another service",
-            Self::InUse => "the queue pair has a connection",
+            Self::InUse => "the queue pair is already connected",
             Self::KeyMismatch => "the keys differ",
-            Self::Busy => "too many calls wait",
+            Self::Busy => "too many connection requests are pending",
         })
     }
 }

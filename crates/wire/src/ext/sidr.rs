@@ -146,16 +146,19 @@ impl fmt::Display for SidrMessage<'_> {
         let Self { transaction, .. } = self;
         let said = self.private_data.len();
         match self.kind {
-            SidrKind::Request => write!(f, "question {transaction:#x}, {said} bytes said"),
-            SidrKind::Pending => write!(f, "question {transaction:#x} is heard"),
+            SidrKind::Request => write!(
+                f,
+                "SIDR request {transaction:#x}, {said} bytes of private data"
+            ),
+            SidrKind::Pending => write!(f, "SIDR request {transaction:#x} is pending"),
             SidrKind::Accepted { number, qkey, .. } => {
                 let number = number.get();
                 write!(
                     f,
-                    "question {transaction:#x}: queue pair {number:#08x}, key {qkey:#x}"
+                    "SIDR request {transaction:#x}: queue pair {number:#08x}, key {qkey:#x}"
                 )
             }
-            SidrKind::Refused => write!(f, "question {transaction:#x} is refused"),
+            SidrKind::Refused => write!(f, "SIDR request {transaction:#x} is rejected"),
         }
     }
 }

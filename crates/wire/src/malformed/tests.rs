@@ -24,7 +24,7 @@ fn errors_display_the_expected_text() {
             Malformed::DdpClass {
                 expected_tagged: true,
             },
-            "a tagged DDP header expected, the T bit says otherwise",
+            "a tagged DDP header expected, the T bit does not match",
         ),
         (
             Malformed::UdOpcode { got: 4 },

@@ -101,7 +101,7 @@ fn invalid_addresses_are_refused_with_a_reason() {
         ("iscsi://", "the host is missing"),
         ("iscsi:///iqn.x/1", "the host is missing"),
         ("iscsi://:3260/iqn.x/1", "the host is missing"),
-        ("iscsi://a b/iqn.x/1", "characters that no host has"),
+        ("iscsi://a b/iqn.x/1", "invalid characters"),
         ("iscsi://h:/iqn.x/1", "`` is no port"),
         ("iscsi://h:0/iqn.x/1", "`0` is no port"),
         ("iscsi://h:65536/iqn.x/1", "`65536` is no port"),

@@ -176,7 +176,7 @@ fn clear(path: &Path) -> Result<(), Error> {
         Ok(about) => about,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => {
-            return Err(Error::io(format!("cannot look at {}", path.display()))(
+            return Err(Error::io(format!("cannot inspect {}", path.display()))(
                 error,
             ));
         }
@@ -185,12 +185,12 @@ fn clear(path: &Path) -> Result<(), Error> {
         return occupied("exists and is no socket");
     }
     match UnixStream::connect(path) {
-        Ok(_) => occupied("is a socket that somebody serves"),
+        Ok(_) => occupied("is a socket on which another process listens"),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            let io = Error::io(format!("cannot remove the dead socket {}", path.display()));
+            let io = Error::io(format!("cannot remove the stale socket {}", path.display()));
             fs::remove_file(path).map_err(io)
         }
-        Err(_) => occupied("is a socket that cannot be tried"),
+        Err(_) => occupied("is a socket to which connecting failed"),
     }
 }
 

@@ -140,7 +140,7 @@ impl Client {
         let reads = self.stalled.is_none() && !self.is_full();
         let begun = !matches!(self.incoming, Incoming::Head) || !self.stage.is_empty();
         match self.phase {
-            Phase::Serving if !self.outbox.is_empty() => Some((limit, "it takes no answers")),
+            Phase::Serving if !self.outbox.is_empty() => Some((limit, "it does not read replies")),
             Phase::Serving if reads && begun => {
                 Some((limit, "it has stopped in the middle of a request"))
             }
@@ -288,7 +288,7 @@ impl Client {
         match read {
             Ok(0) => match (&self.phase, &self.incoming) {
                 (Phase::Serving, Incoming::Head) if self.stage.is_empty() => self.drain(),
-                _ => self.disconnect(Some("it went away in the middle of something".into())),
+                _ => self.disconnect(Some("it closed the connection unexpectedly".into())),
             },
             Ok(count) => return Some(count),
             Err(error) => match error.kind() {

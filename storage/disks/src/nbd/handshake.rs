@@ -59,7 +59,7 @@ pub(super) enum Verdict {
 /// A protocol violation, which ends the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Violation {
-    #[error("flags {0:#x} that nobody offered")]
+    #[error("flags {0:#x} that were not offered")]
     Flags(u32),
     #[error("an option begins with {0:#018x}")]
     Magic(u64),
@@ -67,7 +67,7 @@ pub(super) enum Violation {
     Long { option: u32, len: u32 },
     #[error("more than {MAX_OPTIONS} options")]
     Options,
-    #[error("an export that is not here, asked for in the old way that has no other answer")]
+    #[error("unknown export requested with NBD_OPT_EXPORT_NAME")]
     Export,
 }
 

@@ -116,7 +116,8 @@ impl<'a, B: Blocks> Server<'a, B> {
         while self.clients.iter().any(Option::is_some) {
             if Instant::now() >= last {
                 let clients = self.clients.iter_mut().flatten();
-                clients.for_each(|client| client.disconnect(Some("it takes no answers".into())));
+                clients
+                    .for_each(|client| client.disconnect(Some("it does not read replies".into())));
             }
             let busy = self.turn(say)?;
             // The last client may just have left.
@@ -192,7 +193,9 @@ impl<'a, B: Blocks> Server<'a, B> {
             let socket = match self.acceptor.accept() {
                 Ok(Some(Accepted::Client(socket))) => socket,
                 Ok(Some(Accepted::OtherUser(user))) => {
-                    say(&format!("a client was sent away: it is of user {user}"));
+                    say(&format!(
+                        "a client was rejected: it is a process of user {user}"
+                    ));
                     continue;
                 }
                 Ok(None) => {
@@ -203,7 +206,7 @@ impl<'a, B: Blocks> Server<'a, B> {
                 Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => continue,
                 // For example out of descriptors: retried with the next connection.
                 Err(error) => {
-                    say(&format!("a client could not be let in: {error}"));
+                    say(&format!("cannot accept a client: {error}"));
                     self.accept_pending = false;
                     break;
                 }
@@ -215,7 +218,7 @@ impl<'a, B: Blocks> Server<'a, B> {
             let memory = match memory {
                 Ok(memory) => memory,
                 Err(error) => {
-                    say(&format!("a client could not be let in: {error}"));
+                    say(&format!("cannot accept a client: {error}"));
                     continue;
                 }
             };
@@ -229,7 +232,7 @@ impl<'a, B: Blocks> Server<'a, B> {
             let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET;
             let name = epoll::EventData::new_u64(at as u64);
             if let Err(error) = epoll::add(&self.epoll, &socket, name, flags) {
-                say(&format!("a client could not be let in: {error}"));
+                say(&format!("cannot accept a client: {error}"));
                 self.spare.push(memory);
                 continue;
             }
@@ -325,7 +328,7 @@ impl<'a, B: Blocks> Server<'a, B> {
         for place in &mut self.clients {
             if let Some(client) = place.take_if(|client| client.is_over()) {
                 if let Some(why) = &client.why {
-                    say(&format!("a client was hung up on: {why}"));
+                    say(&format!("a client was disconnected: {why}"));
                 }
                 self.spare.push(client.into_memory());
                 any = true;
@@ -348,7 +351,7 @@ impl<'a, B: Blocks> Server<'a, B> {
             let clients = self.clients.iter_mut().flatten();
             let longest = clients.filter(|client| client.idle_since().is_some());
             if let Some(client) = longest.min_by_key(|client| client.idle_since()) {
-                client.disconnect(Some("it was idle, and another waited for its place".into()));
+                client.disconnect(Some("it was idle, and another client was waiting".into()));
             }
         }
     }

@@ -53,7 +53,7 @@ impl Slots {
 
     #[allow(
         clippy::needless_pass_by_value,
-        reason = "who gives a run back has it no more"
+        reason = "a released run must not be used again"
     )]
     pub(super) fn release(&mut self, run: Run) {
         self.taken[run.units].fill(false);

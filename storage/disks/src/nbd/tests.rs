@@ -469,7 +469,7 @@ fn idle_client_is_dropped_for_a_waiting_one() {
     assert!(clients[1..].iter_mut().all(RawClient::can_read));
     drop((clients, late));
     let (_, _, said) = host.end();
-    let idle = |text: &&String| text.contains("it was idle, and another waited");
+    let idle = |text: &&String| text.contains("it was idle, and another client was waiting");
     assert_eq!(said.iter().filter(idle).count(), 1, "{said:?}");
 }
 
@@ -498,7 +498,7 @@ fn incomplete_request_times_out() {
     let (_, _, said) = host.end();
     for (why, count) in [
         ("in the middle of a request", 2),
-        ("it takes no answers", 1),
+        ("it does not read replies", 1),
     ] {
         let of = said.iter().filter(|text| text.contains(why)).count();
         assert_eq!(of, count, "{said:?}");

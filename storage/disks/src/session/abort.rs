@@ -38,7 +38,7 @@ impl Session {
         };
         task.cancel_requested = true;
         if task.sent {
-            self.abort_command(number, "its owner cancelled it", true);
+            self.abort_command(number, "the caller cancelled it", true);
         } else {
             self.ready.retain(|one| *one != number);
             self.later.retain(|(_, one)| *one != number);
@@ -59,7 +59,11 @@ impl Session {
         match outcome {
             Some(TaskOutcome::Complete) => {}
             Some(outcome) => return Err(Error::Target(format!("reset of unit {lun}: {outcome}"))),
-            None => return Err(Error::Lost("the answer to a reset".to_owned())),
+            None => {
+                return Err(Error::Lost(
+                    "while waiting for the answer to a reset".to_owned(),
+                ));
+            }
         }
         let number = self.link.as_ref().and_then(|link| link.task_cmd_sn(itt));
         let sent = self
@@ -108,7 +112,7 @@ impl Session {
                 .is_some_and(|task| task.cancel_requested);
             let limit = self.options.command;
             match unwanted {
-                true => self.abort_command(number, "its owner cancelled it", true),
+                true => self.abort_command(number, "the caller cancelled it", true),
                 false => {
                     let why = format!("a command took longer than {limit:?}");
                     self.abort_command(number, &why, false);

@@ -178,7 +178,7 @@ impl Session {
             FromTarget::AsyncMessage(message) => self.handle_async_message(&message),
             FromTarget::Reject(reject) => self.rejected(&reject, data),
             // Data or an R2T that failed the adapter's checks; a login or text response without a request.
-            pdu => self.close_link(&format!("the target sent what it may not: {pdu}")),
+            pdu => self.close_link(&format!("the target sent an unexpected PDU: {pdu}")),
         }
     }
 
@@ -209,7 +209,7 @@ impl Session {
             let pdu = verbena_wire::iscsi::FromInitiator::parse(bhs).ok()?;
             Some(pdu.to_string())
         });
-        let what = what.unwrap_or_else(|| "something".to_owned());
+        let what = what.unwrap_or_else(|| "a PDU".to_owned());
         self.close_link(&format!("the target rejected {what}: {}", reject.reason));
     }
 

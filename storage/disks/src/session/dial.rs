@@ -196,7 +196,7 @@ impl Dial {
             Step::LoggingIn(link, login, until) => self
                 .poll_login(link, login, until)
                 .map_err(|why| self.not_a_target(why)),
-            Step::Finished => Err(Error::Lost("it was given up before".to_owned())),
+            Step::Finished => Err(Error::Lost("the login was already given up".to_owned())),
         }
     }
 
@@ -253,7 +253,7 @@ impl Dial {
         match next_pdu(&mut *link)? {
             // The limit holds also for a target that keeps answering.
             Some(_) if self.end.is_some_and(|end| end <= now) => {
-                let (what, limit) = ("end of a login", self.options.login * STEPS);
+                let (what, limit) = ("final login response", self.options.login * STEPS);
                 Err(Error::Timeout { what, limit })
             }
             Some(TargetPdu { pdu, data, last }) => {
@@ -310,7 +310,7 @@ impl Dial {
                 self.redirects += 1;
                 if self.redirects >= MAX_REDIRECTS {
                     let address = &self.address;
-                    let why = format!("{address} sent us elsewhere {MAX_REDIRECTS} times");
+                    let why = format!("{address} redirected {MAX_REDIRECTS} times");
                     return Err(Error::Target(why));
                 }
                 let from = self.current.to_string();

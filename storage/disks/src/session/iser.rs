@@ -134,12 +134,12 @@ impl Link for Iser {
     fn send_command(&mut self, order: &LinkCommand<'_>) -> Result<(), Error> {
         let refused = |why: String| Err(Error::Link(why));
         if !self.logged_in {
-            return refused("there are no commands before the login".to_owned());
+            return refused("commands cannot be sent before the login".to_owned());
         }
         if order.len > self.max_data {
             let (len, most) = (order.len, self.max_data);
             return refused(format!(
-                "a command with {len} bytes over iSER, and {most} are the most: ask for less, or set how many the target takes"
+                "a command with {len} bytes over iSER, at most {most} are possible: use smaller requests, or raise the configured limit of the target"
             ));
         }
         let direction = match order.len {
@@ -156,12 +156,14 @@ impl Link for Iser {
             _ => None,
         };
         if named.is_none() && direction != Direction::None {
-            return refused("a command has data and no place for it".to_owned());
+            return refused("a command has data and no buffer for it".to_owned());
         }
         let task = order.task;
         let tag = self.tags.take(task, direction, order.len);
         let Some(itt) = tag.filter(|_| (task as usize) < self.depth) else {
-            return refused(format!("command {task} is under way, or one too many"));
+            return refused(format!(
+                "command {task} is already outstanding, or exceeds the queue depth"
+            ));
         };
         let (read, write) = (direction == Direction::Read, direction == Direction::Write);
         let command = ScsiCommand {
@@ -199,7 +201,7 @@ impl Link for Iser {
         }
         if data.len() > self.max_send {
             let (len, most) = (data.len(), self.max_send);
-            let why = format!("{len} bytes in a PDU, and the target takes {most}");
+            let why = format!("{len} bytes in a PDU, the target accepts at most {most}");
             return Err(Error::Link(why));
         }
         let texts = self.waiting.iter().filter(|one| one.task.is_none());

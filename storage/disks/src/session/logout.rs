@@ -46,7 +46,7 @@ impl Session {
 
     /// RFC 7143 §11.9: an asynchronous message.
     pub(super) fn handle_async_message(&mut self, message: &AsyncMessage) {
-        let why = || format!("the target asks us to go: {message}");
+        let why = || format!("the target requests a logout: {message}");
         let [_, wait, limit] = message.parameters;
         match message.event {
             // Parameter negotiation is not supported: RFC 7143 §11.9.1 allows a logout instead, and the new session negotiates anew.

@@ -106,13 +106,13 @@ fn hash<D: Digest>(id: u8, secret: &Secret, challenge: &[u8]) -> Vec<u8> {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ChapError {
     /// A key of the step is absent.
-    #[error("the target's step of CHAP lacks {key}")]
+    #[error("the target's CHAP message lacks {key}")]
     Missing {
         /// The key.
         key: &'static str,
     },
     /// The target chose an algorithm that was not offered.
-    #[error("the target wants CHAP_A={got}, which was not offered")]
+    #[error("the target chose CHAP_A={got}, which was not offered")]
     Algorithm {
         /// The value received.
         got: String,
@@ -134,21 +134,23 @@ pub enum ChapError {
         got: usize,
     },
     /// The target's challenge equals our own (RFC 7143 §9.2.1).
-    #[error("the target's challenge is our own one: somebody reflects what we say")]
+    #[error("the target sent our own CHAP challenge back: possible reflection attack")]
     Reflected,
     /// CHAP_N differs from the expected name.
-    #[error("the target calls itself \"{got}\", not as the mutual credentials say")]
+    #[error(
+        "the target sent CHAP_N=\"{got}\", which differs from the user name of the mutual credentials"
+    )]
     Name {
         /// The name received.
         got: String,
     },
     /// The target's response is wrong.
     #[error(
-        "the target does not know the mutual secret: it is another target, or one of the two secrets is mistyped"
+        "the target sent a wrong response to the mutual CHAP challenge: check its address and the mutual secret on both sides"
     )]
     WrongResponse,
     /// The target did not authenticate itself.
-    #[error("the target shall prove who it is, and did not")]
+    #[error("the target did not authenticate itself, and mutual CHAP requires it")]
     NotAuthenticated,
 }
 

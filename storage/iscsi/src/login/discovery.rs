@@ -55,7 +55,7 @@ pub enum DiscoveryError {
         got: u32,
     },
     /// The answer continues without a target transfer tag.
-    #[error("the target's answer goes on, without a tag to ask for the rest")]
+    #[error("the target's answer is incomplete and has no tag to request the rest")]
     NoTag,
     /// The text cannot be parsed.
     #[error("the target sent text that cannot be read: {0}")]
@@ -69,7 +69,7 @@ pub enum DiscoveryError {
         what: &'static str,
     },
     /// An invalid target name.
-    #[error("the target lists \"{name}\", which is no name of a target")]
+    #[error("the target lists \"{name}\", which is not a valid target name")]
     Name {
         /// The beginning of it.
         name: String,
@@ -89,7 +89,7 @@ pub enum DiscoveryError {
         answer: String,
     },
     /// A response after the end.
-    #[error("this question was answered, or failed: ask another")]
+    #[error("this discovery has completed or failed: start another")]
     Finished,
 }
 
@@ -235,8 +235,8 @@ fn add(target: Option<&mut TargetRecord>, address: &str) -> Result<(), Discovery
         address: clip(address),
         why,
     };
-    let target = target.ok_or_else(|| wrong("before any name"))?;
-    let portal = Portal::parse(address).ok_or_else(|| wrong("which is none"))?;
+    let target = target.ok_or_else(|| wrong("before any target name"))?;
+    let portal = Portal::parse(address).ok_or_else(|| wrong("which is not a valid address"))?;
     if !target.addresses.contains(&portal) {
         limit(
             target.addresses.len() + 1,

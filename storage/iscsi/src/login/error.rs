@@ -48,7 +48,7 @@ pub enum LoginError {
         advice: &'static str,
     },
     /// A redirection without a valid address.
-    #[error("the target says that it moved, to \"{address}\", which is no address")]
+    #[error("the target redirects to \"{address}\", which is not a valid address")]
     NoAddress {
         /// The value of TargetAddress.
         address: String,
@@ -64,7 +64,7 @@ pub enum LoginError {
         got: u64,
     },
     /// A version that was not offered.
-    #[error("the target speaks version {got} of iSCSI, only 0 was offered")]
+    #[error("the target chose version {got} of iSCSI, only 0 was offered")]
     Version {
         /// Version-active of the response.
         got: u8,
@@ -99,7 +99,7 @@ pub enum LoginError {
         limit: u32,
     },
     /// Text in a response while our C bit is set.
-    #[error("the target interrupts text that goes on")]
+    #[error("the target interrupts an unfinished text")]
     Interrupted,
     /// A value outside the key's range.
     #[error("the target sent {key}={value}, which should be {wants}")]
@@ -113,7 +113,7 @@ pub enum LoginError {
     },
     /// An answer that the key's result function does not allow (RFC 7143 §6.2).
     #[error(
-        "the target answered {key}={got} to an offer of {offered}, against the rule of that key"
+        "the target answered {key}={got} to an offer of {offered}, which that key does not allow"
     )]
     Inadmissible {
         /// Our offer.
@@ -153,7 +153,7 @@ pub enum LoginError {
     #[error("the target refuses RDMAExtensions: connect without iSER, or enable it there")]
     NoIser,
     /// No common AuthMethod.
-    #[error("no way of authentication in common: offered {offered}, the target answered {got}")]
+    #[error("no common authentication method: offered {offered}, the target answered {got}")]
     NoMethod {
         /// Our offer.
         offered: &'static str,
@@ -214,40 +214,37 @@ fn advice(status: LoginStatus, with_credentials: bool) -> (Blame, &'static str) 
         }
         Is::AuthenticationFailed => (
             Blame::Offer,
-            "it wants to know who we are: give a user name and a secret",
+            "it requires authentication: give a user name and a secret",
         ),
         Is::NotAuthorised => (
             Blame::Offer,
-            "this initiator name is not allowed there: add it to the target's list",
+            "it does not allow this initiator name: add it to the target's list",
         ),
         Is::NotFound => (Blame::Offer, "there is no target of that name"),
-        Is::Removed => (
-            Blame::Offer,
-            "the target was removed and will not come back",
-        ),
+        Is::Removed => (Blame::Offer, "the target was removed permanently"),
         Is::MissingParameter => (
             Blame::Offer,
-            "it misses a key; it may want the security stage (two_step)",
+            "a required key is missing; it may require the security stage (two_step)",
         ),
         Is::SessionType => (
             Blame::Offer,
-            "it does not serve this type of session: discovery or normal",
+            "it does not support this type of session: discovery or normal",
         ),
         Is::TooManyConnections | Is::CannotInclude => (
             Blame::Resources,
-            "it takes no more connections: close one or try later",
+            "it accepts no more connections: close one or try later",
         ),
-        Is::Unavailable => (Blame::Resources, "it does not serve now: try later"),
-        Is::OutOfResources => (Blame::Resources, "it has no room: try later"),
-        Is::TargetError => (Blame::Target, "something failed there: see its log"),
-        Is::Version => (Blame::Neither, "it does not speak version 0 of iSCSI"),
+        Is::Unavailable => (Blame::Resources, "it is unavailable: try later"),
+        Is::OutOfResources => (Blame::Resources, "it is out of resources: try later"),
+        Is::TargetError => (Blame::Target, "internal error of the target: see its log"),
+        Is::Version => (Blame::Neither, "it does not support version 0 of iSCSI"),
         Is::InitiatorError | Is::NoSession | Is::InvalidDuringLogin => (
             Blame::Offer,
-            "it holds something in our request to be wrong: see its log",
+            "it considers the login request invalid: see its log",
         ),
         other => match other.class() {
-            2 => (Blame::Offer, "it blames us, with a code that is not known"),
-            _ => (Blame::Target, "it failed, with a code that is not known"),
+            2 => (Blame::Offer, "initiator error with an unknown code"),
+            _ => (Blame::Target, "target error with an unknown code"),
         },
     }
 }

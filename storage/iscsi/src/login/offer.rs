@@ -224,7 +224,7 @@ impl Offer {
         refuse(
             digests && self.iser().is_some(),
             "a required digest",
-            "there are none on RDMA",
+            "iSER has no digests",
         )
     }
 
@@ -236,7 +236,7 @@ impl Offer {
         }
         let what = "mutual CHAP";
         match (&self.chap, &self.mutual) {
-            (None, Some(_)) => refuse(true, what, "it needs credentials of our own too"),
+            (None, Some(_)) => refuse(true, what, "it also needs credentials of the initiator"),
             // RFC 7143 §9.2.1: with one secret for both directions, a response can be reflected.
             (Some(own), Some(mutual)) => refuse(
                 own.secret == mutual.secret,

@@ -144,7 +144,10 @@ impl Inner {
         let Err(refusal) = written else {
             return true;
         };
-        let (id, cause) = (receive.id, format!("the memory of a receive: {refusal}"));
+        let (id, cause) = (
+            receive.id,
+            format!("access to the memory of a receive failed: {refusal}"),
+        );
         self.claimed = None;
         self.push_receive_wc(init, queues, id, (Status::LocProtErr, 0), None, out);
         self.end(init, queues, &cause, out);

@@ -28,7 +28,7 @@ use crate::wr::Direction;
 /// Why a command is not executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ExecuteError {
-    #[error("the queue pair is not in iSCSI mode: login is not over")]
+    #[error("the queue pair is not in iSCSI mode: login is not complete")]
     Mode,
     #[error("a device of type {device} has no command {opcode:#04x}")]
     Opcode { device: DeviceType, opcode: u8 },
@@ -36,9 +36,9 @@ pub(super) enum ExecuteError {
     Wrap,
     #[error("it has data and no direction")]
     Direction,
-    #[error("its memory: {0}")]
+    #[error("access to its memory failed: {0}")]
     Memory(Refusal),
-    #[error("its entry: {0}")]
+    #[error("registration of its memory failed: {0}")]
     Table(Misuse),
 }
 

@@ -385,7 +385,7 @@ impl Inner {
         {
             self.fail_command(init, queues, &command, Status::LocProtErr, out);
         }
-        let cause = format!("the buffers of a command: {refusal}");
+        let cause = format!("access to the buffers of a command failed: {refusal}");
         self.end(init, queues, &cause, out);
     }
 }

@@ -165,7 +165,7 @@ impl Inner {
         refused: &Refused,
         out: &mut Outbox,
     ) {
-        let cause = format!("our own memory: {}", refused.refusal);
+        let cause = format!("access to local memory failed: {}", refused.refusal);
         if let Some(command) = self.commands.remove(refused.slot) {
             self.fail_command(init, queues, &command, Status::LocProtErr, out);
         }

@@ -64,16 +64,13 @@ fn out_of_order_messages_are_violations() {
     net.send(TO, &to.send(1, b"one"))
         .send(TO, &to.send(3, b"three"));
     let run = decode(&net.pcap(), &["--json"]);
-    assert_eq!(run.violation(), "queue 0: message 3 came, 2 was next");
+    assert_eq!(run.violation(), "queue 0: got message 3, expected 2");
 
     let (mut net, mut to, _) = started(CRC);
     net.send(TO, &to.part(1, 0, false, b"1234"))
         .send(TO, &to.part(1, 5, true, b"678"));
     let run = decode(&net.pcap(), &["--json"]);
-    assert_eq!(
-        run.violation(),
-        "segment at offset 5, the message stands at 4"
-    );
+    assert_eq!(run.violation(), "segment at offset 5, expected offset 4");
 }
 
 #[test]
@@ -125,7 +122,7 @@ fn terminate_after_violation_is_no_violation() {
     net.send(BACK, &back.untagged(Opcode::Terminate, 1, 0, &payload));
     net.fin(BACK).fin(TO);
     let run = decode(&net.pcap(), &["--json"]);
-    assert_eq!(run.violation(), "queue 0: message 7 came, 1 was next");
+    assert_eq!(run.violation(), "queue 0: got message 7, expected 1");
     let said = &run.of_kind("Terminate")[0];
     assert_eq!((text(said, "dir"), text(said, "dialect")), ("r2i", "rfc"));
     assert_eq!(

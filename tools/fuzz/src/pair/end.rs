@@ -177,7 +177,7 @@ impl End {
         self.stage.extend(bytes);
         loop {
             let told = self.stream.handle(&self.stage, Time::ZERO);
-            let (used, step) = told.expect("a perfect link and an honest peer");
+            let (used, step) = told.expect("no violation between two correct ends");
             self.stage.drain(..used);
             match step {
                 Step::More(_) => return,
@@ -190,7 +190,7 @@ impl End {
                 }
                 Step::Claim { .. } => {
                     let claim = self.claim();
-                    self.stream.claim(claim).expect("an honest claim");
+                    self.stream.claim(claim).expect("a valid claim");
                 }
                 Step::Deliver(delivery) => {
                     self.activity += 1;
@@ -308,7 +308,7 @@ impl End {
             | Delivery::Rnr(_)
             | Delivery::Resumed(_)
             | Delivery::Terminate(..) => {}
-            Delivery::Active(_) | Delivery::Path(..) => panic!("nobody sent {delivery:?}"),
+            Delivery::Active(_) | Delivery::Path(..) => panic!("{delivery:?} was not sent"),
         }
     }
 
@@ -319,7 +319,7 @@ impl End {
         assert!(!self.dropping);
         self.executed += 1;
         let message = sender.submitted.get(self.executed - 1);
-        message.expect("executed what nobody submitted")
+        message.expect("executed a request that was not submitted")
     }
 
     fn queue_response(&mut self, rsn: Rsn, came: &Message, sender: &End) {
@@ -357,7 +357,11 @@ impl End {
                 (peer.failed_request, self.stream.state())
             {
                 let acked = self.stream.accounting().requester.acked();
-                assert_eq!(acked.get() as usize, struck, "the blame falls elsewhere");
+                assert_eq!(
+                    acked.get() as usize,
+                    struck,
+                    "another request is reported as refused"
+                );
             }
             return;
         }

@@ -121,7 +121,7 @@ impl Harness<'_> {
                     self.deliver(delivery);
                 }
             }
-            assert!(open, "a stream that is over told something");
+            assert!(open, "a stream reported an event after its end");
         }
     }
 

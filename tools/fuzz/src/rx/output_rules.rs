@@ -37,7 +37,10 @@ pub(super) fn after_violation(
     assert!(owed <= answers.len(), "owes what was not delivered");
     for message in &answers[..owed] {
         let acks = control_frames(stream, agreement);
-        assert!(acks.iter().all(|(h, p)| is_ack(h, p)), "spoke too early");
+        assert!(
+            acks.iter().all(|(h, p)| is_ack(h, p)),
+            "sent a frame too early"
+        );
         let mut outgoing = stream.begin(message.clone()).expect("it is owed");
         while let Some(frame) = stream.next_frame(&mut outgoing) {
             frame.write(&mut Vec::new(), |_, _| {});
@@ -55,9 +58,12 @@ pub(super) fn after_violation(
         check_cause(&payload, cause);
     }
     let acks = said.iter().all(|(h, p)| is_ack(h, p));
-    assert!(acks, "a failing stream says more than it executed");
+    assert!(acks, "a failing stream acknowledges more than it executed");
     assert!(!stream.state().is_open());
-    assert!(stream.poll_control(true).is_none(), "spoke after its end");
+    assert!(
+        stream.poll_control(true).is_none(),
+        "sent a frame after its end"
+    );
     assert_eq!(stream.cause(), Some(violation), "the first cause is kept");
 }
 

@@ -21,7 +21,7 @@ fn regions(t: &Transcript, model: &Model, side: usize) -> Verdict {
     for image in &t.images[side].regions {
         let stag = image.stag;
         let region = model.regions[side].get(&stag.get());
-        let region = region.ok_or_else(|| format!("region {stag} appeared from nowhere"))?;
+        let region = region.ok_or_else(|| format!("region {stag} is unknown"))?;
         if !image.memory.is_intact() {
             return Err(format!("region {stag}: guard overwritten"));
         }
@@ -37,7 +37,7 @@ fn regions(t: &Transcript, model: &Model, side: usize) -> Verdict {
             return Err(format!("region {stag} is still valid"));
         }
         if !image.valid && !region.maybe_invalidated {
-            return Err(format!("region {stag} was invalidated by nobody"));
+            return Err(format!("region {stag} was invalidated without a request"));
         }
     }
     Ok(())

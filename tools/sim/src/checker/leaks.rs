@@ -24,7 +24,7 @@ pub fn check(t: &Transcript) -> Verdict {
     let noticed = |r: &Report| is_alarm(r) || *r == Report::Closed(false);
     let noticed = t.reports.iter().flatten().any(noticed);
     if flipped && !t.stalled && !noticed && !t.reset {
-        return Err("a bit was flipped and nobody noticed".into());
+        return Err("a bit was flipped and neither side reported it".into());
     }
     if t.session.plan.has_bad() && !flipped && !t.reset {
         refused(t)?;
@@ -51,7 +51,7 @@ fn healthy(t: &Transcript) -> Verdict {
         }
         let closed = t.reports[side].last() == Some(&Report::Closed(true));
         if !closed {
-            return Err(format!("side {side} did not close in peace"));
+            return Err(format!("side {side} did not close gracefully"));
         }
         let (posted, planned) = (t.posted[side], t.session.plan.sides[side].works.len());
         if posted != planned {
@@ -88,7 +88,9 @@ fn refused(t: &Transcript) -> Verdict {
         }
         let told = |r: &Report| matches!(r, Report::Terminated(_));
         if !t.reports[side].iter().any(told) {
-            return Err(format!("side {side} was not told of its refusal"));
+            return Err(format!(
+                "side {side} received no Terminate for its refused work"
+            ));
         }
         let culprit = t.completions(side).find(|(_, s)| !s.is_success());
         // docs/connections.md: a read before it gets the status only where the responder had a request of its own cut.

@@ -61,7 +61,7 @@ fn truthful(t: &Transcript, work: &Work, status: Status) -> Verdict {
     if fine {
         Ok(())
     } else {
-        Err(format!("{status:?} cannot be true"))
+        Err(format!("status {status:?} is impossible for this work"))
     }
 }
 

@@ -40,7 +40,7 @@ pub fn check(t: &Transcript) -> Verdict {
             ));
         }
         if *private_data != t.session.profiles[1 - side].private_data {
-            return Err(format!("side {side} heard other private data"));
+            return Err(format!("side {side} received other private data"));
         }
     }
     Ok(())

@@ -250,7 +250,7 @@ fn leaks_finds_stalls_and_abnormal_ends() {
 #[test]
 fn leaks_finds_unnoticed_flips_and_unexplained_stalls() {
     let why = finds(leaks::check, |t| t.flipped[0].push(200));
-    assert!(why.contains("nobody noticed"), "{why}");
+    assert!(why.contains("neither side reported it"), "{why}");
     // Position 200 is in the payload of a frame; the first length field is right behind the startup frame.
     let stall = |position: u64| {
         let mut t = healthy();

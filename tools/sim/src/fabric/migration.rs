@@ -24,13 +24,13 @@ impl Fabric {
             }
         };
         let image = match image.encode() {
-            Ok(bytes) => Image::decode(&bytes).expect("an image of our own"),
+            Ok(bytes) => Image::decode(&bytes).expect("an image that was just encoded"),
             // An image that cannot be serialized can move within the process.
             Err(_) => image,
         };
         let new = Arc::new(Qp::new(old.init().clone()));
         let fits = new.import_image(image, &mut out);
-        assert!(fits.is_ok(), "it is made of the same");
+        assert!(fits.is_ok(), "the image fits an equal queue pair");
         let ends = self.connections.iter_mut().flat_map(|c| &mut c.ends);
         for end in ends.filter(|end| Arc::ptr_eq(&end.qp, &old)) {
             end.qp = new.clone();

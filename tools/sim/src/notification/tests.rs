@@ -21,7 +21,7 @@ fn doubled_and_lost_notifications_are_found() {
     let cause = Cause::Rdma(Event::Completion { cq: 2, reason });
     let origin = Origin::new(At::Processor(0)).with_duty(Duty::Rdma);
     let _ = world.interrupts.raise(cause, origin, Time::ZERO).unwrap();
-    assert_eq!(world.run().unwrap_err(), "queue 2 was told twice");
+    assert_eq!(world.run().unwrap_err(), "queue 2 got a second event");
     let mut world = World::new(1).unwrap();
     world.consumers[3].expected = 1;
     assert_eq!(world.run().unwrap_err(), "1 notifications were lost");

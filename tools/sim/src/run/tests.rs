@@ -29,7 +29,7 @@ fn failure_text_names_the_command_to_repeat() {
     let text = failure.to_string();
     assert!(text.starts_with("seed 42 failed in rnr: once: side 0"));
     assert!(text.contains("1.500000ms responder gets 7 bytes"));
-    assert!(text.ends_with("again: cargo xtask sim --seed 42 --workload rnr"));
+    assert!(text.ends_with("reproduce: cargo xtask sim --seed 42 --workload rnr"));
 }
 
 #[test]

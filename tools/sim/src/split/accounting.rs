@@ -1,5 +1,5 @@
 //! What was sent on a service connection in one direction, and what of it arrived.
-//! A packet that is damaged, arrives twice or out of order, or belongs elsewhere is an error.
+//! A packet that is damaged, arrives twice or out of order, or belongs to another connection is an error.
 
 use std::collections::VecDeque;
 
@@ -63,7 +63,9 @@ impl PacketAccounting {
         let (number, tag) = head(bytes)?;
         let sent = self.sent.get(number as usize).copied();
         if tag != self.tag || sent.is_none() {
-            return Err(format!("packet {number} of {tag:#x} belongs elsewhere"));
+            return Err(format!(
+                "packet {number} of {tag:#x} belongs to another connection"
+            ));
         }
         if sent != Some(bytes.len() as u32) || bytes != content(tag, number, bytes.len() as u32) {
             return Err(format!("packet {number} was damaged: {sent:?} bytes"));

@@ -160,7 +160,7 @@ impl World {
                 let states: Vec<String> = nodes
                     .flat_map(|node| node.ends.iter().map(End::state))
                     .collect();
-                return Err(format!("it hangs ({mood:?}):\n{}", states.join("\n")));
+                return Err(format!("no progress ({mood:?}):\n{}", states.join("\n")));
             }
         }
         Ok(())

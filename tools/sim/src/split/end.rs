@@ -184,7 +184,9 @@ impl End {
         here: &'a mut EndContext<'_>,
     ) -> Result<&'a mut PacketAccounting, String> {
         let tag = self.tag(outgoing);
-        here.accounting.get_mut(&tag).ok_or("no ledger".to_owned())
+        here.accounting
+            .get_mut(&tag)
+            .ok_or("no packet accounting for this connection".to_owned())
     }
 
     /// Whether all its channels are connected.
@@ -194,7 +196,7 @@ impl End {
 
     fn pair(&self, channel: Channel) -> Result<Qpn, String> {
         let pair = self.pairs.get(channel as usize).copied();
-        pair.ok_or_else(|| format!("something for the {channel} channel, which there is not"))
+        pair.ok_or_else(|| format!("output for the {channel} channel, which does not exist"))
     }
 
     /// Posts a receive for everything that may arrive on each channel, and no more.
@@ -213,7 +215,7 @@ impl End {
                     true => Some(0),
                     false => self.idle[channel].pop(),
                 };
-                let id = place.ok_or("more is lent than there is room for")?;
+                let id = place.ok_or("more elements are lent than buffers exist")?;
                 let piece = Sge {
                     addr: self.inbox.at() + id * SLOT_SIZE as u64,
                     len: SLOT_SIZE as u32,

@@ -196,7 +196,10 @@ impl Memory {
         for at in [0, behind] {
             let margin = self.buffer.read(at, MARGIN);
             if margin.len() != MARGIN || margin.iter().any(|byte| *byte != MARGIN_PATTERN) {
-                return Err(format!("beside pool {}", self.pool.reference));
+                return Err(format!(
+                    "memory beside pool {} was written",
+                    self.pool.reference
+                ));
             }
         }
         let settled = |slot: &ElementOwner| *slot != ElementOwner::Lent;

@@ -265,7 +265,7 @@ impl Node {
         private: &[u8],
         shared: &mut RunContext<'_>,
     ) -> Result<(), String> {
-        let (name, channel) = ServiceId::parse(private).ok_or("a request that nobody made")?;
+        let (name, channel) = ServiceId::parse(private).ok_or("an unknown connection request")?;
         let like = |end: &End| end.id.is_same_service(&name);
         let old = self.ends.iter().position(like);
         if let Some(at) = old

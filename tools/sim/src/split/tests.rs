@@ -21,10 +21,14 @@ fn first_split_seeds_pass_and_repeat() {
         all.add(&one);
     }
     assert!(all.events["packets over cells"] > 10_000, "{all}");
-    for trouble in ["floods", "cells too many for a queue", "partitions"] {
+    for trouble in ["floods", "cells dropped by full queues", "partitions"] {
         assert!(all.events[trouble] > 4, "{trouble}: {all}");
     }
-    for trouble in ["deaths of hosts", "ends of connections", "cells cut off"] {
+    for trouble in [
+        "killed hosts",
+        "ended connections",
+        "cells dropped by partitions",
+    ] {
         assert!(all.events[trouble] > 4, "{trouble}: {all}");
     }
 }
@@ -48,7 +52,12 @@ fn ledger_finds_wrong_packets() {
     let damaged = &packets[1][..39];
     assert!(ledger.arrive(damaged).unwrap_err().contains("damaged"));
     let (_, other) = PacketAccounting::new(5, Arrangement::Single).next(40);
-    assert!(ledger.arrive(&other).unwrap_err().contains("elsewhere"));
+    assert!(
+        ledger
+            .arrive(&other)
+            .unwrap_err()
+            .contains("another connection")
+    );
     assert!(ledger.judge().unwrap_err().contains("2 packets"));
     let (mut ledger, packets) = sent(Arrangement::Sends, 3);
     ledger.arrive(&packets[1]).unwrap();

@@ -26,7 +26,7 @@ fn call_parses_and_emits_exactly() {
     refuses_every_prefix(&bytes, DialRequest::parse);
     assert_eq!(
         request().to_string(),
-        "uc queue pair 0x4e2001 calls 0x4e21ff"
+        "uc queue pair 0x4e2001 connects to 0x4e21ff"
     );
 }
 
@@ -84,14 +84,14 @@ fn invalid_messages_are_refused() {
     for (at, byte) in [(0, b'v'), (4, 2), (5, 2), (8, 1), (12, 0xff)] {
         let mut bad = good;
         bad[at] = byte;
-        let what = "call";
+        let what = "connection request";
         assert_eq!(
             DialRequest::parse(&bad),
             Err(Malformed::Dial { what }),
             "byte {at}"
         );
     }
-    let what = "refusal of a call";
+    let what = "rejection of a connection request";
     for code in [0, 7, 255] {
         let mut bad = DialReject::KeyMismatch.emit();
         bad[5] = code;

@@ -27,7 +27,7 @@ fn answer_parses_and_emits_exactly() {
     refuses_every_prefix(&bytes, |cut| {
         SidrMessage::parse(cut).map(|one| one.transaction)
     });
-    let said = "question 0x102030405060708: queue pair 0x4e2001, key 0x1234567";
+    let said = "SIDR request 0x102030405060708: queue pair 0x4e2001, key 0x1234567";
     assert_eq!(accepted().to_string(), said);
 }
 

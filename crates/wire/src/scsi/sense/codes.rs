@@ -3,14 +3,14 @@
 
 /// Code, qualifier, meaning; in order.
 const CODES: &[(u8, u8, &str)] = &[
-    (0x00, 0x00, "nothing more to say"),
-    (0x00, 0x06, "the process was ended"),
+    (0x00, 0x00, "no additional sense information"),
+    (0x00, 0x06, "I/O process terminated"),
     (0x02, 0x00, "seek did not complete"),
     (0x03, 0x00, "write fault"),
-    (0x04, 0x00, "not ready, cause not told"),
+    (0x04, 0x00, "not ready, cause not reportable"),
     (0x04, 0x01, "becoming ready"),
     (0x04, 0x02, "not ready until started"),
-    (0x04, 0x03, "not ready until somebody helps"),
+    (0x04, 0x03, "not ready, manual intervention required"),
     (0x04, 0x04, "not ready, format in progress"),
     (0x04, 0x07, "not ready, operation in progress"),
     (0x04, 0x09, "not ready, self-test in progress"),
@@ -18,7 +18,7 @@ const CODES: &[(u8, u8, &str)] = &[
     (0x04, 0x0b, "path is on standby"),
     (0x04, 0x0c, "path is unavailable"),
     (0x04, 0x12, "not ready, offline"),
-    (0x08, 0x00, "unit does not communicate"),
+    (0x08, 0x00, "logical unit communication failure"),
     (0x0c, 0x00, "write error"),
     (0x0e, 0x03, "invalid field in command information"),
     (0x10, 0x01, "guard check of the block failed"),
@@ -31,7 +31,7 @@ const CODES: &[(u8, u8, &str)] = &[
     (0x25, 0x00, "logical unit not supported"),
     (0x26, 0x00, "invalid field in parameter list"),
     (0x27, 0x00, "write protected"),
-    (0x27, 0x07, "no room is left for new blocks"),
+    (0x27, 0x07, "space allocation failed"),
     (0x28, 0x00, "medium may have changed"),
     (0x29, 0x00, "power on or reset"),
     (0x29, 0x01, "power on"),
@@ -48,7 +48,7 @@ const CODES: &[(u8, u8, &str)] = &[
     (0x2f, 0x00, "commands cleared by another initiator"),
     (0x30, 0x00, "medium cannot be used here"),
     (0x31, 0x00, "medium format is corrupt"),
-    (0x38, 0x07, "room for new blocks runs low"),
+    (0x38, 0x07, "thin provisioning soft threshold reached"),
     (0x3a, 0x00, "medium not present"),
     (0x3e, 0x01, "logical unit failed"),
     (0x3f, 0x03, "inquiry data changed"),
@@ -59,7 +59,7 @@ const CODES: &[(u8, u8, &str)] = &[
     (0x4b, 0x00, "data phase error"),
     (0x4e, 0x00, "overlapping commands"),
     (0x55, 0x03, "resources are used up"),
-    (0x5d, 0x00, "failure is to be expected"),
+    (0x5d, 0x00, "failure prediction threshold exceeded"),
 ];
 
 /// The text for the codes, if the table has one.

@@ -80,7 +80,7 @@ fn only_a_dead_socket_is_replaced() {
     let door = Acceptor::open(&folder.socket()).unwrap();
     let said = Acceptor::open(&folder.socket()).unwrap_err().to_string();
     assert!(
-        said.contains("is a socket that somebody serves: remove it"),
+        said.contains("is a socket on which another process listens: remove it"),
         "{said}"
     );
     drop(door);

@@ -149,7 +149,7 @@ impl Client {
             let left = head.len;
             self.incoming = Incoming::Discard { left, reply };
         } else {
-            self.disconnect(Some(format!("a write of {} bytes", head.len)));
+            self.disconnect(Some(format!("a write of {} bytes is too long", head.len)));
         }
     }
 

@@ -21,7 +21,7 @@ impl Dial {
         let shown = same || self.options.redirects == Redirects::WithCredentials;
         self.withheld = !shown && self.address.credentials.is_some();
         if self.withheld && self.address.target_credentials.is_some() {
-            let why = "it could not prove who it is, as target_user asks for".to_owned();
+            let why = "it could not authenticate itself, as target_user requires".to_owned();
             return Err(Error::CredentialsWithheld { from, to, why });
         }
         Ok(())

@@ -132,7 +132,7 @@ impl IserDial {
                 what: "answer to a connection request",
                 limit: self.patience,
             }),
-            Err(TryRecvError::Disconnected) => Err(Error::Lost("while dialling".to_owned())),
+            Err(TryRecvError::Disconnected) => Err(Error::Lost("while connecting".to_owned())),
         }
     }
 }

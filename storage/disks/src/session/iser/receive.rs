@@ -19,13 +19,13 @@ impl Iser {
     ) -> Result<(), String> {
         if let Some(stag) = wc.invalidated {
             return Err(format!(
-                "the target invalidated {stag}, which we said it may not"
+                "the target invalidated {stag}, which the login did not allow"
             ));
         }
         let (at, len) = (wc.id as usize * RECEIVE_LEN, wc.len as usize);
         let Some(room) = len.checked_sub(HEADERS_LEN) else {
             return Err(format!(
-                "the target sent {len} bytes, which hold no PDU: {HEADERS_LEN} are the least"
+                "the target sent {len} bytes, too few for a PDU: at least {HEADERS_LEN} are needed"
             ));
         };
         let (mut header, mut bhs) = ([0; HEADER_LEN], [0; BHS_LEN]);
@@ -41,7 +41,7 @@ impl Iser {
         let claimed = Lengths::of(&bhs).data as usize;
         if claimed > room {
             return Err(format!(
-                "the target sent {room} bytes of data and says that they are {claimed}"
+                "the target sent {room} bytes of data, its header announces {claimed}"
             ));
         }
         self.sequence

@@ -317,12 +317,12 @@ fn invalid_orders_are_refused_and_others_continue() {
     };
     refused(&mut link, 0, Some(&place), 512, "before the login");
     link.begin(&settled(0));
-    refused(&mut link, 0, Some(&place), 65537, "65536 are the most");
+    refused(&mut link, 0, Some(&place), 65537, "at most 65536");
     refused(&mut link, 0, Some(&beyond), 512, "");
-    refused(&mut link, 0, None, 512, "no place");
-    refused(&mut link, 8, Some(&place), 512, "one too many");
+    refused(&mut link, 0, None, 512, "no buffer");
+    refused(&mut link, 8, Some(&place), 512, "exceeds the queue depth");
     let long = link.send_pdu(&[0; 48], &[0; 8193]).unwrap_err().to_string();
-    assert!(long.contains("takes 8192"), "{long}");
+    assert!(long.contains("at most 8192"), "{long}");
     plain(&mut link, 0);
     assert_eq!(command(&peer.receive_pdu().1).cmd_sn, 1);
 }

@@ -107,10 +107,10 @@ fn split_answers_give_the_same_records() {
 #[test]
 fn malformed_send_targets_answers_are_refused() {
     let rows: [(&[u8], &str); 8] = [
-        (b"TargetAddress=h,1\0", "before any name"),
-        (b"TargetName=a\0TargetAddress=h:x\0", "which is none"),
-        (b"TargetName=\0", "no name of a target"),
-        (b"TargetName=a b\0", "no name of a target"),
+        (b"TargetAddress=h,1\0", "before any target name"),
+        (b"TargetName=a\0TargetAddress=h:x\0", "not a valid address"),
+        (b"TargetName=\0", "not a valid target name"),
+        (b"TargetName=a b\0", "not a valid target name"),
         (b"TargetName=a", "cannot be read"),
         (b"TargetName\0", "cannot be read"),
         (

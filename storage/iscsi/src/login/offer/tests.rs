@@ -44,7 +44,7 @@ fn invalid_offers_are_refused() {
             .check()
             .unwrap_err()
             .to_string()
-            .contains("none on RDMA")
+            .contains("iSER has no digests")
     );
     let rows: [(Change, &str); 16] = [
         (
@@ -64,7 +64,10 @@ fn invalid_offers_are_refused() {
         (|o| o.time2retain = 3601, "DefaultTime2Retain"),
         (|o| o.chap = Some(Chap::new("", "x")), "user name"),
         (|o| o.chap = Some(Chap::new("x", "")), "secret"),
-        (|o| o.mutual = Some(Chap::new("x", "y")), "of our own"),
+        (
+            |o| o.mutual = Some(Chap::new("x", "y")),
+            "credentials of the initiator",
+        ),
         (
             |o| {
                 o.chap = Some(Chap::new("x", "same"));

@@ -143,7 +143,7 @@ fn missing_credentials_are_reported_in_both_forms() {
             }))
             .unwrap_err();
         let words = if two_step {
-            "no way of auth"
+            "no common auth"
         } else {
             "give a user name"
         };

@@ -139,7 +139,7 @@ fn deregistering_write_memory_ends_the_connection() {
             let r2t = rig.target.r2t(itt, 1, 1000, 2000);
             rig.deliver(&r2t);
             assert!(rig.take_pdus().is_empty(), "no data that is not its data");
-            rig.assert_ended("our own memory");
+            rig.assert_ended("local memory");
             let ends = [(1, Status::LocProtErr), (2, Status::WrFlushErr)];
             assert_eq!(rig.sent(), ends);
         }

@@ -36,7 +36,7 @@ impl Defect {
             Defect::Mode => (Status::LocQpOpErr, "not in iSCSI mode"),
             Defect::Opcode => (Status::LocQpOpErr, "has no command 0x28"),
             Defect::Wraps | Defect::TooLong => (Status::LocQpOpErr, "segments wrap"),
-            Defect::TableFull => (Status::MwBindErr, "entry"),
+            Defect::TableFull => (Status::MwBindErr, "registration of its memory"),
             Defect::Memory | Defect::Right | Defect::Domain => (Status::LocProtErr, "its memory"),
             Defect::Directionless => (Status::LocQpOpErr, "no direction"),
         }

@@ -71,7 +71,7 @@ fn counter(record: &Record, slot: usize) -> Result<(), String> {
     if last & !known == 0 {
         return Ok(());
     }
-    Err(format!("a counter holds {last:#x}, which nobody added"))
+    Err(format!("a counter holds {last:#x}, which no request added"))
 }
 
 fn swap(record: &Record, slot: usize, op: usize, from: u64, to: u64) -> Result<(), String> {

@@ -24,12 +24,12 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
         if record.qps[qp].late_completions > 0 {
             let (late, over) = (record.qps[qp].late_completions, record.qps[qp].ended);
             return Err(format!(
-                "queue pair {qp}: {late} completions after its life ended, {over:?}"
+                "queue pair {qp}: {late} completions after its end, {over:?}"
             ));
         }
         if record.qps[qp].forgotten {
             return Err(format!(
-                "queue pair {qp} waits for a receive, and its peer has one that nobody was promised"
+                "queue pair {qp} waits for a receive, and its peer has one that was not announced"
             ));
         }
         if record.qps[qp].waited {

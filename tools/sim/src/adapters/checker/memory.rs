@@ -36,7 +36,7 @@ fn outside(record: &Record, area: usize) -> Result<(), String> {
     let touched = (0..image.len()).find(|at| free[*at] && image[*at] != FRESH);
     match touched {
         Some(at) => Err(format!(
-            "byte {at} of region {area} belongs to nobody and was written"
+            "byte {at} of region {area} is unused and was written"
         )),
         None => Ok(()),
     }
@@ -47,7 +47,10 @@ fn inside(record: &Record, slot: &Slot) -> Result<(), String> {
     let place = |at: usize| format!("byte {} of region {}", slot.at + at, slot.region);
     match &slot.usage {
         Use::Fixed(bytes) => match differs(held, bytes) {
-            Some(at) => Err(format!("{} changed, and nobody may write it", place(at))),
+            Some(at) => Err(format!(
+                "{} changed, and no request may write it",
+                place(at)
+            )),
             None => Ok(()),
         },
         Use::Target(op, bytes) => target(record, *op, held, bytes, place),
@@ -128,7 +131,7 @@ fn receive(
         return Ok(());
     }
     Err(format!(
-        "{}: receive {supply} holds what nobody sent",
+        "{}: receive {supply} holds bytes that were not sent",
         place(0)
     ))
 }

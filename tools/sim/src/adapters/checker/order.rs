@@ -66,7 +66,7 @@ fn describe_writer(cell: &Cell, at: usize, byte: u8, reader: usize) -> String {
     match wrote {
         Some(op) if op > reader => format!("later write {op}"),
         Some(op) => format!("write {op}"),
-        None => "nobody".to_owned(),
+        None => "no write".to_owned(),
     }
 }
 

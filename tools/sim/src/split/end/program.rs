@@ -175,7 +175,7 @@ impl End {
             Event::Sent { packet } => {
                 let source = self.sources.remove(&packet);
                 let place = source
-                    .ok_or_else(|| format!("packet {packet} left twice"))?
+                    .ok_or_else(|| format!("packet {packet} was sent twice"))?
                     .slot;
                 // A later read of these bytes would be detected.
                 self.outbox.write(place * SLOT_SIZE, &[EMPTY; SLOT_SIZE]);
@@ -204,7 +204,7 @@ impl End {
                 self.program.answers += 1;
             }
             Event::Unsupported { context } => {
-                return Err(format!("{}: {context} was not understood", self.id));
+                return Err(format!("{}: request {context} is not supported", self.id));
             }
             Event::RoomAvailable | Event::PoolRequested { .. } => {}
         }
