@@ -31,7 +31,7 @@ const CODES: &[(u8, u8, &str)] = &[
     (0x25, 0x00, "logical unit not supported"),
     (0x26, 0x00, "invalid field in parameter list"),
     (0x27, 0x00, "write protected"),
-    (0x27, 0x07, "space allocation failed"),
+    (0x27, 0x07, "space allocation failed, write protected"),
     (0x28, 0x00, "medium may have changed"),
     (0x29, 0x00, "power on or reset"),
     (0x29, 0x01, "power on"),
