@@ -6,7 +6,7 @@
 //!
 //! ```
 //! use verbena_nic::{Flags, SendOp, SendWr, Status, wr::Data};
-//! use verbena_sim::fabric::{Fabric, piece, remote};
+//! use verbena_sim::fabric::{Fabric, remote, sge};
 //!
 //! let mut fabric = Fabric::new(7);
 //! let (alice, bob) = (fabric.host(), fabric.host());
@@ -19,7 +19,7 @@
 //! let write = SendOp::Write { remote: remote(&theirs, 8), immediate: None };
 //! let read = SendOp::Read { remote: remote(&theirs, 8), local_invalidate: None };
 //! for (id, op, offset) in [(1, write, 0), (2, read, 32)] {
-//!     let data = [piece(&ours, offset, 13)];
+//!     let data = [sge(&ours, offset, 13)];
 //!     let wr = SendWr { id, op, flags: Flags::SIGNALED, data: Data::Gather(&data) };
 //!     fabric.post_send(a, &wr)?;
 //! }

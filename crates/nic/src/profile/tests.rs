@@ -55,7 +55,7 @@ fn invalid_profile_error_states_the_cause() {
             vec![LogicalDevice::rdma("a"); 2],
             "two devices are called a",
         ),
-        (vec![logical("a", &[])], "a does nothing"),
+        (vec![logical("a", &[])], "a has no service"),
         (vec![logical("a", &both)], "rdma twice"),
     ] {
         let said = new(devices);
@@ -141,7 +141,7 @@ fn profile_error_names_device_without_share() {
     let said = HostMap::plan(&profile, &Shares::default()).unwrap_err();
     let said = said.to_string();
     assert!(
-        said.contains("device v15") && said.contains("1048575 left"),
+        said.contains("device v15") && said.contains("1048575 contiguous"),
         "{said}"
     );
 }

@@ -358,7 +358,7 @@ fn host_connects_to_two_units_independently() {
         world.unit.ip("link set own0 up");
         let dial = ["host", "--connect", "10.77.1.1:48002", "--tap", "own1"];
         let mut host = start(world.host(1), &dial, "own1.log");
-        host.wait_for_output("dials");
+        host.wait_for_output("connects to");
         world.host(1).ip("addr add 192.168.8.2/24 dev own1");
         world.host(1).ip("link set own1 up");
         wait_until("it is up", || world.status("host", "own1")["link"] == true);
@@ -399,7 +399,7 @@ fn super_frames_are_segmented_for_small_buffers() {
             "host --connect 10.77.1.1 --tap own1",
             "own1.log",
         );
-        host.wait_for_output("dials");
+        host.wait_for_output("connects to");
         world.host(1).ip("addr add 192.168.8.2/24 dev own1");
         world.host(1).ip("link set own1 up");
         wait_until("it is up", || world.status("host", "own1")["link"] == true);

@@ -331,7 +331,7 @@ fn damaged_image_bytes_are_refused() {
     assert!(
         refused
             .to_string()
-            .contains(&format!("form {}", VERSION + 1)),
+            .contains(&format!("version {}", VERSION + 1)),
         "{refused}"
     );
     for at in 0..bytes.len() {

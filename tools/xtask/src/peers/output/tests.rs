@@ -120,7 +120,7 @@ fn perftest_columns_are_parsed() {
 #[test]
 fn missing_result_error_names_the_program() {
     for (format, name) in [
-        (Format::Worker, "caller"),
+        (Format::Worker, "client"),
         (Format::Iperf3, "iperf3"),
         (Format::Ucx, "ucx_perftest"),
         (Format::Fabric, "fi_pingpong"),
