@@ -347,7 +347,10 @@ fn full_output_device_is_an_error() {
         let ended = command(words).stdout(full).output().unwrap();
         let said = String::from_utf8_lossy(&ended.stderr);
         assert_eq!(ended.status.code(), Some(1), "{words:?}: {said}");
-        assert!(said.starts_with("verbena: cannot write to standard output: No space"), "{said}");
+        assert!(
+            said.starts_with("verbena: cannot write to standard output: No space"),
+            "{said}"
+        );
     }
 }
 
