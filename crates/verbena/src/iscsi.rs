@@ -114,7 +114,7 @@ impl IscsiQp {
     /// while !dial.is_connected()? {
     ///     // Something else.
     /// }
-    /// let qp = dial.open(&cq, &cq)?;
+    /// let qp = dial.into_qp(&cq, &cq)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn start_connect(
