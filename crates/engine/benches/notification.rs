@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use verbena_engine::handler::{Affinity, Callback, Class};
+use verbena_engine::notify::handler::{Affinity, Callback, Class};
 use verbena_engine::sys::{self, Channel};
 use verbena_engine::{
     CompletionQueue, Config, Engine, HandlerOptions, QueuePair, QueuePairOptions,

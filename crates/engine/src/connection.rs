@@ -28,13 +28,13 @@ use parking_lot::Mutex;
 use verbena_nic::{Outbox, Qp};
 use verbena_stream::Time;
 
-use crate::acceptor::Permit;
+use crate::accept::acceptor::Permit;
 use crate::core::Core;
-use crate::group::{Group, Member};
-use crate::oob_hello::OobHello;
-use crate::shard::{Shard, ShardTask};
+use crate::oob::hello::OobHello;
+use crate::poll::group::{Group, Member};
+use crate::poll::shard::{Shard, ShardTask};
+use crate::poll::watch::Watch;
 use crate::sys::{Ready, Socket};
-use crate::watch::Watch;
 use liveness::Progress;
 use starting::Starting;
 

@@ -12,24 +12,24 @@ use verbena_nic::{Event, Function, Ranges, Shares, SsqLimits};
 use verbena_stream::Time;
 use verbena_wire::Stag;
 
-use crate::access::AccessList;
+use crate::accept::listening::{Listening, Reservation};
 use crate::config::Config;
-use crate::control::{ControlCallback, ControlQueue};
 use crate::core::Core;
+use crate::datagram::ud_demux::DatagramDrops;
+use crate::datagram::ud_pair::{UdOptions, UdPair};
 use crate::error::Error;
-use crate::function_handle::FunctionOptions;
-use crate::handler::HandlerId;
-use crate::iscsi_dial::IscsiConnecting;
-use crate::iscsi_pair::{IscsiOptions, IscsiPair};
-use crate::listening::{Listening, Reservation};
+use crate::iscsi::dial::IscsiConnecting;
+use crate::iscsi::pair::{IscsiOptions, IscsiPair};
 use crate::notify::Inbox;
-use crate::queue::CompletionQueue;
-use crate::queue_pair::{QueuePair, QueuePairOptions};
-use crate::shared_receive_queue::SharedReceiveQueue;
-use crate::shared_send_queue::SharedSendQueue;
+use crate::notify::handler::HandlerId;
+use crate::poll::queue::CompletionQueue;
+use crate::security::access::AccessList;
 use crate::sys::Listener;
-use crate::ud_demux::DatagramDrops;
-use crate::ud_pair::{UdOptions, UdPair};
+use crate::verbs::control::{ControlCallback, ControlQueue};
+use crate::verbs::function_handle::FunctionOptions;
+use crate::verbs::queue_pair::{QueuePair, QueuePairOptions};
+use crate::verbs::shared_receive_queue::SharedReceiveQueue;
+use crate::verbs::shared_send_queue::SharedSendQueue;
 
 /// An adapter function with its threads and sockets.
 #[derive(Debug)]

@@ -12,9 +12,9 @@ use verbena_stream::startup::Failure;
 
 use crate::config::ConfigErrors;
 use crate::failure::EngineFailure;
-pub use crate::keys::KeyFileError;
+pub use crate::security::keys::KeyFileError;
+pub use crate::security::tls::TlsError;
 use crate::sys;
-pub use crate::tls::TlsError;
 
 /// Errors of the notification pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

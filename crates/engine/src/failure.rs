@@ -15,8 +15,8 @@ use verbena_nic::{Event, Outbox, QpState};
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::pipeline::catch_panic;
-use crate::shard::{ShardTask, next_token};
+use crate::notify::pipeline::catch_panic;
+use crate::poll::shard::{ShardTask, next_token};
 use crate::sys::{self, Ready};
 
 /// The core of a thread; set when the core is complete, before any thread starts.

@@ -2,6 +2,13 @@
 //! An inbox keeps up to 65536 events until they are taken, and its channel is readable meanwhile; further events are counted and
 //! reported as [`Event::Missed`].
 
+pub mod handler;
+pub(crate) mod handler_api;
+pub(crate) mod handler_threads;
+pub mod monitor;
+pub(crate) mod pipeline;
+pub(crate) mod signals;
+
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 

@@ -15,8 +15,8 @@ use common::{
     LIMITS, Side, TEST_TIMEOUT, config, connect_pair, loopback, make_qp, serialize_tests, wait,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
-use verbena_engine::access::RefusedBy;
-use verbena_engine::monitor::{GREETING, NAME};
+use verbena_engine::notify::monitor::{GREETING, NAME};
+use verbena_engine::security::access::RefusedBy;
 use verbena_engine::{Engine, QueuePairOptions};
 
 const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;

@@ -14,7 +14,7 @@ use common::{
 };
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use verbena_engine::access::RefusedBy;
+use verbena_engine::security::access::RefusedBy;
 use verbena_engine::{Engine, Error};
 use verbena_nic::QpState;
 use verbena_wire::ext::{Caps, DialReject, Features, KeyProof, Personality, QpType, RnrTimer};

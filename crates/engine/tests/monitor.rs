@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use common::{Side, TEST_TIMEOUT, descriptors, serialize_tests, wait};
-use verbena_engine::monitor::{GREETING, MAX_WATCHERS, NAME, REFUSED};
+use verbena_engine::notify::monitor::{GREETING, MAX_WATCHERS, NAME, REFUSED};
 use verbena_nic::eqe::Cause;
 use verbena_nic::interrupts::Origin;
 

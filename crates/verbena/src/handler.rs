@@ -6,7 +6,7 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::Arc;
 
-use verbena_engine::handler::{Affinity, Class};
+use verbena_engine::notify::handler::{Affinity, Class};
 use verbena_engine::{HandlerId, HandlerOptions, Shutdown};
 use verbena_nic::moderation::Moderation;
 use verbena_nic::{Cause, Origin};

@@ -113,11 +113,11 @@ pub use ud::{UdOptions, UdQp};
 
 #[doc(hidden)]
 pub use verbena_engine::EngineThread;
-#[doc(inline)]
-pub use verbena_engine::access;
 pub use verbena_engine::config::{ConfigError, ConfigErrors, SettingOrigin, Source};
 #[doc(inline)]
-pub use verbena_engine::monitor;
+pub use verbena_engine::notify::monitor;
+#[doc(inline)]
+pub use verbena_engine::security::access;
 /// Directories for the sockets and files of the current user.
 pub use verbena_engine::sys::runtime;
 pub use verbena_engine::{

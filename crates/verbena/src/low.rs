@@ -39,7 +39,7 @@
 pub use crate::cq::BareCq;
 pub use verbena_engine::WeakCompletionQueue;
 pub use verbena_engine::config::Log;
-pub use verbena_engine::handler::{Affinity, Class, Completion};
+pub use verbena_engine::notify::handler::{Affinity, Class, Completion};
 pub use verbena_engine::sys::processor;
 pub use verbena_engine::sys::spawn;
 pub use verbena_engine::sys::{Channel, WaitFd};

@@ -8,7 +8,7 @@ use verbena_stream::{AckPolicy, Terms};
 
 use super::keywords::{Fpdu, Profile};
 use super::settings::Settings;
-use crate::handler::MAX_HANDLERS;
+use crate::notify::handler::MAX_HANDLERS;
 use crate::sys;
 
 impl Settings {

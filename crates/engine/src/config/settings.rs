@@ -185,7 +185,7 @@ settings! {
     /// How long an empty poll may sleep until bytes arrive, in a thread that was preempted recently: where more threads poll than there are processors to run them. `0s` never sleeps.
     poll_sleep: Duration = Duration::from_micros(100), millis(0, 10);
     /// Completion handlers that programs can register; `auto` is one per processor.
-    handlers: Option<u16> = None, Or("auto", Number(1..=crate::handler::MAX_HANDLERS.into()));
+    handlers: Option<u16> = None, Or("auto", Number(1..=crate::notify::handler::MAX_HANDLERS.into()));
     /// The maximum number of queue pairs.
     max_qps: u32 = 1 << 17, Number(1..=1 << 17);
     /// The maximum number of completion queues.

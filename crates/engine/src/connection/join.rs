@@ -18,7 +18,7 @@ use super::transport::Transport;
 use super::{Bound, Connection, Options, Phase};
 use crate::core::Core;
 use crate::error::Error;
-use crate::key_auth::KeyAuth;
+use crate::security::key_auth::KeyAuth;
 use crate::sys::{self, Socket};
 
 /// The longest ULPDU without padding: a message of 64 KiB takes one such frame and a short one that is read along with it.

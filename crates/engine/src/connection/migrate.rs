@@ -12,7 +12,7 @@ use super::transport::Transport;
 use super::{Bound, Connection, Phase, Slot};
 use crate::core::Core;
 use crate::error::Error;
-use crate::group::Group;
+use crate::poll::group::Group;
 use crate::sys;
 
 /// What moves: the state of the queue pair and of the connection.

@@ -1,4 +1,4 @@
-//! The permit of a startup ([`crate::acceptor`]): a connection that holds one can be displaced by a newer one until it is a stream.
+//! The permit of a startup ([`crate::accept::acceptor`]): a connection that holds one can be displaced by a newer one until it is a stream.
 //! The permit is updated only while the lock of the phase is held, so that its record of the connection is correct.
 
 use std::sync::Arc;

@@ -6,11 +6,11 @@ use core::net::SocketAddr;
 use super::starting::Starting;
 use super::startup::same_host;
 use super::{Connection, Phase};
-use crate::access::RefusedBy;
 use crate::core::Core;
 use crate::error::Error;
+use crate::security::access::RefusedBy;
+use crate::security::tls::TlsError;
 use crate::sys::Socket;
-use crate::tls::TlsError;
 
 impl Connection {
     /// Counts and reports an incoming connection whose TLS handshake failed, or that uses TLS where it is off, as a refusal.

@@ -11,10 +11,10 @@ use verbena_stream::{Agreement, Endpoint, Outcome, Terms, Time};
 use verbena_wire::mpa::startup::Revision;
 
 use super::{Done, Options, Transport};
-use crate::acceptor::{Acceptor, ArrivalGuard, Permit};
+use crate::accept::acceptor::{Acceptor, ArrivalGuard, Permit};
 use crate::error::Error;
+use crate::security::tls::TlsError;
 use crate::sys::{self, Socket};
-use crate::tls::TlsError;
 
 /// How long a refused connection attempt is repeated: a peer that has just announced its address may not listen yet (perftest's
 /// servers listen after they have told their clients).
@@ -297,7 +297,7 @@ impl Starting {
         }
     }
 
-    /// Whether the attempt may be repeated here; an out-of-band connection is repeated by its [`OobHandshake`](crate::oob_handshake::OobHandshake).
+    /// Whether the attempt may be repeated here; an out-of-band connection is repeated by its [`OobHandshake`](crate::oob::handshake::OobHandshake).
     fn may_retry(&self) -> bool {
         matches!(&self.side, Side::Dialled { options, .. } if options.oob_hello.is_none())
     }

@@ -15,18 +15,18 @@ use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
 use super::starting::{FollowUp, Side, Starting};
 use super::turn::INITIAL_IMMEDIATE_ACKS;
 use super::{Connection, Phase, Slot, Transport};
-use crate::acceptor::{ArrivalGuard, Permit};
+use crate::accept::acceptor::{ArrivalGuard, Permit};
 use crate::core::Core;
 use crate::error::Error;
-use crate::group::Group;
-use crate::key_auth::{AuthenticatedRequest, KeyAuth};
-use crate::oob_hello::OobHello;
-use crate::pipeline::catch_panic;
-use crate::queue_pair::QpAttr;
-use crate::shard::next_token;
+use crate::notify::pipeline::catch_panic;
+use crate::oob::hello::OobHello;
+use crate::poll::group::Group;
+use crate::poll::shard::next_token;
+use crate::poll::watch::{Watch, WatchedBy};
+use crate::security::key_auth::{AuthenticatedRequest, KeyAuth};
+use crate::security::tls::Tls;
 use crate::sys::{self, Interest, Socket};
-use crate::tls::Tls;
-use crate::watch::{Watch, WatchedBy};
+use crate::verbs::queue_pair::QpAttr;
 
 /// RFC 6581 §9.1: no IRD or ORD is requested.
 const NO_DEPTH: u16 = 0x3fff;

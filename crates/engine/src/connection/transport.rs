@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use verbena_mem::{Sources, Targets};
 use verbena_nic::{Carrier, IoOutcome};
 
+use crate::security::tls::{Flush, Session, TlsError};
 use crate::sys::{self, Socket};
-use crate::tls::{Flush, Session, TlsError};
 
 /// No stream is attached.
 const SHUT: u8 = 0;

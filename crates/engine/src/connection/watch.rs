@@ -1,11 +1,11 @@
 //! Which poller watches a connection's socket: the shard's while it starts or lingers, the group's while it runs.
-//! What is watched for is in [`Watch`](crate::watch::Watch).
+//! What is watched for is in [`Watch`](crate::poll::watch::Watch).
 
 use std::sync::Arc;
 
 use super::{Bound, Connection};
+use crate::poll::watch::WatchedBy;
 use crate::sys::{self, Interest};
-use crate::watch::WatchedBy;
 
 impl Connection {
     /// The group's poller watches from now on.

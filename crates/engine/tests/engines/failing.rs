@@ -10,7 +10,7 @@ use crate::common::datagrams::{self, LOCALHOST};
 use crate::common::{
     LIMITS, SEND, Side, TEST_TIMEOUT, connect_sides, loopback, make_qp, read_to_end, wait, within,
 };
-use verbena_engine::handler::Affinity;
+use verbena_engine::notify::handler::Affinity;
 use verbena_engine::{
     Engine, EngineFailure, EngineThread, Error, HandlerOptions, IscsiOptions, sys,
 };

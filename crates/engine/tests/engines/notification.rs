@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use crate::common::{SEND, Side, TEST_TIMEOUT, config, connect_sides, wait};
-use verbena_engine::handler::Affinity;
+use verbena_engine::notify::handler::Affinity;
 use verbena_engine::{Engine, HandlerOptions, sys};
 use verbena_nic::eqe::{Cause, ChannelEvent};
 use verbena_nic::interrupts::{At, Origin};

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use verbena_engine::access::RefusedBy;
 use verbena_engine::error::TlsError;
+use verbena_engine::security::access::RefusedBy;
 use verbena_engine::{Engine, Error};
 
 use crate::common::{

@@ -1,0 +1,257 @@
+//! Demultiplexes received datagrams: datagram queue pairs by number, and those attached to multicast groups.
+//! A number is looked up in constant time; a datagram without a queue pair is counted by cause.
+
+use core::net::{IpAddr, SocketAddr};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use verbena_nic::ud::{
+    DatagramSender, Destination, DropReason, MULTICAST, ReceivedDatagram, SendOutcome, UdSending,
+};
+use verbena_nic::{Function, Outbox, UdQp};
+use verbena_wire::number::Qpn;
+
+use crate::core::Core;
+use crate::datagram::udp_port::UdpPort;
+use crate::error::Error;
+use crate::oob::qpn::port_and_index;
+use crate::sys::DatagramSocket;
+
+/// A datagram queue pair and the sockets it sends through.
+#[derive(Debug)]
+pub(crate) struct UdMember {
+    pub(crate) qp: Arc<UdQp>,
+    /// The sockets of its port, one for each local address.
+    pub(crate) udp_ports: Arc<[Arc<UdpPort>]>,
+    /// The destination port of multicast.
+    pub(crate) multicast_port: u16,
+}
+
+impl UdMember {
+    /// Transmits what can be sent; true if anything left. If the socket is full, transmission resumes when there is room.
+    pub(crate) fn send(self: &Arc<Self>, out: &mut Outbox) -> bool {
+        let mut sender = Sender {
+            member: self,
+            sent_any: false,
+        };
+        let sending = self.qp.transmit(&mut sender, out);
+        let moved = sender.sent_any;
+        if let UdSending::Blocked(source) = sending
+            && let Some(mailbox) = self.udp_port(source)
+        {
+            mailbox.resume_when_writable(self);
+        }
+        moved
+    }
+
+    fn udp_port(&self, source: IpAddr) -> Option<&Arc<UdpPort>> {
+        self.udp_ports.iter().find(|mailbox| mailbox.ip() == source)
+    }
+}
+
+/// Sends packets of one queue pair.
+struct Sender<'a> {
+    member: &'a UdMember,
+    sent_any: bool,
+}
+
+impl DatagramSender for Sender<'_> {
+    fn send_packet(&mut self, to: &Destination, packet: &mut Vec<u8>) -> SendOutcome {
+        let mailbox = self.member.udp_port(to.source);
+        let same_family = to.source.is_ipv4() == to.address.is_ipv4();
+        let Some(mailbox) = mailbox.filter(|_| same_family) else {
+            return SendOutcome::UnknownSource;
+        };
+        let port = if to.address.is_multicast() {
+            self.member.multicast_port
+        } else {
+            port_and_index(to.number).0
+        };
+        let posted = mailbox.send(SocketAddr::new(to.address, port), packet);
+        self.sent_any |= posted != SendOutcome::Full;
+        posted
+    }
+}
+
+/// Datagrams that reached no queue pair, by cause; a queue pair counts its own drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DatagramDrops {
+    /// No valid UD packet: too short, another opcode, an impossible pad count.
+    pub malformed: u64,
+    /// Longer than the longest message.
+    pub oversized: u64,
+    /// With a wrong ICRC.
+    pub checksum: u64,
+    /// With another partition key.
+    pub partition: u64,
+    /// With a number that no queue pair has, or for a multicast group without members.
+    pub no_receiver: u64,
+}
+
+#[derive(Debug, Default)]
+struct Drops {
+    malformed: AtomicU64,
+    oversized: AtomicU64,
+    checksum: AtomicU64,
+    partition: AtomicU64,
+    no_receiver: AtomicU64,
+}
+
+/// The queue pairs attached to a multicast group.
+#[derive(Debug)]
+struct MulticastGroup {
+    udp_port: Arc<UdpPort>,
+    /// Replaced as a whole, so that delivery iterates over them without the lock.
+    members: Arc<[Arc<UdMember>]>,
+}
+
+/// All datagram queue pairs of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct UdDemux {
+    by_number: RwLock<HashMap<Qpn, Arc<UdMember>>>,
+    groups: RwLock<HashMap<IpAddr, MulticastGroup>>,
+    /// Serializes attach and detach, so that a socket is opened without the lock that delivery needs.
+    attach_lock: Mutex<()>,
+    drops: Drops,
+}
+
+impl UdDemux {
+    pub(crate) fn add(&self, resident: &Arc<UdMember>) {
+        let number = resident.qp.qpn();
+        self.by_number.write().insert(number, resident.clone());
+    }
+
+    pub(crate) fn remove(&self, number: Qpn) {
+        let gone = self.by_number.write().remove(&number);
+        drop(gone);
+    }
+
+    fn find(&self, number: Qpn) -> Option<Arc<UdMember>> {
+        self.by_number.read().get(&number).cloned()
+    }
+
+    /// Delivers a datagram to the queue pair it names; false if there is none.
+    pub(crate) fn deliver(&self, arrival: &ReceivedDatagram<'_>, out: &mut Outbox) -> bool {
+        let Some(resident) = self.find(arrival.dest_qpn()) else {
+            return false;
+        };
+        // The queue pair counts its drops.
+        let _ = resident.qp.deliver(arrival, out);
+        true
+    }
+
+    /// Delivers a datagram to every queue pair of a group except its sender; false if the group has no members or the datagram is not
+    /// addressed to the multicast number.
+    pub(crate) fn deliver_all(
+        &self,
+        group: IpAddr,
+        own: &[IpAddr],
+        arrival: &ReceivedDatagram<'_>,
+        out: &mut Outbox,
+    ) -> bool {
+        if arrival.dest_qpn().get() != MULTICAST {
+            return false;
+        }
+        let members = self.groups.read().get(&group).map(|a| a.members.clone());
+        let from_here = own.contains(&arrival.src_addr());
+        for member in members.iter().flat_map(|members| members.iter()) {
+            // InfiniBand: a sender attached to the group does not receive its own datagrams.
+            if !(from_here && member.qp.qpn() == arrival.src_qpn()) {
+                let _ = member.qp.deliver(arrival, out);
+            }
+        }
+        members.is_some()
+    }
+
+    /// Attaches a queue pair to a group; returns the group's socket if it was not attached before.
+    pub(crate) fn attach(
+        &self,
+        core: &Arc<Core>,
+        resident: &Arc<UdMember>,
+        group: IpAddr,
+    ) -> Result<Option<Arc<UdpPort>>, Error> {
+        let _changing = self.attach_lock.lock();
+        if let Some(audience) = self.groups.write().get_mut(&group) {
+            if audience.members.iter().any(|m| Arc::ptr_eq(m, resident)) {
+                return Ok(None);
+            }
+            let more = audience.members.iter().chain([resident]);
+            audience.members = more.cloned().collect();
+            return Ok(Some(audience.udp_port.clone()));
+        }
+        let port = core.config.multicast_port;
+        let socket = DatagramSocket::bind_group(group, port, core.addresses()?)?;
+        let mailbox = UdpPort::new(core, socket, Some(group))?;
+        mailbox.serve()?;
+        let members = Arc::new([resident.clone()]);
+        let audience = MulticastGroup {
+            udp_port: mailbox.clone(),
+            members,
+        };
+        self.groups.write().insert(group, audience);
+        Ok(Some(mailbox))
+    }
+
+    /// Detaches a queue pair from a group; returns the group's socket if it was attached.
+    pub(crate) fn detach(&self, resident: &Arc<UdMember>, group: IpAddr) -> Option<Arc<UdpPort>> {
+        let _changing = self.attach_lock.lock();
+        let mut groups = self.groups.write();
+        let audience = groups.get_mut(&group)?;
+        let stays = |m: &&Arc<UdMember>| !Arc::ptr_eq(m, resident);
+        let members: Arc<[_]> = audience.members.iter().filter(stays).cloned().collect();
+        if members.len() == audience.members.len() {
+            return None;
+        }
+        audience.members = members;
+        let mailbox = audience.udp_port.clone();
+        if audience.members.is_empty() {
+            groups.remove(&group);
+            drop(groups);
+            mailbox.close();
+        }
+        Some(mailbox)
+    }
+
+    /// Closes the sockets of all groups.
+    pub(crate) fn close(&self) {
+        let groups = self.groups.read();
+        groups
+            .values()
+            .for_each(|audience| audience.udp_port.close());
+    }
+
+    /// Resumes the queue pair of this number of the function, which waited for memory to be resident (V5).
+    pub(crate) fn resume(&self, function: &Function, number: u32, out: &mut Outbox) {
+        let resident = function.ud(number).ok().and_then(|qp| self.find(qp.qpn()));
+        if let Some(resident) = resident {
+            resident.send(out);
+        }
+    }
+
+    /// Counts a dropped datagram; `None`: no queue pair was found.
+    pub(crate) fn count(&self, dropped: Option<DropReason>) {
+        let counter = match dropped {
+            Some(DropReason::Malformed) => &self.drops.malformed,
+            Some(DropReason::Oversized) => &self.drops.oversized,
+            Some(DropReason::Checksum) => &self.drops.checksum,
+            Some(DropReason::Partition) => &self.drops.partition,
+            None => &self.drops.no_receiver,
+            // Queue pairs count these.
+            Some(_) => return,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn drops(&self) -> DatagramDrops {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        DatagramDrops {
+            malformed: read(&self.drops.malformed),
+            oversized: read(&self.drops.oversized),
+            checksum: read(&self.drops.checksum),
+            partition: read(&self.drops.partition),
+            no_receiver: read(&self.drops.no_receiver),
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! Handler threads on chosen processors, one for each class of service (N5, N6).
+//! A handler of a better class never waits for one of a worse class: each class has its own thread and scheduling policy. A thread
+//! starts when it is first needed.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock, Weak, mpsc};
+use std::thread::JoinHandle;
+
+use parking_lot::{Condvar, Mutex};
+use verbena_nic::vector::Signal;
+use verbena_stream::Time;
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::failure;
+use crate::notify::handler::Class;
+use crate::sys::{self, SchedPolicy};
+
+/// All stations of an engine; pinned vectors refer to them by index.
+#[derive(Default)]
+pub(crate) struct HandlerThreads {
+    groups: Mutex<ThreadGroups>,
+    /// Serializes the start of threads; never held while waiting for a thread that may run a handler.
+    start_lock: Mutex<()>,
+}
+
+#[derive(Default)]
+struct ThreadGroups {
+    all: Vec<Arc<HandlerThreadGroup>>,
+    stopped: bool,
+}
+
+impl HandlerThreads {
+    /// The index of the station for these processors, with a running thread for this class, so that signalling it cannot fail.
+    pub(crate) fn index_for(
+        &self,
+        core: &Weak<Core>,
+        processors: &[u16],
+        class: Class,
+    ) -> Result<u16, Error> {
+        let mut wanted = processors.to_vec();
+        wanted.sort_unstable();
+        wanted.dedup();
+        if wanted.is_empty() {
+            return Err(Error::NoProcessors);
+        }
+        let _opening = self.start_lock.lock();
+        let found = {
+            let roll = self.groups.lock();
+            if roll.stopped {
+                return Err(Error::Closed);
+            }
+            let at = roll.all.iter().position(|s| s.processors == wanted);
+            at.map(|at| (at, roll.all[at].clone()))
+        };
+        if let Some((at, station)) = found {
+            station.open(class)?;
+            return Ok(at as u16);
+        }
+        let station = Arc::new(HandlerThreadGroup {
+            core: core.clone(),
+            processors: wanted,
+            threads: [const { OnceLock::new() }; Class::ALL.len()],
+        });
+        // Started before it gets an index: a station whose thread cannot start is not kept.
+        station.open(class)?;
+        let mut roll = self.groups.lock();
+        roll.all.push(station);
+        // Each station has at least one thread, and no process can have 65536 of them.
+        Ok((roll.all.len() - 1) as u16)
+    }
+
+    /// Makes sure that the station, if it exists, has a thread for this class.
+    pub(crate) fn open(&self, at: u16, class: Class) -> Result<(), Error> {
+        let _opening = self.start_lock.lock();
+        match self.get(at) {
+            Some(station) => station.open(class),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn get(&self, at: u16) -> Option<Arc<HandlerThreadGroup>> {
+        self.groups.lock().all.get(usize::from(at)).cloned()
+    }
+
+    /// For tests: makes one of the threads panic.
+    pub(crate) fn provoke_panic(&self) -> Result<(), Error> {
+        let roll = self.groups.lock();
+        let mut lanes = roll.all.iter().flat_map(|s| &s.threads);
+        let lane = lanes.find_map(OnceLock::get).ok_or(Error::NoProcessors)?;
+        lane.signal_queue.queue.lock().panic_requested = true;
+        lane.signal_queue.wakeup.notify_one();
+        Ok(())
+    }
+
+    /// Ends all threads after they have served the pending signals.
+    pub(crate) fn stop(&self, patience: Duration) {
+        let until = sys::now() + patience;
+        let all = {
+            // With the lock held, a thread that is starting is among those that end.
+            let _opening = self.start_lock.lock();
+            let mut roll = self.groups.lock();
+            roll.stopped = true;
+            core::mem::take(&mut roll.all)
+        };
+        let lanes = || {
+            all.iter()
+                .flat_map(|s| &s.threads)
+                .filter_map(OnceLock::get)
+        };
+        for lane in lanes() {
+            lane.signal_queue.queue.lock().stopped = true;
+            lane.signal_queue.wakeup.notify_one();
+        }
+        for lane in lanes() {
+            lane.join(until);
+        }
+    }
+}
+
+/// A set of processors, with one thread per class.
+pub(crate) struct HandlerThreadGroup {
+    core: Weak<Core>,
+    processors: Vec<u16>,
+    threads: [OnceLock<ClassThread>; Class::ALL.len()],
+}
+
+struct ClassThread {
+    signal_queue: Arc<SignalQueue>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Default)]
+struct SignalQueue {
+    queue: Mutex<Pending>,
+    wakeup: Condvar,
+}
+
+#[derive(Default)]
+struct Pending {
+    signals: VecDeque<Signal>,
+    stopped: bool,
+    /// For tests: the thread panics.
+    panic_requested: bool,
+}
+
+impl HandlerThreadGroup {
+    /// Starts the thread of a class, if it does not run. Callers hold `start_lock`.
+    fn open(&self, class: Class) -> Result<(), Error> {
+        let slot = &self.threads[class as usize];
+        if slot.get().is_none() {
+            let lane = ClassThread::start(self.core.clone(), &self.processors, class)?;
+            slot.get_or_init(|| lane);
+        }
+        Ok(())
+    }
+
+    /// Queues a signal; false if it would not be served: the thread has ended or never started.
+    #[must_use = "a signal that is not served is a lost notification"]
+    pub(crate) fn signal(&self, signal: Signal, class: Class) -> bool {
+        // A class has no thread while a handler is changing to or from it; then any other class serves it.
+        let ours = self.threads[class as usize].get();
+        let any = || self.threads.iter().find_map(OnceLock::get);
+        let Some(lane) = ours.or_else(any) else {
+            return false;
+        };
+        let mut pending = lane.signal_queue.queue.lock();
+        // Checked under the lock: a thread ends when it finds the queue empty and this flag set.
+        if pending.stopped {
+            return false;
+        }
+        // One entry is enough: serving takes all entries that the signal stands for.
+        if !pending.signals.contains(&signal) {
+            pending.signals.push_back(signal);
+            drop(pending);
+            lane.signal_queue.wakeup.notify_one();
+        }
+        true
+    }
+}
+
+impl ClassThread {
+    fn start(core: Weak<Core>, processors: &[u16], class: Class) -> Result<ClassThread, Error> {
+        let desk = Arc::new(SignalQueue::default());
+        let (ours, place) = (desk.clone(), processors.to_vec());
+        let name = format!("verbena-{}", ["fast", "norm", "bulk"][class as usize]);
+        let courtesy = match class {
+            Class::Latency => SchedPolicy::Normal,
+            Class::Normal => SchedPolicy::Batch,
+            Class::Bulk => SchedPolicy::Idle,
+        };
+        let (settled, told) = mpsc::channel();
+        let thread = sys::spawn(&name, move || {
+            let missing = pin_thread(&place).and_then(|()| Ok(sys::set_sched_policy(courtesy)?));
+            let stays = missing.is_ok();
+            // The starting thread waits for this result.
+            let _ = settled.send(missing);
+            if stays {
+                failure::guard(|| core.upgrade(), || ours.run(&core));
+                // After a panic, later signals are served by the thread that fires them.
+                ours.queue.lock().stopped = true;
+            }
+        })?;
+        told.recv().map_err(|_| Error::Closed)??;
+        let thread = Mutex::new(Some(thread));
+        Ok(ClassThread {
+            signal_queue: desk,
+            thread,
+        })
+    }
+
+    /// Waits for the end of the thread up to `until`: a handler may never return.
+    fn join(&self, until: Time) {
+        let thread = self.thread.lock().take();
+        // The last owner of an engine may be a handler that runs on this very thread.
+        if let Some(thread) = thread
+            && thread.thread().id() != std::thread::current().id()
+        {
+            sys::wait(until, || thread.is_finished());
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// Pins this thread to exactly these processors. The affinity is read back, since the kernel ignores processors that it does not allow.
+fn pin_thread(on: &[u16]) -> Result<(), Error> {
+    let refused = sys::set_affinity(on).is_err();
+    let settled = sys::processors()?;
+    let missing = on.iter().find(|p| refused || !settled.contains(p));
+    match missing {
+        Some(&processor) => Err(Error::NoProcessor { processor }),
+        None => Ok(()),
+    }
+}
+
+impl SignalQueue {
+    fn run(&self, core: &Weak<Core>) {
+        loop {
+            let mut pending = self.queue.lock();
+            let signal = loop {
+                assert!(!pending.panic_requested, "provoked by a test");
+                if let Some(signal) = pending.signals.pop_front() {
+                    break signal;
+                }
+                if pending.stopped {
+                    return;
+                }
+                self.wakeup.wait(&mut pending);
+            };
+            drop(pending);
+            let Some(core) = core.upgrade() else {
+                return;
+            };
+            core.serve(signal);
+        }
+    }
+}
+
+impl core::fmt::Debug for HandlerThreads {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("HandlerThreads").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! An event as a line of text: time, class, event, and the numbers of the objects concerned.
+//! Every line is `SECONDS CLASS EVENT KEY=VALUE…` with single blanks between fields and none in them; lines end with a newline.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::security::access::Refusal;
+use verbena_nic::eqe::{ChannelEvent, Class};
+use verbena_nic::{Cause, Event, Reason};
+
+/// The line of an event that happened now.
+pub(super) fn event(cause: Cause) -> String {
+    let class = match cause.class() {
+        Class::Rdma => "rdma",
+        Class::Channel => "channel",
+        Class::Global => "global",
+        Class::Management => "management",
+    };
+    format!("{} {class} {}\n", time(), describe(cause))
+}
+
+/// The line of a refused source address.
+pub(super) fn refusal(refusal: &Refusal) -> String {
+    let source = match refusal.source {
+        Some(source) => source.to_string(),
+        None => "others".to_owned(),
+    };
+    let Refusal { by, count, .. } = refusal;
+    format!(
+        "{} access refused source={source} by={by} count={count}\n",
+        time()
+    )
+}
+
+/// The line that stands for `count` lines that were dropped.
+pub(super) fn missed(count: u64) -> String {
+    format!("{} monitor missed count={count}\n", time())
+}
+
+/// Seconds since 1970, with microseconds.
+fn time() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since = since.unwrap_or_default();
+    format!("{}.{:06}", since.as_secs(), since.subsec_micros())
+}
+
+fn describe(cause: Cause) -> String {
+    match cause {
+        Cause::Rdma(event) => rdma(event),
+        Cause::SrqError { srq } => format!("srq_error srq={srq}"),
+        Cause::CommandDone { command } => format!("command_done command={command}"),
+        Cause::Channel {
+            channel,
+            what,
+            count,
+        } => {
+            let what = match what {
+                ChannelEvent::BuffersLow => "buffers_low",
+                ChannelEvent::Returned => "returned",
+                ChannelEvent::IllegalPost => "illegal_post",
+            };
+            format!("{what} channel={channel} count={count}")
+        }
+        Cause::MemoryError { internal, bank } => {
+            let side = if internal { "internal" } else { "external" };
+            format!("memory_error side={side} bank={bank}")
+        }
+        Cause::Link { port, up } => {
+            let what = if up { "link_up" } else { "link_down" };
+            format!("{what} port={port}")
+        }
+        Cause::GeneralPurpose { pin } => format!("general_purpose pin={pin}"),
+        Cause::Overflow { queue } => format!("eq_overflow eq={queue}"),
+        Cause::Management { parameter } => format!("management parameter={parameter}"),
+    }
+}
+
+fn rdma(event: Event) -> String {
+    match event {
+        Event::Completion { cq, reason } => {
+            let reason = match reason {
+                Reason::Next => "next",
+                Reason::Solicited => "solicited",
+                Reason::Failure => "failure",
+            };
+            format!("completion cq={cq} reason={reason}")
+        }
+        Event::CqOverflow { cq } => format!("cq_overflow cq={cq}"),
+        Event::SrqLimit { srq } => format!("srq_limit srq={srq}"),
+        Event::QpRequest { qp } => format!("qp_request_error qp={qp}"),
+        Event::QpAccess { qp } => format!("qp_access_error qp={qp}"),
+        Event::QpFatal { qp } => format!("qp_fatal qp={qp}"),
+        Event::Established { qp } => format!("established qp={qp}"),
+        Event::SqDrained { qp } => format!("sq_drained qp={qp}"),
+        Event::LastWqe { qp } => format!("last_wqe qp={qp}"),
+        Event::Disconnected { qp } => format!("disconnected qp={qp}"),
+        Event::Missed { count } => format!("events_missed count={count}"),
+        Event::DeviceFatal => "device_fatal".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

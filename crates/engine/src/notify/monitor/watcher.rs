@@ -1,0 +1,126 @@
+//! A client that watches the events of an adapter.
+//! Lines are sent whole and in the order of the events. A line for which the client's socket has no room is dropped and counted, and
+//! the count is sent as a line when there is room. Nothing blocks and no line is queued.
+
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+use verbena_nic::Cause;
+use verbena_stream::Time;
+
+use super::{GREETING, WatcherPermit, line};
+use crate::core::Core;
+use crate::error::Error;
+use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::security::access::Refusal;
+use crate::sys::{AbstractClient, Interest, Ready};
+
+/// Wakes when the client is gone or has room again.
+const HANGUP_OR_WRITABLE: Interest = Interest {
+    read: true,
+    write: true,
+    oneshot: true,
+};
+
+pub(super) struct Watcher {
+    core: Weak<Core>,
+    shard: Arc<Shard>,
+    token: u64,
+    client: AbstractClient,
+    /// Lines dropped since the client had no room; while it is not zero, the shard waits for room.
+    missed: Mutex<u64>,
+    _permit: WatcherPermit,
+}
+
+impl Watcher {
+    pub(super) fn start(
+        core: &Arc<Core>,
+        shard: &Arc<Shard>,
+        visitor: AbstractClient,
+        place: WatcherPermit,
+    ) -> Result<(), Error> {
+        let watcher = Arc::new(Watcher {
+            core: Arc::downgrade(core),
+            shard: shard.clone(),
+            token: next_token(),
+            client: visitor,
+            missed: Mutex::new(0),
+            _permit: place,
+        });
+        shard.serve(watcher.token, watcher.clone())?;
+        if let Err(error) = shard.watch(&watcher.client, watcher.token, Interest::READ_ONCE) {
+            shard.forget(watcher.token);
+            return Err(error.into());
+        }
+        let observer = watcher.clone();
+        // Held until the greeting is sent: a client that has read it misses no event from then on, and sees none from before.
+        let _first = watcher.missed.lock();
+        core.observers.add(
+            watcher.token,
+            Arc::new(move |cause| observer.send_event(cause)),
+        );
+        let told = watcher.clone();
+        let refused = move |refusal: &Refusal| told.send_line(|| line::refusal(refusal));
+        core.access.add(watcher.token, Arc::new(refused));
+        watcher.client.send(format!("{GREETING}\n").as_bytes())?;
+        Ok(())
+    }
+
+    fn send_event(&self, cause: Cause) {
+        self.send_line(|| line::event(cause));
+    }
+
+    fn send_line(&self, line: impl FnOnce() -> String) {
+        // Held while the line is sent, which does not block: lines are in the order of their times.
+        let mut missed = self.missed.lock();
+        if *missed > 0 {
+            *missed += 1;
+            return;
+        }
+        // The shard notices a client that is gone.
+        if let Ok(false) = self.client.send(line().as_bytes()) {
+            *missed = 1;
+            let _ = self.shard.arm(&self.client, self.token, HANGUP_OR_WRITABLE);
+        }
+    }
+
+    /// Sends the count of dropped lines, if there is room now.
+    fn report_missed(&self) {
+        let mut missed = self.missed.lock();
+        let told = *missed == 0 || self.client.send(line::missed(*missed).as_bytes()) == Ok(true);
+        if told {
+            *missed = 0;
+        }
+        let next = if told {
+            Interest::READ_ONCE
+        } else {
+            HANGUP_OR_WRITABLE
+        };
+        let _ = self.shard.arm(&self.client, self.token, next);
+    }
+}
+
+impl ShardTask for Watcher {
+    fn ready(self: Arc<Self>, ready: Ready) {
+        if !ready.readable && !ready.hangup {
+            self.report_missed();
+            return;
+        }
+        // The client is gone, or sent something.
+        self.shard.unwatch(&self.client);
+        self.shard.forget(self.token);
+        if let Some(core) = self.core.upgrade() {
+            core.observers.remove(self.token);
+            core.access.remove(self.token);
+        }
+    }
+
+    fn expire(self: Arc<Self>, _: Time) {}
+
+    fn stop(self: Arc<Self>) {
+        // The last events are still to come (N8), on other threads: it stays registered as long as the adapter exists.
+        if *self.missed.lock() > 0 {
+            self.report_missed();
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! The path of every notification, from an event of the adapter to its handlers and listeners (docs/events.md).
+//! All notifications go through it, and none is delivered under a lock. A panic in a program's handler is caught and affects nothing else.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use verbena_nic::arrangement::Arrangement;
+use verbena_nic::eq::Settings;
+use verbena_nic::eqe::{Cause, Eqe};
+use verbena_nic::interrupts::{At, Interrupts, Origin, RaiseError, Scheme};
+use verbena_nic::message_map::Duty;
+use verbena_nic::vector::Signal;
+use verbena_nic::{Event, Function, Raise, Reason};
+use verbena_stream::Time;
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::error::{Error, InterruptError};
+use crate::notify::handler::{Class, Completion, HandlerRoute, Handlers, handler_of_column};
+use crate::notify::signals::Signals;
+use crate::sys;
+
+/// Initial entries of an event queue; a full one is doubled.
+const ENTRIES: usize = 512;
+
+/// A callback for every event of an adapter, on the thread that serves it.
+pub type Observer = Arc<dyn Fn(Cause) + Send + Sync>;
+
+/// The callbacks that see every event, by token.
+#[derive(Default)]
+pub(crate) struct Observers(RwLock<Arc<[(u64, Observer)]>>);
+
+impl Observers {
+    pub(crate) fn add(&self, token: u64, observer: Observer) {
+        let mut all = self.0.write();
+        let more = core::iter::once((token, observer));
+        *all = all.iter().cloned().chain(more).collect();
+    }
+
+    pub(crate) fn remove(&self, token: u64) {
+        let before = {
+            let mut all = self.0.write();
+            let others = all.iter().filter(|(t, _)| *t != token).cloned().collect();
+            core::mem::replace(&mut *all, others)
+        };
+        drop(before);
+    }
+
+    fn notify_all(&self, cause: Cause) {
+        let all = self.0.read().clone();
+        for (_, observer) in all.iter() {
+            catch_panic(|| observer(cause));
+        }
+        // An observer that was removed meanwhile is dropped here: its drop is code of the program.
+        catch_panic(|| drop(all));
+    }
+}
+
+/// Makes the adapter's event queues: one for global events, one for those of RDMA, one for completion queues without a handler, and
+/// one for each handler; each requests its own vector.
+pub(crate) fn create_interrupts(
+    function: &Function,
+    config: &Config,
+    handlers: &Handlers,
+    signals: Signals,
+) -> Result<Interrupts, Error> {
+    let arrangement = Arrangement::ProcessorQueuesProcessorVectors;
+    let columns = handlers.columns();
+    let (scheme, signals) = (Scheme::ByProcessor, Box::new(signals));
+    let interrupts = function.create_interrupts(arrangement, scheme, columns, signals)?;
+    let created = interrupts.create_all(ENTRIES, Settings::default(), sys::now());
+    created.map_err(InterruptError::from)?;
+    if let Some(granted) = config.vectors {
+        interrupts.vectors().grant(granted);
+    }
+    Ok(interrupts)
+}
+
+/// Runs code of the program; a panic in it is caught, and the adapter continues.
+pub(crate) fn catch_panic(work: impl FnOnce()) {
+    // The panic hook has printed the message.
+    let _ = catch_unwind(AssertUnwindSafe(work));
+}
+
+impl Core {
+    /// Raises an event that belongs to no packet and no completion queue.
+    pub(crate) fn inject(&self, cause: Cause, origin: Origin) -> Result<(), RaiseError> {
+        let raised = self.interrupts.raise(cause, origin, sys::now())?;
+        self.schedule_tick(raised.due);
+        Ok(())
+    }
+
+    /// Serves a signal: delivers the entries of its event queues.
+    pub(crate) fn serve(&self, signal: Signal) {
+        if !self.is_alive() {
+            return;
+        }
+        let tell = |_, entry: Eqe| self.dispatch_event(entry);
+        let served = self.interrupts.service(signal, sys::now(), tell);
+        debug_assert!(served.is_ok(), "signals have vectors that exist");
+        self.schedule_tick(served.ok().and_then(|served| served.due));
+    }
+
+    /// Fires the held signals that are due (E6), and serves the queues that are polled instead of signalled.
+    pub(crate) fn tick(&self, now: Time) {
+        let due = self.interrupts.tick(now);
+        self.schedule_tick(due);
+        let served = self
+            .interrupts
+            .poll(now, |_, entry| self.dispatch_event(entry));
+        self.schedule_tick(served.due);
+    }
+
+    /// Schedules a [`tick`](Core::tick) for held signals.
+    pub(crate) fn schedule_tick(&self, due: Option<Time>) {
+        if let Some(when) = due
+            && self.ticker.set(self, when).is_err()
+        {
+            // The engine shuts down, and its threads with it: no signal is held any more.
+            let _ = self.interrupts.tick(Time::MAX);
+        }
+    }
+
+    /// The class of the handler that a signal is for.
+    pub(crate) fn class_of(&self, signal: Signal) -> Class {
+        let id = match signal {
+            Signal::Vector(vector) => handler_of_column(vector),
+            Signal::Line => None,
+        };
+        let handler = id.and_then(|id| self.handlers.find(id).ok());
+        handler.map_or(Class::Normal, |handler| handler.class())
+    }
+
+    pub(crate) fn dispatch_event(&self, entry: Eqe) {
+        let Ok(cause) = entry.cause() else {
+            return;
+        };
+        self.observers.notify_all(cause);
+        match cause {
+            Cause::Rdma(Event::Completion { cq, reason }) => {
+                self.dispatch_completion(cq, reason, HandlerRoute::unpack(entry.context));
+            }
+            Cause::Rdma(event) => {
+                let watcher = self.event_hook.read().clone();
+                let mut taken = false;
+                if let Some(watcher) = watcher {
+                    catch_panic(|| taken = watcher(event));
+                }
+                if !taken {
+                    self.events.push(event);
+                }
+            }
+            // Only observers see the other classes.
+            _ => {}
+        }
+    }
+
+    /// Notifies the handler that the entry names, and the listener of the queue.
+    fn dispatch_completion(&self, cq: u32, reason: Reason, way: HandlerRoute) {
+        let handler = self.handlers.find_by_route(way);
+        if handler.is_none() && way.has_handler() {
+            // The handler was cleared meanwhile: the notification goes to the queue's next one.
+            if self.cq_notifications.reroute(cq, way, reason) {
+                self.raise(Event::Completion { cq, reason });
+            }
+            return;
+        }
+        let notify = self.cq_notifications.notify(cq);
+        if let Some(handler) = handler
+            && let Some(callback) = &handler.callback
+        {
+            let completion = Completion {
+                cq,
+                reason,
+                handler: handler.id,
+            };
+            catch_panic(|| callback(completion));
+            // It may have been cleared meanwhile; then the program's callback is dropped here.
+            catch_panic(|| drop(handler));
+        }
+        if let Some(notify) = notify {
+            catch_panic(|| notify.notify());
+            catch_panic(|| drop(notify));
+        }
+    }
+}
+
+impl Raise for Core {
+    fn raise(&self, event: Event) {
+        let origin = match event {
+            Event::Completion { cq, reason } => match self.cq_notifications.route(cq, reason) {
+                Some(way) => Origin {
+                    at: At::Processor(way.column),
+                    duty: Some(Duty::Rdma),
+                    context: way.pack(),
+                },
+                // Kept for the next handler, or the queue is gone.
+                None => return,
+            },
+            _ => Origin::UNSPECIFIED,
+        };
+        // Fails only when the adapter is down, which was reported.
+        let _ = self.inject(Cause::Rdma(event), origin);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! The signals of the adapter's vectors, and the threads that serve them: the one that fires, or a handler thread (E10).
+//! Serving is a loop per thread and never recursive: a handler that fires further signals does not grow the stack.
+
+use core::mem::ManuallyDrop;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock, Weak};
+
+use verbena_nic::eq::{EventQueue, MAX_ENTRIES};
+use verbena_nic::vector::{Delivery, Fire, Shutdown, Signal};
+use verbena_stream::Time;
+
+use crate::core::Core;
+use crate::error::Error;
+use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::sys::{self, Ready};
+
+/// A signal and its adapter.
+type Task = (Arc<Core>, Signal);
+
+thread_local! {
+    /// Signals that this thread has yet to serve, oldest first; `None` while it serves none.
+    /// Never dropped, and empty between rounds: signals may still be served inside `exit`.
+    static PENDING_SIGNALS: ManuallyDrop<RefCell<Option<VecDeque<Task>>>> =
+        const { ManuallyDrop::new(RefCell::new(None)) };
+}
+
+/// Receives the adapter's signals; none is fired before the core exists.
+pub(crate) struct Signals(pub(crate) Arc<OnceLock<Weak<Core>>>);
+
+impl Signals {
+    fn core(&self) -> Option<Arc<Core>> {
+        self.0.get()?.upgrade()
+    }
+}
+
+impl Fire for Signals {
+    fn fire(&self, signal: Signal, delivery: Delivery) {
+        let Some(core) = self.core() else {
+            return;
+        };
+        match delivery {
+            Delivery::Inline | Delivery::Line => serve_in_turn(&core, signal),
+            Delivery::Pinned(at) => {
+                let station = core.handler_threads.get(at);
+                let taken = station.is_some_and(|s| s.signal(signal, core.class_of(signal)));
+                // Handler threads end before the last notifications are raised (N8).
+                if !taken {
+                    serve_in_turn(&core, signal);
+                }
+            }
+        }
+    }
+
+    /// E2: a full queue is doubled, up to the limit; entries that did not fit are kept beside it.
+    fn overflow(&self, queue: u16) {
+        if let Some(core) = self.core() {
+            let now = sys::now();
+            let room = core.interrupts.queue(queue).map(EventQueue::room);
+            let more = |entries: usize| entries.saturating_mul(2).min(MAX_ENTRIES);
+            // Fails while the reader has not followed an earlier resize; the overflow is reported again then.
+            if let Ok(Ok((entries, _))) = room
+                && let Ok(due) = core.interrupts.resize(queue, more(entries), now)
+            {
+                core.schedule_tick(due);
+            }
+        }
+    }
+
+    fn shutdown(&self, why: Shutdown) {
+        if let Some(core) = self.core() {
+            core.fail_undelivered(why);
+        }
+    }
+}
+
+/// Serves a signal on this thread: now, or after the current one if it is serving already.
+fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
+    let first = PENDING_SIGNALS.with(|round| match &mut *round.borrow_mut() {
+        Some(waiting) => {
+            waiting.push_back((core.clone(), signal));
+            false
+        }
+        round => {
+            *round = Some(VecDeque::new());
+            true
+        }
+    });
+    if !first {
+        return;
+    }
+    // Ends the round after a panic: this thread must be able to serve again, if only to report the failure.
+    let round = RoundGuard;
+    core.serve(signal);
+    while let Some((core, signal)) = PENDING_SIGNALS.with(|round| {
+        let mut round = round.borrow_mut();
+        let next = round.as_mut().and_then(VecDeque::pop_front);
+        if next.is_none() {
+            *round = None;
+        }
+        next
+    }) {
+        core.serve(signal);
+    }
+    core::mem::forget(round);
+}
+
+/// Ends a round whose serving panicked; its remaining signals are dropped.
+struct RoundGuard;
+
+impl Drop for RoundGuard {
+    fn drop(&mut self) {
+        let left = PENDING_SIGNALS.with(|round| round.borrow_mut().take());
+        drop(left);
+    }
+}
+
+/// The timer for signals held by interrupt moderation (E6).
+pub(crate) struct Ticker {
+    core: Weak<Core>,
+    timer: OnceLock<(Arc<Shard>, u64)>,
+}
+
+impl Ticker {
+    pub(crate) fn new(core: Weak<Core>) -> Arc<Ticker> {
+        let place = OnceLock::new();
+        Arc::new(Ticker { core, timer: place })
+    }
+
+    /// Sets the timer; fails if the shards are stopping.
+    pub(crate) fn set(self: &Arc<Self>, core: &Core, when: Time) -> Result<(), Error> {
+        if self.timer.get().is_none() {
+            let (shard, token) = (core.shards.pick()?, next_token());
+            shard.serve(token, self.clone())?;
+            if self.timer.set((shard.clone(), token)).is_err() {
+                // Another thread was first.
+                shard.forget(token);
+            }
+        }
+        if let Some((shard, token)) = self.timer.get() {
+            if shard.is_stopping() {
+                return Err(Error::Closed);
+            }
+            shard.set_timer(when, *token);
+        }
+        Ok(())
+    }
+}
+
+impl ShardTask for Ticker {
+    fn ready(self: Arc<Self>, _: Ready) {}
+
+    fn expire(self: Arc<Self>, now: Time) {
+        if let Some(core) = self.core.upgrade() {
+            core.tick(now);
+        }
+    }
+
+    fn stop(self: Arc<Self>) {}
+}

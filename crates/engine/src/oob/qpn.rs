@@ -1,0 +1,140 @@
+//! Queue pair numbers that peers can connect or send to: a port (16 bits) with sockets at it, and an index there (8 bits).
+//! A number that is returned rests for `reuse_delay` before it names another queue pair. Ports are opened as they are needed.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbena_stream::Time;
+use verbena_wire::number::Qpn;
+
+use crate::accept::acceptor::Acceptor;
+use crate::core::Core;
+use crate::datagram::udp_port::UdpPort;
+use crate::error::Error;
+use crate::sys::{self, PortPair};
+
+/// Queue pairs of one port.
+const QPS_PER_PORT: usize = 256;
+
+/// All numbers of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct QpnAllocator(Mutex<Vec<QpnPort>>);
+
+#[derive(Debug)]
+struct QpnPort {
+    number: u16,
+    indexes: Box<[Index; QPS_PER_PORT]>,
+    /// Where the next search begins; it goes round, so that a number is reused late.
+    next: u8,
+    acceptors: Vec<Arc<Acceptor>>,
+    /// The UDP sockets of the port, at each address; not served before a datagram queue pair needs them.
+    udp_ports: Arc<[Arc<UdpPort>]>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Index {
+    Free,
+    Used,
+    Quarantined(Time),
+}
+
+impl QpnAllocator {
+    /// Allocates a number.
+    pub(crate) fn allocate(&self, core: &Arc<Core>) -> Result<Qpn, Error> {
+        let mut ports = self.0.lock();
+        let now = sys::now();
+        let free = ports.iter_mut().find_map(|port| port.allocate(now));
+        if let Some(number) = free {
+            return Ok(number);
+        }
+        let mut port = QpnPort::open(core)?;
+        let number = port.allocate(now).ok_or(Error::Closed)?;
+        ports.push(port);
+        Ok(number)
+    }
+
+    /// Returns a number, which can be allocated again after `rests`.
+    pub(crate) fn release(&self, number: Qpn, rests: core::time::Duration) {
+        let mut ports = self.0.lock();
+        let (port, index) = port_and_index(number);
+        if let Some(port) = ports.iter_mut().find(|p| p.number == port) {
+            port.indexes[usize::from(index)] = Index::Quarantined(sys::now() + rests);
+        }
+    }
+
+    /// The UDP sockets of this number's port, at each address.
+    pub(crate) fn udp_ports(&self, number: Qpn) -> Option<Arc<[Arc<UdpPort>]>> {
+        let (port, _) = port_and_index(number);
+        let ports = self.0.lock();
+        let port = ports.iter().find(|p| p.number == port)?;
+        Some(port.udp_ports.clone())
+    }
+
+    pub(crate) fn close(&self) {
+        let ports = core::mem::take(&mut *self.0.lock());
+        for port in &ports {
+            port.acceptors.iter().for_each(|door| door.close());
+            port.udp_ports.iter().for_each(|mailbox| mailbox.close());
+        }
+    }
+}
+
+impl QpnPort {
+    fn open(core: &Arc<Core>) -> Result<QpnPort, Error> {
+        let config = &core.config;
+        let random = sys::random_u64()?;
+        let (number, pairs) =
+            PortPair::bind_range(core.addresses()?, config.ports.clone(), random)?;
+        let (mut doors, mut boxes) = (Vec::new(), Vec::new());
+        let opened = pairs.into_iter().try_for_each(|PortPair { tcp, udp }| {
+            doors.push(Acceptor::for_oob(core, tcp)?);
+            boxes.push(UdpPort::new(core, udp, None)?);
+            Ok(())
+        });
+        if let Err(error) = opened {
+            // Their shards hold them until they are closed.
+            doors.iter().for_each(|door| door.close());
+            boxes.iter().for_each(|mailbox| mailbox.close());
+            return Err(error);
+        }
+        Ok(QpnPort {
+            number,
+            indexes: Box::new([Index::Free; QPS_PER_PORT]),
+            next: (random >> 32) as u8,
+            acceptors: doors,
+            udp_ports: boxes.into(),
+        })
+    }
+
+    fn allocate(&mut self, now: Time) -> Option<Qpn> {
+        for step in 0..=u8::MAX {
+            let index = self.next.wrapping_add(step);
+            let slot = &mut self.indexes[usize::from(index)];
+            let free = match *slot {
+                Index::Free => true,
+                Index::Used => false,
+                Index::Quarantined(until) => until <= now,
+            };
+            if free {
+                *slot = Index::Used;
+                self.next = index.wrapping_add(1);
+                return Qpn::new(u32::from(self.number) << 8 | u32::from(index));
+            }
+        }
+        None
+    }
+}
+
+/// The first port that is used for callable queue pairs (docs/connections.md, "Connected by hand"): lower numbers belong to
+/// connections made by a connection manager, and a listener at such a port is another program's.
+const FIRST_CALLABLE_PORT: u16 = 1024;
+
+/// Whether a listener of an adapter may stand for this number.
+pub(crate) fn is_callable(number: Qpn) -> bool {
+    port_and_index(number).0 >= FIRST_CALLABLE_PORT
+}
+
+/// The port and the index of a number.
+pub(crate) fn port_and_index(number: Qpn) -> (u16, u8) {
+    ((number.get() >> 8) as u16, number.get() as u8)
+}

@@ -1,0 +1,86 @@
+//! Empty polls that sleep, on processors with more runnable threads than they can run: a spinning thread is preempted for whole
+//! time slices, and takes the processor from the threads that its completions depend on. One that sleeps wakes when bytes arrive, ahead of
+//! threads that compute. The sleep is short, since the program may have other work, and only threads that were preempted sleep.
+
+use core::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use verbena_stream::Time;
+
+use super::Group;
+use crate::poll::preemption;
+use crate::sys::{self, poller};
+
+/// Consecutive empty polls before one sleeps, about the time of a short response: a peer on another processor has responded by then,
+/// and a program that drains its queue and goes on with other work does not poll so often.
+const POLLS: u32 = 32;
+
+/// Threads that sleep in polls of a group's queue.
+#[derive(Debug, Default)]
+pub(super) struct EmptyPollSleep {
+    /// There is a member whose input ends the sleep.
+    pub(super) possible: AtomicBool,
+    /// Empty polls since the last that found completions.
+    empty_polls: AtomicU32,
+    /// A thread sleeps in the group's poller.
+    has_sleeper: AtomicBool,
+    /// The polling thread should sleep, as of its last empty poll.
+    due: AtomicBool,
+}
+
+impl EmptyPollSleep {
+    /// A poll found completions.
+    pub(super) fn reset_empty_polls(&self) {
+        if self.empty_polls.load(Ordering::Relaxed) != 0 {
+            self.empty_polls.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Group {
+    /// Counts an empty poll of the lent group's queue.
+    pub(super) fn note_empty_poll(&self, now: Time) {
+        if !self.poll_sleep.possible.load(Ordering::Relaxed) {
+            return;
+        }
+        let competes = preemption::note_empty_poll(now, self.token, POLLS);
+        let row = self
+            .poll_sleep
+            .empty_polls
+            .load(Ordering::Relaxed)
+            .saturating_add(1);
+        self.poll_sleep.empty_polls.store(row, Ordering::Relaxed);
+        let due = competes && row >= POLLS;
+        if self.poll_sleep.due.load(Ordering::Relaxed) != due {
+            self.poll_sleep.due.store(due, Ordering::Relaxed);
+        }
+    }
+
+    /// Sleeps until a member is ready, for `poll_sleep` at most, if that is due; false if it did not.
+    pub(crate) fn sleep_if_due(&self) -> bool {
+        if !self.poll_sleep.due.load(Ordering::Relaxed) {
+            return false;
+        }
+        let limit = self.core.config.poll_sleep;
+        let lent = self.lent.load(Ordering::Acquire);
+        if limit.is_zero() || !lent || self.udp_ports.has_any() {
+            return false;
+        }
+        self.flush_acks_before_sleep();
+        self.sleep_in_poller(limit);
+        preemption::note_sleep(sys::now());
+        true
+    }
+
+    /// One thread at a time is woken by a member. Others that poll the same queue sleep for the whole time: woken together, they would wait for
+    /// the first one, and all of them for a processor. So does a thread while another one serves a crowded group: its members stay ready until they
+    /// are served.
+    fn sleep_in_poller(&self, limit: Duration) {
+        if self.ready_buf.is_locked() || self.poll_sleep.has_sleeper.swap(true, Ordering::Acquire) {
+            std::thread::sleep(limit);
+        } else {
+            poller::sleep_until_ready(&self.poller, limit);
+            self.poll_sleep.has_sleeper.store(false, Ordering::Release);
+        }
+    }
+}

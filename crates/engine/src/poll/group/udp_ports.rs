@@ -1,0 +1,124 @@
+//! The UDP sockets that feed one completion queue: read by the thread that polls it while the group is lent, else by their shard.
+//! A poll reads at most two of them, so its cost does not depend on their number.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use parking_lot::RwLock;
+use verbena_nic::Outbox;
+
+use crate::core::Core;
+use crate::datagram::udp_port::UdpPort;
+
+/// Datagrams read per poll from one socket.
+const READ_BATCH: usize = 16;
+
+/// UDP sockets that feed one completion queue.
+#[derive(Debug, Default)]
+pub(crate) struct UdpPorts {
+    list: RwLock<List>,
+    /// There is at least one: most queues have none, and their polls should not pay for it.
+    any: AtomicBool,
+    /// The socket that had input last.
+    hot: AtomicUsize,
+    /// The other one to be read next.
+    next: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    /// Each with the number of queue pairs that it feeds.
+    all: Vec<(Arc<UdpPort>, usize)>,
+    /// They are lent to a polling thread.
+    lent: bool,
+}
+
+impl UdpPorts {
+    /// There is at least one.
+    pub(super) fn has_any(&self) -> bool {
+        self.any.load(Ordering::Acquire)
+    }
+
+    /// A socket feeds one more queue pair; `lent` says whether the group is lent.
+    pub(super) fn join(&self, mailbox: &Arc<UdpPort>, lent: &AtomicBool) {
+        let mut list = self.list.write();
+        list.apply_lent(lent);
+        let known = list.all.iter_mut().find(|(m, _)| Arc::ptr_eq(m, mailbox));
+        if let Some((_, users)) = known {
+            *users += 1;
+            return;
+        }
+        if list.lent {
+            mailbox.lend();
+        }
+        list.all.push((mailbox.clone(), 1));
+        self.any.store(true, Ordering::Release);
+    }
+
+    /// A socket feeds one queue pair less.
+    pub(crate) fn leave(&self, mailbox: &Arc<UdpPort>) {
+        let mut list = self.list.write();
+        let at = list.all.iter().position(|(m, _)| Arc::ptr_eq(m, mailbox));
+        let Some(at) = at else {
+            return;
+        };
+        list.all[at].1 -= 1;
+        if list.all[at].1 == 0 {
+            let (gone, _) = list.all.swap_remove(at);
+            if list.lent {
+                gone.take_back();
+            }
+            self.any.store(!list.all.is_empty(), Ordering::Release);
+        }
+    }
+
+    /// Lends or returns the sockets after the group was lent or returned. Each thread that changes `lent` calls this afterwards, and the
+    /// last call applies the final value.
+    pub(super) fn apply_lent(&self, lent: &AtomicBool) {
+        if self.any.load(Ordering::Acquire) {
+            self.list.write().apply_lent(lent);
+        }
+    }
+
+    /// Reads, for a polling thread, the socket that had input last and one of the others.
+    pub(super) fn poll(&self, core: &Core) {
+        if !self.any.load(Ordering::Acquire) {
+            return;
+        }
+        let hot = self.hot.load(Ordering::Relaxed);
+        let next = self.next.fetch_add(1, Ordering::Relaxed);
+        let (first, second) = {
+            let list = &self.list.read().all;
+            if list.is_empty() {
+                return;
+            }
+            let (hot, next) = (hot % list.len(), next % list.len());
+            let other = (next != hot).then(|| (next, list[next].0.clone()));
+            ((hot, list[hot].0.clone()), other)
+        };
+        let mut out = Outbox::new();
+        for (at, mailbox) in [Some(first), second].into_iter().flatten() {
+            // Both in any case: a socket that is never empty must not keep the others from being read.
+            if mailbox.read(READ_BATCH, &mut out) {
+                self.hot.store(at, Ordering::Relaxed);
+            }
+        }
+        core.deliver(&mut out);
+    }
+}
+
+impl List {
+    fn apply_lent(&mut self, lent: &AtomicBool) {
+        let lent = lent.load(Ordering::SeqCst);
+        if core::mem::replace(&mut self.lent, lent) == lent {
+            return;
+        }
+        for (mailbox, _) in &self.all {
+            if lent {
+                mailbox.lend();
+            } else {
+                mailbox.take_back();
+            }
+        }
+    }
+}

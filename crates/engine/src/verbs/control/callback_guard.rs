@@ -1,0 +1,24 @@
+//! The callback of a control request. It is called exactly once, also if the request panics.
+
+use super::ControlCallback;
+use crate::error::Error;
+use crate::notify::pipeline::catch_panic;
+
+/// A callback that is called once, also if its request panics.
+pub(super) struct CallbackGuard(pub(super) Option<ControlCallback>);
+
+impl CallbackGuard {
+    pub(super) fn call(mut self, outcome: Result<(), Error>) {
+        if let Some(told) = self.0.take() {
+            catch_panic(|| told(outcome));
+        }
+    }
+}
+
+impl Drop for CallbackGuard {
+    fn drop(&mut self) {
+        if let Some(told) = self.0.take() {
+            catch_panic(|| told(Err(Error::Closed)));
+        }
+    }
+}

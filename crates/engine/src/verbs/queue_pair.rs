@@ -1,0 +1,395 @@
+//! A queue pair and its connection: a posted request is transmitted at once, by the thread that posts it.
+//! Posting never waits for the connection's lock. Destroying sends the last frames in the background. A queue pair connects on request
+//! only: `connect`, `expect`, or accepting an [`Incoming`](crate::Incoming).
+
+mod attr;
+mod migration;
+mod migration_state;
+mod oob;
+mod query;
+
+pub use attr::QpAttr;
+pub use migration::{Destination, ExportedConnection, MigrateError};
+pub use migration_state::{ImportedConnection, MigrationState};
+pub use oob::OobPeer;
+pub use query::QueuePairInfo;
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use verbena_mem::Pd;
+use verbena_nic::qp::{Limits, PostError, PostSendError, QpAccessFlags, Registration, View};
+use verbena_nic::{NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
+use verbena_stream::RnrRetry;
+use verbena_wire::ext::RnrTimer;
+
+use crate::connection::{Connection, Done, Options, Slot};
+use crate::core::Core;
+use crate::error::Error;
+use crate::poll::queue::{CompletionQueue, Queue};
+use crate::verbs::shared_send_queue::{SendQueue, SharedSendQueue};
+use oob::Callable;
+
+/// Attributes of a queue pair.
+#[derive(Debug, Clone, Copy)]
+pub struct QueuePairOptions {
+    /// The number in its completions, if not its own.
+    pub wc_qpn: Option<u32>,
+    /// Its protection domain.
+    pub pd: Pd,
+    /// RoCE or iWARP behaviour; the engine's setting if none.
+    pub personality: Option<Personality>,
+    /// Reliable or unreliable connection.
+    pub qp_type: QpType,
+    /// A shared receive queue of the same domain, instead of an own one.
+    pub srq: Option<u32>,
+    /// Its limits.
+    pub limits: Limits,
+    /// Whether its requests may register memory (M4).
+    pub registration: Registration,
+    /// It has a number that peers can call, so that it can be connected out of band; its completions carry that number.
+    pub oob: bool,
+}
+
+impl QueuePairOptions {
+    /// A reliable one in this domain, with the engine's personality and default limits.
+    pub fn new(pd: Pd) -> QueuePairOptions {
+        QueuePairOptions {
+            wc_qpn: None,
+            pd,
+            personality: None,
+            qp_type: QpType::Rc,
+            srq: None,
+            limits: Limits::default(),
+            registration: Registration::default(),
+            oob: false,
+        }
+    }
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct QueuePair {
+    core: Arc<Core>,
+    qp: Arc<Qp>,
+    slot: Arc<Slot>,
+    recv: Arc<Queue>,
+    /// Held so that the queue outlives the last completion.
+    _send: Arc<Queue>,
+    attr: Arc<Mutex<QpAttr>>,
+    /// Present if peers can call it.
+    oob: Option<Callable>,
+}
+
+impl QueuePair {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        send: &CompletionQueue,
+        recv: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        core.check_own(send.0.core())?;
+        core.check_own(recv.0.core())?;
+        QueuePair::make(core, SendQueue::Own(send), recv, options)
+    }
+
+    /// A channel of a shared send queue (V6). Peers cannot call it by number.
+    pub(crate) fn channel(
+        core: &Arc<Core>,
+        ssq: &SharedSendQueue,
+        recv: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        core.check_own(recv.0.core())?;
+        core.check_own(ssq.core())?;
+        let options = QueuePairOptions {
+            oob: false,
+            ..options
+        };
+        QueuePair::make(core, SendQueue::Shared(ssq), recv, options)
+    }
+
+    fn make(
+        core: &Arc<Core>,
+        sends: SendQueue<'_>,
+        recv: &CompletionQueue,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        let config = &core.config;
+        let callable = options.oob.then(|| Callable::new(core, options.qp_type));
+        let callable = callable.transpose()?;
+        let number = callable.as_ref().map(|callable| callable.number.get());
+        let new = NewQp {
+            wc_qpn: options.wc_qpn.or(number),
+            pd: options.pd,
+            personality: options.personality.unwrap_or(config.personality),
+            qp_type: options.qp_type,
+            send_cq: sends.queue().cq.number(),
+            recv_cq: recv.number(),
+            srq: options.srq,
+            limits: options.limits,
+            transfer: config.transfer(),
+            registration: options.registration,
+        };
+        let qp = match sends {
+            SendQueue::Own(_) => core.function.create_qp(new)?,
+            SendQueue::Shared(ssq) => core.function.create_channel(ssq.number(), new)?,
+        };
+        let send = sends.queue();
+        send.add_send_group(&recv.0.group);
+        if let Some(callable) = &callable {
+            callable.publish();
+        }
+        Ok(QueuePair {
+            core: core.clone(),
+            qp,
+            slot: Arc::new(Slot::new(Some(config.dead_after))),
+            recv: recv.0.clone(),
+            _send: send.clone(),
+            attr: Arc::new(Mutex::new(QpAttr {
+                rnr_retry: RnrRetry::Forever,
+                rnr_timer: RnrTimer::DEFAULT,
+                peer_timeout: Some(config.dead_after),
+                grace: Duration::ZERO,
+                ird: None,
+                ord: None,
+                traffic_class: None,
+                psns: None,
+            })),
+            oob: callable,
+        })
+    }
+
+    /// Whether the connection belongs to the same function (V1).
+    pub(crate) fn check_own(&self, connection: &Connection) -> Result<(), Error> {
+        self.core.check_own(connection.core())
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.qp.number()
+    }
+
+    /// Its state.
+    pub fn state(&self) -> QpState {
+        self.qp.state()
+    }
+
+    /// A consistent snapshot of its state and counters.
+    pub fn view(&self) -> View {
+        self.qp.view()
+    }
+
+    /// The peer's address, while it is connected.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        let connection = self.core.is_alive().then(|| self.slot.get())??;
+        Some(connection.peer())
+    }
+
+    /// Changes its attributes towards the peer.
+    pub fn set_attr(&self, change: impl FnOnce(&mut QpAttr)) {
+        if !self.core.is_alive() {
+            return;
+        }
+        let mut out = Outbox::new();
+        {
+            let mut manners = self.attr.lock();
+            change(&mut manners);
+            manners.apply(&self.qp, &self.slot, &mut out);
+        }
+        self.transmit_and_deliver(&mut out);
+    }
+
+    /// Sets the operations that the peer may use.
+    pub fn set_access_flags(&self, enabled: QpAccessFlags) {
+        if self.core.is_alive() {
+            self.act(|qp, out| qp.set_access_flags(enabled, out));
+        }
+    }
+
+    /// Moves it to a state (`ibv_modify_qp`); false if the transition is not allowed.
+    pub fn modify(&self, to: QpState) -> bool {
+        if !self.core.is_alive() {
+            return false;
+        }
+        if let Some(callable) = self.oob.as_ref().filter(|_| to == QpState::Reset)
+            && callable.handshake.reset().is_err()
+        {
+            // Without a new nonce the next connection could be mistaken for this one.
+            return false;
+        }
+        let done = self.act(|qp, out| qp.modify(to, out));
+        if done && to == QpState::Reset {
+            self.act(|qp, out| self.core.function.flush_channel(qp.number(), out));
+        }
+        if let Some(connection) = self.slot.get().filter(|_| done && to == QpState::Reset) {
+            // Closed here, not only by the thread that serves it: the connection must be out of use when the queue pair is used again.
+            let mut out = Outbox::new();
+            connection.close(Vec::new(), &mut out);
+            self.core.deliver(&mut out);
+        }
+        done
+    }
+
+    /// Posts one request; it is transmitted at once if possible.
+    pub fn post_send(&self, wr: &SendWr<'_>) -> Result<(), PostError> {
+        self.check()?;
+        self.qp.queue_send(wr)?;
+        self.kick();
+        Ok(())
+    }
+
+    /// Posts requests that are transmitted together. On error: how many were posted before the one that failed, and its error.
+    pub fn post_sends(&self, wrs: &[SendWr<'_>]) -> Result<(), PostSendError> {
+        self.check()
+            .map_err(|source| PostSendError { posted: 0, source })?;
+        let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
+            self.qp
+                .queue_send(wr)
+                .err()
+                .map(|source| PostSendError { posted: at, source })
+        });
+        self.kick();
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// Posts a receive.
+    pub fn post_receive(&self, wr: &ReceiveWr<'_>) -> Result<(), PostError> {
+        self.check()?;
+        if self.qp.queue_receive(wr)? {
+            self.act(Qp::ring_doorbell);
+        }
+        Ok(())
+    }
+
+    /// Connects; calls `done` with the peer's private data or the error.
+    pub fn connect(
+        &self,
+        to: SocketAddr,
+        private_data: &[u8],
+        done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        self.connect_from(None, to, private_data, done)
+    }
+
+    /// The same from this local address, if one is given.
+    pub fn connect_from(
+        &self,
+        from: Option<IpAddr>,
+        to: SocketAddr,
+        private_data: &[u8],
+        done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
+    ) -> Result<(), Error> {
+        self.check_connectable()?;
+        from.map_or(Ok(()), |ip| self.core.check_owner((ip, 0).into(), Some(to)))?;
+        let options = Options {
+            source: from,
+            ..self.options(private_data)
+        };
+        Connection::dial(&self.core, to, options, None, Box::new(done) as Done)
+    }
+
+    /// Disconnects gracefully: the peer gets the responses it is owed and sees the end; our outstanding requests are flushed.
+    /// False if there is no connection.
+    pub fn disconnect(&self) -> bool {
+        if !self.core.is_alive() {
+            return false;
+        }
+        let mut out = Outbox::new();
+        let connection = self.slot.get();
+        let last = self.qp.disconnect(&mut out);
+        let was_there = connection.is_some();
+        if let (Some(connection), Some(last)) = (connection, last) {
+            connection.close(last, &mut out);
+            self.core.deliver(&mut out);
+        } else {
+            self.transmit_and_deliver(&mut out);
+        }
+        was_there
+    }
+
+    pub(crate) fn check_connectable(&self) -> Result<(), Error> {
+        self.core.check()?;
+        let state = self.state();
+        let fresh = matches!(
+            state,
+            QpState::Reset | QpState::Init | QpState::Rtr | QpState::Rts
+        );
+        if fresh && self.slot.get().is_none() {
+            return Ok(());
+        }
+        let qp = self.number();
+        Err(Error::NotConnectable { qp, state })
+    }
+
+    pub(crate) fn options(&self, private_data: &[u8]) -> Options {
+        Options {
+            qp: self.qp.clone(),
+            group: self.recv.group.clone(),
+            slot: self.slot.clone(),
+            private_data: private_data.to_vec(),
+            attr: self.attr.clone(),
+            source: None,
+            oob_hello: None,
+            proof_state: None,
+        }
+    }
+
+    fn check(&self) -> Result<(), PostError> {
+        self.core.check_posts().map_err(PostError::State)
+    }
+
+    /// Makes a call on the queue pair, transmits what may be sent afterwards, and delivers the events.
+    fn act<R>(&self, call: impl FnOnce(&Qp, &mut Outbox) -> R) -> R {
+        let mut out = Outbox::new();
+        let result = call(&self.qp, &mut out);
+        self.transmit_and_deliver(&mut out);
+        result
+    }
+
+    fn transmit_and_deliver(&self, out: &mut Outbox) {
+        if let Some(connection) = self.slot.get() {
+            connection.send(out);
+            connection.resume(out);
+        }
+        self.core.deliver(out);
+    }
+
+    /// Requests were queued: transmits them, or leaves them to the thread that is transmitting.
+    fn kick(&self) {
+        self.recv.group.note_post();
+        let mut out = Outbox::new();
+        let connection = self.slot.get();
+        if let Some(connection) = &connection {
+            connection.send(&mut out);
+        }
+        // Also if the connection ended at this moment: then nothing else starts the timer for an absent peer.
+        if !connection.is_some_and(|connection| connection.is_running()) {
+            self.qp.ring_doorbell(&mut out);
+            if let Some(callable) = &self.oob {
+                callable.handshake.start_peer_timeout();
+            }
+        }
+        self.core.deliver(&mut out);
+        self.recv.group.await_reply();
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        if !self.core.is_alive() {
+            return;
+        }
+        // Withdrawn first: no call may be answered for a queue pair that is being destroyed.
+        drop(self.oob.take());
+        let mut out = Outbox::new();
+        let last = self.core.function.destroy_qp(self.qp.number(), &mut out);
+        // Looked up after `destroy_qp`: a startup may have completed before it, and none does afterwards.
+        if let (Some(connection), Ok(last)) = (self.slot.get(), last) {
+            connection.close(last, &mut out);
+        }
+        self.core.deliver(&mut out);
+    }
+}
