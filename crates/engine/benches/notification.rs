@@ -10,7 +10,7 @@ use verbena_engine::sys::{self, Channel};
 use verbena_engine::{
     CompletionQueue, Config, Engine, HandlerOptions, QueuePair, QueuePairOptions,
 };
-use verbena_nic::moderation::{Hold, Moderation};
+use verbena_events::moderation::{Hold, Moderation};
 use verbena_nic::{Arm, QpState, ReceiveWr, Wc};
 
 const ROUNDS: usize = 5;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use verbena_nic::interrupts::{Interrupts, RaiseError};
+use verbena_events::interrupts::{Interrupts, RaiseError};
 use verbena_nic::profile::Service;
 use verbena_nic::{Event, Function, Outbox, Qp, QpState, Wake};
 

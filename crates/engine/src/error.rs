@@ -5,9 +5,9 @@
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
-use verbena_nic::interrupts;
-use verbena_nic::moderation::BadHold;
-use verbena_nic::vector::VectorError;
+use verbena_events::interrupts;
+use verbena_events::moderation::BadHold;
+use verbena_events::vector::VectorError;
 use verbena_stream::startup::Failure;
 
 use crate::config::ConfigErrors;

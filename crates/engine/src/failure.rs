@@ -7,9 +7,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
-use verbena_nic::eqe::{Cause, Eqe};
-use verbena_nic::interrupts::Origin;
-use verbena_nic::vector::Shutdown;
+use verbena_events::eqe::{Cause, Eqe};
+use verbena_events::interrupts::Origin;
+use verbena_events::vector::Shutdown;
 use verbena_nic::{Event, Outbox, QpState};
 
 use crate::core::Core;

@@ -10,8 +10,8 @@ use std::process::Command;
 
 use common::{Side, TEST_TIMEOUT, descriptors, serialize_tests, wait};
 use verbena_engine::notify::monitor::{GREETING, MAX_WATCHERS, NAME, REFUSED};
-use verbena_nic::eqe::Cause;
-use verbena_nic::interrupts::Origin;
+use verbena_events::eqe::Cause;
+use verbena_events::interrupts::Origin;
 
 fn connect_monitor(pid: u32, number: u32) -> Option<BufReader<UnixStream>> {
     let to = SocketAddr::from_abstract_name(format!("{NAME}{pid}/{number}")).unwrap();

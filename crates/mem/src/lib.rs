@@ -21,7 +21,6 @@ pub mod refusal;
 mod slot;
 pub mod sources;
 pub mod span;
-mod sync;
 pub mod targets;
 pub mod touch;
 pub mod tpt;

@@ -11,7 +11,7 @@ mod touch;
 pub(crate) use touch::Touch;
 
 use crate::entry::Entry;
-use crate::sync::{AtomicU32, AtomicU64, Ordering, UnsafeCell, pause};
+use verbena_sync::primitives::{AtomicU32, AtomicU64, Ordering, UnsafeCell, pause};
 
 const GRANT: u64 = 1;
 const GRANTS: u64 = 0xffff_ffff;

@@ -16,9 +16,9 @@ use verbena_wire::Stag;
 
 use crate::cq::Cq;
 use crate::error::Error;
-use crate::event::Outbox;
 use crate::function::NewQp;
 use crate::wc::{ControlOp, Status, Wc, WcOp};
+use verbena_events::event::Outbox;
 
 /// Most requests that one control queue pair holds.
 pub const MAX_REQUESTS: usize = 1 << 16;

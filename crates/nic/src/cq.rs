@@ -8,10 +8,10 @@
 
 use std::collections::VecDeque;
 
-use crate::event::{Event, Outbox};
-use crate::ring::{Consumer, Producer, ring};
-use crate::sync::{AtomicUsize, Mutex, Ordering};
 use crate::wc::Wc;
+use verbena_events::event::{Event, Outbox};
+use verbena_sync::primitives::{AtomicUsize, Mutex, Ordering};
+use verbena_sync::ring::{Consumer, Producer, ring};
 
 /// Largest completion queue.
 pub const MAX_ENTRIES: usize = 1 << 22;

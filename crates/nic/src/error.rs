@@ -9,11 +9,11 @@ use verbena_mem::Pd;
 use crate::control::ControlError;
 use crate::cq::CqError;
 use crate::function::Shares;
-use crate::interrupts;
 use crate::profile::{Service, Services};
 use crate::qp::{MigrateRefusal, PostError};
 use crate::receive;
 use crate::state::QpState;
+use verbena_events::interrupts;
 
 /// Whose fault an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

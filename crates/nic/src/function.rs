@@ -20,7 +20,6 @@ mod uppers;
 pub use attributes::{Attributes, KINDS, Shares};
 pub use counters::FunctionCounters;
 pub use datagrams::NewUd;
-pub(crate) use events::Claim;
 pub use qps::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
 pub(crate) use table::Use;
@@ -32,7 +31,6 @@ use std::sync::Arc;
 use verbena_mem::{Pd, Policy, Tpt};
 
 use crate::error::{Error, Object};
-use crate::event::{Outbox, Raise, Wake};
 use crate::profile::{Service, Services};
 use control::ControlRow;
 use counters::RetiredCounters;
@@ -41,6 +39,7 @@ use qps::QpRow;
 use queues::{CqRow, SrqRow};
 use shared_sends::SsqRow;
 use table::{Table, Users};
+use verbena_events::event::{Outbox, Raise, Wake};
 
 /// Queue pairs 0 and 1 have a special meaning in InfiniBand.
 pub(crate) const FIRST_QP: u32 = 2;

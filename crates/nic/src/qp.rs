@@ -54,14 +54,14 @@ use verbena_stream::{Stream, Time, requester};
 use verbena_wire::ext::RnrTimer;
 
 use crate::carrier::Carrier;
-use crate::combining_lock::CombiningLock;
 use crate::cq::Cq;
-use crate::event::Outbox;
 use crate::memory_scope::MemoryScope;
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use inner::Inner;
 use queue::{Tails, queues};
+use verbena_events::event::Outbox;
+use verbena_sync::combining_lock::CombiningLock;
 
 /// The parts of a queue pair; fixed at creation.
 #[derive(Debug, Clone)]

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use parking_lot::Mutex;
 use verbena_mem::Pd;
 
-use crate::event::{Event, Outbox};
 use crate::receive::{PostError, Receive, ReceiveQueue};
 use crate::wr::ReceiveWr;
+use verbena_events::event::{Event, Outbox};
 
 /// Why a message that does not wait gets no receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

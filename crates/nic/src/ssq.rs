@@ -20,16 +20,16 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use verbena_mem::Pd;
 
-use crate::combining_lock::CombiningLock;
 use crate::cq::{Arm, Cq};
 use crate::error::Error;
-use crate::event::Outbox;
 use crate::qp::wqe::Wqe;
 use crate::qp::{PostError, Qp};
 use crate::wc::Wc;
 use crate::wr::SendWr;
 use order::Order;
 use stall::Watch;
+use verbena_events::event::Outbox;
+use verbena_sync::combining_lock::CombiningLock;
 
 /// Completions that are polled together.
 const BATCH: usize = 16;

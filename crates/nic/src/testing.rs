@@ -12,13 +12,13 @@ use verbena_wire::mpa::startup::Revision;
 
 use crate::carrier::MemoryCarrier;
 use crate::cq::Cq;
-use crate::event::{Event, Outbox};
 use crate::function::NewQp;
 use crate::qp::{Limits, Qp, QpInit, Receiving, Registration, Transfer};
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Status, Wc};
 use crate::wr::{Data, Flags, ReceiveWr, RemoteAddr, SendOp, SendWr, Sge};
+use verbena_events::event::{Event, Outbox};
 
 /// The connection that a test needs.
 #[derive(Debug, Clone, Copy)]

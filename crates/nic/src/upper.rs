@@ -9,8 +9,8 @@ use std::sync::Arc;
 use verbena_mem::{Pd, Tpt};
 
 use crate::cq::Cq;
-use crate::event::Outbox;
 use crate::qp::Limits;
+use verbena_events::event::Outbox;
 
 /// A queue pair of an upper-layer driver, as seen by the adapter.
 pub trait Upper: fmt::Debug + Send + Sync {

@@ -1,8 +1,8 @@
 //! Work completions: how each request ended.
 //! The status is one of the verbs' (`ibv_wc_status`); the mapping from a peer's Terminate to a status is one total function.
 
-use crate::event::Reason;
 use serde::{Deserialize, Serialize};
+use verbena_events::event::Reason;
 use verbena_wire::Stag;
 use verbena_wire::rdmap::{Cause, DdpError, RdmapError};
 

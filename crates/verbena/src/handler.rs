@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use verbena_engine::notify::handler::{Affinity, Class};
 use verbena_engine::{HandlerId, HandlerOptions, Shutdown};
-use verbena_nic::moderation::Moderation;
+use verbena_events::moderation::Moderation;
 use verbena_nic::{Cause, Origin};
 
 use crate::cq::{BareCq, Cq};

@@ -45,14 +45,14 @@ pub use verbena_engine::sys::spawn;
 pub use verbena_engine::sys::{Channel, WaitFd};
 pub use verbena_engine::sys::{interface_name, interface_of, interfaces};
 pub use verbena_engine::{Backoff, Notify, QpAttr, Shutdown};
+pub use verbena_events::eqe::ChannelEvent;
+pub use verbena_events::interrupts::{At, Origin};
+pub use verbena_events::moderation::{Hold, Moderation};
 pub use verbena_iscsi::{
     CommandId, CommandState, CommandWr, Counters as IscsiCounters, Direction, Gap, PduWr,
     PostError as IscsiPostError, Terms, View as IscsiView,
 };
 pub use verbena_mem::{Bind, PageQuota, Ticket, WindowType};
-pub use verbena_nic::eqe::ChannelEvent;
-pub use verbena_nic::interrupts::{At, Origin};
-pub use verbena_nic::moderation::{Hold, Moderation};
 pub use verbena_nic::profile::{
     DeviceFunction, DeviceProfile, HostMap, LogicalDevice, Owner, ProfileError, Rule, Service,
     Services, Tuple,

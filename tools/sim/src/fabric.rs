@@ -44,7 +44,7 @@ pub use run::ConnectionId;
 
 use std::sync::Arc;
 
-use verbena_nic::event::Outbox;
+use verbena_events::event::Outbox;
 use verbena_nic::qp::{PostError, QpAccessFlags};
 use verbena_nic::{Qp, QpState, ReceiveWr, SendWr, Srq, Wake, Wc};
 use verbena_stream::Time;

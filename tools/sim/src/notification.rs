@@ -6,13 +6,13 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use verbena_nic::arrangement::Arrangement;
-use verbena_nic::eq::{EventQueue, Settings};
-use verbena_nic::eqe::{Cause, Eqe};
-use verbena_nic::interrupts::{At, Interrupts, Origin, Scheme};
-use verbena_nic::message_map::{Duty, Route};
-use verbena_nic::moderation::{Arming, Hold, Moderation};
-use verbena_nic::vector::{Delivery, Fire, Shutdown, Signal};
+use verbena_events::arrangement::Arrangement;
+use verbena_events::eq::{EventQueue, Settings};
+use verbena_events::eqe::{Cause, Eqe};
+use verbena_events::interrupts::{At, Interrupts, Origin, Scheme};
+use verbena_events::message_map::{Duty, Route};
+use verbena_events::moderation::{Arming, Hold, Moderation};
+use verbena_events::vector::{Delivery, Fire, Shutdown, Signal};
 use verbena_nic::{Arm, Cq, Event, Outbox, Raise, Status, Wc};
 use verbena_stream::Time;
 

@@ -10,12 +10,12 @@ use crate::workspace::Workspace;
 /// Packages with models, and the module of the library's tests that holds them.
 const MODELS: &[(&str, &str)] = &[
     ("verbena-mem", "slot::tests::model"),
-    ("verbena-nic", "ring::tests::model"),
-    ("verbena-nic", "combining_lock::tests::model"),
+    ("verbena-sync", "ring::tests::model"),
+    ("verbena-sync", "combining_lock::tests::model"),
+    ("verbena-events", "eq::tests::model"),
+    ("verbena-events", "interrupts::tests::model"),
     ("verbena-nic", "qp::queue::tests::model"),
     ("verbena-nic", "cq::tests::model"),
-    ("verbena-nic", "eq::tests::model"),
-    ("verbena-nic", "interrupts::tests::model"),
 ];
 
 /// Preemptions per execution: bugs need few, and each additional one multiplies the time.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use verbena_events::moderation::Moderation;
 use verbena_nic::Reason;
-use verbena_nic::moderation::Moderation;
 
 use crate::error::Error;
 use crate::notify::Notify;

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use verbena_nic::eqe::Cause;
-use verbena_nic::interrupts::{Accesses, Origin};
-use verbena_nic::moderation::{Hold, Moderation};
-use verbena_nic::vector::{Delivery, Shutdown};
+use verbena_events::eqe::Cause;
+use verbena_events::interrupts::{Accesses, Origin};
+use verbena_events::moderation::{Hold, Moderation};
+use verbena_events::vector::{Delivery, Shutdown};
 
 use crate::core::Core;
 use crate::engine::Engine;

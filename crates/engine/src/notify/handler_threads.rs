@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread::JoinHandle;
 
 use parking_lot::{Condvar, Mutex};
-use verbena_nic::vector::Signal;
+use verbena_events::vector::Signal;
 use verbena_stream::Time;
 
 use crate::core::Core;

@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use verbena_nic::arrangement::Arrangement;
-use verbena_nic::eq::Settings;
-use verbena_nic::eqe::{Cause, Eqe};
-use verbena_nic::interrupts::{At, Interrupts, Origin, RaiseError, Scheme};
-use verbena_nic::message_map::Duty;
-use verbena_nic::vector::Signal;
+use verbena_events::arrangement::Arrangement;
+use verbena_events::eq::Settings;
+use verbena_events::eqe::{Cause, Eqe};
+use verbena_events::interrupts::{At, Interrupts, Origin, RaiseError, Scheme};
+use verbena_events::message_map::Duty;
+use verbena_events::vector::Signal;
 use verbena_nic::{Event, Function, Raise, Reason};
 use verbena_stream::Time;
 

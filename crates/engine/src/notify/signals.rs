@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 
-use verbena_nic::eq::{EventQueue, MAX_ENTRIES};
-use verbena_nic::vector::{Delivery, Fire, Shutdown, Signal};
+use verbena_events::eq::{EventQueue, MAX_ENTRIES};
+use verbena_events::vector::{Delivery, Fire, Shutdown, Signal};
 use verbena_stream::Time;
 
 use crate::core::Core;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use crate::common::{SEND, Side, TEST_TIMEOUT, config, connect_sides, wait};
 use verbena_engine::notify::handler::{Affinity, Callback, Class, Completion};
 use verbena_engine::{Engine, Error, HandlerId, HandlerOptions, sys};
-use verbena_nic::eqe::{Cause, ChannelEvent};
-use verbena_nic::interrupts::{At, Origin};
-use verbena_nic::moderation::{Hold, Moderation};
+use verbena_events::eqe::{Cause, ChannelEvent};
+use verbena_events::interrupts::{At, Origin};
+use verbena_events::moderation::{Hold, Moderation};
 use verbena_nic::wr::Data;
 use verbena_nic::{Arm, Flags, QpState, Reason, SendWr, Status, Wc};
 

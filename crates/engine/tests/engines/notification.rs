@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use crate::common::{SEND, Side, TEST_TIMEOUT, config, connect_sides, wait};
 use verbena_engine::notify::handler::Affinity;
 use verbena_engine::{Engine, HandlerOptions, sys};
-use verbena_nic::eqe::{Cause, ChannelEvent};
-use verbena_nic::interrupts::{At, Origin};
-use verbena_nic::moderation::{Hold, Moderation};
+use verbena_events::eqe::{Cause, ChannelEvent};
+use verbena_events::interrupts::{At, Origin};
+use verbena_events::moderation::{Hold, Moderation};
 use verbena_nic::{Arm, QpState, Wc};
 
 /// Service is round robin: an event queue that never empties does not block others (docs/events.md).

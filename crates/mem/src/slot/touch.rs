@@ -3,8 +3,8 @@
 //! The entry itself is removed by the caller.
 
 use super::{BUSY, FREE, Owned, STATE, Slot, key_of};
-use crate::sync::Ordering;
 use crate::touch::Seq;
+use verbena_sync::primitives::Ordering;
 
 const AHEAD: u64 = 1 << 32;
 const HELD: u64 = 2 << 32;

@@ -164,7 +164,7 @@ impl Tpt {
         while region.users() > 0 {
             // Repeated only if another thread is unbinding a window at the same time.
             self.unbind_from(index);
-            crate::sync::pause(turn);
+            verbena_sync::primitives::pause(turn);
             turn += 1;
         }
     }

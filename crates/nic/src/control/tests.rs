@@ -8,10 +8,10 @@ use verbena_wire::To;
 use super::*;
 use crate::adapter::Adapter;
 use crate::error::{Kind, Object};
-use crate::event::{Event, Wake};
 use crate::function::{Function, Shares};
 use crate::state::QpState;
 use crate::testing::{new_qp, poll};
+use verbena_events::event::{Event, Wake};
 
 struct World {
     function: Arc<Function>,

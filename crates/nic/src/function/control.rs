@@ -11,7 +11,7 @@ use super::qps::NewQp;
 use super::table::Use;
 use crate::control::{Control, ControlResult, Request, Work};
 use crate::error::Error;
-use crate::event::Outbox;
+use verbena_events::event::Outbox;
 
 /// A control queue pair and its use of its completion queue.
 #[derive(Debug)]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Function, Shares};
-use crate::arrangement::Arrangement;
 use crate::error::{Error, Object};
-use crate::interrupts::{Interrupts, Scheme};
-use crate::vector::Fire;
+use verbena_events::arrangement::Arrangement;
+use verbena_events::interrupts::{Interrupts, Scheme};
+use verbena_events::vector::Fire;
 
 /// The function was removed, and gives out no claims any more.
 const CLOSED: u64 = 1 << 63;
@@ -107,7 +107,7 @@ impl Function {
         let vectors = u32::from(interrupts.vectors().requested());
         let shares = &self.attributes.shares;
         let (claim, granted) = self.claims.take((queues, vectors), shares)?;
-        interrupts.set_claim(claim, granted as u16);
+        interrupts.set_claim(Box::new(claim), granted as u16);
         Ok(interrupts)
     }
 }

@@ -10,7 +10,6 @@ use super::Function;
 use super::table::Use;
 use crate::cq::Cq;
 use crate::error::Error;
-use crate::event::Outbox;
 use crate::memory_scope::MemoryScope;
 use crate::profile::Service;
 use crate::qp::{Limits, Qp, QpInit, Registration, Transfer, View};
@@ -19,6 +18,7 @@ use crate::ssq::Ssq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::ud::UdQp;
 use crate::upper::Upper;
+use verbena_events::event::Outbox;
 
 /// A queue pair to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

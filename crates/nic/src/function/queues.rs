@@ -10,9 +10,9 @@ use super::attributes::check_limit;
 use super::table::{Use, Users};
 use crate::cq::Cq;
 use crate::error::Error;
-use crate::event::Outbox;
 use crate::srq::Srq;
 use crate::wr::ReceiveWr;
+use verbena_events::event::Outbox;
 
 /// A completion queue and the number of its users.
 #[derive(Debug)]

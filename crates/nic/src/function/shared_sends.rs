@@ -9,9 +9,9 @@ use verbena_mem::Pd;
 use super::Function;
 use super::table::{Use, Users};
 use crate::error::Error;
-use crate::event::Outbox;
 use crate::ssq::{ChannelInfo, Ssq, SsqInfo, SsqLimits};
 use crate::wr::SendWr;
+use verbena_events::event::Outbox;
 
 /// A shared send queue, the number of its users, and its uses of its parts.
 #[derive(Debug)]

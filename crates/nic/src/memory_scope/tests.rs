@@ -8,7 +8,6 @@ use verbena_wire::{Stag, To};
 
 use crate::adapter::Adapter;
 use crate::error::{Error, Object};
-use crate::event::Outbox;
 use crate::function::{Function, Shares};
 use crate::memory_scope::MAX_FORMER_FUNCTIONS;
 use crate::qp::{MigrateRefusal, Qp};
@@ -16,6 +15,7 @@ use crate::state::{Personality, QpState};
 use crate::testing::{Setup, feed, new_qp, poll, stream, transmit, write};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, RemoteAddr, SendOp, SendWr, Sge};
+use verbena_events::event::Outbox;
 
 fn shares() -> Shares {
     Shares {

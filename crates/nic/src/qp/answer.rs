@@ -14,7 +14,7 @@ use super::memory::fault_of;
 use super::send_buffer::{Origin, SendBuffer};
 use super::touch::atomic_one_touch;
 use super::wait::AnswerWait;
-use crate::event::Outbox;
+use verbena_events::event::Outbox;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy)]

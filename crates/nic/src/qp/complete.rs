@@ -9,10 +9,10 @@ use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
 use super::QpInit;
 use super::inner::Inner;
 use super::wqe::{Progress, Wqe};
-use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::{Status, Wc, WcOp, status_of};
 use crate::wr::Flags;
+use verbena_events::event::{Event, Outbox};
 
 /// How far requests that need no response have succeeded.
 #[derive(Debug, Clone, Copy)]

@@ -11,10 +11,10 @@ use super::inner::{Inner, Owed};
 use super::memory::scatter;
 use super::touch::{Touching, sink_touched};
 use super::wqe::{Payload, Progress};
-use crate::event::Outbox;
 use crate::state::QpType;
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::SendOp;
+use verbena_events::event::Outbox;
 
 impl Inner {
     /// Processes something that has arrived in full; false if the stream is over, or is not read further for now.

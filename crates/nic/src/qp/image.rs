@@ -19,11 +19,11 @@ use super::inner::{Current, Inner, Response};
 use super::register::Registration;
 use super::wait::{AnswerWait, Blocked};
 use super::{Limits, Qp, QpInit};
-use crate::event::Outbox;
 use crate::receive::Receive;
 use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Wc, WcOp};
 use crate::wr::SendOp;
+use verbena_events::event::Outbox;
 
 /// An encoded image begins with this.
 const MAGIC: [u8; 4] = *b"vbni";

@@ -18,8 +18,8 @@ use super::inner::{Current, Inner, Owed, Response};
 use super::memory::{Right, places};
 use super::snapshot::PART_COST;
 use super::wait::{BlockReason, Blocked, wait_for_entry};
-use crate::event::{Event, Outbox};
 use crate::state::QpEvent;
+use verbena_events::event::{Event, Outbox};
 
 /// How long a stream is held for responses of which nothing is sent. A peer that is stopped for a while continues later; two
 /// that hold each other never would.

@@ -7,9 +7,9 @@ use verbena_wire::rdmap::{Cause, RdmapError};
 use super::QpInit;
 use super::inner::Inner;
 use super::wqe::{Progress, Wqe};
-use crate::event::Outbox;
 use crate::state::QpEvent;
 use crate::wc::Status;
+use verbena_events::event::Outbox;
 
 impl Inner {
     /// A request that was begun cannot continue, because of its own memory. It fails in its turn, so that it is the first to

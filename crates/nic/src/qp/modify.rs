@@ -13,8 +13,8 @@ use verbena_wire::rdmap::{Cause, RdmapError};
 use super::inner::Inner;
 use super::stage::Stage;
 use super::{Qp, QpInit};
-use crate::event::{Event, Outbox};
 use crate::state::{Personality, QpEvent, QpState, QpType};
+use verbena_events::event::{Event, Outbox};
 
 /// The first packet sequence numbers of the two directions, as exchanged out of band.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -14,9 +14,9 @@ use super::memory::{Right, places};
 use super::touch::Touching;
 use super::wait::wait_for_entry;
 use super::wqe::Payload;
-use crate::event::{Event, Outbox};
 use crate::state::{QpEvent, QpType};
 use crate::wc::Status;
+use verbena_events::event::{Event, Outbox};
 
 /// Short runs after which a sequence of long ones counts as over: the end of a long message is often short.
 pub(super) const BULK: u8 = 3;

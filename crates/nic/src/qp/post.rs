@@ -5,11 +5,11 @@
 use super::inner::Inner;
 use super::wqe::{Progress, Wqe};
 use super::{Qp, QpInit};
-use crate::event::Outbox;
 use crate::receive::{self, Receive};
 use crate::state::QpState;
 use crate::wc::Status;
 use crate::wr::{Data, ReceiveWr, SendOp, SendWr};
+use verbena_events::event::Outbox;
 
 /// Why a request cannot be posted. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -9,8 +9,8 @@ use verbena_wire::{Stag, To};
 use super::QpInit;
 use super::inner::Inner;
 use super::memory::scatter;
-use crate::event::Outbox;
 use crate::wc::{Status, Wc, WcOp};
+use verbena_events::event::Outbox;
 
 impl Inner {
     /// Takes the frame at the front of the stage if it is an expected one; returns its bytes.

@@ -10,8 +10,8 @@ use super::QpInit;
 use super::inner::Inner;
 use super::place::BULK;
 use crate::carrier::{Carrier, IoOutcome};
-use crate::event::Outbox;
 use crate::state::QpState;
+use verbena_events::event::Outbox;
 
 /// Result of an attempt to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

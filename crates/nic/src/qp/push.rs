@@ -17,9 +17,9 @@ use super::pull::Receiving;
 use super::send_buffer::{Granted, InPlacePayload, Origin, Refused};
 use super::wqe::Wqe;
 use crate::carrier::{Carrier, IoOutcome};
-use crate::event::{Event, Outbox};
 use crate::state::QpEvent;
 use crate::wc::Status;
+use verbena_events::event::{Event, Outbox};
 
 /// Frames whose payload is in place, ahead of the carrier: no more than one write takes.
 const MAX_IN_PLACE: usize = 16;

@@ -5,8 +5,8 @@ use super::inner::{Counters, Inner};
 use super::{Qp, QpAccessFlags, RegisterError};
 use verbena_stream::{Stream, Time};
 
-use crate::event::Outbox;
 use crate::state::QpState;
+use verbena_events::event::Outbox;
 
 /// The changing attributes of a queue pair, at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]

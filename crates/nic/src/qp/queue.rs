@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use super::wqe::Wqe;
 use crate::receive::Receive;
-use crate::ring::{Consumer, Producer, ring};
 use crate::state::QpState;
-use crate::sync::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
+use verbena_sync::primitives::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
+use verbena_sync::ring::{Consumer, Producer, ring};
 
 /// What posting threads read about the other end, without its lock.
 #[derive(Debug, Default)]

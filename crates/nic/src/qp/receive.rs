@@ -10,8 +10,8 @@ use super::QpInit;
 use super::inner::Inner;
 use super::place::Placed;
 use super::wait::{BlockReason, Blocked};
-use crate::event::Outbox;
 use crate::state::{Personality, QpType};
+use verbena_events::event::Outbox;
 
 /// A deadline that must be computed as soon as the time is known.
 pub(super) const UNTIMED: Time = Time::ZERO;

@@ -19,10 +19,10 @@ use verbena_mem::{Misuse, Ticket};
 use super::QpInit;
 use super::inner::Inner;
 use super::wqe::Progress;
-use crate::event::Outbox;
 use crate::state::QpEvent;
 use crate::wc::Status;
 use crate::wr::SendOp;
+use verbena_events::event::Outbox;
 
 /// Whether the requests of a queue pair may register memory, and what happens if one fails (M4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

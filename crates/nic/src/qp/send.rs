@@ -13,10 +13,10 @@ use super::register::register;
 use super::send_buffer::{Origin, SendBuffer};
 use super::wait::wait_for_entry;
 use super::wqe::{Payload, Progress, Wqe};
-use crate::event::Outbox;
 use crate::state::QpState;
 use crate::wc::Status;
 use crate::wr::{Flags, SendOp};
+use verbena_events::event::Outbox;
 
 impl Inner {
     /// What is framed already and control frames that are due; nothing new is begun.

@@ -9,9 +9,9 @@ use super::QpInit;
 use super::inner::Inner;
 use super::memory::source;
 use super::wqe::{Payload, Progress, Wqe};
-use crate::event::Outbox;
 use crate::state::QpState;
 use crate::wr::{Flags, SendOp};
+use verbena_events::event::Outbox;
 
 impl Inner {
     /// Frames the next request if that takes one short plain frame and nothing prevents it; false if nothing was done.

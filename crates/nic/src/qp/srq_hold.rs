@@ -13,9 +13,9 @@ use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::QpInit;
 use super::inner::Inner;
-use crate::event::{Event, Outbox};
 use crate::srq::Srq;
 use crate::state::QpEvent;
+use verbena_events::event::{Event, Outbox};
 
 /// How often progress is compared within that time.
 const CHECKS_PER_WAIT: u32 = 4;

@@ -7,9 +7,9 @@ use super::inner::Inner;
 use super::post::{PostError, check_data};
 use super::wqe::{self, Wqe};
 use super::{Qp, QpInit};
-use crate::event::Outbox;
 use crate::wc::Status;
 use crate::wr::SendWr;
+use verbena_events::event::Outbox;
 
 /// Progress of a channel: two equal values mean that there was none in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

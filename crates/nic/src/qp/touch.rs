@@ -15,8 +15,8 @@ use super::answer::access_violation;
 use super::inner::Inner;
 use super::memory::{Right, mem_access};
 use super::wqe::Payload;
-use crate::event::Outbox;
 use crate::state::QpType;
+use verbena_events::event::Outbox;
 
 /// The Write that is being received, as far as one-touch memory is concerned.
 #[derive(Debug, Default)]

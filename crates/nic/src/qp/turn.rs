@@ -8,8 +8,8 @@ use verbena_stream::responder::State as Responding;
 use super::QpInit;
 use super::inner::Inner;
 use super::wait::Blocked;
-use crate::event::Outbox;
 use crate::state::QpState;
+use verbena_events::event::Outbox;
 
 impl Inner {
     /// One turn: takes in what was posted, does `work`, completes what has ended.

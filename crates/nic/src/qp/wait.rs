@@ -25,8 +25,8 @@ use super::memory::{Right, is_pending};
 use super::receive::UNTIMED;
 use super::wqe::Payload;
 use super::{Qp, QpInit};
-use crate::event::{Outbox, Wake};
 use crate::wr::SendOp;
+use verbena_events::event::{Outbox, Wake};
 
 /// Why a stream is not read further, and until when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

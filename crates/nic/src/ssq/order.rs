@@ -8,11 +8,11 @@ use std::sync::Arc;
 use super::SsqLimits;
 use super::history::{ChannelInfo, Outcome, Record, SsqCounters};
 use crate::cq::Cq;
-use crate::event::Outbox;
 use crate::qp::wqe::Wqe;
 use crate::qp::{PostError, Qp};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::{Flags, SendWr};
+use verbena_events::event::Outbox;
 
 /// A request.
 #[derive(Debug)]

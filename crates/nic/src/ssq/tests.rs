@@ -11,7 +11,6 @@ use verbena_mem::{Access, Buffer, Pd, Policy};
 use verbena_stream::{Role, Time};
 
 use super::*;
-use crate::event::Wake;
 use crate::function::{Function, NewQp, Shares};
 use crate::profile::Services;
 use crate::qp::{Limits, Transfer};
@@ -19,6 +18,7 @@ use crate::state::QpState;
 use crate::testing::{SEND, Setup, feed, new_qp, poll, stream, transmit};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, SendOp};
+use verbena_events::event::Wake;
 
 /// Bytes that a link takes while it is not cut.
 const ROOM: usize = 1 << 20;

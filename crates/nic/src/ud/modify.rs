@@ -4,9 +4,9 @@
 
 use super::receive::receive_failed;
 use super::{Inner, UdInit, UdQp};
-use crate::event::{Event, Outbox};
 use crate::state::{QpEvent, QpState};
 use crate::wc::Status;
+use verbena_events::event::{Event, Outbox};
 
 impl UdQp {
     /// Requests a state; false if the transition is not allowed.

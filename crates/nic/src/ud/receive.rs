@@ -7,12 +7,12 @@ use verbena_mem::{Access, Placement, Refusal};
 
 use super::datagram::{DropReason, GRH_LEN, ReceivedDatagram};
 use super::{Inner, UdInit, UdQp, mem_access};
-use crate::event::{Event, Outbox};
 use crate::receive::Receive;
 use crate::srq::TakeError;
 use crate::state::QpEvent;
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::Sge;
+use verbena_events::event::{Event, Outbox};
 
 impl UdQp {
     /// Delivers a datagram, or says why not; dropped ones are counted.

@@ -8,10 +8,10 @@ use verbena_wire::roce::UdPacket;
 use super::datagram::PKEY;
 use super::post::{Destination, Payload, Queued};
 use super::{Inner, UdInit, UdQp, mem_access};
-use crate::event::{Event, Outbox};
 use crate::state::{QpEvent, QpState};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::Flags;
+use verbena_events::event::{Event, Outbox};
 
 /// InfiniBand: a Q_Key with this bit set stands for the sender's own.
 const OWN_KEY: u32 = 0x8000_0000;

@@ -8,12 +8,12 @@ use verbena_wire::roce::{Path, UdPacket, icrc_over_socket};
 
 use super::*;
 use crate::adapter::Adapter;
-use crate::event::{Event, Outbox, Wake};
 use crate::function::{Function, NewUd, Shares};
 use crate::qp::PostError;
 use crate::testing::poll;
 use crate::wc::{Header, Status, Wc, WcOp};
 use crate::wr::{Data, Flags, ReceiveWr};
+use verbena_events::event::{Event, Outbox, Wake};
 
 const KEY: u32 = 0x1234_5678;
 const LOCAL_ADDR: [u8; 4] = [10, 0, 0, 1];

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use verbena_nic::event::Outbox;
+use verbena_events::event::Outbox;
 use verbena_nic::{MemoryCarrier, Qp, QpState, Receiving};
 use verbena_stream::startup::State as Startup;
 use verbena_stream::{Endpoint, Outcome, Role, Settings, Stream, Time};

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use verbena_nic::event::Outbox;
+use verbena_events::event::Outbox;
 use verbena_nic::{Image, MigrateRefusal, Qp};
 
 use super::{Fabric, QpId};

@@ -1,7 +1,7 @@
 //! A check at every step of every simulation: what a queue pair tells about having something to send is true.
 //! It fails if a queue pair that reported nothing to send sends something, or has a deadline that it did not report.
 
-use verbena_nic::event::Outbox;
+use verbena_events::event::Outbox;
 use verbena_nic::qp::{ConnectionAction, SendDemand};
 use verbena_nic::{Acks, MemoryCarrier, Qp};
 use verbena_stream::Time;

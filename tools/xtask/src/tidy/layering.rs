@@ -52,6 +52,8 @@ const fn pure(
 
 const WIRE: &str = "verbena-wire";
 const STREAM: &str = "verbena-stream";
+const SYNC: &str = "verbena-sync";
+const EVENTS: &str = "verbena-events";
 const MEM: &str = "verbena-mem";
 const NIC: &str = "verbena-nic";
 const CELLS: &str = "verbena-cells";
@@ -66,14 +68,22 @@ const LAYERS: &[LayerRule] = &[
     pure(WIRE, &[], &["crc-fast", "serde", "thiserror", "zerocopy"]),
     pure(STREAM, &[WIRE], &["serde", "thiserror", "zerocopy"]),
     pure("verbena-push", &[WIRE], &["thiserror"]),
-    free(MEM, &[WIRE]),
-    free(NIC, &[MEM, STREAM, WIRE]),
+    free(SYNC, &[]),
+    free(MEM, &[SYNC, WIRE]),
+    free(EVENTS, &[SYNC, STREAM]),
+    free(NIC, &[EVENTS, MEM, STREAM, SYNC, WIRE]),
     free(CELLS, &[NIC, MEM, STREAM, WIRE]),
     free(ISCSI, &[NIC, MEM, WIRE]),
-    free(ENGINE, &[ISCSI, NIC, MEM, STREAM, WIRE]),
+    free(ENGINE, &[EVENTS, ISCSI, NIC, MEM, STREAM, WIRE]),
     free("verbena-lan", &[]),
-    free(SIM, &[CELLS, "verbena-push", NIC, MEM, STREAM, WIRE]),
-    free(VERBENA, &[ENGINE, ISCSI, NIC, MEM, STREAM, WIRE, SIM]),
+    free(
+        SIM,
+        &[CELLS, EVENTS, "verbena-push", NIC, MEM, STREAM, WIRE],
+    ),
+    free(
+        VERBENA,
+        &[ENGINE, EVENTS, ISCSI, NIC, MEM, STREAM, WIRE, SIM],
+    ),
     free(RSOCKET, &[VERBENA]),
     free(
         "verbena-split",

@@ -4,7 +4,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::security::access::Refusal;
-use verbena_nic::eqe::{ChannelEvent, Class};
+use verbena_events::eqe::{ChannelEvent, Class};
 use verbena_nic::{Cause, Event, Reason};
 
 /// The line of an event that happened now.

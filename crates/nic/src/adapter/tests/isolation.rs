@@ -8,17 +8,17 @@ use verbena_wire::number::Qpn;
 use verbena_wire::{Stag, To};
 
 use super::*;
-use crate::arrangement::Arrangement;
-use crate::eqe::Cause;
-use crate::event::{Event, Outbox};
 use crate::function::{NewQp, NewUd};
-use crate::interrupts::{Interrupts, Origin, Scheme};
 use crate::qp::Limits;
 use crate::ssq::SsqLimits;
 use crate::state::QpState;
 use crate::testing::{SEND, new_qp};
-use crate::vector::{Delivery, Fire, Shutdown, Signal};
 use crate::wr::{Data, Flags, ReceiveWr, SendWr};
+use verbena_events::arrangement::Arrangement;
+use verbena_events::eqe::Cause;
+use verbena_events::event::{Event, Outbox};
+use verbena_events::interrupts::{Interrupts, Origin, Scheme};
+use verbena_events::vector::{Delivery, Fire, Shutdown, Signal};
 
 struct NullSink;
 

@@ -4,10 +4,10 @@ use verbena_mem::Buffer;
 use verbena_stream::{Role, Time};
 
 use super::*;
-use crate::event::Event;
 use crate::testing::{SEND, Setup, feed, poll, stream, transmit};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, SendWr};
+use verbena_events::event::Event;
 
 /// Connections between two functions: clients on one, servers with one shared receive queue on the other.
 struct World {

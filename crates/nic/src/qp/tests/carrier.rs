@@ -7,12 +7,12 @@ use verbena_stream::Time;
 use verbena_wire::{Stag, To};
 
 use crate::carrier::{Carrier, IoOutcome, MemoryCarrier};
-use crate::event::{Event, Outbox};
 use crate::qp::{Acks, Receiving, Sending};
 use crate::state::{QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, direct, poll, read, transmit, write};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, RemoteAddr, SendOp, SendWr, Sge};
+use verbena_events::event::{Event, Outbox};
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7) as u8).collect()

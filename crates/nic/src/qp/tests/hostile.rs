@@ -4,12 +4,12 @@ use verbena_mem::{Access, Sources, Targets};
 use verbena_wire::{Stag, To};
 
 use crate::carrier::{Carrier, IoOutcome};
-use crate::event::{Event, Outbox};
 use crate::qp::{Qp, Receiving, Transfer};
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, write};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, RemoteAddr, SendOp, SendWr, Sge};
+use verbena_events::event::{Event, Outbox};
 
 /// The longest run of a byte: headers carry addresses, so that a single one may have any value.
 fn run(bytes: &[u8], byte: u8) -> usize {

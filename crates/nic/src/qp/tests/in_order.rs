@@ -482,7 +482,7 @@ fn pending_read_holds_later_requests() {
                 reserved.complete().waiters
             };
             assert_eq!(waiters, [2]);
-            let wake = crate::event::Wake::Memory(2);
+            let wake = verbena_events::event::Wake::Memory(2);
             pair.b.qp.wake(wake, &mut pair.b.out);
             pair.run();
             let end = if fails {

@@ -2,10 +2,10 @@
 
 use verbena_wire::{Stag, To};
 
-use crate::event::Event;
 use crate::state::{QpState, QpType};
 use crate::testing::{Pair, SEND, Setup, write};
 use crate::wr::RemoteAddr;
+use verbena_events::event::Event;
 
 /// A peer that tries STags one after the other gets sixteen attempts.
 #[test]

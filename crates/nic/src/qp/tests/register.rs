@@ -3,12 +3,12 @@
 use verbena_mem::{Access, Buffer, Misuse, Pd, Ticket, Tpt};
 use verbena_wire::{Stag, To};
 
-use crate::event::Event;
 use crate::qp::{OnFailure, RegisterError, Registration};
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::testing::{PD, Pair, SEND, Setup, Side, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
 use crate::wr::{RemoteAddr, SendOp, Sge};
+use verbena_events::event::Event;
 
 fn setup(on_failure: OnFailure) -> Setup {
     let enabled = true;

@@ -3,12 +3,12 @@
 use verbena_mem::{Access, Buffer};
 use verbena_wire::Stag;
 
-use crate::event::Event;
 use crate::qp::QpAccessFlags;
 use crate::state::{Personality, QpState};
 use crate::testing::{PD, Pair, SEND, Setup, feed, transmit};
 use crate::wc::Status;
 use crate::wr::{SendOp, Sge};
+use verbena_events::event::Event;
 
 /// The failure at the responder.
 #[derive(Debug, Clone, Copy)]

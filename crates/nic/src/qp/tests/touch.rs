@@ -4,11 +4,11 @@ use verbena_mem::{Access, Bind, Buffer, Policy, WindowType};
 use verbena_wire::{Stag, To};
 
 use crate::carrier::MemoryCarrier;
-use crate::event::Event;
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
 use crate::wr::{RemoteAddr, SendOp, Sge};
+use verbena_events::event::Event;
 
 /// Staged and direct, with and without extensions, in both personalities.
 fn every_setup(test: impl Fn(Setup)) {

@@ -5,12 +5,12 @@ use verbena_wire::Stag;
 use verbena_wire::ext::Features;
 
 use crate::Arm;
-use crate::event::Event;
 use crate::qp::PostError;
 use crate::state::{Personality, QpState};
 use crate::testing::{PD, Pair, SEND, Setup, feed, transmit, write};
 use crate::wc::{Status, WcOp};
 use crate::wr::{Data, Flags, SendOp, SendWr};
+use verbena_events::event::Event;
 
 fn every_setup(test: impl Fn(&mut Pair, Setup)) {
     for personality in [Personality::Roce, Personality::Iwarp] {

@@ -8,7 +8,7 @@
 //! in [`read`](CombiningLock::read) never sets `COMBINING`, so `run_or_delegate` waits for it, which is short. (If `read` did the work of others, it
 //! would need an outbox for their events, and a query has none.) Modelled with loom in `combining_lock/tests.rs`.
 
-use crate::sync::{AtomicU8, Mutex, Ordering};
+use crate::primitives::{AtomicU8, Mutex, Ordering};
 
 /// `run_or_delegate` was called, and no holder has begun the work for it.
 const DELEGATED: u8 = 1;

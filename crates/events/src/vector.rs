@@ -2,7 +2,7 @@
 //! With fewer vectors than asked for several share one and no signal is lost; more than asked for stay unused. Threads are not known
 //! here: they belong to the implementation of [`Fire`].
 
-use crate::sync::{AtomicU32, Ordering};
+use verbena_sync::primitives::{AtomicU32, Ordering};
 
 /// Vectors that an adapter can ask for.
 pub const MAX_VECTORS: u16 = 2048;

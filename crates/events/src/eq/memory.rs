@@ -3,7 +3,7 @@
 //! from the indicators, which are not kept here.
 
 use crate::eqe::{Eqe, Form};
-use crate::sync::{AtomicU32, Ordering};
+use verbena_sync::primitives::{AtomicU32, Ordering};
 
 /// Entries of the largest event queue.
 pub const MAX_ENTRIES: usize = 1 << 20;

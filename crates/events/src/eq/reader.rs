@@ -4,8 +4,8 @@
 
 use super::memory::Memory;
 use crate::eqe::Eqe;
-use crate::ring::Consumer;
-use crate::sync::Arc;
+use verbena_sync::primitives::Arc;
+use verbena_sync::ring::Consumer;
 
 /// Reads one queue, from its initialisation to its end.
 pub struct Reader {

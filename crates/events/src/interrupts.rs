@@ -8,19 +8,19 @@
 //! by code and ends with the one register write per queue that acknowledges and re-arms. One thread at a time serves a queue; another
 //! that arrives leaves its request to that thread, so that handlers keep the order and may raise events themselves.
 
+use std::any::Any;
 use std::sync::OnceLock;
 
 use verbena_stream::Time;
 
 use crate::arrangement::Arrangement;
-use crate::combining_lock::CombiningLock;
 use crate::eq::{EventQueue, Reader};
-use crate::function::Claim;
 use crate::message_map::{FlatMap, MapError, MessageMap};
 use crate::moderation::Arming;
 use crate::steering::Steering;
-use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::vector::{Fire, Shutdown, Signal, VectorError, Vectors};
+use verbena_sync::combining_lock::CombiningLock;
+use verbena_sync::primitives::{AtomicU64, AtomicUsize, Ordering};
 
 mod command;
 mod raise;
@@ -131,8 +131,8 @@ pub struct Interrupts {
     reads: AtomicUsize,
     writes: AtomicUsize,
     fired: AtomicUsize,
-    /// What it has claimed of its function's share (V1).
-    _claim: Option<Claim>,
+    /// Reserved by its owner for as long as it exists (V1).
+    _claim: Option<Box<dyn Any + Send + Sync>>,
 }
 
 impl core::fmt::Debug for Interrupts {
@@ -177,8 +177,8 @@ impl Interrupts {
         })
     }
 
-    /// Records the claim on the function's share, and limits the number of vectors.
-    pub(crate) fn set_claim(&mut self, claim: Claim, vectors: u16) {
+    /// Keeps `claim`, what its owner has reserved for these interrupts (V1), until they are dropped, and limits the number of vectors.
+    pub fn set_claim(&mut self, claim: Box<dyn Any + Send + Sync>, vectors: u16) {
         self.vectors.limit(vectors);
         self._claim = Some(claim);
     }

@@ -21,9 +21,9 @@ use verbena_stream::Time;
 
 use crate::eqe::{Eqe, Form};
 use crate::moderation::{Adaptive, Hold, Moderation};
-use crate::ring::{Producer, ring};
-use crate::sync::{Arc, AtomicU32, AtomicU64, Mutex, Ordering};
 use crate::vector::Signal;
+use verbena_sync::primitives::{Arc, AtomicU32, AtomicU64, Mutex, Ordering};
+use verbena_sync::ring::{Producer, ring};
 
 mod command;
 mod memory;

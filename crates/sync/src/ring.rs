@@ -14,13 +14,13 @@ use core::fmt;
 use core::mem::MaybeUninit;
 use core::ptr::null_mut;
 
-use crate::sync::{Arc, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
+use crate::primitives::{Arc, AtomicPtr, AtomicUsize, Ordering, UnsafeCell};
 
 /// Slots per chunk: a power of two. Few, because thousands of queues are idle with one chunk each.
 const SLOTS: usize = if cfg!(loom) { 2 } else { 16 };
 
 /// An empty queue: the end that pushes and the end that pops.
-pub(crate) fn ring<T: Send>() -> (Producer<T>, Consumer<T>) {
+pub fn ring<T: Send>() -> (Producer<T>, Consumer<T>) {
     let shared = Arc::new(Shared {
         pushed: AtomicUsize::new(0),
         spare: AtomicPtr::new(null_mut()),
@@ -182,7 +182,7 @@ impl<T> Drop for Shared<T> {
 }
 
 /// The end that pushes.
-pub(crate) struct Producer<T> {
+pub struct Producer<T> {
     shared: Arc<Shared<T>>,
     /// The chunk of the last push; null before the first.
     chunk: *mut Chunk<T>,
@@ -194,7 +194,7 @@ unsafe impl<T: Send> Send for Producer<T> {}
 
 impl<T> Producer<T> {
     /// Appends a value.
-    pub(crate) fn push(&mut self, value: T) {
+    pub fn push(&mut self, value: T) {
         let slot = self.pushed % SLOTS;
         if slot == 0 {
             self.next_chunk();
@@ -258,7 +258,7 @@ impl<T> fmt::Debug for Producer<T> {
 }
 
 /// The end that pops.
-pub(crate) struct Consumer<T> {
+pub struct Consumer<T> {
     shared: Arc<Shared<T>>,
     position: ReadPosition<T>,
     /// The producer's count as last loaded.
@@ -270,7 +270,7 @@ unsafe impl<T: Send> Send for Consumer<T> {}
 
 impl<T> Consumer<T> {
     /// Takes the oldest value.
-    pub(crate) fn pop(&mut self) -> Option<T> {
+    pub fn pop(&mut self) -> Option<T> {
         if self.position.popped == self.seen && !self.load_pushed() {
             return None;
         }
@@ -287,7 +287,7 @@ impl<T> Consumer<T> {
     }
 
     /// No value waits. A push that happened before is always seen.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.position.popped == self.seen
             && self.position.popped == self.shared.pushed.load(Ordering::Acquire)
     }
