@@ -1,8 +1,8 @@
-//! Byte formats: MPA, DDP and RDMAP as the RFCs define them, Verbena's own extensions, the RoCEv2
-//! datagrams of unreliable queue pairs, the cells and push-push messages of channels, and iSCSI
-//! with iSER and the SCSI data it carries. Each header is one file with a `parse` that turns bytes
-//! into a validated value and an `emit` that writes the value back. The crate keeps no connection
-//! state and does no I/O.
+//! Byte formats: MPA, DDP and RDMAP as the RFCs define them, Verbena's own extensions, and the RoCEv2
+//! datagrams of unreliable queue pairs. Each header is one file with a `parse` that turns bytes into
+//! a validated value and an `emit` that writes the value back. The crate keeps no connection state
+//! and does no I/O. `verbena-split-wire` and `verbena-storage-wire` keep the same contract for cells
+//! and push-push messages, and for iSCSI.
 //!
 //! # Contract
 //!
@@ -13,23 +13,16 @@
 //! * `emit` followed by `parse` returns an equal value, provided the value is one that `parse`
 //!   can return; where a public field is wider than its place on the wire, the surplus bits are
 //!   not sent. The other direction also holds for bytes sent by a conforming peer; reserved bits
-//!   are ignored on receive and sent as zero, except in cells and push-push messages, where a set
-//!   reserved bit is an error. Terminate documents its two exceptions: error codes that decode to
-//!   the same value, and the layout of a message without returned headers. Sense data and the
-//!   pages of SCSI are read in every form and written in one, or not at all.
-//! * An iSCSI header announces what follows it; [`iscsi::Lengths`] reads that from any header,
-//!   also from one that `parse` rejects. No length is trusted beyond the bytes that are there.
-//! * Integers are big-endian on the wire. The exceptions are checksums: the CRC field of an FPDU,
-//!   both CRCs of a cell, the digests of iSCSI and the ICRC of a RoCEv2 packet are stored least
-//!   significant byte first.
+//!   are ignored on receive and sent as zero. Terminate documents its two exceptions: error codes
+//!   that decode to the same value, and the layout of a message without returned headers.
+//! * Integers are big-endian on the wire. The exceptions are checksums: the CRC field of an FPDU and
+//!   the ICRC of a RoCEv2 packet are stored least significant byte first.
 //! * `Display` prints one line for logs.
 //!
 //! # Reading order
 //!
 //! [`number`] for the types of the fields, [`mpa`] for framing, [`ddp`] for segments, [`rdmap`] for
-//! messages, then [`ext`] and [`roce`]; [`cell`] and [`push`] need only [`number`]. For storage:
-//! [`iscsi`] for the headers and [`iscsi::text`] for the login, [`scsi`] for what commands carry,
-//! [`iser`] for the header in front of both on an RDMA connection.
+//! messages, then [`ext`] and [`roce`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -42,25 +35,24 @@
     )
 )]
 
-pub mod cell;
 pub mod crc;
 pub mod ddp;
 pub mod ext;
-pub mod iscsi;
-pub mod iser;
 pub mod malformed;
 pub mod mpa;
 pub mod number;
-pub mod push;
+pub mod raw;
 pub mod rdmap;
 pub mod roce;
-pub mod scsi;
 
-mod coded;
-mod raw;
-
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "testing"))]
+#[allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "assertions of tests"
+)]
+pub mod testing;
 
 pub use malformed::Malformed;
 pub use number::{Mo, Msn, Psn, Qn, Qpn, Rsn, Stag, To};

@@ -6,7 +6,7 @@ use zerocopy::FromBytes;
 use crate::Malformed;
 
 /// Copies the layout `T` out of the front of `bytes`.
-pub(crate) fn prefix<T: FromBytes>(what: &'static str, bytes: &[u8]) -> Result<T, Malformed> {
+pub fn prefix<T: FromBytes>(what: &'static str, bytes: &[u8]) -> Result<T, Malformed> {
     match T::read_from_prefix(bytes) {
         Ok((raw, _)) => Ok(raw),
         Err(_) => Err(Malformed::Truncated {

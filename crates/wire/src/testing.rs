@@ -1,8 +1,8 @@
-//! Helpers shared by the unit tests: hex text to bytes, and checks that run one parser over many
-//! changed inputs. Compiled for tests only.
+//! Helpers shared by unit tests: hex text to bytes, and checks that run one parser over many
+//! changed inputs. Compiled for tests of this crate, and with the feature `testing` for those of others.
 
 /// Bytes of a hex string; spaces, newlines and `|` only separate.
-pub(crate) fn hex(text: &str) -> Vec<u8> {
+pub fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .bytes()
         .filter(|b| !b.is_ascii_whitespace() && *b != b'|')
@@ -13,7 +13,7 @@ pub(crate) fn hex(text: &str) -> Vec<u8> {
 }
 
 /// `parse` must reject every proper prefix of `bytes`.
-pub(crate) fn refuses_every_prefix<T: core::fmt::Debug, E: core::fmt::Debug>(
+pub fn refuses_every_prefix<T: core::fmt::Debug, E: core::fmt::Debug>(
     bytes: &[u8],
     parse: impl Fn(&[u8]) -> Result<T, E>,
 ) {
@@ -28,7 +28,7 @@ pub(crate) fn refuses_every_prefix<T: core::fmt::Debug, E: core::fmt::Debug>(
 }
 
 /// Flips each bit named by `(byte, mask)` on its own and expects the same value.
-pub(crate) fn ignores_bits<T: core::fmt::Debug + PartialEq, E: core::fmt::Debug>(
+pub fn ignores_bits<T: core::fmt::Debug + PartialEq, E: core::fmt::Debug>(
     bytes: &[u8],
     reserved: &[(usize, u8)],
     parse: impl Fn(&[u8]) -> Result<T, E>,

@@ -3,7 +3,7 @@
 
 use core::time::Duration;
 
-use verbena_wire::cell::MAX_OVERHEAD;
+use verbena_split_wire::cell::MAX_OVERHEAD;
 
 use crate::error::Error;
 

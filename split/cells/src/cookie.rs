@@ -6,10 +6,10 @@ use core::time::Duration;
 
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
-use verbena_stream::Time;
-use verbena_wire::cell::{
+use verbena_split_wire::cell::{
     Body, Cell, Cells, Cookie, Kind, PacketSeq, PortAddress, RETRY_CELL, RejectReason, Terms,
 };
+use verbena_stream::Time;
 use verbena_wire::number::Qpn;
 
 use crate::descriptor::Peer;

@@ -1,7 +1,7 @@
 //! Counters of work queue pairs and ports, by cause (P3). Every cell that is not placed adds to exactly one counter, and counters only
 //! grow.
 
-use verbena_wire::cell::NakReason;
+use verbena_split_wire::cell::NakReason;
 
 /// Why a cell was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -4,7 +4,7 @@
 
 use smallvec::SmallVec;
 use verbena_nic::wr::{Data, Flags, RemoteAddr, Sge};
-use verbena_wire::cell::PortAddress;
+use verbena_split_wire::cell::PortAddress;
 use verbena_wire::number::Qpn;
 
 /// A work queue pair of any port.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use verbena_wire::cell::{Body, Cell, CellRoute, DisconnectReason, PacketSeq, RejectReason};
+use verbena_split_wire::cell::{Body, Cell, CellRoute, DisconnectReason, PacketSeq, RejectReason};
 use verbena_wire::number::Qpn;
 
 use crate::descriptor::Peer;

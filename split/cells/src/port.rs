@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use verbena_nic::Outbox;
 use verbena_nic::wr::ReceiveWr;
-use verbena_wire::cell::{DisconnectReason, PortAddress};
+use verbena_split_wire::cell::{DisconnectReason, PortAddress};
 use verbena_wire::number::Qpn;
 
 use crate::config::Config;

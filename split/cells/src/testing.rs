@@ -7,9 +7,9 @@ use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::{Data, Flags, ReceiveWr, RemoteAddr, Sge};
 use verbena_nic::{Cq, Outbox, Status, Wc};
+use verbena_split_wire::cell::{Cell, Cells, PacketSeq, PortAddress};
 use verbena_stream::Time;
 use verbena_wire::To;
-use verbena_wire::cell::{Cell, Cells, PacketSeq, PortAddress};
 use verbena_wire::number::Qpn;
 
 use crate::{

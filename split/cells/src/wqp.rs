@@ -25,8 +25,8 @@ use verbena_nic::receive::Receive;
 use verbena_nic::wc::{Status, WcOp};
 use verbena_nic::wr::{Flags, RemoteAddr};
 use verbena_nic::{Cq, Outbox};
+use verbena_split_wire::cell::{CellRoute, DisconnectReason, NakReason, PacketSeq, PortAddress};
 use verbena_stream::Time;
-use verbena_wire::cell::{CellRoute, DisconnectReason, NakReason, PacketSeq, PortAddress};
 use verbena_wire::crc::Crc32c;
 use verbena_wire::number::Qpn;
 

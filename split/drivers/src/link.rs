@@ -19,7 +19,7 @@ use verbena_push::session::SEND_DATA_HEAD;
 use verbena_push::{
     Arrangement, Channel, Counters, Event, Misuse, Output, Packet, Refused, Session, Settings,
 };
-use verbena_wire::push::{Operation, Pool, Status as Answer};
+use verbena_split_wire::push::{Operation, Pool, Status as Answer};
 
 use crate::capped_timer::CappedTimer;
 use crate::carrier::{Carrier, CarrierError, Memory, MemoryAccess, Pair, PairOptions};

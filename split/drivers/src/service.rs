@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use verbena_lan::{Mac, Offloads};
-use verbena_wire::push::{Operation, Status};
+use verbena_split_wire::push::{Operation, Status};
 
 /// Initialise: the sender's offloads and its MTU. The answer has the same form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -19,7 +19,7 @@ use verbena_split::service::{ConfigRequest, Counts, Terms};
 use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
-use verbena_wire::push::Status;
+use verbena_split_wire::push::Status;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

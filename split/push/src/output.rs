@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use verbena_wire::push::{Operation, Pool, Status};
+use verbena_split_wire::push::{Operation, Pool, Status};
 use verbena_wire::{Stag, To};
 
 /// A channel of the service connection.

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use verbena_wire::push::{Pool, Range};
+use verbena_split_wire::push::{Pool, Range};
 
 use crate::error::Violation;
 use crate::window::Grant;

@@ -9,8 +9,8 @@ pub use state::{PeerPoolEvent, PeerPoolState};
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use verbena_split_wire::push::Pool;
 use verbena_wire::To;
-use verbena_wire::push::Pool;
 
 use crate::window::Credit;
 

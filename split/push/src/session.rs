@@ -14,9 +14,9 @@ mod send;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use verbena_wire::push::Envelope;
+use verbena_split_wire::push::Envelope;
 #[cfg(test)]
-use verbena_wire::push::Pool;
+use verbena_split_wire::push::Pool;
 
 use crate::counters::Counters;
 use crate::error::{Misuse, Violation};

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use verbena_wire::push::Operation;
+use verbena_split_wire::push::Operation;
 
 /// A request to the peer.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use verbena_wire::push::{Operation, Pool, Status};
+use verbena_split_wire::push::{Operation, Pool, Status};
 use verbena_wire::{Stag, To};
 
 use crate::{Arrangement, Event, Output, Packet, Refused, Session, Settings};

@@ -330,7 +330,11 @@ impl Session {
         }
     }
 
-    fn send_pdu(&mut self, bhs: &verbena_wire::iscsi::Bhs, data: &[u8]) -> Result<(), Error> {
+    fn send_pdu(
+        &mut self,
+        bhs: &verbena_storage_wire::iscsi::Bhs,
+        data: &[u8],
+    ) -> Result<(), Error> {
         match &mut self.link {
             Some(link) => link.send_pdu(bhs, data),
             None => Err(Error::Lost("there is no connection now".to_owned())),

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use verbena::low::Direction;
 use verbena::{Device, Memory};
-use verbena_wire::iscsi::Lun;
-use verbena_wire::scsi::{Cdb, UnmapList, UnmapRange};
+use verbena_storage_wire::iscsi::Lun;
+use verbena_storage_wire::scsi::{Cdb, UnmapList, UnmapRange};
 
 use crate::address::Address;
 use crate::blocks::{Blocks, BufferRef, Done, Extent, Geometry, Request};

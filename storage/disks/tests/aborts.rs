@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use scripted::{Conn, FILL, LEN, World, good};
 use verbena::low::Direction;
 use verbena_storage::session::{Options, Outcome};
-use verbena_wire::iscsi::TaskRequest;
-use verbena_wire::iscsi::{FromInitiator, Lun, NO_TAG, ScsiCommand, TaskFunction, TaskOutcome};
-use verbena_wire::scsi::Status;
+use verbena_storage_wire::iscsi::TaskRequest;
+use verbena_storage_wire::iscsi::{
+    FromInitiator, Lun, NO_TAG, ScsiCommand, TaskFunction, TaskOutcome,
+};
+use verbena_storage_wire::scsi::Status;
 
 /// The status BUSY.
 const BUSY: u8 = 8;

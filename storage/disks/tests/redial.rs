@@ -13,7 +13,7 @@ use verbena::Device;
 use verbena::low::Direction;
 use verbena_storage::Session;
 use verbena_storage::session::{Options, Outcome, discover};
-use verbena_wire::iscsi::FromInitiator;
+use verbena_storage_wire::iscsi::FromInitiator;
 
 /// Time limit of one login step: a call that blocked on it would take as long.
 const STEP: Duration = Duration::from_millis(700);

@@ -11,7 +11,7 @@ use scripted::Conn;
 use verbena::{Config, Device};
 use verbena_storage::session::{Options, Redirects};
 use verbena_storage::{Address, Session};
-use verbena_wire::iscsi::{FromInitiator, LoginRequest, LoginResponse, LoginStatus, Stage};
+use verbena_storage_wire::iscsi::{FromInitiator, LoginRequest, LoginResponse, LoginStatus, Stage};
 
 const FIRST_HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const OTHER_HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use verbena::Device;
 use verbena_storage::session::Options;
 use verbena_storage::{Blocks, Session, Unit};
-use verbena_wire::iscsi::{FromInitiator, Lun};
+use verbena_storage_wire::iscsi::{FromInitiator, Lun};
 
 /// A target with one unit of 16 blocks, with this block size and vendor. Returns the requests it received.
 fn target(block: u32, vendor: [u8; 8]) -> (String, JoinHandle<Vec<FromInitiator>>) {

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use scripted::{Conn, LEN, World, good};
 use verbena::low::Direction;
 use verbena_storage::session::{Options, Outcome};
-use verbena_wire::iscsi::{
+use verbena_storage_wire::iscsi::{
     AsyncEvent, AsyncMessage, DataIn, FromInitiator, LogoutReason, Lun, NO_TAG, NopIn, Reject,
     RejectReason, Residual,
 };
-use verbena_wire::scsi::Status;
+use verbena_storage_wire::scsi::Status;
 
 /// Short enough for a test, and long enough to be distinguished from an immediate reaction.
 const SILENCE: Duration = Duration::from_secs(1);

@@ -30,7 +30,7 @@ pub use text_exchange::{MAX_EXCHANGES, MAX_TEXT};
 
 use std::collections::HashSet;
 
-use verbena_wire::iscsi::{LoginRequest, LoginResponse, LoginStatus, Stage, text};
+use verbena_storage_wire::iscsi::{LoginRequest, LoginResponse, LoginStatus, Stage, text};
 
 use chap::{ChapExchange, ChapKeys};
 use error::clip;

@@ -2,7 +2,7 @@
 //! defaults and the negotiation functions are in `login`. Parameters that this initiator fixes have no field: MaxConnections is 1,
 //! ErrorRecoveryLevel is 0, data PDUs and sequences are in order.
 
-use verbena_wire::iscsi::DIGEST_LEN;
+use verbena_storage_wire::iscsi::DIGEST_LEN;
 
 /// Parameters of a connection in the full feature phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 //! it may be reused at once. Posting checks queue and state only; whether the command can be executed is decided when it is transmitted.
 
 use verbena_nic::{Flags, Sge};
-use verbena_wire::iscsi::{Attribute, Bhs, Lun};
-use verbena_wire::scsi::DeviceType;
+use verbena_storage_wire::iscsi::{Attribute, Bhs, Lun};
+use verbena_storage_wire::scsi::DeviceType;
 
 /// Identifies a command between consumer and adapter: returned by posting, and again with the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -28,7 +28,7 @@ use segment::IpContents;
 use summary::Summary;
 use table::{CaptureCounters, Table};
 use text::Line;
-use verbena_wire::iscsi::PORT;
+use verbena_storage_wire::iscsi::PORT;
 
 /// Options of the decoder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,8 +3,10 @@
 //! A listener without state must reply with no more bytes than it received.
 
 use verbena_cells::Cookies;
+use verbena_split_wire::cell::{
+    AddressBlock, CRC_LEN, Cell, Cells, Header, IMMEDIATE_LEN, PortAddress,
+};
 use verbena_stream::Time;
-use verbena_wire::cell::{AddressBlock, CRC_LEN, Cell, Cells, Header, IMMEDIATE_LEN, PortAddress};
 use verbena_wire::crc::{crc32c, crc32c_wire};
 use verbena_wire::number::Qpn;
 

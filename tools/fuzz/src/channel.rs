@@ -9,8 +9,8 @@ use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::{Data, Flags, ReceiveWr, Sge};
 use verbena_nic::{Cq, Outbox, Wc};
+use verbena_split_wire::cell::{PacketSeq, PortAddress};
 use verbena_stream::Time;
-use verbena_wire::cell::{PacketSeq, PortAddress};
 use verbena_wire::number::Qpn;
 
 use crate::cell::sealed;

@@ -1,11 +1,11 @@
 //! iSCSI headers with the text behind them, and iSER headers.
 //! A header that parses must be emitted so that it parses as the same, with the same lengths; so must text pairs and binary values.
 
-use verbena_wire::iscsi::text::{self, Pairs};
-use verbena_wire::iscsi::{
+use verbena_storage_wire::iscsi::text::{self, Pairs};
+use verbena_storage_wire::iscsi::{
     BHS_LEN, Bhs, FromInitiator, FromTarget, Lengths, Lun, Opcode, Reject, ScsiResponse, pad,
 };
-use verbena_wire::iser::{IserMessage, PrivateData};
+use verbena_storage_wire::iser::{IserMessage, PrivateData};
 
 /// Runs one input: a header and its data segment.
 pub fn target(data: &[u8]) {

@@ -11,8 +11,10 @@ use verbena_nic::{
     Cq, Flags, MemoryCarrier, OnFailure, Outbox, ReceiveWr, Receiving, Sending, Sge,
 };
 use verbena_nic::{UpperInit, Wc};
-use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, FromInitiator, Lengths, Lun, digest, pad};
-use verbena_wire::scsi::{Cdb, DeviceType};
+use verbena_storage_wire::iscsi::{
+    Attribute, BHS_LEN, Bhs, FromInitiator, Lengths, Lun, digest, pad,
+};
+use verbena_storage_wire::scsi::{Cdb, DeviceType};
 
 use crate::source::{Source, bit};
 

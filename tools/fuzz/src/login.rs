@@ -6,7 +6,7 @@ use verbena_iscsi::login::{
     Authentication, CHALLENGE_LEN, Chap, DigestPreference, Discovery, DiscoveryProgress, IserOffer,
     Login, LoginOutcome, MAX_EXCHANGES, Offer, Progress, Purpose, random_isid,
 };
-use verbena_wire::iscsi::{Bhs, LoginResponse, LoginStatus, NO_TAG, TextResponse, Window};
+use verbena_storage_wire::iscsi::{Bhs, LoginResponse, LoginStatus, NO_TAG, TextResponse, Window};
 
 use crate::source::Source;
 

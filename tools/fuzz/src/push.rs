@@ -1,7 +1,9 @@
 //! Messages of the push-push layer.
 //! A message that parses must be emitted as the same bytes, also entry by entry; the reply to an unknown function must parse.
 
-use verbena_wire::push::{Body, Element, Indication, Message, Parsed, Pool, Range, Reference};
+use verbena_split_wire::push::{
+    Body, Element, Indication, Message, Parsed, Pool, Range, Reference,
+};
 
 /// Runs one input.
 pub fn target(data: &[u8]) {

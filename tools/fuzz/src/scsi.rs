@@ -1,7 +1,7 @@
 //! Data that a SCSI logical unit returns: sense data, INQUIRY and its pages, capacities, lists of units, mode headers.
 //! A structure that can be emitted must parse as the same again, and no length reported may exceed the input.
 
-use verbena_wire::scsi::{
+use verbena_storage_wire::scsi::{
     BlockLimits, Capacity, Cdb, DeviceId, DeviceType, Inquiry, Luns, ModeHeader, Sense,
     SupportedPages, UnitSerial, is_valid_for,
 };

@@ -5,7 +5,7 @@
 use verbena_push::{
     Arrangement, Channel, Event, IndicationMode, Limits, Output, Packet, Session, Settings,
 };
-use verbena_wire::push::{Operation, Pool, Status};
+use verbena_split_wire::push::{Operation, Pool, Status};
 use verbena_wire::{Stag, To};
 
 use crate::source::Source;

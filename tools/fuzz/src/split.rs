@@ -5,7 +5,7 @@ use verbena_split::hello::{Hello, MAX_NAME};
 use verbena_split::lane::Lane;
 use verbena_split::service::{ConfigRequest, Counts, Terms};
 use verbena_split::welcome::Welcome;
-use verbena_wire::push::Operation;
+use verbena_split_wire::push::Operation;
 
 use crate::source::Source;
 

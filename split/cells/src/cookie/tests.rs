@@ -1,6 +1,6 @@
 //! Cookies: which requests get one, what it is valid for, and for how long.
 
-use verbena_wire::cell::CellRoute;
+use verbena_split_wire::cell::CellRoute;
 
 use super::*;
 
@@ -177,6 +177,6 @@ fn only_valid_connects_to_this_port_are_answered() {
     strange[4..10].copy_from_slice(&[2; 6]);
     let len = strange.len() - 4;
     strange.truncate(len);
-    verbena_wire::cell::emit_trailer(0, None, &mut strange);
+    verbena_split_wire::cell::emit_trailer(0, None, &mut strange);
     assert!(!answered(&strange));
 }

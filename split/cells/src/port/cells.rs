@@ -2,9 +2,9 @@
 //! not accepted is counted. The source port is taken from the cells, and compared with the carrier's where the carrier knows it.
 
 use verbena_nic::Outbox;
+use verbena_split_wire::cell::{Body, Cell, Cells, DisconnectReason, PacketSeq, PortAddress};
 use verbena_stream::Time;
 use verbena_wire::Malformed;
-use verbena_wire::cell::{Body, Cell, Cells, DisconnectReason, PacketSeq, PortAddress};
 
 use super::Port;
 use super::connect::reply_way;

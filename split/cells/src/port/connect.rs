@@ -1,8 +1,10 @@
 //! Connection setup: Connects to a peer, and requests of peers that wait for the consumer. Requests are limited in number and time, and
 //! a repeated one counts once. The first packet number of each direction is chosen by the consumer.
 
+use verbena_split_wire::cell::{
+    CellRoute, MAX_PRIVATE, PacketSeq, PortAddress, RejectReason, Terms,
+};
 use verbena_stream::Time;
-use verbena_wire::cell::{CellRoute, MAX_PRIVATE, PacketSeq, PortAddress, RejectReason, Terms};
 use verbena_wire::number::Qpn;
 
 use super::{Port, get};

@@ -2,8 +2,8 @@
 //! expired deadline is handled by the next call of [`Port::handle_timeout`].
 
 use verbena_nic::Outbox;
+use verbena_split_wire::cell::PortAddress;
 use verbena_stream::Time;
-use verbena_wire::cell::PortAddress;
 
 use super::Port;
 use crate::wqp::{DatagramBuilder, Emitted, EventContext};

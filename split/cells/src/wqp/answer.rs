@@ -6,8 +6,8 @@ use core::time::Duration;
 
 use verbena_nic::Outbox;
 use verbena_nic::wc::{Status, WcOp};
+use verbena_split_wire::cell::{NakReason, PacketSeq, PortAddress};
 use verbena_stream::Time;
-use verbena_wire::cell::{NakReason, PacketSeq, PortAddress};
 
 use super::{Cursor, SendState, Wqp};
 use crate::config::Config;

@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use verbena_wire::cell::PacketSeq;
+use verbena_split_wire::cell::PacketSeq;
 
 use crate::config::MAX_WINDOW;
 use crate::descriptor::Peer;
@@ -95,7 +95,7 @@ impl DuplicateFilter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use verbena_wire::cell::PortAddress;
+    use verbena_split_wire::cell::PortAddress;
     use verbena_wire::number::Qpn;
 
     fn peer(n: u8) -> Peer {

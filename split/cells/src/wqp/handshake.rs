@@ -1,10 +1,10 @@
 //! Connection setup of a work queue pair: a Connect until it is answered, and an Accept for every Connect received. Each side starts
 //! with the packet number that the other one named, and the smaller cell size applies.
 
-use verbena_stream::Time;
-use verbena_wire::cell::{
+use verbena_split_wire::cell::{
     Body, Cell, Cookie, NakReason, PacketSeq, PortAddress, RejectReason, Terms,
 };
+use verbena_stream::Time;
 
 use super::Wqp;
 use crate::config::Config;

@@ -3,8 +3,8 @@
 //! themselves; the channel fails after `retries` unanswered probes and not before `patience`.
 
 use verbena_nic::Outbox;
+use verbena_split_wire::cell::{Body, Cell, CellPosition, Data, PortAddress, Tail};
 use verbena_stream::Time;
-use verbena_wire::cell::{Body, Cell, CellPosition, Data, PortAddress, Tail};
 use verbena_wire::crc::crc32c;
 
 use super::{EventContext, Wqp};

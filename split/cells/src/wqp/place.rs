@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 use verbena_mem::{Access, Arrival, MemAccess, Placement, Refusal, Verdict};
 use verbena_nic::receive::Receive;
-use verbena_wire::cell::AddressBlock;
+use verbena_split_wire::cell::AddressBlock;
 
 use super::WqpInit;
 use crate::counters::Refused;

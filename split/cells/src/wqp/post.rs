@@ -6,7 +6,7 @@ use verbena_nic::Outbox;
 use verbena_nic::receive::{PostError, Receive};
 use verbena_nic::wc::WcOp;
 use verbena_nic::wr::{Data, ReceiveWr};
-use verbena_wire::cell::NakReason;
+use verbena_split_wire::cell::NakReason;
 
 use super::{Queued, SendState, Wqp};
 use crate::config::{Config, MAX_CELLS};

@@ -4,7 +4,7 @@
 use verbena_nic::Outbox;
 use verbena_nic::receive::Receive;
 use verbena_nic::wc::WcOp;
-use verbena_wire::cell::{Data, Kind, NakReason, PacketSeq, Tail};
+use verbena_split_wire::cell::{Data, Kind, NakReason, PacketSeq, Tail};
 
 use super::Wqp;
 use super::answer::EventContext;

@@ -3,8 +3,8 @@
 
 use core::time::Duration;
 
+use verbena_split_wire::cell::PacketSeq;
 use verbena_stream::Time;
-use verbena_wire::cell::PacketSeq;
 
 use crate::config::Config;
 

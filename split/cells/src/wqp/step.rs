@@ -5,7 +5,7 @@ use verbena_mem::Refusal;
 use verbena_nic::Outbox;
 use verbena_nic::receive::Receive;
 use verbena_nic::wc::Status;
-use verbena_wire::cell::{AddressBlock, CellPosition, Data, Kind, Tail};
+use verbena_split_wire::cell::{AddressBlock, CellPosition, Data, Kind, Tail};
 use verbena_wire::crc::Crc32c;
 
 use super::answer::EventContext;

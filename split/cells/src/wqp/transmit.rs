@@ -4,11 +4,11 @@
 use verbena_mem::{Access, MemAccess, Refusal};
 use verbena_nic::Outbox;
 use verbena_nic::wc::Status;
-use verbena_stream::Time;
-use verbena_wire::cell::{
+use verbena_split_wire::cell::{
     AddressBlock, CRC_LEN, Cell, CellPosition, Data, Header, IMMEDIATE_LEN, OpenCell, PortAddress,
     Tail, emit_trailer,
 };
+use verbena_stream::Time;
 use verbena_wire::crc::Crc32c;
 
 use super::complete::Overflowed;

@@ -9,8 +9,8 @@ use verbena_mem::{Access, Buffer, Pd, Tpt};
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::{Data, Flags, ReceiveWr, RemoteAddr, Sge};
 use verbena_nic::{Cq, Outbox, Status, Wc, WcOp};
+use verbena_split_wire::cell::PacketSeq;
 use verbena_wire::To;
-use verbena_wire::cell::PacketSeq;
 use verbena_wire::number::Qpn;
 
 use crate::rng::{Rng, mix};

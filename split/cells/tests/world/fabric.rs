@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use verbena_split_wire::cell::PortAddress;
 use verbena_stream::Time;
-use verbena_wire::cell::PortAddress;
 
 use crate::rng::Rng;
 

@@ -7,11 +7,11 @@ use core::time::Duration;
 use verbena_cells::{ChannelKind, Config, Notice, Peer, Port};
 use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_nic::{Outbox, Status, Wc};
-use verbena_stream::Time;
-use verbena_wire::cell::{
+use verbena_split_wire::cell::{
     AddressBlock, Body, Cell, CellPosition, CellRoute, Data, DisconnectReason, NakReason,
     PacketSeq, Tail, Terms,
 };
+use verbena_stream::Time;
 use verbena_wire::crc::crc32c;
 use verbena_wire::number::Qpn;
 use verbena_wire::{Stag, To};

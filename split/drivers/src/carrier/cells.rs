@@ -30,8 +30,8 @@ use verbena_cells::{Port, View};
 use verbena_lan::Mac;
 use verbena_mem::{Pd, Policy, Tpt};
 use verbena_nic::{Cq, Outbox, Wc};
+use verbena_split_wire::cell::{MAX_OVERHEAD, PortAddress};
 use verbena_stream::Time;
-use verbena_wire::cell::{MAX_OVERHEAD, PortAddress};
 use verbena_wire::number::Qpn;
 
 use super::{CarrierError, CarrierEvent, Pair, Result, Ticket};

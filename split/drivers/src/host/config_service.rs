@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use verbena_lan::Offloads;
-use verbena_wire::push::{Operation, Status};
+use verbena_split_wire::push::{Operation, Status};
 
 use super::{
     Host, LEAVE_TIMEOUT, MacChoice, Phase, PhaseEvent, REDIAL_MIN, ReportedState, packet_mtu,

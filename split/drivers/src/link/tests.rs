@@ -8,7 +8,7 @@ use verbena::Config;
 use verbena_lan::VNET_HDR_LEN;
 use verbena_nic::wr::RemoteAddr;
 use verbena_push::{Arrangement, Refused};
-use verbena_wire::push::{Operation, Status};
+use verbena_split_wire::push::{Operation, Status};
 
 use super::perform::{PACKET, id};
 use super::{Link, LinkError, LinkEvent, LinkOptions};

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use verbena_lan::{Mac, Multicast, Offloads, PortId, Role};
-use verbena_wire::push::{Operation, Status};
+use verbena_split_wire::push::{Operation, Status};
 
 use super::connected_host::HostState;
 use super::{HostId, Unit, UnitError, random_mac};

@@ -1,7 +1,7 @@
 //! Transfers that arrive: immediate data, indications in messages, bare packets, packets in messages; and announcements. A packet is
 //! accepted only in an element that is lent, once, and within the element's size (P7).
 
-use verbena_wire::push::{Element, Elements, Function, Indication};
+use verbena_split_wire::push::{Element, Elements, Function, Indication};
 
 use super::receive::keep_first;
 use super::{SEND_DATA_HEAD, Session};

@@ -1,7 +1,7 @@
 //! The configuration service from both sides (P6): our requests and the peer's, with their answers. Every request is answered, by
 //! the program or, if it is invalid or one too many, here.
 
-use verbena_wire::push::{Body, Envelope, Function, Message, Operation, Status};
+use verbena_split_wire::push::{Body, Envelope, Function, Message, Operation, Status};
 
 use super::Session;
 use crate::error::{Misuse, Violation};

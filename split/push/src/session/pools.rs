@@ -1,7 +1,7 @@
 //! Pools of both sides: ours are advertised, given back and recalled; the peer's are released (P6). A pool of ours is reported as
 //! freed only when the peer has stopped using it and no packet to it is in flight.
 
-use verbena_wire::push::{Body, Entry, Envelope, Message, Pool, Reference};
+use verbena_split_wire::push::{Body, Entry, Envelope, Message, Pool, Reference};
 
 use super::{RECEIVER_OWNED, Session};
 use crate::error::Misuse;

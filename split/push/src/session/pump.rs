@@ -2,7 +2,7 @@
 //! for a receive descriptor of the peer, and the last credit is reserved for granting credit, so that two sides never deadlock. The
 //! exception is the announcement of messages in `synchronise`.
 
-use verbena_wire::push::{Body, Element, Entry, Function, Message, Pool, Range};
+use verbena_split_wire::push::{Body, Element, Entry, Function, Message, Pool, Range};
 
 use super::{ElementRequest, RECEIVER_OWNED, Session};
 use crate::output::Output;

@@ -1,7 +1,7 @@
 //! Messages that arrive, and their effect on pools and flushes. Every entry of a message is checked by itself, an unknown message is
 //! answered (P6), and a message beyond the granted credit is a violation.
 
-use verbena_wire::push::{Body, Entries, Function, Message, Parsed, Pool, Range, Reference};
+use verbena_split_wire::push::{Body, Entries, Function, Message, Parsed, Pool, Range, Reference};
 
 use super::arrive::synchronisation;
 use super::pools::is_valid;

@@ -1,7 +1,7 @@
 //! Outgoing packets: an element is taken, the transfer requested from the carrier, and its completion reported. The indication goes
 //! into the immediate data whenever it fits (P7). Packets are not queued: one without an element is refused.
 
-use verbena_wire::push::{Body, Indication, Message};
+use verbena_split_wire::push::{Body, Indication, Message};
 
 use super::{ElementRequest, SEND_DATA_HEAD, Session};
 use crate::error::{Misuse, Refused};

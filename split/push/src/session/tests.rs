@@ -2,7 +2,7 @@
 
 mod hostile;
 
-use verbena_wire::push::{
+use verbena_split_wire::push::{
     Body, Element, Envelope, Indication, Message, Operation, Parsed, Pool, Range, Reference, Status,
 };
 use verbena_wire::{Stag, To};

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use verbena_wire::iscsi::{Lun, NO_TAG, TaskFunction, TaskOutcome, TaskRequest, sn_lt};
+use verbena_storage_wire::iscsi::{Lun, NO_TAG, TaskFunction, TaskOutcome, TaskRequest, sn_lt};
 
 use super::Session;
 use super::link::CommandProgress;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use verbena::Status;
 use verbena::low::Direction;
-use verbena_wire::iscsi::{
+use verbena_storage_wire::iscsi::{
     Bhs, FromTarget, Lun, NO_TAG, NopIn, NopOut, Reject, Residual, TaskOutcome,
 };
 
@@ -206,7 +206,7 @@ impl Session {
 
     fn rejected(&mut self, reject: &Reject, data: &[u8]) {
         let what = Reject::header(data).ok().and_then(|bhs| {
-            let pdu = verbena_wire::iscsi::FromInitiator::parse(bhs).ok()?;
+            let pdu = verbena_storage_wire::iscsi::FromInitiator::parse(bhs).ok()?;
             Some(pdu.to_string())
         });
         let what = what.unwrap_or_else(|| "a PDU".to_owned());

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use verbena::{Device, Pd};
 use verbena_iscsi::login::{CHALLENGE_LEN, Login, LoginOutcome, Progress, Purpose, random_isid};
-use verbena_wire::iscsi::FromTarget;
+use verbena_storage_wire::iscsi::FromTarget;
 
 use super::TICK;
 use super::iser::{IserDial, IserOptions};

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use verbena::Device;
 use verbena_iscsi::login::{Discovery, DiscoveryProgress, TargetRecord};
-use verbena_wire::iscsi::{FromTarget, LogoutReason, LogoutRequest, NO_TAG, NopOut, TextResponse};
+use verbena_storage_wire::iscsi::{
+    FromTarget, LogoutReason, LogoutRequest, NO_TAG, NopOut, TextResponse,
+};
 
 use super::dial::{STEPS, isid, log_in};
 use super::link::{DataSegment, Link, LinkEvent};

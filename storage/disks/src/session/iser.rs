@@ -18,8 +18,8 @@ use std::time::Duration;
 use verbena::low::{Arm, Direction, PostError, PostRecvError, QpState, RecvWr, Wc, WcOp};
 use verbena::{Cq, Memory, Qp, Status};
 use verbena_iscsi::login::LoginOutcome;
-use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};
-use verbena_wire::iser::{HEADER_LEN, IserHeader};
+use verbena_storage_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};
+use verbena_storage_wire::iser::{HEADER_LEN, IserHeader};
 
 use super::link::{CommandProgress, Link, LinkCommand, LinkEvent, TransferCounters};
 use super::sleep_poll::{Polling, sleep_poll};

@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 use verbena::Status;
 use verbena::low::Direction;
 use verbena_iscsi::login::LoginOutcome;
-use verbena_wire::iscsi::{Bhs, Lun};
-use verbena_wire::scsi::{Cdb, DeviceType};
+use verbena_storage_wire::iscsi::{Bhs, Lun};
+use verbena_storage_wire::scsi::{Cdb, DeviceType};
 
 use crate::blocks::BufferRef;
 use crate::error::Error;

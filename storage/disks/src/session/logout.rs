@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use verbena_wire::iscsi::{AsyncEvent, AsyncMessage, LogoutReason, LogoutRequest};
+use verbena_storage_wire::iscsi::{AsyncEvent, AsyncMessage, LogoutReason, LogoutRequest};
 
 use super::Session;
 use crate::error::Error;

@@ -3,9 +3,9 @@
 
 use core::fmt;
 
+use verbena_storage_wire::iscsi::{Bhs, DataIn, FromTarget, Residual, ScsiResponse, Service};
+use verbena_storage_wire::scsi::{Sense, SenseKey, Status};
 use verbena_wire::Malformed;
-use verbena_wire::iscsi::{Bhs, DataIn, FromTarget, Residual, ScsiResponse, Service};
-use verbena_wire::scsi::{Sense, SenseKey, Status};
 
 use crate::blocks::Failure;
 

@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use verbena::low::Direction;
-use verbena_wire::iscsi::Lun;
-use verbena_wire::scsi::{Cdb, DeviceType};
+use verbena_storage_wire::iscsi::Lun;
+use verbena_storage_wire::scsi::{Cdb, DeviceType};
 
 use super::link::LinkCommand;
 use crate::blocks::BufferRef;

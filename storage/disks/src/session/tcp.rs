@@ -15,7 +15,7 @@ use verbena::low::{
 };
 use verbena::{Access, Cq, Device, IscsiConnecting, IscsiOptions, IscsiQp, Memory, Pd, Status};
 use verbena_iscsi::login::LoginOutcome;
-use verbena_wire::iscsi::{Attribute, BHS_LEN, Bhs, Opcode};
+use verbena_storage_wire::iscsi::{Attribute, BHS_LEN, Bhs, Opcode};
 
 use self::transfers::{Transfers, tag};
 use super::link::{

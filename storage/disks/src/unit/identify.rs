@@ -2,8 +2,8 @@
 //! READ CAPACITY (10) replaces READ CAPACITY (16) on old units. A unit that is not a direct access block device has no geometry.
 
 use verbena::low::Direction;
-use verbena_wire::iscsi::{Lun, Residual};
-use verbena_wire::scsi::{
+use verbena_storage_wire::iscsi::{Lun, Residual};
+use verbena_storage_wire::scsi::{
     BlockLimits, Capacity, Cdb, DeviceType, Inquiry, Luns, ModeHeader, UnitSerial,
 };
 

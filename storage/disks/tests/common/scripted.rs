@@ -11,12 +11,12 @@ use verbena::low::Direction;
 use verbena::{Device, Memory};
 use verbena_storage::session::{Command, Ended, Options, Outcome};
 use verbena_storage::{BufferRef, Session};
-use verbena_wire::iscsi::{
+use verbena_storage_wire::iscsi::{
     BHS_LEN, Bhs, DataIn, FromInitiator, Lengths, LoginRequest, LoginResponse, LoginStatus,
     LogoutOutcome, LogoutResponse, Lun, NO_TAG, NopIn, R2t, Residual, ScsiCommand, ScsiResponse,
     Service, TaskOutcome, TaskRequest, TaskResponse, TextResponse, Window, pad,
 };
-use verbena_wire::scsi::{Cdb, DeviceType};
+use verbena_storage_wire::scsi::{Cdb, DeviceType};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const TARGET: &str = "iqn.2026-11.org.verbena:scripted";

@@ -8,8 +8,8 @@ use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use thiserror::Error;
+use verbena_storage_wire::iscsi::text;
 use verbena_wire::Malformed;
-use verbena_wire::iscsi::text;
 
 use super::error::{Blame, clip};
 

@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use thiserror::Error;
+use verbena_storage_wire::iscsi::{Lun, NO_TAG, TextRequest, TextResponse, text};
 use verbena_wire::Malformed;
-use verbena_wire::iscsi::{Lun, NO_TAG, TextRequest, TextResponse, text};
 
 use super::error::clip;
 use super::offer::MAX_NAME;

@@ -2,8 +2,8 @@
 //! text are repeated, and no secrets. After any of them the connection has to be closed.
 
 use thiserror::Error;
+use verbena_storage_wire::iscsi::{LoginStatus, Stage};
 use verbena_wire::Malformed;
-use verbena_wire::iscsi::{LoginStatus, Stage};
 
 use super::chap::ChapError;
 

@@ -1,7 +1,7 @@
 //! Negotiation of the operational keys of one login: our offers, the target's answers and the target's own offers. An answer that the
 //! key's result function does not allow is an error. Stages and PDUs are in `login`.
 
-use verbena_wire::iscsi::text;
+use verbena_storage_wire::iscsi::text;
 
 use super::error::{LoginError, clip};
 use super::offer::{DigestPreference, IserOffer, Offer, Purpose};

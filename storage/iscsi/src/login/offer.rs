@@ -1,7 +1,7 @@
 //! What an initiator requests of a target: names, preferred values and credentials. `check` runs when a login begins and rejects values
 //! that are outside a key's range or that contradict each other.
 
-use verbena_wire::iscsi::text;
+use verbena_storage_wire::iscsi::text;
 
 use super::chap::Chap;
 use super::error::LoginError;

@@ -1,7 +1,7 @@
 //! Results of a login: negotiated parameters, or a redirection. A [`LoginOutcome`] always has a TSIH other than 0.
 //! How the login arrives at them is in `login`.
 
-use verbena_wire::iscsi::text;
+use verbena_storage_wire::iscsi::text;
 
 use super::error::{LoginError, clip};
 use super::negotiation::IserTerms;

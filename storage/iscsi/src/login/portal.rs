@@ -4,7 +4,7 @@
 use core::fmt;
 use core::net::Ipv6Addr;
 
-use verbena_wire::iscsi::PORT;
+use verbena_storage_wire::iscsi::PORT;
 
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,8 @@
 
 use core::ops::RangeInclusive;
 
-use verbena_wire::iscsi::MAX_DATA;
-use verbena_wire::iscsi::text;
+use verbena_storage_wire::iscsi::MAX_DATA;
+use verbena_storage_wire::iscsi::text;
 
 use super::error::LoginError;
 

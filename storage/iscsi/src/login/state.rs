@@ -1,7 +1,7 @@
 //! The transitions of a login as a table (RFC 7143 §6.3): the state is what was sent last, the event what the target answered. No
 //! sequence of events skips a mandatory step. Text and the verification of CHAP are in other files.
 
-use verbena_wire::iscsi::Stage;
+use verbena_storage_wire::iscsi::Stage;
 
 #[cfg(test)]
 mod tests;

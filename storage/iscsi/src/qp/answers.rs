@@ -1,7 +1,7 @@
 //! A lower bound on the bytes that answers to outstanding commands will have. Lengths are counted in classes of powers of two; the bound
 //! takes every answer for as long as the lower end of the shortest class.
 
-use verbena_wire::iscsi::BHS_LEN;
+use verbena_storage_wire::iscsi::BHS_LEN;
 
 use super::command::Command;
 use super::low_water::MIN_MARK;

@@ -1,7 +1,7 @@
 //! A burst: a range of a command's data that the target requested with an R2T, or that is sent unsolicited after the command PDU. Its
 //! Data-Out PDUs cover the range exactly and in order, none longer than the target's MaxRecvDataSegmentLength (RFC 7143 §11.7).
 
-use verbena_wire::iscsi::{DataOut, Lun};
+use verbena_storage_wire::iscsi::{DataOut, Lun};
 
 /// A range to be sent.
 #[derive(Debug, Clone, Copy)]

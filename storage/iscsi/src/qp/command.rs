@@ -3,9 +3,9 @@
 
 use smallvec::SmallVec;
 use verbena_nic::{Flags, Sge};
+use verbena_storage_wire::iscsi::{Attribute, Lun};
+use verbena_storage_wire::scsi::DeviceType;
 use verbena_wire::Stag;
-use verbena_wire::iscsi::{Attribute, Lun};
-use verbena_wire::scsi::DeviceType;
 
 use super::answers::Answers;
 use crate::wr::{CommandId, CommandWr, Direction};

@@ -3,7 +3,7 @@
 
 use parking_lot::Mutex;
 use verbena_nic::{Outbox, Status, Wc, WcOp};
-use verbena_wire::iscsi::{BHS_LEN, DataIn, R2t};
+use verbena_storage_wire::iscsi::{BHS_LEN, DataIn, R2t};
 
 use super::Init;
 use super::burst::Burst;

@@ -12,9 +12,9 @@
 use parking_lot::Mutex;
 use verbena_mem::{Access, Command as Entry, Misuse, Refusal};
 use verbena_nic::{Event, OnFailure, Outbox, QpState, Status};
+use verbena_storage_wire::iscsi::{Bhs, NO_TAG, ScsiCommand};
+use verbena_storage_wire::scsi::{self, DeviceType};
 use verbena_wire::Stag;
-use verbena_wire::iscsi::{Bhs, NO_TAG, ScsiCommand};
-use verbena_wire::scsi::{self, DeviceType};
 
 use super::Init;
 use super::burst::Burst;

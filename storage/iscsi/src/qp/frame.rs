@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use verbena_mem::{Refusal, Sources};
 use verbena_nic::UpperInit;
-use verbena_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Opcode, digest, pad};
+use verbena_storage_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Opcode, digest, pad};
 
 use super::command::Commands;
 use super::segments;

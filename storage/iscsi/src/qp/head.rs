@@ -2,8 +2,8 @@
 //! processed once it is complete. A PDU that fails is delivered whole, or dropped if it is a response.
 
 use verbena_mem::{Access, MemAccess};
+use verbena_storage_wire::iscsi::{Bhs, DataIn, FromTarget, NO_TAG, R2t, ScsiResponse};
 use verbena_wire::Stag;
-use verbena_wire::iscsi::{Bhs, DataIn, FromTarget, NO_TAG, R2t, ScsiResponse};
 
 use super::Init;
 use super::command::Command;

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 
 use verbena_nic::receive::Receive;
-use verbena_wire::iscsi::{Bhs, FromTarget, NO_TAG, Window, sn_lt};
+use verbena_storage_wire::iscsi::{Bhs, FromTarget, NO_TAG, Window, sn_lt};
 
 use super::burst::Burst;
 use super::command::Commands;

@@ -7,8 +7,8 @@ use core::fmt;
 use parking_lot::Mutex;
 use verbena_mem::{Refusal, Targets};
 use verbena_nic::{Carrier, IoOutcome, Outbox, Receiving, Status};
+use verbena_storage_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Lengths, digest, pad};
 use verbena_wire::crc::{Crc32c, crc32c_wire};
-use verbena_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Lengths, digest, pad};
 
 use super::Init;
 use super::head::Verdict;

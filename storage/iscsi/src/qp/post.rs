@@ -2,7 +2,7 @@
 //! only if there is a receive for its response (M12). Memory is not accessed here; it is checked when the request is executed.
 
 use verbena_nic::{Outbox, QpState, ReceiveWr, Status, Wc, WcOp};
-use verbena_wire::iscsi::{MAX_DATA, is_immediate};
+use verbena_storage_wire::iscsi::{MAX_DATA, is_immediate};
 
 use super::Qp;
 use super::command::Command;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use verbena_nic::qp::Limits;
 use verbena_nic::{Flags, QpState, ReceiveQueue};
-use verbena_wire::iscsi::Bhs;
+use verbena_storage_wire::iscsi::Bhs;
 
 use super::command::Command;
 

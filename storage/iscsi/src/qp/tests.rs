@@ -22,8 +22,8 @@ use verbena_nic::{
     Cq, Event, Flags, MemoryCarrier, OnFailure, Outbox, QpState, ReceiveWr, Receiving,
 };
 use verbena_nic::{Sending, Sge, Status, UpperInit, Wc};
-use verbena_wire::iscsi::{Attribute, Bhs, Lun};
-use verbena_wire::scsi::{Cdb, DeviceType};
+use verbena_storage_wire::iscsi::{Attribute, Bhs, Lun};
+use verbena_storage_wire::scsi::{Cdb, DeviceType};
 
 use super::Qp;
 use crate::terms::Terms;

@@ -4,7 +4,7 @@
 use parking_lot::Mutex;
 use verbena_mem::Sources;
 use verbena_nic::{Carrier, IoOutcome, Outbox, Sending, Status};
-use verbena_wire::iscsi::{Bhs, FromInitiator, NO_TAG, is_immediate};
+use verbena_storage_wire::iscsi::{Bhs, FromInitiator, NO_TAG, is_immediate};
 
 use super::Init;
 use super::frame::{Frame, MAX_FRAMES, Refused};

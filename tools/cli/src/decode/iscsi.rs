@@ -10,10 +10,10 @@ pub use any::{is_header, is_login};
 use core::fmt;
 use std::net::SocketAddr;
 
-use verbena_wire::crc::{Crc32c, crc32c_wire};
-use verbena_wire::iscsi::{
+use verbena_storage_wire::iscsi::{
     BHS_LEN, DIGEST_LEN, FromInitiator, FromTarget, Lengths, Opcode, digest, pad,
 };
+use verbena_wire::crc::{Crc32c, crc32c_wire};
 
 use super::Options;
 use super::record::{Body, Dir, Pdu, Record, Verdict, hex};

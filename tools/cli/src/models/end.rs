@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use verbena::low::{Limits, QpState, Sge};
 use verbena::{Access, Cq, Device, Memory, Qp, QpOptions};
 use verbena_push::{Arrangement, Event, Output, Packet, Refused, Session, Settings};
-use verbena_wire::push::{Element, Indication, Message, Pool, Range};
+use verbena_split_wire::push::{Element, Indication, Message, Pool, Range};
 
 use super::{Error, TransferMode};
 

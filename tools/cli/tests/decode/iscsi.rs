@@ -4,7 +4,7 @@
 use serde_json::Value;
 use verbena_cli::decode::iscsi::Digests;
 use verbena_cli::decode::{Options, Report};
-use verbena_wire::iscsi::digest;
+use verbena_storage_wire::iscsi::digest;
 
 use crate::net::{BACK, Net, TO};
 use crate::support::{Run, capture, decode, number, text};

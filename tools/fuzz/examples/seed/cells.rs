@@ -3,15 +3,15 @@
 
 use core::num::NonZeroU16;
 
-use verbena_wire::cell::{
+use verbena_split_wire::cell::{
     AddressBlock, Body, Cell, CellPosition, CellRoute, Cookie, Data, DisconnectReason, NakReason,
     PacketSeq, RejectReason, Tail, Terms,
 };
-use verbena_wire::crc::crc32c;
-use verbena_wire::number::Qpn;
-use verbena_wire::push::{
+use verbena_split_wire::push::{
     Body as Says, Element, Envelope, Message, Operation, Pool, Range, Reference, Status,
 };
+use verbena_wire::crc::crc32c;
+use verbena_wire::number::Qpn;
 use verbena_wire::{Stag, To};
 
 use crate::Seed;

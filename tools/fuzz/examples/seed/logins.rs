@@ -3,7 +3,7 @@
 
 use verbena_iscsi::login::Secret;
 use verbena_iscsi::login::chap::Algorithm;
-use verbena_wire::iscsi::text;
+use verbena_storage_wire::iscsi::text;
 
 use crate::Seed;
 

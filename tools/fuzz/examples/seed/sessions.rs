@@ -1,7 +1,7 @@
 //! Seeds of the target `session`: short runs of a messaging session, in the input layout of that target.
 //! Each has the messages of a conforming peer; mutation derives others from them.
 
-use verbena_wire::push::{Body, Element, Message, Operation, Pool, Range, Reference};
+use verbena_split_wire::push::{Body, Element, Message, Operation, Pool, Range, Reference};
 use verbena_wire::{Stag, To};
 
 use crate::Seed;

@@ -1,16 +1,16 @@
 //! Seeds of the targets for storage: one iSCSI header of each kind with its data segment, and data of SCSI logical units.
 //! Those that the codecs can emit are built by them, so that they follow changes of a format.
 
-use verbena_wire::Stag;
-use verbena_wire::iscsi::{
+use verbena_storage_wire::iscsi::{
     AsyncEvent, AsyncMessage, Attribute, Bhs, DataIn, DataOut, FromInitiator, FromTarget,
     LoginRequest, LoginResponse, LoginStatus, LogoutOutcome, LogoutReason, LogoutRequest,
     LogoutResponse, Lun, NO_TAG, NopIn, NopOut, R2t, Reject, RejectReason, Residual, ScsiCommand,
     ScsiResponse, Service, Snack, SnackKind, Stage, TaskFunction, TaskOutcome, TaskRequest,
     TaskResponse, TextRequest, TextResponse, Window, text,
 };
-use verbena_wire::iser::{Hello, HelloReply, IserHeader, VERSION};
-use verbena_wire::scsi::{Capacity, Cdb, DeviceType, Inquiry, Luns, Sense, SenseKey};
+use verbena_storage_wire::iser::{Hello, HelloReply, IserHeader, VERSION};
+use verbena_storage_wire::scsi::{Capacity, Cdb, DeviceType, Inquiry, Luns, Sense, SenseKey};
+use verbena_wire::Stag;
 
 use crate::Seed;
 

@@ -1,7 +1,7 @@
 //! An iSCSI connection as a capture: a login that agrees on digests, then PDUs from the input.
 //! Lengths and digests are valid, unless the input asks for others.
 
-use verbena_wire::iscsi::{BHS_LEN, Lengths, PORT, digest};
+use verbena_storage_wire::iscsi::{BHS_LEN, Lengths, PORT, digest};
 
 use super::capture::Recorder;
 use crate::source::{Source, bit};

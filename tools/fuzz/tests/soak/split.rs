@@ -20,7 +20,7 @@ use verbena_split::status::{self, UnitStatus};
 use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
-use verbena_wire::push::Status;
+use verbena_split_wire::push::Status;
 
 use crate::{Counts, LIMIT, add, config, is_hostile, mix};
 

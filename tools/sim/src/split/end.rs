@@ -16,8 +16,8 @@ use verbena_nic::qp::Limits;
 use verbena_nic::wr::{ReceiveWr, Sge};
 use verbena_nic::{Cq, Outbox, Status, Wc};
 use verbena_push::{Arrangement, Channel, IndicationMode, Packet, Session, Settings};
+use verbena_split_wire::cell::PacketSeq;
 use verbena_stream::Time;
-use verbena_wire::cell::PacketSeq;
 use verbena_wire::number::Qpn;
 
 use super::accounting::PacketAccounting;

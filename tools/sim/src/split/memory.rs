@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, Buffer, Pd, Tpt};
 use verbena_push::Arrangement;
+use verbena_split_wire::push::Pool;
 use verbena_wire::To;
-use verbena_wire::push::Pool;
 
 /// Bytes before and behind the elements that must not be written.
 const MARGIN: usize = 64;

@@ -10,8 +10,8 @@ use verbena_cells::{Config, EndReason, Notice, Peer, Port, Ticket};
 use verbena_mem::{Pd, Policy, Tpt};
 use verbena_nic::Outbox;
 use verbena_push::Arrangement;
+use verbena_split_wire::cell::PacketSeq;
 use verbena_stream::Time;
-use verbena_wire::cell::PacketSeq;
 use verbena_wire::number::Qpn;
 
 use super::accounting::PacketAccounting;

@@ -6,8 +6,8 @@ use core::time::Duration;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
+use verbena_split_wire::cell::{Cell, PortAddress};
 use verbena_stream::Time;
-use verbena_wire::cell::{Cell, PortAddress};
 
 use crate::rng::{Ratio, Rng};
 

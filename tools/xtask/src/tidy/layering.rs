@@ -59,6 +59,8 @@ const NIC: &str = "verbena-nic";
 const CELLS: &str = "verbena-cells";
 const ISCSI: &str = "verbena-iscsi";
 const ENGINE: &str = "verbena-engine";
+const SPLIT_WIRE: &str = "verbena-split-wire";
+const STORAGE_WIRE: &str = "verbena-storage-wire";
 const SIM: &str = "verbena-sim";
 const VERBENA: &str = "verbena";
 const RSOCKET: &str = "verbena-rsocket";
@@ -67,18 +69,29 @@ const RSOCKET: &str = "verbena-rsocket";
 const LAYERS: &[LayerRule] = &[
     pure(WIRE, &[], &["crc-fast", "serde", "thiserror", "zerocopy"]),
     pure(STREAM, &[WIRE], &["serde", "thiserror", "zerocopy"]),
-    pure("verbena-push", &[WIRE], &["thiserror"]),
+    pure(SPLIT_WIRE, &[WIRE], &["zerocopy"]),
+    pure(STORAGE_WIRE, &[WIRE], &["zerocopy"]),
+    pure("verbena-push", &[SPLIT_WIRE, WIRE], &["thiserror"]),
     free(SYNC, &[]),
     free(MEM, &[SYNC, WIRE]),
     free(EVENTS, &[SYNC, STREAM]),
     free(NIC, &[EVENTS, MEM, STREAM, SYNC, WIRE]),
-    free(CELLS, &[NIC, MEM, STREAM, WIRE]),
-    free(ISCSI, &[NIC, MEM, WIRE]),
+    free(CELLS, &[SPLIT_WIRE, NIC, MEM, STREAM, WIRE]),
+    free(ISCSI, &[STORAGE_WIRE, NIC, MEM, WIRE]),
     free(ENGINE, &[EVENTS, ISCSI, NIC, MEM, STREAM, WIRE]),
     free("verbena-lan", &[]),
     free(
         SIM,
-        &[CELLS, EVENTS, "verbena-push", NIC, MEM, STREAM, WIRE],
+        &[
+            CELLS,
+            EVENTS,
+            "verbena-push",
+            SPLIT_WIRE,
+            NIC,
+            MEM,
+            STREAM,
+            WIRE,
+        ],
     ),
     free(
         VERBENA,
@@ -92,13 +105,14 @@ const LAYERS: &[LayerRule] = &[
             CELLS,
             "verbena-lan",
             "verbena-push",
+            SPLIT_WIRE,
             NIC,
             MEM,
             STREAM,
             WIRE,
         ],
     ),
-    free("verbena-storage", &[VERBENA, ISCSI, WIRE]),
+    free("verbena-storage", &[VERBENA, ISCSI, STORAGE_WIRE, WIRE]),
     free("verbena-capi", &[VERBENA, RSOCKET]),
     pure("verbena-shim", &[], &["libc"]),
     pure("verbena-audit", &[], &[]),
@@ -111,6 +125,8 @@ const LAYERS: &[LayerRule] = &[
             "verbena-push",
             "verbena-split",
             "verbena-storage",
+            SPLIT_WIRE,
+            STORAGE_WIRE,
             STREAM,
             WIRE,
         ],

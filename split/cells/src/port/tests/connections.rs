@@ -2,11 +2,11 @@
 
 use verbena_nic::wr::Data;
 use verbena_nic::{Event, Status};
-use verbena_stream::Time;
-use verbena_wire::cell::{
+use verbena_split_wire::cell::{
     Body, Cell, CellRoute, Cells, Cookie, DisconnectReason, PacketSeq, PortAddress, RejectReason,
     Terms,
 };
+use verbena_stream::Time;
 use verbena_wire::number::Qpn;
 
 use crate::testing::*;

@@ -2,8 +2,8 @@
 
 use verbena_nic::wr::{Data, ReceiveWr};
 use verbena_nic::{Outbox, Status, WcOp};
+use verbena_split_wire::cell::{Body, Cell, CellPosition, Cells, Tail};
 use verbena_stream::Time;
-use verbena_wire::cell::{Body, Cell, CellPosition, Cells, Tail};
 use verbena_wire::number::Qpn;
 
 use crate::testing::*;

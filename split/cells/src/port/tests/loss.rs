@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use verbena_nic::wr::Data;
 use verbena_nic::{Event, Status};
-use verbena_wire::cell::{Body, Cell, DisconnectReason, NakReason, PacketSeq};
+use verbena_split_wire::cell::{Body, Cell, DisconnectReason, NakReason, PacketSeq};
 
 use crate::testing::*;
 use crate::{Config, EndReason, Notice, State};
@@ -182,7 +182,7 @@ fn cells_in_the_wrong_order_are_not_placed() {
     let piece = [pair.a.sge(0, 600)];
     pair.a.send(1, None, None, Data::Gather(&piece)).unwrap();
     let datagram = pair.a.transmit(pair.now).unwrap();
-    let cells: Vec<_> = verbena_wire::cell::Cells::new(&datagram)
+    let cells: Vec<_> = verbena_split_wire::cell::Cells::new(&datagram)
         .map(Result::unwrap)
         .collect();
     let mut mixed = Vec::new();
@@ -300,7 +300,7 @@ fn acknowledgements_of_unsent_packets_are_ignored() {
     // Some of its cells were sent, not all.
     assert!(pair.a.transmit(pair.now).is_some());
     let way = |from: u8| {
-        let mut way = verbena_wire::cell::CellRoute {
+        let mut way = verbena_split_wire::cell::CellRoute {
             to: address(1),
             from: address(2),
             to_wqp: WQP,
@@ -343,7 +343,7 @@ fn repeated_naks_fail_the_channel() {
     let mut pair = Pair::new(kind(true, true));
     pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
     let mut bytes = Vec::new();
-    let way = verbena_wire::cell::CellRoute {
+    let way = verbena_split_wire::cell::CellRoute {
         to: address(1),
         from: address(2),
         to_wqp: WQP,

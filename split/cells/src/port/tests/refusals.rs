@@ -5,7 +5,7 @@ use std::sync::Arc;
 use verbena_mem::{Access, Buffer, Pd};
 use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{Cq, Status};
-use verbena_wire::cell::{Body, Cell, Cells, Tail};
+use verbena_split_wire::cell::{Body, Cell, Cells, Tail};
 use verbena_wire::{Stag, To};
 
 use crate::testing::*;

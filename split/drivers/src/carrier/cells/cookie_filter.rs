@@ -4,8 +4,8 @@
 
 use verbena_cells::Cookies;
 use verbena_cells::cookie::{CookieCheck, Key, may_contain_connect};
+use verbena_split_wire::cell::PortAddress;
 use verbena_stream::Time;
-use verbena_wire::cell::PortAddress;
 use verbena_wire::number::Qpn;
 
 use super::outgoing::Datagram;

@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use verbena_lan::{EtherSocket, Inbox, Mac, SendOutcome};
-use verbena_wire::cell::PortAddress;
+use verbena_split_wire::cell::PortAddress;
 
 use super::cookie_filter::CookieFilter;
 use super::options::CellOptions;

@@ -1,7 +1,7 @@
 //! A batch of datagrams to send: kept in order for each destination, and retained while the socket's buffer is full. Buffers are reused,
 //! and the batch does not grow beyond [`BATCH`].
 
-use verbena_wire::cell::PortAddress;
+use verbena_split_wire::cell::PortAddress;
 
 use super::socket::PeerAddr;
 

@@ -10,7 +10,7 @@ use verbena_mem::{Buffer, Pd};
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::{Data, Flags, ReceiveWr, RemoteAddr, Sge};
 use verbena_nic::{Cq, Wc};
-use verbena_wire::cell::{MAX_PRIVATE, PacketSeq, PortAddress};
+use verbena_split_wire::cell::{MAX_PRIVATE, PacketSeq, PortAddress};
 use verbena_wire::number::Qpn;
 
 use super::memory::{CellMemory, access};

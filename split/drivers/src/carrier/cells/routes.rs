@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use verbena_wire::cell::PortAddress;
+use verbena_split_wire::cell::PortAddress;
 
 /// The address of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use verbena_lan::{Mac, SendOutcome};
-use verbena_wire::cell::PortAddress;
+use verbena_split_wire::cell::PortAddress;
 
 use super::cookie_filter::CookieFilter;
 use super::ethernet::Ethernet;

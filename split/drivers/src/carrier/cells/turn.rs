@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use verbena_cells::{EndReason, Notice};
 use verbena_nic::{Outbox, Wc};
+use verbena_split_wire::cell::{DisconnectReason, RejectReason};
 use verbena_stream::Time;
-use verbena_wire::cell::{DisconnectReason, RejectReason};
 
 use super::socket::PeerAddr;
 use super::{ACKNOWLEDGED, CellCarrier};

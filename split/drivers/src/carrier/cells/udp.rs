@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use verbena::access::AccessList;
 use verbena_lan::{Datagrams, Inbox, SendOutcome, max_unfragmented};
-use verbena_wire::cell::PortAddress;
+use verbena_split_wire::cell::PortAddress;
 
 use super::cookie_filter::CookieFilter;
 use super::options::CellOptions;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use verbena::low::{Limits, Personality, QpAccessFlags, QpState};
 use verbena::{Access, Device, Pd, Qp, QpOptions};
 use verbena_iscsi::login::IserOffer;
-use verbena_wire::iser::PrivateData;
+use verbena_storage_wire::iser::PrivateData;
 
 use super::sequence::SequenceNumbers;
 use super::tags::Tags;

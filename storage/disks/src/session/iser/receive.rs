@@ -2,9 +2,9 @@
 //! command whose tag it has. A violation is returned as text, and the link is closed with it as the reason.
 
 use verbena::low::{Direction, Wc};
-use verbena_wire::iscsi::{BHS_LEN, FromTarget, Lengths, Residual, ScsiResponse};
-use verbena_wire::iser::{HEADER_LEN, IserHeader};
-use verbena_wire::scsi;
+use verbena_storage_wire::iscsi::{BHS_LEN, FromTarget, Lengths, Residual, ScsiResponse};
+use verbena_storage_wire::iser::{HEADER_LEN, IserHeader};
+use verbena_storage_wire::scsi;
 
 use super::tags::OutstandingCommand;
 use super::{HEADERS_LEN, Iser, RECEIVE_LEN, TAG, sequence, text};

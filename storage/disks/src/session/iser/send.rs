@@ -2,8 +2,8 @@
 //! their order, except that immediate ones may overtake; a CmdSN is consumed only by what was posted.
 
 use verbena::low::{Data, Flags, PostError, PostSendError, SendOp, SendWr};
-use verbena_wire::iscsi::{Bhs, NO_TAG, is_immediate};
-use verbena_wire::iser::{HEADER_LEN, IserHeader};
+use verbena_storage_wire::iscsi::{Bhs, NO_TAG, is_immediate};
+use verbena_storage_wire::iser::{HEADER_LEN, IserHeader};
 
 use super::{DATA_BUFFERS, HEADERS_LEN, Iser, RECEIVE_LEN, TAG, sequence, text};
 use crate::session::link::Link;

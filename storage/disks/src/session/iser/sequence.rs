@@ -1,7 +1,7 @@
 //! Sequence numbers of one connection (RFC 7143 §4.2.2): CmdSN, the command window, ExpStatSN. No command is sent outside the target's
 //! window, and a SCSI Response with an unexpected StatSN is an error.
 
-use verbena_wire::iscsi::{Bhs, FromTarget, NO_TAG, Window, is_immediate, sn_lt};
+use verbena_storage_wire::iscsi::{Bhs, FromTarget, NO_TAG, Window, is_immediate, sn_lt};
 
 /// Position of CmdSN and ExpStatSN in a request, and of ExpCmdSN and MaxCmdSN in a response.
 const CMD_SN: usize = 24;

@@ -9,8 +9,8 @@ use verbena::low::Direction;
 use verbena::{Access, Memory, Status};
 use verbena_iscsi::Terms;
 use verbena_iscsi::login::{Authentication, IserTerms, LoginOutcome};
-use verbena_wire::iscsi::{FromInitiator, Lun, NO_TAG, NopOut, Residual, ScsiCommand};
-use verbena_wire::scsi::{Cdb, DeviceType};
+use verbena_storage_wire::iscsi::{FromInitiator, Lun, NO_TAG, NopOut, Residual, ScsiCommand};
+use verbena_storage_wire::scsi::{Cdb, DeviceType};
 
 use super::tags::Tags;
 use super::{Iser, IserOptions};

@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 
 use rustc_hash::FxHashMap;
 use verbena_iscsi::Terms;
-use verbena_wire::iscsi::{Bhs, Lengths, Opcode};
+use verbena_storage_wire::iscsi::{Bhs, Lengths, Opcode};
 
 use crate::session::link::CommandTransfer;
 

@@ -1,6 +1,6 @@
 //! A login into a real target (tgt): headers and the first text as recorded, the second text made from the keys that it answers.
 
-use verbena_wire::iscsi::Bhs;
+use verbena_storage_wire::iscsi::Bhs;
 
 use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use verbena_wire::iscsi::text::{self, Pairs};
-use verbena_wire::iscsi::{LoginRequest, LoginResponse, LoginStatus, Stage};
+use verbena_storage_wire::iscsi::text::{self, Pairs};
+use verbena_storage_wire::iscsi::{LoginRequest, LoginResponse, LoginStatus, Stage};
 
 use super::super::chap::{Algorithm, Chap};
 use super::super::{Login, LoginError, Progress};

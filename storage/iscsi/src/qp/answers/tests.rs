@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use smallvec::SmallVec;
 use verbena_nic::Flags;
-use verbena_wire::iscsi::{Attribute, Lun};
-use verbena_wire::scsi::DeviceType;
+use verbena_storage_wire::iscsi::{Attribute, Lun};
+use verbena_storage_wire::scsi::DeviceType;
 
 use super::*;
 use crate::wr::CommandId;

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::wr::CommandState;
-use verbena_wire::iscsi::{BHS_LEN, FromInitiator, NO_TAG, TaskFunction, TaskRequest};
+use verbena_storage_wire::iscsi::{BHS_LEN, FromInitiator, NO_TAG, TaskFunction, TaskRequest};
 
 impl Rig {
     fn cancel(&mut self, name: CommandId) -> bool {

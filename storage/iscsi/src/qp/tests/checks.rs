@@ -4,8 +4,8 @@
 use super::target::{Sent, r2t};
 use super::*;
 use verbena_mem::WindowType;
+use verbena_storage_wire::iscsi::{DataIn, Lengths, NO_TAG};
 use verbena_wire::Stag;
-use verbena_wire::iscsi::{DataIn, Lengths, NO_TAG};
 
 const LEN: u32 = 2000;
 

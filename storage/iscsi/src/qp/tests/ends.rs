@@ -5,8 +5,8 @@ use super::*;
 use verbena_mem::{Sources, Targets};
 use verbena_nic::profile::Service;
 use verbena_nic::{Adapter, Carrier, IoOutcome, NewUpper, Shares, Upper};
+use verbena_storage_wire::iscsi::{BHS_LEN, FromInitiator};
 use verbena_wire::Stag;
-use verbena_wire::iscsi::{BHS_LEN, FromInitiator};
 
 const R2T_ONLY: Terms = Terms {
     immediate_data: false,

@@ -2,7 +2,7 @@
 //! (the connection ends).
 
 use super::*;
-use verbena_wire::iscsi::FromInitiator;
+use verbena_storage_wire::iscsi::FromInitiator;
 
 /// What is wrong with a command.
 #[derive(Debug, Clone, Copy)]

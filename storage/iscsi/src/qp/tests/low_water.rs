@@ -4,7 +4,7 @@ use super::*;
 use crate::qp::low_water::{MAX_MARK, MIN_MARK};
 use verbena_mem::{Sources, Targets};
 use verbena_nic::{Carrier, IoOutcome};
-use verbena_wire::iscsi::BHS_LEN;
+use verbena_storage_wire::iscsi::BHS_LEN;
 
 const LONG: usize = 700_001;
 

@@ -1,9 +1,11 @@
 //! All other PDUs are delivered whole; their StatSN and command window are evaluated.
 
 use super::*;
-use verbena_wire::iscsi::{AsyncEvent, AsyncMessage, Bhs, Lengths, LogoutOutcome, LogoutResponse};
-use verbena_wire::iscsi::{NO_TAG, NopIn, Reject, RejectReason, TaskOutcome, TaskResponse};
-use verbena_wire::iscsi::{TextResponse, Window, digest};
+use verbena_storage_wire::iscsi::{
+    AsyncEvent, AsyncMessage, Bhs, Lengths, LogoutOutcome, LogoutResponse,
+};
+use verbena_storage_wire::iscsi::{NO_TAG, NopIn, Reject, RejectReason, TaskOutcome, TaskResponse};
+use verbena_storage_wire::iscsi::{TextResponse, Window, digest};
 
 const WINDOW: Window = Window {
     exp_cmd_sn: 1,

@@ -3,7 +3,7 @@
 
 use super::*;
 use crate::wr::PostError;
-use verbena_wire::iscsi::{BHS_LEN, DataIn, FromInitiator};
+use verbena_storage_wire::iscsi::{BHS_LEN, DataIn, FromInitiator};
 
 /// The PDU is dropped: nothing completes, nothing is written, and the receives are unchanged.
 #[track_caller]

@@ -1,11 +1,13 @@
 //! A scripted target: it parses what the queue pair sent, PDU by PDU, and builds PDUs of a target. It checks what every PDU of an
 //! initiator must have, digests and padding included; what it sends, valid or not, is up to the test.
 
-use verbena_wire::iscsi::{
+use verbena_storage_wire::iscsi::{
     BHS_LEN, Bhs, DIGEST_LEN, DataIn, FromInitiator, Lengths, LoginResponse,
 };
-use verbena_wire::iscsi::{LoginStatus, Lun, NO_TAG, NopIn, R2t, Residual, ScsiResponse, Service};
-use verbena_wire::iscsi::{Stage, Window, digest, pad};
+use verbena_storage_wire::iscsi::{
+    LoginStatus, Lun, NO_TAG, NopIn, R2t, Residual, ScsiResponse, Service,
+};
+use verbena_storage_wire::iscsi::{Stage, Window, digest, pad};
 
 use crate::terms::Terms;
 

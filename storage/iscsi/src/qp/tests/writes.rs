@@ -2,8 +2,10 @@
 
 use super::target::Sent;
 use super::*;
-use verbena_wire::iscsi::{DataOut, FromInitiator, NO_TAG, NopOut, ScsiCommand, TaskRequest};
-use verbena_wire::iscsi::{TaskFunction, Window};
+use verbena_storage_wire::iscsi::{
+    DataOut, FromInitiator, NO_TAG, NopOut, ScsiCommand, TaskRequest,
+};
+use verbena_storage_wire::iscsi::{TaskFunction, Window};
 
 fn command(sent: &Sent) -> ScsiCommand {
     match sent.pdu {

@@ -6,8 +6,8 @@ use clap::Args;
 use serde_json::{Value, json};
 use verbena_storage::session::discover as targets_of;
 use verbena_storage::{Address, Blocks, Session, Unit};
-use verbena_wire::iscsi::Lun;
-use verbena_wire::scsi::DeviceType;
+use verbena_storage_wire::iscsi::Lun;
+use verbena_storage_wire::scsi::DeviceType;
 
 use super::size::format_bytes;
 use super::url::Url;

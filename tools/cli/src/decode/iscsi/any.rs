@@ -1,7 +1,7 @@
 //! A PDU of either side, and whether first bytes look like one. A direction is parsed by the rules of its sender, without state.
 
+use verbena_storage_wire::iscsi::{Bhs, FromInitiator, FromTarget, Opcode};
 use verbena_wire::Malformed;
-use verbena_wire::iscsi::{Bhs, FromInitiator, FromTarget, Opcode};
 
 use super::super::record::Dir;
 

@@ -1,8 +1,8 @@
 //! The negotiation of digests in a login (RFC 7143 §13.1), observed in both directions. Memory is bounded however long a login is. The last
 //! value of either side applies, since the answer chooses from the offer.
 
-use verbena_wire::iscsi::text::Pairs;
-use verbena_wire::iscsi::{LoginResponse, LoginStatus, Stage};
+use verbena_storage_wire::iscsi::text::Pairs;
+use verbena_storage_wire::iscsi::{LoginResponse, LoginStatus, Stage};
 
 use super::super::record::Dir;
 use super::Digests;

@@ -2,8 +2,8 @@
 //! it. The numbers are not checked.
 
 use serde::Serialize;
-use verbena_wire::iscsi::{FromInitiator, FromTarget, NO_TAG, Window};
-use verbena_wire::scsi::Cdb;
+use verbena_storage_wire::iscsi::{FromInitiator, FromTarget, NO_TAG, Window};
+use verbena_storage_wire::scsi::Cdb;
 
 /// Whether a digest is correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

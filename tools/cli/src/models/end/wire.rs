@@ -3,7 +3,7 @@
 use verbena::Status;
 use verbena::low::{Data, Flags, RecvWr, RemoteAddr, SendOp, SendWr, Stag, To, Wc};
 use verbena_push::Channel;
-use verbena_wire::push::{Body, Message, Parsed};
+use verbena_split_wire::push::{Body, Message, Parsed};
 
 use super::{End, MESSAGE, PacketLocation};
 use crate::models::{Error, TransferMode};

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 
 use verbena_push::session::SEND_DATA_HEAD;
 use verbena_push::{Arrangement, Event, Refused};
+use verbena_split_wire::push::{Operation, Status};
 use verbena_stream::Time;
-use verbena_wire::push::{Operation, Status};
 
 use super::super::accounting::SHORTEST;
 use super::super::memory::Memory;

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 
 use verbena::access::AccessList;
 use verbena_nic::wc::Status;
-use verbena_wire::cell::{
+use verbena_split_wire::cell::{
     Body, Cell, CellRoute, Cookie, DisconnectReason, PacketSeq, PortAddress, Terms,
 };
 use verbena_wire::number::Qpn;

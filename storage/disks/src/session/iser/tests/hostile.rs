@@ -2,8 +2,8 @@
 
 use verbena::Status;
 use verbena::low::{Data, Direction, RemoteAddr, SendOp};
-use verbena_wire::iscsi::Residual;
-use verbena_wire::iser::IserHeader;
+use verbena_storage_wire::iscsi::Residual;
+use verbena_storage_wire::iser::IserHeader;
 use verbena_wire::{Stag, To};
 
 use super::peer::{Peer, pair_in, response};

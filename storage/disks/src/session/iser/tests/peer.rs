@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use verbena::low::{Data, Flags, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc, WcOp};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
-use verbena_wire::Stag;
-use verbena_wire::To;
-use verbena_wire::iscsi::{
+use verbena_storage_wire::iscsi::{
     BHS_LEN, Bhs, FromInitiator, Lengths, Lun, NO_TAG, NopIn, Residual, ScsiResponse, Service,
     Window,
 };
-use verbena_wire::iser::{HEADER_LEN, IserHeader};
+use verbena_storage_wire::iser::{HEADER_LEN, IserHeader};
+use verbena_wire::Stag;
+use verbena_wire::To;
 
 use super::super::{Iser, IserDial, IserOptions};
 

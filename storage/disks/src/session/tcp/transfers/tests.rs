@@ -1,6 +1,6 @@
 //! Counts of contiguous data for all combinations of parameters, and a target that uses tags of no command.
 
-use verbena_wire::iscsi::{BHS_LEN, DataIn, Lun, NO_TAG, R2t, Residual, Window};
+use verbena_storage_wire::iscsi::{BHS_LEN, DataIn, Lun, NO_TAG, R2t, Residual, Window};
 
 use super::*;
 
