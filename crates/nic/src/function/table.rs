@@ -3,9 +3,9 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use verbena_sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::{RwLock, RwLockWriteGuard};
+use verbena_sync::locks::{RwLock, RwLockWriteGuard};
 
 use crate::error::{Error, Object};
 
