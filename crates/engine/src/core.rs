@@ -3,13 +3,14 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
+use verbena_sync::atomic::{AtomicBool, Ordering};
+use verbena_sync::locks::OnceLock;
 
-use parking_lot::{Mutex, RwLock};
 use verbena_events::interrupts::{Interrupts, RaiseError};
 use verbena_nic::profile::Service;
 use verbena_nic::{Event, Function, Outbox, Qp, QpState, Wake};
+use verbena_sync::locks::{Mutex, RwLock};
 
 use crate::accept::acceptor::{PendingRequests, Permits};
 use crate::accept::owner_rules::OwnerRules;

@@ -3,7 +3,7 @@
 //! remain and can be polled.
 
 use core::time::Duration;
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
 
 use verbena_stream::Time;
 

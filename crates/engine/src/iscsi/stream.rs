@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
 use verbena_iscsi::Qp;
 use verbena_nic::{Outbox, Receiving, Sending};
 use verbena_stream::Time;
+use verbena_sync::locks::RwLock;
 
 use crate::core::Core;
 use crate::error::Error;

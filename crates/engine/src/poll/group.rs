@@ -15,12 +15,12 @@ mod udp_ports;
 mod wakeup_coalescing;
 
 use core::time::Duration;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use verbena_nic::Outbox;
 use verbena_stream::Time;
+use verbena_sync::locks::{Mutex, MutexGuard, RwLock};
 
 use crate::core::Core;
 use crate::datagram::udp_port::UdpPort;

@@ -4,9 +4,9 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use verbena_nic::Cause;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 
 use super::{GREETING, WatcherPermit, line};
 use crate::core::Core;

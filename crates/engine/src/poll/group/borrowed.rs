@@ -6,8 +6,9 @@
 //! other group that the thread has borrowed and has not served for `MAX_UNSERVED_NANOS`.
 
 use std::cell::RefCell;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
+use verbena_sync::atomic::Ordering;
+use verbena_sync::thread::thread_local;
 
 use verbena_stream::Time;
 

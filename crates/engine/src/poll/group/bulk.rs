@@ -7,10 +7,10 @@
 //! is taken from the program's own threads.
 
 use core::time::Duration;
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 
 use super::Group;
 

@@ -7,11 +7,11 @@
 //! one of `asleep` and `timer_set` before they read the other, so that at least one of them sees the other's write.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use parking_lot::Mutex;
 use verbena_nic::Outbox;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 
 use super::Group;
 use crate::sys::{self, Channel, ChannelDup, Interest, Ready};

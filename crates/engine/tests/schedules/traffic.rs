@@ -1,0 +1,1 @@
+//! Requests and completions of one queue pair.
