@@ -62,3 +62,8 @@ pub fn run(
         .map(drop)
         .map_err(|_| schedule::current_run())
 }
+
+/// TCP connections, counted by their open ends.
+pub fn open_streams() -> usize {
+    with(|world| world.open_streams())
+}

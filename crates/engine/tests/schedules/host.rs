@@ -7,15 +7,15 @@ use std::sync::Arc;
 use verbena_engine::sys::Channel;
 use verbena_engine::{CompletionQueue, Config, Engine, QueuePair, QueuePairOptions};
 use verbena_mem::{Access, Buffer, Pd};
-use verbena_nic::Sge;
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::RemoteAddr;
+use verbena_nic::{Personality, Sge};
 use verbena_wire::To;
 
 /// Requests of each kind that a queue pair holds.
 pub(crate) const DEPTH: usize = 16;
 /// Bytes of each registered region.
-pub(crate) const MEMORY: usize = 16 << 10;
+pub(crate) const MEMORY: usize = 32 << 10;
 
 /// Random numbers of the program, apart from those of the system and the schedule.
 #[derive(Debug, Clone)]
@@ -55,15 +55,16 @@ pub(crate) struct Host {
     pub(crate) channel: Arc<Channel>,
     pub(crate) memory: Buffer,
     pub(crate) pd: Pd,
-    pub(crate) engine: Engine,
+    pub(crate) engine: Arc<Engine>,
 }
 
 impl Host {
     pub(crate) fn new(random: &mut Random) -> Host {
-        Host::of(Engine::new(config(random)).unwrap())
+        Host::of(&Arc::new(Engine::new(config(random)).unwrap()))
     }
 
-    pub(crate) fn of(engine: Engine) -> Host {
+    /// Another one on the same engine.
+    pub(crate) fn of(engine: &Arc<Engine>) -> Host {
         let pd = engine.function().allocate_pd().unwrap();
         let cq = engine.create_cq(8 * DEPTH).unwrap();
         let channel = Arc::new(Channel::new().unwrap());
@@ -74,11 +75,12 @@ impl Host {
             channel,
             memory: memory.unwrap(),
             pd,
-            engine,
+            engine: engine.clone(),
         }
     }
 
-    pub(crate) fn queue_pair(&self) -> QueuePair {
+    /// A queue pair; one that can be connected by number if `oob`.
+    pub(crate) fn queue_pair(&self, personality: Personality, oob: bool) -> QueuePair {
         let options = QueuePairOptions {
             limits: Limits {
                 sends: DEPTH,
@@ -86,6 +88,8 @@ impl Host {
                 max_sge: 4,
                 inline: 64,
             },
+            personality: Some(personality),
+            oob,
             ..QueuePairOptions::new(self.pd)
         };
         self.engine.create_qp(&self.cq, &self.cq, options).unwrap()

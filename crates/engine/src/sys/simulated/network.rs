@@ -36,6 +36,12 @@ impl World {
         self.add(Object::Stream(stream))
     }
 
+    pub(super) fn open_streams(&self) -> usize {
+        let objects = self.objects.values();
+        let streams = objects.filter(|entry| matches!(entry.object, Object::Stream(_)));
+        streams.count()
+    }
+
     /// Two connected ends without addresses.
     pub(in crate::sys) fn new_pair(&mut self) -> (Id, Id) {
         let (a, b) = (self.new_stream(None, None), self.new_stream(None, None));

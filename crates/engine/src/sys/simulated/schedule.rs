@@ -22,6 +22,8 @@ pub(super) fn current_run() -> Run {
 
 /// Steps within which the priorities change, if they do: most programs end sooner.
 const CHANGES_WITHIN: u64 = 1 << 14;
+/// Decisions after which a thread that goes on counts as yielding: it may wait for another one in a loop.
+const MAX_STREAK: u64 = 1 << 11;
 
 #[derive(Debug)]
 enum Strategy {
@@ -43,6 +45,8 @@ pub(super) struct SeededScheduler<F> {
     strategy: Strategy,
     /// State of an xorshift generator, apart from the system's random numbers.
     random: u64,
+    /// Consecutive decisions for the same thread.
+    streak: u64,
     /// Told of each run that passed.
     done: F,
     began: bool,
@@ -54,6 +58,7 @@ impl<F: FnMut(Run)> SeededScheduler<F> {
             seeds,
             strategy: Strategy::Random(1),
             random: 1,
+            streak: 0,
             done,
             began: false,
         }
@@ -134,6 +139,7 @@ impl<F: FnMut(Run)> Scheduler for SeededScheduler<F> {
             self.next_random();
         }
         self.strategy = self.choose_strategy();
+        self.streak = 0;
         World::begin(seed);
         CURRENT.set(Run {
             seed,
@@ -162,7 +168,12 @@ impl<F: FnMut(Run)> Scheduler for SeededScheduler<F> {
             tasks.retain(|task| Some(*task) != clock);
         }
         let mut run = CURRENT.get();
-        let chosen = self.choose(&tasks, current, yields, run.steps)?;
+        let endless = self.streak >= MAX_STREAK;
+        let chosen = self.choose(&tasks, current, yields || endless, run.steps)?;
+        self.streak = match current {
+            Some(before) if before == chosen && !endless => self.streak + 1,
+            _ => 0,
+        };
         run.steps += 1;
         let step = usize::from(chosen) as u64 + 1;
         run.digest = (run.digest ^ step).wrapping_mul(0x0100_0000_01b3);

@@ -38,13 +38,19 @@ impl World {
         deadlines.min()
     }
 
-    /// Threads whose wait is over.
-    fn to_wake(&self) -> Vec<Thread> {
-        let over = |waiter: &&Waiter| {
-            waiter.deadline.is_some_and(|d| d <= self.now) || (waiter.condition)(self)
-        };
-        let threads = self.waiting.threads.iter().filter(over);
-        threads.map(|waiter| waiter.thread.clone()).collect()
+    /// Removes the waits that are over, and returns their threads.
+    fn take_woken(&mut self) -> Vec<Thread> {
+        let mut threads = core::mem::take(&mut self.waiting.threads);
+        let mut woken = Vec::new();
+        threads.retain(|waiter| {
+            let over = waiter.deadline.is_some_and(|d| d <= self.now) || (waiter.condition)(self);
+            if over {
+                woken.push(waiter.thread.clone());
+            }
+            !over
+        });
+        self.waiting.threads = threads;
+        woken
     }
 
     fn advance(&mut self) {
@@ -55,8 +61,9 @@ impl World {
             });
             let calls: Vec<String> = calls.collect();
             panic!(
-                "deadlock: no thread can run and no timer is set; waiting: {}",
-                calls.join(", ")
+                "deadlock: no thread can run and no timer is set; waiting: {}\n{}",
+                calls.join(", "),
+                self.describe()
             );
         };
         self.now = self.now.max(next);
@@ -71,7 +78,7 @@ pub(in crate::sys) fn point() {
 
 /// The state has changed: wakes the threads whose wait is over.
 pub(in crate::sys) fn wake() {
-    for thread in with(|world| world.to_wake()) {
+    for thread in with(World::take_woken) {
         thread.unpark();
     }
 }

@@ -70,6 +70,7 @@ pub(in crate::sys) struct Event {
 }
 
 /// One end of a TCP connection or socket pair.
+#[derive(Debug)]
 pub(in crate::sys) struct Stream {
     /// Both are none for an end of a pair.
     pub(in crate::sys) local: Option<SocketAddr>,
@@ -91,6 +92,7 @@ pub(in crate::sys) struct Stream {
 }
 
 /// A bound TCP socket.
+#[derive(Debug)]
 pub(in crate::sys) struct ListeningSocket {
     pub(super) at: SocketAddr,
     pub(in crate::sys) listening: bool,
@@ -105,6 +107,7 @@ pub(in crate::sys) struct DatagramQueue {
 }
 
 /// A descriptor that a poller watches.
+#[derive(Debug)]
 pub(in crate::sys) struct Watch {
     pub(super) fd: RawFd,
     pub(super) object: Id,
@@ -237,6 +240,18 @@ impl World {
             Object::Event(event) => Some(event),
             _ => None,
         }
+    }
+
+    /// Every object, for the report of a deadlock.
+    pub(super) fn describe(&self) -> String {
+        let line = |(id, entry): (&Id, &Entry)| match &entry.object {
+            Object::Event(event) => format!("{id}: event, {} rings\n", event.count),
+            Object::Stream(stream) => format!("{id}: {stream:?}\n"),
+            Object::Listener(listener) => format!("{id}: {listener:?}\n"),
+            Object::Datagram(socket) => format!("{id}: datagram socket at {}\n", socket.at),
+            Object::Poller(watches) => format!("{id}: poller of {watches:?}\n"),
+        };
+        self.objects.iter().map(line).collect()
     }
 
     /// The readiness of a descriptor; none if it is closed.
