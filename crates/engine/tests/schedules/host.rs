@@ -2,6 +2,7 @@
 //! Settings are random within what programs may choose.
 
 use core::net::SocketAddr;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use verbena_engine::sys::Channel;
@@ -9,7 +10,8 @@ use verbena_engine::{CompletionQueue, Config, Engine, QueuePair, QueuePairOption
 use verbena_mem::{Access, Buffer, Pd};
 use verbena_nic::qp::Limits;
 use verbena_nic::wr::RemoteAddr;
-use verbena_nic::{Personality, Sge};
+use verbena_nic::{Event, Personality, Sge};
+use verbena_sync::locks::Mutex;
 use verbena_wire::To;
 
 /// Requests of each kind that a queue pair holds.
@@ -55,16 +57,35 @@ pub(crate) struct Host {
     pub(crate) channel: Arc<Channel>,
     pub(crate) memory: Buffer,
     pub(crate) pd: Pd,
+    /// Queue pairs of the engine whose connection has ended, as its events say.
+    disconnected: Arc<Mutex<BTreeSet<u32>>>,
     pub(crate) engine: Arc<Engine>,
 }
 
 impl Host {
     pub(crate) fn new(random: &mut Random) -> Host {
-        Host::of(&Arc::new(Engine::new(config(random)).unwrap()))
+        Host::of(Engine::new(config(random)).unwrap())
     }
 
-    /// Another one on the same engine.
-    pub(crate) fn of(engine: &Arc<Engine>) -> Host {
+    /// The first host of an engine.
+    pub(crate) fn of(engine: Engine) -> Host {
+        let disconnected = Arc::new(Mutex::new(BTreeSet::new()));
+        let told = disconnected.clone();
+        engine.set_event_hook(move |event| {
+            if let Event::Disconnected { qp } = event {
+                told.lock().insert(qp);
+            }
+            false
+        });
+        Host::make(Arc::new(engine), disconnected)
+    }
+
+    /// Another host on the same engine.
+    pub(crate) fn beside(&self) -> Host {
+        Host::make(self.engine.clone(), self.disconnected.clone())
+    }
+
+    fn make(engine: Arc<Engine>, disconnected: Arc<Mutex<BTreeSet<u32>>>) -> Host {
         let pd = engine.function().allocate_pd().unwrap();
         let cq = engine.create_cq(8 * DEPTH).unwrap();
         let channel = Arc::new(Channel::new().unwrap());
@@ -75,7 +96,8 @@ impl Host {
             channel,
             memory: memory.unwrap(),
             pd,
-            engine: engine.clone(),
+            disconnected,
+            engine,
         }
     }
 
@@ -93,6 +115,11 @@ impl Host {
             ..QueuePairOptions::new(self.pd)
         };
         self.engine.create_qp(&self.cq, &self.cq, options).unwrap()
+    }
+
+    /// Whether the connection of this queue pair has ended.
+    pub(crate) fn is_disconnected(&self, qp: &QueuePair) -> bool {
+        self.disconnected.lock().contains(&qp.number())
     }
 
     pub(crate) fn sge(&self, offset: usize, len: usize) -> Sge {

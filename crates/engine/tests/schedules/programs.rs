@@ -78,7 +78,7 @@ fn traffic(hosts: &[Arc<Host>; 2], random: &mut Random, kind: Kind) {
     let done = Arc::new(AtomicBool::new(false));
     for _ in 0..count {
         let [a, b] = hosts;
-        let [a, b] = [a, b].map(|host| Arc::new(Host::of(&host.engine)));
+        let [a, b] = [a, b].map(|host| Arc::new(host.beside()));
         let oob = kind == Kind::OutOfBand;
         let personality = match random.below(2) {
             0 if !oob => Personality::Iwarp,
@@ -94,7 +94,7 @@ fn traffic(hosts: &[Arc<Host>; 2], random: &mut Random, kind: Kind) {
         let second = Traffic::new(&b, theirs, &a, plans[1], random.fork());
         if kind == Kind::Migrating {
             let function = a.engine.add_function(&FunctionOptions::default());
-            let other = Arc::new(Host::of(&Arc::new(function.unwrap())));
+            let other = Arc::new(Host::of(function.unwrap()));
             first.migrates_to(&other);
         }
         if random.one_in(2) {
@@ -138,6 +138,7 @@ fn plans(random: &mut Random, shuts_down: bool, personality: Personality, oob: b
         sends: counts[own],
         receives: counts[1 - own],
         meets_first: oob,
+        told_by_event: personality == Personality::Roce,
         leave_after: random.one_in(3).then(|| random.below(4)),
         end: match random.below(4) {
             0 if shuts_down => End::Shutdown,

@@ -56,6 +56,8 @@ pub(crate) struct Plan {
     pub(crate) leave_after: Option<u64>,
     /// It may leave only after a message has come: before, a peer that is called by number cannot know of it.
     pub(crate) meets_first: bool,
+    /// The end of the connection is told by an event, and posted receives stay (docs/connections.md, `roce`).
+    pub(crate) told_by_event: bool,
     /// How to end the queue pair.
     pub(crate) end: End,
 }
@@ -291,6 +293,9 @@ impl Traffic {
     fn collect(&mut self) {
         let mut some = [Wc::default(); 4];
         let at = self.at.clone();
+        let qp = self.qp.as_ref().unwrap();
+        // Checked before the poll: completions precede the event.
+        let over = self.plan.told_by_event && at.is_disconnected(qp);
         // While it has requests to post, the peer may wait for them: it does not sleep without a limit.
         let ways = if self.may_post() && !self.failed {
             2
@@ -330,6 +335,9 @@ impl Traffic {
         };
         for wc in &some[..count] {
             self.completed(wc);
+        }
+        if over && count == 0 && self.sends_outstanding() == 0 {
+            self.failed = true;
         }
     }
 
