@@ -63,6 +63,11 @@ pub fn run(
         .map_err(|_| schedule::current_run())
 }
 
+/// Descriptors of the run that failed, one line each.
+pub fn describe() -> String {
+    with(|world| world.describe())
+}
+
 /// TCP connections, counted by their open ends.
 pub fn open_streams() -> usize {
     with(|world| world.open_streams())

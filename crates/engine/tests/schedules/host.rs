@@ -72,6 +72,9 @@ impl Host {
         let disconnected = Arc::new(Mutex::new(BTreeSet::new()));
         let told = disconnected.clone();
         engine.set_event_hook(move |event| {
+            if std::env::var_os("SCHEDULES_TRACE").is_some() {
+                println!("event {event:?}");
+            }
             if let Event::Disconnected { qp } = event {
                 told.lock().insert(qp);
             }

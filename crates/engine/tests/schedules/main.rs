@@ -20,7 +20,7 @@ fn main() -> std::process::ExitCode {
     use verbena_engine::sys::simulated;
 
     /// Scheduling decisions after which a run counts as endless: the longest take a tenth.
-    const MAX_STEPS: usize = 2_000_000;
+    const MAX_STEPS: usize = 500_000;
 
     let mut arguments = std::env::args().skip(1);
     let mut number = |default: u64| -> u64 {
@@ -52,6 +52,9 @@ fn main() -> std::process::ExitCode {
             std::process::ExitCode::SUCCESS
         }
         Err(run) => {
+            if std::env::var_os("SCHEDULES_TRACE").is_some() {
+                eprintln!("{}", simulated::describe());
+            }
             eprintln!(
                 "seed {} ({}) failed at step {}; run it alone: cargo xtask schedules --seeds 1 --first {}",
                 run.seed,

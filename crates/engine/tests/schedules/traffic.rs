@@ -105,7 +105,7 @@ impl Traffic {
     ) -> Traffic {
         assert!(host.memory.write(COUNTER, &[0; 8]));
         assert!(host.memory.write(CONSTANT, &pattern(1, SMALL_SLOT)));
-        Traffic {
+        let mut end = Traffic {
             memory: host.clone(),
             at: host.clone(),
             qp: Some(qp),
@@ -126,7 +126,12 @@ impl Traffic {
             added: Vec::new(),
             migrates_to: None,
             destroyed: false,
+        };
+        // Before the peer may send.
+        for slot in 0..SLOTS {
+            end.receive(slot);
         }
+        end
     }
 
     pub(crate) fn migrates_to(&mut self, other: &Arc<Host>) {
@@ -156,9 +161,7 @@ impl Traffic {
 
     /// Runs the whole plan.
     pub(crate) fn run(&mut self) {
-        for slot in 0..SLOTS {
-            self.receive(slot);
-        }
+        self.trace(format_args!("{:?}", self.plan));
         while !self.failed && !self.is_done() {
             let most = self.plan.leave_after.unwrap_or(u64::MAX);
             let met = !self.plan.meets_first || self.received > 0;
@@ -297,11 +300,8 @@ impl Traffic {
         // Checked before the poll: completions precede the event.
         let over = self.plan.told_by_event && at.is_disconnected(qp);
         // While it has requests to post, the peer may wait for them: it does not sleep without a limit.
-        let ways = if self.may_post() && !self.failed {
-            2
-        } else {
-            3
-        };
+        let waits = self.may_post() || self.plan.told_by_event && self.sends_outstanding() == 0;
+        let ways = if waits && !self.failed { 2 } else { 3 };
         let count = match self.random.below(ways) {
             0 => {
                 let polls = 1 + self.random.below(12);
@@ -360,7 +360,7 @@ impl Traffic {
             Status::Success => self.succeeded(request, wc),
             // The peer, or this end, has ended the connection.
             Status::WrFlushErr | Status::RetryExcErr | Status::RemOpErr | Status::RemAbortErr => {
-                self.failed = true
+                self.failed = true;
             }
             other => panic!("{request:?} completed with {other:?}"),
         }
