@@ -31,8 +31,8 @@ impl Qp {
         self.run_locked(out, |inner, init, out| inner.modify(init, to, out))
     }
 
-    /// Attaches a stream whose peer must show this nonce in its capabilities. Until it has done so the stream is on
-    /// probation: if it ends before, for whatever reason, the queue pair is as if it had never been attached.
+    /// Attaches a stream whose peer must show this nonce in its capabilities. Until it has done so the stream is
+    /// unauthenticated: if it ends before, for whatever reason, the queue pair is as if it had never been attached.
     ///
     /// False if the state does not allow it; nothing has changed then.
     pub fn attach_unauthenticated(&self, stream: Stream, nonce: u64, out: &mut Outbox) -> bool {
@@ -121,7 +121,7 @@ impl Inner {
                 self.flush(init, out);
             }
             QpState::Reset => {
-                // A stream on probation ends without a message.
+                // An unauthenticated stream ends without a message.
                 let proven = self.expected_nonce.is_none();
                 let parting = if proven {
                     self.take_final_bytes(init)
@@ -214,8 +214,8 @@ impl Inner {
         true
     }
 
-    /// Drops a stream on probation without a trace; true if it was one. Neither side has sent anything on it but its
-    /// capabilities: requests wait for the proof.
+    /// Drops an unauthenticated stream without a trace; true if it was one. Neither side has sent anything on it but its
+    /// capabilities: requests wait until the peer has shown the nonce.
     pub(super) fn drop_unauthenticated(&mut self) -> bool {
         let unproven = self.expected_nonce.take().is_some();
         if unproven {
