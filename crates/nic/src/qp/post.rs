@@ -21,7 +21,7 @@ pub enum PostError {
     #[error("the queue is full with {0} requests")]
     Full(usize),
     /// Too many scatter or gather elements.
-    #[error("{got} pieces, at most {limit}")]
+    #[error("{got} scatter/gather elements, at most {limit}")]
     TooManySges {
         /// Elements given.
         got: usize,
