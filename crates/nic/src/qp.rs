@@ -8,6 +8,7 @@ mod deliver;
 mod image;
 mod in_order;
 mod inner;
+mod link_state;
 mod local_failure;
 mod memory;
 mod modify;
@@ -364,7 +365,7 @@ impl Qp {
 
     /// The connection must be aborted: the peer has the beginning of a frame whose rest is lost.
     pub fn wants_reset(&self) -> bool {
-        self.lock.read(|inner| inner.severed)
+        self.lock.read(|inner| inner.link.is_severed())
     }
 
     /// Send requests that have not completed, and receives that have not.

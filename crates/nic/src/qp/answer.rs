@@ -10,6 +10,7 @@ use verbena_wire::{Stag, To};
 
 use super::QpInit;
 use super::inner::{Current, Inner, Owed, Response};
+use super::link_state::LinkEvent;
 use super::memory::fault_of;
 use super::send_buffer::{Origin, SendBuffer};
 use super::touch::atomic_one_touch;
@@ -237,7 +238,9 @@ impl Inner {
                 self.send_buffer.truncate(before);
                 self.framed -= frame.size() as u64;
                 // Markers count every byte that was framed.
-                self.severed |= frame.is_marked();
+                if frame.is_marked() {
+                    self.link.handle(LinkEvent::Sever);
+                }
                 let violation = access_violation(owed.header().opcode, owed.source().0, &refusal);
                 self.touches.spent.extend(response.spend);
                 self.refuse_answer(init, &owed, sent, violation, out);

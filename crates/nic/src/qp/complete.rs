@@ -8,6 +8,7 @@ use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
 
 use super::QpInit;
 use super::inner::Inner;
+use super::link_state::{LinkAct, LinkEvent, LinkState};
 use super::wqe::{Progress, Wqe};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::{Status, Wc, WcOp, status_of};
@@ -58,7 +59,7 @@ impl Inner {
 
     /// Completes what has ended at the front of the send queue.
     pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
-        if self.deferred_eof.is_some() || self.peer_disconnected {
+        if self.link != LinkState::Open {
             self.settle_end(init, out);
         }
         if !self.complete_sends(init, out) {
@@ -75,12 +76,8 @@ impl Inner {
         self.fail_rnr_exceeded(init, out);
         self.notify_drained(init, out);
         let notices = init.qp_type != QpType::Uc;
-        if self.peer_disconnected
-            && notices
-            && !self.sends.is_empty()
-            && !self.state.flushes()
-            && !self.in_grace_period()
-        {
+        let needs = self.link.is_gone() && notices && !self.sends.is_empty();
+        if needs && !self.state.flushes() && !self.wait_for_lost_peer() {
             // The remaining requests will not be answered.
             self.fail_peer_lost(init, "the peer is gone", out);
         }
@@ -121,23 +118,20 @@ impl Inner {
     #[cold]
     fn settle_end(&mut self, init: &QpInit, out: &mut Outbox) {
         if self.blocked.is_none()
-            && let Some(reset) = self.deferred_eof.take()
+            && let Some(reset) = self.link.deferred_end()
         {
             self.peer_disconnected(init, reset, out);
         }
-        if self.peer_disconnected && init.qp_type == QpType::Uc {
+        if self.link.is_gone() && init.qp_type == QpType::Uc {
             self.discard_sends(init, out);
         }
     }
 
     /// Requests that wait for a lost peer's answer go on waiting for a grace period, as on a network where a loss is noticed by a
     /// timer: a program that has what it wanted may exit, and its peer with it, before a failure is reported.
-    pub(super) fn in_grace_period(&mut self) -> bool {
-        if self.grace.is_zero() || self.severed {
-            return false;
-        }
-        let until = *self.grace_ends.get_or_insert(self.now + self.grace);
-        self.now < until
+    fn wait_for_lost_peer(&mut self) -> bool {
+        let (now, grace) = (self.now, self.grace);
+        self.link.handle(LinkEvent::Need { now, grace }) == LinkAct::Wait
     }
 
     /// An unreliable connection does not notice that its peer is gone: sends succeed and are discarded.

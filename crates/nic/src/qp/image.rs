@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use verbena_wire::crc::crc32c;
 
 use super::inner::{Current, Inner, Response};
+use super::link_state::LinkState;
 use super::register::Registration;
 use super::wait::{AnswerWait, Blocked};
 use super::{Limits, Qp, QpInit};
@@ -28,7 +29,7 @@ use verbena_events::event::Outbox;
 /// An encoded image begins with this.
 const MAGIC: [u8; 4] = *b"vbni";
 /// The format of an image. It changes with every field: a process reads only images of its own format.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// Magic, version, checksum.
 const HEAD: usize = 4 + 2 + 4;
 /// The largest image that is accepted.
@@ -284,8 +285,7 @@ impl Inner {
     /// Checks that it can be moved.
     fn check_migratable(&self, init: &QpInit) -> Result<(), MigrateRefusal> {
         let open = self.stream.as_ref().is_some_and(|s| s.state().is_open());
-        let flows = open && self.state.receives() && !self.peer_disconnected && !self.severed;
-        if !flows || self.deferred_eof.is_some() || self.retired {
+        if !open || !self.state.receives() || self.link != LinkState::Open {
             return Err(MigrateRefusal::State(self.state));
         }
         if self.expected_nonce.is_some() || self.required_nonce.is_some() {

@@ -11,6 +11,7 @@ use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
 use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
 
+use super::link_state::LinkState;
 use super::modify::Psns;
 use super::queue::Heads;
 use super::register::RegisterError;
@@ -131,8 +132,9 @@ pub(super) struct Inner {
     pub(super) touches: Touches,
     /// The latest time that was passed in.
     pub(super) now: Time,
-    /// The peer is gone; nothing that needs it can succeed.
-    pub(super) peer_disconnected: bool,
+    /// What is left of the connection. Not moved: only an open one is.
+    #[serde(skip)]
+    pub(super) link: LinkState,
     /// The request with this number cannot continue and fails when all before it have ended.
     pub(super) failing_request: Option<u64>,
     /// A draining queue finishes the requests before this one: those that had begun when it was told to drain.
@@ -150,10 +152,6 @@ pub(super) struct Inner {
     pub(super) rnr_timer: RnrTimer,
     /// How long requests that wait for a lost peer's answer go on waiting before they fail.
     pub(super) grace: Duration,
-    /// A program notices that the peer is gone only when it needs it: the connection stays, and the timer starts then.
-    pub(super) waits_until_needed: bool,
-    /// The end of that wait.
-    pub(super) grace_ends: Option<Time>,
     pub(super) psns: Option<Psns>,
     /// The nonce that the peer's capabilities must show; `None` once they have.
     pub(super) expected_nonce: Option<u64>,
@@ -173,18 +171,12 @@ pub(super) struct Inner {
     #[serde(skip)]
     pub(super) register_error: Option<(u64, RegisterError)>,
     pub(super) counters: Counters,
-    /// The peer is gone, by reset or not, behind a message that waits for a receive.
-    pub(super) deferred_eof: Option<bool>,
-    /// A frame was begun that cannot be finished: the connection can only be aborted.
-    pub(super) severed: bool,
     /// Bytes that the connection of a stream that is over sends before it is closed.
     #[serde(skip)]
     pub(super) final_bytes: Vec<u8>,
     /// Those are the last bytes of the stream: nothing is framed after them.
     #[serde(skip)]
     pub(super) framing_ended: bool,
-    /// The queue pair is destroyed; handles to it that still exist have no effect.
-    pub(super) retired: bool,
 }
 
 impl Inner {
@@ -212,7 +204,7 @@ impl Inner {
             answer_wait: AnswerWait::No,
             touches: Touches::default(),
             now: Time::ZERO,
-            peer_disconnected: false,
+            link: LinkState::Open,
             failing_request: None,
             drain_to: 0,
             drained: false,
@@ -222,8 +214,6 @@ impl Inner {
             enabled: QpAccessFlags::default(),
             rnr_timer: RnrTimer::DEFAULT,
             grace: Duration::ZERO,
-            grace_ends: None,
-            waits_until_needed: false,
             psns: None,
             expected_nonce: None,
             required_nonce: None,
@@ -234,11 +224,8 @@ impl Inner {
             cause: None,
             register_error: None,
             counters: Counters::default(),
-            deferred_eof: None,
-            severed: false,
             final_bytes: Vec::new(),
             framing_ended: false,
-            retired: false,
         }
     }
 

@@ -16,7 +16,7 @@ impl Inner {
     /// fail; it fails out of turn only if the connection is lost, or if the peer has waited too long for an answer behind it.
     pub(super) fn defer_failure(&mut self, init: &QpInit, number: u64, out: &mut Outbox) {
         self.current = None;
-        if self.severed {
+        if self.link.is_severed() {
             let at = number.saturating_sub(self.completed) as usize;
             self.fail_request(init, at, Status::LocProtErr, out);
             return;

@@ -11,6 +11,7 @@ use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::inner::Inner;
+use super::link_state::{LinkAct, LinkEvent};
 use super::stage::Stage;
 use super::{Qp, QpInit};
 use crate::state::{Personality, QpEvent, QpState, QpType};
@@ -106,7 +107,7 @@ impl Qp {
 impl Inner {
     pub(super) fn modify(&mut self, init: &QpInit, to: QpState, out: &mut Outbox) -> bool {
         let next = self.state.next(init.personality, QpEvent::Modify(to));
-        let Some(next) = next.filter(|_| !self.retired) else {
+        let Some(next) = next.filter(|_| !self.link.is_retired()) else {
             return false;
         };
         match next {
@@ -167,7 +168,7 @@ impl Inner {
     }
 
     pub(super) fn disconnect(&mut self, init: &QpInit, out: &mut Outbox) -> Option<Vec<u8>> {
-        if self.retired || self.stream.is_none() || self.state.flushes() {
+        if self.link.is_retired() || self.stream.is_none() || self.state.flushes() {
             return None;
         }
         let gently = init.personality == Personality::Iwarp && self.sends.is_empty();
@@ -250,13 +251,14 @@ impl Inner {
 
     pub(super) fn connect(&mut self, init: &QpInit, stream: Stream, rfc7306: bool) -> bool {
         let next = self.state.next(init.personality, QpEvent::Connected);
-        let Some(next) = next.filter(|_| self.stream.is_none() && !self.retired) else {
+        let Some(next) = next.filter(|_| self.stream.is_none()) else {
             return false;
         };
+        if self.link.handle(LinkEvent::Attach) == LinkAct::Reject {
+            return false;
+        }
         self.state = next;
         (self.required_nonce, self.final_bytes, self.framing_ended) = (None, Vec::new(), false);
-        self.peer_disconnected = false;
-        (self.grace_ends, self.waits_until_needed) = (None, false);
         self.last_wqe_raised = false;
         let stream = self.stream.insert(stream);
         if let Some(retry) = self.rnr_retry {
@@ -283,7 +285,7 @@ impl Inner {
         }
         if self.blocked.is_some() {
             // A message that has arrived waits for a receive, and is complete for its sender: the end is processed after it.
-            self.deferred_eof = Some(reset || self.deferred_eof == Some(true));
+            self.link.handle(LinkEvent::EndBehindMessage { reset });
             return;
         }
         let Some(stream) = &mut self.stream else {
@@ -295,19 +297,18 @@ impl Inner {
             // The peer does not take them any more, and they must not keep the connection from being closed.
             self.send_buffer.clear();
         }
-        if self.peer_disconnected {
+        // InfiniBand has no orderly close: only requests that need the peer notice.
+        let reliable = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
+        let grace = reliable && !self.grace.is_zero();
+        if self.link.handle(LinkEvent::End { grace }) != LinkAct::RaiseDisconnected {
             return;
         }
-        self.peer_disconnected = true;
         self.leave_srq_waiters(init, out);
         let qp = init.number;
         out.push(Event::Disconnected { qp });
         let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();
         match init.personality {
-            // InfiniBand has no orderly close: only requests that need the peer notice.
-            Personality::Roce => {
-                self.waits_until_needed = init.qp_type == QpType::Rc && !self.grace.is_zero();
-            }
+            Personality::Roce => {}
             Personality::Iwarp if idle && !cut && !reset => {
                 self.end_gracefully(init, out);
             }
@@ -320,9 +321,8 @@ impl Inner {
 
     /// Nothing is left of the connection.
     pub(super) fn closed(&mut self, init: &QpInit, out: &mut Outbox) {
-        if !self.peer_disconnected && !self.retired {
+        if self.link.handle(LinkEvent::Close) == LinkAct::RaiseDisconnected {
             // This side closed last; the event is raised nevertheless.
-            self.peer_disconnected = true;
             out.push(Event::Disconnected { qp: init.number });
         }
         let was = self.state;
@@ -341,7 +341,9 @@ impl Inner {
     pub(super) fn peer_dead(&mut self, init: &QpInit, out: &mut Outbox) {
         if init.qp_type == QpType::Uc {
             // An unreliable connection does not notice; if there never was a peer, its messages are discarded.
-            self.peer_disconnected |= self.stream.is_none();
+            if self.stream.is_none() {
+                self.link.handle(LinkEvent::NoPeer);
+            }
             return;
         }
         if self.sends.is_empty() || self.state.flushes() {
@@ -349,9 +351,9 @@ impl Inner {
         }
         // Bytes that the peer has not taken by now are given up.
         self.send_buffer.clear();
-        self.severed = true;
-        self.peer_disconnected = true;
-        out.push(Event::Disconnected { qp: init.number });
+        if self.link.handle(LinkEvent::PeerDead) == LinkAct::RaiseDisconnected {
+            out.push(Event::Disconnected { qp: init.number });
+        }
         self.fail_peer_lost(init, "the peer does not answer", out);
     }
 
@@ -364,11 +366,14 @@ impl Inner {
 
     pub(super) fn deadline(&self) -> Option<Time> {
         let rnr = self.stream.as_ref().and_then(Stream::deadline);
-        let mourned = self.grace_ends.filter(|_| self.is_in_grace_period());
-        match (rnr, self.wait_deadline(), mourned) {
+        let grace = self
+            .link
+            .grace_ends()
+            .filter(|until| self.now < *until && !self.sends.is_empty() && !self.state.flushes());
+        match (rnr, self.wait_deadline(), grace) {
             // The usual case.
             (None, None, None) => None,
-            (rnr, waits, mourned) => rnr.into_iter().chain(waits).chain(mourned).min(),
+            (rnr, waits, grace) => rnr.into_iter().chain(waits).chain(grace).min(),
         }
     }
 
@@ -387,18 +392,12 @@ impl Inner {
             self.state,
             QpState::Closing | QpState::Terminate | QpState::Err
         );
-        let waits = self.is_in_grace_period() || (self.waits_until_needed && !self.state.flushes());
-        self.severed
+        let waits = self.link.keeps_connection() && !self.state.flushes();
+        self.link.is_severed()
             || (!waits
                 && self.send_buffer.is_empty()
                 && (over || closing)
                 && self.is_terminate_done())
-    }
-
-    /// Requests wait for a lost peer until the grace period is over.
-    fn is_in_grace_period(&self) -> bool {
-        let until = self.grace_ends.is_some_and(|until| self.now < until);
-        until && !self.sends.is_empty() && !self.state.flushes()
     }
 
     fn is_terminate_done(&self) -> bool {

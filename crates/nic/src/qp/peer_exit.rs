@@ -22,7 +22,7 @@ impl Inner {
     /// TCP itself and has bytes that the process never read, so the connection must be known to be direct.
     pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
         let tracked = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
-        let Some(undelivered) = undelivered.filter(|_| tracked && !self.peer_disconnected) else {
+        let Some(undelivered) = undelivered.filter(|_| tracked && !self.link.is_gone()) else {
             return;
         };
         let died = self.stream.as_ref().is_some_and(|stream| {

@@ -8,6 +8,7 @@ use verbena_stream::{Stream, Time};
 
 use super::QpInit;
 use super::inner::Inner;
+use super::link_state::LinkState;
 use super::place::BULK;
 use crate::carrier::{Carrier, IoOutcome};
 use crate::state::QpState;
@@ -53,8 +54,7 @@ impl Inner {
             return SendDemand::Send;
         };
         let quiet = self.state == QpState::Rts
-            && !self.peer_disconnected
-            && !self.severed
+            && self.link == LinkState::Open
             && self.send_buffer.is_empty()
             && self.current.is_none()
             && self.owed.is_empty()
@@ -77,7 +77,7 @@ impl Inner {
         out: &mut Outbox,
     ) -> Receiving {
         self.now = self.now.max(now);
-        if self.stream.is_none() || self.severed {
+        if self.stream.is_none() || self.link.is_severed() {
             return Receiving::Ended;
         }
         if self.blocked.is_some() {

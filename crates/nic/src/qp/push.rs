@@ -12,6 +12,7 @@ use verbena_wire::Stag;
 use super::QpInit;
 use super::answer::{access_violation, gather_part};
 use super::inner::Inner;
+use super::link_state::LinkEvent;
 use super::memory::gathers;
 use super::pull::Receiving;
 use super::send_buffer::{Granted, InPlacePayload, Origin, Refused};
@@ -90,7 +91,7 @@ impl Inner {
             if acks == Acks::Now || !self.send_buffer.is_empty() || self.state.flushes() {
                 self.frame_acks();
             }
-            if self.severed {
+            if self.link.is_severed() {
                 return Sending::Ended;
             }
             if self.send_buffer.is_empty() {
@@ -132,7 +133,9 @@ impl Inner {
             if let Some(refused) = refused {
                 // Everything before its frame has been sent.
                 self.send_buffer.drop_frames();
-                self.severed = refused.begun;
+                if refused.begun {
+                    self.link.handle(LinkEvent::Sever);
+                }
                 self.refuse(init, &refused.cut, &refused.refusal, out);
             } else if !more {
                 // Nothing was left to frame, and nothing is added under the lock.
@@ -176,7 +179,7 @@ impl Inner {
         let mut scratch = [0; 2048];
         for _ in 0..MAX_LAST_READS {
             match self.pull(init, carrier, &mut scratch, now, out) {
-                Receiving::Some(_) if !self.peer_disconnected => {}
+                Receiving::Some(_) if !self.link.is_gone() => {}
                 _ => break,
             }
         }
@@ -203,7 +206,7 @@ impl Inner {
         self.cause
             .get_or_insert_with(|| "registered memory is not mapped".to_owned());
         let cut = self.send_buffer.front().copied();
-        self.severed = true;
+        self.link.handle(LinkEvent::Sever);
         self.send_buffer.clear();
         match cut.map(|cut| cut.origin) {
             Some(Origin::Request(number)) => {
@@ -233,7 +236,9 @@ impl Inner {
         else {
             return;
         };
-        self.severed |= begun;
+        if begun {
+            self.link.handle(LinkEvent::Sever);
+        }
         let Some(stream) = &mut self.stream else {
             return;
         };

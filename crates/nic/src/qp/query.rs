@@ -2,6 +2,7 @@
 //! A view is one consistent state (N1), and a destroyed queue pair completes nothing more.
 
 use super::inner::{Counters, Inner};
+use super::link_state::LinkEvent;
 use super::{Qp, QpAccessFlags, RegisterError};
 use verbena_stream::{Stream, Time};
 
@@ -66,7 +67,7 @@ impl Qp {
                 cause: inner.cause.clone(),
                 register_error: inner.register_error,
                 counters: inner.counters,
-                peer_disconnected: inner.peer_disconnected,
+                peer_disconnected: inner.link.is_gone(),
                 sends,
                 receives,
             }
@@ -115,14 +116,14 @@ impl Qp {
     /// in part, and acknowledgements that it waits for. `None` if it was retired before.
     pub fn retire(&self, out: &mut Outbox) -> Option<Vec<u8>> {
         self.run_locked(out, |inner, init, out| {
-            if inner.retired {
+            if inner.link.is_retired() {
                 return None;
             }
             let last = inner.take_final_bytes(init);
             inner.return_receives(init, out);
             inner.reset();
             inner.end_framing(last.clone());
-            inner.retired = true;
+            inner.link.handle(LinkEvent::Retire);
             Some(last)
         })
     }
@@ -135,7 +136,7 @@ impl Inner {
     }
 
     pub(super) fn turn_status(&self) -> TurnStatus {
-        let future = if self.severed {
+        let future = if self.link.is_severed() {
             ConnectionAction::Reset
         } else if self.stream.is_none() || self.wants_close() {
             // A queue pair that was reset has dropped its stream.

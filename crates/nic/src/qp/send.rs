@@ -8,6 +8,7 @@ use verbena_wire::Rsn;
 
 use super::QpInit;
 use super::inner::{Current, Inner};
+use super::link_state::LinkEvent;
 use super::memory::{Right, Source, check_sink, source};
 use super::register::register;
 use super::send_buffer::{Origin, SendBuffer};
@@ -22,7 +23,7 @@ impl Inner {
     /// What is framed already and control frames that are due; nothing new is begun.
     pub(super) fn take_final_bytes(&mut self, init: &QpInit) -> Vec<u8> {
         self.copy_payload(init);
-        if self.severed {
+        if self.link.is_severed() {
             return Vec::new();
         }
         if let Some(stream) = &mut self.stream {
@@ -48,7 +49,7 @@ impl Inner {
     /// that this one closes. Repeated calls return the same bytes: the first caller that closes sends them, and nothing follows them.
     pub(super) fn closing_bytes(&mut self) -> Vec<u8> {
         // Another stream may have begun meanwhile, and continues.
-        let closes = self.stream.is_some() && self.wants_close() && !self.severed;
+        let closes = self.stream.is_some() && self.wants_close() && !self.link.is_severed();
         if closes && !self.framing_ended {
             self.frame_acks();
             self.announce_close();
@@ -272,7 +273,9 @@ impl Inner {
         match make_frame(init, stream, request, &mut outgoing, outgo) {
             Err(refusal) => {
                 // Markers count every byte that was framed.
-                self.severed |= refusal == Refusal::Unmapped && stream.sends_markers();
+                if refusal == Refusal::Unmapped && stream.sends_markers() {
+                    self.link.handle(LinkEvent::Sever);
+                }
                 self.cause
                     .get_or_insert_with(|| format!("our own memory: {refusal}"));
                 // Until its turn comes answers are sent: a peer that waits for one may be what this side waits for.

@@ -76,7 +76,7 @@ impl Qp {
 
 impl Inner {
     fn accept_from_ssq(&mut self, mut wqe: Wqe) -> bool {
-        if self.retired || !self.state.takes_sends() {
+        if self.link.is_retired() || !self.state.takes_sends() {
             self.heads.ended(1);
             return false;
         }

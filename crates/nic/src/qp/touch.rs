@@ -102,7 +102,7 @@ impl Inner {
         if self.touches.is_idle() {
             return;
         }
-        if self.peer_disconnected || self.state.flushes() {
+        if self.link.is_gone() || self.state.flushes() {
             self.touches.write = Touching::No;
         }
         self.touches.spent.clear();
