@@ -2,19 +2,18 @@
 //! They are checked, and atomics executed, on arrival; a right that is revoked meanwhile is respected, and a read that fails late
 //! reports how much was answered. Later requests of the peer that change the memory are handled in [`super::in_order`].
 
-use verbena_mem::{Access, Gather, MemAccess, Refusal, Spend, atomic};
-use verbena_stream::{Message, Offender, Outgoing, Violation};
-use verbena_wire::ddp::{Header, Untagged};
-use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode};
-use verbena_wire::{Stag, To};
+use verbena_mem::{Access, MemAccess, Refusal, Spend, atomic};
+use verbena_stream::{Outgoing, Violation};
+use verbena_wire::Stag;
+use verbena_wire::rdmap::{AtomicRequest, Opcode};
 
 use super::QpInit;
-use super::inner::{Current, Inner, Owed, Response};
+use super::inner::Inner;
 use super::link_state::LinkEvent;
 use super::memory::fault_of;
+use super::responder::{Owed, Response, gather_part, read_access};
 use super::send_buffer::{Origin, SendBuffer};
 use super::touch::atomic_one_touch;
-use super::wait::AnswerWait;
 use verbena_events::event::Outbox;
 
 /// Why there is no answer.
@@ -36,73 +35,17 @@ impl AnswerError {
     }
 }
 
-impl Owed {
-    pub(super) fn header(&self) -> &Untagged {
-        match self {
-            Owed::Read(header, _) | Owed::ReadV2(header, _) | Owed::Atomic(header, ..) => header,
-        }
-    }
-
-    /// The source of a read: entry, address, bytes.
-    pub(super) fn source(&self) -> (Stag, To, u32) {
-        match self {
-            Owed::Read(_, r) => (r.source_stag, r.source_to, r.size),
-            Owed::ReadV2(_, r) => (r.source_stag, r.source_to, r.size),
-            Owed::Atomic(_, r, _) => (r.stag, r.to, 8),
-        }
-    }
-
-    /// Bytes of memory that the response carries.
-    pub(super) fn read_len(&self) -> u32 {
-        match self {
-            Owed::Read(_, r) => r.size,
-            Owed::ReadV2(_, r) => r.size,
-            Owed::Atomic(..) => 0,
-        }
-    }
-
-    fn message(&self) -> Message {
-        match self {
-            Owed::Read(_, request) => Message::ReadResponse {
-                stag: request.sink_stag,
-                to: request.sink_to,
-                len: request.size,
-            },
-            Owed::ReadV2(_, request) => Message::ReadV2Response { len: request.size },
-            Owed::Atomic(_, request, original) => Message::AtomicResponse(AtomicResponse {
-                id: request.id,
-                original: *original,
-            }),
-        }
-    }
-
-    /// The offending segment for a Terminate, with what was already answered.
-    pub(super) fn offender(&self, sent: u32) -> Offender {
-        let header = Header::Untagged(*self.header());
-        let (len, request) = match self {
-            Owed::Read(_, request) => (46, Some(*request)),
-            Owed::ReadV2(..) => (34, None),
-            Owed::Atomic(..) => (70, None),
-        };
-        Offender::of(&header, len, request).advanced(sent)
-    }
-}
-
 impl Inner {
     /// Begins the oldest answer that is owed.
     pub(super) fn begin_answer(&mut self) -> bool {
-        let (Some(response), Some(stream)) = (self.owed.front(), &mut self.stream) else {
+        let (Some(message), Some(stream)) = (self.responder.next_message(), &mut self.stream)
+        else {
             return false;
         };
-        let Ok(outgoing) = stream.begin(response.owed.message()) else {
+        let Ok(outgoing) = stream.begin(message) else {
             return false;
         };
-        self.answer_wait = AnswerWait::No;
-        self.answered_last = true;
-        self.current = self
-            .owed
-            .pop_front()
-            .map(|response| Current::Answer(response, outgoing));
+        self.responder.begin(outgoing);
         true
     }
 
@@ -139,7 +82,7 @@ impl Inner {
             return Ok(None);
         }
         let refused = |refusal: Refusal| AnswerError::of(opcode, stag, &refusal);
-        let reach = mem_access(init, stag, to.get(), size);
+        let reach = read_access(init, stag, to.get(), size);
         let source = init.tpt.gather_remote(&reach).map_err(refused)?;
         if !source.is_one_touch() {
             return Ok(None);
@@ -167,7 +110,7 @@ impl Inner {
         };
         let refused = |refusal: Refusal| AnswerError::of(opcode, request.stag, &refusal);
         let place = init.tpt.place_remote(&reach).map_err(refused)?;
-        if self.has_responses() && !self.preserve(init, &place) {
+        if self.has_responses() && !self.responder.preserve(init, &mut self.send_buffer, &place) {
             return Ok(None);
         }
         // RFC 7306 §5.1: an unaligned word ends the stream and changes nothing.
@@ -185,7 +128,7 @@ impl Inner {
     pub(super) fn continue_answer(
         &mut self,
         init: &QpInit,
-        mut response: Response,
+        response: Response,
         mut outgoing: Outgoing,
         out: &mut Outbox,
     ) -> bool {
@@ -204,7 +147,7 @@ impl Inner {
                 Err(refusal) => {
                     let violation =
                         access_violation(owed.header().opcode, owed.source().0, &refusal);
-                    self.touches.spent.extend(response.spend);
+                    self.responder.drop_response(response);
                     self.refuse_answer(init, &owed, sent, violation, out);
                     return true;
                 }
@@ -242,15 +185,14 @@ impl Inner {
                     self.link.handle(LinkEvent::Sever);
                 }
                 let violation = access_violation(owed.header().opcode, owed.source().0, &refusal);
-                self.touches.spent.extend(response.spend);
+                self.responder.drop_response(response);
                 self.refuse_answer(init, &owed, sent, violation, out);
                 return true;
             }
         }
         drop(granted);
         if !outgoing.is_done() {
-            response.snapshot.drop_before(outgoing.sent());
-            self.current = Some(Current::Answer(response, outgoing));
+            self.responder.put_current(response, outgoing);
         }
         true
     }
@@ -272,35 +214,9 @@ impl Inner {
             self.handle_violation(init, &violation, out);
         } else {
             // The queue pair has failed already, and nothing behind this answer is owed.
-            self.drop_current();
-            self.drop_responses(0);
+            self.sends.take_current();
+            self.responder.keep(0);
         }
-    }
-}
-
-/// Grants a part of an answer, with the present rights.
-pub(super) fn gather_part<'a>(
-    init: &'a QpInit,
-    owed: &Owed,
-    offset: u32,
-    len: u32,
-) -> Result<Gather<'a>, Refusal> {
-    let (stag, to, _) = owed.source();
-    gather(init, stag, to.get().wrapping_add(u64::from(offset)), len)
-}
-
-fn gather(init: &QpInit, stag: Stag, at: u64, len: u32) -> Result<Gather<'_>, Refusal> {
-    init.tpt.gather_remote(&mem_access(init, stag, at, len))
-}
-
-fn mem_access(init: &QpInit, stag: Stag, at: u64, len: u32) -> MemAccess {
-    MemAccess {
-        stag,
-        at,
-        len: u64::from(len),
-        pd: init.pd,
-        qp: init.number,
-        needs: Access::REMOTE_READ,
     }
 }
 

@@ -3,42 +3,17 @@
 //! is decided by the caller.
 
 use verbena_stream::Violation;
-use verbena_wire::Rsn;
 use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
 
 use super::QpInit;
 use super::inner::Inner;
 use super::link_state::{LinkAct, LinkEvent, LinkState};
-use super::wqe::{Progress, Wqe};
+use super::send_queue::CompletionPoint;
+use super::wqe::Wqe;
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::{Status, Wc, WcOp, status_of};
 use crate::wr::Flags;
 use verbena_events::event::{Event, Outbox};
-
-/// How far requests that need no response have succeeded.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum CompletionPoint {
-    /// The peer has acknowledged all before this number, and the carrier has accepted so many bytes: a request that has not been
-    /// sent completely needs its memory, whatever the peer acknowledges.
-    Acked(Rsn, u64),
-    /// The carrier has accepted so many bytes of the stream.
-    Accepted(u64),
-}
-
-impl CompletionPoint {
-    pub(super) fn covers(self, wqe: &Wqe) -> bool {
-        let Progress::Sent { end } = wqe.progress else {
-            return false;
-        };
-        let executed = match self {
-            CompletionPoint::Acked(acked, bytes) => {
-                bytes >= end && wqe.last_rsn().is_some_and(|rsn| rsn.is_before(acked))
-            }
-            CompletionPoint::Accepted(bytes) => bytes >= end,
-        };
-        executed && !wqe.op.wants_response()
-    }
-}
 
 impl Inner {
     /// Sends complete when the peer has acknowledged them, or already when they were sent (docs/connections.md).
@@ -65,7 +40,7 @@ impl Inner {
         if !self.complete_sends(init, out) {
             self.fail_cq_overflow(init, out);
         }
-        if self.failing_request.is_some() {
+        if self.sends.failing().is_some() {
             self.fail_deferred(init, out);
         }
         self.release_touched();
@@ -94,18 +69,8 @@ impl Inner {
         if self.sends.is_empty() {
             return true;
         }
-        let bar = self.completion_point(init);
-        while let Some(wqe) = self.sends.front() {
-            let status = match wqe.progress {
-                Progress::Done(status) => status,
-                _ if bar.covers(wqe) => Status::Success,
-                _ => break,
-            };
-            let Some(wqe) = self.sends.pop_front() else {
-                break;
-            };
-            self.begun = self.begun.saturating_sub(1);
-            self.completed += 1;
+        let point = self.completion_point(init);
+        while let Some((wqe, status)) = self.sends.pop_ended(point) {
             self.heads.ended(1);
             if !push_completion(init, &wqe, status, out) {
                 return false;
@@ -139,13 +104,14 @@ impl Inner {
         let may_end = match self.state {
             QpState::Rts => usize::MAX,
             // A draining queue finishes what it began and starts nothing.
-            QpState::Sqd | QpState::Sqe => self.begun,
+            QpState::Sqd | QpState::Sqe => self.sends.begun(),
             _ => return,
         };
-        self.drop_current();
+        self.sends.take_current();
+        self.responder.drop_current();
         // The requests release their memory, but a frame that was begun is still finished.
         self.copy_payload(init);
-        while let Some(at) = self.sends.iter().take(may_end).position(|w| !w.is_done()) {
+        while let Some(at) = self.sends.first_pending(may_end) {
             if !self.register_before_send(init, at, out) {
                 break;
             }
@@ -155,15 +121,13 @@ impl Inner {
                     break;
                 }
             } else {
-                self.sends[at].progress = Progress::Done(Status::Success);
+                self.sends.end(at, Status::Success);
             }
         }
     }
 
     fn notify_drained(&mut self, init: &QpInit, out: &mut Outbox) {
-        let drains = matches!(self.state, QpState::Sqd | QpState::Sqe);
-        if drains && self.completed >= self.drain_to && !self.drained {
-            self.drained = true;
+        if self.sends.notice_drained(self.state) {
             out.push(Event::SqDrained { qp: init.number });
         }
     }
@@ -220,28 +184,15 @@ impl Inner {
         self.cause
             .get_or_insert_with(|| format!("the peer sent Terminate: {}", terminate.cause));
         self.mark_executed(init);
-        let struck = self
-            .sends
-            .iter_mut()
-            .take(self.begun)
-            .find(|w| !w.is_done());
-        if let Some(wqe) = struck {
-            wqe.progress = Progress::Done(status_of(terminate.cause));
-        }
+        self.sends.end_first_begun(status_of(terminate.cause));
         out.push(Event::QpFatal { qp: init.number });
         self.end(init, QpEvent::PeerTerminated, out);
     }
 
     /// Marks the requests that had succeeded before the stream ended, up to the first that had not: requests end in order.
     pub(super) fn mark_executed(&mut self, init: &QpInit) {
-        let bar = self.completion_point(init);
-        for wqe in self.sends.iter_mut().take(self.begun) {
-            if bar.covers(wqe) {
-                wqe.progress = Progress::Done(Status::Success);
-            } else if wqe.progress != Progress::Done(Status::Success) {
-                break;
-            }
-        }
+        let point = self.completion_point(init);
+        self.sends.mark_executed(point);
     }
 
     /// The peer is gone with work outstanding.
@@ -253,9 +204,7 @@ impl Inner {
         } else {
             Status::WrFlushErr
         };
-        if let Some(wqe) = self.sends.iter_mut().find(|w| !w.is_done()) {
-            wqe.progress = Progress::Done(status);
-        }
+        self.sends.end_first(status);
         self.end(init, QpEvent::PeerLost, out);
     }
 
@@ -291,20 +240,10 @@ impl Inner {
         self.deferred = None;
         // What was acknowledged just before the end counts, however the bytes were split.
         self.mark_executed(init);
-        for wqe in &mut self.sends {
-            if !wqe.is_done() {
-                wqe.progress = Progress::Done(Status::WrFlushErr);
-            }
-        }
-        while let Some(wqe) = self.sends.pop_front() {
-            self.completed += 1;
+        while let Some((wqe, status)) = self.sends.pop_flushed() {
             self.heads.ended(1);
-            let Progress::Done(status) = wqe.progress else {
-                continue;
-            };
             push_completion(init, &wqe, status, out);
         }
-        self.begun = 0;
         self.flush_receives(init, out);
     }
 

@@ -7,10 +7,11 @@ use verbena_wire::rdmap::Opcode;
 
 use super::QpInit;
 use super::answer::access_violation;
-use super::inner::{Inner, Owed};
+use super::inner::Inner;
 use super::memory::scatter;
+use super::responder::Owed;
 use super::touch::{Touching, sink_touched};
-use super::wqe::{Payload, Progress};
+use super::wqe::Payload;
 use crate::state::QpType;
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::SendOp;
@@ -99,7 +100,7 @@ impl Inner {
             Delivery::Caps(caps) => return self.handle_peer_caps(init, &caps, out),
             Delivery::Discarded(Opcode::Write) => {
                 self.write_dropped = init.qp_type == QpType::Uc;
-                self.touches.write = Touching::No;
+                self.touches = Touching::No;
             }
             Delivery::Discarded(_)
             | Delivery::Rtr
@@ -140,7 +141,7 @@ impl Inner {
     }
 
     fn read_done(&mut self, init: &QpInit, rsn: Rsn, out: &mut Outbox) -> bool {
-        let Some(at) = self.find(rsn) else {
+        let Some(at) = self.sends.find(rsn) else {
             return true;
         };
         if let SendOp::Read {
@@ -159,12 +160,12 @@ impl Inner {
             self.fail_request(init, at, Status::LocProtErr, out);
             return false;
         }
-        self.sends[at].progress = Progress::Done(Status::Success);
+        self.sends.end(at, Status::Success);
         true
     }
 
     fn atomic_done(&mut self, init: &QpInit, rsn: Rsn, original: u64, out: &mut Outbox) -> bool {
-        let Some(at) = self.find(rsn) else {
+        let Some(at) = self.sends.find(rsn) else {
             return true;
         };
         let placed = match &self.sends[at].payload {
@@ -177,7 +178,7 @@ impl Inner {
             self.fail_request(init, at, Status::LocProtErr, out);
             return false;
         }
-        self.sends[at].progress = Progress::Done(Status::Success);
+        self.sends.end(at, Status::Success);
         true
     }
 }

@@ -15,10 +15,10 @@
 use serde::{Deserialize, Serialize};
 use verbena_wire::crc::crc32c;
 
-use super::inner::{Current, Inner, Response};
+use super::inner::Inner;
 use super::link_state::LinkState;
 use super::register::Registration;
-use super::wait::{AnswerWait, Blocked};
+use super::wait::Blocked;
 use super::{Limits, Qp, QpInit};
 use crate::receive::Receive;
 use crate::state::{Personality, QpState, QpType};
@@ -143,7 +143,7 @@ impl Image {
 
     /// As bytes, for another process on the same machine.
     pub fn encode(&self) -> Result<Vec<u8>, MigrateRefusal> {
-        if !self.inner.touches.is_idle() || self.inner.spends_one_touch() {
+        if self.inner.touches.is_touching() || self.inner.responder.spends_one_touch() {
             return Err(MigrateRefusal::OneTouchInProgress);
         }
         let ours = |op: &SendOp| op.is_local() || matches!(op, SendOp::RegisterSend { .. });
@@ -189,7 +189,8 @@ impl Image {
     fn is_sound(&self) -> bool {
         let (inner, limits) = (&self.inner, self.traits.limits);
         inner.stream.is_some()
-            && inner.begun <= inner.sends.len()
+            && inner.sends.invariants()
+            && inner.responder.invariants()
             && inner.sends.len() <= limits.sends
             && self.receives.len() <= limits.receives
             && inner.send_buffer.is_sound()
@@ -275,13 +276,6 @@ fn traits(init: &QpInit) -> Traits {
 }
 
 impl Inner {
-    /// A response that is owed spends one-touch memory (M9).
-    fn spends_one_touch(&self) -> bool {
-        let spends = |response: &Response| response.spend.is_some();
-        self.owed.iter().any(spends)
-            || matches!(&self.current, Some(Current::Answer(response, _)) if spends(response))
-    }
-
     /// Checks that it can be moved.
     fn check_migratable(&self, init: &QpInit) -> Result<(), MigrateRefusal> {
         let open = self.stream.as_ref().is_some_and(|s| s.state().is_open());
@@ -295,7 +289,7 @@ impl Inner {
             return Err(MigrateRefusal::Channel);
         }
         let waits = self.blocked.is_some_and(Blocked::for_memory);
-        if waits || self.answer_wait != AnswerWait::No || init.tpt.has_pending() {
+        if waits || self.responder.is_waiting() || init.tpt.has_pending() {
             return Err(MigrateRefusal::Pending);
         }
         Ok(())

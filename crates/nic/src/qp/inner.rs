@@ -3,25 +3,21 @@
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 
-use verbena_mem::Spend;
-use verbena_stream::{Delivery, Outgoing, RnrRetry, Stream, Time};
-use verbena_wire::ddp::Untagged;
-use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
-use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
+use verbena_stream::{Delivery, RnrRetry, Stream, Time};
+use verbena_wire::ext::{Features, RnrTimer};
 
 use super::link_state::LinkState;
 use super::modify::Psns;
 use super::queue::Heads;
-use super::register::RegisterError;
+use super::responder::Responder;
 use super::send_buffer::SendBuffer;
-use super::snapshot::Snapshot;
+use super::send_queue::SendQueue;
 use super::srq_hold::SrqHold;
 use super::stage::Stage;
-use super::touch::Touches;
-use super::wait::{AnswerWait, Blocked};
-use super::wqe::{PeerFeatures, Wqe};
+use super::touch::Touching;
+use super::wait::Blocked;
+use super::wqe::PeerFeatures;
 use super::{QpAccessFlags, QpInit};
 use crate::receive::Receive;
 use crate::state::QpState;
@@ -52,51 +48,12 @@ impl Counters {
     }
 }
 
-/// A request of the peer that is owed an answer.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) enum Owed {
-    Read(Untagged, ReadRequest),
-    ReadV2(Untagged, ReadV2Request),
-    /// It was executed: the last value is the previous content of the word.
-    Atomic(Untagged, AtomicRequest, u64),
-}
-
-/// A read or an atomic of the peer that is executed, and whose response is not framed in full.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Response {
-    pub(super) owed: Owed,
-    /// Bytes that later requests have changed since.
-    pub(super) snapshot: Snapshot,
-    /// One-touch memory that is spent with the response (M9).
-    #[serde(skip)]
-    pub(super) spend: Option<Spend>,
-}
-
-/// The message that is being sent.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Current {
-    /// A part of the request that was begun last.
-    Request(Outgoing),
-    /// The answer to the oldest request of the peer.
-    Answer(Response, Outgoing),
-}
-
-impl Current {
-    pub(super) fn is_request(&self) -> bool {
-        matches!(self, Current::Request(_))
-    }
-}
-
 /// Everything behind the lock. All of it moves with a connection (V1), except fields marked `serde(skip)`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Inner {
     pub(super) state: QpState,
     pub(super) stream: Option<Stream>,
-    /// Requests in posting order; the first `begun` of them have been begun.
-    pub(super) sends: VecDeque<Wqe>,
-    pub(super) begun: usize,
-    /// Requests that have completed: the number of the front of `sends`.
-    pub(super) completed: u64,
+    pub(super) sends: SendQueue,
     /// The consuming ends of the work queues.
     #[serde(skip)]
     pub(super) heads: Heads,
@@ -107,8 +64,7 @@ pub(super) struct Inner {
     /// A receive of the shared queue is held for the peer.
     #[serde(skip)]
     pub(super) srq_hold: Option<SrqHold>,
-    pub(super) owed: VecDeque<Response>,
-    pub(super) current: Option<Current>,
+    pub(super) responder: Responder,
     /// Received and not yet parsed.
     pub(super) stage: Stage,
     /// Long runs of payload arrived recently, and the next one probably is long, too; counts down.
@@ -118,29 +74,19 @@ pub(super) struct Inner {
     /// Stream bytes framed and accepted so far.
     pub(super) framed: u64,
     pub(super) accepted: u64,
-    /// The next response identifier.
-    pub(super) next_id: u32,
     /// The stream is not read further: a message of a standard peer waits for a receive, a request for its memory or for
     /// responses to be sent.
     pub(super) blocked: Option<Blocked>,
     /// A request that has arrived in full and waits with the stream.
     pub(super) deferred: Option<Box<Delivery>>,
-    /// The oldest answer waits behind a request that cannot continue.
-    pub(super) answer_wait: AnswerWait,
-    /// One-touch memory that is being touched (M9).
+    /// The Write that is being received touches one-touch memory (M9).
     #[serde(skip)]
-    pub(super) touches: Touches,
+    pub(super) touches: Touching,
     /// The latest time that was passed in.
     pub(super) now: Time,
     /// What is left of the connection. Not moved: only an open one is.
     #[serde(skip)]
     pub(super) link: LinkState,
-    /// The request with this number cannot continue and fails when all before it have ended.
-    pub(super) failing_request: Option<u64>,
-    /// A draining queue finishes the requests before this one: those that had begun when it was told to drain.
-    pub(super) drain_to: u64,
-    /// `SqDrained` has been raised since the queue began to drain.
-    pub(super) drained: bool,
     /// The last message of an unreliable peer was a Write that memory refused.
     pub(super) write_dropped: bool,
     /// Messages of an unreliable peer that memory refused. Not moved: a peer cannot cause a move.
@@ -164,12 +110,7 @@ pub(super) struct Inner {
     pub(super) read_depth: Option<u16>,
     /// The peer supports atomics and immediate data.
     pub(super) rfc7306: bool,
-    /// An answer was begun last, so a request comes next.
-    pub(super) answered_last: bool,
     pub(super) cause: Option<String>,
-    /// The last registration that failed, and may be tried again (M4).
-    #[serde(skip)]
-    pub(super) register_error: Option<(u64, RegisterError)>,
     pub(super) counters: Counters,
     /// Bytes that the connection of a stream that is over sends before it is closed.
     #[serde(skip)]
@@ -184,30 +125,22 @@ impl Inner {
         Inner {
             state: QpState::Reset,
             stream: None,
-            sends: VecDeque::new(),
-            begun: 0,
-            completed: 0,
+            sends: SendQueue::default(),
             heads,
             claimed: None,
             reserved: false,
             srq_hold: None,
-            owed: VecDeque::new(),
-            current: None,
+            responder: Responder::default(),
             stage: Stage::default(),
             bulk: 0,
             send_buffer: SendBuffer::default(),
             framed: 0,
             accepted: 0,
-            next_id: 1,
             blocked: None,
             deferred: None,
-            answer_wait: AnswerWait::No,
-            touches: Touches::default(),
+            touches: Touching::No,
             now: Time::ZERO,
             link: LinkState::Open,
-            failing_request: None,
-            drain_to: 0,
-            drained: false,
             write_dropped: false,
             refusals: 0,
             last_wqe_raised: false,
@@ -220,9 +153,7 @@ impl Inner {
             rnr_retry: None,
             read_depth: None,
             rfc7306: false,
-            answered_last: false,
             cause: None,
-            register_error: None,
             counters: Counters::default(),
             final_bytes: Vec::new(),
             framing_ended: false,

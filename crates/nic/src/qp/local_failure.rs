@@ -6,7 +6,6 @@ use verbena_wire::rdmap::{Cause, RdmapError};
 
 use super::QpInit;
 use super::inner::Inner;
-use super::wqe::{Progress, Wqe};
 use crate::state::QpEvent;
 use crate::wc::Status;
 use verbena_events::event::Outbox;
@@ -15,26 +14,24 @@ impl Inner {
     /// A request that was begun cannot continue, because of its own memory. It fails in its turn, so that it is the first to
     /// fail; it fails out of turn only if the connection is lost, or if the peer has waited too long for an answer behind it.
     pub(super) fn defer_failure(&mut self, init: &QpInit, number: u64, out: &mut Outbox) {
-        self.current = None;
+        self.sends.take_current();
+        self.responder.drop_current();
         if self.link.is_severed() {
-            let at = number.saturating_sub(self.completed) as usize;
+            let at = self.sends.position(number);
             self.fail_request(init, at, Status::LocProtErr, out);
             return;
         }
-        self.failing_request = Some(self.failing_request.map_or(number, |n| n.min(number)));
+        self.sends.set_failing(number);
         self.fail_deferred(init, out);
     }
 
     pub(super) fn fail_deferred(&mut self, init: &QpInit, out: &mut Outbox) {
         self.mark_executed(init);
-        let Some(at) = self
-            .failing_request
-            .map(|n| n.saturating_sub(self.completed) as usize)
-        else {
+        let Some(at) = self.sends.failing() else {
             return;
         };
-        if self.sends.iter().take(at).all(Wqe::is_done) || self.has_blocked_answers(init) {
-            self.failing_request = None;
+        if self.sends.is_first(at) || self.has_blocked_answers(init) {
+            self.sends.clear_failing();
             self.fail_request(init, at, Status::LocProtErr, out);
         }
     }
@@ -44,17 +41,15 @@ impl Inner {
     fn has_blocked_answers(&mut self, init: &QpInit) -> bool {
         let stream = self.stream.as_ref().filter(|s| s.state().is_open());
         let blocked = stream.is_some_and(|s| !s.can_respond());
-        blocked && !self.owed.is_empty() && !self.answer_waits(init)
+        let until = self.now + init.transfer.memory_wait;
+        blocked && !self.responder.has_begun_all() && !self.responder.waits(until)
     }
 
     /// The request that found no receive for too long fails, when everything before it has ended.
     pub(super) fn fail_rnr_exceeded(&mut self, init: &QpInit, out: &mut Outbox) {
         let stream = self.stream.as_ref().filter(|s| s.state().is_open());
         let refused = stream.and_then(|s| s.accounting().requester.given_up());
-        let (Some(n), Some(front)) = (refused, self.sends.front()) else {
-            return;
-        };
-        if front.is_refused(n) {
+        if refused.is_some_and(|n| self.sends.is_front_refused(n)) {
             self.cause
                 .get_or_insert_with(|| "the peer had no receive for too long".to_owned());
             self.fail_request(init, 0, Status::RnrRetryExcErr, out);
@@ -71,7 +66,7 @@ impl Inner {
         status: Status,
         out: &mut Outbox,
     ) -> bool {
-        let first = self.sends.iter().take(at).all(Wqe::is_done);
+        let first = self.sends.is_first(at);
         if first {
             self.fail_request(init, at, status, out);
         }
@@ -87,11 +82,11 @@ impl Inner {
         out: &mut Outbox,
     ) {
         self.mark_executed(init);
-        if let Some(wqe) = self.sends.get_mut(at) {
+        if let Some(wqe) = self.sends.get(at) {
             let (id, op) = (wqe.id, wqe.wc_op());
-            wqe.progress = Progress::Done(status);
             self.cause
                 .get_or_insert_with(|| format!("request {id} ({op:?}) failed: {status:?}"));
+            self.sends.end(at, status);
         }
         if let Some(stream) = &mut self.stream {
             stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));

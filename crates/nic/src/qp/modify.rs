@@ -155,8 +155,7 @@ impl Inner {
                 self.flush(init, out);
             }
             state => {
-                self.drained = false;
-                self.drain_to = self.completed + self.begun as u64;
+                self.sends.drain();
                 let active = state == QpState::Rts && self.state == QpState::Rtr;
                 self.state = state;
                 if active {
@@ -306,7 +305,7 @@ impl Inner {
         self.leave_srq_waiters(init, out);
         let qp = init.number;
         out.push(Event::Disconnected { qp });
-        let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();
+        let idle = self.sends.is_empty() && self.responder.is_idle();
         match init.personality {
             Personality::Roce => {}
             Personality::Iwarp if idle && !cut && !reset => {

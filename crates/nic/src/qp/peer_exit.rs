@@ -6,11 +6,9 @@ use verbena_stream::stream::State as StreamState;
 use verbena_wire::ext::Features;
 
 use super::QpInit;
-use super::complete::CompletionPoint;
 use super::inner::Inner;
-use super::wqe::Progress;
+use super::send_queue::CompletionPoint;
 use crate::state::{Personality, QpType};
-use crate::wc::Status;
 
 impl Inner {
     /// The peer has closed its direction, with so many of our bytes undelivered to its process.
@@ -37,13 +35,8 @@ impl Inner {
             return;
         }
         self.mark_executed(init);
-        let bar = CompletionPoint::Accepted(self.accepted.saturating_sub(undelivered));
-        for wqe in self.sends.iter_mut().take(self.begun) {
-            if bar.covers(wqe) {
-                wqe.progress = Progress::Done(Status::Success);
-            } else if wqe.progress != Progress::Done(Status::Success) {
-                break;
-            }
-        }
+        let delivered = self.accepted.saturating_sub(undelivered);
+        self.sends
+            .mark_executed(CompletionPoint::Accepted(delivered));
     }
 }

@@ -4,8 +4,8 @@
 
 use verbena_mem::{Access, MemAccess, Placement, Refusal, Targets};
 use verbena_stream::{Place, Run, Stream, Violation};
+use verbena_wire::Stag;
 use verbena_wire::rdmap::{Cause, Opcode, RdmapError};
-use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
 use super::answer::access_violation;
@@ -115,7 +115,7 @@ impl Inner {
     /// The request whose response is being received, and its sink.
     fn sink(&self) -> Option<(usize, &Payload)> {
         let head = self.stream.as_ref()?.accounting().reads_out.head()?;
-        let at = self.find(head.rsn)?;
+        let at = self.sends.find(head.rsn)?;
         Some((at, &self.sends[at].payload))
     }
 
@@ -223,7 +223,7 @@ impl Inner {
     /// Records the new state of one-touch memory. Nothing is invalidated here: grants may be held.
     fn set_touching(&mut self, touching: Option<Touching>) {
         if let Some(touching) = touching {
-            self.touches.write = touching;
+            self.touches = touching;
         }
     }
 
@@ -331,14 +331,6 @@ impl Inner {
                 self.end(init, QpEvent::Failed, out);
             }
         }
-    }
-
-    /// The request that has this request sequence number.
-    pub(super) fn find(&self, rsn: Rsn) -> Option<usize> {
-        self.sends
-            .iter()
-            .take(self.begun)
-            .position(|w| w.rsn.contains(&Some(rsn)))
     }
 }
 

@@ -156,7 +156,7 @@ impl Inner {
                 self.heads.ended(1);
                 continue;
             }
-            self.sends.push_back(wqe);
+            self.sends.push(wqe);
         }
         // In the calm state receives stay in their queue until a message needs one.
         if !self.heads.receives_idle() && self.heads.has_receive() {

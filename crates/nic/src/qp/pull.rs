@@ -56,9 +56,9 @@ impl Inner {
         let quiet = self.state == QpState::Rts
             && self.link == LinkState::Open
             && self.send_buffer.is_empty()
-            && self.current.is_none()
-            && self.owed.is_empty()
-            && self.sends.len() == self.begun
+            && !self.sends.has_current()
+            && self.responder.is_idle()
+            && self.sends.has_begun_all()
             && self.deadline().is_none();
         match stream.control_due() {
             _ if !quiet => SendDemand::Send,

@@ -2,21 +2,20 @@
 //! Payload of long plain frames is sent from its memory, and its right to be read is checked for every write. A frame of which the
 //! peer has a part cannot be dropped: then the connection is aborted.
 
-use std::collections::VecDeque;
-
 use smallvec::smallvec;
 use verbena_mem::{Refusal, Sources};
 use verbena_stream::{Stream, Time};
 use verbena_wire::Stag;
 
 use super::QpInit;
-use super::answer::{access_violation, gather_part};
+use super::answer::access_violation;
 use super::inner::Inner;
 use super::link_state::LinkEvent;
 use super::memory::gathers;
 use super::pull::Receiving;
+use super::responder::gather_part;
 use super::send_buffer::{Granted, InPlacePayload, Origin, Refused};
-use super::wqe::Wqe;
+use super::send_queue::SendQueue;
 use crate::carrier::{Carrier, IoOutcome};
 use crate::state::QpEvent;
 use crate::wc::Status;
@@ -76,7 +75,7 @@ impl Inner {
         loop {
             // Acknowledgements are sent before new requests: a request may be the program's answer to what is acknowledged, and
             // programs expect their own request to complete before the answer to it arrives, as on hardware adapters.
-            if self.begun < self.sends.len() {
+            if !self.sends.has_begun_all() {
                 self.frame_acks();
             }
             let mut more = true;
@@ -101,7 +100,7 @@ impl Inner {
             let (refused, bytes, moved) = {
                 // Dropped at the end of the block: `drop(sources)` would copy it first.
                 let mut sources = Sources::new();
-                let find = finder(init, &self.sends, self.completed);
+                let find = finder(init, &self.sends);
                 let refused = self.send_buffer.sources(&mut sources, find);
                 let bytes = sources.bytes();
                 let moved = if bytes == 0 {
@@ -210,7 +209,7 @@ impl Inner {
         self.send_buffer.clear();
         match cut.map(|cut| cut.origin) {
             Some(Origin::Request(number)) => {
-                self.fail_request(init, self.position(number), Status::LocProtErr, out);
+                self.fail_request(init, self.sends.position(number), Status::LocProtErr, out);
             }
             _ => {
                 out.push(Event::QpFatal { qp: init.number });
@@ -219,15 +218,9 @@ impl Inner {
         }
     }
 
-    /// The position of the request with this number in the queue; beyond its end if it has completed.
-    fn position(&self, number: u64) -> usize {
-        let at = number.checked_sub(self.completed);
-        at.map_or(usize::MAX, |at| at as usize)
-    }
-
     /// Requests release their memory: frames made of them must not need it any more.
     pub(super) fn copy_payload(&mut self, init: &QpInit) {
-        let find = finder(init, &self.sends, self.completed);
+        let find = finder(init, &self.sends);
         let Some(Refused {
             cut,
             refusal,
@@ -256,8 +249,7 @@ impl Inner {
 /// Grants payload by its origin.
 fn finder<'a, 'b>(
     init: &'a QpInit,
-    sends: &'b VecDeque<Wqe>,
-    completed: u64,
+    sends: &'b SendQueue,
 ) -> impl Fn(&InPlacePayload) -> Result<Granted<'a>, Refusal> + use<'a, 'b> {
     move |cut| match &cut.origin {
         Origin::Answer(owed) => {
@@ -265,8 +257,7 @@ fn finder<'a, 'b>(
             Ok(smallvec![gather])
         }
         Origin::Request(number) => {
-            let at = number.checked_sub(completed);
-            match at.and_then(|at| sends.get(at as usize)) {
+            match sends.get(sends.position(*number)) {
                 Some(wqe) => gathers(init, wqe, cut.offset, cut.len),
                 // Requests end after their frames have been sent or copied, so this does not happen; if it did, sending a frame
                 // without its payload would be worse.

@@ -65,7 +65,7 @@ impl Qp {
                 state: inner.state,
                 enabled: inner.enabled,
                 cause: inner.cause.clone(),
-                register_error: inner.register_error,
+                register_error: inner.sends.register_error(),
                 counters: inner.counters,
                 peer_disconnected: inner.link.is_gone(),
                 sends,
@@ -132,7 +132,7 @@ impl Qp {
 impl Inner {
     /// Requests wait for an answer of the peer, or for its first frame before they can begin.
     pub(super) fn awaits_peer(&self) -> bool {
-        self.begun > 0 || self.state == QpState::Rts && !self.sends.is_empty()
+        self.sends.begun() > 0 || self.state == QpState::Rts && !self.sends.is_empty()
     }
 
     pub(super) fn turn_status(&self) -> TurnStatus {

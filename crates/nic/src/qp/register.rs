@@ -18,7 +18,6 @@ use verbena_mem::{Misuse, Ticket};
 
 use super::QpInit;
 use super::inner::Inner;
-use super::wqe::Progress;
 use crate::state::QpEvent;
 use crate::wc::Status;
 use crate::wr::SendOp;
@@ -123,13 +122,6 @@ impl Inner {
         if let Some(next) = self.state.next(init.personality, QpEvent::SendFailed) {
             self.state = next;
         }
-        self.drained = false;
-        self.drain_to = self.completed + at as u64;
-        self.register_error = Some((self.sends[at].id, why));
-        let mut status = Status::MwBindErr;
-        for wqe in self.sends.range_mut(at..) {
-            wqe.progress = Progress::Done(status);
-            status = Status::WrFlushErr;
-        }
+        self.sends.stop_at(at, why);
     }
 }

@@ -7,16 +7,15 @@ use verbena_stream::{BeginError, Outgoing, Plain, Stream};
 use verbena_wire::Rsn;
 
 use super::QpInit;
-use super::inner::{Current, Inner};
+use super::inner::Inner;
 use super::link_state::LinkEvent;
 use super::memory::{Right, Source, check_sink, source};
 use super::register::register;
 use super::send_buffer::{Origin, SendBuffer};
 use super::wait::wait_for_entry;
 use super::wqe::{Payload, Progress, Wqe};
-use crate::state::QpState;
 use crate::wc::Status;
-use crate::wr::{Flags, SendOp};
+use crate::wr::SendOp;
 use verbena_events::event::Outbox;
 
 impl Inner {
@@ -106,47 +105,36 @@ impl Inner {
                 }
             }
         }
-        if self.current.is_none() && self.owed.is_empty() {
+        if !self.sends.has_current() && self.responder.is_idle() {
             if self.frame_short(init, out) {
                 return true;
             }
-            if self.begun == self.sends.len() && !self.has_unsent_part() {
+            if self.sends.has_begun_all() && !self.sends.has_unsent_part() {
                 return false;
             }
         }
-        match self.current.take() {
-            Some(Current::Request(outgoing)) => self.continue_request(init, outgoing, out),
-            Some(Current::Answer(response, outgoing)) => {
-                self.continue_answer(init, response, outgoing, out)
-            }
-            None if self.answered_last => {
-                self.answered_last = false;
-                self.begin_request(init, out) || self.begin_answer()
-            }
-            None => self.begin_answer() || self.begin_request(init, out),
+        if let Some(outgoing) = self.sends.take_current() {
+            self.continue_request(init, outgoing, out)
+        } else if let Some((response, outgoing)) = self.responder.take_current() {
+            self.continue_answer(init, response, outgoing, out)
+        } else if self.responder.take_turn() {
+            self.begin_request(init, out) || self.begin_answer()
+        } else {
+            self.begin_answer() || self.begin_request(init, out)
         }
     }
 
     /// Begins the next part of the next request, if it may start now.
     fn begin_request(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let at = match self.begun.checked_sub(1).map(|i| &self.sends[i].progress) {
-            Some(Progress::Waiting { .. }) => self.begun - 1,
-            _ => self.begun,
-        };
-        // A draining queue finishes what it began and starts nothing.
-        let finishes = self.completed + (at as u64) < self.drain_to;
-        let drains = matches!(self.state, QpState::Sqd | QpState::Sqe);
-        let may_start = self.state == QpState::Rts || (drains && finishes);
-        let doomed = |n: u64| self.completed + at as u64 >= n;
-        if !may_start || at >= self.sends.len() || self.failing_request.is_some_and(doomed) {
+        let Some(at) = self.sends.next_to_begin(self.state) else {
             return false;
-        }
+        };
         if self.sends[at].is_done() {
             // A local operation between requests that are restarted is not done twice.
-            self.begun = at + 1;
+            self.sends.pass(at);
             return true;
         }
-        if !self.fences_hold(at) {
+        if !self.sends.fences_hold(at) {
             return false;
         }
         if self.sends[at].op.is_local() {
@@ -164,21 +152,14 @@ impl Inner {
         let Progress::Waiting { part } = self.sends[at].progress else {
             return false;
         };
-        let (manner, id) = (self.peer_features(), self.next_id);
-        let (Some(message), Some(stream)) =
-            (self.sends[at].message(part, manner, id), &mut self.stream)
-        else {
+        let message = self.sends.message(at, part, self.peer_features());
+        let (Some(message), Some(stream)) = (message, &mut self.stream) else {
             return false;
         };
         match stream.begin(message) {
             Ok(outgoing) => {
-                let wqe = &mut self.sends[at];
-                wqe.rsn[usize::from(part)] = outgoing.rsn();
-                wqe.progress = Progress::Sending { part };
-                self.begun = at + 1;
-                self.next_id = id.wrapping_add(1).max(1);
+                self.sends.begin(at, part, outgoing);
                 self.counters.messages_out += 1;
-                self.current = Some(Current::Request(outgoing));
                 true
             }
             Err(BeginError::Unsupported(_) | BeginError::TooLong) => {
@@ -186,16 +167,6 @@ impl Inner {
             }
             Err(_) => false,
         }
-    }
-
-    /// FENCE waits for reads and atomics, LOCAL_FENCE for everything before.
-    fn fences_hold(&self, at: usize) -> bool {
-        let flags = self.sends[at].flags;
-        let mut before = self.sends.iter().take(at).filter(|w| !w.is_done());
-        if flags.contains(Flags::LOCAL_FENCE) {
-            return before.next().is_none();
-        }
-        !flags.contains(Flags::FENCE) || !before.any(|w| w.op.wants_response())
     }
 
     /// Checks what can fail before anything is sent.
@@ -252,8 +223,8 @@ impl Inner {
         if status != Status::Success {
             return self.fail_in_turn(init, at, status, out);
         }
-        self.sends[at].progress = Progress::Done(status);
-        self.begun = self.begun.max(at + 1);
+        self.sends.end(at, status);
+        self.sends.pass(at);
         true
     }
 
@@ -264,10 +235,10 @@ impl Inner {
         mut outgoing: Outgoing,
         out: &mut Outbox,
     ) -> bool {
-        let (Some(stream), Some(at)) = (&mut self.stream, self.begun.checked_sub(1)) else {
+        let (Some(stream), Some(at)) = (&mut self.stream, self.sends.begun().checked_sub(1)) else {
             return false;
         };
-        let number = self.completed + at as u64;
+        let number = self.sends.number(at);
         let outgo = &mut self.send_buffer;
         let request = (number, &self.sends[at]);
         match make_frame(init, stream, request, &mut outgoing, outgo) {
@@ -287,32 +258,19 @@ impl Inner {
             Ok(Some(size)) => {
                 self.framed += size as u64;
                 if outgoing.is_done() {
-                    self.part_sent(at);
+                    let (end, peer) = (self.framed, self.peer_features());
+                    self.sends.part_sent(end, peer);
                 } else {
-                    self.current = Some(Current::Request(outgoing));
+                    self.sends.put_current(outgoing);
                 }
             }
         }
         true
     }
 
-    fn part_sent(&mut self, at: usize) {
-        let manner = self.peer_features();
-        let end = self.framed;
-        let wqe = &mut self.sends[at];
-        let Progress::Sending { part } = wqe.progress else {
-            return;
-        };
-        wqe.progress = if part + 1 < wqe.parts(manner) {
-            Progress::Waiting { part: part + 1 }
-        } else {
-            Progress::Sent { end }
-        };
-    }
-
     /// The peer is ready for request `n` again: everything from there on is restarted.
     pub(super) fn rewind(&mut self, n: Rsn) {
-        if let Some(Current::Request(mut outgoing)) = self.current.take_if(|c| c.is_request()) {
+        if let Some(mut outgoing) = self.sends.take_current() {
             // Tells the stream that the current message will not be finished.
             let left = self
                 .stream
@@ -320,17 +278,7 @@ impl Inner {
                 .and_then(|s| s.next_frame(&mut outgoing));
             debug_assert!(left.is_none(), "a refused message emits no frame");
         }
-        for at in 0..self.begun {
-            if self.sends[at].rewind(n) {
-                let partly =
-                    matches!(self.sends[at].progress, Progress::Waiting { part } if part > 0);
-                for later in at + 1..self.begun {
-                    self.sends[later].rewind(n);
-                }
-                self.begun = at + usize::from(partly);
-                return;
-            }
-        }
+        self.sends.rewind(n);
     }
 }
 

@@ -9,7 +9,6 @@ use super::QpInit;
 use super::inner::Inner;
 use super::memory::source;
 use super::wqe::{Payload, Progress, Wqe};
-use crate::state::QpState;
 use crate::wr::{Flags, SendOp};
 use verbena_events::event::Outbox;
 
@@ -17,11 +16,8 @@ impl Inner {
     /// Frames the next request if that takes one short plain frame and nothing prevents it; false if nothing was done.
     #[inline]
     pub(super) fn frame_short(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let at = self.begun;
-        if self.state != QpState::Rts || self.failing_request.is_some() || self.has_unsent_part() {
-            return false;
-        }
-        let (Some(wqe), Some(stream)) = (self.sends.get_mut(at), &mut self.stream) else {
+        let wqe = self.sends.next_unbegun(self.state);
+        let (Some(wqe), Some(stream)) = (wqe, &mut self.stream) else {
             return false;
         };
         let Some(message) = message_of(init, wqe) else {
@@ -43,24 +39,19 @@ impl Inner {
             let refusal = Refusal::from(lost);
             wqe.rsn[0] = Some(rsn);
             self.send_buffer.truncate(began);
-            self.begun = at + 1;
+            self.sends.advance();
             self.cause
                 .get_or_insert_with(|| format!("our own memory: {refusal}"));
-            self.defer_failure(init, self.completed + at as u64, out);
+            let number = self.sends.number(self.sends.begun() - 1);
+            self.defer_failure(init, number, out);
             return true;
         }
         self.framed += plain.size() as u64;
         self.counters.messages_out += 1;
         wqe.rsn[0] = Some(rsn);
         wqe.progress = Progress::Sent { end: self.framed };
-        self.begun = at + 1;
+        self.sends.advance();
         true
-    }
-
-    /// The request that was begun last has another part to send.
-    pub(super) fn has_unsent_part(&self) -> bool {
-        let last = self.begun.checked_sub(1).and_then(|at| self.sends.get(at));
-        last.is_some_and(|wqe| matches!(wqe.progress, Progress::Waiting { .. }))
     }
 }
 

@@ -1,8 +1,6 @@
 //! A queue pair as a channel of a shared send queue (V6): requests are given to it one by one, past its own send queue.
 //! A request is begun, flushed or rejected, and an idle channel keeps no memory for requests.
 
-use std::collections::VecDeque;
-
 use super::inner::Inner;
 use super::post::{PostError, check_data};
 use super::wqe::{self, Wqe};
@@ -40,7 +38,7 @@ impl Qp {
 
     /// Everything it was given has been begun, or has ended.
     pub(crate) fn has_begun_all(&self) -> bool {
-        self.lock.read(|inner| inner.begun == inner.sends.len())
+        self.lock.read(|inner| inner.sends.has_begun_all())
     }
 
     /// Requests that it has and that have not completed. Completions of all others are in their queue.
@@ -51,8 +49,8 @@ impl Qp {
     /// Its progress; `answers` if its oldest request waits for a response.
     pub(crate) fn progress(&self, answers: bool) -> ChannelProgress {
         self.lock.read(|inner| ChannelProgress {
-            completed: inner.completed,
-            begun: inner.begun,
+            completed: inner.sends.completed(),
+            begun: inner.sends.begun(),
             accepted: inner.accepted,
             answered: answers.then_some(inner.counters.bytes_in),
         })
@@ -67,9 +65,7 @@ impl Qp {
     /// Frees the memory for requests if it has none.
     pub(crate) fn free_send_memory(&self, out: &mut Outbox) {
         self.run_locked(out, |inner, _, _| {
-            if inner.sends.is_empty() {
-                inner.sends = VecDeque::new();
-            }
+            inner.sends.free_idle_memory();
         });
     }
 }
@@ -83,7 +79,7 @@ impl Inner {
         if self.state.flushes_sends() {
             wqe.progress = wqe::Progress::Done(Status::WrFlushErr);
         }
-        self.sends.push_back(wqe);
+        self.sends.push(wqe);
         true
     }
 }

@@ -30,18 +30,11 @@ pub(super) enum Touching {
     Spends(Spend),
 }
 
-/// The touches in progress.
-#[derive(Debug, Default)]
-pub(super) struct Touches {
-    pub(super) write: Touching,
-    /// Of reads whose responses were dropped.
-    pub(super) spent: Vec<Spend>,
-}
-
-impl Touches {
-    /// No one-touch memory is being touched.
-    pub(super) fn is_idle(&self) -> bool {
-        matches!(self.write, Touching::No) && self.spent.is_empty()
+impl Touching {
+    /// One-touch memory is being touched.
+    #[inline]
+    pub(super) fn is_touching(&self) -> bool {
+        !matches!(self, Touching::No)
     }
 }
 
@@ -53,7 +46,7 @@ impl Inner {
         reach: &MemAccess,
         mut each: impl FnMut(Placement<'a>) -> bool,
     ) -> Result<Option<Touching>, Refusal> {
-        if matches!(&self.touches.write, Touching::Spends(s) if s.stag() == reach.stag) {
+        if matches!(&self.touches, Touching::Spends(s) if s.stag() == reach.stag) {
             // The rest of a segment that arrived in parts: it was checked when it began.
             each(init.tpt.place_remote(reach)?);
             return Ok(None);
@@ -74,7 +67,7 @@ impl Inner {
 
     /// A Write has arrived in full: the entry it ended in is invalidated. False if the stream is over.
     pub(super) fn write_touched(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let reach = match core::mem::take(&mut self.touches.write) {
+        let reach = match core::mem::take(&mut self.touches) {
             Touching::No | Touching::Spends(_) => return true,
             Touching::Seen(reach) => reach,
         };
@@ -99,13 +92,10 @@ impl Inner {
 
     /// Messages that were cut short have spent their entries, too.
     pub(super) fn release_touched(&mut self) {
-        if self.touches.is_idle() {
-            return;
+        if self.touches.is_touching() && (self.link.is_gone() || self.state.flushes()) {
+            self.touches = Touching::No;
         }
-        if self.link.is_gone() || self.state.flushes() {
-            self.touches.write = Touching::No;
-        }
-        self.touches.spent.clear();
+        self.responder.release_spent();
     }
 }
 

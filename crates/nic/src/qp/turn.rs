@@ -28,7 +28,16 @@ impl Inner {
             self.settle(init, out);
             self.heads.publish_state(self.state);
         }
+        debug_assert!(self.invariants(), "a part is inconsistent after a turn");
         result
+    }
+
+    /// The cursors of every part fit its contents.
+    fn invariants(&self) -> bool {
+        self.sends.invariants()
+            && self.responder.invariants()
+            && self.send_buffer.is_sound()
+            && self.stage.is_sound()
     }
 
     /// A receive that is posted now can wait for a message: no message waits for one, and none is flushed.

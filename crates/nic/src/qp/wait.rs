@@ -58,18 +58,6 @@ impl Blocked {
     }
 }
 
-/// Whether the oldest answer waits behind a local request that is half sent and cannot continue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) enum AnswerWait {
-    /// It does not.
-    #[default]
-    No,
-    /// Until then.
-    Until(Time),
-    /// It has waited long enough.
-    Expired,
-}
-
 impl Qp {
     /// Continues with what it was woken for.
     pub fn wake(&self, wake: Wake, out: &mut Outbox) {
@@ -111,18 +99,6 @@ impl Inner {
         });
     }
 
-    /// The oldest answer cannot begin: true if it waits, false if it has waited for too long.
-    pub(super) fn answer_waits(&mut self, init: &QpInit) -> bool {
-        match self.answer_wait {
-            AnswerWait::No => {
-                self.answer_wait = AnswerWait::Until(self.now + init.transfer.memory_wait);
-                true
-            }
-            AnswerWait::Until(_) => true,
-            AnswerWait::Expired => false,
-        }
-    }
-
     /// An entry that was waited for is registered now, or never will be. Requests and answers are checked when sending continues.
     fn memory_settled(&mut self, init: &QpInit, out: &mut Outbox) {
         let before = self.blocked;
@@ -138,10 +114,7 @@ impl Inner {
 
     /// Processes the timeouts of what is blocked.
     pub(super) fn check_wait_timeouts(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
-        if matches!(self.answer_wait, AnswerWait::Until(until) if now >= until) {
-            // It is refused in its turn.
-            self.answer_wait = AnswerWait::Expired;
-        }
+        self.responder.handle_timeout(now);
         self.check_hold(init, now, out);
         let Some(blocked) = &mut self.blocked else {
             return;
@@ -177,12 +150,8 @@ impl Inner {
 
     /// When the first wait ends.
     pub(super) fn wait_deadline(&self) -> Option<Time> {
-        let answer = match self.answer_wait {
-            AnswerWait::Until(until) if !self.owed.is_empty() => Some(until),
-            _ => None,
-        };
         let blocked = self.blocked.map(|b| b.until);
-        let waits = answer.into_iter().chain(blocked);
+        let waits = self.responder.deadline().into_iter().chain(blocked);
         waits.chain(self.next_hold_check()).min()
     }
 }
