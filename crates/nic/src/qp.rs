@@ -3,6 +3,7 @@
 //! first cause is kept as one sentence. Sockets are not known here: bytes and the time are passed in.
 
 mod answer;
+mod attributes;
 mod complete;
 mod deliver;
 mod image;
@@ -21,10 +22,10 @@ mod push;
 mod query;
 mod queue;
 mod receive;
+mod receive_state;
 mod register;
 mod responder;
 mod send;
-mod send_buffer;
 mod send_fast_path;
 mod send_queue;
 mod snapshot;
@@ -33,13 +34,14 @@ pub(crate) mod ssq_channel;
 mod stage;
 mod touch;
 mod transfer;
+mod transmit_buffer;
 mod turn;
 mod wait;
 pub(crate) mod wqe;
 
+pub use attributes::Psns;
 pub use image::{Image, ImageError, MigrateRefusal, Traits};
 pub use inner::Counters;
-pub use modify::Psns;
 pub use post::{PostError, PostRecvError, PostSendError};
 pub use pull::{Received, Receiving, SendDemand};
 pub use push::{Acks, Sending};
@@ -212,12 +214,12 @@ impl Qp {
 
     /// Sets what the peer may do.
     pub fn set_access_flags(&self, enabled: QpAccessFlags, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| inner.enabled = enabled);
+        self.run_locked(out, |inner, _, _| inner.attributes.enabled = enabled);
     }
 
     /// Sets how long a peer is told to wait when no receive is posted.
     pub fn set_rnr_timer(&self, timer: RnrTimer, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| inner.rnr_timer = timer);
+        self.run_locked(out, |inner, _, _| inner.attributes.rnr_timer = timer);
     }
 
     /// Attaches a stream: the queue pair sends and receives on it. `rfc7306`: its peer supports atomics and immediate data.
@@ -378,7 +380,10 @@ impl Qp {
     /// The same under the lock, so that a receive which is being taken counts once.
     fn count_outstanding(&self, inner: &Inner) -> (usize, usize) {
         let (sends, receives) = self.tails.waiting();
-        (sends, receives + usize::from(inner.claimed.is_some()))
+        (
+            sends,
+            receives + usize::from(inner.receive.claimed().is_some()),
+        )
     }
 }
 

@@ -12,8 +12,8 @@ use super::inner::Inner;
 use super::link_state::LinkEvent;
 use super::memory::fault_of;
 use super::responder::{Owed, Response, gather_part, read_access};
-use super::send_buffer::{Origin, SendBuffer};
 use super::touch::atomic_one_touch;
+use super::transmit_buffer::{Origin, TransmitBuffer};
 use verbena_events::event::Outbox;
 
 /// Why there is no answer.
@@ -73,7 +73,7 @@ impl Inner {
     /// M9: a read that is served spends the one-touch memory it reads (our choice).
     fn check_read(&self, init: &QpInit, owed: &Owed) -> Result<Option<Spend>, AnswerError> {
         let opcode = owed.header().opcode;
-        if !self.enabled.read {
+        if !self.attributes.enabled.read {
             return Err(AnswerError::Never(Violation::NotEnabled(opcode)));
         }
         let (stag, to, size) = owed.source();
@@ -97,7 +97,7 @@ impl Inner {
         request: &AtomicRequest,
     ) -> Result<Option<u64>, AnswerError> {
         let opcode = Opcode::AtomicRequest;
-        if !self.enabled.atomic {
+        if !self.attributes.enabled.atomic {
             return Err(AnswerError::Never(Violation::NotEnabled(opcode)));
         }
         let reach = MemAccess {
@@ -110,7 +110,7 @@ impl Inner {
         };
         let refused = |refusal: Refusal| AnswerError::of(opcode, request.stag, &refusal);
         let place = init.tpt.place_remote(&reach).map_err(refused)?;
-        if self.has_responses() && !self.responder.preserve(init, &mut self.send_buffer, &place) {
+        if self.has_responses() && !self.responder.preserve(init, &mut self.transmit, &place) {
             return Ok(None);
         }
         // RFC 7306 §5.1: an unaligned word ends the stream and changes nothing.
@@ -156,15 +156,14 @@ impl Inner {
         let Some(frame) = stream.next_frame(&mut outgoing) else {
             return false;
         };
-        self.framed += frame.size() as u64;
         // Memory that is spent by this answer is invalid before the carrier takes the rest of a frame.
         let stays = response.spend.is_none() && !response.snapshot.has_any(sent, most);
-        if stays && SendBuffer::takes_in_place(&frame, init.transfer.direct_min) {
-            self.send_buffer.put_in_place(&frame, Origin::Answer(owed));
+        if stays && TransmitBuffer::takes_in_place(&frame, init.transfer.direct_min) {
+            self.transmit.put_in_place(&frame, Origin::Answer(owed));
         } else {
             let mut copied = Ok(());
-            let before = self.send_buffer.framed();
-            self.send_buffer.put(&frame, |offset, len, stage| {
+            let before = self.transmit.frame_start();
+            self.transmit.put(&frame, |offset, len, stage| {
                 let at = stage.len();
                 if let (Some(gather), Ok(())) = (&granted, copied) {
                     let part = gather.append_to(u64::from(offset - sent), len, stage);
@@ -178,8 +177,7 @@ impl Inner {
             if let Err(lost) = copied {
                 let refusal = Refusal::from(lost);
                 drop(granted);
-                self.send_buffer.truncate(before);
-                self.framed -= frame.size() as u64;
+                self.transmit.truncate(before);
                 // Markers count every byte that was framed.
                 if frame.is_marked() {
                     self.link.handle(LinkEvent::Sever);

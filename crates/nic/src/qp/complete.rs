@@ -25,10 +25,10 @@ impl Inner {
                 // With an RNR the receiver also acknowledges all requests before it.
                 CompletionPoint::Acked(
                     requester.given_up().unwrap_or(requester.acked()),
-                    self.accepted,
+                    self.transmit.accepted(),
                 )
             }
-            _ => CompletionPoint::Accepted(self.accepted),
+            _ => CompletionPoint::Accepted(self.transmit.accepted()),
         }
     }
 
@@ -82,7 +82,7 @@ impl Inner {
     /// The peer is gone, or its end had to wait for a message before it.
     #[cold]
     fn settle_end(&mut self, init: &QpInit, out: &mut Outbox) {
-        if self.blocked.is_none()
+        if !self.receive.is_blocked()
             && let Some(reset) = self.link.deferred_end()
         {
             self.peer_disconnected(init, reset, out);
@@ -95,7 +95,7 @@ impl Inner {
     /// Requests that wait for a lost peer's answer go on waiting for a grace period, as on a network where a loss is noticed by a
     /// timer: a program that has what it wanted may exit, and its peer with it, before a failure is reported.
     fn wait_for_lost_peer(&mut self) -> bool {
-        let (now, grace) = (self.now, self.grace);
+        let (now, grace) = (self.now, self.attributes.grace);
         self.link.handle(LinkEvent::Need { now, grace }) == LinkAct::Wait
     }
 
@@ -153,7 +153,7 @@ impl Inner {
         };
         // Any other violation leaves the claimed receive to the flush.
         if let Some(status) = status
-            && let Some(receive) = self.claimed.take()
+            && let Some(receive) = self.receive.take_claimed()
         {
             let wc = receive_flush(init, receive.id, status);
             init.recv_cq.push(wc, out);
@@ -236,8 +236,7 @@ impl Inner {
         // Flushed requests release their memory: frames made of them must not need it any more.
         self.copy_payload(init);
         self.keep_owed_answers();
-        self.blocked = None;
-        self.deferred = None;
+        self.receive.drop_waits();
         // What was acknowledged just before the end counts, however the bytes were split.
         self.mark_executed(init);
         while let Some((wqe, status)) = self.sends.pop_flushed() {
@@ -248,7 +247,7 @@ impl Inner {
     }
 
     pub(super) fn flush_receives(&mut self, init: &QpInit, out: &mut Outbox) {
-        if let Some(receive) = self.claimed.take() {
+        if let Some(receive) = self.receive.take_claimed() {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
@@ -256,25 +255,16 @@ impl Inner {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
-        self.leave_srq_waiters(init, out);
-        if init.srq.is_some() && !core::mem::replace(&mut self.last_wqe_raised, true) {
+        self.receive.leave_srq_waiters(init, out);
+        if init.srq.is_some() && self.receive.notice_last_wqe() {
             out.push(Event::LastWqe { qp: init.number });
         }
     }
 
     /// The queue pair is reset or destroyed: a receive that it holds is returned to the shared queue.
     pub(super) fn return_receives(&mut self, init: &QpInit, out: &mut Outbox) {
-        self.leave_srq_waiters(init, out);
-        self.return_claimed(init, out);
-    }
-
-    pub(super) fn return_claimed(&mut self, init: &QpInit, out: &mut Outbox) {
-        if let Some(srq) = &init.srq
-            && let Some(receive) = self.claimed.take()
-            && let Some(qpn) = srq.give_back(receive)
-        {
-            out.wake(qpn);
-        }
+        self.receive.leave_srq_waiters(init, out);
+        self.receive.return_claimed(init, out);
     }
 }
 

@@ -10,7 +10,7 @@ use super::answer::access_violation;
 use super::inner::Inner;
 use super::memory::scatter;
 use super::responder::Owed;
-use super::touch::{Touching, sink_touched};
+use super::touch::sink_touched;
 use super::wqe::Payload;
 use crate::state::QpType;
 use crate::wc::{Status, Wc, WcOp};
@@ -71,7 +71,7 @@ impl Inner {
                 self.complete_receive(init, wc, out);
             }
             Delivery::Write { .. } => {
-                self.write_dropped = false;
+                self.receive.set_write_dropped(false);
                 if !self.write_touched(init, out) {
                     return false;
                 }
@@ -99,8 +99,8 @@ impl Inner {
             }
             Delivery::Caps(caps) => return self.handle_peer_caps(init, &caps, out),
             Delivery::Discarded(Opcode::Write) => {
-                self.write_dropped = init.qp_type == QpType::Uc;
-                self.touches = Touching::No;
+                self.receive.set_write_dropped(init.qp_type == QpType::Uc);
+                self.receive.take_touching();
             }
             Delivery::Discarded(_)
             | Delivery::Rtr
@@ -120,7 +120,7 @@ impl Inner {
         solicited: bool,
     ) -> Wc {
         Wc {
-            id: self.claimed.as_ref().map_or(0, |r| r.id),
+            id: self.receive.claimed().map_or(0, |r| r.id),
             qpn: init.wc_qpn,
             status: Status::Success,
             op,
@@ -134,7 +134,7 @@ impl Inner {
     fn complete_receive(&mut self, init: &QpInit, wc: Wc, out: &mut Outbox) {
         self.counters.messages_in += 1;
         let entered = self.complete_sends(init, out);
-        let received = self.claimed.take().is_none() || init.recv_cq.push(wc, out);
+        let received = self.receive.take_claimed().is_none() || init.recv_cq.push(wc, out);
         if !entered || !received {
             self.fail_cq_overflow(init, out);
         }

@@ -15,10 +15,11 @@
 use serde::{Deserialize, Serialize};
 use verbena_wire::crc::crc32c;
 
+use super::attributes::Authentication;
 use super::inner::Inner;
 use super::link_state::LinkState;
+use super::receive_state::Blocked;
 use super::register::Registration;
-use super::wait::Blocked;
 use super::{Limits, Qp, QpInit};
 use crate::receive::Receive;
 use crate::state::{Personality, QpState, QpType};
@@ -143,7 +144,7 @@ impl Image {
 
     /// As bytes, for another process on the same machine.
     pub fn encode(&self) -> Result<Vec<u8>, MigrateRefusal> {
-        if self.inner.touches.is_touching() || self.inner.responder.spends_one_touch() {
+        if self.inner.receive.touching().is_touching() || self.inner.responder.spends_one_touch() {
             return Err(MigrateRefusal::OneTouchInProgress);
         }
         let ours = |op: &SendOp| op.is_local() || matches!(op, SendOp::RegisterSend { .. });
@@ -193,8 +194,8 @@ impl Image {
             && inner.responder.invariants()
             && inner.sends.len() <= limits.sends
             && self.receives.len() <= limits.receives
-            && inner.send_buffer.is_sound()
-            && inner.stage.is_sound()
+            && inner.transmit.invariants()
+            && inner.receive.invariants()
     }
 }
 
@@ -282,13 +283,13 @@ impl Inner {
         if !open || !self.state.receives() || self.link != LinkState::Open {
             return Err(MigrateRefusal::State(self.state));
         }
-        if self.expected_nonce.is_some() || self.required_nonce.is_some() {
+        if self.authentication != Authentication::Done {
             return Err(MigrateRefusal::Unauthenticated);
         }
         if init.send_cq.is_for_ssq() {
             return Err(MigrateRefusal::Channel);
         }
-        let waits = self.blocked.is_some_and(Blocked::for_memory);
+        let waits = self.receive.blocked().is_some_and(Blocked::for_memory);
         if waits || self.responder.is_waiting() || init.tpt.has_pending() {
             return Err(MigrateRefusal::Pending);
         }
@@ -297,7 +298,7 @@ impl Inner {
 
     /// Takes everything out but the counters.
     fn take_state(&mut self, init: &QpInit, out: &mut Outbox) -> (Inner, Vec<Receive>) {
-        self.leave_srq_waiters(init, out);
+        self.receive.leave_srq_waiters(init, out);
         let receives = core::iter::from_fn(|| self.heads.next_receive()).collect();
         self.heads.ended(self.sends.len());
         let (heads, counters) = (core::mem::take(&mut self.heads), self.counters);
@@ -312,15 +313,15 @@ impl Inner {
         let heads = core::mem::take(&mut self.heads);
         *self = Inner { heads, ..other };
         // It waited for a receive of the former shared receive queue, if it found none.
-        let awaits = self.awaits_receive() && self.claimed.is_none();
+        let awaits = self.awaits_receive() && self.receive.claimed().is_none();
         if let Some(srq) = init.srq.as_ref().filter(|_| awaits)
             && let Some(receive) = srq.take(init.number, out)
         {
-            self.claimed = Some(receive);
+            self.receive.set_claimed(receive);
             self.receive_posted(init, out);
         }
-        if self.claimed.is_some() {
-            self.begin_srq_hold(init, self.now);
+        if self.receive.claimed().is_some() {
+            self.receive.begin_srq_hold(init, self.now);
         }
     }
 }

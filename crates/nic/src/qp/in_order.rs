@@ -16,8 +16,9 @@ use super::QpInit;
 use super::answer::AnswerError;
 use super::inner::Inner;
 use super::memory::{Right, places};
+use super::receive_state::{BlockReason, Blocked};
 use super::responder::Owed;
-use super::wait::{BlockReason, Blocked, wait_for_entry};
+use super::wait::wait_for_entry;
 use crate::state::QpEvent;
 use verbena_events::event::{Event, Outbox};
 
@@ -29,7 +30,7 @@ impl Inner {
     /// Responses may still need memory: a request that changes memory checks them first.
     #[inline]
     pub(super) fn has_responses(&self) -> bool {
-        !self.responder.is_idle() || self.send_buffer.has_answers()
+        !self.responder.is_idle() || self.transmit.has_answers()
     }
 
     /// A Read or an atomic has arrived: it is checked, and an atomic is executed. False if the stream is over, or is not read
@@ -89,10 +90,8 @@ impl Inner {
                 };
                 // A refusal is handled where the bytes are placed.
                 let target = init.tpt.place_remote(&reach).ok();
-                target.is_none_or(|target| {
-                    self.responder
-                        .preserve(init, &mut self.send_buffer, &target)
-                })
+                target
+                    .is_none_or(|target| self.responder.preserve(init, &mut self.transmit, &target))
             }
             Place::Receive { offset } => self.preserve_receive(init, offset, len),
             // Not a request of the peer.
@@ -105,12 +104,12 @@ impl Inner {
     }
 
     fn preserve_receive(&mut self, init: &QpInit, offset: u32, len: u32) -> bool {
-        let Some(receive) = &self.claimed else {
+        let Some(receive) = self.receive.claimed() else {
             return true;
         };
         let mut kept = true;
         let range = (offset, len);
-        let (responder, framed) = (&mut self.responder, &mut self.send_buffer);
+        let (responder, framed) = (&mut self.responder, &mut self.transmit);
         // As above.
         let _ = places(init, &receive.scatter, range, Right::Local, |target| {
             kept = responder.preserve(init, framed, &target);
@@ -122,7 +121,7 @@ impl Inner {
     /// The entry is about to be invalidated by the peer: responses keep a copy of all that they need of it. False if there is no
     /// room for that; then the stream is held.
     pub(super) fn preserve_entry(&mut self, init: &QpInit, stag: Stag) -> bool {
-        let framed = &mut self.send_buffer;
+        let framed = &mut self.transmit;
         let kept = self.responder.preserve_entry(init, framed, stag);
         if !kept {
             self.hold_for_responses();
@@ -132,11 +131,9 @@ impl Inner {
 
     /// Stops reading the stream until responses have been sent.
     fn hold_for_responses(&mut self) {
-        let (framed, accepted) = (self.framed, self.accepted);
-        self.blocked = Some(Blocked {
-            until: self.now + RESPONSES_WAIT,
-            reason: BlockReason::Responses { framed, accepted },
-        });
+        let (framed, accepted) = (self.transmit.framed(), self.transmit.accepted());
+        let reason = BlockReason::Responses { framed, accepted };
+        self.receive.block(self.now + RESPONSES_WAIT, reason);
     }
 
     /// Keeps a request that has arrived in full, to be executed later.
@@ -144,12 +141,12 @@ impl Inner {
         if let Some(stream) = &mut self.stream {
             stream.defer_request();
         }
-        self.deferred = Some(Box::new(delivery.clone()));
+        self.receive.defer(delivery);
     }
 
     /// Continues where the stream was held.
     pub(super) fn resume(&mut self, init: &QpInit, out: &mut Outbox) {
-        self.blocked = None;
+        self.receive.unblock();
         if let Some(delivery) = self.take_deferred()
             && !self.deliver(init, &delivery, out)
         {
@@ -160,7 +157,7 @@ impl Inner {
 
     /// The request that was deferred.
     pub(super) fn take_deferred(&mut self) -> Option<Box<Delivery>> {
-        let delivery = self.deferred.take()?;
+        let delivery = self.receive.take_deferred()?;
         if let Some(stream) = &mut self.stream {
             stream.end_deferral();
         }
@@ -172,17 +169,19 @@ impl Inner {
         let Some(Blocked {
             reason: BlockReason::Responses { framed, accepted },
             until,
-        }) = self.blocked
+        }) = self.receive.blocked()
         else {
             return;
         };
-        if (framed, accepted) == (self.framed, self.accepted) {
+        if (framed, accepted) == (self.transmit.framed(), self.transmit.accepted()) {
             return;
         }
         self.resume(init, out);
-        match &mut self.blocked {
+        match self.receive.blocked() {
             // Framing alone does not show that the peer reads.
-            Some(blocked) if accepted == self.accepted => blocked.until = blocked.until.min(until),
+            Some(blocked) if accepted == self.transmit.accepted() => {
+                self.receive.set_block_deadline(blocked.until.min(until))
+            }
             Some(_) => {}
             None => out.wake_for_memory([init.number]),
         }
@@ -210,10 +209,10 @@ impl Inner {
 
     /// The connection is broken: a stream that is held for responses continues without them.
     pub(super) fn give_up_held_responses(&mut self, init: &QpInit, out: &mut Outbox) {
-        if matches!(self.blocked, Some(b) if matches!(b.reason, BlockReason::Responses { .. })) {
+        if self.receive.blocked().is_some_and(Blocked::for_responses) {
             self.sends.take_current();
             self.responder.keep(0);
-            self.send_buffer.clear();
+            self.transmit.clear();
             self.resume(init, out);
         }
     }

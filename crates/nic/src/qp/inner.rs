@@ -1,25 +1,19 @@
 //! The state of a queue pair behind its lock: queues, stream, and everything between post and completion.
 //! It is plain data; its methods are in the other files of this folder, by direction and stage of a request.
 
-use core::time::Duration;
 use serde::{Deserialize, Serialize};
+use verbena_stream::{Stream, Time};
+use verbena_wire::ext::Features;
 
-use verbena_stream::{Delivery, RnrRetry, Stream, Time};
-use verbena_wire::ext::{Features, RnrTimer};
-
+use super::QpInit;
+use super::attributes::{Attributes, Authentication};
 use super::link_state::LinkState;
-use super::modify::Psns;
 use super::queue::Heads;
+use super::receive_state::ReceiveState;
 use super::responder::Responder;
-use super::send_buffer::SendBuffer;
 use super::send_queue::SendQueue;
-use super::srq_hold::SrqHold;
-use super::stage::Stage;
-use super::touch::Touching;
-use super::wait::Blocked;
+use super::transmit_buffer::TransmitBuffer;
 use super::wqe::PeerFeatures;
-use super::{QpAccessFlags, QpInit};
-use crate::receive::Receive;
 use crate::state::QpState;
 
 /// Counters of a queue pair.
@@ -48,115 +42,49 @@ impl Counters {
     }
 }
 
-/// Everything behind the lock. All of it moves with a connection (V1), except fields marked `serde(skip)`.
+/// Everything behind the lock: the parts, each of which owns its state, and what coordinates them. All of it moves with a connection
+/// (V1), except fields marked `serde(skip)`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Inner {
     pub(super) state: QpState,
-    pub(super) stream: Option<Stream>,
-    pub(super) sends: SendQueue,
-    /// The consuming ends of the work queues.
-    #[serde(skip)]
-    pub(super) heads: Heads,
-    pub(super) claimed: Option<Receive>,
-    /// The shared receive queue has reserved a receive for this queue pair.
-    #[serde(skip)]
-    pub(super) reserved: bool,
-    /// A receive of the shared queue is held for the peer.
-    #[serde(skip)]
-    pub(super) srq_hold: Option<SrqHold>,
-    pub(super) responder: Responder,
-    /// Received and not yet parsed.
-    pub(super) stage: Stage,
-    /// Long runs of payload arrived recently, and the next one probably is long, too; counts down.
-    pub(super) bulk: u8,
-    /// Framed and not yet accepted.
-    pub(super) send_buffer: SendBuffer,
-    /// Stream bytes framed and accepted so far.
-    pub(super) framed: u64,
-    pub(super) accepted: u64,
-    /// The stream is not read further: a message of a standard peer waits for a receive, a request for its memory or for
-    /// responses to be sent.
-    pub(super) blocked: Option<Blocked>,
-    /// A request that has arrived in full and waits with the stream.
-    pub(super) deferred: Option<Box<Delivery>>,
-    /// The Write that is being received touches one-touch memory (M9).
-    #[serde(skip)]
-    pub(super) touches: Touching,
-    /// The latest time that was passed in.
-    pub(super) now: Time,
     /// What is left of the connection. Not moved: only an open one is.
     #[serde(skip)]
     pub(super) link: LinkState,
-    /// The last message of an unreliable peer was a Write that memory refused.
-    pub(super) write_dropped: bool,
-    /// Messages of an unreliable peer that memory refused. Not moved: a peer cannot cause a move.
+    pub(super) stream: Option<Stream>,
+    /// Not moved: a queue pair cannot be moved before the peer is authenticated.
     #[serde(skip)]
-    pub(super) refusals: u8,
-    /// `LastWqe` has been raised.
-    pub(super) last_wqe_raised: bool,
-    pub(super) enabled: QpAccessFlags,
-    pub(super) rnr_timer: RnrTimer,
-    /// How long requests that wait for a lost peer's answer go on waiting before they fail.
-    pub(super) grace: Duration,
-    pub(super) psns: Option<Psns>,
-    /// The nonce that the peer's capabilities must show; `None` once they have.
-    pub(super) expected_nonce: Option<u64>,
-    /// The same for a stream that fails like any other if they do not. Not moved: a queue pair cannot be moved before the peer has
-    /// shown it.
+    pub(super) authentication: Authentication,
+    pub(super) attributes: Attributes,
+    /// The consuming ends of the work queues.
     #[serde(skip)]
-    pub(super) required_nonce: Option<u64>,
-    /// The program's settings for receivers that are not ready, and for outstanding reads.
-    pub(super) rnr_retry: Option<RnrRetry>,
-    pub(super) read_depth: Option<u16>,
-    /// The peer supports atomics and immediate data.
-    pub(super) rfc7306: bool,
+    pub(super) heads: Heads,
+    pub(super) sends: SendQueue,
+    pub(super) transmit: TransmitBuffer,
+    pub(super) receive: ReceiveState,
+    pub(super) responder: Responder,
+    /// The latest time that was passed in.
+    pub(super) now: Time,
+    /// Why the queue pair failed; the first cause.
     pub(super) cause: Option<String>,
     pub(super) counters: Counters,
-    /// Bytes that the connection of a stream that is over sends before it is closed.
-    #[serde(skip)]
-    pub(super) final_bytes: Vec<u8>,
-    /// Those are the last bytes of the stream: nothing is framed after them.
-    #[serde(skip)]
-    pub(super) framing_ended: bool,
 }
 
 impl Inner {
     pub(super) fn new(heads: Heads) -> Inner {
         Inner {
             state: QpState::Reset,
+            link: LinkState::default(),
             stream: None,
-            sends: SendQueue::default(),
+            authentication: Authentication::default(),
+            attributes: Attributes::default(),
             heads,
-            claimed: None,
-            reserved: false,
-            srq_hold: None,
+            sends: SendQueue::default(),
+            transmit: TransmitBuffer::default(),
+            receive: ReceiveState::default(),
             responder: Responder::default(),
-            stage: Stage::default(),
-            bulk: 0,
-            send_buffer: SendBuffer::default(),
-            framed: 0,
-            accepted: 0,
-            blocked: None,
-            deferred: None,
-            touches: Touching::No,
             now: Time::ZERO,
-            link: LinkState::Open,
-            write_dropped: false,
-            refusals: 0,
-            last_wqe_raised: false,
-            enabled: QpAccessFlags::default(),
-            rnr_timer: RnrTimer::DEFAULT,
-            grace: Duration::ZERO,
-            psns: None,
-            expected_nonce: None,
-            required_nonce: None,
-            rnr_retry: None,
-            read_depth: None,
-            rfc7306: false,
             cause: None,
             counters: Counters::default(),
-            final_bytes: Vec::new(),
-            framing_ended: false,
         }
     }
 

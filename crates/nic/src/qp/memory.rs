@@ -7,7 +7,7 @@ use verbena_stream::AccessFault;
 use verbena_wire::Stag;
 
 use super::QpInit;
-use super::send_buffer::Granted;
+use super::transmit_buffer::Granted;
 use super::wqe::{Payload, Wqe};
 use crate::wr::Sge;
 

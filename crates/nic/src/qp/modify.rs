@@ -3,28 +3,18 @@
 //! may be closed.
 
 use core::time::Duration;
-use serde::{Deserialize, Serialize};
 
 use verbena_stream::{RnrRetry, Stream, Time};
 use verbena_wire::ext::Caps;
 use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{Cause, RdmapError};
 
+use super::attributes::{Authentication, Psns};
 use super::inner::Inner;
 use super::link_state::{LinkAct, LinkEvent};
-use super::stage::Stage;
 use super::{Qp, QpInit};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use verbena_events::event::{Event, Outbox};
-
-/// The first packet sequence numbers of the two directions, as exchanged out of band.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Psns {
-    /// Ours.
-    pub send: Psn,
-    /// The peer's.
-    pub receive: Psn,
-}
 
 impl Qp {
     /// Requests a state; false if the transition is not allowed.
@@ -40,7 +30,7 @@ impl Qp {
         self.run_locked(out, |inner, init, _| {
             let attached = inner.connect(init, stream, true);
             if attached {
-                inner.expected_nonce = Some(nonce);
+                inner.authentication = Authentication::Expected(nonce);
             }
             attached
         })
@@ -57,7 +47,9 @@ impl Qp {
     ) -> bool {
         self.run_locked(out, |inner, init, _| {
             let attached = inner.connect(init, stream, rfc7306);
-            inner.required_nonce = attached.then_some(nonce).or(inner.required_nonce);
+            if attached {
+                inner.authentication = Authentication::Required(nonce);
+            }
             attached
         })
     }
@@ -65,13 +57,13 @@ impl Qp {
     /// The peer of its stream has not shown the required nonce yet.
     pub fn is_unauthenticated(&self) -> bool {
         self.lock
-            .read(|inner| inner.expected_nonce.is_some() || inner.required_nonce.is_some())
+            .read(|inner| inner.authentication != Authentication::Done)
     }
 
     /// Sets how often a request is retried at a peer that has no receive.
     pub fn set_rnr_retry(&self, retry: RnrRetry, out: &mut Outbox) {
         self.run_locked(out, |inner, _, _| {
-            inner.rnr_retry = Some(retry);
+            inner.attributes.rnr_retry = Some(retry);
             if let Some(stream) = &mut inner.stream {
                 stream.set_rnr_retry(retry);
             }
@@ -80,13 +72,13 @@ impl Qp {
 
     /// Sets how long requests that wait for a lost peer's answer go on waiting before they fail; by default they fail at once.
     pub fn set_grace(&self, grace: Duration, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| inner.grace = grace);
+        self.run_locked(out, |inner, _, _| inner.attributes.grace = grace);
     }
 
     /// Limits the reads and atomics that are outstanding at once; the peer may allow fewer.
     pub fn limit_reads(&self, depth: u16, out: &mut Outbox) {
         self.run_locked(out, |inner, _, _| {
-            inner.read_depth = Some(depth);
+            inner.attributes.read_depth = Some(depth);
             if let Some(stream) = &mut inner.stream {
                 stream.limit_reads(depth);
             }
@@ -100,7 +92,7 @@ impl Qp {
 
     /// Sets the packet sequence numbers of a queue pair that is connected out of band, before it sends.
     pub fn set_psns(&self, psns: Psns, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| inner.psns = Some(psns));
+        self.run_locked(out, |inner, _, _| inner.attributes.psns = Some(psns));
     }
 }
 
@@ -123,15 +115,13 @@ impl Inner {
             }
             QpState::Reset => {
                 // An unauthenticated stream ends without a message.
-                let proven = self.expected_nonce.is_none();
-                let parting = if proven {
-                    self.take_final_bytes(init)
-                } else {
-                    Vec::new()
+                let parting = match self.authentication {
+                    Authentication::Expected(_) => Vec::new(),
+                    _ => self.take_final_bytes(init),
                 };
                 self.return_receives(init, out);
                 self.reset();
-                self.end_framing(parting);
+                self.transmit.end(parting);
                 // Under the lock, where nothing else can complete work of this queue pair.
                 init.remove_completions();
             }
@@ -179,13 +169,13 @@ impl Inner {
             .get_or_insert_with(|| "the consumer disconnected".to_owned());
         self.state = QpState::Err;
         self.flush(init, out);
-        self.end_framing(last.clone());
+        self.transmit.end(last.clone());
         Some(last)
     }
 
     /// The queue pair sends from now on; a peer that was told the number compares it (docs/extensions.md).
     fn announce_active(&mut self) {
-        if let (Some(stream), Some(psns)) = (&mut self.stream, self.psns) {
+        if let (Some(stream), Some(psns)) = (&mut self.stream, self.attributes.psns) {
             stream.announce_active(psns.send);
         }
     }
@@ -198,18 +188,17 @@ impl Inner {
         out: &mut Outbox,
     ) -> bool {
         let qp = init.number;
-        if self.expected_nonce.is_some_and(|proof| proof != caps.nonce) {
-            self.drop_unauthenticated();
-            return false;
-        }
-        if self.required_nonce.is_some_and(|nonce| nonce != caps.nonce) {
+        if !self.authentication.accepts(caps.nonce) {
+            if self.drop_unauthenticated() {
+                return false;
+            }
             self.cause = Some("the peer cannot prove that it knows the key".to_owned());
             self.abort();
             out.push(Event::QpFatal { qp });
             self.end(init, QpEvent::Failed, out);
             return false;
         }
-        (self.expected_nonce, self.required_nonce) = (None, None);
+        self.authentication = Authentication::Done;
         out.push(Event::Established { qp });
         true
     }
@@ -217,19 +206,24 @@ impl Inner {
     /// Drops an unauthenticated stream without a trace; true if it was one. Neither side has sent anything on it but its
     /// capabilities: requests wait until the peer has shown the nonce.
     pub(super) fn drop_unauthenticated(&mut self) -> bool {
-        let unproven = self.expected_nonce.take().is_some();
+        let unproven = matches!(self.authentication, Authentication::Expected(_));
         if unproven {
+            self.authentication = Authentication::Done;
             self.stream = None;
-            self.stage = Stage::default();
-            self.send_buffer.clear();
-            (self.framed, self.accepted) = (0, 0);
+            self.receive.drop_stage();
+            self.transmit.restart();
         }
         unproven
     }
 
     /// The peer's queue pair sends from now on; false if its number is not the expected one.
     pub(super) fn peer_active(&mut self, init: &QpInit, psn: Psn, out: &mut Outbox) -> bool {
-        let Some(expected) = self.psns.map(|psns| psns.receive).filter(|e| *e != psn) else {
+        let Some(expected) = self
+            .attributes
+            .psns
+            .map(|psns| psns.receive)
+            .filter(|e| *e != psn)
+        else {
             return true;
         };
         let (got, expected) = (psn.get(), expected.get());
@@ -257,16 +251,17 @@ impl Inner {
             return false;
         }
         self.state = next;
-        (self.required_nonce, self.final_bytes, self.framing_ended) = (None, Vec::new(), false);
-        self.last_wqe_raised = false;
+        self.authentication = Authentication::Done;
+        self.transmit.begin_stream();
+        self.receive.begin_stream();
         let stream = self.stream.insert(stream);
-        if let Some(retry) = self.rnr_retry {
+        if let Some(retry) = self.attributes.rnr_retry {
             stream.set_rnr_retry(retry);
         }
-        if let Some(depth) = self.read_depth {
+        if let Some(depth) = self.attributes.read_depth {
             stream.limit_reads(depth);
         }
-        self.rfc7306 = rfc7306;
+        self.attributes.rfc7306 = rfc7306;
         if matches!(next, QpState::Rts | QpState::Sqd) {
             // It may send at once, and this stream has not announced it yet.
             self.announce_active();
@@ -282,7 +277,7 @@ impl Inner {
         if reset {
             self.give_up_held_responses(init, out);
         }
-        if self.blocked.is_some() {
+        if self.receive.is_blocked() {
             // A message that has arrived waits for a receive, and is complete for its sender: the end is processed after it.
             self.link.handle(LinkEvent::EndBehindMessage { reset });
             return;
@@ -290,19 +285,19 @@ impl Inner {
         let Some(stream) = &mut self.stream else {
             return;
         };
-        let cut = stream.handle_eof(self.stage.len()).is_err();
+        let cut = stream.handle_eof(self.receive.stage().len()).is_err();
         if reset {
             stream.drop_responses();
             // The peer does not take them any more, and they must not keep the connection from being closed.
-            self.send_buffer.clear();
+            self.transmit.clear();
         }
         // InfiniBand has no orderly close: only requests that need the peer notice.
         let reliable = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
-        let grace = reliable && !self.grace.is_zero();
+        let grace = reliable && !self.attributes.grace.is_zero();
         if self.link.handle(LinkEvent::End { grace }) != LinkAct::RaiseDisconnected {
             return;
         }
-        self.leave_srq_waiters(init, out);
+        self.receive.leave_srq_waiters(init, out);
         let qp = init.number;
         out.push(Event::Disconnected { qp });
         let idle = self.sends.is_empty() && self.responder.is_idle();
@@ -349,7 +344,7 @@ impl Inner {
             return;
         }
         // Bytes that the peer has not taken by now are given up.
-        self.send_buffer.clear();
+        self.transmit.clear();
         if self.link.handle(LinkEvent::PeerDead) == LinkAct::RaiseDisconnected {
             out.push(Event::Disconnected { qp: init.number });
         }
@@ -393,10 +388,7 @@ impl Inner {
         );
         let waits = self.link.keeps_connection() && !self.state.flushes();
         self.link.is_severed()
-            || (!waits
-                && self.send_buffer.is_empty()
-                && (over || closing)
-                && self.is_terminate_done())
+            || (!waits && self.transmit.is_empty() && (over || closing) && self.is_terminate_done())
     }
 
     fn is_terminate_done(&self) -> bool {

@@ -35,7 +35,7 @@ impl Inner {
             return;
         }
         self.mark_executed(init);
-        let delivered = self.accepted.saturating_sub(undelivered);
+        let delivered = self.transmit.accepted().saturating_sub(undelivered);
         self.sends
             .mark_executed(CompletionPoint::Accepted(delivered));
     }

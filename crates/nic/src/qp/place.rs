@@ -11,18 +11,13 @@ use super::QpInit;
 use super::answer::access_violation;
 use super::inner::Inner;
 use super::memory::{Right, places};
+use super::receive_state::MAX_REFUSALS;
 use super::touch::Touching;
 use super::wait::wait_for_entry;
 use super::wqe::Payload;
 use crate::state::{QpEvent, QpType};
 use crate::wc::Status;
 use verbena_events::event::{Event, Outbox};
-
-/// Short runs after which a sequence of long ones counts as over: the end of a long message is often short.
-pub(super) const BULK: u8 = 3;
-
-/// Messages of an unreliable peer that memory refuses before its connection ends (docs/connections.md).
-const MAX_REFUSALS: u8 = 16;
 
 /// Why payload cannot be placed.
 #[derive(Clone, Copy)]
@@ -69,7 +64,7 @@ impl Inner {
         match place {
             Place::Discard => Ok(None),
             Place::Write { stag, to } => {
-                if !self.enabled.write {
+                if !self.attributes.enabled.write {
                     let violation = Violation::NotEnabled(Opcode::Write);
                     return Err(PlaceError::Violation(violation));
                 }
@@ -91,7 +86,7 @@ impl Inner {
                 each(place);
                 Ok(None)
             }
-            Place::Receive { offset } => match &self.claimed {
+            Place::Receive { offset } => match self.receive.claimed() {
                 Some(receive) => {
                     let (range, right) = ((offset, len), Right::Local);
                     places(init, &receive.scatter, range, right, each)
@@ -133,7 +128,7 @@ impl Inner {
         if self.has_responses() && !self.preserve_run(init, run.place, bytes.len() as u32) {
             return Placed::Held;
         }
-        self.note_run(init, run.len);
+        self.receive.note_run(run.len >= init.transfer.direct_min);
         loop {
             let (mut rest, mut copied) = (bytes, Ok(0));
             // The whole run is checked, however little of it is here: a run that exceeds its buffer is not placed in part.
@@ -178,7 +173,7 @@ impl Inner {
     ) -> Option<DirectRead> {
         let run = self.stream.as_mut().and_then(Stream::pending);
         // The end of a long run, where the carrier stopped inside it, is read directly like the rest of it.
-        let least = if self.bulk > 0 {
+        let least = if self.receive.expects_bulk() {
             1
         } else {
             init.transfer.direct_min
@@ -223,7 +218,7 @@ impl Inner {
     /// Records the new state of one-touch memory. Nothing is invalidated here: grants may be held.
     fn set_touching(&mut self, touching: Option<Touching>) {
         if let Some(touching) = touching {
-            self.touches = touching;
+            self.receive.set_touching(touching);
         }
     }
 
@@ -281,8 +276,7 @@ impl Inner {
         violation: &Violation,
         out: &mut Outbox,
     ) -> bool {
-        self.refusals = self.refusals.saturating_add(1);
-        if self.refusals < MAX_REFUSALS {
+        if self.receive.count_refusal() {
             return true;
         }
         self.cause.get_or_insert_with(|| {

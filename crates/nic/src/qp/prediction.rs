@@ -9,6 +9,7 @@ use verbena_wire::{Stag, To};
 use super::QpInit;
 use super::inner::Inner;
 use super::memory::scatter;
+use crate::srq::Srq;
 use crate::wc::{Status, Wc, WcOp};
 use verbena_events::event::Outbox;
 
@@ -55,7 +56,7 @@ impl Inner {
             qp: init.number,
             needs: Access::REMOTE_WRITE,
         };
-        let place = if self.enabled.write {
+        let place = if self.attributes.enabled.write {
             init.tpt.place_remote(&reach).ok()?
         } else {
             return None;
@@ -65,10 +66,11 @@ impl Inner {
             return None;
         }
         place.write(0, foreseen.payload).ok()?;
-        self.note_run(init, foreseen.payload.len() as u32);
+        let len = foreseen.payload.len() as u32;
+        self.receive.note_run(len >= init.transfer.direct_min);
         self.accept_predicted(foreseen);
         if last {
-            self.write_dropped = false;
+            self.receive.set_write_dropped(false);
             self.counters.messages_in += 1;
         }
         Some(())
@@ -82,26 +84,21 @@ impl Inner {
         out: &mut Outbox,
     ) -> Option<()> {
         // A receive whose message was dropped is still claimed.
-        let receive = self.claimed.take().or_else(|| match &init.srq {
-            Some(_) if self.state.flushes() => None,
-            Some(srq) => {
-                self.reserved = false;
-                srq.take_at_once(init.number, out)
-            }
-            None => self.heads.next_receive(),
-        })?;
+        let works = !self.state.flushes();
+        let take = works.then_some(|srq: &Srq| srq.take_at_once(init.number, out));
+        let receive = self.receive.find_receive(init, &mut self.heads, take)?;
         let len = foreseen.payload.len() as u32;
         let fits = receive.capacity() >= len;
         if !fits || scatter(init, &receive.scatter, foreseen.payload).is_err() {
             // It stays claimed for this message: the general path finds it here.
-            self.claimed = Some(receive);
+            self.receive.set_claimed(receive);
             return None;
         }
         if len > 0 {
-            self.note_run(init, len);
+            self.receive.note_run(len >= init.transfer.direct_min);
         }
         self.accept_predicted(foreseen);
-        self.write_dropped = false;
+        self.receive.set_write_dropped(false);
         self.counters.messages_in += 1;
         let wc = Wc {
             id: receive.id,
@@ -118,14 +115,5 @@ impl Inner {
             self.fail_cq_overflow(init, out);
         }
         Some(())
-    }
-
-    /// Records a run of payload of this length: long ones come in sequences.
-    pub(super) fn note_run(&mut self, init: &QpInit, len: u32) {
-        if len >= init.transfer.direct_min {
-            self.bulk = super::place::BULK;
-        } else {
-            self.bulk = self.bulk.saturating_sub(1);
-        }
     }
 }

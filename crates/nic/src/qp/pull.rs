@@ -9,7 +9,6 @@ use verbena_stream::{Stream, Time};
 use super::QpInit;
 use super::inner::Inner;
 use super::link_state::LinkState;
-use super::place::BULK;
 use crate::carrier::{Carrier, IoOutcome};
 use crate::state::QpState;
 use verbena_events::event::Outbox;
@@ -55,7 +54,7 @@ impl Inner {
         };
         let quiet = self.state == QpState::Rts
             && self.link == LinkState::Open
-            && self.send_buffer.is_empty()
+            && self.transmit.is_empty()
             && !self.sends.has_current()
             && self.responder.is_idle()
             && self.sends.has_begun_all()
@@ -80,27 +79,31 @@ impl Inner {
         if self.stream.is_none() || self.link.is_severed() {
             return Receiving::Ended;
         }
-        if self.blocked.is_some() {
+        if self.receive.is_blocked() {
             return Receiving::Held;
         }
-        let staged = !self.stage.is_empty();
-        let missing = self.stage.missing();
+        let staged = !self.receive.stage().is_empty();
+        let missing = self.receive.stage().missing();
         let mut direct = 0;
         // In a sequence of long runs only the next header is read along, so that the run behind it is read directly, too; a frame
         // with a CRC is read to the buffer in which it is checked, so that no part of it is copied there.
         let ahead = scratch.len().min(init.transfer.lookahead.max(1));
-        let most = if self.bulk == 0 { scratch.len() } else { ahead };
+        let most = if self.receive.expects_bulk() {
+            ahead
+        } else {
+            scratch.len()
+        };
         let (room, moved) = {
             // Dropped at the end of the block: `drop(targets)` would copy it first.
             let mut targets = Targets::new();
             if staged {
                 // The rest of what is staged is read behind it, so that it is parsed in place.
-                targets.stage(self.stage.room(missing));
+                targets.stage(self.receive.stage_mut().room(missing));
                 targets.stage(&mut scratch[..most]);
             } else {
                 let Some(named) = self.add_targets(init, &mut targets, out) else {
                     // The refusal has its own consequences; the bytes are read in the next attempt.
-                    return if self.blocked.is_some() {
+                    return if self.receive.is_blocked() {
                         Receiving::Held
                     } else {
                         Receiving::Some(0)
@@ -113,7 +116,7 @@ impl Inner {
                     let most = if summed { scratch.len() } else { most };
                     targets.stage(&mut scratch[..most]);
                 } else {
-                    self.bulk = BULK;
+                    self.receive.note_run(true);
                     if named.all {
                         targets.stage(&mut scratch[..ahead]);
                     }
@@ -135,17 +138,17 @@ impl Inner {
                     self.counters.bytes_direct += at_once as u64;
                 }
                 let behind = (n - at_once).min(if staged { missing } else { 0 });
-                self.stage.grow(behind);
+                self.receive.stage_mut().grow(behind);
                 let rest = n - at_once - behind;
                 self.process_bytes(init, &scratch[..rest], now, out);
                 if n < room {
                     // There was no more.
-                    self.stage.free_idle_memory();
+                    self.receive.stage_mut().free_idle_memory();
                 }
                 Receiving::Some(n)
             }
             IoOutcome::WouldBlock => {
-                self.stage.free_idle_memory();
+                self.receive.stage_mut().free_idle_memory();
                 Receiving::WouldBlock
             }
             IoOutcome::Eof => {

@@ -14,8 +14,8 @@ use super::link_state::LinkEvent;
 use super::memory::gathers;
 use super::pull::Receiving;
 use super::responder::gather_part;
-use super::send_buffer::{Granted, InPlacePayload, Origin, Refused};
 use super::send_queue::SendQueue;
+use super::transmit_buffer::{Granted, InPlacePayload, Origin, Refused};
 use crate::carrier::{Carrier, IoOutcome};
 use crate::state::QpEvent;
 use crate::wc::Status;
@@ -58,7 +58,7 @@ impl Inner {
     ) -> Sending {
         self.now = self.now.max(now);
         let sending = self.send_frames(init, carrier, acks, out);
-        if self.blocked.is_some() {
+        if self.receive.is_blocked() {
             self.retry_held(init, out);
         }
         sending
@@ -87,21 +87,21 @@ impl Inner {
                 }
             }
             // Acknowledgements that are due go with the last frames: a peer must not take executed requests for lost.
-            if acks == Acks::Now || !self.send_buffer.is_empty() || self.state.flushes() {
+            if acks == Acks::Now || !self.transmit.is_empty() || self.state.flushes() {
                 self.frame_acks();
             }
             if self.link.is_severed() {
                 return Sending::Ended;
             }
-            if self.send_buffer.is_empty() {
-                self.send_buffer.free_idle_memory();
+            if self.transmit.is_empty() {
+                self.transmit.free_idle_memory();
                 return Sending::Idle;
             }
             let (refused, bytes, moved) = {
                 // Dropped at the end of the block: `drop(sources)` would copy it first.
                 let mut sources = Sources::new();
                 let find = finder(init, &self.sends);
-                let refused = self.send_buffer.sources(&mut sources, find);
+                let refused = self.transmit.sources(&mut sources, find);
                 let bytes = sources.bytes();
                 let moved = if bytes == 0 {
                     IoOutcome::WouldBlock
@@ -122,8 +122,7 @@ impl Inner {
                     return Sending::Ended;
                 }
             };
-            let direct = self.send_buffer.advance(sent);
-            self.accepted += sent as u64;
+            let direct = self.transmit.advance(sent);
             self.counters.bytes_out += sent as u64;
             self.counters.bytes_direct += direct as u64;
             if sent < bytes {
@@ -131,35 +130,35 @@ impl Inner {
             }
             if let Some(refused) = refused {
                 // Everything before its frame has been sent.
-                self.send_buffer.drop_frames();
+                self.transmit.drop_frames();
                 if refused.begun {
                     self.link.handle(LinkEvent::Sever);
                 }
                 self.refuse(init, &refused.cut, &refused.refusal, out);
             } else if !more {
                 // Nothing was left to frame, and nothing is added under the lock.
-                self.send_buffer.free_idle_memory();
+                self.transmit.free_idle_memory();
                 return Sending::Idle;
             }
         }
     }
 
     fn has_room(&self, init: &QpInit) -> bool {
-        self.send_buffer.len() < init.transfer.batch.max(1)
-            && self.send_buffer.in_place_count() < MAX_IN_PLACE
+        self.transmit.len() < init.transfer.batch.max(1)
+            && self.transmit.in_place_count() < MAX_IN_PLACE
     }
 
     /// Frames for one write whose frames end with their segments: `full` ones and perhaps a shorter one after them. False when
     /// nothing more is to be framed.
     fn frame_segments(&mut self, init: &QpInit, full: usize, out: &mut Outbox) -> bool {
         // The rest of a short write would shift the frames after it.
-        let mut go_on = self.send_buffer.is_empty();
+        let mut go_on = self.transmit.is_empty();
         while go_on && self.has_room(init) {
-            let before = self.send_buffer.len();
+            let before = self.transmit.len();
             if !self.frame_next(init, out) {
                 return false;
             }
-            let framed = self.send_buffer.len() - before;
+            let framed = self.transmit.len() - before;
             go_on = framed == 0 || framed >= full;
         }
         true
@@ -204,9 +203,9 @@ impl Inner {
     fn unmapped(&mut self, init: &QpInit, out: &mut Outbox) {
         self.cause
             .get_or_insert_with(|| "registered memory is not mapped".to_owned());
-        let cut = self.send_buffer.front().copied();
+        let cut = self.transmit.front().copied();
         self.link.handle(LinkEvent::Sever);
-        self.send_buffer.clear();
+        self.transmit.clear();
         match cut.map(|cut| cut.origin) {
             Some(Origin::Request(number)) => {
                 self.fail_request(init, self.sends.position(number), Status::LocProtErr, out);
@@ -225,7 +224,7 @@ impl Inner {
             cut,
             refusal,
             begun,
-        }) = self.send_buffer.copy_payload(find)
+        }) = self.transmit.copy_payload(find)
         else {
             return;
         };

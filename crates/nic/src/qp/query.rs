@@ -63,7 +63,7 @@ impl Qp {
             let (sends, receives) = self.count_outstanding(inner);
             View {
                 state: inner.state,
-                enabled: inner.enabled,
+                enabled: inner.attributes.enabled,
                 cause: inner.cause.clone(),
                 register_error: inner.sends.register_error(),
                 counters: inner.counters,
@@ -122,7 +122,7 @@ impl Qp {
             let last = inner.take_final_bytes(init);
             inner.return_receives(init, out);
             inner.reset();
-            inner.end_framing(last.clone());
+            inner.transmit.end(last.clone());
             inner.link.handle(LinkEvent::Retire);
             Some(last)
         })

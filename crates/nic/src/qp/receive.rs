@@ -9,12 +9,10 @@ use verbena_wire::rdmap::Opcode;
 use super::QpInit;
 use super::inner::Inner;
 use super::place::Placed;
-use super::wait::{BlockReason, Blocked};
+use super::receive_state::{BlockReason, Blocked, UNTIMED};
+use crate::srq::Srq;
 use crate::state::{Personality, QpType};
 use verbena_events::event::Outbox;
-
-/// A deadline that must be computed as soon as the time is known.
-pub(super) const UNTIMED: Time = Time::ZERO;
 
 impl Inner {
     /// Processes received bytes and everything that follows from them.
@@ -27,29 +25,30 @@ impl Inner {
     ) {
         let mut rest = bytes;
         // Staged bytes are older. They are completed only as far as needed: the rest is parsed in place.
-        while !self.stage.is_empty() {
-            let (more, later) = rest.split_at(rest.len().min(self.stage.missing()));
-            self.stage.put(more);
+        while !self.receive.stage().is_empty() {
+            let (more, later) = rest.split_at(rest.len().min(self.receive.stage().missing()));
+            self.receive.stage_mut().put(more);
             rest = later;
-            if self.stage.missing() > 0 {
+            if self.receive.stage().missing() > 0 {
                 return;
             }
-            let stage = core::mem::take(&mut self.stage);
+            let stage = core::mem::take(self.receive.stage_mut());
             let (used, need) = self.parse_input(init, stage.bytes(), now, out);
-            self.stage = stage;
-            self.stage.consume(used);
-            self.stage.set_need(need);
+            let staged = self.receive.stage_mut();
+            *staged = stage;
+            staged.consume(used);
+            staged.set_need(need);
             // Nothing parsed and nothing missing: something else must happen first.
-            if self.blocked.is_some() || (used == 0 && self.stage.missing() == 0) {
+            if self.receive.is_blocked() || (used == 0 && self.receive.stage().missing() == 0) {
                 break;
             }
         }
-        if self.stage.is_empty() {
+        if self.receive.stage().is_empty() {
             let (used, need) = self.parse_input(init, rest, now, out);
-            self.stage.set_need(need);
+            self.receive.stage_mut().set_need(need);
             rest = &rest[used..];
         }
-        self.stage.put(rest);
+        self.receive.stage_mut().put(rest);
     }
 
     /// Processes as much of `input` as can be parsed; returns how much that was, and how many bytes the rest needs.
@@ -107,31 +106,25 @@ impl Inner {
     /// A message needs a receive; false if the stream must wait for one.
     fn claim(&mut self, init: &QpInit, opcode: Opcode, now: Time, out: &mut Outbox) -> bool {
         let immediate = matches!(opcode, Opcode::Immediate | Opcode::ImmediateSe);
-        if core::mem::take(&mut self.write_dropped) && immediate {
+        if self.receive.take_write_dropped() && immediate {
             // Immediate data reports that its Write was placed; this one's was dropped.
             return self.answer_claim(init, Claim::Drop, out);
         }
-        // A receive whose message was dropped is still claimed.
-        let receive = self.claimed.take().or_else(|| match &init.srq {
-            // A failed queue pair takes nothing more from the shared queue, and does not wait for it.
-            Some(_) if self.state.flushes() => None,
-            Some(srq) => {
-                self.reserved = false;
-                srq.take(init.number, out)
-            }
-            None => self.heads.next_receive(),
-        });
+        // A failed queue pair takes nothing more from the shared queue, and does not wait for it.
+        let works = !self.state.flushes();
+        let take = works.then_some(|srq: &Srq| srq.take(init.number, out));
+        let receive = self.receive.find_receive(init, &mut self.heads, take);
         let answer = match receive {
             Some(receive) => {
-                self.blocked = None;
-                self.begin_srq_hold(init, now);
+                self.receive.unblock();
+                self.receive.begin_srq_hold(init, now);
                 let capacity = receive.capacity();
-                self.claimed = Some(receive);
+                self.receive.set_claimed(receive);
                 Claim::Granted { capacity }
             }
             None if init.qp_type == QpType::Uc => {
                 // A dropped message does not wait.
-                self.leave_srq_waiters(init, out);
+                self.receive.leave_srq_waiters(init, out);
                 Claim::Drop
             }
             // iWARP has no receiver-not-ready: a missing receive ends the stream.
@@ -161,7 +154,7 @@ impl Inner {
 
     /// What a missing receive means here; `None` to stop reading for a while.
     fn missing_receive(&mut self, init: &QpInit, now: Time) -> Option<Claim> {
-        let timer = self.rnr_timer;
+        let timer = self.attributes.rnr_timer;
         // A peer that completes on acceptance has released its data and cannot send again: it is kept waiting like a
         // standard peer.
         let can_resend = |caps: &Caps| caps.personality == Personality::Roce;
@@ -170,10 +163,8 @@ impl Inner {
             .as_ref()
             .is_some_and(|s| s.peer_caps().is_some_and(can_resend));
         if !own_peer {
-            self.blocked.get_or_insert(Blocked {
-                until: now + init.transfer.receive_wait,
-                reason: BlockReason::Receive,
-            });
+            let until = now + init.transfer.receive_wait;
+            self.receive.block(until, BlockReason::Receive);
             return None;
         }
         self.counters.rnr_sent += 1;
@@ -193,28 +184,17 @@ impl Inner {
         }
     }
 
-    /// No message will take a receive of the shared queue any more: a reserved one goes to the next waiter.
-    pub(super) fn leave_srq_waiters(&mut self, init: &QpInit, out: &mut Outbox) {
-        self.reserved = false;
-        let heir = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
-        if let Some(qpn) = heir {
-            out.wake(qpn);
-        }
-    }
-
     /// A receive was posted: a message that waits for it continues.
     pub(super) fn receive_posted(&mut self, init: &QpInit, out: &mut Outbox) {
-        self.hold_reservation(init);
+        self.receive.hold_reservation(init, self.now);
         if let Some(stream) = &mut self.stream {
             stream.receive_posted();
         }
-        if self.blocked.is_some_and(Blocked::for_receive) {
-            self.blocked = None;
+        if self.receive.blocked().is_some_and(Blocked::for_receive) {
+            self.receive.unblock();
             self.process_bytes(init, &[], self.now, out);
             // If the next message waits now, the time is not known here: the deadline is computed at the next timeout.
-            if let Some(blocked) = &mut self.blocked {
-                blocked.until = UNTIMED;
-            }
+            self.receive.set_block_deadline(UNTIMED);
             self.settle(init, out);
         }
     }

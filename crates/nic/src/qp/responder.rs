@@ -13,8 +13,8 @@ use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, ReadRequest};
 use verbena_wire::{Stag, To};
 
 use super::QpInit;
-use super::send_buffer::SendBuffer;
 use super::snapshot::{PART_COST, Snapshot};
+use super::transmit_buffer::TransmitBuffer;
 
 /// A request of the peer that is owed an answer.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -231,7 +231,7 @@ impl Responder {
     pub(super) fn preserve(
         &mut self,
         init: &QpInit,
-        framed: &mut SendBuffer,
+        framed: &mut TransmitBuffer,
         target: &Placement<'_>,
     ) -> bool {
         let overwritten = |source: &Gather<'_>| {
@@ -256,7 +256,7 @@ impl Responder {
     pub(super) fn preserve_entry(
         &mut self,
         init: &QpInit,
-        framed: &mut SendBuffer,
+        framed: &mut TransmitBuffer,
         stag: Stag,
     ) -> bool {
         let of_entry = |owed: &Owed| owed.source().0 == stag;
@@ -366,7 +366,7 @@ impl Responder {
 /// Copies the payload of framed responses if `changes` returns true for any; that is no more than is framed ahead of the carrier.
 fn copy_framed(
     init: &QpInit,
-    framed: &mut SendBuffer,
+    framed: &mut TransmitBuffer,
     changes: impl Fn(&Gather<'_>, &Owed) -> bool,
 ) {
     framed.copy_answers(

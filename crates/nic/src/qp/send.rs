@@ -11,7 +11,7 @@ use super::inner::Inner;
 use super::link_state::LinkEvent;
 use super::memory::{Right, Source, check_sink, source};
 use super::register::register;
-use super::send_buffer::{Origin, SendBuffer};
+use super::transmit_buffer::{Origin, TransmitBuffer};
 use super::wait::wait_for_entry;
 use super::wqe::{Payload, Progress, Wqe};
 use crate::wc::Status;
@@ -30,17 +30,17 @@ impl Inner {
             stream.drop_responses();
         }
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
-            self.send_buffer.put_control(&frame);
+            self.transmit.put_control(&frame);
         }
         self.announce_close();
-        self.send_buffer.take()
+        self.transmit.take()
     }
 
     /// Tells the peer that this side closes in good order, so that it does not take the end of the stream for the end of
     /// the process.
     fn announce_close(&mut self) {
         if let Some(frame) = self.stream.as_mut().and_then(Stream::closing_ack) {
-            self.send_buffer.put_control(&frame);
+            self.transmit.put_control(&frame);
         }
     }
 
@@ -49,24 +49,18 @@ impl Inner {
     pub(super) fn closing_bytes(&mut self) -> Vec<u8> {
         // Another stream may have begun meanwhile, and continues.
         let closes = self.stream.is_some() && self.wants_close() && !self.link.is_severed();
-        if closes && !self.framing_ended {
+        if closes && !self.transmit.has_ended() {
             self.frame_acks();
             self.announce_close();
-            let last = self.send_buffer.take();
-            self.end_framing(last);
+            let last = self.transmit.take();
+            self.transmit.end(last);
         }
-        self.final_bytes.clone()
-    }
-
-    /// These are the last bytes of the stream.
-    pub(super) fn end_framing(&mut self, last: Vec<u8>) {
-        self.final_bytes.extend(last);
-        self.framing_ended = true;
+        self.transmit.final_bytes()
     }
 
     /// Frames acknowledgements that could have waited.
     pub(super) fn frame_acks(&mut self) {
-        if self.framing_ended {
+        if self.transmit.has_ended() {
             return;
         }
         if let Some(Ok(ack)) = self.stream.as_mut().map(|s| s.poll_ack(true)) {
@@ -74,21 +68,19 @@ impl Inner {
             return;
         }
         while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
-            self.framed += frame.size() as u64;
-            self.send_buffer.put_control(&frame);
+            self.transmit.put_control(&frame);
         }
     }
 
     fn put_ack(&mut self, ack: Option<Plain>) {
         if let Some(plain) = ack {
-            self.framed += plain.size() as u64;
-            self.send_buffer.put_ack(&plain);
+            self.transmit.put_ack(&plain);
         }
     }
 
     /// Makes one more frame, or one more step towards it; false when there is nothing to do.
     pub(super) fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let Some(stream) = self.stream.as_mut().filter(|_| !self.framing_ended) else {
+        let Some(stream) = self.stream.as_mut().filter(|_| !self.transmit.has_ended()) else {
             return false;
         };
         match stream.poll_ack(false) {
@@ -99,8 +91,7 @@ impl Inner {
             }
             Err(_) => {
                 if let Some(frame) = stream.poll_control(false) {
-                    self.framed += frame.size() as u64;
-                    self.send_buffer.put_control(&frame);
+                    self.transmit.put_control(&frame);
                     return true;
                 }
             }
@@ -183,7 +174,7 @@ impl Inner {
             }
         );
         let atomic = matches!(wqe.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
-        if (immediate || atomic) && !self.rfc7306 {
+        if (immediate || atomic) && !self.attributes.rfc7306 {
             return Err(Status::LocQpOpErr);
         }
         if let Payload::Gather(sges) = &wqe.payload
@@ -239,7 +230,7 @@ impl Inner {
             return false;
         };
         let number = self.sends.number(at);
-        let outgo = &mut self.send_buffer;
+        let outgo = &mut self.transmit;
         let request = (number, &self.sends[at]);
         match make_frame(init, stream, request, &mut outgoing, outgo) {
             Err(refusal) => {
@@ -254,11 +245,10 @@ impl Inner {
                 self.defer_failure(init, number, out);
             }
             // The peer discards it: it is restarted when the peer is ready.
-            Ok(None) => {}
-            Ok(Some(size)) => {
-                self.framed += size as u64;
+            Ok(false) => {}
+            Ok(true) => {
                 if outgoing.is_done() {
-                    let (end, peer) = (self.framed, self.peer_features());
+                    let (end, peer) = (self.transmit.framed(), self.peer_features());
                     self.sends.part_sent(end, peer);
                 } else {
                     self.sends.put_current(outgoing);
@@ -282,7 +272,7 @@ impl Inner {
     }
 }
 
-/// Adds the next frame of a request to `outgo` and returns its size; `None` if the peer discards the message.
+/// Adds the next frame of a request to `outgo`; false if the peer discards the message.
 ///
 /// All memory that a frame could need is granted before it is made: a frame once made must be finished, unless its memory is not
 /// mapped any more and the request fails.
@@ -291,8 +281,8 @@ fn make_frame(
     stream: &mut Stream,
     (number, wqe): (u64, &Wqe),
     outgoing: &mut Outgoing,
-    outgo: &mut SendBuffer,
-) -> Result<Option<usize>, Refusal> {
+    outgo: &mut TransmitBuffer,
+) -> Result<bool, Refusal> {
     let left = outgoing.message().payload_len() - outgoing.sent();
     let source = if left == 0 {
         Source::Inline(&[])
@@ -301,13 +291,13 @@ fn make_frame(
         source(init, wqe, outgoing.sent(), left.min(most))?
     };
     let Some(frame) = stream.next_frame(outgoing) else {
-        return Ok(None);
+        return Ok(false);
     };
-    let in_place = SendBuffer::takes_in_place(&frame, init.transfer.direct_min);
+    let in_place = TransmitBuffer::takes_in_place(&frame, init.transfer.direct_min);
     if in_place && !matches!(source, Source::Inline(_)) {
         outgo.put_in_place(&frame, Origin::Request(number));
     } else {
-        let (began, mut copied) = (outgo.framed(), Ok(()));
+        let (began, mut copied) = (outgo.frame_start(), Ok(()));
         outgo.put(&frame, |offset, len, stage| {
             copied = copied.and(source.append(offset, len, stage));
         });
@@ -316,5 +306,5 @@ fn make_frame(
         }
         copied?;
     }
-    Ok(Some(frame.size()))
+    Ok(true)
 }

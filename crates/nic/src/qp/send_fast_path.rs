@@ -30,15 +30,15 @@ impl Inner {
         let Some((plain, rsn)) = stream.frame_single(&message) else {
             return false;
         };
-        let (began, mut copied) = (self.send_buffer.framed(), Ok(()));
-        self.send_buffer.put_plain(&plain, |stage| {
+        let (began, mut copied) = (self.transmit.frame_start(), Ok(()));
+        self.transmit.put_plain(&plain, |stage| {
             copied = source.append(0, wqe.len as usize, stage);
         });
         drop(source);
         if let Err(lost) = copied {
             let refusal = Refusal::from(lost);
             wqe.rsn[0] = Some(rsn);
-            self.send_buffer.truncate(began);
+            self.transmit.truncate(began);
             self.sends.advance();
             self.cause
                 .get_or_insert_with(|| format!("our own memory: {refusal}"));
@@ -46,10 +46,11 @@ impl Inner {
             self.defer_failure(init, number, out);
             return true;
         }
-        self.framed += plain.size() as u64;
         self.counters.messages_out += 1;
         wqe.rsn[0] = Some(rsn);
-        wqe.progress = Progress::Sent { end: self.framed };
+        wqe.progress = Progress::Sent {
+            end: self.transmit.framed(),
+        };
         self.sends.advance();
         true
     }

@@ -51,7 +51,7 @@ impl Qp {
         self.lock.read(|inner| ChannelProgress {
             completed: inner.sends.completed(),
             begun: inner.sends.begun(),
-            accepted: inner.accepted,
+            accepted: inner.transmit.accepted(),
             answered: answers.then_some(inner.counters.bytes_in),
         })
     }

@@ -46,7 +46,7 @@ impl Inner {
         reach: &MemAccess,
         mut each: impl FnMut(Placement<'a>) -> bool,
     ) -> Result<Option<Touching>, Refusal> {
-        if matches!(&self.touches, Touching::Spends(s) if s.stag() == reach.stag) {
+        if matches!(self.receive.touching(), Touching::Spends(s) if s.stag() == reach.stag) {
             // The rest of a segment that arrived in parts: it was checked when it began.
             each(init.tpt.place_remote(reach)?);
             return Ok(None);
@@ -67,7 +67,7 @@ impl Inner {
 
     /// A Write has arrived in full: the entry it ended in is invalidated. False if the stream is over.
     pub(super) fn write_touched(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let reach = match core::mem::take(&mut self.touches) {
+        let reach = match self.receive.take_touching() {
             Touching::No | Touching::Spends(_) => return true,
             Touching::Seen(reach) => reach,
         };
@@ -92,8 +92,9 @@ impl Inner {
 
     /// Messages that were cut short have spent their entries, too.
     pub(super) fn release_touched(&mut self) {
-        if self.touches.is_touching() && (self.link.is_gone() || self.state.flushes()) {
-            self.touches = Touching::No;
+        let touching = self.receive.touching().is_touching();
+        if touching && (self.link.is_gone() || self.state.flushes()) {
+            self.receive.take_touching();
         }
         self.responder.release_spent();
     }

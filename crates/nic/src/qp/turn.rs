@@ -7,7 +7,7 @@ use verbena_stream::responder::State as Responding;
 
 use super::QpInit;
 use super::inner::Inner;
-use super::wait::Blocked;
+use super::receive_state::Blocked;
 use crate::state::QpState;
 use verbena_events::event::Outbox;
 
@@ -36,19 +36,19 @@ impl Inner {
     fn invariants(&self) -> bool {
         self.sends.invariants()
             && self.responder.invariants()
-            && self.send_buffer.is_sound()
-            && self.stage.is_sound()
+            && self.transmit.invariants()
+            && self.receive.invariants()
     }
 
     /// A receive that is posted now can wait for a message: no message waits for one, and none is flushed.
     fn receives_idle(&self) -> bool {
         let works = !self.state.flushes() && self.state != QpState::Reset;
-        works && self.blocked.is_none() && !self.refuses_requests()
+        works && !self.receive.is_blocked() && !self.refuses_requests()
     }
 
     /// A message waits for a receive, here or at its sender.
     pub(super) fn awaits_receive(&self) -> bool {
-        self.blocked.is_some_and(Blocked::for_receive) || self.refuses_requests()
+        self.receive.blocked().is_some_and(Blocked::for_receive) || self.refuses_requests()
     }
 
     /// The peer was told that there is no receive.

@@ -15,48 +15,17 @@
 //! | the source of a read, the word of an atomic | the stream is held ([`Inner::admit`]) |
 //! | framing and sending an answer | it was valid when the request arrived |
 
-use serde::{Deserialize, Serialize};
 use verbena_stream::{Time, Violation};
 use verbena_wire::Stag;
 
 use super::in_order::RESPONSES_WAIT;
 use super::inner::Inner;
 use super::memory::{Right, is_pending};
-use super::receive::UNTIMED;
+use super::receive_state::{BlockReason, Blocked, UNTIMED};
 use super::wqe::Payload;
 use super::{Qp, QpInit};
 use crate::wr::SendOp;
 use verbena_events::event::{Outbox, Wake};
-
-/// Why a stream is not read further, and until when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Blocked {
-    pub(super) until: Time,
-    pub(super) reason: BlockReason,
-}
-
-/// What a stream waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum BlockReason {
-    /// A message has no receive.
-    Receive,
-    /// The next request changes memory of responses that have not been sent; bytes framed and accepted by then.
-    Responses { framed: u64, accepted: u64 },
-    /// The entry that the next bytes or the last request need, and the violation if it is not registered in time. A queue pair that
-    /// waits for it cannot be moved.
-    #[serde(skip)]
-    Memory(Stag, Violation),
-}
-
-impl Blocked {
-    pub(super) fn for_receive(self) -> bool {
-        self.reason == BlockReason::Receive
-    }
-
-    pub(super) fn for_memory(self) -> bool {
-        matches!(self.reason, BlockReason::Memory(..))
-    }
-}
 
 impl Qp {
     /// Continues with what it was woken for.
@@ -93,21 +62,21 @@ impl Inner {
 
     /// The stream's next bytes need this entry: it is not read further.
     pub(super) fn block_for_memory(&mut self, init: &QpInit, stag: Stag, violation: Violation) {
-        self.blocked = Some(Blocked {
-            until: self.now + init.transfer.memory_wait,
-            reason: BlockReason::Memory(stag, violation),
-        });
+        let until = self.now + init.transfer.memory_wait;
+        self.receive
+            .block(until, BlockReason::Memory(stag, violation));
     }
 
     /// An entry that was waited for is registered now, or never will be. Requests and answers are checked when sending continues.
     fn memory_settled(&mut self, init: &QpInit, out: &mut Outbox) {
-        let before = self.blocked;
+        let before = self.receive.blocked();
         if before.is_some_and(Blocked::for_memory) {
             self.resume(init, out);
-            if let Some(blocked) = &mut self.blocked {
+            if let Some(blocked) = self.receive.blocked() {
                 // It was another entry; or the next one is waited for, and the time is not known here.
                 let same = before.filter(|b| b.reason == blocked.reason);
-                blocked.until = same.map_or(UNTIMED, |b| b.until);
+                let until = same.map_or(UNTIMED, |b| b.until);
+                self.receive.set_block_deadline(until);
             }
         }
     }
@@ -116,28 +85,30 @@ impl Inner {
     pub(super) fn check_wait_timeouts(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
         self.responder.handle_timeout(now);
         self.check_hold(init, now, out);
-        let Some(blocked) = &mut self.blocked else {
+        let Some(blocked) = self.receive.blocked() else {
             return;
         };
         if blocked.until == UNTIMED {
-            blocked.until = now
-                + match blocked.reason {
-                    BlockReason::Memory(..) => init.transfer.memory_wait,
-                    BlockReason::Responses { .. } => RESPONSES_WAIT,
-                    BlockReason::Receive => init.transfer.receive_wait,
-                };
+            let wait = match blocked.reason {
+                BlockReason::Memory(..) => init.transfer.memory_wait,
+                BlockReason::Responses { .. } => RESPONSES_WAIT,
+                BlockReason::Receive => init.transfer.receive_wait,
+            };
+            self.receive.set_block_deadline(now + wait);
         } else if now >= blocked.until {
             match blocked.reason {
                 BlockReason::Receive => self.no_receive(init, out),
-                BlockReason::Responses { accepted, framed } if self.accepted > accepted => {
+                BlockReason::Responses { accepted, framed }
+                    if self.transmit.accepted() > accepted =>
+                {
                     // A slow peer is not one that takes nothing.
-                    let accepted = self.accepted;
-                    blocked.until = now + RESPONSES_WAIT;
-                    blocked.reason = BlockReason::Responses { framed, accepted };
+                    let accepted = self.transmit.accepted();
+                    let reason = BlockReason::Responses { framed, accepted };
+                    self.receive.block(now + RESPONSES_WAIT, reason);
                 }
                 BlockReason::Responses { .. } => self.responses_overdue(init, out),
                 BlockReason::Memory(stag, violation) => {
-                    self.blocked = None;
+                    self.receive.unblock();
                     if self.take_deferred().is_some() {
                         self.refuse_request(init, violation, out);
                     } else if self.fail_pending_expired(init, (stag, violation), out) {
@@ -150,9 +121,9 @@ impl Inner {
 
     /// When the first wait ends.
     pub(super) fn wait_deadline(&self) -> Option<Time> {
-        let blocked = self.blocked.map(|b| b.until);
+        let blocked = self.receive.blocked().map(|b| b.until);
         let waits = self.responder.deadline().into_iter().chain(blocked);
-        waits.chain(self.next_hold_check()).min()
+        waits.chain(self.receive.next_hold_check()).min()
     }
 }
 
