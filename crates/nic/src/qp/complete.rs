@@ -43,7 +43,11 @@ impl Inner {
         if self.sends.failing().is_some() {
             self.fail_deferred(init, out);
         }
-        self.release_touched();
+        // Messages that were cut short have spent their entries, too (M9).
+        if self.receive.touching().is_touching() && (self.link.is_gone() || self.state.flushes()) {
+            self.receive.take_touching();
+        }
+        self.responder.release_spent();
         if self.sends.is_empty() && self.state == QpState::Rts {
             // No request is left that could be given up or waited for.
             return;

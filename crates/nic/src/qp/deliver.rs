@@ -72,7 +72,8 @@ impl Inner {
             }
             Delivery::Write { .. } => {
                 self.receive.set_write_dropped(false);
-                if !self.write_touched(init, out) {
+                if let Err(violation) = self.receive.take_touching().finish(init) {
+                    self.refuse_request(init, violation, out);
                     return false;
                 }
                 self.counters.messages_in += 1;

@@ -81,7 +81,9 @@ impl Inner {
                 let place = init.tpt.place_remote(&reach).map_err(refused)?;
                 if place.is_one_touch() {
                     drop(place);
-                    return self.touch_run(init, &reach, each).map_err(refused);
+                    let last = self.stream.as_ref().is_some_and(Stream::in_last_segment);
+                    let touching = self.receive.touching();
+                    return touching.grant(init, &reach, last, each).map_err(refused);
                 }
                 each(place);
                 Ok(None)

@@ -12,7 +12,7 @@ use super::link_state::LinkEvent;
 use super::memory::{Right, Source, check_sink, source};
 use super::register::register;
 use super::transmit_buffer::{Origin, TransmitBuffer};
-use super::wait::wait_for_entry;
+use super::wait::{wait_for_entry, waits_for_memory};
 use super::wqe::{Payload, Progress, Wqe};
 use crate::wc::Status;
 use crate::wr::SendOp;
@@ -134,7 +134,8 @@ impl Inner {
         if !self.register_before_send(init, at, out) {
             return self.sends.get(at).is_none_or(Wqe::is_done);
         }
-        if self.waits_for_memory(init, at) {
+        let peer = self.peer_features();
+        if waits_for_memory(init, &self.sends[at], peer) {
             return false;
         }
         if let Err(status) = self.check_start(init, at) {
@@ -143,7 +144,7 @@ impl Inner {
         let Progress::Waiting { part } = self.sends[at].progress else {
             return false;
         };
-        let message = self.sends.message(at, part, self.peer_features());
+        let message = self.sends.message(at, part, peer);
         let (Some(message), Some(stream)) = (message, &mut self.stream) else {
             return false;
         };

@@ -7,16 +7,14 @@
 //! An entry is invalidated only where no grant is held, since invalidating waits for all grants.
 
 use verbena_mem::{Access, Arrival, MemAccess, Placement, Refusal, Spend, Verdict, atomic};
-use verbena_stream::Stream;
+use verbena_stream::Violation;
 use verbena_wire::rdmap::{AtomicRequest, Opcode};
 
 use super::QpInit;
 use super::answer::access_violation;
-use super::inner::Inner;
 use super::memory::{Right, mem_access};
 use super::wqe::Payload;
 use crate::state::QpType;
-use verbena_events::event::Outbox;
 
 /// The Write that is being received, as far as one-touch memory is concerned.
 #[derive(Debug, Default)]
@@ -36,22 +34,21 @@ impl Touching {
     pub(super) fn is_touching(&self) -> bool {
         !matches!(self, Touching::No)
     }
-}
 
-impl Inner {
-    /// Grants a run of a Write that goes to one-touch memory; returns the Write's new state, if it changes.
-    pub(super) fn touch_run<'a>(
+    /// Grants a run of a Write that goes to one-touch memory; returns the Write's new state, if it changes. `last`: the run is in the
+    /// Write's last segment.
+    pub(super) fn grant<'a>(
         &self,
         init: &'a QpInit,
         reach: &MemAccess,
+        last: bool,
         mut each: impl FnMut(Placement<'a>) -> bool,
     ) -> Result<Option<Touching>, Refusal> {
-        if matches!(self.receive.touching(), Touching::Spends(s) if s.stag() == reach.stag) {
+        if matches!(self, Touching::Spends(s) if s.stag() == reach.stag) {
             // The rest of a segment that arrived in parts: it was checked when it began.
             each(init.tpt.place_remote(reach)?);
             return Ok(None);
         }
-        let last = self.stream.as_ref().is_some_and(Stream::in_last_segment);
         match init.tpt.touch(reach, &Arrival::in_order(last))? {
             Verdict::Place(place) | Verdict::Ahead(place) => {
                 each(place);
@@ -65,38 +62,24 @@ impl Inner {
         }
     }
 
-    /// A Write has arrived in full: the entry it ended in is invalidated. False if the stream is over.
-    pub(super) fn write_touched(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let reach = match self.receive.take_touching() {
-            Touching::No | Touching::Spends(_) => return true,
+    /// The Write has arrived in full: the entry it ended in is invalidated. Fails if the peer may not touch it.
+    pub(super) fn finish(self, init: &QpInit) -> Result<(), Violation> {
+        let reach = match self {
+            Touching::No | Touching::Spends(_) => return Ok(()),
             Touching::Seen(reach) => reach,
         };
         // Its last segment had no bytes to place, and ends in the entry nevertheless.
-        let violation = match init.tpt.touch(&reach, &Arrival::in_order(true)) {
+        match init.tpt.touch(&reach, &Arrival::in_order(true)) {
             Ok(Verdict::Spends(place, spend)) => {
                 drop(place);
                 drop(spend);
-                return true;
+                Ok(())
             }
             Err(refusal) if init.qp_type != QpType::Uc => {
-                access_violation(Opcode::Write, reach.stag, &refusal)
+                Err(access_violation(Opcode::Write, reach.stag, &refusal))
             }
-            _ => return true,
-        };
-        if let Some(stream) = &mut self.stream {
-            stream.fail(violation);
+            _ => Ok(()),
         }
-        self.handle_violation(init, &violation, out);
-        false
-    }
-
-    /// Messages that were cut short have spent their entries, too.
-    pub(super) fn release_touched(&mut self) {
-        let touching = self.receive.touching().is_touching();
-        if touching && (self.link.is_gone() || self.state.flushes()) {
-            self.receive.take_touching();
-        }
-        self.responder.release_spent();
     }
 }
 

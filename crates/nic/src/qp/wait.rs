@@ -7,7 +7,7 @@
 //! | access | effect |
 //! | --- | --- |
 //! | posting | no lookup |
-//! | a request is begun: elements of a Send or Write, the sink of a Read or atomic | the send queue stops ([`Inner::waits_for_memory`]) |
+//! | a request is begun: elements of a Send or Write, the sink of a Read or atomic | the send queue stops ([`waits_for_memory`]) |
 //! | bind: the region or the window | the send queue stops (`run_local`) |
 //! | local or remote invalidate | fails as for a valid region: neither can be invalidated |
 //! | framing and sending a request, placing its answer | it was valid when the request began and never is pending again |
@@ -22,7 +22,7 @@ use super::in_order::RESPONSES_WAIT;
 use super::inner::Inner;
 use super::memory::{Right, is_pending};
 use super::receive_state::{BlockReason, Blocked, UNTIMED};
-use super::wqe::Payload;
+use super::wqe::{Payload, PeerFeatures, Wqe};
 use super::{Qp, QpInit};
 use crate::wr::SendOp;
 use verbena_events::event::{Outbox, Wake};
@@ -40,26 +40,6 @@ impl Qp {
 }
 
 impl Inner {
-    /// The request at `at` needs memory that is pending: the send queue stops until the queue pair is woken.
-    pub(super) fn waits_for_memory(&self, init: &QpInit, at: usize) -> bool {
-        // A program got its STags from the table, so a table without any pending entry needs no closer look.
-        if !init.tpt.has_pending() {
-            return false;
-        }
-        let wqe = &self.sends[at];
-        let Payload::Gather(sges) = &wqe.payload else {
-            return false;
-        };
-        let classic = matches!(wqe.op, SendOp::Read { .. }) && !self.peer_features().read_v2;
-        let sink = wqe
-            .op
-            .wants_response()
-            .then(|| Right::of_sink(init, classic));
-        // All of them, before anything of the message is sent: in the middle of one nothing else could be sent.
-        sges.iter()
-            .any(|sge| is_pending(init, sge, sink).is_some_and(|stag| wait_for_entry(init, stag)))
-    }
-
     /// The stream's next bytes need this entry: it is not read further.
     pub(super) fn block_for_memory(&mut self, init: &QpInit, stag: Stag, violation: Violation) {
         let until = self.now + init.transfer.memory_wait;
@@ -130,4 +110,23 @@ impl Inner {
 /// Requests to be woken for this entry; false if it is not pending any more.
 pub(super) fn wait_for_entry(init: &QpInit, stag: Stag) -> bool {
     init.tpt.wait(stag, init.number)
+}
+
+/// A request needs memory that is pending: the send queue stops until the queue pair is woken.
+pub(super) fn waits_for_memory(init: &QpInit, wqe: &Wqe, peer: PeerFeatures) -> bool {
+    // A program got its STags from the table, so a table without any pending entry needs no closer look.
+    if !init.tpt.has_pending() {
+        return false;
+    }
+    let Payload::Gather(sges) = &wqe.payload else {
+        return false;
+    };
+    let classic = matches!(wqe.op, SendOp::Read { .. }) && !peer.read_v2;
+    let sink = wqe
+        .op
+        .wants_response()
+        .then(|| Right::of_sink(init, classic));
+    // All of them, before anything of the message is sent: in the middle of one nothing else could be sent.
+    sges.iter()
+        .any(|sge| is_pending(init, sge, sink).is_some_and(|stag| wait_for_entry(init, stag)))
 }
