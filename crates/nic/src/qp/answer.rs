@@ -1,24 +1,37 @@
-//! Answering the peer: reads and atomics, in order of their requests (M10, M15).
+//! Answering the peer: reads and atomics, in order of their requests (M10, M15), which take effect in order of arrival.
 //! They are checked, and atomics executed, on arrival; a right that is revoked meanwhile is respected, and a read that fails late
-//! reports how much was answered. Later requests of the peer that change the memory are handled in [`super::in_order`].
+//! reports how much was answered. The response to a read has the bytes from before every later request of its queue pair.
+//!
+//! Responses are sent when the carrier has room, so a later request may arrive first. If it is about to change memory that such a
+//! response still needs, those bytes are copied ([`super::snapshot`]) and it continues. A queue pair copies at most
+//! `Transfer::snapshot_max` bytes; above that the stream is not read until responses have been sent. Nothing else waits.
+
+use core::time::Duration;
 
 use verbena_mem::{Access, MemAccess, Refusal, Spend, atomic};
-use verbena_stream::{Outgoing, Violation};
+use verbena_stream::{Delivery, Outgoing, Place, Violation};
 use verbena_wire::Stag;
-use verbena_wire::rdmap::{AtomicRequest, Opcode};
+use verbena_wire::rdmap::{AtomicRequest, Cause, Opcode, RdmapError};
 
 use super::QpInit;
 use super::inner::Inner;
 use super::link_state::LinkEvent;
-use super::memory::fault_of;
+use super::memory::{Right, fault_of, places};
+use super::receive_state::{BlockReason, Blocked, UNTIMED};
 use super::responder::{Owed, Response, gather_part, read_access};
 use super::touch::atomic_one_touch;
 use super::transmit_buffer::{Origin, TransmitBuffer};
-use verbena_events::event::Outbox;
+use super::wait::wait_for_entry;
+use crate::state::QpEvent;
+use verbena_events::event::{Event, Outbox};
+
+/// How long a stream is held for responses of which nothing is sent. A peer that is stopped for a while continues later; two
+/// that hold each other never would.
+pub(super) const RESPONSES_WAIT: Duration = Duration::from_secs(60);
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum AnswerError {
+enum AnswerError {
     /// This entry is pending; if it is not registered in time, that is a violation (V5).
     Pending(Stag, Violation),
     /// There will be none.
@@ -35,22 +48,44 @@ impl AnswerError {
     }
 }
 
+/// Requests that arrive.
 impl Inner {
-    /// Begins the oldest answer that is owed.
-    pub(super) fn begin_answer(&mut self) -> bool {
-        let (Some(message), Some(stream)) = (self.responder.next_message(), &mut self.stream)
-        else {
+    /// A Read or an atomic has arrived: it is checked, and an atomic is executed. False if the stream is over, or is not read
+    /// further until the request can be checked.
+    pub(super) fn admit(
+        &mut self,
+        init: &QpInit,
+        owed: Owed,
+        delivery: &Delivery,
+        out: &mut Outbox,
+    ) -> bool {
+        loop {
+            let violation = match self.check_request(init, owed) {
+                Ok(Some(response)) => {
+                    self.responder.push(response);
+                    return true;
+                }
+                Ok(None) => {
+                    self.hold_for_responses();
+                    self.defer(delivery);
+                    return false;
+                }
+                // V5: the registration ended meanwhile, and is never pending again.
+                Err(AnswerError::Pending(stag, _)) if !wait_for_entry(init, stag) => continue,
+                Err(AnswerError::Pending(stag, violation)) => {
+                    self.block_for_memory(init, stag, violation);
+                    self.defer(delivery);
+                    return false;
+                }
+                Err(AnswerError::Never(violation)) => violation,
+            };
+            self.refuse_request(init, violation, out);
             return false;
-        };
-        let Ok(outgoing) = stream.begin(message) else {
-            return false;
-        };
-        self.responder.begin(outgoing);
-        true
+        }
     }
 
     /// Checks a request that has arrived; an atomic is executed, once. `None` if responses must be sent before that.
-    pub(super) fn check_request(
+    fn check_request(
         &mut self,
         init: &QpInit,
         owed: Owed,
@@ -122,6 +157,30 @@ impl Inner {
         };
         let unaligned = AnswerError::Never(Violation::Unaligned { to: request.to });
         original.map(Some).ok_or(unaligned)
+    }
+
+    /// Refuses the request that was delivered last; nothing behind it is executed.
+    pub(super) fn refuse_request(&mut self, init: &QpInit, violation: Violation, out: &mut Outbox) {
+        if let Some(stream) = &mut self.stream {
+            stream.fail(violation);
+        }
+        self.handle_violation(init, &violation, out);
+    }
+}
+
+/// Responses that are sent.
+impl Inner {
+    /// Begins the oldest answer that is owed.
+    pub(super) fn begin_answer(&mut self) -> bool {
+        let (Some(message), Some(stream)) = (self.responder.next_message(), &mut self.stream)
+        else {
+            return false;
+        };
+        let Ok(outgoing) = stream.begin(message) else {
+            return false;
+        };
+        self.responder.begin(outgoing);
+        true
     }
 
     /// The next frame of the current answer; its memory is looked up anew, except for bytes that were copied before.
@@ -214,6 +273,174 @@ impl Inner {
             // The queue pair has failed already, and nothing behind this answer is owed.
             self.sends.take_current();
             self.responder.keep(0);
+        }
+    }
+
+    /// The peer has taken nothing for too long, and its own next request waits for that.
+    pub(super) fn responses_overdue(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.cause.get_or_insert_with(|| {
+            "the peer does not receive the responses to its reads, and its next request overwrites what they read".to_owned()
+        });
+        if let Some(stream) = &mut self.stream {
+            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+        }
+        out.push(Event::QpFatal { qp: init.number });
+        self.end(init, QpEvent::Failed, out);
+    }
+
+    /// Drops what is being sent, except answers that must be sent before the Terminate.
+    pub(super) fn keep_owed_answers(&mut self) {
+        let stream = self.stream.as_ref().filter(|s| s.owes_responses());
+        let owed = stream.map_or(0, |s| s.accounting().reads_in.len());
+        self.sends.take_current();
+        self.responder.keep(owed);
+    }
+
+    /// The connection is broken: a stream that is held for responses continues without them.
+    pub(super) fn give_up_held_responses(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.receive.blocked().is_some_and(Blocked::for_responses) {
+            self.sends.take_current();
+            self.responder.keep(0);
+            self.transmit.clear();
+            self.resume(init, out);
+        }
+    }
+}
+
+/// Memory that a response needs and a later request changes.
+impl Inner {
+    /// Responses may still need memory: a request that changes memory checks them first.
+    #[inline]
+    pub(super) fn has_responses(&self) -> bool {
+        !self.responder.is_idle() || self.transmit.has_answers()
+    }
+
+    /// `len` bytes are about to be placed. False if the stream is held first.
+    #[cold]
+    pub(super) fn preserve_run(&mut self, init: &QpInit, place: Place, len: u32) -> bool {
+        let kept = match place {
+            Place::Write { stag, to } => {
+                let reach = MemAccess {
+                    stag,
+                    at: to.get(),
+                    len: u64::from(len),
+                    pd: init.pd,
+                    qp: init.number,
+                    needs: Access::REMOTE_WRITE,
+                };
+                // A refusal is handled where the bytes are placed.
+                let target = init.tpt.place_remote(&reach).ok();
+                target
+                    .is_none_or(|target| self.responder.preserve(init, &mut self.transmit, &target))
+            }
+            Place::Receive { offset } => self.preserve_receive(init, offset, len),
+            // Not a request of the peer.
+            Place::Sink { .. } | Place::Discard => true,
+        };
+        if !kept {
+            self.hold_for_responses();
+        }
+        kept
+    }
+
+    fn preserve_receive(&mut self, init: &QpInit, offset: u32, len: u32) -> bool {
+        let Some(receive) = self.receive.claimed() else {
+            return true;
+        };
+        let mut kept = true;
+        let range = (offset, len);
+        let (responder, framed) = (&mut self.responder, &mut self.transmit);
+        // As above.
+        let _ = places(init, &receive.scatter, range, Right::Local, |target| {
+            kept = responder.preserve(init, framed, &target);
+            kept
+        });
+        kept
+    }
+
+    /// The entry is about to be invalidated by the peer: responses keep a copy of all that they need of it. False if there is no
+    /// room for that; then the stream is held.
+    pub(super) fn preserve_entry(&mut self, init: &QpInit, stag: Stag) -> bool {
+        let framed = &mut self.transmit;
+        let kept = self.responder.preserve_entry(init, framed, stag);
+        if !kept {
+            self.hold_for_responses();
+        }
+        kept
+    }
+}
+
+/// A stream that is held for responses or memory.
+impl Inner {
+    /// Stops reading the stream until responses have been sent.
+    fn hold_for_responses(&mut self) {
+        let (framed, accepted) = (self.transmit.framed(), self.transmit.accepted());
+        let reason = BlockReason::Responses { framed, accepted };
+        self.receive.block(self.now + RESPONSES_WAIT, reason);
+    }
+
+    /// Keeps a request that has arrived in full, to be executed later.
+    pub(super) fn defer(&mut self, delivery: &Delivery) {
+        if let Some(stream) = &mut self.stream {
+            stream.defer_request();
+        }
+        self.receive.defer(delivery);
+    }
+
+    /// Continues where the stream was held.
+    pub(super) fn resume(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.receive.unblock();
+        if let Some(delivery) = self.take_deferred()
+            && !self.deliver(init, &delivery, out)
+        {
+            return;
+        }
+        self.process_bytes(init, &[], self.now, out);
+    }
+
+    /// The request that was deferred.
+    pub(super) fn take_deferred(&mut self) -> Option<Box<Delivery>> {
+        let delivery = self.receive.take_deferred()?;
+        if let Some(stream) = &mut self.stream {
+            stream.end_deferral();
+        }
+        Some(delivery)
+    }
+
+    /// Bytes were sent: a stream that is held for responses may continue.
+    pub(super) fn retry_held(&mut self, init: &QpInit, out: &mut Outbox) {
+        let Some(Blocked {
+            reason: BlockReason::Responses { framed, accepted },
+            until,
+        }) = self.receive.blocked()
+        else {
+            return;
+        };
+        if (framed, accepted) == (self.transmit.framed(), self.transmit.accepted()) {
+            return;
+        }
+        self.resume(init, out);
+        match self.receive.blocked() {
+            // Framing alone does not show that the peer reads.
+            Some(blocked) if accepted == self.transmit.accepted() => {
+                self.receive.set_block_deadline(blocked.until.min(until));
+            }
+            Some(_) => {}
+            None => out.wake_for_memory([init.number]),
+        }
+    }
+
+    /// An entry that was waited for is registered now, or never will be. Requests and answers are checked when sending continues.
+    pub(super) fn memory_settled(&mut self, init: &QpInit, out: &mut Outbox) {
+        let before = self.receive.blocked();
+        if before.is_some_and(Blocked::for_memory) {
+            self.resume(init, out);
+            if let Some(blocked) = self.receive.blocked() {
+                // It was another entry; or the next one is waited for, and the time is not known here.
+                let same = before.filter(|b| b.reason == blocked.reason);
+                let until = same.map_or(UNTIMED, |b| b.until);
+                self.receive.set_block_deadline(until);
+            }
         }
     }
 }

@@ -1,8 +1,10 @@
 //! The end of work: completions in order, the one request that gets the status of a failure, and the flush of the rest.
-//! Every posted request ends in exactly one completion (or none, if it succeeded unsignalled), in posting order. Why something failed
-//! is decided by the caller.
+//! Every posted request ends in exactly one completion (or none, if it succeeded unsignalled), in posting order. A request that fails
+//! locally fails in its turn: requests before it have succeeded by then, and none behind starts meanwhile.
 
-use verbena_stream::Violation;
+use verbena_stream::stream::State as StreamState;
+use verbena_stream::{Violation, requester};
+use verbena_wire::ext::Features;
 use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
 
 use super::QpInit;
@@ -15,23 +17,8 @@ use crate::wc::{Status, Wc, WcOp, status_of};
 use crate::wr::Flags;
 use verbena_events::event::{Event, Outbox};
 
+/// Requests that have ended.
 impl Inner {
-    /// Sends complete when the peer has acknowledged them, or already when they were sent (docs/connections.md).
-    fn completion_point(&self, init: &QpInit) -> CompletionPoint {
-        let stream = self.stream.as_ref().filter(|s| s.peer_caps().is_some());
-        match stream {
-            Some(stream) if init.personality == Personality::Roce && init.qp_type == QpType::Rc => {
-                let requester = &stream.accounting().requester;
-                // With an RNR the receiver also acknowledges all requests before it.
-                CompletionPoint::Acked(
-                    requester.given_up().unwrap_or(requester.acked()),
-                    self.transmit.accepted(),
-                )
-            }
-            _ => CompletionPoint::Accepted(self.transmit.accepted()),
-        }
-    }
-
     /// Completes what has ended at the front of the send queue.
     pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
         if self.link != LinkState::Open {
@@ -62,6 +49,42 @@ impl Inner {
         }
     }
 
+    /// The peer is gone, or its end had to wait for a message before it.
+    #[cold]
+    fn settle_end(&mut self, init: &QpInit, out: &mut Outbox) {
+        if !self.receive.is_blocked()
+            && let Some(reset) = self.link.deferred_end()
+        {
+            self.peer_disconnected(init, reset, out);
+        }
+        if self.link.is_gone() && init.qp_type == QpType::Uc {
+            self.discard_sends(init, out);
+        }
+    }
+
+    /// Requests that wait for a lost peer's answer go on waiting for a grace period, as on a network where a loss is noticed by a
+    /// timer: a program that has what it wanted may exit, and its peer with it, before a failure is reported.
+    fn wait_for_lost_peer(&mut self) -> bool {
+        let (now, grace) = (self.now, self.attributes.grace);
+        self.link.handle(LinkEvent::Need { now, grace }) == LinkAct::Wait
+    }
+
+    /// Sends complete when the peer has acknowledged them, or already when they were sent (docs/connections.md).
+    fn completion_point(&self, init: &QpInit) -> CompletionPoint {
+        let stream = self.stream.as_ref().filter(|s| s.peer_caps().is_some());
+        match stream {
+            Some(stream) if init.personality == Personality::Roce && init.qp_type == QpType::Rc => {
+                let requester = &stream.accounting().requester;
+                // With an RNR the receiver also acknowledges all requests before it.
+                CompletionPoint::Acked(
+                    requester.given_up().unwrap_or(requester.acked()),
+                    self.transmit.accepted(),
+                )
+            }
+            _ => CompletionPoint::Accepted(self.transmit.accepted()),
+        }
+    }
+
     /// Pushes the completions of what has ended at the front of the send queue. Also called before the completion of a receive: a
     /// program that finds the answer to a request in a queue finds the request's own completion before it, if the peer acknowledged it
     /// first.
@@ -83,24 +106,39 @@ impl Inner {
         true
     }
 
-    /// The peer is gone, or its end had to wait for a message before it.
-    #[cold]
-    fn settle_end(&mut self, init: &QpInit, out: &mut Outbox) {
-        if !self.receive.is_blocked()
-            && let Some(reset) = self.link.deferred_end()
-        {
-            self.peer_disconnected(init, reset, out);
-        }
-        if self.link.is_gone() && init.qp_type == QpType::Uc {
-            self.discard_sends(init, out);
-        }
+    /// Marks the requests that had succeeded before the stream ended, up to the first that had not: requests end in order.
+    pub(super) fn mark_executed(&mut self, init: &QpInit) {
+        let point = self.completion_point(init);
+        self.sends.mark_executed(point);
     }
 
-    /// Requests that wait for a lost peer's answer go on waiting for a grace period, as on a network where a loss is noticed by a
-    /// timer: a program that has what it wanted may exit, and its peer with it, before a failure is reported.
-    fn wait_for_lost_peer(&mut self) -> bool {
-        let (now, grace) = (self.now, self.attributes.grace);
-        self.link.handle(LinkEvent::Need { now, grace }) == LinkAct::Wait
+    /// The peer has closed its direction, with so many of our bytes undelivered to its process.
+    ///
+    /// A process that dies between executing a request and acknowledging it never sends the acknowledgement. A Verbena
+    /// peer that closes in good order announces it (`Features::CLOSING_ACK`). Without that the close is the end of the
+    /// process, and a FIN instead of a reset means that the process had read every byte that its TCP acknowledged: each
+    /// complete request among them was executed, unless a request before it was refused (docs/connections.md). A proxy terminates
+    /// TCP itself and has bytes that the process never read, so the connection must be known to be direct.
+    pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
+        let tracked = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
+        let Some(undelivered) = undelivered.filter(|_| tracked && !self.link.is_gone()) else {
+            return;
+        };
+        let died = self.stream.as_ref().is_some_and(|stream| {
+            let requester = &stream.accounting().requester;
+            stream.state() == StreamState::Running
+                && stream.has(Features::CLOSING_ACK)
+                && stream.is_direct()
+                && requester.state() == requester::State::Flowing
+                && !requester.is_closing()
+        });
+        if !died {
+            return;
+        }
+        self.mark_executed(init);
+        let delivered = self.transmit.accepted().saturating_sub(undelivered);
+        self.sends
+            .mark_executed(CompletionPoint::Accepted(delivered));
     }
 
     /// An unreliable connection does not notice that its peer is gone: sends succeed and are discarded.
@@ -135,7 +173,10 @@ impl Inner {
             out.push(Event::SqDrained { qp: init.number });
         }
     }
+}
 
+/// Failures that the peer causes or reports.
+impl Inner {
     /// The peer violated the protocol, or accessed memory that it may not.
     pub(super) fn handle_violation(
         &mut self,
@@ -193,12 +234,6 @@ impl Inner {
         self.end(init, QpEvent::PeerTerminated, out);
     }
 
-    /// Marks the requests that had succeeded before the stream ended, up to the first that had not: requests end in order.
-    pub(super) fn mark_executed(&mut self, init: &QpInit) {
-        let point = self.completion_point(init);
-        self.sends.mark_executed(point);
-    }
-
     /// The peer is gone with work outstanding.
     pub(super) fn fail_peer_lost(&mut self, init: &QpInit, why: &str, out: &mut Outbox) {
         self.cause.get_or_insert_with(|| why.to_owned());
@@ -210,6 +245,92 @@ impl Inner {
         };
         self.sends.end_first(status);
         self.end(init, QpEvent::PeerLost, out);
+    }
+}
+
+/// Local failures.
+impl Inner {
+    /// A request that was begun cannot continue, because of its own memory. It fails in its turn, so that it is the first to
+    /// fail; it fails out of turn only if the connection is lost, or if the peer has waited too long for an answer behind it.
+    pub(super) fn defer_failure(&mut self, init: &QpInit, number: u64, out: &mut Outbox) {
+        self.sends.take_current();
+        self.responder.drop_current();
+        if self.link.is_severed() {
+            let at = self.sends.position(number);
+            self.fail_request(init, at, Status::LocProtErr, out);
+            return;
+        }
+        self.sends.set_failing(number);
+        self.fail_deferred(init, out);
+    }
+
+    fn fail_deferred(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.mark_executed(init);
+        let Some(at) = self.sends.failing() else {
+            return;
+        };
+        if self.sends.is_first(at) || self.has_blocked_answers(init) {
+            self.sends.clear_failing();
+            self.fail_request(init, at, Status::LocProtErr, out);
+        }
+    }
+
+    /// The doomed request is half sent, so that no answer can be sent; true if the oldest one has waited long enough. If the
+    /// peer is in the same state, neither would ever get what it waits for.
+    fn has_blocked_answers(&mut self, init: &QpInit) -> bool {
+        let stream = self.stream.as_ref().filter(|s| s.state().is_open());
+        let blocked = stream.is_some_and(|s| !s.can_respond());
+        let until = self.now + init.transfer.memory_wait;
+        blocked && !self.responder.has_begun_all() && !self.responder.waits(until)
+    }
+
+    /// The request that found no receive for too long fails, when everything before it has ended.
+    fn fail_rnr_exceeded(&mut self, init: &QpInit, out: &mut Outbox) {
+        let stream = self.stream.as_ref().filter(|s| s.state().is_open());
+        let refused = stream.and_then(|s| s.accounting().requester.given_up());
+        if refused.is_some_and(|n| self.sends.is_front_refused(n)) {
+            self.cause
+                .get_or_insert_with(|| "the peer had no receive for too long".to_owned());
+            self.fail_request(init, 0, Status::RnrRetryExcErr, out);
+        }
+    }
+
+    /// A request that cannot even start fails when everything before it has ended, so that it is the first to fail.
+    ///
+    /// False while it has to wait; nothing behind it starts meanwhile.
+    pub(super) fn fail_in_turn(
+        &mut self,
+        init: &QpInit,
+        at: usize,
+        status: Status,
+        out: &mut Outbox,
+    ) -> bool {
+        let first = self.sends.is_first(at);
+        if first {
+            self.fail_request(init, at, status, out);
+        }
+        first
+    }
+
+    /// The request at `at` failed locally: it gets the status, the rest is flushed, the stream ends.
+    pub(super) fn fail_request(
+        &mut self,
+        init: &QpInit,
+        at: usize,
+        status: Status,
+        out: &mut Outbox,
+    ) {
+        self.mark_executed(init);
+        if let Some(wqe) = self.sends.get(at) {
+            let (id, op) = (wqe.id, wqe.wc_op());
+            self.cause
+                .get_or_insert_with(|| format!("request {id} ({op:?}) failed: {status:?}"));
+            self.sends.end(at, status);
+        }
+        if let Some(stream) = &mut self.stream {
+            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+        }
+        self.end(init, QpEvent::Failed, out);
     }
 
     /// A completion was lost: the queue pair fails.
@@ -226,7 +347,10 @@ impl Inner {
         out.push(Event::QpFatal { qp: init.number });
         self.end(init, QpEvent::Failed, out);
     }
+}
 
+/// The flush.
+impl Inner {
     /// Leaves the working states and flushes everything.
     pub(super) fn end(&mut self, init: &QpInit, event: QpEvent, out: &mut Outbox) {
         if let Some(next) = self.state.next(init.personality, event) {

@@ -1,20 +1,28 @@
-//! The state of a queue pair behind its lock: queues, stream, and everything between post and completion.
-//! It is plain data; its methods are in the other files of this folder, by direction and stage of a request.
+//! The state of a queue pair behind its lock: its parts, one turn over them, and its timers.
+//! A part owns its state, and its fields are private to its file; what coordinates parts is a method of [`Inner`], in this file and, by
+//! direction, in [`super::send`], [`super::receive`], [`super::place`], [`super::answer`], [`super::complete`] and [`super::modify`].
+//! In a turn posted requests are taken in before its work, and ended ones are completed after it. The caller holds the lock.
 
 use serde::{Deserialize, Serialize};
+
+use verbena_stream::responder::State as Responding;
 use verbena_stream::{Stream, Time};
 use verbena_wire::ext::Features;
 
 use super::QpInit;
+use super::answer::RESPONSES_WAIT;
 use super::attributes::{Attributes, Authentication};
 use super::link_state::LinkState;
 use super::queue::Heads;
-use super::receive_state::ReceiveState;
+use super::receive_state::{BlockReason, Blocked, ReceiveState, UNTIMED};
 use super::responder::Responder;
 use super::send_queue::SendQueue;
 use super::transmit_buffer::TransmitBuffer;
-use super::wqe::PeerFeatures;
+use super::wqe::{PeerFeatures, Progress, Wqe};
+use super::{ConnectionAction, TurnStatus};
 use crate::state::QpState;
+use crate::wc::Status;
+use verbena_events::event::Outbox;
 
 /// Counters of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -113,6 +121,201 @@ impl Inner {
             read_v2: has(Features::READ_V2),
             send_imm: has(Features::SEND_IMM),
         }
+    }
+}
+
+/// One turn under the lock, whatever it is for.
+impl Inner {
+    /// One turn: takes in what was posted, does `work`, completes what has ended.
+    pub(super) fn turn<R>(
+        &mut self,
+        init: &QpInit,
+        out: &mut Outbox,
+        work: impl FnOnce(&mut Inner, &QpInit, &mut Outbox) -> R,
+    ) -> R {
+        self.take_posted(init, out);
+        let result = work(self, init, out);
+        self.settle(init, out);
+        self.heads.publish_state(self.state);
+        while self.heads.publish_receives_idle(self.receives_idle()) {
+            self.take_posted(init, out);
+            self.settle(init, out);
+            self.heads.publish_state(self.state);
+        }
+        debug_assert!(self.invariants(), "a part is inconsistent after a turn");
+        result
+    }
+
+    /// The cursors of every part fit its contents.
+    fn invariants(&self) -> bool {
+        self.sends.invariants()
+            && self.responder.invariants()
+            && self.transmit.invariants()
+            && self.receive.invariants()
+    }
+
+    /// Takes in what was posted meanwhile.
+    fn take_posted(&mut self, init: &QpInit, out: &mut Outbox) {
+        while let Some(mut wqe) = self.heads.next_send() {
+            // The state may have changed since it was posted.
+            if self.state.flushes_sends() {
+                wqe.progress = Progress::Done(Status::WrFlushErr);
+            } else if !self.state.takes_sends() {
+                // It was reset; requests posted before end without a completion.
+                self.heads.ended(1);
+                continue;
+            }
+            self.sends.push(wqe);
+        }
+        // In the calm state receives stay in their queue until a message needs one.
+        if !self.heads.receives_idle() && self.heads.has_receive() {
+            match self.state {
+                QpState::Reset => while self.heads.next_receive().is_some() {},
+                state if state.flushes() => self.flush_receives(init, out),
+                _ => self.receive_posted(init, out),
+            }
+        }
+    }
+
+    /// Takes in a request of a shared send queue (V6); false if the state does not allow it.
+    pub(super) fn accept_from_ssq(&mut self, mut wqe: Wqe) -> bool {
+        if self.link.is_retired() || !self.state.takes_sends() {
+            self.heads.ended(1);
+            return false;
+        }
+        if self.state.flushes_sends() {
+            wqe.progress = Progress::Done(Status::WrFlushErr);
+        }
+        self.sends.push(wqe);
+        true
+    }
+
+    /// A receive that is posted now can wait for a message: no message waits for one, and none is flushed.
+    fn receives_idle(&self) -> bool {
+        let works = !self.state.flushes() && self.state != QpState::Reset;
+        works && !self.receive.is_blocked() && !self.refuses_requests()
+    }
+
+    /// A message waits for a receive, here or at its sender.
+    pub(super) fn awaits_receive(&self) -> bool {
+        self.receive.blocked().is_some_and(Blocked::for_receive) || self.refuses_requests()
+    }
+
+    /// The peer was told that there is no receive.
+    fn refuses_requests(&self) -> bool {
+        let waits = |stream: &Stream| stream.accounting().responder.state() == Responding::Waiting;
+        self.stream.as_ref().is_some_and(waits)
+    }
+}
+
+/// Timers, and what the code that drives the connection must know.
+impl Inner {
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let rnr = self.stream.as_ref().and_then(Stream::deadline);
+        let grace = self
+            .link
+            .grace_ends()
+            .filter(|until| self.now < *until && !self.sends.is_empty() && !self.state.flushes());
+        match (rnr, self.wait_deadline(), grace) {
+            // The usual case.
+            (None, None, None) => None,
+            (rnr, waits, grace) => rnr.into_iter().chain(waits).chain(grace).min(),
+        }
+    }
+
+    /// When the first wait ends.
+    fn wait_deadline(&self) -> Option<Time> {
+        let blocked = self.receive.blocked().map(|b| b.until);
+        let waits = self.responder.deadline().into_iter().chain(blocked);
+        waits.chain(self.receive.next_hold_check()).min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
+        self.now = self.now.max(now);
+        if let Some(stream) = &mut self.stream {
+            // The consequences follow when requests are completed.
+            stream.handle_timeout(now);
+        }
+        self.check_wait_timeouts(init, now, out);
+    }
+
+    /// Processes the timeouts of what is blocked.
+    fn check_wait_timeouts(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
+        self.responder.handle_timeout(now);
+        self.check_hold(init, now, out);
+        let Some(blocked) = self.receive.blocked() else {
+            return;
+        };
+        if blocked.until == UNTIMED {
+            let wait = match blocked.reason {
+                BlockReason::Memory(..) => init.transfer.memory_wait,
+                BlockReason::Responses { .. } => RESPONSES_WAIT,
+                BlockReason::Receive => init.transfer.receive_wait,
+            };
+            self.receive.set_block_deadline(now + wait);
+        } else if now >= blocked.until {
+            match blocked.reason {
+                BlockReason::Receive => self.no_receive(init, out),
+                BlockReason::Responses { accepted, framed }
+                    if self.transmit.accepted() > accepted =>
+                {
+                    // A slow peer is not one that takes nothing.
+                    let accepted = self.transmit.accepted();
+                    let reason = BlockReason::Responses { framed, accepted };
+                    self.receive.block(now + RESPONSES_WAIT, reason);
+                }
+                BlockReason::Responses { .. } => self.responses_overdue(init, out),
+                BlockReason::Memory(stag, violation) => {
+                    self.receive.unblock();
+                    if self.take_deferred().is_some() {
+                        self.refuse_request(init, violation, out);
+                    } else if self.fail_pending_expired(init, (stag, violation), out) {
+                        self.process_bytes(init, &[], now, out);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn turn_status(&self) -> TurnStatus {
+        let future = if self.link.is_severed() {
+            ConnectionAction::Reset
+        } else if self.stream.is_none() || self.wants_close() {
+            // A queue pair that was reset has dropped its stream.
+            ConnectionAction::Close
+        } else {
+            ConnectionAction::Open
+        };
+        TurnStatus {
+            deadline: self.deadline(),
+            action: future,
+            awaits_peer: self.awaits_peer(),
+            sent: self.counters.bytes_out,
+            closing: self.state.flushes(),
+        }
+    }
+
+    /// Requests wait for an answer of the peer, or for its first frame before they can begin.
+    pub(super) fn awaits_peer(&self) -> bool {
+        self.sends.begun() > 0 || self.state == QpState::Rts && !self.sends.is_empty()
+    }
+
+    pub(super) fn wants_close(&self) -> bool {
+        let over = self.stream.as_ref().is_some_and(|s| !s.state().is_open());
+        let closing = matches!(
+            self.state,
+            QpState::Closing | QpState::Terminate | QpState::Err
+        );
+        let waits = self.link.keeps_connection() && !self.state.flushes();
+        self.link.is_severed()
+            || (!waits && self.transmit.is_empty() && (over || closing) && self.is_terminate_done())
+    }
+
+    fn is_terminate_done(&self) -> bool {
+        use verbena_stream::stream::State;
+        self.stream
+            .as_ref()
+            .is_none_or(|s| s.state() != State::Failing)
     }
 }
 

@@ -1,101 +1,20 @@
-//! State changes of a queue pair: by the program, by the connection, and by timeouts.
+//! State changes of a queue pair: by its program, by its connection manager, and by the end of the connection.
 //! A change that is not allowed leaves everything as it was. Connections are opened and closed elsewhere; `wants_close` says when one
 //! may be closed.
 
-use core::time::Duration;
-
-use verbena_stream::{RnrRetry, Stream, Time};
+use verbena_stream::Stream;
 use verbena_wire::ext::Caps;
 use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{Cause, RdmapError};
 
-use super::attributes::{Authentication, Psns};
+use super::QpInit;
+use super::attributes::Authentication;
 use super::inner::Inner;
 use super::link_state::{LinkAct, LinkEvent};
-use super::{Qp, QpInit};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use verbena_events::event::{Event, Outbox};
 
-impl Qp {
-    /// Requests a state; false if the transition is not allowed.
-    pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
-        self.run_locked(out, |inner, init, out| inner.modify(init, to, out))
-    }
-
-    /// Attaches a stream whose peer must show this nonce in its capabilities. Until it has done so the stream is
-    /// unauthenticated: if it ends before, for whatever reason, the queue pair is as if it had never been attached.
-    ///
-    /// False if the state does not allow it; nothing has changed then.
-    pub fn attach_unauthenticated(&self, stream: Stream, nonce: u64, out: &mut Outbox) -> bool {
-        self.run_locked(out, |inner, init, _| {
-            let attached = inner.connect(init, stream, true);
-            if attached {
-                inner.authentication = Authentication::Expected(nonce);
-            }
-            attached
-        })
-    }
-
-    /// The same for a queue pair whose program knows that it is connected: if the peer shows another nonce, the stream
-    /// and the queue pair fail.
-    pub fn attach_requiring_nonce(
-        &self,
-        stream: Stream,
-        rfc7306: bool,
-        nonce: u64,
-        out: &mut Outbox,
-    ) -> bool {
-        self.run_locked(out, |inner, init, _| {
-            let attached = inner.connect(init, stream, rfc7306);
-            if attached {
-                inner.authentication = Authentication::Required(nonce);
-            }
-            attached
-        })
-    }
-
-    /// The peer of its stream has not shown the required nonce yet.
-    pub fn is_unauthenticated(&self) -> bool {
-        self.lock
-            .read(|inner| inner.authentication != Authentication::Done)
-    }
-
-    /// Sets how often a request is retried at a peer that has no receive.
-    pub fn set_rnr_retry(&self, retry: RnrRetry, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| {
-            inner.attributes.rnr_retry = Some(retry);
-            if let Some(stream) = &mut inner.stream {
-                stream.set_rnr_retry(retry);
-            }
-        });
-    }
-
-    /// Sets how long requests that wait for a lost peer's answer go on waiting before they fail; by default they fail at once.
-    pub fn set_grace(&self, grace: Duration, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| inner.attributes.grace = grace);
-    }
-
-    /// Limits the reads and atomics that are outstanding at once; the peer may allow fewer.
-    pub fn limit_reads(&self, depth: u16, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| {
-            inner.attributes.read_depth = Some(depth);
-            if let Some(stream) = &mut inner.stream {
-                stream.limit_reads(depth);
-            }
-        });
-    }
-
-    /// It has a stream, possibly one that ended.
-    pub fn has_stream(&self) -> bool {
-        self.lock.read(|inner| inner.stream.is_some())
-    }
-
-    /// Sets the packet sequence numbers of a queue pair that is connected out of band, before it sends.
-    pub fn set_psns(&self, psns: Psns, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| inner.attributes.psns = Some(psns));
-    }
-}
-
+/// By the program and the connection manager.
 impl Inner {
     pub(super) fn modify(&mut self, init: &QpInit, to: QpState, out: &mut Outbox) -> bool {
         let next = self.state.next(init.personality, QpEvent::Modify(to));
@@ -173,6 +92,33 @@ impl Inner {
         Some(last)
     }
 
+    pub(super) fn connect(&mut self, init: &QpInit, stream: Stream, rfc7306: bool) -> bool {
+        let next = self.state.next(init.personality, QpEvent::Connected);
+        let Some(next) = next.filter(|_| self.stream.is_none()) else {
+            return false;
+        };
+        if self.link.handle(LinkEvent::Attach) == LinkAct::Reject {
+            return false;
+        }
+        self.state = next;
+        self.authentication = Authentication::Done;
+        self.transmit.begin_stream();
+        self.receive.begin_stream();
+        let stream = self.stream.insert(stream);
+        if let Some(retry) = self.attributes.rnr_retry {
+            stream.set_rnr_retry(retry);
+        }
+        if let Some(depth) = self.attributes.read_depth {
+            stream.limit_reads(depth);
+        }
+        self.attributes.rfc7306 = rfc7306;
+        if matches!(next, QpState::Rts | QpState::Sqd) {
+            // It may send at once, and this stream has not announced it yet.
+            self.announce_active();
+        }
+        true
+    }
+
     /// The queue pair sends from now on; a peer that was told the number compares it (docs/extensions.md).
     fn announce_active(&mut self) {
         if let (Some(stream), Some(psns)) = (&mut self.stream, self.attributes.psns) {
@@ -180,6 +126,15 @@ impl Inner {
         }
     }
 
+    fn abort(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+        }
+    }
+}
+
+/// By the peer.
+impl Inner {
     /// The peer sent its capabilities; false if its nonce is wrong.
     pub(super) fn handle_peer_caps(
         &mut self,
@@ -235,40 +190,10 @@ impl Inner {
         self.end(init, QpEvent::Failed, out);
         false
     }
+}
 
-    fn abort(&mut self) {
-        if let Some(stream) = &mut self.stream {
-            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-        }
-    }
-
-    pub(super) fn connect(&mut self, init: &QpInit, stream: Stream, rfc7306: bool) -> bool {
-        let next = self.state.next(init.personality, QpEvent::Connected);
-        let Some(next) = next.filter(|_| self.stream.is_none()) else {
-            return false;
-        };
-        if self.link.handle(LinkEvent::Attach) == LinkAct::Reject {
-            return false;
-        }
-        self.state = next;
-        self.authentication = Authentication::Done;
-        self.transmit.begin_stream();
-        self.receive.begin_stream();
-        let stream = self.stream.insert(stream);
-        if let Some(retry) = self.attributes.rnr_retry {
-            stream.set_rnr_retry(retry);
-        }
-        if let Some(depth) = self.attributes.read_depth {
-            stream.limit_reads(depth);
-        }
-        self.attributes.rfc7306 = rfc7306;
-        if matches!(next, QpState::Rts | QpState::Sqd) {
-            // It may send at once, and this stream has not announced it yet.
-            self.announce_active();
-        }
-        true
-    }
-
+/// By the end of the connection.
+impl Inner {
     /// The peer closed its direction, or the connection broke.
     pub(super) fn peer_disconnected(&mut self, init: &QpInit, reset: bool, out: &mut Outbox) {
         if self.drop_unauthenticated() {
@@ -356,45 +281,5 @@ impl Inner {
             self.state = next;
         }
         self.flush_receives(init, out);
-    }
-
-    pub(super) fn deadline(&self) -> Option<Time> {
-        let rnr = self.stream.as_ref().and_then(Stream::deadline);
-        let grace = self
-            .link
-            .grace_ends()
-            .filter(|until| self.now < *until && !self.sends.is_empty() && !self.state.flushes());
-        match (rnr, self.wait_deadline(), grace) {
-            // The usual case.
-            (None, None, None) => None,
-            (rnr, waits, grace) => rnr.into_iter().chain(waits).chain(grace).min(),
-        }
-    }
-
-    pub(super) fn handle_timeout(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
-        self.now = self.now.max(now);
-        if let Some(stream) = &mut self.stream {
-            // The consequences follow when requests are completed.
-            stream.handle_timeout(now);
-        }
-        self.check_wait_timeouts(init, now, out);
-    }
-
-    pub(super) fn wants_close(&self) -> bool {
-        let over = self.stream.as_ref().is_some_and(|s| !s.state().is_open());
-        let closing = matches!(
-            self.state,
-            QpState::Closing | QpState::Terminate | QpState::Err
-        );
-        let waits = self.link.keeps_connection() && !self.state.flushes();
-        self.link.is_severed()
-            || (!waits && self.transmit.is_empty() && (over || closing) && self.is_terminate_done())
-    }
-
-    fn is_terminate_done(&self) -> bool {
-        use verbena_stream::stream::State;
-        self.stream
-            .as_ref()
-            .is_none_or(|s| s.state() != State::Failing)
     }
 }

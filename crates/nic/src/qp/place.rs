@@ -11,7 +11,7 @@ use super::QpInit;
 use super::answer::access_violation;
 use super::inner::Inner;
 use super::memory::{Right, places};
-use super::receive_state::MAX_REFUSALS;
+use super::receive_state::{BlockReason, MAX_REFUSALS};
 use super::touch::Touching;
 use super::wait::wait_for_entry;
 use super::wqe::Payload;
@@ -21,7 +21,7 @@ use verbena_events::event::{Event, Outbox};
 
 /// Why payload cannot be placed.
 #[derive(Clone, Copy)]
-pub(super) enum PlaceError {
+enum PlaceError {
     /// The peer accessed memory that it may not, or the memory of the receive is invalid.
     Violation(Violation),
     /// The sink of the request at this position is invalid.
@@ -291,6 +291,13 @@ impl Inner {
         }
         self.handle_violation(init, violation, out);
         false
+    }
+
+    /// The stream's next bytes need this entry: it is not read further.
+    pub(super) fn block_for_memory(&mut self, init: &QpInit, stag: Stag, violation: Violation) {
+        let until = self.now + init.transfer.memory_wait;
+        self.receive
+            .block(until, BlockReason::Memory(stag, violation));
     }
 
     /// The memory that the stream waited for was not registered in time; false if the stream is over.

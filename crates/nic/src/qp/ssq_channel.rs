@@ -1,11 +1,9 @@
 //! A queue pair as a channel of a shared send queue (V6): requests are given to it one by one, past its own send queue.
 //! A request is begun, flushed or rejected, and an idle channel keeps no memory for requests.
 
-use super::inner::Inner;
 use super::post::{PostError, check_data};
-use super::wqe::{self, Wqe};
+use super::wqe::Wqe;
 use super::{Qp, QpInit};
-use crate::wc::Status;
 use crate::wr::SendWr;
 use verbena_events::event::Outbox;
 
@@ -67,19 +65,5 @@ impl Qp {
         self.run_locked(out, |inner, _, _| {
             inner.sends.free_idle_memory();
         });
-    }
-}
-
-impl Inner {
-    fn accept_from_ssq(&mut self, mut wqe: Wqe) -> bool {
-        if self.link.is_retired() || !self.state.takes_sends() {
-            self.heads.ended(1);
-            return false;
-        }
-        if self.state.flushes_sends() {
-            wqe.progress = wqe::Progress::Done(Status::WrFlushErr);
-        }
-        self.sends.push(wqe);
-        true
     }
 }
