@@ -11,7 +11,7 @@ use core::time::Duration;
 use verbena_mem::{Access, MemAccess, Refusal, Spend, atomic};
 use verbena_stream::{Delivery, Outgoing, Place, Violation};
 use verbena_wire::Stag;
-use verbena_wire::rdmap::{AtomicRequest, Cause, Opcode, RdmapError};
+use verbena_wire::rdmap::{AtomicRequest, Opcode};
 
 use super::QpInit;
 use super::inner::Inner;
@@ -22,8 +22,7 @@ use super::responder::{Owed, Response, gather_part, read_access};
 use super::touch::atomic_one_touch;
 use super::transmit_buffer::{Origin, TransmitBuffer};
 use super::wait::wait_for_entry;
-use crate::state::QpEvent;
-use verbena_events::event::{Event, Outbox};
+use verbena_events::event::Outbox;
 
 /// How long a stream is held for responses of which nothing is sent. A peer that is stopped for a while continues later; two
 /// that hold each other never would.
@@ -281,11 +280,7 @@ impl Inner {
         self.cause.get_or_insert_with(|| {
             "the peer does not receive the responses to its reads, and its next request overwrites what they read".to_owned()
         });
-        if let Some(stream) = &mut self.stream {
-            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-        }
-        out.push(Event::QpFatal { qp: init.number });
-        self.end(init, QpEvent::Failed, out);
+        self.fail_fatal(init, out);
     }
 
     /// Drops what is being sent, except answers that must be sent before the Terminate.

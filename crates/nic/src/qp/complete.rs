@@ -5,7 +5,7 @@
 use verbena_stream::stream::State as StreamState;
 use verbena_stream::{Violation, requester};
 use verbena_wire::ext::Features;
-use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
+use verbena_wire::rdmap::Terminate;
 
 use super::QpInit;
 use super::inner::Inner;
@@ -327,9 +327,7 @@ impl Inner {
                 .get_or_insert_with(|| format!("request {id} ({op:?}) failed: {status:?}"));
             self.sends.end(at, status);
         }
-        if let Some(stream) = &mut self.stream {
-            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-        }
+        self.abort();
         self.end(init, QpEvent::Failed, out);
     }
 
@@ -341,16 +339,19 @@ impl Inner {
         self.mark_executed(init);
         self.cause
             .get_or_insert_with(|| "a completion queue overflowed".to_owned());
-        if let Some(stream) = &mut self.stream {
-            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-        }
-        out.push(Event::QpFatal { qp: init.number });
-        self.end(init, QpEvent::Failed, out);
+        self.fail_fatal(init, out);
     }
 }
 
 /// The flush.
 impl Inner {
+    /// The connection cannot continue, for a reason that is not one request's: it ends with a Terminate.
+    pub(super) fn fail_fatal(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.abort();
+        out.push(Event::QpFatal { qp: init.number });
+        self.end(init, QpEvent::Failed, out);
+    }
+
     /// Leaves the working states and flushes everything.
     pub(super) fn end(&mut self, init: &QpInit, event: QpEvent, out: &mut Outbox) {
         if let Some(next) = self.state.next(init.personality, event) {

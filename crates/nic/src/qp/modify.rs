@@ -126,7 +126,8 @@ impl Inner {
         }
     }
 
-    fn abort(&mut self) {
+    /// Ends the stream with a Terminate, for a local failure.
+    pub(super) fn abort(&mut self) {
         if let Some(stream) = &mut self.stream {
             stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
         }
@@ -148,9 +149,7 @@ impl Inner {
                 return false;
             }
             self.cause = Some("the peer cannot prove that it knows the key".to_owned());
-            self.abort();
-            out.push(Event::QpFatal { qp });
-            self.end(init, QpEvent::Failed, out);
+            self.fail_fatal(init, out);
             return false;
         }
         self.authentication = Authentication::Done;
@@ -185,9 +184,7 @@ impl Inner {
         self.cause.get_or_insert_with(|| {
             format!("the peer sends from number {got}, expected {expected}")
         });
-        self.abort();
-        out.push(Event::QpFatal { qp: init.number });
-        self.end(init, QpEvent::Failed, out);
+        self.fail_fatal(init, out);
         false
     }
 }

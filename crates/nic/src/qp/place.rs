@@ -5,7 +5,7 @@
 use verbena_mem::{Access, MemAccess, Placement, Refusal, Targets};
 use verbena_stream::{Place, Run, Stream, Violation};
 use verbena_wire::Stag;
-use verbena_wire::rdmap::{Cause, Opcode, RdmapError};
+use verbena_wire::rdmap::Opcode;
 
 use super::QpInit;
 use super::answer::access_violation;
@@ -15,9 +15,9 @@ use super::receive_state::{BlockReason, MAX_REFUSALS};
 use super::touch::Touching;
 use super::wait::wait_for_entry;
 use super::wqe::Payload;
-use crate::state::{QpEvent, QpType};
+use crate::state::QpType;
 use crate::wc::Status;
-use verbena_events::event::{Event, Outbox};
+use verbena_events::event::Outbox;
 
 /// Why payload cannot be placed.
 #[derive(Clone, Copy)]
@@ -327,11 +327,7 @@ impl Inner {
             _ => {
                 self.cause
                     .get_or_insert_with(|| "registered memory is not mapped".to_owned());
-                if let Some(stream) = &mut self.stream {
-                    stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-                }
-                out.push(Event::QpFatal { qp: init.number });
-                self.end(init, QpEvent::Failed, out);
+                self.fail_fatal(init, out);
             }
         }
     }

@@ -6,7 +6,7 @@
 use verbena_mem::{Access, MemAccess, Targets};
 use verbena_stream::{Claim, Delivery, PredictedKind, Prediction, Step, Stream, Time, Violation};
 use verbena_wire::ext::Caps;
-use verbena_wire::rdmap::{Cause, Opcode, RdmapError};
+use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Rsn, Stag, To};
 
 use super::QpInit;
@@ -20,10 +20,10 @@ use super::touch::sink_touched;
 use super::wqe::Payload;
 use crate::carrier::{Carrier, IoOutcome};
 use crate::srq::Srq;
-use crate::state::{Personality, QpEvent, QpType};
+use crate::state::{Personality, QpType};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::SendOp;
-use verbena_events::event::{Event, Outbox};
+use verbena_events::event::Outbox;
 
 /// Result of an attempt to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -480,11 +480,7 @@ impl Inner {
         let seconds = init.transfer.shared_receive_wait.as_secs_f32();
         self.cause
             .get_or_insert_with(|| format!("{cause} for {seconds} s"));
-        if let Some(stream) = &mut self.stream {
-            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-        }
-        out.push(Event::QpFatal { qp: init.number });
-        self.end(init, QpEvent::Failed, out);
+        self.fail_fatal(init, out);
     }
 }
 
