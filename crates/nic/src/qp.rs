@@ -10,6 +10,7 @@ mod inner;
 mod link_state;
 mod memory;
 mod modify;
+mod owed;
 mod place;
 mod post;
 mod queue;

@@ -6,8 +6,6 @@
 //! response still needs, those bytes are copied ([`super::snapshot`]) and it continues. A queue pair copies at most
 //! `Transfer::snapshot_max` bytes; above that the stream is not read until responses have been sent. Nothing else waits.
 
-use core::time::Duration;
-
 use verbena_mem::{Access, MemAccess, Refusal, Spend, atomic};
 use verbena_stream::{Delivery, Outgoing, Place, Violation};
 use verbena_wire::Stag;
@@ -16,17 +14,14 @@ use verbena_wire::rdmap::{AtomicRequest, Opcode};
 use super::QpInit;
 use super::inner::Inner;
 use super::link_state::LinkEvent;
-use super::memory::{Right, fault_of, places};
-use super::receive_state::{BlockReason, Blocked, UNTIMED};
-use super::responder::{Owed, Response, gather_part, read_access};
+use super::memory::{Right, access_violation, places};
+use super::owed::{Owed, gather_part, read_access};
+use super::receive_state::{BlockReason, Blocked, RESPONSES_WAIT, UNTIMED};
+use super::responder::Response;
 use super::touch::atomic_one_touch;
 use super::transmit_buffer::{Origin, TransmitBuffer};
 use super::wait::wait_for_entry;
 use verbena_events::event::Outbox;
-
-/// How long a stream is held for responses of which nothing is sent. A peer that is stopped for a while continues later; two
-/// that hold each other never would.
-pub(super) const RESPONSES_WAIT: Duration = Duration::from_secs(60);
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy)]
@@ -437,13 +432,5 @@ impl Inner {
                 self.receive.set_block_deadline(until);
             }
         }
-    }
-}
-
-pub(super) fn access_violation(opcode: Opcode, stag: Stag, refusal: &Refusal) -> Violation {
-    Violation::Access {
-        opcode,
-        stag,
-        fault: fault_of(refusal),
     }
 }

@@ -10,11 +10,10 @@ use verbena_stream::{Stream, Time};
 use verbena_wire::ext::Features;
 
 use super::QpInit;
-use super::answer::RESPONSES_WAIT;
 use super::attributes::{Attributes, Authentication};
 use super::link_state::LinkState;
 use super::queue::Heads;
-use super::receive_state::{BlockReason, Blocked, ReceiveState, UNTIMED};
+use super::receive_state::{BlockReason, Blocked, RESPONSES_WAIT, ReceiveState, UNTIMED};
 use super::responder::Responder;
 use super::send_queue::SendQueue;
 use super::transmit_buffer::TransmitBuffer;

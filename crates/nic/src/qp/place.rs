@@ -8,9 +8,8 @@ use verbena_wire::Stag;
 use verbena_wire::rdmap::Opcode;
 
 use super::QpInit;
-use super::answer::access_violation;
 use super::inner::Inner;
-use super::memory::{Right, places};
+use super::memory::{Right, access_violation, places};
 use super::receive_state::{BlockReason, MAX_REFUSALS};
 use super::touch::Touching;
 use super::wait::wait_for_entry;

@@ -10,12 +10,11 @@ use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Rsn, Stag, To};
 
 use super::QpInit;
-use super::answer::access_violation;
 use super::inner::Inner;
-use super::memory::scatter;
+use super::memory::{access_violation, scatter};
+use super::owed::Owed;
 use super::place::Placed;
 use super::receive_state::{BlockReason, Blocked, HoldCheck, PeerProgress, UNTIMED};
-use super::responder::Owed;
 use super::touch::sink_touched;
 use super::wqe::Payload;
 use crate::carrier::{Carrier, IoOutcome};

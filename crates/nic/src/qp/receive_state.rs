@@ -24,6 +24,10 @@ use verbena_events::event::Outbox;
 /// A deadline that must be computed as soon as the time is known.
 pub(super) const UNTIMED: Time = Time::ZERO;
 
+/// How long a stream is held for responses of which nothing is sent. A peer that is stopped for a while continues later; two
+/// that hold each other never would.
+pub(super) const RESPONSES_WAIT: Duration = Duration::from_secs(60);
+
 /// Short runs after which a sequence of long ones counts as over: the end of a long message is often short.
 const BULK: u8 = 3;
 

@@ -10,13 +10,12 @@ use verbena_stream::{BeginError, Message, Outgoing, Plain, Stream, Time};
 use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
-use super::answer::access_violation;
 use super::inner::Inner;
 use super::link_state::{LinkEvent, LinkState};
-use super::memory::{Right, Source, check_sink, gathers, source};
+use super::memory::{Right, Source, access_violation, check_sink, gathers, source};
+use super::owed::gather_part;
 use super::receive::{Receiving, SendDemand};
 use super::register::{OnFailure, RegisterError, register};
-use super::responder::gather_part;
 use super::send_queue::SendQueue;
 use super::transmit_buffer::{Granted, InPlacePayload, Origin, Refused, TransmitBuffer};
 use super::wait::{wait_for_entry, waits_for_memory};

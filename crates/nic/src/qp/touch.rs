@@ -11,8 +11,7 @@ use verbena_stream::Violation;
 use verbena_wire::rdmap::{AtomicRequest, Opcode};
 
 use super::QpInit;
-use super::answer::access_violation;
-use super::memory::{Right, mem_access};
+use super::memory::{Right, access_violation, mem_access};
 use super::wqe::Payload;
 use crate::state::QpType;
 

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use verbena_mem::{Gather, Refusal, Sources};
 use verbena_stream::{Frame, Plain};
 
-use super::responder::Owed;
+use super::owed::Owed;
 
 /// A buffer larger than this is freed when it is empty: an idle queue pair holds no memory for data.
 const MAX_IDLE_CAPACITY: usize = 1024;
