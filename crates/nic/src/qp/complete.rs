@@ -275,7 +275,7 @@ impl Inner {
         }
     }
 
-    /// The doomed request is half sent, so that no answer can be sent; true if the oldest one has waited long enough. If the
+    /// The request that fails is half sent, so that no answer can be sent; true if the oldest one has waited long enough. If the
     /// peer is in the same state, neither would ever get what it waits for.
     fn has_blocked_answers(&mut self, init: &QpInit) -> bool {
         let stream = self.stream.as_ref().filter(|s| s.state().is_open());

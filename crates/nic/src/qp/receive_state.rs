@@ -221,8 +221,8 @@ impl ReceiveState {
     /// No message will take a receive of the shared queue any more: a reserved one goes to the next waiter.
     pub(super) fn leave_srq_waiters(&mut self, init: &QpInit, out: &mut Outbox) {
         self.reserved = false;
-        let heir = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
-        if let Some(qpn) = heir {
+        let next = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
+        if let Some(qpn) = next {
             out.wake(qpn);
         }
     }

@@ -417,3 +417,6 @@ impl SendQueue {
             && (self.current.is_none() || sending.is_some_and(sends))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -98,8 +98,11 @@ fn short_writes_keep_byte_order() {
                 let n = sources.copy_to(&mut went, most).unwrap();
                 drop(sources);
                 direct += outgo.advance(n);
+                assert!(outgo.invariants());
+                assert_eq!(outgo.accepted(), went.len() as u64);
             }
             assert_eq!(went, expected, "{most} at a time");
+            assert_eq!(outgo.framed(), expected.len() as u64);
             assert_eq!(direct > 1400, second_in_place);
         }
     }
