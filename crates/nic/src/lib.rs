@@ -49,7 +49,7 @@ pub use qp::{
 };
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
-pub use ssq::{Outcome, Record, Ssq, SsqLimits};
+pub use ssq::{Record, Ssq, SsqLimits, SsqOutcome};
 pub use state::{Personality, QpState, QpType};
 pub use ud::{Destination, MAX_DATAGRAM, ReceivedDatagram, UdQp, UdSendWr};
 pub use upper::{Upper, UpperInit};
