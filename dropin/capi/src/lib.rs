@@ -18,6 +18,7 @@
 pub mod abi;
 mod ah;
 mod async_event;
+mod caller;
 mod channel;
 pub mod cm;
 mod context;

@@ -76,7 +76,7 @@ pub(super) unsafe fn write(
             SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0)
         }
         SocketAddr::V4(v4) => {
-            // SAFETY: a C structure of integers, for which zeros are valid.
+            // SAFETY: `sockaddr_in` is integers and arrays of them, for which zeros are valid.
             let mut out: sockaddr_in = unsafe { mem::zeroed() };
             out.sin_family = libc::AF_INET as sa_family_t;
             out.sin_port = port;
@@ -85,7 +85,7 @@ pub(super) unsafe fn write(
             return Ok(());
         }
     };
-    // SAFETY: a C structure of integers, for which zeros are valid.
+    // SAFETY: `sockaddr_in6` is integers and arrays of them, for which zeros are valid.
     let mut out: sockaddr_in6 = unsafe { mem::zeroed() };
     out.sin6_family = libc::AF_INET6 as sa_family_t;
     out.sin6_port = port;
