@@ -59,13 +59,13 @@ impl Region {
         ibv_sge {
             addr: self.at as u64,
             length,
-            // SAFETY: the region exists during the call.
+            // SAFETY: `self.mr` is registered until this struct is dropped, even if its memory is unmapped.
             lkey: unsafe { (*self.mr).lkey },
         }
     }
 
     fn rkey(&self) -> u32 {
-        // SAFETY: the region exists during the call.
+        // SAFETY: `self.mr` is registered until this struct is dropped; its keys do not change.
         unsafe { (*self.mr).rkey }
     }
 }
