@@ -253,7 +253,7 @@ mod tests {
         path.preference = 9;
         let mut kernel = core::mem::MaybeUninit::<ib_user_path_rec>::zeroed();
         let mut back = ibv_sa_path_rec::zeroed();
-        // SAFETY: all pointers are to locals.
+        // SAFETY: `kernel`, `path` and the copy are locals that do not overlap.
         unsafe {
             ibv_copy_path_rec_to_kern(kernel.as_mut_ptr(), &raw const path);
             ibv_copy_path_rec_from_kern(&raw mut back, kernel.as_ptr());

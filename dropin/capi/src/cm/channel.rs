@@ -77,7 +77,7 @@ pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
     let events = unsafe { &*of(channel)?.events };
     loop {
         let event = events.take(|event| event.link.acks.delivered())?;
-        // SAFETY: an identifier is not destroyed before its events are acknowledged or removed.
+        // SAFETY: the identifier of `event` exists: destroying it removes its events, and waits for those that were delivered.
         if let Some(given) = unsafe { into_raw_event(event) } {
             return Ok(given);
         }
@@ -99,7 +99,7 @@ unsafe fn into_raw_event(event: Event) -> Option<*mut rdma_cm_event> {
     let (subject, listener) = match request {
         None => (link, None),
         Some(request) => {
-            // SAFETY: the caller guarantees that the listener exists.
+            // SAFETY: the caller guarantees that the identifier of the event exists, and a request is an event of its listener.
             match unsafe { id::for_request(link.id(), request) } {
                 Ok(child) => {
                     child.acks.delivered();

@@ -134,10 +134,10 @@ pub(crate) unsafe fn create(
         ps,
         qp_type,
     };
-    // SAFETY: the channel was created above, or the caller guarantees that it was created by this library.
+    // SAFETY: `wanted.channel` was created in this function, or the caller guarantees that it was created by this library and exists during the call.
     let made = unsafe { make(&wanted, Inner::default()) };
     if made.is_err() && sync {
-        // SAFETY: the channel was created above, and has no identifier.
+        // SAFETY: `channel` was created in this function for this identifier, which does not exist; it is not used after this.
         unsafe { channel::verbena_rdma_destroy_event_channel(channel) };
     }
     made
@@ -180,7 +180,7 @@ pub(crate) unsafe fn for_request(
             ends
         }
     };
-    // SAFETY: the channel is the listener's, which was created by this library.
+    // SAFETY: `wanted.channel` is the listener's, which exists at least as long as the listener.
     let id = unsafe { make(&wanted, inner)? };
     // SAFETY: `id` was created above, and the program does not know it yet.
     unsafe {

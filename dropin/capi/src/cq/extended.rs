@@ -56,7 +56,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         };
         // SAFETY: the caller guarantees that `context` is open and that `attr.channel` is null or was created by this library.
         let cq = unsafe { create(context, &wanted)? };
-        // SAFETY: the queue was created above, and no other thread has its address.
+        // SAFETY: `cq` was created by `create`, and no other thread has its address yet.
         unsafe { set_functions(cq, readers) };
         Ok(cq)
     }))
@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 /// # Safety
 /// The queue was just created, and no other thread has its address.
 unsafe fn set_functions(cq: *mut ibv_cq_ex, readers: u32) {
-    // SAFETY: the caller guarantees exclusive access.
+    // SAFETY: the caller guarantees that `cq` was just created and that no other thread has its address.
     let cq = unsafe { &mut *cq };
     cq.start_poll = Some(start_poll);
     cq.next_poll = Some(next_poll);

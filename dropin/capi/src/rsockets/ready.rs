@@ -183,7 +183,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rselect(
     exceptfds: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the caller guarantees that the sets and the timeout are null or valid.
+    // SAFETY: `select` requires of the three sets and of `timeout` what this function does.
     int_result(unsafe { select(nfds, [readfds, writefds, exceptfds], timeout) })
 }
 

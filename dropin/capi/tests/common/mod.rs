@@ -558,7 +558,7 @@ pub(crate) fn readable(fd: c_int, within: Duration) -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one entry, which is a local.
+    // SAFETY: `poll` is a local, and the count is one.
     unsafe { libc::poll(&raw mut poll, 1, within.as_millis() as c_int) == 1 }
 }
 

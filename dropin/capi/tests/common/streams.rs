@@ -152,7 +152,7 @@ impl Event {
             return Vec::new();
         }
         let (at, len) = (conn.private_data.cast::<u8>(), conn.private_data_len);
-        // SAFETY: the event has so many bytes until it is acknowledged.
+        // SAFETY: `at` points to `len` bytes of the event, which exists until `self` is dropped.
         unsafe { core::slice::from_raw_parts(at, len.into()) }.to_vec()
     }
 

@@ -82,7 +82,7 @@ fn bad_wr_names_request_beyond_full_queue() {
     let code = post_recv(b.qp, &raw mut list[0], &raw mut bad);
     // Waiting messages may take some of them at once, so that more fit.
     assert_eq!(code, libc::ENOMEM);
-    // SAFETY: it names one of the list.
+    // SAFETY: the call failed, so `bad` points to the request of `list` that was refused.
     let refused = unsafe { (*bad).wr_id };
     assert!((20..=40).contains(&refused), "{refused}");
     for id in 0..20 {
@@ -171,7 +171,7 @@ fn unknown_opcodes_flags_and_counts_are_refused() {
             "inline too long",
             Box::new(move |wr| {
                 wr.send_flags |= IBV_SEND_INLINE;
-                // SAFETY: the first of the list above.
+                // SAFETY: `wr.sg_list` is the entry of the test, which outlives the request.
                 unsafe { (*wr.sg_list).length = 65 };
             }),
         ),
@@ -186,7 +186,7 @@ fn unknown_opcodes_flags_and_counts_are_refused() {
             "an atomic of nine bytes",
             Box::new(|wr| {
                 wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-                // SAFETY: a piece of the caller's.
+                // SAFETY: `wr.sg_list` points to an entry of the test, and nothing has been posted yet.
                 unsafe { (*wr.sg_list).length = 9 };
             }),
         ),
