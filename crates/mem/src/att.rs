@@ -60,7 +60,7 @@ pub struct Page(*mut u8);
 
 // SAFETY: a page is an address, and no function here dereferences it.
 unsafe impl Send for Page {}
-// SAFETY: as above.
+// SAFETY: threads that share a page can only copy the address.
 unsafe impl Sync for Page {}
 
 impl Page {

@@ -53,7 +53,7 @@ enum Backing {
 
 // SAFETY: the pointer owns the bytes, which are accessed by raw copies only; no thread holds a reference to them.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: address and length are fixed; threads that share them copy the bytes by address and make no reference to them.
 unsafe impl Sync for Memory {}
 
 impl Memory {

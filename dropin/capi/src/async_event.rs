@@ -40,9 +40,9 @@ pub(crate) struct AsyncEventSource {
 /// The object's address, as it appears in events.
 struct Element(ibv_async_event__element);
 
-// SAFETY: the pointer is returned to the program in events, and not dereferenced here.
+// SAFETY: the pointer in the union is copied into events for the program; this library does not dereference it.
 unsafe impl Send for Element {}
-// SAFETY: as above.
+// SAFETY: the union is written when it is created and only copied after that.
 unsafe impl Sync for Element {}
 
 impl AsyncEventSource {

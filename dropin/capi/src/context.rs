@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use crate::abi::*;
 use crate::async_event::Events;
+use crate::caller::{arg_ref, handle};
 use crate::errno::{Errno, minus_one, number, pointer};
 use crate::function::{AdapterFunction, open_function};
 use crate::uses::Uses;
@@ -43,7 +44,7 @@ pub(crate) unsafe fn of<'a>(context: *const ibv_context) -> Result<&'a Context, 
     }
     // SAFETY: the caller guarantees that `context` is the field of an `OpenContext` that `open` allocated.
     let opened = unsafe { context.byte_sub(CONTEXT_OFFSET) }.cast::<OpenContext>();
-    // SAFETY: as above, and it is not freed while the result is used. C code has no access to the field that is borrowed.
+    // SAFETY: `opened` is that `OpenContext`, which the caller does not close while the result is used. C code has no access to the field that is borrowed.
     Ok(unsafe { &(*opened).own })
 }
 
@@ -112,8 +113,7 @@ pub extern "C" fn ibv_import_device(_cmd_fd: c_int) -> *mut ibv_context {
 /// `context` was opened by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let own = match unsafe { of(context) } {
+    let own = match handle!(of(context)) {
         Ok(own) => own,
         Err(errno) => return number(Err(errno)),
     };
@@ -151,8 +151,7 @@ pub unsafe extern "C-unwind" fn ibv_get_async_event(
 /// `event` came from [`ibv_get_async_event`], and the object that it is about exists.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: the caller guarantees that `event` is null or valid for reads.
-    let Some(event) = (unsafe { event.as_ref() }) else {
+    let Some(event) = arg_ref!(event) else {
         return;
     };
     // SAFETY: the caller guarantees that the event is about an existing object; its type says which member of the union was written.

@@ -27,9 +27,9 @@ struct DeviceAllocation {
 /// A device and the number of its function.
 struct DevicePtr(usize, *mut DeviceAllocation);
 
-// SAFETY: the structs are created once and then only read, here and by the program.
+// SAFETY: `devices` leaks the struct and never frees it, and no thread writes it after that.
 unsafe impl Send for DevicePtr {}
-// SAFETY: as for `Send`.
+// SAFETY: number and address are fixed, and the struct behind the address is read only.
 unsafe impl Sync for DevicePtr {}
 
 static DEVICES: OnceLock<Box<[DevicePtr]>> = OnceLock::new();
@@ -130,7 +130,7 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     // SAFETY: the caller guarantees that `list` came from `ibv_get_device_list`, which ends it with a null pointer.
     let devices = (0..).take_while(|&at| unsafe { !(*list.add(at)).is_null() });
     let len = devices.count() + 1;
-    // SAFETY: as above: a boxed slice of this length, which the caller does not use after this call.
+    // SAFETY: `list` came from `ibv_get_device_list`, a boxed slice of the devices and the null pointer; the caller does not use it after this call.
     drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(list, len)) });
 }
 

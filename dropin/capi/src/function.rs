@@ -216,7 +216,7 @@ struct QpPtr(*mut ibv_qp);
 
 // SAFETY: the pointer is dereferenced only under the lock of `pairs`, or by calls that the program makes about the queue pair.
 unsafe impl Send for QpPtr {}
-// SAFETY: as for `Send`.
+// SAFETY: the address is fixed; the state behind it is written under the lock of `pairs`, which `remove_pair` takes before the queue pair is freed.
 unsafe impl Sync for QpPtr {}
 
 /// A context and a protection domain that stay open.
@@ -225,7 +225,7 @@ struct SharedContext(*mut ibv_context, *mut ibv_pd);
 
 // SAFETY: contexts and domains may be used by any thread, and these are never freed.
 unsafe impl Send for SharedContext {}
-// SAFETY: as for `Send`.
+// SAFETY: both addresses are fixed, and calls about a context or a domain may be made by several threads at once.
 unsafe impl Sync for SharedContext {}
 
 /// State of a process: its settings, read once, and its adapter while it is in use.
@@ -245,7 +245,7 @@ fn process_state() -> &'static ProcessState {
     let process = unsafe { libc::getpid() };
     loop {
         let now = PROCESS_STATE.load(Ordering::Acquire);
-        // SAFETY: null, or leaked by this function and never freed.
+        // SAFETY: `now` is null or a box that this function leaked, published and never frees.
         if let Some(state) = unsafe { now.as_ref() }
             && state.process == process
         {
@@ -261,7 +261,7 @@ fn process_state() -> &'static ProcessState {
             .compare_exchange(now, fresh, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
         {
-            // SAFETY: leaked above, and not published.
+            // SAFETY: `fresh` was leaked above and not published, so no other thread has it.
             drop(unsafe { Box::from_raw(fresh) });
         }
     }
@@ -353,7 +353,7 @@ pub(crate) fn shared_context() -> Result<(*mut ibv_context, *mut ibv_pd), Errno>
     let config = config().ok_or(Errno::INVAL)?;
     let first = device::devices(config).next().ok_or(Errno::NODEV)?;
     let context = context::open(first)?;
-    // SAFETY: `context` was opened above.
+    // SAFETY: `context` was opened above, and is not closed.
     let pd = unsafe { pd::ibv_alloc_pd(context) };
     if pd.is_null() {
         return Err(Errno::last());

@@ -12,6 +12,7 @@ mod machine;
 mod names;
 mod rust;
 mod safety;
+mod safety_phrases;
 mod sizes;
 
 use std::fmt;
@@ -130,6 +131,7 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
         findings.extend(machine::check(file));
         findings.extend(language::check(file));
     }
+    findings.extend(safety_phrases::check(files));
     findings.extend(docs::check(files, paths));
     findings.extend(links::check(files, paths));
     findings

@@ -108,7 +108,7 @@ impl Deref for Buf {
 impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [u8] {
         let len = self.len;
-        // SAFETY: as in `deref`, and `&mut self` excludes other slices of it.
+        // SAFETY: neither peers nor requests access the bytes while the program holds the `Buf` (see `deref`), and `&mut self` excludes other slices of it.
         unsafe { self.block.slice_mut(len) }
     }
 }

@@ -14,6 +14,7 @@ use super::link::{IncomingRequest, Link, Param};
 use super::multicast::Group;
 use super::resolve::{bind_error, program_port, wire_port};
 use crate::abi::*;
+use crate::caller::{handle, this_id};
 use crate::errno::Errno;
 use crate::function::{AdapterFunction, first_function};
 use crate::gids;
@@ -165,7 +166,7 @@ impl Id {
             Err(error) => return Err(error.clone().into()),
             Ok(_) => {}
         }
-        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call and uses on one thread if it is synchronous.
         unsafe {
             self.complete(id)?;
             if let Ok(local) = asked
@@ -202,8 +203,7 @@ impl Id {
         };
         request.accept(at, &param.private_data)?;
         // There is no event to wait for: a reply is not acknowledged.
-        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-        unsafe { self.finish_step(id) };
+        this_id!(self.finish_step(id));
         Ok(())
     }
 }
@@ -285,9 +285,8 @@ pub(super) fn init_attr(attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
 /// # Safety
 /// `id` was created by this library.
 pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Id, Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library; it is not null where its field is read.
-    unsafe {
-        let own = id::of(id)?;
-        is_for_datagrams(id).then_some(own).ok_or(Errno::INVAL)
-    }
+    let own = handle!(id::of(id))?;
+    this_id!(is_for_datagrams(id))
+        .then_some(own)
+        .ok_or(Errno::INVAL)
 }

@@ -132,7 +132,7 @@ struct IdPtr(*mut rdma_cm_id);
 
 // SAFETY: the pointer is not dereferenced here; it is returned to calls that the program makes.
 unsafe impl Send for IdPtr {}
-// SAFETY: as for `Send`.
+// SAFETY: the pointer is written when the link is created; threads that share it only copy it.
 unsafe impl Sync for IdPtr {}
 
 impl Link {

@@ -5,6 +5,7 @@ use core::ffi::{c_int, c_void};
 
 use super::id;
 use crate::abi::*;
+use crate::caller::handle;
 use crate::errno::{Errno, minus_one};
 
 /// The options that were set.
@@ -42,8 +43,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_set_option(
     value: *mut c_void,
     len: usize,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
-    let own = unsafe { id::of(id) };
+    let own = handle!(id::of(id));
     minus_one(own.and_then(|own| {
         // SAFETY: the caller guarantees `len` bytes at `value`.
         let number = unsafe { number(value, len)? };
@@ -74,9 +74,9 @@ unsafe fn number(value: *const c_void, len: usize) -> Result<i64, Errno> {
         return Err(Errno::INVAL);
     }
     match len {
-        // SAFETY: `value` is not null, so the caller guarantees `len` bytes.
+        // SAFETY: `value` is not null, so the caller guarantees `len`, which is 1, bytes.
         1 => Ok(unsafe { value.cast::<u8>().read() }.into()),
-        // SAFETY: as above; it need not be aligned.
+        // SAFETY: `value` is not null, so the caller guarantees `len`, which is 4, bytes; they need not be aligned.
         4 => Ok(unsafe { value.cast::<c_int>().read_unaligned() }.into()),
         _ => Err(Errno::INVAL),
     }
