@@ -16,8 +16,8 @@ use verbena_nic::wr::Data;
 use verbena_nic::{Arm, Flags, QpState, ReceiveWr, SendWr, Status, Wc, WcOp};
 
 use crate::cq::SPIN;
+use crate::depths::Depths;
 use crate::device::Device;
-use crate::endpoint::Depths;
 use crate::error::{Error, Failure};
 use crate::mr::Buf;
 use crate::ops::{DeferredWork, OpId, OpMemory, OpOutput, OpRequest, Ops, QueueKind};
@@ -127,8 +127,8 @@ impl Shared {
             device: device.clone(),
             number,
         });
-        device.inner().add_connection(number, &shared);
         let weak: Weak<Shared> = Arc::downgrade(&shared);
+        device.inner().add_connection(number, weak.clone());
         shared.cq.set_notify(Some(Arc::new(move || {
             if let Some(shared) = weak.upgrade() {
                 shared.on_notify();
