@@ -15,7 +15,6 @@ use verbena_engine::{AccessList, Config, Engine};
 use verbena_nic::{Attributes, Event, Function, Shares};
 
 use crate::error::Error;
-use crate::shared::Shared;
 
 /// An adapter. Clones are handles of the same one.
 ///
@@ -34,16 +33,22 @@ pub struct Device {
 pub(crate) struct Inner {
     pub(crate) engine: Engine,
     /// The connections, by queue pair number, for events.
-    connections: Mutex<HashMap<u32, Weak<Shared>>>,
+    connections: Mutex<HashMap<u32, Weak<dyn ConnectionEvents>>>,
     /// Called for all other events.
     event_callback: RwLock<Option<EventCallback>>,
+}
+
+/// A connection, as the device that delivers its events sees it.
+pub(crate) trait ConnectionEvents: Send + Sync {
+    /// The peer has ended the connection: outstanding receives are flushed. Messages that arrived before are kept.
+    fn on_disconnected(&self);
 }
 
 /// The program's event callback.
 type EventCallback = Arc<dyn Fn(Event) + Send + Sync>;
 
 impl Inner {
-    pub(crate) fn add_connection(&self, qp: u32, connection: Weak<Shared>) {
+    pub(crate) fn add_connection(&self, qp: u32, connection: Weak<dyn ConnectionEvents>) {
         self.connections.lock().insert(qp, connection);
     }
 
