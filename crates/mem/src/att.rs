@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::buffer::Memory;
+use crate::memory::Memory;
 use crate::refusal::Misuse;
 use crate::span::Span;
 

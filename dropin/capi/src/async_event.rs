@@ -2,6 +2,8 @@
 //! Once an object is being destroyed, its queued events are removed and no more are added; destroying it waits until the program has
 //! acknowledged those that it was given.
 
+pub(crate) mod calls;
+
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 

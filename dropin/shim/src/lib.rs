@@ -9,9 +9,11 @@
 )]
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use sysfs::Buffer;
+/// Buffer for a replaced path.
+type Buffer = MaybeUninit<[u8; libc::PATH_MAX as usize]>;
 
 /// The beginning of the paths of the kernel's device files.
 const UVERBS: &[u8] = b"/dev/infiniband/uverbs";

@@ -5,7 +5,7 @@
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::AtomicPtr;
 
-use crate::sysfs::{self, Buffer};
+use crate::{Buffer, sysfs};
 use crate::{redirect_files, resolve};
 
 /// Defines functions that open; the type of what follows the path differs.

@@ -7,8 +7,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
-use crate::sysfs::Buffer;
-use crate::{preserve_errno, redirect};
+use crate::{Buffer, preserve_errno, redirect};
 
 const LIBRARY: &CStr = c"libibverbs.so.1";
 

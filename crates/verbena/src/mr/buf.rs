@@ -10,7 +10,7 @@ use verbena_mem::Access;
 use verbena_nic::Sge;
 
 use super::Block;
-use crate::device::Domain;
+use crate::device::{Device, Domain};
 use crate::error::Error;
 
 /// A registered buffer with a length of valid bytes and a capacity.
@@ -92,6 +92,33 @@ impl Buf {
 
     pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {
         self.block.is_in(domain)
+    }
+}
+
+impl Device {
+    /// Allocates and registers a buffer for operations on connections.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let mut buf = device.buffer(1 << 20)?;
+    /// buf.fill_from(b"hello")?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn buffer(&self, capacity: usize) -> Result<Buf, Error> {
+        Buf::new(&self.internal_domain, capacity)
+    }
+
+    /// Allocates a buffer and copies these bytes to it.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// assert_eq!(&device.buffer_from(b"hello")?[..], b"hello");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn buffer_from(&self, bytes: &[u8]) -> Result<Buf, Error> {
+        let mut buf = self.buffer(bytes.len())?;
+        buf.fill_from(bytes)?;
+        Ok(buf)
     }
 }
 

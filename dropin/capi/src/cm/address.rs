@@ -6,6 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddr
 use libc::{AF_INET, AF_INET6, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
 use crate::errno::Errno;
+use crate::function::config;
 
 /// InfiniBand's address family: the struct has a GID where `sockaddr_in6` has its address.
 const AF_IB: i32 = 27;
@@ -100,6 +101,21 @@ pub(crate) fn local_addr_for(to: SocketAddr) -> Result<IpAddr, Errno> {
         .connect(SocketAddr::new(to.ip(), port))
         .map_err(errno)?;
     Ok(socket.local_addr().map_err(errno)?.ip())
+}
+
+/// The TCP or UDP port for a port number of the program (setting `cm_port_offset`).
+pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
+    let offset = config().map_or(0, |config| config.cm_port_offset);
+    if port == 0 {
+        return Ok(0);
+    }
+    port.checked_add(offset).ok_or(Errno(libc::EADDRNOTAVAIL))
+}
+
+/// The port number of the program for a TCP or UDP port.
+pub(super) fn program_port(port: u16) -> u16 {
+    let offset = config().map_or(0, |config| config.cm_port_offset);
+    port.saturating_sub(offset)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use super::conn_param::RETRY_COUNT;
+use super::conn_param::{RETRY_COUNT, RNR_TIMER};
 use super::{datagram, id};
 use crate::abi::*;
 use crate::caller::{handle, this_id};
@@ -12,9 +12,6 @@ use crate::query::MAX_READS;
 
 /// The number that peers of managed connections have in attributes: it cannot be connected to out of band.
 const MANAGED_PEER_QPN: u32 = 1;
-
-/// The minimum RNR timer: 0.64 ms.
-pub(super) const RNR_TIMER: u8 = 12;
 
 /// The attributes for the next state of a queue pair that the program moves itself.
 ///

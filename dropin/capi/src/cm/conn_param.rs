@@ -3,7 +3,6 @@
 
 use core::ffi::c_void;
 
-use super::attributes::RNR_TIMER;
 use super::datagram::SidrParam;
 use crate::abi::*;
 use crate::caller::arg_ref;
@@ -12,6 +11,9 @@ use crate::query::MAX_READS;
 
 /// The retry count, which programs cannot set: the largest value.
 pub(super) const RETRY_COUNT: u8 = 7;
+
+/// The minimum RNR timer: 0.64 ms.
+pub(super) const RNR_TIMER: u8 = 12;
 
 /// The attributes that a managed connection sets on its queue pair.
 pub(super) const MANAGED_ATTR_MASK: u32 = IBV_QP_PATH_MTU

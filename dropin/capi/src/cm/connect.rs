@@ -8,11 +8,11 @@ use std::sync::Arc;
 use verbena::low::{QpState, RnrRetry};
 use verbena::{Error, Qp};
 
+use super::address::wire_port;
 use super::conn_param::{ConnParam, MANAGED_ATTR_MASK, RETRY_COUNT, copy_private_data};
 use super::datagram::is_for_datagrams;
 use super::id::{self, Id};
 use super::link::{Link, Param};
-use super::resolve::wire_port;
 use crate::abi::*;
 use crate::caller::{handle, this_id};
 use crate::errno::{Errno, minus_one};

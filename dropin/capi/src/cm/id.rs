@@ -12,9 +12,9 @@ use parking_lot::Mutex;
 use verbena::{BoundListener, ConnectRequest, Listener};
 
 use super::address::storage;
-use super::datagram::{self, SidrState};
 use super::link::{IncomingRequest, Link};
 use super::options::Options;
+use super::sidr_state::{SidrState, request_local_addr};
 use super::{channel, devices};
 use crate::abi::*;
 use crate::caller::{handle, this_id};
@@ -175,7 +175,7 @@ pub(crate) unsafe fn for_request(
             ends
         }
         IncomingRequest::Sidr(request) => {
-            let ends = (datagram::request_local_addr(&request)?, request.peer_addr());
+            let ends = (request_local_addr(&request)?, request.peer_addr());
             inner.datagrams.request = Some(request);
             ends
         }

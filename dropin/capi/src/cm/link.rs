@@ -205,7 +205,12 @@ impl Link {
     fn report_end(self: &Arc<Link>) {
         self.report(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
         if let Some(after) = self.timewait.get() {
-            after.add(self);
+            let link = Arc::downgrade(self);
+            after.add(Box::new(move || {
+                if let Some(link) = link.upgrade() {
+                    link.report(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, Param::NONE);
+                }
+            }));
         }
     }
 

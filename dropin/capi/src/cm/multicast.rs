@@ -10,6 +10,7 @@ use super::address::read;
 use super::datagram;
 use super::id::Id;
 use super::link::{Param, UserContext};
+use super::sidr_state::Group;
 use crate::abi::*;
 use crate::caller::{arg_ref, handle, this_id};
 use crate::errno::{Errno, minus_one};
@@ -18,13 +19,6 @@ use crate::qp;
 
 /// The queue pair number of multicast datagrams.
 const MULTICAST_QPN: u32 = 0x00ff_ffff;
-
-/// A group that an identifier joined.
-pub(crate) struct Group {
-    ip: IpAddr,
-    /// Full member: it receives, too.
-    receives: bool,
-}
 
 /// Joins a group.
 ///

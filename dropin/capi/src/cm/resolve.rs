@@ -6,7 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use libc::sockaddr;
 
-use super::address::{local_addr_for, read};
+use super::address::{local_addr_for, program_port, read, wire_port};
 use super::devices;
 use super::id::{self, Id};
 use super::link::Param;
@@ -14,27 +14,12 @@ use crate::abi::*;
 use crate::caller::{handle, this_id};
 use crate::context;
 use crate::errno::{Errno, minus_one};
-use crate::function::{config, first_function};
+use crate::function::first_function;
 use crate::{log, port};
 use verbena::Error;
 
 /// How many ports that the system chooses are tried until one is free for both families.
 const MAX_PORT_TRIES: usize = 64;
-
-/// The TCP or UDP port for a port number of the program (setting `cm_port_offset`).
-pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
-    let offset = config().map_or(0, |config| config.cm_port_offset);
-    if port == 0 {
-        return Ok(0);
-    }
-    port.checked_add(offset).ok_or(Errno(libc::EADDRNOTAVAIL))
-}
-
-/// The port number of the program for a TCP or UDP port.
-pub(super) fn program_port(port: u16) -> u16 {
-    let offset = config().map_or(0, |config| config.cm_port_offset);
-    port.saturating_sub(offset)
-}
 
 /// The error of a port that could not be bound. For a wildcard address that conflicts with another one, Linux's RDMA CM returns
 /// `EADDRNOTAVAIL`, which programs compare with.
