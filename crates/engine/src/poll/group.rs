@@ -27,7 +27,7 @@ use verbena_stream::Time;
 use crate::core::Core;
 use crate::datagram::udp_port::UdpPort;
 use crate::error::Error;
-use crate::poll::owner::{Action, Event, Judgement, OwnerCell};
+use crate::poll::owner::{Action, Event, Judgement, OwnerCell, Polling};
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::sys::{self, Interest, Poller, Ready};
 use borrower::Borrower;
@@ -149,7 +149,7 @@ impl Group {
         } else if self.lending.is_due(now, before, &self.core.config) {
             self.borrower.set_current_thread();
             borrowed::add(&self.own);
-            self.apply(Event::EmptyPolls, || now);
+            self.apply(Event::Borrowed(Polling::Queue), || now);
             self.serve_polling(now);
             self.udp_ports.poll(&self.core);
         }

@@ -6,7 +6,7 @@
 //! timer that expires cannot both leave it to the other.
 //!
 //! Atomics outside of the word do not decide which thread serves:
-//! - `Group::lending` chooses when to report [`Event::EmptyPolls`]: consecutive empty polls, and the backoff;
+//! - `Group::lending` chooses when to report [`Event::Borrowed`]: consecutive empty polls, and the backoff;
 //! - `Group::borrower` is what the timer judges by ([`Judgement`]): the last poll, posts, the borrower's thread;
 //! - `Reply`, `Bulk`, `CheckInterval`, `EmptyPollSleep` and `WakeupCoalescing` choose whether and when an event is reported, too;
 //! - `Group::has_deferred_acks` and `UdpPorts` are what the actions work on.
@@ -21,29 +21,23 @@ pub(crate) enum Owner {
         /// The timer is set: it has not expired since the last borrower, or ends a window of bulk traffic.
         timer: bool,
     },
-    /// A thread that polls the queue. The timer is set.
-    PollingThread {
-        /// The thread waits for responses in its posts, and does not poll the queue.
-        awaits_reply: bool,
-        /// Threads that sleep with the group: they serve it when the polling thread arms the queue.
-        sleep: Sleep,
-    },
-    /// Threads that sleep in the group's poller.
-    SleepingThread {
-        /// Their number, at least one.
-        sleepers: u32,
-        /// One woke since the timer last expired.
-        woke: bool,
-        /// The timer is set. It is not set again while all sleep, so that an idle program causes no wake-ups.
-        timer: bool,
-    },
+    /// A thread that polls. The timer is set. Threads that sleep with the group serve it when the polling thread arms the queue.
+    PollingThread(Polling, Sleep),
+    /// So many threads that sleep in the group's poller, at least one.
+    SleepingThread(u32, SleepTimer),
     /// A thread that slept with the group and is expected to sleep again, or to poll. The timer is set.
     AwaitedThread,
-    /// None: the queue was destroyed.
-    Retired {
-        /// Threads that still sleep in the group's poller.
-        sleepers: u32,
-    },
+    /// None: the queue was destroyed. So many threads still sleep in the group's poller.
+    Retired(u32),
+}
+
+/// How a polling thread polls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Polling {
+    /// It polls the queue.
+    Queue,
+    /// It waits for responses in its posts.
+    Reply,
 }
 
 /// Threads that sleep with a group while another one polls.
@@ -57,13 +51,22 @@ pub(crate) enum Sleep {
     Asleep(u32),
 }
 
+/// The timer while threads sleep: it is not set again while all do, so that an idle program causes no wake-ups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum SleepTimer {
+    /// It is not set.
+    Unset,
+    /// It is set.
+    Set,
+    /// It is set, and a thread woke since: it is set again when it expires.
+    Renewed,
+}
+
 /// Input of the state machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Event {
-    /// A thread polled the empty queue often enough to serve the group.
-    EmptyPolls,
-    /// A posting thread receives the response itself.
-    AwaitReply,
+    /// A thread polled the empty queue often enough to serve the group, or receives the response to its post itself.
+    Borrowed(Polling),
     /// The queue was armed, or a response did not arrive in time.
     Armed,
     /// A thread begins to sleep in the group's poller.
@@ -113,237 +116,158 @@ pub(crate) enum Action {
     Forget,
 }
 
+/// A polling thread arms the queue.
+const RETURN: &[Action] = &[Action::ApplyLent, Action::SendDeferred { late: false }];
+/// The same, and the shard serves from then on.
+const RETURN_TO_SHARD: &[Action] = &[
+    Action::ArmPoller,
+    Action::ApplyLent,
+    Action::SendDeferred { late: false },
+];
+/// The shard takes the group from a polling thread that stays away.
+const TAKE: &[Action] = &[
+    Action::UnwatchChannel,
+    Action::ArmPoller,
+    Action::ApplyLent,
+    Action::SendDeferred { late: true },
+];
+/// The same from a thread that slept.
+const TAKE_FROM_AWAITED: &[Action] = &[
+    Action::UnwatchChannel,
+    Action::ArmPoller,
+    Action::SendDeferred { late: true },
+];
+/// The shard takes the group from a polling thread for a window of bulk traffic.
+const TAKE_BULK: &[Action] = &[
+    Action::UnwatchChannel,
+    Action::ArmPoller,
+    Action::SetTimer,
+    Action::ApplyLent,
+    Action::SendDeferred { late: false },
+];
+/// The same from a thread that slept.
+const TAKE_BULK_FROM_AWAITED: &[Action] = &[
+    Action::UnwatchChannel,
+    Action::ArmPoller,
+    Action::SetTimer,
+    Action::SendDeferred { late: false },
+];
+
 impl Owner {
     /// The transition table.
     pub(crate) const fn next(self, event: Event) -> (Owner, &'static [Action]) {
-        use Action::{ApplyLent, ArmPoller, SendDeferred, SetTimer, UnwatchChannel};
+        use Action::{ApplyLent, ArmPoller, Forget, Serve, SetTimer};
+        use Event::{Armed, Borrowed, Expired, Ready, SleepBegins, SleepEnds};
+        use Judgement::{Away, Bulk, Busy, Present};
         use Owner::{AwaitedThread, PollingThread, Retired, Shard, SleepingThread};
+        use Sleep::{Asleep, Awaited};
+        use SleepTimer::{Renewed, Set, Unset};
         match (self, event) {
-            (Retired { sleepers }, Event::SleepBegins) => (retired(sleepers + 1), &[]),
-            (Retired { sleepers }, Event::SleepEnds) => (retired(sleepers.saturating_sub(1)), &[]),
-            (Retired { .. }, _) => (self, &[]),
-            (_, Event::Retired) => (retired(self.sleepers()), &[Action::Forget]),
+            (Retired(n), SleepBegins) => (Retired(n + 1), &[]),
+            (Retired(n), SleepEnds) => (Retired(n.saturating_sub(1)), &[]),
+            (Retired(_), _) => (self, &[]),
+            (_, Event::Retired) => (Retired(self.sleepers()), &[Forget]),
 
-            (Shard { .. }, Event::Ready) => (self, &[Action::Serve, ArmPoller]),
+            (Shard { .. }, Ready) => (self, &[Serve, ArmPoller]),
             // Left unarmed: a thread serves, or the timer returns the group.
-            (_, Event::Ready) => (self, &[]),
+            (_, Ready) => (self, &[]),
 
-            (PollingThread { .. }, Event::EmptyPolls | Event::AwaitReply) => (self, &[]),
-            (_, Event::EmptyPolls | Event::AwaitReply) => {
-                let lent = PollingThread {
-                    awaits_reply: matches!(event, Event::AwaitReply),
-                    sleep: self.sleep(),
-                };
-                if self.is_timer_set() {
-                    (lent, &[ApplyLent])
-                } else {
-                    (lent, &[SetTimer, ApplyLent])
-                }
+            (PollingThread(..), Borrowed(_)) => (self, &[]),
+            (_, Borrowed(by)) if self.is_timer_set() => {
+                (PollingThread(by, self.sleep()), &[ApplyLent])
             }
+            (_, Borrowed(by)) => (PollingThread(by, self.sleep()), &[SetTimer, ApplyLent]),
 
-            // A thread that slept before and arms the queue is about to sleep again: arming the shard's poller would wake two threads.
-            (PollingThread { sleep, .. }, Event::Armed) => {
-                const RETURN: &[Action] = &[ApplyLent, SendDeferred { late: false }];
-                const RETURN_TO_SHARD: &[Action] =
-                    &[ArmPoller, ApplyLent, SendDeferred { late: false }];
-                match sleep {
-                    Sleep::None => (Shard { timer: true }, RETURN_TO_SHARD),
-                    Sleep::Awaited => (AwaitedThread, RETURN),
-                    Sleep::Asleep(sleepers) => (sleeping(sleepers, false, true), RETURN),
-                }
-            }
-            (Shard { .. } | SleepingThread { .. } | AwaitedThread, Event::Armed) => (self, &[]),
+            (PollingThread(_, Sleep::None), Armed) => (Shard { timer: true }, RETURN_TO_SHARD),
+            // A thread that slept before is about to sleep again: with the shard's poller armed, a message would wake two threads.
+            (PollingThread(_, Awaited), Armed) => (AwaitedThread, RETURN),
+            (PollingThread(_, Asleep(n)), Armed) => (SleepingThread(n, Set), RETURN),
+            (Shard { .. } | SleepingThread(..) | AwaitedThread, Armed) => (self, &[]),
 
-            (Shard { timer }, Event::SleepBegins) => (sleeping(1, false, timer), &[]),
-            (AwaitedThread, Event::SleepBegins) => (sleeping(1, true, true), &[]),
-            (
-                SleepingThread {
-                    sleepers,
-                    woke,
-                    timer,
-                },
-                Event::SleepBegins,
-            ) => (sleeping(sleepers + 1, woke, timer), &[]),
-            (PollingThread { awaits_reply, .. }, Event::SleepBegins) => {
-                let sleep = Sleep::Asleep(self.sleepers() + 1);
-                (
-                    PollingThread {
-                        awaits_reply,
-                        sleep,
-                    },
-                    &[],
-                )
+            (Shard { timer: false }, SleepBegins) => (SleepingThread(1, Unset), &[]),
+            (Shard { timer: true }, SleepBegins) => (SleepingThread(1, Set), &[]),
+            (AwaitedThread, SleepBegins) => (SleepingThread(1, Renewed), &[]),
+            (SleepingThread(n, timer), SleepBegins) => (SleepingThread(n + 1, timer), &[]),
+            (PollingThread(by, _), SleepBegins) => {
+                (PollingThread(by, Asleep(self.sleepers() + 1)), &[])
             }
 
-            (
-                SleepingThread {
-                    sleepers, timer, ..
-                },
-                Event::SleepEnds,
-            ) => {
-                let actions: &[Action] = if timer { &[] } else { &[SetTimer] };
-                match sleepers {
-                    0 | 1 => (AwaitedThread, actions),
-                    _ => (sleeping(sleepers - 1, true, true), actions),
-                }
-            }
-            (
-                PollingThread {
-                    awaits_reply,
-                    sleep: Sleep::Asleep(sleepers),
-                },
-                Event::SleepEnds,
-            ) => {
-                let sleep = match sleepers {
-                    0 | 1 => Sleep::Awaited,
-                    _ => Sleep::Asleep(sleepers - 1),
-                };
-                (
-                    PollingThread {
-                        awaits_reply,
-                        sleep,
-                    },
-                    &[],
-                )
-            }
+            (SleepingThread(..=1, Unset), SleepEnds) => (AwaitedThread, &[SetTimer]),
+            (SleepingThread(..=1, Set | Renewed), SleepEnds) => (AwaitedThread, &[]),
+            (SleepingThread(n, Unset), SleepEnds) => (SleepingThread(n - 1, Renewed), &[SetTimer]),
+            (SleepingThread(n, Set | Renewed), SleepEnds) => (SleepingThread(n - 1, Renewed), &[]),
+            (PollingThread(by, Asleep(..=1)), SleepEnds) => (PollingThread(by, Awaited), &[]),
+            (PollingThread(by, Asleep(n)), SleepEnds) => (PollingThread(by, Asleep(n - 1)), &[]),
             // No thread sleeps.
-            (Shard { .. } | PollingThread { .. } | AwaitedThread, Event::SleepEnds) => (self, &[]),
+            (Shard { .. } | PollingThread(..) | AwaitedThread, SleepEnds) => (self, &[]),
 
             // A thread that sleeps serves the group whatever the judgement, and sets the timer when it wakes; while threads wake often, the
             // timer is kept instead.
-            (
-                SleepingThread {
-                    sleepers,
-                    woke: true,
-                    ..
-                },
-                Event::Expired(_),
-            ) => (sleeping(sleepers, false, true), &[SetTimer]),
-            (
-                SleepingThread {
-                    sleepers,
-                    woke: false,
-                    ..
-                },
-                Event::Expired(_),
-            ) => (sleeping(sleepers, false, false), &[]),
-            (
-                PollingThread {
-                    sleep: Sleep::Asleep(_),
-                    ..
-                },
-                Event::Expired(_),
-            ) => (self, &[SetTimer]),
-            (
-                PollingThread { .. } | AwaitedThread,
-                Event::Expired(Judgement::Present | Judgement::Busy),
-            ) => (self, &[SetTimer]),
-            (PollingThread { .. }, Event::Expired(Judgement::Away)) => {
-                const RETURN_LATE: &[Action] = &[
-                    UnwatchChannel,
-                    ArmPoller,
-                    ApplyLent,
-                    SendDeferred { late: true },
-                ];
-                (Shard { timer: false }, RETURN_LATE)
-            }
-            (AwaitedThread, Event::Expired(Judgement::Away)) => {
-                const RETURN_LATE: &[Action] =
-                    &[UnwatchChannel, ArmPoller, SendDeferred { late: true }];
-                (Shard { timer: false }, RETURN_LATE)
-            }
-            (PollingThread { .. }, Event::Expired(Judgement::Bulk)) => {
-                const GIVE_TO_SHARD: &[Action] = &[
-                    UnwatchChannel,
-                    ArmPoller,
-                    SetTimer,
-                    ApplyLent,
-                    SendDeferred { late: false },
-                ];
-                (Shard { timer: true }, GIVE_TO_SHARD)
-            }
-            (AwaitedThread, Event::Expired(Judgement::Bulk)) => {
-                const GIVE_TO_SHARD: &[Action] = &[
-                    UnwatchChannel,
-                    ArmPoller,
-                    SetTimer,
-                    SendDeferred { late: false },
-                ];
-                (Shard { timer: true }, GIVE_TO_SHARD)
-            }
-            (Shard { .. }, Event::Expired(Judgement::Bulk)) => (Shard { timer: true }, &[SetTimer]),
-            (Shard { .. }, Event::Expired(_)) => (Shard { timer: false }, &[]),
+            (SleepingThread(n, Renewed), Expired(_)) => (SleepingThread(n, Set), &[SetTimer]),
+            (SleepingThread(n, Set | Unset), Expired(_)) => (SleepingThread(n, Unset), &[]),
+            (PollingThread(_, Asleep(_)), Expired(_)) => (self, &[SetTimer]),
+
+            (PollingThread(..) | AwaitedThread, Expired(Present | Busy)) => (self, &[SetTimer]),
+            (PollingThread(..), Expired(Away)) => (Shard { timer: false }, TAKE),
+            (AwaitedThread, Expired(Away)) => (Shard { timer: false }, TAKE_FROM_AWAITED),
+            (PollingThread(..), Expired(Bulk)) => (Shard { timer: true }, TAKE_BULK),
+            (AwaitedThread, Expired(Bulk)) => (Shard { timer: true }, TAKE_BULK_FROM_AWAITED),
+            (Shard { .. }, Expired(Bulk)) => (Shard { timer: true }, &[SetTimer]),
+            (Shard { .. }, Expired(_)) => (Shard { timer: false }, &[]),
         }
     }
 
     /// A polling thread serves the group.
     pub(crate) const fn is_lent(self) -> bool {
-        matches!(self, Owner::PollingThread { .. })
+        matches!(self, Owner::PollingThread(..))
     }
 
     /// A thread that borrowed the group serves it, or is expected back.
     pub(crate) const fn has_borrower(self) -> bool {
-        matches!(
-            self,
-            Owner::PollingThread { .. } | Owner::SleepingThread { .. } | Owner::AwaitedThread
-        )
+        !matches!(self, Owner::Shard { .. } | Owner::Retired(_))
     }
 
     /// The number of threads that sleep in the group's poller.
     pub(crate) const fn sleepers(self) -> u32 {
         match self {
-            Owner::SleepingThread { sleepers, .. }
-            | Owner::PollingThread {
-                sleep: Sleep::Asleep(sleepers),
-                ..
-            }
-            | Owner::Retired { sleepers } => sleepers,
-            Owner::Shard { .. } | Owner::PollingThread { .. } | Owner::AwaitedThread => 0,
+            Owner::SleepingThread(n, _)
+            | Owner::PollingThread(_, Sleep::Asleep(n))
+            | Owner::Retired(n) => n,
+            Owner::Shard { .. } | Owner::PollingThread(..) | Owner::AwaitedThread => 0,
         }
     }
 
     /// The timer is set.
-    pub(crate) const fn is_timer_set(self) -> bool {
+    const fn is_timer_set(self) -> bool {
         match self {
-            Owner::Shard { timer } | Owner::SleepingThread { timer, .. } => timer,
-            Owner::PollingThread { .. } | Owner::AwaitedThread => true,
-            Owner::Retired { .. } => false,
+            Owner::Shard { timer } => timer,
+            Owner::SleepingThread(_, timer) => !matches!(timer, SleepTimer::Unset),
+            Owner::PollingThread(..) | Owner::AwaitedThread => true,
+            Owner::Retired(_) => false,
         }
     }
 
     /// Threads that sleep with the group, seen from a thread that begins to poll.
     const fn sleep(self) -> Sleep {
         match self {
-            Owner::PollingThread { sleep, .. } => sleep,
-            Owner::SleepingThread { sleepers, .. } => Sleep::Asleep(sleepers),
+            Owner::PollingThread(_, sleep) => sleep,
+            Owner::SleepingThread(n, _) => Sleep::Asleep(n),
             Owner::AwaitedThread => Sleep::Awaited,
-            Owner::Shard { .. } | Owner::Retired { .. } => Sleep::None,
+            Owner::Shard { .. } | Owner::Retired(_) => Sleep::None,
         }
     }
 }
 
-const fn sleeping(sleepers: u32, woke: bool, timer: bool) -> Owner {
-    Owner::SleepingThread {
-        sleepers,
-        woke,
-        timer,
-    }
-}
-
-const fn retired(sleepers: u32) -> Owner {
-    Owner::Retired { sleepers }
-}
-
 /// A polling thread serves the group.
 const LENT: u32 = 1;
-/// The polling thread waits for responses in its posts.
-const AWAITS_REPLY: u32 = 1 << 1;
+/// It waits for responses in its posts.
+const REPLY: u32 = 1 << 1;
 /// Threads sleep with the group, or one is expected to.
 const SLEEP: u32 = 1 << 2;
-/// A sleeping thread woke since the timer last expired.
-const WOKE: u32 = 1 << 3;
 /// The timer is set.
-const TIMER: u32 = 1 << 4;
+const TIMER: u32 = 1 << 3;
+/// It is set again when it expires.
+const RENEWED: u32 = 1 << 4;
 /// The queue was destroyed.
 const RETIRED: u32 = 1 << 5;
 /// The number of sleeping threads is in the bits from here on. Linux has at most 2^22 threads, so it has room.
@@ -353,50 +277,46 @@ impl Owner {
     /// The state as a word: flags, and the number of sleeping threads.
     const fn pack(self) -> u32 {
         let timer = if self.is_timer_set() { TIMER } else { 0 };
-        let flags = match self {
-            Owner::Shard { .. } => 0,
-            Owner::PollingThread {
-                awaits_reply,
-                sleep,
-            } => {
-                let reply = if awaits_reply { AWAITS_REPLY } else { 0 };
-                let sleep = if matches!(sleep, Sleep::None) {
-                    0
-                } else {
-                    SLEEP
-                };
-                LENT | reply | sleep
-            }
-            Owner::SleepingThread { woke, .. } => SLEEP | if woke { WOKE } else { 0 },
-            Owner::AwaitedThread => SLEEP,
-            Owner::Retired { .. } => RETIRED,
+        let sleep = match self.sleep() {
+            Sleep::None => 0,
+            Sleep::Awaited | Sleep::Asleep(_) => SLEEP,
         };
-        flags | timer | self.sleepers() << SLEEPERS_SHIFT
+        let kind = match self {
+            Owner::PollingThread(Polling::Queue, _) => LENT,
+            Owner::PollingThread(Polling::Reply, _) => LENT | REPLY,
+            Owner::SleepingThread(_, SleepTimer::Renewed) => RENEWED,
+            Owner::Shard { .. } | Owner::SleepingThread(..) | Owner::AwaitedThread => 0,
+            Owner::Retired(_) => RETIRED,
+        };
+        kind | sleep | timer | self.sleepers() << SLEEPERS_SHIFT
     }
 
     /// The inverse.
     const fn unpack(word: u32) -> Owner {
         let sleepers = word >> SLEEPERS_SHIFT;
-        let sleep = match (word & SLEEP != 0, sleepers) {
-            (false, _) => Sleep::None,
-            (true, 0) => Sleep::Awaited,
-            (true, _) => Sleep::Asleep(sleepers),
+        let sleep = match (word & SLEEP, sleepers) {
+            (0, _) => Sleep::None,
+            (_, 0) => Sleep::Awaited,
+            _ => Sleep::Asleep(sleepers),
         };
         let timer = word & TIMER != 0;
-        if word & RETIRED != 0 {
-            return retired(sleepers);
+        match (word & (LENT | REPLY | RETIRED), sleep) {
+            (LENT, _) => Owner::PollingThread(Polling::Queue, sleep),
+            (0, Sleep::None) => Owner::Shard { timer },
+            (0, Sleep::Awaited) => Owner::AwaitedThread,
+            (0, Sleep::Asleep(n)) => Owner::SleepingThread(n, SleepTimer::unpack(word)),
+            (RETIRED, _) => Owner::Retired(sleepers),
+            _ => Owner::PollingThread(Polling::Reply, sleep),
         }
-        if word & LENT != 0 {
-            let awaits_reply = word & AWAITS_REPLY != 0;
-            return Owner::PollingThread {
-                awaits_reply,
-                sleep,
-            };
-        }
-        match sleep {
-            Sleep::None => Owner::Shard { timer },
-            Sleep::Awaited => Owner::AwaitedThread,
-            Sleep::Asleep(_) => sleeping(sleepers, word & WOKE != 0, timer),
+    }
+}
+
+impl SleepTimer {
+    const fn unpack(word: u32) -> SleepTimer {
+        match word & (TIMER | RENEWED) {
+            0 => SleepTimer::Unset,
+            TIMER => SleepTimer::Set,
+            _ => SleepTimer::Renewed,
         }
     }
 }
@@ -428,7 +348,7 @@ impl OwnerCell {
 
     /// A polling thread serves the group, and polls the queue: the other way is to wait for responses in posts.
     pub(crate) fn is_lent_to_poller(&self) -> bool {
-        self.0.load(Ordering::Relaxed) & (LENT | AWAITS_REPLY) == LENT
+        self.0.load(Ordering::Relaxed) & (LENT | REPLY) == LENT
     }
 
     /// Makes the transition; returns what the caller has to do. The word is written only if the state changes.

@@ -165,6 +165,7 @@ mod tests {
     use super::super::Member;
     use super::super::tests::{borrowed, is_lent};
     use super::*;
+    use crate::poll::owner::Owner;
     use crate::poll::shard::ShardTask;
     use crate::sys::Socket;
     use crate::sys::testing::connection;
@@ -194,19 +195,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn shard_serves_bulk_while_it_is_faster() {
-        let (group, since) = borrowed();
-        let (socket, _other) = connection(Ipv4Addr::LOCALHOST.into());
+    /// Adds a member to the group. The function ends a window in which the member carried so many bytes; true if the group is lent then.
+    fn carrier(group: &Arc<Group>, since: Time) -> (Arc<Carrier>, impl FnMut(u64) -> bool) {
+        let (socket, _) = connection(Ipv4Addr::LOCALHOST.into());
         let carrier = Arc::new(Carrier(socket, AtomicU64::new(0)));
         group.join(carrier.clone());
+        let (group, carries) = (group.clone(), carrier.clone());
         let mut now = since;
-        let mut window = |bytes: u64| {
-            now = now + Duration::from_nanos(WINDOW_NANOS);
-            carrier.1.fetch_add(bytes, Ordering::Relaxed);
+        let window = move |bytes: u64| {
+            now = now + WINDOW;
+            carries.1.fetch_add(bytes, Ordering::Relaxed);
             group.clone().expire(now);
             is_lent(&group)
         };
+        (carrier, window)
+    }
+
+    #[test]
+    fn shard_serves_bulk_while_it_is_faster() {
+        let (group, since) = borrowed();
+        let (carrier, mut window) = carrier(&group, since);
         assert!(window(0));
         assert!(!window(60_000_000), "a trial");
         assert!(!window(80_000_000), "it carried more");
@@ -215,7 +223,20 @@ mod tests {
         for _ in 0..100 {
             group.polled_empty();
         }
-        assert!(is_lent(&group), "who polls serves again");
+        assert!(is_lent(&group), "the polling thread serves again");
+        group.leave(&*carrier);
+    }
+
+    /// The thread may not be lent the group during the trial, so that it must not be expected back.
+    #[test]
+    fn shard_serves_bulk_of_former_sleeper() {
+        let (group, since) = borrowed();
+        group.begin_sleep();
+        group.end_sleep(since);
+        let (carrier, mut window) = carrier(&group, since);
+        assert!(window(0));
+        assert!(!window(60_000_000), "a trial");
+        assert_eq!(group.owner.load(), Owner::Shard { timer: true });
         group.leave(&*carrier);
     }
 

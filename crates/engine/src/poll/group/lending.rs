@@ -1,5 +1,5 @@
 //! When a group is lent to a polling thread: after enough consecutive empty polls, unless the last borrower stayed away not long ago.
-//! It only chooses when [`Event::EmptyPolls`](crate::poll::owner::Event::EmptyPolls) is reported, and whether threads may sleep with the
+//! It only chooses when [`Event::Borrowed`](crate::poll::owner::Event::Borrowed) is reported, and whether threads may sleep with the
 //! group; which thread serves is decided by the owner.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

@@ -9,7 +9,7 @@ use core::time::Duration;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Group;
-use crate::poll::owner::Event;
+use crate::poll::owner::{Event, Polling};
 use crate::sys;
 
 /// Responses in turn before a post waits for the next one.
@@ -71,7 +71,7 @@ impl Group {
         if !self.owner.is_lent() {
             self.borrower.set_current_thread();
             self.borrower.set_last_poll(start);
-            self.apply(Event::AwaitReply, || start);
+            self.apply(Event::Borrowed(Polling::Reply), || start);
         }
         let mut limit = SPIN;
         let mut now = start;

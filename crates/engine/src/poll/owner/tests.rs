@@ -8,8 +8,8 @@ mod table {
     use super::*;
 
     const EVENTS: [Event; 11] = [
-        Event::EmptyPolls,
-        Event::AwaitReply,
+        Event::Borrowed(Polling::Queue),
+        Event::Borrowed(Polling::Reply),
         Event::Armed,
         Event::SleepBegins,
         Event::SleepEnds,
@@ -24,26 +24,21 @@ mod table {
     /// Every state, with at most two sleeping threads.
     fn states() -> Vec<Owner> {
         let mut all: Vec<Owner> = [false, true].map(|timer| Owner::Shard { timer }).into();
-        for awaits_reply in [false, true] {
-            for sleep in [
+        for by in [Polling::Queue, Polling::Reply] {
+            let sleep = [
                 Sleep::None,
                 Sleep::Awaited,
                 Sleep::Asleep(1),
                 Sleep::Asleep(2),
-            ] {
-                all.push(Owner::PollingThread {
-                    awaits_reply,
-                    sleep,
-                });
-            }
+            ];
+            all.extend(sleep.map(|sleep| Owner::PollingThread(by, sleep)));
         }
-        for sleepers in [1, 2] {
-            for (woke, timer) in [(false, false), (false, true), (true, false), (true, true)] {
-                all.push(sleeping(sleepers, woke, timer));
-            }
+        for n in [1, 2] {
+            let timer = [SleepTimer::Unset, SleepTimer::Set, SleepTimer::Renewed];
+            all.extend(timer.map(|timer| Owner::SleepingThread(n, timer)));
         }
         all.push(Owner::AwaitedThread);
-        all.extend([0, 1, 2].map(retired));
+        all.extend([0, 1, 2].map(Owner::Retired));
         all
     }
 
@@ -59,48 +54,21 @@ mod table {
         }
     }
 
-    fn short(owner: Owner) -> String {
-        let flag = |set: bool, name: &str| {
-            if set {
-                format!(" {name}")
-            } else {
-                String::new()
-            }
-        };
-        match owner {
-            Owner::Shard { timer } => format!("Shard{}", flag(timer, "timer")),
-            Owner::PollingThread {
-                awaits_reply,
-                sleep,
-            } => {
-                format!("Polling{} {sleep:?}", flag(awaits_reply, "reply"))
-            }
-            Owner::SleepingThread {
-                sleepers,
-                woke,
-                timer,
-            } => {
-                format!(
-                    "Sleeping({sleepers}){}{}",
-                    flag(woke, "woke"),
-                    flag(timer, "timer")
-                )
-            }
-            Owner::AwaitedThread => "Awaited".into(),
-            Owner::Retired { sleepers } => format!("Retired({sleepers})"),
-        }
-    }
-
     #[test]
     fn table_matches_snapshot() {
         let mut out = String::new();
         for from in states() {
             for event in EVENTS {
                 let (to, actions) = from.next(event);
-                let to = if to == from { "-".into() } else { short(to) };
-                let (from, event) = (short(from), format!("{event:?}"));
-                let actions: Vec<String> = actions.iter().map(|a| format!("{a:?}")).collect();
-                let line = format!("{from:<24} {event:<16} -> {to:<24} {}", actions.join(", "));
+                let to = if to == from {
+                    "-".into()
+                } else {
+                    format!("{to:?}")
+                };
+                let (from, event) = (format!("{from:?}"), format!("{event:?}"));
+                let actions: Vec<String> = actions.iter().map(|one| format!("{one:?}")).collect();
+                let actions = actions.join(", ");
+                let line = format!("{from:<31} {event:<16} -> {to:<31} {actions}");
                 out += line.trim_end();
                 out += "\n";
             }
@@ -126,7 +94,7 @@ mod table {
                     let armed = matches!(from, Owner::Shard { .. }) && !reported;
                     assert!(armed || arms, "{from:?} {event:?}");
                 }
-                Owner::Retired { .. } => assert!(!arms),
+                Owner::Retired(_) => assert!(!arms),
                 _ => {
                     assert!(to.sleepers() > 0 || to.is_timer_set(), "{to:?}");
                     assert!(!arms, "a thread serves: {from:?} {event:?}");
@@ -141,7 +109,7 @@ mod table {
             let runs = from.is_timer_set() && !matches!(event, Event::Expired(_));
             let sets = actions.contains(&Action::SetTimer);
             assert!(!(runs && sets), "two timers: {from:?} {event:?}");
-            let retired = matches!(to, Owner::Retired { .. });
+            let retired = matches!(to, Owner::Retired(_));
             assert!(
                 retired || to.is_timer_set() == (runs || sets),
                 "{from:?} {event:?}"
@@ -152,7 +120,7 @@ mod table {
     #[test]
     fn udp_sockets_follow_every_loan() {
         for_each_transition(|from, event, to, actions| {
-            let retired = matches!(to, Owner::Retired { .. });
+            let retired = matches!(to, Owner::Retired(_));
             let changes = from.is_lent() != to.is_lent() && !retired;
             let applies = actions.contains(&Action::ApplyLent);
             assert_eq!(changes, applies, "{from:?} {event:?}");
@@ -162,10 +130,10 @@ mod table {
     #[test]
     fn deferred_acknowledgements_outlast_no_borrower() {
         for_each_transition(|from, event, to, actions| {
-            let borrowed = matches!(from, Owner::PollingThread { .. } | Owner::AwaitedThread);
+            let borrowed = matches!(from, Owner::PollingThread(..) | Owner::AwaitedThread);
             let polls_no_longer = from.is_lent() && !to.is_lent();
             let returned = matches!(to, Owner::Shard { .. }) && borrowed;
-            let retired = matches!(to, Owner::Retired { .. });
+            let retired = matches!(to, Owner::Retired(_));
             let sends = actions
                 .iter()
                 .any(|one| matches!(one, Action::SendDeferred { .. }));
@@ -203,7 +171,7 @@ mod table {
     #[test]
     fn retired_group_stays_retired() {
         for_each_transition(|from, event, to, actions| {
-            let retired = |owner| matches!(owner, Owner::Retired { .. });
+            let retired = |owner| matches!(owner, Owner::Retired(_));
             assert_eq!(retired(to), retired(from) || event == Event::Retired);
             assert!(!retired(from) || actions.is_empty(), "{from:?} {event:?}");
         });
@@ -215,7 +183,7 @@ mod table {
         assert_eq!(cell.apply(Event::Armed), &[]);
         assert_eq!(cell.load(), Owner::AwaitedThread);
         assert_eq!(cell.apply(Event::SleepBegins), &[]);
-        assert_eq!(cell.load(), sleeping(1, true, true));
+        assert_eq!(cell.load(), Owner::SleepingThread(1, SleepTimer::Renewed));
     }
 }
 
@@ -229,7 +197,8 @@ mod model {
 
     type Table = fn(Owner, Event) -> (Owner, &'static [Action]);
 
-    /// A group with one member: what the kernel, the shard and the timekeeper know of it.
+    /// A group with one member: what the kernel, the shard and the timekeeper know of it. Its flags change by exchanges only, as the kernel and
+    /// the shard change them under locks.
     struct World {
         owner: OwnerCell,
         table: Table,
@@ -256,7 +225,9 @@ mod model {
             for action in self.owner.apply_by(event, self.table) {
                 match action {
                     Action::Serve => self.serve(),
-                    Action::ArmPoller => self.armed.store(true, Ordering::SeqCst),
+                    Action::ArmPoller => {
+                        self.armed.swap(true, Ordering::SeqCst);
+                    }
                     Action::SetTimer => {
                         let before = self.timer.swap(true, Ordering::SeqCst);
                         assert!(!before, "two timers");
@@ -276,7 +247,7 @@ mod model {
 
         /// The peer sends.
         fn arrive(&self) {
-            self.input.store(true, Ordering::SeqCst);
+            self.input.swap(true, Ordering::SeqCst);
         }
 
         /// The timekeeper expires the timer, if it is set; true if it was.
@@ -305,16 +276,19 @@ mod model {
             self.apply(Event::SleepEnds);
         }
 
-        /// All threads have left and do not come back: shard and timekeeper alone must serve the input.
+        /// All threads have left and do not come back: shard and timekeeper alone must serve this input and the next.
         fn settle(&self) {
+            self.serve_rest();
+            self.arrive();
+            self.serve_rest();
+        }
+
+        fn serve_rest(&self) {
             while self.report() || self.expire(Judgement::Away) {}
             let owner = self.owner.load();
             assert!(!self.input.load(Ordering::SeqCst), "input waits: {owner:?}");
-            assert_eq!(
-                owner.is_timer_set(),
-                self.timer.load(Ordering::SeqCst),
-                "{owner:?}"
-            );
+            let timer = self.timer.load(Ordering::SeqCst);
+            assert_eq!(owner.is_timer_set(), timer, "{owner:?}");
         }
     }
 
@@ -336,9 +310,9 @@ mod model {
 
     /// A thread wakes while the timer expires: one of them sets the timer again.
     fn wake_and_expire(table: Table) {
-        for woke in [false, true] {
+        for timer in [SleepTimer::Set, SleepTimer::Renewed] {
             two(
-                sleeping(1, woke, true),
+                Owner::SleepingThread(1, timer),
                 false,
                 table,
                 |world| world.apply(Event::SleepEnds),
@@ -384,10 +358,7 @@ mod model {
     /// A thread arms the queue while the timer judges it away.
     fn arm_and_expire(table: Table) {
         for sleep in [Sleep::None, Sleep::Awaited] {
-            let lent = Owner::PollingThread {
-                awaits_reply: false,
-                sleep,
-            };
+            let lent = Owner::PollingThread(Polling::Queue, sleep);
             two(
                 lent,
                 false,
@@ -426,7 +397,7 @@ mod model {
             true,
             Owner::next,
             |world| {
-                world.apply(Event::EmptyPolls);
+                world.apply(Event::Borrowed(Polling::Queue));
                 world.serve();
             },
             |world| world.apply(Event::Armed),
@@ -441,7 +412,7 @@ mod model {
             true,
             Owner::next,
             |world| {
-                world.apply(Event::EmptyPolls);
+                world.apply(Event::Borrowed(Polling::Queue));
                 world.apply(Event::Armed);
             },
             |world| {
@@ -458,8 +429,8 @@ mod model {
             Owner::Shard { timer: false },
             true,
             Owner::next,
-            |world| world.apply(Event::EmptyPolls),
-            |world| world.apply(Event::AwaitReply),
+            |world| world.apply(Event::Borrowed(Polling::Queue)),
+            |world| world.apply(Event::Borrowed(Polling::Reply)),
         );
     }
 
@@ -479,14 +450,18 @@ mod model {
     #[test]
     fn retired_group_sets_no_timer() {
         loom::model(|| {
-            let world = World::new(sleeping(1, false, false), false, Owner::next);
+            let world = World::new(
+                Owner::SleepingThread(1, SleepTimer::Unset),
+                false,
+                Owner::next,
+            );
             let waking = {
                 let world = world.clone();
                 thread::spawn(move || world.apply(Event::SleepEnds))
             };
             world.apply(Event::Retired);
             waking.join().unwrap();
-            assert_eq!(world.owner.load(), retired(0));
+            assert_eq!(world.owner.load(), Owner::Retired(0));
         });
     }
 }
