@@ -377,7 +377,7 @@ impl Core {
         for qp in self.function.uds_of_cq(cq) {
             qp.fail_overflowed(out);
         }
-        for qp in self.function.uppers_of_cq(cq) {
+        for qp in self.function.ulps_of_cq(cq) {
             qp.fail_overflowed(out);
         }
         self.iscsi.sweep(out);

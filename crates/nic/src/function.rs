@@ -15,7 +15,7 @@ mod qps;
 mod queues;
 mod shared_sends;
 mod table;
-mod uppers;
+mod ulps;
 
 pub use attributes::{Attributes, KINDS, Shares};
 pub use counters::FunctionCounters;
@@ -23,7 +23,7 @@ pub use datagrams::NewUd;
 pub use qps::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
 pub(crate) use table::Use;
-pub use uppers::NewUpper;
+pub use ulps::NewUlp;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ impl Function {
                 for qp in self.uds_of_cq(cq) {
                     qp.fail_overflowed(out);
                 }
-                for qp in self.uppers_of_cq(cq) {
+                for qp in self.ulps_of_cq(cq) {
                     qp.fail_overflowed(out);
                 }
             }

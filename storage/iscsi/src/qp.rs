@@ -35,7 +35,7 @@ use std::cell::RefCell;
 
 use parking_lot::Mutex;
 use verbena_nic::{Carrier, CombiningLock, OnFailure, Outbox, QpState, Receiving, Sending};
-use verbena_nic::{Upper, UpperInit};
+use verbena_nic::{UlpInit, UlpQp};
 
 use crate::terms::Terms;
 use inner::Inner;
@@ -55,7 +55,7 @@ pub struct Qp {
 /// What it was created with.
 #[derive(Debug)]
 pub(crate) struct Init {
-    pub(crate) upper: UpperInit,
+    pub(crate) ulp: UlpInit,
     pub(crate) on_failure: OnFailure,
 }
 
@@ -80,10 +80,10 @@ pub struct View {
 
 impl Qp {
     /// A new queue pair in `Reset`. `on_failure`: the effect of a command that cannot be executed, options 1 and 2 of M12.
-    pub fn new(upper: UpperInit, on_failure: OnFailure) -> Qp {
-        let queues = Queues::new(&upper.limits);
+    pub fn new(ulp: UlpInit, on_failure: OnFailure) -> Qp {
+        let queues = Queues::new(&ulp.limits);
         Qp {
-            init: Init { upper, on_failure },
+            init: Init { ulp, on_failure },
             queues: Mutex::new(queues),
             lock: CombiningLock::new(Inner::new()),
         }
@@ -91,12 +91,12 @@ impl Qp {
 
     /// Its number (QPN).
     pub fn number(&self) -> u32 {
-        self.init.upper.number
+        self.init.ulp.number
     }
 
     /// What it was created with.
-    pub fn init(&self) -> &UpperInit {
-        &self.init.upper
+    pub fn init(&self) -> &UlpInit {
+        &self.init.ulp
     }
 
     /// Its state.
@@ -229,7 +229,7 @@ impl Qp {
     }
 }
 
-impl Upper for Qp {
+impl UlpQp for Qp {
     fn fail_overflowed(&self, out: &mut Outbox) {
         self.fail("a completion queue overflowed", out);
     }

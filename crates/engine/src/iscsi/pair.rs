@@ -11,7 +11,7 @@ use verbena_mem::Pd;
 use verbena_nic::profile::Service;
 use verbena_nic::qp::Limits;
 use verbena_nic::qp::PostRecvError;
-use verbena_nic::{NewUpper, OnFailure, Outbox, QpState, ReceiveWr};
+use verbena_nic::{NewUlp, OnFailure, Outbox, QpState, ReceiveWr};
 
 use crate::core::Core;
 use crate::error::Error;
@@ -53,7 +53,7 @@ impl IscsiPair {
         core.check_own(send.0.core())?;
         core.check_own(recv.0.core())?;
         core.check_service(Service::Iscsi, socket.local_addr()?, Some(to))?;
-        let new = NewUpper {
+        let new = NewUlp {
             service: Service::Iscsi,
             pd: options.pd,
             send_cq: send.number(),
@@ -61,13 +61,13 @@ impl IscsiPair {
             limits: options.limits,
         };
         let make = |init| Qp::new(init, options.on_failure);
-        let qp = core.function.create_upper(new, make)?;
+        let qp = core.function.create_ulp(new, make)?;
         qp.attach();
         send.0.add_send_group(&recv.0.group);
         let stream = IscsiStream::open(core, socket, qp.clone(), &recv.0.group);
         let stream = stream.inspect_err(|_| {
             // No other thread has seen the queue pair: destroying it cannot fail.
-            let _ = core.function.destroy_upper(qp.number());
+            let _ = core.function.destroy_ulp(qp.number());
         })?;
         Ok(IscsiPair {
             core: core.clone(),
@@ -186,7 +186,7 @@ impl Drop for IscsiPair {
             return;
         }
         self.stream.close();
-        let destroyed = self.core.function.destroy_upper(self.number());
+        let destroyed = self.core.function.destroy_ulp(self.number());
         debug_assert!(destroyed.is_ok(), "it is destroyed once");
     }
 }

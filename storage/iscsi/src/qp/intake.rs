@@ -182,7 +182,7 @@ impl Inner {
             && body.done < body.len
         {
             let range = (pdu.offset + body.done, body.len - body.done);
-            direct = segments::targets(&init.upper, &command.data, range, &mut targets)?;
+            direct = segments::targets(&init.ulp, &command.data, range, &mut targets)?;
             if direct == range.1 {
                 let behind = body.trailer_len;
                 targets.stage(intake.room(behind + header));
@@ -222,7 +222,7 @@ impl Inner {
             && let Some(command) = self.commands.get(*slot)
         {
             let range = (pdu.offset + body.done, n);
-            segments::sum(&init.upper, &command.data, range, crc)?;
+            segments::sum(&init.ulp, &command.data, range, crc)?;
         }
         body.done += n;
         Ok(())
@@ -270,7 +270,7 @@ impl Inner {
             self.claimed = queues.lock().receives.take();
         }
         match &self.claimed {
-            Some(receive) if !segments::wait(&init.upper, &receive.scatter) => {}
+            Some(receive) if !segments::wait(&init.ulp, &receive.scatter) => {}
             _ => return Some(Flow::Held),
         }
         self.counters.pdus_in += 1;
@@ -361,7 +361,7 @@ impl Inner {
         let Some(command) = self.commands.get(slot) else {
             return true;
         };
-        let written = segments::write(&init.upper, &command.data, pdu.offset + at, bytes);
+        let written = segments::write(&init.ulp, &command.data, pdu.offset + at, bytes);
         match written {
             Ok(()) => true,
             Err(refusal) => {

@@ -2,7 +2,7 @@
 //! each piece against its region (M6) each time. Grants are not kept: one lasts for one copy or one system call.
 
 use verbena_mem::{Access, Gather, MemAccess, Placement, Refusal, Sources, Targets};
-use verbena_nic::{Sge, UpperInit};
+use verbena_nic::{Sge, UlpInit};
 use verbena_wire::crc::Crc32c;
 
 /// A part of a data segment.
@@ -29,7 +29,7 @@ fn pieces(data: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Piece> + 
 }
 
 impl Piece {
-    fn reach(&self, init: &UpperInit, needs: Access) -> MemAccess {
+    fn reach(&self, init: &UlpInit, needs: Access) -> MemAccess {
         MemAccess {
             stag: self.sge.stag,
             at: self.sge.addr,
@@ -40,17 +40,17 @@ impl Piece {
         }
     }
 
-    fn place<'a>(&self, init: &'a UpperInit) -> Result<Placement<'a>, Refusal> {
+    fn place<'a>(&self, init: &'a UlpInit) -> Result<Placement<'a>, Refusal> {
         init.tpt.place_local(&self.reach(init, Access::LOCAL_WRITE))
     }
 
-    fn gather<'a>(&self, init: &'a UpperInit) -> Result<Gather<'a>, Refusal> {
+    fn gather<'a>(&self, init: &'a UlpInit) -> Result<Gather<'a>, Refusal> {
         init.tpt.gather_local(&self.reach(init, Access::LOCAL_READ))
     }
 }
 
 /// Whether the memory of all segments can be accessed now.
-pub(super) fn check(init: &UpperInit, data: &[Sge], needs: Access) -> Result<(), Refusal> {
+pub(super) fn check(init: &UlpInit, data: &[Sge], needs: Access) -> Result<(), Refusal> {
     for sge in data.iter().filter(|sge| sge.len > 0) {
         let reach = Piece { sge: *sge }.reach(init, needs);
         if needs == Access::LOCAL_WRITE {
@@ -63,7 +63,7 @@ pub(super) fn check(init: &UpperInit, data: &[Sge], needs: Access) -> Result<(),
 }
 
 /// True if memory to be written is pending (V5) and the queue pair was registered to be notified.
-pub(super) fn wait(init: &UpperInit, data: &[Sge]) -> bool {
+pub(super) fn wait(init: &UlpInit, data: &[Sge]) -> bool {
     // A posted STag comes from this table, so a table without pending entries needs no check of the segments.
     while init.tpt.has_pending()
         && let Err(Refusal::Pending { stag }) = check(init, data, Access::LOCAL_WRITE)
@@ -78,7 +78,7 @@ pub(super) fn wait(init: &UpperInit, data: &[Sge]) -> bool {
 
 /// Adds a range as read targets. Returns the bytes added, which may be fewer than asked for.
 pub(super) fn targets<'a>(
-    init: &'a UpperInit,
+    init: &'a UlpInit,
     data: &[Sge],
     (offset, len): (u32, u32),
     targets: &mut Targets<'a>,
@@ -96,7 +96,7 @@ pub(super) fn targets<'a>(
 
 /// Adds a range as write sources. Returns the bytes added, which may be fewer than asked for.
 pub(super) fn sources<'a>(
-    init: &'a UpperInit,
+    init: &'a UlpInit,
     data: &[Sge],
     (offset, len): (u32, u32),
     sources: &mut Sources<'a>,
@@ -114,7 +114,7 @@ pub(super) fn sources<'a>(
 
 /// Copies bytes to an offset.
 pub(super) fn write(
-    init: &UpperInit,
+    init: &UlpInit,
     data: &[Sge],
     offset: u32,
     bytes: &[u8],
@@ -130,7 +130,7 @@ pub(super) fn write(
 
 /// Appends a copy of a range.
 pub(super) fn append(
-    init: &UpperInit,
+    init: &UlpInit,
     data: &[Sge],
     (offset, len): (u32, u32),
     to: &mut Vec<u8>,
@@ -144,7 +144,7 @@ pub(super) fn append(
 
 /// Adds a range that was just placed to a CRC, through a buffer that fits the cache.
 pub(super) fn sum(
-    init: &UpperInit,
+    init: &UlpInit,
     data: &[Sge],
     (offset, len): (u32, u32),
     crc: &mut Crc32c,

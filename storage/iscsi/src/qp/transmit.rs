@@ -40,9 +40,7 @@ impl Inner {
             }
             let (refused, bytes, moved) = {
                 let mut sources = Sources::new();
-                let named = self
-                    .frames
-                    .sources(&init.upper, &self.commands, &mut sources);
+                let named = self.frames.sources(&init.ulp, &self.commands, &mut sources);
                 let bytes = sources.bytes();
                 let moved = if bytes == 0 {
                     IoOutcome::WouldBlock

@@ -4,12 +4,12 @@ use verbena_wire::number::Qpn;
 
 use super::*;
 use crate::ssq::SsqLimits;
-use crate::upper::{Upper, UpperInit};
+use crate::ulp::{UlpInit, UlpQp};
 
 #[derive(Debug)]
 struct Driver(u32);
 
-impl Upper for Driver {
+impl UlpQp for Driver {
     fn fail_overflowed(&self, _: &mut Outbox) {}
 
     fn retire(&self) -> bool {
@@ -34,7 +34,7 @@ fn outcomes(services: &[Service]) -> [Option<Error>; 4] {
         srq: None,
         limits: Limits::default(),
     };
-    let upper = NewUpper {
+    let ulp = NewUlp {
         service: Service::Iscsi,
         pd,
         send_cq: cq,
@@ -47,7 +47,7 @@ fn outcomes(services: &[Service]) -> [Option<Error>; 4] {
         function.create_channel(ssq.number(), new).err(),
         function.create_ud(ud).err(),
         function
-            .create_upper(upper, |init: UpperInit| Driver(init.number))
+            .create_ulp(ulp, |init: UlpInit| Driver(init.number))
             .map(|made| assert!(made.0 >= FIRST_QP))
             .err(),
     ];

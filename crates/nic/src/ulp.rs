@@ -1,4 +1,4 @@
-//! Queue pairs of upper-layer drivers, beside RDMA's on one adapter, with protocols of their own (M12).
+//! Queue pairs of upper-layer protocols (ULPs), beside RDMA's on one adapter, (M12).
 //! They have a number that no other queue pair has, hold the objects they use, and count towards the function's limits. The adapter
 //! calls them when a completion queue overflowed and when they are destroyed. When memory that they wait for becomes valid (V5), they
 //! are woken by the code that owns their streams.
@@ -12,8 +12,8 @@ use crate::cq::Cq;
 use crate::qp::Limits;
 use verbena_events::event::Outbox;
 
-/// A queue pair of an upper-layer driver, as seen by the adapter.
-pub trait Upper: fmt::Debug + Send + Sync {
+/// A queue pair of an upper-layer protocol, as seen by the adapter.
+pub trait UlpQp: fmt::Debug + Send + Sync {
     /// One of its completion queues lost entries: it fails.
     fn fail_overflowed(&self, out: &mut Outbox);
 
@@ -23,7 +23,7 @@ pub trait Upper: fmt::Debug + Send + Sync {
 
 /// The parts of such a queue pair; fixed at creation.
 #[derive(Debug, Clone)]
-pub struct UpperInit {
+pub struct UlpInit {
     /// Its number.
     pub number: u32,
     /// Its domain.
