@@ -18,7 +18,6 @@ use crate::connection::Connection;
 use crate::datagram::ud_demux::UdDemux;
 use crate::error::{Error, InterruptError};
 use crate::failure::EngineFailure;
-use crate::iscsi::stream::IscsiStreams;
 use crate::notify::Inbox;
 use crate::notify::handler::{CqNotifications, Handlers};
 use crate::notify::handler_threads::HandlerThreads;
@@ -32,6 +31,7 @@ use crate::security::access::AccessList;
 use crate::security::keys::Keys;
 use crate::security::tls::Tls;
 use crate::sys;
+use crate::ulp::stream::UlpStreams;
 use crate::verbs::control::ControlThread;
 use crate::verbs::function_handle::{FunctionHandle, FunctionOptions};
 use crate::verbs::ssq_driver::SsqDrivers;
@@ -66,8 +66,8 @@ pub(crate) struct Core {
     pub(crate) qpn_allocator: QpnAllocator,
     /// Queue pairs that receive datagrams.
     pub(crate) ud_demux: UdDemux,
-    /// Connections to iSCSI targets (M12).
-    pub(crate) iscsi: IscsiStreams,
+    /// Connections of upper-layer protocols (M12).
+    pub(crate) ulps: UlpStreams,
     /// Shared send queues, by number (V6).
     pub(crate) ssq_drivers: SsqDrivers,
     /// Limits startups of accepted connections.
@@ -152,7 +152,7 @@ impl Core {
             oob_requests: OobRequests::default(),
             qpn_allocator: QpnAllocator::default(),
             ud_demux: UdDemux::default(),
-            iscsi: IscsiStreams::default(),
+            ulps: UlpStreams::default(),
             ssq_drivers: SsqDrivers::default(),
             half_open,
             access,
@@ -344,7 +344,7 @@ impl Core {
                 let Ok(qp) = self.function.qp(number) else {
                     // V5: datagrams wait for memory, too.
                     self.ud_demux.resume(&self.function, number, out);
-                    self.iscsi.resume(number, out);
+                    self.ulps.resume(number, out);
                     continue;
                 };
                 qp.wake(wake, out);
@@ -380,7 +380,7 @@ impl Core {
         for qp in self.function.ulps_of_cq(cq) {
             qp.fail_overflowed(out);
         }
-        self.iscsi.sweep(out);
+        self.ulps.sweep(out);
     }
 }
 

@@ -3,7 +3,6 @@
 //! cannot be used with another.
 
 use core::net::{IpAddr, SocketAddr};
-use core::time::Duration;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -18,13 +17,13 @@ use crate::core::Core;
 use crate::datagram::ud_demux::DatagramDrops;
 use crate::datagram::ud_pair::{UdOptions, UdPair};
 use crate::error::Error;
-use crate::iscsi::dial::IscsiConnecting;
-use crate::iscsi::pair::{IscsiOptions, IscsiPair};
 use crate::notify::Inbox;
 use crate::notify::handler::HandlerId;
 use crate::poll::queue::CompletionQueue;
 use crate::security::access::AccessList;
 use crate::sys::Listener;
+use crate::ulp::dial::UlpConnecting;
+use crate::ulp::pair::UlpOptions;
 use crate::verbs::control::{ControlCallback, ControlQueue};
 use crate::verbs::function_handle::FunctionOptions;
 use crate::verbs::queue_pair::{QueuePair, QueuePairOptions};
@@ -174,22 +173,11 @@ impl Engine {
         UdPair::new(&self.core, send, recv, options)
     }
 
-    /// An iSCSI queue pair connected to the target at this address (M12). Blocks until TCP is connected.
-    pub fn connect_iscsi(
-        &self,
-        to: SocketAddr,
-        queues: (&CompletionQueue, &CompletionQueue),
-        options: IscsiOptions,
-    ) -> Result<IscsiPair, Error> {
-        let dial = self.dial_iscsi(to, options.connect_timeout)?;
-        dial.wait()?;
-        dial.pair(queues, options)
-    }
-
-    /// Connects to a target without blocking (M12): a queue pair is made from the result once TCP is connected.
-    pub fn dial_iscsi(&self, to: SocketAddr, patience: Duration) -> Result<IscsiConnecting, Error> {
+    /// Connects to the peer of an upper-layer protocol without blocking: a queue pair is made from the result once TCP is connected
+    /// (docs/upper-protocols.md).
+    pub fn connect_ulp(&self, to: SocketAddr, options: UlpOptions) -> Result<UlpConnecting, Error> {
         self.core.check()?;
-        IscsiConnecting::new(&self.core, to, patience)
+        UlpConnecting::new(&self.core, to, options)
     }
 
     /// Datagrams for this adapter that reached no queue pair, by cause.

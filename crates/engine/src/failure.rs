@@ -95,7 +95,7 @@ impl Core {
     /// The number of queue pairs of every kind.
     pub(crate) fn pair_count(&self) -> usize {
         let (qps, uds) = (self.function.all_qps(), self.function.all_uds());
-        qps.len() + uds.len() + self.iscsi.all().len()
+        qps.len() + uds.len() + self.ulps.all().len()
     }
 
     /// Moves the queue pairs of every kind to the error state: posted work is flushed. A panic for one of them does not affect the
@@ -119,7 +119,7 @@ impl Core {
                 self.deliver(&mut out);
             });
         }
-        for stream in self.iscsi.all() {
+        for stream in self.ulps.all() {
             catch_panic(|| {
                 let mut out = Outbox::new();
                 stream.qp.fail("the adapter ended", &mut out);

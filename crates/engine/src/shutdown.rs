@@ -38,7 +38,7 @@ impl Engine {
             let uds = core.function.all_uds();
             qps.iter().filter(|qp| qp.outstanding().0 > 0).count()
                 + uds.iter().filter(|qp| qp.outstanding().0 > 0).count()
-                + core.iscsi.all().iter().filter(|s| s.is_busy()).count()
+                + core.ulps.all().iter().filter(|s| s.qp.is_busy()).count()
         };
         sys::wait(until, || busy() == 0);
         let (all, flushed) = (core.pair_count(), busy());

@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`wr`] (requests) → [`wc`] (completions) → [`state`] (states of a queue pair) → [`cq`], [`receive`], [`srq`]
 //! (the queues) → [`carrier`] (moves bytes) → [`qp`] (the queue pair), [`ssq`] (shared send queue), [`ud`] (datagrams), [`ulp`]
-//! (queue pairs of other drivers) → [`control`] (deferred verbs) → [`function`] (the tables and the verbs on them) →
+//! (queue pairs of other protocols) → [`control`] (deferred verbs) → [`function`] (the tables and the verbs on them) →
 //! [`adapter`] → [`profile`] (what the adapter presents itself as); [`error`] lists why a verb fails.
 //! Events go to the `verbena-events` crate; the lock-free queues and the combining lock are those of `verbena-sync`.
 
@@ -57,6 +57,7 @@ pub use verbena_events::{
     Arrangement, At, Cause, Delivery, Eqe, Event, Fire, Interrupts, Origin, Outbox, Raise, Reason,
     Scheme, Shutdown, Signal, Wake,
 };
+pub use verbena_stream::Time;
 pub use verbena_sync::CombiningLock;
 pub use wc::{ControlOp, Header, Status, Wc, WcOp};
 pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};

@@ -42,7 +42,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array that the program owns, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`RemoteValue`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`UdQp`], [`IscsiQp`], [`SidrListener`]) → [`Listener`] → [`Endpoint`] →
+//! Reading order: [`Device`] → [`mr`] (memory) → [`RemoteValue`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`UdQp`], [`SidrListener`], [`ulp`]) → [`Listener`] → [`Endpoint`] →
 //! [`Connection`] → `ops` (which side owns a buffer, and until when).
 //!
 //! # Features
@@ -65,7 +65,6 @@ mod error;
 mod function;
 mod handler;
 mod handover;
-mod iscsi;
 mod listener;
 pub mod low;
 #[allow(
@@ -85,6 +84,7 @@ mod sidr;
 mod srq;
 mod ssq;
 mod ud;
+pub mod ulp;
 
 pub use connect::{Connecting, Connector};
 pub use connection::{BufResult, Connection, Received};
@@ -97,7 +97,6 @@ pub use handover::{
     FailedHandover, Handover, HandoverError, HandoverListener, HandoverSender, HandoverStep,
     IncomingHandover,
 };
-pub use iscsi::{IscsiConnecting, IscsiOptions, IscsiQp};
 pub use listener::{Accepting, BoundListener, ConnectRequest, Listener, NextRequest};
 pub use mr::{Buf, FastRegMr, Memory, Mr, MrGuard, MrSlice, Scope, Window};
 pub use pd::Pd;

@@ -1,5 +1,5 @@
 //! The end of requests and of the queue pair: completions, flushing, removal of registrations. Everything posted completes once, no table
-//! entry outlives its command, and the first cause is kept. The connection is closed by its owner, which checks `wants_close`.
+//! entry outlives its command, and the first cause is kept. The connection is closed by its owner, which checks the state.
 
 use parking_lot::Mutex;
 use verbena_nic::{Event, Flags, Outbox, QpState, Status, Wc, WcOp};

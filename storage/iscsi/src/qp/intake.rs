@@ -98,7 +98,7 @@ impl Inner {
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
-        carrier: &mut impl Carrier,
+        carrier: &mut (impl Carrier + ?Sized),
         out: &mut Outbox,
     ) -> Receiving {
         if self.ended {
@@ -167,7 +167,7 @@ impl Inner {
     fn read(
         &mut self,
         init: &Init,
-        carrier: &mut impl Carrier,
+        carrier: &mut (impl Carrier + ?Sized),
     ) -> Result<(usize, u32, IoOutcome), Refusal> {
         let header = BHS_LEN + self.terms.header_digest_len();
         let ahead = self.stage_limit(header);

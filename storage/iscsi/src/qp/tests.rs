@@ -371,7 +371,7 @@ impl Rig {
     #[track_caller]
     pub(super) fn assert_ended(&self, cause: &str) {
         assert_eq!(self.state(), QpState::Err);
-        assert!(self.qp.wants_close());
+        assert_eq!(self.qp.state(), QpState::Err);
         let view = self.qp.view();
         let said = view.cause.unwrap_or_default();
         assert!(said.contains(cause), "{said:?} does not say {cause:?}");

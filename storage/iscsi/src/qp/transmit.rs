@@ -19,7 +19,7 @@ impl Inner {
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
-        carrier: &mut impl Carrier,
+        carrier: &mut (impl Carrier + ?Sized),
         out: &mut Outbox,
     ) -> Sending {
         loop {

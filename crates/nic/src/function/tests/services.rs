@@ -3,6 +3,8 @@
 use verbena_wire::number::Qpn;
 
 use super::*;
+use crate::carrier::Carrier;
+use crate::qp::{Receiving, Sending};
 use crate::ssq::SsqLimits;
 use crate::ulp::{UlpInit, UlpQp};
 
@@ -10,10 +12,32 @@ use crate::ulp::{UlpInit, UlpQp};
 struct Driver(u32);
 
 impl UlpQp for Driver {
-    fn fail_overflowed(&self, _: &mut Outbox) {}
+    fn number(&self) -> u32 {
+        self.0
+    }
+
+    fn state(&self) -> QpState {
+        QpState::Rts
+    }
+
+    fn handle_connected(&self) {}
+
+    fn receive(&self, _: &mut dyn Carrier, _: Time, _: &mut Outbox) -> Receiving {
+        Receiving::WouldBlock
+    }
+
+    fn try_transmit(&self, _: &mut dyn Carrier, _: Time, _: &mut Outbox) -> Option<Sending> {
+        Some(Sending::Idle)
+    }
+
+    fn fail(&self, _: &str, _: &mut Outbox) {}
 
     fn retire(&self) -> bool {
         true
+    }
+
+    fn is_busy(&self) -> bool {
+        false
     }
 }
 
