@@ -83,23 +83,23 @@ impl Engine {
     /// The adapter's own addresses, at which its queue pairs accept out-of-band connections.
     pub fn addresses(&self) -> Result<&[IpAddr], Error> {
         self.core.check()?;
-        self.core.addresses()
+        self.core.local_addresses.all()
     }
 
     /// Which sources may connect and send datagrams, and how many were refused.
     pub fn access_list(&self) -> &AccessList {
-        &self.core.access
+        &self.core.security.access
     }
 
     /// All events apart from completions.
     pub fn events(&self) -> &Inbox {
-        &self.core.events
+        &self.core.notification.events
     }
 
     /// Calls `watcher` first with every event but completions, on the thread that raised it and without any lock; an event for which it
     /// returns true is not put into the inbox.
     pub fn set_event_hook(&self, watcher: impl Fn(Event) -> bool + Send + Sync + 'static) {
-        self.core.set_event_hook(Arc::new(watcher));
+        self.core.notification.set_event_hook(Arc::new(watcher));
     }
 
     /// A completion queue.
@@ -182,7 +182,7 @@ impl Engine {
 
     /// Datagrams for this adapter that reached no queue pair, by cause.
     pub fn datagram_drops(&self) -> DatagramDrops {
-        self.core.ud_demux.drops()
+        self.core.routes.ud_demux.drops()
     }
 
     /// A control queue pair for `depth` requests, which complete in `cq` if one is named (V5).
@@ -238,7 +238,7 @@ impl Engine {
     ) -> Result<Reservation, Error> {
         self.core.check()?;
         self.core.check_owner(at, None)?;
-        let at = self.core.bind_addr(at)?;
+        let at = self.core.local_addresses.to_bind(at)?;
         let reserved = Reservation::new(&self.core, bind(at)?)?;
         // The system may have selected the port.
         self.core.check_owner(reserved.local_addr()?, None)?;
@@ -252,10 +252,13 @@ impl Drop for Engine {
             self.core.control_thread.stop(&self.core);
             self.core.shards.stop();
             // As at a shutdown: all held notifications are delivered now.
-            self.core.tick(Time::MAX);
-            self.core.handler_threads.stop(self.core.config.linger);
-            self.core.qpn_allocator.close();
-            self.core.ud_demux.close();
+            self.core.notification.tick(Time::MAX);
+            self.core
+                .notification
+                .handler_threads
+                .stop(self.core.config.linger);
+            self.core.oob.qpn_allocator.close();
+            self.core.routes.ud_demux.close();
         }
     }
 }

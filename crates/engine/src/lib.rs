@@ -3,7 +3,7 @@
 //! Protocol decisions are made in the inner crates (docs/ARCHITECTURE.md), from bytes and times passed in here.
 //!
 //! Reading order: [`sys`] (the operating system, the only `unsafe` here), [`config`] (settings and their origin),
-//! [`Engine`] → `core` (what all parts share) → `connection` (one socket and its queue pair: startup, turns, close) →
+//! [`Engine`] → `core` (what all parts share, in parts: `lifecycle`, `local_addresses`, `qp_routes`, and one of each folder) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `poll` (which thread serves a connection) → `verbs` (the objects that programs hold) → `accept` (listeners), `oob` (connections
 //! by queue pair number), `datagram` (UDP), `ulp` (queue pairs of upper-layer protocols); [`notify`] (events and the threads that
 //! handle them), [`security`] (access lists, keys, TLS).
@@ -26,9 +26,12 @@ mod datagram;
 mod engine;
 pub mod error;
 mod failure;
+mod lifecycle;
+mod local_addresses;
 pub mod notify;
 mod oob;
 mod poll;
+mod qp_routes;
 pub mod security;
 mod shutdown;
 #[allow(

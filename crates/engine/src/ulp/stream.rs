@@ -66,7 +66,7 @@ impl UlpStream {
             watch: Watch::new(WatchedBy::Group),
             timer: Mutex::default(),
         });
-        core.ulps.add(&stream);
+        core.routes.ulps.add(&stream);
         group.join(stream.clone());
         let watched = stream.watch.lock().apply(group, &*stream);
         if let Err(error) = watched {
@@ -178,7 +178,7 @@ impl UlpStream {
         self.group.leave(self);
         drop(watch);
         self.stop_timer();
-        self.core.ulps.remove(self.number);
+        self.core.routes.ulps.remove(self.number);
         // The connection may have failed already.
         let _ = self.socket.shutdown_write();
     }
