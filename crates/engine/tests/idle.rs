@@ -95,7 +95,7 @@ fn idle_connections_cause_no_wakeups() {
     wait("quiet", still);
     let (before, busy) = (all(), pids.map(ticks));
     std::thread::sleep(Duration::from_millis(1200));
-    assert_eq!(all(), before, "somebody woke without need");
+    assert_eq!(all(), before, "a thread woke without need");
     let spent: u64 = pids.map(ticks).iter().sum::<u64>() - busy.iter().sum::<u64>();
     assert!(spent <= 2, "{spent} ticks");
     drop(qps);

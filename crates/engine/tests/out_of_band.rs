@@ -418,7 +418,7 @@ fn reset_does_not_raise_the_dial_rate() {
     // A port where calls are counted and never answered.
     let listener = std::net::TcpListener::bind((LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let nobody = Qpn::new(u32::from(port) << 8).unwrap();
+    let unknown = Qpn::new(u32::from(port) << 8).unwrap();
     listener.set_nonblocking(true).unwrap();
     // Every call is closed at once.
     let count = |time: Duration| {
@@ -431,11 +431,11 @@ fn reset_does_not_raise_the_dial_rate() {
         calls
     };
     for _ in 0..40 {
-        set_peer(&a, (address(&a), nobody));
+        set_peer(&a, (address(&a), unknown));
         count(Duration::from_millis(3));
         assert!(a.qp.modify(QpState::Reset));
     }
-    set_peer(&a, (address(&a), nobody));
+    set_peer(&a, (address(&a), unknown));
     count(Duration::from_secs(1));
     let calls = count(Duration::from_secs(1));
     assert!((1..=8).contains(&calls), "{calls} calls in a second");
@@ -502,5 +502,5 @@ fn privileged_ports_are_never_dialled() {
     start(&a);
     a.post(4, SEND, &[a.sge(0, 8)]);
     assert_eq!(a.statuses(1), [(4, Status::RetryExcErr)]);
-    assert!(listener.accept().is_err(), "somebody called");
+    assert!(listener.accept().is_err(), "a call arrived");
 }

@@ -110,7 +110,7 @@ fn unanswered_sidr_request_times_out() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let there = address(&silent.local_addr().unwrap().to_string());
     let client = UdPeer::resolved_to(&there);
-    client.connect(b"anybody?");
+    client.connect(b"hello");
     let mut again = conn_param(b"");
     // SAFETY: as the manual says.
     unsafe { assert_eq!(rdma_connect(client.id, &raw mut again), -1) };

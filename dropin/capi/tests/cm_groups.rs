@@ -61,7 +61,7 @@ fn multicast_members_receive_until_they_leave() {
         assert_eq!(rdma_leave_multicast(second.id, at(&group)), -1);
         assert_eq!(errno(), libc::EADDRNOTAVAIL);
     }
-    send(first.id, &mut ud, b"to nobody");
+    send(first.id, &mut ud, b"no member");
     assert_nothing_received(second.id);
     // SAFETY: the queue pairs go before the memory.
     unsafe {
@@ -88,7 +88,7 @@ fn send_only_member_receives_nothing() {
     let letters = [RecvBuffer::of(hears.id), RecvBuffer::of(sender.id)];
     send(sender.id, &mut ud, b"hear me");
     assert_eq!(letters[0].take(hears.id).0, b"hear me");
-    send(hears.id, &mut back, b"nobody hears");
+    send(hears.id, &mut back, b"not received");
     assert_nothing_received(sender.id);
     // SAFETY: the queue pairs go before the memory.
     unsafe {

@@ -464,7 +464,7 @@ fn bound_window_is_freed_by_its_old_key() {
     tpt.deregister(window).unwrap();
     assert!(
         tpt.find_entry(bound).is_none(),
-        "nobody reaches it any more"
+        "no STag reaches it any more"
     );
     tpt.deregister(region).unwrap();
 }

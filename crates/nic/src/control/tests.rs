@@ -106,7 +106,7 @@ fn requests_are_done_in_order_and_complete() {
         .function
         .post_allocate_window(w.control, 3, WindowType::One, w.pd);
     assert_eq!(w.reaches(&memory), Err(Refusal::Pending { stag }));
-    assert!(w.completions().is_empty(), "nobody ran it");
+    assert!(w.completions().is_empty(), "it was not run");
     assert_eq!(w.run().unwrap().subject, Subject::Stag(stag));
     assert_eq!(w.reaches(&memory), Ok(()));
     let done = w.run().unwrap();
@@ -239,8 +239,8 @@ fn invalid_requests_are_refused_without_effect() {
     let memory = w.register(1);
     let stag = memory.stag();
     let before = function.used();
-    let nobody = Pd(7);
-    let gone = function.post_register(w.control, 9, nobody, |_| panic!("no such domain"));
+    let unknown = Pd(7);
+    let gone = function.post_register(w.control, 9, unknown, |_| panic!("no such domain"));
     assert_eq!(
         gone,
         Err(Error::NoSuch {

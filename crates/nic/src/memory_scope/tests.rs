@@ -209,7 +209,7 @@ fn migrated_queue_pair_keeps_its_source_domain() {
     ));
     let number = moving.qp.number();
     b.destroy_qp(number, &mut moving.out).unwrap();
-    assert_eq!(a.free_pd(pd), Ok(()), "whoever still holds it");
+    assert_eq!(a.free_pd(pd), Ok(()), "although another function holds it");
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn pending_memory_of_source_function_is_refused() {
     moving.migrate(&b).unwrap();
     let (later, _reserved) = Buffer::pending(a.tpt(), 64, pd, Access::ALL).unwrap();
     let ended = peer.request(&mut moving, write(remote(&later)), &sge(&theirs));
-    assert_eq!(ended, Some(Status::RemAccessErr), "nobody would wake it");
+    assert_eq!(ended, Some(Status::RemAccessErr), "nothing would wake it");
 }
 
 #[test]

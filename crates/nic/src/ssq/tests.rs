@@ -247,7 +247,7 @@ fn requests_complete_in_posting_order_across_channels() {
     // Two consecutive requests of one channel are sent together.
     let order = [0, 3, 1, 7, 2, 0, 5, 4, 6, 1].map(|at| world.channel(at));
     assert_eq!(world.wires.sent, order);
-    assert_eq!(world.ends(), [], "nobody has answered");
+    assert_eq!(world.ends(), [], "no peer has answered");
     world.run();
     assert_eq!(world.ids(), Vec::from_iter(0..12));
 }

@@ -115,7 +115,11 @@ unsafe fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> Resu
             return Err(Errno::INVAL);
         }
         // The new identifier is synchronous from now on; the request is the event of its first step.
-        id::migrate(child, core::ptr::null_mut())?;
+        if let Err(errno) = id::migrate(child, core::ptr::null_mut()) {
+            channel::verbena_rdma_ack_cm_event(event);
+            id::verbena_rdma_destroy_id(child);
+            return Err(errno);
+        }
         (*child).event = event;
         let template = own.inner.lock().endpoint;
         if let Some(Template { pd, mut attr }) = template {

@@ -187,8 +187,14 @@ pub(crate) unsafe fn for_request(
     unsafe {
         let own = of(id)?;
         own.store_addresses(id, Some(local), Some(peer));
-        own.open(id)?;
-        Ok(own.link.clone())
+        match own.open(id) {
+            Ok(()) => Ok(own.link.clone()),
+            Err(errno) => {
+                // The program has not seen it; the request that it holds is rejected.
+                verbena_rdma_destroy_id(id);
+                Err(errno)
+            }
+        }
     }
 }
 

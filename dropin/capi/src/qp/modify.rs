@@ -64,12 +64,14 @@ impl Pair {
             from
         };
         // Peers of managed connections have numbers that cannot be connected to out of band.
-        if mask & IBV_QP_DEST_QPN != 0 && attr.dest_qp_num < MIN_OOB_QPN {
-            self.manage();
-        }
-        let managed = self.managed.load(Ordering::Acquire) && self.kind != IBV_QPT_UD;
-        if managed || self.personality == Personality::Iwarp {
-            return self.modify_managed(attr, mask, to);
+        let names_managed_peer = mask & IBV_QP_DEST_QPN != 0 && attr.dest_qp_num < MIN_OOB_QPN;
+        let managed = names_managed_peer || self.managed.load(Ordering::Acquire);
+        if managed && self.kind != IBV_QPT_UD || self.personality == Personality::Iwarp {
+            let reached = self.modify_managed(attr, mask, to)?;
+            if names_managed_peer {
+                self.manage();
+            }
+            return Ok(reached);
         }
         if from != now || !allowed(self.kind, from, to, mask) {
             log::info(|| {

@@ -112,7 +112,8 @@ unsafe fn set(
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             // SAFETY: the caller guarantees `len` bytes at `at`, and any bytes are a valid `linger`.
             let linger: linger = unsafe { value(at, len) }?;
-            let seconds = u64::try_from(linger.l_linger).map_err(|_| Errno::INVAL)?;
+            // As in Linux, the time is ignored if lingering is off, and a negative one is very long.
+            let seconds = u64::from(linger.l_linger as u32);
             own.stream.set_options(|options| {
                 options.linger = match linger.l_onoff {
                     0 => Linger::Off,

@@ -216,6 +216,13 @@ fn options_are_kept_and_unknown_ones_refused() {
         set(libc::SOL_SOCKET, libc::SO_RCVBUF, -1),
         Err(libc::EINVAL)
     );
+    let linger = |l_onoff, l_linger| {
+        let value = libc::linger { l_onoff, l_linger };
+        let (at, len) = ((&raw const value).cast(), size_of_val(&value) as u32);
+        let name = (libc::SOL_SOCKET, libc::SO_LINGER);
+        call!(verbena_rsetsockopt(socket, name.0, name.1, at, len))
+    };
+    assert_eq!([linger(0, -1), linger(1, -1), linger(0, 0)], [Ok(0); 3]);
     assert_eq!(set(0x10000, 4, 1), Err(libc::ENOPROTOOPT));
     assert_eq!(get(libc::SOL_SOCKET, libc::SO_ERROR), Ok(0));
     assert_eq!(get(libc::SOL_SOCKET, libc::SO_TYPE), Ok(libc::SOCK_STREAM));

@@ -207,8 +207,8 @@ fn destroying_unanswered_identifier_rejects_request() {
 fn connect_without_listener_is_rejected() {
     begin();
     let port = {
-        let nobody = TcpListener::bind("127.0.0.1:0").unwrap();
-        nobody.local_addr().unwrap()
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+        closed.local_addr().unwrap()
     };
     let client = Client::resolved_to(port);
     assert_eq!(client.id.connect(b""), 0);

@@ -347,6 +347,30 @@ fn invalid_queue_pair_attributes_are_refused() {
 }
 
 #[test]
+fn refused_modify_leaves_queue_pair_connectable() {
+    let (mut a, b) = (
+        Side::new(SideParams::default()),
+        Side::new(SideParams::default()),
+    );
+    a.to_init();
+    // Such a number is that of a managed connection's peer.
+    let (mut attr, mask) = a.rtr_attr(3);
+    attr.path_mtu = 99;
+    assert_eq!(a.modify(&mut attr, mask), EINVAL);
+    assert_eq!(a.state(), IBV_QPS_INIT);
+
+    b.connect(a.number());
+    let (mut attr, mask) = a.rtr_attr(b.number());
+    assert_eq!(a.modify(&mut attr, mask), 0);
+    let (mut attr, mask) = a.rts_attr();
+    assert_eq!(a.modify(&mut attr, mask), 0);
+    a.fill(0, b"verbena");
+    assert_eq!(b.receive(1, 0, 64), 0);
+    assert_eq!(a.send(2, IBV_WR_SEND, a.sge(0, 7), |_| {}), 0);
+    expect_completion(b.cq, 1, IBV_WC_SUCCESS);
+}
+
+#[test]
 fn created_queue_pair_reports_its_capabilities() {
     let side = Side::new(SideParams::default());
     let mut attr = side.init();

@@ -118,7 +118,7 @@ fn full_socket_accepts_part_then_would_block() {
         match client.send(&sent[done..], Flags::default()) {
             Ok(n) => {
                 done += n;
-                assert!(done < sent.len(), "nobody reads");
+                assert!(done < sent.len(), "the peer does not read");
                 false
             }
             Err(error) => {
@@ -209,7 +209,7 @@ fn close_wakes_recv_and_delivers_sent_bytes() {
     assert_eq!(server.recv(&mut got, Flags::WAIT_ALL).unwrap(), sent.len());
     assert!(got == sent);
     assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 0);
-    wait_for("nobody is there", || {
+    wait_for("the connection is refused", || {
         matches!(server.send(b"x", Flags::default()), Err(Error::Pipe))
     });
 }
@@ -229,7 +229,9 @@ fn nonblocking_connect_reports_in_progress() {
         matches!(again, Err(Error::Already | Error::Connected)),
         "{again:?}"
     );
-    wait_for("somebody comes", || listener.readiness().readable);
+    wait_for("a connection request arrives", || {
+        listener.readiness().readable
+    });
     let server = listener.accept().unwrap();
     wait_for("it is connected", || client.readiness().writable);
     assert!(client.take_error().is_none() && client.is_connected());
@@ -263,7 +265,9 @@ fn ipv6_wildcard_accepts_ipv4_unless_v6_only() {
         if only {
             wait_for("it is refused", || client.readiness().error);
         } else {
-            wait_for("somebody comes", || listener.readiness().readable);
+            wait_for("a connection request arrives", || {
+                listener.readiness().readable
+            });
             listener.accept().unwrap();
         }
     }
@@ -280,7 +284,7 @@ fn automatic_port_is_free_in_both_families() {
     }
     let named = others[0].local_addr().unwrap().port();
     let taken = Stream::new(net()).bind((std::net::Ipv6Addr::UNSPECIFIED, named).into());
-    assert!(taken.is_err(), "somebody has it for IPv4");
+    assert!(taken.is_err(), "another socket has the port for IPv4");
 }
 
 #[test]

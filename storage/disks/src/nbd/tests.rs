@@ -77,7 +77,7 @@ impl TestServer {
         self.stop.request();
         let (ram, ended, said) = self.thread.join().unwrap();
         let prompt = begun.elapsed() < Duration::from_secs(4);
-        assert!(prompt, "nobody is waited for who has left");
+        assert!(prompt, "it waits for a client that has left");
         assert!(!self.path.exists(), "the socket is gone");
         (ram, ended.unwrap(), said)
     }

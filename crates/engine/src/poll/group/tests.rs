@@ -85,7 +85,7 @@ fn poster_with_few_connections_loses_the_group() {
     group.crowded.store(false, Ordering::Relaxed);
     group.note_post();
     group.clone().expire(since + USUAL * 3 / 2);
-    assert!(!is_lent(&group), "somebody must serve its connections");
+    assert!(!is_lent(&group), "the shard must serve its connections");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn group_allows_sleep_after_the_backoff() {
     group.no_lend_until.store(long_ago, Ordering::Relaxed);
     assert!(group.may_sleep());
     let until = || group.no_lend_until.load(Ordering::Relaxed);
-    assert_eq!(until(), 0, "nobody looks at the clock for it any more");
+    assert_eq!(until(), 0, "the clock is not read for it any more");
     group.back_off_lending(sys::now() + USUAL);
     assert!(!group.may_sleep() && until() > 0, "another reason");
 }

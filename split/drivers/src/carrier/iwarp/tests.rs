@@ -239,16 +239,16 @@ fn rejection_delivers_private_data() {
 #[test]
 fn connecting_without_a_listener_is_refused() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = port.local_addr().unwrap();
+    let closed = port.local_addr().unwrap();
     drop(port);
-    let mut host = Side::new(IwarpCarrier::dial(nobody, Config::default()).unwrap());
+    let mut host = Side::new(IwarpCarrier::dial(closed, Config::default()).unwrap());
     let a = host.carrier.create_pair(SMALL).unwrap();
     host.carrier.connect(a, b"").unwrap();
     let why = until([&mut host], |[host]| match host.events.pop()? {
         CarrierEvent::Refused { why, .. } => Some(why),
         news => panic!("{news:?}"),
     });
-    assert!(why.contains(&nobody.to_string()), "{why}");
+    assert!(why.contains(&closed.to_string()), "{why}");
     assert!(unit().carrier.connect(a, b"").is_err(), "it listens");
 }
 
@@ -527,7 +527,7 @@ fn sleep_wakes_for_messages_and_other_descriptors() {
         unit.receive(b, 7);
         until([&mut host, &mut unit], |[host, _]| host.take_done(100));
     }
-    assert!(start.elapsed() < PATIENCE / 2, "somebody slept through it");
+    assert!(start.elapsed() < PATIENCE / 2, "a side missed its wake-up");
     // A signal that was taken by `sleep` is not taken twice, and none is left over.
     settle(&mut unit);
     host.carrier.destroy(a);
