@@ -4,7 +4,6 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
 use verbena_events::eqe::{Cause, Eqe};
@@ -73,12 +72,12 @@ fn message(panic: &(dyn Any + Send)) -> String {
 impl Core {
     /// Fails the engine. Called without any lock; only the first cause is kept.
     pub(crate) fn fail(&self, why: EngineFailure) {
-        if !self.is_alive() || self.failure.set(Box::new(why)).is_err() {
+        if !self.is_alive() || !self.lifecycle.set_failure(why) {
             return;
         }
-        self.closing.store(true, Ordering::Release);
-        catch_panic(|| self.qpn_allocator.close());
-        catch_panic(|| self.ud_demux.close());
+        self.lifecycle.close();
+        catch_panic(|| self.oob.qpn_allocator.close());
+        catch_panic(|| self.routes.ud_demux.close());
         self.flush_all();
         self.control_thread.begin_stop();
         self.end_waits();
@@ -95,7 +94,7 @@ impl Core {
     /// The number of queue pairs of every kind.
     pub(crate) fn pair_count(&self) -> usize {
         let (qps, uds) = (self.function.all_qps(), self.function.all_uds());
-        qps.len() + uds.len() + self.iscsi.all().len()
+        qps.len() + uds.len() + self.routes.ulps.all().len()
     }
 
     /// Moves the queue pairs of every kind to the error state: posted work is flushed. A panic for one of them does not affect the
@@ -119,7 +118,7 @@ impl Core {
                 self.deliver(&mut out);
             });
         }
-        for stream in self.iscsi.all() {
+        for stream in self.routes.ulps.all() {
             catch_panic(|| {
                 let mut out = Outbox::new();
                 stream.qp.fail("the adapter ended", &mut out);
@@ -132,16 +131,17 @@ impl Core {
     /// Raises `DeviceFatal`, once, and wakes every thread that waits for the engine. It bypasses the event queues, which may be
     /// what failed.
     pub(crate) fn end_waits(&self) {
-        if self.waits_ended.swap(true, Ordering::AcqRel) {
+        if !self.lifecycle.end_waits() {
             return;
         }
         // First: a thread that waits for completions finds the flushed ones.
-        for notify in self.cq_notifications.all_notifiers() {
+        for notify in self.notification.cq_notifications.all_notifiers() {
             catch_panic(|| notify.end());
         }
-        self.dispatch_event(Eqe::new(Cause::Rdma(Event::DeviceFatal)));
-        self.events.end();
-        let doors = core::mem::take(&mut *self.pending_requests.lock());
+        self.notification
+            .dispatch_event(Eqe::new(Cause::Rdma(Event::DeviceFatal)));
+        self.notification.events.end();
+        let doors = core::mem::take(&mut *self.admission.pending_requests.lock());
         for waiting in doors.iter().filter_map(Weak::upgrade) {
             waiting.end();
         }
@@ -149,19 +149,11 @@ impl Core {
 
     /// An error if no notification will follow, so that a thread must not begin to wait.
     pub(crate) fn check_waits(&self) -> Result<(), Error> {
-        if self.waits_ended.load(Ordering::Acquire) {
+        if self.lifecycle.waits_ended() {
             self.check()?;
             return Err(Error::Closed);
         }
         Ok(())
-    }
-
-    /// The error for calls after the end: the failure, or closed.
-    pub(crate) fn closed_error(&self) -> Error {
-        match self.failure.get() {
-            Some(why) => Error::Failed(why.clone()),
-            None => Error::Closed,
-        }
     }
 }
 
@@ -180,7 +172,7 @@ pub enum EngineThread {
 impl Engine {
     /// Why it failed, if it did.
     pub fn failure(&self) -> Option<&EngineFailure> {
-        self.core.failure.get().map(|why| &**why)
+        self.core.lifecycle.failure()
     }
 
     /// An error once the engine has failed, is down or was shut down: a wait that begins now would not be ended.
@@ -199,7 +191,7 @@ impl Engine {
                 Ok(())
             }
             EngineThread::Control => self.core.control_thread.provoke_panic(&self.core),
-            EngineThread::Handler => self.core.handler_threads.provoke_panic(),
+            EngineThread::Handler => self.core.notification.handler_threads.provoke_panic(),
         }
     }
 }
@@ -208,9 +200,10 @@ impl Engine {
     /// For tests only: an event that cannot be delivered (E2).
     #[doc(hidden)]
     pub fn provoke_shutdown(&self) {
-        let _ = self.core.interrupts.destroy(0);
+        let _ = self.core.notification.interrupts.destroy(0);
         let _ = self
             .core
+            .notification
             .inject(Cause::Management { parameter: 0 }, Origin::UNSPECIFIED);
     }
 }

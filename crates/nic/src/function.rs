@@ -16,7 +16,7 @@ mod queues;
 mod shared_sends;
 pub(crate) mod shares;
 mod table;
-mod uppers;
+mod ulps;
 pub(crate) mod users;
 
 pub use attributes::Attributes;
@@ -25,7 +25,7 @@ pub use datagrams::NewUd;
 pub use qps::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
 pub use shares::{KINDS, Shares};
-pub use uppers::NewUpper;
+pub use ulps::NewUlp;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -227,7 +227,7 @@ impl Function {
                 for qp in self.uds_of_cq(cq) {
                     qp.fail_overflowed(out);
                 }
-                for qp in self.uppers_of_cq(cq) {
+                for qp in self.ulps_of_cq(cq) {
                     qp.fail_overflowed(out);
                 }
             }

@@ -42,7 +42,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array that the program owns, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`RemoteValue`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`UdQp`], [`IscsiQp`], [`SidrListener`]) → [`Listener`] → [`Endpoint`] →
+//! Reading order: [`Device`] → [`mr`] (memory) → [`RemoteValue`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`UdQp`], [`SidrListener`], [`ulp`]) → [`Listener`] → [`Endpoint`] →
 //! [`Connection`] → `ops` (which side owns a buffer, and until when).
 //!
 //! # Features
@@ -66,7 +66,6 @@ mod error;
 mod function;
 mod handler;
 mod handover;
-mod iscsi;
 mod listener;
 pub mod low;
 #[allow(
@@ -86,6 +85,7 @@ mod sidr;
 mod srq;
 mod ssq;
 mod ud;
+pub mod ulp;
 
 pub use connect::{Connecting, Connector};
 pub use connection::Connection;
@@ -99,7 +99,6 @@ pub use handover::{
     FailedHandover, Handover, HandoverError, HandoverListener, HandoverSender, HandoverStep,
     IncomingHandover,
 };
-pub use iscsi::{IscsiConnecting, IscsiOptions, IscsiQp};
 pub use listener::{Accepting, BoundListener, ConnectRequest, Listener, NextRequest};
 pub use mr::{Buf, FastRegMr, Memory, Mr, MrGuard, MrSlice, Scope, Window};
 pub use pd::Pd;

@@ -48,10 +48,6 @@ pub use verbena_engine::{Backoff, Notify, QpAttr, Shutdown};
 pub use verbena_events::eqe::ChannelEvent;
 pub use verbena_events::interrupts::{At, Origin};
 pub use verbena_events::moderation::{Hold, Moderation};
-pub use verbena_iscsi::{
-    CommandId, CommandState, CommandWr, Counters as IscsiCounters, Direction, Gap, PduWr,
-    PostError as IscsiPostError, Terms, View as IscsiView,
-};
 pub use verbena_mem::{Bind, PageQuota, Ticket, WindowType};
 pub use verbena_nic::profile::{
     DeviceFunction, DeviceProfile, HostMap, LogicalDevice, Owner, ProfileError, Rule, Service,

@@ -6,7 +6,7 @@ mod scripted;
 use std::time::{Duration, Instant};
 
 use scripted::{Conn, FILL, LEN, World, good};
-use verbena::low::Direction;
+use verbena_storage::iscsi::Direction;
 use verbena_storage::session::{Options, Outcome};
 use verbena_storage_wire::iscsi::TaskRequest;
 use verbena_storage_wire::iscsi::{

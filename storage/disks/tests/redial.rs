@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, Ipv4Addr, SocketAddrV4, SocketType, bind, listen, socket};
 use scripted::{LEN, World, good};
 use verbena::Device;
-use verbena::low::Direction;
 use verbena_storage::Session;
+use verbena_storage::iscsi::Direction;
 use verbena_storage::session::{Options, Outcome, discover};
 use verbena_storage_wire::iscsi::FromInitiator;
 

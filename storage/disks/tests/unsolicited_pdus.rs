@@ -7,7 +7,7 @@ mod scripted;
 use std::time::{Duration, Instant};
 
 use scripted::{Conn, LEN, World, good};
-use verbena::low::Direction;
+use verbena_storage::iscsi::Direction;
 use verbena_storage::session::{Options, Outcome};
 use verbena_storage_wire::iscsi::{
     AsyncEvent, AsyncMessage, DataIn, FromInitiator, LogoutReason, Lun, NO_TAG, NopIn, Reject,

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use scripted::{World, good};
-use verbena::low::Direction;
+use verbena_storage::iscsi::Direction;
 use verbena_storage::session::Options;
 
 /// The longest sleep of a session: 20 ms.

@@ -9,6 +9,7 @@
 pub mod capture;
 pub mod datagrams;
 pub mod process;
+pub mod ulp;
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};

@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use verbena::low::Direction;
 use verbena::{Device, Memory};
+use verbena_storage::iscsi::Direction;
 use verbena_storage::session::{Command, Ended, Options, Outcome};
 use verbena_storage::{BufferRef, Session};
 use verbena_storage_wire::iscsi::{

@@ -77,9 +77,7 @@ impl Inner {
         };
         self.discard_current_pdu(slot);
         self.bursts.retain(|burst| burst.slot != slot);
-        let disowned = self
-            .frames
-            .detach_command(&init.upper, &self.commands, slot);
+        let disowned = self.frames.detach_command(&init.ulp, &self.commands, slot);
         if let Some(command) = self.commands.remove(slot) {
             self.fail_command(init, queues, &command, Status::WrFlushErr, out);
         }

@@ -32,7 +32,7 @@ impl Inner {
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
-        carrier: &mut impl Carrier,
+        carrier: &mut (impl Carrier + ?Sized),
         out: &mut Outbox,
     ) -> Receiving {
         if self.ended {
@@ -101,7 +101,7 @@ impl Inner {
     fn read(
         &mut self,
         init: &Init,
-        carrier: &mut impl Carrier,
+        carrier: &mut (impl Carrier + ?Sized),
     ) -> Result<(usize, u32, IoOutcome), Refusal> {
         let header = BHS_LEN + self.terms.header_digest_len();
         let ahead = self.stage_limit(header);
@@ -116,7 +116,7 @@ impl Inner {
             && body.done < body.len
         {
             let range = (pdu.offset + body.done, body.len - body.done);
-            direct = segments::targets(&init.upper, &command.data, range, &mut targets)?;
+            direct = segments::targets(&init.ulp, &command.data, range, &mut targets)?;
             if direct == range.1 {
                 let behind = body.trailer_len;
                 targets.stage(intake.room(behind + header));
@@ -156,7 +156,7 @@ impl Inner {
             && let Some(command) = self.commands.get(*slot)
         {
             let range = (pdu.offset + body.done, n);
-            segments::sum(&init.upper, &command.data, range, crc)?;
+            segments::sum(&init.ulp, &command.data, range, crc)?;
         }
         body.done += n;
         Ok(())
@@ -204,7 +204,7 @@ impl Inner {
             self.claimed = queues.lock().receives.take();
         }
         match &self.claimed {
-            Some(receive) if !segments::wait(&init.upper, &receive.scatter) => {}
+            Some(receive) if !segments::wait(&init.ulp, &receive.scatter) => {}
             _ => return Some(Flow::Held),
         }
         self.counters.pdus_in += 1;
@@ -295,7 +295,7 @@ impl Inner {
         let Some(command) = self.commands.get(slot) else {
             return true;
         };
-        let written = segments::write(&init.upper, &command.data, pdu.offset + at, bytes);
+        let written = segments::write(&init.ulp, &command.data, pdu.offset + at, bytes);
         match written {
             Ok(()) => true,
             Err(refusal) => {

@@ -78,7 +78,7 @@ const LAYERS: &[LayerRule] = &[
     free(NIC, &[EVENTS, MEM, STREAM, SYNC, WIRE]),
     free(CELLS, &[SPLIT_WIRE, NIC, MEM, STREAM, WIRE]),
     free(ISCSI, &[STORAGE_WIRE, NIC, MEM, WIRE]),
-    free(ENGINE, &[EVENTS, ISCSI, NIC, MEM, STREAM, WIRE]),
+    free(ENGINE, &[EVENTS, NIC, MEM, STREAM, WIRE]),
     free("verbena-lan", &[]),
     free(
         SIM,
@@ -93,10 +93,7 @@ const LAYERS: &[LayerRule] = &[
             WIRE,
         ],
     ),
-    free(
-        VERBENA,
-        &[ENGINE, EVENTS, ISCSI, NIC, MEM, STREAM, WIRE, SIM],
-    ),
+    free(VERBENA, &[ENGINE, EVENTS, NIC, MEM, STREAM, WIRE, SIM]),
     free(RSOCKET, &[VERBENA]),
     free(
         "verbena-split",

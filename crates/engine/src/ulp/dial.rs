@@ -1,63 +1,62 @@
-//! A TCP connection being opened to an iSCSI target, which becomes that of an iSCSI queue pair once it is established.
-//! [`IscsiConnecting::is_connected`] does not block; after `patience` without an answer it returns [`Error::Timeout`].
+//! A TCP connection being opened, which becomes that of a queue pair of an upper-layer protocol once it is established.
+//! [`UlpConnecting::is_connected`] does not block; after `connect_timeout` without an answer it returns [`Error::Timeout`].
 //! The caller waits on the descriptor.
 
 use core::net::SocketAddr;
-use core::time::Duration;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use verbena_nic::profile::Service;
+use verbena_nic::{UlpInit, UlpQp};
 use verbena_stream::Time;
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::iscsi::pair::{IscsiOptions, IscsiPair};
 use crate::poll::queue::CompletionQueue;
 use crate::sys::{self, Interest, Poller, Socket};
+use crate::ulp::pair::{UlpOptions, UlpPair};
 
-/// A connection being opened to a target. Its descriptor becomes writable when the attempt has succeeded or failed.
+/// A connection being opened. Its descriptor becomes writable when the attempt has succeeded or failed.
 #[derive(Debug)]
-pub struct IscsiConnecting {
+pub struct UlpConnecting {
     core: Arc<Core>,
     to: SocketAddr,
     socket: Socket,
-    connect_timeout: Duration,
+    options: UlpOptions,
     deadline: Time,
 }
 
-impl IscsiConnecting {
+impl UlpConnecting {
     pub(crate) fn new(
         core: &Arc<Core>,
         to: SocketAddr,
-        patience: Duration,
-    ) -> Result<IscsiConnecting, Error> {
-        // Checked before any packet is sent: a function without the iSCSI service may not connect to a target (V2).
-        core.function.check_service(Service::Iscsi)?;
+        options: UlpOptions,
+    ) -> Result<UlpConnecting, Error> {
+        // Checked before any packet is sent: a function without the service may not connect (V2).
+        core.function.check_service(options.service)?;
         let unreachable = |cause| Error::Unreachable { peer: to, cause };
-        Ok(IscsiConnecting {
+        Ok(UlpConnecting {
             socket: Socket::connect(to, None, None).map_err(unreachable)?,
             core: core.clone(),
             to,
-            connect_timeout: patience,
-            deadline: sys::now() + patience,
+            options,
+            deadline: sys::now() + options.connect_timeout,
         })
     }
 
-    /// Whether the connection is established; an error if the attempt failed or took longer than `patience`.
+    /// Whether the connection is established; an error if the attempt failed or took longer than `connect_timeout`.
     pub fn is_connected(&self) -> Result<bool, Error> {
         let peer = self.to;
         let connected = self.socket.is_connected();
         let connected = connected.map_err(|cause| Error::Unreachable { peer, cause })?;
         if !connected && self.deadline.since(sys::now()).is_zero() {
-            let limit = self.connect_timeout;
+            let limit = self.options.connect_timeout;
             return Err(Error::Timeout { peer, limit });
         }
         Ok(connected)
     }
 
     /// Blocks until the connection is established.
-    pub(crate) fn wait(&self) -> Result<(), Error> {
+    pub fn wait(&self) -> Result<(), Error> {
         let poller = Poller::new()?;
         let interest = Interest {
             read: false,
@@ -72,12 +71,12 @@ impl IscsiConnecting {
         Ok(())
     }
 
-    /// The queue pair on this connection, which must be established; `patience` is not checked again.
-    pub fn pair(
+    /// The queue pair on this connection, made by `make`. The connection must be established; `connect_timeout` is not checked again.
+    pub fn into_pair<Q: UlpQp + 'static>(
         self,
         queues: (&CompletionQueue, &CompletionQueue),
-        options: IscsiOptions,
-    ) -> Result<IscsiPair, Error> {
+        make: impl FnOnce(UlpInit) -> Q,
+    ) -> Result<UlpPair<Q>, Error> {
         let (core, socket, to) = (self.core, self.socket, self.to);
         core.check()?;
         if let Some(bytes) = core.config.buffers {
@@ -88,15 +87,15 @@ impl IscsiConnecting {
             // If the system does not allow another congestion control, the default works too, only slower.
             let _ = socket.set_unpaced();
         }
-        // Detects a target that has vanished while no request is outstanding.
+        // Detects a peer that has vanished while no request is outstanding.
         let _ = socket.set_keepalive(core.config.keep_alive);
-        // Detects a target that has vanished with requests in flight; otherwise TCP retransmits them for about 15 minutes.
+        // Detects a peer that has vanished with requests in flight; otherwise TCP retransmits them for about 15 minutes.
         let _ = socket.set_user_timeout(core.config.keep_alive * 2);
-        IscsiPair::new(&core, socket, to, queues, options)
+        UlpPair::new(&core, (socket, to), queues, self.options, make)
     }
 }
 
-impl AsFd for IscsiConnecting {
+impl AsFd for UlpConnecting {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }

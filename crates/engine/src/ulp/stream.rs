@@ -1,55 +1,72 @@
-//! A TCP connection to an iSCSI target and its queue pair, a member of the group of its receive completion queue.
+//! The TCP connection of an upper-layer protocol and its queue pair, a member of the group of its receive completion queue.
 //! The shard or a polling thread serves it; the queue pair serializes both directions, so bytes move in order. It is closed when the
-//! queue pair has ended. Login is the caller's.
+//! queue pair has ended. A timer of the group's shard runs only for a queue pair that has a deadline.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
-use verbena_iscsi::Qp;
-use verbena_nic::{Outbox, Receiving, Sending};
+use parking_lot::{Mutex, RwLock};
+use verbena_nic::{Outbox, QpState, Receiving, Sending, UlpQp};
 use verbena_stream::Time;
 
 use crate::core::Core;
 use crate::error::Error;
 use crate::poll::group::{Group, Member};
-use crate::poll::shard::next_token;
+use crate::poll::shard::{ShardTask, next_token};
 use crate::poll::watch::{Watch, WatchedBy};
-use crate::sys::Socket;
+use crate::sys::{self, Ready, Socket};
 
-/// Reads per turn on a shard, before other members have theirs.
+/// Calls of `receive` per turn on a shard, before other members have theirs.
 const READS: usize = 16;
-/// Reads per turn of a polling thread: each is one data PDU, and the answers leave together.
+/// Calls of `receive` per turn of a polling thread: each is one PDU of data, and the answers leave together.
 const POLL_READS: usize = 32;
 
-/// A connection to an iSCSI target.
-pub(crate) struct IscsiStream {
+/// A connection and its queue pair.
+pub(crate) struct UlpStream {
+    /// For the shard, which keeps what it has a timer for.
+    own: Weak<UlpStream>,
     core: Arc<Core>,
     token: u64,
     socket: Socket,
-    pub(crate) qp: Arc<Qp>,
+    number: u32,
+    pub(crate) qp: Arc<dyn UlpQp>,
     group: Arc<Group>,
     /// The readiness that the group watches the socket for.
     watch: Watch,
+    timer: Mutex<Timer>,
 }
 
-impl IscsiStream {
+/// The timer of a stream.
+#[derive(Debug, Default)]
+struct Timer {
+    /// When it expires, if it is set.
+    set: Option<Time>,
+    /// The shard knows the stream.
+    served: bool,
+    /// The stream is closed: the timer is not set any more.
+    closed: bool,
+}
+
+impl UlpStream {
     /// Adds the stream to the group, which serves it from now on.
     pub(crate) fn open(
         core: &Arc<Core>,
         socket: Socket,
-        qp: Arc<Qp>,
+        (number, qp): (u32, Arc<dyn UlpQp>),
         group: &Arc<Group>,
-    ) -> Result<Arc<IscsiStream>, Error> {
-        let stream = Arc::new(IscsiStream {
+    ) -> Result<Arc<UlpStream>, Error> {
+        let stream = Arc::new_cyclic(|own| UlpStream {
+            own: own.clone(),
             core: core.clone(),
             token: next_token(),
             socket,
+            number,
             qp,
             group: group.clone(),
             watch: Watch::new(WatchedBy::Group),
+            timer: Mutex::default(),
         });
-        core.iscsi.add(&stream);
+        core.routes.ulps.add(&stream);
         group.join(stream.clone());
         let watched = stream.watch.lock().apply(group, &*stream);
         if let Err(error) = watched {
@@ -61,8 +78,17 @@ impl IscsiStream {
 
     /// Transmits what may be sent, unless another thread is transmitting: that one will send it.
     pub(crate) fn send(&self, out: &mut Outbox) {
+        self.send_at(sys::now(), out);
+    }
+
+    fn send_at(&self, now: Time, out: &mut Outbox) {
+        self.transmit(now, out);
+        self.update_timer();
+    }
+
+    fn transmit(&self, now: Time, out: &mut Outbox) {
         loop {
-            let sent = self.qp.try_transmit(&mut &self.socket, out);
+            let sent = self.qp.try_transmit(&mut &self.socket, now, out);
             match sent {
                 None => return,
                 Some(Sending::Blocked) => {
@@ -77,12 +103,6 @@ impl IscsiStream {
         }
     }
 
-    /// Requests have not completed, or commands have no response.
-    pub(crate) fn is_busy(&self) -> bool {
-        let view = self.qp.view();
-        view.sends > 0 || view.commands > 0
-    }
-
     /// Resumes reading if it was stopped for lack of a receive.
     pub(crate) fn resume(&self, out: &mut Outbox) {
         if self.watch.is_read_disabled() {
@@ -90,10 +110,10 @@ impl IscsiStream {
         }
     }
 
-    fn read(&self, times: usize, out: &mut Outbox) {
+    fn read(&self, times: usize, now: Time, out: &mut Outbox) {
         let mut left = times;
         loop {
-            let received = self.qp.receive(&mut &self.socket, out);
+            let received = self.qp.receive(&mut &self.socket, now, out);
             let listens = match received {
                 Receiving::Some(_) | Receiving::WouldBlock => true,
                 Receiving::Held => false,
@@ -109,6 +129,46 @@ impl IscsiStream {
         }
     }
 
+    /// Sets the timer for the queue pair's deadline, unless it expires before.
+    fn update_timer(&self) {
+        let Some(when) = self.qp.deadline() else {
+            return;
+        };
+        let mut timer = self.timer.lock();
+        if timer.closed || timer.set.is_some_and(|set| set <= when) {
+            return;
+        }
+        let shard = self.group.shard();
+        if !timer.served {
+            let Some(own) = self.own.upgrade() else {
+                return;
+            };
+            // Fails only when the shard has ended, and the engine with it: no timer is needed any more.
+            if shard.serve(self.token, own).is_err() {
+                return;
+            }
+            timer.served = true;
+        }
+        if let Some(later) = timer.set.replace(when) {
+            shard.cancel_timer(later, self.token);
+        }
+        shard.set_timer(when, self.token);
+    }
+
+    /// Cancels the timer, for good.
+    fn stop_timer(&self) {
+        let mut timer = self.timer.lock();
+        timer.closed = true;
+        let (set, served) = (timer.set.take(), core::mem::take(&mut timer.served));
+        drop(timer);
+        if let Some(when) = set {
+            self.group.shard().cancel_timer(when, self.token);
+        }
+        if served {
+            self.group.shard().forget(self.token);
+        }
+    }
+
     /// Leaves the group and shuts down the sending direction; without effect if closed already.
     pub(crate) fn close(&self) {
         let mut watch = self.watch.lock();
@@ -117,13 +177,14 @@ impl IscsiStream {
         }
         self.group.leave(self);
         drop(watch);
-        self.core.iscsi.remove(self.qp.number());
+        self.stop_timer();
+        self.core.routes.ulps.remove(self.number);
         // The connection may have failed already.
         let _ = self.socket.shutdown_write();
     }
 }
 
-impl Member for IscsiStream {
+impl Member for UlpStream {
     fn token(&self) -> u64 {
         self.token
     }
@@ -133,24 +194,25 @@ impl Member for IscsiStream {
     }
 
     fn turn(&self, out: &mut Outbox) {
-        self.read(READS, out);
-        self.send(out);
+        let now = sys::now();
+        self.read(READS, now, out);
+        self.send_at(now, out);
     }
 
-    fn poll_turn(&self, _: Time, out: &mut Outbox) -> bool {
-        self.read(POLL_READS, out);
-        self.send(out);
+    fn poll_turn(&self, now: Time, out: &mut Outbox) -> bool {
+        self.read(POLL_READS, now, out);
+        self.send_at(now, out);
         false
     }
 
     fn send_deferred(&self, _: bool, _: &mut Outbox) {}
 
     fn can_coalesce(&self) -> bool {
-        true
+        self.qp.can_coalesce()
     }
 
     fn awaits_several(&self) -> bool {
-        self.qp.can_coalesce()
+        self.qp.awaits_several()
     }
 
     fn begin_coalescing(&self, out: &mut Outbox) -> bool {
@@ -165,22 +227,45 @@ impl Member for IscsiStream {
     }
 }
 
-impl core::fmt::Debug for IscsiStream {
+impl ShardTask for UlpStream {
+    /// Its socket is watched by the group.
+    fn ready(self: Arc<Self>, _: Ready) {}
+
+    fn expire(self: Arc<Self>, now: Time) {
+        {
+            let mut timer = self.timer.lock();
+            // A timer that was replaced may expire although it was cancelled; then the other one is still set.
+            if timer.set.is_some_and(|set| set <= now) {
+                timer.set = None;
+            }
+        }
+        let mut out = Outbox::new();
+        if self.qp.deadline().is_some_and(|when| when <= now) {
+            self.qp.handle_timeout(now, &mut out);
+        }
+        self.send_at(now, &mut out);
+        self.core.deliver(&mut out);
+    }
+
+    fn stop(self: Arc<Self>) {}
+}
+
+impl core::fmt::Debug for UlpStream {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("IscsiStream")
-            .field("qp", &self.qp.number())
+        f.debug_struct("UlpStream")
+            .field("qp", &self.number)
             .finish_non_exhaustive()
     }
 }
 
 /// All open streams of an engine, by queue pair number.
 #[derive(Debug, Default)]
-pub(crate) struct IscsiStreams(RwLock<HashMap<u32, Weak<IscsiStream>>>);
+pub(crate) struct UlpStreams(RwLock<HashMap<u32, Weak<UlpStream>>>);
 
-impl IscsiStreams {
-    fn add(&self, stream: &Arc<IscsiStream>) {
-        let number = stream.qp.number();
-        self.0.write().insert(number, Arc::downgrade(stream));
+impl UlpStreams {
+    fn add(&self, stream: &Arc<UlpStream>) {
+        let weak = Arc::downgrade(stream);
+        self.0.write().insert(stream.number, weak);
     }
 
     fn remove(&self, number: u32) {
@@ -197,14 +282,16 @@ impl IscsiStreams {
     }
 
     /// All open streams.
-    pub(crate) fn all(&self) -> Vec<Arc<IscsiStream>> {
+    pub(crate) fn all(&self) -> Vec<Arc<UlpStream>> {
         self.0.read().values().filter_map(Weak::upgrade).collect()
     }
 
     /// Closes the streams whose queue pair has ended.
     pub(crate) fn sweep(&self, out: &mut Outbox) {
-        for stream in self.all().iter().filter(|stream| stream.qp.wants_close()) {
-            stream.send(out);
+        for stream in self.all() {
+            if stream.qp.state() == QpState::Err {
+                stream.send(out);
+            }
         }
     }
 }

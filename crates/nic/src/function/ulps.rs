@@ -1,4 +1,4 @@
-//! Queue pairs of upper-layer drivers in a function: create, find, destroy (M12).
+//! Queue pairs of upper-layer protocols in a function: create, find, destroy (M12).
 //! As for every queue pair, all parts exist, fit together and stay while it lives (N1, N9). They share the numbers and the limit of
 //! all other queue pairs, but are found only by the calls here.
 
@@ -11,11 +11,11 @@ use super::qps::{Kind, QpRow};
 use crate::error::Error;
 use crate::profile::Service;
 use crate::qp::Limits;
-use crate::upper::{Upper, UpperInit};
+use crate::ulp::{UlpInit, UlpQp};
 
-/// A queue pair of an upper-layer driver to create, its parts named by number.
+/// A queue pair of an upper-layer protocol to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewUpper {
+pub struct NewUlp {
     /// Its service (V2).
     pub service: Service,
     /// Its domain.
@@ -29,18 +29,18 @@ pub struct NewUpper {
 }
 
 impl Function {
-    /// A queue pair of an upper-layer driver, made by `make`.
-    pub fn create_upper<U: Upper + 'static>(
+    /// A queue pair of an upper-layer protocol, made by `make`.
+    pub fn create_ulp<U: UlpQp + 'static>(
         &self,
-        new: NewUpper,
-        make: impl FnOnce(UpperInit) -> U,
+        new: NewUlp,
+        make: impl FnOnce(UlpInit) -> U,
     ) -> Result<Arc<U>, Error> {
         self.check_service(new.service)?;
         self.attributes.check_qp(&new.limits)?;
         let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), None)?;
         let mut made = None;
         let make = |number| {
-            let qp = Arc::new(make(UpperInit {
+            let qp = Arc::new(make(UlpInit {
                 number,
                 pd: new.pd,
                 send_cq: uses.send.clone(),
@@ -50,7 +50,7 @@ impl Function {
             }));
             made = Some(qp.clone());
             Ok(QpRow {
-                kind: Kind::Upper(qp),
+                kind: Kind::Ulp(qp),
                 uses,
             })
         };
@@ -58,18 +58,18 @@ impl Function {
         made.ok_or(self.qps.no_such(0))
     }
 
-    /// Queue pairs of upper-layer drivers that complete in this queue.
-    pub fn uppers_of_cq(&self, cq: u32) -> Vec<Arc<dyn Upper>> {
+    /// Queue pairs of upper-layer protocols that complete in this queue.
+    pub fn ulps_of_cq(&self, cq: u32) -> Vec<Arc<dyn UlpQp>> {
         let here = |pair: &&QpRow| pair.completes_in(cq);
         self.qps
-            .collect(|pair| Some(pair).filter(here)?.upper().cloned())
+            .collect(|pair| Some(pair).filter(here)?.ulp().cloned())
     }
 
     /// Destroys such a queue pair: its completions are removed.
-    pub fn destroy_upper(&self, number: u32) -> Result<(), Error> {
+    pub fn destroy_ulp(&self, number: u32) -> Result<(), Error> {
         let found = self.qps.with(number, |pair| {
             let queues = (pair.uses.send.clone(), pair.uses.recv.clone());
-            pair.upper().cloned().map(|qp| (qp, queues))
+            pair.ulp().cloned().map(|qp| (qp, queues))
         })?;
         let (qp, (send, recv)) = found.ok_or(self.qps.no_such(number))?;
         // Of two concurrent calls only one retires it; the number is freed only after everything else.
@@ -79,14 +79,14 @@ impl Function {
         send.discard_qp_entries(number);
         recv.discard_qp_entries(number);
         self.retired_counters
-            .remove_upper(|| self.qps.remove(number, |_| 0).map(drop))
+            .remove_ulp(|| self.qps.remove(number, |_| 0).map(drop))
     }
 }
 
 impl QpRow {
-    fn upper(&self) -> Option<&Arc<dyn Upper>> {
+    fn ulp(&self) -> Option<&Arc<dyn UlpQp>> {
         match &self.kind {
-            Kind::Upper(qp) => Some(qp),
+            Kind::Ulp(qp) => Some(qp),
             Kind::Connected(..) | Kind::Datagrams(_) => None,
         }
     }

@@ -1,4 +1,4 @@
-//! iSCSI queue pairs of the low layer against a socket that sends the PDUs of a target.
+//! iSCSI queue pairs against a socket that sends the PDUs of a target.
 //! The target is a plain TCP socket of the test.
 
 use std::io::Write;
@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use verbena::low::RecvWr;
-use verbena::{Access, Device, IscsiOptions, IscsiQp};
+use verbena::{Access, Device};
+use verbena_storage::iscsi::{IscsiOptions, IscsiQp};
 
 /// Bytes of a receive.
 const RECV_LEN: usize = 64;
