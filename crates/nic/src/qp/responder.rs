@@ -155,6 +155,8 @@ impl Responder {
 
     /// The response that is being sent; it is put back unless it is done.
     pub(super) fn take_current(&mut self) -> Option<(Response, Outgoing)> {
+        // Checked first: taking nothing would copy as many bytes.
+        self.current.as_ref()?;
         self.current.take()
     }
 

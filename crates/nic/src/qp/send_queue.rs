@@ -230,6 +230,8 @@ impl SendQueue {
 
     /// The message that is being sent; it is put back unless it is done.
     pub(super) fn take_current(&mut self) -> Option<Outgoing> {
+        // Checked first: taking nothing would copy as many bytes.
+        self.current.as_ref()?;
         self.current.take()
     }
 

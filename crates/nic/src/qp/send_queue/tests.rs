@@ -93,6 +93,7 @@ fn draining_queue_finishes_what_it_began() {
     assert!(!queue.notice_drained(QpState::Sqd));
     queue.rewind(rsn(2));
     assert_eq!(queue.next_to_begin(QpState::Sqd), Some(1));
+    queue[1].progress = Progress::Sent { end: 20 };
     queue.advance();
     assert_eq!(queue.next_to_begin(QpState::Sqd), None);
     queue.end(0, Status::Success);
