@@ -1,5 +1,6 @@
 //! Tests of functions that are for some services only (V2): every kind of queue pair, in a function of every set.
 
+use verbena_stream::Time;
 use verbena_wire::number::Qpn;
 
 use super::*;
