@@ -2,6 +2,7 @@
 //! A finding is one line, `path:line: rule: sentence`, and any finding fails the check.
 //! This file reads the input and prints the result; every rule has a file of its own.
 
+mod circles;
 mod docs;
 mod headers;
 mod language;
@@ -12,6 +13,7 @@ mod machine;
 mod names;
 mod rust;
 mod safety;
+mod safety_phrases;
 mod sizes;
 
 use std::fmt;
@@ -130,6 +132,8 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
         findings.extend(machine::check(file));
         findings.extend(language::check(file));
     }
+    findings.extend(safety_phrases::check(files));
+    findings.extend(circles::check(files));
     findings.extend(docs::check(files, paths));
     findings.extend(links::check(files, paths));
     findings

@@ -7,8 +7,9 @@ use verbena_wire::To;
 
 use super::*;
 use crate::adapter::Adapter;
-use crate::error::{Kind, Object};
+use crate::error::Kind;
 use crate::function::{Function, Shares};
+use crate::object::Object;
 use crate::state::QpState;
 use crate::testing::{new_qp, poll};
 use verbena_events::event::{Event, Wake};

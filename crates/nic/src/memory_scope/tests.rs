@@ -7,9 +7,10 @@ use verbena_stream::{Role, Time};
 use verbena_wire::{Stag, To};
 
 use crate::adapter::Adapter;
-use crate::error::{Error, Object};
+use crate::error::Error;
 use crate::function::{Function, Shares};
 use crate::memory_scope::MAX_FORMER_FUNCTIONS;
+use crate::object::Object;
 use crate::qp::{MigrateRefusal, Qp};
 use crate::state::{Personality, QpState};
 use crate::testing::{Setup, feed, new_qp, poll, stream, transmit, write};

@@ -22,14 +22,14 @@ macro_rules! call {
     ($name:ident($( $arg:expr ),*)) => {{
         // SAFETY: all pointers are to memory of the test that outlives the call.
         let result = unsafe { $name($( $arg ),*) };
-        if result < 0 { Err(last().0) } else { Ok(result) }
+        if result < 0 { Err(Errno::last().0) } else { Ok(result) }
     }};
 }
 
 const LEN: socklen_t = size_of::<sockaddr_in>() as socklen_t;
 
 fn loopback(port: u16) -> sockaddr_in {
-    // SAFETY: a C structure of integers, for which zeros are valid.
+    // SAFETY: `sockaddr_in` is integers and arrays of them, for which zeros are valid.
     let mut at: sockaddr_in = unsafe { zeroed() };
     at.sin_family = libc::AF_INET as libc::sa_family_t;
     at.sin_port = port.to_be();
@@ -156,10 +156,10 @@ fn rpoll_waits_for_sockets_and_other_descriptors() {
             thread::sleep(Duration::from_millis(30));
             writer.write_all(b"y").unwrap();
         });
-        // SAFETY: zeros are an empty set, and the descriptors are below its size.
+        // SAFETY: `fd_set` is an array of integers; zeros are an empty set.
         let mut set: libc::fd_set = unsafe { zeroed() };
         for fd in [server, reader.as_raw_fd()] {
-            // SAFETY: as above.
+            // SAFETY: `set` is a local, and `fd`, one of the few descriptors of a test, is below `FD_SETSIZE`.
             unsafe { libc::FD_SET(fd, &raw mut set) };
         }
         let none = ptr::null_mut();
@@ -172,7 +172,7 @@ fn rpoll_waits_for_sockets_and_other_descriptors() {
             ptr::null_mut()
         ));
         assert_eq!(ready, Ok(1));
-        // SAFETY: as above.
+        // SAFETY: `set` is a local, and the descriptor of `reader` is below `FD_SETSIZE`, as when it was added.
         assert!(unsafe { libc::FD_ISSET(reader.as_raw_fd(), &raw const set) });
     });
     let on = call!(verbena_rfcntl(

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::client::MAX_OUTSTANDING;
 use super::codec::Head;
 use super::*;
-use crate::blocks::Failure;
+use crate::error::Failure;
 use crate::ram::{RamDisk, noise};
 
 const READ: u16 = 0;

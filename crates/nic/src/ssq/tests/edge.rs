@@ -150,7 +150,7 @@ fn destroyed_channel_keeps_order_of_others() {
     let posted = world.ssq.post(gone, &World::wr(9, b""));
     assert_eq!(posted, Err(PostError::Channel(gone)));
     let of_gone = world.ssq.history(Some(gone));
-    let fate = Outcome::Completed(Status::WrFlushErr);
+    let fate = SsqOutcome::Completed(Status::WrFlushErr);
     assert!(of_gone.iter().all(|record| record.outcome == fate));
 }
 
