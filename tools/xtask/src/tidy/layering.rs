@@ -78,7 +78,7 @@ const LAYERS: &[LayerRule] = &[
     free(NIC, &[EVENTS, MEM, STREAM, SYNC, WIRE]),
     free(CELLS, &[SPLIT_WIRE, NIC, MEM, STREAM, WIRE]),
     free(ISCSI, &[STORAGE_WIRE, NIC, MEM, WIRE]),
-    free(ENGINE, &[EVENTS, NIC, MEM, STREAM, WIRE]),
+    free(ENGINE, &[EVENTS, NIC, MEM, STREAM, SYNC, WIRE]),
     free("verbena-lan", &[]),
     free(
         SIM,
