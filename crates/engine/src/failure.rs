@@ -13,34 +13,13 @@ use verbena_nic::{Event, Outbox, QpState};
 
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{EngineFailure, Error};
 use crate::notify::pipeline::catch_panic;
 use crate::poll::shard::{ShardTask, next_token};
 use crate::sys::{self, Ready};
 
 /// The core of a thread; set when the core is complete, before any thread starts.
 pub(crate) type CoreCell = Arc<OnceLock<Weak<Core>>>;
-
-/// Why an engine failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EngineFailure {
-    /// One of its own threads panicked.
-    #[error("thread {thread} panicked: {message}")]
-    Panic {
-        /// The thread's name.
-        thread: String,
-        /// The panic's message.
-        message: String,
-    },
-    /// A thread cannot wait for its descriptors: most likely the program closed one that it did not open.
-    #[error("thread {thread} cannot wait: {cause}")]
-    Wait {
-        /// The thread's name.
-        thread: String,
-        /// The error of the system call.
-        cause: sys::Error,
-    },
-}
 
 /// Runs a thread of the engine; a panic fails the engine.
 pub(crate) fn guard(home: impl FnOnce() -> Option<Arc<Core>>, work: impl FnOnce()) {

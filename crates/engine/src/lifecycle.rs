@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use verbena_nic::QpState;
 
-use crate::error::Error;
-use crate::failure::EngineFailure;
+use crate::error::{EngineFailure, Error};
 use crate::sys;
 
 /// The end of an engine, as far as it has come.

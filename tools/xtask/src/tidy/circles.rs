@@ -29,8 +29,7 @@ const fn known(within: &'static [&'static str], files: usize) -> KnownCircle {
 /// The accepted circles; the reasons are in docs/ARCHITECTURE.md, "Import circles". The list only gets shorter, the numbers only smaller.
 const KNOWN: &[KnownCircle] = &[
     known(&["crates/engine/src/config"], 4),
-    known(&["crates/engine/src"], 34),
-    known(&["crates/nic/src/qp"], 12),
+    known(&["crates/engine/src"], 30),
     known(&["dropin/capi/src/abi"], 9),
     known(
         &["dropin/capi/src/cm/channel.rs", "dropin/capi/src/cm/id.rs"],
