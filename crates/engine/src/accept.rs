@@ -8,8 +8,8 @@ pub(crate) mod owner_rules;
 use core::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use verbena_nic::profile::Service;
+use verbena_sync::locks::Mutex;
 
 use crate::error::Error;
 use acceptor::{PendingRequests, Permits};

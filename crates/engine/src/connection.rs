@@ -21,12 +21,13 @@ pub(crate) use startup::{Decision, Done, Options};
 pub(crate) use transport::Transport;
 
 use core::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use verbena_sync::locks::OnceLock;
 
-use parking_lot::Mutex;
 use verbena_nic::{Outbox, Qp};
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 
 use crate::accept::acceptor::Permit;
 use crate::core::Core;

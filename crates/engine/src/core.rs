@@ -2,7 +2,8 @@
 //! part. What a turn leaves in its outbox (wake-ups, overflows, events) is handled by [`Core::deliver`] after all locks are released.
 
 use core::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use verbena_sync::locks::OnceLock;
 
 use verbena_events::interrupts::RaiseError;
 use verbena_nic::profile::Service;

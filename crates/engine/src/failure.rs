@@ -4,7 +4,8 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
+use verbena_sync::locks::OnceLock;
 
 use verbena_events::eqe::{Cause, Eqe};
 use verbena_events::interrupts::Origin;
@@ -38,7 +39,7 @@ pub(crate) fn guard(home: impl FnOnce() -> Option<Arc<Core>>, work: impl FnOnce(
 
 /// The name of the calling thread.
 pub(crate) fn thread_name() -> String {
-    let thread = std::thread::current();
+    let thread = sys::current_thread();
     thread.name().unwrap_or("without a name").to_owned()
 }
 

@@ -1,8 +1,8 @@
 //! Whether an engine accepts work: it may be shut down, have failed, or be a copy in a forked child.
 //! The first cause of a failure is kept. Objects that need nothing else of the engine hold this part alone.
 
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
+use verbena_sync::atomic::{AtomicBool, Ordering};
+use verbena_sync::locks::OnceLock;
 
 use verbena_nic::QpState;
 

@@ -2,7 +2,8 @@
 //! They are resolved at the first query and stay: a later change of the machine's interfaces has no effect on this engine.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use verbena_sync::locks::OnceLock;
 
 use crate::config::{Config, Device};
 use crate::error::Error;

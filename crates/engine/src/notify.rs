@@ -12,8 +12,8 @@ pub(crate) mod signals;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use parking_lot::Mutex;
 use verbena_nic::Event;
+use verbena_sync::locks::Mutex;
 
 use crate::sys::{self, Channel};
 

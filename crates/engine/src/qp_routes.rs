@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use parking_lot::RwLock;
+use verbena_sync::locks::RwLock;
 
 use crate::connection::Connection;
 use crate::datagram::ud_demux::UdDemux;

@@ -2,33 +2,55 @@
 //! Calls do not block (except [`Poller::wait`], the sleeps in [`poller`], [`Doorbell::wait`], [`Channel::take`], [`Channel::wait_with_fds`],
 //! [`channel_wait::wait`], [`wait`], and the transfer between processes by [`FdChannel`] and [`HandoverListener`]), do not log, and are no cancellation
 //! points, so they may be made under a lock. A call that a signal interrupted is repeated. No Rust reference to registered memory is made.
+//!
+//! With `cfg(shuttle)` the modules that sockets, time and threads go through are replaced by those in `simulated`, with the same interface.
 
 pub mod abstract_socket;
+#[cfg(not(shuttle))]
 mod cancel;
+#[cfg_attr(shuttle, path = "sys/simulated/carry.rs")]
 pub mod carry;
+#[cfg_attr(shuttle, path = "sys/simulated/channel.rs")]
 pub mod channel;
+#[cfg_attr(shuttle, path = "sys/simulated/channel_wait.rs")]
 pub mod channel_wait;
 pub mod claims;
+#[cfg_attr(shuttle, path = "sys/simulated/clock.rs")]
 pub mod clock;
+#[cfg_attr(shuttle, path = "sys/simulated/datagram_socket.rs")]
 pub mod datagram_socket;
+#[cfg_attr(shuttle, path = "sys/simulated/doorbell.rs")]
 pub mod doorbell;
+#[cfg(not(shuttle))]
 mod eintr;
 pub mod error;
 mod fd;
 pub mod fd_channel;
 pub mod fork;
 pub mod handover_listener;
+#[cfg_attr(shuttle, path = "sys/simulated/interfaces.rs")]
 pub mod interfaces;
+#[cfg_attr(shuttle, path = "sys/simulated/listener.rs")]
 pub mod listener;
+mod path;
+#[cfg_attr(shuttle, path = "sys/simulated/poller.rs")]
 pub mod poller;
 pub mod port_pair;
+#[cfg_attr(shuttle, path = "sys/simulated/processor.rs")]
 pub mod processor;
+#[cfg_attr(shuttle, path = "sys/simulated/random.rs")]
 pub mod random;
+mod readiness;
 pub mod runtime;
+#[cfg_attr(shuttle, path = "sys/simulated/sched.rs")]
 pub mod sched;
+#[cfg(shuttle)]
+pub mod simulated;
+#[cfg_attr(shuttle, path = "sys/simulated/socket.rs")]
 pub mod socket;
 #[cfg(test)]
 pub(crate) mod testing;
+#[cfg_attr(shuttle, path = "sys/simulated/thread.rs")]
 pub mod thread;
 
 pub use abstract_socket::{AbstractClient, AbstractListener, effective_uid, is_privileged};
@@ -36,7 +58,7 @@ pub use carry::{read_into, write_from};
 pub use channel::{Channel, ChannelDup};
 pub use channel_wait::WaitFd;
 pub use claims::{ClaimError, Claims};
-pub use clock::{now, wait};
+pub use clock::{now, sleep, wait};
 pub use datagram_socket::DatagramSocket;
 pub use doorbell::Doorbell;
 pub use error::{Error, Result};
@@ -54,4 +76,4 @@ pub use processor::{
 pub use random::random_u64;
 pub use sched::{SchedState, preemptions, sched_state, thread_id};
 pub use socket::Socket;
-pub use thread::{is_own_thread, spawn};
+pub use thread::{JoinHandle, current_thread, is_own_thread, spawn};

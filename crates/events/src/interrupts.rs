@@ -9,7 +9,7 @@
 //! that arrives leaves its request to that thread, so that handlers keep the order and may raise events themselves.
 
 use std::any::Any;
-use std::sync::OnceLock;
+use verbena_sync::locks::OnceLock;
 
 use verbena_stream::Time;
 

@@ -1,7 +1,7 @@
 //! Steering: from a packet's hash to a redirection entry, which names processor, channel and event queue (E8).
 //! Key and entries may change under traffic; each packet is steered by one consistent set of them.
 
-use parking_lot::RwLock;
+use verbena_sync::locks::RwLock;
 
 use crate::eqe::CHANNELS;
 use crate::toeplitz::{KEY_LEN, Key, Tuple};

@@ -18,10 +18,12 @@ pub use touch::{Spend, Verdict};
 pub use wr_register::{MAX_PAGES, Ticket};
 
 use std::ops::Range;
-use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use verbena_sync::atomic::AtomicU32;
 
-use parking_lot::Mutex;
+use verbena_sync::locks::OnceLock;
+
+use verbena_sync::locks::Mutex;
 use verbena_wire::{Stag, To};
 
 use crate::access::Access;

@@ -10,8 +10,8 @@ pub use ranges::Ranges;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use verbena_mem::Policy;
+use verbena_sync::locks::RwLock;
 
 use crate::error::Error;
 use crate::function::{FIRST_QP, Function, Shares};

@@ -14,8 +14,8 @@ pub use error::{ControlError, MAX_REQUESTS, Subject};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
 use verbena_mem::{Misuse, Reserved};
+use verbena_sync::locks::{Mutex, MutexGuard};
 use verbena_wire::Stag;
 
 use crate::cq::Cq;

@@ -42,7 +42,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
 use verbena_stream::{RnrRetry, Stream, Time, requester};

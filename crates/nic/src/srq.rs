@@ -5,8 +5,8 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use parking_lot::Mutex;
 use verbena_mem::Pd;
+use verbena_sync::locks::Mutex;
 
 use crate::receive::{PostError, Receive, ReceiveQueue};
 use crate::wr::ReceiveWr;

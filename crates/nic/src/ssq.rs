@@ -17,8 +17,8 @@ pub use history::{ChannelInfo, Record, SsqCounters, SsqInfo, SsqOutcome};
 use core::time::Duration;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use verbena_mem::Pd;
+use verbena_sync::locks::Mutex;
 
 use crate::cq::{Arm, Cq};
 use crate::error::Error;

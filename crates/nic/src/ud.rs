@@ -15,8 +15,8 @@ pub use send::{DatagramSender, SendOutcome, UdSending};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use verbena_mem::{Access, MemAccess, Pd, Tpt};
+use verbena_sync::locks::Mutex;
 use verbena_wire::number::{Psn, Qpn};
 
 use crate::cq::Cq;

@@ -1,10 +1,13 @@
-//! Atomics, cells and locks of the lock-free parts: those of `core` and `parking_lot`, or loom's when the protocols are modelled.
-//! Both sets have the same interface.
+//! Atomics, cells and locks of the lock-free parts: those of `core` and `parking_lot`, loom's when the protocols are modelled, or shuttle's
+//! in a build for randomised schedules.
+//! All sets have the same interface.
 
 #[cfg(not(loom))]
-pub use core::sync::atomic::{
+pub use crate::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
+#[cfg(not(loom))]
+pub use crate::locks::Mutex;
 #[cfg(loom)]
 pub use loom::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
@@ -12,8 +15,6 @@ pub use loom::sync::atomic::{
 
 #[cfg(loom)]
 pub use loom::{cell::UnsafeCell, sync::Arc};
-#[cfg(not(loom))]
-pub use parking_lot::Mutex;
 #[cfg(not(loom))]
 pub use std::sync::Arc;
 
@@ -69,8 +70,13 @@ pub fn pause(turn: u32) {
         let _ = turn;
         loom::thread::yield_now();
     }
+    #[cfg(shuttle)]
+    {
+        let _ = turn;
+        shuttle::thread::yield_now();
+    }
     // What is waited for lasts about one copy: spin for that long, then yield the processor.
-    #[cfg(not(loom))]
+    #[cfg(not(any(loom, shuttle)))]
     if turn < 200 {
         core::hint::spin_loop();
     } else {

@@ -14,6 +14,7 @@ mod loom;
 mod median;
 mod packages;
 mod peers;
+mod schedules;
 mod sim;
 mod split;
 mod step;
@@ -37,7 +38,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Run all checks: format, clippy, tidy, all tests, models, docs, instruction counts, simulator seeds
+    /// Run all checks: format, clippy, tidy, all tests, models, schedules, docs, instruction counts, simulator seeds
     Test(test::Options),
     /// Check the repository's rules: layering, pure crates, headers, unsafe, docs
     Tidy(tidy::Options),
@@ -55,6 +56,8 @@ enum Task {
     Fuzz(fuzz::Options),
     /// Run the models of lock-free code: every interleaving of its threads, by loom
     Loom(loom::Options),
+    /// Run whole engines under randomised schedules, by seed
+    Schedules(schedules::Options),
     /// Run the benchmarks (arguments go to `cargo bench`)
     Bench(bench::Options),
     /// Count the instructions of fixed scenarios and compare them with the recorded counts
@@ -90,6 +93,7 @@ fn run(task: &Task) -> anyhow::Result<()> {
         Task::Sim(options) => sim::run(&workspace, options),
         Task::Fuzz(options) => fuzz::run(&workspace, options),
         Task::Loom(options) => loom::run(&workspace, options),
+        Task::Schedules(options) => schedules::run(&workspace, options),
         Task::Bench(options) => bench::run(&workspace, options),
         Task::Instructions(options) => instructions::run(&workspace, options),
         Task::Peers(options) => peers::run(&workspace, options),

@@ -7,7 +7,7 @@ use clap::Args;
 use crate::command::Tool;
 use crate::step::Steps;
 use crate::workspace::Workspace;
-use crate::{clients, dropin, instructions, loom, packages, sim, tidy};
+use crate::{clients, dropin, instructions, loom, packages, schedules, sim, tidy};
 
 /// Seeds that the simulator runs in every test run.
 const SEEDS: u64 = 200;
@@ -37,6 +37,9 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     steps.add("tests", || tests(workspace, options.long).run());
     steps.add_outcome("clients", || clients::test(workspace, options.long));
     steps.add("models", || loom::run(workspace, &loom::Options::default()));
+    steps.add("schedules", || {
+        schedules::run(workspace, &schedules::Options::test(options.long))
+    });
     steps.add("documentation", || documentation(workspace).run());
     steps.add_outcome("instruction counts", || instructions::test(workspace));
     let seeds = if options.long { SEEDS_LONG } else { SEEDS };

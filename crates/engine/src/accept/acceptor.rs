@@ -4,11 +4,11 @@
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, RwLock};
 use verbena_stream::Time;
+use verbena_sync::locks::{Mutex, RwLock};
 use verbena_wire::ext::DialReject;
 
 use crate::connection::{Connection, Decision};

@@ -3,7 +3,7 @@
 //! passed. Nothing here blocks; a timer of the shard ends the wait.
 
 use core::time::Duration;
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
 
 use verbena_nic::{IoOutcome, Outbox};
 use verbena_stream::Time;

@@ -5,7 +5,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
 
 use verbena_nic::{Outbox, QpState, QpType};
 use verbena_stream::startup::Rtr;

@@ -2,7 +2,7 @@
 //! (docs/connections.md, "Peers that die, stall or fall silent"). No timer runs on an idle connection; TCP keep-alive covers those.
 
 use core::time::Duration;
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
 
 use verbena_nic::qp::TurnStatus;
 use verbena_nic::{Outbox, QpType};

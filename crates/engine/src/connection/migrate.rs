@@ -4,7 +4,7 @@
 
 use core::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
 
 use verbena_nic::{Image, MigrateRefusal, Outbox, Qp, QpState};
 

@@ -3,9 +3,9 @@
 
 use core::time::Duration;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use verbena_sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::RwLock;
+use verbena_sync::locks::RwLock;
 
 use super::Connection;
 

@@ -3,11 +3,11 @@
 //! The queue pair's bytes pass only while the line is open: a thread that is late with a closed connection must not touch the
 //! stream of the next one.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use verbena_sync::atomic::{AtomicU8, Ordering};
 
-use parking_lot::Mutex;
 use verbena_mem::{Sources, Targets};
 use verbena_nic::{Carrier, IoOutcome};
+use verbena_sync::locks::Mutex;
 
 use crate::security::tls::{Flush, Session, TlsError};
 use crate::sys::{self, Socket};

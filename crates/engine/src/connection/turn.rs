@@ -4,7 +4,8 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
+use verbena_sync::thread::thread_local;
 
 use verbena_nic::qp::{ConnectionAction, TurnStatus};
 use verbena_nic::qp::{Received, SendDemand};

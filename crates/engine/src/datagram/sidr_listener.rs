@@ -7,8 +7,8 @@ use core::time::Duration;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 use verbena_wire::ext::{MAX_SIDR_PRIVATE_DATA, SidrKind, SidrMessage};
 use verbena_wire::number::Qpn;
 

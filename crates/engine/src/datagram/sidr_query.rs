@@ -5,10 +5,10 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use verbena_sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 use verbena_wire::ext::{SidrKind, SidrMessage};
 
 use crate::datagram::sidr_listener::{UdEndpoint, check_private_data};

@@ -4,13 +4,13 @@
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use verbena_sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
 use verbena_nic::ud::{
     DatagramSender, Destination, DropReason, MULTICAST, ReceivedDatagram, SendOutcome, UdSending,
 };
 use verbena_nic::{Function, Outbox, UdQp};
+use verbena_sync::locks::{Mutex, RwLock};
 use verbena_wire::number::Qpn;
 
 use crate::core::Core;

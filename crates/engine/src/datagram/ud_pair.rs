@@ -5,12 +5,12 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use verbena_mem::Pd;
 use verbena_nic::qp::PostSendError;
 use verbena_nic::qp::{Limits, PostError};
 use verbena_nic::ud::{UdSendWr, UdView};
 use verbena_nic::{NewUd, Outbox, QpState, ReceiveWr};
+use verbena_sync::locks::Mutex;
 use verbena_wire::number::Qpn;
 
 use crate::core::Core;

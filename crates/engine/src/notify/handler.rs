@@ -4,11 +4,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use verbena_sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use verbena_events::moderation::Moderation;
 use verbena_nic::Reason;
+use verbena_sync::locks::{Mutex, MutexGuard, RwLock};
 
 use crate::error::Error;
 use crate::notify::Notify;

@@ -2,14 +2,15 @@
 //! A handler of a better class never waits for one of a worse class: each class has its own thread and scheduling policy. A thread
 //! starts when it is first needed.
 
+use crate::sys::JoinHandle;
 use core::time::Duration;
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock, Weak, mpsc};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Weak};
+use verbena_sync::locks::{OnceLock, mpsc};
 
-use parking_lot::{Condvar, Mutex};
 use verbena_events::vector::Signal;
 use verbena_stream::Time;
+use verbena_sync::locks::{Condvar, Mutex};
 
 use crate::core::Core;
 use crate::error::Error;
@@ -215,7 +216,7 @@ impl ClassThread {
         let thread = self.thread.lock().take();
         // The last owner of an engine may be a handler that runs on this very thread.
         if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
+            && thread.thread().id() != sys::current_thread().id()
         {
             sys::wait(until, || thread.is_finished());
             if thread.is_finished() {

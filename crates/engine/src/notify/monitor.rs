@@ -5,9 +5,9 @@
 mod line;
 mod watcher;
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use verbena_stream::Time;
 

@@ -4,7 +4,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use verbena_events::arrangement::Arrangement;
 use verbena_events::eq::Settings;
 use verbena_events::eqe::{Cause, Eqe};
@@ -13,6 +12,7 @@ use verbena_events::message_map::Duty;
 use verbena_events::vector::Signal;
 use verbena_nic::{Event, Function, Raise, Reason};
 use verbena_stream::Time;
+use verbena_sync::locks::RwLock;
 
 use crate::config::Config;
 use crate::error::{Error, InterruptError};

@@ -4,7 +4,9 @@
 use core::mem::ManuallyDrop;
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
+use verbena_sync::locks::OnceLock;
+use verbena_sync::thread::thread_local;
 
 use verbena_events::eq::{EventQueue, MAX_ENTRIES};
 use verbena_events::vector::{Delivery, Fire, Shutdown, Signal};

@@ -19,9 +19,9 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use verbena_nic::QpType;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 use verbena_wire::ext::dial::NO_PROOF;
 use verbena_wire::ext::{DialReject, DialRequest};
 use verbena_wire::number::Qpn;

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 use verbena_wire::number::Qpn;
 
 use crate::accept::acceptor::Acceptor;

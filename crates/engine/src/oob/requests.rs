@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 use verbena_wire::ext::{DialReject, DialRequest};
 use verbena_wire::number::Qpn;
 

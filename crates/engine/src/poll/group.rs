@@ -17,12 +17,12 @@ mod udp_ports;
 mod wakeup_coalescing;
 
 use core::time::Duration;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use verbena_nic::Outbox;
 use verbena_stream::Time;
+use verbena_sync::locks::{Mutex, MutexGuard, RwLock};
 
 use crate::core::Core;
 use crate::datagram::udp_port::UdpPort;

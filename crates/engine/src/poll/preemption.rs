@@ -5,6 +5,7 @@
 //! No system call is made while a thread polls without gaps.
 
 use std::cell::Cell;
+use verbena_sync::thread::thread_local;
 
 use verbena_stream::Time;
 

@@ -2,10 +2,11 @@
 //! Arming it returns those connections to the shards. A poll does not block, except that it may sleep briefly when its thread competes
 //! for the processor (`preemption.rs`).
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
+use verbena_sync::locks::OnceLock;
 
-use parking_lot::RwLock;
 use verbena_nic::{Arm, Cq, Event, Raise, Wc};
+use verbena_sync::locks::RwLock;
 
 use crate::core::Core;
 use crate::error::Error;

@@ -1,15 +1,16 @@
 //! Threads that serve connections which no other thread serves: they sleep in epoll until a descriptor is ready or a timer expires.
 //! A shard makes no system call while nothing happens. What it serves is behind the [`ShardTask`] trait: connections, groups, listeners.
 
+use crate::sys::JoinHandle;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Weak};
+use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use verbena_sync::locks::OnceLock;
 
-use parking_lot::Mutex;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 
 use crate::core::Core;
 use crate::error::{EngineFailure, Error};
@@ -308,7 +309,7 @@ impl Shard {
             return;
         };
         // The last owner of an engine may be a handler that runs on this very thread.
-        if thread.thread().id() != std::thread::current().id() {
+        if thread.thread().id() != sys::current_thread().id() {
             let _ = thread.join();
         }
     }

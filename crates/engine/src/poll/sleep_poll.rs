@@ -6,6 +6,7 @@ use core::time::Duration;
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
+use verbena_sync::thread::thread_local;
 
 use arrayvec::ArrayVec;
 use verbena_nic::{Arm, Cq};

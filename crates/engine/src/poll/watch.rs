@@ -2,9 +2,9 @@
 //! The interest and the epoll call change together under a lock, so that what is watched is what was requested last. A caller checks
 //! again after a change, since the condition may have changed before.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use verbena_sync::locks::{Mutex, MutexGuard};
 
 use crate::poll::group::{Group, Member};
 use crate::sys::{self, Interest};

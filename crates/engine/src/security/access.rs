@@ -11,10 +11,10 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use verbena_sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
 use verbena_stream::Time;
+use verbena_sync::locks::{Mutex, RwLock};
 
 use crate::config::{Networks, Settings};
 use crate::notify::pipeline::catch_panic;

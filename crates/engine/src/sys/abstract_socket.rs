@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketType, sockopt};
 
-use super::fd::Fd;
-use super::socket::FLAGS;
+use super::fd::{FLAGS, Fd};
 use super::{Error, Result};
 
 /// The backlog of pending connections.

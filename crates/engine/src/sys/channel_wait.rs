@@ -2,43 +2,14 @@
 //! It marks which of the program's descriptors are ready; a signal ends the wait. Rings of the channel are not taken.
 
 use core::time::Duration;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
 
 use super::{Channel, Error, Result, cancel};
 
-/// A program's descriptor that a wait includes.
-#[derive(Debug, Clone, Copy)]
-pub struct WaitFd<'a> {
-    /// The descriptor.
-    pub fd: BorrowedFd<'a>,
-    /// Wait for room to write, too.
-    pub write: bool,
-    /// Set by the wait: a read or write would not return EAGAIN.
-    pub ready: bool,
-}
-
-impl<'a> WaitFd<'a> {
-    /// Waits for input.
-    pub fn read(fd: BorrowedFd<'a>) -> WaitFd<'a> {
-        WaitFd {
-            fd,
-            write: false,
-            ready: false,
-        }
-    }
-}
-
-/// What ended a wait, apart from the program's descriptors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Woken {
-    /// The channel has a ring.
-    pub rung: bool,
-    /// One of the adapter's descriptors is ready.
-    pub adapter_ready: bool,
-}
+pub use super::readiness::{WaitFd, Woken};
 
 /// Waits until the channel is rung, one of `ours` is readable or one of `others` ready, and marks those; `None` after a signal
 /// or at the timeout.

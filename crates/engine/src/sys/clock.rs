@@ -18,10 +18,15 @@ pub fn now() -> Time {
 /// The polling interval of [`wait`].
 const POLL_INTERVAL: Duration = Duration::from_micros(200);
 
+/// Sleeps for this long. No lock may be held.
+pub fn sleep(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// Sleeps until `over` returns true or the deadline has passed. No lock may be held.
 pub fn wait(until: Time, over: impl Fn() -> bool) {
     while !over() && now() < until {
-        std::thread::sleep(POLL_INTERVAL);
+        sleep(POLL_INTERVAL);
     }
 }
 

@@ -6,7 +6,12 @@ use core::mem::ManuallyDrop;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 
+use rustix::net::SocketFlags;
+
 use super::{fork_count, watch_forks};
+
+/// Flags of every socket: not inherited by other programs, and no call blocks.
+pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// Descriptor numbers that are recorded, one bit each: more than a process may have open.
 const MAX_FDS: usize = 1 << 20;

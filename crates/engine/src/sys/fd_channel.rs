@@ -19,8 +19,7 @@ use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType, sockopt};
 use verbena_stream::Time;
 
-use super::fd::Fd;
-use super::socket::FLAGS;
+use super::fd::{FLAGS, Fd};
 use super::{Error, effective_uid, now};
 
 /// The longest message.

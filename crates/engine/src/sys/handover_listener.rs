@@ -11,9 +11,8 @@ use rustix::fs::{self, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
 
-use super::fd::Fd;
+use super::fd::{FLAGS, Fd};
 use super::fd_channel::FdChannelError;
-use super::socket::FLAGS;
 use super::{Error, FdChannel, Result, effective_uid, fork_count, now, watch_forks};
 
 /// The backlog of pending connections.

@@ -8,8 +8,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketType, sockopt};
 
-use super::fd::Fd;
-use super::socket::{FLAGS, FromIp, Socket};
+use super::fd::{FLAGS, Fd};
+use super::socket::{FromIp, Socket};
 use super::{Error, Result};
 
 /// The backlog; the system may allow fewer (`net.core.somaxconn`).

@@ -13,57 +13,7 @@ use rustix::io::Errno;
 use super::fd::Fd;
 use super::{Error, Result, cancel, eintr, now};
 
-/// Most entries that one wait reports; the others come with the next.
-pub const MAX_READY: usize = 64;
-/// The same for [`sleep`] and [`sleep_for`].
-pub const MAX_SLEEP_READY: usize = 16;
-
-/// The readiness that an entry waits for. Broken connections are always reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Interest {
-    /// Bytes to read, the end of the stream, a connection to accept.
-    pub read: bool,
-    /// Room to write, or a finished connect.
-    pub write: bool,
-    /// Reported once, then disarmed until armed again.
-    pub oneshot: bool,
-}
-
-impl Interest {
-    /// Input, level-triggered.
-    pub const READ: Interest = Interest {
-        read: true,
-        write: false,
-        oneshot: false,
-    };
-
-    /// Input, once.
-    pub const READ_ONCE: Interest = Interest {
-        oneshot: true,
-        ..Interest::READ
-    };
-
-    fn flags(self) -> epoll::EventFlags {
-        let mut flags = epoll::EventFlags::empty();
-        flags.set(epoll::EventFlags::IN, self.read);
-        flags.set(epoll::EventFlags::OUT, self.write);
-        flags.set(epoll::EventFlags::ONESHOT, self.oneshot);
-        flags
-    }
-}
-
-/// A ready entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ready {
-    /// The token it was added with.
-    pub token: u64,
-    /// A read would not return EAGAIN: there are bytes, the end, or an error.
-    pub readable: bool,
-    /// A write would not return EAGAIN: there is room, or an error.
-    pub writable: bool,
-    /// Both directions are over, or the connection broke.
-    pub hangup: bool,
-}
+pub use super::readiness::{Interest, MAX_READY, MAX_SLEEP_READY, Ready, millis};
 
 /// An epoll instance.
 #[derive(Debug)]
@@ -81,13 +31,13 @@ impl Poller {
     /// Watches `fd` with this token.
     pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> Result<()> {
         let data = epoll::EventData::new_u64(token);
-        epoll::add(&self.fd, fd, data, interest.flags()).map_err(Error::of("epoll_ctl add"))
+        epoll::add(&self.fd, fd, data, flags(interest)).map_err(Error::of("epoll_ctl add"))
     }
 
     /// Changes the interest in `fd`, or arms it again; existing readiness is reported.
     pub fn arm(&self, fd: impl AsFd, token: u64, interest: Interest) -> Result<()> {
         let data = epoll::EventData::new_u64(token);
-        epoll::modify(&self.fd, fd, data, interest.flags()).map_err(Error::of("epoll_ctl modify"))
+        epoll::modify(&self.fd, fd, data, flags(interest)).map_err(Error::of("epoll_ctl modify"))
     }
 
     /// Stops watching `fd`.
@@ -163,11 +113,12 @@ pub fn sleep_until_ready(poller: &Poller, limit: Duration) {
     let _ = epoll::wait(&poller.fd, &mut event, limit.as_ref());
 }
 
-/// A duration in milliseconds for system calls, rounded up.
-pub fn millis(time: Duration) -> i32 {
-    let part = time.subsec_nanos().div_ceil(1_000_000);
-    let whole = time.as_secs().saturating_mul(1000);
-    i32::try_from(whole.saturating_add(part.into())).unwrap_or(i32::MAX)
+fn flags(interest: Interest) -> epoll::EventFlags {
+    let mut flags = epoll::EventFlags::empty();
+    flags.set(epoll::EventFlags::IN, interest.read);
+    flags.set(epoll::EventFlags::OUT, interest.write);
+    flags.set(epoll::EventFlags::ONESHOT, interest.oneshot);
+    flags
 }
 
 fn ready_from_libc(event: &libc::epoll_event) -> Ready {

@@ -9,9 +9,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, Shutdown, SocketFlags, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, Shutdown, SocketType, sockopt};
 
-use super::fd::Fd;
+use super::fd::{FLAGS, Fd};
+use super::path::path_digest;
 use super::{Error, Result};
 
 /// TCP states, as in `tcpi_state`.
@@ -34,8 +35,6 @@ pub struct Socket {
     /// Each write begins a new TCP segment.
     ends_segments: AtomicBool,
 }
-
-pub(super) const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 impl Socket {
     fn from_fd(fd: OwnedFd) -> Socket {
@@ -296,18 +295,7 @@ impl Socket {
     /// A digest of both addresses, the same at both ends of a connection that nothing between them ends or translates
     /// (docs/extensions.md, CAPS).
     pub fn path_digest(&self) -> Option<u64> {
-        let mut ends = [self.local_addr().ok()?, self.peer_addr().ok()?].map(|end| {
-            let ip = match end.ip().to_canonical() {
-                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-                IpAddr::V6(ip) => ip,
-            };
-            (ip.octets(), end.port().to_be_bytes())
-        });
-        ends.sort_unstable();
-        let bytes = ends.iter().flat_map(|(ip, port)| ip.iter().chain(port));
-        Some(bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        }))
+        Some(path_digest(self.local_addr().ok()?, self.peer_addr().ok()?))
     }
 
     /// Bytes written that the peer's TCP has not acknowledged.

@@ -4,7 +4,9 @@
 
 use core::mem::MaybeUninit;
 use std::cell::Cell;
-use std::thread::{Builder, JoinHandle};
+use std::thread::Builder;
+
+pub use std::thread::{JoinHandle, current as current_thread};
 
 use rustix::io::Errno;
 

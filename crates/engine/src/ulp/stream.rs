@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
 use verbena_nic::{Outbox, QpState, Receiving, Sending, UlpQp};
 use verbena_stream::Time;
+use verbena_sync::locks::{Mutex, RwLock};
 
 use crate::core::Core;
 use crate::error::Error;

@@ -2,15 +2,15 @@
 //! Posting never waits for a request in progress; each queue is processed in order, and the queues take turns. Work that waited for
 //! memory continues as soon as its registration has ended. Only one request runs at a time: registrations contend for the page tables.
 
+use crate::sys::JoinHandle;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Condvar, Mutex};
 use verbena_mem::{Access, Misuse, Pd, Reserved, Tpt, WindowType};
 use verbena_nic::control::MAX_REQUESTS;
 use verbena_nic::{Control, ControlResult, Function, NewQp, Outbox, Subject};
+use verbena_sync::locks::{Condvar, Mutex};
 use verbena_wire::{Stag, To};
 
 use crate::core::Core;
@@ -181,7 +181,7 @@ impl ControlThread {
         };
         // The last handle of an engine may be dropped in a callback on this very thread.
         if let Some(thread) = thread
-            && thread.thread().id() != std::thread::current().id()
+            && thread.thread().id() != sys::current_thread().id()
         {
             let _ = thread.join();
         }

@@ -18,11 +18,11 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use verbena_mem::Pd;
 use verbena_nic::qp::{Limits, PostError, PostSendError, QpAccessFlags, Registration, View};
 use verbena_nic::{NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
 use verbena_stream::RnrRetry;
+use verbena_sync::locks::Mutex;
 use verbena_wire::ext::RnrTimer;
 
 use crate::connection::{Connection, Done, Options, Slot};

@@ -2,7 +2,7 @@
 //! It cannot be destroyed while a queue pair uses it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
 use verbena_nic::qp::{PostError, PostRecvError};

@@ -2,7 +2,7 @@
 //! Posting never waits for a connection that another thread is transmitting on. The queue cannot be destroyed while it has channels.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
 use verbena_nic::qp::PostError;

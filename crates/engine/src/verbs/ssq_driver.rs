@@ -3,12 +3,12 @@
 //! stalled is decided by the queue (`nic`).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::RwLock;
 use verbena_nic::{Outbox, Qp, Ssq};
 use verbena_stream::Time;
+use verbena_sync::locks::RwLock;
 
 use crate::core::Core;
 use crate::error::Error;

@@ -5,7 +5,7 @@
 use super::*;
 
 #[cfg(not(loom))]
-type Guard<'a> = parking_lot::MutexGuard<'a, End>;
+type Guard<'a> = verbena_sync::locks::MutexGuard<'a, End>;
 #[cfg(loom)]
 type Guard<'a> = loom::sync::MutexGuard<'a, End>;
 

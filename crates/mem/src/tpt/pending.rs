@@ -3,10 +3,10 @@
 //! are returned when it ends.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
+use verbena_sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::Mutex;
+use verbena_sync::locks::Mutex;
 use verbena_wire::{Stag, To};
 
 use super::index::Purpose;

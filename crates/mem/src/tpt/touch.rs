@@ -3,7 +3,7 @@
 //! when the first has been placed. [`crate::touch`] has the table of decisions.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
 
 use verbena_wire::Stag;
 

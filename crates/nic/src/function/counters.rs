@@ -2,7 +2,7 @@
 //! Nothing is counted twice or missed while queue pairs are created and destroyed. Counting costs the traffic nothing: queue pairs
 //! count for themselves, and are summed up on a query.
 
-use parking_lot::Mutex;
+use verbena_sync::locks::Mutex;
 
 use super::Function;
 use crate::error::Error;

@@ -2,7 +2,7 @@
 //! A function never has more event queues than its share; vectors beyond it are shared (E10).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use verbena_sync::atomic::{AtomicU64, Ordering};
 
 use super::{Function, Shares};
 use crate::error::Error;

@@ -3,7 +3,7 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use parking_lot::{RwLock, RwLockWriteGuard};
+use verbena_sync::locks::{RwLock, RwLockWriteGuard};
 
 use crate::error::Error;
 use crate::object::Object;

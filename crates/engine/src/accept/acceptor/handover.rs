@@ -3,7 +3,7 @@
 //! shown here.
 
 use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
 
 use super::Acceptor;
 use crate::sys;

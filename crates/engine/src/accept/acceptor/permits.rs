@@ -13,7 +13,7 @@ use core::net::IpAddr;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
+use verbena_sync::locks::Mutex;
 
 use crate::connection::Connection;
 use crate::security::access::source_of;

@@ -4,9 +4,9 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use verbena_nic::Cause;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 
 use super::{GREETING, Watched, WatcherPermit, line};
 use crate::error::Error;

@@ -6,7 +6,7 @@
 //! took its connections over meanwhile would need a processor as well.
 
 use core::time::Duration;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use verbena_stream::Time;
 

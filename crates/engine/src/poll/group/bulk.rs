@@ -8,8 +8,8 @@
 
 use core::time::Duration;
 
-use parking_lot::Mutex;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 
 use super::Group;
 

@@ -5,7 +5,7 @@
 //! The timer wakes a thread, on a small machine in place of one that works: each time took 80 µs of a processor where it was measured,
 //! beside a program that reads from an iSCSI target, and a twelfth of one processor in all.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use verbena_sync::atomic::{AtomicU32, Ordering};
 
 use super::borrower::BUSY_FACTOR;
 

@@ -1,7 +1,7 @@
 //! Acknowledgements that a polling thread deferred, for all members of a group.
 //! They are sent with its next post or poll; here they are sent because it returns the group or goes to sleep.
 
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
 
 use verbena_nic::Outbox;
 

@@ -3,7 +3,7 @@
 //! threads that compute. The sleep is short, since the program may have other work, and only threads that were preempted sleep.
 
 use core::time::Duration;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use verbena_stream::Time;
 
@@ -77,7 +77,7 @@ impl Group {
     /// are served.
     fn sleep_in_poller(&self, limit: Duration) {
         if self.ready_buf.is_locked() || self.poll_sleep.has_sleeper.swap(true, Ordering::Acquire) {
-            std::thread::sleep(limit);
+            sys::sleep(limit);
         } else {
             poller::sleep_until_ready(&self.poller, limit);
             self.poll_sleep.has_sleeper.store(false, Ordering::Release);

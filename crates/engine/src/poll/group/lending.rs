@@ -2,7 +2,7 @@
 //! It only chooses when [`Event::Borrowed`](crate::poll::owner::Event::Borrowed) is reported, and whether threads may sleep with the
 //! group; which thread serves is decided by the owner.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use verbena_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use verbena_stream::Time;
 

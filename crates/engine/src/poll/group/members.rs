@@ -2,7 +2,7 @@
 //! Finding, adding and removing one takes constant time; removal changes the order, as the last one takes the free position.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use verbena_sync::atomic::Ordering;
 
 use verbena_nic::Outbox;
 use verbena_stream::Time;

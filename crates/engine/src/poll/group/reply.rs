@@ -6,7 +6,7 @@
 //! is left to the shard.
 
 use core::time::Duration;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Group;
 use crate::poll::owner::{Event, Polling};
@@ -86,7 +86,7 @@ impl Group {
             if self.sleep_if_due() {
                 limit = SLEEP;
             }
-            core::hint::spin_loop();
+            verbena_sync::thread::spin_loop();
             now = sys::now();
         }
         self.take_back();

@@ -8,9 +8,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use parking_lot::Mutex;
 use verbena_nic::Outbox;
 use verbena_stream::Time;
+use verbena_sync::locks::Mutex;
 
 use super::Group;
 use crate::poll::owner::Event;

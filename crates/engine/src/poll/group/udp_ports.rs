@@ -2,10 +2,10 @@
 //! A poll reads at most two of them, so its cost does not depend on their number.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use verbena_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use parking_lot::RwLock;
 use verbena_nic::Outbox;
+use verbena_sync::locks::RwLock;
 
 use crate::core::Core;
 use crate::datagram::udp_port::UdpPort;

@@ -7,11 +7,11 @@
 
 use core::time::Duration;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use arrayvec::ArrayVec;
-use parking_lot::Mutex;
 use verbena_nic::Outbox;
+use verbena_sync::locks::Mutex;
 
 use super::{Group, MAX_DIRECT_POLL, Member};
 use crate::poll::backoff::Backoff;

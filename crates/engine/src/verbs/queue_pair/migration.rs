@@ -158,7 +158,7 @@ impl QueuePair {
             slot: Arc::new(Slot::new(manners.peer_timeout)),
             recv: to.recv.0.clone(),
             _send: to.send.0.clone(),
-            attr: Arc::new(parking_lot::Mutex::new(manners)),
+            attr: Arc::new(verbena_sync::locks::Mutex::new(manners)),
             oob: None,
         })
     }

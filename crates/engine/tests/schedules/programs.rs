@@ -1,0 +1,278 @@
+//! Random programs: two engines, one to three connections between them, and what ends them.
+//! The kind of a program is the seed's remainder, so that neighbouring seeds run different kinds.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use verbena_engine::sys::{self, simulated};
+use verbena_engine::{FunctionOptions, Listening, OobPeer, QueuePair};
+use verbena_nic::{Arm, Personality, QpState};
+use verbena_sync::atomic::{AtomicBool, Ordering};
+use verbena_sync::locks::mpsc;
+
+use crate::host::{Host, Random, loopback};
+use crate::traffic::{End, Plan, SLOTS, Traffic};
+
+/// The kinds of programs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Connections by address.
+    Connected,
+    /// Connections by queue pair number.
+    OutOfBand,
+    /// One end migrates to another function under traffic.
+    Migrating,
+    /// Queue pairs are destroyed while they are being connected.
+    Connecting,
+}
+
+const KINDS: [Kind; 6] = [
+    Kind::Connected,
+    Kind::Connecting,
+    Kind::OutOfBand,
+    Kind::Connecting,
+    Kind::Migrating,
+    Kind::Connected,
+];
+
+fn kind(seed: u64) -> Kind {
+    KINDS[(seed % KINDS.len() as u64) as usize]
+}
+
+/// The name of a seed's kind.
+pub(crate) fn name(seed: u64) -> String {
+    format!("{:?}", kind(seed))
+}
+
+/// Longer than any timeout of the engines, in virtual time.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Runs the program of this seed.
+pub(crate) fn run(seed: u64) {
+    let mut random = Random::new(seed);
+    let (a, b) = (Host::new(&mut random), Host::new(&mut random));
+    let hosts = [Arc::new(a), Arc::new(b)];
+    match kind(seed) {
+        Kind::Connecting => {
+            for _ in 0..1 + random.below(3) {
+                connecting(&hosts, &mut random);
+            }
+        }
+        kind => traffic(&hosts, &mut random, kind),
+    }
+    // A connection without a queue pair closes by itself.
+    let closed = || simulated::open_streams() == 0;
+    sys::wait(sys::now() + LONG, closed);
+    assert!(closed(), "a connection outlives its queue pair");
+}
+
+fn spawn(work: impl FnOnce() + Send + 'static) -> shuttle::thread::JoinHandle<()> {
+    shuttle::thread::spawn(work)
+}
+
+fn traffic(hosts: &[Arc<Host>; 2], random: &mut Random, kind: Kind) {
+    let count = 1 + random.below(2) * random.below(2);
+    let shuts_down = count == 1 && kind != Kind::Migrating && random.one_in(4);
+    let mut ends = Vec::new();
+    let mut helpers = Vec::new();
+    let done = Arc::new(AtomicBool::new(false));
+    for _ in 0..count {
+        let [a, b] = hosts;
+        let [a, b] = [a, b].map(|host| Arc::new(host.beside()));
+        let oob = kind == Kind::OutOfBand;
+        let personality = match random.below(2) {
+            0 if !oob => Personality::Iwarp,
+            _ => Personality::Roce,
+        };
+        let plans = plans(random, shuts_down, personality, oob);
+        let [ours, theirs] = if oob {
+            connect_by_number(&a, &b, random)
+        } else {
+            connect(&a, &b, personality)
+        };
+        let mut first = Traffic::new(&a, ours, &b, plans[0], random.fork());
+        let second = Traffic::new(&b, theirs, &a, plans[1], random.fork());
+        if kind == Kind::Migrating {
+            let function = a.engine.add_function(&FunctionOptions::default());
+            let other = Arc::new(Host::of(function.unwrap()));
+            first.migrates_to(&other);
+        }
+        if random.one_in(2) {
+            helpers.push(helper(&b, &done, random.fork()));
+        }
+        ends.push((first, plans[1].leave_after.is_some()));
+        ends.push((second, plans[0].leave_after.is_some()));
+    }
+    let (finished, results) = mpsc::channel();
+    let mut threads = Vec::new();
+    for (mut end, peer_left) in ends {
+        let finished = finished.clone();
+        threads.push(spawn(move || {
+            end.run();
+            finished.send((end, peer_left)).unwrap();
+        }));
+    }
+    drop(finished);
+    let ends: Vec<(Traffic, bool)> = results.iter().collect();
+    done.store(true, Ordering::Release);
+    for thread in threads.into_iter().chain(helpers) {
+        thread.join().unwrap();
+    }
+    for (end, peer_left) in &ends {
+        end.check(*peer_left);
+    }
+    let alive = |host: &&Arc<Host>| shuts_down || host.engine.remaining_shares().is_ok();
+    assert!(hosts.iter().all(|host| alive(&host)), "an engine failed");
+}
+
+/// What the two ends do.
+fn plans(random: &mut Random, shuts_down: bool, personality: Personality, oob: bool) -> [Plan; 2] {
+    // With iWARP a message without a receive ends the connection: not more than are posted at the beginning.
+    let most = match personality {
+        Personality::Iwarp => SLOTS,
+        Personality::Roce => 2 * SLOTS,
+    };
+    let least = u64::from(oob);
+    let counts = [0; 2].map(|_| least + random.below(most + 1 - least));
+    let mut plan = |own: usize| Plan {
+        sends: counts[own],
+        receives: counts[1 - own],
+        meets_first: oob,
+        told_by_event: personality == Personality::Roce,
+        leave_after: random.one_in(3).then(|| random.below(4)),
+        end: match random.below(4) {
+            0 if shuts_down => End::Shutdown,
+            0 | 1 => End::Destroy,
+            2 => End::Error,
+            _ => End::Disconnect,
+        },
+    };
+    [plan(0), plan(1)]
+}
+
+/// Serves the connections of a queue, and arms it, beside the thread that takes its completions.
+fn helper(
+    host: &Arc<Host>,
+    done: &Arc<AtomicBool>,
+    mut random: Random,
+) -> shuttle::thread::JoinHandle<()> {
+    let (host, done) = (host.clone(), done.clone());
+    spawn(move || {
+        while !done.load(Ordering::Acquire) {
+            for _ in 0..random.below(20) {
+                host.cq.peek();
+            }
+            if random.one_in(4) {
+                host.cq.arm(Arm::Next);
+            }
+            sys::sleep(Duration::from_micros(1 + random.below(2000)));
+        }
+    })
+}
+
+fn connect(a: &Host, b: &Host, personality: Personality) -> [QueuePair; 2] {
+    let (ours, theirs) = (
+        a.queue_pair(personality, false),
+        b.queue_pair(personality, false),
+    );
+    let listener = b.engine.listen(loopback(), 4).unwrap();
+    let (done, told) = mpsc::channel();
+    let both = [done.clone(), done];
+    let [ask, answer] = both.map(|done| {
+        move |result: Result<Vec<u8>, verbena_engine::Error>| {
+            done.send(result.map(drop)).unwrap();
+        }
+    });
+    ours.connect(listener.local_addr().unwrap(), b"hello", ask)
+        .unwrap();
+    let incoming = listener.next().unwrap().unwrap();
+    assert_eq!(incoming.private_data(), b"hello");
+    incoming.accept(&theirs, b"welcome", answer).unwrap();
+    for _ in 0..2 {
+        told.recv().unwrap().unwrap();
+    }
+    [ours, theirs]
+}
+
+fn connect_by_number(a: &Host, b: &Host, random: &mut Random) -> [QueuePair; 2] {
+    let pairs = [a, b].map(|host| host.queue_pair(Personality::Roce, true));
+    let numbers = [0, 1].map(|at: usize| pairs[at].oob_qpn().unwrap());
+    let first = random.below(2) as usize;
+    for own in [first, 1 - first] {
+        let qp = &pairs[own];
+        assert!(qp.modify(QpState::Init));
+        let ip = loopback().ip();
+        qp.set_peer(OobPeer {
+            local: ip,
+            address: ip,
+            number: numbers[1 - own],
+        })
+        .unwrap();
+        assert!(qp.modify(QpState::Rts));
+    }
+    pairs
+}
+
+/// Connects two queue pairs and destroys one or both at a random moment.
+fn connecting(hosts: &[Arc<Host>; 2], random: &mut Random) {
+    let [a, b] = hosts;
+    let listener = Arc::new(b.engine.listen(loopback(), 4).unwrap());
+    let to = listener.local_addr().unwrap();
+    let dials = {
+        let (a, mut random) = (a.clone(), random.fork());
+        spawn(move || {
+            let qp = a.queue_pair(Personality::Iwarp, false);
+            let (done, told) = mpsc::channel();
+            qp.connect(to, b"hello", move |result| {
+                // The receiver is gone if the program does not wait.
+                let _ = done.send(result.is_ok());
+            })
+            .unwrap();
+            leave(qp, &told, &mut random);
+        })
+    };
+    let accepts = {
+        let (b, mut random) = (b.clone(), random.fork());
+        spawn(move || accept_one(&b, &listener, &mut random))
+    };
+    dials.join().unwrap();
+    accepts.join().unwrap();
+}
+
+fn accept_one(b: &Host, listener: &Listening, random: &mut Random) {
+    // The dialling program may have left before its request arrived.
+    let until = sys::now() + Duration::from_millis(10);
+    let mut incoming = None;
+    while incoming.is_none() && sys::now() < until {
+        incoming = listener.try_next().unwrap();
+        sys::sleep(Duration::from_micros(50));
+    }
+    let Some(incoming) = incoming else {
+        return;
+    };
+    let qp = b.queue_pair(Personality::Iwarp, false);
+    let (done, told) = mpsc::channel();
+    let accepted = incoming.accept(&qp, b"welcome", move |result| {
+        let _ = done.send(result.is_ok());
+    });
+    // An error if the peer has left meanwhile.
+    if accepted.is_ok() {
+        leave(qp, &told, random);
+    }
+}
+
+/// Destroys a queue pair that is being connected, perhaps after a while, perhaps when its connection is there.
+fn leave(qp: QueuePair, told: &mpsc::Receiver<bool>, random: &mut Random) {
+    match random.below(4) {
+        0 => {
+            let _ = told.recv();
+        }
+        1 => sys::sleep(Duration::from_micros(random.below(100))),
+        _ => {
+            for _ in 0..random.below(400) {
+                sys::sleep(Duration::ZERO);
+            }
+        }
+    }
+    drop(qp);
+}
