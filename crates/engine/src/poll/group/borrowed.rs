@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
-use verbena_sync::atomic::Ordering;
 use verbena_sync::thread::thread_local;
 
 use verbena_stream::Time;
