@@ -13,6 +13,7 @@ mod names;
 mod rust;
 mod safety;
 mod sizes;
+mod waits;
 
 use std::fmt;
 use std::path::Path;
@@ -129,6 +130,7 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
         findings.extend(leftovers::check(file));
         findings.extend(machine::check(file));
         findings.extend(language::check(file));
+        findings.extend(waits::check(file));
     }
     findings.extend(docs::check(files, paths));
     findings.extend(links::check(files, paths));
