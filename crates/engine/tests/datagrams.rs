@@ -168,11 +168,11 @@ fn drops_are_counted_by_cause() {
         &[a.sge(0, 9)],
     );
     assert_eq!(complete(&b.cq, 1)[0].id, 1);
-    let nobody = Qpn::wrapping(to.number.get() ^ 1);
+    let unused = Qpn::wrapping(to.number.get() ^ 1);
     a.send(
         5,
         Destination {
-            number: nobody,
+            number: unused,
             ..to
         },
         &[],
@@ -384,7 +384,7 @@ fn ud_queue_pairs_are_destroyed_under_traffic() {
     let number = Qpn::wrapping(number.load(Ordering::Relaxed));
     let to = Destination { number, ..b.to(&a) };
     a.send(1, to, &[]);
-    wait("nobody has the number", || {
+    wait("no queue pair has the number", || {
         b.engine.datagram_drops().no_receiver > before
     });
     // No completion of a destroyed queue pair is left in the queue.

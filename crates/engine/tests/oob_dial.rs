@@ -126,8 +126,8 @@ fn forged_calls_are_refused_without_side_effects() {
     set_peer(&b, number(&a));
     let (from, to) = (number(&a), number(&b));
     let honest = call(from, to, None);
-    let nobody = call(from, neighbour(to), None);
-    assert_eq!(refusal(to, &nobody), Some(DialReject::Unknown));
+    let unknown = call(from, neighbour(to), None);
+    assert_eq!(refusal(to, &unknown), Some(DialReject::Unknown));
     let stranger = call(neighbour(from), to, None);
     assert_eq!(refusal(to, &stranger), Some(DialReject::WrongPeer));
     let elsewhere = DialRequest {
@@ -178,7 +178,7 @@ fn calls_without_the_key_are_refused() {
 fn different_keys_prevent_the_connection() {
     let _alone = serialize_tests();
     for (one, two) in [
-        (Some(KEY), Some("a secret of somebody else")),
+        (Some(KEY), Some("a secret of another pair")),
         (Some(KEY), None),
         (None, Some(KEY)),
     ] {

@@ -418,7 +418,7 @@ fn reset_does_not_raise_the_dial_rate() {
     // A port where calls are counted and never answered.
     let listener = std::net::TcpListener::bind((LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
-    let nobody = Qpn::new(u32::from(port) << 8).unwrap();
+    let unknown = Qpn::new(u32::from(port) << 8).unwrap();
     // Every call is closed at once.
     let accept = |count: usize| {
         for _ in 0..count {
@@ -427,13 +427,13 @@ fn reset_does_not_raise_the_dial_rate() {
         }
     };
     for round in 0..40 {
-        set_peer(&a, (address(&a), nobody));
+        set_peer(&a, (address(&a), unknown));
         if round % 4 == 0 {
             accept(1);
         }
         assert!(a.qp.modify(QpState::Reset));
     }
-    set_peer(&a, (address(&a), nobody));
+    set_peer(&a, (address(&a), unknown));
     while readable_within(&listener, Duration::ZERO) {
         listener.accept().unwrap();
     }
@@ -506,5 +506,5 @@ fn privileged_ports_are_never_dialled() {
     start(&a);
     a.post(4, SEND, &[a.sge(0, 8)]);
     assert_eq!(a.statuses(1), [(4, Status::RetryExcErr)]);
-    assert!(listener.accept().is_err(), "somebody called");
+    assert!(listener.accept().is_err(), "a call arrived");
 }

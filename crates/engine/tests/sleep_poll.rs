@@ -322,7 +322,7 @@ fn cq_sleep_misses_no_completion() {
                 .cq
                 .sleep(&who.channel, &mut [], TEST_TIMEOUT)
                 .unwrap();
-            assert!(start.elapsed() < TEST_TIMEOUT, "nothing woke it");
+            assert!(start.elapsed() < TEST_TIMEOUT, "it was not woken");
         }
     };
     const ROUNDS: usize = 2000;

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 use verbena_mem::Policy;
 
-use crate::error::{Error, Object};
+use crate::error::Error;
 use crate::function::{FIRST_QP, Function, Shares};
+use crate::object::Object;
 use crate::profile::Services;
 
 /// Functions of an adapter at once, the physical one among them.

@@ -14,15 +14,17 @@ mod migration;
 mod qps;
 mod queues;
 mod shared_sends;
+pub(crate) mod shares;
 mod table;
 mod uppers;
+pub(crate) mod users;
 
-pub use attributes::{Attributes, KINDS, Shares};
+pub use attributes::Attributes;
 pub use counters::FunctionCounters;
 pub use datagrams::NewUd;
 pub use qps::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
-pub(crate) use table::Use;
+pub use shares::{KINDS, Shares};
 pub use uppers::NewUpper;
 
 use std::ops::Range;
@@ -30,7 +32,8 @@ use std::sync::Arc;
 
 use verbena_mem::{Pd, Policy, Tpt};
 
-use crate::error::{Error, Object};
+use crate::error::Error;
+use crate::object::Object;
 use crate::profile::{Service, Services};
 use control::ControlRow;
 use counters::RetiredCounters;
@@ -38,7 +41,8 @@ use events::Claims;
 use qps::QpRow;
 use queues::{CqRow, SrqRow};
 use shared_sends::SsqRow;
-use table::{Table, Users};
+use table::Table;
+use users::{Use, Users};
 use verbena_events::event::{Outbox, Raise, Wake};
 
 /// Queue pairs 0 and 1 have a special meaning in InfiniBand.

@@ -21,6 +21,7 @@ pub mod cq;
 pub mod error;
 pub mod function;
 mod memory_scope;
+pub mod object;
 pub mod profile;
 pub mod qp;
 pub mod receive;
@@ -38,18 +39,19 @@ pub use adapter::{Adapter, Ranges};
 pub use carrier::{Carrier, IoOutcome, MemoryCarrier};
 pub use control::{Control, ControlError, ControlResult, Subject};
 pub use cq::{Arm, Cq};
-pub use error::{Error, Kind, Object};
+pub use error::{Error, Kind};
 pub use function::{
     Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, NewUpper, QpInfo, Shares, SrqInfo,
 };
 pub use memory_scope::MemoryScope;
+pub use object::Object;
 pub use qp::{
     Acks, Image, ImageError, MigrateRefusal, OnFailure, Qp, QpInit, Receiving, RegisterError,
     Registration, Sending, Traits, Transfer,
 };
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
-pub use ssq::{Outcome, Record, Ssq, SsqLimits};
+pub use ssq::{Record, Ssq, SsqLimits, SsqOutcome};
 pub use state::{Personality, QpState, QpType};
 pub use ud::{Destination, MAX_DATAGRAM, ReceivedDatagram, UdQp, UdSendWr};
 pub use upper::{Upper, UpperInit};

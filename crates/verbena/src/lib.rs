@@ -59,6 +59,7 @@
 mod connect;
 mod connection;
 mod cq;
+mod depths;
 mod device;
 mod endpoint;
 mod error;
@@ -87,10 +88,11 @@ mod ssq;
 mod ud;
 
 pub use connect::{Connecting, Connector};
-pub use connection::{BufResult, Connection, Received};
+pub use connection::Connection;
 pub use cq::Cq;
+pub use depths::Depths;
 pub use device::Device;
-pub use endpoint::{Depths, Endpoint};
+pub use endpoint::{Endpoint, Received};
 pub use error::{Error, Failure, Fault};
 pub use handler::{Handler, Observation};
 pub use handover::{
@@ -101,7 +103,7 @@ pub use iscsi::{IscsiConnecting, IscsiOptions, IscsiQp};
 pub use listener::{Accepting, BoundListener, ConnectRequest, Listener, NextRequest};
 pub use mr::{Buf, FastRegMr, Memory, Mr, MrGuard, MrSlice, Scope, Window};
 pub use pd::Pd;
-pub use pending::Pending;
+pub use pending::{BufResult, Pending};
 pub use promise::QpConnecting;
 pub use qp::{MigrateError, Qp, QpEndpoint, QpOptions, QpReceiver, QpSender};
 pub use registering::Registering;

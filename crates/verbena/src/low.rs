@@ -61,7 +61,7 @@ pub use verbena_nic::qp::{
     Counters, Limits, OnFailure, PostError, PostRecvError, PostSendError, Psns, QpAccessFlags,
     RegisterError, Registration, View,
 };
-pub use verbena_nic::ssq::{ChannelInfo, Outcome, Record, SsqCounters, SsqInfo, SsqLimits};
+pub use verbena_nic::ssq::{ChannelInfo, Record, SsqCounters, SsqInfo, SsqLimits, SsqOutcome};
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, RemoteAddr};
 pub use verbena_nic::{

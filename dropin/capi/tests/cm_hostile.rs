@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use common::streams::{
     Channel, Client, Id, Server, connected, descriptors, exclusive, settings, wait,
 };
-use common::{LONG, errno, readable};
+use common::{LONG, call, errno, readable};
 use tcp::tcp_rows_at;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::rdma_migrate_id;
@@ -293,8 +293,7 @@ fn answer_all(server: &Server) {
         let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         let (own, child) = (Channel::new(), asked.id());
         child.make_qp();
-        // SAFETY: as the manual says.
-        assert_eq!(unsafe { rdma_migrate_id(child.0, own.0) }, 0);
+        assert_eq!(call!(rdma_migrate_id(child.0, own.0)), 0);
         let code = child.accept(b"yes");
         drop(asked);
         if code == 0 {

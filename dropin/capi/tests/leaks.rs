@@ -54,27 +54,35 @@ fn objects() {
     };
     let side = Side::new(wanted);
     let round = || {
-        // SAFETY: the objects exist, and users are destroyed before what they use.
-        unsafe {
-            let pd = ibv_alloc_pd(side.context);
-            let mr = ibv_reg_mr(pd, side.memory.as_ptr().cast_mut().cast(), 64, 1);
-            let mw = alloc_mw(pd, IBV_MW_TYPE_2);
-            let cq = ibv_create_cq(side.context, 16, ptr::null_mut(), side.channel, 0);
-            let qp = side.another_qp();
-            // A failure leaves nothing either.
-            let mut wrong = side.init_ex();
-            wrong.send_ops_flags = 1 << 30;
-            let create = verbs_of(side.context).create_qp_ex.unwrap();
-            assert!(create(side.context, &raw mut wrong).is_null());
-            let mut attr = side.rtr_attr(0).0.ah_attr;
-            let ah = ibv_create_ah(pd, &raw mut attr);
-            assert_eq!(ibv_destroy_ah(ah), 0);
-            assert_eq!(ibv_destroy_qp(qp), 0);
-            assert_eq!(ibv_destroy_cq(cq), 0);
-            assert_eq!(dealloc_mw(mw), 0);
-            assert_eq!(ibv_dereg_mr(mr), 0);
-            assert_eq!(ibv_dealloc_pd(pd), 0);
-        }
+        let pd = call!(ibv_alloc_pd(side.context));
+        let mr = call!(ibv_reg_mr(
+            pd,
+            side.memory.as_ptr().cast_mut().cast(),
+            64,
+            1
+        ));
+        let mw = alloc_mw(pd, IBV_MW_TYPE_2);
+        let cq = call!(ibv_create_cq(
+            side.context,
+            16,
+            ptr::null_mut(),
+            side.channel,
+            0
+        ));
+        let qp = side.another_qp();
+        // A failure leaves nothing either.
+        let mut wrong = side.init_ex();
+        wrong.send_ops_flags = 1 << 30;
+        let create = verbs_of(side.context).create_qp_ex.unwrap();
+        assert!(call!(create(side.context, &raw mut wrong)).is_null());
+        let mut attr = side.rtr_attr(0).0.ah_attr;
+        let ah = call!(ibv_create_ah(pd, &raw mut attr));
+        assert_eq!(call!(ibv_destroy_ah(ah)), 0);
+        assert_eq!(call!(ibv_destroy_qp(qp)), 0);
+        assert_eq!(call!(ibv_destroy_cq(cq)), 0);
+        assert_eq!(dealloc_mw(mw), 0);
+        assert_eq!(call!(ibv_dereg_mr(mr)), 0);
+        assert_eq!(call!(ibv_dealloc_pd(pd)), 0);
     };
     let rounds: usize = std::env::var("ROUNDS").map_or(2000, |n| n.parse().unwrap());
     for _ in 0..rounds {

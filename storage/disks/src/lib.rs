@@ -31,9 +31,9 @@ mod unit;
 mod ram;
 
 pub use address::{Address, AddressError, Credentials, Digest, Transport};
-pub use blocks::{Blocks, BufferRef, Done, Extent, Failure, Geometry, Request};
+pub use blocks::{Blocks, BufferRef, Done, Extent, Geometry, Request};
 pub use disk::{Buffer, Disk, Pending, RequestResult};
-pub use error::Error;
+pub use error::{Error, Failure};
 pub use session::Session;
 pub use stop::Stop;
 pub use unit::{Identity, Unit};

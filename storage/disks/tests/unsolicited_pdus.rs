@@ -90,7 +90,7 @@ fn nop_in_with_a_tag_is_answered() {
                 assert!(answer.immediate);
                 assert_eq!((answer.itt, answer.ttt), (NO_TAG, ttt));
                 assert_eq!(answer.lun, Lun::new(3).unwrap());
-                assert!(data.is_empty(), "§11.18: nobody asked for an echo");
+                assert!(data.is_empty(), "§11.18: an echo was not requested");
             }
             other => panic!("{other:?}"),
         }

@@ -16,6 +16,7 @@ mod answers;
 mod burst;
 mod cancel;
 mod command;
+mod commands;
 mod deliver;
 mod end;
 mod execute;
@@ -28,6 +29,7 @@ mod post;
 mod queues;
 mod segments;
 mod transmit;
+mod verdict;
 
 pub use inner::{Counters, Gap};
 

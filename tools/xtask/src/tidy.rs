@@ -2,6 +2,7 @@
 //! A finding is one line, `path:line: rule: sentence`, and any finding fails the check.
 //! This file reads the input and prints the result; every rule has a file of its own.
 
+mod circles;
 mod docs;
 mod headers;
 mod language;
@@ -12,6 +13,7 @@ mod machine;
 mod names;
 mod rust;
 mod safety;
+mod safety_phrases;
 mod sizes;
 mod waits;
 
@@ -132,6 +134,8 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
         findings.extend(language::check(file));
         findings.extend(waits::check(file));
     }
+    findings.extend(safety_phrases::check(files));
+    findings.extend(circles::check(files));
     findings.extend(docs::check(files, paths));
     findings.extend(links::check(files, paths));
     findings

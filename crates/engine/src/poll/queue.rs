@@ -1,6 +1,6 @@
 //! A completion queue: polling an empty one serves the connections that complete in it.
 //! Arming it returns those connections to the shards. A poll does not block, except that it may sleep briefly when its thread competes
-//! for the processor (`preempted.rs`).
+//! for the processor (`preemption.rs`).
 
 use std::sync::{Arc, OnceLock, Weak};
 

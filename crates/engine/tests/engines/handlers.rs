@@ -90,19 +90,19 @@ fn handlers_may_outnumber_flat_map_vectors() {
 fn invalid_handler_calls_change_nothing() {
     let side = Side::new(&[("handlers", "2")]);
     let engine = &side.engine;
-    let nobody = HandlerId(1);
+    let unused = HandlerId(1);
     let unknown = |result: Result<(), Error>| {
         assert!(
             matches!(result, Err(Error::NoHandler { id: 1, limit: 2 })),
             "{result:?}"
         );
     };
-    unknown(engine.clear_handler(nobody));
-    unknown(engine.set_class(nobody, Class::Bulk));
-    unknown(engine.moderate(nobody, Moderation::Adaptive));
-    unknown(engine.set_handler_affinity(nobody, &Affinity::Inline));
-    unknown(engine.create_cq_with(16, nobody).map(drop));
-    unknown(side.cq.set_handler(Some(nobody)));
+    unknown(engine.clear_handler(unused));
+    unknown(engine.set_class(unused, Class::Bulk));
+    unknown(engine.moderate(unused, Moderation::Adaptive));
+    unknown(engine.set_handler_affinity(unused, &Affinity::Inline));
+    unknown(engine.create_cq_with(16, unused).map(drop));
+    unknown(side.cq.set_handler(Some(unused)));
     for (place, says) in [
         (
             vec![4000],
@@ -559,7 +559,7 @@ fn observer_sees_injected_causes() {
     }
     drop(observation);
     side.engine.inject(causes[0], Origin::UNSPECIFIED).unwrap();
-    assert!(told.recv().is_err(), "nobody observes any more");
+    assert!(told.recv().is_err(), "the observer is gone");
     let (fired, accesses) = side.engine.interrupts();
     assert!(fired >= 6 && accesses.reads == 0, "{accesses:?}");
 }

@@ -137,7 +137,7 @@ fn moderated_notification_is_delivered_after_shutdown() {
     side.cq.arm(Arm::Next);
     drop(open);
     told.recv_timeout(TEST_TIMEOUT)
-        .expect("nobody comes back to what is held");
+        .expect("no timer for the signal that is held");
 }
 
 /// Events queue up behind a callback that does not return: there is room for some millions before the adapter fails (E2).

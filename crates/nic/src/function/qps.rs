@@ -7,7 +7,7 @@ use std::sync::Arc;
 use verbena_mem::Pd;
 
 use super::Function;
-use super::table::Use;
+use super::users::Use;
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::memory_scope::MemoryScope;

@@ -115,7 +115,7 @@ fn timed_out_wait_can_be_repeated() {
     b.scope(|scope| {
         let loan = scope.recv(&mut bytes);
         let Err(loan) = loan.wait_for(Duration::from_millis(5)) else {
-            panic!("nobody has sent");
+            panic!("a completion without a message");
         };
         a.scope(|scope| scope.send(b"late").wait()).unwrap();
         let (received, bytes) = loan.wait();

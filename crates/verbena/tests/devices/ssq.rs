@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use verbena::low::{
-    Data, Outcome, PostError, PostSendError, QpState, RecvWr, RemoteAddr, SendOp, Wc,
+    Data, PostError, PostSendError, QpState, RecvWr, RemoteAddr, SendOp, SsqOutcome, Wc,
 };
 use verbena::{Access, Cq, Device, Error, Listener, Memory, Pd, Qp, QpOptions, Ssq, SsqOptions};
 use verbena::{Event, Status};
@@ -315,7 +315,7 @@ fn destroyed_channel_flushes_its_pending_requests() {
     let flushed = |wc: &Wc| wc.status == Status::WrFlushErr;
     assert!(ended.iter().filter(own).all(flushed));
     let records = world.ssq.history(Some(number)).unwrap();
-    let fate = Outcome::Completed(Status::WrFlushErr);
+    let fate = SsqOutcome::Completed(Status::WrFlushErr);
     assert_eq!(records.len(), 2);
     assert!(records.iter().all(|record| record.outcome == fate));
     let posted = world.ssq.post(number, &[wr(9, SEND, Data::Inline(b""))]);

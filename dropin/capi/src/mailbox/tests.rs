@@ -60,7 +60,7 @@ fn removed_events_do_not_signal_descriptor() {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one entry, which is a local.
+    // SAFETY: `pollfd` is a local, and the count is one.
     assert_eq!(unsafe { libc::poll(&raw mut pollfd, 1, 0) }, 0);
 }
 

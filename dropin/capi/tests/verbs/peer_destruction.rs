@@ -76,10 +76,10 @@ fn deregistered_memory_is_not_written() {
     });
     for round in 0..20 {
         let (mut memory, rights) = (vec![0_u8; 1 << 16], ALL);
-        // SAFETY: memory that stays until it is deregistered.
+        // SAFETY: `memory` outlives the registration, which ends in the same round.
         let mr = unsafe { ibv_reg_mr(b.pd, memory.as_mut_ptr().cast(), memory.len(), rights) };
         assert!(!mr.is_null());
-        // SAFETY: the region exists during the call.
+        // SAFETY: `mr` is registered until it is passed to `ibv_dereg_mr` below.
         let key = unsafe { (*mr).rkey };
         for id in 0..8 {
             let code = a.send(id, IBV_WR_RDMA_WRITE, a.sge(0, 1 << 15), |wr| {
@@ -88,21 +88,19 @@ fn deregistered_memory_is_not_written() {
             assert_eq!(code, 0, "round {round}");
         }
         (0..5 * round).for_each(|_| std::thread::yield_now());
-        // SAFETY: it exists, and is not used after this call.
-        assert_eq!(unsafe { ibv_dereg_mr(mr) }, 0);
+        assert_eq!(call!(ibv_dereg_mr(mr)), 0);
         memory.fill(0xee);
         let mut failed = false;
         for _ in 0..8 {
             failed |= next_completion(a.cq).status != IBV_WC_SUCCESS;
         }
         for byte in &memory {
-            // SAFETY: a byte that is there.
+            // SAFETY: `byte` is one of `memory`, which nothing registers any more; the read is volatile to see what the adapter has written.
             assert_eq!(unsafe { core::ptr::read_volatile(byte) }, 0xee);
         }
         if failed {
             let mut event = b.event();
-            // SAFETY: the event came from the library and was not acknowledged before.
-            unsafe { ibv_ack_async_event(&raw mut event) };
+            call!(ibv_ack_async_event(&raw mut event));
             assert_eq!((a.to(IBV_QPS_RESET), b.to(IBV_QPS_RESET)), (0, 0));
             join(&a, &b);
         }
@@ -113,17 +111,14 @@ fn deregistered_memory_is_not_written() {
 #[test]
 fn a_shared_queue_of_another_domain_is_refused() {
     let side = Side::new(SideParams::default());
-    // SAFETY: the objects exist, and each is destroyed once.
-    unsafe {
-        let pd = ibv_alloc_pd(side.context);
-        let mut attr = ibv_srq_init_attr::zeroed();
-        attr.attr.max_wr = 4;
-        let srq = ibv_create_srq(pd, &raw mut attr);
-        let mut init = side.init();
-        init.srq = srq;
-        let qp = ibv_create_qp(side.pd, &raw mut init);
-        assert_refused(qp, libc::EINVAL, "a shared queue of another domain");
-        assert_eq!(ibv_destroy_srq(srq), 0);
-        assert_eq!(ibv_dealloc_pd(pd), 0);
-    }
+    let pd = call!(ibv_alloc_pd(side.context));
+    let mut attr = ibv_srq_init_attr::zeroed();
+    attr.attr.max_wr = 4;
+    let srq = call!(ibv_create_srq(pd, &raw mut attr));
+    let mut init = side.init();
+    init.srq = srq;
+    let qp = call!(ibv_create_qp(side.pd, &raw mut init));
+    assert_refused(qp, libc::EINVAL, "a shared queue of another domain");
+    assert_eq!(call!(ibv_destroy_srq(srq)), 0);
+    assert_eq!(call!(ibv_dealloc_pd(pd)), 0);
 }

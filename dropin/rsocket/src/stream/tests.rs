@@ -111,7 +111,7 @@ fn full_socket_accepts_part_then_would_block() {
         match client.send(&sent[done..], Flags::default()) {
             Ok(n) => {
                 done += n;
-                assert!(done < sent.len(), "nobody reads");
+                assert!(done < sent.len(), "the peer does not read");
                 false
             }
             Err(error) => {
@@ -202,7 +202,7 @@ fn close_wakes_recv_and_delivers_sent_bytes() {
     assert_eq!(server.recv(&mut got, Flags::WAIT_ALL).unwrap(), sent.len());
     assert!(got == sent);
     assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 0);
-    wait_until("the peer is gone", || {
+    wait_until("the connection is refused", || {
         matches!(server.send(b"x", Flags::default()), Err(Error::Pipe))
     });
 }
@@ -222,7 +222,9 @@ fn nonblocking_connect_reports_in_progress() {
         matches!(again, Err(Error::Already | Error::Connected)),
         "{again:?}"
     );
-    wait_until("somebody comes", || listener.readiness().readable);
+    wait_until("a connection request arrives", || {
+        listener.readiness().readable
+    });
     let server = listener.accept().unwrap();
     wait_until("it is connected", || client.readiness().writable);
     assert!(client.take_error().is_none() && client.is_connected());
@@ -256,7 +258,9 @@ fn ipv6_wildcard_accepts_ipv4_unless_v6_only() {
         if only {
             wait_until("it is refused", || client.readiness().error);
         } else {
-            wait_until("somebody comes", || listener.readiness().readable);
+            wait_until("a connection request arrives", || {
+                listener.readiness().readable
+            });
             listener.accept().unwrap();
         }
     }
@@ -273,7 +277,7 @@ fn automatic_port_is_free_in_both_families() {
     }
     let named = others[0].local_addr().unwrap().port();
     let taken = Stream::new(net()).bind((std::net::Ipv6Addr::UNSPECIFIED, named).into());
-    assert!(taken.is_err(), "somebody has it for IPv4");
+    assert!(taken.is_err(), "another socket has the port for IPv4");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use verbena_testing::wait_until;
 use super::client::MAX_OUTSTANDING;
 use super::codec::Head;
 use super::*;
-use crate::blocks::Failure;
+use crate::error::Failure;
 use crate::ram::{RamDisk, noise};
 
 const READ: u16 = 0;
@@ -78,7 +78,7 @@ impl TestServer {
         self.stop.request();
         let (ram, ended, said) = self.thread.join().unwrap();
         let prompt = begun.elapsed() < Duration::from_secs(4);
-        assert!(prompt, "clients that have left are not waited for");
+        assert!(prompt, "it waits for a client that has left");
         assert!(!self.path.exists(), "the socket is gone");
         (ram, ended.unwrap(), said)
     }

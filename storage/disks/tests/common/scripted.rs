@@ -116,7 +116,7 @@ impl Conn {
         bytes.resize(bytes.len() + pad(data.len() as u32) as usize, 0);
         let (mut rest, end) = (&bytes[..], Instant::now() + PATIENCE);
         while !rest.is_empty() {
-            assert!(Instant::now() < end, "nobody reads");
+            assert!(Instant::now() < end, "the initiator does not read");
             match self.stream.write(rest) {
                 Ok(n) => rest = &rest[n..],
                 Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),

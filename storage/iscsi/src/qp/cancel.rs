@@ -13,9 +13,9 @@ use verbena_nic::{Outbox, Status};
 
 use super::command::Command;
 use super::frame::Refused;
-use super::head::Verdict;
 use super::inner::Inner;
 use super::queues::{Queues, Request};
+use super::verdict::Verdict;
 use super::{Init, Qp};
 use crate::wr::{CommandId, CommandState};
 

@@ -8,11 +8,11 @@ use verbena_storage_wire::iscsi::{BHS_LEN, DataIn, R2t};
 use super::Init;
 use super::burst::Burst;
 use super::frame::Refused;
-use super::head::Verdict;
 use super::inner::Inner;
-use super::intake::Body;
+use super::intake::state::Body;
 use super::queues::Queues;
 use super::segments;
+use super::verdict::Verdict;
 use crate::wr::CommandId;
 
 impl Inner {

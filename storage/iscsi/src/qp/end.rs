@@ -7,7 +7,7 @@ use verbena_nic::{Event, Flags, Outbox, QpState, Status, Wc, WcOp};
 use super::Init;
 use super::command::Command;
 use super::inner::Inner;
-use super::intake::Intake;
+use super::intake::state::Intake;
 use super::queues::{Queues, Request};
 
 impl Inner {

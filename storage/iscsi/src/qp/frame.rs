@@ -8,7 +8,7 @@ use verbena_mem::{Refusal, Sources};
 use verbena_nic::UpperInit;
 use verbena_storage_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Opcode, digest, pad};
 
-use super::command::Commands;
+use super::commands::Commands;
 use super::segments;
 
 /// Most frames in one write: each takes about three entries of an I/O vector of 64.

@@ -4,10 +4,11 @@
 
 use verbena_nic::Carrier;
 
+use super::answers::LONG;
 use super::inner::Inner;
 
 /// Least remainder of a PDU's data that is announced to the carrier.
-pub(super) const MIN_MARK: usize = 64 << 10;
+pub(super) const MIN_MARK: usize = LONG;
 /// Largest mark: with more, target and initiator would work alternately instead of concurrently.
 pub(super) const MAX_MARK: usize = 256 << 10;
 

@@ -69,7 +69,12 @@ fn targets_units_and_sizes_are_shown() {
     let said = json(&iscsi(&["inquiry", &url, "--json"]).expect_success());
     assert_eq!(said["bytes"], 3 * MIB);
     assert!(said["serial"].is_string(), "{said}");
-    assert_eq!(tgt.sessions(), 0, "everybody took leave: {}", tgt.shown());
+    assert_eq!(
+        tgt.sessions(),
+        0,
+        "every session has logged out: {}",
+        tgt.shown()
+    );
 }
 
 #[test]
@@ -145,7 +150,7 @@ fn failures_print_one_line() {
     let big = folder.with("big", &random_bytes((1 << 20) + 1, 3));
     let (url, fixed) = (tgt.url("", &target, 1), tgt.url("", &target, 2));
     let none = url.replace(&target.name, "iqn.2026-01.test.verbena:none");
-    let nobody = url.replace(&tgt.portal().to_string(), "127.0.0.1:1");
+    let closed = url.replace(&tgt.portal().to_string(), "127.0.0.1:1");
     let whole = format!("iscsi://{}/{}", tgt.portal(), target.name);
     let cases: [(&[&str], &str); 14] = [
         (&["inquiry", &tgt.url("", &target, 9)], "there is no unit 9"),
@@ -162,7 +167,7 @@ fn failures_print_one_line() {
         (&["capacity", &whole], "names no unit"),
         (&["luns", &none], "there is no target of that name"),
         (
-            &["discover", &nobody],
+            &["discover", &closed],
             "cannot reach 127.0.0.1:1: connect: Connection refused",
         ),
         (

@@ -41,7 +41,7 @@ pub(crate) fn kill_each_side_in(world: &World, of_unit: &[&str], with: &[&str]) 
     let _web = world.serve_web();
     let mut download = start_download(world);
     host.kill();
-    wait_until("nobody holds the interface", || !world.has_carrier(1));
+    wait_until("no process holds the interface", || !world.has_carrier(1));
     host = world.start_host(1, with);
     world.wait_until_up(1);
     ping(world.host(1), LAN, 100);

@@ -21,7 +21,7 @@ fn only_rings_of_the_catching_thread_are_caught() {
     assert!(channel.catch_rings(|| (0..3).for_each(|_| channel.ring())));
     assert!(channel.try_take() && channel.try_take() && !channel.try_take());
     channel.ring();
-    assert!(channel.try_take(), "nobody catches any more");
+    assert!(channel.try_take(), "no wait takes the event any more");
 }
 
 #[test]

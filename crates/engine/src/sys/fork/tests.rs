@@ -17,7 +17,7 @@ fn fork_is_counted_in_the_child() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let grew = watch_forks() == before + 1;
-        // SAFETY: ends the child at once, without running exit handlers of the parent.
+        // SAFETY: `_exit` takes an integer and ends the child without the exit handlers of the parent.
         unsafe { libc::_exit(i32::from(!grew)) };
     }
     assert!(child > 0);
@@ -34,7 +34,7 @@ fn in_a_child(play: impl FnOnce() -> i32) -> Option<i32> {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let answer = play();
-        // SAFETY: ends the child at once, without running exit handlers of the parent.
+        // SAFETY: `_exit` takes an integer and runs no code of the process: locks that other threads held at the fork do not matter.
         unsafe { libc::_exit(answer) };
     }
     assert!(child > 0);

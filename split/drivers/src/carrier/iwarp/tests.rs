@@ -240,16 +240,16 @@ fn rejection_delivers_private_data() {
 #[test]
 fn connecting_without_a_listener_is_refused() {
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let nobody = port.local_addr().unwrap();
+    let closed = port.local_addr().unwrap();
     drop(port);
-    let mut host = Side::new(IwarpCarrier::dial(nobody, Config::default()).unwrap());
+    let mut host = Side::new(IwarpCarrier::dial(closed, Config::default()).unwrap());
     let a = host.carrier.create_pair(SMALL).unwrap();
     host.carrier.connect(a, b"").unwrap();
     let why = until([&mut host], |[host]| match host.events.pop()? {
         CarrierEvent::Refused { why, .. } => Some(why),
         news => panic!("{news:?}"),
     });
-    assert!(why.contains(&nobody.to_string()), "{why}");
+    assert!(why.contains(&closed.to_string()), "{why}");
     assert!(unit().carrier.connect(a, b"").is_err(), "it listens");
 }
 

@@ -450,7 +450,7 @@ fn nothing_completes_after_retirement() {
     assert_eq!(rig.read(), Receiving::Ended);
     assert_eq!(rig.transmit(), Sending::Ended);
     assert_eq!((rig.sent().len(), rig.received().len()), (0, 0));
-    assert!(rig.events().is_empty(), "nobody hears of it");
+    assert!(rig.events().is_empty(), "no event is raised");
 }
 
 /// On a function: an overflow fails the queue pairs of the completion queue, once, and destruction leaves nothing.

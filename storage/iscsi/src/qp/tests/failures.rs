@@ -233,14 +233,14 @@ fn option_2_ends_the_connection() {
 fn first_cause_is_kept_until_a_restart() {
     let Case { mut rig, .. } = case(Defect::Wraps, OnFailure::Reactive);
     rig.transmit();
-    rig.qp.fail("somebody said so", &mut rig.out);
+    rig.qp.fail("failed by the test", &mut rig.out);
     rig.assert_ended("segments wrap");
 
     let Case { mut rig, .. } = case(Defect::Wraps, OnFailure::Reactive);
     rig.transmit();
     rig.qp.restart_sends();
-    rig.qp.fail("somebody said so", &mut rig.out);
-    rig.assert_ended("somebody said so");
+    rig.qp.fail("failed by the test", &mut rig.out);
+    rig.assert_ended("failed by the test");
 }
 
 /// Segments that end exactly at the limits do not wrap; the check of the memory fails, as there is none.

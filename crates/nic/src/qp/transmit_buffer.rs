@@ -1,6 +1,6 @@
-//! What is framed and not yet accepted: bytes in a buffer, and between them payload that is still in its owner's memory.
-//! Bytes are sent in the order in which they were framed, and payload in place is looked up anew for every write. Where each frame
-//! begins is recorded, since a frame once begun must be finished.
+//! The transmit buffer: what is framed and not yet accepted by the carrier, as bytes in a buffer, and between them payload that is
+//! still in its owner's memory. Bytes are sent in the order in which they were framed, and payload in place is looked up anew for every
+//! write. Where each frame begins is recorded, since a frame once begun must be finished; behind the last bytes nothing is framed.
 
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use verbena_mem::{Gather, Refusal, Sources};
 use verbena_stream::{Frame, Plain};
 
-use super::inner::Owed;
+use super::owed::Owed;
 
 /// A buffer larger than this is freed when it is empty: an idle queue pair holds no memory for data.
 const MAX_IDLE_CAPACITY: usize = 1024;
@@ -60,9 +60,9 @@ pub(super) struct Refused {
     pub(super) begun: bool,
 }
 
-/// Frames to be sent. Invariant: cuts are in order of `at`, and none is before `taken`.
+/// Frames to be sent. Invariant: cuts are in order of `at`, and none is before `taken`; `accepted + len() <= framed`.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(super) struct SendBuffer {
+pub(super) struct TransmitBuffer {
     bytes: Vec<u8>,
     taken: usize,
     in_place: VecDeque<InPlacePayload>,
@@ -70,15 +70,37 @@ pub(super) struct SendBuffer {
     in_place_bytes: usize,
     /// Control frames behind a cut, none of them begun. They are numbered, so they are sent even if the cut is not.
     controls: VecDeque<Range<usize>>,
+    /// Stream bytes framed so far, those that were dropped included.
+    framed: u64,
+    /// Stream bytes accepted by the carrier so far.
+    accepted: u64,
+    /// Bytes that the connection of a stream that is over sends before it is closed.
+    #[serde(skip)]
+    final_bytes: Vec<u8>,
+    /// Those are the last bytes of the stream: nothing is framed after them.
+    #[serde(skip)]
+    ended: bool,
 }
 
-impl SendBuffer {
+impl TransmitBuffer {
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.taken + self.in_place_bytes
     }
 
+    /// Stream bytes framed so far: where the next frame begins in the stream.
+    #[inline]
+    pub(super) fn framed(&self) -> u64 {
+        self.framed
+    }
+
+    /// Stream bytes accepted by the carrier so far.
+    #[inline]
+    pub(super) fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
     /// The invariant holds, and cuts lie in the buffer.
-    pub(super) fn is_sound(&self) -> bool {
+    pub(super) fn invariants(&self) -> bool {
         let mut at = self.taken;
         let ordered = self.in_place.iter().all(|cut| {
             let fits = at <= cut.at && cut.frame_at <= cut.at && cut.at <= self.bytes.len();
@@ -91,7 +113,10 @@ impl SendBuffer {
             .controls
             .iter()
             .all(|c| c.start <= c.end && c.end <= end);
-        ordered && self.taken <= end && bytes == self.in_place_bytes && controls
+        let left = (end.saturating_sub(self.taken) + bytes) as u64;
+        let sent = self.accepted.checked_add(left);
+        let counted = sent.is_some_and(|sent| sent <= self.framed);
+        ordered && self.taken <= end && bytes == self.in_place_bytes && controls && counted
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -159,25 +184,36 @@ impl SendBuffer {
         (self.bytes, self.in_place) = (bytes, cuts);
     }
 
-    /// Where the next frame begins.
-    pub(super) fn framed(&self) -> usize {
+    /// Where the next frame begins in the buffer.
+    pub(super) fn frame_start(&self) -> usize {
         self.bytes.len()
     }
 
     /// Removes the last frame, which began there and has no payload in place.
     pub(super) fn truncate(&mut self, began: usize) {
+        self.framed -= (self.bytes.len() - began) as u64;
         self.bytes.truncate(began);
     }
 
     /// Adds a frame; `append` copies its payload.
     pub(super) fn put(&mut self, frame: &Frame, append: impl FnMut(u32, usize, &mut Vec<u8>)) {
+        let at = self.bytes.len();
         frame.append(&mut self.bytes, append);
+        self.count_frame(at);
     }
 
     /// Adds a plain frame; `append` copies its payload.
     #[inline]
     pub(super) fn put_plain(&mut self, frame: &Plain, append: impl FnOnce(&mut Vec<u8>)) {
+        let at = self.bytes.len();
         frame.append(&mut self.bytes, append);
+        self.count_frame(at);
+    }
+
+    /// The frame from `at` on is framed.
+    #[inline]
+    fn count_frame(&mut self, at: usize) {
+        self.framed += (self.bytes.len() - at) as u64;
     }
 
     /// Adds a control frame: it may be between any two frames, and stays if those around it are dropped.
@@ -196,6 +232,7 @@ impl SendBuffer {
     }
 
     fn note_control(&mut self, at: usize) {
+        self.count_frame(at);
         if !self.in_place.is_empty() {
             self.controls.push_back(at..self.bytes.len());
         }
@@ -222,6 +259,8 @@ impl SendBuffer {
         });
         self.in_place_bytes += len as usize;
         self.bytes.extend_from_slice(frame.trailer());
+        self.framed += u64::from(len);
+        self.count_frame(frame_at);
     }
 
     /// Adds as many bytes as `sources` takes; `find` grants the bytes of a cut.
@@ -271,6 +310,7 @@ impl SendBuffer {
 
     /// `n` bytes were accepted; returns how many of them were payload in place.
     pub(super) fn advance(&mut self, mut n: usize) -> usize {
+        self.accepted += n as u64;
         let before = self.in_place_bytes;
         while n > 0 {
             let Some(cut) = self.in_place.front_mut() else {
@@ -339,10 +379,7 @@ impl SendBuffer {
         for control in &self.controls {
             bytes.extend_from_slice(&self.bytes[control.clone()]);
         }
-        *self = SendBuffer {
-            bytes,
-            ..SendBuffer::default()
-        };
+        self.replace(bytes);
     }
 
     /// Copies all payload, which then needs no registered memory. From refused payload on everything is dropped,
@@ -381,22 +418,57 @@ impl SendBuffer {
         if refused.is_none() {
             bytes.extend_from_slice(&self.bytes[at..]);
         }
-        *self = SendBuffer {
-            bytes,
-            ..SendBuffer::default()
-        };
+        self.replace(bytes);
         refused
     }
 
+    /// Drops everything that is left.
     pub(super) fn clear(&mut self) {
-        *self = SendBuffer::default();
+        self.replace(Vec::new());
+    }
+
+    /// These bytes are left to be sent, and no payload is in place.
+    fn replace(&mut self, bytes: Vec<u8>) {
+        self.bytes = bytes;
+        self.taken = 0;
+        (self.in_place, self.in_place_bytes) = (VecDeque::new(), 0);
+        self.controls = VecDeque::new();
     }
 
     /// Everything that is left, once no payload is in place any more.
     pub(super) fn take(&mut self) -> Vec<u8> {
         debug_assert!(self.in_place.is_empty(), "payload was left in place");
-        let left = core::mem::take(self);
-        left.bytes[left.taken..].to_vec()
+        let left = self.bytes.split_off(self.taken);
+        self.clear();
+        left
+    }
+
+    /// Drops everything, as if nothing had been framed.
+    pub(super) fn restart(&mut self) {
+        self.clear();
+        (self.framed, self.accepted) = (0, 0);
+    }
+
+    /// Another stream begins.
+    pub(super) fn begin_stream(&mut self) {
+        (self.final_bytes, self.ended) = (Vec::new(), false);
+    }
+
+    /// These are the last bytes of the stream.
+    pub(super) fn end(&mut self, last: Vec<u8>) {
+        self.final_bytes.extend(last);
+        self.ended = true;
+    }
+
+    /// Nothing is framed any more.
+    #[inline]
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The bytes that the connection sends before it is closed.
+    pub(super) fn final_bytes(&self) -> Vec<u8> {
+        self.final_bytes.clone()
     }
 }
 

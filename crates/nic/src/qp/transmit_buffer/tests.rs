@@ -36,14 +36,14 @@ impl World {
     }
 
     /// A Write of two frames: the first in place, the second copied or in place.
-    fn send_buffer(&mut self, second_in_place: bool) -> (SendBuffer, Vec<u8>) {
+    fn transmit_buffer(&mut self, second_in_place: bool) -> (TransmitBuffer, Vec<u8>) {
         let message = verbena_stream::Message::Write {
             stag: self.memory.stag(),
             to: verbena_wire::To::new(0),
             len: 1500,
         };
         let mut outgoing = self.stream.begin(message).unwrap();
-        let (mut outgo, mut expected) = (SendBuffer::default(), Vec::new());
+        let (mut outgo, mut expected) = (TransmitBuffer::default(), Vec::new());
         for in_place in [true, second_in_place] {
             let frame = self.stream.next_frame(&mut outgoing).unwrap();
             let copy = |offset: u32, len: usize, to: &mut Vec<u8>| {
@@ -88,7 +88,7 @@ fn short_writes_keep_byte_order() {
     for second_in_place in [false, true] {
         for most in (1..40).chain([500, 999, 1016, 1017, 1018, 5000]) {
             let mut world = World::new();
-            let (mut outgo, expected) = world.send_buffer(second_in_place);
+            let (mut outgo, expected) = world.transmit_buffer(second_in_place);
             let (mut went, mut direct) = (Vec::new(), 0);
             while !outgo.is_empty() {
                 assert_eq!(outgo.len(), expected.len() - went.len());
@@ -98,8 +98,11 @@ fn short_writes_keep_byte_order() {
                 let n = sources.copy_to(&mut went, most).unwrap();
                 drop(sources);
                 direct += outgo.advance(n);
+                assert!(outgo.invariants());
+                assert_eq!(outgo.accepted(), went.len() as u64);
             }
             assert_eq!(went, expected, "{most} at a time");
+            assert_eq!(outgo.framed(), expected.len() as u64);
             assert_eq!(direct > 1400, second_in_place);
         }
     }
@@ -108,7 +111,7 @@ fn short_writes_keep_byte_order() {
 #[test]
 fn refused_payload_blocks_later_frames() {
     let mut world = World::new();
-    let (mut outgo, expected) = world.send_buffer(true);
+    let (mut outgo, expected) = world.transmit_buffer(true);
     let second = outgo.in_place[1].frame_at;
     let find = |cut: &InPlacePayload| {
         if cut.frame_at == second {
@@ -136,7 +139,7 @@ fn refused_payload_blocks_later_frames() {
 fn copied_payload_equals_direct_payload() {
     for sent in [0, 1, 16, 17, 300, 1020, 1100] {
         let mut world = World::new();
-        let (mut outgo, expected) = world.send_buffer(true);
+        let (mut outgo, expected) = world.transmit_buffer(true);
         outgo.advance(sent);
         assert!(outgo.copy_payload(|cut| world.find(cut)).is_none());
         assert_eq!(
@@ -149,7 +152,7 @@ fn copied_payload_equals_direct_payload() {
 #[test]
 fn uncopyable_payload_drops_its_frame() {
     let mut world = World::new();
-    let (mut outgo, expected) = world.send_buffer(true);
+    let (mut outgo, expected) = world.transmit_buffer(true);
     let second = outgo.in_place[1].frame_at;
     let refused = outgo.copy_payload(|cut| match cut.frame_at == second {
         true => Err(refusal(&world)),
@@ -164,7 +167,7 @@ fn uncopyable_payload_drops_its_frame() {
 #[test]
 fn sent_bytes_do_not_accumulate() {
     let mut world = World::new();
-    let mut outgo = SendBuffer::default();
+    let mut outgo = TransmitBuffer::default();
     for _ in 0..2000 {
         let message = verbena_stream::Message::Send {
             solicited: false,
@@ -183,9 +186,9 @@ fn sent_bytes_do_not_accumulate() {
 
 #[test]
 fn large_buffer_is_freed_only_when_idle() {
-    let mut outgo = SendBuffer {
+    let mut outgo = TransmitBuffer {
         bytes: vec![0; 4 * MAX_IDLE_CAPACITY],
-        ..SendBuffer::default()
+        ..TransmitBuffer::default()
     };
     outgo.free_idle_memory();
     outgo.advance(4 * MAX_IDLE_CAPACITY);
