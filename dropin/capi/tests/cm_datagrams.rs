@@ -1,6 +1,8 @@
 //! The datagram port spaces of the connection manager: requests and replies, ports, and destruction at any time.
 
 mod common;
+#[path = "../../../crates/engine/tests/common/tcp.rs"]
+mod tcp;
 
 use common::ud_peers::*;
 use common::{call, errno};
@@ -9,9 +11,11 @@ use core::ptr;
 use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
 
+use tcp::udp_unread;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
+use verbena_testing::wait_until;
 
 #[test]
 fn accepted_sidr_request_allows_datagrams() {
@@ -151,7 +155,7 @@ fn identifiers_can_be_destroyed_during_sidr_requests() {
     // The listener is destroyed while a request waits whose event was not taken.
     let client = UdPeer::resolved_to(&here);
     client.connect(b"hello?");
-    std::thread::sleep(Duration::from_millis(100));
+    assert!(common::readable(server.channel.fd(), common::LONG));
     drop(server);
     let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
     assert_eq!(answer.get().status, 2);
@@ -184,18 +188,14 @@ fn unread_sidr_requests_stay_within_backlog() {
         flood.send_to(&question, to).unwrap();
         // The socket's buffer must be large enough: the listener is to drop requests, not the socket.
         if transaction % 50 == 49 {
-            std::thread::sleep(Duration::from_millis(5));
+            let port = u16::from_be(here.sin_port);
+            wait_until("they are read", || udp_unread(port) == 0);
         }
     }
-    std::thread::sleep(Duration::from_millis(100));
-    let mut unread = 0;
-    let mut children = Vec::new();
-    while let Some(asked) = server.channel.try_next() {
-        assert_eq!(asked.get().event, RDMA_CM_EVENT_CONNECT_REQUEST);
-        children.push(asked.get().id);
-        unread += 1;
-    }
-    assert_eq!(unread, 128);
+    let children: Vec<_> = (0..128)
+        .map(|_| server.expect(RDMA_CM_EVENT_CONNECT_REQUEST).get().id)
+        .collect();
+    assert!(server.channel.try_next().is_none());
     for child in children {
         assert_eq!(call!(rdma_destroy_id(child)), 0);
     }

@@ -11,6 +11,7 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::testing;
 use verbena_capi::verbs::*;
+use verbena_testing::{Tid, is_blocked, wait_until};
 
 fn new_cq(context: *mut ibv_context) -> *mut ibv_cq {
     call!(ibv_create_cq(
@@ -177,9 +178,15 @@ unsafe impl Send for Addr {}
 /// Makes a blocking call on a thread of its own.
 fn call_in_thread(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
     let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(call(of)).unwrap());
-    // It should be blocked by then; the result is the same if it is not.
-    std::thread::sleep(Duration::from_millis(20));
+    let (begin, begun) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        begin.send(Tid::current()).unwrap();
+        tell.send(call(of)).unwrap();
+    });
+    let caller = begun.recv().unwrap();
+    wait_until("it blocks, or has its result", || {
+        thread.is_finished() || is_blocked(caller)
+    });
     told
 }
 

@@ -8,9 +8,9 @@ mod resident;
 use common::*;
 use core::ptr;
 use resident::resident;
-use std::time::Duration;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
+use verbena_testing::wait_until;
 
 /// Descriptors without sockets: the number of a destroyed queue pair is not reused for `reuse_delay`, and its port stays open meanwhile.
 fn descriptors() -> usize {
@@ -22,13 +22,21 @@ fn descriptors() -> usize {
     .count()
 }
 
-/// Threads, the fewest within a tenth of a second: the kernel lists a thread for a moment after it was joined.
+/// Threads that are not about to end: the kernel lists a thread for a moment after it was joined, and then it is not asleep.
 fn threads() -> usize {
-    let count = || {
-        std::thread::sleep(Duration::from_millis(5));
-        std::fs::read_dir("/proc/self/task").unwrap().count()
-    };
-    (0..20).map(|_| count()).min().unwrap()
+    let mut count = 0;
+    wait_until("the threads sleep", || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let stats =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+        let states: Vec<_> = stats
+            .filter_map(|stat| stat.rsplit_once(')')?.1.trim_start().chars().next())
+            .collect();
+        count = states.len();
+        // The one that runs is this one.
+        states.iter().filter(|state| **state != 'S').count() == 1
+    });
+    count
 }
 
 #[test]

@@ -3,11 +3,11 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener};
-use std::time::{Duration, Instant};
 
 use verbena::low::RecvWr;
 use verbena::{Access, Device};
 use verbena_storage::iscsi::{IscsiOptions, IscsiQp};
+use verbena_testing::wait_until;
 
 /// Bytes of a receive.
 const RECV_LEN: usize = 64;
@@ -18,15 +18,6 @@ fn nop() -> [u8; 48] {
     (bhs[0], bhs[1]) = (0x20, 0x80);
     bhs[16..24].fill(0xff);
     bhs
-}
-
-#[track_caller]
-fn assert_eventually(what: &str, mut so: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(5);
-    while !so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 /// The queue is not polled and no more bytes arrive: posting a receive alone must let the next PDU proceed.
@@ -46,10 +37,10 @@ fn posted_receive_alone_releases_waiting_pdu() {
     };
     post(0);
     target.write_all(&[nop(), nop(), nop()].concat()).unwrap();
-    assert_eventually("the first has a receive", || qp.view().receives == 0);
+    wait_until("the first has a receive", || qp.view().receives == 0);
     for id in 1..3 {
         post(id);
-        assert_eventually("the next one is there", || qp.view().receives == 0);
+        wait_until("the next one is there", || qp.view().receives == 0);
     }
     assert_eq!(qp.view().counters.pdus_in, 3);
 }

@@ -15,6 +15,7 @@ mod rust;
 mod safety;
 mod safety_phrases;
 mod sizes;
+mod waits;
 
 use std::fmt;
 use std::path::Path;
@@ -131,6 +132,7 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
         findings.extend(leftovers::check(file));
         findings.extend(machine::check(file));
         findings.extend(language::check(file));
+        findings.extend(waits::check(file));
     }
     findings.extend(safety_phrases::check(files));
     findings.extend(circles::check(files));

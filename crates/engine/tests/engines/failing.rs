@@ -162,7 +162,9 @@ fn panic_completes_queued_registrations() {
         let answer = move |outcome| drop(tell.send(outcome));
         control.create_cq(2, 4, Some(Box::new(answer))).unwrap();
         a.engine.provoke_panic(kind).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        if kind != EngineThread::Control {
+            wait("the failure", || a.engine.failure().is_some());
+        }
         drop(open);
         let outcome: Result<(), Error> = told.recv_timeout(TEST_TIMEOUT).unwrap();
         // A panic of another thread may come after the request was done.

@@ -351,7 +351,8 @@ fn no_notification_is_lost_or_doubled_during_moves() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    std::thread::sleep(Duration::from_millis(20));
+    // Ends its threads: no handler is called any more.
+    drop(b);
     assert_eq!(heard.load(Ordering::SeqCst), ROUNDS);
 }
 
@@ -371,14 +372,18 @@ fn detached_queue_keeps_its_notification() {
         }
         notify(&a, &b, Arm::Next);
         b.complete(1);
-        assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
+        a.complete(1);
+        // The queue is not armed now; a notification of the first message would have been sent before the second one is received.
+        crate::common::exchange(&a, &b);
+        assert!(told.try_recv().is_err());
         if clear {
             assert_eq!(b.engine.set_handler(&options).unwrap(), id);
         }
         b.cq.set_handler(Some(id)).unwrap();
         assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap().cq, b.cq.number());
-        drain(&a);
     }
+    drop(b);
+    assert!(told.try_recv().is_err(), "delivered twice");
 }
 
 #[test]
@@ -579,9 +584,8 @@ fn shutdown_finishes_or_flushes_and_notifies() {
         if finishes {
             b.receive(2, &[b.sge(0, 8)]);
         }
-        let (patience, began) = (Duration::from_millis(300), Instant::now());
+        let patience = Duration::from_millis(300);
         let done = a.engine.shut_down(patience).unwrap();
-        assert!(began.elapsed() < TEST_TIMEOUT);
         assert_eq!(
             (done.finished, done.flushed),
             if finishes { (1, 0) } else { (0, 1) }

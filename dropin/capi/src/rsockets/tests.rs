@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libc::{pollfd, sockaddr_in, socklen_t};
+use verbena_testing::{Tid, wait_blocked};
 
 use super::incoming::*;
 use super::lifecycle::*;
@@ -138,9 +139,10 @@ fn rpoll_waits_for_sockets_and_other_descriptors() {
     let start = Instant::now();
     assert_eq!(call!(verbena_rpoll(fds.as_mut_ptr(), 3, 40)), Ok(0));
     assert!(start.elapsed() >= Duration::from_millis(40));
+    let waiter = Tid::current();
     thread::scope(|scope| {
         scope.spawn(|| {
-            thread::sleep(Duration::from_millis(30));
+            wait_blocked(waiter);
             call!(verbena_rsend(client, b"x".as_ptr().cast(), 1, 0)).unwrap();
         });
         assert_eq!(call!(verbena_rpoll(fds.as_mut_ptr(), 3, 10_000)), Ok(1));
@@ -153,7 +155,7 @@ fn rpoll_waits_for_sockets_and_other_descriptors() {
     );
     thread::scope(|scope| {
         scope.spawn(|| {
-            thread::sleep(Duration::from_millis(30));
+            wait_blocked(waiter);
             writer.write_all(b"y").unwrap();
         });
         // SAFETY: `fd_set` is an array of integers; zeros are an empty set.

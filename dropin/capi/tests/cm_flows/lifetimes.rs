@@ -4,6 +4,7 @@ use core::ptr;
 use core::time::Duration;
 use std::sync::mpsc;
 
+use crate::tcp::tcp_rows_at;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
@@ -72,7 +73,10 @@ fn destroyed_listener_rejects_waiting_requests() {
     let child = asked.id();
     drop(asked);
     let Server { id, channel, .. } = server;
-    std::thread::sleep(SOON);
+    super::streams::wait("all requests are read", || {
+        let rows = tcp_rows_at(at);
+        rows.len() == clients.len() && rows.iter().all(|row| row.unread == 0)
+    });
     drop(id);
     child.make_qp();
     assert_eq!(child.accept(b""), 0, "{}", errno());

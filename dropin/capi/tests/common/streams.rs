@@ -405,15 +405,8 @@ pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Waits until the condition holds.
-#[track_caller]
-pub(crate) fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + LONG;
-    while !holds() {
-        assert!(std::time::Instant::now() < end, "it never came: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
+#[allow(unused_imports, reason = "each test program uses a part of it")]
+pub(crate) use verbena_testing::wait_until as wait;
 
 /// Serializes tests that count descriptors.
 pub(crate) fn exclusive() -> std::sync::MutexGuard<'static, ()> {

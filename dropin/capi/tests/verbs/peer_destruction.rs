@@ -1,9 +1,10 @@
 //! Sides that are destroyed while the other works: requests of the remaining side end with an error, and nothing hangs.
 
 use crate::common::*;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
+use verbena_testing::wait_until;
 
 #[test]
 fn request_to_destroyed_peer_exceeds_retries() {
@@ -36,10 +37,10 @@ fn objects_can_be_destroyed_under_traffic() {
             all_signaled: true,
             ..SideParams::default()
         });
-        let stop = AtomicBool::new(false);
+        let (stop, polls) = (AtomicBool::new(false), AtomicU64::new(0));
         let (to, key) = (b.at(0), b.rkey());
         std::thread::scope(|scope| {
-            let (stop, a) = (&stop, a);
+            let (stop, polls, a) = (&stop, &polls, a);
             scope.spawn(move || {
                 let a = a;
                 let mut wc = [ibv_wc::zeroed(); 8];
@@ -51,11 +52,16 @@ fn objects_can_be_destroyed_under_traffic() {
                     // The queue may be full, or in the error state.
                     let _ = post_send(a.qp, &raw mut wr, core::ptr::null_mut());
                     assert!(poll_cq(a.cq, &mut wc) >= 0);
+                    polls.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            std::thread::sleep(core::time::Duration::from_micros(200 * round));
+            let polled = |count: u64| {
+                let enough = polls.load(Ordering::Relaxed) + count;
+                wait_until("it polls", || polls.load(Ordering::Relaxed) >= enough);
+            };
+            polled(100 * round);
             drop(b);
-            std::thread::sleep(core::time::Duration::from_millis(2));
+            polled(1000);
             stop.store(true, Ordering::Relaxed);
         });
     }
@@ -81,7 +87,7 @@ fn deregistered_memory_is_not_written() {
             });
             assert_eq!(code, 0, "round {round}");
         }
-        std::thread::sleep(core::time::Duration::from_micros(20 * round));
+        (0..5 * round).for_each(|_| std::thread::yield_now());
         assert_eq!(call!(ibv_dereg_mr(mr)), 0);
         memory.fill(0xee);
         let mut failed = false;

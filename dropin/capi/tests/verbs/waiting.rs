@@ -3,13 +3,11 @@
 
 use crate::common::*;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
-
-const SHORT: Duration = Duration::from_millis(100);
+use verbena_testing::spawn_blocked;
 
 /// A pointer that is passed to another thread.
 struct SendPtr<T>(T);
@@ -24,16 +22,8 @@ impl<T: Copy> SendPtr<T> {
 
 /// `call` waits until `release` has run, and returns 0 then.
 fn waits(call: impl FnOnce() -> i32 + Send, release: impl FnOnce()) {
-    let done = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let told = done.clone();
-        let thread = scope.spawn(move || {
-            let code = call();
-            told.store(true, Ordering::SeqCst);
-            code
-        });
-        std::thread::sleep(SHORT);
-        assert!(!done.load(Ordering::SeqCst), "it did not wait");
+        let thread = spawn_blocked(scope, call);
         release();
         assert_eq!(thread.join().unwrap(), 0);
     });

@@ -62,6 +62,7 @@ const ENGINE: &str = "verbena-engine";
 const SPLIT_WIRE: &str = "verbena-split-wire";
 const STORAGE_WIRE: &str = "verbena-storage-wire";
 const SIM: &str = "verbena-sim";
+const TESTING: &str = "verbena-testing";
 const VERBENA: &str = "verbena";
 const RSOCKET: &str = "verbena-rsocket";
 
@@ -129,6 +130,7 @@ const LAYERS: &[LayerRule] = &[
         ],
     ),
     free("verbena-peers", &[VERBENA, "verbena-cli"]),
+    free(TESTING, &[]),
     free("xtask", &[]),
     LayerRule {
         package: "verbena-fuzz",
@@ -138,7 +140,7 @@ const LAYERS: &[LayerRule] = &[
 ];
 
 /// Tests of any package may use these too.
-const DEV_INWARD: &[&str] = &[SIM];
+const DEV_INWARD: &[&str] = &[SIM, TESTING];
 
 /// Checks every manifest of the workspace.
 pub(crate) fn check(packages: &[Package], root: &Path) -> Vec<Finding> {
@@ -222,6 +224,7 @@ mod tests {
         let packages = [
             package(WIRE, &[("thiserror", None), ("proptest", Some("dev"))]),
             package(STREAM, &[(WIRE, None), (SIM, Some("dev"))]),
+            package(MEM, &[(WIRE, None), (TESTING, Some("dev"))]),
             package(SIM, &[(STREAM, None), ("anything", None)]),
             package("verbena-fuzz", &[(SIM, None), ("libfuzzer-sys", None)]),
         ];
