@@ -187,6 +187,7 @@ fn load(places: &[Affinity], moderation: Moderation, sources: usize) -> Load {
                 }
             });
         }
+        // real time: the length of the measurement.
         std::thread::sleep(SPAN);
         stop.store(true, Ordering::Relaxed);
     });

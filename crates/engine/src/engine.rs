@@ -3,7 +3,6 @@
 //! cannot be used with another.
 
 use core::net::{IpAddr, SocketAddr};
-use core::time::Duration;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -18,13 +17,13 @@ use crate::core::Core;
 use crate::datagram::ud_demux::DatagramDrops;
 use crate::datagram::ud_pair::{UdOptions, UdPair};
 use crate::error::Error;
-use crate::iscsi::dial::IscsiConnecting;
-use crate::iscsi::pair::{IscsiOptions, IscsiPair};
 use crate::notify::Inbox;
 use crate::notify::handler::HandlerId;
 use crate::poll::queue::CompletionQueue;
 use crate::security::access::AccessList;
 use crate::sys::Listener;
+use crate::ulp::dial::UlpConnecting;
+use crate::ulp::pair::UlpOptions;
 use crate::verbs::control::{ControlCallback, ControlQueue};
 use crate::verbs::function_handle::FunctionOptions;
 use crate::verbs::queue_pair::{QueuePair, QueuePairOptions};
@@ -84,23 +83,23 @@ impl Engine {
     /// The adapter's own addresses, at which its queue pairs accept out-of-band connections.
     pub fn addresses(&self) -> Result<&[IpAddr], Error> {
         self.core.check()?;
-        self.core.addresses()
+        self.core.local_addresses.all()
     }
 
     /// Which sources may connect and send datagrams, and how many were refused.
     pub fn access_list(&self) -> &AccessList {
-        &self.core.access
+        &self.core.security.access
     }
 
     /// All events apart from completions.
     pub fn events(&self) -> &Inbox {
-        &self.core.events
+        &self.core.notification.events
     }
 
     /// Calls `watcher` first with every event but completions, on the thread that raised it and without any lock; an event for which it
     /// returns true is not put into the inbox.
     pub fn set_event_hook(&self, watcher: impl Fn(Event) -> bool + Send + Sync + 'static) {
-        self.core.set_event_hook(Arc::new(watcher));
+        self.core.notification.set_event_hook(Arc::new(watcher));
     }
 
     /// A completion queue.
@@ -174,27 +173,16 @@ impl Engine {
         UdPair::new(&self.core, send, recv, options)
     }
 
-    /// An iSCSI queue pair connected to the target at this address (M12). Blocks until TCP is connected.
-    pub fn connect_iscsi(
-        &self,
-        to: SocketAddr,
-        queues: (&CompletionQueue, &CompletionQueue),
-        options: IscsiOptions,
-    ) -> Result<IscsiPair, Error> {
-        let dial = self.dial_iscsi(to, options.connect_timeout)?;
-        dial.wait()?;
-        dial.pair(queues, options)
-    }
-
-    /// Connects to a target without blocking (M12): a queue pair is made from the result once TCP is connected.
-    pub fn dial_iscsi(&self, to: SocketAddr, patience: Duration) -> Result<IscsiConnecting, Error> {
+    /// Connects to the peer of an upper-layer protocol without blocking: a queue pair is made from the result once TCP is connected
+    /// (docs/upper-protocols.md).
+    pub fn connect_ulp(&self, to: SocketAddr, options: UlpOptions) -> Result<UlpConnecting, Error> {
         self.core.check()?;
-        IscsiConnecting::new(&self.core, to, patience)
+        UlpConnecting::new(&self.core, to, options)
     }
 
     /// Datagrams for this adapter that reached no queue pair, by cause.
     pub fn datagram_drops(&self) -> DatagramDrops {
-        self.core.ud_demux.drops()
+        self.core.routes.ud_demux.drops()
     }
 
     /// A control queue pair for `depth` requests, which complete in `cq` if one is named (V5).
@@ -250,7 +238,7 @@ impl Engine {
     ) -> Result<Reservation, Error> {
         self.core.check()?;
         self.core.check_owner(at, None)?;
-        let at = self.core.bind_addr(at)?;
+        let at = self.core.local_addresses.to_bind(at)?;
         let reserved = Reservation::new(&self.core, bind(at)?)?;
         // The system may have selected the port.
         self.core.check_owner(reserved.local_addr()?, None)?;
@@ -264,10 +252,13 @@ impl Drop for Engine {
             self.core.control_thread.stop(&self.core);
             self.core.shards.stop();
             // As at a shutdown: all held notifications are delivered now.
-            self.core.tick(Time::MAX);
-            self.core.handler_threads.stop(self.core.config.linger);
-            self.core.qpn_allocator.close();
-            self.core.ud_demux.close();
+            self.core.notification.tick(Time::MAX);
+            self.core
+                .notification
+                .handler_threads
+                .stop(self.core.config.linger);
+            self.core.oob.qpn_allocator.close();
+            self.core.routes.ud_demux.close();
         }
     }
 }

@@ -11,7 +11,6 @@ use verbena_events::vector::VectorError;
 use verbena_stream::startup::Failure;
 
 use crate::config::ConfigErrors;
-use crate::failure::EngineFailure;
 pub use crate::security::keys::KeyFileError;
 pub use crate::security::tls::TlsError;
 use crate::sys;
@@ -226,4 +225,25 @@ impl From<InterruptError> for Error {
     fn from(error: InterruptError) -> Error {
         Error::Interrupts(Box::new(error))
     }
+}
+
+/// Why an engine failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EngineFailure {
+    /// One of its own threads panicked.
+    #[error("thread {thread} panicked: {message}")]
+    Panic {
+        /// The thread's name.
+        thread: String,
+        /// The panic's message.
+        message: String,
+    },
+    /// A thread cannot wait for its descriptors: most likely the program closed one that it did not open.
+    #[error("thread {thread} cannot wait: {cause}")]
+    Wait {
+        /// The thread's name.
+        thread: String,
+        /// The error of the system call.
+        cause: sys::Error,
+    },
 }

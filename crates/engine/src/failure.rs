@@ -5,7 +5,6 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use verbena_sync::atomic::Ordering;
 use verbena_sync::locks::OnceLock;
 
 use verbena_events::eqe::{Cause, Eqe};
@@ -15,34 +14,13 @@ use verbena_nic::{Event, Outbox, QpState};
 
 use crate::core::Core;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{EngineFailure, Error};
 use crate::notify::pipeline::catch_panic;
 use crate::poll::shard::{ShardTask, next_token};
 use crate::sys::{self, Ready};
 
 /// The core of a thread; set when the core is complete, before any thread starts.
 pub(crate) type CoreCell = Arc<OnceLock<Weak<Core>>>;
-
-/// Why an engine failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EngineFailure {
-    /// One of its own threads panicked.
-    #[error("thread {thread} panicked: {message}")]
-    Panic {
-        /// The thread's name.
-        thread: String,
-        /// The panic's message.
-        message: String,
-    },
-    /// A thread cannot wait for its descriptors: most likely the program closed one that it did not open.
-    #[error("thread {thread} cannot wait: {cause}")]
-    Wait {
-        /// The thread's name.
-        thread: String,
-        /// The error of the system call.
-        cause: sys::Error,
-    },
-}
 
 /// Runs a thread of the engine; a panic fails the engine.
 pub(crate) fn guard(home: impl FnOnce() -> Option<Arc<Core>>, work: impl FnOnce()) {
@@ -74,12 +52,12 @@ fn message(panic: &(dyn Any + Send)) -> String {
 impl Core {
     /// Fails the engine. Called without any lock; only the first cause is kept.
     pub(crate) fn fail(&self, why: EngineFailure) {
-        if !self.is_alive() || self.failure.set(Box::new(why)).is_err() {
+        if !self.is_alive() || !self.lifecycle.set_failure(why) {
             return;
         }
-        self.closing.store(true, Ordering::Release);
-        catch_panic(|| self.qpn_allocator.close());
-        catch_panic(|| self.ud_demux.close());
+        self.lifecycle.close();
+        catch_panic(|| self.oob.qpn_allocator.close());
+        catch_panic(|| self.routes.ud_demux.close());
         self.flush_all();
         self.control_thread.begin_stop();
         self.end_waits();
@@ -96,7 +74,7 @@ impl Core {
     /// The number of queue pairs of every kind.
     pub(crate) fn pair_count(&self) -> usize {
         let (qps, uds) = (self.function.all_qps(), self.function.all_uds());
-        qps.len() + uds.len() + self.iscsi.all().len()
+        qps.len() + uds.len() + self.routes.ulps.all().len()
     }
 
     /// Moves the queue pairs of every kind to the error state: posted work is flushed. A panic for one of them does not affect the
@@ -120,7 +98,7 @@ impl Core {
                 self.deliver(&mut out);
             });
         }
-        for stream in self.iscsi.all() {
+        for stream in self.routes.ulps.all() {
             catch_panic(|| {
                 let mut out = Outbox::new();
                 stream.qp.fail("the adapter ended", &mut out);
@@ -133,16 +111,17 @@ impl Core {
     /// Raises `DeviceFatal`, once, and wakes every thread that waits for the engine. It bypasses the event queues, which may be
     /// what failed.
     pub(crate) fn end_waits(&self) {
-        if self.waits_ended.swap(true, Ordering::AcqRel) {
+        if !self.lifecycle.end_waits() {
             return;
         }
         // First: a thread that waits for completions finds the flushed ones.
-        for notify in self.cq_notifications.all_notifiers() {
+        for notify in self.notification.cq_notifications.all_notifiers() {
             catch_panic(|| notify.end());
         }
-        self.dispatch_event(Eqe::new(Cause::Rdma(Event::DeviceFatal)));
-        self.events.end();
-        let doors = core::mem::take(&mut *self.pending_requests.lock());
+        self.notification
+            .dispatch_event(Eqe::new(Cause::Rdma(Event::DeviceFatal)));
+        self.notification.events.end();
+        let doors = core::mem::take(&mut *self.admission.pending_requests.lock());
         for waiting in doors.iter().filter_map(Weak::upgrade) {
             waiting.end();
         }
@@ -150,19 +129,11 @@ impl Core {
 
     /// An error if no notification will follow, so that a thread must not begin to wait.
     pub(crate) fn check_waits(&self) -> Result<(), Error> {
-        if self.waits_ended.load(Ordering::Acquire) {
+        if self.lifecycle.waits_ended() {
             self.check()?;
             return Err(Error::Closed);
         }
         Ok(())
-    }
-
-    /// The error for calls after the end: the failure, or closed.
-    pub(crate) fn closed_error(&self) -> Error {
-        match self.failure.get() {
-            Some(why) => Error::Failed(why.clone()),
-            None => Error::Closed,
-        }
     }
 }
 
@@ -181,7 +152,7 @@ pub enum EngineThread {
 impl Engine {
     /// Why it failed, if it did.
     pub fn failure(&self) -> Option<&EngineFailure> {
-        self.core.failure.get().map(|why| &**why)
+        self.core.lifecycle.failure()
     }
 
     /// An error once the engine has failed, is down or was shut down: a wait that begins now would not be ended.
@@ -200,7 +171,7 @@ impl Engine {
                 Ok(())
             }
             EngineThread::Control => self.core.control_thread.provoke_panic(&self.core),
-            EngineThread::Handler => self.core.handler_threads.provoke_panic(),
+            EngineThread::Handler => self.core.notification.handler_threads.provoke_panic(),
         }
     }
 }
@@ -209,9 +180,10 @@ impl Engine {
     /// For tests only: an event that cannot be delivered (E2).
     #[doc(hidden)]
     pub fn provoke_shutdown(&self) {
-        let _ = self.core.interrupts.destroy(0);
+        let _ = self.core.notification.interrupts.destroy(0);
         let _ = self
             .core
+            .notification
             .inject(Cause::Management { parameter: 0 }, Origin::UNSPECIFIED);
     }
 }

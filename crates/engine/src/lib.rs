@@ -3,9 +3,9 @@
 //! Protocol decisions are made in the inner crates (docs/ARCHITECTURE.md), from bytes and times passed in here.
 //!
 //! Reading order: [`sys`] (the operating system, the only `unsafe` here), [`config`] (settings and their origin),
-//! [`Engine`] → `core` (what all parts share) → `connection` (one socket and its queue pair: startup, turns, close) →
+//! [`Engine`] → `core` (what all parts share, in parts: `lifecycle`, `local_addresses`, `qp_routes`, and one of each folder) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `poll` (which thread serves a connection) → `verbs` (the objects that programs hold) → `accept` (listeners), `oob` (connections
-//! by queue pair number), `datagram` (UDP), `iscsi` (queue pairs of the iSCSI initiator); [`notify`] (events and the threads that
+//! by queue pair number), `datagram` (UDP), `ulp` (queue pairs of upper-layer protocols); [`notify`] (events and the threads that
 //! handle them), [`security`] (access lists, keys, TLS).
 
 #![deny(unsafe_code)]
@@ -26,10 +26,12 @@ mod datagram;
 mod engine;
 pub mod error;
 mod failure;
-mod iscsi;
+mod lifecycle;
+mod local_addresses;
 pub mod notify;
 mod oob;
 mod poll;
+mod qp_routes;
 pub mod security;
 mod shutdown;
 #[allow(
@@ -37,6 +39,7 @@ mod shutdown;
     reason = "system calls on raw spans, signal masks and fork handlers"
 )]
 pub mod sys;
+mod ulp;
 pub mod verbs;
 
 pub use accept::listening::{Incoming, Listening, Reservation};
@@ -46,10 +49,8 @@ pub use datagram::sidr_query::SidrQuery;
 pub use datagram::ud_demux::DatagramDrops;
 pub use datagram::ud_pair::{UdOptions, UdPair};
 pub use engine::Engine;
-pub use error::Error;
-pub use failure::{EngineFailure, EngineThread};
-pub use iscsi::dial::IscsiConnecting;
-pub use iscsi::pair::{IscsiOptions, IscsiPair};
+pub use error::{EngineFailure, Error};
+pub use failure::EngineThread;
 pub use notify::handler::{HandlerId, HandlerOptions};
 pub use notify::handler_api::Observation;
 pub use notify::pipeline::Observer;
@@ -59,6 +60,8 @@ pub use poll::queue::CompletionQueue;
 pub use poll::sleep_poll::WeakCompletionQueue;
 pub use security::access::{AccessList, Refusal};
 pub use shutdown::Shutdown;
+pub use ulp::dial::UlpConnecting;
+pub use ulp::pair::{UlpOptions, UlpPair};
 pub use verbs::control::ControlQueue;
 pub use verbs::function_handle::FunctionOptions;
 pub use verbs::queue_pair::{

@@ -7,3 +7,15 @@ pub(crate) mod handshake;
 pub(crate) mod hello;
 pub(crate) mod qpn;
 pub(crate) mod requests;
+
+use qpn::QpnAllocator;
+use requests::OobRequests;
+
+/// The out-of-band connections of an engine.
+#[derive(Default)]
+pub(crate) struct Oob {
+    /// Queue pairs that wait to be called, and calls for them.
+    pub(crate) requests: OobRequests,
+    /// Their numbers.
+    pub(crate) qpn_allocator: QpnAllocator,
+}

@@ -3,7 +3,6 @@
 //! remain and can be polled.
 
 use core::time::Duration;
-use verbena_sync::atomic::Ordering;
 
 use verbena_stream::Time;
 
@@ -26,11 +25,11 @@ impl Engine {
     pub fn shut_down(&self, patience: Duration) -> Result<Shutdown, Error> {
         let core = &self.core;
         // An adapter that is down (E2) can be shut down.
-        if !core.is_alive() || core.closing.swap(true, Ordering::AcqRel) {
+        if !core.is_alive() || !core.lifecycle.close() {
             return Err(Error::Closed);
         }
-        core.qpn_allocator.close();
-        core.ud_demux.close();
+        core.oob.qpn_allocator.close();
+        core.routes.ud_demux.close();
         let until = sys::now() + patience;
         // Queue pairs of every kind that have outstanding sends.
         let busy = || {
@@ -38,17 +37,23 @@ impl Engine {
             let uds = core.function.all_uds();
             qps.iter().filter(|qp| qp.outstanding().0 > 0).count()
                 + uds.iter().filter(|qp| qp.outstanding().0 > 0).count()
-                + core.iscsi.all().iter().filter(|s| s.is_busy()).count()
+                + core
+                    .routes
+                    .ulps
+                    .all()
+                    .iter()
+                    .filter(|s| s.qp.is_busy())
+                    .count()
         };
         sys::wait(until, || busy() == 0);
         let (all, flushed) = (core.pair_count(), busy());
         core.flush_all();
         // The last frames are sent by the shards, so those stop afterwards.
-        sys::wait(sys::now() + core.config.linger, || core.is_idle());
+        sys::wait(sys::now() + core.config.linger, || core.routes.is_idle());
         core.shards.stop();
         // No signal is held any more, and handler threads deliver what is pending before they end.
-        core.tick(Time::MAX);
-        core.handler_threads.stop(core.config.linger);
+        core.notification.tick(Time::MAX);
+        core.notification.handler_threads.stop(core.config.linger);
         core.end_waits();
         Ok(Shutdown {
             finished: all.saturating_sub(flushed),

@@ -53,6 +53,6 @@ fn each_word_is_taken_by_one_process() {
     let ours = race(&claims, PARENT);
     let theirs: usize = rival.read_line().parse().unwrap();
     let held = |id| (0..WORDS).filter(|at| claims.load(*at) == Ok(id)).count();
-    assert_eq!(ours + theirs, WORDS, "none twice, none by nobody");
+    assert_eq!(ours + theirs, WORDS, "each exactly once");
     assert_eq!((held(PARENT), held(CHILD)), (ours, theirs));
 }

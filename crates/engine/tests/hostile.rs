@@ -5,7 +5,7 @@ mod common;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
 use common::{
@@ -57,17 +57,14 @@ impl AttackedListener {
         self.listener.local_addr().unwrap()
     }
 
-    /// The valid connection responds quickly.
+    /// The valid connection still works.
     fn check_connection(&self) {
-        let start = Instant::now();
         for id in 0..10 {
             self.b.receive(id, &[self.b.sge(0, 64)]);
             self.a.post(id, SEND, &[self.a.sge(0, 64)]);
             assert_eq!(self.b.statuses(1), [(id, Status::Success)]);
             assert_eq!(self.a.statuses(1), [(id, Status::Success)]);
         }
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(1), "alive, but {took:?}");
     }
 
     /// The listener still accepts valid connections.
@@ -419,6 +416,7 @@ fn slow_message_keeps_its_shared_receive() {
     shared.receive(1);
     for part in send_frame().chunks(18) {
         raw.write_all(part).unwrap();
+        // real time: each pause is shorter than the limit, and all together are longer.
         std::thread::sleep(Duration::from_millis(700));
     }
     let ended = complete(&shared.cq, 1)[0];
@@ -428,8 +426,8 @@ fn slow_message_keeps_its_shared_receive() {
     );
 }
 
-/// Forwards one connection to `to` and back; bytes of its initiator only while `open`.
-fn relay(to: SocketAddr, open: Arc<AtomicBool>) -> SocketAddr {
+/// Forwards one connection to `to` and back; bytes of its initiator only while the gate is not locked.
+fn relay(to: SocketAddr, gate: Arc<Mutex<()>>) -> SocketAddr {
     let listener = TcpListener::bind(loopback()).unwrap();
     let at = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -439,10 +437,10 @@ fn relay(to: SocketAddr, open: Arc<AtomicBool>) -> SocketAddr {
         std::thread::spawn(move || std::io::copy(&mut back, &mut home));
         let mut some = [0; 4096];
         while let Ok(n @ 1..) = from.read(&mut some) {
-            while !open.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            if into.write_all(&some[..n]).is_err() {
+            let open = gate.lock().unwrap();
+            let written = into.write_all(&some[..n]);
+            drop(open);
+            if written.is_err() {
                 return;
             }
         }
@@ -453,8 +451,8 @@ fn relay(to: SocketAddr, open: Arc<AtomicBool>) -> SocketAddr {
 #[test]
 fn unresumed_rnr_leaves_the_shared_receive() {
     let shared = SharedReceives::new("300ms");
-    let open = Arc::new(AtomicBool::new(true));
-    let at = relay(shared.attacked.at(), open.clone());
+    let gate = Arc::new(Mutex::new(()));
+    let at = relay(shared.attacked.at(), gate.clone());
     let peer = Side::new(&[]);
     let (done, told) = mpsc::channel();
     let dialled = move |r| done.send(r).unwrap();
@@ -464,12 +462,12 @@ fn unresumed_rnr_leaves_the_shared_receive() {
     // It finds no receive, and gets an RNR.
     peer.post(1, SEND, &[peer.sge(0, 64)]);
     wait("RNR", || peer.qp.view().counters.rnr_received > 0);
-    open.store(false, Ordering::Relaxed);
+    let closed = gate.lock().unwrap();
     shared.receive(7);
     shared.expect_failure("did not resume");
     // The receive is left for the next queue pair that shares the queue.
     assert_eq!(shared.srq.query().unwrap().waiting, 1);
     let mut some = [Wc::default(); 4];
     assert_eq!(shared.cq.poll(&mut some), 0, "nothing had taken it");
-    open.store(true, Ordering::Relaxed);
+    drop(closed);
 }

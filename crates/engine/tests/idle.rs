@@ -89,13 +89,15 @@ fn idle_connections_cause_no_wakeups() {
     // The timer for the peer's answer runs for half a second at a time, and expires once more for nothing.
     let still = || {
         let before = all();
+        // real time: longer than the timer's interval, which only the peer's silence shows.
         std::thread::sleep(Duration::from_millis(700));
         all() == before
     };
     wait("quiet", still);
     let (before, busy) = (all(), pids.map(ticks));
+    // real time: the subject is that nothing happens while no time limit of the adapter expires.
     std::thread::sleep(Duration::from_millis(1200));
-    assert_eq!(all(), before, "somebody woke without need");
+    assert_eq!(all(), before, "a thread woke without need");
     let spent: u64 = pids.map(ticks).iter().sum::<u64>() - busy.iter().sum::<u64>();
     assert!(spent <= 2, "{spent} ticks");
     drop(qps);

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::process::{Peer, print_line, read_line, role};
 use common::{SEND, Side, TEST_TIMEOUT, complete, descriptors, loopback, resident_bytes, wait};
@@ -137,6 +137,5 @@ fn thousands_of_queue_pairs_connect_between_processes() {
     println!("{}", peer.read_line());
     wait("descriptors", || descriptors() <= files + 2);
     println!("all gone after {:?}", begun.elapsed());
-    assert!(begun.elapsed() < Duration::from_secs(20));
     peer.send_line("thank you");
 }

@@ -132,11 +132,11 @@ fn as_other_user() {
 fn other_users_are_refused() {
     let _alone = serialize_tests();
     let _side = Side::new(&[]);
-    let nobody = 65_534;
+    let other_uid = 65_534;
     let stranger = Command::new(std::env::current_exe().unwrap())
         .args(["as_other_user", "--exact", "--nocapture"])
         .env(OTHER_USER_ROLE, std::process::id().to_string())
-        .uid(nobody)
+        .uid(other_uid)
         .output();
     match stranger {
         Ok(output) => {

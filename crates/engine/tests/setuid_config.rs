@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use verbena_engine::config::Config;
 
 const SECRET: &str = "root:$y$j9T$notforcallers:19700:0:99999:7:::";
-const NOBODY: u32 = 65_534;
+const OTHER_UID: u32 = 65_534;
 /// Set in the process that the tests below start. A name with the project's prefix would be taken for a setting.
 const LOAD: &str = "SECURE_TEST_LOAD";
 
@@ -101,14 +101,20 @@ fn setuid_programs_ignore_environment_and_home() {
     ];
     // The same file without the bit follows its caller's environment: so the bit makes the difference.
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-    assert!(output_of(&program, Some(NOBODY), cases[0]).contains("a file that can be read"));
-    assert_eq!(output_of(&program, Some(NOBODY), cases[1]), "half_open 7");
-    assert_eq!(output_of(&program, Some(NOBODY), cases[2]), "half_open 9");
+    assert!(output_of(&program, Some(OTHER_UID), cases[0]).contains("a file that can be read"));
+    assert_eq!(
+        output_of(&program, Some(OTHER_UID), cases[1]),
+        "half_open 7"
+    );
+    assert_eq!(
+        output_of(&program, Some(OTHER_UID), cases[2]),
+        "half_open 9"
+    );
     fs::set_permissions(&program, Permissions::from_mode(0o4755)).unwrap();
     let usual = format!("half_open {}", Config::default().half_open);
     for environment in cases {
         assert_eq!(
-            output_of(&program, Some(NOBODY), environment),
+            output_of(&program, Some(OTHER_UID), environment),
             usual,
             "{environment:?}"
         );

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::{
-    SEND, Side, TEST_TIMEOUT, accept_next, loopback, make_qp, pair, pseudo_random, read_from,
+    SEND, Side, TEST_TIMEOUT, accept_next, loopback, make_qp, pair, pseudo_random, read_from, wait,
     within, write_to,
 };
 use verbena_mem::Access;
@@ -18,9 +18,9 @@ use verbena_nic::wr::Data;
 use verbena_nic::{Arm, Flags, ReceiveWr, SendOp, SendWr, Status};
 
 /// Longer than any test here takes on a busy machine.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(120);
 /// A sleeper with work that is not notified for this long has missed a wake-up.
-const WAKEUP_TIMEOUT: Duration = Duration::from_secs(2);
+const WAKEUP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Registers a listener that notifies a channel.
 fn notify_channel(side: &Side) -> Receiver<()> {
@@ -145,7 +145,7 @@ fn concurrent_operations_on_shared_queues_complete() {
             b.receive(id, &[b.sge(2 << 20, 64)]);
         }
         let on = || going.load(Ordering::Acquire);
-        let posters = AtomicU64::new(3);
+        let (posters, connections) = (AtomicU64::new(3), AtomicU64::new(0));
         let behind = || posted.load(Ordering::Acquire) - ended.load(Ordering::Acquire);
         let open = || posters.load(Ordering::Acquire) > 0 || behind() > 0;
         std::thread::scope(|s| {
@@ -229,13 +229,19 @@ fn concurrent_operations_on_shared_queues_complete() {
                     if pseudo_random(posted.load(Ordering::Relaxed)).is_multiple_of(2) {
                         drop(two);
                     }
+                    connections.fetch_add(1, Ordering::AcqRel);
                 }
             });
-            std::thread::sleep(Duration::from_millis(500));
+            wait("enough of everything", || {
+                let received = got.load(Ordering::Acquire);
+                received > 5000 && connections.load(Ordering::Acquire) > 20
+            });
             going.store(false, Ordering::Release);
+            wait("everything ends", || !open());
+            // Wakes the sleeper, which finds that it is over.
+            assert!(try_post(&a, 0, SEND, 0));
         });
         assert_eq!(ended.into_inner(), posted.into_inner());
-        assert!(got.into_inner() > 100);
     });
 }
 
@@ -292,10 +298,15 @@ fn waiting_message_is_read_to_its_end() {
         for crc in ["on", "off"] {
             let (a, b) = pair(&[("extensions", "off"), ("crc", crc), ("buffers", "131072")]);
             let woken = notify_channel(&b);
+            let read_bytes = || b.qp.view().counters.bytes_in;
             for round in 0..20 {
                 b.cq.arm(Arm::Next);
+                let before = read_bytes();
                 a.post(round, SEND, &[a.sge(0, 3 << 20)]);
-                std::thread::sleep(Duration::from_millis(pseudo_random(round) % 4));
+                // Before or after its first bytes have been read.
+                if round % 2 == 0 {
+                    wait("the message waits", || read_bytes() > before);
+                }
                 b.receive(round, &[b.sge(0, 3 << 20)]);
                 woken.recv_timeout(WAKEUP_TIMEOUT).unwrap();
                 assert_eq!(b.statuses(1), [(round, Status::Success)]);
@@ -311,18 +322,20 @@ fn polling_thread_may_end_a_connection() {
     within(LIMIT, || {
         for round in 0..40 {
             let (a, b) = pair(&[("linger", "300ms")]);
-            let polling = AtomicBool::new(true);
+            let (polling, polls) = (AtomicBool::new(true), AtomicU64::new(0));
             std::thread::scope(|s| {
                 s.spawn(|| {
                     while polling.load(Ordering::Acquire) {
                         a.cq.poll(&mut [Wc::default(); 4]);
+                        polls.fetch_add(1, Ordering::AcqRel);
                     }
                 });
-                std::thread::sleep(Duration::from_micros(pseudo_random(round) % 3000));
+                let enough = pseudo_random(round) % 20_000;
+                wait("it polls", || polls.load(Ordering::Acquire) >= enough);
                 let mut remote = b.remote(0);
                 remote.stag = verbena_wire::Stag::new(0xdead_0000);
                 a.post(1, write_to(remote), &[a.sge(0, 10)]);
-                common::wait("its end", || a.qp.peer_addr().is_none());
+                wait("its end", || a.qp.peer_addr().is_none());
                 polling.store(false, Ordering::Release);
             });
         }

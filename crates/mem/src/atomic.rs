@@ -16,7 +16,8 @@ pub fn execute(grant: &Placement<'_>, op: AtomicOp) -> Result<Option<u64>, Unmap
         // SAFETY: the grant keeps the word registered until it is dropped, `word` is aligned, and other code that shares the word uses
         // atomic operations or accepts torn values.
         AtomicOp::FetchAdd { add, mask: 0 } => unsafe { guarded::fetch_add(word, add)? },
-        _ => update(word, op)?,
+        // SAFETY: `word` is the aligned word of `grant`, which is held until this function returns.
+        _ => unsafe { update(word, op)? },
     };
     Ok(Some(before))
 }
@@ -26,8 +27,11 @@ pub fn is_aligned(grant: &Placement<'_>) -> bool {
     grant.word().is_some()
 }
 
-fn update(word: *mut u64, op: AtomicOp) -> Result<u64, Unmapped> {
-    // SAFETY: as in `execute`, for this and the exchange below. Adding zero reads the word.
+/// # Safety
+/// `word` is aligned, and the caller holds a grant to write it.
+unsafe fn update(word: *mut u64, op: AtomicOp) -> Result<u64, Unmapped> {
+    // Adding zero reads the word.
+    // SAFETY: the caller holds a grant for `word`, which is aligned.
     let mut original = unsafe { guarded::fetch_add(word, 0)? };
     loop {
         let new = op.apply(original);
@@ -35,7 +39,7 @@ fn update(word: *mut u64, op: AtomicOp) -> Result<u64, Unmapped> {
             // Nothing to store; the value was read atomically.
             return Ok(original);
         }
-        // SAFETY: see above.
+        // SAFETY: the caller holds the grant for `word` until this function returns; the word is aligned.
         let before = unsafe { guarded::compare_exchange(word, original, new)? };
         if before == original {
             return Ok(before);

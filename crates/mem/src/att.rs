@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use crate::buffer::Memory;
+use crate::memory::Memory;
 use crate::refusal::Misuse;
 use crate::span::Span;
 
@@ -60,7 +60,7 @@ pub struct Page(*mut u8);
 
 // SAFETY: a page is an address, and no function here dereferences it.
 unsafe impl Send for Page {}
-// SAFETY: as above.
+// SAFETY: threads that share a page can only copy the address.
 unsafe impl Sync for Page {}
 
 impl Page {

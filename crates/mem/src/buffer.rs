@@ -12,6 +12,7 @@ use crate::access::Access;
 use crate::att::Att;
 use crate::entry::Pd;
 use crate::mapping::{Mapping, Pages};
+use crate::memory::Memory;
 use crate::refusal::Misuse;
 use crate::tpt::{Draft, Layout, Region, RegionExport, Reserved, Ticket, Tpt};
 use crate::vectored;
@@ -27,77 +28,6 @@ pub struct Buffer {
     /// process that took it over.
     at: u64,
     memory: Arc<Memory>,
-}
-
-/// An allocation or a mapping, held by its buffer and by every entry that translates to it: windows and further registrations
-/// of it may outlive the buffer.
-#[derive(Debug)]
-pub(crate) struct Memory {
-    bytes: *mut [u8],
-    backing: Backing,
-}
-
-/// What a [`Memory`] was allocated from.
-#[derive(Debug)]
-enum Backing {
-    /// The allocator.
-    Heap,
-    /// A mapping that another process can map as well.
-    Shared(Mapping),
-    /// Pages that are allocated when they are first written.
-    Sparse {
-        /// Unmapped when this is dropped.
-        _pages: Pages,
-    },
-}
-
-// SAFETY: the pointer owns the bytes, which are accessed by raw copies only; no thread holds a reference to them.
-unsafe impl Send for Memory {}
-// SAFETY: as above.
-unsafe impl Sync for Memory {}
-
-impl Memory {
-    fn zeroed(len: usize) -> Memory {
-        Memory {
-            bytes: Box::into_raw(vec![0_u8; len].into_boxed_slice()),
-            backing: Backing::Heap,
-        }
-    }
-
-    fn mapped(mapping: Mapping) -> Memory {
-        let start = mapping.start().as_ptr();
-        Memory {
-            bytes: core::ptr::slice_from_raw_parts_mut(start, mapping.len()),
-            backing: Backing::Shared(mapping),
-        }
-    }
-
-    fn sparse(pages: Pages) -> Memory {
-        let start = pages.start().as_ptr();
-        Memory {
-            bytes: core::ptr::slice_from_raw_parts_mut(start, pages.len()),
-            backing: Backing::Sparse { _pages: pages },
-        }
-    }
-
-    pub(crate) fn start(&self) -> *mut u8 {
-        self.bytes.cast::<u8>()
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // The other kinds unmap themselves.
-        if matches!(self.backing, Backing::Heap) {
-            // SAFETY: made by `into_raw` in `zeroed` and freed only here; every pointer to it is held together with an `Arc` of this,
-            // and the last was dropped.
-            drop(unsafe { Box::from_raw(self.bytes) });
-        }
-    }
 }
 
 impl Buffer {
@@ -131,7 +61,7 @@ impl Buffer {
     /// Fails if the memory is not [shared](Buffer::shared), if its registration is pending, one-touch or not the buffer's own,
     /// and while windows are bound to it.
     pub fn export_region(&self) -> Result<(RegionExport, BorrowedFd<'_>), Misuse> {
-        let Backing::Shared(mapping) = &self.memory.backing else {
+        let Some(mapping) = self.memory.mapping() else {
             return Err(Misuse::NotShared(self.stag));
         };
         Ok((self.tpt.export_region(self.stag)?, mapping.fd()))

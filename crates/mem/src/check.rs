@@ -5,9 +5,8 @@
 use verbena_wire::Stag;
 
 use crate::access::Access;
-use crate::entry::{Entry, Kind, Pd};
+use crate::entry::{Entry, Kind, Pd, Scope};
 use crate::refusal::Refusal;
-use crate::window::Scope;
 
 /// What peers may name (M7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

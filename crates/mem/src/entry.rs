@@ -7,11 +7,21 @@ use verbena_wire::To;
 
 use crate::access::AccessCell;
 use crate::att::Att;
-use crate::window::Scope;
 
 /// A protection domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pd(pub u32);
+
+/// The queue pairs that may use a bound window.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// Any queue pair of the domain (type 1).
+    Domain,
+    /// One queue pair (type 2A).
+    QueuePair(u32),
+    /// One queue pair, and the domain must match (type 2B).
+    Both(u32),
+}
 
 /// What an entry is (M2). The fourth value of the field is reserved and cannot be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -38,7 +38,8 @@ fn check_copied(answer: c_int) -> Result<(), Unmapped> {
 /// bytes at `to` exists, and the two do not overlap.
 #[inline]
 pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<(), Unmapped> {
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller guarantees that the `len` bytes at `from` and `to` are its own or under a grant, that they do not overlap, and that no reference to
+    // those at `to` exists. That they are mapped is not required.
     check_copied(unsafe {
         if len < LONG_COPY_MIN.load(Ordering::Relaxed) {
             arch::copy(to, from, len)
@@ -53,7 +54,7 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<()
 /// # Safety
 /// As [`copy`].
 pub(crate) unsafe fn store_8(to: *mut u8, value: u8) -> Result<(), Unmapped> {
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller guarantees that the byte at `to` is its own or under a grant, and that no reference to it exists.
     check_copied(unsafe { arch::store_8(to, value) })
 }
 
@@ -62,7 +63,7 @@ pub(crate) unsafe fn store_8(to: *mut u8, value: u8) -> Result<(), Unmapped> {
 /// # Safety
 /// As [`copy`], and `to` is aligned.
 pub(crate) unsafe fn store_32(to: *mut u32, value: u32) -> Result<(), Unmapped> {
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller guarantees that the four bytes at `to` are its own or under a grant, and aligned, and that no reference to them exists.
     check_copied(unsafe { arch::store_32(to, value) })
 }
 
@@ -71,7 +72,7 @@ pub(crate) unsafe fn store_32(to: *mut u32, value: u32) -> Result<(), Unmapped> 
 /// # Safety
 /// As [`copy`], and `to` is aligned.
 pub(crate) unsafe fn store_64(to: *mut u64, value: u64) -> Result<(), Unmapped> {
-    // SAFETY: the caller's contract.
+    // SAFETY: the caller guarantees that the eight bytes at `to` are its own or under a grant, and aligned, and that no reference to them exists.
     check_copied(unsafe { arch::store_64(to, value) })
 }
 
@@ -81,7 +82,7 @@ pub(crate) unsafe fn store_64(to: *mut u64, value: u64) -> Result<(), Unmapped> 
 /// As [`copy`], and the word is aligned.
 pub(crate) unsafe fn fetch_add(word: *mut u64, add: u64) -> Result<u64, Unmapped> {
     let mut before = 0;
-    // SAFETY: the caller's contract; `before` is a local variable.
+    // SAFETY: the caller guarantees that `word` is its own or under a grant, and aligned; `before` is a local variable.
     check_copied(unsafe { arch::fetch_add(word, add, &raw mut before) }).map(|()| before)
 }
 
@@ -95,7 +96,7 @@ pub(crate) unsafe fn compare_exchange(
     new: u64,
 ) -> Result<u64, Unmapped> {
     let mut before = 0;
-    // SAFETY: the caller's contract; `before` is a local variable.
+    // SAFETY: the caller guarantees that `word` is aligned and its own or under a grant until this returns; `before` is a local variable.
     check_copied(unsafe { arch::compare_exchange(word, expected, new, &raw mut before) })
         .map(|()| before)
 }

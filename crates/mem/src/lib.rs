@@ -16,6 +16,7 @@ pub mod entry;
 pub mod grant;
 pub mod guarded;
 pub mod mapping;
+mod memory;
 pub mod probe;
 pub mod refusal;
 mod slot;
@@ -31,7 +32,7 @@ pub use access::{Access, AccessCell};
 pub use att::{Att, PageSize};
 pub use buffer::Buffer;
 pub use check::{MemAccess, Policy};
-pub use entry::{Entry, Kind, Pd};
+pub use entry::{Entry, Kind, Pd, Scope};
 pub use grant::{Gather, Placement};
 pub use guarded::{Unmapped, catch_faults};
 pub use mapping::{Mapping, Pages};
@@ -44,4 +45,4 @@ pub use tpt::{
     Command, Draft, Layout, PageQuota, Region, RegionExport, Reserved, Settled, Spend, Ticket, Tpt,
     Verdict,
 };
-pub use window::{Bind, Scope, WindowType};
+pub use window::{Bind, WindowType};

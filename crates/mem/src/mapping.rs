@@ -33,7 +33,7 @@ pub struct Mapping {
 
 // SAFETY: the mapping belongs to no thread, and its bytes are accessed by raw copies and processor atomics only.
 unsafe impl Send for Mapping {}
-// SAFETY: as above.
+// SAFETY: address, length and descriptor are fixed, and `Mapping` has no method that accesses the bytes.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -67,7 +67,7 @@ impl Mapping {
     /// Maps a file whose size cannot change and is at least `len`.
     fn of(memfd: Memfd, len: usize) -> Result<Mapping, SharedMemoryError> {
         let (rights, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: without MAP_FIXED the kernel chooses unused addresses, so no existing memory changes.
+        // SAFETY: the kernel chooses unused addresses for this mapping of `memfd`, since `MAP_FIXED` is not set: no existing memory changes.
         let start = unsafe { mmap(core::ptr::null_mut(), len.max(1), rights, flags, &memfd, 0) };
         let start = start.map_err(system("mmap"))?;
         // The kernel maps nothing at address 0 unless asked to.
@@ -114,9 +114,9 @@ pub struct Pages {
     len: usize,
 }
 
-// SAFETY: as for `Mapping`.
+// SAFETY: the pages belong to no thread, and their users copy the bytes by address.
 unsafe impl Send for Pages {}
-// SAFETY: as for `Mapping`.
+// SAFETY: address and length are fixed, and `Pages` has no method that accesses the bytes.
 unsafe impl Sync for Pages {}
 
 impl Pages {

@@ -325,7 +325,7 @@ impl Owned<'_> {
 
     fn clear(&self) {
         self.slot.entry.with_mut(|slot| {
-            // SAFETY: as in `put`.
+            // SAFETY: `self` owns the slot, and `quiesce` saw no grant: no thread reads the entry while it is removed.
             unsafe { *slot = None }
         });
     }

@@ -18,7 +18,7 @@ pub struct Span {
 // SAFETY: a span is an address and a length and gives no access by itself. The copying functions are `unsafe`: their
 // callers hold a grant, which is valid on any thread.
 unsafe impl Send for Span {}
-// SAFETY: as above; all fields are `Copy` and never changed through a shared reference.
+// SAFETY: threads that share a span can only copy its address and length; both are never changed through a shared reference.
 unsafe impl Sync for Span {}
 
 impl Span {
@@ -98,7 +98,7 @@ impl Span {
 /// `to` is valid for writes of `bytes.len()` bytes, and no reference to them exists.
 unsafe fn write_word(to: *mut u8, bytes: &[u8]) -> Result<(), Unmapped> {
     let is_aligned = |len: usize| to.addr().is_multiple_of(len);
-    // SAFETY: the caller's contract; the alignment for the wider stores is checked here.
+    // SAFETY: the caller holds a grant to write this span until this returns; the alignment for the wider stores is checked here.
     unsafe {
         if let Ok(word) = bytes.try_into()
             && is_aligned(8)

@@ -16,7 +16,7 @@ pub unsafe fn read(
     len: usize,
 ) -> io::Result<usize> {
     let pieces = [iovec(head.as_mut_ptr(), head.len()), iovec(at, len)];
-    // SAFETY: `head` is borrowed until the call returns; the caller's contract covers `at`.
+    // SAFETY: `head` is borrowed until the call returns; the caller guarantees that `len` bytes at `at` are valid for writes until then.
     io_result(unsafe { libc::readv(fd.as_raw_fd(), pieces.as_ptr(), 2) })
 }
 
@@ -36,7 +36,7 @@ pub unsafe fn write(
         iovec(head.as_ptr().cast_mut(), head.len()),
         iovec(at.cast_mut(), len),
     ];
-    // SAFETY: `head` is borrowed until the call returns; the caller's contract covers `at`.
+    // SAFETY: `head` is borrowed until the call returns; the caller guarantees that `len` bytes at `at` are valid for reads until then.
     io_result(unsafe { libc::writev(fd.as_raw_fd(), pieces.as_ptr(), 2) })
 }
 

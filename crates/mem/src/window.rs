@@ -4,7 +4,7 @@
 use verbena_wire::{Stag, To};
 
 use crate::access::Access;
-use crate::entry::{Entry, Kind, Pd};
+use crate::entry::{Entry, Kind, Pd, Scope};
 
 /// The types of windows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,17 +15,6 @@ pub enum WindowType {
     TwoA,
     /// Tied to the queue pair that bound it and to its domain.
     TwoB,
-}
-
-/// The queue pairs that may use a bound window.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Scope {
-    /// Any queue pair of the domain (type 1).
-    Domain,
-    /// One queue pair (type 2A).
-    QueuePair(u32),
-    /// One queue pair, and the domain must match (type 2B).
-    Both(u32),
 }
 
 impl WindowType {

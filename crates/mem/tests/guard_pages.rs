@@ -25,7 +25,7 @@ struct Guarded {
 impl Guarded {
     fn new(pages: usize) -> Guarded {
         let len = (2 * pages + 1) * PAGE;
-        // SAFETY: without MAP_FIXED the kernel chooses unused addresses.
+        // SAFETY: `MAP_FIXED` is not set, so that the kernel chooses `len` unused bytes; they are inaccessible.
         let map = unsafe {
             mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE).unwrap()
         };

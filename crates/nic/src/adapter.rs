@@ -13,8 +13,9 @@ use std::sync::Arc;
 use verbena_mem::Policy;
 use verbena_sync::locks::RwLock;
 
-use crate::error::{Error, Object};
+use crate::error::Error;
 use crate::function::{FIRST_QP, Function, Shares};
+use crate::object::Object;
 use crate::profile::Services;
 
 /// Functions of an adapter at once, the physical one among them.

@@ -7,6 +7,10 @@
 //! a pending queue pair or completion queue cannot be used ([`Error::Pending`]), except by later requests on the same
 //! control queue pair: the purpose is to hide the latency of registrations.
 
+pub(crate) mod error;
+
+pub use error::{ControlError, MAX_REQUESTS, Subject};
+
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -19,37 +23,6 @@ use crate::error::Error;
 use crate::function::NewQp;
 use crate::wc::{ControlOp, Status, Wc, WcOp};
 use verbena_events::event::Outbox;
-
-/// Most requests that one control queue pair holds.
-pub const MAX_REQUESTS: usize = 1 << 16;
-
-/// Why a request of a control queue pair was rejected. Nothing has changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum ControlError {
-    /// No control queue pair has this size.
-    #[error("a control queue pair holds 1 to {MAX_REQUESTS} requests, not {0}")]
-    Size(usize),
-    /// The queue is full.
-    #[error("the control queue is full with {0} requests")]
-    Full(usize),
-    /// A request to remove this object is queued already.
-    #[error("{0:?} is being removed already")]
-    BeingRemoved(Subject),
-    /// It was destroyed, or its completion queue lost an entry: nothing can be posted any more.
-    #[error("the control queue pair has ended")]
-    Ended,
-}
-
-/// What a control request is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Subject {
-    /// A region or window.
-    Stag(Stag),
-    /// A queue pair.
-    Qp(u32),
-    /// A completion queue.
-    Cq(u32),
-}
 
 /// How a control request ended, for the thread that runs the control queue pair.
 #[derive(Debug, Clone, PartialEq, Eq)]

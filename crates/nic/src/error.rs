@@ -2,14 +2,13 @@
 //! When a verb fails nothing has changed, and the error carries the numbers that did not fit. errno is not known here: the C API
 //! translates.
 
-use core::fmt;
-
 use verbena_mem::Pd;
 
-use crate::control::ControlError;
+use crate::control::error::ControlError;
 use crate::cq::CqError;
-use crate::function::Shares;
-use crate::profile::{Service, Services};
+use crate::function::shares::Shares;
+use crate::object::Object;
+use crate::profile::services::{Service, Services};
 use crate::qp::{MigrateRefusal, PostError};
 use crate::receive;
 use crate::state::QpState;
@@ -22,48 +21,6 @@ pub enum Kind {
     Misuse,
     /// The request is valid, but a limit is reached.
     Exhausted,
-}
-
-/// The objects of a function that have numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Object {
-    /// A protection domain.
-    Pd,
-    /// A completion queue.
-    Cq,
-    /// A shared receive queue.
-    Srq,
-    /// A shared send queue.
-    Ssq,
-    /// A queue pair.
-    Qp,
-    /// An entry of the translation and protection table.
-    Stag,
-    /// A function.
-    Function,
-    /// A control queue pair.
-    Control,
-    /// An event queue.
-    EventQueue,
-    /// An interrupt vector.
-    Vector,
-}
-
-impl fmt::Display for Object {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Object::Pd => "protection domain",
-            Object::Cq => "completion queue",
-            Object::Srq => "shared receive queue",
-            Object::Ssq => "shared send queue",
-            Object::Qp => "queue pair",
-            Object::Stag => "STag",
-            Object::Function => "function",
-            Object::Control => "control queue pair",
-            Object::EventQueue => "event queue",
-            Object::Vector => "vector",
-        })
-    }
 }
 
 /// A verb failed. Nothing has changed.

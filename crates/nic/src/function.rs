@@ -14,23 +14,26 @@ mod migration;
 mod qps;
 mod queues;
 mod shared_sends;
+pub(crate) mod shares;
 mod table;
-mod uppers;
+mod ulps;
+pub(crate) mod users;
 
-pub use attributes::{Attributes, KINDS, Shares};
+pub use attributes::Attributes;
 pub use counters::FunctionCounters;
 pub use datagrams::NewUd;
 pub use qps::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
-pub(crate) use table::Use;
-pub use uppers::NewUpper;
+pub use shares::{KINDS, Shares};
+pub use ulps::NewUlp;
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use verbena_mem::{Pd, Policy, Tpt};
 
-use crate::error::{Error, Object};
+use crate::error::Error;
+use crate::object::Object;
 use crate::profile::{Service, Services};
 use control::ControlRow;
 use counters::RetiredCounters;
@@ -38,7 +41,8 @@ use events::Claims;
 use qps::QpRow;
 use queues::{CqRow, SrqRow};
 use shared_sends::SsqRow;
-use table::{Table, Users};
+use table::Table;
+use users::{Use, Users};
 use verbena_events::event::{Outbox, Raise, Wake};
 
 /// Queue pairs 0 and 1 have a special meaning in InfiniBand.
@@ -223,7 +227,7 @@ impl Function {
                 for qp in self.uds_of_cq(cq) {
                     qp.fail_overflowed(out);
                 }
-                for qp in self.uppers_of_cq(cq) {
+                for qp in self.ulps_of_cq(cq) {
                     qp.fail_overflowed(out);
                 }
             }

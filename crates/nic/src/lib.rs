@@ -3,8 +3,8 @@
 //! bytes, completions and events come out; every error says whose fault it is ([`error::Kind`]).
 //!
 //! Reading order: [`wr`] (requests) → [`wc`] (completions) → [`state`] (states of a queue pair) → [`cq`], [`receive`], [`srq`]
-//! (the queues) → [`carrier`] (moves bytes) → [`qp`] (the queue pair), [`ssq`] (shared send queue), [`ud`] (datagrams), [`upper`]
-//! (queue pairs of other drivers) → [`control`] (deferred verbs) → [`function`] (the tables and the verbs on them) →
+//! (the queues) → [`carrier`] (moves bytes) → [`qp`] (the queue pair), [`ssq`] (shared send queue), [`ud`] (datagrams), [`ulp`]
+//! (queue pairs of other protocols) → [`control`] (deferred verbs) → [`function`] (the tables and the verbs on them) →
 //! [`adapter`] → [`profile`] (what the adapter presents itself as); [`error`] lists why a verb fails.
 //! Events go to the `verbena-events` crate; the lock-free queues and the combining lock are those of `verbena-sync`.
 
@@ -21,6 +21,7 @@ pub mod cq;
 pub mod error;
 pub mod function;
 mod memory_scope;
+pub mod object;
 pub mod profile;
 pub mod qp;
 pub mod receive;
@@ -30,7 +31,7 @@ pub mod state;
 #[cfg(test)]
 mod testing;
 pub mod ud;
-pub mod upper;
+pub mod ulp;
 pub mod wc;
 pub mod wr;
 
@@ -38,25 +39,27 @@ pub use adapter::{Adapter, Ranges};
 pub use carrier::{Carrier, IoOutcome, MemoryCarrier};
 pub use control::{Control, ControlError, ControlResult, Subject};
 pub use cq::{Arm, Cq};
-pub use error::{Error, Kind, Object};
+pub use error::{Error, Kind};
 pub use function::{
-    Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, NewUpper, QpInfo, Shares, SrqInfo,
+    Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, NewUlp, QpInfo, Shares, SrqInfo,
 };
 pub use memory_scope::MemoryScope;
+pub use object::Object;
 pub use qp::{
     Acks, Image, ImageError, MigrateRefusal, OnFailure, Qp, QpInit, Receiving, RegisterError,
     Registration, Sending, Traits, Transfer,
 };
 pub use receive::ReceiveQueue;
 pub use srq::Srq;
-pub use ssq::{Outcome, Record, Ssq, SsqLimits};
+pub use ssq::{Record, Ssq, SsqLimits, SsqOutcome};
 pub use state::{Personality, QpState, QpType};
 pub use ud::{Destination, MAX_DATAGRAM, ReceivedDatagram, UdQp, UdSendWr};
-pub use upper::{Upper, UpperInit};
+pub use ulp::{UlpInit, UlpQp};
 pub use verbena_events::{
     Arrangement, At, Cause, Delivery, Eqe, Event, Fire, Interrupts, Origin, Outbox, Raise, Reason,
     Scheme, Shutdown, Signal, Wake,
 };
+pub use verbena_stream::Time;
 pub use verbena_sync::CombiningLock;
 pub use wc::{ControlOp, Header, Status, Wc, WcOp};
 pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};

@@ -8,7 +8,7 @@ use verbena_mem::{Arrival, Bind, Misuse, Pd, Policy, Refusal, Ticket, Tpt, Verdi
 use verbena_mem::{Gather, MemAccess, Placement, Spend};
 use verbena_wire::Stag;
 
-use crate::function::Use;
+use crate::function::users::Use;
 
 /// Functions that a queue pair was moved from and still reaches. If it is moved more often, it forgets a stay in whose domain
 /// it was again later; windows that were bound to it in that stay cannot be reached then.

@@ -7,7 +7,7 @@
 
 pub mod host;
 pub mod network;
-mod services;
+pub(crate) mod services;
 
 pub use host::{DeviceFunction, HostMap};
 pub use network::{NetworkMap, Owner, Rule, Tuple};
@@ -16,7 +16,8 @@ pub use services::{Service, Services};
 use core::fmt;
 use std::collections::HashSet;
 
-use crate::error::{Error, Object};
+use crate::error::Error;
+use crate::object::Object;
 
 /// Most logical devices of one adapter.
 pub const MAX_DEVICES: usize = 64;

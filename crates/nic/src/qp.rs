@@ -3,54 +3,49 @@
 //! first cause is kept as one sentence. Sockets are not known here: bytes and the time are passed in.
 
 mod answer;
+mod attributes;
 mod complete;
-mod deliver;
 mod image;
-mod in_order;
 mod inner;
-mod local_failure;
+mod link_state;
 mod memory;
 mod modify;
-mod peer_exit;
+mod owed;
 mod place;
 mod post;
-mod prediction;
-mod pull;
-mod push;
-mod query;
 mod queue;
 mod receive;
+mod receive_state;
 mod register;
+mod responder;
 mod send;
-mod send_buffer;
-mod send_fast_path;
+mod send_queue;
 mod snapshot;
-mod srq_hold;
 pub(crate) mod ssq_channel;
 mod stage;
 mod touch;
 mod transfer;
-mod turn;
+mod transmit_buffer;
 mod wait;
 pub(crate) mod wqe;
 
+pub use attributes::Psns;
 pub use image::{Image, ImageError, MigrateRefusal, Traits};
 pub use inner::Counters;
-pub use modify::Psns;
 pub use post::{PostError, PostRecvError, PostSendError};
-pub use pull::{Received, Receiving, SendDemand};
-pub use push::{Acks, Sending};
-pub use query::{ConnectionAction, TurnStatus, View};
+pub use receive::{Received, Receiving, SendDemand};
 pub use register::{OnFailure, RegisterError, Registration};
+pub use send::{Acks, Sending};
 pub use transfer::Transfer;
 
+use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
-use verbena_stream::{Stream, Time, requester};
+use verbena_stream::{RnrRetry, Stream, Time, requester};
 use verbena_wire::ext::RnrTimer;
 
 use crate::carrier::Carrier;
@@ -58,9 +53,11 @@ use crate::cq::Cq;
 use crate::memory_scope::MemoryScope;
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
+use attributes::Authentication;
 use inner::Inner;
+use link_state::LinkEvent;
 use queue::{Tails, queues};
-use verbena_events::event::Outbox;
+use verbena_events::event::{Outbox, Wake};
 use verbena_sync::combining_lock::CombiningLock;
 
 /// The parts of a queue pair; fixed at creation.
@@ -137,6 +134,53 @@ impl Default for QpAccessFlags {
     }
 }
 
+/// The changing attributes of a queue pair, at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// Its state.
+    pub state: QpState,
+    /// What the peer may do.
+    pub enabled: QpAccessFlags,
+    /// Why it failed, in one sentence.
+    pub cause: Option<String>,
+    /// The last request whose registration failed and may be tried again, and why it failed (M4).
+    pub register_error: Option<(u64, RegisterError)>,
+    /// Its counters.
+    pub counters: Counters,
+    /// The peer has closed its direction, or is lost.
+    pub peer_disconnected: bool,
+    /// Send requests that have not completed.
+    pub sends: usize,
+    /// Receives of its own that have not completed.
+    pub receives: usize,
+}
+
+/// What the code that drives the connection must know after a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TurnStatus {
+    /// When to call [`handle_timeout`](Qp::handle_timeout).
+    pub deadline: Option<Time>,
+    /// What to do with the connection.
+    pub action: ConnectionAction,
+    /// Requests wait for an answer of the peer.
+    pub awaits_peer: bool,
+    /// Bytes sent on the stream so far, whose TCP acknowledgement is expected.
+    pub sent: u64,
+    /// The queue pair is closing or has failed: a peer that does not read its last frames must not keep it.
+    pub closing: bool,
+}
+
+/// What to do with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConnectionAction {
+    /// Keep it.
+    Open,
+    /// Nothing more will be sent: close it, and read to the end.
+    Close,
+    /// Abort it: the peer has the beginning of a frame whose rest is lost.
+    Reset,
+}
+
 /// A queue pair.
 ///
 /// It is protected by one combining lock ([`CombiningLock`]) and run by the thread that holds it. After a method that takes an [`Outbox`],
@@ -202,6 +246,23 @@ impl Qp {
         self.lock.read(|inner| inner.cause.clone())
     }
 
+    /// The changing attributes, at one moment.
+    pub fn view(&self) -> View {
+        self.lock.read(|inner| {
+            let (sends, receives) = self.count_outstanding(inner);
+            View {
+                state: inner.state,
+                enabled: inner.attributes.enabled,
+                cause: inner.cause.clone(),
+                register_error: inner.sends.register_error(),
+                counters: inner.counters,
+                peer_disconnected: inner.link.is_gone(),
+                sends,
+                receives,
+            }
+        })
+    }
+
     /// Its counters.
     pub fn counters(&self) -> Counters {
         self.lock.read(|inner| inner.counters)
@@ -209,12 +270,47 @@ impl Qp {
 
     /// Sets what the peer may do.
     pub fn set_access_flags(&self, enabled: QpAccessFlags, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| inner.enabled = enabled);
+        self.run_locked(out, |inner, _, _| inner.attributes.enabled = enabled);
     }
 
     /// Sets how long a peer is told to wait when no receive is posted.
     pub fn set_rnr_timer(&self, timer: RnrTimer, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| inner.rnr_timer = timer);
+        self.run_locked(out, |inner, _, _| inner.attributes.rnr_timer = timer);
+    }
+
+    /// Sets how often a request is retried at a peer that has no receive.
+    pub fn set_rnr_retry(&self, retry: RnrRetry, out: &mut Outbox) {
+        self.run_locked(out, |inner, _, _| {
+            inner.attributes.rnr_retry = Some(retry);
+            if let Some(stream) = &mut inner.stream {
+                stream.set_rnr_retry(retry);
+            }
+        });
+    }
+
+    /// Sets how long requests that wait for a lost peer's answer go on waiting before they fail; by default they fail at once.
+    pub fn set_grace(&self, grace: Duration, out: &mut Outbox) {
+        self.run_locked(out, |inner, _, _| inner.attributes.grace = grace);
+    }
+
+    /// Limits the reads and atomics that are outstanding at once; the peer may allow fewer.
+    pub fn limit_reads(&self, depth: u16, out: &mut Outbox) {
+        self.run_locked(out, |inner, _, _| {
+            inner.attributes.read_depth = Some(depth);
+            if let Some(stream) = &mut inner.stream {
+                stream.limit_reads(depth);
+            }
+        });
+    }
+
+    /// Sets the packet sequence numbers of a queue pair that is connected out of band, before it sends.
+    pub fn set_psns(&self, psns: Psns, out: &mut Outbox) {
+        self.run_locked(out, |inner, _, _| inner.attributes.psns = Some(psns));
+    }
+
+    /// Requests a state; false if the transition is not allowed.
+    pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
+        self.run_locked(out, |inner, init, out| inner.modify(init, to, out))
     }
 
     /// Attaches a stream: the queue pair sends and receives on it. `rfc7306`: its peer supports atomics and immediate data.
@@ -222,6 +318,49 @@ impl Qp {
     /// False if the state does not allow it; nothing has changed then.
     pub fn attach(&self, stream: Stream, rfc7306: bool, out: &mut Outbox) -> bool {
         self.run_locked(out, |inner, init, _| inner.connect(init, stream, rfc7306))
+    }
+
+    /// Attaches a stream whose peer must show this nonce in its capabilities. Until it has done so the stream is
+    /// unauthenticated: if it ends before, for whatever reason, the queue pair is as if it had never been attached.
+    ///
+    /// False if the state does not allow it; nothing has changed then.
+    pub fn attach_unauthenticated(&self, stream: Stream, nonce: u64, out: &mut Outbox) -> bool {
+        self.run_locked(out, |inner, init, _| {
+            let attached = inner.connect(init, stream, true);
+            if attached {
+                inner.authentication = Authentication::Expected(nonce);
+            }
+            attached
+        })
+    }
+
+    /// The same for a queue pair whose program knows that it is connected: if the peer shows another nonce, the stream
+    /// and the queue pair fail.
+    pub fn attach_requiring_nonce(
+        &self,
+        stream: Stream,
+        rfc7306: bool,
+        nonce: u64,
+        out: &mut Outbox,
+    ) -> bool {
+        self.run_locked(out, |inner, init, _| {
+            let attached = inner.connect(init, stream, rfc7306);
+            if attached {
+                inner.authentication = Authentication::Required(nonce);
+            }
+            attached
+        })
+    }
+
+    /// The peer of its stream has not shown the required nonce yet.
+    pub fn is_unauthenticated(&self) -> bool {
+        self.lock
+            .read(|inner| inner.authentication != Authentication::Done)
+    }
+
+    /// It has a stream, possibly one that ended.
+    pub fn has_stream(&self) -> bool {
+        self.lock.read(|inner| inner.stream.is_some())
     }
 
     /// Reads once from the carrier, directly into memory where that pays, and processes the bytes.
@@ -327,6 +466,60 @@ impl Qp {
         self.run_locked(out, Inner::peer_dead);
     }
 
+    /// Ends the connection in good order, and flushes what is not done. An `iwarp` queue pair with nothing to send closes
+    /// gracefully; otherwise the bytes that the connection should still send before it is closed are returned.
+    pub fn disconnect(&self, out: &mut Outbox) -> Option<Vec<u8>> {
+        self.run_locked(out, Inner::disconnect)
+    }
+
+    /// The connection is about to be closed, after [`ConnectionAction::Close`]: the bytes to send before that.
+    pub fn closing_bytes(&self, out: &mut Outbox) -> Vec<u8> {
+        self.run_locked(out, |inner, _, _| inner.closing_bytes())
+    }
+
+    /// Its stream has ended with a local Terminate.
+    pub fn has_terminated(&self) -> bool {
+        use verbena_stream::stream::State;
+        let terminated = |inner: &Inner| {
+            let state = inner.stream.as_ref().map(Stream::state);
+            state == Some(State::Terminated)
+        };
+        self.lock.read(terminated)
+    }
+
+    /// A completion queue of this queue pair lost entries: it fails.
+    pub fn fail_overflowed(&self, out: &mut Outbox) {
+        self.run_locked(out, |inner, init, out| {
+            if inner.state == QpState::Reset {
+                // None of its completions can have been lost, and nothing is in progress.
+                return;
+            }
+            inner.fail_cq_overflow(init, out);
+            if !inner.state.flushes() {
+                // Not connected: there is no stream to end, only receives to flush.
+                inner.modify(init, QpState::Err, out);
+            }
+        });
+    }
+
+    /// Ends the queue pair for good: nothing completes any more, and it leaves the line of its shared receive queue.
+    ///
+    /// Returns the bytes its connection should still send before it is closed: the rest of a frame that the peer has
+    /// in part, and acknowledgements that it waits for. `None` if it was retired before.
+    pub fn retire(&self, out: &mut Outbox) -> Option<Vec<u8>> {
+        self.run_locked(out, |inner, init, out| {
+            if inner.link.is_retired() {
+                return None;
+            }
+            let last = inner.take_final_bytes(init);
+            inner.return_receives(init, out);
+            inner.reset();
+            inner.transmit.end(last.clone());
+            inner.link.handle(LinkEvent::Retire);
+            Some(last)
+        })
+    }
+
     /// Requests wait for an answer of the peer, so that its silence counts.
     pub fn awaits_peer(&self) -> bool {
         self.lock.read(Inner::awaits_peer)
@@ -338,6 +531,16 @@ impl Qp {
             let stream = inner.stream.as_ref();
             stream.is_some_and(|s| s.accounting().requester.state() == requester::State::Paused)
         })
+    }
+
+    /// Continues with what it was woken for.
+    pub fn wake(&self, wake: Wake, out: &mut Outbox) {
+        match wake {
+            Wake::Receive(_) => self.receive_ready(out),
+            Wake::Memory(_) => self.run_locked(out, Inner::memory_settled),
+            // Not for a queue pair.
+            Wake::Sends(_) => {}
+        }
     }
 
     /// When to call [`handle_timeout`](Qp::handle_timeout).
@@ -364,7 +567,7 @@ impl Qp {
 
     /// The connection must be aborted: the peer has the beginning of a frame whose rest is lost.
     pub fn wants_reset(&self) -> bool {
-        self.lock.read(|inner| inner.severed)
+        self.lock.read(|inner| inner.link.is_severed())
     }
 
     /// Send requests that have not completed, and receives that have not.
@@ -375,7 +578,10 @@ impl Qp {
     /// The same under the lock, so that a receive which is being taken counts once.
     fn count_outstanding(&self, inner: &Inner) -> (usize, usize) {
         let (sends, receives) = self.tails.waiting();
-        (sends, receives + usize::from(inner.claimed.is_some()))
+        (
+            sends,
+            receives + usize::from(inner.receive.claimed().is_some()),
+        )
     }
 }
 

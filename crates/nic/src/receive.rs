@@ -48,7 +48,7 @@ pub enum PostError {
     #[error("the queue is full with {0} requests")]
     Full(usize),
     /// More scatter elements than the queue was created for.
-    #[error("{got} pieces, at most {limit}")]
+    #[error("{got} scatter/gather elements, at most {limit}")]
     TooManySges {
         /// Elements given.
         got: usize,

@@ -12,7 +12,7 @@ mod history;
 mod order;
 mod stall;
 
-pub use history::{ChannelInfo, Outcome, Record, SsqCounters, SsqInfo};
+pub use history::{ChannelInfo, Record, SsqCounters, SsqInfo, SsqOutcome};
 
 use core::time::Duration;
 use std::sync::Arc;

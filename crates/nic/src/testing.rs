@@ -344,7 +344,7 @@ impl Pair {
             .into_iter()
             .chain(self.b.qp.deadline())
             .min();
-        self.now = deadline.expect("somebody waits");
+        self.now = deadline.expect("a timer is set");
         self.a.qp.handle_timeout(self.now, &mut self.a.out);
         self.b.qp.handle_timeout(self.now, &mut self.b.out);
         self.run();

@@ -5,8 +5,8 @@
 use core::time::Duration;
 
 use verbena_sim::checker;
+use verbena_sim::image::Image;
 use verbena_sim::link::{Chunks, LinkOptions};
-use verbena_sim::peer::Image;
 use verbena_sim::plan::{Builder, Gate};
 use verbena_sim::work::Report;
 use verbena_sim::{Profile, Rng, Session, World};

@@ -118,6 +118,7 @@ fn main() -> Result<(), Error> {
 
 fn rounds(pd: &Pd, ours: &Link, writes: &AtomicU64) -> Result<(), Error> {
     let (before, began) = (writes.load(Ordering::Relaxed), Instant::now());
+    // real time: the length of the measurement.
     std::thread::sleep(Duration::from_secs(1));
     let alone = (writes.load(Ordering::Relaxed) - before) as f64 / began.elapsed().as_secs_f64();
     println!("{BYTES} bytes, median of {ROUNDS}; others undisturbed: {alone:.0} writes/s");

@@ -8,10 +8,11 @@ use core::task::{Poll, Waker};
 use std::net::ToSocketAddrs;
 
 use crate::connection::Connection;
-use crate::device::Device;
-use crate::endpoint::{Depths, Endpoint};
+use crate::depths::Depths;
+use crate::device::{Device, resolve};
+use crate::endpoint::Endpoint;
 use crate::error::Error;
-use crate::promise::QpConnecting;
+use crate::promise::{Promise, QpConnecting};
 
 /// Options of a connection attempt; made by [`Device::connector`].
 ///
@@ -77,6 +78,65 @@ impl Connector {
     pub fn connect(&self, to: impl ToSocketAddrs + fmt::Debug) -> Connecting {
         match self.device.endpoint(self.depths) {
             Ok(endpoint) => endpoint.connect(to, &self.private_data),
+            Err(error) => Connecting::failed(error),
+        }
+    }
+}
+
+impl Device {
+    /// Connects to the listener at this address. All errors are reported by [`Connecting::wait`].
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let listener = device.listen("127.0.0.1:0")?;
+    /// let connecting = device.connect(listener.local_addr()?);
+    /// let theirs = listener.accept().wait()?;
+    /// let ours = connecting.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn connect(&self, to: impl ToSocketAddrs + fmt::Debug) -> Connecting {
+        self.connector(b"").connect(to)
+    }
+
+    /// Prepares a connection with private data for the listener and other options.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let listener = device.listen("127.0.0.1:0")?;
+    /// let connecting = device.connector(b"it is me").connect(listener.local_addr()?);
+    /// let request = listener.next().wait()?;
+    /// assert_eq!(request.private_data(), b"it is me");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn connector(&self, private_data: &[u8]) -> Connector {
+        Connector::new(self.clone(), private_data)
+    }
+}
+
+impl Endpoint {
+    /// Connects to the listener at this address, with private data for it. All errors are reported by [`Connecting::wait`].
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// let endpoint = device.endpoint(verbena::Depths::default())?;
+    /// let connecting = endpoint.connect(listener.local_addr()?, b"hello");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn connect(self, to: impl ToSocketAddrs + fmt::Debug, private_data: &[u8]) -> Connecting {
+        let dial = || {
+            let peer = resolve(to)?;
+            let (promise, joining) = Promise::new();
+            let done = move |result: Result<_, verbena_engine::Error>| {
+                promise.fulfill(result.map_err(Error::from));
+            };
+            let shared = &self.shared;
+            let dialled = shared.with_qp(|qp| qp.connect(peer, private_data, done));
+            dialled.unwrap_or(Err(verbena_engine::Error::Closed))?;
+            Ok((peer, joining))
+        };
+        match dial() {
+            Ok((peer, joining)) => Connecting::in_progress(self, peer, joining),
             Err(error) => Connecting::failed(error),
         }
     }

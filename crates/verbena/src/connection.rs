@@ -13,29 +13,11 @@ use verbena_nic::SendOp;
 use verbena_nic::qp::QpAccessFlags;
 
 use crate::device::Device;
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Received};
 use crate::error::Error;
 use crate::mr::Buf;
-use crate::ops::{OpMemory, OpOutput, OpRequest};
-use crate::pending::{Finish, Pending};
-use crate::shared::Shared;
-
-/// A result and the buffer of the operation, which is returned on success and on failure.
-pub type BufResult<T> = (Result<T, Error>, Buf);
-
-/// The result of a receive, besides the bytes in its buffer.
-///
-/// ```
-/// let received = verbena::Received { len: 5, immediate: Some(7) };
-/// # assert_eq!(received.len, 5);
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Received {
-    /// Length of the message in bytes; the payload of a write with immediate data is in the memory that it wrote, not in the buffer.
-    pub len: usize,
-    /// The peer's immediate data.
-    pub immediate: Option<u32>,
-}
+use crate::ops::OpRequest;
+use crate::pending::{BufResult, Finish, Pending};
 
 /// A connection. All calls take `&self`, so threads and tasks can share it.
 ///
@@ -237,29 +219,6 @@ impl Connection {
         self.endpoint
             .begin_buf(OpRequest { op: Some(op), sge }, buf, returned)
     }
-}
-
-impl Received {
-    pub(crate) fn from_output(gain: OpOutput) -> Received {
-        Received {
-            len: gain.len as usize,
-            immediate: gain.immediate,
-        }
-    }
-}
-
-/// Sets the buffer's length to the bytes placed in it.
-pub(crate) fn finish_recv(
-    _: &Shared,
-    end: Result<OpOutput, Error>,
-    kept: OpMemory,
-) -> Option<BufResult<Received>> {
-    let mut buf = kept.buf()?;
-    let result = end.map(|gain| {
-        let _ = buf.set_len((gain.placed as usize).min(buf.capacity()));
-        Received::from_output(gain)
-    });
-    Some((result, buf))
 }
 
 impl fmt::Debug for Connection {

@@ -16,7 +16,7 @@ use verbena_engine::sys::{Channel, WaitFd};
 use verbena_engine::{CompletionQueue, WeakCompletionQueue};
 use verbena_nic::{Arm, Wc};
 
-use crate::device::Inner;
+use crate::device::{Device, Inner};
 use crate::error::Error;
 
 /// How long a thread polls before it sleeps: about as long as waking it would take.
@@ -133,6 +133,19 @@ impl Cq {
             // A notification of an earlier arming may be left over: it costs one more iteration.
             self.take_notification()?;
         }
+    }
+}
+
+impl Device {
+    /// Creates a completion queue for the low layer.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let cq = device.cq(128)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn cq(&self, entries: usize) -> Result<Cq, Error> {
+        Cq::new(self.inner(), entries)
     }
 }
 

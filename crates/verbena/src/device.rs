@@ -1,4 +1,4 @@
-//! The adapter as a program uses it: it creates memory, queues, connections and listeners.
+//! The adapter as a program uses it. What it creates (memory, queues, connections, listeners) is in the files of these objects.
 //! Every object keeps its device alive. An event is delivered to the connection it concerns, to the program's listener, or to the
 //! queue of unread events. Two devices share no state.
 
@@ -12,18 +12,9 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use verbena_engine::{AccessList, Config, Engine};
-use verbena_mem::Access;
 use verbena_nic::{Attributes, Event, Function, Shares};
 
-use crate::connect::{Connecting, Connector};
-use crate::cq::Cq;
-use crate::endpoint::{Depths, Endpoint};
 use crate::error::Error;
-use crate::listener::Listener;
-use crate::mr::{Buf, Memory};
-use crate::pd::Pd;
-use crate::registering::Registering;
-use crate::shared::Shared;
 
 /// An adapter. Clones are handles of the same one.
 ///
@@ -42,17 +33,23 @@ pub struct Device {
 pub(crate) struct Inner {
     pub(crate) engine: Engine,
     /// The connections, by queue pair number, for events.
-    connections: Mutex<HashMap<u32, Weak<Shared>>>,
+    connections: Mutex<HashMap<u32, Weak<dyn ConnectionEvents>>>,
     /// Called for all other events.
     event_callback: RwLock<Option<EventCallback>>,
+}
+
+/// A connection, as the device that delivers its events sees it.
+pub(crate) trait ConnectionEvents: Send + Sync {
+    /// The peer has ended the connection: outstanding receives are flushed. Messages that arrived before are kept.
+    fn on_disconnected(&self);
 }
 
 /// The program's event callback.
 type EventCallback = Arc<dyn Fn(Event) + Send + Sync>;
 
 impl Inner {
-    pub(crate) fn add_connection(&self, qp: u32, shared: &Arc<Shared>) {
-        self.connections.lock().insert(qp, Arc::downgrade(shared));
+    pub(crate) fn add_connection(&self, qp: u32, connection: Weak<dyn ConnectionEvents>) {
+        self.connections.lock().insert(qp, connection);
     }
 
     pub(crate) fn remove_connection(&self, qp: u32) {
@@ -89,11 +86,11 @@ impl Inner {
             | Event::Missed { .. }
             | Event::DeviceFatal => return false,
         };
-        let Some(shared) = self.connections.lock().get(&qp).cloned() else {
+        let Some(connection) = self.connections.lock().get(&qp).cloned() else {
             return false;
         };
-        if let (Some(shared), Event::Disconnected { .. }) = (shared.upgrade(), event) {
-            shared.on_disconnected();
+        if let (Some(connection), Event::Disconnected { .. }) = (connection.upgrade(), event) {
+            connection.on_disconnected();
         }
         true
     }
@@ -124,7 +121,7 @@ pub(crate) struct Domain {
 }
 
 impl Domain {
-    fn new(device: Arc<Inner>) -> Result<Arc<Domain>, Error> {
+    pub(crate) fn new(device: Arc<Inner>) -> Result<Arc<Domain>, Error> {
         let pd = device.function()?.allocate_pd()?;
         Ok(Arc::new(Domain { pd, device }))
     }
@@ -245,105 +242,6 @@ impl Device {
         self.inner().engine.is_alive()
     }
 
-    /// Allocates and registers a buffer for operations on connections.
-    ///
-    /// ```
-    /// let device = verbena::Device::open()?;
-    /// let mut buf = device.buffer(1 << 20)?;
-    /// buf.fill_from(b"hello")?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn buffer(&self, capacity: usize) -> Result<Buf, Error> {
-        Buf::new(&self.internal_domain, capacity)
-    }
-
-    /// Allocates a buffer and copies these bytes to it.
-    ///
-    /// ```
-    /// let device = verbena::Device::open()?;
-    /// assert_eq!(&device.buffer_from(b"hello")?[..], b"hello");
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn buffer_from(&self, bytes: &[u8]) -> Result<Buf, Error> {
-        let mut buf = self.buffer(bytes.len())?;
-        buf.fill_from(bytes)?;
-        Ok(buf)
-    }
-
-    /// Allocates memory and registers it with these rights, for the peers of connections.
-    ///
-    /// ```
-    /// use verbena::{Access, Device};
-    /// let device = Device::open()?;
-    /// let memory = device.memory(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
-        Memory::new(&self.internal_domain, len, access)
-    }
-
-    /// Like [`memory`](Device::memory), registered in the background: the handle can be given to peers at once; accesses wait (V5).
-    ///
-    /// ```
-    /// verbena::Device::open()?.memory_async(1 << 20, verbena::Access::ALL)?.1.wait()?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn memory_async(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
-        Memory::new_async(&self.internal_domain, len, access)
-    }
-
-    /// Connects to the listener at this address. All errors are reported by [`Connecting::wait`].
-    ///
-    /// ```
-    /// let device = verbena::Device::open()?;
-    /// let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.connect(listener.local_addr()?);
-    /// let theirs = listener.accept().wait()?;
-    /// let ours = connecting.wait()?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn connect(&self, to: impl ToSocketAddrs + fmt::Debug) -> Connecting {
-        self.connector(b"").connect(to)
-    }
-
-    /// Prepares a connection with private data for the listener and other options.
-    ///
-    /// ```
-    /// let device = verbena::Device::open()?;
-    /// let listener = device.listen("127.0.0.1:0")?;
-    /// let connecting = device.connector(b"it is me").connect(listener.local_addr()?);
-    /// let request = listener.next().wait()?;
-    /// assert_eq!(request.private_data(), b"it is me");
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn connector(&self, private_data: &[u8]) -> Connector {
-        Connector::new(self.clone(), private_data)
-    }
-
-    /// Creates an unconnected endpoint: receives can be posted to it before it connects or is accepted.
-    ///
-    /// ```
-    /// # let device = verbena::Device::open()?;
-    /// let endpoint = device.endpoint(verbena::Depths::default())?;
-    /// let first = endpoint.recv(device.buffer(4096)?);
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn endpoint(&self, depths: Depths) -> Result<Endpoint, Error> {
-        Endpoint::new(self, depths)
-    }
-
-    /// Listens at this address; port 0 picks a free port. Fails if the address is in use or not local.
-    ///
-    /// ```
-    /// let device = verbena::Device::open()?;
-    /// let listener = device.listen("127.0.0.1:0")?;
-    /// println!("at {}", listener.local_addr()?);
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn listen(&self, at: impl ToSocketAddrs + fmt::Debug) -> Result<Listener, Error> {
-        Listener::new(self.clone(), resolve(at)?)
-    }
-
     /// The access list (settings `allow` and `deny`), which also counts refused connections and datagrams. A program may use it for
     /// its own sockets, too.
     ///
@@ -358,28 +256,6 @@ impl Device {
     /// ```
     pub fn access_list(&self) -> &AccessList {
         self.inner().engine.access_list()
-    }
-
-    /// Allocates a protection domain for the low layer.
-    ///
-    /// ```
-    /// let device = verbena::Device::open()?;
-    /// let pd = device.pd()?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn pd(&self) -> Result<Pd, Error> {
-        Ok(Pd(Domain::new(self.inner().clone())?))
-    }
-
-    /// Creates a completion queue for the low layer.
-    ///
-    /// ```
-    /// let device = verbena::Device::open()?;
-    /// let cq = device.cq(128)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn cq(&self, entries: usize) -> Result<Cq, Error> {
-        Cq::new(self.inner(), entries)
     }
 }
 

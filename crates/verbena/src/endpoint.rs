@@ -3,46 +3,28 @@
 //! Only a [`Connection`](crate::Connection) can send.
 
 use core::fmt;
-use std::net::ToSocketAddrs;
 use std::sync::Arc;
 
-use crate::connect::Connecting;
-use crate::connection::{BufResult, Received, finish_recv};
-use crate::device::{Device, resolve};
+use crate::depths::Depths;
+use crate::device::Device;
 use crate::error::Error;
 use crate::mr::Buf;
-use crate::ops::{OpMemory, OpRequest};
-use crate::pending::{Finish, Pending};
-use crate::promise::Promise;
+use crate::ops::{OpMemory, OpOutput, OpRequest};
+use crate::pending::{BufResult, Finish, Pending};
 use crate::shared::Shared;
 
-/// How many operations of a connection are posted at once; more wait in a queue.
+/// The result of a receive, besides the bytes in its buffer.
 ///
 /// ```
-/// let depths = verbena::Depths { recvs: 1024, ..verbena::Depths::default() };
-/// # assert_eq!(depths.sends, 128);
+/// let received = verbena::Received { len: 5, immediate: Some(7) };
+/// # assert_eq!(received.len, 5);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Depths {
-    /// Sends, writes, reads and atomics.
-    pub sends: usize,
-    /// Receives.
-    pub recvs: usize,
-    /// Inbound reads and atomics served at once (IRD); by default the device's setting.
-    pub ird: Option<u16>,
-    /// Outbound reads and atomics outstanding at once (ORD), reduced to what the peer serves; by default the device's setting.
-    pub ord: Option<u16>,
-}
-
-impl Default for Depths {
-    fn default() -> Depths {
-        Depths {
-            sends: 128,
-            recvs: 128,
-            ird: None,
-            ord: None,
-        }
-    }
+pub struct Received {
+    /// Length of the message in bytes; the payload of a write with immediate data is in the memory that it wrote, not in the buffer.
+    pub len: usize,
+    /// The peer's immediate data.
+    pub immediate: Option<u32>,
 }
 
 /// An unconnected endpoint; made by [`Device::endpoint`]. It connects, or is used to accept a request.
@@ -95,33 +77,6 @@ impl Endpoint {
         self.begin_buf(OpRequest { op: None, sge }, buf, finish_recv)
     }
 
-    /// Connects to the listener at this address, with private data for it. All errors are reported by [`Connecting::wait`].
-    ///
-    /// ```
-    /// # let device = verbena::Device::open()?;
-    /// # let listener = device.listen("127.0.0.1:0")?;
-    /// let endpoint = device.endpoint(verbena::Depths::default())?;
-    /// let connecting = endpoint.connect(listener.local_addr()?, b"hello");
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn connect(self, to: impl ToSocketAddrs + fmt::Debug, private_data: &[u8]) -> Connecting {
-        let dial = || {
-            let peer = resolve(to)?;
-            let (promise, joining) = Promise::new();
-            let done = move |result: Result<_, verbena_engine::Error>| {
-                promise.fulfill(result.map_err(Error::from));
-            };
-            let shared = &self.shared;
-            let dialled = shared.with_qp(|qp| qp.connect(peer, private_data, done));
-            dialled.unwrap_or(Err(verbena_engine::Error::Closed))?;
-            Ok((peer, joining))
-        };
-        match dial() {
-            Ok((peer, joining)) => Connecting::in_progress(self, peer, joining),
-            Err(error) => Connecting::failed(error),
-        }
-    }
-
     /// The longest message, in bytes.
     pub(crate) fn max_message_len(&self) -> usize {
         self.shared.device.attributes().message as usize
@@ -149,6 +104,20 @@ impl Endpoint {
     }
 }
 
+impl Device {
+    /// Creates an unconnected endpoint: receives can be posted to it before it connects or is accepted.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let endpoint = device.endpoint(verbena::Depths::default())?;
+    /// let first = endpoint.recv(device.buffer(4096)?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn endpoint(&self, depths: Depths) -> Result<Endpoint, Error> {
+        Endpoint::new(self, depths)
+    }
+}
+
 impl Drop for Endpoint {
     fn drop(&mut self) {
         // Each `Pending` holds a reference to `shared`, so it is closed here, not when the last reference is dropped.
@@ -160,4 +129,27 @@ impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Endpoint").finish_non_exhaustive()
     }
+}
+
+impl Received {
+    pub(crate) fn from_output(gain: OpOutput) -> Received {
+        Received {
+            len: gain.len as usize,
+            immediate: gain.immediate,
+        }
+    }
+}
+
+/// Sets the buffer's length to the bytes placed in it.
+fn finish_recv(
+    _: &Shared,
+    end: Result<OpOutput, Error>,
+    kept: OpMemory,
+) -> Option<BufResult<Received>> {
+    let mut buf = kept.buf()?;
+    let result = end.map(|gain| {
+        let _ = buf.set_len((gain.placed as usize).min(buf.capacity()));
+        Received::from_output(gain)
+    });
+    Some((result, buf))
 }

@@ -3,7 +3,7 @@
 
 use core::fmt;
 
-use crate::handover::HandoverError;
+use crate::handover::error::HandoverError;
 
 use verbena_mem::Access;
 use verbena_nic::profile::ProfileError;
@@ -192,6 +192,12 @@ impl From<PostSendError> for Error {
 impl From<PostRecvError> for Error {
     fn from(error: PostRecvError) -> Error {
         Error::Post(error.source)
+    }
+}
+
+impl From<HandoverError> for Error {
+    fn from(error: HandoverError) -> Error {
+        Error::Handover(Box::new(error))
     }
 }
 

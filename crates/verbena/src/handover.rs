@@ -18,17 +18,17 @@
 //!    (no answer: word 0 → kept, connections continue here)
 //! ```
 
+pub(crate) mod error;
 mod incoming;
 mod message;
 mod sender;
 
+pub use error::HandoverError;
 pub use incoming::IncomingHandover;
 pub use sender::{FailedHandover, Handover, HandoverSender};
 
 use core::time::Duration;
 use std::path::Path;
-
-use verbena_engine::sys::{ClaimError, FdChannelError};
 
 use crate::error::Error;
 use message::Hello;
@@ -68,63 +68,6 @@ impl HandoverStep {
         HandoverStep::Started,
         HandoverStep::Completed,
     ];
-}
-
-/// Why a handover failed.
-#[derive(Debug, Clone, thiserror::Error)]
-#[non_exhaustive]
-pub enum HandoverError {
-    /// The other process cannot be reached, or stopped before the end.
-    #[error("channel to the other process: {0}")]
-    Channel(#[from] FdChannelError),
-    /// The other process is not Verbena, or uses another version of the format.
-    #[error("the other process uses {theirs}, this one {ours}")]
-    VersionMismatch {
-        /// The other process's version.
-        theirs: String,
-        /// This process's version.
-        ours: String,
-    },
-    /// The successor refused.
-    #[error("the successor refused: {0}")]
-    Refused(String),
-    /// The running process has taken everything back.
-    #[error("the running process has taken everything back")]
-    Withdrawn,
-    /// There is nothing with this tag, or it was unpacked before.
-    #[error("there is no {what} with tag {tag}, or it was unpacked before")]
-    NotFound {
-        /// The kind of object.
-        what: &'static str,
-        /// Its tag.
-        tag: u64,
-    },
-    /// An object was not unpacked and would be lost.
-    #[error("{what} with tag {tag} was received and not unpacked")]
-    NotUnpacked {
-        /// The kind of object.
-        what: &'static str,
-        /// Its tag.
-        tag: u64,
-    },
-    /// The other process sent something invalid.
-    #[error("the other process sent an invalid message: {0}")]
-    InvalidMessage(&'static str),
-    /// The shared word that decides about the ownership could not be created or mapped.
-    #[error("shared ownership word: {0}")]
-    SharedWord(String),
-}
-
-impl From<HandoverError> for Error {
-    fn from(error: HandoverError) -> Error {
-        Error::Handover(Box::new(error))
-    }
-}
-
-impl From<ClaimError> for HandoverError {
-    fn from(missed: ClaimError) -> HandoverError {
-        HandoverError::SharedWord(missed.to_string())
-    }
 }
 
 /// A socket at which a running process waits for its successor.

@@ -42,7 +42,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array that the program owns, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`RemoteValue`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`UdQp`], [`IscsiQp`], [`SidrListener`]) → [`Listener`] → [`Endpoint`] →
+//! Reading order: [`Device`] → [`mr`] (memory) → [`RemoteValue`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`UdQp`], [`SidrListener`], [`ulp`]) → [`Listener`] → [`Endpoint`] →
 //! [`Connection`] → `ops` (which side owns a buffer, and until when).
 //!
 //! # Features
@@ -59,13 +59,13 @@
 mod connect;
 mod connection;
 mod cq;
+mod depths;
 mod device;
 mod endpoint;
 mod error;
 mod function;
 mod handler;
 mod handover;
-mod iscsi;
 mod listener;
 pub mod low;
 #[allow(
@@ -85,23 +85,24 @@ mod sidr;
 mod srq;
 mod ssq;
 mod ud;
+pub mod ulp;
 
 pub use connect::{Connecting, Connector};
-pub use connection::{BufResult, Connection, Received};
+pub use connection::Connection;
 pub use cq::Cq;
+pub use depths::Depths;
 pub use device::Device;
-pub use endpoint::{Depths, Endpoint};
+pub use endpoint::{Endpoint, Received};
 pub use error::{Error, Failure, Fault};
 pub use handler::{Handler, Observation};
 pub use handover::{
     FailedHandover, Handover, HandoverError, HandoverListener, HandoverSender, HandoverStep,
     IncomingHandover,
 };
-pub use iscsi::{IscsiConnecting, IscsiOptions, IscsiQp};
 pub use listener::{Accepting, BoundListener, ConnectRequest, Listener, NextRequest};
 pub use mr::{Buf, FastRegMr, Memory, Mr, MrGuard, MrSlice, Scope, Window};
 pub use pd::Pd;
-pub use pending::Pending;
+pub use pending::{BufResult, Pending};
 pub use promise::QpConnecting;
 pub use qp::{MigrateError, Qp, QpEndpoint, QpOptions, QpReceiver, QpSender};
 pub use registering::Registering;

@@ -11,6 +11,7 @@ pub use request::ConnectRequest;
 use core::fmt;
 use core::net::SocketAddr;
 use core::task::{Poll, Waker};
+use std::net::ToSocketAddrs;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use verbena_engine::{Listening, Notify};
 
 use crate::connect::Connecting;
 use crate::connection::Connection;
-use crate::device::Device;
+use crate::device::{Device, resolve};
 use crate::error::Error;
 
 /// A listener. Its descriptor is readable while requests wait.
@@ -229,6 +230,20 @@ impl Listener {
             Some(request) => Poll::Ready(request),
             None => Poll::Pending,
         }
+    }
+}
+
+impl Device {
+    /// Listens at this address; port 0 picks a free port. Fails if the address is in use or not local.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let listener = device.listen("127.0.0.1:0")?;
+    /// println!("at {}", listener.local_addr()?);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn listen(&self, at: impl ToSocketAddrs + fmt::Debug) -> Result<Listener, Error> {
+        Listener::new(self.clone(), resolve(at)?)
     }
 }
 

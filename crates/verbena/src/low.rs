@@ -48,10 +48,6 @@ pub use verbena_engine::{Backoff, Notify, QpAttr, Shutdown};
 pub use verbena_events::eqe::ChannelEvent;
 pub use verbena_events::interrupts::{At, Origin};
 pub use verbena_events::moderation::{Hold, Moderation};
-pub use verbena_iscsi::{
-    CommandId, CommandState, CommandWr, Counters as IscsiCounters, Direction, Gap, PduWr,
-    PostError as IscsiPostError, Terms, View as IscsiView,
-};
 pub use verbena_mem::{Bind, PageQuota, Ticket, WindowType};
 pub use verbena_nic::profile::{
     DeviceFunction, DeviceProfile, HostMap, LogicalDevice, Owner, ProfileError, Rule, Service,
@@ -61,7 +57,7 @@ pub use verbena_nic::qp::{
     Counters, Limits, OnFailure, PostError, PostRecvError, PostSendError, Psns, QpAccessFlags,
     RegisterError, Registration, View,
 };
-pub use verbena_nic::ssq::{ChannelInfo, Outcome, Record, SsqCounters, SsqInfo, SsqLimits};
+pub use verbena_nic::ssq::{ChannelInfo, Record, SsqCounters, SsqInfo, SsqLimits, SsqOutcome};
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, RemoteAddr};
 pub use verbena_nic::{

@@ -6,13 +6,10 @@ use std::sync::Arc;
 
 use verbena_mem::{Access, WindowType};
 
-use crate::cq::BareCq;
-use crate::device::Domain;
+use crate::device::{Device, Domain};
 use crate::error::Error;
 use crate::mr::{FastRegMr, Memory, Window};
 use crate::registering::Registering;
-use crate::srq::Srq;
-use crate::ssq::{Ssq, SsqOptions};
 
 /// A protection domain of the low layer: its memory can be used by its own queue pairs only.
 ///
@@ -24,6 +21,19 @@ use crate::ssq::{Ssq, SsqOptions};
 /// ```
 #[derive(Debug, Clone)]
 pub struct Pd(pub(crate) Arc<Domain>);
+
+impl Device {
+    /// Allocates a protection domain for the low layer.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let pd = device.pd()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn pd(&self) -> Result<Pd, Error> {
+        Ok(Pd(Domain::new(self.inner().clone())?))
+    }
+}
 
 impl Pd {
     /// Allocates and registers memory in this domain.
@@ -82,27 +92,5 @@ impl Pd {
     /// ```
     pub fn window(&self, ty: WindowType) -> Result<Window, Error> {
         Window::new(self, ty)
-    }
-
-    /// Creates a shared send queue in this domain that completes in `cq` (V6). [`Ssq`] has a complete example.
-    ///
-    /// ```
-    /// # let device = verbena::Device::open()?;
-    /// let cq = device.cq(64)?;
-    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn ssq(&self, cq: &BareCq, options: SsqOptions) -> Result<Ssq, Error> {
-        Ssq::new(self, cq, options)
-    }
-
-    /// Creates a shared receive queue in this domain for `receives` receives of at most `pieces` scatter elements each.
-    ///
-    /// ```
-    /// let srq = verbena::Device::open()?.pd()?.srq(1024, 4)?;
-    /// # Ok::<(), verbena::Error>(())
-    /// ```
-    pub fn srq(&self, receives: usize, pieces: usize) -> Result<Srq, Error> {
-        Srq::new(self, receives, pieces)
     }
 }

@@ -7,11 +7,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
+use crate::mr::Buf;
 use crate::ops::{OpId, OpMemory, OpOutput};
 use crate::shared::{OpResult, Shared};
 
 /// Converts the result of an operation and what was kept for it; `None` if the operation was begun with another kind of memory.
 pub(crate) type Finish<T> = fn(&Shared, Result<OpOutput, Error>, OpMemory) -> Option<T>;
+
+/// A result and the buffer of the operation, which is returned on success and on failure.
+pub type BufResult<T> = (Result<T, Error>, Buf);
 
 /// An operation under way. With the feature `async` it is a future.
 ///

@@ -16,8 +16,8 @@ use verbena_nic::wr::Data;
 use verbena_nic::{Arm, Flags, QpState, ReceiveWr, SendWr, Status, Wc, WcOp};
 
 use crate::cq::SPIN;
-use crate::device::Device;
-use crate::endpoint::Depths;
+use crate::depths::Depths;
+use crate::device::{ConnectionEvents, Device};
 use crate::error::{Error, Failure};
 use crate::mr::Buf;
 use crate::ops::{DeferredWork, OpId, OpMemory, OpOutput, OpRequest, Ops, QueueKind};
@@ -127,8 +127,8 @@ impl Shared {
             device: device.clone(),
             number,
         });
-        device.inner().add_connection(number, &shared);
         let weak: Weak<Shared> = Arc::downgrade(&shared);
+        device.inner().add_connection(number, weak.clone());
         shared.cq.set_notify(Some(Arc::new(move || {
             if let Some(shared) = weak.upgrade() {
                 shared.on_notify();
@@ -141,16 +141,6 @@ impl Shared {
     pub(crate) fn with_qp<R>(&self, what: impl FnOnce(&QueuePair) -> R) -> Option<R> {
         let link = self.handle.lock().clone()?;
         link.qp.as_ref().map(what)
-    }
-
-    /// The peer has ended the connection: outstanding receives are flushed. Messages that arrived before are kept.
-    pub(crate) fn on_disconnected(&self) {
-        self.tracker
-            .peer_disconnected
-            .store(true, Ordering::Release);
-        // The iWARP personality has flushed them already and may refuse the transition.
-        self.with_qp(|qp| qp.modify(QpState::Err));
-        self.drive();
     }
 
     pub(crate) fn is_peer_disconnected(&self) -> bool {
@@ -373,6 +363,17 @@ impl Shared {
     pub(crate) fn recycle_atomic_buffer(&self, word: Buf) {
         let too_many = self.tracker.ops.lock().recycle_atomic_buffer(word);
         drop(too_many);
+    }
+}
+
+impl ConnectionEvents for Shared {
+    fn on_disconnected(&self) {
+        self.tracker
+            .peer_disconnected
+            .store(true, Ordering::Release);
+        // The iWARP personality has flushed them already and may refuse the transition.
+        self.with_qp(|qp| qp.modify(QpState::Err));
+        self.drive();
     }
 }
 

@@ -140,6 +140,18 @@ impl Srq {
     }
 }
 
+impl Pd {
+    /// Creates a shared receive queue in this domain for `receives` receives of at most `pieces` scatter elements each.
+    ///
+    /// ```
+    /// let srq = verbena::Device::open()?.pd()?.srq(1024, 4)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn srq(&self, receives: usize, pieces: usize) -> Result<Srq, Error> {
+        Srq::new(self, receives, pieces)
+    }
+}
+
 impl fmt::Debug for Srq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Srq").field(&self.number()).finish()

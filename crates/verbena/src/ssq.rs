@@ -249,6 +249,20 @@ impl Ssq {
     }
 }
 
+impl Pd {
+    /// Creates a shared send queue in this domain that completes in `cq` (V6). [`Ssq`] has a complete example.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let cq = device.cq(64)?;
+    /// let ssq = device.pd()?.ssq(&cq, verbena::SsqOptions::default())?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn ssq(&self, cq: &BareCq, options: SsqOptions) -> Result<Ssq, Error> {
+        Ssq::new(self, cq, options)
+    }
+}
+
 impl fmt::Debug for Ssq {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Ssq").field(&self.number()).finish()

@@ -18,6 +18,7 @@ use verbena::{
     Access, Cq, Device, Error, FailedHandover, Handover, HandoverListener, HandoverStep,
     IncomingHandover, Qp, QpOptions, Status,
 };
+use verbena_testing::{wait_for, wait_until};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -83,7 +84,7 @@ impl LoadedServer {
 
     /// The client saw no error, and its last answer was from this server.
     fn assert_no_errors(mut self, generation: u64) -> Vec<String> {
-        std::thread::sleep(Duration::from_millis(50));
+        self.client.wait_for_generation(generation);
         self.client.close_stdin();
         let status = self.client.wait_exit(TIMEOUT);
         let verdict = format!("generation {generation}: 0 lost, 0 wrong");
@@ -172,7 +173,7 @@ fn handovers_without_extensions_lose_nothing() {
         assert!(server.wait_exit(TIMEOUT).success());
         server = next;
     }
-    std::thread::sleep(Duration::from_millis(50));
+    client.wait_for_generation(11);
     client.close_stdin();
     client.wait_for_line("generation 11: 0 lost, 0 wrong");
     std::fs::remove_dir_all(&folder).unwrap();
@@ -522,18 +523,15 @@ fn one_of_two_successors_takes_everything() {
         let mut both = [scene.successor(&[]), scene.successor(&[])];
         scene.server.wait_for_line("handed over 2 connections");
         assert!(scene.server.wait_exit(TIMEOUT).success());
-        let first = loop {
-            if let Some(at) = both.iter_mut().position(|p| p.has_printed("took over")) {
-                break at;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        };
+        let first = wait_for("one takes over", || {
+            both.iter_mut().position(|p| p.has_printed("took over"))
+        });
         let [a, b] = both;
         let (mut first, mut second) = if first == 0 { (a, b) } else { (b, a) };
         // It connected either to the process that has ended, or to the new one, from which it takes everything.
-        while second.is_running() && !second.has_printed("took over") {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("it ends or takes over", || {
+            !second.is_running() || second.has_printed("took over")
+        });
         let generation = if second.has_printed("took over") {
             assert!(first.wait_exit(TIMEOUT).success());
             assert!(first.has_printed("handed over 2"), "{:?}", first.output);

@@ -225,7 +225,7 @@ fn client(
         }
         let n = cq.poll(&mut some);
         // Ends the test if the server has failed.
-        assert!(last.elapsed() < Duration::from_secs(20), "no answer");
+        assert!(last.elapsed() < Duration::from_secs(60), "no answer");
         for wc in &some[..n] {
             assert_success(wc);
             let slot = wc.id % 100;

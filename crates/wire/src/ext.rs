@@ -11,8 +11,11 @@ pub mod rnr_timer;
 pub mod sidr;
 
 pub use caps::{Caps, Features, Personality, QpType};
-pub use control::{Control, MAX_CONTROL_PAYLOAD, PathKind};
+pub use control::{Control, PathKind};
 pub use dial::{DialReject, DialReply, DialRequest, KeyProof};
 pub use read_v2::ReadV2Request;
 pub use rnr_timer::RnrTimer;
 pub use sidr::{MAX_SIDR_PRIVATE_DATA, SidrKind, SidrMessage};
+
+/// Longest payload of a control message.
+pub const MAX_CONTROL_PAYLOAD: usize = 256;

@@ -33,7 +33,7 @@ unsafe fn syscall(number: usize, arguments: [usize; 4]) -> isize {
         asm!("syscall", inlateout("rax") number as isize => result, in("rdi") a, in("rsi") b, in("rdx") c, in("r10") d,
             lateout("rcx") _, lateout("r11") _, options(nostack));
     }
-    // SAFETY: as above.
+    // SAFETY: number and arguments are in the registers of the kernel's convention; the caller guarantees that the arguments are valid for the call.
     #[cfg(target_arch = "aarch64")]
     unsafe {
         asm!("svc 0", in("x8") number, inlateout("x0") a as isize => result, in("x1") b, in("x2") c, in("x3") d,

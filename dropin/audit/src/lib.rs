@@ -78,7 +78,7 @@ pub unsafe extern "C" fn la_objsearch(
 /// # Safety
 /// `name` is a C string.
 unsafe fn redirected(name: *const u8) -> Option<*mut u8> {
-    // SAFETY: the caller guarantees a C string.
+    // SAFETY: the caller guarantees that `name` is a C string, which is not written during the call.
     let (base, kind) = unsafe { name::classify(name) }?;
     let (target, file) = match kind {
         Kind::Verbs => (0, &b"libibverbs.so.1\0"[..]),

@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr};
 
 use crate::abi::*;
+use crate::caller::{arg_ref, handle};
 use crate::context::{self, Context};
 use crate::errno::{Errno, minus_one, number, pointer};
 use crate::gids;
@@ -29,8 +30,7 @@ type AhObject = Object<ibv_ah, AddressHandle>;
 /// # Safety
 /// `ah` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(ah: *const ibv_ah) -> Result<&'a AddressHandle, Errno> {
-    // SAFETY: the caller guarantees that `ah` is null or was created by this library, and exists during the call.
-    unsafe { AhObject::of(ah) }.ok_or(Errno::INVAL)
+    handle!(AhObject::of(ah)).ok_or(Errno::INVAL)
 }
 
 /// Creates an address handle.
@@ -39,8 +39,7 @@ pub(crate) unsafe fn of<'a>(ah: *const ibv_ah) -> Result<&'a AddressHandle, Errn
 /// `pd` was created by this library; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
-    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
-    let (domain, attr) = unsafe { (pd::of(pd), attr.as_ref()) };
+    let (domain, attr) = (handle!(pd::of(pd)), arg_ref!(attr));
     pointer(domain.and_then(|domain| {
         let attr = attr.ok_or(Errno::INVAL)?;
         // SAFETY: `pd` is a domain of this library, since `pd::of` succeeded; its context stays open as long as the domain exists.
@@ -78,8 +77,7 @@ pub unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attr: *mut ibv_ah_attr) 
 /// `ah` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
-    // SAFETY: the caller guarantees that `ah` is null or was created by this library, and exists during the call.
-    let own = unsafe { of(ah) };
+    let own = handle!(of(ah));
     number(own.map(|_| {
         // SAFETY: `ah` came from `AhObject::allocate`, and the caller does not use it after this call.
         drop(unsafe { AhObject::take(ah) });
@@ -127,8 +125,7 @@ pub unsafe extern "C" fn ibv_init_ah_from_wc(
     grh: *mut ibv_grh,
     attr: *mut ibv_ah_attr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let own = unsafe { context::of(context) };
+    let own = handle!(context::of(context));
     minus_one(own.and_then(|own| {
         // SAFETY: the caller guarantees that `wc` and `grh` are null or valid for reads; `attr` is null or valid for reads and writes.
         let (Some(wc), Some(grh), Some(attr)) =

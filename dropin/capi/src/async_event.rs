@@ -2,6 +2,8 @@
 //! Once an object is being destroyed, its queued events are removed and no more are added; destroying it waits until the program has
 //! acknowledged those that it was given.
 
+pub(crate) mod calls;
+
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -40,9 +42,9 @@ pub(crate) struct AsyncEventSource {
 /// The object's address, as it appears in events.
 struct Element(ibv_async_event__element);
 
-// SAFETY: the pointer is returned to the program in events, and not dereferenced here.
+// SAFETY: the pointer in the union is copied into events for the program; this library does not dereference it.
 unsafe impl Send for Element {}
-// SAFETY: as above.
+// SAFETY: the union is written when it is created and only copied after that.
 unsafe impl Sync for Element {}
 
 impl AsyncEventSource {

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use verbena::low::{BareCq, Notify, WeakCompletionQueue};
 
 use crate::abi::*;
+use crate::caller::handle;
 use crate::context;
 use crate::errno::{Errno, minus_one, number, pointer};
 use crate::mailbox::{Acks, Mailbox};
@@ -64,7 +65,7 @@ struct CqPtr(*mut ibv_cq);
 
 // SAFETY: the pointer is returned to the program; it is dereferenced only by `ibv_get_cq_event`, while the queue exists.
 unsafe impl Send for CqPtr {}
-// SAFETY: as for `Send`.
+// SAFETY: the pointer is written when it is created; threads that share it copy it, and only `ibv_get_cq_event` dereferences it.
 unsafe impl Sync for CqPtr {}
 
 /// Puts events of a queue into its channel. Held by the adapter, which may call it while the queue is being destroyed.
@@ -88,8 +89,7 @@ impl CqEvents {
         cq: *mut ibv_cq,
         queue: &BareCq,
     ) -> Option<(Arc<CqEvents>, ChannelEntry)> {
-        // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
-        let own = unsafe { ChannelObject::of(channel) }?;
+        let own = handle!(ChannelObject::of(channel))?;
         let cq_events = Arc::new(CqEvents {
             events: own.events.clone(),
             cq: CqPtr(cq),
@@ -137,8 +137,7 @@ impl CqEvents {
 pub unsafe extern "C" fn ibv_create_comp_channel(
     context: *mut ibv_context,
 ) -> *mut ibv_comp_channel {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let own = unsafe { context::of(context) };
+    let own = handle!(context::of(context));
     pointer(own.and_then(|own| {
         let rung = Arc::new(Mailbox::new()?);
         own.function.register_channel(&rung)?;
@@ -167,8 +166,7 @@ pub unsafe extern "C" fn ibv_create_comp_channel(
 /// `channel` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
-    // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
-    let own = unsafe { ChannelObject::of(channel) }.ok_or(Errno::INVAL);
+    let own = handle!(ChannelObject::of(channel)).ok_or(Errno::INVAL);
     number(own.and_then(|own| {
         if own.uses.any() {
             return Err(Errno::BUSY);

@@ -2,8 +2,8 @@
 //! Events and their order are those of the original; connections are started with plain MPA in both personalities, so that the peer can be
 //! any iWARP adapter. Addresses are IP addresses and ports; InfiniBand's own addressing is not supported.
 //!
-//! Reading order: `link` (what an identifier and its events share), `timewait` → `channel` → `id` → `address` (sockaddr), `resolve` →
-//! `listen`, `conn_param`, `connect`, `datagram`, `multicast` → `qp`, `attributes` → `endpoint`, `addrinfo`, `options`, `devices`, `strings`.
+//! Reading order: `timewait`, `link` (what an identifier and its events share) → `channel` → `options`, `sidr_state`, `id` → `address` (sockaddr), `resolve` →
+//! `listen`, `conn_param`, `connect`, `datagram`, `multicast` → `qp`, `attributes` → `endpoint`, `addrinfo`, `set_option`, `devices`, `strings`.
 
 mod address;
 mod addrinfo;
@@ -22,6 +22,8 @@ mod multicast;
 mod options;
 mod qp;
 mod resolve;
+mod set_option;
+mod sidr_state;
 mod strings;
 mod timewait;
 

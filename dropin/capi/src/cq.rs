@@ -16,6 +16,7 @@ use verbena::{Handler, HandlerOptions};
 
 use crate::abi::*;
 use crate::async_event::AsyncEventSource;
+use crate::caller::{arg_ref, handle};
 use crate::channel::{ChannelEntry, CqEvents};
 use crate::context::{self, Context};
 use crate::errno::{Errno, number, pointer};
@@ -55,10 +56,7 @@ pub(crate) unsafe fn of<'a>(cq: *const ibv_cq) -> Result<&'a Queue, Errno> {
 /// # Safety
 /// As for [`of`].
 pub(crate) unsafe fn event_source(cq: *const ibv_cq) -> Option<Arc<AsyncEventSource>> {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    unsafe { of(cq) }
-        .ok()
-        .map(|queue| queue.event_source.clone())
+    handle!(of(cq)).ok().map(|queue| queue.event_source.clone())
 }
 
 /// Parameters of a queue to create.
@@ -72,8 +70,7 @@ struct CqParams {
 /// # Safety
 /// `context` is open; `wanted.channel` is null or was created by this library.
 unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ibv_cq_ex, Errno> {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let own = unsafe { context::of(context)? };
+    let own = handle!(context::of(context))?;
     let entries = usize::try_from(wanted.entries).map_err(|_| Errno::INVAL)?;
     let vector = usize::try_from(wanted.vector).map_err(|_| Errno::INVAL)?;
     if entries == 0 || vector >= own.function.vector_count() {
@@ -162,8 +159,7 @@ pub unsafe extern "C" fn ibv_create_cq(
 /// `cq` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    let own = unsafe { of(cq) };
+    let own = handle!(of(cq));
     number(own.and_then(|own| {
         if own.uses.any() {
             return Err(Errno::BUSY);
@@ -174,7 +170,7 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
             events.close();
         }
         own.event_source.close();
-        // SAFETY: `cq` came from `Room::fill`, and the caller does not use it after this call.
+        // SAFETY: `cq` came from `UninitObject::fill`, and the caller does not use it after this call.
         drop(unsafe { CqObject::take(cq.cast()) });
         Ok(())
     }))
@@ -186,15 +182,14 @@ pub unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
 /// `cq` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    let own = unsafe { of(cq) };
+    let own = handle!(of(cq));
     number(own.and_then(|own| {
         let entries = usize::try_from(cqe).map_err(|_| Errno::INVAL)?;
         if entries == 0 {
             return Err(Errno::INVAL);
         }
         own.cq.resize(entries)?;
-        // SAFETY: the object exists, and the program does not access it while this call runs.
+        // SAFETY: `cq` is not null, since `of` succeeded; the program does not access the field `cqe` while the queue is resized.
         unsafe { (*cq).cqe = cqe };
         Ok(())
     }))
@@ -206,8 +201,7 @@ pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
 /// `cq` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    if let Ok(own) = unsafe { of(cq) }
+    if let Ok(own) = handle!(of(cq))
         && let Some((events, _)) = &own.channel_events
     {
         events.clone().acknowledged(count);
@@ -219,15 +213,14 @@ pub unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, count: u32) {
 /// # Safety
 /// `cq` was created by this library; `wc` has room for `count` entries.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    let (Ok(own), Ok(count)) = (unsafe { of(cq) }, usize::try_from(count)) else {
+    let (Ok(own), Ok(count)) = (handle!(of(cq)), usize::try_from(count)) else {
         return -libc::EINVAL;
     };
     // Most programs ask for one at a time.
     let taken = match count {
         // SAFETY: the caller guarantees room for `count` entries at `wc`.
         0 | 1 => unsafe { own.poll::<1>(count, wc) },
-        // SAFETY: as above.
+        // SAFETY: the caller guarantees room for `count` entries at `wc`, whatever the batch.
         _ => unsafe { own.poll::<16>(count, wc) },
     };
     taken as c_int
@@ -262,8 +255,7 @@ impl Queue {
 /// # Safety
 /// `cq` was created by this library.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    let own = unsafe { of(cq) };
+    let own = handle!(of(cq));
     number(own.map(|own| {
         own.cq.arm(match solicited_only {
             0 => Arm::Next,
@@ -277,8 +269,7 @@ pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c
 /// # Safety
 /// `cq` was created by this library; `attr` is valid during the call.
 pub(crate) unsafe extern "C" fn modify_cq(cq: *mut ibv_cq, attr: *mut ibv_modify_cq_attr) -> c_int {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
-    let (own, attr) = unsafe { (of(cq), attr.as_ref()) };
+    let (own, attr) = (handle!(of(cq)), arg_ref!(attr));
     number(own.and_then(|own| {
         let attr = attr.ok_or(Errno::INVAL)?;
         if attr.attr_mask != IBV_CQ_ATTR_MODERATE {

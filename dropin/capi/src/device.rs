@@ -4,16 +4,15 @@
 use core::ffi::{c_char, c_int};
 use core::net::IpAddr;
 use core::ptr;
-use std::ffi::{CStr, CString};
 use std::sync::OnceLock;
 
 use verbena::Config;
-use verbena::low::{DeviceProfile, LogicalDevice, Personality, Service};
+use verbena::low::Personality;
 
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
 use crate::function::{AdapterFunction, config, open_function};
-use crate::sysfs;
+use crate::profile;
 
 /// Provider libraries of other adapters read behind the end of a device for a mark of their own; they find zeros.
 const TAIL: usize = 1024;
@@ -27,9 +26,9 @@ struct DeviceAllocation {
 /// A device and the number of its function.
 struct DevicePtr(usize, *mut DeviceAllocation);
 
-// SAFETY: the structs are created once and then only read, here and by the program.
+// SAFETY: `devices` leaks the struct and never frees it, and no thread writes it after that.
 unsafe impl Send for DevicePtr {}
-// SAFETY: as for `Send`.
+// SAFETY: number and address are fixed, and the struct behind the address is read only.
 unsafe impl Sync for DevicePtr {}
 
 static DEVICES: OnceLock<Box<[DevicePtr]>> = OnceLock::new();
@@ -42,24 +41,8 @@ pub(crate) fn devices(config: &Config) -> impl Iterator<Item = *mut ibv_device> 
             Box::into_raw(Box::new(new_device(config, number, &name))),
         )
     };
-    let all = DEVICES.get_or_init(|| names(config).into_iter().map(make).collect());
+    let all = DEVICES.get_or_init(|| profile::names(config).into_iter().map(make).collect());
     all.iter().map(|address| address.1.cast())
-}
-
-/// Numbers and names of the functions that do RDMA; verbs do not show others (V2).
-pub(crate) fn names(config: &Config) -> Vec<(usize, String)> {
-    let mut all = all_functions(config);
-    all.retain(|(_, device)| device.implemented_services().has(Service::Rdma));
-    let name = |(number, device): (usize, LogicalDevice)| (number, device.name);
-    all.into_iter().map(name).collect()
-}
-
-/// Devices of all functions; the physical one is 0.
-pub(crate) fn all_functions(config: &Config) -> Vec<(usize, LogicalDevice)> {
-    // An invalid profile was refused when the settings were read.
-    let profile = config.device_profile().into_iter();
-    let all = |profile: DeviceProfile| profile.served_devices().cloned().collect::<Vec<_>>();
-    profile.flat_map(all).enumerate().collect()
 }
 
 fn new_device(config: &Config, number: usize, name: &str) -> DeviceAllocation {
@@ -130,7 +113,7 @@ pub unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     // SAFETY: the caller guarantees that `list` came from `ibv_get_device_list`, which ends it with a null pointer.
     let devices = (0..).take_while(|&at| unsafe { !(*list.add(at)).is_null() });
     let len = devices.count() + 1;
-    // SAFETY: as above: a boxed slice of this length, which the caller does not use after this call.
+    // SAFETY: `list` came from `ibv_get_device_list`, a boxed slice of the devices and the null pointer; the caller does not use it after this call.
     drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(list, len)) });
 }
 
@@ -184,71 +167,4 @@ pub(crate) fn guid_of(addresses: &[IpAddr], number: usize) -> u64 {
     };
     bytes[3] ^= number as u8;
     u64::from_ne_bytes(bytes)
-}
-
-/// The root of sysfs.
-#[unsafe(no_mangle)]
-pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
-    c"/sys".as_ptr()
-}
-
-/// Reads a sysfs attribute of a device; files that are not of these devices are read from the file system. Returns the length, or -1.
-///
-/// # Safety
-/// `dir` and `file` are C strings, `buf` has room for `size` bytes.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_read_sysfs_file(
-    dir: *const c_char,
-    file: *const c_char,
-    buf: *mut c_char,
-    size: usize,
-) -> c_int {
-    // SAFETY: the caller guarantees that `dir` and `file` are null or C strings.
-    let (dir, file) = unsafe { (text(dir), text(file)) };
-    let (Some(dir), Some(file)) = (dir, file) else {
-        return failed(Errno::INVAL);
-    };
-    let content = match sysfs::read(&format!("{dir}/{file}")) {
-        Some(content) => content.into_bytes(),
-        None => match std::fs::read(format!("{dir}/{file}")) {
-            Ok(content) => content,
-            Err(error) => return failed(Errno(error.raw_os_error().unwrap_or(libc::EIO))),
-        },
-    };
-    let line = content.strip_suffix(b"\n").unwrap_or(&content);
-    let len = line.len().min(size.saturating_sub(1));
-    if size > 0 {
-        // SAFETY: the caller guarantees `size` bytes at `buf`; `len` is at least one less.
-        unsafe {
-            ptr::copy_nonoverlapping(line.as_ptr(), buf.cast(), len);
-            *buf.add(len) = 0;
-        }
-    }
-    len as c_int
-}
-
-fn failed(errno: Errno) -> c_int {
-    errno.set();
-    -1
-}
-
-/// Would read an attribute of a kernel device; not supported.
-///
-/// # Safety
-/// No requirements: the arguments are not used.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_read_ibdev_sysfs_file(
-    _buf: *mut c_char,
-    _size: usize,
-    _device: *mut c_char,
-) -> c_int {
-    failed(Errno::NOSUPP)
-}
-
-/// # Safety
-/// `at` is null or a C string.
-unsafe fn text(at: *const c_char) -> Option<String> {
-    // SAFETY: `at` is not null, so the caller guarantees a C string.
-    let text = (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) })?;
-    Some(CString::from(text).to_string_lossy().into_owned())
 }

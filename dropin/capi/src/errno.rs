@@ -22,13 +22,13 @@ impl Errno {
 
     /// `errno` of this thread.
     pub(crate) fn last() -> Errno {
-        // SAFETY: `__errno_location` returns this thread's own variable.
+        // SAFETY: `__errno_location` returns this thread's own variable, which is valid for reads.
         Errno(unsafe { *libc::__errno_location() })
     }
 
     /// Stores it in `errno`.
     pub(crate) fn set(self) {
-        // SAFETY: `__errno_location` returns this thread's own variable.
+        // SAFETY: `__errno_location` returns this thread's own variable, which is valid for writes; no other thread accesses it.
         unsafe { *libc::__errno_location() = self.0 };
     }
 }

@@ -16,7 +16,7 @@ use crate::abi::*;
 use crate::async_event::AsyncEventSource;
 use crate::cm::{Link, Timewait};
 use crate::errno::Errno;
-use crate::{context, device, log, pd};
+use crate::{log, profile};
 
 mod failure;
 
@@ -216,16 +216,16 @@ struct QpPtr(*mut ibv_qp);
 
 // SAFETY: the pointer is dereferenced only under the lock of `pairs`, or by calls that the program makes about the queue pair.
 unsafe impl Send for QpPtr {}
-// SAFETY: as for `Send`.
+// SAFETY: the address is fixed; the state behind it is written under the lock of `pairs`, which `remove_pair` takes before the queue pair is freed.
 unsafe impl Sync for QpPtr {}
 
 /// A context and a protection domain that stay open.
 #[derive(Clone, Copy)]
-struct SharedContext(*mut ibv_context, *mut ibv_pd);
+pub(crate) struct SharedContext(pub(crate) *mut ibv_context, pub(crate) *mut ibv_pd);
 
 // SAFETY: contexts and domains may be used by any thread, and these are never freed.
 unsafe impl Send for SharedContext {}
-// SAFETY: as for `Send`.
+// SAFETY: both addresses are fixed, and calls about a context or a domain may be made by several threads at once.
 unsafe impl Sync for SharedContext {}
 
 /// State of a process: its settings, read once, and its adapter while it is in use.
@@ -245,7 +245,7 @@ fn process_state() -> &'static ProcessState {
     let process = unsafe { libc::getpid() };
     loop {
         let now = PROCESS_STATE.load(Ordering::Acquire);
-        // SAFETY: null, or leaked by this function and never freed.
+        // SAFETY: `now` is null or a box that this function leaked, published and never frees.
         if let Some(state) = unsafe { now.as_ref() }
             && state.process == process
         {
@@ -261,7 +261,7 @@ fn process_state() -> &'static ProcessState {
             .compare_exchange(now, fresh, Ordering::AcqRel, Ordering::Acquire)
             .is_err()
         {
-            // SAFETY: leaked above, and not published.
+            // SAFETY: `fresh` was leaked above and not published, so no other thread has it.
             drop(unsafe { Box::from_raw(fresh) });
         }
     }
@@ -282,7 +282,7 @@ fn settings() -> Option<&'static Settings> {
                 // The value is in the range of the setting.
                 let _ = config.set("handlers", HANDLERS);
             }
-            if let Some((_, first)) = device::all_functions(&config).into_iter().next() {
+            if let Some((_, first)) = profile::all_functions(&config).into_iter().next() {
                 // The name of the list; names of a profile were checked.
                 let _ = config.set("name", &first.name);
             }
@@ -299,7 +299,7 @@ fn settings() -> Option<&'static Settings> {
 /// The first function of this process's adapter that does RDMA: the physical one, unless a profile says otherwise (V2).
 pub(crate) fn first_function() -> Result<Arc<AdapterFunction>, Errno> {
     let config = config().ok_or(Errno::INVAL)?;
-    let (first, _) = device::names(config)
+    let (first, _) = profile::names(config)
         .into_iter()
         .next()
         .ok_or(Errno::NODEV)?;
@@ -309,7 +309,7 @@ pub(crate) fn first_function() -> Result<Arc<AdapterFunction>, Errno> {
 /// A function of the adapter of this process (V1).
 pub(crate) fn open_function(number: usize) -> Result<Arc<AdapterFunction>, Errno> {
     let settings = settings().ok_or(Errno::INVAL)?;
-    let served = device::all_functions(&settings.config);
+    let served = profile::all_functions(&settings.config);
     // A forked child lists the devices of its parent, and may have other settings.
     let (_, asked) = served.get(number).ok_or(Errno::NODEV)?;
     let mut homes = process_state().functions.lock();
@@ -344,20 +344,7 @@ pub(crate) fn all_running() -> Vec<Arc<AdapterFunction>> {
     })
 }
 
-/// The context and domain that all identifiers of the connection manager share; opened once, and never closed.
-pub(crate) fn shared_context() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
-    let mut common = process_state().shared_context.lock();
-    if let Some(SharedContext(context, pd)) = *common {
-        return Ok((context, pd));
-    }
-    let config = config().ok_or(Errno::INVAL)?;
-    let first = device::devices(config).next().ok_or(Errno::NODEV)?;
-    let context = context::open(first)?;
-    // SAFETY: `context` was opened above.
-    let pd = unsafe { pd::ibv_alloc_pd(context) };
-    if pd.is_null() {
-        return Err(Errno::last());
-    }
-    *common = Some(SharedContext(context, pd));
-    Ok((context, pd))
+/// The context and domain that all identifiers of the connection manager share; none until they are opened.
+pub(crate) fn shared_context_slot() -> &'static Mutex<Option<SharedContext>> {
+    &process_state().shared_context
 }

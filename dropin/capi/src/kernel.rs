@@ -136,7 +136,7 @@ pub unsafe extern "C" fn ibv_copy_qp_attr_from_kern(
     to: *mut ibv_qp_attr,
     from: *const ib_uverbs_qp_attr,
 ) {
-    // SAFETY: the caller guarantees that both are valid during the call and do not overlap.
+    // SAFETY: the caller guarantees that `to` is valid for writes and `from` for reads during the call, and that they do not overlap.
     let (to, from) = unsafe { (&mut *to, &*from) };
     // Fields that the kernel's struct does not have are not changed.
     *to = ibv_qp_attr {
@@ -178,7 +178,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_from_kern(
     to: *mut ibv_sa_path_rec,
     from: *const ib_user_path_rec,
 ) {
-    // SAFETY: the caller guarantees that both are valid during the call and do not overlap.
+    // SAFETY: the caller guarantees that `to` is valid for writes and `from` for reads during the call, and that they do not overlap.
     let (to, from) = unsafe { (&mut *to, &*from) };
     *to = ibv_sa_path_rec {
         dgid: ibv_gid { raw: from.dgid },
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn ibv_copy_path_rec_to_kern(
     to: *mut ib_user_path_rec,
     from: *const ibv_sa_path_rec,
 ) {
-    // SAFETY: the caller guarantees that both are valid during the call and do not overlap.
+    // SAFETY: the caller guarantees that `to` is valid for writes and `from` for reads during the call, and that they do not overlap.
     let (to, from) = unsafe { (&mut *to, &*from) };
     // SAFETY: both members of the union are 16 bytes of integers, for which any bytes are valid.
     let (dgid, sgid) = unsafe { (from.dgid.raw, from.sgid.raw) };
@@ -253,7 +253,7 @@ mod tests {
         path.preference = 9;
         let mut kernel = core::mem::MaybeUninit::<ib_user_path_rec>::zeroed();
         let mut back = ibv_sa_path_rec::zeroed();
-        // SAFETY: all pointers are to locals.
+        // SAFETY: `kernel`, `path` and the copy are locals that do not overlap.
         unsafe {
             ibv_copy_path_rec_to_kern(kernel.as_mut_ptr(), &raw const path);
             ibv_copy_path_rec_from_kern(&raw mut back, kernel.as_ptr());

@@ -2,7 +2,7 @@
 //! Symbols, layouts, error numbers and blocking behaviour are those of the originals. Each call is translated into calls of the Rust API;
 //! operations that it does not have fail with `EOPNOTSUPP`.
 //!
-//! Reading order: [`abi`] (layouts and constants) → `object`, `uses` (what is behind a pointer) → `errno`,
+//! Reading order: [`abi`] (layouts and constants) → `object`, `uses` (what is behind a pointer) → `caller` (what programs guarantee about pointers) → `errno`,
 //! `log` → `function` (one adapter per process) → [`identity`], `device`, `context`, `port`, `query` → `mailbox`, `async_event`, `channel` (events) →
 //! `pd`, `mr`, `mw`, `ah` → `cq`, `srq`, `qp` → [`cm`] (rdma_cm) → `rsockets` → `stubs` (functions that only fail).
 
@@ -18,6 +18,7 @@
 pub mod abi;
 mod ah;
 mod async_event;
+mod caller;
 mod channel;
 pub mod cm;
 mod context;
@@ -35,8 +36,10 @@ mod mcast;
 mod mr;
 mod mw;
 mod object;
+mod open_device;
 mod pd;
 mod port;
+mod profile;
 mod qp;
 mod query;
 mod rsockets;

@@ -4,6 +4,7 @@
 use core::ffi::c_int;
 
 use crate::abi::*;
+use crate::caller::{arg_ref, handle};
 use crate::errno::{Errno, number};
 use crate::port::address_of;
 use crate::qp;
@@ -18,8 +19,7 @@ pub unsafe extern "C" fn ibv_attach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call; `gid` is null or valid for reads.
-    let (own, gid) = unsafe { (qp::of(qp), gid.as_ref()) };
+    let (own, gid) = (handle!(qp::of(qp)), arg_ref!(gid));
     number(own.and_then(|own| own.join(address_of(*gid.ok_or(Errno::INVAL)?))))
 }
 
@@ -33,7 +33,6 @@ pub unsafe extern "C" fn ibv_detach_mcast(
     gid: *const ibv_gid,
     _lid: u16,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call; `gid` is null or valid for reads.
-    let (own, gid) = unsafe { (qp::of(qp), gid.as_ref()) };
+    let (own, gid) = (handle!(qp::of(qp)), arg_ref!(gid));
     number(own.and_then(|own| own.leave(address_of(*gid.ok_or(Errno::INVAL)?))))
 }

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use verbena::{Access, Mr};
 
 use crate::abi::*;
+use crate::caller::handle;
 use crate::errno::{Errno, number, pointer};
 use crate::object::Object;
 use crate::pd::{self, Domain};
@@ -125,8 +126,7 @@ unsafe fn register(
     iova: u64,
     access: c_int,
 ) -> Result<*mut ibv_mr, Errno> {
-    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
-    let domain = unsafe { pd::of(pd)? };
+    let domain = handle!(pd::of(pd))?;
     // As the kernel, which has no page to pin then.
     if length == 0 {
         return Err(Errno::INVAL);
@@ -135,7 +135,7 @@ unsafe fn register(
     let inner = unsafe { Inner::new(domain, addr as usize, length, iova, access)? };
     let key = inner.key();
     let mr = ibv_mr {
-        // SAFETY: the field is written once, before the pointer is given to the program.
+        // SAFETY: `pd` is not null, since `pd::of` succeeded; its context is written once, when the domain is allocated.
         context: unsafe { (*pd).context },
         pd,
         addr,
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: as for `ibv_reg_mr`.
+    // SAFETY: the caller guarantees that `pd` is a domain of this library, and that `length` bytes at `addr` stay mapped until the region is deregistered.
     pointer(unsafe { register(pd, addr, length, iova, access) })
 }
 
@@ -195,7 +195,7 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: u32,
 ) -> *mut ibv_mr {
-    // SAFETY: as for `ibv_reg_mr`.
+    // SAFETY: `register` requires of `pd` and of `length` bytes at `addr` what this function does.
     pointer(unsafe { register(pd, addr, length, iova, access as c_int) })
 }
 
@@ -238,8 +238,7 @@ pub extern "C" fn ibv_unimport_dm(_dm: *mut ibv_dm) {}
 /// `mr` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
-    // SAFETY: the caller guarantees that `mr` is null or was created by this library, and exists during the call.
-    let own = unsafe { MrObject::of(mr) }.ok_or(Errno::INVAL);
+    let own = handle!(MrObject::of(mr)).ok_or(Errno::INVAL);
     number(own.and_then(|own| {
         deregister(&mut own.inner.lock())?;
         // SAFETY: `mr` came from `MrObject::allocate`, and the caller does not use it after this call.
@@ -273,7 +272,7 @@ pub unsafe extern "C" fn ibv_rereg_mr(
     length: usize,
     access: c_int,
 ) -> c_int {
-    // SAFETY: the caller guarantees what `ibv_rereg_mr` requires, for the same arguments.
+    // SAFETY: `reregister` requires of `mr`, `pd` and the memory at `addr` what this function does.
     match unsafe { reregister(mr, flags as u32, pd, addr, length, access) } {
         Ok(()) => 0,
         Err((errno, code)) => {
@@ -306,8 +305,7 @@ unsafe fn reregister(
     {
         return Err(input(Errno::INVAL));
     }
-    // SAFETY: the caller guarantees that `mr` is null or was created by this library, and exists during the call.
-    let own = unsafe { MrObject::of(mr) }.ok_or(input(Errno::INVAL))?;
+    let own = handle!(MrObject::of(mr)).ok_or(input(Errno::INVAL))?;
     // `pd` of the region is written only by this call.
     let domain_of = if changes(IBV_REREG_MR_CHANGE_PD) {
         pd

@@ -7,6 +7,7 @@ use verbena::low::{SendOp, Stag, WindowType};
 use verbena::{Access, Window};
 
 use crate::abi::*;
+use crate::caller::{arg_ref, handle};
 use crate::errno::{Errno, number, pointer};
 use crate::object::Object;
 use crate::uses::Use;
@@ -26,8 +27,7 @@ type MwObject = Object<ibv_mw, MemoryWindow>;
 /// # Safety
 /// `pd` was created by this library.
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv_mw {
-    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
-    let own = unsafe { pd::of(pd) };
+    let own = handle!(pd::of(pd));
     pointer(own.and_then(|domain| {
         let ty = match kind {
             IBV_MW_TYPE_1 => WindowType::One,
@@ -37,7 +37,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv
         let window = domain.pd.window(ty)?;
         let key = window.stag().get();
         let mw = ibv_mw {
-            // SAFETY: the field is written once, before the pointer is given to the program.
+            // SAFETY: `pd` is not null, since `pd::of` succeeded; its context is written once, when the domain is allocated.
             context: unsafe { (*pd).context },
             pd,
             rkey: key,
@@ -58,8 +58,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv
 /// # Safety
 /// `mw` was created by this library, and is not used after this call.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: the caller guarantees that `mw` is null or was created by this library, and exists during the call.
-    if unsafe { MwObject::of(mw) }.is_none() {
+    if handle!(MwObject::of(mw)).is_none() {
         return number(Err(Errno::INVAL));
     }
     // SAFETY: `mw` came from `MwObject::allocate`, and the caller does not use it after this call.
@@ -85,8 +84,7 @@ pub(crate) unsafe fn bind_request(
     rkey: u32,
     info: &ibv_mw_bind_info,
 ) -> Result<SendOp, Errno> {
-    // SAFETY: the caller guarantees that `mw` is null or was created by this library, and exists during the call.
-    let own = unsafe { MwObject::of(mw) }.ok_or(Errno::INVAL)?;
+    let own = handle!(MwObject::of(mw)).ok_or(Errno::INVAL)?;
     if own.kind != IBV_MW_TYPE_2 {
         return Err(Errno::INVAL);
     }
@@ -99,7 +97,7 @@ impl MemoryWindow {
     /// The region of `info` is null or was created by this library.
     unsafe fn bind(&self, window: Stag, info: &ibv_mw_bind_info) -> Result<SendOp, Errno> {
         let access = rights_of(info)?;
-        // SAFETY: the caller guarantees that `mr` is null or valid for reads.
+        // SAFETY: the caller guarantees that `info.mr` is null or a region of this library, which is not deregistered during the call.
         let region = unsafe { info.mr.as_ref() }.map(|mr| Stag::new(mr.lkey));
         // Without a region, it can only be unbound.
         let region = match region {
@@ -122,11 +120,9 @@ pub(crate) unsafe extern "C" fn bind_mw(
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `mw` is null or was created by this library, and exists during the call.
-    let own = unsafe { MwObject::of(mw) }.ok_or(Errno::INVAL);
+    let own = handle!(MwObject::of(mw)).ok_or(Errno::INVAL);
     number(own.and_then(|own| {
-        // SAFETY: the caller guarantees that `bind` is null or valid for reads.
-        let bind = unsafe { bind.as_ref() }.ok_or(Errno::INVAL)?;
+        let bind = arg_ref!(bind).ok_or(Errno::INVAL)?;
         if own.kind != IBV_MW_TYPE_1 {
             return Err(Errno::INVAL);
         }
@@ -144,7 +140,7 @@ pub(crate) unsafe extern "C" fn bind_mw(
         if bind.bind_info.length > 0 {
             // The adapter gives the window the next key when it executes the request.
             let next = Stag::from_parts(now.index(), now.key().wrapping_add(1)).unwrap_or(now);
-            // SAFETY: the object exists, and the program does not access it while this call runs.
+            // SAFETY: `mw` is not null, since `MwObject::of` returned its part; the program reads the key after this call, and not meanwhile.
             unsafe { (*mw).rkey = next.get() };
         }
         Ok(())

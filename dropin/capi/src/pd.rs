@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use verbena::Pd;
 
 use crate::abi::*;
+use crate::caller::handle;
 use crate::context;
 use crate::errno::{Errno, number, pointer};
 use crate::object::Object;
@@ -25,8 +26,7 @@ type PdObject = Object<ibv_pd, Domain>;
 /// # Safety
 /// `pd` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(pd: *const ibv_pd) -> Result<&'a Domain, Errno> {
-    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
-    unsafe { PdObject::of(pd) }.ok_or(Errno::INVAL)
+    handle!(PdObject::of(pd)).ok_or(Errno::INVAL)
 }
 
 /// Allocates a domain.
@@ -35,8 +35,7 @@ pub(crate) unsafe fn of<'a>(pd: *const ibv_pd) -> Result<&'a Domain, Errno> {
 /// `context` is open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let own = unsafe { context::of(context) };
+    let own = handle!(context::of(context));
     pointer(own.and_then(|own| {
         let domain = Domain {
             pd: own.function.device.pd()?,
@@ -53,8 +52,7 @@ pub unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd 
 /// `pd` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
-    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
-    let own = unsafe { of(pd) };
+    let own = handle!(of(pd));
     number(own.and_then(|own| {
         if own.uses.any() {
             return Err(Errno::BUSY);

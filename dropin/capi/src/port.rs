@@ -9,6 +9,7 @@ use core::ptr;
 use verbena::low::{Personality, interface_of};
 
 use crate::abi::*;
+use crate::caller::handle;
 use crate::context::{self, Context};
 use crate::errno::{Errno, minus_one, number};
 use crate::gids;
@@ -127,8 +128,7 @@ pub(crate) unsafe extern "C" fn query_port(
     attr: *mut ibv_port_attr,
     len: usize,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let own = unsafe { context::of(context) };
+    let own = handle!(context::of(context));
     number(own.and_then(|own| {
         if port != PORT || attr.is_null() {
             return Err(Errno::INVAL);
@@ -164,8 +164,7 @@ pub unsafe extern "C" fn ibv_query_gid(
     index: c_int,
     gid: *mut ibv_gid,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let own = unsafe { context::of(context) };
+    let own = handle!(context::of(context));
     let found = own.and_then(|own| own.gid(port.into(), index as u32));
     minus_one(found.map(|found| {
         // SAFETY: the caller guarantees that `gid` is valid for writes.
@@ -186,8 +185,7 @@ pub unsafe extern "C" fn _ibv_query_gid_ex(
     flags: u32,
     size: usize,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let own = unsafe { context::of(context) };
+    let own = handle!(context::of(context));
     number(own.and_then(|own| {
         if flags != 0 {
             return Err(Errno::NOSUPP);
@@ -210,8 +208,7 @@ pub unsafe extern "C" fn _ibv_query_gid_table(
     flags: u32,
     size: usize,
 ) -> isize {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let Ok(own) = (unsafe { context::of(context) }) else {
+    let Ok(own) = handle!(context::of(context)) else {
         return -(libc::EINVAL as isize);
     };
     let count = gids::used(own.addresses());
@@ -242,8 +239,7 @@ pub unsafe extern "C" fn ibv_query_gid_type(
     index: c_uint,
     kind: *mut u32,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let own = unsafe { context::of(context) };
+    let own = handle!(context::of(context));
     minus_one(own.and_then(|own| {
         // The original answers RoCE v1 for an empty entry.
         let empty = match own.entry_address(port.into(), index) {
@@ -271,8 +267,7 @@ pub unsafe extern "C" fn ibv_query_pkey(
     index: c_int,
     pkey: *mut u16,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let known = unsafe { context::of(context) }.is_ok() && port == PORT && index == 0;
+    let known = handle!(context::of(context)).is_ok() && port == PORT && index == 0;
     minus_one(known.then_some(()).ok_or(Errno::INVAL).map(|()| {
         // SAFETY: the caller guarantees that `pkey` is valid for writes.
         unsafe { *pkey = PKEY };

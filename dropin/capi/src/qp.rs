@@ -28,6 +28,7 @@ use verbena::low::{Limits, Personality, QpState};
 
 use crate::abi::*;
 use crate::async_event::AsyncEventSource;
+use crate::caller::{arg_mut, handle};
 use crate::context::{self, Context};
 use crate::errno::{Errno, number, pointer};
 use crate::function::{AdapterFunction, Subject};
@@ -75,8 +76,7 @@ pub(crate) unsafe fn of<'a>(qp: *const ibv_qp) -> Result<&'a Pair, Errno> {
 /// # Safety
 /// As for [`of`].
 pub(crate) unsafe fn event_source(qp: *const ibv_qp) -> Option<Arc<AsyncEventSource>> {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    unsafe { of(qp) }.ok().map(|pair| pair.event_source.clone())
+    handle!(of(qp)).ok().map(|pair| pair.event_source.clone())
 }
 
 /// Parameters of a queue pair to create.
@@ -93,7 +93,7 @@ struct QpParams {
 /// The domain, queues and shared receive queue that it names are null or were created by this library.
 unsafe fn create(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
     let QpParams { init, pd, .. } = wanted;
-    // SAFETY: the caller guarantees that these are null or were created by this library.
+    // SAFETY: the caller guarantees that `pd` and the queues of `init` are null or were created by this library, and exist during the call.
     let (domain, send, recv, stock) = unsafe {
         let recv = cq::of(init.recv_cq);
         // A queue pair with a shared receive queue needs a completion queue for its receives as well.
@@ -106,7 +106,7 @@ unsafe fn create(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> 
     };
     // SAFETY: `pd` is valid, since `pd::of` succeeded; the field is written once.
     let context = unsafe { (**pd).context };
-    // SAFETY: the context of a domain stays open as long as the domain exists.
+    // SAFETY: `context` is the one of `pd`, which counts as a use of it: it stays open as long as the domain exists.
     let own: &Context = unsafe { context::of(context)? };
     let cap = granted(init.cap, stock.is_some());
     let limits = Limits {
@@ -204,7 +204,7 @@ pub(crate) unsafe fn create_managed(
 pub(crate) unsafe fn create_managed_ex(
     attr: &mut ibv_qp_init_attr_ex,
 ) -> Result<*mut ibv_qp, Errno> {
-    // SAFETY: the caller guarantees that the objects that `attr` names are null or were created by this library.
+    // SAFETY: `create_extended` requires of the objects that `attr` names what this function does.
     unsafe { create_extended(attr, true) }
 }
 
@@ -277,8 +277,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
-    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
-    let attr = unsafe { attr.as_mut() }.ok_or(Errno::INVAL);
+    let attr = arg_mut!(attr).ok_or(Errno::INVAL);
     pointer(attr.and_then(|attr| {
         let wanted = QpParams {
             init: *attr,
@@ -305,9 +304,8 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
     _context: *mut ibv_context,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
-    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
-    let attr = unsafe { attr.as_mut() }.ok_or(Errno::INVAL);
-    // SAFETY: the caller guarantees that the objects that `attr` names are null or were created by this library.
+    let attr = arg_mut!(attr).ok_or(Errno::INVAL);
+    // SAFETY: the caller guarantees that domain, queues and shared receive queue in `attr` are null or were created by this library, and exist during the call.
     pointer(attr.and_then(|attr| unsafe { create_extended(attr, false) }))
 }
 
@@ -352,8 +350,7 @@ unsafe fn create_extended(
 /// `qp` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    match unsafe { of(qp) } {
+    match handle!(of(qp)) {
         Ok(pair) if pair.extended => qp.cast(),
         _ => core::ptr::null_mut(),
     }
@@ -365,14 +362,13 @@ pub unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
 /// `qp` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    let own = unsafe { of(qp) };
+    let own = handle!(of(qp));
     number(own.map(|own| {
         let events = own.transport.event_number();
         own.function.remove(Subject::Qp(events));
         own.function.remove_pair(own.transport.number(), events);
         own.event_source.close();
-        // SAFETY: `qp` came from `Room::fill`, and the caller does not use it after this call.
+        // SAFETY: `qp` came from `UninitObject::fill`, and the caller does not use it after this call.
         drop(unsafe { QpObject::take(qp.cast()) });
     }))
 }

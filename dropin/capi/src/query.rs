@@ -6,6 +6,7 @@ use core::ffi::c_int;
 use verbena::low::Personality;
 
 use crate::abi::*;
+use crate::caller::{arg_ref, handle};
 use crate::context::{self, Context};
 use crate::device::{guid, write};
 use crate::errno::{Errno, number};
@@ -101,8 +102,7 @@ pub unsafe extern "C" fn ibv_query_device(
     context: *mut ibv_context,
     attr: *mut ibv_device_attr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `context` is null or was created by this library, and exists during the call.
-    let own = unsafe { context::of(context) };
+    let own = handle!(context::of(context));
     number(own.and_then(|own| {
         if attr.is_null() {
             return Err(Errno::INVAL);
@@ -123,8 +123,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attr: *mut ibv_device_attr_ex,
     size: usize,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `context` is null or open, and that `input` is null or valid for reads.
-    let (own, input) = unsafe { (context::of(context), input.as_ref()) };
+    let (own, input) = (handle!(context::of(context)), arg_ref!(input));
     number(own.and_then(|own| {
         let asked = input.is_some_and(|input| input.comp_mask != 0);
         if attr.is_null() || asked || size < size_of::<ibv_device_attr>() {

@@ -4,6 +4,20 @@
 //!
 //! Reading order: `table` (numbers) → `address` → `lifecycle` → `name` → `outgoing`, `incoming` → `ready` → `option` → `mapping`.
 
+/// `pass_on!(cancel::recv(socket, buf, len, how))`: the call of the C library for a socket that is not a stream socket of this library. As the macros of
+/// `caller`, it compiles only inside an `unsafe fn`.
+///
+/// # Safety
+/// The function around it has the signature of the function of the C library that it calls, and passes its arguments on unchanged: its caller guarantees
+/// what `man 2` of that function requires of the pointers, until it returns.
+macro_rules! pass_on {
+    ($($function:ident)::+($($arg:ident),*)) => {{
+        #[allow(unsafe_op_in_unsafe_fn, reason = "the section Safety of the macro")]
+        let result = $($function)::+($($arg),*);
+        result
+    }};
+}
+
 mod address;
 mod cancel;
 mod defaults;
@@ -66,13 +80,7 @@ fn int_result(result: Result<c_int, Errno>) -> c_int {
 
 /// The result of a call of the C library.
 fn checked(result: isize) -> Result<usize, Errno> {
-    usize::try_from(result).map_err(|_| last())
-}
-
-/// The `errno` that the C library has left.
-fn last() -> Errno {
-    // SAFETY: `__errno_location` returns this thread's own variable.
-    Errno(unsafe { *libc::__errno_location() })
+    usize::try_from(result).map_err(|_| Errno::last())
 }
 
 /// Bytes of the program to send.

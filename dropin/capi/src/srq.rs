@@ -8,6 +8,7 @@ use verbena::Srq;
 
 use crate::abi::*;
 use crate::async_event::AsyncEventSource;
+use crate::caller::{arg_mut, arg_ref, handle};
 use crate::errno::{Errno, number, pointer};
 use crate::function::{AdapterFunction, Subject};
 use crate::object::Object;
@@ -34,8 +35,7 @@ type SrqObject = Object<ibv_srq, SharedQueue>;
 /// # Safety
 /// `srq` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(srq: *const ibv_srq) -> Option<&'a SharedQueue> {
-    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call.
-    unsafe { SrqObject::of(srq) }
+    handle!(SrqObject::of(srq))
 }
 
 /// The asynchronous events of the queue.
@@ -43,8 +43,7 @@ pub(crate) unsafe fn of<'a>(srq: *const ibv_srq) -> Option<&'a SharedQueue> {
 /// # Safety
 /// As for [`of`].
 pub(crate) unsafe fn event_source(srq: *const ibv_srq) -> Option<Arc<AsyncEventSource>> {
-    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call.
-    unsafe { of(srq) }.map(|stock| stock.event_source.clone())
+    handle!(of(srq)).map(|stock| stock.event_source.clone())
 }
 
 /// # Safety
@@ -54,11 +53,10 @@ unsafe fn create(
     attr: &mut ibv_srq_attr,
     name: *mut core::ffi::c_void,
 ) -> Result<*mut ibv_srq, Errno> {
-    // SAFETY: the caller guarantees that `pd` is null or was created by this library, and exists during the call.
-    let domain = unsafe { pd::of(pd)? };
+    let domain = handle!(pd::of(pd))?;
     // SAFETY: `pd` is valid, since `pd::of` succeeded; the field is written once.
     let context = unsafe { (*pd).context };
-    // SAFETY: the context of a domain stays open as long as the domain exists.
+    // SAFETY: `context` is the one of `pd`, which counts as a use of it: it stays open as long as the domain exists.
     let own = unsafe { context::of(context)? };
     if attr.max_wr == 0 {
         return Err(Errno::INVAL);
@@ -104,8 +102,7 @@ pub unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     attr: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
-    let attr = unsafe { attr.as_mut() }.ok_or(Errno::INVAL);
+    let attr = arg_mut!(attr).ok_or(Errno::INVAL);
     // SAFETY: the caller guarantees that `pd` is null or was created by this library.
     pointer(attr.and_then(|attr| unsafe { create(pd, &mut attr.attr, attr.srq_context) }))
 }
@@ -118,8 +115,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     _context: *mut ibv_context,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> *mut ibv_srq {
-    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
-    let attr = unsafe { attr.as_mut() }.ok_or(Errno::INVAL);
+    let attr = arg_mut!(attr).ok_or(Errno::INVAL);
     pointer(attr.and_then(|attr| {
         let has = |part| attr.comp_mask & part != 0;
         if attr.comp_mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0
@@ -150,8 +146,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
     attr: *mut ibv_srq_attr,
     mask: c_int,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
-    let (own, attr) = unsafe { (of(srq), attr.as_ref()) };
+    let (own, attr) = (handle!(of(srq)), arg_ref!(attr));
     let mask = mask as u32;
     let known = own.zip(attr).ok_or(Errno::INVAL);
     number(known.and_then(|(own, attr)| {
@@ -174,8 +169,7 @@ pub unsafe extern "C" fn ibv_modify_srq(
 /// `srq` was created by this library; `attr` is valid during the call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_attr) -> c_int {
-    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and that `attr` is null or valid.
-    let (own, attr) = unsafe { (of(srq), attr.as_mut()) };
+    let (own, attr) = (handle!(of(srq)), arg_mut!(attr));
     let known = own.zip(attr).ok_or(Errno::INVAL);
     number(known.and_then(|(own, attr)| {
         let info = own.srq.query()?;
@@ -194,15 +188,14 @@ pub unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, attr: *mut ibv_srq_att
 /// `srq` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
-    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call.
-    let own = unsafe { of(srq) }.ok_or(Errno::INVAL);
+    let own = handle!(of(srq)).ok_or(Errno::INVAL);
     number(own.and_then(|own| {
         if own.uses.any() {
             return Err(Errno::BUSY);
         }
         own.function.remove(Subject::Srq(own.srq.number()));
         own.event_source.close();
-        // SAFETY: `srq` came from `Room::fill`, and the caller does not use it after this call.
+        // SAFETY: `srq` came from `UninitObject::fill`, and the caller does not use it after this call.
         drop(unsafe { SrqObject::take(srq) });
         Ok(())
     }))
@@ -217,8 +210,7 @@ pub(crate) unsafe extern "C" fn post_srq_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `srq` is null or was created by this library, and exists during the call.
-    let Some(own) = (unsafe { of(srq) }) else {
+    let Some(own) = handle!(of(srq)) else {
         return number(Err(Errno::INVAL));
     };
     // SAFETY: the caller guarantees a valid list of requests at `wr`, and that `bad` is null or valid for writes.

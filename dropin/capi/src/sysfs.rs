@@ -10,12 +10,13 @@ mod tree;
 use core::ffi::{c_char, c_int};
 use core::net::IpAddr;
 use core::ptr;
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 
 use verbena::low::{interface_name, interfaces};
 
-use crate::device;
+use crate::errno::Errno;
 use crate::function::{config, running};
+use crate::{device, profile};
 use tree::{Tree, TreeDevice};
 
 /// Where the kernel has such files.
@@ -35,7 +36,7 @@ fn current() -> Option<Tree> {
         addresses: addresses.clone(),
         interfaces: addresses.iter().map(interface).collect(),
     };
-    let devices: Vec<TreeDevice> = device::names(config).into_iter().map(each).collect();
+    let devices: Vec<TreeDevice> = profile::names(config).into_iter().map(each).collect();
     let mut tree = Tree::of(&devices);
     tree.add_kernel_entries(SYS.as_ref());
     Some(tree)
@@ -54,7 +55,7 @@ pub(crate) fn read(path: &str) -> Option<String> {
 fn counter(path: &str) -> Option<String> {
     let name = counters::name(path)?;
     let device = counters::device(path)?;
-    let number = device::names(config()?)
+    let number = profile::names(config()?)
         .into_iter()
         .find_map(|(number, name)| (name == device).then_some(number))?;
     let function = running(number);
@@ -124,4 +125,71 @@ pub(crate) unsafe extern "C" fn verbena_sysfs_counter(
         true => value.len() as c_int,
         false => -1,
     }
+}
+
+/// The root of sysfs.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_get_sysfs_path() -> *const c_char {
+    c"/sys".as_ptr()
+}
+
+/// Reads a sysfs attribute of a device; files that are not of these devices are read from the file system. Returns the length, or -1.
+///
+/// # Safety
+/// `dir` and `file` are C strings, `buf` has room for `size` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_read_sysfs_file(
+    dir: *const c_char,
+    file: *const c_char,
+    buf: *mut c_char,
+    size: usize,
+) -> c_int {
+    // SAFETY: the caller guarantees that `dir` and `file` are null or C strings.
+    let (dir, file) = unsafe { (text(dir), text(file)) };
+    let (Some(dir), Some(file)) = (dir, file) else {
+        return failed(Errno::INVAL);
+    };
+    let content = match read(&format!("{dir}/{file}")) {
+        Some(content) => content.into_bytes(),
+        None => match std::fs::read(format!("{dir}/{file}")) {
+            Ok(content) => content,
+            Err(error) => return failed(Errno(error.raw_os_error().unwrap_or(libc::EIO))),
+        },
+    };
+    let line = content.strip_suffix(b"\n").unwrap_or(&content);
+    let len = line.len().min(size.saturating_sub(1));
+    if size > 0 {
+        // SAFETY: the caller guarantees `size` bytes at `buf`; `len` is at least one less.
+        unsafe {
+            ptr::copy_nonoverlapping(line.as_ptr(), buf.cast(), len);
+            *buf.add(len) = 0;
+        }
+    }
+    len as c_int
+}
+
+fn failed(errno: Errno) -> c_int {
+    errno.set();
+    -1
+}
+
+/// Would read an attribute of a kernel device; not supported.
+///
+/// # Safety
+/// No requirements: the arguments are not used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_read_ibdev_sysfs_file(
+    _buf: *mut c_char,
+    _size: usize,
+    _device: *mut c_char,
+) -> c_int {
+    failed(Errno::NOSUPP)
+}
+
+/// # Safety
+/// `at` is null or a C string.
+unsafe fn text(at: *const c_char) -> Option<String> {
+    // SAFETY: `at` is not null, so the caller guarantees a C string.
+    let text = (!at.is_null()).then(|| unsafe { CStr::from_ptr(at) })?;
+    Some(CString::from(text).to_string_lossy().into_owned())
 }

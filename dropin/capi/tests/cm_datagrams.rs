@@ -1,30 +1,31 @@
 //! The datagram port spaces of the connection manager: requests and replies, ports, and destruction at any time.
 
 mod common;
+#[path = "../../../crates/engine/tests/common/tcp.rs"]
+mod tcp;
 
-use common::errno;
 use common::ud_peers::*;
+use common::{call, errno};
 use core::ffi::c_void;
 use core::ptr;
 use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
 
+use tcp::udp_unread;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
+use verbena_testing::wait_until;
 
 #[test]
 fn accepted_sidr_request_allows_datagrams() {
     for ps in [RDMA_PS_UDP, RDMA_PS_IPOIB] {
         let server = UdPeer::new(ps);
         let mut here = address("0.0.0.0:0");
-        // SAFETY: as the manual says.
-        unsafe {
-            assert_eq!(rdma_bind_addr(server.id, at(&here)), 0);
-            assert_eq!(rdma_listen(server.id, 0), 0);
-            here = address("127.0.0.1:0");
-            here.sin_port = rdma_get_src_port(server.id);
-        }
+        assert_eq!(call!(rdma_bind_addr(server.id, at(&here))), 0);
+        assert_eq!(call!(rdma_listen(server.id, 0)), 0);
+        here = address("127.0.0.1:0");
+        here.sin_port = call!(rdma_get_src_port(server.id));
         let client = UdPeer::resolved_to(&here);
         make_qp(client.id);
         client.connect(b"where are you?");
@@ -34,7 +35,7 @@ fn accepted_sidr_request_allows_datagrams() {
         assert_eq!(listener, server.id);
         make_qp(child);
         let letters = RecvBuffer::of(child);
-        // SAFETY: as the manual says.
+        // SAFETY: `child` is destroyed at the end of the round; `param` and its private data are locals.
         unsafe {
             assert_eq!((*child).context, 7 as *mut c_void);
             assert_eq!((*child).qp_type, IBV_QPT_UD);
@@ -52,30 +53,20 @@ fn accepted_sidr_request_allows_datagrams() {
             (0, b"here".to_vec())
         );
         let mut ud = answer.ud();
-        // SAFETY: the queue pairs exist during the calls.
-        unsafe { assert_eq!(ud.qp_num, (*(*child).qp).qp_num) };
+        assert_eq!(ud.qp_num, qp_number(child));
         assert_eq!(ud.qkey, RDMA_UDP_QKEY);
         send(client.id, &mut ud, b"a letter");
         let (text, from) = letters.take(child);
-        // SAFETY: the queue pairs exist during the calls.
-        unsafe {
-            assert_eq!(
-                (text, from),
-                (b"a letter".to_vec(), (*(*client.id).qp).qp_num)
-            );
-        };
+        assert_eq!((text, from), (b"a letter".to_vec(), qp_number(client.id)));
         // No other event on either side.
         drop((asked, answer));
         server.expect_no_event(Duration::from_millis(50));
         client.expect_no_event(Duration::ZERO);
-        // SAFETY: as the manual says.
-        unsafe {
-            assert_eq!(rdma_disconnect(client.id), -1);
-            assert_eq!(errno(), libc::EINVAL);
-            rdma_destroy_qp(child);
-            drop(letters);
-            assert_eq!(rdma_destroy_id(child), 0);
-        }
+        assert_eq!(call!(rdma_disconnect(client.id)), -1);
+        assert_eq!(errno(), libc::EINVAL);
+        call!(rdma_destroy_qp(child));
+        drop(letters);
+        assert_eq!(call!(rdma_destroy_id(child)), 0);
     }
 }
 
@@ -88,15 +79,12 @@ fn rejected_sidr_request_reports_unreachable() {
         let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         let child = asked.get().id;
         drop(asked);
-        // SAFETY: as the manual says.
-        unsafe {
-            if !said.is_empty() {
-                let len = said.len() as u8;
-                assert_eq!(rdma_reject(child, said.as_ptr().cast(), len), 0);
-                assert_eq!(rdma_reject(child, said.as_ptr().cast(), len), -1);
-            }
-            assert_eq!(rdma_destroy_id(child), 0);
+        if !said.is_empty() {
+            let len = said.len() as u8;
+            assert_eq!(call!(rdma_reject(child, said.as_ptr().cast(), len)), 0);
+            assert_eq!(call!(rdma_reject(child, said.as_ptr().cast(), len)), -1);
         }
+        assert_eq!(call!(rdma_destroy_id(child)), 0);
         let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
         assert_eq!(
             (answer.get().status, answer.private_data()),
@@ -110,10 +98,9 @@ fn unanswered_sidr_request_times_out() {
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let there = address(&silent.local_addr().unwrap().to_string());
     let client = UdPeer::resolved_to(&there);
-    client.connect(b"anybody?");
+    client.connect(b"hello");
     let mut again = conn_param(b"");
-    // SAFETY: as the manual says.
-    unsafe { assert_eq!(rdma_connect(client.id, &raw mut again), -1) };
+    assert_eq!(call!(rdma_connect(client.id, &raw mut again)), -1);
     let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
     assert_eq!(answer.get().status, -libc::ETIMEDOUT);
 }
@@ -130,7 +117,7 @@ fn bound_udp_port_is_refused_with_eaddrinuse() {
     // A socket of an ordinary program.
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let plain = address(&socket.local_addr().unwrap().to_string());
-    // SAFETY: as the manual says.
+    // SAFETY: `other` and `streams` own their identifiers until they are dropped; `here` and `plain` are locals.
     unsafe {
         for taken in [&here, &plain] {
             assert_eq!(rdma_bind_addr(other.id, at(taken)), -1);
@@ -161,17 +148,14 @@ fn identifiers_can_be_destroyed_during_sidr_requests() {
         let child = asked.get().id;
         make_qp(child);
         drop(asked);
-        // SAFETY: as the manual says.
-        unsafe {
-            assert_eq!(rdma_accept(child, ptr::null_mut()), 0);
-            rdma_destroy_qp(child);
-            assert_eq!(rdma_destroy_id(child), 0);
-        }
+        assert_eq!(call!(rdma_accept(child, ptr::null_mut())), 0);
+        call!(rdma_destroy_qp(child));
+        assert_eq!(call!(rdma_destroy_id(child)), 0);
     }
     // The listener is destroyed while a request waits whose event was not taken.
     let client = UdPeer::resolved_to(&here);
     client.connect(b"hello?");
-    std::thread::sleep(Duration::from_millis(100));
+    assert!(common::readable(server.channel.fd(), common::LONG));
     drop(server);
     let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
     assert_eq!(answer.get().status, 2);
@@ -204,21 +188,16 @@ fn unread_sidr_requests_stay_within_backlog() {
         flood.send_to(&question, to).unwrap();
         // The socket's buffer must be large enough: the listener is to drop requests, not the socket.
         if transaction % 50 == 49 {
-            std::thread::sleep(Duration::from_millis(5));
+            let port = u16::from_be(here.sin_port);
+            wait_until("they are read", || udp_unread(port) == 0);
         }
     }
-    std::thread::sleep(Duration::from_millis(100));
-    let mut unread = 0;
-    let mut children = Vec::new();
-    while let Some(asked) = server.channel.try_next() {
-        assert_eq!(asked.get().event, RDMA_CM_EVENT_CONNECT_REQUEST);
-        children.push(asked.get().id);
-        unread += 1;
-    }
-    assert_eq!(unread, 128);
+    let children: Vec<_> = (0..128)
+        .map(|_| server.expect(RDMA_CM_EVENT_CONNECT_REQUEST).get().id)
+        .collect();
+    assert!(server.channel.try_next().is_none());
     for child in children {
-        // SAFETY: as the manual says.
-        assert_eq!(unsafe { rdma_destroy_id(child) }, 0);
+        assert_eq!(call!(rdma_destroy_id(child)), 0);
     }
     let client = UdPeer::resolved_to(&here);
     client.connect(b"");
@@ -228,14 +207,16 @@ fn unread_sidr_requests_stay_within_backlog() {
 /// An identifier in synchronous mode.
 fn alone() -> *mut rdma_cm_id {
     let mut id = ptr::null_mut();
-    // SAFETY: as the manual says.
-    unsafe {
-        let none = ptr::null_mut();
-        assert_eq!(
-            rdma_create_id(none, &raw mut id, ptr::null_mut(), RDMA_PS_UDP),
-            0
-        );
-    }
+    let none = ptr::null_mut();
+    assert_eq!(
+        call!(rdma_create_id(
+            none,
+            &raw mut id,
+            ptr::null_mut(),
+            RDMA_PS_UDP
+        )),
+        0
+    );
     id
 }
 
@@ -243,29 +224,26 @@ fn alone() -> *mut rdma_cm_id {
 fn calls_without_channel_are_synchronous() {
     let listener = alone();
     let mut here = address("127.0.0.1:0");
-    // SAFETY: as the manual says.
-    unsafe {
-        assert_eq!(rdma_bind_addr(listener, at(&here)), 0);
-        assert_eq!(rdma_listen(listener, 4), 0);
-        here.sin_port = rdma_get_src_port(listener);
-    }
+    assert_eq!(call!(rdma_bind_addr(listener, at(&here))), 0);
+    assert_eq!(call!(rdma_listen(listener, 4)), 0);
+    here.sin_port = call!(rdma_get_src_port(listener));
     let asks = std::thread::spawn(move || {
         let mut results = Vec::new();
         for _ in 0..2 {
             let id = alone();
-            // SAFETY: as the manual says.
-            unsafe {
-                assert_eq!(rdma_resolve_addr(id, ptr::null_mut(), at(&here), 1000), 0);
-                assert_eq!(rdma_resolve_route(id, 1000), 0);
-                let code = rdma_connect(id, ptr::null_mut());
-                results.push(if code == 0 { 0 } else { errno() });
-                assert_eq!(rdma_get_src_port(id) != 0, code == 0);
-                assert_eq!(rdma_destroy_id(id), 0);
-            }
+            assert_eq!(
+                call!(rdma_resolve_addr(id, ptr::null_mut(), at(&here), 1000)),
+                0
+            );
+            assert_eq!(call!(rdma_resolve_route(id, 1000)), 0);
+            let code = call!(rdma_connect(id, ptr::null_mut()));
+            results.push(if code == 0 { 0 } else { errno() });
+            assert_eq!(call!(rdma_get_src_port(id)) != 0, code == 0);
+            assert_eq!(call!(rdma_destroy_id(id)), 0);
         }
         results
     });
-    // SAFETY: as the manual says.
+    // SAFETY: each `child` is the identifier of a request, destroyed at the end of the round; `listener` is destroyed after the last request.
     unsafe {
         for accept in [true, false] {
             let mut child = ptr::null_mut();
@@ -293,7 +271,7 @@ fn init_qp_attr_suffices_for_own_ud_qp() {
     let asked = server.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
     let child = asked.get().id;
     drop(asked);
-    // SAFETY: as the manual says.
+    // SAFETY: `child` has a device and a domain; queue pair, queue and identifier are destroyed at the end, in that order. Attributes and parameters are locals.
     unsafe {
         let cq = ibv_create_cq((*child).verbs, 8, ptr::null_mut(), ptr::null_mut(), 0);
         let mut init = ibv_qp_init_attr {

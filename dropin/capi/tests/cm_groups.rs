@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::errno;
 use common::ud_peers::*;
+use common::{call, errno};
 use core::ffi::c_void;
 use core::ptr;
 use std::time::Duration;
@@ -16,8 +16,7 @@ use verbena_capi::cm::calls::*;
 fn member(before: bool) -> UdPeer {
     let party = UdPeer::new(RDMA_PS_UDP);
     let here = address("127.0.0.1:0");
-    // SAFETY: as the manual says.
-    unsafe { assert_eq!(rdma_bind_addr(party.id, at(&here)), 0) };
+    assert_eq!(call!(rdma_bind_addr(party.id, at(&here))), 0);
     if before {
         make_qp(party.id);
     }
@@ -26,8 +25,7 @@ fn member(before: bool) -> UdPeer {
 
 fn join_group(party: &UdPeer, group: &sockaddr_in) -> rdma_ud_param {
     let context = 0x1234 as *mut c_void;
-    // SAFETY: as the manual says.
-    unsafe { assert_eq!(rdma_join_multicast(party.id, at(group), context), 0) };
+    assert_eq!(call!(rdma_join_multicast(party.id, at(group), context)), 0);
     let joined = party.expect(RDMA_CM_EVENT_MULTICAST_JOIN);
     let ud = joined.ud();
     assert_eq!(joined.get().status, 0);
@@ -50,24 +48,18 @@ fn multicast_members_receive_until_they_leave() {
     assert_eq!(letters.take(second.id).0, b"to all");
     assert_nothing_received(first.id);
     letters.post_recv(second.id);
-    // SAFETY: as the manual says.
-    unsafe {
-        assert_eq!(
-            rdma_join_multicast(first.id, at(&group), ptr::null_mut()),
-            -1
-        );
-        assert_eq!(errno(), libc::EADDRINUSE);
-        assert_eq!(rdma_leave_multicast(second.id, at(&group)), 0);
-        assert_eq!(rdma_leave_multicast(second.id, at(&group)), -1);
-        assert_eq!(errno(), libc::EADDRNOTAVAIL);
-    }
-    send(first.id, &mut ud, b"to nobody");
+    assert_eq!(
+        call!(rdma_join_multicast(first.id, at(&group), ptr::null_mut())),
+        -1
+    );
+    assert_eq!(errno(), libc::EADDRINUSE);
+    assert_eq!(call!(rdma_leave_multicast(second.id, at(&group))), 0);
+    assert_eq!(call!(rdma_leave_multicast(second.id, at(&group))), -1);
+    assert_eq!(errno(), libc::EADDRNOTAVAIL);
+    send(first.id, &mut ud, b"no member");
     assert_nothing_received(second.id);
-    // SAFETY: the queue pairs go before the memory.
-    unsafe {
-        rdma_destroy_qp(first.id);
-        rdma_destroy_qp(second.id);
-    }
+    call!(rdma_destroy_qp(first.id));
+    call!(rdma_destroy_qp(second.id));
     drop((letters, own));
 }
 
@@ -80,21 +72,21 @@ fn send_only_member_receives_nothing() {
         join_flags: RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER,
         addr: at(&group),
     };
-    // SAFETY: as the manual says.
-    let code = unsafe { rdma_join_multicast_ex(sender.id, &raw mut attr, ptr::null_mut()) };
+    let code = call!(rdma_join_multicast_ex(
+        sender.id,
+        &raw mut attr,
+        ptr::null_mut()
+    ));
     assert_eq!(code, 0);
     let mut ud = sender.expect(RDMA_CM_EVENT_MULTICAST_JOIN).ud();
     let mut back = join_group(&hears, &group);
     let letters = [RecvBuffer::of(hears.id), RecvBuffer::of(sender.id)];
     send(sender.id, &mut ud, b"hear me");
     assert_eq!(letters[0].take(hears.id).0, b"hear me");
-    send(hears.id, &mut back, b"nobody hears");
+    send(hears.id, &mut back, b"not received");
     assert_nothing_received(sender.id);
-    // SAFETY: the queue pairs go before the memory.
-    unsafe {
-        rdma_destroy_qp(sender.id);
-        rdma_destroy_qp(hears.id);
-    }
+    call!(rdma_destroy_qp(sender.id));
+    call!(rdma_destroy_qp(hears.id));
 }
 
 #[test]
@@ -108,7 +100,7 @@ fn invalid_multicast_joins_are_refused() {
         addr: at(&group),
     };
     let none = ptr::null_mut();
-    // SAFETY: as the manual says, but for what is wrong.
+    // SAFETY: the identifiers are owned by `party`, `fresh` and `streams`, which are dropped later; addresses and `attr` are null or locals.
     unsafe {
         assert_eq!(rdma_join_multicast(party.id, at(&unicast), none), -1);
         assert_eq!(rdma_join_multicast(party.id, ptr::null_mut(), none), -1);
@@ -124,10 +116,7 @@ fn invalid_multicast_joins_are_refused() {
     }
     party.expect_no_event(Duration::ZERO);
     // A group whose event was not taken is left when the identifier is destroyed.
-    // SAFETY: as the manual says.
-    unsafe {
-        assert_eq!(rdma_join_multicast(party.id, at(&group), none), 0);
-        assert_eq!(rdma_leave_multicast(party.id, at(&group)), 0);
-    }
+    assert_eq!(call!(rdma_join_multicast(party.id, at(&group), none)), 0);
+    assert_eq!(call!(rdma_leave_multicast(party.id, at(&group))), 0);
     party.expect_no_event(Duration::ZERO);
 }

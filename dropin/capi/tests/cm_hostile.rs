@@ -2,22 +2,27 @@
 //! programs get the documented events and nothing else, and well-behaved peers can still connect.
 
 mod common;
+#[path = "../../../crates/engine/tests/common/tcp.rs"]
+mod tcp;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
-use std::sync::MutexGuard;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, MutexGuard};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::streams::{
     Channel, Client, Id, Server, connected, descriptors, exclusive, settings, wait,
 };
-use common::{LONG, errno, readable};
+use common::{LONG, call, errno, readable};
+use tcp::tcp_rows_at;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::rdma_migrate_id;
 
 const SETTINGS: &[(&str, &str)] = &[
-    ("VERBENA_STARTUP_TIMEOUT", "500ms"),
+    ("VERBENA_STARTUP_TIMEOUT", "2s"),
     ("VERBENA_HALF_OPEN", "64"),
     ("VERBENA_LINGER", "200ms"),
     ("VERBENA_LOG", "off"),
@@ -155,8 +160,8 @@ fn mpa_violations_close_connection_without_event() {
         let mut raw = dial(&server);
         raw.write_all(&bytes).unwrap();
         assert_eq!(read_to_end(&raw), b"", "{what}: answered");
-        // Without waiting for the timeout of slow peers.
-        assert!(began.elapsed() < Duration::from_millis(450), "{what}");
+        // The time is the subject: it does not wait for the timeout of slow peers.
+        assert!(began.elapsed() < Duration::from_millis(1900), "{what}");
         assert!(server.channel.try_next().is_none(), "{what}: told");
     }
     server.channel.expect_no_event(SOON);
@@ -176,12 +181,9 @@ fn incomplete_mpa_requests_time_out() {
         raw.write_all(&whole[..len]).unwrap();
         raws.push(raw);
     }
-    let began = Instant::now();
     for raw in &raws {
         assert_eq!(read_to_end(raw), b"");
     }
-    let took = began.elapsed();
-    assert!(took < Duration::from_secs(3), "{took:?}");
     drop(raws);
     server.channel.expect_no_event(SOON);
     wait("descriptors", || descriptors() <= before);
@@ -193,7 +195,6 @@ fn incomplete_mpa_requests_time_out() {
 fn slow_bytes_do_not_extend_startup_timeout() {
     let _alone = begin();
     let server = warmed_up_server(8);
-    let began = Instant::now();
     let mut raw = dial(&server);
     raw.set_nodelay(true).unwrap();
     let mut sent = 0;
@@ -202,10 +203,10 @@ fn slow_bytes_do_not_extend_startup_timeout() {
             break;
         }
         sent += 1;
+        // real time: all bytes together take longer than the timeout.
         std::thread::sleep(Duration::from_millis(10));
     }
-    let took = began.elapsed();
-    assert!(sent < 532 && took < Duration::from_secs(3), "{sent} bytes");
+    assert!(sent < 532, "{sent} bytes");
     server.channel.expect_no_event(SOON);
     check_client_connects(&server);
 }
@@ -241,10 +242,9 @@ fn silent_connections_are_limited_and_time_out() {
         .filter_map(|_| TcpStream::connect(server.at).ok())
         .collect();
     assert!(silent.len() >= 64, "only {} were let in", silent.len());
-    std::thread::sleep(SOON);
-    let held = descriptors().saturating_sub(before + silent.len());
-    assert!(held <= 64, "{held} at once");
     for raw in &silent {
+        let held = descriptors().saturating_sub(before + silent.len());
+        assert!(held <= 64, "{held} at once");
         read_to_end(raw);
     }
     server.channel.expect_no_event(SOON);
@@ -293,8 +293,7 @@ fn answer_all(server: &Server) {
         let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         let (own, child) = (Channel::new(), asked.id());
         child.make_qp();
-        // SAFETY: as the manual says.
-        assert_eq!(unsafe { rdma_migrate_id(child.0, own.0) }, 0);
+        assert_eq!(call!(rdma_migrate_id(child.0, own.0)), 0);
         let code = child.accept(b"yes");
         drop(asked);
         if code == 0 {
@@ -373,7 +372,9 @@ fn client_death_in_any_phase_leaks_nothing() {
             child.make_qp();
             close(raw, rudely);
             if round % 2 == 0 {
-                std::thread::sleep(Duration::from_millis(2));
+                wait("its end arrives", || {
+                    tcp_rows_at(server.at).iter().all(|row| !row.established)
+                });
             }
             let code = child.accept(b"");
             drop(asked);
@@ -423,31 +424,48 @@ fn outcome(channel: &Channel, id: &Id) -> u32 {
     kind
 }
 
-/// A listener that answers whatever it receives with these bytes and then closes.
-fn reply_server(bytes: Vec<u8>, rudely: bool) -> (SocketAddr, std::thread::JoinHandle<()>) {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = listener.local_addr().unwrap();
-    let peer = std::thread::spawn(move || {
+/// A listener that answers whatever it receives with these bytes and then closes. It ends when it is dropped.
+struct ReplyServer {
+    at: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ReplyServer {
+    fn new(bytes: Vec<u8>, rudely: bool) -> ReplyServer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
         // A client may try again with the older revision.
-        listener.set_nonblocking(true).unwrap();
-        let (end, mut last) = (Instant::now() + Duration::from_millis(1500), None);
-        while Instant::now() < end && last.is_none_or(|at: Instant| at.elapsed() < SOON) {
-            let Ok((mut raw, _)) = listener.accept() else {
-                std::thread::sleep(Duration::from_millis(1));
-                continue;
-            };
-            raw.set_nonblocking(false).unwrap();
-            let mut asked = [0; 20];
-            let _ = raw.read_exact(&mut asked);
-            // All of it: closing with unread bytes causes a reset, which may overtake the answer.
-            let private_data = u16::from_be_bytes([asked[18], asked[19]]);
-            let _ = raw.read_exact(&mut vec![0; private_data.into()]);
-            let _ = raw.write_all(&bytes);
-            close(raw, rudely);
-            last = Some(Instant::now());
-        }
-    });
-    (at, peer)
+        let thread = std::thread::spawn(move || {
+            for raw in listener.incoming() {
+                if stopped.load(Ordering::Acquire) {
+                    break;
+                }
+                let mut raw = raw.unwrap();
+                let mut asked = [0; 20];
+                let _ = raw.read_exact(&mut asked);
+                // All of it: closing with unread bytes causes a reset, which may overtake the answer.
+                let private_data = u16::from_be_bytes([asked[18], asked[19]]);
+                let _ = raw.read_exact(&mut vec![0; private_data.into()]);
+                let _ = raw.write_all(&bytes);
+                close(raw, rudely);
+            }
+        });
+        let thread = Some(thread);
+        ReplyServer { at, stop, thread }
+    }
+}
+
+impl Drop for ReplyServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // Ends its wait for a connection.
+        drop(TcpStream::connect(self.at));
+        let ended = self.thread.take().unwrap().join();
+        assert!(ended.is_ok() || std::thread::panicking());
+    }
 }
 
 #[test]
@@ -483,8 +501,8 @@ fn each_server_reply_yields_its_expected_event() {
     }
     for (what, bytes, expected) in answers {
         for rudely in [false, true] {
-            let (at, peer) = reply_server(bytes.clone(), rudely);
-            let client = Client::resolved_to(at);
+            let peer = ReplyServer::new(bytes.clone(), rudely);
+            let client = Client::resolved_to(peer.at);
             assert_eq!(client.id.connect(b""), 0);
             let got = outcome(&client.channel, &client.id);
             // A reset may overtake bytes that were sent before it.
@@ -492,7 +510,6 @@ fn each_server_reply_yields_its_expected_event() {
             assert!(fair, "{what}: {got} instead of {expected}");
             client.channel.expect_no_event(Duration::from_millis(20));
             drop(client);
-            peer.join().unwrap();
         }
     }
     wait("descriptors", || descriptors() <= before);
@@ -516,7 +533,10 @@ fn destroyed_listener_rejects_unanswered_requests() {
     wait("a request", || {
         readable(server.channel.fd(), Duration::ZERO)
     });
-    std::thread::sleep(Duration::from_millis(50));
+    wait("all are read", || {
+        let rows = tcp_rows_at(server.at);
+        rows.len() == raws.len() && rows.iter().all(|row| row.unread == 0)
+    });
     drop(server);
     for (n, raw) in &raws {
         let said = read_to_end(raw);
@@ -544,7 +564,7 @@ fn concurrent_connects_and_disconnects_leak_nothing() {
                     for n in 0..60_u64 {
                         let client = Client::resolved_to(at);
                         assert_eq!(client.id.connect(b""), 0, "{}", errno());
-                        std::thread::sleep(Duration::from_micros((n * 37 + who * 11) % 300));
+                        (0..(n * 37 + who * 11) % 100).for_each(|_| std::thread::yield_now());
                         match (n + who) % 3 {
                             // Destroys the identifier without disconnecting.
                             0 => {}

@@ -2,6 +2,8 @@
 
 mod cm_flows;
 mod common;
+#[path = "../../../crates/engine/tests/common/tcp.rs"]
+mod tcp;
 
 /// Settings of the process.
 pub(crate) const SETTINGS: &[(&str, &str)] = &[

@@ -11,10 +11,16 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::testing;
 use verbena_capi::verbs::*;
+use verbena_testing::{Tid, is_blocked, wait_until};
 
 fn new_cq(context: *mut ibv_context) -> *mut ibv_cq {
-    // SAFETY: an open device.
-    unsafe { ibv_create_cq(context, 8, core::ptr::null_mut(), core::ptr::null_mut(), 0) }
+    call!(ibv_create_cq(
+        context,
+        8,
+        core::ptr::null_mut(),
+        core::ptr::null_mut(),
+        0
+    ))
 }
 
 fn new_qp(pd: *mut ibv_pd, send: *mut ibv_cq, recv: *mut ibv_cq) -> *mut ibv_qp {
@@ -25,8 +31,7 @@ fn new_qp(pd: *mut ibv_pd, send: *mut ibv_cq, recv: *mut ibv_cq) -> *mut ibv_qp 
     attr.cap.max_recv_wr = 1;
     attr.cap.max_send_sge = 1;
     attr.cap.max_recv_sge = 1;
-    // SAFETY: the objects exist during the calls.
-    unsafe { ibv_create_qp(pd, &raw mut attr) }
+    call!(ibv_create_qp(pd, &raw mut attr))
 }
 
 #[test]
@@ -37,7 +42,8 @@ fn functions_are_separate_devices() {
         std::env::set_var("VERBENA_MAX_CQS", "3");
         std::env::set_var("VERBENA_DEVICE", "127.0.0.1");
     }
-    // SAFETY: as the manual says; what is made is destroyed once.
+    // SAFETY: `list` has `count` devices and a null pointer, and is freed after they are copied; the devices stay. Contexts, domains and queues exist until the call
+    // that destroys them.
     unsafe {
         let mut count: c_int = 0;
         let list = ibv_get_device_list(&raw mut count);
@@ -87,77 +93,77 @@ fn functions_are_separate_devices() {
 
 /// A device whose adapter fails: a thread of it panics, or it is shut down (N8). All its contexts get an event, no call waits,
 /// and other devices go on.
-///
-/// # Safety
-/// The devices came from a list that has not been freed.
-unsafe fn check_failure_is_isolated(devices: &[*mut ibv_device]) {
+fn check_failure_is_isolated(devices: &[*mut ibv_device]) {
     type End = fn(usize) -> bool;
     let ends: [(End, c_int); 2] = [
         (testing::provoke_panic, libc::EIO),
         (testing::shut_down, libc::EINVAL),
     ];
     for (end, code) in ends {
-        // SAFETY: as the manual says; what is made is destroyed once.
-        unsafe {
-            let open = |at: usize| ibv_open_device(devices[at]);
-            let (first, second, other) = (open(1), open(1), open(2));
-            let (pd, channel) = (ibv_alloc_pd(first), ibv_create_comp_channel(first));
-            let cq = ibv_create_cq(first, 8, core::ptr::null_mut(), channel, 0);
-            let qp = new_qp(pd, cq, cq);
-            assert!(!qp.is_null(), "{}", errno());
-            assert_eq!(req_notify_cq(cq, 0), 0);
-            let waits = [
-                call_in_thread(Addr(first.cast()), async_event),
-                call_in_thread(Addr(second.cast()), async_event),
-                call_in_thread(Addr(channel.cast()), cq_event),
-            ];
-            assert!(end(1));
-            let told = waits.map(|told| told.recv_timeout(TIMEOUT).expect("it waits on"));
-            let fatal = IBV_EVENT_DEVICE_FATAL as c_int;
-            assert_eq!(told, [fatal, fatal, 0]);
-            // No further event comes, and no call waits for one.
-            for context in [first, second] {
-                assert_eq!(async_event(Addr(context.cast())), -libc::EIO);
-            }
-            assert_eq!(cq_event(Addr(channel.cast())), -libc::EIO);
-            assert_refused(new_cq(first), code, "a queue of a failed device");
-            assert_refused(open(1), libc::EIO, "another context");
-            let alive = new_cq(other);
-            assert!(!alive.is_null(), "{}", errno());
-            assert_eq!(ibv_destroy_cq(alive), 0);
-            ibv_ack_cq_events(cq, 1);
-            assert_eq!((ibv_destroy_qp(qp), ibv_destroy_cq(cq)), (0, 0));
-            assert_eq!(ibv_destroy_comp_channel(channel), 0);
-            assert_eq!(ibv_dealloc_pd(pd), 0);
-            for context in [first, second, other] {
-                assert_eq!(ibv_close_device(context), 0);
-            }
-            // A program that closes all contexts can open the device again.
-            let again = open(1);
-            assert!(!again.is_null(), "{}", errno());
-            assert_eq!(ibv_close_device(again), 0);
+        let open = |at: usize| call!(ibv_open_device(devices[at]));
+        let (first, second, other) = (open(1), open(1), open(2));
+        let (pd, channel) = (
+            call!(ibv_alloc_pd(first)),
+            call!(ibv_create_comp_channel(first)),
+        );
+        let cq = call!(ibv_create_cq(first, 8, core::ptr::null_mut(), channel, 0));
+        let qp = new_qp(pd, cq, cq);
+        assert!(!qp.is_null(), "{}", errno());
+        assert_eq!(req_notify_cq(cq, 0), 0);
+        let waits = [
+            call_in_thread(Addr(first.cast()), async_event),
+            call_in_thread(Addr(second.cast()), async_event),
+            call_in_thread(Addr(channel.cast()), cq_event),
+        ];
+        assert!(end(1));
+        let told = waits.map(|told| told.recv_timeout(TIMEOUT).expect("it waits on"));
+        let fatal = IBV_EVENT_DEVICE_FATAL as c_int;
+        assert_eq!(told, [fatal, fatal, 0]);
+        // No further event comes, and no call waits for one.
+        for context in [first, second] {
+            assert_eq!(async_event(Addr(context.cast())), -libc::EIO);
         }
+        assert_eq!(cq_event(Addr(channel.cast())), -libc::EIO);
+        assert_refused(new_cq(first), code, "a queue of a failed device");
+        assert_refused(open(1), libc::EIO, "another context");
+        let alive = new_cq(other);
+        assert!(!alive.is_null(), "{}", errno());
+        assert_eq!(call!(ibv_destroy_cq(alive)), 0);
+        call!(ibv_ack_cq_events(cq, 1));
+        assert_eq!(
+            (call!(ibv_destroy_qp(qp)), call!(ibv_destroy_cq(cq))),
+            (0, 0)
+        );
+        assert_eq!(call!(ibv_destroy_comp_channel(channel)), 0);
+        assert_eq!(call!(ibv_dealloc_pd(pd)), 0);
+        for context in [first, second, other] {
+            assert_eq!(call!(ibv_close_device(context)), 0);
+        }
+        // A program that closes all contexts can open the device again.
+        let again = open(1);
+        assert!(!again.is_null(), "{}", errno());
+        assert_eq!(call!(ibv_close_device(again)), 0);
     }
 }
 
 /// Identifiers of the connection manager that have the device get `RDMA_CM_EVENT_DEVICE_REMOVAL`.
 fn check_removal_events() {
-    // SAFETY: as the manual says; what is made is destroyed once.
-    unsafe {
-        let channel = rdma_create_event_channel();
-        let mut id = core::ptr::null_mut();
-        let null = core::ptr::null_mut();
-        assert_eq!(rdma_create_id(channel, &raw mut id, null, RDMA_PS_TCP), 0);
-        let here = ud_peers::address("127.0.0.1:0");
-        assert_eq!(rdma_bind_addr(id, ud_peers::at(&here)), 0);
-        assert_eq!(rdma_listen(id, 4), 0);
-        let told = call_in_thread(Addr(channel.cast()), cm_event);
-        assert!(testing::provoke_panic(0));
-        let event = told.recv_timeout(TIMEOUT).expect("it waits on");
-        assert_eq!(event, RDMA_CM_EVENT_DEVICE_REMOVAL as c_int);
-        assert_eq!(rdma_destroy_id(id), 0);
-        rdma_destroy_event_channel(channel);
-    }
+    let channel = rdma_create_event_channel();
+    let mut id = core::ptr::null_mut();
+    let null = core::ptr::null_mut();
+    assert_eq!(
+        call!(rdma_create_id(channel, &raw mut id, null, RDMA_PS_TCP)),
+        0
+    );
+    let here = ud_peers::address("127.0.0.1:0");
+    assert_eq!(call!(rdma_bind_addr(id, ud_peers::at(&here))), 0);
+    assert_eq!(call!(rdma_listen(id, 4)), 0);
+    let told = call_in_thread(Addr(channel.cast()), cm_event);
+    assert!(testing::provoke_panic(0));
+    let event = told.recv_timeout(TIMEOUT).expect("it waits on");
+    assert_eq!(event, RDMA_CM_EVENT_DEVICE_REMOVAL as c_int);
+    assert_eq!(call!(rdma_destroy_id(id)), 0);
+    call!(rdma_destroy_event_channel(channel));
 }
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -166,47 +172,51 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy)]
 struct Addr(*mut c_void);
 
-// SAFETY: only passed on to calls that may be made by any thread.
+// SAFETY: the receiving thread passes the pointer on to calls of the C API only, which any thread may make.
 unsafe impl Send for Addr {}
 
 /// Makes a blocking call on a thread of its own.
 fn call_in_thread(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
     let (tell, told) = mpsc::channel();
-    std::thread::spawn(move || tell.send(call(of)).unwrap());
-    // It should be blocked by then; the result is the same if it is not.
-    std::thread::sleep(Duration::from_millis(20));
+    let (begin, begun) = mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        begin.send(Tid::current()).unwrap();
+        tell.send(call(of)).unwrap();
+    });
+    let caller = begun.recv().unwrap();
+    wait_until("it blocks, or has its result", || {
+        thread.is_finished() || is_blocked(caller)
+    });
     told
 }
 
 /// The type of the next event, or the negative error number.
 fn async_event(context: Addr) -> c_int {
     let mut event = ibv_async_event::zeroed();
-    // SAFETY: an open context, and an event of ours.
-    unsafe {
-        if ibv_get_async_event(context.0.cast(), &raw mut event) != 0 {
-            return -errno();
-        }
-        ibv_ack_async_event(&raw mut event);
+    if call!(ibv_get_async_event(context.0.cast(), &raw mut event)) != 0 {
+        return -errno();
     }
+    call!(ibv_ack_async_event(&raw mut event));
     event.event_type as c_int
 }
 
 fn cq_event(channel: Addr) -> c_int {
     let (mut cq, mut context) = (core::ptr::null_mut(), core::ptr::null_mut());
-    // SAFETY: the channel exists during the call.
-    let told = unsafe { ibv_get_cq_event(channel.0.cast(), &raw mut cq, &raw mut context) };
+    let told = call!(ibv_get_cq_event(
+        channel.0.cast(),
+        &raw mut cq,
+        &raw mut context
+    ));
     if told == 0 { 0 } else { -errno() }
 }
 
 fn cm_event(channel: Addr) -> c_int {
     let mut event = core::ptr::null_mut();
-    // SAFETY: a channel that is there; the event is acknowledged once.
-    unsafe {
-        if rdma_get_cm_event(channel.0.cast(), &raw mut event) != 0 {
-            return -errno();
-        }
-        let kind = (*event).event as c_int;
-        rdma_ack_cm_event(event);
-        kind
+    if call!(rdma_get_cm_event(channel.0.cast(), &raw mut event)) != 0 {
+        return -errno();
     }
+    // SAFETY: the call has returned an event, which exists until it is acknowledged below.
+    let kind = unsafe { (*event).event } as c_int;
+    call!(rdma_ack_cm_event(event));
+    kind
 }

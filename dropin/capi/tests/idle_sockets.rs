@@ -55,7 +55,7 @@ fn connections(count: usize) -> Vec<(c_int, c_int)> {
 
 fn close(pairs: &[(c_int, c_int)]) {
     for (client, server) in pairs {
-        // SAFETY: the call takes integers only.
+        // SAFETY: `verbena_rclose` takes an integer; the sockets are not used after this.
         unsafe { assert_eq!((verbena_rclose(*client), verbena_rclose(*server)), (0, 0)) };
     }
 }
@@ -72,7 +72,7 @@ fn idle_sockets_stay_below_memory_limit() {
     let (client, server) = pairs[0];
     let bytes = vec![7_u8; 1 << 20];
     let mut got = vec![0_u8; 1 << 20];
-    // SAFETY: both buffers have that many bytes.
+    // SAFETY: `bytes` is valid for reads and `got` for writes of their lengths, which are passed.
     unsafe {
         let sent = verbena_rsend(client, bytes.as_ptr().cast(), bytes.len(), 0);
         assert_eq!(sent, 1 << 20);

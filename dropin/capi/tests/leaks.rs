@@ -8,9 +8,9 @@ mod resident;
 use common::*;
 use core::ptr;
 use resident::resident;
-use std::time::Duration;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
+use verbena_testing::wait_until;
 
 /// Descriptors without sockets: the number of a destroyed queue pair is not reused for `reuse_delay`, and its port stays open meanwhile.
 fn descriptors() -> usize {
@@ -22,13 +22,21 @@ fn descriptors() -> usize {
     .count()
 }
 
-/// Threads, the fewest within a tenth of a second: the kernel lists a thread for a moment after it was joined.
+/// Threads that are not about to end: the kernel lists a thread for a moment after it was joined, and then it is not asleep.
 fn threads() -> usize {
-    let count = || {
-        std::thread::sleep(Duration::from_millis(5));
-        std::fs::read_dir("/proc/self/task").unwrap().count()
-    };
-    (0..20).map(|_| count()).min().unwrap()
+    let mut count = 0;
+    wait_until("the threads sleep", || {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let stats =
+            tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+        let states: Vec<_> = stats
+            .filter_map(|stat| stat.rsplit_once(')')?.1.trim_start().chars().next())
+            .collect();
+        count = states.len();
+        // The one that runs is this one.
+        states.iter().filter(|state| **state != 'S').count() == 1
+    });
+    count
 }
 
 #[test]
@@ -46,27 +54,35 @@ fn objects() {
     };
     let side = Side::new(wanted);
     let round = || {
-        // SAFETY: the objects exist, and users are destroyed before what they use.
-        unsafe {
-            let pd = ibv_alloc_pd(side.context);
-            let mr = ibv_reg_mr(pd, side.memory.as_ptr().cast_mut().cast(), 64, 1);
-            let mw = alloc_mw(pd, IBV_MW_TYPE_2);
-            let cq = ibv_create_cq(side.context, 16, ptr::null_mut(), side.channel, 0);
-            let qp = side.another_qp();
-            // A failure leaves nothing either.
-            let mut wrong = side.init_ex();
-            wrong.send_ops_flags = 1 << 30;
-            let create = verbs_of(side.context).create_qp_ex.unwrap();
-            assert!(create(side.context, &raw mut wrong).is_null());
-            let mut attr = side.rtr_attr(0).0.ah_attr;
-            let ah = ibv_create_ah(pd, &raw mut attr);
-            assert_eq!(ibv_destroy_ah(ah), 0);
-            assert_eq!(ibv_destroy_qp(qp), 0);
-            assert_eq!(ibv_destroy_cq(cq), 0);
-            assert_eq!(dealloc_mw(mw), 0);
-            assert_eq!(ibv_dereg_mr(mr), 0);
-            assert_eq!(ibv_dealloc_pd(pd), 0);
-        }
+        let pd = call!(ibv_alloc_pd(side.context));
+        let mr = call!(ibv_reg_mr(
+            pd,
+            side.memory.as_ptr().cast_mut().cast(),
+            64,
+            1
+        ));
+        let mw = alloc_mw(pd, IBV_MW_TYPE_2);
+        let cq = call!(ibv_create_cq(
+            side.context,
+            16,
+            ptr::null_mut(),
+            side.channel,
+            0
+        ));
+        let qp = side.another_qp();
+        // A failure leaves nothing either.
+        let mut wrong = side.init_ex();
+        wrong.send_ops_flags = 1 << 30;
+        let create = verbs_of(side.context).create_qp_ex.unwrap();
+        assert!(call!(create(side.context, &raw mut wrong)).is_null());
+        let mut attr = side.rtr_attr(0).0.ah_attr;
+        let ah = call!(ibv_create_ah(pd, &raw mut attr));
+        assert_eq!(call!(ibv_destroy_ah(ah)), 0);
+        assert_eq!(call!(ibv_destroy_qp(qp)), 0);
+        assert_eq!(call!(ibv_destroy_cq(cq)), 0);
+        assert_eq!(dealloc_mw(mw), 0);
+        assert_eq!(call!(ibv_dereg_mr(mr)), 0);
+        assert_eq!(call!(ibv_dealloc_pd(pd)), 0);
     };
     let rounds: usize = std::env::var("ROUNDS").map_or(2000, |n| n.parse().unwrap());
     for _ in 0..rounds {

@@ -38,34 +38,31 @@ fn reported_object_limits_are_enforced() {
         ..SideParams::default()
     });
     let mut device = ibv_device_attr::zeroed();
-    // SAFETY: the objects exist, and each is destroyed once.
-    unsafe {
-        assert_eq!(ibv_query_device(side.context, &raw mut device), 0);
-        let others = |limit: c_int| limit as usize - 1;
-        exhaust(
-            "domains",
-            others(device.max_pd),
-            || ibv_alloc_pd(side.context),
-            |pd| ibv_dealloc_pd(pd),
-        );
-        exhaust(
-            "shared queues",
-            others(device.max_srq),
-            || {
-                let mut attr = ibv_srq_init_attr::zeroed();
-                attr.attr.max_wr = 1;
-                ibv_create_srq(side.pd, &raw mut attr)
-            },
-            |srq| ibv_destroy_srq(srq),
-        );
-        let at = side.memory.as_ptr().cast_mut();
-        exhaust(
-            "regions",
-            others(device.max_mr),
-            || ibv_reg_mr(side.pd, at.cast(), 64, 0),
-            |mr| ibv_dereg_mr(mr),
-        );
-    }
+    assert_eq!(call!(ibv_query_device(side.context, &raw mut device)), 0);
+    let others = |limit: c_int| limit as usize - 1;
+    exhaust(
+        "domains",
+        others(device.max_pd),
+        || call!(ibv_alloc_pd(side.context)),
+        |pd| call!(ibv_dealloc_pd(pd)),
+    );
+    exhaust(
+        "shared queues",
+        others(device.max_srq),
+        || {
+            let mut attr = ibv_srq_init_attr::zeroed();
+            attr.attr.max_wr = 1;
+            call!(ibv_create_srq(side.pd, &raw mut attr))
+        },
+        |srq| call!(ibv_destroy_srq(srq)),
+    );
+    let at = side.memory.as_ptr().cast_mut();
+    exhaust(
+        "regions",
+        others(device.max_mr),
+        || call!(ibv_reg_mr(side.pd, at.cast(), 64, 0)),
+        |mr| call!(ibv_dereg_mr(mr)),
+    );
     descriptors(&side);
 }
 
@@ -76,20 +73,25 @@ fn descriptors(side: &Side) {
         rlim_max: 0,
     };
     let many = || {
-        // SAFETY: the objects exist, and each is destroyed once.
-        let make =
-            || unsafe { ibv_create_cq(side.context, 1, ptr::null_mut(), ptr::null_mut(), 0) };
+        let make = || {
+            call!(ibv_create_cq(
+                side.context,
+                1,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                0
+            ))
+        };
         let all: Vec<_> = core::iter::repeat_with(make)
             .take_while(|cq| !cq.is_null())
             .collect();
         let number = errno();
         for cq in &all {
-            // SAFETY: as above.
-            assert_eq!(unsafe { ibv_destroy_cq(*cq) }, 0);
+            assert_eq!(call!(ibv_destroy_cq(*cq)), 0);
         }
         (all.len(), number)
     };
-    // SAFETY: numbers of this process, which runs nothing else.
+    // SAFETY: `limit` is a local; the limit is this process's, which runs no other test.
     unsafe {
         assert_eq!(libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit), 0);
         limit.rlim_cur = 300;
@@ -99,9 +101,7 @@ fn descriptors(side: &Side) {
     assert_eq!(number, libc::EMFILE);
     assert!(first > 100, "{first}");
     assert_eq!(many(), (first, libc::EMFILE), "as many as before");
-    // SAFETY: the objects exist during the calls.
-    let channel = unsafe { ibv_create_comp_channel(side.context) };
+    let channel = call!(ibv_create_comp_channel(side.context));
     assert!(!channel.is_null());
-    // SAFETY: as above.
-    assert_eq!(unsafe { ibv_destroy_comp_channel(channel) }, 0);
+    assert_eq!(call!(ibv_destroy_comp_channel(channel)), 0);
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use verbena_testing::{WAIT_LIMIT, process_ends};
 
 /// The directory of the libraries, if they were built; a test run of the project always has them.
 fn libraries() -> Option<PathBuf> {
@@ -84,13 +84,9 @@ fn run(name: &str, args: impl Fn(&Path) -> Vec<String>) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the program starts");
-    let end = Instant::now() + Duration::from_secs(60);
-    while child.try_wait().expect("it is ours").is_none() {
-        if Instant::now() > end {
-            let _ = child.kill();
-            panic!("{name} hangs");
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    if !process_ends(child.id(), WAIT_LIMIT) {
+        let _ = child.kill();
+        panic!("{name} hangs");
     }
     let output = child.wait_with_output().expect("it has ended");
     let said = (
@@ -259,13 +255,13 @@ fn run_server_upgrades(settings: &[(&str, &str)]) {
     client.args([ip, port]).env("LD_LIBRARY_PATH", &folder);
     let mut client = ChildOutput::new(client.envs(settings.iter().copied()));
     client.wait_for_line("loading");
-    for _ in 0..UPGRADES {
+    for upgrade in 1..=UPGRADES {
         server.wait_for_line("waiting for a successor");
         let mut next = start(&["--takeover"]);
         next.wait_for_line("took over 1 connections");
         assert!(server.0.wait().expect("it is ours").success());
         server = next;
-        std::thread::sleep(Duration::from_millis(20));
+        client.wait_for_line(&format!("change {upgrade}"));
     }
     drop(client.0.stdin.take());
     client.wait_for_line(&format!(", {UPGRADES} changes of the server"));

@@ -7,7 +7,7 @@ use verbena_capi::verbs::*;
 
 /// The original's function of this name, if the machine has it.
 fn original(name: &str) -> Option<*mut c_void> {
-    // SAFETY: C strings; the library does nothing when it is loaded.
+    // SAFETY: `file` and the name are C strings; the original library starts nothing when it is loaded, and stays loaded.
     unsafe {
         let file = c"/usr/lib/x86_64-linux-gnu/libibverbs.so.1".as_ptr();
         let library = libc::dlopen(file, libc::RTLD_NOW | libc::RTLD_LOCAL);

@@ -22,10 +22,10 @@ fn lookup_cached(slot: &Slot, find: impl FnOnce() -> *mut c_void) -> *mut c_void
     }
     // SAFETY: takes no argument; returns a pointer to the calling thread's `errno`, valid as long as the thread.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: `errno` is valid for reads in this thread, as above, and no other thread accesses it.
+    // SAFETY: `errno` is valid for reads as long as this thread runs, and no other thread accesses it.
     let before = unsafe { *errno };
     let found = find();
-    // SAFETY: `errno` is valid for writes in this thread, as above, and no other thread accesses it.
+    // SAFETY: `find` ran on this thread, whose `errno` is still valid for writes; no other thread accesses it.
     unsafe { *errno = before };
     slot.0.store(found, Ordering::Release);
     found

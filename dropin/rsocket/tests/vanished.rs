@@ -3,18 +3,17 @@
 
 #[path = "../../../split/lan/tests/common/space.rs"]
 mod space;
+#[path = "../../../crates/engine/tests/common/tcp.rs"]
+mod tcp;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use space::Netns;
 use verbena::{Config, Device};
 use verbena_rsocket::{Error, Flags, Net, Stream};
 
 const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
-/// Twice what the settings of the tests allow, for a busy machine.
-const BOUND: Duration = Duration::from_secs(20);
 /// A keep-alive interval beyond the tests' duration, so that probes do not find what another timeout must find.
 const NEVER: &str = "600s";
 
@@ -69,7 +68,12 @@ impl Ends {
         assert_eq!(a.send(b"here", Flags::default()).unwrap(), 4);
         let mut came = [0; 4];
         assert_eq!(b.recv(&mut came, Flags::WAIT_ALL).unwrap(), 4);
-        std::thread::sleep(Duration::from_millis(300));
+        for space in &ends.spaces {
+            verbena_testing::wait_until("everything is acknowledged", || {
+                let rows = space.run(tcp::tcp_rows);
+                rows.iter().all(|row| row.unacknowledged == 0)
+            });
+        }
         ends
     }
 
@@ -83,19 +87,16 @@ impl Ends {
     }
 }
 
-/// The error with which a waiting socket ends, within the bound.
+/// The error with which a waiting socket ends, in less time than other timeouts take.
 fn end_of(socket: &Stream) -> Error {
-    let cut = Instant::now();
     socket.set_nonblocking(true);
-    loop {
+    verbena_testing::wait_for("the socket ends", || {
         match socket.recv(&mut [0; 64], Flags::default()) {
-            Err(error) if error.is_would_block() => {}
-            Err(error) => return error,
+            Err(error) if error.is_would_block() => None,
+            Err(error) => Some(error),
             Ok(len) => panic!("{len} bytes from a host that is gone"),
         }
-        assert!(cut.elapsed() < BOUND, "the socket does not end");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    })
 }
 
 fn broke(error: &Error) -> bool {

@@ -9,9 +9,11 @@
 )]
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::mem::MaybeUninit;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-use sysfs::Buffer;
+/// Buffer for a replaced path.
+type Buffer = MaybeUninit<[u8; libc::PATH_MAX as usize]>;
 
 /// The beginning of the paths of the kernel's device files.
 const UVERBS: &[u8] = b"/dev/infiniband/uverbs";
@@ -44,7 +46,7 @@ unsafe fn candidate<'a>(path: *const c_char) -> Option<&'a [u8]> {
 /// # Safety
 /// As for [`candidate`].
 unsafe fn redirect(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
-    // SAFETY: the caller guarantees what `candidate` requires.
+    // SAFETY: the caller guarantees that `path` is null or a C string that is not written during the call.
     let Some(bytes) = (unsafe { candidate(path) }) else {
         return path;
     };
@@ -59,7 +61,7 @@ unsafe fn redirect(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
 /// # Safety
 /// As for [`candidate`].
 unsafe fn redirect_files(path: *const c_char, buffer: &mut Buffer) -> *const c_char {
-    // SAFETY: the caller guarantees what `candidate` requires.
+    // SAFETY: the caller guarantees that `path` is null or a C string, and keeps it while the bytes are used.
     let bytes = unsafe { candidate(path) };
     let replaced = bytes.and_then(|bytes| sysfs::replacement(bytes, buffer));
     replaced.unwrap_or(path)
@@ -83,10 +85,10 @@ fn next_symbol(slot: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
 fn preserve_errno<T>(work: impl FnOnce() -> T) -> T {
     // SAFETY: `__errno_location` returns this thread's own variable.
     let errno = unsafe { libc::__errno_location() };
-    // SAFETY: as above.
+    // SAFETY: `errno` is valid for reads as long as this thread runs, and no other thread accesses it.
     let before = unsafe { *errno };
     let result = work();
-    // SAFETY: as above.
+    // SAFETY: `work` ran on this thread, whose `errno` is still valid for writes.
     unsafe { *errno = before };
     result
 }
@@ -110,7 +112,7 @@ impl<T> FailureValue for *mut T {
 
 /// Fails as a function that the system does not have.
 fn fail_enosys<T: FailureValue>() -> T {
-    // SAFETY: `__errno_location` returns this thread's own variable.
+    // SAFETY: `__errno_location` returns this thread's own variable, which is valid for writes.
     unsafe { *libc::__errno_location() = libc::ENOSYS };
     T::FAILED
 }
@@ -144,6 +146,20 @@ macro_rules! call_next {
     }};
 }
 
+/// `path_argument!(redirect(path, &mut buffer))`: looks at the path that a program passes to a replaced function. It compiles only inside an
+/// `unsafe fn`, which is that function.
+///
+/// # Safety
+/// The caller of the replaced function guarantees that `path` is null or a C string, and that no thread writes it before the function returns: the
+/// function of the C library requires the same.
+macro_rules! path_argument {
+    ($function:ident($path:ident, &mut $buffer:ident)) => {{
+        #[allow(unsafe_op_in_unsafe_fn, reason = "the section Safety of the macro")]
+        let other = $function($path, &mut $buffer);
+        other
+    }};
+}
+
 mod open;
 mod resolve;
 mod sysfs;
@@ -159,8 +175,7 @@ macro_rules! define_redirected {
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name($( $before: $b, )* path: *const c_char, $( $after: $a ),*) -> $result {
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller guarantees that `path` is null or a C string.
-                let path = unsafe { redirect(path, &mut buffer) };
+                let path = path_argument!(redirect(path, &mut buffer));
                 call_next!($name: unsafe extern "C" fn($( $b, )* *const c_char, $( $a ),*) -> $result, ($( $before, )* path $( , $after )*))
             }
         )+
@@ -216,8 +231,7 @@ macro_rules! define_statfs {
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name(path: *const c_char, to: *mut c_void) -> c_int {
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller guarantees that `path` is null or a C string.
-                let other = unsafe { redirect_files(path, &mut buffer) };
+                let other = path_argument!(redirect_files(path, &mut buffer));
                 let path = if other == path { path } else { c"/sys".as_ptr() };
                 call_next!($name: unsafe extern "C" fn(*const c_char, *mut c_void) -> c_int, (path, to))
             }

@@ -5,7 +5,7 @@
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::sync::atomic::AtomicPtr;
 
-use crate::sysfs::{self, Buffer};
+use crate::{Buffer, sysfs};
 use crate::{redirect_files, resolve};
 
 /// Defines functions that open; the type of what follows the path differs.
@@ -19,8 +19,7 @@ macro_rules! define_opens {
             #[unsafe(no_mangle)]
             pub(crate) unsafe extern "C" fn $name($( $before: $b, )* path: *const c_char, flags: c_int $( , $after: $a )*) -> c_int {
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller guarantees that `path` is null or a C string.
-                let other = unsafe { redirect_files(path, &mut buffer) };
+                let other = path_argument!(redirect_files(path, &mut buffer));
                 if other != path && flags & libc::O_ACCMODE == libc::O_RDONLY {
                     let cloexec = flags & libc::O_CLOEXEC != 0;
                     // SAFETY: `other` is a C string in `buffer`, since it was replaced.
@@ -58,8 +57,7 @@ macro_rules! define_reopens {
             pub(crate) unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char $( , $after: $a )*) -> *mut c_void {
                 type Function = unsafe extern "C" fn(*const c_char, *const c_char $( , $a )*) -> *mut c_void;
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller guarantees that `path` is null or a C string.
-                let other = unsafe { redirect_files(path, &mut buffer) };
+                let other = path_argument!(redirect_files(path, &mut buffer));
                 call_next!($name: Function, (other, mode $( , $after )*))
             }
         )+
@@ -83,8 +81,7 @@ macro_rules! define_fopens {
             pub(crate) unsafe extern "C" fn $name(path: *const c_char, mode: *const c_char) -> *mut c_void {
                 type Function = unsafe extern "C" fn(*const c_char, *const c_char) -> *mut c_void;
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller guarantees that `path` is null or a C string.
-                let other = unsafe { redirect_files(path, &mut buffer) };
+                let other = path_argument!(redirect_files(path, &mut buffer));
                 // SAFETY: `other` is a C string in `buffer`, since it was replaced; the caller guarantees that `mode` is a C string.
                 if other != path && let Some(stream) = unsafe { counter_stream(other, mode) } {
                     return stream;
@@ -105,7 +102,7 @@ define_fopens! {
 /// # Safety
 /// `path` is a C string.
 unsafe fn open_counter(path: *const c_char, cloexec: bool) -> Option<c_int> {
-    // SAFETY: the caller guarantees a C string.
+    // SAFETY: the caller guarantees that `path` is a C string, and keeps it during the call.
     let path = unsafe { CStr::from_ptr(path) };
     if !sysfs::is_counter(path.to_bytes()) {
         return None;
@@ -136,13 +133,13 @@ unsafe fn open_counter(path: *const c_char, cloexec: bool) -> Option<c_int> {
 /// # Safety
 /// `path` and `mode` are C strings.
 unsafe fn counter_stream(path: *const c_char, mode: *const c_char) -> Option<*mut c_void> {
-    // SAFETY: the caller guarantees a C string.
+    // SAFETY: the caller guarantees that `mode` is a C string, and keeps it during the call.
     let mode = unsafe { CStr::from_ptr(mode) };
     let bytes = mode.to_bytes();
     if bytes.first() != Some(&b'r') || bytes.contains(&b'+') {
         return None;
     }
-    // SAFETY: the caller guarantees a C string.
+    // SAFETY: `path` is the C string of the caller, passed on unchanged.
     let fd = unsafe { open_counter(path, bytes.contains(&b'e')) }?;
     // SAFETY: `fd` is open, and `mode` is a C string.
     let stream = unsafe { libc::fdopen(fd, mode.as_ptr()) };

@@ -7,8 +7,7 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, Ordering};
 
-use crate::sysfs::Buffer;
-use crate::{preserve_errno, redirect};
+use crate::{Buffer, preserve_errno, redirect};
 
 const LIBRARY: &CStr = c"libibverbs.so.1";
 
@@ -50,7 +49,7 @@ fn exists(path: *const c_char) -> bool {
 
 /// Resolves it, or waits for the thread that does; `before` is the value that was known.
 fn resolve_root(before: *mut c_char) {
-    // SAFETY: the call has no preconditions.
+    // SAFETY: `getpid` takes nothing and always succeeds.
     let process = unsafe { libc::getpid() };
     let take = |from| {
         let taken = RESOLVER.compare_exchange(from, process, Ordering::Acquire, Ordering::Relaxed);
@@ -61,7 +60,7 @@ fn resolve_root(before: *mut c_char) {
         if holder != process && take(holder) {
             break;
         }
-        // SAFETY: `sched_yield` has no preconditions.
+        // SAFETY: `sched_yield` takes nothing and touches no memory.
         unsafe { libc::sched_yield() };
         if ROOT.load(Ordering::Acquire) != before || UNRESOLVABLE.load(Ordering::Relaxed) {
             return;
@@ -191,8 +190,7 @@ macro_rules! define_realpaths {
             pub(crate) unsafe extern "C" fn $name(path: *const c_char $( , $after: $a )*) -> *mut c_char {
                 type Function = unsafe extern "C" fn(*const c_char $( , $a )*) -> *mut c_char;
                 let mut buffer = Buffer::uninit();
-                // SAFETY: the caller guarantees that `path` is null or a C string.
-                let path = unsafe { redirect(path, &mut buffer) };
+                let path = path_argument!(redirect(path, &mut buffer));
                 let found = call_next!($name: Function, (path $( , $after )*));
                 // SAFETY: null, or a C string that the C library wrote for the caller.
                 unsafe { restore_sys_path(found) }

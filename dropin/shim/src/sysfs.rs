@@ -3,12 +3,8 @@
 //! lead where the kernel's own would.
 
 use core::ffi::c_char;
-use core::mem::MaybeUninit;
 
-use crate::resolve;
-
-/// Buffer for a replaced path.
-pub(crate) type Buffer = MaybeUninit<[u8; libc::PATH_MAX as usize]>;
+use crate::{Buffer, resolve};
 
 /// Classes of RDMA devices.
 const CLASSES: &[&[u8]] = &[b"infiniband", b"infiniband_verbs", b"infiniband_mad"];

@@ -42,7 +42,7 @@ fn channels_over_dead_links_fail_with_errors() {
     for seed in 2000..2100 {
         failed += run(seed, Faults::DEAD_LINK).failed;
     }
-    assert!(failed > 0, "no seed cut anybody off");
+    assert!(failed > 0, "no seed cut a connection");
 }
 
 /// Repeats one seed with the faults of one of the tests.

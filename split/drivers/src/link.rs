@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use verbena_nic::{Status, Wc};
-use verbena_push::session::SEND_DATA_HEAD;
+use verbena_push::output::SEND_DATA_HEAD;
 use verbena_push::{
     Arrangement, Channel, Counters, Event, Misuse, Output, Packet, Refused, Session, Settings,
 };

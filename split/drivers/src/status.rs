@@ -223,9 +223,9 @@ impl StatusSocket {
             let (mut stream, _) = match self.listener.accept() {
                 Ok(came) => came,
                 Err(error) => {
-                    let nobody = error.kind() == io::ErrorKind::WouldBlock;
+                    let would_block = error.kind() == io::ErrorKind::WouldBlock;
                     self.accept_after
-                        .set((!nobody).then(|| Instant::now() + ACCEPT_PAUSE));
+                        .set((!would_block).then(|| Instant::now() + ACCEPT_PAUSE));
                     return;
                 }
             };

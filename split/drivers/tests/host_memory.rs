@@ -3,7 +3,7 @@
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use space::{Netns, privileged, wait_until};
 use verbena_split::carrier::address::Address;
@@ -11,6 +11,7 @@ use verbena_split::carrier::{Carrier, CarrierEvent, open};
 use verbena_split::hello::{Hello, channels};
 use verbena_split::lane::Lane;
 use verbena_split::link::{Link, LinkOptions};
+use verbena_split::status;
 use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
@@ -66,6 +67,10 @@ impl RawHost {
     }
 }
 
+fn lan_name() -> String {
+    format!("mem{}", std::process::id())
+}
+
 /// Resident memory of this process in KiB.
 fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -81,7 +86,7 @@ fn host_without_frames_takes_little_memory() {
         Netns::new().run(|| {
             let stop = Stop::new().unwrap();
             let unit = || {
-                let lan = LanPort::tap_named(&format!("mem{}", std::process::id()), 1);
+                let lan = LanPort::tap_named(&lan_name(), 1);
                 let carriers = vec![open::listen(&at, None).unwrap()];
                 let options = UnitOptions {
                     hosts_per_source: 64,
@@ -123,7 +128,10 @@ fn measure(at: &Address) {
                 link.close(&mut *carrier);
                 carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
             }
-            std::thread::sleep(Duration::from_millis(100));
+            let unit = status::queues("unit", &lan_name()).unwrap().remove(0);
+            wait_until("the unit has freed them", || {
+                status::query(&unit).unwrap().contains("\"hosts\":[]")
+            });
         }
     }
 }

@@ -3,6 +3,7 @@
 #[path = "../../lan/tests/common/space.rs"]
 mod space;
 
+use std::cell::Cell;
 use std::sync::{Barrier, mpsc};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use verbena_split::host::{Host, HostOptions};
 use verbena_split::link::{Link, LinkOptions};
 use verbena_split::stop::Stop;
 use verbena_split::{Arrangement, Journal};
+use verbena_testing::serve_until;
 
 /// A unit that accepts one host, keeps its channels alive, and answers no request.
 fn run_mute_unit(carrier: &mut dyn Carrier, stop: &Stop) {
@@ -24,7 +26,9 @@ fn run_mute_unit(carrier: &mut dyn Carrier, stop: &Stop) {
     };
     let mut link = Link::new(carrier, options, Instant::now()).unwrap();
     let mut done = Vec::new();
-    while !stop.is_requested() {
+    let ended = Cell::new(false);
+    let over = || ended.get() || stop.is_requested();
+    serve_until(over, || {
         let now = Instant::now();
         carrier.turn(now, &mut done).unwrap();
         for wc in done.drain(..) {
@@ -48,14 +52,14 @@ fn run_mute_unit(carrier: &mut dyn Carrier, stop: &Stop) {
                     link.connected(carrier, pair).unwrap();
                 }
                 CarrierEvent::Refused { .. } | CarrierEvent::Rejected { .. } => panic!("{news:?}"),
-                CarrierEvent::Ended { .. } => return,
+                CarrierEvent::Ended { .. } => ended.set(true),
             }
         }
         // It repeats what may have been lost, which is a sign of life.
         link.tick(carrier, now).unwrap();
         while link.next_event().is_some() {}
-        std::thread::sleep(Duration::from_millis(2));
-    }
+        false
+    });
 }
 
 #[test]

@@ -153,9 +153,7 @@ fn failed_accept_frees_the_place() {
                 scope.spawn(unit);
                 let told = std::panic::catch_unwind(|| {
                     assert!(!dial(&at, 1));
-                    let start = Instant::now();
                     assert!(dial(&at, 2), "the place is still taken");
-                    assert!(start.elapsed() < Duration::from_secs(2));
                 });
                 stop.request();
                 if let Err(panic) = told {

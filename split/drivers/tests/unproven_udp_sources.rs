@@ -18,13 +18,12 @@ use verbena_split::link::{Link, LinkOptions};
 use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
+use verbena_testing::wait_for;
 use verbena_wire::crc::{crc32c, crc32c_wire};
 
 /// Listeners for acknowledged channels of hosts with support for cookies, and without.
 const LISTENER: u32 = 3;
 const OLD_LISTENER: u32 = 1;
-/// Time limit for an answer on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 type LogLines = Arc<Mutex<Vec<String>>>;
 
@@ -129,27 +128,23 @@ impl RawHost {
             .connect(link.pair(0).unwrap(), &hello.to_bytes())
             .unwrap();
         let mut caller = RawHost { carrier, link };
-        let start = Instant::now();
-        loop {
+        let connected = wait_for("an answer", || {
             let (now, mut done) = (Instant::now(), Vec::new());
             caller.carrier.turn(now, &mut done).unwrap();
             for wc in done {
                 caller.link.handle(&mut *caller.carrier, &wc, now).unwrap();
             }
-            match caller.carrier.next_event() {
-                Some(CarrierEvent::Connected { .. }) => return Ok(caller),
-                Some(CarrierEvent::Refused {
+            match caller.carrier.next_event()? {
+                CarrierEvent::Connected { .. } => Some(Ok(())),
+                CarrierEvent::Refused {
                     why,
                     private_data: private,
                     ..
-                }) => {
-                    return Err(format!("{why}: {}", String::from_utf8_lossy(&private)));
-                }
-                Some(news) => panic!("{news:?}"),
-                None => std::thread::sleep(Duration::from_millis(1)),
+                } => Some(Err(format!("{why}: {}", String::from_utf8_lossy(&private)))),
+                news => panic!("{news:?}"),
             }
-            assert!(start.elapsed() < PATIENCE, "nothing became of it");
-        }
+        });
+        connected.map(|()| caller)
     }
 }
 

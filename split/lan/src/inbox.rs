@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use crate::ether::Header;
+use crate::ether::header::Header;
 use crate::mac::Mac;
 use crate::sys::mmsg::{MAX_MESSAGES, RxMessage};
 

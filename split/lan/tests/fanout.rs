@@ -132,7 +132,7 @@ fn p8_each_frame_reaches_one_port_per_group() {
         drop((ports, others, alone));
         let interface = unit.run(|| verbena_lan::Interface::named("u0")).unwrap();
         // A child process of another test may hold copies of the sockets until it calls exec.
-        wait_until("nobody hears everything any more", || {
+        wait_until("no socket receives everything any more", || {
             !interface.is_promiscuous().unwrap()
         });
     });

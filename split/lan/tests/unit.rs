@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use common::{Netns, privileged, wait_until};
 use verbena_lan::{
@@ -115,7 +115,8 @@ impl Drop for Unit {
 fn serve(state: &Mutex<State>, stop: &AtomicBool) {
     let (mut batch, mut to) = (Batch::new(16), Vec::new());
     let start = Instant::now();
-    while !stop.load(Ordering::Relaxed) {
+    let stopped = || stop.load(Ordering::Relaxed);
+    verbena_testing::serve_until(stopped, || {
         let mut passed = 0;
         if let Ok(mut state) = state.lock() {
             let State { switch, ends } = &mut *state;
@@ -128,10 +129,8 @@ fn serve(state: &Mutex<State>, stop: &AtomicBool) {
                 }
             }
         }
-        if passed == 0 {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
+        passed > 0
+    });
 }
 
 fn pings(from: &Netns, last: u8, wait: u8) -> bool {

@@ -69,6 +69,13 @@ pub enum Violation {
     Backlog { most: usize },
 }
 
+/// Keeps the first violation of several.
+pub(crate) fn keep_first(first: &mut Result<(), Violation>, result: Result<(), Violation>) {
+    if first.is_ok() {
+        *first = result;
+    }
+}
+
 /// A call that the program may not make.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[expect(missing_docs, reason = "the sentences say what the numbers are")]

@@ -3,8 +3,11 @@
 
 use core::fmt;
 
-use verbena_split_wire::push::{Operation, Pool, Status};
+use verbena_split_wire::push::{Envelope, Operation, Pool, Status};
 use verbena_wire::{Stag, To};
+
+/// Bytes before the packet in a SendData message.
+pub const SEND_DATA_HEAD: usize = Envelope::LEN + 4;
 
 /// A channel of the service connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -45,7 +48,7 @@ pub enum Output {
         /// The packet.
         packet: Packet,
         /// The bytes before the packet's.
-        head: [u8; crate::session::SEND_DATA_HEAD],
+        head: [u8; SEND_DATA_HEAD],
         /// Bytes of the packet.
         len: u32,
     },

@@ -14,13 +14,12 @@ mod send;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use verbena_split_wire::push::Envelope;
 #[cfg(test)]
 use verbena_split_wire::push::Pool;
 
 use crate::counters::Counters;
 use crate::error::{Misuse, Violation};
-use crate::output::{Channel, Event, Output, Packet};
+use crate::output::{Channel, Event, Output, Packet, SEND_DATA_HEAD};
 use crate::own_pool::OwnPool;
 use crate::peer_pools::PeerPools;
 use crate::settings::{Arrangement, Settings};
@@ -31,9 +30,6 @@ use send::InflightPacket;
 
 #[cfg(test)]
 mod tests;
-
-/// Bytes before the packet in a SendData message.
-pub const SEND_DATA_HEAD: usize = Envelope::LEN + 4;
 
 /// Bit of a reference in a flush request: set, the pool is the receiver's and its user has stopped; clear, it is the sender's.
 pub const RECEIVER_OWNED: u32 = 0x8000_0000;

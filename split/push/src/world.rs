@@ -253,7 +253,7 @@ impl World {
                 from,
                 len,
             } => {
-                assert_eq!(from, crate::session::SEND_DATA_HEAD);
+                assert_eq!(from, crate::output::SEND_DATA_HEAD);
                 let (stamp, of) = self.sides[me].current.take().unwrap();
                 assert_eq!(of, len);
                 self.store(me, pool, element, stamp, len);

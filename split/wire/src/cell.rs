@@ -4,14 +4,16 @@
 //!
 //! Unlike in the headers of the RFCs, a set reserved bit is an error; another use of these bits needs another version.
 
+mod address_block;
 mod control;
 mod data;
 mod header;
 
+pub use address_block::AddressBlock;
 pub use control::{
     Cookie, DisconnectReason, MAX_PRIVATE, NakReason, RETRY_CELL, RejectReason, Terms,
 };
-pub use data::{AddressBlock, CellPosition, Data, OpenCell, Tail};
+pub use data::{CellPosition, Data, OpenCell, Tail};
 pub use header::{CellRoute, Header, Kind, PacketSeq, PortAddress};
 
 use core::fmt;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use verbena::Memory;
 
-use crate::error::Error;
+use crate::error::{Error, Failure};
 
 /// Properties of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,30 +126,6 @@ impl Request {
             Request::Zero(at) => ("a write of zeros", byte(at)),
         }
     }
-}
-
-/// Why one request failed; the disk remains usable.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Failure {
-    /// The blocks cannot be read or written.
-    #[error("the target's medium failed: {0}")]
-    Medium(String),
-    /// The disk is write-protected.
-    #[error("the target refuses writes: the disk is write-protected")]
-    ReadOnly,
-    /// A thin-provisioned disk has no space left.
-    #[error("the target has no space left for this disk")]
-    NoSpace,
-    /// The target rejected the request.
-    #[error("the target rejected the request: {0}")]
-    Refused(String),
-    /// The connection was lost before the request completed; it may have been executed.
-    #[error("the disk was lost before the request was done: {0}")]
-    Lost(String),
-    /// The request was cancelled before it completed; it may have been executed.
-    #[error("the request was cancelled before it was done")]
-    Cancelled,
 }
 
 /// A completed request.

@@ -5,9 +5,11 @@
 mod buffer;
 mod driver;
 mod pending;
+mod promise;
 
 pub use buffer::Buffer;
-pub use pending::{Pending, RequestResult};
+pub use pending::Pending;
+pub use promise::RequestResult;
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use verbena_iscsi::login::LoginError;
 
 use crate::address::AddressError;
-use crate::blocks::Failure;
 
 /// Error of this crate.
 #[derive(Debug, thiserror::Error)]
@@ -170,6 +169,30 @@ pub enum Error {
          use a Unix socket or an address of this machine such as 127.0.0.1:10809"
     )]
     NotLocal(SocketAddr),
+}
+
+/// Why one request failed; the disk remains usable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The blocks cannot be read or written.
+    #[error("the target's medium failed: {0}")]
+    Medium(String),
+    /// The disk is write-protected.
+    #[error("the target refuses writes: the disk is write-protected")]
+    ReadOnly,
+    /// A thin-provisioned disk has no space left.
+    #[error("the target has no space left for this disk")]
+    NoSpace,
+    /// The target rejected the request.
+    #[error("the target rejected the request: {0}")]
+    Refused(String),
+    /// The connection was lost before the request completed; it may have been executed.
+    #[error("the disk was lost before the request was done: {0}")]
+    Lost(String),
+    /// The request was cancelled before it completed; it may have been executed.
+    #[error("the request was cancelled before it was done")]
+    Cancelled,
 }
 
 impl Error {

@@ -2,7 +2,7 @@
 //! one loop, without threads and without copying payload. The command line is a separate layer above this crate.
 //!
 //! Reading order: [`Blocks`] (a disk that takes requests) → [`sweep`] (whole ranges at depth) → [`bench`](mod@bench) (measurements) →
-//! [`nbd`] (the disk as a network block device) → [`Address`] (addresses of disks).
+//! [`nbd`] (the disk as a network block device) → [`iscsi`] (queue pairs) → [`Address`] (addresses of disks).
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -20,6 +20,7 @@ mod blocks;
 mod disk;
 mod error;
 mod inflight;
+pub mod iscsi;
 pub mod nbd;
 pub mod session;
 mod stop;
@@ -31,9 +32,9 @@ mod unit;
 mod ram;
 
 pub use address::{Address, AddressError, Credentials, Digest, Transport};
-pub use blocks::{Blocks, BufferRef, Done, Extent, Failure, Geometry, Request};
+pub use blocks::{Blocks, BufferRef, Done, Extent, Geometry, Request};
 pub use disk::{Buffer, Disk, Pending, RequestResult};
-pub use error::Error;
+pub use error::{Error, Failure};
 pub use session::Session;
 pub use stop::Stop;
 pub use unit::{Identity, Unit};

@@ -8,8 +8,8 @@ pub use identify::Identity;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use verbena::low::Direction;
 use verbena::{Device, Memory};
+use verbena_iscsi::Direction;
 use verbena_storage_wire::iscsi::Lun;
 use verbena_storage_wire::scsi::{Cdb, UnmapList, UnmapRange};
 

@@ -3,12 +3,14 @@
 #[path = "../../../tools/cli/tests/iscsi/target.rs"]
 mod target;
 
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use target::{Carrier, Target, Tgt};
 use verbena::Device;
 use verbena_storage::session::Options;
 use verbena_storage::{Disk, Error, Failure};
+use verbena_testing::wait_until;
 
 const BLOCK: usize = 512;
 
@@ -104,12 +106,12 @@ fn acknowledged_writes_survive_a_target_restart() {
     with_disk(|tgt, target| {
         let disk = disk(tgt, target, Options::default());
         let mut acknowledged = Vec::new();
+        let (over, count) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
-                let end = Instant::now() + Duration::from_secs(4);
                 let mut acknowledged = Vec::new();
                 let mut n = 0_u64;
-                while Instant::now() < end {
+                while !over.load(Ordering::Relaxed) {
                     let burst: Vec<_> = (0..16)
                         .map(|_| {
                             n += 1;
@@ -121,19 +123,24 @@ fn acknowledged_writes_survive_a_target_restart() {
                     for (n, write) in burst {
                         write.wait().0.unwrap();
                         acknowledged.push(n);
+                        count.fetch_add(1, Ordering::Relaxed);
                     }
                 }
                 acknowledged
             });
+            let wait_for_writes = || {
+                let enough = count.load(Ordering::Relaxed) + 200;
+                wait_until("writes end", || count.load(Ordering::Relaxed) >= enough);
+            };
             for _ in 0..3 {
-                std::thread::sleep(Duration::from_millis(700));
+                wait_for_writes();
                 tgt.kill();
-                std::thread::sleep(Duration::from_millis(200));
                 tgt.restart();
             }
+            wait_for_writes();
+            over.store(true, Ordering::Relaxed);
             acknowledged = writer.join().unwrap();
         });
-        assert!(acknowledged.len() > 100, "{} writes", acknowledged.len());
         let mut last = std::collections::HashMap::new();
         for n in acknowledged {
             last.insert(n % 4096, n);
@@ -196,7 +203,6 @@ fn unreachable_target_is_given_up() {
         };
         let disk = disk(tgt, target, options);
         tgt.kill();
-        let begun = Instant::now();
         let (read, _) = disk.read(0, disk.buffer(BLOCK).unwrap()).wait();
         let lost = |error: &Error| {
             matches!(error, Error::Lost(_))
@@ -210,11 +216,6 @@ fn unreachable_target_is_given_up() {
         };
         let error = read.unwrap_err();
         assert!(lost(&error), "{error}");
-        assert!(
-            begun.elapsed() < Duration::from_secs(10),
-            "{:?}",
-            begun.elapsed()
-        );
         assert!(lost(&disk.flush().wait().0.unwrap_err()));
     });
 }

@@ -5,13 +5,14 @@
 mod scripted;
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use scripted::Conn;
 use verbena::{Config, Device};
 use verbena_storage::session::{Options, Redirects};
 use verbena_storage::{Address, Session};
 use verbena_storage_wire::iscsi::{FromInitiator, LoginRequest, LoginResponse, LoginStatus, Stage};
+use verbena_testing::wait_for;
 
 const FIRST_HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const OTHER_HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -20,15 +21,18 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The next connection of a listener, and the text of its first login request.
 fn accept_login(listener: &TcpListener) -> (Conn, LoginRequest, String) {
     let mut conn = Conn::over(listener.accept().unwrap().0);
-    let end = Instant::now() + PATIENCE;
-    loop {
-        assert!(Instant::now() < end, "no login came");
-        if let Some((FromInitiator::LoginRequest(request), text)) = conn.next() {
-            let text = String::from_utf8(text).unwrap().replace('\0', " ");
-            return (conn, request, text);
+    let (request, text) = login_request(&mut conn);
+    (conn, request, text.replace('\0', " "))
+}
+
+/// The next login request, and its text.
+fn login_request(conn: &mut Conn) -> (LoginRequest, String) {
+    wait_for("a login request", || match conn.next()? {
+        (FromInitiator::LoginRequest(request), text) => {
+            Some((request, String::from_utf8(text).unwrap()))
         }
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        _ => None,
+    })
 }
 
 fn answer(conn: &mut Conn, request: &LoginRequest, status: LoginStatus, text: &str) {
@@ -75,25 +79,16 @@ fn open_redirected(to: Ipv4Addr, more: &str, redirects: Redirects) -> (Option<St
     let text = format!("TargetAddress={place},1\0");
     answer(&mut conn, &request, LoginStatus::MovedTemporarily, &text);
     new.set_nonblocking(true).unwrap();
-    let said = loop {
-        match new.accept() {
-            Ok(_) if opening.is_finished() => break None,
-            Ok((stream, _)) => {
-                let mut conn = Conn::over(stream);
-                let end = Instant::now() + PATIENCE;
-                let (request, text) = loop {
-                    assert!(Instant::now() < end, "no login came");
-                    if let Some((FromInitiator::LoginRequest(request), text)) = conn.next() {
-                        break (request, text);
-                    }
-                };
-                answer(&mut conn, &request, LoginStatus::AuthenticationFailed, "");
-                break Some(String::from_utf8(text).unwrap());
-            }
-            Err(_) if opening.is_finished() => break None,
-            Err(_) => std::thread::sleep(Duration::from_millis(1)),
-        }
-    };
+    let came = wait_for("a connection, or the end", || match new.accept() {
+        Ok((stream, _)) => Some(Some(stream)),
+        Err(_) => opening.is_finished().then_some(None),
+    });
+    let said = came.filter(|_| !opening.is_finished()).map(|stream| {
+        let mut conn = Conn::over(stream);
+        let (request, text) = login_request(&mut conn);
+        answer(&mut conn, &request, LoginStatus::AuthenticationFailed, "");
+        text
+    });
     (said, opening.join().unwrap())
 }
 

@@ -8,9 +8,11 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 
 use scripted::{World, good};
-use verbena::low::{Direction, Service};
-use verbena::{Config, Device, IscsiOptions, IscsiQp, Qp, QpOptions};
+use verbena::low::Service;
+use verbena::{Config, Device, Qp, QpOptions};
 use verbena_storage::Session;
+use verbena_storage::iscsi::Direction;
+use verbena_storage::iscsi::{IscsiOptions, IscsiQp};
 use verbena_storage::session::Options;
 
 fn adapter(presents: &str) -> Device {

@@ -9,8 +9,9 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use scripted::{World, good};
-use verbena::low::Direction;
+use verbena_storage::iscsi::Direction;
 use verbena_storage::session::Options;
+use verbena_testing::{Tid, wait_blocked};
 
 /// The longest sleep of a session: 20 ms.
 const MAX_SLEEP: Duration = Duration::from_millis(20);
@@ -38,13 +39,12 @@ fn one_by_one(beside: &[BorrowedFd<'_>]) -> Duration {
     const ROUNDS: u64 = 10;
     let mut world = World::new(Options::default());
     let tags = start_commands(&mut world, 32 + ROUNDS);
-    let mut most = Duration::ZERO;
+    let (mut most, session) = (Duration::ZERO, Tid::current());
     for itt in tags.into_iter().take(ROUNDS as usize) {
         let mut conn = world.conn.split();
         let answered = std::thread::scope(|scope| {
             let target = scope.spawn(|| {
-                // By now the session sleeps.
-                std::thread::sleep(Duration::from_millis(3));
+                wait_blocked(session);
                 let now = Instant::now();
                 conn.respond(itt);
                 now

@@ -1,4 +1,4 @@
-//! An iSCSI initiator (M12) as an upper-layer driver beside RDMA, on the adapter's memory table, completion queues and event queues.
+//! An iSCSI initiator (M12) as an upper-layer protocol beside RDMA, on the adapter's memory table, completion queues and event queues.
 //! One work request carries a SCSI command and its buffers; data moves between the connection and those buffers without a copy in
 //! between. The crate has no sockets and no clock: bytes, and the randomness of a login, are arguments.
 //!

@@ -7,6 +7,7 @@
 //! Reading order: [`offer`] (what is requested) → `state` (the transitions) → `rules` and `bargain` (the keys) → [`chap`] (authentication)
 //! → `talk` (text that spans PDUs) → [`error`]; [`discovery`] and [`portal`] for SendTargets.
 
+pub mod blame;
 pub mod chap;
 pub mod discovery;
 pub mod error;
@@ -19,9 +20,10 @@ mod rules;
 mod state;
 mod text_exchange;
 
+pub use blame::Blame;
 pub use chap::{CHALLENGE_LEN, Chap, ChapError, Secret};
 pub use discovery::{Discovery, DiscoveryError, DiscoveryProgress, TargetRecord};
-pub use error::{Blame, LoginError};
+pub use error::LoginError;
 pub use negotiation::IserTerms;
 pub use offer::{DigestPreference, IserOffer, Offer, Purpose};
 pub use outcome::{Authentication, LoginOutcome, Progress};
@@ -32,8 +34,8 @@ use std::collections::HashSet;
 
 use verbena_storage_wire::iscsi::{LoginRequest, LoginResponse, LoginStatus, Stage, text};
 
+use blame::clip;
 use chap::{ChapExchange, ChapKeys};
-use error::clip;
 use negotiation::{Negotiation, Reply};
 use rules::{Key, is_refusal, ranged};
 use state::{Event, State};

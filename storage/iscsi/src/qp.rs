@@ -16,6 +16,7 @@ mod answers;
 mod burst;
 mod cancel;
 mod command;
+mod commands;
 mod deliver;
 mod end;
 mod execute;
@@ -28,6 +29,7 @@ mod post;
 mod queues;
 mod segments;
 mod transmit;
+mod verdict;
 
 pub use inner::{Counters, Gap};
 
@@ -35,7 +37,7 @@ use std::cell::RefCell;
 
 use parking_lot::Mutex;
 use verbena_nic::{Carrier, CombiningLock, OnFailure, Outbox, QpState, Receiving, Sending};
-use verbena_nic::{Upper, UpperInit};
+use verbena_nic::{Time, UlpInit, UlpQp};
 
 use crate::terms::Terms;
 use inner::Inner;
@@ -55,7 +57,7 @@ pub struct Qp {
 /// What it was created with.
 #[derive(Debug)]
 pub(crate) struct Init {
-    pub(crate) upper: UpperInit,
+    pub(crate) ulp: UlpInit,
     pub(crate) on_failure: OnFailure,
 }
 
@@ -80,10 +82,10 @@ pub struct View {
 
 impl Qp {
     /// A new queue pair in `Reset`. `on_failure`: the effect of a command that cannot be executed, options 1 and 2 of M12.
-    pub fn new(upper: UpperInit, on_failure: OnFailure) -> Qp {
-        let queues = Queues::new(&upper.limits);
+    pub fn new(ulp: UlpInit, on_failure: OnFailure) -> Qp {
+        let queues = Queues::new(&ulp.limits);
         Qp {
-            init: Init { upper, on_failure },
+            init: Init { ulp, on_failure },
             queues: Mutex::new(queues),
             lock: CombiningLock::new(Inner::new()),
         }
@@ -91,12 +93,12 @@ impl Qp {
 
     /// Its number (QPN).
     pub fn number(&self) -> u32 {
-        self.init.upper.number
+        self.init.ulp.number
     }
 
     /// What it was created with.
-    pub fn init(&self) -> &UpperInit {
-        &self.init.upper
+    pub fn init(&self) -> &UlpInit {
+        &self.init.ulp
     }
 
     /// Its state.
@@ -156,7 +158,7 @@ impl Qp {
 
     /// Reads from the carrier, directly into the buffers of commands, and processes what came: one read, or two if the first returned only
     /// a header whose data is placed. `WouldBlock` also means that fewer bytes came than were asked for: an immediate further read would find none.
-    pub fn receive(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> Receiving {
+    pub fn receive(&self, carrier: &mut (impl Carrier + ?Sized), out: &mut Outbox) -> Receiving {
         self.with_lock(out, |inner, init, queues, out| {
             let first = inner.pull(init, queues, carrier, out);
             let Receiving::Some(head) = first else {
@@ -173,19 +175,19 @@ impl Qp {
     }
 
     /// Enough commands are outstanding that it pays to wait for several answers at once.
-    pub fn can_coalesce(&self) -> bool {
+    pub fn awaits_several(&self) -> bool {
         self.lock
             .read(|inner| inner.commands.answers().coalesced_bytes().is_some())
     }
 
     /// Called before sleeping for a bounded time: sets the carrier's low-water mark to several answers if enough commands are outstanding.
     /// True if it did; then [`restore_low_water`](Qp::restore_low_water) has to follow. The caller transmits afterwards.
-    pub fn raise_low_water(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> bool {
+    pub fn raise_low_water(&self, carrier: &mut (impl Carrier + ?Sized), out: &mut Outbox) -> bool {
         self.with_lock(out, |inner, _, _, _| inner.raise_low_water(carrier))
     }
 
     /// Sets the carrier's low-water mark back to what is certain to come. The caller transmits afterwards.
-    pub fn restore_low_water(&self, carrier: &mut impl Carrier, out: &mut Outbox) {
+    pub fn restore_low_water(&self, carrier: &mut (impl Carrier + ?Sized), out: &mut Outbox) {
         self.with_lock(out, |inner, _, _, _| {
             if inner.has_low_water() {
                 inner.update_low_water(carrier);
@@ -194,7 +196,11 @@ impl Qp {
     }
 
     /// Transmits what may be sent. `None` if another thread holds the lock; that thread transmits.
-    pub fn try_transmit(&self, carrier: &mut impl Carrier, out: &mut Outbox) -> Option<Sending> {
+    pub fn try_transmit(
+        &self,
+        carrier: &mut (impl Carrier + ?Sized),
+        out: &mut Outbox,
+    ) -> Option<Sending> {
         let mut last = None;
         self.lock.run_or_delegate(|inner| {
             last = Some(inner.push(&self.init, &self.queues, carrier, out));
@@ -207,11 +213,6 @@ impl Qp {
         self.with_lock(out, |inner, init, queues, out| {
             inner.handle_disconnect(init, queues, cause, out);
         });
-    }
-
-    /// Whether the connection can be closed: nothing more will be sent on it.
-    pub fn wants_close(&self) -> bool {
-        self.queues.lock().state == QpState::Err
     }
 
     /// Runs `work` under the combining lock. The caller transmits afterwards, also for threads whose `try_transmit` found the lock held.
@@ -229,9 +230,34 @@ impl Qp {
     }
 }
 
-impl Upper for Qp {
-    fn fail_overflowed(&self, out: &mut Outbox) {
-        self.fail("a completion queue overflowed", out);
+impl UlpQp for Qp {
+    fn number(&self) -> u32 {
+        self.number()
+    }
+
+    fn state(&self) -> QpState {
+        self.state()
+    }
+
+    fn handle_connected(&self) {
+        self.attach();
+    }
+
+    fn receive(&self, carrier: &mut dyn Carrier, _: Time, out: &mut Outbox) -> Receiving {
+        self.receive(carrier, out)
+    }
+
+    fn try_transmit(
+        &self,
+        carrier: &mut dyn Carrier,
+        _: Time,
+        out: &mut Outbox,
+    ) -> Option<Sending> {
+        self.try_transmit(carrier, out)
+    }
+
+    fn fail(&self, cause: &str, out: &mut Outbox) {
+        self.fail(cause, out);
     }
 
     fn retire(&self) -> bool {
@@ -241,6 +267,27 @@ impl Upper for Qp {
             self.fail("it was destroyed", &mut Outbox::new());
         }
         !retired
+    }
+
+    fn is_busy(&self) -> bool {
+        let view = self.view();
+        view.sends > 0 || view.commands > 0
+    }
+
+    fn can_coalesce(&self) -> bool {
+        true
+    }
+
+    fn awaits_several(&self) -> bool {
+        self.awaits_several()
+    }
+
+    fn raise_low_water(&self, carrier: &mut dyn Carrier, out: &mut Outbox) -> bool {
+        self.raise_low_water(carrier, out)
+    }
+
+    fn restore_low_water(&self, carrier: &mut dyn Carrier, out: &mut Outbox) {
+        self.restore_low_water(carrier, out);
     }
 }
 

@@ -8,18 +8,12 @@ use std::path::{Path, PathBuf};
 use verbena::Config;
 
 use self::error::Error;
+use self::files::{AUDIT, NEEDED, SHIM, SOCKETS};
 
 pub mod error;
+mod files;
 pub mod namespace;
 pub mod shell;
-
-const LIBIBVERBS: &str = "libibverbs.so.1";
-const LIBRDMACM: &str = "librdmacm.so.1";
-const SHIM: &str = "libverbena-uverbs.so";
-const SOCKETS: &str = "libverbena-rsocket.so";
-const AUDIT: &str = "libverbena-audit.so";
-/// The files of a complete folder.
-const NEEDED: [&str; 5] = [LIBIBVERBS, LIBRDMACM, SHIM, SOCKETS, AUDIT];
 
 /// Where the dynamic linker looks first.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";

@@ -67,7 +67,7 @@ fn every_metric_is_measured_over_several_connections() {
         "4k",
     ]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!(text(&output.stderr), "", "and nobody complains");
+    assert_eq!(text(&output.stderr), "", "without a complaint");
     let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let rows = parsed["results"].as_array().unwrap();
     assert_eq!(rows.len(), 11);
@@ -226,11 +226,11 @@ fn devinfo_profile_shows_devices_and_both_maps() {
     assert_eq!(said["network"][0]["packets"], "*:3260");
     let bad = Command::new(env!("CARGO_BIN_EXE_verbena"))
         .args(["devinfo", "--profile"])
-        .env("VERBENA_OWNERS", "192.0.2.1=nobody")
+        .env("VERBENA_OWNERS", "192.0.2.1=verbena7")
         .output()
         .expect("the command starts");
     assert_eq!(bad.status.code(), Some(1));
-    assert!(text(&bad.stderr).contains("no device is called nobody"));
+    assert!(text(&bad.stderr).contains("no device is called verbena7"));
 }
 
 #[test]

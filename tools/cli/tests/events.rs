@@ -2,7 +2,6 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use verbena::low::{Arm, Cause, Data, Flags, Origin, RecvWr, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Qp, QpOptions};
@@ -241,15 +240,9 @@ fn events_of_another_process_are_shown_live() {
     watched.read_numbers();
     assert!(round(&mut lines, "pin=2").len() >= 5);
     drop(watched);
-    let end = Instant::now() + Duration::from_secs(10);
-    let code = loop {
-        if let Some(status) = after.0.try_wait().unwrap() {
-            break status.code();
-        }
-        assert!(Instant::now() < end, "it ends with the process");
-        std::thread::sleep(Duration::from_millis(5));
-    };
-    assert_eq!(code, Some(0));
+    let ended = verbena_testing::process_ends(after.0.id(), verbena_testing::WAIT_LIMIT);
+    assert!(ended, "it ends with the process");
+    assert_eq!(after.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]
@@ -307,9 +300,7 @@ fn stopped_process_is_reported_as_unresponsive() {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
         stat.is_ok_and(|stat| stat.contains(") T "))
     };
-    while !is_stopped() {
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    verbena_testing::wait_until("it is stopped", is_stopped);
     let refused = output(&["events", &pid]);
     assert_eq!(refused.status.code(), Some(1));
     let said = text(&refused.stderr);

@@ -10,7 +10,7 @@ use verbena_nic::qp::Limits;
 use verbena_nic::{
     Cq, Flags, MemoryCarrier, OnFailure, Outbox, ReceiveWr, Receiving, Sending, Sge,
 };
-use verbena_nic::{UpperInit, Wc};
+use verbena_nic::{UlpInit, Wc};
 use verbena_storage_wire::iscsi::{
     Attribute, BHS_LEN, Bhs, FromInitiator, Lengths, Lun, digest, pad,
 };
@@ -75,7 +75,7 @@ impl World {
         let access = Access::LOCAL_WRITE;
         let receives = Buffer::new(&tpt, SLOT * SLOTS, PD, access).expect("memory");
         let cq = Arc::new(Cq::new(1, 4000).expect("a queue"));
-        let upper = UpperInit {
+        let ulp = UlpInit {
             number: 3,
             pd: PD,
             send_cq: cq.clone(),
@@ -103,7 +103,7 @@ impl World {
             max_r2t: 1 + u16::from(switches & 1),
             max_recv: 1000,
         };
-        let qp = Qp::new(upper, on_failure);
+        let qp = Qp::new(ulp, on_failure);
         let mut out = Outbox::new();
         assert!(qp.attach());
         qp.begin(terms, &mut out);

@@ -15,12 +15,10 @@ fn job(words: &str) -> Job {
 
 fn await_listener(at: SocketAddr) {
     let wanted = format!(":{:04X} 00000000:0000 0A", at.port());
-    while !std::fs::read_to_string("/proc/net/tcp")
-        .unwrap()
-        .contains(&wanted)
-    {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
+    verbena_testing::wait_until("the server listens", || {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        table.contains(&wanted)
+    });
 }
 
 /// The figures of the server, and those of the caller.
@@ -107,10 +105,12 @@ fn tcp_many_carries_bytes_and_ends() {
 #[test]
 fn meter_starts_after_two_messages_per_connection() {
     let mut meter = job::Meter::for_connections(&job("many --connections 50 --size 10"));
+    // real time: longer than the meter measures; it must not have started yet.
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert!(meter.record(99) && meter.figures().messages == 0);
     assert!(meter.record(1) && meter.figures().messages == 0);
     assert!(meter.record(7) && meter.figures().messages == 7);
+    // real time: until the measurement is over.
     std::thread::sleep(std::time::Duration::from_millis(60));
     assert!(!meter.record(1));
     assert_eq!(meter.figures().carried, 1080);

@@ -82,6 +82,7 @@ fn raise_descriptors() -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use verbena_testing::Tid;
 
     #[test]
     fn field_matches_only_at_line_start() {
@@ -105,16 +106,18 @@ mod tests {
             let (tell, told) = std::sync::mpsc::channel::<()>();
             let (answer, answered) = std::sync::mpsc::channel();
             scope.spawn(move || {
-                answer.send(rustix::thread::gettid()).unwrap();
+                let ids = (Tid::current(), rustix::thread::gettid());
+                answer.send(ids).unwrap();
                 for () in told {
-                    answer.send(rustix::thread::gettid()).unwrap();
+                    answer.send(ids).unwrap();
                 }
             });
-            let thread = answered.recv().unwrap().as_raw_nonzero().to_string();
+            let (waiter, thread) = answered.recv().unwrap();
+            let thread = thread.as_raw_nonzero().to_string();
             let task = Path::new("/proc/self/task").join(thread);
             let before = switches(&task).unwrap();
             for _ in 0..10 {
-                std::thread::sleep(std::time::Duration::from_millis(2));
+                verbena_testing::wait_blocked(waiter);
                 tell.send(()).unwrap();
                 answered.recv().unwrap();
             }

@@ -4,7 +4,7 @@
 
 use verbena_stream::Time;
 
-use crate::peer::Image;
+use crate::image::Image;
 use crate::work::{Report, Work};
 
 /// One end of a connection.

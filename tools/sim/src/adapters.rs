@@ -17,6 +17,7 @@ mod rare_faults;
 pub mod record;
 mod refused;
 mod request;
+mod world;
 
 use core::fmt;
 use core::panic::AssertUnwindSafe;
@@ -26,8 +27,8 @@ use verbena_nic::Status;
 use verbena_stream::Time;
 
 use crate::run::RunCounters;
-use drive::World;
 use record::{Fault, Record};
+use world::World;
 
 /// A run that failed a check.
 #[derive(Debug, Clone)]

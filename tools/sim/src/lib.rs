@@ -2,7 +2,7 @@
 //! One seed determines a whole run, the same on every machine. There are no sockets, threads or real time; any implementation of
 //! [`Actor`] can be simulated.
 //!
-//! Reading order: [`work`] and [`actor`] (the contract) → [`peer`] (a small adapter that implements it) → [`plan`] and
+//! Reading order: [`work`], [`image`] and [`actor`] (the contract) → [`peer`] (a small adapter that implements it) → [`plan`] and
 //! [`workload`] (what programs post) → [`link`], [`clock`], [`world`] (the run) → [`checker`] (the checks) → [`run`].
 //! Whole adapters are connected by a [`fabric`]; [`adapters`] has simulations of them, [`notification`] those of their events. [`split`]
 //! simulates hosts and I/O units whose cells go through switches.
@@ -15,6 +15,7 @@ pub mod capture;
 pub mod checker;
 pub mod clock;
 pub mod fabric;
+pub mod image;
 pub mod link;
 pub mod notification;
 pub mod peer;

@@ -3,14 +3,12 @@
 //! over speed.
 
 mod ending;
-mod image;
 mod memory;
 mod post;
 mod receive;
 mod transmit;
 
-pub use image::{Image, ReceiveImage, RegionImage};
-pub use memory::{FRESH_BYTE, GUARD, GUARD_BYTE, Guarded, Memory, RegionSpec, Right, Rights};
+pub use memory::{Memory, RegionSpec, Right, Rights};
 
 use core::time::Duration;
 use std::collections::VecDeque;
@@ -21,6 +19,7 @@ use verbena_wire::ext::{Caps, Features, Personality, QpType, RnrTimer};
 use verbena_wire::mpa::startup::Revision;
 
 use crate::actor::{Actor, Leftovers};
+use crate::image::{FRESH_BYTE, Guarded, Image, ReceiveImage, RegionImage};
 use crate::rng::{Ratio, Rng};
 use crate::work::{Report, Work};
 use post::Request;

@@ -79,6 +79,7 @@ impl Options {
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    packages::ensure(true)?;
     match perform(workspace, options)? {
         Outcome::Passed => Ok(()),
         Outcome::Noted(what) => {

@@ -2,6 +2,7 @@
 //! A finding is one line, `path:line: rule: sentence`, and any finding fails the check.
 //! This file reads the input and prints the result; every rule has a file of its own.
 
+mod circles;
 mod docs;
 mod headers;
 mod language;
@@ -12,7 +13,9 @@ mod machine;
 mod names;
 mod rust;
 mod safety;
+mod safety_phrases;
 mod sizes;
+mod waits;
 
 use std::fmt;
 use std::path::Path;
@@ -129,7 +132,10 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
         findings.extend(leftovers::check(file));
         findings.extend(machine::check(file));
         findings.extend(language::check(file));
+        findings.extend(waits::check(file));
     }
+    findings.extend(safety_phrases::check(files));
+    findings.extend(circles::check(files));
     findings.extend(docs::check(files, paths));
     findings.extend(links::check(files, paths));
     findings

@@ -160,7 +160,7 @@ impl Acceptor {
         });
         listener.listen()?;
         let door = Acceptor::new(core, listener, RequestSink::Program(waiting.clone()))?;
-        let mut acceptors = core.pending_requests.lock();
+        let mut acceptors = core.admission.pending_requests.lock();
         acceptors.retain(|one| one.strong_count() > 0);
         acceptors.push(Arc::downgrade(&waiting));
         drop(acceptors);
@@ -215,7 +215,7 @@ impl Acceptor {
     /// The request with this number is complete.
     pub(crate) fn complete_request(&self, number: u64, mut decision: Decision) {
         match &self.sink {
-            RequestSink::Program(_) if !self.core.check_request(&mut decision) => {
+            RequestSink::Program(_) if !self.core.security.check_request(&mut decision) => {
                 decision.connection.reject(&DialReject::KeyMismatch.emit());
             }
             RequestSink::Program(waiting) => {
@@ -226,7 +226,8 @@ impl Acceptor {
             RequestSink::Oob => {
                 let held = self
                     .core
-                    .oob_requests
+                    .oob
+                    .requests
                     .handle_request(&self.core.config, decision);
                 if let Some(until) = held {
                     self.shard.set_timer(until, self.token);
@@ -305,13 +306,13 @@ impl Acceptor {
         // V2: a listener on all addresses includes those that a rule gives to another device.
         let ours = |at| self.core.check_owner(at, Some(peer)).is_ok();
         if self.core.is_closing()
-            || !self.core.access.admits(peer.ip())
+            || !self.core.security.access.admits(peer.ip())
             || !socket.local_addr().is_ok_and(ours)
         {
             socket.abort();
             return Ok(AcceptOutcome::Accepted);
         }
-        let Some((permit, elder)) = self.core.half_open.take(peer.ip()) else {
+        let Some((permit, elder)) = self.core.admission.half_open.take(peer.ip()) else {
             socket.abort();
             return Ok(AcceptOutcome::Accepted);
         };
@@ -346,7 +347,7 @@ impl ShardTask for Acceptor {
     fn expire(self: Arc<Self>, now: Time) {
         match &self.sink {
             RequestSink::Program(waiting) => self.present_requests(waiting),
-            RequestSink::Oob => self.core.oob_requests.expire(now),
+            RequestSink::Oob => self.core.oob.requests.expire(now),
         }
         self.arm();
     }
@@ -358,7 +359,7 @@ impl ShardTask for Acceptor {
                 let unseen = self.order.lock().take_all();
                 drop((waiting.take_all(), unseen));
             }
-            RequestSink::Oob => self.core.oob_requests.stop(),
+            RequestSink::Oob => self.core.oob.requests.stop(),
         }
     }
 }

@@ -95,7 +95,7 @@ impl Connection {
 
     /// Unlinks the connection from its queue pair.
     fn unlink_qp(&self, bound: &Bound) {
-        self.core.remove_connection(bound.qp.number(), self);
+        self.core.routes.remove_connection(bound.qp.number(), self);
         let was_ours = bound.slot.clear(self);
         if let Some(introduction) = bound.oob_hello.as_ref().filter(|_| was_ours) {
             introduction.disconnected();

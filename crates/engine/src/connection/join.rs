@@ -202,7 +202,7 @@ impl Connection {
         let bound = self.bound.get_or_init(|| bound);
         self.early.store(!early.is_empty(), Ordering::Release);
         self.transport.open();
-        self.core.add_connection(bound.qp.number(), self);
+        self.core.routes.add_connection(bound.qp.number(), self);
         bound.slot.set(self);
         let before = core::mem::replace(phase, Phase::Running { early });
         (bound, before)

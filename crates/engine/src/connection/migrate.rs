@@ -64,7 +64,7 @@ impl Connection {
         };
         self.unwatch();
         self.shard.forget(self.token);
-        self.core.remove_connection(bound.qp.number(), self);
+        self.core.routes.remove_connection(bound.qp.number(), self);
         bound.slot.clear(self);
         Ok(DetachedStream {
             image,

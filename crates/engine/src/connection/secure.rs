@@ -6,8 +6,8 @@ use core::net::SocketAddr;
 use super::starting::Starting;
 use super::startup::same_host;
 use super::{Connection, Phase};
-use crate::core::Core;
 use crate::error::Error;
+use crate::security::Security;
 use crate::security::access::RefusedBy;
 use crate::security::tls::TlsError;
 use crate::sys::Socket;
@@ -29,12 +29,12 @@ impl Connection {
         };
         let came = |starting: &Starting| starting.is_accepted();
         if matches!(&*self.phase.lock(), Phase::Starting(starting) if came(starting)) {
-            self.core.access.refuse(self.peer.ip(), by);
+            self.core.security.access.refuse(self.peer.ip(), by);
         }
     }
 }
 
-impl Core {
+impl Security {
     /// Integrity is ensured without MPA's CRC: the bytes stay on this host, or TLS authenticates them.
     pub(super) fn has_integrity(&self, socket: &Socket, peer: SocketAddr) -> bool {
         self.tls.is_some() || same_host(socket, peer)

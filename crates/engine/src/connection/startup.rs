@@ -127,7 +127,7 @@ impl Connection {
             return Err(Error::PrivateData { got, limit });
         }
         let unreachable = |cause| Error::Unreachable { peer: to, cause };
-        let tls = core.tls.as_ref().map(Tls::client).transpose();
+        let tls = core.security.tls.as_ref().map(Tls::client).transpose();
         let tls = tls.map_err(|cause| Error::Tls { peer: to, cause })?;
         let class = options.attr.lock().traffic_class;
         let socket = Socket::connect(to, options.source, class).map_err(unreachable)?;
@@ -136,12 +136,12 @@ impl Connection {
         let terms = terms.unwrap_or_else(|| {
             let terms = config.terms(
                 config.expected_profile(to.ip()),
-                core.has_integrity(&socket, to),
+                core.security.has_integrity(&socket, to),
             );
             let (ird, ord) = options.depths((terms.ird, terms.ord));
             Terms { ird, ord, ..terms }
         });
-        core.prove_request(&mut options, &terms)?;
+        core.security.prove_request(&mut options, &terms)?;
         let done = Some(done);
         let side = Side::Dialled {
             terms,
@@ -163,9 +163,9 @@ impl Connection {
         let config = &core.config;
         let terms = config.terms(
             config.expected_profile(peer.ip()),
-            core.has_integrity(&socket, peer),
+            core.security.has_integrity(&socket, peer),
         );
-        let tls = core.tls.as_ref().map(Tls::server).transpose();
+        let tls = core.security.tls.as_ref().map(Tls::server).transpose();
         let tls = tls.map_err(|cause| Error::Tls { peer, cause })?;
         let now = sys::now();
         let deadline = now + config.startup_timeout;
@@ -258,7 +258,7 @@ impl Connection {
         self.finish(&mut out);
         self.core.deliver(&mut out);
         if let Some(done) = done {
-            catch_panic(|| done(Err(self.core.closed_error())));
+            catch_panic(|| done(Err(self.core.lifecycle.closed_error())));
         }
     }
 

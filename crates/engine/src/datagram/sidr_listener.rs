@@ -149,7 +149,7 @@ impl Engine {
     /// Binds a SIDR listener to this address, not open yet; port 0 selects a free port.
     pub fn bind_sidr_listener(&self, at: SocketAddr) -> Result<SidrListener, Error> {
         self.core.check()?;
-        let socket = DatagramSocket::bind(self.core.bind_addr(at)?)?;
+        let socket = DatagramSocket::bind(self.core.local_addresses.to_bind(at)?)?;
         let at = socket.local_addr()?;
         Ok(SidrListener(Arc::new(ListenerState {
             core: self.core.clone(),
@@ -265,7 +265,7 @@ impl ShardTask for ListenerState {
             let Ok(Some((len, from))) = self.socket.receive(&mut room) else {
                 break;
             };
-            if self.core.access.admits(from.ip()) {
+            if self.core.security.access.admits(from.ip()) {
                 self.handle_datagram(room.get(..len).unwrap_or(&room), from);
             }
         }

@@ -11,10 +11,10 @@ use verbena_stream::Time;
 use verbena_sync::locks::Mutex;
 use verbena_wire::ext::{SidrKind, SidrMessage};
 
-use crate::core::Core;
 use crate::datagram::sidr_listener::{UdEndpoint, check_private_data};
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::lifecycle::Lifecycle;
 use crate::notify::pipeline::catch_panic;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::sys::{self, DatagramSocket, Interest, Ready};
@@ -39,7 +39,7 @@ pub struct SidrQuery(Arc<QueryState>);
 
 /// The state of a request, served by a shard.
 struct QueryState {
-    core: Arc<Core>,
+    lifecycle: Arc<Lifecycle>,
     shard: Arc<Shard>,
     token: u64,
     socket: DatagramSocket,
@@ -87,7 +87,7 @@ impl Engine {
             private_data,
         };
         let errand = Arc::new(QueryState {
-            core: self.core.clone(),
+            lifecycle: self.core.lifecycle.clone(),
             shard: self.core.shards.pick()?,
             token: next_token(),
             from: socket.local_addr()?,
@@ -117,7 +117,7 @@ impl SidrQuery {
 
     /// The request has ended, or `done` is about to be called.
     pub fn is_finished(&self) -> bool {
-        !self.0.core.is_alive() || self.0.progress.lock().done.is_none()
+        !self.0.lifecycle.is_alive() || self.0.progress.lock().done.is_none()
     }
 
     /// Datagrams received that did not answer this request.
@@ -128,7 +128,7 @@ impl SidrQuery {
 
 impl Drop for SidrQuery {
     fn drop(&mut self) {
-        if self.0.core.is_alive() {
+        if self.0.lifecycle.is_alive() {
             drop(self.0.end());
         }
     }
@@ -278,7 +278,7 @@ impl ShardTask for QueryState {
     }
 
     fn stop(self: Arc<Self>) {
-        self.finish(Err(self.core.closed_error()));
+        self.finish(Err(self.lifecycle.closed_error()));
     }
 }
 

@@ -182,7 +182,7 @@ impl UdDemux {
             return Ok(Some(audience.udp_port.clone()));
         }
         let port = core.config.multicast_port;
-        let socket = DatagramSocket::bind_group(group, port, core.addresses()?)?;
+        let socket = DatagramSocket::bind_group(group, port, core.local_addresses.all()?)?;
         let mailbox = UdpPort::new(core, socket, Some(group))?;
         mailbox.serve()?;
         let members = Arc::new([resident.clone()]);

@@ -61,20 +61,20 @@ impl UdPair {
     ) -> Result<UdPair, Error> {
         core.check_own(send.0.core())?;
         core.check_own(recv.0.core())?;
-        if core.tls.is_some() {
+        if core.security.tls.is_some() {
             return Err(Error::NoDatagrams);
         }
-        let qpn = core.qpn_allocator.allocate(core)?;
+        let qpn = core.oob.qpn_allocator.allocate(core)?;
         let resident = Self::register(core, send, recv, options, qpn);
         let resident = resident.inspect_err(|_| {
             let rests = core.config.reuse_delay;
-            core.qpn_allocator.release(qpn, rests);
+            core.oob.qpn_allocator.release(qpn, rests);
         })?;
         send.0.add_send_group(&recv.0.group);
         for mailbox in resident.udp_ports.iter() {
             recv.0.group.add_udp_port(mailbox);
         }
-        core.ud_demux.add(&resident);
+        core.routes.ud_demux.add(&resident);
         Ok(UdPair {
             core: core.clone(),
             member: resident,
@@ -91,7 +91,7 @@ impl UdPair {
         options: UdOptions,
         qpn: Qpn,
     ) -> Result<Arc<UdMember>, Error> {
-        let boxes = core.qpn_allocator.udp_ports(qpn).ok_or(Error::Closed)?;
+        let boxes = core.oob.qpn_allocator.udp_ports(qpn).ok_or(Error::Closed)?;
         for mailbox in boxes.iter() {
             mailbox.serve()?;
         }
@@ -184,7 +184,7 @@ impl UdPair {
             return Err(Error::NotMulticast { address: group });
         }
         let mut groups = self.groups.lock();
-        let residents = &self.core.ud_demux;
+        let residents = &self.core.routes.ud_demux;
         if let Some(mailbox) = residents.attach(&self.core, &self.member, group)? {
             self.recv.group.add_udp_port(&mailbox);
             groups.push(group);
@@ -199,7 +199,7 @@ impl UdPair {
 
     fn leave(&self, groups: &mut Vec<IpAddr>, group: IpAddr) -> bool {
         groups.retain(|one| *one != group);
-        let mailbox = self.core.ud_demux.detach(&self.member, group);
+        let mailbox = self.core.routes.ud_demux.detach(&self.member, group);
         if let Some(mailbox) = &mailbox {
             self.recv.group.udp_ports.leave(mailbox);
         }
@@ -221,7 +221,7 @@ impl Drop for UdPair {
         for group in groups {
             self.leave(&mut Vec::new(), group);
         }
-        self.core.ud_demux.remove(number);
+        self.core.routes.ud_demux.remove(number);
         for mailbox in self.member.udp_ports.iter() {
             self.recv.group.udp_ports.leave(mailbox);
         }
@@ -229,6 +229,6 @@ impl Drop for UdPair {
         let destroyed = self.core.function.destroy_ud(self.member.qp.number());
         debug_assert!(destroyed.is_ok(), "it is destroyed once");
         let rests = self.core.config.reuse_delay;
-        self.core.qpn_allocator.release(number, rests);
+        self.core.oob.qpn_allocator.release(number, rests);
     }
 }

@@ -163,11 +163,11 @@ impl UdpPort {
                 break;
             };
             any = true;
-            if !self.core.access.admits(from.ip()) {
+            if !self.core.security.access.admits(from.ip()) {
                 continue;
             }
             if let Err(dropped) = self.dispatch(&room, len, from, out) {
-                self.core.ud_demux.count(dropped);
+                self.core.routes.ud_demux.count(dropped);
             }
         }
         any
@@ -189,10 +189,10 @@ impl UdpPort {
             dst_port: self.addr.port(),
         };
         let arrival = ReceivedDatagram::parse(bytes, path).map_err(Some)?;
-        let residents = &self.core.ud_demux;
+        let residents = &self.core.routes.ud_demux;
         let found = match self.group {
             Some(group) => {
-                let own = self.core.addresses().unwrap_or_default();
+                let own = self.core.local_addresses.all().unwrap_or_default();
                 residents.deliver_all(group, own, &arrival, out)
             }
             None if port_and_index(arrival.dest_qpn()).0 == self.addr.port() => {

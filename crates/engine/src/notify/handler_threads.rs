@@ -255,7 +255,7 @@ impl SignalQueue {
             let Some(core) = core.upgrade() else {
                 return;
             };
-            core.serve(signal);
+            core.notification.serve(signal);
         }
     }
 }

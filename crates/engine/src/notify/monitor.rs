@@ -11,9 +11,10 @@ use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use verbena_stream::Time;
 
-use crate::core::Core;
 use crate::error::Error;
+use crate::notify::pipeline::Notification;
 use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::security::Security;
 use crate::sys::{self, AbstractListener, Interest, Ready};
 use watcher::Watcher;
 
@@ -38,18 +39,25 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) struct MonitorOnce(AtomicBool);
 
 impl MonitorOnce {
-    /// Opens the monitor on this shard, once, if the setting `monitor` allows it.
-    pub(crate) fn open_once(&self, core: &Arc<Core>, shard: &Arc<Shard>) {
-        if core.config.monitor && !self.0.swap(true, Ordering::Relaxed) {
+    /// Opens a monitor on this shard, unless it was opened before.
+    pub(crate) fn open_once(&self, watched: Watched, shard: &Arc<Shard>) {
+        if !self.0.swap(true, Ordering::Relaxed) {
             // The adapter works without a monitor; clients then find no socket.
-            let _ = Monitor::open(core, shard);
+            let _ = Monitor::open(watched, shard);
         }
     }
 }
 
+/// What is watched: the events, and the refused connections.
+#[derive(Clone)]
+pub(crate) struct Watched {
+    pub(crate) notification: Weak<Notification>,
+    pub(crate) security: Weak<Security>,
+}
+
 /// The listening socket.
 struct Monitor {
-    core: Weak<Core>,
+    watched: Watched,
     shard: Arc<Shard>,
     token: u64,
     listener: AbstractListener,
@@ -57,9 +65,9 @@ struct Monitor {
 }
 
 impl Monitor {
-    fn open(core: &Arc<Core>, shard: &Arc<Shard>) -> Result<(), Error> {
+    fn open(watched: Watched, shard: &Arc<Shard>) -> Result<(), Error> {
         let monitor = Arc::new(Monitor {
-            core: Arc::downgrade(core),
+            watched,
             shard: shard.clone(),
             token: next_token(),
             listener: bind()?,
@@ -90,10 +98,8 @@ impl Monitor {
                 refuse("too many watchers");
                 continue;
             };
-            if let Some(core) = self.core.upgrade() {
-                // A client that cannot be served is disconnected by the drop.
-                let _ = Watcher::start(&core, &self.shard, visitor, place);
-            }
+            // A client that cannot be served is disconnected by the drop.
+            let _ = Watcher::start(&self.watched, &self.shard, visitor, place);
         }
         Ok(())
     }

@@ -15,10 +15,16 @@ use verbena_stream::Time;
 use verbena_sync::locks::RwLock;
 
 use crate::config::Config;
-use crate::core::Core;
 use crate::error::{Error, InterruptError};
-use crate::notify::handler::{Class, Completion, HandlerRoute, Handlers, handler_of_column};
-use crate::notify::signals::Signals;
+use crate::lifecycle::Lifecycle;
+use crate::notify::Inbox;
+use crate::notify::handler::{
+    Class, Completion, CqNotifications, HandlerRoute, Handlers, handler_of_column,
+};
+use crate::notify::handler_threads::HandlerThreads;
+use crate::notify::monitor::MonitorOnce;
+use crate::notify::signals::{Signals, Ticker};
+use crate::poll::shard::Shards;
 use crate::sys;
 
 /// Initial entries of an event queue; a full one is doubled.
@@ -57,9 +63,72 @@ impl Observers {
     }
 }
 
+/// Called with an event; true if it needs no further delivery.
+pub(crate) type EventHook = Arc<dyn Fn(Event) -> bool + Send + Sync>;
+
+/// The path of every notification of an engine, and what it notifies.
+pub(crate) struct Notification {
+    lifecycle: Arc<Lifecycle>,
+    shards: Arc<Shards>,
+    /// Event queues, maps, vectors (docs/events.md).
+    pub(crate) interrupts: Interrupts,
+    pub(crate) handlers: Handlers,
+    pub(crate) handler_threads: HandlerThreads,
+    /// Callbacks for completions, by queue.
+    pub(crate) cq_notifications: CqNotifications,
+    ticker: Arc<Ticker>,
+    /// Callbacks for every event.
+    pub(crate) observers: Observers,
+    /// Access for monitors in other processes.
+    pub(crate) monitor: MonitorOnce,
+    /// Called first with every event that is not a completion.
+    event_hook: RwLock<Option<EventHook>>,
+    /// All other events.
+    pub(crate) events: Inbox,
+}
+
+impl Notification {
+    pub(crate) fn new(
+        function: &Function,
+        config: &Config,
+        lifecycle: &Arc<Lifecycle>,
+        shards: &Arc<Shards>,
+        signals: Signals,
+    ) -> Result<Arc<Notification>, Error> {
+        let events = Inbox::new()?;
+        let handlers = Handlers::new(config.handlers());
+        let interrupts = create_interrupts(function, config, &handlers, signals)?;
+        Ok(Arc::new_cyclic(|own| Notification {
+            lifecycle: lifecycle.clone(),
+            shards: shards.clone(),
+            interrupts,
+            handlers,
+            handler_threads: HandlerThreads::default(),
+            cq_notifications: CqNotifications::default(),
+            ticker: Ticker::new(own.clone()),
+            observers: Observers::default(),
+            monitor: MonitorOnce::default(),
+            event_hook: RwLock::default(),
+            events,
+        }))
+    }
+
+    /// False in a forked child of the process that made the engine.
+    pub(crate) fn is_alive(&self) -> bool {
+        self.lifecycle.is_alive()
+    }
+
+    /// Sets the callback that is called first with every event but completions.
+    pub(crate) fn set_event_hook(&self, hook: EventHook) {
+        let before = self.event_hook.write().replace(hook);
+        // Dropped without the lock: it is the program's code.
+        drop(before);
+    }
+}
+
 /// Makes the adapter's event queues: one for global events, one for those of RDMA, one for completion queues without a handler, and
 /// one for each handler; each requests its own vector.
-pub(crate) fn create_interrupts(
+fn create_interrupts(
     function: &Function,
     config: &Config,
     handlers: &Handlers,
@@ -83,7 +152,7 @@ pub(crate) fn catch_panic(work: impl FnOnce()) {
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
-impl Core {
+impl Notification {
     /// Raises an event that belongs to no packet and no completion queue.
     pub(crate) fn inject(&self, cause: Cause, origin: Origin) -> Result<(), RaiseError> {
         let raised = self.interrupts.raise(cause, origin, sys::now())?;
@@ -112,10 +181,10 @@ impl Core {
         self.schedule_tick(served.due);
     }
 
-    /// Schedules a [`tick`](Core::tick) for held signals.
+    /// Schedules a [`tick`](Notification::tick) for held signals.
     pub(crate) fn schedule_tick(&self, due: Option<Time>) {
         if let Some(when) = due
-            && self.ticker.set(self, when).is_err()
+            && self.ticker.set(&self.shards, when).is_err()
         {
             // The engine shuts down, and its threads with it: no signal is held any more.
             let _ = self.interrupts.tick(Time::MAX);
@@ -186,7 +255,7 @@ impl Core {
     }
 }
 
-impl Raise for Core {
+impl Raise for Notification {
     fn raise(&self, event: Event) {
         let origin = match event {
             Event::Completion { cq, reason } => match self.cq_notifications.route(cq, reason) {

@@ -14,11 +14,12 @@ use verbena_stream::Time;
 
 use crate::core::Core;
 use crate::error::Error;
-use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::notify::pipeline::Notification;
+use crate::poll::shard::{Shard, ShardTask, Shards, next_token};
 use crate::sys::{self, Ready};
 
-/// A signal and its adapter.
-type Task = (Arc<Core>, Signal);
+/// A signal and the path of its adapter's notifications.
+type Task = (Arc<Notification>, Signal);
 
 thread_local! {
     /// Signals that this thread has yet to serve, oldest first; `None` while it serves none.
@@ -34,21 +35,26 @@ impl Signals {
     fn core(&self) -> Option<Arc<Core>> {
         self.0.get()?.upgrade()
     }
+
+    fn notification(&self) -> Option<Arc<Notification>> {
+        Some(self.core()?.notification.clone())
+    }
 }
 
 impl Fire for Signals {
     fn fire(&self, signal: Signal, delivery: Delivery) {
-        let Some(core) = self.core() else {
+        let Some(notification) = self.notification() else {
             return;
         };
         match delivery {
-            Delivery::Inline | Delivery::Line => serve_in_turn(&core, signal),
+            Delivery::Inline | Delivery::Line => serve_in_turn(&notification, signal),
             Delivery::Pinned(at) => {
-                let station = core.handler_threads.get(at);
-                let taken = station.is_some_and(|s| s.signal(signal, core.class_of(signal)));
+                let station = notification.handler_threads.get(at);
+                let taken =
+                    station.is_some_and(|s| s.signal(signal, notification.class_of(signal)));
                 // Handler threads end before the last notifications are raised (N8).
                 if !taken {
-                    serve_in_turn(&core, signal);
+                    serve_in_turn(&notification, signal);
                 }
             }
         }
@@ -56,15 +62,15 @@ impl Fire for Signals {
 
     /// E2: a full queue is doubled, up to the limit; entries that did not fit are kept beside it.
     fn overflow(&self, queue: u16) {
-        if let Some(core) = self.core() {
+        if let Some(notification) = self.notification() {
             let now = sys::now();
-            let room = core.interrupts.queue(queue).map(EventQueue::room);
+            let room = notification.interrupts.queue(queue).map(EventQueue::room);
             let more = |entries: usize| entries.saturating_mul(2).min(MAX_ENTRIES);
             // Fails while the reader has not followed an earlier resize; the overflow is reported again then.
             if let Ok(Ok((entries, _))) = room
-                && let Ok(due) = core.interrupts.resize(queue, more(entries), now)
+                && let Ok(due) = notification.interrupts.resize(queue, more(entries), now)
             {
-                core.schedule_tick(due);
+                notification.schedule_tick(due);
             }
         }
     }
@@ -77,10 +83,10 @@ impl Fire for Signals {
 }
 
 /// Serves a signal on this thread: now, or after the current one if it is serving already.
-fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
+fn serve_in_turn(notification: &Arc<Notification>, signal: Signal) {
     let first = PENDING_SIGNALS.with(|round| match &mut *round.borrow_mut() {
         Some(waiting) => {
-            waiting.push_back((core.clone(), signal));
+            waiting.push_back((notification.clone(), signal));
             false
         }
         round => {
@@ -93,8 +99,8 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
     }
     // Ends the round after a panic: this thread must be able to serve again, if only to report the failure.
     let round = RoundGuard;
-    core.serve(signal);
-    while let Some((core, signal)) = PENDING_SIGNALS.with(|round| {
+    notification.serve(signal);
+    while let Some((notification, signal)) = PENDING_SIGNALS.with(|round| {
         let mut round = round.borrow_mut();
         let next = round.as_mut().and_then(VecDeque::pop_front);
         if next.is_none() {
@@ -102,7 +108,7 @@ fn serve_in_turn(core: &Arc<Core>, signal: Signal) {
         }
         next
     }) {
-        core.serve(signal);
+        notification.serve(signal);
     }
     core::mem::forget(round);
 }
@@ -119,20 +125,23 @@ impl Drop for RoundGuard {
 
 /// The timer for signals held by interrupt moderation (E6).
 pub(crate) struct Ticker {
-    core: Weak<Core>,
+    notification: Weak<Notification>,
     timer: OnceLock<(Arc<Shard>, u64)>,
 }
 
 impl Ticker {
-    pub(crate) fn new(core: Weak<Core>) -> Arc<Ticker> {
-        let place = OnceLock::new();
-        Arc::new(Ticker { core, timer: place })
+    pub(crate) fn new(notification: Weak<Notification>) -> Arc<Ticker> {
+        let timer = OnceLock::new();
+        Arc::new(Ticker {
+            notification,
+            timer,
+        })
     }
 
     /// Sets the timer; fails if the shards are stopping.
-    pub(crate) fn set(self: &Arc<Self>, core: &Core, when: Time) -> Result<(), Error> {
+    pub(crate) fn set(self: &Arc<Self>, shards: &Shards, when: Time) -> Result<(), Error> {
         if self.timer.get().is_none() {
-            let (shard, token) = (core.shards.pick()?, next_token());
+            let (shard, token) = (shards.pick()?, next_token());
             shard.serve(token, self.clone())?;
             if self.timer.set((shard.clone(), token)).is_err() {
                 // Another thread was first.
@@ -153,8 +162,8 @@ impl ShardTask for Ticker {
     fn ready(self: Arc<Self>, _: Ready) {}
 
     fn expire(self: Arc<Self>, now: Time) {
-        if let Some(core) = self.core.upgrade() {
-            core.tick(now);
+        if let Some(notification) = self.notification.upgrade() {
+            notification.tick(now);
         }
     }
 

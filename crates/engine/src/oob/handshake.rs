@@ -126,7 +126,7 @@ impl OobHandshake {
     }
 
     pub(crate) fn keys(&self) -> &Keys {
-        &self.core.keys
+        &self.core.security.keys
     }
 
     fn config(&self) -> &Config {
@@ -204,8 +204,8 @@ impl OobHandshake {
 
     pub(crate) fn check_call(&self, call: &DialRequest, source: IpAddr) -> Verdict {
         let config = self.config();
-        let Some(key) = auth::call_proven_by(&self.core.keys, call) else {
-            self.core.access.refuse(source, RefusedBy::Key);
+        let Some(key) = auth::call_proven_by(&self.core.security.keys, call) else {
+            self.core.security.access.refuse(source, RefusedBy::Key);
             return Verdict::Refuse(DialReject::KeyMismatch);
         };
         let mut state = self.state.lock();
@@ -320,7 +320,7 @@ impl OobHandshake {
                 nonce,
                 proof: NO_PROOF,
             };
-            let call = Box::new(auth::sign_call(self.core.keys.first(), call));
+            let call = Box::new(auth::sign_call(self.core.security.keys.first(), call));
             options.private_data = call.emit().to_vec();
             options.source = Some(expected.local);
             options.oob_hello = Some(OobHello::new(&self.this, nonce, OobRole::Caller(call)));
@@ -338,7 +338,7 @@ impl OobHandshake {
     }
 
     fn is_self(&self, number: Qpn, ip: IpAddr) -> bool {
-        let ours = self.core.addresses();
+        let ours = self.core.local_addresses.all();
         number == self.number && ours.is_ok_and(|ours| ours.contains(&ip))
     }
 

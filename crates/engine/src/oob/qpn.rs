@@ -84,7 +84,7 @@ impl QpnPort {
         let config = &core.config;
         let random = sys::random_u64()?;
         let (number, pairs) =
-            PortPair::bind_range(core.addresses()?, config.ports.clone(), random)?;
+            PortPair::bind_range(core.local_addresses.all()?, config.ports.clone(), random)?;
         let (mut doors, mut boxes) = (Vec::new(), Vec::new());
         let opened = pairs.into_iter().try_for_each(|PortPair { tcp, udp }| {
             doors.push(Acceptor::for_oob(core, tcp)?);

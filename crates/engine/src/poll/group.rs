@@ -1,6 +1,7 @@
 //! The connections that complete their receives in one queue, served together: by a shard, or by a thread that polls the queue.
 //! A group is lent to a polling thread after `lend_polls` consecutive empty polls, and returned to the shard when that thread arms the queue
-//! or does not poll for `lend_time` (with the exceptions in `expire`).
+//! or does not poll for `lend_time` (with the exceptions in `borrower.rs`). Which thread serves is decided by `poll/owner.rs` alone: the group
+//! reports events to its [`OwnerCell`] and performs the actions that it returns.
 
 mod borrowed;
 mod borrower;
@@ -8,6 +9,7 @@ mod bulk;
 mod check_interval;
 mod deferred;
 mod empty_poll_sleep;
+mod lending;
 mod members;
 mod reply;
 mod sleeper;
@@ -16,7 +18,7 @@ mod wakeup_coalescing;
 
 use core::time::Duration;
 use std::sync::{Arc, Weak};
-use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_nic::Outbox;
 use verbena_stream::Time;
@@ -25,16 +27,18 @@ use verbena_sync::locks::{Mutex, MutexGuard, RwLock};
 use crate::core::Core;
 use crate::datagram::udp_port::UdpPort;
 use crate::error::Error;
+use crate::poll::owner::{Action, Event, Judgement, OwnerCell, Polling};
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::sys::{self, Interest, Poller, Ready};
 use borrower::Borrower;
 use bulk::Bulk;
 use check_interval::CheckInterval;
 use empty_poll_sleep::EmptyPollSleep;
+use lending::Lending;
 pub(crate) use members::Member;
 use members::Members;
 use reply::Reply;
-use sleeper::{Active, Loan};
+use sleeper::WatchedChannel;
 use udp_ports::UdpPorts;
 pub(crate) use wakeup_coalescing::COALESCING_DELAY;
 use wakeup_coalescing::WakeupCoalescing;
@@ -43,12 +47,6 @@ use wakeup_coalescing::WakeupCoalescing;
 const MAX_DIRECT_POLL: usize = 4;
 /// Rounds of serving in one turn of the shard.
 const ROUNDS: usize = 8;
-/// A polling thread that posts to many connections may stay away for this multiple of `lend_time`: one that answers a batch of
-/// completions with as many long messages is busy, and comes back. With few connections it may instead be spinning on its memory,
-/// waiting for data that the shard must receive. A thread without a processor may stay away as long.
-const BUSY_FACTOR: u32 = 8;
-/// How long nothing is lent after a borrower stayed away, at first and at most, in nanoseconds: it doubles each time.
-const LEND_BACKOFF: (u64, u64) = (20_000_000, 1_280_000_000);
 
 /// The connections of one completion queue.
 pub(crate) struct Group {
@@ -63,20 +61,14 @@ pub(crate) struct Group {
     members: RwLock<Members>,
     /// The UDP sockets of its datagram queue pairs.
     pub(crate) udp_ports: UdpPorts,
-    /// Consecutive empty polls.
-    polls: AtomicU32,
-    /// The last poll, in nanoseconds.
-    last_poll: AtomicU64,
-    /// A polling thread serves the group.
-    lent: AtomicBool,
+    /// The thread that serves the group.
+    owner: OwnerCell,
+    /// When the group is lent to a polling thread.
+    lending: Lending,
     /// It has more than [`MAX_DIRECT_POLL`] members.
     crowded: AtomicBool,
-    /// Requests were posted since the timer last expired; set in crowded groups only.
-    posted: AtomicBool,
-    /// A poll found completions since the timer last expired.
-    found: AtomicBool,
-    /// State of threads that sleep with the group.
-    loan: Loan,
+    /// The channel of the threads that sleep with the group.
+    channel: WatchedChannel,
     /// The last borrower, for the timer.
     borrower: Borrower,
     /// The timer's interval.
@@ -89,14 +81,6 @@ pub(crate) struct Group {
     reply: Reply,
     /// Comparison of shard and polling thread for long messages.
     bulk: Bulk,
-    /// A thread serves the group by polling at this moment.
-    is_serving: AtomicBool,
-    /// The timer that returns the group is set.
-    timer_set: AtomicBool,
-    /// Nothing is lent before this time, in nanoseconds: the last borrower stayed away while input waited, or the shard serves bulk traffic.
-    no_lend_until: AtomicU64,
-    /// The interval for the next time.
-    lend_backoff: AtomicU64,
     /// Acknowledgements of some members are deferred.
     has_deferred_acks: AtomicBool,
     /// Buffer for ready members; its holder is the only thread that queries the poller.
@@ -116,23 +100,16 @@ impl Group {
             poller,
             members: RwLock::default(),
             udp_ports: UdpPorts::default(),
-            polls: AtomicU32::new(0),
-            last_poll: AtomicU64::new(0),
-            lent: AtomicBool::new(false),
+            owner: OwnerCell::default(),
+            lending: Lending::default(),
             crowded: AtomicBool::new(false),
-            posted: AtomicBool::new(false),
-            found: AtomicBool::new(false),
-            loan: Loan::default(),
+            channel: WatchedChannel::default(),
             borrower: Borrower::default(),
             check_interval: CheckInterval::default(),
             coalescing: WakeupCoalescing::default(),
             poll_sleep: EmptyPollSleep::default(),
             reply: Reply::default(),
             bulk: Bulk::default(),
-            is_serving: AtomicBool::new(false),
-            timer_set: AtomicBool::new(false),
-            no_lend_until: AtomicU64::new(0),
-            lend_backoff: AtomicU64::new(LEND_BACKOFF.0),
             has_deferred_acks: AtomicBool::new(false),
             ready_buf: Mutex::default(),
         });
@@ -148,7 +125,7 @@ impl Group {
 
     /// Adds a UDP socket of one of its queue pairs.
     pub(crate) fn add_udp_port(&self, mailbox: &Arc<UdpPort>) {
-        self.udp_ports.join(mailbox, &self.lent);
+        self.udp_ports.join(mailbox, &self.owner);
     }
 
     /// The shard that serves the group while it is not lent.
@@ -164,24 +141,15 @@ impl Group {
     }
 
     fn serve_or_lend(&self, now: Time) {
-        let before = self.last_poll.swap(now.nanos(), Ordering::Relaxed);
-        if self.lent.load(Ordering::Acquire) {
+        let before = self.borrower.note_poll(now);
+        if self.owner.is_lent() {
             self.serve_polling(now);
             self.udp_ports.poll(&self.core);
             self.note_empty_poll(now);
-            return;
-        }
-        let pause = u128::from(now.nanos().saturating_sub(before));
-        let wary = now.nanos() < self.no_lend_until.load(Ordering::Relaxed);
-        if wary || pause > self.core.config.lend_time.as_nanos() {
-            self.polls.store(0, Ordering::Relaxed);
-        } else if self.polls.fetch_add(1, Ordering::Relaxed) + 1 >= self.core.config.lend_polls {
-            self.polls.store(0, Ordering::Relaxed);
+        } else if self.lending.is_due(now, before, &self.core.config) {
             self.borrower.set_current_thread();
             borrowed::add(&self.own);
-            self.lent.store(true, Ordering::SeqCst);
-            self.set_borrower_timer(now);
-            self.udp_ports.apply_lent(&self.lent);
+            self.apply(Event::Borrowed(Polling::Queue), || now);
             self.serve_polling(now);
             self.udp_ports.poll(&self.core);
         }
@@ -190,45 +158,66 @@ impl Group {
     /// The poll found completions: the borrower is active, and serves the group when the queue is empty.
     pub(crate) fn polled_some(&self) {
         self.poll_sleep.reset_empty_polls();
-        if self.lent.load(Ordering::Relaxed) && !self.found.load(Ordering::Relaxed) {
-            self.found.store(true, Ordering::Relaxed);
+        if self.owner.is_lent() {
+            self.borrower.note_found();
         }
     }
 
     /// Requests were posted to a member: the borrower may be busy with that.
     pub(crate) fn note_post(&self) {
-        let lent = self.lent.load(Ordering::Relaxed);
-        if !lent || self.reply.held.load(Ordering::Relaxed) {
+        if !self.owner.is_lent_to_poller() {
             self.reply.note_post();
-        } else if self.crowded.load(Ordering::Relaxed) && !self.posted.load(Ordering::Relaxed) {
-            self.posted.store(true, Ordering::Relaxed);
+        } else if self.crowded.load(Ordering::Relaxed) {
+            self.borrower.note_post();
         }
     }
 
-    /// Sets the timer that checks on the polling thread, unless it is set.
-    fn set_borrower_timer(&self, now: Time) {
-        self.set_timer(
-            now,
-            self.core.config.lend_time * self.check_interval.multiple(),
-        );
+    /// Reports an event to the owner, and does what follows from it.
+    fn apply(&self, event: Event, now: impl Fn() -> Time) {
+        self.perform(event, self.owner.apply(event), now);
     }
 
-    /// Sets the timer, unless it is set, to the multiple of `lend_time` that is nearest to `after`: the timers of several groups expire
-    /// together.
-    fn set_timer(&self, now: Time, after: Duration) {
-        if !self.timer_set.swap(true, Ordering::SeqCst) {
-            let unit = u64::try_from(self.core.config.lend_time.as_nanos()).unwrap_or(u64::MAX);
-            let when = (now + after).nanos().saturating_add(unit / 2);
-            let when = Time::from_nanos(when - when % unit);
-            self.timekeeper.set_timer(when, self.token);
+    /// Does what follows from an event.
+    fn perform(&self, event: Event, actions: &[Action], now: impl Fn() -> Time) {
+        for action in actions {
+            match *action {
+                Action::Serve => self.serve_rounds(),
+                Action::UnwatchChannel => self.unwatch_channel(),
+                Action::ArmPoller => self.arm_poller(),
+                Action::SetTimer => self.set_timer(event, now()),
+                Action::ApplyLent => self.udp_ports.apply_lent(&self.owner),
+                Action::SendDeferred { late } => {
+                    let mut out = Outbox::new();
+                    self.send_deferred_acks(late, &mut out);
+                    self.core.deliver(&mut out);
+                }
+                Action::Forget => {
+                    self.shard.unwatch(&self.poller);
+                    self.forget();
+                }
+            }
         }
+    }
+
+    /// Sets the timer that checks on the borrower, or ends a window of bulk traffic, to the nearest multiple of `lend_time`: the timers of
+    /// several groups expire together.
+    fn set_timer(&self, event: Event, now: Time) {
+        let lend_time = self.core.config.lend_time;
+        let after = match event {
+            Event::Expired(Judgement::Bulk) => bulk::WINDOW,
+            _ => lend_time * self.check_interval.multiple(),
+        };
+        let unit = u64::try_from(lend_time.as_nanos()).unwrap_or(u64::MAX);
+        let when = (now + after).nanos().saturating_add(unit / 2);
+        let when = Time::from_nanos(when - when % unit);
+        self.timekeeper.set_timer(when, self.token);
     }
 
     /// A turn of a polling thread. With long messages it may take longer than `lend_time`.
     fn serve_polling(&self, now: Time) {
-        self.is_serving.store(true, Ordering::Relaxed);
+        self.borrower.set_serving(true);
         self.poll_members(now);
-        self.is_serving.store(false, Ordering::Relaxed);
+        self.borrower.set_serving(false);
     }
 
     fn poll_members(&self, now: Time) {
@@ -252,7 +241,7 @@ impl Group {
         }
         if owes {
             self.note_deferred_acks();
-            if !self.lent.load(Ordering::SeqCst) {
+            if !self.owner.is_lent() {
                 // Returned meanwhile by a thread that may not have seen what was deferred.
                 self.send_deferred_acks(false, &mut out);
             }
@@ -299,35 +288,22 @@ impl Group {
     /// Not if its last borrower slept: it probably is about to sleep again, and serves the group then. If not, the timer returns
     /// the group.
     pub(crate) fn take_back(&self) {
-        self.return_to_shard(false);
+        self.forget_polls();
+        self.apply(Event::Armed, sys::now);
     }
 
-    /// The same; `late` if the borrower stayed away.
-    fn return_to_shard(&self, late: bool) {
-        // A thread that arms the queue is about to sleep, not to poll.
-        self.polls.store(0, Ordering::Relaxed);
+    /// A thread that arms the queue is about to sleep, not to poll.
+    fn forget_polls(&self) {
+        self.lending.reset_polls();
         self.reply.reset();
-        let slept = if late {
-            self.loan.end()
-        } else {
-            self.loan.is_held()
-        };
-        let lent = self.lent.swap(false, Ordering::SeqCst);
-        // A thread that slept with the group before and arms the queue serves the group when it sleeps again.
-        let listens = if late { lent || slept } else { lent && !slept };
-        if late {
-            self.unwatch_channel();
-        }
-        if listens {
-            self.arm_poller();
-        }
-        if lent {
-            self.udp_ports.apply_lent(&self.lent);
-        }
-        if lent || late && slept {
-            let mut out = Outbox::new();
-            self.send_deferred_acks(late, &mut out);
-            self.core.deliver(&mut out);
+    }
+
+    /// A turn of the shard.
+    fn serve_rounds(&self) {
+        for _ in 0..ROUNDS {
+            if !self.serve_ready() {
+                break;
+            }
         }
     }
 
@@ -341,8 +317,7 @@ impl Group {
 
     /// The queue was destroyed.
     pub(crate) fn retire(&self) {
-        self.shard.unwatch(&self.poller);
-        self.forget();
+        self.apply(Event::Retired, sys::now);
     }
 
     fn forget(&self) {
@@ -353,54 +328,33 @@ impl Group {
 
 impl ShardTask for Group {
     fn ready(self: Arc<Self>, _: Ready) {
-        if self.lent.load(Ordering::Acquire) || self.loan.is_held() {
-            // Left unarmed: the borrower serves it, and the timer returns it.
-            return;
-        }
-        for _ in 0..ROUNDS {
-            if !self.serve_ready() {
-                break;
-            }
-        }
-        self.arm_poller();
+        self.apply(Event::Ready, sys::now);
     }
 
     fn expire(self: Arc<Self>, now: Time) {
-        self.timer_set.store(false, Ordering::SeqCst);
-        if let Some(Active(active)) = self.loan.sleeps() {
-            // A sleeping borrower serves the group and sets the timer when it wakes; while it wakes often, this timer is kept instead.
-            if active || self.lent.load(Ordering::SeqCst) {
+        let owner = self.owner.load();
+        let judgement = self.judge_borrower(owner, now);
+        match judgement {
+            Judgement::Present if owner.has_borrower() && owner.sleepers() == 0 => {
+                self.lending.reset_backoff();
                 self.check_interval.grow();
-                self.set_borrower_timer(now);
             }
-            return;
+            Judgement::Away => {
+                self.check_interval.shrink();
+                self.forget_polls();
+            }
+            Judgement::Bulk if owner.is_lent() => self.forget_polls(),
+            Judgement::Present | Judgement::Busy | Judgement::Bulk => {}
         }
-        if self.compare_bulk(now) {
-            return;
-        }
-        if self.found.swap(false, Ordering::Relaxed) {
-            self.last_poll.store(now.nanos(), Ordering::Relaxed);
-        }
-        let there = Time::from_nanos(self.last_poll.load(Ordering::Relaxed));
-        let lent = self.lent.load(Ordering::Relaxed) || self.loan.is_held();
-        let (away, usual) = (now.since(there), self.core.config.lend_time);
-        let posted = self.posted.swap(false, Ordering::Relaxed);
-        if lent && away <= usual {
-            // The borrower polls as expected.
-            self.lend_backoff.store(LEND_BACKOFF.0, Ordering::Relaxed);
+        let event = Event::Expired(judgement);
+        let actions = self.owner.apply(event);
+        if owner.sleepers() > 0 && actions.contains(&Action::SetTimer) {
             self.check_interval.grow();
-        } else if away > usual * BUSY_FACTOR
-            || away > usual && !posted && !self.is_borrower_delayed(lent, there)
-        {
-            self.check_interval.shrink();
-            self.return_to_shard(true);
-            if lent && self.serve_ready() {
-                self.back_off_lending(now);
-            }
         }
-        // Still lent, or again.
-        if self.lent.load(Ordering::SeqCst) || self.loan.is_held() {
-            self.set_borrower_timer(now);
+        self.perform(event, actions, || now);
+        let returned = actions.contains(&Action::ArmPoller);
+        if returned && judgement == Judgement::Away && self.serve_ready() {
+            self.lending.back_off(now);
         }
     }
 
@@ -409,7 +363,9 @@ impl ShardTask for Group {
 
 impl core::fmt::Debug for Group {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("Group").finish_non_exhaustive()
+        f.debug_struct("Group")
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,5 @@
 //! Whether a polling thread competes for its processor, learnt from the gaps between its empty polls.
-//! A thread that loses a large part of its time to preemptions enters a period during which an empty poll may sleep (`group/nap.rs`).
+//! A thread that loses a large part of its time to preemptions enters a period during which an empty poll may sleep (`group/empty_poll_sleep.rs`).
 //! A period ends by itself; the next one is longer if it begins soon.
 //!
 //! No system call is made while a thread polls without gaps.

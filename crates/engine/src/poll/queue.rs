@@ -1,6 +1,6 @@
 //! A completion queue: polling an empty one serves the connections that complete in it.
 //! Arming it returns those connections to the shards. A poll does not block, except that it may sleep briefly when its thread competes
-//! for the processor (`preempted.rs`).
+//! for the processor (`preemption.rs`).
 
 use std::sync::{Arc, Weak};
 use verbena_sync::locks::OnceLock;
@@ -12,6 +12,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::notify::Notify;
 use crate::notify::handler::{HandlerId, HandlerRoute, Target};
+use crate::notify::monitor::Watched;
 use crate::poll::group::Group;
 
 /// A completion queue.
@@ -103,7 +104,7 @@ impl CompletionQueue {
         handler: Option<HandlerId>,
     ) -> Result<CompletionQueue, Error> {
         let target = Target::Attached(match handler {
-            Some(id) => core.handlers.find(id)?.route(),
+            Some(id) => core.notification.handlers.find(id)?.route(),
             None => HandlerRoute::DEFAULT,
         });
         let cq = core.function.create_cq(entries)?;
@@ -114,9 +115,15 @@ impl CompletionQueue {
                 return Err(error);
             }
         };
-        core.cq_notifications.add(cq.number(), target);
+        core.notification.cq_notifications.add(cq.number(), target);
         // The monitor opens with the first completion queue: without one there are no events to watch.
-        core.monitor.open_once(core, group.shard());
+        if core.config.monitor {
+            let watched = Watched {
+                notification: Arc::downgrade(&core.notification),
+                security: Arc::downgrade(&core.security),
+            };
+            core.notification.monitor.open_once(watched, group.shard());
+        }
         Ok(CompletionQueue(Arc::new(Queue {
             core: core.clone(),
             cq,
@@ -183,6 +190,7 @@ impl CompletionQueue {
         if self.0.core.is_alive() {
             self.0
                 .core
+                .notification
                 .cq_notifications
                 .set_notify(self.number(), notify);
         }
@@ -192,17 +200,21 @@ impl CompletionQueue {
     pub fn set_handler(&self, handler: Option<HandlerId>) -> Result<(), Error> {
         self.0.core.check()?;
         let way = match handler {
-            Some(id) => self.0.core.handlers.find(id)?.route(),
+            Some(id) => self.0.core.notification.handlers.find(id)?.route(),
             None => HandlerRoute::DEFAULT,
         };
         let cq = self.number();
         let owed = self
             .0
             .core
+            .notification
             .cq_notifications
             .set_target(cq, Target::Attached(way));
         if let Some(reason) = owed {
-            self.0.core.raise(Event::Completion { cq, reason });
+            self.0
+                .core
+                .notification
+                .raise(Event::Completion { cq, reason });
         }
         Ok(())
     }
@@ -215,6 +227,7 @@ impl CompletionQueue {
             let _ = self
                 .0
                 .core
+                .notification
                 .cq_notifications
                 .set_target(cq, Target::Detached);
         }
@@ -232,7 +245,10 @@ impl Drop for Queue {
         if !self.core.is_alive() {
             return;
         }
-        self.core.cq_notifications.remove(self.cq.number());
+        self.core
+            .notification
+            .cq_notifications
+            .remove(self.cq.number());
         self.group.retire();
         // Every queue pair that completes here holds a reference to this queue, so none is left.
         let destroyed = self.core.function.destroy_cq(self.cq.number());

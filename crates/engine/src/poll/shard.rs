@@ -13,8 +13,8 @@ use verbena_stream::Time;
 use verbena_sync::locks::Mutex;
 
 use crate::core::Core;
-use crate::error::Error;
-use crate::failure::{self, CoreCell, EngineFailure};
+use crate::error::{EngineFailure, Error};
+use crate::failure::{self, CoreCell};
 use crate::notify::pipeline::catch_panic;
 use crate::sys::{self, Doorbell, Interest, Poller, Ready};
 

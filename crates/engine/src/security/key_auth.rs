@@ -12,10 +12,10 @@ use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
 
 use crate::config::{Key, Profile};
 use crate::connection::{Connection, Decision, Options};
-use crate::core::Core;
 use crate::error::Error;
 use crate::oob::auth;
 use crate::oob::hello::Nonces;
+use crate::security::Security;
 use crate::security::access::RefusedBy;
 use crate::sys;
 
@@ -34,7 +34,7 @@ pub(crate) struct AuthenticatedRequest {
     nonce: u64,
 }
 
-impl Core {
+impl Security {
     fn requires_key(&self, peer: IpAddr) -> bool {
         !self.keys.is_empty() && self.config.expected_profile(peer) == Profile::Verbena
     }
@@ -109,7 +109,7 @@ impl Connection {
         let keyed = KeyProof::parse(&agreement.private_data).ok();
         let keyed = keyed.filter(|_| agreement.extensions);
         let (keyed, private_data) = keyed.ok_or_else(unproven)?;
-        let keys = &self.core().keys;
+        let keys = &self.core().security.keys;
         let key = auth::reply_proven_by(keys, asked, &keyed, private_data);
         let key = key.ok_or_else(unproven)?;
         options.proof_state = Some(KeyAuth::Agreed(Nonces {

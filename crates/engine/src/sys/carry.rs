@@ -68,12 +68,12 @@ fn carry_one(call: libc::c_long, fd: BorrowedFd<'_>, span: Span, flags: libc::c_
         return IoOutcome::WouldBlock;
     }
     let flags = flags | libc::MSG_DONTWAIT;
-    let nobody = core::ptr::null_mut::<libc::sockaddr>();
+    let no_address = core::ptr::null_mut::<libc::sockaddr>();
     repeat(|| {
         // SAFETY: `at` and `len` are the caller's span, granted or borrowed until this function returns; the address arguments are null.
         unsafe {
             let (at, len) = (span.as_ptr(), span.len());
-            libc::syscall(call, fd.as_raw_fd(), at, len, flags, nobody, nobody)
+            libc::syscall(call, fd.as_raw_fd(), at, len, flags, no_address, no_address)
         }
     })
 }

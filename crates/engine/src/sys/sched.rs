@@ -105,7 +105,7 @@ mod tests {
             std::thread::yield_now();
         }
         let seen = sched_state(id).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        (0..1000).for_each(|_| std::thread::yield_now());
         assert_eq!(sched_state(id).unwrap(), seen);
         drop(say_end);
         thread.unwrap().join().unwrap();

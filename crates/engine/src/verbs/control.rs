@@ -220,7 +220,7 @@ fn step(core: &Core, queued: &ControlEntry) -> bool {
 fn close_destroyed(core: &Core, done: &ControlResult, out: &mut Outbox) {
     if let (Subject::Qp(qp), verbena_nic::ControlOp::DestroyQp, Ok(())) =
         (done.subject, done.op, &done.outcome)
-        && let Some(connection) = core.connection_of(qp)
+        && let Some(connection) = core.routes.connection_of(qp)
     {
         connection.close(done.final_bytes.clone(), out);
     }

@@ -46,14 +46,14 @@ impl SsqDriver {
         });
         sharer.shard.serve(sharer.token, sharer.clone())?;
         let number = sharer.ssq.number();
-        let mut all = core.ssq_drivers.0.write();
+        let mut all = core.routes.ssq_drivers.0.write();
         all.insert(number, Arc::downgrade(&sharer));
         Ok(sharer)
     }
 
     /// Removes it from the table, unless its number was reused already.
     pub(crate) fn retire(&self) {
-        let mut all = self.core.ssq_drivers.0.write();
+        let mut all = self.core.routes.ssq_drivers.0.write();
         let ours = |one: &Weak<SsqDriver>| core::ptr::eq(one.as_ptr(), self);
         if all.get(&self.ssq.number()).is_some_and(ours) {
             all.remove(&self.ssq.number());
@@ -70,7 +70,7 @@ impl SsqDriver {
 
     /// Transmits requests that were assigned to a channel.
     fn send(&self, qp: &Arc<Qp>, out: &mut Outbox) {
-        let connection = self.core.connection_of(qp.number());
+        let connection = self.core.routes.connection_of(qp.number());
         if let Some(connection) = &connection {
             connection.send(out);
         }

@@ -3,12 +3,15 @@
 #![allow(
     dead_code,
     unreachable_pub,
+    unused_imports,
     reason = "each test program uses a part of it"
 )]
 
 pub mod capture;
 pub mod datagrams;
 pub mod process;
+pub mod tcp;
+pub mod ulp;
 
 use std::io::{ErrorKind, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -186,13 +189,7 @@ pub fn within(limit: Duration, work: impl FnOnce() + Send + 'static) {
     }
 }
 
-pub fn wait(what: &str, holds: impl Fn() -> bool) {
-    let end = Instant::now() + TEST_TIMEOUT;
-    while !holds() {
-        assert!(Instant::now() < end, "it never came: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
+pub use verbena_testing::wait_until as wait;
 
 /// Descriptors are counted per process: tests that count them run one at a time.
 pub fn serialize_tests() -> MutexGuard<'static, ()> {

@@ -8,13 +8,11 @@ use std::time::Duration;
 
 use crate::common::datagrams::{self, LOCALHOST};
 use crate::common::{
-    LIMITS, SEND, Side, TEST_TIMEOUT, connect_sides, loopback, make_qp, read_to_end, wait, within,
+    SEND, Side, TEST_TIMEOUT, connect_sides, loopback, make_qp, read_to_end, ulp, wait, within,
 };
 use verbena_engine::notify::handler::Affinity;
-use verbena_engine::{
-    Engine, EngineFailure, EngineThread, Error, HandlerOptions, IscsiOptions, sys,
-};
-use verbena_nic::{Arm, Event, OnFailure, QpState, Status};
+use verbena_engine::{Engine, EngineFailure, EngineThread, Error, HandlerOptions, sys};
+use verbena_nic::{Arm, Event, QpState, Status, UlpQp};
 
 const KINDS: [EngineThread; 3] = [
     EngineThread::Shard,
@@ -164,7 +162,9 @@ fn panic_completes_queued_registrations() {
         let answer = move |outcome| drop(tell.send(outcome));
         control.create_cq(2, 4, Some(Box::new(answer))).unwrap();
         a.engine.provoke_panic(kind).unwrap();
-        std::thread::sleep(Duration::from_millis(20));
+        if kind != EngineThread::Control {
+            wait("the failure", || a.engine.failure().is_some());
+        }
         drop(open);
         let outcome: Result<(), Error> = told.recv_timeout(TEST_TIMEOUT).unwrap();
         // A panic of another thread may come after the request was done.
@@ -198,16 +198,10 @@ fn every_shutdown_flushes_every_queue_pair_kind() {
         connect_sides(&a, &b);
         let ud = datagrams::make(&a.engine, &a.cq, a.pd);
         datagrams::ready(&ud);
-        let target = TcpListener::bind(loopback()).unwrap();
-        let options = IscsiOptions {
-            pd: a.pd,
-            limits: LIMITS,
-            on_failure: OnFailure::default(),
-            connect_timeout: TEST_TIMEOUT,
-        };
-        let to = target.local_addr().unwrap();
-        let iscsi = a.engine.connect_iscsi(to, (&a.cq, &a.cq), options).unwrap();
-        let (stream, _) = target.accept().unwrap();
+        let peer = TcpListener::bind(loopback()).unwrap();
+        let to = peer.local_addr().unwrap();
+        let raw = ulp::connect(&a.engine, &a.cq, a.pd, to);
+        let (stream, _) = peer.accept().unwrap();
 
         let scatter = [a.sge(0, 4096)];
         let receive = |id| verbena_nic::ReceiveWr {
@@ -216,14 +210,15 @@ fn every_shutdown_flushes_every_queue_pair_kind() {
         };
         a.qp.post_receive(&receive(1)).unwrap();
         ud.post_receive(&receive(2)).unwrap();
-        iscsi.post_receives(&[receive(3)]).unwrap();
+        let post = |id| raw.post_receives(|qp, _| qp.post_receive(&receive(id)));
+        post(3).unwrap();
         end(&a.engine);
 
         let mut flushed = a.statuses(3);
         flushed.sort_by_key(|(id, _)| *id);
         let expected = [1, 2, 3].map(|id| (id, Status::WrFlushErr));
         assert_eq!(flushed, expected, "{name}");
-        let states = [a.qp.state(), ud.state(), iscsi.state()];
+        let states = [a.qp.state(), ud.state(), raw.qp().state()];
         assert_eq!(states, [QpState::Err; 3], "{name}");
         let told = || std::iter::from_fn(|| a.engine.events().try_take());
         wait("the event", || told().any(|e| e == Event::DeviceFatal));
@@ -231,7 +226,7 @@ fn every_shutdown_flushes_every_queue_pair_kind() {
         if name != "E2" {
             // Otherwise flushed at once: only events cannot be delivered.
             assert!(ud.post_receive(&receive(4)).is_err(), "{name}");
-            assert!(iscsi.post_receives(&[receive(4)]).is_err(), "{name}");
+            assert_eq!(post(4), Err(QpState::Err), "{name}");
         }
         read_to_end(&stream);
     }

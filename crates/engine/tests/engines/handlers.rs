@@ -90,19 +90,19 @@ fn handlers_may_outnumber_flat_map_vectors() {
 fn invalid_handler_calls_change_nothing() {
     let side = Side::new(&[("handlers", "2")]);
     let engine = &side.engine;
-    let nobody = HandlerId(1);
+    let unused = HandlerId(1);
     let unknown = |result: Result<(), Error>| {
         assert!(
             matches!(result, Err(Error::NoHandler { id: 1, limit: 2 })),
             "{result:?}"
         );
     };
-    unknown(engine.clear_handler(nobody));
-    unknown(engine.set_class(nobody, Class::Bulk));
-    unknown(engine.moderate(nobody, Moderation::Adaptive));
-    unknown(engine.set_handler_affinity(nobody, &Affinity::Inline));
-    unknown(engine.create_cq_with(16, nobody).map(drop));
-    unknown(side.cq.set_handler(Some(nobody)));
+    unknown(engine.clear_handler(unused));
+    unknown(engine.set_class(unused, Class::Bulk));
+    unknown(engine.moderate(unused, Moderation::Adaptive));
+    unknown(engine.set_handler_affinity(unused, &Affinity::Inline));
+    unknown(engine.create_cq_with(16, unused).map(drop));
+    unknown(side.cq.set_handler(Some(unused)));
     for (place, says) in [
         (
             vec![4000],
@@ -351,7 +351,8 @@ fn no_notification_is_lost_or_doubled_during_moves() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-    std::thread::sleep(Duration::from_millis(20));
+    // Ends its threads: no handler is called any more.
+    drop(b);
     assert_eq!(heard.load(Ordering::SeqCst), ROUNDS);
 }
 
@@ -371,14 +372,18 @@ fn detached_queue_keeps_its_notification() {
         }
         notify(&a, &b, Arm::Next);
         b.complete(1);
-        assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
+        a.complete(1);
+        // The queue is not armed now; a notification of the first message would have been sent before the second one is received.
+        crate::common::exchange(&a, &b);
+        assert!(told.try_recv().is_err());
         if clear {
             assert_eq!(b.engine.set_handler(&options).unwrap(), id);
         }
         b.cq.set_handler(Some(id)).unwrap();
         assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap().cq, b.cq.number());
-        drain(&a);
     }
+    drop(b);
+    assert!(told.try_recv().is_err(), "delivered twice");
 }
 
 #[test]
@@ -554,7 +559,7 @@ fn observer_sees_injected_causes() {
     }
     drop(observation);
     side.engine.inject(causes[0], Origin::UNSPECIFIED).unwrap();
-    assert!(told.recv().is_err(), "nobody observes any more");
+    assert!(told.recv().is_err(), "the observer is gone");
     let (fired, accesses) = side.engine.interrupts();
     assert!(fired >= 6 && accesses.reads == 0, "{accesses:?}");
 }
@@ -579,9 +584,8 @@ fn shutdown_finishes_or_flushes_and_notifies() {
         if finishes {
             b.receive(2, &[b.sge(0, 8)]);
         }
-        let (patience, began) = (Duration::from_millis(300), Instant::now());
+        let patience = Duration::from_millis(300);
         let done = a.engine.shut_down(patience).unwrap();
-        assert!(began.elapsed() < TEST_TIMEOUT);
         assert_eq!(
             (done.finished, done.flushed),
             if finishes { (1, 0) } else { (0, 1) }

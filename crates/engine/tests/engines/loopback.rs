@@ -1,7 +1,7 @@
 //! Whole adapters over TCP on loopback: every operation, its bytes, and the start and end of connections.
 
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::common::{
     SEND, Side, TEST_TIMEOUT, connect_sides, loopback, pair, pattern, try_connect_sides, wait,
@@ -137,7 +137,7 @@ fn bad_write_fails_both_sides() {
 fn destroyed_peer_fails_only_new_requests() {
     let (a, b) = pair(&[]);
     drop(b.qp);
-    std::thread::sleep(Duration::from_millis(50));
+    wait("the peer sees the end", || a.qp.view().peer_disconnected);
     assert_eq!(a.qp.state(), QpState::Rts, "nothing needed it");
     a.post(1, SEND, &[a.sge(0, 8)]);
     assert_eq!(a.statuses(1), [(1, Status::RetryExcErr)]);
@@ -147,7 +147,7 @@ fn destroyed_peer_fails_only_new_requests() {
 fn late_receive_is_waited_for_with_rnr() {
     let (a, b) = pair(&[]);
     a.post(1, SEND, &[a.sge(0, 8)]);
-    std::thread::sleep(Duration::from_millis(20));
+    wait("RNR", || a.qp.view().counters.rnr_received > 0);
     b.receive(2, &[b.sge(0, 8)]);
     assert_eq!(a.statuses(1), [(1, Status::Success)]);
     assert_eq!(b.statuses(1), [(2, Status::Success)]);
@@ -161,12 +161,13 @@ fn standard_peer_waits_for_a_late_receive() {
     for id in 0..20 {
         a.post(id, SEND, &[a.sge(0, 60_000)]);
     }
-    std::thread::sleep(Duration::from_millis(20));
+    // Its bytes are all in the sockets.
+    a.complete(1);
     for id in 0..20 {
         b.receive(id, &[b.sge(0, 60_000)]);
         assert_eq!(b.statuses(1), [(id, Status::Success)]);
     }
-    a.complete(20);
+    a.complete(19);
 }
 
 #[test]
@@ -201,9 +202,9 @@ fn connect_reaches_a_late_listener() {
         .local_addr()
         .unwrap();
     let (done, told) = mpsc::channel();
+    // The first attempt is made, and refused, within the call.
     a.qp.connect(to, b"soon", move |r| done.send(r).unwrap())
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(20));
     let door = b.engine.listen(to, 4).unwrap();
     let request = door.next().unwrap().unwrap();
     request.reject(b"now");

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{SEND, Side, pair, pattern, pseudo_random, read_from, within, write_to};
+use crate::common::{SEND, Side, pair, pattern, pseudo_random, read_from, wait, within, write_to};
 use verbena_nic::Wc;
 use verbena_nic::qp::PostError;
 use verbena_nic::wr::Data;
 use verbena_nic::{Flags, QpState, SendOp, SendWr, Status};
 
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(120);
 
 fn post(side: &Side, id: u64, op: SendOp, len: usize) -> Result<(), PostError> {
     side.qp.post_send(&SendWr {
@@ -23,7 +23,7 @@ fn post(side: &Side, id: u64, op: SendOp, len: usize) -> Result<(), PostError> {
 /// Posts until the queue pair accepts no more; collects all completions.
 fn post_until_error(a: &Side, b: &Side, mut bad: Option<u64>) -> Vec<(u64, Status)> {
     let (mut posted, mut ended) = (0, Vec::new());
-    let end = Instant::now() + Duration::from_secs(10);
+    let end = Instant::now() + Duration::from_secs(60);
     let mut open = true;
     while open || (ended.len() as u64) < posted {
         let mut remote = b.remote(0);
@@ -74,7 +74,10 @@ fn error_state_sends_no_terminate() {
             let (a, b) = pair(&[("crc", if round % 2 == 0 { "on" } else { "off" })]);
             std::thread::scope(|s| {
                 let pressed = s.spawn(|| post_until_error(&a, &b, None));
-                std::thread::sleep(Duration::from_micros(pseudo_random(round) % 5000));
+                let bytes = pseudo_random(round) % (4 << 20);
+                wait("it is under load", || {
+                    b.qp.view().counters.bytes_in >= bytes
+                });
                 assert!(b.qp.modify(QpState::Err));
                 pressed.join().unwrap();
             });

@@ -3,8 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 
 use crate::common::{Side, TEST_TIMEOUT, accept_next, loopback};
 
@@ -25,6 +24,7 @@ pub(crate) enum Attack {
 struct Direction {
     seen: Mutex<Vec<u8>>,
     attack: Mutex<Attack>,
+    changed: Condvar,
     at: AtomicUsize,
 }
 
@@ -42,6 +42,7 @@ impl Relay {
         let way = || Direction {
             seen: Mutex::default(),
             attack: Mutex::new(Attack::None),
+            changed: Condvar::new(),
             at: AtomicUsize::new(usize::MAX),
         };
         let ways = Arc::new([way(), way()]);
@@ -70,6 +71,7 @@ impl Relay {
     pub(crate) fn attack(&self, way: usize, attack: Attack, at: usize) {
         self.directions[way].at.store(at, Ordering::SeqCst);
         *self.directions[way].attack.lock().unwrap() = attack;
+        self.directions[way].changed.notify_all();
     }
 
     /// The same, `ahead` bytes from now on.
@@ -91,14 +93,13 @@ impl Relay {
 fn pass(way: &Direction, mut from: TcpStream, mut into: TcpStream) {
     let mut bytes = vec![0; 64 << 10];
     loop {
-        while *way.attack.lock().unwrap() == Attack::Hold {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let attack = way.attack.lock().unwrap();
+        let held = |attack: &mut Attack| *attack == Attack::Hold;
+        drop(way.changed.wait_while(attack, held).unwrap());
         let n = from.read(&mut bytes).unwrap_or(0);
         let mut seen = way.seen.lock().unwrap();
         let (begin, at) = (seen.len(), way.at.load(Ordering::SeqCst));
         seen.extend_from_slice(&bytes[..n]);
-        drop(seen);
         let attack = *way.attack.lock().unwrap();
         let inside = at.saturating_sub(begin).min(n);
         let reached = at < begin + n;
@@ -111,6 +112,8 @@ fn pass(way: &Direction, mut from: TcpStream, mut into: TcpStream) {
             Attack::None | Attack::Flip | Attack::Hold => n,
         };
         let passed = into.write_all(&bytes[..keep]).is_ok();
+        // What was seen has passed.
+        drop(seen);
         if n == 0 || !passed || (attack == Attack::Cut && begin + n >= at) {
             let _ = (from.shutdown(Shutdown::Both), into.shutdown(Shutdown::Both));
             return;

@@ -471,7 +471,7 @@ mod model {
             assert!(fired <= 1);
             assert!(
                 fired == 1 || comes,
-                "a signal is owed, and nobody comes for it"
+                "a signal is owed, and no thread serves it"
             );
         });
     }

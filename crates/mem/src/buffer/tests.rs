@@ -100,7 +100,7 @@ fn memory_lives_until_last_registration_ends() {
     assert_eq!(tpt.gather_local(&reach).unwrap().read(0, &mut copy), Ok(3));
     assert_eq!(&copy, b"abc");
     tpt.deregister(shared).unwrap();
-    assert!(memory.upgrade().is_none(), "kept by nobody");
+    assert!(memory.upgrade().is_none(), "no reference keeps it");
 }
 
 fn mem_access(stag: Stag, at: u64, len: u64, needs: Access) -> MemAccess {

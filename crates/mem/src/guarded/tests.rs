@@ -11,7 +11,7 @@ impl HalfMapped {
     fn new() -> HalfMapped {
         let rights = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: without MAP_FIXED the kernel chooses unused addresses.
+        // SAFETY: `MAP_FIXED` is not set, so that the kernel chooses two unused pages.
         let at = unsafe { libc::mmap(core::ptr::null_mut(), 2 * PAGE, rights, flags, -1, 0) };
         assert_ne!(at, libc::MAP_FAILED);
         let at = at.cast::<u8>();
@@ -110,7 +110,7 @@ fn a_truncated_file_ends_the_copy() {
     use std::os::fd::AsRawFd;
     let rights = libc::PROT_READ | libc::PROT_WRITE;
     let (fd, shared) = (file.as_raw_fd(), libc::MAP_SHARED);
-    // SAFETY: without MAP_FIXED the kernel chooses unused addresses.
+    // SAFETY: `MAP_FIXED` is not set, so that the kernel chooses an unused page; `fd` is an open file of this size.
     let at = unsafe { libc::mmap(core::ptr::null_mut(), PAGE, rights, shared, fd, 0) };
     assert_ne!(at, libc::MAP_FAILED);
     file.set_len(0).unwrap();

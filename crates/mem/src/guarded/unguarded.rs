@@ -4,9 +4,10 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-// SAFETY, of all: the caller's contract is that of the guarded functions; in addition the memory must be mapped.
+/// # Safety
+/// As for [`super::copy`], and both sides are mapped until this returns. The other functions of this file require the same of their pointers.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: the caller guarantees that `len` bytes at `from` and `to` are mapped, that they do not overlap, and that no reference to those at `to` exists.
     unsafe { core::ptr::copy_nonoverlapping(from, to, len) };
     0
 }
@@ -18,25 +19,25 @@ pub(super) fn long() -> usize {
 }
 
 pub(super) unsafe fn store_8(to: *mut u8, value: u8) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: the caller guarantees that the byte at `to` is mapped and writable, and that no reference to it exists.
     unsafe { to.write_volatile(value) };
     0
 }
 
 pub(super) unsafe fn store_32(to: *mut u32, value: u32) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: the caller guarantees that the four bytes at `to` are mapped, writable and aligned, and that no reference to them exists.
     unsafe { to.write_volatile(value) };
     0
 }
 
 pub(super) unsafe fn store_64(to: *mut u64, value: u64) -> c_int {
-    // SAFETY: see above.
+    // SAFETY: the caller guarantees that the eight bytes at `to` are mapped, writable and aligned, and that no reference to them exists.
     unsafe { to.write_volatile(value) };
     0
 }
 
 pub(super) unsafe fn fetch_add(word: *mut u64, add: u64, before: *mut u64) -> c_int {
-    // SAFETY: see above; the word is aligned.
+    // SAFETY: the caller guarantees that `word` is mapped, writable and aligned, and that `before` is a variable of its own.
     unsafe { *before = AtomicU64::from_ptr(word).fetch_add(add, Ordering::SeqCst) };
     0
 }
@@ -48,7 +49,7 @@ pub(super) unsafe fn compare_exchange(
     before: *mut u64,
 ) -> c_int {
     let order = Ordering::SeqCst;
-    // SAFETY: see above; the word is aligned.
+    // SAFETY: the caller guarantees that `word` is mapped, writable and aligned; `before` is a variable of the caller.
     unsafe {
         let word = AtomicU64::from_ptr(word);
         let (Ok(value) | Err(value)) = word.compare_exchange(expected, new, order, order);

@@ -196,7 +196,7 @@ pub(super) unsafe fn leave(context: *mut core::ffi::c_void) -> bool {
     // SAFETY: `context` points to the kernel's `ucontext_t`, which is valid and may be changed until the handler returns.
     let at = unsafe { &raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize] };
     let addr = |label: *const u8| label.addr() as i64;
-    // SAFETY: as above; of the labels only the addresses are taken.
+    // SAFETY: `at` points into the `ucontext_t` of the running handler, which only this thread accesses; of the labels only the addresses are taken.
     unsafe {
         let ours =
             addr(&raw const verbena_mem_guarded_begin)..addr(&raw const verbena_mem_guarded_end);

@@ -16,7 +16,7 @@ fn put(mapping: &Mapping, at: usize, byte: u8) {
 
 fn get(mapping: &Mapping, at: usize) -> u8 {
     assert!(at < mapping.len());
-    // SAFETY: as in `put`.
+    // SAFETY: `at` is inside the mapping, which lives as long as `mapping`; no other thread accesses it in these tests.
     unsafe { mapping.start().add(at).read_volatile() }
 }
 

@@ -1,7 +1,7 @@
 //! Tests of targets: order of places, what does not fit, and that deregistration waits for them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
 use crate::{Access, Buffer, MemAccess, Pd, Policy, Tpt};
@@ -93,19 +93,25 @@ fn deregistration_waits_for_targets() {
     let stag = memory.stag();
     let mut targets = Targets::new();
     targets.place(tpt.place_local(&mem_access(&memory, 0, 16)).unwrap());
+    let released = Arc::new(AtomicBool::new(false));
     let revoker = {
-        let tpt = tpt.clone();
-        std::thread::spawn(move || tpt.deregister(stag))
+        let (tpt, released) = (tpt.clone(), released.clone());
+        std::thread::spawn(move || {
+            let done = tpt.deregister(stag).is_ok();
+            (done, released.load(Ordering::Acquire))
+        })
     };
     // The thread makes new grants fail, and then waits for `targets`.
     while tpt.place_local(&mem_access(&memory, 0, 1)).is_ok() {
         std::thread::yield_now();
     }
-    std::thread::sleep(Duration::from_millis(5));
+    // A revoker that does not wait ends here.
+    (0..1000).for_each(|_| std::thread::yield_now());
     assert!(!revoker.is_finished());
     targets.fill(&[7; 16]).unwrap();
+    released.store(true, Ordering::Release);
     drop(targets);
-    assert!(revoker.join().unwrap().is_ok());
+    assert_eq!(revoker.join().unwrap(), (true, true));
     assert_eq!(memory.read(0, 16), [7; 16]);
 }
 

@@ -13,11 +13,11 @@ use super::index::Purpose;
 use super::{Region, Tpt};
 use crate::access::Access;
 use crate::att::{Att, Page, PageSize};
-use crate::entry::{Entry, Kind, Pd};
+use crate::entry::{Entry, Kind, Pd, Scope};
 use crate::probe;
 use crate::refusal::Misuse;
 use crate::slot::Unavailable;
-use crate::window::{Scope, WindowType};
+use crate::window::WindowType;
 
 /// Where the bytes of a pending region are; a page list is verified and becomes a translation when the region is completed.
 #[derive(Debug)]

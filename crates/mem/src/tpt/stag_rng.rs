@@ -1,8 +1,6 @@
 //! Numbers that a peer cannot predict, however many it has seen: SipHash-2-4 of a counter, under a key made of the
 //! table's seed. The same seed gives the same numbers, which the simulator needs.
 
-use super::index::mix;
-
 /// A source of such numbers.
 #[derive(Debug)]
 pub(super) struct StagRng {
@@ -56,6 +54,14 @@ impl StagRng {
         self.counter = self.counter.wrapping_add(1);
         siphash(self.key, self.counter)
     }
+}
+
+/// The finaliser of SplitMix64, a bijection.
+fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 /// SipHash-2-4 of one word of eight bytes (Aumasson and Bernstein, 2012).

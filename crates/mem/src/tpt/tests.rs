@@ -105,7 +105,7 @@ fn old_stag_of_reused_index_is_refused() {
     assert_eq!(tpt.deregister(first), Err(Misuse::Stag(first)));
     let mut again = vec![register(&tpt, &mut bytes, Access::ALL)];
     again.push(register(&tpt, &mut bytes, Access::ALL));
-    // SAFETY: the registration fails.
+    // SAFETY: the table is full, so that `bytes` is not registered.
     let full = unsafe { tpt.register(region(&mut bytes, Access::ALL)) };
     assert_eq!(full, Err(Misuse::Full(2)));
     let reused = again.iter().find(|s| s.index() == first.index()).unwrap();
@@ -194,7 +194,7 @@ fn index_zero_is_never_used() {
     for _ in 0..4 {
         assert_ne!(register(&tpt, &mut bytes, Access::ALL).index(), 0);
     }
-    // SAFETY: the registration fails.
+    // SAFETY: every index is taken, so that `bytes` is not registered.
     assert!(unsafe { tpt.register(region(&mut bytes, Access::ALL)) }.is_err());
     let zero = mem_access(Stag::new(0), bytes.as_ptr(), 1, Access::LOCAL_READ);
     assert!(tpt.gather_local(&zero).is_err());
@@ -464,7 +464,7 @@ fn bound_window_is_freed_by_its_old_key() {
     tpt.deregister(window).unwrap();
     assert!(
         tpt.find_entry(bound).is_none(),
-        "nobody reaches it any more"
+        "no STag reaches it any more"
     );
     tpt.deregister(region).unwrap();
 }

@@ -6,9 +6,9 @@ use verbena_wire::Stag;
 
 use super::index::Purpose;
 use super::{Misuse, Refusal, Tpt};
-use crate::entry::{Entry, Kind, Pd};
+use crate::entry::{Entry, Kind, Pd, Scope};
 use crate::slot::{Slot, Unavailable};
-use crate::window::{Bind, Scope, WindowType, entry_for};
+use crate::window::{Bind, WindowType, entry_for};
 
 impl Tpt {
     /// A window that is not bound yet.

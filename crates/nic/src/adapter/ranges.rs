@@ -3,8 +3,9 @@
 
 use std::ops::Range;
 
-use crate::error::{Error, Object};
+use crate::error::Error;
 use crate::function::{FIRST_QP, KINDS, Shares};
+use crate::object::Object;
 
 /// A function's ranges in the adapter's numbers: the function's first number of a kind is `start` here.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,9 @@ use verbena_wire::To;
 
 use super::*;
 use crate::adapter::Adapter;
-use crate::error::{Kind, Object};
+use crate::error::Kind;
 use crate::function::{Function, Shares};
+use crate::object::Object;
 use crate::state::QpState;
 use crate::testing::{new_qp, poll};
 use verbena_events::event::{Event, Wake};
@@ -106,7 +107,7 @@ fn requests_are_done_in_order_and_complete() {
         .function
         .post_allocate_window(w.control, 3, WindowType::One, w.pd);
     assert_eq!(w.reaches(&memory), Err(Refusal::Pending { stag }));
-    assert!(w.completions().is_empty(), "nobody ran it");
+    assert!(w.completions().is_empty(), "it was not run");
     assert_eq!(w.run().unwrap().subject, Subject::Stag(stag));
     assert_eq!(w.reaches(&memory), Ok(()));
     let done = w.run().unwrap();
@@ -239,8 +240,8 @@ fn invalid_requests_are_refused_without_effect() {
     let memory = w.register(1);
     let stag = memory.stag();
     let before = function.used();
-    let nobody = Pd(7);
-    let gone = function.post_register(w.control, 9, nobody, |_| panic!("no such domain"));
+    let unknown = Pd(7);
+    let gone = function.post_register(w.control, 9, unknown, |_| panic!("no such domain"));
     assert_eq!(
         gone,
         Err(Error::NoSuch {

@@ -8,7 +8,7 @@ use verbena_wire::{Stag, To};
 
 use super::Function;
 use super::qps::NewQp;
-use super::table::Use;
+use super::users::Use;
 use crate::control::{Control, ControlResult, Request, Work};
 use crate::error::Error;
 use verbena_events::event::Outbox;

@@ -76,8 +76,8 @@ impl RetiredCounters {
         Ok(())
     }
 
-    /// Removes a queue pair of an upper-layer driver from its table; its driver keeps the counters.
-    pub(super) fn remove_upper(
+    /// Removes a queue pair of an upper-layer protocol from its table; its driver keeps the counters.
+    pub(super) fn remove_ulp(
         &self,
         remove: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {

@@ -96,7 +96,7 @@ impl QpRow {
     fn datagrams(&self) -> Option<&Arc<UdQp>> {
         match &self.kind {
             Kind::Datagrams(qp) => Some(qp),
-            Kind::Connected(..) | Kind::Upper(_) => None,
+            Kind::Connected(..) | Kind::Ulp(_) => None,
         }
     }
 }

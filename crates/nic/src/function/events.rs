@@ -5,7 +5,8 @@ use std::sync::Arc;
 use verbena_sync::atomic::{AtomicU64, Ordering};
 
 use super::{Function, Shares};
-use crate::error::{Error, Object};
+use crate::error::Error;
+use crate::object::Object;
 use verbena_events::arrangement::Arrangement;
 use verbena_events::interrupts::{Interrupts, Scheme};
 use verbena_events::vector::Fire;

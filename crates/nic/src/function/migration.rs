@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use super::{Function, NewQp, Use};
+use super::users::Use;
+use super::{Function, NewQp};
 use crate::error::Error;
 use crate::memory_scope::{FormerFunction, MemoryScope};
 use crate::qp::{MigrateRefusal, Qp};

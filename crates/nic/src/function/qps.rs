@@ -7,7 +7,7 @@ use std::sync::Arc;
 use verbena_mem::Pd;
 
 use super::Function;
-use super::table::Use;
+use super::users::Use;
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::memory_scope::MemoryScope;
@@ -17,7 +17,7 @@ use crate::srq::Srq;
 use crate::ssq::Ssq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::ud::UdQp;
-use crate::upper::Upper;
+use crate::ulp::UlpQp;
 use verbena_events::event::Outbox;
 
 /// A queue pair to create, its parts named by number.
@@ -72,8 +72,8 @@ pub(super) enum Kind {
     Connected(Arc<Qp>, Box<NewQp>),
     /// For datagrams.
     Datagrams(Arc<UdQp>),
-    /// Of an upper-layer driver (M12).
-    Upper(Arc<dyn Upper>),
+    /// Of an upper-layer protocol (M12).
+    Ulp(Arc<dyn UlpQp>),
 }
 
 /// Released together, when the queue pair is out of its table.
@@ -115,7 +115,7 @@ impl QpRow {
     pub(super) fn connected(&self) -> Option<&Arc<Qp>> {
         match &self.kind {
             Kind::Connected(qp, _) => Some(qp),
-            Kind::Datagrams(_) | Kind::Upper(_) => None,
+            Kind::Datagrams(_) | Kind::Ulp(_) => None,
         }
     }
 }
@@ -270,7 +270,7 @@ impl Function {
     ) -> Result<R, Error> {
         let found = self.qps.with(number, |pair| match &pair.kind {
             Kind::Connected(qp, made) => Some(look(qp, made)),
-            Kind::Datagrams(_) | Kind::Upper(_) => None,
+            Kind::Datagrams(_) | Kind::Ulp(_) => None,
         })?;
         found.ok_or(self.qps.no_such(number))
     }

@@ -7,7 +7,7 @@ use verbena_mem::Pd;
 
 use super::Function;
 use super::attributes::check_limit;
-use super::table::{Use, Users};
+use super::users::{Use, Users};
 use crate::cq::Cq;
 use crate::error::Error;
 use crate::srq::Srq;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use verbena_mem::Pd;
 
 use super::Function;
-use super::table::{Use, Users};
+use super::users::{Use, Users};
 use crate::error::Error;
 use crate::ssq::{ChannelInfo, Ssq, SsqInfo, SsqLimits};
 use crate::wr::SendWr;

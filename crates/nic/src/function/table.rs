@@ -2,44 +2,14 @@
 //! A table never holds more than its limit, and an object that is removed has no users and gets none meanwhile.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
-use verbena_sync::atomic::{AtomicU32, Ordering};
 
 use verbena_sync::locks::{RwLock, RwLockWriteGuard};
 
-use crate::error::{Error, Object};
+use crate::error::Error;
+use crate::object::Object;
 
 /// A freed number is not reused before this many others have been freed, as long as new ones are left.
 const QUARANTINE: usize = 1024;
-
-/// The number of users of an object.
-#[derive(Debug, Default)]
-pub(super) struct Users(AtomicU32);
-
-impl Users {
-    /// The present number.
-    pub(super) fn count(&self) -> u32 {
-        self.0.load(Ordering::Acquire)
-    }
-}
-
-/// One use of an object; it ends when it is dropped.
-#[derive(Debug)]
-pub(crate) struct Use(Arc<Users>);
-
-impl Use {
-    /// Taken while the table is locked, so that the object is not removed in between.
-    pub(super) fn of(users: &Arc<Users>) -> Use {
-        users.0.fetch_add(1, Ordering::AcqRel);
-        Use(users.clone())
-    }
-}
-
-impl Drop for Use {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::AcqRel);
-    }
-}
 
 /// Rows by number.
 #[derive(Debug)]

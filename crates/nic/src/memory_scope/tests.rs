@@ -7,9 +7,10 @@ use verbena_stream::{Role, Time};
 use verbena_wire::{Stag, To};
 
 use crate::adapter::Adapter;
-use crate::error::{Error, Object};
+use crate::error::Error;
 use crate::function::{Function, Shares};
 use crate::memory_scope::MAX_FORMER_FUNCTIONS;
+use crate::object::Object;
 use crate::qp::{MigrateRefusal, Qp};
 use crate::state::{Personality, QpState};
 use crate::testing::{Setup, feed, new_qp, poll, stream, transmit, write};
@@ -209,7 +210,7 @@ fn migrated_queue_pair_keeps_its_source_domain() {
     ));
     let number = moving.qp.number();
     b.destroy_qp(number, &mut moving.out).unwrap();
-    assert_eq!(a.free_pd(pd), Ok(()), "whoever still holds it");
+    assert_eq!(a.free_pd(pd), Ok(()), "although another function holds it");
 }
 
 #[test]
@@ -259,7 +260,7 @@ fn pending_memory_of_source_function_is_refused() {
     moving.migrate(&b).unwrap();
     let (later, _reserved) = Buffer::pending(a.tpt(), 64, pd, Access::ALL).unwrap();
     let ended = peer.request(&mut moving, write(remote(&later)), &sge(&theirs));
-    assert_eq!(ended, Some(Status::RemAccessErr), "nobody would wake it");
+    assert_eq!(ended, Some(Status::RemAccessErr), "nothing would wake it");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::ops::Range;
 
 use super::{DeviceProfile, ProfileError, Service, Services};
 use crate::adapter::{Cursor, Ranges};
-use crate::error::Object;
 use crate::function::{FIRST_QP, Shares};
+use crate::object::Object;
 
 /// The function of the adapter that serves a device.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -169,7 +169,11 @@ fn most_specific_rule_owns_the_packet() {
     assert_eq!(whose("192.0.2.1:3260", known), "scsi0");
     assert_eq!(whose("192.0.2.1:4420", other), "verbena0");
     assert_eq!(whose("192.0.2.1:4420", known), "verbena1");
-    assert_eq!(whose("198.51.100.1:4420", known), "verbena0", "nobody's");
+    assert_eq!(
+        whose("198.51.100.1:4420", known),
+        "verbena0",
+        "no rule names it"
+    );
 }
 
 #[test]
@@ -181,7 +185,10 @@ fn invalid_rule_error_states_the_cause() {
         assert!(said.contains(part), "{said}");
     };
     let on = |device| owner(device, None);
-    refuse(vec![rule("192.0.2.1", None, on("nobody"))], "called nobody");
+    refuse(
+        vec![rule("192.0.2.1", None, on("verbena7"))],
+        "called verbena7",
+    );
     refuse(vec![rule("192.0.2.1", None, on("multi"))], "name one");
     let both = vec![logical("both", &[Service::Rdma, Service::Iscsi])];
     let clear = vec![rule("192.0.2.1", None, on("both"))];

@@ -1,24 +1,31 @@
-//! Answering the peer: reads and atomics, in order of their requests (M10, M15).
+//! Answering the peer: reads and atomics, in order of their requests (M10, M15), which take effect in order of arrival.
 //! They are checked, and atomics executed, on arrival; a right that is revoked meanwhile is respected, and a read that fails late
-//! reports how much was answered. Later requests of the peer that change the memory are handled in [`super::in_order`].
+//! reports how much was answered. The response to a read has the bytes from before every later request of its queue pair.
+//!
+//! Responses are sent when the carrier has room, so a later request may arrive first. If it is about to change memory that such a
+//! response still needs, those bytes are copied ([`super::snapshot`]) and it continues. A queue pair copies at most
+//! `Transfer::snapshot_max` bytes; above that the stream is not read until responses have been sent. Nothing else waits.
 
-use verbena_mem::{Access, Gather, MemAccess, Refusal, Spend, atomic};
-use verbena_stream::{Message, Offender, Outgoing, Violation};
-use verbena_wire::ddp::{Header, Untagged};
-use verbena_wire::rdmap::{AtomicRequest, AtomicResponse, Opcode};
-use verbena_wire::{Stag, To};
+use verbena_mem::{Access, MemAccess, Refusal, Spend, atomic};
+use verbena_stream::{Delivery, Outgoing, Place, Violation};
+use verbena_wire::Stag;
+use verbena_wire::rdmap::{AtomicRequest, Opcode};
 
 use super::QpInit;
-use super::inner::{Current, Inner, Owed, Response};
-use super::memory::fault_of;
-use super::send_buffer::{Origin, SendBuffer};
+use super::inner::Inner;
+use super::link_state::LinkEvent;
+use super::memory::{Right, access_violation, places};
+use super::owed::{Owed, gather_part, read_access};
+use super::receive_state::{BlockReason, Blocked, RESPONSES_WAIT, UNTIMED};
+use super::responder::Response;
 use super::touch::atomic_one_touch;
-use super::wait::AnswerWait;
+use super::transmit_buffer::{Origin, TransmitBuffer};
+use super::wait::wait_for_entry;
 use verbena_events::event::Outbox;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum AnswerError {
+enum AnswerError {
     /// This entry is pending; if it is not registered in time, that is a violation (V5).
     Pending(Stag, Violation),
     /// There will be none.
@@ -35,78 +42,44 @@ impl AnswerError {
     }
 }
 
-impl Owed {
-    pub(super) fn header(&self) -> &Untagged {
-        match self {
-            Owed::Read(header, _) | Owed::ReadV2(header, _) | Owed::Atomic(header, ..) => header,
-        }
-    }
-
-    /// The source of a read: entry, address, bytes.
-    pub(super) fn source(&self) -> (Stag, To, u32) {
-        match self {
-            Owed::Read(_, r) => (r.source_stag, r.source_to, r.size),
-            Owed::ReadV2(_, r) => (r.source_stag, r.source_to, r.size),
-            Owed::Atomic(_, r, _) => (r.stag, r.to, 8),
-        }
-    }
-
-    /// Bytes of memory that the response carries.
-    pub(super) fn read_len(&self) -> u32 {
-        match self {
-            Owed::Read(_, r) => r.size,
-            Owed::ReadV2(_, r) => r.size,
-            Owed::Atomic(..) => 0,
-        }
-    }
-
-    fn message(&self) -> Message {
-        match self {
-            Owed::Read(_, request) => Message::ReadResponse {
-                stag: request.sink_stag,
-                to: request.sink_to,
-                len: request.size,
-            },
-            Owed::ReadV2(_, request) => Message::ReadV2Response { len: request.size },
-            Owed::Atomic(_, request, original) => Message::AtomicResponse(AtomicResponse {
-                id: request.id,
-                original: *original,
-            }),
-        }
-    }
-
-    /// The offending segment for a Terminate, with what was already answered.
-    pub(super) fn offender(&self, sent: u32) -> Offender {
-        let header = Header::Untagged(*self.header());
-        let (len, request) = match self {
-            Owed::Read(_, request) => (46, Some(*request)),
-            Owed::ReadV2(..) => (34, None),
-            Owed::Atomic(..) => (70, None),
-        };
-        Offender::of(&header, len, request).advanced(sent)
-    }
-}
-
+/// Requests that arrive.
 impl Inner {
-    /// Begins the oldest answer that is owed.
-    pub(super) fn begin_answer(&mut self) -> bool {
-        let (Some(response), Some(stream)) = (self.owed.front(), &mut self.stream) else {
+    /// A Read or an atomic has arrived: it is checked, and an atomic is executed. False if the stream is over, or is not read
+    /// further until the request can be checked.
+    pub(super) fn admit(
+        &mut self,
+        init: &QpInit,
+        owed: Owed,
+        delivery: &Delivery,
+        out: &mut Outbox,
+    ) -> bool {
+        loop {
+            let violation = match self.check_request(init, owed) {
+                Ok(Some(response)) => {
+                    self.responder.push(response);
+                    return true;
+                }
+                Ok(None) => {
+                    self.hold_for_responses();
+                    self.defer(delivery);
+                    return false;
+                }
+                // V5: the registration ended meanwhile, and is never pending again.
+                Err(AnswerError::Pending(stag, _)) if !wait_for_entry(init, stag) => continue,
+                Err(AnswerError::Pending(stag, violation)) => {
+                    self.block_for_memory(init, stag, violation);
+                    self.defer(delivery);
+                    return false;
+                }
+                Err(AnswerError::Never(violation)) => violation,
+            };
+            self.refuse_request(init, violation, out);
             return false;
-        };
-        let Ok(outgoing) = stream.begin(response.owed.message()) else {
-            return false;
-        };
-        self.answer_wait = AnswerWait::No;
-        self.answered_last = true;
-        self.current = self
-            .owed
-            .pop_front()
-            .map(|response| Current::Answer(response, outgoing));
-        true
+        }
     }
 
     /// Checks a request that has arrived; an atomic is executed, once. `None` if responses must be sent before that.
-    pub(super) fn check_request(
+    fn check_request(
         &mut self,
         init: &QpInit,
         owed: Owed,
@@ -129,7 +102,7 @@ impl Inner {
     /// M9: a read that is served spends the one-touch memory it reads (our choice).
     fn check_read(&self, init: &QpInit, owed: &Owed) -> Result<Option<Spend>, AnswerError> {
         let opcode = owed.header().opcode;
-        if !self.enabled.read {
+        if !self.attributes.enabled.read {
             return Err(AnswerError::Never(Violation::NotEnabled(opcode)));
         }
         let (stag, to, size) = owed.source();
@@ -138,7 +111,7 @@ impl Inner {
             return Ok(None);
         }
         let refused = |refusal: Refusal| AnswerError::of(opcode, stag, &refusal);
-        let reach = mem_access(init, stag, to.get(), size);
+        let reach = read_access(init, stag, to.get(), size);
         let source = init.tpt.gather_remote(&reach).map_err(refused)?;
         if !source.is_one_touch() {
             return Ok(None);
@@ -153,7 +126,7 @@ impl Inner {
         request: &AtomicRequest,
     ) -> Result<Option<u64>, AnswerError> {
         let opcode = Opcode::AtomicRequest;
-        if !self.enabled.atomic {
+        if !self.attributes.enabled.atomic {
             return Err(AnswerError::Never(Violation::NotEnabled(opcode)));
         }
         let reach = MemAccess {
@@ -166,7 +139,7 @@ impl Inner {
         };
         let refused = |refusal: Refusal| AnswerError::of(opcode, request.stag, &refusal);
         let place = init.tpt.place_remote(&reach).map_err(refused)?;
-        if self.has_responses() && !self.preserve(init, &place) {
+        if self.has_responses() && !self.responder.preserve(init, &mut self.transmit, &place) {
             return Ok(None);
         }
         // RFC 7306 §5.1: an unaligned word ends the stream and changes nothing.
@@ -180,11 +153,35 @@ impl Inner {
         original.map(Some).ok_or(unaligned)
     }
 
+    /// Refuses the request that was delivered last; nothing behind it is executed.
+    pub(super) fn refuse_request(&mut self, init: &QpInit, violation: Violation, out: &mut Outbox) {
+        if let Some(stream) = &mut self.stream {
+            stream.fail(violation);
+        }
+        self.handle_violation(init, &violation, out);
+    }
+}
+
+/// Responses that are sent.
+impl Inner {
+    /// Begins the oldest answer that is owed.
+    pub(super) fn begin_answer(&mut self) -> bool {
+        let (Some(message), Some(stream)) = (self.responder.next_message(), &mut self.stream)
+        else {
+            return false;
+        };
+        let Ok(outgoing) = stream.begin(message) else {
+            return false;
+        };
+        self.responder.begin(outgoing);
+        true
+    }
+
     /// The next frame of the current answer; its memory is looked up anew, except for bytes that were copied before.
     pub(super) fn continue_answer(
         &mut self,
         init: &QpInit,
-        mut response: Response,
+        response: Response,
         mut outgoing: Outgoing,
         out: &mut Outbox,
     ) -> bool {
@@ -203,7 +200,7 @@ impl Inner {
                 Err(refusal) => {
                     let violation =
                         access_violation(owed.header().opcode, owed.source().0, &refusal);
-                    self.touches.spent.extend(response.spend);
+                    self.responder.drop_response(response);
                     self.refuse_answer(init, &owed, sent, violation, out);
                     return true;
                 }
@@ -212,15 +209,14 @@ impl Inner {
         let Some(frame) = stream.next_frame(&mut outgoing) else {
             return false;
         };
-        self.framed += frame.size() as u64;
         // Memory that is spent by this answer is invalid before the carrier takes the rest of a frame.
         let stays = response.spend.is_none() && !response.snapshot.has_any(sent, most);
-        if stays && SendBuffer::takes_in_place(&frame, init.transfer.direct_min) {
-            self.send_buffer.put_in_place(&frame, Origin::Answer(owed));
+        if stays && TransmitBuffer::takes_in_place(&frame, init.transfer.direct_min) {
+            self.transmit.put_in_place(&frame, Origin::Answer(owed));
         } else {
             let mut copied = Ok(());
-            let before = self.send_buffer.framed();
-            self.send_buffer.put(&frame, |offset, len, stage| {
+            let before = self.transmit.frame_start();
+            self.transmit.put(&frame, |offset, len, stage| {
                 let at = stage.len();
                 if let (Some(gather), Ok(())) = (&granted, copied) {
                     let part = gather.append_to(u64::from(offset - sent), len, stage);
@@ -234,20 +230,20 @@ impl Inner {
             if let Err(lost) = copied {
                 let refusal = Refusal::from(lost);
                 drop(granted);
-                self.send_buffer.truncate(before);
-                self.framed -= frame.size() as u64;
+                self.transmit.truncate(before);
                 // Markers count every byte that was framed.
-                self.severed |= frame.is_marked();
+                if frame.is_marked() {
+                    self.link.handle(LinkEvent::Sever);
+                }
                 let violation = access_violation(owed.header().opcode, owed.source().0, &refusal);
-                self.touches.spent.extend(response.spend);
+                self.responder.drop_response(response);
                 self.refuse_answer(init, &owed, sent, violation, out);
                 return true;
             }
         }
         drop(granted);
         if !outgoing.is_done() {
-            response.snapshot.drop_before(outgoing.sent());
-            self.current = Some(Current::Answer(response, outgoing));
+            self.responder.put_current(response, outgoing);
         }
         true
     }
@@ -269,42 +265,172 @@ impl Inner {
             self.handle_violation(init, &violation, out);
         } else {
             // The queue pair has failed already, and nothing behind this answer is owed.
-            self.drop_current();
-            self.drop_responses(0);
+            self.sends.take_current();
+            self.responder.keep(0);
+        }
+    }
+
+    /// The peer has taken nothing for too long, and its own next request waits for that.
+    pub(super) fn responses_overdue(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.cause.get_or_insert_with(|| {
+            "the peer does not receive the responses to its reads, and its next request overwrites what they read".to_owned()
+        });
+        self.fail_fatal(init, out);
+    }
+
+    /// Drops what is being sent, except answers that must be sent before the Terminate.
+    pub(super) fn keep_owed_answers(&mut self) {
+        let stream = self.stream.as_ref().filter(|s| s.owes_responses());
+        let owed = stream.map_or(0, |s| s.accounting().reads_in.len());
+        self.sends.take_current();
+        self.responder.keep(owed);
+    }
+
+    /// The connection is broken: a stream that is held for responses continues without them.
+    pub(super) fn give_up_held_responses(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.receive.blocked().is_some_and(Blocked::for_responses) {
+            self.sends.take_current();
+            self.responder.keep(0);
+            self.transmit.clear();
+            self.resume(init, out);
         }
     }
 }
 
-/// Grants a part of an answer, with the present rights.
-pub(super) fn gather_part<'a>(
-    init: &'a QpInit,
-    owed: &Owed,
-    offset: u32,
-    len: u32,
-) -> Result<Gather<'a>, Refusal> {
-    let (stag, to, _) = owed.source();
-    gather(init, stag, to.get().wrapping_add(u64::from(offset)), len)
-}
+/// Memory that a response needs and a later request changes.
+impl Inner {
+    /// Responses may still need memory: a request that changes memory checks them first.
+    #[inline]
+    pub(super) fn has_responses(&self) -> bool {
+        !self.responder.is_idle() || self.transmit.has_answers()
+    }
 
-fn gather(init: &QpInit, stag: Stag, at: u64, len: u32) -> Result<Gather<'_>, Refusal> {
-    init.tpt.gather_remote(&mem_access(init, stag, at, len))
-}
+    /// `len` bytes are about to be placed. False if the stream is held first.
+    #[cold]
+    pub(super) fn preserve_run(&mut self, init: &QpInit, place: Place, len: u32) -> bool {
+        let kept = match place {
+            Place::Write { stag, to } => {
+                let reach = MemAccess {
+                    stag,
+                    at: to.get(),
+                    len: u64::from(len),
+                    pd: init.pd,
+                    qp: init.number,
+                    needs: Access::REMOTE_WRITE,
+                };
+                // A refusal is handled where the bytes are placed.
+                let target = init.tpt.place_remote(&reach).ok();
+                target
+                    .is_none_or(|target| self.responder.preserve(init, &mut self.transmit, &target))
+            }
+            Place::Receive { offset } => self.preserve_receive(init, offset, len),
+            // Not a request of the peer.
+            Place::Sink { .. } | Place::Discard => true,
+        };
+        if !kept {
+            self.hold_for_responses();
+        }
+        kept
+    }
 
-fn mem_access(init: &QpInit, stag: Stag, at: u64, len: u32) -> MemAccess {
-    MemAccess {
-        stag,
-        at,
-        len: u64::from(len),
-        pd: init.pd,
-        qp: init.number,
-        needs: Access::REMOTE_READ,
+    fn preserve_receive(&mut self, init: &QpInit, offset: u32, len: u32) -> bool {
+        let Some(receive) = self.receive.claimed() else {
+            return true;
+        };
+        let mut kept = true;
+        let range = (offset, len);
+        let (responder, framed) = (&mut self.responder, &mut self.transmit);
+        // As above.
+        let _ = places(init, &receive.scatter, range, Right::Local, |target| {
+            kept = responder.preserve(init, framed, &target);
+            kept
+        });
+        kept
+    }
+
+    /// The entry is about to be invalidated by the peer: responses keep a copy of all that they need of it. False if there is no
+    /// room for that; then the stream is held.
+    pub(super) fn preserve_entry(&mut self, init: &QpInit, stag: Stag) -> bool {
+        let framed = &mut self.transmit;
+        let kept = self.responder.preserve_entry(init, framed, stag);
+        if !kept {
+            self.hold_for_responses();
+        }
+        kept
     }
 }
 
-pub(super) fn access_violation(opcode: Opcode, stag: Stag, refusal: &Refusal) -> Violation {
-    Violation::Access {
-        opcode,
-        stag,
-        fault: fault_of(refusal),
+/// A stream that is held for responses or memory.
+impl Inner {
+    /// Stops reading the stream until responses have been sent.
+    fn hold_for_responses(&mut self) {
+        let (framed, accepted) = (self.transmit.framed(), self.transmit.accepted());
+        let reason = BlockReason::Responses { framed, accepted };
+        self.receive.block(self.now + RESPONSES_WAIT, reason);
+    }
+
+    /// Keeps a request that has arrived in full, to be executed later.
+    pub(super) fn defer(&mut self, delivery: &Delivery) {
+        if let Some(stream) = &mut self.stream {
+            stream.defer_request();
+        }
+        self.receive.defer(delivery);
+    }
+
+    /// Continues where the stream was held.
+    pub(super) fn resume(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.receive.unblock();
+        if let Some(delivery) = self.take_deferred()
+            && !self.deliver(init, &delivery, out)
+        {
+            return;
+        }
+        self.process_bytes(init, &[], self.now, out);
+    }
+
+    /// The request that was deferred.
+    pub(super) fn take_deferred(&mut self) -> Option<Box<Delivery>> {
+        let delivery = self.receive.take_deferred()?;
+        if let Some(stream) = &mut self.stream {
+            stream.end_deferral();
+        }
+        Some(delivery)
+    }
+
+    /// Bytes were sent: a stream that is held for responses may continue.
+    pub(super) fn retry_held(&mut self, init: &QpInit, out: &mut Outbox) {
+        let Some(Blocked {
+            reason: BlockReason::Responses { framed, accepted },
+            until,
+        }) = self.receive.blocked()
+        else {
+            return;
+        };
+        if (framed, accepted) == (self.transmit.framed(), self.transmit.accepted()) {
+            return;
+        }
+        self.resume(init, out);
+        match self.receive.blocked() {
+            // Framing alone does not show that the peer reads.
+            Some(blocked) if accepted == self.transmit.accepted() => {
+                self.receive.set_block_deadline(blocked.until.min(until));
+            }
+            Some(_) => {}
+            None => out.wake_for_memory([init.number]),
+        }
+    }
+
+    /// An entry that was waited for is registered now, or never will be. Requests and answers are checked when sending continues.
+    pub(super) fn memory_settled(&mut self, init: &QpInit, out: &mut Outbox) {
+        let before = self.receive.blocked();
+        if before.is_some_and(Blocked::for_memory) {
+            self.resume(init, out);
+            if let Some(blocked) = self.receive.blocked() {
+                // It was another entry; or the next one is waited for, and the time is not known here.
+                let same = before.filter(|b| b.reason == blocked.reason);
+                let until = same.map_or(UNTIMED, |b| b.until);
+                self.receive.set_block_deadline(until);
+            }
+        }
     }
 }

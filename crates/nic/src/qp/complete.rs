@@ -1,45 +1,74 @@
 //! The end of work: completions in order, the one request that gets the status of a failure, and the flush of the rest.
-//! Every posted request ends in exactly one completion (or none, if it succeeded unsignalled), in posting order. Why something failed
-//! is decided by the caller.
+//! Every posted request ends in exactly one completion (or none, if it succeeded unsignalled), in posting order. A request that fails
+//! locally fails in its turn: requests before it have succeeded by then, and none behind starts meanwhile.
 
-use verbena_stream::Violation;
-use verbena_wire::Rsn;
-use verbena_wire::rdmap::{Cause, RdmapError, Terminate};
+use verbena_stream::stream::State as StreamState;
+use verbena_stream::{Violation, requester};
+use verbena_wire::ext::Features;
+use verbena_wire::rdmap::Terminate;
 
 use super::QpInit;
 use super::inner::Inner;
-use super::wqe::{Progress, Wqe};
+use super::link_state::{LinkAct, LinkEvent, LinkState};
+use super::send_queue::CompletionPoint;
+use super::wqe::Wqe;
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::{Status, Wc, WcOp, status_of};
 use crate::wr::Flags;
 use verbena_events::event::{Event, Outbox};
 
-/// How far requests that need no response have succeeded.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum CompletionPoint {
-    /// The peer has acknowledged all before this number, and the carrier has accepted so many bytes: a request that has not been
-    /// sent completely needs its memory, whatever the peer acknowledges.
-    Acked(Rsn, u64),
-    /// The carrier has accepted so many bytes of the stream.
-    Accepted(u64),
-}
-
-impl CompletionPoint {
-    pub(super) fn covers(self, wqe: &Wqe) -> bool {
-        let Progress::Sent { end } = wqe.progress else {
-            return false;
-        };
-        let executed = match self {
-            CompletionPoint::Acked(acked, bytes) => {
-                bytes >= end && wqe.last_rsn().is_some_and(|rsn| rsn.is_before(acked))
-            }
-            CompletionPoint::Accepted(bytes) => bytes >= end,
-        };
-        executed && !wqe.op.wants_response()
-    }
-}
-
+/// Requests that have ended.
 impl Inner {
+    /// Completes what has ended at the front of the send queue.
+    pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.link != LinkState::Open {
+            self.settle_end(init, out);
+        }
+        if !self.complete_sends(init, out) {
+            self.fail_cq_overflow(init, out);
+        }
+        if self.sends.failing().is_some() {
+            self.fail_deferred(init, out);
+        }
+        // Messages that were cut short have spent their entries, too (M9).
+        if self.receive.touching().is_touching() && (self.link.is_gone() || self.state.flushes()) {
+            self.receive.take_touching();
+        }
+        self.responder.release_spent();
+        if self.sends.is_empty() && self.state == QpState::Rts {
+            // No request is left that could be given up or waited for.
+            return;
+        }
+        self.fail_rnr_exceeded(init, out);
+        self.notify_drained(init, out);
+        let notices = init.qp_type != QpType::Uc;
+        let needs = self.link.is_gone() && notices && !self.sends.is_empty();
+        if needs && !self.state.flushes() && !self.wait_for_lost_peer() {
+            // The remaining requests will not be answered.
+            self.fail_peer_lost(init, "the peer is gone", out);
+        }
+    }
+
+    /// The peer is gone, or its end had to wait for a message before it.
+    #[cold]
+    fn settle_end(&mut self, init: &QpInit, out: &mut Outbox) {
+        if !self.receive.is_blocked()
+            && let Some(reset) = self.link.deferred_end()
+        {
+            self.peer_disconnected(init, reset, out);
+        }
+        if self.link.is_gone() && init.qp_type == QpType::Uc {
+            self.discard_sends(init, out);
+        }
+    }
+
+    /// Requests that wait for a lost peer's answer go on waiting for a grace period, as on a network where a loss is noticed by a
+    /// timer: a program that has what it wanted may exit, and its peer with it, before a failure is reported.
+    fn wait_for_lost_peer(&mut self) -> bool {
+        let (now, grace) = (self.now, self.attributes.grace);
+        self.link.handle(LinkEvent::Need { now, grace }) == LinkAct::Wait
+    }
+
     /// Sends complete when the peer has acknowledged them, or already when they were sent (docs/connections.md).
     fn completion_point(&self, init: &QpInit) -> CompletionPoint {
         let stream = self.stream.as_ref().filter(|s| s.peer_caps().is_some());
@@ -49,40 +78,10 @@ impl Inner {
                 // With an RNR the receiver also acknowledges all requests before it.
                 CompletionPoint::Acked(
                     requester.given_up().unwrap_or(requester.acked()),
-                    self.accepted,
+                    self.transmit.accepted(),
                 )
             }
-            _ => CompletionPoint::Accepted(self.accepted),
-        }
-    }
-
-    /// Completes what has ended at the front of the send queue.
-    pub(super) fn settle(&mut self, init: &QpInit, out: &mut Outbox) {
-        if self.deferred_eof.is_some() || self.peer_disconnected {
-            self.settle_end(init, out);
-        }
-        if !self.complete_sends(init, out) {
-            self.fail_cq_overflow(init, out);
-        }
-        if self.failing_request.is_some() {
-            self.fail_deferred(init, out);
-        }
-        self.release_touched();
-        if self.sends.is_empty() && self.state == QpState::Rts {
-            // No request is left that could be given up or waited for.
-            return;
-        }
-        self.fail_rnr_exceeded(init, out);
-        self.notify_drained(init, out);
-        let notices = init.qp_type != QpType::Uc;
-        if self.peer_disconnected
-            && notices
-            && !self.sends.is_empty()
-            && !self.state.flushes()
-            && !self.in_grace_period()
-        {
-            // The remaining requests will not be answered.
-            self.fail_peer_lost(init, "the peer is gone", out);
+            _ => CompletionPoint::Accepted(self.transmit.accepted()),
         }
     }
 
@@ -97,18 +96,8 @@ impl Inner {
         if self.sends.is_empty() {
             return true;
         }
-        let bar = self.completion_point(init);
-        while let Some(wqe) = self.sends.front() {
-            let status = match wqe.progress {
-                Progress::Done(status) => status,
-                _ if bar.covers(wqe) => Status::Success,
-                _ => break,
-            };
-            let Some(wqe) = self.sends.pop_front() else {
-                break;
-            };
-            self.begun = self.begun.saturating_sub(1);
-            self.completed += 1;
+        let point = self.completion_point(init);
+        while let Some((wqe, status)) = self.sends.pop_ended(point) {
             self.heads.ended(1);
             if !push_completion(init, &wqe, status, out) {
                 return false;
@@ -117,27 +106,39 @@ impl Inner {
         true
     }
 
-    /// The peer is gone, or its end had to wait for a message before it.
-    #[cold]
-    fn settle_end(&mut self, init: &QpInit, out: &mut Outbox) {
-        if self.blocked.is_none()
-            && let Some(reset) = self.deferred_eof.take()
-        {
-            self.peer_disconnected(init, reset, out);
-        }
-        if self.peer_disconnected && init.qp_type == QpType::Uc {
-            self.discard_sends(init, out);
-        }
+    /// Marks the requests that had succeeded before the stream ended, up to the first that had not: requests end in order.
+    pub(super) fn mark_executed(&mut self, init: &QpInit) {
+        let point = self.completion_point(init);
+        self.sends.mark_executed(point);
     }
 
-    /// Requests that wait for a lost peer's answer go on waiting for a grace period, as on a network where a loss is noticed by a
-    /// timer: a program that has what it wanted may exit, and its peer with it, before a failure is reported.
-    pub(super) fn in_grace_period(&mut self) -> bool {
-        if self.grace.is_zero() || self.severed {
-            return false;
+    /// The peer has closed its direction, with so many of our bytes undelivered to its process.
+    ///
+    /// A process that dies between executing a request and acknowledging it never sends the acknowledgement. A Verbena
+    /// peer that closes in good order announces it (`Features::CLOSING_ACK`). Without that the close is the end of the
+    /// process, and a FIN instead of a reset means that the process had read every byte that its TCP acknowledged: each
+    /// complete request among them was executed, unless a request before it was refused (docs/connections.md). A proxy terminates
+    /// TCP itself and has bytes that the process never read, so the connection must be known to be direct.
+    pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
+        let tracked = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
+        let Some(undelivered) = undelivered.filter(|_| tracked && !self.link.is_gone()) else {
+            return;
+        };
+        let died = self.stream.as_ref().is_some_and(|stream| {
+            let requester = &stream.accounting().requester;
+            stream.state() == StreamState::Running
+                && stream.has(Features::CLOSING_ACK)
+                && stream.is_direct()
+                && requester.state() == requester::State::Flowing
+                && !requester.is_closing()
+        });
+        if !died {
+            return;
         }
-        let until = *self.grace_ends.get_or_insert(self.now + self.grace);
-        self.now < until
+        self.mark_executed(init);
+        let delivered = self.transmit.accepted().saturating_sub(undelivered);
+        self.sends
+            .mark_executed(CompletionPoint::Accepted(delivered));
     }
 
     /// An unreliable connection does not notice that its peer is gone: sends succeed and are discarded.
@@ -145,13 +146,14 @@ impl Inner {
         let may_end = match self.state {
             QpState::Rts => usize::MAX,
             // A draining queue finishes what it began and starts nothing.
-            QpState::Sqd | QpState::Sqe => self.begun,
+            QpState::Sqd | QpState::Sqe => self.sends.begun(),
             _ => return,
         };
-        self.drop_current();
+        self.sends.take_current();
+        self.responder.drop_current();
         // The requests release their memory, but a frame that was begun is still finished.
         self.copy_payload(init);
-        while let Some(at) = self.sends.iter().take(may_end).position(|w| !w.is_done()) {
+        while let Some(at) = self.sends.first_pending(may_end) {
             if !self.register_before_send(init, at, out) {
                 break;
             }
@@ -161,19 +163,20 @@ impl Inner {
                     break;
                 }
             } else {
-                self.sends[at].progress = Progress::Done(Status::Success);
+                self.sends.end(at, Status::Success);
             }
         }
     }
 
     fn notify_drained(&mut self, init: &QpInit, out: &mut Outbox) {
-        let drains = matches!(self.state, QpState::Sqd | QpState::Sqe);
-        if drains && self.completed >= self.drain_to && !self.drained {
-            self.drained = true;
+        if self.sends.notice_drained(self.state) {
             out.push(Event::SqDrained { qp: init.number });
         }
     }
+}
 
+/// Failures that the peer causes or reports.
+impl Inner {
     /// The peer violated the protocol, or accessed memory that it may not.
     pub(super) fn handle_violation(
         &mut self,
@@ -195,7 +198,7 @@ impl Inner {
         };
         // Any other violation leaves the claimed receive to the flush.
         if let Some(status) = status
-            && let Some(receive) = self.claimed.take()
+            && let Some(receive) = self.receive.take_claimed()
         {
             let wc = receive_flush(init, receive.id, status);
             init.recv_cq.push(wc, out);
@@ -226,28 +229,9 @@ impl Inner {
         self.cause
             .get_or_insert_with(|| format!("the peer sent Terminate: {}", terminate.cause));
         self.mark_executed(init);
-        let struck = self
-            .sends
-            .iter_mut()
-            .take(self.begun)
-            .find(|w| !w.is_done());
-        if let Some(wqe) = struck {
-            wqe.progress = Progress::Done(status_of(terminate.cause));
-        }
+        self.sends.end_first_begun(status_of(terminate.cause));
         out.push(Event::QpFatal { qp: init.number });
         self.end(init, QpEvent::PeerTerminated, out);
-    }
-
-    /// Marks the requests that had succeeded before the stream ended, up to the first that had not: requests end in order.
-    pub(super) fn mark_executed(&mut self, init: &QpInit) {
-        let bar = self.completion_point(init);
-        for wqe in self.sends.iter_mut().take(self.begun) {
-            if bar.covers(wqe) {
-                wqe.progress = Progress::Done(Status::Success);
-            } else if wqe.progress != Progress::Done(Status::Success) {
-                break;
-            }
-        }
     }
 
     /// The peer is gone with work outstanding.
@@ -259,10 +243,92 @@ impl Inner {
         } else {
             Status::WrFlushErr
         };
-        if let Some(wqe) = self.sends.iter_mut().find(|w| !w.is_done()) {
-            wqe.progress = Progress::Done(status);
-        }
+        self.sends.end_first(status);
         self.end(init, QpEvent::PeerLost, out);
+    }
+}
+
+/// Local failures.
+impl Inner {
+    /// A request that was begun cannot continue, because of its own memory. It fails in its turn, so that it is the first to
+    /// fail; it fails out of turn only if the connection is lost, or if the peer has waited too long for an answer behind it.
+    pub(super) fn defer_failure(&mut self, init: &QpInit, number: u64, out: &mut Outbox) {
+        self.sends.take_current();
+        self.responder.drop_current();
+        if self.link.is_severed() {
+            let at = self.sends.position(number);
+            self.fail_request(init, at, Status::LocProtErr, out);
+            return;
+        }
+        self.sends.set_failing(number);
+        self.fail_deferred(init, out);
+    }
+
+    fn fail_deferred(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.mark_executed(init);
+        let Some(at) = self.sends.failing() else {
+            return;
+        };
+        if self.sends.is_first(at) || self.has_blocked_answers(init) {
+            self.sends.clear_failing();
+            self.fail_request(init, at, Status::LocProtErr, out);
+        }
+    }
+
+    /// The request that fails is half sent, so that no answer can be sent; true if the oldest one has waited long enough. If the
+    /// peer is in the same state, neither would ever get what it waits for.
+    fn has_blocked_answers(&mut self, init: &QpInit) -> bool {
+        let stream = self.stream.as_ref().filter(|s| s.state().is_open());
+        let blocked = stream.is_some_and(|s| !s.can_respond());
+        let until = self.now + init.transfer.memory_wait;
+        blocked && !self.responder.has_begun_all() && !self.responder.waits(until)
+    }
+
+    /// The request that found no receive for too long fails, when everything before it has ended.
+    fn fail_rnr_exceeded(&mut self, init: &QpInit, out: &mut Outbox) {
+        let stream = self.stream.as_ref().filter(|s| s.state().is_open());
+        let refused = stream.and_then(|s| s.accounting().requester.given_up());
+        if refused.is_some_and(|n| self.sends.is_front_refused(n)) {
+            self.cause
+                .get_or_insert_with(|| "the peer had no receive for too long".to_owned());
+            self.fail_request(init, 0, Status::RnrRetryExcErr, out);
+        }
+    }
+
+    /// A request that cannot even start fails when everything before it has ended, so that it is the first to fail.
+    ///
+    /// False while it has to wait; nothing behind it starts meanwhile.
+    pub(super) fn fail_in_turn(
+        &mut self,
+        init: &QpInit,
+        at: usize,
+        status: Status,
+        out: &mut Outbox,
+    ) -> bool {
+        let first = self.sends.is_first(at);
+        if first {
+            self.fail_request(init, at, status, out);
+        }
+        first
+    }
+
+    /// The request at `at` failed locally: it gets the status, the rest is flushed, the stream ends.
+    pub(super) fn fail_request(
+        &mut self,
+        init: &QpInit,
+        at: usize,
+        status: Status,
+        out: &mut Outbox,
+    ) {
+        self.mark_executed(init);
+        if let Some(wqe) = self.sends.get(at) {
+            let (id, op) = (wqe.id, wqe.wc_op());
+            self.cause
+                .get_or_insert_with(|| format!("request {id} ({op:?}) failed: {status:?}"));
+            self.sends.end(at, status);
+        }
+        self.abort();
+        self.end(init, QpEvent::Failed, out);
     }
 
     /// A completion was lost: the queue pair fails.
@@ -273,9 +339,15 @@ impl Inner {
         self.mark_executed(init);
         self.cause
             .get_or_insert_with(|| "a completion queue overflowed".to_owned());
-        if let Some(stream) = &mut self.stream {
-            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-        }
+        self.fail_fatal(init, out);
+    }
+}
+
+/// The flush.
+impl Inner {
+    /// The connection cannot continue, for a reason that is not one request's: it ends with a Terminate.
+    pub(super) fn fail_fatal(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.abort();
         out.push(Event::QpFatal { qp: init.number });
         self.end(init, QpEvent::Failed, out);
     }
@@ -293,29 +365,18 @@ impl Inner {
         // Flushed requests release their memory: frames made of them must not need it any more.
         self.copy_payload(init);
         self.keep_owed_answers();
-        self.blocked = None;
-        self.deferred = None;
+        self.receive.drop_waits();
         // What was acknowledged just before the end counts, however the bytes were split.
         self.mark_executed(init);
-        for wqe in &mut self.sends {
-            if !wqe.is_done() {
-                wqe.progress = Progress::Done(Status::WrFlushErr);
-            }
-        }
-        while let Some(wqe) = self.sends.pop_front() {
-            self.completed += 1;
+        while let Some((wqe, status)) = self.sends.pop_flushed() {
             self.heads.ended(1);
-            let Progress::Done(status) = wqe.progress else {
-                continue;
-            };
             push_completion(init, &wqe, status, out);
         }
-        self.begun = 0;
         self.flush_receives(init, out);
     }
 
     pub(super) fn flush_receives(&mut self, init: &QpInit, out: &mut Outbox) {
-        if let Some(receive) = self.claimed.take() {
+        if let Some(receive) = self.receive.take_claimed() {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
@@ -323,25 +384,16 @@ impl Inner {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
-        self.leave_srq_waiters(init, out);
-        if init.srq.is_some() && !core::mem::replace(&mut self.last_wqe_raised, true) {
+        self.receive.leave_srq_waiters(init, out);
+        if init.srq.is_some() && self.receive.notice_last_wqe() {
             out.push(Event::LastWqe { qp: init.number });
         }
     }
 
     /// The queue pair is reset or destroyed: a receive that it holds is returned to the shared queue.
     pub(super) fn return_receives(&mut self, init: &QpInit, out: &mut Outbox) {
-        self.leave_srq_waiters(init, out);
-        self.return_claimed(init, out);
-    }
-
-    pub(super) fn return_claimed(&mut self, init: &QpInit, out: &mut Outbox) {
-        if let Some(srq) = &init.srq
-            && let Some(receive) = self.claimed.take()
-            && let Some(qpn) = srq.give_back(receive)
-        {
-            out.wake(qpn);
-        }
+        self.receive.leave_srq_waiters(init, out);
+        self.receive.return_claimed(init, out);
     }
 }
 

@@ -15,9 +15,11 @@
 use serde::{Deserialize, Serialize};
 use verbena_wire::crc::crc32c;
 
-use super::inner::{Current, Inner, Response};
+use super::attributes::Authentication;
+use super::inner::Inner;
+use super::link_state::LinkState;
+use super::receive_state::Blocked;
 use super::register::Registration;
-use super::wait::{AnswerWait, Blocked};
 use super::{Limits, Qp, QpInit};
 use crate::receive::Receive;
 use crate::state::{Personality, QpState, QpType};
@@ -28,7 +30,7 @@ use verbena_events::event::Outbox;
 /// An encoded image begins with this.
 const MAGIC: [u8; 4] = *b"vbni";
 /// The format of an image. It changes with every field: a process reads only images of its own format.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// Magic, version, checksum.
 const HEAD: usize = 4 + 2 + 4;
 /// The largest image that is accepted.
@@ -142,7 +144,7 @@ impl Image {
 
     /// As bytes, for another process on the same machine.
     pub fn encode(&self) -> Result<Vec<u8>, MigrateRefusal> {
-        if !self.inner.touches.is_idle() || self.inner.spends_one_touch() {
+        if self.inner.receive.touching().is_touching() || self.inner.responder.spends_one_touch() {
             return Err(MigrateRefusal::OneTouchInProgress);
         }
         let ours = |op: &SendOp| op.is_local() || matches!(op, SendOp::RegisterSend { .. });
@@ -188,11 +190,12 @@ impl Image {
     fn is_sound(&self) -> bool {
         let (inner, limits) = (&self.inner, self.traits.limits);
         inner.stream.is_some()
-            && inner.begun <= inner.sends.len()
+            && inner.sends.invariants()
+            && inner.responder.invariants()
             && inner.sends.len() <= limits.sends
             && self.receives.len() <= limits.receives
-            && inner.send_buffer.is_sound()
-            && inner.stage.is_sound()
+            && inner.transmit.invariants()
+            && inner.receive.invariants()
     }
 }
 
@@ -274,28 +277,20 @@ fn traits(init: &QpInit) -> Traits {
 }
 
 impl Inner {
-    /// A response that is owed spends one-touch memory (M9).
-    fn spends_one_touch(&self) -> bool {
-        let spends = |response: &Response| response.spend.is_some();
-        self.owed.iter().any(spends)
-            || matches!(&self.current, Some(Current::Answer(response, _)) if spends(response))
-    }
-
     /// Checks that it can be moved.
     fn check_migratable(&self, init: &QpInit) -> Result<(), MigrateRefusal> {
         let open = self.stream.as_ref().is_some_and(|s| s.state().is_open());
-        let flows = open && self.state.receives() && !self.peer_disconnected && !self.severed;
-        if !flows || self.deferred_eof.is_some() || self.retired {
+        if !open || !self.state.receives() || self.link != LinkState::Open {
             return Err(MigrateRefusal::State(self.state));
         }
-        if self.expected_nonce.is_some() || self.required_nonce.is_some() {
+        if self.authentication != Authentication::Done {
             return Err(MigrateRefusal::Unauthenticated);
         }
         if init.send_cq.is_for_ssq() {
             return Err(MigrateRefusal::Channel);
         }
-        let waits = self.blocked.is_some_and(Blocked::for_memory);
-        if waits || self.answer_wait != AnswerWait::No || init.tpt.has_pending() {
+        let waits = self.receive.blocked().is_some_and(Blocked::for_memory);
+        if waits || self.responder.is_waiting() || init.tpt.has_pending() {
             return Err(MigrateRefusal::Pending);
         }
         Ok(())
@@ -303,7 +298,7 @@ impl Inner {
 
     /// Takes everything out but the counters.
     fn take_state(&mut self, init: &QpInit, out: &mut Outbox) -> (Inner, Vec<Receive>) {
-        self.leave_srq_waiters(init, out);
+        self.receive.leave_srq_waiters(init, out);
         let receives = core::iter::from_fn(|| self.heads.next_receive()).collect();
         self.heads.ended(self.sends.len());
         let (heads, counters) = (core::mem::take(&mut self.heads), self.counters);
@@ -318,15 +313,15 @@ impl Inner {
         let heads = core::mem::take(&mut self.heads);
         *self = Inner { heads, ..other };
         // It waited for a receive of the former shared receive queue, if it found none.
-        let awaits = self.awaits_receive() && self.claimed.is_none();
+        let awaits = self.awaits_receive() && self.receive.claimed().is_none();
         if let Some(srq) = init.srq.as_ref().filter(|_| awaits)
             && let Some(receive) = srq.take(init.number, out)
         {
-            self.claimed = Some(receive);
+            self.receive.set_claimed(receive);
             self.receive_posted(init, out);
         }
-        if self.claimed.is_some() {
-            self.begin_srq_hold(init, self.now);
+        if self.receive.claimed().is_some() {
+            self.receive.begin_srq_hold(init, self.now);
         }
     }
 }

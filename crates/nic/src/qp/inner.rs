@@ -1,29 +1,27 @@
-//! The state of a queue pair behind its lock: queues, stream, and everything between post and completion.
-//! It is plain data; its methods are in the other files of this folder, by direction and stage of a request.
+//! The state of a queue pair behind its lock: its parts, one turn over them, and its timers.
+//! A part owns its state, and its fields are private to its file; what coordinates parts is a method of [`Inner`], in this file and, by
+//! direction, in [`super::send`], [`super::receive`], [`super::place`], [`super::answer`], [`super::complete`] and [`super::modify`].
+//! In a turn posted requests are taken in before its work, and ended ones are completed after it. The caller holds the lock.
 
-use core::time::Duration;
 use serde::{Deserialize, Serialize};
-use std::collections::VecDeque;
 
-use verbena_mem::Spend;
-use verbena_stream::{Delivery, Outgoing, RnrRetry, Stream, Time};
-use verbena_wire::ddp::Untagged;
-use verbena_wire::ext::{Features, ReadV2Request, RnrTimer};
-use verbena_wire::rdmap::{AtomicRequest, ReadRequest};
+use verbena_stream::responder::State as Responding;
+use verbena_stream::{Stream, Time};
+use verbena_wire::ext::Features;
 
-use super::modify::Psns;
+use super::QpInit;
+use super::attributes::{Attributes, Authentication};
+use super::link_state::LinkState;
 use super::queue::Heads;
-use super::register::RegisterError;
-use super::send_buffer::SendBuffer;
-use super::snapshot::Snapshot;
-use super::srq_hold::SrqHold;
-use super::stage::Stage;
-use super::touch::Touches;
-use super::wait::{AnswerWait, Blocked};
-use super::wqe::{PeerFeatures, Wqe};
-use super::{QpAccessFlags, QpInit};
-use crate::receive::Receive;
+use super::receive_state::{BlockReason, Blocked, RESPONSES_WAIT, ReceiveState, UNTIMED};
+use super::responder::Responder;
+use super::send_queue::SendQueue;
+use super::transmit_buffer::TransmitBuffer;
+use super::wqe::{PeerFeatures, Progress, Wqe};
+use super::{ConnectionAction, TurnStatus};
 use crate::state::QpState;
+use crate::wc::Status;
+use verbena_events::event::Outbox;
 
 /// Counters of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -51,194 +49,49 @@ impl Counters {
     }
 }
 
-/// A request of the peer that is owed an answer.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) enum Owed {
-    Read(Untagged, ReadRequest),
-    ReadV2(Untagged, ReadV2Request),
-    /// It was executed: the last value is the previous content of the word.
-    Atomic(Untagged, AtomicRequest, u64),
-}
-
-/// A read or an atomic of the peer that is executed, and whose response is not framed in full.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Response {
-    pub(super) owed: Owed,
-    /// Bytes that later requests have changed since.
-    pub(super) snapshot: Snapshot,
-    /// One-touch memory that is spent with the response (M9).
-    #[serde(skip)]
-    pub(super) spend: Option<Spend>,
-}
-
-/// The message that is being sent.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Current {
-    /// A part of the request that was begun last.
-    Request(Outgoing),
-    /// The answer to the oldest request of the peer.
-    Answer(Response, Outgoing),
-}
-
-impl Current {
-    pub(super) fn is_request(&self) -> bool {
-        matches!(self, Current::Request(_))
-    }
-}
-
-/// Everything behind the lock. All of it moves with a connection (V1), except fields marked `serde(skip)`.
+/// Everything behind the lock: the parts, each of which owns its state, and what coordinates them. All of it moves with a connection
+/// (V1), except fields marked `serde(skip)`.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Inner {
     pub(super) state: QpState,
+    /// What is left of the connection. Not moved: only an open one is.
+    #[serde(skip)]
+    pub(super) link: LinkState,
     pub(super) stream: Option<Stream>,
-    /// Requests in posting order; the first `begun` of them have been begun.
-    pub(super) sends: VecDeque<Wqe>,
-    pub(super) begun: usize,
-    /// Requests that have completed: the number of the front of `sends`.
-    pub(super) completed: u64,
+    /// Not moved: a queue pair cannot be moved before the peer is authenticated.
+    #[serde(skip)]
+    pub(super) authentication: Authentication,
+    pub(super) attributes: Attributes,
     /// The consuming ends of the work queues.
     #[serde(skip)]
     pub(super) heads: Heads,
-    pub(super) claimed: Option<Receive>,
-    /// The shared receive queue has reserved a receive for this queue pair.
-    #[serde(skip)]
-    pub(super) reserved: bool,
-    /// A receive of the shared queue is held for the peer.
-    #[serde(skip)]
-    pub(super) srq_hold: Option<SrqHold>,
-    pub(super) owed: VecDeque<Response>,
-    pub(super) current: Option<Current>,
-    /// Received and not yet parsed.
-    pub(super) stage: Stage,
-    /// Long runs of payload arrived recently, and the next one probably is long, too; counts down.
-    pub(super) bulk: u8,
-    /// Framed and not yet accepted.
-    pub(super) send_buffer: SendBuffer,
-    /// Stream bytes framed and accepted so far.
-    pub(super) framed: u64,
-    pub(super) accepted: u64,
-    /// The next response identifier.
-    pub(super) next_id: u32,
-    /// The stream is not read further: a message of a standard peer waits for a receive, a request for its memory or for
-    /// responses to be sent.
-    pub(super) blocked: Option<Blocked>,
-    /// A request that has arrived in full and waits with the stream.
-    pub(super) deferred: Option<Box<Delivery>>,
-    /// The oldest answer waits behind a request that cannot continue.
-    pub(super) answer_wait: AnswerWait,
-    /// One-touch memory that is being touched (M9).
-    #[serde(skip)]
-    pub(super) touches: Touches,
+    pub(super) sends: SendQueue,
+    pub(super) transmit: TransmitBuffer,
+    pub(super) receive: ReceiveState,
+    pub(super) responder: Responder,
     /// The latest time that was passed in.
     pub(super) now: Time,
-    /// The peer is gone; nothing that needs it can succeed.
-    pub(super) peer_disconnected: bool,
-    /// The request with this number cannot continue and fails when all before it have ended.
-    pub(super) failing_request: Option<u64>,
-    /// A draining queue finishes the requests before this one: those that had begun when it was told to drain.
-    pub(super) drain_to: u64,
-    /// `SqDrained` has been raised since the queue began to drain.
-    pub(super) drained: bool,
-    /// The last message of an unreliable peer was a Write that memory refused.
-    pub(super) write_dropped: bool,
-    /// Messages of an unreliable peer that memory refused. Not moved: a peer cannot cause a move.
-    #[serde(skip)]
-    pub(super) refusals: u8,
-    /// `LastWqe` has been raised.
-    pub(super) last_wqe_raised: bool,
-    pub(super) enabled: QpAccessFlags,
-    pub(super) rnr_timer: RnrTimer,
-    /// How long requests that wait for a lost peer's answer go on waiting before they fail.
-    pub(super) grace: Duration,
-    /// A program notices that the peer is gone only when it needs it: the connection stays, and the timer starts then.
-    pub(super) waits_until_needed: bool,
-    /// The end of that wait.
-    pub(super) grace_ends: Option<Time>,
-    pub(super) psns: Option<Psns>,
-    /// The nonce that the peer's capabilities must show; `None` once they have.
-    pub(super) expected_nonce: Option<u64>,
-    /// The same for a stream that fails like any other if they do not. Not moved: a queue pair cannot be moved before the peer has
-    /// shown it.
-    #[serde(skip)]
-    pub(super) required_nonce: Option<u64>,
-    /// The program's settings for receivers that are not ready, and for outstanding reads.
-    pub(super) rnr_retry: Option<RnrRetry>,
-    pub(super) read_depth: Option<u16>,
-    /// The peer supports atomics and immediate data.
-    pub(super) rfc7306: bool,
-    /// An answer was begun last, so a request comes next.
-    pub(super) answered_last: bool,
+    /// Why the queue pair failed; the first cause.
     pub(super) cause: Option<String>,
-    /// The last registration that failed, and may be tried again (M4).
-    #[serde(skip)]
-    pub(super) register_error: Option<(u64, RegisterError)>,
     pub(super) counters: Counters,
-    /// The peer is gone, by reset or not, behind a message that waits for a receive.
-    pub(super) deferred_eof: Option<bool>,
-    /// A frame was begun that cannot be finished: the connection can only be aborted.
-    pub(super) severed: bool,
-    /// Bytes that the connection of a stream that is over sends before it is closed.
-    #[serde(skip)]
-    pub(super) final_bytes: Vec<u8>,
-    /// Those are the last bytes of the stream: nothing is framed after them.
-    #[serde(skip)]
-    pub(super) framing_ended: bool,
-    /// The queue pair is destroyed; handles to it that still exist have no effect.
-    pub(super) retired: bool,
 }
 
 impl Inner {
     pub(super) fn new(heads: Heads) -> Inner {
         Inner {
             state: QpState::Reset,
+            link: LinkState::default(),
             stream: None,
-            sends: VecDeque::new(),
-            begun: 0,
-            completed: 0,
+            authentication: Authentication::default(),
+            attributes: Attributes::default(),
             heads,
-            claimed: None,
-            reserved: false,
-            srq_hold: None,
-            owed: VecDeque::new(),
-            current: None,
-            stage: Stage::default(),
-            bulk: 0,
-            send_buffer: SendBuffer::default(),
-            framed: 0,
-            accepted: 0,
-            next_id: 1,
-            blocked: None,
-            deferred: None,
-            answer_wait: AnswerWait::No,
-            touches: Touches::default(),
+            sends: SendQueue::default(),
+            transmit: TransmitBuffer::default(),
+            receive: ReceiveState::default(),
+            responder: Responder::default(),
             now: Time::ZERO,
-            peer_disconnected: false,
-            failing_request: None,
-            drain_to: 0,
-            drained: false,
-            write_dropped: false,
-            refusals: 0,
-            last_wqe_raised: false,
-            enabled: QpAccessFlags::default(),
-            rnr_timer: RnrTimer::DEFAULT,
-            grace: Duration::ZERO,
-            grace_ends: None,
-            waits_until_needed: false,
-            psns: None,
-            expected_nonce: None,
-            required_nonce: None,
-            rnr_retry: None,
-            read_depth: None,
-            rfc7306: false,
-            answered_last: false,
             cause: None,
-            register_error: None,
             counters: Counters::default(),
-            deferred_eof: None,
-            severed: false,
-            final_bytes: Vec::new(),
-            framing_ended: false,
-            retired: false,
         }
     }
 
@@ -267,6 +120,201 @@ impl Inner {
             read_v2: has(Features::READ_V2),
             send_imm: has(Features::SEND_IMM),
         }
+    }
+}
+
+/// One turn under the lock, whatever it is for.
+impl Inner {
+    /// One turn: takes in what was posted, does `work`, completes what has ended.
+    pub(super) fn turn<R>(
+        &mut self,
+        init: &QpInit,
+        out: &mut Outbox,
+        work: impl FnOnce(&mut Inner, &QpInit, &mut Outbox) -> R,
+    ) -> R {
+        self.take_posted(init, out);
+        let result = work(self, init, out);
+        self.settle(init, out);
+        self.heads.publish_state(self.state);
+        while self.heads.publish_receives_idle(self.receives_idle()) {
+            self.take_posted(init, out);
+            self.settle(init, out);
+            self.heads.publish_state(self.state);
+        }
+        debug_assert!(self.invariants(), "a part is inconsistent after a turn");
+        result
+    }
+
+    /// The cursors of every part fit its contents.
+    fn invariants(&self) -> bool {
+        self.sends.invariants()
+            && self.responder.invariants()
+            && self.transmit.invariants()
+            && self.receive.invariants()
+    }
+
+    /// Takes in what was posted meanwhile.
+    fn take_posted(&mut self, init: &QpInit, out: &mut Outbox) {
+        while let Some(mut wqe) = self.heads.next_send() {
+            // The state may have changed since it was posted.
+            if self.state.flushes_sends() {
+                wqe.progress = Progress::Done(Status::WrFlushErr);
+            } else if !self.state.takes_sends() {
+                // It was reset; requests posted before end without a completion.
+                self.heads.ended(1);
+                continue;
+            }
+            self.sends.push(wqe);
+        }
+        // In the calm state receives stay in their queue until a message needs one.
+        if !self.heads.receives_idle() && self.heads.has_receive() {
+            match self.state {
+                QpState::Reset => while self.heads.next_receive().is_some() {},
+                state if state.flushes() => self.flush_receives(init, out),
+                _ => self.receive_posted(init, out),
+            }
+        }
+    }
+
+    /// Takes in a request of a shared send queue (V6); false if the state does not allow it.
+    pub(super) fn accept_from_ssq(&mut self, mut wqe: Wqe) -> bool {
+        if self.link.is_retired() || !self.state.takes_sends() {
+            self.heads.ended(1);
+            return false;
+        }
+        if self.state.flushes_sends() {
+            wqe.progress = Progress::Done(Status::WrFlushErr);
+        }
+        self.sends.push(wqe);
+        true
+    }
+
+    /// A receive that is posted now can wait for a message: no message waits for one, and none is flushed.
+    fn receives_idle(&self) -> bool {
+        let works = !self.state.flushes() && self.state != QpState::Reset;
+        works && !self.receive.is_blocked() && !self.refuses_requests()
+    }
+
+    /// A message waits for a receive, here or at its sender.
+    pub(super) fn awaits_receive(&self) -> bool {
+        self.receive.blocked().is_some_and(Blocked::for_receive) || self.refuses_requests()
+    }
+
+    /// The peer was told that there is no receive.
+    fn refuses_requests(&self) -> bool {
+        let waits = |stream: &Stream| stream.accounting().responder.state() == Responding::Waiting;
+        self.stream.as_ref().is_some_and(waits)
+    }
+}
+
+/// Timers, and what the code that drives the connection must know.
+impl Inner {
+    pub(super) fn deadline(&self) -> Option<Time> {
+        let rnr = self.stream.as_ref().and_then(Stream::deadline);
+        let grace = self
+            .link
+            .grace_ends()
+            .filter(|until| self.now < *until && !self.sends.is_empty() && !self.state.flushes());
+        match (rnr, self.wait_deadline(), grace) {
+            // The usual case.
+            (None, None, None) => None,
+            (rnr, waits, grace) => rnr.into_iter().chain(waits).chain(grace).min(),
+        }
+    }
+
+    /// When the first wait ends.
+    fn wait_deadline(&self) -> Option<Time> {
+        let blocked = self.receive.blocked().map(|b| b.until);
+        let waits = self.responder.deadline().into_iter().chain(blocked);
+        waits.chain(self.receive.next_hold_check()).min()
+    }
+
+    pub(super) fn handle_timeout(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
+        self.now = self.now.max(now);
+        if let Some(stream) = &mut self.stream {
+            // The consequences follow when requests are completed.
+            stream.handle_timeout(now);
+        }
+        self.check_wait_timeouts(init, now, out);
+    }
+
+    /// Processes the timeouts of what is blocked.
+    fn check_wait_timeouts(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
+        self.responder.handle_timeout(now);
+        self.check_hold(init, now, out);
+        let Some(blocked) = self.receive.blocked() else {
+            return;
+        };
+        if blocked.until == UNTIMED {
+            let wait = match blocked.reason {
+                BlockReason::Memory(..) => init.transfer.memory_wait,
+                BlockReason::Responses { .. } => RESPONSES_WAIT,
+                BlockReason::Receive => init.transfer.receive_wait,
+            };
+            self.receive.set_block_deadline(now + wait);
+        } else if now >= blocked.until {
+            match blocked.reason {
+                BlockReason::Receive => self.no_receive(init, out),
+                BlockReason::Responses { accepted, framed }
+                    if self.transmit.accepted() > accepted =>
+                {
+                    // A slow peer is not one that takes nothing.
+                    let accepted = self.transmit.accepted();
+                    let reason = BlockReason::Responses { framed, accepted };
+                    self.receive.block(now + RESPONSES_WAIT, reason);
+                }
+                BlockReason::Responses { .. } => self.responses_overdue(init, out),
+                BlockReason::Memory(stag, violation) => {
+                    self.receive.unblock();
+                    if self.take_deferred().is_some() {
+                        self.refuse_request(init, violation, out);
+                    } else if self.fail_pending_expired(init, (stag, violation), out) {
+                        self.process_bytes(init, &[], now, out);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(super) fn turn_status(&self) -> TurnStatus {
+        let future = if self.link.is_severed() {
+            ConnectionAction::Reset
+        } else if self.stream.is_none() || self.wants_close() {
+            // A queue pair that was reset has dropped its stream.
+            ConnectionAction::Close
+        } else {
+            ConnectionAction::Open
+        };
+        TurnStatus {
+            deadline: self.deadline(),
+            action: future,
+            awaits_peer: self.awaits_peer(),
+            sent: self.counters.bytes_out,
+            closing: self.state.flushes(),
+        }
+    }
+
+    /// Requests wait for an answer of the peer, or for its first frame before they can begin.
+    pub(super) fn awaits_peer(&self) -> bool {
+        self.sends.begun() > 0 || self.state == QpState::Rts && !self.sends.is_empty()
+    }
+
+    pub(super) fn wants_close(&self) -> bool {
+        let over = self.stream.as_ref().is_some_and(|s| !s.state().is_open());
+        let closing = matches!(
+            self.state,
+            QpState::Closing | QpState::Terminate | QpState::Err
+        );
+        let waits = self.link.keeps_connection() && !self.state.flushes();
+        self.link.is_severed()
+            || (!waits && self.transmit.is_empty() && (over || closing) && self.is_terminate_done())
+    }
+
+    fn is_terminate_done(&self) -> bool {
+        use verbena_stream::stream::State;
+        self.stream
+            .as_ref()
+            .is_none_or(|s| s.state() != State::Failing)
     }
 }
 

@@ -3,11 +3,12 @@
 
 use smallvec::SmallVec;
 use verbena_mem::{Access, Gather, MemAccess, Placement, Policy, Refusal, Unmapped};
-use verbena_stream::AccessFault;
+use verbena_stream::{AccessFault, Violation};
 use verbena_wire::Stag;
+use verbena_wire::rdmap::Opcode;
 
 use super::QpInit;
-use super::send_buffer::Granted;
+use super::transmit_buffer::Granted;
 use super::wqe::{Payload, Wqe};
 use crate::wr::Sge;
 
@@ -236,7 +237,7 @@ pub(super) fn mem_access(init: &QpInit, sge: &Sge, needs: Access) -> MemAccess {
 }
 
 /// The protocol's name for a refusal.
-pub(super) fn fault_of(refusal: &Refusal) -> AccessFault {
+fn fault_of(refusal: &Refusal) -> AccessFault {
     match refusal {
         // An entry that is still pending at its deadline counts as invalid (V5).
         Refusal::Stag { .. } | Refusal::Pending { .. } | Refusal::Kind { .. } => {
@@ -249,5 +250,14 @@ pub(super) fn fault_of(refusal: &Refusal) -> AccessFault {
         Refusal::Bounds { .. } => AccessFault::Bounds,
         Refusal::Wrap { .. } => AccessFault::Wrap,
         Refusal::Right { .. } => AccessFault::Rights,
+    }
+}
+
+/// The violation of a peer whose access memory refused.
+pub(super) fn access_violation(opcode: Opcode, stag: Stag, refusal: &Refusal) -> Violation {
+    Violation::Access {
+        opcode,
+        stag,
+        fault: fault_of(refusal),
     }
 }

@@ -1,112 +1,24 @@
-//! State changes of a queue pair: by the program, by the connection, and by timeouts.
+//! State changes of a queue pair: by its program, by its connection manager, and by the end of the connection.
 //! A change that is not allowed leaves everything as it was. Connections are opened and closed elsewhere; `wants_close` says when one
 //! may be closed.
 
-use core::time::Duration;
-use serde::{Deserialize, Serialize};
-
-use verbena_stream::{RnrRetry, Stream, Time};
+use verbena_stream::Stream;
 use verbena_wire::ext::Caps;
 use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{Cause, RdmapError};
 
+use super::QpInit;
+use super::attributes::Authentication;
 use super::inner::Inner;
-use super::stage::Stage;
-use super::{Qp, QpInit};
+use super::link_state::{LinkAct, LinkEvent};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use verbena_events::event::{Event, Outbox};
 
-/// The first packet sequence numbers of the two directions, as exchanged out of band.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Psns {
-    /// Ours.
-    pub send: Psn,
-    /// The peer's.
-    pub receive: Psn,
-}
-
-impl Qp {
-    /// Requests a state; false if the transition is not allowed.
-    pub fn modify(&self, to: QpState, out: &mut Outbox) -> bool {
-        self.run_locked(out, |inner, init, out| inner.modify(init, to, out))
-    }
-
-    /// Attaches a stream whose peer must show this nonce in its capabilities. Until it has done so the stream is on
-    /// probation: if it ends before, for whatever reason, the queue pair is as if it had never been attached.
-    ///
-    /// False if the state does not allow it; nothing has changed then.
-    pub fn attach_unauthenticated(&self, stream: Stream, nonce: u64, out: &mut Outbox) -> bool {
-        self.run_locked(out, |inner, init, _| {
-            let attached = inner.connect(init, stream, true);
-            if attached {
-                inner.expected_nonce = Some(nonce);
-            }
-            attached
-        })
-    }
-
-    /// The same for a queue pair whose program knows that it is connected: if the peer shows another nonce, the stream
-    /// and the queue pair fail.
-    pub fn attach_requiring_nonce(
-        &self,
-        stream: Stream,
-        rfc7306: bool,
-        nonce: u64,
-        out: &mut Outbox,
-    ) -> bool {
-        self.run_locked(out, |inner, init, _| {
-            let attached = inner.connect(init, stream, rfc7306);
-            inner.required_nonce = attached.then_some(nonce).or(inner.required_nonce);
-            attached
-        })
-    }
-
-    /// The peer of its stream has not shown the required nonce yet.
-    pub fn is_unauthenticated(&self) -> bool {
-        self.lock
-            .read(|inner| inner.expected_nonce.is_some() || inner.required_nonce.is_some())
-    }
-
-    /// Sets how often a request is retried at a peer that has no receive.
-    pub fn set_rnr_retry(&self, retry: RnrRetry, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| {
-            inner.rnr_retry = Some(retry);
-            if let Some(stream) = &mut inner.stream {
-                stream.set_rnr_retry(retry);
-            }
-        });
-    }
-
-    /// Sets how long requests that wait for a lost peer's answer go on waiting before they fail; by default they fail at once.
-    pub fn set_grace(&self, grace: Duration, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| inner.grace = grace);
-    }
-
-    /// Limits the reads and atomics that are outstanding at once; the peer may allow fewer.
-    pub fn limit_reads(&self, depth: u16, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| {
-            inner.read_depth = Some(depth);
-            if let Some(stream) = &mut inner.stream {
-                stream.limit_reads(depth);
-            }
-        });
-    }
-
-    /// It has a stream, possibly one that ended.
-    pub fn has_stream(&self) -> bool {
-        self.lock.read(|inner| inner.stream.is_some())
-    }
-
-    /// Sets the packet sequence numbers of a queue pair that is connected out of band, before it sends.
-    pub fn set_psns(&self, psns: Psns, out: &mut Outbox) {
-        self.run_locked(out, |inner, _, _| inner.psns = Some(psns));
-    }
-}
-
+/// By the program and the connection manager.
 impl Inner {
     pub(super) fn modify(&mut self, init: &QpInit, to: QpState, out: &mut Outbox) -> bool {
         let next = self.state.next(init.personality, QpEvent::Modify(to));
-        let Some(next) = next.filter(|_| !self.retired) else {
+        let Some(next) = next.filter(|_| !self.link.is_retired()) else {
             return false;
         };
         match next {
@@ -121,16 +33,14 @@ impl Inner {
                 self.flush(init, out);
             }
             QpState::Reset => {
-                // A stream on probation ends without a message.
-                let proven = self.expected_nonce.is_none();
-                let parting = if proven {
-                    self.take_final_bytes(init)
-                } else {
-                    Vec::new()
+                // An unauthenticated stream ends without a message.
+                let parting = match self.authentication {
+                    Authentication::Expected(_) => Vec::new(),
+                    _ => self.take_final_bytes(init),
                 };
                 self.return_receives(init, out);
                 self.reset();
-                self.end_framing(parting);
+                self.transmit.end(parting);
                 // Under the lock, where nothing else can complete work of this queue pair.
                 init.remove_completions();
             }
@@ -154,8 +64,7 @@ impl Inner {
                 self.flush(init, out);
             }
             state => {
-                self.drained = false;
-                self.drain_to = self.completed + self.begun as u64;
+                self.sends.drain();
                 let active = state == QpState::Rts && self.state == QpState::Rtr;
                 self.state = state;
                 if active {
@@ -167,7 +76,7 @@ impl Inner {
     }
 
     pub(super) fn disconnect(&mut self, init: &QpInit, out: &mut Outbox) -> Option<Vec<u8>> {
-        if self.retired || self.stream.is_none() || self.state.flushes() {
+        if self.link.is_retired() || self.stream.is_none() || self.state.flushes() {
             return None;
         }
         let gently = init.personality == Personality::Iwarp && self.sends.is_empty();
@@ -179,17 +88,54 @@ impl Inner {
             .get_or_insert_with(|| "the consumer disconnected".to_owned());
         self.state = QpState::Err;
         self.flush(init, out);
-        self.end_framing(last.clone());
+        self.transmit.end(last.clone());
         Some(last)
+    }
+
+    pub(super) fn connect(&mut self, init: &QpInit, stream: Stream, rfc7306: bool) -> bool {
+        let next = self.state.next(init.personality, QpEvent::Connected);
+        let Some(next) = next.filter(|_| self.stream.is_none()) else {
+            return false;
+        };
+        if self.link.handle(LinkEvent::Attach) == LinkAct::Reject {
+            return false;
+        }
+        self.state = next;
+        self.authentication = Authentication::Done;
+        self.transmit.begin_stream();
+        self.receive.begin_stream();
+        let stream = self.stream.insert(stream);
+        if let Some(retry) = self.attributes.rnr_retry {
+            stream.set_rnr_retry(retry);
+        }
+        if let Some(depth) = self.attributes.read_depth {
+            stream.limit_reads(depth);
+        }
+        self.attributes.rfc7306 = rfc7306;
+        if matches!(next, QpState::Rts | QpState::Sqd) {
+            // It may send at once, and this stream has not announced it yet.
+            self.announce_active();
+        }
+        true
     }
 
     /// The queue pair sends from now on; a peer that was told the number compares it (docs/extensions.md).
     fn announce_active(&mut self) {
-        if let (Some(stream), Some(psns)) = (&mut self.stream, self.psns) {
+        if let (Some(stream), Some(psns)) = (&mut self.stream, self.attributes.psns) {
             stream.announce_active(psns.send);
         }
     }
 
+    /// Ends the stream with a Terminate, for a local failure.
+    pub(super) fn abort(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
+        }
+    }
+}
+
+/// By the peer.
+impl Inner {
     /// The peer sent its capabilities; false if its nonce is wrong.
     pub(super) fn handle_peer_caps(
         &mut self,
@@ -198,81 +144,53 @@ impl Inner {
         out: &mut Outbox,
     ) -> bool {
         let qp = init.number;
-        if self.expected_nonce.is_some_and(|proof| proof != caps.nonce) {
-            self.drop_unauthenticated();
-            return false;
-        }
-        if self.required_nonce.is_some_and(|nonce| nonce != caps.nonce) {
+        if !self.authentication.accepts(caps.nonce) {
+            if self.drop_unauthenticated() {
+                return false;
+            }
             self.cause = Some("the peer cannot prove that it knows the key".to_owned());
-            self.abort();
-            out.push(Event::QpFatal { qp });
-            self.end(init, QpEvent::Failed, out);
+            self.fail_fatal(init, out);
             return false;
         }
-        (self.expected_nonce, self.required_nonce) = (None, None);
+        self.authentication = Authentication::Done;
         out.push(Event::Established { qp });
         true
     }
 
-    /// Drops a stream on probation without a trace; true if it was one. Neither side has sent anything on it but its
-    /// capabilities: requests wait for the proof.
+    /// Drops an unauthenticated stream without a trace; true if it was one. Neither side has sent anything on it but its
+    /// capabilities: requests wait until the peer has shown the nonce.
     pub(super) fn drop_unauthenticated(&mut self) -> bool {
-        let unproven = self.expected_nonce.take().is_some();
+        let unproven = matches!(self.authentication, Authentication::Expected(_));
         if unproven {
+            self.authentication = Authentication::Done;
             self.stream = None;
-            self.stage = Stage::default();
-            self.send_buffer.clear();
-            (self.framed, self.accepted) = (0, 0);
+            self.receive.drop_stage();
+            self.transmit.restart();
         }
         unproven
     }
 
     /// The peer's queue pair sends from now on; false if its number is not the expected one.
     pub(super) fn peer_active(&mut self, init: &QpInit, psn: Psn, out: &mut Outbox) -> bool {
-        let Some(expected) = self.psns.map(|psns| psns.receive).filter(|e| *e != psn) else {
+        let Some(expected) = self
+            .attributes
+            .psns
+            .map(|psns| psns.receive)
+            .filter(|e| *e != psn)
+        else {
             return true;
         };
         let (got, expected) = (psn.get(), expected.get());
         self.cause.get_or_insert_with(|| {
             format!("the peer sends from number {got}, expected {expected}")
         });
-        self.abort();
-        out.push(Event::QpFatal { qp: init.number });
-        self.end(init, QpEvent::Failed, out);
+        self.fail_fatal(init, out);
         false
     }
+}
 
-    fn abort(&mut self) {
-        if let Some(stream) = &mut self.stream {
-            stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-        }
-    }
-
-    pub(super) fn connect(&mut self, init: &QpInit, stream: Stream, rfc7306: bool) -> bool {
-        let next = self.state.next(init.personality, QpEvent::Connected);
-        let Some(next) = next.filter(|_| self.stream.is_none() && !self.retired) else {
-            return false;
-        };
-        self.state = next;
-        (self.required_nonce, self.final_bytes, self.framing_ended) = (None, Vec::new(), false);
-        self.peer_disconnected = false;
-        (self.grace_ends, self.waits_until_needed) = (None, false);
-        self.last_wqe_raised = false;
-        let stream = self.stream.insert(stream);
-        if let Some(retry) = self.rnr_retry {
-            stream.set_rnr_retry(retry);
-        }
-        if let Some(depth) = self.read_depth {
-            stream.limit_reads(depth);
-        }
-        self.rfc7306 = rfc7306;
-        if matches!(next, QpState::Rts | QpState::Sqd) {
-            // It may send at once, and this stream has not announced it yet.
-            self.announce_active();
-        }
-        true
-    }
-
+/// By the end of the connection.
+impl Inner {
     /// The peer closed its direction, or the connection broke.
     pub(super) fn peer_disconnected(&mut self, init: &QpInit, reset: bool, out: &mut Outbox) {
         if self.drop_unauthenticated() {
@@ -281,33 +199,32 @@ impl Inner {
         if reset {
             self.give_up_held_responses(init, out);
         }
-        if self.blocked.is_some() {
+        if self.receive.is_blocked() {
             // A message that has arrived waits for a receive, and is complete for its sender: the end is processed after it.
-            self.deferred_eof = Some(reset || self.deferred_eof == Some(true));
+            self.link.handle(LinkEvent::EndBehindMessage { reset });
             return;
         }
         let Some(stream) = &mut self.stream else {
             return;
         };
-        let cut = stream.handle_eof(self.stage.len()).is_err();
+        let cut = stream.handle_eof(self.receive.stage().len()).is_err();
         if reset {
             stream.drop_responses();
             // The peer does not take them any more, and they must not keep the connection from being closed.
-            self.send_buffer.clear();
+            self.transmit.clear();
         }
-        if self.peer_disconnected {
+        // InfiniBand has no orderly close: only requests that need the peer notice.
+        let reliable = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
+        let grace = reliable && !self.attributes.grace.is_zero();
+        if self.link.handle(LinkEvent::End { grace }) != LinkAct::RaiseDisconnected {
             return;
         }
-        self.peer_disconnected = true;
-        self.leave_srq_waiters(init, out);
+        self.receive.leave_srq_waiters(init, out);
         let qp = init.number;
         out.push(Event::Disconnected { qp });
-        let idle = self.sends.is_empty() && self.owed.is_empty() && self.current.is_none();
+        let idle = self.sends.is_empty() && self.responder.is_idle();
         match init.personality {
-            // InfiniBand has no orderly close: only requests that need the peer notice.
-            Personality::Roce => {
-                self.waits_until_needed = init.qp_type == QpType::Rc && !self.grace.is_zero();
-            }
+            Personality::Roce => {}
             Personality::Iwarp if idle && !cut && !reset => {
                 self.end_gracefully(init, out);
             }
@@ -320,9 +237,8 @@ impl Inner {
 
     /// Nothing is left of the connection.
     pub(super) fn closed(&mut self, init: &QpInit, out: &mut Outbox) {
-        if !self.peer_disconnected && !self.retired {
+        if self.link.handle(LinkEvent::Close) == LinkAct::RaiseDisconnected {
             // This side closed last; the event is raised nevertheless.
-            self.peer_disconnected = true;
             out.push(Event::Disconnected { qp: init.number });
         }
         let was = self.state;
@@ -341,17 +257,19 @@ impl Inner {
     pub(super) fn peer_dead(&mut self, init: &QpInit, out: &mut Outbox) {
         if init.qp_type == QpType::Uc {
             // An unreliable connection does not notice; if there never was a peer, its messages are discarded.
-            self.peer_disconnected |= self.stream.is_none();
+            if self.stream.is_none() {
+                self.link.handle(LinkEvent::NoPeer);
+            }
             return;
         }
         if self.sends.is_empty() || self.state.flushes() {
             return;
         }
         // Bytes that the peer has not taken by now are given up.
-        self.send_buffer.clear();
-        self.severed = true;
-        self.peer_disconnected = true;
-        out.push(Event::Disconnected { qp: init.number });
+        self.transmit.clear();
+        if self.link.handle(LinkEvent::PeerDead) == LinkAct::RaiseDisconnected {
+            out.push(Event::Disconnected { qp: init.number });
+        }
         self.fail_peer_lost(init, "the peer does not answer", out);
     }
 
@@ -360,51 +278,5 @@ impl Inner {
             self.state = next;
         }
         self.flush_receives(init, out);
-    }
-
-    pub(super) fn deadline(&self) -> Option<Time> {
-        let rnr = self.stream.as_ref().and_then(Stream::deadline);
-        let mourned = self.grace_ends.filter(|_| self.is_in_grace_period());
-        match (rnr, self.wait_deadline(), mourned) {
-            // The usual case.
-            (None, None, None) => None,
-            (rnr, waits, mourned) => rnr.into_iter().chain(waits).chain(mourned).min(),
-        }
-    }
-
-    pub(super) fn handle_timeout(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
-        self.now = self.now.max(now);
-        if let Some(stream) = &mut self.stream {
-            // The consequences follow when requests are completed.
-            stream.handle_timeout(now);
-        }
-        self.check_wait_timeouts(init, now, out);
-    }
-
-    pub(super) fn wants_close(&self) -> bool {
-        let over = self.stream.as_ref().is_some_and(|s| !s.state().is_open());
-        let closing = matches!(
-            self.state,
-            QpState::Closing | QpState::Terminate | QpState::Err
-        );
-        let waits = self.is_in_grace_period() || (self.waits_until_needed && !self.state.flushes());
-        self.severed
-            || (!waits
-                && self.send_buffer.is_empty()
-                && (over || closing)
-                && self.is_terminate_done())
-    }
-
-    /// Requests wait for a lost peer until the grace period is over.
-    fn is_in_grace_period(&self) -> bool {
-        let until = self.grace_ends.is_some_and(|until| self.now < until);
-        until && !self.sends.is_empty() && !self.state.flushes()
-    }
-
-    fn is_terminate_done(&self) -> bool {
-        use verbena_stream::stream::State;
-        self.stream
-            .as_ref()
-            .is_none_or(|s| s.state() != State::Failing)
     }
 }

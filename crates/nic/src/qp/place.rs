@@ -4,29 +4,23 @@
 
 use verbena_mem::{Access, MemAccess, Placement, Refusal, Targets};
 use verbena_stream::{Place, Run, Stream, Violation};
-use verbena_wire::rdmap::{Cause, Opcode, RdmapError};
-use verbena_wire::{Rsn, Stag};
+use verbena_wire::Stag;
+use verbena_wire::rdmap::Opcode;
 
 use super::QpInit;
-use super::answer::access_violation;
 use super::inner::Inner;
-use super::memory::{Right, places};
+use super::memory::{Right, access_violation, places};
+use super::receive_state::{BlockReason, MAX_REFUSALS};
 use super::touch::Touching;
 use super::wait::wait_for_entry;
 use super::wqe::Payload;
-use crate::state::{QpEvent, QpType};
+use crate::state::QpType;
 use crate::wc::Status;
-use verbena_events::event::{Event, Outbox};
-
-/// Short runs after which a sequence of long ones counts as over: the end of a long message is often short.
-pub(super) const BULK: u8 = 3;
-
-/// Messages of an unreliable peer that memory refuses before its connection ends (docs/connections.md).
-const MAX_REFUSALS: u8 = 16;
+use verbena_events::event::Outbox;
 
 /// Why payload cannot be placed.
 #[derive(Clone, Copy)]
-pub(super) enum PlaceError {
+enum PlaceError {
     /// The peer accessed memory that it may not, or the memory of the receive is invalid.
     Violation(Violation),
     /// The sink of the request at this position is invalid.
@@ -69,7 +63,7 @@ impl Inner {
         match place {
             Place::Discard => Ok(None),
             Place::Write { stag, to } => {
-                if !self.enabled.write {
+                if !self.attributes.enabled.write {
                     let violation = Violation::NotEnabled(Opcode::Write);
                     return Err(PlaceError::Violation(violation));
                 }
@@ -86,12 +80,14 @@ impl Inner {
                 let place = init.tpt.place_remote(&reach).map_err(refused)?;
                 if place.is_one_touch() {
                     drop(place);
-                    return self.touch_run(init, &reach, each).map_err(refused);
+                    let last = self.stream.as_ref().is_some_and(Stream::in_last_segment);
+                    let touching = self.receive.touching();
+                    return touching.grant(init, &reach, last, each).map_err(refused);
                 }
                 each(place);
                 Ok(None)
             }
-            Place::Receive { offset } => match &self.claimed {
+            Place::Receive { offset } => match self.receive.claimed() {
                 Some(receive) => {
                     let (range, right) = ((offset, len), Right::Local);
                     places(init, &receive.scatter, range, right, each)
@@ -115,7 +111,7 @@ impl Inner {
     /// The request whose response is being received, and its sink.
     fn sink(&self) -> Option<(usize, &Payload)> {
         let head = self.stream.as_ref()?.accounting().reads_out.head()?;
-        let at = self.find(head.rsn)?;
+        let at = self.sends.find(head.rsn)?;
         Some((at, &self.sends[at].payload))
     }
 
@@ -133,7 +129,7 @@ impl Inner {
         if self.has_responses() && !self.preserve_run(init, run.place, bytes.len() as u32) {
             return Placed::Held;
         }
-        self.note_run(init, run.len);
+        self.receive.note_run(run.len >= init.transfer.direct_min);
         loop {
             let (mut rest, mut copied) = (bytes, Ok(0));
             // The whole run is checked, however little of it is here: a run that exceeds its buffer is not placed in part.
@@ -178,7 +174,7 @@ impl Inner {
     ) -> Option<DirectRead> {
         let run = self.stream.as_mut().and_then(Stream::pending);
         // The end of a long run, where the carrier stopped inside it, is read directly like the rest of it.
-        let least = if self.bulk > 0 {
+        let least = if self.receive.expects_bulk() {
             1
         } else {
             init.transfer.direct_min
@@ -223,7 +219,7 @@ impl Inner {
     /// Records the new state of one-touch memory. Nothing is invalidated here: grants may be held.
     fn set_touching(&mut self, touching: Option<Touching>) {
         if let Some(touching) = touching {
-            self.touches.write = touching;
+            self.receive.set_touching(touching);
         }
     }
 
@@ -281,8 +277,7 @@ impl Inner {
         violation: &Violation,
         out: &mut Outbox,
     ) -> bool {
-        self.refusals = self.refusals.saturating_add(1);
-        if self.refusals < MAX_REFUSALS {
+        if self.receive.count_refusal() {
             return true;
         }
         self.cause.get_or_insert_with(|| {
@@ -295,6 +290,13 @@ impl Inner {
         }
         self.handle_violation(init, violation, out);
         false
+    }
+
+    /// The stream's next bytes need this entry: it is not read further.
+    pub(super) fn block_for_memory(&mut self, init: &QpInit, stag: Stag, violation: Violation) {
+        let until = self.now + init.transfer.memory_wait;
+        self.receive
+            .block(until, BlockReason::Memory(stag, violation));
     }
 
     /// The memory that the stream waited for was not registered in time; false if the stream is over.
@@ -324,21 +326,9 @@ impl Inner {
             _ => {
                 self.cause
                     .get_or_insert_with(|| "registered memory is not mapped".to_owned());
-                if let Some(stream) = &mut self.stream {
-                    stream.abort(Cause::Rdmap(RdmapError::LocalCatastrophic));
-                }
-                out.push(Event::QpFatal { qp: init.number });
-                self.end(init, QpEvent::Failed, out);
+                self.fail_fatal(init, out);
             }
         }
-    }
-
-    /// The request that has this request sequence number.
-    pub(super) fn find(&self, rsn: Rsn) -> Option<usize> {
-        self.sends
-            .iter()
-            .take(self.begun)
-            .position(|w| w.rsn.contains(&Some(rsn)))
     }
 }
 

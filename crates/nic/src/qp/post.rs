@@ -3,11 +3,10 @@
 //! stream has room.
 
 use super::inner::Inner;
-use super::wqe::{Progress, Wqe};
+use super::wqe::Wqe;
 use super::{Qp, QpInit};
 use crate::receive::{self, Receive};
 use crate::state::QpState;
-use crate::wc::Status;
 use crate::wr::{Data, ReceiveWr, SendOp, SendWr};
 use verbena_events::event::Outbox;
 
@@ -21,7 +20,7 @@ pub enum PostError {
     #[error("the queue is full with {0} requests")]
     Full(usize),
     /// Too many scatter or gather elements.
-    #[error("{got} pieces, at most {limit}")]
+    #[error("{got} scatter/gather elements, at most {limit}")]
     TooManySges {
         /// Elements given.
         got: usize,
@@ -141,31 +140,6 @@ impl Qp {
     /// The shared receive queue has reserved a receive for this queue pair.
     pub fn receive_ready(&self, out: &mut Outbox) {
         self.run_locked(out, Inner::receive_posted);
-    }
-}
-
-impl Inner {
-    /// Takes in what was posted meanwhile.
-    pub(super) fn take_posted(&mut self, init: &QpInit, out: &mut Outbox) {
-        while let Some(mut wqe) = self.heads.next_send() {
-            // The state may have changed since it was posted.
-            if self.state.flushes_sends() {
-                wqe.progress = Progress::Done(Status::WrFlushErr);
-            } else if !self.state.takes_sends() {
-                // It was reset; requests posted before end without a completion.
-                self.heads.ended(1);
-                continue;
-            }
-            self.sends.push_back(wqe);
-        }
-        // In the calm state receives stay in their queue until a message needs one.
-        if !self.heads.receives_idle() && self.heads.has_receive() {
-            match self.state {
-                QpState::Reset => while self.heads.next_receive().is_some() {},
-                state if state.flushes() => self.flush_receives(init, out),
-                _ => self.receive_posted(init, out),
-            }
-        }
     }
 }
 

@@ -14,15 +14,10 @@
 //! | afterwards | may be moved to `Rts` again | the connection is over |
 
 use serde::{Deserialize, Serialize};
+
 use verbena_mem::{Misuse, Ticket};
 
 use super::QpInit;
-use super::inner::Inner;
-use super::wqe::Progress;
-use crate::state::QpEvent;
-use crate::wc::Status;
-use crate::wr::SendOp;
-use verbena_events::event::Outbox;
 
 /// Whether the requests of a queue pair may register memory, and what happens if one fails (M4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -61,75 +56,4 @@ pub(super) fn register(init: &QpInit, ticket: Ticket) -> Result<(), RegisterErro
         return Err(RegisterError::NotEnabled);
     }
     Ok(init.tpt.execute(ticket, init.pd)?)
-}
-
-impl Inner {
-    /// M11: executes the registration of a Send, once; false if that failed, and nothing is sent.
-    pub(super) fn register_before_send(
-        &mut self,
-        init: &QpInit,
-        at: usize,
-        out: &mut Outbox,
-    ) -> bool {
-        let SendOp::RegisterSend {
-            ticket,
-            invalidate,
-            immediate,
-        } = self.sends[at].op
-        else {
-            return true;
-        };
-        match register(init, ticket) {
-            Ok(()) => {
-                // It is a plain Send from here on, which may be restarted if the peer has no receive.
-                self.sends[at].op = SendOp::Send {
-                    invalidate,
-                    immediate,
-                };
-                true
-            }
-            Err(why) => {
-                self.registration_failed(init, at, why, out);
-                false
-            }
-        }
-    }
-
-    /// The registration at `at` failed; false while it must wait for its turn to fail.
-    pub(super) fn registration_failed(
-        &mut self,
-        init: &QpInit,
-        at: usize,
-        why: RegisterError,
-        out: &mut Outbox,
-    ) -> bool {
-        match init.registration.on_failure {
-            OnFailure::Reactive => {
-                self.stop_sending(init, at, why);
-                true
-            }
-            OnFailure::Anticipatory => {
-                let id = self.sends[at].id;
-                self.cause
-                    .get_or_insert_with(|| format!("request {id} did not register: {why}"));
-                self.fail_request(init, at, Status::MwBindErr, out);
-                true
-            }
-        }
-    }
-
-    /// The send queue stops at this request: those before it continue, it and those behind it end in their turn.
-    fn stop_sending(&mut self, init: &QpInit, at: usize, why: RegisterError) {
-        if let Some(next) = self.state.next(init.personality, QpEvent::SendFailed) {
-            self.state = next;
-        }
-        self.drained = false;
-        self.drain_to = self.completed + at as u64;
-        self.register_error = Some((self.sends[at].id, why));
-        let mut status = Status::MwBindErr;
-        for wqe in self.sends.range_mut(at..) {
-            wqe.progress = Progress::Done(status);
-            status = Status::WrFlushErr;
-        }
-    }
 }

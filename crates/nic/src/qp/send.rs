@@ -1,94 +1,281 @@
-//! The send side of a queue pair: starts requests in order, frames them, and restarts them at the peer's READY.
-//! It observes fences, the read depth and one message at a time; a request whose memory is refused affects only its queue pair.
-//! Completion is in [`super::complete`].
+//! The send side of a queue pair: starts requests in order, frames them, and passes the frames to the carrier.
+//! It observes fences, the read depth and one message at a time; a request whose memory is refused affects only its queue pair. Payload of
+//! long plain frames is sent from its memory, and its right to be read is checked for every write. A frame of which the peer has a part
+//! cannot be dropped: then the connection is aborted. Completion is in [`super::complete`].
 
-use verbena_mem::{Bind, Misuse, Refusal};
-use verbena_stream::{BeginError, Outgoing, Plain, Stream};
-use verbena_wire::Rsn;
+use smallvec::smallvec;
+use verbena_mem::{Bind, Misuse, Refusal, Sources};
+use verbena_stream::responder::Due;
+use verbena_stream::{BeginError, Message, Outgoing, Plain, Stream, Time};
+use verbena_wire::{Rsn, Stag};
 
 use super::QpInit;
-use super::inner::{Current, Inner};
-use super::memory::{Right, Source, check_sink, source};
-use super::register::register;
-use super::send_buffer::{Origin, SendBuffer};
-use super::wait::wait_for_entry;
+use super::inner::Inner;
+use super::link_state::{LinkEvent, LinkState};
+use super::memory::{Right, Source, access_violation, check_sink, gathers, source};
+use super::owed::gather_part;
+use super::receive::{Receiving, SendDemand};
+use super::register::{OnFailure, RegisterError, register};
+use super::send_queue::SendQueue;
+use super::transmit_buffer::{Granted, InPlacePayload, Origin, Refused, TransmitBuffer};
+use super::wait::{wait_for_entry, waits_for_memory};
 use super::wqe::{Payload, Progress, Wqe};
-use crate::state::QpState;
+use crate::carrier::{Carrier, IoOutcome};
+use crate::state::{QpEvent, QpState};
 use crate::wc::Status;
 use crate::wr::{Flags, SendOp};
-use verbena_events::event::Outbox;
+use verbena_events::event::{Event, Outbox};
 
+/// Frames whose payload is in place, ahead of the carrier: no more than one write takes.
+const MAX_IN_PLACE: usize = 16;
+
+/// Reads from a connection that takes no more bytes: its receive buffer holds less.
+const MAX_LAST_READS: usize = 1 << 14;
+
+/// Result of an attempt to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sending {
+    /// Everything that may be sent has been.
+    Idle,
+    /// The carrier takes no more for now.
+    Blocked,
+    /// Nothing can be sent any more.
+    Ended,
+}
+
+/// When acknowledgements that could wait a little are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acks {
+    /// Now.
+    Now,
+    /// Along with other frames. The caller ensures that they are sent soon in any case.
+    Piggyback,
+}
+
+/// Frames to the carrier.
 impl Inner {
-    /// What is framed already and control frames that are due; nothing new is begun.
-    pub(super) fn take_final_bytes(&mut self, init: &QpInit) -> Vec<u8> {
-        self.copy_payload(init);
-        if self.severed {
-            return Vec::new();
+    pub(super) fn push(
+        &mut self,
+        init: &QpInit,
+        carrier: &mut impl Carrier,
+        acks: Acks,
+        now: Time,
+        out: &mut Outbox,
+    ) -> Sending {
+        self.now = self.now.max(now);
+        let sending = self.send_frames(init, carrier, acks, out);
+        if self.receive.is_blocked() {
+            self.retry_held(init, out);
         }
-        if let Some(stream) = &mut self.stream {
-            // Answers are not sent any more.
-            stream.drop_responses();
-        }
-        while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
-            self.send_buffer.put_control(&frame);
-        }
-        self.announce_close();
-        self.send_buffer.take()
+        sending
     }
 
-    /// Tells the peer that this side closes in good order, so that it does not take the end of the stream for the end of
-    /// the process.
-    fn announce_close(&mut self) {
-        if let Some(frame) = self.stream.as_mut().and_then(Stream::closing_ack) {
-            self.send_buffer.put_control(&frame);
+    #[inline(always)]
+    fn send_frames(
+        &mut self,
+        init: &QpInit,
+        carrier: &mut impl Carrier,
+        acks: Acks,
+        out: &mut Outbox,
+    ) -> Sending {
+        loop {
+            // Acknowledgements are sent before new requests: a request may be the program's answer to what is acknowledged, and
+            // programs expect their own request to complete before the answer to it arrives, as on hardware adapters.
+            if !self.sends.has_begun_all() {
+                self.frame_acks();
+            }
+            let mut more = true;
+            if let Some(full) = self.stream.as_ref().and_then(Stream::full_frame_size) {
+                more = self.frame_segments(init, full, out);
+            } else {
+                while more && self.has_room(init) {
+                    more = self.frame_next(init, out);
+                }
+            }
+            // Acknowledgements that are due go with the last frames: a peer must not take executed requests for lost.
+            if acks == Acks::Now || !self.transmit.is_empty() || self.state.flushes() {
+                self.frame_acks();
+            }
+            if self.link.is_severed() {
+                return Sending::Ended;
+            }
+            if self.transmit.is_empty() {
+                self.transmit.free_idle_memory();
+                return Sending::Idle;
+            }
+            let (refused, bytes, moved) = {
+                // Dropped at the end of the block: `drop(sources)` would copy it first.
+                let mut sources = Sources::new();
+                let find = finder(init, &self.sends);
+                let refused = self.transmit.sources(&mut sources, find);
+                let bytes = sources.bytes();
+                let moved = if bytes == 0 {
+                    IoOutcome::WouldBlock
+                } else {
+                    carrier.write(&sources)
+                };
+                (refused, bytes, moved)
+            };
+            let sent = match moved {
+                IoOutcome::Bytes(n) => n,
+                IoOutcome::WouldBlock => 0,
+                IoOutcome::Eof | IoOutcome::Broken => {
+                    self.write_failed(init, carrier, self.now, out);
+                    return Sending::Ended;
+                }
+                IoOutcome::Fault => {
+                    self.unmapped(init, out);
+                    return Sending::Ended;
+                }
+            };
+            let direct = self.transmit.advance(sent);
+            self.counters.bytes_out += sent as u64;
+            self.counters.bytes_direct += direct as u64;
+            if sent < bytes {
+                return Sending::Blocked;
+            }
+            if let Some(refused) = refused {
+                // Everything before its frame has been sent.
+                self.transmit.drop_frames();
+                if refused.begun {
+                    self.link.handle(LinkEvent::Sever);
+                }
+                self.refuse(init, &refused.cut, &refused.refusal, out);
+            } else if !more {
+                // Nothing was left to frame, and nothing is added under the lock.
+                self.transmit.free_idle_memory();
+                return Sending::Idle;
+            }
         }
     }
 
-    /// The bytes that the connection sends before it is closed: those of a stream that was dropped by a reset, or the announcement
-    /// that this one closes. Repeated calls return the same bytes: the first caller that closes sends them, and nothing follows them.
-    pub(super) fn closing_bytes(&mut self) -> Vec<u8> {
-        // Another stream may have begun meanwhile, and continues.
-        let closes = self.stream.is_some() && self.wants_close() && !self.severed;
-        if closes && !self.framing_ended {
-            self.frame_acks();
-            self.announce_close();
-            let last = self.send_buffer.take();
-            self.end_framing(last);
+    fn has_room(&self, init: &QpInit) -> bool {
+        self.transmit.len() < init.transfer.batch.max(1)
+            && self.transmit.in_place_count() < MAX_IN_PLACE
+    }
+
+    /// Frames for one write whose frames end with their segments: `full` ones and perhaps a shorter one after them. False when
+    /// nothing more is to be framed.
+    fn frame_segments(&mut self, init: &QpInit, full: usize, out: &mut Outbox) -> bool {
+        // The rest of a short write would shift the frames after it.
+        let mut go_on = self.transmit.is_empty();
+        while go_on && self.has_room(init) {
+            let before = self.transmit.len();
+            if !self.frame_next(init, out) {
+                return false;
+            }
+            let framed = self.transmit.len() - before;
+            go_on = framed == 0 || framed >= full;
         }
-        self.final_bytes.clone()
+        true
     }
 
-    /// These are the last bytes of the stream.
-    pub(super) fn end_framing(&mut self, last: Vec<u8>) {
-        self.final_bytes.extend(last);
-        self.framing_ended = true;
+    /// The connection takes no more bytes. What the peer sent before it ended is still in the carrier, acknowledgements among
+    /// it, and counts.
+    #[cold]
+    fn write_failed(
+        &mut self,
+        init: &QpInit,
+        carrier: &mut impl Carrier,
+        now: Time,
+        out: &mut Outbox,
+    ) {
+        let mut scratch = [0; 2048];
+        for _ in 0..MAX_LAST_READS {
+            match self.pull(init, carrier, &mut scratch, now, out) {
+                Receiving::Some(_) if !self.link.is_gone() => {}
+                _ => break,
+            }
+        }
+        self.peer_disconnected(init, true, out);
     }
 
-    /// Frames acknowledgements that could have waited.
-    pub(super) fn frame_acks(&mut self) {
-        if self.framing_ended {
+    /// Payload that was framed may not be read any more.
+    fn refuse(&mut self, init: &QpInit, cut: &InPlacePayload, refusal: &Refusal, out: &mut Outbox) {
+        match cut.origin {
+            Origin::Request(number) => {
+                self.cause
+                    .get_or_insert_with(|| format!("our own memory: {refusal}"));
+                self.defer_failure(init, number, out);
+            }
+            Origin::Answer(owed) => {
+                let violation = access_violation(owed.header().opcode, owed.source().0, refusal);
+                self.refuse_answer(init, &owed, cut.offset, violation, out);
+            }
+        }
+    }
+
+    /// Granted memory is not mapped: its owner unmapped registered memory.
+    fn unmapped(&mut self, init: &QpInit, out: &mut Outbox) {
+        self.cause
+            .get_or_insert_with(|| "registered memory is not mapped".to_owned());
+        let cut = self.transmit.front().copied();
+        self.link.handle(LinkEvent::Sever);
+        self.transmit.clear();
+        match cut.map(|cut| cut.origin) {
+            Some(Origin::Request(number)) => {
+                self.fail_request(init, self.sends.position(number), Status::LocProtErr, out);
+            }
+            _ => {
+                out.push(Event::QpFatal { qp: init.number });
+                self.end(init, QpEvent::Failed, out);
+            }
+        }
+    }
+
+    /// Requests release their memory: frames made of them must not need it any more.
+    pub(super) fn copy_payload(&mut self, init: &QpInit) {
+        let find = finder(init, &self.sends);
+        let Some(Refused {
+            cut,
+            refusal,
+            begun,
+        }) = self.transmit.copy_payload(find)
+        else {
             return;
+        };
+        if begun {
+            self.link.handle(LinkEvent::Sever);
         }
-        if let Some(Ok(ack)) = self.stream.as_mut().map(|s| s.poll_ack(true)) {
-            self.put_ack(ack);
+        let Some(stream) = &mut self.stream else {
             return;
-        }
-        while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
-            self.framed += frame.size() as u64;
-            self.send_buffer.put_control(&frame);
-        }
-    }
-
-    fn put_ack(&mut self, ack: Option<Plain>) {
-        if let Some(plain) = ack {
-            self.framed += plain.size() as u64;
-            self.send_buffer.put_ack(&plain);
+        };
+        // Frames are missing now, so no answer may follow.
+        match cut.origin {
+            Origin::Request(_) => stream.drop_responses(),
+            Origin::Answer(owed) => {
+                let violation = access_violation(owed.header().opcode, owed.source().0, &refusal);
+                stream.fail_for(violation, Some(owed.offender(cut.offset)));
+            }
         }
     }
 
+    /// Determined without trying to send: [`SendDemand::Send`] if in doubt.
+    pub(super) fn send_demand(&self) -> SendDemand {
+        let Some(stream) = &self.stream else {
+            return SendDemand::Send;
+        };
+        let quiet = self.state == QpState::Rts
+            && self.link == LinkState::Open
+            && self.transmit.is_empty()
+            && !self.sends.has_current()
+            && self.responder.is_idle()
+            && self.sends.has_begun_all()
+            && self.deadline().is_none();
+        match stream.control_due() {
+            _ if !quiet => SendDemand::Send,
+            Due::Now => SendDemand::Send,
+            Due::Soon => SendDemand::Acks,
+            Due::Nothing => SendDemand::Nothing,
+        }
+    }
+}
+
+/// Requests to frames.
+impl Inner {
     /// Makes one more frame, or one more step towards it; false when there is nothing to do.
-    pub(super) fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let Some(stream) = self.stream.as_mut().filter(|_| !self.framing_ended) else {
+    fn frame_next(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+        let Some(stream) = self.stream.as_mut().filter(|_| !self.transmit.has_ended()) else {
             return false;
         };
         match stream.poll_ack(false) {
@@ -99,53 +286,105 @@ impl Inner {
             }
             Err(_) => {
                 if let Some(frame) = stream.poll_control(false) {
-                    self.framed += frame.size() as u64;
-                    self.send_buffer.put_control(&frame);
+                    self.transmit.put_control(&frame);
                     return true;
                 }
             }
         }
-        if self.current.is_none() && self.owed.is_empty() {
+        if !self.sends.has_current() && self.responder.is_idle() {
             if self.frame_short(init, out) {
                 return true;
             }
-            if self.begun == self.sends.len() && !self.has_unsent_part() {
+            if self.sends.has_begun_all() && !self.sends.has_unsent_part() {
                 return false;
             }
         }
-        match self.current.take() {
-            Some(Current::Request(outgoing)) => self.continue_request(init, outgoing, out),
-            Some(Current::Answer(response, outgoing)) => {
-                self.continue_answer(init, response, outgoing, out)
-            }
-            None if self.answered_last => {
-                self.answered_last = false;
-                self.begin_request(init, out) || self.begin_answer()
-            }
-            None => self.begin_answer() || self.begin_request(init, out),
+        if let Some(outgoing) = self.sends.take_current() {
+            self.continue_request(init, outgoing, out)
+        } else if let Some((response, outgoing)) = self.responder.take_current() {
+            self.continue_answer(init, response, outgoing, out)
+        } else {
+            // Requests and responses take turns.
+            let request_first = self.responder.take_turn();
+            (request_first && self.begin_request(init, out))
+                || self.begin_answer()
+                || (!request_first && self.begin_request(init, out))
         }
+    }
+
+    /// Frames acknowledgements that could have waited.
+    fn frame_acks(&mut self) {
+        if self.transmit.has_ended() {
+            return;
+        }
+        if let Some(Ok(ack)) = self.stream.as_mut().map(|s| s.poll_ack(true)) {
+            self.put_ack(ack);
+            return;
+        }
+        while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
+            self.transmit.put_control(&frame);
+        }
+    }
+
+    fn put_ack(&mut self, ack: Option<Plain>) {
+        if let Some(plain) = ack {
+            self.transmit.put_ack(&plain);
+        }
+    }
+
+    /// Frames the next request if that takes one short plain frame and nothing prevents it; false if nothing was done.
+    #[inline]
+    fn frame_short(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+        let wqe = self.sends.next_unbegun(self.state);
+        let (Some(wqe), Some(stream)) = (wqe, &mut self.stream) else {
+            return false;
+        };
+        let Some(message) = message_of(init, wqe) else {
+            return false;
+        };
+        // All its memory is granted before anything is numbered: a frame once made must be finished.
+        let Ok(source) = source(init, wqe, 0, wqe.len) else {
+            return false;
+        };
+        let Some((plain, rsn)) = stream.frame_single(&message) else {
+            return false;
+        };
+        let (began, mut copied) = (self.transmit.frame_start(), Ok(()));
+        self.transmit.put_plain(&plain, |stage| {
+            copied = source.append(0, wqe.len as usize, stage);
+        });
+        drop(source);
+        if let Err(lost) = copied {
+            let refusal = Refusal::from(lost);
+            wqe.rsn[0] = Some(rsn);
+            self.transmit.truncate(began);
+            self.sends.advance();
+            self.cause
+                .get_or_insert_with(|| format!("our own memory: {refusal}"));
+            let number = self.sends.number(self.sends.begun() - 1);
+            self.defer_failure(init, number, out);
+            return true;
+        }
+        self.counters.messages_out += 1;
+        wqe.rsn[0] = Some(rsn);
+        wqe.progress = Progress::Sent {
+            end: self.transmit.framed(),
+        };
+        self.sends.advance();
+        true
     }
 
     /// Begins the next part of the next request, if it may start now.
     fn begin_request(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let at = match self.begun.checked_sub(1).map(|i| &self.sends[i].progress) {
-            Some(Progress::Waiting { .. }) => self.begun - 1,
-            _ => self.begun,
-        };
-        // A draining queue finishes what it began and starts nothing.
-        let finishes = self.completed + (at as u64) < self.drain_to;
-        let drains = matches!(self.state, QpState::Sqd | QpState::Sqe);
-        let may_start = self.state == QpState::Rts || (drains && finishes);
-        let doomed = |n: u64| self.completed + at as u64 >= n;
-        if !may_start || at >= self.sends.len() || self.failing_request.is_some_and(doomed) {
+        let Some(at) = self.sends.next_to_begin(self.state) else {
             return false;
-        }
+        };
         if self.sends[at].is_done() {
             // A local operation between requests that are restarted is not done twice.
-            self.begun = at + 1;
+            self.sends.pass(at);
             return true;
         }
-        if !self.fences_hold(at) {
+        if !self.sends.fences_hold(at) {
             return false;
         }
         if self.sends[at].op.is_local() {
@@ -154,7 +393,8 @@ impl Inner {
         if !self.register_before_send(init, at, out) {
             return self.sends.get(at).is_none_or(Wqe::is_done);
         }
-        if self.waits_for_memory(init, at) {
+        let peer = self.peer_features();
+        if waits_for_memory(init, &self.sends[at], peer) {
             return false;
         }
         if let Err(status) = self.check_start(init, at) {
@@ -163,21 +403,14 @@ impl Inner {
         let Progress::Waiting { part } = self.sends[at].progress else {
             return false;
         };
-        let (manner, id) = (self.peer_features(), self.next_id);
-        let (Some(message), Some(stream)) =
-            (self.sends[at].message(part, manner, id), &mut self.stream)
-        else {
+        let message = self.sends.message(at, part, peer);
+        let (Some(message), Some(stream)) = (message, &mut self.stream) else {
             return false;
         };
         match stream.begin(message) {
             Ok(outgoing) => {
-                let wqe = &mut self.sends[at];
-                wqe.rsn[usize::from(part)] = outgoing.rsn();
-                wqe.progress = Progress::Sending { part };
-                self.begun = at + 1;
-                self.next_id = id.wrapping_add(1).max(1);
+                self.sends.begin(at, part, outgoing);
                 self.counters.messages_out += 1;
-                self.current = Some(Current::Request(outgoing));
                 true
             }
             Err(BeginError::Unsupported(_) | BeginError::TooLong) => {
@@ -185,16 +418,6 @@ impl Inner {
             }
             Err(_) => false,
         }
-    }
-
-    /// FENCE waits for reads and atomics, LOCAL_FENCE for everything before.
-    fn fences_hold(&self, at: usize) -> bool {
-        let flags = self.sends[at].flags;
-        let mut before = self.sends.iter().take(at).filter(|w| !w.is_done());
-        if flags.contains(Flags::LOCAL_FENCE) {
-            return before.next().is_none();
-        }
-        !flags.contains(Flags::FENCE) || !before.any(|w| w.op.wants_response())
     }
 
     /// Checks what can fail before anything is sent.
@@ -211,7 +434,7 @@ impl Inner {
             }
         );
         let atomic = matches!(wqe.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
-        if (immediate || atomic) && !self.rfc7306 {
+        if (immediate || atomic) && !self.attributes.rfc7306 {
             return Err(Status::LocQpOpErr);
         }
         if let Payload::Gather(sges) = &wqe.payload
@@ -224,6 +447,61 @@ impl Inner {
         Ok(())
     }
 
+    /// The next frame of the current request.
+    fn continue_request(
+        &mut self,
+        init: &QpInit,
+        mut outgoing: Outgoing,
+        out: &mut Outbox,
+    ) -> bool {
+        let (Some(stream), Some(at)) = (&mut self.stream, self.sends.begun().checked_sub(1)) else {
+            return false;
+        };
+        let number = self.sends.number(at);
+        let outgo = &mut self.transmit;
+        let request = (number, &self.sends[at]);
+        match make_frame(init, stream, request, &mut outgoing, outgo) {
+            Err(refusal) => {
+                // Markers count every byte that was framed.
+                if refusal == Refusal::Unmapped && stream.sends_markers() {
+                    self.link.handle(LinkEvent::Sever);
+                }
+                self.cause
+                    .get_or_insert_with(|| format!("our own memory: {refusal}"));
+                // Until its turn comes answers are sent: a peer that waits for one may be what this side waits for.
+                stream.give_up_request();
+                self.defer_failure(init, number, out);
+            }
+            // The peer discards it: it is restarted when the peer is ready.
+            Ok(false) => {}
+            Ok(true) => {
+                if outgoing.is_done() {
+                    let (end, peer) = (self.transmit.framed(), self.peer_features());
+                    self.sends.part_sent(end, peer);
+                } else {
+                    self.sends.put_current(outgoing);
+                }
+            }
+        }
+        true
+    }
+
+    /// The peer is ready for request `n` again: everything from there on is restarted.
+    pub(super) fn rewind(&mut self, n: Rsn) {
+        if let Some(mut outgoing) = self.sends.take_current() {
+            // Tells the stream that the current message will not be finished.
+            let left = self
+                .stream
+                .as_mut()
+                .and_then(|s| s.next_frame(&mut outgoing));
+            debug_assert!(left.is_none(), "a refused message emits no frame");
+        }
+        self.sends.rewind(n);
+    }
+}
+
+/// Requests that send nothing: bind, local invalidate, and registration (M4), alone or before a Send (M11).
+impl Inner {
     /// Bind, local invalidate, register: done at once, in their turn; false if nothing was done.
     pub(super) fn run_local(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
         let status = match self.sends[at].op {
@@ -251,87 +529,138 @@ impl Inner {
         if status != Status::Success {
             return self.fail_in_turn(init, at, status, out);
         }
-        self.sends[at].progress = Progress::Done(status);
-        self.begun = self.begun.max(at + 1);
+        self.sends.end(at, status);
+        self.sends.pass(at);
         true
     }
 
-    /// The next frame of the current request.
-    fn continue_request(
+    /// M11: executes the registration of a Send, once; false if that failed, and nothing is sent.
+    pub(super) fn register_before_send(
         &mut self,
         init: &QpInit,
-        mut outgoing: Outgoing,
+        at: usize,
         out: &mut Outbox,
     ) -> bool {
-        let (Some(stream), Some(at)) = (&mut self.stream, self.begun.checked_sub(1)) else {
-            return false;
+        let SendOp::RegisterSend {
+            ticket,
+            invalidate,
+            immediate,
+        } = self.sends[at].op
+        else {
+            return true;
         };
-        let number = self.completed + at as u64;
-        let outgo = &mut self.send_buffer;
-        let request = (number, &self.sends[at]);
-        match make_frame(init, stream, request, &mut outgoing, outgo) {
-            Err(refusal) => {
-                // Markers count every byte that was framed.
-                self.severed |= refusal == Refusal::Unmapped && stream.sends_markers();
+        match register(init, ticket) {
+            Ok(()) => {
+                // It is a plain Send from here on, which may be restarted if the peer has no receive.
+                self.sends[at].op = SendOp::Send {
+                    invalidate,
+                    immediate,
+                };
+                true
+            }
+            Err(why) => {
+                self.registration_failed(init, at, why, out);
+                false
+            }
+        }
+    }
+
+    /// The registration at `at` failed; false while it must wait for its turn to fail.
+    fn registration_failed(
+        &mut self,
+        init: &QpInit,
+        at: usize,
+        why: RegisterError,
+        out: &mut Outbox,
+    ) -> bool {
+        match init.registration.on_failure {
+            OnFailure::Reactive => {
+                self.stop_sending(init, at, why);
+                true
+            }
+            OnFailure::Anticipatory => {
+                let id = self.sends[at].id;
                 self.cause
-                    .get_or_insert_with(|| format!("our own memory: {refusal}"));
-                // Until its turn comes answers are sent: a peer that waits for one may be what this side waits for.
-                stream.give_up_request();
-                self.defer_failure(init, number, out);
-            }
-            // The peer discards it: it is restarted when the peer is ready.
-            Ok(None) => {}
-            Ok(Some(size)) => {
-                self.framed += size as u64;
-                if outgoing.is_done() {
-                    self.part_sent(at);
-                } else {
-                    self.current = Some(Current::Request(outgoing));
-                }
+                    .get_or_insert_with(|| format!("request {id} did not register: {why}"));
+                self.fail_request(init, at, Status::MwBindErr, out);
+                true
             }
         }
-        true
     }
 
-    fn part_sent(&mut self, at: usize) {
-        let manner = self.peer_features();
-        let end = self.framed;
-        let wqe = &mut self.sends[at];
-        let Progress::Sending { part } = wqe.progress else {
-            return;
-        };
-        wqe.progress = if part + 1 < wqe.parts(manner) {
-            Progress::Waiting { part: part + 1 }
-        } else {
-            Progress::Sent { end }
-        };
-    }
-
-    /// The peer is ready for request `n` again: everything from there on is restarted.
-    pub(super) fn rewind(&mut self, n: Rsn) {
-        if let Some(Current::Request(mut outgoing)) = self.current.take_if(|c| c.is_request()) {
-            // Tells the stream that the current message will not be finished.
-            let left = self
-                .stream
-                .as_mut()
-                .and_then(|s| s.next_frame(&mut outgoing));
-            debug_assert!(left.is_none(), "a refused message emits no frame");
+    /// The send queue stops at this request: those before it continue, it and those behind it end in their turn.
+    fn stop_sending(&mut self, init: &QpInit, at: usize, why: RegisterError) {
+        if let Some(next) = self.state.next(init.personality, QpEvent::SendFailed) {
+            self.state = next;
         }
-        for at in 0..self.begun {
-            if self.sends[at].rewind(n) {
-                let partly =
-                    matches!(self.sends[at].progress, Progress::Waiting { part } if part > 0);
-                for later in at + 1..self.begun {
-                    self.sends[later].rewind(n);
-                }
-                self.begun = at + usize::from(partly);
-                return;
+        self.sends.stop_at(at, why);
+    }
+}
+
+/// The last bytes of a stream.
+impl Inner {
+    /// What is framed already and control frames that are due; nothing new is begun.
+    pub(super) fn take_final_bytes(&mut self, init: &QpInit) -> Vec<u8> {
+        self.copy_payload(init);
+        if self.link.is_severed() {
+            return Vec::new();
+        }
+        if let Some(stream) = &mut self.stream {
+            // Answers are not sent any more.
+            stream.drop_responses();
+        }
+        while let Some(frame) = self.stream.as_mut().and_then(|s| s.poll_control(true)) {
+            self.transmit.put_control(&frame);
+        }
+        self.announce_close();
+        self.transmit.take()
+    }
+
+    /// Tells the peer that this side closes in good order, so that it does not take the end of the stream for the end of
+    /// the process.
+    fn announce_close(&mut self) {
+        if let Some(frame) = self.stream.as_mut().and_then(Stream::closing_ack) {
+            self.transmit.put_control(&frame);
+        }
+    }
+
+    /// The bytes that the connection sends before it is closed: those of a stream that was dropped by a reset, or the announcement
+    /// that this one closes. Repeated calls return the same bytes: the first caller that closes sends them, and nothing follows them.
+    pub(super) fn closing_bytes(&mut self) -> Vec<u8> {
+        // Another stream may have begun meanwhile, and continues.
+        let closes = self.stream.is_some() && self.wants_close() && !self.link.is_severed();
+        if closes && !self.transmit.has_ended() {
+            self.frame_acks();
+            self.announce_close();
+            let last = self.transmit.take();
+            self.transmit.end(last);
+        }
+        self.transmit.final_bytes()
+    }
+}
+
+/// Grants payload by its origin.
+fn finder<'a, 'b>(
+    init: &'a QpInit,
+    sends: &'b SendQueue,
+) -> impl Fn(&InPlacePayload) -> Result<Granted<'a>, Refusal> + use<'a, 'b> {
+    move |cut| match &cut.origin {
+        Origin::Answer(owed) => {
+            let gather = gather_part(init, owed, cut.offset, cut.len)?;
+            Ok(smallvec![gather])
+        }
+        Origin::Request(number) => {
+            match sends.get(sends.position(*number)) {
+                Some(wqe) => gathers(init, wqe, cut.offset, cut.len),
+                // Requests end after their frames have been sent or copied, so this does not happen; if it did, sending a frame
+                // without its payload would be worse.
+                None => Err(Refusal::Stag { stag: Stag::new(0) }),
             }
         }
     }
 }
 
-/// Adds the next frame of a request to `outgo` and returns its size; `None` if the peer discards the message.
+/// Adds the next frame of a request to `outgo`; false if the peer discards the message.
 ///
 /// All memory that a frame could need is granted before it is made: a frame once made must be finished, unless its memory is not
 /// mapped any more and the request fails.
@@ -340,8 +669,8 @@ fn make_frame(
     stream: &mut Stream,
     (number, wqe): (u64, &Wqe),
     outgoing: &mut Outgoing,
-    outgo: &mut SendBuffer,
-) -> Result<Option<usize>, Refusal> {
+    outgo: &mut TransmitBuffer,
+) -> Result<bool, Refusal> {
     let left = outgoing.message().payload_len() - outgoing.sent();
     let source = if left == 0 {
         Source::Inline(&[])
@@ -350,13 +679,13 @@ fn make_frame(
         source(init, wqe, outgoing.sent(), left.min(most))?
     };
     let Some(frame) = stream.next_frame(outgoing) else {
-        return Ok(None);
+        return Ok(false);
     };
-    let in_place = SendBuffer::takes_in_place(&frame, init.transfer.direct_min);
+    let in_place = TransmitBuffer::takes_in_place(&frame, init.transfer.direct_min);
     if in_place && !matches!(source, Source::Inline(_)) {
         outgo.put_in_place(&frame, Origin::Request(number));
     } else {
-        let (began, mut copied) = (outgo.framed(), Ok(()));
+        let (began, mut copied) = (outgo.frame_start(), Ok(()));
         outgo.put(&frame, |offset, len, stage| {
             copied = copied.and(source.append(offset, len, stage));
         });
@@ -365,5 +694,36 @@ fn make_frame(
         }
         copied?;
     }
-    Ok(Some(frame.size()))
+    Ok(true)
+}
+
+/// The one message of a request that could take the fast path.
+fn message_of(init: &QpInit, wqe: &Wqe) -> Option<Message> {
+    let fenced = wqe.flags.contains(Flags::FENCE) || wqe.flags.contains(Flags::LOCAL_FENCE);
+    let fresh = wqe.progress == Progress::Waiting { part: 0 };
+    // Longer payload is sent from its memory.
+    let long =
+        wqe.len >= init.transfer.direct_min.max(1) && matches!(wqe.payload, Payload::Gather(_));
+    if fenced || long || !fresh {
+        return None;
+    }
+    match wqe.op {
+        SendOp::Send {
+            invalidate: None,
+            immediate: None,
+        } => Some(Message::Send {
+            solicited: wqe.flags.contains(Flags::SOLICITED),
+            invalidate: None,
+            len: wqe.len,
+        }),
+        SendOp::Write {
+            remote,
+            immediate: None,
+        } => Some(Message::Write {
+            stag: remote.stag,
+            to: remote.to,
+            len: wqe.len,
+        }),
+        _ => None,
+    }
 }

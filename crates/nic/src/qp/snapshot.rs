@@ -1,6 +1,6 @@
 //! Bytes of a response that were copied because a later request of the same queue pair was about to change them.
 //! A snapshot holds parts of one response by their offset in it; parts never overlap. What is copied is decided in
-//! [`super::in_order`].
+//! [`super::responder`].
 
 use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;

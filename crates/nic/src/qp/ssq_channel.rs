@@ -1,13 +1,9 @@
 //! A queue pair as a channel of a shared send queue (V6): requests are given to it one by one, past its own send queue.
 //! A request is begun, flushed or rejected, and an idle channel keeps no memory for requests.
 
-use std::collections::VecDeque;
-
-use super::inner::Inner;
 use super::post::{PostError, check_data};
-use super::wqe::{self, Wqe};
+use super::wqe::Wqe;
 use super::{Qp, QpInit};
-use crate::wc::Status;
 use crate::wr::SendWr;
 use verbena_events::event::Outbox;
 
@@ -40,7 +36,7 @@ impl Qp {
 
     /// Everything it was given has been begun, or has ended.
     pub(crate) fn has_begun_all(&self) -> bool {
-        self.lock.read(|inner| inner.begun == inner.sends.len())
+        self.lock.read(|inner| inner.sends.has_begun_all())
     }
 
     /// Requests that it has and that have not completed. Completions of all others are in their queue.
@@ -51,9 +47,9 @@ impl Qp {
     /// Its progress; `answers` if its oldest request waits for a response.
     pub(crate) fn progress(&self, answers: bool) -> ChannelProgress {
         self.lock.read(|inner| ChannelProgress {
-            completed: inner.completed,
-            begun: inner.begun,
-            accepted: inner.accepted,
+            completed: inner.sends.completed(),
+            begun: inner.sends.begun(),
+            accepted: inner.transmit.accepted(),
             answered: answers.then_some(inner.counters.bytes_in),
         })
     }
@@ -67,23 +63,7 @@ impl Qp {
     /// Frees the memory for requests if it has none.
     pub(crate) fn free_send_memory(&self, out: &mut Outbox) {
         self.run_locked(out, |inner, _, _| {
-            if inner.sends.is_empty() {
-                inner.sends = VecDeque::new();
-            }
+            inner.sends.free_idle_memory();
         });
-    }
-}
-
-impl Inner {
-    fn accept_from_ssq(&mut self, mut wqe: Wqe) -> bool {
-        if self.retired || !self.state.takes_sends() {
-            self.heads.ended(1);
-            return false;
-        }
-        if self.state.flushes_sends() {
-            wqe.progress = wqe::Progress::Done(Status::WrFlushErr);
-        }
-        self.sends.push_back(wqe);
-        true
     }
 }

@@ -25,7 +25,8 @@ impl Stage {
         self.len() == 0
     }
 
-    pub(super) fn is_sound(&self) -> bool {
+    /// The invariant holds.
+    pub(super) fn invariants(&self) -> bool {
         self.start <= self.end && self.end <= self.buffer.len()
     }
 
@@ -56,11 +57,8 @@ impl Stage {
     }
 
     pub(super) fn grow(&mut self, n: usize) {
-        debug_assert!(
-            self.end + n <= self.buffer.len(),
-            "more than the buffer holds"
-        );
         self.end += n;
+        debug_assert!(self.invariants(), "more than the buffer holds");
     }
 
     pub(super) fn put(&mut self, bytes: &[u8]) {
@@ -71,7 +69,7 @@ impl Stage {
     /// The first `n` bytes were parsed.
     pub(super) fn consume(&mut self, n: usize) {
         self.start += n;
-        debug_assert!(self.start <= self.end, "more consumed than received");
+        debug_assert!(self.invariants(), "more consumed than received");
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         }

@@ -7,16 +7,13 @@
 //! An entry is invalidated only where no grant is held, since invalidating waits for all grants.
 
 use verbena_mem::{Access, Arrival, MemAccess, Placement, Refusal, Spend, Verdict, atomic};
-use verbena_stream::Stream;
+use verbena_stream::Violation;
 use verbena_wire::rdmap::{AtomicRequest, Opcode};
 
 use super::QpInit;
-use super::answer::access_violation;
-use super::inner::Inner;
-use super::memory::{Right, mem_access};
+use super::memory::{Right, access_violation, mem_access};
 use super::wqe::Payload;
 use crate::state::QpType;
-use verbena_events::event::Outbox;
 
 /// The Write that is being received, as far as one-touch memory is concerned.
 #[derive(Debug, Default)]
@@ -30,35 +27,27 @@ pub(super) enum Touching {
     Spends(Spend),
 }
 
-/// The touches in progress.
-#[derive(Debug, Default)]
-pub(super) struct Touches {
-    pub(super) write: Touching,
-    /// Of reads whose responses were dropped.
-    pub(super) spent: Vec<Spend>,
-}
-
-impl Touches {
-    /// No one-touch memory is being touched.
-    pub(super) fn is_idle(&self) -> bool {
-        matches!(self.write, Touching::No) && self.spent.is_empty()
+impl Touching {
+    /// One-touch memory is being touched.
+    #[inline]
+    pub(super) fn is_touching(&self) -> bool {
+        !matches!(self, Touching::No)
     }
-}
 
-impl Inner {
-    /// Grants a run of a Write that goes to one-touch memory; returns the Write's new state, if it changes.
-    pub(super) fn touch_run<'a>(
+    /// Grants a run of a Write that goes to one-touch memory; returns the Write's new state, if it changes. `last`: the run is in the
+    /// Write's last segment.
+    pub(super) fn grant<'a>(
         &self,
         init: &'a QpInit,
         reach: &MemAccess,
+        last: bool,
         mut each: impl FnMut(Placement<'a>) -> bool,
     ) -> Result<Option<Touching>, Refusal> {
-        if matches!(&self.touches.write, Touching::Spends(s) if s.stag() == reach.stag) {
+        if matches!(self, Touching::Spends(s) if s.stag() == reach.stag) {
             // The rest of a segment that arrived in parts: it was checked when it began.
             each(init.tpt.place_remote(reach)?);
             return Ok(None);
         }
-        let last = self.stream.as_ref().is_some_and(Stream::in_last_segment);
         match init.tpt.touch(reach, &Arrival::in_order(last))? {
             Verdict::Place(place) | Verdict::Ahead(place) => {
                 each(place);
@@ -72,40 +61,24 @@ impl Inner {
         }
     }
 
-    /// A Write has arrived in full: the entry it ended in is invalidated. False if the stream is over.
-    pub(super) fn write_touched(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
-        let reach = match core::mem::take(&mut self.touches.write) {
-            Touching::No | Touching::Spends(_) => return true,
+    /// The Write has arrived in full: the entry it ended in is invalidated. Fails if the peer may not touch it.
+    pub(super) fn finish(self, init: &QpInit) -> Result<(), Violation> {
+        let reach = match self {
+            Touching::No | Touching::Spends(_) => return Ok(()),
             Touching::Seen(reach) => reach,
         };
         // Its last segment had no bytes to place, and ends in the entry nevertheless.
-        let violation = match init.tpt.touch(&reach, &Arrival::in_order(true)) {
+        match init.tpt.touch(&reach, &Arrival::in_order(true)) {
             Ok(Verdict::Spends(place, spend)) => {
                 drop(place);
                 drop(spend);
-                return true;
+                Ok(())
             }
             Err(refusal) if init.qp_type != QpType::Uc => {
-                access_violation(Opcode::Write, reach.stag, &refusal)
+                Err(access_violation(Opcode::Write, reach.stag, &refusal))
             }
-            _ => return true,
-        };
-        if let Some(stream) = &mut self.stream {
-            stream.fail(violation);
+            _ => Ok(()),
         }
-        self.handle_violation(init, &violation, out);
-        false
-    }
-
-    /// Messages that were cut short have spent their entries, too.
-    pub(super) fn release_touched(&mut self) {
-        if self.touches.is_idle() {
-            return;
-        }
-        if self.peer_disconnected || self.state.flushes() {
-            self.touches.write = Touching::No;
-        }
-        self.touches.spent.clear();
     }
 }
 

@@ -7,187 +7,41 @@
 //! | access | effect |
 //! | --- | --- |
 //! | posting | no lookup |
-//! | a request is begun: elements of a Send or Write, the sink of a Read or atomic | the send queue stops ([`Inner::waits_for_memory`]) |
-//! | bind: the region or the window | the send queue stops (`run_local`) |
+//! | a request is begun: elements of a Send or Write, the sink of a Read or atomic | the send queue stops ([`waits_for_memory`]) |
+//! | bind: the region or the window | the send queue stops (`run_local` in [`super::send`]) |
 //! | local or remote invalidate | fails as for a valid region: neither can be invalidated |
 //! | framing and sending a request, placing its answer | it was valid when the request began and never is pending again |
-//! | a Write's target, a receive's elements, staged or read directly | the stream is held ([`Inner::block_for_memory`]) |
-//! | the source of a read, the word of an atomic | the stream is held ([`Inner::admit`]) |
+//! | a Write's target, a receive's elements, staged or read directly | the stream is held (`block_for_memory` in [`super::place`]) |
+//! | the source of a read, the word of an atomic | the stream is held (`admit` in [`super::answer`]) |
 //! | framing and sending an answer | it was valid when the request arrived |
 
-use serde::{Deserialize, Serialize};
-use verbena_stream::{Time, Violation};
 use verbena_wire::Stag;
 
-use super::in_order::RESPONSES_WAIT;
-use super::inner::Inner;
+use super::QpInit;
 use super::memory::{Right, is_pending};
-use super::receive::UNTIMED;
-use super::wqe::Payload;
-use super::{Qp, QpInit};
+use super::wqe::{Payload, PeerFeatures, Wqe};
 use crate::wr::SendOp;
-use verbena_events::event::{Outbox, Wake};
-
-/// Why a stream is not read further, and until when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Blocked {
-    pub(super) until: Time,
-    pub(super) reason: BlockReason,
-}
-
-/// What a stream waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum BlockReason {
-    /// A message has no receive.
-    Receive,
-    /// The next request changes memory of responses that have not been sent; bytes framed and accepted by then.
-    Responses { framed: u64, accepted: u64 },
-    /// The entry that the next bytes or the last request need, and the violation if it is not registered in time. A queue pair that
-    /// waits for it cannot be moved.
-    #[serde(skip)]
-    Memory(Stag, Violation),
-}
-
-impl Blocked {
-    pub(super) fn for_receive(self) -> bool {
-        self.reason == BlockReason::Receive
-    }
-
-    pub(super) fn for_memory(self) -> bool {
-        matches!(self.reason, BlockReason::Memory(..))
-    }
-}
-
-/// Whether the oldest answer waits behind a local request that is half sent and cannot continue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) enum AnswerWait {
-    /// It does not.
-    #[default]
-    No,
-    /// Until then.
-    Until(Time),
-    /// It has waited long enough.
-    Expired,
-}
-
-impl Qp {
-    /// Continues with what it was woken for.
-    pub fn wake(&self, wake: Wake, out: &mut Outbox) {
-        match wake {
-            Wake::Receive(_) => self.receive_ready(out),
-            Wake::Memory(_) => self.run_locked(out, Inner::memory_settled),
-            // Not for a queue pair.
-            Wake::Sends(_) => {}
-        }
-    }
-}
-
-impl Inner {
-    /// The request at `at` needs memory that is pending: the send queue stops until the queue pair is woken.
-    pub(super) fn waits_for_memory(&self, init: &QpInit, at: usize) -> bool {
-        // A program got its STags from the table, so a table without any pending entry needs no closer look.
-        if !init.tpt.has_pending() {
-            return false;
-        }
-        let wqe = &self.sends[at];
-        let Payload::Gather(sges) = &wqe.payload else {
-            return false;
-        };
-        let classic = matches!(wqe.op, SendOp::Read { .. }) && !self.peer_features().read_v2;
-        let sink = wqe
-            .op
-            .wants_response()
-            .then(|| Right::of_sink(init, classic));
-        // All of them, before anything of the message is sent: in the middle of one nothing else could be sent.
-        sges.iter()
-            .any(|sge| is_pending(init, sge, sink).is_some_and(|stag| wait_for_entry(init, stag)))
-    }
-
-    /// The stream's next bytes need this entry: it is not read further.
-    pub(super) fn block_for_memory(&mut self, init: &QpInit, stag: Stag, violation: Violation) {
-        self.blocked = Some(Blocked {
-            until: self.now + init.transfer.memory_wait,
-            reason: BlockReason::Memory(stag, violation),
-        });
-    }
-
-    /// The oldest answer cannot begin: true if it waits, false if it has waited for too long.
-    pub(super) fn answer_waits(&mut self, init: &QpInit) -> bool {
-        match self.answer_wait {
-            AnswerWait::No => {
-                self.answer_wait = AnswerWait::Until(self.now + init.transfer.memory_wait);
-                true
-            }
-            AnswerWait::Until(_) => true,
-            AnswerWait::Expired => false,
-        }
-    }
-
-    /// An entry that was waited for is registered now, or never will be. Requests and answers are checked when sending continues.
-    fn memory_settled(&mut self, init: &QpInit, out: &mut Outbox) {
-        let before = self.blocked;
-        if before.is_some_and(Blocked::for_memory) {
-            self.resume(init, out);
-            if let Some(blocked) = &mut self.blocked {
-                // It was another entry; or the next one is waited for, and the time is not known here.
-                let same = before.filter(|b| b.reason == blocked.reason);
-                blocked.until = same.map_or(UNTIMED, |b| b.until);
-            }
-        }
-    }
-
-    /// Processes the timeouts of what is blocked.
-    pub(super) fn check_wait_timeouts(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
-        if matches!(self.answer_wait, AnswerWait::Until(until) if now >= until) {
-            // It is refused in its turn.
-            self.answer_wait = AnswerWait::Expired;
-        }
-        self.check_hold(init, now, out);
-        let Some(blocked) = &mut self.blocked else {
-            return;
-        };
-        if blocked.until == UNTIMED {
-            blocked.until = now
-                + match blocked.reason {
-                    BlockReason::Memory(..) => init.transfer.memory_wait,
-                    BlockReason::Responses { .. } => RESPONSES_WAIT,
-                    BlockReason::Receive => init.transfer.receive_wait,
-                };
-        } else if now >= blocked.until {
-            match blocked.reason {
-                BlockReason::Receive => self.no_receive(init, out),
-                BlockReason::Responses { accepted, framed } if self.accepted > accepted => {
-                    // A slow peer is not one that takes nothing.
-                    let accepted = self.accepted;
-                    blocked.until = now + RESPONSES_WAIT;
-                    blocked.reason = BlockReason::Responses { framed, accepted };
-                }
-                BlockReason::Responses { .. } => self.responses_overdue(init, out),
-                BlockReason::Memory(stag, violation) => {
-                    self.blocked = None;
-                    if self.take_deferred().is_some() {
-                        self.refuse_request(init, violation, out);
-                    } else if self.fail_pending_expired(init, (stag, violation), out) {
-                        self.process_bytes(init, &[], now, out);
-                    }
-                }
-            }
-        }
-    }
-
-    /// When the first wait ends.
-    pub(super) fn wait_deadline(&self) -> Option<Time> {
-        let answer = match self.answer_wait {
-            AnswerWait::Until(until) if !self.owed.is_empty() => Some(until),
-            _ => None,
-        };
-        let blocked = self.blocked.map(|b| b.until);
-        let waits = answer.into_iter().chain(blocked);
-        waits.chain(self.next_hold_check()).min()
-    }
-}
 
 /// Requests to be woken for this entry; false if it is not pending any more.
 pub(super) fn wait_for_entry(init: &QpInit, stag: Stag) -> bool {
     init.tpt.wait(stag, init.number)
+}
+
+/// A request needs memory that is pending: the send queue stops until the queue pair is woken.
+pub(super) fn waits_for_memory(init: &QpInit, wqe: &Wqe, peer: PeerFeatures) -> bool {
+    // A program got its STags from the table, so a table without any pending entry needs no closer look.
+    if !init.tpt.has_pending() {
+        return false;
+    }
+    let Payload::Gather(sges) = &wqe.payload else {
+        return false;
+    };
+    let classic = matches!(wqe.op, SendOp::Read { .. }) && !peer.read_v2;
+    let sink = wqe
+        .op
+        .wants_response()
+        .then(|| Right::of_sink(init, classic));
+    // All of them, before anything of the message is sent: in the middle of one nothing else could be sent.
+    sges.iter()
+        .any(|sge| is_pending(init, sge, sink).is_some_and(|stag| wait_for_entry(init, stag)))
 }

@@ -91,7 +91,7 @@ impl Wqe {
     }
 
     /// Messages it takes. A Write of zero bytes with immediate data is the immediate data alone.
-    pub(super) fn parts(&self, manner: PeerFeatures) -> u8 {
+    pub(super) fn parts(&self, peer: PeerFeatures) -> u8 {
         match self.op {
             SendOp::Write {
                 immediate: Some(_), ..
@@ -99,22 +99,22 @@ impl Wqe {
             // V7: for a peer that supports only RFC 7306, the immediate data is a message of its own.
             SendOp::Send {
                 immediate: Some(_), ..
-            } if !manner.send_imm => 2,
+            } if !peer.send_imm => 2,
             _ => 1,
         }
     }
 
     /// The message of one part. `id` is a number that a response must echo.
-    pub(super) fn message(&self, part: u8, manner: PeerFeatures, id: u32) -> Option<Message> {
+    pub(super) fn message(&self, part: u8, peer: PeerFeatures, id: u32) -> Option<Message> {
         let solicited = self.flags.contains(Flags::SOLICITED);
-        let last = part + 1 == self.parts(manner);
+        let last = part + 1 == self.parts(peer);
         let len = self.len;
         Some(match self.op {
             SendOp::Send {
                 invalidate,
                 immediate,
             } => match immediate.map(Immediate::from_imm) {
-                Some(immediate) if manner.send_imm => Message::SendImm {
+                Some(immediate) if peer.send_imm => Message::SendImm {
                     solicited,
                     invalidate,
                     immediate,
@@ -138,13 +138,11 @@ impl Wqe {
                     len,
                 },
             },
-            SendOp::Read { remote, .. } if manner.read_v2 => {
-                Message::ReadV2Request(ReadV2Request {
-                    size: len,
-                    source_stag: remote.stag,
-                    source_to: remote.to,
-                })
-            }
+            SendOp::Read { remote, .. } if peer.read_v2 => Message::ReadV2Request(ReadV2Request {
+                size: len,
+                source_stag: remote.stag,
+                source_to: remote.to,
+            }),
             // V3: for a standard peer the sink is named by a number that gives access to no memory; the response is placed
             // because it matches the request, not because of the number.
             SendOp::Read { remote, .. } => Message::ReadRequest(ReadRequest {

@@ -9,7 +9,7 @@ use crate::wc::{Status, WcOp};
 
 /// State of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum SsqOutcome {
     /// Not given to its channel yet.
     Waiting,
     /// Given to its channel.
@@ -34,7 +34,7 @@ pub struct Record {
     /// Bytes.
     pub len: u32,
     /// Its state.
-    pub outcome: Outcome,
+    pub outcome: SsqOutcome,
 }
 
 /// Counters of a shared send queue or of one of its channels.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use super::SsqLimits;
-use super::history::{ChannelInfo, Outcome, Record, SsqCounters};
+use super::history::{ChannelInfo, Record, SsqCounters, SsqOutcome};
 use crate::cq::Cq;
 use crate::qp::wqe::Wqe;
 use crate::qp::{PostError, Qp};
@@ -32,11 +32,11 @@ struct Entry {
 }
 
 impl Entry {
-    fn outcome(&self) -> Outcome {
+    fn outcome(&self) -> SsqOutcome {
         match (self.ended, &self.wqe) {
-            (Some(status), _) => Outcome::Ended(status),
-            (None, Some(_)) => Outcome::Waiting,
-            (None, None) => Outcome::Given,
+            (Some(status), _) => SsqOutcome::Ended(status),
+            (None, Some(_)) => SsqOutcome::Waiting,
+            (None, None) => SsqOutcome::Given,
         }
     }
 }
@@ -204,7 +204,7 @@ impl Order {
     fn given(&mut self, number: u64) -> Option<&mut Entry> {
         let at = number.checked_sub(self.first)?;
         let entry = self.entries.get_mut(usize::try_from(at).ok()?)?;
-        (entry.outcome() == Outcome::Given).then_some(entry)
+        (entry.outcome() == SsqOutcome::Given).then_some(entry)
     }
 
     fn ended(&mut self, number: u64, status: Status) -> Option<Arc<Qp>> {
@@ -266,7 +266,7 @@ impl Order {
         if self.completed.len() == self.limits.history {
             self.completed.pop_front();
         }
-        let fate = Outcome::Completed(status);
+        let fate = SsqOutcome::Completed(status);
         self.completed.push_back(record(self.first, entry, fate));
     }
 
@@ -275,7 +275,7 @@ impl Order {
         let entry = self
             .entries
             .front()
-            .filter(|e| e.outcome() == Outcome::Given)?;
+            .filter(|e| e.outcome() == SsqOutcome::Given)?;
         let channel = self.channels.get(&entry.channel)?;
         let others = self.entries.len() > channel.waiting;
         others.then(|| StalledChannel {
@@ -295,7 +295,7 @@ impl Order {
         }
         let mut given = self.entries.iter().filter(|e| e.channel == number);
         let asks = given
-            .find(|e| e.outcome() == Outcome::Given)?
+            .find(|e| e.outcome() == SsqOutcome::Given)?
             .awaits_response;
         let qp = channel.qp.clone();
         Some(StalledChannel {
@@ -336,7 +336,7 @@ impl Order {
     }
 }
 
-fn record(number: u64, entry: &Entry, fate: Outcome) -> Record {
+fn record(number: u64, entry: &Entry, fate: SsqOutcome) -> Record {
     Record {
         number,
         channel: entry.channel,

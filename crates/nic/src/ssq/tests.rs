@@ -247,7 +247,7 @@ fn requests_complete_in_posting_order_across_channels() {
     // Two consecutive requests of one channel are sent together.
     let order = [0, 3, 1, 7, 2, 0, 5, 4, 6, 1].map(|at| world.channel(at));
     assert_eq!(world.wires.sent, order);
-    assert_eq!(world.ends(), [], "nobody has answered");
+    assert_eq!(world.ends(), [], "no peer has answered");
     world.run();
     assert_eq!(world.ids(), Vec::from_iter(0..12));
 }
@@ -264,9 +264,9 @@ fn completions_wait_for_those_before_them() {
     world.pump();
     world.run();
     assert_eq!(world.ends(), [], "channel 0 has no receive at its peer");
-    let fates: Vec<Outcome> = world.ssq.history(None).iter().map(|r| r.outcome).collect();
-    let well = Outcome::Ended(Status::Success);
-    assert_eq!(fates, [Outcome::Given, well, well]);
+    let fates: Vec<SsqOutcome> = world.ssq.history(None).iter().map(|r| r.outcome).collect();
+    let well = SsqOutcome::Ended(Status::Success);
+    assert_eq!(fates, [SsqOutcome::Given, well, well]);
     world.receives(0, 1);
     world.run();
     assert_eq!(world.ids(), [1, 2, 3]);
@@ -284,8 +284,11 @@ fn blocked_request_holds_back_later_requests() {
     world.pump();
     assert_eq!(world.ssq.lagging().unwrap().number(), world.channel(0));
     assert_eq!(world.wires.sent, [], "channel 1 may not overtake");
-    let fates: Vec<Outcome> = world.ssq.history(None).iter().map(|r| r.outcome).collect();
-    assert_eq!(fates, [Outcome::Given, Outcome::Given, Outcome::Waiting]);
+    let fates: Vec<SsqOutcome> = world.ssq.history(None).iter().map(|r| r.outcome).collect();
+    assert_eq!(
+        fates,
+        [SsqOutcome::Given, SsqOutcome::Given, SsqOutcome::Waiting]
+    );
     world.mend(0);
     world.run();
     assert_eq!(world.ids(), [1, 2, 3]);
@@ -377,7 +380,7 @@ fn unsignalled_requests_appear_only_in_history() {
         id: 99,
         op: crate::wc::WcOp::Send,
         len: 4,
-        outcome: Outcome::Completed(Status::Success),
+        outcome: SsqOutcome::Completed(Status::Success),
     };
     assert_eq!(of_one, [last]);
     let counters = world.ours.query_ssq(world.ssq.number()).unwrap().counters;

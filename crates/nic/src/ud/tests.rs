@@ -527,7 +527,7 @@ fn srq_serves_datagrams_and_raises_limit_event() {
         assert_eq!(
             srq.post(&ReceiveWr { id, scatter }),
             Ok(None),
-            "nobody waits"
+            "no request waits"
         );
     }
     assert!(srq.set_limit(2));

@@ -52,7 +52,7 @@ mod plain {
             // As if from another thread; the holder may ring, too.
             tx.push(1);
             let rang = desk.run_or_delegate(Inbox::drain);
-            assert!(!rang, "somebody attends");
+            assert!(!rang, "the holder takes the work");
             7
         };
         let again = |inbox: &mut Inbox| {

@@ -125,7 +125,7 @@ fn run_upgrades(path: &str) -> Result<bool> {
     let at = server.wait_for_line("listening at ")?;
     let mut client = Process::new(&["client", &at, "--until-stdin-closes", "--newcomers"])?;
     client.wait_for_line("loading")?;
-    for _ in 0..UPGRADES {
+    for upgrade in 1..=UPGRADES {
         server.wait_for_line("waiting for a successor")?;
         let mut next = Process::new(&["server", "--takeover", path])?;
         next.wait_for_line("took over")?;
@@ -134,7 +134,7 @@ fn run_upgrades(path: &str) -> Result<bool> {
             return Err("the old server failed after it had handed over".into());
         }
         server = next;
-        std::thread::sleep(Duration::from_millis(100));
+        client.wait_for_line(&format!("answered by generation {}", upgrade + 1))?;
     }
     drop(client.child.stdin.take());
     client.wait_for_line(&format!("generation {}: 0 lost, 0 wrong", UPGRADES + 1))?;

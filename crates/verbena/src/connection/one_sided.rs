@@ -6,11 +6,11 @@ use verbena_mem::Access;
 use verbena_nic::SendOp;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{BufResult, Connection};
+use super::Connection;
 use crate::error::Error;
 use crate::mr::Buf;
 use crate::ops::{OpMemory, OpOutput, OpRequest};
-use crate::pending::{Finish, Pending};
+use crate::pending::{BufResult, Finish, Pending};
 use crate::remote::{RemoteMemory, RemoteValue};
 use crate::shared::Shared;
 

@@ -5,7 +5,8 @@
 use verbena_mem::Access;
 use verbena_nic::SendOp;
 
-use super::{Connection, Received};
+use super::Connection;
+use crate::endpoint::Received;
 use crate::error::Error;
 use crate::mr::MrSlice;
 use crate::ops::{OpMemory, OpRequest};

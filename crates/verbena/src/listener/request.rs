@@ -8,8 +8,9 @@ use std::sync::Arc;
 use verbena_engine::Incoming;
 
 use crate::connect::Connecting;
+use crate::depths::Depths;
 use crate::device::Device;
-use crate::endpoint::{Depths, Endpoint};
+use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::promise::{Promise, QpConnecting};
 use crate::qp::Qp;

@@ -33,7 +33,7 @@ pub(crate) struct Block {
 // SAFETY: the block owns its allocation; `Block` accesses the bytes by raw copies and processor atomics only, or by slices, whose
 // exclusiveness is the safety contract of `Block::slice` and `Block::slice_mut`.
 unsafe impl Send for Block {}
-// SAFETY: as above: the methods on `&self` make no references, except `slice`, which has a safety contract.
+// SAFETY: the methods on `&self` make no references to the bytes, except `slice`, whose caller guarantees that they are not written meanwhile.
 unsafe impl Sync for Block {}
 
 impl Block {
@@ -137,7 +137,8 @@ impl Block {
     ) -> Result<(Block, Registering), Error> {
         domain.function()?;
         Block::with_registration(domain, Bytes::allocate(len)?, access, |region| {
-            // SAFETY: as in `register`; a block that is dropped before removes the reserved entry first.
+            // SAFETY: `region` is the block's allocation, which is mapped and writable; a block that is dropped before the registration completes removes the reserved
+            // entry first.
             Registering::begin(domain, |tpt| unsafe { tpt.reserve(region.into()) })
         })
     }
@@ -222,7 +223,7 @@ impl Block {
     /// Copies from `offset` to `into`.
     pub(crate) fn read(&self, offset: usize, into: &mut [u8]) -> Result<(), Error> {
         self.check(offset, into.len())?;
-        // SAFETY: as in `write`: inside the allocation, and `into` does not overlap it.
+        // SAFETY: `check` keeps the range inside the allocation, which lives as long as `self`; `into` is an exclusive reference, so it does not overlap it.
         unsafe {
             let from = self.start.as_ptr().add(offset);
             core::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len());
@@ -276,7 +277,8 @@ impl Block {
     /// # Safety
     /// The bytes are not written while the slice exists: the region grants no remote access and no work on it is outstanding.
     pub(super) unsafe fn slice(&self, len: usize) -> &[u8] {
-        // SAFETY: the bytes are initialized by the allocation and live as long as `self`; that they are not written is the caller's contract.
+        // SAFETY: the bytes are initialized by the allocation and live as long as `self`; the caller guarantees that they are not written
+        // while the slice exists.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), len.min(self.len)) }
     }
 
@@ -285,7 +287,8 @@ impl Block {
     /// # Safety
     /// The bytes are neither read nor written by others while the slice exists, as for [`slice`](Block::slice).
     pub(super) unsafe fn slice_mut(&mut self, len: usize) -> &mut [u8] {
-        // SAFETY: as in `slice`; `&mut self` excludes other slices of this block.
+        // SAFETY: the bytes are initialized and live as long as `self`; the caller guarantees that no peer and no request accesses them,
+        // and `&mut self` excludes other slices of this block.
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), len.min(self.len)) }
     }
 }

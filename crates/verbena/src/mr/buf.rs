@@ -10,7 +10,7 @@ use verbena_mem::Access;
 use verbena_nic::Sge;
 
 use super::Block;
-use crate::device::Domain;
+use crate::device::{Device, Domain};
 use crate::error::Error;
 
 /// A registered buffer with a length of valid bytes and a capacity.
@@ -95,6 +95,33 @@ impl Buf {
     }
 }
 
+impl Device {
+    /// Allocates and registers a buffer for operations on connections.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// let mut buf = device.buffer(1 << 20)?;
+    /// buf.fill_from(b"hello")?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn buffer(&self, capacity: usize) -> Result<Buf, Error> {
+        Buf::new(&self.internal_domain, capacity)
+    }
+
+    /// Allocates a buffer and copies these bytes to it.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// assert_eq!(&device.buffer_from(b"hello")?[..], b"hello");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn buffer_from(&self, bytes: &[u8]) -> Result<Buf, Error> {
+        let mut buf = self.buffer(bytes.len())?;
+        buf.fill_from(bytes)?;
+        Ok(buf)
+    }
+}
+
 impl Deref for Buf {
     type Target = [u8];
 
@@ -108,7 +135,7 @@ impl Deref for Buf {
 impl DerefMut for Buf {
     fn deref_mut(&mut self) -> &mut [u8] {
         let len = self.len;
-        // SAFETY: as in `deref`, and `&mut self` excludes other slices of it.
+        // SAFETY: neither peers nor requests access the bytes while the program holds the `Buf` (see `deref`), and `&mut self` excludes other slices of it.
         unsafe { self.block.slice_mut(len) }
     }
 }

@@ -14,7 +14,7 @@ use verbena_wire::To;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Block;
-use crate::device::Domain;
+use crate::device::{Device, Domain};
 use crate::error::Error;
 use crate::registering::Registering;
 use crate::remote::{RemoteMemory, RemoteValue};
@@ -307,6 +307,30 @@ impl Memory {
             stag: self.0.stag(),
             to: To::new(self.0.request_addr() + offset as u64),
         })
+    }
+}
+
+impl Device {
+    /// Allocates memory and registers it with these rights, for the peers of connections.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let device = Device::open()?;
+    /// let memory = device.memory(4096, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory(&self, len: usize, access: Access) -> Result<Memory, Error> {
+        Memory::new(&self.internal_domain, len, access)
+    }
+
+    /// Like [`memory`](Device::memory), registered in the background: the handle can be given to peers at once; accesses wait (V5).
+    ///
+    /// ```
+    /// verbena::Device::open()?.memory_async(1 << 20, verbena::Access::ALL)?.1.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn memory_async(&self, len: usize, access: Access) -> Result<(Memory, Registering), Error> {
+        Memory::new_async(&self.internal_domain, len, access)
     }
 }
 

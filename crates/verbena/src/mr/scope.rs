@@ -15,7 +15,8 @@ use verbena_mem::Access;
 use verbena_nic::SendOp;
 
 use super::{MrGuard, TemporaryMr};
-use crate::connection::{Connection, Received};
+use crate::connection::Connection;
+use crate::endpoint::Received;
 use crate::error::Error;
 use crate::ops::{OpId, OpMemory, OpOutput, OpRequest};
 use crate::pending::{Finish, Pending};

@@ -59,7 +59,7 @@ impl Mr {
         len: usize,
         access: Access,
     ) -> Result<Mr, Error> {
-        // SAFETY: this function has the same contract.
+        // SAFETY: `register_at` requires of the `len` bytes at `start` what this function does.
         unsafe { Mr::register_at(pd, start, len, start as u64, access) }
     }
 
@@ -73,7 +73,7 @@ impl Mr {
     /// use verbena::{Access, Device, Mr};
     /// let pd = Device::open()?.pd()?;
     /// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
-    /// // SAFETY: leaked, and not used otherwise.
+    /// // SAFETY: `bytes` is leaked, so it stays mapped, and the example does not access it while peers may.
     /// let mr = unsafe { Mr::register_at(&pd, bytes.as_mut_ptr(), 64, 0, Access::ALL) }?;
     /// assert_eq!(mr.sge(8, 4)?.addr, 8);
     /// # Ok::<(), verbena::Error>(())
@@ -105,7 +105,7 @@ impl Mr {
     /// use verbena::{Access, Device, Mr};
     /// let pd = Device::open()?.pd()?;
     /// let bytes = Box::leak(vec![0_u8; 1 << 20].into_boxed_slice());
-    /// // SAFETY: leaked, and not used otherwise.
+    /// // SAFETY: `bytes` is leaked, so it stays mapped from now on, also if the registration is dropped before it completes.
     /// let later = unsafe { Mr::register_async(&pd, bytes.as_mut_ptr(), 1 << 20, Access::ALL) };
     /// let (mr, registering) = later?;
     /// let told_to_a_peer = mr.remote();
@@ -144,7 +144,7 @@ impl Mr {
     /// # use verbena::{Access, Device, Mr};
     /// # let pd = Device::open()?.pd()?;
     /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
-    /// // SAFETY: leaked, and not used otherwise.
+    /// // SAFETY: `bytes` is leaked, so it stays mapped; it is registered for local reads only.
     /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::LOCAL_READ) }?;
     /// assert!(mr.sge(60, 5).is_err());
     /// # Ok::<(), verbena::Error>(())
@@ -168,7 +168,7 @@ impl Mr {
     /// # use verbena::{Access, Device, Mr};
     /// # let pd = Device::open()?.pd()?;
     /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
-    /// // SAFETY: leaked, and not used otherwise.
+    /// // SAFETY: `bytes` is leaked, so it stays mapped, and it is not written while peers read it.
     /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::REMOTE_READ) }?;
     /// assert_eq!(mr.remote().len(), 64);
     /// # Ok::<(), verbena::Error>(())
@@ -185,7 +185,7 @@ impl Mr {
     /// # use verbena::{Access, Device, Mr};
     /// # let pd = Device::open()?.pd()?;
     /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
-    /// // SAFETY: leaked, and not used otherwise.
+    /// // SAFETY: `bytes` is leaked and never accessed again by the example itself.
     /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::ALL) }?;
     /// assert_eq!(mr.sge(0, 1)?.stag, mr.stag());
     /// # Ok::<(), verbena::Error>(())
@@ -200,7 +200,7 @@ impl Mr {
     /// # use verbena::{Access, Device, Mr};
     /// # let pd = Device::open()?.pd()?;
     /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
-    /// // SAFETY: leaked, and not used otherwise.
+    /// // SAFETY: `bytes` is leaked, so it stays mapped whatever the rights are; only peers access it.
     /// let mut mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::ALL) }?;
     /// let before = mr.stag();
     /// mr.set_access(Access::REMOTE_READ)?;
@@ -220,7 +220,7 @@ impl Mr {
     /// # use verbena::{Access, Device, Mr};
     /// # let pd = Device::open()?.pd()?;
     /// # let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
-    /// // SAFETY: leaked, and not used otherwise.
+    /// // SAFETY: `bytes` is leaked, so it stays mapped until and after `deregister`.
     /// let mr = unsafe { Mr::register(&pd, bytes.as_mut_ptr(), 64, Access::ALL) }?;
     /// mr.deregister().map_err(|(_, error)| error)?;
     /// # Ok::<(), verbena::Error>(())

@@ -3,8 +3,6 @@
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
-use std::time::{Duration, Instant};
-
 use verbena::low::{Data, Flags, SendOp, SendWr, Wc};
 use verbena::{Cq, Listener, Qp};
 
@@ -42,11 +40,5 @@ pub(crate) fn complete(cq: &Cq, count: usize) -> Vec<Wc> {
     all
 }
 
-/// Waits until the condition holds, and panics if it never does.
-pub(crate) fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !is() {
-        assert!(Instant::now() < end, "never: {what}");
-        std::thread::yield_now();
-    }
-}
+#[allow(unused_imports, reason = "each test program uses a part of it")]
+pub(crate) use verbena_testing::wait_until;

@@ -87,6 +87,14 @@ impl Process {
         self.output.iter().any(|line| line.contains(what))
     }
 
+    /// Waits until a client has an answer from this generation of the server; it prints each one but the first.
+    pub(crate) fn wait_for_generation(&mut self, generation: u64) {
+        let line = format!("answered by generation {generation}");
+        if generation > 1 && !self.has_printed(&line) {
+            self.wait_for_line(&line);
+        }
+    }
+
     /// Closes its standard input.
     pub(crate) fn close_stdin(&mut self) {
         drop(self.child.stdin.take());
@@ -94,17 +102,15 @@ impl Process {
 
     /// Its exit status, with all of its output; fails unless it ends in this time.
     pub(crate) fn wait_exit(&mut self, patience: Duration) -> ExitStatus {
-        let end = Instant::now() + patience;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                // The reader threads end with the pipes.
-                self.output.extend(self.lines.iter());
-                return status;
-            }
+        if self.child.try_wait().unwrap().is_none() {
+            let ended = verbena_testing::process_ends(self.child.id(), patience);
             self.output.extend(self.lines.try_iter());
-            assert!(Instant::now() < end, "it does not end: {:?}", self.output);
-            std::thread::sleep(Duration::from_millis(2));
+            assert!(ended, "it does not end: {:?}", self.output);
         }
+        let status = self.child.wait().unwrap();
+        // The reader threads end with the pipes.
+        self.output.extend(self.lines.iter());
+        status
     }
 
     /// Whether it has not ended; if it has, all of its output is read.

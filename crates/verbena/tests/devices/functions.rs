@@ -284,7 +284,7 @@ fn handles_of_one_function_are_refused_by_another() {
         matches!(refused, Some(Error::Engine(verbena_engine::Error::Foreign))),
         "{refused:?}"
     );
-    assert!(joining.wait().is_err(), "whoever asked is told no");
+    assert!(joining.wait().is_err(), "the connection is rejected");
 }
 
 /// A queue pair for out-of-band connections, of a function with one address.

@@ -92,11 +92,16 @@ async fn dropped_receive_futures_lose_no_message() {
         while next < COUNT {
             attempt += 1;
             let receiving = b.recv(b.device().buffer(4096).unwrap());
-            // From no time to longer than a message takes.
-            let patience = Duration::from_micros(attempt * 7 % 300);
+            // From none to more than a message takes.
+            let polls = attempt * 7 % 60;
+            let patience = async {
+                for _ in 0..polls {
+                    tokio::task::yield_now().await;
+                }
+            };
             let end = tokio::select! {
                 biased;
-                () = tokio::time::sleep(patience), if attempt % 3 > 0 => None,
+                () = patience, if attempt % 3 > 0 => None,
                 () = tokio::task::yield_now(), if attempt % 3 == 0 => None,
                 end = receiving => Some(end),
             };

@@ -102,7 +102,7 @@ fn one_touch_window_allows_one_write_per_bind() {
             }
             last = Some(handle);
         }
-        assert_eq!(world.b.state(), QpState::Rts, "nobody has noticed");
+        assert_eq!(world.b.state(), QpState::Rts, "it has not failed yet");
         let again = world.write(&last.unwrap(), b"more");
         assert_eq!(again, Status::RemAccessErr, "{ty:?}");
         world.assert_second_touch();

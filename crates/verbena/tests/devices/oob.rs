@@ -93,7 +93,7 @@ fn absent_peer_fails_requests_in_time() {
     a.qp.set_attr(|manners| manners.peer_timeout = Some(Duration::from_millis(300)));
     a.qp.set_peer(gone).unwrap();
     assert!(a.qp.modify(QpState::Rts));
-    a.qp.post_send(&[wr(1, SEND, Data::Inline(b"anybody"))])
+    a.qp.post_send(&[wr(1, SEND, Data::Inline(b"hello"))])
         .unwrap();
     assert_eq!(complete(&a.cq, 1)[0].status, Status::RetryExcErr);
 }

@@ -3,6 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+use verbena_testing::{Tid, wait_blocked};
 
 use crate::common::{device, pair, pattern};
 use verbena::{Access, Error, Fault};
@@ -114,7 +115,7 @@ fn timed_out_wait_can_be_repeated() {
     b.scope(|scope| {
         let loan = scope.recv(&mut bytes);
         let Err(loan) = loan.wait_for(Duration::from_millis(5)) else {
-            panic!("nobody has sent");
+            panic!("a completion without a message");
         };
         a.scope(|scope| scope.send(b"late").wait()).unwrap();
         let (received, bytes) = loan.wait();
@@ -126,9 +127,10 @@ fn timed_out_wait_can_be_repeated() {
 fn closed_connection_ends_scoped_operations() {
     let (a, b) = pair(&[]);
     let mut bytes = [0; 8];
+    let waiter = Tid::current();
     std::thread::scope(|threads| {
         threads.spawn(|| {
-            std::thread::sleep(Duration::from_millis(5));
+            wait_blocked(waiter);
             drop(a);
         });
         b.scope(|scope| {

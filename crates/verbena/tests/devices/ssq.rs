@@ -3,14 +3,14 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use verbena::low::{
-    Data, Outcome, PostError, PostSendError, QpState, RecvWr, RemoteAddr, SendOp, Wc,
+    Data, PostError, PostSendError, QpState, RecvWr, RemoteAddr, SendOp, SsqOutcome, Wc,
 };
 use verbena::{Access, Cq, Device, Error, Listener, Memory, Pd, Qp, QpOptions, Ssq, SsqOptions};
 use verbena::{Event, Status};
@@ -198,7 +198,6 @@ fn subscriber_without_receives_stalls_others_until_limit() {
     let expected = [well, Status::RetryExcErr, well, well, flushed, well];
     assert_eq!(statuses, expected);
     assert!(took >= STALL, "{took:?}");
-    assert!(took < STALL * 10, "{took:?}");
     assert_eq!(world.channels[1].state(), QpState::Err);
     assert_eq!(world.ssq.query().unwrap().counters.stalls, 1);
 }
@@ -228,9 +227,7 @@ fn subscriber_not_reading_stalls_others_until_limit() {
     }
     world.send(0, 40);
     world.send(1, 41);
-    let begin = Instant::now();
     let ended = complete(&world.sent, 42);
-    assert!(begin.elapsed() < STALL * 20, "{:?}", begin.elapsed());
     assert_eq!(ids(&ended), Vec::from_iter(0..42));
     assert_eq!(ended[0].status, Status::RetryExcErr);
     assert!(
@@ -318,7 +315,7 @@ fn destroyed_channel_flushes_its_pending_requests() {
     let flushed = |wc: &Wc| wc.status == Status::WrFlushErr;
     assert!(ended.iter().filter(own).all(flushed));
     let records = world.ssq.history(Some(number)).unwrap();
-    let fate = Outcome::Completed(Status::WrFlushErr);
+    let fate = SsqOutcome::Completed(Status::WrFlushErr);
     assert_eq!(records.len(), 2);
     assert!(records.iter().all(|record| record.outcome == fate));
     let posted = world.ssq.post(number, &[wr(9, SEND, Data::Inline(b""))]);
@@ -419,14 +416,14 @@ const CLOSED: u8 = 2;
 /// A TCP relay between two adapters that can stop reading, or close.
 struct Relay {
     at: SocketAddr,
-    mode: Arc<AtomicU8>,
+    mode: Arc<(Mutex<u8>, Condvar)>,
 }
 
 impl Relay {
     fn to(server: SocketAddr) -> Relay {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap();
-        let mode = Arc::new(AtomicU8::new(FORWARD));
+        let mode = Arc::new((Mutex::new(FORWARD), Condvar::new()));
         let (there, back) = (mode.clone(), mode.clone());
         std::thread::spawn(move || {
             let (client, _) = listener.accept().unwrap();
@@ -439,7 +436,8 @@ impl Relay {
     }
 
     fn set(&self, mode: u8) {
-        self.mode.store(mode, Ordering::Release);
+        *self.mode.0.lock().unwrap() = mode;
+        self.mode.1.notify_all();
     }
 }
 
@@ -449,21 +447,16 @@ impl Drop for Relay {
     }
 }
 
-fn forward(mut from: TcpStream, mut to: TcpStream, mode: &AtomicU8) {
+fn forward(mut from: TcpStream, mut to: TcpStream, mode: &(Mutex<u8>, Condvar)) {
     from.set_read_timeout(Some(Duration::from_millis(5)))
         .unwrap();
     let mut bytes = [0; 4096];
     loop {
-        match mode.load(Ordering::Acquire) {
-            PAUSED => {
-                std::thread::sleep(Duration::from_millis(5));
-                continue;
-            }
-            CLOSED => {
-                let _ = from.shutdown(std::net::Shutdown::Both);
-                return;
-            }
-            _ => {}
+        let now = mode.0.lock().unwrap();
+        let now = *mode.1.wait_while(now, |now| *now == PAUSED).unwrap();
+        if now == CLOSED {
+            let _ = from.shutdown(std::net::Shutdown::Both);
+            return;
         }
         match from.read(&mut bytes) {
             Ok(0) => return,

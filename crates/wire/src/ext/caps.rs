@@ -6,7 +6,7 @@ use core::fmt;
 use core::ops::{BitAnd, BitOr};
 use serde::{Deserialize, Serialize};
 
-use super::control::MAX_CONTROL_PAYLOAD;
+use super::MAX_CONTROL_PAYLOAD;
 use super::rnr_timer::RnrTimer;
 use crate::Malformed;
 

@@ -13,9 +13,6 @@ use crate::{Malformed, Psn, Rsn};
 #[cfg(test)]
 mod tests;
 
-/// Longest payload of a control message.
-pub const MAX_CONTROL_PAYLOAD: usize = 256;
-
 // A list of capabilities fits one segment of the smallest size that may be agreed.
 const _: () = assert!(Caps::MAX_LEN + MAX_LEN <= 128);
 

@@ -6,6 +6,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddr
 use libc::{AF_INET, AF_INET6, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage};
 
 use crate::errno::Errno;
+use crate::function::config;
 
 /// InfiniBand's address family: the struct has a GID where `sockaddr_in6` has its address.
 const AF_IB: i32 = 27;
@@ -24,14 +25,14 @@ pub(crate) unsafe fn read(at: *const sockaddr) -> Result<Option<SocketAddr>, Err
     let family = i32::from(unsafe { at.read_unaligned() }.sa_family);
     match family {
         AF_INET => {
-            // SAFETY: the caller guarantees a struct of this family; it need not be aligned.
+            // SAFETY: for `AF_INET` the caller guarantees a `sockaddr_in` at `at`; it need not be aligned.
             let v4 = unsafe { at.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             let port = u16::from_be(v4.sin_port);
             Ok(Some(SocketAddr::V4(SocketAddrV4::new(ip, port))))
         }
         AF_INET6 => {
-            // SAFETY: the caller guarantees a struct of this family; it need not be aligned.
+            // SAFETY: for `AF_INET6` the caller guarantees a `sockaddr_in6` at `at`; it need not be aligned.
             let v6 = unsafe { at.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(v6.sin6_addr.s6_addr);
             let port = u16::from_be(v6.sin6_port);
@@ -51,13 +52,13 @@ pub(crate) unsafe fn read(at: *const sockaddr) -> Result<Option<SocketAddr>, Err
 
 /// An address as `sockaddr_storage`.
 pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
-    // SAFETY: a C structure of integers, for which zeros are valid.
+    // SAFETY: `sockaddr_storage` is integers and arrays of them, for which zeros are valid.
     let mut storage: sockaddr_storage = unsafe { core::mem::zeroed() };
     let at = &raw mut storage;
     match address {
         SocketAddr::V4(v4) => {
             let at = at.cast::<sockaddr_in>();
-            // SAFETY: `sockaddr_storage` is large enough and aligned for this struct, and is a local.
+            // SAFETY: `at` points into the local `storage`, which is large enough and aligned for a `sockaddr_in`.
             unsafe {
                 (*at).sin_family = AF_INET as sa_family_t;
                 (*at).sin_port = v4.port().to_be();
@@ -66,7 +67,7 @@ pub(crate) fn storage(address: SocketAddr) -> sockaddr_storage {
         }
         SocketAddr::V6(v6) => {
             let at = at.cast::<sockaddr_in6>();
-            // SAFETY: `sockaddr_storage` is large enough and aligned for this struct, and is a local.
+            // SAFETY: `at` points into the local `storage`, which is large enough and aligned for a `sockaddr_in6`.
             unsafe {
                 (*at).sin6_family = AF_INET6 as sa_family_t;
                 (*at).sin6_port = v6.port().to_be();
@@ -102,6 +103,21 @@ pub(crate) fn local_addr_for(to: SocketAddr) -> Result<IpAddr, Errno> {
     Ok(socket.local_addr().map_err(errno)?.ip())
 }
 
+/// The TCP or UDP port for a port number of the program (setting `cm_port_offset`).
+pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
+    let offset = config().map_or(0, |config| config.cm_port_offset);
+    if port == 0 {
+        return Ok(0);
+    }
+    port.checked_add(offset).ok_or(Errno(libc::EADDRNOTAVAIL))
+}
+
+/// The port number of the program for a TCP or UDP port.
+pub(super) fn program_port(port: u16) -> u16 {
+    let offset = config().map_or(0, |config| config.cm_port_offset);
+    port.saturating_sub(offset)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,7 +132,7 @@ mod tests {
         ] {
             let address: SocketAddr = text.parse().unwrap();
             let storage = storage(address);
-            // SAFETY: just written.
+            // SAFETY: `storage` is a local that holds an address of the family that it names.
             let read = unsafe { read((&raw const storage).cast()) };
             assert_eq!(read, Ok(Some(address)));
         }
@@ -133,7 +149,7 @@ mod tests {
             let mut bytes = [0; 48];
             bytes[..2].copy_from_slice(&27_u16.to_ne_bytes());
             bytes[8..24].copy_from_slice(&gid);
-            // SAFETY: just written.
+            // SAFETY: `bytes` is a local that holds all of a `sockaddr_ib`.
             let read = unsafe { read(bytes.as_ptr().cast()) };
             assert_eq!(read, Ok(Some(SocketAddr::new(ip, 0))));
         }
@@ -141,12 +157,12 @@ mod tests {
 
     #[test]
     fn other_address_families_are_refused() {
-        // SAFETY: a C structure of integers, for which zeros are valid.
+        // SAFETY: `sockaddr_storage` is integers and arrays of them; zeros are the family `AF_UNSPEC`.
         let storage: sockaddr_storage = unsafe { core::mem::zeroed() };
-        // SAFETY: `storage` is a local.
+        // SAFETY: `storage` is a local, and larger than each struct of an address.
         let read = unsafe { read((&raw const storage).cast()) };
         assert_eq!(read, Err(Errno(libc::EAFNOSUPPORT)));
-        // SAFETY: null is allowed.
+        // SAFETY: `read` takes null.
         assert_eq!(unsafe { super::read(core::ptr::null()) }, Ok(None));
     }
 }

@@ -9,6 +9,7 @@ use libc::{addrinfo, freeaddrinfo, getaddrinfo, sockaddr, socklen_t};
 
 use super::address::{len, local_addr_for, read, storage};
 use crate::abi::*;
+use crate::caller::arg_ref;
 use crate::errno::{Errno, minus_one};
 
 /// Resolves addresses.
@@ -22,8 +23,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_getaddrinfo(
     hints: *const rdma_addrinfo,
     res: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `hints` is null or valid for reads.
-    let hints = unsafe { hints.as_ref() };
+    let hints = arg_ref!(hints);
     if node.is_null() && service.is_null() && hints.is_none() {
         return minus_one(Err(Errno::INVAL));
     }

@@ -3,17 +3,15 @@
 
 use core::ffi::c_int;
 
-use super::conn_param::RETRY_COUNT;
+use super::conn_param::{RETRY_COUNT, RNR_TIMER};
 use super::{datagram, id};
 use crate::abi::*;
+use crate::caller::{handle, this_id};
 use crate::errno::{Errno, minus_one};
 use crate::query::MAX_READS;
 
 /// The number that peers of managed connections have in attributes: it cannot be connected to out of band.
 const MANAGED_PEER_QPN: u32 = 1;
-
-/// The minimum RNR timer: 0.64 ms.
-pub(super) const RNR_TIMER: u8 = 12;
 
 /// The attributes for the next state of a queue pair that the program moves itself.
 ///
@@ -25,15 +23,13 @@ pub unsafe extern "C-unwind" fn verbena_rdma_init_qp_attr(
     attr: *mut ibv_qp_attr,
     mask: *mut c_int,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
-    let own = unsafe { id::of(id) };
+    let own = handle!(id::of(id));
     minus_one(own.and_then(|own| {
         // SAFETY: the caller guarantees that `attr` and `mask` are null or valid for reads and writes.
         let (Some(attr), Some(mask)) = (unsafe { (attr.as_mut(), mask.as_mut()) }) else {
             return Err(Errno::INVAL);
         };
-        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-        if unsafe { datagram::is_for_datagrams(id) } {
+        if this_id!(datagram::is_for_datagrams(id)) {
             *mask = datagram::init_attr(attr)? as c_int;
             return Ok(());
         }

@@ -35,7 +35,6 @@ pub use super::multicast::{
     verbena_rdma_join_multicast_ex as rdma_join_multicast_ex,
     verbena_rdma_leave_multicast as rdma_leave_multicast,
 };
-pub use super::options::verbena_rdma_set_option as rdma_set_option;
 pub use super::qp::{
     verbena_rdma_create_qp as rdma_create_qp, verbena_rdma_create_qp_ex as rdma_create_qp_ex,
     verbena_rdma_create_srq as rdma_create_srq, verbena_rdma_create_srq_ex as rdma_create_srq_ex,
@@ -45,6 +44,7 @@ pub use super::resolve::{
     verbena_rdma_bind_addr as rdma_bind_addr, verbena_rdma_resolve_addr as rdma_resolve_addr,
     verbena_rdma_resolve_route as rdma_resolve_route,
 };
+pub use super::set_option::verbena_rdma_set_option as rdma_set_option;
 pub use super::strings::{
     verbena_rdma_event_str as rdma_event_str, verbena_rdma_get_dst_port as rdma_get_dst_port,
     verbena_rdma_get_src_port as rdma_get_src_port,

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::id;
 use super::link::{Event, Events, Link, Param};
 use crate::abi::*;
+use crate::caller::handle;
 use crate::errno::{Errno, minus_one, pointer};
 use crate::object::Object;
 
@@ -44,8 +45,7 @@ pub(crate) fn create() -> Result<*mut rdma_event_channel, Errno> {
 /// # Safety
 /// `channel` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(channel: *const rdma_event_channel) -> Result<&'a Channel, Errno> {
-    // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
-    unsafe { ChannelObject::of(channel) }.ok_or(Errno::INVAL)
+    handle!(ChannelObject::of(channel)).ok_or(Errno::INVAL)
 }
 
 /// Creates a channel.
@@ -62,9 +62,8 @@ pub extern "C-unwind" fn verbena_rdma_create_event_channel() -> *mut rdma_event_
 pub unsafe extern "C-unwind" fn verbena_rdma_destroy_event_channel(
     channel: *mut rdma_event_channel,
 ) {
-    // SAFETY: the caller guarantees that `channel` is null or was created by this library, and exists during the call.
-    if unsafe { ChannelObject::of(channel) }.is_some() {
-        // SAFETY: `channel` came from `ChannelObject::into_raw_event`, and the caller does not use it after this call.
+    if handle!(ChannelObject::of(channel)).is_some() {
+        // SAFETY: `channel` came from `ChannelObject::allocate`, and the caller does not use it after this call.
         drop(unsafe { ChannelObject::take(channel) });
     }
 }
@@ -78,7 +77,7 @@ pub(crate) unsafe fn next(channel: *mut rdma_event_channel) -> Result<*mut rdma_
     let events = unsafe { &*of(channel)?.events };
     loop {
         let event = events.take(|event| event.link.acks.delivered())?;
-        // SAFETY: an identifier is not destroyed before its events are acknowledged or removed.
+        // SAFETY: the identifier of `event` exists: destroying it removes its events, and waits for those that were delivered.
         if let Some(given) = unsafe { into_raw_event(event) } {
             return Ok(given);
         }
@@ -100,7 +99,7 @@ unsafe fn into_raw_event(event: Event) -> Option<*mut rdma_cm_event> {
     let (subject, listener) = match request {
         None => (link, None),
         Some(request) => {
-            // SAFETY: the caller guarantees that the listener exists.
+            // SAFETY: the caller guarantees that the identifier of the event exists, and a request is an event of its listener.
             match unsafe { id::for_request(link.id(), request) } {
                 Ok(child) => {
                     child.acks.delivered();
@@ -223,7 +222,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_ack_cm_event(event: *mut rdma_cm_ev
     if unsafe { EventObject::of(event) }.is_none() {
         return minus_one(Err(Errno::INVAL));
     }
-    // SAFETY: `event` came from `EventObject::into_raw_event`, and the caller does not use it after this call.
+    // SAFETY: `event` came from `EventObject::allocate`, and the caller does not use it after this call.
     let given = unsafe { EventObject::take(event) };
     for link in given.links.iter().flatten() {
         link.acks.acknowledged(1);

@@ -3,14 +3,17 @@
 
 use core::ffi::c_void;
 
-use super::attributes::RNR_TIMER;
 use super::datagram::SidrParam;
 use crate::abi::*;
+use crate::caller::arg_ref;
 use crate::errno::Errno;
 use crate::query::MAX_READS;
 
 /// The retry count, which programs cannot set: the largest value.
 pub(super) const RETRY_COUNT: u8 = 7;
+
+/// The minimum RNR timer: 0.64 ms.
+pub(super) const RNR_TIMER: u8 = 12;
 
 /// The attributes that a managed connection sets on its queue pair.
 pub(super) const MANAGED_ATTR_MASK: u32 = IBV_QP_PATH_MTU
@@ -34,8 +37,7 @@ impl ConnParam {
     /// # Safety
     /// `param` is null or valid, and its private data is valid for reads.
     pub(super) unsafe fn new(param: *const rdma_conn_param) -> Result<ConnParam, Errno> {
-        // SAFETY: the caller guarantees that `param` is null or valid for reads.
-        let Some(param) = (unsafe { param.as_ref() }) else {
+        let Some(param) = arg_ref!(param) else {
             return Ok(ConnParam {
                 private_data: Vec::new(),
                 responder_resources: MAX_READS,

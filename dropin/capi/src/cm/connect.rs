@@ -8,12 +8,13 @@ use std::sync::Arc;
 use verbena::low::{QpState, RnrRetry};
 use verbena::{Error, Qp};
 
+use super::address::wire_port;
 use super::conn_param::{ConnParam, MANAGED_ATTR_MASK, RETRY_COUNT, copy_private_data};
 use super::datagram::is_for_datagrams;
 use super::id::{self, Id};
 use super::link::{Link, Param};
-use super::resolve::wire_port;
 use crate::abi::*;
+use crate::caller::{handle, this_id};
 use crate::errno::{Errno, minus_one};
 use crate::function::{AdapterFunction, first_function};
 use crate::qp::{self, Pair, patience};
@@ -37,7 +38,7 @@ impl Id {
         asked: &ConnParam,
         function: &AdapterFunction,
     ) -> Result<ConnectingQp<'a>, Errno> {
-        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
+        // SAFETY: `id` is this identifier; its queue pair is changed only by calls of the program, none of which runs at the same time.
         let given = unsafe { (*id).qp };
         let own = given.is_null();
         let c = if own {
@@ -45,7 +46,7 @@ impl Id {
         } else {
             given
         };
-        // SAFETY: null, or a queue pair of this library that the program does not destroy during this call.
+        // SAFETY: `c` is null or a queue pair of this library that the program does not destroy during this call.
         let pair = unsafe { qp::of(c)? };
         let qp = pair.connection().ok_or(Errno::INVAL)?;
         if own {
@@ -90,19 +91,18 @@ pub unsafe extern "C-unwind" fn verbena_rdma_connect(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
-    // SAFETY: the caller guarantees what `verbena_rdma_connect` requires, for the same arguments.
+    // SAFETY: `connect` requires of `id` and `param` what this function does.
     minus_one(unsafe { connect(id, param) })
 }
 
 /// # Safety
 /// As for [`verbena_rdma_connect`].
 unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `param` is null or valid.
-    let (own, asked) = unsafe { (id::of(id)?, ConnParam::new(param)?) };
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    if unsafe { is_for_datagrams(id) } {
-        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-        return unsafe { own.send_sidr_request(id, &asked.sidr_param()) };
+    let own = handle!(id::of(id))?;
+    // SAFETY: the caller guarantees that `param` is null or valid for reads, as is the private data that it names.
+    let asked = unsafe { ConnParam::new(param)? };
+    if this_id!(is_for_datagrams(id)) {
+        return this_id!(own.send_sidr_request(id, &asked.sidr_param()));
     }
     let (source, peer, asked_before) = {
         let inner = own.inner.lock();
@@ -110,8 +110,7 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
     };
     let peer = peer.filter(|_| !asked_before).ok_or(Errno::INVAL)?;
     let function = first_function()?;
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    let joined = unsafe { own.connecting_qp(id, &asked, &function)? };
+    let joined = this_id!(own.connecting_qp(id, &asked, &function))?;
     let to = SocketAddr::new(peer.ip(), wire_port(peer.port())?);
     let (link, at) = (own.link.clone(), joined.pair.state_ref());
     let kind = if joined.program_managed {
@@ -143,8 +142,7 @@ unsafe fn connect(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<
         // The system has refused at once; the program gets the event as for a later refusal.
         report_failure(&own.link, &error);
     }
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    unsafe { own.complete(id)? };
+    this_id!(own.complete(id))?;
     // SAFETY: `id` is this identifier. In synchronous mode the connection is established now, and its port is known.
     unsafe { own.store_port(id, joined.pair) };
     Ok(())
@@ -157,8 +155,7 @@ impl Id {
     /// `id` is this identifier.
     unsafe fn store_port(&self, id: *mut rdma_cm_id, pair: &Pair) {
         if let Some(Ok(Some((local, _)))) = pair.connection().map(Qp::socket_addrs) {
-            // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-            unsafe { self.store_addresses(id, Some(local), None) };
+            this_id!(self.store_addresses(id, Some(local), None));
         }
     }
 }
@@ -190,23 +187,21 @@ pub unsafe extern "C-unwind" fn verbena_rdma_accept(
     id: *mut rdma_cm_id,
     param: *mut rdma_conn_param,
 ) -> c_int {
-    // SAFETY: the caller guarantees what `verbena_rdma_accept` requires, for the same arguments.
+    // SAFETY: `accept` requires of `id` and `param` what this function does.
     minus_one(unsafe { accept(id, param) })
 }
 
 /// # Safety
 /// As for [`verbena_rdma_accept`].
 unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `param` is null or valid.
-    let (own, asked) = unsafe { (id::of(id)?, ConnParam::new(param)?) };
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    if unsafe { is_for_datagrams(id) } {
-        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-        return unsafe { own.send_sidr_reply(id, &asked.sidr_param()) };
+    let own = handle!(id::of(id))?;
+    // SAFETY: the caller guarantees that `param` is null or valid for reads, as is the private data that it names.
+    let asked = unsafe { ConnParam::new(param)? };
+    if this_id!(is_for_datagrams(id)) {
+        return this_id!(own.send_sidr_reply(id, &asked.sidr_param()));
     }
     let function = first_function()?;
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    let joined = unsafe { own.connecting_qp(id, &asked, &function)? };
+    let joined = this_id!(own.connecting_qp(id, &asked, &function))?;
     let request = own.inner.lock().request.take().ok_or(Errno::INVAL)?;
     let (link, at) = (own.link.clone(), joined.pair.state_ref());
     let done = move |answer: Result<Vec<u8>, Error>| match answer {
@@ -221,8 +216,7 @@ unsafe fn accept(id: *mut rdma_cm_id, param: *const rdma_conn_param) -> Result<(
         }
     };
     request.accept_with_callback(joined.qp, &asked.private_data, done)?;
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    unsafe { own.complete(id) }
+    this_id!(own.complete(id))
 }
 
 /// Rejects a connection request, with private data for the peer.
@@ -235,8 +229,9 @@ pub unsafe extern "C-unwind" fn verbena_rdma_reject(
     data: *const c_void,
     len: u8,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and `len` bytes at `data`.
-    let said = unsafe { id::of(id).and_then(|own| Ok((own, copy_private_data(data, len)?))) };
+    let own = handle!(id::of(id));
+    // SAFETY: the caller guarantees that `len` bytes at `data` are valid for reads.
+    let said = own.and_then(|own| Ok((own, unsafe { copy_private_data(data, len)? })));
     minus_one(said.and_then(|(own, data)| {
         let mut inner = own.inner.lock();
         let (request, sidr_request) = (inner.request.take(), inner.datagrams.request.take());
@@ -260,7 +255,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_reject_ece(
     data: *const c_void,
     len: u8,
 ) -> c_int {
-    // SAFETY: the caller guarantees what `verbena_rdma_reject` requires, for the same arguments.
+    // SAFETY: `verbena_rdma_reject` requires of `id`, `data` and `len` what this function does.
     unsafe { verbena_rdma_reject(id, data, len) }
 }
 
@@ -270,35 +265,32 @@ pub unsafe extern "C-unwind" fn verbena_rdma_reject_ece(
 /// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library.
-    minus_one(unsafe { disconnect(id) })
+    minus_one(handle!(disconnect(id)))
 }
 
 /// # Safety
 /// As for [`verbena_rdma_disconnect`].
 unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
-    let own = unsafe { id::of(id)? };
-    // SAFETY: `id` is valid, since `id::of` succeeded. Datagrams have no connection that could end.
-    if unsafe { is_for_datagrams(id) } {
+    let own = handle!(id::of(id))?;
+    // Datagrams have no connection that could end.
+    if this_id!(is_for_datagrams(id)) {
         return Err(Errno::INVAL);
     }
-    // SAFETY: `id` is valid, since `id::of` succeeded.
+    // SAFETY: `id` is not null, since `id::of` succeeded, and exists during the call.
     let c = unsafe { (*id).qp };
     let c = if c.is_null() {
         own.inner.lock().own_qp.ok_or(Errno::INVAL)?
     } else {
         c
     };
-    // SAFETY: the queue pair of the identifier or of the program exists during this call.
+    // SAFETY: `c` was created by this library; the program destroys neither the queue pair of its identifier nor its own one during this call.
     let pair = unsafe { qp::of(c)? };
     pair.disconnect();
-    // SAFETY: the queue pair exists, and the program does not access its state while this call runs.
+    // SAFETY: `c` is not null, since `qp::of` succeeded; the program does not access the field `state` while this call runs.
     unsafe { (*c).state = IBV_QPS_ERR };
     // In synchronous mode this call waits for its event, if it will come or is there already: the peer may have ended the connection first.
     if own.link.report_disconnected() || own.link.events().has_events() {
-        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-        return unsafe { own.complete(id) };
+        return this_id!(own.complete(id));
     }
     Ok(())
 }
@@ -309,8 +301,8 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
 /// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_establish(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library. Without a queue pair of the program it is `EINVAL`.
-    let known = unsafe { id::of(id).map(|own| own.inner.lock().own_qp.is_some()) };
+    // Without a queue pair of the program it is `EINVAL`.
+    let known = handle!(id::of(id)).map(|own| own.inner.lock().own_qp.is_some());
     minus_one(known.and_then(|known| known.then_some(()).ok_or(Errno::INVAL)))
 }
 
@@ -320,8 +312,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_establish(id: *mut rdma_cm_id) -> c
 /// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_notify(id: *mut rdma_cm_id, _event: u32) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
-    minus_one(unsafe { id::of(id) }.map(|_| ()))
+    minus_one(handle!(id::of(id)).map(|_| ()))
 }
 
 /// Would set vendor-specific options of a connection; not supported.

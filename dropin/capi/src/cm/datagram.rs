@@ -6,14 +6,14 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use verbena::low::Qpn;
-use verbena::{Error, SidrListener, SidrQuery, SidrRequest, UdEndpoint};
+use verbena::{Error, SidrRequest, UdEndpoint};
 
-use super::address::local_addr_for;
+use super::address::{program_port, wire_port};
 use super::id::{self, Id};
 use super::link::{IncomingRequest, Link, Param};
-use super::multicast::Group;
-use super::resolve::{bind_error, program_port, wire_port};
+use super::resolve::bind_error;
 use crate::abi::*;
+use crate::caller::{handle, this_id};
 use crate::errno::Errno;
 use crate::function::{AdapterFunction, first_function};
 use crate::gids;
@@ -22,19 +22,6 @@ use crate::port::{PORT, gid_of};
 /// The status of a rejection: SIDR's code.
 const SIDR_REJECTED: c_int = 2;
 
-/// The state of an identifier for datagrams.
-#[derive(Default)]
-pub(crate) struct SidrState {
-    /// The UDP ports that it is bound to and listens at.
-    pub(crate) listeners: Vec<SidrListener>,
-    is_listening: bool,
-    /// A received request, until it is answered.
-    pub(crate) request: Option<SidrRequest>,
-    query: Option<SidrQuery>,
-    /// Groups that it has joined, or will join when it has a queue pair.
-    pub(crate) groups: Vec<Group>,
-}
-
 /// Whether the port space of an identifier is one of datagrams.
 ///
 /// # Safety
@@ -42,18 +29,6 @@ pub(crate) struct SidrState {
 pub(crate) unsafe fn is_for_datagrams(id: *const rdma_cm_id) -> bool {
     // SAFETY: the caller guarantees that `id` was created by this library; the field is written once.
     unsafe { (*id).ps != RDMA_PS_TCP }
-}
-
-/// The local address of a request, as its program sees it.
-pub(crate) fn request_local_addr(request: &SidrRequest) -> Result<SocketAddr, Errno> {
-    let at = request.local_addr();
-    let ip = if at.ip().is_unspecified() {
-        // Received at a wildcard address: the address from which the peer is reached.
-        local_addr_for(request.peer_addr())?
-    } else {
-        at.ip()
-    };
-    Ok(SocketAddr::new(ip, program_port(at.port())))
 }
 
 /// The index and address of the device that are used with a peer: the address that the program named, if the device has it.
@@ -165,7 +140,7 @@ impl Id {
             Err(error) => return Err(error.clone().into()),
             Ok(_) => {}
         }
-        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call and uses on one thread if it is synchronous.
         unsafe {
             self.complete(id)?;
             if let Ok(local) = asked
@@ -202,8 +177,7 @@ impl Id {
         };
         request.accept(at, &param.private_data)?;
         // There is no event to wait for: a reply is not acknowledged.
-        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-        unsafe { self.finish_step(id) };
+        this_id!(self.finish_step(id));
         Ok(())
     }
 }
@@ -285,9 +259,8 @@ pub(super) fn init_attr(attr: &mut ibv_qp_attr) -> Result<u32, Errno> {
 /// # Safety
 /// `id` was created by this library.
 pub(super) unsafe fn of<'a>(id: *mut rdma_cm_id) -> Result<&'a Id, Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library; it is not null where its field is read.
-    unsafe {
-        let own = id::of(id)?;
-        is_for_datagrams(id).then_some(own).ok_or(Errno::INVAL)
-    }
+    let own = handle!(id::of(id))?;
+    this_id!(is_for_datagrams(id))
+        .then_some(own)
+        .ok_or(Errno::INVAL)
 }

@@ -6,11 +6,25 @@ use core::ptr;
 
 use crate::abi::*;
 use crate::errno::{Errno, pointer};
-use crate::function;
+use crate::function::{SharedContext, config, shared_context_slot};
+use crate::{device, open_device, pd};
 
-/// The context and domain of identifiers.
+/// The context and domain that all identifiers of the connection manager share; opened once, and never closed.
 pub(crate) fn shared_context() -> Result<(*mut ibv_context, *mut ibv_pd), Errno> {
-    function::shared_context()
+    let mut common = shared_context_slot().lock();
+    if let Some(SharedContext(context, pd)) = *common {
+        return Ok((context, pd));
+    }
+    let config = config().ok_or(Errno::INVAL)?;
+    let first = device::devices(config).next().ok_or(Errno::NODEV)?;
+    let context = open_device::open(first)?;
+    // SAFETY: `context` was opened above.
+    let pd = unsafe { pd::ibv_alloc_pd(context) };
+    if pd.is_null() {
+        return Err(Errno::last());
+    }
+    *common = Some(SharedContext(context, pd));
+    Ok((context, pd))
 }
 
 /// Lists the contexts of all devices.

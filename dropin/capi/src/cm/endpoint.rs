@@ -102,7 +102,8 @@ pub unsafe extern "C-unwind" fn verbena_rdma_get_request(
 /// # Safety
 /// As for [`verbena_rdma_get_request`].
 unsafe fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: as above; the event and its identifier are valid until the event is acknowledged, and `child` is not known to the program yet.
+    // SAFETY: the caller guarantees that `listen` is null or an identifier of this library that no thread destroys during the call, and that `id` is valid for
+    // writes. `event` and `child` are valid until the event is acknowledged, and the program does not know `child` yet.
     unsafe {
         let own = id::of(listen)?;
         if !own.sync.load(core::sync::atomic::Ordering::Acquire) {
@@ -115,7 +116,11 @@ unsafe fn get_request(listen: *mut rdma_cm_id, id: *mut *mut rdma_cm_id) -> Resu
             return Err(Errno::INVAL);
         }
         // The new identifier is synchronous from now on; the request is the event of its first step.
-        id::migrate(child, core::ptr::null_mut())?;
+        if let Err(errno) = id::migrate(child, core::ptr::null_mut()) {
+            channel::verbena_rdma_ack_cm_event(event);
+            id::verbena_rdma_destroy_id(child);
+            return Err(errno);
+        }
         (*child).event = event;
         let template = own.inner.lock().endpoint;
         if let Some(Template { pd, mut attr }) = template {

@@ -12,11 +12,12 @@ use parking_lot::Mutex;
 use verbena::{BoundListener, ConnectRequest, Listener};
 
 use super::address::storage;
-use super::datagram::{self, SidrState};
 use super::link::{IncomingRequest, Link};
 use super::options::Options;
+use super::sidr_state::{SidrState, request_local_addr};
 use super::{channel, devices};
 use crate::abi::*;
+use crate::caller::{handle, this_id};
 use crate::context;
 use crate::errno::{Errno, minus_one};
 use crate::object::Object;
@@ -73,8 +74,7 @@ pub(crate) type IdObject = Object<rdma_cm_id, Id>;
 /// # Safety
 /// `id` is null or was created by this library, and is not destroyed while the result is used.
 pub(crate) unsafe fn of<'a>(id: *const rdma_cm_id) -> Result<&'a Id, Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
-    unsafe { IdObject::of(id) }.ok_or(Errno::INVAL)
+    handle!(IdObject::of(id)).ok_or(Errno::INVAL)
 }
 
 /// Parameters of an identifier to create.
@@ -89,8 +89,7 @@ struct IdParams {
 /// # Safety
 /// `wanted.channel` is null or was created by this library.
 unsafe fn make(wanted: &IdParams, inner: Inner) -> Result<*mut rdma_cm_id, Errno> {
-    // SAFETY: the caller guarantees that `wanted.channel` is null or was created by this library, and exists during the call.
-    let events = unsafe { channel::of(wanted.channel)? }.events.clone();
+    let events = handle!(channel::of(wanted.channel))?.events.clone();
     let place = IdObject::new_uninit();
     let link = Link::new(place.as_ptr(), events);
     let c = rdma_cm_id {
@@ -135,10 +134,10 @@ pub(crate) unsafe fn create(
         ps,
         qp_type,
     };
-    // SAFETY: the channel was created above, or the caller guarantees that it was created by this library.
+    // SAFETY: `wanted.channel` was created in this function, or the caller guarantees that it was created by this library and exists during the call.
     let made = unsafe { make(&wanted, Inner::default()) };
     if made.is_err() && sync {
-        // SAFETY: the channel was created above, and has no identifier.
+        // SAFETY: `channel` was created in this function for this identifier, which does not exist; it is not used after this.
         unsafe { channel::verbena_rdma_destroy_event_channel(channel) };
     }
     made
@@ -176,19 +175,25 @@ pub(crate) unsafe fn for_request(
             ends
         }
         IncomingRequest::Sidr(request) => {
-            let ends = (datagram::request_local_addr(&request)?, request.peer_addr());
+            let ends = (request_local_addr(&request)?, request.peer_addr());
             inner.datagrams.request = Some(request);
             ends
         }
     };
-    // SAFETY: the channel is the listener's, which was created by this library.
+    // SAFETY: `wanted.channel` is the listener's, which exists at least as long as the listener.
     let id = unsafe { make(&wanted, inner)? };
-    // SAFETY: `id` was created above.
+    // SAFETY: `id` was created above, and the program does not know it yet.
     unsafe {
         let own = of(id)?;
         own.store_addresses(id, Some(local), Some(peer));
-        own.open(id)?;
-        Ok(own.link.clone())
+        match own.open(id) {
+            Ok(()) => Ok(own.link.clone()),
+            Err(errno) => {
+                // The program has not seen it; the request that it holds is rejected.
+                verbena_rdma_destroy_id(id);
+                Err(errno)
+            }
+        }
     }
 }
 
@@ -225,10 +230,9 @@ impl Id {
     /// `id` is this identifier.
     pub(crate) unsafe fn open(&self, id: *mut rdma_cm_id) -> Result<(), Errno> {
         let (verbs, pd) = devices::shared_context()?;
-        // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
+        // SAFETY: `id` is this identifier, which the caller does not destroy during the call; the shared context `verbs` is never closed.
         unsafe {
             if (*id).verbs.is_null() {
-                // SAFETY: the common context is never closed.
                 context::of(verbs)?
                     .function
                     .register_identifier(&self.link)?;
@@ -268,8 +272,7 @@ impl Id {
     /// `id` is this identifier.
     pub(crate) unsafe fn finish_step(&self, id: *mut rdma_cm_id) {
         if self.sync.load(Ordering::Acquire) {
-            // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-            unsafe { self.ack_last_event(id) };
+            this_id!(self.ack_last_event(id));
         }
     }
 
@@ -313,8 +316,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_id(
 /// `id` was created by this library, and is not used after this call.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
-    let own = match unsafe { of(id) } {
+    let own = match handle!(of(id)) {
         Ok(own) => own,
         Err(errno) => return minus_one(Err(errno)),
     };
@@ -356,7 +358,8 @@ pub(crate) unsafe fn migrate(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> Result<(), Errno> {
-    // SAFETY: as above; the channel of a synchronous identifier is its own, and not used after the move.
+    // SAFETY: the caller guarantees that `id` and `channel` are null or were created by this library and exist during the call. `before` is the own channel of
+    // a synchronous identifier, and is not used after the move.
     unsafe {
         let own = of(id)?;
         let sync = channel.is_null();

@@ -132,7 +132,7 @@ struct IdPtr(*mut rdma_cm_id);
 
 // SAFETY: the pointer is not dereferenced here; it is returned to calls that the program makes.
 unsafe impl Send for IdPtr {}
-// SAFETY: as for `Send`.
+// SAFETY: the pointer is written when the link is created; threads that share it only copy it.
 unsafe impl Sync for IdPtr {}
 
 impl Link {
@@ -205,7 +205,12 @@ impl Link {
     fn report_end(self: &Arc<Link>) {
         self.report(RDMA_CM_EVENT_DISCONNECTED, 0, Param::NONE);
         if let Some(after) = self.timewait.get() {
-            after.add(self);
+            let link = Arc::downgrade(self);
+            after.add(Box::new(move || {
+                if let Some(link) = link.upgrade() {
+                    link.report(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, Param::NONE);
+                }
+            }));
         }
     }
 

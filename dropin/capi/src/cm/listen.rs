@@ -13,6 +13,7 @@ use super::datagram::is_for_datagrams;
 use super::id::{self, Id};
 use super::link::{BacklogSlot, IncomingRequest, Link, Param};
 use crate::abi::*;
+use crate::caller::{handle, this_id};
 use crate::errno::{Errno, minus_one};
 
 /// The backlog if the program gives none.
@@ -26,27 +27,25 @@ const MAX_BACKLOG: usize = 4096;
 /// `id` was created by this library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn verbena_rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library.
+    // SAFETY: `listen` requires of `id` what this function does.
     minus_one(unsafe { listen(id, backlog) })
 }
 
 /// # Safety
 /// As for [`verbena_rdma_listen`].
 unsafe fn listen(id: *mut rdma_cm_id, backlog: c_int) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
-    let own = unsafe { id::of(id)? };
+    let own = handle!(id::of(id))?;
     if own.inner.lock().bound.is_none() {
         let any = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), 0);
         let any = super::address::storage(any);
-        // SAFETY: `id` is valid, since `id::of` succeeded; the address is a local.
+        // SAFETY: `id` is an identifier of this library, since `id::of` succeeded; `any` is a local.
         unsafe { super::resolve::bind(id, (&raw const any).cast())? };
     }
     let backlog = match usize::try_from(backlog) {
         Ok(0) | Err(_) => DEFAULT_BACKLOG,
         Ok(n) => n.min(MAX_BACKLOG),
     };
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    if unsafe { is_for_datagrams(id) } {
+    if this_id!(is_for_datagrams(id)) {
         own.listen_sidr(backlog)
     } else {
         own.listen(backlog)

@@ -10,20 +10,15 @@ use super::address::read;
 use super::datagram;
 use super::id::Id;
 use super::link::{Param, UserContext};
+use super::sidr_state::Group;
 use crate::abi::*;
+use crate::caller::{arg_ref, handle, this_id};
 use crate::errno::{Errno, minus_one};
 use crate::function::first_function;
 use crate::qp;
 
 /// The queue pair number of multicast datagrams.
 const MULTICAST_QPN: u32 = 0x00ff_ffff;
-
-/// A group that an identifier joined.
-pub(crate) struct Group {
-    ip: IpAddr,
-    /// Full member: it receives, too.
-    receives: bool,
-}
 
 /// Joins a group.
 ///
@@ -35,7 +30,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast(
     addr: *mut sockaddr,
     context: *mut c_void,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `addr` is null or a socket address.
+    // SAFETY: `join` requires of `id` and `addr` what this function does.
     minus_one(unsafe { join(id, addr, true, context) })
 }
 
@@ -50,8 +45,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast_ex(
     context: *mut c_void,
 ) -> c_int {
     const SUPPORTED_MASK: u32 = RDMA_CM_JOIN_MC_ATTR_ADDRESS | RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS;
-    // SAFETY: the caller guarantees that `attr` is null or valid for reads.
-    let attr = unsafe { attr.as_ref() };
+    let attr = arg_ref!(attr);
     let known = attr.filter(|attr| attr.comp_mask == SUPPORTED_MASK);
     minus_one(known.ok_or(Errno::INVAL).and_then(|attr| {
         let hears = match attr.join_flags {
@@ -72,8 +66,9 @@ unsafe fn join(
     receives: bool,
     context: *mut c_void,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `addr` is null or a socket address.
-    let (own, ip) = unsafe { (datagram::of(id)?, group(addr)?) };
+    let own = handle!(datagram::of(id))?;
+    // SAFETY: the caller guarantees that `addr` is null or points to a socket address of the family that it names.
+    let ip = unsafe { group(addr)? };
     // SAFETY: `id` is valid, since `datagram::of` succeeded. Without a device there is nothing to join with.
     if unsafe { (*id).verbs.is_null() } {
         return Err(Errno::INVAL);
@@ -86,8 +81,7 @@ unsafe fn join(
         inner.datagrams.groups.push(Group { ip, receives });
         inner.source
     };
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    let joined = unsafe { attach(id, ip, receives) };
+    let joined = this_id!(attach(id, ip, receives));
     let way = joined.and_then(|()| datagram::ah_attr(&*first_function()?, source, ip));
     let (kind, status) = match way {
         Ok(_) => (RDMA_CM_EVENT_MULTICAST_JOIN, 0),
@@ -104,8 +98,7 @@ unsafe fn join(
         key: RDMA_UDP_QKEY,
     };
     own.link.report(kind, status, param);
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    unsafe { own.complete(id) }
+    this_id!(own.complete(id))
 }
 
 /// # Safety
@@ -127,7 +120,7 @@ unsafe fn attach(id: *mut rdma_cm_id, ip: IpAddr, receives: bool) -> Result<(), 
     if qp.is_null() || !receives {
         return Ok(());
     }
-    // SAFETY: the queue pair was created by this library, and the program does not destroy it during this call.
+    // SAFETY: `qp` was created by this library, and the program does not destroy the queue pair of `id` while it joins a group.
     unsafe { qp::of(qp)? }.join(ip)
 }
 
@@ -138,8 +131,7 @@ unsafe fn attach(id: *mut rdma_cm_id, ip: IpAddr, receives: bool) -> Result<(), 
 pub(super) unsafe fn attach_all(id: *mut rdma_cm_id, own: &Id) -> Result<(), Errno> {
     let inner = own.inner.lock();
     let mut groups = inner.datagrams.groups.iter();
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    groups.try_for_each(|group| unsafe { attach(id, group.ip, group.receives) })
+    groups.try_for_each(|group| this_id!(attach(id, group.ip, group.receives)))
 }
 
 impl Id {
@@ -159,8 +151,9 @@ pub unsafe extern "C-unwind" fn verbena_rdma_leave_multicast(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
-    let known = unsafe { datagram::of(id).and_then(|own| Ok((own, group(addr)?))) };
+    let own = handle!(datagram::of(id));
+    // SAFETY: the caller guarantees that `addr` is null or points to a socket address of the family that it names.
+    let known = own.and_then(|own| Ok((own, unsafe { group(addr)? })));
     minus_one(known.and_then(|(own, ip)| {
         let group = own.remove_group(ip).ok_or(Errno(libc::EADDRNOTAVAIL))?;
         own.link.remove_group_events(ip);
@@ -169,7 +162,8 @@ pub unsafe extern "C-unwind" fn verbena_rdma_leave_multicast(
         if qp.is_null() || !group.receives {
             return Ok(());
         }
-        // SAFETY: the queue pair exists during this call. It may have been detached by other means, which is no error.
+        // It may have been detached by other means, which is no error.
+        // SAFETY: `qp` was created by this library, and the program does not destroy the queue pair of `id` during this call.
         unsafe { qp::of(qp)? }.leave(ip).or(Ok(()))
     }))
 }

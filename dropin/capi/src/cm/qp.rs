@@ -7,6 +7,7 @@ use core::ptr;
 
 use super::{id, multicast};
 use crate::abi::*;
+use crate::caller::arg_mut;
 use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::cq::{ibv_create_cq, ibv_destroy_cq};
 use crate::errno::{Errno, minus_one};
@@ -23,7 +24,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_qp(
     pd: *mut ibv_pd,
     attr: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the caller guarantees what `verbena_rdma_create_qp` requires, for the same arguments.
+    // SAFETY: `create` requires of `id`, `pd` and `attr` what this function does.
     minus_one(unsafe { create(id, pd, attr) })
 }
 
@@ -36,8 +37,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
-    let Some(ex) = (unsafe { attr.as_mut() }) else {
+    let Some(ex) = arg_mut!(attr) else {
         return minus_one(Err(Errno::INVAL));
     };
     // SAFETY: the caller guarantees that `id` and the objects that `ex` names are null or were created by this library.
@@ -279,8 +279,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_srq_ex(
     id: *mut rdma_cm_id,
     attr: *mut ibv_srq_init_attr_ex,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `attr` is null or valid for reads and writes.
-    let Some(ex) = (unsafe { attr.as_mut() }) else {
+    let Some(ex) = arg_mut!(attr) else {
         return minus_one(Err(Errno::INVAL));
     };
     let has = |part| ex.comp_mask & part != 0;

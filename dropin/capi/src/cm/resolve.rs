@@ -6,34 +6,20 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use libc::sockaddr;
 
-use super::address::{local_addr_for, read};
+use super::address::{local_addr_for, program_port, read, wire_port};
 use super::devices;
 use super::id::{self, Id};
 use super::link::Param;
 use crate::abi::*;
+use crate::caller::{handle, this_id};
 use crate::context;
 use crate::errno::{Errno, minus_one};
-use crate::function::{config, first_function};
+use crate::function::first_function;
 use crate::{log, port};
 use verbena::Error;
 
 /// How many ports that the system chooses are tried until one is free for both families.
 const MAX_PORT_TRIES: usize = 64;
-
-/// The TCP or UDP port for a port number of the program (setting `cm_port_offset`).
-pub(super) fn wire_port(port: u16) -> Result<u16, Errno> {
-    let offset = config().map_or(0, |config| config.cm_port_offset);
-    if port == 0 {
-        return Ok(0);
-    }
-    port.checked_add(offset).ok_or(Errno(libc::EADDRNOTAVAIL))
-}
-
-/// The port number of the program for a TCP or UDP port.
-pub(super) fn program_port(port: u16) -> u16 {
-    let offset = config().map_or(0, |config| config.cm_port_offset);
-    port.saturating_sub(offset)
-}
 
 /// The error of a port that could not be bound. For a wildcard address that conflicts with another one, Linux's RDMA CM returns
 /// `EADDRNOTAVAIL`, which programs compare with.
@@ -62,22 +48,23 @@ pub unsafe extern "C-unwind" fn verbena_rdma_bind_addr(
     id: *mut rdma_cm_id,
     addr: *mut sockaddr,
 ) -> c_int {
-    // SAFETY: the caller guarantees what `verbena_rdma_bind_addr` requires, for the same arguments.
+    // SAFETY: `bind` requires of `id` and `addr` what this function does.
     minus_one(unsafe { bind(id, addr) })
 }
 
 /// # Safety
 /// As for [`verbena_rdma_bind_addr`].
 pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `addr` is null or a socket address.
-    let (own, at) = unsafe { (id::of(id)?, read(addr)?.ok_or(Errno::INVAL)?) };
+    let own = handle!(id::of(id))?;
+    // SAFETY: the caller guarantees that `addr` is null or points to a socket address of the family that it names.
+    let at = unsafe { read(addr)? }.ok_or(Errno::INVAL)?;
     if own.inner.lock().bound.is_some() {
         return Err(Errno::INVAL);
     }
     // The adapter must be the one that identifiers share, and stay: events of a connection go where its listener's go.
     let (context, _) = devices::shared_context()?;
     // Also an identifier that gets no device because its address names none.
-    // SAFETY: the common context is never closed.
+    // SAFETY: `context` is the one that all identifiers share, which is never closed.
     unsafe { context::of(context)? }
         .function
         .register_identifier(&own.link)?;
@@ -89,12 +76,9 @@ pub(crate) unsafe fn bind(id: *mut rdma_cm_id, addr: *const sockaddr) -> Result<
         _ => (own.bind_sidr_port(at)?, false),
     };
     own.inner.lock().bound = Some(at);
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    unsafe {
-        own.store_addresses(id, Some(at), None);
-        if !at.ip().is_unspecified() && !everywhere {
-            own.open(id)?;
-        }
+    this_id!(own.store_addresses(id, Some(at), None));
+    if !at.ip().is_unspecified() && !everywhere {
+        this_id!(own.open(id))?;
     }
     Ok(())
 }
@@ -148,7 +132,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_resolve_addr(
     dst: *mut sockaddr,
     _timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: the caller guarantees what `verbena_rdma_resolve_addr` requires, for the same arguments.
+    // SAFETY: `resolve_addr` requires of `id`, `src` and `dst` what this function does.
     minus_one(unsafe { resolve_addr(id, src, dst) })
 }
 
@@ -159,8 +143,9 @@ pub(crate) unsafe fn resolve_addr(
     src: *const sockaddr,
     dst: *const sockaddr,
 ) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `src` and `dst` are null or socket addresses.
-    let (own, src, dst) = unsafe { (id::of(id)?, read(src)?, read(dst)?.ok_or(Errno::INVAL)?) };
+    let own = handle!(id::of(id))?;
+    // SAFETY: the caller guarantees that `src` and `dst` are null or point to socket addresses of the families that they name.
+    let (src, dst) = unsafe { (read(src)?, read(dst)?.ok_or(Errno::INVAL)?) };
     let bound = own.inner.lock().bound;
     let named = src.or(bound).filter(|at| !at.ip().is_unspecified());
     let found = match named {
@@ -172,19 +157,15 @@ pub(crate) unsafe fn resolve_addr(
     };
     match found {
         Ok(local) => {
-            // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-            unsafe {
-                own.store_addresses(id, Some(local), Some(dst));
-                own.open(id)?;
-            }
+            this_id!(own.store_addresses(id, Some(local), Some(dst)));
+            this_id!(own.open(id))?;
             own.link.report(RDMA_CM_EVENT_ADDR_RESOLVED, 0, Param::NONE);
         }
         Err(Errno(code)) => own
             .link
             .report(RDMA_CM_EVENT_ADDR_ERROR, -code, Param::NONE),
     }
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    unsafe { own.complete(id) }
+    this_id!(own.complete(id))
 }
 
 /// Resolves the route to a peer whose address is resolved: IP has it, so a path record is filled in.
@@ -196,15 +177,13 @@ pub unsafe extern "C-unwind" fn verbena_rdma_resolve_route(
     id: *mut rdma_cm_id,
     _timeout_ms: c_int,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library.
-    minus_one(unsafe { resolve_route(id) })
+    minus_one(handle!(resolve_route(id)))
 }
 
 /// # Safety
 /// As for [`verbena_rdma_resolve_route`].
 pub(crate) unsafe fn resolve_route(id: *mut rdma_cm_id) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees that `id` is null or was created by this library, and exists during the call.
-    let own = unsafe { id::of(id)? };
+    let own = handle!(id::of(id))?;
     {
         let mut inner = own.inner.lock();
         let (Some(peer), Some(local)) = (inner.peer, inner.source) else {
@@ -230,6 +209,5 @@ pub(crate) unsafe fn resolve_route(id: *mut rdma_cm_id) -> Result<(), Errno> {
     }
     own.link
         .report(RDMA_CM_EVENT_ROUTE_RESOLVED, 0, Param::NONE);
-    // SAFETY: `id` is this identifier, which the caller does not destroy during the call.
-    unsafe { own.complete(id) }
+    this_id!(own.complete(id))
 }

@@ -3,21 +3,21 @@
 //! the event has no other meaning, since TCP has its own TIME_WAIT.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Weak};
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::link::{Link, Param};
-use crate::abi::RDMA_CM_EVENT_TIMEWAIT_EXIT;
 use crate::log;
 
 /// About the time that RoCE adapters take. Most programs destroy an identifier sooner, and some do not expect the event.
 const TIMEWAIT: Duration = Duration::from_millis(500);
 
-/// The time, and the identifier that gets the event.
-type Due = (Instant, Weak<Link>);
+/// Reports the event to its identifier, unless that has been destroyed.
+pub(super) type ReportExit = Box<dyn FnOnce() + Send>;
+
+/// The time, and what is done then.
+type Due = (Instant, ReportExit);
 
 /// Identifiers in time wait, with a thread that ends when this is dropped.
 #[derive(Default)]
@@ -25,7 +25,7 @@ pub(crate) struct Timewait(Mutex<Option<Sender<Due>>>);
 
 impl Timewait {
     /// Adds an identifier whose connection was just reported as ended.
-    pub(super) fn add(&self, link: &Arc<Link>) {
+    pub(super) fn add(&self, report: ReportExit) {
         let mut sender = self.0.lock();
         if sender.is_none() {
             let (give, take) = channel();
@@ -34,27 +34,24 @@ impl Timewait {
                 Err(error) => log::error(|| error.to_string()),
             }
         }
-        let due = (Instant::now() + TIMEWAIT, Arc::downgrade(link));
-        let given = sender.as_ref().is_some_and(|give| give.send(due).is_ok());
-        if !given {
+        let due = (Instant::now() + TIMEWAIT, report);
+        let rejected = match &*sender {
+            Some(give) => give.send(due).err().map(|SendError(due)| due),
+            None => Some(due),
+        };
+        if let Some((_, report)) = rejected {
             // Without the thread the event comes too early, rather than never.
-            report_exit(link);
+            report();
         }
     }
 }
 
 fn run(take: &Receiver<Due>) {
     // The delay is the same for all, so they arrive in the order of their times.
-    while let Ok((when, link)) = take.recv() {
+    while let Ok((when, report)) = take.recv() {
         std::thread::sleep(when.saturating_duration_since(Instant::now()));
-        if let Some(link) = link.upgrade()
-            && catch_unwind(AssertUnwindSafe(|| report_exit(&link))).is_err()
-        {
+        if catch_unwind(AssertUnwindSafe(report)).is_err() {
             log::error(|| "thread verbena-cm panicked; the thread continues".to_owned());
         }
     }
-}
-
-fn report_exit(link: &Arc<Link>) {
-    link.report(RDMA_CM_EVENT_TIMEWAIT_EXIT, 0, Param::NONE);
 }

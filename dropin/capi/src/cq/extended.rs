@@ -9,6 +9,7 @@ use verbena::low::Wc;
 
 use super::{CqObject, CqParams, Queue, create, wc};
 use crate::abi::*;
+use crate::caller::{arg_ref, handle};
 use crate::errno::{Errno, pointer};
 
 /// Fields of a completion that can be requested, besides those that are always readable.
@@ -33,8 +34,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attr: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
-    // SAFETY: the caller guarantees that `attr` is null or valid for reads.
-    let attr = unsafe { attr.as_ref() }.ok_or(Errno::INVAL);
+    let attr = arg_ref!(attr).ok_or(Errno::INVAL);
     pointer(attr.and_then(|attr| {
         let flags = if attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS != 0 {
             attr.flags
@@ -56,7 +56,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         };
         // SAFETY: the caller guarantees that `context` is open and that `attr.channel` is null or was created by this library.
         let cq = unsafe { create(context, &wanted)? };
-        // SAFETY: the queue was created above, and no other thread has its address.
+        // SAFETY: `cq` was created by `create`, and no other thread has its address yet.
         unsafe { set_functions(cq, readers) };
         Ok(cq)
     }))
@@ -67,7 +67,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
 /// # Safety
 /// The queue was just created, and no other thread has its address.
 unsafe fn set_functions(cq: *mut ibv_cq_ex, readers: u32) {
-    // SAFETY: the caller guarantees exclusive access.
+    // SAFETY: the caller guarantees that `cq` was just created and that no other thread has its address.
     let cq = unsafe { &mut *cq };
     cq.start_poll = Some(start_poll);
     cq.next_poll = Some(next_poll);
@@ -118,8 +118,7 @@ impl Queue {
 
 /// Begins a poll: the queue is locked by this thread until `end_poll`.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
-    let (own, attr) = unsafe { (CqObject::of(cq), attr.as_ref()) };
+    let (own, attr) = (handle!(CqObject::of(cq)), arg_ref!(attr));
     let Some(own) = own else {
         return libc::EINVAL;
     };
@@ -137,8 +136,7 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attr: *mut ibv_poll_cq_attr)
 
 /// Goes to the next completion.
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    let Some(own) = (unsafe { CqObject::of(cq) }) else {
+    let Some(own) = handle!(CqObject::of(cq)) else {
         return libc::EINVAL;
     };
     // SAFETY: the caller guarantees that this thread has called `start_poll` with success, which locked it.
@@ -147,8 +145,7 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
 
 /// Ends a poll.
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    if let Some(own) = unsafe { CqObject::of(cq) }
+    if let Some(own) = handle!(CqObject::of(cq))
         // Some programs call it even after a poll that found nothing.
         && own.current.is_locked()
     {
@@ -162,8 +159,7 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 /// # Safety
 /// `cq` was created by this library, and this thread is polling it.
 unsafe fn current(cq: *mut ibv_cq_ex) -> Wc {
-    // SAFETY: the caller guarantees that `cq` is null or was created by this library, and exists during the call.
-    match unsafe { CqObject::of(cq) } {
+    match handle!(CqObject::of(cq)) {
         // SAFETY: the caller guarantees that this thread has called `start_poll` with success, which locked it.
         Some(own) => unsafe { *own.current.data_ptr() },
         None => verbena::low::Wc::default(),

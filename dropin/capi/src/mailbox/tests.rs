@@ -1,7 +1,8 @@
 //! One event is one read, and what is removed is not read.
 
 use std::sync::Arc;
-use std::time::Duration;
+
+use verbena_testing::spawn_blocked;
 
 use super::*;
 
@@ -59,7 +60,7 @@ fn removed_events_do_not_signal_descriptor() {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one entry, which is a local.
+    // SAFETY: `pollfd` is a local, and the count is one.
     assert_eq!(unsafe { libc::poll(&raw mut pollfd, 1, 0) }, 0);
 }
 
@@ -86,15 +87,14 @@ fn take_racing_remove_loses_no_event() {
 
 #[test]
 fn destroy_waits_for_all_acknowledgements() {
-    let acks = Arc::new(Acks::default());
+    let acks = Acks::default();
     acks.wait();
     acks.delivered();
     acks.delivered();
-    let waiter = acks.clone();
-    let waiter = std::thread::spawn(move || waiter.wait());
     acks.acknowledged(1);
-    std::thread::sleep(Duration::from_millis(20));
-    assert!(!waiter.is_finished());
-    acks.acknowledged(7);
-    waiter.join().unwrap();
+    std::thread::scope(|scope| {
+        let waiter = spawn_blocked(scope, || acks.wait());
+        acks.acknowledged(7);
+        waiter.join().unwrap();
+    });
 }

@@ -14,6 +14,7 @@ use super::transitions::allowed;
 use super::transport::Transport;
 use super::{Pair, of};
 use crate::abi::*;
+use crate::caller::{arg_ref, handle};
 use crate::context;
 use crate::errno::{Errno, number};
 use crate::log;
@@ -30,8 +31,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attr: *mut ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call; `attr` is null or valid for reads.
-    let (own, attr) = unsafe { (of(qp), attr.as_ref()) };
+    let (own, attr) = (handle!(of(qp)), arg_ref!(attr));
     number(own.and_then(|own| {
         let attr = attr.ok_or(Errno::INVAL)?;
         let mask = mask as u32;
@@ -64,12 +64,14 @@ impl Pair {
             from
         };
         // Peers of managed connections have numbers that cannot be connected to out of band.
-        if mask & IBV_QP_DEST_QPN != 0 && attr.dest_qp_num < MIN_OOB_QPN {
-            self.manage();
-        }
-        let managed = self.managed.load(Ordering::Acquire) && self.kind != IBV_QPT_UD;
-        if managed || self.personality == Personality::Iwarp {
-            return self.modify_managed(attr, mask, to);
+        let names_managed_peer = mask & IBV_QP_DEST_QPN != 0 && attr.dest_qp_num < MIN_OOB_QPN;
+        let managed = names_managed_peer || self.managed.load(Ordering::Acquire);
+        if managed && self.kind != IBV_QPT_UD || self.personality == Personality::Iwarp {
+            let reached = self.modify_managed(attr, mask, to)?;
+            if names_managed_peer {
+                self.manage();
+            }
+            return Ok(reached);
         }
         if from != now || !allowed(self.kind, from, to, mask) {
             log::info(|| {

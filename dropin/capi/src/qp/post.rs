@@ -10,6 +10,7 @@ use super::batch::{Batch, Source};
 use super::transport::Transport;
 use super::{Pair, of};
 use crate::abi::*;
+use crate::caller::handle;
 use crate::errno::{Errno, number};
 use crate::scatter::{BATCH, list, post_receives};
 use crate::{ah, mw};
@@ -123,8 +124,7 @@ pub(crate) unsafe extern "C" fn post_send(
     wr: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    let own = match unsafe { of(qp) } {
+    let own = match handle!(of(qp)) {
         Ok(own) => own,
         Err(errno) => return number(Err(errno)),
     };
@@ -185,7 +185,7 @@ impl Pair {
                     wrong = Some((wr, errno));
                     break;
                 }
-                // SAFETY: as above.
+                // SAFETY: `wr` is the valid request that was added; `next` is null or the request that follows it in the list of the caller.
                 wr = unsafe { (*wr).next };
             }
             batch.post(self)?;
@@ -202,8 +202,7 @@ impl Pair {
 /// # Safety
 /// The handle is null or was created by this library.
 pub(super) unsafe fn destination(to: &ibv_send_wr__wr__ud) -> Result<Destination, Errno> {
-    // SAFETY: the caller guarantees that `to.ah` is null or was created by this library, and exists during the call.
-    let address = unsafe { ah::of(to.ah)? };
+    let address = handle!(ah::of(to.ah))?;
     Ok(Destination {
         address: address.peer,
         source: address.local,
@@ -217,8 +216,7 @@ pub(super) unsafe fn destination(to: &ibv_send_wr__wr__ud) -> Result<Destination
 /// # Safety
 /// `qp` was created by this library.
 pub(crate) unsafe fn post_op(qp: *mut ibv_qp, wr: &ibv_send_wr, op: SendOp) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    let own = unsafe { of(qp)? };
+    let own = handle!(of(qp))?;
     let request = SendWr {
         id: wr.wr_id,
         op,
@@ -245,8 +243,7 @@ pub(crate) unsafe extern "C" fn post_recv(
     wr: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    let own = match unsafe { of(qp) } {
+    let own = match handle!(of(qp)) {
         Ok(own) => own,
         Err(errno) => return number(Err(errno)),
     };

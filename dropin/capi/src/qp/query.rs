@@ -5,6 +5,7 @@ use core::ffi::c_int;
 
 use super::of;
 use crate::abi::*;
+use crate::caller::{arg_mut, handle};
 use crate::errno::{Errno, number};
 
 /// The attributes of a queue pair, and those that it was created with.
@@ -18,8 +19,7 @@ pub unsafe extern "C" fn ibv_query_qp(
     _mask: c_int,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    let own = unsafe { of(qp) };
+    let own = handle!(of(qp));
     number(own.and_then(|own| {
         // SAFETY: the caller guarantees that `attr` and `init` are null or valid for reads and writes.
         let (Some(attr), Some(init)) = (unsafe { (attr.as_mut(), init.as_mut()) }) else {
@@ -63,8 +63,7 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(
 /// `ece` is null or valid for writes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    // SAFETY: the caller guarantees that `ece` is null or valid for reads and writes.
-    if let Some(ece) = unsafe { ece.as_mut() } {
+    if let Some(ece) = arg_mut!(ece) {
         *ece = ibv_ece::zeroed();
     }
     number(Err(Errno::NOSUPP))

@@ -11,6 +11,7 @@ use super::batch::{Batch, Source};
 use super::post::destination;
 use super::{Pair, QpObject};
 use crate::abi::*;
+use crate::caller::{arg_ref, handle};
 use crate::errno::{Errno, number};
 use crate::mw;
 use crate::scatter::list;
@@ -97,13 +98,25 @@ pub(super) fn set_functions(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result
     Ok(())
 }
 
+/// `started!(add(qp, op))`: a call between `ibv_wr_start` and `ibv_wr_complete`. As the macros of `caller`, it compiles only inside an `unsafe fn`.
+///
+/// # Safety
+/// The caller of the function around it guarantees that `qp` is null or is a queue pair of this library, that no thread destroys it before
+/// the function returns, and that this thread has called `wr_start` on it and neither `wr_complete` nor `wr_abort` since: it holds the lock of the draft.
+macro_rules! started {
+    ($function:ident($qp:ident $(, $arg:expr)*)) => {{
+        #[allow(unsafe_op_in_unsafe_fn, reason = "the section Safety of the macro")]
+        let result = $function($qp $(, $arg)*);
+        result
+    }};
+}
+
 /// The queue pair, and the requests being built on it.
 ///
 /// # Safety
-/// `qp` was created by this library, and this thread has called `wr_start` on it.
+/// As for `started!`: the draft is borrowed until `wr_complete` or `wr_abort`.
 unsafe fn draft<'a>(qp: *mut ibv_qp_ex) -> Option<(&'a Pair, &'a mut Draft)> {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    let pair = unsafe { QpObject::of(qp)? };
+    let pair = handle!(QpObject::of(qp))?;
     // SAFETY: the caller guarantees that this thread has called `wr_start`, and so holds the lock.
     Some((pair, unsafe { &mut *pair.builder.0.data_ptr() }))
 }
@@ -111,10 +124,9 @@ unsafe fn draft<'a>(qp: *mut ibv_qp_ex) -> Option<(&'a Pair, &'a mut Draft)> {
 /// Adds a request; its `wr_id` and flags are those that the program has stored in the queue pair.
 ///
 /// # Safety
-/// As for [`draft`].
+/// As for `started!`.
 unsafe fn add(qp: *mut ibv_qp_ex, op: Result<SendOp, Errno>) {
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    let Some((pair, draft)) = (unsafe { draft(qp) }) else {
+    let Some((pair, draft)) = started!(draft(qp)) else {
         return;
     };
     // SAFETY: `qp` is valid, and the program writes these fields only on the thread that builds.
@@ -138,8 +150,7 @@ fn remote(rkey: u32, at: u64) -> RemoteAddr {
 }
 
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    if let Some(pair) = unsafe { QpObject::of(qp) } {
+    if let Some(pair) = handle!(QpObject::of(qp)) {
         let mut draft = pair.builder.0.lock();
         draft.batch.clear();
         draft.error = None;
@@ -149,18 +160,16 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 }
 
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    if let Some(pair) = unsafe { QpObject::of(qp) }
+    if let Some(pair) = handle!(QpObject::of(qp))
         && pair.builder.0.is_locked()
     {
-        // SAFETY: it is locked, and the caller guarantees that this thread locked it in `wr_start`.
+        // SAFETY: the draft is locked, and the caller guarantees that this thread locked it in `wr_start` and builds no request any more.
         unsafe { pair.builder.0.force_unlock() };
     }
 }
 
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: the caller guarantees that `qp` is null or was created by this library, and exists during the call.
-    let started = unsafe { QpObject::of(qp) }.is_some_and(|pair| pair.builder.0.is_locked());
+    let started = handle!(QpObject::of(qp)).is_some_and(|pair| pair.builder.0.is_locked());
     // SAFETY: the lock is held, and the caller guarantees that this thread locked it in `wr_start`.
     let Some((pair, draft)) = (unsafe { draft(qp) }).filter(|_| started) else {
         return number(Err(Errno::INVAL));
@@ -169,7 +178,7 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         Some(errno) => Err(errno),
         None => pair.post_all(&draft.batch),
     };
-    // SAFETY: this thread locked it in `wr_start`.
+    // SAFETY: the lock is held, and the caller guarantees that this thread locked it in `wr_start`; `draft` is not used after this.
     unsafe { pair.builder.0.force_unlock() };
     number(posted)
 }
@@ -194,8 +203,7 @@ unsafe extern "C" fn wr_send(qp: *mut ibv_qp_ex) {
         invalidate: None,
         immediate: None,
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { add(qp, Ok(op)) };
+    started!(add(qp, Ok(op)));
 }
 
 unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm_data: u32) {
@@ -203,8 +211,7 @@ unsafe extern "C" fn wr_send_imm(qp: *mut ibv_qp_ex, imm_data: u32) {
         invalidate: None,
         immediate: Some(u32::from_be(imm_data)),
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { add(qp, Ok(op)) };
+    started!(add(qp, Ok(op)));
 }
 
 unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
@@ -212,8 +219,7 @@ unsafe extern "C" fn wr_send_inv(qp: *mut ibv_qp_ex, rkey: u32) {
         invalidate: Some(Stag::new(rkey)),
         immediate: None,
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { add(qp, Ok(op)) };
+    started!(add(qp, Ok(op)));
 }
 
 unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, at: u64) {
@@ -221,8 +227,7 @@ unsafe extern "C" fn wr_rdma_write(qp: *mut ibv_qp_ex, rkey: u32, at: u64) {
         remote: remote(rkey, at),
         immediate: None,
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { add(qp, Ok(op)) };
+    started!(add(qp, Ok(op)));
 }
 
 unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, at: u64, imm_data: u32) {
@@ -230,8 +235,7 @@ unsafe extern "C" fn wr_rdma_write_imm(qp: *mut ibv_qp_ex, rkey: u32, at: u64, i
         remote: remote(rkey, at),
         immediate: Some(u32::from_be(imm_data)),
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { add(qp, Ok(op)) };
+    started!(add(qp, Ok(op)));
 }
 
 unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, at: u64) {
@@ -239,8 +243,7 @@ unsafe extern "C" fn wr_rdma_read(qp: *mut ibv_qp_ex, rkey: u32, at: u64) {
         remote: remote(rkey, at),
         local_invalidate: None,
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { add(qp, Ok(op)) };
+    started!(add(qp, Ok(op)));
 }
 
 unsafe extern "C" fn wr_atomic_cmp_swp(
@@ -257,8 +260,7 @@ unsafe extern "C" fn wr_atomic_cmp_swp(
         swap,
         swap_mask: u64::MAX,
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { add(qp, Ok(op)) };
+    started!(add(qp, Ok(op)));
 }
 
 unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, at: u64, value: u64) {
@@ -267,13 +269,11 @@ unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, at: u64,
         add: value,
         mask: 0,
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { add(qp, Ok(op)) };
+    started!(add(qp, Ok(op)));
 }
 
 unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { add(qp, Ok(SendOp::LocalInvalidate(Stag::new(rkey)))) };
+    started!(add(qp, Ok(SendOp::LocalInvalidate(Stag::new(rkey)))));
 }
 
 unsafe extern "C" fn wr_bind_mw(
@@ -282,14 +282,10 @@ unsafe extern "C" fn wr_bind_mw(
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: the caller guarantees that `info` is null or valid, window and region were created by this library, and `wr_start` was called.
-    unsafe {
-        let info = info.as_ref().ok_or(Errno::INVAL);
-        add(
-            qp,
-            info.and_then(|info| mw::bind_request(window, rkey, info)),
-        );
-    }
+    let info = arg_ref!(info).ok_or(Errno::INVAL);
+    // SAFETY: the caller guarantees that `window` and the region of `info` are null or were created by this library, and exist during the call.
+    let op = info.and_then(|info| unsafe { mw::bind_request(window, rkey, info) });
+    started!(add(qp, op));
 }
 
 unsafe extern "C" fn wr_set_ud_addr(
@@ -303,8 +299,7 @@ unsafe extern "C" fn wr_set_ud_addr(
         remote_qpn,
         remote_qkey,
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    let Some((_, draft)) = (unsafe { draft(qp) }) else {
+    let Some((_, draft)) = started!(draft(qp)) else {
         return;
     };
     // SAFETY: the caller guarantees that `ah` is null or was created by this library.
@@ -319,10 +314,9 @@ unsafe extern "C" fn wr_set_ud_addr(
 /// Sets the data of the request that was added last.
 ///
 /// # Safety
-/// As for [`draft`].
+/// As for `started!`.
 unsafe fn set(qp: *mut ibv_qp_ex, source: impl FnOnce(&Pair, &mut Batch) -> Result<Source, Errno>) {
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    let Some((pair, draft)) = (unsafe { draft(qp) }) else {
+    let Some((pair, draft)) = started!(draft(qp)) else {
         return;
     };
     match source(pair, &mut draft.batch) {
@@ -334,7 +328,7 @@ unsafe fn set(qp: *mut ibv_qp_ex, source: impl FnOnce(&Pair, &mut Batch) -> Resu
 }
 
 /// # Safety
-/// As for [`draft`].
+/// As for `started!`.
 unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) {
     let source = |pair: &Pair, batch: &mut Batch| {
         if sges.len() > pair.cap.max_send_sge as usize {
@@ -342,24 +336,20 @@ unsafe fn set_sges(qp: *mut ibv_qp_ex, sges: &[ibv_sge]) {
         }
         Ok(Source::Sges(batch.gather(sges)))
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { set(qp, source) };
+    started!(set(qp, source));
 }
 
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, addr: u64, length: u32) {
     let piece = ibv_sge { addr, length, lkey };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { set_sges(qp, &[piece]) };
+    started!(set_sges(qp, &[piece]));
 }
 
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, sges: *const ibv_sge) {
     // SAFETY: the caller guarantees `count` entries at `sges`.
     let sges = unsafe { list(sges, c_int::try_from(count).unwrap_or(-1)) };
     match sges {
-        // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-        Ok(sges) => unsafe { set_sges(qp, sges) },
-        // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-        Err(errno) => unsafe { set(qp, |_, _| Err(errno)) },
+        Ok(sges) => started!(set_sges(qp, sges)),
+        Err(errno) => started!(set(qp, |_, _| Err(errno))),
     }
 }
 
@@ -393,6 +383,5 @@ unsafe extern "C" fn wr_set_inline_data_list(
         let copied = unsafe { batch.copy(&pieces, pair.cap.max_inline_data)? };
         Ok(Source::Inline(copied))
     };
-    // SAFETY: the caller guarantees that `qp` was created by this library and that this thread has called `wr_start` on it.
-    unsafe { set(qp, source) };
+    started!(set(qp, source));
 }

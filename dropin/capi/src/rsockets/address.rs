@@ -25,13 +25,13 @@ pub(super) unsafe fn read(at: *const sockaddr, len: socklen_t) -> Result<SocketA
     let family = unsafe { ptr::read_unaligned(&raw const (*at).sa_family) };
     match c_int::from(family) {
         libc::AF_INET if len >= size_of::<sockaddr_in>() => {
-            // SAFETY: there are at least as many bytes as the struct has, of which any are valid; it need not be aligned.
+            // SAFETY: `len` is at least the size of a `sockaddr_in`, for which any bytes are valid; it need not be aligned.
             let v4 = unsafe { ptr::read_unaligned(at.cast::<sockaddr_in>()) };
             let ip = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             Ok(SocketAddrV4::new(ip, u16::from_be(v4.sin_port)).into())
         }
         libc::AF_INET6 if len >= size_of::<sockaddr_in6>() => {
-            // SAFETY: there are at least as many bytes as the struct has, of which any are valid; it need not be aligned.
+            // SAFETY: `len` is at least the size of a `sockaddr_in6`, for which any bytes are valid; it need not be aligned.
             let v6 = unsafe { ptr::read_unaligned(at.cast::<sockaddr_in6>()) };
             let (ip, port) = (
                 Ipv6Addr::from(v6.sin6_addr.s6_addr),
@@ -76,7 +76,7 @@ pub(super) unsafe fn write(
             SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0)
         }
         SocketAddr::V4(v4) => {
-            // SAFETY: a C structure of integers, for which zeros are valid.
+            // SAFETY: `sockaddr_in` is integers and arrays of them, for which zeros are valid.
             let mut out: sockaddr_in = unsafe { mem::zeroed() };
             out.sin_family = libc::AF_INET as sa_family_t;
             out.sin_port = port;
@@ -85,7 +85,7 @@ pub(super) unsafe fn write(
             return Ok(());
         }
     };
-    // SAFETY: a C structure of integers, for which zeros are valid.
+    // SAFETY: `sockaddr_in6` is integers and arrays of them, for which zeros are valid.
     let mut out: sockaddr_in6 = unsafe { mem::zeroed() };
     out.sin6_family = libc::AF_INET6 as sa_family_t;
     out.sin6_port = port;

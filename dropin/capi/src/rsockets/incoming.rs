@@ -9,6 +9,7 @@ use verbena_rsocket::Flags;
 use super::cancel;
 use super::table::{Entry, Socket};
 use super::{address, buffer, checked, size_result, table};
+use crate::caller::arg_mut;
 use crate::errno::Errno;
 
 fn flags(flags: c_int) -> Result<Flags, Errno> {
@@ -38,8 +39,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rrecv(
     size_result(table::get(socket).and_then(|entry| match entry {
         // SAFETY: the caller guarantees that `len` bytes at `buf` are valid for writes.
         Entry::Stream(own) => Ok(own.stream.recv(unsafe { buffer(buf, len) }?, flags(how)?)?),
-        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-        Entry::Datagram => checked(unsafe { cancel::recv(socket, buf, len, how) }),
+        Entry::Datagram => checked(pass_on!(cancel::recv(socket, buf, len, how))),
     }))
 }
 
@@ -66,10 +66,9 @@ pub(super) unsafe extern "C-unwind" fn verbena_rrecvfrom(
             }
             Ok(n)
         }
-        Entry::Datagram => {
-            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-            checked(unsafe { cancel::recvfrom(socket, buf, len, how, addr, addrlen) })
-        }
+        Entry::Datagram => checked(pass_on!(cancel::recvfrom(
+            socket, buf, len, how, addr, addrlen
+        ))),
     }))
 }
 
@@ -103,8 +102,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rreadv(
             // SAFETY: the caller guarantees `iovcnt` entries at `iov`, each with room for its length.
             unsafe { recv_all(&own, iov, pieces, Flags::default()) }
         }
-        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-        Entry::Datagram => checked(unsafe { cancel::readv(socket, iov, iovcnt) }),
+        Entry::Datagram => checked(pass_on!(cancel::readv(socket, iov, iovcnt))),
     }))
 }
 
@@ -120,15 +118,13 @@ pub(super) unsafe extern "C-unwind" fn verbena_rrecvmsg(
 ) -> isize {
     size_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            // SAFETY: the caller guarantees that `msg` is null or valid for reads and writes.
-            let msg = unsafe { msg.as_mut() }.ok_or(Errno(libc::EFAULT))?;
+            let msg = arg_mut!(msg).ok_or(Errno(libc::EFAULT))?;
             // SAFETY: the caller guarantees `msg_iovlen` entries at `msg_iov`, each with room for its length.
             let n = unsafe { recv_all(&own, msg.msg_iov, msg.msg_iovlen, flags(how)?) }?;
             (msg.msg_namelen, msg.msg_controllen, msg.msg_flags) = (0, 0, 0);
             Ok(n)
         }
-        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-        Entry::Datagram => checked(unsafe { cancel::recvmsg(socket, msg, how) }),
+        Entry::Datagram => checked(pass_on!(cancel::recvmsg(socket, msg, how))),
     }))
 }
 

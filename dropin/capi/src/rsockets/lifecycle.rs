@@ -66,8 +66,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rbind(
             Ok(0)
         }
         Entry::Datagram => {
-            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-            let done = unsafe { libc::bind(socket, addr, addrlen) };
+            let done = pass_on!(libc::bind(socket, addr, addrlen));
             Ok(checked(done as isize)? as c_int)
         }
     }))
@@ -124,8 +123,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rconnect(
             Ok(0)
         }
         Entry::Datagram => {
-            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-            let done = unsafe { cancel::connect(socket, addr, addrlen) };
+            let done = pass_on!(cancel::connect(socket, addr, addrlen));
             Ok(checked(done as isize)? as c_int)
         }
     }))

@@ -27,8 +27,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rgetpeername(
             Ok(0)
         }
         Entry::Datagram => {
-            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-            let done = unsafe { libc::getpeername(socket, addr, addrlen) };
+            let done = pass_on!(libc::getpeername(socket, addr, addrlen));
             Ok(checked(done as isize)? as c_int)
         }
     }))
@@ -55,8 +54,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rgetsockname(
             Ok(0)
         }
         Entry::Datagram => {
-            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-            let done = unsafe { libc::getsockname(socket, addr, addrlen) };
+            let done = pass_on!(libc::getsockname(socket, addr, addrlen));
             Ok(checked(done as isize)? as c_int)
         }
     }))

@@ -92,8 +92,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsetsockopt(
         // Queue sizes have no meaning for a datagram socket.
         Entry::Datagram if level == SOL_RDMA => Ok(0),
         Entry::Datagram => {
-            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-            let done = unsafe { libc::setsockopt(socket, level, name, at, len) };
+            let done = pass_on!(libc::setsockopt(socket, level, name, at, len));
             Ok(checked(done as isize)? as c_int)
         }
     }))
@@ -112,7 +111,8 @@ unsafe fn set(
         (libc::SOL_SOCKET, libc::SO_LINGER) => {
             // SAFETY: the caller guarantees `len` bytes at `at`, and any bytes are a valid `linger`.
             let linger: linger = unsafe { value(at, len) }?;
-            let seconds = u64::try_from(linger.l_linger).map_err(|_| Errno::INVAL)?;
+            // As in Linux, the time is ignored if lingering is off, and a negative one is very long.
+            let seconds = u64::from(linger.l_linger as u32);
             own.stream.set_options(|options| {
                 options.linger = match linger.l_onoff {
                     0 => Linger::Off,
@@ -176,30 +176,19 @@ pub(super) unsafe extern "C-unwind" fn verbena_rgetsockopt(
 ) -> c_int {
     int_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            // SAFETY: the caller guarantees that `len` is null or valid, and that `at` is null or has room for `*len` bytes.
-            unsafe { get(&own, level, name, at, len) }?;
+            // SAFETY: the caller guarantees that `len` is null or valid, and that `at` is null or has room for `*len` bytes, during this call.
+            let to = unsafe { ValueBuffer::new(at, len) }?;
+            get(&own, level, name, to)?;
             Ok(0)
         }
         Entry::Datagram => {
-            // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-            let done = unsafe { libc::getsockopt(socket, level, name, at, len) };
+            let done = pass_on!(libc::getsockopt(socket, level, name, at, len));
             Ok(checked(done as isize)? as c_int)
         }
     }))
 }
 
-/// # Safety
-/// As [`verbena_rgetsockopt`].
-unsafe fn get(
-    own: &Socket,
-    level: c_int,
-    name: c_int,
-    at: *mut c_void,
-    len: *mut socklen_t,
-) -> Result<(), Errno> {
-    if at.is_null() || len.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
+fn get(own: &Socket, level: c_int, name: c_int, to: ValueBuffer) -> Result<(), Errno> {
     let mut options = own.stream.options();
     let timed = |time: Option<Duration>| {
         let time = time.unwrap_or_default();
@@ -214,21 +203,17 @@ unsafe fn get(
                 Linger::Off => (0, 0),
                 Linger::For(time) => (1, time.as_secs() as c_int),
             };
-            // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
-            return unsafe { put(linger { l_onoff, l_linger }, at, len) };
+            return to.put(linger { l_onoff, l_linger });
         }
         (libc::SOL_SOCKET, libc::SO_RCVTIMEO) => {
-            // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
-            return unsafe { put(timed(options.recv_timeout), at, len) };
+            return to.put(timed(options.recv_timeout));
         }
         (libc::SOL_SOCKET, libc::SO_SNDTIMEO) => {
-            // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
-            return unsafe { put(timed(options.send_timeout), at, len) };
+            return to.put(timed(options.send_timeout));
         }
         (libc::IPPROTO_TCP, libc::TCP_INFO) => {
             // The numbers of the TCP connection below do not describe this socket.
-            // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
-            unsafe { core::ptr::write_bytes(at.cast::<u8>(), 0, *len as usize) };
+            to.zero();
             return Ok(());
         }
         (libc::SOL_SOCKET, libc::SO_ERROR) => {
@@ -244,8 +229,7 @@ unsafe fn get(
             None => stored_option(own, level, name)?,
         },
     };
-    // SAFETY: both are not null, so the caller guarantees room for `*len` bytes at `at`.
-    unsafe { put(number, at, len) }
+    to.put(number)
 }
 
 fn stored_option(own: &Socket, level: c_int, name: c_int) -> Result<c_int, Errno> {
@@ -263,16 +247,40 @@ fn stored_option(own: &Socket, level: c_int, name: c_int) -> Result<c_int, Errno
     Ok(set.map_or(usual, |(_, _, number)| *number))
 }
 
-/// # Safety
-/// `len` is valid, and `at` has room for `*len` bytes.
-unsafe fn put<T: Copy>(value: T, at: *mut c_void, len: *mut socklen_t) -> Result<(), Errno> {
-    // SAFETY: the caller guarantees `*len` bytes at `at`; no more than these and no more than the size of `value` are copied.
-    unsafe {
-        let room = (*len as usize).min(size_of::<T>());
-        core::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), at.cast(), room);
-        *len = room as socklen_t;
+/// The memory of a program that an option's value is written to. Both pointers are valid until the call of the program that they came with returns.
+struct ValueBuffer {
+    at: *mut u8,
+    len: *mut socklen_t,
+}
+
+impl ValueBuffer {
+    /// `EFAULT` if one of them is null.
+    ///
+    /// # Safety
+    /// `len` is null or valid for reads and writes, and `at` is null or valid for writes of `*len` bytes, as long as the result is used.
+    unsafe fn new(at: *mut c_void, len: *mut socklen_t) -> Result<ValueBuffer, Errno> {
+        if at.is_null() || len.is_null() {
+            return Err(Errno(libc::EFAULT));
+        }
+        Ok(ValueBuffer { at: at.cast(), len })
     }
-    Ok(())
+
+    /// Writes the value, or the part of it that there is room for, and its size.
+    fn put<T: Copy>(self, value: T) -> Result<(), Errno> {
+        // SAFETY: by the contract of `new`, there are `*len` bytes at `at`; no more than these and no more than the size of the local `value` are copied.
+        unsafe {
+            let room = (*self.len as usize).min(size_of::<T>());
+            core::ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), self.at, room);
+            *self.len = room as socklen_t;
+        }
+        Ok(())
+    }
+
+    /// Fills all of it with zeros.
+    fn zero(self) {
+        // SAFETY: by the contract of `new`, there are `*len` bytes at `at`.
+        unsafe { core::ptr::write_bytes(self.at, 0, *self.len as usize) };
+    }
 }
 
 /// Reads or sets the flags of a socket. In C the last argument may be missing; it is used only with commands that have it.

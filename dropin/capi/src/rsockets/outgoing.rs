@@ -9,6 +9,7 @@ use verbena_rsocket::Flags;
 use super::cancel;
 use super::table::{Entry, Socket};
 use super::{bytes, checked, size_result, table};
+use crate::caller::arg_ref;
 use crate::errno::Errno;
 
 /// Buffers that are together no longer than this are sent as one message.
@@ -40,8 +41,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsend(
     size_result(table::get(socket).and_then(|entry| match entry {
         // SAFETY: the caller guarantees that `len` bytes at `buf` are valid for reads.
         Entry::Stream(own) => Ok(own.stream.send(unsafe { bytes(buf, len) }?, flags(how)?)?),
-        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-        Entry::Datagram => checked(unsafe { cancel::send(socket, buf, len, how) }),
+        Entry::Datagram => checked(pass_on!(cancel::send(socket, buf, len, how))),
     }))
 }
 
@@ -59,8 +59,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsendto(
     addrlen: socklen_t,
 ) -> isize {
     match table::get(socket) {
-        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-        Ok(Entry::Datagram) => unsafe { cancel::sendto(socket, buf, len, how, addr, addrlen) },
+        Ok(Entry::Datagram) => pass_on!(cancel::sendto(socket, buf, len, how, addr, addrlen)),
         // SAFETY: the caller guarantees `len` bytes at `buf`.
         _ => unsafe { verbena_rsend(socket, buf, len, how) },
     }
@@ -96,8 +95,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rwritev(
             // SAFETY: the caller guarantees `iovcnt` entries at `iov`, each with the bytes of its length.
             unsafe { send_all(&own, iov, pieces, Flags::default()) }
         }
-        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-        Entry::Datagram => checked(unsafe { cancel::writev(socket, iov, iovcnt) }),
+        Entry::Datagram => checked(pass_on!(cancel::writev(socket, iov, iovcnt))),
     }))
 }
 
@@ -113,13 +111,11 @@ pub(super) unsafe extern "C-unwind" fn verbena_rsendmsg(
 ) -> isize {
     size_result(table::get(socket).and_then(|entry| match entry {
         Entry::Stream(own) => {
-            // SAFETY: the caller guarantees that `msg` is null or valid for reads.
-            let msg = unsafe { msg.as_ref() }.ok_or(Errno(libc::EFAULT))?;
+            let msg = arg_ref!(msg).ok_or(Errno(libc::EFAULT))?;
             // SAFETY: the caller guarantees `msg_iovlen` entries at `msg_iov`, each with the bytes of its length.
             unsafe { send_all(&own, msg.msg_iov, msg.msg_iovlen, flags(how)?) }
         }
-        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-        Entry::Datagram => checked(unsafe { cancel::sendmsg(socket, msg, how) }),
+        Entry::Datagram => checked(pass_on!(cancel::sendmsg(socket, msg, how))),
     }))
 }
 

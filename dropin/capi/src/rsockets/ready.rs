@@ -12,7 +12,8 @@ use verbena_rsocket::{Notifier, Readiness, Stream};
 
 use super::cancel;
 use super::table::{Entry, Socket};
-use super::{defaults, int_result, last, table};
+use super::{defaults, int_result, table};
+use crate::caller::arg_ref;
 use crate::errno::Errno;
 
 /// Waits until a descriptor is ready; returns how many are.
@@ -26,8 +27,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rpoll(
     timeout: c_int,
 ) -> c_int {
     if fds.is_null() || nfds == 0 {
-        // SAFETY: the arguments are passed on unchanged, and the C library's function requires of them what this one does.
-        return unsafe { cancel::poll(fds, nfds, timeout) };
+        return pass_on!(cancel::poll(fds, nfds, timeout));
     }
     // SAFETY: `fds` is not null, so the caller guarantees `nfds` entries.
     let fds = unsafe { core::slice::from_raw_parts_mut(fds, nfds as usize) };
@@ -139,7 +139,7 @@ impl PollSet<'_> {
 fn poll(fds: &mut [pollfd], timeout: c_int) -> Result<c_int, Errno> {
     // SAFETY: pointer and count are those of a slice.
     let n = unsafe { cancel::poll(fds.as_mut_ptr(), fds.len() as nfds_t, timeout) };
-    if n < 0 { Err(last()) } else { Ok(n) }
+    if n < 0 { Err(Errno::last()) } else { Ok(n) }
 }
 
 /// Remaining milliseconds, rounded up; -1 for no limit.
@@ -183,7 +183,7 @@ pub(super) unsafe extern "C-unwind" fn verbena_rselect(
     exceptfds: *mut fd_set,
     timeout: *mut timeval,
 ) -> c_int {
-    // SAFETY: the caller guarantees that the sets and the timeout are null or valid.
+    // SAFETY: `select` requires of the three sets and of `timeout` what this function does.
     int_result(unsafe { select(nfds, [readfds, writefds, exceptfds], timeout) })
 }
 
@@ -204,8 +204,7 @@ unsafe fn select(
     if !(0..=libc::FD_SETSIZE as c_int).contains(&nfds) {
         return Err(Errno::INVAL);
     }
-    // SAFETY: the caller guarantees that `timeout` is null or valid for reads.
-    let until = match unsafe { timeout.as_ref() } {
+    let until = match arg_ref!(timeout) {
         None => None,
         Some(time) => {
             let seconds = u64::try_from(time.tv_sec).map_err(|_| Errno::INVAL)?;
@@ -241,11 +240,11 @@ unsafe fn select(
         if set.is_null() {
             continue;
         }
-        // SAFETY: the set is not null, so the caller guarantees that it is valid.
+        // SAFETY: `set` is not null, so the caller guarantees that it is valid for writes.
         unsafe { libc::FD_ZERO(set) };
         for fd in &fds {
             if fd.events & ask != 0 && fd.revents & tell != 0 {
-                // SAFETY: as above; the descriptor is below `FD_SETSIZE`.
+                // SAFETY: `set` is not null, so the caller guarantees that it is valid; `fd.fd` is below `nfds`, which is at most `FD_SETSIZE`.
                 unsafe { libc::FD_SET(fd.fd, set) };
                 ready += 1;
             }

@@ -91,10 +91,10 @@ pub(super) fn add(
     cloexec: bool,
 ) -> Result<c_int, Errno> {
     let flags = if cloexec { libc::EFD_CLOEXEC } else { 0 };
-    // SAFETY: the call has no preconditions.
+    // SAFETY: `eventfd` takes integers and touches no memory of the program.
     let number = unsafe { libc::eventfd(0, flags | libc::EFD_NONBLOCK) };
     if number < 0 {
-        return Err(super::last());
+        return Err(Errno::last());
     }
     // SAFETY: the descriptor was created above, and this is its only owner.
     let fd = unsafe { OwnedFd::from_raw_fd(number) };

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use libc::{pollfd, sockaddr_in, socklen_t};
+use verbena_testing::{Tid, wait_blocked};
 
 use super::incoming::*;
 use super::lifecycle::*;
@@ -22,14 +23,14 @@ macro_rules! call {
     ($name:ident($( $arg:expr ),*)) => {{
         // SAFETY: all pointers are to memory of the test that outlives the call.
         let result = unsafe { $name($( $arg ),*) };
-        if result < 0 { Err(last().0) } else { Ok(result) }
+        if result < 0 { Err(Errno::last().0) } else { Ok(result) }
     }};
 }
 
 const LEN: socklen_t = size_of::<sockaddr_in>() as socklen_t;
 
 fn loopback(port: u16) -> sockaddr_in {
-    // SAFETY: a C structure of integers, for which zeros are valid.
+    // SAFETY: `sockaddr_in` is integers and arrays of them, for which zeros are valid.
     let mut at: sockaddr_in = unsafe { zeroed() };
     at.sin_family = libc::AF_INET as libc::sa_family_t;
     at.sin_port = port.to_be();
@@ -138,9 +139,10 @@ fn rpoll_waits_for_sockets_and_other_descriptors() {
     let start = Instant::now();
     assert_eq!(call!(verbena_rpoll(fds.as_mut_ptr(), 3, 40)), Ok(0));
     assert!(start.elapsed() >= Duration::from_millis(40));
+    let waiter = Tid::current();
     thread::scope(|scope| {
         scope.spawn(|| {
-            thread::sleep(Duration::from_millis(30));
+            wait_blocked(waiter);
             call!(verbena_rsend(client, b"x".as_ptr().cast(), 1, 0)).unwrap();
         });
         assert_eq!(call!(verbena_rpoll(fds.as_mut_ptr(), 3, 10_000)), Ok(1));
@@ -153,13 +155,13 @@ fn rpoll_waits_for_sockets_and_other_descriptors() {
     );
     thread::scope(|scope| {
         scope.spawn(|| {
-            thread::sleep(Duration::from_millis(30));
+            wait_blocked(waiter);
             writer.write_all(b"y").unwrap();
         });
-        // SAFETY: zeros are an empty set, and the descriptors are below its size.
+        // SAFETY: `fd_set` is an array of integers; zeros are an empty set.
         let mut set: libc::fd_set = unsafe { zeroed() };
         for fd in [server, reader.as_raw_fd()] {
-            // SAFETY: as above.
+            // SAFETY: `set` is a local, and `fd`, one of the few descriptors of a test, is below `FD_SETSIZE`.
             unsafe { libc::FD_SET(fd, &raw mut set) };
         }
         let none = ptr::null_mut();
@@ -172,7 +174,7 @@ fn rpoll_waits_for_sockets_and_other_descriptors() {
             ptr::null_mut()
         ));
         assert_eq!(ready, Ok(1));
-        // SAFETY: as above.
+        // SAFETY: `set` is a local, and the descriptor of `reader` is below `FD_SETSIZE`, as when it was added.
         assert!(unsafe { libc::FD_ISSET(reader.as_raw_fd(), &raw const set) });
     });
     let on = call!(verbena_rfcntl(
@@ -216,6 +218,13 @@ fn options_are_kept_and_unknown_ones_refused() {
         set(libc::SOL_SOCKET, libc::SO_RCVBUF, -1),
         Err(libc::EINVAL)
     );
+    let linger = |l_onoff, l_linger| {
+        let value = libc::linger { l_onoff, l_linger };
+        let (at, len) = ((&raw const value).cast(), size_of_val(&value) as u32);
+        let name = (libc::SOL_SOCKET, libc::SO_LINGER);
+        call!(verbena_rsetsockopt(socket, name.0, name.1, at, len))
+    };
+    assert_eq!([linger(0, -1), linger(1, -1), linger(0, 0)], [Ok(0); 3]);
     assert_eq!(set(0x10000, 4, 1), Err(libc::ENOPROTOOPT));
     assert_eq!(get(libc::SOL_SOCKET, libc::SO_ERROR), Ok(0));
     assert_eq!(get(libc::SOL_SOCKET, libc::SO_TYPE), Ok(libc::SOCK_STREAM));

@@ -22,7 +22,7 @@ const MIN_AGE: Duration = Duration::from_secs(3600);
 /// The directory with this tree, written if it is not there.
 pub(super) fn directory(tree: &Tree) -> io::Result<PathBuf> {
     let mut last = io::Error::from_raw_os_error(libc::EACCES);
-    // SAFETY: the call has no preconditions.
+    // SAFETY: `geteuid` takes nothing and always succeeds.
     let user = unsafe { libc::geteuid() };
     for base in bases(user) {
         match store_below(&base, user, tree) {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     fn user() -> u32 {
-        // SAFETY: the call has no preconditions.
+        // SAFETY: `geteuid` takes nothing and always succeeds.
         unsafe { libc::geteuid() }
     }
 

@@ -118,7 +118,10 @@ int main(int argc, char **argv)
 			CHECK(reply[0] == answered && reply[4] == 0 && reply[5] == 2 * index);
 			CHECK(reply[1] == expected[slot].version && reply[2] == expected[slot].value);
 			CHECK(reply[3] >= generation);
-			changes += generation && reply[3] > generation;
+			if (generation && reply[3] > generation) {
+				printf("change %lu\n", (unsigned long)++changes);
+				fflush(stdout);
+			}
 			generation = reply[3];
 			if (++answered == 100) {
 				puts("loading");

@@ -9,14 +9,13 @@ use std::process::Command;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
-use super::super::common::errno;
 use super::super::common::streams::{Channel, Id, Server, SockAddr, connected};
+use super::super::common::{call, errno};
 use super::begin;
 
 fn bind(id: &Id, at: &str) -> i32 {
     let mut at = SockAddr::of(at.parse().unwrap());
-    // SAFETY: as the manual says.
-    unsafe { rdma_bind_addr(id.0, at.at()) }
+    call!(rdma_bind_addr(id.0, at.at()))
 }
 
 #[test]
@@ -27,11 +26,15 @@ fn rdma_getaddrinfo_resolves_names_and_services() {
         let (node, service) = (text(node), text(service));
         let at = |text: &Option<CString>| text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         let mut found = ptr::null_mut();
-        // SAFETY: as the manual says.
-        let code = unsafe { rdma_getaddrinfo(at(&node), at(&service), hints, &raw mut found) };
+        let code = call!(rdma_getaddrinfo(
+            at(&node),
+            at(&service),
+            hints,
+            &raw mut found
+        ));
         (code, found)
     };
-    // SAFETY: as the manual says, all along.
+    // SAFETY: each `found` is a list that `rdma_getaddrinfo` returned, freed after its last use; hints, and the addresses in them, are locals.
     unsafe {
         let (code, found) = find(Some("127.0.0.1"), Some("7174"), ptr::null());
         assert_eq!(code, 0);
@@ -91,17 +94,14 @@ fn afonly_option_lets_families_share_port() {
     let port = four.listen("0.0.0.0:0", 0);
     let six = Id::new(&channel);
     let mut yes: i32 = 1;
-    // SAFETY: as the manual says.
-    unsafe {
-        let code = rdma_set_option(
-            six.0,
-            RDMA_OPTION_ID as i32,
-            RDMA_OPTION_ID_AFONLY as i32,
-            (&raw mut yes).cast::<c_void>(),
-            4,
-        );
-        assert_eq!(code, 0);
-    }
+    let code = call!(rdma_set_option(
+        six.0,
+        RDMA_OPTION_ID as i32,
+        RDMA_OPTION_ID_AFONLY as i32,
+        (&raw mut yes).cast::<c_void>(),
+        4,
+    ));
+    assert_eq!(code, 0);
     assert_eq!(six.listen(&format!("[::]:{port}"), 0), port);
     for (to, listener) in [("127.0.0.1", &four), ("::1", &six)] {
         let to = SocketAddr::new(to.parse().unwrap(), port);
@@ -139,8 +139,7 @@ fn destroyed_identifier_frees_its_port() {
     assert_eq!(bind(&id, "127.0.0.1:0"), -1, "once");
     assert_eq!(errno(), libc::EINVAL);
     let other = Id::new(&channel);
-    // SAFETY: as the manual says.
-    assert_eq!(unsafe { rdma_listen(id.0, 0) }, 0);
+    assert_eq!(call!(rdma_listen(id.0, 0)), 0);
     assert_eq!(bind(&other, &format!("127.0.0.1:{port}")), -1);
     assert_eq!(errno(), libc::EADDRINUSE);
     drop(id);
@@ -150,16 +149,20 @@ fn destroyed_identifier_frees_its_port() {
     assert_eq!(errno(), libc::EADDRNOTAVAIL);
     // Listening without an address binds any.
     let any = Id::new(&channel);
-    // SAFETY: as the manual says.
-    assert_eq!(unsafe { rdma_listen(any.0, 0) }, 0);
+    assert_eq!(call!(rdma_listen(any.0, 0)), 0);
     assert_ne!(any.port(), 0);
 }
 
 fn reuses(id: &Id) {
     let mut yes: i32 = 1;
     let (level, name) = (RDMA_OPTION_ID as i32, RDMA_OPTION_ID_REUSEADDR as i32);
-    // SAFETY: as the manual says.
-    let code = unsafe { rdma_set_option(id.0, level, name, (&raw mut yes).cast::<c_void>(), 4) };
+    let code = call!(rdma_set_option(
+        id.0,
+        level,
+        name,
+        (&raw mut yes).cast::<c_void>(),
+        4
+    ));
     assert_eq!(code, 0);
 }
 
@@ -216,11 +219,8 @@ fn reuseaddr_shares_port_until_one_listens() {
     let at = format!("127.0.0.1:{}", first.port());
     assert_eq!(bind(&second, &at), 0);
     assert_eq!(second.port(), first.port());
-    // SAFETY: as the manual says.
-    unsafe {
-        assert_eq!(rdma_listen(second.0, 0), 0);
-        assert_eq!(rdma_listen(first.0, 0), -1);
-    }
+    assert_eq!(call!(rdma_listen(second.0, 0)), 0);
+    assert_eq!(call!(rdma_listen(first.0, 0)), -1);
     assert_eq!(errno(), libc::EADDRINUSE);
     assert_eq!(bind(&third, &at), -1);
     assert_eq!(errno(), libc::EADDRINUSE);
@@ -244,8 +244,7 @@ fn port_with_time_wait_connections_can_be_bound() {
         let other = Id::new(&channel);
         assert_eq!(bind(&other, &at), -1);
         assert_eq!(errno(), libc::EADDRINUSE);
-        // SAFETY: as the manual says.
-        assert_eq!(unsafe { rdma_listen(again.0, 0) }, 0, "{}", errno());
+        assert_eq!(call!(rdma_listen(again.0, 0)), 0, "{}", errno());
     }
 }
 
@@ -289,14 +288,11 @@ fn unsupported_address_families_are_refused() {
         sa_family: libc::AF_UNIX as u16,
         sa_data: [0; 14],
     };
-    // SAFETY: as the manual says.
-    unsafe {
-        assert_eq!(rdma_bind_addr(id.0, &raw mut unix), -1);
-        assert_eq!(errno(), libc::EAFNOSUPPORT);
-        let none = ptr::null_mut();
-        assert_eq!(rdma_resolve_addr(id.0, none, &raw mut unix, 100), -1);
-        assert_eq!(rdma_bind_addr(id.0, none), -1);
-        assert_eq!(errno(), libc::EINVAL);
-        assert_eq!(rdma_resolve_route(id.0, 100), -1, "nowhere");
-    }
+    assert_eq!(call!(rdma_bind_addr(id.0, &raw mut unix)), -1);
+    assert_eq!(errno(), libc::EAFNOSUPPORT);
+    let none = ptr::null_mut();
+    assert_eq!(call!(rdma_resolve_addr(id.0, none, &raw mut unix, 100)), -1);
+    assert_eq!(call!(rdma_bind_addr(id.0, none)), -1);
+    assert_eq!(errno(), libc::EINVAL);
+    assert_eq!(call!(rdma_resolve_route(id.0, 100)), -1, "nowhere");
 }

@@ -6,8 +6,8 @@ use std::ffi::CString;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
-use super::super::common::errno;
 use super::super::common::streams::{Server, SockAddr, check_transfer, conn_param, init};
+use super::super::common::{call, errno};
 use super::begin;
 
 /// The result of a lookup, freed at the end.
@@ -24,9 +24,12 @@ impl AddrInfo {
         let service = CString::new(service).unwrap();
         let mut found = ptr::null_mut();
         let at = node.as_ref().map_or(ptr::null(), |text| text.as_ptr());
-        // SAFETY: as the manual says.
-        let code =
-            unsafe { rdma_getaddrinfo(at, service.as_ptr(), &raw const hints, &raw mut found) };
+        let code = call!(rdma_getaddrinfo(
+            at,
+            service.as_ptr(),
+            &raw const hints,
+            &raw mut found
+        ));
         assert_eq!(code, 0);
         AddrInfo(found)
     }
@@ -34,8 +37,7 @@ impl AddrInfo {
 
 impl Drop for AddrInfo {
     fn drop(&mut self) {
-        // SAFETY: it is not used after this call.
-        unsafe { rdma_freeaddrinfo(self.0) };
+        call!(rdma_freeaddrinfo(self.0));
     }
 }
 
@@ -45,7 +47,8 @@ fn synchronous_endpoints_connect_and_exchange_data() {
     let here = AddrInfo::new(Some("127.0.0.1"), "0", RAI_PASSIVE);
     let mut listener = ptr::null_mut();
     let mut template = init();
-    // SAFETY: as the manual says, all along.
+    // SAFETY: `listener`, `child` and `id` are endpoints that exist until `rdma_destroy_ep` at the end, and `id` is used by one thread at a time. An endpoint's
+    // event exists until its next call; attributes and parameters are locals.
     unsafe {
         let code = rdma_create_ep(
             &raw mut listener,
@@ -97,7 +100,7 @@ fn synchronous_connect_returns_rejection_as_error() {
     begin();
     let server = Server::new(0);
     let mut there = SockAddr::of(server.at);
-    // SAFETY: as the manual says, all along.
+    // SAFETY: `id` is used by one thread at a time, and destroyed at the end; its event exists until its next call. Address, attributes and parameters are locals.
     unsafe {
         let mut id = ptr::null_mut();
         let code = rdma_create_id(ptr::null_mut(), &raw mut id, ptr::null_mut(), RDMA_PS_TCP);
@@ -129,23 +132,20 @@ fn failed_qp_creation_rejects_the_request() {
     let here = AddrInfo::new(Some("127.0.0.1"), "0", RAI_PASSIVE);
     let (mut listener, mut template) = (ptr::null_mut(), init());
     template.cap.max_send_wr = u32::MAX;
-    // SAFETY: as the manual says, all along.
-    unsafe {
-        let code = rdma_create_ep(
-            &raw mut listener,
-            here.0,
-            ptr::null_mut(),
-            &raw mut template,
-        );
-        assert_eq!(code, 0);
-        assert_eq!(rdma_listen(listener, 4), 0);
-        let port = u16::from_be(rdma_get_src_port(listener));
-        let at = core::net::SocketAddr::from(([127, 0, 0, 1], port));
-        let client = super::super::common::streams::Client::resolved_to(at);
-        assert_eq!(client.id.connect(b""), 0);
-        let mut child = ptr::null_mut();
-        assert_eq!(rdma_get_request(listener, &raw mut child), -1);
-        client.channel.expect(RDMA_CM_EVENT_REJECTED);
-        rdma_destroy_ep(listener);
-    }
+    let code = call!(rdma_create_ep(
+        &raw mut listener,
+        here.0,
+        ptr::null_mut(),
+        &raw mut template,
+    ));
+    assert_eq!(code, 0);
+    assert_eq!(call!(rdma_listen(listener, 4)), 0);
+    let port = u16::from_be(call!(rdma_get_src_port(listener)));
+    let at = core::net::SocketAddr::from(([127, 0, 0, 1], port));
+    let client = super::super::common::streams::Client::resolved_to(at);
+    assert_eq!(client.id.connect(b""), 0);
+    let mut child = ptr::null_mut();
+    assert_eq!(call!(rdma_get_request(listener, &raw mut child)), -1);
+    client.channel.expect(RDMA_CM_EVENT_REJECTED);
+    call!(rdma_destroy_ep(listener));
 }

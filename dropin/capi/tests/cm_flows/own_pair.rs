@@ -7,8 +7,8 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
 
-use super::super::common::errno;
 use super::super::common::streams::{Channel, Id, Server, check_transfer, conn_param, init};
+use super::super::common::{call, errno};
 use super::begin;
 
 /// A queue pair that the program creates itself, for an identifier.
@@ -21,7 +21,7 @@ struct OwnQp {
 
 impl OwnQp {
     fn new(id: *mut rdma_cm_id) -> OwnQp {
-        // SAFETY: as the manual says.
+        // SAFETY: `id` has a device, since its route is resolved; the objects are destroyed when the result is dropped. `init` is a local.
         unsafe {
             let pd = ibv_alloc_pd((*id).verbs);
             let cq = ibv_create_cq((*id).verbs, 64, ptr::null_mut(), ptr::null_mut(), 0);
@@ -44,18 +44,19 @@ impl OwnQp {
             ..ibv_qp_attr::zeroed()
         };
         let mut mask: c_int = 0;
-        // SAFETY: as the manual says.
-        unsafe {
-            let asked = rdma_init_qp_attr(self.id, &raw mut attr, &raw mut mask);
-            assert_eq!(asked, 0, "{}", errno());
-            assert_ne!(mask & IBV_QP_STATE as c_int, 0);
-            assert_eq!(ibv_modify_qp(self.qp, &raw mut attr, mask), 0, "to {state}");
-        }
+        let asked = call!(rdma_init_qp_attr(self.id, &raw mut attr, &raw mut mask));
+        assert_eq!(asked, 0, "{}", errno());
+        assert_ne!(mask & IBV_QP_STATE as c_int, 0);
+        assert_eq!(
+            call!(ibv_modify_qp(self.qp, &raw mut attr, mask)),
+            0,
+            "to {state}"
+        );
     }
 
     fn param(&self) -> rdma_conn_param {
         rdma_conn_param {
-            // SAFETY: the object exists during the call.
+            // SAFETY: `self.qp` is destroyed when `self` is dropped; its number does not change.
             qp_num: unsafe { (*self.qp).qp_num },
             ..conn_param(b"mine")
         }
@@ -67,12 +68,9 @@ impl Drop for OwnQp {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: destroyed in the order that the manual requires.
-        unsafe {
-            assert_eq!(ibv_destroy_qp(self.qp), 0);
-            assert_eq!(ibv_destroy_cq(self.cq), 0);
-            assert_eq!(ibv_dealloc_pd(self.pd), 0);
-        }
+        assert_eq!(call!(ibv_destroy_qp(self.qp)), 0);
+        assert_eq!(call!(ibv_destroy_cq(self.cq)), 0);
+        assert_eq!(call!(ibv_dealloc_pd(self.pd)), 0);
     }
 }
 
@@ -86,8 +84,7 @@ fn program_owned_queue_pairs_connect_through_cm() {
         id.resolve(&channel, server.at);
         let ours = OwnQp::new(id.0);
         let mut param = ours.param();
-        // SAFETY: as the manual says.
-        assert_eq!(unsafe { rdma_connect(id.0, &raw mut param) }, 0);
+        assert_eq!(call!(rdma_connect(id.0, &raw mut param)), 0);
 
         let asked = server.channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         assert_eq!(asked.private_data(), b"mine");
@@ -97,16 +94,14 @@ fn program_owned_queue_pairs_connect_through_cm() {
         theirs.to(IBV_QPS_RTR);
         theirs.to(IBV_QPS_RTS);
         let mut param = theirs.param();
-        // SAFETY: as the manual says.
-        assert_eq!(unsafe { rdma_accept(child.0, &raw mut param) }, 0);
+        assert_eq!(call!(rdma_accept(child.0, &raw mut param)), 0);
 
         let answered = channel.expect(RDMA_CM_EVENT_CONNECT_RESPONSE);
         assert_eq!(answered.private_data(), b"mine");
         drop(answered);
         ours.to(IBV_QPS_RTR);
         ours.to(IBV_QPS_RTS);
-        // SAFETY: as the manual says.
-        assert_eq!(unsafe { rdma_establish(id.0) }, 0);
+        assert_eq!(call!(rdma_establish(id.0)), 0);
         server.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
         check_transfer(ours.qp, theirs.qp);
         check_transfer(theirs.qp, ours.qp);
@@ -132,10 +127,7 @@ fn connect_with_unknown_qp_number_is_refused() {
         qp_num: 0xffff,
         ..conn_param(b"")
     };
-    // SAFETY: as the manual says.
-    unsafe {
-        assert_eq!(rdma_connect(id.0, &raw mut param), -1);
-        assert_eq!(errno(), libc::EINVAL);
-        assert_eq!(rdma_establish(id.0), -1);
-    }
+    assert_eq!(call!(rdma_connect(id.0, &raw mut param)), -1);
+    assert_eq!(errno(), libc::EINVAL);
+    assert_eq!(call!(rdma_establish(id.0)), -1);
 }

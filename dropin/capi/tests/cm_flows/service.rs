@@ -6,15 +6,14 @@ use core::mem::{size_of, zeroed};
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
-use super::super::common::errno;
 use super::super::common::streams::{Client, Id, Server};
+use super::super::common::{call, errno};
 use super::begin;
 
 fn serve(id: &Id, mut class: u8, len: usize) -> i32 {
     let (level, name) = (RDMA_OPTION_ID as i32, RDMA_OPTION_ID_TOS as i32);
     let value = (&raw mut class).cast::<c_void>();
-    // SAFETY: as the manual says.
-    unsafe { rdma_set_option(id.0, level, name, value, len) }
+    call!(rdma_set_option(id.0, level, name, value, len))
 }
 
 /// The type of service of this process's connections that have this port on that side.

@@ -8,7 +8,7 @@ pub(crate) mod ud_peers;
 
 use core::mem::offset_of;
 use core::ptr;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 use std::time::{Duration, Instant};
 
 use verbena_capi::abi::*;
@@ -35,9 +35,20 @@ pub(crate) fn assert_refused<T>(pointer: *mut T, number: c_int, what: &str) {
     assert_eq!(errno(), number, "{what}");
 }
 
+/// `call!(ibv_destroy_cq(cq))`: one call of the C API, as a C program makes it. What the tests guarantee of the pointers is stated here for all of them.
+macro_rules! call {
+    ($function:ident($($argument:expr),* $(,)?)) => {{
+        // SAFETY: an object that a test passes is null or came from this library and is not destroyed yet; a call that destroys it is its last use.
+        // Every other pointer is null, to a local of the test, or to memory that the test keeps until the call returns or the region is deregistered.
+        unsafe { $function($($argument),*) }
+    }};
+}
+
+pub(crate) use call;
+
 /// An open device.
 pub(crate) fn open() -> *mut ibv_context {
-    // SAFETY: as the manual says.
+    // SAFETY: `list` has one device, and is freed after its last use; `context` stays open.
     unsafe {
         let mut count = 0;
         let list = ibv_get_device_list(&raw mut count);
@@ -51,7 +62,7 @@ pub(crate) fn open() -> *mut ibv_context {
 
 /// The functions that the headers find before a context.
 pub(crate) fn verbs_of<'a>(context: *mut ibv_context) -> &'a verbs_context {
-    // SAFETY: as the headers do it.
+    // SAFETY: `context` is open; `abi_compat` says that a `verbs_context` surrounds it, which lives until the device is closed.
     unsafe {
         assert_eq!((*context).abi_compat as usize, usize::MAX);
         let verbs = context
@@ -62,56 +73,46 @@ pub(crate) fn verbs_of<'a>(context: *mut ibv_context) -> &'a verbs_context {
     }
 }
 
-pub(crate) fn post_send(
-    qp: *mut ibv_qp,
-    wr: *mut ibv_send_wr,
-    bad: *mut *mut ibv_send_wr,
-) -> c_int {
-    // SAFETY: as the headers do it.
-    unsafe { ((*(*qp).context).ops.post_send.unwrap())(qp, wr, bad) }
+/// Functions that are inline in the headers: they call the function of the same name in the context of their first argument.
+macro_rules! inline_functions {
+    ($(fn $name:ident($object:ident: $object_type:ty $(, $argument:ident: $type:ty)*) -> $result:ty;)+) => {$(
+        pub(crate) fn $name($object: $object_type $(, $argument: $type)*) -> $result {
+            // SAFETY: the test has not destroyed the object, so its context is there, and the library sets this function in every context. The requests
+            // that a test passes, and the entries and objects that they name, are valid during the call.
+            unsafe { ((*(*$object).context).ops.$name.unwrap())($object $(, $argument)*) }
+        }
+    )+};
 }
 
-pub(crate) fn post_recv(
-    qp: *mut ibv_qp,
-    wr: *mut ibv_recv_wr,
-    bad: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: as the headers do it.
-    unsafe { ((*(*qp).context).ops.post_recv.unwrap())(qp, wr, bad) }
-}
-
-pub(crate) fn post_srq_recv(
-    srq: *mut ibv_srq,
-    wr: *mut ibv_recv_wr,
-    bad: *mut *mut ibv_recv_wr,
-) -> c_int {
-    // SAFETY: as the headers do it.
-    unsafe { ((*(*srq).context).ops.post_srq_recv.unwrap())(srq, wr, bad) }
+inline_functions! {
+    fn post_send(qp: *mut ibv_qp, wr: *mut ibv_send_wr, bad: *mut *mut ibv_send_wr) -> c_int;
+    fn post_recv(qp: *mut ibv_qp, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int;
+    fn post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad: *mut *mut ibv_recv_wr) -> c_int;
+    fn req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int;
+    fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv_mw;
+    fn dealloc_mw(mw: *mut ibv_mw) -> c_int;
 }
 
 pub(crate) fn poll_cq(cq: *mut ibv_cq, wc: &mut [ibv_wc]) -> c_int {
-    // SAFETY: as the headers do it.
+    // SAFETY: the test has not destroyed `cq`; the library writes at most `wc.len()` entries.
     unsafe { ((*(*cq).context).ops.poll_cq.unwrap())(cq, wc.len() as c_int, wc.as_mut_ptr()) }
 }
 
-pub(crate) fn req_notify_cq(cq: *mut ibv_cq, solicited: c_int) -> c_int {
-    // SAFETY: as the headers do it.
-    unsafe { ((*(*cq).context).ops.req_notify_cq.unwrap())(cq, solicited) }
-}
-
-pub(crate) fn alloc_mw(pd: *mut ibv_pd, kind: u32) -> *mut ibv_mw {
-    // SAFETY: as the headers do it.
-    unsafe { ((*(*pd).context).ops.alloc_mw.unwrap())(pd, kind) }
-}
-
 pub(crate) fn bind_mw(qp: *mut ibv_qp, mw: *mut ibv_mw, bind: *mut ibv_mw_bind) -> c_int {
-    // SAFETY: as the headers do it.
+    // SAFETY: the test has destroyed neither `qp` nor `mw` nor the region of `bind`, which is null or a local of the test.
     unsafe { ((*(*mw).context).ops.bind_mw.unwrap())(qp, mw, bind) }
 }
 
-pub(crate) fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
-    // SAFETY: as the headers do it.
-    unsafe { ((*(*mw).context).ops.dealloc_mw.unwrap())(mw) }
+/// The key of a window, which binding changes.
+pub(crate) fn window_key(mw: *mut ibv_mw) -> u32 {
+    // SAFETY: the test has not deallocated `mw`, and binds it on this thread only.
+    unsafe { (*mw).rkey }
+}
+
+/// The address of the object that an event is about.
+pub(crate) fn event_object(event: &ibv_async_event) -> *mut c_void {
+    // SAFETY: the events that the tests provoke are about objects: the library has written one of the pointers, which all have the same place.
+    unsafe { event.element.qp.cast() }
 }
 
 /// The next completion; fails if none comes.
@@ -133,7 +134,7 @@ pub(crate) fn next_completion(cq: *mut ibv_cq) -> ibv_wc {
 #[track_caller]
 pub(crate) fn expect_completion(cq: *mut ibv_cq, wr_id: u64, status: u32) -> ibv_wc {
     let wc = next_completion(cq);
-    // SAFETY: a C string in static memory.
+    // SAFETY: `ibv_wc_status_str` returns a C string in static memory.
     let said = unsafe { CStr::from_ptr(ibv_wc_status_str(wc.status)) };
     assert_eq!((wc.wr_id, wc.status), (wr_id, status), "{said:?}");
     wc
@@ -203,49 +204,52 @@ pub(crate) struct Side {
     pub(crate) params: SideParams,
 }
 
-// SAFETY: verbs may be called from any thread.
+// SAFETY: the pointers are passed to verbs only, which any thread may call.
 unsafe impl Send for Side {}
 
 impl Side {
     pub(crate) fn new(wanted: SideParams) -> Side {
-        // SAFETY: as the manual says.
-        unsafe {
-            let context = open();
-            let pd = ibv_alloc_pd(context);
-            assert!(!pd.is_null());
-            let channel = if wanted.with_channel {
-                ibv_create_comp_channel(context)
-            } else {
-                ptr::null_mut()
-            };
-            assert_eq!(channel.is_null(), !wanted.with_channel);
-            let cq = ibv_create_cq(context, wanted.entries, ptr::null_mut(), channel, 0);
-            assert!(!cq.is_null(), "{}", errno());
-            let mut memory = vec![0; SIZE].into_boxed_slice();
-            let mr = ibv_reg_mr(pd, memory.as_mut_ptr().cast(), SIZE, ALL);
-            assert!(!mr.is_null(), "{}", errno());
-            let mut side = Side {
-                context,
-                pd,
-                channel,
-                cq,
-                srq: ptr::null_mut(),
-                qp: ptr::null_mut(),
-                mr,
-                memory,
-                params: wanted,
-            };
-            if wanted.shared > 0 {
-                let mut attr = ibv_srq_init_attr::zeroed();
-                attr.attr.max_wr = wanted.shared;
-                attr.attr.max_sge = wanted.max_sge;
-                side.srq = ibv_create_srq(pd, &raw mut attr);
-                assert!(!side.srq.is_null(), "{}", errno());
-            }
-            side.qp = side.another_qp();
-            assert!(!side.qp.is_null(), "{}", errno());
-            side
+        let context = open();
+        let pd = call!(ibv_alloc_pd(context));
+        assert!(!pd.is_null());
+        let channel = if wanted.with_channel {
+            call!(ibv_create_comp_channel(context))
+        } else {
+            ptr::null_mut()
+        };
+        assert_eq!(channel.is_null(), !wanted.with_channel);
+        let cq = call!(ibv_create_cq(
+            context,
+            wanted.entries,
+            ptr::null_mut(),
+            channel,
+            0
+        ));
+        assert!(!cq.is_null(), "{}", errno());
+        let mut memory = vec![0; SIZE].into_boxed_slice();
+        let mr = call!(ibv_reg_mr(pd, memory.as_mut_ptr().cast(), SIZE, ALL));
+        assert!(!mr.is_null(), "{}", errno());
+        let mut side = Side {
+            context,
+            pd,
+            channel,
+            cq,
+            srq: ptr::null_mut(),
+            qp: ptr::null_mut(),
+            mr,
+            memory,
+            params: wanted,
+        };
+        if wanted.shared > 0 {
+            let mut attr = ibv_srq_init_attr::zeroed();
+            attr.attr.max_wr = wanted.shared;
+            attr.attr.max_sge = wanted.max_sge;
+            side.srq = call!(ibv_create_srq(pd, &raw mut attr));
+            assert!(!side.srq.is_null(), "{}", errno());
         }
+        side.qp = side.another_qp();
+        assert!(!side.qp.is_null(), "{}", errno());
+        side
     }
 
     /// The attributes that its queue pair is created with.
@@ -286,14 +290,11 @@ impl Side {
 
     /// One more queue pair like its own.
     pub(crate) fn another_qp(&self) -> *mut ibv_qp {
-        // SAFETY: as the manual says.
-        unsafe {
-            if self.params.operations == 0 {
-                ibv_create_qp(self.pd, &mut self.init())
-            } else {
-                verbs_of(self.context).create_qp_ex.unwrap()(self.context, &mut self.init_ex())
-            }
+        if self.params.operations == 0 {
+            return call!(ibv_create_qp(self.pd, &mut self.init()));
         }
+        let create = verbs_of(self.context).create_qp_ex.unwrap();
+        call!(create(self.context, &mut self.init_ex()))
     }
 
     pub(crate) fn at(&self, offset: usize) -> u64 {
@@ -305,20 +306,20 @@ impl Side {
         ibv_sge {
             addr: self.at(offset),
             length,
-            // SAFETY: the region exists during the call.
+            // SAFETY: `self.mr` is registered until the side is dropped.
             lkey: unsafe { (*self.mr).lkey },
         }
     }
 
     pub(crate) fn rkey(&self) -> u32 {
-        // SAFETY: the region exists during the call.
+        // SAFETY: `self.mr` is registered until the side is dropped; only reregistration changes its keys.
         unsafe { (*self.mr).rkey }
     }
 
     /// A copy of its memory, read as volatile since the adapter writes it.
     pub(crate) fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         let bytes = &self.memory[offset..offset + len];
-        // SAFETY: the bytes exist as long as the side.
+        // SAFETY: `b` is a byte of `self.memory`; the adapter writes it, so it is read as volatile.
         bytes
             .iter()
             .map(|b| unsafe { ptr::read_volatile(b) })
@@ -370,8 +371,7 @@ impl Side {
     }
 
     pub(crate) fn modify(&self, attr: &mut ibv_qp_attr, mask: u32) -> c_int {
-        // SAFETY: the objects exist during the calls.
-        unsafe { ibv_modify_qp(self.qp, attr, mask as c_int) }
+        call!(ibv_modify_qp(self.qp, attr, mask as c_int))
     }
 
     /// Changes the state and nothing else.
@@ -387,12 +387,11 @@ impl Side {
     pub(crate) fn state(&self) -> u32 {
         let mut attr = ibv_qp_attr::zeroed();
         let mut init = ibv_qp_init_attr::zeroed();
-        // SAFETY: the objects exist during the calls.
-        unsafe {
-            let code = ibv_query_qp(self.qp, &raw mut attr, IBV_QP_STATE as c_int, &raw mut init);
-            assert_eq!(code, 0);
-            assert_eq!((*self.qp).state, attr.qp_state);
-        }
+        let mask = IBV_QP_STATE as c_int;
+        let code = call!(ibv_query_qp(self.qp, &raw mut attr, mask, &raw mut init));
+        assert_eq!(code, 0);
+        // SAFETY: `self.qp` is not destroyed yet, and no other thread moves it now.
+        assert_eq!(unsafe { (*self.qp).state }, attr.qp_state);
         attr.qp_state
     }
 
@@ -424,8 +423,12 @@ impl Side {
         };
         attr.ah_attr.is_global = 1;
         attr.ah_attr.port_num = 1;
-        // SAFETY: the objects exist during the calls.
-        let code = unsafe { ibv_query_gid(self.context, 1, 0, &raw mut attr.ah_attr.grh.dgid) };
+        let code = call!(ibv_query_gid(
+            self.context,
+            1,
+            0,
+            &raw mut attr.ah_attr.grh.dgid
+        ));
         assert_eq!(code, 0);
         let mut mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
         if self.params.kind == IBV_QPT_RC {
@@ -461,8 +464,21 @@ impl Side {
     }
 
     pub(crate) fn number(&self) -> u32 {
-        // SAFETY: the queue pair exists during the call.
+        // SAFETY: `self.qp` is not destroyed yet; its number does not change.
         unsafe { (*self.qp).qp_num }
+    }
+
+    /// The descriptor of its asynchronous events.
+    pub(crate) fn async_fd(&self) -> c_int {
+        // SAFETY: `self.context` is open until the side is dropped.
+        unsafe { (*self.context).async_fd }
+    }
+
+    /// The descriptor of its channel, which it must have.
+    pub(crate) fn channel_fd(&self) -> c_int {
+        assert!(!self.channel.is_null());
+        // SAFETY: `self.channel` is not null, and is destroyed when the side is dropped.
+        unsafe { (*self.channel).fd }
     }
 
     /// The next asynchronous event; fails if none comes.
@@ -472,18 +488,14 @@ impl Side {
             element: ibv_async_event__element { port_num: 0 },
             event_type: u32::MAX,
         };
-        // SAFETY: the objects exist during the calls.
-        unsafe {
-            assert!(readable((*self.context).async_fd, LONG), "no event came");
-            assert_eq!(ibv_get_async_event(self.context, &raw mut event), 0);
-        }
+        assert!(readable(self.async_fd(), LONG), "no event came");
+        assert_eq!(call!(ibv_get_async_event(self.context, &raw mut event)), 0);
         event
     }
 
     /// Destroys the queue pair.
     pub(crate) fn destroy_qp(&mut self) {
-        // SAFETY: it exists, and is not used after this call.
-        assert_eq!(unsafe { ibv_destroy_qp(self.qp) }, 0);
+        assert_eq!(call!(ibv_destroy_qp(self.qp)), 0);
         self.qp = ptr::null_mut();
     }
 }
@@ -493,7 +505,7 @@ impl Drop for Side {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: destroyed in the order that the manual requires; none is used after this.
+        // SAFETY: the side is the only owner of the objects; each is destroyed once, before those that it uses.
         unsafe {
             if !self.qp.is_null() {
                 assert_eq!(ibv_destroy_qp(self.qp), 0, "qp");
@@ -546,7 +558,7 @@ pub(crate) fn readable(fd: c_int, within: Duration) -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one entry, which is a local.
+    // SAFETY: `poll` is a local, and the count is one.
     unsafe { libc::poll(&raw mut poll, 1, within.as_millis() as c_int) == 1 }
 }
 

@@ -12,7 +12,7 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
 
-use super::{LONG, errno, readable, set_nonblocking};
+use super::{LONG, call, errno, readable, set_nonblocking};
 
 /// Settings of this program, before anything reads them.
 pub(crate) fn settings(all: &[(&str, &str)]) {
@@ -30,18 +30,18 @@ pub(crate) struct SockAddr(sockaddr_storage);
 
 impl SockAddr {
     pub(crate) fn of(address: SocketAddr) -> SockAddr {
-        // SAFETY: a C structure of integers, for which zeros are valid.
+        // SAFETY: `sockaddr_storage` is integers and arrays of them, for which zeros are valid.
         let mut storage: sockaddr_storage = unsafe { core::mem::zeroed() };
         match address {
             SocketAddr::V4(v4) => {
-                // SAFETY: `sockaddr_storage` is large enough and aligned for this struct.
+                // SAFETY: the local `storage` is large enough and aligned for a `sockaddr_in`, and has no other reference.
                 let at = unsafe { &mut *(&raw mut storage).cast::<sockaddr_in>() };
                 at.sin_family = AF_INET as u16;
                 at.sin_port = v4.port().to_be();
                 at.sin_addr.s_addr = u32::from(*v4.ip()).to_be();
             }
             SocketAddr::V6(v6) => {
-                // SAFETY: `sockaddr_storage` is large enough and aligned for this struct.
+                // SAFETY: the local `storage` is large enough and aligned for a `sockaddr_in6`, and has no other reference.
                 let at = unsafe { &mut *(&raw mut storage).cast::<sockaddr_in6>() };
                 at.sin6_family = AF_INET6 as u16;
                 at.sin6_port = v6.port().to_be();
@@ -67,7 +67,7 @@ impl Channel {
     }
 
     pub(crate) fn fd(&self) -> c_int {
-        // SAFETY: the channel exists during the call.
+        // SAFETY: the channel is destroyed when `self` is dropped; its descriptor does not change.
         unsafe { (*self.0).fd }
     }
 
@@ -76,8 +76,7 @@ impl Channel {
     pub(crate) fn next(&self) -> Event {
         assert!(readable(self.fd(), LONG), "no event came");
         let mut event = ptr::null_mut();
-        // SAFETY: as the manual says.
-        let code = unsafe { rdma_get_cm_event(self.0, &raw mut event) };
+        let code = call!(rdma_get_cm_event(self.0, &raw mut event));
         assert_eq!(code, 0, "{}", errno());
         Event(event)
     }
@@ -86,8 +85,7 @@ impl Channel {
     pub(crate) fn try_next(&self) -> Option<Event> {
         set_nonblocking(self.fd());
         let mut event = ptr::null_mut();
-        // SAFETY: as the manual says.
-        let code = unsafe { rdma_get_cm_event(self.0, &raw mut event) };
+        let code = call!(rdma_get_cm_event(self.0, &raw mut event));
         (code == 0).then(|| Event(event))
     }
 
@@ -111,26 +109,25 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // SAFETY: it is not used after this call.
-            unsafe { rdma_destroy_event_channel(self.0) };
+            call!(rdma_destroy_event_channel(self.0));
         }
     }
 }
 
 fn event_name(event: u32) -> &'static CStr {
-    // SAFETY: a C string in static memory.
+    // SAFETY: `rdma_event_str` returns a C string in static memory.
     unsafe { CStr::from_ptr(rdma_event_str(event)) }
 }
 
 /// An event, acknowledged when it is dropped.
 pub(crate) struct Event(pub(crate) *mut rdma_cm_event);
 
-// SAFETY: events may be acknowledged anywhere.
+// SAFETY: any thread may read and acknowledge an event; `self` is its only owner.
 unsafe impl Send for Event {}
 
 impl Event {
     pub(crate) fn get(&self) -> &rdma_cm_event {
-        // SAFETY: not acknowledged yet.
+        // SAFETY: the event is acknowledged when `self` is dropped, and exists until then.
         unsafe { &*self.0 }
     }
 
@@ -139,12 +136,12 @@ impl Event {
     }
 
     pub(crate) fn conn(&self) -> rdma_conn_param {
-        // SAFETY: an event of a stream service.
+        // SAFETY: both members of the union are integers and pointers; the test asks for this one at events of streams, or for the private data that both have.
         unsafe { self.get().param.conn }
     }
 
     pub(crate) fn ud(&self) -> rdma_ud_param {
-        // SAFETY: an event of a datagram service.
+        // SAFETY: both members of the union are integers and pointers; the test asks for this one at events of datagrams.
         unsafe { self.get().param.ud }
     }
 
@@ -155,7 +152,7 @@ impl Event {
             return Vec::new();
         }
         let (at, len) = (conn.private_data.cast::<u8>(), conn.private_data_len);
-        // SAFETY: the event has so many bytes until it is acknowledged.
+        // SAFETY: `at` points to `len` bytes of the event, which exists until `self` is dropped.
         unsafe { core::slice::from_raw_parts(at, len.into()) }.to_vec()
     }
 
@@ -167,8 +164,7 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // SAFETY: it is not used after this call.
-        let code = unsafe { rdma_ack_cm_event(self.0) };
+        let code = call!(rdma_ack_cm_event(self.0));
         assert!(code == 0 || std::thread::panicking());
     }
 }
@@ -176,15 +172,14 @@ impl Drop for Event {
 /// An identifier, destroyed with its queue pair.
 pub(crate) struct Id(pub(crate) *mut rdma_cm_id);
 
-// SAFETY: identifiers may be used anywhere.
+// SAFETY: any thread may make calls about an identifier.
 unsafe impl Send for Id {}
 
 impl Id {
     pub(crate) fn new(channel: &Channel) -> Id {
         let mut id = ptr::null_mut();
         let context = 7 as *mut c_void;
-        // SAFETY: as the manual says.
-        let code = unsafe { rdma_create_id(channel.0, &raw mut id, context, RDMA_PS_TCP) };
+        let code = call!(rdma_create_id(channel.0, &raw mut id, context, RDMA_PS_TCP));
         assert_eq!(code, 0, "{}", errno());
         Id(id)
     }
@@ -192,67 +187,60 @@ impl Id {
     /// Listens at an address; returns the port.
     #[track_caller]
     pub(crate) fn listen(&self, at: &str, backlog: c_int) -> u16 {
-        // SAFETY: as the manual says.
-        unsafe {
-            let mut here = SockAddr::of(at.parse().unwrap());
-            assert_eq!(rdma_bind_addr(self.0, here.at()), 0, "{}", errno());
-            assert_eq!(rdma_listen(self.0, backlog), 0, "{}", errno());
-        }
+        let mut here = SockAddr::of(at.parse().unwrap());
+        assert_eq!(call!(rdma_bind_addr(self.0, here.at())), 0, "{}", errno());
+        assert_eq!(call!(rdma_listen(self.0, backlog)), 0, "{}", errno());
         self.port()
     }
 
     pub(crate) fn port(&self) -> u16 {
-        // SAFETY: the object exists during the call.
-        u16::from_be(unsafe { rdma_get_src_port(self.0) })
+        u16::from_be(call!(rdma_get_src_port(self.0)))
     }
 
     /// Resolves the route to a peer, and creates a queue pair.
     #[track_caller]
     pub(crate) fn resolve(&self, channel: &Channel, to: SocketAddr) {
         let mut there = SockAddr::of(to);
-        // SAFETY: as the manual says.
-        unsafe {
-            let code = rdma_resolve_addr(self.0, ptr::null_mut(), there.at(), 1000);
-            assert_eq!(code, 0, "{}", errno());
-            channel.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
-            assert_eq!(rdma_resolve_route(self.0, 1000), 0, "{}", errno());
-            channel.expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
-        }
+        let code = call!(rdma_resolve_addr(self.0, ptr::null_mut(), there.at(), 1000));
+        assert_eq!(code, 0, "{}", errno());
+        channel.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+        assert_eq!(call!(rdma_resolve_route(self.0, 1000)), 0, "{}", errno());
+        channel.expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
     }
 
     #[track_caller]
     pub(crate) fn make_qp(&self) {
         let mut init = init();
-        // SAFETY: as the manual says.
-        let code = unsafe { rdma_create_qp(self.0, ptr::null_mut(), &raw mut init) };
+        let code = call!(rdma_create_qp(self.0, ptr::null_mut(), &raw mut init));
         assert_eq!(code, 0, "{}", errno());
     }
 
     pub(crate) fn destroy_qp(&self) {
-        // SAFETY: the object exists during the call.
-        unsafe { rdma_destroy_qp(self.0) };
+        call!(rdma_destroy_qp(self.0));
     }
 
     pub(crate) fn connect(&self, said: &[u8]) -> c_int {
         let mut param = conn_param(said);
-        // SAFETY: as the manual says.
-        unsafe { rdma_connect(self.0, &raw mut param) }
+        call!(rdma_connect(self.0, &raw mut param))
     }
 
     pub(crate) fn accept(&self, said: &[u8]) -> c_int {
         let mut param = conn_param(said);
-        // SAFETY: as the manual says.
-        unsafe { rdma_accept(self.0, &raw mut param) }
+        call!(rdma_accept(self.0, &raw mut param))
     }
 
     pub(crate) fn reject(&self, said: &[u8]) -> c_int {
-        // SAFETY: as the manual says.
-        unsafe { rdma_reject(self.0, said.as_ptr().cast(), said.len() as u8) }
+        call!(rdma_reject(self.0, said.as_ptr().cast(), said.len() as u8))
     }
 
     pub(crate) fn disconnect(&self) -> c_int {
-        // SAFETY: as the manual says.
-        unsafe { rdma_disconnect(self.0) }
+        call!(rdma_disconnect(self.0))
+    }
+
+    /// The channel that its events go to.
+    pub(crate) fn channel(&self) -> *mut rdma_event_channel {
+        // SAFETY: the identifier is destroyed when `self` is dropped; only migrating it changes the field.
+        unsafe { (*self.0).channel }
     }
 
     pub(crate) fn is(&self, event: &Event) -> bool {
@@ -265,11 +253,8 @@ impl Drop for Id {
         if std::thread::panicking() {
             return;
         }
-        // SAFETY: it is not used after this call.
-        unsafe {
-            rdma_destroy_qp(self.0);
-            assert_eq!(rdma_destroy_id(self.0), 0);
-        }
+        call!(rdma_destroy_qp(self.0));
+        assert_eq!(call!(rdma_destroy_id(self.0)), 0);
     }
 }
 
@@ -376,7 +361,7 @@ pub(crate) fn connected(server: &Server) -> (Client, Id) {
 /// Sends a few bytes from one to the other.
 #[track_caller]
 pub(crate) fn check_transfer(from: *mut ibv_qp, to: *mut ibv_qp) {
-    // SAFETY: queue pairs that are there, in domains of their own.
+    // SAFETY: the test destroys `from` and `to` later, and so their domains and queues; `bytes` is kept until its region is deregistered, and `text` is sent inline.
     unsafe {
         let mut bytes = Box::new([0_u8; 64]);
         let mr = ibv_reg_mr((*to).pd, bytes.as_mut_ptr().cast(), 64, super::ALL);
@@ -420,15 +405,8 @@ pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// Waits until the condition holds.
-#[track_caller]
-pub(crate) fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = std::time::Instant::now() + LONG;
-    while !holds() {
-        assert!(std::time::Instant::now() < end, "it never came: {what}");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
+#[allow(unused_imports, reason = "each test program uses a part of it")]
+pub(crate) use verbena_testing::wait_until as wait;
 
 /// Serializes tests that count descriptors.
 pub(crate) fn exclusive() -> std::sync::MutexGuard<'static, ()> {

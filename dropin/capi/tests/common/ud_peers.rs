@@ -12,13 +12,13 @@ use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
 
 use super::streams::{Channel, Event};
-use super::{errno, poll_cq, post_recv, post_send};
+use super::{call, errno, poll_cq, post_recv, post_send};
 
 pub(crate) fn address(text: &str) -> sockaddr_in {
     let SocketAddr::V4(v4) = text.parse().unwrap() else {
         panic!("{text}");
     };
-    // SAFETY: a C structure of integers, for which zeros are valid.
+    // SAFETY: `sockaddr_in` is integers and arrays of them, for which zeros are valid.
     let mut address: sockaddr_in = unsafe { core::mem::zeroed() };
     address.sin_family = AF_INET as u16;
     address.sin_port = v4.port().to_be();
@@ -40,13 +40,9 @@ impl UdPeer {
     pub(crate) fn new(ps: u32) -> UdPeer {
         let channel = Channel::new();
         let mut id = ptr::null_mut();
-        // SAFETY: as the manual says.
-        unsafe {
-            assert_eq!(
-                rdma_create_id(channel.0, &raw mut id, 7 as *mut c_void, ps),
-                0
-            );
-        }
+        let context = 7 as *mut c_void;
+        let code = call!(rdma_create_id(channel.0, &raw mut id, context, ps));
+        assert_eq!(code, 0);
         UdPeer { channel, id }
     }
 
@@ -54,12 +50,9 @@ impl UdPeer {
     pub(crate) fn listening(port: u16) -> (UdPeer, sockaddr_in) {
         let party = UdPeer::new(RDMA_PS_UDP);
         let mut here = address(&format!("127.0.0.1:{port}"));
-        // SAFETY: as the manual says.
-        unsafe {
-            assert_eq!(rdma_bind_addr(party.id, at(&here)), 0, "{}", errno());
-            assert_eq!(rdma_listen(party.id, 0), 0, "{}", errno());
-            here.sin_port = rdma_get_src_port(party.id);
-        }
+        assert_eq!(call!(rdma_bind_addr(party.id, at(&here))), 0, "{}", errno());
+        assert_eq!(call!(rdma_listen(party.id, 0)), 0, "{}", errno());
+        here.sin_port = call!(rdma_get_src_port(party.id));
         assert_ne!(here.sin_port, 0);
         (party, here)
     }
@@ -67,21 +60,17 @@ impl UdPeer {
     /// One whose route to the address is resolved.
     pub(crate) fn resolved_to(there: &sockaddr_in) -> UdPeer {
         let party = UdPeer::new(RDMA_PS_UDP);
-        // SAFETY: as the manual says.
-        unsafe {
-            let none = ptr::null_mut();
-            assert_eq!(rdma_resolve_addr(party.id, none, at(there), 1000), 0);
-            party.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
-            assert_eq!(rdma_resolve_route(party.id, 1000), 0);
-            party.expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
-        }
+        let none = ptr::null_mut();
+        assert_eq!(call!(rdma_resolve_addr(party.id, none, at(there), 1000)), 0);
+        party.expect(RDMA_CM_EVENT_ADDR_RESOLVED);
+        assert_eq!(call!(rdma_resolve_route(party.id, 1000)), 0);
+        party.expect(RDMA_CM_EVENT_ROUTE_RESOLVED);
         party
     }
 
     pub(crate) fn connect(&self, said: &[u8]) {
         let mut param = conn_param(said);
-        // SAFETY: as the manual says.
-        assert_eq!(unsafe { rdma_connect(self.id, &raw mut param) }, 0);
+        assert_eq!(call!(rdma_connect(self.id, &raw mut param)), 0);
     }
 
     #[track_caller]
@@ -102,11 +91,8 @@ impl UdPeer {
 
 impl Drop for UdPeer {
     fn drop(&mut self) {
-        // SAFETY: they are not used after this call.
-        unsafe {
-            rdma_destroy_qp(self.id);
-            assert_eq!(rdma_destroy_id(self.id), 0);
-        }
+        call!(rdma_destroy_qp(self.id));
+        assert_eq!(call!(rdma_destroy_id(self.id)), 0);
     }
 }
 
@@ -134,9 +120,14 @@ pub(crate) fn make_qp(id: *mut rdma_cm_id) {
         qp_type: IBV_QPT_UD,
         sq_sig_all: 1,
     };
-    // SAFETY: as the manual says.
-    let made = unsafe { rdma_create_qp(id, ptr::null_mut(), &raw mut init) };
+    let made = call!(rdma_create_qp(id, ptr::null_mut(), &raw mut init));
     assert_eq!(made, 0, "{}", errno());
+}
+
+/// The number of an identifier's queue pair.
+pub(crate) fn qp_number(id: *mut rdma_cm_id) -> u32 {
+    // SAFETY: `make_qp` was called for `id`; the test destroys neither the identifier nor its queue pair before this returns.
+    unsafe { (*(*id).qp).qp_num }
 }
 
 /// Memory of an identifier's queue pair, with a receive posted.
@@ -148,7 +139,7 @@ pub(crate) struct RecvBuffer {
 impl RecvBuffer {
     pub(crate) fn of(id: *mut rdma_cm_id) -> RecvBuffer {
         let mut bytes = Box::new([0; 256]);
-        // SAFETY: as the manual says.
+        // SAFETY: `id` has a domain, since its address is resolved or bound; `bytes` is kept until the region is deregistered.
         let mr = unsafe { ibv_reg_mr((*id).pd, bytes.as_mut_ptr().cast(), 256, 1) };
         assert!(!mr.is_null());
         let this = RecvBuffer { mr, bytes };
@@ -157,7 +148,7 @@ impl RecvBuffer {
     }
 
     pub(crate) fn post_recv(&self, id: *mut rdma_cm_id) {
-        // SAFETY: as the manual says.
+        // SAFETY: `id` has a queue pair, and `self` keeps region and bytes until it is dropped, after that queue pair; request and entry are locals.
         unsafe {
             let mut sge = ibv_sge {
                 addr: self.bytes.as_ptr() as u64,
@@ -176,10 +167,10 @@ impl RecvBuffer {
 
     /// The received bytes, and the sender.
     pub(crate) fn take(&self, id: *mut rdma_cm_id) -> (Vec<u8>, u32) {
-        // SAFETY: its queues exist during the call.
+        // SAFETY: `id` has a queue pair, so its completion queue for receives exists.
         let wc = completion(unsafe { (*id).recv_cq });
         let len = wc.byte_len as usize;
-        // SAFETY: the bytes exist; they are read as volatile, since the adapter writes them.
+        // SAFETY: the byte is one of `self.bytes`; the adapter writes them, so it is read as volatile.
         let read = |at: usize| unsafe { ptr::read_volatile(&raw const self.bytes[at]) };
         ((40..len).map(read).collect(), wc.src_qp)
     }
@@ -187,8 +178,8 @@ impl RecvBuffer {
 
 impl Drop for RecvBuffer {
     fn drop(&mut self) {
-        // SAFETY: its queue pair is gone, or does not use it any more.
-        unsafe { ibv_dereg_mr(self.mr) };
+        // Its queue pair is destroyed, or does not use it any more.
+        call!(ibv_dereg_mr(self.mr));
     }
 }
 
@@ -200,7 +191,7 @@ pub(crate) fn completion(cq: *mut ibv_cq) -> ibv_wc {
 pub(crate) fn assert_nothing_received(id: *mut rdma_cm_id) {
     let end = Instant::now() + Duration::from_millis(200);
     while Instant::now() < end {
-        // SAFETY: its queues exist during the call.
+        // SAFETY: `id` is not destroyed yet, and has the completion queue of its queue pair.
         let n = poll_cq(unsafe { (*id).recv_cq }, &mut [ibv_wc::zeroed()]);
         assert_eq!(n, 0);
         std::thread::yield_now();
@@ -208,7 +199,7 @@ pub(crate) fn assert_nothing_received(id: *mut rdma_cm_id) {
 }
 
 pub(crate) fn send(id: *mut rdma_cm_id, ud: &mut rdma_ud_param, text: &[u8]) {
-    // SAFETY: as the manual says.
+    // SAFETY: `id` has a domain and a queue pair with a completion queue for sends; `ah` exists until the send has completed, and `text` is sent inline.
     unsafe {
         let ah = ibv_create_ah((*id).pd, &raw mut ud.ah_attr);
         assert!(!ah.is_null(), "{}", errno());

@@ -2,6 +2,7 @@
 //! operation, every reader, and that an error posts nothing.
 
 use crate::common::*;
+use core::ffi::c_void;
 use core::ptr;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
@@ -24,17 +25,66 @@ fn built() -> SideParams {
     }
 }
 
-/// Builds with the functions of a queue pair; returns the result of `wr_complete`.
-fn build(side: &Side, requests: impl FnOnce(*mut ibv_qp_ex, &ibv_qp_ex)) -> i32 {
-    // SAFETY: the functions are called in the order of the inline functions of the headers.
-    unsafe {
-        let qp = ibv_qp_to_qp_ex(side.qp);
+/// A queue pair with `ibv_wr_*` functions; its methods call these as the inline functions of the headers do.
+struct Builder(*mut ibv_qp_ex);
+
+macro_rules! functions {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)+) => {
+        impl Builder {$(
+            fn $name(&self, $($argument: $type),*) $(-> $result)? {
+                // SAFETY: the queue pair is the side's, which destroys it later, and was created with this function. Requests are built on one thread, between
+                // `wr_start` and `wr_complete` or `wr_abort`; objects, lists and inline data that a test passes are null or valid during the call.
+                unsafe { (*self.0).$name.unwrap()(self.0, $($argument),*) }
+            }
+        )+}
+    };
+}
+
+functions! {
+    fn wr_start();
+    fn wr_abort();
+    fn wr_complete() -> i32;
+    fn wr_send();
+    fn wr_send_imm(imm_data: u32);
+    fn wr_send_inv(rkey: u32);
+    fn wr_rdma_write(rkey: u32, at: u64);
+    fn wr_rdma_write_imm(rkey: u32, at: u64, imm_data: u32);
+    fn wr_rdma_read(rkey: u32, at: u64);
+    fn wr_atomic_cmp_swp(rkey: u32, at: u64, compare: u64, swap: u64);
+    fn wr_atomic_fetch_add(rkey: u32, at: u64, add: u64);
+    fn wr_local_inv(rkey: u32);
+    fn wr_bind_mw(window: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info);
+    fn wr_set_sge(lkey: u32, at: u64, length: u32);
+    fn wr_set_sge_list(count: usize, sges: *const ibv_sge);
+    fn wr_set_inline_data(at: *mut c_void, length: usize);
+    fn wr_set_inline_data_list(count: usize, buffers: *const ibv_data_buf);
+}
+
+impl Builder {
+    fn of(side: &Side) -> Builder {
+        let qp = call!(ibv_qp_to_qp_ex(side.qp));
         assert!(!qp.is_null());
-        (*qp).wr_start.unwrap()(qp);
-        (*qp).wr_flags = IBV_SEND_SIGNALED;
-        requests(qp, &*qp);
-        (*qp).wr_complete.unwrap()(qp)
+        Builder(qp)
     }
+
+    /// The struct, whose fields the program sets before each request.
+    fn fields(&mut self) -> &mut ibv_qp_ex {
+        // SAFETY: the queue pair is the side's, which destroys it later; the library reads these fields only in calls of the methods above.
+        unsafe { &mut *self.0 }
+    }
+
+    fn set_id(&mut self, id: u64) {
+        self.fields().wr_id = id;
+    }
+}
+
+/// Builds with the functions of a queue pair; returns the result of `wr_complete`.
+fn build(side: &Side, requests: impl FnOnce(&mut Builder)) -> i32 {
+    let mut builder = Builder::of(side);
+    builder.wr_start();
+    builder.fields().wr_flags = IBV_SEND_SIGNALED;
+    requests(&mut builder);
+    builder.wr_complete()
 }
 
 #[test]
@@ -46,25 +96,23 @@ fn every_operation_can_be_built() {
         assert_eq!(b.receive(id, 1024 + id as usize * 64, 64), 0);
     }
     let (lkey, here, there, rkey) = (a.rkey(), a.at(0), b.at(0), b.rkey());
-    // SAFETY: the queue pair exists during the calls of its functions.
-    let code = build(&a, |qp, f| unsafe {
+    let code = build(&a, |qp| {
         let mut id = 100;
-        let mut next = || {
-            (*qp).wr_id = id;
+        let mut next = |qp: &mut Builder| {
+            qp.set_id(id);
             id += 1;
         };
-        let set = || f.wr_set_sge.unwrap()(qp, lkey, here, 8);
-        next();
-        f.wr_send.unwrap()(qp);
-        set();
-        next();
-        f.wr_send_imm.unwrap()(qp, 77_u32.to_be());
-        f.wr_set_inline_data.unwrap()(qp, c"inline".as_ptr().cast_mut().cast(), 6);
-        next();
-        f.wr_rdma_write.unwrap()(qp, rkey, there);
-        set();
-        next();
-        f.wr_rdma_write_imm.unwrap()(qp, rkey, there + 64, 78_u32.to_be());
+        next(qp);
+        qp.wr_send();
+        qp.wr_set_sge(lkey, here, 8);
+        next(qp);
+        qp.wr_send_imm(77_u32.to_be());
+        qp.wr_set_inline_data(c"inline".as_ptr().cast_mut().cast(), 6);
+        next(qp);
+        qp.wr_rdma_write(rkey, there);
+        qp.wr_set_sge(lkey, here, 8);
+        next(qp);
+        qp.wr_rdma_write_imm(rkey, there + 64, 78_u32.to_be());
         let mut two = [
             ibv_sge {
                 addr: here,
@@ -77,18 +125,18 @@ fn every_operation_can_be_built() {
                 lkey,
             },
         ];
-        f.wr_set_sge_list.unwrap()(qp, 2, two.as_mut_ptr());
-        next();
-        f.wr_rdma_read.unwrap()(qp, rkey, there + 64);
-        f.wr_set_sge.unwrap()(qp, lkey, here + 64, 8);
-        next();
-        f.wr_atomic_fetch_add.unwrap()(qp, rkey, there + 512, 2);
-        f.wr_set_sge.unwrap()(qp, lkey, here + 128, 8);
-        next();
-        f.wr_atomic_cmp_swp.unwrap()(qp, rkey, there + 512, 7, 99);
-        f.wr_set_sge.unwrap()(qp, lkey, here + 136, 8);
-        next();
-        f.wr_rdma_write.unwrap()(qp, rkey, there + 256);
+        qp.wr_set_sge_list(2, two.as_mut_ptr());
+        next(qp);
+        qp.wr_rdma_read(rkey, there + 64);
+        qp.wr_set_sge(lkey, here + 64, 8);
+        next(qp);
+        qp.wr_atomic_fetch_add(rkey, there + 512, 2);
+        qp.wr_set_sge(lkey, here + 128, 8);
+        next(qp);
+        qp.wr_atomic_cmp_swp(rkey, there + 512, 7, 99);
+        qp.wr_set_sge(lkey, here + 136, 8);
+        next(qp);
+        qp.wr_rdma_write(rkey, there + 256);
         let buffers = [
             ibv_data_buf {
                 addr: c"ab".as_ptr().cast_mut().cast(),
@@ -99,7 +147,7 @@ fn every_operation_can_be_built() {
                 length: 3,
             },
         ];
-        f.wr_set_inline_data_list.unwrap()(qp, 2, buffers.as_ptr());
+        qp.wr_set_inline_data_list(2, buffers.as_ptr());
     });
     assert_eq!(code, 0);
     let opcodes = [
@@ -134,8 +182,7 @@ fn every_operation_can_be_built() {
 fn built_requests_bind_and_invalidate_windows() {
     let (a, b) = pair(built());
     let mw = alloc_mw(b.pd, IBV_MW_TYPE_2);
-    // SAFETY: the window exists during the call.
-    let key = unsafe { (*mw).rkey } + 1;
+    let key = window_key(mw) + 1;
     let info = ibv_mw_bind_info {
         mr: b.mr,
         addr: b.at(0),
@@ -143,10 +190,9 @@ fn built_requests_bind_and_invalidate_windows() {
         mw_access_flags: IBV_ACCESS_REMOTE_WRITE,
     };
     let bind = |id| {
-        // SAFETY: the queue pair exists during the calls of its functions.
-        let code = build(&b, |qp, f| unsafe {
-            (*qp).wr_id = id;
-            f.wr_bind_mw.unwrap()(qp, mw, key, &raw const info);
+        let code = build(&b, |qp| {
+            qp.set_id(id);
+            qp.wr_bind_mw(mw, key, &raw const info);
         });
         assert_eq!(code, 0);
         assert_eq!(
@@ -164,10 +210,9 @@ fn built_requests_bind_and_invalidate_windows() {
     write(2);
     expect_completion(a.cq, 2, IBV_WC_SUCCESS);
     // Its owner invalidates it, binds it again, and the peer invalidates it.
-    // SAFETY: the queue pair exists during the calls of its functions.
-    let code = build(&b, |qp, f| unsafe {
-        (*qp).wr_id = 3;
-        f.wr_local_inv.unwrap()(qp, key);
+    let code = build(&b, |qp| {
+        qp.set_id(3);
+        qp.wr_local_inv(key);
     });
     assert_eq!(code, 0);
     assert_eq!(
@@ -176,10 +221,9 @@ fn built_requests_bind_and_invalidate_windows() {
     );
     bind(4);
     assert_eq!(b.receive(5, 0, 8), 0);
-    // SAFETY: as above.
-    let code = build(&a, |qp, f| unsafe {
-        (*qp).wr_id = 6;
-        f.wr_send_inv.unwrap()(qp, key);
+    let code = build(&a, |qp| {
+        qp.set_id(6);
+        qp.wr_send_inv(key);
     });
     assert_eq!(code, 0);
     let wc = expect_completion(b.cq, 5, IBV_WC_SUCCESS);
@@ -189,8 +233,7 @@ fn built_requests_bind_and_invalidate_windows() {
     expect_completion(a.cq, 7, IBV_WC_REM_ACCESS_ERR);
     let mut event = b.event();
     assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
-    // SAFETY: the objects exist during the calls.
-    unsafe { ibv_ack_async_event(&raw mut event) };
+    call!(ibv_ack_async_event(&raw mut event));
     assert_eq!(dealloc_mw(mw), 0);
 }
 
@@ -198,26 +241,18 @@ fn built_requests_bind_and_invalidate_windows() {
 fn aborting_posts_nothing() {
     let (a, b) = pair(built());
     assert_eq!(b.receive(1, 0, 8), 0);
-    // SAFETY: the queue pair exists during the calls of its functions.
-    unsafe {
-        let qp = ibv_qp_to_qp_ex(a.qp);
-        (*qp).wr_start.unwrap()(qp);
-        (*qp).wr_send.unwrap()(qp);
-        (*qp).wr_abort.unwrap()(qp);
-    }
+    let qp = Builder::of(&a);
+    qp.wr_start();
+    qp.wr_send();
+    qp.wr_abort();
     assert_no_completion(b.cq);
     // Completing without a start is an error.
-    // SAFETY: as above.
-    unsafe {
-        let qp = ibv_qp_to_qp_ex(a.qp);
-        (*qp).wr_abort.unwrap()(qp);
-        assert_eq!((*qp).wr_complete.unwrap()(qp), libc::EINVAL);
-    }
-    assert_eq!(build(&a, |_, _| ()), 0, "nothing is a list, too");
-    // SAFETY: as above.
-    let code = build(&a, |qp, f| unsafe {
-        (*qp).wr_id = 2;
-        f.wr_send.unwrap()(qp);
+    qp.wr_abort();
+    assert_eq!(qp.wr_complete(), libc::EINVAL);
+    assert_eq!(build(&a, |_| ()), 0, "nothing is a list, too");
+    let code = build(&a, |qp| {
+        qp.set_id(2);
+        qp.wr_send();
     });
     assert_eq!(code, 0);
     expect_completion(a.cq, 2, IBV_WC_SUCCESS);
@@ -239,51 +274,49 @@ fn one_invalid_request_posts_none_of_list() {
         "a missing list",
     ];
     for what in mistakes {
-        // SAFETY: the queue pair exists during the calls of its functions.
-        let code = build(&a, |qp, f| unsafe {
+        let code = build(&a, |qp| {
             let memory = here as *mut _;
-            (*qp).wr_id = 1;
-            f.wr_send.unwrap()(qp);
+            qp.set_id(1);
+            qp.wr_send();
             match what {
                 "inline too long" => {
-                    f.wr_send.unwrap()(qp);
-                    f.wr_set_inline_data.unwrap()(qp, memory, 65);
+                    qp.wr_send();
+                    qp.wr_set_inline_data(memory, 65);
                 }
                 "too many pieces" => {
-                    f.wr_send.unwrap()(qp);
-                    f.wr_set_sge_list.unwrap()(qp, 5, [a.sge(0, 1); 5].as_ptr());
+                    qp.wr_send();
+                    qp.wr_set_sge_list(5, [a.sge(0, 1); 5].as_ptr());
                 }
                 "unknown flags" => {
-                    (*qp).wr_flags = 1 << 20;
-                    f.wr_send.unwrap()(qp);
+                    qp.fields().wr_flags = 1 << 20;
+                    qp.wr_send();
                 }
                 "an inline read" => {
-                    f.wr_rdma_read.unwrap()(qp, rkey, there);
-                    f.wr_set_inline_data.unwrap()(qp, memory, 8);
+                    qp.wr_rdma_read(rkey, there);
+                    qp.wr_set_inline_data(memory, 8);
                 }
                 "an atomic of seven bytes" => {
-                    f.wr_atomic_fetch_add.unwrap()(qp, rkey, there, 1);
-                    f.wr_set_sge.unwrap()(qp, lkey, here, 7);
+                    qp.wr_atomic_fetch_add(rkey, there, 1);
+                    qp.wr_set_sge(lkey, here, 7);
                 }
                 "binding nothing" => {
-                    f.wr_bind_mw.unwrap()(qp, ptr::null_mut(), 1, ptr::null());
+                    qp.wr_bind_mw(ptr::null_mut(), 1, ptr::null());
                 }
                 _ => {
-                    f.wr_send.unwrap()(qp);
-                    f.wr_set_sge_list.unwrap()(qp, 1, ptr::null());
+                    qp.wr_send();
+                    qp.wr_set_sge_list(1, ptr::null());
                 }
             }
-            f.wr_send.unwrap()(qp);
+            qp.wr_send();
         });
         assert_eq!(code, libc::EINVAL, "{what}");
     }
     assert_no_completion(b.cq);
     assert_no_completion(a.cq);
     // More than the queue holds.
-    // SAFETY: as above.
-    let code = build(&a, |qp, f| unsafe {
+    let code = build(&a, |qp| {
         for _ in 0..17 {
-            f.wr_send.unwrap()(qp);
+            qp.wr_send();
         }
     });
     assert_eq!(code, libc::ENOMEM);
@@ -297,11 +330,9 @@ fn only_requested_send_operations_are_set() {
         operations: IBV_QP_EX_WITH_SEND.into(),
         ..SideParams::default()
     });
-    // SAFETY: the queue pair exists during the calls of its functions.
-    unsafe {
-        let qp = ibv_qp_to_qp_ex(side.qp);
-        assert!((*qp).wr_send.is_some() && (*qp).wr_rdma_write.is_none());
-    }
+    let mut qp = Builder::of(&side);
+    let qp = qp.fields();
+    assert!(qp.wr_send.is_some() && qp.wr_rdma_write.is_none());
 }
 
 #[test]
@@ -319,7 +350,8 @@ fn completions_are_read_one_by_one() {
         wc_flags: readers.into(),
         ..ibv_cq_init_attr_ex::zeroed()
     };
-    // SAFETY: the objects exist during the calls.
+    // SAFETY: `cq` exists until the last call, which destroys it; the functions that the test calls were requested in `attr`, and the readers are called
+    // between a `start_poll` that succeeded and `end_poll`, on this thread.
     unsafe {
         let cq = verbs_of(b.context).create_cq_ex.unwrap()(b.context, &raw mut attr);
         assert!(!cq.is_null());

@@ -40,32 +40,33 @@ fn invalid_address_handles_are_refused() {
         |attr| attr.port_num = 2,
         |attr| attr.grh.sgid_index = 255,
     ];
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        for (at, change) in wrong.into_iter().enumerate() {
-            let mut attr = good;
-            change(&mut attr);
-            let ah = ibv_create_ah(side.pd, &raw mut attr);
-            assert_refused(ah, EINVAL, &format!("case {at}"));
-        }
-        // A completion without a header has no sender's address.
-        let (mut wc, mut grh) = (ibv_wc::zeroed(), ibv_grh::zeroed());
-        let ah = ibv_create_ah_from_wc(side.pd, &raw mut wc, &raw mut grh, 1);
-        assert_refused(ah, EINVAL, "no header");
-        wc.wc_flags = IBV_WC_GRH;
-        let ah = ibv_create_ah_from_wc(side.pd, &raw mut wc, &raw mut grh, 2);
-        assert_refused(ah, EINVAL, "port");
-        let ah = ibv_create_ah_from_wc(side.pd, ptr::null_mut(), ptr::null_mut(), 1);
-        assert_refused(ah, EINVAL, "null");
+    for (at, change) in wrong.into_iter().enumerate() {
+        let mut attr = good;
+        change(&mut attr);
+        let ah = call!(ibv_create_ah(side.pd, &raw mut attr));
+        assert_refused(ah, EINVAL, &format!("case {at}"));
     }
+    // A completion without a header has no sender's address.
+    let (mut wc, mut grh) = (ibv_wc::zeroed(), ibv_grh::zeroed());
+    let ah = call!(ibv_create_ah_from_wc(side.pd, &raw mut wc, &raw mut grh, 1));
+    assert_refused(ah, EINVAL, "no header");
+    wc.wc_flags = IBV_WC_GRH;
+    let ah = call!(ibv_create_ah_from_wc(side.pd, &raw mut wc, &raw mut grh, 2));
+    assert_refused(ah, EINVAL, "port");
+    let ah = call!(ibv_create_ah_from_wc(
+        side.pd,
+        ptr::null_mut(),
+        ptr::null_mut(),
+        1
+    ));
+    assert_refused(ah, EINVAL, "null");
 }
 
 #[test]
 fn ud_requests_need_address_and_send_opcode() {
     let (a, b) = (side(), side());
     let mut attr = a.rtr_attr(0).0.ah_attr;
-    // SAFETY: the objects exist during the calls.
-    let ah = unsafe { ibv_create_ah(a.pd, &raw mut attr) };
+    let ah = call!(ibv_create_ah(a.pd, &raw mut attr));
     assert!(!ah.is_null());
     let to = ibv_send_wr__wr__ud {
         ah,
@@ -114,8 +115,7 @@ fn ud_requests_need_address_and_send_opcode() {
     assert_eq!((a.to(IBV_QPS_RESET), b.to(IBV_QPS_RESET)), (0, 0));
     assert_no_completion(a.cq);
     assert_no_completion(b.cq);
-    // SAFETY: it exists, and is not used after this call.
-    assert_eq!(unsafe { ibv_destroy_ah(ah) }, 0);
+    assert_eq!(call!(ibv_destroy_ah(ah)), 0);
 }
 
 #[test]
@@ -123,24 +123,21 @@ fn only_ud_queue_pairs_attach_to_multicast() {
     let (ud, rc) = (side(), Side::new(SideParams::default()));
     let mut group = ibv_gid { raw: [0; 16] };
     let raw = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 239, 1, 2, 3];
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        assert_eq!(
-            ibv_attach_mcast(ud.qp, &raw const group, 0),
-            EINVAL,
-            "no group"
-        );
-        assert_eq!(ibv_attach_mcast(ud.qp, ptr::null(), 0), EINVAL);
-        assert_eq!(
-            ibv_attach_mcast(ptr::null_mut(), &raw const group, 0),
-            EINVAL
-        );
-        group.raw = raw;
-        assert_eq!(ibv_attach_mcast(rc.qp, &raw const group, 0), EINVAL);
-        assert_eq!(
-            ibv_detach_mcast(ud.qp, &raw const group, 0),
-            EINVAL,
-            "not joined"
-        );
-    }
+    assert_eq!(
+        call!(ibv_attach_mcast(ud.qp, &raw const group, 0)),
+        EINVAL,
+        "no group"
+    );
+    assert_eq!(call!(ibv_attach_mcast(ud.qp, ptr::null(), 0)), EINVAL);
+    assert_eq!(
+        call!(ibv_attach_mcast(ptr::null_mut(), &raw const group, 0)),
+        EINVAL
+    );
+    group.raw = raw;
+    assert_eq!(call!(ibv_attach_mcast(rc.qp, &raw const group, 0)), EINVAL);
+    assert_eq!(
+        call!(ibv_detach_mcast(ud.qp, &raw const group, 0)),
+        EINVAL,
+        "not joined"
+    );
 }

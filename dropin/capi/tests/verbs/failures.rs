@@ -11,11 +11,8 @@ use verbena_capi::verbs::*;
 fn expect_qp_event(side: &Side, what: u32) {
     let mut event = side.event();
     assert_eq!(event.event_type, what);
-    // SAFETY: the type says which member it is.
-    unsafe {
-        assert_eq!(event.element.qp, side.qp);
-        ibv_ack_async_event(&raw mut event);
-    }
+    assert_eq!(event_object(&event), side.qp.cast());
+    call!(ibv_ack_async_event(&raw mut event));
 }
 
 #[test]
@@ -199,8 +196,7 @@ fn reset_removes_completions_of_that_queue_pair() {
             expect_completion(b.cq, 100 + id, IBV_WC_SUCCESS);
         }
         assert_no_completion(b.cq);
-        // SAFETY: a queue pair of this test, which is not used after this call.
-        assert_eq!(unsafe { ibv_destroy_qp(second) }, 0);
+        assert_eq!(call!(ibv_destroy_qp(second)), 0);
     }
 }
 
@@ -282,15 +278,11 @@ fn cq_overflow_raises_cq_err_event() {
     }
     let mut event = b.event();
     while event.event_type != IBV_EVENT_CQ_ERR {
-        // SAFETY: the event came from the library and was not acknowledged before.
-        unsafe { ibv_ack_async_event(&raw mut event) };
+        call!(ibv_ack_async_event(&raw mut event));
         event = b.event();
     }
-    // SAFETY: the type says which member it is.
-    unsafe {
-        assert_eq!(event.element.cq, b.cq);
-        ibv_ack_async_event(&raw mut event);
-    }
+    assert_eq!(event_object(&event), b.cq.cast());
+    call!(ibv_ack_async_event(&raw mut event));
 }
 
 #[test]
@@ -302,7 +294,7 @@ fn regions_accept_iova_and_reregistration() {
     let rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
     let seen = |offset: usize| {
         let bytes = &memory[offset..offset + 8];
-        // SAFETY: bytes that are there; the adapter writes them.
+        // SAFETY: `b` is a byte of `memory`; the adapter writes it, so it is read as volatile.
         bytes
             .iter()
             .map(|b| unsafe { ptr::read_volatile(b) })
@@ -313,7 +305,7 @@ fn regions_accept_iova_and_reregistration() {
         assert_eq!(code, 0);
         expect_completion(a.cq, id, IBV_WC_SUCCESS);
     };
-    // SAFETY: memory that stays until it is deregistered.
+    // SAFETY: `memory` outlives its registrations, each of which ends with `ibv_dereg_mr`, the last use of `mr`.
     unsafe {
         let mr = ibv_reg_mr_iova(b.pd, at.cast(), 4096, 0x10_0000, rights as i32);
         write(1, 0x10_0010, (*mr).rkey);
@@ -363,7 +355,7 @@ fn access_change_keeps_region_keys() {
         (IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE) as i32,
     );
     let change = |access| {
-        // SAFETY: a region that is there; nothing but its rights changes.
+        // SAFETY: `b.mr` is registered until `b` is dropped; only this thread reads its fields.
         unsafe {
             let before = ((*b.mr).lkey, (*b.mr).rkey, (*b.mr).handle);
             let flags = IBV_REREG_MR_CHANGE_ACCESS as i32;
@@ -427,8 +419,7 @@ fn type_one_window_rebind_changes_rkey() {
             mw_access_flags: IBV_ACCESS_REMOTE_WRITE,
         },
     };
-    // SAFETY: the window exists during the call.
-    let key = || unsafe { (*mw).rkey };
+    let key = || window_key(mw);
     let before = key();
     assert_eq!(bind_mw(b.qp, mw, &raw mut bind), 0);
     expect_completion(b.cq, 1, IBV_WC_SUCCESS);

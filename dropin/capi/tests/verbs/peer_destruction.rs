@@ -1,9 +1,10 @@
 //! Sides that are destroyed while the other works: requests of the remaining side end with an error, and nothing hangs.
 
 use crate::common::*;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
+use verbena_testing::wait_until;
 
 #[test]
 fn request_to_destroyed_peer_exceeds_retries() {
@@ -36,10 +37,10 @@ fn objects_can_be_destroyed_under_traffic() {
             all_signaled: true,
             ..SideParams::default()
         });
-        let stop = AtomicBool::new(false);
+        let (stop, polls) = (AtomicBool::new(false), AtomicU64::new(0));
         let (to, key) = (b.at(0), b.rkey());
         std::thread::scope(|scope| {
-            let (stop, a) = (&stop, a);
+            let (stop, polls, a) = (&stop, &polls, a);
             scope.spawn(move || {
                 let a = a;
                 let mut wc = [ibv_wc::zeroed(); 8];
@@ -51,11 +52,16 @@ fn objects_can_be_destroyed_under_traffic() {
                     // The queue may be full, or in the error state.
                     let _ = post_send(a.qp, &raw mut wr, core::ptr::null_mut());
                     assert!(poll_cq(a.cq, &mut wc) >= 0);
+                    polls.fetch_add(1, Ordering::Relaxed);
                 }
             });
-            std::thread::sleep(core::time::Duration::from_micros(200 * round));
+            let polled = |count: u64| {
+                let enough = polls.load(Ordering::Relaxed) + count;
+                wait_until("it polls", || polls.load(Ordering::Relaxed) >= enough);
+            };
+            polled(100 * round);
             drop(b);
-            std::thread::sleep(core::time::Duration::from_millis(2));
+            polled(1000);
             stop.store(true, Ordering::Relaxed);
         });
     }
@@ -70,10 +76,10 @@ fn deregistered_memory_is_not_written() {
     });
     for round in 0..20 {
         let (mut memory, rights) = (vec![0_u8; 1 << 16], ALL);
-        // SAFETY: memory that stays until it is deregistered.
+        // SAFETY: `memory` outlives the registration, which ends in the same round.
         let mr = unsafe { ibv_reg_mr(b.pd, memory.as_mut_ptr().cast(), memory.len(), rights) };
         assert!(!mr.is_null());
-        // SAFETY: the region exists during the call.
+        // SAFETY: `mr` is registered until it is passed to `ibv_dereg_mr` below.
         let key = unsafe { (*mr).rkey };
         for id in 0..8 {
             let code = a.send(id, IBV_WR_RDMA_WRITE, a.sge(0, 1 << 15), |wr| {
@@ -81,22 +87,20 @@ fn deregistered_memory_is_not_written() {
             });
             assert_eq!(code, 0, "round {round}");
         }
-        std::thread::sleep(core::time::Duration::from_micros(20 * round));
-        // SAFETY: it exists, and is not used after this call.
-        assert_eq!(unsafe { ibv_dereg_mr(mr) }, 0);
+        (0..5 * round).for_each(|_| std::thread::yield_now());
+        assert_eq!(call!(ibv_dereg_mr(mr)), 0);
         memory.fill(0xee);
         let mut failed = false;
         for _ in 0..8 {
             failed |= next_completion(a.cq).status != IBV_WC_SUCCESS;
         }
         for byte in &memory {
-            // SAFETY: a byte that is there.
+            // SAFETY: `byte` is one of `memory`, which nothing registers any more; the read is volatile to see what the adapter has written.
             assert_eq!(unsafe { core::ptr::read_volatile(byte) }, 0xee);
         }
         if failed {
             let mut event = b.event();
-            // SAFETY: the event came from the library and was not acknowledged before.
-            unsafe { ibv_ack_async_event(&raw mut event) };
+            call!(ibv_ack_async_event(&raw mut event));
             assert_eq!((a.to(IBV_QPS_RESET), b.to(IBV_QPS_RESET)), (0, 0));
             join(&a, &b);
         }
@@ -107,17 +111,14 @@ fn deregistered_memory_is_not_written() {
 #[test]
 fn a_shared_queue_of_another_domain_is_refused() {
     let side = Side::new(SideParams::default());
-    // SAFETY: the objects exist, and each is destroyed once.
-    unsafe {
-        let pd = ibv_alloc_pd(side.context);
-        let mut attr = ibv_srq_init_attr::zeroed();
-        attr.attr.max_wr = 4;
-        let srq = ibv_create_srq(pd, &raw mut attr);
-        let mut init = side.init();
-        init.srq = srq;
-        let qp = ibv_create_qp(side.pd, &raw mut init);
-        assert_refused(qp, libc::EINVAL, "a shared queue of another domain");
-        assert_eq!(ibv_destroy_srq(srq), 0);
-        assert_eq!(ibv_dealloc_pd(pd), 0);
-    }
+    let pd = call!(ibv_alloc_pd(side.context));
+    let mut attr = ibv_srq_init_attr::zeroed();
+    attr.attr.max_wr = 4;
+    let srq = call!(ibv_create_srq(pd, &raw mut attr));
+    let mut init = side.init();
+    init.srq = srq;
+    let qp = call!(ibv_create_qp(side.pd, &raw mut init));
+    assert_refused(qp, libc::EINVAL, "a shared queue of another domain");
+    assert_eq!(call!(ibv_destroy_srq(srq)), 0);
+    assert_eq!(call!(ibv_dealloc_pd(pd)), 0);
 }

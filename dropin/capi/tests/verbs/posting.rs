@@ -82,7 +82,7 @@ fn bad_wr_names_request_beyond_full_queue() {
     let code = post_recv(b.qp, &raw mut list[0], &raw mut bad);
     // Waiting messages may take some of them at once, so that more fit.
     assert_eq!(code, libc::ENOMEM);
-    // SAFETY: it names one of the list.
+    // SAFETY: the call failed, so `bad` points to the request of `list` that was refused.
     let refused = unsafe { (*bad).wr_id };
     assert!((20..=40).contains(&refused), "{refused}");
     for id in 0..20 {
@@ -171,7 +171,7 @@ fn unknown_opcodes_flags_and_counts_are_refused() {
             "inline too long",
             Box::new(move |wr| {
                 wr.send_flags |= IBV_SEND_INLINE;
-                // SAFETY: the first of the list above.
+                // SAFETY: `wr.sg_list` is the entry of the test, which outlives the request.
                 unsafe { (*wr.sg_list).length = 65 };
             }),
         ),
@@ -186,7 +186,7 @@ fn unknown_opcodes_flags_and_counts_are_refused() {
             "an atomic of nine bytes",
             Box::new(|wr| {
                 wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-                // SAFETY: a piece of the caller's.
+                // SAFETY: `wr.sg_list` points to an entry of the test, and nothing has been posted yet.
                 unsafe { (*wr.sg_list).length = 9 };
             }),
         ),
@@ -242,22 +242,19 @@ fn each_direction_has_own_sge_limit() {
     let side = Side::new(SideParams::default());
     let mut init = side.init();
     (init.cap.max_send_sge, init.cap.max_recv_sge) = (4, 2);
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        let qp = ibv_create_qp(side.pd, &raw mut init);
-        let (mut attr, mask) = side.init_attr();
-        assert_eq!(ibv_modify_qp(qp, &raw mut attr, mask as c_int), 0);
-        let mut pieces = [side.sge(0, 8); 4];
-        let mut wr = ibv_recv_wr::zeroed();
-        wr.sg_list = pieces.as_mut_ptr();
-        wr.num_sge = init.cap.max_recv_sge as c_int + 1;
-        let mut bad = ptr::null_mut();
-        assert_eq!(post_recv(qp, &raw mut wr, &raw mut bad), EINVAL);
-        assert_eq!(bad, &raw mut wr);
-        wr.num_sge -= 1;
-        assert_eq!(post_recv(qp, &raw mut wr, &raw mut bad), 0);
-        assert_eq!(ibv_destroy_qp(qp), 0);
-    }
+    let qp = call!(ibv_create_qp(side.pd, &raw mut init));
+    let (mut attr, mask) = side.init_attr();
+    assert_eq!(call!(ibv_modify_qp(qp, &raw mut attr, mask as c_int)), 0);
+    let mut pieces = [side.sge(0, 8); 4];
+    let mut wr = ibv_recv_wr::zeroed();
+    wr.sg_list = pieces.as_mut_ptr();
+    wr.num_sge = init.cap.max_recv_sge as c_int + 1;
+    let mut bad = ptr::null_mut();
+    assert_eq!(post_recv(qp, &raw mut wr, &raw mut bad), EINVAL);
+    assert_eq!(bad, &raw mut wr);
+    wr.num_sge -= 1;
+    assert_eq!(post_recv(qp, &raw mut wr, &raw mut bad), 0);
+    assert_eq!(call!(ibv_destroy_qp(qp)), 0);
 }
 
 #[test]
@@ -332,8 +329,7 @@ fn invalid_transitions_are_refused_without_effect() {
     assert_eq!(a.state(), IBV_QPS_RTS);
     let mut attr = ibv_qp_attr::zeroed();
     let mut init = ibv_qp_init_attr::zeroed();
-    // SAFETY: the objects exist during the calls.
-    let code = unsafe { ibv_query_qp(a.qp, &raw mut attr, c_int::MAX, &raw mut init) };
+    let code = call!(ibv_query_qp(a.qp, &raw mut attr, c_int::MAX, &raw mut init));
     assert_eq!(code, 0);
     assert_eq!((attr.timeout, attr.retry_cnt, attr.rnr_retry), (14, 7, 7));
     assert_eq!(

@@ -26,7 +26,7 @@ fn foreign_and_missing_devices_are_not_opened() {
 #[test]
 fn importing_by_descriptor_is_not_supported() {
     let context = open();
-    // SAFETY: a context that is open; the duplicate is this test's.
+    // SAFETY: `context` is open; `copy` is a descriptor of this test, which closes it.
     unsafe {
         let copy = libc::dup((*context).cmd_fd);
         assert!(copy >= 0, "{}", errno());
@@ -41,7 +41,7 @@ fn importing_by_descriptor_is_not_supported() {
 fn device_reports_vendor_part_and_versions() {
     let context = open();
     let mut device = ibv_device_attr::zeroed();
-    // SAFETY: a context that is open.
+    // SAFETY: `context` is open until the end of the test; `device` is a local.
     unsafe {
         assert_eq!(ibv_query_device(context, &raw mut device), 0);
         assert_eq!(ibv_close_device(context), 0);
@@ -133,7 +133,7 @@ fn invalid_cq_sizes_and_vectors_are_refused() {
     let side = Side::new(SideParams::default());
     let context = side.context;
     let mut device = ibv_device_attr::zeroed();
-    // SAFETY: the objects exist during the calls.
+    // SAFETY: `side` keeps its context and its queue until it is dropped; attributes are locals.
     unsafe {
         assert_eq!(ibv_query_device(context, &raw mut device), 0);
         let make = |entries, vector| {
@@ -277,10 +277,7 @@ fn unmapped_memory_and_invalid_access_are_refused() {
 fn invalid_queue_pair_attributes_are_refused() {
     let side = Side::new(SideParams::default());
     let mut device = ibv_device_attr::zeroed();
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        assert_eq!(ibv_query_device(side.context, &raw mut device), 0);
-    }
+    assert_eq!(call!(ibv_query_device(side.context, &raw mut device)), 0);
     type Change = Box<dyn Fn(&mut ibv_qp_init_attr)>;
     let (wrs, sges) = (device.max_qp_wr as u32, device.max_sge as u32);
     let wrong: Vec<(Change, c_int)> = vec![
@@ -306,9 +303,8 @@ fn invalid_queue_pair_attributes_are_refused() {
     for (at, (change, number)) in wrong.iter().enumerate() {
         let mut attr = side.init();
         change(&mut attr);
-        // SAFETY: the objects exist during the calls.
         assert_refused(
-            unsafe { ibv_create_qp(side.pd, &raw mut attr) },
+            call!(ibv_create_qp(side.pd, &raw mut attr)),
             *number,
             &format!("case {at}"),
         );
@@ -337,13 +333,36 @@ fn invalid_queue_pair_attributes_are_refused() {
     for (at, (change, number)) in wrong.into_iter().enumerate() {
         let mut attr = side.init_ex();
         change(&mut attr);
-        // SAFETY: the objects exist during the calls.
         assert_refused(
-            unsafe { create(side.context, &raw mut attr) },
+            call!(create(side.context, &raw mut attr)),
             number,
             &format!("extended case {at}"),
         );
     }
+}
+
+#[test]
+fn refused_modify_leaves_queue_pair_connectable() {
+    let (mut a, b) = (
+        Side::new(SideParams::default()),
+        Side::new(SideParams::default()),
+    );
+    a.to_init();
+    // Such a number is that of a managed connection's peer.
+    let (mut attr, mask) = a.rtr_attr(3);
+    attr.path_mtu = 99;
+    assert_eq!(a.modify(&mut attr, mask), EINVAL);
+    assert_eq!(a.state(), IBV_QPS_INIT);
+
+    b.connect(a.number());
+    let (mut attr, mask) = a.rtr_attr(b.number());
+    assert_eq!(a.modify(&mut attr, mask), 0);
+    let (mut attr, mask) = a.rts_attr();
+    assert_eq!(a.modify(&mut attr, mask), 0);
+    a.fill(0, b"verbena");
+    assert_eq!(b.receive(1, 0, 64), 0);
+    assert_eq!(a.send(2, IBV_WR_SEND, a.sge(0, 7), |_| {}), 0);
+    expect_completion(b.cq, 1, IBV_WC_SUCCESS);
 }
 
 #[test]
@@ -352,7 +371,7 @@ fn created_queue_pair_reports_its_capabilities() {
     let mut attr = side.init();
     attr.cap.max_send_sge = 0;
     attr.cap.max_recv_sge = 0;
-    // SAFETY: the objects exist during the calls.
+    // SAFETY: `qp` exists until the last call, which destroys it before `side` drops its domain and queue; attributes are locals.
     unsafe {
         let qp = ibv_create_qp(side.pd, &raw mut attr);
         assert!(!qp.is_null());
@@ -375,7 +394,7 @@ fn invalid_srq_sizes_are_refused() {
         ..SideParams::default()
     });
     let mut device = ibv_device_attr::zeroed();
-    // SAFETY: the objects exist during the calls.
+    // SAFETY: `side` keeps its context, domain and shared receive queue until it is dropped; attributes are locals.
     unsafe {
         assert_eq!(ibv_query_device(side.context, &raw mut device), 0);
         for (max_wr, max_sge) in [
@@ -441,7 +460,7 @@ fn unknown_ports_and_table_indices_are_refused() {
     let mut port = ibv_port_attr::zeroed();
     let mut gid = ibv_gid { raw: [0; 16] };
     let mut pkey = 0;
-    // SAFETY: the objects exist during the calls.
+    // SAFETY: `side` keeps its context open until it is dropped; everything else that is passed is a local.
     unsafe {
         let query = verbs_of(context).query_port.unwrap();
         for number in [0, 2, 255] {

@@ -27,7 +27,7 @@ struct Region {
 
 impl Region {
     fn of(side: &Side) -> Region {
-        // SAFETY: a new file and a new mapping of it, registered with a domain that is there.
+        // SAFETY: the file and its mapping are new and have this length; `side` keeps its domain longer than the region exists.
         unsafe {
             let file = libc::memfd_create(c"region".as_ptr(), libc::MFD_CLOEXEC);
             assert_eq!(libc::ftruncate(file, LEN as i64), 0);
@@ -59,20 +59,20 @@ impl Region {
         ibv_sge {
             addr: self.at as u64,
             length,
-            // SAFETY: the region exists during the call.
+            // SAFETY: `self.mr` is registered until this struct is dropped, even if its memory is unmapped.
             lkey: unsafe { (*self.mr).lkey },
         }
     }
 
     fn rkey(&self) -> u32 {
-        // SAFETY: the region exists during the call.
+        // SAFETY: `self.mr` is registered until this struct is dropped; its keys do not change.
         unsafe { (*self.mr).rkey }
     }
 }
 
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: each is destroyed once, and nothing uses it afterwards.
+        // SAFETY: `self` owns region, mapping and descriptor; each is freed here, after its last use, and the region before its memory.
         unsafe {
             assert_eq!(ibv_dereg_mr(self.mr), 0);
             libc::munmap(self.at, LEN);

@@ -3,17 +3,15 @@
 
 use crate::common::*;
 use core::ptr;
-use core::sync::atomic::{AtomicBool, Ordering};
 use core::time::Duration;
 use std::sync::Arc;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
+use verbena_testing::spawn_blocked;
 
-const SHORT: Duration = Duration::from_millis(100);
-
-/// A pointer that is passed to another thread: verbs may be called from any thread.
+/// A pointer that is passed to another thread.
 struct SendPtr<T>(T);
-// SAFETY: as above.
+// SAFETY: the receiving thread passes the pointer to verbs only, which any thread may call.
 unsafe impl<T> Send for SendPtr<T> {}
 
 impl<T: Copy> SendPtr<T> {
@@ -24,16 +22,8 @@ impl<T: Copy> SendPtr<T> {
 
 /// `call` waits until `release` has run, and returns 0 then.
 fn waits(call: impl FnOnce() -> i32 + Send, release: impl FnOnce()) {
-    let done = Arc::new(AtomicBool::new(false));
     std::thread::scope(|scope| {
-        let told = done.clone();
-        let thread = scope.spawn(move || {
-            let code = call();
-            told.store(true, Ordering::SeqCst);
-            code
-        });
-        std::thread::sleep(SHORT);
-        assert!(!done.load(Ordering::SeqCst), "it did not wait");
+        let thread = spawn_blocked(scope, call);
         release();
         assert_eq!(thread.join().unwrap(), 0);
     });
@@ -48,15 +38,19 @@ fn pair_with_cq_event() -> (Side, Side) {
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(req_notify_cq(b.cq, 0), 0);
     assert_eq!(a.send(1, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
-    // SAFETY: the object exists during the call.
-    assert!(readable(unsafe { (*b.channel).fd }, LONG));
+    assert!(readable(b.channel_fd(), LONG));
     (a, b)
 }
 
 /// Another queue like the side's own, which the test destroys.
 fn another_cq(side: &Side) -> *mut ibv_cq {
-    // SAFETY: the objects exist during the calls.
-    let cq = unsafe { ibv_create_cq(side.context, 4, ptr::null_mut(), side.channel, 0) };
+    let cq = call!(ibv_create_cq(
+        side.context,
+        4,
+        ptr::null_mut(),
+        side.channel,
+        0
+    ));
     assert!(!cq.is_null());
     cq
 }
@@ -65,37 +59,32 @@ fn another_cq(side: &Side) -> *mut ibv_cq {
 fn destroying_a_completion_queue_waits_for_its_acknowledgements() {
     let (_a, mut b) = pair_with_cq_event();
     let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the objects exist during the calls.
-    let code = unsafe { ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name) };
+    let code = call!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name));
     assert_eq!(code, 0);
     b.destroy_qp();
     let going = SendPtr(b.cq);
     b.cq = another_cq(&b);
-    // SAFETY: destroyed once, after its event is acknowledged.
     waits(
-        move || unsafe { ibv_destroy_cq(going.get()) },
-        // SAFETY: as above.
-        || unsafe { ibv_ack_cq_events(cq, 1) },
+        move || call!(ibv_destroy_cq(going.get())),
+        || call!(ibv_ack_cq_events(cq, 1)),
     );
 }
 
 #[test]
 fn destroyed_cq_leaves_no_readable_event() {
     let (_a, mut b) = pair_with_cq_event();
-    // SAFETY: the objects exist during the calls.
-    let fd = unsafe { (*b.channel).fd };
+    let fd = b.channel_fd();
     b.destroy_qp();
     let going = b.cq;
     b.cq = another_cq(&b);
-    // SAFETY: destroyed once; none of its events was taken, so it does not wait.
-    assert_eq!(unsafe { ibv_destroy_cq(going) }, 0);
+    assert_eq!(call!(ibv_destroy_cq(going)), 0);
     assert!(!readable(fd, Duration::ZERO));
     set_nonblocking(fd);
     let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), -1);
-    }
+    assert_eq!(
+        call!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name)),
+        -1
+    );
     assert_eq!(errno(), libc::EAGAIN);
 }
 
@@ -107,8 +96,7 @@ fn pair_with_access_error() -> (Side, Side) {
     });
     assert_eq!(code, 0);
     expect_completion(a.cq, 1, IBV_WC_REM_ACCESS_ERR);
-    // SAFETY: the object exists during the call.
-    assert!(readable(unsafe { (*b.context).async_fd }, LONG));
+    assert!(readable(b.async_fd(), LONG));
     (a, b)
 }
 
@@ -117,15 +105,12 @@ fn destroying_a_queue_pair_waits_for_its_acknowledgements() {
     let (_a, mut b) = pair_with_access_error();
     let mut event = b.event();
     assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
-    // SAFETY: the type says which member it is.
-    assert_eq!(unsafe { event.element.qp }, b.qp);
+    assert_eq!(event_object(&event), b.qp.cast());
     let going = SendPtr(b.qp);
     b.qp = ptr::null_mut();
-    // SAFETY: destroyed once, after its event is acknowledged.
     waits(
-        move || unsafe { ibv_destroy_qp(going.get()) },
-        // SAFETY: as above.
-        || unsafe { ibv_ack_async_event(&raw mut event) },
+        move || call!(ibv_destroy_qp(going.get())),
+        || call!(ibv_ack_async_event(&raw mut event)),
     );
 }
 
@@ -133,16 +118,14 @@ fn destroying_a_queue_pair_waits_for_its_acknowledgements() {
 fn destroyed_qp_leaves_no_readable_event() {
     let (_a, mut b) = pair_with_access_error();
     b.destroy_qp();
-    // SAFETY: the object exists during the call.
-    let fd = unsafe { (*b.context).async_fd };
+    let fd = b.async_fd();
     assert!(!readable(fd, Duration::ZERO));
     set_nonblocking(fd);
     let mut event = ibv_async_event {
         element: ibv_async_event__element { port_num: 0 },
         event_type: 0,
     };
-    // SAFETY: the objects exist during the calls.
-    let code = unsafe { ibv_get_async_event(b.context, &raw mut event) };
+    let code = call!(ibv_get_async_event(b.context, &raw mut event));
     assert_eq!((code, errno()), (-1, libc::EAGAIN));
 }
 
@@ -158,8 +141,7 @@ fn destroying_a_shared_queue_waits_for_its_acknowledgements() {
         max_sge: 0,
         srq_limit: 1,
     };
-    // SAFETY: the objects exist during the calls.
-    let code = unsafe { ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32) };
+    let code = call!(ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32));
     assert_eq!(code, 0);
     assert_eq!(a.send(1, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
     let mut event = b.event();
@@ -167,11 +149,9 @@ fn destroying_a_shared_queue_waits_for_its_acknowledgements() {
     b.destroy_qp();
     let going = SendPtr(b.srq);
     b.srq = ptr::null_mut();
-    // SAFETY: destroyed once, after its event is acknowledged.
     waits(
-        move || unsafe { ibv_destroy_srq(going.get()) },
-        // SAFETY: as above.
-        || unsafe { ibv_ack_async_event(&raw mut event) },
+        move || call!(ibv_destroy_srq(going.get())),
+        || call!(ibv_ack_async_event(&raw mut event)),
     );
 }
 
@@ -185,12 +165,11 @@ fn blocked_get_cq_event_returns_on_event() {
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(req_notify_cq(b.cq, 0), 0);
     let channel = SendPtr(b.channel);
-    // SAFETY: the objects exist during the calls.
     waits(
-        move || unsafe {
+        move || {
             let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
-            let code = ibv_get_cq_event(channel.get(), &raw mut cq, &raw mut name);
-            ibv_ack_cq_events(cq, 1);
+            let code = call!(ibv_get_cq_event(channel.get(), &raw mut cq, &raw mut name));
+            call!(ibv_ack_cq_events(cq, 1));
             code
         },
         || assert_eq!(a.send(1, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0),
@@ -218,16 +197,16 @@ fn signal_interrupts_blocked_get_cq_event() {
             0
         );
     }
-    // SAFETY: the objects and the thread exist during the calls.
     waits(
-        move || unsafe {
-            let _ = mine.set(libc::pthread_self());
+        move || {
+            // SAFETY: `pthread_self` takes nothing.
+            let _ = mine.set(unsafe { libc::pthread_self() });
             let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
-            let code = ibv_get_cq_event(channel.get(), &raw mut cq, &raw mut name);
+            let code = call!(ibv_get_cq_event(channel.get(), &raw mut cq, &raw mut name));
             assert_eq!((code, errno()), (-1, libc::EINTR));
             0
         },
-        // SAFETY: as above.
+        // SAFETY: the thread waits in the call until the signal comes, and is not joined before.
         || unsafe {
             libc::pthread_kill(*thread.get().unwrap(), libc::SIGUSR1);
         },
@@ -239,26 +218,26 @@ fn signal_interrupts_blocked_get_cq_event() {
 fn channel_can_be_destroyed_after_its_queue() {
     let (a, b) = pair(SideParams::default());
     for round in 0..200 {
-        // SAFETY: the objects exist, and users are destroyed before what they use.
-        unsafe {
-            let channel = ibv_create_comp_channel(b.context);
-            let cq = ibv_create_cq(b.context, 16, ptr::null_mut(), channel, 0);
-            let mut init = b.init();
-            init.recv_cq = cq;
-            init.send_cq = cq;
-            let mut attr = b.init_attr();
-            let qp = ibv_create_qp(b.pd, &raw mut init);
-            assert_eq!(req_notify_cq(cq, 0), 0);
-            assert_eq!(ibv_modify_qp(qp, &raw mut attr.0, attr.1 as i32), 0);
-            let mut wr = ibv_recv_wr::zeroed();
-            assert_eq!(post_recv(qp, &raw mut wr, &mut ptr::null_mut()), 0);
-            let mut err = ibv_qp_attr::zeroed();
-            err.qp_state = IBV_QPS_ERR;
-            assert_eq!(ibv_modify_qp(qp, &raw mut err, IBV_QP_STATE as i32), 0);
-            assert_eq!(ibv_destroy_qp(qp), 0);
-            assert_eq!(ibv_destroy_cq(cq), 0);
-            assert_eq!(ibv_destroy_comp_channel(channel), 0, "round {round}");
-        }
+        let channel = call!(ibv_create_comp_channel(b.context));
+        let cq = call!(ibv_create_cq(b.context, 16, ptr::null_mut(), channel, 0));
+        let mut init = b.init();
+        init.recv_cq = cq;
+        init.send_cq = cq;
+        let mut attr = b.init_attr();
+        let qp = call!(ibv_create_qp(b.pd, &raw mut init));
+        assert_eq!(req_notify_cq(cq, 0), 0);
+        assert_eq!(call!(ibv_modify_qp(qp, &raw mut attr.0, attr.1 as i32)), 0);
+        let mut wr = ibv_recv_wr::zeroed();
+        assert_eq!(post_recv(qp, &raw mut wr, &mut ptr::null_mut()), 0);
+        let mut err = ibv_qp_attr::zeroed();
+        err.qp_state = IBV_QPS_ERR;
+        assert_eq!(
+            call!(ibv_modify_qp(qp, &raw mut err, IBV_QP_STATE as i32)),
+            0
+        );
+        assert_eq!(call!(ibv_destroy_qp(qp)), 0);
+        assert_eq!(call!(ibv_destroy_cq(cq)), 0);
+        assert_eq!(call!(ibv_destroy_comp_channel(channel)), 0, "round {round}");
     }
     drop((a, b));
 }

@@ -154,14 +154,11 @@ fn srq_limit_event_is_raised_once() {
         max_sge: 0,
         srq_limit: 3,
     };
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        assert_eq!(
-            ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32),
-            0
-        );
-        assert_eq!(ibv_query_srq(b.srq, &raw mut attr), 0);
-    }
+    assert_eq!(
+        call!(ibv_modify_srq(b.srq, &raw mut attr, IBV_SRQ_LIMIT as i32)),
+        0
+    );
+    assert_eq!(call!(ibv_query_srq(b.srq, &raw mut attr)), 0);
     assert_eq!((attr.max_wr, attr.max_sge, attr.srq_limit), (8, 4, 3));
     for id in 0..3 {
         assert_eq!(a.send(id, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
@@ -170,22 +167,17 @@ fn srq_limit_event_is_raised_once() {
     }
     let mut event = b.event();
     assert_eq!(event.event_type, IBV_EVENT_SRQ_LIMIT_REACHED);
-    // SAFETY: the type says which member it is.
-    unsafe {
-        assert_eq!(event.element.srq, b.srq);
-        ibv_ack_async_event(&raw mut event);
-        assert_eq!(ibv_query_srq(b.srq, &raw mut attr), 0);
-    }
+    assert_eq!(event_object(&event), b.srq.cast());
+    call!(ibv_ack_async_event(&raw mut event));
+    assert_eq!(call!(ibv_query_srq(b.srq, &raw mut attr)), 0);
     assert_eq!(attr.srq_limit, 0, "told once");
     // Receives go to the shared queue.
     let mut wr = ibv_recv_wr::zeroed();
     let mut bad = ptr::null_mut();
     assert_eq!(post_recv(b.qp, &raw mut wr, &raw mut bad), libc::EINVAL);
     assert_eq!(bad, &raw mut wr);
-    // SAFETY: the object exists during the call.
     assert!(!readable(
-        // SAFETY: the context is open.
-        unsafe { (*b.context).async_fd },
+        b.async_fd(),
         core::time::Duration::from_millis(50)
     ));
 }
@@ -200,14 +192,13 @@ fn resize_cq_keeps_waiting_completions() {
     for id in 0..8 {
         expect_completion(a.cq, id, IBV_WC_SUCCESS);
     }
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        assert_eq!(ibv_resize_cq(b.cq, 4), libc::EINVAL, "eight wait");
-        assert_eq!((*b.cq).cqe, 64);
-        assert_eq!(ibv_resize_cq(b.cq, 200), 0);
-        assert_eq!((*b.cq).cqe, 200);
-        assert_eq!(ibv_resize_cq(b.cq, 8), 0);
-    }
+    // SAFETY: `b.cq` is destroyed when `b` is dropped; its size is changed and read on this thread only.
+    let size = || unsafe { (*b.cq).cqe };
+    assert_eq!(call!(ibv_resize_cq(b.cq, 4)), libc::EINVAL, "eight wait");
+    assert_eq!(size(), 64);
+    assert_eq!(call!(ibv_resize_cq(b.cq, 200)), 0);
+    assert_eq!(size(), 200);
+    assert_eq!(call!(ibv_resize_cq(b.cq, 8)), 0);
     for id in 0..8 {
         expect_completion(b.cq, id, IBV_WC_SUCCESS);
     }
@@ -221,8 +212,7 @@ fn each_arming_raises_one_matching_event() {
         ..SideParams::default()
     });
     let short = core::time::Duration::from_millis(50);
-    // SAFETY: the objects exist during the calls.
-    let fd = unsafe { (*b.channel).fd };
+    let fd = b.channel_fd();
     for id in 0..4 {
         assert_eq!(b.receive(id, 0, 8), 0);
     }
@@ -236,21 +226,21 @@ fn each_arming_raises_one_matching_event() {
         expect_completion(b.cq, id, IBV_WC_SUCCESS);
     }
     let (mut cq, mut name) = (ptr::null_mut(), ptr::dangling_mut());
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), 0);
-        assert_eq!((cq, name), (b.cq, ptr::null_mut()));
-        ibv_ack_cq_events(cq, 1);
-    }
+    assert_eq!(
+        call!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name)),
+        0
+    );
+    assert_eq!((cq, name), (b.cq, ptr::null_mut()));
+    call!(ibv_ack_cq_events(cq, 1));
     assert!(!readable(fd, short), "one per arming");
     assert_eq!(req_notify_cq(b.cq, 0), 0);
     assert_eq!(a.send(3, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
     assert!(readable(fd, LONG));
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), 0);
-        ibv_ack_cq_events(cq, 1);
-    }
+    assert_eq!(
+        call!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name)),
+        0
+    );
+    call!(ibv_ack_cq_events(cq, 1));
 }
 
 #[test]
@@ -266,25 +256,20 @@ fn moderation_is_accepted_and_events_still_arrive() {
             cq_period: 1000,
         },
     };
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        let modify = verbs_of(b.context).modify_cq.unwrap();
-        assert_eq!(modify(b.cq, &raw mut attr), 0);
-        assert_eq!(modify(b.cq, &raw mut attr), 0);
-        attr.attr_mask = 2;
-        assert_eq!(modify(b.cq, &raw mut attr), libc::EOPNOTSUPP);
-        assert_eq!(modify(b.cq, ptr::null_mut()), libc::EINVAL);
-    }
+    let modify = verbs_of(b.context).modify_cq.unwrap();
+    assert_eq!(call!(modify(b.cq, &raw mut attr)), 0);
+    assert_eq!(call!(modify(b.cq, &raw mut attr)), 0);
+    attr.attr_mask = 2;
+    assert_eq!(call!(modify(b.cq, &raw mut attr)), libc::EOPNOTSUPP);
+    assert_eq!(call!(modify(b.cq, ptr::null_mut())), libc::EINVAL);
     assert_eq!(b.receive(1, 0, 8), 0);
     assert_eq!(req_notify_cq(b.cq, 0), 0);
     assert_eq!(a.send(1, IBV_WR_SEND, a.sge(0, 8), |_| {}), 0);
-    // SAFETY: the objects exist during the calls.
-    unsafe {
-        assert!(readable((*b.channel).fd, LONG), "the period is over");
-        let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
-        assert_eq!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name), 0);
-        ibv_ack_cq_events(cq, 1);
-    }
+    assert!(readable(b.channel_fd(), LONG), "the period is over");
+    let (mut cq, mut name) = (ptr::null_mut(), ptr::null_mut());
+    let code = call!(ibv_get_cq_event(b.channel, &raw mut cq, &raw mut name));
+    assert_eq!(code, 0);
+    call!(ibv_ack_cq_events(cq, 1));
     expect_completion(b.cq, 1, IBV_WC_SUCCESS);
 }
 

@@ -5,6 +5,7 @@ use std::thread;
 
 use verbena::low::{Data, Flags as WrFlags, SendOp, SendWr};
 use verbena::{Access, Device, Qp, QpOptions};
+use verbena_testing::{Tid, spawn_blocked, wait_blocked, wait_until};
 
 use super::*;
 use crate::hello::Hello;
@@ -47,14 +48,6 @@ fn pattern(len: usize, seed: u64) -> Vec<u8> {
         (state >> 56) as u8
     };
     (0..len).map(|_| next()).collect()
-}
-
-fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + Duration::from_secs(10);
-    while !condition() {
-        assert!(Instant::now() < end, "{what}");
-        thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]
@@ -114,11 +107,11 @@ fn full_socket_accepts_part_then_would_block() {
     client.set_nonblocking(true);
     let sent = pattern(4 << 20, 3);
     let mut done = 0;
-    wait_for("it fills", || {
+    wait_until("it fills", || {
         match client.send(&sent[done..], Flags::default()) {
             Ok(n) => {
                 done += n;
-                assert!(done < sent.len(), "nobody reads");
+                assert!(done < sent.len(), "the peer does not read");
                 false
             }
             Err(error) => {
@@ -132,7 +125,7 @@ fn full_socket_accepts_part_then_would_block() {
     let mut got = vec![0; done];
     assert_eq!(server.recv(&mut got, Flags::WAIT_ALL).unwrap(), done);
     assert!(got == sent[..done]);
-    wait_for("there is room again", || client.readiness().writable);
+    wait_until("there is room again", || client.readiness().writable);
     assert!(client.send(b"x", Flags::default()).is_ok());
 }
 
@@ -181,8 +174,9 @@ fn each_half_shuts_down_independently() {
 fn read_shutdown_wakes_blocked_recv() {
     let (client, _server) = pair();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| client.recv(&mut [0; 9], Flags::default()).unwrap());
-        thread::sleep(Duration::from_millis(50));
+        let waiting = spawn_blocked(scope, || {
+            client.recv(&mut [0; 9], Flags::default()).unwrap()
+        });
         client.shutdown(Half::Read).unwrap();
         assert_eq!(waiting.join().unwrap(), 0);
     });
@@ -194,12 +188,11 @@ fn close_wakes_recv_and_delivers_sent_bytes() {
     let sent = pattern(300_000, 8);
     client.send(&sent, Flags::default()).unwrap();
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| client.recv(&mut [0; 9], Flags::default()));
-        thread::sleep(Duration::from_millis(50));
+        let waiting = spawn_blocked(scope, || client.recv(&mut [0; 9], Flags::default()));
         client.close();
         assert!(matches!(waiting.join().unwrap(), Err(Error::Closed)));
     });
-    thread::sleep(Duration::from_millis(50));
+    wait_until("data arrives", || server.readiness().readable);
     let ready = server.readiness();
     assert!(
         ready.readable && !ready.hangup && !ready.error,
@@ -209,7 +202,7 @@ fn close_wakes_recv_and_delivers_sent_bytes() {
     assert_eq!(server.recv(&mut got, Flags::WAIT_ALL).unwrap(), sent.len());
     assert!(got == sent);
     assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 0);
-    wait_for("nobody is there", || {
+    wait_until("the connection is refused", || {
         matches!(server.send(b"x", Flags::default()), Err(Error::Pipe))
     });
 }
@@ -229,9 +222,11 @@ fn nonblocking_connect_reports_in_progress() {
         matches!(again, Err(Error::Already | Error::Connected)),
         "{again:?}"
     );
-    wait_for("somebody comes", || listener.readiness().readable);
+    wait_until("a connection request arrives", || {
+        listener.readiness().readable
+    });
     let server = listener.accept().unwrap();
-    wait_for("it is connected", || client.readiness().writable);
+    wait_until("it is connected", || client.readiness().writable);
     assert!(client.take_error().is_none() && client.is_connected());
     assert!(matches!(
         client.connect(listener.local_addr().unwrap()),
@@ -261,9 +256,11 @@ fn ipv6_wildcard_accepts_ipv4_unless_v6_only() {
         let begun = client.connect(([127, 0, 0, 1], port).into());
         assert!(matches!(begun, Err(Error::InProgress)));
         if only {
-            wait_for("it is refused", || client.readiness().error);
+            wait_until("it is refused", || client.readiness().error);
         } else {
-            wait_for("somebody comes", || listener.readiness().readable);
+            wait_until("a connection request arrives", || {
+                listener.readiness().readable
+            });
             listener.accept().unwrap();
         }
     }
@@ -280,7 +277,7 @@ fn automatic_port_is_free_in_both_families() {
     }
     let named = others[0].local_addr().unwrap().port();
     let taken = Stream::new(net()).bind((std::net::Ipv6Addr::UNSPECIFIED, named).into());
-    assert!(taken.is_err(), "somebody has it for IPv4");
+    assert!(taken.is_err(), "another socket has the port for IPv4");
 }
 
 #[test]
@@ -298,7 +295,7 @@ fn refused_connect_reports_error_once() {
     client.set_nonblocking(true);
     let begun = client.connect(free);
     assert!(matches!(begun, Err(Error::InProgress)), "it may try again");
-    wait_for("it has failed", || client.readiness().error);
+    wait_until("it has failed", || client.readiness().error);
     assert!(client.readiness().writable);
     assert!(client.take_error().is_some());
     assert!(client.take_error().is_none());
@@ -313,10 +310,11 @@ fn one_alarm_wakes_for_many_sockets() {
         .iter()
         .map(|(client, _)| client.watch(&alarm))
         .collect();
+    let waiter = Tid::current();
     thread::scope(|scope| {
         scope.spawn(|| {
             for (_, server) in &pairs {
-                thread::sleep(Duration::from_millis(2));
+                wait_blocked(waiter);
                 server.send(b"x", Flags::default()).unwrap();
             }
         });
@@ -545,7 +543,7 @@ fn peer_gone_without_end_is_reset() {
         immediate: Some(4),
     };
     rogue.post(op, b"once");
-    wait_for("it came", || server.unread().unwrap() == 4);
+    wait_until("it came", || server.unread().unwrap() == 4);
     drop(rogue);
     let mut got = [0; 9];
     assert_eq!(server.recv(&mut got, Flags::default()).unwrap(), 4);

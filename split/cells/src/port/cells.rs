@@ -68,8 +68,8 @@ impl Port {
     /// Addressed to this port, or a request to the wildcard address.
     fn is_for_us(&self, cell: &Cell<'_>) -> bool {
         let to = cell.route.to;
-        let whoever = to == PortAddress::ANY && matches!(cell.body, Body::Connect { .. });
-        to == self.address || whoever
+        let any_port = to == PortAddress::ANY && matches!(cell.body, Body::Connect { .. });
+        to == self.address || any_port
     }
 
     fn on_cell(&mut self, cell: &Cell<'_>, now: Time, out: &mut Outbox) {

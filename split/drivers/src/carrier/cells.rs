@@ -2,9 +2,10 @@
 //! over by another sender, and the completion queue has room for everything posted, so no completion is lost. It starts no threads, and
 //! takes no packets from a peer that is not connected.
 //!
-//! Reading order: [`CellOptions`] → `line` (`udp` with its `routes`, `ethernet`) → `gate` → `outgoing` → `turn` → `pairs`.
+//! Reading order: [`CellOptions`] → `datagram` → `socket` (`udp` with its `routes`, `ethernet`) → `cookie_filter` → `outgoing` → `turn` → `pairs`.
 
 mod cookie_filter;
+mod datagram;
 mod ethernet;
 mod memory;
 mod options;

@@ -2,7 +2,7 @@
 //! kept also when outputs wait for a message slot.
 
 use verbena_nic::wr::RemoteAddr;
-use verbena_push::session::SEND_DATA_HEAD;
+use verbena_push::output::SEND_DATA_HEAD;
 
 use super::{Arrangement, Event, Link, LinkError, LinkEvent, Output, Packet};
 use crate::carrier::{Carrier, Pair};

@@ -1,6 +1,7 @@
 //! Status sockets: errors of opening one, and which users get an answer.
 
 use super::*;
+use verbena_testing::wait_until;
 
 #[test]
 fn status_socket_error_names_the_path() {
@@ -53,20 +54,20 @@ fn other_users_get_no_status() {
             return;
         }
     };
-    while stranger.try_wait().unwrap().is_none() {
+    wait_until("the other user has its answer", || {
         desk.serve(|| "for us".to_owned());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        stranger.try_wait().unwrap().is_some()
+    });
     let said = stranger.wait_with_output().unwrap().stdout;
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(said.contains("> Ok(\"\")"), "{said}");
     // As the same user, in a thread, since the test also answers.
     let path = desk.path.clone();
     let asking = std::thread::spawn(move || query_path(&path).unwrap());
-    while !asking.is_finished() {
+    wait_until("an answer", || {
         desk.serve(|| "for us".to_owned());
-        std::thread::sleep(Duration::from_millis(1));
-    }
+        asking.is_finished()
+    });
     assert_eq!(asking.join().unwrap(), "for us");
     std::fs::remove_dir_all(&folder).unwrap();
 }

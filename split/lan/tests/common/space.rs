@@ -1,13 +1,18 @@
 //! Network namespaces for tests of interfaces, here and in other crates.
 //! Namespaces have no names and no processes: they end with the descriptors of this process, even if it crashes.
 
-#![allow(dead_code, unreachable_pub, reason = "every test program uses a part")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "every test program uses a part"
+)]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -164,11 +169,4 @@ impl Netns {
     }
 }
 
-/// Waits until a condition holds.
-pub fn wait_until(what: &str, mut so: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !so() {
-        assert!(start.elapsed() < PATIENCE, "not so in time: {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
+pub use verbena_testing::wait_until;

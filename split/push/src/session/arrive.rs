@@ -3,10 +3,9 @@
 
 use verbena_split_wire::push::{Element, Elements, Function, Indication};
 
-use super::receive::keep_first;
-use super::{SEND_DATA_HEAD, Session};
-use crate::error::Violation;
-use crate::output::{Channel, Event, Output};
+use super::Session;
+use crate::error::{Violation, keep_first};
+use crate::output::{Channel, Event, Output, SEND_DATA_HEAD};
 use crate::own_pool::{OwnPool, OwnPoolState};
 use crate::settings::{Arrangement, MAX_MESSAGES};
 use crate::window::MESSAGE_POOL;

@@ -6,19 +6,12 @@ use verbena_split_wire::push::{Body, Entries, Function, Message, Parsed, Pool, R
 use super::arrive::synchronisation;
 use super::pools::is_valid;
 use super::{RECEIVER_OWNED, Session};
-use crate::error::Violation;
+use crate::error::{Violation, keep_first};
 use crate::output::{Channel, Event};
 use crate::peer_pools::{PeerPoolEvent, PeerPoolState};
 use crate::settings::Arrangement;
 use crate::transactions::{OpenRequest, Recall};
 use crate::window::MESSAGE_POOL;
-
-/// Keeps the first violation of several.
-pub(super) fn keep_first(first: &mut Result<(), Violation>, result: Result<(), Violation>) {
-    if first.is_ok() {
-        *first = result;
-    }
-}
 
 impl Session {
     /// A message arrived. Poll all outputs before its buffer is reused. On a violation the offending part was ignored and counted.

@@ -3,9 +3,9 @@
 
 use verbena_split_wire::push::{Body, Indication, Message};
 
-use super::{ElementRequest, SEND_DATA_HEAD, Session};
+use super::{ElementRequest, Session};
 use crate::error::{Misuse, Refused};
-use crate::output::{Event, Output, Packet};
+use crate::output::{Event, Output, Packet, SEND_DATA_HEAD};
 use crate::peer_pools::{PeerElementEvent, PeerElementState, Shortage};
 use crate::settings::{Arrangement, IndicationMode};
 

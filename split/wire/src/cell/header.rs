@@ -6,7 +6,7 @@ use core::fmt;
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::data::AddressBlock;
+use super::address_block::AddressBlock;
 use super::{CRC_LEN, IMMEDIATE_LEN};
 use verbena_wire::{Malformed, Qpn, raw};
 

@@ -1,7 +1,7 @@
 //! Loads on a disk in memory: blocks accessed, counters, invalid loads.
 
 use super::*;
-use crate::blocks::Failure;
+use crate::error::Failure;
 use crate::ram::RamDisk;
 
 fn load() -> Load {

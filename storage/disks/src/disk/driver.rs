@@ -10,9 +10,9 @@ use rustix::event::{EventfdFlags, eventfd};
 use verbena::Memory;
 
 use super::Buffer;
-use super::pending::Promise;
-use crate::blocks::{Blocks, Done, Failure, Request};
-use crate::error::Error;
+use super::promise::Promise;
+use crate::blocks::{Blocks, Done, Request};
+use crate::error::{Error, Failure};
 use crate::unit::Unit;
 
 /// A request and the sender of its result.

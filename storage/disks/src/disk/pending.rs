@@ -3,15 +3,12 @@
 
 use core::future::Future;
 use core::pin::Pin;
-use core::task::{Context, Poll, Waker};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use core::task::{Context, Poll};
+use std::sync::{Arc, PoisonError};
 
 use super::Buffer;
 use super::driver::RequestQueue;
-use crate::error::Error;
-
-/// The result of a request, and its buffer.
-pub type RequestResult = (Result<(), Error>, Buffer);
+use super::promise::{Promise, RequestResult, Shared};
 
 /// An outstanding request.
 #[derive(Debug)]
@@ -22,64 +19,14 @@ pub struct Pending {
     ticket: u64,
 }
 
-/// The sender of the result.
-#[derive(Debug)]
-pub(super) struct Promise(Arc<Shared>, Option<Buffer>);
-
-#[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
-    done: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    result: Option<RequestResult>,
-    waker: Option<Waker>,
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 pub(super) fn pair(buffer: Buffer, door: &Arc<RequestQueue>, ticket: u64) -> (Pending, Promise) {
-    let shared = Arc::new(Shared::default());
+    let (promise, shared) = Promise::new(buffer);
     let pending = Pending {
-        shared: shared.clone(),
+        shared,
         queue: door.clone(),
         ticket,
     };
-    (pending, Promise(shared, Some(buffer)))
-}
-
-impl Promise {
-    /// Completes the request.
-    pub(super) fn fulfil(mut self, result: Result<(), Error>) {
-        self.end(result);
-    }
-
-    fn end(&mut self, result: Result<(), Error>) {
-        let Some(buffer) = self.1.take() else {
-            return;
-        };
-        let mut state = self.0.state();
-        state.result = Some((result, buffer));
-        let waker = state.waker.take();
-        drop(state);
-        self.0.done.notify_all();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
-    }
-}
-
-impl Drop for Promise {
-    /// Dropped without a result: completes it as lost.
-    fn drop(&mut self) {
-        self.end(Err(Error::Lost("the disk was closed".to_owned())));
-    }
+    (pending, promise)
 }
 
 impl Pending {

@@ -17,8 +17,8 @@ use super::job::{Job, Kind};
 use super::outbox::{Outbox, Reply, SendOutcome};
 use super::slots::{Run, Slots};
 use super::stage::Stage;
-use crate::blocks::{Failure, Geometry};
-use crate::error::Error;
+use crate::blocks::Geometry;
+use crate::error::{Error, Failure};
 
 /// Most requests and replies of one client in progress; beyond that nothing is read from it.
 pub(super) const MAX_OUTSTANDING: usize = 256;

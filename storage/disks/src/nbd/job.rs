@@ -5,7 +5,8 @@ use verbena::Memory;
 
 use super::codec::{Command, Errno, Head};
 use super::slots::Run;
-use crate::blocks::{BufferRef, Extent, Failure, Geometry, Request};
+use crate::blocks::{BufferRef, Extent, Geometry, Request};
+use crate::error::Failure;
 
 /// The longest payload of a request: announced as the maximum block size, and enforced.
 pub(super) const MAX_REQUEST: u32 = 4 << 20;

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use verbena::Status;
-use verbena::low::Direction;
+use verbena_iscsi::Direction;
 use verbena_storage_wire::iscsi::{
     Bhs, FromTarget, Lun, NO_TAG, NopIn, NopOut, Reject, Residual, TaskOutcome,
 };

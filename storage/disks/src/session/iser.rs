@@ -15,8 +15,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use verbena::low::{Arm, Direction, PostError, PostRecvError, QpState, RecvWr, Wc, WcOp};
+use verbena::low::{Arm, PostError, PostRecvError, QpState, RecvWr, Wc, WcOp};
 use verbena::{Cq, Memory, Qp, Status};
+use verbena_iscsi::Direction;
 use verbena_iscsi::login::LoginOutcome;
 use verbena_storage_wire::iscsi::{Attribute, BHS_LEN, Bhs, ScsiCommand};
 use verbena_storage_wire::iser::{HEADER_LEN, IserHeader};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 use verbena::Status;
-use verbena::low::Direction;
+use verbena_iscsi::Direction;
 use verbena_iscsi::login::LoginOutcome;
 use verbena_storage_wire::iscsi::{Bhs, Lun};
 use verbena_storage_wire::scsi::{Cdb, DeviceType};

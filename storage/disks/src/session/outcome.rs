@@ -7,7 +7,7 @@ use verbena_storage_wire::iscsi::{Bhs, DataIn, FromTarget, Residual, ScsiRespons
 use verbena_storage_wire::scsi::{Sense, SenseKey, Status};
 use verbena_wire::Malformed;
 
-use crate::blocks::Failure;
+use crate::error::Failure;
 
 /// The result of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]

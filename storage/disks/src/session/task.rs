@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use verbena::low::Direction;
+use verbena_iscsi::Direction;
 use verbena_storage_wire::iscsi::Lun;
 use verbena_storage_wire::scsi::{Cdb, DeviceType};
 

@@ -9,11 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustc_hash::FxHashMap;
-use verbena::low::{
-    Arm, CommandId, CommandState, CommandWr, Direction, Flags, Gap, IscsiPostError, Limits, PduWr,
-    QpState, RecvWr, Sge, Wc, WcOp,
-};
-use verbena::{Access, Cq, Device, IscsiConnecting, IscsiOptions, IscsiQp, Memory, Pd, Status};
+use verbena::low::{Arm, Flags, Limits, QpState, RecvWr, Sge, Wc, WcOp};
+use verbena::{Access, Cq, Device, Memory, Pd, Status};
 use verbena_iscsi::login::LoginOutcome;
 use verbena_storage_wire::iscsi::{Attribute, BHS_LEN, Bhs, Opcode};
 
@@ -24,6 +21,10 @@ use super::link::{
 use super::options::Options;
 use super::sleep_poll::{Polling, sleep_on_fds, sleep_poll};
 use crate::error::Error;
+use crate::iscsi::{
+    CommandId, CommandState, CommandWr, Direction, Gap, IscsiConnecting, IscsiOptions, IscsiQp,
+    PduWr, PostError,
+};
 
 /// Size of a receive: the longest header, and the data of a login response.
 const RECEIVE_LEN: usize = 48 + 1020 + 8192;
@@ -222,7 +223,7 @@ impl Tcp {
     }
 }
 
-fn refused(why: IscsiPostError) -> Error {
+fn refused(why: PostError) -> Error {
     Error::Link(why.to_string())
 }
 

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::os::fd::AsFd;
 
 use super::*;
-use crate::blocks::Failure;
+use crate::error::Failure;
 use crate::ram::{RamDisk, noise};
 
 const PACE: TransferOptions = TransferOptions {

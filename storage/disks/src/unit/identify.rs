@@ -1,7 +1,7 @@
 //! Identification of a unit: INQUIRY, READ CAPACITY, VPD pages and MODE SENSE. Optional pages that a unit does not support are skipped, and
 //! READ CAPACITY (10) replaces READ CAPACITY (16) on old units. A unit that is not a direct access block device has no geometry.
 
-use verbena::low::Direction;
+use verbena_iscsi::Direction;
 use verbena_storage_wire::iscsi::{Lun, Residual};
 use verbena_storage_wire::scsi::{
     BlockLimits, Capacity, Cdb, DeviceType, Inquiry, Luns, ModeHeader, UnitSerial,

@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use verbena::low::Direction;
 use verbena::{Device, Memory};
+use verbena_storage::iscsi::Direction;
 use verbena_storage::session::{Command, Ended, Options, Outcome};
 use verbena_storage::{BufferRef, Session};
 use verbena_storage_wire::iscsi::{
@@ -116,7 +116,7 @@ impl Conn {
         bytes.resize(bytes.len() + pad(data.len() as u32) as usize, 0);
         let (mut rest, end) = (&bytes[..], Instant::now() + PATIENCE);
         while !rest.is_empty() {
-            assert!(Instant::now() < end, "nobody reads");
+            assert!(Instant::now() < end, "the initiator does not read");
             match self.stream.write(rest) {
                 Ok(n) => rest = &rest[n..],
                 Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),

@@ -11,7 +11,7 @@ use thiserror::Error;
 use verbena_storage_wire::iscsi::text;
 use verbena_wire::Malformed;
 
-use super::error::{Blame, clip};
+use super::blame::{Blame, clip};
 
 #[cfg(test)]
 mod tests;

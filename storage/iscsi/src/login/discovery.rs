@@ -9,7 +9,7 @@ use thiserror::Error;
 use verbena_storage_wire::iscsi::{Lun, NO_TAG, TextRequest, TextResponse, text};
 use verbena_wire::Malformed;
 
-use super::error::clip;
+use super::blame::clip;
 use super::offer::MAX_NAME;
 use super::portal::Portal;
 

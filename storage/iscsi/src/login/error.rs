@@ -5,26 +5,11 @@ use thiserror::Error;
 use verbena_storage_wire::iscsi::{LoginStatus, Stage};
 use verbena_wire::Malformed;
 
+use super::blame::{Blame, clip};
 use super::chap::ChapError;
 
 #[cfg(test)]
 mod tests;
-
-/// Most characters of a peer's text in an error.
-const MAX_SHOWN: usize = 64;
-
-/// The party at fault.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Blame {
-    /// The caller: a name, a secret or a value of the offer is wrong.
-    Offer,
-    /// The target, or a peer that poses as it: it violated the protocol.
-    Target,
-    /// Neither: the target lacks resources or is out of service. A later attempt may succeed.
-    Resources,
-    /// Neither: the sides have no value in common.
-    Neither,
-}
 
 /// Why a login failed.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -247,17 +232,4 @@ fn advice(status: LoginStatus, with_credentials: bool) -> (Blame, &'static str) 
             _ => (Blame::Target, "target error with an unknown code"),
         },
     }
-}
-
-/// The beginning of a peer's text, escaped.
-pub(super) fn clip(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(MAX_SHOWN)
-        .flat_map(char::escape_debug)
-        .collect();
-    if text.chars().nth(MAX_SHOWN).is_some() {
-        shown.push('…');
-    }
-    shown
 }

@@ -3,7 +3,8 @@
 
 use verbena_storage_wire::iscsi::text;
 
-use super::error::{LoginError, clip};
+use super::blame::clip;
+use super::error::LoginError;
 use super::offer::{DigestPreference, IserOffer, Offer, Purpose};
 use super::rules::{Key, RULES, Rule, SIZES, When, is_refusal, ranged};
 use crate::Terms;

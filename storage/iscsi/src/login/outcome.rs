@@ -3,7 +3,8 @@
 
 use verbena_storage_wire::iscsi::text;
 
-use super::error::{LoginError, clip};
+use super::blame::clip;
+use super::error::LoginError;
 use super::negotiation::IserTerms;
 use super::portal::Portal;
 use crate::Terms;

@@ -4,7 +4,6 @@
 use verbena_storage_wire::iscsi::BHS_LEN;
 
 use super::command::Command;
-use super::low_water::MIN_MARK;
 use crate::wr::Direction;
 
 /// One class for length 0, and one for each position of the highest set bit.
@@ -14,7 +13,7 @@ const FRACTION: usize = 4;
 /// Fewest answers that are waited for together.
 const MIN_ANSWERS: usize = 2;
 /// An answer of this length is worth a wake-up of its own.
-const LONG: usize = MIN_MARK;
+pub(super) const LONG: usize = 64 << 10;
 
 /// Answers to come.
 #[derive(Debug)]

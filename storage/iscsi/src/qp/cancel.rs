@@ -13,9 +13,9 @@ use verbena_nic::{Outbox, Status};
 
 use super::command::Command;
 use super::frame::Refused;
-use super::head::Verdict;
 use super::inner::Inner;
 use super::queues::{Queues, Request};
+use super::verdict::Verdict;
 use super::{Init, Qp};
 use crate::wr::{CommandId, CommandState};
 
@@ -77,9 +77,7 @@ impl Inner {
         };
         self.discard_current_pdu(slot);
         self.bursts.retain(|burst| burst.slot != slot);
-        let disowned = self
-            .frames
-            .detach_command(&init.upper, &self.commands, slot);
+        let disowned = self.frames.detach_command(&init.ulp, &self.commands, slot);
         if let Some(command) = self.commands.remove(slot) {
             self.fail_command(init, queues, &command, Status::WrFlushErr, out);
         }

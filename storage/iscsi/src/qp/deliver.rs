@@ -8,11 +8,11 @@ use verbena_storage_wire::iscsi::{BHS_LEN, DataIn, R2t};
 use super::Init;
 use super::burst::Burst;
 use super::frame::Refused;
-use super::head::Verdict;
 use super::inner::Inner;
-use super::intake::Body;
+use super::intake::state::Body;
 use super::queues::Queues;
 use super::segments;
+use super::verdict::Verdict;
 use crate::wr::CommandId;
 
 impl Inner {
@@ -97,9 +97,7 @@ impl Inner {
         if !self.frames.is_empty() || !self.bursts.is_empty() {
             // The target needs no more of its data, and the buffers return to the consumer.
             self.bursts.retain(|burst| burst.slot != slot);
-            let disowned = self
-                .frames
-                .detach_command(&init.upper, &self.commands, slot);
+            let disowned = self.frames.detach_command(&init.ulp, &self.commands, slot);
             if let Err(refusal) = disowned {
                 // A PDU is partly transmitted, and the rest of its data cannot be copied.
                 self.fail_gather(init, queues, &Refused { slot, refusal }, out);
@@ -140,7 +138,7 @@ impl Inner {
         };
         let fits = receive.capacity().saturating_sub(at) as usize;
         let bytes = bytes.get(..fits).unwrap_or(bytes);
-        let written = segments::write(&init.upper, &receive.scatter, at, bytes);
+        let written = segments::write(&init.ulp, &receive.scatter, at, bytes);
         let Err(refusal) = written else {
             return true;
         };
@@ -188,7 +186,7 @@ impl Inner {
         }
         let wc = Wc {
             id,
-            qpn: init.upper.number,
+            qpn: init.ulp.number,
             status,
             op: WcOp::Receive,
             len,
@@ -196,6 +194,6 @@ impl Inner {
             ..Wc::default()
         };
         // On overflow the completion queue puts an event into `out`; the caller then fails the queue pairs that use it.
-        init.upper.recv_cq.push(wc, out);
+        init.ulp.recv_cq.push(wc, out);
     }
 }

@@ -1,5 +1,5 @@
 //! The end of requests and of the queue pair: completions, flushing, removal of registrations. Everything posted completes once, no table
-//! entry outlives its command, and the first cause is kept. The connection is closed by its owner, which checks `wants_close`.
+//! entry outlives its command, and the first cause is kept. The connection is closed by its owner, which checks the state.
 
 use parking_lot::Mutex;
 use verbena_nic::{Event, Flags, Outbox, QpState, Status, Wc, WcOp};
@@ -7,7 +7,7 @@ use verbena_nic::{Event, Flags, Outbox, QpState, Status, Wc, WcOp};
 use super::Init;
 use super::command::Command;
 use super::inner::Inner;
-use super::intake::Intake;
+use super::intake::state::Intake;
 use super::queues::{Queues, Request};
 
 impl Inner {
@@ -23,13 +23,13 @@ impl Inner {
         if raise {
             let wc = Wc {
                 id,
-                qpn: init.upper.number,
+                qpn: init.ulp.number,
                 status,
                 op: WcOp::Send,
                 ..Wc::default()
             };
             // On overflow the completion queue puts an event into `out`; the caller then fails the queue pairs that use it.
-            init.upper.send_cq.push(wc, out);
+            init.ulp.send_cq.push(wc, out);
         }
     }
 
@@ -80,7 +80,7 @@ impl Inner {
     fn release(&mut self, init: &Init, command: &Command) {
         if let Some(stag) = command.stag {
             // Fails only if the consumer, which sees the tag in every header, has removed the entry itself.
-            let _ = init.upper.tpt.deregister(stag);
+            let _ = init.ulp.tpt.deregister(stag);
         }
     }
 
@@ -94,7 +94,7 @@ impl Inner {
     ) {
         if !self.ended {
             out.push(Event::Disconnected {
-                qp: init.upper.number,
+                qp: init.ulp.number,
             });
         }
         self.end(init, queues, cause, out);
@@ -150,7 +150,7 @@ impl Inner {
         }
         if !retired {
             out.push(Event::QpFatal {
-                qp: init.upper.number,
+                qp: init.ulp.number,
             });
         }
     }
@@ -158,11 +158,11 @@ impl Inner {
     fn flush_receive(&self, init: &Init, id: u64, out: &mut Outbox) {
         let wc = Wc {
             id,
-            qpn: init.upper.number,
+            qpn: init.ulp.number,
             status: Status::WrFlushErr,
             op: WcOp::Receive,
             ..Wc::default()
         };
-        init.upper.recv_cq.push(wc, out);
+        init.ulp.recv_cq.push(wc, out);
     }
 }

@@ -70,10 +70,10 @@ impl Inner {
                 true
             }
             Err(ExecuteError::Memory(Refusal::Pending { stag })) => {
-                let upper = &init.upper;
+                let ulp = &init.ulp;
                 queues.lock().sends.push_front(Request::Command(command));
                 // `wait` returns false if the entry became ready in between: try again.
-                !upper.tpt.wait(stag, upper.number)
+                !ulp.tpt.wait(stag, ulp.number)
             }
             Err(unfit) => {
                 self.fail_execution(init, queues, &command, unfit, out);
@@ -103,21 +103,18 @@ impl Inner {
             Direction::Read => (Access::LOCAL_WRITE, Access::REMOTE_WRITE),
             Direction::Write => (Access::LOCAL_READ, Access::REMOTE_READ),
         };
-        let upper = &init.upper;
-        let checked = segments::check(upper, &command.data, needs);
+        let ulp = &init.ulp;
+        let checked = segments::check(ulp, &command.data, needs);
         checked
             .inspect_err(|_| command.len = 0)
             .map_err(ExecuteError::Memory)?;
         let entry = Entry {
-            wqe: u64::from(upper.number) << 32 | u64::from(self.commands.next_slot()),
+            wqe: u64::from(ulp.number) << 32 | u64::from(self.commands.next_slot()),
             len: command.len,
-            pd: upper.pd,
+            pd: ulp.pd,
             access,
         };
-        upper
-            .tpt
-            .register_command(entry)
-            .map_err(ExecuteError::Table)
+        ulp.tpt.register_command(entry).map_err(ExecuteError::Table)
     }
 
     /// Builds the command PDU with immediate data, and queues unsolicited Data-Out (RFC 7143 §11.3).
@@ -194,7 +191,7 @@ impl Inner {
         } else if terms.data_digest {
             let mut copy = Vec::with_capacity(len as usize);
             if let Some(command) = self.commands.get(slot) {
-                segments::append(&init.upper, &command.data, (offset, len), &mut copy)
+                segments::append(&init.ulp, &command.data, (offset, len), &mut copy)
                     .map_err(|refusal| Refused { slot, refusal })?;
             }
             Frame::owned(bhs, copy, digests)
@@ -229,7 +226,7 @@ impl Inner {
                     self.flush(init, queues, &request, out);
                 }
                 out.push(Event::QpRequest {
-                    qp: init.upper.number,
+                    qp: init.ulp.number,
                 });
             }
             OnFailure::Anticipatory => self.end(init, queues, &cause, out),

@@ -5,10 +5,10 @@
 use std::collections::VecDeque;
 
 use verbena_mem::{Refusal, Sources};
-use verbena_nic::UpperInit;
+use verbena_nic::UlpInit;
 use verbena_storage_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Opcode, digest, pad};
 
-use super::command::Commands;
+use super::commands::Commands;
 use super::segments;
 
 /// Most frames in one write: each takes about three entries of an I/O vector of 64.
@@ -160,7 +160,7 @@ impl Frames {
     /// Appends the bytes to transmit to `sources`, as far as one write takes them.
     pub(super) fn sources<'a>(
         &'a self,
-        init: &'a UpperInit,
+        init: &'a UlpInit,
         commands: &'a Commands,
         sources: &mut Sources<'a>,
     ) -> Result<(), Refused> {
@@ -228,7 +228,7 @@ impl Frames {
     /// whose CmdSN the target expects (RFC 7143 §4.2.2.1), is copied.
     pub(super) fn detach_command(
         &mut self,
-        init: &UpperInit,
+        init: &UlpInit,
         commands: &Commands,
         slot: u32,
     ) -> Result<(), Refusal> {

@@ -8,29 +8,8 @@ use verbena_wire::Stag;
 use super::Init;
 use super::command::Command;
 use super::inner::{Inner, status_of};
+use super::verdict::Verdict;
 use crate::wr::Direction;
-
-/// What is done with a PDU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// Its data is placed in the buffers of the command in this slot, its header is delivered.
-    DataIn { slot: u32, pdu: DataIn },
-    /// Data of the command in this slot is sent, the header is delivered.
-    R2t { slot: u32, pdu: R2t },
-    /// The command in this slot ends, and the whole PDU is delivered.
-    Response { slot: u32, stat_sn: u32 },
-    /// The whole PDU is delivered.
-    Deliver,
-    /// It is discarded.
-    Drop,
-}
-
-impl Verdict {
-    /// The whole PDU is delivered, so its header is written to the receive before its data comes.
-    pub(super) fn delivers_whole(self) -> bool {
-        matches!(self, Verdict::Deliver | Verdict::Response { .. })
-    }
-}
 
 impl Inner {
     /// Decides on a PDU by its header.
@@ -113,24 +92,21 @@ impl Inner {
         (offset, len): (u32, u32),
         needs: Access,
     ) -> Option<(u32, &Command)> {
-        let upper = &init.upper;
+        let ulp = &init.ulp;
         let reach = MemAccess {
             stag: Stag::new(itt),
             at: offset.into(),
             len: len.into(),
-            pd: upper.pd,
-            qp: upper.number,
+            pd: ulp.pd,
+            qp: ulp.number,
             needs,
         };
-        self.find_own(init, upper.tpt.check_command(&reach).ok()?)
+        self.find_own(init, ulp.tpt.check_command(&reach).ok()?)
     }
 
     /// M12: connection, StatSN and tag of a response.
     fn check_response(&mut self, init: &Init, pdu: &ScsiResponse) -> Verdict {
-        let found = init
-            .upper
-            .tpt
-            .find_command(Stag::new(pdu.itt), init.upper.pd);
+        let found = init.ulp.tpt.find_command(Stag::new(pdu.itt), init.ulp.pd);
         let own = found.ok().and_then(|wqe| self.find_own(init, wqe));
         let slot = own.map(|(slot, _)| slot);
         let stat_sn = pdu.stat_sn;
@@ -150,7 +126,7 @@ impl Inner {
     /// The command that a table entry refers to, if it is one of this queue pair: a protection domain is shared by several.
     fn find_own(&self, init: &Init, wqe: u64) -> Option<(u32, &Command)> {
         let slot = wqe as u32;
-        let ours = wqe >> 32 == u64::from(init.upper.number);
+        let ours = wqe >> 32 == u64::from(init.ulp.number);
         let command = self.commands.get(slot).filter(|_| ours)?;
         Some((slot, command))
     }

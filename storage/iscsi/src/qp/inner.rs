@@ -7,9 +7,9 @@ use verbena_nic::receive::Receive;
 use verbena_storage_wire::iscsi::{Bhs, FromTarget, NO_TAG, Window, sn_lt};
 
 use super::burst::Burst;
-use super::command::Commands;
+use super::commands::Commands;
 use super::frame::Frames;
-use super::intake::Intake;
+use super::intake::state::Intake;
 use crate::terms::Terms;
 
 /// Counters of a queue pair.

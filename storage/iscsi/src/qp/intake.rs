@@ -2,45 +2,20 @@
 //! commands read, no more is read behind data than the next header, so that the data after it can be placed directly as well; data
 //! that was read together with a header is copied and counted. A PDU longer than we declared ends the connection.
 
-use core::fmt;
+pub(super) mod state;
 
 use parking_lot::Mutex;
 use verbena_mem::{Refusal, Targets};
 use verbena_nic::{Carrier, IoOutcome, Outbox, Receiving, Status};
-use verbena_storage_wire::iscsi::{BHS_LEN, Bhs, DIGEST_LEN, Lengths, digest, pad};
+use verbena_storage_wire::iscsi::{BHS_LEN, DIGEST_LEN, Lengths, digest, pad};
 use verbena_wire::crc::{Crc32c, crc32c_wire};
 
 use super::Init;
-use super::head::Verdict;
 use super::inner::Inner;
 use super::queues::Queues;
 use super::segments;
-
-/// Size of the stage, for headers and for PDUs that are delivered. The longest header, with 1020 bytes of AHS, fits several times.
-const STAGE_SIZE: usize = 8 << 10;
-
-/// Bytes read and not yet processed, and the position within a PDU.
-pub(super) struct Intake {
-    stage: Box<[u8]>,
-    start: usize,
-    end: usize,
-    pub(super) body: Option<Body>,
-}
-
-/// The data segment of a PDU whose header was processed.
-pub(super) struct Body {
-    pub(super) bhs: Bhs,
-    pub(super) verdict: Verdict,
-    /// Bytes of the header and AHS, without the digest.
-    pub(super) head: u32,
-    /// Bytes of data.
-    pub(super) len: u32,
-    /// Bytes of data received.
-    pub(super) done: u32,
-    /// Bytes of padding and digest after the data.
-    trailer_len: usize,
-    crc: Option<Crc32c>,
-}
+use super::verdict::Verdict;
+use state::{Body, STAGE_SIZE};
 
 /// Why processing of the stage stopped.
 enum Flow {
@@ -52,53 +27,12 @@ enum Flow {
     Ended,
 }
 
-impl Intake {
-    pub(super) fn new() -> Intake {
-        Intake {
-            stage: vec![0; STAGE_SIZE].into(),
-            start: 0,
-            end: 0,
-            body: None,
-        }
-    }
-
-    fn staged(&self) -> &[u8] {
-        self.stage.get(self.start..self.end).unwrap_or_default()
-    }
-
-    fn take(&mut self, bytes: usize) {
-        self.start += bytes;
-        if self.start >= self.end {
-            (self.start, self.end) = (0, 0);
-        }
-    }
-
-    /// Free space for up to `most` bytes after those staged.
-    fn room(&mut self, most: usize) -> &mut [u8] {
-        if self.start > 0 {
-            self.stage.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, self.end - self.start);
-        }
-        let end = self.stage.len().min(self.end.saturating_add(most));
-        self.stage.get_mut(self.end..end).unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for Intake {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let staged = self.end - self.start;
-        f.debug_struct("Intake")
-            .field("staged", &staged)
-            .finish_non_exhaustive()
-    }
-}
-
 impl Inner {
     pub(super) fn pull(
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
-        carrier: &mut impl Carrier,
+        carrier: &mut (impl Carrier + ?Sized),
         out: &mut Outbox,
     ) -> Receiving {
         if self.ended {
@@ -167,7 +101,7 @@ impl Inner {
     fn read(
         &mut self,
         init: &Init,
-        carrier: &mut impl Carrier,
+        carrier: &mut (impl Carrier + ?Sized),
     ) -> Result<(usize, u32, IoOutcome), Refusal> {
         let header = BHS_LEN + self.terms.header_digest_len();
         let ahead = self.stage_limit(header);
@@ -182,7 +116,7 @@ impl Inner {
             && body.done < body.len
         {
             let range = (pdu.offset + body.done, body.len - body.done);
-            direct = segments::targets(&init.upper, &command.data, range, &mut targets)?;
+            direct = segments::targets(&init.ulp, &command.data, range, &mut targets)?;
             if direct == range.1 {
                 let behind = body.trailer_len;
                 targets.stage(intake.room(behind + header));
@@ -222,7 +156,7 @@ impl Inner {
             && let Some(command) = self.commands.get(*slot)
         {
             let range = (pdu.offset + body.done, n);
-            segments::sum(&init.upper, &command.data, range, crc)?;
+            segments::sum(&init.ulp, &command.data, range, crc)?;
         }
         body.done += n;
         Ok(())
@@ -270,7 +204,7 @@ impl Inner {
             self.claimed = queues.lock().receives.take();
         }
         match &self.claimed {
-            Some(receive) if !segments::wait(&init.upper, &receive.scatter) => {}
+            Some(receive) if !segments::wait(&init.ulp, &receive.scatter) => {}
             _ => return Some(Flow::Held),
         }
         self.counters.pdus_in += 1;
@@ -361,7 +295,7 @@ impl Inner {
         let Some(command) = self.commands.get(slot) else {
             return true;
         };
-        let written = segments::write(&init.upper, &command.data, pdu.offset + at, bytes);
+        let written = segments::write(&init.ulp, &command.data, pdu.offset + at, bytes);
         match written {
             Ok(()) => true,
             Err(refusal) => {

@@ -4,10 +4,11 @@
 
 use verbena_nic::Carrier;
 
+use super::answers::LONG;
 use super::inner::Inner;
 
 /// Least remainder of a PDU's data that is announced to the carrier.
-pub(super) const MIN_MARK: usize = 64 << 10;
+pub(super) const MIN_MARK: usize = LONG;
 /// Largest mark: with more, target and initiator would work alternately instead of concurrently.
 pub(super) const MAX_MARK: usize = 256 << 10;
 
@@ -19,14 +20,14 @@ impl Inner {
 
     /// Called whenever bytes came while a mark was set, and when there is nothing to read; under the lock, so that the last mark set
     /// corresponds to what is missing now.
-    pub(super) fn update_low_water(&mut self, carrier: &mut impl Carrier) {
+    pub(super) fn update_low_water(&mut self, carrier: &mut (impl Carrier + ?Sized)) {
         let certain = self.certain_bytes();
         self.set_low_water(carrier, certain);
     }
 
     /// For a thread that sleeps with a short timeout: sets the mark to what a part of the outstanding commands will bring at least. True if
     /// that is more than what is certain to come.
-    pub(super) fn raise_low_water(&mut self, carrier: &mut impl Carrier) -> bool {
+    pub(super) fn raise_low_water(&mut self, carrier: &mut (impl Carrier + ?Sized)) -> bool {
         let several = self.commands.answers().coalesced_bytes().unwrap_or(0);
         let (several, certain) = (several.min(MAX_MARK), self.certain_bytes());
         self.set_low_water(carrier, several.max(certain));
@@ -45,7 +46,7 @@ impl Inner {
         }
     }
 
-    fn set_low_water(&mut self, carrier: &mut impl Carrier, expected: usize) {
+    fn set_low_water(&mut self, carrier: &mut (impl Carrier + ?Sized), expected: usize) {
         if core::mem::replace(&mut self.low_water, expected) != expected {
             carrier.expect_at_least(expected);
         }

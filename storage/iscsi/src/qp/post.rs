@@ -20,7 +20,7 @@ impl Qp {
         wr: &CommandWr<'_>,
         out: &mut Outbox,
     ) -> Result<CommandId, PostError> {
-        let (got, limit) = (wr.data.len(), self.init.upper.limits.max_sge);
+        let (got, limit) = (wr.data.len(), self.init.ulp.limits.max_sge);
         if got > limit {
             return Err(PostError::Pieces { got, limit });
         }
@@ -86,7 +86,7 @@ impl Qp {
                 op: WcOp::Receive,
                 ..Wc::default()
             };
-            self.init.upper.recv_cq.push(wc, out);
+            self.init.ulp.recv_cq.push(wc, out);
             return Ok(());
         }
         Ok(queues.receives.post(wr)?)
@@ -96,7 +96,7 @@ impl Qp {
         if queues.retired || queues.state == QpState::Reset {
             return Err(PostError::State(QpState::Reset));
         }
-        let limit = self.init.upper.limits.sends;
+        let limit = self.init.ulp.limits.sends;
         if queues.sends_outstanding >= limit {
             return Err(PostError::Full(limit));
         }
@@ -112,6 +112,6 @@ impl Qp {
             op: WcOp::Send,
             ..Wc::default()
         };
-        self.init.upper.send_cq.push(wc, out);
+        self.init.ulp.send_cq.push(wc, out);
     }
 }

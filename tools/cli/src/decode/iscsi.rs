@@ -3,9 +3,11 @@
 //! numbers and data are not checked: a violation is what cannot be parsed, or has a wrong digest.
 
 mod any;
+pub mod digests;
 mod login;
 
 pub use any::{is_header, is_login};
+pub use digests::Digests;
 
 use core::fmt;
 use std::net::SocketAddr;
@@ -16,31 +18,11 @@ use verbena_storage_wire::iscsi::{
 use verbena_wire::crc::{Crc32c, crc32c_wire};
 
 use super::Options;
-use super::record::{Body, Dir, Pdu, Record, Verdict, hex};
-use super::stream::{Out, SHOWN};
+use super::record::{Body, Dir, Out, Pdu, Record, Verdict, hex};
+use super::stream::SHOWN;
 use super::summary::Summary;
 use any::AnyPdu;
 use login::Login;
-
-/// The digests of a connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Digests {
-    /// After headers.
-    pub header: bool,
-    /// After data.
-    pub data: bool,
-}
-
-impl fmt::Display for Digests {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.header, self.data) {
-            (false, false) => "none",
-            (true, false) => "of headers",
-            (false, true) => "of data",
-            (true, true) => "of headers and data",
-        })
-    }
-}
 
 /// An observed connection.
 #[derive(Debug)]

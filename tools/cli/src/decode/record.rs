@@ -96,6 +96,22 @@ impl Record {
     }
 }
 
+/// The destination of records, and their time.
+pub struct Out<'a> {
+    /// The time of capture of the current packet.
+    pub time: Duration,
+    /// The records found.
+    pub records: &'a mut Vec<Record>,
+}
+
+impl Out<'_> {
+    /// Adds a violation or a loss in a direction of a stream.
+    pub fn trouble(&mut self, kind: &'static str, at: (usize, Dir), offset: u64, message: String) {
+        let record = Record::trouble(self.time, at, kind, offset, message);
+        self.records.push(record);
+    }
+}
+
 /// The fields that depend on the kind.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]

@@ -7,13 +7,12 @@ mod follow;
 mod startup;
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use verbena_stream::accounting::Accounting;
 use verbena_wire::mpa::Phase;
 
 use super::Options;
-use super::record::{Dir, Record};
+use super::record::{Dir, Out};
 use super::summary::Summary;
 use follow::Follower;
 pub(super) use follow::SHOWN;
@@ -49,22 +48,6 @@ enum State {
     Running(Box<Follower>),
     /// The direction is no longer parsed.
     Over,
-}
-
-/// The destination of records, and their time.
-pub struct Out<'a> {
-    /// The time of capture of the current packet.
-    pub time: Duration,
-    /// The records found.
-    pub records: &'a mut Vec<Record>,
-}
-
-impl Out<'_> {
-    /// Adds a violation or a loss in a direction of a stream.
-    pub fn trouble(&mut self, kind: &'static str, at: (usize, Dir), offset: u64, message: String) {
-        let record = Record::trouble(self.time, at, kind, offset, message);
-        self.records.push(record);
-    }
 }
 
 impl Stream {

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use super::agree::Terms;
-use super::iscsi::Digests;
-use super::record::Dir;
-use super::stream::Out;
+use super::iscsi::digests::Digests;
+use super::record::{Dir, Out};
 
 /// How a stream ended.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -8,9 +8,8 @@ use std::time::Duration;
 
 use super::Options;
 use super::flow::Flow;
-use super::record::Record;
+use super::record::{Out, Record};
 use super::segment::Segment;
-use super::stream::Out;
 use super::summary::Summary;
 
 /// Most connections at the same time.

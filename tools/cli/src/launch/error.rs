@@ -7,6 +7,8 @@ use std::path::PathBuf;
 
 use verbena::{ConfigErrors, SettingOrigin};
 
+use super::files::NEEDED;
+
 /// The reason.
 #[derive(Debug)]
 pub enum Error {
@@ -33,7 +35,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NoLibraries(folders) => {
-                let names = super::NEEDED.join(", ");
+                let names = NEEDED.join(", ");
                 write!(f, "{names} are not together in any of:")?;
                 for folder in folders {
                     write!(f, " {}", folder.display())?;

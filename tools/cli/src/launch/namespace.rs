@@ -12,7 +12,7 @@ use rustix::process::{getegid, geteuid};
 use rustix::thread::UnshareFlags;
 
 use super::error::Error;
-use super::{LIBIBVERBS, LIBRDMACM};
+use super::files::{LIBIBVERBS, LIBRDMACM};
 
 /// Moves this process, which must have one thread, into new namespaces and mounts the libraries of `folder` over the system's.
 pub fn enter(folder: &Path) -> Result<(), Error> {

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use verbena_testing::{WAIT_LIMIT, process_ends, wait_readable, wait_until};
 
 use crate::target::{Carrier, Tgt};
 use crate::tool::{Folder, bytes, command, iscsi, random_bytes};
@@ -69,7 +69,12 @@ fn targets_units_and_sizes_are_shown() {
     let said = json(&iscsi(&["inquiry", &url, "--json"]).expect_success());
     assert_eq!(said["bytes"], 3 * MIB);
     assert!(said["serial"].is_string(), "{said}");
-    assert_eq!(tgt.sessions(), 0, "everybody took leave: {}", tgt.shown());
+    assert_eq!(
+        tgt.sessions(),
+        0,
+        "every session has logged out: {}",
+        tgt.shown()
+    );
 }
 
 #[test]
@@ -145,7 +150,7 @@ fn failures_print_one_line() {
     let big = folder.with("big", &random_bytes((1 << 20) + 1, 3));
     let (url, fixed) = (tgt.url("", &target, 1), tgt.url("", &target, 2));
     let none = url.replace(&target.name, "iqn.2026-01.test.verbena:none");
-    let nobody = url.replace(&tgt.portal().to_string(), "127.0.0.1:1");
+    let closed = url.replace(&tgt.portal().to_string(), "127.0.0.1:1");
     let whole = format!("iscsi://{}/{}", tgt.portal(), target.name);
     let cases: [(&[&str], &str); 14] = [
         (&["inquiry", &tgt.url("", &target, 9)], "there is no unit 9"),
@@ -162,7 +167,7 @@ fn failures_print_one_line() {
         (&["capacity", &whole], "names no unit"),
         (&["luns", &none], "there is no target of that name"),
         (
-            &["discover", &nobody],
+            &["discover", &closed],
             "cannot reach 127.0.0.1:1: connect: Connection refused",
         ),
         (
@@ -252,9 +257,9 @@ fn ping_reset_and_bench_succeed() {
 }
 
 /// Whether a process has a handler for a signal.
-fn catches(process: u32, signal: Signal) -> bool {
+fn in_mask(process: u32, mask: &str, signal: Signal) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let mask = status.lines().find_map(|line| line.strip_prefix(mask));
     let mask = u64::from_str_radix(mask.unwrap().trim(), 16).unwrap();
     mask >> (signal.as_raw() - 1) & 1 == 1
 }
@@ -268,18 +273,18 @@ fn interrupt_ends_bench_with_report() {
     let mut started = std::process::Command::new(env!("CARGO_BIN_EXE_verbena"));
     started.args(["iscsi", "bench", &url, "--seconds", "600"]);
     let child = started.stdout(Stdio::piped()).spawn().unwrap();
-    let end = Instant::now() + Duration::from_secs(30);
-    while tgt.sessions() == 0 || !catches(child.id(), Signal::INT) {
-        assert!(Instant::now() < end, "it does not log in: {}", tgt.log());
-    }
+    wait_until("it has logged in", || {
+        tgt.sessions() > 0 && in_mask(child.id(), "SigCgt:", Signal::INT)
+    });
     let pid = Pid::from_child(&child);
     kill_process(pid, Signal::INT).unwrap();
     // `timeout` signals the process and then its group: that counts as one request.
-    std::thread::sleep(Duration::from_millis(20));
+    wait_until("the first one is taken", || {
+        !in_mask(child.id(), "ShdPnd:", Signal::INT)
+    });
     kill_process(pid, Signal::INT).unwrap();
-    let begun = Instant::now();
+    assert!(process_ends(child.id(), WAIT_LIMIT), "it goes on");
     let ended = child.wait_with_output().unwrap();
-    assert!(begun.elapsed() < Duration::from_secs(5), "it took its time");
     assert!(ended.status.success(), "{ended:?}");
     let said = String::from_utf8_lossy(&ended.stdout).into_owned();
     assert!(
@@ -311,15 +316,15 @@ fn interrupt_ends_login_at_once() {
     ];
     for words in cases {
         let mut started = std::process::Command::new(env!("CARGO_BIN_EXE_verbena"));
-        started.arg("iscsi").args(words).args(["--timeout", "30"]);
+        started.arg("iscsi").args(words).args(["--timeout", "300"]);
         let child = started.stderr(Stdio::piped()).spawn().unwrap();
-        let (_dialled, _) = silent.accept().unwrap();
-        std::thread::sleep(Duration::from_millis(200));
-        let begun = Instant::now();
+        let (dialled, _) = silent.accept().unwrap();
+        wait_readable("a login request", &dialled);
         // Not SIGINT, which a process started in the background ignores until it installs its handler.
         kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+        // Without the answer that it waits for during 300 s.
+        assert!(process_ends(child.id(), WAIT_LIMIT), "{words:?}");
         let ended = child.wait_with_output().unwrap();
-        assert!(begun.elapsed() < Duration::from_secs(3), "{words:?}");
         assert!(!ended.status.success(), "{words:?}: {ended:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time limit for starting or stopping a program on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -169,14 +169,12 @@ impl Tgt {
         command.stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         self.child = Some(command.spawn().unwrap());
-        let end = Instant::now() + TIMEOUT;
-        while !self.tgtadm(&["--mode", "system", "--op", "show"]).0 {
+        verbena_testing::wait_until("tgtd is ready", || {
             let child = self.child.as_mut().unwrap();
             let ended = child.try_wait().unwrap();
             assert!(ended.is_none(), "tgtd ended, {ended:?}: {}", self.log());
-            assert!(Instant::now() < end, "tgtd is not ready: {}", self.log());
-            std::thread::sleep(Duration::from_millis(2));
-        }
+            self.tgtadm(&["--mode", "system", "--op", "show"]).0
+        });
         match self.carrier {
             // tgtd continues without a portal whose address is in use.
             Carrier::Tcp => {

@@ -124,7 +124,7 @@ fn restarted_target_keeps_its_data() {
     let url = tgt.url("alice%twelve-letters", &target, 1);
     tgt.kill();
     let (well, said) = tgt.client(&["iscsi-inq", &url]);
-    assert!(!well, "nobody is there: {said}");
+    assert!(!well, "no target is there: {said}");
     tgt.restart();
     let (well, said) = tgt.client(&["iscsi-inq", &url]);
     assert!(well, "{said}");

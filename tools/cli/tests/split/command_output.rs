@@ -4,7 +4,7 @@ use crate::program::ping;
 use crate::world::{CarrierKind, LAN, VERBENA, World, privileged};
 
 fn run(words: &[&str]) -> (Option<i32>, String) {
-    let runtime = std::env::temp_dir().join("verbena-split-nobody");
+    let runtime = std::env::temp_dir().join("verbena-split-absent");
     let mut command = std::process::Command::new(VERBENA);
     let ran = command.args(words).env("XDG_RUNTIME_DIR", runtime).output();
     let ran = ran.unwrap();

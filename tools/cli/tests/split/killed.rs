@@ -41,7 +41,7 @@ pub(crate) fn kill_each_side_in(world: &World, of_unit: &[&str], with: &[&str]) 
     let _web = world.serve_web();
     let mut download = start_download(world);
     host.kill();
-    wait_until("nobody holds the interface", || !world.has_carrier(1));
+    wait_until("no process holds the interface", || !world.has_carrier(1));
     host = world.start_host(1, with);
     world.wait_until_up(1);
     ping(world.host(1), LAN, 100);
@@ -92,10 +92,7 @@ fn kill_one_host(way: CarrierKind, arrangement: &str) {
         });
         // Stopped: the unit detects it only by its timeout of a second.
         one.signal(rustix::process::Signal::STOP);
-        let start = std::time::Instant::now();
         wait_until("the frozen host is gone", || world.guests() == ["host2"]);
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(4), "{took:?}");
         assert!(unit.output().contains("silent for"), "{}", unit.output());
         one.signal(rustix::process::Signal::CONT);
         wait_until("it comes back", || world.guests().len() == 2);
@@ -154,6 +151,7 @@ fn stop_each_side(way: CarrierKind, arrangement: &str) {
     let connections = || world.status("host", "net1")["connections"].clone();
     for held in [&unit, &host] {
         held.signal(rustix::process::Signal::STOP);
+        // real time: the length of the stop is the subject, and shorter than the timeout of 10 s.
         std::thread::sleep(Duration::from_secs(4));
         held.signal(rustix::process::Signal::CONT);
         ping(world.host(1), LAN, 100);

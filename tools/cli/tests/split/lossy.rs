@@ -1,10 +1,9 @@
 //! A network that loses and reorders datagrams, with acknowledged cells: nothing that arrives is wrong, and it recovers.
 
-use std::time::Duration;
-
 use crate::blob;
 use crate::program::ping;
 use crate::relay::{Impairment, Relay};
+use crate::space::wait_until;
 use crate::world::{CarrierKind, LAN, World, privileged};
 
 #[test]
@@ -35,8 +34,7 @@ fn run_impaired(arrangement: &str) {
     ping(world.host(1), LAN, 200);
     let _web = world.serve_web();
     let mut download = world.begin_download(1, "50G");
-    std::thread::sleep(Duration::from_secs(3));
-    assert!(relay.lost() > 100, "{}", relay.lost());
+    wait_until("a hundred datagrams are lost", || relay.lost() > 100);
     assert!(!download.has_exited(), "the network was not bad enough");
     relay.repair();
     assert!(download.wait().success(), "{}", download.output());

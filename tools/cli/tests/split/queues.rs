@@ -61,6 +61,7 @@ fn both_queues_carry_iwarp_to_lan_tap() {
         check_both_queues(&world, "unit", "own0", 100);
         // A second unit fails before it opens the interface.
         let watch = world.unit.run(|| LinkWatch::open().unwrap());
+        // real time: the kernel may report a link change up to a second late.
         std::thread::sleep(Duration::from_millis(1500));
         watch.take_changed().unwrap();
         let words = ["unit", "--lan-tap", "own0", "--listen", "10.77.1.1:9000"];
@@ -222,7 +223,7 @@ fn queue_counts_of_both_sides_must_match() {
         wait_until("the host sees it", || !world.has_carrier(1));
         host.signal(Signal::STOP);
         let watch = world.host(1).run(|| LinkWatch::open().unwrap());
-        // The kernel may report a link change up to a second late.
+        // real time: the kernel may report a link change up to a second late.
         std::thread::sleep(Duration::from_millis(1500));
         watch.take_changed().unwrap();
         another_is_refused();

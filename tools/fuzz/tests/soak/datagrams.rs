@@ -3,13 +3,13 @@
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use verbena::low::{Data, Destination, Flags, QpState, Qpn, RecvWr, UdSendWr, Wc};
 use verbena::{Access, Cq, Device, Memory, Pd, Status, UdOptions, UdQp};
+use verbena_testing::{serve_until, wait_until};
 
-use crate::{Counts, LIMIT, add, device, is_hostile, mix};
+use crate::{Counts, add, device, is_hostile, mix};
 
 const QKEY: u32 = 0x1234;
 /// Bytes of a receive: 40 of the GRH, and the payload.
@@ -105,14 +105,13 @@ impl Datagrams {
 
     /// Answers each datagram with its first eight bytes.
     pub(crate) fn serve(&self, on: &AtomicBool) {
-        while on.load(Ordering::Relaxed) {
-            let count = self
-                .echo
-                .take(|tag, from| self.echo.send(tag, to(from, QKEY)));
-            if count == 0 {
-                thread::sleep(Duration::from_millis(1));
-            }
-        }
+        serve_until(
+            || !on.load(Ordering::Relaxed),
+            || {
+                let answer = |tag: &[u8; 8], from| self.echo.send(tag, to(from, QKEY));
+                self.echo.take(answer) > 0
+            },
+        );
     }
 
     pub(crate) fn exchange(&self, on: &AtomicBool, counts: &Counts, seed: u64) {
@@ -140,17 +139,14 @@ impl Datagrams {
 
 /// Sends until the answer arrives.
 fn send_until_answered(side: &Side, tag: [u8; 8], to: Destination) {
-    let end = Instant::now() + LIMIT;
     let mut sent: Option<Instant> = None;
     let mut came = false;
-    while !came {
-        assert!(Instant::now() < end, "a datagram is never answered");
+    wait_until("a datagram is answered", || {
         if sent.is_none_or(|at| at.elapsed() > RESEND_INTERVAL) {
             side.send(&tag, to);
             sent = Some(Instant::now());
         }
-        if side.take(|answer, _| came |= *answer == tag) == 0 {
-            thread::sleep(Duration::from_micros(100));
-        }
-    }
+        side.take(|answer, _| came |= *answer == tag);
+        came
+    });
 }

@@ -110,6 +110,7 @@ impl Disk {
             // Part of a request, then a pause; part of a write.
             3 => {
                 client.write_all(&request(READ, 0, BLOCK)[..11])?;
+                // real time: a client that is silent for a while.
                 thread::sleep(Duration::from_millis(50));
                 Ok(())
             }

@@ -25,6 +25,7 @@ use split::Split;
 use verbena::low::Wc;
 use verbena::{Access, Config, Connection, Cq, Device, Listener, Memory};
 use verbena_rsocket::{Flags, Linger, Net, Stream};
+use verbena_testing::serve_until;
 
 /// Threads that connect again and again, of each kind.
 const CLIENTS: u64 = 3;
@@ -160,6 +161,7 @@ impl World {
                 if let Some(split) = &self.split {
                     scope.spawn(move || split.drive(clients, counts, seed));
                 }
+                // real time: the duration of the test is its subject.
                 thread::sleep(time);
                 clients.store(false, Ordering::Relaxed);
             });
@@ -168,16 +170,20 @@ impl World {
 
     fn serve(&self, on: &AtomicBool) {
         thread::scope(|scope| {
-            while on.load(Ordering::Relaxed) {
-                match self.listener.try_next().unwrap() {
-                    None => thread::sleep(Duration::from_millis(1)),
-                    Some(request) => drop(scope.spawn(move || {
+            serve_until(
+                || !on.load(Ordering::Relaxed),
+                || {
+                    let Some(request) = self.listener.try_next().unwrap() else {
+                        return false;
+                    };
+                    scope.spawn(move || {
                         if let Ok(connection) = request.accept(b"").wait() {
                             echo(&connection);
                         }
-                    })),
-                }
-            }
+                    });
+                    true
+                },
+            );
         });
     }
 
@@ -241,10 +247,9 @@ impl World {
 
     fn serve_sockets(&self, on: &AtomicBool) {
         thread::scope(|scope| {
-            while on.load(Ordering::Relaxed) {
+            let accept = || {
                 let Ok(socket) = self.sockets.accept() else {
-                    thread::sleep(Duration::from_millis(1));
-                    continue;
+                    return false;
                 };
                 scope.spawn(move || {
                     socket.set_nonblocking(false);
@@ -255,7 +260,9 @@ impl World {
                         }
                     }
                 });
-            }
+                true
+            };
+            serve_until(|| !on.load(Ordering::Relaxed), accept);
         });
     }
 
@@ -326,6 +333,7 @@ fn misbehave(at: SocketAddr, how: u64) {
     let _ = match how % 7 {
         // Silent.
         0 => {
+            // real time: a peer that is silent for a while.
             thread::sleep(Duration::from_millis(50));
             Ok(())
         }
@@ -424,6 +432,7 @@ fn settled_resources(satisfies: impl Fn(Resources) -> bool) -> Resources {
     let end = Instant::now() + LIMIT;
     let (mut last, mut since) = (Resources::now(), Instant::now());
     loop {
+        // real time: resources that do not change for some seconds are those that stay.
         thread::sleep(Duration::from_millis(100));
         let held = Resources::now();
         if satisfies(held) || Instant::now() >= end {

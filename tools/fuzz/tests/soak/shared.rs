@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use verbena::low::{Data, Flags, RecvWr, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Event, Listener, Memory, Pd, Qp, QpOptions, Srq, Status};
+use verbena_testing::serve_until;
 
 use crate::{Counts, REQUEST, add, completions, device, is_hostile, mix};
 
@@ -57,8 +58,8 @@ impl Shared {
     pub(crate) fn serve(&self, on: &AtomicBool) {
         let all: Mutex<HashMap<u32, Arc<Qp>>> = Mutex::default();
         thread::scope(|scope| {
-            let mut some = [Wc::default(); 16];
-            while on.load(Ordering::Relaxed) {
+            let (mut some, all) = ([Wc::default(); 16], &all);
+            let step = || {
                 let request = self.listener.try_next().unwrap();
                 let idle = request.is_none();
                 if let Some(request) = request {
@@ -67,7 +68,6 @@ impl Shared {
                         Qp::with_srq(&self.pd, &self.recv_cq, &self.recv_cq, &self.srq, options);
                     let qp = Arc::new(qp.unwrap());
                     all.lock().unwrap().insert(qp.number(), qp.clone());
-                    let all = &all;
                     scope.spawn(move || {
                         let accepting = request.accept_on(&qp, b"");
                         if accepting.is_err() || accepting.is_ok_and(|it| it.wait().is_err()) {
@@ -85,10 +85,9 @@ impl Shared {
                         all.lock().unwrap().remove(&qp);
                     }
                 }
-                if idle && count == 0 {
-                    thread::sleep(Duration::from_millis(1));
-                }
-            }
+                !idle || count > 0
+            };
+            serve_until(|| !on.load(Ordering::Relaxed), step);
         });
         // Receives flushed when the queue pairs are destroyed are posted again.
         drop(all);

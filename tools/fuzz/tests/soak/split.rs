@@ -21,6 +21,7 @@ use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
 use verbena_split_wire::push::Status;
+use verbena_testing::{wait_for, wait_until};
 
 use crate::{Counts, LIMIT, add, config, is_hostile, mix};
 
@@ -74,16 +75,11 @@ impl Split {
 
     /// Waits until the unit has noticed that all hosts are gone.
     pub(crate) fn settle(&self) {
-        let end = Instant::now() + LIMIT;
         let name = status::queues("unit", &self.lan).unwrap().remove(0);
-        loop {
+        wait_until("all hosts are gone", || {
             let said: UnitStatus = serde_json::from_str(&status::query(&name).unwrap()).unwrap();
-            if said.hosts.is_empty() {
-                return;
-            }
-            assert!(Instant::now() < end, "{:?} are still there", said.hosts);
-            thread::sleep(Duration::from_millis(50));
-        }
+            said.hosts.is_empty()
+        });
     }
 
     /// Attaches a driver with a TAP interface, and shuts it down, repeatedly.
@@ -201,15 +197,10 @@ impl Caller {
     }
 
     fn until<T>(&mut self, what: &str, mut is: impl FnMut(&mut Caller) -> Option<T>) -> T {
-        let end = Instant::now() + LIMIT;
-        loop {
+        wait_for(what, || {
             self.turn();
-            if let Some(done) = is(self) {
-                return done;
-            }
-            assert!(Instant::now() < end, "never: {what}");
-            thread::sleep(Duration::from_micros(200));
-        }
+            is(self)
+        })
     }
 
     fn request(&mut self, ask: &ConfigRequest) -> Status {

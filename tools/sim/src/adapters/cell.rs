@@ -7,10 +7,9 @@ use verbena_nic::wr::RemoteAddr;
 use verbena_nic::{SendOp, Status, Transfer};
 use verbena_wire::Stag;
 
-use super::drive::World;
-use super::memory::Zone;
 use super::record::{Cell, CellUse, FRESH, Fault, Kind, Touch, Use};
 use super::request::Draft;
+use super::world::{Cells, World, Zone};
 use crate::rng::{Ratio, Rng};
 
 /// A step of a run with cells uses one.
@@ -19,22 +18,6 @@ const USE: Ratio = Ratio::per_mille(350);
 const REFUSED: Ratio = Ratio::per_mille(40);
 /// A use takes a new cell.
 const FRESH_CELL: Ratio = Ratio::per_mille(400);
-
-/// What is drawn about cells.
-#[derive(Debug)]
-pub(super) struct Cells {
-    rng: Rng,
-    /// Responses are not copied, so requests are held; then only one side of each pair uses cells.
-    held: bool,
-}
-
-impl Cells {
-    pub(super) fn new(seed: u64) -> Cells {
-        let mut rng = Rng::new(seed);
-        let held = rng.chance(Ratio::per_mille(300));
-        Cells { rng, held }
-    }
-}
 
 impl World {
     /// How bytes are moved in this run.

@@ -11,6 +11,7 @@ mod leaks;
 mod leftovers;
 mod limits;
 mod memory;
+mod messages;
 mod order;
 mod receives;
 mod touches;

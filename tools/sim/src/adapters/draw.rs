@@ -11,13 +11,12 @@ use verbena_nic::{Cq, Personality, QpType, Transfer};
 use verbena_stream::{RnrRetry, Terms};
 use verbena_wire::ext::{Features, RnrTimer};
 
-use super::drive::World;
 use super::probabilities::{
     DISABLED, EXTRA_PAIRS, FLIP_RATES, FLIPPING, NO_RNR_RETRY, RARE_FAULTS, SRQ_CONTENTION,
     WINDOWS_ONLY,
 };
-use super::rare_faults::Watch;
 use super::record::{Fault, Limits, Pair, QueuePair};
+use super::world::{Watch, World};
 use crate::fabric::{ConnectOptions, QpId, QpOptions, SideOptions};
 use crate::link::{Chunks, LinkOptions};
 use crate::rng::{Ratio, Rng};

@@ -2,118 +2,18 @@
 //! Before the end every request can complete: receives are posted, drained queues are resumed. Nothing is checked here.
 
 use core::time::Duration;
-use std::sync::Arc;
 
-use verbena_nic::qp::QpAccessFlags;
-use verbena_nic::{Cq, QpState, Srq};
+use verbena_nic::QpState;
 
-use super::cell::Cells;
-use super::memory::LiveRegion;
 use super::probabilities::{MIGRATE, MIGRATING};
-use super::program::Window;
-use super::rare_faults::Watch;
 use super::record::{Fault, Record, WindowRecord};
-use crate::fabric::{ConnectionId, Fabric, HostId, QpId};
-use crate::rng::{Ratio, Rng};
+use super::world::World;
+use crate::rng::Ratio;
 
 /// Rounds of posting receives before requests that still wait count as stuck.
 const LAST_ROUNDS: usize = 40;
-/// Derives the seed of another generator.
-const EXTRA_SEED: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Derives a second one.
-const MIGRATION_SEED: u64 = 0xC2B2_AE3D_27D4_EB4F;
-/// Derives a third one.
-const TOUCH_SEED: u64 = 0x1656_67B1_9E37_79F9;
-/// Derives a fourth one.
-const CELL_SEED: u64 = 0x27D4_EB2F_1656_67C5;
-
-/// A run of adapters.
-#[derive(Debug)]
-pub(super) struct World {
-    pub(super) fabric: Fabric,
-    pub(super) rng: Rng,
-    pub(super) record: Record,
-    pub(super) hosts: Vec<HostId>,
-    pub(super) srqs: Vec<Arc<Srq>>,
-    pub(super) cqs: Vec<Arc<Cq>>,
-    /// The queue pairs, as the record numbers them.
-    pub(super) ids: Vec<QpId>,
-    /// The connections, as the record numbers pairs.
-    pub(super) connections: Vec<ConnectionId>,
-    /// Whether immediate data and atomics (RFC 7306) are allowed, by pair.
-    pub(super) rfc7306: Vec<bool>,
-    pub(super) regions: Vec<LiveRegion>,
-    pub(super) windows: Vec<Window>,
-    /// Counters and the bits used of each: host, location, bits.
-    pub(super) counters: Vec<(usize, (usize, usize), u32)>,
-    /// Programs sometimes omit receives for peers that do not wait.
-    pub(super) starving: bool,
-    /// Queue pairs that raised `SqDrained` since they were asked to drain.
-    pub(super) drained: Vec<u32>,
-    /// Queue pairs that raised an event of failure since the last check.
-    pub(super) failure_events: Vec<u32>,
-    /// Generator for what [`super::probabilities`] names, and for nothing else.
-    pub(super) extra_rng: Rng,
-    /// Generator for connections that move, and for nothing else.
-    pub(super) migration_rng: Rng,
-    /// Generator for one-touch windows (M9), for the same reason.
-    pub(super) touch_rng: Rng,
-    /// Set if cells are used.
-    pub(super) cells: Option<Cells>,
-    /// Whether the rarer faults happen.
-    pub(super) has_rare_faults: bool,
-    /// Whether peers of this host may name windows only, by host.
-    pub(super) windows_only: Vec<bool>,
-    /// What the peer may do, by queue pair.
-    pub(super) enabled: Vec<QpAccessFlags>,
-    /// The shared receive queues' limits, as programs know them.
-    pub(super) watches: Vec<Watch>,
-}
 
 impl World {
-    pub(super) fn new(seed: u64) -> World {
-        let mut rng = Rng::new(seed);
-        World {
-            fabric: Fabric::new(rng.draw()),
-            rng,
-            record: Record::default(),
-            hosts: Vec::new(),
-            srqs: Vec::new(),
-            cqs: Vec::new(),
-            ids: Vec::new(),
-            connections: Vec::new(),
-            rfc7306: Vec::new(),
-            regions: Vec::new(),
-            windows: Vec::new(),
-            counters: Vec::new(),
-            starving: false,
-            drained: Vec::new(),
-            failure_events: Vec::new(),
-            extra_rng: Rng::new(seed ^ EXTRA_SEED),
-            migration_rng: Rng::new(seed ^ MIGRATION_SEED),
-            touch_rng: Rng::new(seed ^ TOUCH_SEED),
-            cells: None,
-            has_rare_faults: false,
-            windows_only: Vec::new(),
-            enabled: Vec::new(),
-            watches: Vec::new(),
-        }
-    }
-
-    /// The run of the same seed in which requests also use cells.
-    pub(super) fn with_cells(seed: u64) -> World {
-        World {
-            cells: Some(Cells::new(seed ^ CELL_SEED)),
-            ..World::new(seed)
-        }
-    }
-
-    pub(super) fn log(&mut self, line: impl core::fmt::Display) {
-        self.record
-            .log
-            .push(format!("{} {line}", self.fabric.now()));
-    }
-
     pub(super) fn run(mut self) -> Record {
         self.populate();
         if self.rng.coin() {
@@ -177,12 +77,6 @@ impl World {
             10 => self.pair(),
             _ => self.request_bad(),
         }
-    }
-
-    /// Records that a fault happened to a pair.
-    pub(super) fn record_fault(&mut self, pair: usize, fault: Fault) {
-        self.log(format!("pair {pair}: {fault:?}"));
-        self.record.pairs[pair].faults.insert(fault);
     }
 
     fn kill(&mut self) {

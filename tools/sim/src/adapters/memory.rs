@@ -1,12 +1,12 @@
 //! The memory of the programs: regions that are added on demand, divided into slots that are used once.
 //! Since a slot is used once, every byte found in it later has one possible source.
 
-use verbena_mem::{Access, Buffer, Pd};
+use verbena_mem::{Access, Pd};
 use verbena_nic::Sge;
 use verbena_nic::wr::RemoteAddr;
 
-use super::drive::World;
 use super::record::{FRESH, RegionRecord, Slot, Use};
+use super::world::{LiveRegion, World, Zone};
 use crate::fabric::{remote, sge};
 
 const PD: Pd = Pd(1);
@@ -15,37 +15,6 @@ const FOREIGN_PD: Pd = Pd(2);
 const GUARD: usize = 8;
 /// Least bytes of a region.
 const REGION: usize = 4096;
-
-/// The kind of a region.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Zone {
-    /// Stays to the end, with all rights.
-    Stable,
-    /// May be deregistered at any time.
-    Transient,
-    /// Is accessed through windows only.
-    Windowed,
-    /// Peers may read it.
-    ReadOnly,
-    /// Belongs to another domain: no queue pair may access it.
-    Foreign,
-}
-
-/// A region in use.
-#[derive(Debug)]
-pub(super) struct LiveRegion {
-    pub(super) host: usize,
-    pub(super) zone: Zone,
-    pub(super) buffer: Buffer,
-    next: usize,
-    pub(super) revoked: Option<Vec<u8>>,
-}
-
-impl LiveRegion {
-    pub(super) fn image(&self) -> Vec<u8> {
-        self.buffer.read(0, self.buffer.len())
-    }
-}
 
 impl World {
     /// Reserves `len` bytes, aligned for atomics; returns the region and the offset.

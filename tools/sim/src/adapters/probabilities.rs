@@ -2,7 +2,7 @@
 //! They are high enough that a thousand seeds cover each, and low enough that most pairs have none. Probabilities of what is drawn in
 //! every run are where it is drawn.
 //!
-//! These are drawn from a separate generator ([`World::extra_rng`](super::drive::World)), so that adding one did not change the runs of
+//! These are drawn from a separate generator ([`World::extra_rng`](super::world::World)), so that adding one did not change the runs of
 //! seeds that draw none of them.
 
 use crate::rng::Ratio;

@@ -5,36 +5,15 @@ use verbena_mem::{Access, Bind, Pd, WindowType};
 use verbena_nic::{QpState, ReceiveWr, SendOp, Status, Wc, WcOp};
 use verbena_wire::{Stag, To};
 
-use super::drive::World;
-use super::memory::Zone;
 use super::probabilities::{ONE_TOUCH, TOUCH_AGAIN};
 use super::record::{Fault, Kind, Op, Queue, Supply, Touch, Use};
 use super::request::RECEIVE;
+use super::world::{Window, World, Zone};
 use crate::rng::Ratio;
 
 /// Bytes of a window.
 const WINDOW: usize = 400;
 const PD: Pd = Pd(1);
-
-/// A window of a program.
-#[derive(Debug)]
-pub(super) struct Window {
-    pub(super) host: usize,
-    /// The queue pair that binds it, and whose peer uses it.
-    qp: usize,
-    pub(super) stag: Stag,
-    ty: WindowType,
-    pub(super) range: (usize, usize),
-    pub(super) len: usize,
-    zero_based: bool,
-    next: usize,
-    /// Peers may use it.
-    known: bool,
-    /// Its end was requested, or it was accessed more often than it may be.
-    pub(super) doubtful: bool,
-    pub(super) one_touch: bool,
-    pub(super) revoked: Option<Vec<u8>>,
-}
 
 impl World {
     /// Polls all completions of all living hosts.

@@ -3,21 +3,11 @@
 
 use verbena_nic::{Event, QpState};
 
-use super::drive::World;
-use super::memory::Zone;
 use super::probabilities::{
     ARM, CLOSE, FAIL_ASSIGNED, FORBIDDEN, FOREIGN_RECEIVE, RESET_QP, REUSE,
 };
 use super::record::{Closing, Fault, QpEnd};
-
-/// What the program of a shared receive queue knows of its limit.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Watch {
-    /// The limit that is armed; 0 if none is.
-    armed: usize,
-    /// Receives at the last observation.
-    last: usize,
-}
+use super::world::{World, Zone};
 
 impl World {
     /// Rare events in addition to the step itself.

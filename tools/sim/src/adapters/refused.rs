@@ -7,10 +7,9 @@ use verbena_nic::wr::RemoteAddr;
 use verbena_nic::{SendOp, Status};
 use verbena_wire::{Stag, To};
 
-use super::drive::World;
-use super::memory::Zone;
 use super::record::{Fault, Kind, Touch, Use};
 use super::request::{Draft, LONGEST, RECEIVE};
+use super::world::{World, Zone};
 
 impl World {
     /// Posts a request that the peer, or this side, must refuse.

@@ -5,9 +5,8 @@ use verbena_nic::qp::QpAccessFlags;
 use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{Flags, QpState, SendOp, SendWr, Sge, Status};
 
-use super::drive::World;
-use super::memory::Zone;
 use super::record::{Kind, Op, Touch, Use};
+use super::world::{World, Zone};
 use crate::rng::Ratio;
 
 /// Bits of a counter used by one addition: its own and one for a carry.

@@ -3,7 +3,7 @@
 
 use super::Verdict;
 use super::model::Model;
-use crate::peer::{FRESH_BYTE, ReceiveImage};
+use crate::image::{FRESH_BYTE, ReceiveImage};
 use crate::work::Work;
 use crate::world::Transcript;
 

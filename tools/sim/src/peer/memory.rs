@@ -7,14 +7,8 @@ use verbena_stream::AccessFault;
 use verbena_wire::rdmap::AtomicOp;
 use verbena_wire::{Stag, To};
 
+use crate::image::Guarded;
 use crate::work::TaggedAddr;
-
-/// Bytes before and behind every region and receive that must not be written.
-pub const GUARD: usize = 48;
-/// Contents of the guards.
-pub const GUARD_BYTE: u8 = 0xa5;
-/// Initial contents of a receive.
-pub const FRESH_BYTE: u8 = 0xee;
 
 /// A kind of access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,46 +56,6 @@ pub struct RegionSpec {
     pub bytes: Vec<u8>,
     /// Its access rights.
     pub rights: Rights,
-}
-
-/// Bytes between guards.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Guarded(Vec<u8>);
-
-impl Guarded {
-    /// These bytes, guarded.
-    pub fn new(bytes: &[u8]) -> Guarded {
-        let mut all = vec![GUARD_BYTE; GUARD];
-        all.extend(bytes);
-        all.extend([GUARD_BYTE; GUARD]);
-        Guarded(all)
-    }
-
-    /// The bytes between the guards.
-    pub fn bytes(&self) -> &[u8] {
-        &self.0[GUARD..self.0.len() - GUARD]
-    }
-
-    /// Bytes from `offset` up to the end of the rear guard; an overrun by less than a guard is detected by a checker.
-    pub fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
-        &mut self.0[GUARD + offset..][..len]
-    }
-
-    /// Number of bytes between the guards.
-    pub fn len(&self) -> usize {
-        self.0.len() - 2 * GUARD
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether the guards are unchanged.
-    pub fn is_intact(&self) -> bool {
-        let (front, rear) = (&self.0[..GUARD], &self.0[self.0.len() - GUARD..]);
-        front.iter().chain(rear).all(|&b| b == GUARD_BYTE)
-    }
 }
 
 #[derive(Debug, Clone)]

@@ -81,7 +81,7 @@ fn painted_memory_finds_wrong_accesses() {
     assert!(memory.store(0, &[1; 30]).is_err(), "held");
     memory.judge().unwrap();
     memory.store(1, &[1; 30]).unwrap();
-    assert!(memory.free().is_err(), "nobody was told of a packet");
+    assert!(memory.free().is_err(), "no packet was reported");
     let mut memory = make();
     memory.free().unwrap();
     assert!(memory.free().is_err(), "twice");

@@ -5,7 +5,7 @@ use verbena_stream::{RnrRetry, Time};
 
 use super::Event;
 use crate::actor::Leftovers;
-use crate::peer::Image;
+use crate::image::Image;
 use crate::session::{Abilities, Session};
 use crate::work::{Received, Report, Status};
 

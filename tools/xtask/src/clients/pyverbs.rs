@@ -3,8 +3,7 @@
 //! The interpreter is Debian's, for which the package is built.
 
 use super::case::{Case, SCRIPTS, Side};
-
-pub(crate) const PYTHON: &str = "/usr/bin/python3";
+use super::source::wheels::PYTHON;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![Case::single("pyverbs/rc", script("pyverbs_rc.py").must_print("all good")).limit(60)]

@@ -2,12 +2,15 @@
 //! They are put below the folder of the run, once for all its cases. A source that failed is not tried again: every
 //! further case of it is skipped with the same reason.
 
+pub(crate) mod release;
+pub(crate) mod wheels;
+
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use super::releases::Release;
-use super::wheels::Wheels;
+use release::Release;
+use wheels::Wheels;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Source {

@@ -4,7 +4,7 @@
 use std::fmt;
 
 /// Debian's unprivileged account.
-const NOBODY: u32 = 65534;
+const OTHER_UID: u32 = 65534;
 
 /// The user that a process is started as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ impl User {
     /// All users that this process can start others as.
     pub(crate) fn all() -> Vec<User> {
         if is_root() {
-            vec![User::Own, User::Other(NOBODY)]
+            vec![User::Own, User::Other(OTHER_UID)]
         } else {
             vec![User::Own]
         }

@@ -2,24 +2,9 @@
 //! provider), NIXL, Mooncake and UCX itself. Their versions are pinned here. No environment variable is set for them but by
 //! `verbena run`; one in a command line selects a transport of the program's own.
 
-use std::path::Path;
-
-use anyhow::{Context, Result};
-
 use super::case::{Case, Noise, PEER, PORT, SCRIPTS, Side, Topology};
-use super::pyverbs::PYTHON;
 use super::source::Source;
-use crate::command::Tool;
-
-/// Packages that share a virtual environment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wheels {
-    /// The name of its folder.
-    pub(crate) name: &'static str,
-    packages: &'static [&'static str],
-    /// Leaves out the packages' dependencies: NIXL requires PyTorch and never loads it.
-    alone: bool,
-}
+use super::source::wheels::{PYTHON, Wheels};
 
 const MPICH: Wheels = Wheels {
     name: "mpich",
@@ -52,32 +37,6 @@ impl Wheels {
     /// A program or file of the environment.
     fn path(&self, below: &str) -> String {
         format!("{SCRIPTS}/{}/{below}", self.name)
-    }
-
-    /// Creates the environment. The interpreter is Debian's: one below a home directory is not accessible to other users.
-    pub(super) fn install(&self, tree: &Path) -> Result<()> {
-        let made = self.try_install(tree);
-        if made.is_err() && tree.exists() {
-            std::fs::remove_dir_all(tree)
-                .with_context(|| format!("cannot remove {}", tree.display()))?;
-        }
-        made
-    }
-
-    fn try_install(&self, tree: &Path) -> Result<()> {
-        Tool::new("virtualenv")
-            .args(["--quiet", "--python", PYTHON])
-            .arg(tree)
-            .run_quietly()?;
-        let pip = Tool::new(tree.join("bin/pip"))
-            .args(["install", "--quiet", "--disable-pip-version-check"])
-            .args(["--only-binary", ":all:"]);
-        let pip = if self.alone {
-            pip.arg("--no-deps")
-        } else {
-            pip
-        };
-        pip.args(self.packages).run_quietly()
     }
 
     fn case(&self, mut case: Case) -> Case {

@@ -3,6 +3,7 @@
 //! What a contender cannot do is not in the list.
 
 use super::contender::{CONTENDERS, Contender};
+use super::series::Measure;
 
 /// Where the two sides are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,46 +13,11 @@ pub(crate) enum Topology {
     Veth(u32),
 }
 
-/// What is measured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Measure {
-    /// Half a round trip; a whole one for a read.
-    Latency,
-    Bandwidth,
-    /// Messages per second.
-    Rate,
-    /// Bandwidth and memory of many connections; the size is their number.
-    Connections,
-    /// Wake-ups of an idle connection.
-    Idle,
-}
-
 impl Topology {
     pub(crate) fn name(self) -> String {
         match self {
             Topology::Loopback => "loopback".to_owned(),
             Topology::Veth(mtu) => format!("veth{mtu}"),
-        }
-    }
-}
-
-impl Measure {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Measure::Latency => "latency",
-            Measure::Bandwidth => "bandwidth",
-            Measure::Rate => "rate",
-            Measure::Connections => "connections",
-            Measure::Idle => "idle",
-        }
-    }
-
-    pub(crate) fn unit(self) -> &'static str {
-        match self {
-            Measure::Latency => "µs",
-            Measure::Bandwidth | Measure::Connections => "GB/s",
-            Measure::Rate => "M/s",
-            Measure::Idle => "wake-ups",
         }
     }
 }

@@ -2,8 +2,8 @@
 //! Each has its own best reasonable settings, the same sizes, and two processes, which are not pinned.
 //! A program without a time option gets as many messages as take about the same time.
 
-use super::case::Measure;
 use super::output::{Format, Run};
+use super::series::Measure;
 use Measure::{Bandwidth, Connections, Idle, Latency, Rate};
 use Program::{Fabric, Iperf3, Perftest, PerftestSingle, Ucx, Worker};
 

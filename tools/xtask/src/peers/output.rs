@@ -5,8 +5,7 @@
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::case::Measure;
-use super::series::Sample;
+use super::series::{Measure, Sample};
 
 /// The program that printed the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! The tables, for the terminal and for `docs/performance/peers.md`.
 //! They show medians with the smallest and largest round, the targets first, and lost rounds below.
 
-use super::case::{Measure, Topology, shown};
+use super::case::{Topology, shown};
 use super::results::Results;
-use super::series::Series;
+use super::series::{Measure, Series, number};
 use super::targets::{Target, Verdict};
 
 /// How the measurement was made.
@@ -23,16 +23,6 @@ pub(crate) fn load_warning(about: &RunInfo) -> String {
             "**The machine was busy (load average {}): these verdicts are not valid. Repeat the measurement on an idle machine.**\n\n",
             about.load[0]
         ),
-    }
-}
-
-/// A number with about three digits.
-pub(crate) fn number(value: f64) -> String {
-    match value.abs() {
-        v if v >= 100.0 || v == 0.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 0.1 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
     }
 }
 
@@ -184,12 +174,6 @@ mod tests {
     use super::super::series::Sample;
     use super::super::targets::judge;
     use super::*;
-
-    #[test]
-    fn numbers_have_few_digits() {
-        let said = [0.0, 0.01234, 0.5678, 12.345, 6789.1].map(number);
-        assert_eq!(said, ["0", "0.0123", "0.57", "12.3", "6789"]);
-    }
 
     #[test]
     fn page_has_targets_figures_and_lost_rounds() {

@@ -4,8 +4,9 @@
 
 use std::fmt::Write;
 
-use super::case::{Measure, Topology, shown};
+use super::case::{Topology, shown};
 use super::results::Results;
+use super::series::Measure;
 
 const WIDTH: f64 = 860.0;
 const HEIGHT: f64 = 460.0;

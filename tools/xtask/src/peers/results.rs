@@ -3,8 +3,8 @@
 
 use serde::Serialize;
 
-use super::case::{Case, Measure, Topology};
-use super::series::{Sample, Series};
+use super::case::{Case, Topology};
+use super::series::{Measure, Sample, Series};
 
 /// The cases with their rounds.
 pub(crate) struct Results {

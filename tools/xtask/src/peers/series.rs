@@ -1,9 +1,44 @@
-//! The numbers of several rounds: their median, and their spread.
+//! What is measured, and the numbers of several rounds: their median, and their spread.
 //! A round without a number is counted as lost and not as zero. Medians are used because one outlier must not change a figure.
 
 use serde::Serialize;
 
 use crate::median::median;
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Measure {
+    /// Half a round trip; a whole one for a read.
+    Latency,
+    Bandwidth,
+    /// Messages per second.
+    Rate,
+    /// Bandwidth and memory of many connections; the size is their number.
+    Connections,
+    /// Wake-ups of an idle connection.
+    Idle,
+}
+
+impl Measure {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Measure::Latency => "latency",
+            Measure::Bandwidth => "bandwidth",
+            Measure::Rate => "rate",
+            Measure::Connections => "connections",
+            Measure::Idle => "idle",
+        }
+    }
+
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Measure::Latency => "µs",
+            Measure::Bandwidth | Measure::Connections => "GB/s",
+            Measure::Rate => "M/s",
+            Measure::Idle => "wake-ups",
+        }
+    }
+}
 
 /// The result of one run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -56,6 +91,16 @@ impl Series {
     }
 }
 
+/// A number with about three digits.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 || v == 0.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,5 +120,11 @@ mod tests {
         assert_eq!(series.spread(), Some((4.0, 9.0)));
         assert_eq!(series.cpu(), Some(0.7));
         assert_eq!(series.memory(), None);
+    }
+
+    #[test]
+    fn numbers_have_few_digits() {
+        let said = [0.0, 0.01234, 0.5678, 12.345, 6789.1].map(number);
+        assert_eq!(said, ["0", "0.0123", "0.57", "12.3", "6789"]);
     }
 }

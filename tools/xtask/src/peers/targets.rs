@@ -4,10 +4,10 @@
 
 use serde::Serialize;
 
-use super::case::Measure::{Bandwidth, Connections, Idle, Latency, Rate};
-use super::case::{Measure, Topology, shown};
-use super::page::number;
+use super::case::{Topology, shown};
 use super::results::Results;
+use super::series::Measure::{Bandwidth, Connections, Idle, Latency, Rate};
+use super::series::{Measure, number};
 
 /// The result for a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

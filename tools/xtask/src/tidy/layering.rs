@@ -62,6 +62,7 @@ const ENGINE: &str = "verbena-engine";
 const SPLIT_WIRE: &str = "verbena-split-wire";
 const STORAGE_WIRE: &str = "verbena-storage-wire";
 const SIM: &str = "verbena-sim";
+const TESTING: &str = "verbena-testing";
 const VERBENA: &str = "verbena";
 const RSOCKET: &str = "verbena-rsocket";
 
@@ -78,7 +79,7 @@ const LAYERS: &[LayerRule] = &[
     free(NIC, &[EVENTS, MEM, STREAM, SYNC, WIRE]),
     free(CELLS, &[SPLIT_WIRE, NIC, MEM, STREAM, WIRE]),
     free(ISCSI, &[STORAGE_WIRE, NIC, MEM, WIRE]),
-    free(ENGINE, &[EVENTS, ISCSI, NIC, MEM, STREAM, WIRE]),
+    free(ENGINE, &[EVENTS, NIC, MEM, STREAM, SYNC, WIRE]),
     free("verbena-lan", &[]),
     free(
         SIM,
@@ -93,10 +94,7 @@ const LAYERS: &[LayerRule] = &[
             WIRE,
         ],
     ),
-    free(
-        VERBENA,
-        &[ENGINE, EVENTS, ISCSI, NIC, MEM, STREAM, WIRE, SIM],
-    ),
+    free(VERBENA, &[ENGINE, EVENTS, NIC, MEM, STREAM, WIRE, SIM]),
     free(RSOCKET, &[VERBENA]),
     free(
         "verbena-split",
@@ -132,6 +130,7 @@ const LAYERS: &[LayerRule] = &[
         ],
     ),
     free("verbena-peers", &[VERBENA, "verbena-cli"]),
+    free(TESTING, &[]),
     free("xtask", &[]),
     LayerRule {
         package: "verbena-fuzz",
@@ -141,7 +140,7 @@ const LAYERS: &[LayerRule] = &[
 ];
 
 /// Tests of any package may use these too.
-const DEV_INWARD: &[&str] = &[SIM];
+const DEV_INWARD: &[&str] = &[SIM, TESTING];
 
 /// Checks every manifest of the workspace.
 pub(crate) fn check(packages: &[Package], root: &Path) -> Vec<Finding> {
@@ -225,6 +224,7 @@ mod tests {
         let packages = [
             package(WIRE, &[("thiserror", None), ("proptest", Some("dev"))]),
             package(STREAM, &[(WIRE, None), (SIM, Some("dev"))]),
+            package(MEM, &[(WIRE, None), (TESTING, Some("dev"))]),
             package(SIM, &[(STREAM, None), ("anything", None)]),
             package("verbena-fuzz", &[(SIM, None), ("libfuzzer-sys", None)]),
         ];

@@ -36,8 +36,7 @@ pub(crate) fn check(file: &TextFile) -> Vec<Finding> {
     for at in words(&file.code, "unsafe") {
         let line = line_of(&file.code, at);
         if !island {
-            let sentence =
-                "`unsafe` in a file that ISLANDS in tools/xtask/src/tidy/safety.rs does not list";
+            let sentence = "`unsafe` in a file that UNSAFE_ALLOWED in tools/xtask/src/tidy/safety.rs does not list";
             findings.push(Finding::new(&file.path, line, RULE, sentence));
         } else if needs_argument(&file.code[at..]) && !has_argument(file, line) {
             let sentence =

@@ -2,7 +2,8 @@
 
 use std::net::UdpSocket;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Instant;
+
+use verbena_testing::{wait_readable, wait_until};
 
 use super::*;
 use crate::{Config, SidrQuery};
@@ -66,14 +67,6 @@ fn request_bytes(transaction: u64) -> [u8; SidrMessage::LEN] {
     emit_inquiry(transaction, SidrKind::Request, b"who?")
 }
 
-fn wait_until(what: impl Fn() -> bool) {
-    let end = Instant::now() + LONG;
-    while !what() {
-        assert!(Instant::now() < end, "it never came to that");
-        std::thread::yield_now();
-    }
-}
-
 #[test]
 fn sidr_request_is_answered() {
     let (a, b) = (engine(), engine());
@@ -114,7 +107,7 @@ fn sidr_request_before_listen_is_answered_later() {
     let engine = engine();
     let desk = engine.bind_sidr_listener(loopback_addr()).unwrap();
     let (_asking, answers) = query(&engine, desk.local_addr(), b"early");
-    std::thread::sleep(Duration::from_millis(120));
+    wait_readable("the request arrives", &desk.0.socket);
     let told = |question: SidrRequest| question.accept(endpoint(), b"").unwrap();
     desk.listen(1, told).unwrap();
     answers.recv_timeout(LONG).unwrap().unwrap();
@@ -147,8 +140,8 @@ fn sidr_request_waits_for_a_late_reply() {
     let (desk, questions) = open(&engine, 1);
     let (asking, answers) = query(&engine, desk.local_addr(), b"");
     let question = questions.recv_timeout(LONG).unwrap();
-    // Longer than a request without any reply would be repeated.
-    std::thread::sleep(Duration::from_secs(4));
+    // More attempts than a request without any reply gets.
+    wait_until("it is repeated", || desk.counters().repeated >= 6);
     assert!(!asking.is_finished());
     question.accept(endpoint(), b"at last").unwrap();
     assert_eq!(
@@ -193,7 +186,9 @@ fn sidr_backlog_is_bounded_and_malformed_requests_counted() {
     for transaction in 0..100 {
         peer.send(&request_bytes(transaction)).unwrap();
     }
-    wait_until(|| desk.counters().requests + desk.counters().backlog_full == 100);
+    wait_until("all are counted", || {
+        desk.counters().requests + desk.counters().backlog_full == 100
+    });
     assert_eq!(desk.counters().requests, 8);
     let mut long = request_bytes(1).to_vec();
     long.push(0);
@@ -204,11 +199,11 @@ fn sidr_backlog_is_bounded_and_malformed_requests_counted() {
     for bytes in wrong {
         peer.send(bytes).unwrap();
     }
-    wait_until(|| desk.counters().malformed == 6);
+    wait_until("six are malformed", || desk.counters().malformed == 6);
     // An answered request makes room in the backlog.
     drop(questions.recv_timeout(LONG).unwrap());
     peer.send(&request_bytes(1000)).unwrap();
-    wait_until(|| desk.counters().requests == 9);
+    wait_until("nine requests", || desk.counters().requests == 9);
 }
 
 #[test]
@@ -241,7 +236,7 @@ fn forged_sidr_replies_are_ignored() {
     ] {
         desk.send_to(wrong, to).unwrap();
     }
-    wait_until(|| asking.unrelated() == 6);
+    wait_until("six are unrelated", || asking.unrelated() == 6);
     assert!(!asking.is_finished());
     desk.send_to(&emit_inquiry(transaction, yes(here), b"yes"), to)
         .unwrap();

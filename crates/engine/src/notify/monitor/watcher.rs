@@ -2,14 +2,13 @@
 //! Lines are sent whole and in the order of the events. A line for which the client's socket has no room is dropped and counted, and
 //! the count is sent as a line when there is room. Nothing blocks and no line is queued.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use verbena_nic::Cause;
 use verbena_stream::Time;
 use verbena_sync::locks::Mutex;
 
-use super::{GREETING, WatcherPermit, line};
-use crate::core::Core;
+use super::{GREETING, Watched, WatcherPermit, line};
 use crate::error::Error;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::security::access::Refusal;
@@ -23,7 +22,7 @@ const HANGUP_OR_WRITABLE: Interest = Interest {
 };
 
 pub(super) struct Watcher {
-    core: Weak<Core>,
+    watched: Watched,
     shard: Arc<Shard>,
     token: u64,
     client: AbstractClient,
@@ -34,13 +33,15 @@ pub(super) struct Watcher {
 
 impl Watcher {
     pub(super) fn start(
-        core: &Arc<Core>,
+        watched: &Watched,
         shard: &Arc<Shard>,
         visitor: AbstractClient,
         place: WatcherPermit,
     ) -> Result<(), Error> {
+        let notification = watched.notification.upgrade().ok_or(Error::Closed)?;
+        let security = watched.security.upgrade().ok_or(Error::Closed)?;
         let watcher = Arc::new(Watcher {
-            core: Arc::downgrade(core),
+            watched: watched.clone(),
             shard: shard.clone(),
             token: next_token(),
             client: visitor,
@@ -55,13 +56,13 @@ impl Watcher {
         let observer = watcher.clone();
         // Held until the greeting is sent: a client that has read it misses no event from then on, and sees none from before.
         let _first = watcher.missed.lock();
-        core.observers.add(
+        notification.observers.add(
             watcher.token,
             Arc::new(move |cause| observer.send_event(cause)),
         );
         let told = watcher.clone();
         let refused = move |refusal: &Refusal| told.send_line(|| line::refusal(refusal));
-        core.access.add(watcher.token, Arc::new(refused));
+        security.access.add(watcher.token, Arc::new(refused));
         watcher.client.send(format!("{GREETING}\n").as_bytes())?;
         Ok(())
     }
@@ -109,9 +110,11 @@ impl ShardTask for Watcher {
         // The client is gone, or sent something.
         self.shard.unwatch(&self.client);
         self.shard.forget(self.token);
-        if let Some(core) = self.core.upgrade() {
-            core.observers.remove(self.token);
-            core.access.remove(self.token);
+        if let Some(notification) = self.watched.notification.upgrade() {
+            notification.observers.remove(self.token);
+        }
+        if let Some(security) = self.watched.security.upgrade() {
+            security.access.remove(self.token);
         }
     }
 

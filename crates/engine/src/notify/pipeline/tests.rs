@@ -18,7 +18,7 @@ fn failed_adapter_refuses_requests_and_shuts_down() {
     let wake = woken.clone();
     let listens = move || wake.store(true, Ordering::Relaxed);
     cq.set_notify(Some(Arc::new(listens)));
-    engine.core.interrupts.destroy(0).unwrap();
+    engine.core.notification.interrupts.destroy(0).unwrap();
     let lost = engine.inject(Cause::GeneralPurpose { pin: 0 }, Origin::UNSPECIFIED);
     assert!(matches!(lost, Err(Error::Interrupts(_))), "{lost:?}");
     assert!(woken.load(Ordering::Relaxed));

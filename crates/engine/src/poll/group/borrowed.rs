@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
-use verbena_sync::atomic::Ordering;
 use verbena_sync::thread::thread_local;
 
 use verbena_stream::Time;
@@ -69,7 +68,7 @@ impl Borrowed {
                 break;
             };
             self.next = at + 1;
-            if group.token == polled.token || !group.lent.load(Ordering::Acquire) {
+            if group.token == polled.token || !group.owner.is_lent() {
                 continue;
             }
             if !group.borrower.is_current_thread() {
@@ -77,9 +76,9 @@ impl Borrowed {
                 self.groups.swap_remove(at);
                 break;
             }
-            let before = group.last_poll.load(Ordering::Relaxed);
+            let before = group.borrower.last_poll().nanos();
             if now.saturating_sub(before) >= MAX_UNSERVED_NANOS {
-                group.last_poll.store(now, Ordering::Relaxed);
+                group.borrower.set_last_poll(Time::from_nanos(now));
                 return Some(group);
             }
         }
@@ -97,7 +96,7 @@ fn with<T>(act: impl FnOnce(&mut Borrowed) -> T) -> Option<T> {
 mod tests {
     use core::time::Duration;
     use std::net::Ipv4Addr;
-    use std::sync::atomic::AtomicU32;
+    use std::sync::atomic::{AtomicU32, Ordering};
 
     use verbena_nic::Outbox;
 
@@ -174,7 +173,7 @@ mod tests {
         assert!(is_lent(&neglected), "its thread is there");
 
         // Another thread borrows it: this one no longer serves it.
-        neglected.return_to_shard(false);
+        neglected.take_back();
         let other = neglected.clone();
         let borrows = std::thread::spawn(move || {
             while !is_lent(&other) {

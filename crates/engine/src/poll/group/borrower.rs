@@ -1,16 +1,23 @@
-//! Distinguishes a borrower that stays away from one that has no processor: the latter is runnable and has hardly run since it was missed.
-//! A thread that sleeps elsewhere or computes is not excused. How long an excuse lasts is decided by the caller.
+//! What the timer knows of a borrower, and its judgement: present, busy, or away.
+//! A borrower that posts to many connections, serves the group, or has no processor may stay away for [`BUSY_FACTOR`] times `lend_time`. One
+//! without a processor is runnable and has hardly run since it was missed; a thread that sleeps elsewhere or computes is not excused.
 //!
 //! On a busy machine a thread may wait for several milliseconds each time that others run. It comes back by itself, and a shard that
 //! took its connections over meanwhile would need a processor as well.
 
 use core::time::Duration;
-use verbena_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use verbena_stream::Time;
 
-use super::{Group, LEND_BACKOFF};
+use super::Group;
+use crate::poll::owner::{Judgement, Owner};
 use crate::sys::{self, SchedState};
+
+/// A polling thread that posts to many connections may stay away for this multiple of `lend_time`: one that answers a batch of
+/// completions with as many long messages is busy, and comes back. With few connections it may instead be spinning on its memory,
+/// waiting for data that the shard must receive. A thread without a processor may stay away as long.
+pub(super) const BUSY_FACTOR: u32 = 8;
 
 /// The last borrower of a group.
 #[derive(Debug, Default)]
@@ -21,9 +28,82 @@ pub(super) struct Borrower {
     missed_at: AtomicU64,
     /// Its processor time at the last check, in nanoseconds.
     cpu_time: AtomicU64,
+    /// The last poll, in nanoseconds; also of a thread that has not borrowed the group.
+    last_poll: AtomicU64,
+    /// A poll found completions since the timer last expired.
+    found: AtomicBool,
+    /// Requests were posted since the timer last expired; set in crowded groups only.
+    posted: AtomicBool,
+    /// A thread serves the group by polling at this moment.
+    serving: AtomicBool,
 }
 
 impl Borrower {
+    /// The queue was polled; returns the time of the poll before.
+    pub(super) fn note_poll(&self, now: Time) -> Time {
+        Time::from_nanos(self.last_poll.swap(now.nanos(), Ordering::Relaxed))
+    }
+
+    /// The borrower is active: counts as a poll.
+    pub(super) fn set_last_poll(&self, now: Time) {
+        self.last_poll.store(now.nanos(), Ordering::Relaxed);
+    }
+
+    /// The last poll.
+    pub(super) fn last_poll(&self) -> Time {
+        Time::from_nanos(self.last_poll.load(Ordering::Relaxed))
+    }
+
+    /// A poll found completions.
+    pub(super) fn note_found(&self) {
+        set_once(&self.found);
+    }
+
+    /// Requests were posted.
+    pub(super) fn note_post(&self) {
+        set_once(&self.posted);
+    }
+
+    /// Requests were posted since the timer last expired.
+    #[cfg(test)]
+    pub(super) fn has_posted(&self) -> bool {
+        self.posted.load(Ordering::Relaxed)
+    }
+
+    /// A turn of a polling thread begins or ends.
+    pub(super) fn set_serving(&self, serving: bool) {
+        self.serving.store(serving, Ordering::Relaxed);
+    }
+
+    /// A thread serves the group by polling at this moment.
+    pub(super) fn is_serving(&self) -> bool {
+        self.serving.load(Ordering::Relaxed)
+    }
+
+    /// The judgement of the timer; `lent` if there is a borrower.
+    fn judge(&self, now: Time, lent: bool, usual: Duration) -> Judgement {
+        if self.found.swap(false, Ordering::Relaxed) {
+            self.set_last_poll(now);
+        }
+        let posted = self.posted.swap(false, Ordering::Relaxed);
+        let last_poll = self.last_poll();
+        let away = now.since(last_poll);
+        if away <= usual {
+            Judgement::Present
+        } else if away <= usual * BUSY_FACTOR
+            && (posted || lent && self.is_delayed(last_poll, usual))
+        {
+            Judgement::Busy
+        } else {
+            Judgement::Away
+        }
+    }
+
+    /// A missing borrower is serving the group itself, or has no processor.
+    fn is_delayed(&self, last_poll: Time, usual: Duration) -> bool {
+        self.is_serving() || self.is_waiting_for_cpu(last_poll, usual)
+    }
+
     /// This thread borrows it.
     pub(super) fn set_current_thread(&self) {
         self.thread.store(sys::thread_id(), Ordering::Relaxed);
@@ -55,23 +135,24 @@ impl Borrower {
     }
 }
 
-impl Group {
-    /// A missing borrower is serving the group itself, or has no processor.
-    pub(super) fn is_borrower_delayed(&self, lent: bool, there: Time) -> bool {
-        let excused = || {
-            self.borrower
-                .is_waiting_for_cpu(there, self.core.config.lend_time)
-        };
-        lent && (self.is_serving.load(Ordering::Relaxed) || excused())
+/// Loaded first: it is nearly always set already.
+fn set_once(flag: &AtomicBool) {
+    if !flag.load(Ordering::Relaxed) {
+        flag.store(true, Ordering::Relaxed);
     }
+}
 
-    /// Input waited for a thread that no longer polls; it may spin on its memory and only post.
-    pub(super) fn back_off_lending(&self, now: Time) {
-        let wariness = self.lend_backoff.load(Ordering::Relaxed);
-        let next = (wariness * 2).min(LEND_BACKOFF.1);
-        self.lend_backoff.store(next, Ordering::Relaxed);
-        self.no_lend_until
-            .store(now.nanos() + wariness, Ordering::Relaxed);
+impl Group {
+    /// The timer's judgement of the owner. One that sleeps serves the group.
+    pub(super) fn judge_borrower(&self, owner: Owner, now: Time) -> Judgement {
+        if owner.sleepers() > 0 {
+            Judgement::Present
+        } else if self.compare_bulk(now, owner.is_lent()) {
+            Judgement::Bulk
+        } else {
+            let lend_time = self.core.config.lend_time;
+            self.borrower.judge(now, owner.has_borrower(), lend_time)
+        }
     }
 }
 

@@ -7,15 +7,15 @@
 //! is taken from the program's own threads.
 
 use core::time::Duration;
-use verbena_sync::atomic::Ordering;
 
 use verbena_stream::Time;
 use verbena_sync::locks::Mutex;
 
 use super::Group;
 
-/// How long bytes are counted for a rate, in nanoseconds.
-const WINDOW: u64 = 20_000_000;
+/// How long bytes are counted for a rate.
+pub(super) const WINDOW: Duration = Duration::from_nanos(WINDOW_NANOS);
+const WINDOW_NANOS: u64 = 20_000_000;
 /// Bytes per second, both directions together, that are bulk.
 const BULK: u64 = 256 << 20;
 /// The shard must carry more than the polling thread by one part in so many.
@@ -83,7 +83,7 @@ impl Comparison {
         let carried = u128::from(bytes.saturating_sub(before)) * 1_000_000_000;
         let rate = u64::try_from(carried / u128::from(span)).unwrap_or(u64::MAX);
         // A window that ended late gives no rate.
-        let known = span < 4 * WINDOW;
+        let known = span < 4 * WINDOW_NANOS;
         let starts = known && lent && rate >= BULK && now >= self.next;
         if self.mode == ServingMode::Polling && !starts {
             return ServingMode::Polling;
@@ -116,12 +116,11 @@ impl Comparison {
 }
 
 impl Group {
-    /// Called by the timer; true if the shard has the group for its bulk traffic, and the timer is set for that.
-    pub(super) fn compare_bulk(&self, now: Time) -> bool {
+    /// Called by the timer, with whether a polling thread serves the group; true if the shard is to serve it for its bulk traffic.
+    pub(super) fn compare_bulk(&self, now: Time, lent: bool) -> bool {
         let mut comparison = self.bulk.0.lock();
-        let lent = self.lent.load(Ordering::SeqCst);
         let before = comparison.mode;
-        let over = now.nanos() >= comparison.since.0 + WINDOW;
+        let over = now.nanos() >= comparison.since.0 + WINDOW_NANOS;
         if before == ServingMode::Polling && !(lent && over) {
             return false;
         }
@@ -131,19 +130,14 @@ impl Group {
             });
             if way == ServingMode::Polling {
                 if before != way {
-                    self.no_lend_until.store(0, Ordering::Relaxed);
+                    self.lending.unblock();
                 }
                 return false;
             }
         }
         drop(comparison);
         // Longer than the timer's interval, which may be late.
-        let wary_until = now.nanos() + 2 * WINDOW;
-        self.no_lend_until.store(wary_until, Ordering::Relaxed);
-        if lent {
-            self.return_to_shard(false);
-        }
-        self.set_timer(now, Duration::from_nanos(WINDOW));
+        self.lending.block_until(now + 2 * WINDOW);
         true
     }
 
@@ -164,13 +158,14 @@ impl Group {
 mod tests {
     use std::net::Ipv4Addr;
     use std::sync::Arc;
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use verbena_nic::Outbox;
 
     use super::super::Member;
     use super::super::tests::{borrowed, is_lent};
     use super::*;
+    use crate::poll::owner::Owner;
     use crate::poll::shard::ShardTask;
     use crate::sys::Socket;
     use crate::sys::testing::connection;
@@ -200,21 +195,26 @@ mod tests {
         }
     }
 
-    #[test]
-    fn shard_serves_bulk_while_it_is_faster() {
-        let (group, since) = borrowed();
-        let (socket, _other) = connection(Ipv4Addr::LOCALHOST.into());
+    /// Adds a member to the group. The function ends a window in which the member carried so many bytes; true if the group is lent then.
+    fn carrier(group: &Arc<Group>, since: Time) -> (Arc<Carrier>, impl FnMut(u64) -> bool) {
+        let (socket, _) = connection(Ipv4Addr::LOCALHOST.into());
         let carrier = Arc::new(Carrier(socket, AtomicU64::new(0)));
         group.join(carrier.clone());
+        let (group, carries) = (group.clone(), carrier.clone());
         let mut now = since;
-        let mut window = |bytes: u64| {
-            now = now + Duration::from_nanos(WINDOW);
-            carrier.1.fetch_add(bytes, Ordering::Relaxed);
-            // The group's timer counts as not set, so that `expire` can be called directly.
-            group.timer_set.store(false, Ordering::SeqCst);
+        let window = move |bytes: u64| {
+            now = now + WINDOW;
+            carries.1.fetch_add(bytes, Ordering::Relaxed);
             group.clone().expire(now);
             is_lent(&group)
         };
+        (carrier, window)
+    }
+
+    #[test]
+    fn shard_serves_bulk_while_it_is_faster() {
+        let (group, since) = borrowed();
+        let (carrier, mut window) = carrier(&group, since);
         assert!(window(0));
         assert!(!window(60_000_000), "a trial");
         assert!(!window(80_000_000), "it carried more");
@@ -223,7 +223,20 @@ mod tests {
         for _ in 0..100 {
             group.polled_empty();
         }
-        assert!(is_lent(&group), "who polls serves again");
+        assert!(is_lent(&group), "the polling thread serves again");
+        group.leave(&*carrier);
+    }
+
+    /// The thread may not be lent the group during the trial, so that it must not be expected back.
+    #[test]
+    fn shard_serves_bulk_of_former_sleeper() {
+        let (group, since) = borrowed();
+        group.begin_sleep();
+        group.end_sleep(since);
+        let (carrier, mut window) = carrier(&group, since);
+        assert!(window(0));
+        assert!(!window(60_000_000), "a trial");
+        assert_eq!(group.owner.load(), Owner::Shard { timer: true });
         group.leave(&*carrier);
     }
 
@@ -235,8 +248,8 @@ mod tests {
         let step = |_| {
             let lent = comparison.mode == ServingMode::Polling;
             let rate = if lent { polling } else { shard };
-            now += WINDOW;
-            bytes += rate / (1_000_000_000 / WINDOW);
+            now += WINDOW_NANOS;
+            bytes += rate / (1_000_000_000 / WINDOW_NANOS);
             comparison.next_mode(now, bytes, lent, || 0)
         };
         (0..n).map(step).collect()
@@ -283,12 +296,12 @@ mod tests {
             mode: ServingMode::Shard(u64::MAX),
             ..Comparison::default()
         };
-        let now = (1 << 40) + WINDOW;
+        let now = (1 << 40) + WINDOW_NANOS;
         assert_eq!(
             comparison.next_mode(now, 1 << 30, false, || 0),
             ServingMode::Shard(u64::MAX)
         );
-        let now = now + WINDOW;
+        let now = now + WINDOW_NANOS;
         assert_eq!(
             comparison.next_mode(now, (1 << 30) + 64, false, || 0),
             ServingMode::Polling
@@ -303,14 +316,14 @@ mod tests {
             mode: ServingMode::Trial(1 << 30),
             ..Comparison::default()
         };
-        let delay = WINDOW / WAIT + 1;
-        let way = comparison.next_mode(start + WINDOW, 1 << 32, false, || delay);
+        let delay = WINDOW_NANOS / WAIT + 1;
+        let way = comparison.next_mode(start + WINDOW_NANOS, 1 << 32, false, || delay);
         assert_eq!(way, ServingMode::Polling, "a trial");
-        assert_eq!(comparison.next, start + WINDOW + PAUSE.0);
+        assert_eq!(comparison.next, start + WINDOW_NANOS + PAUSE.0);
         comparison.mode = ServingMode::Shard(u64::MAX);
-        let way = comparison.next_mode(start + 2 * WINDOW, 1 << 33, false, || delay + 1);
+        let way = comparison.next_mode(start + 2 * WINDOW_NANOS, 1 << 33, false, || delay + 1);
         assert_eq!(way, ServingMode::Shard(u64::MAX), "it did not wait again");
-        let way = comparison.next_mode(start + 3 * WINDOW, 1 << 34, false, || 3 * delay);
+        let way = comparison.next_mode(start + 3 * WINDOW_NANOS, 1 << 34, false, || 3 * delay);
         assert_eq!(way, ServingMode::Polling);
     }
 
@@ -318,7 +331,7 @@ mod tests {
     fn late_window_starts_no_trial() {
         let mut comparison = Comparison::default();
         comparison.next_mode(1 << 40, 0, true, || 0);
-        let late = (1 << 40) + 5 * WINDOW;
+        let late = (1 << 40) + 5 * WINDOW_NANOS;
         assert_eq!(
             comparison.next_mode(late, 1 << 40, true, || 0),
             ServingMode::Polling

@@ -7,7 +7,7 @@
 
 use verbena_sync::atomic::{AtomicU32, Ordering};
 
-use super::BUSY_FACTOR;
+use super::borrower::BUSY_FACTOR;
 
 /// Multiple of `lend_time` until the timer expires; 0 counts as 1 and is final: acknowledgements were deferred at least once.
 #[derive(Debug)]

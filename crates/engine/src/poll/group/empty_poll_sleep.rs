@@ -62,7 +62,7 @@ impl Group {
             return false;
         }
         let limit = self.core.config.poll_sleep;
-        let lent = self.lent.load(Ordering::Acquire);
+        let lent = self.owner.is_lent();
         if limit.is_zero() || !lent || self.udp_ports.has_any() {
             return false;
         }

@@ -1,4 +1,4 @@
-//! The members of a group (connections, and iSCSI streams) in a list and by token.
+//! The members of a group (connections, and streams of upper-layer protocols) in a list and by token.
 //! Finding, adding and removing one takes constant time; removal changes the order, as the last one takes the free position.
 
 use std::sync::Arc;

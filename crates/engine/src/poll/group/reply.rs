@@ -9,6 +9,7 @@ use core::time::Duration;
 use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Group;
+use crate::poll::owner::{Event, Polling};
 use crate::sys;
 
 /// Responses in turn before a post waits for the next one.
@@ -25,8 +26,6 @@ pub(super) struct Reply {
     awaited: AtomicBool,
     /// Responses in turn.
     answers: AtomicU32,
-    /// The group is lent to a thread that waits for responses in its posts.
-    pub(super) held: AtomicBool,
 }
 
 impl Reply {
@@ -40,7 +39,6 @@ impl Reply {
     /// Forgets the responses: the thread does not wait in this way now.
     pub(super) fn reset(&self) {
         self.answers.store(0, Ordering::Relaxed);
-        self.held.store(false, Ordering::Relaxed);
     }
 
     fn is_awaited(&self) -> bool {
@@ -65,21 +63,20 @@ impl Group {
         if self.reply.answers.load(Ordering::Relaxed) < ANSWERS || sys::is_own_thread() {
             return;
         }
-        let busy = self.is_serving.load(Ordering::Relaxed) || self.udp_ports.has_any();
+        let busy = self.borrower.is_serving() || self.udp_ports.has_any();
         if busy || self.crowded.load(Ordering::Relaxed) || !self.reply.is_awaited() {
             return;
         }
         let start = sys::now();
-        if !self.lent.swap(true, Ordering::SeqCst) {
-            self.reply.held.store(true, Ordering::Relaxed);
+        if !self.owner.is_lent() {
             self.borrower.set_current_thread();
-            self.last_poll.store(start.nanos(), Ordering::Relaxed);
-            self.set_borrower_timer(start);
+            self.borrower.set_last_poll(start);
+            self.apply(Event::Borrowed(Polling::Reply), || start);
         }
         let mut limit = SPIN;
         let mut now = start;
         while now.since(start) < limit {
-            self.last_poll.store(now.nanos(), Ordering::Relaxed);
+            self.borrower.set_last_poll(now);
             self.serve_polling(now);
             if !self.reply.is_awaited() {
                 // The loan is kept: this thread is about to post again.
@@ -92,7 +89,7 @@ impl Group {
             verbena_sync::thread::spin_loop();
             now = sys::now();
         }
-        self.return_to_shard(false);
+        self.take_back();
     }
 }
 
@@ -120,9 +117,9 @@ mod tests {
     /// Whether a post waits, which updates `last_poll`.
     fn waits(group: &Group) -> bool {
         group.note_post();
-        let before = group.last_poll.load(Ordering::Relaxed);
+        let before = group.borrower.last_poll();
         group.await_reply();
-        group.last_poll.load(Ordering::Relaxed) != before
+        group.borrower.last_poll() != before
     }
 
     #[test]
@@ -139,7 +136,7 @@ mod tests {
         let group = group();
         exchange(&group, ANSWERS);
         assert!(waits(&group));
-        assert!(!group.lent.load(Ordering::SeqCst));
+        assert!(!group.owner.is_lent());
         group.note_data();
         assert!(!waits(&group), "it may be later the next time, too");
     }
@@ -165,7 +162,7 @@ mod tests {
     #[test]
     fn borrower_post_never_waits() {
         let group = group();
-        while !group.lent.load(Ordering::SeqCst) {
+        while !group.owner.is_lent() {
             group.polled_empty();
         }
         exchange(&group, 2 * ANSWERS);

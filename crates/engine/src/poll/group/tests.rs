@@ -2,6 +2,8 @@
 
 use core::time::Duration;
 
+use super::borrower::BUSY_FACTOR;
+use super::lending::LEND_BACKOFF;
 use super::*;
 use crate::config::Config;
 
@@ -16,7 +18,7 @@ pub(super) fn borrowed() -> (Arc<Group>, Time) {
     let core = Core::new(config).unwrap();
     let group = Group::new(&core).unwrap();
     group.crowded.store(true, Ordering::Relaxed);
-    while !group.lent.load(Ordering::SeqCst) {
+    while !group.owner.is_lent() {
         group.polled_empty();
     }
     // With a known thread, `expire` would look at its real processor time.
@@ -25,7 +27,7 @@ pub(super) fn borrowed() -> (Arc<Group>, Time) {
 }
 
 pub(super) fn is_lent(group: &Group) -> bool {
-    group.lent.load(Ordering::SeqCst)
+    group.owner.is_lent()
 }
 
 #[test]
@@ -63,12 +65,21 @@ fn borrower_that_only_posts_loses_the_group() {
 #[test]
 fn only_polling_resets_the_sleep_backoff() {
     let (group, since) = borrowed();
-    group.lend_backoff.store(LEND_BACKOFF.1, Ordering::Relaxed);
+    group
+        .lending
+        .backoff
+        .store(LEND_BACKOFF.1, Ordering::Relaxed);
     group.note_post();
     group.clone().expire(since + USUAL * 3 / 2);
-    assert_eq!(group.lend_backoff.load(Ordering::Relaxed), LEND_BACKOFF.1);
+    assert_eq!(
+        group.lending.backoff.load(Ordering::Relaxed),
+        LEND_BACKOFF.1
+    );
     group.clone().expire(since + USUAL / 2);
-    assert_eq!(group.lend_backoff.load(Ordering::Relaxed), LEND_BACKOFF.0);
+    assert_eq!(
+        group.lending.backoff.load(Ordering::Relaxed),
+        LEND_BACKOFF.0
+    );
 }
 
 #[test]
@@ -76,7 +87,7 @@ fn post_to_unlent_group_is_not_noted() {
     let core = Core::new(Config::default()).unwrap();
     let group = Group::new(&core).unwrap();
     group.note_post();
-    assert!(!group.posted.load(Ordering::Relaxed));
+    assert!(!group.borrower.has_posted());
 }
 
 #[test]
@@ -85,7 +96,7 @@ fn poster_with_few_connections_loses_the_group() {
     group.crowded.store(false, Ordering::Relaxed);
     group.note_post();
     group.clone().expire(since + USUAL * 3 / 2);
-    assert!(!is_lent(&group), "somebody must serve its connections");
+    assert!(!is_lent(&group), "the shard must serve its connections");
 }
 
 #[test]
@@ -112,10 +123,10 @@ fn runnable_borrower_keeps_group_up_to_busy_limit() {
 #[test]
 fn serving_borrower_keeps_the_group() {
     let (group, since) = borrowed();
-    group.is_serving.store(true, Ordering::Relaxed);
+    group.borrower.set_serving(true);
     group.clone().expire(since + USUAL * 3 / 2);
     assert!(is_lent(&group));
-    group.is_serving.store(false, Ordering::Relaxed);
+    group.borrower.set_serving(false);
     group.clone().expire(since + USUAL * 3 / 2);
     assert!(!is_lent(&group));
 }
@@ -125,12 +136,15 @@ fn group_allows_sleep_after_the_backoff() {
     let (group, _) = borrowed();
     assert!(group.may_sleep(), "it has no reason");
     let long_ago = sys::now().nanos() - 1;
-    group.back_off_lending(sys::now() + USUAL);
+    group.lending.back_off(sys::now() + USUAL);
     assert!(!group.may_sleep());
-    group.no_lend_until.store(long_ago, Ordering::Relaxed);
+    group
+        .lending
+        .blocked_until
+        .store(long_ago, Ordering::Relaxed);
     assert!(group.may_sleep());
-    let until = || group.no_lend_until.load(Ordering::Relaxed);
-    assert_eq!(until(), 0, "nobody looks at the clock for it any more");
-    group.back_off_lending(sys::now() + USUAL);
+    let until = || group.lending.blocked_until.load(Ordering::Relaxed);
+    assert_eq!(until(), 0, "the clock is not read for it any more");
+    group.lending.back_off(sys::now() + USUAL);
     assert!(!group.may_sleep() && until() > 0, "another reason");
 }

@@ -9,6 +9,7 @@ use verbena_sync::locks::RwLock;
 
 use crate::core::Core;
 use crate::datagram::udp_port::UdpPort;
+use crate::poll::owner::OwnerCell;
 
 /// Datagrams read per poll from one socket.
 const READ_BATCH: usize = 16;
@@ -39,10 +40,10 @@ impl UdpPorts {
         self.any.load(Ordering::Acquire)
     }
 
-    /// A socket feeds one more queue pair; `lent` says whether the group is lent.
-    pub(super) fn join(&self, mailbox: &Arc<UdpPort>, lent: &AtomicBool) {
+    /// A socket feeds one more queue pair of a group with this owner.
+    pub(super) fn join(&self, mailbox: &Arc<UdpPort>, owner: &OwnerCell) {
         let mut list = self.list.write();
-        list.apply_lent(lent);
+        list.apply_lent(owner);
         let known = list.all.iter_mut().find(|(m, _)| Arc::ptr_eq(m, mailbox));
         if let Some((_, users)) = known {
             *users += 1;
@@ -72,11 +73,11 @@ impl UdpPorts {
         }
     }
 
-    /// Lends or returns the sockets after the group was lent or returned. Each thread that changes `lent` calls this afterwards, and the
-    /// last call applies the final value.
-    pub(super) fn apply_lent(&self, lent: &AtomicBool) {
+    /// Lends or returns the sockets after the group was lent or returned. Each thread that changes that calls this afterwards, and
+    /// the last call applies the final state.
+    pub(super) fn apply_lent(&self, owner: &OwnerCell) {
         if self.any.load(Ordering::Acquire) {
-            self.list.write().apply_lent(lent);
+            self.list.write().apply_lent(owner);
         }
     }
 
@@ -108,8 +109,8 @@ impl UdpPorts {
 }
 
 impl List {
-    fn apply_lent(&mut self, lent: &AtomicBool) {
-        let lent = lent.load(Ordering::SeqCst);
+    fn apply_lent(&mut self, owner: &OwnerCell) {
+        let lent = owner.is_lent();
         if core::mem::replace(&mut self.lent, lent) == lent {
             return;
         }

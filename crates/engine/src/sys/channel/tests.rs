@@ -1,9 +1,10 @@
 //! Tests of rings: taken, caught, waited for beside other descriptors, and interrupted by signals.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use core::time::Duration;
 use std::os::unix::thread::JoinHandleExt;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+
+use verbena_testing::{Tid, wait_blocked, wait_until};
 
 use super::*;
 use crate::sys::{Interest, Poller, poller};
@@ -20,7 +21,7 @@ fn only_rings_of_the_catching_thread_are_caught() {
     assert!(channel.catch_rings(|| (0..3).for_each(|_| channel.ring())));
     assert!(channel.try_take() && channel.try_take() && !channel.try_take());
     channel.ring();
-    assert!(channel.try_take(), "nobody catches any more");
+    assert!(channel.try_take(), "no wait takes the event any more");
 }
 
 #[test]
@@ -102,19 +103,24 @@ fn signal_interrupts_a_wait_like_a_read() {
             handle(flags);
             let channel = Arc::new(Channel::new().unwrap());
             let ours = channel.clone();
-            let sleeper = std::thread::spawn(move || sleep(&ours, in_poller));
+            let (tell, told) = mpsc::channel();
+            let sleeper = std::thread::spawn(move || {
+                tell.send(Tid::current()).unwrap();
+                sleep(&ours, in_poller)
+            });
+            let thread = told.recv().unwrap();
+            wait_blocked(thread);
             let before = SIGNALS.load(Ordering::SeqCst);
-            // The thread may not sleep yet, and then is not interrupted.
-            for _ in 0..20 {
-                // SAFETY: the thread has not been joined, so its handle is valid.
-                unsafe { libc::pthread_kill(sleeper.as_pthread_t(), libc::SIGUSR1) };
-                std::thread::sleep(Duration::from_millis(10));
-                if sleeper.is_finished() {
-                    break;
-                }
+            // SAFETY: the thread has not been joined, so its handle is valid.
+            unsafe { libc::pthread_kill(sleeper.as_pthread_t(), libc::SIGUSR1) };
+            wait_until("the signal is handled", || {
+                SIGNALS.load(Ordering::SeqCst) > before
+            });
+            if flags == 0 {
+                wait_until("the wait ends", || sleeper.is_finished());
+            } else {
+                wait_blocked(thread);
             }
-            assert!(SIGNALS.load(Ordering::SeqCst) > before);
-            assert_eq!(sleeper.is_finished(), flags == 0, "with flags {flags}");
             channel.ring();
             let woken = sleeper.join().unwrap().map_err(|error| error.code());
             assert_eq!(woken, if flags == 0 { Err(libc::EINTR) } else { Ok(()) });

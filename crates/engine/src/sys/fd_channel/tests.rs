@@ -7,6 +7,7 @@ use std::time::Instant;
 use rustix::fs::{MemfdFlags, fstat, memfd_create};
 use rustix::io::FdFlags;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use verbena_testing::wait_until;
 
 use super::*;
 
@@ -265,13 +266,17 @@ fn message_after_a_timeout_is_received() {
 fn message_sent_byte_by_byte_times_out() {
     let (a, mut b) = pair();
     b.set_timeouts(SHORT, SHORT);
+    let far = b.as_fd().try_clone_to_owned().unwrap();
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             raw(&a, &head(MAX_LEN, 0, false), &[]);
             while !done.load(std::sync::atomic::Ordering::Relaxed) {
                 raw(&a, b"d", &[]);
-                std::thread::sleep(Duration::from_millis(2));
+                wait_until("the byte is read", || {
+                    let unread = rustix::io::ioctl_fionread(&far).unwrap();
+                    unread == 0 || done.load(std::sync::atomic::Ordering::Relaxed)
+                });
             }
         });
         let why = b.receive().unwrap_err();

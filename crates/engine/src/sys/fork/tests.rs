@@ -1,7 +1,5 @@
 //! Tests of forks with live connections in the parent.
 
-use std::time::Duration;
-
 use super::*;
 use crate::Error;
 use verbena_nic::Wc;
@@ -19,7 +17,7 @@ fn fork_is_counted_in_the_child() {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let grew = watch_forks() == before + 1;
-        // SAFETY: ends the child at once, without running exit handlers of the parent.
+        // SAFETY: `_exit` takes an integer and ends the child without the exit handlers of the parent.
         unsafe { libc::_exit(i32::from(!grew)) };
     }
     assert!(child > 0);
@@ -36,23 +34,19 @@ fn in_a_child(play: impl FnOnce() -> i32) -> Option<i32> {
     let child = unsafe { libc::fork() };
     if child == 0 {
         let answer = play();
-        // SAFETY: ends the child at once, without running exit handlers of the parent.
+        // SAFETY: `_exit` takes an integer and runs no code of the process: locks that other threads held at the fork do not matter.
         unsafe { libc::_exit(answer) };
     }
     assert!(child > 0);
-    for _ in 0..3000 {
-        let mut status = 0;
-        // SAFETY: polls the child made above; `status` outlives the call.
-        let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
-        if ended == child {
-            let exited = libc::WIFEXITED(status);
-            return exited.then(|| libc::WEXITSTATUS(status));
-        }
-        std::thread::sleep(Duration::from_millis(1));
+    if !verbena_testing::process_ends(child.unsigned_abs(), common::TEST_TIMEOUT) {
+        // SAFETY: kills the child made above, which hangs and has not been waited for.
+        unsafe { libc::kill(child, libc::SIGKILL) };
     }
-    // SAFETY: kills the child made above, which hangs and has not been waited for.
-    unsafe { libc::kill(child, libc::SIGKILL) };
-    None
+    let mut status = 0;
+    // SAFETY: waits for the child made above, which has ended or is killed; `status` outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    let exited = libc::WIFEXITED(status);
+    exited.then(|| libc::WEXITSTATUS(status))
 }
 
 fn talk(a: &Side, b: &Side, id: u64) {

@@ -197,7 +197,7 @@ fn other_users_are_refused() {
     for (path, mode) in [(&directory.0, 0o755), (&path, 0o777)] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
-    let nobody = 65_534;
+    let other_uid = 65_534;
     let stranger = Command::new(std::env::current_exe().unwrap())
         .args([
             "sys::handover_listener::tests::as_other_user",
@@ -205,7 +205,7 @@ fn other_users_are_refused() {
             "--nocapture",
         ])
         .env(OTHER_USER_ROLE, &path)
-        .uid(nobody)
+        .uid(other_uid)
         .output();
     match stranger {
         Ok(output) => {
@@ -213,7 +213,7 @@ fn other_users_are_refused() {
             let said = String::from_utf8_lossy(&output.stdout);
             assert!(said.contains("1 passed"), "{said}");
             let refused = hatch.accept(LONG).unwrap_err();
-            let (theirs, ours) = (nobody, effective_uid());
+            let (theirs, ours) = (other_uid, effective_uid());
             assert_eq!(refused, FdChannelError::OtherUser { theirs, ours });
         }
         Err(error) => {

@@ -7,29 +7,7 @@ use core::time::Duration;
 use shuttle::thread::Thread;
 use verbena_stream::Time;
 
-use super::world::{World, with};
-
-/// Whether the wait of a thread is over.
-type Condition = Box<dyn Fn(&World) -> bool>;
-
-/// Waiting threads, and the clock.
-#[derive(Default)]
-pub(super) struct Waiting {
-    next: u64,
-    threads: Vec<Waiter>,
-    /// The task of the clock thread, while it exists.
-    pub(super) clock: Option<shuttle::scheduler::TaskId>,
-    pub(super) stopped: bool,
-}
-
-struct Waiter {
-    number: u64,
-    /// The call that waits, for the report of a deadlock.
-    call: &'static str,
-    condition: Condition,
-    deadline: Option<u64>,
-    thread: Thread,
-}
+use super::world::{Waiter, World, with};
 
 impl World {
     /// The next deadline of a waiting thread.

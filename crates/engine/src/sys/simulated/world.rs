@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::RawFd;
 
 use rustix::io::Errno;
+use shuttle::thread::Thread;
 
-use super::waiting::Waiting;
 use crate::sys::Interest;
 
 std::thread_local! {
@@ -46,6 +46,29 @@ pub(in crate::sys) struct World {
     /// The next port that the system chooses.
     pub(super) next_port: u16,
     preemptions: u64,
+}
+
+/// Whether the wait of a thread is over.
+type Condition = Box<dyn Fn(&World) -> bool>;
+
+/// Waiting threads, and the clock.
+#[derive(Default)]
+pub(super) struct Waiting {
+    pub(super) next: u64,
+    pub(super) threads: Vec<Waiter>,
+    /// The task of the clock thread, while it exists.
+    pub(super) clock: Option<shuttle::scheduler::TaskId>,
+    pub(super) stopped: bool,
+}
+
+/// A waiting thread.
+pub(super) struct Waiter {
+    pub(super) number: u64,
+    /// The call that waits, for the report of a deadlock.
+    pub(super) call: &'static str,
+    pub(super) condition: Condition,
+    pub(super) deadline: Option<u64>,
+    pub(super) thread: Thread,
 }
 
 /// An object and the number of descriptors that refer to it.

@@ -50,8 +50,8 @@ fn connect_to_a_closed_port_is_refused() {
         // Bound and not listening: the port stays reserved, and connections to it are refused.
         let holder = bind_socket(SocketAddr::new(ip, 0), SocketType::STREAM, false).unwrap();
         let name = net::getsockname(&holder).unwrap();
-        let nobody = SocketAddr::try_from(name).unwrap();
-        let refused = Socket::connect(nobody, None, None).and_then(|socket| {
+        let unused = SocketAddr::try_from(name).unwrap();
+        let refused = Socket::connect(unused, None, None).and_then(|socket| {
             await_ready(&socket, WRITE);
             socket.is_connected()
         });

@@ -33,7 +33,7 @@ pub(super) struct Callable {
 
 impl Callable {
     pub(super) fn new(core: &Arc<Core>, qp_type: QpType) -> Result<Callable, Error> {
-        let number = core.qpn_allocator.allocate(core)?;
+        let number = core.oob.qpn_allocator.allocate(core)?;
         match OobHandshake::new(core, number, qp_type) {
             Ok(life) => Ok(Callable {
                 core: core.clone(),
@@ -41,7 +41,9 @@ impl Callable {
                 handshake: life,
             }),
             Err(error) => {
-                core.qpn_allocator.release(number, core.config.reuse_delay);
+                core.oob
+                    .qpn_allocator
+                    .release(number, core.config.reuse_delay);
                 Err(error)
             }
         }
@@ -50,7 +52,8 @@ impl Callable {
     /// Registers the queue pair: calls are answered from now on.
     pub(super) fn publish(&self) {
         self.core
-            .oob_requests
+            .oob
+            .requests
             .add(self.number, self.handshake.clone());
     }
 }
@@ -60,10 +63,10 @@ impl Drop for Callable {
         if !self.core.is_alive() {
             return;
         }
-        self.core.oob_requests.remove(self.number);
+        self.core.oob.requests.remove(self.number);
         self.handshake.end();
         let rests = self.core.config.reuse_delay;
-        self.core.qpn_allocator.release(self.number, rests);
+        self.core.oob.qpn_allocator.release(self.number, rests);
     }
 }
 
@@ -87,7 +90,7 @@ impl QueuePair {
             address: peer.address.to_canonical(),
             ..peer
         };
-        if !self.core.addresses()?.contains(&peer.local) {
+        if !self.core.local_addresses.all()?.contains(&peer.local) {
             return Err(Error::NotLocalAddress {
                 address: peer.local,
             });
@@ -107,7 +110,8 @@ impl QueuePair {
             options: self.options(&[]),
         });
         self.core
-            .oob_requests
+            .oob
+            .requests
             .ready(&self.core.config, callable.number);
         Ok(())
     }

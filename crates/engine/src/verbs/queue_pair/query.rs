@@ -29,7 +29,7 @@ impl QueuePair {
     pub fn query(&self) -> Result<QueuePairInfo, Error> {
         self.core.check()?;
         let qp = self.core.function.query_qp(self.number())?;
-        let handler = |cq| self.core.cq_notifications.handler(cq);
+        let handler = |cq| self.core.notification.cq_notifications.handler(cq);
         let connection = self.slot.get();
         let local = connection
             .as_ref()

@@ -61,7 +61,7 @@ fn pending_entry_grants_access_once_complete() {
 #[test]
 fn pending_entry_is_checked_at_once() {
     let (tpt, mut bytes) = (table(), [0; 64]);
-    // SAFETY: as in `reserve`.
+    // SAFETY: `bytes` outlives the table, which is dropped at the end of the test.
     let reserved = unsafe { tpt.reserve(draft(&mut bytes, Access::LOCAL_READ)) }.unwrap();
     let stag = reserved.stag();
     let other_key = Stag::from_parts(stag.index(), stag.key().wrapping_add(1)).unwrap();
@@ -127,7 +127,7 @@ fn page_list_is_verified_on_completion() {
             layout,
             ..draft(&mut [], Access::ALL)
         };
-        // SAFETY: as in `reserve`.
+        // SAFETY: the pages are those of `bytes`, which outlives the table.
         let settled = unsafe { tpt.reserve(draft) }.unwrap().complete();
         assert_eq!(settled.outcome.is_ok(), works);
     }
@@ -137,14 +137,14 @@ fn page_list_is_verified_on_completion() {
 #[test]
 fn invalid_drafts_are_refused_at_once() {
     let (tpt, mut bytes) = (table(), [0; 8]);
-    // SAFETY: the call fails.
+    // SAFETY: rights to write for peers only are refused, so that `bytes` is not registered.
     let rights = unsafe { tpt.reserve(draft(&mut bytes, Access::REMOTE_WRITE)) };
     assert_eq!(rights.unwrap_err(), Misuse::Rights(Access::REMOTE_WRITE));
     let wraps = Draft {
         start: To::new(u64::MAX - 6),
         ..draft(&mut bytes, Access::ALL)
     };
-    // SAFETY: the call fails.
+    // SAFETY: a range that wraps around is refused, so that nothing is registered.
     let wraps = unsafe { tpt.reserve(wraps) };
     assert!(matches!(wraps.unwrap_err(), Misuse::Range { .. }));
     assert!(tpt.is_empty());

@@ -23,6 +23,11 @@ fn region(bytes: &mut [u8]) -> Region {
     }
 }
 
+fn register(tpt: &Tpt, bytes: &mut [u8]) -> Result<Stag, Misuse> {
+    // SAFETY: every test keeps the bytes until its table is dropped, and does not read them; the table chooses the index.
+    unsafe { tpt.register(region(bytes)) }
+}
+
 fn register_at(tpt: &Tpt, stag: Stag, bytes: &mut [u8]) -> Result<Stag, Misuse> {
     // SAFETY: every test keeps the bytes until its table is dropped, and does not read them.
     unsafe { tpt.register_at(stag, region(bytes)) }
@@ -86,7 +91,7 @@ fn out_of_range_or_taken_stag_is_refused() {
         ..region(&mut bytes)
     };
     let name = stag((1..2000).find(|i| *i != own.stag().index()).unwrap(), 1);
-    // SAFETY: the registration fails.
+    // SAFETY: rights to write for peers only are refused, so that `bytes` is not registered.
     let refused = unsafe { tpt.register_at(name, bad) };
     assert_eq!(refused, Err(Misuse::Rights(Access::REMOTE_WRITE)));
     assert_eq!(tpt.len(), before);
@@ -102,8 +107,7 @@ fn every_index_is_given_exactly_once() {
         // Some are fresh, some taken by number before that, some of both freed again and taken by number or not.
         let mut fresh = Vec::new();
         for _ in 0..500 {
-            // SAFETY: as in `register_at`.
-            fresh.push(unsafe { tpt.register(region(&mut bytes)) }.unwrap());
+            fresh.push(register(&tpt, &mut bytes).unwrap());
         }
         for index in (1..SIZE).step_by(7) {
             let name = stag(index, 3);
@@ -128,8 +132,7 @@ fn every_index_is_given_exactly_once() {
                 assert!(names.insert(name.index()));
             }
         }
-        // SAFETY: as in `register_at`.
-        while let Ok(name) = unsafe { tpt.register(region(&mut bytes)) } {
+        while let Ok(name) = register(&tpt, &mut bytes) {
             assert!(names.insert(name.index()), "{name} given twice");
         }
         assert_eq!(names.len() as u32, SIZE - 1, "all of them, seed {seed}");

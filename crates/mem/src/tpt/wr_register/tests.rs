@@ -127,11 +127,11 @@ fn invalid_registrations_are_not_prepared() {
         })
     };
     let unmapped = draft(4096 as *mut u8, 10, Access::LOCAL_READ);
-    // SAFETY: the call fails.
+    // SAFETY: the page at 4096 is not mapped, which the call detects: nothing is registered.
     let unmapped = unsafe { tpt.prepare(stag, unmapped) };
     assert!(matches!(unmapped, Err(Misuse::Unmapped { .. })));
     let rights = draft(core::ptr::null_mut(), 0, Access::REMOTE_WRITE);
-    // SAFETY: the call fails.
+    // SAFETY: the region has no bytes, and its rights are refused.
     let rights = unsafe { tpt.prepare(stag, rights) };
     assert_eq!(rights, Err(Misuse::Rights(Access::REMOTE_WRITE)));
     let room = tpt.allocate_stag(PD, MAX_PAGES + 1);
@@ -194,7 +194,7 @@ fn page_list_must_fit_the_stag_room() {
     };
     assert_eq!(tpt.execute(three, PD), Err(space));
     assert!(tpt.discard(three) && !tpt.discard(three));
-    // SAFETY: as above.
+    // SAFETY: the pages are of the same memory, which outlives the table and is read only afterwards.
     let two = unsafe { tpt.prepare(stag, draft(&[2, 0])) }.unwrap();
     tpt.execute(two, PD).unwrap();
     let reach = MemAccess {

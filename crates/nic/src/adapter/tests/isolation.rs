@@ -261,7 +261,10 @@ fn stags_of_other_functions_are_invalid() {
         adapter.add_function(small()).unwrap(),
     );
     let (pd_a, pd_b) = (a.allocate_pd().unwrap(), b.allocate_pd().unwrap());
-    assert_eq!(pd_a, pd_b, "domains have the same number, and help nobody");
+    assert_eq!(
+        pd_a, pd_b,
+        "domains have the same number, which grants nothing"
+    );
     let theirs = a.register_buffer(pd_a, 64, Access::ALL).unwrap();
     let ours = b.register_buffer(pd_b, 64, Access::ALL).unwrap();
     let never = Stag::new(0x00ff_ff01);

@@ -1,5 +1,8 @@
 //! Tests of tables: limits, late reuse of numbers, users that keep a row.
 
+use std::sync::Arc;
+
+use super::super::users::{Use, Users};
 use super::*;
 use crate::error::Kind;
 

@@ -1,19 +1,44 @@
 //! Tests of functions that are for some services only (V2): every kind of queue pair, in a function of every set.
 
+use verbena_stream::Time;
 use verbena_wire::number::Qpn;
 
 use super::*;
+use crate::carrier::Carrier;
+use crate::qp::{Receiving, Sending};
 use crate::ssq::SsqLimits;
-use crate::upper::{Upper, UpperInit};
+use crate::ulp::{UlpInit, UlpQp};
 
 #[derive(Debug)]
 struct Driver(u32);
 
-impl Upper for Driver {
-    fn fail_overflowed(&self, _: &mut Outbox) {}
+impl UlpQp for Driver {
+    fn number(&self) -> u32 {
+        self.0
+    }
+
+    fn state(&self) -> QpState {
+        QpState::Rts
+    }
+
+    fn handle_connected(&self) {}
+
+    fn receive(&self, _: &mut dyn Carrier, _: Time, _: &mut Outbox) -> Receiving {
+        Receiving::WouldBlock
+    }
+
+    fn try_transmit(&self, _: &mut dyn Carrier, _: Time, _: &mut Outbox) -> Option<Sending> {
+        Some(Sending::Idle)
+    }
+
+    fn fail(&self, _: &str, _: &mut Outbox) {}
 
     fn retire(&self) -> bool {
         true
+    }
+
+    fn is_busy(&self) -> bool {
+        false
     }
 }
 
@@ -34,7 +59,7 @@ fn outcomes(services: &[Service]) -> [Option<Error>; 4] {
         srq: None,
         limits: Limits::default(),
     };
-    let upper = NewUpper {
+    let ulp = NewUlp {
         service: Service::Iscsi,
         pd,
         send_cq: cq,
@@ -47,7 +72,7 @@ fn outcomes(services: &[Service]) -> [Option<Error>; 4] {
         function.create_channel(ssq.number(), new).err(),
         function.create_ud(ud).err(),
         function
-            .create_upper(upper, |init: UpperInit| Driver(init.number))
+            .create_ulp(ulp, |init: UlpInit| Driver(init.number))
             .map(|made| assert!(made.0 >= FIRST_QP))
             .err(),
     ];

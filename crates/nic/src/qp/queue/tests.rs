@@ -118,7 +118,7 @@ mod model {
             let found = heads.next_receive().is_some();
             let found = found || heads.publish_receives_idle(false);
             let rings = poster.join().unwrap();
-            assert!(found || rings, "nobody knows of the receive");
+            assert!(found || rings, "neither side sees the receive");
         });
     }
 }

@@ -438,7 +438,11 @@ fn acks_deferred_by_contention_are_sent() {
         fn read(&mut self, _: &mut Targets<'_>) -> IoOutcome {
             let (mut hand, mut out) = (MemoryCarrier::with_room(1000), Outbox::new());
             let sent = self.0.try_transmit(&mut hand, Acks::Now, self.1, &mut out);
-            assert_eq!((sent, hand.output.len()), (None, 0), "somebody is at work");
+            assert_eq!(
+                (sent, hand.output.len()),
+                (None, 0),
+                "another thread holds the lock"
+            );
             IoOutcome::WouldBlock
         }
 
@@ -460,7 +464,7 @@ fn acks_deferred_by_contention_are_sent() {
         qp.try_transmit(&mut hand, Acks::Piggyback, now, &mut Outbox::new());
         hand.output
     };
-    assert!(along().is_empty(), "they wait for whoever received");
+    assert!(along().is_empty(), "they wait for the receiving thread");
     qp.receive(&mut TransmitDuringRead(qp, now), &mut [0; 100], now, out);
     let went = along();
     assert!(!went.is_empty());

@@ -331,10 +331,7 @@ fn grace_period_delays_retry_exc_err() {
     pair.a.post(1, SEND, &[]);
     pair.a.qp.handle_eof(true, &mut pair.a.out);
     assert_eq!(pair.a.statuses(), []);
-    assert!(
-        !pair.a.qp.wants_close(),
-        "its timer needs somebody to run it"
-    );
+    assert!(!pair.a.qp.wants_close(), "its timer is set");
     let until = pair.a.qp.deadline().unwrap();
     pair.a.post(2, SEND, &[]);
     let shortly = Time::from_nanos(until.nanos() - 1);
@@ -553,7 +550,7 @@ fn error_state_sends_pending_acknowledgements() {
     let mut hand = MemoryCarrier::with_room(9000);
     let (qp, out) = (&pair.b.qp, &mut pair.b.out);
     let sent = qp.try_transmit(&mut hand, Acks::Piggyback, pair.now, out);
-    assert!(sent.is_some(), "nobody else was at work");
+    assert!(sent.is_some(), "no other thread held the lock");
     feed(&pair.a.qp, &hand.output, pair.now, &mut pair.a.out);
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
 }

@@ -72,7 +72,7 @@ fn posted_requests_wait_for_the_connection() {
     pair.b.receive(1, &[]);
     pair.a.post(1, SEND, &[]);
     pair.run();
-    assert!(pair.a.statuses().is_empty(), "nobody is there yet");
+    assert!(pair.a.statuses().is_empty(), "no peer is connected yet");
     for (side, role) in [
         (&mut pair.a, Role::Initiator),
         (&mut pair.b, Role::Responder),

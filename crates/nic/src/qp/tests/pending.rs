@@ -49,7 +49,7 @@ impl PendingBuffer {
 
     fn fail(self, side: &mut Side) {
         let waiters = self.reserved.fail();
-        assert!(!waiters.is_empty(), "somebody waits");
+        assert!(!waiters.is_empty(), "a queue pair waits");
         wake_waiters(side, &waiters);
     }
 }

@@ -333,7 +333,7 @@ fn a_failed_queue_pair_takes_no_shared_receive() {
                 scatter: &[]
             }),
             Ok(None),
-            "nobody waits"
+            "no queue pair waits"
         );
     }
 }

@@ -54,10 +54,7 @@ fn read_all(side: &mut Side, bytes: &[u8], cutting: SplitPlan, now: Time) {
                 0
             };
         }
-        assert!(
-            hand.input.is_empty(),
-            "bytes that nobody reads: {cutting:?}"
-        );
+        assert!(hand.input.is_empty(), "bytes are left unread: {cutting:?}");
     }
 }
 

@@ -150,7 +150,7 @@ fn destroyed_channel_keeps_order_of_others() {
     let posted = world.ssq.post(gone, &World::wr(9, b""));
     assert_eq!(posted, Err(PostError::Channel(gone)));
     let of_gone = world.ssq.history(Some(gone));
-    let fate = Outcome::Completed(Status::WrFlushErr);
+    let fate = SsqOutcome::Completed(Status::WrFlushErr);
     assert!(of_gone.iter().all(|record| record.outcome == fate));
 }
 
@@ -171,8 +171,8 @@ fn detached_channel_finishes_but_accepts_no_more() {
     assert_eq!(world.ends(), [(1, Status::Success)]);
     world.ours.set_channel_open(ssq, channel, true).unwrap();
     assert_eq!(world.ssq.post(channel, &wr), Ok(()));
-    let nobody = world.ours.set_channel_open(ssq, 63, true);
-    assert_eq!(nobody, Err(Error::NoChannel { ssq, channel: 63 }));
+    let unknown = world.ours.set_channel_open(ssq, 63, true);
+    assert_eq!(unknown, Err(Error::NoChannel { ssq, channel: 63 }));
 }
 
 #[test]

@@ -307,7 +307,7 @@ fn a_dropped_message_counts_as_executed() {
     let mut bench = Bench::verbena();
     bench.claim = Claim::Drop;
     bench
-        .feed(&fpdu(untagged(Opcode::Send, 1), b"nobody"))
+        .feed(&fpdu(untagged(Opcode::Send, 1), b"no one"))
         .unwrap();
     assert_eq!(bench.delivered, [Delivery::Discarded(Opcode::Send)]);
     assert_eq!(bench.control(true), control(&ack(1), 2));

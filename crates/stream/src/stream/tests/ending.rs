@@ -142,7 +142,7 @@ fn a_closed_connection_is_clean_only_between_messages() {
     assert_eq!(bench.stream.handle_eof(0), Err(Violation::CutFpdu));
     assert!(
         bench.control(true).is_empty(),
-        "nobody is left to read a Terminate"
+        "no peer is left to read a Terminate"
     );
 
     let mut bench = Bench::standard();

@@ -317,7 +317,10 @@ impl Session {
             Some((before, _)) if generation < before => {
                 self.record_wrong(&format!("generation {generation} answers after {before}"));
             }
-            Some((before, at)) if generation > before => self.report.pauses.push(now - at),
+            Some((before, at)) if generation > before => {
+                println!("answered by generation {generation}");
+                self.report.pauses.push(now - at);
+            }
             _ => {}
         }
         self.last = Some((generation, now));

@@ -1,10 +1,15 @@
 //! Memory in a forked child while peers of the parent access it.
 //! The child has no copy of the adapter's threads and must not wait for them.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use verbena_testing::{process_ends, wait_until};
+
 use crate::{Access, Device};
+
+/// A child that runs for so long hangs.
+const HANG: Duration = Duration::from_secs(10);
 
 /// Whatever the child drops or calls, it does not wait for threads that it does not have.
 #[test]
@@ -16,17 +21,20 @@ fn forked_child_drops_memory_without_waiting() {
     let client = connecting.wait().unwrap();
     let memory = device.memory(4 << 20, Access::ALL).unwrap();
     let (bytes, stop) = (vec![7; 4 << 20], AtomicBool::new(false));
+    let writes = AtomicU64::new(0);
     std::thread::scope(|threads| {
         threads.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
                 client
                     .scope(|scope| scope.write(&bytes, &memory.remote()).wait())
                     .unwrap();
+                writes.fetch_add(1, Ordering::Relaxed);
             }
         });
         let mut hung = 0;
         for _ in 0..20 {
-            std::thread::sleep(Duration::from_millis(2));
+            let before = writes.load(Ordering::Relaxed);
+            wait_until("a write ends", || writes.load(Ordering::Relaxed) > before);
             let (ours, of) = (memory.clone(), &device);
             // SAFETY: the child calls only what is tested, which must return without other threads, and `_exit`.
             let child = unsafe { libc::fork() };
@@ -50,18 +58,12 @@ fn forked_child_drops_memory_without_waiting() {
 
 /// True if the child ends by itself with status 0.
 fn exits_successfully(child: libc::pid_t) -> bool {
-    for _ in 0..1000 {
-        let mut status = 0;
-        // SAFETY: `status` is valid for the call; `child` is an unreaped child of this process.
-        if unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == child {
-            return status == 0;
-        }
-        std::thread::sleep(Duration::from_millis(1));
+    if !process_ends(child.unsigned_abs(), HANG) {
+        // SAFETY: `child` is an unreaped child of this process, so its pid has not been reused.
+        unsafe { libc::kill(child, libc::SIGKILL) };
     }
-    // SAFETY: `child` is an unreaped child of this process, so its pid has not been reused; a null status is allowed.
-    unsafe {
-        libc::kill(child, libc::SIGKILL);
-        libc::waitpid(child, core::ptr::null_mut(), 0);
-    }
-    false
+    let mut status = 0;
+    // SAFETY: `status` is valid for the call; `child` is an unreaped child of this process.
+    let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
+    ended == child && status == 0
 }

@@ -45,7 +45,7 @@ fn deregistered_memory_is_not_written() {
     assert_eq!(write(b"inline"), Status::Success);
     drop(mr);
     assert_eq!(&bytes[100..106], b"inline");
-    assert_eq!(write(b"nobody"), Status::RemAccessErr);
+    assert_eq!(write(b"denied"), Status::RemAccessErr);
     assert_eq!(&bytes[100..106], b"inline", "nothing comes afterwards");
 }
 

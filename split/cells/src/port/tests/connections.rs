@@ -55,11 +55,11 @@ fn accept_and_reject_answer_a_wildcard_connect() {
     for agrees in [true, false] {
         let mut pair = Pair::unconnected(kind(true, true), Config::default());
         pair.b.port.listen(LISTENER, true).unwrap();
-        let whoever = crate::Peer {
+        let any = crate::Peer {
             port: PortAddress::ANY,
             wqp: LISTENER,
         };
-        pair.a.port.connect(WQP, whoever, FIRST, b"").unwrap();
+        pair.a.port.connect(WQP, any, FIRST, b"").unwrap();
         let mut datagram = Vec::new();
         let (port, out) = (&mut pair.a.port, &mut pair.a.out);
         let to = port.poll_transmit(ROOM, pair.now, &mut datagram, out);

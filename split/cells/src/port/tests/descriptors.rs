@@ -48,7 +48,7 @@ fn all_four_kinds_carry_sends_and_writes() {
         let from = (!kind.connected).then_some(peer(1));
         assert_eq!(pair.b.port.take_source(WQP, 1), from);
         assert_eq!(pair.b.port.take_source(WQP, 1), None);
-        assert!(!pair.wait(), "{kind:?}: nobody waits for anything");
+        assert!(!pair.wait(), "{kind:?}: nothing waits");
     }
 }
 

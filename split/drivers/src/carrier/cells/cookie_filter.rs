@@ -8,9 +8,8 @@ use verbena_split_wire::cell::PortAddress;
 use verbena_stream::Time;
 use verbena_wire::number::Qpn;
 
-use super::outgoing::Datagram;
+use super::datagram::{Datagram, PeerAddr};
 use super::random;
-use super::socket::PeerAddr;
 use crate::carrier::Result;
 
 /// Datagrams answered per batch.

@@ -7,9 +7,8 @@ use verbena_lan::{EtherSocket, Inbox, Mac, SendOutcome};
 use verbena_split_wire::cell::PortAddress;
 
 use super::cookie_filter::CookieFilter;
+use super::datagram::{Datagram, PeerAddr, ReceiveStats};
 use super::options::CellOptions;
-use super::outgoing::Datagram;
-use super::socket::{PeerAddr, ReceiveStats};
 use crate::carrier::Result;
 
 /// The type of the frames: IEEE 802's Local Experimental Ethertype 1.

@@ -3,18 +3,10 @@
 
 use verbena_split_wire::cell::PortAddress;
 
-use super::socket::PeerAddr;
+use super::datagram::{Datagram, PeerAddr};
 
 /// Datagrams of a batch.
 const BATCH: usize = 64;
-
-/// One datagram.
-#[derive(Debug)]
-pub(super) struct Datagram {
-    pub(super) port: PortAddress,
-    pub(super) addr: PeerAddr,
-    pub(super) bytes: Vec<u8>,
-}
 
 /// A batch.
 #[derive(Debug, Default)]

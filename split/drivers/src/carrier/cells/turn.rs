@@ -9,7 +9,7 @@ use verbena_nic::{Outbox, Wc};
 use verbena_split_wire::cell::{DisconnectReason, RejectReason};
 use verbena_stream::Time;
 
-use super::socket::PeerAddr;
+use super::datagram::PeerAddr;
 use super::{ACKNOWLEDGED, CellCarrier};
 use crate::carrier::{CarrierEvent, CarrierFd, Pair, Result, Ticket};
 

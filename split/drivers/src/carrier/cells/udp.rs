@@ -11,10 +11,9 @@ use verbena_lan::{Datagrams, Inbox, SendOutcome, max_unfragmented};
 use verbena_split_wire::cell::PortAddress;
 
 use super::cookie_filter::CookieFilter;
+use super::datagram::{Datagram, PeerAddr, ReceiveStats};
 use super::options::CellOptions;
-use super::outgoing::Datagram;
 use super::routes::{Learnt, Routes};
-use super::socket::{PeerAddr, ReceiveStats};
 use crate::carrier::{CarrierError, Result};
 
 /// Messages per receive call.

@@ -1,7 +1,8 @@
 //! Received Sends: each holds one PDU, whose lengths and sequence numbers are checked before it is reported. A response ends exactly the
 //! command whose tag it has. A violation is returned as text, and the link is closed with it as the reason.
 
-use verbena::low::{Direction, Wc};
+use verbena::low::Wc;
+use verbena_iscsi::Direction;
 use verbena_storage_wire::iscsi::{BHS_LEN, FromTarget, Lengths, Residual, ScsiResponse};
 use verbena_storage_wire::iser::{HEADER_LEN, IserHeader};
 use verbena_storage_wire::scsi;

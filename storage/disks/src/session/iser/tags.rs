@@ -1,7 +1,7 @@
 //! Initiator task tags of outstanding commands: the session's task number and a counter. A response matches the command it was sent for or
 //! none, so that a repeated response ends nothing else.
 
-use verbena::low::Direction;
+use verbena_iscsi::Direction;
 
 /// Limit on task numbers.
 const NUMBERS: u32 = 1 << 16;

@@ -5,8 +5,8 @@ mod peer;
 
 use std::time::Duration;
 
-use verbena::low::Direction;
 use verbena::{Access, Memory, Status};
+use verbena_iscsi::Direction;
 use verbena_iscsi::Terms;
 use verbena_iscsi::login::{Authentication, IserTerms, LoginOutcome};
 use verbena_storage_wire::iscsi::{FromInitiator, Lun, NO_TAG, NopOut, Residual, ScsiCommand};

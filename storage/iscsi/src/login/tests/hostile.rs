@@ -94,7 +94,7 @@ proptest! {
                 Ok(Progress::Done(settled)) => {
                     prop_assert!(settled.terms.first_burst <= settled.terms.max_burst);
                     prop_assert!(settled.terms.max_burst <= wanted.max_burst);
-                    prop_assert!(wanted.mutual.is_none(), "nobody guesses a proof");
+                    prop_assert!(wanted.mutual.is_none(), "a proof cannot be guessed");
                     let required = wanted.header_digest == DigestPreference::Required;
                     prop_assert!(settled.terms.header_digest || !required);
                     prop_assert_eq!(settled.iser.is_some(), wanted.iser.is_some());

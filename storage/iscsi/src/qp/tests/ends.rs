@@ -4,7 +4,7 @@
 use super::*;
 use verbena_mem::{Sources, Targets};
 use verbena_nic::profile::Service;
-use verbena_nic::{Adapter, Carrier, IoOutcome, NewUpper, Shares, Upper};
+use verbena_nic::{Adapter, Carrier, IoOutcome, NewUlp, Shares, UlpQp};
 use verbena_storage_wire::iscsi::{BHS_LEN, FromInitiator};
 use verbena_wire::Stag;
 
@@ -450,7 +450,7 @@ fn nothing_completes_after_retirement() {
     assert_eq!(rig.read(), Receiving::Ended);
     assert_eq!(rig.transmit(), Sending::Ended);
     assert_eq!((rig.sent().len(), rig.received().len()), (0, 0));
-    assert!(rig.events().is_empty(), "nobody hears of it");
+    assert!(rig.events().is_empty(), "no event is raised");
 }
 
 /// On a function: an overflow fails the queue pairs of the completion queue, once, and destruction leaves nothing.
@@ -475,7 +475,7 @@ fn cq_overflow_fails_its_queue_pairs_once() {
             "send" => (cq(2), cq(100)),
             _ => (cq(100), cq(2)),
         };
-        let new = NewUpper {
+        let new = NewUlp {
             service: Service::Iscsi,
             pd,
             send_cq: send.number(),
@@ -483,7 +483,7 @@ fn cq_overflow_fails_its_queue_pairs_once() {
             limits: Limits::default(),
         };
         let make = |init| Qp::new(init, OnFailure::Reactive);
-        let qp = function.create_upper(new, make).unwrap();
+        let qp = function.create_ulp(new, make).unwrap();
         let mut out = Outbox::new();
         assert!(qp.attach());
         qp.begin(Terms::DEFAULT, &mut out);
@@ -520,8 +520,8 @@ fn cq_overflow_fails_its_queue_pairs_once() {
         let view = qp.view();
         assert_eq!((view.sends, view.commands, view.receives), (0, 0, 0));
         assert_eq!(poll(if small == "send" { &send } else { &recv }).len(), 2);
-        function.destroy_upper(qp.number()).unwrap();
-        assert!(function.destroy_upper(qp.number()).is_err());
+        function.destroy_ulp(qp.number()).unwrap();
+        assert!(function.destroy_ulp(qp.number()).is_err());
         assert_eq!(poll(&send).len() + poll(&recv).len(), 0);
     }
 }

@@ -139,7 +139,7 @@ fn option_1_stops_only_the_send_queue() {
         let entries = rig.tpt.len();
         assert_eq!(rig.transmit(), Sending::Idle);
         assert_eq!(rig.state(), QpState::Sqe, "{wrong:?}");
-        assert!(!rig.qp.wants_close());
+        assert_ne!(rig.qp.state(), QpState::Err);
         let cause = rig.qp.view().cause.unwrap();
         assert!(
             cause.contains(says) && cause.contains("command 2"),
@@ -233,14 +233,14 @@ fn option_2_ends_the_connection() {
 fn first_cause_is_kept_until_a_restart() {
     let Case { mut rig, .. } = case(Defect::Wraps, OnFailure::Reactive);
     rig.transmit();
-    rig.qp.fail("somebody said so", &mut rig.out);
+    rig.qp.fail("failed by the test", &mut rig.out);
     rig.assert_ended("segments wrap");
 
     let Case { mut rig, .. } = case(Defect::Wraps, OnFailure::Reactive);
     rig.transmit();
     rig.qp.restart_sends();
-    rig.qp.fail("somebody said so", &mut rig.out);
-    rig.assert_ended("somebody said so");
+    rig.qp.fail("failed by the test", &mut rig.out);
+    rig.assert_ended("failed by the test");
 }
 
 /// Segments that end exactly at the limits do not wrap; the check of the memory fails, as there is none.

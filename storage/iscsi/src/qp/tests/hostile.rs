@@ -267,7 +267,7 @@ impl Hostile {
             if !self.open.contains(&zone) {
                 assert!(
                     bytes[inner..end] == before[inner..end],
-                    "nobody reads into it"
+                    "no read command has it"
                 );
             }
         }

@@ -167,7 +167,7 @@ fn short(count: usize) -> (Rig, Vec<u32>) {
 fn gather_raises_the_mark_to_several_answers() {
     let (mut rig, itts) = short(16);
     let mut carrier = MarkCarrier::new();
-    assert!(rig.qp.can_coalesce());
+    assert!(rig.qp.awaits_several());
     assert!(rig.qp.raise_low_water(&mut carrier, &mut rig.out));
     assert_eq!(carrier.mark, 4 * (BHS_LEN + 64));
     assert!(
@@ -194,7 +194,7 @@ fn gather_is_refused_for_few_answers() {
     assert!(rig.qp.raise_low_water(&mut carrier, &mut rig.out));
     let answer = rig.target.data_in_status(itts[0], 0, &pattern(0, 64));
     carrier.feed(&mut rig, &answer);
-    assert!(!rig.qp.can_coalesce());
+    assert!(!rig.qp.awaits_several());
     assert!(!rig.qp.raise_low_water(&mut carrier, &mut rig.out));
     assert_eq!(carrier.mark, 1);
 }

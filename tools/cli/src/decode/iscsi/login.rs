@@ -5,7 +5,7 @@ use verbena_storage_wire::iscsi::text::Pairs;
 use verbena_storage_wire::iscsi::{LoginResponse, LoginStatus, Stage};
 
 use super::super::record::Dir;
-use super::Digests;
+use super::digests::Digests;
 
 /// Text that is parsed of one PDU, or of several that belong together; more than any initiator or target sends.
 pub(super) const MAX_TEXT: usize = 64 * 1024;

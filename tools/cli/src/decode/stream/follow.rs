@@ -11,8 +11,8 @@ use verbena_wire::rdmap::{Opcode, Phase as TerminatePhase};
 
 use super::super::agree::Terms;
 use super::super::fpdu::Fpdu;
-use super::super::record::{self, Body, Destination, Detail, Dir, Message, Record, hex};
-use super::{Out, State, Stream, first_phase};
+use super::super::record::{self, Body, Destination, Detail, Dir, Message, Out, Record, hex};
+use super::{State, Stream, first_phase};
 
 /// Payload bytes of a message that are shown if requested.
 pub(crate) const SHOWN: usize = 32;

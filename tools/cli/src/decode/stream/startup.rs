@@ -6,10 +6,10 @@ use verbena_stream::accounting::Accounting;
 use verbena_wire::mpa::{Frame, Kind, StartupError};
 
 use super::super::agree::{Terms, agree};
-use super::super::record::{Body, Dir, Record, Startup};
+use super::super::record::{Body, Dir, Out, Record, Startup};
 use super::super::summary::Ending;
 use super::follow::Follower;
-use super::{Out, State, Stream};
+use super::{State, Stream};
 
 /// The frames seen, as on the wire.
 #[derive(Debug, Default)]

@@ -5,60 +5,14 @@
 use verbena_nic::{Status, Wc, WcOp};
 
 use super::leftovers;
-use crate::adapters::record::{Kind, Record};
-
-/// A message as the receiver sees it.
-#[derive(Debug)]
-pub(super) struct Message<'a> {
-    pub(super) op: usize,
-    /// The bytes in the receive; `None` for immediate data alone.
-    pub(super) payload: Option<&'a [u8]>,
-    len: usize,
-    immediate: bool,
-}
+use super::messages::{Message, messages};
+use crate::adapters::record::Record;
 
 pub(super) fn check(record: &Record) -> Result<(), String> {
     for qp in 0..record.qps.len() {
         arrivals(record, qp).map_err(|why| format!("queue pair {qp}: {why}"))?;
     }
     Ok(())
-}
-
-/// All messages sent to queue pair `qp`.
-pub(super) fn messages(record: &Record, qp: usize) -> Vec<Message<'_>> {
-    let mut out = Vec::new();
-    let sender = record.qps[qp].peer;
-    for (op, entry) in record.ops_of(sender) {
-        let alone = |len| Message {
-            op,
-            payload: None,
-            len,
-            immediate: true,
-        };
-        match &entry.kind {
-            Kind::Send {
-                payload, immediate, ..
-            } => {
-                // V7: towards a peer without the feature, the immediate data is a separate message.
-                let together = record.qps[sender].send_imm;
-                out.push(Message {
-                    op,
-                    payload: Some(payload),
-                    len: payload.len(),
-                    immediate: *immediate && together,
-                });
-                if *immediate && !together {
-                    out.push(alone(0));
-                }
-            }
-            Kind::Write {
-                len,
-                immediate: true,
-            } => out.push(alone(*len)),
-            _ => {}
-        }
-    }
-    out
 }
 
 fn arrivals(record: &Record, qp: usize) -> Result<(), String> {

@@ -4,7 +4,7 @@
 
 use verbena_nic::Status;
 
-use super::delivery::messages;
+use super::messages::messages;
 use crate::adapters::record::{FRESH, QpEnd, Queue, Record};
 
 /// The messages of which a part may be left in receives of `queue`; receives of a queue pair's own queue are not reused.

@@ -3,7 +3,7 @@
 
 use verbena_nic::Status;
 
-use super::delivery;
+use super::messages;
 use crate::adapters::record::{Cell, CellUse, FRESH, Kind, Record, Use};
 
 pub(super) fn check(record: &Record) -> Result<(), String> {
@@ -121,7 +121,7 @@ fn after_refused(record: &Record, refused: usize) -> Result<(), String> {
         }
     }
     let peer = record.qps[qp].peer;
-    let before = delivery::messages(record, peer);
+    let before = messages::messages(record, peer);
     let before = before.iter().filter(|m| m.op < refused).count();
     let received = record.qps[peer].received.iter();
     let delivered = received.filter(|wc| wc.status == Status::Success).count();

@@ -559,7 +559,7 @@ fn message_behind_a_refused_request_is_found() {
             status: Status::Success,
             ..Wc::default()
         };
-        let sent = super::delivery::messages(record, peer).len();
+        let sent = super::messages::messages(record, peer).len();
         record.qps[peer].received = vec![delivered; sent];
         true
     });

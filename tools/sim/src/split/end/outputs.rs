@@ -4,7 +4,7 @@
 
 use verbena_cells::{AddressSegment, ControlSegment, Descriptor, Operation};
 use verbena_nic::wr::{Data, Flags, RemoteAddr, Sge};
-use verbena_push::session::SEND_DATA_HEAD;
+use verbena_push::output::SEND_DATA_HEAD;
 use verbena_push::{Channel, Output, Packet};
 
 use super::super::accounting::Indication;

@@ -4,7 +4,7 @@
 use core::time::Duration;
 use std::collections::BTreeMap;
 
-use verbena_push::session::SEND_DATA_HEAD;
+use verbena_push::output::SEND_DATA_HEAD;
 use verbena_push::{Arrangement, Event, Refused};
 use verbena_split_wire::push::{Operation, Status};
 use verbena_stream::Time;

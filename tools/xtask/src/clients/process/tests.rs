@@ -1,6 +1,7 @@
 //! A process with its limits, on programs that every machine has. No test waits longer than a second for an end.
 
 use super::*;
+use verbena_testing::wait_until;
 
 fn start(label: &str, command: &[&str]) -> Process {
     let folder = std::env::temp_dir();
@@ -48,21 +49,15 @@ fn signal_is_distinguished_from_exit_code() {
 #[test]
 fn late_process_group_is_killed() {
     let mut process = start("late", &["sh", "-c", "sleep 100 & echo $!; wait"]);
-    while process.output().is_empty() {
-        std::thread::sleep(TICK);
-    }
+    wait_until("its child's number", || !process.output().is_empty());
     let inner = process.output();
     assert_eq!(process.wait(soon(50), false).unwrap(), End::TimedOut);
     process.forget_files();
     drop(process);
-    let gone = |pid: &str| {
+    let runs = |pid: &str| {
         std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z"))
     };
-    let until = soon(5000);
-    while gone(inner.trim()) && Instant::now() < until {
-        std::thread::sleep(TICK);
-    }
-    assert!(!gone(inner.trim()), "{inner} still runs");
+    wait_until("its child ends", || !runs(inner.trim()));
 }
 
 #[test]

@@ -61,7 +61,11 @@ fn closed_connection_is_not_waited_for() {
     let (gone, stays) = (order.add(A), order.add(A));
     assert_eq!(order.complete(stays, ()), None);
     assert_eq!(order.release(start()).0, []);
-    assert_eq!(order.remove(gone), (None, true), "somebody waits for it");
+    assert_eq!(
+        order.remove(gone),
+        (None, true),
+        "a later request waits for it"
+    );
     assert_eq!(order.release(start()), (vec![()], None));
     assert_eq!(order.remove(stays), (None, false), "it was shown");
     assert_eq!(

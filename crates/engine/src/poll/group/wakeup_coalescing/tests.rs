@@ -62,7 +62,7 @@ impl Member for CoalescingMember {
 fn group() -> (Arc<Group>, Arc<CoalescingMember>) {
     let core = Core::new(Config::default()).unwrap();
     let group = Group::new(&core).unwrap();
-    assert!(!group.begin_coalescing(), "nobody is there");
+    assert!(!group.begin_coalescing(), "no member is there");
     let member = join(&group, 77);
     (group, member)
 }

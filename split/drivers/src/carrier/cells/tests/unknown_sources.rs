@@ -24,7 +24,7 @@ fn connect_with(to: PortAddress, from: PortAddress, wqp: u32, cookie: Option<Coo
     let terms = Terms {
         acknowledged: true,
         max_payload: 256,
-        private: b"I am somebody else",
+        private: b"another host",
     };
     emit(to, from, wqp, 77, Body::Connect { terms, cookie })
 }
@@ -80,9 +80,9 @@ fn request_without_a_cookie_creates_no_state() {
     let mut unit = Side::unit(CellOptions::default());
     let stranger = UdpSocket::bind(LOCALHOST).unwrap();
     let name = PortAddress([2, 9, 9, 9, 9, 9]);
-    let whoever = PortAddress::ANY;
+    let any = PortAddress::ANY;
     for _ in 0..3 {
-        connect_with_cookie(&stranger, &mut unit, (whoever, name, 20));
+        connect_with_cookie(&stranger, &mut unit, (any, name, 20));
     }
     assert_eq!(unit.carrier.socket.peer_addr(name), None);
     assert_eq!(crate::carrier::Carrier::deadline(&unit.carrier), None);
@@ -91,7 +91,7 @@ fn request_without_a_cookie_creates_no_state() {
     assert_eq!((counters.datagrams_in, counters.datagrams_out), (0, 0));
     assert!(unit.events.is_empty());
     // A cookie is not valid from another address.
-    let ask = connect_with_cookie(&stranger, &mut unit, (whoever, name, 20));
+    let ask = connect_with_cookie(&stranger, &mut unit, (any, name, 20));
     let other = UdpSocket::bind(LOCALHOST).unwrap();
     other.send_to(&ask, unit.local_addr()).unwrap();
     until(&mut [&mut unit], "counted", |sides| {

@@ -1,7 +1,8 @@
 //! Targets that violate the protocol or disconnect: the commands end, the link ends, and the reason is reported.
 
 use verbena::Status;
-use verbena::low::{Data, Direction, RemoteAddr, SendOp};
+use verbena::low::{Data, RemoteAddr, SendOp};
+use verbena_iscsi::Direction;
 use verbena_storage_wire::iscsi::Residual;
 use verbena_storage_wire::iser::IserHeader;
 use verbena_wire::{Stag, To};

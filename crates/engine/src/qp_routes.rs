@@ -1,0 +1,52 @@
+//! From the number of a queue pair to what serves it: its connection, its UDP sockets, its stream of an upper-layer protocol, or the driver of
+//! its shared send queue. A number is in one of these tables at most; entries do not keep a connection alive.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use verbena_sync::locks::RwLock;
+
+use crate::connection::Connection;
+use crate::datagram::ud_demux::UdDemux;
+use crate::ulp::stream::UlpStreams;
+use crate::verbs::ssq_driver::SsqDrivers;
+
+/// The tables of an engine.
+#[derive(Default)]
+pub(crate) struct QpRoutes {
+    /// Connections by the queue pair that they serve.
+    connections: RwLock<HashMap<u32, Weak<Connection>>>,
+    /// Queue pairs that receive datagrams.
+    pub(crate) ud_demux: UdDemux,
+    /// Connections of upper-layer protocols (M12).
+    pub(crate) ulps: UlpStreams,
+    /// Shared send queues, by number (V6).
+    pub(crate) ssq_drivers: SsqDrivers,
+}
+
+impl QpRoutes {
+    /// Records the connection of a queue pair.
+    pub(crate) fn add_connection(&self, qp: u32, connection: &Arc<Connection>) {
+        let connection = Arc::downgrade(connection);
+        self.connections.write().insert(qp, connection);
+    }
+
+    pub(crate) fn remove_connection(&self, qp: u32, connection: &Connection) {
+        let mut connections = self.connections.write();
+        let ours = connections
+            .get(&qp)
+            .is_some_and(|c| core::ptr::eq(c.as_ptr(), connection));
+        if ours {
+            connections.remove(&qp);
+        }
+    }
+
+    /// No queue pair has a connection.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.connections.read().is_empty()
+    }
+
+    pub(crate) fn connection_of(&self, qp: u32) -> Option<Arc<Connection>> {
+        self.connections.read().get(&qp)?.upgrade()
+    }
+}

@@ -1,0 +1,34 @@
+//! Why a request of a control queue pair is rejected, and the objects that such requests are about. A rejected request has changed nothing.
+
+use verbena_wire::Stag;
+
+/// Most requests that one control queue pair holds.
+pub const MAX_REQUESTS: usize = 1 << 16;
+
+/// Why a request of a control queue pair was rejected. Nothing has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ControlError {
+    /// No control queue pair has this size.
+    #[error("a control queue pair holds 1 to {MAX_REQUESTS} requests, not {0}")]
+    Size(usize),
+    /// The queue is full.
+    #[error("the control queue is full with {0} requests")]
+    Full(usize),
+    /// A request to remove this object is queued already.
+    #[error("{0:?} is being removed already")]
+    BeingRemoved(Subject),
+    /// It was destroyed, or its completion queue lost an entry: nothing can be posted any more.
+    #[error("the control queue pair has ended")]
+    Ended,
+}
+
+/// What a control request is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// A region or window.
+    Stag(Stag),
+    /// A queue pair.
+    Qp(u32),
+    /// A completion queue.
+    Cq(u32),
+}

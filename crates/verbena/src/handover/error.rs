@@ -1,0 +1,54 @@
+//! Why a handover failed. The process that had the objects keeps them, unless the other one owns them already.
+
+use verbena_engine::sys::{ClaimError, FdChannelError};
+
+/// Why a handover failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandoverError {
+    /// The other process cannot be reached, or stopped before the end.
+    #[error("channel to the other process: {0}")]
+    Channel(#[from] FdChannelError),
+    /// The other process is not Verbena, or uses another version of the format.
+    #[error("the other process uses {theirs}, this one {ours}")]
+    VersionMismatch {
+        /// The other process's version.
+        theirs: String,
+        /// This process's version.
+        ours: String,
+    },
+    /// The successor refused.
+    #[error("the successor refused: {0}")]
+    Refused(String),
+    /// The running process has taken everything back.
+    #[error("the running process has taken everything back")]
+    Withdrawn,
+    /// There is nothing with this tag, or it was unpacked before.
+    #[error("there is no {what} with tag {tag}, or it was unpacked before")]
+    NotFound {
+        /// The kind of object.
+        what: &'static str,
+        /// Its tag.
+        tag: u64,
+    },
+    /// An object was not unpacked and would be lost.
+    #[error("{what} with tag {tag} was received and not unpacked")]
+    NotUnpacked {
+        /// The kind of object.
+        what: &'static str,
+        /// Its tag.
+        tag: u64,
+    },
+    /// The other process sent something invalid.
+    #[error("the other process sent an invalid message: {0}")]
+    InvalidMessage(&'static str),
+    /// The shared word that decides about the ownership could not be created or mapped.
+    #[error("shared ownership word: {0}")]
+    SharedWord(String),
+}
+
+impl From<ClaimError> for HandoverError {
+    fn from(missed: ClaimError) -> HandoverError {
+        HandoverError::SharedWord(missed.to_string())
+    }
+}

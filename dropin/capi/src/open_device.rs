@@ -1,0 +1,62 @@
+//! Opening a device: the function table that inline functions of the headers call is filled here.
+//! Functions that the headers call without a check are all set; of those that they check for null, the ones not implemented are null.
+
+use core::ffi::{c_int, c_void};
+use core::ptr;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use crate::abi::*;
+use crate::async_event::Events;
+use crate::errno::{Errno, pointer};
+use crate::function::open_function;
+use crate::{context, cq, device, mw, port, qp, query, srq};
+
+pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
+    let function = open_function(device::number(device).ok_or(Errno::NODEV)?)?;
+    let events = Arc::new(Events::new()?);
+    function.register_context(&events)?;
+    let mut verbs = verbs_context::zeroed();
+    verbs.sz = size_of::<verbs_context>();
+    verbs.query_port = Some(port::query_port);
+    verbs.query_device_ex = Some(query::query_device_ex);
+    verbs.create_cq_ex = Some(cq::create_cq_ex);
+    verbs.modify_cq = Some(cq::modify_cq);
+    verbs.create_qp_ex = Some(qp::create_qp_ex);
+    verbs.create_srq_ex = Some(srq::create_srq_ex);
+    verbs.get_srq_num = Some(srq::get_srq_num);
+    let context = &mut verbs.context;
+    context.device = device;
+    context.ops.alloc_mw = Some(mw::alloc_mw);
+    context.ops.bind_mw = Some(mw::bind_mw);
+    context.ops.dealloc_mw = Some(mw::dealloc_mw);
+    context.ops.poll_cq = Some(cq::poll_cq);
+    context.ops.req_notify_cq = Some(cq::req_notify_cq);
+    context.ops.post_srq_recv = Some(srq::post_srq_recv);
+    context.ops.post_send = Some(qp::post_send);
+    context.ops.post_recv = Some(qp::post_recv);
+    // It takes no commands: a device cannot be imported by it. It is -1 if /dev/null cannot be opened.
+    let commands = File::open("/dev/null").ok();
+    context.cmd_fd = commands.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+    context.async_fd = events.fd();
+    context.num_comp_vectors = function.vector_count() as c_int;
+    // This value tells the headers that `verbs_context` surrounds the context.
+    context.abi_compat = ptr::without_provenance_mut::<c_void>(usize::MAX);
+    Ok(context::allocate(verbs, function, events, commands))
+}
+
+/// Opens a device.
+///
+/// # Safety
+/// `device` comes from [`ibv_get_device_list`](crate::device::ibv_get_device_list).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    pointer(open(device))
+}
+
+/// Would open a device by another process's descriptor; not supported.
+#[unsafe(no_mangle)]
+pub extern "C" fn ibv_import_device(_cmd_fd: c_int) -> *mut ibv_context {
+    pointer(Err(Errno::NOSUPP))
+}
