@@ -22,6 +22,7 @@ impl Error {
     }
 
     /// `call` failed with the C library's `errno` of this thread.
+    #[cfg(not(shuttle))]
     pub(super) fn last(call: &'static str) -> Error {
         let code = std::io::Error::last_os_error().raw_os_error();
         Error::new(call, code.map_or(Errno::IO, Errno::from_raw_os_error))

@@ -218,6 +218,8 @@ fn connecting(hosts: &[Arc<Host>; 2], random: &mut Random) {
     let [a, b] = hosts;
     let listener = Arc::new(b.engine.listen(loopback(), 4).unwrap());
     let to = listener.local_addr().unwrap();
+    // One of them may stay until the other has left.
+    let stays = random.below(3);
     let dials = {
         let (a, mut random) = (a.clone(), random.fork());
         spawn(move || {
@@ -228,18 +230,18 @@ fn connecting(hosts: &[Arc<Host>; 2], random: &mut Random) {
                 let _ = done.send(result.is_ok());
             })
             .unwrap();
-            leave(qp, &told, &mut random);
+            leave(&a, qp, &told, stays == 1, &mut random);
         })
     };
     let accepts = {
         let (b, mut random) = (b.clone(), random.fork());
-        spawn(move || accept_one(&b, &listener, &mut random))
+        spawn(move || accept_one(&b, &listener, stays == 2, &mut random))
     };
     dials.join().unwrap();
     accepts.join().unwrap();
 }
 
-fn accept_one(b: &Host, listener: &Listening, random: &mut Random) {
+fn accept_one(b: &Host, listener: &Listening, stays: bool, random: &mut Random) {
     // The dialling program may have left before its request arrived.
     let until = sys::now() + Duration::from_millis(10);
     let mut incoming = None;
@@ -257,17 +259,43 @@ fn accept_one(b: &Host, listener: &Listening, random: &mut Random) {
     });
     // An error if the peer has left meanwhile.
     if accepted.is_ok() {
-        leave(qp, &told, random);
+        leave(b, qp, &told, stays, random);
     }
 }
 
-/// Destroys a queue pair that is being connected, perhaps after a while, perhaps when its connection is there.
-fn leave(qp: QueuePair, told: &mpsc::Receiver<bool>, random: &mut Random) {
+/// Destroys a queue pair that is being connected, perhaps after a while, perhaps when its connection is there; one that stays does so when
+/// its peer has left.
+fn leave(
+    host: &Host,
+    qp: QueuePair,
+    told: &mpsc::Receiver<bool>,
+    stays: bool,
+    random: &mut Random,
+) {
     match random.below(4) {
+        _ if stays => {
+            if told.recv() == Ok(true) {
+                let left = || host.is_disconnected(&qp);
+                sys::wait(sys::now() + LONG, left);
+                assert!(left(), "the peer's connection outlives its queue pair");
+            }
+        }
         0 => {
             let _ = told.recv();
         }
-        1 => sys::sleep(Duration::from_micros(random.below(100))),
+        1 => {
+            // As soon as it has a stream, or shortly after.
+            let before = qp.state();
+            let polls = random.below(3000);
+            let changed = (0..polls).any(|_| {
+                sys::sleep(Duration::ZERO);
+                qp.state() != before
+            });
+            for _ in 0..if changed { random.below(6) } else { 0 } {
+                sys::sleep(Duration::ZERO);
+            }
+        }
+        2 => sys::sleep(Duration::from_micros(random.below(100))),
         _ => {
             for _ in 0..random.below(400) {
                 sys::sleep(Duration::ZERO);

@@ -1,7 +1,7 @@
 //! Chooses the thread that runs next, from a seed.
 //! A seed also chooses the strategy: a random thread at every step, a random one now and then, or the runnable thread of highest priority, with
-//! random priorities that change at a few random steps (probabilistic concurrency testing, Burckhardt et al. 2010). The clock thread runs only
-//! when a deadline has passed or nothing else can run.
+//! random priorities that change at a few random steps (probabilistic concurrency testing, Burckhardt et al. 2010). In most runs a thread also
+//! pauses now and then, as if it had lost its processor. The clock thread runs only when a deadline has passed or nothing else can run.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -22,6 +22,8 @@ pub(super) fn current_run() -> Run {
 
 /// Steps within which the priorities change, if they do: most programs end sooner.
 const CHANGES_WITHIN: u64 = 1 << 14;
+/// Decisions that a thread pauses, at most.
+const MAX_PAUSE: u64 = 1 << 11;
 /// Decisions after which a thread that goes on counts as yielding: it may wait for another one in a loop.
 const MAX_STREAK: u64 = 1 << 11;
 
@@ -47,6 +49,10 @@ pub(super) struct SeededScheduler<F> {
     random: u64,
     /// Consecutive decisions for the same thread.
     streak: u64,
+    /// How many decisions lie between two pauses of a thread, on average; zero for no pauses.
+    pause_every: u64,
+    /// A thread that is not chosen before this step, unless no other can run: as if it had lost its processor.
+    paused: Option<(TaskId, u64)>,
     /// Told of each run that passed.
     done: F,
     began: bool,
@@ -59,6 +65,8 @@ impl<F: FnMut(Run)> SeededScheduler<F> {
             strategy: Strategy::Random(1),
             random: 1,
             streak: 0,
+            pause_every: 0,
+            paused: None,
             done,
             began: false,
         }
@@ -85,6 +93,29 @@ impl<F: FnMut(Run)> SeededScheduler<F> {
                     last: u64::MAX / 2,
                 }
             }
+        }
+    }
+
+    /// Begins or continues the pause of a thread: takes it out of those to choose from.
+    fn pause(
+        &mut self,
+        tasks: &mut smallvec::SmallVec<[TaskId; 16]>,
+        current: Option<TaskId>,
+        step: u64,
+    ) {
+        if self.pause_every == 0 {
+            return;
+        }
+        let random = self.next_random();
+        if self.paused.is_none() && random % self.pause_every == 0 {
+            let length = (random >> 32) % MAX_PAUSE;
+            self.paused = current.map(|task| (task, step + length));
+        }
+        self.paused = self.paused.filter(|(_, until)| step < *until);
+        if let Some((task, _)) = self.paused
+            && tasks.iter().any(|other| *other != task)
+        {
+            tasks.retain(|other| *other != task);
         }
     }
 
@@ -140,6 +171,8 @@ impl<F: FnMut(Run)> Scheduler for SeededScheduler<F> {
         }
         self.strategy = self.choose_strategy();
         self.streak = 0;
+        self.pause_every = [0, 50, 400][(self.next_random() % 3) as usize];
+        self.paused = None;
         World::begin(seed);
         CURRENT.set(Run {
             seed,
@@ -168,6 +201,7 @@ impl<F: FnMut(Run)> Scheduler for SeededScheduler<F> {
             tasks.retain(|task| Some(*task) != clock);
         }
         let mut run = CURRENT.get();
+        self.pause(&mut tasks, current, run.steps);
         let endless = self.streak >= MAX_STREAK;
         let chosen = self.choose(&tasks, current, yields || endless, run.steps)?;
         self.streak = match current {
