@@ -382,8 +382,10 @@ impl UlpQp for Framed {
                 }
                 Err(refusal) => self.end(inner, &refusal.to_string(), out),
             }
-            let whole = |send: &mut Send| send.sent == HEADER + send.message.len as usize;
-            if let Some(send) = inner.sends.pop_front_if(whole) {
+            let is_whole = |send: &Send| send.sent == HEADER + send.message.len as usize;
+            if inner.sends.front().is_some_and(is_whole)
+                && let Some(send) = inner.sends.pop_front()
+            {
                 self.complete(WcOp::Send, send.id, Status::Success, 0, out);
                 inner.deadline = self.reply_limit.map(|limit| now + limit);
             }
