@@ -24,7 +24,7 @@ fn connect_with(to: PortAddress, from: PortAddress, wqp: u32, cookie: Option<Coo
     let terms = Terms {
         acknowledged: true,
         max_payload: 256,
-        private: b"another host",
+        private: b"from another host!",
     };
     emit(to, from, wqp, 77, Body::Connect { terms, cookie })
 }
