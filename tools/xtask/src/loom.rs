@@ -16,7 +16,7 @@ const MODELS: &[(&str, &str)] = &[
     ("verbena-events", "interrupts::tests::model"),
     ("verbena-nic", "qp::queue::tests::model"),
     ("verbena-nic", "cq::tests::model"),
-    ("verbena-engine", "poll::owner::tests::model"),
+    ("verbena-models", "owner::tests::model"),
 ];
 
 /// Preemptions per execution: bugs need few, and each additional one multiplies the time.

@@ -387,5 +387,7 @@ impl core::fmt::Debug for OwnerCell {
     }
 }
 
+// The path is needed where this file is compiled for loom (tools/models).
 #[cfg(test)]
+#[path = "owner/tests.rs"]
 mod tests;

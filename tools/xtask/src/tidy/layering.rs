@@ -131,6 +131,7 @@ const LAYERS: &[LayerRule] = &[
     ),
     free("verbena-peers", &[VERBENA, "verbena-cli"]),
     free(TESTING, &[]),
+    free("verbena-models", &[SYNC]),
     free("xtask", &[]),
     LayerRule {
         package: "verbena-fuzz",
