@@ -106,7 +106,7 @@ pub trait Raise: Send + Sync {
 
 /// Events and everything else that must wait until all locks are released.
 ///
-/// The code that drives a queue pair passes its outbox to [`Function::settle`](crate::Function::settle) before it flushes it:
+/// The code that drives a queue pair passes its outbox to `Function::settle` before it flushes it:
 /// queue pairs that must be woken or failed because of an overflow are reached from there, one lock at a time.
 #[derive(Debug, Default)]
 pub struct Outbox {
@@ -151,7 +151,7 @@ impl Outbox {
         self.woken.push(Wake::Sends(ssq));
     }
 
-    /// Queue pairs whose [`wake`](crate::Qp::wake) must be called. The caller holds no lock.
+    /// Queue pairs whose `Qp::wake` must be called. The caller holds no lock.
     #[must_use = "a queue pair that is not woken waits for ever"]
     pub fn take_woken(&mut self) -> Vec<Wake> {
         core::mem::take(&mut self.woken)
@@ -162,7 +162,7 @@ impl Outbox {
         &self.events
     }
 
-    /// Completion queues whose queue pairs must be failed by [`fail_overflowed`](crate::Qp::fail_overflowed).
+    /// Completion queues whose queue pairs must be failed by `Qp::fail_overflowed`.
     #[must_use = "a queue pair that is not failed continues with a queue that lost entries"]
     pub fn take_overflows(&mut self) -> Vec<u32> {
         core::mem::take(&mut self.overflows)
