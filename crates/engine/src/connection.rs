@@ -22,12 +22,12 @@ pub(crate) use transport::Transport;
 
 use core::net::SocketAddr;
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use verbena_sync::locks::OnceLock;
 
 use verbena_nic::{Outbox, Qp};
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use verbena_sync::locks::Mutex;
+use verbena_sync::locks::OnceLock;
 
 use crate::accept::acceptor::Permit;
 use crate::core::Core;

@@ -3,11 +3,11 @@
 
 use core::net::SocketAddr;
 use std::sync::Arc;
-use verbena_sync::locks::OnceLock;
 
 use verbena_events::interrupts::RaiseError;
 use verbena_nic::profile::Service;
 use verbena_nic::{Function, Outbox, Qp, QpState, Wake};
+use verbena_sync::locks::OnceLock;
 
 use crate::accept::Admission;
 use crate::accept::acceptor::Permits;

@@ -5,12 +5,12 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
-use verbena_sync::locks::OnceLock;
 
 use verbena_events::eqe::{Cause, Eqe};
 use verbena_events::interrupts::Origin;
 use verbena_events::vector::Shutdown;
 use verbena_nic::{Event, Outbox, QpState};
+use verbena_sync::locks::OnceLock;
 
 use crate::core::Core;
 use crate::engine::Engine;

@@ -3,6 +3,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
+
 use verbena_sync::locks::OnceLock;
 
 use crate::config::{Config, Device};

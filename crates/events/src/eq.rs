@@ -18,12 +18,12 @@
 use std::collections::VecDeque;
 
 use verbena_stream::Time;
+use verbena_sync::primitives::{Arc, AtomicU32, AtomicU64, Mutex, Ordering};
+use verbena_sync::ring::{Producer, ring};
 
 use crate::eqe::{Eqe, Form};
 use crate::moderation::{Adaptive, Hold, Moderation};
 use crate::vector::Signal;
-use verbena_sync::primitives::{Arc, AtomicU32, AtomicU64, Mutex, Ordering};
-use verbena_sync::ring::{Producer, ring};
 
 mod command;
 mod memory;

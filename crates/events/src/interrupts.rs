@@ -9,9 +9,11 @@
 //! that arrives leaves its request to that thread, so that handlers keep the order and may raise events themselves.
 
 use std::any::Any;
-use verbena_sync::locks::OnceLock;
 
 use verbena_stream::Time;
+use verbena_sync::combining_lock::CombiningLock;
+use verbena_sync::locks::OnceLock;
+use verbena_sync::primitives::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::arrangement::Arrangement;
 use crate::eq::{EventQueue, Reader};
@@ -19,8 +21,6 @@ use crate::message_map::{FlatMap, MapError, MessageMap};
 use crate::moderation::Arming;
 use crate::steering::Steering;
 use crate::vector::{Fire, Shutdown, Signal, VectorError, Vectors};
-use verbena_sync::combining_lock::CombiningLock;
-use verbena_sync::primitives::{AtomicU64, AtomicUsize, Ordering};
 
 mod command;
 mod raise;

@@ -1,8 +1,9 @@
 //! The message-vector maps: duty and processor to event queue and signal, and the flat one from queue to signal (E8, E9).
 //! Each cell is one atomic, so it changes in one step under traffic. Whether the queues exist is checked by the caller.
 
-use crate::vector::Signal;
 use verbena_sync::primitives::{AtomicU32, Ordering};
+
+use crate::vector::Signal;
 
 /// Processors that a map can have columns for.
 pub const MAX_PROCESSORS: u16 = 2048;

@@ -9,9 +9,9 @@
 mod touch;
 
 pub(crate) use touch::Touch;
+use verbena_sync::primitives::{AtomicU32, AtomicU64, Ordering, UnsafeCell, pause};
 
 use crate::entry::Entry;
-use verbena_sync::primitives::{AtomicU32, AtomicU64, Ordering, UnsafeCell, pause};
 
 const GRANT: u64 = 1;
 const GRANTS: u64 = 0xffff_ffff;

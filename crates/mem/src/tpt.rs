@@ -19,8 +19,8 @@ pub use wr_register::{MAX_PAGES, Ticket};
 
 use std::ops::Range;
 use std::sync::Arc;
-use verbena_sync::atomic::AtomicU32;
 
+use verbena_sync::atomic::AtomicU32;
 use verbena_sync::locks::OnceLock;
 
 use verbena_sync::locks::Mutex;

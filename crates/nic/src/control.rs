@@ -14,6 +14,7 @@ pub use error::{ControlError, MAX_REQUESTS, Subject};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use verbena_events::event::Outbox;
 use verbena_mem::{Misuse, Reserved};
 use verbena_sync::locks::{Mutex, MutexGuard};
 use verbena_wire::Stag;
@@ -22,7 +23,6 @@ use crate::cq::Cq;
 use crate::error::Error;
 use crate::function::NewQp;
 use crate::wc::{ControlOp, Status, Wc, WcOp};
-use verbena_events::event::Outbox;
 
 /// How a control request ended, for the thread that runs the control queue pair.
 #[derive(Debug, Clone, PartialEq, Eq)]

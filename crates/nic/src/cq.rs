@@ -8,10 +8,11 @@
 
 use std::collections::VecDeque;
 
-use crate::wc::Wc;
 use verbena_events::event::{Event, Outbox};
 use verbena_sync::primitives::{AtomicUsize, Mutex, Ordering};
 use verbena_sync::ring::{Consumer, Producer, ring};
+
+use crate::wc::Wc;
 
 /// Largest completion queue.
 pub const MAX_ENTRIES: usize = 1 << 22;

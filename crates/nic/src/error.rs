@@ -2,6 +2,7 @@
 //! When a verb fails nothing has changed, and the error carries the numbers that did not fit. errno is not known here: the C API
 //! translates.
 
+use verbena_events::interrupts;
 use verbena_mem::Pd;
 
 use crate::control::error::ControlError;
@@ -12,7 +13,6 @@ use crate::profile::services::{Service, Services};
 use crate::qp::{MigrateRefusal, PostError};
 use crate::receive;
 use crate::state::QpState;
-use verbena_events::interrupts;
 
 /// Whose fault an error is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -5,12 +5,12 @@
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use verbena_events::event::{Event, Outbox};
 use verbena_mem::Pd;
 use verbena_sync::locks::Mutex;
 
 use crate::receive::{PostError, Receive, ReceiveQueue};
 use crate::wr::ReceiveWr;
-use verbena_events::event::{Event, Outbox};
 
 /// Why a message that does not wait gets no receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use verbena_events::event::{Event, Outbox};
 use verbena_mem::{Access, Buffer, Pd, Policy, Tpt};
 use verbena_stream::startup::{Agreement, Rtr};
 use verbena_stream::{RnrRetry, Role, Settings, Stream, Time};
@@ -18,7 +19,6 @@ use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Status, Wc};
 use crate::wr::{Data, Flags, ReceiveWr, RemoteAddr, SendOp, SendWr, Sge};
-use verbena_events::event::{Event, Outbox};
 
 /// The connection that a test needs.
 #[derive(Debug, Clone, Copy)]

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+
 use verbena_testing::{WAIT_LIMIT, process_ends};
 
 /// The directory of the libraries, if they were built; a test run of the project always has them.

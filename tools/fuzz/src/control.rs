@@ -1,8 +1,9 @@
 //! Control messages of docs/extensions.md, CAPS included: four bytes of header word, the rest payload.
 //! A message that parses must be emitted so that it parses as the same message, byte for byte where no field is ignored.
 
-use crate::source::Source;
 use verbena_wire::ext::{Caps, Control, Features, MAX_CONTROL_PAYLOAD, RnrTimer};
+
+use crate::source::Source;
 
 /// Runs one input.
 pub fn target(data: &[u8]) {

@@ -1,10 +1,11 @@
 //! The layout of FPDUs with and without markers (RFC 5044 §4), compared with a reference that builds the frame byte by byte.
 //! Every position, run, marker and phase must agree, and so must the bytes that `emit_fpdu` writes.
 
-use crate::source::{Source, bit};
 use verbena_wire::crc::{Crc32c, crc32c, crc32c_wire};
 use verbena_wire::mpa::fpdu::{LENGTH_LEN, MAX_ULPDU_WITH_MARKERS};
 use verbena_wire::mpa::{Layout, Marker, Phase, emit_fpdu, mulpdu, pad_len};
+
+use crate::source::{Source, bit};
 
 const SPACING: usize = 512;
 /// With switches from this value on the ULPDU is the input repeated.

@@ -4,10 +4,11 @@
 
 use core::fmt::{Debug, Display};
 
-use crate::source::Source;
 use verbena_wire::Malformed;
 use verbena_wire::ext::ReadV2Request;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Immediate, ReadRequest};
+
+use crate::source::Source;
 
 /// Bytes of an Atomic Request with the operation code; the rest of the word is reserved (RFC 7306 §5.2.1).
 const CODE: core::ops::Range<usize> = 0..4;

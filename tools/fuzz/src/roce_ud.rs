@@ -3,11 +3,12 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::source::{Source, bit};
 use verbena_wire::roce::bth::Bth;
 use verbena_wire::roce::deth::Deth;
 use verbena_wire::roce::icrc::{Path, icrc, icrc_over_socket};
 use verbena_wire::roce::ud::UdPacket;
+
+use crate::source::{Source, bit};
 
 /// Reserved bits of the BTH: byte and mask.
 const BTH_RESERVED: [(usize, u8); 2] = [(4, 0x3f), (8, 0x7f)];

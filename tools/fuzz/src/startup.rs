@@ -4,11 +4,12 @@
 
 use core::time::Duration;
 
-use crate::source::{Source, bit};
 use verbena_stream::startup::{Failure, MAX_FRAME, Rtr, State};
 use verbena_stream::{Agreement, Endpoint, Outcome, Role, Terms, Time};
 use verbena_wire::mpa::RtrKinds;
 use verbena_wire::mpa::startup::{Kind, Revision};
+
+use crate::source::{Source, bit};
 
 /// A Terminate FPDU without echoed headers, the most an initiator sends behind its Request.
 const MAX_TERMINATE: usize = 64;

@@ -5,9 +5,9 @@
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::{Mutex, RwLock};
 use verbena_wire::ext::DialReject;
 

@@ -3,10 +3,10 @@
 //! passed. Nothing here blocks; a timer of the shard ends the wait.
 
 use core::time::Duration;
-use verbena_sync::atomic::Ordering;
 
 use verbena_nic::{IoOutcome, Outbox};
 use verbena_stream::Time;
+use verbena_sync::atomic::Ordering;
 
 use super::{Bound, Connection, Phase};
 use crate::sys::{self, read_into};

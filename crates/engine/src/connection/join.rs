@@ -5,11 +5,11 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
-use verbena_sync::atomic::Ordering;
 
 use verbena_nic::{Outbox, QpState, QpType};
 use verbena_stream::startup::Rtr;
 use verbena_stream::{Agreement, Role, Settings, Stream};
+use verbena_sync::atomic::Ordering;
 use verbena_wire::ext::{Caps, Features};
 use verbena_wire::mpa::startup::Revision;
 use verbena_wire::mpa::{mulpdu, pad_len};

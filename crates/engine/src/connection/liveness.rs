@@ -2,11 +2,11 @@
 //! (docs/connections.md, "Peers that die, stall or fall silent"). No timer runs on an idle connection; TCP keep-alive covers those.
 
 use core::time::Duration;
-use verbena_sync::atomic::Ordering;
 
 use verbena_nic::qp::TurnStatus;
 use verbena_nic::{Outbox, QpType};
 use verbena_stream::Time;
+use verbena_sync::atomic::Ordering;
 
 use super::{Bound, Connection};
 use crate::sys;

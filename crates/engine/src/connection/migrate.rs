@@ -4,9 +4,9 @@
 
 use core::net::SocketAddr;
 use std::sync::Arc;
-use verbena_sync::atomic::Ordering;
 
 use verbena_nic::{Image, MigrateRefusal, Outbox, Qp, QpState};
+use verbena_sync::atomic::Ordering;
 
 use super::transport::Transport;
 use super::{Bound, Connection, Phase, Slot};

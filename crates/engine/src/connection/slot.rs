@@ -3,8 +3,8 @@
 
 use core::time::Duration;
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicU64, Ordering};
 
+use verbena_sync::atomic::{AtomicU64, Ordering};
 use verbena_sync::locks::RwLock;
 
 use super::Connection;

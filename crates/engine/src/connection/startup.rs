@@ -4,13 +4,13 @@
 
 use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
-use verbena_sync::locks::OnceLock;
 
 use verbena_nic::{Outbox, Qp};
 use verbena_stream::startup::Failure;
 use verbena_stream::{Agreement, Endpoint, Terms, Time};
+use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use verbena_sync::locks::Mutex;
+use verbena_sync::locks::OnceLock;
 use verbena_wire::mpa::startup::MAX_PRIVATE_DATA;
 
 use super::starting::{FollowUp, Side, Starting};

@@ -4,13 +4,13 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use verbena_sync::atomic::Ordering;
-use verbena_sync::thread::thread_local;
 
 use verbena_nic::qp::{ConnectionAction, TurnStatus};
 use verbena_nic::qp::{Received, SendDemand};
 use verbena_nic::{Acks, MemoryCarrier, Outbox, Qp, Receiving, Sending};
 use verbena_stream::Time;
+use verbena_sync::atomic::Ordering;
+use verbena_sync::thread::thread_local;
 
 use super::transport::BudgetedTransport;
 use super::{Bound, Connection, Phase};

@@ -5,9 +5,9 @@
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::time::Duration;
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicU64, Ordering};
 
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicU64, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::ext::{SidrKind, SidrMessage};
 

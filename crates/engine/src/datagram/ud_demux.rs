@@ -4,12 +4,12 @@
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicU64, Ordering};
 
 use verbena_nic::ud::{
     DatagramSender, Destination, DropReason, MULTICAST, ReceivedDatagram, SendOutcome, UdSending,
 };
 use verbena_nic::{Function, Outbox, UdQp};
+use verbena_sync::atomic::{AtomicU64, Ordering};
 use verbena_sync::locks::{Mutex, RwLock};
 use verbena_wire::number::Qpn;
 

@@ -5,11 +5,11 @@
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
-use verbena_sync::atomic::{AtomicUsize, Ordering};
 
 use verbena_nic::Outbox;
 use verbena_nic::ud::{DropReason, ReceivedDatagram, SendOutcome, largest_packet};
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicUsize, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::roce::{Path, icrc_over_socket};
 

@@ -4,10 +4,10 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 use verbena_events::moderation::Moderation;
 use verbena_nic::Reason;
+use verbena_sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use verbena_sync::locks::{Mutex, MutexGuard, RwLock};
 
 use crate::error::Error;

@@ -7,9 +7,9 @@ mod watcher;
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::error::Error;
 use crate::notify::pipeline::Notification;

@@ -5,12 +5,12 @@ use core::mem::ManuallyDrop;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use verbena_sync::locks::OnceLock;
-use verbena_sync::thread::thread_local;
 
 use verbena_events::eq::{EventQueue, MAX_ENTRIES};
 use verbena_events::vector::{Delivery, Fire, Shutdown, Signal};
 use verbena_stream::Time;
+use verbena_sync::locks::OnceLock;
+use verbena_sync::thread::thread_local;
 
 use crate::core::Core;
 use crate::error::Error;

@@ -18,10 +18,10 @@ mod wakeup_coalescing;
 
 use core::time::Duration;
 use std::sync::{Arc, Weak};
-use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_nic::Outbox;
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::{Mutex, MutexGuard, RwLock};
 
 use crate::core::Core;

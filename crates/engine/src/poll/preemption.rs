@@ -5,9 +5,9 @@
 //! No system call is made while a thread polls without gaps.
 
 use std::cell::Cell;
-use verbena_sync::thread::thread_local;
 
 use verbena_stream::Time;
+use verbena_sync::thread::thread_local;
 
 use crate::sys;
 

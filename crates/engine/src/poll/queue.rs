@@ -3,9 +3,9 @@
 //! for the processor (`preemption.rs`).
 
 use std::sync::{Arc, Weak};
-use verbena_sync::locks::OnceLock;
 
 use verbena_nic::{Arm, Cq, Event, Raise, Wc};
+use verbena_sync::locks::OnceLock;
 use verbena_sync::locks::RwLock;
 
 use crate::core::Core;

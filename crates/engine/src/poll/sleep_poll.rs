@@ -6,11 +6,11 @@ use core::time::Duration;
 use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::{Arc, Weak};
-use verbena_sync::thread::thread_local;
 
 use arrayvec::ArrayVec;
 use verbena_nic::{Arm, Cq};
 use verbena_stream::Time;
+use verbena_sync::thread::thread_local;
 
 use crate::poll::group::{COALESCING_DELAY, Group};
 use crate::poll::queue::{CompletionQueue, Queue};

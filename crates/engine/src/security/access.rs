@@ -11,9 +11,9 @@ use core::net::IpAddr;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicU64, Ordering};
 
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicU64, Ordering};
 use verbena_sync::locks::{Mutex, RwLock};
 
 use crate::config::{Networks, Settings};

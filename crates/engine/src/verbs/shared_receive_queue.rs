@@ -2,11 +2,11 @@
 //! It cannot be destroyed while a queue pair uses it.
 
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
 use verbena_nic::qp::{PostError, PostRecvError};
 use verbena_nic::{Outbox, QpState, ReceiveWr, Srq, SrqInfo};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use crate::core::Core;
 use crate::error::Error;

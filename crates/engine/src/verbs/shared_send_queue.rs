@@ -2,13 +2,13 @@
 //! Posting never waits for a connection that another thread is transmitting on. The queue cannot be destroyed while it has channels.
 
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
 use verbena_nic::qp::PostError;
 use verbena_nic::qp::PostSendError;
 use verbena_nic::ssq::{ChannelInfo, SsqInfo};
 use verbena_nic::{Outbox, QpState, Record, SendWr, SsqLimits};
+use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use crate::core::Core;
 use crate::error::Error;

@@ -4,10 +4,10 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
-use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_nic::{Outbox, Qp, Ssq};
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::RwLock;
 
 use crate::core::Core;

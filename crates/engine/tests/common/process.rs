@@ -4,11 +4,11 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use verbena_nic::Wc;
+use verbena_nic::wr::RemoteAddr;
 use verbena_wire::{Stag, To};
 
 use super::{Side, loopback};
-use verbena_nic::Wc;
-use verbena_nic::wr::RemoteAddr;
 
 const ROLE: &str = "VERBENA_TEST_ROLE";
 

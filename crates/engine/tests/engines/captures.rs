@@ -7,13 +7,14 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
-use crate::common::capture::{Exchange, Message, Segment, SentBy, be16, be32, be64, exchanges};
-use crate::common::{Side, TEST_TIMEOUT, loopback, read_from, wait, write_to};
 use verbena_engine::Error;
 use verbena_mem::{Access, Bind, Buffer, WindowType};
 use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{Flags, QpState, ReceiveWr, SendOp, SendWr, Sge, Status};
 use verbena_wire::{Stag, To};
+
+use crate::common::capture::{Exchange, Message, Segment, SentBy, be16, be32, be64, exchanges};
+use crate::common::{Side, TEST_TIMEOUT, loopback, read_from, wait, write_to};
 
 const CAPTURES: [&str; 11] = [
     "00_stock_rping_64_5000",

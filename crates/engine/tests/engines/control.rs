@@ -4,15 +4,16 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::{
-    SEND, Side, TEST_TIMEOUT, connect_pair, loopback, make_qp, pair, pattern, read_from, wait,
-    within, write_to,
-};
 use verbena_engine::{ControlQueue, Error, QueuePair};
 use verbena_mem::{Access, Buffer, Misuse, Tpt};
 use verbena_nic::wr::RemoteAddr;
 use verbena_nic::{Arm, ControlOp, Error as Refused, SendOp, Sge, Status, WcOp};
 use verbena_wire::To;
+
+use crate::common::{
+    SEND, Side, TEST_TIMEOUT, connect_pair, loopback, make_qp, pair, pattern, read_from, wait,
+    within, write_to,
+};
 
 /// Memory whose registration is queued, and its result.
 struct PendingMemory {

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
 
+use verbena_engine::notify::handler::Affinity;
+use verbena_engine::{Engine, EngineFailure, EngineThread, Error, HandlerOptions, sys};
+use verbena_nic::{Arm, Event, QpState, Status, UlpQp};
+
 use crate::common::datagrams::{self, LOCALHOST};
 use crate::common::{
     SEND, Side, TEST_TIMEOUT, connect_sides, loopback, make_qp, read_to_end, ulp, wait, within,
 };
-use verbena_engine::notify::handler::Affinity;
-use verbena_engine::{Engine, EngineFailure, EngineThread, Error, HandlerOptions, sys};
-use verbena_nic::{Arm, Event, QpState, Status, UlpQp};
 
 const KINDS: [EngineThread; 3] = [
     EngineThread::Shard,

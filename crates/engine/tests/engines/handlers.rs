@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::common::{SEND, Side, TEST_TIMEOUT, config, connect_sides, wait};
 use verbena_engine::notify::handler::{Affinity, Callback, Class, Completion};
 use verbena_engine::{Engine, Error, HandlerId, HandlerOptions, sys};
 use verbena_events::eqe::{Cause, ChannelEvent};
@@ -13,6 +12,8 @@ use verbena_events::interrupts::{At, Origin};
 use verbena_events::moderation::{Hold, Moderation};
 use verbena_nic::wr::Data;
 use verbena_nic::{Arm, Flags, QpState, Reason, SendWr, Status, Wc};
+
+use crate::common::{SEND, Side, TEST_TIMEOUT, config, connect_sides, wait};
 
 fn callback(work: impl Fn(Completion) + Send + Sync + 'static) -> HandlerOptions {
     HandlerOptions {

@@ -3,11 +3,12 @@
 use std::sync::mpsc;
 use std::time::Instant;
 
+use verbena_engine::Error;
+use verbena_nic::{Arm, Event, QpState, SendOp, Status};
+
 use crate::common::{
     SEND, Side, TEST_TIMEOUT, connect_sides, loopback, pair, pattern, try_connect_sides, wait,
 };
-use verbena_engine::Error;
-use verbena_nic::{Arm, Event, QpState, SendOp, Status};
 
 /// CRC on and off, one shard and two, both personalities.
 const KINDS: &[&[(&str, &str)]] = &[

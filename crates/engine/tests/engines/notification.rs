@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use crate::common::{SEND, Side, TEST_TIMEOUT, config, connect_sides};
 use verbena_engine::notify::handler::Affinity;
 use verbena_engine::{Engine, HandlerOptions, sys};
 use verbena_events::eqe::{Cause, ChannelEvent};
 use verbena_events::interrupts::{At, Origin};
 use verbena_events::moderation::{Hold, Moderation};
 use verbena_nic::{Arm, QpState, Wc};
+
+use crate::common::{SEND, Side, TEST_TIMEOUT, config, connect_sides};
 
 /// Service is round robin: an event queue that never empties does not block others (docs/events.md).
 #[test]

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::common::{SEND, Side, pair, pattern, pseudo_random, read_from, wait, within, write_to};
 use verbena_nic::Wc;
 use verbena_nic::qp::PostError;
 use verbena_nic::wr::Data;
 use verbena_nic::{Flags, QpState, SendOp, SendWr, Status};
+
+use crate::common::{SEND, Side, pair, pattern, pseudo_random, read_from, wait, within, write_to};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -5,12 +5,13 @@ use std::net::TcpListener;
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use crate::common::tcp::tcp_rows;
-use crate::common::{LIMITS, SEND, Side, config, read_from, ulp, wait};
-use crate::space::{self, Netns};
 use verbena_engine::{Engine, HandlerOptions, QueuePairOptions};
 use verbena_mem::Access;
 use verbena_nic::{Arm, Event, QpState, QpType, Status, UlpQp, Wc};
+
+use crate::common::tcp::tcp_rows;
+use crate::common::{LIMITS, SEND, Side, config, read_from, ulp, wait};
+use crate::space::{self, Netns};
 
 /// Longer than every time limit that the tests set.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -2,8 +2,9 @@
 //! An entry is visible only as a whole, once its code is, and a consumed entry is empty again. Which slots may be written follows
 //! from the indicators, which are not kept here.
 
-use crate::eqe::{Eqe, Form};
 use verbena_sync::primitives::{AtomicU32, Ordering};
+
+use crate::eqe::{Eqe, Form};
 
 /// Entries of the largest event queue.
 pub const MAX_ENTRIES: usize = 1 << 20;

@@ -2,10 +2,11 @@
 //! Entries come in order across every switch of memory, and the write indicator is never read. Acknowledging through the register
 //! is left to the caller.
 
-use super::memory::Memory;
-use crate::eqe::Eqe;
 use verbena_sync::primitives::Arc;
 use verbena_sync::ring::Consumer;
+
+use super::memory::Memory;
+use crate::eqe::Eqe;
 
 /// Reads one queue, from its initialisation to its end.
 pub struct Reader {

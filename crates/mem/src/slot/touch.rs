@@ -2,9 +2,10 @@
 //! Of two concurrent touches exactly one succeeds, by compare-and-swap; the state is cleared when another entry is put in the slot.
 //! The entry itself is removed by the caller.
 
+use verbena_sync::primitives::Ordering;
+
 use super::{BUSY, FREE, Owned, STATE, Slot, key_of};
 use crate::touch::Seq;
-use verbena_sync::primitives::Ordering;
 
 const AHEAD: u64 = 1 << 32;
 const HELD: u64 = 2 << 32;

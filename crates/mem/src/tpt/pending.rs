@@ -4,8 +4,8 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
-use verbena_sync::atomic::{AtomicU32, Ordering};
 
+use verbena_sync::atomic::{AtomicU32, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::{Stag, To};
 

@@ -3,8 +3,8 @@
 //! when the first has been placed. [`crate::touch`] has the table of decisions.
 
 use std::sync::Arc;
-use verbena_sync::atomic::Ordering;
 
+use verbena_sync::atomic::Ordering;
 use verbena_wire::Stag;
 
 use super::Tpt;

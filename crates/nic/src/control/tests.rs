@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use verbena_events::event::{Event, Wake};
 use verbena_mem::{Access, Buffer, MemAccess, Pd, Policy, Refusal, WindowType};
 use verbena_wire::To;
 
@@ -12,7 +13,6 @@ use crate::function::{Function, Shares};
 use crate::object::Object;
 use crate::state::QpState;
 use crate::testing::{new_qp, poll};
-use verbena_events::event::{Event, Wake};
 
 struct World {
     function: Arc<Function>,

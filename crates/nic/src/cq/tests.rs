@@ -1,8 +1,9 @@
 //! Tests of completion queues: order, arming, overflow, resize, pollers that race with producers, and models of that (`--cfg loom`).
 
+use verbena_events::event::Reason;
+
 use super::*;
 use crate::wc::{Status, WcOp};
-use verbena_events::event::Reason;
 
 fn wc(id: u64) -> Wc {
     Wc {

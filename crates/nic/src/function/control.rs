@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use verbena_events::event::Outbox;
 use verbena_mem::{Access, Misuse, Pd, Reserved, Tpt, WindowType};
 use verbena_wire::{Stag, To};
 
@@ -11,7 +12,6 @@ use super::qps::NewQp;
 use super::users::Use;
 use crate::control::{Control, ControlResult, Request, Work};
 use crate::error::Error;
-use verbena_events::event::Outbox;
 
 /// A control queue pair and its use of its completion queue.
 #[derive(Debug)]

@@ -2,14 +2,15 @@
 //! A function never has more event queues than its share; vectors beyond it are shared (E10).
 
 use std::sync::Arc;
+
+use verbena_events::arrangement::Arrangement;
+use verbena_events::interrupts::{Interrupts, Scheme};
+use verbena_events::vector::Fire;
 use verbena_sync::atomic::{AtomicU64, Ordering};
 
 use super::{Function, Shares};
 use crate::error::Error;
 use crate::object::Object;
-use verbena_events::arrangement::Arrangement;
-use verbena_events::interrupts::{Interrupts, Scheme};
-use verbena_events::vector::Fire;
 
 /// The function was removed, and gives out no claims any more.
 const CLOSED: u64 = 1 << 63;

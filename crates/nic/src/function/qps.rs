@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use verbena_events::event::Outbox;
 use verbena_mem::Pd;
 
 use super::Function;
@@ -18,7 +19,6 @@ use crate::ssq::Ssq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::ud::UdQp;
 use crate::ulp::UlpQp;
-use verbena_events::event::Outbox;
 
 /// A queue pair to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

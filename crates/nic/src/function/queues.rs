@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use verbena_events::event::Outbox;
 use verbena_mem::Pd;
 
 use super::Function;
@@ -12,7 +13,6 @@ use crate::cq::Cq;
 use crate::error::Error;
 use crate::srq::Srq;
 use crate::wr::ReceiveWr;
-use verbena_events::event::Outbox;
 
 /// A completion queue and the number of its users.
 #[derive(Debug)]

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use verbena_events::event::Outbox;
 use verbena_mem::Pd;
 
 use super::Function;
@@ -11,7 +12,6 @@ use super::users::{Use, Users};
 use crate::error::Error;
 use crate::ssq::{ChannelInfo, Ssq, SsqInfo, SsqLimits};
 use crate::wr::SendWr;
-use verbena_events::event::Outbox;
 
 /// A shared send queue, the number of its users, and its uses of its parts.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Counts of the users of an object, so that it is not destroyed while others use it. A use ends when it is dropped.
 
 use std::sync::Arc;
+
 use verbena_sync::atomic::{AtomicU32, Ordering};
 
 /// The number of users of an object.

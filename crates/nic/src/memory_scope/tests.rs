@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use verbena_events::event::Outbox;
 use verbena_mem::{Access, Bind, Buffer, Pd, Policy, Tpt, WindowType};
 use verbena_stream::{Role, Time};
 use verbena_wire::{Stag, To};
@@ -16,7 +17,6 @@ use crate::state::{Personality, QpState};
 use crate::testing::{Setup, feed, new_qp, poll, stream, transmit, write};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, RemoteAddr, SendOp, SendWr, Sge};
-use verbena_events::event::Outbox;
 
 fn shares() -> Shares {
     Shares {

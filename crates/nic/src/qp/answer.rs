@@ -6,6 +6,7 @@
 //! response still needs, those bytes are copied ([`super::snapshot`]) and it continues. A queue pair copies at most
 //! `Transfer::snapshot_max` bytes; above that the stream is not read until responses have been sent. Nothing else waits.
 
+use verbena_events::event::Outbox;
 use verbena_mem::{Access, MemAccess, Refusal, Spend, atomic};
 use verbena_stream::{Delivery, Outgoing, Place, Violation};
 use verbena_wire::Stag;
@@ -21,7 +22,6 @@ use super::responder::Response;
 use super::touch::atomic_one_touch;
 use super::transmit_buffer::{Origin, TransmitBuffer};
 use super::wait::wait_for_entry;
-use verbena_events::event::Outbox;
 
 /// Why there is no answer.
 #[derive(Debug, Clone, Copy)]

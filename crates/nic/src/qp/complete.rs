@@ -2,6 +2,7 @@
 //! Every posted request ends in exactly one completion (or none, if it succeeded unsignalled), in posting order. A request that fails
 //! locally fails in its turn: requests before it have succeeded by then, and none behind starts meanwhile.
 
+use verbena_events::event::{Event, Outbox};
 use verbena_stream::stream::State as StreamState;
 use verbena_stream::{Violation, requester};
 use verbena_wire::ext::Features;
@@ -15,7 +16,6 @@ use super::wqe::Wqe;
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::{Status, Wc, WcOp, status_of};
 use crate::wr::Flags;
-use verbena_events::event::{Event, Outbox};
 
 /// Requests that have ended.
 impl Inner {

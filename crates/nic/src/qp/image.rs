@@ -13,6 +13,7 @@
 //! | counters | stay: a function counts its own traffic |
 
 use serde::{Deserialize, Serialize};
+use verbena_events::event::Outbox;
 use verbena_wire::crc::crc32c;
 
 use super::attributes::Authentication;
@@ -25,7 +26,6 @@ use crate::receive::Receive;
 use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Wc, WcOp};
 use crate::wr::SendOp;
-use verbena_events::event::Outbox;
 
 /// An encoded image begins with this.
 const MAGIC: [u8; 4] = *b"vbni";

@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use verbena_events::event::Outbox;
 use verbena_stream::responder::State as Responding;
 use verbena_stream::{Stream, Time};
 use verbena_wire::ext::Features;
@@ -21,7 +22,6 @@ use super::wqe::{PeerFeatures, Progress, Wqe};
 use super::{ConnectionAction, TurnStatus};
 use crate::state::QpState;
 use crate::wc::Status;
-use verbena_events::event::Outbox;
 
 /// Counters of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]

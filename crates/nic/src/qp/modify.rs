@@ -2,6 +2,7 @@
 //! A change that is not allowed leaves everything as it was. Connections are opened and closed elsewhere; `wants_close` says when one
 //! may be closed.
 
+use verbena_events::event::{Event, Outbox};
 use verbena_stream::Stream;
 use verbena_wire::ext::Caps;
 use verbena_wire::number::Psn;
@@ -12,7 +13,6 @@ use super::attributes::Authentication;
 use super::inner::Inner;
 use super::link_state::{LinkAct, LinkEvent};
 use crate::state::{Personality, QpEvent, QpState, QpType};
-use verbena_events::event::{Event, Outbox};
 
 /// By the program and the connection manager.
 impl Inner {

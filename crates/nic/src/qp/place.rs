@@ -2,6 +2,7 @@
 //! Rights are checked anew for every run (M6, M7), and a refusal is attributed to the peer, the receive or the request at fault.
 //! The same code serves bytes copied from a stage and bytes read directly from the carrier.
 
+use verbena_events::event::Outbox;
 use verbena_mem::{Access, MemAccess, Placement, Refusal, Targets};
 use verbena_stream::{Place, Run, Stream, Violation};
 use verbena_wire::Stag;
@@ -16,7 +17,6 @@ use super::wait::wait_for_entry;
 use super::wqe::Payload;
 use crate::state::QpType;
 use crate::wc::Status;
-use verbena_events::event::Outbox;
 
 /// Why payload cannot be placed.
 #[derive(Clone, Copy)]

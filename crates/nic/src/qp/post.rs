@@ -2,13 +2,14 @@
 //! A rejected request changes nothing, and a request posted to a failed queue pair flushes at once. Work starts later, when the
 //! stream has room.
 
+use verbena_events::event::Outbox;
+
 use super::inner::Inner;
 use super::wqe::Wqe;
 use super::{Qp, QpInit};
 use crate::receive::{self, Receive};
 use crate::state::QpState;
 use crate::wr::{Data, ReceiveWr, SendOp, SendWr};
-use verbena_events::event::Outbox;
 
 /// Why a request cannot be posted. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
+use verbena_sync::primitives::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
+use verbena_sync::ring::{Consumer, Producer, ring};
+
 use super::wqe::Wqe;
 use crate::receive::Receive;
 use crate::state::QpState;
-use verbena_sync::primitives::{AtomicBool, AtomicU8, AtomicU64, Mutex, Ordering, fence};
-use verbena_sync::ring::{Consumer, Producer, ring};
 
 /// What posting threads read about the other end, without its lock.
 #[derive(Debug, Default)]

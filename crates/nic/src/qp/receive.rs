@@ -3,6 +3,7 @@
 //! fast path with the same effects. A message takes exactly one receive, and a missing one is handled according to personality and
 //! peer. Where payload goes is in [`super::place`].
 
+use verbena_events::event::Outbox;
 use verbena_mem::{Access, MemAccess, Targets};
 use verbena_stream::{Claim, Delivery, PredictedKind, Prediction, Step, Stream, Time, Violation};
 use verbena_wire::ext::Caps;
@@ -22,7 +23,6 @@ use crate::srq::Srq;
 use crate::state::{Personality, QpType};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::SendOp;
-use verbena_events::event::Outbox;
 
 /// Result of an attempt to receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

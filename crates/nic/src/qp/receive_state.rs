@@ -10,6 +10,7 @@
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
+use verbena_events::event::Outbox;
 use verbena_stream::{Delivery, SendProgress, Stream, Time, Violation};
 use verbena_wire::Stag;
 
@@ -19,7 +20,6 @@ use super::stage::Stage;
 use super::touch::Touching;
 use crate::receive::Receive;
 use crate::srq::Srq;
-use verbena_events::event::Outbox;
 
 /// A deadline that must be computed as soon as the time is known.
 pub(super) const UNTIMED: Time = Time::ZERO;

@@ -4,6 +4,7 @@
 //! cannot be dropped: then the connection is aborted. Completion is in [`super::complete`].
 
 use smallvec::smallvec;
+use verbena_events::event::{Event, Outbox};
 use verbena_mem::{Bind, Misuse, Refusal, Sources};
 use verbena_stream::responder::Due;
 use verbena_stream::{BeginError, Message, Outgoing, Plain, Stream, Time};
@@ -24,7 +25,6 @@ use crate::carrier::{Carrier, IoOutcome};
 use crate::state::{QpEvent, QpState};
 use crate::wc::Status;
 use crate::wr::{Flags, SendOp};
-use verbena_events::event::{Event, Outbox};
 
 /// Frames whose payload is in place, ahead of the carrier: no more than one write takes.
 const MAX_IN_PLACE: usize = 16;

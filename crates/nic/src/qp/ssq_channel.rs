@@ -1,11 +1,12 @@
 //! A queue pair as a channel of a shared send queue (V6): requests are given to it one by one, past its own send queue.
 //! A request is begun, flushed or rejected, and an idle channel keeps no memory for requests.
 
+use verbena_events::event::Outbox;
+
 use super::post::{PostError, check_data};
 use super::wqe::Wqe;
 use super::{Qp, QpInit};
 use crate::wr::SendWr;
-use verbena_events::event::Outbox;
 
 /// Progress of a channel: two equal values mean that there was none in between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

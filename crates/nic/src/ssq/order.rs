@@ -5,6 +5,8 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use verbena_events::event::Outbox;
+
 use super::SsqLimits;
 use super::history::{ChannelInfo, Record, SsqCounters, SsqOutcome};
 use crate::cq::Cq;
@@ -12,7 +14,6 @@ use crate::qp::wqe::Wqe;
 use crate::qp::{PostError, Qp};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::{Flags, SendWr};
-use verbena_events::event::Outbox;
 
 /// A request.
 #[derive(Debug)]

@@ -4,12 +4,12 @@
 
 use core::time::Duration;
 
+use verbena_events::event::Outbox;
 use verbena_stream::Time;
 
 use super::order::StalledChannel;
 use super::{Pump, SendFn, Ssq};
 use crate::qp::ssq_channel::ChannelProgress;
-use verbena_events::event::Outbox;
 
 /// Checks within one limit.
 const CHECKS_PER_LIMIT: u32 = 8;

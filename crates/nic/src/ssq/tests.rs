@@ -7,6 +7,7 @@ mod threads;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use verbena_events::event::Wake;
 use verbena_mem::{Access, Buffer, Pd, Policy};
 use verbena_stream::{Role, Time};
 
@@ -18,7 +19,6 @@ use crate::state::QpState;
 use crate::testing::{SEND, Setup, feed, new_qp, poll, stream, transmit};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, SendOp};
-use verbena_events::event::Wake;
 
 /// Bytes that a link takes while it is not cut.
 const ROOM: usize = 1 << 20;

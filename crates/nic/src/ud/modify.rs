@@ -2,11 +2,12 @@
 //! A change that is not allowed leaves everything as it was, and a retired queue pair completes nothing more. The caller calls
 //! [`transmit`](UdQp::transmit) after a state change.
 
+use verbena_events::event::{Event, Outbox};
+
 use super::receive::receive_failed;
 use super::{Inner, UdInit, UdQp};
 use crate::state::{QpEvent, QpState};
 use crate::wc::Status;
-use verbena_events::event::{Event, Outbox};
 
 impl UdQp {
     /// Requests a state; false if the transition is not allowed.

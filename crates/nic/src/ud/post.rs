@@ -5,13 +5,13 @@
 use core::net::IpAddr;
 
 use smallvec::SmallVec;
+use verbena_events::event::Outbox;
 use verbena_wire::number::Qpn;
 
 use super::{MAX_DATAGRAM, MULTICAST, UdInit, UdQp};
 use crate::qp::PostError;
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, Sge};
-use verbena_events::event::Outbox;
 
 /// Lists and inline data up to this size are stored in the queue itself.
 const INLINE_SGES: usize = 2;

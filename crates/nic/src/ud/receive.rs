@@ -3,6 +3,7 @@
 //! kept for later.
 
 use smallvec::SmallVec;
+use verbena_events::event::{Event, Outbox};
 use verbena_mem::{Access, Placement, Refusal};
 
 use super::datagram::{DropReason, GRH_LEN, ReceivedDatagram};
@@ -12,7 +13,6 @@ use crate::srq::TakeError;
 use crate::state::QpEvent;
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::Sge;
-use verbena_events::event::{Event, Outbox};
 
 impl UdQp {
     /// Delivers a datagram, or says why not; dropped ones are counted.

@@ -2,6 +2,7 @@
 //! A request that finds no room stays at the front; one that fails completes with an error, and those behind it are flushed. Addresses
 //! and the checksum that covers them are added by the [`DatagramSender`].
 
+use verbena_events::event::{Event, Outbox};
 use verbena_mem::{Access, Refusal};
 use verbena_wire::roce::UdPacket;
 
@@ -11,7 +12,6 @@ use super::{Inner, UdInit, UdQp, mem_access};
 use crate::state::{QpEvent, QpState};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::Flags;
-use verbena_events::event::{Event, Outbox};
 
 /// InfiniBand: a Q_Key with this bit set stands for the sender's own.
 const OWN_KEY: u32 = 0x8000_0000;

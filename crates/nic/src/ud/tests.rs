@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 
+use verbena_events::event::{Event, Outbox, Wake};
 use verbena_mem::{Access, Buffer, Policy, Reserved};
 use verbena_wire::Stag;
 use verbena_wire::roce::{Path, UdPacket, icrc_over_socket};
@@ -13,7 +14,6 @@ use crate::qp::PostError;
 use crate::testing::poll;
 use crate::wc::{Header, Status, Wc, WcOp};
 use crate::wr::{Data, Flags, ReceiveWr};
-use verbena_events::event::{Event, Outbox, Wake};
 
 const KEY: u32 = 0x1234_5678;
 const LOCAL_ADDR: [u8; 4] = [10, 0, 0, 1];

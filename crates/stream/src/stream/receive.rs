@@ -1,12 +1,13 @@
 //! The receive half of a stream: passes the stage to [`Rx`](crate::rx::Rx) and acts on what arrives.
 //! After a violation or a Terminate received bytes are ignored. Completing work is up to the caller, which gets every [`Delivery`].
 
+use verbena_wire::Msn;
+
 use super::{Event, State, Stream};
 use crate::delivery::{Claim, Delivery, Run, Step};
 use crate::rx::{Prediction, SendProgress};
 use crate::time::Time;
 use crate::violation::Violation;
-use verbena_wire::Msn;
 
 impl Stream {
     /// Processes the stage: returns how many bytes were consumed from its front, and what is needed next.

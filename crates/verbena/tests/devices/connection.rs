@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use crate::common::{device, pair, pattern};
 use verbena::low::QpAccessFlags;
 use verbena::{Access, Connection, Error, Fault, RemoteMemory, Status};
+
+use crate::common::{device, pair, pattern};
 
 const KINDS: &[&[(&str, &str)]] = &[
     &[("crc", "off")],

@@ -1,13 +1,14 @@
 //! M18 over sockets: the depths that the consumer chose take effect, as seen on the wire and by the poster.
 //! A relay counts the reads that are outstanding.
 
-use crate::common::device;
-use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
-use crate::common::relay::Relay;
 use verbena::low::{
     Data, Limits, PostError, PostRecvError, PostSendError, QpState, RecvWr, SendOp, Wc,
 };
 use verbena::{Access, Error, Fault, Qp, QpOptions, Status};
+
+use crate::common::device;
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
+use crate::common::relay::Relay;
 
 /// Reads beyond the depth wait on this side, whichever side chose it, and all complete in the end.
 #[test]

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
-use crate::common::device;
-use crate::common::low::{SEND, complete, wr};
 use verbena::low::{Data, QpState, RecvWr};
 use verbena::{
     Access, BufResult, Connection, Depths, Device, Error, Pending, Qp, QpOptions, Received,
 };
 use verbena::{Fault, Status};
+
+use crate::common::device;
+use crate::common::low::{SEND, complete, wr};
 
 fn receives(
     device: &Device,

@@ -3,8 +3,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
-use crate::common::{LOOPBACK, device, pattern, small_function, virtual_function};
 use verbena::low::{
     Data, PostError, PostSendError, QpState, RecvWr, RemoteAddr, SendOp, Service, Stag, WindowType,
 };
@@ -12,6 +10,9 @@ use verbena::{
     Access, Connection, Cq, Device, Error, Fault, FunctionOptions, HandlerOptions, Memory, Pd, Qp,
     QpOptions, SsqOptions, Status,
 };
+
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
+use crate::common::{LOOPBACK, device, pattern, small_function, virtual_function};
 
 /// Two functions of one adapter.
 fn two_functions() -> (Device, Device, Device) {

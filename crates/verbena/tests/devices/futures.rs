@@ -7,8 +7,9 @@ use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{device, pair, pattern};
 use verbena::{Access, Error};
+
+use crate::common::{device, pair, pattern};
 
 async fn with_timeout<T>(what: impl Future<Output = T>) -> T {
     let limit = Duration::from_secs(20);

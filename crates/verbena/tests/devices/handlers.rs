@@ -5,12 +5,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use crate::common::device;
-use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use verbena::low::{
     Affinity, Arm, Cause, Class, Completion, Data, Origin, Reason, RecvWr, processor,
 };
 use verbena::{Cq, Device, Error, Event, Fault, Handler, HandlerOptions, Qp, QpOptions, Status};
+
+use crate::common::device;
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 
 /// Two connected queue pairs of one device; the second one's receives complete in a separate queue.
 struct ConnectedQps {

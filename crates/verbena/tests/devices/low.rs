@@ -3,13 +3,14 @@
 
 use std::os::fd::AsFd;
 
-use crate::common::low::{SEND, complete, connect_qps, wr};
-use crate::common::{device, pattern};
 use verbena::low::{
     Arm, Data, Flags, Limits, PostError, PostRecvError, PostSendError, RecvWr, SendOp, SendWr, Wc,
     WcOp,
 };
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
+
+use crate::common::low::{SEND, complete, connect_qps, wr};
+use crate::common::{device, pattern};
 
 struct Side {
     qp: Qp,

@@ -1,9 +1,10 @@
 //! Migrations that fail, and why (V1). The connection continues where it was.
 
-use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
-use crate::common::{LOOPBACK, device, virtual_function};
 use verbena::low::{Data, RecvWr, Wc};
 use verbena::{Access, Cq, Device, Error, Qp, QpOptions, Status};
+
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
+use crate::common::{LOOPBACK, device, virtual_function};
 
 /// Two connected queue pairs of one device, and a virtual function of it.
 fn connected_qps() -> (Device, Device, Cq, Qp, Cq, Qp) {

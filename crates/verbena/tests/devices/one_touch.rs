@@ -1,13 +1,14 @@
 //! One-touch memory and registration by work request over real connections: what both sides observe (M4, M9, M11).
 //! A second access to one-touch memory ends the connection with a Terminate.
 
-use crate::common::device;
-use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use verbena::low::{
     Data, OnFailure, PageQuota, QpState, RecvWr, RegisterError, Registration, SendOp, Sge, Wc,
     WcOp, WindowType,
 };
 use verbena::{Access, Cq, Device, Error, Fault, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
+
+use crate::common::device;
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 
 const NO_DATA: Data<'static> = Data::Gather(&[]);
 

@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
-use crate::common::low::{SEND, complete, wait_until, wr};
-use crate::common::{device, pattern};
 use verbena::low::{Data, Psn, Psns, QpState, RecvWr, SendOp};
 use verbena::{Access, Cq, Device, Error, Fault, Memory, Qp, QpEndpoint, QpOptions, Status};
+
+use crate::common::low::{SEND, complete, wait_until, wr};
+use crate::common::{device, pattern};
 
 struct Side {
     qp: Qp,

@@ -3,10 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
+
+use verbena::{Access, Error, Fault};
 use verbena_testing::{Tid, wait_blocked};
 
 use crate::common::{device, pair, pattern};
-use verbena::{Access, Error, Fault};
 
 #[test]
 fn slices_of_every_length_are_transferred() {

@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
-use crate::common::device;
-use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use verbena::low::{Data, PostError, PostRecvError, RecvWr, Wc};
 use verbena::{Access, Cq, Device, Error, Event, Fault, Memory, Pd, Qp, QpOptions, Srq, Status};
+
+use crate::common::device;
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 
 /// Several connections whose accepting side uses one shared queue. M21: all of one device.
 struct World {

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::common::device;
-use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 use verbena::low::{
     Data, PostError, PostSendError, QpState, RecvWr, RemoteAddr, SendOp, SsqOutcome, Wc,
 };
 use verbena::{Access, Cq, Device, Error, Listener, Memory, Pd, Qp, QpOptions, Ssq, SsqOptions};
 use verbena::{Event, Status};
+
+use crate::common::device;
+use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 
 /// A publisher with one shared queue, and subscribers on their own device.
 struct World {

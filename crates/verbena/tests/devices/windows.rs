@@ -1,10 +1,11 @@
 //! Memory windows over real connections: what a peer may do through one, and the error after the window was invalidated.
 //! The memory itself grants no remote access.
 
-use crate::common::device;
-use crate::common::low::{SEND, complete, connect_qps, wr};
 use verbena::low::{Data, RecvWr, SendOp, WindowType};
 use verbena::{Access, Cq, Device, Error, Memory, Pd, Qp, QpOptions, RemoteMemory, Status};
+
+use crate::common::device;
+use crate::common::low::{SEND, complete, connect_qps, wr};
 
 const NO_DATA: Data<'static> = Data::Gather(&[]);
 

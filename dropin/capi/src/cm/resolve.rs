@@ -5,6 +5,7 @@ use core::ffi::c_int;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use libc::sockaddr;
+use verbena::Error;
 
 use super::address::{local_addr_for, program_port, read, wire_port};
 use super::devices;
@@ -16,7 +17,6 @@ use crate::context;
 use crate::errno::{Errno, minus_one};
 use crate::function::first_function;
 use crate::{log, port};
-use verbena::Error;
 
 /// How many ports that the system chooses are tried until one is free for both families.
 const MAX_PORT_TRIES: usize = 64;

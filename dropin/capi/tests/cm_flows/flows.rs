@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::ibv_query_qp;

@@ -4,9 +4,10 @@ use core::ptr;
 use core::time::Duration;
 use std::sync::mpsc;
 
-use crate::tcp::tcp_rows_at;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
+
+use crate::tcp::tcp_rows_at;
 
 use super::super::common::streams::{Channel, Client, Id, Server, connected};
 use super::super::common::{call, errno};

@@ -1,7 +1,8 @@
 //! Status sockets: errors of opening one, and which users get an answer.
 
-use super::*;
 use verbena_testing::wait_until;
+
+use super::*;
 
 #[test]
 fn status_socket_error_names_the_path() {

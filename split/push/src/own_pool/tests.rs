@@ -1,7 +1,8 @@
 //! The state tables of our pools, and what a pool accepts.
 
-use super::*;
 use verbena_wire::{Stag, To};
+
+use super::*;
 
 fn pool(count: u32, size: u32) -> Pool {
     Pool {

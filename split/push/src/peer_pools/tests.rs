@@ -1,7 +1,8 @@
 //! The state tables of the peer's pools, and the choice of elements.
 
-use super::*;
 use verbena_wire::Stag;
+
+use super::*;
 
 fn pool(reference: u32, count: u32, size: u32) -> Pool {
     Pool {

@@ -3,9 +3,10 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
+
 use super::header::ACKNOWLEDGED;
 use super::{Body, CRC_LEN, Header, Kind, PacketSeq};
-use verbena_wire::Malformed;
 
 /// Payload of a Nak: two bytes of zero and the reason.
 const NAK_LEN: usize = 4;

@@ -4,9 +4,10 @@
 
 use core::fmt;
 
+use verbena_wire::{Malformed, Stag, To};
+
 use super::header::{ACKNOWLEDGED, CONNECTED, FIRST, IMMEDIATE, LAST, SOLICITED};
 use super::{AddressBlock, CRC_LEN, CellRoute, Header, IMMEDIATE_LEN, Kind, PacketSeq};
-use verbena_wire::{Malformed, Stag, To};
 
 /// The position of a cell in its packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

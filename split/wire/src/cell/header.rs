@@ -3,12 +3,12 @@
 
 use core::fmt;
 
+use verbena_wire::{Malformed, Qpn, raw};
 use zerocopy::byteorder::big_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::address_block::AddressBlock;
 use super::{CRC_LEN, IMMEDIATE_LEN};
-use verbena_wire::{Malformed, Qpn, raw};
 
 const VERSION: u8 = 1;
 

@@ -1,10 +1,10 @@
 //! Cells: golden bytes of each kind, a cut at every byte, a flip of every bit, and every error.
 
 use proptest::prelude::*;
-
-use super::*;
 use verbena_wire::testing::hex;
 use verbena_wire::{Qpn, Stag, To};
+
+use super::*;
 
 const LOCAL: PortAddress = PortAddress([2, 0, 0, 0, 0, 1]);
 const REMOTE: PortAddress = PortAddress([2, 0, 0, 0, 0, 2]);

@@ -1,10 +1,10 @@
 //! The nine messages: golden bytes, cuts and surplus at every byte, unknown functions and versions, and the limits of the indication.
 
 use proptest::prelude::*;
-
-use super::*;
 use verbena_wire::testing::hex;
 use verbena_wire::{Stag, To};
+
+use super::*;
 
 const CONTEXT: u64 = 0x0102_0304_0506_0708;
 

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 use std::time::Duration;
+
 use verbena_testing::wait_until;
 
 use super::client::MAX_OUTSTANDING;

@@ -3,12 +3,12 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{FINAL, Raw, Tag, bit, flags, len24};
 use super::{Bhs, Lun, Opcode};
 use crate::coded::coded;
-use verbena_wire::Malformed;
 
 const READ: u8 = 0x40;
 const WRITE: u8 = 0x20;

@@ -3,12 +3,12 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{FINAL, Raw, Tag, bit, flags, len24};
 use super::response::{OVERFLOW, UNDERFLOW};
 use super::{Bhs, Lun, Opcode, Residual, Window};
-use verbena_wire::Malformed;
 
 const ACKNOWLEDGE: u8 = 0x40;
 const STATUS: u8 = 0x01;

@@ -3,12 +3,12 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{Raw, halves, len24, word};
 use super::{Bhs, Lun, NO_TAG, Opcode, Window};
 use crate::coded::coded;
-use verbena_wire::Malformed;
 
 coded! {
     /// The event.

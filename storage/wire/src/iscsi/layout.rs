@@ -4,11 +4,11 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{Bhs, Lengths, Lun, Opcode, Window};
-use verbena_wire::Malformed;
 
 /// F: the last of a sequence; also set where there is nothing to continue.
 pub(super) const FINAL: u8 = 0x80;

@@ -3,12 +3,12 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{CONTINUE, Raw, Tag, bit, flags, halves, len24, word};
 use super::{Bhs, Opcode, Window};
 use crate::coded::coded;
-use verbena_wire::Malformed;
 
 const TRANSIT: u8 = 0x80;
 const CURRENT_SHIFT: u32 = 2;

@@ -3,12 +3,12 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{FINAL, Raw, Tag, flags, halves, word};
 use super::{Bhs, Opcode, Window};
 use crate::coded::coded;
-use verbena_wire::Malformed;
 
 const REASON: u8 = 0x7f;
 

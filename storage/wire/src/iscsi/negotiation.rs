@@ -3,11 +3,11 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{CONTINUE, FINAL, Raw, Tag, bit, flags, len24};
 use super::{Bhs, Lun, Opcode, Window};
-use verbena_wire::Malformed;
 
 /// Text Request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,11 +3,11 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{Raw, Tag, flags, len24};
 use super::{Bhs, Lun, NO_TAG, Opcode, Window};
-use verbena_wire::Malformed;
 
 /// NOP-Out: with an ITT a ping of the initiator, with a TTT the answer to one of the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

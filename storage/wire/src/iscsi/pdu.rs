@@ -3,12 +3,13 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
+
 use super::{
     AsyncMessage, Bhs, DataIn, DataOut, LoginRequest, LoginResponse, LogoutRequest, LogoutResponse,
     NopIn, NopOut, Opcode, R2t, Reject, ScsiCommand, ScsiResponse, Snack, TaskRequest,
     TaskResponse, TextRequest, TextResponse,
 };
-use verbena_wire::Malformed;
 
 macro_rules! side {
     ($(#[$about:meta])* $name:ident { $($kind:ident,)* }) => {

@@ -3,11 +3,11 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{Raw, Tag};
 use super::{Bhs, Lun, Opcode, Window};
-use verbena_wire::Malformed;
 
 /// R2T.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{Raw, len24};
 use super::{BHS_LEN, Bhs, NO_TAG, Opcode, Window};
 use crate::coded::coded;
-use verbena_wire::Malformed;
 
 coded! {
     /// Why a PDU was rejected.

@@ -4,12 +4,12 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{FINAL, Raw, Tag, len24};
 use super::{Bhs, Opcode, Window};
 use crate::coded::coded;
-use verbena_wire::Malformed;
 
 const BIDI_OVERFLOW: u8 = 0x10;
 const BIDI_UNDERFLOW: u8 = 0x08;

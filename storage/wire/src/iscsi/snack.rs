@@ -3,12 +3,12 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{FINAL, Raw, Tag};
 use super::{Bhs, Lun, Opcode};
 use crate::coded::coded;
-use verbena_wire::Malformed;
 
 const KIND: u8 = 0x0f;
 

@@ -3,12 +3,12 @@
 
 use core::fmt;
 
+use verbena_wire::Malformed;
 use zerocopy::byteorder::big_endian::U32;
 
 use super::layout::{FINAL, Raw, Tag, flags};
 use super::{Bhs, Lun, Opcode, Window};
 use crate::coded::coded;
-use verbena_wire::Malformed;
 
 const FUNCTION: u8 = 0x7f;
 

@@ -1,9 +1,9 @@
 //! iSER headers, Hello and HelloReply: golden bytes, errors, and random bytes.
 
 use proptest::prelude::*;
+use verbena_wire::testing::{hex, ignores_bits, refuses_every_prefix};
 
 use super::*;
-use verbena_wire::testing::{hex, ignores_bits, refuses_every_prefix};
 
 const BOTH: &str = "1c000000 04050607 08090a0b 0c0d0e0f 10111213 14151617 18191a1b";
 

@@ -3,8 +3,9 @@
 
 use core::fmt;
 
-use super::page::body;
 use verbena_wire::Malformed;
+
+use super::page::body;
 
 /// The limits of a disk, in blocks unless said otherwise; 0 is "not reported".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,10 +3,10 @@
 
 use core::fmt;
 
+use verbena_wire::{Malformed, raw};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::coded::coded;
-use verbena_wire::{Malformed, raw};
 
 const TYPE: u8 = 0x1f;
 const QUALIFIER_SHIFT: u32 = 5;

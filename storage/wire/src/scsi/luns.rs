@@ -3,8 +3,9 @@
 
 use core::fmt;
 
-use crate::iscsi::Lun;
 use verbena_wire::Malformed;
+
+use crate::iscsi::Lun;
 
 /// Bytes before the list: its length and four of zero.
 const HEADER_LEN: usize = 8;

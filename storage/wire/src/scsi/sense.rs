@@ -5,8 +5,9 @@ mod codes;
 
 use core::fmt;
 
-use crate::coded::coded;
 use verbena_wire::Malformed;
+
+use crate::coded::coded;
 
 const RESPONSE: u8 = 0x7f;
 const VALID: u8 = 0x80;

@@ -1,11 +1,11 @@
 //! SCSI: golden bytes of CDBs and data, codes with their texts, truncation at every byte, random bytes.
 
 use proptest::prelude::*;
+use verbena_wire::Malformed;
+use verbena_wire::testing::{hex, refuses_every_prefix};
 
 use super::*;
 use crate::iscsi::Lun;
-use verbena_wire::Malformed;
-use verbena_wire::testing::{hex, refuses_every_prefix};
 
 #[test]
 fn command_blocks_have_the_expected_bytes() {

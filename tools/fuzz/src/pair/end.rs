@@ -3,7 +3,6 @@
 
 use std::collections::VecDeque;
 
-use super::job::{Job, payload, response};
 use verbena_stream::stream::State;
 use verbena_stream::{
     Agreement, BeginError, Claim, Delivery, Frame, Message, Outgoing, Place, Run, Settings, Step,
@@ -11,6 +10,8 @@ use verbena_stream::{
 };
 use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Rsn, Stag, To};
+
+use super::job::{Job, payload, response};
 
 /// Bytes in transit.
 pub(super) type Wire = VecDeque<u8>;

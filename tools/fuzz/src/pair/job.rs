@@ -1,11 +1,12 @@
 //! The messages that a program may send, and the payload of each.
 //! Their content depends on their index, so that a repeated or lost message is noticed.
 
-use crate::source::{Source, bit};
 use verbena_stream::Message;
 use verbena_wire::ext::ReadV2Request;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Immediate, ReadRequest};
 use verbena_wire::{Stag, To};
+
+use crate::source::{Source, bit};
 
 /// A message to send; its index is in its content.
 pub(super) struct Job(pub(super) Message);

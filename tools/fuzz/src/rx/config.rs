@@ -1,8 +1,6 @@
 //! Parameters of one run of the receive target: the agreement, the settings, and how the harness behaves.
 //! Only combinations that a startup can produce (docs/extensions.md, RFC 6581 §9.2).
 
-use super::Peer;
-use crate::source::{Source, bit};
 use verbena_stream::startup::Rtr;
 use verbena_stream::{Agreement, Claim, Message, RnrRetry, Role, Settings};
 use verbena_wire::ext::{Caps, Features, Personality, QpType, ReadV2Request, RnrTimer};
@@ -10,6 +8,9 @@ use verbena_wire::mpa::RtrKinds;
 use verbena_wire::mpa::startup::Revision;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, ReadRequest};
 use verbena_wire::{Stag, To};
+
+use super::Peer;
+use crate::source::{Source, bit};
 
 /// Sizes of the outstanding reads.
 const SIZES: [u32; 4] = [16, 0, 1000, 70_000];

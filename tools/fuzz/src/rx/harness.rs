@@ -1,9 +1,6 @@
 //! A caller that executes every step of a stream and checks it; the steps are recorded in a [`StepTrace`].
 //! The stories of equal bytes must be equal, however the bytes were split and whether or not payload passed through the stage.
 
-use super::Peer;
-use super::config::Config;
-use super::output_rules;
 use verbena_stream::reads::Requested;
 use verbena_stream::rx::{STAGE_WITH_CRC, STAGE_WITHOUT_CRC};
 use verbena_stream::{
@@ -11,6 +8,10 @@ use verbena_stream::{
 };
 use verbena_wire::rdmap::{AtomicResponse, Opcode};
 use verbena_wire::{Msn, Stag};
+
+use super::Peer;
+use super::config::Config;
+use super::output_rules;
 
 /// The steps that a stream returned to its caller, in order.
 #[derive(Debug, Default, PartialEq)]

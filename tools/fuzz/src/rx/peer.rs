@@ -2,12 +2,13 @@
 //! Frames of a script without errors pass the checks of framing and order, so that inputs reach the code behind these checks.
 //! The bytes depend on the script alone, not on the stream under test.
 
-use crate::source::{Source, bit};
 use verbena_wire::ddp::{Header, Tagged, Untagged};
 use verbena_wire::ext::{Caps, Control};
 use verbena_wire::mpa::{Phase, RtrKinds, emit_fpdu};
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, Opcode, ReadRequest};
 use verbena_wire::{Mo, Msn, Qn, Stag, To};
+
+use crate::source::{Source, bit};
 
 /// Frames per script.
 const MAX_FRAMES: usize = 64;

@@ -3,6 +3,7 @@
 //! shown here.
 
 use std::os::fd::OwnedFd;
+
 use verbena_sync::atomic::Ordering;
 
 use super::Acceptor;

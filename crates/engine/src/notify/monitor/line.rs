@@ -3,9 +3,10 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::security::access::Refusal;
 use verbena_events::eqe::{ChannelEvent, Class};
 use verbena_nic::{Cause, Event, Reason};
+
+use crate::security::access::Refusal;
 
 /// The line of an event that happened now.
 pub(super) fn event(cause: Cause) -> String {

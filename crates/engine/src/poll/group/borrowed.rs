@@ -7,9 +7,9 @@
 
 use std::cell::RefCell;
 use std::sync::{Arc, Weak};
-use verbena_sync::thread::thread_local;
 
 use verbena_stream::Time;
+use verbena_sync::thread::thread_local;
 
 use super::Group;
 

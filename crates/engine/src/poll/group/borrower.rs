@@ -6,9 +6,9 @@
 //! took its connections over meanwhile would need a processor as well.
 
 use core::time::Duration;
-use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::Group;
 use crate::poll::owner::{Judgement, Owner};

@@ -3,9 +3,9 @@
 //! threads that compute. The sleep is short, since the program may have other work, and only threads that were preempted sleep.
 
 use core::time::Duration;
-use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Group;
 use crate::poll::preemption;

@@ -2,10 +2,10 @@
 //! Finding, adding and removing one takes constant time; removal changes the order, as the last one takes the free position.
 
 use std::sync::Arc;
-use verbena_sync::atomic::Ordering;
 
 use verbena_nic::Outbox;
 use verbena_stream::Time;
+use verbena_sync::atomic::Ordering;
 
 use super::{Group, MAX_DIRECT_POLL};
 use crate::poll::shard::ByToken;

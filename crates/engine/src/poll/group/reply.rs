@@ -6,6 +6,7 @@
 //! is left to the shard.
 
 use core::time::Duration;
+
 use verbena_sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::Group;

@@ -2,9 +2,9 @@
 //! A poll reads at most two of them, so its cost does not depend on their number.
 
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use verbena_nic::Outbox;
+use verbena_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use verbena_sync::locks::RwLock;
 
 use crate::core::Core;

@@ -7,10 +7,10 @@
 
 use core::time::Duration;
 use std::sync::Arc;
-use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use arrayvec::ArrayVec;
 use verbena_nic::Outbox;
+use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::Mutex;
 
 use super::{Group, MAX_DIRECT_POLL, Member};

@@ -2,6 +2,7 @@
 //! between two calls. They are allocated when a thread first needs them, about 400 KiB, and freed with it.
 
 use std::cell::Cell;
+
 use verbena_sync::thread::thread_local;
 
 /// The longest record: header, plaintext and encryption overhead (RFC 8446 §5.2).

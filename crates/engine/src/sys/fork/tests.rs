@@ -1,9 +1,10 @@
 //! Tests of forks with live connections in the parent.
 
-use super::*;
-use crate::Error;
 use verbena_nic::Wc;
 use verbena_nic::{Arm, Status};
+
+use super::*;
+use crate::Error;
 
 // The helpers of `tests/`; tests that fork are here, since `unsafe` is confined to `sys`.
 #[path = "../../../tests/common/mod.rs"]

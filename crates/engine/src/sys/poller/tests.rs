@@ -1,9 +1,10 @@
 //! Tests of readiness: tokens, one-shot entries, and a poller inside another.
 
+use verbena_nic::IoOutcome;
+
 use super::super::testing::{TEST_TIMEOUT, connection, loopbacks, receive, send};
 use super::super::{Doorbell, Socket};
 use super::*;
-use verbena_nic::IoOutcome;
 
 fn poll_now(poller: &Poller) -> Vec<Ready> {
     let mut ready = Vec::new();

@@ -2,6 +2,11 @@
 
 use std::sync::Arc;
 
+use verbena_events::arrangement::Arrangement;
+use verbena_events::eqe::Cause;
+use verbena_events::event::{Event, Outbox};
+use verbena_events::interrupts::{Interrupts, Origin, Scheme};
+use verbena_events::vector::{Delivery, Fire, Shutdown, Signal};
 use verbena_mem::{Access, Buffer, MemAccess, Misuse, Pd, WindowType};
 use verbena_stream::Time;
 use verbena_wire::number::Qpn;
@@ -14,11 +19,6 @@ use crate::ssq::SsqLimits;
 use crate::state::QpState;
 use crate::testing::{SEND, new_qp};
 use crate::wr::{Data, Flags, ReceiveWr, SendWr};
-use verbena_events::arrangement::Arrangement;
-use verbena_events::eqe::Cause;
-use verbena_events::event::{Event, Outbox};
-use verbena_events::interrupts::{Interrupts, Origin, Scheme};
-use verbena_events::vector::{Delivery, Fire, Shutdown, Signal};
 
 struct NullSink;
 

@@ -1,5 +1,6 @@
 //! The end of queue pairs: nothing of them is left in any queue, and queue pairs that waited behind them continue.
 
+use verbena_events::event::Event;
 use verbena_mem::Buffer;
 use verbena_stream::{Role, Time};
 
@@ -7,7 +8,6 @@ use super::*;
 use crate::testing::{SEND, Setup, feed, poll, stream, transmit};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, SendWr};
-use verbena_events::event::Event;
 
 /// Connections between two functions: clients on one, servers with one shared receive queue on the other.
 struct World {

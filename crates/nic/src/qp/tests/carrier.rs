@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use verbena_events::event::{Event, Outbox};
 use verbena_mem::{Access, Bind, Policy, Sources, Targets, WindowType};
 use verbena_stream::Time;
 use verbena_wire::{Stag, To};
@@ -12,7 +13,6 @@ use crate::state::{QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, direct, poll, read, transmit, write};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, ReceiveWr, RemoteAddr, SendOp, SendWr, Sge};
-use verbena_events::event::{Event, Outbox};
 
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 7) as u8).collect()

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use verbena_events::event::Event;
 use verbena_mem::{Access, Bind, Buffer, Pd, Policy, WindowType};
 use verbena_stream::Time;
 use verbena_wire::{Stag, To};
@@ -12,7 +13,6 @@ use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, SIZE, Setup, Side, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
 use crate::wr::{RemoteAddr, SendOp, Sge};
-use verbena_events::event::Event;
 
 /// A good write, the bad request, another write: the first succeeds, the second gets the status, the rest is flushed.
 fn assert_request_fails(pair: &mut Pair, bad: SendOp, len: u32, status: Status) {

@@ -1,5 +1,6 @@
 //! Tests of unusual peers and timing: payload without an owner, revoked memory, a peer that is gone, settings of zero.
 
+use verbena_events::event::{Event, Outbox};
 use verbena_mem::{Access, Sources, Targets};
 use verbena_wire::{Stag, To};
 
@@ -9,7 +10,6 @@ use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, write};
 use crate::wc::Status;
 use crate::wr::{Data, Flags, RemoteAddr, SendOp, SendWr, Sge};
-use verbena_events::event::{Event, Outbox};
 
 /// The longest run of a byte: headers carry addresses, so that a single one may have any value.
 fn run(bytes: &[u8], byte: u8) -> usize {

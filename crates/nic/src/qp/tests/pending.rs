@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use verbena_events::event::{Event, Wake};
 use verbena_mem::{Access, Bind, Buffer, Reserved, WindowType};
 use verbena_wire::To;
 
@@ -9,7 +10,6 @@ use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, Side, direct, read, write};
 use crate::wc::Status;
 use crate::wr::{RemoteAddr, SendOp, Sge};
-use verbena_events::event::{Event, Wake};
 
 /// Memory of a side whose registration is pending.
 struct PendingBuffer {

@@ -1,11 +1,11 @@
 //! What an unreliable connection drops silently, and how often.
 
+use verbena_events::event::Event;
 use verbena_wire::{Stag, To};
 
 use crate::state::{QpState, QpType};
 use crate::testing::{Pair, SEND, Setup, write};
 use crate::wr::RemoteAddr;
-use verbena_events::event::Event;
 
 /// A peer that tries STags one after the other gets sixteen attempts.
 #[test]

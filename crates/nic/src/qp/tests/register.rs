@@ -1,5 +1,6 @@
 //! M4 and M11: registration by work request, its four checks, and every consequence of both ways to fail.
 
+use verbena_events::event::Event;
 use verbena_mem::{Access, Buffer, Misuse, Pd, Ticket, Tpt};
 use verbena_wire::{Stag, To};
 
@@ -8,7 +9,6 @@ use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::testing::{PD, Pair, SEND, Setup, Side, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
 use crate::wr::{RemoteAddr, SendOp, Sge};
-use verbena_events::event::Event;
 
 fn setup(on_failure: OnFailure) -> Setup {
     let enabled = true;

@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
+use verbena_events::event::Event;
 use verbena_stream::{RnrRetry, Time};
 
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{Pair, SEND, Setup};
 use crate::wc::Status;
 use crate::wr::{ReceiveWr, SendOp};
-use verbena_events::event::Event;
 
 fn success(ids: core::ops::Range<u64>) -> Vec<(u64, Status)> {
     ids.map(|id| (id, Status::Success)).collect()

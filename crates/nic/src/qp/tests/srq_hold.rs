@@ -2,13 +2,13 @@
 
 use core::time::Duration;
 
+use verbena_events::event::Event;
 use verbena_stream::Time;
 
 use crate::qp::Transfer;
 use crate::state::{QpState, QpType};
 use crate::testing::{Pair, SEND, Setup, feed, transmit};
 use crate::wc::Status;
-use verbena_events::event::Event;
 
 const WAIT: Duration = Duration::from_secs(10);
 /// A queue pair that shares the queue.

@@ -1,5 +1,6 @@
 //! The table of failures in docs/connections.md, row by row: what each side reports, in both personalities.
 
+use verbena_events::event::Event;
 use verbena_mem::{Access, Buffer};
 use verbena_wire::Stag;
 
@@ -8,7 +9,6 @@ use crate::state::{Personality, QpState};
 use crate::testing::{PD, Pair, SEND, Setup, feed, transmit};
 use crate::wc::Status;
 use crate::wr::{SendOp, Sge};
-use verbena_events::event::Event;
 
 /// The failure at the responder.
 #[derive(Debug, Clone, Copy)]

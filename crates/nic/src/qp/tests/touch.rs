@@ -1,5 +1,6 @@
 //! M9 on streams: what touches a one-touch entry, what the second touch causes, and which of two racing peers is first.
 
+use verbena_events::event::Event;
 use verbena_mem::{Access, Bind, Buffer, Policy, WindowType};
 use verbena_wire::{Stag, To};
 
@@ -8,7 +9,6 @@ use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
 use crate::wr::{RemoteAddr, SendOp, Sge};
-use verbena_events::event::Event;
 
 /// Staged and direct, with and without extensions, in both personalities.
 fn every_setup(test: impl Fn(Setup)) {

@@ -1,5 +1,6 @@
 //! Every work request, between Verbena peers and with a standard one, with every byte checked (M16).
 
+use verbena_events::event::Event;
 use verbena_mem::{Access, Bind, Buffer, WindowType};
 use verbena_wire::Stag;
 use verbena_wire::ext::Features;
@@ -10,7 +11,6 @@ use crate::state::{Personality, QpState};
 use crate::testing::{PD, Pair, SEND, Setup, feed, transmit, write};
 use crate::wc::{Status, WcOp};
 use crate::wr::{Data, Flags, SendOp, SendWr};
-use verbena_events::event::Event;
 
 fn every_setup(test: impl Fn(&mut Pair, Setup)) {
     for personality in [Personality::Roce, Personality::Iwarp] {

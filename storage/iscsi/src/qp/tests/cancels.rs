@@ -1,8 +1,9 @@
 //! Cancelled commands: in every state, after part of their data was sent or received, and with a target that continues regardless.
 
+use verbena_storage_wire::iscsi::{BHS_LEN, FromInitiator, NO_TAG, TaskFunction, TaskRequest};
+
 use super::*;
 use crate::wr::CommandState;
-use verbena_storage_wire::iscsi::{BHS_LEN, FromInitiator, NO_TAG, TaskFunction, TaskRequest};
 
 impl Rig {
     fn cancel(&mut self, name: CommandId) -> bool {

@@ -1,11 +1,12 @@
 //! The seven checks of M12 on R2T and Data-In, one by one, and the negotiated limits. A PDU that fails one is delivered whole, writes no
 //! memory and sends nothing, and the command it names, if any, continues.
 
-use super::target::{Sent, r2t};
-use super::*;
 use verbena_mem::WindowType;
 use verbena_storage_wire::iscsi::{DataIn, Lengths, NO_TAG};
 use verbena_wire::Stag;
+
+use super::target::{Sent, r2t};
+use super::*;
 
 const LEN: u32 = 2000;
 

@@ -1,7 +1,8 @@
 //! Digests: valid ones are sent and accepted, wrong ones end the connection with a cause (RFC 7143 §7.1, recovery level 0).
 
-use super::*;
 use verbena_storage_wire::iscsi::{BHS_LEN, FromInitiator};
+
+use super::*;
 
 fn digested((header_digest, data_digest): (bool, bool), split: Split) -> Rig {
     Rig::new(Setup {

@@ -1,12 +1,13 @@
 //! Ends: early responses, deregistered memory, broken connections, destroyed queue pairs. Everything that was posted completes once, and
 //! nothing stays in the table.
 
-use super::*;
 use verbena_mem::{Sources, Targets};
 use verbena_nic::profile::Service;
 use verbena_nic::{Adapter, Carrier, IoOutcome, NewUlp, Shares, UlpQp};
 use verbena_storage_wire::iscsi::{BHS_LEN, FromInitiator};
 use verbena_wire::Stag;
+
+use super::*;
 
 const R2T_ONLY: Terms = Terms {
     immediate_data: false,

@@ -1,8 +1,9 @@
 //! Commands that cannot be executed: each check of M12, under option 1 (the send queue stops, everything else continues) and option 2
 //! (the connection ends).
 
-use super::*;
 use verbena_storage_wire::iscsi::FromInitiator;
+
+use super::*;
 
 /// What is wrong with a command.
 #[derive(Debug, Clone, Copy)]

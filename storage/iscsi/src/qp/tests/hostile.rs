@@ -4,9 +4,9 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
+use verbena_storage_wire::iscsi::{DataIn, FromInitiator, Lengths, Residual, ScsiResponse, pad};
 
 use super::*;
-use verbena_storage_wire::iscsi::{DataIn, FromInitiator, Lengths, Residual, ScsiResponse, pad};
 
 /// One step: an operation and three parameters.
 type Step = (u8, u32, u32, u16);

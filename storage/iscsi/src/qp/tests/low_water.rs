@@ -1,10 +1,11 @@
 //! The carrier's low-water mark while long data comes.
 
-use super::*;
-use crate::qp::low_water::{MAX_MARK, MIN_MARK};
 use verbena_mem::{Sources, Targets};
 use verbena_nic::{Carrier, IoOutcome};
 use verbena_storage_wire::iscsi::BHS_LEN;
+
+use super::*;
+use crate::qp::low_water::{MAX_MARK, MIN_MARK};
 
 const LONG: usize = 700_001;
 

@@ -1,11 +1,12 @@
 //! All other PDUs are delivered whole; their StatSN and command window are evaluated.
 
-use super::*;
 use verbena_storage_wire::iscsi::{
     AsyncEvent, AsyncMessage, Bhs, Lengths, LogoutOutcome, LogoutResponse,
 };
 use verbena_storage_wire::iscsi::{NO_TAG, NopIn, Reject, RejectReason, TaskOutcome, TaskResponse};
 use verbena_storage_wire::iscsi::{TextResponse, Window, digest};
+
+use super::*;
 
 const WINDOW: Window = Window {
     exp_cmd_sn: 1,

@@ -1,7 +1,8 @@
 //! Reads: data is placed in the buffers and nowhere else, headers are delivered, the response carries the command's id.
 
-use super::*;
 use verbena_storage_wire::iscsi::{BHS_LEN, DataIn, FromInitiator, Residual, ScsiResponse};
+
+use super::*;
 
 /// The buffers of most tests: three segments, out of order, at odd addresses.
 fn scattered(rig: &Rig) -> [Sge; 3] {

@@ -1,9 +1,10 @@
 //! Responses: valid ones end their command, invalid ones are dropped and leave the receive for the next PDU. Receives that are missing,
 //! too small, or deregistered.
 
+use verbena_storage_wire::iscsi::{BHS_LEN, DataIn, FromInitiator};
+
 use super::*;
 use crate::wr::PostError;
-use verbena_storage_wire::iscsi::{BHS_LEN, DataIn, FromInitiator};
 
 /// The PDU is dropped: nothing completes, nothing is written, and the receives are unchanged.
 #[track_caller]

@@ -1,11 +1,12 @@
 //! Writes: immediate, unsolicited and solicited data; sequence numbers, tags and the command window.
 
-use super::target::Sent;
-use super::*;
 use verbena_storage_wire::iscsi::{
     DataOut, FromInitiator, NO_TAG, NopOut, ScsiCommand, TaskRequest,
 };
 use verbena_storage_wire::iscsi::{TaskFunction, Window};
+
+use super::target::Sent;
+use super::*;
 
 fn command(sent: &Sent) -> ScsiCommand {
     match sent.pdu {

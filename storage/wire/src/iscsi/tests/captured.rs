@@ -1,10 +1,11 @@
 //! A recorded session between an initiator and a target, and its meaning.
 
+use verbena_wire::testing::hex;
+
 use super::super::text::Pairs;
 use super::super::*;
 use super::golden::bhs;
 use crate::scsi::{Capacity, Cdb, Luns, Sense, SenseKey, Status};
-use verbena_wire::testing::hex;
 
 const ISID: [u8; 6] = [0x80, 0xaa, 0xbb, 0xcc, 0, 1];
 const ZEROS: &str = "00000000 00000000 00000000 00000000";

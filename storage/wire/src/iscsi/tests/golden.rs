@@ -1,7 +1,8 @@
 //! One header of each kind with a distinct value in every field, written by hand from RFC 7143 §11, and its `Display` line.
 
-use super::super::*;
 use verbena_wire::testing::hex;
+
+use super::super::*;
 
 pub(super) fn bhs(text: &str) -> Bhs {
     hex(text).try_into().expect("48 bytes")

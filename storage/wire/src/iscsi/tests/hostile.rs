@@ -1,10 +1,10 @@
 //! Invalid headers: lengths where there must be none, flags that exclude each other, the wrong side, random bytes.
 
 use proptest::prelude::*;
+use verbena_wire::Malformed;
 
 use super::super::*;
 use super::golden::{bhs, initiator, target};
-use verbena_wire::Malformed;
 
 const OPCODES: usize = 64;
 

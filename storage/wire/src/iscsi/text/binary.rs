@@ -1,8 +1,9 @@
 //! Binary values in text (RFC 7143 §6.1): hexadecimal behind `0x` and base64 behind `0b`, as in the challenges and
 //! responses of CHAP. The length of a value is limited by the caller.
 
-use super::strip;
 use verbena_wire::Malformed;
+
+use super::strip;
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 /// Characters of `0x` and `0b`.

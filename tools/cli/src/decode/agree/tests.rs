@@ -1,7 +1,8 @@
 //! The results of every pair of flags, and RFC 6581's depths and RTR messages.
 
-use super::*;
 use verbena_wire::mpa::{Depth, Flags, Kind, Revision, RtrKinds};
+
+use super::*;
 
 const NO_RTR: RtrKinds = RtrKinds {
     send: false,

@@ -1,7 +1,8 @@
 //! Parsing is the inverse of emitting, with and without markers, and waits for the last byte.
 
-use super::*;
 use verbena_wire::mpa::emit_fpdu;
+
+use super::*;
 
 #[test]
 fn emitted_fpdus_parse_at_every_marker_phase() {

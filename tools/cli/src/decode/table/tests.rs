@@ -1,7 +1,8 @@
 //! The limit of connections: those of other protocols make room, incomplete ones do not.
 
-use super::*;
 use verbena_wire::mpa::Kind;
+
+use super::*;
 
 fn segment(n: usize, payload: &[u8]) -> Segment<'_> {
     let [.., a, b] = (n as u32).to_be_bytes();

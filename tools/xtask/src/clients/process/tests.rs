@@ -1,7 +1,8 @@
 //! A process with its limits, on programs that every machine has. No test waits longer than a second for an end.
 
-use super::*;
 use verbena_testing::wait_until;
+
+use super::*;
 
 fn start(label: &str, command: &[&str]) -> Process {
     let folder = std::env::temp_dir();
