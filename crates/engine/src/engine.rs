@@ -201,11 +201,11 @@ impl Engine {
         &self,
         pd: Pd,
         reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
-        told: ControlCallback,
+        notified: ControlCallback,
     ) -> Result<Stag, Error> {
         self.core.check()?;
         let control = self.core.control_thread.common(&self.core)?;
-        control.register(0, pd, reserve, Some(told))
+        control.register(0, pd, reserve, Some(notified))
     }
 
     /// Listens; at most `backlog` requests wait for the program.

@@ -68,24 +68,24 @@ fn listener_refuses_sources_and_reports_each_once() {
         ("allow", "127.0.0.1,::1", RefusedBy::Allow),
     ] {
         let (a, b) = (Side::new(&[]), Side::new(&[(setting, value)]));
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let ours = told.clone();
+        let notified = Arc::new(Mutex::new(Vec::new()));
+        let ours = notified.clone();
         b.engine.access_list().on_refusal(move |refusal| {
             ours.lock().unwrap().push(*refusal);
         });
-        let door = b.engine.listen(loopback(), 16).unwrap();
-        let to = door.local_addr().unwrap();
+        let listener = b.engine.listen(loopback(), 16).unwrap();
+        let to = listener.local_addr().unwrap();
         for _ in 0..5 {
             assert!(is_refused(FAR, to), "{setting}");
         }
         assert_eq!(b.engine.access_list().refused(), 5);
-        let told = told.lock().unwrap();
-        let about = told.iter().map(|one| (one.source, one.by, one.count));
+        let notified = notified.lock().unwrap();
+        let about = notified.iter().map(|one| (one.source, one.by, one.count));
         assert_eq!(about.collect::<Vec<_>>(), [(Some(FAR.into()), by, 1)]);
-        assert!(door.try_next().unwrap().is_none(), "nothing was shown");
+        assert!(listener.try_next().unwrap().is_none(), "nothing was shown");
         // The other source is still served.
         let one = make_qp(&a.engine, &a.cq, a.pd);
-        connect_pair(&one, &door, &b.qp);
+        connect_pair(&one, &listener, &b.qp);
         assert_eq!(b.engine.access_list().refused(), 5);
     }
 }
@@ -94,10 +94,10 @@ fn listener_refuses_sources_and_reports_each_once() {
 fn default_access_list_refuses_nothing() {
     let _alone = serialize_tests();
     let side = Side::new(&[]);
-    let door = side.engine.listen(loopback(), 16).unwrap();
-    let mut raw = connect_from(FAR, door.local_addr().unwrap()).unwrap();
+    let listener = side.engine.listen(loopback(), 16).unwrap();
+    let mut raw = connect_from(FAR, listener.local_addr().unwrap()).unwrap();
     raw.write_all(REQUEST).unwrap();
-    assert_eq!(door.next().unwrap().unwrap().peer_addr().ip(), FAR);
+    assert_eq!(listener.next().unwrap().unwrap().peer_addr().ip(), FAR);
     assert_eq!(side.engine.access_list().refused(), 0);
 }
 
@@ -139,13 +139,13 @@ fn datagrams_of_refused_sources_are_dropped() {
 fn sidr_requests_of_refused_sources_are_dropped() {
     let _alone = serialize_tests();
     let engine = Engine::new(config(&[("deny", "127.0.0.2")])).unwrap();
-    let desk = engine.bind_sidr_listener(loopback()).unwrap();
-    desk.listen(4, drop).unwrap();
+    let sidr = engine.bind_sidr_listener(loopback()).unwrap();
+    sidr.listen(4, drop).unwrap();
     for (source, malformed) in [(FAR, 0), (NEAR, 1)] {
         let socket = UdpSocket::bind((source, 0)).unwrap();
-        socket.send_to(b"what?", desk.local_addr()).unwrap();
+        socket.send_to(b"what?", sidr.local_addr()).unwrap();
         wait("it was read", || {
-            engine.access_list().refused() == 1 && desk.counters().malformed == malformed
+            engine.access_list().refused() == 1 && sidr.counters().malformed == malformed
         });
     }
 }
@@ -154,14 +154,14 @@ fn sidr_requests_of_refused_sources_are_dropped() {
 fn monitor_shows_refusals() {
     let _alone = serialize_tests();
     let side = Side::new(&[("deny", "127.0.0.0/8")]);
-    let door = side.engine.listen(loopback(), 16).unwrap();
+    let listener = side.engine.listen(loopback(), 16).unwrap();
     let name = format!("{NAME}{}/0", std::process::id());
     let name = std::os::unix::net::SocketAddr::from_abstract_name(name).unwrap();
     let stream = UnixStream::connect_addr(&name).unwrap();
     stream.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut lines = BufReader::new(stream).lines();
     assert_eq!(lines.next().unwrap().unwrap(), GREETING);
-    assert!(is_refused(FAR, door.local_addr().unwrap()));
+    assert!(is_refused(FAR, listener.local_addr().unwrap()));
     let line = lines.next().unwrap().unwrap();
     let words = line.split_once(' ').unwrap().1;
     assert_eq!(words, "access refused source=127.0.0.2 by=deny count=1");
@@ -218,12 +218,12 @@ fn loopback_device_binds_only_loopback_addresses() {
     let ud = UdSide::new("127.0.0.1");
     let port = callable(&side);
     let wildcard: SocketAddr = "0.0.0.0:0".parse().unwrap();
-    let door = side.engine.listen(wildcard, 16).unwrap();
-    assert_eq!(door.local_addr().unwrap().ip(), NEAR);
+    let listener = side.engine.listen(wildcard, 16).unwrap();
+    assert_eq!(listener.local_addr().unwrap().ip(), NEAR);
     let shared = side.engine.reserve_shared(wildcard).unwrap();
     let shared = shared.listen(16).unwrap();
     let six = side.engine.listen("[::]:0".parse().unwrap(), 16);
-    let desk = side.engine.bind_sidr_listener(wildcard).unwrap();
+    let sidr = side.engine.bind_sidr_listener(wildcard).unwrap();
     let found = reachable();
     assert!(found.len() >= before + 5, "{found:?}");
     assert!(found.iter().all(IpAddr::is_loopback), "{found:?}");
@@ -232,9 +232,9 @@ fn loopback_device_binds_only_loopback_addresses() {
     assert!(refused.contains("`device`"), "{refused}");
     // Connections work as usual.
     let one = make_qp(&side.engine, &side.cq, side.pd);
-    connect_pair(&one, &door, &side.qp);
+    connect_pair(&one, &listener, &side.qp);
     assert_ne!(port, 0);
-    drop((ud, six, desk, shared));
+    drop((ud, six, sidr, shared));
 }
 
 /// Only a `device` of loopback addresses restricts listeners: otherwise the wildcard address can be bound, even if the interface is absent.
@@ -247,9 +247,9 @@ fn absent_device_allows_wildcard_listeners() {
         .listen("0.0.0.0:0".parse().unwrap(), 16)
         .unwrap();
     let side = Side::new(&[]);
-    let door = side
+    let listener = side
         .engine
         .listen("0.0.0.0:0".parse().unwrap(), 16)
         .unwrap();
-    assert!(door.local_addr().unwrap().ip().is_unspecified());
+    assert!(listener.local_addr().unwrap().ip().is_unspecified());
 }

@@ -19,12 +19,12 @@ fn as_child() {
         return;
     };
     assert_eq!(role, "rival");
-    let mut courier = FdChannel::connect(settings[0].1.as_ref()).unwrap();
-    let (bytes, mut came) = courier.receive().unwrap();
+    let mut fd_channel = FdChannel::connect(settings[0].1.as_ref()).unwrap();
+    let (bytes, mut came) = fd_channel.receive().unwrap();
     assert_eq!((&bytes[..], came.len()), (&b"race"[..], 1));
     let claims = Claims::adopt(came.remove(0)).unwrap();
     assert_eq!(claims.len(), WORDS + 1);
-    courier.send(b"ready", &[]).unwrap();
+    fd_channel.send(b"ready", &[]).unwrap();
     while claims.load(WORDS) == Ok(0) {
         std::hint::spin_loop();
     }
@@ -42,13 +42,13 @@ fn race(claims: &Claims, id: u64) -> usize {
 #[test]
 fn each_word_is_taken_by_one_process() {
     let path = std::env::temp_dir().join(format!("verbena-claims-{}", std::process::id()));
-    let hatch = HandoverListener::bind(&path).unwrap();
+    let handover_listener = HandoverListener::bind(&path).unwrap();
     let mut rival = Peer::start("rival", &[("at", path.to_str().unwrap())]);
-    let mut courier = hatch.accept(LONG).unwrap().unwrap();
-    courier.set_timeouts(LONG, LONG);
+    let mut fd_channel = handover_listener.accept(LONG).unwrap().unwrap();
+    fd_channel.set_timeouts(LONG, LONG);
     let claims = Claims::new(WORDS + 1).unwrap();
-    courier.send(b"race", &[claims.fd()]).unwrap();
-    assert_eq!(courier.receive().unwrap().0, b"ready");
+    fd_channel.send(b"race", &[claims.fd()]).unwrap();
+    assert_eq!(fd_channel.receive().unwrap().0, b"ready");
     claims.take(WORDS, 0, 1).unwrap();
     let ours = race(&claims, PARENT);
     let theirs: usize = rival.read_line().parse().unwrap();

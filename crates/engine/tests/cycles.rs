@@ -19,8 +19,8 @@ fn cycle(a: &Side, b: &Side, round: usize) {
         make_qp(&a.engine, &a.cq, a.pd),
         make_qp(&b.engine, &b.cq, b.pd),
     );
-    let door = b.engine.listen(loopback(), 4).unwrap();
-    connect_pair(&qp, &door, &peer);
+    let listener = b.engine.listen(loopback(), 4).unwrap();
+    connect_pair(&qp, &listener, &peer);
     if round.is_multiple_of(3) {
         let wr = verbena_nic::SendWr {
             id: 1,
@@ -45,8 +45,8 @@ fn cycle_with_queue(a: &Side, b: &Side) {
     let options = QueuePairOptions::new(a.pd);
     let qp = a.engine.create_qp(&a.cq, &recv, options).unwrap();
     let peer = make_qp(&b.engine, &b.cq, b.pd);
-    let door = b.engine.listen(loopback(), 4).unwrap();
-    connect_pair(&qp, &door, &peer);
+    let listener = b.engine.listen(loopback(), 4).unwrap();
+    connect_pair(&qp, &listener, &peer);
 }
 
 #[test]
@@ -94,23 +94,23 @@ fn all_cycles() {
     for round in 0..30 {
         let brief = [("startup_timeout", "100ms")];
         let (c, d) = (Side::new(&brief), Side::new(&brief));
-        let door = d.engine.listen(loopback(), 4).unwrap();
-        let (done, told) = mpsc::channel();
-        c.qp.connect(door.local_addr().unwrap(), b"", move |r| {
+        let listener = d.engine.listen(loopback(), 4).unwrap();
+        let (done, notified) = mpsc::channel();
+        c.qp.connect(listener.local_addr().unwrap(), b"", move |r| {
             done.send(r).unwrap();
         })
         .unwrap();
         match round % 3 {
             0 => drop(c),
             1 => {
-                accept_next(&door, &d.qp);
+                accept_next(&listener, &d.qp);
                 drop(c.engine);
             }
             _ => drop(d),
         }
         // `done` is called in any case, and once.
-        assert!(told.recv_timeout(TEST_TIMEOUT).is_ok(), "round {round}");
-        assert!(told.recv().is_err());
+        assert!(notified.recv_timeout(TEST_TIMEOUT).is_ok(), "round {round}");
+        assert!(notified.recv().is_err());
     }
     wait("engines are gone", || descriptors() <= files + 6);
     assert!(dial(&a.qp, "127.0.0.1:1".parse().unwrap()).is_err());

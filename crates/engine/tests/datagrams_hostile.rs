@@ -92,12 +92,12 @@ fn still_works(a: &Side, b: &Side) {
 fn truncated_datagrams_are_dropped_and_counted() {
     let _alone = serialize_tests();
     let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
-    let stranger = RawSender::at(&b);
-    let whole = stranger.packet(&packet(b.ud.number(), b"some payload"));
+    let other = RawSender::at(&b);
+    let whole = other.packet(&packet(b.ud.number(), b"some payload"));
     for len in 0..whole.len() {
-        stranger.send(&whole[..len]);
+        other.send(&whole[..len]);
         // And with a checksum that is correct for the rest.
-        stranger.send(&stranger.sealed(&whole[..len]));
+        other.send(&other.sealed(&whole[..len]));
     }
     let all = 2 * whole.len() as u64;
     wait("all are counted", || counted(&b) == all);
@@ -111,12 +111,12 @@ fn truncated_datagrams_are_dropped_and_counted() {
 fn invalid_opcodes_and_versions_are_dropped() {
     let _alone = serialize_tests();
     let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
-    let stranger = RawSender::at(&b);
+    let other = RawSender::at(&b);
     let mut bytes = Vec::new();
     packet(b.ud.number(), b"1234").emit(&mut bytes);
     for opcode in 0..=255 {
         bytes[0] = opcode;
-        stranger.send(&stranger.sealed(&bytes));
+        other.send(&other.sealed(&bytes));
     }
     wait("all are counted", || counted(&b) == 256);
     // The two opcodes of UD find no receive.
@@ -125,7 +125,7 @@ fn invalid_opcodes_and_versions_are_dropped() {
     bytes[0] = 0x64;
     for flags in 0..=255 {
         bytes[1] = flags;
-        stranger.send(&stranger.sealed(&bytes));
+        other.send(&other.sealed(&bytes));
     }
     wait("all are counted", || counted(&b) == 512);
     // One version in sixteen is valid, and any pad count fits four bytes.
@@ -137,12 +137,12 @@ fn invalid_opcodes_and_versions_are_dropped() {
 fn pad_count_beyond_the_payload_is_dropped() {
     let _alone = serialize_tests();
     let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
-    let stranger = RawSender::at(&b);
+    let other = RawSender::at(&b);
     let mut bytes = Vec::new();
     packet(b.ud.number(), b"").emit(&mut bytes);
     for pad in 1..4 {
         bytes[1] = pad << 4;
-        stranger.send(&stranger.sealed(&bytes));
+        other.send(&other.sealed(&bytes));
     }
     wait("all are dropped", || {
         b.engine.datagram_drops().malformed == 3
@@ -154,12 +154,12 @@ fn pad_count_beyond_the_payload_is_dropped() {
 fn oversized_datagrams_are_dropped() {
     let _alone = serialize_tests();
     let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
-    let stranger = RawSender::at(&b);
+    let other = RawSender::at(&b);
     b.receive(9, 0, 1 << 20);
     let long = vec![3; 65_000];
     for len in [4097, 4098, 4100, 4101, 9000, 65_000] {
         let giant = packet(b.ud.number(), &long[..len]);
-        stranger.send(&stranger.packet(&giant));
+        other.send(&other.packet(&giant));
     }
     wait("all are dropped", || {
         b.engine.datagram_drops().oversized == 6
@@ -169,7 +169,7 @@ fn oversized_datagrams_are_dropped() {
         immediate: Some([1, 2, 3, 4]),
         ..packet(b.ud.number(), &long[..4096])
     };
-    stranger.send(&stranger.packet(&longest));
+    other.send(&other.packet(&longest));
     assert_eq!(complete(&b.cq, 1)[0].len as usize, GRH_LEN + 4096);
     still_works(&a, &b);
 }
@@ -178,23 +178,23 @@ fn oversized_datagrams_are_dropped() {
 fn wrong_icrc_pkey_qkey_or_number_is_dropped() {
     let _alone = serialize_tests();
     let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
-    let stranger = RawSender::at(&b);
+    let other = RawSender::at(&b);
     b.receive(1, 0, 100);
     let good = packet(b.ud.number(), b"x");
-    let mut bytes = stranger.packet(&good);
+    let mut bytes = other.packet(&good);
     *bytes.last_mut().unwrap() ^= 1;
-    stranger.send(&bytes);
+    other.send(&bytes);
     for pkey in [0, 1, 0x7fff, 0xfffe] {
-        stranger.send(&stranger.packet(&UdPacket { pkey, ..good }));
+        other.send(&other.packet(&UdPacket { pkey, ..good }));
     }
     for qkey in [0, KEY + 1, !KEY, 0x8000_0000] {
-        stranger.send(&stranger.packet(&UdPacket { qkey, ..good }));
+        other.send(&other.packet(&UdPacket { qkey, ..good }));
     }
     let index = |index: u32| Qpn::wrapping(b.ud.number().get() & !0xff | index);
     let others = (0..256).map(index).filter(|n| *n != b.ud.number());
     // Also the multicast number, and one of another port.
     for dest_qpn in others.chain([0xff_ffff, 0, 1].map(Qpn::wrapping)) {
-        stranger.send(&stranger.packet(&UdPacket { dest_qpn, ..good }));
+        other.send(&other.packet(&UdPacket { dest_qpn, ..good }));
     }
     wait("all are counted", || counted(&b) == 1 + 4 + 4 + 258);
     let drops = b.engine.datagram_drops();
@@ -204,7 +204,7 @@ fn wrong_icrc_pkey_qkey_or_number_is_dropped() {
     );
     assert_eq!(b.ud.view().counters.wrong_key, 4);
     // The receive is still posted.
-    stranger.send(&stranger.packet(&good));
+    other.send(&other.packet(&good));
     assert_eq!(complete(&b.cq, 1)[0].src_qp, 0xabcdef);
     still_works(&a, &b);
 }
@@ -213,8 +213,8 @@ fn wrong_icrc_pkey_qkey_or_number_is_dropped() {
 fn random_datagrams_are_counted() {
     let _alone = serialize_tests();
     let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
-    let stranger = RawSender::at(&b);
-    let good = stranger.packet(&packet(b.ud.number(), b"some payload to change"));
+    let other = RawSender::at(&b);
+    let good = other.packet(&packet(b.ud.number(), b"some payload to change"));
     let mut seed = 1_u64;
     let mut random = move || {
         // Xorshift: any sequence will do.
@@ -232,9 +232,9 @@ fn random_datagrams_are_counted() {
         }
         bytes.truncate(random() as usize % (bytes.len() + 1));
         if round % 2 == 0 {
-            bytes = stranger.sealed(&bytes);
+            bytes = other.sealed(&bytes);
         }
-        stranger.send(&bytes);
+        other.send(&bytes);
         sent += 1;
         if round % 100 == 0 {
             // A socket buffer is bounded, and what it loses cannot be counted.
@@ -253,12 +253,12 @@ fn unicast_number_at_group_port_is_dropped() {
     let group = GROUP.parse().unwrap();
     b.ud.attach(group).unwrap();
     let port = b.engine.config().multicast_port;
-    let stranger = RawSender::new(SocketAddr::new(group, port));
+    let other = RawSender::new(SocketAddr::new(group, port));
     let here = LOCALHOST.parse().unwrap();
-    rustix::net::sockopt::set_ip_multicast_if(&stranger.socket, &here).unwrap();
+    rustix::net::sockopt::set_ip_multicast_if(&other.socket, &here).unwrap();
     let unicast = packet(b.ud.number(), b"x");
-    stranger.send(&stranger.packet(&unicast));
-    stranger.send(b"");
+    other.send(&other.packet(&unicast));
+    other.send(b"");
     wait("both are dropped", || {
         let drops = b.engine.datagram_drops();
         (drops.no_receiver, drops.malformed) == (1, 1)

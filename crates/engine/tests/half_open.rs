@@ -60,11 +60,11 @@ fn is_answered(source: Ipv4Addr, to: SocketAddr) -> bool {
 }
 
 /// Rejects every request, until it is told to stop.
-fn answer_all(door: &Listening, stop: &AtomicBool) {
+fn answer_all(listener: &Listening, stop: &AtomicBool) {
     serve_until(
         || stop.load(Ordering::Acquire),
         || {
-            let request = door.try_next().unwrap();
+            let request = listener.try_next().unwrap();
             request.map(|request| request.reject(b"")).is_some()
         },
     );
@@ -97,8 +97,8 @@ fn failures_beside_a_flood(source: Ipv4Addr, attempts: usize) -> usize {
     raise_descriptor_limit();
     // With all defaults: 512 half-open connections, each for five seconds.
     let side = Side::new(&[]);
-    let door = side.engine.listen(loopback(), 64).unwrap();
-    let to = door.local_addr().unwrap();
+    let listener = side.engine.listen(loopback(), 64).unwrap();
+    let to = listener.local_addr().unwrap();
     let silent: Vec<_> = (0..600)
         .filter_map(|_| connect_from(NEAR, to).ok())
         .collect();
@@ -106,7 +106,7 @@ fn failures_beside_a_flood(source: Ipv4Addr, attempts: usize) -> usize {
     let (flooded, answered) = (AtomicBool::new(false), AtomicBool::new(false));
     let failed = AtomicUsize::new(0);
     std::thread::scope(|s| {
-        s.spawn(|| answer_all(&door, &answered));
+        s.spawn(|| answer_all(&listener, &answered));
         s.spawn(|| flood(NEAR, to, 2000, 500, &flooded));
         for _ in 0..attempts {
             if !is_answered(source, to) {
@@ -139,8 +139,8 @@ fn flood_displaces_only_its_own_connections() {
     let _alone = serialize_tests();
     raise_descriptor_limit();
     let side = Side::new(&[("half_open", "64"), ("startup_timeout", "600s")]);
-    let door = side.engine.listen(loopback(), 64).unwrap();
-    let to = door.local_addr().unwrap();
+    let listener = side.engine.listen(loopback(), 64).unwrap();
+    let to = listener.local_addr().unwrap();
     let mut slow: Vec<_> = (0..8).map(|_| connect_from(FAR, to).unwrap()).collect();
     let silent: Vec<_> = (0..300)
         .filter_map(|_| connect_from(NEAR, to).ok())
@@ -159,7 +159,7 @@ fn flood_displaces_only_its_own_connections() {
     for raw in &mut slow {
         raw.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
         raw.write_all(REQUEST).unwrap();
-        door.next().unwrap().unwrap().reject(b"");
+        listener.next().unwrap().unwrap().reject(b"");
         let mut reply = [0; 20];
         raw.read_exact(&mut reply).unwrap();
     }
@@ -171,21 +171,21 @@ fn request_awaiting_its_answer_is_not_displaced() {
     let _alone = serialize_tests();
     raise_descriptor_limit();
     let side = Side::new(&[("half_open", "16"), ("startup_timeout", "60s")]);
-    let door = side.engine.listen(loopback(), 64).unwrap();
-    let to = door.local_addr().unwrap();
-    let mut asking = connect_from(NEAR, to).unwrap();
-    asking.write_all(REQUEST).unwrap();
-    let request = door.next().unwrap().unwrap();
+    let listener = side.engine.listen(loopback(), 64).unwrap();
+    let to = listener.local_addr().unwrap();
+    let mut query = connect_from(NEAR, to).unwrap();
+    query.write_all(REQUEST).unwrap();
+    let request = listener.next().unwrap().unwrap();
     let silent: Vec<_> = (0..200)
         .filter_map(|_| connect_from(NEAR, to).ok())
         .collect();
     request.reject(b"");
-    asking.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    query.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut reply = [0; 20];
-    asking.read_exact(&mut reply).unwrap();
+    query.read_exact(&mut reply).unwrap();
     drop(silent);
     let one = make_qp(&side.engine, &side.cq, side.pd);
-    connect_pair(&one, &door, &side.qp);
+    connect_pair(&one, &listener, &side.qp);
 }
 
 /// The bound that docs/connections.md states: each connection here has sent the longest request except its last byte.
@@ -197,12 +197,12 @@ fn unauthenticated_connection_takes_less_than_4_kib() {
     raise_descriptor_limit();
     let limit = MANY.to_string();
     let side = Side::new(&[("half_open", &limit), ("startup_timeout", "600s")]);
-    let door = side.engine.listen(loopback(), 16).unwrap();
-    let to = door.local_addr().unwrap();
+    let listener = side.engine.listen(loopback(), 16).unwrap();
+    let to = listener.local_addr().unwrap();
     let mut unfinished = b"MPA ID Req Frame\0\x01\x02\0".to_vec();
     unfinished.resize(20 + 511, 7);
     // Allocations that do not depend on the number happen before.
-    drop(is_answered_once(&door, to));
+    drop(is_answered_once(&listener, to));
     let before = resident_bytes();
     let raws: Vec<_> = (0..MANY)
         .map(|_| {
@@ -219,10 +219,10 @@ fn unauthenticated_connection_takes_less_than_4_kib() {
     assert_eq!(raws.len(), MANY);
 }
 
-fn is_answered_once(door: &Listening, to: SocketAddr) -> TcpStream {
+fn is_answered_once(listener: &Listening, to: SocketAddr) -> TcpStream {
     let mut raw = connect_from(NEAR, to).unwrap();
     raw.write_all(REQUEST).unwrap();
-    door.next().unwrap().unwrap().reject(b"");
+    listener.next().unwrap().unwrap().reject(b"");
     raw
 }
 
@@ -230,22 +230,22 @@ fn is_answered_once(door: &Listening, to: SocketAddr) -> TcpStream {
 #[test]
 fn accept_after_the_peer_left_names_it() {
     let side = Side::new(&[]);
-    let door = side.engine.listen(loopback(), 16).unwrap();
+    let listener = side.engine.listen(loopback(), 16).unwrap();
     for seen in [false, true] {
-        let mut raw = connect_from(NEAR, door.local_addr().unwrap()).unwrap();
+        let mut raw = connect_from(NEAR, listener.local_addr().unwrap()).unwrap();
         raw.write_all(REQUEST).unwrap();
-        let request = door.next().unwrap().unwrap();
+        let request = listener.next().unwrap().unwrap();
         drop(raw);
         if seen {
-            let at = door.local_addr().unwrap();
+            let at = listener.local_addr().unwrap();
             wait("its end arrives", || {
                 tcp_rows_at(at).iter().all(|row| !row.established)
             });
         }
         let qp = make_qp(&side.engine, &side.cq, side.pd);
-        let (done, told) = std::sync::mpsc::channel();
+        let (done, notified) = std::sync::mpsc::channel();
         let accepted = request.accept(&qp, b"", move |r| done.send(r).unwrap());
-        let accepted = accepted.and_then(|()| told.recv_timeout(TEST_TIMEOUT).unwrap());
+        let accepted = accepted.and_then(|()| notified.recv_timeout(TEST_TIMEOUT).unwrap());
         if let Err(error) = accepted {
             assert!(
                 matches!(error, verbena_engine::Error::Startup { .. }),

@@ -45,11 +45,11 @@ impl AttackedListener {
     fn new() -> AttackedListener {
         let (a, b) = (Side::new(&[]), Side::new(SHORT_TIMEOUTS));
         connect_sides(&a, &b);
-        let door = b.engine.listen(loopback(), 16).unwrap();
+        let acceptor = b.engine.listen(loopback(), 16).unwrap();
         AttackedListener {
             a,
             b,
-            listener: door,
+            listener: acceptor,
         }
     }
 
@@ -87,10 +87,10 @@ fn request(flags: u8, revision: u8, private: &[u8], length: u16) -> Vec<u8> {
 }
 
 /// Connects as a standard peer without checksums and markers, and reads the Reply.
-fn standard(house: &AttackedListener, qp: &verbena_engine::QueuePair) -> TcpStream {
-    let mut raw = TcpStream::connect(house.at()).unwrap();
+fn standard(target: &AttackedListener, qp: &verbena_engine::QueuePair) -> TcpStream {
+    let mut raw = TcpStream::connect(target.at()).unwrap();
     raw.write_all(&request(0, 1, b"", 0)).unwrap();
-    accept_next(&house.listener, qp);
+    accept_next(&target.listener, qp);
     let mut reply = [0; 20];
     raw.read_exact(&mut reply).unwrap();
     assert_eq!(&reply[..16], b"MPA ID Rep Frame");
@@ -100,12 +100,12 @@ fn standard(house: &AttackedListener, qp: &verbena_engine::QueuePair) -> TcpStre
 #[test]
 fn invalid_startup_frames_are_refused() {
     let _alone = serialize_tests();
-    let house = AttackedListener::new();
-    house.check_accepts();
+    let target = AttackedListener::new();
+    target.check_accepts();
     let before = descriptors();
     let mut raws = Vec::new();
     for n in 0..48_u64 {
-        let mut raw = TcpStream::connect(house.at()).unwrap();
+        let mut raw = TcpStream::connect(target.at()).unwrap();
         let bytes = match n % 8 {
             0 => (0..pseudo_random(n) % 4000)
                 .map(|i| pseudo_random(i ^ n) as u8)
@@ -121,27 +121,27 @@ fn invalid_startup_frames_are_refused() {
         raw.write_all(&bytes).unwrap();
         raws.push(raw);
     }
-    house.check_connection();
+    target.check_connection();
     for raw in &raws {
         read_to_end(raw);
     }
     drop(raws);
     wait("descriptors", || descriptors() <= before);
-    house.check_connection();
+    target.check_connection();
 }
 
 #[test]
 fn silent_connections_are_limited_and_time_out() {
     let _alone = serialize_tests();
-    let house = AttackedListener::new();
-    house.check_accepts();
+    let target = AttackedListener::new();
+    target.check_accepts();
     let before = descriptors();
     // One that is rejected at once may see a reset instead of a connection.
     let silent: Vec<_> = (0..600)
-        .filter_map(|_| TcpStream::connect(house.at()).ok())
+        .filter_map(|_| TcpStream::connect(target.at()).ok())
         .collect();
     assert!(silent.len() >= 64, "only {} were let in", silent.len());
-    house.check_connection();
+    target.check_connection();
     // A batch of 64 may be accepted before the ones that it displaces are closed.
     let held = || descriptors() - before - silent.len();
     assert!(held() <= 64 + 64, "{} at once", held());
@@ -152,21 +152,21 @@ fn silent_connections_are_limited_and_time_out() {
     wait("theirs are closed", || {
         descriptors() <= before + silent.len()
     });
-    house.check_accepts();
+    target.check_accepts();
 }
 
 #[test]
 fn connection_flood_is_bounded_and_others_continue() {
     let _alone = serialize_tests();
-    let house = AttackedListener::new();
-    house.check_accepts();
+    let target = AttackedListener::new();
+    target.check_accepts();
     let (before, memory) = (descriptors(), resident_bytes());
     let flooding = AtomicBool::new(true);
     std::thread::scope(|s| {
         s.spawn(|| {
             let mut kept = Vec::new();
             for n in 0..2000_u64 {
-                let Ok(mut raw) = TcpStream::connect(house.at()) else {
+                let Ok(mut raw) = TcpStream::connect(target.at()) else {
                     continue;
                 };
                 // Complete requests, too: those must not stay longer than others.
@@ -180,7 +180,7 @@ fn connection_flood_is_bounded_and_others_continue() {
             flooding.store(false, Ordering::Release);
         });
         while flooding.load(Ordering::Acquire) {
-            house.check_connection();
+            target.check_connection();
         }
     });
     // Complete requests wait for the program's answer, as many as the backlog holds.
@@ -190,16 +190,16 @@ fn connection_flood_is_bounded_and_others_continue() {
     // Those have timed out; a new request is answered.
     std::thread::scope(|s| {
         let dialler = s.spawn(|| {
-            let qp = make_qp(&house.a.engine, &house.a.cq, house.a.pd);
-            let (done, told) = mpsc::channel();
+            let qp = make_qp(&target.a.engine, &target.a.cq, target.a.pd);
+            let (done, notified) = mpsc::channel();
             let done = move |result| done.send(result).unwrap();
-            qp.connect(house.at(), b"honest", done).unwrap();
-            told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+            qp.connect(target.at(), b"honest", done).unwrap();
+            notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
             qp
         });
-        let two = make_qp(&house.b.engine, &house.b.cq, house.b.pd);
+        let two = make_qp(&target.b.engine, &target.b.cq, target.b.pd);
         loop {
-            let incoming = house.listener.next().unwrap().unwrap();
+            let incoming = target.listener.next().unwrap().unwrap();
             if incoming.private_data() == b"honest" {
                 incoming.accept(&two, b"", |_| ()).unwrap();
                 break;
@@ -212,8 +212,8 @@ fn connection_flood_is_bounded_and_others_continue() {
 #[test]
 fn frame_flood_ends_only_its_connection() {
     let _alone = serialize_tests();
-    let house = AttackedListener::new();
-    house.check_accepts();
+    let target = AttackedListener::new();
+    target.check_accepts();
     let (before, memory) = (descriptors(), resident_bytes());
     let floods = [vec![0xa5; 64 << 10], {
         // Valid Sends of length zero, one after the other, for which there is no receive.
@@ -221,9 +221,9 @@ fn frame_flood_ends_only_its_connection() {
         frame.repeat(2000)
     }];
     for flood in floods {
-        let cq = house.b.engine.create_cq(64).unwrap();
-        let qp = make_qp(&house.b.engine, &cq, house.b.pd);
-        let mut raw = standard(&house, &qp);
+        let cq = target.b.engine.create_cq(64).unwrap();
+        let qp = make_qp(&target.b.engine, &cq, target.b.pd);
+        let mut raw = standard(&target, &qp);
         raw.set_write_timeout(Some(Duration::from_millis(100)))
             .unwrap();
         let end = Instant::now() + Duration::from_millis(400);
@@ -234,7 +234,7 @@ fn frame_flood_ends_only_its_connection() {
                 Err(_) => break,
             }
         }
-        house.check_connection();
+        target.check_connection();
         // A message without a receive is left unread for up to a second (docs/connections.md).
         wait("its end", || qp.state() == QpState::Err);
         drop(raw);
@@ -248,27 +248,27 @@ fn frame_flood_ends_only_its_connection() {
 #[test]
 fn peer_that_never_reads_uses_bounded_memory() {
     let _alone = serialize_tests();
-    let house = AttackedListener::new();
-    house.check_accepts();
+    let target = AttackedListener::new();
+    target.check_accepts();
     let before = descriptors();
-    let qp = make_qp(&house.b.engine, &house.b.cq, house.b.pd);
-    let raw = standard(&house, &qp);
+    let qp = make_qp(&target.b.engine, &target.b.cq, target.b.pd);
+    let raw = standard(&target, &qp);
     let memory = resident_bytes();
     for id in 0..200 {
         let wr = verbena_nic::SendWr {
             id,
             op: SEND,
             flags: verbena_nic::Flags::NONE,
-            data: verbena_nic::wr::Data::Gather(&[house.b.sge(0, 1 << 20)]),
+            data: verbena_nic::wr::Data::Gather(&[target.b.sge(0, 1 << 20)]),
         };
         qp.post_send(&wr).unwrap();
     }
-    house.check_connection();
+    target.check_connection();
     let grown = resident_bytes().saturating_sub(memory);
     assert!(grown < 8 << 20, "{grown} bytes");
     // The queue pair is destroyed: its connection lingers for the configured time, although the peer reads nothing.
     drop(qp);
-    house.check_connection();
+    target.check_connection();
     wait("descriptors", || descriptors() <= before + 1);
     drop(raw);
 }
@@ -278,17 +278,17 @@ fn five_hundred_concurrent_connects_succeed() {
     let _alone = serialize_tests();
     const ALL: usize = 500;
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let door = b.engine.listen(loopback(), ALL).unwrap();
-    let to = door.local_addr().unwrap();
+    let acceptor = b.engine.listen(loopback(), ALL).unwrap();
+    let to = acceptor.local_addr().unwrap();
     let ours: Vec<_> = (0..ALL).map(|_| make_qp(&a.engine, &a.cq, a.pd)).collect();
     let theirs: Vec<_> = (0..ALL).map(|_| make_qp(&b.engine, &b.cq, b.pd)).collect();
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     for qp in &ours {
         let done = done.clone();
         qp.connect(to, b"", move |r| done.send(r).unwrap()).unwrap();
     }
     for qp in &theirs {
-        accept_next(&door, qp);
+        accept_next(&acceptor, qp);
         let scatter = [b.sge(0, 64)];
         let id = 1;
         qp.post_receive(&ReceiveWr {
@@ -298,7 +298,7 @@ fn five_hundred_concurrent_connects_succeed() {
         .unwrap();
     }
     for n in 0..ALL {
-        let result = told.recv_timeout(TEST_TIMEOUT).unwrap();
+        let result = notified.recv_timeout(TEST_TIMEOUT).unwrap();
         assert!(result.is_ok(), "{n}: {result:?}");
     }
     for qp in &ours {
@@ -318,26 +318,26 @@ fn five_hundred_concurrent_connects_succeed() {
 #[test]
 fn requests_of_one_peer_keep_connection_order() {
     let _alone = serialize_tests();
-    let house = AttackedListener::new();
+    let target = AttackedListener::new();
     // Older connections that never send: they are waited for once, and only for a moment.
     let silent: Vec<_> = (0..8)
-        .map(|_| TcpStream::connect(house.at()).unwrap())
+        .map(|_| TcpStream::connect(target.at()).unwrap())
         .collect();
     for round in 0..5_u8 {
         let mut all: Vec<_> = (0..12)
-            .map(|_| TcpStream::connect(house.at()).unwrap())
+            .map(|_| TcpStream::connect(target.at()).unwrap())
             .collect();
         for (number, raw) in all.iter_mut().enumerate().rev() {
             let private = [round, u8::try_from(number).unwrap()];
             raw.write_all(&request(0, 1, &private, 2)).unwrap();
         }
         for number in 0..12 {
-            let request = house.listener.next().unwrap().unwrap();
+            let request = target.listener.next().unwrap().unwrap();
             assert_eq!(request.private_data(), [round, number]);
         }
     }
     drop(silent);
-    house.check_accepts();
+    target.check_accepts();
 }
 
 /// A queue pair whose receives come from a shared queue, and what a stalled peer may do with them.
@@ -353,7 +353,7 @@ impl SharedReceives {
     fn new(wait: &str) -> SharedReceives {
         let (a, b) = (Side::new(&[]), Side::new(&[("shared_receive_wait", wait)]));
         connect_sides(&a, &b);
-        let door = b.engine.listen(loopback(), 16).unwrap();
+        let acceptor = b.engine.listen(loopback(), 16).unwrap();
         let srq = b.engine.create_srq(b.pd, 16, 1).unwrap();
         let cq = b.engine.create_cq(64).unwrap();
         let options = QueuePairOptions {
@@ -362,16 +362,16 @@ impl SharedReceives {
             ..QueuePairOptions::new(b.pd)
         };
         let qp = b.engine.create_qp(&cq, &cq, options).unwrap();
-        let house = AttackedListener {
+        let target = AttackedListener {
             a,
             b,
-            listener: door,
+            listener: acceptor,
         };
         SharedReceives {
             qp,
             srq,
             cq,
-            attacked: house,
+            attacked: target,
         }
     }
 
@@ -454,11 +454,11 @@ fn unresumed_rnr_leaves_the_shared_receive() {
     let gate = Arc::new(Mutex::new(()));
     let at = relay(shared.attacked.at(), gate.clone());
     let peer = Side::new(&[]);
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     let dialled = move |r| done.send(r).unwrap();
     peer.qp.connect(at, b"", dialled).unwrap();
     accept_next(&shared.attacked.listener, &shared.qp);
-    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+    notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     // It finds no receive, and gets an RNR.
     peer.post(1, SEND, &[peer.sge(0, 64)]);
     wait("RNR", || peer.qp.view().counters.rnr_received > 0);

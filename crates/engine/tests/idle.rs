@@ -43,13 +43,13 @@ fn as_child() {
         return;
     }
     let side = Side::new(&[]);
-    let door = side.engine.listen(loopback(), 4).unwrap();
-    print_line(&door.local_addr().unwrap().to_string());
+    let listener = side.engine.listen(loopback(), 4).unwrap();
+    print_line(&listener.local_addr().unwrap().to_string());
     let qps: Vec<_> = (0..3)
         .map(|_| make_qp(&side.engine, &side.cq, side.pd))
         .collect();
     for qp in &qps {
-        accept_next(&door, qp);
+        accept_next(&listener, qp);
     }
     let scatter = [side.sge(0, 64)];
     for qp in &qps {

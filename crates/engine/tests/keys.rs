@@ -39,8 +39,8 @@ fn same_keys_connect() {
     exchange(&a, &b);
     assert_eq!(b.engine.access_list().refused(), 0);
     // Nor does the time limit for the proof end a connection that has been proven.
-    let door = b.engine.listen(loopback(), 16).unwrap();
-    let silent = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+    let acceptor = b.engine.listen(loopback(), 16).unwrap();
+    let silent = TcpStream::connect(acceptor.local_addr().unwrap()).unwrap();
     // Closed when the time limit of a later connection has passed.
     read_to_end(&silent);
     exchange(&a, &b);
@@ -51,23 +51,23 @@ fn different_keys_do_not_connect() {
     let _alone = serialize_tests();
     for (one, two) in [(Some(ONE), Some(TWO)), (Some(ONE), None), (None, Some(ONE))] {
         let (a, b) = (with(one), with(two));
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let ours = told.clone();
+        let notified = Arc::new(Mutex::new(Vec::new()));
+        let ours = notified.clone();
         b.engine.access_list().on_refusal(move |refusal| {
             ours.lock().unwrap().push((refusal.by, refusal.to_string()));
         });
-        let door = b.engine.listen(loopback(), 16).unwrap();
-        let refused = dial(&a.qp, door.local_addr().unwrap()).unwrap_err();
+        let acceptor = b.engine.listen(loopback(), 16).unwrap();
+        let refused = dial(&a.qp, acceptor.local_addr().unwrap()).unwrap_err();
         let Error::Rejected { private_data, .. } = &refused else {
             panic!("{one:?} {two:?}: {refused}");
         };
         assert_eq!(DialReject::parse(private_data), Ok(DialReject::KeyMismatch));
-        assert!(door.try_next().unwrap().is_none(), "nothing was shown");
-        let told = told.lock().unwrap();
-        assert_eq!(told.len(), 1);
-        assert_eq!(told[0].0, RefusedBy::Key);
+        assert!(acceptor.try_next().unwrap().is_none(), "nothing was shown");
+        let notified = notified.lock().unwrap();
+        assert_eq!(notified.len(), 1);
+        assert_eq!(notified[0].0, RefusedBy::Key);
         let wanted = "refused 127.0.0.1: it does not have the same `key` as this adapter";
-        assert_eq!(told[0].1, wanted);
+        assert_eq!(notified[0].1, wanted);
     }
 }
 
@@ -99,13 +99,13 @@ fn is_rejected(raw: &mut TcpStream) -> bool {
 fn key_refuses_standard_peers_without_peers_entry() {
     let _alone = serialize_tests();
     let strict = with(Some(ONE));
-    let door = strict.engine.listen(loopback(), 16).unwrap();
-    assert!(is_rejected(&mut request(door.local_addr().unwrap(), b"")));
+    let acceptor = strict.engine.listen(loopback(), 16).unwrap();
+    assert!(is_rejected(&mut request(acceptor.local_addr().unwrap(), b"")));
     assert_eq!(strict.engine.access_list().refused(), 1);
     let known = Side::new(&[("key", ONE), ("peers", "127.0.0.0/8=standard")]);
-    let door = known.engine.listen(loopback(), 16).unwrap();
-    let _raw = request(door.local_addr().unwrap(), b"");
-    assert!(door.next().unwrap().is_some());
+    let acceptor = known.engine.listen(loopback(), 16).unwrap();
+    let _raw = request(acceptor.local_addr().unwrap(), b"");
+    assert!(acceptor.next().unwrap().is_some());
 }
 
 /// The proof as docs/extensions.md describes it, without the adapter's code.
@@ -119,7 +119,7 @@ fn prove(words: &[&[u8]]) -> [u8; 32] {
 fn replayed_request_delivers_no_message() {
     let _alone = serialize_tests();
     let b = with(Some(ONE));
-    let door = b.engine.listen(loopback(), 16).unwrap();
+    let acceptor = b.engine.listen(loopback(), 16).unwrap();
     let nonce = 0x0123_4567_89ab_cdef_u64;
     let keyed = KeyProof {
         nonce,
@@ -127,8 +127,8 @@ fn replayed_request_delivers_no_message() {
     };
     let recorded = [&keyed.emit()[..], b"hello"].concat();
     for attempt in 0..3 {
-        let mut raw = request(door.local_addr().unwrap(), &recorded);
-        let incoming = door.next().unwrap().unwrap();
+        let mut raw = request(acceptor.local_addr().unwrap(), &recorded);
+        let incoming = acceptor.next().unwrap().unwrap();
         assert_eq!(incoming.private_data(), b"hello");
         let qp = make_qp(&b.engine, &b.cq, b.pd);
         incoming.accept(&qp, b"welcome", |_| ()).unwrap();
@@ -159,7 +159,7 @@ fn replayed_request_delivers_no_message() {
     let mut changed = recorded.clone();
     *changed.last_mut().unwrap() ^= 1;
     assert!(is_rejected(&mut request(
-        door.local_addr().unwrap(),
+        acceptor.local_addr().unwrap(),
         &changed
     )));
 }
@@ -192,15 +192,15 @@ fn first_frame(nonce: u64) -> Vec<u8> {
 fn wrong_first_frame_nonce_ends_the_stream() {
     let _alone = serialize_tests();
     let b = with(Some(ONE));
-    let door = b.engine.listen(loopback(), 16).unwrap();
+    let acceptor = b.engine.listen(loopback(), 16).unwrap();
     let nonce = 7_u64;
     let keyed = KeyProof {
         nonce,
         proof: prove(&[b"VbKy request", &nonce.to_be_bytes()]),
     };
-    let mut raw = request(door.local_addr().unwrap(), &keyed.emit());
+    let mut raw = request(acceptor.local_addr().unwrap(), &keyed.emit());
     let qp = make_qp(&b.engine, &b.cq, b.pd);
-    let incoming = door.next().unwrap().unwrap();
+    let incoming = acceptor.next().unwrap().unwrap();
     incoming.accept(&qp, b"", |_| ()).unwrap();
     assert!(!is_rejected(&mut raw));
     let mut said = vec![0; 4 + KeyProof::LEN];
@@ -216,7 +216,7 @@ fn responder_without_the_key_is_refused() {
     let _alone = serialize_tests();
     let a = with(Some(ONE));
     let listener = TcpListener::bind(loopback()).unwrap();
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     let to = listener.local_addr().unwrap();
     a.qp.connect(to, b"", move |r| done.send(r).unwrap())
         .unwrap();
@@ -229,7 +229,7 @@ fn responder_without_the_key_is_refused() {
     frame.extend([0x12, 2, 0, 52]);
     frame.extend(&asked[20..]);
     raw.write_all(&frame).unwrap();
-    let error = told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
+    let error = notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
     assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
     read_to_end(&raw);
 }

@@ -55,20 +55,20 @@ fn as_child() {
         return;
     }
     let (all, side) = (count(), ready());
-    let door = side.engine.listen(loopback(), 512).unwrap();
-    print_line(&door.local_addr().unwrap().to_string());
+    let listener = side.engine.listen(loopback(), 512).unwrap();
+    print_line(&listener.local_addr().unwrap().to_string());
     let (files, memory) = (descriptors(), resident_bytes());
     let qps = make(&side, all);
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     for qp in &qps {
         let done = done.clone();
-        let incoming = door.next().unwrap().unwrap();
+        let incoming = listener.next().unwrap().unwrap();
         incoming
             .accept(qp, b"", move |r| done.send(r.is_ok()).unwrap())
             .unwrap();
     }
     for _ in &qps {
-        assert!(told.recv_timeout(TEST_TIMEOUT).unwrap());
+        assert!(notified.recv_timeout(TEST_TIMEOUT).unwrap());
     }
     let grown = bytes_per_pair(resident_bytes() - memory, all);
     let scatter = [side.sge(0, 64)];
@@ -99,18 +99,18 @@ fn thousands_of_queue_pairs_connect_between_processes() {
     let start = Instant::now();
     let qps = make(&side, all);
     let created = start.elapsed();
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     let mut answered = 0;
     for (at, qp) in qps.iter().enumerate() {
         let done = done.clone();
         qp.connect(to, b"", move |r| done.send(r).unwrap()).unwrap();
         while at - answered > WINDOW {
-            told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+            notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
             answered += 1;
         }
     }
     for _ in answered..all {
-        told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+        notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     }
     let connected = start.elapsed();
     let grown = bytes_per_pair(resident_bytes() - memory, all);

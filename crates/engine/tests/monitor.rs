@@ -133,12 +133,12 @@ fn other_users_are_refused() {
     let _alone = serialize_tests();
     let _side = Side::new(&[]);
     let other_uid = 65_534;
-    let stranger = Command::new(std::env::current_exe().unwrap())
+    let other = Command::new(std::env::current_exe().unwrap())
         .args(["as_other_user", "--exact", "--nocapture"])
         .env(OTHER_USER_ROLE, std::process::id().to_string())
         .uid(other_uid)
         .output();
-    match stranger {
+    match other {
         Ok(output) => {
             let said = String::from_utf8_lossy(&output.stdout).into_owned();
             let refused = format!("> {REFUSED}the client is a process of another user");

@@ -94,9 +94,9 @@ fn busy_socket_does_not_starve_another() {
     let noisy = ((b.ud.number().get() >> 8) as u16, AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let stranger = UdpSocket::bind((LOCALHOST, 0)).unwrap();
+            let other = UdpSocket::bind((LOCALHOST, 0)).unwrap();
             while !noisy.1.load(Ordering::Relaxed) {
-                stranger.send_to(&[0; 100], (LOCALHOST, noisy.0)).unwrap();
+                other.send_to(&[0; 100], (LOCALHOST, noisy.0)).unwrap();
             }
         });
         wait("noise", || b.engine.datagram_drops().malformed > 0);

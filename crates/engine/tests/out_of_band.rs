@@ -215,7 +215,7 @@ fn requests_to_an_absent_peer_time_out() {
     drop(b);
     set_peer(&a, gone);
     start(&a);
-    a.qp.set_attr(|manners| manners.peer_timeout = Some(Duration::from_millis(600)));
+    a.qp.set_attr(|attr| attr.peer_timeout = Some(Duration::from_millis(600)));
     let began = Instant::now();
     a.post(1, SEND, &[a.sge(0, 10)]);
     a.post(2, SEND, &[a.sge(0, 10)]);
@@ -245,7 +245,7 @@ fn uc_queue_pair_ignores_an_absent_peer() {
     start(&lonely);
     lonely
         .qp
-        .set_attr(|manners| manners.peer_timeout = Some(Duration::from_millis(100)));
+        .set_attr(|attr| attr.peer_timeout = Some(Duration::from_millis(100)));
     lonely.post(3, SEND, &[lonely.sge(0, 10)]);
     assert_eq!(lonely.statuses(1), [(3, Status::Success)]);
     assert_eq!(lonely.qp.state(), QpState::Rts);
@@ -262,7 +262,7 @@ fn initial_psns_must_match() {
                 send: psn(send),
                 receive: psn(receive),
             };
-            side.qp.set_attr(|manners| manners.psns = Some(psns));
+            side.qp.set_attr(|attr| attr.psns = Some(psns));
         };
         psns(&a, sends, 5);
         psns(&b, 5, expects);
@@ -316,7 +316,7 @@ fn vanished_peer_fails_only_posted_requests() {
 fn reads_beyond_the_peers_ird_succeed() {
     let _alone = serialize_tests();
     let (a, b) = (reliable(&[]), reliable(&[("ird", "2")]));
-    a.qp.set_attr(|manners| manners.ord = Some(4));
+    a.qp.set_attr(|attr| attr.ord = Some(4));
     connect(&a, &b);
     let read = SendOp::Read {
         remote: b.remote(0),

@@ -19,10 +19,10 @@ fn table(seed: u64) -> Arc<Tpt> {
 }
 
 /// Writes as a peer does that knows the old names.
-fn write(tpt: &Tpt, estate: &RegionExport, offset: u64, bytes: &[u8]) {
+fn write(tpt: &Tpt, export: &RegionExport, offset: u64, bytes: &[u8]) {
     let reach = MemAccess {
-        stag: estate.stag,
-        at: estate.start.get() + offset,
+        stag: export.stag,
+        at: export.start.get() + offset,
         len: bytes.len() as u64,
         pd: PD,
         qp: 1,
@@ -38,23 +38,23 @@ fn as_child() {
         return;
     };
     assert_eq!(role, "heir");
-    let mut courier = FdChannel::connect(settings[0].1.as_ref()).unwrap();
-    let (bytes, mut came) = courier.receive().unwrap();
+    let mut fd_channel = FdChannel::connect(settings[0].1.as_ref()).unwrap();
+    let (bytes, mut came) = fd_channel.receive().unwrap();
     let word = |at: usize| u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().unwrap());
-    let estate = RegionExport {
+    let export = RegionExport {
         stag: Stag::new(word(0) as u32),
         start: To::new(word(1)),
         len: word(2),
         access: Access::from_bits(word(3) as u8).unwrap(),
     };
     let tpt = table(2);
-    let buffer = Buffer::adopt(&tpt, came.remove(0), estate, PD).unwrap();
+    let buffer = Buffer::adopt(&tpt, came.remove(0), export, PD).unwrap();
     assert_eq!(
         (buffer.stag(), buffer.at()),
-        (estate.stag, estate.start.get())
+        (export.stag, export.start.get())
     );
     assert_eq!(buffer.read(LEN - 6, 6), b"before");
-    write(&tpt, &estate, 77, b"by the old name, in the new process");
+    write(&tpt, &export, 77, b"by the old name, in the new process");
     print_line("done");
     read_line();
 }
@@ -62,21 +62,21 @@ fn as_child() {
 #[test]
 fn region_keeps_its_identity_across_processes() {
     let path = std::env::temp_dir().join(format!("verbena-estate-{}", std::process::id()));
-    let hatch = HandoverListener::bind(&path).unwrap();
+    let handover_listener = HandoverListener::bind(&path).unwrap();
     let mut heir = Peer::start("heir", &[("at", path.to_str().unwrap())]);
-    let mut courier = hatch.accept(LONG).unwrap().unwrap();
+    let mut fd_channel = handover_listener.accept(LONG).unwrap().unwrap();
     let tpt = table(1);
     let buffer = Buffer::shared(&tpt, LEN, PD, Access::ALL).unwrap();
     buffer.write(LEN - 6, b"before");
-    let (estate, fd) = buffer.export_region().unwrap();
+    let (export, fd) = buffer.export_region().unwrap();
     let words = [
-        u64::from(estate.stag.get()),
-        estate.start.get(),
-        estate.len,
-        u64::from(estate.access.bits()),
+        u64::from(export.stag.get()),
+        export.start.get(),
+        export.len,
+        u64::from(export.access.bits()),
     ];
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    courier.send(&bytes, &[fd]).unwrap();
+    fd_channel.send(&bytes, &[fd]).unwrap();
     assert_eq!(heir.read_line(), "done");
     assert_eq!(buffer.read(77, 35), b"by the old name, in the new process");
 }

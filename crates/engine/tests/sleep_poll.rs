@@ -212,13 +212,13 @@ fn sleeper_acknowledges_without_waking() {
     exchange(&a, &b, 50);
     b.receive();
     b.side.cq.arm(Arm::Solicited);
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     std::thread::scope(|s| {
         let sleeper = s.spawn(|| {
             tell.send(Tid::current()).unwrap();
             b.side.cq.wait(&b.channel)
         });
-        let thread = told.recv().unwrap();
+        let thread = notified.recv().unwrap();
         for _ in 0..2 {
             wait_blocked(thread);
             a.post();

@@ -107,7 +107,7 @@ fn no_wakeup_is_lost_between_sleeping_peers() {
                         ));
                         sent += 1;
                     }
-                    let told =
+                    let notified =
                         poll_then_sleep(ours, &woken, pseudo_random(sent * 3 + got) % 12, |id| {
                             if id >= RECEIVES {
                                 got += 1;
@@ -117,7 +117,7 @@ fn no_wakeup_is_lost_between_sleeping_peers() {
                             }
                         });
                     assert!(
-                        told,
+                        notified,
                         "forgotten: sent {sent}, {acknowledged} ended, got {got}"
                     );
                 }
@@ -183,11 +183,11 @@ fn concurrent_operations_on_shared_queues_complete() {
             s.spawn(|| {
                 let woken = notify_channel(&b);
                 while open() {
-                    let told = poll_then_sleep(&b, &woken, 2, |id| {
+                    let notified = poll_then_sleep(&b, &woken, 2, |id| {
                         got.fetch_add(1, Ordering::AcqRel);
                         b.receive(id, &[b.sge(2 << 20, 64)]);
                     });
-                    assert!(told || !open(), "forgotten");
+                    assert!(notified || !open(), "forgotten");
                 }
             });
             s.spawn(|| {
@@ -210,7 +210,7 @@ fn concurrent_operations_on_shared_queues_complete() {
                 }
             });
             s.spawn(|| {
-                let door = b.engine.listen(loopback(), 4).unwrap();
+                let listener = b.engine.listen(loopback(), 4).unwrap();
                 while on() {
                     // On the queue that is polled; the other end has its own, so that the sleeper's counts are right.
                     let cq = b.engine.create_cq(16).unwrap();
@@ -218,9 +218,9 @@ fn concurrent_operations_on_shared_queues_complete() {
                         make_qp(&a.engine, &a.cq, a.pd),
                         make_qp(&b.engine, &cq, b.pd),
                     );
-                    let to = door.local_addr().unwrap();
+                    let to = listener.local_addr().unwrap();
                     one.connect(to, b"", |_| ()).unwrap();
-                    accept_next(&door, &two);
+                    accept_next(&listener, &two);
                     let scatter = [b.sge(3 << 20, 64)];
                     let _ = two.post_receive(&ReceiveWr {
                         id: 0,
@@ -281,8 +281,8 @@ fn writable_socket_is_never_missed() {
                         let woken = notify_channel(side);
                         let mut ended = 0;
                         while ended < 2 * EACH {
-                            let told = poll_then_sleep(side, &woken, 0, |_| ended += 1);
-                            assert!(told, "forgotten after {ended}: {:?}", side.qp.view());
+                            let notified = poll_then_sleep(side, &woken, 0, |_| ended += 1);
+                            assert!(notified, "forgotten after {ended}: {:?}", side.qp.view());
                         }
                     });
                 }

@@ -85,10 +85,10 @@ fn silent_responder() -> (
     std::net::SocketAddr,
     std::thread::JoinHandle<std::net::TcpStream>,
 ) {
-    let door = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let at = door.local_addr().unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap();
     let peer = std::thread::spawn(move || {
-        let (mut raw, _) = door.accept().unwrap();
+        let (mut raw, _) = listener.accept().unwrap();
         let mut request = [0; 24];
         raw.read_exact(&mut request).unwrap();
         // Revision 2 without the peer-to-peer model, one read at a time.
@@ -175,10 +175,10 @@ fn responder_sends_first_after_speak_first() {
             b"MPA ID Req Frame\x10\x02\0\x04\0\x01\0\x01",
         ] {
             let side = Side::new(&[("crc", "off"), ("speak_first", speak_first)]);
-            let door = side.engine.listen(loopback(), 4).unwrap();
-            let mut raw = std::net::TcpStream::connect(door.local_addr().unwrap()).unwrap();
+            let listener = side.engine.listen(loopback(), 4).unwrap();
+            let mut raw = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
             raw.write_all(request).unwrap();
-            accept_next(&door, &side.qp);
+            accept_next(&listener, &side.qp);
             let mut reply = vec![0; request.len()];
             raw.read_exact(&mut reply).unwrap();
             side.post(1, SEND, &[side.sge(0, 8)]);

@@ -72,7 +72,7 @@ impl Buffer {
     pub fn adopt(
         tpt: &Arc<Tpt>,
         fd: OwnedFd,
-        estate: RegionExport,
+        export: RegionExport,
         pd: Pd,
     ) -> Result<Buffer, Misuse> {
         let RegionExport {
@@ -80,7 +80,7 @@ impl Buffer {
             start,
             len,
             access,
-        } = estate;
+        } = export;
         let len = usize::try_from(len).map_err(|_| Misuse::Range {
             start: start.get(),
             len,

@@ -152,11 +152,11 @@ impl Ssq {
 
     /// Completes what has ended and gives out the requests whose turn it is, as far as possible. If another thread does so
     /// already, that thread repeats it.
-    pub fn pump(&self, hand: SendFn<'_>, out: &mut Outbox) {
-        self.lock.run_or_delegate(|pump| self.turn(pump, hand, out));
+    pub fn pump(&self, carrier: SendFn<'_>, out: &mut Outbox) {
+        self.lock.run_or_delegate(|pump| self.turn(pump, carrier, out));
     }
 
-    fn turn(&self, pump: &mut Pump, hand: SendFn<'_>, out: &mut Outbox) {
+    fn turn(&self, pump: &mut Pump, carrier: SendFn<'_>, out: &mut Outbox) {
         self.collect(out);
         if pump.lagging.take_if(|qp| qp.has_begun_all()).is_none() && pump.lagging.is_some() {
             return;
@@ -172,7 +172,7 @@ impl Ssq {
                 let Some((qp, wqe)) = next else { break };
                 self.give_to_channel(&qp, wqe, out);
             }
-            hand(&qp, out);
+            carrier(&qp, out);
             // Before the next one is given out: V6, transmission is in posting order.
             let begun = qp.has_begun_all();
             self.collect(out);

@@ -360,17 +360,17 @@ fn carry(from: &mut Side, to: &mut Side, now: Time) -> usize {
 
 /// The bytes that a queue pair sends into `room` bytes.
 pub(crate) fn transmit(qp: &Qp, room: usize, now: Time, out: &mut Outbox) -> Vec<u8> {
-    let mut hand = MemoryCarrier::with_room(room);
-    qp.transmit(&mut hand, now, out);
-    hand.output
+    let mut io = MemoryCarrier::with_room(room);
+    qp.transmit(&mut io, now, out);
+    io.output
 }
 
 /// Lets a queue pair read; returns how much it read.
 pub(crate) fn feed(qp: &Qp, bytes: &[u8], now: Time, out: &mut Outbox) -> usize {
-    let mut hand = MemoryCarrier::with_input(bytes);
+    let mut io = MemoryCarrier::with_input(bytes);
     let mut scratch = [0; 600];
-    while let Receiving::Some(_) = qp.receive(&mut hand, &mut scratch, now, out).receiving {}
-    bytes.len() - hand.input.len()
+    while let Receiving::Some(_) = qp.receive(&mut io, &mut scratch, now, out).receiving {}
+    bytes.len() - io.input.len()
 }
 
 /// A queue pair that completes everything in one queue.

@@ -168,13 +168,13 @@ fn shared_queue() -> usize {
         }
         let mut out = Outbox::new();
         while world.a.function.query_ssq(ssq.number()).unwrap().waiting > 0 {
-            let hand = &mut |qp: &Arc<Qp>, out: &mut Outbox| {
+            let carrier = &mut |qp: &Arc<Qp>, out: &mut Outbox| {
                 let peer = &world.pairs[(qp.number() - lowest) as usize].1;
                 run(&mut world.wire, qp, out, peer, &mut world.b.out);
                 // Its peers complete in a queue of a thousand entries.
                 while world.b.cq.poll(&mut [Wc::default(); 64]) > 0 {}
             };
-            ssq.pump(hand, &mut out);
+            ssq.pump(carrier, &mut out);
         }
         let mut wcs = [Wc::default(); 64];
         loop {

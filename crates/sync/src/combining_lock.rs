@@ -38,9 +38,9 @@ impl<T> CombiningLock<T> {
         mut again: impl FnMut(&mut T),
     ) -> R {
         let mut value = self.value.lock();
-        let seat = CombinerGuard::begin(&self.word);
+        let slot = CombinerGuard::begin(&self.word);
         let result = work(&mut value);
-        seat.finish(|| again(&mut value));
+        slot.finish(|| again(&mut value));
         result
     }
 
@@ -60,9 +60,9 @@ impl<T> CombiningLock<T> {
                 self.value.lock()
             }
         };
-        let seat = CombinerGuard::begin(&self.word);
+        let slot = CombinerGuard::begin(&self.word);
         again(&mut value);
-        seat.finish(|| again(&mut value));
+        slot.finish(|| again(&mut value));
         true
     }
 

@@ -111,23 +111,23 @@ fn main() -> Result<(), Error> {
         // One of them stops receiving after a while, without notice.
         let lazy = at == 3;
         listening.push(thread::spawn(move || {
-            let heard = subscribe(&qp, &cq, &memory, lazy);
-            (heard, qp)
+            let received = subscribe(&qp, &cq, &memory, lazy);
+            (received, qp)
         }));
     }
 
     let begin = Instant::now();
     let lost = publish(&ssq, &sent, &channels)?;
     let took = begin.elapsed();
-    let mut heard = 0;
+    let mut received = 0;
     for one in listening {
         // Its queue pair is kept until here, so that no subscriber disconnects early.
         let (count, _qp) = one.join().expect("a subscriber failed");
-        heard += count?;
+        received += count?;
     }
-    assert_eq!(heard + lost, MESSAGES * SUBSCRIBERS as u64);
+    assert_eq!(received + lost, MESSAGES * SUBSCRIBERS as u64);
     let counters = ssq.query()?.counters;
-    println!("{SUBSCRIBERS} subscribers, {heard} items received, {lost} not, in {took:.1?}");
+    println!("{SUBSCRIBERS} subscribers, {received} items received, {lost} not, in {took:.1?}");
     println!(
         "{} channel detached; all completions in order",
         counters.stalls

@@ -45,14 +45,14 @@ fn post(qp: &Qp, op: SendOp, data: Data<'_>) -> Result<(), Error> {
 /// Answers requests: each carries a handle, to which the answer is written. Then it writes to a handle a second time, which fails.
 fn serve(side: &Side, memory: &Memory) -> Result<Status, Error> {
     let mut lent = None;
-    for question in 0..QUESTIONS {
+    for request in 0..QUESTIONS {
         next(&side.received)?;
         let handle = RemoteMemory::from_bytes(&memory.get::<[u8; RemoteMemory::BYTES]>(0)?)?;
         receive(&side.qp, memory)?;
-        memory.write_at(64, &[question as u8; ANSWER])?;
+        memory.write_at(64, &[request as u8; ANSWER])?;
         let op = SendOp::Write {
             remote: handle.remote_addr(),
-            immediate: Some(question as u32),
+            immediate: Some(request as u32),
         };
         post(&side.qp, op, Data::Gather(&[memory.sge(64, ANSWER)?]))?;
         next(&side.sent)?;
@@ -85,18 +85,18 @@ fn main() -> Result<(), Error> {
     };
     let client = Side::new(&device, &pd, options)?;
     let server = Side::new(&device, &other, QpOptions::default())?;
-    let desk = other.memory(64 + ANSWER, Access::LOCAL_WRITE)?;
-    receive(&server.qp, &desk)?;
+    let sidr = other.memory(64 + ANSWER, Access::LOCAL_WRITE)?;
+    receive(&server.qp, &sidr)?;
     let listener = device.listen("127.0.0.1:0")?;
     let joining = client.qp.connect(listener.local_addr()?, b"")?;
     let accepted = listener.next().wait()?.accept_on(&server.qp, b"")?;
     accepted.wait()?;
     joining.wait()?;
-    let serving = std::thread::spawn(move || serve(&server, &desk));
+    let serving = std::thread::spawn(move || serve(&server, &sidr));
 
     let memory = pd.memory(ANSWER, Access::LOCAL_WRITE)?;
     let mut tag = pd.fast_reg_mr(1)?.one_touch();
-    for question in 0..QUESTIONS {
+    for request in 0..QUESTIONS {
         let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let (ticket, handle) = tag.register(&memory, 0, ANSWER, rights)?;
         let posted = client.qp.post_recv(&[RecvWr {
@@ -112,9 +112,9 @@ fn main() -> Result<(), Error> {
         post(&client.qp, op, Data::Inline(&handle.to_bytes()))?;
         assert_eq!(next(&client.sent)?.status, Status::Success);
         let answer = next(&client.received)?;
-        assert_eq!(answer.immediate, Some(question as u32));
+        assert_eq!(answer.immediate, Some(request as u32));
         let last: u8 = memory.get(ANSWER - 1)?;
-        assert_eq!(last, question as u8, "every answer is whole");
+        assert_eq!(last, request as u8, "every answer is whole");
     }
     let second = match serving.join() {
         Ok(end) => end?,

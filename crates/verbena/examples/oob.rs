@@ -38,7 +38,7 @@ impl Side {
             ..QpOptions::default()
         };
         let qp = Qp::new(&pd, &cq, &cq, options)?;
-        qp.set_attr(|manners| manners.peer_timeout = Some(Duration::from_secs(10)));
+        qp.set_attr(|attr| attr.peer_timeout = Some(Duration::from_secs(10)));
         let memory = pd.memory(BYTES, Access::ALL)?;
         Ok(Side {
             qp,
@@ -82,9 +82,9 @@ fn serve(socket: &TcpStream) -> Result<()> {
         scatter: &[],
     };
     side.qp.post_recv(&[receive])?;
-    let told = side.wait_completion()?;
+    let notified = side.wait_completion()?;
     assert_eq!(
-        told.immediate,
+        notified.immediate,
         Some(BYTES as u32),
         "the immediate is the length"
     );

@@ -52,7 +52,7 @@ impl Consumer {
     ) -> Result<Consumer, Error> {
         let (seen, cq) = (Arc::<HandlerStats>::default(), Arc::new(device.cq(256)?));
         let (notes, queue) = (seen.clone(), cq.clone());
-        let told = HandlerOptions::new(move |completion| {
+        let notified = HandlerOptions::new(move |completion| {
             notes.notifications.fetch_add(1, Ordering::Relaxed);
             if completion.reason == Reason::Solicited {
                 notes.solicited.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Consumer {
             notes.drain(&queue);
         });
         let handler = device.set_handler(&HandlerOptions {
-            callback: told.callback,
+            callback: notified.callback,
             ..options
         })?;
         cq.set_handler(Some(&handler))?;
@@ -184,9 +184,9 @@ fn messages(device: &Device, consumer: &Consumer, rounds: u64) -> Result<Vec<Dur
     let two = connected_qps(device, consumer, &served, 4096)?;
     let mut times = Vec::new();
     for round in 0..rounds {
-        let (question, answer) = ([two.memory.sge(0, 8)?], [two.memory.sge(64, 8)?]);
+        let (inquiry, answer) = ([two.memory.sge(0, 8)?], [two.memory.sge(64, 8)?]);
         let receive = |scatter| RecvWr { id: round, scatter };
-        two.far.post_recv(&[receive(&question)])?;
+        two.far.post_recv(&[receive(&inquiry)])?;
         two.near.post_recv(&[receive(&answer)])?;
         let began = Instant::now();
         let words = round.to_be_bytes();
@@ -195,8 +195,8 @@ fn messages(device: &Device, consumer: &Consumer, rounds: u64) -> Result<Vec<Dur
         two.near.post_send(&ask)?;
         let mut one = [Wc::default()];
         served.wait(&mut one)?;
-        let heard: [u8; 8] = two.memory.get(0)?;
-        assert_eq!((one[0].status, heard), (Status::Success, words));
+        let received: [u8; 8] = two.memory.get(0)?;
+        assert_eq!((one[0].status, received), (Status::Success, words));
         let back = (!round).to_be_bytes();
         let answer = [message(round, Flags::SOLICITED, &back)];
         two.far.post_send(&answer)?;

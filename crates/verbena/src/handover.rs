@@ -93,9 +93,9 @@ impl HandoverListener {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn bind(path: &Path) -> Result<HandoverListener, Error> {
-        let hatch = verbena_engine::sys::HandoverListener::bind(path)
+        let handover_listener = verbena_engine::sys::HandoverListener::bind(path)
             .map_err(verbena_engine::Error::from)?;
-        Ok(HandoverListener(hatch))
+        Ok(HandoverListener(handover_listener))
     }
 
     /// Waits for a successor until `patience` has passed; returns `None` then. Fails if the successor uses another version of the format.
@@ -110,18 +110,18 @@ impl HandoverListener {
     /// ```
     pub fn accept(&self, patience: Duration) -> Result<Option<HandoverSender>, Error> {
         let come = self.0.accept(patience).map_err(HandoverError::from)?;
-        let Some(mut courier) = come else {
+        let Some(mut fd_channel) = come else {
             return Ok(None);
         };
         // A process that connects and sends nothing must not delay the next one for long.
-        courier.set_timeouts(HELLO_TIMEOUT, HELLO_TIMEOUT);
+        fd_channel.set_timeouts(HELLO_TIMEOUT, HELLO_TIMEOUT);
         // Each side sends its version, so that both can detect a mismatch.
-        courier
+        fd_channel
             .send(&Hello::LOCAL.emit(), &[])
             .map_err(HandoverError::from)?;
-        let (bytes, _) = courier.receive().map_err(HandoverError::from)?;
+        let (bytes, _) = fd_channel.receive().map_err(HandoverError::from)?;
         Hello::check(&bytes)?;
-        courier.set_timeouts(TIMEOUT, TIMEOUT);
-        Ok(Some(HandoverSender { channel: courier }))
+        fd_channel.set_timeouts(TIMEOUT, TIMEOUT);
+        Ok(Some(HandoverSender { channel: fd_channel }))
     }
 }

@@ -61,12 +61,12 @@ impl Registering {
         let (promise, answer) = Promise::pair();
         // A pending entry belongs to its domain until it is settled, even if its handle was dropped: the domain is kept as long.
         let kept = domain.clone();
-        let told = move |outcome: Result<(), verbena_engine::Error>| {
+        let notified = move |outcome: Result<(), verbena_engine::Error>| {
             drop(kept);
             promise.fulfill(outcome.map_err(Error::from));
         };
         let engine = &domain.device.engine;
-        let stag = engine.register_async(domain.pd, reserve, Box::new(told))?;
+        let stag = engine.register_async(domain.pd, reserve, Box::new(notified))?;
         Ok((stag, Registering(answer)))
     }
 }

@@ -106,7 +106,7 @@ impl Shared {
             ..QueuePairOptions::new(device.internal_domain.pd)
         };
         let qp = engine.create_qp(&cq, &cq, options)?;
-        qp.set_attr(|manners| (manners.ird, manners.ord) = (wanted.ird, wanted.ord));
+        qp.set_attr(|attr| (attr.ird, attr.ord) = (wanted.ird, wanted.ord));
         qp.modify(QpState::Init);
         let number = qp.number();
         let board = Arc::new(OpTracker {

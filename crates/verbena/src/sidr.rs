@@ -42,9 +42,9 @@ pub struct SidrListener {
 
 impl SidrListener {
     pub(crate) fn new(device: Device, at: SocketAddr) -> Result<SidrListener, Error> {
-        let desk = device.inner().engine.bind_sidr_listener(at)?;
+        let sidr = device.inner().engine.bind_sidr_listener(at)?;
         Ok(SidrListener {
-            listener: desk,
+            listener: sidr,
             _device: device,
         })
     }
@@ -73,11 +73,11 @@ impl SidrListener {
     pub fn listen(
         &self,
         backlog: usize,
-        told: impl Fn(SidrRequest) + Send + Sync + 'static,
+        notified: impl Fn(SidrRequest) + Send + Sync + 'static,
     ) -> Result<(), Error> {
         Ok(self
             .listener
-            .listen(backlog, move |question| told(SidrRequest(question)))?)
+            .listen(backlog, move |request| notified(SidrRequest(request)))?)
     }
 
     /// Counters of requests received and dropped.
@@ -200,12 +200,12 @@ impl SidrQuery {
         private_data: &[u8],
         done: impl FnOnce(Result<(UdEndpoint, Vec<u8>), Error>) + Send + 'static,
     ) -> Result<SidrQuery, Error> {
-        let told =
+        let notified =
             move |answer: Result<_, verbena_engine::Error>| done(answer.map_err(Error::from));
         let asking = device
             .inner()
             .engine
-            .query_sidr(from, to, private_data, told)?;
+            .query_sidr(from, to, private_data, notified)?;
         Ok(SidrQuery {
             query: asking,
             _device: device,

@@ -58,7 +58,7 @@ impl LoadedServer {
         self.folder.join("successor")
     }
 
-    fn successor(&self, orders: &[&str]) -> Process {
+    fn next_process(&self, orders: &[&str]) -> Process {
         let path = self.path();
         let usual = ["server", "--takeover", path.to_str().unwrap()];
         run(&[&usual, orders].concat())
@@ -68,7 +68,7 @@ impl LoadedServer {
     fn upgrade(&mut self) {
         let kept = |said: &[String]| said.iter().filter(|line| line.contains("kept")).count();
         let before = kept(&self.server.output);
-        let mut next = self.successor(&[]);
+        let mut next = self.next_process(&[]);
         next.wait_for_line("took over");
         self.server.wait_for_line("handed over");
         assert!(self.server.wait_exit(TIMEOUT).success());
@@ -200,7 +200,7 @@ fn no_death_leaves_two_connection_owners() {
 
 fn kill_running_process(step: HandoverStep) {
     let mut scene = LoadedServer::new(&["--die-at", &format!("{step:?}")], TWO_CLIENTS);
-    let mut next = scene.successor(&[]);
+    let mut next = scene.next_process(&[]);
     assert_killed(&mut scene.server);
     assert!(!scene.server.has_printed("handed over") && !scene.server.has_printed("kept"));
     if step == HandoverStep::Exported {
@@ -220,7 +220,7 @@ fn kill_running_process(step: HandoverStep) {
 
 fn kill_successor(step: HandoverStep) {
     let mut scene = LoadedServer::new(&[], TWO_CLIENTS);
-    let mut next = scene.successor(&["--die-at", &format!("{step:?}")]);
+    let mut next = scene.next_process(&["--die-at", &format!("{step:?}")]);
     assert_killed(&mut next);
     if matches!(step, HandoverStep::Received | HandoverStep::Unpacked) {
         scene.server.wait_for_line("kept: ");
@@ -250,7 +250,7 @@ fn resume(process: &Process) {
 fn successor_hanging_before_claim_gets_nothing() {
     for step in ["Received", "Unpacked"] {
         let mut scene = LoadedServer::new(&["--patience-ms", "500"], TWO_CLIENTS);
-        let mut next = scene.successor(&["--stop-at", step]);
+        let mut next = scene.next_process(&["--stop-at", step]);
         scene.server.wait_for_line("kept: ");
         scene.assert_new_client_served();
         resume(&next);
@@ -268,7 +268,7 @@ fn successor_hanging_before_claim_gets_nothing() {
 fn successor_hanging_after_claim_keeps_everything() {
     for step in ["Claimed", "Started"] {
         let mut scene = LoadedServer::new(&["--patience-ms", "500"], TWO_CLIENTS);
-        let mut next = scene.successor(&["--stop-at", step]);
+        let mut next = scene.next_process(&["--stop-at", step]);
         scene.server.wait_for_line("handed over");
         assert!(scene.server.wait_exit(TIMEOUT).success());
         resume(&next);
@@ -283,7 +283,7 @@ fn successor_hanging_after_claim_keeps_everything() {
 #[test]
 fn private_memory_is_not_handed_over() {
     let mut scene = LoadedServer::new(&["--private"], TWO_CLIENTS);
-    let mut next = scene.successor(&[]);
+    let mut next = scene.next_process(&[]);
     let why = scene.server.wait_for_line("kept: ");
     println!("{why}");
     assert!(!next.wait_exit(TIMEOUT).success());
@@ -294,7 +294,7 @@ fn private_memory_is_not_handed_over() {
 #[test]
 fn object_not_taken_cancels_the_handover() {
     let mut scene = LoadedServer::new(&[], TWO_CLIENTS);
-    let mut next = scene.successor(&["--forget"]);
+    let mut next = scene.next_process(&["--forget"]);
     let why = scene.server.wait_for_line("kept: ");
     assert!(why.contains("was received and not unpacked"), "{why}");
     assert!(!next.wait_exit(TIMEOUT).success());
@@ -313,10 +313,10 @@ fn hand_over_in_process(
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let name = format!("verbena-within-{}-{count}", std::process::id());
     let path = std::env::temp_dir().join(name);
-    let hatch = HandoverListener::bind(&path).unwrap();
+    let handover_listener = HandoverListener::bind(&path).unwrap();
     let taking = std::thread::spawn(move || IncomingHandover::connect(&path).and_then(take));
-    let successor = hatch.accept(TIMEOUT).unwrap().unwrap();
-    let given = successor.send(handover, |_| ());
+    let next_process = handover_listener.accept(TIMEOUT).unwrap().unwrap();
+    let given = next_process.send(handover, |_| ());
     if let Err(kept) = &given {
         assert_eq!(kept.sender.is_some(), is_migrate_error(kept), "{kept}");
     }
@@ -367,10 +367,10 @@ fn unconnected_qp_is_refused_successor_stays_usable() {
         inheritance.accept(&device, |_| ()).map(drop)
     };
     let kept = hand_over_in_process(handover, take).unwrap_err();
-    let successor = kept.sender.unwrap();
+    let next_process = kept.sender.unwrap();
     let mut handover = Handover::default();
     handover.user_data(b"twice");
-    successor.send(handover, |_| ()).unwrap();
+    next_process.send(handover, |_| ()).unwrap();
 }
 
 /// A connection whose server side can be handed over, with completions that were not polled.
@@ -502,9 +502,9 @@ fn invalid_handover_clients_get_nothing() {
         (b"", "the other process"),
     ];
     for (bytes, why) in says {
-        let mut stranger = UnixStream::connect(scene.path()).unwrap();
-        stranger.write_all(bytes).unwrap();
-        stranger.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut unknown = UnixStream::connect(scene.path()).unwrap();
+        unknown.write_all(bytes).unwrap();
+        unknown.shutdown(std::net::Shutdown::Write).unwrap();
         let said = scene.server.wait_for_line("successor not accepted: ");
         assert!(said.contains(why), "{said}");
     }
@@ -520,7 +520,7 @@ fn invalid_handover_clients_get_nothing() {
 fn one_of_two_successors_takes_everything() {
     for _ in 0..5 {
         let mut scene = LoadedServer::new(&[], TWO_CLIENTS);
-        let mut both = [scene.successor(&[]), scene.successor(&[])];
+        let mut both = [scene.next_process(&[]), scene.next_process(&[])];
         scene.server.wait_for_line("handed over 2 connections");
         assert!(scene.server.wait_exit(TIMEOUT).success());
         let first = wait_for("one takes over", || {

@@ -117,8 +117,8 @@ impl Server {
         let name = format!("verbena-moving-{}-{count}", std::process::id());
         let path = std::env::temp_dir().join(name);
         moved.reserve(1);
-        let hatch = HandoverListener::bind(&path).unwrap();
-        let successor = std::thread::spawn(move || {
+        let handover_listener = HandoverListener::bind(&path).unwrap();
+        let sender = std::thread::spawn(move || {
             let device = device(LOOPBACK);
             let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
             let mut inheritance = IncomingHandover::connect(&path).unwrap();
@@ -128,12 +128,12 @@ impl Server {
             (qp, cq, memory)
         });
         let wait = Duration::from_secs(10);
-        let come = hatch.accept(wait).unwrap().unwrap();
+        let come = handover_listener.accept(wait).unwrap().unwrap();
         let mut handover = Handover::default();
         handover.memory(1, memory).qp(1, qp);
         moved.push(Instant::now());
         come.send(handover, |_| ()).unwrap();
-        let (qp, cq, memory) = successor.join().unwrap();
+        let (qp, cq, memory) = sender.join().unwrap();
         Server {
             qp,
             cq,

@@ -86,10 +86,10 @@ impl AsyncEventSource {
     /// The object is being destroyed: waits until the events that the program was given are acknowledged.
     pub(crate) fn close(&self) {
         self.events.remove(
-            |told| {
-                told.source
+            |notified| {
+                notified.source
                     .as_ref()
-                    .is_some_and(|ear| core::ptr::eq(&raw const **ear, self))
+                    .is_some_and(|event_source| core::ptr::eq(&raw const **event_source, self))
             },
             || self.closed.store(true, Ordering::Relaxed),
         );
@@ -111,17 +111,17 @@ impl Events {
 
     /// The next event of a context, as `ibv_get_async_event` returns it.
     pub(crate) fn next(&self) -> Result<ibv_async_event, crate::errno::Errno> {
-        let told = self.take(|told| {
-            if let Some(ear) = &told.source {
-                ear.acks.delivered();
+        let notified = self.take(|notified| {
+            if let Some(event_source) = &notified.source {
+                event_source.acks.delivered();
             }
         })?;
         Ok(ibv_async_event {
-            element: match &told.source {
-                Some(ear) => ear.element.0,
+            element: match &notified.source {
+                Some(event_source) => event_source.element.0,
                 None => ibv_async_event__element { port_num: 0 },
             },
-            event_type: told.event_type,
+            event_type: notified.event_type,
         })
     }
 }

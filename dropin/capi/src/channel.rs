@@ -122,7 +122,7 @@ impl CqEvents {
     /// The queue is being destroyed: its events are removed, and the call waits until those that the program was given are acknowledged.
     pub(crate) fn close(&self) {
         self.events.remove(
-            |bell| core::ptr::eq(&raw const **bell, self),
+            |source| core::ptr::eq(&raw const **source, self),
             || self.closed.store(true, Ordering::Relaxed),
         );
         self.acks.wait();
@@ -203,12 +203,12 @@ pub unsafe extern "C-unwind" fn ibv_get_cq_event(
     let wait = |channel: &verbena::low::Channel| {
         WeakCompletionQueue::wait(channel, some).map_err(|error| Errno(error.code()))
     };
-    let rung = own.events.take_by(wait, |bell| bell.acks.delivered());
-    minus_one(rung.map(|bell| {
+    let rung = own.events.take_by(wait, |source| source.acks.delivered());
+    minus_one(rung.map(|source| {
         // SAFETY: the caller guarantees that `cq` and `cq_context` are valid for writes; a queue is not destroyed before its event is acknowledged.
         unsafe {
-            *cq = bell.cq.0;
-            *cq_context = (*bell.cq.0).cq_context;
+            *cq = source.cq.0;
+            *cq_context = (*source.cq.0).cq_context;
         }
     }))
 }

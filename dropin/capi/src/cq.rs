@@ -112,8 +112,8 @@ unsafe fn allocate(
     let event_source = AsyncEventSource::new(&own.events, ibv_async_event__element { cq: at });
     // SAFETY: the caller guarantees that `channel` is null or was created by this library; `at` is where the queue is placed below.
     let channel_events = unsafe { CqEvents::new(channel, at, &cq) };
-    if let Some((bell, _)) = &channel_events {
-        cq.set_notify(Some(bell.notifier()));
+    if let Some((source, _)) = &channel_events {
+        cq.set_notify(Some(source.notifier()));
     }
     own.function.add(subject, &event_source);
     let queue = Queue {

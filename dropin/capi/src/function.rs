@@ -205,8 +205,8 @@ impl AdapterFunction {
             Event::Established { .. } | Event::Completion { .. } | Event::Missed { .. } => return,
         };
         let event_source = self.event_sources.read().get(&subject).cloned();
-        if let Some(ear) = event_source {
-            ear.raise(what);
+        if let Some(source) = event_source {
+            source.raise(what);
         }
     }
 }

@@ -182,10 +182,10 @@ fn unread_sidr_requests_stay_within_backlog() {
     let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = ("127.0.0.1", u16::from_be(here.sin_port));
     for transaction in 0..1000_u64 {
-        let mut question = [0; 296];
-        question[..5].copy_from_slice(b"VbIQ\x01");
-        question[8..16].copy_from_slice(&transaction.to_be_bytes());
-        flood.send_to(&question, to).unwrap();
+        let mut request = [0; 296];
+        request[..5].copy_from_slice(b"VbIQ\x01");
+        request[8..16].copy_from_slice(&transaction.to_be_bytes());
+        flood.send_to(&request, to).unwrap();
         // The socket's buffer must be large enough: the listener is to drop requests, not the socket.
         if transaction % 50 == 49 {
             let port = u16::from_be(here.sin_port);

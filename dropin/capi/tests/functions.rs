@@ -116,9 +116,9 @@ fn check_failure_is_isolated(devices: &[*mut ibv_device]) {
             call_in_thread(Addr(channel.cast()), cq_event),
         ];
         assert!(end(1));
-        let told = waits.map(|told| told.recv_timeout(TIMEOUT).expect("it waits on"));
+        let notified = waits.map(|notified| notified.recv_timeout(TIMEOUT).expect("it waits on"));
         let fatal = IBV_EVENT_DEVICE_FATAL as c_int;
-        assert_eq!(told, [fatal, fatal, 0]);
+        assert_eq!(notified, [fatal, fatal, 0]);
         // No further event comes, and no call waits for one.
         for context in [first, second] {
             assert_eq!(async_event(Addr(context.cast())), -libc::EIO);
@@ -158,9 +158,9 @@ fn check_removal_events() {
     let here = ud_peers::address("127.0.0.1:0");
     assert_eq!(call!(rdma_bind_addr(id, ud_peers::at(&here))), 0);
     assert_eq!(call!(rdma_listen(id, 4)), 0);
-    let told = call_in_thread(Addr(channel.cast()), cm_event);
+    let notified = call_in_thread(Addr(channel.cast()), cm_event);
     assert!(testing::provoke_panic(0));
-    let event = told.recv_timeout(TIMEOUT).expect("it waits on");
+    let event = notified.recv_timeout(TIMEOUT).expect("it waits on");
     assert_eq!(event, RDMA_CM_EVENT_DEVICE_REMOVAL as c_int);
     assert_eq!(call!(rdma_destroy_id(id)), 0);
     call!(rdma_destroy_event_channel(channel));
@@ -177,7 +177,7 @@ unsafe impl Send for Addr {}
 
 /// Makes a blocking call on a thread of its own.
 fn call_in_thread(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     let (begin, begun) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         begin.send(Tid::current()).unwrap();
@@ -187,7 +187,7 @@ fn call_in_thread(of: Addr, call: fn(Addr) -> c_int) -> Receiver<c_int> {
     wait_until("it blocks, or has its result", || {
         thread.is_finished() || is_blocked(caller)
     });
-    told
+    notified
 }
 
 /// The type of the next event, or the negative error number.
@@ -202,12 +202,12 @@ fn async_event(context: Addr) -> c_int {
 
 fn cq_event(channel: Addr) -> c_int {
     let (mut cq, mut context) = (core::ptr::null_mut(), core::ptr::null_mut());
-    let told = call!(ibv_get_cq_event(
+    let notified = call!(ibv_get_cq_event(
         channel.0.cast(),
         &raw mut cq,
         &raw mut context
     ));
-    if told == 0 { 0 } else { -errno() }
+    if notified == 0 { 0 } else { -errno() }
 }
 
 fn cm_event(channel: Addr) -> c_int {

@@ -195,12 +195,12 @@ impl Link {
     ) -> Result<Arc<Link>, Error> {
         let link = Link::new(net, news.clone(), options)?;
         let hello = link.hello();
-        let told = move |answer| {
+        let event = move |answer| {
             *news.connect_result.lock() = Some(answer);
             news.waiters.notify();
         };
         link.qp
-            .connect_from(from, to, &hello, told)
+            .connect_from(from, to, &hello, event)
             .map_err(Error::of_connect)?;
         Ok(link)
     }
@@ -217,11 +217,11 @@ impl Link {
         *link.addrs.lock() = Some((request.local_addr()?, request.peer_addr()));
         link.lock_flow().set_peer(hello);
         let ours = link.hello();
-        let told = move |answer: Result<Vec<u8>, verbena::Error>| {
+        let event = move |answer: Result<Vec<u8>, verbena::Error>| {
             *news.connect_result.lock() = Some(answer);
             news.waiters.notify();
         };
-        request.accept_with_callback(&link.qp, &ours, told)?;
+        request.accept_with_callback(&link.qp, &ours, event)?;
         Ok(link)
     }
 

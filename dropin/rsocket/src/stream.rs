@@ -154,8 +154,8 @@ impl Stream {
     pub fn local_addr(&self) -> Result<SocketAddr, Error> {
         let link = match &*self.state.lock() {
             State::Unconnected(berths) => {
-                let berth = berths.first().ok_or(Error::NotConnected)?;
-                return Ok(berth.local_addr()?);
+                let bound = berths.first().ok_or(Error::NotConnected)?;
+                return Ok(bound.local_addr()?);
             }
             State::Listening(listeners) => {
                 let listener = listeners.first().ok_or(Error::NotConnected)?;

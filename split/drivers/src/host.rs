@@ -145,7 +145,7 @@ impl Host {
     ) -> Result<Host, HostError> {
         let now = Instant::now();
         let lane = options.lane;
-        let desk = cable.status_socket(lane)?;
+        let socket = cable.status_socket(lane)?;
         cable.set_queue_up(lane, false)?;
         // The first queue sets the address, and the others read it.
         match options.mac {
@@ -157,7 +157,7 @@ impl Host {
             options,
             unit: unit.to_owned(),
             watch: LinkWatch::open()?,
-            status_socket: desk,
+            status_socket: socket,
             shared_tap: cable,
             carrier,
             reopen: None,

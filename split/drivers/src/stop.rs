@@ -20,11 +20,11 @@ struct Inner {
 impl Stop {
     /// Not requested yet.
     pub fn new() -> std::io::Result<Stop> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let event_channel = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let wished = AtomicBool::new(false);
         Ok(Stop(Arc::new(Inner {
             requested: wished,
-            eventfd: bell,
+            eventfd: event_channel,
         })))
     }
 

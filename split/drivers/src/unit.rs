@@ -231,7 +231,7 @@ impl Unit {
         let mut busy = !done.is_empty();
         for wc in done.drain(..) {
             if let Some(&id) = self.pairs.get(&(at, Pair(wc.qpn))) {
-                self.with_host(id, |guest, carrier| guest.link.handle(carrier, &wc, now));
+                self.with_host(id, |host, carrier| host.link.handle(carrier, &wc, now));
             }
         }
         while let Some(news) = self.carriers.get_mut(at).and_then(|c| c.next_event()) {
@@ -266,9 +266,9 @@ impl Unit {
         id: HostId,
         what: impl FnOnce(&mut ConnectedHost, &mut dyn Carrier) -> Result<T, LinkError>,
     ) -> Option<T> {
-        let guest = self.hosts.get_mut(&id)?;
-        let carrier = self.carriers.get_mut(guest.carrier)?;
-        match what(guest, &mut **carrier) {
+        let host = self.hosts.get_mut(&id)?;
+        let carrier = self.carriers.get_mut(host.carrier)?;
+        match what(host, &mut **carrier) {
             Ok(done) => Some(done),
             Err(lost) => {
                 self.drop_host(id, &lost.to_string());
@@ -279,28 +279,28 @@ impl Unit {
 
     /// Removes a host with its pools, its addresses and its port of the switch (P9).
     fn drop_host(&mut self, id: HostId, why: &str) {
-        let Some(guest) = self.hosts.remove(&id) else {
+        let Some(host) = self.hosts.remove(&id) else {
             return;
         };
         self.pairs.retain(|_, of| *of != id);
-        if let Some(port) = guest.port {
+        if let Some(port) = host.port {
             self.ports.remove(&port);
             // The port was added by `initialise`, so this cannot fail.
             let _ = self.switch.remove(port);
         }
-        let why = match (guest.state, self.leaving) {
+        let why = match (host.state, self.leaving) {
             // Any end of its connections is expected then.
             (HostState::Leaving, None) => "the host shut down",
             _ => why,
         };
-        let sentence = format!("{guest} disconnected: {why}");
-        match guest.mac {
+        let sentence = format!("{host} disconnected: {why}");
+        match host.mac {
             Some(_) => self.journal.note(&sentence),
             // It has set no address, so it may be any program that can connect: its messages are limited.
             None => self.log_rejected(sentence, Instant::now()),
         }
-        if let Some(carrier) = self.carriers.get_mut(guest.carrier) {
-            guest.link.close(&mut **carrier);
+        if let Some(carrier) = self.carriers.get_mut(host.carrier) {
+            host.link.close(&mut **carrier);
         }
     }
 
@@ -314,18 +314,18 @@ impl Unit {
     /// Work that depends on time, and changes of the LAN interface.
     fn check_timers(&mut self, now: Instant) -> Result<(), UnitError> {
         let mut gone = Vec::new();
-        for (id, guest) in &mut self.hosts {
-            let Some(carrier) = self.carriers.get_mut(guest.carrier) else {
+        for (id, host) in &mut self.hosts {
+            let Some(carrier) = self.carriers.get_mut(host.carrier) else {
                 continue;
             };
-            let known = matches!(guest.state, HostState::Up | HostState::Leaving);
-            if guest.since_connected.advance(now) > FORMING_TIMEOUT && !known {
+            let known = matches!(host.state, HostState::Up | HostState::Leaving);
+            if host.since_connected.advance(now) > FORMING_TIMEOUT && !known {
                 gone.push((*id, "it did not complete the setup in time".to_owned()));
-            } else if guest
+            } else if host
                 .link
                 .is_lost(&mut **carrier, now, self.options.patience)
             {
-                let silent = guest.link.silence(now);
+                let silent = host.link.silence(now);
                 gone.push((*id, format!("silent for {silent:.1?}")));
             }
         }
@@ -334,7 +334,7 @@ impl Unit {
         }
         let ids: Vec<HostId> = self.hosts.keys().copied().collect();
         for id in ids {
-            self.with_host(id, |guest, carrier| guest.link.tick(carrier, now));
+            self.with_host(id, |host, carrier| host.link.tick(carrier, now));
         }
         self.switch
             .expire(now.saturating_duration_since(self.start));
@@ -358,11 +358,11 @@ impl Unit {
                 now
             }
         };
-        let freed = |guest: &ConnectedHost| guest.link.is_freed() && guest.link.is_idle();
+        let freed = |host: &ConnectedHost| host.link.is_freed() && host.link.is_idle();
         if !self.hosts.values().all(freed) && now <= since + LEAVE_TIMEOUT {
             return false;
         }
-        let each = self.hosts.iter().map(|(id, guest)| (*id, freed(guest)));
+        let each = self.hosts.iter().map(|(id, host)| (*id, freed(host)));
         let each: Vec<(HostId, bool)> = each.collect();
         for (id, in_order) in each {
             let why = match in_order {

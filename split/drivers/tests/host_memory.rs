@@ -98,9 +98,9 @@ fn host_without_frames_takes_little_memory() {
             };
             std::thread::scope(|scope| {
                 scope.spawn(unit);
-                let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| measure(&at)));
+                let event = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| measure(&at)));
                 stop.request();
-                if let Err(panic) = told {
+                if let Err(panic) = event {
                     std::panic::resume_unwind(panic);
                 }
             });

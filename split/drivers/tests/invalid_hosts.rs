@@ -148,14 +148,14 @@ fn with_unit(options: &UnitOptions, what: impl Fn(RawHost, RawHost) + Sync) {
         };
         std::thread::scope(|scope| {
             scope.spawn(unit);
-            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let event = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 for arrangement in Arrangement::ALL {
                     let [one, other] = [0, 256].map(|more| RawHost::dial(&at, arrangement, more));
                     what(one, other);
                 }
             }));
             stop.request();
-            if let Err(panic) = told {
+            if let Err(panic) = event {
                 std::panic::resume_unwind(panic);
             }
         });

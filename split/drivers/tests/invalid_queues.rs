@@ -70,7 +70,7 @@ fn only_the_matching_queue_is_accepted() {
             let stop = Stop::new().unwrap();
             std::thread::scope(|scope| {
                 let unit = scope.spawn(|| unit.run(&stop));
-                let told = std::panic::catch_unwind(|| {
+                let event = std::panic::catch_unwind(|| {
                     let mut host = open::dial(&at, None).unwrap();
                     for byte in 0..=u8::MAX {
                         let what_to_do = match Lane::from_byte(byte) {
@@ -91,7 +91,7 @@ fn only_the_matching_queue_is_accepted() {
                 });
                 stop.request();
                 unit.join().unwrap().unwrap();
-                if let Err(panic) = told {
+                if let Err(panic) = event {
                     std::panic::resume_unwind(panic);
                 }
             });

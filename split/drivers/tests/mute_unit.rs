@@ -90,7 +90,7 @@ fn host_gives_up_a_unit_without_answers() {
             std::thread::scope(|scope| {
                 scope.spawn(host);
                 scope.spawn(unit);
-                let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                let event = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     let start = Instant::now();
                     let first = said.recv_timeout(Duration::from_secs(20)).unwrap();
                     let took = start.elapsed();
@@ -99,7 +99,7 @@ fn host_gives_up_a_unit_without_answers() {
                     assert!(took > Duration::from_secs(4), "{took:?}");
                 }));
                 stop.request();
-                if let Err(panic) = told {
+                if let Err(panic) = event {
                     std::panic::resume_unwind(panic);
                 }
             });

@@ -12,9 +12,9 @@ use verbena_split::status::StatusSocket;
 #[test]
 fn status_socket_pauses_without_free_descriptors() {
     let name = format!("none-{}", std::process::id());
-    let desk = StatusSocket::open(&name).unwrap();
+    let status_socket = StatusSocket::open(&name).unwrap();
     let now = Instant::now();
-    assert!(desk.wait_fd(now).is_some());
+    assert!(status_socket.wait_fd(now).is_some());
     let mut who =
         UnixStream::connect(runtime::directory().unwrap().join(format!("{name}.sock"))).unwrap();
     let limit = getrlimit(Resource::Nofile);
@@ -24,15 +24,15 @@ fn status_socket_pauses_without_free_descriptors() {
         ..limit
     };
     setrlimit(Resource::Nofile, none).unwrap();
-    desk.serve(|| "never".to_owned());
-    let shut = desk.wait_fd(Instant::now()).is_none();
+    status_socket.serve(|| "never".to_owned());
+    let shut = status_socket.wait_fd(Instant::now()).is_none();
     setrlimit(Resource::Nofile, limit).unwrap();
     assert!(shut, "it would wake at once");
     // The driver tries again after a while, and the client is answered.
-    assert!(desk.wait_fd(now + Duration::from_secs(1)).is_some());
-    desk.serve(|| "here".to_owned());
+    assert!(status_socket.wait_fd(now + Duration::from_secs(1)).is_some());
+    status_socket.serve(|| "here".to_owned());
     let mut answer = String::new();
     who.read_to_string(&mut answer).unwrap();
     assert_eq!(answer, "here");
-    assert!(desk.wait_fd(Instant::now()).is_some());
+    assert!(status_socket.wait_fd(Instant::now()).is_some());
 }

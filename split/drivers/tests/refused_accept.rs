@@ -151,12 +151,12 @@ fn failed_accept_frees_the_place() {
             };
             std::thread::scope(|scope| {
                 scope.spawn(unit);
-                let told = std::panic::catch_unwind(|| {
+                let event = std::panic::catch_unwind(|| {
                     assert!(!dial(&at, 1));
                     assert!(dial(&at, 2), "the place is still taken");
                 });
                 stop.request();
-                if let Err(panic) = told {
+                if let Err(panic) = event {
                     std::panic::resume_unwind(panic);
                 }
             });

@@ -50,9 +50,9 @@ fn with_unit(options: &UnitOptions, what: impl Fn(&LogLines) + Sync) {
         };
         std::thread::scope(|scope| {
             scope.spawn(unit);
-            let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| what(&said)));
+            let event = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| what(&said)));
             stop.request();
-            if let Err(panic) = told {
+            if let Err(panic) = event {
                 std::panic::resume_unwind(panic);
             }
         });
@@ -90,7 +90,7 @@ fn connect(listener: u32, service: u32) -> Vec<u8> {
 }
 
 /// The bytes received within a time that is long for retransmissions, and the last datagram.
-fn receive_all(stranger: &UdpSocket) -> (usize, Vec<u8>) {
+fn receive_all(unknown: &UdpSocket) -> (usize, Vec<u8>) {
     let (mut bytes, mut last) = (0, Vec::new());
     let start = Instant::now();
     let span = Duration::from_millis(1500);
@@ -99,8 +99,8 @@ fn receive_all(stranger: &UdpSocket) -> (usize, Vec<u8>) {
         .checked_sub(start.elapsed())
         .filter(|left| !left.is_zero())
     {
-        stranger.set_read_timeout(Some(left)).unwrap();
-        if let Ok(len) = stranger.recv(&mut room) {
+        unknown.set_read_timeout(Some(left)).unwrap();
+        if let Ok(len) = unknown.recv(&mut room) {
             bytes += len;
             last = room[..len].to_vec();
         }
@@ -156,9 +156,9 @@ fn wait_until_up() {
 }
 
 fn foreign_socket() -> UdpSocket {
-    let stranger = UdpSocket::bind("10.9.0.1:0").unwrap();
-    stranger.connect("10.9.0.1:7471").unwrap();
-    stranger
+    let unknown = UdpSocket::bind("10.9.0.1:0").unwrap();
+    unknown.connect("10.9.0.1:7471").unwrap();
+    unknown
 }
 
 #[test]
@@ -167,10 +167,10 @@ fn answers_are_no_longer_than_requests() {
         with_unit(&UnitOptions::default(), |_| {
             wait_until_up();
             for listener in [LISTENER, OLD_LISTENER] {
-                let stranger = foreign_socket();
+                let unknown = foreign_socket();
                 let ask = connect(listener, 77);
-                stranger.send(&ask).unwrap();
-                let (bytes, _) = receive_all(&stranger);
+                unknown.send(&ask).unwrap();
+                let (bytes, _) = receive_all(&unknown);
                 assert!(bytes > 0, "listener {listener}: no answer at all");
                 assert!(bytes <= ask.len(), "{bytes} bytes for {}", ask.len());
             }
@@ -183,10 +183,10 @@ fn requests_without_a_cookie_take_no_place() {
     privileged("requests_without_a_cookie_take_no_place", || {
         with_unit(&UnitOptions::default(), |said| {
             wait_until_up();
-            let stranger = foreign_socket();
+            let unknown = foreign_socket();
             for service in 0..256 {
                 for listener in [LISTENER, OLD_LISTENER] {
-                    stranger.send(&connect(listener, service)).unwrap();
+                    unknown.send(&connect(listener, service)).unwrap();
                 }
             }
             let caller = RawHost::dial("udp://10.9.0.2", 2);
@@ -200,15 +200,15 @@ fn host_without_cookie_support_gets_the_reason() {
     privileged("host_without_cookie_support_gets_the_reason", || {
         with_unit(&UnitOptions::default(), |said| {
             wait_until_up();
-            let stranger = foreign_socket();
-            stranger.send(&connect(OLD_LISTENER, 5)).unwrap();
-            let (_, answer) = receive_all(&stranger);
+            let unknown = foreign_socket();
+            unknown.send(&connect(OLD_LISTENER, 5)).unwrap();
+            let (_, answer) = receive_all(&unknown);
             let text = b"host too old";
             assert!(
                 answer.windows(text.len()).any(|part| part == text),
                 "{answer:02x?}"
             );
-            let place = stranger.local_addr().unwrap().to_string();
+            let place = unknown.local_addr().unwrap().to_string();
             wait_until("the journal says it", || {
                 let said = said.lock().unwrap();
                 let is = |what: &String| what.contains(&place) && what.contains("too old");

@@ -69,10 +69,10 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    pub(crate) fn new(told: u32) -> Grant {
+    pub(crate) fn new(event: u32) -> Grant {
         Grant {
             received: 0,
-            limit: told,
+            limit: event,
         }
     }
 

@@ -59,14 +59,14 @@ impl Disk {
     /// Drives an open unit on a new thread.
     pub fn of(unit: Unit) -> Result<Disk, Error> {
         let (geometry, identity) = (unit.geometry(), unit.identity().clone());
-        let door = Arc::new(RequestQueue::new(&unit)?);
-        let inside = door.clone();
+        let listener = Arc::new(RequestQueue::new(&unit)?);
+        let inside = listener.clone();
         let driver = std::thread::Builder::new()
             .name("verbena-disk".to_owned())
             .spawn(move || driver::drive(unit, &inside))
             .map_err(Error::io("a thread for the disk"))?;
         Ok(Disk {
-            queue: door,
+            queue: listener,
             geometry,
             identity,
             driver: Some(driver),

@@ -103,9 +103,9 @@ impl Export {
             let what = format!("the export's name has {len} bytes, at most {MAX_NAME} fit");
             return Err(Error::Setting(what));
         }
-        let door = Acceptor::open(place)?;
+        let listener = Acceptor::open(place)?;
         Ok(Export {
-            acceptor: door,
+            acceptor: listener,
             options,
         })
     }

@@ -280,9 +280,9 @@ impl Session {
     fn turn(&mut self) {
         self.flush();
         let mut news = core::mem::take(&mut self.events);
-        let heard = self.link.as_mut().is_some_and(|link| link.poll(&mut news));
+        let received = self.link.as_mut().is_some_and(|link| link.poll(&mut news));
         let now = Instant::now();
-        if heard {
+        if received {
             self.last_received = now;
         }
         for one in news.drain(..) {

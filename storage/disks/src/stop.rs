@@ -23,10 +23,10 @@ impl Stop {
     /// A flag that is not set.
     pub fn new() -> Result<Stop, Error> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = eventfd(0, flags).map_err(|e| Error::io("an event descriptor")(e.into()))?;
+        let doorbell = eventfd(0, flags).map_err(|e| Error::io("an event descriptor")(e.into()))?;
         Ok(Stop(Arc::new(Inner {
             requested: AtomicBool::new(false),
-            eventfd: bell,
+            eventfd: doorbell,
         })))
     }
 

@@ -109,12 +109,12 @@ fn reconnect_resumes_outstanding_commands() {
     let again = loop {
         world.accept();
         let end = Instant::now() + Duration::from_millis(300);
-        let mut heard = None;
-        while heard.is_none() && Instant::now() < end && !world.conn.closed {
+        let mut received = None;
+        while received.is_none() && Instant::now() < end && !world.conn.closed {
             world.turn();
-            heard = world.conn.receive();
+            received = world.conn.receive();
         }
-        if let Some((FromInitiator::ScsiCommand(command), _)) = heard {
+        if let Some((FromInitiator::ScsiCommand(command), _)) = received {
             break command;
         }
     };
@@ -186,7 +186,7 @@ fn discovery_answers_nop_in_and_logs_out() {
     let port = listener.local_addr().unwrap().port();
     let target = std::thread::spawn(move || {
         let mut conn = scripted::Conn::over(listener.accept().unwrap().0);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while !conn.closed {
             std::thread::yield_now();
             let Some((pdu, _)) = conn.receive() else {
@@ -201,25 +201,25 @@ fn discovery_answers_nop_in_and_logs_out() {
                 FromInitiator::LogoutRequest(request) => conn.logout_response(request.itt),
                 _ => {}
             }
-            heard.push(pdu);
+            received.push(pdu);
         }
-        heard
+        received
     });
     let address = format!("iscsi://127.0.0.1:{port}").parse().unwrap();
     let device = Device::open().unwrap();
     let found = discover(&device, &address, &Options::default()).unwrap();
     assert_eq!(found.len(), 1);
-    let heard = target.join().unwrap();
+    let received = target.join().unwrap();
     assert!(
         matches!(
-            &heard[..],
+            &received[..],
             [
                 FromInitiator::TextRequest(_),
                 FromInitiator::NopOut(_),
                 FromInitiator::LogoutRequest(_)
             ]
         ),
-        "{heard:?}"
+        "{received:?}"
     );
 }
 

@@ -18,7 +18,7 @@ fn target(block: u32, vendor: [u8; 8]) -> (String, JoinHandle<Vec<FromInitiator>
     let to = listener.local_addr().unwrap();
     let serve = move || {
         let mut conn = Conn::over(listener.accept().unwrap().0);
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while !conn.closed {
             std::thread::yield_now();
             let Some((pdu, _)) = conn.receive() else {
@@ -45,9 +45,9 @@ fn target(block: u32, vendor: [u8; 8]) -> (String, JoinHandle<Vec<FromInitiator>
                 FromInitiator::LogoutRequest(request) => conn.logout_response(request.itt),
                 _ => {}
             }
-            heard.push(pdu);
+            received.push(pdu);
         }
-        heard
+        received
     };
     let url = format!("iscsi://{to}/iqn.2026-11.org.verbena:claims/1");
     (url, std::thread::spawn(serve))

@@ -36,13 +36,13 @@ impl HandlerCalls {
 }
 
 fn handler(device: &Device, processor: u16) -> (Arc<Handler>, Arc<HandlerCalls>) {
-    let told = Arc::new(HandlerCalls::default());
-    let tells = told.clone();
+    let notified = Arc::new(HandlerCalls::default());
+    let tells = notified.clone();
     let options = HandlerOptions {
         affinity: At::Processors(vec![processor]),
         ..HandlerOptions::new(move |completion| tells.record(completion))
     };
-    (Arc::new(device.set_handler(&options).unwrap()), told)
+    (Arc::new(device.set_handler(&options).unwrap()), notified)
 }
 
 /// One end of a connection for short messages: a receive at offset 0, sends inline.
@@ -207,9 +207,9 @@ fn service_and_initiator_share_one_adapter() {
     println!("{messages} messages answered and {blocks} blocks read in {LOAD:?}");
     assert!(messages > 1000 && blocks > 1000, "{messages} and {blocks}");
 
-    let said = |told: &HandlerCalls| {
-        let queues = told.queues.lock().unwrap().clone();
-        let on = told.processors.lock().unwrap().clone();
+    let said = |notified: &HandlerCalls| {
+        let queues = notified.queues.lock().unwrap().clone();
+        let on = notified.processors.lock().unwrap().clone();
         (queues, on)
     };
     let (queues, on) = said(&service_told);

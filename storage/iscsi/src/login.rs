@@ -169,12 +169,12 @@ impl Login {
         let Some(text) = self.text_exchange.receive(response.more, data)? else {
             return Ok(Progress::Continue);
         };
-        let (mut heard, mut reply) = (SecurityKeys::default(), Reply::default());
+        let (mut received, mut reply) = (SecurityKeys::default(), Reply::default());
         for pair in text::Pairs::new(&text) {
             let (key, value) = pair?;
-            self.handle_key(key, value, &mut heard, &mut reply)?;
+            self.handle_key(key, value, &mut received, &mut reply)?;
         }
-        self.step(response, &heard, reply)
+        self.step(response, &received, reply)
     }
 
     fn requested_stage(&self) -> Option<Stage> {

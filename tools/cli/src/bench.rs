@@ -47,7 +47,7 @@ pub fn run(
     config: Config,
     server: SocketAddr,
     plan: &Plan,
-    mut told: impl FnMut(&Outcome),
+    mut notified: impl FnMut(&Outcome),
 ) -> Result<Vec<Outcome>, Error> {
     let device = Device::with(config)?;
     let mut outcomes = Vec::new();
@@ -61,7 +61,7 @@ pub fn run(
             }
         }
         let outcome = Outcome::new(*case, ours, &theirs);
-        told(&outcome);
+        notified(&outcome);
         outcomes.push(outcome);
     }
     Ok(outcomes)

@@ -139,13 +139,13 @@ pub fn watch(
         program,
         adapters,
     });
-    let (tell, told) = sync_channel(LINE_QUEUE);
+    let (tell, notified) = sync_channel(LINE_QUEUE);
     for (adapter, reader) in readers {
         let tell = tell.clone();
         std::thread::spawn(move || read(adapter, reader, &tell));
     }
     drop(tell);
-    for line in told {
+    for line in notified {
         each(line)?;
     }
     Ok(())

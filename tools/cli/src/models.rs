@@ -111,7 +111,7 @@ struct Sample {
 }
 
 /// Measures all models in each size; `told` gets each row as it is complete.
-pub fn run(config: &Config, plan: &Plan, mut told: impl FnMut(&Row)) -> Result<Vec<Row>, Error> {
+pub fn run(config: &Config, plan: &Plan, mut notified: impl FnMut(&Row)) -> Result<Vec<Row>, Error> {
     let fits = |size: &&u32| !(SHORTEST..=LONGEST).contains(*size);
     if let Some(size) = plan.sizes.iter().find(fits) {
         return Err(Error::Size(*size));
@@ -128,7 +128,7 @@ pub fn run(config: &Config, plan: &Plan, mut told: impl FnMut(&Row)) -> Result<V
         }
         for (model, ours) in Model::ALL.iter().zip(&samples) {
             let row = Row::new(model, size, ours, &samples[0]);
-            told(&row);
+            notified(&row);
             rows.push(row);
         }
     }

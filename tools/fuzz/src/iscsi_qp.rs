@@ -285,19 +285,19 @@ impl World {
     }
 
     fn read(&mut self) {
-        let mut hand = MemoryCarrier::with_input(&self.inbox);
+        let mut carrier = MemoryCarrier::with_input(&self.inbox);
         let end = loop {
-            match self.qp.receive(&mut hand, &mut self.out) {
+            match self.qp.receive(&mut carrier, &mut self.out) {
                 Receiving::Some(n) => assert!(n > 0, "it reads nothing without end"),
                 end => break end,
             }
         };
         match end {
-            Receiving::WouldBlock => assert!(hand.input.is_empty(), "it leaves what it could read"),
+            Receiving::WouldBlock => assert!(carrier.input.is_empty(), "it leaves what it could read"),
             Receiving::Held => assert_eq!(self.qp.view().receives, 0, "it has receives"),
             Receiving::Some(_) | Receiving::Ended => {}
         }
-        let read = self.inbox.len() - hand.input.len();
+        let read = self.inbox.len() - carrier.input.len();
         self.inbox.drain(..read);
     }
 
@@ -305,9 +305,9 @@ impl World {
     fn transmit(&mut self) {
         for turn in 0.. {
             assert!(turn < 1000, "it sends without end");
-            let mut hand = MemoryCarrier::with_room(777);
-            let end = self.qp.try_transmit(&mut hand, &mut self.out);
-            self.wire.extend(hand.output);
+            let mut carrier = MemoryCarrier::with_room(777);
+            let end = self.qp.try_transmit(&mut carrier, &mut self.out);
+            self.wire.extend(carrier.output);
             if end != Some(Sending::Blocked) {
                 break;
             }

@@ -58,10 +58,10 @@ fn case(job: &Job) -> Case {
 pub(crate) fn serve(job: &Job) -> Result<Figures> {
     let device = device(job)?;
     let listener = device.listen(job.at)?;
-    let station = BenchEndpoint::new(&device, case(job))?;
-    let mut ours = station.memory.remote();
+    let endpoint = BenchEndpoint::new(&device, case(job))?;
+    let mut ours = endpoint.memory.remote();
     if job.op == Op::Write && job.kind == Kind::Latency {
-        let half = station.len() as u64;
+        let half = endpoint.len() as u64;
         ours = ours.slice(half, half)?;
     }
     let request = listener.next().wait()?;
@@ -74,20 +74,20 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
         } else {
             streams
         };
-        station.post_receives(0, receives)?;
+        endpoint.post_receives(0, receives)?;
     }
     request
-        .accept_on(&station.qps[0], &ours.to_bytes())?
+        .accept_on(&endpoint.qps[0], &ours.to_bytes())?
         .wait()?;
     match (job.op, job.kind) {
         (Op::Send, Kind::Latency) => {
-            receive(job, &station, |station| Ok(station.post(0, &remote, 1)?))?;
+            receive(job, &endpoint, |endpoint| Ok(endpoint.post(0, &remote, 1)?))?;
         }
-        (Op::Send, _) => receive(job, &station, |_| Ok(()))?,
-        (Op::Write, Kind::Latency) => answer_writes(&station, &remote)?,
+        (Op::Send, _) => receive(job, &endpoint, |_| Ok(()))?,
+        (Op::Write, Kind::Latency) => answer_writes(&endpoint, &remote)?,
         // The adapter needs no help from the program.
         _ => {
-            while station.is_connected() {
+            while endpoint.is_connected() {
                 std::thread::sleep(Duration::from_millis(5));
             }
         }
@@ -96,12 +96,12 @@ pub(crate) fn serve(job: &Job) -> Result<Figures> {
 }
 
 /// Sends the last message, and waits until the server has disconnected or a second is over.
-fn send_last(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<()> {
+fn send_last(endpoint: &BenchEndpoint, remote: &RemoteMemory) -> Result<()> {
     let (mut wcs, start) = ([Wc::default(); 64], Instant::now());
-    station.mark(LAST_TURN)?;
-    station.post(0, remote, 1)?;
-    while station.is_connected() && start.elapsed() < Duration::from_secs(1) {
-        station.poll(&mut wcs)?.for_each(drop);
+    endpoint.mark(LAST_TURN)?;
+    endpoint.post(0, remote, 1)?;
+    while endpoint.is_connected() && start.elapsed() < Duration::from_secs(1) {
+        endpoint.poll(&mut wcs)?.for_each(drop);
     }
     Ok(())
 }
@@ -109,18 +109,18 @@ fn send_last(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<()> {
 /// Receives messages until the peer disconnects, and calls `answer` for each.
 fn receive(
     job: &Job,
-    station: &BenchEndpoint,
+    endpoint: &BenchEndpoint,
     mut answer: impl FnMut(&BenchEndpoint) -> Result<()>,
 ) -> Result<()> {
     let (mut wcs, mut idle) = ([Wc::default(); 64], 0_u32);
-    while !idle.is_multiple_of(IDLE_POLLS) || idle == 0 || station.is_connected() {
+    while !idle.is_multiple_of(IDLE_POLLS) || idle == 0 || endpoint.is_connected() {
         idle = idle.wrapping_add(1);
         let mut last = false;
-        let taken = take_completions(job.events, station, &mut wcs, |sent| {
+        let taken = take_completions(job.events, endpoint, &mut wcs, |sent| {
             if !sent {
-                last |= station.take_mark(LAST_TURN)?;
-                station.post_receives(0, 1)?;
-                answer(station)?;
+                last |= endpoint.take_mark(LAST_TURN)?;
+                endpoint.post_receives(0, 1)?;
+                answer(endpoint)?;
             }
             Ok(())
         });
@@ -130,7 +130,7 @@ fn receive(
             Ok(0) => {}
             Ok(_) => idle = 0,
             // Receives that were flushed when the peer disconnected.
-            Err(_) if !station.is_connected() => return Ok(()),
+            Err(_) if !endpoint.is_connected() => return Ok(()),
             Err(error) => return Err(error),
         }
     }
@@ -140,18 +140,18 @@ fn receive(
 /// Takes completions and calls `each` with whether it is of a send; returns their number.
 fn take_completions(
     events: bool,
-    station: &BenchEndpoint,
+    endpoint: &BenchEndpoint,
     wcs: &mut [verbena::low::Wc],
     mut each: impl FnMut(bool) -> Result<()>,
 ) -> Result<u64> {
     let mut taken = 0;
     if events {
-        for done in station.wait(wcs)? {
+        for done in endpoint.wait(wcs)? {
             each(done.is_send)?;
             taken += 1;
         }
     } else {
-        for done in station.poll(wcs)? {
+        for done in endpoint.poll(wcs)? {
             each(done.is_send)?;
             taken += 1;
         }
@@ -159,51 +159,51 @@ fn take_completions(
     Ok(taken)
 }
 
-fn answer_writes(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<()> {
+fn answer_writes(endpoint: &BenchEndpoint, remote: &RemoteMemory) -> Result<()> {
     let mut wcs = [Wc::default(); 16];
     for turn in 0.. {
         let mut idle = 0_u32;
-        while !station.take_mark(turn)? {
+        while !endpoint.take_mark(turn)? {
             idle = idle.wrapping_add(1);
-            if idle.is_multiple_of(IDLE_POLLS) && !station.is_connected() {
+            if idle.is_multiple_of(IDLE_POLLS) && !endpoint.is_connected() {
                 return Ok(());
             }
-            station.poll(&mut wcs)?.for_each(drop);
+            endpoint.poll(&mut wcs)?.for_each(drop);
         }
-        station.mark(turn)?;
-        station.post(0, remote, 1)?;
+        endpoint.mark(turn)?;
+        endpoint.post(0, remote, 1)?;
     }
     Ok(())
 }
 
 pub(crate) fn call(job: &Job) -> Result<Figures> {
     let device = device(job)?;
-    let station = BenchEndpoint::new(&device, case(job))?;
-    let half = station.len() as u64;
-    let ours = station.memory.remote().slice(half, half)?;
+    let endpoint = BenchEndpoint::new(&device, case(job))?;
+    let half = endpoint.len() as u64;
+    let ours = endpoint.memory.remote().slice(half, half)?;
     let before = usage::cpu();
     if job.op == Op::Send && job.kind == Kind::Latency {
-        station.post_receives(0, RECEIVES)?;
+        endpoint.post_receives(0, RECEIVES)?;
     }
-    let reply = station.qps[0].connect(job.at, &ours.to_bytes())?.wait()?;
+    let reply = endpoint.qps[0].connect(job.at, &ours.to_bytes())?.wait()?;
     let remote = RemoteMemory::from_bytes(&reply)
         .context("the server's private data has no memory handle")?;
     let figures = match (job.kind, job.op) {
         (Kind::Latency, op) => {
-            figures_from_times(round_trips(job, &station, &remote, op)?, job.size)
+            figures_from_times(round_trips(job, &endpoint, &remote, op)?, job.size)
         }
-        _ => stream(job, &station, &remote)?,
+        _ => stream(job, &endpoint, &remote)?,
     };
     let cpu = usage::cpu() - before;
     if job.op == Op::Send {
-        send_last(&station, &remote)?;
+        send_last(&endpoint, &remote)?;
     }
     Ok(Figures { cpu, ..figures })
 }
 
 fn round_trips(
     job: &Job,
-    station: &BenchEndpoint,
+    endpoint: &BenchEndpoint,
     remote: &RemoteMemory,
     op: Op,
 ) -> Result<Vec<Duration>> {
@@ -220,15 +220,15 @@ fn round_trips(
             break;
         }
         if op == Op::Write {
-            station.mark(turn)?;
+            endpoint.mark(turn)?;
         }
-        station.post(0, remote, 1)?;
+        endpoint.post(0, remote, 1)?;
         match op {
-            Op::Write => station.await_mark(turn, &mut wcs)?,
+            Op::Write => endpoint.await_mark(turn, &mut wcs)?,
             _ => {
                 let mut back = false;
                 while !back {
-                    take_completions(job.events, station, &mut wcs, |sent| {
+                    take_completions(job.events, endpoint, &mut wcs, |sent| {
                         back |= op != Op::Send || !sent;
                         Ok(())
                     })?;
@@ -241,13 +241,13 @@ fn round_trips(
             times.push(start.elapsed() / ways);
         }
         if op == Op::Send {
-            station.post_receives(0, 1)?;
+            endpoint.post_receives(0, 1)?;
         }
     }
     Ok(times)
 }
 
-fn stream(job: &Job, station: &BenchEndpoint, remote: &RemoteMemory) -> Result<Figures> {
+fn stream(job: &Job, endpoint: &BenchEndpoint, remote: &RemoteMemory) -> Result<Figures> {
     let (depth, mut under) = (job.depth as usize, 0_usize);
     let list = (job.list as usize).max(1);
     let (mut wcs, mut meter) = ([Wc::default(); 64], Meter::start(job));
@@ -257,11 +257,11 @@ fn stream(job: &Job, station: &BenchEndpoint, remote: &RemoteMemory) -> Result<F
         // In batches, as programs do for throughput.
         if room > 0 && room >= depth.div_ceil(4) {
             for from in (0..room).step_by(list) {
-                station.post(0, remote, list.min(room - from))?;
+                endpoint.post(0, remote, list.min(room - from))?;
             }
             under += room;
         }
-        let done = take_completions(job.events, station, &mut wcs, |_| Ok(()))?;
+        let done = take_completions(job.events, endpoint, &mut wcs, |_| Ok(()))?;
         under -= done as usize;
         if done > 0 {
             going &= meter.record(done);

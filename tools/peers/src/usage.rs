@@ -103,12 +103,12 @@ mod tests {
     #[test]
     fn wakeups_of_a_thread_are_counted() {
         std::thread::scope(|scope| {
-            let (tell, told) = std::sync::mpsc::channel::<()>();
+            let (tell, notified) = std::sync::mpsc::channel::<()>();
             let (answer, answered) = std::sync::mpsc::channel();
             scope.spawn(move || {
                 let ids = (Tid::current(), rustix::thread::gettid());
                 answer.send(ids).unwrap();
-                for () in told {
+                for () in notified {
                     answer.send(ids).unwrap();
                 }
             });

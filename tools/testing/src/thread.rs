@@ -68,11 +68,11 @@ pub fn spawn_blocked<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> ScopedJoinHandle<'scope, T> {
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     let handle = scope.spawn(move || {
         tell.send(Tid::current()).expect("the caller waits for it");
         work()
     });
-    wait_blocked(told.recv().expect("the thread's first action"));
+    wait_blocked(notified.recv().expect("the thread's first action"));
     handle
 }

@@ -119,9 +119,9 @@ impl PendingRequests {
 
     /// Calls the additional notification.
     fn notify(&self) {
-        let told = self.notify.read().clone();
-        if let Some(told) = told {
-            catch_panic(|| told.notify());
+        let callback = self.notify.read().clone();
+        if let Some(callback) = callback {
+            catch_panic(|| callback.notify());
         }
     }
 

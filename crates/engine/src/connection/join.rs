@@ -93,16 +93,16 @@ impl Connection {
         if qp.state() == QpState::Reset && nonces.is_none() {
             qp.modify(QpState::Init, &mut out);
         }
-        let manners = {
+        let attrs = {
             // Under the lock, so that a later change by the program is not overwritten.
-            let manners = options.attr.lock();
-            manners.apply(&qp, &options.slot, &mut out);
-            *manners
+            let attrs = options.attr.lock();
+            attrs.apply(&qp, &options.slot, &mut out);
+            *attrs
         };
         let settings = Settings {
             max_ulpdu: self.max_ulpdu(config.large_fpdus(met), agreement.markers_tx),
             rfc7306,
-            rnr_retry: manners.rnr_retry,
+            rnr_retry: attrs.rnr_retry,
             drop_overlong: init.qp_type == QpType::Uc,
             caps: Caps {
                 version: Caps::VERSION,
@@ -110,7 +110,7 @@ impl Connection {
                 features: Features::READ_V2 | Features::SEND_IMM | Features::CLOSING_ACK,
                 personality: init.personality,
                 qp_type: init.qp_type,
-                min_rnr_timer: manners.rnr_timer,
+                min_rnr_timer: attrs.rnr_timer,
                 ird: agreement.ird,
                 nonce,
                 same_host: None,

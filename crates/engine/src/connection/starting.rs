@@ -101,9 +101,9 @@ impl Starting {
             Side::Dialled { .. } => None,
             Side::Accepted {
                 permit,
-                presented: told,
+                presented: notified,
                 ..
-            } => permit.as_ref().map(|permit| (permit, *told)),
+            } => permit.as_ref().map(|permit| (permit, *notified)),
         }
     }
 
@@ -118,8 +118,8 @@ impl Starting {
 
     /// The request waits for the program's decision.
     pub(super) fn awaits_decision(&self) -> bool {
-        let asking = |endpoint: &Endpoint| endpoint.state() == State::Deciding;
-        self.endpoint.as_ref().is_some_and(asking)
+        let query = |endpoint: &Endpoint| endpoint.state() == State::Deciding;
+        self.endpoint.as_ref().is_some_and(query)
     }
 
     pub(super) fn deadline(&self) -> Time {
@@ -322,11 +322,11 @@ impl Starting {
         match &mut self.side {
             Side::Accepted {
                 arrived,
-                presented: told,
+                presented: notified,
                 permit,
                 ..
-            } if endpoint.state() == State::Deciding && !*told => {
-                *told = true;
+            } if endpoint.state() == State::Deciding && !*notified => {
+                *notified = true;
                 if let Some(permit) = permit {
                     permit.set_awaiting_decision();
                 }

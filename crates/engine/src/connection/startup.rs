@@ -52,12 +52,12 @@ pub(crate) struct Options {
 impl Options {
     /// IRD and ORD for the startup.
     pub(super) fn depths(&self, usual: (u16, u16)) -> (u16, u16) {
-        let manners = self.attr.lock();
-        let ird = manners.ird.unwrap_or(usual.0);
+        let attrs = self.attr.lock();
+        let ird = attrs.ird.unwrap_or(usual.0);
         match self.oob_hello {
             // The ORD is not known before the queue pair sends: the peer's limit and the program's decide then.
             Some(_) => (ird, NO_DEPTH),
-            None => (ird, manners.ord.unwrap_or(usual.1)),
+            None => (ird, attrs.ord.unwrap_or(usual.1)),
         }
     }
 }
@@ -325,20 +325,20 @@ impl Connection {
             }
             // Not watched in the meantime: a refused socket is always ready.
             FollowUp::Redial(when) => self.shard.set_timer(when, self.token),
-            FollowUp::Decide(door, number, proposal) => {
+            FollowUp::Decide(listener, number, proposal) => {
                 // Still watched: a peer that disconnects before the decision must be noticed.
                 let _ = self
                     .shard
                     .arm(self.transport.socket(), self.token, Interest::READ_ONCE);
                 let connection = self.clone();
-                match door.upgrade() {
-                    Some(door) => {
+                match listener.upgrade() {
+                    Some(listener) => {
                         let decision = Decision {
                             connection,
                             proposal,
                             verified_request: None,
                         };
-                        door.complete_request(number, decision);
+                        listener.complete_request(number, decision);
                     }
                     None => connection.reject(&[]),
                 }
@@ -370,13 +370,13 @@ impl Connection {
                 };
                 let shared = Arc::new(Mutex::new(Some(done)));
                 let ours = shared.clone();
-                let told: Done = Box::new(move |result| {
+                let notified: Done = Box::new(move |result| {
                     let done = ours.lock().take();
                     if let Some(done) = done {
                         done(result);
                     }
                 });
-                let dialled = Connection::dial(&self.core, peer, options, Some(terms), told);
+                let dialled = Connection::dial(&self.core, peer, options, Some(terms), notified);
                 if let Err(error) = dialled {
                     let done = shared.lock().take();
                     if let Some(done) = done {

@@ -106,7 +106,7 @@ impl RequestTable {
             self.counters.repeated += 1;
             return Action::Answer(Box::new(emit_inquiry(key.1, SidrKind::Pending, &[])));
         }
-        let Some(told) = &self.callback else {
+        let Some(notified) = &self.callback else {
             return Action::Nothing;
         };
         if self.open.len() >= self.backlog {
@@ -115,7 +115,7 @@ impl RequestTable {
         }
         self.open.insert(key);
         self.counters.requests += 1;
-        Action::Present(told.clone())
+        Action::Present(notified.clone())
     }
 }
 
@@ -173,14 +173,14 @@ impl SidrListener {
     pub fn listen(
         &self,
         backlog: usize,
-        told: impl Fn(SidrRequest) + Send + Sync + 'static,
+        notified: impl Fn(SidrRequest) + Send + Sync + 'static,
     ) -> Result<(), Error> {
         let clerk = &self.0;
         clerk.core.check()?;
         let before = {
             let mut book = clerk.requests.lock();
             book.backlog = backlog;
-            book.callback.replace(Arc::new(told))
+            book.callback.replace(Arc::new(notified))
         };
         if before.is_some() {
             return Ok(());
@@ -208,8 +208,8 @@ impl Drop for SidrListener {
         if !clerk.core.is_alive() {
             return;
         }
-        let told = clerk.requests.lock().callback.take();
-        if told.is_some() {
+        let notified = clerk.requests.lock().callback.take();
+        if notified.is_some() {
             clerk.shard.unwatch(&clerk.socket);
             clerk.shard.forget(clerk.token);
         }
@@ -228,25 +228,25 @@ impl ListenerState {
     }
 
     fn handle_datagram(self: &Arc<Self>, bytes: &[u8], from: SocketAddr) {
-        let question = SidrMessage::parse(bytes).ok();
-        let question = question.filter(|one| one.kind == SidrKind::Request);
-        let Some(question) = question else {
+        let request = SidrMessage::parse(bytes).ok();
+        let request = request.filter(|one| one.kind == SidrKind::Request);
+        let Some(request) = request else {
             self.requests.lock().counters.malformed += 1;
             return;
         };
-        let key = (from, question.transaction);
+        let key = (from, request.transaction);
         let next = self.requests.lock().handle_request(key, sys::now());
         match next {
             Action::Nothing => {}
             Action::Answer(answer) => self.send(&*answer, from),
-            Action::Present(told) => {
-                let question = SidrRequest {
+            Action::Present(notified) => {
+                let request = SidrRequest {
                     listener: self.clone(),
                     key,
-                    private_data: question.private_data.to_vec(),
+                    private_data: request.private_data.to_vec(),
                     answered: false,
                 };
-                catch_panic(|| told(question));
+                catch_panic(|| notified(request));
             }
         }
     }
@@ -274,9 +274,9 @@ impl ShardTask for ListenerState {
     fn expire(self: Arc<Self>, _: Time) {}
 
     fn stop(self: Arc<Self>) {
-        let told = self.requests.lock().callback.take();
+        let notified = self.requests.lock().callback.take();
         // Dropped without the lock: it is the program's code.
-        drop(told);
+        drop(notified);
     }
 }
 

@@ -81,12 +81,12 @@ impl Engine {
         };
         let socket = DatagramSocket::bind(SocketAddr::new(from.unwrap_or(any), 0))?;
         let transaction = sys::random_u64()?;
-        let question = SidrMessage {
+        let inquiry = SidrMessage {
             transaction,
             kind: SidrKind::Request,
             private_data,
         };
-        let errand = Arc::new(QueryState {
+        let task = Arc::new(QueryState {
             lifecycle: self.core.lifecycle.clone(),
             shard: self.core.shards.pick()?,
             token: next_token(),
@@ -94,7 +94,7 @@ impl Engine {
             socket,
             to,
             transaction,
-            request: question.emit(),
+            request: inquiry.emit(),
             progress: Mutex::new(QueryProgress {
                 began: sys::now(),
                 tries: 0,
@@ -104,8 +104,8 @@ impl Engine {
             }),
             unrelated: AtomicU64::new(0),
         });
-        errand.begin()?;
-        Ok(SidrQuery(errand))
+        task.begin()?;
+        Ok(SidrQuery(task))
     }
 }
 
@@ -227,8 +227,8 @@ impl QueryState {
 
     /// The time until the next attempt; none if there is no further one.
     fn next_timeout(course: &mut QueryProgress, now: Time) -> Option<Duration> {
-        if let Some(heard) = course.acknowledged {
-            return (now < heard + ANSWER_TIMEOUT).then_some(RESEND_INTERVAL);
+        if let Some(received) = course.acknowledged {
+            return (now < received + ANSWER_TIMEOUT).then_some(RESEND_INTERVAL);
         }
         if course.tries >= TRIES {
             return None;
@@ -247,8 +247,8 @@ impl ShardTask for QueryState {
             let Ok(Some((len, from))) = self.socket.receive(&mut room) else {
                 break;
             };
-            let heard = self.handle_datagram(room.get(..len).unwrap_or(&room), from);
-            if heard.is_none() {
+            let received = self.handle_datagram(room.get(..len).unwrap_or(&room), from);
+            if received.is_none() {
                 self.unrelated.fetch_add(1, Ordering::Relaxed);
             }
         }

@@ -118,9 +118,9 @@ pub(crate) struct UdDemux {
 }
 
 impl UdDemux {
-    pub(crate) fn add(&self, resident: &Arc<UdMember>) {
-        let number = resident.qp.qpn();
-        self.by_number.write().insert(number, resident.clone());
+    pub(crate) fn add(&self, pair: &Arc<UdMember>) {
+        let number = pair.qp.qpn();
+        self.by_number.write().insert(number, pair.clone());
     }
 
     pub(crate) fn remove(&self, number: Qpn) {
@@ -134,11 +134,11 @@ impl UdDemux {
 
     /// Delivers a datagram to the queue pair it names; false if there is none.
     pub(crate) fn deliver(&self, arrival: &ReceivedDatagram<'_>, out: &mut Outbox) -> bool {
-        let Some(resident) = self.find(arrival.dest_qpn()) else {
+        let Some(pair) = self.find(arrival.dest_qpn()) else {
             return false;
         };
         // The queue pair counts its drops.
-        let _ = resident.qp.deliver(arrival, out);
+        let _ = pair.qp.deliver(arrival, out);
         true
     }
 
@@ -169,15 +169,15 @@ impl UdDemux {
     pub(crate) fn attach(
         &self,
         core: &Arc<Core>,
-        resident: &Arc<UdMember>,
+        pair: &Arc<UdMember>,
         group: IpAddr,
     ) -> Result<Option<Arc<UdpPort>>, Error> {
         let _changing = self.attach_lock.lock();
         if let Some(audience) = self.groups.write().get_mut(&group) {
-            if audience.members.iter().any(|m| Arc::ptr_eq(m, resident)) {
+            if audience.members.iter().any(|m| Arc::ptr_eq(m, pair)) {
                 return Ok(None);
             }
-            let more = audience.members.iter().chain([resident]);
+            let more = audience.members.iter().chain([pair]);
             audience.members = more.cloned().collect();
             return Ok(Some(audience.udp_port.clone()));
         }
@@ -185,7 +185,7 @@ impl UdDemux {
         let socket = DatagramSocket::bind_group(group, port, core.local_addresses.all()?)?;
         let mailbox = UdpPort::new(core, socket, Some(group))?;
         mailbox.serve()?;
-        let members = Arc::new([resident.clone()]);
+        let members = Arc::new([pair.clone()]);
         let audience = MulticastGroup {
             udp_port: mailbox.clone(),
             members,
@@ -195,11 +195,11 @@ impl UdDemux {
     }
 
     /// Detaches a queue pair from a group; returns the group's socket if it was attached.
-    pub(crate) fn detach(&self, resident: &Arc<UdMember>, group: IpAddr) -> Option<Arc<UdpPort>> {
+    pub(crate) fn detach(&self, pair: &Arc<UdMember>, group: IpAddr) -> Option<Arc<UdpPort>> {
         let _changing = self.attach_lock.lock();
         let mut groups = self.groups.write();
         let audience = groups.get_mut(&group)?;
-        let stays = |m: &&Arc<UdMember>| !Arc::ptr_eq(m, resident);
+        let stays = |m: &&Arc<UdMember>| !Arc::ptr_eq(m, pair);
         let members: Arc<[_]> = audience.members.iter().filter(stays).cloned().collect();
         if members.len() == audience.members.len() {
             return None;
@@ -224,9 +224,9 @@ impl UdDemux {
 
     /// Resumes the queue pair of this number of the function, which waited for memory to be resident (V5).
     pub(crate) fn resume(&self, function: &Function, number: u32, out: &mut Outbox) {
-        let resident = function.ud(number).ok().and_then(|qp| self.find(qp.qpn()));
-        if let Some(resident) = resident {
-            resident.send(out);
+        let pair = function.ud(number).ok().and_then(|qp| self.find(qp.qpn()));
+        if let Some(pair) = pair {
+            pair.send(out);
         }
     }
 

@@ -65,19 +65,19 @@ impl UdPair {
             return Err(Error::NoDatagrams);
         }
         let qpn = core.oob.qpn_allocator.allocate(core)?;
-        let resident = Self::register(core, send, recv, options, qpn);
-        let resident = resident.inspect_err(|_| {
+        let pair = Self::register(core, send, recv, options, qpn);
+        let pair = pair.inspect_err(|_| {
             let rests = core.config.reuse_delay;
             core.oob.qpn_allocator.release(qpn, rests);
         })?;
         send.0.add_send_group(&recv.0.group);
-        for mailbox in resident.udp_ports.iter() {
-            recv.0.group.add_udp_port(mailbox);
+        for udp_port in pair.udp_ports.iter() {
+            recv.0.group.add_udp_port(udp_port);
         }
-        core.routes.ud_demux.add(&resident);
+        core.routes.ud_demux.add(&pair);
         Ok(UdPair {
             core: core.clone(),
-            member: resident,
+            member: pair,
             recv: recv.0.clone(),
             _send: send.0.clone(),
             groups: Mutex::default(),
@@ -92,8 +92,8 @@ impl UdPair {
         qpn: Qpn,
     ) -> Result<Arc<UdMember>, Error> {
         let boxes = core.oob.qpn_allocator.udp_ports(qpn).ok_or(Error::Closed)?;
-        for mailbox in boxes.iter() {
-            mailbox.serve()?;
+        for udp_port in boxes.iter() {
+            udp_port.serve()?;
         }
         let qp = core.function.create_ud(NewUd {
             qpn,
@@ -184,9 +184,9 @@ impl UdPair {
             return Err(Error::NotMulticast { address: group });
         }
         let mut groups = self.groups.lock();
-        let residents = &self.core.routes.ud_demux;
-        if let Some(mailbox) = residents.attach(&self.core, &self.member, group)? {
-            self.recv.group.add_udp_port(&mailbox);
+        let members = &self.core.routes.ud_demux;
+        if let Some(udp_port) = members.attach(&self.core, &self.member, group)? {
+            self.recv.group.add_udp_port(&udp_port);
             groups.push(group);
         }
         Ok(())
@@ -199,11 +199,11 @@ impl UdPair {
 
     fn leave(&self, groups: &mut Vec<IpAddr>, group: IpAddr) -> bool {
         groups.retain(|one| *one != group);
-        let mailbox = self.core.routes.ud_demux.detach(&self.member, group);
-        if let Some(mailbox) = &mailbox {
-            self.recv.group.udp_ports.leave(mailbox);
+        let udp_port = self.core.routes.ud_demux.detach(&self.member, group);
+        if let Some(udp_port) = &udp_port {
+            self.recv.group.udp_ports.leave(udp_port);
         }
-        mailbox.is_some()
+        udp_port.is_some()
     }
 
     fn check(&self) -> Result<(), PostError> {
@@ -222,8 +222,8 @@ impl Drop for UdPair {
             self.leave(&mut Vec::new(), group);
         }
         self.core.routes.ud_demux.remove(number);
-        for mailbox in self.member.udp_ports.iter() {
-            self.recv.group.udp_ports.leave(mailbox);
+        for udp_port in self.member.udp_ports.iter() {
+            self.recv.group.udp_ports.leave(udp_port);
         }
         // A thread that holds a datagram for it finds it retired.
         let destroyed = self.core.function.destroy_ud(self.member.qp.number());

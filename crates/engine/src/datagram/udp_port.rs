@@ -189,14 +189,14 @@ impl UdpPort {
             dst_port: self.addr.port(),
         };
         let arrival = ReceivedDatagram::parse(bytes, path).map_err(Some)?;
-        let residents = &self.core.routes.ud_demux;
+        let members = &self.core.routes.ud_demux;
         let found = match self.group {
             Some(group) => {
                 let own = self.core.local_addresses.all().unwrap_or_default();
-                residents.deliver_all(group, own, &arrival, out)
+                members.deliver_all(group, own, &arrival, out)
             }
             None if port_and_index(arrival.dest_qpn()).0 == self.addr.port() => {
-                residents.deliver(&arrival, out)
+                members.deliver(&arrival, out)
             }
             None => false,
         };
@@ -223,14 +223,14 @@ impl UdpPort {
     }
 
     /// Resumes the queue pair when there is room.
-    pub(crate) fn resume_when_writable(&self, resident: &Arc<UdMember>) {
+    pub(crate) fn resume_when_writable(&self, member: &Arc<UdMember>) {
         {
             let mut watch = self.state.lock();
-            let waits = |w: &Weak<UdMember>| core::ptr::eq(w.as_ptr(), Arc::as_ptr(resident));
+            let waits = |w: &Weak<UdMember>| core::ptr::eq(w.as_ptr(), Arc::as_ptr(member));
             if watch.closed || watch.blocked.iter().any(waits) {
                 return;
             }
-            watch.blocked.push(Arc::downgrade(resident));
+            watch.blocked.push(Arc::downgrade(member));
         }
         self.arm();
     }
@@ -243,9 +243,9 @@ impl UdpPort {
             core::mem::take(&mut watch.blocked)
         };
         let mut moved = blocked.is_empty();
-        for resident in blocked.iter().filter_map(Weak::upgrade) {
+        for member in blocked.iter().filter_map(Weak::upgrade) {
             // One that is still blocked is in the list again.
-            moved |= resident.send(out);
+            moved |= member.send(out);
         }
         if !moved {
             self.state.lock().paused = true;

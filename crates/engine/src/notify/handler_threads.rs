@@ -55,19 +55,19 @@ impl HandlerThreads {
             let at = roll.all.iter().position(|s| s.processors == wanted);
             at.map(|at| (at, roll.all[at].clone()))
         };
-        if let Some((at, station)) = found {
-            station.open(class)?;
+        if let Some((at, group)) = found {
+            group.open(class)?;
             return Ok(at as u16);
         }
-        let station = Arc::new(HandlerThreadGroup {
+        let group = Arc::new(HandlerThreadGroup {
             core: core.clone(),
             processors: wanted,
             threads: [const { OnceLock::new() }; Class::ALL.len()],
         });
         // Started before it gets an index: a station whose thread cannot start is not kept.
-        station.open(class)?;
+        group.open(class)?;
         let mut roll = self.groups.lock();
-        roll.all.push(station);
+        roll.all.push(group);
         // Each station has at least one thread, and no process can have 65536 of them.
         Ok((roll.all.len() - 1) as u16)
     }
@@ -76,7 +76,7 @@ impl HandlerThreads {
     pub(crate) fn open(&self, at: u16, class: Class) -> Result<(), Error> {
         let _opening = self.start_lock.lock();
         match self.get(at) {
-            Some(station) => station.open(class),
+            Some(group) => group.open(class),
             None => Ok(()),
         }
     }
@@ -183,15 +183,15 @@ impl HandlerThreadGroup {
 
 impl ClassThread {
     fn start(core: Weak<Core>, processors: &[u16], class: Class) -> Result<ClassThread, Error> {
-        let desk = Arc::new(SignalQueue::default());
-        let (ours, place) = (desk.clone(), processors.to_vec());
+        let listener = Arc::new(SignalQueue::default());
+        let (ours, place) = (listener.clone(), processors.to_vec());
         let name = format!("verbena-{}", ["fast", "norm", "bulk"][class as usize]);
         let courtesy = match class {
             Class::Latency => SchedPolicy::Normal,
             Class::Normal => SchedPolicy::Batch,
             Class::Bulk => SchedPolicy::Idle,
         };
-        let (settled, told) = mpsc::channel();
+        let (settled, notified) = mpsc::channel();
         let thread = sys::spawn(&name, move || {
             let missing = pin_thread(&place).and_then(|()| Ok(sys::set_sched_policy(courtesy)?));
             let stays = missing.is_ok();
@@ -203,10 +203,10 @@ impl ClassThread {
                 ours.queue.lock().stopped = true;
             }
         })?;
-        told.recv().map_err(|_| Error::Closed)??;
+        notified.recv().map_err(|_| Error::Closed)??;
         let thread = Mutex::new(Some(thread));
         Ok(ClassThread {
-            signal_queue: desk,
+            signal_queue: listener,
             thread,
         })
     }

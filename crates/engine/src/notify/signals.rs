@@ -49,9 +49,9 @@ impl Fire for Signals {
         match delivery {
             Delivery::Inline | Delivery::Line => serve_in_turn(&notification, signal),
             Delivery::Pinned(at) => {
-                let station = notification.handler_threads.get(at);
+                let group = notification.handler_threads.get(at);
                 let taken =
-                    station.is_some_and(|s| s.signal(signal, notification.class_of(signal)));
+                    group.is_some_and(|s| s.signal(signal, notification.class_of(signal)));
                 // Handler threads end before the last notifications are raised (N8).
                 if !taken {
                     serve_in_turn(&notification, signal);

@@ -112,7 +112,7 @@ impl OobHandshake {
         qp_type: QpType,
     ) -> Result<Arc<OobHandshake>, Error> {
         let (shard, nonce) = (core.shards.pick()?, sys::random_u64()?);
-        let life = Arc::new_cyclic(|this| OobHandshake {
+        let handshake = Arc::new_cyclic(|this| OobHandshake {
             core: core.clone(),
             shard,
             token: next_token(),
@@ -121,8 +121,8 @@ impl OobHandshake {
             state: Mutex::new(State::new(nonce, &core.config)),
             this: this.clone(),
         });
-        life.shard.serve(life.token, life.clone())?;
-        Ok(life)
+        handshake.shard.serve(handshake.token, handshake.clone())?;
+        Ok(handshake)
     }
 
     pub(crate) fn keys(&self) -> &Keys {
@@ -254,10 +254,10 @@ impl OobHandshake {
         begin: impl FnOnce() -> Result<R, Error>,
     ) -> Result<R, Error> {
         let mut state = self.state.lock();
-        let lives =
+        let handshakes =
             state.nonce == nonce && state.expected.is_some() && state.stage != Stage::Closed;
         // For an answered call the stage is Joined already; ours is too late if the peer's call was answered.
-        if !lives || (state.stage == Stage::Calling) != called {
+        if !handshakes || (state.stage == Stage::Calling) != called {
             return Err(Error::Closed);
         }
         let begun = begin()?;
@@ -324,10 +324,10 @@ impl OobHandshake {
             options.private_data = call.emit().to_vec();
             options.source = Some(expected.local);
             options.oob_hello = Some(OobHello::new(&self.this, nonce, OobRole::Caller(call)));
-            let life = self.this.clone();
+            let handshake = self.this.clone();
             let done: Done = Box::new(move |result| {
-                if let Some(life) = life.upgrade().filter(|_| result.is_err()) {
-                    life.call_failed(nonce);
+                if let Some(handshake) = handshake.upgrade().filter(|_| result.is_err()) {
+                    handshake.call_failed(nonce);
                 }
             });
             Connection::dial(&self.core, to, options, None, done)

@@ -73,7 +73,7 @@ impl QpnAllocator {
     pub(crate) fn close(&self) {
         let ports = core::mem::take(&mut *self.0.lock());
         for port in &ports {
-            port.acceptors.iter().for_each(|door| door.close());
+            port.acceptors.iter().for_each(|listener| listener.close());
             port.udp_ports.iter().for_each(|mailbox| mailbox.close());
         }
     }
@@ -93,7 +93,7 @@ impl QpnPort {
         });
         if let Err(error) = opened {
             // Their shards hold them until they are closed.
-            doors.iter().for_each(|door| door.close());
+            doors.iter().for_each(|listener| listener.close());
             boxes.iter().for_each(|mailbox| mailbox.close());
             return Err(error);
         }

@@ -51,10 +51,10 @@ mod tests {
     use super::*;
 
     /// Opportunities skipped until the next attempt.
-    fn passes(habit: &mut Backoff) -> u32 {
+    fn passes(backoff: &mut Backoff) -> u32 {
         let mut passes = 0;
-        while !habit.should_attempt() {
-            habit.skip();
+        while !backoff.should_attempt() {
+            backoff.skip();
             passes += 1;
         }
         passes
@@ -62,26 +62,26 @@ mod tests {
 
     #[test]
     fn backoff_doubles_after_each_failure() {
-        let mut habit = Backoff::default();
+        let mut backoff = Backoff::default();
         let mut all = Vec::new();
         for _ in 0..8 {
-            all.push(passes(&mut habit));
-            habit.record(false);
+            all.push(passes(&mut backoff));
+            backoff.record(false);
         }
         assert_eq!(all, [0, 2, 4, 8, 16, 32, 64, 64]);
     }
 
     #[test]
     fn success_resets_the_backoff() {
-        let mut habit = Backoff::default();
+        let mut backoff = Backoff::default();
         for _ in 0..5 {
-            passes(&mut habit);
-            habit.record(false);
+            passes(&mut backoff);
+            backoff.record(false);
         }
-        passes(&mut habit);
-        habit.record(true);
-        assert!(habit.should_attempt());
-        habit.record(false);
-        assert_eq!(passes(&mut habit), 2);
+        passes(&mut backoff);
+        backoff.record(true);
+        assert!(backoff.should_attempt());
+        backoff.record(false);
+        assert_eq!(passes(&mut backoff), 2);
     }
 }

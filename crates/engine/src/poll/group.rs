@@ -124,8 +124,8 @@ impl Group {
     }
 
     /// Adds a UDP socket of one of its queue pairs.
-    pub(crate) fn add_udp_port(&self, mailbox: &Arc<UdpPort>) {
-        self.udp_ports.join(mailbox, &self.owner);
+    pub(crate) fn add_udp_port(&self, port: &Arc<UdpPort>) {
+        self.udp_ports.join(port, &self.owner);
     }
 
     /// The shard that serves the group while it is not lent.

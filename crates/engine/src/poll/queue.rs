@@ -42,9 +42,9 @@ impl Queue {
         let known = |g: &Weak<Group>| core::ptr::eq(g.as_ptr(), Arc::as_ptr(group));
         if !also.iter().any(known) {
             // Receive queues come and go while this one stays: dead entries are removed.
-            let lives = |g: &&Weak<Group>| g.strong_count() > 0;
+            let handshakes = |g: &&Weak<Group>| g.strong_count() > 0;
             let one_more = core::iter::once(Arc::downgrade(group));
-            let all = also.iter().filter(lives).cloned().chain(one_more);
+            let all = also.iter().filter(handshakes).cloned().chain(one_more);
             *also = all.collect();
         }
     }

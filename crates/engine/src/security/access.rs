@@ -151,8 +151,8 @@ impl AccessList {
     pub(crate) fn refuse(&self, source: IpAddr, by: RefusedBy) {
         let source = source.to_canonical();
         self.refused.fetch_add(1, Ordering::Relaxed);
-        let told = self.recent.lock().record(source, sys::now());
-        if let Some((source, count)) = told {
+        let observer = self.recent.lock().record(source, sys::now());
+        if let Some((source, count)) = observer {
             self.report(&Refusal { source, by, count });
         }
     }
@@ -165,8 +165,8 @@ impl AccessList {
             .iter()
             .map(|(_, t)| t.clone())
             .collect();
-        for told in all {
-            catch_panic(|| told(refusal));
+        for observer in all {
+            catch_panic(|| observer(refusal));
         }
     }
 
@@ -176,18 +176,18 @@ impl AccessList {
     }
 
     /// Calls `told` at each report from now on, on the thread that refused the source and without any lock; it must not block.
-    pub fn on_refusal(&self, told: impl Fn(&Refusal) + Send + Sync + 'static) {
-        self.add(0, Arc::new(told));
+    pub fn on_refusal(&self, observer: impl Fn(&Refusal) + Send + Sync + 'static) {
+        self.add(0, Arc::new(observer));
     }
 
-    pub(crate) fn add(&self, token: u64, told: RefusalCallback) {
-        self.callbacks.write().push((token, told));
+    pub(crate) fn add(&self, token: u64, observer: RefusalCallback) {
+        self.callbacks.write().push((token, observer));
     }
 
     pub(crate) fn remove(&self, token: u64) {
-        let mut told = self.callbacks.write();
-        let gone: Vec<_> = told.extract_if(.., |(t, _)| *t == token).collect();
-        drop(told);
+        let mut observer = self.callbacks.write();
+        let gone: Vec<_> = observer.extract_if(.., |(t, _)| *t == token).collect();
+        drop(observer);
         drop(gone);
     }
 }

@@ -68,7 +68,7 @@ impl Doorbell {
 
     /// Sleeps until the bell is rung, the timeout or a signal.
     fn sleep(&self, timeout: Option<Duration>) -> Result<()> {
-        let mut bell = libc::pollfd {
+        let mut doorbell = libc::pollfd {
             fd: self.fd.as_fd().as_raw_fd(),
             events: libc::POLLIN,
             revents: 0,
@@ -76,7 +76,7 @@ impl Doorbell {
         // Rounded up, so that the last millisecond is not spent spinning.
         let millis = timeout.map_or(-1, poller::millis);
         // SAFETY: `bell` is one valid `pollfd` on this stack frame, which outlives the call; the count is 1.
-        if unsafe { cancel::poll(&raw mut bell, 1, millis) } >= 0 {
+        if unsafe { cancel::poll(&raw mut doorbell, 1, millis) } >= 0 {
             return Ok(());
         }
         match Error::last("poll") {
@@ -99,30 +99,30 @@ mod tests {
 
     #[test]
     fn plain_doorbell_is_cleared_as_a_whole() {
-        let bell = Doorbell::new().unwrap();
-        assert_eq!(bell.clear(), 0);
-        bell.ring();
-        bell.ring();
-        assert_eq!((bell.clear(), bell.clear()), (2, 0));
+        let doorbell = Doorbell::new().unwrap();
+        assert_eq!(doorbell.clear(), 0);
+        doorbell.ring();
+        doorbell.ring();
+        assert_eq!((doorbell.clear(), doorbell.clear()), (2, 0));
     }
 
     #[test]
     fn counting_doorbell_gives_each_ring_once() {
-        let bell = Doorbell::counting().unwrap();
-        bell.ring();
-        bell.ring();
-        assert_eq!((bell.clear(), bell.clear(), bell.clear()), (1, 1, 0));
+        let doorbell = Doorbell::counting().unwrap();
+        doorbell.ring();
+        doorbell.ring();
+        assert_eq!((doorbell.clear(), doorbell.clear(), doorbell.clear()), (1, 1, 0));
     }
 
     #[test]
     fn doorbell_wait_ends_with_ring_or_timeout() {
-        let bell = Arc::new(Doorbell::counting().unwrap());
-        assert!(!bell.wait(Some(Duration::ZERO)).unwrap());
+        let doorbell = Arc::new(Doorbell::counting().unwrap());
+        assert!(!doorbell.wait(Some(Duration::ZERO)).unwrap());
         let start = now();
-        assert!(!bell.wait(Some(Duration::from_millis(5))).unwrap());
+        assert!(!doorbell.wait(Some(Duration::from_millis(5))).unwrap());
         assert!(now().since(start) >= Duration::from_millis(5));
-        let ringer = bell.clone();
-        let waiter = std::thread::spawn(move || bell.wait(None));
+        let ringer = doorbell.clone();
+        let waiter = std::thread::spawn(move || doorbell.wait(None));
         ringer.ring();
         assert!(waiter.join().unwrap().unwrap());
     }

@@ -225,17 +225,17 @@ impl Socket {
     pub fn silence(&self) -> Option<Duration> {
         let info = self.info()?;
         let millis = |n: u32| Duration::from_millis(n.into());
-        let heard = millis(info.tcpi_last_ack_recv);
+        let received = millis(info.tcpi_last_ack_recv);
         if info.tcpi_unacked > 0 {
             // Each retransmission doubles the timeout: the waits so far were rto/2 + rto/4 + … of the current one.
             let rto = Duration::from_micros(info.tcpi_rto.into());
             let first = rto / (1 << info.tcpi_backoff.min(31));
             let spoke = rto.saturating_sub(first) + millis(info.tcpi_last_data_sent);
-            return Some(heard.min(spoke));
+            return Some(received.min(spoke));
         }
         // Window probes; one may be in flight. (Keep-alive probes are counted here too, but only while nothing waits to be
         // sent.)
-        (info.tcpi_probes > 1 && self.unsent() > 0).then_some(heard)
+        (info.tcpi_probes > 1 && self.unsent() > 0).then_some(received)
     }
 
     /// Fixes the socket buffer sizes; `None` leaves them to the system's auto-tuning.

@@ -40,8 +40,8 @@ impl ControlEntry {
     /// The remaining requests will not be done: their callbacks are called with an error.
     fn give_up(&self) {
         let left = core::mem::take(&mut *self.callbacks.lock());
-        for told in left.into_iter().flatten() {
-            catch_panic(|| told(Err(Error::Closed)));
+        for callback in left.into_iter().flatten() {
+            catch_panic(|| callback(Err(Error::Closed)));
         }
     }
 }
@@ -194,10 +194,10 @@ impl ControlThread {
 fn step(core: &Core, queued: &ControlEntry) -> bool {
     let mut out = Outbox::new();
     // Taken before the request runs: a concurrent `give_up` must not call the callback of this one.
-    let Some(told) = queued.callbacks.lock().pop_front() else {
+    let Some(callback) = queued.callbacks.lock().pop_front() else {
         return false;
     };
-    let told = CallbackGuard(told);
+    let callback = CallbackGuard(callback);
     let done = core.function.run_control(queued.control.number(), &mut out);
     if let Ok(Some(done)) = &done {
         close_destroyed(core, done, &mut out);
@@ -209,7 +209,7 @@ fn step(core: &Core, queued: &ControlEntry) -> bool {
         // The control queue pair was destroyed before.
         Ok(None) | Err(_) => (Err(Error::Closed), false),
     };
-    told.call(outcome);
+    callback.call(outcome);
     if queued.control.has_ended() {
         queued.give_up();
     }
@@ -286,9 +286,9 @@ impl ControlQueue {
         id: u64,
         pd: Pd,
         reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
-        told: Option<ControlCallback>,
+        callback: Option<ControlCallback>,
     ) -> Result<Stag, Error> {
-        self.post(told, |function, control| {
+        self.post(callback, |function, control| {
             function.post_register(control, id, pd, reserve)
         })
     }
@@ -299,9 +299,9 @@ impl ControlQueue {
         id: u64,
         of: Stag,
         terms: (To, Pd, Access),
-        told: Option<ControlCallback>,
+        callback: Option<ControlCallback>,
     ) -> Result<Stag, Error> {
-        self.post(told, |function, control| {
+        self.post(callback, |function, control| {
             function.post_register_shared(control, id, of, terms)
         })
     }
@@ -312,9 +312,9 @@ impl ControlQueue {
         id: u64,
         ty: WindowType,
         pd: Pd,
-        told: Option<ControlCallback>,
+        callback: Option<ControlCallback>,
     ) -> Result<Stag, Error> {
-        self.post(told, |function, control| {
+        self.post(callback, |function, control| {
             function.post_allocate_window(control, id, ty, pd)
         })
     }
@@ -324,9 +324,9 @@ impl ControlQueue {
         &self,
         id: u64,
         stag: Stag,
-        told: Option<ControlCallback>,
+        callback: Option<ControlCallback>,
     ) -> Result<(), Error> {
-        self.post(told, |function, control| {
+        self.post(callback, |function, control| {
             function.post_deregister(control, id, stag)
         })
     }
@@ -336,16 +336,16 @@ impl ControlQueue {
         &self,
         id: u64,
         new: NewQp,
-        told: Option<ControlCallback>,
+        callback: Option<ControlCallback>,
     ) -> Result<u32, Error> {
-        self.post(told, |function, control| {
+        self.post(callback, |function, control| {
             function.post_create_qp(control, id, new)
         })
     }
 
     /// Destroys a queue pair; its connection is closed after its remaining frames were sent.
-    pub fn destroy_qp(&self, id: u64, qp: u32, told: Option<ControlCallback>) -> Result<(), Error> {
-        self.post(told, |function, control| {
+    pub fn destroy_qp(&self, id: u64, qp: u32, callback: Option<ControlCallback>) -> Result<(), Error> {
+        self.post(callback, |function, control| {
             function.post_destroy_qp(control, id, qp)
         })
     }
@@ -355,23 +355,23 @@ impl ControlQueue {
         &self,
         id: u64,
         entries: usize,
-        told: Option<ControlCallback>,
+        callback: Option<ControlCallback>,
     ) -> Result<u32, Error> {
-        self.post(told, |function, control| {
+        self.post(callback, |function, control| {
             function.post_create_cq(control, id, entries)
         })
     }
 
     /// Destroys a completion queue.
-    pub fn destroy_cq(&self, id: u64, cq: u32, told: Option<ControlCallback>) -> Result<(), Error> {
-        self.post(told, |function, control| {
+    pub fn destroy_cq(&self, id: u64, cq: u32, callback: Option<ControlCallback>) -> Result<(), Error> {
+        self.post(callback, |function, control| {
             function.post_destroy_cq(control, id, cq)
         })
     }
 
     fn post<R>(
         &self,
-        told: Option<ControlCallback>,
+        callback: Option<ControlCallback>,
         post: impl FnOnce(&Function, u32) -> Result<R, verbena_nic::Error>,
     ) -> Result<R, Error> {
         self.core.check()?;
@@ -379,7 +379,7 @@ impl ControlQueue {
         let answer = {
             let mut line = self.entry.callbacks.lock();
             let answer = post(&self.core.function, self.number())?;
-            line.push_back(told);
+            line.push_back(callback);
             answer
         };
         if !self.core.control_thread.schedule(&self.entry) {

@@ -154,13 +154,13 @@ impl FunctionHandle {
         let adapter = self.adapter.clone();
         let services = physical.services(options.name.as_deref());
         let function = adapter.add_with_services(services, shares(&config))?;
-        let seat = FunctionHandle {
+        let handle = FunctionHandle {
             adapter,
             function,
             forks: sys::watch_forks(),
         };
         if options.name.is_none() {
-            let name = format!("{}v{}", physical.name, seat.function.number());
+            let name = format!("{}v{}", physical.name, handle.function.number());
             config.set("name", &name).map_err(Error::Options)?;
         }
         // Its settings show the services it is for (V2).
@@ -172,7 +172,7 @@ impl FunctionHandle {
         if physical.presents.is_some() && !services.is_empty() {
             config.change(alone).map_err(Error::Options)?;
         }
-        Ok((seat, config))
+        Ok((handle, config))
     }
 
     pub(crate) fn function(&self) -> &Arc<Function> {

@@ -195,9 +195,9 @@ impl QueuePair {
         }
         let mut out = Outbox::new();
         {
-            let mut manners = self.attr.lock();
-            change(&mut manners);
-            manners.apply(&self.qp, &self.slot, &mut out);
+            let mut attrs = self.attr.lock();
+            change(&mut attrs);
+            attrs.apply(&self.qp, &self.slot, &mut out);
         }
         self.transmit_and_deliver(&mut out);
     }

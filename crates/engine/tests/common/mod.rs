@@ -146,17 +146,17 @@ pub(crate) fn connect_sides(a: &Side, b: &Side) {
 }
 
 pub(crate) fn try_connect_sides(a: &Side, b: &Side, asks: &[u8], says: &[u8]) -> Result<(), Error> {
-    let door = b.engine.listen(loopback(), 16).unwrap();
-    let (done, told) = mpsc::channel();
+    let listener = b.engine.listen(loopback(), 16).unwrap();
+    let (done, notified) = mpsc::channel();
     let ours = done.clone();
-    a.qp.connect(door.local_addr().unwrap(), asks, move |r| {
+    a.qp.connect(listener.local_addr().unwrap(), asks, move |r| {
         ours.send(r).unwrap();
     })?;
-    let incoming = door.next().unwrap().unwrap();
+    let incoming = listener.next().unwrap().unwrap();
     assert_eq!(incoming.private_data(), asks);
     let (sure, accepted) = mpsc::channel();
     incoming.accept(&b.qp, says, move |r| sure.send(r).unwrap())?;
-    assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap()?, says);
+    assert_eq!(notified.recv_timeout(TEST_TIMEOUT).unwrap()?, says);
     accepted.recv_timeout(TEST_TIMEOUT).unwrap()?;
     Ok(())
 }
@@ -176,13 +176,13 @@ pub(crate) fn pattern(len: usize, salt: u8) -> Vec<u8> {
 
 /// Runs `work` on another thread; fails if it takes longer than `limit`.
 pub fn within(limit: Duration, work: impl FnOnce() + Send + 'static) {
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     let worker = std::thread::spawn(move || {
         work();
         // The receiver is gone if the limit was reached.
         let _ = done.send(());
     });
-    match told.recv_timeout(limit) {
+    match notified.recv_timeout(limit) {
         Err(mpsc::RecvTimeoutError::Timeout) => panic!("it hangs: not over after {limit:?}"),
         // A panic of the worker is propagated.
         _ => worker.join().unwrap(),
@@ -223,28 +223,28 @@ pub fn pseudo_random(n: u64) -> u64 {
 
 /// Connects to `to` and waits for the result.
 pub fn dial(qp: &QueuePair, to: SocketAddr) -> Result<Vec<u8>, Error> {
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     qp.connect(to, b"", move |r| done.send(r).unwrap())?;
-    told.recv_timeout(TEST_TIMEOUT).unwrap()
+    notified.recv_timeout(TEST_TIMEOUT).unwrap()
 }
 
 /// Accepts the next request, and waits until the connection is established.
-pub fn accept_next(door: &verbena_engine::Listening, qp: &QueuePair) {
-    let (done, told) = mpsc::channel();
-    let incoming = door.next().unwrap().unwrap();
+pub fn accept_next(listener: &verbena_engine::Listening, qp: &QueuePair) {
+    let (done, notified) = mpsc::channel();
+    let incoming = listener.next().unwrap().unwrap();
     let told_of = move |r: Result<Vec<u8>, Error>| done.send(r).unwrap();
     incoming.accept(qp, b"", told_of).unwrap();
-    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+    notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
 }
 
 /// Connects one queue pair to another, through a listener of the second one's engine.
-pub fn connect_pair(one: &QueuePair, door: &verbena_engine::Listening, other: &QueuePair) {
-    let (done, told) = mpsc::channel();
-    let at = door.local_addr().unwrap();
+pub fn connect_pair(one: &QueuePair, listener: &verbena_engine::Listening, other: &QueuePair) {
+    let (done, notified) = mpsc::channel();
+    let at = listener.local_addr().unwrap();
     one.connect(at, b"", move |r| done.send(r).unwrap())
         .unwrap();
-    accept_next(door, other);
-    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+    accept_next(listener, other);
+    notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
 }
 
 /// Reads to the end of the stream or a reset; panics if neither comes.

@@ -112,11 +112,11 @@ pub const RECEIVES: u64 = 256;
 pub fn target(settings: &[(String, String)]) {
     let settings: Vec<_> = settings.iter().map(|(k, v)| (&**k, &**v)).collect();
     let side = Side::new(&settings);
-    let door = side.engine.listen(loopback(), 16).unwrap();
+    let listener = side.engine.listen(loopback(), 16).unwrap();
     let (at, stag) = (side.memory.at(), side.memory.stag());
     print_line(&format!(
         "{} {} {at}",
-        door.local_addr().unwrap(),
+        listener.local_addr().unwrap(),
         stag.get()
     ));
     assert!(side.qp.modify(verbena_nic::QpState::Init));
@@ -127,7 +127,7 @@ pub fn target(settings: &[(String, String)]) {
         while !read_line().is_empty() {}
         std::process::exit(0);
     });
-    super::accept_next(&door, &side.qp);
+    super::accept_next(&listener, &side.qp);
     let forever = || false;
     verbena_testing::serve_until(forever, || {
         let mut some = [Wc::default(); 64];

@@ -430,21 +430,21 @@ const FAILURES: [&str; 9] = [
 /// siw's initiator against our listener.
 fn against_our_listener(name: &str, number: usize, exchange: &Exchange) {
     let side = Side::new(&settings(exchange, true));
-    let door = side.engine.listen(loopback(), 4).unwrap();
-    let raw = TcpStream::connect(door.local_addr().unwrap()).unwrap();
+    let listener = side.engine.listen(loopback(), 4).unwrap();
+    let raw = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let mut replay = replay(exchange, SentBy::Responder, side, raw);
     replay.raw.write_all(&exchange.request).unwrap();
-    let incoming = door.next().unwrap().unwrap();
+    let incoming = listener.next().unwrap().unwrap();
     assert_eq!(incoming.private_data(), private(&exchange.request));
     let said = private(&exchange.reply);
     let refuses = exchange.reply[16] & 0x20 != 0;
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     if refuses {
         incoming.reject(said);
     } else {
         let answer = move |r: Result<Vec<u8>, Error>| done.send(r).unwrap();
         incoming.accept(&replay.side.qp, said, answer).unwrap();
-        told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+        notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     }
     let mut reply = vec![0; exchange.reply.len()];
     replay.raw.read_exact(&mut reply).unwrap();
@@ -479,15 +479,15 @@ fn against_our_listener(name: &str, number: usize, exchange: &Exchange) {
 /// siw's responder against our initiator.
 fn against_our_dialler(exchange: &Exchange, rtr: bool) {
     let side = Side::new(&settings(exchange, rtr));
-    let door = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (done, told) = mpsc::channel();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (done, notified) = mpsc::channel();
     let asks = private(&exchange.request);
     side.qp
-        .connect(door.local_addr().unwrap(), asks, move |r| {
+        .connect(listener.local_addr().unwrap(), asks, move |r| {
             done.send(r).unwrap();
         })
         .unwrap();
-    let (mut raw, _) = door.accept().unwrap();
+    let (mut raw, _) = listener.accept().unwrap();
     let mut head = [0; 20];
     raw.read_exact(&mut head).unwrap();
     assert_eq!(head, exchange.request[..20]);
@@ -495,7 +495,7 @@ fn against_our_dialler(exchange: &Exchange, rtr: bool) {
     raw.read_exact(&mut rest).unwrap();
     assert!(rest.ends_with(asks));
     raw.write_all(&exchange.reply).unwrap();
-    let answer = told.recv_timeout(TEST_TIMEOUT).unwrap();
+    let answer = notified.recv_timeout(TEST_TIMEOUT).unwrap();
     let said = private(&exchange.reply);
     if exchange.reply[16] & 0x20 != 0 {
         let Err(Error::Rejected { private_data, .. }) = answer else {

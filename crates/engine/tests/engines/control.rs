@@ -28,9 +28,9 @@ fn register(side: &Side, control: &ControlQueue, len: usize) -> PendingMemory {
         memory = Some(buffer);
         Ok(reserved)
     };
-    let (told, ended) = mpsc::channel();
-    let told = Box::new(move |outcome| drop(told.send(outcome)));
-    control.register(7, side.pd, reserve, Some(told)).unwrap();
+    let (notified, ended) = mpsc::channel();
+    let notified = Box::new(move |outcome| drop(notified.send(outcome)));
+    control.register(7, side.pd, reserve, Some(notified)).unwrap();
     let memory = memory.unwrap();
     PendingMemory { memory, ended }
 }
@@ -61,14 +61,14 @@ struct BlockedControl {
 fn block_control(side: &Side) -> BlockedControl {
     let control = side.engine.create_control(None, 4).unwrap();
     let (open, wait) = mpsc::channel::<()>();
-    let (busy, told) = mpsc::channel();
+    let (busy, notified) = mpsc::channel();
     let wait = Mutex::new(wait);
     let hold = move |_| {
         busy.send(()).unwrap();
         let _ = wait.lock().unwrap().recv();
     };
     control.create_cq(0, 1, Some(Box::new(hold))).unwrap();
-    told.recv_timeout(TEST_TIMEOUT).unwrap();
+    notified.recv_timeout(TEST_TIMEOUT).unwrap();
     BlockedControl {
         _open: open,
         _control: control,
@@ -92,8 +92,8 @@ fn second_of(side: &Side) -> QueuePair {
 
 /// Connects a side to a queue pair of another side's engine.
 fn admit_on(a: &Side, b: &Side, qp: &QueuePair) {
-    let door = b.engine.listen(loopback(), 4).unwrap();
-    connect_pair(&a.qp, &door, qp);
+    let listener = b.engine.listen(loopback(), 4).unwrap();
+    connect_pair(&a.qp, &listener, qp);
 }
 
 #[test]
@@ -207,11 +207,11 @@ fn failing_registration(
         .function()
         .register_buffer(side.pd, 4096, Access::ALL)
         .unwrap();
-    let (told, ended) = mpsc::channel();
-    let told = Box::new(move |outcome| drop(told.send(outcome)));
+    let (notified, ended) = mpsc::channel();
+    let notified = Box::new(move |outcome| drop(notified.send(outcome)));
     let terms = (To::new(0), side.pd, Access::ALL);
     let stag = control
-        .register_shared(8, memory.stag(), terms, Some(told))
+        .register_shared(8, memory.stag(), terms, Some(notified))
         .unwrap();
     (stag, ended)
 }
@@ -373,8 +373,8 @@ fn panicking_callback_does_not_stop_control_queue() {
     let control = side.engine.create_control(None, 8).unwrap();
     let panics = |_| panic!("on purpose");
     control.create_cq(1, 16, Some(Box::new(panics))).unwrap();
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     let tell = Box::new(move |outcome: Result<(), Error>| drop(tell.send(outcome)));
     control.create_cq(2, 16, Some(tell)).unwrap();
-    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+    notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
 }

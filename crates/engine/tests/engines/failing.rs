@@ -50,14 +50,14 @@ fn is_failure(error: &Error, thread: EngineThread) -> bool {
 
 /// Waits on another thread for a descriptor to become readable.
 fn readable(fd: impl AsFd + Send + 'static) -> Receiver<()> {
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     std::thread::spawn(move || {
         let poller = sys::Poller::new().unwrap();
         poller.add(&fd, 0, sys::Interest::READ).unwrap();
         poller.wait(&mut Vec::new(), None).unwrap();
         tell.send(()).unwrap();
     });
-    told
+    notified
 }
 
 #[test]
@@ -82,9 +82,9 @@ fn panics(kind: EngineThread) {
     let listening = Arc::new(a.engine.listen(loopback(), 4).unwrap());
     let accepts: Vec<_> = (0..2)
         .map(|_| {
-            let (listening, (tell, told)) = (listening.clone(), mpsc::channel());
+            let (listening, (tell, notified)) = (listening.clone(), mpsc::channel());
             std::thread::spawn(move || tell.send(listening.next().map(|_| ())).unwrap());
-            told
+            notified
         })
         .collect();
     // Accepts the connection and sends nothing.
@@ -96,9 +96,9 @@ fn panics(kind: EngineThread) {
 
     a.engine.provoke_panic(kind).unwrap();
 
-    let told = |what: &Receiver<_>| what.recv_timeout(TEST_TIMEOUT).expect("the wait goes on");
-    told(&inbox);
-    told(&completed);
+    let notified = |what: &Receiver<_>| what.recv_timeout(TEST_TIMEOUT).expect("the wait goes on");
+    notified(&inbox);
+    notified(&completed);
     for accept in &accepts {
         let error = accept.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
         assert!(is_failure(&error, kind), "{error}");
@@ -159,7 +159,7 @@ fn panic_completes_queued_registrations() {
         };
         control.create_cq(1, 4, Some(Box::new(hold))).unwrap();
         begun.recv_timeout(TEST_TIMEOUT).unwrap();
-        let (tell, told) = mpsc::channel();
+        let (tell, notified) = mpsc::channel();
         let answer = move |outcome| drop(tell.send(outcome));
         control.create_cq(2, 4, Some(Box::new(answer))).unwrap();
         a.engine.provoke_panic(kind).unwrap();
@@ -167,7 +167,7 @@ fn panic_completes_queued_registrations() {
             wait("the failure", || a.engine.failure().is_some());
         }
         drop(open);
-        let outcome: Result<(), Error> = told.recv_timeout(TEST_TIMEOUT).unwrap();
+        let outcome: Result<(), Error> = notified.recv_timeout(TEST_TIMEOUT).unwrap();
         // A panic of another thread may come after the request was done.
         assert!(
             outcome.is_err() || kind != EngineThread::Control,
@@ -221,8 +221,8 @@ fn every_shutdown_flushes_every_queue_pair_kind() {
         assert_eq!(flushed, expected, "{name}");
         let states = [a.qp.state(), ud.state(), raw.qp().state()];
         assert_eq!(states, [QpState::Err; 3], "{name}");
-        let told = || std::iter::from_fn(|| a.engine.events().try_take());
-        wait("the event", || told().any(|e| e == Event::DeviceFatal));
+        let notified = || std::iter::from_fn(|| a.engine.events().try_take());
+        wait("the event", || notified().any(|e| e == Event::DeviceFatal));
         assert!(a.engine.create_cq(4).is_err(), "{name}");
         if name != "E2" {
             // Otherwise flushed at once: only events cannot be delivered.

@@ -24,10 +24,10 @@ fn callback(work: impl Fn(Completion) + Send + Sync + 'static) -> HandlerOptions
 
 /// A handler that forwards its notifications to a channel.
 fn forwarding_handler() -> (HandlerOptions, mpsc::Receiver<Completion>) {
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     let tell = Mutex::new(tell);
     let options = callback(move |completion| tell.lock().unwrap().send(completion).unwrap());
-    (options, told)
+    (options, notified)
 }
 
 /// A message from A to B, whose queue is armed for it.
@@ -66,11 +66,11 @@ fn handlers_are_limited_and_ids_reused() {
 fn handlers_may_outnumber_flat_map_vectors() {
     let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "1024")]));
     assert_eq!(b.engine.handler_limit(), 1024);
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     let tell = Arc::new(Mutex::new(tell));
     let one = || {
         let tell = tell.clone();
-        let options = callback(move |heard| tell.lock().unwrap().send(heard.handler).unwrap());
+        let options = callback(move |received| tell.lock().unwrap().send(received.handler).unwrap());
         b.engine.set_handler(&options).unwrap()
     };
     let ids: Vec<HandlerId> = (0..1024).map(|_| one()).collect();
@@ -80,11 +80,11 @@ fn handlers_may_outnumber_flat_map_vectors() {
     for at in [0, 28, 29, 31, 32, 61, 253, 254, 1023] {
         b.cq.set_handler(Some(ids[at])).unwrap();
         notify(&a, &b, Arm::Next);
-        assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap(), ids[at]);
+        assert_eq!(notified.recv_timeout(TEST_TIMEOUT).unwrap(), ids[at]);
         drain(&b);
         drain(&a);
     }
-    assert!(told.try_recv().is_err());
+    assert!(notified.try_recv().is_err());
 }
 
 #[test]
@@ -148,19 +148,19 @@ fn invalid_handler_calls_change_nothing() {
 #[test]
 fn handler_receives_queue_and_reason() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let (options, told) = forwarding_handler();
+    let (options, notified) = forwarding_handler();
     let id = b.engine.set_handler(&options).unwrap();
     b.cq.set_handler(Some(id)).unwrap();
     connect_sides(&a, &b);
     notify(&a, &b, Arm::Next);
-    let heard = told.recv_timeout(TEST_TIMEOUT).unwrap();
+    let received = notified.recv_timeout(TEST_TIMEOUT).unwrap();
     let cq = b.cq.number();
     let expected = Completion {
         cq,
         reason: Reason::Next,
         handler: id,
     };
-    assert_eq!(heard, expected);
+    assert_eq!(received, expected);
     // The completion is in the queue before the handler is called.
     assert_eq!(b.statuses(1), [(1, Status::Success)]);
     // A failure notifies a queue that is armed for solicited completions.
@@ -168,9 +168,9 @@ fn handler_receives_queue_and_reason() {
     b.receive(3, &[]);
     b.cq.arm(Arm::Solicited);
     b.qp.modify(QpState::Err);
-    let heard = told.recv_timeout(TEST_TIMEOUT).unwrap();
-    assert_eq!(heard.reason, Reason::Failure);
-    assert!(told.try_recv().is_err(), "once per arming");
+    let received = notified.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert_eq!(received.reason, Reason::Failure);
+    assert!(notified.try_recv().is_err(), "once per arming");
 }
 
 /// E10: fewer vectors than requested, more, or none: handlers are called all the same.
@@ -183,7 +183,7 @@ fn handlers_work_with_any_vector_count() {
         );
         let processor = sys::processors().unwrap()[0];
         for place in [Affinity::Inline, Affinity::Processors(vec![processor])] {
-            let (options, told) = forwarding_handler();
+            let (options, notified) = forwarding_handler();
             let id = b
                 .engine
                 .set_handler(&HandlerOptions {
@@ -197,8 +197,8 @@ fn handlers_work_with_any_vector_count() {
             }
             for _ in 0..20 {
                 notify(&a, &b, Arm::Next);
-                let heard = told.recv_timeout(TEST_TIMEOUT).unwrap();
-                assert_eq!((heard.cq, heard.handler), (b.cq.number(), id));
+                let received = notified.recv_timeout(TEST_TIMEOUT).unwrap();
+                assert_eq!((received.cq, received.handler), (b.cq.number(), id));
                 b.complete(1);
                 drain(&a);
             }
@@ -232,7 +232,7 @@ fn query_reports_handlers_and_addresses() {
 #[test]
 fn notify_flag_requests_a_notification() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let (options, told) = forwarding_handler();
+    let (options, notified) = forwarding_handler();
     let id = a.engine.set_handler(&options).unwrap();
     a.cq.set_handler(Some(id)).unwrap();
     connect_sides(&a, &b);
@@ -250,10 +250,10 @@ fn notify_flag_requests_a_notification() {
     }
     // The queue is not armed: only the second send requests a notification (`Flags::NOTIFY`).
     assert_eq!(
-        told.recv_timeout(TEST_TIMEOUT).unwrap().reason,
+        notified.recv_timeout(TEST_TIMEOUT).unwrap().reason,
         Reason::Next
     );
-    assert!(told.try_recv().is_err());
+    assert!(notified.try_recv().is_err());
 }
 
 #[test]
@@ -266,7 +266,7 @@ fn pinned_handler_runs_only_on_its_processors() {
     ] {
         for class in Class::ALL {
             let (a, b) = (Side::new(&[]), Side::new(&[]));
-            let (tell, told) = mpsc::channel();
+            let (tell, notified) = mpsc::channel();
             let tell = Mutex::new(tell);
             let options = HandlerOptions {
                 affinity: Affinity::Processors(place.clone()),
@@ -281,7 +281,7 @@ fn pinned_handler_runs_only_on_its_processors() {
             b.cq.set_handler(Some(id)).unwrap();
             connect_sides(&a, &b);
             notify(&a, &b, Arm::Next);
-            let (here, name) = told.recv_timeout(TEST_TIMEOUT).unwrap();
+            let (here, name) = notified.recv_timeout(TEST_TIMEOUT).unwrap();
             assert_eq!(here, place);
             let name = name.unwrap();
             assert!(name.starts_with("verbena-"), "{name}");
@@ -294,15 +294,15 @@ fn pinned_handler_runs_only_on_its_processors() {
 fn no_notification_is_lost_or_doubled_during_moves() {
     const ROUNDS: u32 = 1000;
     let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "4")]));
-    let heard = Arc::new(AtomicU32::new(0));
-    let count = |heard: &Arc<AtomicU32>| {
-        let heard = heard.clone();
+    let received = Arc::new(AtomicU32::new(0));
+    let count = |received: &Arc<AtomicU32>| {
+        let received = received.clone();
         callback(move |_| {
-            heard.fetch_add(1, Ordering::SeqCst);
+            received.fetch_add(1, Ordering::SeqCst);
         })
     };
     let ids: Vec<HandlerId> = (0..3)
-        .map(|_| b.engine.set_handler(&count(&heard)).unwrap())
+        .map(|_| b.engine.set_handler(&count(&received)).unwrap())
         .collect();
     b.cq.set_handler(Some(ids[0])).unwrap();
     connect_sides(&a, &b);
@@ -330,7 +330,7 @@ fn no_notification_is_lost_or_doubled_during_moves() {
                     }
                     5 => {
                         // A handler that is cleared, and another one that gets its id.
-                        let passing = b.engine.set_handler(&count(&heard)).unwrap();
+                        let passing = b.engine.set_handler(&count(&received)).unwrap();
                         b.cq.set_handler(Some(passing)).unwrap();
                         b.engine.clear_handler(passing).unwrap();
                     }
@@ -342,11 +342,11 @@ fn no_notification_is_lost_or_doubled_during_moves() {
         for round in 1..=ROUNDS {
             notify(&a, &b, Arm::Next);
             let end = Instant::now() + TEST_TIMEOUT;
-            while heard.load(Ordering::SeqCst) < round {
+            while received.load(Ordering::SeqCst) < round {
                 assert!(Instant::now() < end, "notification {round} was lost");
                 std::thread::yield_now();
             }
-            assert_eq!(heard.load(Ordering::SeqCst), round, "doubled");
+            assert_eq!(received.load(Ordering::SeqCst), round, "doubled");
             b.complete(1);
             drain(&a);
         }
@@ -354,13 +354,13 @@ fn no_notification_is_lost_or_doubled_during_moves() {
     });
     // Ends its threads: no handler is called any more.
     drop(b);
-    assert_eq!(heard.load(Ordering::SeqCst), ROUNDS);
+    assert_eq!(received.load(Ordering::SeqCst), ROUNDS);
 }
 
 #[test]
 fn detached_queue_keeps_its_notification() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let (options, told) = forwarding_handler();
+    let (options, notified) = forwarding_handler();
     let id = b.engine.set_handler(&options).unwrap();
     b.cq.set_handler(Some(id)).unwrap();
     connect_sides(&a, &b);
@@ -376,21 +376,21 @@ fn detached_queue_keeps_its_notification() {
         a.complete(1);
         // The queue is not armed now; a notification of the first message would have been sent before the second one is received.
         crate::common::exchange(&a, &b);
-        assert!(told.try_recv().is_err());
+        assert!(notified.try_recv().is_err());
         if clear {
             assert_eq!(b.engine.set_handler(&options).unwrap(), id);
         }
         b.cq.set_handler(Some(id)).unwrap();
-        assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap().cq, b.cq.number());
+        assert_eq!(notified.recv_timeout(TEST_TIMEOUT).unwrap().cq, b.cq.number());
     }
     drop(b);
-    assert!(told.try_recv().is_err(), "delivered twice");
+    assert!(notified.try_recv().is_err(), "delivered twice");
 }
 
 #[test]
 fn shared_handler_is_called_once_per_queue() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let (options, told) = forwarding_handler();
+    let (options, notified) = forwarding_handler();
     let id = b.engine.set_handler(&options).unwrap();
     let mut sides = Vec::new();
     for _ in 0..20 {
@@ -398,11 +398,11 @@ fn shared_handler_is_called_once_per_queue() {
         let qp = crate::common::make_qp(&b.engine, &cq, b.pd);
         sides.push((cq, qp));
     }
-    let door = b.engine.listen(crate::common::loopback(), 64).unwrap();
+    let listener = b.engine.listen(crate::common::loopback(), 64).unwrap();
     let mut peers = Vec::new();
     for (cq, qp) in &sides {
         let peer = crate::common::make_qp(&a.engine, &a.cq, a.pd);
-        crate::common::connect_pair(&peer, &door, qp);
+        crate::common::connect_pair(&peer, &listener, qp);
         let scatter = [b.sge(0, 64)];
         let receive = verbena_nic::ReceiveWr {
             id: 1,
@@ -425,7 +425,7 @@ fn shared_handler_is_called_once_per_queue() {
     let mut times: HashMap<u32, u32> = HashMap::new();
     for _ in 0..20 {
         *times
-            .entry(told.recv_timeout(TEST_TIMEOUT).unwrap().cq)
+            .entry(notified.recv_timeout(TEST_TIMEOUT).unwrap().cq)
             .or_default() += 1;
     }
     assert!(
@@ -439,8 +439,8 @@ fn panicking_handler_is_called_again() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let processor = sys::processors().unwrap()[0];
     for place in [Affinity::Inline, Affinity::Processors(vec![processor])] {
-        let heard = Arc::new(AtomicU32::new(0));
-        let ours = heard.clone();
+        let received = Arc::new(AtomicU32::new(0));
+        let ours = received.clone();
         let options = HandlerOptions {
             affinity: place,
             ..callback(move |_| {
@@ -455,7 +455,7 @@ fn panicking_handler_is_called_again() {
         }
         for round in 1..=5 {
             notify(&a, &b, Arm::Next);
-            wait("it is told", || heard.load(Ordering::SeqCst) == round);
+            wait("it is told", || received.load(Ordering::SeqCst) == round);
             b.complete(1);
             a.complete(1);
         }
@@ -484,7 +484,7 @@ fn latency_class_runs_on_a_saturated_processor() {
             }
         })
     };
-    let (latency, told) = forwarding_handler();
+    let (latency, notified) = forwarding_handler();
     let latency = HandlerOptions {
         affinity: place,
         class: Class::Latency,
@@ -500,7 +500,7 @@ fn latency_class_runs_on_a_saturated_processor() {
     b.cq.set_handler(Some(latency)).unwrap();
     for _ in 0..50 {
         notify(&a, &b, Arm::Next);
-        told.recv_timeout(TEST_TIMEOUT).unwrap();
+        notified.recv_timeout(TEST_TIMEOUT).unwrap();
         b.complete(1);
         drain(&a);
     }
@@ -511,7 +511,7 @@ fn latency_class_runs_on_a_saturated_processor() {
 #[test]
 fn moderation_delays_notifications_within_its_limit() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let (options, told) = forwarding_handler();
+    let (options, notified) = forwarding_handler();
     let hold = Hold::new(64, Duration::from_millis(50)).unwrap();
     let options = HandlerOptions {
         moderation: Moderation::Fixed(hold),
@@ -522,20 +522,20 @@ fn moderation_delays_notifications_within_its_limit() {
     connect_sides(&a, &b);
     let began = Instant::now();
     notify(&a, &b, Arm::Next);
-    told.recv_timeout(TEST_TIMEOUT).unwrap();
+    notified.recv_timeout(TEST_TIMEOUT).unwrap();
     let took = began.elapsed();
     assert!(took >= Duration::from_millis(45), "held: {took:?}");
     b.complete(1);
     drain(&a);
     b.engine.moderate(id, Moderation::Off).unwrap();
     notify(&a, &b, Arm::Next);
-    told.recv_timeout(TEST_TIMEOUT).unwrap();
+    notified.recv_timeout(TEST_TIMEOUT).unwrap();
 }
 
 #[test]
 fn observer_sees_injected_causes() {
     let side = Side::new(&[]);
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     let tell = Mutex::new(tell);
     let observation = side.engine.observe(Arc::new(move |cause| {
         tell.lock().unwrap().send(cause).unwrap();
@@ -556,11 +556,11 @@ fn observer_sees_injected_causes() {
     ];
     for cause in causes {
         side.engine.inject(cause, Origin::UNSPECIFIED).unwrap();
-        assert_eq!(told.recv_timeout(TEST_TIMEOUT).unwrap(), cause);
+        assert_eq!(notified.recv_timeout(TEST_TIMEOUT).unwrap(), cause);
     }
     drop(observation);
     side.engine.inject(causes[0], Origin::UNSPECIFIED).unwrap();
-    assert!(told.recv().is_err(), "the observer is gone");
+    assert!(notified.recv().is_err(), "the observer is gone");
     let (fired, accesses) = side.engine.interrupts();
     assert!(fired >= 6 && accesses.reads == 0, "{accesses:?}");
 }
@@ -570,7 +570,7 @@ fn observer_sees_injected_causes() {
 fn shutdown_finishes_or_flushes_and_notifies() {
     for finishes in [true, false] {
         let (a, b) = (Side::new(&[]), Side::new(&[]));
-        let (options, told) = forwarding_handler();
+        let (options, notified) = forwarding_handler();
         let processor = sys::processors().unwrap()[0];
         let options = HandlerOptions {
             affinity: Affinity::Processors(vec![processor]),
@@ -591,7 +591,7 @@ fn shutdown_finishes_or_flushes_and_notifies() {
             (done.finished, done.flushed),
             if finishes { (1, 0) } else { (0, 1) }
         );
-        told.recv_timeout(TEST_TIMEOUT).unwrap();
+        notified.recv_timeout(TEST_TIMEOUT).unwrap();
         let flushed = (7, Status::WrFlushErr);
         let first = if finishes {
             (1, Status::Success)

@@ -174,21 +174,21 @@ fn standard_peer_waits_for_a_late_receive() {
 #[test]
 fn rejected_and_unreachable_connects_report_errors() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));
-    let door = b.engine.listen(loopback(), 4).unwrap();
-    let (done, told) = mpsc::channel();
-    let to = door.local_addr().unwrap();
+    let listener = b.engine.listen(loopback(), 4).unwrap();
+    let (done, notified) = mpsc::channel();
+    let to = listener.local_addr().unwrap();
     a.qp.connect(to, b"may I", move |r| done.send(r).unwrap())
         .unwrap();
-    door.next().unwrap().unwrap().reject(b"not you");
-    match told.recv_timeout(TEST_TIMEOUT).unwrap() {
+    listener.next().unwrap().unwrap().reject(b"not you");
+    match notified.recv_timeout(TEST_TIMEOUT).unwrap() {
         Err(Error::Rejected { private_data, .. }) => assert_eq!(private_data, b"not you"),
         other => panic!("{other:?}"),
     }
-    drop(door);
-    let (done, told) = mpsc::channel();
+    drop(listener);
+    let (done, notified) = mpsc::channel();
     a.qp.connect(to, b"", move |r| done.send(r).unwrap())
         .unwrap();
-    let refused = told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
+    let refused = notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
     assert!(matches!(refused, Error::Unreachable { .. }), "{refused}");
     connect_sides(&a, &b);
 }
@@ -202,14 +202,14 @@ fn connect_reaches_a_late_listener() {
         .unwrap()
         .local_addr()
         .unwrap();
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     // The first attempt is made, and refused, within the call.
     a.qp.connect(to, b"soon", move |r| done.send(r).unwrap())
         .unwrap();
-    let door = b.engine.listen(to, 4).unwrap();
-    let request = door.next().unwrap().unwrap();
+    let listener = b.engine.listen(to, 4).unwrap();
+    let request = listener.next().unwrap().unwrap();
     request.reject(b"now");
-    let answer = told.recv_timeout(TEST_TIMEOUT).unwrap();
+    let answer = notified.recv_timeout(TEST_TIMEOUT).unwrap();
     assert!(matches!(answer, Err(Error::Rejected { .. })), "{answer:?}");
 }
 
@@ -221,15 +221,15 @@ fn ten_peers_share_one_completion_queue() {
         .iter()
         .map(|a| {
             let peer = crate::common::make_qp(&b.engine, &b.cq, b.pd);
-            let door = b.engine.listen(loopback(), 4).unwrap();
-            let (done, told) = mpsc::channel();
-            a.qp.connect(door.local_addr().unwrap(), b"", move |r| {
+            let listener = b.engine.listen(loopback(), 4).unwrap();
+            let (done, notified) = mpsc::channel();
+            a.qp.connect(listener.local_addr().unwrap(), b"", move |r| {
                 done.send(r).unwrap();
             })
             .unwrap();
-            let incoming = door.next().unwrap().unwrap();
+            let incoming = listener.next().unwrap().unwrap();
             incoming.accept(&peer, b"", |_| ()).unwrap();
-            told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+            notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
             for id in 0..20 {
                 let scatter = [b.sge(0, 64)];
                 let wr = verbena_nic::ReceiveWr {

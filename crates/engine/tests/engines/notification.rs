@@ -22,7 +22,7 @@ fn busy_event_queue_does_not_starve_others() {
         Arc::new(AtomicU32::new(0)),
         Arc::new(AtomicBool::new(false)),
     );
-    let (count, told) = (seen.clone(), others.clone());
+    let (count, notified) = (seen.clone(), others.clone());
     let pin = Cause::GeneralPurpose { pin: 1 };
     let other = Cause::Channel {
         channel: 1,
@@ -34,7 +34,7 @@ fn busy_event_queue_does_not_starve_others() {
             return;
         };
         if cause == other {
-            told.store(true, Ordering::Relaxed);
+            notified.store(true, Ordering::Relaxed);
             return;
         }
         let before = count.fetch_add(1, Ordering::Relaxed);
@@ -42,7 +42,7 @@ fn busy_event_queue_does_not_starve_others() {
             let elsewhere = Origin::new(At::Processor(2));
             engine.inject(other, elsewhere).unwrap();
         }
-        if before < 100_000 && !told.load(Ordering::Relaxed) {
+        if before < 100_000 && !notified.load(Ordering::Relaxed) {
             engine.inject(pin, Origin::UNSPECIFIED).unwrap();
         }
     }));
@@ -78,7 +78,7 @@ fn handler_state_may_panic_when_dropped() {
     };
     let id = b.engine.set_handler(&HandlerOptions::new(waits)).unwrap();
     b.cq.set_handler(Some(id)).unwrap();
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     let tell = Mutex::new(tell);
     let listens = move || tell.lock().unwrap().send(()).unwrap();
     b.cq.set_notify(Some(Arc::new(listens)));
@@ -89,10 +89,10 @@ fn handler_state_may_panic_when_dropped() {
     // Cleared while it runs, so that the pipeline drops the last reference.
     b.engine.clear_handler(id).unwrap();
     go.send(()).unwrap();
-    told.recv_timeout(TEST_TIMEOUT)
+    notified.recv_timeout(TEST_TIMEOUT)
         .expect("who listens is told all the same");
     // The same column serves its next handler.
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     let tell = Mutex::new(tell);
     let next = HandlerOptions::new(move |_| tell.lock().unwrap().send(()).unwrap());
     assert_eq!(b.engine.set_handler(&next).unwrap(), id);
@@ -100,7 +100,7 @@ fn handler_state_may_panic_when_dropped() {
     b.receive(1, &[b.sge(0, 64)]);
     b.cq.arm(Arm::Next);
     a.post(2, SEND, &[a.sge(0, 8)]);
-    told.recv_timeout(TEST_TIMEOUT)
+    notified.recv_timeout(TEST_TIMEOUT)
         .expect("the event queue serves on");
 }
 
@@ -108,7 +108,7 @@ fn handler_state_may_panic_when_dropped() {
 #[test]
 fn moderated_notification_is_delivered_after_shutdown() {
     let side = Side::new(&[]);
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     let tell = Mutex::new(tell);
     let hold = Hold::new(64, Duration::from_millis(20)).unwrap();
     let id = side
@@ -123,7 +123,7 @@ fn moderated_notification_is_delivered_after_shutdown() {
     // Once, so that the timer is registered with a shard.
     side.cq.arm(Arm::Next);
     control.create_cq(1, 16, None).unwrap();
-    told.recv_timeout(TEST_TIMEOUT).unwrap();
+    notified.recv_timeout(TEST_TIMEOUT).unwrap();
     let (open, gate) = mpsc::channel::<()>();
     let gate = Mutex::new(gate);
     let wait = move |_| {
@@ -132,12 +132,12 @@ fn moderated_notification_is_delivered_after_shutdown() {
     control.create_cq(2, 16, Some(Box::new(wait))).unwrap();
     control.create_cq(3, 16, None).unwrap();
     side.engine.shut_down(Duration::ZERO).unwrap();
-    while told.try_recv().is_ok() {}
+    while notified.try_recv().is_ok() {}
     let mut some = [Wc::default(); 4];
     while side.cq.poll(&mut some) > 0 {}
     side.cq.arm(Arm::Next);
     drop(open);
-    told.recv_timeout(TEST_TIMEOUT)
+    notified.recv_timeout(TEST_TIMEOUT)
         .expect("no timer for the signal that is held");
 }
 
@@ -190,25 +190,25 @@ fn panicking_at_connections() {
     let settings = [("shards", "1")];
     let (a, b) = (Side::new(&settings), Side::new(&settings));
     let closed = {
-        let door = b.engine.listen(crate::common::loopback(), 1).unwrap();
-        door.local_addr().unwrap()
+        let listener = b.engine.listen(crate::common::loopback(), 1).unwrap();
+        listener.local_addr().unwrap()
     };
     let panics = |_| panic!("on purpose");
     // Called at once or later, depending on when the system reports it.
     let _ = a.qp.connect(closed, b"", panics);
-    let door = b.engine.listen(crate::common::loopback(), 4).unwrap();
-    door.set_notify(Some(Arc::new(|| panic!("on purpose"))));
+    let listener = b.engine.listen(crate::common::loopback(), 4).unwrap();
+    listener.set_notify(Some(Arc::new(|| panic!("on purpose"))));
     let qp = crate::common::make_qp(&a.engine, &a.cq, a.pd);
-    let (tell, told) = mpsc::channel();
-    qp.connect(door.local_addr().unwrap(), b"", move |r| {
+    let (tell, notified) = mpsc::channel();
+    qp.connect(listener.local_addr().unwrap(), b"", move |r| {
         tell.send(r).unwrap();
     })
     .unwrap();
-    let incoming = door.next().unwrap().unwrap();
+    let incoming = listener.next().unwrap().unwrap();
     incoming
         .accept(&b.qp, b"", |_| panic!("on purpose"))
         .unwrap();
-    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+    notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     let (a, b) = (Side { qp, ..a }, b);
     b.receive(1, &[b.sge(0, 64)]);
     a.post(2, SEND, &[a.sge(0, 8)]);
@@ -217,14 +217,14 @@ fn panicking_at_connections() {
     // The listener's shard still accepts connections.
     let (c, d) = (Side::new(&settings), &b);
     let other = crate::common::make_qp(&d.engine, &d.cq, d.pd);
-    let (tell, told) = mpsc::channel();
-    c.qp.connect(door.local_addr().unwrap(), b"", move |r| {
+    let (tell, notified) = mpsc::channel();
+    c.qp.connect(listener.local_addr().unwrap(), b"", move |r| {
         tell.send(r).unwrap();
     })
     .unwrap();
-    let incoming = door.next().unwrap().unwrap();
+    let incoming = listener.next().unwrap().unwrap();
     incoming.accept(&other, b"", drop).unwrap();
-    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+    notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
 }
 
 #[test]

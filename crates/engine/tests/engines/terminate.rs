@@ -97,11 +97,11 @@ fn cq_overflow_is_reported_to_peers() {
     let ours = crate::common::make_qp(&a.engine, &a.cq, a.pd);
     let idle = crate::common::make_qp(&b.engine, &full, b.pd);
     let also = crate::common::make_qp(&a.engine, &a.cq, a.pd);
-    let door = b.engine.listen(crate::common::loopback(), 4).unwrap();
+    let listener = b.engine.listen(crate::common::loopback(), 4).unwrap();
     for (one, two) in [(&ours, &qp), (&also, &idle)] {
-        one.connect(door.local_addr().unwrap(), b"", |_| ())
+        one.connect(listener.local_addr().unwrap(), b"", |_| ())
             .unwrap();
-        crate::common::accept_next(&door, two);
+        crate::common::accept_next(&listener, two);
     }
     for qp in [&ours, &also] {
         crate::common::wait("connected", || qp.state() == QpState::Rts);

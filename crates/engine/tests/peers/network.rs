@@ -55,14 +55,14 @@ impl VethLink {
             all.extend_from_slice(settings);
             self.ends[at].run(|| side(&all, kind.qp_type))
         });
-        let door = self.ends[1].run(|| {
+        let listener = self.ends[1].run(|| {
             let at = format!("{}:0", ADDRESSES[1]).parse().unwrap();
             b.engine.listen(at, 4).unwrap()
         });
-        let to = door.local_addr().unwrap();
+        let to = listener.local_addr().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| self.ends[0].run(|| crate::common::dial(&a.qp, to).unwrap()));
-            self.ends[1].run(|| crate::common::accept_next(&door, &b.qp));
+            self.ends[1].run(|| crate::common::accept_next(&listener, &b.qp));
         });
         [a, b]
     }
@@ -170,8 +170,8 @@ fn wait_for(side: &Side, id: u64) -> Status {
 
 /// Whether the end of its connection was reported.
 pub(crate) fn is_end_reported(side: &Side) -> bool {
-    let mut told = std::iter::from_fn(|| side.engine.events().try_take());
-    told.any(|event| matches!(event, Event::Disconnected { .. }))
+    let mut notified = std::iter::from_fn(|| side.engine.events().try_take());
+    notified.any(|event| matches!(event, Event::Disconnected { .. }))
 }
 
 /// A host that is gone sends nothing: senders, receivers and idle peers notice in bounded time.

@@ -176,7 +176,7 @@ fn connect(a: &Host, b: &Host, personality: Personality) -> [QueuePair; 2] {
         b.queue_pair(personality, false),
     );
     let listener = b.engine.listen(loopback(), 4).unwrap();
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     let both = [done.clone(), done];
     let [ask, answer] = both.map(|done| {
         move |result: Result<Vec<u8>, verbena_engine::Error>| {
@@ -189,7 +189,7 @@ fn connect(a: &Host, b: &Host, personality: Personality) -> [QueuePair; 2] {
     assert_eq!(incoming.private_data(), b"hello");
     incoming.accept(&theirs, b"welcome", answer).unwrap();
     for _ in 0..2 {
-        told.recv().unwrap().unwrap();
+        notified.recv().unwrap().unwrap();
     }
     [ours, theirs]
 }
@@ -224,13 +224,13 @@ fn connecting(hosts: &[Arc<Host>; 2], random: &mut Random) {
         let (a, mut random) = (a.clone(), random.fork());
         spawn(move || {
             let qp = a.queue_pair(Personality::Iwarp, false);
-            let (done, told) = mpsc::channel();
+            let (done, notified) = mpsc::channel();
             qp.connect(to, b"hello", move |result| {
                 // The receiver is gone if the program does not wait.
                 let _ = done.send(result.is_ok());
             })
             .unwrap();
-            leave(&a, qp, &told, stays == 1, &mut random);
+            leave(&a, qp, &notified, stays == 1, &mut random);
         })
     };
     let accepts = {
@@ -253,13 +253,13 @@ fn accept_one(b: &Host, listener: &Listening, stays: bool, random: &mut Random) 
         return;
     };
     let qp = b.queue_pair(Personality::Iwarp, false);
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     let accepted = incoming.accept(&qp, b"welcome", move |result| {
         let _ = done.send(result.is_ok());
     });
     // An error if the peer has left meanwhile.
     if accepted.is_ok() {
-        leave(b, qp, &told, stays, random);
+        leave(b, qp, &notified, stays, random);
     }
 }
 
@@ -268,20 +268,20 @@ fn accept_one(b: &Host, listener: &Listening, stays: bool, random: &mut Random) 
 fn leave(
     host: &Host,
     qp: QueuePair,
-    told: &mpsc::Receiver<bool>,
+    notified: &mpsc::Receiver<bool>,
     stays: bool,
     random: &mut Random,
 ) {
     match random.below(4) {
         _ if stays => {
-            if told.recv() == Ok(true) {
+            if notified.recv() == Ok(true) {
                 let left = || host.is_disconnected(&qp);
                 sys::wait(sys::now() + LONG, left);
                 assert!(left(), "the peer's connection outlives its queue pair");
             }
         }
         0 => {
-            let _ = told.recv();
+            let _ = notified.recv();
         }
         1 => {
             // As soon as it has a stream, or shortly after.

@@ -19,12 +19,12 @@ use crate::relay::{Attack, Relay, connect_through};
 use crate::{ONE, exchange, psk, with};
 
 /// Accepts every request, until it is told to stop.
-fn accept_all(door: &Listening, side: &Side, stop: &AtomicBool) {
+fn accept_all(acceptor: &Listening, side: &Side, stop: &AtomicBool) {
     let mut kept = Vec::new();
     serve_until(
         || stop.load(Ordering::Acquire),
         || {
-            let Some(request) = door.try_next().unwrap() else {
+            let Some(request) = acceptor.try_next().unwrap() else {
                 return false;
             };
             let qp = make_qp(&side.engine, &side.cq, side.pd);
@@ -48,13 +48,13 @@ fn startup_cut_anywhere_fails_at_once() {
     let (a, b) = (Side::new(&settings), Side::new(&settings));
     let whole = connect_through(&a, &b);
     let lengths = [0, 1].map(|way| whole.seen(way).len());
-    let door = b.engine.listen(loopback(), 16).unwrap();
+    let acceptor = b.engine.listen(loopback(), 16).unwrap();
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {
-        s.spawn(|| accept_all(&door, &b, &stop));
+        s.spawn(|| accept_all(&acceptor, &b, &stop));
         for way in [0, 1] {
             for at in (0..lengths[way]).step_by(11) {
-                let relay = Relay::new(door.local_addr().unwrap());
+                let relay = Relay::new(acceptor.local_addr().unwrap());
                 relay.attack(way, Attack::Cut, at);
                 let qp = make_qp(&a.engine, &a.cq, a.pd);
                 let result = dial(&qp, relay.at);
@@ -65,20 +65,20 @@ fn startup_cut_anywhere_fails_at_once() {
         // Changed bytes are noticed as well.
         for way in [0, 1] {
             for at in (0..lengths[way] * 2 / 3).step_by(37) {
-                let relay = Relay::new(door.local_addr().unwrap());
+                let relay = Relay::new(acceptor.local_addr().unwrap());
                 relay.attack(way, Attack::Flip, at);
                 let qp = make_qp(&a.engine, &a.cq, a.pd);
                 // Some bytes of the first message have no meaning, and with an increased length the reader waits for more.
-                let (done, told) = mpsc::channel();
+                let (done, notified) = mpsc::channel();
                 qp.connect(relay.at, b"", move |r| drop(done.send(r)))
                     .unwrap();
                 wait("the byte has passed", || relay.seen(way).len() > at);
                 relay.end();
-                drop(told.recv_timeout(TEST_TIMEOUT).unwrap());
+                drop(notified.recv_timeout(TEST_TIMEOUT).unwrap());
             }
         }
         let qp = make_qp(&a.engine, &a.cq, a.pd);
-        dial(&qp, door.local_addr().unwrap()).unwrap();
+        dial(&qp, acceptor.local_addr().unwrap()).unwrap();
         stop.store(true, Ordering::Release);
     });
 }
@@ -102,8 +102,8 @@ fn client_hello() -> Vec<u8> {
 fn hostile_handshakes_are_closed() {
     let _alone = serialize_tests();
     let b = with(ONE);
-    let door = b.engine.listen(loopback(), 16).unwrap();
-    let to = door.local_addr().unwrap();
+    let acceptor = b.engine.listen(loopback(), 16).unwrap();
+    let to = acceptor.local_addr().unwrap();
     // Far from its time limit: what is closed is closed because of its bytes.
     let patient = Side::new(&[&psk(ONE)[1..], &[("startup_timeout", "600s")]].concat());
     let patient_door = patient.engine.listen(loopback(), 16).unwrap();
@@ -133,13 +133,13 @@ fn hostile_handshakes_are_closed() {
         raw
     });
     silent.iter().for_each(read_to_end);
-    assert!(door.try_next().unwrap().is_none(), "nothing was shown");
+    assert!(acceptor.try_next().unwrap().is_none(), "nothing was shown");
     let a = with(ONE);
-    let (done, told) = mpsc::channel();
+    let (done, notified) = mpsc::channel();
     a.qp.connect(to, b"", move |r| done.send(r).unwrap())
         .unwrap();
-    accept_next(&door, &b.qp);
-    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+    accept_next(&acceptor, &b.qp);
+    notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     exchange(&a, &b);
 }
 
@@ -152,8 +152,8 @@ fn unauthenticated_tls_connection_memory_is_bounded() {
     let limit = MANY.to_string();
     let more = [("half_open", &*limit), ("startup_timeout", "600s")];
     let b = Side::new(&[&psk(ONE)[1..], &more].concat());
-    let door = b.engine.listen(loopback(), 16).unwrap();
-    let to = door.local_addr().unwrap();
+    let acceptor = b.engine.listen(loopback(), 16).unwrap();
+    let to = acceptor.local_addr().unwrap();
     let hello = client_hello();
     let unfinished = [&hello[..], &[23, 3, 3, 0x40, 0x11], &vec![7; 16_000]].concat();
     let open = |count| -> Vec<_> {

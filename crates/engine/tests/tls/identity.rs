@@ -19,26 +19,26 @@ use crate::{ONE, TWO, exchange, psk, transfer, with};
 
 /// Collects the refusals that a side reports.
 fn refusals(side: &Side) -> Arc<Mutex<Vec<(RefusedBy, String)>>> {
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let ours = told.clone();
+    let notified = Arc::new(Mutex::new(Vec::new()));
+    let ours = notified.clone();
     side.engine.access_list().on_refusal(move |refusal| {
         ours.lock().unwrap().push((refusal.by, refusal.to_string()));
     });
-    told
+    notified
 }
 
 /// Connects to a side that rejects it; returns the error of the initiator, and what the other side reported.
 fn refused(a: &Side, b: &Side) -> (TlsError, RefusedBy, String) {
-    let told = refusals(b);
-    let door = b.engine.listen(loopback(), 16).unwrap();
-    let error = dial(&a.qp, door.local_addr().unwrap()).unwrap_err();
+    let notified = refusals(b);
+    let acceptor = b.engine.listen(loopback(), 16).unwrap();
+    let error = dial(&a.qp, acceptor.local_addr().unwrap()).unwrap_err();
     let Error::Tls { cause, .. } = error else {
         panic!("{error}");
     };
-    assert!(door.try_next().unwrap().is_none(), "nothing was shown");
-    wait("the refusal is told", || !told.lock().unwrap().is_empty());
+    assert!(acceptor.try_next().unwrap().is_none(), "nothing was shown");
+    wait("the refusal is told", || !notified.lock().unwrap().is_empty());
     assert_eq!(b.engine.access_list().refused(), 1);
-    let (by, words) = told.lock().unwrap().remove(0);
+    let (by, words) = notified.lock().unwrap().remove(0);
     (cause, by, words)
 }
 

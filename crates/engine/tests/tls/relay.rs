@@ -123,12 +123,12 @@ fn pass(way: &Direction, mut from: TcpStream, mut into: TcpStream) {
 
 /// Connects two sides with a relay between them.
 pub(crate) fn connect_through(a: &Side, b: &Side) -> Relay {
-    let door = b.engine.listen(loopback(), 16).unwrap();
-    let relay = Relay::new(door.local_addr().unwrap());
-    let (done, told) = mpsc::channel();
+    let acceptor = b.engine.listen(loopback(), 16).unwrap();
+    let relay = Relay::new(acceptor.local_addr().unwrap());
+    let (done, notified) = mpsc::channel();
     let connect = a.qp.connect(relay.at, b"", move |r| done.send(r).unwrap());
     connect.unwrap();
-    accept_next(&door, &b.qp);
-    told.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
+    accept_next(&acceptor, &b.qp);
+    notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap();
     relay
 }

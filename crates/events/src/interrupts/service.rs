@@ -94,9 +94,9 @@ impl Interrupts {
                 count => Indicator::By(count),
             };
             let armed = turn.arm;
-            let bell = Doorbell { queue, armed, read };
+            let doorbell = Doorbell { queue, armed, read };
             // Fails if the queue was destroyed meanwhile; then neither is needed.
-            let later = self.write_register(bell.pack(), now);
+            let later = self.write_register(doorbell.pack(), now);
             due = earlier(due, later.unwrap_or(None));
         }
         Served {

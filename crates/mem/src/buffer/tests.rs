@@ -116,8 +116,8 @@ fn mem_access(stag: Stag, at: u64, len: u64, needs: Access) -> MemAccess {
 
 /// Takes a buffer over into another table, as another process would; the memory is mapped once more.
 fn adopt_copy(buffer: &Buffer, to: &Arc<Tpt>) -> Result<Buffer, Misuse> {
-    let (estate, fd) = buffer.export_region()?;
-    Buffer::adopt(to, fd.try_clone_to_owned().unwrap(), estate, Pd(1))
+    let (export, fd) = buffer.export_region()?;
+    Buffer::adopt(to, fd.try_clone_to_owned().unwrap(), export, Pd(1))
 }
 
 /// V1: peers and requests use the same STag and addresses, and both processes see the same memory.
@@ -185,22 +185,22 @@ fn unmappable_memory_cannot_be_handed_over() {
         )
     );
     let shared = Buffer::shared(&tpt, 100, Pd(1), Access::ALL).unwrap();
-    let (estate, fd) = shared.export_region().unwrap();
+    let (export, fd) = shared.export_region().unwrap();
     let new = Arc::new(Tpt::new(1..5000, Policy::Verbs, 1));
     let (file, copy) = (std::fs::File::open("/proc/self/exe").unwrap(), || {
         fd.try_clone_to_owned().unwrap()
     });
-    let refused = Buffer::adopt(&new, file.into(), estate, Pd(1)).unwrap_err();
+    let refused = Buffer::adopt(&new, file.into(), export, Pd(1)).unwrap_err();
     assert_eq!(refused, Misuse::SharedMemory(SharedMemoryError::NotMemfd));
     let (size, len) = (100, 101);
-    let longer = RegionExport { len, ..estate };
+    let longer = RegionExport { len, ..export };
     let refused = Buffer::adopt(&new, copy(), longer, Pd(1)).unwrap_err();
     assert_eq!(
         refused,
         Misuse::SharedMemory(SharedMemoryError::TooShort { size, len })
     );
     let start = To::new(u64::MAX - 10);
-    let wraps = RegionExport { start, ..estate };
+    let wraps = RegionExport { start, ..export };
     let refused = Buffer::adopt(&new, copy(), wraps, Pd(1)).unwrap_err();
     assert!(matches!(refused, Misuse::Range { .. }), "{refused}");
     assert!(new.is_empty(), "a refusal takes nothing");

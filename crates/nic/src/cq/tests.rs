@@ -286,22 +286,22 @@ mod model {
     fn an_entry_is_visible_before_its_event() {
         loom::model(|| {
             let cq = Arc::new(Cq::new(1, 4).unwrap());
-            let heard = Arc::new(AtomicUsize::new(0));
+            let received = Arc::new(AtomicUsize::new(0));
             cq.arm(Arm::Next);
             let raise = {
-                let (cq, heard) = (cq.clone(), heard.clone());
+                let (cq, received) = (cq.clone(), received.clone());
                 thread::spawn(move || {
                     let mut outbox = Outbox::new();
                     cq.push(wc(0), &mut outbox);
-                    heard.store(outbox.events().len(), Ordering::Release);
+                    received.store(outbox.events().len(), Ordering::Release);
                 })
             };
-            if heard.load(Ordering::Acquire) == 1 {
+            if received.load(Ordering::Acquire) == 1 {
                 assert!(!cq.is_empty());
                 assert_eq!(ids(&cq), [0]);
             }
             raise.join().unwrap();
-            assert_eq!(heard.load(Ordering::Relaxed), 1);
+            assert_eq!(received.load(Ordering::Relaxed), 1);
         });
     }
 

@@ -186,9 +186,9 @@ impl Function {
             outcome,
             final_bytes: last_words,
         };
-        let told = control.complete(&done, out);
+        let notified = control.complete(&done, out);
         drop(turn);
-        if !told {
+        if !notified {
             // The completion is lost, so the program cannot know the results any more.
             self.end_control(&control, out);
         }

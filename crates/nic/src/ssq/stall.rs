@@ -32,17 +32,17 @@ impl Ssq {
     }
 
     /// Fails a channel that has held up others for too long without progress, and continues with the others.
-    pub fn handle_timeout(&self, now: Time, hand: SendFn<'_>, out: &mut Outbox) {
-        let mut told = false;
+    pub fn handle_timeout(&self, now: Time, carrier: SendFn<'_>, out: &mut Outbox) {
+        let mut notified = false;
         self.lock.run_or_delegate(|pump| {
-            self.turn(pump, hand, out);
-            if !core::mem::replace(&mut told, true) {
-                self.check_stall(pump, now, hand, out);
+            self.turn(pump, carrier, out);
+            if !core::mem::replace(&mut notified, true) {
+                self.check_stall(pump, now, carrier, out);
             }
         });
     }
 
-    fn check_stall(&self, pump: &mut Pump, now: Time, hand: SendFn<'_>, out: &mut Outbox) {
+    fn check_stall(&self, pump: &mut Pump, now: Time, carrier: SendFn<'_>, out: &mut Outbox) {
         let lagging = pump.lagging.as_ref().map(|qp| qp.number());
         let blamed = {
             let order = self.order.lock();
@@ -79,12 +79,12 @@ impl Ssq {
                 // find half a message then: the connection is aborted.
                 qp.handle_peer_dead(out);
                 self.order.lock().count_stall(qp.number());
-                hand(&qp, out);
+                carrier(&qp, out);
                 any = true;
             }
         }
         if any {
-            self.turn(pump, hand, out);
+            self.turn(pump, carrier, out);
         }
     }
 

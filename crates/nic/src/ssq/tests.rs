@@ -183,8 +183,8 @@ impl World {
     fn time(&mut self, millis: u64) {
         let now = Time::ZERO + Duration::from_millis(millis);
         let (wires, out) = (&mut self.wires, &mut self.out);
-        let hand = &mut |qp: &Arc<Qp>, out: &mut Outbox| wires.send(qp, out);
-        self.ssq.handle_timeout(now, hand, out);
+        let carrier = &mut |qp: &Arc<Qp>, out: &mut Outbox| wires.send(qp, out);
+        self.ssq.handle_timeout(now, carrier, out);
     }
 
     /// Pumps the queue if the outbox says so, as the code that owns the connections does.

@@ -38,20 +38,20 @@ mod plain {
 
     #[test]
     fn ring_on_free_lock_runs_the_work() {
-        let (desk, [mut tx]) = Inbox::new();
+        let (lock, [mut tx]) = Inbox::new();
         tx.push(1);
-        assert!(desk.run_or_delegate(Inbox::drain));
-        assert_eq!(desk.read(|inbox| inbox.got.clone()), [1]);
+        assert!(lock.run_or_delegate(Inbox::drain));
+        assert_eq!(lock.read(|inbox| inbox.got.clone()), [1]);
     }
 
     #[test]
     fn holder_handles_rings_before_unlocking() {
-        let (desk, [mut tx]) = Inbox::new();
+        let (lock, [mut tx]) = Inbox::new();
         let mut turns = 0;
         let work = |_: &mut Inbox| {
             // As if from another thread; the holder may ring, too.
             tx.push(1);
-            let rang = desk.run_or_delegate(Inbox::drain);
+            let rang = lock.run_or_delegate(Inbox::drain);
             assert!(!rang, "the holder takes the work");
             7
         };
@@ -59,56 +59,56 @@ mod plain {
             turns += 1;
             inbox.drain();
         };
-        assert_eq!(desk.lock_and_run(work, again), 7);
+        assert_eq!(lock.lock_and_run(work, again), 7);
         assert_eq!(turns, 1, "only because it rang");
-        assert_eq!(desk.read(|inbox| inbox.got.clone()), [1]);
+        assert_eq!(lock.read(|inbox| inbox.got.clone()), [1]);
     }
 
     #[test]
     fn ring_during_the_repeat_is_handled() {
-        let (desk, [mut tx]) = Inbox::new();
+        let (lock, [mut tx]) = Inbox::new();
         let mut rings = 3;
         let again = |inbox: &mut Inbox| {
             inbox.drain();
             if rings > 0 {
                 tx.push(rings);
                 rings -= 1;
-                assert!(!desk.run_or_delegate(Inbox::drain));
+                assert!(!lock.run_or_delegate(Inbox::drain));
             }
         };
-        assert!(desk.run_or_delegate(again));
-        assert_eq!(desk.read(|inbox| inbox.got.clone()), [3, 2, 1]);
+        assert!(lock.run_or_delegate(again));
+        assert_eq!(lock.read(|inbox| inbox.got.clone()), [3, 2, 1]);
     }
 
     #[test]
     fn panic_releases_the_lock() {
-        let (desk, [mut tx]) = Inbox::new();
-        let serve = || desk.lock_and_run(|_| panic!("a bug"), Inbox::drain);
+        let (lock, [mut tx]) = Inbox::new();
+        let serve = || lock.lock_and_run(|_| panic!("a bug"), Inbox::drain);
         assert!(catch_unwind(AssertUnwindSafe(serve)).is_err());
         tx.push(1);
-        assert!(desk.run_or_delegate(Inbox::drain));
+        assert!(lock.run_or_delegate(Inbox::drain));
     }
 
     #[test]
     fn concurrent_rings_are_never_lost() {
         const COUNT: u32 = 20_000;
-        let (desk, to) = Inbox::new::<2>();
+        let (lock, to) = Inbox::new::<2>();
         std::thread::scope(|scope| {
             for mut tx in to {
-                let desk = &desk;
+                let lock = &lock;
                 scope.spawn(move || {
                     for value in 0..COUNT {
                         tx.push(value);
-                        desk.run_or_delegate(Inbox::drain);
+                        lock.run_or_delegate(Inbox::drain);
                     }
                 });
             }
             for _ in 0..1000 {
-                desk.lock_and_run(|_| (), Inbox::drain);
-                desk.read(|inbox| inbox.got.len());
+                lock.lock_and_run(|_| (), Inbox::drain);
+                lock.read(|inbox| inbox.got.len());
             }
         });
-        assert_eq!(desk.read(|inbox| inbox.got.len()), 2 * COUNT as usize);
+        assert_eq!(lock.read(|inbox| inbox.got.len()), 2 * COUNT as usize);
     }
 }
 
@@ -120,40 +120,40 @@ mod model {
     use super::*;
 
     fn ringer(
-        desk: &Arc<CombiningLock<Inbox>>,
+        lock: &Arc<CombiningLock<Inbox>>,
         mut tx: Producer<u32>,
         values: u32,
     ) -> JoinHandle<()> {
-        let desk = desk.clone();
+        let lock = lock.clone();
         thread::spawn(move || {
             for value in 0..values {
                 tx.push(value);
-                desk.run_or_delegate(Inbox::drain);
+                lock.run_or_delegate(Inbox::drain);
             }
         })
     }
 
     /// All threads have finished: no value may wait, and `DELEGATED` is unset.
-    fn settled(desk: &CombiningLock<Inbox>, values: usize) {
-        desk.read(|inbox| {
+    fn settled(lock: &CombiningLock<Inbox>, values: usize) {
+        lock.read(|inbox| {
             assert_eq!(inbox.got.len(), values, "a ring was lost");
             assert!(inbox.from.iter().all(Consumer::is_empty));
         });
-        assert_eq!(desk.word.load(Ordering::Relaxed), 0);
+        assert_eq!(lock.word.load(Ordering::Relaxed), 0);
     }
 
     /// Two threads that ring, on queues of their own, and one that serves.
     #[test]
     fn rings_from_two_threads_are_handled() {
         loom::model(|| {
-            let (desk, [first, second]) = Inbox::new();
-            let desk = Arc::new(desk);
-            let ringers = [ringer(&desk, first, 1), ringer(&desk, second, 1)];
-            desk.lock_and_run(|_| (), Inbox::drain);
+            let (lock, [first, second]) = Inbox::new();
+            let lock = Arc::new(lock);
+            let ringers = [ringer(&lock, first, 1), ringer(&lock, second, 1)];
+            lock.lock_and_run(|_| (), Inbox::drain);
             for ringer in ringers {
                 ringer.join().unwrap();
             }
-            settled(&desk, 2);
+            settled(&lock, 2);
         });
     }
 
@@ -161,13 +161,13 @@ mod model {
     #[test]
     fn repeated_serve_misses_no_ring() {
         loom::model(|| {
-            let (desk, [first]) = Inbox::new();
-            let desk = Arc::new(desk);
-            let ringer = ringer(&desk, first, 2);
-            desk.lock_and_run(|_| (), Inbox::drain);
-            desk.lock_and_run(Inbox::drain, Inbox::drain);
+            let (lock, [first]) = Inbox::new();
+            let lock = Arc::new(lock);
+            let ringer = ringer(&lock, first, 2);
+            lock.lock_and_run(|_| (), Inbox::drain);
+            lock.lock_and_run(Inbox::drain, Inbox::drain);
             ringer.join().unwrap();
-            settled(&desk, 2);
+            settled(&lock, 2);
         });
     }
 
@@ -175,14 +175,14 @@ mod model {
     #[test]
     fn look_loses_no_ring() {
         loom::model(|| {
-            let (desk, [first, second]) = Inbox::new();
-            let desk = Arc::new(desk);
-            let ringers = [ringer(&desk, first, 1), ringer(&desk, second, 1)];
-            desk.read(|inbox| assert!(inbox.got.len() <= 2));
+            let (lock, [first, second]) = Inbox::new();
+            let lock = Arc::new(lock);
+            let ringers = [ringer(&lock, first, 1), ringer(&lock, second, 1)];
+            lock.read(|inbox| assert!(inbox.got.len() <= 2));
             for ringer in ringers {
                 ringer.join().unwrap();
             }
-            settled(&desk, 2);
+            settled(&lock, 2);
         });
     }
 
@@ -190,17 +190,17 @@ mod model {
     #[test]
     fn ring_during_look_and_serve_is_handled() {
         loom::model(|| {
-            let (desk, [first]) = Inbox::new();
-            let desk = Arc::new(desk);
-            let ringer = ringer(&desk, first, 1);
+            let (lock, [first]) = Inbox::new();
+            let lock = Arc::new(lock);
+            let ringer = ringer(&lock, first, 1);
             let server = {
-                let desk = desk.clone();
-                thread::spawn(move || desk.lock_and_run(|_| (), Inbox::drain))
+                let lock = lock.clone();
+                thread::spawn(move || lock.lock_and_run(|_| (), Inbox::drain))
             };
-            desk.read(|inbox| assert!(inbox.got.len() <= 1));
+            lock.read(|inbox| assert!(inbox.got.len() <= 1));
             ringer.join().unwrap();
             server.join().unwrap();
-            settled(&desk, 1);
+            settled(&lock, 1);
         });
     }
 }

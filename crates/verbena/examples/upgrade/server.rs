@@ -122,10 +122,10 @@ impl Server {
             self.serve(IDLE_TIMEOUT)?;
             self.update_clients()?;
             let Some(keeper) = &doorkeeper else { continue };
-            let Some(successor) = keeper.try_accept() else {
+            let Some(sender) = keeper.try_accept() else {
                 continue;
             };
-            match self.hand_over(successor, orders, MAX_TRIES)? {
+            match self.hand_over(sender, orders, MAX_TRIES)? {
                 Some(kept) => {
                     keeper.accept_next();
                     self = kept;
@@ -282,7 +282,7 @@ impl Server {
                 connected: joined,
             },
         );
-        let told = self.connect_results.0.clone();
+        let notified = self.connect_results.0.clone();
         let mut welcome = index.to_le_bytes().to_vec();
         welcome.extend_from_slice(&self.table.remote().to_bytes());
         let accepted = (0..DEPTH)
@@ -291,7 +291,7 @@ impl Server {
                 let qp = &self.clients[&index].qp;
                 request.accept_with_callback(qp, &welcome, move |result| {
                     // The server may have ended.
-                    let _ = told.send((index, qpn, result));
+                    let _ = notified.send((index, qpn, result));
                 })?;
                 Ok(())
             });

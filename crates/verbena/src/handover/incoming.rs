@@ -57,14 +57,14 @@ impl IncomingHandover {
     /// assert!(refused.is_err());
     /// ```
     pub fn connect(path: &Path) -> Result<IncomingHandover, Error> {
-        let mut courier = FdChannel::connect(path).map_err(HandoverError::from)?;
-        courier.set_timeouts(TIMEOUT, TIMEOUT);
-        courier
+        let mut fd_channel = FdChannel::connect(path).map_err(HandoverError::from)?;
+        fd_channel.set_timeouts(TIMEOUT, TIMEOUT);
+        fd_channel
             .send(&Hello::LOCAL.emit(), &[])
             .map_err(HandoverError::from)?;
-        let (bytes, _) = courier.receive().map_err(HandoverError::from)?;
+        let (bytes, _) = fd_channel.receive().map_err(HandoverError::from)?;
         Hello::check(&bytes)?;
-        let (bytes, fds) = courier.receive().map_err(HandoverError::from)?;
+        let (bytes, fds) = fd_channel.receive().map_err(HandoverError::from)?;
         let nonsense = HandoverError::InvalidMessage;
         let goods: Payload =
             postcard::from_bytes(&bytes).map_err(|_| nonsense("the payload cannot be decoded"))?;
@@ -77,17 +77,17 @@ impl IncomingHandover {
             memories.push((tag, land, next()?));
         }
         let mut qps = Vec::new();
-        for (tag, parcel) in goods.qps {
-            let lines = (0..parcel.descriptors()).map(|_| next());
+        for (tag, state) in goods.qps {
+            let lines = (0..state.descriptors()).map(|_| next());
             let lines = lines.collect::<Result<_, _>>()?;
-            qps.push((tag, parcel, lines));
+            qps.push((tag, state, lines));
         }
         let mut listeners = Vec::new();
         for tag in goods.listeners {
             listeners.push((tag, next()?));
         }
         Ok(IncomingHandover {
-            channel: courier,
+            channel: fd_channel,
             claims,
             user_data: goods.user_data,
             memories,
@@ -140,7 +140,7 @@ impl IncomingHandover {
         let adopted = land
             .to_region_export()
             .map_err(Error::from)
-            .and_then(|estate| Memory::adopt(&pd.0, fd, estate));
+            .and_then(|export| Memory::adopt(&pd.0, fd, export));
         if adopted.is_err() {
             self.first_failed.get_or_insert((what, tag));
         }
@@ -168,8 +168,8 @@ impl IncomingHandover {
         let at = at.ok_or(HandoverError::NotFound { what, tag })?;
         // Fails before the connection is removed, so that the caller can try again with other queues.
         let (held, to) = QpResources::destination(pd, send, recv, srq)?;
-        let (_, parcel, fds) = self.qps.remove(at);
-        let unpacked = unpack(held, &to, parcel, fds);
+        let (_, state, fds) = self.qps.remove(at);
+        let unpacked = unpack(held, &to, state, fds);
         if unpacked.is_err() {
             self.first_failed.get_or_insert((what, tag));
         }
@@ -229,7 +229,7 @@ impl IncomingHandover {
         begun?;
         let listeners = berths
             .into_iter()
-            .map(|(tag, berth)| Ok((tag, berth.listen(Listener::BACKLOG)?)));
+            .map(|(tag, bound)| Ok((tag, bound.listen(Listener::BACKLOG)?)));
         listeners.collect()
     }
 
@@ -252,10 +252,10 @@ impl IncomingHandover {
 fn unpack(
     held: QpResources,
     to: &Destination<'_>,
-    parcel: MigrationState,
+    state: MigrationState,
     fds: Vec<OwnedFd>,
 ) -> Result<(Qp, ImportedConnection), Error> {
-    let (qp, arriving) = QueuePair::import(to, parcel, fds)?;
+    let (qp, arriving) = QueuePair::import(to, state, fds)?;
     Ok((held.attach(qp), arriving))
 }
 

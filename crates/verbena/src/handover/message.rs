@@ -98,12 +98,12 @@ pub(super) struct RegionRecord {
 }
 
 impl From<RegionExport> for RegionRecord {
-    fn from(estate: RegionExport) -> RegionRecord {
+    fn from(export: RegionExport) -> RegionRecord {
         RegionRecord {
-            stag: estate.stag,
-            start: estate.start,
-            len: estate.len,
-            access: estate.access.bits(),
+            stag: export.stag,
+            start: export.start,
+            len: export.len,
+            access: export.access.bits(),
         }
     }
 }

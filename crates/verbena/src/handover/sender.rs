@@ -180,7 +180,7 @@ impl HandoverSender {
                 offered.map_err(|why| (Vec::new(), why, None))
             }
         };
-        let Err((left, why, successor)) = offered else {
+        let Err((left, why, next_process)) = offered else {
             for (_, listener) in listeners {
                 listener.close_handed_over();
             }
@@ -200,7 +200,7 @@ impl HandoverSender {
         Err(Box::new(FailedHandover {
             handover,
             source: why,
-            sender: successor,
+            sender: next_process,
         }))
     }
 
@@ -220,8 +220,8 @@ impl HandoverSender {
         };
         let mut fds: Vec<BorrowedFd<'_>> = vec![claims.fd()];
         for (tag, memory) in memories {
-            let (estate, fd) = memory.export_region()?;
-            goods.memories.push((*tag, estate.into()));
+            let (region_export, fd) = memory.export_region()?;
+            goods.memories.push((*tag, region_export.into()));
             fds.push(fd);
         }
         for (tag, departed, _) in out {

@@ -66,20 +66,20 @@ impl Block {
     pub(crate) fn adopt(
         domain: &Arc<Domain>,
         fd: OwnedFd,
-        estate: RegionExport,
+        export: RegionExport,
     ) -> Result<Block, Error> {
         let too_long = |_| Error::TooLong {
-            len: estate.len,
+            len: export.len,
             limit: usize::MAX as u64,
         };
-        let len = usize::try_from(estate.len).map_err(too_long)?;
+        let len = usize::try_from(export.len).map_err(too_long)?;
         let mapping = Mapping::adopt(fd, len).map_err(misuse)?;
-        let at = estate.start.get();
+        let at = export.start.get();
         let mapped = Mapped {
             mapping,
             request_addr: at,
         };
-        let (stag, access) = (estate.stag, estate.access);
+        let (stag, access) = (export.stag, export.access);
         Block::register(domain, mapped.into(), Some(stag), (access, false))
     }
 
@@ -87,8 +87,8 @@ impl Block {
     pub(crate) fn export_region(&self) -> Result<(RegionExport, BorrowedFd<'_>), Error> {
         let private = || misuse(Misuse::NotShared(self.stag));
         let mapped = self.mapped.as_ref().ok_or_else(private)?;
-        let estate = self.domain.function()?.tpt().export_region(self.stag);
-        Ok((estate.map_err(misuse)?, mapped.mapping.fd()))
+        let export = self.domain.function()?.tpt().export_region(self.stag);
+        Ok((export.map_err(misuse)?, mapped.mapping.fd()))
     }
 
     fn allocate(

@@ -57,9 +57,9 @@ impl Memory {
     pub(crate) fn adopt(
         domain: &Arc<Domain>,
         fd: OwnedFd,
-        estate: RegionExport,
+        export: RegionExport,
     ) -> Result<Memory, Error> {
-        Ok(Memory(Arc::new(Block::adopt(domain, fd, estate)?)))
+        Ok(Memory(Arc::new(Block::adopt(domain, fd, export)?)))
     }
 }
 

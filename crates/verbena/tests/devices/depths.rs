@@ -20,10 +20,10 @@ fn outstanding_reads_respect_ord_and_ird() {
         let (ours, theirs) = (device(settings), device(settings));
         let (pd, cq) = (ours.pd().unwrap(), ours.cq(64).unwrap());
         let a = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
-        a.set_attr(|manners| manners.ord = Some(ord));
+        a.set_attr(|attr| attr.ord = Some(ord));
         let (their_pd, their_cq) = (theirs.pd().unwrap(), theirs.cq(64).unwrap());
         let b = Qp::new(&their_pd, &their_cq, &their_cq, QpOptions::default()).unwrap();
-        b.set_attr(|manners| manners.ird = Some(ird));
+        b.set_attr(|attr| attr.ird = Some(ird));
         let listener = theirs.listen("127.0.0.1:0").unwrap();
         let relay = Relay::to(listener.local_addr().unwrap());
         let joining = a.connect(relay.at, b"").unwrap();

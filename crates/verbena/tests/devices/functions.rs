@@ -165,7 +165,7 @@ fn peer_cannot_access_memory_of_another_function() {
         },
     ];
     for (at, op) in ops.into_iter().enumerate() {
-        let told = [there, nowhere].map(|remote| {
+        let notified = [there, nowhere].map(|remote| {
             // The physical function is a peer like any other.
             let (peer, victim) = pair(&adapter, &b);
             let piece = [peer.memory.sge(0, 8).unwrap()];
@@ -179,8 +179,8 @@ fn peer_cannot_access_memory_of_another_function() {
             let hex = format!("{:08x}", remote.stag.get());
             (status, cause.replace(&hex, "…"))
         });
-        assert_eq!(told[0].0, Status::RemAccessErr, "{at}");
-        assert_eq!(told[0], told[1], "{at}: as if it did not exist");
+        assert_eq!(notified[0].0, Status::RemAccessErr, "{at}");
+        assert_eq!(notified[0], notified[1], "{at}: as if it did not exist");
     }
     let mut bytes = [0; 13];
     secret.memory.read_at(0, &mut bytes).unwrap();
@@ -193,7 +193,7 @@ fn own_requests_cannot_name_memory_of_another_function() {
     let (adapter, a, b) = two_functions();
     let secret = side(&a);
     let (good, theirs) = (secret.memory.sge(0, 8).unwrap(), INVALID_STAG);
-    let told = [good.stag, theirs].map(|stag| {
+    let notified = [good.stag, theirs].map(|stag| {
         let (peer, ours) = pair(&adapter, &b);
         let piece = [verbena::low::Sge { stag, ..good }];
         ours.qp
@@ -211,8 +211,8 @@ fn own_requests_cannot_name_memory_of_another_function() {
         peer.qp.post_send(&[wr(3, SEND, data)]).unwrap();
         (sent, complete(&ours.cq, 1)[0].status)
     });
-    assert_eq!(told[0], (Status::LocProtErr, Status::LocProtErr));
-    assert_eq!(told[0], told[1], "as if it did not exist");
+    assert_eq!(notified[0], (Status::LocProtErr, Status::LocProtErr));
+    assert_eq!(notified[0], notified[1], "as if it did not exist");
 }
 
 /// V1: objects of one function are refused by every call of another.
@@ -235,8 +235,8 @@ fn handles_of_one_function_are_refused_by_another() {
     let ssq = pd.ssq(&cq, SsqOptions::default()).unwrap();
     foreign(Qp::with_ssq(&ssq, &other_cq, None, options()).map(drop));
     foreign(Qp::with_ssq(&ssq, &cq, Some(&srq), options()).map(drop));
-    let stranger = Qp::new(&other_pd, &other_cq, &other_cq, options()).unwrap();
-    let number = stranger.number();
+    let unknown = Qp::new(&other_pd, &other_cq, &other_cq, options()).unwrap();
+    let number = unknown.number();
     let nothing = [wr(1, SEND, Data::Inline(b""))];
     let posted = ssq.post(number, &nothing);
     assert_eq!(
@@ -278,9 +278,9 @@ fn handles_of_one_function_are_refused_by_another() {
         .qp
         .connect(listener.local_addr().unwrap(), b"")
         .unwrap();
-    let stranger = side(&b);
+    let unknown = side(&b);
     let request = listener.next().wait().unwrap();
-    let refused = request.accept_on(&stranger.qp, b"").err();
+    let refused = request.accept_on(&unknown.qp, b"").err();
     assert!(
         matches!(refused, Some(Error::Engine(verbena_engine::Error::Foreign))),
         "{refused:?}"

@@ -53,11 +53,11 @@ impl ConnectedQps {
 }
 
 fn reporting_handler(device: &Device) -> (Handler, mpsc::Receiver<(Completion, Option<u16>)>) {
-    let (tell, told) = mpsc::channel();
+    let (tell, notified) = mpsc::channel();
     let options = HandlerOptions::new(move |completion| {
         let _ = tell.send((completion, processor()));
     });
-    (device.set_handler(&options).unwrap(), told)
+    (device.set_handler(&options).unwrap(), notified)
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn an_observer_sees_completions_too() {
 #[test]
 fn shut_down_flushes_work_and_notifies_handler() {
     let two = connected_qps(&[("linger", "100ms")]);
-    let (handler, told) = reporting_handler(&two.device);
+    let (handler, notified) = reporting_handler(&two.device);
     two.received.set_handler(Some(&handler)).unwrap();
     two.received.arm(Arm::Next);
     let receive = RecvWr {
@@ -174,7 +174,7 @@ fn shut_down_flushes_work_and_notifies_handler() {
     two.b.post_recv(&[receive]).unwrap();
     let ended = two.device.shut_down(Duration::from_secs(5)).unwrap();
     assert_eq!((ended.finished, ended.flushed), (2, 0));
-    assert!(told.recv_timeout(Duration::from_secs(5)).is_ok());
+    assert!(notified.recv_timeout(Duration::from_secs(5)).is_ok());
     let mut some = [verbena::low::Wc::default(); 4];
     assert_eq!(two.received.poll(&mut some), 1);
     assert_eq!(some[0].status, Status::WrFlushErr);

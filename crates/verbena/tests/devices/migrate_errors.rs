@@ -16,8 +16,8 @@ fn connected_qps() -> (Device, Device, Cq, Qp, Cq, Qp) {
     let theirs = Qp::new(&pd, &b, &b, options).unwrap();
     let listener = adapter.listen("127.0.0.1:0").unwrap();
     connect_qps(&listener, &ours, &theirs);
-    let tenant = virtual_function(&adapter);
-    (adapter, tenant, a, ours, b, theirs)
+    let function = virtual_function(&adapter);
+    (adapter, function, a, ours, b, theirs)
 }
 
 fn send(qp: &Qp, id: u64) {
@@ -27,8 +27,8 @@ fn send(qp: &Qp, id: u64) {
 
 #[test]
 fn refused_migration_keeps_the_connection() {
-    let (_adapter, tenant, a, ours, b, theirs) = connected_qps();
-    let (pd, elsewhere) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
+    let (_adapter, function, a, ours, b, theirs) = connected_qps();
+    let (pd, elsewhere) = (function.pd().unwrap(), function.cq(64).unwrap());
     // Queues of one function, a domain of another.
     let refused = ours.migrate(&pd, &a, &a, None).unwrap_err();
     assert!(matches!(refused.source, Error::Foreign), "{refused}");
@@ -50,7 +50,7 @@ fn refused_migration_keeps_the_connection() {
     }
     assert_eq!(complete(&b, 3).len(), 3);
     wait_until("all sends are done", || ours.view().sends == 0);
-    let small = tenant.cq(2).unwrap();
+    let small = function.cq(2).unwrap();
     let refused = ours.migrate(&pd, &small, &small, None).unwrap_err();
     assert!(
         refused.to_string().contains("3 completions wait"),
@@ -78,8 +78,8 @@ fn refused_migration_keeps_the_connection() {
 
 #[test]
 fn disconnected_queue_pair_is_not_migrated() {
-    let (_adapter, tenant, _a, ours, b, theirs) = connected_qps();
-    let (pd, cq) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
+    let (_adapter, function, _a, ours, b, theirs) = connected_qps();
+    let (pd, cq) = (function.pd().unwrap(), function.cq(64).unwrap());
     drop(ours);
     wait_until("the peer has noticed", || theirs.view().peer_disconnected);
     let refused = theirs.migrate(&pd, &cq, &cq, None).unwrap_err();
@@ -93,7 +93,7 @@ fn disconnected_queue_pair_is_not_migrated() {
 #[test]
 fn srq_queue_pair_migrates_to_another_srq() {
     let adapter = device(LOOPBACK);
-    let tenant = virtual_function(&adapter);
+    let function = virtual_function(&adapter);
     let (a, b) = (adapter.cq(64).unwrap(), adapter.cq(64).unwrap());
     let pd = adapter.pd().unwrap();
     let srq = pd.srq(16, 1).unwrap();
@@ -104,7 +104,7 @@ fn srq_queue_pair_migrates_to_another_srq() {
     // A message that finds no receive waits at its sender, before the move and after it.
     send(&theirs, 1);
     wait_until("it was refused", || ours.view().counters.rnr_sent == 1);
-    let (there, done) = (tenant.pd().unwrap(), tenant.cq(64).unwrap());
+    let (there, done) = (function.pd().unwrap(), function.cq(64).unwrap());
     let refused = ours.migrate(&there, &done, &done, None).unwrap_err();
     assert!(refused.to_string().contains("none was given"), "{refused}");
     let stock = there.srq(16, 1).unwrap();

@@ -46,7 +46,7 @@ fn queue_pairs_connect_out_of_band() {
             send: psn(send),
             receive: psn(receive),
         };
-        side.qp.set_attr(|manners| manners.psns = Some(psns));
+        side.qp.set_attr(|attr| attr.psns = Some(psns));
     }
     a.qp.set_peer(endpoint_via_text(&b)).unwrap();
     // The other one later: requests wait for it.
@@ -91,7 +91,7 @@ fn queue_pairs_connect_out_of_band() {
 #[test]
 fn absent_peer_fails_requests_in_time() {
     let (a, gone) = (side(), endpoint_via_text(&side()));
-    a.qp.set_attr(|manners| manners.peer_timeout = Some(Duration::from_millis(300)));
+    a.qp.set_attr(|attr| attr.peer_timeout = Some(Duration::from_millis(300)));
     a.qp.set_peer(gone).unwrap();
     assert!(a.qp.modify(QpState::Rts));
     a.qp.post_send(&[wr(1, SEND, Data::Inline(b"hello"))])

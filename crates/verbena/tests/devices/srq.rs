@@ -135,7 +135,7 @@ fn srq_limit_event_is_raised_once() {
         world.post(id);
     }
     world.srq.set_limit(3).unwrap();
-    let mut told = Vec::new();
+    let mut notified = Vec::new();
     for _ in 0..3 {
         let list = [wr(7, SEND, Data::Inline(b"xx"))];
         world.clients[0].post_send(&list).unwrap();
@@ -143,15 +143,15 @@ fn srq_limit_event_is_raised_once() {
         wait_until("the sender heard", || {
             world.clients[0].view().sends == 0 || world.sent.poll(&mut [Wc::default(); 4]) > 0
         });
-        told.extend(limits(&world.device));
+        notified.extend(limits(&world.device));
     }
     // The thread that took the receive may raise the event after the message was delivered.
     wait_until("it is told", || {
-        told.extend(limits(&world.device));
-        !told.is_empty()
+        notified.extend(limits(&world.device));
+        !notified.is_empty()
     });
     let srq = world.srq.number();
-    assert_eq!(told, [Event::SrqLimit { srq }]);
+    assert_eq!(notified, [Event::SrqLimit { srq }]);
     assert_eq!(
         world.srq.query().unwrap().limit,
         0,

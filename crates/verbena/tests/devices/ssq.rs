@@ -395,11 +395,11 @@ fn foreign_objects_are_refused() {
 #[test]
 fn failed_channel_wakes_consumer_and_raises_event() {
     let world = World::new(2);
-    let told = Arc::new(AtomicU8::new(0));
-    let heard = told.clone();
+    let notified = Arc::new(AtomicU8::new(0));
+    let received = notified.clone();
     world.publisher.on_event(move |event| {
         if matches!(event, Event::Disconnected { .. }) {
-            heard.store(1, Ordering::Release);
+            received.store(1, Ordering::Release);
         }
     });
     world.post_receives(1, 1);
@@ -407,7 +407,7 @@ fn failed_channel_wakes_consumer_and_raises_event() {
     world.send(1, 2);
     // `complete` sleeps on the queue's descriptor.
     assert_eq!(ids(&complete(&world.sent, 2)), [1, 2]);
-    wait_until("the event", || told.load(Ordering::Acquire) == 1);
+    wait_until("the event", || notified.load(Ordering::Acquire) == 1);
 }
 
 const FORWARD: u8 = 0;

@@ -54,7 +54,7 @@ pub unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
             _ => None,
         }
     };
-    if let Some(ear) = event_source {
-        ear.acknowledged();
+    if let Some(source) = event_source {
+        source.acknowledged();
     }
 }

@@ -60,13 +60,13 @@ impl Id {
             let options = &self.inner.lock().options;
             (options.ack_timeout, options.timeout(), options.tos)
         };
-        qp.set_attr(|manners| {
-            manners.traffic_class = service;
-            manners.ird = Some(asked.responder_resources.into());
-            manners.ord = Some(asked.initiator_depth.into());
-            manners.rnr_retry = RnrRetry::from_verbs(asked.rnr_retry);
+        qp.set_attr(|qp_attr| {
+            qp_attr.traffic_class = service;
+            qp_attr.ird = Some(asked.responder_resources.into());
+            qp_attr.ord = Some(asked.initiator_depth.into());
+            qp_attr.rnr_retry = RnrRetry::from_verbs(asked.rnr_retry);
             if let Some(timeout) = timeout {
-                manners.peer_timeout = patience(timeout, RETRY_COUNT, manners.peer_timeout);
+                qp_attr.peer_timeout = patience(timeout, RETRY_COUNT, qp_attr.peer_timeout);
             }
         });
         if !own {

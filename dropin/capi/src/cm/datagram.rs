@@ -100,7 +100,7 @@ impl Id {
         }
         for listener in &inner.datagrams.listeners {
             let link = self.link.clone();
-            listener.listen(backlog, move |question| report_request(&link, question))?;
+            listener.listen(backlog, move |inquiry| report_request(&link, inquiry))?;
         }
         inner.datagrams.is_listening = true;
         Ok(())

@@ -118,8 +118,8 @@ impl Pair {
         self.enable(attr, mask);
         match &self.transport {
             Transport::Connected(qp) => {
-                qp.set_attr(|manners| {
-                    apply_attributes(manners, attr, mask, &self.stored_attr.lock().attr);
+                qp.set_attr(|attrs| {
+                    apply_attributes(attrs, attr, mask, &self.stored_attr.lock().attr);
                 });
                 if to == IBV_QPS_RTR && mask & IBV_QP_AV != 0 {
                     return set_peer(qp, context, attr);

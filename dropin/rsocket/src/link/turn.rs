@@ -80,7 +80,7 @@ impl Link {
             return;
         }
         let slot = (wc.id & !RECEIVE_ID) as usize;
-        let heard = match wc.op {
+        let received = match wc.op {
             WcOp::ReceiveWriteImm if flow.peer_ended => Err(Violation("it has sent after the end")),
             WcOp::ReceiveWriteImm if wc.immediate != Some(wc.len) => {
                 Err(Violation("it has announced another length than it wrote"))
@@ -88,7 +88,7 @@ impl Link {
             WcOp::ReceiveWriteImm => flow.incoming.arrive(wc.len.into()),
             _ => self.handle_control(flow, slot, wc.len as usize),
         };
-        if heard.is_err() || self.post_receive(slot).is_err() {
+        if received.is_err() || self.post_receive(slot).is_err() {
             flow.lost = true;
             self.qp.disconnect();
         }

@@ -87,15 +87,15 @@ impl IwarpCarrier {
     }
 
     fn new(device: Device, way: Role) -> Result<IwarpCarrier> {
-        let bell = Arc::new(EventChannel::new()?);
+        let channel = Arc::new(EventChannel::new()?);
         let (cq, pd) = (device.bare_cq(POLL_BATCH)?, device.pd()?);
-        let told = bell.clone();
-        cq.set_notify(Some(Arc::new(move || told.signal())));
-        let told = bell.clone();
-        device.on_event(move |event| told.push_event(event));
+        let notified = channel.clone();
+        cq.set_notify(Some(Arc::new(move || notified.signal())));
+        let notified = channel.clone();
+        device.on_event(move |event| notified.push_event(event));
         if let Role::Listener(listener, _) = &way {
-            let told = bell.clone();
-            listener.on_request(Arc::new(move || told.push(AdapterEvent::Request)));
+            let notified = channel.clone();
+            listener.on_request(Arc::new(move || notified.push(AdapterEvent::Request)));
         }
         Ok(IwarpCarrier {
             tickets: BTreeMap::new(),
@@ -107,7 +107,7 @@ impl IwarpCarrier {
             pd,
             role: way,
             device,
-            event_channel: bell,
+            event_channel: channel,
             deferred: VecDeque::new(),
             received: VecDeque::new(),
             returned: 0,
@@ -188,24 +188,24 @@ impl IwarpCarrier {
         let Some(pair) = self.pair_by_qpn.get(&wc.qpn).copied() else {
             return;
         };
-        let Some(seat) = self.pairs.get_mut(&pair) else {
+        let Some(conn) = self.pairs.get_mut(&pair) else {
             return;
         };
-        seat.completed(wc.op);
+        conn.completed(wc.op);
         self.has_long_packets |= is_long(&wc);
         self.returned += 1;
         done.push(Wc { qpn: pair.0, ..wc });
         // A failed request moves the queue pair to the error state, and not every cause raises an event.
-        if wc.status != Status::Success && seat.stage == Stage::Connected {
+        if wc.status != Status::Success && conn.stage == Stage::Connected {
             self.defer(AdapterEvent::Failed(pair));
         }
     }
 
     /// Defers an event until the completions that exist now have been returned.
-    fn defer(&mut self, told: AdapterEvent) {
+    fn defer(&mut self, notified: AdapterEvent) {
         let waiting = self.cq_capacity + self.early.len() + MAX_COMPLETIONS;
         self.deferred
-            .push_back((self.returned + waiting as u64, told));
+            .push_back((self.returned + waiting as u64, notified));
     }
 
     /// The next deferred event that is due.
@@ -214,11 +214,11 @@ impl IwarpCarrier {
         let due = !self.more || *behind <= self.returned;
         due.then(|| self.deferred.pop_front())
             .flatten()
-            .map(|(_, told)| told)
+            .map(|(_, notified)| notified)
     }
 
-    fn handle_event(&mut self, told: AdapterEvent) {
-        match told {
+    fn handle_event(&mut self, notified: AdapterEvent) {
+        match notified {
             AdapterEvent::Request => self.has_requests = true,
             AdapterEvent::Answer(pair, answer) => self.handle_answer(pair, answer),
             AdapterEvent::Failed(pair) => self.report_end(pair),
@@ -231,7 +231,7 @@ impl IwarpCarrier {
     }
 
     fn handle_answer(&mut self, pair: Pair, answer: core::result::Result<Vec<u8>, verbena::Error>) {
-        let Some(seat) = self.pairs.get_mut(&pair) else {
+        let Some(conn) = self.pairs.get_mut(&pair) else {
             return;
         };
         let (stage, news) = match answer {
@@ -255,7 +255,7 @@ impl IwarpCarrier {
                 )
             }
         };
-        seat.stage = stage;
+        conn.stage = stage;
         self.events.push_back(news);
         // An end that came before the answer was ignored then.
         self.report_end(pair);
@@ -263,10 +263,10 @@ impl IwarpCarrier {
 
     /// Reports the end of a pair, if it has ended.
     fn report_end(&mut self, pair: Pair) {
-        let Some(seat) = self.pairs.get_mut(&pair) else {
+        let Some(conn) = self.pairs.get_mut(&pair) else {
             return;
         };
-        if let Some(why) = seat.take_end() {
+        if let Some(why) = conn.take_end() {
             self.events.push_back(CarrierEvent::Ended { pair, why });
         }
     }

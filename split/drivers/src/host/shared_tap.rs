@@ -54,7 +54,7 @@ impl SharedTap {
     /// The status socket of a queue.
     pub(super) fn status_socket(&self, lane: Lane) -> Result<StatusSocket, HostError> {
         match lock(&self.status_sockets).remove(&lane.queue()) {
-            Some(desk) => Ok(desk),
+            Some(socket) => Ok(socket),
             // Its former driver has ended; if not, this fails.
             None => Ok(StatusSocket::open(
                 &lane.socket_name("host", &self.tap.interface().name()?),

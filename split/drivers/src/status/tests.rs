@@ -34,20 +34,20 @@ fn other_users_get_no_status() {
 
     let folder = std::env::temp_dir().join(format!("verbena-status-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
-    let desk = StatusSocket::open_in(&folder, "host-net0").unwrap();
+    let status_socket = StatusSocket::open_in(&folder, "host-net0").unwrap();
     let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!(mode(&desk.path), 0o600);
-    for path in [&folder, &desk.path] {
+    assert_eq!(mode(&status_socket.path), 0o600);
+    for path in [&folder, &status_socket.path] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
     }
-    let stranger = Command::new(std::env::current_exe().unwrap())
+    let other = Command::new(std::env::current_exe().unwrap())
         .args(["status::tests::as_other_user", "--exact", "--nocapture"])
-        .env(OTHER_USER, &desk.path)
+        .env(OTHER_USER, &status_socket.path)
         .uid(65_534)
         .stdout(std::process::Stdio::piped())
         .spawn();
-    let mut stranger = match stranger {
-        Ok(stranger) => stranger,
+    let mut other = match other {
+        Ok(other) => other,
         Err(error) => {
             assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
             std::fs::remove_dir_all(&folder).unwrap();
@@ -56,17 +56,17 @@ fn other_users_get_no_status() {
         }
     };
     wait_until("the other user has its answer", || {
-        desk.serve(|| "for us".to_owned());
-        stranger.try_wait().unwrap().is_some()
+        status_socket.serve(|| "for us".to_owned());
+        other.try_wait().unwrap().is_some()
     });
-    let said = stranger.wait_with_output().unwrap().stdout;
+    let said = other.wait_with_output().unwrap().stdout;
     let said = String::from_utf8_lossy(&said).into_owned();
     assert!(said.contains("> Ok(\"\")"), "{said}");
     // As the same user, in a thread, since the test also answers.
-    let path = desk.path.clone();
+    let path = status_socket.path.clone();
     let asking = std::thread::spawn(move || query_path(&path).unwrap());
     wait_until("an answer", || {
-        desk.serve(|| "for us".to_owned());
+        status_socket.serve(|| "for us".to_owned());
         asking.is_finished()
     });
     assert_eq!(asking.join().unwrap(), "for us");

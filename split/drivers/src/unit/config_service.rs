@@ -44,8 +44,8 @@ impl Unit {
                     Ok(data) => (Status::Ok, data),
                     Err(Refusal(status, why)) => (status, why.into_bytes()),
                 };
-                self.with_host(id, |guest, _| {
-                    Ok(guest.link.reply(context, status, &data)?)
+                self.with_host(id, |connected, _| {
+                    Ok(connected.link.reply(context, status, &data)?)
                 });
             }
         }
@@ -57,7 +57,7 @@ impl Unit {
         let begun = self
             .hosts
             .get(&id)
-            .is_some_and(|guest| guest.port.is_some());
+            .is_some_and(|connected| connected.port.is_some());
         if !begun && !matches!(ask, ConfigRequest::Initialise(_) | ConfigRequest::Shutdown) {
             return Err(Status::NotAllowed.into());
         }
@@ -83,24 +83,24 @@ impl Unit {
 
     fn initialise(&mut self, id: HostId, terms: Terms) -> Reply {
         let mtu = self.most_mtu()?;
-        let guest = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
-        let port = match guest.port {
+        let connected = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
+        let port = match connected.port {
             // A repeated request: on channels that lose messages, the answer may have been lost.
-            Some(port) if guest.state == HostState::Starting => port,
+            Some(port) if connected.state == HostState::Starting => port,
             Some(_) => return Err(Status::NotAllowed.into()),
             None => {
                 let added = self.switch.add(Role::Host { own: None });
                 added.map_err(|_| Status::NotAllowed)?
             }
         };
-        guest.port = Some(port);
-        guest.state = HostState::Starting;
+        connected.port = Some(port);
+        connected.state = HostState::Starting;
         // Offloads that the unit does not accept are not offered either: the packets of such a unit are too short for super-frames.
         let takes = match self.options.offloads {
             true => Offloads::ALL,
             false => Offloads::NONE,
         };
-        guest.accepts = terms.accepts.intersection(takes);
+        connected.accepts = terms.accepts.intersection(takes);
         self.ports.insert(port, id);
         Ok(Terms {
             accepts: takes,
@@ -111,23 +111,23 @@ impl Unit {
     }
 
     fn set_mac(&mut self, id: HostId, mac: Mac) -> Reply {
-        let guest = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
-        let port = guest.port.ok_or(Status::NotAllowed)?;
+        let connected = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
+        let port = connected.port.ok_or(Status::NotAllowed)?;
         if let Some(holder) = self.address_conflict(port, mac) {
             let why = format!("{mac} is in use: {holder}");
-            let sentence = format!("{guest} was refused an address: {why}");
+            let sentence = format!("{connected} was refused an address: {why}");
             self.log_rejected(sentence, Instant::now());
             return Err(Refusal(Status::NotAllowed, why));
         }
         let set = self.switch.set_own_mac(port, Some(mac));
         set.map_err(|_| Status::BadData)?;
-        let guest = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
-        let first = guest.state == HostState::Starting;
-        guest.mac = Some(mac);
+        let connected = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
+        let first = connected.state == HostState::Starting;
+        connected.mac = Some(mac);
         if first {
-            guest.state = HostState::Up;
+            connected.state = HostState::Up;
             self.journal
-                .note(&format!("{guest} is connected with {mac}"));
+                .note(&format!("{connected} is connected with {mac}"));
         }
         Ok(Vec::new())
     }
@@ -157,16 +157,16 @@ impl Unit {
     }
 
     fn statistics(&self, id: HostId) -> Reply {
-        let guest = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
-        let mut counts = self.counts(guest);
-        counts.subtract(&guest.since_counts);
+        let connected = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
+        let mut counts = self.counts(connected);
+        counts.subtract(&connected.since_counts);
         Ok(counts.to_bytes())
     }
 
     fn reset_statistics(&mut self, id: HostId) -> Reply {
-        let counts = self.hosts.get(&id).map(|guest| self.counts(guest));
-        let guest = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
-        guest.since_counts = counts.unwrap_or_default();
+        let counts = self.hosts.get(&id).map(|connected| self.counts(connected));
+        let connected = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
+        connected.since_counts = counts.unwrap_or_default();
         Ok(Vec::new())
     }
 
@@ -189,18 +189,18 @@ impl Unit {
             let why = "the unit must be started with --allow-promiscuous";
             return Err(Refusal(Status::NotAllowed, why.to_owned()));
         }
-        let guest = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
-        let port = guest.port.ok_or(Status::NotAllowed)?;
+        let connected = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
+        let port = connected.port.ok_or(Status::NotAllowed)?;
         // A host that receives everything may also send from other addresses, as a bridge does.
         let set = self.switch.set_promiscuous(port, on);
         set.map_err(|_| Status::NotAllowed)?;
-        guest.promiscuous = on;
+        connected.promiscuous = on;
         Ok(Vec::new())
     }
 
     fn set_groups(&mut self, id: HostId, groups: Option<Vec<Mac>>) -> Reply {
-        let guest = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
-        let port = guest.port.ok_or(Status::NotAllowed)?;
+        let connected = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
+        let port = connected.port.ok_or(Status::NotAllowed)?;
         let multicast = groups.map_or(Multicast::All, Multicast::Groups);
         let set = self.switch.set_multicast(port, multicast);
         set.map_err(|_| Status::BadData)?;
@@ -209,14 +209,14 @@ impl Unit {
 
     /// A host leaves or is dismissed: its pools are recalled before its memory is freed (P6).
     pub(super) fn dismiss(&mut self, id: HostId) {
-        let Some(guest) = self.hosts.get_mut(&id) else {
+        let Some(connected) = self.hosts.get_mut(&id) else {
             return;
         };
-        if guest.state == HostState::Leaving {
+        if connected.state == HostState::Leaving {
             return;
         }
-        guest.state = HostState::Leaving;
-        self.with_host(id, |guest, _| Ok(guest.link.recall()?));
+        connected.state = HostState::Leaving;
+        self.with_host(id, |connected, _| Ok(connected.link.recall()?));
     }
 
     /// Checks the LAN's link; hosts are told of a change.
@@ -231,11 +231,11 @@ impl Unit {
         let (operation, data) = ConfigRequest::SetLink(up).encode();
         let ids: Vec<HostId> = self.hosts.keys().copied().collect();
         for id in ids {
-            self.with_host(id, |guest, carrier| {
-                if guest.state == HostState::Up {
-                    guest.link.request(operation, &data)?;
+            self.with_host(id, |connected, carrier| {
+                if connected.state == HostState::Up {
+                    connected.link.request(operation, &data)?;
                 }
-                guest.link.drive(carrier)
+                connected.link.drive(carrier)
             });
         }
         Ok(())

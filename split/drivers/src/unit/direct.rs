@@ -53,22 +53,22 @@ impl Unit {
 
     /// Reads a frame into the host's send buffer, and sends it if it is for this host only; `None` if the direct path cannot be used.
     fn read_directly(&mut self, id: HostId) -> Result<Option<DirectOutcome>, UnitError> {
-        let (LanPort::Tap(tap), Some(guest)) = (&self.lan, self.hosts.get_mut(&id)) else {
+        let (LanPort::Tap(tap), Some(host)) = (&self.lan, self.hosts.get_mut(&id)) else {
             return Ok(None);
         };
-        let (Some(queue), Some(port)) = (tap.queue(), guest.port) else {
+        let (Some(queue), Some(port)) = (tap.queue(), host.port) else {
             return Ok(None);
         };
-        let most = guest.link.options().size as usize - VNET_HDR_LEN;
+        let most = host.link.options().size as usize - VNET_HDR_LEN;
         // The TAP delivers super-frames whatever hosts accept: if they may not fit, the ordinary path segments them.
-        if guest.state != HostState::Up || !guest.is_idle() || most <= MAX_FRAME_LEN {
+        if host.state != HostState::Up || !host.is_idle() || most <= MAX_FRAME_LEN {
             return Ok(None);
         }
         let (switch, rooms, lan_id) = (&mut self.switch, &mut self.buffers, self.lan_id);
         let age = Instant::now().saturating_duration_since(self.start);
-        let takes = guest.accepts;
+        let takes = host.accepts;
         let mut fate = Ok(DirectOutcome::SentDirectly);
-        let sent = guest.link.send_with(|memory, offset| {
+        let sent = host.link.send_with(|memory, offset| {
             let took = queue.read_frame_with(most, |fd, header| {
                 memory.read_from(fd, header, offset + VNET_HDR_LEN, most)
             });
@@ -101,7 +101,7 @@ impl Unit {
             None
         });
         if sent.is_err() {
-            guest.unfit += 1;
+            host.unfit += 1;
         }
         Ok(Some(fate?))
     }

@@ -47,7 +47,7 @@ impl Unit {
             any |= self.take_packets(id, now);
             let relieved = self.hosts.get_mut(&id).map(ConnectedHost::send_waiting);
             any |= relieved == Some(true);
-            self.with_host(id, |guest, carrier| guest.link.drive(carrier));
+            self.with_host(id, |host, carrier| host.link.drive(carrier));
         }
         any
     }
@@ -56,11 +56,11 @@ impl Unit {
     fn take_packets(&mut self, id: HostId, now: Instant) -> bool {
         let mut turn = 0;
         while turn < MAX_PACKETS {
-            let Some(guest) = self.hosts.get_mut(&id) else {
+            let Some(host) = self.hosts.get_mut(&id) else {
                 break;
             };
             // Until it has set an address, the switch would accept any source address.
-            let port = guest.port.filter(|_| guest.mac.is_some());
+            let port = host.port.filter(|_| host.mac.is_some());
             let ways = Forwarder {
                 switch: &mut self.switch,
                 lan: &self.lan,
@@ -68,7 +68,7 @@ impl Unit {
                 buffers: &mut self.buffers,
                 age: now.saturating_duration_since(self.start),
             };
-            let looked = guest.link.with_packet(|memory, offset, len| {
+            let looked = host.link.with_packet(|memory, offset, len| {
                 port.map_or(ForwardOutcome::NotAFrame, |port| {
                     ways.forward(port, memory, offset, len)
                 })
@@ -87,7 +87,7 @@ impl Unit {
                 ForwardOutcome::NoPort => {}
                 ForwardOutcome::Copied(vnet) => self.send_copied(&vnet),
                 // Sent before the host has set an address, or not a frame.
-                ForwardOutcome::NotAFrame => guest.unfit += 1,
+                ForwardOutcome::NotAFrame => host.unfit += 1,
             }
         }
         turn > 0
@@ -144,7 +144,7 @@ impl Unit {
     fn drive_all(&mut self) {
         let ids: Vec<HostId> = self.hosts.keys().copied().collect();
         for id in ids {
-            self.with_host(id, |guest, carrier| guest.link.drive(carrier));
+            self.with_host(id, |host, carrier| host.link.drive(carrier));
         }
     }
 
@@ -167,14 +167,14 @@ impl Unit {
             let put = self.lan.write_frame(vnet, frame);
             self.count_write(&put);
         } else if let Some(id) = self.ports.get(&port)
-            && let Some(guest) = self.hosts.get_mut(id)
-            && guest.state == HostState::Up
+            && let Some(host) = self.hosts.get_mut(id)
+            && host.state == HostState::Up
         {
             self.last_destination = Some(*id);
-            let takes = guest.accepts;
-            let each = |vnet: &Vnet, frame: &[u8]| guest.deliver(vnet, frame);
+            let takes = host.accepts;
+            let each = |vnet: &Vnet, frame: &[u8]| host.deliver(vnet, frame);
             if apply_offloads(vnet, frame, takes, &mut self.buffers.pieces, each).is_err() {
-                guest.unfit += 1;
+                host.unfit += 1;
             }
         }
     }

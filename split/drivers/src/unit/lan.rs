@@ -58,12 +58,12 @@ impl LanPort {
         tap.set_offloads(Offloads::ALL)?;
         tap.set_carrier(true)?;
         let tap = Arc::new(tap);
-        let each = desks.into_iter().enumerate().map(|(at, desk)| {
-            let (tap, desk) = (Arc::clone(&tap), Some(desk));
+        let each = desks.into_iter().enumerate().map(|(at, socket)| {
+            let (tap, socket) = (Arc::clone(&tap), Some(socket));
             LanPort::Tap(TapQueue {
                 tap,
                 at,
-                status_socket: desk,
+                status_socket: socket,
             })
         });
         Ok(each.collect())
@@ -76,7 +76,7 @@ impl LanPort {
             LanPort::Tap(tap) => tap.status_socket.take(),
         };
         match early {
-            Some(desk) => Ok(desk),
+            Some(socket) => Ok(socket),
             None => Ok(StatusSocket::open(
                 &lane.socket_name("unit", &self.interface().name()?),
             )?),

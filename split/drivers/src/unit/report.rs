@@ -10,20 +10,20 @@ impl Unit {
     /// The current status.
     pub fn status(&self) -> UnitStatus {
         let interface = self.lan.interface();
-        let hosts = self.hosts.values().map(|guest| ConnectedHostStatus {
-            name: guest.name.clone(),
-            from: guest.from.clone(),
+        let hosts = self.hosts.values().map(|host| ConnectedHostStatus {
+            name: host.name.clone(),
+            from: host.from.clone(),
             carrier: self
                 .carriers
-                .get(guest.carrier)
+                .get(host.carrier)
                 .map_or("", |c| c.name())
                 .to_owned(),
-            arrangement: char::from(letter(guest.arrangement())).to_string(),
-            phase: guest.state.to_string(),
-            mac: guest.mac.map(|mac| mac.to_string()),
-            promiscuous: guest.promiscuous,
-            counts: self.counts(guest),
-            messages: LinkStatus::of(&guest.link),
+            arrangement: char::from(letter(host.arrangement())).to_string(),
+            phase: host.state.to_string(),
+            mac: host.mac.map(|mac| mac.to_string()),
+            promiscuous: host.promiscuous,
+            counts: self.counts(host),
+            messages: LinkStatus::of(&host.link),
         });
         UnitStatus {
             pid: std::process::id(),
@@ -47,8 +47,8 @@ impl Unit {
     }
 
     /// The counters of a host.
-    pub(super) fn counts(&self, guest: &ConnectedHost) -> Counts {
-        let statistics = guest
+    pub(super) fn counts(&self, host: &ConnectedHost) -> Counts {
+        let statistics = host
             .port
             .and_then(|port| self.switch.statistics(port).ok());
         let statistics = statistics.unwrap_or_default();
@@ -57,10 +57,10 @@ impl Unit {
             bytes_in: statistics.received.bytes,
             frames_out: statistics.sent.frames,
             bytes_out: statistics.sent.bytes,
-            full: guest.full,
+            full: host.full,
             refused: statistics.malformed + statistics.spoofed,
-            unfit: guest.unfit,
-            violations: guest.link.counters().violations.total(),
+            unfit: host.unfit,
+            violations: host.link.counters().violations.total(),
         }
     }
 }

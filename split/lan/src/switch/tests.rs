@@ -349,8 +349,8 @@ impl Model {
     }
 
     fn find(&self, mac: Mac, now: Duration) -> Option<PortId> {
-        let heard = self.last_seen.get(&mac);
-        let fresh = heard.filter(|(_, at)| now - *at < Duration::from_secs(10));
+        let seen = self.last_seen.get(&mac);
+        let fresh = seen.filter(|(_, at)| now - *at < Duration::from_secs(10));
         self.owner(mac).or(fresh.map(|(id, _)| *id))
     }
 

@@ -20,8 +20,8 @@ impl Buffer {
     }
 
     /// An empty buffer, for requests without data.
-    pub(super) fn none(door: &RequestQueue) -> Buffer {
-        Buffer::new(door.empty_memory().clone(), 0)
+    pub(super) fn none(listener: &RequestQueue) -> Buffer {
+        Buffer::new(listener.empty_memory().clone(), 0)
     }
 
     pub(super) fn buffer_ref(&self) -> BufferRef {

@@ -61,12 +61,12 @@ impl OutstandingRequest {
 impl RequestQueue {
     pub(super) fn new(unit: &Unit) -> Result<RequestQueue, Error> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = eventfd(0, flags).map_err(|e| Error::io("an event descriptor")(e.into()))?;
+        let doorbell = eventfd(0, flags).map_err(|e| Error::io("an event descriptor")(e.into()))?;
         let memory = unit.memory_source();
         let nothing = memory.memory(1)?;
         Ok(RequestQueue {
             state: Mutex::default(),
-            eventfd: bell,
+            eventfd: doorbell,
             memory,
             empty_memory: nothing,
             block_size: unit.geometry().block_size,
@@ -160,24 +160,24 @@ impl RequestQueue {
 }
 
 /// Drives a unit until the queue is closed and empty, and no request is outstanding.
-pub(super) fn drive(mut unit: Unit, door: &RequestQueue) {
+pub(super) fn drive(mut unit: Unit, listener: &RequestQueue) {
     let mut under_way: HashMap<u64, OutstandingRequest> = HashMap::new();
     let mut done: Vec<Done> = Vec::new();
     loop {
         while under_way.len() < unit.depth()
-            && let Some(job) = door.take()
+            && let Some(job) = listener.take()
         {
-            let flying = door.start(job.promise, &job.request);
+            let flying = listener.start(job.promise, &job.request);
             match unit.submit(job.ticket, job.request) {
                 Ok(()) => drop(under_way.insert(job.ticket, flying)),
                 Err(error) => flying.promise.fulfil(Err(error)),
             }
         }
-        for ticket in door.take_cancelled() {
+        for ticket in listener.take_cancelled() {
             // Returns false if it has ended already.
             let _ = unit.cancel(ticket);
         }
-        if under_way.is_empty() && door.is_closed() {
+        if under_way.is_empty() && listener.is_closed() {
             break;
         }
         if unit.poll(&mut done).is_err() {
@@ -188,15 +188,15 @@ pub(super) fn drive(mut unit: Unit, door: &RequestQueue) {
                 flying.complete(result);
             }
         }
-        if under_way.len() < unit.depth() && !door.state().jobs.is_empty() {
+        if under_way.len() < unit.depth() && !listener.state().jobs.is_empty() {
             continue;
         }
-        if unit.wait(&[door.eventfd.as_fd()], None).is_err() {
+        if unit.wait(&[listener.eventfd.as_fd()], None).is_err() {
             break;
         }
-        door.clear_wake();
+        listener.clear_wake();
     }
-    door.close();
+    listener.close();
     // An unanswered logout has no consequence.
     let _ = unit.close();
 }

@@ -231,7 +231,7 @@ impl Link for Iser {
         let status = Status::WrFlushErr;
         let flushed = self.flushed.drain(..);
         news.extend(flushed.map(|task| LinkEvent::Failed { task, status }));
-        let (mut completions, mut heard) = ([Wc::default(); POLL_BATCH], false);
+        let (mut completions, mut received) = ([Wc::default(); POLL_BATCH], false);
         let n = self.cq.poll(&mut completions);
         for wc in completions.iter().take(n) {
             // A failed request moves the queue pair to `Err`, which records the cause. After we closed it, received PDUs are ignored.
@@ -242,9 +242,9 @@ impl Link for Iser {
                 self.free.push(wc.id);
                 continue;
             }
-            heard = true;
-            let heard = self.handle_receive(wc, news);
-            if let Err(why) = heard.and_then(|()| self.post(wc.id)) {
+            received = true;
+            let received = self.handle_receive(wc, news);
+            if let Err(why) = received.and_then(|()| self.post(wc.id)) {
                 self.close(&why);
             }
         }
@@ -253,7 +253,7 @@ impl Link for Iser {
         } else if n > 0 {
             self.pump();
         }
-        heard
+        received
     }
 
     fn sleep(&mut self, beside: &[BorrowedFd<'_>], timeout: Duration) -> Result<(), Error> {

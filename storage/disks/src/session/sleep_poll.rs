@@ -37,9 +37,9 @@ impl Polling {
     fn time(&mut self) -> Duration {
         match self {
             Polling::Fixed(time) => *time,
-            Polling::Adaptive(habit) if habit.should_attempt() => MAX_POLL_TIME,
-            Polling::Adaptive(habit) => {
-                habit.skip();
+            Polling::Adaptive(backoff) if backoff.should_attempt() => MAX_POLL_TIME,
+            Polling::Adaptive(backoff) => {
+                backoff.skip();
                 Duration::ZERO
             }
         }
@@ -47,8 +47,8 @@ impl Polling {
 
     /// Records whether polling found a completion.
     fn learn(&mut self, found: bool) {
-        if let Polling::Adaptive(habit) = self {
-            habit.record(found);
+        if let Polling::Adaptive(backoff) = self {
+            backoff.record(found);
         }
     }
 }

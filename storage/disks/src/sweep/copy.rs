@@ -252,7 +252,7 @@ impl<A: Blocks, B: Blocks> Pass<'_, '_, '_, '_, A, B> {
             (true, false) => self.to.wait(),
             (false, true) => self.from.wait(),
             (false, false) => match self.to.blocks.arm()? {
-                Some(bell) => self.from.blocks.wait(&[bell], None),
+                Some(doorbell) => self.from.blocks.wait(&[doorbell], None),
                 None => self.from.blocks.wait(&[], Some(POLL_INTERVAL)),
             },
         }

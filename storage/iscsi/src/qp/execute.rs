@@ -212,8 +212,8 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let cause = format!("command {} was not executed: {unfit}", command.id);
-        let heard = queues.lock().end_command();
-        self.complete_send(init, command.id, unfit.status(), heard, out);
+        let received = queues.lock().end_command();
+        self.complete_send(init, command.id, unfit.status(), received, out);
         match init.on_failure {
             OnFailure::Reactive => {
                 self.cause = Some(cause);

@@ -280,18 +280,18 @@ impl Rig {
     pub(super) fn read(&mut self) -> Receiving {
         loop {
             let piece = self.split.next_len().min(self.inbox.len());
-            let mut hand = MemoryCarrier::with_input(&self.inbox[..piece]);
+            let mut carrier = MemoryCarrier::with_input(&self.inbox[..piece]);
             let end = loop {
-                match self.qp.receive(&mut hand, &mut self.out) {
+                match self.qp.receive(&mut carrier, &mut self.out) {
                     Receiving::Some(n) => assert!(n > 0),
                     end => break end,
                 }
             };
             assert!(
-                end != Receiving::WouldBlock || hand.input.is_empty(),
+                end != Receiving::WouldBlock || carrier.input.is_empty(),
                 "more was there"
             );
-            let read = piece - hand.input.len();
+            let read = piece - carrier.input.len();
             self.inbox.drain(..read);
             if end != Receiving::WouldBlock || self.inbox.is_empty() {
                 return end;
@@ -302,9 +302,9 @@ impl Rig {
     /// Transmits all that may be sent.
     pub(super) fn transmit(&mut self) -> Sending {
         for _ in 0..1_000_000 {
-            let mut hand = MemoryCarrier::with_room(self.split.next_len());
-            let end = self.qp.try_transmit(&mut hand, &mut self.out).unwrap();
-            self.wire.extend_from_slice(&hand.output);
+            let mut carrier = MemoryCarrier::with_room(self.split.next_len());
+            let end = self.qp.try_transmit(&mut carrier, &mut self.out).unwrap();
+            self.wire.extend_from_slice(&carrier.output);
             if end != Sending::Blocked {
                 let wire = core::mem::take(&mut self.wire);
                 self.wire = self.target.receive(wire);
@@ -316,9 +316,9 @@ impl Rig {
 
     /// Transmits at most `room` bytes, which stay in `wire`.
     pub(super) fn send_some(&mut self, room: usize) -> Sending {
-        let mut hand = MemoryCarrier::with_room(room);
-        let end = self.qp.try_transmit(&mut hand, &mut self.out).unwrap();
-        self.wire.extend_from_slice(&hand.output);
+        let mut carrier = MemoryCarrier::with_room(room);
+        let end = self.qp.try_transmit(&mut carrier, &mut self.out).unwrap();
+        self.wire.extend_from_slice(&carrier.output);
         end
     }
 

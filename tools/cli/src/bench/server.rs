@@ -41,12 +41,12 @@ impl Server {
     }
 
     /// Serves for ever; `told` gets the errors of clients, which do not end the server.
-    pub fn run(&self, mut told: impl FnMut(&str)) -> Result<(), Error> {
+    pub fn run(&self, mut notified: impl FnMut(&str)) -> Result<(), Error> {
         let (tcp, device) = (self.tcp.try_clone()?, self.device.clone());
         std::thread::spawn(move || baseline::serve(&tcp, device.access_list()));
         loop {
             if let Err(error) = self.serve() {
-                told(&error.to_string());
+                notified(&error.to_string());
             }
         }
     }

@@ -132,10 +132,10 @@ fn attach(round: u64) {
     let stop = Stop::new().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| host.run(&stop).unwrap());
-        let told = said.recv_timeout(LIMIT);
+        let notified = said.recv_timeout(LIMIT);
         stop.request();
-        let told = told.expect("a unit");
-        assert!(told.contains("connected to"), "{told}");
+        let notified = notified.expect("a unit");
+        assert!(notified.contains("connected to"), "{notified}");
     });
 }
 

@@ -66,14 +66,14 @@ impl World {
         self.has_rare_faults = self.extra_rng.chance(RARE_FAULTS);
         if self.has_rare_faults && self.extra_rng.chance(SRQ_CONTENTION) {
             for _ in 0..EXTRA_PAIRS {
-                let manners = ConnectionParams {
+                let attr = ConnectionParams {
                     roce: [true; 2],
                     extensions: true,
                     qp_type: QpType::Rc,
                     shared: true,
                     ..draw_params(&mut self.extra_rng)
                 };
-                self.connect_pair([0, 1], manners, None);
+                self.connect_pair([0, 1], attr, None);
             }
         }
     }
@@ -86,8 +86,8 @@ impl World {
         if sides.iter().any(|h| self.fabric.is_dead(self.hosts[*h])) {
             return;
         }
-        let manners = draw_params(&mut self.rng);
-        self.connect_pair(sides, manners, None);
+        let attr = draw_params(&mut self.rng);
+        self.connect_pair(sides, attr, None);
     }
 
     /// Connects a queue pair that was reset or closed to a new partner.
@@ -99,20 +99,20 @@ impl World {
             return;
         }
         let partner = self.extra_rng.pick(&others);
-        let mut manners = draw_params(&mut self.extra_rng);
+        let mut attr = draw_params(&mut self.extra_rng);
         let qp = &self.record.qps[old];
         // Its creation attributes stay; its partner must suit it as in `may_share`.
         let bound = qp.srq.is_some() || !qp.reliable;
-        manners.roce = [qp.roce, if bound { qp.roce } else { manners.roce[1] }];
-        manners.extensions |= bound;
-        manners.qp_type = if qp.reliable { QpType::Rc } else { QpType::Uc };
-        self.connect_pair([host, partner], manners, Some(old));
+        attr.roce = [qp.roce, if bound { qp.roce } else { attr.roce[1] }];
+        attr.extensions |= bound;
+        attr.qp_type = if qp.reliable { QpType::Rc } else { QpType::Uc };
+        self.connect_pair([host, partner], attr, Some(old));
     }
 
     fn connect_pair(
         &mut self,
         sides: [usize; 2],
-        manners: ConnectionParams,
+        attr: ConnectionParams,
         reused: Option<usize>,
     ) {
         let (pair, first) = (self.record.pairs.len(), self.record.qps.len());
@@ -122,15 +122,15 @@ impl World {
             let reused = reused.filter(|_| k == 0);
             let shared = match reused {
                 Some(old) => self.record.qps[old].srq,
-                None => self.may_share(manners).then_some(host),
+                None => self.may_share(attr).then_some(host),
             };
             let options = QpOptions {
-                personality: if manners.roce[k] {
+                personality: if attr.roce[k] {
                     Personality::Roce
                 } else {
                     Personality::Iwarp
                 },
-                qp_type: manners.qp_type,
+                qp_type: attr.qp_type,
                 send_cq: self.draw_cq(host),
                 recv_cq: self.draw_cq(host),
                 srq: shared.map(|srq| self.srqs[srq].clone()),
@@ -146,11 +146,11 @@ impl World {
                 host,
                 pair,
                 peer: first + 1 - k,
-                roce: manners.roce[k],
-                extended: manners.extensions,
-                acked: manners.extensions && manners.roce[k] && manners.qp_type == QpType::Rc,
-                reliable: manners.qp_type == QpType::Rc,
-                send_imm: manners.send_imm && manners.extensions,
+                roce: attr.roce[k],
+                extended: attr.extensions,
+                acked: attr.extensions && attr.roce[k] && attr.qp_type == QpType::Rc,
+                reliable: attr.qp_type == QpType::Rc,
+                send_imm: attr.send_imm && attr.extensions,
                 srq: shared,
                 sent: Vec::new(),
                 received: Vec::new(),
@@ -169,15 +169,15 @@ impl World {
                 Some(old) => self.ids[old],
                 None => self.fabric.qp_with(self.hosts[host], options),
             };
-            self.draw_enabled(id, manners);
+            self.draw_enabled(id, attr);
             id
         });
         self.ids.extend(ids);
-        self.rfc7306.push(manners.rfc7306 || manners.extensions);
-        let connect = self.draw_connection(manners, first, &mut faults);
+        self.rfc7306.push(attr.rfc7306 || attr.extensions);
+        let connect = self.draw_connection(attr, first, &mut faults);
         let connection = self.fabric.connect_with(ids[0], ids[1], connect);
         self.connections.push(connection);
-        self.log(format!("pair {pair}: hosts {sides:?}, {manners:?}"));
+        self.log(format!("pair {pair}: hosts {sides:?}, {attr:?}"));
         if let Some(old) = reused {
             self.log(format!("qp {first}: is qp {old} again"));
             self.record.reused += 1;
@@ -186,17 +186,17 @@ impl World {
     }
 
     /// Receives of a peer that does not wait must be posted in time, which a shared queue cannot guarantee.
-    fn may_share(&mut self, manners: ConnectionParams) -> bool {
-        let patient = manners.roce == [true; 2] && manners.extensions;
-        let unreliable = manners.qp_type == QpType::Uc;
+    fn may_share(&mut self, attr: ConnectionParams) -> bool {
+        let patient = attr.roce == [true; 2] && attr.extensions;
+        let unreliable = attr.qp_type == QpType::Uc;
         let drawn = (patient || unreliable) && self.rng.chance(Ratio::per_mille(400));
-        drawn || manners.shared
+        drawn || attr.shared
     }
 
     /// Sometimes the peer may not do everything. On an unreliable connection the refusal would not be reported.
-    fn draw_enabled(&mut self, id: QpId, manners: ConnectionParams) {
+    fn draw_enabled(&mut self, id: QpId, attr: ConnectionParams) {
         let mut enabled = QpAccessFlags::default();
-        if manners.qp_type == QpType::Rc && self.extra_rng.chance(DISABLED) {
+        if attr.qp_type == QpType::Rc && self.extra_rng.chance(DISABLED) {
             match self.extra_rng.below(3) {
                 0 => enabled.write = false,
                 1 => enabled.read = false,
@@ -213,13 +213,13 @@ impl World {
 
     fn draw_connection(
         &mut self,
-        manners: ConnectionParams,
+        attr: ConnectionParams,
         first: usize,
         pair: &mut Pair,
     ) -> ConnectOptions {
         let rng = &mut self.rng;
-        let mut sides = [0, 1].map(|_| draw_side(rng, manners));
-        if !manners.extensions {
+        let mut sides = [0, 1].map(|_| draw_side(rng, attr));
+        if !attr.extensions {
             // One side is standard only; which one makes no difference.
             sides[rng.below(2) as usize].terms.extensions = false;
         }
@@ -262,12 +262,12 @@ fn draw_params(rng: &mut Rng) -> ConnectionParams {
     }
 }
 
-fn draw_side(rng: &mut Rng, manners: ConnectionParams) -> SideOptions {
+fn draw_side(rng: &mut Rng, attr: ConnectionParams) -> SideOptions {
     let mut features = Features::from_bits(0);
     if rng.coin() {
         features = features | Features::READ_V2;
     }
-    if manners.send_imm {
+    if attr.send_imm {
         features = features | Features::SEND_IMM;
     }
     SideOptions {
@@ -279,7 +279,7 @@ fn draw_side(rng: &mut Rng, manners: ConnectionParams) -> SideOptions {
             ..Terms::default()
         },
         max_ulpdu: rng.pick(&[128, 256, 777, 1400, 9000]),
-        rfc7306: manners.rfc7306,
+        rfc7306: attr.rfc7306,
         features,
         rnr_retry: RnrRetry::Forever,
         rnr_timer: RnrTimer::new(rng.range(1, 14) as u8).unwrap_or(RnrTimer::DEFAULT),

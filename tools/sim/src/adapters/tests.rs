@@ -36,13 +36,13 @@ fn first_adapter_seeds_with_cells_pass() {
 
 #[test]
 fn adapter_seed_is_reproducible() {
-    let told = |record: Record| {
+    let notified = |record: Record| {
         // Addresses differ from run to run; what happens does not depend on them.
         let story = record.log.iter().filter(|l| !l.contains("post"));
         (story.cloned().collect::<Vec<_>>(), record.bytes, record.end)
     };
     for seed in [3, 17] {
-        assert_eq!(told(simulate(seed).unwrap()), told(simulate(seed).unwrap()));
+        assert_eq!(notified(simulate(seed).unwrap()), notified(simulate(seed).unwrap()));
     }
 }
 

@@ -86,8 +86,8 @@ fn refused(t: &Transcript) -> Verdict {
         if !victim.iter().any(access) {
             return Err(format!("side {side} work {bad} was not refused"));
         }
-        let told = |r: &Report| matches!(r, Report::Terminated(_));
-        if !t.reports[side].iter().any(told) {
+        let notified = |r: &Report| matches!(r, Report::Terminated(_));
+        if !t.reports[side].iter().any(notified) {
             return Err(format!(
                 "side {side} received no Terminate for its refused work"
             ));

@@ -130,19 +130,19 @@ impl End {
         if !self.attached {
             return false;
         }
-        let mut hand = MemoryCarrier::with_input(&self.inbox);
+        let mut carrier = MemoryCarrier::with_input(&self.inbox);
         let (scratch, out) = (&mut self.scratch, &mut self.out);
-        while !hand.input.is_empty() {
-            let received = self.qp.receive(&mut hand, scratch, now, out);
+        while !carrier.input.is_empty() {
+            let received = self.qp.receive(&mut carrier, scratch, now, out);
             check_wants(&self.qp, received.demand, now, out);
             match received.receiving {
                 Receiving::Some(_) => {}
                 Receiving::WouldBlock | Receiving::Held => break,
                 // Nothing reads them any more.
-                Receiving::Ended => hand.input = &[],
+                Receiving::Ended => carrier.input = &[],
             }
         }
-        let left = hand.input.len();
+        let left = carrier.input.len();
         let read = self.inbox.len() - left;
         self.inbox.drain(..read);
         read > 0
@@ -186,9 +186,9 @@ impl End {
             return self.unsent.drain(..n).collect();
         }
         if self.attached {
-            let mut hand = MemoryCarrier::with_room(room);
-            self.qp.transmit(&mut hand, now, &mut self.out);
-            hand.output
+            let mut carrier = MemoryCarrier::with_room(room);
+            self.qp.transmit(&mut carrier, now, &mut self.out);
+            carrier.output
         } else {
             Vec::new()
         }

@@ -82,8 +82,8 @@ impl Transcript {
         if self.is_healthy() {
             return self.posted[side];
         }
-        let told = |s: &Status| matches!(s, Status::Acked | Status::Fetched(_));
-        let last = self.completions(side).filter(|(_, s)| told(s)).last();
+        let notified = |s: &Status| matches!(s, Status::Acked | Status::Fetched(_));
+        let last = self.completions(side).filter(|(_, s)| notified(s)).last();
         last.map_or(0, |(id, _)| id as usize + 1)
     }
 }

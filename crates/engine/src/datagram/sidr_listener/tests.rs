@@ -30,13 +30,13 @@ fn endpoint() -> UdEndpoint {
 
 /// An open listener and its requests.
 fn open(engine: &Engine, backlog: usize) -> (SidrListener, Receiver<SidrRequest>) {
-    let desk = engine.bind_sidr_listener(loopback_addr()).unwrap();
-    let (to, questions) = channel();
-    desk.listen(backlog, move |question| {
-        let _ = to.send(question);
+    let listener = engine.bind_sidr_listener(loopback_addr()).unwrap();
+    let (to, inquiries) = channel();
+    listener.listen(backlog, move |request| {
+        let _ = to.send(request);
     })
     .unwrap();
-    (desk, questions)
+    (listener, inquiries)
 }
 
 type Answer = Result<(UdEndpoint, Vec<u8>), Error>;
@@ -70,13 +70,13 @@ fn request_bytes(transaction: u64) -> [u8; SidrMessage::LEN] {
 #[test]
 fn sidr_request_is_answered() {
     let (a, b) = (engine(), engine());
-    let (desk, questions) = open(&a, 4);
-    let (asking, answers) = query(&b, desk.local_addr(), b"who?");
-    let question = questions.recv_timeout(LONG).unwrap();
-    assert_eq!(question.private_data(), b"who?");
-    assert_eq!(question.peer_addr().port(), asking.local_addr().port());
-    assert_eq!(question.local_addr(), desk.local_addr());
-    question.accept(endpoint(), b"me").unwrap();
+    let (listener, inquiries) = open(&a, 4);
+    let (asking, answers) = query(&b, listener.local_addr(), b"who?");
+    let request = inquiries.recv_timeout(LONG).unwrap();
+    assert_eq!(request.private_data(), b"who?");
+    assert_eq!(request.peer_addr().port(), asking.local_addr().port());
+    assert_eq!(request.local_addr(), listener.local_addr());
+    request.accept(endpoint(), b"me").unwrap();
     let answer = answers.recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(answer, (endpoint(), b"me".to_vec()));
     assert!(asking.is_finished());
@@ -85,14 +85,14 @@ fn sidr_request_is_answered() {
 #[test]
 fn refused_or_dropped_sidr_request_is_rejected() {
     let engine = engine();
-    let (desk, questions) = open(&engine, 4);
+    let (listener, inquiries) = open(&engine, 4);
     for said in [&b"no"[..], b""] {
-        let (_asking, answers) = query(&engine, desk.local_addr(), b"");
-        let question = questions.recv_timeout(LONG).unwrap();
+        let (_asking, answers) = query(&engine, listener.local_addr(), b"");
+        let request = inquiries.recv_timeout(LONG).unwrap();
         if said.is_empty() {
-            drop(question);
+            drop(request);
         } else {
-            question.reject(said);
+            request.reject(said);
         }
         let error = answers.recv_timeout(LONG).unwrap().unwrap_err();
         let Error::Rejected { private_data, .. } = error else {
@@ -105,22 +105,22 @@ fn refused_or_dropped_sidr_request_is_rejected() {
 #[test]
 fn sidr_request_before_listen_is_answered_later() {
     let engine = engine();
-    let desk = engine.bind_sidr_listener(loopback_addr()).unwrap();
-    let (_asking, answers) = query(&engine, desk.local_addr(), b"early");
-    wait_readable("the request arrives", &desk.0.socket);
-    let told = |question: SidrRequest| question.accept(endpoint(), b"").unwrap();
-    desk.listen(1, told).unwrap();
+    let listener = engine.bind_sidr_listener(loopback_addr()).unwrap();
+    let (_asking, answers) = query(&engine, listener.local_addr(), b"early");
+    wait_readable("the request arrives", &listener.0.socket);
+    let notified = |request: SidrRequest| request.accept(endpoint(), b"").unwrap();
+    listener.listen(1, notified).unwrap();
     answers.recv_timeout(LONG).unwrap().unwrap();
-    assert_eq!(desk.counters().requests, 1);
+    assert_eq!(listener.counters().requests, 1);
 }
 
 #[test]
 fn repeated_sidr_request_gets_the_same_reply() {
     let engine = engine();
-    let (desk, questions) = open(&engine, 4);
-    let peer = plain_socket(desk.local_addr());
+    let (listener, inquiries) = open(&engine, 4);
+    let peer = plain_socket(listener.local_addr());
     peer.send(&request_bytes(7)).unwrap();
-    let open = questions.recv_timeout(LONG).unwrap();
+    let open = inquiries.recv_timeout(LONG).unwrap();
     peer.send(&request_bytes(7)).unwrap();
     assert_eq!(receive(&peer), emit_inquiry(7, SidrKind::Pending, &[]));
     open.accept(endpoint(), b"me").unwrap();
@@ -129,21 +129,21 @@ fn repeated_sidr_request_gets_the_same_reply() {
         peer.send(&request_bytes(7)).unwrap();
         assert_eq!(receive(&peer), first);
     }
-    let counts = desk.counters();
+    let counts = listener.counters();
     assert_eq!((counts.requests, counts.repeated), (1, 4));
-    assert!(questions.try_recv().is_err());
+    assert!(inquiries.try_recv().is_err());
 }
 
 #[test]
 fn sidr_request_waits_for_a_late_reply() {
     let engine = engine();
-    let (desk, questions) = open(&engine, 1);
-    let (asking, answers) = query(&engine, desk.local_addr(), b"");
-    let question = questions.recv_timeout(LONG).unwrap();
+    let (listener, inquiries) = open(&engine, 1);
+    let (asking, answers) = query(&engine, listener.local_addr(), b"");
+    let request = inquiries.recv_timeout(LONG).unwrap();
     // More attempts than a request without any reply gets.
-    wait_until("it is repeated", || desk.counters().repeated >= 6);
+    wait_until("it is repeated", || listener.counters().repeated >= 6);
     assert!(!asking.is_finished());
-    question.accept(endpoint(), b"at last").unwrap();
+    request.accept(endpoint(), b"at last").unwrap();
     assert_eq!(
         answers.recv_timeout(LONG).unwrap().unwrap().1,
         b"at last".to_vec()
@@ -169,11 +169,11 @@ fn unanswered_sidr_request_is_repeated_then_times_out() {
 #[test]
 fn dropped_sidr_query_gets_no_callback() {
     let engine = engine();
-    let (desk, questions) = open(&engine, 1);
-    let (asking, answers) = query(&engine, desk.local_addr(), b"");
-    let question = questions.recv_timeout(LONG).unwrap();
+    let (listener, inquiries) = open(&engine, 1);
+    let (asking, answers) = query(&engine, listener.local_addr(), b"");
+    let request = inquiries.recv_timeout(LONG).unwrap();
     drop(asking);
-    question.accept(endpoint(), b"").unwrap();
+    request.accept(endpoint(), b"").unwrap();
     // The callback was dropped with its sender.
     assert!(answers.recv_timeout(LONG).is_err());
 }
@@ -181,15 +181,15 @@ fn dropped_sidr_query_gets_no_callback() {
 #[test]
 fn sidr_backlog_is_bounded_and_malformed_requests_counted() {
     let engine = engine();
-    let (desk, questions) = open(&engine, 8);
-    let peer = plain_socket(desk.local_addr());
+    let (listener, inquiries) = open(&engine, 8);
+    let peer = plain_socket(listener.local_addr());
     for transaction in 0..100 {
         peer.send(&request_bytes(transaction)).unwrap();
     }
     wait_until("all are counted", || {
-        desk.counters().requests + desk.counters().backlog_full == 100
+        listener.counters().requests + listener.counters().backlog_full == 100
     });
-    assert_eq!(desk.counters().requests, 8);
+    assert_eq!(listener.counters().requests, 8);
     let mut long = request_bytes(1).to_vec();
     long.push(0);
     let mut other = request_bytes(1);
@@ -199,20 +199,20 @@ fn sidr_backlog_is_bounded_and_malformed_requests_counted() {
     for bytes in wrong {
         peer.send(bytes).unwrap();
     }
-    wait_until("six are malformed", || desk.counters().malformed == 6);
+    wait_until("six are malformed", || listener.counters().malformed == 6);
     // An answered request makes room in the backlog.
-    drop(questions.recv_timeout(LONG).unwrap());
+    drop(inquiries.recv_timeout(LONG).unwrap());
     peer.send(&request_bytes(1000)).unwrap();
-    wait_until("nine requests", || desk.counters().requests == 9);
+    wait_until("nine requests", || listener.counters().requests == 9);
 }
 
 #[test]
 fn forged_sidr_replies_are_ignored() {
     let engine = engine();
-    let desk = UdpSocket::bind(loopback_addr()).unwrap();
-    desk.set_read_timeout(Some(LONG)).unwrap();
-    let (asking, answers) = query(&engine, desk.local_addr().unwrap(), b"");
-    let bytes = receive(&desk);
+    let listener = UdpSocket::bind(loopback_addr()).unwrap();
+    listener.set_read_timeout(Some(LONG)).unwrap();
+    let (asking, answers) = query(&engine, listener.local_addr().unwrap(), b"");
+    let bytes = receive(&listener);
     let transaction = SidrMessage::parse(&bytes).unwrap().transaction;
     let to = asking.local_addr();
     let to = SocketAddr::new("127.0.0.1".parse().unwrap(), to.port());
@@ -234,11 +234,11 @@ fn forged_sidr_replies_are_ignored() {
         &bytes,
         b"nonsense",
     ] {
-        desk.send_to(wrong, to).unwrap();
+        listener.send_to(wrong, to).unwrap();
     }
     wait_until("six are unrelated", || asking.unrelated() == 6);
     assert!(!asking.is_finished());
-    desk.send_to(&emit_inquiry(transaction, yes(here), b"yes"), to)
+    listener.send_to(&emit_inquiry(transaction, yes(here), b"yes"), to)
         .unwrap();
     let (at, said) = answers.recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(
@@ -250,13 +250,13 @@ fn forged_sidr_replies_are_ignored() {
 #[test]
 fn kept_sidr_replies_are_bounded() {
     let engine = engine();
-    let (desk, questions) = open(&engine, 16);
-    let peer = plain_socket(desk.local_addr());
+    let (listener, inquiries) = open(&engine, 16);
+    let peer = plain_socket(listener.local_addr());
     for transaction in 0..MAX_ANSWERS as u64 + 100 {
         peer.send(&request_bytes(transaction)).unwrap();
-        drop(questions.recv_timeout(LONG).unwrap());
+        drop(inquiries.recv_timeout(LONG).unwrap());
     }
-    let book = desk.0.requests.lock();
+    let book = listener.0.requests.lock();
     assert_eq!(
         (book.answers.len(), book.order.len()),
         (MAX_ANSWERS, MAX_ANSWERS)
@@ -280,11 +280,11 @@ fn kept_sidr_replies_expire() {
 #[test]
 fn sidr_request_outlives_its_listener() {
     let engine = engine();
-    let (desk, questions) = open(&engine, 1);
-    let (_asking, answers) = query(&engine, desk.local_addr(), b"");
-    let question = questions.recv_timeout(LONG).unwrap();
-    drop(desk);
-    question.accept(endpoint(), b"").unwrap();
+    let (listener, inquiries) = open(&engine, 1);
+    let (_asking, answers) = query(&engine, listener.local_addr(), b"");
+    let request = inquiries.recv_timeout(LONG).unwrap();
+    drop(listener);
+    request.accept(endpoint(), b"").unwrap();
     answers.recv_timeout(LONG).unwrap().unwrap();
 }
 
@@ -305,10 +305,10 @@ fn shutdown_closes_pending_sidr_queries() {
 #[test]
 fn too_long_sidr_private_data_is_refused() {
     let engine = engine();
-    let (desk, questions) = open(&engine, 1);
+    let (listener, inquiries) = open(&engine, 1);
     let long = [0; 256];
     let error = engine
-        .query_sidr(None, desk.local_addr(), &long, |_| ())
+        .query_sidr(None, listener.local_addr(), &long, |_| ())
         .unwrap_err();
     assert!(matches!(
         error,
@@ -317,10 +317,10 @@ fn too_long_sidr_private_data_is_refused() {
             limit: 255
         }
     ));
-    let (_asking, answers) = query(&engine, desk.local_addr(), &long[1..]);
-    let question = questions.recv_timeout(LONG).unwrap();
-    assert_eq!(question.private_data().len(), 255);
-    assert!(question.accept(endpoint(), &long).is_err());
+    let (_asking, answers) = query(&engine, listener.local_addr(), &long[1..]);
+    let request = inquiries.recv_timeout(LONG).unwrap();
+    assert_eq!(request.private_data().len(), 255);
+    assert!(request.accept(endpoint(), &long).is_err());
     let error = answers.recv_timeout(LONG).unwrap().unwrap_err();
     assert!(matches!(error, Error::Rejected { .. }), "{error}");
 }
@@ -328,9 +328,9 @@ fn too_long_sidr_private_data_is_refused() {
 #[test]
 fn sidr_port_has_one_listener() {
     let engine = engine();
-    let desk = engine.bind_sidr_listener(loopback_addr()).unwrap();
-    assert!(engine.bind_sidr_listener(desk.local_addr()).is_err());
-    let at = desk.local_addr();
-    drop(desk);
+    let listener = engine.bind_sidr_listener(loopback_addr()).unwrap();
+    assert!(engine.bind_sidr_listener(listener.local_addr()).is_err());
+    let at = listener.local_addr();
+    drop(listener);
     engine.bind_sidr_listener(at).unwrap();
 }

@@ -52,20 +52,20 @@ fn blocked_sends_resume_when_socket_is_writable() {
     let cq = engine.create_cq(100).unwrap();
     for lent in [false, true] {
         let ud = blocked(&engine, &cq);
-        let mailbox = &ud.member.udp_ports[0];
+        let udp_port = &ud.member.udp_ports[0];
         if lent {
-            mailbox.lend();
+            udp_port.lend();
         }
-        mailbox.resume_when_writable(&ud.member);
-        mailbox.resume_when_writable(&ud.member);
+        udp_port.resume_when_writable(&ud.member);
+        udp_port.resume_when_writable(&ud.member);
         let until = sys::now() + Duration::from_secs(10);
         sys::wait(until, || ud.view().sends == 0);
         let mut done = [Wc::default(); 20];
         assert_eq!(cq.cq().poll(&mut done), 10, "lent: {lent}");
         assert!(done.iter().take(10).map(|wc| wc.id).eq(0..10));
-        assert!(mailbox.state.lock().blocked.is_empty());
+        assert!(udp_port.state.lock().blocked.is_empty());
         if lent {
-            mailbox.take_back();
+            udp_port.take_back();
         }
     }
 }
@@ -79,12 +79,12 @@ fn failed_retry_pauses_then_resumes_blocked_sends() {
     let ud = blocked(&engine, &cq);
     // In SQD it does not send, as if sends found no room although the socket polls writable.
     assert!(ud.member.qp.modify(QpState::Sqd, &mut Outbox::new()));
-    let mailbox = &ud.member.udp_ports[0];
-    mailbox.resume_when_writable(&ud.member);
+    let udp_port = &ud.member.udp_ports[0];
+    udp_port.resume_when_writable(&ud.member);
     let until = sys::now() + Duration::from_secs(10);
-    sys::wait(until, || mailbox.state.lock().blocked.is_empty());
+    sys::wait(until, || udp_port.state.lock().blocked.is_empty());
     assert!(ud.member.qp.modify(QpState::Rts, &mut Outbox::new()));
-    mailbox.resume_when_writable(&ud.member);
+    udp_port.resume_when_writable(&ud.member);
     sys::wait(until, || ud.view().sends == 0);
     assert_eq!(ud.view().counters.sent, 10);
 }

@@ -8,32 +8,32 @@ fn first() -> u16 {
 
 #[test]
 fn thread_that_fails_to_start_is_not_kept() {
-    let (stations, core) = (HandlerThreads::default(), Weak::new());
+    let (all_threads, core) = (HandlerThreads::default(), Weak::new());
     for processor in 4000..4100 {
-        let refused = stations.index_for(&core, &[processor], Class::Normal);
+        let refused = all_threads.index_for(&core, &[processor], Class::Normal);
         assert!(
             matches!(refused, Err(Error::NoProcessor { processor: p }) if p == processor),
             "{refused:?}"
         );
     }
-    assert!(stations.groups.lock().all.is_empty());
-    let at = |class| stations.index_for(&core, &[first()], class).unwrap();
+    assert!(all_threads.groups.lock().all.is_empty());
+    let at = |class| all_threads.index_for(&core, &[first()], class).unwrap();
     assert_eq!((at(Class::Bulk), at(Class::Latency)), (0, 0));
-    stations.stop(Duration::from_secs(1));
+    all_threads.stop(Duration::from_secs(1));
 }
 
 /// A thread that found the station a moment before it ended must serve the signal itself.
 #[test]
 fn stopped_threads_take_no_signal() {
-    let (stations, core) = (HandlerThreads::default(), Weak::new());
-    let at = stations
+    let (all_threads, core) = (HandlerThreads::default(), Weak::new());
+    let at = all_threads
         .index_for(&core, &[first()], Class::Normal)
         .unwrap();
-    let station = stations.get(at).unwrap();
-    assert!(station.signal(Signal::Line, Class::Normal));
-    assert!(station.signal(Signal::Line, Class::Bulk), "any thread does");
-    stations.stop(Duration::from_secs(1));
-    assert!(!station.signal(Signal::Line, Class::Normal));
-    let closed = stations.index_for(&core, &[first()], Class::Normal);
+    let group = all_threads.get(at).unwrap();
+    assert!(group.signal(Signal::Line, Class::Normal));
+    assert!(group.signal(Signal::Line, Class::Bulk), "any thread does");
+    all_threads.stop(Duration::from_secs(1));
+    assert!(!group.signal(Signal::Line, Class::Normal));
+    let closed = all_threads.index_for(&core, &[first()], Class::Normal);
     assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
 }

@@ -60,8 +60,8 @@ impl Watcher {
             watcher.token,
             Arc::new(move |cause| observer.send_event(cause)),
         );
-        let told = watcher.clone();
-        let refused = move |refusal: &Refusal| told.send_line(|| line::refusal(refusal));
+        let notified = watcher.clone();
+        let refused = move |refusal: &Refusal| notified.send_line(|| line::refusal(refusal));
         security.access.add(watcher.token, Arc::new(refused));
         watcher.client.send(format!("{GREETING}\n").as_bytes())?;
         Ok(())
@@ -88,11 +88,11 @@ impl Watcher {
     /// Sends the count of dropped lines, if there is room now.
     fn report_missed(&self) {
         let mut missed = self.missed.lock();
-        let told = *missed == 0 || self.client.send(line::missed(*missed).as_bytes()) == Ok(true);
-        if told {
+        let notified = *missed == 0 || self.client.send(line::missed(*missed).as_bytes()) == Ok(true);
+        if notified {
             *missed = 0;
         }
-        let next = if told {
+        let next = if notified {
             Interest::READ_ONCE
         } else {
             HANGUP_OR_WRITABLE

@@ -45,14 +45,14 @@ impl Group {
 
     /// Makes the group's poller watch this channel; false if it watches another one on which a thread sleeps.
     pub(crate) fn watch_channel(&self, channel: &Channel) -> bool {
-        let mut heard = self.channel.0.lock();
-        if heard.as_ref().is_some_and(|double| double.is_of(channel)) {
+        let mut watched = self.channel.0.lock();
+        if watched.as_ref().is_some_and(|double| double.is_of(channel)) {
             return true;
         }
-        if heard.is_some() && self.owner.load().sleepers() > 1 {
+        if watched.is_some() && self.owner.load().sleepers() > 1 {
             return false;
         }
-        if let Some(before) = heard.take() {
+        if let Some(before) = watched.take() {
             let _ = self.poller.remove(&before);
         }
         let Ok(double) = channel.duplicate() else {
@@ -61,16 +61,16 @@ impl Group {
         if self.poller.add(&double, CHANNEL, Interest::READ).is_err() {
             return false;
         }
-        *heard = Some(double);
+        *watched = Some(double);
         true
     }
 
     /// Stops watching the channel, unless a thread sleeps: its events must not wake the shard.
     pub(super) fn unwatch_channel(&self) {
-        let mut heard = self.channel.0.lock();
+        let mut watched = self.channel.0.lock();
         // A thread is counted before it calls `watch_channel`.
         if self.owner.load().sleepers() == 0
-            && let Some(before) = heard.take()
+            && let Some(before) = watched.take()
         {
             let _ = self.poller.remove(&before);
         }

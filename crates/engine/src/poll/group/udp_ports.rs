@@ -41,25 +41,25 @@ impl UdpPorts {
     }
 
     /// A socket feeds one more queue pair of a group with this owner.
-    pub(super) fn join(&self, mailbox: &Arc<UdpPort>, owner: &OwnerCell) {
+    pub(super) fn join(&self, port: &Arc<UdpPort>, owner: &OwnerCell) {
         let mut list = self.list.write();
         list.apply_lent(owner);
-        let known = list.all.iter_mut().find(|(m, _)| Arc::ptr_eq(m, mailbox));
+        let known = list.all.iter_mut().find(|(m, _)| Arc::ptr_eq(m, port));
         if let Some((_, users)) = known {
             *users += 1;
             return;
         }
         if list.lent {
-            mailbox.lend();
+            port.lend();
         }
-        list.all.push((mailbox.clone(), 1));
+        list.all.push((port.clone(), 1));
         self.any.store(true, Ordering::Release);
     }
 
     /// A socket feeds one queue pair less.
-    pub(crate) fn leave(&self, mailbox: &Arc<UdpPort>) {
+    pub(crate) fn leave(&self, port: &Arc<UdpPort>) {
         let mut list = self.list.write();
-        let at = list.all.iter().position(|(m, _)| Arc::ptr_eq(m, mailbox));
+        let at = list.all.iter().position(|(m, _)| Arc::ptr_eq(m, port));
         let Some(at) = at else {
             return;
         };
@@ -98,9 +98,9 @@ impl UdpPorts {
             ((hot, list[hot].0.clone()), other)
         };
         let mut out = Outbox::new();
-        for (at, mailbox) in [Some(first), second].into_iter().flatten() {
+        for (at, port) in [Some(first), second].into_iter().flatten() {
             // Both in any case: a socket that is never empty must not keep the others from being read.
-            if mailbox.read(READ_BATCH, &mut out) {
+            if port.read(READ_BATCH, &mut out) {
                 self.hot.store(at, Ordering::Relaxed);
             }
         }
@@ -114,11 +114,11 @@ impl List {
         if core::mem::replace(&mut self.lent, lent) == lent {
             return;
         }
-        for (mailbox, _) in &self.all {
+        for (port, _) in &self.all {
             if lent {
-                mailbox.lend();
+                port.lend();
             } else {
-                mailbox.take_back();
+                port.take_back();
             }
         }
     }

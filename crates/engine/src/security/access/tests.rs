@@ -51,15 +51,15 @@ fn mapped_address_matches_as_ipv4() {
 #[test]
 fn refused_source_is_reported_once_per_period() {
     let list = list("", "192.0.2.0/24");
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let ours = told.clone();
+    let notified = Arc::new(Mutex::new(Vec::new()));
+    let ours = notified.clone();
     list.on_refusal(move |refusal| ours.lock().push((refusal.source, refusal.count)));
     for _ in 0..100 {
         list.admits(ip("192.0.2.1"));
         list.admits(ip("192.0.2.2"));
     }
     let both = [(Some(ip("192.0.2.1")), 1), (Some(ip("192.0.2.2")), 1)];
-    assert_eq!(*told.lock(), both);
+    assert_eq!(*notified.lock(), both);
     assert_eq!(list.refused(), 200);
 }
 
@@ -78,11 +78,11 @@ fn repeated_refusals_are_reported_after_the_period() {
 fn untracked_sources_are_reported_together() {
     let (mut recent, began) = (Recent::default(), sys::now());
     let source = |n: u32| IpAddr::from(n.to_be_bytes());
-    let mut told = 0;
+    let mut notified = 0;
     for n in 0..10_000 {
-        told += usize::from(recent.record(source(n), began).is_some());
+        notified += usize::from(recent.record(source(n), began).is_some());
     }
-    assert_eq!((told, recent.sources.len()), (SOURCES + 1, SOURCES));
+    assert_eq!((notified, recent.sources.len()), (SOURCES + 1, SOURCES));
     // After the period the sources are tracked anew.
     let later = began + PERIOD;
     let fresh = recent.record(source(20_000), later).unwrap();
@@ -92,11 +92,11 @@ fn untracked_sources_are_reported_together() {
 
 #[test]
 fn refusal_names_the_setting() {
-    let (list, told) = (
+    let (list, notified) = (
         list("192.0.2.0/24", "192.0.2.7"),
         Arc::new(Mutex::new(Vec::new())),
     );
-    let ours = told.clone();
+    let ours = notified.clone();
     list.on_refusal(move |refusal| ours.lock().push((refusal.by, refusal.to_string())));
     list.admits(ip("192.0.2.7"));
     list.admits(ip("198.51.100.1"));
@@ -110,5 +110,5 @@ fn refusal_names_the_setting() {
             "refused 198.51.100.1: the setting `allow` does not name it".to_owned(),
         ),
     ];
-    assert_eq!(*told.lock(), wanted);
+    assert_eq!(*notified.lock(), wanted);
 }

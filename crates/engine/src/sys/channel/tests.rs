@@ -103,12 +103,12 @@ fn signal_interrupts_a_wait_like_a_read() {
             handle(flags);
             let channel = Arc::new(Channel::new().unwrap());
             let ours = channel.clone();
-            let (tell, told) = mpsc::channel();
+            let (tell, notified) = mpsc::channel();
             let sleeper = std::thread::spawn(move || {
                 tell.send(Tid::current()).unwrap();
                 sleep(&ours, in_poller)
             });
-            let thread = told.recv().unwrap();
+            let thread = notified.recv().unwrap();
             wait_blocked(thread);
             let before = SIGNALS.load(Ordering::SeqCst);
             // SAFETY: the thread has not been joined, so its handle is valid.

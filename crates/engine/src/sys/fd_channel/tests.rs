@@ -32,14 +32,14 @@ fn inode(fd: impl AsFd) -> u64 {
 }
 
 /// What a hostile peer sends: these bytes, with these descriptors attached to the first.
-fn raw(courier: &FdChannel, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+fn raw(fd_channel: &FdChannel, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
     let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(253))];
     let mut control = SendAncillaryBuffer::new(&mut room);
     if !descriptors.is_empty() {
         assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
     }
     let pieces = [IoSlice::new(bytes)];
-    let sent = sendmsg(courier, &pieces, &mut control, SendFlags::NOSIGNAL);
+    let sent = sendmsg(fd_channel, &pieces, &mut control, SendFlags::NOSIGNAL);
     assert_eq!(sent, Ok(bytes.len()));
 }
 
@@ -53,10 +53,10 @@ fn head(len: usize, descriptors: usize, more: bool) -> [u8; HEADER] {
 }
 
 /// Receives an error, after which the connection is broken.
-fn refused(mut courier: FdChannel) -> FdChannelError {
-    let why = courier.receive().unwrap_err();
-    assert_eq!(courier.receive().unwrap_err(), FdChannelError::Broken);
-    assert_eq!(courier.send(b"", &[]), Err(FdChannelError::Broken));
+fn refused(mut fd_channel: FdChannel) -> FdChannelError {
+    let why = fd_channel.receive().unwrap_err();
+    assert_eq!(fd_channel.receive().unwrap_err(), FdChannelError::Broken);
+    assert_eq!(fd_channel.send(b"", &[]), Err(FdChannelError::Broken));
     why
 }
 

@@ -62,11 +62,11 @@ fn talk(a: &Side, b: &Side, id: u64) {
 fn forked_child_cannot_affect_parent_connections() {
     for round in 0..5 {
         let (a, b) = pair(&[]);
-        let door = b.engine.listen(loopback(), 4).unwrap();
+        let listener = b.engine.listen(loopback(), 4).unwrap();
         talk(&a, &b, 1);
-        let mut kept = Some((a, b, door));
+        let mut kept = Some((a, b, listener));
         let answer = in_a_child(|| {
-            let Some((a, b, door)) = kept.take() else {
+            let Some((a, b, listener)) = kept.take() else {
                 return 99;
             };
             let closed = |r: Result<(), Error>| matches!(r, Err(Error::Closed));
@@ -77,7 +77,7 @@ fn forked_child_cannot_affect_parent_connections() {
             let checks = [
                 closed(a.engine.create_cq(4).map(drop)),
                 closed(a.engine.listen(loopback(), 4).map(drop)),
-                closed(door.next().map(drop)),
+                closed(listener.next().map(drop)),
                 closed(a.qp.connect(loopback(), b"", |_| ())),
                 closed(a.cq.resize(100)),
                 a.qp.post_receive(&wr).is_err(),
@@ -88,17 +88,17 @@ fn forked_child_cannot_affect_parent_connections() {
             a.cq.arm(Arm::Next);
             let failed = checks.iter().position(|ok| !ok);
             // In any order, and all of it.
-            drop((door, b.qp, b.cq, b.engine));
+            drop((listener, b.qp, b.cq, b.engine));
             drop((a.engine, a.cq, a.qp));
             failed.map_or(0, |at| at as i32 + 1)
         });
         assert_eq!(answer, Some(0), "round {round}");
-        let (a, b, door) = kept.unwrap();
+        let (a, b, listener) = kept.unwrap();
         for id in 0..20 {
             talk(&a, &b, id);
         }
         drop(b.qp);
-        drop(door);
+        drop(listener);
     }
 }
 

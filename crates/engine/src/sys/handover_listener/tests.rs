@@ -41,20 +41,20 @@ fn leave_stale_socket(path: &Path) {
 fn listener_accepts_and_removes_its_path() {
     let directory = TempDir::new("visitors");
     let path = directory.path();
-    let hatch = HandoverListener::bind(&path).unwrap();
+    let handover_listener = HandoverListener::bind(&path).unwrap();
     let meta = std::fs::symlink_metadata(&path).unwrap();
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
-    assert!(hatch.accept(Duration::ZERO).unwrap().is_none());
-    assert!(hatch.accept(Duration::from_millis(5)).unwrap().is_none());
+    assert!(handover_listener.accept(Duration::ZERO).unwrap().is_none());
+    assert!(handover_listener.accept(Duration::from_millis(5)).unwrap().is_none());
     let mut visitor = FdChannel::connect(&path).unwrap();
-    let mut host = hatch.accept(LONG).unwrap().unwrap();
-    visitor.send(b"knock", &[hatch.as_fd()]).unwrap();
+    let mut host = handover_listener.accept(LONG).unwrap().unwrap();
+    visitor.send(b"knock", &[handover_listener.as_fd()]).unwrap();
     let (bytes, came) = host.receive().unwrap();
     assert_eq!((&bytes[..], came.len()), (&b"knock"[..], 1));
     drop(came);
-    assert_eq!(hatch.path(), path);
-    drop(hatch);
+    assert_eq!(handover_listener.path(), path);
+    drop(handover_listener);
     assert!(!path.exists());
     let refused = FdChannel::connect(&path).unwrap_err();
     assert!(matches!(refused, FdChannelError::System(e) if e.call() == "connect"));
@@ -137,10 +137,10 @@ fn stale_path_goes_to_one_listener() {
         assert_eq!(lucky.len(), 1);
         assert!(others.into_iter().all(|e| e.unwrap_err().is_in_use()));
         let _visitor = FdChannel::connect(&path).unwrap();
-        let hatch = lucky.into_iter().next().unwrap().unwrap();
+        let handover_listener = lucky.into_iter().next().unwrap().unwrap();
         // The losers have connected, too.
         let mut visits = 0;
-        while hatch.accept(Duration::ZERO).unwrap().is_some() {
+        while handover_listener.accept(Duration::ZERO).unwrap().is_some() {
             visits += 1;
         }
         assert!(visits >= 1);
@@ -193,7 +193,7 @@ fn as_other_user() {
 fn other_users_are_refused() {
     let directory = TempDir::new("strangers");
     let path = directory.path();
-    let hatch = HandoverListener::bind(&path).unwrap();
+    let handover_listener = HandoverListener::bind(&path).unwrap();
     for (path, mode) in [(&directory.0, 0o755), (&path, 0o777)] {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
@@ -212,7 +212,7 @@ fn other_users_are_refused() {
             assert!(output.status.success(), "{output:?}");
             let said = String::from_utf8_lossy(&output.stdout);
             assert!(said.contains("1 passed"), "{said}");
-            let refused = hatch.accept(LONG).unwrap_err();
+            let refused = handover_listener.accept(LONG).unwrap_err();
             let (theirs, ours) = (other_uid, effective_uid());
             assert_eq!(refused, FdChannelError::OtherUser { theirs, ours });
         }

@@ -64,9 +64,9 @@ fn wait_ends_at_its_timeout() {
 fn excess_events_come_with_the_next_wait() {
     let poller = Poller::new().unwrap();
     let bells: Vec<Doorbell> = (0..100).map(|_| Doorbell::new().unwrap()).collect();
-    for (token, bell) in bells.iter().enumerate() {
-        poller.add(bell, token as u64, Interest::READ_ONCE).unwrap();
-        bell.ring();
+    for (token, doorbell) in bells.iter().enumerate() {
+        poller.add(doorbell, token as u64, Interest::READ_ONCE).unwrap();
+        doorbell.ring();
     }
     let (first, second) = (poll_now(&poller), poll_now(&poller));
     assert_eq!((first.len(), second.len()), (MAX_READY, 100 - MAX_READY));

@@ -73,12 +73,12 @@ impl World {
             return None;
         }
         let state = self.object_state(watch.object);
-        let told = State {
+        let notified = State {
             readable: state.hangup || state.readable && watch.interest.read,
             writable: state.hangup || state.writable && watch.interest.write,
             hangup: state.hangup,
         };
-        (told.readable || told.writable).then_some(told)
+        (notified.readable || notified.writable).then_some(notified)
     }
 
     /// Reports at most `limit` ready entries, and disarms the one-shot ones among them.

@@ -9,16 +9,16 @@ pub(super) struct CallbackGuard(pub(super) Option<ControlCallback>);
 
 impl CallbackGuard {
     pub(super) fn call(mut self, outcome: Result<(), Error>) {
-        if let Some(told) = self.0.take() {
-            catch_panic(|| told(outcome));
+        if let Some(notified) = self.0.take() {
+            catch_panic(|| notified(outcome));
         }
     }
 }
 
 impl Drop for CallbackGuard {
     fn drop(&mut self) {
-        if let Some(told) = self.0.take() {
-            catch_panic(|| told(Err(Error::Closed)));
+        if let Some(notified) = self.0.take() {
+            catch_panic(|| notified(Err(Error::Closed)));
         }
     }
 }

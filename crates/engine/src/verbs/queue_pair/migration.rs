@@ -121,7 +121,7 @@ impl QueuePair {
         to: &Destination<'_>,
         traits: Traits,
         from: Option<&QueuePair>,
-        manners: QpAttr,
+        attrs: QpAttr,
     ) -> Result<QueuePair, Error> {
         let core = &to.engine.core;
         core.check()?;
@@ -155,10 +155,10 @@ impl QueuePair {
         Ok(QueuePair {
             core: core.clone(),
             qp,
-            slot: Arc::new(Slot::new(manners.peer_timeout)),
+            slot: Arc::new(Slot::new(attrs.peer_timeout)),
             recv: to.recv.0.clone(),
             _send: to.send.0.clone(),
-            attr: Arc::new(verbena_sync::locks::Mutex::new(manners)),
+            attr: Arc::new(verbena_sync::locks::Mutex::new(attrs)),
             oob: None,
         })
     }

@@ -23,7 +23,7 @@ pub struct MigrationState {
     early: Vec<u8>,
     peer: SocketAddr,
     nudge: u64,
-    manners: QpAttr,
+    attrs: QpAttr,
     /// The number of descriptors.
     descriptors: usize,
 }
@@ -50,7 +50,7 @@ impl ExportedConnection {
             early: self.stream.early.clone(),
             peer: self.stream.peer,
             nudge: self.stream.nudge,
-            manners: self.attr(),
+            attrs: self.attr(),
             descriptors: self.descriptors().len(),
         })
     }
@@ -86,7 +86,7 @@ impl QueuePair {
             return Err(Error::Descriptors { got, expected });
         };
         let other = sockets.next().transpose()?;
-        let qp = QueuePair::create_for_import(to, image.traits(), None, parcel.manners)?;
+        let qp = QueuePair::create_for_import(to, image.traits(), None, parcel.attrs)?;
         let line = Transport::new(socket?, other);
         let connection = Connection::prepare_attach(qp.core(), line, parcel.peer)?;
         let moving = DetachedStream {

@@ -17,8 +17,8 @@ fn valid_writes_round_trip_and_others_fail() {
         for armed in [false, true] {
             for value in [0, 1, u32::MAX] {
                 for read in [Indicator::Keep, Indicator::At(value), Indicator::By(value)] {
-                    let bell = Doorbell { queue, armed, read };
-                    assert_eq!(Doorbell::unpack(bell.pack()), Ok(bell));
+                    let doorbell = Doorbell { queue, armed, read };
+                    assert_eq!(Doorbell::unpack(doorbell.pack()), Ok(doorbell));
                 }
             }
         }
@@ -26,9 +26,9 @@ fn valid_writes_round_trip_and_others_fail() {
     let mut known = 0;
     for bit in 0..64 {
         match Doorbell::unpack(1 << bit) {
-            Ok(bell) => {
+            Ok(doorbell) => {
                 known += 1;
-                assert_eq!(bell.pack(), 1 << bit);
+                assert_eq!(doorbell.pack(), 1 << bit);
             }
             Err(malformed) => assert_eq!(malformed, Malformed(1 << bit)),
         }

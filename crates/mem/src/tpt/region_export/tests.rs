@@ -47,7 +47,7 @@ fn register_at_gives_the_requested_stag() {
         assert_eq!((entry.start.get(), entry.len), (0x1234_0000, 100));
         let other = stag(index, key.wrapping_add(1));
         assert!(tpt.find_entry(other).is_none(), "only under its own key");
-        let estate = tpt.export_region(name).unwrap();
+        let export = tpt.export_region(name).unwrap();
         let (start, len, access) = (entry.start, 100, Access::ALL);
         let expected = RegionExport {
             stag: name,
@@ -55,7 +55,7 @@ fn register_at_gives_the_requested_stag() {
             len,
             access,
         };
-        assert_eq!(estate, expected);
+        assert_eq!(export, expected);
     }
     assert_eq!((tpt.len(), tpt.len_of(PD)), (3, 3));
 }

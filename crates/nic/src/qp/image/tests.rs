@@ -221,16 +221,16 @@ fn departed_queue_pair_refuses_posts_until_restored() {
 #[test]
 fn departure_callback_runs_only_on_success() {
     let mut pair = Pair::roce();
-    let mut told = false;
+    let mut notified = false;
     pair.a
         .qp
-        .export_image(|| told = true, &mut pair.a.out)
+        .export_image(|| notified = true, &mut pair.a.out)
         .unwrap();
-    assert!(told);
-    told = false;
-    let refused = pair.a.qp.export_image(|| told = true, &mut pair.a.out);
+    assert!(notified);
+    notified = false;
+    let refused = pair.a.qp.export_image(|| notified = true, &mut pair.a.out);
     assert_eq!(refused.unwrap_err(), MigrateRefusal::State(QpState::Reset));
-    assert!(!told, "who stays is not told to go");
+    assert!(!notified, "who stays is not told to go");
 }
 
 #[test]

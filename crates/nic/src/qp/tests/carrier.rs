@@ -132,9 +132,9 @@ fn unfinishable_frame_resets_the_connection() {
     let begun = transmit(&pair.a.qp, 300, pair.now, &mut pair.a.out);
     assert_eq!(begun.len(), 300);
     pair.a.tpt.deregister(stag).unwrap();
-    let mut hand = MemoryCarrier::with_room(1000);
-    let sending = pair.a.qp.transmit(&mut hand, pair.now, &mut pair.a.out);
-    assert_eq!((sending, hand.output.len()), (Sending::Ended, 0));
+    let mut io = MemoryCarrier::with_room(1000);
+    let sending = pair.a.qp.transmit(&mut io, pair.now, &mut pair.a.out);
+    assert_eq!((sending, io.output.len()), (Sending::Ended, 0));
     assert!(pair.a.qp.wants_reset() && pair.a.qp.wants_close());
     assert_eq!(pair.a.statuses(), [(1, Status::LocProtErr)]);
 }
@@ -436,10 +436,10 @@ fn acks_deferred_by_contention_are_sent() {
     struct TransmitDuringRead<'a>(&'a crate::qp::Qp, Time);
     impl Carrier for TransmitDuringRead<'_> {
         fn read(&mut self, _: &mut Targets<'_>) -> IoOutcome {
-            let (mut hand, mut out) = (MemoryCarrier::with_room(1000), Outbox::new());
-            let sent = self.0.try_transmit(&mut hand, Acks::Now, self.1, &mut out);
+            let (mut io, mut out) = (MemoryCarrier::with_room(1000), Outbox::new());
+            let sent = self.0.try_transmit(&mut io, Acks::Now, self.1, &mut out);
             assert_eq!(
-                (sent, hand.output.len()),
+                (sent, io.output.len()),
                 (None, 0),
                 "another thread holds the lock"
             );
@@ -460,9 +460,9 @@ fn acks_deferred_by_contention_are_sent() {
     crate::testing::feed(&pair.b.qp, &came, now, &mut pair.b.out);
     let (qp, out) = (&pair.b.qp, &mut pair.b.out);
     let along = || {
-        let mut hand = MemoryCarrier::with_room(1000);
-        qp.try_transmit(&mut hand, Acks::Piggyback, now, &mut Outbox::new());
-        hand.output
+        let mut io = MemoryCarrier::with_room(1000);
+        qp.try_transmit(&mut io, Acks::Piggyback, now, &mut Outbox::new());
+        io.output
     };
     assert!(along().is_empty(), "they wait for the receiving thread");
     qp.receive(&mut TransmitDuringRead(qp, now), &mut [0; 100], now, out);

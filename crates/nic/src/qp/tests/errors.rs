@@ -547,10 +547,10 @@ fn error_state_sends_pending_acknowledgements() {
     let bytes = transmit(&pair.a.qp, 9000, pair.now, &mut pair.a.out);
     feed(&pair.b.qp, &bytes, pair.now, &mut pair.b.out);
     assert!(pair.b.qp.modify(QpState::Err, &mut pair.b.out));
-    let mut hand = MemoryCarrier::with_room(9000);
+    let mut io = MemoryCarrier::with_room(9000);
     let (qp, out) = (&pair.b.qp, &mut pair.b.out);
-    let sent = qp.try_transmit(&mut hand, Acks::Piggyback, pair.now, out);
+    let sent = qp.try_transmit(&mut io, Acks::Piggyback, pair.now, out);
     assert!(sent.is_some(), "no other thread held the lock");
-    feed(&pair.a.qp, &hand.output, pair.now, &mut pair.a.out);
+    feed(&pair.a.qp, &io.output, pair.now, &mut pair.a.out);
     assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
 }

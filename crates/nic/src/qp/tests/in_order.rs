@@ -358,19 +358,19 @@ fn above_limit_overlapping_write_is_held() {
         pair.a.post(3, write(pair.b.remote(2000)), &source);
         pair.a.post(4, write(pair.b.remote(5000)), &source);
         let bytes = transmit(&pair.a.qp, 1 << 20, pair.now, &mut pair.a.out);
-        let mut hand = MemoryCarrier::with_input(&bytes);
+        let mut io = MemoryCarrier::with_input(&bytes);
         let mut scratch = [0; 600];
         let end = loop {
             let got = pair
                 .b
                 .qp
-                .receive(&mut hand, &mut scratch, pair.now, &mut pair.b.out);
+                .receive(&mut io, &mut scratch, pair.now, &mut pair.b.out);
             match got.receiving {
                 Receiving::Some(_) => {}
                 end => break end,
             }
         };
-        let left = hand.input.to_vec();
+        let left = io.input.to_vec();
         assert_eq!(end, Receiving::Held, "{setup:?}");
         // Bytes beside the read are placed, bytes in it are not, and nothing is reordered.
         assert!(is_all(&pair.b.memory.read(2500, 500), 2), "{setup:?}");

@@ -185,8 +185,8 @@ fn failed_unproven_stream_leaves_requests_posted() {
     let mut pair = with_required_nonce([1, 1]);
     let b = &mut pair.b;
     let garbage = [0; 300];
-    let mut hand = crate::MemoryCarrier::with_input(&garbage);
-    b.qp.receive(&mut hand, &mut [0; 1024], Time::ZERO, &mut b.out);
+    let mut carrier = crate::MemoryCarrier::with_input(&garbage);
+    b.qp.receive(&mut carrier, &mut [0; 1024], Time::ZERO, &mut b.out);
     assert!(!b.qp.has_stream());
     assert_eq!((b.qp.state(), b.qp.cause()), (QpState::Rts, None));
     attach(b, Role::Responder, 1);

@@ -220,7 +220,7 @@ fn unreliable_sends_succeed_after_peer_death() {
     let mut pair = Pair::new(setup);
     let gather = [pair.a.sge(0, 1)];
     pair.a.post(0, SEND, &gather);
-    let mut hand = MemoryCarrier::with_room(usize::MAX);
-    pair.a.qp.transmit(&mut hand, pair.now, &mut pair.a.out);
+    let mut io = MemoryCarrier::with_room(usize::MAX);
+    pair.a.qp.transmit(&mut io, pair.now, &mut pair.a.out);
     assert_eq!(end(&mut pair, closed(Some(0))), [Status::Success]);
 }

@@ -38,23 +38,23 @@ struct Observed {
 fn read_all(side: &mut Side, bytes: &[u8], cutting: SplitPlan, now: Time) {
     let mut scratch = vec![0; cutting.scratch];
     for chunk in bytes.chunks(cutting.chunk) {
-        let mut hand = MemoryCarrier::with_input(chunk);
+        let mut io = MemoryCarrier::with_input(chunk);
         let mut idle = 0;
-        while !hand.input.is_empty() && idle < 3 {
-            let left = hand.input.len();
+        while !io.input.is_empty() && idle < 3 {
+            let left = io.input.len();
             let (qp, out) = (&side.qp, &mut side.out);
-            match qp.receive(&mut hand, &mut scratch, now, out).receiving {
+            match qp.receive(&mut io, &mut scratch, now, out).receiving {
                 Receiving::Some(_) | Receiving::WouldBlock => {}
                 Receiving::Held => panic!("nothing waits here"),
                 Receiving::Ended => return,
             }
-            idle = if left == hand.input.len() {
+            idle = if left == io.input.len() {
                 idle + 1
             } else {
                 0
             };
         }
-        assert!(hand.input.is_empty(), "bytes are left unread: {cutting:?}");
+        assert!(io.input.is_empty(), "bytes are left unread: {cutting:?}");
     }
 }
 
@@ -62,12 +62,12 @@ fn carry(from: &mut Side, to: &mut Side, cutting: SplitPlan, now: Time) -> usize
     // The sender is cut as well: a carrier may take any number.
     let mut bytes = Vec::new();
     loop {
-        let mut hand = MemoryCarrier::with_room(cutting.chunk);
-        from.qp.transmit(&mut hand, now, &mut from.out);
-        if hand.output.is_empty() {
+        let mut io = MemoryCarrier::with_room(cutting.chunk);
+        from.qp.transmit(&mut io, now, &mut from.out);
+        if io.output.is_empty() {
             break;
         }
-        bytes.extend(hand.output);
+        bytes.extend(io.output);
     }
     read_all(to, &bytes, cutting, now);
     bytes.len()
@@ -395,7 +395,7 @@ fn out_of_bounds_segment_is_not_placed() {
 fn rnr_outcome_is_identical_at_every_split() {
     let setups = settings().filter(|s| s.personality == Personality::Roce && s.extensions);
     for setup in setups.filter(|s| s.qp_type == QpType::Rc) {
-        let told = |cutting| {
+        let notified = |cutting| {
             let mut pair = Pair::new(setup);
             let send = SendOp::Send {
                 invalidate: None,
@@ -424,10 +424,10 @@ fn rnr_outcome_is_identical_at_every_split() {
             run(&mut pair, cutting);
             seen(&pair)
         };
-        let whole = told(WHOLE);
+        let whole = notified(WHOLE);
         assert_eq!((whole.sent[0].len(), whole.received[1].len()), (4, 3));
         for cutting in split_plans() {
-            assert!(told(cutting) == whole, "{setup:?} {cutting:?}");
+            assert!(notified(cutting) == whole, "{setup:?} {cutting:?}");
         }
     }
 }
@@ -484,11 +484,11 @@ fn deregister_after(bytes: usize, setup: Setup, cutting: SplitPlan) {
                 0 => (&mut pair.a, &mut pair.b),
                 _ => (&mut pair.b, &mut pair.a),
             };
-            let mut hand = MemoryCarrier::with_room(cutting.chunk.min(left.max(1)));
-            from.qp.transmit(&mut hand, pair.now, &mut from.out);
-            moved += hand.output.len();
-            left = left.saturating_sub(hand.output.len());
-            read_all(to, &hand.output, cutting, pair.now);
+            let mut io = MemoryCarrier::with_room(cutting.chunk.min(left.max(1)));
+            from.qp.transmit(&mut io, pair.now, &mut from.out);
+            moved += io.output.len();
+            left = left.saturating_sub(io.output.len());
+            read_all(to, &io.output, cutting, pair.now);
             if left == 0 && !taken {
                 taken = true;
                 pair.a.tpt.deregister(stag).unwrap();

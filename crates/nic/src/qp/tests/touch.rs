@@ -385,9 +385,9 @@ fn empty_last_segment_invalidates_the_entry() {
     end.extend(remote.stag.get().to_be_bytes());
     end.extend(50_u64.to_be_bytes());
     end.extend([0; 4]);
-    let mut hand = MemoryCarrier::with_input(&end);
+    let mut io = MemoryCarrier::with_input(&end);
     let (qp, out) = (&pair.b.qp, &mut pair.b.out);
-    qp.receive(&mut hand, &mut [0; 100], pair.now, out);
+    qp.receive(&mut io, &mut [0; 100], pair.now, out);
     assert_eq!(pair.b.qp.state(), QpState::Rts, "{:?}", pair.b.qp.cause());
     assert_eq!(pair.b.memory.read(0, 50), [7; 50]);
     assert!(pair.b.tpt.find_entry(remote.stag).is_none());

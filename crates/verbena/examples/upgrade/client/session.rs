@@ -140,7 +140,7 @@ impl Session {
         over: impl Fn() -> bool,
         warm: &AtomicU64,
     ) -> Result<std::result::Result<(), ConnectionLost>> {
-        let mut heard = Instant::now();
+        let mut received = Instant::now();
         let mut some = [Wc::default(); 32];
         loop {
             let stopping = over() || self.sent >= limit;
@@ -162,8 +162,8 @@ impl Session {
             }
             let n = poll_or_sleep(&self.cq, &mut some, Duration::from_millis(100))?;
             if n > 0 {
-                heard = Instant::now();
-            } else if heard.elapsed() > TIMEOUT {
+                received = Instant::now();
+            } else if received.elapsed() > TIMEOUT {
                 return Err(format!("client {} hangs: nothing in {TIMEOUT:?}", self.index).into());
             }
             for wc in &some[..n] {

@@ -24,12 +24,12 @@ impl Server {
     /// Hands everything over to the successor; returns the server if that fails.
     pub(super) fn hand_over(
         mut self,
-        mut successor: HandoverSender,
+        mut next_process: HandoverSender,
         orders: &ServerOptions,
         tries: u32,
     ) -> Result<Option<Server>> {
         if let Some(patience) = orders.timeout {
-            successor.set_timeout(patience);
+            next_process.set_timeout(patience);
         }
         self.listener.pause();
         let end = Instant::now() + STARTUP_TIMEOUT;
@@ -71,7 +71,7 @@ impl Server {
         for (index, client) in clients {
             handover.qp(index, client.qp);
         }
-        let Err(kept) = successor.send(handover, |step| orders.signal_at_step(step)) else {
+        let Err(kept) = next_process.send(handover, |step| orders.signal_at_step(step)) else {
             let took = begun.elapsed().as_secs_f64() * 1e3;
             println!("handed over {count} connections in {took:.3} ms, served {served}");
             return Ok(None);
@@ -104,9 +104,9 @@ impl Server {
         };
         match waits {
             // A client disconnected during the handover; it is left out of the next attempt.
-            Some(successor) if tries > 1 => {
+            Some(next_process) if tries > 1 => {
                 println!("trying again: {why}");
-                server.hand_over(successor, orders, tries - 1)
+                server.hand_over(next_process, orders, tries - 1)
             }
             _ => {
                 println!("kept: {why}");

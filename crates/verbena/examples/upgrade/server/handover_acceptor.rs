@@ -50,9 +50,9 @@ impl HandoverAcceptor {
 
 fn accept_loop(path: &std::path::Path, come: &Sender<HandoverSender>, go_on: &Receiver<bool>) {
     let end = Instant::now() + BIND_TIMEOUT;
-    let hatch = loop {
+    let handover_listener = loop {
         match HandoverListener::bind(path) {
-            Ok(hatch) => break hatch,
+            Ok(handover_listener) => break handover_listener,
             Err(error) if Instant::now() > end => {
                 println!("cannot accept a successor: {error}");
                 return;
@@ -63,10 +63,10 @@ fn accept_loop(path: &std::path::Path, come: &Sender<HandoverSender>, go_on: &Re
     };
     println!("waiting for a successor");
     loop {
-        match hatch.accept(Duration::from_secs(1)) {
+        match handover_listener.accept(Duration::from_secs(1)) {
             Ok(None) => {}
-            Ok(Some(successor)) => {
-                if come.send(successor).is_err() || go_on.recv() != Ok(true) {
+            Ok(Some(sender)) => {
+                if come.send(sender).is_err() || go_on.recv() != Ok(true) {
                     return;
                 }
             }

@@ -11,8 +11,8 @@ const LEN: usize = 64 << 10;
 
 /// Adopts it as another process would; both share the memory, since this is one process.
 fn adopt_into(memory: &Memory, to: &Arc<Domain>) -> Result<Memory, Error> {
-    let (estate, fd) = memory.export_region()?;
-    Memory::adopt(to, fd.try_clone_to_owned().unwrap(), estate)
+    let (export, fd) = memory.export_region()?;
+    Memory::adopt(to, fd.try_clone_to_owned().unwrap(), export)
 }
 
 fn connected(from: &Device, to: &Device) -> (Connection, Connection) {
@@ -156,9 +156,9 @@ fn unmovable_memory_is_refused_with_reason() {
     assert_eq!(why, Misuse::IndexInUse(shared.0.stag()));
     drop(after);
     assert!(adopt_into(&shared, &new.internal_domain).is_ok());
-    let (estate, _) = shared.export_region().unwrap();
+    let (export, _) = shared.export_region().unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
-    let refused = Memory::adopt(&new.internal_domain, file.into(), estate).unwrap_err();
+    let refused = Memory::adopt(&new.internal_domain, file.into(), export).unwrap_err();
     assert_eq!(refused.fault(), crate::Fault::Caller);
     let refused = pd.shared_memory(usize::MAX, Access::ALL).unwrap_err();
     assert_eq!(refused.fault(), crate::Fault::Limit);

@@ -191,12 +191,12 @@ fn reject_reports_reason_and_returns_to_idle() {
     };
     pair.b.port.reject(ticket, b"no room").unwrap();
     pair.carry();
-    let told = Notice::Rejected {
+    let event = Notice::Rejected {
         wqp: WQP,
         reason: RejectReason::Consumer,
         private: b"no room".to_vec(),
     };
-    assert_eq!(pair.a.notices(), [told]);
+    assert_eq!(pair.a.notices(), [event]);
     assert_eq!(pair.a.state(), State::Idle);
     pair.connect();
 }
@@ -445,8 +445,8 @@ fn a_flood_of_requests_stays_within_its_limits() {
             pair.b.port.handle_cells(&bytes, pair.now, &mut pair.b.out);
         }
     }
-    let told = pair.b.notices().len();
-    assert_eq!(told, 10);
+    let event = pair.b.notices().len();
+    assert_eq!(event, 10);
     let counters = pair.b.port.counters();
     assert_eq!(counters.rejected, 990);
     // Answers are limited too.

@@ -56,10 +56,10 @@ impl Carrier for IwarpCarrier {
     fn create_pair(&mut self, options: PairOptions) -> Result<Pair> {
         let needed = self.needed + options.sends + options.receives;
         self.resize_cq(needed)?;
-        let seat = IwarpPair::new(&self.pd, &self.cq, options)?;
+        let conn = IwarpPair::new(&self.pd, &self.cq, options)?;
         let pair = self.number();
-        self.pair_by_qpn.insert(seat.qp.number(), pair);
-        self.pairs.insert(pair, seat);
+        self.pair_by_qpn.insert(conn.qp.number(), pair);
+        self.pairs.insert(pair, conn);
         self.needed = needed;
         Ok(pair)
     }
@@ -71,17 +71,17 @@ impl Carrier for IwarpCarrier {
                 why: "a listening carrier has no unit to connect to".into(),
             });
         };
-        let bell = self.event_channel.clone();
-        let seat = self.pair(pair)?;
-        let done = move |answer| bell.push(AdapterEvent::Answer(pair, answer));
-        seat.qp.connect_from(None, unit, private, done)?;
-        seat.stage = Stage::Connecting;
+        let channel = self.event_channel.clone();
+        let conn = self.pair(pair)?;
+        let done = move |answer| channel.push(AdapterEvent::Answer(pair, answer));
+        conn.qp.connect_from(None, unit, private, done)?;
+        conn.stage = Stage::Connecting;
         Ok(())
     }
 
     fn accept(&mut self, ticket: Ticket, pair: Pair, private: &[u8]) -> Result<()> {
-        let bell = self.event_channel.clone();
-        let seat = self.pairs.get_mut(&pair).ok_or_else(|| unknown(pair))?;
+        let channel = self.event_channel.clone();
+        let conn = self.pairs.get_mut(&pair).ok_or_else(|| unknown(pair))?;
         let Some(request) = self.tickets.remove(&ticket) else {
             let why = format!("request {} was answered already", ticket.0);
             return Err(CarrierError::Post { pair, why });
@@ -90,10 +90,10 @@ impl Carrier for IwarpCarrier {
         self.more |= self.has_requests;
         // The acceptor got the peer's private data with the request.
         let done = move |answer: core::result::Result<Vec<u8>, verbena::Error>| {
-            bell.push(AdapterEvent::Answer(pair, answer.map(|_| Vec::new())));
+            channel.push(AdapterEvent::Answer(pair, answer.map(|_| Vec::new())));
         };
-        request.accept_with_callback(&seat.qp, private, done)?;
-        seat.stage = Stage::Connecting;
+        request.accept_with_callback(&conn.qp, private, done)?;
+        conn.stage = Stage::Connecting;
         Ok(())
     }
 
@@ -105,14 +105,14 @@ impl Carrier for IwarpCarrier {
     }
 
     fn destroy(&mut self, pair: Pair) {
-        let Some(seat) = self.pairs.remove(&pair) else {
+        let Some(conn) = self.pairs.remove(&pair) else {
             return;
         };
-        let number = seat.qp.number();
+        let number = conn.qp.number();
         self.pair_by_qpn.remove(&number);
-        self.needed -= seat.cq_entries();
+        self.needed -= conn.cq_entries();
         // After this drop nothing is placed and nothing completes, and its completions are removed from the queue.
-        drop(seat);
+        drop(conn);
         self.early.retain(|wc| wc.qpn != number);
         self.events.retain(|news| !concerns(news, pair));
     }
@@ -156,16 +156,16 @@ impl Carrier for IwarpCarrier {
         }
         // Before polling: completions that came before an end are in the queue when the end is reported.
         self.event_channel.take(&mut self.received);
-        while let Some(told) = self.received.pop_front() {
-            self.defer(told);
+        while let Some(event) = self.received.pop_front() {
+            self.defer(event);
         }
         let before = done.len();
         self.more = !self.complete(done);
         if streams {
             self.post_lists(done.len() > before);
         }
-        while let Some(told) = self.next_deferred() {
-            self.handle_event(told);
+        while let Some(event) = self.next_deferred() {
+            self.handle_event(event);
         }
         self.take_requests()
     }
@@ -217,13 +217,13 @@ impl IwarpCarrier {
     /// Posts the sends since the last turn. While completions keep coming, a short list is deferred: it is most often answers to a stream,
     /// and each system call would carry one.
     fn post_lists(&mut self, came: bool) {
-        for (pair, seat) in &mut self.pairs {
-            if seat.has_list()
-                && !(came && seat.defers_list())
-                && let Err(why) = seat.post_list()
+        for (pair, conn) in &mut self.pairs {
+            if conn.has_list()
+                && !(came && conn.defers_list())
+                && let Err(why) = conn.post_list()
             {
                 // Not all of its requests will complete, so the pair cannot be used further.
-                seat.stage = Stage::Ended;
+                conn.stage = Stage::Ended;
                 self.events
                     .push_back(CarrierEvent::Ended { pair: *pair, why });
             }

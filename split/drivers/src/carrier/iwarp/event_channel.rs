@@ -65,9 +65,9 @@ impl EventChannel {
         }
     }
 
-    pub(super) fn push(&self, told: AdapterEvent) {
+    pub(super) fn push(&self, notified: AdapterEvent) {
         let mut state = self.state();
-        state.events.push_back(told);
+        state.events.push_back(notified);
         self.signal_locked(&mut state);
     }
 
@@ -112,14 +112,14 @@ impl EventChannel {
     }
 
     /// Clears the signal, and appends the events.
-    pub(super) fn take(&self, told: &mut VecDeque<AdapterEvent>) {
+    pub(super) fn take(&self, notified: &mut VecDeque<AdapterEvent>) {
         let mut state = self.state();
         if state.signalled {
             state.signalled = false;
             if core::mem::take(&mut state.signal_pending) {
                 self.channel.try_take();
             }
-            told.append(&mut state.events);
+            notified.append(&mut state.events);
         }
     }
 }

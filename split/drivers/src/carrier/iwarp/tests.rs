@@ -364,12 +364,12 @@ fn last_messages_arrive_before_the_end() {
     }
     until([&mut host, &mut unit], |[host, _]| host.take_done(107));
     host.carrier.destroy(a);
-    let heard = until([&mut unit], |[unit]| {
+    let received = until([&mut unit], |[unit]| {
         let words = unit.done.iter().filter(|wc| wc.status == Status::Success);
         let words = words.count();
         unit.take_end(b).map(|_| words)
     });
-    assert_eq!(heard, 8);
+    assert_eq!(received, 8);
     unit.carrier.destroy(b);
     assert_eq!(unit.carrier.needed, 0);
 }
@@ -399,11 +399,11 @@ fn pairs_of_one_carrier_are_independent() {
             host.take_done(1000 + at as u64)
         });
     }
-    let told: BTreeSet<u32> = until([&mut host, &mut unit], |[_, unit]| {
-        let told: BTreeSet<u32> = unit.done.iter().map(|wc| wc.qpn).collect();
-        (unit.done.len() >= MANY).then_some(told)
+    let notified: BTreeSet<u32> = until([&mut host, &mut unit], |[_, unit]| {
+        let notified: BTreeSet<u32> = unit.done.iter().map(|wc| wc.qpn).collect();
+        (unit.done.len() >= MANY).then_some(notified)
     });
-    assert_eq!(told, pairs.iter().map(|(_, b)| b.0).collect());
+    assert_eq!(notified, pairs.iter().map(|(_, b)| b.0).collect());
     // The end of one affects no other.
     host.carrier.destroy(pairs[7].0);
     until([&mut host, &mut unit], |[_, unit]| {

@@ -30,18 +30,18 @@ impl Drop for TestDir {
 #[test]
 fn socket_is_private_and_removed_on_drop() {
     let folder = TestDir::new("goes");
-    let door = Acceptor::open(&folder.socket()).unwrap();
+    let listener = Acceptor::open(&folder.socket()).unwrap();
     let path = folder.0.join("socket");
     assert_eq!(
         fs::metadata(&path).unwrap().permissions().mode() & 0o777,
         0o600
     );
-    assert!(door.accept().unwrap().is_none());
+    assert!(listener.accept().unwrap().is_none());
     let _client = UnixStream::connect(&path).unwrap();
-    assert!(door.has_pending());
-    assert!(matches!(door.accept(), Ok(Some(Accepted::Client(_)))));
-    assert!(!door.has_pending());
-    drop(door);
+    assert!(listener.has_pending());
+    assert!(matches!(listener.accept(), Ok(Some(Accepted::Client(_)))));
+    assert!(!listener.has_pending());
+    drop(listener);
     assert!(!path.exists());
 }
 
@@ -77,13 +77,13 @@ fn only_a_dead_socket_is_replaced() {
     let path = folder.0.join("socket");
     drop(UnixListener::bind(&path).unwrap());
     assert!(path.exists(), "a dead socket stays");
-    let door = Acceptor::open(&folder.socket()).unwrap();
+    let listener = Acceptor::open(&folder.socket()).unwrap();
     let said = Acceptor::open(&folder.socket()).unwrap_err().to_string();
     assert!(
         said.contains("is a socket on which another process listens: remove it"),
         "{said}"
     );
-    drop(door);
+    drop(listener);
     for make in [
         |path: &Path| fs::write(path, "precious").unwrap(),
         |path: &Path| fs::create_dir(path).unwrap(),
@@ -101,18 +101,18 @@ fn only_a_dead_socket_is_replaced() {
 fn socket_of_a_successor_is_not_removed() {
     let folder = TestDir::new("next");
     let path = folder.0.join("socket");
-    let door = Acceptor::open(&folder.socket()).unwrap();
+    let listener = Acceptor::open(&folder.socket()).unwrap();
     fs::rename(&path, folder.0.join("old")).unwrap();
     let next = UnixListener::bind(&path).unwrap();
-    drop(door);
+    drop(listener);
     assert!(path.exists());
     drop(next);
 }
 
 #[test]
 fn tcp_listens_on_loopback_only() {
-    let door = Acceptor::open(&ExportAddr::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-    assert!(matches!(door.local_addr().unwrap(), ExportAddr::Tcp(at) if at.port() > 0));
+    let listener = Acceptor::open(&ExportAddr::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+    assert!(matches!(listener.local_addr().unwrap(), ExportAddr::Tcp(at) if at.port() > 0));
     let said = Acceptor::open(&ExportAddr::Tcp("0.0.0.0:0".parse().unwrap())).unwrap_err();
     assert!(
         said.to_string()
@@ -138,14 +138,14 @@ fn denied_sources_are_not_accepted() {
 
     let mut config = verbena::Config::default();
     config.set("deny", "127.0.0.0/8").unwrap();
-    let mut door = Acceptor::open(&ExportAddr::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
-    door.set_access(AccessList::new(&config));
-    let ExportAddr::Tcp(at) = door.local_addr().unwrap() else {
+    let mut listener = Acceptor::open(&ExportAddr::Tcp("127.0.0.1:0".parse().unwrap())).unwrap();
+    listener.set_access(AccessList::new(&config));
+    let ExportAddr::Tcp(at) = listener.local_addr().unwrap() else {
         panic!("it was opened by TCP");
     };
     let mut client = TcpStream::connect(at).unwrap();
     let refused = loop {
-        match door.accept() {
+        match listener.accept() {
             Ok(None) => std::thread::yield_now(),
             other => break other.unwrap_err(),
         }

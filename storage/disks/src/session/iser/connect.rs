@@ -107,10 +107,10 @@ impl IserDial {
             zero_based: false,
             invalidate: false,
         };
-        let (told, answer) = channel();
+        let (notified, answer) = channel();
         let done = move |result| {
             // The receiver may have been dropped.
-            let _ = told.send(result);
+            let _ = notified.send(result);
         };
         link.qp.connect_from(None, to, &hello.emit(), done)?;
         Ok(IserDial {

@@ -54,9 +54,9 @@ fn cancelled_queued_command_is_never_sent() {
     assert_eq!(rig.sent(), [(1, Status::WrFlushErr)]);
     assert_eq!(rig.qp.command_state(first), None);
     rig.transmit();
-    let heard = rig.take_pdus();
-    let [sent] = &heard[..] else {
-        panic!("{heard:?}")
+    let pdus = rig.take_pdus();
+    let [sent] = &pdus[..] else {
+        panic!("{pdus:?}")
     };
     let FromInitiator::ScsiCommand(pdu) = sent.pdu else {
         panic!("{sent:?}")
@@ -187,9 +187,9 @@ fn cancelling_mid_data_out_completes_the_begun_pdu() {
     // The buffers belong to the consumer again.
     rig.memory.write(0, &[0xee; SIZE]);
     rig.transmit();
-    let heard = rig.take_pdus();
-    assert_eq!(heard.len(), 2);
-    assert_eq!(heard[1].data, pattern(0, SIZE)[1000..2000]);
+    let pdus = rig.take_pdus();
+    assert_eq!(pdus.len(), 2);
+    assert_eq!(pdus[1].data, pattern(0, SIZE)[1000..2000]);
     assert!(rig.wire.is_empty());
     // A further R2T fails its checks.
     let r2t = rig.target.r2t(itt, 10, 0, 5000);
@@ -222,9 +222,9 @@ fn cancelled_command_with_a_cmdsn_is_sent() {
     assert!(rig.cancel(first));
     rig.memory.write(0, &[0xee; SIZE]);
     rig.transmit();
-    let heard = rig.take_pdus();
-    let [one, two] = &heard[..] else {
-        panic!("{heard:?}")
+    let pdus = rig.take_pdus();
+    let [one, two] = &pdus[..] else {
+        panic!("{pdus:?}")
     };
     let number = |sent: &target::Sent| match sent.pdu {
         FromInitiator::ScsiCommand(pdu) => pdu.cmd_sn,

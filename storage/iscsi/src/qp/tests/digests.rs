@@ -33,10 +33,10 @@ fn data_moves_with_every_digest_setting() {
             rig.receive(1);
             let r2t = rig.target.r2t(itt, 4, 1000, 1503);
             rig.deliver(&r2t);
-            let heard = rig.take_pdus();
-            let sent: Vec<u8> = heard.iter().flat_map(|sent| sent.data.clone()).collect();
+            let pdus = rig.take_pdus();
+            let sent: Vec<u8> = pdus.iter().flat_map(|sent| sent.data.clone()).collect();
             assert_eq!(sent, all);
-            assert!(matches!(heard[2].pdu, FromInitiator::DataOut(pdu) if pdu.data_len == 503));
+            assert!(matches!(pdus[2].pdu, FromInitiator::DataOut(pdu) if pdu.data_len == 503));
 
             let into = [rig.sge(10_001, 5), rig.sge(20_001, 996)];
             let (_, read) = rig.command(2, Direction::Read, &into);

@@ -49,10 +49,10 @@ fn early_response_lets_the_begun_pdu_finish() {
             rig.memory.write(0, &[0xee; SIZE]);
             rig.transmit();
             assert!(rig.wire.is_empty(), "whole PDUs");
-            let heard = rig.take_pdus();
-            assert_eq!(heard.len(), 2, "what had not begun is taken back");
-            assert_eq!(heard[0].data, [FILL; 4999], "as it was when it ended");
-            assert_eq!(heard[1].data, [0xee; 100]);
+            let pdus = rig.take_pdus();
+            assert_eq!(pdus.len(), 2, "what had not begun is taken back");
+            assert_eq!(pdus[0].data, [FILL; 4999], "as it was when it ended");
+            assert_eq!(pdus[1].data, [0xee; 100]);
             let response = rig.target.response(other);
             rig.deliver(&response);
             assert_eq!(rig.sent(), [(2, Status::Success)]);
@@ -247,11 +247,11 @@ fn command_waits_for_pending_memory() {
         if comes {
             assert_eq!(reserved.complete().waiters, [7]);
             rig.transmit();
-            let heard = rig.take_pdus();
-            let FromInitiator::ScsiCommand(pdu) = heard[0].pdu else {
-                panic!("{:?}", heard[0].pdu)
+            let pdus = rig.take_pdus();
+            let FromInitiator::ScsiCommand(pdu) = pdus[0].pdu else {
+                panic!("{:?}", pdus[0].pdu)
             };
-            assert_eq!((pdu.expected_len, heard.len()), (1000, 2));
+            assert_eq!((pdu.expected_len, pdus.len()), (1000, 2));
             let pdu = rig.target.data_in_status(pdu.itt, 0, &[9; 1000]);
             rig.deliver(&pdu);
             assert_eq!(buffer.read(0, 600), [9; 600]);
@@ -499,17 +499,17 @@ fn cq_overflow_fails_its_queue_pairs_once() {
             let wr = Rig::wr(id, Direction::None, &[]);
             qp.post_command(&wr, &mut out).unwrap();
         }
-        let mut hand = MemoryCarrier::with_room(usize::MAX);
-        qp.try_transmit(&mut hand, &mut out);
-        target.receive(hand.output);
+        let mut carrier = MemoryCarrier::with_room(usize::MAX);
+        qp.try_transmit(&mut carrier, &mut out);
+        target.receive(carrier.output);
         let itts: Vec<u32> = target
             .received
             .iter()
             .map(|sent| u32::from_be_bytes(sent.bhs[16..20].try_into().unwrap()))
             .collect();
         let wire: Vec<u8> = itts.iter().flat_map(|itt| target.response(*itt)).collect();
-        let mut hand = MemoryCarrier::with_input(&wire);
-        while let Receiving::Some(_) = qp.receive(&mut hand, &mut out) {}
+        let mut carrier = MemoryCarrier::with_input(&wire);
+        while let Receiving::Some(_) = qp.receive(&mut carrier, &mut out) {}
         function.settle(&mut out);
         assert_eq!(qp.state(), QpState::Err);
         let fatal = out

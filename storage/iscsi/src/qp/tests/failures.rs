@@ -189,9 +189,9 @@ fn option_1_stops_only_the_send_queue() {
         }
         rig.post(8, Direction::None, &[]);
         rig.transmit();
-        let heard = rig.take_pdus();
-        let FromInitiator::ScsiCommand(pdu) = heard[0].pdu else {
-            panic!("{:?}", heard[0].pdu)
+        let pdus = rig.take_pdus();
+        let FromInitiator::ScsiCommand(pdu) = pdus[0].pdu else {
+            panic!("{:?}", pdus[0].pdu)
         };
         assert_eq!(pdu.cmd_sn, 2, "{wrong:?}");
         let response = rig.target.response(pdu.itt);

@@ -18,9 +18,9 @@ struct MarkCarrier {
 
 impl Carrier for MarkCarrier {
     fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome {
-        let mut hand = MemoryCarrier::with_input(&self.input);
-        let moved = hand.read(targets);
-        let left = hand.input.len();
+        let mut io = MemoryCarrier::with_input(&self.input);
+        let moved = io.read(targets);
+        let left = io.input.len();
         self.input.drain(..self.input.len() - left);
         moved
     }
@@ -111,7 +111,7 @@ fn low_water_mark_never_exceeds_missing_bytes() {
             }
             assert_eq!(rig.received().len(), 2);
             assert!(memory.read(0, LONG) == pattern(2, LONG));
-            assert!(carrier.marks.iter().all(|told| *told <= MAX_MARK));
+            assert!(carrier.marks.iter().all(|notified| *notified <= MAX_MARK));
             assert_eq!(carrier.mark, 1, "a head is short");
             assert!(!carrier.marks.is_empty(), "{step} bytes at a time");
         }

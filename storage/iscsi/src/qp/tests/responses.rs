@@ -167,13 +167,13 @@ fn staged_pdu_without_a_receive_reports_held() {
     let mut rig = Rig::new(Setup::default());
     rig.receive(1);
     let wire = [rig.target.nop(), rig.target.nop()].concat();
-    let mut hand = MemoryCarrier::with_input(&wire);
-    assert_eq!(rig.qp.receive(&mut hand, &mut rig.out), Receiving::Held);
-    assert!(hand.input.is_empty(), "it was read");
+    let mut carrier = MemoryCarrier::with_input(&wire);
+    assert_eq!(rig.qp.receive(&mut carrier, &mut rig.out), Receiving::Held);
+    assert!(carrier.input.is_empty(), "it was read");
     assert_eq!(rig.received().len(), 1);
     rig.receive(1);
     assert_eq!(
-        rig.qp.receive(&mut hand, &mut rig.out),
+        rig.qp.receive(&mut carrier, &mut rig.out),
         Receiving::WouldBlock
     );
     assert_eq!(rig.received().len(), 1);

@@ -67,13 +67,13 @@ fn immediate_data_is_sent_with_the_command() {
         for (len, immediate) in [(10, 10), (1000, 1000), (1500, 1000), (5000, 1000)] {
             let data = [rig.sge(100, 3), rig.sge(7000, len - 3)];
             let (_, itt) = rig.command(1, Direction::Write, &data);
-            let heard = rig.take_pdus();
-            assert_eq!(heard.len(), 1, "no more without being asked: {way:?}");
-            let pdu = command(&heard[0]);
+            let pdus = rig.take_pdus();
+            assert_eq!(pdus.len(), 1, "no more without being asked: {way:?}");
+            let pdu = command(&pdus[0]);
             assert!(pdu.write && !pdu.read && pdu.is_final);
             assert_eq!((pdu.expected_len, pdu.data_len), (len, immediate));
             let all = [rig.memory.read(100, 3), rig.memory.read(7000, 4997)].concat();
-            assert_eq!(heard[0].data, all[..immediate as usize]);
+            assert_eq!(pdus[0].data, all[..immediate as usize]);
             let response = rig.target.response(itt);
             rig.deliver(&response);
             assert_eq!(rig.sent(), [(1, Status::Success)]);
@@ -107,20 +107,20 @@ fn unsolicited_data_follows_its_command() {
             rig.post(1, Direction::Write, &data);
             rig.post(2, Direction::None, &[]);
             rig.transmit();
-            let heard = rig.take_pdus();
-            let pdu = command(&heard[0]);
+            let pdus = rig.take_pdus();
+            let pdu = command(&pdus[0]);
             assert!(!pdu.is_final, "more comes unasked");
             assert_eq!(pdu.expected_len, 4000);
             let parts: &[(u32, u32)] = if immediate_data {
-                assert_eq!(heard[0].data, all[..1000]);
+                assert_eq!(pdus[0].data, all[..1000]);
                 &[(1000, 1000), (2000, 500)]
             } else {
                 assert_eq!(pdu.data_len, 0);
                 &[(0, 1000), (1000, 1000), (2000, 500)]
             };
-            let end = heard.len() - 1;
-            assert_burst(&heard[1..end], &all, (pdu.itt, NO_TAG), parts);
-            assert_eq!(command(&heard[end]).cmd_sn, 2, "data has no CmdSN");
+            let end = pdus.len() - 1;
+            assert_burst(&pdus[1..end], &all, (pdu.itt, NO_TAG), parts);
+            assert_eq!(command(&pdus[end]).cmd_sn, 2, "data has no CmdSN");
             // The rest is requested by R2T.
             rig.receive(1);
             let r2t = rig.target.r2t(pdu.itt, 9, 2500, 1500);
@@ -146,15 +146,15 @@ fn final_bit_is_set_when_data_fits() {
     assert!(command(&rig.take_pdus()[0]).is_final);
     let data = [rig.sge(0, 1001)];
     rig.command(2, Direction::Write, &data);
-    let heard = rig.take_pdus();
-    assert!(!command(&heard[0]).is_final);
-    let pdu = data_out(&heard[1]);
+    let pdus = rig.take_pdus();
+    assert!(!command(&pdus[0]).is_final);
+    let pdu = data_out(&pdus[1]);
     assert!(pdu.is_final);
-    assert_eq!((pdu.offset, pdu.data_len, heard.len()), (1000, 1, 2));
+    assert_eq!((pdu.offset, pdu.data_len, pdus.len()), (1000, 1, 2));
     // A write of length 0.
     rig.command(3, Direction::Write, &[]);
-    let heard = rig.take_pdus();
-    assert!(command(&heard[0]).is_final && command(&heard[0]).write);
+    let pdus = rig.take_pdus();
+    assert!(command(&pdus[0]).is_final && command(&pdus[0]).write);
 }
 
 /// RFC 7143 §13.17: the implied R2T of unsolicited data is not counted.
@@ -185,10 +185,10 @@ fn r2t_is_accepted_while_unsolicited_data_is_sent() {
     rig.feed(&r2t);
     assert_eq!(rig.qp.view().counters.refused, 1);
     rig.transmit();
-    let heard = rig.take_pdus();
+    let pdus = rig.take_pdus();
     let parts: Vec<(u32, u32)> = (0..80).map(|at| (at * 50, 50)).collect();
-    assert_burst(&heard[1..41], &all, (itt, NO_TAG), &parts[..40]);
-    assert_burst(&heard[41..], &all, (itt, 5), &parts[40..]);
+    assert_burst(&pdus[1..41], &all, (itt, NO_TAG), &parts[..40]);
+    assert_burst(&pdus[41..], &all, (itt, 5), &parts[40..]);
     // Now another is accepted, and no more than one.
     let wire = [7, 8].map(|ttt| rig.target.r2t(itt, ttt, 0, 50));
     rig.receive(2);
@@ -258,14 +258,14 @@ fn r2ts_are_served_in_order_of_arrival() {
         // All of it is received before anything is sent.
         rig.feed(&wire.concat());
         rig.transmit();
-        let heard = rig.take_pdus();
-        assert_burst(&heard[..2], &all, (b, 1), &[(0, 1000), (1000, 500)]);
-        assert_burst(&heard[2..3], &all, (a, 2), &[(2000, 1000)]);
-        assert_burst(&heard[3..], &all, (b, 3), &[(1500, 1000), (2500, 500)]);
+        let pdus = rig.take_pdus();
+        assert_burst(&pdus[..2], &all, (b, 1), &[(0, 1000), (1000, 500)]);
+        assert_burst(&pdus[2..3], &all, (a, 2), &[(2000, 1000)]);
+        assert_burst(&pdus[3..], &all, (b, 3), &[(1500, 1000), (2500, 500)]);
         // Data-Out carries ExpStatSN.
         let expected = rig.target.stat_sn;
         assert!(
-            heard
+            pdus
                 .iter()
                 .all(|sent| data_out(sent).exp_stat_sn == expected)
         );
@@ -286,8 +286,8 @@ fn only_immediate_delivery_passes_the_command_window() {
         rig.post(id, Direction::None, &[]);
     }
     assert_eq!(rig.transmit(), Sending::Idle);
-    let heard = rig.take_pdus();
-    let numbers: Vec<u32> = heard.iter().map(|sent| command(sent).cmd_sn).collect();
+    let pdus = rig.take_pdus();
+    let numbers: Vec<u32> = pdus.iter().map(|sent| command(sent).cmd_sn).collect();
     assert_eq!(numbers, [1, 2]);
 
     // A NOP-Out for immediate delivery passes, with the next CmdSN; one that is not waits.
@@ -329,10 +329,10 @@ fn only_immediate_delivery_passes_the_command_window() {
     rig.target.window.max_cmd_sn = 40;
     let news = rig.target.nop();
     rig.deliver(&news);
-    let heard = rig.take_pdus();
-    assert_eq!(command(&heard[0]).cmd_sn, 4);
-    let FromInitiator::NopOut(pdu) = heard[1].pdu else {
-        panic!("{:?}", heard[1].pdu)
+    let pdus = rig.take_pdus();
+    assert_eq!(command(&pdus[0]).cmd_sn, 4);
+    let FromInitiator::NopOut(pdu) = pdus[1].pdu else {
+        panic!("{:?}", pdus[1].pdu)
     };
     assert_eq!(pdu.cmd_sn, 5, "one that is not immediate has a number");
     assert_eq!(rig.sent(), [(6, Status::Success)]);
@@ -357,8 +357,8 @@ fn sequence_numbers_wrap() {
     rig.receive(1);
     rig.post(3, Direction::None, &[]);
     rig.transmit();
-    let heard = rig.take_pdus();
-    let numbers: Vec<u32> = heard.iter().map(|sent| command(sent).cmd_sn).collect();
+    let pdus = rig.take_pdus();
+    let numbers: Vec<u32> = pdus.iter().map(|sent| command(sent).cmd_sn).collect();
     assert_eq!(numbers, [u32::MAX, 0], "the third is beyond the window");
     let wire = [rig.target.response(a), rig.target.response(b)];
     rig.deliver(&wire.concat());
@@ -399,11 +399,11 @@ fn write_pdus_equal_a_recording() {
         bhs[16..20].copy_from_slice(&itt.to_be_bytes());
         bhs
     };
-    let heard = rig.take_pdus();
+    let pdus = rig.take_pdus();
     let req = "01a10000 00000000 0001000000000000 00000008 00004000 00000007 00000008 \
                2a00 00000008 00 0020 00 000000000000";
     assert_eq!(
-        heard[0].bhs[..],
+        pdus[0].bhs[..],
         with_tag(&req.replace("               ", " "))
     );
     let r2t = "31800000 00000000 0001000000000000 00000008 d00ae6c1 00000008 00000008 00000088 \
@@ -415,9 +415,9 @@ fn write_pdus_equal_a_recording() {
         "05800000 00002000 0001000000000000 00000008 d00ae6c1 00000000 00000008 00000000 00000001 \
          00002000 00000000",
     ];
-    let heard = rig.take_pdus();
-    assert_eq!(heard.len(), 2);
-    for (sent, hex) in heard.iter().zip(outs) {
+    let pdus = rig.take_pdus();
+    assert_eq!(pdus.len(), 2);
+    for (sent, hex) in pdus.iter().zip(outs) {
         assert_eq!(sent.bhs[..], with_tag(hex));
     }
     // The recorded target declared the window 8..=0x88 with it.
@@ -451,11 +451,11 @@ fn reset_and_test_unit_ready_equal_a_recording() {
     };
     rig.post_pdu(2, reset.emit(), &[]);
     rig.transmit();
-    let heard = rig.take_pdus();
+    let pdus = rig.take_pdus();
     // The PDU for immediate delivery is sent first, with the CmdSN of the next one.
-    assert_eq!(heard[0].bhs[..4], [0x42, 0x85, 0, 0]);
-    assert_eq!(heard[0].bhs[24..32], [0, 0, 0, 1, 0, 0, 0, 2]);
-    let tur = &heard[1].bhs;
+    assert_eq!(pdus[0].bhs[..4], [0x42, 0x85, 0, 0]);
+    assert_eq!(pdus[0].bhs[24..32], [0, 0, 0, 1, 0, 0, 0, 2]);
+    let tur = &pdus[1].bhs;
     assert_eq!(tur[..8], [0x01, 0x81, 0, 0, 0, 0, 0, 0]);
     assert_eq!(tur[8..16], [0, 1, 0, 0, 0, 0, 0, 0]);
     assert_eq!(tur[20..32], [0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 2]);
@@ -473,7 +473,7 @@ fn pdu_lengths_are_overwritten() {
     bhs[16..24].copy_from_slice(&[0xff; 8]);
     rig.post_pdu(1, bhs, b"hello");
     rig.transmit();
-    let heard = rig.take_pdus();
-    assert_eq!(heard[0].data, b"hello");
-    assert_eq!(heard[0].bhs[4..8], [0, 0, 0, 5]);
+    let pdus = rig.take_pdus();
+    assert_eq!(pdus[0].data, b"hello");
+    assert_eq!(pdus[0].bhs[4..8], [0, 0, 0, 5]);
 }

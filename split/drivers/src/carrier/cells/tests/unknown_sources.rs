@@ -48,18 +48,18 @@ fn emit(to: PortAddress, from: PortAddress, wqp: u32, packet: u32, body: Body<'_
 
 /// A request with the cookie that the unit sends for it.
 fn connect_with_cookie(
-    stranger: &UdpSocket,
+    unknown: &UdpSocket,
     unit: &mut Side,
     (to, from, wqp): (PortAddress, PortAddress, u32),
 ) -> Vec<u8> {
-    stranger
+    unknown
         .send_to(&connect(to, from, wqp), unit.local_addr())
         .unwrap();
-    stranger.set_nonblocking(true).unwrap();
+    unknown.set_nonblocking(true).unwrap();
     let mut room = [0; 200];
     let mut cookie = None;
     until(&mut [unit], "a cookie", |_| {
-        let Ok((len, _)) = stranger.recv_from(&mut room) else {
+        let Ok((len, _)) = unknown.recv_from(&mut room) else {
             return false;
         };
         match Cell::parse(&room[..len]).unwrap().0.body {
@@ -70,7 +70,7 @@ fn connect_with_cookie(
         }
         cookie.is_some()
     });
-    stranger.set_nonblocking(false).unwrap();
+    unknown.set_nonblocking(false).unwrap();
     connect_with(to, from, wqp, cookie)
 }
 
@@ -78,11 +78,11 @@ fn connect_with_cookie(
 #[test]
 fn request_without_a_cookie_creates_no_state() {
     let mut unit = Side::unit(CellOptions::default());
-    let stranger = UdpSocket::bind(LOCALHOST).unwrap();
+    let unknown = UdpSocket::bind(LOCALHOST).unwrap();
     let name = PortAddress([2, 9, 9, 9, 9, 9]);
     let any = PortAddress::ANY;
     for _ in 0..3 {
-        connect_with_cookie(&stranger, &mut unit, (any, name, 20));
+        connect_with_cookie(&unknown, &mut unit, (any, name, 20));
     }
     assert_eq!(unit.carrier.socket.peer_addr(name), None);
     assert_eq!(crate::carrier::Carrier::deadline(&unit.carrier), None);
@@ -91,14 +91,14 @@ fn request_without_a_cookie_creates_no_state() {
     assert_eq!((counters.datagrams_in, counters.datagrams_out), (0, 0));
     assert!(unit.events.is_empty());
     // A cookie is not valid from another address.
-    let ask = connect_with_cookie(&stranger, &mut unit, (any, name, 20));
+    let ask = connect_with_cookie(&unknown, &mut unit, (any, name, 20));
     let other = UdpSocket::bind(LOCALHOST).unwrap();
     other.send_to(&ask, unit.local_addr()).unwrap();
     until(&mut [&mut unit], "counted", |sides| {
         sides[0].carrier.counters().dropped == 5
     });
     assert!(unit.events.is_empty());
-    stranger.send_to(&ask, unit.local_addr()).unwrap();
+    unknown.send_to(&ask, unit.local_addr()).unwrap();
     until(&mut [&mut unit], "a request", |sides| {
         !sides[0].events.is_empty()
     });
@@ -123,23 +123,23 @@ fn requests_of_connected_peers_need_a_cookie() {
 #[test]
 fn garbage_is_counted_and_harmless() {
     let (mut unit, mut host, _, pair) = connected(true, CellOptions::default());
-    let stranger = UdpSocket::bind(LOCALHOST).unwrap();
+    let unknown = UdpSocket::bind(LOCALHOST).unwrap();
     let place = unit.local_addr();
     let before = unit.carrier.counters();
     let mut sent = 0;
     for len in [1, 15, 16, 31, 32, 36, 100, 1400, 9000] {
         for fill in [0_u8, 0x14, 0xff] {
-            stranger.send_to(&vec![fill; len], place).unwrap();
+            unknown.send_to(&vec![fill; len], place).unwrap();
             sent += 1;
         }
     }
     // A valid request with one wrong bit.
     let mut damaged = connect(PortAddress::ANY, PortAddress([2; 6]), 20);
     *damaged.last_mut().unwrap() ^= 1;
-    stranger.send_to(&damaged, place).unwrap();
+    unknown.send_to(&damaged, place).unwrap();
     sent += 1;
     // An empty datagram is not counted.
-    stranger.send_to(&[], place).unwrap();
+    unknown.send_to(&[], place).unwrap();
     until(&mut [&mut unit, &mut host], "counted", |sides| {
         sides[0].carrier.counters().dropped == before.dropped + sent
     });
@@ -195,14 +195,14 @@ fn damaged_cells_of_a_peer_are_counted() {
 #[test]
 fn connected_port_cannot_be_taken_over() {
     let (mut unit, mut host, served, pair) = connected(true, CellOptions::default());
-    let stranger = UdpSocket::bind(LOCALHOST).unwrap();
-    stranger.set_nonblocking(true).unwrap();
+    let unknown = UdpSocket::bind(LOCALHOST).unwrap();
+    unknown.set_nonblocking(true).unwrap();
     let (here, victim) = (unit.carrier.port_address(), host.carrier.port_address());
     for to in [here, PortAddress::ANY] {
-        let ask = connect_with_cookie(&stranger, &mut unit, (to, victim, 20));
-        stranger.send_to(&ask, unit.local_addr()).unwrap();
+        let ask = connect_with_cookie(&unknown, &mut unit, (to, victim, 20));
+        unknown.send_to(&ask, unit.local_addr()).unwrap();
     }
-    stranger.set_nonblocking(true).unwrap();
+    unknown.set_nonblocking(true).unwrap();
     let strangers = unit.carrier.counters().dropped;
     // From the right address it would end the connection: this sender knows the numbers of the host's pair.
     let first = host.carrier.view(pair).unwrap();
@@ -214,7 +214,7 @@ fn connected_port_cannot_be_taken_over() {
         0,
         Body::Disconnect(DisconnectReason::Closed),
     );
-    stranger.send_to(&bye, unit.local_addr()).unwrap();
+    unknown.send_to(&bye, unit.local_addr()).unwrap();
     until(&mut [&mut unit, &mut host], "counted", |sides| {
         let counters = sides[0].carrier.counters();
         (counters.spoofed, counters.dropped) == (2, strangers + 1)
@@ -226,10 +226,10 @@ fn connected_port_cannot_be_taken_over() {
     assert_eq!(host.read(Side::slot(0), 11), b"to the host");
     assert!(unit.events.is_empty());
     let mut room = [0; 100];
-    assert!(stranger.recv_from(&mut room).is_err(), "nothing went there");
+    assert!(unknown.recv_from(&mut room).is_err(), "nothing went there");
     // Cells of another port behind an own request are not accepted.
     let own = PortAddress([2, 9, 9, 9, 9, 9]);
-    let mut both = connect_with_cookie(&stranger, &mut unit, (here, own, 21));
+    let mut both = connect_with_cookie(&unknown, &mut unit, (here, own, 21));
     both.extend(emit(
         here,
         victim,
@@ -237,7 +237,7 @@ fn connected_port_cannot_be_taken_over() {
         0,
         Body::Disconnect(DisconnectReason::Closed),
     ));
-    stranger.send_to(&both, unit.local_addr()).unwrap();
+    unknown.send_to(&both, unit.local_addr()).unwrap();
     until(&mut [&mut unit, &mut host], "a request", |sides| {
         !sides[0].events.is_empty()
     });
@@ -264,10 +264,10 @@ fn released_port_can_connect_from_another_address() {
     until(&mut [&mut unit], "a request", |sides| {
         !sides[0].events.is_empty()
     });
-    let told = format!("{}", elsewhere.local_addr().unwrap());
+    let event = format!("{}", elsewhere.local_addr().unwrap());
     match &unit.take_events()[..] {
         [CarrierEvent::Request { from, ticket, .. }] => {
-            assert!(from.contains(&told), "{from}");
+            assert!(from.contains(&event), "{from}");
             unit.accept(*ticket, true, b"");
         }
         other => panic!("{other:?}"),
@@ -286,15 +286,15 @@ fn released_port_can_connect_from_another_address() {
 #[test]
 fn waiting_requests_are_limited() {
     let (mut unit, mut host, _, _) = connected(true, CellOptions::default());
-    let stranger = UdpSocket::bind(LOCALHOST).unwrap();
+    let unknown = UdpSocket::bind(LOCALHOST).unwrap();
     let asks: Vec<Vec<u8>> = (0..200)
         .map(|n| {
             let name = PortAddress([2, 1, 0, 0, 0, n]);
-            connect_with_cookie(&stranger, &mut unit, (PortAddress::ANY, name, 20))
+            connect_with_cookie(&unknown, &mut unit, (PortAddress::ANY, name, 20))
         })
         .collect();
     for (n, ask) in asks.iter().enumerate() {
-        stranger.send_to(ask, unit.local_addr()).unwrap();
+        unknown.send_to(ask, unit.local_addr()).unwrap();
         if n % 50 == 0 {
             run_for(&mut [&mut unit, &mut host], Duration::from_millis(1));
         }

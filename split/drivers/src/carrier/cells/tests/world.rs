@@ -209,13 +209,13 @@ pub(super) fn connect_pair(unit: &mut Side, host: &mut Side, acknowledged: bool)
     host.receives(pair, 8);
     host.carrier.connect(pair, b"hello").unwrap();
     let private = b"hello".to_vec();
-    let told = CarrierEvent::Connected {
+    let notified = CarrierEvent::Connected {
         pair,
         private_data: private,
     };
     until(&mut [unit, host], "connected", |sides| {
         let [_, host] = sides else { unreachable!() };
-        host.events.contains(&told)
+        host.events.contains(&notified)
     });
     host.take_events();
     unit.take_events();

@@ -41,11 +41,11 @@ fn spawn_host(unit: &mut Side) -> (Child, Pair) {
     unit.carrier.accept(ticket, b, b"").unwrap();
     until([&mut *unit], |[unit]| unit.take_connected(b));
     until([&mut *unit], |[unit]| unit.take_done(0));
-    let (mut heard, mut byte) = (Vec::new(), [0]);
+    let (mut received, mut byte) = (Vec::new(), [0]);
     let out = child.stdout.as_mut().unwrap();
-    while !heard.ends_with(b"ready\n") {
+    while !received.ends_with(b"ready\n") {
         out.read_exact(&mut byte).unwrap();
-        heard.push(byte[0]);
+        received.push(byte[0]);
     }
     (child, b)
 }
