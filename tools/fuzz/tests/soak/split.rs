@@ -59,8 +59,9 @@ impl Split {
         let port = LanPort::tap_named(&lan, 1).unwrap().remove(0);
         let options = UnitOptions {
             elements: 16,
-            hosts_per_source: 64,
-            patience: Duration::from_secs(1),
+            hosts_per_source: 256,
+            // On a busy machine, the thread of an honest host may not run for a second.
+            patience: Duration::from_secs(5),
             ..UnitOptions::default()
         };
         let unit = Unit::new(options, port, listen(), Journal::silent());
