@@ -100,7 +100,10 @@ fn key_refuses_standard_peers_without_peers_entry() {
     let _alone = serialize_tests();
     let strict = with(Some(ONE));
     let acceptor = strict.engine.listen(loopback(), 16).unwrap();
-    assert!(is_rejected(&mut request(acceptor.local_addr().unwrap(), b"")));
+    assert!(is_rejected(&mut request(
+        acceptor.local_addr().unwrap(),
+        b""
+    )));
     assert_eq!(strict.engine.access_list().refused(), 1);
     let known = Side::new(&[("key", ONE), ("peers", "127.0.0.0/8=standard")]);
     let acceptor = known.engine.listen(loopback(), 16).unwrap();

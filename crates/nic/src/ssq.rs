@@ -153,7 +153,8 @@ impl Ssq {
     /// Completes what has ended and gives out the requests whose turn it is, as far as possible. If another thread does so
     /// already, that thread repeats it.
     pub fn pump(&self, carrier: SendFn<'_>, out: &mut Outbox) {
-        self.lock.run_or_delegate(|pump| self.turn(pump, carrier, out));
+        self.lock
+            .run_or_delegate(|pump| self.turn(pump, carrier, out));
     }
 
     fn turn(&self, pump: &mut Pump, carrier: SendFn<'_>, out: &mut Outbox) {

@@ -122,6 +122,8 @@ impl HandoverListener {
         let (bytes, _) = fd_channel.receive().map_err(HandoverError::from)?;
         Hello::check(&bytes)?;
         fd_channel.set_timeouts(TIMEOUT, TIMEOUT);
-        Ok(Some(HandoverSender { channel: fd_channel }))
+        Ok(Some(HandoverSender {
+            channel: fd_channel,
+        }))
     }
 }

@@ -87,7 +87,8 @@ impl AsyncEventSource {
     pub(crate) fn close(&self) {
         self.events.remove(
             |notified| {
-                notified.source
+                notified
+                    .source
                     .as_ref()
                     .is_some_and(|event_source| core::ptr::eq(&raw const **event_source, self))
             },

@@ -29,7 +29,11 @@ fn status_socket_pauses_without_free_descriptors() {
     setrlimit(Resource::Nofile, limit).unwrap();
     assert!(shut, "it would wake at once");
     // The driver tries again after a while, and the client is answered.
-    assert!(status_socket.wait_fd(now + Duration::from_secs(1)).is_some());
+    assert!(
+        status_socket
+            .wait_fd(now + Duration::from_secs(1))
+            .is_some()
+    );
     status_socket.serve(|| "here".to_owned());
     let mut answer = String::new();
     who.read_to_string(&mut answer).unwrap();

@@ -111,7 +111,11 @@ struct Sample {
 }
 
 /// Measures all models in each size; `told` gets each row as it is complete.
-pub fn run(config: &Config, plan: &Plan, mut notified: impl FnMut(&Row)) -> Result<Vec<Row>, Error> {
+pub fn run(
+    config: &Config,
+    plan: &Plan,
+    mut notified: impl FnMut(&Row),
+) -> Result<Vec<Row>, Error> {
     let fits = |size: &&u32| !(SHORTEST..=LONGEST).contains(*size);
     if let Some(size) = plan.sizes.iter().find(fits) {
         return Err(Error::Size(*size));

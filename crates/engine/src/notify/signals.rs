@@ -50,8 +50,7 @@ impl Fire for Signals {
             Delivery::Inline | Delivery::Line => serve_in_turn(&notification, signal),
             Delivery::Pinned(at) => {
                 let group = notification.handler_threads.get(at);
-                let taken =
-                    group.is_some_and(|s| s.signal(signal, notification.class_of(signal)));
+                let taken = group.is_some_and(|s| s.signal(signal, notification.class_of(signal)));
                 // Handler threads end before the last notifications are raised (N8).
                 if !taken {
                     serve_in_turn(&notification, signal);

@@ -111,7 +111,10 @@ mod tests {
         let doorbell = Doorbell::counting().unwrap();
         doorbell.ring();
         doorbell.ring();
-        assert_eq!((doorbell.clear(), doorbell.clear(), doorbell.clear()), (1, 1, 0));
+        assert_eq!(
+            (doorbell.clear(), doorbell.clear(), doorbell.clear()),
+            (1, 1, 0)
+        );
     }
 
     #[test]

@@ -344,7 +344,12 @@ impl ControlQueue {
     }
 
     /// Destroys a queue pair; its connection is closed after its remaining frames were sent.
-    pub fn destroy_qp(&self, id: u64, qp: u32, callback: Option<ControlCallback>) -> Result<(), Error> {
+    pub fn destroy_qp(
+        &self,
+        id: u64,
+        qp: u32,
+        callback: Option<ControlCallback>,
+    ) -> Result<(), Error> {
         self.post(callback, |function, control| {
             function.post_destroy_qp(control, id, qp)
         })
@@ -363,7 +368,12 @@ impl ControlQueue {
     }
 
     /// Destroys a completion queue.
-    pub fn destroy_cq(&self, id: u64, cq: u32, callback: Option<ControlCallback>) -> Result<(), Error> {
+    pub fn destroy_cq(
+        &self,
+        id: u64,
+        cq: u32,
+        callback: Option<ControlCallback>,
+    ) -> Result<(), Error> {
         self.post(callback, |function, control| {
             function.post_destroy_cq(control, id, cq)
         })

@@ -30,7 +30,9 @@ fn register(side: &Side, control: &ControlQueue, len: usize) -> PendingMemory {
     };
     let (notified, ended) = mpsc::channel();
     let notified = Box::new(move |outcome| drop(notified.send(outcome)));
-    control.register(7, side.pd, reserve, Some(notified)).unwrap();
+    control
+        .register(7, side.pd, reserve, Some(notified))
+        .unwrap();
     let memory = memory.unwrap();
     PendingMemory { memory, ended }
 }

@@ -70,7 +70,8 @@ fn handlers_may_outnumber_flat_map_vectors() {
     let tell = Arc::new(Mutex::new(tell));
     let one = || {
         let tell = tell.clone();
-        let options = callback(move |received| tell.lock().unwrap().send(received.handler).unwrap());
+        let options =
+            callback(move |received| tell.lock().unwrap().send(received.handler).unwrap());
         b.engine.set_handler(&options).unwrap()
     };
     let ids: Vec<HandlerId> = (0..1024).map(|_| one()).collect();
@@ -381,7 +382,10 @@ fn detached_queue_keeps_its_notification() {
             assert_eq!(b.engine.set_handler(&options).unwrap(), id);
         }
         b.cq.set_handler(Some(id)).unwrap();
-        assert_eq!(notified.recv_timeout(TEST_TIMEOUT).unwrap().cq, b.cq.number());
+        assert_eq!(
+            notified.recv_timeout(TEST_TIMEOUT).unwrap().cq,
+            b.cq.number()
+        );
     }
     drop(b);
     assert!(notified.try_recv().is_err(), "delivered twice");

@@ -89,7 +89,8 @@ fn handler_state_may_panic_when_dropped() {
     // Cleared while it runs, so that the pipeline drops the last reference.
     b.engine.clear_handler(id).unwrap();
     go.send(()).unwrap();
-    notified.recv_timeout(TEST_TIMEOUT)
+    notified
+        .recv_timeout(TEST_TIMEOUT)
         .expect("who listens is told all the same");
     // The same column serves its next handler.
     let (tell, notified) = mpsc::channel();
@@ -100,7 +101,8 @@ fn handler_state_may_panic_when_dropped() {
     b.receive(1, &[b.sge(0, 64)]);
     b.cq.arm(Arm::Next);
     a.post(2, SEND, &[a.sge(0, 8)]);
-    notified.recv_timeout(TEST_TIMEOUT)
+    notified
+        .recv_timeout(TEST_TIMEOUT)
         .expect("the event queue serves on");
 }
 
@@ -137,7 +139,8 @@ fn moderated_notification_is_delivered_after_shutdown() {
     while side.cq.poll(&mut some) > 0 {}
     side.cq.arm(Arm::Next);
     drop(open);
-    notified.recv_timeout(TEST_TIMEOUT)
+    notified
+        .recv_timeout(TEST_TIMEOUT)
         .expect("no timer for the signal that is held");
 }
 

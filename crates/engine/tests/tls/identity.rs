@@ -36,7 +36,9 @@ fn refused(a: &Side, b: &Side) -> (TlsError, RefusedBy, String) {
         panic!("{error}");
     };
     assert!(acceptor.try_next().unwrap().is_none(), "nothing was shown");
-    wait("the refusal is told", || !notified.lock().unwrap().is_empty());
+    wait("the refusal is told", || {
+        !notified.lock().unwrap().is_empty()
+    });
     assert_eq!(b.engine.access_list().refused(), 1);
     let (by, words) = notified.lock().unwrap().remove(0);
     (cause, by, words)

@@ -48,9 +48,7 @@ impl Unit {
 
     /// The counters of a host.
     pub(super) fn counts(&self, host: &ConnectedHost) -> Counts {
-        let statistics = host
-            .port
-            .and_then(|port| self.switch.statistics(port).ok());
+        let statistics = host.port.and_then(|port| self.switch.statistics(port).ok());
         let statistics = statistics.unwrap_or_default();
         Counts {
             frames_in: statistics.received.frames,

@@ -19,7 +19,11 @@ pub struct Pending {
     ticket: u64,
 }
 
-pub(super) fn pair(buffer: Buffer, listener: &Arc<RequestQueue>, ticket: u64) -> (Pending, Promise) {
+pub(super) fn pair(
+    buffer: Buffer,
+    listener: &Arc<RequestQueue>,
+    ticket: u64,
+) -> (Pending, Promise) {
     let (promise, shared) = Promise::new(buffer);
     let pending = Pending {
         shared,

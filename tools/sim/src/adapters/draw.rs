@@ -109,12 +109,7 @@ impl World {
         self.connect_pair([host, partner], attr, Some(old));
     }
 
-    fn connect_pair(
-        &mut self,
-        sides: [usize; 2],
-        attr: ConnectionParams,
-        reused: Option<usize>,
-    ) {
+    fn connect_pair(&mut self, sides: [usize; 2], attr: ConnectionParams, reused: Option<usize>) {
         let (pair, first) = (self.record.pairs.len(), self.record.qps.len());
         let mut faults = Pair::default();
         let ids = [0, 1].map(|k| {

@@ -42,7 +42,10 @@ fn adapter_seed_is_reproducible() {
         (story.cloned().collect::<Vec<_>>(), record.bytes, record.end)
     };
     for seed in [3, 17] {
-        assert_eq!(notified(simulate(seed).unwrap()), notified(simulate(seed).unwrap()));
+        assert_eq!(
+            notified(simulate(seed).unwrap()),
+            notified(simulate(seed).unwrap())
+        );
     }
 }
 

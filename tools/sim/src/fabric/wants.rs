@@ -16,7 +16,11 @@ pub(super) fn check_wants(qp: &Qp, wants: SendDemand, now: Time, out: &mut Outbo
     let mut carrier = MemoryCarrier::with_room(1 << 20);
     let tried = qp.try_transmit(&mut carrier, acks, now, out);
     let outlook = tried.map(|(_, outlook)| (outlook.action, outlook.deadline));
-    assert_eq!(carrier.output, [], "a queue pair that wants {wants:?} sends");
+    assert_eq!(
+        carrier.output,
+        [],
+        "a queue pair that wants {wants:?} sends"
+    );
     assert_eq!(
         outlook,
         Some((ConnectionAction::Open, None)),

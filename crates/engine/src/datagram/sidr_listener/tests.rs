@@ -32,10 +32,11 @@ fn endpoint() -> UdEndpoint {
 fn open(engine: &Engine, backlog: usize) -> (SidrListener, Receiver<SidrRequest>) {
     let listener = engine.bind_sidr_listener(loopback_addr()).unwrap();
     let (to, inquiries) = channel();
-    listener.listen(backlog, move |request| {
-        let _ = to.send(request);
-    })
-    .unwrap();
+    listener
+        .listen(backlog, move |request| {
+            let _ = to.send(request);
+        })
+        .unwrap();
     (listener, inquiries)
 }
 
@@ -238,7 +239,8 @@ fn forged_sidr_replies_are_ignored() {
     }
     wait_until("six are unrelated", || asking.unrelated() == 6);
     assert!(!asking.is_finished());
-    listener.send_to(&emit_inquiry(transaction, yes(here), b"yes"), to)
+    listener
+        .send_to(&emit_inquiry(transaction, yes(here), b"yes"), to)
         .unwrap();
     let (at, said) = answers.recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(

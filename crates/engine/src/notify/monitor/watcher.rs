@@ -88,7 +88,8 @@ impl Watcher {
     /// Sends the count of dropped lines, if there is room now.
     fn report_missed(&self) {
         let mut missed = self.missed.lock();
-        let notified = *missed == 0 || self.client.send(line::missed(*missed).as_bytes()) == Ok(true);
+        let notified =
+            *missed == 0 || self.client.send(line::missed(*missed).as_bytes()) == Ok(true);
         if notified {
             *missed = 0;
         }

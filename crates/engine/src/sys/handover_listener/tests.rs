@@ -46,10 +46,17 @@ fn listener_accepts_and_removes_its_path() {
     assert!(meta.file_type().is_socket());
     assert_eq!(meta.permissions().mode() & 0o777, 0o600);
     assert!(handover_listener.accept(Duration::ZERO).unwrap().is_none());
-    assert!(handover_listener.accept(Duration::from_millis(5)).unwrap().is_none());
+    assert!(
+        handover_listener
+            .accept(Duration::from_millis(5))
+            .unwrap()
+            .is_none()
+    );
     let mut visitor = FdChannel::connect(&path).unwrap();
     let mut host = handover_listener.accept(LONG).unwrap().unwrap();
-    visitor.send(b"knock", &[handover_listener.as_fd()]).unwrap();
+    visitor
+        .send(b"knock", &[handover_listener.as_fd()])
+        .unwrap();
     let (bytes, came) = host.receive().unwrap();
     assert_eq!((&bytes[..], came.len()), (&b"knock"[..], 1));
     drop(came);

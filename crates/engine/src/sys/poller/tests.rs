@@ -65,7 +65,9 @@ fn excess_events_come_with_the_next_wait() {
     let poller = Poller::new().unwrap();
     let bells: Vec<Doorbell> = (0..100).map(|_| Doorbell::new().unwrap()).collect();
     for (token, doorbell) in bells.iter().enumerate() {
-        poller.add(doorbell, token as u64, Interest::READ_ONCE).unwrap();
+        poller
+            .add(doorbell, token as u64, Interest::READ_ONCE)
+            .unwrap();
         doorbell.ring();
     }
     let (first, second) = (poll_now(&poller), poll_now(&poller));

@@ -48,11 +48,7 @@ fn read_all(side: &mut Side, bytes: &[u8], cutting: SplitPlan, now: Time) {
                 Receiving::Held => panic!("nothing waits here"),
                 Receiving::Ended => return,
             }
-            idle = if left == io.input.len() {
-                idle + 1
-            } else {
-                0
-            };
+            idle = if left == io.input.len() { idle + 1 } else { 0 };
         }
         assert!(io.input.is_empty(), "bytes are left unread: {cutting:?}");
     }

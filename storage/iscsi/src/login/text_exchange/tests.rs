@@ -45,7 +45,10 @@ fn no_text_is_sent_during_target_continuation() {
     let mut exchange = TextExchange::default();
     exchange.set_text(b"A=1\0".to_vec());
     assert_eq!(exchange.receive(true, b"B="), Ok(None));
-    assert_eq!((exchange.chunk(), exchange.is_last()), ((&b""[..], false), false));
+    assert_eq!(
+        (exchange.chunk(), exchange.is_last()),
+        ((&b""[..], false), false)
+    );
     assert_eq!(exchange.receive(false, b"2\0"), Ok(Some(b"B=2\0".to_vec())));
     assert!(exchange.is_last());
 }
@@ -64,7 +67,10 @@ fn text_bytes_and_exchanges_are_limited() {
         exchange.receive(true, b"").unwrap();
     }
     let limit = MAX_EXCHANGES;
-    assert_eq!(exchange.receive(true, b""), Err(LoginError::TooLong { limit }));
+    assert_eq!(
+        exchange.receive(true, b""),
+        Err(LoginError::TooLong { limit })
+    );
 }
 
 proptest! {

@@ -265,8 +265,7 @@ fn r2ts_are_served_in_order_of_arrival() {
         // Data-Out carries ExpStatSN.
         let expected = rig.target.stat_sn;
         assert!(
-            pdus
-                .iter()
+            pdus.iter()
                 .all(|sent| data_out(sent).exp_stat_sn == expected)
         );
         assert_eq!(rig.memory.read(50_000, 999), [7; 999]);
