@@ -1,11 +1,10 @@
 //! Two processes race for shared words (V1): the words are passed as a descriptor, and each is taken by exactly one.
 
-mod common;
-
 use std::time::Duration;
 
-use common::process::{Peer, print_line, read_line, role};
 use verbena_engine::sys::{Claims, FdChannel, HandoverListener};
+
+use crate::common::process::{Peer, print_line, read_line};
 
 /// Words to race for, and one more that starts the race.
 const WORDS: usize = 10_000;
@@ -13,12 +12,8 @@ const PARENT: u64 = 1;
 const CHILD: u64 = 2;
 const LONG: Duration = Duration::from_secs(20);
 
-#[test]
-fn as_child() {
-    let Some((role, settings)) = role() else {
-        return;
-    };
-    assert_eq!(role, "rival");
+/// Role `rival`.
+pub(crate) fn race_as_child(settings: &[(String, String)]) {
     let mut fd_channel = FdChannel::connect(settings[0].1.as_ref()).unwrap();
     let (bytes, mut came) = fd_channel.receive().unwrap();
     assert_eq!((&bytes[..], came.len()), (&b"race"[..], 1));

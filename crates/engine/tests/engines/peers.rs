@@ -1,29 +1,19 @@
 //! Peers that die, stop, and continue, at any moment under traffic (docs/connections.md, "Failures").
 
-mod common;
-#[path = "peers/network.rs"]
 mod network;
-#[path = "../../../split/lan/tests/common/space.rs"]
-mod space;
 
 use std::time::{Duration, Instant};
 
-use common::process::{Peer, RECEIVES, role, target};
-use common::{SEND, Side, dial, pseudo_random, read_from, write_to};
 use rustix::process::Signal;
 use verbena_nic::Wc;
 use verbena_nic::wr::RemoteAddr;
 use verbena_nic::{QpState, QpType, Status};
 
+use crate::common::process::{Peer, RECEIVES};
+use crate::common::{SEND, Side, dial, pseudo_random, read_from, write_to};
+
 /// Limit of outstanding requests.
 const MAX_OUTSTANDING: usize = 48;
-
-#[test]
-fn as_child() {
-    if let Some((_, settings)) = role() {
-        target(&settings);
-    }
-}
 
 /// Posts work of all kinds, and collects the completions.
 struct Traffic<'a> {
@@ -180,14 +170,14 @@ fn stalled_after_limits_the_wait_for_a_peer() {
             let (peer, side, remote) = start_pair(&settings);
             peer.signal(Signal::STOP);
             let status = format!("/proc/{}/status", peer.id());
-            common::wait("the stop", || {
+            crate::common::wait("the stop", || {
                 let status = std::fs::read_to_string(&status).unwrap();
                 status.contains("State:\tT")
             });
             let began = Instant::now();
             post(&side, remote);
             let status = side.complete(1)[0].status;
-            common::wait("the stall is noticed", || side.qp.state() != QpState::Rts);
+            crate::common::wait("the stall is noticed", || side.qp.state() != QpState::Rts);
             let expected: &[Status] = match personality {
                 "roce" => &[Status::RetryExcErr],
                 _ => &[Status::RetryExcErr, Status::WrFlushErr, Status::Success],
@@ -213,7 +203,7 @@ fn killed_peer_is_noticed_by_receivers() {
         dial(&side.qp, at).unwrap();
         side.receive(1, &[side.sge(0, 64)]);
         peer.signal(Signal::KILL);
-        common::wait("the end", || network::is_end_reported(&side));
+        crate::common::wait("the end", || network::is_end_reported(&side));
         if personality == "iwarp" {
             assert_eq!(side.statuses(1), [(1, Status::WrFlushErr)]);
         } else {

@@ -1,14 +1,13 @@
 //! A region moves to another process (V1): it keeps its STag, its addresses and its bytes.
 
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::process::{Peer, print_line, read_line, role};
 use verbena_engine::sys::{FdChannel, HandoverListener};
 use verbena_mem::{Access, Buffer, MemAccess, Pd, Policy, RegionExport, Tpt};
 use verbena_wire::{Stag, To};
+
+use crate::common::process::{Peer, print_line, read_line};
 
 const PD: Pd = Pd(1);
 const LEN: usize = 1 << 20;
@@ -32,12 +31,8 @@ fn write(tpt: &Tpt, export: &RegionExport, offset: u64, bytes: &[u8]) {
     assert_eq!(placed, Ok(bytes.len()));
 }
 
-#[test]
-fn as_child() {
-    let Some((role, settings)) = role() else {
-        return;
-    };
-    assert_eq!(role, "heir");
+/// Role `heir`.
+pub(crate) fn adopt_as_child(settings: &[(String, String)]) {
     let mut fd_channel = FdChannel::connect(settings[0].1.as_ref()).unwrap();
     let (bytes, mut came) = fd_channel.receive().unwrap();
     let word = |at: usize| u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().unwrap());

@@ -1,21 +1,20 @@
 //! Many threads at one adapter: no wake-up is lost and no thread waits for ever, whatever the others do.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{
-    SEND, Side, TEST_TIMEOUT, accept_next, loopback, make_qp, pair, pseudo_random, read_from, wait,
-    within, write_to,
-};
 use verbena_mem::Access;
 use verbena_nic::Wc;
 use verbena_nic::qp::PostError;
 use verbena_nic::wr::Data;
 use verbena_nic::{Arm, Flags, ReceiveWr, SendOp, SendWr, Status};
+
+use crate::common::{
+    SEND, Side, TEST_TIMEOUT, accept_next, loopback, make_qp, pair, pseudo_random, read_from, wait,
+    within, write_to,
+};
 
 /// Longer than any test here takes on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);

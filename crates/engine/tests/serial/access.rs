@@ -1,8 +1,6 @@
 //! The settings `allow` and `deny` at every socket that peers can reach, and the loopback-only adapter.
 //! 127.0.0.1 and 127.0.0.2 are two source addresses of one machine.
 
-mod common;
-
 use std::collections::HashSet;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket};
@@ -10,14 +8,16 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use common::datagrams::Side as UdSide;
-use common::{
-    LIMITS, Side, TEST_TIMEOUT, config, connect_pair, loopback, make_qp, serialize_tests, wait,
-};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use verbena_engine::notify::monitor::{GREETING, NAME};
 use verbena_engine::security::access::RefusedBy;
 use verbena_engine::{Engine, QueuePairOptions};
+use verbena_testing::own_process;
+
+use crate::common::datagrams::Side as UdSide;
+use crate::common::{
+    LIMITS, Side, TEST_TIMEOUT, config, connect_pair, loopback, make_qp, serialize_tests, wait,
+};
 
 const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const FAR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -125,7 +125,7 @@ fn datagrams_of_refused_sources_are_dropped() {
     for side in [&far, &near] {
         side.send(7, denying.to(side), &[side.sge(0, 32)]);
     }
-    let came = common::complete(&denying.cq, 1);
+    let came = crate::common::complete(&denying.cq, 1);
     assert_eq!(came.len(), 1);
     wait("the other one is refused", || {
         denying.engine.access_list().refused() == 1
@@ -153,6 +153,7 @@ fn sidr_requests_of_refused_sources_are_dropped() {
 #[test]
 fn monitor_shows_refusals() {
     let _alone = serialize_tests();
+    own_process!();
     let side = Side::new(&[("deny", "127.0.0.0/8")]);
     let listener = side.engine.listen(loopback(), 16).unwrap();
     let name = format!("{NAME}{}/0", std::process::id());
@@ -213,6 +214,7 @@ fn address(hex: &str) -> IpAddr {
 #[test]
 fn loopback_device_binds_only_loopback_addresses() {
     let _alone = serialize_tests();
+    own_process!();
     let before = reachable().len();
     let side = Side::new(&[("device", "127.0.0.1")]);
     let ud = UdSide::new("127.0.0.1");

@@ -1,14 +1,14 @@
 //! Connections that are made and closed leak neither descriptors nor memory. One test, because both are counted per process.
 
-mod common;
-
 use std::sync::mpsc;
 
-use common::{
-    SEND, Side, TEST_TIMEOUT, accept_next, config, connect_pair, descriptors, dial, loopback,
-    make_qp, resident_bytes, wait,
-};
 use verbena_engine::{Engine, QueuePairOptions};
+use verbena_testing::own_process;
+
+use crate::common::{
+    SEND, Side, TEST_TIMEOUT, accept_next, config, connect_pair, descriptors, dial, loopback,
+    make_qp, resident_bytes, serialize_tests, wait,
+};
 
 /// What a process may grow by independently of the number of cycles.
 const SLACK: usize = 3 << 20;
@@ -51,7 +51,9 @@ fn cycle_with_queue(a: &Side, b: &Side) {
 
 #[test]
 fn thousand_connections_leak_nothing() {
-    common::within(std::time::Duration::from_secs(40), all_cycles);
+    let _alone = serialize_tests();
+    own_process!();
+    crate::common::within(std::time::Duration::from_secs(40), all_cycles);
 }
 
 /// Threads are counted per process, too.

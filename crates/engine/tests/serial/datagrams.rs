@@ -1,18 +1,17 @@
 //! Datagram queue pairs over real sockets: both address families, polling and events, and what is dropped.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::datagrams::{GROUP, KEY, LOCALHOST, Side, make, ready, to_group, wr};
-use common::{complete, pattern, serialize_tests, wait};
 use verbena_engine::{Error, UdOptions, UdPair};
 use verbena_mem::{Access, Buffer, Tpt};
 use verbena_nic::qp::{PostError, PostSendError};
 use verbena_nic::ud::{Destination, GRH_LEN, MAX_DATAGRAM, UdSendWr};
 use verbena_nic::{Arm, Flags, QpState, ReceiveWr, Sge, Status, Wc, WcOp};
 use verbena_wire::number::Qpn;
+
+use crate::common::datagrams::{GROUP, KEY, LOCALHOST, Side, make, ready, to_group, wr};
+use crate::common::{complete, pattern, serialize_tests, wait};
 
 /// A datagram each way, every byte checked.
 fn exchange(a: &Side, b: &Side, len: usize, salt: u8) {

@@ -1,14 +1,13 @@
 //! Hostile datagrams: whatever arrives at the port is dropped and counted, while valid datagrams are delivered.
 
-mod common;
-
 use std::net::{SocketAddr, UdpSocket};
 
-use common::datagrams::{GROUP, KEY, LOCALHOST, Side, to_group};
-use common::{complete, serialize_tests, wait};
 use verbena_nic::ud::{GRH_LEN, PKEY, UdCounters};
 use verbena_wire::number::{Psn, Qpn};
 use verbena_wire::roce::{Path, UdPacket, icrc_over_socket};
+
+use crate::common::datagrams::{GROUP, KEY, LOCALHOST, Side, to_group};
+use crate::common::{complete, serialize_tests, wait};
 
 /// A sender with a plain socket, and its target.
 struct RawSender {

@@ -1,21 +1,20 @@
 //! Connections that never send their MPA Request, and valid ones beside them: from the same source address and from another.
 //! 127.0.0.2 is a second source address on loopback.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use common::tcp::{tcp_rows_at, unread};
-use common::{
-    Side, TEST_TIMEOUT, connect_pair, loopback, make_qp, resident_bytes, serialize_tests, wait,
-};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbena_engine::Listening;
-use verbena_testing::serve_until;
+use verbena_testing::{own_process, serve_until};
+
+use crate::common::tcp::{tcp_rows_at, unread};
+use crate::common::{
+    Side, TEST_TIMEOUT, connect_pair, loopback, make_qp, resident_bytes, serialize_tests, wait,
+};
 
 const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const FAR: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
@@ -194,6 +193,7 @@ fn unauthenticated_connection_takes_less_than_4_kib() {
     const MANY: usize = 4000;
     const STATED: usize = 4096;
     let _alone = serialize_tests();
+    own_process!();
     raise_descriptor_limit();
     let limit = MANY.to_string();
     let side = Side::new(&[("half_open", &limit), ("startup_timeout", "600s")]);

@@ -1,20 +1,20 @@
 //! Hostile initiators: whatever they do, memory and descriptors are bounded, and other connections continue.
 
-mod common;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
-use common::{
-    LIMITS, SEND, Side, TEST_TIMEOUT, accept_next, complete, connect_pair, connect_sides,
-    descriptors, loopback, make_qp, pseudo_random, read_to_end, resident_bytes, wait,
-};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbena_engine::{Listening, QueuePair, QueuePairOptions, SharedReceiveQueue};
 use verbena_nic::{QpState, ReceiveWr, Status, Wc};
+use verbena_testing::own_process;
+
+use crate::common::{
+    LIMITS, SEND, Side, TEST_TIMEOUT, accept_next, complete, connect_pair, connect_sides,
+    descriptors, loopback, make_qp, pseudo_random, read_to_end, resident_bytes, wait,
+};
 
 /// Short times for short tests; the limits are what is tested.
 const SHORT_TIMEOUTS: &[(&str, &str)] = &[
@@ -31,7 +31,7 @@ fn serialize_tests() -> MutexGuard<'static, ()> {
         ..limit
     };
     setrlimit(Resource::Nofile, most).unwrap();
-    common::serialize_tests()
+    crate::common::serialize_tests()
 }
 
 /// A valid connection beside a listener that is under attack.
@@ -100,6 +100,7 @@ fn standard(target: &AttackedListener, qp: &verbena_engine::QueuePair) -> TcpStr
 #[test]
 fn invalid_startup_frames_are_refused() {
     let _alone = serialize_tests();
+    own_process!();
     let target = AttackedListener::new();
     target.check_accepts();
     let before = descriptors();
@@ -133,6 +134,7 @@ fn invalid_startup_frames_are_refused() {
 #[test]
 fn silent_connections_are_limited_and_time_out() {
     let _alone = serialize_tests();
+    own_process!();
     let target = AttackedListener::new();
     target.check_accepts();
     let before = descriptors();
@@ -158,6 +160,7 @@ fn silent_connections_are_limited_and_time_out() {
 #[test]
 fn connection_flood_is_bounded_and_others_continue() {
     let _alone = serialize_tests();
+    own_process!();
     let target = AttackedListener::new();
     target.check_accepts();
     let (before, memory) = (descriptors(), resident_bytes());
@@ -212,6 +215,7 @@ fn connection_flood_is_bounded_and_others_continue() {
 #[test]
 fn frame_flood_ends_only_its_connection() {
     let _alone = serialize_tests();
+    own_process!();
     let target = AttackedListener::new();
     target.check_accepts();
     let (before, memory) = (descriptors(), resident_bytes());
@@ -248,6 +252,7 @@ fn frame_flood_ends_only_its_connection() {
 #[test]
 fn peer_that_never_reads_uses_bounded_memory() {
     let _alone = serialize_tests();
+    own_process!();
     let target = AttackedListener::new();
     target.check_accepts();
     let before = descriptors();

@@ -1,14 +1,13 @@
-//! Connected processes without traffic make no system call. A separate program: its threads are counted.
-
-mod common;
+//! Connected processes without traffic make no system call. Their threads are counted.
 
 use std::time::Duration;
 
-use common::process::{Peer, print_line, read_line, role};
 use verbena_nic::wr::Data;
 use verbena_nic::{Flags, ReceiveWr, SendWr, Status};
+use verbena_testing::own_process;
 
-use common::{SEND, Side, accept_next, dial, loopback, make_qp, wait};
+use crate::common::process::{Peer, print_line, read_line};
+use crate::common::{SEND, Side, accept_next, dial, loopback, make_qp, serialize_tests, wait};
 
 /// Voluntary context switches of the threads of a process: every blocking system call causes one.
 fn context_switches(pid: u32) -> u64 {
@@ -37,11 +36,7 @@ fn ticks(pid: u32) -> u64 {
 }
 
 /// Listens, accepts three connections, and idles.
-#[test]
-fn as_child() {
-    if role().is_none() {
-        return;
-    }
+pub(crate) fn accept_three_and_idle() {
     let side = Side::new(&[]);
     let listener = side.engine.listen(loopback(), 4).unwrap();
     print_line(&listener.local_addr().unwrap().to_string());
@@ -63,6 +58,8 @@ fn as_child() {
 
 #[test]
 fn idle_connections_cause_no_wakeups() {
+    let _alone = serialize_tests();
+    own_process!();
     let mut peer = Peer::start("idle", &[]);
     let at = peer.read_line().parse().unwrap();
     let side = Side::new(&[]);

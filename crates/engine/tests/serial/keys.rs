@@ -1,23 +1,22 @@
 //! A shared key in connections by address: both sides reject a peer that cannot prove it, and replayed startup frames are useless.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
 
-use common::{
-    Side, TEST_TIMEOUT, config, dial, exchange, loopback, make_qp, read_to_end, serialize_tests,
-    try_connect_sides, wait,
-};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use verbena_engine::security::access::RefusedBy;
 use verbena_engine::{Engine, Error};
 use verbena_nic::QpState;
 use verbena_wire::ext::{Caps, DialReject, Features, KeyProof, Personality, QpType, RnrTimer};
+
+use crate::common::{
+    Side, TEST_TIMEOUT, config, dial, exchange, loopback, make_qp, read_to_end, serialize_tests,
+    try_connect_sides, wait,
+};
 
 const ONE: &str = "one of the keys of this test";
 const TWO: &str = "two of the keys of this test";

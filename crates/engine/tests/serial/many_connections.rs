@@ -1,17 +1,20 @@
 //! Ten thousand connected queue pairs, one end per process: connected, a message on each, destroyed, nothing left.
 //! If the descriptor limit is too low, a tenth is used, and the test prints so.
 
-mod common;
-
 use std::sync::mpsc;
 use std::time::Instant;
 
-use common::process::{Peer, print_line, read_line, role};
-use common::{SEND, Side, TEST_TIMEOUT, complete, descriptors, loopback, resident_bytes, wait};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbena_engine::{QueuePair, QueuePairOptions};
 use verbena_nic::wr::Data;
 use verbena_nic::{Flags, ReceiveWr, SendWr, Status};
+use verbena_testing::own_process;
+
+use crate::common::process::{Peer, print_line, read_line};
+use crate::common::{
+    SEND, Side, TEST_TIMEOUT, complete, descriptors, loopback, resident_bytes, serialize_tests,
+    wait,
+};
 
 /// Connects in progress at once; the other side accepts at most 512 half-open ones.
 const WINDOW: usize = 256;
@@ -49,11 +52,8 @@ fn bytes_per_pair(grown: usize, all: usize) -> usize {
     grown / all
 }
 
-#[test]
-fn as_child() {
-    if role().is_none() {
-        return;
-    }
+/// Role `many`.
+pub(crate) fn accept_many() {
     let (all, side) = (count(), ready());
     let listener = side.engine.listen(loopback(), 512).unwrap();
     print_line(&listener.local_addr().unwrap().to_string());
@@ -92,6 +92,8 @@ fn as_child() {
 
 #[test]
 fn thousands_of_queue_pairs_connect_between_processes() {
+    let _alone = serialize_tests();
+    own_process!();
     let mut peer = Peer::start("many", &[]);
     let (all, side) = (count(), ready());
     let to = peer.read_line().parse().unwrap();

@@ -1,17 +1,17 @@
 //! Watching a process by its monitor: every event is reported or counted as missed, nothing waits for a watcher, and other users are rejected.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use common::{Side, TEST_TIMEOUT, descriptors, serialize_tests, wait};
 use verbena_engine::notify::monitor::{GREETING, MAX_WATCHERS, NAME, REFUSED};
 use verbena_events::eqe::Cause;
 use verbena_events::interrupts::Origin;
+use verbena_testing::own_process;
+
+use crate::common::{Side, TEST_TIMEOUT, descriptors, serialize_tests, wait};
 
 fn connect_monitor(pid: u32, number: u32) -> Option<BufReader<UnixStream>> {
     let to = SocketAddr::from_abstract_name(format!("{NAME}{pid}/{number}")).unwrap();
@@ -45,6 +45,7 @@ fn words(line: &str) -> &str {
 #[test]
 fn unread_monitor_events_are_counted_as_missed() {
     let _alone = serialize_tests();
+    own_process!();
     let side = Side::new(&[]);
     let mut reader = watch();
     for n in 0..100 {
@@ -83,6 +84,7 @@ fn unread_monitor_events_are_counted_as_missed() {
 #[test]
 fn watchers_are_limited_and_leave_no_descriptors() {
     let _alone = serialize_tests();
+    own_process!();
     let _side = Side::new(&[]);
     let before = descriptors();
     for _ in 0..3 {
@@ -105,6 +107,7 @@ fn watchers_are_limited_and_leave_no_descriptors() {
 #[test]
 fn monitor_off_hides_the_engine() {
     let _alone = serialize_tests();
+    own_process!();
     let side = Side::new(&[("monitor", "off")]);
     assert!(connect_monitor(std::process::id(), 0).is_none());
     let (first, second) = (Side::new(&[]), Side::new(&[]));
@@ -131,10 +134,11 @@ fn as_other_user() {
 #[test]
 fn other_users_are_refused() {
     let _alone = serialize_tests();
+    own_process!();
     let _side = Side::new(&[]);
     let other_uid = 65_534;
     let other = Command::new(std::env::current_exe().unwrap())
-        .args(["as_other_user", "--exact", "--nocapture"])
+        .args(["monitor::as_other_user", "--exact", "--nocapture"])
         .env(OTHER_USER_ROLE, std::process::id().to_string())
         .uid(other_uid)
         .output();

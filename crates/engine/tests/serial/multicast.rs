@@ -1,14 +1,13 @@
 //! Multicast datagrams: delivered to every attached queue pair on every adapter, but never to the sender.
 
-mod common;
-
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::datagrams::{GROUP, LOCALHOST, Side, make, ready, to_group};
-use common::{complete, pattern, serialize_tests, wait};
 use verbena_nic::ud::GRH_LEN;
 use verbena_nic::{ReceiveWr, WcOp};
+
+use crate::common::datagrams::{GROUP, LOCALHOST, Side, make, ready, to_group};
+use crate::common::{complete, pattern, serialize_tests, wait};
 
 #[test]
 fn multicast_reaches_every_member_but_the_sender() {

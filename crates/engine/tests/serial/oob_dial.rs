@@ -1,24 +1,24 @@
 //! Hostile callers: wrong numbers, wrong keys, replayed calls, silence. The called queue pair stays ready, and existing connections
 //! are not affected.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::time::Duration;
 
-use common::tcp::unread;
-use common::{
-    SEND, Side, TEST_TIMEOUT, callable_side, descriptors, exchange, read_to_end, serialize_tests,
-    wait,
-};
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use verbena_engine::OobPeer;
 use verbena_nic::{QpState, Status};
+use verbena_testing::own_process;
 use verbena_wire::ext::dial::NO_PROOF;
 use verbena_wire::ext::{DialReject, DialReply, DialRequest, QpType};
 use verbena_wire::number::Qpn;
+
+use crate::common::tcp::unread;
+use crate::common::{
+    SEND, Side, TEST_TIMEOUT, callable_side, descriptors, exchange, read_to_end, serialize_tests,
+    wait,
+};
 
 const LOCALHOST: &str = "127.0.0.1";
 const KEY: &str = "a secret that both share";
@@ -259,6 +259,7 @@ fn responder_without_the_key_is_refused() {
 #[test]
 fn early_calls_are_held_within_limits() {
     let _alone = serialize_tests();
+    own_process!();
     let b = side(&[("held_timeout", "700ms"), ("startup_timeout", "3s")]);
     let (to, before) = (number(&b), descriptors());
     let from = neighbour(to);
@@ -288,6 +289,7 @@ fn early_calls_are_held_within_limits() {
 #[test]
 fn held_call_is_answered_when_ready() {
     let _alone = serialize_tests();
+    own_process!();
     let b = side(&[]);
     let (from, to) = (lowest_qpn(), number(&b));
     let before = descriptors();
@@ -304,6 +306,7 @@ fn held_call_is_answered_when_ready() {
 #[test]
 fn call_flood_is_bounded_and_connections_survive() {
     let _alone = serialize_tests();
+    own_process!();
     let (a, b) = (side(&[]), side(&[("half_open", "32")]));
     set_peer(&b, number(&a));
     set_peer(&a, number(&b));

@@ -1,16 +1,17 @@
 //! Out-of-band connections: the programs exchange only queue pair number and address.
 
-mod common;
-
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use common::{LIMITS, SEND, Side, TEST_TIMEOUT, descriptors, pattern, serialize_tests, wait};
 use verbena_engine::{Error, OobPeer, QueuePair, QueuePairOptions};
 use verbena_nic::qp::Psns;
 use verbena_nic::{QpState, QpType, ReceiveWr, SendOp, Status, Wc, WcOp};
-use verbena_testing::{readable_within, wait_readable};
+use verbena_testing::{own_process, readable_within, wait_readable};
 use verbena_wire::number::{Psn, Qpn};
+
+use crate::common::{
+    LIMITS, SEND, Side, TEST_TIMEOUT, descriptors, pattern, serialize_tests, wait,
+};
 
 const LOCALHOST: &str = "127.0.0.1";
 
@@ -107,6 +108,7 @@ fn number_and_address_suffice_to_connect() {
 #[test]
 fn first_side_waits_for_its_peer() {
     let _alone = serialize_tests();
+    own_process!();
     // In both orders: the side with the lower number calls at once, the other after `dial_delay`.
     for late in [0, 1] {
         let (a, b) = (reliable(&[]), reliable(&[]));
@@ -174,6 +176,7 @@ fn queue_pairs_of_one_adapter_connect() {
 #[test]
 fn queue_pair_connects_to_itself() {
     let _alone = serialize_tests();
+    own_process!();
     let a = reliable(&[]);
     set_peer(&a, endpoint(&a));
     start(&a);
@@ -351,7 +354,7 @@ fn qp_numbers_are_unique_and_not_reused_soon() {
 fn invalid_calls_are_refused() {
     let _alone = serialize_tests();
     let a = reliable(&[]);
-    let plain = common::make_qp(&a.engine, &a.cq, a.pd);
+    let plain = crate::common::make_qp(&a.engine, &a.cq, a.pd);
     let peer = OobPeer {
         local: address(&a),
         address: address(&a),
@@ -383,6 +386,7 @@ fn invalid_calls_are_refused() {
 #[test]
 fn hundred_connections_leave_no_descriptors() {
     let _alone = serialize_tests();
+    own_process!();
     let (a, b) = (reliable(&[]), reliable(&[]));
     connect(&a, &b);
     exchange(&a, &b);
@@ -473,7 +477,7 @@ fn posts_after_engine_drop_fail() {
     set_peer(&a, (address(&b), b.qp.oob_qpn().unwrap()));
     start(&a);
     let sge = a.sge(0, 8);
-    let common::Side { qp, cq, engine, .. } = a;
+    let crate::common::Side { qp, cq, engine, .. } = a;
     drop(engine);
     let wr = verbena_nic::SendWr {
         id: 3,
@@ -482,7 +486,10 @@ fn posts_after_engine_drop_fail() {
         data: verbena_nic::wr::Data::Gather(&[sge]),
     };
     qp.post_send(&wr).unwrap();
-    assert_eq!(common::complete(&cq, 1)[0].status, Status::RetryExcErr);
+    assert_eq!(
+        crate::common::complete(&cq, 1)[0].status,
+        Status::RetryExcErr
+    );
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 
 use verbena_engine::config::Config;
+
+use crate::common::serialize_tests;
 
 const SECRET: &str = "root:$y$j9T$notforcallers:19700:0:99999:7:::";
 const OTHER_UID: u32 = 65_534;
@@ -26,10 +27,6 @@ fn load() {
         Err(problems) => println!("\n> {problems}"),
     }
 }
-
-/// Held while a program is written or started: a process forked meanwhile has the file open for writing until its exec, and the file
-/// cannot be executed that long (ETXTBSY).
-static PROGRAMS: Mutex<()> = Mutex::new(());
 
 struct TempDir(PathBuf);
 
@@ -61,16 +58,13 @@ impl Drop for TempDir {
 /// What [`load`] prints in `program` with only this environment.
 fn output_of(program: &Path, user: Option<u32>, environment: &[(&str, &Path)]) -> String {
     let mut command = Command::new(program);
-    command.args(["load", "--exact", "--nocapture"]);
+    command.args(["setuid_config::load", "--exact", "--nocapture"]);
     command.env_clear().envs(environment.iter().copied());
     command.env(LOAD, "1");
     if let Some(user) = user {
         command.uid(user);
     }
-    let output = {
-        let _held = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
-        command.output().unwrap()
-    };
+    let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let said = text.split("\n> ").nth(1).expect(&text);
     said.split("\ntest ").next().unwrap().trim().to_owned()
@@ -78,6 +72,8 @@ fn output_of(program: &Path, user: Option<u32>, environment: &[(&str, &Path)]) -
 
 #[test]
 fn setuid_programs_ignore_environment_and_home() {
+    // A process that another test forks while the program is written has it open until its exec, and execve(2) fails with ETXTBSY that long.
+    let _alone = serialize_tests();
     if !rustix::process::geteuid().is_root() {
         let ci = std::env::var("CI").is_ok_and(|v| !matches!(v.as_str(), "" | "0" | "false"));
         assert!(!ci, "only root can make a setuid program of root");
@@ -86,10 +82,7 @@ fn setuid_programs_ignore_environment_and_home() {
     }
     let folder = TempDir::new("setuid");
     let program = folder.0.join("program");
-    {
-        let _held = PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner);
-        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    }
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     let shadow = folder.file("shadow", SECRET, 0o600);
     let home = folder.0.join("home");
     folder.file("home/verbena/config.toml", "half_open = 7", 0o644);
@@ -124,6 +117,7 @@ fn setuid_programs_ignore_environment_and_home() {
 /// The message shows a caller that may read the file where it is wrong, and other callers nothing of its contents.
 #[test]
 fn invalid_configuration_contents_are_not_shown() {
+    let _alone = serialize_tests();
     let folder = TempDir::new("shadow");
     let shadow = folder.file("shadow", SECRET, 0o600);
     let text = output_of(

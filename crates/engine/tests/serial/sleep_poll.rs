@@ -1,8 +1,6 @@
 //! Threads that sleep on a channel serve their connections themselves. A separate program, one test at a time: context switches of its
 //! threads are counted.
 
-mod common;
-
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
@@ -13,9 +11,9 @@ use std::time::{Duration, Instant};
 use verbena_engine::WeakCompletionQueue;
 use verbena_engine::sys::{Channel, WaitFd};
 use verbena_nic::{Arm, Status, Wc};
+use verbena_testing::{Tid, own_process, wait_blocked};
 
-use common::{SEND, Side, TEST_TIMEOUT, pair, serialize_tests, wait, within};
-use verbena_testing::{Tid, wait_blocked};
+use crate::common::{SEND, Side, TEST_TIMEOUT, pair, serialize_tests, wait, within};
 
 /// A thread that is not woken waits for ever.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -134,6 +132,7 @@ fn shard_sleeps() -> u64 {
 #[test]
 fn message_wakes_only_the_waiting_thread() {
     let _alone = serialize_tests();
+    own_process!();
     let (a, b) = sleepers();
     exchange(&a, &b, 50);
     let (before, start) = (shard_sleeps(), Instant::now());
@@ -147,6 +146,7 @@ fn message_wakes_only_the_waiting_thread() {
 #[test]
 fn idle_sleepers_cause_no_wakeups() {
     let _alone = serialize_tests();
+    own_process!();
     let (a, b) = sleepers();
     exchange(&a, &b, 50);
     std::thread::scope(|s| {
@@ -234,6 +234,7 @@ fn sleeper_acknowledges_without_waking() {
 #[test]
 fn sleeper_with_foreign_descriptors_serves_its_connections() {
     let _alone = serialize_tests();
+    own_process!();
     let (a, b) = sleepers();
     let (tap, _far) = UnixStream::pair().unwrap();
     let play = |rounds: usize| {
@@ -309,6 +310,7 @@ fn first_ready_descriptor_wakes_the_sleeper() {
 #[test]
 fn cq_sleep_misses_no_completion() {
     let _alone = serialize_tests();
+    own_process!();
     let (a, b) = sleepers();
     let message = |who: &Sleeper| {
         let mut some = [Wc::default(); 16];

@@ -1,8 +1,5 @@
 //! TLS between two engines: transfers, rejected peers, and an attacker on the path.
-//! A separate program, since some of its tests measure memory.
-
-#[path = "../common/mod.rs"]
-mod common;
+//! Tests that measure memory run in processes of their own.
 
 mod attacks;
 mod identity;
@@ -10,13 +7,14 @@ mod relay;
 
 use std::net::IpAddr;
 
-use common::{
-    SEND, Side, callable_side, config, connect_sides, exchange, pattern, read_from,
-    serialize_tests, try_connect_sides, wait, write_to,
-};
 use relay::{Attack, connect_through};
 use verbena_engine::{Engine, Error, OobPeer, UdOptions};
 use verbena_nic::{QpState, Status, Wc};
+
+use crate::common::{
+    SEND, Side, callable_side, config, connect_sides, exchange, pattern, read_from,
+    serialize_tests, try_connect_sides, wait, write_to,
+};
 
 const ONE: &str = "one of the keys of this test";
 const TWO: &str = "two of the keys of this test";

@@ -1,12 +1,13 @@
 //! Settings that change the behaviour of a connection, each observed from the other side.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
-use common::{SEND, Side, TEST_TIMEOUT, accept_next, connect_sides, loopback, pair, wait};
 use verbena_nic::{QpState, Status, Wc};
+
+use crate::common::{
+    SEND, Side, TEST_TIMEOUT, accept_next, connect_sides, loopback, pair, serialize_tests, wait,
+};
 
 /// B polls until a message is there and stops polling; returns how long A waits for its acknowledgement.
 fn acknowledged_after(a: &Side, b: &Side) -> Duration {
@@ -28,6 +29,7 @@ fn acknowledged_after(a: &Side, b: &Side) -> Duration {
 /// If a polling program does something else after a message, its peer waits once, not each time.
 #[test]
 fn late_acknowledgements_are_not_deferred_again() {
+    let _alone = serialize_tests();
     // The time is the subject: a deferred acknowledgement comes after `lend_time`, any other one within milliseconds.
     let slow = Duration::from_millis(900);
     let (a, b) = (Side::new(&[]), Side::new(&[("lend_time", "1s")]));
@@ -50,6 +52,7 @@ fn late_acknowledgements_are_not_deferred_again() {
 /// A program that polls as fast as messages arrive acknowledges them after a limit all the same.
 #[test]
 fn acknowledgements_are_due_after_requests_or_bytes() {
+    let _alone = serialize_tests();
     for (key, value, bytes) in [("ack_requests", "1", 64), ("ack_bytes", "32K", 60_000)] {
         let settings = [("lend_time", "1s"), (key, value)];
         let (a, b) = (Side::new(&[]), Side::new(&settings));
@@ -71,6 +74,7 @@ fn acknowledgements_are_due_after_requests_or_bytes() {
 
 #[test]
 fn receive_wait_limits_a_standard_peer() {
+    let _alone = serialize_tests();
     let settings = [("extensions", "off"), ("receive_wait", "200ms")];
     let (a, b) = pair(&settings);
     let began = Instant::now();
@@ -113,6 +117,7 @@ fn read_until_quiet(raw: &mut std::net::TcpStream) -> Vec<u8> {
 /// siw may leave the first frame unread until further bytes arrive; a repeated empty Write makes it read.
 #[test]
 fn silent_standard_peer_is_nudged_once() {
+    let _alone = serialize_tests();
     const EMPTY_WRITE: &[u8] = b"\0\x0e\xc1\x40\0\0\0\x01\0\0\0\0\0\0\0\0\0\0\0\0";
     const SENT: usize = 2 + 18 + 8 + 4;
     for (nudge, sends, answers, expected) in [
@@ -125,7 +130,7 @@ fn silent_standard_peer_is_nudged_once() {
     ] {
         let a = Side::new(&[("rtr", "none"), ("crc", "off"), ("nudge", nudge)]);
         let (at, peer) = silent_responder();
-        common::dial(&a.qp, at).unwrap();
+        crate::common::dial(&a.qp, at).unwrap();
         a.receive(9, &[a.sge(64, 64)]);
         if sends {
             a.post(1, SEND, &[a.sge(0, 8)]);
@@ -148,6 +153,7 @@ fn silent_standard_peer_is_nudged_once() {
 /// A peer of our kind without the extensions ignores it, whatever was negotiated.
 #[test]
 fn nudge_does_not_disturb_a_peer() {
+    let _alone = serialize_tests();
     for rtr in ["none", "write", "read"] {
         let (a, b) = pair(&[("extensions", "off"), ("nudge", "10ms"), ("rtr", rtr)]);
         b.receive(1, &[b.sge(0, 8)]);
@@ -169,6 +175,7 @@ fn nudge_does_not_disturb_a_peer() {
 /// RFC 5044 has a responder wait for the first frame; a client on siw may wait for its server's.
 #[test]
 fn responder_sends_first_after_speak_first() {
+    let _alone = serialize_tests();
     for (speak_first, speaks) in [("20ms", true), ("0s", false)] {
         for request in [
             &b"MPA ID Req Frame\0\x01\0\0"[..],
@@ -206,9 +213,10 @@ fn responder_sends_first_after_speak_first() {
 /// A close directly after the Terminate overtakes siw's own establishment.
 #[test]
 fn close_follows_terminate_after_a_delay() {
+    let _alone = serialize_tests();
     let a = Side::new(&[("rtr", "none"), ("crc", "off")]);
     let (at, peer) = silent_responder();
-    common::dial(&a.qp, at).unwrap();
+    crate::common::dial(&a.qp, at).unwrap();
     let mut raw = peer.join().unwrap();
     raw.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let began = Instant::now();

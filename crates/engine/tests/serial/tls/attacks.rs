@@ -8,15 +8,15 @@ use std::sync::mpsc;
 use verbena_engine::{Error, Listening};
 use verbena_nic::Status;
 
-use verbena_testing::serve_until;
+use verbena_testing::{own_process, serve_until};
 
+use super::relay::{Attack, Relay, connect_through};
+use super::{ONE, exchange, psk, with};
 use crate::common::tcp::unread;
 use crate::common::{
     SEND, Side, TEST_TIMEOUT, accept_next, descriptors, dial, loopback, make_qp, pattern,
     read_to_end, resident_bytes, serialize_tests, wait, write_to,
 };
-use crate::relay::{Attack, Relay, connect_through};
-use crate::{ONE, exchange, psk, with};
 
 /// Accepts every request, until it is told to stop.
 fn accept_all(acceptor: &Listening, side: &Side, stop: &AtomicBool) {
@@ -149,6 +149,7 @@ fn unauthenticated_tls_connection_memory_is_bounded() {
     const MANY: usize = 200;
     const STATED: usize = 48 << 10;
     let _alone = serialize_tests();
+    own_process!();
     let limit = MANY.to_string();
     let more = [("half_open", &*limit), ("startup_timeout", "600s")];
     let b = Side::new(&[&psk(ONE)[1..], &more].concat());

@@ -12,10 +12,10 @@ use verbena_engine::error::TlsError;
 use verbena_engine::security::access::RefusedBy;
 use verbena_engine::{Engine, Error};
 
+use super::{ONE, TWO, exchange, psk, transfer, with};
 use crate::common::{
     Side, config, connect_sides, dial, loopback, read_to_end, serialize_tests, wait,
 };
-use crate::{ONE, TWO, exchange, psk, transfer, with};
 
 /// Collects the refusals that a side reports.
 fn refusals(side: &Side) -> Arc<Mutex<Vec<(RefusedBy, String)>>> {
