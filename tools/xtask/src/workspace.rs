@@ -73,6 +73,16 @@ impl Workspace {
             false => cargo,
         }
     }
+
+    /// A cargo that builds every crate with `--cfg NAME`, in a folder of that name below the target folder: the flag changes every crate. The
+    /// release profile builds quickly instead of thoroughly, because what is built here takes longer to build than to run.
+    pub(crate) fn cargo_with_cfg(&self, name: &str) -> Tool {
+        self.cargo()
+            .env("RUSTFLAGS", format!("--cfg {name}"))
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_TARGET_DIR", self.target.join(name))
+    }
 }
 
 #[cfg(test)]
