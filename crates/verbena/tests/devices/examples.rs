@@ -1,12 +1,10 @@
 //! Runs the examples as separate programs; they check every byte themselves.
 //! A test fails if the program fails or does not print the expected line.
 
-mod common;
-
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use common::process::example;
+use crate::common::process::example;
 
 fn assert_example_prints(name: &str, says: &str) {
     let output = example(name).output().unwrap();

@@ -2,16 +2,12 @@
 //!
 //! The processes are those of the example `upgrade`, whose client checks every answer.
 
-mod common;
-
 use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use common::low::{SEND, complete, connect_qps, wr};
-use common::process::{Process, example};
 use rustix::process::{Pid, Signal, kill_process};
 use verbena::low::{Data, QpState, RecvWr};
 use verbena::{
@@ -19,6 +15,9 @@ use verbena::{
     IncomingHandover, Qp, QpOptions, Status,
 };
 use verbena_testing::{wait_for, wait_until};
+
+use crate::common::low::{SEND, complete, connect_qps, wr};
+use crate::common::process::{Process, example};
 
 const TIMEOUT: Duration = Duration::from_secs(15);
 
@@ -334,13 +333,13 @@ fn is_migrate_error(kept: &FailedHandover) -> bool {
 
 #[test]
 fn stag_in_use_is_refused() {
-    let device = common::device(&[]);
+    let device = crate::common::device(&[]);
     let memory = device.shared_memory(4096, Access::ALL).unwrap();
     memory.write_at(0, b"still here").unwrap();
     let mut handover = Handover::default();
     handover.memory(1, memory.clone()).memory(2, memory.clone());
     let kept = hand_over_in_process(handover, |mut inheritance| {
-        let device = common::device(&[]);
+        let device = crate::common::device(&[]);
         let pd = device.pd()?;
         let _first = inheritance.memory(1, &pd)?;
         // The same STag a second time.
@@ -356,14 +355,14 @@ fn stag_in_use_is_refused() {
 
 #[test]
 fn unconnected_qp_is_refused_successor_stays_usable() {
-    let device = common::device(&[]);
+    let device = crate::common::device(&[]);
     let (pd, cq) = (device.pd().unwrap(), device.cq(16).unwrap());
     let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
     let mut handover = Handover::default();
     handover.user_data(b"twice").qp(1, qp);
     let take = |inheritance: IncomingHandover| {
         assert_eq!(inheritance.user_data(), b"twice");
-        let device = common::device(&[]);
+        let device = crate::common::device(&[]);
         inheritance.accept(&device, |_| ()).map(drop)
     };
     let kept = hand_over_in_process(handover, take).unwrap_err();
@@ -382,7 +381,7 @@ struct LoadedConnection {
 impl LoadedConnection {
     fn new(messages: u64) -> LoadedConnection {
         let [client, server] = [(), ()].map(|()| {
-            let device = common::device(&[("device", "127.0.0.1")]);
+            let device = crate::common::device(&[("device", "127.0.0.1")]);
             let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
             let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
             qp.modify(QpState::Init);
@@ -422,7 +421,10 @@ impl LoadedConnection {
         let mut handover = Handover::default();
         handover.qp(1, qp);
         let kept = hand_over_in_process(handover, move |inheritance| {
-            take(inheritance, &common::device(&[("device", "127.0.0.1")]))
+            take(
+                inheritance,
+                &crate::common::device(&[("device", "127.0.0.1")]),
+            )
         });
         let kept = kept.unwrap_err();
         let why = kept.to_string();
@@ -466,7 +468,7 @@ fn small_queue_refuses_waiting_completions() {
 #[test]
 fn failed_take_cancels_the_handover() {
     let why = LoadedConnection::new(1).assert_kept(1, |mut inheritance, device| {
-        let other = common::device(&[]);
+        let other = crate::common::device(&[]);
         let (pd, cq) = (device.pd()?, other.cq(16)?);
         let foreign = inheritance.qp(1, &pd, &cq, &cq, None);
         assert!(matches!(foreign, Err(Error::Foreign)), "{foreign:?}");
@@ -474,11 +476,13 @@ fn failed_take_cancels_the_handover() {
     });
     assert!(why.contains("connection with tag 1"), "{why}");
 
-    let memory = common::device(&[]).shared_memory(64, Access::ALL).unwrap();
+    let memory = crate::common::device(&[])
+        .shared_memory(64, Access::ALL)
+        .unwrap();
     let mut handover = Handover::default();
     handover.memory(1, memory.clone()).memory(2, memory);
     let kept = hand_over_in_process(handover, |mut inheritance| {
-        let device = common::device(&[]);
+        let device = crate::common::device(&[]);
         let pd = device.pd()?;
         let _first = inheritance.memory(1, &pd)?;
         assert!(inheritance.memory(2, &pd).is_err());

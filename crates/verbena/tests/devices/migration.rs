@@ -3,18 +3,17 @@
 //! The client's side is an ordinary program. Every completion of both sides is checked, every byte is
 //! compared, and the values before an atomic addition must be consecutive.
 
-mod common;
-
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use common::low::{SEND, connect_qps, wr};
-use common::{LOOPBACK, device, virtual_function};
 use verbena::low::{self, Data, QpState, RecvWr, RemoteAddr, SendOp, SendWr, Wc};
 use verbena::{
     Access, Cq, Device, Handover, HandoverListener, IncomingHandover, Memory, Pd, Qp, QpOptions,
     Status,
 };
+
+use crate::common::low::{SEND, connect_qps, wr};
+use crate::common::{LOOPBACK, device, virtual_function};
 
 /// Outstanding messages.
 const WINDOW: u64 = 8;

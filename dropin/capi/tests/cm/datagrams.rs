@@ -1,24 +1,22 @@
 //! The datagram port spaces of the connection manager: requests and replies, ports, and destruction at any time.
 
-mod common;
-#[path = "../../../crates/engine/tests/common/tcp.rs"]
-mod tcp;
-
-use common::ud_peers::*;
-use common::{call, errno};
 use core::ffi::c_void;
 use core::ptr;
 use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
 
-use tcp::udp_unread;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
 use verbena_testing::wait_until;
 
+use crate::common::ud_peers::*;
+use crate::common::{call, errno};
+use crate::tcp::udp_unread;
+
 #[test]
 fn accepted_sidr_request_allows_datagrams() {
+    crate::begin();
     for ps in [RDMA_PS_UDP, RDMA_PS_IPOIB] {
         let server = UdPeer::new(ps);
         let mut here = address("0.0.0.0:0");
@@ -72,6 +70,7 @@ fn accepted_sidr_request_allows_datagrams() {
 
 #[test]
 fn rejected_sidr_request_reports_unreachable() {
+    crate::begin();
     let (server, here) = UdPeer::listening(0);
     for said in [&b"not here"[..], b""] {
         let client = UdPeer::resolved_to(&here);
@@ -95,6 +94,7 @@ fn rejected_sidr_request_reports_unreachable() {
 
 #[test]
 fn unanswered_sidr_request_times_out() {
+    crate::begin();
     let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
     let there = address(&silent.local_addr().unwrap().to_string());
     let client = UdPeer::resolved_to(&there);
@@ -107,6 +107,7 @@ fn unanswered_sidr_request_times_out() {
 
 #[test]
 fn bound_udp_port_is_refused_with_eaddrinuse() {
+    crate::begin();
     // A port that no stream of another test has by chance.
     let is_free = |here: &libc::sockaddr_in| {
         TcpListener::bind(("127.0.0.1", u16::from_be(here.sin_port))).is_ok()
@@ -137,6 +138,7 @@ fn bound_udp_port_is_refused_with_eaddrinuse() {
 
 #[test]
 fn identifiers_can_be_destroyed_during_sidr_requests() {
+    crate::begin();
     let (server, here) = UdPeer::listening(0);
     for _ in 0..20 {
         // The client is destroyed before its request is answered.
@@ -155,7 +157,10 @@ fn identifiers_can_be_destroyed_during_sidr_requests() {
     // The listener is destroyed while a request waits whose event was not taken.
     let client = UdPeer::resolved_to(&here);
     client.connect(b"hello?");
-    assert!(common::readable(server.channel.fd(), common::LONG));
+    assert!(crate::common::readable(
+        server.channel.fd(),
+        crate::common::LONG
+    ));
     drop(server);
     let answer = client.expect(RDMA_CM_EVENT_UNREACHABLE);
     assert_eq!(answer.get().status, 2);
@@ -163,6 +168,7 @@ fn identifiers_can_be_destroyed_during_sidr_requests() {
 
 #[test]
 fn malformed_datagrams_raise_no_connect_request() {
+    crate::begin();
     let (server, here) = UdPeer::listening(0);
     let noise = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = ("127.0.0.1", u16::from_be(here.sin_port));
@@ -178,6 +184,7 @@ fn malformed_datagrams_raise_no_connect_request() {
 /// Of any number of requests, as many events are kept as the backlog of `rdma_listen`: 128 if it is 0.
 #[test]
 fn unread_sidr_requests_stay_within_backlog() {
+    crate::begin();
     let (server, here) = UdPeer::listening(0);
     let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = ("127.0.0.1", u16::from_be(here.sin_port));
@@ -222,6 +229,7 @@ fn alone() -> *mut rdma_cm_id {
 
 #[test]
 fn calls_without_channel_are_synchronous() {
+    crate::begin();
     let listener = alone();
     let mut here = address("127.0.0.1:0");
     assert_eq!(call!(rdma_bind_addr(listener, at(&here))), 0);
@@ -265,6 +273,7 @@ fn calls_without_channel_are_synchronous() {
 
 #[test]
 fn init_qp_attr_suffices_for_own_ud_qp() {
+    crate::begin();
     let (server, here) = UdPeer::listening(0);
     let client = UdPeer::resolved_to(&here);
     client.connect(b"");

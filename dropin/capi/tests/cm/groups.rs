@@ -1,9 +1,5 @@
 //! Multicast groups that are joined through the connection manager. Members receive what others send to the group.
 
-mod common;
-
-use common::ud_peers::*;
-use common::{call, errno};
 use core::ffi::c_void;
 use core::ptr;
 use std::time::Duration;
@@ -11,6 +7,9 @@ use std::time::Duration;
 use libc::sockaddr_in;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
+
+use crate::common::ud_peers::*;
+use crate::common::{call, errno};
 
 /// An identifier with a device, in no group.
 fn member(before: bool) -> UdPeer {
@@ -36,6 +35,7 @@ fn join_group(party: &UdPeer, group: &sockaddr_in) -> rdma_ud_param {
 
 #[test]
 fn multicast_members_receive_until_they_leave() {
+    crate::begin();
     let group = address("239.255.81.7:0");
     let (first, second) = (member(true), member(false));
     let mut ud = join_group(&first, &group);
@@ -65,6 +65,7 @@ fn multicast_members_receive_until_they_leave() {
 
 #[test]
 fn send_only_member_receives_nothing() {
+    crate::begin();
     let group = address("239.255.81.8:0");
     let (sender, hears) = (member(true), member(true));
     let mut attr = rdma_cm_join_mc_attr_ex {
@@ -91,6 +92,7 @@ fn send_only_member_receives_nothing() {
 
 #[test]
 fn invalid_multicast_joins_are_refused() {
+    crate::begin();
     let (party, group) = (member(true), address("239.255.81.9:0"));
     let unicast = address("127.0.0.1:0");
     let (fresh, streams) = (UdPeer::new(RDMA_PS_UDP), UdPeer::new(RDMA_PS_TCP));

@@ -1,25 +1,23 @@
 //! Hostile peers, at a listener and at a client of the connection manager: what they do costs a bounded amount of resources,
 //! programs get the documented events and nothing else, and well-behaved peers can still connect.
 
-mod common;
-#[path = "../../../crates/engine/tests/common/tcp.rs"]
-mod tcp;
-
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use common::streams::{
-    Channel, Client, Id, Server, connected, descriptors, exclusive, settings, wait,
-};
-use common::{LONG, call, errno, readable};
-use tcp::tcp_rows_at;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::rdma_migrate_id;
+use verbena_testing::own_process;
+
+use crate::common::streams::{
+    Channel, Client, Id, Server, connected, descriptors, exclusive, settings, wait,
+};
+use crate::common::{LONG, call, errno, readable};
+use crate::tcp::tcp_rows_at;
 
 const SETTINGS: &[(&str, &str)] = &[
     ("VERBENA_STARTUP_TIMEOUT", "2s"),
@@ -28,12 +26,6 @@ const SETTINGS: &[(&str, &str)] = &[
     ("VERBENA_LOG", "off"),
 ];
 const SOON: Duration = Duration::from_millis(100);
-
-fn begin() -> MutexGuard<'static, ()> {
-    let alone = exclusive();
-    settings(SETTINGS);
-    alone
-}
 
 /// A server that has served one client, so that what is allocated once is allocated.
 fn warmed_up_server(backlog: i32) -> Server {
@@ -152,7 +144,9 @@ fn violations() -> Vec<(String, Vec<u8>)> {
 
 #[test]
 fn mpa_violations_close_connection_without_event() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     let server = warmed_up_server(8);
     let before = descriptors();
     for (what, bytes) in violations() {
@@ -171,7 +165,9 @@ fn mpa_violations_close_connection_without_event() {
 
 #[test]
 fn incomplete_mpa_requests_time_out() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     let server = warmed_up_server(8);
     let before = descriptors();
     let whole = request(0x40, 1, 100, &[1; 99]);
@@ -193,7 +189,9 @@ fn incomplete_mpa_requests_time_out() {
 /// A byte now and then: progress does not extend the timeout.
 #[test]
 fn slow_bytes_do_not_extend_startup_timeout() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     let server = warmed_up_server(8);
     let mut raw = dial(&server);
     raw.set_nodelay(true).unwrap();
@@ -213,7 +211,9 @@ fn slow_bytes_do_not_extend_startup_timeout() {
 
 #[test]
 fn private_data_up_to_512_bytes_is_accepted() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     let server = warmed_up_server(8);
     // The protocol's limit is 512 bytes; the length in an event is at most 255, and so many bytes are there.
     for len in [0_u16, 1, 255, 256, 512] {
@@ -235,7 +235,9 @@ fn private_data_up_to_512_bytes_is_accepted() {
 
 #[test]
 fn silent_connections_are_limited_and_time_out() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     let server = warmed_up_server(8);
     let before = descriptors();
     let silent: Vec<_> = (0..700)
@@ -256,7 +258,9 @@ fn silent_connections_are_limited_and_time_out() {
 /// Complete requests that the program does not take: never more than the backlog wait.
 #[test]
 fn unanswered_requests_stay_within_backlog() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     let server = warmed_up_server(8);
     let before = descriptors();
     for _ in 0..4 {
@@ -305,7 +309,9 @@ fn answer_all(server: &Server) {
 
 #[test]
 fn thousand_aborted_connections_leave_no_descriptors() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     let server = warmed_up_server(64);
     let before = descriptors();
     for n in 0..1000 {
@@ -350,7 +356,9 @@ fn close(raw: TcpStream, rudely: bool) {
 
 #[test]
 fn client_death_in_any_phase_leaks_nothing() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     let server = warmed_up_server(8);
     let before = descriptors();
     for round in 0..20 {
@@ -470,7 +478,9 @@ impl Drop for ReplyServer {
 
 #[test]
 fn each_server_reply_yields_its_expected_event() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     drop(warmed_up_server(8));
     let before = descriptors();
     let reply = |flags, revision, length, data: &[u8]| {
@@ -517,7 +527,9 @@ fn each_server_reply_yields_its_expected_event() {
 
 #[test]
 fn destroyed_listener_rejects_unanswered_requests() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     drop(warmed_up_server(8));
     let before = descriptors();
     let server = Server::new(16);
@@ -552,7 +564,9 @@ fn destroyed_listener_rejects_unanswered_requests() {
 /// Requests, answers, ends and disconnects of many threads at once, in any order.
 #[test]
 fn concurrent_connects_and_disconnects_leak_nothing() {
-    let _alone = begin();
+    let _alone = exclusive();
+    own_process!();
+    settings(SETTINGS);
     let server = warmed_up_server(128);
     let before = descriptors();
     let at = server.at;

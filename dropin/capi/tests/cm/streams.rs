@@ -8,9 +8,5 @@ mod lifetimes;
 mod own_pair;
 mod service;
 
-use super::common::streams;
-
-/// Called first by every test.
-fn begin() {
-    streams::settings(crate::SETTINGS);
-}
+use crate::begin;
+use crate::common::streams;

@@ -1,17 +1,18 @@
 //! Functions as devices of the C API (V1): each is opened by itself, has limits of its own, and refuses objects of another.
-//! Alone in its process, since the settings are read once.
+//! In a process of its own, since the settings are read once.
 
-mod common;
-
-use common::*;
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::mpsc::{self, Receiver};
 use std::time::Duration;
+
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::testing;
 use verbena_capi::verbs::*;
+use verbena_testing::own_process;
 use verbena_testing::{Tid, is_blocked, wait_until};
+
+use crate::common::*;
 
 fn new_cq(context: *mut ibv_context) -> *mut ibv_cq {
     call!(ibv_create_cq(
@@ -36,6 +37,7 @@ fn new_qp(pd: *mut ibv_pd, send: *mut ibv_cq, recv: *mut ibv_cq) -> *mut ibv_qp 
 
 #[test]
 fn functions_are_separate_devices() {
+    own_process!();
     // SAFETY: no other thread runs in this process yet.
     unsafe {
         std::env::set_var("VERBENA_FUNCTIONS", "2");

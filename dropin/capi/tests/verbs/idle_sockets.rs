@@ -1,15 +1,14 @@
 //! Resident memory of idle rsockets.
-//! Alone in its process: resident memory is the process's, and sockets finish closing in the background.
-
-#[path = "common/resident.rs"]
-mod resident;
+//! In a process of its own: resident memory is the process's, and sockets finish closing in the background.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
-use libc::{sockaddr, sockaddr_in, socklen_t};
 
-use resident::resident;
+use libc::{sockaddr, sockaddr_in, socklen_t};
 use verbena_capi as _;
+use verbena_testing::own_process;
+
+use crate::resident::resident;
 
 // The names that `librdmacm.so.1` has for `rsocket` and the rest.
 unsafe extern "C" {
@@ -62,6 +61,7 @@ fn close(pairs: &[(c_int, c_int)]) {
 
 #[test]
 fn idle_sockets_stay_below_memory_limit() {
+    own_process!();
     close(&connections(2));
     let before = resident();
     let pairs = connections(100);

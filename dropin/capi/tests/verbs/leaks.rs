@@ -1,16 +1,15 @@
 //! Objects that were created and destroyed leave neither memory, nor descriptors, nor threads behind.
-//! Alone in its process, since these are counted per process.
+//! In a process of its own, since these are counted per process.
 
-mod common;
-#[path = "common/resident.rs"]
-mod resident;
-
-use common::*;
 use core::ptr;
-use resident::resident;
+
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
+use verbena_testing::own_process;
 use verbena_testing::wait_until;
+
+use crate::common::*;
+use crate::resident::resident;
 
 /// Descriptors without sockets: the number of a destroyed queue pair is not reused for `reuse_delay`, and its port stays open meanwhile.
 fn descriptors() -> usize {
@@ -41,6 +40,7 @@ fn threads() -> usize {
 
 #[test]
 fn destroyed_objects_leave_no_resources() {
+    own_process!();
     objects();
     devices();
 }

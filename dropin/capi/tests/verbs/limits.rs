@@ -1,13 +1,14 @@
 //! The limits that the device reports are those that it enforces: so many objects can be created, one more fails with `ENOMEM`, and all can
-//! be destroyed again. Alone in its process, since it uses up all objects.
+//! be destroyed again. In a process of its own, since it uses up all objects.
 
-mod common;
-
-use common::*;
 use core::ptr;
 use std::ffi::c_int;
+
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
+use verbena_testing::own_process;
+
+use crate::common::*;
 
 /// Creates `count` objects, fails to create one more, and destroys all; then one can be created again.
 fn exhaust<T>(
@@ -33,6 +34,7 @@ fn exhaust<T>(
 
 #[test]
 fn reported_object_limits_are_enforced() {
+    own_process!();
     let side = Side::new(SideParams {
         shared: 4,
         ..SideParams::default()

@@ -10,7 +10,7 @@ use verbena_testing::{WAIT_LIMIT, process_ends};
 
 /// The directory of the libraries, if they were built; a test run of the project always has them.
 fn libraries() -> Option<PathBuf> {
-    // Cargo runs tests from its target folder: target/debug/deps/programs-….
+    // Cargo runs tests from its target folder: target/debug/deps/verbs-….
     let test = std::env::current_exe().expect("a path");
     let folder = test
         .ancestors()

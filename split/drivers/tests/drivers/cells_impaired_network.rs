@@ -1,16 +1,14 @@
 //! Acknowledged pairs over a network that loses, reorders and duplicates datagrams (P2, P3): exactly once, in order, unchanged.
 
-#[path = "common/relay.rs"]
-mod relay;
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use relay::{Faults, Relay, RelayCounters};
 use verbena_nic::wc::{Status, Wc, WcOp};
 use verbena_split::carrier::cells::{CellCarrier, CellOptions};
 use verbena_split::carrier::{Carrier, CarrierEvent, Memory, MemoryAccess, Pair, PairOptions};
+
+use crate::relay::{Faults, Relay, RelayCounters};
 
 const LOCALHOST: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -58,11 +56,11 @@ impl Side {
 /// A message of varied length, whose contents depend on its number and the position.
 fn message(number: u64) -> Vec<u8> {
     let mut state = number;
-    let len = match relay::next(&mut state) % 10 {
+    let len = match crate::relay::next(&mut state) % 10 {
         0 => 0,
         1..=4 => 64,
-        5..=7 => 1 + relay::next(&mut state) as usize % 3000,
-        _ => 1 + relay::next(&mut state) as usize % SLOT,
+        5..=7 => 1 + crate::relay::next(&mut state) as usize % 3000,
+        _ => 1 + crate::relay::next(&mut state) as usize % SLOT,
     };
     (0..len)
         .map(|at| (number as usize + at * 31 + at / 251) as u8)

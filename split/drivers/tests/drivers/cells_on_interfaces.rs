@@ -1,17 +1,15 @@
 //! Carriers of cells between two network namespaces: Ethernet frames, UDP packets, and a slow path.
 
-#[path = "../../lan/tests/common/space.rs"]
-mod space;
-
 use std::time::{Duration, Instant};
 
-use space::{Netns, privileged};
 use verbena_lan::{Interface, Mac};
 use verbena_nic::wc::{Status, Wc, WcOp};
 use verbena_nic::wr::RemoteAddr;
 use verbena_split::carrier::cells::{CellCarrier, CellOptions, ETHERTYPE};
 use verbena_split::carrier::{Carrier, CarrierEvent, Memory, MemoryAccess, Pair, PairOptions};
 use verbena_wire::To;
+
+use crate::space::{Netns, privileged};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const LEN: usize = 1 << 16;
@@ -171,7 +169,7 @@ fn exercise(unit: &mut Side, host: &mut Side) {
 
 #[test]
 fn cells_pass_in_ethernet_frames() {
-    privileged("cells_pass_in_ethernet_frames", || {
+    privileged("cells_on_interfaces::cells_pass_in_ethernet_frames", || {
         let (here, there) = (Netns::new(), Netns::new());
         here.connect_veth("host0", &there, "unit0");
         let options = CellOptions::default();
@@ -237,7 +235,7 @@ fn udp_sides(here: &Netns, there: &Netns, options: CellOptions) -> (Side, Side) 
 
 #[test]
 fn cells_pass_in_udp_packets() {
-    privileged("cells_pass_in_udp_packets", || {
+    privileged("cells_on_interfaces::cells_pass_in_udp_packets", || {
         let (here, there) = ip_spaces("");
         let (mut unit, mut host) = udp_sides(&here, &there, CellOptions::default());
         // One full cell per packet of 1500 bytes.
@@ -256,38 +254,41 @@ fn cells_pass_in_udp_packets() {
 /// When the socket's buffer is full, waiting datagrams are sent later, in order and once.
 #[test]
 fn full_socket_buffer_delays_datagrams_in_order() {
-    privileged("full_socket_buffer_delays_datagrams_in_order", || {
-        let slow = "tc qdisc add dev host0 root tbf rate 200mbit burst 70000 limit 10000000";
-        let (here, there) = ip_spaces(slow);
-        for joins in [true, false] {
-            let options = CellOptions {
-                send_buffer: 1,
-                gso: joins,
-                ..CellOptions::default()
-            };
-            let (mut unit, mut host) = udp_sides(&here, &there, options);
-            let (served, pair) = connect_pair(&mut unit, &mut host, true);
-            let (mut posted, mut came) = (0, 0);
-            until(&mut unit, &mut host, "all messages", |unit, host| {
-                while posted < 60 && posted < host.done.len() + SLOTS {
-                    let at = (SLOTS + posted % SLOTS) * LEN;
-                    assert!(host.memory.write(at, &vec![posted as u8; LEN]));
-                    let piece = host.memory.sge(at, LEN as u32);
-                    host.carrier.post_send(pair, posted as u64, piece).unwrap();
-                    posted += 1;
-                }
-                for wc in std::mem::take(&mut unit.done) {
-                    let mut got = vec![0; LEN];
-                    assert!(unit.memory.read(wc.id as usize * LEN, &mut got));
-                    assert!(got == vec![came as u8; LEN], "message {came}");
-                    came += 1;
-                    unit.receive(served, wc.id as usize);
-                }
-                came == 60 && host.done.len() == 60
-            });
-            let mut order = host.done.iter().enumerate();
-            assert!(order.all(|(n, wc)| wc.id == n as u64));
-            assert!(host.was_full, "joined: {joins}: the way was never full");
-        }
-    });
+    privileged(
+        "cells_on_interfaces::full_socket_buffer_delays_datagrams_in_order",
+        || {
+            let slow = "tc qdisc add dev host0 root tbf rate 200mbit burst 70000 limit 10000000";
+            let (here, there) = ip_spaces(slow);
+            for joins in [true, false] {
+                let options = CellOptions {
+                    send_buffer: 1,
+                    gso: joins,
+                    ..CellOptions::default()
+                };
+                let (mut unit, mut host) = udp_sides(&here, &there, options);
+                let (served, pair) = connect_pair(&mut unit, &mut host, true);
+                let (mut posted, mut came) = (0, 0);
+                until(&mut unit, &mut host, "all messages", |unit, host| {
+                    while posted < 60 && posted < host.done.len() + SLOTS {
+                        let at = (SLOTS + posted % SLOTS) * LEN;
+                        assert!(host.memory.write(at, &vec![posted as u8; LEN]));
+                        let piece = host.memory.sge(at, LEN as u32);
+                        host.carrier.post_send(pair, posted as u64, piece).unwrap();
+                        posted += 1;
+                    }
+                    for wc in std::mem::take(&mut unit.done) {
+                        let mut got = vec![0; LEN];
+                        assert!(unit.memory.read(wc.id as usize * LEN, &mut got));
+                        assert!(got == vec![came as u8; LEN], "message {came}");
+                        came += 1;
+                        unit.receive(served, wc.id as usize);
+                    }
+                    came == 60 && host.done.len() == 60
+                });
+                let mut order = host.done.iter().enumerate();
+                assert!(order.all(|(n, wc)| wc.id == n as u64));
+                assert!(host.was_full, "joined: {joins}: the way was never full");
+            }
+        },
+    );
 }

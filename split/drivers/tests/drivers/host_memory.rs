@@ -1,11 +1,7 @@
-//! The memory that a host takes at its unit before it has sent a frame. One test, alone in its process: it reads the process's memory use.
-
-#[path = "../../lan/tests/common/space.rs"]
-mod space;
+//! The memory that a host takes at its unit before it has sent a frame. In a process of its own: it reads the process's memory use.
 
 use std::time::Instant;
 
-use space::{Netns, privileged, wait_until};
 use verbena_split::carrier::address::Address;
 use verbena_split::carrier::{Carrier, CarrierEvent, open};
 use verbena_split::hello::{Hello, channels};
@@ -15,6 +11,9 @@ use verbena_split::status;
 use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
+use verbena_testing::own_process;
+
+use crate::space::{Netns, privileged, wait_until};
 
 /// Hosts of each arrangement.
 const HOSTS: u64 = 10;
@@ -81,31 +80,36 @@ fn resident() -> u64 {
 
 #[test]
 fn host_without_frames_takes_little_memory() {
-    privileged("host_without_frames_takes_little_memory", || {
-        let at: Address = "udp://127.0.0.1".parse().unwrap();
-        Netns::new().run(|| {
-            let stop = Stop::new().unwrap();
-            let unit = || {
-                let lan = LanPort::tap_named(&lan_name(), 1);
-                let carriers = vec![open::listen(&at, None).unwrap()];
-                let options = UnitOptions {
-                    hosts_per_source: 64,
-                    ..UnitOptions::default()
+    own_process!();
+    privileged(
+        "host_memory::host_without_frames_takes_little_memory",
+        || {
+            let at: Address = "udp://127.0.0.1".parse().unwrap();
+            Netns::new().run(|| {
+                let stop = Stop::new().unwrap();
+                let unit = || {
+                    let lan = LanPort::tap_named(&lan_name(), 1);
+                    let carriers = vec![open::listen(&at, None).unwrap()];
+                    let options = UnitOptions {
+                        hosts_per_source: 64,
+                        ..UnitOptions::default()
+                    };
+                    let lan = lan.unwrap().remove(0);
+                    let mut unit = Unit::new(options, lan, carriers, Journal::silent()).unwrap();
+                    unit.run(&stop).unwrap();
                 };
-                let lan = lan.unwrap().remove(0);
-                let mut unit = Unit::new(options, lan, carriers, Journal::silent()).unwrap();
-                unit.run(&stop).unwrap();
-            };
-            std::thread::scope(|scope| {
-                scope.spawn(unit);
-                let event = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| measure(&at)));
-                stop.request();
-                if let Err(panic) = event {
-                    std::panic::resume_unwind(panic);
-                }
+                std::thread::scope(|scope| {
+                    scope.spawn(unit);
+                    let event =
+                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| measure(&at)));
+                    stop.request();
+                    if let Err(panic) = event {
+                        std::panic::resume_unwind(panic);
+                    }
+                });
             });
-        });
-    });
+        },
+    );
 }
 
 fn measure(at: &Address) {

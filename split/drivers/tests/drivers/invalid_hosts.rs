@@ -1,14 +1,10 @@
 //! A unit, and hosts that break the protocol, made of a link without a driver. Checked: no frames of a host pass before it has an address,
 //! its checksum flags are not trusted, and a repeated request gets the same answer.
 
-#[path = "../../lan/tests/common/space.rs"]
-mod space;
-
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use space::{Netns, privileged};
 use verbena_split::carrier::address::Address;
 use verbena_split::carrier::{Carrier, CarrierEvent, Memory, open};
 use verbena_split::hello::{Hello, channels, letter};
@@ -20,6 +16,8 @@ use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
 use verbena_split_wire::push::Status;
+
+use crate::space::{Netns, privileged};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -210,45 +208,51 @@ fn initialise() -> ConfigRequest {
 
 #[test]
 fn frames_pass_only_from_the_set_address() {
-    privileged("frames_pass_only_from_the_set_address", || {
-        with_unit(&UnitOptions::default(), |mut liar, _| {
-            let (own, others) = (liar.mac(1), liar.mac(2));
-            assert_eq!(liar.request(&initialise()).0, Status::Ok);
-            let counts = liar.send(others);
-            assert_eq!((counts.frames_in, counts.unfit), (0, 1), "no address yet");
-            assert_eq!(liar.request(&ConfigRequest::SetMac(own)).0, Status::Ok);
-            let counts = liar.send(others);
-            assert_eq!((counts.refused, counts.unfit), (1, 1), "not its own");
-            let counts = liar.send(own);
-            assert_eq!((counts.refused, counts.unfit), (1, 1), "its own");
-            assert_eq!(counts.frames_in, 2);
-        });
-    });
+    privileged(
+        "invalid_hosts::frames_pass_only_from_the_set_address",
+        || {
+            with_unit(&UnitOptions::default(), |mut liar, _| {
+                let (own, others) = (liar.mac(1), liar.mac(2));
+                assert_eq!(liar.request(&initialise()).0, Status::Ok);
+                let counts = liar.send(others);
+                assert_eq!((counts.frames_in, counts.unfit), (0, 1), "no address yet");
+                assert_eq!(liar.request(&ConfigRequest::SetMac(own)).0, Status::Ok);
+                let counts = liar.send(others);
+                assert_eq!((counts.refused, counts.unfit), (1, 1), "not its own");
+                let counts = liar.send(own);
+                assert_eq!((counts.refused, counts.unfit), (1, 1), "its own");
+                assert_eq!(counts.frames_in, 2);
+            });
+        },
+    );
 }
 
 /// Arrangement A over cells: a host whose answer was lost repeats the request.
 #[test]
 fn repeated_initialise_gets_the_same_answer() {
-    privileged("repeated_initialise_gets_the_same_answer", || {
-        with_unit(&UnitOptions::default(), |mut liar, _| {
-            let first = liar.request(&initialise());
-            assert_eq!(first.0, Status::Ok);
-            assert_eq!(liar.request(&initialise()), first);
-            let mac = liar.mac(1);
-            assert_eq!(liar.request(&ConfigRequest::SetMac(mac)).0, Status::Ok);
-            assert_eq!(
-                liar.request(&initialise()).0,
-                Status::NotAllowed,
-                "it is up"
-            );
-        });
-    });
+    privileged(
+        "invalid_hosts::repeated_initialise_gets_the_same_answer",
+        || {
+            with_unit(&UnitOptions::default(), |mut liar, _| {
+                let first = liar.request(&initialise());
+                assert_eq!(first.0, Status::Ok);
+                assert_eq!(liar.request(&initialise()), first);
+                let mac = liar.mac(1);
+                assert_eq!(liar.request(&ConfigRequest::SetMac(mac)).0, Status::Ok);
+                assert_eq!(
+                    liar.request(&initialise()).0,
+                    Status::NotAllowed,
+                    "it is up"
+                );
+            });
+        },
+    );
 }
 
 /// The flag for verified checksums is cleared: the receiver would accept frames that were never checked.
 #[test]
 fn verified_checksum_flag_is_cleared() {
-    privileged("verified_checksum_flag_is_cleared", || {
+    privileged("invalid_hosts::verified_checksum_flag_is_cleared", || {
         with_unit(&UnitOptions::default(), |mut liar, mut other| {
             let (from, to) = (liar.mac(1), liar.mac(2));
             for (host, mac) in [(&mut liar, from), (&mut other, to)] {
@@ -286,7 +290,7 @@ fn refused(answer: &(Status, Vec<u8>), why: &str) {
 
 #[test]
 fn address_of_another_host_is_refused() {
-    privileged("address_of_another_host_is_refused", || {
+    privileged("invalid_hosts::address_of_another_host_is_refused", || {
         with_unit(&promiscuous_options(), |mut liar, mut other| {
             for host in [&mut liar, &mut other] {
                 assert_eq!(host.request(&initialise()).0, Status::Ok);
@@ -320,7 +324,7 @@ fn address_of_another_host_is_refused() {
 
 #[test]
 fn address_of_the_lan_is_refused() {
-    privileged("address_of_the_lan_is_refused", || {
+    privileged("invalid_hosts::address_of_the_lan_is_refused", || {
         with_unit(&promiscuous_options(), |mut liar, mut other| {
             for host in [&mut liar, &mut other] {
                 assert_eq!(host.request(&initialise()).0, Status::Ok);
@@ -364,7 +368,7 @@ fn address_of_the_lan_is_refused() {
 
 #[test]
 fn promiscuous_mode_must_be_allowed() {
-    privileged("promiscuous_mode_must_be_allowed", || {
+    privileged("invalid_hosts::promiscuous_mode_must_be_allowed", || {
         with_unit(&UnitOptions::default(), |mut liar, _| {
             assert_eq!(liar.request(&initialise()).0, Status::Ok);
             let mac = liar.mac(1);

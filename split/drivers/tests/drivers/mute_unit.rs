@@ -1,13 +1,9 @@
 //! A host, and a unit that connects and is alive but answers nothing: the host gives it up in time.
 
-#[path = "../../lan/tests/common/space.rs"]
-mod space;
-
 use std::cell::Cell;
 use std::sync::{Barrier, mpsc};
 use std::time::{Duration, Instant};
 
-use space::{Netns, privileged};
 use verbena_split::carrier::address::Address;
 use verbena_split::carrier::{Carrier, CarrierEvent, open};
 use verbena_split::hello::Hello;
@@ -16,6 +12,8 @@ use verbena_split::link::{Link, LinkOptions};
 use verbena_split::stop::Stop;
 use verbena_split::{Arrangement, Journal};
 use verbena_testing::serve_until;
+
+use crate::space::{Netns, privileged};
 
 /// A unit that accepts one host, keeps its channels alive, and answers no request.
 fn run_mute_unit(carrier: &mut dyn Carrier, stop: &Stop) {
@@ -64,7 +62,7 @@ fn run_mute_unit(carrier: &mut dyn Carrier, stop: &Stop) {
 
 #[test]
 fn host_gives_up_a_unit_without_answers() {
-    privileged("host_gives_up_a_unit_without_answers", || {
+    privileged("mute_unit::host_gives_up_a_unit_without_answers", || {
         let at: Address = "udp://127.0.0.1".parse().unwrap();
         Netns::new().run(|| {
             let stop = Stop::new().unwrap();

@@ -1,5 +1,5 @@
 //! A driver without free descriptors: a status client waits, and the driver does not spin meanwhile. The limit applies to the whole
-//! process, so this is the only test here.
+//! process, so the test runs in one of its own.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use verbena::runtime;
 use verbena_split::status::StatusSocket;
+use verbena_testing::own_process;
 
 #[test]
 fn status_socket_pauses_without_free_descriptors() {
+    own_process!();
     let name = format!("none-{}", std::process::id());
     let status_socket = StatusSocket::open(&name).unwrap();
     let now = Instant::now();

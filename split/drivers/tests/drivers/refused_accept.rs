@@ -1,11 +1,7 @@
 //! A unit whose carrier fails to accept: the place of the host is free for the next one at once.
 
-#[path = "../../lan/tests/common/space.rs"]
-mod space;
-
 use std::time::{Duration, Instant};
 
-use space::{Netns, privileged};
 use verbena_nic::Wc;
 use verbena_nic::wr::{RemoteAddr, Sge};
 use verbena_split::carrier::address::Address;
@@ -19,6 +15,8 @@ use verbena_split::link::{Link, LinkOptions};
 use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
+
+use crate::space::{Netns, privileged};
 
 /// A carrier that fails to accept the first request.
 #[derive(Debug)]
@@ -128,7 +126,7 @@ fn dial(unit: &Address, service: u64) -> bool {
 
 #[test]
 fn failed_accept_frees_the_place() {
-    privileged("failed_accept_frees_the_place", || {
+    privileged("refused_accept::failed_accept_frees_the_place", || {
         let at: Address = "udp://127.0.0.1".parse().unwrap();
         Netns::new().run(|| {
             let stop = Stop::new().unwrap();

@@ -1,15 +1,11 @@
 //! A unit over UDP, and datagrams from unproven source addresses. Checked: a request without a cookie creates no state, is answered with no
 //! more bytes than it has, and takes no place from a host.
 
-#[path = "../../lan/tests/common/space.rs"]
-mod space;
-
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use space::{Netns, privileged, wait_until};
 use verbena_split::carrier::address::Address;
 use verbena_split::carrier::{Carrier, CarrierEvent, open};
 use verbena_split::hello::Hello;
@@ -20,6 +16,8 @@ use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
 use verbena_testing::wait_for;
 use verbena_wire::crc::{crc32c, crc32c_wire};
+
+use crate::space::{Netns, privileged, wait_until};
 
 /// Listeners for acknowledged channels of hosts with support for cookies, and without.
 const LISTENER: u32 = 3;
@@ -163,65 +161,74 @@ fn foreign_socket() -> UdpSocket {
 
 #[test]
 fn answers_are_no_longer_than_requests() {
-    privileged("answers_are_no_longer_than_requests", || {
-        with_unit(&UnitOptions::default(), |_| {
-            wait_until_up();
-            for listener in [LISTENER, OLD_LISTENER] {
-                let unknown = foreign_socket();
-                let ask = connect(listener, 77);
-                unknown.send(&ask).unwrap();
-                let (bytes, _) = receive_all(&unknown);
-                assert!(bytes > 0, "listener {listener}: no answer at all");
-                assert!(bytes <= ask.len(), "{bytes} bytes for {}", ask.len());
-            }
-        });
-    });
+    privileged(
+        "unproven_udp_sources::answers_are_no_longer_than_requests",
+        || {
+            with_unit(&UnitOptions::default(), |_| {
+                wait_until_up();
+                for listener in [LISTENER, OLD_LISTENER] {
+                    let unknown = foreign_socket();
+                    let ask = connect(listener, 77);
+                    unknown.send(&ask).unwrap();
+                    let (bytes, _) = receive_all(&unknown);
+                    assert!(bytes > 0, "listener {listener}: no answer at all");
+                    assert!(bytes <= ask.len(), "{bytes} bytes for {}", ask.len());
+                }
+            });
+        },
+    );
 }
 
 #[test]
 fn requests_without_a_cookie_take_no_place() {
-    privileged("requests_without_a_cookie_take_no_place", || {
-        with_unit(&UnitOptions::default(), |said| {
-            wait_until_up();
-            let unknown = foreign_socket();
-            for service in 0..256 {
-                for listener in [LISTENER, OLD_LISTENER] {
-                    unknown.send(&connect(listener, service)).unwrap();
+    privileged(
+        "unproven_udp_sources::requests_without_a_cookie_take_no_place",
+        || {
+            with_unit(&UnitOptions::default(), |said| {
+                wait_until_up();
+                let unknown = foreign_socket();
+                for service in 0..256 {
+                    for listener in [LISTENER, OLD_LISTENER] {
+                        unknown.send(&connect(listener, service)).unwrap();
+                    }
                 }
-            }
-            let caller = RawHost::dial("udp://10.9.0.2", 2);
-            assert!(caller.is_ok(), "{:?}, {said:?}", caller.err());
-        });
-    });
+                let caller = RawHost::dial("udp://10.9.0.2", 2);
+                assert!(caller.is_ok(), "{:?}, {said:?}", caller.err());
+            });
+        },
+    );
 }
 
 #[test]
 fn host_without_cookie_support_gets_the_reason() {
-    privileged("host_without_cookie_support_gets_the_reason", || {
-        with_unit(&UnitOptions::default(), |said| {
-            wait_until_up();
-            let unknown = foreign_socket();
-            unknown.send(&connect(OLD_LISTENER, 5)).unwrap();
-            let (_, answer) = receive_all(&unknown);
-            let text = b"host too old";
-            assert!(
-                answer.windows(text.len()).any(|part| part == text),
-                "{answer:02x?}"
-            );
-            let place = unknown.local_addr().unwrap().to_string();
-            wait_until("the journal says it", || {
-                let said = said.lock().unwrap();
-                let is = |what: &String| what.contains(&place) && what.contains("too old");
-                said.iter().any(is)
+    privileged(
+        "unproven_udp_sources::host_without_cookie_support_gets_the_reason",
+        || {
+            with_unit(&UnitOptions::default(), |said| {
+                wait_until_up();
+                let unknown = foreign_socket();
+                unknown.send(&connect(OLD_LISTENER, 5)).unwrap();
+                let (_, answer) = receive_all(&unknown);
+                let text = b"host too old";
+                assert!(
+                    answer.windows(text.len()).any(|part| part == text),
+                    "{answer:02x?}"
+                );
+                let place = unknown.local_addr().unwrap().to_string();
+                wait_until("the journal says it", || {
+                    let said = said.lock().unwrap();
+                    let is = |what: &String| what.contains(&place) && what.contains("too old");
+                    said.iter().any(is)
+                });
             });
-        });
-    });
+        },
+    );
 }
 
 /// Hosts of one address leave places to others, and the first above the limit gets the reason.
 #[test]
 fn hosts_per_source_are_limited() {
-    privileged("hosts_per_source_are_limited", || {
+    privileged("unproven_udp_sources::hosts_per_source_are_limited", || {
         let options = UnitOptions {
             hosts_per_source: 3,
             // Hosts that send nothing more must stay meanwhile.

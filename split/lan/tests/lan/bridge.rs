@@ -1,13 +1,12 @@
 //! Programs and TCP connections through a TAP and a LAN port (P8), with offloads passed on and done in software.
 
-mod common;
-
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 
-use common::bridge::Bridge;
-use common::{Netns, PATIENCE, privileged};
 use verbena_lan::Offloads;
+
+use crate::common::bridge::Bridge;
+use crate::common::{Netns, PATIENCE, privileged};
 
 const BYTES: usize = 8 << 20;
 
@@ -73,28 +72,28 @@ fn check_all_traffic(mtu: u32, taken: Offloads) {
 
 #[test]
 fn p8_offloads_passed_on_1500() {
-    privileged("p8_offloads_passed_on_1500", || {
+    privileged("bridge::p8_offloads_passed_on_1500", || {
         check_all_traffic(1500, Offloads::ALL);
     });
 }
 
 #[test]
 fn p8_offloads_passed_on_9000() {
-    privileged("p8_offloads_passed_on_9000", || {
+    privileged("bridge::p8_offloads_passed_on_9000", || {
         check_all_traffic(9000, Offloads::ALL);
     });
 }
 
 #[test]
 fn p8_offloads_in_software_1500() {
-    privileged("p8_offloads_in_software_1500", || {
+    privileged("bridge::p8_offloads_in_software_1500", || {
         check_all_traffic(1500, Offloads::NONE);
     });
 }
 
 #[test]
 fn p8_offloads_in_software_9000() {
-    privileged("p8_offloads_in_software_9000", || {
+    privileged("bridge::p8_offloads_in_software_9000", || {
         check_all_traffic(9000, Offloads::NONE);
     });
 }
@@ -107,7 +106,7 @@ const SEGMENTS: &str = "import socket,sys\n\
 
 #[test]
 fn p8_gso_datagrams_arrive_one_by_one() {
-    privileged("p8_gso_datagrams_arrive_one_by_one", || {
+    privileged("bridge::p8_gso_datagrams_arrive_one_by_one", || {
         for taken in [Offloads::ALL, Offloads::NONE] {
             let world = Bridge::new(1500, taken);
             for ip in ["10.9.0.2", "fd09::2"] {
@@ -136,7 +135,7 @@ fn p8_gso_datagrams_arrive_one_by_one() {
 
 #[test]
 fn p8_traffic_resumes_after_link_loss() {
-    privileged("p8_traffic_resumes_after_link_loss", || {
+    privileged("bridge::p8_traffic_resumes_after_link_loss", || {
         let world = Bridge::new(1500, Offloads::ALL);
         ping(&world.host, "10.9.0.2", 100);
         world.tap.set_carrier(false).unwrap();
@@ -148,7 +147,7 @@ fn p8_traffic_resumes_after_link_loss() {
         assert!(!pinged.unwrap().status.success(), "a ping without a cable");
         world.tap.set_carrier(true).unwrap();
         world.lan.ip("link set l0 up");
-        common::wait_until("both links are up again", || {
+        crate::common::wait_until("both links are up again", || {
             world.tap.interface().link().unwrap().running
                 && world.port.interface().link().unwrap().running
         });

@@ -1,9 +1,8 @@
 //! One interface opened for several threads: each frame arrives at exactly one of them.
 
-mod common;
-
-use common::{Netns, privileged, wait_until};
 use verbena_lan::{Batch, Error, Frame, Mac, Port, Tap, Vnet, WriteOutcome};
+
+use crate::common::{Netns, privileged, wait_until};
 
 /// The number of flows.
 const FLOWS: u8 = 64;
@@ -78,7 +77,7 @@ fn assert_distributed(got: &[Vec<[u8; 2]>]) {
 
 #[test]
 fn p8_each_frame_reaches_one_port_per_group() {
-    privileged("p8_each_frame_reaches_one_port_per_group", || {
+    privileged("fanout::p8_each_frame_reaches_one_port_per_group", || {
         let (unit, lan) = (Netns::new(), Netns::new());
         unit.connect_veth("u0", &lan, "l0");
         let open = |queues| unit.run(|| Port::open_several("u0", true, queues));
@@ -140,27 +139,30 @@ fn p8_each_frame_reaches_one_port_per_group() {
 
 #[test]
 fn invalid_queue_counts_are_refused_with_reason() {
-    privileged("invalid_queue_counts_are_refused_with_reason", || {
-        let space = Netns::new();
-        space.ip("link add u0 type veth peer name u1");
-        for queues in [0, 65] {
-            let no = space.run(|| Port::open_several("u0", true, queues));
-            assert!(matches!(no, Err(Error::QueueCount { .. })), "{no:?}");
-        }
-        // Before Linux 6.13 the interface must be up.
-        match space.run(|| Port::open_several("u0", true, 2)) {
-            Ok(ports) => assert_eq!(ports.len(), 2),
-            Err(error) => assert_eq!(error, Error::Down { name: "u0".into() }),
-        }
-        space.ip("tuntap add dev single mode tap");
-        space.ip("tuntap add dev many mode tap multi_queue");
-        let no = space.run(|| Tap::create("single", 2)).unwrap_err();
-        assert!(no.to_string().contains("multi_queue"), "{no}");
-        let no = space.run(|| Tap::create("many", 1)).unwrap_err();
-        for what in ["without multi_queue", "--queues 2"] {
-            assert!(no.to_string().contains(what), "{no}");
-        }
-        let many = space.run(|| Tap::create("many", 2)).unwrap();
-        assert_eq!(many.queues().len(), 2);
-    });
+    privileged(
+        "fanout::invalid_queue_counts_are_refused_with_reason",
+        || {
+            let space = Netns::new();
+            space.ip("link add u0 type veth peer name u1");
+            for queues in [0, 65] {
+                let no = space.run(|| Port::open_several("u0", true, queues));
+                assert!(matches!(no, Err(Error::QueueCount { .. })), "{no:?}");
+            }
+            // Before Linux 6.13 the interface must be up.
+            match space.run(|| Port::open_several("u0", true, 2)) {
+                Ok(ports) => assert_eq!(ports.len(), 2),
+                Err(error) => assert_eq!(error, Error::Down { name: "u0".into() }),
+            }
+            space.ip("tuntap add dev single mode tap");
+            space.ip("tuntap add dev many mode tap multi_queue");
+            let no = space.run(|| Tap::create("single", 2)).unwrap_err();
+            assert!(no.to_string().contains("multi_queue"), "{no}");
+            let no = space.run(|| Tap::create("many", 1)).unwrap_err();
+            for what in ["without multi_queue", "--queues 2"] {
+                assert!(no.to_string().contains(what), "{no}");
+            }
+            let many = space.run(|| Tap::create("many", 2)).unwrap();
+            assert_eq!(many.queues().len(), 2);
+        },
+    );
 }

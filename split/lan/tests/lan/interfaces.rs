@@ -1,14 +1,13 @@
 //! Settings and states of kernel interfaces from both sides, and what happens when they are deleted.
 
-mod common;
-
 use std::process::Command;
 
-use common::{Netns, privileged, wait_until};
 use verbena_lan::{
     Batch, Capability, Error, Frame, Interface, LinkWatch, Mac, Offloads, PartialChecksum, Port,
     ReadOutcome, Tap, Vnet, WriteOutcome,
 };
+
+use crate::common::{Netns, privileged, wait_until};
 
 fn tap(space: &Netns, name: &str, queues: usize) -> Tap {
     space.run(|| Tap::create(name, queues)).unwrap()
@@ -24,48 +23,51 @@ fn frame(to: Mac, len: usize) -> Vec<u8> {
 
 #[test]
 fn p8_settings_match_what_the_kernel_reports() {
-    privileged("p8_settings_match_what_the_kernel_reports", || {
-        let space = Netns::new();
-        let tap = tap(&space, "tap%d", 1);
-        let interface = tap.interface();
-        assert_eq!(interface.name().unwrap(), "tap0");
-        let mac: Mac = "02:00:00:00:00:2a".parse().unwrap();
-        interface.set_mac(mac).unwrap();
-        interface.set_mtu(9000).unwrap();
-        assert_eq!(
-            (interface.mac().unwrap(), interface.mtu().unwrap()),
-            (mac, 9000)
-        );
-        let said = space.ip("link show tap0");
-        assert!(
-            said.contains("mtu 9000") && said.contains("02:00:00:00:00:2a"),
-            "{said}"
-        );
-        assert!(!interface.link().unwrap().up);
-        // A renamed interface is followed.
-        space.ip("link set tap0 name other");
-        assert_eq!(interface.name().unwrap(), "other");
-        interface.set_mtu(1400).unwrap();
-        assert!(space.ip("link show other").contains("mtu 1400"));
-        // Invalid values are errors that name the call.
-        for mtu in [0, 70_000, u32::MAX] {
-            let why = interface.set_mtu(mtu).unwrap_err();
-            assert!(why.to_string().contains("SIOCSIFMTU"), "{why}");
-        }
-        let group = interface.set_mac(Mac::BROADCAST).unwrap_err();
-        assert!(matches!(group, Error::NotUnicast { .. }), "{group}");
-        // It cannot be opened again, and is deleted when dropped.
-        let again = space.run(|| Tap::create("other", 1)).unwrap_err();
-        assert!(matches!(again, Error::InUse { .. }), "{again}");
-        drop(tap);
-        let gone = space.run(|| Interface::named("other")).unwrap_err();
-        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
-    });
+    privileged(
+        "interfaces::p8_settings_match_what_the_kernel_reports",
+        || {
+            let space = Netns::new();
+            let tap = tap(&space, "tap%d", 1);
+            let interface = tap.interface();
+            assert_eq!(interface.name().unwrap(), "tap0");
+            let mac: Mac = "02:00:00:00:00:2a".parse().unwrap();
+            interface.set_mac(mac).unwrap();
+            interface.set_mtu(9000).unwrap();
+            assert_eq!(
+                (interface.mac().unwrap(), interface.mtu().unwrap()),
+                (mac, 9000)
+            );
+            let said = space.ip("link show tap0");
+            assert!(
+                said.contains("mtu 9000") && said.contains("02:00:00:00:00:2a"),
+                "{said}"
+            );
+            assert!(!interface.link().unwrap().up);
+            // A renamed interface is followed.
+            space.ip("link set tap0 name other");
+            assert_eq!(interface.name().unwrap(), "other");
+            interface.set_mtu(1400).unwrap();
+            assert!(space.ip("link show other").contains("mtu 1400"));
+            // Invalid values are errors that name the call.
+            for mtu in [0, 70_000, u32::MAX] {
+                let why = interface.set_mtu(mtu).unwrap_err();
+                assert!(why.to_string().contains("SIOCSIFMTU"), "{why}");
+            }
+            let group = interface.set_mac(Mac::BROADCAST).unwrap_err();
+            assert!(matches!(group, Error::NotUnicast { .. }), "{group}");
+            // It cannot be opened again, and is deleted when dropped.
+            let again = space.run(|| Tap::create("other", 1)).unwrap_err();
+            assert!(matches!(again, Error::InUse { .. }), "{again}");
+            drop(tap);
+            let gone = space.run(|| Interface::named("other")).unwrap_err();
+            assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+        },
+    );
 }
 
 #[test]
 fn p8_links_are_seen_on_both_sides() {
-    privileged("p8_links_are_seen_on_both_sides", || {
+    privileged("interfaces::p8_links_are_seen_on_both_sides", || {
         let (unit, lan) = (Netns::new(), Netns::new());
         unit.connect_veth("u0", &lan, "l0");
         let tap = tap(&unit, "tap0", 1);
@@ -98,133 +100,142 @@ fn p8_links_are_seen_on_both_sides() {
 
 #[test]
 fn p8_offload_setting_reports_what_kernel_granted() {
-    privileged("p8_offload_setting_reports_what_kernel_granted", || {
-        let space = Netns::new();
-        let tap = tap(&space, "tap0", 1);
-        let features = || space.command("ethtool -k tap0");
-        assert_eq!(tap.set_offloads(Offloads::ALL).unwrap(), Offloads::ALL);
-        assert!(features().contains("tcp-segmentation-offload: on"));
-        let useless = Offloads {
-            checksum: false,
-            ..Offloads::ALL
-        };
-        assert_eq!(tap.set_offloads(useless).unwrap(), Offloads::NONE);
-        let said = features();
-        assert!(said.contains("tcp-segmentation-offload: off"), "{said}");
-        assert!(said.contains("tx-checksumming: off"), "{said}");
-    });
+    privileged(
+        "interfaces::p8_offload_setting_reports_what_kernel_granted",
+        || {
+            let space = Netns::new();
+            let tap = tap(&space, "tap0", 1);
+            let features = || space.command("ethtool -k tap0");
+            assert_eq!(tap.set_offloads(Offloads::ALL).unwrap(), Offloads::ALL);
+            assert!(features().contains("tcp-segmentation-offload: on"));
+            let useless = Offloads {
+                checksum: false,
+                ..Offloads::ALL
+            };
+            assert_eq!(tap.set_offloads(useless).unwrap(), Offloads::NONE);
+            let said = features();
+            assert!(said.contains("tcp-segmentation-offload: off"), "{said}");
+            assert!(said.contains("tx-checksumming: off"), "{said}");
+        },
+    );
 }
 
 #[test]
 fn p8_interface_down_loses_and_counts_frames() {
-    privileged("p8_interface_down_loses_and_counts_frames", || {
-        let (unit, lan) = (Netns::new(), Netns::new());
-        unit.connect_veth("u0", &lan, "l0");
-        let tap = tap(&unit, "tap0", 1);
-        let queue = &tap.queues()[0];
-        let port = unit.run(|| Port::open("u0", true)).unwrap();
-        let peer = lan.run(|| Port::open("l0", true)).unwrap();
-        let bytes = frame(Mac::BROADCAST, 100);
-        let frames = [(); 3].map(|()| Frame::new(Vnet::PLAIN, &bytes).unwrap());
-        let all = |done, refused| verbena_lan::BatchWriteOutcome { done, refused };
-        // The TAP is still down.
-        assert_eq!(queue.write(&frames), Ok(all(3, 3)));
-        assert_eq!(
-            queue.write_frame(&Vnet::PLAIN, &bytes),
-            Ok(WriteOutcome::Refused)
-        );
-        tap.interface().set_up(true).unwrap();
-        assert_eq!(queue.write(&frames), Ok(all(3, 0)));
-        // The port works again after the interface was down.
-        let mut batch = Batch::new(8);
-        unit.ip("link set u0 down");
-        assert_eq!(port.write(&frames), Ok(all(3, 3)));
-        assert_eq!(
-            port.write_frame(&Vnet::PLAIN, &bytes),
-            Ok(WriteOutcome::Refused)
-        );
-        assert_eq!(port.read(&mut batch).unwrap().lost, 0);
-        unit.ip("link set u0 up");
-        wait_until("frames come again", || {
-            peer.write(&frames).unwrap();
-            port.read(&mut batch).unwrap();
-            batch.frames().iter().any(|f| f.bytes() == bytes)
-        });
-        assert_eq!(port.write(&frames), Ok(all(3, 0)));
-        // Of three frames only the one that is too long is lost.
-        let long = frame(Mac::BROADCAST, 3000);
-        let long = Frame::new(Vnet::PLAIN, &long).unwrap();
-        let mixed = [frames[0].clone(), long, frames[1].clone()];
-        assert_eq!(port.write(&mixed), Ok(all(3, 1)));
-        // Both interfaces are deleted.
-        unit.ip("link del u0");
-        let gone = port.write(&frames).unwrap_err();
-        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
-        let gone = port.interface().link().unwrap_err();
-        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
-        unit.ip("link del tap0");
-        let gone = queue.read(&mut batch).unwrap_err();
-        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
-        let gone = queue.write(&frames).unwrap_err();
-        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
-        let gone = tap.set_carrier(true).unwrap_err();
-        assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
-    });
+    privileged(
+        "interfaces::p8_interface_down_loses_and_counts_frames",
+        || {
+            let (unit, lan) = (Netns::new(), Netns::new());
+            unit.connect_veth("u0", &lan, "l0");
+            let tap = tap(&unit, "tap0", 1);
+            let queue = &tap.queues()[0];
+            let port = unit.run(|| Port::open("u0", true)).unwrap();
+            let peer = lan.run(|| Port::open("l0", true)).unwrap();
+            let bytes = frame(Mac::BROADCAST, 100);
+            let frames = [(); 3].map(|()| Frame::new(Vnet::PLAIN, &bytes).unwrap());
+            let all = |done, refused| verbena_lan::BatchWriteOutcome { done, refused };
+            // The TAP is still down.
+            assert_eq!(queue.write(&frames), Ok(all(3, 3)));
+            assert_eq!(
+                queue.write_frame(&Vnet::PLAIN, &bytes),
+                Ok(WriteOutcome::Refused)
+            );
+            tap.interface().set_up(true).unwrap();
+            assert_eq!(queue.write(&frames), Ok(all(3, 0)));
+            // The port works again after the interface was down.
+            let mut batch = Batch::new(8);
+            unit.ip("link set u0 down");
+            assert_eq!(port.write(&frames), Ok(all(3, 3)));
+            assert_eq!(
+                port.write_frame(&Vnet::PLAIN, &bytes),
+                Ok(WriteOutcome::Refused)
+            );
+            assert_eq!(port.read(&mut batch).unwrap().lost, 0);
+            unit.ip("link set u0 up");
+            wait_until("frames come again", || {
+                peer.write(&frames).unwrap();
+                port.read(&mut batch).unwrap();
+                batch.frames().iter().any(|f| f.bytes() == bytes)
+            });
+            assert_eq!(port.write(&frames), Ok(all(3, 0)));
+            // Of three frames only the one that is too long is lost.
+            let long = frame(Mac::BROADCAST, 3000);
+            let long = Frame::new(Vnet::PLAIN, &long).unwrap();
+            let mixed = [frames[0].clone(), long, frames[1].clone()];
+            assert_eq!(port.write(&mixed), Ok(all(3, 1)));
+            // Both interfaces are deleted.
+            unit.ip("link del u0");
+            let gone = port.write(&frames).unwrap_err();
+            assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+            let gone = port.interface().link().unwrap_err();
+            assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+            unit.ip("link del tap0");
+            let gone = queue.read(&mut batch).unwrap_err();
+            assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+            let gone = queue.write(&frames).unwrap_err();
+            assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+            let gone = tap.set_carrier(true).unwrap_err();
+            assert!(matches!(gone, Error::NoInterface { .. }), "{gone}");
+        },
+    );
 }
 
 #[test]
 fn vlan_tag_and_partial_checksum_pass_unchanged() {
-    privileged("vlan_tag_and_partial_checksum_pass_unchanged", || {
-        let (unit, lan) = (Netns::new(), Netns::new());
-        unit.connect_veth("u0", &lan, "l0");
-        // Neighbour discovery would send frames in between.
-        unit.run(|| std::fs::write("/proc/sys/net/ipv6/conf/u0/disable_ipv6", "1"))
-            .unwrap();
-        lan.run(|| std::fs::write("/proc/sys/net/ipv6/conf/l0/disable_ipv6", "1"))
-            .unwrap();
-        let port = unit.run(|| Port::open("u0", true)).unwrap();
-        let peer = lan.run(|| Port::open("l0", true)).unwrap();
-        let mut tagged = frame(Mac::BROADCAST, 200);
-        tagged[12..18].copy_from_slice(&[0x81, 0, 0x20, 5, 0x88, 0xb5]);
-        let mut twice = frame(Mac::BROADCAST, 200);
-        twice[12..22].copy_from_slice(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5, 0x88, 0xb5]);
-        let partial = Vnet {
-            partial: Some(PartialChecksum {
-                start: 60,
-                offset: 16,
-            }),
-            ..Vnet::PLAIN
-        };
-        let mut batch = Batch::new(8);
-        for (vnet, bytes) in [
-            (Vnet::PLAIN, frame(Mac::BROADCAST, 60)),
-            (Vnet::PLAIN, tagged.clone()),
-            (Vnet::PLAIN, twice),
-            (partial, frame(Mac::BROADCAST, 200)),
-            (partial, tagged),
-        ] {
-            assert_eq!(peer.write_frame(&vnet, &bytes), Ok(WriteOutcome::Sent));
-            wait_until("it came", || {
-                port.read(&mut batch).unwrap();
-                batch
-                    .frames()
-                    .iter()
-                    .any(|f| f.bytes()[6..12] == bytes[6..12])
-            });
-            let came = batch.frames().last().unwrap();
-            assert_eq!(came.bytes(), bytes);
-            assert_eq!(came.vnet().partial, vnet.partial);
-            // Sent frames do not come back.
-            assert_eq!(peer.read(&mut batch).unwrap().frames, 0);
-        }
-        let counters = port.counters().unwrap();
-        assert!(counters.frames >= 5 && counters.drops == 0, "{counters:?}");
-    });
+    privileged(
+        "interfaces::vlan_tag_and_partial_checksum_pass_unchanged",
+        || {
+            let (unit, lan) = (Netns::new(), Netns::new());
+            unit.connect_veth("u0", &lan, "l0");
+            // Neighbour discovery would send frames in between.
+            unit.run(|| std::fs::write("/proc/sys/net/ipv6/conf/u0/disable_ipv6", "1"))
+                .unwrap();
+            lan.run(|| std::fs::write("/proc/sys/net/ipv6/conf/l0/disable_ipv6", "1"))
+                .unwrap();
+            let port = unit.run(|| Port::open("u0", true)).unwrap();
+            let peer = lan.run(|| Port::open("l0", true)).unwrap();
+            let mut tagged = frame(Mac::BROADCAST, 200);
+            tagged[12..18].copy_from_slice(&[0x81, 0, 0x20, 5, 0x88, 0xb5]);
+            let mut twice = frame(Mac::BROADCAST, 200);
+            twice[12..22].copy_from_slice(&[0x88, 0xa8, 0, 7, 0x81, 0, 0, 5, 0x88, 0xb5]);
+            let partial = Vnet {
+                partial: Some(PartialChecksum {
+                    start: 60,
+                    offset: 16,
+                }),
+                ..Vnet::PLAIN
+            };
+            let mut batch = Batch::new(8);
+            for (vnet, bytes) in [
+                (Vnet::PLAIN, frame(Mac::BROADCAST, 60)),
+                (Vnet::PLAIN, tagged.clone()),
+                (Vnet::PLAIN, twice),
+                (partial, frame(Mac::BROADCAST, 200)),
+                (partial, tagged),
+            ] {
+                assert_eq!(peer.write_frame(&vnet, &bytes), Ok(WriteOutcome::Sent));
+                wait_until("it came", || {
+                    port.read(&mut batch).unwrap();
+                    batch
+                        .frames()
+                        .iter()
+                        .any(|f| f.bytes()[6..12] == bytes[6..12])
+                });
+                let came = batch.frames().last().unwrap();
+                assert_eq!(came.bytes(), bytes);
+                assert_eq!(came.vnet().partial, vnet.partial);
+                // Sent frames do not come back.
+                assert_eq!(peer.read(&mut batch).unwrap().frames, 0);
+            }
+            let counters = port.counters().unwrap();
+            assert!(counters.frames >= 5 && counters.drops == 0, "{counters:?}");
+        },
+    );
 }
 
 #[test]
 fn every_queue_carries_frames() {
-    privileged("every_queue_carries_frames", || {
+    privileged("interfaces::every_queue_carries_frames", || {
         let space = Netns::new();
         let tap = tap(&space, "tap0", 4);
         let mac = tap.interface().mac().unwrap();
@@ -280,7 +291,7 @@ fn missing_capability_is_named() {
     if std::env::var_os(UNPRIVILEGED).is_some() {
         return check_unprivileged();
     }
-    privileged("missing_capability_is_named", || {
+    privileged("interfaces::missing_capability_is_named", || {
         let space = Netns::new();
         space.ip("link add u0 type veth peer name u1");
         space.ip("tuntap add dev mine mode tap user 0");
@@ -290,7 +301,11 @@ fn missing_capability_is_named() {
             command
                 .args(["--bounding-set=-all", "--inh-caps=-all"])
                 .arg(program);
-            command.args(["missing_capability_is_named", "--exact", "--nocapture"]);
+            command.args([
+                "interfaces::missing_capability_is_named",
+                "--exact",
+                "--nocapture",
+            ]);
             command.env(UNPRIVILEGED, "1").output()
         });
         let ran = ran.unwrap();

@@ -1,7 +1,5 @@
 //! A small I/O unit: several hosts' TAPs and one LAN port on a switch (P9).
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,10 +7,11 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use common::{Netns, privileged, wait_until};
 use verbena_lan::{
     Batch, BatchReadOutcome, Limits, Mac, Misuse, Offloads, Port, PortId, Role, Switch, Tap,
 };
+
+use crate::common::{Netns, privileged, wait_until};
 
 /// The interface behind a port of the switch.
 enum End {
@@ -142,7 +141,7 @@ fn pings(from: &Netns, last: u8, wait: u8) -> bool {
 
 #[test]
 fn p9_host_removal_leaves_other_hosts_connected() {
-    let name = "p9_host_removal_leaves_other_hosts_connected";
+    let name = "unit::p9_host_removal_leaves_other_hosts_connected";
     privileged(name, || {
         let [unit, lan, one, two] = [(); 4].map(|()| Netns::new());
         unit.connect_veth("u0", &lan, "l0");

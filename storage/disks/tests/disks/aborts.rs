@@ -1,11 +1,7 @@
 //! Aborted commands: by timeout, by cancellation, by a unit reset. The target is scripted, so that it can be late, wrong and hostile.
 
-#[path = "common/scripted.rs"]
-mod scripted;
-
 use std::time::{Duration, Instant};
 
-use scripted::{Conn, FILL, LEN, World, good};
 use verbena_storage::iscsi::Direction;
 use verbena_storage::session::{Options, Outcome};
 use verbena_storage_wire::iscsi::TaskRequest;
@@ -13,6 +9,8 @@ use verbena_storage_wire::iscsi::{
     FromInitiator, Lun, NO_TAG, ScsiCommand, TaskFunction, TaskOutcome,
 };
 use verbena_storage_wire::scsi::Status;
+
+use crate::scripted::{Conn, FILL, LEN, World, good};
 
 /// The status BUSY.
 const BUSY: u8 = 8;

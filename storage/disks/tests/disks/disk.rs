@@ -1,16 +1,14 @@
 //! Disks of a real target (tgt), for threads and for tasks, and a target that is stopped and restarted.
 
-#[path = "../../../tools/cli/tests/iscsi/target.rs"]
-mod target;
-
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use target::{Carrier, Target, Tgt};
 use verbena::Device;
 use verbena_storage::session::Options;
 use verbena_storage::{Disk, Error, Failure};
 use verbena_testing::wait_until;
+
+use crate::target::{Carrier, Target, Tgt};
 
 const BLOCK: usize = 512;
 

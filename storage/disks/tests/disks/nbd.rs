@@ -1,17 +1,15 @@
 //! Third-party programs on a disk that is exported over NBD: libnbd's, qemu's, and a file system. A program that is not installed is
 //! reported, and in CI that is a failure.
 
-#[path = "common/ram.rs"]
-mod ram;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::thread::JoinHandle;
 
-use ram::{RamDisk, noise};
 use verbena_storage::nbd::{Counts, Export, ExportAddr, Options};
 use verbena_storage::{Failure, Stop};
+
+use crate::ram::{RamDisk, noise};
 
 /// A directory of one test, removed on drop.
 struct TestDir(PathBuf);

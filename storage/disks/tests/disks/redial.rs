@@ -1,19 +1,17 @@
 //! Reconnecting without blocking the owner: no call waits, and attempts end in bounded time. The target is scripted: it accepts and stays
 //! silent, does not accept, or skips a StatSN.
 
-#[path = "common/scripted.rs"]
-mod scripted;
-
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, Ipv4Addr, SocketAddrV4, SocketType, bind, listen, socket};
-use scripted::{LEN, World, good};
 use verbena::Device;
 use verbena_storage::Session;
 use verbena_storage::iscsi::Direction;
 use verbena_storage::session::{Options, Outcome, discover};
 use verbena_storage_wire::iscsi::FromInitiator;
+
+use crate::scripted::{LEN, World, good};
 
 /// Time limit of one login step: a call that blocked on it would take as long.
 const STEP: Duration = Duration::from_millis(700);
@@ -155,7 +153,7 @@ fn endless_login_times_out() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let target = std::thread::spawn(move || {
-        let mut conn = scripted::Conn::over(listener.accept().unwrap().0);
+        let mut conn = crate::scripted::Conn::over(listener.accept().unwrap().0);
         let mut requests = 0;
         while !conn.closed {
             // real time: each response comes in time, and all together take longer than a login may.
@@ -185,7 +183,7 @@ fn discovery_answers_nop_in_and_logs_out() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     let target = std::thread::spawn(move || {
-        let mut conn = scripted::Conn::over(listener.accept().unwrap().0);
+        let mut conn = crate::scripted::Conn::over(listener.accept().unwrap().0);
         let mut received = Vec::new();
         while !conn.closed {
             std::thread::yield_now();

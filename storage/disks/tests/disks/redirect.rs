@@ -1,18 +1,16 @@
 //! Redirections: whether they are followed, and whether CHAP credentials are sent to the new host. A CHAP exchange would let that host guess
 //! the password offline.
 
-#[path = "common/scripted.rs"]
-mod scripted;
-
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::Duration;
 
-use scripted::Conn;
 use verbena::{Config, Device};
 use verbena_storage::session::{Options, Redirects};
 use verbena_storage::{Address, Session};
 use verbena_storage_wire::iscsi::{FromInitiator, LoginRequest, LoginResponse, LoginStatus, Stage};
 use verbena_testing::wait_for;
+
+use crate::scripted::Conn;
 
 const FIRST_HOST: Ipv4Addr = Ipv4Addr::LOCALHOST;
 const OTHER_HOST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);

@@ -1,9 +1,5 @@
 //! Validation of what a unit reports: block sizes that would take all memory, names with control characters. The target is scripted.
 
-#[path = "common/scripted.rs"]
-mod scripted;
-
-use scripted::Conn;
 use std::net::{Ipv4Addr, TcpListener};
 use std::thread::JoinHandle;
 
@@ -11,6 +7,8 @@ use verbena::Device;
 use verbena_storage::session::Options;
 use verbena_storage::{Blocks, Session, Unit};
 use verbena_storage_wire::iscsi::{FromInitiator, Lun};
+
+use crate::scripted::Conn;
 
 /// A target with one unit of 16 blocks, with this block size and vendor. Returns the requests it received.
 fn target(block: u32, vendor: [u8; 8]) -> (String, JoinHandle<Vec<FromInitiator>>) {

@@ -1,19 +1,17 @@
 //! Logical devices and the initiator (V2): a session over a device with the iSCSI service, and the errors of devices without it. The target is
 //! scripted; rejected requests never reach it.
 
-#[path = "common/scripted.rs"]
-mod scripted;
-
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
 
-use scripted::{World, good};
 use verbena::low::Service;
 use verbena::{Config, Device, Qp, QpOptions};
 use verbena_storage::Session;
 use verbena_storage::iscsi::Direction;
 use verbena_storage::iscsi::{IscsiOptions, IscsiQp};
 use verbena_storage::session::Options;
+
+use crate::scripted::{World, good};
 
 fn adapter(presents: &str) -> Device {
     let mut config = Config::default();
@@ -39,7 +37,9 @@ fn runs_commands(device: &Device) {
     let mut world = World::on(device, "127.0.0.1", listener, Options::default());
     world.start(0, Direction::Read);
     let command = world.receive_command();
-    world.conn.data_in(command.itt, &[7; scripted::LEN], true);
+    world
+        .conn
+        .data_in(command.itt, &[7; crate::scripted::LEN], true);
     assert_eq!(world.take_ended(1), [good(0)]);
 }
 

@@ -1,21 +1,19 @@
 //! Two consumers of one adapter at full load together (N10): a service on an RDMA queue pair and the iSCSI initiator, each with its own
 //! queue pair, completion queue, handler and processor.
 
-#[path = "../../../tools/cli/tests/iscsi/target.rs"]
-mod target;
-
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use target::{Carrier, Tgt};
 use verbena::low::{
     Affinity as At, Completion, Data, Flags, RecvWr, SendOp, SendWr, Wc, WcOp, processor,
 };
 use verbena::{Access, Cq, Device, Handler, HandlerOptions, Memory, Pd, Qp, QpOptions, Status};
 use verbena_storage::session::Options;
 use verbena_storage::{Blocks, BufferRef, Extent, Request, Unit};
+
+use crate::target::{Carrier, Tgt};
 
 const LOAD: Duration = Duration::from_secs(2);
 const WORDS: usize = 8;

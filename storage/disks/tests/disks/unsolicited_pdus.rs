@@ -1,12 +1,8 @@
 //! Unsolicited PDUs and errors of a target: NOP-In, asynchronous messages, Reject, busy units, data out of order. The target is scripted,
 //! since a real one sends most of this rarely.
 
-#[path = "common/scripted.rs"]
-mod scripted;
-
 use std::time::{Duration, Instant};
 
-use scripted::{Conn, LEN, World, good};
 use verbena_storage::iscsi::Direction;
 use verbena_storage::session::{Options, Outcome};
 use verbena_storage_wire::iscsi::{
@@ -14,6 +10,8 @@ use verbena_storage_wire::iscsi::{
     RejectReason, Residual,
 };
 use verbena_storage_wire::scsi::Status;
+
+use crate::scripted::{Conn, LEN, World, good};
 
 /// Short enough for a test, and long enough to be distinguished from an immediate reaction.
 const SILENCE: Duration = Duration::from_secs(1);

@@ -1,17 +1,15 @@
 //! Sleeping with many commands outstanding: for several answers at once, and never long after one came. The target is scripted, so that the
 //! times of its answers are known.
 
-#[path = "common/scripted.rs"]
-mod scripted;
-
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use scripted::{World, good};
 use verbena_storage::iscsi::Direction;
 use verbena_storage::session::Options;
 use verbena_testing::{Tid, wait_blocked};
+
+use crate::scripted::{World, good};
 
 /// The longest sleep of a session: 20 ms.
 const MAX_SLEEP: Duration = Duration::from_millis(20);

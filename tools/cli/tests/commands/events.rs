@@ -43,7 +43,7 @@ struct Watched {
 impl Watched {
     fn start(settings: &[(&str, &str)]) -> Watched {
         let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["as_child", "--exact", "--nocapture"])
+            .args(["events::as_child", "--exact", "--nocapture"])
             .env(ROLE, "yes")
             .envs(settings.iter().copied())
             .stdin(Stdio::piped())

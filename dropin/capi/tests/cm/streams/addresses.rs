@@ -9,9 +9,9 @@ use std::process::Command;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
-use super::super::common::streams::{Channel, Id, Server, SockAddr, connected};
-use super::super::common::{call, errno};
 use super::begin;
+use crate::common::streams::{Channel, Id, Server, SockAddr, connected};
+use crate::common::{call, errno};
 
 fn bind(id: &Id, at: &str) -> i32 {
     let mut at = SockAddr::of(at.parse().unwrap());
@@ -105,7 +105,7 @@ fn afonly_option_lets_families_share_port() {
     assert_eq!(six.listen(&format!("[::]:{port}"), 0), port);
     for (to, listener) in [("127.0.0.1", &four), ("::1", &six)] {
         let to = SocketAddr::new(to.parse().unwrap(), port);
-        let client = super::super::common::streams::Client::resolved_to(to);
+        let client = crate::common::streams::Client::resolved_to(to);
         assert_eq!(client.id.connect(b""), 0);
         let asked = channel.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
         assert_eq!(asked.get().listen_id, listener.0, "{to}");
@@ -264,7 +264,7 @@ fn bind_to_port_in_use_fails() {
 fn port_in_use_message_names_cm_port_offset() {
     let ran = Command::new(std::env::current_exe().unwrap())
         .args([
-            "cm_flows::addresses::bind_to_port_in_use_fails",
+            "streams::addresses::bind_to_port_in_use_fails",
             "--exact",
             "--nocapture",
         ])

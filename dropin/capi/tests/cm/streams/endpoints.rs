@@ -6,9 +6,9 @@ use std::ffi::CString;
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
-use super::super::common::streams::{Server, SockAddr, check_transfer, conn_param, init};
-use super::super::common::{call, errno};
 use super::begin;
+use crate::common::streams::{Server, SockAddr, check_transfer, conn_param, init};
+use crate::common::{call, errno};
 
 /// The result of a lookup, freed at the end.
 struct AddrInfo(*mut rdma_addrinfo);
@@ -142,7 +142,7 @@ fn failed_qp_creation_rejects_the_request() {
     assert_eq!(call!(rdma_listen(listener, 4)), 0);
     let port = u16::from_be(call!(rdma_get_src_port(listener)));
     let at = core::net::SocketAddr::from(([127, 0, 0, 1], port));
-    let client = super::super::common::streams::Client::resolved_to(at);
+    let client = crate::common::streams::Client::resolved_to(at);
     assert_eq!(client.id.connect(b""), 0);
     let mut child = ptr::null_mut();
     assert_eq!(call!(rdma_get_request(listener, &raw mut child)), -1);

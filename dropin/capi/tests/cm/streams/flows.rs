@@ -11,9 +11,9 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::ibv_query_qp;
 
-use super::super::common::streams::{Channel, Client, Id, Server, check_transfer, connected};
-use super::super::common::{call, errno};
 use super::begin;
+use crate::common::streams::{Channel, Client, Id, Server, check_transfer, connected};
+use crate::common::{call, errno};
 
 const SOON: Duration = Duration::from_millis(100);
 
@@ -276,7 +276,7 @@ fn requests_beyond_backlog_are_rejected() {
         .collect();
     // The program has taken no event: two requests wait, and three are rejected at once.
     let refused = || {
-        let notified = |c: &&Client| super::super::common::readable(c.channel.fd(), Duration::ZERO);
+        let notified = |c: &&Client| crate::common::readable(c.channel.fd(), Duration::ZERO);
         clients.iter().filter(notified).count()
     };
     super::streams::wait("three refusals", || refused() == 3);

@@ -9,9 +9,9 @@ use verbena_capi::cm::calls::*;
 
 use crate::tcp::tcp_rows_at;
 
-use super::super::common::streams::{Channel, Client, Id, Server, connected};
-use super::super::common::{call, errno};
 use super::begin;
+use crate::common::streams::{Channel, Client, Id, Server, connected};
+use crate::common::{call, errno};
 
 const SOON: Duration = Duration::from_millis(100);
 
@@ -45,7 +45,7 @@ fn destroy_id_removes_only_its_own_events() {
     let (two, second) = connected(&server);
     assert_eq!(one.id.disconnect(), 0);
     super::streams::wait("its end waits", || {
-        super::super::common::readable(server.channel.fd(), Duration::ZERO)
+        crate::common::readable(server.channel.fd(), Duration::ZERO)
     });
     assert_eq!(two.id.disconnect(), 0);
     // Both ends wait in the channel, or the second is on its way; the first identifier is destroyed without taking its event.
@@ -103,7 +103,7 @@ fn migrated_identifier_takes_pending_events_along() {
     let own = Channel::new();
     assert_eq!(client.id.disconnect(), 0);
     super::streams::wait("its end waits", || {
-        super::super::common::readable(server.channel.fd(), Duration::ZERO)
+        crate::common::readable(server.channel.fd(), Duration::ZERO)
     });
     assert_eq!(call!(rdma_migrate_id(child.0, own.0)), 0);
     assert_eq!(child.channel(), own.0);
@@ -121,7 +121,7 @@ fn migrated_identifier_takes_pending_events_along() {
     let third = Client::resolved_to(server.at);
     assert_eq!(third.id.connect(b""), 0);
     super::streams::wait("a request waits", || {
-        super::super::common::readable(server.channel.fd(), Duration::ZERO)
+        crate::common::readable(server.channel.fd(), Duration::ZERO)
     });
     assert_eq!(call!(rdma_migrate_id(server.id.0, own.0)), 0);
     let asked = own.expect(RDMA_CM_EVENT_CONNECT_REQUEST);
@@ -196,7 +196,7 @@ fn null_arguments_and_second_listen_are_refused() {
 #[test]
 fn timewait_exit_is_raised_for_roce_only() {
     begin();
-    let roce = crate::SETTINGS.contains(&("VERBENA_PERSONALITY", "roce"));
+    let roce = crate::personality() == "roce";
     let server = Server::new(0);
     let (client, child) = connected(&server);
     assert_eq!(client.id.disconnect(), 0);

@@ -7,9 +7,9 @@ use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 use verbena_capi::verbs::*;
 
-use super::super::common::streams::{Channel, Id, Server, check_transfer, conn_param, init};
-use super::super::common::{call, errno};
 use super::begin;
+use crate::common::streams::{Channel, Id, Server, check_transfer, conn_param, init};
+use crate::common::{call, errno};
 
 /// A queue pair that the program creates itself, for an identifier.
 struct OwnQp {

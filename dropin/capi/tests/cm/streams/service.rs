@@ -6,9 +6,9 @@ use core::mem::{size_of, zeroed};
 use verbena_capi::abi::*;
 use verbena_capi::cm::calls::*;
 
-use super::super::common::streams::{Client, Id, Server};
-use super::super::common::{call, errno};
 use super::begin;
+use crate::common::streams::{Client, Id, Server};
+use crate::common::{call, errno};
 
 fn serve(id: &Id, mut class: u8, len: usize) -> i32 {
     let (level, name) = (RDMA_OPTION_ID as i32, RDMA_OPTION_ID_TOS as i32);

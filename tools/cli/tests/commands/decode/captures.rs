@@ -3,8 +3,8 @@
 
 use serde_json::Value;
 
-use crate::listing::{Connection, Line, listing};
-use crate::support::{CAPTURES, Run, capture, decode, number, text};
+use super::listing::{Connection, Line, listing};
+use super::support::{CAPTURES, Run, capture, decode, number, text};
 
 fn decoded(name: &str) -> Run {
     let run = decode(&capture(name), &["--json", "--segments"]);

@@ -9,9 +9,9 @@ use verbena_wire::mpa::Flags;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Immediate, Opcode};
 use verbena_wire::{Mo, Msn, Psn, Qn, Rsn, Stag, To};
 
-use crate::net::{BACK, Net, TO};
-use crate::peer::{CRC, Framer, reply, request};
-use crate::support::{Run, decode, number, text};
+use super::net::{BACK, Net, TO};
+use super::peer::{CRC, Framer, reply, request};
+use super::support::{Run, decode, number, text};
 
 fn caps() -> Control {
     Control::Caps(Caps {

@@ -4,9 +4,9 @@
 use verbena_wire::mpa::{Depth, Enhanced, Flags, Kind, RtrKinds};
 use verbena_wire::rdmap::{Cause, DdpError, Dialect, LlpError, Opcode, Terminate};
 
-use crate::net::{BACK, Net, TO};
-use crate::peer::{CRC, Framer, reply, request, startup};
-use crate::support::{capture, decode, number, text};
+use super::net::{BACK, Net, TO};
+use super::peer::{CRC, Framer, reply, request, startup};
+use super::support::{capture, decode, number, text};
 
 /// A connection after its startup, and a framer for each side.
 fn started(flags: Flags) -> (Net, Framer, Framer) {

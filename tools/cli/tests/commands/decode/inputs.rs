@@ -8,8 +8,8 @@ use pcap_file::DataLink;
 use verbena_cli::decode::capture::{Capture, Damage};
 use verbena_cli::decode::{Options, Report};
 
-use crate::net::pcapng;
-use crate::support::{CAPTURES, capture, decode, fixture, verbena};
+use super::net::pcapng;
+use super::support::{CAPTURES, capture, decode, fixture, verbena};
 
 fn library(bytes: &[u8]) -> Report {
     let options = Options {

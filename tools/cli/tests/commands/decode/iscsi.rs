@@ -6,8 +6,8 @@ use verbena_cli::decode::iscsi::Digests;
 use verbena_cli::decode::{Options, Report};
 use verbena_storage_wire::iscsi::digest;
 
-use crate::net::{BACK, Net, TO};
-use crate::support::{Run, capture, decode, number, text};
+use super::net::{BACK, Net, TO};
+use super::support::{Run, capture, decode, number, text};
 
 const NO_DIGESTS: &str = "HeaderDigest=None\0DataDigest=None\0";
 const ALL_DIGESTS: &str = "HeaderDigest=CRC32C\0DataDigest=CRC32C\0";

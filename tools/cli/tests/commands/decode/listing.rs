@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::support::fixture;
+use super::support::fixture;
 
 /// One TCP connection of a listing.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Run, capture, decode, number, text};
+use super::support::{Run, capture, decode, number, text};
 
 fn json(name: &str) -> Run {
     let run = decode(&capture(name), &["--json"]);

@@ -14,7 +14,7 @@ use verbena_wire::ddp::Header;
 use verbena_wire::mpa::{Frame, Kind, emit_fpdu};
 use verbena_wire::rdmap::{Dialect, Opcode, Phase, ReadRequest, Terminate};
 
-use crate::support::{CAPTURES, capture};
+use super::support::{CAPTURES, capture};
 
 /// The bytes of every TCP direction that carries any.
 fn directions(name: &str) -> HashMap<(SocketAddr, SocketAddr), Vec<u8>> {

@@ -4,9 +4,9 @@
 use pcap_file::DataLink;
 use serde_json::Value;
 
-use crate::net::{ACK, BACK, Net, TO, pcap, pcapng};
-use crate::peer::{CRC, Framer, reply, request};
-use crate::support::{Run, decode};
+use super::net::{ACK, BACK, Net, TO, pcap, pcapng};
+use super::peer::{CRC, Framer, reply, request};
+use super::support::{Run, decode};
 
 const EXPECTED: [&str; 8] = [
     "i2r MpaRequest",

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{CAPTURES, capture, decode, fixture, text};
+use super::support::{CAPTURES, capture, decode, fixture, text};
 
 const FIELDS: [&str; 19] = [
     "tcp.srcport",
