@@ -29,6 +29,17 @@ pub(crate) struct Package {
     pub(crate) dependencies: Vec<Dependency>,
     #[serde(default)]
     pub(crate) targets: Vec<Target>,
+    /// The registries it may go to: `None` for all, empty for a package that is not published.
+    #[serde(default)]
+    pub(crate) publish: Option<Vec<String>>,
+}
+
+impl Package {
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish
+            .as_ref()
+            .is_none_or(|registries| !registries.is_empty())
+    }
 }
 
 /// One line of a `[dependencies]`, `[dev-dependencies]` or `[build-dependencies]` table.
@@ -92,7 +103,7 @@ mod tests {
     const TEXT: &str = r#"{
         "workspace_root": "/w", "target_directory": "/t", "version": 1,
         "packages": [{
-            "name": "a", "manifest_path": "/w/a/Cargo.toml", "version": "0.1.0",
+            "name": "a", "manifest_path": "/w/a/Cargo.toml", "version": "0.1.0", "publish": [],
             "dependencies": [
                 {"name": "b", "kind": null, "path": "/w/b"},
                 {"name": "c", "kind": "dev"}
@@ -107,6 +118,7 @@ mod tests {
         assert_eq!(workspace.root, PathBuf::from("/w"));
         assert_eq!(workspace.target, PathBuf::from("/t"));
         let package = workspace.package("a").unwrap();
+        assert!(!package.is_published());
         assert_eq!(package.dependencies[0].kind, None);
         assert_eq!(package.dependencies[1].kind.as_deref(), Some("dev"));
         assert_eq!(package.targets[0].required_features, ["f"]);

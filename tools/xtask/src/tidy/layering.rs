@@ -212,6 +212,7 @@ mod tests {
             manifest_path: format!("/w/crates/{name}/Cargo.toml").into(),
             dependencies: dependencies.iter().map(dependency).collect(),
             targets: Vec::new(),
+            publish: None,
         }
     }
 
