@@ -244,9 +244,11 @@ fn silent_connections_are_limited_and_time_out() {
         .filter_map(|_| TcpStream::connect(server.at).ok())
         .collect();
     assert!(silent.len() >= 64, "only {} were let in", silent.len());
+    // A batch of 64 may be accepted before those that it displaces are closed.
+    let held = || descriptors().saturating_sub(before + silent.len());
+    assert!(held() <= 64 + 64, "{} at once", held());
+    wait("the displaced ones are closed", || held() <= 64);
     for raw in &silent {
-        let held = descriptors().saturating_sub(before + silent.len());
-        assert!(held <= 64, "{held} at once");
         read_to_end(raw);
     }
     server.channel.expect_no_event(SOON);
