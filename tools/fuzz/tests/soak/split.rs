@@ -5,7 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use verbena_split::carrier::cells::{CellCarrier, CellOptions};
 use verbena_split::carrier::iwarp::IwarpCarrier;
@@ -59,9 +59,10 @@ impl Split {
         let port = LanPort::tap_named(&lan, 1).unwrap().remove(0);
         let options = UnitOptions {
             elements: 16,
-            hosts_per_source: 256,
-            // On a busy machine, the thread of an honest host may not run for a second.
-            patience: Duration::from_secs(5),
+            // Hosts that left without a word are there until `patience` has passed, which is long: on a busy machine, the thread
+            // of an honest host may not run for a second.
+            hosts: 1024,
+            hosts_per_source: 1024,
             ..UnitOptions::default()
         };
         let unit = Unit::new(options, port, listen(), Journal::silent());
