@@ -1,9 +1,10 @@
 //! An I/O unit of the split driver, and hosts that attach and leave: drivers with an interface, and hosts without one, some of which
 //! disconnect before all their channels are connected or without a shutdown. They are in a network namespace of the test's own.
 
+use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -65,7 +66,7 @@ impl Split {
             hosts_per_source: 1024,
             ..UnitOptions::default()
         };
-        let unit = Unit::new(options, port, listen(), Journal::silent());
+        let unit = Unit::new(options, port, listen(), Journal::new(note));
         let mut unit = unit.unwrap();
         let unit = thread::spawn(move || unit.run(&wished).expect("no host ends the unit"));
         Split {
@@ -141,6 +142,18 @@ fn attach(round: u64) {
     });
 }
 
+/// The last messages of the unit, for failures.
+static NOTES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+
+fn note(message: &str) {
+    if let Ok(mut notes) = NOTES.lock() {
+        notes.push_back(message.to_owned());
+        if notes.len() > 40 {
+            notes.pop_front();
+        }
+    }
+}
+
 /// A host without an interface.
 struct Caller {
     carrier: Box<dyn Carrier>,
@@ -192,7 +205,7 @@ impl Caller {
                 CarrierEvent::Connected { pair, .. } => {
                     self.link.connected(&mut *self.carrier, pair).unwrap();
                 }
-                news => panic!("{news:?}"),
+                news => panic!("{news:?}; the unit's messages: {:#?}", NOTES.lock()),
             }
         }
         self.link.tick(&mut *self.carrier, now).unwrap();
