@@ -80,6 +80,7 @@ impl World {
             pd: PD,
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
+            srq: None,
             tpt: tpt.clone(),
             limits: Limits {
                 sends: 24,
