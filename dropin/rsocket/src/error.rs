@@ -65,7 +65,8 @@ pub enum Error {
 
 impl Error {
     /// The call would block.
-    pub fn is_would_block(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_would_block(&self) -> bool {
         matches!(self, Error::WouldBlock)
     }
 
