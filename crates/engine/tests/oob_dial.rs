@@ -128,8 +128,8 @@ fn forged_calls_are_refused_without_side_effects() {
     let honest = call(from, to, None);
     let unknown = call(from, neighbour(to), None);
     assert_eq!(refusal(to, &unknown), Some(DialReject::Unknown));
-    let stranger = call(neighbour(from), to, None);
-    assert_eq!(refusal(to, &stranger), Some(DialReject::WrongPeer));
+    let elsewhere = call(neighbour(from), to, None);
+    assert_eq!(refusal(to, &elsewhere), Some(DialReject::WrongPeer));
     let elsewhere = DialRequest {
         gid: [9; 16],
         ..honest
@@ -150,7 +150,7 @@ fn forged_calls_are_refused_without_side_effects() {
     // While the two are connected, no further call is answered.
     for _ in 0..5 {
         assert_eq!(refusal(to, &honest), Some(DialReject::InUse));
-        assert_eq!(refusal(to, &stranger), Some(DialReject::WrongPeer));
+        assert_eq!(refusal(to, &elsewhere), Some(DialReject::WrongPeer));
     }
     exchange(&a, &b);
 }

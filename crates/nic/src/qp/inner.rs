@@ -43,7 +43,7 @@ pub struct Counters {
 }
 
 /// Everything behind the lock: the parts, each of which owns its state, and what coordinates them. All of it moves with a connection
-/// (V1), except fields marked `serde(skip)`.
+/// (V1), except fields marked `serde(skip)` and the counters, which begin at zero.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Inner {
     pub(super) state: QpState,
@@ -159,7 +159,7 @@ impl Inner {
             }
             self.sends.push(wqe);
         }
-        // In the calm state receives stay in their queue until a message needs one.
+        // While `receives_idle` is set, receives stay in their queue until a message needs one.
         if !self.heads.receives_idle() && self.heads.has_receive() {
             match self.state {
                 QpState::Reset => while self.heads.next_receive().is_some() {},

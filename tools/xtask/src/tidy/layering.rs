@@ -7,7 +7,7 @@ use std::path::Path;
 use super::Finding;
 use crate::workspace::{Dependency, Package};
 
-const RULE: &str = "arrows";
+const RULE: &str = "layering";
 
 /// The dependencies of one package.
 struct LayerRule {

@@ -1,4 +1,4 @@
-//! Files of a crate do not import each other in a circle, except for the circles in [`KNOWN`], which have a reason and do not grow.
+//! Files of a crate do not import each other in a cycle, except for the cycles in [`KNOWN`], which have a reason and do not grow.
 //! A file that declares another as its child module does not import it by that, and a path leads to the file that it names, not to where
 //! a re-export comes from. Tests are not checked.
 
@@ -10,24 +10,24 @@ use super::{Finding, TextFile};
 #[cfg(test)]
 mod tests;
 
-const RULE: &str = "circles";
-/// The page with the same circles and their reasons.
+const RULE: &str = "cycles";
+/// The page with the same cycles and their reasons.
 const PAGE: &str = "docs/ARCHITECTURE.md";
 
-/// A circle that is accepted.
-struct KnownCircle {
+/// A cycle that is accepted.
+struct KnownCycle {
     /// The files, or folders with all of them.
     within: &'static [&'static str],
     /// Most files that it has.
     files: usize,
 }
 
-const fn known(within: &'static [&'static str], files: usize) -> KnownCircle {
-    KnownCircle { within, files }
+const fn known(within: &'static [&'static str], files: usize) -> KnownCycle {
+    KnownCycle { within, files }
 }
 
-/// The accepted circles; the reasons are in docs/ARCHITECTURE.md, "Import circles". The list only gets shorter, the numbers only smaller.
-const KNOWN: &[KnownCircle] = &[
+/// The accepted cycles; the reasons are in docs/ARCHITECTURE.md, "Import cycles". The list only gets shorter, the numbers only smaller.
+const KNOWN: &[KnownCycle] = &[
     known(&["crates/engine/src/config"], 4),
     known(&["crates/engine/src"], 30),
     known(&["dropin/capi/src/abi"], 9),
@@ -45,10 +45,10 @@ const KNOWN: &[KnownCircle] = &[
     ),
 ];
 
-impl KnownCircle {
-    fn covers(&self, circle: &[&str]) -> bool {
+impl KnownCycle {
+    fn covers(&self, cycle: &[&str]) -> bool {
         let inside = |file: &&str| self.within.iter().any(|place| is_below(file, place));
-        circle.len() <= self.files && circle.iter().all(inside)
+        cycle.len() <= self.files && cycle.iter().all(inside)
     }
 }
 
@@ -64,63 +64,63 @@ pub(crate) fn check(files: &[TextFile]) -> Vec<Finding> {
     compare(files, KNOWN)
 }
 
-fn compare(files: &[TextFile], known: &[KnownCircle]) -> Vec<Finding> {
+fn compare(files: &[TextFile], known: &[KnownCycle]) -> Vec<Finding> {
     let imports = imports(files);
     let mut findings = Vec::new();
-    let mut unseen: Vec<&KnownCircle> = known.iter().collect();
-    for circle in circles(&imports) {
-        match unseen.iter().position(|known| known.covers(&circle)) {
+    let mut unseen: Vec<&KnownCycle> = known.iter().collect();
+    for cycle in cycles(&imports) {
+        match unseen.iter().position(|known| known.covers(&cycle)) {
             Some(at) => drop(unseen.remove(at)),
-            None => findings.push(report(&circle, &imports)),
+            None => findings.push(report(&cycle, &imports)),
         }
     }
     for known in unseen {
         let place = known.within.join(", ");
         let sentence =
-            format!("there is no import circle in {place} any more: remove it from the list");
+            format!("there is no import cycle in {place} any more: remove it from the list");
         findings.push(Finding::new(file!(), 0, RULE, sentence));
     }
     let page = files.iter().find(|file| file.path == PAGE);
     for place in known.iter().flat_map(|known| known.within) {
         let named = |page: &TextFile| page.text.contains(&format!("`{place}`"));
         if page.is_some_and(|page| !named(page)) {
-            let sentence = format!("the reason for the import circle in `{place}` is missing");
+            let sentence = format!("the reason for the import cycle in `{place}` is missing");
             findings.push(Finding::new(PAGE, 0, RULE, sentence));
         }
     }
     findings
 }
 
-fn report(circle: &[&str], imports: &Imports<'_>) -> Finding {
-    let way = shortest(circle[0], imports);
-    let count = circle.len();
+fn report(cycle: &[&str], imports: &Imports<'_>) -> Finding {
+    let way = shortest(cycle[0], imports);
+    let count = cycle.len();
     let sentence = format!(
-        "{count} files import each other in a circle ({}): move what they share to a file that imports neither",
+        "{count} files import each other in a cycle ({}): move what they share to a file that imports neither",
         way.join(" → ")
     );
-    Finding::new(circle[0], 0, RULE, sentence)
+    Finding::new(cycle[0], 0, RULE, sentence)
 }
 
 /// The groups of files that reach each other by imports, of two and more.
-fn circles<'a>(imports: &Imports<'a>) -> Vec<Vec<&'a str>> {
+fn cycles<'a>(imports: &Imports<'a>) -> Vec<Vec<&'a str>> {
     let reached: BTreeMap<&str, BTreeSet<&str>> = imports
         .keys()
         .map(|&file| (file, reach(file, imports)))
         .collect();
     let mut done = BTreeSet::new();
-    let mut circles = Vec::new();
+    let mut cycles = Vec::new();
     for (file, all) in &reached {
         let back = |other: &&&str| reached.get(**other).is_some_and(|all| all.contains(file));
-        let circle: Vec<&str> = all.iter().filter(back).copied().collect();
-        if circle.len() > 1 && !done.contains(file) {
-            done.extend(circle.iter().copied());
-            circles.push(circle);
+        let cycle: Vec<&str> = all.iter().filter(back).copied().collect();
+        if cycle.len() > 1 && !done.contains(file) {
+            done.extend(cycle.iter().copied());
+            cycles.push(cycle);
         }
     }
-    circles
+    cycles
 }
 
-/// The files that this one imports, directly or through others; itself if it is in a circle.
+/// The files that this one imports, directly or through others; itself if it is in a cycle.
 fn reach<'a>(from: &str, imports: &Imports<'a>) -> BTreeSet<&'a str> {
     let mut found = BTreeSet::new();
     let mut next: Vec<&str> = imports.get(from).into_iter().flatten().copied().collect();
@@ -132,7 +132,7 @@ fn reach<'a>(from: &str, imports: &Imports<'a>) -> BTreeSet<&'a str> {
     found
 }
 
-/// The shortest way from a file that is in a circle back to it.
+/// The shortest way from a file that is in a cycle back to it.
 fn shortest<'a>(start: &'a str, imports: &Imports<'a>) -> Vec<&'a str> {
     let mut seen = BTreeSet::new();
     let mut ways = VecDeque::from([vec![start]]);

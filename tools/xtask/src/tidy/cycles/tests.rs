@@ -1,4 +1,4 @@
-//! Tests of import circles: which imports count, what a circle is, and the list of known ones.
+//! Tests of import cycles: which imports count, what a cycle is, and the list of known ones.
 
 use super::*;
 
@@ -6,7 +6,7 @@ fn file(path: &str, text: &str) -> TextFile {
     TextFile::new(path, text)
 }
 
-fn found(files: &[(&str, &str)], known: &[KnownCircle]) -> Vec<String> {
+fn found(files: &[(&str, &str)], known: &[KnownCycle]) -> Vec<String> {
     let files: Vec<TextFile> = files.iter().map(|(path, text)| file(path, text)).collect();
     let findings = compare(&files, known);
     findings.iter().map(ToString::to_string).collect()
@@ -17,14 +17,14 @@ const B: &str = "crates/x/src/b.rs";
 const C: &str = "crates/x/src/c.rs";
 
 #[test]
-fn circle_is_found_with_its_way() {
+fn cycle_is_found_with_its_way() {
     let files = [
         (A, "use crate::b as other;"),
         (B, "use super::{\n    c::{C, D},\n    d,\n};"),
         (C, "fn f() -> crate::a::A {}"),
         ("crates/x/src/d.rs", "use crate::a::A;"),
     ];
-    let expected = "crates/x/src/a.rs:1: circles: 4 files import each other in a circle \
+    let expected = "crates/x/src/a.rs:1: cycles: 4 files import each other in a cycle \
                     (crates/x/src/a.rs → crates/x/src/b.rs → crates/x/src/c.rs → crates/x/src/a.rs): \
                     move what they share to a file that imports neither";
     assert_eq!(found(&files, &[]), [expected]);
@@ -58,7 +58,7 @@ fn declaring_parent_does_not_import_its_child() {
 }
 
 #[test]
-fn tests_may_import_in_circles() {
+fn tests_may_import_in_cycles() {
     let files = [
         (A, "use crate::b::B;"),
         (B, "#[cfg(test)]\nmod tests { use crate::a::A; }"),
@@ -84,7 +84,7 @@ fn module_in_a_file_belongs_to_it() {
 }
 
 #[test]
-fn known_circle_passes_until_it_grows() {
+fn known_cycle_passes_until_it_grows() {
     let list = || [known(&["crates/x/src"], 2)];
     let two = [(A, "use crate::b::B;"), (B, "use crate::a::A;")];
     assert_eq!(found(&two, &list()), [""; 0]);
@@ -94,7 +94,7 @@ fn known_circle_passes_until_it_grows() {
 }
 
 #[test]
-fn broken_circle_leaves_the_list() {
+fn broken_cycle_leaves_the_list() {
     let findings = found(&[(A, "")], &[known(&[A, B], 2)]);
     assert_eq!(findings.len(), 1);
     assert!(
@@ -104,7 +104,7 @@ fn broken_circle_leaves_the_list() {
 }
 
 #[test]
-fn known_circle_needs_a_reason_in_the_docs() {
+fn known_cycle_needs_a_reason_in_the_docs() {
     let page = |text| {
         [
             (A, "use crate::b::B;"),
