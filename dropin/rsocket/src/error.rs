@@ -65,8 +65,7 @@ pub enum Error {
 
 impl Error {
     /// The call would block.
-    #[cfg(test)]
-    pub(crate) fn is_would_block(&self) -> bool {
+    pub fn is_would_block(&self) -> bool {
         matches!(self, Error::WouldBlock)
     }
 
