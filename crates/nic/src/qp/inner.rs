@@ -42,13 +42,6 @@ pub struct Counters {
     pub rnr_received: u64,
 }
 
-impl Counters {
-    /// Bytes, both ways, that passed a buffer: headers, trailers, and payload that was staged.
-    pub fn bytes_copied(&self) -> u64 {
-        self.bytes_in + self.bytes_out - self.bytes_direct
-    }
-}
-
 /// Everything behind the lock: the parts, each of which owns its state, and what coordinates them. All of it moves with a connection
 /// (V1), except fields marked `serde(skip)` and the counters, which begin at zero.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,6 +1,11 @@
 //! The commands that move bytes, run as a user runs them: processes, loopback, exit codes.
 
-use std::process::{Command, Output};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use verbena::low::QpState;
+use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions};
+use verbena_cli::bench::{Case, Metric, Op};
 
 fn verbena(args: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_verbena"))
@@ -108,6 +113,121 @@ fn missing_server_is_named_in_error() {
     assert_eq!(output.status.code(), Some(1));
     let said = text(&output.stderr);
     assert!(said.contains("127.0.0.1:1"), "{said}");
+}
+
+/// A queue pair in INIT, and memory that the peer may write to.
+struct SilentPeer {
+    device: Device,
+    qp: Qp,
+    memory: Memory,
+    _objects: (Pd, Cq),
+}
+
+impl SilentPeer {
+    fn new() -> SilentPeer {
+        let device = Device::open().unwrap();
+        let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
+        let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
+        qp.modify(QpState::Init);
+        SilentPeer {
+            memory: pd.memory(128, Access::ALL).unwrap(),
+            device,
+            qp,
+            _objects: (pd, cq),
+        }
+    }
+}
+
+#[test]
+fn silent_server_ends_the_benchmark() {
+    let peer = SilentPeer::new();
+    let listener = peer.device.listen("127.0.0.1:0").unwrap();
+    let at = listener.local_addr().unwrap().to_string();
+    let server = std::thread::spawn(move || {
+        let request = listener.next().wait().unwrap();
+        let mut reply = peer.memory.remote().to_bytes().to_vec();
+        reply.extend([0, 0]);
+        let joining = request.accept_on(&peer.qp, &reply).unwrap();
+        joining.wait().unwrap();
+        peer
+    });
+    let output = verbena(&[
+        "bench",
+        "--client",
+        &at,
+        "write",
+        "--metric",
+        "latency",
+        "--size",
+        "8",
+        "--timeout",
+        "0.2",
+    ]);
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("silent for 200ms"), "{said}");
+    drop(server.join().unwrap());
+}
+
+/// Kills it when the test ends.
+struct BenchServer(Child);
+
+impl Drop for BenchServer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn silent_client_does_not_hold_the_server() {
+    let server = Command::new(env!("CARGO_BIN_EXE_verbena"))
+        .args(["bench", "--server", "127.0.0.1:0", "--timeout", "0.2"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut server = BenchServer(server.expect("the command starts"));
+    let mut out = BufReader::new(server.0.stdout.take().unwrap());
+    let mut errors = BufReader::new(server.0.stderr.take().unwrap());
+    let mut at = String::new();
+    out.read_line(&mut at).unwrap();
+    let at = at.trim();
+    for (op, qps) in [(Op::Send, 1), (Op::Read, 1), (Op::Read, 2)] {
+        let case = Case {
+            op,
+            metric: Metric::Rate,
+            size: 64,
+            count: 10,
+            depth: 1,
+            qps,
+            threads: 1,
+            one_cq: false,
+            poll_memory: false,
+        };
+        let peer = SilentPeer::new();
+        let mut hello = case.to_bytes().to_vec();
+        hello.extend(0_u32.to_be_bytes());
+        hello.extend(peer.memory.remote().to_bytes());
+        let joining = peer.qp.connect(at.parse().unwrap(), &hello).unwrap();
+        joining.wait().unwrap();
+        let mut complaint = String::new();
+        errors.read_line(&mut complaint).unwrap();
+        assert!(
+            complaint.contains("silent for 200ms"),
+            "{op:?} {qps}: {complaint}"
+        );
+    }
+    let output = verbena(&["bench", "--client", at, "send", "-n", "20", "--rounds", "1"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn time_limit_must_be_in_range() {
+    for wrong in ["0", "-1", "soon", "NaN"] {
+        let output = verbena(&["bench", &format!("--timeout={wrong}")]);
+        assert_eq!(output.status.code(), Some(2), "{wrong}");
+        assert!(text(&output.stderr).contains("--timeout"), "{wrong}");
+    }
 }
 
 #[test]
