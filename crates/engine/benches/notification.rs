@@ -167,7 +167,7 @@ fn load(places: &[Affinity], moderation: Moderation, sources: usize) -> Load {
             callback: Some(draining(source, &drained, &told)),
             affinity: place.clone(),
             class: Class::Latency,
-            moderation,
+            moderation: Some(moderation),
         };
         let id = engine.set_handler(&options).unwrap();
         source.cq.set_handler(Some(id)).unwrap();

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use verbena_mem::{Misuse, Pd, Reserved, Tpt};
 use verbena_nic::{Event, Function, Ranges, Shares, SsqLimits};
-use verbena_stream::Time;
 use verbena_wire::Stag;
 
 use crate::accept::listening::{Listening, Reservation};
@@ -84,6 +83,12 @@ impl Engine {
     pub fn addresses(&self) -> Result<&[IpAddr], Error> {
         self.core.check()?;
         self.core.local_addresses.all()
+    }
+
+    /// Whether the link is up now: an interface that has one of the adapter's addresses is up and has a carrier.
+    pub fn is_link_up(&self) -> Result<bool, Error> {
+        self.core.check()?;
+        self.core.is_link_up()
     }
 
     /// Which sources may connect and send datagrams, and how many were refused.
@@ -258,7 +263,7 @@ impl Drop for Engine {
             self.core.control_thread.stop(&self.core);
             self.core.shards.stop();
             // As at a shutdown: all held notifications are delivered now.
-            self.core.notification.tick(Time::MAX);
+            self.core.notification.end_ticks();
             self.core
                 .notification
                 .handler_threads

@@ -6,7 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 
 use verbena_events::interrupts;
-use verbena_events::moderation::BadHold;
+use verbena_events::moderation::{BadHold, MAX_DELAY};
 use verbena_events::vector::VectorError;
 use verbena_stream::startup::Failure;
 
@@ -33,6 +33,12 @@ pub enum InterruptError {
     /// A vector does not exist.
     #[error(transparent)]
     Vector(#[from] VectorError),
+    /// The interval of lazy polls is zero or too long.
+    #[error("an event queue can be polled at intervals of up to {MAX_DELAY:?}, not {interval:?}")]
+    PollInterval {
+        /// The interval.
+        interval: Duration,
+    },
 }
 
 /// A rule of the profile gives these packets to another device or service (V2).

@@ -52,7 +52,7 @@ pub use engine::Engine;
 pub use error::{EngineFailure, Error};
 pub use failure::EngineThread;
 pub use notify::handler::{HandlerId, HandlerOptions};
-pub use notify::handler_api::Observation;
+pub use notify::handler_api::{InterruptCounters, Observation};
 pub use notify::pipeline::Observer;
 pub use notify::{Inbox, Notify};
 pub use poll::backoff::Backoff;

@@ -2,9 +2,11 @@
 //! An inbox keeps up to 65536 events until they are taken, and its channel is readable meanwhile; further events are counted and
 //! reported as [`Event::Missed`].
 
+pub(crate) mod columns;
 pub mod handler;
 pub(crate) mod handler_api;
 pub(crate) mod handler_threads;
+pub mod link;
 pub mod monitor;
 pub(crate) mod pipeline;
 pub(crate) mod signals;

@@ -4,8 +4,6 @@
 
 use core::time::Duration;
 
-use verbena_stream::Time;
-
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::sys;
@@ -52,7 +50,7 @@ impl Engine {
         sys::wait(sys::now() + core.config.linger, || core.routes.is_idle());
         core.shards.stop();
         // No signal is held any more, and handler threads deliver what is pending before they end.
-        core.notification.tick(Time::MAX);
+        core.notification.end_ticks();
         core.notification.handler_threads.stop(core.config.linger);
         core.end_waits();
         Ok(Shutdown {

@@ -30,6 +30,7 @@ pub mod fork;
 pub mod handover_listener;
 #[cfg_attr(shuttle, path = "sys/simulated/interfaces.rs")]
 pub mod interfaces;
+pub mod link;
 #[cfg_attr(shuttle, path = "sys/simulated/listener.rs")]
 pub mod listener;
 mod path;
@@ -65,7 +66,8 @@ pub use error::{Error, Result};
 pub use fd_channel::{FdChannel, FdChannelError};
 pub use fork::{fork_count, watch_forks};
 pub use handover_listener::HandoverListener;
-pub use interfaces::{interface_name, interface_of, interfaces};
+pub use interfaces::{interface_name, interface_of, interfaces, running_interfaces};
+pub use link::{LinkSocket, is_link_up};
 pub use listener::Listener;
 pub use poller::{Interest, Poller, Ready};
 pub use port_pair::PortPair;

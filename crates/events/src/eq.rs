@@ -221,6 +221,11 @@ impl EventQueue {
         self.load_word().read
     }
 
+    /// How it signals, as passed with the last event.
+    pub(crate) fn signal(&self) -> Signal {
+        Signal::unpack(self.signal.load(Ordering::Relaxed))
+    }
+
     fn load_word(&self) -> Word {
         Word::unpack(self.word.load(Ordering::Acquire))
     }
@@ -266,8 +271,7 @@ impl EventQueue {
 
     fn apply(&self, act: Act, out: &mut Outcome) {
         if act == Act::Signal {
-            let signal = self.signal.load(Ordering::Relaxed);
-            out.signal = Some(Signal::unpack(signal));
+            out.signal = Some(self.signal());
         }
     }
 

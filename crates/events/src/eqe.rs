@@ -145,6 +145,9 @@ impl Cause {
             Cause::Rdma(Event::SqDrained { qp }) => (0x14, qp),
             Cause::Rdma(Event::LastWqe { qp }) => (0x15, qp),
             Cause::Rdma(Event::Disconnected { qp }) => (0x16, qp),
+            // In an entry these are global events.
+            Cause::Rdma(Event::PortError { port }) => (0xa2, port as u32),
+            Cause::Rdma(Event::PortActive { port }) => (0xa3, port as u32),
             Cause::Rdma(Event::Missed { count }) => (0x17, count),
             Cause::Rdma(Event::DeviceFatal) => (0x18, 0),
             Cause::Channel {

@@ -67,6 +67,16 @@ pub enum Event {
         /// The queue pair.
         qp: u32,
     },
+    /// The link of the adapter's port is up again.
+    PortActive {
+        /// The port.
+        port: u16,
+    },
+    /// The link of the adapter's port is down.
+    PortError {
+        /// The port.
+        port: u16,
+    },
     /// Unread events filled their queue: so many later ones were dropped.
     Missed {
         /// How many.

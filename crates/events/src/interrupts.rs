@@ -59,6 +59,26 @@ pub struct Accesses {
     pub writes: u64,
 }
 
+/// What a signal has cost so far (E12).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SignalCounters {
+    /// The line or a vector.
+    pub signal: Signal,
+    /// Times that it was fired.
+    pub interrupts: u64,
+    /// Events handled by the services of this signal.
+    pub events: u64,
+    /// Register writes of these services.
+    pub writes: u64,
+}
+
+impl SignalCounters {
+    /// Events that needed no interrupt of their own.
+    pub const fn coalesced(&self) -> u64 {
+        self.events.saturating_sub(self.interrupts)
+    }
+}
+
 /// Interrupts cannot be created so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NewError {
@@ -99,19 +119,29 @@ impl Slot {
     }
 }
 
-/// The queues that a signal is for: one bit each, in host memory.
+/// The queues that a signal is for, one bit each, in host memory; and the signal's counters (E12).
 #[derive(Debug)]
-struct PendingQueues(Box<[AtomicU64]>);
+struct PendingQueues {
+    words: Box<[AtomicU64]>,
+    interrupts: AtomicUsize,
+    events: AtomicUsize,
+    writes: AtomicUsize,
+}
 
 impl PendingQueues {
     fn new(queues: u16) -> PendingQueues {
         let words = usize::from(queues).div_ceil(64);
-        PendingQueues((0..words).map(|_| AtomicU64::new(0)).collect())
+        PendingQueues {
+            words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            interrupts: AtomicUsize::new(0),
+            events: AtomicUsize::new(0),
+            writes: AtomicUsize::new(0),
+        }
     }
 
     /// Sets the bit of a queue. Release: a thread that takes the bit finds the entry.
     fn set(&self, queue: u16) {
-        let word = &self.0[usize::from(queue / 64)];
+        let word = &self.words[usize::from(queue / 64)];
         word.fetch_or(1 << (queue % 64), Ordering::Release);
     }
 }
@@ -129,8 +159,8 @@ pub struct Interrupts {
     fire: Box<dyn Fire>,
     down: OnceLock<Shutdown>,
     reads: AtomicUsize,
+    /// Register writes other than those at the end of a service.
     writes: AtomicUsize,
-    fired: AtomicUsize,
     /// Reserved by its owner for as long as it exists (V1).
     _claim: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -172,7 +202,6 @@ impl Interrupts {
             down: OnceLock::new(),
             reads: AtomicUsize::new(0),
             writes: AtomicUsize::new(0),
-            fired: AtomicUsize::new(0),
             _claim: None,
         })
     }
@@ -212,13 +241,30 @@ impl Interrupts {
     pub fn accesses(&self) -> Accesses {
         Accesses {
             reads: self.reads.load(Ordering::Relaxed) as u64,
-            writes: self.writes.load(Ordering::Relaxed) as u64,
+            writes: self.writes.load(Ordering::Relaxed) as u64
+                + self.sum(|counters| counters.writes),
         }
     }
 
     /// Signals given since the beginning.
     pub fn fired(&self) -> u64 {
-        self.fired.load(Ordering::Relaxed) as u64
+        self.sum(|counters| counters.interrupts)
+    }
+
+    /// The counters of the line and of each vector, since the beginning (E12).
+    pub fn counters(&self) -> impl Iterator<Item = SignalCounters> {
+        let load = |count: &AtomicUsize| count.load(Ordering::Relaxed) as u64;
+        let messages = self.pending_queues.iter().enumerate();
+        messages.map(move |(packed, message)| SignalCounters {
+            signal: Signal::unpack(packed as u32),
+            interrupts: load(&message.interrupts),
+            events: load(&message.events),
+            writes: load(&message.writes),
+        })
+    }
+
+    fn sum(&self, count: impl Fn(SignalCounters) -> u64) -> u64 {
+        self.counters().map(count).sum()
     }
 
     fn slot(&self, queue: u16) -> Result<&Slot, MapError> {

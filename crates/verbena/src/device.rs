@@ -83,6 +83,8 @@ impl Inner {
             Event::Completion { .. }
             | Event::CqOverflow { .. }
             | Event::SrqLimit { .. }
+            | Event::PortActive { .. }
+            | Event::PortError { .. }
             | Event::Missed { .. }
             | Event::DeviceFatal => return false,
         };
@@ -219,6 +221,18 @@ impl Device {
     /// ```
     pub fn used(&self) -> Shares {
         self.inner().engine.function().used()
+    }
+
+    /// Whether its link is up now: an interface that has one of its addresses is up and has a carrier. Changes are reported by
+    /// [`Event::PortActive`] and [`Event::PortError`].
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// println!("the link is {}", if device.is_link_up()? { "up" } else { "down" });
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn is_link_up(&self) -> Result<bool, Error> {
+        Ok(self.inner().engine.is_link_up()?)
     }
 
     /// Its addresses, at least one (setting `device`): those of queue pairs that the program connects by number.

@@ -7,8 +7,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use verbena_engine::notify::handler::{Affinity, Class};
-use verbena_engine::{HandlerId, HandlerOptions, Shutdown};
-use verbena_events::moderation::Moderation;
+use verbena_engine::{HandlerId, HandlerOptions, InterruptCounters, Shutdown};
+use verbena_events::moderation::{Arming, Moderation};
 use verbena_nic::{Cause, Origin};
 
 use crate::cq::{BareCq, Cq};
@@ -87,7 +87,8 @@ impl Handler {
         Ok(self.device.engine.set_handler_affinity(self.id, place)?)
     }
 
-    /// Changes the moderation of its notifications from now on.
+    /// Changes the moderation of its notifications from now on (E6). Handlers that share an event queue, as the setting
+    /// `interrupt_arrangement` says, share its moderation.
     ///
     /// ```
     /// # use verbena::{Device, HandlerOptions, low::Moderation};
@@ -97,6 +98,20 @@ impl Handler {
     /// ```
     pub fn moderate(&self, moderation: Moderation) -> Result<(), Error> {
         Ok(self.device.engine.moderate(self.id, moderation)?)
+    }
+
+    /// Changes when its event queue is acknowledged and armed again, from now on (E5): at once, or lazily, while the adapter polls the
+    /// queue at this interval. Handlers that share an event queue share this too. Fails if the interval is zero or above 100 ms.
+    ///
+    /// ```
+    /// # use core::time::Duration;
+    /// # use verbena::{Device, HandlerOptions, low::Arming};
+    /// # let handler = Device::open()?.set_handler(&HandlerOptions::default())?;
+    /// handler.set_arming(Arming::WhenIdle(Duration::from_micros(20)))?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn set_arming(&self, arming: Arming) -> Result<(), Error> {
+        Ok(self.device.engine.set_arming(self.id, arming)?)
     }
 
     /// Clears it (N3), as dropping it does. Its queues keep their notifications until they get another handler.
@@ -202,6 +217,26 @@ impl Device {
         }
         let queue = self.inner().engine.create_cq_with(entries, handler.id)?;
         Cq::from_queue(self.inner(), queue)
+    }
+
+    /// What the device's interrupts have cost since it was opened (E12): per vector that was used, interrupts, events, and register writes;
+    /// serving an interrupt takes no register read and one write per event queue.
+    ///
+    /// ```
+    /// use verbena::low::{Cause, Origin};
+    /// let device = verbena::Device::open()?;
+    /// let before = device.interrupt_counters();
+    /// device.inject(Cause::GeneralPurpose { pin: 3 }, Origin::UNSPECIFIED)?;
+    /// let after = device.interrupt_counters();
+    /// let global = after.signals[0]; // vector 0
+    /// assert_eq!((global.interrupts, global.events, global.writes), (1, 1, 1));
+    /// assert_eq!(global.coalesced(), 0);
+    /// assert_eq!(after.accesses.writes, before.accesses.writes + 1);
+    /// assert_eq!(after.accesses.reads, 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn interrupt_counters(&self) -> InterruptCounters {
+        self.inner().engine.interrupt_counters()
     }
 
     /// Calls `observer` for every event, including completions, on the thread that serves the event, until the observation is

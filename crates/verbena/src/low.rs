@@ -43,11 +43,12 @@ pub use verbena_engine::notify::handler::{Affinity, Class, Completion};
 pub use verbena_engine::sys::processor;
 pub use verbena_engine::sys::spawn;
 pub use verbena_engine::sys::{Channel, WaitFd};
-pub use verbena_engine::sys::{interface_name, interface_of, interfaces};
-pub use verbena_engine::{Backoff, Notify, QpAttr, Shutdown};
+pub use verbena_engine::sys::{interface_name, interface_of, interfaces, is_link_up};
+pub use verbena_engine::{Backoff, InterruptCounters, Notify, QpAttr, Shutdown};
 pub use verbena_events::eqe::ChannelEvent;
-pub use verbena_events::interrupts::{At, Origin};
-pub use verbena_events::moderation::{Hold, Moderation};
+pub use verbena_events::interrupts::{Accesses, At, Origin, SignalCounters};
+pub use verbena_events::moderation::{Arming, Hold, Moderation};
+pub use verbena_events::vector::Signal;
 pub use verbena_mem::{Bind, PageQuota, Ticket, WindowType};
 pub use verbena_nic::profile::{
     DeviceFunction, DeviceProfile, HostMap, LogicalDevice, Owner, ProfileError, Rule, Service,

@@ -4,19 +4,21 @@
 
 pub(crate) mod calls;
 
+use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use crate::abi::*;
 use crate::log;
 use crate::mailbox::{Acks, Mailbox};
+use crate::port::PORT;
 
 /// Events of a context that may be unread. Peers cause them, and many programs never read any.
 const MAX_UNREAD: usize = 1 << 16;
 
 /// An event that the program has not read yet.
 pub(crate) struct AsyncEvent {
-    /// None if the event is about the device.
+    /// None if the event is about the device or its port.
     source: Option<Arc<AsyncEventSource>>,
     event_type: u32,
 }
@@ -110,6 +112,15 @@ impl Events {
         self.end();
     }
 
+    /// The port has changed.
+    pub(crate) fn put_port(&self, event_type: u32) {
+        let event = AsyncEvent {
+            source: None,
+            event_type,
+        };
+        self.put_within(MAX_UNREAD, event, || true, || AsyncEvent::DEVICE_FATAL);
+    }
+
     /// The next event of a context, as `ibv_get_async_event` returns it.
     pub(crate) fn next(&self) -> Result<ibv_async_event, crate::errno::Errno> {
         let notified = self.take(|notified| {
@@ -120,7 +131,12 @@ impl Events {
         Ok(ibv_async_event {
             element: match &notified.source {
                 Some(event_source) => event_source.element.0,
-                None => ibv_async_event__element { port_num: 0 },
+                None if notified.event_type == IBV_EVENT_DEVICE_FATAL => {
+                    ibv_async_event__element { port_num: 0 }
+                }
+                None => ibv_async_event__element {
+                    port_num: c_int::from(PORT),
+                },
             },
             event_type: notified.event_type,
         })

@@ -293,7 +293,7 @@ impl Queue {
             return Ok(handler.moderate(moderation)?);
         }
         let handler = self.function.device.set_handler(&HandlerOptions {
-            moderation,
+            moderation: Some(moderation),
             ..HandlerOptions::default()
         })?;
         self.cq.set_handler(Some(&handler))?;

@@ -198,6 +198,8 @@ impl AdapterFunction {
             Event::QpFatal { qp } => (Subject::Qp(qp), IBV_EVENT_QP_FATAL),
             Event::SqDrained { qp } => (Subject::Qp(qp), IBV_EVENT_SQ_DRAINED),
             Event::LastWqe { qp } => (Subject::Qp(qp), IBV_EVENT_QP_LAST_WQE_REACHED),
+            Event::PortActive { .. } => return self.report_port(IBV_EVENT_PORT_ACTIVE),
+            Event::PortError { .. } => return self.report_port(IBV_EVENT_PORT_ERR),
             Event::DeviceFatal => return self.fail(),
             // Reported by the connection manager.
             Event::Disconnected { qp } => return self.report_disconnected(qp),

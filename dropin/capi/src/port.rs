@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::net::{IpAddr, Ipv6Addr};
 use core::ptr;
 
-use verbena::low::{Personality, interface_of};
+use verbena::low::{Personality, interface_of, is_link_up};
 
 use crate::abi::*;
 use crate::caller::handle;
@@ -71,8 +71,9 @@ impl Context {
 
     fn port_attr(&self) -> ibv_port_attr {
         let attributes = self.function.device.attributes();
+        let state = LinkState::of(self.addresses());
         ibv_port_attr {
-            state: IBV_PORT_ACTIVE,
+            state: state.port,
             max_mtu: IBV_MTU_4096,
             active_mtu: IBV_MTU_4096,
             gid_tbl_len: gids::len(self.addresses()) as c_int,
@@ -82,9 +83,33 @@ impl Context {
             max_vl_num: 1,
             active_width: 2,
             active_speed: 32,
-            phys_state: 5,
+            phys_state: state.physical,
             link_layer: IBV_LINK_LAYER_ETHERNET as u8,
             ..ibv_port_attr::zeroed()
+        }
+    }
+}
+
+/// The state of the link of some addresses, in the numbers of the InfiniBand specification.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LinkState {
+    pub(crate) port: u32,
+    pub(crate) physical: u8,
+}
+
+impl LinkState {
+    /// As the kernel has them for RoCE: a port without a carrier is down and disabled.
+    pub(crate) fn of(addresses: &[IpAddr]) -> LinkState {
+        // If the interfaces cannot be queried, programs are not kept from trying.
+        match is_link_up(addresses).unwrap_or(true) {
+            true => LinkState {
+                port: IBV_PORT_ACTIVE,
+                physical: 5,
+            },
+            false => LinkState {
+                port: IBV_PORT_DOWN,
+                physical: 3,
+            },
         }
     }
 }

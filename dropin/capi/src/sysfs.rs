@@ -16,8 +16,9 @@ use verbena::low::{interface_name, interfaces};
 
 use crate::errno::Errno;
 use crate::function::{config, running};
+use crate::port::LinkState;
 use crate::{device, profile};
-use tree::{Tree, TreeDevice};
+use tree::{Tree, TreeDevice, link_file};
 
 /// Where the kernel has such files.
 const SYS: &str = "/sys/";
@@ -35,6 +36,7 @@ fn current() -> Option<Tree> {
         personality: config.personality,
         addresses: addresses.clone(),
         interfaces: addresses.iter().map(interface).collect(),
+        link: LinkState::of(&addresses),
     };
     let devices: Vec<TreeDevice> = profile::names(config).into_iter().map(each).collect();
     let mut tree = Tree::of(&devices);
@@ -45,10 +47,30 @@ fn current() -> Option<Tree> {
 /// The content of a file below `/sys/class/infiniband*` or `/sys/devices/verbena`, by its path; none if it is not one of these devices.
 pub(crate) fn read(path: &str) -> Option<String> {
     let path = path.strip_prefix(SYS)?;
-    if let Some(value) = counter(path) {
+    if let Some(value) = live(path) {
         return Some(value);
     }
     current()?.file(path).map(str::to_owned)
+}
+
+/// The content of a file that changes: of a counter, or of the state of a port; none if it is neither.
+fn live(path: &str) -> Option<String> {
+    counter(path).or_else(|| link(path))
+}
+
+/// The content of `state` or `phys_state` of a port, by its path below `/sys` or below the tree.
+fn link(path: &str) -> Option<String> {
+    let (folder, name) = path.rsplit_once('/')?;
+    let ours = matches!(name, "state" | "phys_state") && folder.ends_with("/ports/1");
+    let device = counters::device(path).filter(|_| ours)?;
+    let config = config()?;
+    let mut names = profile::names(config).into_iter();
+    names.find(|(_, name)| name == device)?;
+    let addresses = config.device.resolve(&interfaces().ok()?);
+    Some(link_file(
+        name,
+        LinkState::of(&addresses.unwrap_or_default()),
+    ))
 }
 
 /// The value of a counter's file, by its path below `/sys` or below the tree; none if it is no counter.
@@ -105,7 +127,7 @@ pub(crate) unsafe extern "C" fn verbena_sysfs_root(to: *mut c_char, len: usize) 
     }
 }
 
-/// For the shim: writes the current value of a counter's file; returns its length, or -1 if the path is not that of a counter.
+/// For the shim: writes the current content of the file of a counter or of a port's state; returns its length, or -1 if the path is neither.
 ///
 /// # Safety
 /// `path` is a C string, `to` has room for `len` bytes.
@@ -117,7 +139,7 @@ pub(crate) unsafe extern "C" fn verbena_sysfs_counter(
 ) -> c_int {
     // SAFETY: the caller guarantees a C string at `path`.
     let path = unsafe { CStr::from_ptr(path) }.to_str();
-    let Some(value) = path.ok().and_then(counter) else {
+    let Some(value) = path.ok().and_then(live) else {
         return -1;
     };
     // SAFETY: the caller guarantees room for `len` bytes at `to`.

@@ -55,10 +55,16 @@ pub(crate) fn replacement(path: &[u8], buffer: &mut Buffer) -> Option<*const c_c
     Some(text.as_ptr().cast())
 }
 
-/// Whether the path ends in a counter of a port.
+/// Whether the path ends in a counter of a port, or in its state: files whose content changes.
 pub(crate) fn is_counter(path: &[u8]) -> bool {
-    let mut parts = path.rsplit(|byte| *byte == b'/').skip(1);
-    matches!(parts.next(), Some(b"counters" | b"hw_counters"))
+    let mut parts = path.rsplit(|byte| *byte == b'/');
+    let name = parts.next();
+    match parts.next() {
+        Some(b"counters" | b"hw_counters") => true,
+        // `ports/1/state`
+        Some(_) => matches!(name, Some(b"state" | b"phys_state")) && parts.next() == Some(b"ports"),
+        None => false,
+    }
 }
 
 #[cfg(test)]

@@ -4,14 +4,14 @@
 mod line;
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
 use rustix::net::sockopt::socket_peercred;
-use verbena::monitor::{GREETING, NAME, REFUSED};
+use verbena::monitor::{COUNTERS_REQUEST, GREETING, NAME, REFUSED};
 
 pub use line::Line;
 
@@ -149,6 +149,32 @@ pub fn watch(
         each(line)?;
     }
     Ok(())
+}
+
+/// The interrupt counters of a process: a line per vector that was used, and one in total, for each of its adapters.
+pub fn counters(pid: u32) -> Result<Vec<Line>, Error> {
+    program(pid).ok_or(Error::NoProcess { pid })?;
+    let table = std::fs::read_to_string(UNIX_SOCKETS)?;
+    let adapters = parse_sockets(&table).remove(&pid);
+    let mut all = Vec::new();
+    for adapter in adapters.ok_or(Error::NotWatchable { pid })? {
+        let mut reader = connect(pid, adapter)?;
+        reader.get_ref().set_read_timeout(Some(GREETING_TIMEOUT))?;
+        reader.get_mut().write_all(COUNTERS_REQUEST.as_bytes())?;
+        loop {
+            let text = next(&mut reader).ok_or(Error::Silent { pid })?;
+            // Events may come between.
+            let line = Line::parse(adapter, &text);
+            let counters = line.and_then(|line| Some((line.counters()?, line)));
+            if let Some((last, line)) = counters {
+                all.push(line);
+                if last {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(all)
 }
 
 /// Connects to a monitor, and reads its greeting.

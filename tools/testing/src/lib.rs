@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-pub use process::is_own_process;
+pub use process::{is_own_network, is_own_process};
 pub use thread::{Tid, is_blocked, spawn_blocked, wait_blocked};
 
 /// After this time a wait fails. Far longer than any of the events takes on a loaded machine.

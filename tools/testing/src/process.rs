@@ -25,12 +25,60 @@ macro_rules! own_process {
 /// If the process cannot be started, or the test fails in it.
 #[must_use]
 pub fn is_own_process(inside: &str) -> bool {
+    let program = std::env::current_exe().expect("the path of this program");
+    is_own_process_by(inside, Command::new(program))
+}
+
+/// At the beginning of a test: the rest of the test runs in another process, as root of a network namespace of its own, with these
+/// environment variables. Where none can be created the test is skipped, which it prints; in CI it fails instead.
+#[macro_export]
+macro_rules! own_network {
+    ($($variable:expr),*) => {{
+        fn inside() {}
+        let variables: &[(&str, &str)] = &[$($variable),*];
+        if !$crate::is_own_network(::std::any::type_name_of_val(&inside), variables) {
+            return;
+        }
+    }};
+}
+
+/// For [`own_network!`]: as [`is_own_process`], in a user and network namespace.
+///
+/// # Panics
+/// If the process cannot be started, or the test fails in it; in CI, if there are no namespaces.
+#[must_use]
+pub fn is_own_network(inside: &str, variables: &[(&str, &str)]) -> bool {
+    let unshare = || {
+        let mut command = Command::new("unshare");
+        command.arg("-Urn");
+        command
+    };
+    let inside_already = std::env::var_os(ALONE).is_some();
+    if !inside_already
+        && !unshare()
+            .arg("true")
+            .output()
+            .is_ok_and(|ran| ran.status.success())
+    {
+        let ci = std::env::var("CI").is_ok_and(|ci| !matches!(ci.as_str(), "" | "0" | "false"));
+        let why = "`unshare -Urn` cannot create a network namespace here";
+        assert!(!ci, "{inside}: {why}");
+        eprintln!("SKIPPED: {inside}: {why}; no link was tested");
+        return false;
+    }
+    let mut command = unshare();
+    command.arg(std::env::current_exe().expect("the path of this program"));
+    command.envs(variables.iter().copied());
+    is_own_process_by(inside, command)
+}
+
+/// True in the process of one test; elsewhere it starts that process by this command.
+fn is_own_process_by(inside: &str, mut command: Command) -> bool {
     let test = test_name(inside);
     if std::env::var_os(ALONE).is_some_and(|name| name == test) {
         return true;
     }
-    let program = std::env::current_exe().expect("the path of this program");
-    let output = Command::new(program)
+    let output = command
         .args([test, "--exact", "--include-ignored", "--nocapture"])
         .arg("--test-threads=1")
         .env(ALONE, test)

@@ -6,6 +6,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::path::PathBuf;
 
+use verbena_events::moderation::{Hold, MAX_DELAY, Moderation};
 use verbena_stream::saturating_nanos;
 use verbena_wire::mpa::enhanced::RtrKinds;
 
@@ -294,6 +295,39 @@ impl Form<Device> for Devices {
 
     fn wants(&self) -> String {
         "auto, an interface such as eth0, or addresses with commas between them".to_owned()
+    }
+}
+
+/// The moderation of events: a time, after which a signal is given at the latest, and a number of events, after which it is given at once.
+pub(super) struct ModerationForm;
+
+impl Form<Moderation> for ModerationForm {
+    fn read(&self, text: &str) -> Option<Moderation> {
+        let (time, count) = match text.split_once(',') {
+            _ if text == "off" => return Some(Moderation::Off),
+            _ if text == "adaptive" => return Some(Moderation::Adaptive),
+            None => (text, u32::MAX),
+            Some((time, count)) => (time.trim_end(), count.trim_start().parse().ok()?),
+        };
+        let delay = Duration::from_nanos(scaled(time, UNITS)?);
+        let hold = Hold::new(count, delay).ok()?;
+        (hold != Hold::OFF).then_some(Moderation::Fixed(hold))
+    }
+
+    fn show(&self, value: &Moderation) -> String {
+        match value {
+            Moderation::Off => "off".to_owned(),
+            Moderation::Adaptive => "adaptive".to_owned(),
+            Moderation::Fixed(hold) if hold.count == u32::MAX => time(hold.delay),
+            Moderation::Fixed(hold) => format!("{},{}", time(hold.delay), hold.count),
+        }
+    }
+
+    fn wants(&self) -> String {
+        let most = time(MAX_DELAY);
+        format!(
+            "off, adaptive, or a time up to {most}, with or without a number of events from 2 on, such as 50us or 50us,16"
+        )
     }
 }
 

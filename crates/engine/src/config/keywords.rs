@@ -56,6 +56,24 @@ pub enum TlsMode {
     Cert,
 }
 
+/// How the memory of event queues is allocated (E1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventMemory {
+    /// In one piece.
+    Contiguous,
+    /// In separate pages of 4 KiB.
+    Paged,
+}
+
+/// When the driver acknowledges the event queue entries that it has read (E5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Acknowledge {
+    /// At the end of each service, in the write that arms the queue.
+    Eager,
+    /// When half of the queue is read, or when it is empty; the queue is polled and not armed meanwhile.
+    Lazy,
+}
+
 /// Which events are logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Log {

@@ -59,7 +59,7 @@ impl Settings {
 
     /// The maximum number of completion handlers (N2).
     pub fn handlers(&self) -> u16 {
-        let usual = || default_handlers(sys::parallelism());
+        let usual = || default_handlers(sys::parallelism()).min(self.max_handlers());
         self.handlers.unwrap_or_else(usual)
     }
 

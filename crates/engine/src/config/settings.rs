@@ -6,6 +6,12 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::path::PathBuf;
 
+use verbena_events::arrangement::Arrangement;
+use verbena_events::eqe::Form as EntryForm;
+use verbena_events::interrupts::Scheme;
+use verbena_events::message_map::MAX_QUEUES;
+use verbena_events::moderation::Moderation;
+use verbena_events::vector::MAX_VECTORS;
 use verbena_nic::Personality;
 use verbena_nic::profile::{LogicalDevice, Rule};
 use verbena_wire::mpa::enhanced::RtrKinds;
@@ -13,15 +19,16 @@ use verbena_wire::mpa::startup::Revision;
 
 use super::device::Device;
 use super::form::{
-    Bytes, Devices, DurationRange, FileName, Form, Keyword, Label, NetworkList, Number, Or,
-    PeerList, Ports, Rtr, Secret, Switch,
+    Bytes, Devices, DurationRange, FileName, Form, Keyword, Label, ModerationForm, NetworkList,
+    Number, Or, PeerList, Ports, Rtr, Secret, Switch,
 };
 use super::key::Key;
-use super::keywords::{Choice, Fpdu, Log, Profile, TlsMode};
+use super::keywords::{Acknowledge, Choice, EventMemory, Fpdu, Log, Profile, TlsMode};
 use super::networks::Networks;
 use super::peers::Peers;
 use super::presents::{Owners, Presents};
 use super::problem::ConfigError;
+use crate::notify::handler::{MAX_HANDLERS, columns};
 
 /// The description of one setting.
 pub(super) struct Entry {
@@ -101,6 +108,75 @@ const LOGS: &[(&str, Log)] = &[
     ("debug", Log::Debug),
     ("trace", Log::Trace),
 ];
+
+pub(super) const ARRANGEMENTS: &[(&str, Arrangement)] = &[
+    ("one_queue_line", Arrangement::OneQueueLine),
+    ("processor_queues_line", Arrangement::ProcessorQueuesLine),
+    ("duty_queues_line", Arrangement::DutyQueuesLine),
+    ("all_queues_line", Arrangement::AllQueuesLine),
+    ("one_queue_one_vector", Arrangement::OneQueueOneVector),
+    (
+        "one_queue_processor_vectors",
+        Arrangement::OneQueueProcessorVectors,
+    ),
+    ("one_queue_duty_vectors", Arrangement::OneQueueDutyVectors),
+    ("one_queue_all_vectors", Arrangement::OneQueueAllVectors),
+    (
+        "processor_queues_one_vector",
+        Arrangement::ProcessorQueuesOneVector,
+    ),
+    (
+        "processor_queues_processor_vectors",
+        Arrangement::ProcessorQueuesProcessorVectors,
+    ),
+    (
+        "processor_queues_duty_vectors",
+        Arrangement::ProcessorQueuesDutyVectors,
+    ),
+    (
+        "processor_queues_all_vectors",
+        Arrangement::ProcessorQueuesAllVectors,
+    ),
+    (
+        "several_queues_several_vectors",
+        Arrangement::SeveralQueuesSeveralVectors,
+    ),
+    (
+        "all_queues_grouped_vectors",
+        Arrangement::AllQueuesGroupedVectors,
+    ),
+    ("duty_queues_one_vector", Arrangement::DutyQueuesOneVector),
+    (
+        "duty_queues_processor_vectors",
+        Arrangement::DutyQueuesProcessorVectors,
+    ),
+    (
+        "duty_queues_duty_vectors",
+        Arrangement::DutyQueuesDutyVectors,
+    ),
+    ("duty_queues_all_vectors", Arrangement::DutyQueuesAllVectors),
+    ("all_queues_one_vector", Arrangement::AllQueuesOneVector),
+    (
+        "all_queues_processor_vectors",
+        Arrangement::AllQueuesProcessorVectors,
+    ),
+    ("all_queues_duty_vectors", Arrangement::AllQueuesDutyVectors),
+    ("all_queues_all_vectors", Arrangement::AllQueuesAllVectors),
+];
+const SCHEMES: &[(&str, Scheme)] = &[
+    ("processor", Scheme::ByProcessor),
+    ("queue", Scheme::ByQueue),
+];
+const ENTRY_FORMS: &[(&str, EntryForm)] = &[("4", EntryForm::Short), ("16", EntryForm::Long)];
+const EVENT_MEMORIES: &[(&str, EventMemory)] = &[
+    ("contiguous", EventMemory::Contiguous),
+    ("paged", EventMemory::Paged),
+];
+const ACKNOWLEDGES: &[(&str, Acknowledge)] =
+    &[("eager", Acknowledge::Eager), ("lazy", Acknowledge::Lazy)];
+
+/// Entries of the largest event queue at the start; a full one grows.
+const MAX_EVENT_ENTRIES: u64 = 1 << 16;
 
 /// The largest read depth that startup can carry (RFC 6581 §9.1), without the value that means that no depth is stated.
 const MAX_DEPTH: u64 = 0x3ffe;
@@ -185,7 +261,7 @@ settings! {
     /// How long an empty poll may sleep until bytes arrive, in a thread that was preempted recently: where more threads poll than there are processors to run them. `0s` never sleeps.
     poll_sleep: Duration = Duration::from_micros(100), millis(0, 10);
     /// Completion handlers that programs can register; `auto` is one per processor.
-    handlers: Option<u16> = None, Or("auto", Number(1..=crate::notify::handler::MAX_HANDLERS.into()));
+    handlers: Option<u16> = None, Or("auto", Number(1..=MAX_HANDLERS.into()));
     /// The maximum number of queue pairs.
     max_qps: u32 = 1 << 17, Number(1..=1 << 17);
     /// The maximum number of completion queues.
@@ -204,8 +280,24 @@ settings! {
     catch_faults: bool = true, Switch;
     /// Let `verbena events` of the same user show the adapter's events.
     monitor: bool = true, Switch;
+    /// Raise an event when the link of the adapter's addresses goes up or down.
+    link_events: bool = true, Switch;
     /// Interrupt vectors granted to the adapter; `auto` is as many as it requests, fewer are shared, and with 0 it uses the one legacy line.
     vectors: Option<u16> = None, Or("auto", Number(0..=2048));
+    /// How event queues and interrupt vectors are shared by duties and processors (docs/events.md).
+    interrupt_arrangement: Arrangement = Arrangement::ProcessorQueuesProcessorVectors, Keyword(ARRANGEMENTS);
+    /// How an event finds its interrupt vector: by duty and processor, or by its event queue (docs/events.md).
+    interrupt_routing: Scheme = Scheme::ByProcessor, Keyword(SCHEMES);
+    /// Bytes of an event queue entry.
+    event_entry: EntryForm = EntryForm::Long, Keyword(ENTRY_FORMS);
+    /// The memory of event queues: in one piece, or in separate pages of 4 KiB.
+    event_queue: EventMemory = EventMemory::Contiguous, Keyword(EVENT_MEMORIES);
+    /// Entries of an event queue at the start; a full queue is doubled.
+    event_entries: usize = 512, Number(1..=MAX_EVENT_ENTRIES);
+    /// How long notifications may be held back to be given together, unless a handler sets it: up to a time or a number of events, or by the rate of events.
+    event_moderation: Moderation = Moderation::Off, ModerationForm;
+    /// When event queue entries that were read are acknowledged, unless a handler sets it: `eager` at once, `lazy` when half of the queue is read or it is empty, while the queue is polled instead of armed.
+    event_acknowledge: Acknowledge = Acknowledge::Eager, Keyword(ACKNOWLEDGES);
     /// The size of socket buffers; `auto` leaves it to the system.
     buffers: Option<usize> = None, Or("auto", Bytes(4096..=1 << 30));
     /// Let the system pace what is sent, where its congestion control does so (bbr); `auto` is off towards this host and on across hosts.
@@ -312,9 +404,37 @@ impl Settings {
                 "expected on, since they carry the proof of key and key_file".to_owned(),
             ));
         }
+        if let Some(handlers) = self.handlers
+            && !self.has_vectors_for(handlers)
+        {
+            let most = self.max_handlers();
+            found.push(ConfigError::contradiction(
+                "handlers",
+                handlers.to_string(),
+                format!(
+                    "expected at most {most} with interrupt_arrangement = {}",
+                    Keyword(ARRANGEMENTS).show(&self.interrupt_arrangement)
+                ),
+            ));
+        }
         found.extend(self.tls_problem());
         found.extend(self.profile_problem());
         found
+    }
+}
+
+impl Settings {
+    /// Whether the arrangement has event queues and vectors for this number of handlers.
+    fn has_vectors_for(&self, handlers: u16) -> bool {
+        let (arrangement, columns) = (self.interrupt_arrangement, columns(handlers));
+        arrangement.queues(columns) <= MAX_QUEUES && arrangement.vectors(columns) <= MAX_VECTORS
+    }
+
+    /// The number of handlers that the arrangement has event queues and vectors for.
+    pub(super) fn max_handlers(&self) -> u16 {
+        let mut all = (1..=MAX_HANDLERS).rev();
+        all.find(|handlers| self.has_vectors_for(*handlers))
+            .unwrap_or(1)
     }
 }
 

@@ -385,3 +385,53 @@ fn default_is_one_handler_per_processor() {
         assert_eq!(peer_settings::default_handlers(processors), handlers);
     }
 }
+
+#[test]
+fn every_arrangement_has_a_name() {
+    use verbena_events::arrangement::Arrangement;
+    let named: Vec<Arrangement> = settings::ARRANGEMENTS.iter().map(|(_, a)| *a).collect();
+    assert_eq!(named, Arrangement::ALL);
+}
+
+#[test]
+fn moderation_is_a_time_and_count() {
+    use verbena_events::moderation::{Hold, Moderation};
+    let mut config = Config::default();
+    let hold = |count, micros| {
+        let delay = Duration::from_micros(micros);
+        Moderation::Fixed(Hold { count, delay })
+    };
+    for (text, value) in [
+        ("off", Moderation::Off),
+        ("adaptive", Moderation::Adaptive),
+        ("50us", hold(u32::MAX, 50)),
+        ("1ms,16", hold(16, 1000)),
+    ] {
+        config.set("event_moderation", text).unwrap();
+        assert_eq!(config.event_moderation, value);
+        let shown = config.describe();
+        let row = shown.iter().find(|row| row.key == "event_moderation");
+        assert_eq!(row.unwrap().value, text);
+    }
+    for text in ["0us,1", "0", "50us,1", "101ms,4", "16", "50us,", "50us,4,4"] {
+        let refused = config.set("event_moderation", text).unwrap_err();
+        assert!(
+            refused.to_string().contains("such as 50us or 50us,16"),
+            "{refused}"
+        );
+        assert_eq!(config.event_moderation, hold(16, 1000), "unchanged");
+    }
+}
+
+#[test]
+fn arrangement_limits_the_handlers() {
+    let mut config = Config::default();
+    config.set("handlers", "338").unwrap();
+    config
+        .set("interrupt_arrangement", "all_queues_all_vectors")
+        .unwrap();
+    let refused = config.set("handlers", "339").unwrap_err().to_string();
+    let says = "handlers = \"339\": expected at most 338 with interrupt_arrangement = all_queues_all_vectors";
+    assert!(refused.contains(says), "{refused}");
+    assert_eq!(config.handlers, Some(338), "unchanged");
+}

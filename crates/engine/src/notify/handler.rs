@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use verbena_events::moderation::Moderation;
+use verbena_events::moderation::{Arming, Moderation};
 use verbena_nic::Reason;
-use verbena_sync::atomic::{AtomicU8, AtomicU16, Ordering};
+use verbena_sync::atomic::{AtomicU8, AtomicU16, AtomicU32, Ordering};
 use verbena_sync::locks::{Mutex, MutexGuard, RwLock};
 
 use crate::error::Error;
@@ -74,12 +74,14 @@ pub struct HandlerOptions {
     pub affinity: Affinity,
     /// Its priority.
     pub class: Class,
-    /// Its event moderation.
-    pub moderation: Moderation,
+    /// Its event moderation; none is that of the setting `event_moderation`.
+    pub moderation: Option<Moderation>,
+    /// When its event queue is acknowledged and armed again; none is as the setting `event_acknowledge` says.
+    pub arming: Option<Arming>,
 }
 
 impl HandlerOptions {
-    /// A handler that runs this on the thread that raises the event, without moderation.
+    /// A handler that runs this on the thread that raises the event, with the moderation that the settings choose.
     pub fn new(callback: impl Fn(Completion) + Send + Sync + 'static) -> HandlerOptions {
         HandlerOptions {
             callback: Some(Arc::new(callback)),
@@ -95,6 +97,7 @@ impl core::fmt::Debug for HandlerOptions {
             .field("place", &self.affinity)
             .field("class", &self.class)
             .field("moderation", &self.moderation)
+            .field("arming", &self.arming)
             .finish()
     }
 }
@@ -106,6 +109,8 @@ pub(crate) struct Handler {
     generation: u16,
     pub(crate) callback: Option<Callback>,
     class: AtomicU8,
+    /// The threads that run it if it shares its vector: their index plus one, or 0 for the thread that serves the vector.
+    threads: AtomicU32,
 }
 
 impl Handler {
@@ -118,6 +123,17 @@ impl Handler {
 
     pub(crate) fn class(&self) -> Class {
         Class::ALL[usize::from(self.class.load(Ordering::Relaxed)) % Class::ALL.len()]
+    }
+
+    /// The handler threads that its notifications are passed on to, if it has no vector that reaches them directly.
+    pub(crate) fn threads(&self) -> Option<u16> {
+        let index = self.threads.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(index as u16)
+    }
+
+    pub(crate) fn set_threads(&self, index: Option<u16>) {
+        let word = index.map_or(0, |index| u32::from(index) + 1);
+        self.threads.store(word, Ordering::Relaxed);
     }
 
     pub(crate) fn set_class(&self, class: Class) {
@@ -161,6 +177,7 @@ impl Handlers {
                     generation: self.generations.fetch_add(1, Ordering::Relaxed),
                     callback: options.callback.clone(),
                     class: AtomicU8::new(options.class as u8),
+                    threads: AtomicU32::new(0),
                 });
                 *slot = Some(handler.clone());
                 return Ok(handler);
@@ -219,6 +236,8 @@ pub(crate) fn handler_of_column(column: u16) -> Option<HandlerId> {
 }
 
 /// The route of a notification: a column of the map, and which of the handlers that had this column.
+///
+/// It is never all zeros: column 0 has global events only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct HandlerRoute {
     pub(crate) column: u16,

@@ -4,15 +4,35 @@
 use std::sync::{Arc, Weak};
 
 use verbena_events::eqe::Cause;
-use verbena_events::interrupts::{Accesses, Origin};
-use verbena_events::moderation::{Hold, Moderation};
+use verbena_events::interrupts::{Accesses, Interrupts, Origin, SignalCounters};
+use verbena_events::moderation::{Arming, Hold, MAX_DELAY, Moderation};
 use verbena_events::vector::{Delivery, Shutdown};
 
 use crate::engine::Engine;
 use crate::error::{Error, InterruptError};
+use crate::notify::columns::Column;
 use crate::notify::handler::{Affinity, Class, Handler, HandlerId, HandlerOptions, column};
-use crate::notify::pipeline::{Notification, Observer};
+use crate::notify::pipeline::{Notification, Observer, default_arming};
 use crate::poll::shard::next_token;
+
+/// What the interrupts of an adapter have cost since it was created (E12).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InterruptCounters {
+    /// All register accesses of the driver. Serving needs no reads; the writes include those that armed the event queues at first.
+    pub accesses: Accesses,
+    /// The line and the vectors that have been used, in this order.
+    pub signals: Vec<SignalCounters>,
+}
+
+impl InterruptCounters {
+    pub(crate) fn of(interrupts: &Interrupts) -> InterruptCounters {
+        let used = |counters: &SignalCounters| counters.interrupts + counters.events > 0;
+        InterruptCounters {
+            accesses: interrupts.accesses(),
+            signals: interrupts.counters().filter(used).collect(),
+        }
+    }
+}
 
 /// Ends the observation when dropped.
 #[derive(Debug)]
@@ -43,9 +63,8 @@ impl Engine {
         // Checked before anything changes.
         let delivery = self.delivery(&options.affinity, options.class)?;
         let handler = self.core.notification.handlers.add(options)?;
-        let vector = column(handler.id);
-        let set = self.deliver(vector, delivery);
-        let set = set.and_then(|()| self.moderate_column(vector, options.moderation));
+        let set = self.deliver(&handler, delivery);
+        let set = set.and_then(|()| self.set_policies(&handler, options));
         if let Err(error) = set {
             self.core.notification.handlers.remove(&handler);
             return Err(error);
@@ -73,11 +92,15 @@ impl Engine {
         let _change = self.core.notification.handlers.lock_changes();
         let handler = self.find(id)?;
         // The thread must exist before a signal is sent to it.
-        let vector = column(id);
-        if let Some(Delivery::Pinned(at)) =
-            self.core.notification.interrupts.vectors().delivery(vector)
-        {
-            self.core.notification.handler_threads.open(at, class)?;
+        let notification = &self.core.notification;
+        let vector = notification.columns.get(column(id)).own_vector;
+        let delivery = vector.and_then(|vector| notification.interrupts.vectors().delivery(vector));
+        let threads = match delivery {
+            Some(Delivery::Pinned(at)) => Some(at),
+            _ => handler.threads(),
+        };
+        if let Some(at) = threads {
+            notification.handler_threads.open(at, class)?;
         }
         handler.set_class(class);
         Ok(())
@@ -88,13 +111,19 @@ impl Engine {
         let _change = self.core.notification.handlers.lock_changes();
         let handler = self.find(id)?;
         let delivery = self.delivery(place, handler.class())?;
-        self.deliver(column(id), delivery)
+        self.deliver(&handler, delivery)
     }
 
-    /// Changes the event moderation of a handler (E6).
+    /// Changes the event moderation of a handler (E6), and of those that share its event queue.
     pub fn moderate(&self, id: HandlerId, moderation: Moderation) -> Result<(), Error> {
-        let handler = self.find(id)?;
-        self.moderate_column(column(handler.id), moderation)
+        let queue = self.find(id)?.queue(&self.core.notification);
+        self.moderate_queue(queue, moderation)
+    }
+
+    /// Changes when the event queue of a handler is acknowledged and armed again (E5, E6), and so for those that share the queue.
+    pub fn set_arming(&self, id: HandlerId, arming: Arming) -> Result<(), Error> {
+        let queue = self.find(id)?.queue(&self.core.notification);
+        self.arm_queue(queue, arming)
     }
 
     /// Calls `observer` with every event, on the thread that serves it, until the observation is dropped.
@@ -121,6 +150,11 @@ impl Engine {
         self.core.notification.interrupts.down()
     }
 
+    /// What interrupts have cost so far, in total and per vector (E12).
+    pub fn interrupt_counters(&self) -> InterruptCounters {
+        InterruptCounters::of(&self.core.notification.interrupts)
+    }
+
     /// Signals so far, and accesses to the adapter's registers to serve them (E12).
     pub fn interrupts(&self) -> (u64, Accesses) {
         let interrupts = &self.core.notification.interrupts;
@@ -145,17 +179,45 @@ impl Engine {
         Ok(Delivery::Pinned(at))
     }
 
-    fn deliver(&self, vector: u16, delivery: Delivery) -> Result<(), Error> {
-        let done = self
-            .core
-            .notification
-            .interrupts
-            .vectors()
-            .deliver(vector, delivery);
+    fn deliver(&self, handler: &Handler, delivery: Delivery) -> Result<(), Error> {
+        let notification = &self.core.notification;
+        let Some(vector) = notification.columns.get(column(handler.id)).own_vector else {
+            // The vector is shared: it is served inline, and passes the handler's notifications on.
+            handler.set_threads(match delivery {
+                Delivery::Pinned(at) => Some(at),
+                Delivery::Inline | Delivery::Line => None,
+            });
+            return Ok(());
+        };
+        let done = notification.interrupts.vectors().deliver(vector, delivery);
         Ok(done.map_err(InterruptError::from)?)
     }
 
-    fn moderate_column(&self, queue: u16, moderation: Moderation) -> Result<(), Error> {
+    /// Moderation and arming of a new handler. Those of a queue that it shares change only if the options say so.
+    fn set_policies(&self, handler: &Handler, options: &HandlerOptions) -> Result<(), Error> {
+        let (notification, config) = (&self.core.notification, &self.core.config);
+        let Column {
+            queue, own_queue, ..
+        } = notification.columns.get(column(handler.id));
+        let (usual, arming) = (config.event_moderation, default_arming(config));
+        let moderation = options.moderation.or(own_queue.then_some(usual));
+        let arming = options.arming.or(own_queue.then_some(arming));
+        if let Some(arming) = arming {
+            check_arming(arming)?;
+        }
+        if let Some(moderation) = moderation {
+            self.moderate_queue(queue, moderation)?;
+        }
+        arming.map_or(Ok(()), |arming| self.arm_queue(queue, arming))
+    }
+
+    fn arm_queue(&self, queue: u16, arming: Arming) -> Result<(), Error> {
+        check_arming(arming)?;
+        let done = self.core.notification.interrupts.set_arming(queue, arming);
+        Ok(done.map_err(InterruptError::from)?)
+    }
+
+    fn moderate_queue(&self, queue: u16, moderation: Moderation) -> Result<(), Error> {
         if let Moderation::Fixed(Hold { count, delay }) = moderation {
             Hold::new(count, delay).map_err(InterruptError::from)?;
         }
@@ -168,5 +230,22 @@ impl Engine {
         // Delivers what was held by the old moderation.
         self.core.notification.tick(crate::sys::now());
         Ok(())
+    }
+}
+
+/// The interval of lazy polls is bounded as that of moderation.
+fn check_arming(arming: Arming) -> Result<(), Error> {
+    match arming {
+        Arming::WhenIdle(gap) if gap.is_zero() || gap > MAX_DELAY => {
+            Err(InterruptError::PollInterval { interval: gap }.into())
+        }
+        Arming::WhenIdle(_) | Arming::Now => Ok(()),
+    }
+}
+
+impl Handler {
+    /// The event queue of its notifications.
+    fn queue(&self, notification: &Notification) -> u16 {
+        notification.columns.get(column(self.id)).queue
     }
 }

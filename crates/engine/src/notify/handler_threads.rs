@@ -9,13 +9,14 @@ use std::sync::{Arc, Weak};
 use verbena_sync::locks::{OnceLock, mpsc};
 
 use verbena_events::vector::Signal;
+use verbena_nic::Reason;
 use verbena_stream::Time;
 use verbena_sync::locks::{Condvar, Mutex};
 
 use crate::core::Core;
 use crate::error::Error;
 use crate::failure;
-use crate::notify::handler::Class;
+use crate::notify::handler::{Class, HandlerRoute};
 use crate::sys::{self, SchedPolicy};
 
 /// All stations of an engine; pinned vectors refer to them by index.
@@ -120,6 +121,22 @@ impl HandlerThreads {
     }
 }
 
+/// Completions that may be queued for a thread; further ones are dispatched by the thread that serves their vector.
+const MAX_TASKS: usize = 1 << 16;
+
+/// What a handler thread does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Serves a signal of a vector that only its handlers have.
+    Signal(Signal),
+    /// Dispatches a completion of a handler that shares its vector with handlers of other threads.
+    Completion {
+        cq: u32,
+        reason: Reason,
+        way: HandlerRoute,
+    },
+}
+
 /// A set of processors, with one thread per class.
 pub(crate) struct HandlerThreadGroup {
     core: Weak<Core>,
@@ -140,7 +157,7 @@ struct SignalQueue {
 
 #[derive(Default)]
 struct Pending {
-    signals: VecDeque<Signal>,
+    tasks: VecDeque<Task>,
     stopped: bool,
     /// For tests: the thread panics.
     panic_requested: bool,
@@ -157,9 +174,9 @@ impl HandlerThreadGroup {
         Ok(())
     }
 
-    /// Queues a signal; false if it would not be served: the thread has ended or never started.
-    #[must_use = "a signal that is not served is a lost notification"]
-    pub(crate) fn signal(&self, signal: Signal, class: Class) -> bool {
+    /// Queues a task; false if it would not be run: the thread has ended or never started, or too many tasks are queued.
+    #[must_use = "a task that is not run is a lost notification"]
+    pub(crate) fn queue_task(&self, task: Task, class: Class) -> bool {
         // A class has no thread while a handler is changing to or from it; then any other class serves it.
         let ours = self.threads[class as usize].get();
         let any = || self.threads.iter().find_map(OnceLock::get);
@@ -171,9 +188,14 @@ impl HandlerThreadGroup {
         if pending.stopped {
             return false;
         }
-        // One entry is enough: serving takes all entries that the signal stands for.
-        if !pending.signals.contains(&signal) {
-            pending.signals.push_back(signal);
+        let queued = match task {
+            // One entry is enough: serving takes all entries that the signal stands for.
+            Task::Signal(_) => pending.tasks.contains(&task),
+            Task::Completion { .. } if pending.tasks.len() >= MAX_TASKS => return false,
+            Task::Completion { .. } => false,
+        };
+        if !queued {
+            pending.tasks.push_back(task);
             drop(pending);
             lane.signal_queue.wakeup.notify_one();
         }
@@ -241,10 +263,10 @@ impl SignalQueue {
     fn run(&self, core: &Weak<Core>) {
         loop {
             let mut pending = self.queue.lock();
-            let signal = loop {
+            let task = loop {
                 assert!(!pending.panic_requested, "provoked by a test");
-                if let Some(signal) = pending.signals.pop_front() {
-                    break signal;
+                if let Some(task) = pending.tasks.pop_front() {
+                    break task;
                 }
                 if pending.stopped {
                     return;
@@ -255,7 +277,12 @@ impl SignalQueue {
             let Some(core) = core.upgrade() else {
                 return;
             };
-            core.notification.serve(signal);
+            match task {
+                Task::Signal(signal) => core.notification.serve(signal),
+                Task::Completion { cq, reason, way } => {
+                    core.notification.dispatch_completion(cq, reason, way);
+                }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The server side of `verbena events`: other programs of the same user watch the events of a running process.
 //! Only processes of the same user are served, over a local socket. A slow watcher never delays the adapter: lines are dropped and
-//! counted. A watcher that sends anything is disconnected. Without watchers the cost is one idle listening descriptor.
+//! counted. A watcher may request the interrupt counters; one that sends anything else is disconnected. Without watchers the cost is one idle listening descriptor.
 
 mod line;
 mod watcher;
@@ -24,6 +24,12 @@ pub const NAME: &str = "verbena-events/";
 pub const GREETING: &str = "verbena-events 1";
 /// Prefix of the only line for a client that is rejected; the reason follows.
 pub const REFUSED: &str = "refused: ";
+/// What a client sends to get a line for each interrupt vector, and one for all of them, among the events.
+pub const COUNTERS_REQUEST: &str = "counters\n";
+/// The class of these lines.
+pub const COUNTERS_CLASS: &str = "interrupts";
+/// The event of the last of these lines.
+pub const COUNTERS_TOTAL: &str = "total";
 /// Watchers of one adapter at once.
 pub const MAX_WATCHERS: u32 = 8;
 

@@ -3,32 +3,35 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
-use verbena_events::arrangement::Arrangement;
-use verbena_events::eq::Settings;
+use verbena_events::eq::{Memory, Settings};
 use verbena_events::eqe::{Cause, Eqe};
-use verbena_events::interrupts::{At, Interrupts, Origin, RaiseError, Scheme};
+use verbena_events::interrupts::{At, CommandError, Interrupts, Origin, RaiseError};
 use verbena_events::message_map::Duty;
+use verbena_events::moderation::Arming;
 use verbena_events::vector::Signal;
 use verbena_nic::{Event, Function, Raise, Reason};
 use verbena_stream::Time;
 use verbena_sync::locks::RwLock;
 
-use crate::config::Config;
+use crate::config::{Acknowledge, Config, EventMemory};
 use crate::error::{Error, InterruptError};
 use crate::lifecycle::Lifecycle;
 use crate::notify::Inbox;
-use crate::notify::handler::{
-    Class, Completion, CqNotifications, HandlerRoute, Handlers, handler_of_column,
-};
-use crate::notify::handler_threads::HandlerThreads;
+use crate::notify::columns::Columns;
+use crate::notify::handler::{Class, Completion, CqNotifications, HandlerRoute, Handlers};
+use crate::notify::handler_threads::{HandlerThreads, Task};
+use crate::notify::link::LinkWatchOnce;
 use crate::notify::monitor::MonitorOnce;
 use crate::notify::signals::{Signals, Ticker};
 use crate::poll::shard::Shards;
 use crate::sys;
 
-/// Initial entries of an event queue; a full one is doubled.
-const ENTRIES: usize = 512;
+/// Bytes of a page of an event queue in pages.
+const PAGE: usize = 4096;
+/// The interval between polls of a queue that is acknowledged lazily.
+const LAZY_POLL: Duration = Duration::from_micros(50);
 
 /// A callback for every event of an adapter, on the thread that serves it.
 pub type Observer = Arc<dyn Fn(Cause) + Send + Sync>;
@@ -72,6 +75,8 @@ pub(crate) struct Notification {
     shards: Arc<Shards>,
     /// Event queues, maps, vectors (docs/events.md).
     pub(crate) interrupts: Interrupts,
+    /// What each handler has of them.
+    pub(crate) columns: Columns,
     pub(crate) handlers: Handlers,
     pub(crate) handler_threads: HandlerThreads,
     /// Callbacks for completions, by queue.
@@ -81,6 +86,8 @@ pub(crate) struct Notification {
     pub(crate) observers: Observers,
     /// Access for monitors in other processes.
     pub(crate) monitor: MonitorOnce,
+    /// Raises the changes of the link.
+    pub(crate) link_watch: LinkWatchOnce,
     /// Called first with every event that is not a completion.
     event_hook: RwLock<Option<EventHook>>,
     /// All other events.
@@ -98,16 +105,20 @@ impl Notification {
         let events = Inbox::new()?;
         let handlers = Handlers::new(config.handlers());
         let interrupts = create_interrupts(function, config, &handlers, signals)?;
+        let columns = Columns::new(&interrupts).map_err(CommandError::from);
+        let columns = columns.map_err(InterruptError::from)?;
         Ok(Arc::new_cyclic(|own| Notification {
             lifecycle: lifecycle.clone(),
             shards: shards.clone(),
             interrupts,
+            columns,
             handlers,
             handler_threads: HandlerThreads::default(),
             cq_notifications: CqNotifications::default(),
             ticker: Ticker::new(own.clone()),
             observers: Observers::default(),
             monitor: MonitorOnce::default(),
+            link_watch: LinkWatchOnce::default(),
             event_hook: RwLock::default(),
             events,
         }))
@@ -126,24 +137,44 @@ impl Notification {
     }
 }
 
-/// Makes the adapter's event queues: one for global events, one for those of RDMA, one for completion queues without a handler, and
-/// one for each handler; each requests its own vector.
+/// Makes the adapter's event queues in the arrangement of the settings. Its columns are: global events, those of RDMA, completion queues
+/// without a handler, and each handler; by default each has its own event queue and vector.
 fn create_interrupts(
     function: &Function,
     config: &Config,
     handlers: &Handlers,
     signals: Signals,
 ) -> Result<Interrupts, Error> {
-    let arrangement = Arrangement::ProcessorQueuesProcessorVectors;
-    let columns = handlers.columns();
-    let (scheme, signals) = (Scheme::ByProcessor, Box::new(signals));
+    let (arrangement, scheme) = (config.interrupt_arrangement, config.interrupt_routing);
+    let (columns, signals) = (handlers.columns(), Box::new(signals));
     let interrupts = function.create_interrupts(arrangement, scheme, columns, signals)?;
-    let created = interrupts.create_all(ENTRIES, Settings::default(), sys::now());
+    let (entries, form) = (config.event_entries, config.event_entry);
+    let memory = || match config.event_queue {
+        EventMemory::Contiguous => Memory::new(entries, form),
+        EventMemory::Paged => Memory::paged(entries, form, PAGE / (4 * form.words())),
+    };
+    let settings = Settings {
+        moderation: config.event_moderation,
+        ..Settings::default()
+    };
+    let created = interrupts.create_all_in(memory, settings, sys::now());
     created.map_err(InterruptError::from)?;
+    for queue in 0..interrupts.queues() {
+        let set = interrupts.set_arming(queue, default_arming(config));
+        set.map_err(InterruptError::from)?;
+    }
     if let Some(granted) = config.vectors {
         interrupts.vectors().grant(granted);
     }
     Ok(interrupts)
+}
+
+/// When queues are acknowledged and armed again, unless a handler sets it.
+pub(crate) fn default_arming(config: &Config) -> Arming {
+    match config.event_acknowledge {
+        Acknowledge::Eager => Arming::Now,
+        Acknowledge::Lazy => Arming::WhenIdle(LAZY_POLL),
+    }
 }
 
 /// Runs code of the program; a panic in it is caught, and the adapter continues.
@@ -175,10 +206,14 @@ impl Notification {
     pub(crate) fn tick(&self, now: Time) {
         let due = self.interrupts.tick(now);
         self.schedule_tick(due);
-        let served = self
-            .interrupts
-            .poll(now, |_, entry| self.dispatch_event(entry));
-        self.schedule_tick(served.due);
+        let due = self.interrupts.fire_polls(now);
+        self.schedule_tick(due);
+    }
+
+    /// Fires all held signals, and has every queue armed from now on: the shards, and the timer with them, have ended.
+    pub(crate) fn end_ticks(&self) {
+        let _ = self.interrupts.tick(Time::MAX);
+        self.interrupts.end_polling();
     }
 
     /// Schedules a [`tick`](Notification::tick) for held signals.
@@ -187,14 +222,14 @@ impl Notification {
             && self.ticker.set(&self.shards, when).is_err()
         {
             // The engine shuts down, and its threads with it: no signal is held any more.
-            let _ = self.interrupts.tick(Time::MAX);
+            self.end_ticks();
         }
     }
 
     /// The class of the handler that a signal is for.
     pub(crate) fn class_of(&self, signal: Signal) -> Class {
         let id = match signal {
-            Signal::Vector(vector) => handler_of_column(vector),
+            Signal::Vector(vector) => self.columns.handler_of_vector(vector),
             Signal::Line => None,
         };
         let handler = id.and_then(|id| self.handlers.find(id).ok());
@@ -208,25 +243,52 @@ impl Notification {
         self.observers.notify_all(cause);
         match cause {
             Cause::Rdma(Event::Completion { cq, reason }) => {
-                self.dispatch_completion(cq, reason, HandlerRoute::unpack(entry.context));
-            }
-            Cause::Rdma(event) => {
-                let watcher = self.event_hook.read().clone();
-                let mut taken = false;
-                if let Some(watcher) = watcher {
-                    catch_panic(|| taken = watcher(event));
-                }
-                if !taken {
-                    self.events.push(event);
+                // An entry of 4 bytes has no context: the handler is the queue's current one.
+                let way = match entry.context {
+                    0 => self.cq_notifications.route(cq, reason),
+                    context => Some(HandlerRoute::unpack(context)),
+                };
+                // Otherwise it is kept for the next handler, or the queue is gone.
+                if let Some(way) = way {
+                    self.pass_completion(cq, reason, way);
                 }
             }
-            // Only observers see the other classes.
+            Cause::Rdma(event) => self.dispatch_to_program(event),
+            Cause::Link { port, up: true } => self.dispatch_to_program(Event::PortActive { port }),
+            Cause::Link { port, up: false } => self.dispatch_to_program(Event::PortError { port }),
+            // Only observers see the others.
             _ => {}
         }
     }
 
+    /// Passes an event to the program's hook, or to the inbox.
+    fn dispatch_to_program(&self, event: Event) {
+        let watcher = self.event_hook.read().clone();
+        let mut taken = false;
+        if let Some(watcher) = watcher {
+            catch_panic(|| taken = watcher(event));
+        }
+        if !taken {
+            self.events.push(event);
+        }
+    }
+
+    /// Dispatches a completion on the threads of its handler: on this one, unless the handler shares its vector.
+    fn pass_completion(&self, cq: u32, reason: Reason, way: HandlerRoute) {
+        if let Some(handler) = self.handlers.find_by_route(way)
+            && let Some(at) = handler.threads()
+            && let Some(group) = self.handler_threads.get(at)
+        {
+            let task = Task::Completion { cq, reason, way };
+            if group.queue_task(task, handler.class()) {
+                return;
+            }
+        }
+        self.dispatch_completion(cq, reason, way);
+    }
+
     /// Notifies the handler that the entry names, and the listener of the queue.
-    fn dispatch_completion(&self, cq: u32, reason: Reason, way: HandlerRoute) {
+    pub(crate) fn dispatch_completion(&self, cq: u32, reason: Reason, way: HandlerRoute) {
         let handler = self.handlers.find_by_route(way);
         if handler.is_none() && way.has_handler() {
             // The handler was cleared meanwhile: the notification goes to the queue's next one.

@@ -14,6 +14,7 @@ use verbena_sync::thread::thread_local;
 
 use crate::core::Core;
 use crate::error::Error;
+use crate::notify::handler_threads;
 use crate::notify::pipeline::Notification;
 use crate::poll::shard::{Shard, ShardTask, Shards, next_token};
 use crate::sys::{self, Ready};
@@ -50,7 +51,12 @@ impl Fire for Signals {
             Delivery::Inline | Delivery::Line => serve_in_turn(&notification, signal),
             Delivery::Pinned(at) => {
                 let group = notification.handler_threads.get(at);
-                let taken = group.is_some_and(|s| s.signal(signal, notification.class_of(signal)));
+                let taken = group.is_some_and(|s| {
+                    s.queue_task(
+                        handler_threads::Task::Signal(signal),
+                        notification.class_of(signal),
+                    )
+                });
                 // Handler threads end before the last notifications are raised (N8).
                 if !taken {
                     serve_in_turn(&notification, signal);

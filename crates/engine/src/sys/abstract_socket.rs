@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
-use rustix::net::{self, AddressFamily, SendFlags, SocketAddrUnix, SocketType, sockopt};
+use rustix::net::{self, AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketType, sockopt};
 
 use super::fd::{FLAGS, Fd};
 use super::{Error, Result};
@@ -62,6 +62,14 @@ impl AbstractClient {
             .map_err(Error::of("getsockopt SO_PEERCRED"))?
             .uid
             .as_raw())
+    }
+
+    /// Takes what the client has sent; true if it is exactly this request.
+    pub fn has_sent(&self, request: &[u8]) -> bool {
+        let mut got = [0; 64];
+        let got = &mut got[..(request.len() + 1).min(64)];
+        let read = net::recv(&self.fd, &mut *got, RecvFlags::DONTWAIT);
+        read.is_ok_and(|(n, _)| got.get(..n) == Some(request))
     }
 
     /// Sends all of this short line or nothing; false if there is no room.

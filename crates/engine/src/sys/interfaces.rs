@@ -11,6 +11,16 @@ use super::{Error, Result};
 
 /// Each address with its interface.
 pub fn interfaces() -> Result<Vec<Interface>> {
+    interfaces_with(libc::IFF_UP)
+}
+
+/// Each address of an interface that is up and has a carrier.
+pub fn running_interfaces() -> Result<Vec<Interface>> {
+    interfaces_with(libc::IFF_UP | libc::IFF_RUNNING)
+}
+
+/// Each address of an interface that has these flags.
+fn interfaces_with(flags: libc::c_int) -> Result<Vec<Interface>> {
     let mut first = core::ptr::null_mut();
     // SAFETY: writes the head of a list to `first`; the list is valid until `freeifaddrs` below.
     if unsafe { libc::getifaddrs(&raw mut first) } != 0 {
@@ -21,7 +31,7 @@ pub fn interfaces() -> Result<Vec<Interface>> {
     while !next.is_null() {
         // SAFETY: `next` is a non-null entry of the list, which is valid until `freeifaddrs` below.
         let entry = unsafe { &*next };
-        let up = entry.ifa_flags & libc::IFF_UP as u32 != 0;
+        let up = entry.ifa_flags & flags as u32 == flags as u32;
         // SAFETY: `ifa_addr` is null or a socket address of the length that its family has (getifaddrs(3)).
         if let Some(ip) = unsafe { address(entry.ifa_addr) }.filter(|_| up) {
             // SAFETY: `ifa_name` is a NUL-terminated string of the entry.

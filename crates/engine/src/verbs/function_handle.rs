@@ -105,7 +105,9 @@ impl FunctionOptions {
 
 /// The resources of a function with these settings.
 fn shares(config: &Config) -> Shares {
-    let columns = u32::from(columns(config.handlers()));
+    let columns = columns(config.handlers());
+    let arrangement = config.interrupt_arrangement;
+    let vectors = u32::from(arrangement.vectors(columns));
     Shares {
         qps: config.max_qps,
         cqs: config.max_cqs,
@@ -113,9 +115,9 @@ fn shares(config: &Config) -> Shares {
         ssqs: config.max_ssqs,
         pds: config.max_pds,
         stags: config.max_regions,
-        event_queues: columns,
+        event_queues: u32::from(arrangement.queues(columns)),
         // If fewer vectors are granted, they are shared (E10).
-        vectors: columns.min(config.vectors.map_or(u32::MAX, u32::from)),
+        vectors: vectors.min(config.vectors.map_or(u32::MAX, u32::from)),
     }
 }
 

@@ -518,7 +518,7 @@ fn moderation_delays_notifications_within_its_limit() {
     let (options, notified) = forwarding_handler();
     let hold = Hold::new(64, Duration::from_millis(50)).unwrap();
     let options = HandlerOptions {
-        moderation: Moderation::Fixed(hold),
+        moderation: Some(Moderation::Fixed(hold)),
         ..options
     };
     let id = b.engine.set_handler(&options).unwrap();

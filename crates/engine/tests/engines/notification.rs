@@ -116,7 +116,7 @@ fn moderated_notification_is_delivered_after_shutdown() {
     let id = side
         .engine
         .set_handler(&HandlerOptions {
-            moderation: Moderation::Fixed(hold),
+            moderation: Some(Moderation::Fixed(hold)),
             ..HandlerOptions::new(move |_| tell.lock().unwrap().send(()).unwrap())
         })
         .unwrap();
@@ -174,7 +174,7 @@ fn invalid_hold_is_refused() {
     };
     let moderation = Moderation::Fixed(hold);
     let refused = engine.set_handler(&HandlerOptions {
-        moderation,
+        moderation: Some(moderation),
         ..HandlerOptions::default()
     });
     let refused = refused.unwrap_err().to_string();

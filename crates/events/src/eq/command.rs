@@ -152,11 +152,19 @@ impl EventQueue {
         Ok(out)
     }
 
-    /// Switches to memory of this size, allocated here.
+    /// Switches to memory of this size, allocated here, contiguous or in pages as before.
     pub fn resize(&self, entries: usize, now: Time) -> Result<Outcome, ResizeError> {
-        let form = self.form()?;
-        let memory = Memory::new(entries, form)?;
+        let memory = self.memory_like(entries)?;
         Ok(self.switch(memory, now)?)
+    }
+
+    /// Memory of this size, with entries and pages as the queue has them.
+    fn memory_like(&self, entries: usize) -> Result<Memory, ResizeError> {
+        let end = self.end.lock();
+        let place = end.memory.as_ref().ok_or(EqError::Undefined)?;
+        let (form, page) = (place.memory.form(), place.memory.page());
+        drop(end);
+        Ok(Memory::paged(entries, form, page)?)
     }
 
     /// The form of its entries.

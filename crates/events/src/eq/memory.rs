@@ -70,6 +70,11 @@ impl Memory {
         self.form
     }
 
+    /// Entries of a page; more than [`MAX_ENTRIES`] if the memory is contiguous.
+    pub fn page(&self) -> usize {
+        1 << self.shift
+    }
+
     /// The slot after `slot`.
     pub(super) fn next_slot(&self, slot: usize) -> usize {
         if slot == self.entries { 0 } else { slot + 1 }

@@ -2,7 +2,9 @@
 //! A failed command changes nothing and says why, and all of them work under traffic (E8, E11).
 
 use super::*;
-use crate::eq::{Doorbell, EqError, Indicator, Malformed, Memory, ResizeError, Settings};
+use crate::eq::{
+    Doorbell, EqError, Indicator, Malformed, Memory, MemoryError, ResizeError, Settings,
+};
 use crate::message_map::{Duty, Route};
 use crate::moderation::Moderation;
 use crate::steering::{Redirection, SteeringError};
@@ -27,7 +29,7 @@ pub enum CommandError {
     },
     /// No queue has this size.
     #[error(transparent)]
-    Memory(#[from] crate::eq::MemoryError),
+    Memory(#[from] MemoryError),
     /// The redirection table rejects it.
     #[error(transparent)]
     Steering(#[from] SteeringError),
@@ -54,16 +56,26 @@ impl Interrupts {
         Ok(())
     }
 
-    /// Gives every queue memory of this size, and arms it.
+    /// Gives every queue contiguous memory for so many entries of 16 bytes, and arms it.
     pub fn create_all(
         &self,
         entries: usize,
         settings: Settings,
         now: Time,
     ) -> Result<(), CommandError> {
+        let memory = || Memory::new(entries, crate::eqe::Form::Long);
+        self.create_all_in(memory, settings, now)
+    }
+
+    /// Gives every queue memory of its own, which `memory` allocates, and arms it.
+    pub fn create_all_in(
+        &self,
+        mut memory: impl FnMut() -> Result<Memory, MemoryError>,
+        settings: Settings,
+        now: Time,
+    ) -> Result<(), CommandError> {
         for queue in 0..self.queues() {
-            let memory = Memory::new(entries, crate::eqe::Form::Long)?;
-            self.create(queue, memory, settings)?;
+            self.create(queue, memory()?, settings)?;
             self.arm(queue, now)?;
         }
         Ok(())
@@ -107,6 +119,11 @@ impl Interrupts {
     /// [`tick`](Interrupts::tick).
     pub fn write_register(&self, value: u64, now: Time) -> Result<Option<Time>, CommandError> {
         self.writes.fetch_add(1, Ordering::Relaxed);
+        self.accept_write(value, now)
+    }
+
+    /// The effect of a register write, which the caller has counted.
+    pub(super) fn accept_write(&self, value: u64, now: Time) -> Result<Option<Time>, CommandError> {
         let Doorbell { queue, armed, read } = Doorbell::unpack(value)?;
         let out = self.slot(queue)?.queue.write(armed, read, now);
         let out = out.map_err(|why| CommandError::Queue { queue, why })?;

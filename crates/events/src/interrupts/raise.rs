@@ -154,12 +154,7 @@ impl Interrupts {
                 };
                 return Ok((of_queue(to.queue)?, cause));
             }
-            (At::Processor(processor), Scheme::ByProcessor, _) => {
-                self.map.route(duty, processor)?
-            }
-            (At::Processor(processor), Scheme::ByQueue, _) => {
-                of_queue(self.map.route(duty, processor)?.queue)?
-            }
+            (At::Processor(processor), ..) => self.route_at(duty, processor)?,
             (At::Unspecified, ..) | (At::Packet(_), Scheme::ByQueue, _) => match cause {
                 // Completions name their queue; one that does not goes to the default of its duty.
                 Cause::Rdma(Event::Completion { .. }) => self.map.route(duty, 0)?,
@@ -170,13 +165,45 @@ impl Interrupts {
         Ok((route, cause))
     }
 
+    /// Queue and signal for an event of a duty on a processor, by the scheme.
+    fn route_at(&self, duty: Duty, processor: u16) -> Result<Route, MapError> {
+        let route = self.map.route(duty, processor)?;
+        Ok(match self.scheme {
+            Scheme::ByProcessor => route,
+            Scheme::ByQueue => Route {
+                signal: self.flat.signal(route.queue)?,
+                ..route
+            },
+        })
+    }
+
+    /// The queue of events of a duty on a processor, and the signal that is fired for them now: missing vectors are shared (E10).
+    pub fn effective_route(&self, duty: Duty, processor: u16) -> Result<Route, MapError> {
+        let Route { queue, signal } = self.route_at(duty, processor)?;
+        let (signal, _) = self.vectors.resolve(signal);
+        Ok(Route { queue, signal })
+    }
+
+    /// The routes of events that name neither processor nor queue (E7): global ones, and those of RDMA, with the signals as fired now.
+    pub fn default_routes(&self) -> Result<[Route; 2], MapError> {
+        let rdma = RDMA_QUEUE.min(self.queues() - 1);
+        let resolve = |queue, signal| Route {
+            queue,
+            signal: self.vectors.resolve(signal).0,
+        };
+        Ok([
+            resolve(GLOBAL_QUEUE, GLOBAL_SIGNAL),
+            resolve(rdma, self.flat.signal(rdma)?),
+        ])
+    }
+
     /// Carries out what a queue's step asks for. No lock is held. Returns when to call `tick`.
     pub(super) fn apply_outcome(&self, queue: u16, out: Outcome, now: Time) -> Option<Time> {
         if let Some(signal) = out.signal {
             let (signal, delivery) = self.vectors.resolve(signal);
             if let Ok(message) = self.pending_queues(signal) {
                 message.set(queue);
-                self.fired.fetch_add(1, Ordering::Relaxed);
+                message.interrupts.fetch_add(1, Ordering::Relaxed);
                 self.fire.fire(signal, delivery);
             }
         }

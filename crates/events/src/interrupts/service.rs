@@ -44,7 +44,8 @@ impl Interrupts {
         mut handle: impl FnMut(u16, Eqe),
     ) -> Result<Served, VectorError> {
         let mut served = Served::default();
-        for (index, word) in self.pending_queues(signal)?.0.iter().enumerate() {
+        let message = self.pending_queues(signal)?;
+        for (index, word) in message.words.iter().enumerate() {
             // Taken before the queues are read: a bit that is set later has a signal of its own.
             if word.load(Ordering::Relaxed) == 0 {
                 continue;
@@ -53,8 +54,12 @@ impl Interrupts {
             while notes != 0 {
                 let queue = index as u16 * 64 + notes.trailing_zeros() as u16;
                 notes &= notes - 1;
-                served.add(self.serve_queue(queue, now, &mut handle));
+                served.add(self.serve_queue(queue, now, &message.writes, &mut handle));
             }
+        }
+        if served.events > 0 {
+            let events = served.events as usize;
+            message.events.fetch_add(events, Ordering::Relaxed);
         }
         Ok(served)
     }
@@ -66,7 +71,7 @@ impl Interrupts {
             let polls = slot.next_poll.load(Ordering::Relaxed);
             if polls <= now.nanos() && polls != NEVER {
                 slot.next_poll.store(NEVER, Ordering::Relaxed);
-                served.add(self.serve_queue(number as u16, now, &mut handle));
+                served.add(self.serve_queue(number as u16, now, &self.writes, &mut handle));
             } else if polls != NEVER {
                 served.due = earlier(served.due, Some(Time::from_nanos(polls)));
             }
@@ -74,7 +79,44 @@ impl Interrupts {
         served
     }
 
-    fn serve_queue(&self, queue: u16, now: Time, handle: &mut impl FnMut(u16, Eqe)) -> Served {
+    /// Has the queues that are polled and due served by their signals, on the threads of these: what [`poll`](Interrupts::poll) does for a
+    /// driver with one thread. It counts as no interrupt. Returns when to call again.
+    pub fn fire_polls(&self, now: Time) -> Option<Time> {
+        let mut next = None;
+        for (number, slot) in self.slots.iter().enumerate() {
+            let polls = slot.next_poll.load(Ordering::Relaxed);
+            if polls == NEVER {
+                continue;
+            }
+            if polls > now.nanos() {
+                next = earlier(next, Some(Time::from_nanos(polls)));
+                continue;
+            }
+            slot.next_poll.store(NEVER, Ordering::Relaxed);
+            let (signal, delivery) = self.vectors.resolve(slot.queue.signal());
+            if let Ok(message) = self.pending_queues(signal) {
+                message.set(number as u16);
+                self.fire.fire(signal, delivery);
+            }
+        }
+        next
+    }
+
+    /// From now on every queue is armed at the end of each service, and none waits for a poll: the driver has no timer any more.
+    pub fn end_polling(&self) {
+        for slot in &self.slots {
+            slot.arming.store(0, Ordering::Relaxed);
+        }
+        let _ = self.fire_polls(Time::MAX);
+    }
+
+    fn serve_queue(
+        &self,
+        queue: u16,
+        now: Time,
+        writes: &AtomicUsize,
+        handle: &mut impl FnMut(u16, Eqe),
+    ) -> Served {
         let slot = &self.slots[usize::from(queue)];
         let arming = slot.arming();
         let mut turn = Turn::default();
@@ -96,7 +138,8 @@ impl Interrupts {
             let armed = turn.arm;
             let doorbell = Doorbell { queue, armed, read };
             // Fails if the queue was destroyed meanwhile; then neither is needed.
-            let later = self.write_register(doorbell.pack(), now);
+            writes.fetch_add(1, Ordering::Relaxed);
+            let later = self.accept_write(doorbell.pack(), now);
             due = earlier(due, later.unwrap_or(None));
         }
         Served {

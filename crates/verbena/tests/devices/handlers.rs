@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use verbena::low::{
-    Affinity, Arm, Cause, Class, Completion, Data, Origin, Reason, RecvWr, processor,
+    Affinity, Arm, Arming, Cause, Class, Completion, Data, Origin, Reason, RecvWr, processor,
 };
 use verbena::{Cq, Device, Error, Event, Fault, Handler, HandlerOptions, Qp, QpOptions, Status};
 
@@ -180,4 +180,131 @@ fn shut_down_flushes_work_and_notifies_handler() {
     assert_eq!(some[0].status, Status::WrFlushErr);
     assert!(two.device.shut_down(Duration::ZERO).is_err());
     assert!(two.a.post_send(&[wr(1, SEND, Data::Inline(b""))]).is_err());
+}
+
+const ARRANGEMENTS: [&str; 22] = [
+    "one_queue_line",
+    "processor_queues_line",
+    "duty_queues_line",
+    "all_queues_line",
+    "one_queue_one_vector",
+    "one_queue_processor_vectors",
+    "one_queue_duty_vectors",
+    "one_queue_all_vectors",
+    "processor_queues_one_vector",
+    "processor_queues_processor_vectors",
+    "processor_queues_duty_vectors",
+    "processor_queues_all_vectors",
+    "several_queues_several_vectors",
+    "all_queues_grouped_vectors",
+    "duty_queues_one_vector",
+    "duty_queues_processor_vectors",
+    "duty_queues_duty_vectors",
+    "duty_queues_all_vectors",
+    "all_queues_one_vector",
+    "all_queues_processor_vectors",
+    "all_queues_duty_vectors",
+    "all_queues_all_vectors",
+];
+
+/// E1, E8, E9, N5: completions reach their handlers, one inline and one on its processor, and asynchronous events the program.
+fn completions_arrive(settings: &[(&str, &str)]) {
+    let two = connected_qps(&[&[("handlers", "2")], settings].concat());
+    let patience = Duration::from_secs(10);
+    let ((inline, by_inline), (placed, by_placed)) = (
+        reporting_handler(&two.device),
+        reporting_handler(&two.device),
+    );
+    let place = *two.device.processors().unwrap().last().unwrap();
+    placed
+        .set_affinity(&Affinity::Processors(vec![place]))
+        .unwrap();
+    placed.set_class(Class::Latency).unwrap();
+    let (tell, told) = mpsc::channel();
+    let _observation = two.device.observe(move |cause| {
+        let _ = tell.send(cause);
+    });
+    for _ in 0..3 {
+        two.received.set_handler(Some(&inline)).unwrap();
+        two.send_message();
+        let (completion, _) = by_inline.recv_timeout(patience).expect("called");
+        assert_eq!(completion.handler.0, inline.id(), "{settings:?}");
+        two.received.set_handler(Some(&placed)).unwrap();
+        two.send_message();
+        let (completion, processor) = by_placed.recv_timeout(patience).expect("called");
+        let called = (completion.cq, completion.handler.0, processor);
+        let expected = (two.received.number(), placed.id(), Some(place));
+        assert_eq!(called, expected, "{settings:?}");
+    }
+    let link = Cause::Link { port: 0, up: true };
+    two.device.inject(link, Origin::UNSPECIFIED).unwrap();
+    while told.recv_timeout(patience).expect("a global event") != link {}
+    assert!(by_inline.try_recv().is_err() && by_placed.try_recv().is_err());
+    assert_eq!(complete(&two.received, 6).len(), 6);
+}
+
+#[test]
+fn completions_arrive_in_every_arrangement() {
+    for arrangement in ARRANGEMENTS {
+        for routing in ["processor", "queue"] {
+            let settings = [
+                ("interrupt_arrangement", arrangement),
+                ("interrupt_routing", routing),
+            ];
+            completions_arrive(&settings);
+        }
+    }
+}
+
+#[test]
+fn completions_arrive_in_every_entry_form() {
+    for entry in ["4", "16"] {
+        for memory in ["contiguous", "paged"] {
+            // One entry: the queue grows, by the same kind of memory.
+            for entries in ["1", "5000"] {
+                let settings = [
+                    ("event_entry", entry),
+                    ("event_queue", memory),
+                    ("event_entries", entries),
+                ];
+                completions_arrive(&settings);
+                let arrangement = ("interrupt_arrangement", "one_queue_one_vector");
+                completions_arrive(&[&settings[..], &[arrangement]].concat());
+            }
+        }
+    }
+}
+
+#[test]
+fn completions_arrive_with_every_moderation() {
+    for moderation in ["adaptive", "100us", "100us,2"] {
+        for acknowledge in ["eager", "lazy"] {
+            let settings = [
+                ("event_moderation", moderation),
+                ("event_acknowledge", acknowledge),
+            ];
+            completions_arrive(&settings);
+            let shared = ("interrupt_arrangement", "duty_queues_processor_vectors");
+            completions_arrive(&[&settings[..], &[shared]].concat());
+        }
+    }
+}
+
+#[test]
+fn lazy_arming_has_a_bounded_interval() {
+    let device = device(&[("handlers", "1")]);
+    let arming = Arming::WhenIdle(Duration::from_secs(1));
+    let refused = device.set_handler(&HandlerOptions {
+        arming: Some(arming),
+        ..HandlerOptions::default()
+    });
+    let says = "an event queue can be polled at intervals of up to 100ms, not 1s";
+    assert!(refused.unwrap_err().to_string().contains(says));
+    let handler = device.set_handler(&HandlerOptions::default()).unwrap();
+    assert!(
+        handler
+            .set_arming(Arming::WhenIdle(Duration::ZERO))
+            .is_err()
+    );
+    handler.set_arming(Arming::Now).unwrap();
 }

@@ -12,6 +12,7 @@ mod functions;
 mod futures;
 mod handlers;
 mod handover;
+mod link;
 mod low;
 mod migrate_errors;
 mod migration;

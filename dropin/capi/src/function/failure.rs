@@ -59,6 +59,14 @@ impl AdapterFunction {
         Ok(())
     }
 
+    /// The port has changed: notifies all contexts.
+    pub(super) fn report_port(&self, event_type: u32) {
+        let contexts = self.failure_listeners.lock().contexts.clone();
+        for events in contexts.iter().filter_map(Weak::upgrade) {
+            events.put_port(event_type);
+        }
+    }
+
     /// The device has failed: notifies all, and ends all waits.
     pub(super) fn fail(&self) {
         if let Some(why) = self.device.failure() {

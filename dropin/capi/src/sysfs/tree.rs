@@ -9,8 +9,9 @@ use std::path::Path;
 use verbena::low::Personality;
 
 use super::counters;
+use crate::abi::IBV_PORT_ACTIVE;
 use crate::identity::{FW_VERSION, HW_VERSION, VENDOR_ID, VENDOR_PART_ID};
-use crate::port::gid_of;
+use crate::port::{LinkState, gid_of};
 use crate::{gids, port};
 
 /// Classes in which adapters appear, and the file that says which release of the kernel's interface that is.
@@ -33,6 +34,8 @@ pub(super) struct TreeDevice {
     pub(super) addresses: Vec<IpAddr>,
     /// The interface of each address, if there is one.
     pub(super) interfaces: Vec<Option<String>>,
+    /// The state of the link when the tree was rendered.
+    pub(super) link: LinkState,
 }
 
 /// A file's content or a link's target.
@@ -238,13 +241,13 @@ fn port_files(device: &TreeDevice) -> Vec<(String, String)> {
         ("lid", "0x0\n".to_owned()),
         ("lid_mask_count", "0\n".to_owned()),
         ("link_layer", "Ethernet\n".to_owned()),
-        ("phys_state", "5: LinkUp\n".to_owned()),
+        ("phys_state", link_file("phys_state", device.link)),
         ("pkeys/0", "0xffff\n".to_owned()),
         // The width and speed that `ibv_query_port` reports.
         ("rate", "100 Gb/sec (4X EDR)\n".to_owned()),
         ("sm_lid", "0x0\n".to_owned()),
         ("sm_sl", "0\n".to_owned()),
-        ("state", "4: ACTIVE\n".to_owned()),
+        ("state", link_file("state", device.link)),
     ]
     .map(|(file, content)| (file.to_owned(), content))
     .into();
@@ -276,6 +279,17 @@ fn port_files(device: &TreeDevice) -> Vec<(String, String)> {
         }
     }
     files
+}
+
+/// The content of `state` or `phys_state` of a port.
+pub(super) fn link_file(name: &str, link: LinkState) -> String {
+    let text = match (name, link.port == IBV_PORT_ACTIVE) {
+        ("state", true) => "4: ACTIVE\n",
+        ("state", false) => "1: DOWN\n",
+        (_, true) => "5: LinkUp\n",
+        (_, false) => "3: Disabled\n",
+    };
+    text.to_owned()
 }
 
 fn groups(address: IpAddr) -> [u16; 8] {

@@ -15,6 +15,7 @@ mod idle_sockets;
 mod layout;
 mod leaks;
 mod limits;
+mod link;
 mod peer_destruction;
 mod posting;
 mod programs;

@@ -5,12 +5,13 @@ use std::io::{self, Write};
 
 use clap::Args;
 use serde_json::json;
-use verbena_cli::events::{Error, Watchable, list, watch};
+use verbena_cli::events::{Error, Watchable, counters, list, watch};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
   verbena events                   which processes can be watched
   verbena events 4711              its events, until it ends or Ctrl-C
+  verbena events --counters 4711   interrupts, events and register accesses so far, per vector
   verbena events --json 4711 | jq 'select(.event == \"srq_limit\")'
 
 A line is: time of day (UTC), adapter of the process, class, event, and the numbers of the objects concerned.
@@ -20,6 +21,9 @@ A line is: time of day (UTC), adapter of the process, class, event, and the numb
 pub(crate) struct Events {
     /// The process; without one, those that can be watched are listed
     pid: Option<u32>,
+    /// Print how often each interrupt vector was used so far, and at which cost, and end
+    #[arg(long, requires = "pid")]
+    counters: bool,
     /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
@@ -27,6 +31,7 @@ pub(crate) struct Events {
 
 pub(crate) fn run(args: &Events) -> u8 {
     let done = match args.pid {
+        Some(pid) if args.counters => show_counters(pid, args.json),
         Some(pid) => show(pid, args.json),
         None => overview(args.json),
     };
@@ -58,6 +63,18 @@ fn show(pid: u32, json: bool) -> Result<(), Error> {
         out.flush()
     })?;
     eprintln!("process {pid} has ended, or closed its adapters");
+    Ok(())
+}
+
+fn show_counters(pid: u32, json: bool) -> Result<(), Error> {
+    let mut out = io::stdout().lock();
+    for line in counters(pid)? {
+        if json {
+            writeln!(out, "{}", line.json())?;
+        } else {
+            writeln!(out, "{line}")?;
+        }
+    }
     Ok(())
 }
 

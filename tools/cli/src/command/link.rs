@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::{Args, ValueEnum};
 use verbena::Config;
-use verbena::low::{Service, interface_name, interfaces};
+use verbena::low::{Service, interface_name, interfaces, is_link_up};
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
@@ -32,13 +32,24 @@ pub(crate) struct Link {
     pub(crate) device: String,
     /// The interface with the first address of the device; `None` if no interface has it.
     pub(crate) interface: Option<String>,
+    /// An interface with an address of the device is up and has a carrier.
+    pub(crate) up: bool,
 }
 
 impl Link {
+    /// Its state and its physical state, as `rdma link` names them.
+    fn state(&self) -> (&'static str, &'static str) {
+        match self.up {
+            true => ("ACTIVE", "LINK_UP"),
+            false => ("DOWN", "DISABLED"),
+        }
+    }
+
     /// In the format of `ibdev2netdev`.
     pub(crate) fn ibdev2netdev(&self) -> String {
         let interface = self.interface.as_deref().unwrap_or("-");
-        format!("{} port 1 ==> {interface} (Up)", self.device)
+        let state = if self.up { "Up" } else { "Down" };
+        format!("{} port 1 ==> {interface} ({state})", self.device)
     }
 }
 
@@ -53,7 +64,9 @@ pub(crate) fn links(config: &Config) -> Result<Vec<Link>, Box<dyn std::error::Er
     let rdma = profile
         .served_devices()
         .filter(|device| device.implemented_services().has(Service::Rdma));
+    let up = is_link_up(&addresses)?;
     let link = |name: &str| Link {
+        up,
         device: name.to_owned(),
         interface: interface.clone(),
     };
@@ -79,7 +92,7 @@ fn try_run(args: &LinkArgs) -> Result<(), Box<dyn std::error::Error>> {
     let all = links(&Config::load()?)?;
     let mut out = io::stdout().lock();
     if let Format::Json = args.format {
-        let each = |link: &Link| serde_json::json!({"ifname": link.device, "port": 1, "state": "ACTIVE", "physical_state": "LINK_UP", "netdev": link.interface});
+        let each = |link: &Link| serde_json::json!({"ifname": link.device, "port": 1, "state": link.state().0, "physical_state": link.state().1, "netdev": link.interface});
         let all: Vec<_> = all.iter().map(each).collect();
         serde_json::to_writer_pretty(&mut out, &all)?;
         writeln!(out)?;
@@ -90,9 +103,10 @@ fn try_run(args: &LinkArgs) -> Result<(), Box<dyn std::error::Error>> {
             writeln!(out, "{}", link.ibdev2netdev())?;
             continue;
         }
+        let (state, physical) = link.state();
         write!(
             out,
-            "link {}/1 state ACTIVE physical_state LINK_UP",
+            "link {}/1 state {state} physical_state {physical}",
             link.device
         )?;
         match &link.interface {

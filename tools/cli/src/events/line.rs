@@ -4,6 +4,7 @@
 use core::fmt;
 
 use serde_json::{Map, Value, json};
+use verbena::monitor::{COUNTERS_CLASS, COUNTERS_TOTAL};
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +40,11 @@ impl Line {
             event: event.to_owned(),
             fields: words.map(pair).collect::<Option<_>>()?,
         })
+    }
+
+    /// Whether it is a line of the interrupt counters, and the last one of them.
+    pub(super) fn counters(&self) -> Option<bool> {
+        (self.class == COUNTERS_CLASS).then(|| self.event == COUNTERS_TOTAL)
     }
 
     /// The event as one object; numeric values are numbers.

@@ -327,3 +327,46 @@ fn socket_of_another_process_is_refused() {
         "{said}"
     );
 }
+
+/// E12: after the events of a round, each vector that was used is listed, and no register was read.
+#[test]
+fn interrupt_counters_of_a_process_are_shown() {
+    let mut watched = Watched::start(&[]);
+    watched.read_numbers();
+    let pid = watched.pid();
+    let (_watch, mut lines) = watch(&["events", &pid]);
+    watched.proceed();
+    watched.read_numbers();
+    round(&mut lines, "pin=2");
+    let out = output(&["events", "--counters", "--json", &pid]);
+    assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
+    let said = text(&out.stdout);
+    let objects: Vec<serde_json::Value> = said
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let (total, vectors) = objects.split_last().unwrap();
+    let global = vectors.iter().find(|o| o["vector"] == 0).expect(&said);
+    assert!(global["interrupts"].as_u64() >= Some(3), "{global}");
+    let sum = |key: &str| {
+        vectors
+            .iter()
+            .map(|o| o[key].as_u64().unwrap())
+            .sum::<u64>()
+    };
+    assert_eq!(total["event"], "total");
+    assert_eq!(total["register_reads"], 0, "{total}");
+    assert_eq!(total["interrupts"].as_u64(), Some(sum("interrupts")));
+    assert!(total["register_writes"].as_u64() >= Some(sum("register_writes")));
+    for vector in vectors {
+        // One queue per vector by default: at most one write per interrupt.
+        assert!(vector["register_writes"].as_u64() <= vector["interrupts"].as_u64());
+    }
+    let said = text(&output(&["events", "--counters", &pid]).stdout);
+    assert!(
+        said.lines().last().unwrap().contains("register_reads=0"),
+        "{said}"
+    );
+    let missing = output(&["events", "--counters"]);
+    assert_eq!(missing.status.code(), Some(2), "a process is needed");
+}

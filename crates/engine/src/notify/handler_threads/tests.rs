@@ -30,10 +30,13 @@ fn stopped_threads_take_no_signal() {
         .index_for(&core, &[first()], Class::Normal)
         .unwrap();
     let group = all_threads.get(at).unwrap();
-    assert!(group.signal(Signal::Line, Class::Normal));
-    assert!(group.signal(Signal::Line, Class::Bulk), "any thread does");
+    assert!(group.queue_task(Task::Signal(Signal::Line), Class::Normal));
+    assert!(
+        group.queue_task(Task::Signal(Signal::Line), Class::Bulk),
+        "any thread does"
+    );
     all_threads.stop(Duration::from_secs(1));
-    assert!(!group.signal(Signal::Line, Class::Normal));
+    assert!(!group.queue_task(Task::Signal(Signal::Line), Class::Normal));
     let closed = all_threads.index_for(&core, &[first()], Class::Normal);
     assert!(matches!(closed, Err(Error::Closed)), "{closed:?}");
 }

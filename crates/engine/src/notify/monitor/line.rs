@@ -4,8 +4,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use verbena_events::eqe::{ChannelEvent, Class};
+use verbena_events::interrupts::SignalCounters;
+use verbena_events::vector::Signal;
 use verbena_nic::{Cause, Event, Reason};
 
+use super::{COUNTERS_CLASS, COUNTERS_TOTAL};
+use crate::notify::handler_api::InterruptCounters;
 use crate::security::access::Refusal;
 
 /// The line of an event that happened now.
@@ -30,6 +34,38 @@ pub(super) fn refusal(refusal: &Refusal) -> String {
         "{} access refused source={source} by={by} count={count}\n",
         time()
     )
+}
+
+/// The lines of the interrupt counters (E12): one per vector that was used, and the total.
+pub(super) fn counters(counters: &InterruptCounters) -> Vec<String> {
+    let time = time();
+    let vector = |signal: &SignalCounters| {
+        let name = match signal.signal {
+            Signal::Line => "line".to_owned(),
+            Signal::Vector(vector) => vector.to_string(),
+        };
+        let SignalCounters {
+            interrupts,
+            events,
+            writes,
+            ..
+        } = signal;
+        let coalesced = signal.coalesced();
+        format!(
+            "{time} {COUNTERS_CLASS} vector vector={name} interrupts={interrupts} events={events} coalesced={coalesced} register_writes={writes}\n"
+        )
+    };
+    let mut lines: Vec<String> = counters.signals.iter().map(vector).collect();
+    let sum = |count: fn(&SignalCounters) -> u64| counters.signals.iter().map(count).sum::<u64>();
+    lines.push(format!(
+        "{time} {COUNTERS_CLASS} {COUNTERS_TOTAL} interrupts={} events={} coalesced={} register_writes={} register_reads={}\n",
+        sum(|signal| signal.interrupts),
+        sum(|signal| signal.events),
+        sum(SignalCounters::coalesced),
+        counters.accesses.writes,
+        counters.accesses.reads,
+    ));
+    lines
 }
 
 /// The line that stands for `count` lines that were dropped.
@@ -94,6 +130,8 @@ fn rdma(event: Event) -> String {
         Event::SqDrained { qp } => format!("sq_drained qp={qp}"),
         Event::LastWqe { qp } => format!("last_wqe qp={qp}"),
         Event::Disconnected { qp } => format!("disconnected qp={qp}"),
+        Event::PortActive { port } => format!("port_active port={port}"),
+        Event::PortError { port } => format!("port_error port={port}"),
         Event::Missed { count } => format!("events_missed count={count}"),
         Event::DeviceFatal => "device_fatal".to_owned(),
     }

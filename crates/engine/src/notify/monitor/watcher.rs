@@ -8,8 +8,9 @@ use verbena_nic::Cause;
 use verbena_stream::Time;
 use verbena_sync::locks::Mutex;
 
-use super::{GREETING, Watched, WatcherPermit, line};
+use super::{COUNTERS_REQUEST, GREETING, Watched, WatcherPermit, line};
 use crate::error::Error;
+use crate::notify::handler_api::InterruptCounters;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::security::access::Refusal;
 use crate::sys::{AbstractClient, Interest, Ready};
@@ -85,6 +86,16 @@ impl Watcher {
         }
     }
 
+    /// Sends the interrupt counters, among the events.
+    fn send_counters(&self) {
+        if let Some(notification) = self.watched.notification.upgrade() {
+            let counters = InterruptCounters::of(&notification.interrupts);
+            for line in line::counters(&counters) {
+                self.send_line(|| line);
+            }
+        }
+    }
+
     /// Sends the count of dropped lines, if there is room now.
     fn report_missed(&self) {
         let mut missed = self.missed.lock();
@@ -108,7 +119,14 @@ impl ShardTask for Watcher {
             self.report_missed();
             return;
         }
-        // The client is gone, or sent something.
+        if ready.readable && self.client.has_sent(COUNTERS_REQUEST.as_bytes()) {
+            self.send_counters();
+            let _ = self
+                .shard
+                .arm(&self.client, self.token, Interest::READ_ONCE);
+            return;
+        }
+        // The client is gone, or sent something else.
         self.shard.unwatch(&self.client);
         self.shard.forget(self.token);
         if let Some(notification) = self.watched.notification.upgrade() {

@@ -10,6 +10,7 @@ fn device(personality: Personality) -> TreeDevice {
         personality,
         addresses: vec!["192.0.2.7".parse().unwrap(), "2001:db8::7".parse().unwrap()],
         interfaces: vec![Some("eth0".to_owned()), None],
+        link: LinkState::of(&[core::net::Ipv4Addr::LOCALHOST.into()]),
     }
 }
 

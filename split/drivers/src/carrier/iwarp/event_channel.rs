@@ -85,6 +85,8 @@ impl EventChannel {
             | Event::Established { .. }
             | Event::SqDrained { .. }
             | Event::LastWqe { .. }
+            | Event::PortActive { .. }
+            | Event::PortError { .. }
             | Event::Missed { .. } => {}
             // Its queue pairs are flushed, which the completions show.
             Event::DeviceFatal => self.signal(),
