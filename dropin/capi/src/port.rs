@@ -91,7 +91,7 @@ impl Context {
 }
 
 /// The state of the link of some addresses, in the numbers of the InfiniBand specification.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LinkState {
     pub(crate) port: u32,
     pub(crate) physical: u8,

@@ -275,7 +275,9 @@ impl Notification {
 
     /// Dispatches a completion on the threads of its handler: on this one, unless the handler shares its vector.
     fn pass_completion(&self, cq: u32, reason: Reason, way: HandlerRoute) {
-        if let Some(handler) = self.handlers.find_by_route(way)
+        if way.has_handler()
+            && self.columns.get(way.column).own_vector.is_none()
+            && let Some(handler) = self.handlers.find_by_route(way)
             && let Some(at) = handler.threads()
             && let Some(group) = self.handler_threads.get(at)
         {

@@ -178,6 +178,18 @@ mod plain {
     }
 
     #[test]
+    fn resized_queue_keeps_form_and_pages() {
+        let queue = EventQueue::new();
+        let memory = Memory::paged(4, Form::Short, 2).unwrap();
+        let mut reader = queue.initialise(memory, Settings::default()).unwrap();
+        let _ = queue.resize(8, NOW).unwrap();
+        let _ = post(&queue, 1);
+        assert_eq!(numbers(&mut reader), [1]);
+        assert_eq!((reader.memory.entries(), reader.memory.page()), (8, 2));
+        assert_eq!(reader.memory.form(), Form::Short);
+    }
+
+    #[test]
     fn switches_are_limited_until_entries_are_read() {
         let (queue, mut reader) = queue(1, 0);
         for n in 0..MAX_PENDING_SWITCHES as u32 {

@@ -409,6 +409,67 @@ fn busy_driver_polls_without_interrupts() {
     );
 }
 
+/// E6: a driver with several threads polls by the vector, so that the same thread serves the queue; that is no interrupt.
+#[test]
+fn polls_are_served_by_the_vector() {
+    let arrangement = Arrangement::ProcessorQueuesProcessorVectors;
+    let (interrupts, board) = adapter(arrangement, Scheme::ByProcessor, 3);
+    let gap = Duration::from_micros(10);
+    interrupts.set_arming(2, Arming::WhenIdle(gap)).unwrap();
+    raise(&interrupts, completion(0), At::Processor(2));
+    assert_eq!(board.serve(&interrupts), [(2, completion(0))]);
+    raise(&interrupts, completion(1), At::Processor(2));
+    assert!(board.signals().is_empty(), "not armed");
+    assert_eq!(interrupts.fire_polls(NOW), Some(NOW + gap), "not due");
+    assert_eq!(interrupts.fire_polls(NOW + gap), None);
+    let signals = board.signals();
+    assert_eq!(signals, [Signal::Vector(2)]);
+    let served = interrupts.service(signals[0], NOW + gap, |_, _| ());
+    assert_eq!(served.unwrap().due, Some(NOW + gap * 2));
+    let counters: Vec<_> = interrupts.counters().collect();
+    let expected = SignalCounters {
+        signal: Signal::Vector(2),
+        interrupts: 1,
+        events: 2,
+        writes: 0,
+    };
+    assert_eq!(counters[3], expected);
+    assert_eq!(expected.coalesced(), 1);
+    // The timers end: what waits for a poll is served, and the queue is armed.
+    raise(&interrupts, completion(2), At::Processor(2));
+    interrupts.end_polling();
+    assert_eq!(board.serve(&interrupts), [(2, completion(2))]);
+    raise(&interrupts, completion(3), At::Processor(2));
+    assert_eq!(board.serve(&interrupts), [(2, completion(3))]);
+    assert_eq!(interrupts.fire_polls(Time::MAX), None);
+}
+
+/// E12: what is counted per vector adds up to the totals.
+#[test]
+fn counters_of_vectors_add_up() {
+    let (interrupts, board) = adapter(Arrangement::OneQueueOneVector, Scheme::ByProcessor, 1);
+    let armed = interrupts.accesses().writes;
+    for n in 0..5 {
+        raise(&interrupts, completion(n), At::Unspecified);
+    }
+    assert_eq!(board.serve(&interrupts).len(), 5);
+    let [line, vector] = interrupts.counters().collect::<Vec<_>>()[..] else {
+        panic!("the line and one vector");
+    };
+    assert_eq!((line.interrupts, line.events, line.writes), (0, 0, 0));
+    let counted = (vector.interrupts, vector.events, vector.writes);
+    assert_eq!(counted, (1, 5, 1));
+    assert_eq!(vector.coalesced(), 4);
+    assert_eq!(interrupts.fired(), 1);
+    assert_eq!(
+        interrupts.accesses(),
+        Accesses {
+            reads: 0,
+            writes: armed + 1
+        }
+    );
+}
+
 /// A handler that raises events for the queue it serves, inline: they are served, in order, without deadlock.
 #[test]
 fn handlers_may_raise_events_and_be_interrupted_themselves() {
