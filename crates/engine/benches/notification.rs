@@ -168,6 +168,7 @@ fn load(places: &[Affinity], moderation: Moderation, sources: usize) -> Load {
             affinity: place.clone(),
             class: Class::Latency,
             moderation: Some(moderation),
+            arming: None,
         };
         let id = engine.set_handler(&options).unwrap();
         source.cq.set_handler(Some(id)).unwrap();
