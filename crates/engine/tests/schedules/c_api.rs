@@ -28,7 +28,7 @@ pub(crate) struct QpMemory {
 
 impl QpMemory {
     fn write(&self) {
-        // Another thread may run before the store.
+        // real time: none passes, another thread may run before the store.
         shuttle::thread::sleep(Duration::ZERO);
         if self.freed.load(Ordering::Relaxed) {
             self.written_after_free.store(true, Ordering::Relaxed);
