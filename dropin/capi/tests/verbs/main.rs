@@ -1,16 +1,25 @@
 //! The verbs as C programs call them, in one process with the default settings: objects, requests, completions, events and destruction.
-//! One test program, since these tests need no process of their own; those that do are beside this folder.
+//! Tests that change settings, or count what a process has, start themselves in a process of their own (`own_process!`).
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/resident.rs"]
+mod resident;
 
 mod building;
 mod busy;
 mod datagrams;
 mod failures;
+mod functions;
+mod idle_sockets;
+mod layout;
+mod leaks;
+mod limits;
 mod peer_destruction;
 mod posting;
+mod programs;
 mod refusals;
+mod strings;
 mod unmapped;
 mod waiting;
 mod work;
