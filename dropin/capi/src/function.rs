@@ -16,6 +16,7 @@ use crate::abi::*;
 use crate::async_event::AsyncEventSource;
 use crate::cm::{Link, Timewait};
 use crate::errno::Errno;
+use crate::qp_table::QpTable;
 use crate::{log, profile};
 
 mod failure;
@@ -53,7 +54,7 @@ pub(crate) struct AdapterFunction {
     pub(crate) net: Arc<Net>,
     event_sources: RwLock<HashMap<Subject, Arc<AsyncEventSource>>>,
     /// Queue pairs by the number that their programs see.
-    pairs: RwLock<HashMap<u32, QpPtr>>,
+    pub(crate) pairs: Arc<QpTable<QpPtr>>,
     /// Identifiers of the connection manager, by the number that events have for their queue pairs.
     links: RwLock<HashMap<u32, Weak<Link>>>,
     /// Identifiers whose connections ended a short time ago.
@@ -91,7 +92,7 @@ impl AdapterFunction {
             number,
             _physical: physical,
             event_sources: RwLock::default(),
-            pairs: RwLock::default(),
+            pairs: QpTable::new(),
             links: RwLock::default(),
             timewait: Arc::default(),
             failure_listeners: Mutex::default(),
@@ -145,28 +146,18 @@ impl AdapterFunction {
 
     /// Makes a queue pair known by its number.
     pub(crate) fn add_pair(&self, number: u32, qp: *mut ibv_qp) {
-        self.pairs.write().insert(number, QpPtr(qp));
+        self.pairs.add(number, QpPtr(qp));
     }
 
     pub(crate) fn remove_pair(&self, number: u32, event_number: u32) {
-        self.pairs.write().remove(&number);
+        self.pairs.remove(number);
         self.links.write().remove(&event_number);
     }
 
     /// The queue pair with this number; null if there is none.
     pub(crate) fn pair(&self, number: u32) -> *mut ibv_qp {
-        let pairs = self.pairs.read();
-        pairs.get(&number).map_or(ptr::null_mut(), |at| at.0)
-    }
-
-    /// Writes the state of the queue pair with this number for its program to read; does nothing if it has been destroyed.
-    pub(crate) fn publish_state(&self, number: u32, state: u32) {
-        // Under the lock: the thread that destroys a queue pair removes it from the map first.
-        let pairs = self.pairs.read();
-        if let Some(QpPtr(qp)) = pairs.get(&number) {
-            // SAFETY: the queue pair is not freed while this thread holds the lock. One field is written, which programs only read.
-            unsafe { (**qp).state = state };
-        }
+        let found = self.pairs.with(number, |at| at.0);
+        found.unwrap_or(ptr::null_mut())
     }
 
     /// Reports the end of this queue pair's connection to an identifier.
@@ -212,11 +203,13 @@ impl AdapterFunction {
 }
 
 /// The address of a queue pair.
-struct QpPtr(*mut ibv_qp);
+#[derive(Clone, Copy)]
+pub(crate) struct QpPtr(pub(crate) *mut ibv_qp);
 
-// SAFETY: the pointer is dereferenced only under the lock of `pairs`, or by calls that the program makes about the queue pair.
+// SAFETY: the pointer is dereferenced only under the lock of the table, or by calls that the program makes about the queue pair.
 unsafe impl Send for QpPtr {}
-// SAFETY: the address is fixed; the state behind it is written under the lock of `pairs`, which `remove_pair` takes before the queue pair is freed.
+// SAFETY: the address is fixed; the state behind it is written under the lock of the table, and `ibv_destroy_qp` removes the queue pair from
+// the table before it is freed.
 unsafe impl Sync for QpPtr {}
 
 /// A context and a protection domain that stay open.

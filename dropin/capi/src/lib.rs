@@ -41,6 +41,7 @@ mod pd;
 mod port;
 mod profile;
 mod qp;
+mod qp_table;
 mod query;
 mod rsockets;
 mod scatter;
