@@ -161,9 +161,10 @@ pub(crate) unsafe extern "C" fn alloc_parent_domain(
         };
         let allocator = match (attr.alloc, attr.free) {
             _ if !has(IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS) => None,
-            // SAFETY: the caller guarantees what its allocator returns.
             (Some(alloc), Some(free)) => {
-                Some(unsafe { Allocator::new(alloc, free, object.as_ptr(), pd_context) })
+                let parent = object.as_ptr();
+                // SAFETY: the caller guarantees what its functions `alloc` and `free` do.
+                Some(unsafe { Allocator::new(alloc, free, parent, pd_context) })
             }
             _ => return Err(Errno::INVAL),
         };

@@ -94,8 +94,8 @@ impl Mr {
     /// registration lives. Fails with [`Error::FaultsNotCaught`] where such an access would end the process.
     ///
     /// # Safety
-    /// No Rust reference to memory in this range is used, and the memory is of no other use, as far as requests and, within the rights,
-    /// peers access it: they read and write what is mapped at that time.
+    /// Requests and, within the rights, peers read and write whatever is mapped in this range at that time: no Rust reference to the bytes
+    /// that they access is used meanwhile.
     ///
     /// ```
     /// use verbena::{Access, Device, Mr};
@@ -125,7 +125,8 @@ impl Mr {
     /// whatever is mapped, by its address.
     ///
     /// # Safety
-    /// As for [`register_on_demand`](Mr::register_on_demand), for every address: of the process's own memory, the adapter's included.
+    /// As for [`register_on_demand`](Mr::register_on_demand), for every address of the process: memory of its allocator, of its stacks and of
+    /// the adapter is in the range.
     ///
     /// ```
     /// use verbena::{Access, Device, Mr};

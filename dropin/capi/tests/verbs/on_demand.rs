@@ -2,6 +2,7 @@
 //! The adapter's copies fault pages in; an access to a page that is not mapped fails its request, and the process goes on.
 
 use crate::common::*;
+use crate::datagrams;
 use core::ffi::{c_int, c_void};
 use core::ptr;
 use verbena_capi::abi::*;
@@ -148,6 +149,61 @@ fn unmapped_target_on_demand_fails_the_peer() {
             deregister(mr);
         }
     }
+}
+
+#[test]
+fn unreliable_connections_use_memory_on_demand() {
+    let (a, b) = pair(SideParams {
+        kind: IBV_QPT_UC,
+        shared: 8,
+        ..SideParams::default()
+    });
+    let (from, to) = (Reserved::new(), Reserved::new());
+    let at_a = register(&a, from.0, LEN, ON_DEMAND);
+    let at_b = register(&b, to.0, LEN, ON_DEMAND);
+    from.make_accessible();
+    to.make_accessible();
+    from.fill(b"unreliable");
+    assert_eq!(b.receive_into(5, to.piece(at_b, 64)), 0);
+    assert_eq!(a.send(1, IBV_WR_SEND, from.piece(at_a, 10), |_| {}), 0);
+    expect_completion(a.cq, 1, IBV_WC_SUCCESS);
+    expect_completion(b.cq, 5, IBV_WC_SUCCESS);
+    assert_eq!(to.bytes(10), b"unreliable");
+    deregister(at_a);
+    deregister(at_b);
+}
+
+#[test]
+fn datagrams_use_memory_on_demand() {
+    const HEADER: usize = 40;
+    let (a, b) = (datagrams::side(), datagrams::side());
+    let (from, to) = (Reserved::new(), Reserved::new());
+    let at_a = register(&a, from.0, LEN, ON_DEMAND);
+    let at_b = register(&b, to.0, LEN, ON_DEMAND);
+    let mut attr = b.rtr_attr(0).0.ah_attr;
+    let ah = call!(ibv_create_ah(a.pd, &raw mut attr));
+    assert!(!ah.is_null());
+    let to_b = |wr: &mut ibv_send_wr| {
+        wr.wr.ud.ah = ah;
+        wr.wr.ud.remote_qpn = b.number();
+        wr.wr.ud.remote_qkey = datagrams::QKEY;
+    };
+    from.make_accessible();
+    to.make_accessible();
+    from.fill(b"datagram");
+    assert_eq!(b.receive_into(5, to.piece(at_b, 128)), 0);
+    assert_eq!(a.send(1, IBV_WR_SEND, from.piece(at_a, 8), to_b), 0);
+    expect_completion(a.cq, 1, IBV_WC_SUCCESS);
+    expect_completion(b.cq, 5, IBV_WC_SUCCESS);
+    assert_eq!(&to.bytes(HEADER + 8)[HEADER..], b"datagram");
+    // A source that is not mapped: the first page of the process.
+    let whole = register(&a, ptr::null_mut(), usize::MAX, ON_DEMAND);
+    assert_eq!(a.send(2, IBV_WR_SEND, sge_of(whole, 64, 8), to_b), 0);
+    expect_completion(a.cq, 2, IBV_WC_LOC_PROT_ERR);
+    deregister(whole);
+    assert_eq!(call!(ibv_destroy_ah(ah)), 0);
+    deregister(at_a);
+    deregister(at_b);
 }
 
 #[test]
