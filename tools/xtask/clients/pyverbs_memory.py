@@ -55,8 +55,8 @@ class End:
 
     def __init__(self, context):
         self.base = PD(context)
-        callbacks = ParentDomainContext(self.base, alloc, free)
-        self.domain = ParentDomain(context, attr=ParentDomainInitAttr(self.base, callbacks))
+        self.callbacks = ParentDomainContext(self.base, alloc, free)
+        self.domain = ParentDomain(context, attr=ParentDomainInitAttr(self.base, self.callbacks))
         init = CqInitAttrEx(
             cqe=16,
             wc_flags=e.IBV_WC_EX_WITH_BYTE_LEN | STAMPS,
@@ -138,8 +138,8 @@ def main():
     assert calls["alloc"] == 2, calls
     ece = a.pair.query_ece()
     assert ece.options == 0 and ece.vendor_id
-    a.pair.set_ece(ECE(vendor=ece.vendor_id, options=7))
-    refused(errno.EINVAL, lambda: a.pair.set_ece(ECE(vendor=0x15B3, options=1)))
+    a.pair.set_ece(ECE(vendor_id=ece.vendor_id, options=7))
+    refused(errno.EINVAL, lambda: a.pair.set_ece(ECE(vendor_id=0x15B3, options=1)))
     at, region, whole, device_memory, zero_based = regions(context, b.domain)
     local = MR(a.domain, PAGE, ACCESS)
     if not iwarp:

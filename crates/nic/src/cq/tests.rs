@@ -377,6 +377,19 @@ mod model {
         });
     }
 
+    /// A push into a full queue takes the oldest entry out, also while a thread polls: each entry is seen once at most, and the last one.
+    #[test]
+    fn ignored_overrun_races_with_poll() {
+        loom::model(|| {
+            let cq = Arc::new(stamped(1, true));
+            let producer = producer(&cq, 0..2);
+            let mut seen = ids(&cq);
+            assert!(producer.join().unwrap().is_empty());
+            seen.extend(ids(&cq));
+            assert!(seen == [0, 1] || seen == [1], "{seen:?}");
+        });
+    }
+
     /// A thread that sees an event finds its entry, without taking a lock.
     #[test]
     fn an_entry_is_visible_before_its_event() {
