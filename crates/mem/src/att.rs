@@ -252,6 +252,15 @@ impl Att {
             return Span::new(core::ptr::null_mut(), 0);
         }
         let at = self.first_offset + offset;
+        if let Control::Direct(page) = &self.control {
+            return page.span(at, len);
+        }
+        self.run_indirect(at, len, write)
+    }
+
+    /// Apart from [`run_for`](Att::run_for), whose code for direct translation stays short.
+    #[inline(never)]
+    fn run_indirect(&self, at: u64, len: u64, write: bool) -> Span {
         match &self.control {
             Control::Direct(page) => page.span(at, len),
             Control::FirstOrder(size, pages) => {

@@ -132,10 +132,16 @@ impl OutputEnd {
         if self.plain {
             return self.ring.pop();
         }
+        self.pop_unplain()
+    }
+
+    /// Apart from [`pop`](OutputEnd::pop), which then has no code for it.
+    #[cold]
+    #[inline(never)]
+    fn pop_unplain(&mut self) -> Option<Wc> {
         self.pop_stamped().map(|(wc, _)| wc)
     }
 
-    #[cold]
     fn pop_stamped(&mut self) -> Option<(Wc, Timestamp)> {
         if self.kept.is_empty() {
             let wc = self.ring.pop()?;
@@ -273,6 +279,12 @@ impl Cq {
         if self.is_empty() {
             return 0;
         }
+        self.poll_entries(out)
+    }
+
+    /// A function of its own: a poll of an empty queue saves no registers.
+    #[inline(never)]
+    fn poll_entries(&self, out: &mut [Wc]) -> usize {
         let mut end = self.output.end.lock();
         let waiting = self.waiting(&end);
         let mut count = 0;
@@ -352,6 +364,7 @@ impl Cq {
 
     /// Makes room for an entry, and reads the clock for it if the queue has one; false if there is no room.
     #[cold]
+    #[inline(never)]
     fn make_room(&self, end: &mut InputEnd, outbox: &mut Outbox) -> bool {
         if end.waiting() >= end.capacity {
             end.taken = self.output.taken.load(Ordering::Acquire);
