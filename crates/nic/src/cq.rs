@@ -128,20 +128,17 @@ struct OutputEnd {
 }
 
 impl OutputEnd {
+    /// Not inlined: a poll of an empty queue saves no registers for it.
+    #[inline(never)]
     fn pop(&mut self) -> Option<Wc> {
         if self.plain {
             return self.ring.pop();
         }
-        self.pop_unplain()
-    }
-
-    /// Apart from [`pop`](OutputEnd::pop), which then has no code for it.
-    #[cold]
-    #[inline(never)]
-    fn pop_unplain(&mut self) -> Option<Wc> {
         self.pop_stamped().map(|(wc, _)| wc)
     }
 
+    #[cold]
+    #[inline(never)]
     fn pop_stamped(&mut self) -> Option<(Wc, Timestamp)> {
         if self.kept.is_empty() {
             let wc = self.ring.pop()?;
@@ -279,12 +276,6 @@ impl Cq {
         if self.is_empty() {
             return 0;
         }
-        self.poll_entries(out)
-    }
-
-    /// A function of its own: a poll of an empty queue saves no registers.
-    #[inline(never)]
-    fn poll_entries(&self, out: &mut [Wc]) -> usize {
         let mut end = self.output.end.lock();
         let waiting = self.waiting(&end);
         let mut count = 0;
