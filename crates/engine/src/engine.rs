@@ -190,6 +190,12 @@ impl Engine {
         UlpConnecting::new(&self.core, to, options)
     }
 
+    /// The same on a connection that the program has established itself, such as one that it accepted.
+    pub fn adopt_ulp(&self, stream: OwnedFd, options: UlpOptions) -> Result<UlpConnecting, Error> {
+        self.core.check()?;
+        UlpConnecting::adopt(&self.core, stream, options)
+    }
+
     /// Datagrams for this adapter that reached no queue pair, by cause.
     pub fn datagram_drops(&self) -> DatagramDrops {
         self.core.routes.ud_demux.drops()

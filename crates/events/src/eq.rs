@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use verbena_stream::Time;
+use verbena_stream::{Time, saturating_nanos};
 use verbena_sync::primitives::{Arc, AtomicU32, AtomicU64, Mutex, Ordering};
 use verbena_sync::ring::{Producer, ring};
 
@@ -216,7 +216,8 @@ impl EventQueue {
     }
 
     /// The read indicator as last written by the driver.
-    pub fn read_indicator(&self) -> u32 {
+    #[cfg(test)]
+    pub(crate) fn read_indicator(&self) -> u32 {
         self.load_word().read
     }
 
@@ -233,7 +234,7 @@ impl EventQueue {
 
     fn set_hold(&self, hold: Hold) {
         self.count.store(hold.count, Ordering::Relaxed);
-        let nanos = u64::try_from(hold.delay.as_nanos()).unwrap_or(u64::MAX);
+        let nanos = saturating_nanos(hold.delay);
         self.delay.store(nanos, Ordering::Relaxed);
     }
 

@@ -10,7 +10,7 @@
 
 use std::any::Any;
 
-use verbena_stream::Time;
+use verbena_stream::{Time, saturating_nanos};
 use verbena_sync::combining_lock::CombiningLock;
 use verbena_sync::locks::OnceLock;
 use verbena_sync::primitives::{AtomicU64, AtomicUsize, Ordering};

@@ -228,7 +228,8 @@ impl Att {
     }
 
     /// The page size; direct translation has none.
-    pub fn page_size(&self) -> Option<PageSize> {
+    #[cfg(test)]
+    pub(crate) fn page_size(&self) -> Option<PageSize> {
         match self.control {
             Control::Direct(_) | Control::Null(_) => None,
             Control::FirstOrder(size, _) | Control::SecondOrder(size, _) => Some(size),

@@ -352,7 +352,7 @@ impl Tpt {
         Ok(stag)
     }
 
-    /// A new STag and its slot, which the caller owns until `publish`, `kind` or `free_with_key`.
+    /// A new STag and its slot, which the caller owns until `publish` or `free_with_key`.
     fn allocate(&self, purpose: Purpose) -> Result<(Stag, Owned<'_>), Misuse> {
         let full = Misuse::Full(self.capacity());
         let (index, step) = self.indexes.lock().take(purpose).ok_or(full)?;

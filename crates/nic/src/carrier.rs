@@ -33,6 +33,15 @@ pub trait Carrier {
         None
     }
 
+    /// Bytes written that the peer's transport has not acknowledged; `None` where the carrier cannot tell. Once the peer has closed its
+    /// direction in good order, its process has read all others.
+    fn unacknowledged(&self) -> Option<u64> {
+        None
+    }
+
+    /// No byte will be written any more: the peer reads the end of the stream behind the last one. Its bytes still arrive.
+    fn finish(&mut self) {}
+
     /// Nothing can be done before so many further bytes have arrived, so no wakeup is needed for fewer. A hint, valid until the next call.
     fn expect_at_least(&mut self, _bytes: usize) {}
 }

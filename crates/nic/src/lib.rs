@@ -4,7 +4,7 @@
 //!
 //! Reading order: [`wr`] (requests) → [`wc`] (completions) → [`state`] (states of a queue pair) → [`cq`], [`receive`], [`srq`]
 //! (the queues) → [`carrier`] (moves bytes) → [`qp`] (the queue pair), [`ssq`] (shared send queue), [`ud`] (datagrams), [`ulp`]
-//! (queue pairs of other protocols) → [`control`] (deferred verbs) → [`function`] (the tables and the verbs on them) →
+//! (queue pairs of other protocols), [`tcp`] (one of them: a plain byte stream) → [`control`] (deferred verbs) → [`function`] (the tables and the verbs on them) →
 //! [`adapter`] → [`profile`] (what the adapter presents itself as); [`error`] lists why a verb fails.
 //! Events go to the `verbena-events` crate; the lock-free queues and the combining lock are those of `verbena-sync`.
 
@@ -28,6 +28,7 @@ pub mod receive;
 pub mod srq;
 pub mod ssq;
 pub mod state;
+pub mod tcp;
 #[cfg(test)]
 mod testing;
 pub mod ud;
@@ -53,6 +54,7 @@ pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use ssq::{Record, Ssq, SsqLimits, SsqOutcome};
 pub use state::{Personality, QpState, QpType};
+pub use tcp::{Acknowledgement, Fill, TcpAttr, TcpQp, TcpSendWr};
 pub use ud::{Destination, MAX_DATAGRAM, ReceivedDatagram, UdQp, UdSendWr};
 pub use ulp::{UlpInit, UlpQp};
 pub use verbena_events::{

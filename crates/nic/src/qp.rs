@@ -8,6 +8,7 @@ mod complete;
 mod image;
 mod inner;
 mod link_state;
+mod local_ops;
 mod memory;
 mod modify;
 mod owed;

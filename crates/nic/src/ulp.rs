@@ -14,6 +14,7 @@ use verbena_stream::Time;
 use crate::carrier::Carrier;
 use crate::cq::Cq;
 use crate::qp::{Limits, Receiving, Sending};
+use crate::srq::Srq;
 use crate::state::QpState;
 use crate::wr::Sge;
 
@@ -64,7 +65,7 @@ pub trait UlpQp: fmt::Debug + Send + Sync {
     }
 
     /// It is destroyed: nothing completes any more, and its memory is not accessed any more. False if it was destroyed before.
-    fn retire(&self) -> bool;
+    fn retire(&self, out: &mut Outbox) -> bool;
 
     /// It has sends or requests that have not completed, for which a shutdown waits (N8).
     fn is_busy(&self) -> bool;
@@ -109,6 +110,9 @@ pub struct UlpInit {
     pub send_cq: Arc<Cq>,
     /// Where its receives complete.
     pub recv_cq: Arc<Cq>,
+    /// Where its receives come from, if it has no receive queue of its own. `receive` is called when the queue has a receive for which
+    /// [`Srq::take`] has made it wait; it leaves with [`Srq::leave`] when it ends.
+    pub srq: Option<Arc<Srq>>,
     /// The memory it works on.
     pub tpt: Arc<Tpt>,
     /// Its limits.

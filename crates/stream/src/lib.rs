@@ -40,6 +40,6 @@ pub use rx::{PredictedKind, Prediction, SendProgress};
 pub use startup::{Agreement, Endpoint, Outcome, Role, Terms};
 pub use stream::{BeginError, Settings, Stream};
 pub use terminate::Offender;
-pub use time::Time;
+pub use time::{Time, saturating_nanos};
 pub use tx::MIN_ULPDU;
 pub use violation::{AccessFault, Violation};

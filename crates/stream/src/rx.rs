@@ -7,7 +7,7 @@ mod message;
 mod phase;
 mod predict;
 
-pub use phase::{RxEvent as MomentEvent, RxPhase};
+pub use phase::{RxEvent, RxPhase};
 pub use predict::{PredictedKind, Prediction};
 
 use serde::{Deserialize, Serialize};
@@ -153,13 +153,13 @@ impl Rx {
                     Next::Need(need) => return Ok((used, Step::More(need))),
                     Next::Passed(n) => used += n,
                     Next::Run(len) => return Ok((used, Step::Place(self.run(len)))),
-                    Next::End => self.step(MomentEvent::PayloadDone),
+                    Next::End => self.step(RxEvent::PayloadDone),
                 },
                 RxPhase::Trailer => match self.deframer.close(rest)? {
                     Err(need) => return Ok((used, Step::More(need))),
                     Ok(n) => {
                         used += n;
-                        self.step(MomentEvent::FrameDone);
+                        self.step(RxEvent::FrameDone);
                         if let Some(delivery) = self.deliver(now, accounting)? {
                             return Ok((used, Step::Deliver(delivery)));
                         }
@@ -208,9 +208,9 @@ impl Rx {
         if self.phase != RxPhase::Claim {
             return Ok(None);
         }
-        self.step(MomentEvent::Claimed);
+        self.step(RxEvent::Claimed);
         let mut rnr = None;
-        let fate = match claim {
+        let outcome = match claim {
             Claim::Granted { capacity } => MessageOutcome::Receive { capacity },
             Claim::Drop => MessageOutcome::Drop,
             Claim::NotReady { .. } => {
@@ -218,7 +218,7 @@ impl Rx {
                 MessageOutcome::Discard
             }
         };
-        self.set_outcome(fate)?;
+        self.set_outcome(outcome)?;
         Ok(rnr)
     }
 
@@ -303,7 +303,7 @@ impl Rx {
         }
     }
 
-    fn step(&mut self, event: MomentEvent) {
+    fn step(&mut self, event: RxEvent) {
         if let Some(next) = self.phase.next(event) {
             self.phase = next;
         }

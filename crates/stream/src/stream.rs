@@ -1,4 +1,4 @@
-//! An iWARP stream after startup: receive side, transmit side and the ledger between them.
+//! An iWARP stream after startup: receive side, transmit side and the accounting between them.
 //! It tells the caller where bytes go and is told how many were placed (docs/ARCHITECTURE.md); it sends nothing before the rules of
 //! startup allow it, and at most one Terminate, after the responses it owes. Payload, queues, memory and time are the caller's.
 

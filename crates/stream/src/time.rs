@@ -40,13 +40,29 @@ impl Add<Duration> for Time {
 
     /// Saturates: a deadline 584 years ahead never passes.
     fn add(self, span: Duration) -> Time {
-        let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
-        Time(self.0.saturating_add(nanos))
+        Time(self.0.saturating_add(saturating_nanos(span)))
     }
+}
+
+/// The span in nanoseconds; `u64::MAX` if it is longer than 584 years.
+pub fn saturating_nanos(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{:06}ms", self.0 / 1_000_000, self.0 % 1_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_spans_saturate() {
+        assert_eq!(saturating_nanos(Duration::from_micros(3)), 3000);
+        assert_eq!(saturating_nanos(Duration::MAX), u64::MAX);
+        assert_eq!(Time::from_nanos(1) + Duration::MAX, Time::MAX);
     }
 }

@@ -9,10 +9,10 @@
 //!
 //! ```text
 //!  running process                         successor
-//!  Hatch::wait            ◄── hello ──     Inheritance::from
-//!  Successor::give         ── hello ──►
+//!  HandoverListener::accept ◄── hello ──   IncomingHandover::connect
+//!  HandoverSender::send    ── hello ──►
 //!    connections taken out                     (neither side touches them)
-//!                         ── goods, fds ─►   memory(), qp()
+//!                         ── state, fds ─►   memory(), qp()
 //!                                            accept():  word 0 → taken, connections begin
 //!    releases them        ◄── taken ──
 //!    (no answer: word 0 → kept, connections continue here)
@@ -76,8 +76,8 @@ impl HandoverStep {
 /// use std::time::Duration;
 /// let directory = std::env::temp_dir().join(format!("verbena-doc-{}", std::process::id()));
 /// std::fs::create_dir_all(&directory)?;
-/// let hatch = verbena::HandoverListener::bind(&directory.join("successor"))?;
-/// assert!(hatch.accept(Duration::from_millis(1))?.is_none(), "no successor yet");
+/// let listener = verbena::HandoverListener::bind(&directory.join("successor"))?;
+/// assert!(listener.accept(Duration::from_millis(1))?.is_none(), "no successor yet");
 /// # std::fs::remove_dir_all(&directory)?;
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -89,7 +89,7 @@ impl HandoverListener {
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("verbena-doc-open-{}", std::process::id()));
-    /// let hatch = verbena::HandoverListener::bind(&path)?;
+    /// let listener = verbena::HandoverListener::bind(&path)?;
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn bind(path: &Path) -> Result<HandoverListener, Error> {
@@ -102,8 +102,8 @@ impl HandoverListener {
     ///
     /// ```
     /// # let path = std::env::temp_dir().join(format!("verbena-doc-wait-{}", std::process::id()));
-    /// # let hatch = verbena::HandoverListener::bind(&path)?;
-    /// if let Some(successor) = hatch.accept(std::time::Duration::ZERO)? {
+    /// # let listener = verbena::HandoverListener::bind(&path)?;
+    /// if let Some(successor) = listener.accept(std::time::Duration::ZERO)? {
     ///     successor.send(verbena::Handover::default(), |_| ()).map_err(|kept| kept.source)?;
     /// }
     /// # Ok::<(), verbena::Error>(())

@@ -84,6 +84,7 @@ mod shared;
 mod sidr;
 mod srq;
 mod ssq;
+pub mod tcp;
 mod ud;
 pub mod ulp;
 

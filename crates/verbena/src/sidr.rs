@@ -202,12 +202,12 @@ impl SidrQuery {
     ) -> Result<SidrQuery, Error> {
         let notified =
             move |answer: Result<_, verbena_engine::Error>| done(answer.map_err(Error::from));
-        let asking = device
+        let started = device
             .inner()
             .engine
             .query_sidr(from, to, private_data, notified)?;
         Ok(SidrQuery {
-            query: asking,
+            query: started,
             _device: device,
         })
     }

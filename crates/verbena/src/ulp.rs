@@ -69,7 +69,7 @@
 //!         self.state.lock().unwrap().0 = QpState::Err;
 //!     }
 //!
-//!     fn retire(&self) -> bool {
+//!     fn retire(&self, _: &mut Outbox) -> bool {
 //!         let mut state = self.state.lock().unwrap();
 //!         std::mem::replace(&mut state.0, QpState::Reset) != QpState::Reset
 //!     }
@@ -97,7 +97,7 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -110,6 +110,7 @@ use crate::cq::BareCq;
 use crate::device::{Domain, Inner};
 use crate::error::Error;
 use crate::pd::Pd;
+use crate::srq::Srq;
 
 pub use verbena_mem::{Gather, Placement, Refusal, Sources, Targets};
 pub use verbena_nic::receive::{PostError as ReceiveQueueError, Receive};
@@ -149,6 +150,18 @@ impl Default for UlpOptions {
     }
 }
 
+impl UlpOptions {
+    fn in_domain(self, pd: &Pd) -> EngineOptions {
+        EngineOptions {
+            service: self.service,
+            pd: pd.0.pd,
+            srq: None,
+            limits: self.limits,
+            connect_timeout: self.connect_timeout,
+        }
+    }
+}
+
 /// A queue pair of an upper-layer protocol and its connection. Dropping it destroys the queue pair and closes the connection.
 ///
 /// A crate with a protocol wraps it in a type whose methods post the protocol's requests with the calls here. The [module](self) has
@@ -156,6 +169,7 @@ impl Default for UlpOptions {
 pub struct UlpConnection<Q> {
     pair: UlpPair<Q>,
     // Dropped after the queue pair.
+    _srq: Option<Srq>,
     _domain: Arc<Domain>,
 }
 
@@ -171,7 +185,7 @@ impl<Q: UlpQp + 'static> UlpConnection<Q> {
     ) -> Result<UlpConnection<Q>, Error> {
         check_same_device(&pd.0.device, queues)?;
         let connecting = UlpConnecting::new(pd, to, options)?;
-        connecting.attempt.wait()?;
+        connecting.wait()?;
         connecting.into_qp(queues, make)
     }
 
@@ -241,21 +255,39 @@ impl<Q: fmt::Debug> fmt::Debug for UlpConnection<Q> {
 pub struct UlpConnecting {
     attempt: EngineConnecting,
     pd: Pd,
+    srq: Option<Srq>,
 }
 
 impl UlpConnecting {
     /// Connects to a peer without waiting.
     pub fn new(pd: &Pd, to: SocketAddr, options: UlpOptions) -> Result<UlpConnecting, Error> {
-        let options = EngineOptions {
-            service: options.service,
-            pd: pd.0.pd,
-            limits: options.limits,
-            connect_timeout: options.connect_timeout,
-        };
-        Ok(UlpConnecting {
-            attempt: pd.0.device.engine.connect_ulp(to, options)?,
-            pd: pd.clone(),
-        })
+        let attempt = pd.0.device.engine.connect_ulp(to, options.in_domain(pd))?;
+        let (pd, srq) = (pd.clone(), None);
+        Ok(UlpConnecting { attempt, pd, srq })
+    }
+
+    /// Takes a connection over that the program has established itself, for example one that it accepted.
+    pub fn from_stream(
+        pd: &Pd,
+        stream: TcpStream,
+        options: UlpOptions,
+    ) -> Result<UlpConnecting, Error> {
+        let engine = &pd.0.device.engine;
+        let attempt = engine.adopt_ulp(stream.into(), options.in_domain(pd))?;
+        let (pd, srq) = (pd.clone(), None);
+        Ok(UlpConnecting { attempt, pd, srq })
+    }
+
+    /// The queue pair takes its receives from this queue ([`UlpInit::srq`]), which has to be of the same domain.
+    pub fn with_srq(mut self, srq: &Srq) -> UlpConnecting {
+        self.attempt.set_srq(srq.number());
+        self.srq = Some(Srq(srq.0.clone()));
+        self
+    }
+
+    /// Waits until the peer has accepted.
+    pub fn wait(&self) -> Result<(), Error> {
+        Ok(self.attempt.wait()?)
     }
 
     /// Whether the peer has accepted, without waiting. Fails if it refused or the time limit passed.
@@ -271,10 +303,16 @@ impl UlpConnecting {
         make: impl FnOnce(UlpInit) -> Q,
     ) -> Result<UlpConnection<Q>, Error> {
         check_same_device(&self.pd.0.device, queues)?;
+        if let Some(srq) = &self.srq
+            && !Arc::ptr_eq(&srq.0.domain.device, &self.pd.0.device)
+        {
+            return Err(Error::Foreign);
+        }
         let (send, recv) = queues;
         let pair = self.attempt.into_pair((&send.queue, &recv.queue), make)?;
         Ok(UlpConnection {
             pair,
+            _srq: self.srq,
             _domain: self.pd.0.clone(),
         })
     }

@@ -2,7 +2,7 @@
 //! Error numbers, flags and blocking behaviour are those of socket calls. The number of a stream socket is a descriptor of this process that
 //! is used for nothing else; the system's own socket calls do not work on it.
 //!
-//! Reading order: `table` (numbers) → `address` → `lifecycle` → `name` → `outgoing`, `incoming` → `ready` → `option` → `mapping`.
+//! Reading order: `table` (numbers) → `address` → `lifecycle` → `name` → `pieces`, `outgoing`, `incoming` → `ready` → `option` → `mapping`.
 
 /// `pass_on!(cancel::recv(socket, buf, len, how))`: the call of the C library for a socket that is not a stream socket of this library. As the macros of
 /// `caller`, it compiles only inside an `unsafe fn`.
@@ -27,6 +27,7 @@ mod mapping;
 mod name;
 mod option;
 mod outgoing;
+mod pieces;
 mod ready;
 mod table;
 

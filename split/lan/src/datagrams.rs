@@ -91,7 +91,8 @@ impl Datagrams {
     }
 
     /// Sent datagrams are joined.
-    pub fn is_gso_enabled(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_gso_enabled(&self) -> bool {
         self.gso.get()
     }
 

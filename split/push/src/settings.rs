@@ -2,7 +2,6 @@
 //! by `Session::new`.
 
 use crate::error::Misuse;
-use crate::output::Channel;
 use crate::window::INITIAL_CREDIT;
 
 /// How channels and transfers are arranged (P5).
@@ -20,14 +19,6 @@ impl Arrangement {
     /// Every arrangement.
     pub const ALL: [Arrangement; 3] =
         [Arrangement::Sends, Arrangement::Writes, Arrangement::Single];
-
-    /// The channel that carries packets.
-    pub const fn data_channel(self) -> Channel {
-        match self {
-            Arrangement::Sends | Arrangement::Writes => Channel::Data,
-            Arrangement::Single => Channel::Control,
-        }
-    }
 
     /// Whether the elements of a pool are receive descriptors, used in order and counted, instead of addressed memory.
     pub const fn counts(self) -> bool {

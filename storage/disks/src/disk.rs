@@ -103,18 +103,16 @@ impl Disk {
 
     /// Writes a buffer to the blocks from `lba` on.
     pub fn write(&self, lba: u64, buffer: Buffer) -> Pending {
-        self.write_with(lba, buffer, false)
-    }
-
-    /// As [`write`](Disk::write), with force unit access: completes when the data is on stable storage.
-    pub fn write_through(&self, lba: u64, buffer: Buffer) -> Pending {
-        self.write_with(lba, buffer, true)
-    }
-
-    fn write_with(&self, lba: u64, buffer: Buffer, fua: bool) -> Pending {
         let at = self.extent(lba, &buffer);
         let from = buffer.buffer_ref();
-        self.begin(at.map(|at| Request::Write { at, from, fua }), buffer)
+        self.begin(
+            at.map(|at| Request::Write {
+                at,
+                from,
+                fua: false,
+            }),
+            buffer,
+        )
     }
 
     /// Brings all completed writes to stable storage.

@@ -102,14 +102,14 @@ impl Login {
             }
         };
         let own = offer.chap.clone();
-        let mut talk = TextExchange::default();
-        talk.set_text(text);
+        let mut dialogue = TextExchange::default();
+        dialogue.set_text(text);
         Ok(Login {
             chap_exchange: own.map(|own| ChapExchange::new(own, offer.mutual.clone(), random)),
             offer,
             isid,
             state,
-            text_exchange: talk,
+            text_exchange: dialogue,
             negotiation: bargain,
             negotiated_keys: HashSet::new(),
             target_alias: None,

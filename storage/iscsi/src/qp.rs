@@ -260,7 +260,7 @@ impl UlpQp for Qp {
         self.fail(cause, out);
     }
 
-    fn retire(&self) -> bool {
+    fn retire(&self, _: &mut Outbox) -> bool {
         let retired = core::mem::replace(&mut self.queues.lock().retired, true);
         if !retired {
             // No completions are raised any more; registrations of outstanding commands are removed.

@@ -80,6 +80,7 @@ impl World {
             pd: PD,
             send_cq: cq.clone(),
             recv_cq: cq.clone(),
+            srq: None,
             tpt: tpt.clone(),
             limits: Limits {
                 sends: 24,
@@ -294,7 +295,7 @@ impl World {
         };
         match end {
             Receiving::WouldBlock => {
-                assert!(carrier.input.is_empty(), "it leaves what it could read")
+                assert!(carrier.input.is_empty(), "it leaves what it could read");
             }
             Receiving::Held => assert_eq!(self.qp.view().receives, 0, "it has receives"),
             Receiving::Some(_) | Receiving::Ended => {}

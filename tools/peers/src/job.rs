@@ -2,11 +2,14 @@
 //! count, so that a busy machine makes it less accurate but not longer. Seconds, bytes and messages are plain numbers.
 
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use verbena_cli::bench::Op;
+use verbena_cli::bench::{Meter, Op, Throughput, quantile};
+
+/// How long a peer may be silent: longer than `xtask` lets a measurement run.
+pub(crate) const SILENCE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Which loop runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -83,6 +86,21 @@ impl Job {
     pub(crate) fn inflight(&self) -> usize {
         (self.depth as usize).min(16 * self.connections)
     }
+
+    /// The measured time.
+    pub(crate) fn span(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds.clamp(0.001, 60.0))
+    }
+
+    /// Counts the messages of a stream.
+    pub(crate) fn meter(&self) -> Meter {
+        Meter::start(Some(self.span()), self.size.max(1))
+    }
+
+    /// Counts the messages of many connections.
+    pub(crate) fn meter_for_connections(&self) -> Meter {
+        Meter::for_connections(self.span(), self.size.max(1), self.connections)
+    }
 }
 
 /// The figures of one side.
@@ -108,93 +126,13 @@ pub(crate) struct Figures {
     pub(crate) wakeups: u64,
 }
 
-/// The warm-up time and the measured time.
-pub(crate) struct Timer {
-    span: Duration,
-    begin: Instant,
-    end: Instant,
-}
-
-impl Timer {
-    pub(crate) fn start(job: &Job) -> Timer {
-        let span = Duration::from_secs_f64(job.seconds.clamp(0.001, 60.0));
-        let begin = Instant::now() + span / 4;
-        Timer {
-            span,
-            begin,
-            end: begin + span,
-        }
-    }
-
-    /// Starts the measured time now, because the warm-up took longer.
-    fn begin_now(&mut self, now: Instant) {
-        (self.begin, self.end) = (now, now + self.span);
-    }
-
-    /// Whether an operation that started at this time is in the measured time.
-    pub(crate) fn is_measured(&self, at: Instant) -> bool {
-        at >= self.begin
-    }
-
-    pub(crate) fn is_expired(&self, at: Instant) -> bool {
-        at >= self.end
-    }
-}
-
-/// Counts the messages of a stream.
-pub(crate) struct Meter {
-    timer: Timer,
-    /// Messages that belong to the warm-up, however long they take.
-    warmup_messages: u64,
-    size: u64,
-    carried: u64,
-    from: Option<(Instant, u64)>,
-}
-
-impl Meter {
-    pub(crate) fn start(job: &Job) -> Meter {
-        Meter {
-            timer: Timer::start(job),
-            warmup_messages: 0,
-            size: u64::from(job.size.max(1)),
-            carried: 0,
-            from: None,
-        }
-    }
-
-    /// For many connections: nothing counts before two messages per connection. The first one has the costs of a new connection (cold
-    /// caches, allocations), and with many connections the measured time would contain little else.
-    pub(crate) fn for_connections(job: &Job) -> Meter {
-        Meter {
-            warmup_messages: 2 * job.connections as u64,
-            ..Meter::start(job)
-        }
-    }
-
-    /// Adds messages; false when the time is over.
-    pub(crate) fn record(&mut self, messages: u64) -> bool {
-        self.carried += messages;
-        let now = Instant::now();
-        if self.from.is_none()
-            && self.timer.is_measured(now)
-            && self.carried >= self.warmup_messages
-        {
-            self.timer.begin_now(now);
-            self.from = Some((now, self.carried));
-        }
-        self.from.is_none() || !self.timer.is_expired(now)
-    }
-
-    /// The figures so far.
-    pub(crate) fn figures(&self) -> Figures {
-        let now = Instant::now();
-        let (from, before) = self.from.unwrap_or((now, self.carried));
-        let messages = self.carried - before;
+impl From<Throughput> for Figures {
+    fn from(all: Throughput) -> Figures {
         Figures {
-            messages,
-            bytes: messages * self.size,
-            seconds: (now - from).as_secs_f64(),
-            carried: self.carried * self.size,
+            messages: all.messages,
+            bytes: all.bytes,
+            seconds: all.elapsed.as_secs_f64(),
+            carried: all.carried,
             ..Figures::default()
         }
     }
@@ -203,18 +141,13 @@ impl Meter {
 /// The figures of a list of times.
 pub(crate) fn figures_from_times(mut times: Vec<Duration>, size: u32) -> Figures {
     times.sort_unstable();
-    let at = |fraction: f64| {
-        let last = times.len().saturating_sub(1) as f64;
-        let one = times.get((last * fraction).round() as usize);
-        one.map_or(0.0, Duration::as_secs_f64)
-    };
     let total: Duration = times.iter().sum();
     Figures {
         messages: times.len() as u64,
         bytes: times.len() as u64 * u64::from(size),
         seconds: total.as_secs_f64(),
-        median: at(0.5),
-        p99: at(0.99),
+        median: quantile(&times, 0.5).as_secs_f64(),
+        p99: quantile(&times, 0.99).as_secs_f64(),
         ..Figures::default()
     }
 }

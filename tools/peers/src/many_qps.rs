@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use verbena::low::{Data, Flags, Limits, QpState, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpConnecting, QpOptions, RemoteMemory, Status};
 
-use crate::job::{Figures, Job, Meter};
+use crate::job::{Figures, Job};
 use crate::rdma::device;
 use crate::usage;
 
@@ -128,7 +128,7 @@ fn write_in_turn(job: &Job, side: &Side, qps: &[Qp], remote: &RemoteMemory) -> R
     let source = [side.memory.sge(0, job.size as usize)?];
     let (mut turn, mut under, mut going) = (0, 0_usize, true);
     let depth = job.inflight();
-    let (mut wcs, mut meter) = ([Wc::default(); 64], Meter::for_connections(job));
+    let (mut wcs, mut meter) = ([Wc::default(); 64], job.meter_for_connections());
     while going || under > 0 {
         while going && under < depth {
             let wr = SendWr {
@@ -154,5 +154,5 @@ fn write_in_turn(job: &Job, side: &Side, qps: &[Qp], remote: &RemoteMemory) -> R
             going &= meter.record(n as u64);
         }
     }
-    Ok(meter.figures())
+    Ok(meter.figures().into())
 }

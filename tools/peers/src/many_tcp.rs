@@ -8,7 +8,7 @@ use std::net::{TcpListener, TcpStream};
 use anyhow::{Context, Result, bail};
 use rustix::event::{Timespec, epoll};
 
-use crate::job::{Figures, Job, Meter};
+use crate::job::{Figures, Job};
 use crate::usage;
 
 /// Length of an answer: that of an acknowledgement of Verbena with its frame.
@@ -166,7 +166,7 @@ fn send_in_turn(job: &Job, links: &mut Links) -> Result<Figures> {
     let bytes = vec![7; job.size.max(1) as usize];
     let (mut turn, mut under, mut going) = (0, 0, true);
     let (count, depth) = (links.all.len(), job.inflight());
-    let mut meter = Meter::for_connections(job);
+    let mut meter = job.meter_for_connections();
     while going || under > 0 {
         while going && under < depth {
             let at = turn % count;
@@ -190,5 +190,5 @@ fn send_in_turn(job: &Job, links: &mut Links) -> Result<Figures> {
             going &= meter.record(ended);
         }
     }
-    Ok(meter.figures())
+    Ok(meter.figures().into())
 }

@@ -1,14 +1,16 @@
 //! Plain TCP as in a well-written C program: the baseline of the comparison. `TCP_NODELAY` is set and bytes are not copied needlessly.
 //! The server ends at the end of the stream; neither side looks at the bytes.
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut, Read, Write};
+use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::time::Instant;
+use std::slice;
 
 use anyhow::{Context, Result, bail};
 use rustix::net::sockopt;
+use verbena_cli::bench::tcp::{echo, read_all, round_trips};
+use verbena_cli::bench::{Extent, Meter};
 
-use crate::job::{Figures, Job, Kind, Meter, Timer, figures_from_times};
+use crate::job::{Figures, Job, Kind, SILENCE_LIMIT, figures_from_times};
 use crate::usage;
 
 /// Length of one read of a plain stream.
@@ -48,10 +50,8 @@ pub(crate) fn serve_pingpong(job: &Job) -> Result<Figures> {
 
 /// The same on any stream.
 pub(crate) fn serve_pingpong_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<Figures> {
-    let (mut bytes, before) = (vec![0; job.size.max(1) as usize], usage::cpu());
-    while read_all(stream, &mut bytes)? {
-        write_all(stream, &bytes)?;
-    }
+    let (size, before) = (job.size.max(1) as usize, usage::cpu());
+    echo(slice::from_mut(stream), size, SILENCE_LIMIT)?;
     Ok(cpu_figures(before))
 }
 
@@ -64,22 +64,8 @@ pub(crate) fn run_pingpong(job: &Job) -> Result<Figures> {
 
 /// The same on any stream.
 pub(crate) fn run_pingpong_on(job: &Job, stream: &mut (impl Read + Write)) -> Result<Figures> {
-    let mut bytes = vec![7; job.size.max(1) as usize];
-    let (mut times, timer) = (Vec::new(), Timer::start(job));
-    loop {
-        let start = Instant::now();
-        // On a busy machine one round trip can take longer than the whole measurement.
-        if timer.is_expired(start) && !times.is_empty() {
-            break;
-        }
-        write_all(stream, &bytes)?;
-        if !read_all(stream, &mut bytes)? {
-            bail!("the server closed the connection");
-        }
-        if timer.is_measured(start) {
-            times.push(start.elapsed() / 2);
-        }
-    }
+    let (size, extent) = (job.size.max(1) as usize, Extent::Time(job.span()));
+    let times = round_trips(slice::from_mut(stream), size, 2, extent, SILENCE_LIMIT)?;
     Ok(figures_from_times(times, job.size))
 }
 
@@ -96,7 +82,7 @@ pub(crate) fn receive_plain(job: &Job) -> Result<Figures> {
 pub(crate) fn send_plain(job: &Job) -> Result<Figures> {
     let mut socket = connect(job)?;
     let (bytes, before) = (vec![7; job.size.max(1) as usize], usage::cpu());
-    let mut meter = Meter::start(job);
+    let mut meter = job.meter();
     while {
         socket.write_all(&bytes)?;
         meter.record(1)
@@ -109,7 +95,7 @@ pub(crate) fn receive_framed(job: &Job) -> Result<Figures> {
     let mut socket = accept(job)?;
     let (mut target, before) = (vec![0; job.size.max(1) as usize], usage::cpu());
     let mut head = [0; HEAD];
-    let mut there = read_all(&mut socket, &mut head)?;
+    let mut there = read_all(&mut socket, &mut head, SILENCE_LIMIT)?;
     while there {
         let len = length(&head, target.len())?;
         there = scatter(&mut socket, &mut target[..len], &mut head)?;
@@ -123,7 +109,7 @@ pub(crate) fn send_framed(job: &Job) -> Result<Figures> {
     let mut socket = connect(job)?;
     let (bytes, before) = (vec![7; job.size.max(1) as usize], usage::cpu());
     let head = head(job.size.max(1));
-    let mut meter = Meter::start(job);
+    let mut meter = job.meter();
     while {
         gather(&mut socket, &head, &bytes)?;
         meter.record(1)
@@ -137,7 +123,7 @@ fn finish(socket: &mut TcpStream, meter: &Meter, before: f64) -> Result<Figures>
     socket.read_exact(&mut [0])?;
     Ok(Figures {
         cpu: usage::cpu() - before,
-        ..meter.figures()
+        ..meter.figures().into()
     })
 }
 
@@ -190,37 +176,4 @@ fn scatter(socket: &mut impl Read, target: &mut [u8], head: &mut [u8]) -> Result
         IoSliceMut::advance_slices(&mut rest, n);
     }
     Ok(true)
-}
-
-/// Fills the bytes, polling if the socket does not block; false if the stream ends before the first.
-fn read_all(socket: &mut impl Read, bytes: &mut [u8]) -> Result<bool> {
-    let mut at = 0;
-    while at < bytes.len() {
-        match socket.read(&mut bytes[at..]) {
-            Ok(0) if at == 0 => return Ok(false),
-            Ok(0) => bail!("the stream ended within a message"),
-            Ok(n) => at += n,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) if is_disconnect(error.kind()) && at == 0 => return Ok(false),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(true)
-}
-
-/// The peer ended the stream, perhaps without close_notify.
-fn is_disconnect(kind: ErrorKind) -> bool {
-    matches!(kind, ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof)
-}
-
-fn write_all(socket: &mut impl Write, bytes: &[u8]) -> Result<()> {
-    let mut at = 0;
-    while at < bytes.len() {
-        match socket.write(&bytes[at..]) {
-            Ok(n) => at += n,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
 }

@@ -104,7 +104,7 @@ fn tcp_many_carries_bytes_and_ends() {
 
 #[test]
 fn meter_starts_after_two_messages_per_connection() {
-    let mut meter = job::Meter::for_connections(&job("many --connections 50 --size 10"));
+    let mut meter = job("many --connections 50 --size 10").meter_for_connections();
     // real time: longer than the meter measures; it must not have started yet.
     std::thread::sleep(std::time::Duration::from_millis(100));
     assert!(meter.record(99) && meter.figures().messages == 0);

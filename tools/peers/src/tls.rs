@@ -16,7 +16,7 @@ use rustls::{
     SignatureScheme, StreamOwned,
 };
 
-use crate::job::{Figures, Job, Meter};
+use crate::job::{Figures, Job};
 use crate::tcp::{self, cpu_figures};
 use crate::usage;
 
@@ -165,7 +165,7 @@ pub(crate) fn receive_plain(job: &Job) -> Result<Figures> {
 pub(crate) fn send_plain(job: &Job) -> Result<Figures> {
     let mut stream = connect(job)?;
     let (bytes, before) = (vec![7; job.size.max(1) as usize], usage::cpu());
-    let mut meter = Meter::start(job);
+    let mut meter = job.meter();
     while {
         stream.write_all(&bytes)?;
         meter.record(1)
@@ -176,6 +176,6 @@ pub(crate) fn send_plain(job: &Job) -> Result<Figures> {
     stream.read_exact(&mut [0])?;
     Ok(Figures {
         cpu: usage::cpu() - before,
-        ..meter.figures()
+        ..meter.figures().into()
     })
 }

@@ -18,11 +18,6 @@ impl Ratio {
     pub const fn per_mille(n: u16) -> Ratio {
         Ratio(if n > 1000 { 1000 } else { n })
     }
-
-    /// Whether it is zero.
-    pub const fn is_never(self) -> bool {
-        self.0 == 0
-    }
 }
 
 /// A random generator.

@@ -1,9 +1,10 @@
-//! How tests wait: for a condition, a readable descriptor, or a thread that blocks in the kernel.
+//! How tests wait: for a condition, a readable descriptor, or a thread that blocks in the kernel; and tests in processes of their own.
 //! Every wait ends as soon as its event has happened, and panics with the event's name after [`WAIT_LIMIT`]; no test passes or fails by
 //! the time that a wait takes. Tests have no other sleeps (`cargo xtask tidy`, rule `waits`).
 
 #![forbid(unsafe_code)]
 
+mod process;
 mod thread;
 
 use std::os::fd::AsFd;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+pub use process::is_own_process;
 pub use thread::{Tid, is_blocked, spawn_blocked, wait_blocked};
 
 /// After this time a wait fails. Far longer than any of the events takes on a loaded machine.

@@ -284,6 +284,7 @@ mod tests {
                 target("seeds", "bin", &[]),
                 target("verbena_fuzz", "lib", &[]),
             ],
+            publish: None,
         };
         assert_eq!(targets(&package), ["rx", "startup"]);
     }

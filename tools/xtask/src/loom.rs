@@ -54,16 +54,11 @@ fn models(workspace: &Workspace, models: &[(&str, &str)], options: &Options) -> 
         .iter()
         .map(|(_, module)| format!("{module}::{filter}"));
     workspace
-        .cargo()
+        .cargo_with_cfg("loom")
         .args(["test", "--release", "--lib"])
         .args(packages)
         .arg("--")
         .args(modules)
-        .env("RUSTFLAGS", "--cfg loom")
-        // A model takes longer to build than to run.
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
-        .env("CARGO_TARGET_DIR", workspace.target.join("loom"))
         .env("LOOM_MAX_PREEMPTIONS", options.preemptions.to_string())
 }
 

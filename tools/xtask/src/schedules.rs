@@ -42,17 +42,13 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
 
 fn tool(workspace: &Workspace, options: &Options) -> Tool {
     let tool = workspace
-        .cargo()
+        .cargo_with_cfg("shuttle")
         .args(["test", "--release", "--package", "verbena-engine"])
         .args(["--test", "schedules", "--"])
         .args([options.seeds, options.first].map(|n| n.to_string()))
-        .env("RUSTFLAGS", "--cfg shuttle")
         // Half the time to build, and the checks of the code stay.
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
         .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
-        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
-        .env("CARGO_TARGET_DIR", workspace.target.join("schedules"));
+        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
     if options.trace {
         tool.env("SCHEDULES_TRACE", "1")
     } else {

@@ -72,10 +72,14 @@ fn tests(workspace: &Workspace, long: bool) -> Tool {
     }
 }
 
+/// Of the packages that are published: their pages are read.
 fn documentation(workspace: &Workspace) -> Tool {
-    let doc = ["doc", "--workspace", "--no-deps"];
+    let packages = workspace.packages.iter();
+    let private = packages.filter(|package| !package.is_published());
+    let exclude = private.flat_map(|package| ["--exclude", &package.name]);
     workspace
         .cargo()
-        .args(doc)
+        .args(["doc", "--workspace", "--no-deps"])
+        .args(exclude)
         .env("RUSTDOCFLAGS", "-D warnings")
 }

@@ -2,7 +2,7 @@
 //! A finding is one line, `path:line: rule: sentence`, and any finding fails the check.
 //! This file reads the input and prints the result; every rule has a file of its own.
 
-mod circles;
+mod cycles;
 mod docs;
 mod headers;
 mod language;
@@ -135,7 +135,7 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
         findings.extend(waits::check(file));
     }
     findings.extend(safety_phrases::check(files));
-    findings.extend(circles::check(files));
+    findings.extend(cycles::check(files));
     findings.extend(docs::check(files, paths));
     findings.extend(links::check(files, paths));
     findings

@@ -29,6 +29,17 @@ pub(crate) struct Package {
     pub(crate) dependencies: Vec<Dependency>,
     #[serde(default)]
     pub(crate) targets: Vec<Target>,
+    /// The registries it may go to: `None` for all, empty for a package that is not published.
+    #[serde(default)]
+    pub(crate) publish: Option<Vec<String>>,
+}
+
+impl Package {
+    pub(crate) fn is_published(&self) -> bool {
+        self.publish
+            .as_ref()
+            .is_none_or(|registries| !registries.is_empty())
+    }
 }
 
 /// One line of a `[dependencies]`, `[dev-dependencies]` or `[build-dependencies]` table.
@@ -73,6 +84,16 @@ impl Workspace {
             false => cargo,
         }
     }
+
+    /// A cargo that builds every crate with `--cfg NAME`, in a folder of that name below the target folder: the flag changes every crate. The
+    /// release profile builds quickly instead of thoroughly, because what is built here takes longer to build than to run.
+    pub(crate) fn cargo_with_cfg(&self, name: &str) -> Tool {
+        self.cargo()
+            .env("RUSTFLAGS", format!("--cfg {name}"))
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+            .env("CARGO_TARGET_DIR", self.target.join(name))
+    }
 }
 
 #[cfg(test)]
@@ -82,7 +103,7 @@ mod tests {
     const TEXT: &str = r#"{
         "workspace_root": "/w", "target_directory": "/t", "version": 1,
         "packages": [{
-            "name": "a", "manifest_path": "/w/a/Cargo.toml", "version": "0.1.0",
+            "name": "a", "manifest_path": "/w/a/Cargo.toml", "version": "0.1.0", "publish": [],
             "dependencies": [
                 {"name": "b", "kind": null, "path": "/w/b"},
                 {"name": "c", "kind": "dev"}
@@ -97,6 +118,7 @@ mod tests {
         assert_eq!(workspace.root, PathBuf::from("/w"));
         assert_eq!(workspace.target, PathBuf::from("/t"));
         let package = workspace.package("a").unwrap();
+        assert!(!package.is_published());
         assert_eq!(package.dependencies[0].kind, None);
         assert_eq!(package.dependencies[1].kind.as_deref(), Some("dev"));
         assert_eq!(package.targets[0].required_features, ["f"]);

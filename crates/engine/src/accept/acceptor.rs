@@ -39,8 +39,8 @@ pub(crate) struct ArrivalGuard {
 
 impl Drop for ArrivalGuard {
     fn drop(&mut self) {
-        if let Some(door) = self.acceptor.upgrade() {
-            door.remove_startup(self.number);
+        if let Some(this) = self.acceptor.upgrade() {
+            this.remove_startup(self.number);
         }
     }
 }
@@ -159,14 +159,14 @@ impl Acceptor {
             notify: RwLock::default(),
         });
         listener.listen()?;
-        let door = Acceptor::new(core, listener, RequestSink::Program(waiting.clone()))?;
+        let this = Acceptor::new(core, listener, RequestSink::Program(waiting.clone()))?;
         let mut acceptors = core.admission.pending_requests.lock();
         acceptors.retain(|one| one.strong_count() > 0);
         acceptors.push(Arc::downgrade(&waiting));
         drop(acceptors);
         // The engine may have ended the waits before this listener was added.
         core.check_waits()?;
-        Ok((door, waiting))
+        Ok((this, waiting))
     }
 
     /// A listener for out-of-band connections.
@@ -177,27 +177,27 @@ impl Acceptor {
     fn new(
         core: &Arc<Core>,
         listener: Listener,
-        hears: RequestSink,
+        sink: RequestSink,
     ) -> Result<Arc<Acceptor>, Error> {
-        let door = Arc::new(Acceptor {
+        let this = Arc::new(Acceptor {
             core: core.clone(),
             shard: core.shards.pick()?,
             token: next_token(),
             listener,
-            sink: hears,
+            sink,
             order: Mutex::default(),
             paused: Mutex::new(false),
             handed_over: AtomicBool::new(false),
         });
-        door.shard.serve(door.token, door.clone())?;
-        let watched = door
+        this.shard.serve(this.token, this.clone())?;
+        let watched = this
             .shard
-            .watch(&door.listener, door.token, Interest::READ_ONCE);
+            .watch(&this.listener, this.token, Interest::READ_ONCE);
         if let Err(error) = watched {
-            door.shard.forget(door.token);
+            this.shard.forget(this.token);
             return Err(error.into());
         }
-        Ok(door)
+        Ok(this)
     }
 
     pub(crate) fn is_alive(&self) -> bool {

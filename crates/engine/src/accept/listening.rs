@@ -35,11 +35,8 @@ impl Reservation {
     /// Listens; at most `backlog` requests wait for an answer.
     pub fn listen(self, backlog: usize) -> Result<Listening, Error> {
         self.core.check()?;
-        let (door, waiting) = Acceptor::open(&self.core, self.listener, backlog)?;
-        Ok(Listening {
-            acceptor: door,
-            waiting,
-        })
+        let (acceptor, waiting) = Acceptor::open(&self.core, self.listener, backlog)?;
+        Ok(Listening { acceptor, waiting })
     }
 }
 

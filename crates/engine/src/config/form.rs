@@ -6,6 +6,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::path::PathBuf;
 
+use verbena_stream::saturating_nanos;
 use verbena_wire::mpa::enhanced::RtrKinds;
 
 use super::device::Device;
@@ -113,9 +114,8 @@ impl Form<Duration> for DurationRange {
 }
 
 fn time(value: Duration) -> String {
-    let n = u64::try_from(value.as_nanos()).unwrap_or(u64::MAX);
     let units = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
-    unscaled(n, &units, "ns")
+    unscaled(saturating_nanos(value), &units, "ns")
 }
 
 /// Digits and one of the units; the first unit that the text ends with counts.

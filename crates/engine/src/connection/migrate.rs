@@ -99,7 +99,7 @@ impl Connection {
     pub(crate) fn attach_stream(
         self: &Arc<Self>,
         moving: DetachedStream,
-        berth: AttachPoint,
+        to: AttachPoint,
         out: &mut Outbox,
     ) -> Result<(), Box<DetachedStream>> {
         let DetachedStream {
@@ -108,7 +108,7 @@ impl Connection {
             peer,
             nudge,
         } = moving;
-        let AttachPoint { qp, group, slot } = berth;
+        let AttachPoint { qp, group, slot } = to;
         let bound = {
             let mut phase = self.phase.lock();
             if let Err(image) = qp.import_image(image, out) {

@@ -4,6 +4,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
+use verbena_stream::saturating_nanos;
 use verbena_sync::atomic::{AtomicU64, Ordering};
 use verbena_sync::locks::RwLock;
 
@@ -38,9 +39,8 @@ impl Slot {
     }
 
     pub(crate) fn set_peer_timeout(&self, patience: Option<Duration>) {
-        let nanos = |patience: Duration| u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
-        self.peer_timeout
-            .store(patience.map_or(u64::MAX, nanos), Ordering::Relaxed);
+        let nanos = patience.map_or(u64::MAX, saturating_nanos);
+        self.peer_timeout.store(nanos, Ordering::Relaxed);
     }
 
     pub(super) fn set(&self, connection: &Arc<Connection>) {

@@ -1,6 +1,6 @@
 //! The descriptors of a connection: one socket, or both ends of a pair where a queue pair is its own peer; and TLS on the
 //! socket if configured.
-//! The queue pair's bytes pass only while the line is open: a thread that is late with a closed connection must not touch the
+//! The queue pair's bytes pass only while a stream is attached: a thread that is late with a closed connection must not touch the
 //! stream of the next one.
 
 use verbena_sync::atomic::{AtomicU8, Ordering};
@@ -22,7 +22,7 @@ const TLS: u8 = 2;
 /// A connection's descriptors.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    /// Writes go here; reads, too, unless `other` is set.
+    /// Writes go here; reads, too, unless `read_socket` is set.
     socket: Socket,
     read_socket: Option<Socket>,
     /// Locked only while bytes are moved, by the one thread that serves the connection.

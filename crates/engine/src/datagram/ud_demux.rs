@@ -39,15 +39,15 @@ impl UdMember {
         let sending = self.qp.transmit(&mut sender, out);
         let moved = sender.sent_any;
         if let UdSending::Blocked(source) = sending
-            && let Some(mailbox) = self.udp_port(source)
+            && let Some(port) = self.udp_port(source)
         {
-            mailbox.resume_when_writable(self);
+            port.resume_when_writable(self);
         }
         moved
     }
 
     fn udp_port(&self, source: IpAddr) -> Option<&Arc<UdpPort>> {
-        self.udp_ports.iter().find(|mailbox| mailbox.ip() == source)
+        self.udp_ports.iter().find(|port| port.ip() == source)
     }
 }
 
@@ -59,9 +59,9 @@ struct Sender<'a> {
 
 impl DatagramSender for Sender<'_> {
     fn send_packet(&mut self, to: &Destination, packet: &mut Vec<u8>) -> SendOutcome {
-        let mailbox = self.member.udp_port(to.source);
+        let from = self.member.udp_port(to.source);
         let same_family = to.source.is_ipv4() == to.address.is_ipv4();
-        let Some(mailbox) = mailbox.filter(|_| same_family) else {
+        let Some(from) = from.filter(|_| same_family) else {
             return SendOutcome::UnknownSource;
         };
         let port = if to.address.is_multicast() {
@@ -69,7 +69,7 @@ impl DatagramSender for Sender<'_> {
         } else {
             port_and_index(to.number).0
         };
-        let posted = mailbox.send(SocketAddr::new(to.address, port), packet);
+        let posted = from.send(SocketAddr::new(to.address, port), packet);
         self.sent_any |= posted != SendOutcome::Full;
         posted
     }
@@ -183,15 +183,15 @@ impl UdDemux {
         }
         let port = core.config.multicast_port;
         let socket = DatagramSocket::bind_group(group, port, core.local_addresses.all()?)?;
-        let mailbox = UdpPort::new(core, socket, Some(group))?;
-        mailbox.serve()?;
+        let opened = UdpPort::new(core, socket, Some(group))?;
+        opened.serve()?;
         let members = Arc::new([pair.clone()]);
         let audience = MulticastGroup {
-            udp_port: mailbox.clone(),
+            udp_port: opened.clone(),
             members,
         };
         self.groups.write().insert(group, audience);
-        Ok(Some(mailbox))
+        Ok(Some(opened))
     }
 
     /// Detaches a queue pair from a group; returns the group's socket if it was attached.
@@ -205,13 +205,13 @@ impl UdDemux {
             return None;
         }
         audience.members = members;
-        let mailbox = audience.udp_port.clone();
+        let opened = audience.udp_port.clone();
         if audience.members.is_empty() {
             groups.remove(&group);
             drop(groups);
-            mailbox.close();
+            opened.close();
         }
-        Some(mailbox)
+        Some(opened)
     }
 
     /// Closes the sockets of all groups.

@@ -41,10 +41,10 @@ pub(crate) struct Nonces {
 }
 
 impl OobHello {
-    pub(crate) fn new(life: &Weak<OobHandshake>, nonce: u64, words: OobRole) -> OobHello {
-        let life = life.clone();
+    pub(crate) fn new(owner: &Weak<OobHandshake>, nonce: u64, words: OobRole) -> OobHello {
+        let owner = owner.clone();
         OobHello {
-            handshake: life,
+            handshake: owner,
             nonce,
             role: words,
         }
@@ -60,13 +60,13 @@ impl OobHello {
         agreement: &Agreement,
         peer: SocketAddr,
     ) -> Result<Nonces, Error> {
-        let life = self.handshake()?;
+        let owner = self.handshake()?;
         Ok(match &self.role {
             OobRole::Caller(call) => {
                 let answer = DialReply::parse(&agreement.private_data).ok();
                 let answer = answer.filter(|_| agreement.extensions);
                 let answer = answer.ok_or(Error::Unauthenticated { peer })?;
-                let key = auth::answer_proven_by(life.keys(), call, &answer);
+                let key = auth::answer_proven_by(owner.keys(), call, &answer);
                 let key = key.ok_or(Error::Unauthenticated { peer })?;
                 Nonces {
                     local: auth::caller_nonce(key, call, answer.nonce),
@@ -94,8 +94,8 @@ impl OobHello {
 
     /// The connection has ended, or was not established.
     pub(crate) fn disconnected(&self) {
-        if let Some(life) = self.handshake.upgrade() {
-            life.disconnected(self.nonce);
+        if let Some(owner) = self.handshake.upgrade() {
+            owner.disconnected(self.nonce);
         }
     }
 }

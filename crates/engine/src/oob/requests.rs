@@ -30,8 +30,8 @@ struct HeldRequest {
 }
 
 impl OobRequests {
-    pub(crate) fn add(&self, number: Qpn, life: Arc<OobHandshake>) {
-        self.handshakes.lock().insert(number.get(), life);
+    pub(crate) fn add(&self, number: Qpn, target: Arc<OobHandshake>) {
+        self.handshakes.lock().insert(number.get(), target);
     }
 
     /// The number is no longer used: calls held for it are refused.
@@ -56,12 +56,12 @@ impl OobRequests {
     }
 
     fn answer(&self, config: &Config, decision: Decision, call: DialRequest) -> Option<Time> {
-        let life = self.handshakes.lock().get(&call.to.get()).cloned();
-        let Some(life) = life else {
+        let target = self.handshakes.lock().get(&call.to.get()).cloned();
+        let Some(target) = target else {
             refuse(decision, DialReject::Unknown);
             return None;
         };
-        match life.check_call(&call, decision.connection.peer().ip()) {
+        match target.check_call(&call, decision.connection.peer().ip()) {
             Verdict::Accept(options, introduction) => {
                 let ended = introduction.clone();
                 let done = Box::new(move |result: Result<Vec<u8>, _>| {
@@ -77,7 +77,7 @@ impl OobRequests {
             }
             Verdict::Hold => {
                 let (number, until) = (call.to, self.hold(config, decision, call)?);
-                if life.has_peer() || !self.handshakes.lock().contains_key(&number.get()) {
+                if target.has_peer() || !self.handshakes.lock().contains_key(&number.get()) {
                     // The queue pair became ready or was removed after `check_call`, and that thread did not see this call yet.
                     self.ready(config, number);
                 }

@@ -20,7 +20,7 @@ use core::time::Duration;
 use std::sync::{Arc, Weak};
 
 use verbena_nic::Outbox;
-use verbena_stream::Time;
+use verbena_stream::{Time, saturating_nanos};
 use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::{Mutex, MutexGuard, RwLock};
 
@@ -207,7 +207,7 @@ impl Group {
             Event::Expired(Judgement::Bulk) => bulk::WINDOW,
             _ => lend_time * self.check_interval.multiple(),
         };
-        let unit = u64::try_from(lend_time.as_nanos()).unwrap_or(u64::MAX);
+        let unit = saturating_nanos(lend_time);
         let when = (now + after).nanos().saturating_add(unit / 2);
         let when = Time::from_nanos(when - when % unit);
         self.timekeeper.set_timer(when, self.token);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use verbena_sync::locks::OnceLock;
 
-use verbena_stream::Time;
+use verbena_stream::{Time, saturating_nanos};
 use verbena_sync::locks::Mutex;
 
 use crate::core::Core;
@@ -228,9 +228,7 @@ impl Shard {
     /// How long its thread has waited for a processor so far, in nanoseconds; 0 if unknown.
     pub(crate) fn run_delay_nanos(&self) -> u64 {
         let seen = sys::sched_state(self.thread_id.load(Ordering::Relaxed));
-        seen.map_or(0, |seen| {
-            u64::try_from(seen.run_delay.as_nanos()).unwrap_or(u64::MAX)
-        })
+        seen.map_or(0, |seen| saturating_nanos(seen.run_delay))
     }
 
     /// The shard is stopping: timers may not expire any more.

@@ -177,7 +177,7 @@ fn return_groups() {
 
 fn with_groups<R>(work: impl FnOnce(&[Arc<Group>]) -> R) -> R {
     SLEEP_POLL.with(|place| match &*place.borrow() {
-        Some(doze) => work(&doze.0),
+        Some(poll) => work(&poll.0),
         None => work(&[]),
     })
 }

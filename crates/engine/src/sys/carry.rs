@@ -18,6 +18,15 @@ impl Carrier for &Socket {
         }
     }
 
+    fn unacknowledged(&self) -> Option<u64> {
+        Some(Socket::unacknowledged(self))
+    }
+
+    fn finish(&mut self) {
+        // The connection may have failed already.
+        let _ = self.shutdown_write();
+    }
+
     fn expect_at_least(&mut self, bytes: usize) {
         // If this fails, the low-water mark stays as it was and a thread is only woken too often.
         let _ = self.set_low_water(bytes);

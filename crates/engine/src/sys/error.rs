@@ -57,7 +57,8 @@ impl Error {
     }
 
     /// Out of descriptors, in this process or on this host: can be retried when some were closed.
-    pub fn is_out_of_descriptors(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn is_out_of_descriptors(&self) -> bool {
         matches!(self.errno, Errno::MFILE | Errno::NFILE)
     }
 

@@ -3,7 +3,7 @@
 //! The caller waits on the descriptor.
 
 use core::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use verbena_nic::{UlpInit, UlpQp};
@@ -41,6 +41,28 @@ impl UlpConnecting {
             options,
             deadline: sys::now() + options.connect_timeout,
         })
+    }
+
+    /// A connection that the program has established itself, for example one that it accepted.
+    pub(crate) fn adopt(
+        core: &Arc<Core>,
+        stream: OwnedFd,
+        options: UlpOptions,
+    ) -> Result<UlpConnecting, Error> {
+        core.function.check_service(options.service)?;
+        let socket = Socket::from_passed_fd(stream)?;
+        Ok(UlpConnecting {
+            to: socket.peer_addr()?,
+            socket,
+            core: core.clone(),
+            options,
+            deadline: sys::now() + options.connect_timeout,
+        })
+    }
+
+    /// Takes receives from the shared receive queue of this number.
+    pub fn set_srq(&mut self, srq: u32) {
+        self.options.srq = Some(srq);
     }
 
     /// Whether the connection is established; an error if the attempt failed or took longer than `connect_timeout`.

@@ -24,6 +24,8 @@ pub struct UlpOptions {
     pub service: Service,
     /// Its protection domain.
     pub pd: Pd,
+    /// The number of the shared receive queue that it takes receives from, if it has none of its own.
+    pub srq: Option<u32>,
     /// Its limits.
     pub limits: Limits,
     /// Time limit for the TCP connection to be established.
@@ -58,6 +60,7 @@ impl<Q: UlpQp + 'static> UlpPair<Q> {
             pd: options.pd,
             send_cq: send.number(),
             recv_cq: recv.number(),
+            srq: options.srq,
             limits: options.limits,
         };
         let mut number = 0;
@@ -70,7 +73,7 @@ impl<Q: UlpQp + 'static> UlpPair<Q> {
         let stream = UlpStream::open(core, socket, (number, qp.clone()), &recv.0.group);
         let stream = stream.inspect_err(|_| {
             // No other thread has seen the queue pair: destroying it cannot fail.
-            let _ = core.function.destroy_ulp(number);
+            let _ = core.function.destroy_ulp(number, &mut Outbox::new());
         })?;
         Ok(UlpPair {
             core: core.clone(),
@@ -144,7 +147,9 @@ impl<Q> Drop for UlpPair<Q> {
             return;
         }
         self.stream.close();
-        let destroyed = self.core.function.destroy_ulp(self.number);
+        let mut out = Outbox::new();
+        let destroyed = self.core.function.destroy_ulp(self.number, &mut out);
         debug_assert!(destroyed.is_ok(), "it is destroyed once");
+        self.core.deliver(&mut out);
     }
 }

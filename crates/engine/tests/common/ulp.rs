@@ -34,6 +34,7 @@ pub fn connect(engine: &Engine, cq: &CompletionQueue, pd: Pd, to: SocketAddr) ->
     let options = UlpOptions {
         service: Service::Rdma,
         pd,
+        srq: None,
         limits: LIMITS,
         connect_timeout: TEST_TIMEOUT,
     };
@@ -167,7 +168,7 @@ impl UlpQp for RawQp {
         self.end(&mut self.inner.lock(), out);
     }
 
-    fn retire(&self) -> bool {
+    fn retire(&self, _: &mut Outbox) -> bool {
         let mut inner = self.inner.lock();
         let before = std::mem::replace(&mut inner.retired, true);
         self.end(&mut inner, &mut Outbox::new());

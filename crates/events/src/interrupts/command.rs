@@ -150,7 +150,7 @@ impl Interrupts {
     pub fn set_arming(&self, queue: u16, arming: Arming) -> Result<(), CommandError> {
         let nanos = match arming {
             Arming::Now => 0,
-            Arming::WhenIdle(gap) => u64::try_from(gap.as_nanos()).unwrap_or(u64::MAX).max(1),
+            Arming::WhenIdle(gap) => saturating_nanos(gap).max(1),
         };
         self.slot(queue)?.arming.store(nanos, Ordering::Relaxed);
         Ok(())

@@ -105,7 +105,8 @@ impl Tpt {
     }
 
     /// The last byte, in its stream, of the message that touched a valid entry out of order (M2).
-    pub fn touched_at(&self, stag: Stag) -> Option<Seq> {
+    #[cfg(test)]
+    pub(crate) fn touched_at(&self, stag: Stag) -> Option<Seq> {
         let grant = self.acquire(stag)?;
         match grant.slot().touch() {
             Some(Touch::Ahead(end)) => Some(end),

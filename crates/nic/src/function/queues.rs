@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use verbena_events::event::Outbox;
 use verbena_mem::Pd;
 
 use super::Function;
@@ -12,7 +11,6 @@ use super::users::{Use, Users};
 use crate::cq::{Cq, CqOptions};
 use crate::error::Error;
 use crate::srq::Srq;
-use crate::wr::ReceiveWr;
 
 /// A completion queue and the number of its users.
 #[derive(Debug)]
@@ -157,11 +155,12 @@ impl Function {
     /// Posts a receive; a queue pair that waits for one is woken.
     ///
     /// The queue pair is called after the shared queue's lock is released: the lock order is connection, then queue.
-    pub fn post_srq_receive(
+    #[cfg(test)]
+    pub(crate) fn post_srq_receive(
         &self,
         number: u32,
-        wr: &ReceiveWr<'_>,
-        out: &mut Outbox,
+        wr: &crate::wr::ReceiveWr<'_>,
+        out: &mut verbena_events::event::Outbox,
     ) -> Result<(), Error> {
         if let Some(qp) = self.srq(number)?.post(wr)? {
             out.wake(qp);

@@ -11,7 +11,6 @@ use super::Function;
 use super::users::{Use, Users};
 use crate::error::Error;
 use crate::ssq::{ChannelInfo, Ssq, SsqInfo, SsqLimits};
-use crate::wr::SendWr;
 
 /// A shared send queue, the number of its users, and its uses of its parts.
 #[derive(Debug)]
@@ -85,11 +84,12 @@ impl Function {
     }
 
     /// Posts a request for a channel; the outbox says that the queue must be pumped.
-    pub fn post_shared_send(
+    #[cfg(test)]
+    pub(crate) fn post_shared_send(
         &self,
         number: u32,
         channel: u32,
-        wr: &SendWr<'_>,
+        wr: &crate::wr::SendWr<'_>,
         out: &mut Outbox,
     ) -> Result<(), Error> {
         self.ssq(number)?.post(channel, wr)?;

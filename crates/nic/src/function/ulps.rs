@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use verbena_events::event::Outbox;
 use verbena_mem::Pd;
 
 use super::Function;
@@ -24,6 +25,8 @@ pub struct NewUlp {
     pub send_cq: u32,
     /// The completion queue of its receives; may be the same.
     pub recv_cq: u32,
+    /// The shared receive queue of its domain that it takes receives from.
+    pub srq: Option<u32>,
     /// Its limits.
     pub limits: Limits,
 }
@@ -37,7 +40,7 @@ impl Function {
     ) -> Result<Arc<U>, Error> {
         self.check_service(new.service)?;
         self.attributes.check_qp(&new.limits)?;
-        let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), None)?;
+        let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), new.srq)?;
         let mut made = None;
         let make = |number| {
             let qp = Arc::new(make(UlpInit {
@@ -45,6 +48,7 @@ impl Function {
                 pd: new.pd,
                 send_cq: uses.send.clone(),
                 recv_cq: uses.recv.clone(),
+                srq: uses.srq.clone(),
                 tpt: self.tpt.clone(),
                 limits: new.limits,
             }));
@@ -66,14 +70,14 @@ impl Function {
     }
 
     /// Destroys such a queue pair: its completions are removed.
-    pub fn destroy_ulp(&self, number: u32) -> Result<(), Error> {
+    pub fn destroy_ulp(&self, number: u32, out: &mut Outbox) -> Result<(), Error> {
         let found = self.qps.with(number, |pair| {
             let queues = (pair.uses.send.clone(), pair.uses.recv.clone());
             pair.ulp().cloned().map(|qp| (qp, queues))
         })?;
         let (qp, (send, recv)) = found.ok_or(self.qps.no_such(number))?;
         // Of two concurrent calls only one retires it; the number is freed only after everything else.
-        if !qp.retire() {
+        if !qp.retire(out) {
             return Err(self.qps.no_such(number));
         }
         send.discard_qp_entries(number);

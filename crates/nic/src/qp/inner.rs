@@ -42,15 +42,8 @@ pub struct Counters {
     pub rnr_received: u64,
 }
 
-impl Counters {
-    /// Bytes, both ways, that passed a buffer: headers, trailers, and payload that was staged.
-    pub fn bytes_copied(&self) -> u64 {
-        self.bytes_in + self.bytes_out - self.bytes_direct
-    }
-}
-
 /// Everything behind the lock: the parts, each of which owns its state, and what coordinates them. All of it moves with a connection
-/// (V1), except fields marked `serde(skip)`.
+/// (V1), except fields marked `serde(skip)` and the counters, which begin at zero.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Inner {
     pub(super) state: QpState,
@@ -166,7 +159,7 @@ impl Inner {
             }
             self.sends.push(wqe);
         }
-        // In the calm state receives stay in their queue until a message needs one.
+        // While `receives_idle` is set, receives stay in their queue until a message needs one.
         if !self.heads.receives_idle() && self.heads.has_receive() {
             match self.state {
                 QpState::Reset => while self.heads.next_receive().is_some() {},

@@ -105,7 +105,7 @@ impl Tails {
 
     /// Whether the connection must be told of the receive that was posted last.
     pub(super) fn must_notify_receive(&self) -> bool {
-        // Either this thread sees that calm is unset, or the thread that unsets it after this sees the receive (see `publish_receives_idle`).
+        // Either this thread sees that `receives_idle` is unset, or the thread that unsets it after this sees the receive (see `publish_receives_idle`).
         fence(Ordering::SeqCst);
         !self.status.receives_idle.load(Ordering::Relaxed)
     }
@@ -153,12 +153,12 @@ impl Heads {
     }
 
     /// Publishes whether threads that post receives need to ring; true if one was posted meanwhile whose thread may not have.
-    pub(super) fn publish_receives_idle(&self, calm: bool) -> bool {
-        if self.status.receives_idle.load(Ordering::Relaxed) == calm {
+    pub(super) fn publish_receives_idle(&self, idle: bool) -> bool {
+        if self.status.receives_idle.load(Ordering::Relaxed) == idle {
             return false;
         }
-        self.status.receives_idle.store(calm, Ordering::Relaxed);
-        if calm {
+        self.status.receives_idle.store(idle, Ordering::Relaxed);
+        if idle {
             return false;
         }
         fence(Ordering::SeqCst);

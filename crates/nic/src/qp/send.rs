@@ -1,11 +1,12 @@
 //! The send side of a queue pair: starts requests in order, frames them, and passes the frames to the carrier.
 //! It observes fences, the read depth and one message at a time; a request whose memory is refused affects only its queue pair. Payload of
 //! long plain frames is sent from its memory, and its right to be read is checked for every write. A frame of which the peer has a part
-//! cannot be dropped: then the connection is aborted. Completion is in [`super::complete`].
+//! cannot be dropped: then the connection is aborted. Completion is in [`super::complete`], requests that send nothing are in
+//! [`super::local_ops`].
 
 use smallvec::smallvec;
 use verbena_events::event::{Event, Outbox};
-use verbena_mem::{Bind, Misuse, Refusal, Sources};
+use verbena_mem::{Refusal, Sources};
 use verbena_stream::responder::Due;
 use verbena_stream::{BeginError, Message, Outgoing, Plain, Stream, Time};
 use verbena_wire::{Rsn, Stag};
@@ -16,10 +17,9 @@ use super::link_state::{LinkEvent, LinkState};
 use super::memory::{Right, Source, access_violation, check_sink, gathers, source};
 use super::owed::gather_part;
 use super::receive::{Receiving, SendDemand};
-use super::register::{OnFailure, RegisterError, register};
 use super::send_queue::SendQueue;
 use super::transmit_buffer::{Granted, InPlacePayload, Origin, Refused, TransmitBuffer};
-use super::wait::{wait_for_entry, waits_for_memory};
+use super::wait::waits_for_memory;
 use super::wqe::{Payload, Progress, Wqe};
 use crate::carrier::{Carrier, IoOutcome};
 use crate::state::{QpEvent, QpState};
@@ -497,103 +497,6 @@ impl Inner {
             debug_assert!(left.is_none(), "a refused message emits no frame");
         }
         self.sends.rewind(n);
-    }
-}
-
-/// Requests that send nothing: bind, local invalidate, and registration (M4), alone or before a Send (M11).
-impl Inner {
-    /// Bind, local invalidate, register: done at once, in their turn; false if nothing was done.
-    pub(super) fn run_local(&mut self, init: &QpInit, at: usize, out: &mut Outbox) -> bool {
-        let status = match self.sends[at].op {
-            SendOp::Register(ticket) => match register(init, ticket) {
-                Ok(()) => Status::Success,
-                Err(why) => return self.registration_failed(init, at, why, out),
-            },
-            SendOp::Bind(bind) => {
-                // Domain and queue pair are those of this queue pair, whatever the request says: they decide which peers may use the window (M8).
-                let (pd, qp) = (init.pd, init.number);
-                match init.tpt.bind(&Bind { pd, qp, ..bind }) {
-                    Ok(_) => Status::Success,
-                    // V5: it is retried when its memory is registered.
-                    Err(Misuse::Pending(stag)) if wait_for_entry(init, stag) => return false,
-                    Err(Misuse::Pending(_)) => return self.run_local(init, at, out),
-                    Err(_) => Status::MwBindErr,
-                }
-            }
-            SendOp::LocalInvalidate(stag) => match init.tpt.invalidate_local(stag, init.pd) {
-                Ok(()) => Status::Success,
-                Err(_) => Status::LocProtErr,
-            },
-            _ => return false,
-        };
-        if status != Status::Success {
-            return self.fail_in_turn(init, at, status, out);
-        }
-        self.sends.end(at, status);
-        self.sends.pass(at);
-        true
-    }
-
-    /// M11: executes the registration of a Send, once; false if that failed, and nothing is sent.
-    pub(super) fn register_before_send(
-        &mut self,
-        init: &QpInit,
-        at: usize,
-        out: &mut Outbox,
-    ) -> bool {
-        let SendOp::RegisterSend {
-            ticket,
-            invalidate,
-            immediate,
-        } = self.sends[at].op
-        else {
-            return true;
-        };
-        match register(init, ticket) {
-            Ok(()) => {
-                // It is a plain Send from here on, which may be restarted if the peer has no receive.
-                self.sends[at].op = SendOp::Send {
-                    invalidate,
-                    immediate,
-                };
-                true
-            }
-            Err(why) => {
-                self.registration_failed(init, at, why, out);
-                false
-            }
-        }
-    }
-
-    /// The registration at `at` failed; false while it must wait for its turn to fail.
-    fn registration_failed(
-        &mut self,
-        init: &QpInit,
-        at: usize,
-        why: RegisterError,
-        out: &mut Outbox,
-    ) -> bool {
-        match init.registration.on_failure {
-            OnFailure::Reactive => {
-                self.stop_sending(init, at, why);
-                true
-            }
-            OnFailure::Anticipatory => {
-                let id = self.sends[at].id;
-                self.cause
-                    .get_or_insert_with(|| format!("request {id} did not register: {why}"));
-                self.fail_request(init, at, Status::MwBindErr, out);
-                true
-            }
-        }
-    }
-
-    /// The send queue stops at this request: those before it continue, it and those behind it end in their turn.
-    fn stop_sending(&mut self, init: &QpInit, at: usize, why: RegisterError) {
-        if let Some(next) = self.state.next(init.personality, QpEvent::SendFailed) {
-            self.state = next;
-        }
-        self.sends.stop_at(at, why);
     }
 }
 

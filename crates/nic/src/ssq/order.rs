@@ -267,8 +267,8 @@ impl Order {
         if self.completed.len() == self.limits.history {
             self.completed.pop_front();
         }
-        let fate = SsqOutcome::Completed(status);
-        self.completed.push_back(record(self.first, entry, fate));
+        let outcome = SsqOutcome::Completed(status);
+        self.completed.push_back(record(self.first, entry, outcome));
     }
 
     /// The channel whose request is the next to complete and has not ended, while requests of others wait behind it.
@@ -337,13 +337,13 @@ impl Order {
     }
 }
 
-fn record(number: u64, entry: &Entry, fate: SsqOutcome) -> Record {
+fn record(number: u64, entry: &Entry, outcome: SsqOutcome) -> Record {
     Record {
         number,
         channel: entry.channel,
         id: entry.id,
         op: entry.op,
         len: entry.len,
-        outcome: fate,
+        outcome,
     }
 }

@@ -357,16 +357,16 @@ fn sends_complete_in_order_as_room_permits() {
         let data = [world.sge(id as u64 * 8, 8)];
         world.send(&qp, id as u64, &data);
     }
-    let mut pouch = TestSender::default();
+    let mut sender = TestSender::default();
     for round in 0..10 {
-        pouch.room = 1;
-        let sending = qp.transmit(&mut pouch, &mut world.out);
+        sender.room = 1;
+        let sending = qp.transmit(&mut sender, &mut world.out);
         let blocked = UdSending::Blocked(LOCAL_ADDR.into());
         let expected = if round < 9 { blocked } else { UdSending::Idle };
         assert_eq!(sending, expected);
         assert_eq!(world.statuses(), [(round, Status::Success)]);
     }
-    for (at, bytes) in pouch.packets.iter().enumerate() {
+    for (at, bytes) in sender.packets.iter().enumerate() {
         let (packet, _) = UdPacket::parse(bytes).unwrap();
         assert_eq!(packet.payload, (at as u64).to_le_bytes());
         assert_eq!((packet.dest_qpn.get(), packet.src_qpn.get()), (77, 5));
@@ -374,8 +374,8 @@ fn sends_complete_in_order_as_room_permits() {
     }
     // A datagram that the system does not send is lost, and completes: delivery is not guaranteed.
     world.send(&qp, 11, &[]);
-    pouch.answer = Some(SendOutcome::Lost);
-    qp.transmit(&mut pouch, &mut world.out);
+    sender.answer = Some(SendOutcome::Lost);
+    qp.transmit(&mut sender, &mut world.out);
     assert_eq!(world.statuses(), [(11, Status::Success)]);
     assert_eq!((qp.view().counters.sent, qp.view().counters.lost), (10, 1));
 }
@@ -388,9 +388,9 @@ fn own_key_and_multicast_number_are_filled_in() {
     multicast.to.address = "::ffff:239.1.2.3".parse().unwrap();
     multicast.to.qkey = 0x8000_0001;
     qp.queue_send(&multicast, &mut world.out).unwrap();
-    let mut pouch = TestSender::of(1);
-    qp.transmit(&mut pouch, &mut world.out);
-    let (packet, _) = UdPacket::parse(&pouch.packets[0]).unwrap();
+    let mut sender = TestSender::of(1);
+    qp.transmit(&mut sender, &mut world.out);
+    let (packet, _) = UdPacket::parse(&sender.packets[0]).unwrap();
     assert_eq!((packet.dest_qpn.get(), packet.qkey), (MULTICAST, KEY));
 }
 
@@ -407,12 +407,12 @@ fn failed_send_enters_sqe_until_rts() {
     world.send(&qp, 1, &good);
     world.send(&qp, 2, &bad);
     world.send(&qp, 3, &good);
-    let mut pouch = TestSender::of(9);
-    qp.transmit(&mut pouch, &mut world.out);
+    let mut sender = TestSender::of(9);
+    qp.transmit(&mut sender, &mut world.out);
     let flushed = Status::WrFlushErr;
     let expected = [(1, Status::Success), (2, Status::LocProtErr), (3, flushed)];
     assert_eq!(world.statuses(), expected);
-    assert_eq!((qp.state(), pouch.packets.len()), (QpState::Sqe, 1));
+    assert_eq!((qp.state(), sender.packets.len()), (QpState::Sqe, 1));
     assert_eq!(qp.state().verbs(), 5);
     assert!(qp.view().cause.is_some());
     // Receives continue; sends flush at once.
@@ -423,12 +423,12 @@ fn failed_send_enters_sqe_until_rts() {
     assert_eq!(world.statuses(), [(4, Status::Success), (5, flushed)]);
     assert!(qp.modify(QpState::Rts, &mut world.out));
     world.send(&qp, 6, &good);
-    qp.transmit(&mut pouch, &mut world.out);
+    qp.transmit(&mut sender, &mut world.out);
     assert_eq!(world.statuses(), [(6, Status::Success)]);
     // A source address that is not local is as bad as invalid memory.
-    pouch.answer = Some(SendOutcome::UnknownSource);
+    sender.answer = Some(SendOutcome::UnknownSource);
     world.send(&qp, 7, &good);
-    qp.transmit(&mut pouch, &mut world.out);
+    qp.transmit(&mut sender, &mut world.out);
     assert_eq!(world.statuses(), [(7, Status::LocQpOpErr)]);
     assert_eq!((qp.state(), world.events()), (QpState::Sqe, vec![]));
 }
@@ -467,11 +467,11 @@ fn sqd_queue_pair_keeps_posted_sends() {
     assert!(qp.modify(QpState::Sqd, &mut world.out));
     assert_eq!(world.events(), [Event::SqDrained { qp: qp.number() }]);
     world.send(&qp, 1, &[]);
-    let mut pouch = TestSender::of(9);
-    qp.transmit(&mut pouch, &mut world.out);
+    let mut sender = TestSender::of(9);
+    qp.transmit(&mut sender, &mut world.out);
     assert!(poll(&world.cq).is_empty());
     assert!(qp.modify(QpState::Rts, &mut world.out));
-    qp.transmit(&mut pouch, &mut world.out);
+    qp.transmit(&mut sender, &mut world.out);
     assert_eq!(world.statuses(), [(1, Status::Success)]);
 }
 
@@ -559,8 +559,8 @@ fn pending_memory_delays_sends_and_drops_datagrams() {
     };
     world.receive(&qp, 1, &[piece]);
     world.send(&qp, 2, &[piece]);
-    let mut pouch = TestSender::of(9);
-    assert_eq!(qp.transmit(&mut pouch, &mut world.out), UdSending::Idle);
+    let mut sender = TestSender::of(9);
+    assert_eq!(qp.transmit(&mut sender, &mut world.out), UdSending::Idle);
     assert_eq!(
         world.receive_packet(&qp, &packet(b"x")),
         Err(DropReason::Pending)
@@ -569,7 +569,7 @@ fn pending_memory_delays_sends_and_drops_datagrams() {
     let settled = reserved.complete();
     world.out.wake_for_memory(settled.waiters);
     assert_eq!(world.out.take_woken(), [Wake::Memory(qp.number())]);
-    qp.transmit(&mut pouch, &mut world.out);
+    qp.transmit(&mut sender, &mut world.out);
     world.receive_packet(&qp, &packet(b"x")).unwrap();
     assert_eq!(
         world.statuses(),
@@ -614,9 +614,9 @@ fn destroyed_queue_pair_sends_nothing() {
     let qp = world.qp(5, None);
     world.send(&qp, 1, &[]);
     world.function.destroy_ud(qp.number()).unwrap();
-    let mut pouch = TestSender::of(9);
-    qp.transmit(&mut pouch, &mut world.out);
-    assert!(pouch.packets.is_empty() && poll(&world.cq).is_empty());
+    let mut sender = TestSender::of(9);
+    qp.transmit(&mut sender, &mut world.out);
+    assert!(sender.packets.is_empty() && poll(&world.cq).is_empty());
     let refused = qp.queue_send(&wr(2, Data::Inline(b"")), &mut world.out);
     assert_eq!(refused, Err(PostError::State(QpState::Reset)));
 }

@@ -10,7 +10,7 @@ use verbena_wire::rdmap::{
 use verbena_wire::{Mo, Msn, Qn};
 
 use super::message::{MessageOutcome, SegmentBody};
-use super::{FirstFpdu, MomentEvent, Rx};
+use super::{FirstFpdu, Rx, RxEvent};
 use crate::accounting::Accounting;
 use crate::deframe::Need;
 use crate::delivery::Place;
@@ -126,7 +126,7 @@ impl Rx {
         &mut self,
         h: &Tagged,
         accounting: &mut Accounting,
-    ) -> Result<MomentEvent, Violation> {
+    ) -> Result<RxEvent, Violation> {
         let len = self.segment.len;
         self.check_first(h.opcode, len, h.last)?;
         let discarding = accounting.responder.is_discarding();
@@ -151,7 +151,7 @@ impl Rx {
             let offset = accounting.reads_out.match_response(h, len)?;
             Place::Sink { offset }
         };
-        Ok(MomentEvent::HeadDone)
+        Ok(RxEvent::HeadDone)
     }
 
     fn handle_untagged(
@@ -159,7 +159,7 @@ impl Rx {
         h: &Untagged,
         body: &[u8],
         accounting: &mut Accounting,
-    ) -> Result<MomentEvent, Violation> {
+    ) -> Result<RxEvent, Violation> {
         let discarding = accounting.responder.is_discarding();
         self.segment.place = Place::Discard;
         match h.opcode {
@@ -193,7 +193,7 @@ impl Rx {
             }
             _ => return self.handle_request(h, body, discarding),
         }
-        Ok(MomentEvent::HeadDone)
+        Ok(RxEvent::HeadDone)
     }
 
     fn handle_request(
@@ -201,7 +201,7 @@ impl Rx {
         h: &Untagged,
         body: &[u8],
         discarding: bool,
-    ) -> Result<MomentEvent, Violation> {
+    ) -> Result<RxEvent, Violation> {
         if h.opcode.is_send() {
             return self.handle_send(h, body, discarding);
         }
@@ -235,9 +235,9 @@ impl Rx {
             cargo
         };
         Ok(if wants_receive {
-            MomentEvent::WantsReceive
+            RxEvent::WantsReceive
         } else {
-            MomentEvent::HeadDone
+            RxEvent::HeadDone
         })
     }
 
@@ -246,7 +246,7 @@ impl Rx {
         h: &Untagged,
         body: &[u8],
         discarding: bool,
-    ) -> Result<MomentEvent, Violation> {
+    ) -> Result<RxEvent, Violation> {
         self.check_first(h.opcode, self.segment.len, h.last)?;
         let carried = self.segment.len + body.len() as u32;
         let position = self.order.accept_untagged(h, carried, discarding)?;
@@ -261,15 +261,15 @@ impl Rx {
             self.messages.immediate = Immediate::parse(body).ok();
             if self.is_rtr() {
                 self.messages.send = MessageOutcome::Drop;
-                return Ok(MomentEvent::HeadDone);
+                return Ok(RxEvent::HeadDone);
             }
             if !discarding {
-                return Ok(MomentEvent::WantsReceive);
+                return Ok(RxEvent::WantsReceive);
             }
             self.messages.send = MessageOutcome::Discard;
         }
         self.set_outcome(self.messages.send)?;
-        Ok(MomentEvent::HeadDone)
+        Ok(RxEvent::HeadDone)
     }
 
     /// Sets what becomes of a Send or immediate, and checks that this segment fits its receive.

@@ -1,4 +1,4 @@
-//! The end of a frame: which message is complete, and the resulting change of the ledger.
+//! The end of a frame: which message is complete, and the resulting change of the accounting.
 //! A message is delivered once, when its last frame is complete, and not while requests are discarded. Acknowledgements and
 //! responses are sent by the transmit side.
 

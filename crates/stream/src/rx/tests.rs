@@ -4,8 +4,8 @@ use super::*;
 use crate::testing::table;
 
 #[test]
-fn the_table_of_moments_and_events() {
-    insta::assert_snapshot!(table(&RxPhase::ALL, &MomentEvent::ALL, RxPhase::next));
+fn table_of_phases_and_events() {
+    insta::assert_snapshot!(table(&RxPhase::ALL, &RxEvent::ALL, RxPhase::next));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Both layers of the API between devices of one process: connections, memory and queues, and how they end.
-//! One program for all tests that need no separate process; those that do are beside this folder.
+//! Both layers of the API between devices of one process: connections, memory and queues, how they end, and how they migrate.
+//! The examples and the handover between processes are tested here, too, by processes that the tests start.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -7,11 +7,14 @@ mod common;
 mod connection;
 mod depths;
 mod endpoint;
+mod examples;
 mod functions;
 mod futures;
 mod handlers;
+mod handover;
 mod low;
 mod migrate_errors;
+mod migration;
 mod one_touch;
 mod oob;
 mod scope;

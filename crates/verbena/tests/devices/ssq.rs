@@ -316,9 +316,9 @@ fn destroyed_channel_flushes_its_pending_requests() {
     let flushed = |wc: &Wc| wc.status == Status::WrFlushErr;
     assert!(ended.iter().filter(own).all(flushed));
     let records = world.ssq.history(Some(number)).unwrap();
-    let fate = SsqOutcome::Completed(Status::WrFlushErr);
+    let flushed = SsqOutcome::Completed(Status::WrFlushErr);
     assert_eq!(records.len(), 2);
-    assert!(records.iter().all(|record| record.outcome == fate));
+    assert!(records.iter().all(|record| record.outcome == flushed));
     let posted = world.ssq.post(number, &[wr(9, SEND, Data::Inline(b""))]);
     assert_eq!(
         posted,

@@ -396,7 +396,7 @@ impl UlpQp for Framed {
         self.end(&mut self.lock(), cause, out);
     }
 
-    fn retire(&self) -> bool {
+    fn retire(&self, _: &mut Outbox) -> bool {
         let mut inner = self.lock();
         let before = std::mem::replace(&mut inner.retired, true);
         self.end(&mut inner, "it was destroyed", &mut Outbox::new());

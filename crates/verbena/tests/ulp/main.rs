@@ -2,6 +2,7 @@
 //! of the test's own, against plain TCP sockets. Nothing here uses an inner crate.
 
 mod framed;
+mod tcp;
 
 use std::collections::HashMap;
 use std::io::{Read, Write};

@@ -265,11 +265,6 @@ impl DialReject {
         let at = Self::ALL.iter().position(|reason| *reason == self);
         zerocopy::transmute!(Head::new(at.unwrap_or(0) as u8 + 1))
     }
-
-    /// Whether the same call may succeed later.
-    pub fn is_transient(self) -> bool {
-        matches!(self, Self::Unknown | Self::InUse | Self::Busy)
-    }
 }
 
 impl fmt::Display for DialReject {

@@ -120,7 +120,7 @@ impl Id {
             let mut inner = self.inner.lock();
             let peer = inner.peer.ok_or(Errno::INVAL)?;
             let before = inner.datagrams.query.as_ref();
-            if before.is_some_and(|asking| !asking.is_finished()) {
+            if before.is_some_and(|sidr| !sidr.is_finished()) {
                 return Err(Errno::INVAL);
             }
             let to = SocketAddr::new(peer.ip(), wire_port(peer.port())?);
@@ -129,9 +129,9 @@ impl Id {
             let asked = function
                 .device
                 .query_sidr(source, to, &param.private_data, done);
-            asked.map(|asking| {
-                let local = asking.local_addr();
-                inner.datagrams.query = Some(asking);
+            asked.map(|sidr| {
+                let local = sidr.local_addr();
+                inner.datagrams.query = Some(sidr);
                 local
             })
         };

@@ -48,13 +48,13 @@ pub unsafe extern "C-unwind" fn verbena_rdma_join_multicast_ex(
     let attr = arg_ref!(attr);
     let known = attr.filter(|attr| attr.comp_mask == SUPPORTED_MASK);
     minus_one(known.ok_or(Errno::INVAL).and_then(|attr| {
-        let hears = match attr.join_flags {
+        let receives = match attr.join_flags {
             RDMA_MC_JOIN_FLAG_FULLMEMBER => true,
             RDMA_MC_JOIN_FLAG_SENDONLY_FULLMEMBER => false,
             _ => return Err(Errno::INVAL),
         };
         // SAFETY: the caller guarantees that `id` is null or was created by this library, and that `attr.addr` is null or a socket address.
-        unsafe { join(id, attr.addr, hears, context) }
+        unsafe { join(id, attr.addr, receives, context) }
     }))
 }
 

@@ -7,6 +7,7 @@ use libc::{iovec, msghdr, sockaddr, socklen_t};
 use verbena_rsocket::Flags;
 
 use super::cancel;
+use super::pieces::{entries, in_turn};
 use super::table::{Entry, Socket};
 use super::{address, buffer, checked, size_result, table};
 use crate::caller::arg_mut;
@@ -136,35 +137,19 @@ unsafe fn recv_all(
     pieces: usize,
     mut flags: Flags,
 ) -> Result<usize, Errno> {
-    if pieces > libc::UIO_MAXIOV as usize {
-        return Err(Errno::INVAL);
-    }
+    // SAFETY: the caller guarantees `pieces` entries at `iov`.
+    let iov = unsafe { entries(iov, pieces) }?;
     if pieces > 1 && flags.contains(Flags::PEEK) {
         // Every buffer would get the same bytes.
         return Err(Errno::NOSUPP);
     }
-    if iov.is_null() {
-        return if pieces == 0 {
-            Ok(0)
-        } else {
-            Err(Errno(libc::EFAULT))
-        };
-    }
-    // SAFETY: `iov` is not null, so the caller guarantees `pieces` entries.
-    let iov = unsafe { core::slice::from_raw_parts(iov, pieces) };
-    let mut done = 0;
-    for piece in iov.iter().filter(|piece| piece.iov_len > 0) {
+    in_turn(iov.iter().filter(|piece| piece.iov_len > 0), |piece| {
         // SAFETY: the caller guarantees that `piece.iov_len` bytes at `piece.iov_base` are valid for writes.
         let into = unsafe { buffer(piece.iov_base, piece.iov_len) }?;
-        match own.stream.recv(into, flags) {
-            Ok(n) if n < into.len() => return Ok(done + n),
-            Ok(n) => done += n,
-            Err(_) if done > 0 => return Ok(done),
-            Err(error) => return Err(error.into()),
-        }
+        let n = own.stream.recv(into, flags)?;
         if !flags.contains(Flags::WAIT_ALL) {
             flags = flags | Flags::DONT_WAIT;
         }
-    }
-    Ok(done)
+        Ok((n, into.len()))
+    })
 }

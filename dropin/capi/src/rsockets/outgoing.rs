@@ -7,6 +7,7 @@ use libc::{iovec, msghdr, sockaddr, socklen_t};
 use verbena_rsocket::Flags;
 
 use super::cancel;
+use super::pieces::{entries, in_turn};
 use super::table::{Entry, Socket};
 use super::{bytes, checked, size_result, table};
 use crate::caller::arg_ref;
@@ -127,17 +128,11 @@ unsafe fn send_all(
     pieces: usize,
     flags: Flags,
 ) -> Result<usize, Errno> {
-    if pieces > libc::UIO_MAXIOV as usize {
-        return Err(Errno::INVAL);
-    }
+    // SAFETY: the caller guarantees `pieces` entries at `iov`.
+    let iov = unsafe { entries(iov, pieces) }?;
     if pieces == 0 {
         return Ok(own.stream.send(&[], flags)?);
     }
-    if iov.is_null() {
-        return Err(Errno(libc::EFAULT));
-    }
-    // SAFETY: `iov` is not null, so the caller guarantees `pieces` entries.
-    let iov = unsafe { core::slice::from_raw_parts(iov, pieces) };
     // SAFETY: the caller guarantees the bytes of each entry's length at its base.
     let all = iov
         .iter()
@@ -147,14 +142,7 @@ unsafe fn send_all(
     if all.len() > 1 && len <= MAX_COALESCED {
         return Ok(own.stream.send(&all.concat(), flags)?);
     }
-    let mut done = 0;
-    for piece in all {
-        match own.stream.send(piece, flags) {
-            Ok(n) if n < piece.len() => return Ok(done + n),
-            Ok(n) => done += n,
-            Err(_) if done > 0 => return Ok(done),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(done)
+    in_turn(all, |piece| {
+        Ok((own.stream.send(piece, flags)?, piece.len()))
+    })
 }

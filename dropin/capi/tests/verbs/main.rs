@@ -1,8 +1,10 @@
 //! The verbs as C programs call them, in one process with the default settings: objects, requests, completions, events and destruction.
-//! One test program, since these tests need no process of their own; those that do are beside this folder.
+//! Tests that change settings, or count what a process has, start themselves in a process of their own (`own_process!`).
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/resident.rs"]
+mod resident;
 
 mod building;
 mod busy;
@@ -10,11 +12,18 @@ mod datagrams;
 mod device_memory;
 mod domains;
 mod failures;
+mod functions;
+mod idle_sockets;
+mod layout;
+mod leaks;
+mod limits;
 mod null_region;
 mod on_demand;
 mod peer_destruction;
 mod posting;
+mod programs;
 mod refusals;
+mod strings;
 mod timestamps;
 mod unmapped;
 mod waiting;

@@ -92,8 +92,8 @@ impl Stream {
         if berths.is_empty() {
             berths.push(self.net.device.bind_reuse_addr(ANY)?);
         }
-        let begin = |berth: BoundListener| {
-            let listener = berth.listen(backlog.max(1))?;
+        let begin = |socket: BoundListener| {
+            let listener = socket.listen(backlog.max(1))?;
             let waiters = self.waiters.clone();
             listener.on_request(Arc::new(move || waiters.notify()));
             Ok(listener)

@@ -173,7 +173,8 @@ impl CellCarrier {
     }
 
     /// The address of its port.
-    pub fn port_address(&self) -> PortAddress {
+    #[cfg(test)]
+    pub(crate) fn port_address(&self) -> PortAddress {
         self.port.address()
     }
 

@@ -107,7 +107,7 @@ fn config(address: &Address) -> Result<Config> {
     // control, and pacing again does not help them.
     // The driver polls its queue often, so with `lend_polls` 2 its second empty poll reads from the sockets: while frames stream, that
     // saves a sleep for each.
-    // An acknowledgement is due when most of the least limit in flight (`link/flight.rs`) has come, and not later.
+    // An acknowledgement is due when most of the least limit in flight (`link/inflight.rs`) has come, and not later.
     for (key, value) in [
         ("crc", "off"),
         ("pacing", "off"),

@@ -117,7 +117,8 @@ impl Link {
     }
 
     /// Whether packets wait to be taken.
-    pub fn has_packets(&self) -> bool {
+    #[cfg(test)]
+    pub(crate) fn has_packets(&self) -> bool {
         !self.arrived.is_empty()
     }
 

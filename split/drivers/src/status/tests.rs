@@ -64,11 +64,11 @@ fn other_users_get_no_status() {
     assert!(said.contains("> Ok(\"\")"), "{said}");
     // As the same user, in a thread, since the test also answers.
     let path = status_socket.path.clone();
-    let asking = std::thread::spawn(move || query_path(&path).unwrap());
+    let client = std::thread::spawn(move || query_path(&path).unwrap());
     wait_until("an answer", || {
         status_socket.serve(|| "for us".to_owned());
-        asking.is_finished()
+        client.is_finished()
     });
-    assert_eq!(asking.join().unwrap(), "for us");
+    assert_eq!(client.join().unwrap(), "for us");
     std::fs::remove_dir_all(&folder).unwrap();
 }

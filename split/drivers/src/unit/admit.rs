@@ -36,11 +36,11 @@ impl Unit {
             CarrierEvent::Rejected { from, why } => self.rejected(&from, &why, now),
             CarrierEvent::Connected { pair, .. } => {
                 if let Some(id) = of(&self.pairs, pair) {
-                    self.with_host(id, |guest, carrier| guest.link.connected(carrier, pair));
+                    self.with_host(id, |known, carrier| known.link.connected(carrier, pair));
                 }
             }
             CarrierEvent::Refused { pair, why, .. } | CarrierEvent::Ended { pair, why } => {
-                let outlives = |guest: &ConnectedHost| guest.link.outlives(pair);
+                let outlives = |known: &ConnectedHost| known.link.outlives(pair);
                 if let Some(id) = of(&self.pairs, pair)
                     && !self.hosts.get(&id).is_some_and(outlives)
                 {
@@ -78,19 +78,19 @@ impl Unit {
         let known = self
             .hosts
             .iter()
-            .find(|(_, guest)| guest.carrier == at && guest.service == hello.service);
+            .find(|(_, known)| known.carrier == at && known.service == hello.service);
         let id = match known {
             Some((id, _)) => *id,
             None => self.admit(at, who, &hello, now)?,
         };
-        let guest = self
+        let known = self
             .hosts
             .get_mut(&id)
             .ok_or("the host is no longer connected")?;
-        if guest.arrangement() != hello.arrangement || !guest.claim(hello.channel) {
+        if known.arrangement() != hello.arrangement || !known.claim(hello.channel) {
             return Err(format!("channel {} was requested already", hello.channel));
         }
-        let pair = guest.link.pair(hello.channel).ok_or("no such channel")?;
+        let pair = known.link.pair(hello.channel).ok_or("no such channel")?;
         let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
         let accepted = carrier.accept(ticket, pair, &self.options.welcome.to_bytes());
         accepted.map_err(|error| {
@@ -127,7 +127,7 @@ impl Unit {
         now: Instant,
     ) -> Result<HostId, String> {
         let most = self.options.hosts_per_source;
-        let here = self.hosts.values().filter(|guest| guest.source == source);
+        let here = self.hosts.values().filter(|known| known.source == source);
         if here.count() >= most {
             let source = source.map_or("an unknown address".to_owned(), |s| s.to_string());
             return Err(format!(

@@ -221,8 +221,8 @@ impl Blocks for RamDisk {
                 break;
             };
             let (id, request, _) = self.outstanding.remove(at);
-            if let Some(life) = &mut self.requests_left {
-                *life = life.checked_sub(1).ok_or_else(|| {
+            if let Some(left) = &mut self.requests_left {
+                *left = left.checked_sub(1).ok_or_else(|| {
                     self.outstanding.clear();
                     Error::Setting("the disk was lost".into())
                 })?;

@@ -166,6 +166,7 @@ impl Rig {
             pd: setup.pd,
             send_cq: cq(0),
             recv_cq: cq(1),
+            srq: None,
             tpt: tpt.clone(),
             limits: Limits {
                 max_sge: 40,

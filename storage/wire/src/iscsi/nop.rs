@@ -125,11 +125,6 @@ impl NopIn {
     pub const fn wants_answer(&self) -> bool {
         self.ttt != NO_TAG
     }
-
-    /// Whether it answers a ping of the initiator, and so consumes its StatSN.
-    pub const fn is_answer(&self) -> bool {
-        self.itt != NO_TAG
-    }
 }
 
 impl fmt::Display for NopIn {

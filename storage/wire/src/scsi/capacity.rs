@@ -55,7 +55,7 @@ impl Capacity {
     /// Bytes of the answer to READ CAPACITY(16).
     pub const LEN_16: usize = 32;
 
-    /// Reads the answer to READ CAPACITY(10); see [`is_beyond_10`](Capacity::is_beyond_10).
+    /// Reads the answer to READ CAPACITY(10). A last block of 0xffffffff means that only READ CAPACITY(16) gives the capacity.
     pub fn parse10(bytes: &[u8]) -> Result<Capacity, Malformed> {
         let raw: Raw10 = raw::prefix("READ CAPACITY(10) data", bytes)?;
         Ok(Capacity {
@@ -102,11 +102,6 @@ impl Capacity {
             aligned: U16::new(aligned),
             ..Raw16::new_zeroed()
         })
-    }
-
-    /// Whether the answer to READ CAPACITY(10) is saturated: READ CAPACITY(16) gives the capacity.
-    pub const fn is_beyond_10(&self) -> bool {
-        self.last_lba == u32::MAX as u64
     }
 
     /// Number of blocks; `None` if it exceeds 64 bits.

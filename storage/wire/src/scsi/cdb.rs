@@ -52,11 +52,6 @@ impl Cdb {
         six([0x00, 0, 0, 0, 0, 0])
     }
 
-    /// REQUEST SENSE, of fixed form.
-    pub const fn request_sense(alloc: u8) -> Cdb {
-        six([0x03, 0, 0, 0, alloc, 0])
-    }
-
     /// INQUIRY: the standard data, or a page of vital product data.
     pub const fn inquiry(page: Option<u8>, alloc: u16) -> Cdb {
         let [high, low] = alloc.to_be_bytes();
@@ -128,11 +123,6 @@ impl Cdb {
     /// SYNCHRONIZE CACHE(10); 0 blocks mean all that follow.
     pub const fn synchronize_cache10(lba: u32, blocks: u16) -> Cdb {
         ten(0x35, 0, lba, blocks)
-    }
-
-    /// SYNCHRONIZE CACHE(16); 0 blocks mean all that follow.
-    pub const fn synchronize_cache16(lba: u64, blocks: u32) -> Cdb {
-        sixteen(0x91, 0, lba, blocks)
     }
 
     /// UNMAP with a parameter list of this many bytes: see [`UnmapList`](super::UnmapList).

@@ -1,14 +1,17 @@
 //! One side of a measurement: its queue pairs, all completing in one queue, and its memory. Receives are posted before the connection is
 //! established, and a completion's id names its queue pair. A failed completion ends the measurement with its cause.
 
+use std::time::Duration;
+
 use verbena::low::{Arm, Data, Flags, Limits, QpState, RecvWr, SendOp, SendWr, Sge, Wc};
 use verbena::{Access, Cq, Device, Memory, Qp, QpOptions, RemoteMemory, Status};
 
 use super::Error;
 use super::case::{Case, Op};
+use super::silence::Silence;
 
-/// Requests posted by one call.
-const POST_BATCH: usize = 16;
+/// Most requests posted by one call.
+pub(super) const POST_BATCH: usize = 16;
 
 /// Queue pairs with memory, ready to be connected.
 #[derive(Debug)]
@@ -20,6 +23,10 @@ pub struct BenchEndpoint {
     pub memory: Memory,
     /// The case that is measured.
     pub case: Case,
+    /// [`BenchEndpoint::take`] sleeps in events while there are no completions, instead of returning.
+    pub events: bool,
+    /// How long the peer may be silent, except while this side sleeps in events.
+    pub limit: Duration,
 }
 
 /// A completed message.
@@ -45,8 +52,8 @@ impl Completion {
 }
 
 impl BenchEndpoint {
-    /// Queue pairs in INIT, and memory for the case's messages.
-    pub fn new(device: &Device, case: Case) -> Result<BenchEndpoint, Error> {
+    /// Queue pairs in INIT, and memory for the case's messages. The endpoint polls; the peer may be silent for `limit`.
+    pub fn new(device: &Device, case: Case, limit: Duration) -> Result<BenchEndpoint, Error> {
         let pd = device.pd()?;
         let (depth, count) = (case.depth as usize, case.qps as usize);
         let limits = Limits {
@@ -76,6 +83,8 @@ impl BenchEndpoint {
             cq,
             memory,
             case,
+            events: false,
+            limit,
         })
     }
 
@@ -180,6 +189,43 @@ impl BenchEndpoint {
         self.check_statuses(&wcs[..n])
     }
 
+    /// As [`BenchEndpoint::poll`]; with `events` it sleeps while there are no completions.
+    pub fn take<'a>(
+        &self,
+        wcs: &'a mut [Wc],
+    ) -> Result<impl Iterator<Item = Completion> + use<'a>, Error> {
+        let mut n = self.cq.poll(wcs);
+        while n == 0 && self.events {
+            self.cq.arm(Arm::Next);
+            n = self.cq.poll(wcs);
+            if n == 0 {
+                self.cq.take_notification()?;
+                n = self.cq.poll(wcs);
+            }
+        }
+        self.check_statuses(&wcs[..n])
+    }
+
+    /// After an empty poll: fails if the peer has disconnected, or has been silent for longer than the limit.
+    pub fn check_silence(&self, silence: &mut Silence) -> Result<(), Error> {
+        if !silence.is_check_due() {
+            return Ok(());
+        }
+        if !self.is_connected() {
+            return Err(Error::Disconnected);
+        }
+        match silence.is_too_long() {
+            true => Err(Error::Silent(silence.limit())),
+            false => Ok(()),
+        }
+    }
+
+    /// Bytes that have arrived on all connections.
+    pub fn bytes_in(&self) -> u64 {
+        let each = self.qps.iter().map(|qp| qp.view().counters.bytes_in);
+        each.sum()
+    }
+
     /// Whether every connection is still established.
     pub fn is_connected(&self) -> bool {
         self.qps.iter().all(|qp| {
@@ -196,10 +242,12 @@ impl BenchEndpoint {
 
     /// Waits until the peer's write of this turn has arrived.
     pub fn await_mark(&self, turn: usize, wcs: &mut [Wc]) -> Result<(), Error> {
+        let mut silence = Silence::new(self.limit);
         while !self.take_mark(turn)? {
             if !self.case.poll_memory {
                 self.poll(wcs)?.for_each(drop);
             }
+            self.check_silence(&mut silence)?;
         }
         Ok(())
     }
@@ -207,9 +255,10 @@ impl BenchEndpoint {
     /// After a message of this turn was posted: if `memory` is set, polls the completions of the last 16 messages together, every 16 turns.
     pub fn poll_batch(&self, turn: usize, wcs: &mut [Wc]) -> Result<(), Error> {
         if self.case.poll_memory && turn % POST_BATCH == POST_BATCH - 1 {
-            let mut left = POST_BATCH;
+            let (mut left, mut silence) = (POST_BATCH, Silence::new(self.limit));
             while left > 0 {
                 left -= self.poll(wcs)?.count().min(left);
+                self.check_silence(&mut silence)?;
             }
         }
         Ok(())
@@ -225,23 +274,6 @@ impl BenchEndpoint {
         }
         self.memory.write_at(last, &[0])?;
         Ok(true)
-    }
-
-    /// As [`BenchEndpoint::poll`], sleeping while there are no completions.
-    pub fn wait<'a>(
-        &self,
-        wcs: &'a mut [Wc],
-    ) -> Result<impl Iterator<Item = Completion> + use<'a>, Error> {
-        let mut n = self.cq.poll(wcs);
-        while n == 0 {
-            self.cq.arm(Arm::Next);
-            n = self.cq.poll(wcs);
-            if n == 0 {
-                self.cq.take_notification()?;
-                n = self.cq.poll(wcs);
-            }
-        }
-        self.check_statuses(&wcs[..n])
     }
 
     fn check_statuses<'a>(

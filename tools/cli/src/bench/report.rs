@@ -6,46 +6,38 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::case::{Case, Metric};
+use super::meter::{Throughput, quantile};
 
 /// The result of one run of a case.
 #[derive(Debug, Clone)]
 pub(super) enum Sample {
     /// The time of each message.
     Times(Vec<Duration>),
-    /// The time of all messages.
-    Throughput {
-        /// Messages.
-        messages: u64,
-        /// Bytes of all.
-        bytes: u64,
-        /// The elapsed time.
-        elapsed: Duration,
-    },
+    /// Of all messages together.
+    Throughput(Throughput),
 }
 
 impl Sample {
     /// Merges the results of several threads, which took `whole` together.
     pub(super) fn merge(all: Vec<Sample>, whole: Duration) -> Sample {
-        let (mut times, mut sum) = (Vec::new(), (0, 0));
+        let (mut times, mut sum) = (Vec::new(), Throughput::default());
         for sample in all {
             match sample {
                 Sample::Times(some) => times.extend(some),
-                Sample::Throughput {
-                    messages, bytes, ..
-                } => {
-                    sum.0 += messages;
-                    sum.1 += bytes;
+                Sample::Throughput(one) => {
+                    sum.messages += one.messages;
+                    sum.bytes += one.bytes;
+                    sum.carried += one.carried;
                 }
             }
         }
         if !times.is_empty() {
             return Sample::Times(times);
         }
-        Sample::Throughput {
-            messages: sum.0,
-            bytes: sum.1,
+        Sample::Throughput(Throughput {
             elapsed: whole.max(Duration::from_nanos(1)),
-        }
+            ..sum
+        })
     }
 
     /// The result in the metric's unit.
@@ -56,15 +48,11 @@ impl Sample {
                 times.sort_unstable();
                 micros(quantile(&times, 0.5))
             }
-            Sample::Throughput {
-                messages,
-                bytes,
-                elapsed: took,
-            } => {
-                let seconds = took.as_secs_f64();
+            Sample::Throughput(all) => {
+                let seconds = all.elapsed.as_secs_f64();
                 match metric {
-                    Metric::Rate => *messages as f64 / seconds / 1e6,
-                    _ => *bytes as f64 / seconds / 1e9,
+                    Metric::Rate => all.messages as f64 / seconds / 1e6,
+                    _ => all.bytes as f64 / seconds / 1e9,
                 }
             }
         }
@@ -73,13 +61,6 @@ impl Sample {
 
 fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
-}
-
-/// The element at a fraction of a sorted list.
-fn quantile(times: &[Duration], fraction: f64) -> Duration {
-    let last = times.len().saturating_sub(1);
-    let at = (last as f64 * fraction).round() as usize;
-    times.get(at).copied().unwrap_or_default()
 }
 
 /// One case with all its rounds.
@@ -172,19 +153,15 @@ pub fn print_text(out: &mut impl Write, outcome: &Outcome, heading: bool) -> io:
                 ratio
             )
         }
-        Some(Sample::Throughput {
-            messages,
-            bytes,
-            elapsed: took,
-        }) => {
-            let seconds = took.as_secs_f64();
+        Some(Sample::Throughput(all)) => {
+            let seconds = all.elapsed.as_secs_f64();
             writeln!(
                 out,
                 " {:<6} {:<11} {:>19.2} {:>14.3} {:>8} {:>6}",
                 case.size,
-                messages,
-                *bytes as f64 / seconds / 1e6,
-                *messages as f64 / seconds / 1e6,
+                all.messages,
+                all.bytes as f64 / seconds / 1e6,
+                all.messages as f64 / seconds / 1e6,
                 baseline,
                 ratio
             )

@@ -3,12 +3,12 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use verbena::low::Wc;
 use verbena::{Config, ConnectRequest, Device, Listener, RemoteMemory};
 
 use super::Error;
+use super::answer::{answer_writes, await_disconnect, receive};
 use super::baseline;
 use super::case::{Case, Metric, Op};
 use super::endpoint::{BenchEndpoint, run_in_threads};
@@ -20,11 +20,13 @@ pub struct Server {
     listener: Listener,
     /// Where plain TCP is measured.
     tcp: TcpListener,
+    /// How long a client may be silent.
+    limit: Duration,
 }
 
 impl Server {
-    /// Listens.
-    pub fn bind(config: Config, at: SocketAddr) -> Result<Server, Error> {
+    /// Listens. A client may be silent for `limit`.
+    pub fn bind(config: Config, at: SocketAddr, limit: Duration) -> Result<Server, Error> {
         let device = Device::with(config)?;
         let listener = device.listen(at)?;
         let tcp = TcpListener::bind(SocketAddr::new(at.ip(), 0))?;
@@ -32,6 +34,7 @@ impl Server {
             device,
             listener,
             tcp,
+            limit,
         })
     }
 
@@ -43,7 +46,8 @@ impl Server {
     /// Serves for ever; `told` gets the errors of clients, which do not end the server.
     pub fn run(&self, mut notified: impl FnMut(&str)) -> Result<(), Error> {
         let (tcp, device) = (self.tcp.try_clone()?, self.device.clone());
-        std::thread::spawn(move || baseline::serve(&tcp, device.access_list()));
+        let limit = self.limit;
+        std::thread::spawn(move || baseline::serve(&tcp, device.access_list(), limit));
         loop {
             if let Err(error) = self.serve() {
                 notified(&error.to_string());
@@ -52,7 +56,7 @@ impl Server {
     }
 
     fn serve(&self) -> Result<(), Error> {
-        let (request, call) = self.next()?;
+        let (request, call) = ClientHello::check(self.listener.next().wait()?)?;
         let case = call.case;
         let receives = match (case.op, case.metric) {
             (Op::Send, Metric::Latency) => 128,
@@ -62,17 +66,17 @@ impl Server {
         let (mut first, mut number) = (Some((request, call)), 0);
         let mut sides = Vec::new();
         for part in case.per_cq() {
-            let station = BenchEndpoint::new(&self.device, part)?;
-            let mut words = station.memory.remote().to_bytes().to_vec();
+            let endpoint = BenchEndpoint::new(&self.device, part, self.limit)?;
+            let mut words = endpoint.memory.remote().to_bytes().to_vec();
             if case.op == Op::Write && case.metric == Metric::Latency {
-                let half = station.len() as u64;
-                let sink = station.memory.remote().slice(half, half)?;
+                let half = endpoint.len() as u64;
+                let sink = endpoint.memory.remote().slice(half, half)?;
                 words = sink.to_bytes().to_vec();
             }
             words.extend(self.tcp.local_addr()?.port().to_be_bytes());
             let mut remote = None;
-            for (at, qp) in station.qps.iter().enumerate() {
-                let (request, next) = first.take().map_or_else(|| self.next(), Ok)?;
+            for (at, qp) in endpoint.qps.iter().enumerate() {
+                let (request, next) = first.take().map_or_else(|| self.next_of_client(), Ok)?;
                 if next.case != case || next.index != number {
                     request.reject(b"another client is being served");
                     return Err(Error::Failed(
@@ -81,37 +85,43 @@ impl Server {
                 }
                 number += 1;
                 remote = Some(next.remote);
-                station.post_receives(at, receives)?;
+                endpoint.post_receives(at, receives)?;
                 request.accept_on(qp, &words)?.wait()?;
             }
-            sides.push((station, remote.unwrap_or(call.remote), AtomicU32::new(0)));
+            sides.push((endpoint, remote.unwrap_or(call.remote), AtomicU32::new(0)));
         }
         run_in_threads(case.threads as usize, |thread| {
-            let (station, remote, taken) = &sides[if case.one_cq { 0 } else { thread }];
+            let (endpoint, remote, taken) = &sides[if case.one_cq { 0 } else { thread }];
+            let count = endpoint.case.count;
+            // Of latency messages the client sends a tenth more, as warm-up.
+            let turns = count.saturating_add(count / 10);
             match (case.metric, case.op) {
-                (Metric::Latency, Op::Send) => answer_sends(station, remote),
-                (Metric::Latency, Op::Write) => answer_writes(station, remote),
-                (_, Op::Send) => poll_messages(station, taken),
+                (Metric::Latency, Op::Send) => receive(endpoint, remote, taken, turns),
+                (Metric::Latency, Op::Write) => answer_writes(endpoint, remote, turns),
+                (_, Op::Send) => receive(endpoint, remote, taken, count),
                 _ => Ok(()),
             }
         })?;
-        // The client's remaining operations need no thread here: wait until it disconnects.
-        while sides.iter().any(|(station, ..)| station.is_connected()) {
-            std::thread::sleep(Duration::from_millis(1));
+        for (endpoint, _, taken) in sides.iter().filter(|_| case.op == Op::Send) {
+            let (taken, count) = (taken.load(Ordering::Relaxed), endpoint.case.count);
+            if taken < count {
+                let text = format!("a client disconnected after {taken} of {count} messages");
+                return Err(Error::Failed(text));
+            }
         }
-        Ok(())
+        // The client's remaining operations need no thread here.
+        let endpoints: Vec<&BenchEndpoint> = sides.iter().map(|(endpoint, ..)| endpoint).collect();
+        await_disconnect(&endpoints, self.limit)
     }
 
-    /// The next request of a benchmark client; others are rejected.
-    fn next(&self) -> Result<(ConnectRequest, ClientHello), Error> {
-        let request = self.listener.next().wait()?;
-        match ClientHello::from_bytes(request.private_data()) {
-            Some(call) => Ok((request, call)),
-            None => {
-                request.reject(b"not a client of this benchmark");
-                Err(Error::Failed(
-                    "rejected a connection that is not from a benchmark client".to_owned(),
-                ))
+    /// The next connection of a client that has begun to connect.
+    fn next_of_client(&self) -> Result<(ConnectRequest, ClientHello), Error> {
+        let start = Instant::now();
+        loop {
+            match self.listener.try_next()? {
+                Some(request) => return ClientHello::check(request),
+                None if start.elapsed() >= self.limit => return Err(Error::Silent(self.limit)),
+                None => std::thread::sleep(Duration::from_micros(100)),
             }
         }
     }
@@ -128,6 +138,19 @@ struct ClientHello {
 }
 
 impl ClientHello {
+    /// The request of a benchmark client; others are rejected.
+    fn check(request: ConnectRequest) -> Result<(ConnectRequest, ClientHello), Error> {
+        match ClientHello::from_bytes(request.private_data()) {
+            Some(call) => Ok((request, call)),
+            None => {
+                request.reject(b"not a client of this benchmark");
+                Err(Error::Failed(
+                    "rejected a connection that is not from a benchmark client".to_owned(),
+                ))
+            }
+        }
+    }
+
     fn from_bytes(bytes: &[u8]) -> Option<ClientHello> {
         let (at, rest) = bytes.get(Case::BYTES..)?.split_first_chunk()?;
         Some(ClientHello {
@@ -136,46 +159,4 @@ impl ClientHello {
             remote: RemoteMemory::from_bytes(rest).ok()?,
         })
     }
-}
-
-fn answer_sends(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<(), Error> {
-    let mut wcs = [Wc::default(); 16];
-    let mut idle = 0_u32;
-    // The state of the connections is more expensive to read than a poll, so it is checked every 4096 empty polls.
-    while !idle.is_multiple_of(4096) || idle == 0 || station.is_connected() {
-        idle = idle.wrapping_add(1);
-        for done in station.poll(&mut wcs)?.filter(|done| !done.is_send) {
-            idle = 0;
-            station.post_receives(done.qp_index, 1)?;
-            station.post(done.qp_index, remote, 1)?;
-        }
-    }
-    Ok(())
-}
-
-fn answer_writes(station: &BenchEndpoint, remote: &RemoteMemory) -> Result<(), Error> {
-    let (mut wcs, count) = ([Wc::default(); 16], station.case.count);
-    for turn in 0..(count + count / 10) as usize {
-        station.await_mark(turn, &mut wcs)?;
-        station.mark(turn)?;
-        station.post(turn % station.qps.len(), remote, 1)?;
-        station.poll_batch(turn, &mut wcs)?;
-    }
-    Ok(())
-}
-
-/// Polls all messages of a completion queue, together with the other threads that poll it.
-fn poll_messages(station: &BenchEndpoint, taken: &AtomicU32) -> Result<(), Error> {
-    let mut wcs = [Wc::default(); 64];
-    while taken.load(Ordering::Relaxed) < station.case.count {
-        let mut some = 0;
-        for done in station.poll(&mut wcs)? {
-            station.post_receives(done.qp_index, 1)?;
-            some += 1;
-        }
-        if some > 0 {
-            taken.fetch_add(some, Ordering::Relaxed);
-        }
-    }
-    Ok(())
 }

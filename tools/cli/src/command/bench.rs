@@ -4,12 +4,13 @@
 use std::io::{self, BufRead, BufReader, IsTerminal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use clap::Args;
 use verbena::Config;
 use verbena_cli::bench::{
-    Case, Error, MAX_OUTSTANDING, MAX_QPS, MAX_THREADS, Metric, Op, Plan, Server, print_json,
-    print_text, run as measure,
+    Case, Error, MAX_OUTSTANDING, MAX_QPS, MAX_THREADS, Metric, Op, Plan, SILENCE_LIMIT, Server,
+    print_json, print_text, run as measure,
 };
 
 pub(crate) const EXAMPLE: &str = "\
@@ -62,6 +63,9 @@ pub(crate) struct Bench {
     /// Run the same pattern over a plain TCP socket and print the ratio
     #[arg(long)]
     baseline: bool,
+    /// Seconds that the peer may be silent before the measurement fails; connecting has the limit `startup_timeout`
+    #[arg(long, value_name = "SECONDS", default_value_t = SILENCE_LIMIT.as_secs_f64(), value_parser = seconds)]
+    timeout: f64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -86,6 +90,17 @@ pub(crate) fn size(text: &str) -> Result<u32, String> {
         .checked_mul(unit)
         .filter(|n| *n <= 64 << 20)
         .ok_or("at most 64m".to_owned())
+}
+
+/// A time limit from a millisecond to a day.
+fn seconds(text: &str) -> Result<f64, String> {
+    let number: f64 = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_owned())?;
+    match (0.001..=86_400.0).contains(&number) {
+        true => Ok(number),
+        false => Err("a time from 0.001 to 86400 seconds".to_owned()),
+    }
 }
 
 /// A second process of this program as server, killed on drop.
@@ -155,9 +170,9 @@ fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
         )
         .into());
     }
-    let config = config(args)?;
+    let (config, limit) = (config(args)?, Duration::from_secs_f64(args.timeout));
     if let Some(at) = &args.server {
-        return serve(config, resolve(at)?);
+        return serve(config, resolve(at)?, limit);
     }
     let partner = match &args.client {
         Some(_) => None,
@@ -172,6 +187,7 @@ fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
         cases: cases(args),
         baseline: args.baseline,
         rounds: args.rounds,
+        limit,
     };
     let (total, mut done, mut last) = (plan.cases.len(), 0, None);
     let outcomes = measure(config, server, &plan, |outcome| {
@@ -193,8 +209,12 @@ fn try_run(args: &Bench) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-fn serve(config: Config, at: SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
-    let server = Server::bind(config, at)?;
+fn serve(
+    config: Config,
+    at: SocketAddr,
+    limit: Duration,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let server = Server::bind(config, at, limit)?;
     println!("{}", server.local_addr()?);
     let never: Result<(), Error> = server.run(|complaint| eprintln!("verbena: {complaint}"));
     Ok(never?)
@@ -222,6 +242,7 @@ fn server_args(args: &Bench) -> Vec<String> {
         "bench".to_owned(),
         "--server".to_owned(),
         "127.0.0.1:0".to_owned(),
+        format!("--timeout={}", args.timeout),
     ];
     for (name, value) in [("--crc", &args.crc), ("--fpdu", &args.fpdu)] {
         if let Some(value) = value {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use verbena::Config;
-use verbena_cli::bench::{Case, Metric, Op, Plan, print_text, run as measure};
+use verbena_cli::bench::{Case, Metric, Op, Plan, SILENCE_LIMIT, print_text, run as measure};
 use verbena_cli::demo;
 
 use super::bench::ServerProcess;
@@ -77,6 +77,7 @@ fn try_run(args: &Demo) -> Result<(), Box<dyn std::error::Error>> {
         ],
         baseline: true,
         rounds: 3,
+        limit: SILENCE_LIMIT,
     };
     let mut last = None;
     measure(config, partner.addr, &plan, |outcome| {

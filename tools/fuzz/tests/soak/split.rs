@@ -1,11 +1,12 @@
 //! An I/O unit of the split driver, and hosts that attach and leave: drivers with an interface, and hosts without one, some of which
 //! disconnect before all their channels are connected or without a shutdown. They are in a network namespace of the test's own.
 
+use std::collections::VecDeque;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use verbena_split::carrier::cells::{CellCarrier, CellOptions};
 use verbena_split::carrier::iwarp::IwarpCarrier;
@@ -25,6 +26,9 @@ use verbena_testing::{wait_for, wait_until};
 
 use crate::{Counts, LIMIT, add, config, is_hostile, mix};
 
+/// A connection that is not set up in time ends its host, which the other tests of this program do not have: on a busy machine a
+/// second is not enough.
+const SETTINGS: &[(&str, &str)] = &[("startup_timeout", "10s")];
 /// The unit's port, for UDP and TCP.
 const PORT: u16 = 7471;
 
@@ -38,7 +42,7 @@ pub(crate) struct Split {
 fn listen() -> Vec<Box<dyn Carrier>> {
     let at = (Ipv4Addr::LOCALHOST, PORT).into();
     let udp = CellCarrier::udp_listen(at, CellOptions::default()).unwrap();
-    let iwarp = IwarpCarrier::listen(at, config(&[])).unwrap();
+    let iwarp = IwarpCarrier::listen(at, config(SETTINGS)).unwrap();
     vec![Box::new(udp), Box::new(iwarp)]
 }
 
@@ -47,7 +51,7 @@ fn dial(which: u64) -> Box<dyn Carrier> {
     if which.is_multiple_of(2) {
         Box::new(CellCarrier::udp_dial(at, CellOptions::default()).unwrap())
     } else {
-        Box::new(IwarpCarrier::dial(at, config(&[])).unwrap())
+        Box::new(IwarpCarrier::dial(at, config(SETTINGS)).unwrap())
     }
 }
 
@@ -59,12 +63,13 @@ impl Split {
         let port = LanPort::tap_named(&lan, 1).unwrap().remove(0);
         let options = UnitOptions {
             elements: 16,
-            hosts_per_source: 256,
-            // On a busy machine, the thread of an honest host may not run for a second.
-            patience: Duration::from_secs(5),
+            // Hosts that left without a word are there until `patience` has passed, which is long: on a busy machine, the thread
+            // of an honest host may not run for a second.
+            hosts: 1024,
+            hosts_per_source: 1024,
             ..UnitOptions::default()
         };
-        let unit = Unit::new(options, port, listen(), Journal::silent());
+        let unit = Unit::new(options, port, listen(), Journal::new(note));
         let mut unit = unit.unwrap();
         let unit = thread::spawn(move || unit.run(&wished).expect("no host ends the unit"));
         Split {
@@ -140,6 +145,18 @@ fn attach(round: u64) {
     });
 }
 
+/// The last messages of the unit, for failures.
+static NOTES: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
+
+fn note(message: &str) {
+    if let Ok(mut notes) = NOTES.lock() {
+        notes.push_back(message.to_owned());
+        if notes.len() > 40 {
+            notes.pop_front();
+        }
+    }
+}
+
 /// A host without an interface.
 struct Caller {
     carrier: Box<dyn Carrier>,
@@ -191,7 +208,7 @@ impl Caller {
                 CarrierEvent::Connected { pair, .. } => {
                     self.link.connected(&mut *self.carrier, pair).unwrap();
                 }
-                news => panic!("{news:?}"),
+                news => panic!("{news:?}; the unit's messages: {:#?}", NOTES.lock()),
             }
         }
         self.link.tick(&mut *self.carrier, now).unwrap();

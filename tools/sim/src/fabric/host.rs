@@ -120,11 +120,6 @@ impl Fabric {
         QpId(self.qps.len() - 1)
     }
 
-    /// The host of a queue pair.
-    pub fn host_of(&self, qp: QpId) -> HostId {
-        self.qps[qp.0].0
-    }
-
     /// Takes the events of a host, oldest first.
     pub fn events(&mut self, host: HostId) -> Vec<(Time, Event)> {
         core::mem::take(&mut self.hosts[host.0].events)

@@ -37,10 +37,8 @@ impl Stage {
         workspace.cargo().args(beside).run()?;
         stage.copy(&workspace.target.join("debug").join(COMMAND))?;
         let scripts = workspace.root.join(SCRIPTS);
-        let entries = std::fs::read_dir(&scripts)
-            .with_context(|| format!("cannot read {}", scripts.display()))?;
-        for entry in entries {
-            stage.copy(&entry?.path())?;
+        for file in files(&scripts).with_context(|| format!("cannot read {}", scripts.display()))? {
+            stage.copy(&file)?;
         }
         probes::build(&stage.folder)?;
         // The output files are created by this process, but strace creates its own as the user that runs it.
@@ -65,6 +63,18 @@ impl Stage {
     }
 }
 
+/// The files of a folder, without its subfolders: Python writes `__pycache__` beside a script that another one imports.
+fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if !entry.file_type()?.is_dir() {
+            files.push(entry.path());
+        }
+    }
+    Ok(files)
+}
+
 fn open_to(path: &Path, mode: u32) -> Result<()> {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
         .with_context(|| format!("cannot set the mode of {}", path.display()))
@@ -75,5 +85,20 @@ impl Drop for Stage {
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
             println!("cannot remove {}: {error}", self.folder.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn subfolders_are_not_among_the_files() {
+        let folder = std::env::temp_dir().join(format!("xtask-stage-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("__pycache__")).unwrap();
+        std::fs::write(folder.join("script.py"), "").unwrap();
+        let found = files(&folder).unwrap();
+        std::fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, [folder.join("script.py")]);
     }
 }

@@ -51,7 +51,7 @@ pub(crate) fn check(file: &TextFile) -> Vec<Finding> {
         let lower = file.text.to_ascii_lowercase();
         for subject in SUBJECTS {
             for at in words(&lower, subject) {
-                // The name of a user: "nobody", quoted as a whole.
+                // A string that is exactly this word is the login name of the unprivileged user.
                 let is_user = *subject == "nobody"
                     && lower[..at].ends_with('"')
                     && lower[at + subject.len()..].starts_with('"');

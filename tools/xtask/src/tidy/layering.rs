@@ -7,7 +7,7 @@ use std::path::Path;
 use super::Finding;
 use crate::workspace::{Dependency, Package};
 
-const RULE: &str = "arrows";
+const RULE: &str = "layering";
 
 /// The dependencies of one package.
 struct LayerRule {
@@ -212,6 +212,7 @@ mod tests {
             manifest_path: format!("/w/crates/{name}/Cargo.toml").into(),
             dependencies: dependencies.iter().map(dependency).collect(),
             targets: Vec::new(),
+            publish: None,
         }
     }
 

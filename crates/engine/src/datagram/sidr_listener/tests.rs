@@ -72,15 +72,15 @@ fn request_bytes(transaction: u64) -> [u8; SidrMessage::LEN] {
 fn sidr_request_is_answered() {
     let (a, b) = (engine(), engine());
     let (listener, inquiries) = open(&a, 4);
-    let (asking, answers) = query(&b, listener.local_addr(), b"who?");
+    let (sidr, answers) = query(&b, listener.local_addr(), b"who?");
     let request = inquiries.recv_timeout(LONG).unwrap();
     assert_eq!(request.private_data(), b"who?");
-    assert_eq!(request.peer_addr().port(), asking.local_addr().port());
+    assert_eq!(request.peer_addr().port(), sidr.local_addr().port());
     assert_eq!(request.local_addr(), listener.local_addr());
     request.accept(endpoint(), b"me").unwrap();
     let answer = answers.recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(answer, (endpoint(), b"me".to_vec()));
-    assert!(asking.is_finished());
+    assert!(sidr.is_finished());
 }
 
 #[test]
@@ -139,11 +139,11 @@ fn repeated_sidr_request_gets_the_same_reply() {
 fn sidr_request_waits_for_a_late_reply() {
     let engine = engine();
     let (listener, inquiries) = open(&engine, 1);
-    let (asking, answers) = query(&engine, listener.local_addr(), b"");
+    let (sidr, answers) = query(&engine, listener.local_addr(), b"");
     let request = inquiries.recv_timeout(LONG).unwrap();
     // More attempts than a request without any reply gets.
     wait_until("it is repeated", || listener.counters().repeated >= 6);
-    assert!(!asking.is_finished());
+    assert!(!sidr.is_finished());
     request.accept(endpoint(), b"at last").unwrap();
     assert_eq!(
         answers.recv_timeout(LONG).unwrap().unwrap().1,
@@ -171,9 +171,9 @@ fn unanswered_sidr_request_is_repeated_then_times_out() {
 fn dropped_sidr_query_gets_no_callback() {
     let engine = engine();
     let (listener, inquiries) = open(&engine, 1);
-    let (asking, answers) = query(&engine, listener.local_addr(), b"");
+    let (sidr, answers) = query(&engine, listener.local_addr(), b"");
     let request = inquiries.recv_timeout(LONG).unwrap();
-    drop(asking);
+    drop(sidr);
     request.accept(endpoint(), b"").unwrap();
     // The callback was dropped with its sender.
     assert!(answers.recv_timeout(LONG).is_err());
@@ -212,10 +212,10 @@ fn forged_sidr_replies_are_ignored() {
     let engine = engine();
     let listener = UdpSocket::bind(loopback_addr()).unwrap();
     listener.set_read_timeout(Some(LONG)).unwrap();
-    let (asking, answers) = query(&engine, listener.local_addr().unwrap(), b"");
+    let (sidr, answers) = query(&engine, listener.local_addr().unwrap(), b"");
     let bytes = receive(&listener);
     let transaction = SidrMessage::parse(&bytes).unwrap().transaction;
-    let to = asking.local_addr();
+    let to = sidr.local_addr();
     let to = SocketAddr::new("127.0.0.1".parse().unwrap(), to.port());
     let yes = |address: [u8; 16]| SidrKind::Accepted {
         number: endpoint().number,
@@ -237,8 +237,8 @@ fn forged_sidr_replies_are_ignored() {
     ] {
         listener.send_to(wrong, to).unwrap();
     }
-    wait_until("six are unrelated", || asking.unrelated() == 6);
-    assert!(!asking.is_finished());
+    wait_until("six are unrelated", || sidr.unrelated() == 6);
+    assert!(!sidr.is_finished());
     listener
         .send_to(&emit_inquiry(transaction, yes(here), b"yes"), to)
         .unwrap();

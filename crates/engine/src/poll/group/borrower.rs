@@ -7,7 +7,7 @@
 
 use core::time::Duration;
 
-use verbena_stream::Time;
+use verbena_stream::{Time, saturating_nanos};
 use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::Group;
@@ -127,7 +127,7 @@ impl Borrower {
     }
 
     fn check_waiting_for_cpu(&self, since: Time, seen: SchedState, usual: Duration) -> bool {
-        let ran = u64::try_from(seen.cpu_time.as_nanos()).unwrap_or(u64::MAX);
+        let ran = saturating_nanos(seen.cpu_time);
         let before = self.cpu_time.swap(ran, Ordering::Relaxed);
         // How it uses its processor is not known before the second check.
         let first = self.missed_at.swap(since.nanos(), Ordering::Relaxed) != since.nanos();

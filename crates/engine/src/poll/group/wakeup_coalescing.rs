@@ -47,12 +47,12 @@ impl Group {
         if !self.awaits_several() {
             return false;
         }
-        let mut habit = gathering.backoff.lock();
-        if !habit.should_attempt() {
-            habit.skip();
+        let mut attempts = gathering.backoff.lock();
+        if !attempts.should_attempt() {
+            attempts.skip();
             return false;
         }
-        drop(habit);
+        drop(attempts);
         // Set first, and cleared by the one thread that ends it: another sleeper may wake at any time.
         gathering.is_on.store(true, Ordering::SeqCst);
         let mut any = false;

@@ -205,7 +205,7 @@ fn other_users_are_refused() {
         std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
     }
     let other_uid = 65_534;
-    let stranger = Command::new(std::env::current_exe().unwrap())
+    let child = Command::new(std::env::current_exe().unwrap())
         .args([
             "sys::handover_listener::tests::as_other_user",
             "--exact",
@@ -214,7 +214,7 @@ fn other_users_are_refused() {
         .env(OTHER_USER_ROLE, &path)
         .uid(other_uid)
         .output();
-    match stranger {
+    match child {
         Ok(output) => {
             assert!(output.status.success(), "{output:?}");
             let said = String::from_utf8_lossy(&output.stdout);

@@ -1,5 +1,5 @@
 //! A connection on its way to another process of the host (V1): plain data, and descriptors that accompany it.
-//! The descriptors are not used before [`QueuePair::start`], so that a parcel can be unpacked while the ownership of the connection is
+//! The descriptors are not used before [`QueuePair::start`], so that the state can be unpacked while the ownership of the connection is
 //! not decided yet.
 
 use core::net::SocketAddr;
@@ -76,24 +76,24 @@ impl QueuePair {
     /// Makes a queue pair for a connection that another process sent.
     pub fn import(
         to: &Destination<'_>,
-        parcel: MigrationState,
+        moved: MigrationState,
         descriptors: Vec<OwnedFd>,
     ) -> Result<(QueuePair, ImportedConnection), Error> {
-        let image = Image::decode(&parcel.image).map_err(Error::Image)?;
-        let (got, expected) = (descriptors.len(), parcel.descriptors);
+        let image = Image::decode(&moved.image).map_err(Error::Image)?;
+        let (got, expected) = (descriptors.len(), moved.descriptors);
         let mut sockets = descriptors.into_iter().map(Socket::from_passed_fd);
         let (Some(socket), true) = (sockets.next(), got == expected && got <= 2) else {
             return Err(Error::Descriptors { got, expected });
         };
         let other = sockets.next().transpose()?;
-        let qp = QueuePair::create_for_import(to, image.traits(), None, parcel.attrs)?;
+        let qp = QueuePair::create_for_import(to, image.traits(), None, moved.attrs)?;
         let line = Transport::new(socket?, other);
-        let connection = Connection::prepare_attach(qp.core(), line, parcel.peer)?;
+        let connection = Connection::prepare_attach(qp.core(), line, moved.peer)?;
         let moving = DetachedStream {
             image,
-            early: parcel.early,
-            peer: parcel.peer,
-            nudge: parcel.nudge,
+            early: moved.early,
+            peer: moved.peer,
+            nudge: moved.nudge,
         };
         Ok((
             qp,

@@ -35,10 +35,10 @@ impl Callable {
     pub(super) fn new(core: &Arc<Core>, qp_type: QpType) -> Result<Callable, Error> {
         let number = core.oob.qpn_allocator.allocate(core)?;
         match OobHandshake::new(core, number, qp_type) {
-            Ok(life) => Ok(Callable {
+            Ok(found) => Ok(Callable {
                 core: core.clone(),
                 number,
-                handshake: life,
+                handshake: found,
             }),
             Err(error) => {
                 core.oob

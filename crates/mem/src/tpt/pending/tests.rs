@@ -78,11 +78,11 @@ fn pending_entry_is_checked_at_once() {
         refused(&mem_access(stag, 8)),
         Refusal::Right { .. }
     ));
-    let stranger = MemAccess {
+    let foreign = MemAccess {
         pd: Pd(2),
         ..mem_access(stag, 8)
     };
-    assert!(matches!(refused(&stranger), Refusal::Domain { .. }));
+    assert!(matches!(refused(&foreign), Refusal::Domain { .. }));
     let invalidate = tpt.invalidate_local(stag, Pd(1));
     assert_eq!(
         invalidate,

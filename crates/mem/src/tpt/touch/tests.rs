@@ -90,8 +90,8 @@ fn refused_segment_does_not_touch_the_entry() {
     let tpt = table();
     let (_buffer, good) = once(&tpt);
     let beyond = MemAccess { len: 65, ..good };
-    let stranger = MemAccess { pd: Pd(2), ..good };
-    for bad in [beyond, stranger] {
+    let foreign = MemAccess { pd: Pd(2), ..good };
+    for bad in [beyond, foreign] {
         assert!(refusal(tpt.touch(&bad, &Arrival::in_order(true))).is_some());
         assert!(tpt.spend(&bad).is_err());
     }

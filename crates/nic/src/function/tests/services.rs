@@ -33,7 +33,7 @@ impl UlpQp for Driver {
 
     fn fail(&self, _: &str, _: &mut Outbox) {}
 
-    fn retire(&self) -> bool {
+    fn retire(&self, _: &mut Outbox) -> bool {
         true
     }
 
@@ -64,6 +64,7 @@ fn outcomes(services: &[Service]) -> [Option<Error>; 4] {
         pd,
         send_cq: cq,
         recv_cq: cq,
+        srq: None,
         limits: Limits::default(),
     };
     let new = new_qp(pd, cq);

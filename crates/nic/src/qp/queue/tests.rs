@@ -93,7 +93,7 @@ fn receive_notifies_unless_none_is_awaited() {
     assert!(tails.post_receive(receive(1), 8) && tails.must_notify_receive());
     assert!(
         !heads.publish_receives_idle(true),
-        "who is calm looks for nothing"
+        "an idle receive queue is not searched"
     );
     assert!(tails.post_receive(receive(2), 8) && !tails.must_notify_receive());
     assert!(heads.publish_receives_idle(false), "one lies there");

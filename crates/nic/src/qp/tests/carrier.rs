@@ -43,10 +43,6 @@ fn long_payloads_bypass_the_stage() {
         // Each way 8000 bytes of payload in nine frames; the carrier of this test cuts at 777 bytes, and the rest
         // of a run is copied once it is short.
         assert!(direct > 14_000 && direct <= 16_000, "{direct}");
-        assert_eq!(
-            after.bytes_copied() + after.bytes_direct,
-            after.bytes_in + after.bytes_out
-        );
     }
 }
 

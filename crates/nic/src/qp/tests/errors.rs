@@ -526,7 +526,7 @@ fn failed_local_check_touches_no_memory() {
             if way == 2 {
                 let status = pair.b.received().first().map(|wc| (wc.id, wc.status));
                 assert_eq!(status, Some((9, Status::LocProtErr)), "{name}");
-                assert_eq!(pair.a.statuses().len(), 1, "{name}: the sender hears of it");
+                assert_eq!(pair.a.statuses().len(), 1, "{name}: the sender is told");
             } else {
                 let expected = [(1, Status::LocProtErr)];
                 assert_eq!(pair.a.statuses(), expected, "{name}");

@@ -150,8 +150,8 @@ fn destroyed_channel_keeps_order_of_others() {
     let posted = world.ssq.post(gone, &World::wr(9, b""));
     assert_eq!(posted, Err(PostError::Channel(gone)));
     let of_gone = world.ssq.history(Some(gone));
-    let fate = SsqOutcome::Completed(Status::WrFlushErr);
-    assert!(of_gone.iter().all(|record| record.outcome == fate));
+    let flushed = SsqOutcome::Completed(Status::WrFlushErr);
+    assert!(of_gone.iter().all(|record| record.outcome == flushed));
 }
 
 #[test]

@@ -124,10 +124,10 @@ fn malformed_send_targets_answers_are_refused() {
         assert!(error.to_string().contains(expected), "{error}");
     }
     let mut discovery = Discovery::new(TAG);
-    let stranger = TextResponse { itt: 8, ..last() };
+    let unrelated = TextResponse { itt: 8, ..last() };
     let (expected, got) = (TAG, 8);
     assert_eq!(
-        discovery.handle_response(&stranger, b""),
+        discovery.handle_response(&unrelated, b""),
         Err(DiscoveryError::Task { expected, got })
     );
     let endless = Discovery::new(TAG).handle_response(&response(false, true, NO_TAG), b"");

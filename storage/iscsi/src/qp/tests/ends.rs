@@ -436,8 +436,8 @@ fn every_end_completes_everything_once() {
 #[test]
 fn nothing_completes_after_retirement() {
     let mut rig = busy();
-    assert!(rig.qp.retire());
-    assert!(!rig.qp.retire(), "once");
+    assert!(rig.qp.retire(&mut Outbox::new()));
+    assert!(!rig.qp.retire(&mut Outbox::new()), "once");
     assert_eq!((rig.sent().len(), rig.received().len()), (0, 0));
     rig.assert_ended("destroyed");
     let wr = Rig::wr(9, Direction::None, &[]);
@@ -481,6 +481,7 @@ fn cq_overflow_fails_its_queue_pairs_once() {
             pd,
             send_cq: send.number(),
             recv_cq: recv.number(),
+            srq: None,
             limits: Limits::default(),
         };
         let make = |init| Qp::new(init, OnFailure::Reactive);
@@ -521,8 +522,9 @@ fn cq_overflow_fails_its_queue_pairs_once() {
         let view = qp.view();
         assert_eq!((view.sends, view.commands, view.receives), (0, 0, 0));
         assert_eq!(poll(if small == "send" { &send } else { &recv }).len(), 2);
-        function.destroy_ulp(qp.number()).unwrap();
-        assert!(function.destroy_ulp(qp.number()).is_err());
+        let out = &mut Outbox::new();
+        function.destroy_ulp(qp.number(), out).unwrap();
+        assert!(function.destroy_ulp(qp.number(), out).is_err());
         assert_eq!(poll(&send).len() + poll(&recv).len(), 0);
     }
 }

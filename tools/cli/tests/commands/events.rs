@@ -1,0 +1,329 @@
+//! `verbena events` against a second process that causes events on demand.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+
+use verbena::low::{Arm, Cause, Data, Flags, Origin, RecvWr, SendOp, SendWr, Wc};
+use verbena::{Access, Cq, Device, Qp, QpOptions};
+
+/// Without the prefix of the settings: unknown settings are rejected.
+const ROLE: &str = "TEST_OF_VERBENA_EVENTS";
+
+fn verbena(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_verbena"));
+    command.args(args);
+    command
+}
+
+fn output(args: &[&str]) -> Output {
+    verbena(args).output().expect("the command starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Killed on drop.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// This test program again, as the watched process.
+struct Watched {
+    process: Process,
+    stdout: BufReader<ChildStdout>,
+    stdin: ChildStdin,
+}
+
+impl Watched {
+    fn start(settings: &[(&str, &str)]) -> Watched {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["events::as_child", "--exact", "--nocapture"])
+            .env(ROLE, "yes")
+            .envs(settings.iter().copied())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let says = BufReader::new(child.stdout.take().unwrap());
+        let hears = child.stdin.take().unwrap();
+        Watched {
+            process: Process(child),
+            stdout: says,
+            stdin: hears,
+        }
+    }
+
+    /// Reads its next line.
+    fn read_numbers(&mut self) -> Vec<u32> {
+        loop {
+            let mut line = String::new();
+            assert!(self.stdout.read_line(&mut line).unwrap() > 0, "it ended");
+            if let Some(said) = line.strip_prefix("> ") {
+                return said
+                    .split_whitespace()
+                    .map(|n| n.parse().unwrap())
+                    .collect();
+            }
+        }
+    }
+
+    fn proceed(&mut self) {
+        writeln!(self.stdin, "go").unwrap();
+    }
+
+    fn pid(&self) -> String {
+        self.process.0.id().to_string()
+    }
+}
+
+fn wait_for_line() -> bool {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).unwrap() > 0
+}
+
+fn complete(cq: &Cq, mut count: usize) {
+    let mut some = [Wc::default(); 8];
+    while count > 0 {
+        count -= cq.wait(&mut some).unwrap();
+    }
+}
+
+/// For each line of input: a solicited message that takes a shared receive queue below its limit, and an access to memory that is not
+/// registered.
+#[test]
+fn as_child() {
+    if std::env::var(ROLE).is_err() {
+        return;
+    }
+    let device = Device::open().unwrap();
+    let (pd, sent, received) = (
+        device.pd().unwrap(),
+        device.cq(64).unwrap(),
+        device.cq(64).unwrap(),
+    );
+    let srq = pd.srq(16, 1).unwrap();
+    println!("\n> {} {}", received.number(), srq.number());
+    while wait_for_line() {
+        let a = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
+        let b = Qp::with_srq(&pd, &received, &received, &srq, QpOptions::default()).unwrap();
+        let listener = device.listen("127.0.0.1:0").unwrap();
+        let joining = a.connect(listener.local_addr().unwrap(), b"").unwrap();
+        let request = listener.next().wait().unwrap();
+        request.accept_on(&b, b"").unwrap().wait().unwrap();
+        joining.wait().unwrap();
+        let receive = RecvWr {
+            id: 1,
+            scatter: &[],
+        };
+        srq.post(&[receive]).unwrap();
+        srq.set_limit(1).unwrap();
+        received.arm(Arm::Solicited);
+        let send = SendWr {
+            id: 2,
+            op: SendOp::Send {
+                invalidate: None,
+                immediate: None,
+            },
+            flags: Flags::SIGNALED | Flags::SOLICITED,
+            data: Data::Inline(b""),
+        };
+        a.post_send(&[send]).unwrap();
+        complete(&received, 1);
+        complete(&sent, 1);
+        let gone = pd.memory(64, Access::ALL).unwrap().remote().remote_addr();
+        let write = SendWr {
+            op: SendOp::Write {
+                remote: gone,
+                immediate: None,
+            },
+            data: Data::Inline(b"x"),
+            ..send
+        };
+        a.post_send(&[write]).unwrap();
+        complete(&sent, 1);
+        println!("\n> {} {}", a.number(), b.number());
+        for pin in 0..3 {
+            let cause = Cause::GeneralPurpose { pin };
+            device.inject(cause, Origin::UNSPECIFIED).unwrap();
+        }
+    }
+}
+
+/// Starts `verbena events PID`, and waits until it watches.
+fn watch(args: &[&str]) -> (Process, BufReader<ChildStdout>) {
+    let mut child = verbena(args)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut first = String::new();
+    let mut complaints = BufReader::new(child.stderr.take().unwrap());
+    complaints.read_line(&mut first).unwrap();
+    assert!(first.starts_with("watching 1 adapter(s)"), "{first}");
+    let out = BufReader::new(child.stdout.take().unwrap());
+    // Read to the end, so that it never blocks on the pipe.
+    std::thread::spawn(move || complaints.lines().all(|line| line.is_ok()));
+    (Process(child), out)
+}
+
+/// Lines up to the last event of a round. The peer's adapter raises the access error after it has answered the requester, so that event
+/// may come after the last one of the program.
+fn round(out: &mut BufReader<ChildStdout>, last: &str) -> Vec<String> {
+    let mut missing = vec![last, "qp_access_error"];
+    let mut all = Vec::new();
+    loop {
+        let mut line = String::new();
+        assert!(out.read_line(&mut line).unwrap() > 0, "{all:?}");
+        assert!(line.ends_with('\n'), "whole lines");
+        all.push(line.trim_end().to_owned());
+        missing.retain(|part| !line.contains(part));
+        if missing.is_empty() {
+            return all;
+        }
+    }
+}
+
+#[test]
+fn events_of_another_process_are_shown_live() {
+    let mut watched = Watched::start(&[]);
+    let numbers = watched.read_numbers();
+    let (cq, srq) = (numbers[0], numbers[1]);
+    let pid = watched.pid();
+    let (plain, mut lines) = watch(&["events", &pid]);
+    let (_json, mut objects) = watch(&["events", "--json", &pid]);
+    watched.proceed();
+    let qps = watched.read_numbers();
+    let lines = round(&mut lines, "pin=2");
+    let has = |words: &str| {
+        let squeezed = |line: &String| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(
+            lines.iter().any(|line| squeezed(line).ends_with(words)),
+            "{words} in {lines:#?}"
+        );
+    };
+    has(&format!(" 0 rdma srq_limit srq={srq}"));
+    has(&format!(" 0 rdma completion cq={cq} reason=solicited"));
+    has(&format!(" 0 rdma qp_access_error qp={}", qps[1]));
+    has(" 0 global general_purpose pin=0");
+    let objects: Vec<serde_json::Value> = round(&mut objects, r#""pin":2"#)
+        .iter()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    // Events of other threads at the same time may be before the last event in one output and after it in the other.
+    let certain = ["srq_limit", "qp_access_error", "general_purpose"];
+    for event in certain {
+        let here = lines.iter().filter(|line| line.contains(event)).count();
+        let there = objects.iter().filter(|o| o["event"] == event).count();
+        assert_eq!(here, there, "both see the same {event}");
+    }
+    let limit = objects.iter().find(|o| o["event"] == "srq_limit").unwrap();
+    assert_eq!(
+        (limit["class"].as_str(), limit["srq"].as_u64()),
+        (Some("rdma"), Some(srq.into()))
+    );
+    let times: Vec<f64> = objects
+        .iter()
+        .map(|o| o["time"].as_f64().unwrap())
+        .collect();
+    assert!(times.is_sorted() && times[0] > 1e9, "{times:?}");
+
+    // The end of one watcher affects no other, and a new one sees the next events.
+    drop(plain);
+    let (mut after, mut lines) = watch(&["events", &pid]);
+    watched.proceed();
+    watched.read_numbers();
+    assert!(round(&mut lines, "pin=2").len() >= 5);
+    drop(watched);
+    let ended = verbena_testing::process_ends(after.0.id(), verbena_testing::WAIT_LIMIT);
+    assert!(ended, "it ends with the process");
+    assert_eq!(after.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn processes_that_can_be_watched_are_listed() {
+    let mut watched = Watched::start(&[]);
+    watched.read_numbers();
+    let pid = watched.pid();
+    let said = text(&output(&["events"]).stdout);
+    let line = said.lines().find(|line| line.trim().starts_with(&pid));
+    assert!(
+        line.is_some_and(|line| line.contains("1 adapter(s)")),
+        "{said}"
+    );
+    let said = text(&output(&["events", "--json"]).stdout);
+    let listed = said.lines().any(|line| {
+        let object: serde_json::Value = serde_json::from_str(line).unwrap();
+        object["pid"].as_u64() == pid.parse().ok() && object["adapters"] == serde_json::json!([0])
+    });
+    assert!(listed, "{said}");
+    let help = text(&output(&["events", "--help"]).stdout);
+    assert!(
+        help.contains("[PID]") && help.contains("srq_limit"),
+        "{help}"
+    );
+}
+
+#[test]
+fn unwatchable_processes_are_refused_with_reason() {
+    let mut silent = Watched::start(&[("VERBENA_MONITOR", "off")]);
+    silent.read_numbers();
+    let ours = std::process::id().to_string();
+    for (pid, why) in [
+        ("4194305", "there is no process 4194305"),
+        (&silent.pid(), "its setting `monitor` is off"),
+        (&ours, "it has no adapter"),
+    ] {
+        let refused = output(&["events", pid]);
+        assert_eq!(refused.status.code(), Some(1));
+        let said = text(&refused.stderr);
+        assert!(said.contains(why) && said.lines().count() == 1, "{said}");
+    }
+    assert_eq!(output(&["events", "me"]).status.code(), Some(2));
+}
+
+/// It cannot answer; the command must report that within its time limit.
+#[test]
+fn stopped_process_is_reported_as_unresponsive() {
+    let mut stopped = Watched::start(&[]);
+    stopped.read_numbers();
+    let pid = stopped.pid();
+    let stop = Command::new("kill").args(["-STOP", &pid]).status();
+    assert!(stop.unwrap().success());
+    // The signal may not have taken effect yet: until then the process still answers.
+    let is_stopped = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+        stat.is_ok_and(|stat| stat.contains(") T "))
+    };
+    verbena_testing::wait_until("it is stopped", is_stopped);
+    let refused = output(&["events", &pid]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    assert!(said.contains("does not answer"), "{said}");
+}
+
+/// Any process can bind the name of another.
+#[test]
+fn socket_of_another_process_is_refused() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
+    let mut silent = Watched::start(&[("VERBENA_MONITOR", "off")]);
+    silent.read_numbers();
+    let pid = silent.pid();
+    let name = format!("{}{pid}/0", verbena::monitor::NAME);
+    let name = SocketAddr::from_abstract_name(name).unwrap();
+    let _impostor = UnixListener::bind_addr(&name).unwrap();
+    let refused = output(&["events", &pid]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = text(&refused.stderr);
+    let ours = std::process::id();
+    assert!(
+        said.contains(&format!("is bound by process {ours}")),
+        "{said}"
+    );
+}
