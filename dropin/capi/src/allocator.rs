@@ -102,15 +102,9 @@ impl CustomMemory {
             pd_context,
             ..
         } = self.allocator;
+        let memory = self.start.as_ptr().cast();
         // SAFETY: the memory came from `alloc` of the same allocator and is freed once, since `self` is consumed; objects in memory of a
         // domain count as its users, so it still exists.
-        unsafe {
-            free(
-                pd,
-                pd_context,
-                self.start.as_ptr().cast(),
-                self.resource as u64,
-            )
-        };
+        unsafe { free(pd, pd_context, memory, self.resource as u64) };
     }
 }

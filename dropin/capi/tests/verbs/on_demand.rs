@@ -212,10 +212,8 @@ fn one_region_covers_all_addresses() {
     let all_a = register(&a, ptr::null_mut(), usize::MAX, ON_DEMAND);
     let all_b = register(&b, ptr::null_mut(), usize::MAX, ON_DEMAND);
     // SAFETY: the region is not deregistered.
-    assert_eq!(
-        unsafe { ((*all_a).addr, (*all_a).length) },
-        (ptr::null_mut(), usize::MAX)
-    );
+    let (at, length) = unsafe { ((*all_a).addr, (*all_a).length) };
+    assert_eq!((at, length), (ptr::null_mut(), usize::MAX));
     // Memory of the stack, and of the heap that was allocated after the registration.
     let from = *b"bytes on the stack";
     let mut to = vec![0_u8; from.len()];
