@@ -3,7 +3,7 @@
 //! Events of the adapter are distributed here to the objects that they are about.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -62,6 +62,8 @@ pub(crate) struct AdapterFunction {
     /// What is notified when the device fails.
     failure_listeners: Mutex<FailureListeners>,
     vectors: Mutex<Box<[Option<Arc<Handler>>]>>,
+    /// Bytes of device memory that are allocated.
+    device_memory: AtomicUsize,
 }
 
 impl AdapterFunction {
@@ -97,6 +99,7 @@ impl AdapterFunction {
             timewait: Arc::default(),
             failure_listeners: Mutex::default(),
             vectors: Mutex::new(vec![None; settings.vectors.into()].into()),
+            device_memory: AtomicUsize::new(0),
         });
         function.device.access_list().on_refusal(|refusal| {
             log::warn(|| refusal.to_string());
@@ -112,6 +115,25 @@ impl AdapterFunction {
 
     pub(crate) fn personality(&self) -> Personality {
         self.device.config().personality
+    }
+
+    /// Bytes of device memory that the function has (`max_dm_size`).
+    pub(crate) fn device_memory_size(&self) -> usize {
+        self.device.config().dm_size
+    }
+
+    /// Takes bytes of device memory; false if fewer are left.
+    pub(crate) fn take_device_memory(&self, bytes: usize) -> bool {
+        let limit = self.device_memory_size();
+        let take = |used: usize| used.checked_add(bytes).filter(|used| *used <= limit);
+        let used = &self.device_memory;
+        used.fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
+            .is_ok()
+    }
+
+    /// Returns bytes of device memory.
+    pub(crate) fn return_device_memory(&self, bytes: usize) {
+        self.device_memory.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// Completion vectors: the C API's name for completion handlers of the adapter (N2).
