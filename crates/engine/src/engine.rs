@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use verbena_mem::{Misuse, Pd, Reserved, Tpt};
-use verbena_nic::{Event, Function, Ranges, Shares, SsqLimits};
+use verbena_nic::{CqOptions, Event, Function, Ranges, Shares, SsqLimits};
 use verbena_wire::Stag;
 
 use crate::accept::listening::{Listening, Reservation};
@@ -110,7 +110,17 @@ impl Engine {
     /// A completion queue.
     pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue, Error> {
         self.core.check()?;
-        CompletionQueue::new(&self.core, entries, None)
+        CompletionQueue::new(&self.core, entries, None, CqOptions::default())
+    }
+
+    /// The same with options.
+    pub fn create_cq_with_options(
+        &self,
+        entries: usize,
+        options: CqOptions,
+    ) -> Result<CompletionQueue, Error> {
+        self.core.check()?;
+        CompletionQueue::new(&self.core, entries, None, options)
     }
 
     /// A completion queue whose events go to this handler (N4).
@@ -120,7 +130,7 @@ impl Engine {
         handler: HandlerId,
     ) -> Result<CompletionQueue, Error> {
         self.core.check()?;
-        CompletionQueue::new(&self.core, entries, Some(handler))
+        CompletionQueue::new(&self.core, entries, Some(handler), CqOptions::default())
     }
 
     /// A shared receive queue for `receives` receives of at most `pieces` pieces; queue pairs made with it keep it alive.

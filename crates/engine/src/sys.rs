@@ -53,6 +53,7 @@ pub mod socket;
 pub(crate) mod testing;
 #[cfg_attr(shuttle, path = "sys/simulated/thread.rs")]
 pub mod thread;
+pub mod timestamp;
 
 pub use abstract_socket::{AbstractClient, AbstractListener, effective_uid, is_privileged};
 pub use carry::{read_into, write_from};
@@ -79,3 +80,4 @@ pub use random::random_u64;
 pub use sched::{SchedState, preemptions, sched_state, thread_id};
 pub use socket::Socket;
 pub use thread::{JoinHandle, current_thread, is_own_thread, spawn};
+pub use timestamp::timestamp;

@@ -1,9 +1,11 @@
 //! Address translation: from an offset in a region to the address of its bytes (M3).
 //! Direct, first-order and second-order translation with every page size of M3; the pages of a list need not be contiguous.
 //! A run never leaves the memory of the translation; rights and bounds of an access are checked in [`crate::check`].
+//! Reads and writes translate to the same bytes, except in the null translation, where reads find zeros and writes are discarded.
 
 use std::sync::Arc;
 
+use crate::mapping::NullPages;
 use crate::memory::Memory;
 use crate::refusal::Misuse;
 use crate::span::Span;
@@ -90,6 +92,8 @@ pub struct Att {
     len: u64,
     /// The lowest address of all pages, and the end of the highest.
     address_bounds: (usize, usize),
+    /// Whether its pages are mapped is decided by each access, not by the registration.
+    on_demand: bool,
     /// Keeps memory of the adapter allocated as long as an entry translates to it.
     _memory: Option<Arc<Memory>>,
 }
@@ -103,6 +107,8 @@ enum Control {
     FirstOrder(PageSize, Box<[Page]>),
     /// A table of tables of pages.
     SecondOrder(PageSize, Box<[Box<[Page]>]>),
+    /// No memory: reads find zeros, and writes go to pages that are never read.
+    Null(&'static NullPages),
 }
 
 impl Att {
@@ -113,14 +119,46 @@ impl Att {
             first_offset: 0,
             len,
             address_bounds: (start.addr(), start.addr().saturating_add(len as usize)),
+            on_demand: false,
             _memory: None,
         }
+    }
+
+    /// The same for memory that need not be mapped when it is registered (on-demand paging): an access faults its pages in, or fails
+    /// if there is no mapping.
+    pub fn on_demand(start: *mut u8, len: u64) -> Att {
+        Att {
+            on_demand: true,
+            ..Att::direct(start, len)
+        }
+    }
+
+    /// All addresses of the process, on demand.
+    pub fn address_space() -> Att {
+        Att::on_demand(core::ptr::with_exposed_provenance_mut(0), u64::MAX)
+    }
+
+    /// Any address: reads find zeros, and writes are discarded. Fails if the system has no pages for it.
+    pub fn null() -> Result<Att, Misuse> {
+        Ok(Att {
+            control: Control::Null(NullPages::get()?),
+            first_offset: 0,
+            len: u64::MAX,
+            address_bounds: (0, 0),
+            on_demand: true,
+            _memory: None,
+        })
+    }
+
+    /// Its memory need not be mapped when it is registered.
+    pub fn is_on_demand(&self) -> bool {
+        self.on_demand
     }
 
     /// Number of its entries in the translation tables.
     pub fn pages(&self) -> usize {
         match &self.control {
-            Control::Direct(_) => 1,
+            Control::Direct(_) | Control::Null(_) => 1,
             Control::FirstOrder(_, pages) => pages.len(),
             Control::SecondOrder(_, tables) => tables.iter().map(|table| table.len()).sum(),
         }
@@ -165,6 +203,7 @@ impl Att {
             first_offset,
             len,
             address_bounds: (starts().min().unwrap_or(0), starts().max().map_or(0, end)),
+            on_demand: false,
             _memory: None,
         })
     }
@@ -182,7 +221,7 @@ impl Att {
     /// The order of indirection: 0, 1 or 2.
     pub fn order(&self) -> u8 {
         match self.control {
-            Control::Direct(_) => 0,
+            Control::Direct(_) | Control::Null(_) => 0,
             Control::FirstOrder(..) => 1,
             Control::SecondOrder(..) => 2,
         }
@@ -192,18 +231,37 @@ impl Att {
     #[cfg(test)]
     pub(crate) fn page_size(&self) -> Option<PageSize> {
         match self.control {
-            Control::Direct(_) => None,
+            Control::Direct(_) | Control::Null(_) => None,
             Control::FirstOrder(size, _) | Control::SecondOrder(size, _) => Some(size),
         }
     }
 
-    /// The longest contiguous run at `offset`, at most `len` bytes; empty at and beyond the end.
+    /// The longest contiguous run to read at `offset`, at most `len` bytes; empty at and beyond the end.
     pub fn run(&self, offset: u64, len: u64) -> Span {
+        self.run_for(offset, len, false)
+    }
+
+    /// The same to write.
+    pub fn run_mut(&self, offset: u64, len: u64) -> Span {
+        self.run_for(offset, len, true)
+    }
+
+    #[inline]
+    pub(crate) fn run_for(&self, offset: u64, len: u64, write: bool) -> Span {
         let len = len.min(self.len.saturating_sub(offset));
         if len == 0 {
             return Span::new(core::ptr::null_mut(), 0);
         }
         let at = self.first_offset + offset;
+        if let Control::Direct(page) = &self.control {
+            return page.span(at, len);
+        }
+        self.run_indirect(at, len, write)
+    }
+
+    /// Apart from [`run_for`](Att::run_for), whose code for direct translation stays short.
+    #[inline(never)]
+    fn run_indirect(&self, at: u64, len: u64, write: bool) -> Span {
         match &self.control {
             Control::Direct(page) => page.span(at, len),
             Control::FirstOrder(size, pages) => {
@@ -216,6 +274,7 @@ impl Att {
                 let page = table.and_then(|t| t.get(page & (FAN_OUT - 1)));
                 in_page(page, inside, len, *size)
             }
+            Control::Null(pages) => pages.span(len, write),
         }
     }
 

@@ -20,19 +20,20 @@ pub(crate) struct GrantedRange<'a> {
 }
 
 impl GrantedRange<'_> {
-    /// The contiguous run at offset `from`, at most `len` bytes.
-    fn run(&self, from: u64, len: u64) -> Span {
+    /// The contiguous run at offset `from`, at most `len` bytes, to write if `WRITE`.
+    fn run<const WRITE: bool>(&self, from: u64, len: u64) -> Span {
         let len = len.min(self.len.saturating_sub(from));
-        let span = self
-            .grant
-            .entry(|entry| entry.att.run(self.offset + from, len));
+        let span = self.grant.entry(|entry| match WRITE {
+            true => entry.att.run_mut(self.offset + from, len),
+            false => entry.att.run(self.offset + from, len),
+        });
         span.unwrap_or(Span::new(core::ptr::null_mut(), 0))
     }
 
     /// Adds all runs to `spans`, as many as fit; returns the bytes added.
-    fn spans(&self, spans: &mut Spans) -> u64 {
+    fn spans<const WRITE: bool>(&self, spans: &mut Spans) -> u64 {
         let before = spans.bytes();
-        self.walk(0, self.len, |span| spans.push(span));
+        self.walk::<WRITE>(0, self.len, |span| spans.push(span));
         (spans.bytes() - before) as u64
     }
 
@@ -57,9 +58,9 @@ impl GrantedRange<'_> {
             return;
         }
         let mut at = 0;
-        self.walk(0, self.len, |run| {
+        self.walk::<false>(0, self.len, |run| {
             let (from, to) = (run.as_ptr().addr(), run.as_ptr().addr() + run.len());
-            other.walk(0, other.len, |there| {
+            other.walk::<true>(0, other.len, |there| {
                 let low = from.max(there.as_ptr().addr());
                 let high = to.min(there.as_ptr().addr() + there.len());
                 if low < high {
@@ -73,10 +74,10 @@ impl GrantedRange<'_> {
     }
 
     /// Calls `f` with each run of `len` bytes from `from` on, until it returns false.
-    fn walk(&self, from: u64, len: u64, mut f: impl FnMut(Span) -> bool) {
+    fn walk<const WRITE: bool>(&self, from: u64, len: u64, mut f: impl FnMut(Span) -> bool) {
         let (mut at, end) = (from, from.saturating_add(len).min(self.len));
         while at < end {
-            let span = self.run(at, end - at);
+            let span = self.run::<WRITE>(at, end - at);
             if span.is_empty() || !f(span) {
                 return;
             }
@@ -112,13 +113,13 @@ impl Placement<'_> {
 
     /// Adds the granted bytes to `spans`, as many runs as fit; returns the bytes added.
     pub fn spans(&self, spans: &mut Spans) -> u64 {
-        self.0.spans(spans)
+        self.0.spans::<true>(spans)
     }
 
     /// Copies `bytes` to offset `at` of the grant; what does not fit is left out. Returns bytes copied.
     pub fn write(&self, at: u64, bytes: &[u8]) -> Result<usize, Unmapped> {
         let (mut rest, mut copied) = (bytes, Ok(()));
-        self.0.walk(at, bytes.len() as u64, |span| {
+        self.0.walk::<true>(at, bytes.len() as u64, |span| {
             let (now, later) = rest.split_at(span.len().min(rest.len()));
             // SAFETY: the span lies in the bytes that this grant may write, and `self` holds the grant during the call. `now` is a
             // Rust slice and therefore not registered memory, to which no references are made.
@@ -132,7 +133,7 @@ impl Placement<'_> {
 
     /// The aligned word at the start of the grant, for an atomic operation.
     pub(crate) fn word(&self) -> Option<*mut u64> {
-        let span = self.0.run(0, 8);
+        let span = self.0.run::<true>(0, 8);
         let word = span.as_ptr().cast::<u64>();
         (span.len() == 8 && word.is_aligned()).then_some(word)
     }
@@ -157,7 +158,7 @@ impl Gather<'_> {
 
     /// Adds the granted bytes to `spans`, as many runs as fit; returns the bytes added.
     pub fn spans(&self, spans: &mut Spans) -> u64 {
-        self.0.spans(spans)
+        self.0.spans::<false>(spans)
     }
 
     /// Calls `each` with the offset and length of every part of the granted bytes that a write to `placement` would overwrite.
@@ -168,7 +169,7 @@ impl Gather<'_> {
     /// Copies from offset `at` of the grant to `to`; returns bytes copied.
     pub fn read(&self, at: u64, to: &mut [u8]) -> Result<usize, Unmapped> {
         let (mut done, len, mut copied) = (0, to.len(), Ok(()));
-        self.0.walk(at, len as u64, |span| {
+        self.0.walk::<false>(at, len as u64, |span| {
             let n = span.len().min(len - done);
             // SAFETY: the span lies in the bytes that this grant may read, and `self` holds the grant during the call; `to` is a
             // Rust slice and therefore not registered memory.
@@ -183,7 +184,7 @@ impl Gather<'_> {
     /// Appends `len` bytes from offset `at` of the grant to `to`; returns bytes appended. If it fails, a part may have been.
     pub fn append_to(&self, at: u64, len: usize, to: &mut Vec<u8>) -> Result<usize, Unmapped> {
         let (before, mut copied) = (to.len(), Ok(()));
-        self.0.walk(at, len as u64, |span| {
+        self.0.walk::<false>(at, len as u64, |span| {
             // SAFETY: the span lies in the bytes that this grant may read, and `self` holds the grant during the call; `to` is a
             // vector and therefore not registered memory.
             copied = unsafe { span.append_to(to) };

@@ -115,6 +115,11 @@ pub fn catch_faults() {
     INSTALLED.call_once(|| SIGNALS.into_iter().zip(&PREVIOUS_ACTIONS).for_each(install));
 }
 
+/// [`catch_faults`] was called and protects copies on this processor.
+pub fn catches_faults() -> bool {
+    arch::CATCHES && PREVIOUS_ACTIONS[0].get().is_some()
+}
+
 fn install((signal, before): (c_int, &OnceLock<libc::sigaction>)) {
     // SAFETY: zeroes are a valid action, the default one.
     let (mut present, mut action): (libc::sigaction, libc::sigaction) =

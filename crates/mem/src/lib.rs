@@ -34,7 +34,7 @@ pub use buffer::Buffer;
 pub use check::{MemAccess, Policy};
 pub use entry::{Entry, Kind, Pd, Scope};
 pub use grant::{Gather, Placement};
-pub use guarded::{Unmapped, catch_faults};
+pub use guarded::{Unmapped, catch_faults, catches_faults};
 pub use mapping::{Mapping, Pages};
 pub use refusal::{Misuse, Refusal, SharedMemoryError};
 pub use sources::Sources;

@@ -1,10 +1,12 @@
-//! Memory of the adapter that another process can map as well (V1): a memfd, mapped shared, sealed against changes of its size.
+//! Memory of the adapter that another process can map as well (V1): a memfd, mapped shared, sealed against changes of its size; private
+//! pages; and the pages behind the null translation.
 //! All of it stays readable and writable as long as the [`Mapping`] lives, whatever another process does: a file that could be
 //! truncated is not accepted, since an access beyond its end raises SIGBUS. A forked child shares the memory with its parent.
 
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
@@ -14,6 +16,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::refusal::SharedMemoryError;
+use crate::span::Span;
 
 /// The size can be neither reduced nor increased, and no seal can be added.
 const SEALS: SealFlags = SealFlags::SHRINK
@@ -168,6 +171,38 @@ impl Drop for Pages {
         // SAFETY: mapped in `new` with this length and unmapped only here. Users of the address hold these pages, and they are being dropped.
         let gone = unsafe { munmap(self.start.as_ptr().cast(), self.len.max(1)) };
         debug_assert!(gone.is_ok(), "{gone:?}");
+    }
+}
+
+/// The pages of the null translation: zeros that are only read, and pages that are only written. One of each is enough for a process,
+/// and they are never freed. Unwritten pages of the system share one page of zeros, so the former occupy none.
+#[derive(Debug)]
+pub(crate) struct NullPages {
+    zeros: Pages,
+    discarded: Pages,
+}
+
+impl NullPages {
+    /// The longest run: longer accesses consist of several.
+    const LEN: usize = 1 << 20;
+
+    pub(crate) fn get() -> Result<&'static NullPages, SharedMemoryError> {
+        static PAGES: OnceLock<NullPages> = OnceLock::new();
+        if let Some(pages) = PAGES.get() {
+            return Ok(pages);
+        }
+        let pages = NullPages {
+            zeros: Pages::new(NullPages::LEN)?,
+            discarded: Pages::new(NullPages::LEN)?,
+        };
+        Ok(PAGES.get_or_init(|| pages))
+    }
+
+    /// A run of at most `len` bytes.
+    pub(crate) fn span(&self, len: u64, write: bool) -> Span {
+        let pages = if write { &self.discarded } else { &self.zeros };
+        let len = usize::try_from(len).map_or(NullPages::LEN, |len| len.min(NullPages::LEN));
+        Span::new(pages.start().as_ptr(), len)
     }
 }
 

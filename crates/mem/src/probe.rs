@@ -1,6 +1,7 @@
 //! Checks of memory before registration: mapped, readable and, for rights that write, writable.
 //! The check reads the process's list of mappings and does not touch the pages: registering allocates no memory. Unmapped or
-//! read-only memory is an error here instead of a fault in the middle of a transfer; memory that is unmapped afterwards is not checked again.
+//! read-only memory is an error here instead of a fault in the middle of a transfer; memory that is unmapped afterwards is not checked again,
+//! and memory that is registered on demand is not checked at all.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -72,7 +73,21 @@ pub fn check_mapped(span: &Span, write: bool) -> Result<(), Misuse> {
 
 /// The same for all runs of a translation.
 pub fn check_all_mapped(att: &Att, write: bool) -> Result<(), Misuse> {
+    if att.is_on_demand() {
+        return Ok(());
+    }
     att.runs().try_for_each(|span| check_mapped(&span, write))
+}
+
+/// Faults the pages of a span in, for reading or for writing, as an access would do; fails if one of them is not mapped so. Before Linux 5.14
+/// and for mappings of devices nothing is done, which succeeds.
+pub fn populate(span: &Span, write: bool) -> Result<(), Misuse> {
+    // For rights that a mapping does not have, the kernel's answer is that of a device's mapping.
+    check_mapped(span, write)?;
+    let (at, len) = (span.as_ptr() as usize, span.len());
+    let done = len == 0 || is_populated(at, at + len, write);
+    done.then_some(())
+        .ok_or(Misuse::Unmapped { at, len, write })
 }
 
 /// Asks the kernel for each mapping in `start..end`.

@@ -273,6 +273,31 @@ impl Tpt {
         self.acquire(stag)?.entry(Entry::clone)
     }
 
+    /// Faults the pages of an access by a local work request in, without the access (M6); if `pages` is false, only the checks are made.
+    ///
+    /// No grant is held meanwhile: the program may deregister and unmap the memory, and then this fails or has no effect.
+    pub fn prefetch(&self, reach: &MemAccess, pages: bool) -> Result<(), Refusal> {
+        let stag = reach.stag;
+        let entry = self.find_entry(stag).ok_or(Refusal::Stag { stag })?;
+        check::local(&entry, reach)?;
+        if !pages {
+            return Ok(());
+        }
+        let write = reach.needs.needs_writable();
+        let (mut at, end) = (0, reach.len);
+        while at < end {
+            let span = entry
+                .att
+                .run_for(entry.offset_of(reach.at) + at, end - at, write);
+            if span.is_empty() {
+                break;
+            }
+            probe::populate(&span, write).map_err(|_| Refusal::Unmapped)?;
+            at += span.len() as u64;
+        }
+        Ok(())
+    }
+
     fn grant(
         &self,
         reach: &MemAccess,

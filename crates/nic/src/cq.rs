@@ -5,6 +5,9 @@
 //! There are two short locks, one for producers and one for consumers, with a `ring` between them: a polling thread never makes a
 //! connection wait. Arming takes the producers' lock, so it happens either before a push, which then notifies, or after
 //! it, and then the next poll finds the entry; no fence is needed. Modelled with loom in `cq/tests.rs`.
+//!
+//! Timestamps are in a ring of their own beside that of the entries, and a queue with options has a limit of 0 entries before the
+//! way that looks at the options is taken: a queue without options has no further branch for them.
 
 use std::collections::VecDeque;
 
@@ -24,6 +27,24 @@ pub enum Arm {
     Next,
     /// The next solicited completion or failure.
     Solicited,
+}
+
+/// When a completion was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Timestamp {
+    /// Nanoseconds of a clock that is not set (`CLOCK_MONOTONIC`).
+    pub monotonic: u64,
+    /// Nanoseconds since 1970 (`CLOCK_REALTIME`).
+    pub realtime: u64,
+}
+
+/// Options of a completion queue.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CqOptions {
+    /// The clock that is read when an entry is written; without one, entries have no timestamp.
+    pub clock: Option<fn() -> Timestamp>,
+    /// An entry for which the queue has no room replaces the oldest one, instead of failing the queue pairs that complete here.
+    pub ignore_overrun: bool,
 }
 
 /// A completion queue.
@@ -54,13 +75,30 @@ struct InputEnd {
     /// Entries taken out, as last read from the output side: saves most pushes an access to the pollers' cache line.
     taken: usize,
     capacity: usize,
+    /// Entries that may wait before the options are looked at: the capacity, or 0 if there are options.
+    plain_limit: usize,
+    ignore_overrun: bool,
+    stamps: Option<StampInput>,
     armed: Option<Arm>,
     overflowed: bool,
     /// The shared send queue that consumes the entries, instead of a program (V6).
     ssq: Option<u32>,
 }
 
+/// The clock, and the timestamps of entries that wait, in their order.
+#[derive(Debug)]
+struct StampInput {
+    clock: fn() -> Timestamp,
+    ring: Producer<Timestamp>,
+}
+
 impl InputEnd {
+    fn set_capacity(&mut self, capacity: usize) {
+        let options = self.ignore_overrun || self.stamps.is_some();
+        self.capacity = capacity;
+        self.plain_limit = if options { 0 } else { capacity };
+    }
+
     /// Upper bound of the entries that wait.
     fn waiting(&self) -> usize {
         self.pushed.wrapping_sub(self.taken)
@@ -82,20 +120,43 @@ struct OutputEnd {
     /// Entries taken out so far, polled or removed by [`Cq::discard_qp_entries`].
     taken: usize,
     /// Entries of other queue pairs that [`Cq::discard_qp_entries`] took out of the ring: older than everything in it.
-    kept: VecDeque<Wc>,
+    kept: VecDeque<(Wc, Timestamp)>,
+    /// Timestamps of the entries in the ring, in their order.
+    stamps: Option<Consumer<Timestamp>>,
+    /// There are neither kept entries nor timestamps.
+    plain: bool,
 }
 
 impl OutputEnd {
+    /// Not inlined: a poll of an empty queue saves no registers for it.
+    #[inline(never)]
     fn pop(&mut self) -> Option<Wc> {
-        if self.kept.is_empty() {
+        if self.plain {
             return self.ring.pop();
         }
-        let wc = self.kept.pop_front();
+        self.pop_stamped().map(|(wc, _)| wc)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn pop_stamped(&mut self) -> Option<(Wc, Timestamp)> {
+        if self.kept.is_empty() {
+            let wc = self.ring.pop()?;
+            // Pushed before the entry.
+            let stamp = self.stamps.as_mut().and_then(Consumer::pop);
+            return Some((wc, stamp.unwrap_or_default()));
+        }
+        let first = self.kept.pop_front();
         if self.kept.is_empty() {
             // Destroying a queue pair is rare; the memory is freed.
-            self.kept = VecDeque::new();
+            self.keep(VecDeque::new());
         }
-        wc
+        first
+    }
+
+    fn keep(&mut self, entries: VecDeque<(Wc, Timestamp)>) {
+        self.kept = entries;
+        self.plain = self.kept.is_empty() && self.stamps.is_none();
     }
 }
 
@@ -118,30 +179,51 @@ pub enum CqError {
 impl Cq {
     /// An empty queue for `capacity` entries.
     pub fn new(number: u32, capacity: usize) -> Result<Cq, CqError> {
-        Cq::make(number, capacity, None)
+        Cq::make(number, capacity, None, CqOptions::default())
+    }
+
+    /// The same with options.
+    pub fn with_options(number: u32, capacity: usize, options: CqOptions) -> Result<Cq, CqError> {
+        Cq::make(number, capacity, None, options)
     }
 
     /// A queue that no program polls: when it is armed, an entry wakes this shared send queue (V6).
     pub(crate) fn for_ssq(ssq: u32, capacity: usize) -> Result<Cq, CqError> {
-        Cq::make(0, capacity, Some(ssq))
+        Cq::make(0, capacity, Some(ssq), CqOptions::default())
     }
 
-    fn make(number: u32, capacity: usize, feeds: Option<u32>) -> Result<Cq, CqError> {
+    fn make(
+        number: u32,
+        capacity: usize,
+        feeds: Option<u32>,
+        options: CqOptions,
+    ) -> Result<Cq, CqError> {
         check_size(capacity)?;
         let (producer, consumer) = ring();
-        let input = InputEnd {
+        let stamps = options.clock.map(|clock| (clock, ring()));
+        let (stamps_in, stamps_out) = match stamps {
+            Some((clock, (ring, consumer))) => (Some(StampInput { clock, ring }), Some(consumer)),
+            None => (None, None),
+        };
+        let mut input = InputEnd {
             ring: producer,
             pushed: 0,
             taken: 0,
             capacity,
+            plain_limit: capacity,
+            ignore_overrun: options.ignore_overrun,
+            stamps: stamps_in,
             armed: None,
             overflowed: false,
             ssq: feeds,
         };
+        input.set_capacity(capacity);
         let output = OutputEnd {
             ring: consumer,
             taken: 0,
             kept: VecDeque::new(),
+            plain: stamps_out.is_none(),
+            stamps: stamps_out,
         };
         Ok(Cq {
             number,
@@ -206,6 +288,20 @@ impl Cq {
         count
     }
 
+    /// Takes the oldest entry, with the time at which it was written; zeros if the queue has no clock.
+    pub fn poll_stamped(&self) -> Option<(Wc, Timestamp)> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut end = self.output.end.lock();
+        if self.waiting(&end) == 0 {
+            return None;
+        }
+        let first = end.pop_stamped();
+        self.count_taken(&mut end, first.is_some().into());
+        first
+    }
+
     /// Requests one notification. A request for the next completion overrides one for a solicited completion.
     ///
     /// Entries that wait already do not notify: poll once more after arming.
@@ -233,14 +329,7 @@ impl Cq {
 
     fn insert(&self, wc: Wc, tell: bool, outbox: &mut Outbox) -> bool {
         let mut end = self.input.end.lock();
-        if end.waiting() >= end.capacity {
-            end.taken = self.output.taken.load(Ordering::Acquire);
-        }
-        if end.waiting() >= end.capacity {
-            // Raised once; the queue pairs that complete here must fail.
-            if !core::mem::replace(&mut end.overflowed, true) {
-                outbox.push(Event::CqOverflow { cq: self.number });
-            }
+        if end.waiting() >= end.plain_limit && !self.make_room(&mut end, outbox) {
             return false;
         }
         end.ring.push(wc);
@@ -264,6 +353,36 @@ impl Cq {
         true
     }
 
+    /// Makes room for an entry, and reads the clock for it if the queue has one; false if there is no room.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self, end: &mut InputEnd, outbox: &mut Outbox) -> bool {
+        if end.waiting() >= end.capacity {
+            end.taken = self.output.taken.load(Ordering::Acquire);
+        }
+        if end.waiting() >= end.capacity {
+            if !end.ignore_overrun {
+                // Raised once; the queue pairs that complete here must fail.
+                if !core::mem::replace(&mut end.overflowed, true) {
+                    outbox.push(Event::CqOverflow { cq: self.number });
+                }
+                return false;
+            }
+            // Both locks, in this order only; no thread that holds the consumers' lock waits for the producers'.
+            let mut output = self.output.end.lock();
+            // Not if a poll has made room meanwhile.
+            if end.pushed.wrapping_sub(output.taken) >= end.capacity {
+                let oldest = output.pop();
+                self.count_taken(&mut output, oldest.is_some().into());
+            }
+            end.taken = output.taken;
+        }
+        if let Some(stamps) = &mut end.stamps {
+            stamps.ring.push((stamps.clock)());
+        }
+        true
+    }
+
     /// Changes the size; entries that wait stay, in order.
     pub fn resize(&self, capacity: usize) -> Result<(), CqError> {
         check_size(capacity)?;
@@ -277,7 +396,7 @@ impl Cq {
                 wanted: capacity,
             });
         }
-        end.capacity = capacity;
+        end.set_capacity(capacity);
         Ok(())
     }
 
@@ -295,13 +414,13 @@ impl Cq {
         let mut end = self.output.end.lock();
         let mut kept = VecDeque::new();
         for _ in 0..self.waiting(&end) {
-            match end.pop() {
-                Some(wc) if wc.qpn == qpn => taken.push(wc),
-                Some(wc) => kept.push_back(wc),
+            match end.pop_stamped() {
+                Some((wc, _)) if wc.qpn == qpn => taken.push(wc),
+                Some(entry) => kept.push_back(entry),
                 None => break,
             }
         }
-        end.kept = kept;
+        end.keep(kept);
         self.count_taken(&mut end, taken.len());
         taken
     }

@@ -39,7 +39,7 @@ pub mod wr;
 pub use adapter::{Adapter, Ranges};
 pub use carrier::{Carrier, IoOutcome, MemoryCarrier};
 pub use control::{Control, ControlError, ControlResult, Subject};
-pub use cq::{Arm, Cq};
+pub use cq::{Arm, Cq, CqOptions, Timestamp};
 pub use error::{Error, Kind};
 pub use function::{
     Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, NewUlp, QpInfo, Shares, SrqInfo,

@@ -174,7 +174,7 @@ fn iperf3(to: SocketAddr, seconds: u64) -> Result<()> {
                 )?;
                 let results = receive_json(&control)?;
                 let bytes = results.split("\"bytes\":").nth(1);
-                let digits = bytes.map(|rest| rest.trim_start());
+                let digits = bytes.map(str::trim_start);
                 let digits =
                     digits.and_then(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
                 println!("the server received {} bytes", digits.unwrap_or("?"));

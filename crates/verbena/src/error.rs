@@ -5,7 +5,7 @@ use core::fmt;
 
 use crate::handover::error::HandoverError;
 
-use verbena_mem::Access;
+use verbena_mem::{Access, Refusal};
 use verbena_nic::profile::ProfileError;
 use verbena_nic::qp::{PostError, PostRecvError, PostSendError};
 use verbena_nic::{Cause, Kind, Status};
@@ -158,6 +158,13 @@ pub enum Error {
         /// The event.
         cause: Cause,
     },
+    /// An access to registered memory is not allowed, as [`Pd::prefetch`](crate::Pd::prefetch) checks it.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// Memory cannot be registered on demand, because an access to a page that is not mapped would end the process: the setting
+    /// `catch_faults` is off, or the processor is not supported.
+    #[error("faults are not caught here (setting `catch_faults`), which memory on demand needs")]
+    FaultsNotCaught,
     /// Out of memory.
     #[error("{len} bytes cannot be allocated")]
     Allocation {
@@ -269,6 +276,8 @@ impl Error {
             | Error::QpInUse
             | Error::Handover(_)
             | Error::EventNotInjectable { .. }
+            | Error::Refused(_)
+            | Error::FaultsNotCaught
             | Error::Address { .. } => Fault::Caller,
         }
     }

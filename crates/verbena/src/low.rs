@@ -37,11 +37,13 @@
 //! ```
 
 pub use crate::cq::BareCq;
+pub use crate::pd::Prefetch;
 pub use verbena_engine::WeakCompletionQueue;
 pub use verbena_engine::config::Log;
 pub use verbena_engine::notify::handler::{Affinity, Class, Completion};
 pub use verbena_engine::sys::processor;
 pub use verbena_engine::sys::spawn;
+pub use verbena_engine::sys::timestamp;
 pub use verbena_engine::sys::{Channel, WaitFd};
 pub use verbena_engine::sys::{interface_name, interface_of, interfaces, is_link_up};
 pub use verbena_engine::{Backoff, InterruptCounters, Notify, QpAttr, Shutdown};
@@ -49,7 +51,7 @@ pub use verbena_events::eqe::ChannelEvent;
 pub use verbena_events::interrupts::{Accesses, At, Origin, SignalCounters};
 pub use verbena_events::moderation::{Arming, Hold, Moderation};
 pub use verbena_events::vector::Signal;
-pub use verbena_mem::{Bind, PageQuota, Ticket, WindowType};
+pub use verbena_mem::{Bind, PageQuota, Refusal, Ticket, WindowType, catches_faults};
 pub use verbena_nic::profile::{
     DeviceFunction, DeviceProfile, HostMap, LogicalDevice, Owner, ProfileError, Rule, Service,
     Services, Tuple,
@@ -62,8 +64,9 @@ pub use verbena_nic::ssq::{ChannelInfo, Record, SsqCounters, SsqInfo, SsqLimits,
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, RemoteAddr};
 pub use verbena_nic::{
-    Arm, Attributes, Cause, Flags, FunctionCounters, Header, Object, Personality, QpState, QpType,
-    Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge, Shares, SrqInfo, Wc, WcOp,
+    Arm, Attributes, Cause, CqOptions, Flags, FunctionCounters, Header, Object, Personality,
+    QpState, QpType, Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge, Shares, SrqInfo,
+    Timestamp, Wc, WcOp,
 };
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::ext::RnrTimer;

@@ -4,7 +4,8 @@
 
 use std::sync::Arc;
 
-use verbena_mem::{Access, WindowType};
+use verbena_mem::{Access, MemAccess, WindowType};
+use verbena_nic::Sge;
 
 use crate::device::{Device, Domain};
 use crate::error::Error;
@@ -35,7 +36,51 @@ impl Device {
     }
 }
 
+/// What [`Pd::prefetch`] does with the pages of registered memory (`ibv_advise_mr`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prefetch {
+    /// Faults them in for reading.
+    Read,
+    /// Faults them in for writing, which needs the right of local writes.
+    Write,
+    /// Nothing: only the ranges and rights are checked.
+    None,
+}
+
 impl Pd {
+    /// Faults pages of registered memory in, so that the first access does not have to. Fails with [`Error::Refused`] at the first element
+    /// that a request of this domain could not use, or that is not mapped; the elements before it have been prefetched.
+    ///
+    /// ```
+    /// use verbena::low::{Prefetch, Refusal};
+    /// use verbena::{Access, Device, Error};
+    /// let pd = Device::open()?.pd()?;
+    /// let memory = pd.memory(1 << 20, Access::LOCAL_READ)?;
+    /// pd.prefetch(&[memory.sge(0, 1 << 20)?], Prefetch::Read)?;
+    /// let refused = pd.prefetch(&[memory.sge(0, 8)?], Prefetch::Write);
+    /// assert!(matches!(refused, Err(Error::Refused(Refusal::Right { .. }))));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn prefetch(&self, list: &[Sge], pages: Prefetch) -> Result<(), Error> {
+        let function = self.0.function()?;
+        let needs = match pages {
+            Prefetch::Write => Access::LOCAL_WRITE,
+            Prefetch::Read | Prefetch::None => Access::LOCAL_READ,
+        };
+        for sge in list {
+            let access = MemAccess {
+                stag: sge.stag,
+                at: sge.addr,
+                len: sge.len.into(),
+                pd: self.0.pd,
+                qp: 0,
+                needs,
+            };
+            function.tpt().prefetch(&access, pages != Prefetch::None)?;
+        }
+        Ok(())
+    }
+
     /// Allocates and registers memory in this domain.
     ///
     /// ```

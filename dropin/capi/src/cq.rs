@@ -1,6 +1,6 @@
 //! Completion queues: polled, or reported through a completion channel.
 //! A queue in use by a queue pair is not destroyed (`EBUSY`), and destroying one waits until its events are acknowledged.
-//! Creation flags that would have to be ignored are refused with `EOPNOTSUPP`.
+//! Timestamps of completions, ignored overruns and memory of a parent domain's allocator are chosen at creation.
 
 mod extended;
 mod wc;
@@ -11,17 +11,19 @@ use core::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use verbena::low::{Arm, BareCq, Hold, Moderation, Wc};
+use verbena::low::{Arm, BareCq, CqOptions, Hold, Moderation, Timestamp, Wc};
 use verbena::{Handler, HandlerOptions};
 
 use crate::abi::*;
+use crate::allocator::Resource;
 use crate::async_event::AsyncEventSource;
 use crate::caller::{arg_ref, handle};
 use crate::channel::{ChannelEntry, CqEvents};
 use crate::context::{self, Context};
 use crate::errno::{Errno, number, pointer};
 use crate::function::{AdapterFunction, Subject};
-use crate::object::Object;
+use crate::object::{Object, UninitObject};
+use crate::pd;
 use crate::uses::{Use, Uses};
 
 /// The library's part of a completion queue.
@@ -34,10 +36,20 @@ pub(crate) struct Queue {
     /// A completion handler of its own, registered when moderation is first set.
     moderated: Mutex<Option<Handler>>,
     /// The completion that an extended poll has arrived at.
-    current: Mutex<Wc>,
+    current: Mutex<Current>,
+    /// Completions have timestamps.
+    stamped: bool,
     /// Kept as long as the queue's events come from its thread.
     _vector: Option<Arc<Handler>>,
     _context: Use,
+    _parent: Option<Use>,
+}
+
+/// A completion, and when it was written.
+#[derive(Clone, Copy, Default)]
+struct Current {
+    wc: Wc,
+    written: Timestamp,
 }
 
 pub(crate) type CqObject = Object<ibv_cq_ex, Queue>;
@@ -65,10 +77,13 @@ struct CqParams {
     cq_context: *mut c_void,
     channel: *mut ibv_comp_channel,
     vector: c_int,
+    options: CqOptions,
+    /// A parent domain, whose allocator is used, or null.
+    parent: *mut ibv_pd,
 }
 
 /// # Safety
-/// `context` is open; `wanted.channel` is null or was created by this library.
+/// `context` is open; `wanted.channel` and `wanted.parent` are null or were created by this library.
 unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ibv_cq_ex, Errno> {
     let own = handle!(context::of(context))?;
     let entries = usize::try_from(wanted.entries).map_err(|_| Errno::INVAL)?;
@@ -76,7 +91,18 @@ unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ib
     if entries == 0 || vector >= own.function.vector_count() {
         return Err(Errno::INVAL);
     }
-    let cq = own.function.device.bare_cq(entries)?;
+    let parent = match wanted.parent.is_null() {
+        true => None,
+        // SAFETY: the caller guarantees that it was created by this library.
+        false => Some(unsafe { pd::of(wanted.parent)? }),
+    };
+    if parent.is_some_and(|parent| !parent.is_parent()) {
+        return Err(Errno::INVAL);
+    }
+    let allocator = parent.and_then(|parent| parent.allocator());
+    let object = CqObject::new_uninit_in(allocator, Resource::Cq)?;
+    let options = wanted.options;
+    let cq = own.function.device.bare_cq_with(entries, options)?;
     let vector = if wanted.channel.is_null() {
         None
     } else {
@@ -93,21 +119,40 @@ unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ib
         ..ibv_cq_ex::zeroed()
     };
     // The event of a queue contains its address, so the address must be known before the queue is registered with its channel.
+    let parts = CqParts {
+        cq,
+        vector,
+        stamped: options.clock.is_some(),
+        parent: parent.map(|parent| parent.uses.begin()),
+    };
     // SAFETY: the caller guarantees that the channel in `c` is null or was created by this library.
-    unsafe { allocate(c, own, cq, vector) }
+    Ok(unsafe { allocate(object, c, own, parts) })
+}
+
+/// What a queue is made of.
+struct CqParts {
+    cq: BareCq,
+    vector: Option<Arc<Handler>>,
+    stamped: bool,
+    parent: Option<Use>,
 }
 
 /// # Safety
 /// `c.channel` is null or was created by this library.
 unsafe fn allocate(
+    object: UninitObject<ibv_cq_ex, Queue>,
     c: ibv_cq_ex,
     own: &Context,
-    cq: BareCq,
-    vector: Option<Arc<Handler>>,
-) -> Result<*mut ibv_cq_ex, Errno> {
+    parts: CqParts,
+) -> *mut ibv_cq_ex {
+    let CqParts {
+        cq,
+        vector,
+        stamped,
+        parent,
+    } = parts;
     let channel = c.channel;
     let subject = Subject::Cq(cq.number());
-    let object = CqObject::new_uninit();
     let at: *mut ibv_cq = object.as_ptr().cast();
     let event_source = AsyncEventSource::new(&own.events, ibv_async_event__element { cq: at });
     // SAFETY: the caller guarantees that `channel` is null or was created by this library; `at` is where the queue is placed below.
@@ -123,11 +168,13 @@ unsafe fn allocate(
         event_source,
         channel_events,
         moderated: Mutex::default(),
-        current: Mutex::new(Wc::default()),
+        current: Mutex::default(),
+        stamped,
         _vector: vector,
         _context: own.uses.begin(),
+        _parent: parent,
     };
-    Ok(object.fill(c, queue))
+    object.fill(c, queue)
 }
 
 /// Creates a completion queue.
@@ -147,6 +194,8 @@ pub unsafe extern "C" fn ibv_create_cq(
         cq_context,
         channel,
         vector: comp_vector,
+        options: CqOptions::default(),
+        parent: core::ptr::null_mut(),
     };
     // SAFETY: the caller guarantees that `context` is open and that `channel` is null or was created by this library.
     let made = unsafe { create(context, &wanted) };

@@ -3,7 +3,7 @@
 //! Events of the adapter are distributed here to the objects that they are about.
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -16,6 +16,7 @@ use crate::abi::*;
 use crate::async_event::AsyncEventSource;
 use crate::cm::{Link, Timewait};
 use crate::errno::Errno;
+use crate::qp_table::QpTable;
 use crate::{log, profile};
 
 mod failure;
@@ -53,7 +54,7 @@ pub(crate) struct AdapterFunction {
     pub(crate) net: Arc<Net>,
     event_sources: RwLock<HashMap<Subject, Arc<AsyncEventSource>>>,
     /// Queue pairs by the number that their programs see.
-    pairs: RwLock<HashMap<u32, QpPtr>>,
+    pub(crate) pairs: Arc<QpTable<QpPtr>>,
     /// Identifiers of the connection manager, by the number that events have for their queue pairs.
     links: RwLock<HashMap<u32, Weak<Link>>>,
     /// Identifiers whose connections ended a short time ago.
@@ -61,6 +62,8 @@ pub(crate) struct AdapterFunction {
     /// What is notified when the device fails.
     failure_listeners: Mutex<FailureListeners>,
     vectors: Mutex<Box<[Option<Arc<Handler>>]>>,
+    /// Bytes of device memory that are allocated.
+    device_memory: AtomicUsize,
 }
 
 impl AdapterFunction {
@@ -91,11 +94,12 @@ impl AdapterFunction {
             number,
             _physical: physical,
             event_sources: RwLock::default(),
-            pairs: RwLock::default(),
+            pairs: QpTable::new(),
             links: RwLock::default(),
             timewait: Arc::default(),
             failure_listeners: Mutex::default(),
             vectors: Mutex::new(vec![None; settings.vectors.into()].into()),
+            device_memory: AtomicUsize::new(0),
         });
         function.device.access_list().on_refusal(|refusal| {
             log::warn(|| refusal.to_string());
@@ -111,6 +115,25 @@ impl AdapterFunction {
 
     pub(crate) fn personality(&self) -> Personality {
         self.device.config().personality
+    }
+
+    /// Bytes of device memory that the function has (`max_dm_size`).
+    pub(crate) fn device_memory_size(&self) -> usize {
+        self.device.config().dm_size
+    }
+
+    /// Takes bytes of device memory; false if fewer are left.
+    pub(crate) fn take_device_memory(&self, bytes: usize) -> bool {
+        let limit = self.device_memory_size();
+        let take = |used: usize| used.checked_add(bytes).filter(|used| *used <= limit);
+        let used = &self.device_memory;
+        used.fetch_update(Ordering::AcqRel, Ordering::Acquire, take)
+            .is_ok()
+    }
+
+    /// Returns bytes of device memory.
+    pub(crate) fn return_device_memory(&self, bytes: usize) {
+        self.device_memory.fetch_sub(bytes, Ordering::AcqRel);
     }
 
     /// Completion vectors: the C API's name for completion handlers of the adapter (N2).
@@ -145,28 +168,18 @@ impl AdapterFunction {
 
     /// Makes a queue pair known by its number.
     pub(crate) fn add_pair(&self, number: u32, qp: *mut ibv_qp) {
-        self.pairs.write().insert(number, QpPtr(qp));
+        self.pairs.add(number, QpPtr(qp));
     }
 
     pub(crate) fn remove_pair(&self, number: u32, event_number: u32) {
-        self.pairs.write().remove(&number);
+        self.pairs.remove(number);
         self.links.write().remove(&event_number);
     }
 
     /// The queue pair with this number; null if there is none.
     pub(crate) fn pair(&self, number: u32) -> *mut ibv_qp {
-        let pairs = self.pairs.read();
-        pairs.get(&number).map_or(ptr::null_mut(), |at| at.0)
-    }
-
-    /// Writes the state of the queue pair with this number for its program to read; does nothing if it has been destroyed.
-    pub(crate) fn publish_state(&self, number: u32, state: u32) {
-        // Under the lock: the thread that destroys a queue pair removes it from the map first.
-        let pairs = self.pairs.read();
-        if let Some(QpPtr(qp)) = pairs.get(&number) {
-            // SAFETY: the queue pair is not freed while this thread holds the lock. One field is written, which programs only read.
-            unsafe { (**qp).state = state };
-        }
+        let found = self.pairs.with(number, |at| at.0);
+        found.unwrap_or(ptr::null_mut())
     }
 
     /// Reports the end of this queue pair's connection to an identifier.
@@ -214,11 +227,13 @@ impl AdapterFunction {
 }
 
 /// The address of a queue pair.
-struct QpPtr(*mut ibv_qp);
+#[derive(Clone, Copy)]
+pub(crate) struct QpPtr(pub(crate) *mut ibv_qp);
 
-// SAFETY: the pointer is dereferenced only under the lock of `pairs`, or by calls that the program makes about the queue pair.
+// SAFETY: the pointer is dereferenced only under the lock of the table, or by calls that the program makes about the queue pair.
 unsafe impl Send for QpPtr {}
-// SAFETY: the address is fixed; the state behind it is written under the lock of `pairs`, which `remove_pair` takes before the queue pair is freed.
+// SAFETY: the address is fixed; the state behind it is written under the lock of the table, and `ibv_destroy_qp` removes the queue pair from
+// the table before it is freed.
 unsafe impl Sync for QpPtr {}
 
 /// A context and a protection domain that stay open.

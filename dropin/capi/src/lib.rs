@@ -2,9 +2,9 @@
 //! Symbols, layouts, error numbers and blocking behaviour are those of the originals. Each call is translated into calls of the Rust API;
 //! operations that it does not have fail with `EOPNOTSUPP`.
 //!
-//! Reading order: [`abi`] (layouts and constants) → `object`, `uses` (what is behind a pointer) → `caller` (what programs guarantee about pointers) → `errno`,
+//! Reading order: [`abi`] (layouts and constants) → `object`, `allocator`, `uses` (what is behind a pointer) → `caller` (what programs guarantee about pointers) → `errno`,
 //! `log` → `function` (one adapter per process) → [`identity`], `device`, `context`, `port`, `query` → `mailbox`, `async_event`, `channel` (events) →
-//! `pd`, `mr`, `mw`, `ah` → `cq`, `srq`, `qp` → [`cm`] (rdma_cm) → `rsockets` → `stubs` (functions that only fail).
+//! `pd`, `dm`, `mr`, `mw`, `ah` → `cq`, `srq`, `qp` → [`cm`] (rdma_cm) → `rsockets` → `stubs` (functions that only fail).
 
 #![allow(
     non_camel_case_types,
@@ -17,6 +17,7 @@
 
 pub mod abi;
 mod ah;
+mod allocator;
 mod async_event;
 mod caller;
 mod channel;
@@ -24,6 +25,7 @@ pub mod cm;
 mod context;
 mod cq;
 mod device;
+mod dm;
 mod errno;
 mod fork;
 mod function;
@@ -41,6 +43,7 @@ mod pd;
 mod port;
 mod profile;
 mod qp;
+mod qp_table;
 mod query;
 mod rsockets;
 mod scatter;

@@ -1,18 +1,25 @@
 //! Memory regions. When `ibv_dereg_mr` has returned, the adapter does not access the memory any more.
-//! Registration checks that the memory is mapped with the rights that it needs (`EFAULT`). On-demand paging, device memory, dmabufs and
-//! regions of other processes are not supported.
+//! Registration checks that the memory is mapped with the rights that it needs (`EFAULT`), except for on-demand paging, where an access
+//! faults pages in or fails. Regions of other processes are not supported.
+
+mod advise;
+mod dmabuf;
+
+pub(crate) use advise::advise_mr;
 
 use core::ffi::{c_int, c_void};
 
 use parking_lot::Mutex;
-use verbena::{Access, Mr};
+use verbena::{Access, Error, Mr};
 
 use crate::abi::*;
 use crate::caller::handle;
 use crate::errno::{Errno, number, pointer};
 use crate::object::Object;
-use crate::pd::{self, Domain};
+use crate::pd::Domain;
 use crate::uses::Use;
+use crate::{dm, pd};
+use dmabuf::Dmabuf;
 
 /// The library's part of a region.
 struct Region {
@@ -28,7 +35,21 @@ struct Inner {
     len: usize,
     at: u64,
     access: c_int,
+    /// Kept until the region is deregistered, which is before this is dropped.
+    backing: Backing,
     _domain: Use,
+}
+
+/// The memory of a region.
+enum Backing {
+    /// The program's, which can be registered anew.
+    Program,
+    /// None.
+    Null,
+    /// Of the device.
+    Device { _dm: Use },
+    /// Of another device's driver.
+    Dmabuf { _mapping: Dmabuf },
 }
 
 type MrObject = Object<ibv_mr, Region>;
@@ -39,15 +60,21 @@ const SUPPORTED_ACCESS: c_int = (IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_ATOMIC
     | IBV_ACCESS_MW_BIND
     | IBV_ACCESS_ZERO_BASED
+    | IBV_ACCESS_ON_DEMAND
     // A hint without effect: memory in huge pages is registered as any other.
     | IBV_ACCESS_HUGETLB) as c_int;
+
+/// What device memory and dmabufs can be registered for.
+const DEVICE_ACCESS: c_int = (IBV_ACCESS_LOCAL_WRITE
+    | IBV_ACCESS_REMOTE_WRITE
+    | IBV_ACCESS_REMOTE_READ
+    | IBV_ACCESS_REMOTE_ATOMIC
+    | IBV_ACCESS_ZERO_BASED
+    | IBV_ACCESS_OPTIONAL_RANGE) as c_int;
 
 /// The access rights of an `access` argument.
 pub(crate) fn rights(flags: c_int) -> Result<Access, Errno> {
     let flags = flags & !(IBV_ACCESS_OPTIONAL_RANGE as c_int);
-    if flags & (IBV_ACCESS_ON_DEMAND as c_int) != 0 {
-        return Err(Errno::NOSUPP);
-    }
     if flags & !SUPPORTED_ACCESS != 0 {
         return Err(Errno::INVAL);
     }
@@ -80,8 +107,21 @@ impl Inner {
         let zero_based = flags & (IBV_ACCESS_ZERO_BASED as c_int) != 0;
         let first = if zero_based { 0 } else { at };
         let memory = start as *mut u8;
-        // SAFETY: the caller guarantees that `len` bytes at `start` stay mapped until the region is deregistered.
-        let mr = unsafe { Mr::register_at(&domain.pd, memory, len, first, access) };
+        let on_demand = flags & (IBV_ACCESS_ON_DEMAND as c_int) != 0;
+        let mr = if on_demand && start == 0 && len == usize::MAX {
+            if zero_based || at != 0 {
+                return Err(Errno::INVAL);
+            }
+            // SAFETY: the caller accepts that requests access any of its memory, as the flag and the range say.
+            unsafe { Mr::register_address_space(&domain.pd, access) }
+        } else if on_demand {
+            start.checked_add(len).ok_or(Errno::INVAL)?;
+            // SAFETY: the caller accepts that requests access what is mapped in this range at that time.
+            unsafe { Mr::register_on_demand(&domain.pd, memory, len, first, access) }
+        } else {
+            // SAFETY: the caller guarantees that `len` bytes at `start` stay mapped until the region is deregistered.
+            unsafe { Mr::register_at(&domain.pd, memory, len, first, access) }
+        };
         let mr = mr.map_err(registration_error)?;
         Ok(Inner {
             mr: Some(mr),
@@ -89,17 +129,39 @@ impl Inner {
             len,
             at,
             access: flags,
+            backing: Backing::Program,
             _domain: domain.uses.begin(),
         })
     }
 
+    /// The region as the program sees it, at the address that it knows.
+    ///
+    /// # Safety
+    /// `pd` was created by this library, and is not destroyed during the call.
+    unsafe fn into_object(self, pd: *mut ibv_pd, addr: *mut c_void) -> *mut ibv_mr {
+        let key = self.key();
+        let mr = ibv_mr {
+            // SAFETY: `pd` is a domain of this library; its context is written once, when the domain is allocated.
+            context: unsafe { (*pd).context },
+            pd,
+            addr,
+            length: self.len,
+            handle: key >> 8,
+            lkey: key,
+            rkey: key,
+        };
+        let inner = Mutex::new(self);
+        MrObject::allocate(mr, Region { inner })
+    }
+
     /// Changes the access rights and nothing else.
     fn set_access(&mut self, flags: c_int) -> Result<(), Errno> {
-        let (access, zero_based) = (rights(flags)?, IBV_ACCESS_ZERO_BASED as c_int);
+        // These are about addresses and pages, not rights, and are not changed.
+        const KEPT: c_int = (IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND) as c_int;
+        let access = rights(flags)?;
         let mr = self.mr.as_mut().ok_or(Errno::INVAL)?;
         mr.set_access(access).map_err(registration_error)?;
-        // `IBV_ACCESS_ZERO_BASED` is about addresses, not rights, and is not changed.
-        self.access = (flags & !zero_based) | (self.access & zero_based);
+        self.access = (flags & !KEPT) | (self.access & KEPT);
         Ok(())
     }
 
@@ -109,11 +171,11 @@ impl Inner {
 }
 
 /// The error number of a failed registration: `EFAULT` for memory that is not mapped.
-fn registration_error(error: verbena::Error) -> Errno {
-    if error.is_unmapped() {
-        Errno(libc::EFAULT)
-    } else {
-        Errno::from(error)
+fn registration_error(error: Error) -> Errno {
+    match error {
+        Error::FaultsNotCaught => Errno::NOSUPP,
+        error if error.is_unmapped() => Errno(libc::EFAULT),
+        error => Errno::from(error),
     }
 }
 
@@ -133,23 +195,58 @@ unsafe fn register(
     }
     // SAFETY: the caller guarantees that `length` bytes at `addr` stay mapped until the region is deregistered.
     let inner = unsafe { Inner::new(domain, addr as usize, length, iova, access)? };
-    let key = inner.key();
-    let mr = ibv_mr {
-        // SAFETY: `pd` is not null, since `pd::of` succeeded; its context is written once, when the domain is allocated.
-        context: unsafe { (*pd).context },
-        pd,
-        addr,
-        length,
-        handle: key >> 8,
-        lkey: key,
-        rkey: key,
-    };
-    Ok(MrObject::allocate(
-        mr,
-        Region {
-            inner: Mutex::new(inner),
-        },
-    ))
+    // SAFETY: `pd` is not null, since `pd::of` succeeded.
+    Ok(unsafe { inner.into_object(pd, addr) })
+}
+
+/// Registers a part of the device's memory, zero-based.
+///
+/// # Safety
+/// `pd` and `dm` are null or were created by this library.
+pub(crate) unsafe extern "C" fn reg_dm_mr(
+    pd: *mut ibv_pd,
+    dm: *mut ibv_dm,
+    offset: u64,
+    length: usize,
+    access: u32,
+) -> *mut ibv_mr {
+    let (domain, memory) = (handle!(pd::of(pd)), handle!(dm::of(dm)));
+    pointer(domain.and_then(|domain| {
+        let (memory, access) = (memory?, access as c_int);
+        let zero_based = access & (IBV_ACCESS_ZERO_BASED as c_int) != 0;
+        let start = memory.range(offset, length).ok_or(Errno::INVAL)?;
+        if length == 0 || !zero_based || access & !DEVICE_ACCESS != 0 {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: device memory with a region, whose use begins here, is not freed.
+        let mut inner = unsafe { Inner::new(domain, start as usize, length, 0, access)? };
+        inner.backing = Backing::Device {
+            _dm: memory.uses.begin(),
+        };
+        // SAFETY: `pd` is not null, since `pd::of` succeeded.
+        Ok(unsafe { inner.into_object(pd, core::ptr::null_mut()) })
+    }))
+}
+
+/// A region without memory: requests read zeros from it, and what they write is discarded.
+///
+/// # Safety
+/// `pd` is null or was created by this library.
+pub(crate) unsafe extern "C" fn alloc_null_mr(pd: *mut ibv_pd) -> *mut ibv_mr {
+    let domain = handle!(pd::of(pd));
+    pointer(domain.and_then(|domain| {
+        let inner = Inner {
+            mr: Some(Mr::null(&domain.pd)?),
+            start: 0,
+            len: usize::MAX,
+            at: 0,
+            access: IBV_ACCESS_LOCAL_WRITE as c_int,
+            backing: Backing::Null,
+            _domain: domain.uses.begin(),
+        };
+        // SAFETY: `pd` is not null, since `pd::of` succeeded.
+        Ok(unsafe { inner.into_object(pd, core::ptr::null_mut()) })
+    }))
 }
 
 /// Registers memory.
@@ -199,17 +296,34 @@ pub unsafe extern "C" fn ibv_reg_mr_iova2(
     pointer(unsafe { register(pd, addr, length, iova, access as c_int) })
 }
 
-/// Would register memory of another device's driver; not supported.
+/// Registers memory of another device's driver, if processes can map it; the region's addresses begin at `iova`.
+///
+/// # Safety
+/// `pd` is null or was created by this library.
 #[unsafe(no_mangle)]
-pub extern "C" fn ibv_reg_dmabuf_mr(
-    _pd: *mut ibv_pd,
-    _offset: u64,
-    _length: usize,
-    _iova: u64,
-    _fd: c_int,
-    _access: c_int,
+pub unsafe extern "C" fn ibv_reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    fd: c_int,
+    access: c_int,
 ) -> *mut ibv_mr {
-    pointer(Err(Errno::NOSUPP))
+    let domain = handle!(pd::of(pd));
+    pointer(domain.and_then(|domain| {
+        const WRITES: c_int =
+            (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC) as c_int;
+        // The descriptor first: programs find out by a wrong one whether dmabufs are supported.
+        let mapping = Dmabuf::map(fd, offset, length, access & WRITES != 0)?;
+        if access & !DEVICE_ACCESS != 0 {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the mapping is kept by the region, and unmapped after it is deregistered.
+        let mut inner = unsafe { Inner::new(domain, mapping.start(), length, iova, access)? };
+        inner.backing = Backing::Dmabuf { _mapping: mapping };
+        // SAFETY: `pd` is not null, since `pd::of` succeeded.
+        Ok(unsafe { inner.into_object(pd, iova as *mut c_void) })
+    }))
 }
 
 /// Would import a region of another process; not supported.
@@ -222,7 +336,7 @@ pub extern "C" fn ibv_import_mr(_pd: *mut ibv_pd, _handle: u32) -> *mut ibv_mr {
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_unimport_mr(_mr: *mut ibv_mr) {}
 
-/// Would import memory of the device, which has none; not supported.
+/// Would import memory of the device that another process has allocated; not supported.
 #[unsafe(no_mangle)]
 pub extern "C" fn ibv_import_dm(_context: *mut ibv_context, _handle: u32) -> *mut ibv_dm {
     pointer(Err(Errno::NOSUPP))
@@ -297,7 +411,8 @@ unsafe fn reregister(
 ) -> Result<(), (Errno, c_int)> {
     let input = |errno| (errno, IBV_REREG_MR_ERR_INPUT);
     let changes = |what| flags & what != 0;
-    let nowhere = addr.is_null() || length == 0;
+    let on_demand = access & (IBV_ACCESS_ON_DEMAND as c_int) != 0;
+    let nowhere = (addr.is_null() && !on_demand) || length == 0;
     if flags == 0
         || flags & !ALL_CHANGES != 0
         || (changes(IBV_REREG_MR_CHANGE_TRANSLATION) && nowhere)
@@ -316,6 +431,17 @@ unsafe fn reregister(
     // SAFETY: `pd` of the caller or of the region is null or a domain of this library.
     let domain = unsafe { pd::of(domain_of) }.map_err(input)?;
     let mut inner = own.inner.lock();
+    match inner.backing {
+        Backing::Program => {}
+        Backing::Device { .. } | Backing::Dmabuf { .. } if flags == IBV_REREG_MR_CHANGE_ACCESS => {
+            if access & !DEVICE_ACCESS != 0 {
+                return Err(input(Errno::INVAL));
+            }
+        }
+        Backing::Null | Backing::Device { .. } | Backing::Dmabuf { .. } => {
+            return Err(input(Errno::NOSUPP));
+        }
+    }
     let (start, len, at) = if changes(IBV_REREG_MR_CHANGE_TRANSLATION) {
         (addr as usize, length, addr as u64)
     } else {

@@ -68,7 +68,7 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
 
 /// The access rights that a window grants.
 fn rights_of(info: &ibv_mw_bind_info) -> Result<Access, Errno> {
-    if info.mw_access_flags & IBV_ACCESS_ZERO_BASED != 0 {
+    if info.mw_access_flags & (IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND) != 0 {
         return Err(Errno::NOSUPP);
     }
     let peers = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;

@@ -11,7 +11,7 @@ use crate::abi::*;
 use crate::async_event::Events;
 use crate::errno::{Errno, pointer};
 use crate::function::open_function;
-use crate::{context, cq, device, mw, port, qp, query, srq};
+use crate::{context, cq, device, dm, mr, mw, pd, port, qp, query, srq};
 
 pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     let function = open_function(device::number(device).ok_or(Errno::NODEV)?)?;
@@ -26,6 +26,15 @@ pub(crate) fn open(device: *mut ibv_device) -> Result<*mut ibv_context, Errno> {
     verbs.create_qp_ex = Some(qp::create_qp_ex);
     verbs.create_srq_ex = Some(srq::create_srq_ex);
     verbs.get_srq_num = Some(srq::get_srq_num);
+    verbs.query_rt_values = Some(query::query_rt_values);
+    verbs.advise_mr = Some(mr::advise_mr);
+    verbs.alloc_null_mr = Some(mr::alloc_null_mr);
+    verbs.alloc_dm = Some(dm::alloc_dm);
+    verbs.free_dm = Some(dm::free_dm);
+    verbs.reg_dm_mr = Some(mr::reg_dm_mr);
+    verbs.alloc_td = Some(pd::alloc_td);
+    verbs.dealloc_td = Some(pd::dealloc_td);
+    verbs.alloc_parent_domain = Some(pd::alloc_parent_domain);
     let context = &mut verbs.context;
     context.device = device;
     context.ops.alloc_mw = Some(mw::alloc_mw);

@@ -27,6 +27,7 @@ use verbena::Qp;
 use verbena::low::{Limits, Personality, QpState};
 
 use crate::abi::*;
+use crate::allocator::Resource;
 use crate::async_event::AsyncEventSource;
 use crate::caller::{arg_mut, handle};
 use crate::context::{self, Context};
@@ -115,6 +116,7 @@ unsafe fn create(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> 
         max_sge: cap.max_send_sge.max(cap.max_recv_sge) as usize,
         inline: cap.max_inline_data as usize,
     };
+    let object = QpObject::new_uninit_in(domain.allocator(), Resource::Qp)?;
     let personality = own.function.personality();
     let transport = Transport::new(&TransportParams {
         kind: init.qp_type,
@@ -146,7 +148,6 @@ unsafe fn create(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> 
     if let Some(operations) = wanted.operations {
         wr::set_functions(&mut c, init.qp_type, operations)?;
     }
-    let object = QpObject::new_uninit();
     let at: *mut ibv_qp = object.as_ptr().cast();
     let event_source = AsyncEventSource::new(&own.events, ibv_async_event__element { qp: at });
     own.function

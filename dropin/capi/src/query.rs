@@ -3,10 +3,10 @@
 
 use core::ffi::c_int;
 
-use verbena::low::Personality;
+use verbena::low::{Personality, catches_faults, timestamp};
 
 use crate::abi::*;
-use crate::caller::{arg_ref, handle};
+use crate::caller::{arg_mut, arg_ref, handle};
 use crate::context::{self, Context};
 use crate::device::{guid, write};
 use crate::errno::{Errno, number};
@@ -79,6 +79,10 @@ impl Context {
         let orig_attr = self.device_attr();
         ibv_device_attr_ex {
             orig_attr,
+            odp_caps: self.odp_caps(),
+            completion_timestamp_mask: u64::MAX,
+            hca_core_clock: CORE_CLOCK_KHZ,
+            max_dm_size: self.function.device_memory_size() as u64,
             device_cap_flags_ex: orig_attr.device_cap_flags.into(),
             cq_mod_caps: ibv_cq_moderation_caps {
                 max_cq_count: u16::MAX,
@@ -88,6 +92,51 @@ impl Context {
             ..ibv_device_attr_ex::zeroed()
         }
     }
+}
+
+impl Context {
+    /// On-demand paging: all that the transports of the personality do, if a fault does not end the process.
+    fn odp_caps(&self) -> ibv_odp_caps {
+        let mut caps = ibv_odp_caps::zeroed();
+        if !catches_faults() {
+            return caps;
+        }
+        caps.general_caps = (IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT).into();
+        let messages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+        let by_transport = &mut caps.per_transport_caps;
+        by_transport.rc_odp_caps =
+            messages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+        if self.function.personality() == Personality::Roce {
+            by_transport.uc_odp_caps = messages | IBV_ODP_SUPPORT_WRITE;
+            by_transport.ud_odp_caps = messages;
+        }
+        caps
+    }
+}
+
+/// The clock of timestamps counts nanoseconds.
+const CORE_CLOCK_KHZ: u64 = 1_000_000;
+
+/// The present value of the clock of timestamps: in `tv_nsec` alone, as adapters return the count of their clocks.
+///
+/// # Safety
+/// `context` is open; `values` is null or valid during the call.
+pub(crate) unsafe extern "C" fn query_rt_values(
+    context: *mut ibv_context,
+    values: *mut ibv_values_ex,
+) -> c_int {
+    let (own, values) = (handle!(context::of(context)), arg_mut!(values));
+    number(own.and_then(|_| {
+        let values = values.ok_or(Errno::INVAL)?;
+        if values.comp_mask & !IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            return Err(Errno::INVAL);
+        }
+        if values.comp_mask & IBV_VALUES_MASK_RAW_CLOCK != 0 {
+            values.raw_clock.tv_sec = 0;
+            values.raw_clock.tv_nsec = timestamp().monotonic as libc::c_long;
+        }
+        Ok(())
+    }))
 }
 
 /// Linux's default limit of groups per socket (`net.ipv4.igmp_max_memberships`).

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use verbena::Srq;
 
 use crate::abi::*;
+use crate::allocator::Resource;
 use crate::async_event::AsyncEventSource;
 use crate::caller::{arg_mut, arg_ref, handle};
 use crate::errno::{Errno, number, pointer};
@@ -61,11 +62,11 @@ unsafe fn create(
     if attr.max_wr == 0 {
         return Err(Errno::INVAL);
     }
+    let object = SrqObject::new_uninit_in(domain.allocator(), Resource::Srq)?;
     let srq = domain
         .pd
         .srq(attr.max_wr as usize, attr.max_sge.max(1) as usize)?;
     let subject = Subject::Srq(srq.number());
-    let object = SrqObject::new_uninit();
     let event_source = AsyncEventSource::new(
         &own.events,
         ibv_async_event__element {

@@ -37,9 +37,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     steps.add("tests", || tests(workspace, options.long).run());
     steps.add_outcome("clients", || clients::test(workspace, options.long));
     steps.add("models", || loom::run(workspace, &loom::Options::default()));
-    steps.add("schedules", || {
-        schedules::run(workspace, &schedules::Options::test(options.long))
-    });
+    steps.add("schedules", || schedules::test(workspace, options.long));
     steps.add("documentation", || documentation(workspace).run());
     steps.add_outcome("instruction counts", || instructions::test(workspace));
     let seeds = if options.long { SEEDS_LONG } else { SEEDS };

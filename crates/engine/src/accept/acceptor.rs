@@ -112,7 +112,8 @@ impl PendingRequests {
         let before = requests.len();
         requests.retain(|one| !is_gone(one));
         for _ in requests.len()..before {
-            // If another thread has taken the signal already, it finds no request and treats that as a spurious wake-up.
+            // Signals are alike: if this one is of another request, the thread that took the signal of the removed one gets that request. If
+            // there is none, that thread finds no request and treats that as a spurious wake-up.
             self.channel.try_take();
         }
     }
@@ -134,6 +135,16 @@ impl PendingRequests {
     /// The oldest waiting request; the caller has taken its signal.
     pub(crate) fn next(&self) -> Option<Decision> {
         self.requests.lock().pop_front()
+    }
+
+    /// The oldest waiting request, with a signal if there is one. Signals are alike, so it need not be that of this request: the thread that
+    /// adds a request signals afterwards, and a thread in [`Listening::next`](crate::Listening::next) may have taken the signal before. A
+    /// signal without a request is left over, and taken here.
+    pub(crate) fn try_next(&self) -> Option<Decision> {
+        let mut requests = self.requests.lock();
+        let oldest = requests.pop_front();
+        self.channel.try_take();
+        oldest
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -70,12 +70,7 @@ impl Listening {
     /// The oldest request that waits, if any; does not block, whatever the mode of the descriptor.
     pub fn try_next(&self) -> Result<Option<Incoming>, Error> {
         self.acceptor.check()?;
-        let Some(decision) = self.waiting.next() else {
-            return Ok(None);
-        };
-        // Its notification is there, or follows at once.
-        self.waiting.channel.take()?;
-        Ok(Some(Incoming(decision)))
+        Ok(self.waiting.try_next().map(Incoming))
     }
 
     /// Stops accepting until [`resume`](Listening::resume): new connections wait in the system's backlog. Those already accepted

@@ -276,6 +276,8 @@ settings! {
     max_regions: u32 = 1 << 20, Number(1..=1 << 20);
     /// The maximum number of pages, of 4 KiB or more, of all STags for registration by work request together.
     max_pages: u32 = 1 << 24, Number(0..=1 << 30);
+    /// Device memory that C programs can allocate by `ibv_alloc_dm`, all together: `max_dm_size`.
+    dm_size: usize = 16 << 20, Bytes(0..=1 << 40);
     /// Handle `SIGSEGV` and `SIGBUS` in copies from and to registered memory that the program has unmapped, so that the request fails and not the process; other faults are passed to the handler that was installed before.
     catch_faults: bool = true, Switch;
     /// Let `verbena events` of the same user show the adapter's events.

@@ -159,11 +159,9 @@ impl Connection {
         };
         // Dropped without the lock: it may own a callback of the program.
         drop(starting);
+        #[cfg(shuttle)]
         if !bound.qp.has_stream() {
-            // The queue pair was destroyed or disconnected before it could find this connection: it is closed here.
-            self.close(Vec::new(), &mut out);
-            self.core.deliver(&mut out);
-            return Ok(());
+            sys::simulated::Case::BoundAfterDestroy.count();
         }
         // TCP keep-alive detects a dead peer while no request is outstanding.
         let _ = self.transport.socket().set_keepalive(config.keep_alive);
@@ -186,6 +184,7 @@ impl Connection {
             self.shard.set_timer(when, self.token);
         }
         let watched = self.watch_by_group(bound);
+        // Closes the connection if the queue pair was destroyed or reset before it could find this connection.
         self.full_turn(&mut out);
         self.core.deliver(&mut out);
         Ok(watched?)

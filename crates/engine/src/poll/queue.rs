@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
-use verbena_nic::{Arm, Cq, Event, Raise, Wc};
+use verbena_nic::{Arm, Cq, CqOptions, Event, Raise, Timestamp, Wc};
 use verbena_sync::locks::OnceLock;
 use verbena_sync::locks::RwLock;
 
@@ -102,12 +102,13 @@ impl CompletionQueue {
         core: &Arc<Core>,
         entries: usize,
         handler: Option<HandlerId>,
+        options: CqOptions,
     ) -> Result<CompletionQueue, Error> {
         let target = Target::Attached(match handler {
             Some(id) => core.notification.handlers.find(id)?.route(),
             None => HandlerRoute::DEFAULT,
         });
-        let cq = core.function.create_cq(entries)?;
+        let cq = core.function.create_cq_with(entries, options)?;
         let group = match Group::new(core) {
             Ok(group) => group,
             Err(error) => {
@@ -165,6 +166,24 @@ impl CompletionQueue {
         }
         self.0.each_group(Group::polled_empty);
         self.0.cq.poll(out)
+    }
+
+    /// Takes the oldest completion, with the time at which it was written; zeros if the queue was created without a clock.
+    pub fn poll_stamped(&self) -> Option<(Wc, Timestamp)> {
+        if !self.0.core.is_alive() {
+            return None;
+        }
+        if let Some(first) = self.0.cq.poll_stamped() {
+            self.0.each_group(Group::polled_some);
+            return Some(first);
+        }
+        self.0.each_group(Group::polled_empty);
+        let first = self.0.cq.poll_stamped();
+        if first.is_some() || !self.0.sleep_if_due() {
+            return first;
+        }
+        self.0.each_group(Group::polled_empty);
+        self.0.cq.poll_stamped()
     }
 
     /// Whether a poll would return something; like a poll, it serves the connections of an empty queue.

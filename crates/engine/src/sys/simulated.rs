@@ -4,6 +4,7 @@
 //! when every thread waits. Handover between processes, the monitor and multicast are not simulated.
 
 mod descriptor;
+mod mends;
 mod network;
 mod schedule;
 mod waiting;
@@ -11,6 +12,8 @@ mod watches;
 mod world;
 
 pub(super) use descriptor::Descriptor;
+pub(crate) use mends::connection_to_close;
+pub use mends::{Case, Mend};
 pub(super) use waiting::{block, point, wake};
 pub(super) use world::{Event, Object, Stream, World, with};
 
@@ -71,4 +74,11 @@ pub fn describe() -> String {
 /// TCP connections, counted by their open ends.
 pub fn open_streams() -> usize {
     with(|world| world.open_streams())
+}
+
+/// Pauses the calling thread after this many of its steps, for a random number of steps of the others: as if it lost its processor in the
+/// middle of the call that follows. A thread that is paused already is not paused longer.
+pub fn pause_after(steps: u64) {
+    let thread = shuttle::current::me();
+    with(|world| world.request_pause(thread, steps));
 }

@@ -8,6 +8,7 @@ use verbena_nic::{Arm, Event, QpState, SendOp, Status};
 
 use crate::common::{
     SEND, Side, TEST_TIMEOUT, connect_sides, loopback, pair, pattern, try_connect_sides, wait,
+    within,
 };
 
 /// CRC on and off, one shard and two, both personalities.
@@ -191,6 +192,21 @@ fn rejected_and_unreachable_connects_report_errors() {
     let refused = notified.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
     assert!(matches!(refused, Error::Unreachable { .. }), "{refused}");
     connect_sides(&a, &b);
+}
+
+/// A thread in `next` may have taken the signal of the request, and not the request yet.
+#[test]
+fn try_next_does_not_wait_for_a_signal() {
+    let (a, b) = (Side::new(&[]), Side::new(&[]));
+    let listener = b.engine.listen(loopback(), 4).unwrap();
+    let to = listener.local_addr().unwrap();
+    a.qp.connect(to, b"", |_| ()).unwrap();
+    let mut signal = [0; 8];
+    assert_eq!(rustix::io::read(&listener, &mut signal), Ok(8));
+    within(TEST_TIMEOUT, move || {
+        assert!(listener.try_next().unwrap().is_some());
+        assert!(listener.try_next().unwrap().is_none());
+    });
 }
 
 #[test]

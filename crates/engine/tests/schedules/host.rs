@@ -14,6 +14,8 @@ use verbena_nic::{Event, Personality, Sge};
 use verbena_sync::locks::Mutex;
 use verbena_wire::To;
 
+use crate::c_api::CApi;
+
 /// Requests of each kind that a queue pair holds.
 pub(crate) const DEPTH: usize = 16;
 /// Bytes of each registered region.
@@ -59,6 +61,8 @@ pub(crate) struct Host {
     pub(crate) pd: Pd,
     /// Queue pairs of the engine whose connection has ended, as its events say.
     disconnected: Arc<Mutex<BTreeSet<u32>>>,
+    /// Queue pairs that the program uses through the C API.
+    pub(crate) c_api: Arc<CApi>,
     pub(crate) engine: Arc<Engine>,
 }
 
@@ -100,6 +104,7 @@ impl Host {
             memory: memory.unwrap(),
             pd,
             disconnected,
+            c_api: CApi::new(),
             engine,
         }
     }
@@ -117,7 +122,10 @@ impl Host {
             oob,
             ..QueuePairOptions::new(self.pd)
         };
-        self.engine.create_qp(&self.cq, &self.cq, options).unwrap()
+        let qp = self.engine.create_qp(&self.cq, &self.cq, options).unwrap();
+        // The number may be that of a queue pair that was destroyed.
+        self.disconnected.lock().remove(&qp.number());
+        qp
     }
 
     /// Whether the connection of this queue pair has ended.

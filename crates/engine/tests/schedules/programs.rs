@@ -10,6 +10,7 @@ use verbena_nic::{Arm, Personality, QpState};
 use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::mpsc;
 
+use crate::c_api::CQueuePair;
 use crate::host::{Host, Random, loopback};
 use crate::traffic::{End, Plan, SLOTS, Traffic};
 
@@ -46,12 +47,24 @@ pub(crate) fn name(seed: u64) -> String {
 
 /// Longer than any timeout of the engines, in virtual time.
 const LONG: Duration = Duration::from_secs(120);
+/// How often a condition is checked for that long.
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Polls of a queue pair's state, at most.
+const MAX_POLLS: u32 = 3_000;
+
+/// Steps of a destruction within which its thread is paused.
+const DESTROY_STEPS: u64 = 24;
+
+/// What a connection that stays open is reported as.
+pub(crate) const OUTLIVES: &str = "a connection outlives its queue pair";
 
 /// Runs the program of this seed.
 pub(crate) fn run(seed: u64) {
     let mut random = Random::new(seed);
     let (a, b) = (Host::new(&mut random), Host::new(&mut random));
     let hosts = [Arc::new(a), Arc::new(b)];
+    let apis = hosts.each_ref().map(|host| host.c_api.clone());
     match kind(seed) {
         Kind::Connecting => {
             for _ in 0..1 + random.below(3) {
@@ -61,9 +74,24 @@ pub(crate) fn run(seed: u64) {
         kind => traffic(&hosts, &mut random, kind),
     }
     // A connection without a queue pair closes by itself.
-    let closed = || simulated::open_streams() == 0;
-    sys::wait(sys::now() + LONG, closed);
-    assert!(closed(), "a connection outlives its queue pair");
+    assert!(comes_true(|| simulated::open_streams() == 0), "{OUTLIVES}");
+    // The engines have ended: no callback runs any more.
+    drop(hosts);
+    for api in apis {
+        api.check();
+    }
+}
+
+/// Waits for a condition, in virtual time; false if it does not come true.
+fn comes_true(condition: impl Fn() -> bool) -> bool {
+    let until = sys::now() + LONG;
+    while !condition() {
+        if sys::now() >= until {
+            return false;
+        }
+        sys::sleep(CHECK_INTERVAL);
+    }
+    true
 }
 
 fn spawn(work: impl FnOnce() + Send + 'static) -> shuttle::thread::JoinHandle<()> {
@@ -218,18 +246,15 @@ fn connecting(hosts: &[Arc<Host>; 2], random: &mut Random) {
     let [a, b] = hosts;
     let listener = Arc::new(b.engine.listen(loopback(), 4).unwrap());
     let to = listener.local_addr().unwrap();
-    // One of them may stay until the other has left.
-    let stays = random.below(3);
+    // One of them may stay until the other has left: mostly the one that accepts, since the other one is connected by another thread.
+    let stays = [0, 1, 2, 2][random.below(4) as usize];
     let dials = {
         let (a, mut random) = (a.clone(), random.fork());
         spawn(move || {
-            let qp = a.queue_pair(Personality::Iwarp, false);
+            let qp = a.c_api.add(a.queue_pair(Personality::Iwarp, false));
             let (done, notified) = mpsc::channel();
-            qp.connect(to, b"hello", move |result| {
-                // The receiver is gone if the program does not wait.
-                let _ = done.send(result.is_ok());
-            })
-            .unwrap();
+            let connected = connected(&qp, done);
+            qp.qp.connect(to, b"hello", connected).unwrap();
             leave(&a, qp, &notified, stays == 1, &mut random);
         })
     };
@@ -241,66 +266,93 @@ fn connecting(hosts: &[Arc<Host>; 2], random: &mut Random) {
     accepts.join().unwrap();
 }
 
-fn accept_one(b: &Host, listener: &Listening, stays: bool, random: &mut Random) {
-    // The dialling program may have left before its request arrived.
-    let until = sys::now() + Duration::from_millis(10);
-    let mut incoming = None;
-    while incoming.is_none() && sys::now() < until {
-        incoming = listener.try_next().unwrap();
-        sys::sleep(Duration::from_micros(50));
-    }
-    let Some(incoming) = incoming else {
-        return;
-    };
-    let qp = b.queue_pair(Personality::Iwarp, false);
-    let (done, notified) = mpsc::channel();
-    let accepted = incoming.accept(&qp, b"welcome", move |result| {
+/// The callback of a connect or accept.
+fn connected(
+    qp: &CQueuePair,
+    done: mpsc::Sender<bool>,
+) -> impl FnOnce(Result<Vec<u8>, verbena_engine::Error>) + Send + 'static {
+    let state = qp.state_ref();
+    move |result| {
+        if result.is_ok() {
+            state.publish_state();
+        }
+        // The receiver is gone if the program does not wait.
         let _ = done.send(result.is_ok());
-    });
-    // An error if the peer has left meanwhile.
-    if accepted.is_ok() {
-        leave(b, qp, &notified, stays, random);
     }
 }
 
-/// Destroys a queue pair that is being connected, perhaps after a while, perhaps when its connection is there; one that stays does so when
-/// its peer has left.
+fn accept_one(b: &Host, listener: &Listening, stays: bool, random: &mut Random) {
+    // The dialling program may have left before its request arrived. A sleep is rare: while another thread runs, its time takes many steps.
+    let until = sys::now() + Duration::from_millis(10);
+    let mut polls = 0_u32;
+    let incoming = loop {
+        if let Some(incoming) = listener.try_next().unwrap() {
+            break incoming;
+        }
+        if sys::now() >= until {
+            return;
+        }
+        polls += 1;
+        let pause = if polls.is_multiple_of(256) { 50 } else { 0 };
+        sys::sleep(Duration::from_micros(pause));
+    };
+    let qp = b.c_api.add(b.queue_pair(Personality::Iwarp, false));
+    let (done, notified) = mpsc::channel();
+    let accepted = incoming.accept(&qp.qp, b"welcome", connected(&qp, done));
+    // An error if the peer has left meanwhile.
+    if accepted.is_ok() {
+        leave(b, qp, &notified, stays, random);
+    } else {
+        qp.destroy();
+    }
+}
+
+/// Destroys a queue pair that is being connected: at once, after a while, at the moment at which its connection is there, or when it has been
+/// told of it; one that stays does so when its peer has left.
 fn leave(
     host: &Host,
-    qp: QueuePair,
+    owned: CQueuePair,
     notified: &mpsc::Receiver<bool>,
     stays: bool,
     random: &mut Random,
 ) {
-    match random.below(4) {
-        _ if stays => {
-            if notified.recv() == Ok(true) {
-                let left = || host.is_disconnected(&qp);
-                sys::wait(sys::now() + LONG, left);
-                assert!(left(), "the peer's connection outlives its queue pair");
-            }
-        }
+    if !stays {
+        wait_for_moment(&owned.qp, notified, random);
+    } else if notified.recv() == Ok(true) {
+        let left = comes_true(|| host.is_disconnected(&owned.qp));
+        assert!(left, "{OUTLIVES}: the peer's");
+    }
+    if !stays && random.one_in(2) {
+        // In the middle of the destruction.
+        simulated::pause_after(random.below(DESTROY_STEPS));
+    }
+    owned.destroy();
+}
+
+/// Waits for the moment at which a queue pair is destroyed.
+fn wait_for_moment(qp: &QueuePair, notified: &mpsc::Receiver<bool>, random: &mut Random) {
+    match random.below(6) {
         0 => {
             let _ = notified.recv();
         }
-        1 => {
-            // As soon as it has a stream, or shortly after.
-            let before = qp.state();
-            let polls = random.below(3000);
-            let changed = (0..polls).any(|_| {
-                sys::sleep(Duration::ZERO);
-                qp.state() != before
-            });
-            for _ in 0..if changed { random.below(6) } else { 0 } {
-                sys::sleep(Duration::ZERO);
-            }
-        }
-        2 => sys::sleep(Duration::from_micros(random.below(100))),
-        _ => {
+        1 => sys::sleep(Duration::from_micros(random.below(100))),
+        2 => {
             for _ in 0..random.below(400) {
                 sys::sleep(Duration::ZERO);
             }
         }
+        _ => {
+            // As soon as the startup changes its state, or a few steps later: its connection is bound next.
+            let before = qp.state();
+            for _ in 0..MAX_POLLS {
+                if qp.state() != before || notified.try_recv().is_ok() {
+                    break;
+                }
+                sys::sleep(Duration::ZERO);
+            }
+            for _ in 0..random.below(2) * random.below(12) {
+                sys::sleep(Duration::ZERO);
+            }
+        }
     }
-    drop(qp);
 }

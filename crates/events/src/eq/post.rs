@@ -75,12 +75,22 @@ impl EventQueue {
     fn add_to_backlog(&self, end: &mut End, eqe: Eqe, out: &mut Outcome) -> Result<(), EqError> {
         let kept = end.backlog.len();
         if kept >= end.settings.backlog {
-            // E2: the event would be lost; the queue is undefined from here on.
+            // E2: the event would be lost; the queue is undefined from here on. The backlog goes with it: a thread that has advanced the
+            // read indicator meanwhile would wait for it to be written.
             self.change(|word| {
                 let (state, act) = word.state.next(Input::Loss);
-                (Word { state, ..word }, act)
+                let backlog = false;
+                (
+                    Word {
+                        state,
+                        backlog,
+                        ..word
+                    },
+                    act,
+                )
             });
             end.memory = None;
+            end.backlog = VecDeque::new();
             return Err(EqError::Lost { kept });
         }
         end.backlog.push_back(eqe);

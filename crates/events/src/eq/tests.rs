@@ -444,6 +444,32 @@ mod model {
         });
     }
 
+    /// E2: the driver makes room at the moment at which an event is lost; its write of the register ends.
+    #[test]
+    fn concurrent_write_ends_after_a_loss() {
+        loom::model(|| {
+            let (queue, mut reader) = queue(1, 1);
+            let queue = Arc::new(queue);
+            for number in 0..2 {
+                let _ = post(&queue, number);
+            }
+            let producer = {
+                let queue = queue.clone();
+                thread::spawn(move || queue.post(event(2), VECTOR, NOW))
+            };
+            assert_eq!(numbers(&mut reader), [0]);
+            let read = Indicator::By(reader.acknowledge());
+            let written = queue.write(false, read, NOW);
+            match producer.join().unwrap() {
+                Ok(_) => assert!(written.is_ok(), "{written:?}"),
+                Err(error) => {
+                    assert_eq!(error, EqError::Lost { kept: 1 });
+                    assert_eq!(queue.room(), Err(EqError::Undefined));
+                }
+            }
+        });
+    }
+
     /// The backlog is written to the queue although the thread that makes room does not wait for the lock.
     #[test]
     fn backlog_is_written_once_room_is_free() {

@@ -92,3 +92,29 @@ proptest! {
         prop_assert_eq!(at.max(from), (from + len).min(total).max(from));
     }
 }
+
+#[test]
+fn null_translation_reads_and_writes_apart() {
+    let att = Att::null().unwrap();
+    for (offset, len) in [(0, 64), (u64::MAX / 2, 1 << 20), (1 << 40, u64::MAX)] {
+        let (from, to) = (att.run(offset, len), att.run_mut(offset, len));
+        assert_eq!(from.len() as u64, len.min(1 << 20));
+        assert_eq!(to.len(), from.len());
+        assert_ne!(from.as_ptr(), to.as_ptr());
+    }
+    assert!(att.is_on_demand() && !att.may_overlap(&att));
+    assert_eq!((att.order(), att.page_size(), att.pages()), (0, None, 1));
+}
+
+#[test]
+fn address_space_translates_addresses_to_themselves() {
+    let att = Att::address_space();
+    let byte = 7_u8;
+    let at = (&raw const byte) as u64;
+    assert_eq!(att.run(at, 1).as_ptr() as u64, at);
+    assert_eq!(
+        att.run(u64::MAX - 8, 64).len(),
+        8,
+        "not beyond the last address"
+    );
+}

@@ -4,6 +4,9 @@
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+/// A fault is not caught.
+pub(super) const CATCHES: bool = false;
+
 /// # Safety
 /// As for [`super::copy`], and both sides are mapped until this returns. The other functions of this file require the same of their pointers.
 pub(super) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> c_int {

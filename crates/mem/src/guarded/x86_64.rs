@@ -4,6 +4,9 @@
 use core::arch::global_asm;
 use core::ffi::c_int;
 
+/// A fault in the functions of this file ends the copy.
+pub(super) const CATCHES: bool = true;
+
 // System V AMD64 calling convention: arguments in rdi, rsi, rdx and rcx, the result in eax, only caller-saved registers are written. Nothing
 // is pushed between `begin` and `end`, so `fault` returns to the caller from everywhere.
 global_asm!(

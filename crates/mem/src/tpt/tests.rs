@@ -564,3 +564,69 @@ fn overlaps_are_found_by_address() {
         [(4096, 104), (2 * 4096 + 4000, 96)]
     );
 }
+
+#[test]
+fn memory_on_demand_is_registered_unmapped() {
+    let tpt = table();
+    let nowhere = core::ptr::without_provenance_mut::<u8>(0x1000);
+    let at = |att| Region {
+        att,
+        start: To::new(0x1000),
+        pd: Pd(1),
+        access: Access::ALL,
+        one_touch: false,
+    };
+    // SAFETY: it is refused, and the bytes at that address are never accessed.
+    let refused = unsafe { tpt.register(at(Att::direct(nowhere, 64))) };
+    assert!(matches!(refused, Err(Misuse::Unmapped { .. })));
+    // SAFETY: the test makes no access to it, but for the prefetch, which does not fault.
+    let stag = unsafe { tpt.register(at(Att::on_demand(nowhere, 64))) }.unwrap();
+    // Neither more rights nor another registration of it need the memory.
+    tpt.change_access(stag, Access::LOCAL_READ).unwrap();
+    tpt.change_access(stag, Access::ALL).unwrap();
+    let again = tpt.register_shared(stag, To::new(0), Pd(1), Access::ALL);
+    tpt.deregister(again.unwrap()).unwrap();
+    let access = |at: usize, len| mem_access(stag, at as *const u8, len, Access::LOCAL_WRITE);
+    assert_eq!(tpt.prefetch(&access(0x1000, 64), false), Ok(()));
+    assert_eq!(
+        tpt.prefetch(&access(0x1000, 64), true),
+        Err(Refusal::Unmapped)
+    );
+    let beyond = tpt.prefetch(&access(0x1000, 65), true);
+    assert!(matches!(beyond, Err(Refusal::Bounds { .. })));
+    tpt.deregister(stag).unwrap();
+    let gone = tpt.prefetch(&access(0x1000, 64), false);
+    assert_eq!(gone, Err(Refusal::Stag { stag }));
+}
+
+#[test]
+fn null_region_reads_zeros_after_writes() {
+    let tpt = table();
+    let region = Region {
+        att: Att::null().unwrap(),
+        start: To::new(0),
+        pd: Pd(1),
+        access: Access::LOCAL_READ | Access::LOCAL_WRITE,
+        one_touch: false,
+    };
+    // SAFETY: it has no memory of the test.
+    let stag = unsafe { tpt.register(region) }.unwrap();
+    let at = |needs| MemAccess {
+        stag,
+        at: u64::MAX - 5000,
+        len: 5000,
+        pd: Pd(1),
+        qp: 5,
+        needs,
+    };
+    let place = tpt.place_local(&at(Access::LOCAL_WRITE)).unwrap();
+    assert_eq!(place.write(0, &[7; 5000]), Ok(5000));
+    let mut copy = [9; 5000];
+    let gather = tpt.gather_local(&at(Access::LOCAL_READ)).unwrap();
+    assert_eq!(gather.read(0, &mut copy), Ok(5000));
+    assert!(copy.iter().all(|byte| *byte == 0));
+    let mut spans = crate::span::Spans::new();
+    assert_eq!(gather.spans(&mut spans), 5000);
+    let remote = tpt.gather_remote(&at(Access::REMOTE_READ));
+    assert!(matches!(remote, Err(Refusal::Right { .. })));
+}

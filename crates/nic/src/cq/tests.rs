@@ -34,6 +34,102 @@ fn polls_return_entries_in_order() {
     assert_eq!(cq.poll(&mut two), 0);
 }
 
+std::thread_local! {
+    /// The clock of this test's thread.
+    static NOW: core::cell::Cell<u64> = const { core::cell::Cell::new(0) };
+}
+
+fn clock() -> Timestamp {
+    let monotonic = NOW.get();
+    Timestamp {
+        monotonic,
+        realtime: monotonic + 1000,
+    }
+}
+
+fn stamped(capacity: usize, ignore_overrun: bool) -> Cq {
+    let options = CqOptions {
+        clock: Some(clock),
+        ignore_overrun,
+    };
+    Cq::with_options(1, capacity, options).unwrap()
+}
+
+fn push_at(cq: &Cq, id: u64, now: u64) {
+    NOW.set(now);
+    assert!(cq.push(wc(id), &mut Outbox::new()));
+}
+
+fn times(cq: &Cq) -> Vec<(u64, u64)> {
+    let next = || cq.poll_stamped().map(|(wc, at)| (wc.id, at.monotonic));
+    core::iter::from_fn(next).collect()
+}
+
+#[test]
+fn entries_have_the_time_of_writing() {
+    let cq = stamped(10, false);
+    for id in 0..40 {
+        push_at(&cq, id, id * 10);
+        NOW.set(9999);
+        if id % 4 == 3 {
+            let expected: Vec<_> = (id - 3..=id).map(|id| (id, id * 10)).collect();
+            assert_eq!(times(&cq), expected);
+        }
+    }
+    // A poll without timestamps takes them out as well.
+    push_at(&cq, 50, 500);
+    push_at(&cq, 51, 510);
+    assert_eq!(cq.poll(&mut [wc(0)]), 1);
+    assert_eq!(times(&cq), [(51, 510)]);
+    assert_eq!(cq.poll_stamped(), None);
+}
+
+#[test]
+fn kept_entries_keep_their_time() {
+    let cq = stamped(10, false);
+    (1..=6).for_each(|id| push_at(&cq, id, id * 10));
+    // The odd ones are of this queue pair.
+    cq.discard_qp_entries(1);
+    push_at(&cq, 8, 80);
+    assert_eq!(times(&cq), [(2, 20), (4, 40), (6, 60), (8, 80)]);
+    push_at(&cq, 10, 100);
+    assert_eq!(times(&cq), [(10, 100)]);
+}
+
+#[test]
+fn full_queue_with_clock_overflows() {
+    let cq = stamped(2, false);
+    let mut outbox = Outbox::new();
+    assert!(cq.push(wc(1), &mut outbox) && cq.push(wc(2), &mut outbox));
+    assert!(!cq.push(wc(3), &mut outbox) && !cq.push(wc(4), &mut outbox));
+    assert_eq!(outbox.events(), [Event::CqOverflow { cq: 1 }]);
+    cq.resize(4).unwrap();
+    push_at(&cq, 5, 50);
+    let seen = times(&cq);
+    assert_eq!(seen.iter().map(|at| at.0).collect::<Vec<_>>(), [1, 2, 5]);
+    assert_eq!(seen[2].1, 50, "lost entries leave no timestamp");
+}
+
+#[test]
+fn ignored_overrun_replaces_oldest_entries() {
+    for clock in [None, Some(clock as fn() -> Timestamp)] {
+        let options = CqOptions {
+            clock,
+            ignore_overrun: true,
+        };
+        let cq = Cq::with_options(1, 3, options).unwrap();
+        let mut outbox = Outbox::new();
+        assert!((1..=10).all(|id| cq.push(wc(id), &mut outbox)));
+        assert!(outbox.events().is_empty() && !cq.has_overflowed());
+        assert_eq!((cq.len(), ids(&cq)), (3, vec![8, 9, 10]));
+        assert!(cq.push(wc(11), &mut outbox));
+        assert_eq!(ids(&cq), [11]);
+        cq.arm(Arm::Next);
+        assert!(cq.push(wc(12), &mut outbox));
+        assert_eq!(outbox.events().len(), 1);
+    }
+}
+
 #[test]
 fn one_notification_per_arming() {
     let cq = Cq::new(7, 10).unwrap();
@@ -278,6 +374,19 @@ mod model {
             assert!(fired <= 1, "one notification per arming");
             assert!(fired == 1 || found == 2, "asleep, and entries wait");
             assert_eq!(found + ids(&cq).len(), 2);
+        });
+    }
+
+    /// A push into a full queue takes the oldest entry out, also while a thread polls: each entry is seen once at most, and the last one.
+    #[test]
+    fn ignored_overrun_races_with_poll() {
+        loom::model(|| {
+            let cq = Arc::new(stamped(1, true));
+            let producer = producer(&cq, 0..2);
+            let mut seen = ids(&cq);
+            assert!(producer.join().unwrap().is_empty());
+            seen.extend(ids(&cq));
+            assert!(seen == [0, 1] || seen == [1], "{seen:?}");
         });
     }
 

@@ -11,6 +11,7 @@ use super::Function;
 use super::qps::NewQp;
 use super::users::Use;
 use crate::control::{Control, ControlResult, Request, Work};
+use crate::cq::CqOptions;
 use crate::error::Error;
 
 /// A control queue pair and its use of its completion queue.
@@ -174,7 +175,9 @@ impl Function {
             }
             Work::DestroyQp(number) => self.destroy_qp(number, out).map(|last| last_words = last),
             Work::CreateCq(number, entries) => {
-                let made = self.make_cq(entries, Some(number)).map(drop);
+                let made = self
+                    .make_cq(entries, Some(number), CqOptions::default())
+                    .map(drop);
                 made.inspect_err(|_| self.cqs.cancel_reservation(number))
             }
             Work::DestroyCq(number) => self.destroy_cq(number),

@@ -8,7 +8,7 @@ use verbena_mem::Pd;
 use super::Function;
 use super::attributes::check_limit;
 use super::users::{Use, Users};
-use crate::cq::Cq;
+use crate::cq::{Cq, CqOptions};
 use crate::error::Error;
 use crate::srq::Srq;
 
@@ -60,14 +60,24 @@ pub struct SrqInfo {
 impl Function {
     /// A completion queue for `entries` entries.
     pub fn create_cq(&self, entries: usize) -> Result<Arc<Cq>, Error> {
-        self.make_cq(entries, None)
+        self.make_cq(entries, None, CqOptions::default())
+    }
+
+    /// The same with options.
+    pub fn create_cq_with(&self, entries: usize, options: CqOptions) -> Result<Arc<Cq>, Error> {
+        self.make_cq(entries, None, options)
     }
 
     /// A completion queue, with the reserved number if one is given.
-    pub(super) fn make_cq(&self, entries: usize, promised: Option<u32>) -> Result<Arc<Cq>, Error> {
+    pub(super) fn make_cq(
+        &self,
+        entries: usize,
+        promised: Option<u32>,
+        options: CqOptions,
+    ) -> Result<Arc<Cq>, Error> {
         let make = |number| {
             Ok(CqRow {
-                cq: Arc::new(Cq::new(number, entries)?),
+                cq: Arc::new(Cq::with_options(number, entries, options)?),
                 users: Arc::default(),
             })
         };

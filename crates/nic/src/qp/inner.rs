@@ -150,12 +150,14 @@ impl Inner {
     fn take_posted(&mut self, init: &QpInit, out: &mut Outbox) {
         while let Some(mut wqe) = self.heads.next_send() {
             // The state may have changed since it was posted.
-            if self.state.flushes_sends() {
-                wqe.progress = Progress::Done(Status::WrFlushErr);
-            } else if !self.state.takes_sends() {
-                // It was reset; requests posted before end without a completion.
+            if self.state == QpState::Reset {
+                // Requests posted before a reset end without a completion.
                 self.heads.ended(1);
                 continue;
+            }
+            if self.state.flushes_sends() || !self.state.takes_sends() {
+                // In a state that takes none, the connection that it was posted for has closed gracefully since.
+                wqe.progress = Progress::Done(Status::WrFlushErr);
             }
             self.sends.push(wqe);
         }

@@ -6,7 +6,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use verbena_engine::{CompletionQueue, Notify, WeakCompletionQueue};
-use verbena_nic::{Arm, Wc};
+use verbena_nic::{Arm, CqOptions, Timestamp, Wc};
 
 use crate::device::{Device, Inner};
 use crate::error::Error;
@@ -36,6 +36,23 @@ impl Device {
     /// ```
     pub fn bare_cq(&self, entries: usize) -> Result<BareCq, Error> {
         let queue = self.inner().engine.create_cq(entries)?;
+        Ok(BareCq::from_queue(self.inner(), queue))
+    }
+}
+
+impl Device {
+    /// The same with options: timestamps of completions, and what happens to completions for which there is no room.
+    ///
+    /// ```
+    /// use verbena::low::{CqOptions, timestamp};
+    /// let options = CqOptions { clock: Some(timestamp), ignore_overrun: true };
+    /// let cq = verbena::Device::open()?.bare_cq_with(64, options)?;
+    /// assert!(cq.poll_stamped().is_none());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn bare_cq_with(&self, entries: usize, options: CqOptions) -> Result<BareCq, Error> {
+        let engine = &self.inner().engine;
+        let queue = engine.create_cq_with_options(entries, options)?;
         Ok(BareCq::from_queue(self.inner(), queue))
     }
 }
@@ -85,6 +102,21 @@ impl BareCq {
     /// ```
     pub fn poll(&self, out: &mut [Wc]) -> usize {
         self.queue.poll(out)
+    }
+
+    /// Takes the oldest completion, with the time at which the adapter wrote it; zeros if the queue was created without a clock.
+    ///
+    /// ```
+    /// use verbena::low::{CqOptions, timestamp};
+    /// let options = CqOptions { clock: Some(timestamp), ..CqOptions::default() };
+    /// let cq = verbena::Device::open()?.bare_cq_with(64, options)?;
+    /// while let Some((wc, written)) = cq.poll_stamped() {
+    ///     println!("request {} was done at {} ns", wc.id, written.realtime);
+    /// }
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn poll_stamped(&self) -> Option<(Wc, Timestamp)> {
+        self.queue.poll_stamped()
     }
 
     /// Whether a poll would find something. If the queue is empty, its connections are served first, as a poll does.

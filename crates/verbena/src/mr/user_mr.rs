@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use verbena_mem::{Access, Att, Region};
+use verbena_mem::{Access, Att, Region, catches_faults};
 use verbena_nic::Sge;
 use verbena_wire::{Stag, To};
 
@@ -85,12 +85,99 @@ impl Mr {
         at: u64,
         access: Access,
     ) -> Result<Mr, Error> {
+        // SAFETY: the caller keeps the memory mapped until this registration is dropped, as the contract of this function says.
+        unsafe { Mr::register_att(pd, Att::direct(start, len as u64), (at, len), access) }
+    }
+
+    /// Registers `len` bytes at `start` without a check of what is mapped there, with addresses that begin at `at` (on-demand paging): an
+    /// access faults its pages in, and fails if they are not mapped so at that time. Memory may be mapped and unmapped there as long as the
+    /// registration lives. Fails with [`Error::FaultsNotCaught`] where such an access would end the process.
+    ///
+    /// # Safety
+    /// Requests and, within the rights, peers read and write whatever is mapped in this range at that time: no Rust reference to the bytes
+    /// that they access is used meanwhile.
+    ///
+    /// ```
+    /// use verbena::{Access, Device, Mr};
+    /// let pd = Device::open()?.pd()?;
+    /// // Reserved addresses: a gibibyte for which the system has no memory yet.
+    /// let start = core::ptr::without_provenance_mut(1 << 40);
+    /// // SAFETY: nothing is mapped there, and the example posts no request.
+    /// let mr = unsafe { Mr::register_on_demand(&pd, start, 1 << 30, 0, Access::ALL) }?;
+    /// assert_eq!(mr.remote().len(), 1 << 30);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn register_on_demand(
+        pd: &Pd,
+        start: *mut u8,
+        len: usize,
+        at: u64,
+        access: Access,
+    ) -> Result<Mr, Error> {
+        if !catches_faults() {
+            return Err(Error::FaultsNotCaught);
+        }
+        // SAFETY: the caller accepts that whatever is mapped in the range is accessed; that it stays mapped is not required, since faults are caught.
+        unsafe { Mr::register_att(pd, Att::on_demand(start, len as u64), (at, len), access) }
+    }
+
+    /// Registers all addresses of the process on demand (implicit on-demand paging): requests and, within the rights, peers can access
+    /// whatever is mapped, by its address.
+    ///
+    /// # Safety
+    /// As for [`register_on_demand`](Mr::register_on_demand), for every address of the process: memory of its allocator, of its stacks and of
+    /// the adapter is in the range.
+    ///
+    /// ```
+    /// use verbena::{Access, Device, Mr};
+    /// let pd = Device::open()?.pd()?;
+    /// // SAFETY: for local reads only, and the example posts no request.
+    /// let mr = unsafe { Mr::register_address_space(&pd, Access::LOCAL_READ) }?;
+    /// let bytes = [1_u8; 8];
+    /// assert_eq!(mr.sge(bytes.as_ptr() as usize, 8)?.addr, bytes.as_ptr() as u64);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn register_address_space(pd: &Pd, access: Access) -> Result<Mr, Error> {
+        if !catches_faults() {
+            return Err(Error::FaultsNotCaught);
+        }
+        // SAFETY: the caller accepts that whatever is mapped is accessed, as the contract of this function says; faults are caught.
+        unsafe { Mr::register_att(pd, Att::address_space(), (0, usize::MAX), access) }
+    }
+
+    /// A region without memory, for parts of messages that are of no interest (`ibv_alloc_null_mr`): at any address, requests read zeros
+    /// from it, and what they write is discarded. Peers cannot access it.
+    ///
+    /// ```
+    /// let pd = verbena::Device::open()?.pd()?;
+    /// let null = verbena::Mr::null(&pd)?;
+    /// assert_eq!(null.sge(0, 4096)?.len, 4096);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn null(pd: &Pd) -> Result<Mr, Error> {
+        let att = Att::null().map_err(verbena_nic::Error::from)?;
+        let access = Access::LOCAL_READ | Access::LOCAL_WRITE;
+        // SAFETY: the pages of the null translation are never unmapped, and no reference to them exists.
+        unsafe { Mr::register_att(pd, att, (0, usize::MAX), access) }
+    }
+
+    /// # Safety
+    /// The memory of `att` is mapped until the registration is dropped unless it is on demand, and no reference to it is used meanwhile.
+    unsafe fn register_att(
+        pd: &Pd,
+        att: Att,
+        (at, len): (u64, usize),
+        access: Access,
+    ) -> Result<Mr, Error> {
         let region = Region {
+            att,
             start: To::new(at),
-            ..region(pd, start, len, access)
+            pd: pd.0.pd,
+            access,
+            one_touch: false,
         };
         let function = pd.0.function()?;
-        // SAFETY: the caller keeps the memory mapped until this registration is dropped, as the contract of this function says.
+        // SAFETY: the caller guarantees it for the memory of `att`, as the contract of this function says.
         let stag = function.register_with(pd.0.pd, |tpt| unsafe { tpt.register(region) })?;
         Ok(Mr::from_parts(pd, stag, access, (at, len)))
     }

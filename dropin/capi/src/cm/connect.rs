@@ -14,7 +14,7 @@ use super::datagram::is_for_datagrams;
 use super::id::{self, Id};
 use super::link::{Link, Param};
 use crate::abi::*;
-use crate::caller::{handle, this_id};
+use crate::caller::{arg_mut, arg_ref, handle, this_id};
 use crate::errno::{Errno, minus_one};
 use crate::function::{AdapterFunction, first_function};
 use crate::qp::{self, Pair, patience};
@@ -315,20 +315,42 @@ pub unsafe extern "C-unwind" fn verbena_rdma_notify(id: *mut rdma_cm_id, _event:
     minus_one(handle!(id::of(id)).map(|_| ()))
 }
 
-/// Would set vendor-specific options of a connection; not supported.
+/// Sets vendor-specific options to tell the peer: there are none, so that nothing is told. As in the original, it is for identifiers without
+/// a queue pair of their own.
+///
+/// # Safety
+/// `id` was created by this library; `ece` is null or valid during the call.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn verbena_rdma_set_local_ece(
-    _id: *mut rdma_cm_id,
-    _ece: *mut ibv_ece,
+pub unsafe extern "C-unwind" fn verbena_rdma_set_local_ece(
+    id: *mut rdma_cm_id,
+    ece: *mut ibv_ece,
 ) -> c_int {
-    minus_one(Err(Errno::NOSUPP))
+    let (own, ece) = (handle!(id::of(id)), arg_ref!(ece));
+    minus_one(own.and_then(|_| {
+        // SAFETY: `id` is not null, since `id::of` succeeded.
+        let managed = !unsafe { (*id).qp }.is_null();
+        match ece {
+            Some(ece) if ece.vendor_id != 0 && ece.comp_mask == 0 && !managed => Ok(()),
+            _ => Err(Errno::INVAL),
+        }
+    }))
 }
 
-/// Vendor-specific options of the peer; not supported.
+/// Vendor-specific options that the peer has told: none, which is vendor 0.
+///
+/// # Safety
+/// `id` was created by this library; `ece` is null or valid for writes.
 #[unsafe(no_mangle)]
-pub extern "C-unwind" fn verbena_rdma_get_remote_ece(
-    _id: *mut rdma_cm_id,
-    _ece: *mut ibv_ece,
+pub unsafe extern "C-unwind" fn verbena_rdma_get_remote_ece(
+    id: *mut rdma_cm_id,
+    ece: *mut ibv_ece,
 ) -> c_int {
-    minus_one(Err(Errno::NOSUPP))
+    let (own, ece) = (handle!(id::of(id)), arg_mut!(ece));
+    minus_one(own.and_then(|_| {
+        // SAFETY: `id` is not null, since `id::of` succeeded.
+        let managed = !unsafe { (*id).qp }.is_null();
+        let ece = ece.filter(|_| !managed).ok_or(Errno::INVAL)?;
+        *ece = ibv_ece::zeroed();
+        Ok(())
+    }))
 }

@@ -1,13 +1,13 @@
 //! Extended completion queues: a program steps from completion to completion and reads the fields that it needs.
-//! A queue has the readers that were requested at creation; timestamps and other values that only hardware has are refused with `EOPNOTSUPP`.
+//! A queue has the readers that were requested at creation; values that it does not have (VLAN, flow tag, tag matching) are refused with `EOPNOTSUPP`.
 //! From `start_poll` to `end_poll` the queue is locked by the polling thread.
 
 use core::ffi::c_int;
 
 use parking_lot::MutexGuard;
-use verbena::low::Wc;
+use verbena::low::{CqOptions, timestamp};
 
-use super::{CqObject, CqParams, Queue, create, wc};
+use super::{CqObject, CqParams, Current, Queue, create, wc};
 use crate::abi::*;
 use crate::caller::{arg_ref, handle};
 use crate::errno::{Errno, pointer};
@@ -19,12 +19,16 @@ const READERS: u32 = IBV_WC_EX_WITH_BYTE_LEN
     | IBV_WC_EX_WITH_SRC_QP
     | IBV_WC_EX_WITH_SLID
     | IBV_WC_EX_WITH_SL
-    | IBV_WC_EX_WITH_DLID_PATH_BITS;
+    | IBV_WC_EX_WITH_DLID_PATH_BITS
+    | TIMESTAMPS;
+
+const TIMESTAMPS: u32 =
+    IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
 
 /// Parts of the request that are supported.
-const SUPPORTED_MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS;
-/// Flags without effect: a queue that only one thread uses is not faster here.
-const IGNORED_FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED;
+const SUPPORTED_MASK: u32 = IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD;
+/// The first has no effect: a queue that only one thread uses is not faster here.
+const SUPPORTED_FLAGS: u32 = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
 
 /// Creates an extended completion queue.
 ///
@@ -44,7 +48,7 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
         let readers = u32::try_from(attr.wc_flags).map_err(|_| Errno::NOSUPP)?;
         if attr.comp_mask & !SUPPORTED_MASK != 0
             || readers & !READERS != 0
-            || flags & !IGNORED_FLAGS != 0
+            || flags & !SUPPORTED_FLAGS != 0
         {
             return Err(Errno::NOSUPP);
         }
@@ -53,8 +57,17 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
             cq_context: attr.cq_context,
             channel: attr.channel,
             vector: c_int::try_from(attr.comp_vector).map_err(|_| Errno::INVAL)?,
+            options: CqOptions {
+                clock: (readers & TIMESTAMPS != 0).then_some(timestamp),
+                ignore_overrun: flags & IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN != 0,
+            },
+            parent: match attr.comp_mask & IBV_CQ_INIT_ATTR_MASK_PD {
+                0 => core::ptr::null_mut(),
+                _ if attr.parent_domain.is_null() => return Err(Errno::INVAL),
+                _ => attr.parent_domain,
+            },
         };
-        // SAFETY: the caller guarantees that `context` is open and that `attr.channel` is null or was created by this library.
+        // SAFETY: the caller guarantees that `context` is open and that channel and domain of `attr` are null or were created by this library.
         let cq = unsafe { create(context, &wanted)? };
         // SAFETY: `cq` was created by `create`, and no other thread has its address yet.
         unsafe { set_functions(cq, readers) };
@@ -97,20 +110,33 @@ unsafe fn set_functions(cq: *mut ibv_cq_ex, readers: u32) {
     if has(IBV_WC_EX_WITH_DLID_PATH_BITS) {
         cq.read_dlid_path_bits = Some(read_dlid_path_bits);
     }
+    if has(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP) {
+        cq.read_completion_ts = Some(read_completion_ts);
+    }
+    if has(IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK) {
+        cq.read_completion_wallclock_ns = Some(read_completion_wallclock_ns);
+    }
 }
 
 impl Queue {
     /// Takes the next completion, if there is one.
-    fn step(&self, current: &mut Wc, cq: *mut ibv_cq_ex) -> c_int {
-        let mut next = [*current];
-        if self.cq.poll(&mut next) == 0 {
-            return libc::ENOENT;
+    fn step(&self, current: &mut Current, cq: *mut ibv_cq_ex) -> c_int {
+        if self.stamped {
+            let Some((wc, written)) = self.cq.poll_stamped() else {
+                return libc::ENOENT;
+            };
+            *current = Current { wc, written };
+        } else {
+            let mut next = [current.wc];
+            if self.cq.poll(&mut next) == 0 {
+                return libc::ENOENT;
+            }
+            [current.wc] = next;
         }
-        [*current] = next;
         // SAFETY: `cq` is the queue of `self`; the polling thread, which holds the lock of `current`, is the only one that accesses these fields.
         unsafe {
-            (*cq).status = current.status as u32;
-            (*cq).wr_id = current.id;
+            (*cq).status = current.wc.status as u32;
+            (*cq).wr_id = current.wc.id;
         }
         0
     }
@@ -158,34 +184,36 @@ unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
 ///
 /// # Safety
 /// `cq` was created by this library, and this thread is polling it.
-unsafe fn current(cq: *mut ibv_cq_ex) -> Wc {
+unsafe fn current(cq: *mut ibv_cq_ex) -> Current {
     match handle!(CqObject::of(cq)) {
         // SAFETY: the caller guarantees that this thread has called `start_poll` with success, which locked it.
         Some(own) => unsafe { *own.current.data_ptr() },
-        None => verbena::low::Wc::default(),
+        None => Current::default(),
     }
 }
 
 macro_rules! readers {
-    ($($(#[$doc:meta])* fn $name:ident($wc:ident) -> $type:ty { $read:expr })+) => {$(
+    ($($(#[$doc:meta])* fn $name:ident($at:ident) -> $type:ty { $read:expr })+) => {$(
         $(#[$doc])*
         unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
             // SAFETY: the caller guarantees that this thread has called `start_poll` on `cq`, with success.
-            let $wc = unsafe { current(cq) };
+            let $at = unsafe { current(cq) };
             $read
         }
     )+};
 }
 
 readers! {
-    fn read_opcode(wc) -> u32 { wc::opcode(&wc) }
-    fn read_vendor_err(_wc) -> u32 { 0 }
-    fn read_byte_len(wc) -> u32 { wc.len }
-    fn read_imm_data(wc) -> u32 { wc::immediate(&wc) }
-    fn read_qp_num(wc) -> u32 { wc.qpn }
-    fn read_src_qp(wc) -> u32 { wc.src_qp }
-    fn read_wc_flags(wc) -> u32 { wc::flags(&wc) }
-    fn read_slid(_wc) -> u32 { 0 }
-    fn read_sl(wc) -> u8 { wc::service_level(&wc) }
-    fn read_dlid_path_bits(_wc) -> u8 { 0 }
+    fn read_opcode(at) -> u32 { wc::opcode(&at.wc) }
+    fn read_vendor_err(_at) -> u32 { 0 }
+    fn read_byte_len(at) -> u32 { at.wc.len }
+    fn read_imm_data(at) -> u32 { wc::immediate(&at.wc) }
+    fn read_qp_num(at) -> u32 { at.wc.qpn }
+    fn read_src_qp(at) -> u32 { at.wc.src_qp }
+    fn read_wc_flags(at) -> u32 { wc::flags(&at.wc) }
+    fn read_slid(_at) -> u32 { 0 }
+    fn read_sl(at) -> u8 { wc::service_level(&at.wc) }
+    fn read_dlid_path_bits(_at) -> u8 { 0 }
+    fn read_completion_ts(at) -> u64 { at.written.monotonic }
+    fn read_completion_wallclock_ns(at) -> u64 { at.written.realtime }
 }

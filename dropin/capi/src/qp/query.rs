@@ -1,12 +1,13 @@
 //! Queries of a queue pair: attributes as they were set, and its current state.
-//! Vendor-specific options (ECE) are not supported.
+//! Of the vendor-specific options of a connection (ECE) there are none: they can be set and queried, without an effect.
 
 use core::ffi::c_int;
 
 use super::of;
 use crate::abi::*;
-use crate::caller::{arg_mut, handle};
+use crate::caller::{arg_mut, arg_ref, handle};
 use crate::errno::{Errno, number};
+use crate::identity::VENDOR_ID;
 
 /// The attributes of a queue pair, and those that it was created with.
 ///
@@ -57,20 +58,37 @@ pub unsafe extern "C" fn ibv_query_qp_data_in_order(
     0
 }
 
-/// Vendor-specific options of a connection: there are none.
+/// Vendor-specific options of a connection: the vendor, and no options.
 ///
 /// # Safety
-/// `ece` is null or valid for writes.
+/// `qp` was created by this library; `ece` is null or valid for writes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ibv_query_ece(_qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
-    if let Some(ece) = arg_mut!(ece) {
-        *ece = ibv_ece::zeroed();
-    }
-    number(Err(Errno::NOSUPP))
+pub unsafe extern "C" fn ibv_query_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    let (own, ece) = (handle!(of(qp)), arg_mut!(ece));
+    number(own.and_then(|_| {
+        *ece.ok_or(Errno::INVAL)? = ibv_ece {
+            vendor_id: VENDOR_ID,
+            ..ibv_ece::zeroed()
+        };
+        Ok(())
+    }))
 }
 
-/// Would set vendor-specific options of a connection; not supported.
+/// Sets vendor-specific options of a connection: those that the adapter does not have, which is all, are left out, as adapters do. The options
+/// of another vendor are `EINVAL`; those of no vendor, which a peer without options has, are `EOPNOTSUPP`.
+///
+/// # Safety
+/// `qp` was created by this library; `ece` is null or valid during the call.
 #[unsafe(no_mangle)]
-pub extern "C" fn ibv_set_ece(_qp: *mut ibv_qp, _ece: *mut ibv_ece) -> c_int {
-    number(Err(Errno::NOSUPP))
+pub unsafe extern "C" fn ibv_set_ece(qp: *mut ibv_qp, ece: *mut ibv_ece) -> c_int {
+    let (own, ece) = (handle!(of(qp)), arg_ref!(ece));
+    number(own.and_then(|_| match ece.ok_or(Errno::INVAL)? {
+        ibv_ece { vendor_id: 0, .. } => Err(Errno::NOSUPP),
+        ibv_ece {
+            vendor_id: VENDOR_ID,
+            comp_mask: 0,
+            ..
+        } => Ok(()),
+        _ => Err(Errno::INVAL),
+    }))
 }

@@ -1,32 +1,25 @@
-//! The state of a queue pair that its program reads, for threads that complete a connection.
-//! It refers to the queue pair by number and not by address: the program may destroy the queue pair at the moment at which it is connected.
-
-use std::sync::{Arc, Weak};
+//! The state of a queue pair that its program reads, written by threads that complete a connection.
+//! They refer to the queue pair by its number in a [`QpTable`](crate::qp_table::QpTable), so that one that the program destroys at the same
+//! moment is not written to.
 
 use super::Pair;
-use crate::function::AdapterFunction;
+use crate::function::QpPtr;
+use crate::qp_table::QpRef;
 
-/// A queue pair that may have been destroyed.
-pub(crate) struct QpStateRef {
-    function: Weak<AdapterFunction>,
-    number: u32,
-}
-
-impl QpStateRef {
-    /// Writes the state, if the queue pair still exists.
+impl QpRef<QpPtr> {
+    /// Writes the state for the program to read, if the queue pair still exists.
     pub(crate) fn publish_state(&self, state: u32) {
-        if let Some(function) = self.function.upgrade() {
-            function.publish_state(self.number, state);
-        }
+        self.with(|QpPtr(qp)| {
+            // SAFETY: `ibv_destroy_qp` removes the queue pair from the table before it is freed, and `with` holds the table's lock. One field
+            // is written, which programs only read.
+            unsafe { (**qp).state = state };
+        });
     }
 }
 
 impl Pair {
     /// A reference for updating the state that its program reads.
-    pub(crate) fn state_ref(&self) -> QpStateRef {
-        QpStateRef {
-            function: Arc::downgrade(&self.function),
-            number: self.transport.number(),
-        }
+    pub(crate) fn state_ref(&self) -> QpRef<QpPtr> {
+        self.function.pairs.reference(self.transport.number())
     }
 }

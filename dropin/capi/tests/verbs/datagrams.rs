@@ -7,9 +7,9 @@ use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
 
 const EINVAL: c_int = libc::EINVAL;
-const QKEY: u32 = 0x1111_1111;
+pub(crate) const QKEY: u32 = 0x1111_1111;
 
-fn side() -> Side {
+pub(crate) fn side() -> Side {
     let side = Side::new(SideParams {
         kind: IBV_QPT_UD,
         ..SideParams::default()

@@ -32,6 +32,11 @@ fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
         .join("tests/c")
         .join(name)
         .with_extension("c");
+    compile_source(name, &source, folder)
+}
+
+/// The same for a file elsewhere.
+fn compile_source(name: &str, source: &Path, folder: &Path) -> Option<PathBuf> {
     // A file of its own each time: tests run in parallel.
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -39,13 +44,13 @@ fn compile(name: &str, folder: &Path) -> Option<PathBuf> {
     let linked: &[&str] = match name {
         // These programs load the libraries themselves, or are preloaded with one.
         "load" | "interposed" => &[],
-        "sockets" | "upgrade" | "segments" => &["librdmacm.so.1", "libibverbs.so.1"],
+        "sockets" | "upgrade" | "segments" | "extras" => &["librdmacm.so.1", "libibverbs.so.1"],
         _ => &["libibverbs.so.1"],
     };
     let output = Command::new("gcc")
         .args(["-Wall", "-Wextra", "-Werror", "-O1", "-pthread", "-o"])
         .arg(&program)
-        .arg(&source)
+        .arg(source)
         .args(linked.iter().map(|library| folder.join(library)))
         .arg("-ldl")
         .output();
@@ -166,6 +171,38 @@ fn polled_messages_succeed_though_the_receiver_dies() {
 #[test]
 fn full_frames_end_with_their_segments() {
     run("segments", |_| vec![]);
+}
+
+/// On-demand paging, device memory, parent domains, timestamps and more, with the inline functions of the headers.
+#[test]
+fn verbs_beyond_the_usual_ones_in_both_personalities() {
+    for personality in ["roce", "iwarp"] {
+        run("extras", |_| vec![personality.to_owned()]);
+    }
+}
+
+/// The C program of docs/dropin.md, as it stands there.
+#[test]
+fn example_of_dropin_page_runs() {
+    let Some(folder) = libraries() else { return };
+    let page = include_str!("../../../../docs/dropin.md");
+    let example = page.split("```c\n").nth(1).expect("an example in C");
+    let example = example.split("```").next().expect("its end");
+    let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("docs-dropin.c");
+    std::fs::write(&source, example).expect("a file");
+    let Some(program) = compile_source("docs", &source, &folder) else {
+        return;
+    };
+    let output = Command::new(program)
+        .env("LD_LIBRARY_PATH", &folder)
+        .output()
+        .expect("it starts");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output:?}");
+    assert!(
+        said.starts_with("key 0x") && said.ends_with(" ns\n"),
+        "{said}"
+    );
 }
 
 #[test]

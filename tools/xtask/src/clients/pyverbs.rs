@@ -6,7 +6,14 @@ use super::case::{Case, SCRIPTS, Side};
 use super::source::wheels::PYTHON;
 
 pub(crate) fn cases() -> Vec<Case> {
-    vec![Case::single("pyverbs/rc", script("pyverbs_rc.py").must_print("all good")).limit(60)]
+    let single = |name: &str, side: Side| Case::single(name, side.must_print("all good")).limit(60);
+    let mut without_traffic = script("pyverbs_memory.py");
+    without_traffic.command.push("iwarp".to_owned());
+    vec![
+        single("pyverbs/rc", script("pyverbs_rc.py")),
+        single("pyverbs/memory", script("pyverbs_memory.py")),
+        single("pyverbs/memory/iwarp", without_traffic).personality("iwarp"),
+    ]
 }
 
 pub(crate) fn script(name: &str) -> Side {

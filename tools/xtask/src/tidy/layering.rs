@@ -111,7 +111,7 @@ const LAYERS: &[LayerRule] = &[
         ],
     ),
     free("verbena-storage", &[VERBENA, ISCSI, STORAGE_WIRE, WIRE]),
-    free("verbena-capi", &[VERBENA, RSOCKET]),
+    free("verbena-capi", &[VERBENA, RSOCKET, SYNC]),
     pure("verbena-shim", &[], &["libc"]),
     pure("verbena-audit", &[], &[]),
     pure("verbena-preload", &[], &["libc"]),

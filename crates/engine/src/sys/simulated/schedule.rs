@@ -1,7 +1,8 @@
 //! Chooses the thread that runs next, from a seed.
 //! A seed also chooses the strategy: a random thread at every step, a random one now and then, or the runnable thread of highest priority, with
 //! random priorities that change at a few random steps (probabilistic concurrency testing, Burckhardt et al. 2010). In most runs a thread also
-//! pauses now and then, as if it had lost its processor. The clock thread runs only when a deadline has passed or nothing else can run.
+//! pauses now and then, as if it had lost its processor, and in all runs where a program has requested it. The clock thread runs only when a
+//! deadline has passed or nothing else can run.
 
 use core::cell::Cell;
 use core::ops::Range;
@@ -103,11 +104,10 @@ impl<F: FnMut(Run)> SeededScheduler<F> {
         current: Option<TaskId>,
         step: u64,
     ) {
-        if self.pause_every == 0 {
-            return;
-        }
         let random = self.next_random();
-        if self.paused.is_none() && random % self.pause_every == 0 {
+        let requested = with(|world| world.is_pause_due(current));
+        let begins = requested || self.pause_every != 0 && random % self.pause_every == 0;
+        if self.paused.is_none() && begins {
             let length = (random >> 32) % MAX_PAUSE;
             self.paused = current.map(|task| (task, step + length));
         }

@@ -46,6 +46,8 @@ pub(in crate::sys) struct World {
     /// The next port that the system chooses.
     pub(super) next_port: u16,
     preemptions: u64,
+    /// A thread that is to be paused, and after how many of its steps.
+    pause_request: Option<(shuttle::scheduler::TaskId, u64)>,
 }
 
 /// Whether the wait of a thread is over.
@@ -161,6 +163,7 @@ impl World {
             waiting: Waiting::default(),
             next_port: 40_000,
             preemptions: 0,
+            pause_request: None,
         };
         world.step = 1 << world.below(11);
         world
@@ -184,6 +187,26 @@ impl World {
     pub(in crate::sys) fn preemptions(&mut self) -> u64 {
         self.preemptions += self.below(2);
         self.preemptions
+    }
+
+    /// The thread is paused after this many of its steps, as if it lost its processor then.
+    pub(super) fn request_pause(&mut self, thread: shuttle::scheduler::TaskId, steps: u64) {
+        self.pause_request = Some((thread, steps));
+    }
+
+    /// This thread makes a step: whether a pause that was requested is due.
+    pub(super) fn is_pause_due(&mut self, current: Option<shuttle::scheduler::TaskId>) -> bool {
+        match &mut self.pause_request {
+            Some((thread, steps)) if Some(*thread) == current => {
+                if let Some(left) = steps.checked_sub(1) {
+                    *steps = left;
+                    return false;
+                }
+                self.pause_request = None;
+                true
+            }
+            _ => false,
+        }
     }
 
     /// The next random number (SplitMix64).

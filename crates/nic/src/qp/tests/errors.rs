@@ -8,11 +8,12 @@ use verbena_stream::Time;
 use verbena_wire::{Stag, To};
 
 use crate::carrier::MemoryCarrier;
+use crate::qp::wqe::Wqe;
 use crate::qp::{Acks, QpAccessFlags};
 use crate::state::{Personality, QpState, QpType};
 use crate::testing::{PD, Pair, SEND, SIZE, Setup, Side, feed, read, transmit, write};
 use crate::wc::{Status, WcOp};
-use crate::wr::{RemoteAddr, SendOp, Sge};
+use crate::wr::{Data, Flags, RemoteAddr, SendOp, SendWr, Sge};
 
 /// A good write, the bad request, another write: the first succeeds, the second gets the status, the rest is flushed.
 fn assert_request_fails(pair: &mut Pair, bad: SendOp, len: u32, status: Status) {
@@ -390,6 +391,33 @@ fn graceful_iwarp_close_returns_to_init() {
     pair.run();
     pair.a.qp.handle_closed(&mut pair.a.out);
     assert_eq!(pair.a.qp.state(), QpState::Err);
+}
+
+/// The state is checked before a request is queued, and the connection may close in between.
+#[test]
+fn late_request_is_flushed_after_graceful_close() {
+    for state in [QpState::Closing, QpState::Init] {
+        let mut pair = Pair::new(Setup {
+            personality: Personality::Iwarp,
+            ..Setup::default()
+        });
+        pair.a.qp.handle_eof(false, &mut pair.a.out);
+        if state == QpState::Init {
+            pair.a.qp.handle_closed(&mut pair.a.out);
+        }
+        assert_eq!(pair.a.qp.state(), state);
+        // As `queue_send` does after its check.
+        let wr = SendWr {
+            id: 1,
+            op: SEND,
+            flags: Flags::SIGNALED,
+            data: Data::Gather(&[]),
+        };
+        assert!(pair.a.qp.tails.post_send(Wqe::new(&wr, 0), 16));
+        pair.a.qp.ring_doorbell(&mut pair.a.out);
+        assert_eq!(pair.a.statuses(), [(1, Status::WrFlushErr)], "{state:?}");
+        assert_eq!(pair.a.qp.state(), state);
+    }
 }
 
 #[test]
