@@ -270,7 +270,8 @@ fn main() -> Result<(), Error> {
     let at = |processor, class, moderation| HandlerOptions {
         affinity: Affinity::Processors(vec![processor]),
         class,
-        moderation,
+        moderation: Some(moderation),
+        arming: None,
         callback: None,
     };
     let soon = at(first, Class::Latency, Moderation::Off);
