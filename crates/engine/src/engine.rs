@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use verbena_mem::{Misuse, Pd, Reserved, Tpt};
-use verbena_nic::{CqOptions, Event, Function, Ranges, Shares, SsqLimits};
+use verbena_nic::{Event, Function, Ranges, Shares, SsqLimits};
 use verbena_wire::Stag;
 
 use crate::accept::listening::{Listening, Reservation};
@@ -17,7 +17,6 @@ use crate::datagram::ud_demux::DatagramDrops;
 use crate::datagram::ud_pair::{UdOptions, UdPair};
 use crate::error::Error;
 use crate::notify::Inbox;
-use crate::notify::handler::HandlerId;
 use crate::poll::queue::CompletionQueue;
 use crate::security::access::AccessList;
 use crate::sys::Listener;
@@ -105,32 +104,6 @@ impl Engine {
     /// returns true is not put into the inbox.
     pub fn set_event_hook(&self, watcher: impl Fn(Event) -> bool + Send + Sync + 'static) {
         self.core.notification.set_event_hook(Arc::new(watcher));
-    }
-
-    /// A completion queue.
-    pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue, Error> {
-        self.core.check()?;
-        CompletionQueue::new(&self.core, entries, None, CqOptions::default())
-    }
-
-    /// The same with options.
-    pub fn create_cq_with_options(
-        &self,
-        entries: usize,
-        options: CqOptions,
-    ) -> Result<CompletionQueue, Error> {
-        self.core.check()?;
-        CompletionQueue::new(&self.core, entries, None, options)
-    }
-
-    /// A completion queue whose events go to this handler (N4).
-    pub fn create_cq_with(
-        &self,
-        entries: usize,
-        handler: HandlerId,
-    ) -> Result<CompletionQueue, Error> {
-        self.core.check()?;
-        CompletionQueue::new(&self.core, entries, Some(handler), CqOptions::default())
     }
 
     /// A shared receive queue for `receives` receives of at most `pieces` pieces; queue pairs made with it keep it alive.

@@ -6,6 +6,7 @@ pub(crate) mod columns;
 pub mod handler;
 pub(crate) mod handler_api;
 pub(crate) mod handler_threads;
+pub(crate) mod interrupt_counters;
 pub mod link;
 pub mod monitor;
 pub(crate) mod pipeline;

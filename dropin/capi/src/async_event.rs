@@ -9,9 +9,9 @@ use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use crate::abi::*;
+use crate::identity::PORT;
 use crate::log;
 use crate::mailbox::{Acks, Mailbox};
-use crate::port::PORT;
 
 /// Events of a context that may be unread. Peers cause them, and many programs never read any.
 const MAX_UNREAD: usize = 1 << 16;

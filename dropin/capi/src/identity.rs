@@ -5,6 +5,9 @@
 /// OUI of an adapter they know do not find it.
 pub const VENDOR_ID: u32 = 0x02_5642;
 
+/// The number of the only port.
+pub const PORT: u8 = 1;
+
 /// The part number: there is one part.
 pub const VENDOR_PART_ID: u32 = 1;
 

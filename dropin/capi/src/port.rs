@@ -13,9 +13,8 @@ use crate::caller::handle;
 use crate::context::{self, Context};
 use crate::errno::{Errno, minus_one, number};
 use crate::gids;
+pub(crate) use crate::identity::PORT;
 
-/// The number of the only port.
-pub(crate) const PORT: u8 = 1;
 /// GIDs are IP addresses, as on RoCE ports.
 pub(crate) const CAPABILITIES: u32 = IBV_PORT_CM_SUP | IBV_PORT_IP_BASED_GIDS;
 /// The default partition, full member.

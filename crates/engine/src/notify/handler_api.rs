@@ -1,38 +1,23 @@
-//! The engine's calls about notification: handlers, their processors and classes, moderation, and observers of all events.
+//! The engine's calls about notification: completion queues, handlers, their processors and classes, moderation, and observers of all events.
 //! A call that fails changes nothing, and changes take effect under traffic.
 
 use std::sync::{Arc, Weak};
 
 use verbena_events::eqe::Cause;
-use verbena_events::interrupts::{Accesses, Interrupts, Origin, SignalCounters};
+use verbena_events::interrupts::{Accesses, Origin};
 use verbena_events::moderation::{Arming, Hold, MAX_DELAY, Moderation};
 use verbena_events::vector::{Delivery, Shutdown};
+use verbena_nic::CqOptions;
 
 use crate::engine::Engine;
 use crate::error::{Error, InterruptError};
 use crate::notify::columns::Column;
 use crate::notify::handler::{Affinity, Class, Handler, HandlerId, HandlerOptions, column};
+use crate::notify::interrupt_counters::InterruptCounters;
+use crate::notify::link;
 use crate::notify::pipeline::{Notification, Observer, default_arming};
+use crate::poll::queue::CompletionQueue;
 use crate::poll::shard::next_token;
-
-/// What the interrupts of an adapter have cost since it was created (E12).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InterruptCounters {
-    /// All register accesses of the driver. Serving needs no reads; the writes include those that armed the event queues at first.
-    pub accesses: Accesses,
-    /// The line and the vectors that have been used, in this order.
-    pub signals: Vec<SignalCounters>,
-}
-
-impl InterruptCounters {
-    pub(crate) fn of(interrupts: &Interrupts) -> InterruptCounters {
-        let used = |counters: &SignalCounters| counters.interrupts + counters.events > 0;
-        InterruptCounters {
-            accesses: interrupts.accesses(),
-            signals: interrupts.counters().filter(used).collect(),
-        }
-    }
-}
 
 /// Ends the observation when dropped.
 #[derive(Debug)]
@@ -52,6 +37,35 @@ impl Drop for Observation {
 }
 
 impl Engine {
+    /// A completion queue.
+    pub fn create_cq(&self, entries: usize) -> Result<CompletionQueue, Error> {
+        self.core.check()?;
+        link::watch_once(&self.core);
+        CompletionQueue::new(&self.core, entries, None, CqOptions::default())
+    }
+
+    /// The same with options.
+    pub fn create_cq_with_options(
+        &self,
+        entries: usize,
+        options: CqOptions,
+    ) -> Result<CompletionQueue, Error> {
+        self.core.check()?;
+        link::watch_once(&self.core);
+        CompletionQueue::new(&self.core, entries, None, options)
+    }
+
+    /// A completion queue whose events go to this handler (N4).
+    pub fn create_cq_with(
+        &self,
+        entries: usize,
+        handler: HandlerId,
+    ) -> Result<CompletionQueue, Error> {
+        self.core.check()?;
+        link::watch_once(&self.core);
+        CompletionQueue::new(&self.core, entries, Some(handler), CqOptions::default())
+    }
+
     /// The maximum number of completion handlers (N2).
     pub fn handler_limit(&self) -> u16 {
         self.core.notification.handlers.limit()

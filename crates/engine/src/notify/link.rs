@@ -17,17 +17,12 @@ use crate::sys::{self, Interest, LinkSocket, Ready};
 /// The number of the adapter's port in events.
 pub const PORT: u16 = 1;
 
-/// Whether the watch on the link was opened.
-#[derive(Debug, Default)]
-pub(crate) struct LinkWatchOnce(AtomicBool);
-
-impl LinkWatchOnce {
-    /// Opens a watch on this shard, unless it was opened before.
-    pub(crate) fn open_once(&self, core: &Arc<Core>, shard: &Arc<Shard>) {
-        if !self.0.swap(true, Ordering::Relaxed) {
-            // The adapter works without link events, for example where a sandbox forbids netlink sockets.
-            let _ = LinkWatch::open(core, shard);
-        }
+/// Opens the watch on the link, unless it was opened before or the settings switch it off.
+pub(crate) fn watch_once(core: &Arc<Core>) {
+    let opened = &core.notification.link_watched;
+    if core.config.link_events && !opened.swap(true, Ordering::Relaxed) {
+        // The adapter works without link events, for example where a sandbox forbids netlink sockets.
+        let _ = LinkWatch::open(core);
     }
 }
 
@@ -41,7 +36,8 @@ struct LinkWatch {
 }
 
 impl LinkWatch {
-    fn open(core: &Arc<Core>, shard: &Arc<Shard>) -> Result<(), Error> {
+    fn open(core: &Arc<Core>) -> Result<(), Error> {
+        let shard = core.shards.pick()?;
         let socket = LinkSocket::open()?;
         // Queried after the socket is open: a later change is reported.
         let up = core.is_link_up()?;

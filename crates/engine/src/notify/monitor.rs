@@ -16,6 +16,7 @@ use crate::notify::pipeline::Notification;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::security::Security;
 use crate::sys::{self, AbstractListener, Interest, Ready};
+pub use line::{COUNTERS_CLASS, COUNTERS_TOTAL};
 use watcher::Watcher;
 
 /// Prefix of an adapter's abstract socket name; the process id, `/` and the adapter's number in the process follow.
@@ -26,10 +27,6 @@ pub const GREETING: &str = "verbena-events 1";
 pub const REFUSED: &str = "refused: ";
 /// What a client sends to get a line for each interrupt vector, and one for all of them, among the events.
 pub const COUNTERS_REQUEST: &str = "counters\n";
-/// The class of these lines.
-pub const COUNTERS_CLASS: &str = "interrupts";
-/// The event of the last of these lines.
-pub const COUNTERS_TOTAL: &str = "total";
 /// Watchers of one adapter at once.
 pub const MAX_WATCHERS: u32 = 8;
 

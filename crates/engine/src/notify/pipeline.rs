@@ -13,6 +13,7 @@ use verbena_events::moderation::Arming;
 use verbena_events::vector::Signal;
 use verbena_nic::{Event, Function, Raise, Reason};
 use verbena_stream::Time;
+use verbena_sync::atomic::AtomicBool;
 use verbena_sync::locks::RwLock;
 
 use crate::config::{Acknowledge, Config, EventMemory};
@@ -22,7 +23,6 @@ use crate::notify::Inbox;
 use crate::notify::columns::Columns;
 use crate::notify::handler::{Class, Completion, CqNotifications, HandlerRoute, Handlers};
 use crate::notify::handler_threads::{HandlerThreads, Task};
-use crate::notify::link::LinkWatchOnce;
 use crate::notify::monitor::MonitorOnce;
 use crate::notify::signals::{Signals, Ticker};
 use crate::poll::shard::Shards;
@@ -86,8 +86,8 @@ pub(crate) struct Notification {
     pub(crate) observers: Observers,
     /// Access for monitors in other processes.
     pub(crate) monitor: MonitorOnce,
-    /// Raises the changes of the link.
-    pub(crate) link_watch: LinkWatchOnce,
+    /// The watch on the link was opened.
+    pub(crate) link_watched: AtomicBool,
     /// Called first with every event that is not a completion.
     event_hook: RwLock<Option<EventHook>>,
     /// All other events.
@@ -118,7 +118,7 @@ impl Notification {
             ticker: Ticker::new(own.clone()),
             observers: Observers::default(),
             monitor: MonitorOnce::default(),
-            link_watch: LinkWatchOnce::default(),
+            link_watched: AtomicBool::new(false),
             event_hook: RwLock::default(),
             events,
         }))

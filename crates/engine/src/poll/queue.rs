@@ -125,9 +125,6 @@ impl CompletionQueue {
             };
             core.notification.monitor.open_once(watched, group.shard());
         }
-        if core.config.link_events {
-            core.notification.link_watch.open_once(core, group.shard());
-        }
         Ok(CompletionQueue(Arc::new(Queue {
             core: core.clone(),
             cq,

@@ -8,9 +8,13 @@ use verbena_events::interrupts::SignalCounters;
 use verbena_events::vector::Signal;
 use verbena_nic::{Cause, Event, Reason};
 
-use super::{COUNTERS_CLASS, COUNTERS_TOTAL};
-use crate::notify::handler_api::InterruptCounters;
+use crate::notify::interrupt_counters::InterruptCounters;
 use crate::security::access::Refusal;
+
+/// The class of the lines of interrupt counters.
+pub const COUNTERS_CLASS: &str = "interrupts";
+/// The event of the last of these lines.
+pub const COUNTERS_TOTAL: &str = "total";
 
 /// The line of an event that happened now.
 pub(super) fn event(cause: Cause) -> String {

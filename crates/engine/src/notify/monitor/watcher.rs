@@ -10,7 +10,7 @@ use verbena_sync::locks::Mutex;
 
 use super::{COUNTERS_REQUEST, GREETING, Watched, WatcherPermit, line};
 use crate::error::Error;
-use crate::notify::handler_api::InterruptCounters;
+use crate::notify::interrupt_counters::InterruptCounters;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::security::access::Refusal;
 use crate::sys::{AbstractClient, Interest, Ready};
