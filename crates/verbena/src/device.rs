@@ -12,6 +12,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
 use verbena_engine::{AccessList, Config, Engine};
+use verbena_mem::Policy;
 use verbena_nic::{Attributes, Event, Function, Shares};
 
 use crate::error::Error;
@@ -122,7 +123,13 @@ pub(crate) struct Domain {
 
 impl Domain {
     pub(crate) fn new(device: Arc<Inner>) -> Result<Arc<Domain>, Error> {
-        let pd = device.function()?.allocate_pd()?;
+        let policy = device.engine.config().remote_access;
+        Domain::with_policy(device, policy)
+    }
+
+    /// A domain in which peers may name this (M7).
+    pub(crate) fn with_policy(device: Arc<Inner>, policy: Policy) -> Result<Arc<Domain>, Error> {
+        let pd = device.function()?.allocate_pd_with(policy)?;
         Ok(Arc::new(Domain { pd, device }))
     }
 

@@ -37,6 +37,7 @@
 //! ```
 
 pub use crate::cq::BareCq;
+pub use crate::pd::PdOptions;
 pub use verbena_engine::WeakCompletionQueue;
 pub use verbena_engine::config::Log;
 pub use verbena_engine::notify::handler::{Affinity, Class, Completion};
@@ -48,7 +49,9 @@ pub use verbena_engine::{Backoff, Notify, QpAttr, Shutdown};
 pub use verbena_events::eqe::ChannelEvent;
 pub use verbena_events::interrupts::{At, Origin};
 pub use verbena_events::moderation::{Hold, Moderation};
-pub use verbena_mem::{Bind, PageQuota, Ticket, WindowType};
+/// What peers may access in a protection domain (M7).
+pub use verbena_mem::Policy as RemoteAccess;
+pub use verbena_mem::{Bind, PageQuota, PageSize, Ticket, WindowType};
 pub use verbena_nic::profile::{
     DeviceFunction, DeviceProfile, HostMap, LogicalDevice, Owner, ProfileError, Rule, Service,
     Services, Tuple,

@@ -6,6 +6,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::path::PathBuf;
 
+use verbena_mem::Policy;
 use verbena_nic::Personality;
 use verbena_nic::profile::{LogicalDevice, Rule};
 use verbena_wire::mpa::enhanced::RtrKinds;
@@ -72,6 +73,8 @@ macro_rules! settings {
 
 const PERSONALITIES: &[(&str, Personality)] =
     &[("roce", Personality::Roce), ("iwarp", Personality::Iwarp)];
+const REMOTE_ACCESS: &[(&str, Policy)] =
+    &[("verbs", Policy::Verbs), ("windows", Policy::WindowsOnly)];
 const CHOICES: &[(&str, Choice)] = &[
     ("auto", Choice::Auto),
     ("on", Choice::On),
@@ -200,6 +203,8 @@ settings! {
     max_regions: u32 = 1 << 20, Number(1..=1 << 20);
     /// The maximum number of pages, of 4 KiB or more, of all STags for registration by work request together.
     max_pages: u32 = 1 << 24, Number(0..=1 << 30);
+    /// What peers may access: `verbs` is windows, and regions with remote rights; `windows` is windows only, never a region by its own key (docs/memory.md). A protection domain may differ.
+    remote_access: Policy = Policy::Verbs, Keyword(REMOTE_ACCESS);
     /// Handle `SIGSEGV` and `SIGBUS` in copies from and to registered memory that the program has unmapped, so that the request fails and not the process; other faults are passed to the handler that was installed before.
     catch_faults: bool = true, Switch;
     /// Let `verbena events` of the same user show the adapter's events.

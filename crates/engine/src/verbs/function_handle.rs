@@ -5,7 +5,6 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use verbena_mem::Policy;
 use verbena_nic::profile::LogicalDevice;
 use verbena_nic::{Adapter, Function, Shares};
 
@@ -131,7 +130,8 @@ pub(crate) struct FunctionHandle {
 impl FunctionHandle {
     pub(crate) fn physical(config: &Config) -> Result<FunctionHandle, Error> {
         let (services, shares) = (config.services(None), shares(config));
-        let adapter = Adapter::with_services(services, shares, Policy::Verbs, sys::random_u64()?)?;
+        let policy = config.remote_access;
+        let adapter = Adapter::with_services(services, shares, policy, sys::random_u64()?)?;
         let function = adapter.function(0)?;
         Ok(FunctionHandle {
             adapter: Arc::new(adapter),
