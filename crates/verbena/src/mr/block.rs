@@ -6,8 +6,8 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use verbena_mem::{Access, Att, Mapping, Misuse, Region, RegionExport, Tpt, vectored};
 use verbena_wire::{Stag, To};
@@ -27,7 +27,9 @@ pub(crate) struct Block {
     lead: u16,
     start: NonNull<u8>,
     len: usize,
-    mapped: Option<Box<Mapped>>,
+    mapped: Option<Arc<Mapped>>,
+    /// The bytes, once another block shares them (M5): the last one of them frees the bytes.
+    shared_bytes: OnceLock<Arc<Bytes>>,
 }
 
 // SAFETY: the block owns its allocation; `Block` accesses the bytes by raw copies and processor atomics only, or by slices, whose
@@ -143,6 +145,38 @@ impl Block {
         })
     }
 
+    /// A block of the same bytes, registered on the same translation entries with its own domain and rights (M5). Each of them is
+    /// deregistered when it is dropped, and the last one frees the bytes.
+    pub(crate) fn share(&self, domain: &Arc<Domain>, access: Access) -> Result<Block, Error> {
+        if !Arc::ptr_eq(&self.domain.device, &domain.device) {
+            return Err(Error::Foreign);
+        }
+        let start = To::new(self.request_addr());
+        let function = domain.function()?;
+        let stag = function.register_shared(self.stag, start, domain.pd, access)?;
+        let bytes = self.shared_bytes.get_or_init(|| Arc::new(self.bytes()));
+        Ok(Block {
+            domain: domain.clone(),
+            stag,
+            access,
+            lead: self.lead,
+            start: self.start,
+            len: self.len,
+            mapped: self.mapped.clone(),
+            shared_bytes: OnceLock::from(bytes.clone()),
+        })
+    }
+
+    /// The bytes as an owner of the allocation; of several, only one may be dropped.
+    fn bytes(&self) -> Bytes {
+        Bytes {
+            start: self.start,
+            len: self.len,
+            lead: self.lead,
+            mapped: self.mapped.clone(),
+        }
+    }
+
     fn with_registration<R>(
         domain: &Arc<Domain>,
         bytes: Bytes,
@@ -167,6 +201,7 @@ impl Block {
             start: bytes.start,
             len: bytes.len,
             mapped: bytes.mapped.take(),
+            shared_bytes: OnceLock::new(),
         };
         Ok((block, more))
     }
@@ -306,14 +341,10 @@ impl Drop for Block {
             // A forked child: the adapter does not run here.
             Err(_) => true,
         };
-        let bytes = Bytes {
-            start: self.start,
-            len: self.len,
-            lead: self.lead,
-            mapped: self.mapped.take(),
-        };
+        let shared = self.shared_bytes.take();
+        let bytes = shared.unwrap_or_else(|| Arc::new(self.bytes()));
         if gone {
-            // No access is running and none will begin.
+            // No access through this block is running and none will begin; those through others that share the bytes hold them, too.
             drop(bytes);
         } else {
             core::mem::forget(bytes);

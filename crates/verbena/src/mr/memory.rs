@@ -16,6 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::Block;
 use crate::device::{Device, Domain};
 use crate::error::Error;
+use crate::pd::Pd;
 use crate::registering::Registering;
 use crate::remote::{RemoteMemory, RemoteValue};
 
@@ -56,8 +57,36 @@ impl Memory {
         Ok((Memory(Arc::new(block)), registering))
     }
 
+    /// Registers the same memory once more on the same translation entries, with a domain and rights of its own (M5). Both handles name
+    /// the same bytes; each has its own STag, which ends with its last handle and leaves the other one valid.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let device = Device::open()?;
+    /// let (owner, reader) = (device.pd()?, device.pd()?);
+    /// let memory = owner.memory(4096, Access::LOCAL_WRITE)?;
+    /// let view = memory.share(&reader, Access::REMOTE_READ)?;
+    /// memory.write_at(0, b"one copy")?;
+    /// assert_eq!(view.get::<[u8; 8]>(0)?, *b"one copy");
+    /// assert_ne!(view.remote().remote_addr().stag, memory.remote().remote_addr().stag);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn share(&self, pd: &Pd, access: Access) -> Result<Memory, Error> {
+        Ok(Memory(Arc::new(self.0.share(&pd.0, access)?)))
+    }
+
     pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {
         self.0.is_in(domain)
+    }
+
+    /// Both are handles of the same registration.
+    pub(super) fn is_same(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The range lies inside it.
+    pub(super) fn check(&self, offset: usize, len: usize) -> Result<(), Error> {
+        self.0.check(offset, len)
     }
 
     /// The location of the byte at `offset` in this process; the caller has checked the bounds.

@@ -17,6 +17,7 @@ mod migrate_errors;
 mod migration;
 mod one_touch;
 mod oob;
+mod regions;
 mod scope;
 mod srq;
 mod ssq;
