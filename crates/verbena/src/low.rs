@@ -64,8 +64,8 @@ pub use verbena_nic::ssq::{ChannelInfo, Record, SsqCounters, SsqInfo, SsqLimits,
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, RemoteAddr};
 pub use verbena_nic::{
-    Arm, Attributes, Cause, Flags, FunctionCounters, Header, Object, Personality, QpState, QpType,
-    Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge, Shares, SrqInfo, Wc, WcOp,
+    Arm, Attributes, Cause, ControlOp, CqInfo, Flags, FunctionCounters, Header, Object, Personality, QpState, QpType,
+    Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge, QpInfo, Shares, SrqInfo, Wc, WcOp,
 };
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::ext::RnrTimer;

@@ -9,6 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use verbena_engine::ControlQueue;
 use verbena_mem::{Access, Att, Mapping, Misuse, Region, RegionExport, Tpt, vectored};
 use verbena_wire::{Stag, To};
 
@@ -131,17 +132,18 @@ impl Block {
         Ok(block)
     }
 
-    /// A block that is registered in the background; its STag is known at once (V5).
+    /// A block that is registered in the background, by this control queue pair if one is given; its STag is known at once (V5).
     pub(crate) fn new_async(
         domain: &Arc<Domain>,
         len: usize,
         access: Access,
+        control: Option<(&ControlQueue, u64)>,
     ) -> Result<(Block, Registering), Error> {
         domain.function()?;
         Block::with_registration(domain, Bytes::allocate(len)?, access, |region| {
             // SAFETY: `region` is the block's allocation, which is mapped and writable; a block that is dropped before the registration completes removes the reserved
             // entry first.
-            Registering::begin(domain, |tpt| unsafe { tpt.reserve(region.into()) })
+            Registering::begin(domain, control, |tpt| unsafe { tpt.reserve(region.into()) })
         })
     }
 

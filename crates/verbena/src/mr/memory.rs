@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
+use verbena_engine::ControlQueue;
 use verbena_mem::Access;
 use verbena_nic::{Sge, wr};
 use verbena_wire::To;
@@ -53,8 +54,24 @@ impl Memory {
         len: usize,
         access: Access,
     ) -> Result<(Memory, Registering), Error> {
-        let (block, registering) = Block::new_async(domain, len, access)?;
+        let (block, registering) = Block::new_async(domain, len, access, None)?;
         Ok((Memory(Arc::new(block)), registering))
+    }
+
+    /// Memory whose registration is a request of a control queue pair, with this id.
+    pub(crate) fn new_queued(
+        domain: &Arc<Domain>,
+        len: usize,
+        access: Access,
+        control: (&ControlQueue, u64),
+    ) -> Result<(Memory, Registering), Error> {
+        let (block, registering) = Block::new_async(domain, len, access, Some(control))?;
+        Ok((Memory(Arc::new(block)), registering))
+    }
+
+    /// Handles of it besides this one.
+    pub(crate) fn other_handles(&self) -> u32 {
+        u32::try_from(Arc::strong_count(&self.0) - 1).unwrap_or(u32::MAX)
     }
 
     /// Registers the same memory once more on the same translation entries, with a domain and rights of its own (M5). Both handles name

@@ -127,7 +127,7 @@ impl Mr {
     ) -> Result<(Mr, Registering), Error> {
         let region = region(pd, start, len, access);
         // SAFETY: the caller keeps the memory mapped from now on; a registration that is dropped before removes the reserved entry first.
-        let begun = Registering::begin(&pd.0, |tpt| unsafe { tpt.reserve(region.into()) });
+        let begun = Registering::begin(&pd.0, None, |tpt| unsafe { tpt.reserve(region.into()) });
         let (stag, registering) = begun?;
         Ok((
             Mr::from_parts(pd, stag, access, (start as u64, len)),

@@ -5,6 +5,7 @@
 mod common;
 
 mod connection;
+mod control;
 mod depths;
 mod endpoint;
 mod examples;

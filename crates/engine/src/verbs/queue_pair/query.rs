@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 
 use verbena_nic::QpInfo;
 
-use super::QueuePair;
+use super::{QpAttr, QueuePair};
 use crate::error::Error;
 use crate::notify::handler::HandlerId;
 
@@ -18,6 +18,8 @@ pub struct QueuePairInfo {
     pub send_handler: Option<HandlerId>,
     /// The handler of the queue that its receives complete in, if that has one.
     pub recv_handler: Option<HandlerId>,
+    /// Its attributes towards the peer: timeouts, retries, read depths.
+    pub attr: QpAttr,
     /// Our address and port, while it is connected.
     pub local_addr: Option<SocketAddr>,
     /// The peer's address and port, while it is connected.
@@ -37,6 +39,7 @@ impl QueuePair {
         Ok(QueuePairInfo {
             send_handler: handler(qp.init_attr.send_cq),
             recv_handler: handler(qp.init_attr.recv_cq),
+            attr: *self.attr.lock(),
             local_addr: local,
             peer_addr: connection.map(|c| c.peer()),
             qp,
