@@ -61,7 +61,6 @@ pub struct ControlQueue {
 /// assert_eq!(cq.poll(&mut [verbena::low::Wc::default()]), 0);
 /// # Ok::<(), verbena::Error>(())
 /// ```
-#[must_use = "it holds the result of the request"]
 pub struct Queued<T> {
     result: PromiseReceiver<T>,
     object: Created,

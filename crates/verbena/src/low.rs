@@ -38,7 +38,6 @@
 
 pub use crate::cq::BareCq;
 pub use crate::pd::PdOptions;
-pub use verbena_engine::WeakCompletionQueue;
 pub use verbena_engine::config::Log;
 pub use verbena_engine::notify::handler::{Affinity, Class, Completion};
 pub use verbena_engine::sys::processor;
@@ -46,6 +45,7 @@ pub use verbena_engine::sys::spawn;
 pub use verbena_engine::sys::{Channel, WaitFd};
 pub use verbena_engine::sys::{interface_name, interface_of, interfaces};
 pub use verbena_engine::{Backoff, Notify, QpAttr, Shutdown};
+pub use verbena_engine::{CompletionQueueInfo, HandlerId, QueuePairInfo, WeakCompletionQueue};
 pub use verbena_events::eqe::ChannelEvent;
 pub use verbena_events::interrupts::{At, Origin};
 pub use verbena_events::moderation::{Hold, Moderation};
@@ -64,8 +64,9 @@ pub use verbena_nic::ssq::{ChannelInfo, Record, SsqCounters, SsqInfo, SsqLimits,
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, RemoteAddr};
 pub use verbena_nic::{
-    Arm, Attributes, Cause, ControlOp, CqInfo, Flags, FunctionCounters, Header, Object, Personality, QpState, QpType,
-    Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge, QpInfo, Shares, SrqInfo, Wc, WcOp,
+    Arm, Attributes, Cause, ControlOp, CqInfo, Flags, FunctionCounters, Header, Object,
+    Personality, QpInfo, QpState, QpType, Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge,
+    Shares, SrqInfo, Wc, WcOp,
 };
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::ext::RnrTimer;

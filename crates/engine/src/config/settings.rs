@@ -193,6 +193,10 @@ settings! {
     max_qps: u32 = 1 << 17, Number(1..=1 << 17);
     /// The maximum number of completion queues.
     max_cqs: u32 = 1 << 17, Number(1..=1 << 17);
+    /// Completion queues that the device has from its initialization on, beside those that programs create (docs/operating.md).
+    initial_cqs: u32 = 0, Number(0..=1024);
+    /// The entries of each of them.
+    initial_cq_entries: usize = 1024, Number(1..=1 << 22);
     /// The maximum number of shared receive queues.
     max_srqs: u32 = 1 << 17, Number(1..=1 << 17);
     /// The maximum number of shared send queues.
@@ -207,7 +211,7 @@ settings! {
     remote_access: Policy = Policy::Verbs, Keyword(REMOTE_ACCESS);
     /// Handle `SIGSEGV` and `SIGBUS` in copies from and to registered memory that the program has unmapped, so that the request fails and not the process; other faults are passed to the handler that was installed before.
     catch_faults: bool = true, Switch;
-    /// Let `verbena events` of the same user show the adapter's events.
+    /// Let `verbena events` and `verbena devinfo PID` of the same user show the adapter's events and objects.
     monitor: bool = true, Switch;
     /// Interrupt vectors granted to the adapter; `auto` is as many as it requests, fewer are shared, and with 0 it uses the one legacy line.
     vectors: Option<u16> = None, Or("auto", Number(0..=2048));

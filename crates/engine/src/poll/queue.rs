@@ -129,7 +129,9 @@ impl CompletionQueue {
         core.notification.cq_notifications.add(cq.number(), target);
         // The monitor opens with the first completion queue: without one there are no events to watch.
         if core.config.monitor {
+            let described = Arc::downgrade(core);
             let watched = Watched {
+                describe: Arc::new(move || Some(described.upgrade()?.describe())),
                 notification: Arc::downgrade(&core.notification),
                 security: Arc::downgrade(&core.security),
             };

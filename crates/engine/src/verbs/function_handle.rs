@@ -76,6 +76,7 @@ impl FunctionOptions {
         let alone = |settings: &mut Settings| {
             settings.functions = 0;
             settings.presents = None;
+            settings.initial_cqs = 0;
             settings.owners.clear();
         };
         config.change(alone).map_err(Error::Options)?;

@@ -196,7 +196,7 @@ impl Mr {
     /// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
     /// // SAFETY: `bytes` is leaked, so it stays mapped for both registrations; only peers access it.
     /// let mr = unsafe { Mr::register(&owner, bytes.as_mut_ptr(), 64, Access::LOCAL_WRITE) }?;
-    /// // SAFETY: as above.
+    /// // SAFETY: `bytes` stays mapped for this second registration, too, since it is leaked.
     /// let view = unsafe { mr.share(&reader, Access::REMOTE_READ) }?;
     /// drop(mr);
     /// assert_eq!(view.remote().access(), Access::REMOTE_READ);
