@@ -6,8 +6,8 @@ use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use verbena_engine::ControlQueue;
 use verbena_mem::{Access, Att, Mapping, Misuse, Region, RegionExport, Tpt, vectored};
@@ -29,8 +29,8 @@ pub(crate) struct Block {
     start: NonNull<u8>,
     len: usize,
     mapped: Option<Arc<Mapped>>,
-    /// The bytes, once another block shares them (M5): the last one of them frees the bytes.
-    shared_bytes: OnceLock<Arc<Bytes>>,
+    /// False if the bytes are shared (M5): then `Memory` holds them, and has deregistered the block before it is dropped.
+    owns_bytes: bool,
 }
 
 // SAFETY: the block owns its allocation; `Block` accesses the bytes by raw copies and processor atomics only, or by slices, whose
@@ -147,8 +147,8 @@ impl Block {
         })
     }
 
-    /// A block of the same bytes, registered on the same translation entries with its own domain and rights (M5). Each of them is
-    /// deregistered when it is dropped, and the last one frees the bytes.
+    /// A block of the same bytes, registered on the same translation entries with its own domain and rights (M5). The caller holds the
+    /// bytes, and ends both blocks with [`end_shared`](Block::end_shared).
     pub(crate) fn share(&self, domain: &Arc<Domain>, access: Access) -> Result<Block, Error> {
         if !Arc::ptr_eq(&self.domain.device, &domain.device) {
             return Err(Error::Foreign);
@@ -156,7 +156,6 @@ impl Block {
         let start = To::new(self.request_addr());
         let function = domain.function()?;
         let stag = function.register_shared(self.stag, start, domain.pd, access)?;
-        let bytes = self.shared_bytes.get_or_init(|| Arc::new(self.bytes()));
         Ok(Block {
             domain: domain.clone(),
             stag,
@@ -165,12 +164,12 @@ impl Block {
             start: self.start,
             len: self.len,
             mapped: self.mapped.clone(),
-            shared_bytes: OnceLock::from(bytes.clone()),
+            owns_bytes: false,
         })
     }
 
     /// The bytes as an owner of the allocation; of several, only one may be dropped.
-    fn bytes(&self) -> Bytes {
+    pub(super) fn bytes(&self) -> Bytes {
         Bytes {
             start: self.start,
             len: self.len,
@@ -203,7 +202,7 @@ impl Block {
             start: bytes.start,
             len: bytes.len,
             mapped: bytes.mapped.take(),
-            shared_bytes: OnceLock::new(),
+            owns_bytes: true,
         };
         Ok((block, more))
     }
@@ -330,10 +329,11 @@ impl Block {
     }
 }
 
-impl Drop for Block {
-    fn drop(&mut self) {
+impl Block {
+    /// Deregisters it; false if the table may still refer to the memory.
+    fn deregister(&self) -> bool {
         // Windows bound to it are deallocated with it: peers must not reach freed memory.
-        let gone = match self.domain.function() {
+        match self.domain.function() {
             Ok(function) => match function.deregister_with_windows(self.stag) {
                 Ok(()) => true,
                 // Registration in the background failed: no entry ever referred to the memory.
@@ -342,11 +342,27 @@ impl Drop for Block {
             },
             // A forked child: the adapter does not run here.
             Err(_) => true,
-        };
-        let shared = self.shared_bytes.take();
-        let bytes = shared.unwrap_or_else(|| Arc::new(self.bytes()));
+        }
+    }
+
+    /// Deregisters a block whose bytes are shared, and gives its use of them up (M5).
+    pub(super) fn end_shared(&mut self, bytes: Arc<Bytes>) {
+        self.owns_bytes = false;
+        if !self.deregister() {
+            core::mem::forget(bytes);
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if !self.owns_bytes {
+            return;
+        }
+        let gone = self.deregister();
+        let bytes = self.bytes();
         if gone {
-            // No access through this block is running and none will begin; those through others that share the bytes hold them, too.
+            // No access is running and none will begin.
             drop(bytes);
         } else {
             core::mem::forget(bytes);

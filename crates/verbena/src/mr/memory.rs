@@ -3,10 +3,11 @@
 //! slices of it, because a peer with write access may write at any time.
 
 use core::fmt;
+use core::ops::Deref;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use verbena_engine::ControlQueue;
 use verbena_mem::Access;
@@ -15,6 +16,7 @@ use verbena_wire::To;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Block;
+use super::bytes::Bytes;
 use crate::device::{Device, Domain};
 use crate::error::Error;
 use crate::pd::Pd;
@@ -34,11 +36,39 @@ use crate::remote::{RemoteMemory, RemoteValue};
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Memory(pub(super) Arc<Block>);
+pub struct Memory(pub(super) Arc<MemoryBlock>);
+
+/// A registered block, whose bytes other blocks may share (M5).
+pub(super) struct MemoryBlock {
+    block: Block,
+    /// The bytes, once they are shared: the last block frees them.
+    shared: OnceLock<Arc<Bytes>>,
+}
+
+impl Deref for MemoryBlock {
+    type Target = Block;
+
+    fn deref(&self) -> &Block {
+        &self.block
+    }
+}
+
+impl Drop for MemoryBlock {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.shared.take() {
+            self.block.end_shared(bytes);
+        }
+    }
+}
 
 impl Memory {
+    pub(super) fn from_block(block: Block) -> Memory {
+        let shared = OnceLock::new();
+        Memory(Arc::new(MemoryBlock { block, shared }))
+    }
+
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Memory, Error> {
-        Ok(Memory(Arc::new(Block::new(domain, len, access)?)))
+        Ok(Memory::from_block(Block::new(domain, len, access)?))
     }
 
     pub(crate) fn one_touch(
@@ -46,7 +76,7 @@ impl Memory {
         len: usize,
         access: Access,
     ) -> Result<Memory, Error> {
-        Ok(Memory(Arc::new(Block::one_touch(domain, len, access)?)))
+        Ok(Memory::from_block(Block::one_touch(domain, len, access)?))
     }
 
     pub(crate) fn new_async(
@@ -55,7 +85,7 @@ impl Memory {
         access: Access,
     ) -> Result<(Memory, Registering), Error> {
         let (block, registering) = Block::new_async(domain, len, access, None)?;
-        Ok((Memory(Arc::new(block)), registering))
+        Ok((Memory::from_block(block), registering))
     }
 
     /// Memory whose registration is a request of a control queue pair, with this id.
@@ -66,7 +96,7 @@ impl Memory {
         control: (&ControlQueue, u64),
     ) -> Result<(Memory, Registering), Error> {
         let (block, registering) = Block::new_async(domain, len, access, Some(control))?;
-        Ok((Memory(Arc::new(block)), registering))
+        Ok((Memory::from_block(block), registering))
     }
 
     /// Handles of it besides this one.
@@ -89,7 +119,10 @@ impl Memory {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn share(&self, pd: &Pd, access: Access) -> Result<Memory, Error> {
-        Ok(Memory(Arc::new(self.0.share(&pd.0, access)?)))
+        let block = self.0.share(&pd.0, access)?;
+        let bytes = self.0.shared.get_or_init(|| Arc::new(self.0.bytes()));
+        let shared = OnceLock::from(bytes.clone());
+        Ok(Memory(Arc::new(MemoryBlock { block, shared })))
     }
 
     pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {
