@@ -56,7 +56,7 @@ pub use notify::handler_api::{InterruptCounters, Observation};
 pub use notify::pipeline::Observer;
 pub use notify::{Inbox, Notify};
 pub use poll::backoff::Backoff;
-pub use poll::queue::CompletionQueue;
+pub use poll::queue::{CompletionQueue, CompletionQueueInfo};
 pub use poll::sleep_poll::WeakCompletionQueue;
 pub use security::access::{AccessList, Refusal};
 pub use shutdown::Shutdown;
