@@ -57,7 +57,7 @@ pub use notify::interrupt_counters::InterruptCounters;
 pub use notify::pipeline::Observer;
 pub use notify::{Inbox, Notify};
 pub use poll::backoff::Backoff;
-pub use poll::queue::CompletionQueue;
+pub use poll::queue::{CompletionQueue, CompletionQueueInfo};
 pub use poll::sleep_poll::WeakCompletionQueue;
 pub use security::access::{AccessList, Refusal};
 pub use shutdown::Shutdown;

@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use verbena_sync::locks::RwLock;
+use verbena_sync::locks::{Mutex, RwLock};
 
 use crate::connection::Connection;
 use crate::datagram::ud_demux::UdDemux;
 use crate::ulp::stream::UlpStreams;
+use crate::verbs::queue_pair::QpAttr;
 use crate::verbs::ssq_driver::SsqDrivers;
 
 /// The tables of an engine.
@@ -16,6 +17,8 @@ use crate::verbs::ssq_driver::SsqDrivers;
 pub(crate) struct QpRoutes {
     /// Connections by the queue pair that they serve.
     connections: RwLock<HashMap<u32, Weak<Connection>>>,
+    /// Attributes of the queue pairs of connections, for queries by number.
+    attrs: RwLock<HashMap<u32, Weak<Mutex<QpAttr>>>>,
     /// Queue pairs that receive datagrams.
     pub(crate) ud_demux: UdDemux,
     /// Connections of upper-layer protocols (M12).
@@ -25,6 +28,23 @@ pub(crate) struct QpRoutes {
 }
 
 impl QpRoutes {
+    /// Records the attributes of a queue pair.
+    pub(crate) fn add_attr(&self, qp: u32, attr: &Arc<Mutex<QpAttr>>) {
+        self.attrs.write().insert(qp, Arc::downgrade(attr));
+    }
+
+    /// Before the number of the queue pair is free.
+    pub(crate) fn remove_attr(&self, qp: u32) {
+        self.attrs.write().remove(&qp);
+    }
+
+    /// The attributes of a queue pair that exists.
+    pub(crate) fn attr_of(&self, qp: u32) -> Option<QpAttr> {
+        let attr = self.attrs.read().get(&qp)?.upgrade()?;
+        let attr = *attr.lock();
+        Some(attr)
+    }
+
     /// Records the connection of a queue pair.
     pub(crate) fn add_connection(&self, qp: u32, connection: &Arc<Connection>) {
         let connection = Arc::downgrade(connection);

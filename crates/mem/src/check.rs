@@ -5,18 +5,8 @@
 use verbena_wire::Stag;
 
 use crate::access::Access;
-use crate::entry::{Entry, Kind, Pd, Scope};
+use crate::entry::{Entry, Kind, Pd, Policy, Scope};
 use crate::refusal::Refusal;
-
-/// What peers may name (M7).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Policy {
-    /// Windows, and regions with remote rights.
-    #[default]
-    Verbs,
-    /// Windows only.
-    WindowsOnly,
-}
 
 /// An access to be checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,10 +37,10 @@ pub fn local(entry: &Entry, reach: &MemAccess) -> Result<(), Refusal> {
 }
 
 /// M7: a tagged segment, a read request or an atomic of a peer.
-pub fn remote(entry: &Entry, reach: &MemAccess, policy: Policy) -> Result<(), Refusal> {
+pub fn remote(entry: &Entry, reach: &MemAccess) -> Result<(), Refusal> {
     let stag = reach.stag;
     match entry.kind {
-        Kind::Region if policy == Policy::Verbs => domain(entry, reach)?,
+        Kind::Region if entry.policy == Policy::Verbs => domain(entry, reach)?,
         Kind::Window(scope) => {
             in_scope(scope, reach)?;
             // The scope of a type 2A window is its queue pair alone; all others are also tied to the domain.

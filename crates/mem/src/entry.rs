@@ -34,6 +34,16 @@ pub enum Kind {
     Iscsi,
 }
 
+/// What peers may name in a domain (M7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Policy {
+    /// Windows, and regions with remote rights.
+    #[default]
+    Verbs,
+    /// Windows only.
+    WindowsOnly,
+}
+
 /// One entry.
 #[derive(Debug, Clone)]
 pub struct Entry {
@@ -45,6 +55,8 @@ pub struct Entry {
     pub len: u64,
     /// Its protection domain.
     pub pd: Pd,
+    /// What peers may name in its domain (M7): under *windows only* not a region.
+    pub policy: Policy,
     /// Its rights, the window-binding control among them.
     pub access: AccessCell,
     /// It is invalidated by the first message that ends in it (M9).

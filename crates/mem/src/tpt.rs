@@ -17,6 +17,7 @@ pub use region_export::RegionExport;
 pub use touch::{Spend, Verdict};
 pub use wr_register::{MAX_PAGES, Ticket};
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -28,8 +29,8 @@ use verbena_wire::{Stag, To};
 
 use crate::access::Access;
 use crate::att::Att;
-use crate::check::{self, MemAccess, Policy};
-use crate::entry::{Entry, Kind, Pd};
+use crate::check::{self, MemAccess};
+use crate::entry::{Entry, Kind, Pd, Policy};
 use crate::grant::{Gather, GrantedRange, Placement};
 use crate::probe;
 use crate::refusal::{Misuse, Refusal};
@@ -45,7 +46,10 @@ type Segment = Box<[Slot]>;
 #[derive(Debug)]
 pub struct Tpt {
     range: Range<u32>,
+    /// The policy of domains without one of their own (M7).
     policy: Policy,
+    /// The policies of domains that differ from it.
+    domain_policies: Mutex<HashMap<Pd, Policy>>,
     segments: Box<[OnceLock<Segment>]>,
     indexes: Mutex<Indexes>,
     waiting: Waiting,
@@ -79,6 +83,7 @@ impl Tpt {
         let segments = (size as usize).div_ceil(SEGMENT);
         Tpt {
             policy,
+            domain_policies: Mutex::default(),
             segments: (0..segments).map(|_| OnceLock::new()).collect(),
             indexes: Mutex::new(Indexes::new(range.clone(), seed)),
             waiting: Waiting::default(),
@@ -88,9 +93,25 @@ impl Tpt {
         }
     }
 
-    /// The remote-access policy (M7).
+    /// The remote-access policy of domains without one of their own (M7).
     pub fn policy(&self) -> Policy {
         self.policy
+    }
+
+    /// The remote-access policy of a domain (M7).
+    pub fn policy_of(&self, pd: Pd) -> Policy {
+        let own = self.domain_policies.lock().get(&pd).copied();
+        own.unwrap_or(self.policy)
+    }
+
+    /// Sets the remote-access policy of a domain that has no entries yet (M7).
+    pub fn set_policy_of(&self, pd: Pd, policy: Policy) {
+        let mut policies = self.domain_policies.lock();
+        if policy == self.policy {
+            policies.remove(&pd);
+        } else {
+            policies.insert(pd, policy);
+        }
     }
 
     /// Entries in use.
@@ -120,7 +141,7 @@ impl Tpt {
     /// returns, for this region and for all that [`register_shared`](Tpt::register_shared) made of it; and the program accepts that
     /// the adapter and, within the rights, peers read and write it at any time.
     pub unsafe fn register(&self, region: Region) -> Result<Stag, Misuse> {
-        self.install(checked_entry(region)?)
+        self.install(self.checked_entry(region)?)
     }
 
     /// The same for memory of the adapter, without the check that it is mapped.
@@ -129,7 +150,7 @@ impl Tpt {
     /// As for [`register`](Tpt::register), and the memory is mapped now, readable and writable.
     pub unsafe fn register_unprobed(&self, region: Region) -> Result<Stag, Misuse> {
         check_region(region.access, region.start, region.att.len())?;
-        self.install(entry(region))
+        self.install(self.entry(region))
     }
 
     /// Registers the memory of a region once more, with its own domain, address and rights (M5).
@@ -155,6 +176,7 @@ impl Tpt {
         self.install(Entry {
             start,
             pd,
+            policy: self.policy_of(pd),
             access: access.into(),
             one_touch: false,
             invalidatable: false,
@@ -258,14 +280,12 @@ impl Tpt {
 
     /// Grants a write or an atomic by a peer (M7).
     pub fn place_remote(&self, reach: &MemAccess) -> Result<Placement<'_>, Refusal> {
-        self.grant(reach, |e, r| check::remote(e, r, self.policy))
-            .map(Placement)
+        self.grant(reach, check::remote).map(Placement)
     }
 
     /// Grants a read by a peer (M7).
     pub fn gather_remote(&self, reach: &MemAccess) -> Result<Gather<'_>, Refusal> {
-        self.grant(reach, |e, r| check::remote(e, r, self.policy))
-            .map(Gather)
+        self.grant(reach, check::remote).map(Gather)
     }
 
     /// A copy of the entry, if it is valid.
@@ -371,6 +391,36 @@ impl Tpt {
         self.range.end.saturating_sub(self.range.start.max(1))
     }
 
+    /// The entry of a region, after checks of its range and rights and that its memory is mapped.
+    fn checked_entry(&self, region: Region) -> Result<Entry, Misuse> {
+        check_region(region.access, region.start, region.att.len())?;
+        probe::check_all_mapped(&region.att, region.access.needs_writable())?;
+        Ok(self.entry(region))
+    }
+
+    fn entry(&self, region: Region) -> Entry {
+        let Region {
+            att,
+            start,
+            pd,
+            access,
+            one_touch,
+        } = region;
+        Entry {
+            kind: Kind::Region,
+            start,
+            len: att.len(),
+            pd,
+            policy: self.policy_of(pd),
+            access: access.into(),
+            one_touch,
+            invalidatable: false,
+            att: Arc::new(att),
+            att_offset: 0,
+            parent: None,
+        }
+    }
+
     /// The slot of an index; `None` if its segment was never used.
     fn slot(&self, index: u32) -> Option<&Slot> {
         let at = index.checked_sub(self.range.start)? as usize;
@@ -392,35 +442,6 @@ impl Tpt {
         if let Some(slot) = parent.and_then(|index| self.slot(index)) {
             slot.remove_user();
         }
-    }
-}
-
-/// The entry of a region, after checks of its range and rights and that its memory is mapped.
-fn checked_entry(region: Region) -> Result<Entry, Misuse> {
-    check_region(region.access, region.start, region.att.len())?;
-    probe::check_all_mapped(&region.att, region.access.needs_writable())?;
-    Ok(entry(region))
-}
-
-fn entry(region: Region) -> Entry {
-    let Region {
-        att,
-        start,
-        pd,
-        access,
-        one_touch,
-    } = region;
-    Entry {
-        kind: Kind::Region,
-        start,
-        len: att.len(),
-        pd,
-        access: access.into(),
-        one_touch,
-        invalidatable: false,
-        att: Arc::new(att),
-        att_offset: 0,
-        parent: None,
     }
 }
 

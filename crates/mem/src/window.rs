@@ -95,6 +95,7 @@ pub fn entry_for(bind: &Bind, ty: WindowType, region: &Entry) -> Result<Entry, &
         start: To::new(if bind.zero_based { 0 } else { bind.addr }),
         len: bind.len,
         pd: bind.pd,
+        policy: region.policy,
         access: bind.access.into(),
         one_touch: bind.one_touch,
         invalidatable: ty.can_be_invalidated(),

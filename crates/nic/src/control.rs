@@ -11,6 +11,7 @@ pub(crate) mod error;
 
 pub use error::{ControlError, MAX_REQUESTS, Subject};
 
+use core::fmt;
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -56,6 +57,17 @@ pub(crate) enum Work {
     DestroyQp(u32),
     CreateCq(u32, usize),
     DestroyCq(u32),
+    /// Done by the code that drives the function.
+    Task(ControlOp, Task),
+}
+
+/// A request that the poster of it knows how to do; true if it succeeded.
+pub(crate) struct Task(pub(crate) Box<dyn FnOnce() -> bool + Send>);
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Task").finish_non_exhaustive()
+    }
 }
 
 impl Work {
@@ -68,6 +80,7 @@ impl Work {
             Work::DestroyQp(_) => ControlOp::DestroyQp,
             Work::CreateCq(..) => ControlOp::CreateCq,
             Work::DestroyCq(_) => ControlOp::DestroyCq,
+            Work::Task(op, _) => *op,
         }
     }
 
@@ -79,6 +92,7 @@ impl Work {
             Work::Deregister(stag) => Subject::Stag(*stag),
             Work::CreateQp(qp, _) | Work::DestroyQp(qp) => Subject::Qp(*qp),
             Work::CreateCq(cq, _) | Work::DestroyCq(cq) => Subject::Cq(*cq),
+            Work::Task(..) => Subject::Task,
         }
     }
 

@@ -168,11 +168,18 @@ impl Function {
         Ok(())
     }
 
-    /// A new protection domain.
+    /// A new protection domain with the function's remote-access policy.
     pub fn allocate_pd(&self) -> Result<Pd, Error> {
+        self.allocate_pd_with(self.tpt.policy())
+    }
+
+    /// A new protection domain with a remote-access policy of its own (M7).
+    pub fn allocate_pd_with(&self, policy: Policy) -> Result<Pd, Error> {
         let number = core::cell::Cell::new(0);
         let make = |n| {
             number.set(n);
+            // With the table locked, so that the number's last domain cannot be confused with this one.
+            self.tpt.set_policy_of(Pd(n), policy);
             Ok(Arc::default())
         };
         self.pds.add(make, |_| Pd(number.get()))

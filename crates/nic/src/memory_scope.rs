@@ -53,6 +53,8 @@ impl FormerFunction {
 #[derive(Debug, Clone)]
 pub struct MemoryScope {
     current: Arc<Tpt>,
+    /// What peers may name in the queue pair's domain (M7).
+    policy: Policy,
     /// Former functions, the latest last; usually none.
     former: Arc<[FormerFunction]>,
 }
@@ -61,6 +63,7 @@ impl From<Arc<Tpt>> for MemoryScope {
     fn from(here: Arc<Tpt>) -> MemoryScope {
         let past = Arc::new([]);
         MemoryScope {
+            policy: here.policy(),
             current: here,
             former: past,
         }
@@ -68,10 +71,11 @@ impl From<Arc<Tpt>> for MemoryScope {
 }
 
 impl MemoryScope {
-    /// For a queue pair that was moved from `past`.
-    pub(crate) fn with_former(here: &Arc<Tpt>, past: Vec<FormerFunction>) -> MemoryScope {
+    /// For a queue pair of this domain that was moved from `past`.
+    pub(crate) fn new(here: &Arc<Tpt>, pd: Pd, past: Vec<FormerFunction>) -> MemoryScope {
         MemoryScope {
             current: here.clone(),
+            policy: here.policy_of(pd),
             former: past.into(),
         }
     }
@@ -216,9 +220,9 @@ impl MemoryScope {
         self.current.wait(stag, qp)
     }
 
-    /// As [`Tpt::policy`].
+    /// What peers may name in the queue pair's domain (M7).
     pub fn policy(&self) -> Policy {
-        self.current.policy()
+        self.policy
     }
 }
 

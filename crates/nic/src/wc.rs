@@ -82,6 +82,8 @@ pub enum ControlOp {
     Deregister,
     /// A queue pair was created.
     CreateQp,
+    /// A queue pair was moved to another state.
+    ModifyQp,
     /// A queue pair was destroyed.
     DestroyQp,
     /// A completion queue was created.

@@ -147,6 +147,25 @@ impl Device {
     pub fn cq(&self, entries: usize) -> Result<Cq, Error> {
         Cq::new(self.inner(), entries)
     }
+
+    /// One of the completion queues that the device has from its initialization on (setting `initial_cqs`); `None` beyond the last of
+    /// them. It is not destroyed with this handle, and keeps completions that are not polled. The handle that was created last has the
+    /// notifications.
+    ///
+    /// ```
+    /// let mut config = verbena::Config::default();
+    /// config.set("initial_cqs", "2").map_err(verbena::Error::Config)?;
+    /// let device = verbena::Device::with(config)?;
+    /// assert_eq!(device.used().cqs, 2);
+    /// let cq = device.initial_cq(1)?.expect("the second one");
+    /// assert!(device.initial_cq(2)?.is_none());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn initial_cq(&self, index: usize) -> Result<Option<Cq>, Error> {
+        let queue = self.inner().initial_cq(index).cloned();
+        let cq = queue.map(|queue| Cq::from_queue(self.inner(), queue));
+        cq.transpose()
+    }
 }
 
 impl Deref for Cq {

@@ -11,7 +11,8 @@ use std::net::ToSocketAddrs;
 use std::sync::{Arc, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use verbena_engine::{AccessList, Config, Engine};
+use verbena_engine::{AccessList, CompletionQueue, Config, Engine};
+use verbena_mem::Policy;
 use verbena_nic::{Attributes, Event, Function, Shares};
 
 use crate::error::Error;
@@ -31,6 +32,8 @@ pub struct Device {
 
 /// State that all handles of a device share.
 pub(crate) struct Inner {
+    /// The completion queues that it has from its initialization on; dropped before the engine.
+    initial_cqs: Vec<CompletionQueue>,
     pub(crate) engine: Engine,
     /// The connections, by queue pair number, for events.
     connections: Mutex<HashMap<u32, Weak<dyn ConnectionEvents>>>,
@@ -99,6 +102,11 @@ impl Inner {
 }
 
 impl Inner {
+    /// A completion queue that it has from its initialization on.
+    pub(crate) fn initial_cq(&self, index: usize) -> Option<&CompletionQueue> {
+        self.initial_cqs.get(index)
+    }
+
     /// The function. Fails in a forked child, which has no copy of the threads that hold locks or grants.
     fn function(&self) -> Result<&Function, Error> {
         if self.engine.is_alive() {
@@ -124,7 +132,13 @@ pub(crate) struct Domain {
 
 impl Domain {
     pub(crate) fn new(device: Arc<Inner>) -> Result<Arc<Domain>, Error> {
-        let pd = device.function()?.allocate_pd()?;
+        let policy = device.engine.config().remote_access;
+        Domain::with_policy(device, policy)
+    }
+
+    /// A domain in which peers may name this (M7).
+    pub(crate) fn with_policy(device: Arc<Inner>, policy: Policy) -> Result<Arc<Domain>, Error> {
+        let pd = device.function()?.allocate_pd_with(policy)?;
         Ok(Arc::new(Domain { pd, device }))
     }
 
@@ -168,7 +182,14 @@ impl Device {
     }
 
     pub(crate) fn from_engine(engine: Engine) -> Result<Device, Error> {
+        let (count, entries) = {
+            let config = engine.config();
+            (config.initial_cqs, config.initial_cq_entries)
+        };
+        let create = |_| engine.create_cq(entries);
+        let initial_cqs = (0..count).map(create).collect::<Result<_, _>>()?;
         let device = Arc::new(Inner {
+            initial_cqs,
             engine,
             connections: Mutex::default(),
             event_callback: RwLock::default(),

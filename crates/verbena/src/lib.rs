@@ -42,7 +42,7 @@
 //! The **low** layer is the verbs, without allocation: post lists of requests to a [`Qp`] or its halves, poll into an
 //! array that the program owns, sleep on a descriptor; see [`low`].
 //!
-//! Reading order: [`Device`] → [`mr`] (memory) → [`RemoteValue`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`UdQp`], [`SidrListener`], [`ulp`]) → [`Listener`] → [`Endpoint`] →
+//! Reading order: [`Device`] → [`mr`] (memory) → [`RemoteValue`] → [`low`] ([`Cq`], [`Qp`], [`Srq`], [`Ssq`], [`ControlQueue`], [`UdQp`], [`SidrListener`], [`ulp`]) → [`Listener`] → [`Endpoint`] →
 //! [`Connection`] → `ops` (which side owns a buffer, and until when).
 //!
 //! # Features
@@ -58,6 +58,7 @@
 
 mod connect;
 mod connection;
+mod control;
 mod cq;
 mod depths;
 mod device;
@@ -90,6 +91,7 @@ pub mod ulp;
 
 pub use connect::{Connecting, Connector};
 pub use connection::Connection;
+pub use control::{ControlQueue, CqRef, QpRef, Queued};
 pub use cq::Cq;
 pub use depths::Depths;
 pub use device::Device;

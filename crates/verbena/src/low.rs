@@ -37,8 +37,7 @@
 //! ```
 
 pub use crate::cq::BareCq;
-pub use crate::pd::Prefetch;
-pub use verbena_engine::WeakCompletionQueue;
+pub use crate::pd::{PdOptions, Prefetch};
 pub use verbena_engine::config::Log;
 pub use verbena_engine::notify::handler::{Affinity, Class, Completion};
 pub use verbena_engine::sys::processor;
@@ -47,11 +46,14 @@ pub use verbena_engine::sys::timestamp;
 pub use verbena_engine::sys::{Channel, WaitFd};
 pub use verbena_engine::sys::{interface_name, interface_of, interfaces, is_link_up};
 pub use verbena_engine::{Backoff, InterruptCounters, Notify, QpAttr, Shutdown};
+pub use verbena_engine::{CompletionQueueInfo, HandlerId, QueuePairInfo, WeakCompletionQueue};
 pub use verbena_events::eqe::ChannelEvent;
 pub use verbena_events::interrupts::{Accesses, At, Origin, SignalCounters};
 pub use verbena_events::moderation::{Arming, Hold, Moderation};
 pub use verbena_events::vector::Signal;
-pub use verbena_mem::{Bind, PageQuota, Refusal, Ticket, WindowType, catches_faults};
+/// What peers may access in a protection domain (M7).
+pub use verbena_mem::Policy as RemoteAccess;
+pub use verbena_mem::{Bind, PageQuota, PageSize, Refusal, Ticket, WindowType, catches_faults};
 pub use verbena_nic::profile::{
     DeviceFunction, DeviceProfile, HostMap, LogicalDevice, Owner, ProfileError, Rule, Service,
     Services, Tuple,
@@ -64,9 +66,9 @@ pub use verbena_nic::ssq::{ChannelInfo, Record, SsqCounters, SsqInfo, SsqLimits,
 pub use verbena_nic::ud::{Destination, MAX_DATAGRAM, UdCounters, UdSendWr, UdView};
 pub use verbena_nic::wr::{Data, RemoteAddr};
 pub use verbena_nic::{
-    Arm, Attributes, Cause, CqOptions, Flags, FunctionCounters, Header, Object, Personality,
-    QpState, QpType, Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge, Shares, SrqInfo,
-    Timestamp, Wc, WcOp,
+    Arm, Attributes, Cause, ControlOp, CqInfo, CqOptions, Flags, FunctionCounters, Header, Object,
+    Personality, QpInfo, QpState, QpType, Ranges, Reason, ReceiveWr as RecvWr, SendOp, SendWr, Sge,
+    Shares, SrqInfo, Timestamp, Wc, WcOp,
 };
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::ext::RnrTimer;

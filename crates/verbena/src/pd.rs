@@ -4,13 +4,26 @@
 
 use std::sync::Arc;
 
-use verbena_mem::{Access, MemAccess, WindowType};
+use verbena_mem::{Access, MemAccess, Policy, WindowType};
 use verbena_nic::Sge;
 
 use crate::device::{Device, Domain};
 use crate::error::Error;
 use crate::mr::{FastRegMr, Memory, Window};
 use crate::registering::Registering;
+
+/// Options of a protection domain, for [`Device::pd_with`].
+///
+/// ```
+/// use verbena::low::{PdOptions, RemoteAccess};
+/// let options = PdOptions { remote_access: Some(RemoteAccess::WindowsOnly) };
+/// assert_ne!(options, PdOptions::default());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PdOptions {
+    /// What peers may access (M7): windows and regions, or windows only. By default as the setting `remote_access` of the device.
+    pub remote_access: Option<Policy>,
+}
 
 /// A protection domain of the low layer: its memory can be used by its own queue pairs only.
 ///
@@ -32,7 +45,24 @@ impl Device {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn pd(&self) -> Result<Pd, Error> {
-        Ok(Pd(Domain::new(self.inner().clone())?))
+        self.pd_with(PdOptions::default())
+    }
+
+    /// Allocates a protection domain with options of its own. Where peers may name windows only, they cannot access a region by its own
+    /// key, whatever its rights; the program binds windows to it (docs/memory.md).
+    ///
+    /// ```
+    /// use verbena::low::{PdOptions, RemoteAccess};
+    /// let device = verbena::Device::open()?;
+    /// let remote_access = Some(RemoteAccess::WindowsOnly);
+    /// let pd = device.pd_with(PdOptions { remote_access })?;
+    /// assert_eq!(pd.remote_access(), RemoteAccess::WindowsOnly);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn pd_with(&self, options: PdOptions) -> Result<Pd, Error> {
+        let default = self.config().remote_access;
+        let policy = options.remote_access.unwrap_or(default);
+        Ok(Pd(Domain::with_policy(self.inner().clone(), policy)?))
     }
 }
 
@@ -79,6 +109,18 @@ impl Pd {
             function.tpt().prefetch(&access, pages != Prefetch::None)?;
         }
         Ok(())
+    }
+
+    /// What peers may access in this domain (M7).
+    ///
+    /// ```
+    /// use verbena::low::RemoteAccess;
+    /// let device = verbena::Device::open()?;
+    /// assert_eq!(device.pd()?.remote_access(), RemoteAccess::Verbs);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn remote_access(&self) -> Policy {
+        self.0.device.engine.function().tpt().policy_of(self.0.pd)
     }
 
     /// Allocates and registers memory in this domain.

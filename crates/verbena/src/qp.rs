@@ -13,7 +13,7 @@ pub use oob::QpEndpoint;
 use core::fmt;
 use std::sync::Arc;
 
-use verbena_engine::{QpAttr, QueuePair, QueuePairOptions};
+use verbena_engine::{QpAttr, QueuePair, QueuePairInfo, QueuePairOptions};
 use verbena_nic::qp::{Limits, PostRecvError, PostSendError, QpAccessFlags, Registration, View};
 use verbena_nic::{Personality, QpState, QpType, ReceiveWr, SendWr};
 
@@ -202,6 +202,28 @@ impl Qp {
     /// ```
     pub fn view(&self) -> View {
         self.0.qp.view()
+    }
+
+    /// Everything about it (N1): its parts (domain, both completion queues, shared receive queue, capacities), the handlers of its
+    /// completion queues, its state, outstanding work, first cause of failure and counters, its timeouts, and both addresses while it
+    /// is connected.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let pd = device.pd()?;
+    /// let (sent, received) = (device.cq(64)?, device.cq(64)?);
+    /// let qp = Qp::new(&pd, &sent, &received, QpOptions::default())?;
+    /// let info = qp.query()?;
+    /// let parts = info.qp.init_attr;
+    /// assert_eq!((parts.send_cq, parts.recv_cq), (sent.number(), received.number()));
+    /// assert_eq!((parts.limits.sends, info.qp.view.sends), (128, 0));
+    /// assert_eq!((info.recv_handler, info.peer_addr), (None, None));
+    /// println!("a peer may be silent for {:?}", info.attr.peer_timeout);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn query(&self) -> Result<QueuePairInfo, Error> {
+        Ok(self.0.qp.query()?)
     }
 
     /// Its state.

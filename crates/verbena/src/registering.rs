@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use verbena_engine::ControlQueue;
 use verbena_mem::{Misuse, Reserved, Tpt};
 use verbena_wire::Stag;
 
@@ -53,9 +54,10 @@ impl Registering {
         self.0.wait()
     }
 
-    /// Starts the registration; the STag is known at once.
+    /// Starts the registration, as a request of a control queue pair with this id if one is given; the STag is known at once.
     pub(crate) fn begin(
         domain: &Arc<Domain>,
+        control: Option<(&ControlQueue, u64)>,
         reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
     ) -> Result<(Stag, Registering), Error> {
         let (promise, answer) = Promise::pair();
@@ -65,8 +67,11 @@ impl Registering {
             drop(kept);
             promise.fulfill(outcome.map_err(Error::from));
         };
-        let engine = &domain.device.engine;
-        let stag = engine.register_async(domain.pd, reserve, Box::new(notified))?;
+        let (pd, notified) = (domain.pd, Box::new(notified));
+        let stag = match control {
+            Some((control, id)) => control.register(id, pd, reserve, Some(notified))?,
+            None => domain.device.engine.register_async(pd, reserve, notified)?,
+        };
         Ok((stag, Registering(answer)))
     }
 }

@@ -18,7 +18,7 @@ pub use line::Line;
 /// The list of Unix sockets.
 const UNIX_SOCKETS: &str = "/proc/net/unix";
 /// Upper limit of a line.
-const LONGEST: u64 = 4096;
+pub(crate) const LONGEST: u64 = 4096;
 /// Time limit for the greeting.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
 /// Lines that wait to be shown.
@@ -83,7 +83,7 @@ pub enum Error {
 /// The processes that can be watched, by id.
 pub fn list() -> Result<Vec<Watchable>, Error> {
     let table = std::fs::read_to_string(UNIX_SOCKETS)?;
-    let found = parse_sockets(&table)
+    let found = parse_sockets(&table, NAME)
         .into_iter()
         .map(|(pid, adapters)| Watchable {
             pid,
@@ -94,17 +94,17 @@ pub fn list() -> Result<Vec<Watchable>, Error> {
 }
 
 /// The name of a process, if it exists.
-fn program(pid: u32) -> Option<String> {
+pub(crate) fn program(pid: u32) -> Option<String> {
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
     Some(name.trim_end().to_owned())
 }
 
 /// Processes and their adapters in the system's list of sockets, where accepted connections appear under the same name.
-fn parse_sockets(table: &str) -> BTreeMap<u32, Vec<u32>> {
+fn parse_sockets(table: &str, prefix: &str) -> BTreeMap<u32, Vec<u32>> {
     let mut found = BTreeMap::<u32, Vec<u32>>::new();
     for line in table.lines() {
         let name = line.split_whitespace().nth(7);
-        let ours = name.and_then(|name| name.strip_prefix('@')?.strip_prefix(NAME));
+        let ours = name.and_then(|name| name.strip_prefix('@')?.strip_prefix(prefix));
         let numbers = ours.and_then(|numbers| numbers.split_once('/'));
         if let Some((pid, adapter)) = numbers
             && let (Ok(pid), Ok(adapter)) = (pid.parse(), adapter.parse())
@@ -119,6 +119,13 @@ fn parse_sockets(table: &str) -> BTreeMap<u32, Vec<u32>> {
     found
 }
 
+/// The numbers of a process's adapters that have a socket with this prefix.
+pub(crate) fn adapters_of(pid: u32, prefix: &str) -> Result<Vec<u32>, Error> {
+    let table = std::fs::read_to_string(UNIX_SOCKETS)?;
+    let adapters = parse_sockets(&table, prefix).remove(&pid);
+    adapters.ok_or(Error::NotWatchable { pid })
+}
+
 /// Passes every event of a process to `each` until it ends or closes its adapters, or `each` fails. `begun` is called when all monitors
 /// are connected: every later event is shown.
 pub fn watch(
@@ -127,12 +134,13 @@ pub fn watch(
     mut each: impl FnMut(Line) -> io::Result<()>,
 ) -> Result<(), Error> {
     let program = program(pid).ok_or(Error::NoProcess { pid })?;
-    let table = std::fs::read_to_string(UNIX_SOCKETS)?;
-    let adapters = parse_sockets(&table).remove(&pid);
-    let adapters = adapters.ok_or(Error::NotWatchable { pid })?;
+    let adapters = adapters_of(pid, NAME)?;
     let mut readers = Vec::new();
     for &adapter in &adapters {
-        readers.push((adapter, connect(pid, adapter)?));
+        let reader = connect((NAME, GREETING), pid, adapter)?;
+        // From now on lines come when there are events.
+        reader.get_ref().set_read_timeout(None)?;
+        readers.push((adapter, reader));
     }
     begun(&Watchable {
         pid,
@@ -154,12 +162,9 @@ pub fn watch(
 /// The interrupt counters of a process: a line per vector that was used, and one in total, for each of its adapters.
 pub fn counters(pid: u32) -> Result<Vec<Line>, Error> {
     program(pid).ok_or(Error::NoProcess { pid })?;
-    let table = std::fs::read_to_string(UNIX_SOCKETS)?;
-    let adapters = parse_sockets(&table).remove(&pid);
     let mut all = Vec::new();
-    for adapter in adapters.ok_or(Error::NotWatchable { pid })? {
-        let mut reader = connect(pid, adapter)?;
-        reader.get_ref().set_read_timeout(Some(GREETING_TIMEOUT))?;
+    for adapter in adapters_of(pid, NAME)? {
+        let mut reader = connect((NAME, GREETING), pid, adapter)?;
         reader.get_mut().write_all(COUNTERS_REQUEST.as_bytes())?;
         loop {
             let text = next(&mut reader).ok_or(Error::Silent { pid })?;
@@ -177,9 +182,13 @@ pub fn counters(pid: u32) -> Result<Vec<Line>, Error> {
     Ok(all)
 }
 
-/// Connects to a monitor, and reads its greeting.
-fn connect(pid: u32, adapter: u32) -> Result<BufReader<UnixStream>, Error> {
-    let name = SocketAddr::from_abstract_name(format!("{NAME}{pid}/{adapter}"))?;
+/// Connects to a socket of an adapter, and reads its greeting. Reads have a timeout.
+pub(crate) fn connect(
+    (prefix, greeting): (&str, &str),
+    pid: u32,
+    adapter: u32,
+) -> Result<BufReader<UnixStream>, Error> {
+    let name = SocketAddr::from_abstract_name(format!("{prefix}{pid}/{adapter}"))?;
     let stream = match UnixStream::connect_addr(&name) {
         Ok(stream) => stream,
         // It ended after the list was read.
@@ -204,9 +213,7 @@ fn connect(pid: u32, adapter: u32) -> Result<BufReader<UnixStream>, Error> {
         other => other?,
     };
     let first = first.trim_end();
-    if first == GREETING {
-        // From now on lines come when there are events.
-        reader.get_ref().set_read_timeout(None)?;
+    if first == greeting {
         return Ok(reader);
     }
     let why = first.strip_prefix(REFUSED);

@@ -13,3 +13,4 @@ pub mod demo;
 pub mod events;
 pub mod launch;
 pub mod models;
+pub mod objects;

@@ -12,6 +12,7 @@ use verbena_events::interrupts::Scheme;
 use verbena_events::message_map::MAX_QUEUES;
 use verbena_events::moderation::Moderation;
 use verbena_events::vector::MAX_VECTORS;
+use verbena_mem::Policy;
 use verbena_nic::Personality;
 use verbena_nic::profile::{LogicalDevice, Rule};
 use verbena_wire::mpa::enhanced::RtrKinds;
@@ -79,6 +80,8 @@ macro_rules! settings {
 
 const PERSONALITIES: &[(&str, Personality)] =
     &[("roce", Personality::Roce), ("iwarp", Personality::Iwarp)];
+const REMOTE_ACCESS: &[(&str, Policy)] =
+    &[("verbs", Policy::Verbs), ("windows", Policy::WindowsOnly)];
 const CHOICES: &[(&str, Choice)] = &[
     ("auto", Choice::Auto),
     ("on", Choice::On),
@@ -266,6 +269,10 @@ settings! {
     max_qps: u32 = 1 << 17, Number(1..=1 << 17);
     /// The maximum number of completion queues.
     max_cqs: u32 = 1 << 17, Number(1..=1 << 17);
+    /// Completion queues that the device has from its initialization on, beside those that programs create (docs/operating.md).
+    initial_cqs: u32 = 0, Number(0..=1024);
+    /// The entries of each of them.
+    initial_cq_entries: usize = 1024, Number(1..=1 << 22);
     /// The maximum number of shared receive queues.
     max_srqs: u32 = 1 << 17, Number(1..=1 << 17);
     /// The maximum number of shared send queues.
@@ -278,9 +285,11 @@ settings! {
     max_pages: u32 = 1 << 24, Number(0..=1 << 30);
     /// Device memory that C programs can allocate by `ibv_alloc_dm`, all together: `max_dm_size`.
     dm_size: usize = 16 << 20, Bytes(0..=1 << 40);
+    /// What peers may access: `verbs` is windows, and regions with remote rights; `windows` is windows only, never a region by its own key (docs/memory.md). A protection domain may differ.
+    remote_access: Policy = Policy::Verbs, Keyword(REMOTE_ACCESS);
     /// Handle `SIGSEGV` and `SIGBUS` in copies from and to registered memory that the program has unmapped, so that the request fails and not the process; other faults are passed to the handler that was installed before.
     catch_faults: bool = true, Switch;
-    /// Let `verbena events` of the same user show the adapter's events.
+    /// Let `verbena events` and `verbena devinfo PID` of the same user show the adapter's events and objects.
     monitor: bool = true, Switch;
     /// Raise an event when the link of the adapter's addresses goes up or down.
     link_events: bool = true, Switch;

@@ -1,8 +1,10 @@
-//! The server side of `verbena events`: other programs of the same user watch the events of a running process.
+//! The server side of `verbena events`: other programs of the same user watch the events of a running process. That of `verbena devinfo PID` is in
+//! [`objects`].
 //! Only processes of the same user are served, over a local socket. A slow watcher never delays the adapter: lines are dropped and
 //! counted. A watcher may request the interrupt counters; one that sends anything else is disconnected. Without watchers the cost is one idle listening descriptor.
 
 mod line;
+pub mod objects;
 mod watcher;
 
 use std::sync::{Arc, Weak};
@@ -17,6 +19,7 @@ use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::security::Security;
 use crate::sys::{self, AbstractListener, Interest, Ready};
 pub use line::{COUNTERS_CLASS, COUNTERS_TOTAL};
+use objects::{Describe, ObjectServer};
 use watcher::Watcher;
 
 /// Prefix of an adapter's abstract socket name; the process id, `/` and the adapter's number in the process follow.
@@ -46,16 +49,19 @@ impl MonitorOnce {
     pub(crate) fn open_once(&self, watched: Watched, shard: &Arc<Shard>) {
         if !self.0.swap(true, Ordering::Relaxed) {
             // The adapter works without a monitor; clients then find no socket.
+            let _ = ObjectServer::open(watched.describe.clone(), shard);
             let _ = Monitor::open(watched, shard);
         }
     }
 }
 
-/// What is watched: the events, and the refused connections.
+/// What is watched: the events, the refused connections, and the objects.
 #[derive(Clone)]
 pub(crate) struct Watched {
     pub(crate) notification: Weak<Notification>,
     pub(crate) security: Weak<Security>,
+    /// Describes the adapter's objects.
+    pub(crate) describe: Describe,
 }
 
 /// The listening socket.
@@ -73,7 +79,7 @@ impl Monitor {
             watched,
             shard: shard.clone(),
             token: next_token(),
-            listener: bind()?,
+            listener: bind(NAME)?,
             watchers: Arc::default(),
         });
         shard.serve(monitor.token, monitor.clone())?;
@@ -125,12 +131,12 @@ impl Drop for WatcherPermit {
     }
 }
 
-/// Binds the first free name of this process.
-fn bind() -> Result<AbstractListener, Error> {
+/// Binds the first free name of this process with this prefix.
+fn bind(prefix: &str) -> Result<AbstractListener, Error> {
     let pid = std::process::id();
     let mut number = 0;
     loop {
-        match AbstractListener::bind(&format!("{NAME}{pid}/{number}")) {
+        match AbstractListener::bind(&format!("{prefix}{pid}/{number}")) {
             Err(error) if error.is_in_use() && number + 1 < MAX_ADAPTERS => number += 1,
             other => return Ok(other?),
         }

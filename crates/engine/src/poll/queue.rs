@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Weak};
 
-use verbena_nic::{Arm, Cq, CqOptions, Event, Raise, Timestamp, Wc};
+use verbena_nic::{Arm, Cq, CqInfo, CqOptions, Event, Raise, Timestamp, Wc};
 use verbena_sync::locks::OnceLock;
 use verbena_sync::locks::RwLock;
 
@@ -15,9 +15,20 @@ use crate::notify::handler::{HandlerId, HandlerRoute, Target};
 use crate::notify::monitor::Watched;
 use crate::poll::group::Group;
 
-/// A completion queue.
-#[derive(Debug)]
+/// A completion queue. Clones are handles of the same one.
+#[derive(Debug, Clone)]
 pub struct CompletionQueue(pub(crate) Arc<Queue>);
+
+/// A completion queue with its handler (N1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CompletionQueueInfo {
+    /// Its number.
+    pub number: u32,
+    /// The queue itself: entries, those that wait, whether any were lost, and the number of queue pairs that complete here.
+    pub cq: CqInfo,
+    /// Its handler, if it has one.
+    pub handler: Option<HandlerId>,
+}
 
 #[derive(Debug)]
 pub(crate) struct Queue {
@@ -119,7 +130,9 @@ impl CompletionQueue {
         core.notification.cq_notifications.add(cq.number(), target);
         // The monitor opens with the first completion queue: without one there are no events to watch.
         if core.config.monitor {
+            let described = Arc::downgrade(core);
             let watched = Watched {
+                describe: Arc::new(move || Some(described.upgrade()?.describe())),
                 notification: Arc::downgrade(&core.notification),
                 security: Arc::downgrade(&core.security),
             };
@@ -250,6 +263,17 @@ impl CompletionQueue {
                 .cq_notifications
                 .set_target(cq, Target::Detached);
         }
+    }
+
+    /// Its size, fill level, users and handler (N1).
+    pub fn query(&self) -> Result<CompletionQueueInfo, Error> {
+        self.0.core.check()?;
+        let (number, core) = (self.number(), &self.0.core);
+        Ok(CompletionQueueInfo {
+            number,
+            cq: core.function.query_cq(number)?,
+            handler: core.notification.cq_notifications.handler(number),
+        })
     }
 
     /// Changes its size; queued completions stay.

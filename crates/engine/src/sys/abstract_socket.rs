@@ -87,6 +87,20 @@ impl AbstractClient {
     }
 }
 
+impl AbstractClient {
+    /// Sends as much as there is room for; returns the number of bytes, 0 if there is no room.
+    pub fn send_part(&self, bytes: &[u8]) -> Result<usize> {
+        loop {
+            match net::send(&self.fd, bytes, SendFlags::NOSIGNAL) {
+                Ok(n) => return Ok(n),
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(Error::new("send", errno)),
+            }
+        }
+    }
+}
+
 impl AsFd for AbstractClient {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

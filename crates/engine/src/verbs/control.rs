@@ -9,7 +9,7 @@ use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::{Access, Misuse, Pd, Reserved, Tpt, WindowType};
 use verbena_nic::control::MAX_REQUESTS;
-use verbena_nic::{Control, ControlResult, Function, NewQp, Outbox, Subject};
+use verbena_nic::{Control, ControlOp, ControlResult, Function, NewQp, Outbox, Subject};
 use verbena_sync::locks::{Condvar, Mutex};
 use verbena_wire::{Stag, To};
 
@@ -218,8 +218,7 @@ fn step(core: &Core, queued: &ControlEntry) -> bool {
 
 /// Closes the connection of a destroyed queue pair, after the frames that it has left.
 fn close_destroyed(core: &Core, done: &ControlResult, out: &mut Outbox) {
-    if let (Subject::Qp(qp), verbena_nic::ControlOp::DestroyQp, Ok(())) =
-        (done.subject, done.op, &done.outcome)
+    if let (Subject::Qp(qp), ControlOp::DestroyQp, Ok(())) = (done.subject, done.op, &done.outcome)
         && let Some(connection) = core.routes.connection_of(qp)
     {
         connection.close(done.final_bytes.clone(), out);
@@ -376,6 +375,20 @@ impl ControlQueue {
     ) -> Result<(), Error> {
         self.post(callback, |function, control| {
             function.post_destroy_cq(control, id, cq)
+        })
+    }
+
+    /// Executes a task in its turn, on the control thread and without any lock of the engine: the creation, change or removal of an
+    /// object that the engine serves. The task returns whether it succeeded. It is dropped if the queue ends before.
+    pub fn run(
+        &self,
+        id: u64,
+        op: ControlOp,
+        task: Box<dyn FnOnce() -> bool + Send>,
+        callback: Option<ControlCallback>,
+    ) -> Result<(), Error> {
+        self.post(callback, |function, control| {
+            function.post_task(control, id, op, task)
         })
     }
 

@@ -5,7 +5,6 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
-use verbena_mem::Policy;
 use verbena_nic::profile::LogicalDevice;
 use verbena_nic::{Adapter, Function, Shares};
 
@@ -77,6 +76,7 @@ impl FunctionOptions {
         let alone = |settings: &mut Settings| {
             settings.functions = 0;
             settings.presents = None;
+            settings.initial_cqs = 0;
             settings.owners.clear();
         };
         config.change(alone).map_err(Error::Options)?;
@@ -133,7 +133,8 @@ pub(crate) struct FunctionHandle {
 impl FunctionHandle {
     pub(crate) fn physical(config: &Config) -> Result<FunctionHandle, Error> {
         let (services, shares) = (config.services(None), shares(config));
-        let adapter = Adapter::with_services(services, shares, Policy::Verbs, sys::random_u64()?)?;
+        let policy = config.remote_access;
+        let adapter = Adapter::with_services(services, shares, policy, sys::random_u64()?)?;
         let function = adapter.function(0)?;
         Ok(FunctionHandle {
             adapter: Arc::new(adapter),

@@ -142,22 +142,24 @@ impl QueuePair {
         if let Some(callable) = &callable {
             callable.publish();
         }
+        let attr = Arc::new(Mutex::new(QpAttr {
+            rnr_retry: RnrRetry::Forever,
+            rnr_timer: RnrTimer::DEFAULT,
+            peer_timeout: Some(config.dead_after),
+            grace: Duration::ZERO,
+            ird: None,
+            ord: None,
+            traffic_class: None,
+            psns: None,
+        }));
+        core.routes.add_attr(qp.number(), &attr);
         Ok(QueuePair {
             core: core.clone(),
             qp,
             slot: Arc::new(Slot::new(Some(config.dead_after))),
             recv: recv.0.clone(),
             _send: send.clone(),
-            attr: Arc::new(Mutex::new(QpAttr {
-                rnr_retry: RnrRetry::Forever,
-                rnr_timer: RnrTimer::DEFAULT,
-                peer_timeout: Some(config.dead_after),
-                grace: Duration::ZERO,
-                ird: None,
-                ord: None,
-                traffic_class: None,
-                psns: None,
-            })),
+            attr,
             oob: callable,
         })
     }
@@ -384,6 +386,7 @@ impl Drop for QueuePair {
         }
         // Withdrawn first: no call may be answered for a queue pair that is being destroyed.
         drop(self.oob.take());
+        self.core.routes.remove_attr(self.qp.number());
         let mut out = Outbox::new();
         #[cfg(shuttle)]
         let found_before = self.slot.get();

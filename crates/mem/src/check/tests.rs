@@ -17,6 +17,7 @@ fn entry(kind: Kind) -> Entry {
         start: To::new(1000),
         len: 100,
         pd: Pd(1),
+        policy: Policy::Verbs,
         access: (Access::LOCAL_WRITE | Access::REMOTE_READ).into(),
         one_touch: false,
         invalidatable: false,
@@ -38,7 +39,7 @@ fn mem_access(at: u64, len: u64) -> MemAccess {
 }
 
 fn verbs(kind: Kind, reach: &MemAccess) -> Result<(), Refusal> {
-    remote(&entry(kind), reach, Policy::Verbs)
+    remote(&entry(kind), reach)
 }
 
 #[test]
@@ -113,8 +114,11 @@ fn access_to_another_stag_kind_is_refused() {
     assert_eq!(local(&entry(Kind::Window(Scope::Domain)), &good), refused);
     assert_eq!(local(&entry(Kind::Iscsi), &good), refused);
     assert_eq!(verbs(Kind::Iscsi, &good), refused);
-    let windows = remote(&entry(Kind::Region), &good, Policy::WindowsOnly);
-    assert_eq!(windows, refused);
-    let window = entry(Kind::Window(Scope::Domain));
-    assert_eq!(remote(&window, &good, Policy::WindowsOnly), Ok(()));
+    let windows_only = |kind| Entry {
+        policy: Policy::WindowsOnly,
+        ..entry(kind)
+    };
+    assert_eq!(remote(&windows_only(Kind::Region), &good), refused);
+    let window = windows_only(Kind::Window(Scope::Domain));
+    assert_eq!(remote(&window, &good), Ok(()));
 }

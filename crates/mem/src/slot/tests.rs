@@ -7,7 +7,7 @@ use verbena_wire::To;
 use super::*;
 use crate::access::Access;
 use crate::att::Att;
-use crate::entry::{Kind, Pd};
+use crate::entry::{Kind, Pd, Policy};
 
 fn entry(len: u64) -> Entry {
     Entry {
@@ -15,6 +15,7 @@ fn entry(len: u64) -> Entry {
         start: To::new(0),
         len,
         pd: Pd(1),
+        policy: Policy::Verbs,
         access: Access::ALL.into(),
         one_touch: false,
         invalidatable: false,

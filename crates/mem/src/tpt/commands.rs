@@ -46,6 +46,7 @@ impl Tpt {
             start: To::new(command.wqe),
             len: command.len.into(),
             pd: command.pd,
+            policy: self.policy,
             access: command.access.into(),
             one_touch: false,
             invalidatable: false,

@@ -136,6 +136,7 @@ impl Tpt {
             start: draft.start,
             len,
             pd: draft.pd,
+            policy: self.policy_of(draft.pd),
             access: access.into(),
             one_touch: draft.one_touch,
             invalidatable: false,
@@ -164,6 +165,7 @@ impl Tpt {
         let entry = Entry {
             start,
             pd,
+            policy: self.policy_of(pd),
             access: access.into(),
             one_touch: false,
             invalidatable: false,
@@ -181,6 +183,7 @@ impl Tpt {
             start: To::new(0),
             len: 0,
             pd,
+            policy: self.policy,
             access: Access::NONE.into(),
             one_touch: false,
             invalidatable: false,

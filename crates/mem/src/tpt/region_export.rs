@@ -5,7 +5,7 @@
 use verbena_wire::{Stag, To};
 
 use super::index::Purpose;
-use super::{Region, Tpt, checked_entry};
+use super::{Region, Tpt};
 use crate::access::Access;
 use crate::entry::{Entry, Kind};
 use crate::refusal::Misuse;
@@ -57,7 +57,7 @@ impl Tpt {
     /// As for [`register`](Tpt::register).
     pub unsafe fn register_at(&self, stag: Stag, region: Region) -> Result<Stag, Misuse> {
         self.check_index(stag)?;
-        self.install_at(stag, checked_entry(region)?)?;
+        self.install_at(stag, self.checked_entry(region)?)?;
         Ok(stag)
     }
 

@@ -90,7 +90,7 @@ impl Tpt {
 
     /// Touches a one-touch entry for a read that is served or an atomic that is executed, which removes it, too.
     pub fn spend(self: &Arc<Self>, reach: &MemAccess) -> Result<Spend, Refusal> {
-        let window = self.grant(reach, |e, r| check::remote(e, r, self.policy))?;
+        let window = self.grant(reach, check::remote)?;
         let (stag, touch) = (reach.stag, self.next_touch());
         match window.grant.slot().set_touch(touch) {
             Ok(()) => Ok(self.new_spend(stag, touch)),

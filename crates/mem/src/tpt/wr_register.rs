@@ -107,6 +107,7 @@ impl Tpt {
             start,
             len,
             pd,
+            policy: self.policy_of(pd),
             access: access.into(),
             one_touch,
             // M11: the program and its peer may invalidate it.

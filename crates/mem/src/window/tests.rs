@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::att::Att;
+use crate::entry::Policy;
 
 fn region() -> Entry {
     Entry {
@@ -11,6 +12,7 @@ fn region() -> Entry {
         start: To::new(1000),
         len: 100,
         pd: Pd(1),
+        policy: Policy::Verbs,
         access: Access::ALL.into(),
         one_touch: false,
         invalidatable: false,

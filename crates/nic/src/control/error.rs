@@ -17,6 +17,9 @@ pub enum ControlError {
     /// A request to remove this object is queued already.
     #[error("{0:?} is being removed already")]
     BeingRemoved(Subject),
+    /// A task failed, and its own result has the reason; or an object that it names is not there.
+    #[error("the request, or an earlier one that it depends on, has failed")]
+    Failed,
     /// It was destroyed, or its completion queue lost an entry: nothing can be posted any more.
     #[error("the control queue pair has ended")]
     Ended,
@@ -31,4 +34,6 @@ pub enum Subject {
     Qp(u32),
     /// A completion queue.
     Cq(u32),
+    /// What a task is about: the task itself knows it.
+    Task,
 }

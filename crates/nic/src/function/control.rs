@@ -10,9 +10,10 @@ use verbena_wire::{Stag, To};
 use super::Function;
 use super::qps::NewQp;
 use super::users::Use;
-use crate::control::{Control, ControlResult, Request, Work};
+use crate::control::{Control, ControlError, ControlResult, Request, Task, Work};
 use crate::cq::CqOptions;
 use crate::error::Error;
+use crate::wc::ControlOp;
 
 /// A control queue pair and its use of its completion queue.
 #[derive(Debug)]
@@ -148,6 +149,20 @@ impl Function {
         })
     }
 
+    /// Queues a request that `task` executes, such as the creation of an object that the code around the function serves. The task
+    /// returns whether it succeeded, for the status of the completion; it must not wait for a later request. If the control queue
+    /// pair ends before, the task is dropped.
+    pub fn post_task(
+        &self,
+        control: u32,
+        id: u64,
+        op: ControlOp,
+        task: Box<dyn FnOnce() -> bool + Send>,
+    ) -> Result<(), Error> {
+        let work = Work::Task(op, Task(task));
+        self.control(control)?.post(id, || Ok((work, ())))
+    }
+
     /// Executes the oldest request of a control queue pair; `None` if there is none. The time is not bounded: a
     /// registration touches every page. The caller holds no lock and no grant, and settles the outbox afterwards:
     /// work that waits is woken from there.
@@ -181,6 +196,10 @@ impl Function {
                 made.inspect_err(|_| self.cqs.cancel_reservation(number))
             }
             Work::DestroyCq(number) => self.destroy_cq(number),
+            Work::Task(_, Task(task)) => match task() {
+                true => Ok(()),
+                false => Err(ControlError::Failed.into()),
+            },
         };
         let done = ControlResult {
             id,
@@ -207,6 +226,8 @@ impl Function {
                 Work::CreateQp(number, _) => self.qps.cancel_reservation(number),
                 Work::CreateCq(number, _) => self.cqs.cancel_reservation(number),
                 Work::Deregister(_) | Work::DestroyQp(_) | Work::DestroyCq(_) => {}
+                // Dropped with no lock held: it may own objects.
+                Work::Task(..) => {}
             }
         }
     }

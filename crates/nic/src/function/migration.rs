@@ -18,7 +18,8 @@ impl Function {
         let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), new.srq)?;
         let uses =
             uses.with_former_domains(past.iter().filter_map(FormerFunction::domain).collect());
-        self.add_qp(new, uses, None, MemoryScope::with_former(&self.tpt, past))
+        let scope = MemoryScope::new(&self.tpt, new.pd, past);
+        self.add_qp(new, uses, None, scope)
     }
 
     /// The former functions of a queue pair of this function once it has left, and the use of the last of these domains.

@@ -131,7 +131,7 @@ impl Function {
     pub fn create_channel(&self, ssq: u32, new: NewQp) -> Result<Arc<Qp>, Error> {
         self.attributes.check_qp(&new.limits)?;
         let uses = self.use_channel_parts(ssq, &new)?;
-        let qp = self.add_qp(new, uses, None, self.memory_scope())?;
+        let qp = self.add_qp(new, uses, None, self.memory_scope(new.pd))?;
         self.ssq(ssq)?.join(&qp, new.limits.sends);
         Ok(qp)
     }
@@ -140,7 +140,7 @@ impl Function {
     pub(super) fn make_qp(&self, new: NewQp, promised: Option<u32>) -> Result<Arc<Qp>, Error> {
         self.attributes.check_qp(&new.limits)?;
         let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), new.srq)?;
-        self.add_qp(new, uses, promised, self.memory_scope())
+        self.add_qp(new, uses, promised, self.memory_scope(new.pd))
     }
 
     pub(super) fn add_qp(
@@ -191,8 +191,8 @@ impl Function {
     }
 
     /// The memory of this function alone.
-    fn memory_scope(&self) -> MemoryScope {
-        MemoryScope::from(self.tpt.clone())
+    fn memory_scope(&self, pd: Pd) -> MemoryScope {
+        MemoryScope::new(&self.tpt, pd, Vec::new())
     }
 
     /// The queue pair with this number.

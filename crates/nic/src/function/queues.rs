@@ -102,6 +102,16 @@ impl Function {
         })
     }
 
+    /// The numbers of all completion queues.
+    pub fn cq_numbers(&self) -> Vec<u32> {
+        self.cqs.collect(|row| Some(row.cq.number()))
+    }
+
+    /// The numbers of all shared receive queues.
+    pub fn srq_numbers(&self) -> Vec<u32> {
+        self.srqs.collect(|row| Some(row.srq.number()))
+    }
+
     /// Changes the size of a completion queue; entries that wait stay.
     pub fn resize_cq(&self, number: u32, entries: usize) -> Result<(), Error> {
         Ok(self.cq(number)?.resize(entries)?)

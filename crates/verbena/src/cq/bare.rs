@@ -5,7 +5,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use verbena_engine::{CompletionQueue, Notify, WeakCompletionQueue};
+use verbena_engine::{CompletionQueue, CompletionQueueInfo, Notify, WeakCompletionQueue};
 use verbena_nic::{Arm, CqOptions, Timestamp, Wc};
 
 use crate::device::{Device, Inner};
@@ -88,6 +88,20 @@ impl BareCq {
     /// ```
     pub fn number(&self) -> u32 {
         self.queue.number()
+    }
+
+    /// Its capacity, the completions that wait, whether any were lost, the number of queue pairs that complete here, and its handler (N1).
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let cq = device.cq(64)?;
+    /// let info = cq.query()?;
+    /// assert_eq!((info.cq.waiting, info.cq.users, info.handler), (0, 0, None));
+    /// assert!(info.cq.entries >= 64 && !info.cq.overflowed);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn query(&self) -> Result<CompletionQueueInfo, Error> {
+        Ok(self.queue.query()?)
     }
 
     /// Takes the oldest completions, as many as `out` holds; returns how many.

@@ -9,6 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use verbena_engine::ControlQueue;
 use verbena_mem::{Access, Att, Mapping, Misuse, Region, RegionExport, Tpt, vectored};
 use verbena_wire::{Stag, To};
 
@@ -27,7 +28,9 @@ pub(crate) struct Block {
     lead: u16,
     start: NonNull<u8>,
     len: usize,
-    mapped: Option<Box<Mapped>>,
+    mapped: Option<Arc<Mapped>>,
+    /// False if the bytes are shared (M5): then `Memory` holds them, and has deregistered the block before it is dropped.
+    owns_bytes: bool,
 }
 
 // SAFETY: the block owns its allocation; `Block` accesses the bytes by raw copies and processor atomics only, or by slices, whose
@@ -129,18 +132,50 @@ impl Block {
         Ok(block)
     }
 
-    /// A block that is registered in the background; its STag is known at once (V5).
+    /// A block that is registered in the background, by this control queue pair if one is given; its STag is known at once (V5).
     pub(crate) fn new_async(
         domain: &Arc<Domain>,
         len: usize,
         access: Access,
+        control: Option<(&ControlQueue, u64)>,
     ) -> Result<(Block, Registering), Error> {
         domain.function()?;
         Block::with_registration(domain, Bytes::allocate(len)?, access, |region| {
             // SAFETY: `region` is the block's allocation, which is mapped and writable; a block that is dropped before the registration completes removes the reserved
             // entry first.
-            Registering::begin(domain, |tpt| unsafe { tpt.reserve(region.into()) })
+            Registering::begin(domain, control, |tpt| unsafe { tpt.reserve(region.into()) })
         })
+    }
+
+    /// A block of the same bytes, registered on the same translation entries with its own domain and rights (M5). The caller holds the
+    /// bytes, and ends both blocks with [`end_shared`](Block::end_shared).
+    pub(crate) fn share(&self, domain: &Arc<Domain>, access: Access) -> Result<Block, Error> {
+        if !Arc::ptr_eq(&self.domain.device, &domain.device) {
+            return Err(Error::Foreign);
+        }
+        let start = To::new(self.request_addr());
+        let function = domain.function()?;
+        let stag = function.register_shared(self.stag, start, domain.pd, access)?;
+        Ok(Block {
+            domain: domain.clone(),
+            stag,
+            access,
+            lead: self.lead,
+            start: self.start,
+            len: self.len,
+            mapped: self.mapped.clone(),
+            owns_bytes: false,
+        })
+    }
+
+    /// The bytes as an owner of the allocation; of several, only one may be dropped.
+    pub(super) fn bytes(&self) -> Bytes {
+        Bytes {
+            start: self.start,
+            len: self.len,
+            lead: self.lead,
+            mapped: self.mapped.clone(),
+        }
     }
 
     fn with_registration<R>(
@@ -167,6 +202,7 @@ impl Block {
             start: bytes.start,
             len: bytes.len,
             mapped: bytes.mapped.take(),
+            owns_bytes: true,
         };
         Ok((block, more))
     }
@@ -293,10 +329,11 @@ impl Block {
     }
 }
 
-impl Drop for Block {
-    fn drop(&mut self) {
+impl Block {
+    /// Deregisters it; false if the table may still refer to the memory.
+    fn deregister(&self) -> bool {
         // Windows bound to it are deallocated with it: peers must not reach freed memory.
-        let gone = match self.domain.function() {
+        match self.domain.function() {
             Ok(function) => match function.deregister_with_windows(self.stag) {
                 Ok(()) => true,
                 // Registration in the background failed: no entry ever referred to the memory.
@@ -305,13 +342,25 @@ impl Drop for Block {
             },
             // A forked child: the adapter does not run here.
             Err(_) => true,
-        };
-        let bytes = Bytes {
-            start: self.start,
-            len: self.len,
-            lead: self.lead,
-            mapped: self.mapped.take(),
-        };
+        }
+    }
+
+    /// Deregisters a block whose bytes are shared, and gives its use of them up (M5).
+    pub(super) fn end_shared(&mut self, bytes: Arc<Bytes>) {
+        self.owns_bytes = false;
+        if !self.deregister() {
+            core::mem::forget(bytes);
+        }
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if !self.owns_bytes {
+            return;
+        }
+        let gone = self.deregister();
+        let bytes = self.bytes();
         if gone {
             // No access is running and none will begin.
             drop(bytes);

@@ -3,6 +3,7 @@
 
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::sync::Arc;
 
 use verbena_mem::{Mapping, Pages};
 
@@ -33,8 +34,13 @@ pub(super) struct Bytes {
     /// Bytes from the beginning of the allocation to the first page boundary.
     pub(super) lead: u16,
     /// The mapping, if it is not an allocation.
-    pub(super) mapped: Option<Box<Mapped>>,
+    pub(super) mapped: Option<Arc<Mapped>>,
 }
+
+// SAFETY: `Bytes` owns the allocation and never dereferences `start`; `drop` frees it in whichever thread holds it last.
+unsafe impl Send for Bytes {}
+// SAFETY: `Bytes` has no methods on `&self`, and `start` is only copied by its readers.
+unsafe impl Sync for Bytes {}
 
 impl Bytes {
     /// Zeroed bytes that begin on a page boundary.
@@ -72,7 +78,7 @@ impl From<Mapped> for Bytes {
             start: mapped.mapping.start(),
             len: mapped.mapping.len(),
             lead: 0,
-            mapped: Some(Box::new(mapped)),
+            mapped: Some(Arc::new(mapped)),
         }
     }
 }
@@ -97,7 +103,7 @@ fn layout(len: usize) -> Option<Layout> {
 }
 
 /// The address of the first byte in requests: its location, unless another process had it before.
-pub(super) fn request_addr(start: NonNull<u8>, mapped: &Option<Box<Mapped>>) -> u64 {
+pub(super) fn request_addr(start: NonNull<u8>, mapped: &Option<Arc<Mapped>>) -> u64 {
     match mapped {
         None => start.as_ptr() as u64,
         Some(mapped) => mapped.request_addr,

@@ -3,19 +3,23 @@
 //! slices of it, because a peer with write access may write at any time.
 
 use core::fmt;
+use core::ops::Deref;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
+use verbena_engine::ControlQueue;
 use verbena_mem::Access;
 use verbena_nic::{Sge, wr};
 use verbena_wire::To;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Block;
+use super::bytes::Bytes;
 use crate::device::{Device, Domain};
 use crate::error::Error;
+use crate::pd::Pd;
 use crate::registering::Registering;
 use crate::remote::{RemoteMemory, RemoteValue};
 
@@ -32,11 +36,39 @@ use crate::remote::{RemoteMemory, RemoteValue};
 /// # Ok::<(), verbena::Error>(())
 /// ```
 #[derive(Clone)]
-pub struct Memory(pub(super) Arc<Block>);
+pub struct Memory(pub(super) Arc<MemoryBlock>);
+
+/// A registered block, whose bytes other blocks may share (M5).
+pub(super) struct MemoryBlock {
+    block: Block,
+    /// The bytes, once they are shared: the last block frees them.
+    shared: OnceLock<Arc<Bytes>>,
+}
+
+impl Deref for MemoryBlock {
+    type Target = Block;
+
+    fn deref(&self) -> &Block {
+        &self.block
+    }
+}
+
+impl Drop for MemoryBlock {
+    fn drop(&mut self) {
+        if let Some(bytes) = self.shared.take() {
+            self.block.end_shared(bytes);
+        }
+    }
+}
 
 impl Memory {
+    pub(super) fn from_block(block: Block) -> Memory {
+        let shared = OnceLock::new();
+        Memory(Arc::new(MemoryBlock { block, shared }))
+    }
+
     pub(crate) fn new(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Memory, Error> {
-        Ok(Memory(Arc::new(Block::new(domain, len, access)?)))
+        Ok(Memory::from_block(Block::new(domain, len, access)?))
     }
 
     pub(crate) fn one_touch(
@@ -44,7 +76,7 @@ impl Memory {
         len: usize,
         access: Access,
     ) -> Result<Memory, Error> {
-        Ok(Memory(Arc::new(Block::one_touch(domain, len, access)?)))
+        Ok(Memory::from_block(Block::one_touch(domain, len, access)?))
     }
 
     pub(crate) fn new_async(
@@ -52,12 +84,59 @@ impl Memory {
         len: usize,
         access: Access,
     ) -> Result<(Memory, Registering), Error> {
-        let (block, registering) = Block::new_async(domain, len, access)?;
-        Ok((Memory(Arc::new(block)), registering))
+        let (block, registering) = Block::new_async(domain, len, access, None)?;
+        Ok((Memory::from_block(block), registering))
+    }
+
+    /// Memory whose registration is a request of a control queue pair, with this id.
+    pub(crate) fn new_queued(
+        domain: &Arc<Domain>,
+        len: usize,
+        access: Access,
+        control: (&ControlQueue, u64),
+    ) -> Result<(Memory, Registering), Error> {
+        let (block, registering) = Block::new_async(domain, len, access, Some(control))?;
+        Ok((Memory::from_block(block), registering))
+    }
+
+    /// Handles of it besides this one.
+    pub(crate) fn other_handles(&self) -> u32 {
+        u32::try_from(Arc::strong_count(&self.0) - 1).unwrap_or(u32::MAX)
+    }
+
+    /// Registers the same memory once more on the same translation entries, with a domain and rights of its own (M5). Both handles name
+    /// the same bytes; each has its own STag, which ends with its last handle and leaves the other one valid.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let device = Device::open()?;
+    /// let (owner, reader) = (device.pd()?, device.pd()?);
+    /// let memory = owner.memory(4096, Access::LOCAL_WRITE)?;
+    /// let view = memory.share(&reader, Access::REMOTE_READ)?;
+    /// memory.write_at(0, b"one copy")?;
+    /// assert_eq!(view.get::<[u8; 8]>(0)?, *b"one copy");
+    /// assert_ne!(view.remote().remote_addr().stag, memory.remote().remote_addr().stag);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn share(&self, pd: &Pd, access: Access) -> Result<Memory, Error> {
+        let block = self.0.share(&pd.0, access)?;
+        let bytes = self.0.shared.get_or_init(|| Arc::new(self.0.bytes()));
+        let shared = OnceLock::from(bytes.clone());
+        Ok(Memory(Arc::new(MemoryBlock { block, shared })))
     }
 
     pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {
         self.0.is_in(domain)
+    }
+
+    /// Both are handles of the same registration.
+    pub(super) fn is_same(&self, other: &Memory) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The range lies inside it.
+    pub(super) fn check(&self, offset: usize, len: usize) -> Result<(), Error> {
+        self.0.check(offset, len)
     }
 
     /// The location of the byte at `offset` in this process; the caller has checked the bounds.

@@ -45,7 +45,7 @@ impl Pd {
 
 impl Memory {
     fn shared(domain: &Arc<Domain>, len: usize, access: Access) -> Result<Memory, Error> {
-        Ok(Memory(Arc::new(Block::shared(domain, len, access)?)))
+        Ok(Memory::from_block(Block::shared(domain, len, access)?))
     }
 
     /// What another process needs to adopt it, and its descriptor.
@@ -59,7 +59,7 @@ impl Memory {
         fd: OwnedFd,
         export: RegionExport,
     ) -> Result<Memory, Error> {
-        Ok(Memory(Arc::new(Block::adopt(domain, fd, export)?)))
+        Ok(Memory::from_block(Block::adopt(domain, fd, export)?))
     }
 }
 

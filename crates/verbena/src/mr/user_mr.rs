@@ -4,10 +4,12 @@
 
 use std::sync::Arc;
 
-use verbena_mem::{Access, Att, Region, catches_faults};
+use verbena_mem::att::Page;
+use verbena_mem::{Access, Att, PageSize, Region, catches_faults};
 use verbena_nic::Sge;
 use verbena_wire::{Stag, To};
 
+use super::Memory;
 use crate::device::Domain;
 use crate::error::Error;
 use crate::pd::Pd;
@@ -35,7 +37,12 @@ pub struct Mr {
     access: Access,
     at: u64,
     len: usize,
+    /// Memory of the adapter that it gives access to, freed after the registration.
+    held: Vec<Memory>,
 }
+
+/// Pages begin on a page boundary of the host.
+const PAGE: u64 = 4096;
 
 impl Mr {
     /// Registers `len` bytes at `start`. Fails if they are not mapped as `access` needs it, or a limit is reached.
@@ -207,12 +214,90 @@ impl Mr {
     ) -> Result<(Mr, Registering), Error> {
         let region = region(pd, start, len, access);
         // SAFETY: the caller keeps the memory mapped from now on; a registration that is dropped before removes the reserved entry first.
-        let begun = Registering::begin(&pd.0, |tpt| unsafe { tpt.reserve(region.into()) });
+        let begun = Registering::begin(&pd.0, None, |tpt| unsafe { tpt.reserve(region.into()) });
         let (stag, registering) = begun?;
         Ok((
             Mr::from_parts(pd, stag, access, (start as u64, len)),
             registering,
         ))
+    }
+
+    /// Registers `len` bytes scattered over pages of one size (M3), with addresses that begin at 0; the first byte lies `first_offset`
+    /// bytes into the first page. Fails if a page does not begin on a boundary of 4 KiB, if the bytes do not fit the pages, or if they
+    /// are not mapped as `access` needs it.
+    ///
+    /// # Safety
+    /// As for [`register`](Mr::register), for every byte that lies in the range.
+    ///
+    /// ```
+    /// use verbena::{Access, Device, Mr, low::PageSize};
+    /// #[repr(align(4096))]
+    /// struct Pages([u8; 8192]);
+    /// let pd = Device::open()?.pd()?;
+    /// let pages = Box::leak(Box::new(Pages([0; 8192]))).0.as_mut_ptr();
+    /// // The second page first.
+    /// let list = [pages.wrapping_add(4096), pages];
+    /// // SAFETY: the pages are leaked, so they stay mapped, and the example does not access them any more.
+    /// let mr = unsafe { Mr::register_pages(&pd, PageSize::K4, &list, 100, 8000, Access::ALL) }?;
+    /// assert_eq!(mr.remote().len(), 8000);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn register_pages(
+        pd: &Pd,
+        size: PageSize,
+        pages: &[*mut u8],
+        first_offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<Mr, Error> {
+        let align = PAGE;
+        let starts = pages.iter().map(|page| *page as u64);
+        if let Some(at) = starts.into_iter().find(|at| !at.is_multiple_of(align)) {
+            return Err(Error::Unaligned { at, align });
+        }
+        let list: Vec<Page> = pages.iter().map(|page| Page::at(*page)).collect();
+        let att = Att::paged(size, &list, first_offset as u64, len as u64);
+        let region = Region {
+            att: att.map_err(verbena_nic::Error::from)?,
+            start: To::new(0),
+            pd: pd.0.pd,
+            access,
+            one_touch: false,
+        };
+        let function = pd.0.function()?;
+        // SAFETY: the caller keeps the pages mapped until this registration is dropped, as the contract of this function says.
+        let stag = function.register_with(pd.0.pd, |tpt| unsafe { tpt.register(region) })?;
+        Ok(Mr::from_parts(pd, stag, access, (0, len)))
+    }
+
+    /// Registers the same memory once more on the same translation entries, with a domain and rights of its own (M5). Dropping one of
+    /// them leaves the other one valid.
+    ///
+    /// # Safety
+    /// As for [`register`](Mr::register), until the new registration is dropped, too.
+    ///
+    /// ```
+    /// use verbena::{Access, Device, Mr};
+    /// let device = Device::open()?;
+    /// let (owner, reader) = (device.pd()?, device.pd()?);
+    /// let bytes = Box::leak(vec![0_u8; 64].into_boxed_slice());
+    /// // SAFETY: `bytes` is leaked, so it stays mapped for both registrations; only peers access it.
+    /// let mr = unsafe { Mr::register(&owner, bytes.as_mut_ptr(), 64, Access::LOCAL_WRITE) }?;
+    /// // SAFETY: `bytes` stays mapped for this second registration, too, since it is leaked.
+    /// let view = unsafe { mr.share(&reader, Access::REMOTE_READ) }?;
+    /// drop(mr);
+    /// assert_eq!(view.remote().access(), Access::REMOTE_READ);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn share(&self, pd: &Pd, access: Access) -> Result<Mr, Error> {
+        if !Arc::ptr_eq(&self.domain.device, &pd.0.device) {
+            return Err(Error::Foreign);
+        }
+        let (start, function) = (To::new(self.at), pd.0.function()?);
+        let stag = function.register_shared(self.stag, start, pd.0.pd, access)?;
+        let mut mr = Mr::from_parts(pd, stag, access, (self.at, self.len));
+        mr.held.clone_from(&self.held);
+        Ok(mr)
     }
 
     fn from_parts(pd: &Pd, stag: Stag, access: Access, (at, len): (u64, usize)) -> Mr {
@@ -222,6 +307,7 @@ impl Mr {
             access,
             at,
             len,
+            held: Vec::new(),
         }
     }
 
@@ -319,6 +405,49 @@ impl Mr {
         };
         // If it succeeded, `drop` deregisters again and finds no entry.
         refused.map_err(|error| (self, error))
+    }
+}
+
+impl Pd {
+    /// Registers `len` bytes scattered over pages of one size (M3), with addresses that begin at 0: in requests and for peers they
+    /// are one range. A page is named by memory of this domain and the offset of its first byte, a multiple of 4096; the first byte
+    /// lies `first_offset` bytes into the first page, and the last page may be used in part. The registration keeps the memory.
+    ///
+    /// ```
+    /// use verbena::low::PageSize;
+    /// use verbena::{Access, Device};
+    /// let pd = Device::open()?.pd()?;
+    /// let memory = pd.memory(4 * 65536, Access::LOCAL_WRITE)?;
+    /// let pages = [(&memory, 3 * 65536), (&memory, 0), (&memory, 65536)];
+    /// let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    /// let mr = pd.register_pages(PageSize::K64, &pages, 1000, 150_000, rights)?;
+    /// assert_eq!(mr.remote().len(), 150_000);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn register_pages(
+        &self,
+        size: PageSize,
+        pages: &[(&Memory, usize)],
+        first_offset: usize,
+        len: usize,
+        access: Access,
+    ) -> Result<Mr, Error> {
+        let (mut list, mut held) = (Vec::with_capacity(pages.len()), Vec::<Memory>::new());
+        for (memory, offset) in pages {
+            if !memory.is_in(&self.0) {
+                return Err(Error::Foreign);
+            }
+            memory.check(*offset, size.bytes() as usize)?;
+            list.push(memory.pointer(*offset));
+            if !held.iter().any(|known| known.is_same(memory)) {
+                held.push((*memory).clone());
+            }
+        }
+        // SAFETY: every page lies in a `Memory`, which stays mapped while `held` has a handle of it and is never accessed through
+        // references; `Mr` is deregistered in `drop`, before its fields are dropped.
+        let mut mr = unsafe { Mr::register_pages(self, size, &list, first_offset, len, access) }?;
+        mr.held = held;
+        Ok(mr)
     }
 }
 

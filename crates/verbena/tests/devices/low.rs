@@ -2,12 +2,13 @@
 //! All queue pairs are connected over loopback.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use verbena::low::{
-    Arm, Data, Flags, Limits, PostError, PostRecvError, PostSendError, RecvWr, SendOp, SendWr, Wc,
-    WcOp,
+    Arm, Data, Flags, Limits, PostError, PostRecvError, PostSendError, QpState, RecvWr, SendOp,
+    SendWr, Wc, WcOp,
 };
-use verbena::{Access, Cq, Device, Memory, Pd, Qp, QpOptions, Status};
+use verbena::{Access, Cq, Device, HandlerOptions, Memory, Pd, Qp, QpOptions, Status};
 
 use crate::common::low::{SEND, complete, connect_qps, wr};
 use crate::common::{device, pattern};
@@ -127,6 +128,84 @@ fn one_list_may_hold_every_operation() {
     assert_eq!(a.memory.load(8008).unwrap(), 4);
     assert_eq!(b.memory.load(2048).unwrap(), 77);
     assert_eq!(b.memory.get::<[u8; 6]>(0).unwrap(), *b"inline");
+}
+
+/// N1: every part, both ports, outstanding work, counters, timeouts, and the first cause of failure.
+#[test]
+fn query_returns_all_of_queue_pair() {
+    let (a, b) = pair();
+    let handler = a.device.set_handler(&HandlerOptions::default()).unwrap();
+    a.received.set_handler(Some(&handler)).unwrap();
+    a.qp.set_attr(|attr| attr.peer_timeout = Some(Duration::from_secs(77)));
+    let (ours, theirs) = (a.qp.query().unwrap(), b.qp.query().unwrap());
+    let parts = ours.qp.init_attr;
+    assert_eq!(
+        (parts.send_cq, parts.recv_cq),
+        (a.sent.number(), a.received.number())
+    );
+    assert_eq!((parts.limits.sends, parts.srq), (512, None));
+    assert_eq!(ours.send_handler, None);
+    assert_eq!(ours.recv_handler.map(|id| id.0), Some(handler.id()));
+    assert_eq!(ours.attr.peer_timeout, Some(Duration::from_secs(77)));
+    assert_eq!(ours.qp.view.state, QpState::Rts);
+    assert!(ours.peer_addr.is_some() && ours.peer_addr == theirs.local_addr);
+    assert!(ours.local_addr.is_some() && ours.local_addr == theirs.peer_addr);
+    let queue = a.received.query().unwrap();
+    assert_eq!(
+        (queue.number, queue.cq.users),
+        (a.received.number(), 1),
+        "{queue:?}"
+    );
+    assert_eq!(queue.handler.map(|id| id.0), Some(handler.id()));
+
+    // A receive that waits, and a Write that the peer refuses.
+    let (id, scatter) = (1, &[][..]);
+    a.qp.post_recv(&[RecvWr { id, scatter }]).unwrap();
+    assert_eq!(a.qp.query().unwrap().qp.view.receives, 1);
+    let op = SendOp::Write {
+        remote: a.memory.remote_addr(0).unwrap(),
+        immediate: None,
+    };
+    a.qp.post_send(&[wr(2, op, Data::Inline(b"x"))]).unwrap();
+    assert_eq!(complete(&a.sent, 1)[0].status, Status::RemAccessErr);
+    let view = a.qp.query().unwrap().qp.view;
+    assert_eq!((view.state, view.counters.messages_out), (QpState::Err, 1));
+    assert!(view.cause.is_some(), "{view:?}");
+}
+
+#[test]
+fn initial_completion_queues_outlive_their_handles() {
+    let device = device(&[("initial_cqs", "2"), ("initial_cq_entries", "64")]);
+    let pd = device.pd().unwrap();
+    let memory = pd.memory(64, Access::ALL).unwrap();
+    let used = device.used().cqs;
+    assert_eq!(used, 2);
+    let first = device.initial_cq(0).unwrap().unwrap();
+    let second = device.initial_cq(1).unwrap().unwrap();
+    assert_ne!(first.number(), second.number());
+    assert!(device.initial_cq(2).unwrap().is_none());
+    let a = Qp::new(&pd, &first, &first, QpOptions::default()).unwrap();
+    let b = Qp::new(&pd, &second, &second, QpOptions::default()).unwrap();
+    connect_qps(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
+    let scatter = &[memory.sge(0, 64).unwrap()][..];
+    b.post_recv(&[RecvWr { id: 7, scatter }]).unwrap();
+    a.post_send(&[wr(1, SEND, Data::Inline(b"kept"))]).unwrap();
+    assert_eq!(complete(&first, 1)[0].status, Status::Success);
+    // The completion stays without a handle of its queue.
+    drop(second);
+    let again = device.initial_cq(1).unwrap().unwrap();
+    assert_eq!(complete(&again, 1)[0].id, 7);
+    drop((a, b, first, again));
+    assert_eq!(device.used().cqs, used);
+}
+
+#[test]
+fn too_many_initial_completion_queues_are_refused() {
+    let mut config = verbena::Config::default();
+    config.set("initial_cqs", "5").unwrap();
+    config.set("max_cqs", "4").unwrap();
+    let error = Device::with(config).unwrap_err().to_string();
+    assert!(error.contains("completion queue"), "{error}");
 }
 
 #[test]

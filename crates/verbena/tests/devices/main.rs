@@ -5,6 +5,7 @@
 mod common;
 
 mod connection;
+mod control;
 mod depths;
 mod endpoint;
 mod examples;
@@ -18,6 +19,7 @@ mod migrate_errors;
 mod migration;
 mod one_touch;
 mod oob;
+mod regions;
 mod scope;
 mod srq;
 mod ssq;

@@ -1,5 +1,5 @@
-//! `verbena devinfo`: the adapter as programs see it, and its settings. Every setting is listed with its value and its origin; secrets are
-//! hidden.
+//! `verbena devinfo`: the adapter as programs see it, and its settings; or the objects of a running program's adapters. Every setting is listed
+//! with its value and its origin; secrets are hidden.
 
 mod profile;
 
@@ -14,6 +14,9 @@ use super::link::Link;
 
 #[derive(Args)]
 pub(crate) struct Devinfo {
+    /// Show the queue pairs, completion queues and shared receive queues of this process instead
+    #[arg(conflicts_with = "profile")]
+    pid: Option<u32>,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -40,6 +43,9 @@ fn is_closed_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
+    if let Some(pid) = args.pid {
+        return show_objects(pid, args.json);
+    }
     let config = Config::load()?;
     let rows = config.describe();
     let links = super::link::links(&config)?;
@@ -120,6 +126,26 @@ fn show_profile(device: &Device, json: bool) -> Result<(), Box<dyn std::error::E
     }
     serde_json::to_writer_pretty(&mut out, &profile::json(&profile, &host))?;
     writeln!(out)?;
+    Ok(())
+}
+
+/// One block of lines for each object, or one JSON object per line.
+fn show_objects(pid: u32, json: bool) -> Result<(), Box<dyn std::error::Error>> {
+    let mut out = io::stdout().lock();
+    for object in verbena_cli::objects::objects(pid)? {
+        if json {
+            writeln!(out, "{}", object.json())?;
+            continue;
+        }
+        writeln!(
+            out,
+            "{} (adapter {} of process {pid})",
+            object.kind, object.adapter
+        )?;
+        for (key, value) in &object.fields {
+            writeln!(out, "  {key:<18} {value}")?;
+        }
+    }
     Ok(())
 }
 

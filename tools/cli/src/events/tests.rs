@@ -15,7 +15,7 @@ Num       RefCount Protocol Flags    Type St Inode Path
 0000000000000000: 00000003 00000000 00000000 0001 03 30124
 0000000000000000: 00000003 00000000 00000000 0001 03 30125 @other
 ";
-    let found: Vec<_> = parse_sockets(table).into_iter().collect();
+    let found: Vec<_> = parse_sockets(table, NAME).into_iter().collect();
     assert_eq!(found, [(7, vec![0]), (41, vec![0, 1])]);
 }
 

@@ -109,6 +109,7 @@ fn as_child() {
     );
     let srq = pd.srq(16, 1).unwrap();
     println!("\n> {} {}", received.number(), srq.number());
+    let mut kept = Vec::new();
     while wait_for_line() {
         let a = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
         let b = Qp::with_srq(&pd, &received, &received, &srq, QpOptions::default()).unwrap();
@@ -152,6 +153,8 @@ fn as_child() {
             let cause = Cause::GeneralPurpose { pin };
             device.inject(cause, Origin::UNSPECIFIED).unwrap();
         }
+        // For `verbena devinfo`.
+        kept.push((a, b));
     }
 }
 
@@ -243,6 +246,47 @@ fn events_of_another_process_are_shown_live() {
     let ended = verbena_testing::process_ends(after.0.id(), verbena_testing::WAIT_LIMIT);
     assert!(ended, "it ends with the process");
     assert_eq!(after.0.wait().unwrap().code(), Some(0));
+}
+
+/// N1: everything about the queues of a running program.
+#[test]
+fn devinfo_shows_objects_of_running_program() {
+    let mut watched = Watched::start(&[]);
+    let numbers = watched.read_numbers();
+    let (cq, srq) = (u64::from(numbers[0]), u64::from(numbers[1]));
+    watched.proceed();
+    let qps: Vec<u64> = watched.read_numbers().into_iter().map(u64::from).collect();
+    let pid = watched.pid();
+    let shown = output(&["devinfo", "--json", &pid]);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let objects: Vec<serde_json::Value> = text(&shown.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let find = |kind: &str, number: u64| {
+        let found = objects
+            .iter()
+            .find(|o| o["kind"] == kind && o["number"] == number);
+        found.unwrap_or_else(|| panic!("{kind} {number} in {objects:#?}"))
+    };
+    let (queue, shared) = (find("cq", cq), find("srq", srq));
+    assert_eq!((&queue["users"], &shared["users"]), (&1.into(), &1.into()));
+    assert_eq!(shared["receives"], 16);
+    let (a, b) = (find("qp", qps[0]), find("qp", qps[1]));
+    assert_eq!((&b["recv_cq"], &b["srq"]), (&cq.into(), &srq.into()));
+    assert_eq!(
+        (&a["srq"], &a["max_sends"]),
+        (&serde_json::Value::Null, &128.into())
+    );
+    assert_eq!((&a["state"], &a["pd"]), (&"Err".into(), &b["pd"]));
+    assert_eq!(a["messages_out"], 2);
+    assert_eq!(a["peer_timeout"], "10s");
+    assert!(a["cause"].is_string(), "{a}");
+    let plain = text(&output(&["devinfo", &pid]).stdout);
+    assert!(plain.contains("rnr_retry          Forever"), "{plain}");
+    let refused = output(&["devinfo", "4194305"]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(text(&refused.stderr).contains("there is no process 4194305"));
 }
 
 #[test]

@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn outward_dependency_is_found() {
         let packages = [package(WIRE, &[(STREAM, None)]), package(STREAM, &[])];
-        let expected = "crates/verbena-wire/Cargo.toml:1: arrows: \
+        let expected = "crates/verbena-wire/Cargo.toml:1: layering: \
                         `verbena-wire` must not depend on `verbena-stream`: imports go inward only";
         assert_eq!(sentences(&packages), [expected]);
     }

@@ -2,10 +2,13 @@
 //! The queue pair's part is a consistent snapshot; handlers and addresses are read a moment later.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
-use verbena_nic::QpInfo;
+use verbena_nic::{Qp, QpInfo};
 
-use super::QueuePair;
+use super::{QpAttr, QueuePair};
+use crate::connection::Connection;
+use crate::core::Core;
 use crate::error::Error;
 use crate::notify::handler::HandlerId;
 
@@ -18,10 +21,131 @@ pub struct QueuePairInfo {
     pub send_handler: Option<HandlerId>,
     /// The handler of the queue that its receives complete in, if that has one.
     pub recv_handler: Option<HandlerId>,
+    /// Its attributes towards the peer: timeouts, retries, read depths.
+    pub attr: QpAttr,
     /// Our address and port, while it is connected.
     pub local_addr: Option<SocketAddr>,
     /// The peer's address and port, while it is connected.
     pub peer_addr: Option<SocketAddr>,
+}
+
+impl Core {
+    /// Its completion queues, shared receive queues and queue pairs of connections, one per line, for `verbena devinfo PID` (N1). Objects
+    /// that are destroyed meanwhile are left out.
+    pub(crate) fn describe(&self) -> String {
+        let (function, config) = (&self.function, &self.config);
+        let mut text = format!(
+            "adapter name={} function={} personality={:?}\n",
+            config.name,
+            function.number(),
+            config.personality,
+        );
+        for number in function.cq_numbers() {
+            let Ok(cq) = function.query_cq(number) else {
+                continue;
+            };
+            let handler = self.notification.cq_notifications.handler(number);
+            text += &format!(
+                "cq number={number} entries={} waiting={} overflowed={} users={} handler={}\n",
+                cq.entries,
+                cq.waiting,
+                cq.overflowed,
+                cq.users,
+                or_none(handler.map(|handler| handler.0)),
+            );
+        }
+        for number in function.srq_numbers() {
+            let Ok(srq) = function.query_srq(number) else {
+                continue;
+            };
+            text += &format!(
+                "srq number={number} pd={} receives={} max_sge={} waiting={} limit={} users={}\n",
+                srq.pd.0, srq.receives, srq.max_sge, srq.waiting, srq.limit, srq.users,
+            );
+        }
+        let infos = function.all_qps().into_iter();
+        for (number, info) in infos.filter_map(|qp| Some((qp.number(), self.query(&qp)?))) {
+            text += &info.line(number);
+        }
+        text
+    }
+
+    /// `None` if it is destroyed meanwhile.
+    fn query(&self, qp: &Qp) -> Option<QueuePairInfo> {
+        let info = self.function.query_qp(qp.number()).ok()?;
+        let attr = self.routes.attr_of(qp.number())?;
+        let connection = self.routes.connection_of(qp.number());
+        Some(QueuePairInfo::new(self, info, attr, connection.as_deref()))
+    }
+}
+
+/// A value, or the word `none`.
+fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "none".to_owned(), |value| value.to_string())
+}
+
+impl QueuePairInfo {
+    fn new(core: &Core, qp: QpInfo, attr: QpAttr, connection: Option<&Connection>) -> Self {
+        let handler = |cq| core.notification.cq_notifications.handler(cq);
+        let local = connection.and_then(|c| c.transport().socket().local_addr().ok());
+        QueuePairInfo {
+            send_handler: handler(qp.init_attr.send_cq),
+            recv_handler: handler(qp.init_attr.recv_cq),
+            attr,
+            local_addr: local,
+            peer_addr: connection.map(Connection::peer),
+            qp,
+        }
+    }
+
+    /// As one line of text.
+    fn line(&self, number: u32) -> String {
+        let (init, view, attr) = (&self.qp.init_attr, &self.qp.view, &self.attr);
+        let (limits, counters) = (&init.limits, &view.counters);
+        let seconds = |time: Duration| format!("{}s", time.as_secs_f64());
+        let fields = [
+            ("state", format!("{:?}", view.state)),
+            ("rdmac_state", format!("{:?}", self.qp.rdmac)),
+            ("pd", init.pd.0.to_string()),
+            ("type", format!("{:?}", init.qp_type)),
+            ("personality", format!("{:?}", init.personality)),
+            ("send_cq", init.send_cq.to_string()),
+            ("recv_cq", init.recv_cq.to_string()),
+            ("srq", or_none(init.srq)),
+            ("send_handler", or_none(self.send_handler.map(|id| id.0))),
+            ("recv_handler", or_none(self.recv_handler.map(|id| id.0))),
+            ("max_sends", limits.sends.to_string()),
+            ("max_receives", limits.receives.to_string()),
+            ("max_sge", limits.max_sge.to_string()),
+            ("max_inline", limits.inline.to_string()),
+            ("sends", view.sends.to_string()),
+            ("receives", view.receives.to_string()),
+            ("remote_write", view.enabled.write.to_string()),
+            ("remote_read", view.enabled.read.to_string()),
+            ("remote_atomic", view.enabled.atomic.to_string()),
+            ("local", or_none(self.local_addr)),
+            ("peer", or_none(self.peer_addr)),
+            ("peer_timeout", or_none(attr.peer_timeout.map(seconds))),
+            ("rnr_retry", format!("{:?}", attr.rnr_retry)),
+            ("rnr_timer", attr.rnr_timer.code().to_string()),
+            ("ird", or_none(attr.ird)),
+            ("ord", or_none(attr.ord)),
+            ("bytes_in", counters.bytes_in.to_string()),
+            ("bytes_out", counters.bytes_out.to_string()),
+            ("bytes_direct", counters.bytes_direct.to_string()),
+            ("messages_in", counters.messages_in.to_string()),
+            ("messages_out", counters.messages_out.to_string()),
+            ("rnr_sent", counters.rnr_sent.to_string()),
+            ("rnr_received", counters.rnr_received.to_string()),
+            // The last one, since it is a sentence; a line is a line whatever it contains.
+            ("cause", or_none(view.cause.as_ref()).replace('\n', " ")),
+        ];
+        let mut line = format!("qp number={number}");
+        for (key, value) in fields {
+            line += &format!(" {key}={value}");
+        }
+        line + "\n"
+    }
 }
 
 impl QueuePair {
@@ -29,17 +153,8 @@ impl QueuePair {
     pub fn query(&self) -> Result<QueuePairInfo, Error> {
         self.core.check()?;
         let qp = self.core.function.query_qp(self.number())?;
-        let handler = |cq| self.core.notification.cq_notifications.handler(cq);
-        let connection = self.slot.get();
-        let local = connection
-            .as_ref()
-            .and_then(|c| c.transport().socket().local_addr().ok());
-        Ok(QueuePairInfo {
-            send_handler: handler(qp.init_attr.send_cq),
-            recv_handler: handler(qp.init_attr.recv_cq),
-            local_addr: local,
-            peer_addr: connection.map(|c| c.peer()),
-            qp,
-        })
+        let (attr, connection) = (*self.attr.lock(), self.slot.get());
+        let connection = connection.as_deref();
+        Ok(QueuePairInfo::new(&self.core, qp, attr, connection))
     }
 }

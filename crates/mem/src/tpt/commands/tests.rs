@@ -1,7 +1,7 @@
 //! The entry of an iSCSI command: how it is found, and every check before.
 
 use super::*;
-use crate::check::Policy;
+use crate::entry::Policy;
 
 const PD: Pd = Pd(3);
 

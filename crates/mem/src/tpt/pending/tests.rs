@@ -1,7 +1,8 @@
 //! Tests of pending entries: failing accesses, how entries end, notified queue pairs, and what becomes of their indexes.
 
 use super::*;
-use crate::check::{MemAccess, Policy};
+use crate::check::MemAccess;
+use crate::entry::Policy;
 use crate::refusal::Refusal;
 use crate::window::Bind;
 

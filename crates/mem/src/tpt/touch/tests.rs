@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicU32 as Count;
 use super::*;
 use crate::access::Access;
 use crate::buffer::Buffer;
-use crate::check::Policy;
 use crate::entry::Pd;
+use crate::entry::Policy;
 use crate::window::{Bind, WindowType};
 
 const PD: Pd = Pd(1);

@@ -1,0 +1,189 @@
+//! Control queue pairs of the Rust API (V5): requests that depend on each other, in order, with results that can be connected and used.
+//! Failures leave nothing behind, and a request that cannot be queued changes nothing.
+
+use verbena::low::{ControlOp, Data, QpState, SendOp, Wc, WcOp};
+use verbena::{Access, ControlQueue, Cq, Device, Error, Qp, QpOptions, Status};
+
+use crate::common::device;
+use crate::common::low::{complete, connect_qps, wr};
+
+/// The id, operation and status of the next completions.
+fn done(control: &ControlQueue, count: usize) -> Vec<(u64, ControlOp, Status)> {
+    let entry = |wc: Wc| {
+        assert_eq!(wc.qpn, control.number());
+        match wc.op {
+            WcOp::Control(op) => (wc.id, op, wc.status),
+            other => panic!("not a control request: {other:?}"),
+        }
+    };
+    let all = complete(control.cq(), count);
+    all.into_iter().map(entry).collect()
+}
+
+fn drop_error<T, R>(result: Result<R, (T, Error)>) -> R {
+    result.map_err(|(_, error)| error).unwrap()
+}
+
+#[test]
+fn queued_objects_connect_and_transfer() {
+    let device = device(&[]);
+    let pd = device.pd().unwrap();
+    let control = device.control_queue(64).unwrap();
+    // All of it is queued before any result is looked at.
+    let cq = control.create_cq(1, 64).unwrap();
+    let create = |id| control.create_qp(id, &pd, &cq, &cq, QpOptions::default());
+    let (a, b) = (create(2).unwrap(), create(3).unwrap());
+    let ready = control.modify_qp(4, &a, QpState::Init).unwrap();
+    let (memory, registering) = control.register(5, &pd, 1 << 20, Access::ALL).unwrap();
+    let expected = [
+        (1, ControlOp::CreateCq, Status::Success),
+        (2, ControlOp::CreateQp, Status::Success),
+        (3, ControlOp::CreateQp, Status::Success),
+        (4, ControlOp::ModifyQp, Status::Success),
+        (5, ControlOp::Register, Status::Success),
+    ];
+    assert_eq!(done(&control, 5), expected);
+    ready.wait().unwrap();
+    registering.wait().unwrap();
+    let (cq, a, b): (Cq, Qp, Qp) = (cq.wait().unwrap(), a.wait().unwrap(), b.wait().unwrap());
+    assert_eq!((a.state(), b.state()), (QpState::Init, QpState::Reset));
+    connect_qps(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
+    let op = SendOp::Write {
+        remote: memory.remote_addr(4096).unwrap(),
+        immediate: None,
+    };
+    let request = wr(9, op, Data::Inline(b"through queued objects"));
+    a.post_send(&[request]).unwrap();
+    assert_eq!(complete(&cq, 1)[0].status, Status::Success);
+    let got: [u8; 22] = memory.get(4096).unwrap();
+    assert_eq!(&got, b"through queued objects");
+    // Removed in the same way.
+    let removals = [
+        drop_error(control.destroy_qp(10, a)),
+        drop_error(control.destroy_qp(11, b)),
+        drop_error(control.destroy_cq(12, cq)),
+        drop_error(control.deregister(13, memory)),
+    ];
+    let expected = [
+        (10, ControlOp::DestroyQp, Status::Success),
+        (11, ControlOp::DestroyQp, Status::Success),
+        (12, ControlOp::DestroyCq, Status::Success),
+        (13, ControlOp::Deregister, Status::Success),
+    ];
+    assert_eq!(done(&control, 4), expected);
+    for removal in removals {
+        removal.wait().unwrap();
+    }
+    let used = device.used();
+    // The completion queue that is left is that of the control queue pair.
+    assert_eq!((used.qps, used.cqs, used.stags), (0, 1, 0));
+}
+
+#[test]
+fn requests_that_depend_on_failed_one_fail() {
+    let device = device(&[("max_cqs", "2")]);
+    let pd = device.pd().unwrap();
+    let control = device.control_queue(16).unwrap();
+    let _last = device.cq(16).unwrap();
+    let cq = control.create_cq(1, 16).unwrap();
+    let options = QpOptions::default();
+    let qp = control.create_qp(2, &pd, &cq, &cq, options).unwrap();
+    let modified = control.modify_qp(3, &qp, QpState::Init).unwrap();
+    let statuses: Vec<Status> = done(&control, 3).into_iter().map(|done| done.2).collect();
+    assert_eq!(statuses, [Status::LocQpOpErr; 3]);
+    let error = cq.wait().unwrap_err().to_string();
+    assert!(error.contains("completion queue"), "{error}");
+    let error = qp.wait().unwrap_err().to_string();
+    assert!(error.contains("depends on"), "{error}");
+    assert!(modified.wait().is_err());
+    assert_eq!(device.used().qps, 0);
+}
+
+#[test]
+fn forbidden_transition_fails_and_changes_nothing() {
+    let device = device(&[]);
+    let (pd, cq) = (device.pd().unwrap(), device.cq(16).unwrap());
+    let control = device.control_queue(16).unwrap();
+    let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
+    let refused = control.modify_qp(1, &qp, QpState::Sqd).unwrap();
+    assert_eq!(
+        done(&control, 1),
+        [(1, ControlOp::ModifyQp, Status::LocQpOpErr)]
+    );
+    let error = refused.wait().unwrap_err();
+    assert_eq!(qp.state(), QpState::Reset, "{error}");
+}
+
+#[test]
+fn completion_queue_in_use_is_not_destroyed() {
+    let device = device(&[]);
+    let (pd, cq) = (device.pd().unwrap(), device.cq(16).unwrap());
+    let control = device.control_queue(16).unwrap();
+    let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
+    let refused = drop_error(control.destroy_cq(1, cq));
+    let error = refused.wait().unwrap_err().to_string();
+    assert!(error.contains("in use by 1"), "{error}");
+    assert_eq!(done(&control, 1)[0].2, Status::LocQpOpErr);
+    // It ends with its queue pair.
+    assert_eq!(device.used().cqs, 2);
+    drop(qp);
+    assert_eq!(device.used().cqs, 1);
+}
+
+#[test]
+fn memory_with_other_handles_is_returned() {
+    let device = device(&[]);
+    let pd = device.pd().unwrap();
+    let control = device.control_queue(16).unwrap();
+    let memory = pd.memory(4096, Access::ALL).unwrap();
+    let other = memory.clone();
+    let (memory, error) = control.deregister(1, memory).unwrap_err();
+    assert!(error.to_string().contains("in use by 1"), "{error}");
+    assert_eq!((control.outstanding(), memory.len()), (0, 4096));
+    drop(other);
+    drop_error(control.deregister(2, memory)).wait().unwrap();
+    assert_eq!(device.used().stags, 0);
+}
+
+#[test]
+fn foreign_domain_is_refused_when_posted() {
+    let (one, other) = (device(&[]), device(&[]));
+    let control = one.control_queue(16).unwrap();
+    let (pd, cq) = (other.pd().unwrap(), one.cq(16).unwrap());
+    let refused = control.create_qp(1, &pd, &cq, &cq, QpOptions::default());
+    assert!(matches!(refused, Err(Error::Foreign)));
+    let refused = control.register(2, &pd, 4096, Access::ALL);
+    assert!(matches!(refused, Err(Error::Foreign)));
+    assert_eq!(control.outstanding(), 0);
+    assert!(one.control_queue(0).is_err());
+}
+
+#[test]
+fn dropped_control_queue_ends_its_requests() {
+    let device = device(&[]);
+    let pd = device.pd().unwrap();
+    let control = device.control_queue(256).unwrap();
+    let queued: Vec<_> = (0..200)
+        .map(|id| control.create_cq(id, 16).unwrap())
+        .collect();
+    let (memory, registering) = control.register(200, &pd, 4096, Access::ALL).unwrap();
+    drop(control);
+    // Each request was executed, or ends with an error; none waits for ever.
+    let results: Vec<_> = queued.into_iter().map(verbena::Queued::wait).collect();
+    let executed = results.iter().filter(|result| result.is_ok()).count();
+    assert!(results[executed..].iter().all(Result::is_err), "in order");
+    assert_eq!(registering.wait().is_ok(), device.used().stags == 1);
+    drop((results, memory));
+    assert_eq!((device.used().cqs, device.used().stags), (0, 0));
+}
+
+/// The last handles of a device may be dropped with the results of its control queue pair.
+#[test]
+fn device_ends_with_its_queued_objects() {
+    let opened: Device = device(&[]);
+    let control = opened.control_queue(16).unwrap();
+    let cq = control.create_cq(1, 16).unwrap();
+    drop(opened);
+    drop(control);
+    drop(cq);
+}

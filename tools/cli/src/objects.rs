@@ -1,0 +1,102 @@
+//! The objects of another process's adapters (N1), read from a local socket of that process.
+//! The process id of the socket's peer is checked, lines are bounded, and the other process is not delayed. Every field is shown, known or
+//! not.
+
+use std::io::{self, BufRead, Read};
+
+use serde_json::{Map, Value, json};
+use verbena::monitor::objects::{GREETING, NAME};
+
+use crate::events::{Error, LONGEST, adapters_of, connect, program};
+
+/// One object of an adapter.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Object {
+    /// The adapter's number in the process.
+    pub adapter: u32,
+    /// What it is: `adapter`, `cq`, `srq` or `qp`.
+    pub kind: String,
+    /// Its attributes, in the order in which they are shown.
+    pub fields: Vec<(String, String)>,
+}
+
+impl Object {
+    /// Parses `KIND KEY=VALUE…`; the last value may contain spaces. `None` if a character would control the terminal.
+    fn parse(adapter: u32, line: &str) -> Option<Object> {
+        let printable = !line.chars().any(char::is_control);
+        let (kind, mut rest) = line.split_once(' ').filter(|_| printable)?;
+        let mut fields = Vec::new();
+        while let Some((key, value)) = rest.split_once('=') {
+            let (value, next) = if key == "cause" {
+                (value, "")
+            } else {
+                value.split_once(' ').unwrap_or((value, ""))
+            };
+            fields.push((key.to_owned(), value.to_owned()));
+            rest = next;
+        }
+        Some(Object {
+            adapter,
+            kind: kind.to_owned(),
+            fields,
+        })
+    }
+
+    /// The object in JSON; numeric values are numbers, `none` is null.
+    pub fn json(&self) -> Value {
+        let mut object = Map::new();
+        object.insert("adapter".into(), json!(self.adapter));
+        object.insert("kind".into(), json!(self.kind));
+        for (key, value) in &self.fields {
+            let value = match value.parse::<u64>() {
+                Ok(number) => json!(number),
+                Err(_) if value == "none" => Value::Null,
+                Err(_) => json!(value),
+            };
+            object.entry(key.clone()).or_insert(value);
+        }
+        Value::Object(object)
+    }
+}
+
+/// The objects of all adapters of a process.
+pub fn objects(pid: u32) -> Result<Vec<Object>, Error> {
+    program(pid).ok_or(Error::NoProcess { pid })?;
+    let mut found = Vec::new();
+    for adapter in adapters_of(pid, NAME)? {
+        let mut reader = connect((NAME, GREETING), pid, adapter)?;
+        loop {
+            let mut line = String::new();
+            match reader.by_ref().take(LONGEST).read_line(&mut line) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Err(Error::Silent { pid });
+                }
+                Err(error) => return Err(error.into()),
+                Ok(0) => break,
+                Ok(_) => found.extend(Object::parse(adapter, line.trim_end_matches('\n'))),
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_value_may_contain_spaces() {
+        let line = "qp number=7 srq=none state=Err cause=the peer = gone";
+        let object = Object::parse(1, line).unwrap();
+        assert_eq!(object.fields.len(), 4);
+        let json = object.json();
+        assert_eq!((&json["number"], &json["srq"]), (&json!(7), &Value::Null));
+        assert_eq!(json["cause"], "the peer = gone");
+    }
+
+    #[test]
+    fn control_characters_are_refused() {
+        assert_eq!(Object::parse(0, "qp cause=\u{1b}[2J"), None);
+        assert_eq!(Object::parse(0, "qp"), None);
+    }
+}
