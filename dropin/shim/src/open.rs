@@ -104,7 +104,7 @@ define_fopens! {
 unsafe fn open_counter(path: *const c_char, cloexec: bool) -> Option<c_int> {
     // SAFETY: the caller guarantees that `path` is a C string, and keeps it during the call.
     let path = unsafe { CStr::from_ptr(path) };
-    if !sysfs::is_counter(path.to_bytes()) {
+    if !sysfs::changes(path.to_bytes()) {
         return None;
     }
     let mut text = [0_u8; 64];

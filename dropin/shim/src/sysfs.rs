@@ -55,8 +55,8 @@ pub(crate) fn replacement(path: &[u8], buffer: &mut Buffer) -> Option<*const c_c
     Some(text.as_ptr().cast())
 }
 
-/// Whether the path ends in a counter of a port, or in its state: files whose content changes.
-pub(crate) fn is_counter(path: &[u8]) -> bool {
+/// Whether the content of the file changes: a counter of a port, or its state.
+pub(crate) fn changes(path: &[u8]) -> bool {
     let mut parts = path.rsplit(|byte| *byte == b'/');
     let name = parts.next();
     match parts.next() {
@@ -103,11 +103,14 @@ mod tests {
     }
 
     #[test]
-    fn counter_paths_are_recognised_by_directory() {
-        assert!(is_counter(b"/a/ports/1/counters/port_rcv_data"));
-        assert!(is_counter(b"/a/ports/1/hw_counters/sent_pkts"));
-        assert!(!is_counter(b"/a/ports/1/counters"));
-        assert!(!is_counter(b"/a/ports/1/state"));
-        assert!(!is_counter(b""));
+    fn counters_and_state_change() {
+        assert!(changes(b"/a/ports/1/counters/port_rcv_data"));
+        assert!(changes(b"/a/ports/1/hw_counters/sent_pkts"));
+        assert!(!changes(b"/a/ports/1/counters"));
+        assert!(changes(b"/a/ports/1/state"));
+        assert!(changes(b"/a/ports/1/phys_state"));
+        assert!(!changes(b"/a/ports/1/rate"));
+        assert!(!changes(b"/a/state"));
+        assert!(!changes(b""));
     }
 }
