@@ -75,6 +75,7 @@ fn message_under_rnr_is_discarded_and_uncounted() {
         read_v2: true,
         send_imm: true,
         rings: true,
+        xrc: false,
         drop_overlong: false,
     };
     let mut rx = Rx::new(false, true, accepts, FirstFpdu::Any);

@@ -49,6 +49,7 @@ impl Follower {
             read_v2: terms.extensions,
             send_imm: terms.extensions,
             rings: terms.extensions,
+            xrc: terms.extensions,
             drop_overlong: false,
         };
         let markers = terms.markers[dir];
