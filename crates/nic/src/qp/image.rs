@@ -76,6 +76,9 @@ pub enum MigrateRefusal {
     /// Its keys stay in this adapter.
     #[error("it is encrypted (setting `tls`), and its keys do not leave the adapter")]
     Encrypted,
+    /// Its shared receive queues, or those of its peer, are named by numbers of an XRC domain, which stays.
+    #[error("it is an XRC queue pair, and its XRC domain belongs to its adapter")]
+    Xrc,
     /// V6: its sends come from a queue that stays.
     #[error("it is a channel of a shared send queue")]
     Channel,
@@ -288,6 +291,9 @@ impl Inner {
         }
         if init.send_cq.is_for_ssq() {
             return Err(MigrateRefusal::Channel);
+        }
+        if init.qp_type.is_xrc() {
+            return Err(MigrateRefusal::Xrc);
         }
         let waits = self.receive.blocked().is_some_and(Blocked::for_memory);
         if waits || self.responder.is_waiting() || init.tpt.has_pending() {

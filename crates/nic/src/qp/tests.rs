@@ -16,3 +16,4 @@ mod srq_hold;
 mod table;
 mod touch;
 mod work_requests;
+mod xrc;
