@@ -24,3 +24,4 @@ mod scope;
 mod srq;
 mod ssq;
 mod windows;
+mod xrc;

@@ -158,6 +158,7 @@ impl QueuePair {
             slot: Arc::new(Slot::new(attrs.peer_timeout)),
             recv: to.recv.0.clone(),
             _send: to.send.0.clone(),
+            _xrcd: None,
             attr: Arc::new(verbena_sync::locks::Mutex::new(attrs)),
             oob: None,
         })
