@@ -29,3 +29,4 @@ mod timestamps;
 mod unmapped;
 mod waiting;
 mod work;
+mod xrc;
