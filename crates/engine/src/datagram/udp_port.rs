@@ -97,12 +97,9 @@ impl UdpPort {
             return Err(Error::Closed);
         }
         if !watch.served {
-            self.shard.serve(self.token, self.clone())?;
             let once = Interest::READ_ONCE;
-            if let Err(error) = self.shard.watch(&self.socket, self.token, once) {
-                self.shard.forget(self.token);
-                return Err(error.into());
-            }
+            self.shard
+                .serve_watched(self.token, self.clone(), &self.socket, once)?;
             watch.served = true;
         }
         Ok(())
