@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_mem::{Access, Buffer, Pd, Policy, Sources};
+use verbena_mem::{Access, Buffer, Pd, Policy, Sources, Targets};
 use verbena_wire::Stag;
 
 use super::*;
@@ -436,6 +436,24 @@ fn idle_connections_hold_no_shared_receive() {
     assert_eq!(world.bytes(8, 3), b"xyz");
     let own = world.receive(&a, 3, &[]);
     assert_eq!(own, Err(PostError::Shared));
+}
+
+#[test]
+fn last_request_event_follows_the_end_once() {
+    for acknowledgement in [Acknowledgement::Accepted, Acknowledgement::Consumed] {
+        let mut world = World::new();
+        let srq = world.function.create_srq(world.pd, 4, 1).unwrap();
+        let attr = TcpAttr {
+            acknowledgement,
+            ..TcpAttr::default()
+        };
+        let qp = world.qp_with(attr, Some(&srq));
+        world.read(&qp, &mut Wire::ending(IoOutcome::Eof));
+        qp.fail("it fails after the end of the stream", &mut world.out);
+        let last = Event::LastWqe { qp: qp.number() };
+        let raised = world.out.events().iter().filter(|&&event| event == last);
+        assert_eq!(raised.count(), 1, "{acknowledgement:?}");
+    }
 }
 
 #[test]
