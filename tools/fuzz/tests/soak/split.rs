@@ -138,10 +138,10 @@ fn attach(round: u64) {
     let stop = Stop::new().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| host.run(&stop).unwrap());
-        let notified = said.recv_timeout(LIMIT);
+        let message = said.recv_timeout(LIMIT);
         stop.request();
-        let notified = notified.expect("a unit");
-        assert!(notified.contains("connected to"), "{notified}");
+        let message = message.expect("a unit");
+        assert!(message.contains("connected to"), "{message}");
     });
 }
 
