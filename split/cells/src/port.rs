@@ -192,8 +192,8 @@ impl Port {
 
     /// The next notice.
     pub fn poll_notice(&mut self) -> Option<Notice> {
-        let event = self.effects.notices.pop_front();
-        event.or_else(|| self.next_request())
+        let notice = self.effects.notices.pop_front();
+        notice.or_else(|| self.next_request())
     }
 
     /// Schedules a work queue pair that may have cells to send.

@@ -85,24 +85,24 @@ impl QpnPort {
         let random = sys::random_u64()?;
         let (number, pairs) =
             PortPair::bind_range(core.local_addresses.all()?, config.ports.clone(), random)?;
-        let (mut doors, mut boxes) = (Vec::new(), Vec::new());
+        let (mut acceptors, mut udp_ports) = (Vec::new(), Vec::new());
         let opened = pairs.into_iter().try_for_each(|PortPair { tcp, udp }| {
-            doors.push(Acceptor::for_oob(core, tcp)?);
-            boxes.push(UdpPort::new(core, udp, None)?);
+            acceptors.push(Acceptor::for_oob(core, tcp)?);
+            udp_ports.push(UdpPort::new(core, udp, None)?);
             Ok(())
         });
         if let Err(error) = opened {
             // Their shards hold them until they are closed.
-            doors.iter().for_each(|listener| listener.close());
-            boxes.iter().for_each(|mailbox| mailbox.close());
+            acceptors.iter().for_each(|acceptor| acceptor.close());
+            udp_ports.iter().for_each(|port| port.close());
             return Err(error);
         }
         Ok(QpnPort {
             number,
             indexes: Box::new([Index::Free; QPS_PER_PORT]),
             next: (random >> 32) as u8,
-            acceptors: doors,
-            udp_ports: boxes.into(),
+            acceptors,
+            udp_ports: udp_ports.into(),
         })
     }
 

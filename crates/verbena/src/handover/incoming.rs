@@ -202,11 +202,12 @@ impl IncomingHandover {
             let left: Error = HandoverError::NotUnpacked { what, tag }.into();
             return self.record_failure(Err(left));
         }
-        let berths: Result<Vec<(u64, BoundListener)>, Error> = core::mem::take(&mut self.listeners)
-            .into_iter()
-            .map(|(tag, fd)| Ok((tag, BoundListener::adopt(device.clone(), fd)?)))
-            .collect();
-        let berths = self.record_failure(berths)?;
+        let listening: Result<Vec<(u64, BoundListener)>, Error> =
+            core::mem::take(&mut self.listeners)
+                .into_iter()
+                .map(|(tag, fd)| Ok((tag, BoundListener::adopt(device.clone(), fd)?)))
+                .collect();
+        let listening = self.record_failure(listening)?;
         let all: Vec<_> = (self.arriving.iter())
             .map(|(qp, arriving)| (&qp.0.qp, arriving))
             .collect();
@@ -227,7 +228,7 @@ impl IncomingHandover {
         // If this is lost, the running process reads the same from the word.
         let _ = self.send_reply(&Reply::Accepted);
         begun?;
-        let listeners = berths
+        let listeners = listening
             .into_iter()
             .map(|(tag, bound)| Ok((tag, bound.listen(Listener::BACKLOG)?)));
         listeners.collect()

@@ -228,12 +228,12 @@ impl HandoverSender {
             goods.qps.push((*tag, departed.migration_state()?));
             fds.extend(departed.descriptors());
         }
-        let doors: Vec<OwnedFd> = listeners
+        let sockets: Vec<OwnedFd> = listeners
             .iter()
             .map(|(_, listener)| listener.duplicate())
             .collect::<Result<_, Error>>()?;
         goods.listeners = listeners.iter().map(|(tag, _)| *tag).collect();
-        fds.extend(doors.iter().map(AsFd::as_fd));
+        fds.extend(sockets.iter().map(AsFd::as_fd));
         let bytes = postcard::to_allocvec(&goods)
             .map_err(|_| HandoverError::InvalidMessage("the payload cannot be encoded"))?;
         let sent = self.channel.send(&bytes, &fds);

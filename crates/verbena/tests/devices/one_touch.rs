@@ -81,8 +81,8 @@ impl World {
         wait_until("the peer's end", || self.b.state() == QpState::Err);
         let why = self.b.view().cause.unwrap();
         assert!(why.contains("second touch of a one-touch STag"), "{why}");
-        let notified = self.a.view().cause.unwrap();
-        assert!(notified.contains("the peer sent Terminate"), "{notified}");
+        let cause = self.a.view().cause.unwrap();
+        assert!(cause.contains("the peer sent Terminate"), "{cause}");
     }
 }
 
@@ -176,11 +176,11 @@ fn register_send_registers_and_announces_memory() {
         let offset = usize::from(round) * 100;
         let made = tag.register(&world.memory, offset, 64, sink());
         let (ticket, handle) = made.unwrap();
-        let notified = world.a.post_recv(&[RecvWr {
+        let posted = world.a.post_recv(&[RecvWr {
             id: 7,
             scatter: &[],
         }]);
-        notified.unwrap();
+        posted.unwrap();
         let op = SendOp::RegisterSend {
             ticket,
             invalidate: None,
@@ -189,8 +189,8 @@ fn register_send_registers_and_announces_memory() {
         world.b.post_send(&[wr(1, op, NO_DATA)]).unwrap();
         let sent = complete(&world.b_cq, 1)[0];
         assert_eq!((sent.status, sent.op), (Status::Success, WcOp::Send));
-        let notified = complete(&world.a_cq, 1)[0];
-        assert_eq!(notified.immediate, Some(u32::from(round)));
+        let received = complete(&world.a_cq, 1)[0];
+        assert_eq!(received.immediate, Some(u32::from(round)));
         // The peer's write invalidates the registration, so the STag can be used for the next one.
         assert_eq!(world.write(&handle, &[round + 1; 64]), Status::Success);
         assert_eq!(world.memory.get::<u8>(offset + 63).unwrap(), round + 1);
@@ -235,8 +235,8 @@ fn anticipatory_registration_failure_ends_the_connection() {
     let end = world.run(SendOp::Register(ticket));
     assert_eq!((end.status, end.op), (Status::MwBindErr, WcOp::Register));
     wait_until("the peer is told", || world.a.state() == QpState::Err);
-    let notified = world.a.view().cause.unwrap();
-    assert!(notified.contains("the peer sent Terminate"), "{notified}");
+    let cause = world.a.view().cause.unwrap();
+    assert!(cause.contains("the peer sent Terminate"), "{cause}");
     let why = world.b.view().cause.unwrap();
     assert!(why.contains("did not register"), "{why}");
     assert!(handle.len() == 64 && !world.b.modify(QpState::Rts));

@@ -118,9 +118,9 @@ fn check_failure_is_isolated(devices: &[*mut ibv_device]) {
             call_in_thread(Addr(channel.cast()), cq_event),
         ];
         assert!(end(1));
-        let notified = waits.map(|notified| notified.recv_timeout(TIMEOUT).expect("it waits on"));
+        let events = waits.map(|events| events.recv_timeout(TIMEOUT).expect("it waits on"));
         let fatal = IBV_EVENT_DEVICE_FATAL as c_int;
-        assert_eq!(notified, [fatal, fatal, 0]);
+        assert_eq!(events, [fatal, fatal, 0]);
         // No further event comes, and no call waits for one.
         for context in [first, second] {
             assert_eq!(async_event(Addr(context.cast())), -libc::EIO);
@@ -160,9 +160,9 @@ fn check_removal_events() {
     let here = ud_peers::address("127.0.0.1:0");
     assert_eq!(call!(rdma_bind_addr(id, ud_peers::at(&here))), 0);
     assert_eq!(call!(rdma_listen(id, 4)), 0);
-    let notified = call_in_thread(Addr(channel.cast()), cm_event);
+    let receiver = call_in_thread(Addr(channel.cast()), cm_event);
     assert!(testing::provoke_panic(0));
-    let event = notified.recv_timeout(TIMEOUT).expect("it waits on");
+    let event = receiver.recv_timeout(TIMEOUT).expect("it waits on");
     assert_eq!(event, RDMA_CM_EVENT_DEVICE_REMOVAL as c_int);
     assert_eq!(call!(rdma_destroy_id(id)), 0);
     call!(rdma_destroy_event_channel(channel));
@@ -204,12 +204,12 @@ fn async_event(context: Addr) -> c_int {
 
 fn cq_event(channel: Addr) -> c_int {
     let (mut cq, mut context) = (core::ptr::null_mut(), core::ptr::null_mut());
-    let notified = call!(ibv_get_cq_event(
+    let result = call!(ibv_get_cq_event(
         channel.0.cast(),
         &raw mut cq,
         &raw mut context
     ));
-    if notified == 0 { 0 } else { -errno() }
+    if result == 0 { 0 } else { -errno() }
 }
 
 fn cm_event(channel: Addr) -> c_int {

@@ -239,17 +239,17 @@ impl Wqp {
             Tail::Last { immediate, .. } => immediate,
             Tail::More => None,
         };
-        let event = (immediate, data.solicited);
+        let info = (immediate, data.solicited);
         match part.target {
             Target::Receive(receive) => {
                 let what = (receive.id, WcOp::Receive);
-                self.complete_receive(what, part.offset, event, from, out)
+                self.complete_receive(what, part.offset, info, from, out)
             }
             Target::Write(_) if immediate.is_none() => Overflowed(false),
             Target::Write(block) => match self.take_receive() {
                 Some(receive) => {
                     let what = (receive.id, WcOp::ReceiveWriteImm);
-                    self.complete_receive(what, block.len, event, from, out)
+                    self.complete_receive(what, block.len, info, from, out)
                 }
                 // `check` has checked that there is one.
                 None => Overflowed(false),

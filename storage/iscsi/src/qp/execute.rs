@@ -212,8 +212,8 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let cause = format!("command {} was not executed: {unfit}", command.id);
-        let received = queues.lock().end_command();
-        self.complete_send(init, command.id, unfit.status(), received, out);
+        let ended = queues.lock().end_command();
+        self.complete_send(init, command.id, unfit.status(), ended, out);
         match init.on_failure {
             OnFailure::Reactive => {
                 self.cause = Some(cause);

@@ -22,7 +22,7 @@ fn thread_that_fails_to_start_is_not_kept() {
     all_threads.stop(Duration::from_secs(1));
 }
 
-/// A thread that found the station a moment before it ended must serve the signal itself.
+/// A thread that found the group a moment before it ended must serve the signal itself.
 #[test]
 fn stopped_threads_take_no_signal() {
     let (all_threads, core) = (HandlerThreads::default(), Weak::new());

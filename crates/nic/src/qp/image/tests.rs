@@ -221,16 +221,16 @@ fn departed_queue_pair_refuses_posts_until_restored() {
 #[test]
 fn departure_callback_runs_only_on_success() {
     let mut pair = Pair::roce();
-    let mut notified = false;
+    let mut called = false;
     pair.a
         .qp
-        .export_image(|| notified = true, &mut pair.a.out)
+        .export_image(|| called = true, &mut pair.a.out)
         .unwrap();
-    assert!(notified);
-    notified = false;
-    let refused = pair.a.qp.export_image(|| notified = true, &mut pair.a.out);
+    assert!(called);
+    called = false;
+    let refused = pair.a.qp.export_image(|| called = true, &mut pair.a.out);
     assert_eq!(refused.unwrap_err(), MigrateRefusal::State(QpState::Reset));
-    assert!(!notified, "who stays is not told to go");
+    assert!(!called, "who stays is not told to go");
 }
 
 #[test]

@@ -107,10 +107,10 @@ impl IserDial {
             zero_based: false,
             invalidate: false,
         };
-        let (notified, answer) = channel();
+        let (sender, answer) = channel();
         let done = move |result| {
             // The receiver may have been dropped.
-            let _ = notified.send(result);
+            let _ = sender.send(result);
         };
         link.qp.connect_from(None, to, &hello.emit(), done)?;
         Ok(IserDial {

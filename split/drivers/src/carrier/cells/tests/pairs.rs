@@ -72,12 +72,12 @@ fn request_reports_source_private_data_and_kind() {
         match &host.take_events()[..] {
             [
                 CarrierEvent::Refused {
-                    pair: event,
+                    pair: refused,
                     private_data: private,
                     ..
                 },
             ] => {
-                assert_eq!((*event, &private[..]), (pair, &b"not today"[..]));
+                assert_eq!((*refused, &private[..]), (pair, &b"not today"[..]));
             }
             other => panic!("{other:?}"),
         }
@@ -102,7 +102,7 @@ fn connecting_to_a_closed_port_is_refused() {
     });
     let news = host.take_events();
     assert!(
-        matches!(news[..], [CarrierEvent::Refused { pair: event, .. }] if event == pair),
+        matches!(news[..], [CarrierEvent::Refused { pair: refused, .. }] if refused == pair),
         "{news:?}"
     );
 }
@@ -203,7 +203,7 @@ fn vanished_peer_ends_the_pair() {
             !sides[0].events.is_empty()
         });
         assert!(
-            matches!(host.events[..], [CarrierEvent::Ended { pair: event, .. }] if event == pair)
+            matches!(host.events[..], [CarrierEvent::Ended { pair: ended, .. }] if ended == pair)
         );
         assert_eq!(host.done.len(), 8 + usize::from(sends));
         assert!(host.done.iter().all(|wc| wc.status != Status::Success));
