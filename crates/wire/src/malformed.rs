@@ -147,6 +147,26 @@ pub enum Malformed {
         /// The opcode found.
         got: u8,
     },
+    /// A RoCEv2 opcode that is not defined, or of a service that is not supported.
+    #[error("BTH opcode {got:#04x} is not supported")]
+    RoceOpcode {
+        /// The opcode found.
+        got: u8,
+    },
+    /// The syndrome of an acknowledgement is reserved.
+    #[error("AETH syndrome {got:#04x} is not defined")]
+    Syndrome {
+        /// The syndrome found.
+        got: u8,
+    },
+    /// A field of a management datagram has a value that it cannot have.
+    #[error("{what} {got:#x} is not defined")]
+    Mad {
+        /// The field.
+        what: &'static str,
+        /// The value found.
+        got: u64,
+    },
     /// The pad count of a RoCEv2 packet exceeds its payload.
     #[error("pad count {pad} exceeds the {payload} bytes of payload and pad")]
     Padding {
