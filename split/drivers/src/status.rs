@@ -93,6 +93,9 @@ pub struct HostStatus {
     pub why: Option<String>,
     /// A, B or C (P5).
     pub arrangement: String,
+    /// The attributes of its channels (P2), as `acknowledged, connected`.
+    #[serde(default)]
+    pub channels: String,
     /// The interface's address.
     pub mac: String,
     /// The interface's MTU.
@@ -159,6 +162,9 @@ pub struct ConnectedHostStatus {
     pub carrier: String,
     /// A, B or C (P5).
     pub arrangement: String,
+    /// The attributes of its channels (P2), as `acknowledged, connected`.
+    #[serde(default)]
+    pub channels: String,
     /// `forming`, `starting`, `up` or `leaving`.
     pub phase: String,
     /// Its Ethernet address, once set.

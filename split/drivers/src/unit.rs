@@ -18,9 +18,11 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use verbena_lan::{Batch, Limits, LinkWatch, Mac, PortId, Role, Switch};
+use verbena_push::IndicationMode;
 
 use crate::busy_poll::BusyPoll;
 use crate::carrier::{Carrier, CarrierError, Pair};
+use crate::channel_kinds::KindChoice;
 use crate::lane::Lane;
 use crate::lanes::Drive;
 use crate::link::LinkError;
@@ -50,6 +52,10 @@ pub struct UnitOptions {
     pub hosts: usize,
     /// Of these, from one source address.
     pub hosts_per_source: usize,
+    /// The attributes that the channels of hosts must have (P2); what is open is left to the host.
+    pub kinds: KindChoice,
+    /// How packets to hosts are indicated in arrangement B (P7).
+    pub indication: IndicationMode,
     /// Packets in flight, in each direction, per host.
     pub elements: u32,
     /// The unit computes checksums and segments for hosts.
@@ -70,6 +76,8 @@ impl Default for UnitOptions {
             welcome: Welcome::new(),
             hosts: 64,
             hosts_per_source: 16,
+            kinds: KindChoice::default(),
+            indication: IndicationMode::Immediate,
             elements: 256,
             offloads: true,
             promiscuous: false,

@@ -12,12 +12,16 @@ use crate::source::Source;
 /// Runs one input: every parser on the input as it is, the hello also with a valid header.
 pub fn target(data: &[u8]) {
     hello(data);
-    let mut framed = [b"VSPL\x01".as_slice(), data].concat();
-    hello(&framed);
-    framed.truncate(16 + MAX_NAME);
-    hello(&framed);
+    for version in [1, 2] {
+        let mut framed = [b"VSPL".as_slice(), &[version], data].concat();
+        hello(&framed);
+        framed.truncate(8 + 8 * usize::from(version) + MAX_NAME);
+        hello(&framed);
+    }
     if let Some(welcome) = Welcome::parse(data) {
         assert_eq!(welcome.to_bytes(), data[..8]);
+        let pair = Welcome::data_pair(data);
+        assert!(data.starts_with(&welcome.with_data_pair(pair)));
     }
     let mut source = Source::new(data);
     let operation = Operation::from_code(u16::from(source.byte()));
@@ -39,12 +43,18 @@ fn hello(bytes: &[u8]) {
         Ok(hello) => hello,
         Err(error) => return drop(error.to_string()),
     };
-    assert!(bytes.len() <= 16 + MAX_NAME);
+    let fixed = 16 + 8 * usize::from(hello.kinds.is_some());
+    assert!(bytes.len() <= fixed + MAX_NAME);
+    assert!(hello.channel_kinds().check(hello.arrangement).is_ok());
+    assert_eq!(
+        hello.data_pair.is_some(),
+        hello.channel_kinds().connectionless
+    );
     assert!(!hello.name.chars().any(char::is_control));
     assert!(hello.lane.queue() < hello.lane.queue_count());
     assert_eq!(Lane::from_byte(hello.lane.to_byte()), Ok(hello.lane));
     let emitted = hello.to_bytes();
-    assert_eq!(emitted[..16], bytes[..16]);
+    assert_eq!(emitted[..fixed], bytes[..fixed]);
     if hello.name.is_ascii() && hello.name.len() <= MAX_NAME {
         assert_eq!(Hello::parse(&emitted), Ok(hello));
     }

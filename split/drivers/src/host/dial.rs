@@ -7,7 +7,8 @@ use std::time::Instant;
 use super::{Host, PhaseEvent};
 use crate::carrier::null::NullCarrier;
 use crate::carrier::{Carrier, CarrierError};
-use crate::hello::{Hello, MAX_NAME, channels};
+use crate::channel_kinds::ChannelKinds;
+use crate::hello::{Hello, MAX_NAME, connected_channels};
 use crate::link::{Link, LinkOptions};
 use crate::random;
 
@@ -44,10 +45,11 @@ impl Host {
 
     /// Requests channels of the unit, by a new carrier after a lost connection.
     pub(super) fn dial(&mut self, now: Instant) {
+        let arrangement = self.options.arrangement;
         let options = LinkOptions {
-            arrangement: self.options.arrangement,
-            elements: self.options.elements,
-            size: self.options.size(),
+            kinds: self.kinds,
+            indication: self.options.indication,
+            ..LinkOptions::new(arrangement, self.options.elements, self.options.size())
         };
         self.phase = self.phase.after(PhaseEvent::Dialled);
         self.since_dial.restart(now);
@@ -69,12 +71,14 @@ impl Host {
         }
         let mut hello = Hello {
             service: random(),
-            arrangement: options.arrangement,
+            arrangement,
             channel: 0,
             lane: self.options.lane,
+            kinds: (self.kinds != ChannelKinds::of(arrangement)).then_some(self.kinds),
+            data_pair: link.datagram_pair(),
             name,
         };
-        for channel in 0..channels(options.arrangement) {
+        for channel in 0..connected_channels(arrangement, self.kinds) {
             hello.channel = channel;
             let Some(pair) = link.pair(channel) else {
                 continue;

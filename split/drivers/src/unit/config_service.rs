@@ -8,7 +8,7 @@ use verbena_split_wire::push::{Operation, Status};
 
 use super::connected_host::HostState;
 use super::{HostId, Unit, UnitError, random_mac};
-use crate::host::{packet_mtu, packet_size};
+use crate::host::packet_mtu;
 use crate::link::LinkEvent;
 use crate::service::{ConfigRequest, Terms};
 
@@ -71,7 +71,7 @@ impl Unit {
             ConfigRequest::Statistics => self.statistics(id),
             // The switch counts a port from its creation; a reset subtracts.
             ConfigRequest::ResetStatistics => self.reset_statistics(id),
-            ConfigRequest::SetMtu(mtu) => self.set_mtu(mtu),
+            ConfigRequest::SetMtu(mtu) => self.set_mtu(id, mtu),
             ConfigRequest::Promiscuous(on) => self.set_promiscuous(id, on),
             ConfigRequest::MulticastFilter(groups) => self.set_groups(id, groups),
             ConfigRequest::Shutdown => {
@@ -82,7 +82,7 @@ impl Unit {
     }
 
     fn initialise(&mut self, id: HostId, terms: Terms) -> Reply {
-        let mtu = self.most_mtu()?;
+        let mtu = self.most_mtu(id)?;
         let connected = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
         let port = match connected.port {
             // A repeated request: on channels that lose messages, the answer may have been lost.
@@ -96,7 +96,8 @@ impl Unit {
         connected.port = Some(port);
         connected.state = HostState::Starting;
         // Offloads that the unit does not accept are not offered either: the packets of such a unit are too short for super-frames.
-        let takes = match self.options.offloads {
+        let connectionless = connected.link.options().kinds.connectionless;
+        let takes = match self.options.offloads && !connectionless {
             true => Offloads::ALL,
             false => Offloads::NONE,
         };
@@ -171,13 +172,14 @@ impl Unit {
     }
 
     /// Longer packets would be dropped on the LAN, or would not fit into the elements of the pools.
-    fn most_mtu(&self) -> Result<u32, Status> {
+    fn most_mtu(&self, id: HostId) -> Result<u32, Status> {
         let mtu = self.lan.interface().mtu().map_err(|_| Status::NotAllowed)?;
-        Ok(mtu.min(packet_mtu(packet_size(self.options.offloads))))
+        let connected = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
+        Ok(mtu.min(packet_mtu(connected.link.options().size)))
     }
 
-    fn set_mtu(&mut self, mtu: u32) -> Reply {
-        let most = self.most_mtu()?;
+    fn set_mtu(&mut self, id: HostId, mtu: u32) -> Reply {
+        let most = self.most_mtu(id)?;
         match (LEAST_MTU..=most).contains(&mtu) {
             true => Ok(Vec::new()),
             false => Err(Status::BadData.into()),

@@ -101,6 +101,12 @@ impl ConnectedHost {
         self.link.options().arrangement
     }
 
+    /// Whether a request is for another kind of connection than this one.
+    pub(super) fn differs_from(&self, hello: &Hello) -> bool {
+        let options = self.link.options();
+        options.arrangement != hello.arrangement || options.kinds != hello.channel_kinds()
+    }
+
     /// Marks a channel as connected; false if it already was, or there is no such channel.
     pub(super) fn claim(&mut self, channel: u8) -> bool {
         match self.claimed.get_mut(usize::from(channel)) {

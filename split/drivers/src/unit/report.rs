@@ -19,6 +19,7 @@ impl Unit {
                 .map_or("", |c| c.name())
                 .to_owned(),
             arrangement: char::from(letter(host.arrangement())).to_string(),
+            channels: host.link.options().kinds.to_string(),
             phase: host.state.to_string(),
             mac: host.mac.map(|mac| mac.to_string()),
             promiscuous: host.promiscuous,

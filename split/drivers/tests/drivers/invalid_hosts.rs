@@ -33,11 +33,7 @@ impl RawHost {
     /// Connects; services must differ, since hosts that are not closed stay for a while.
     fn dial(unit: &Address, arrangement: Arrangement, service: u64) -> RawHost {
         let mut carrier = open::dial(unit, None).unwrap();
-        let options = LinkOptions {
-            arrangement,
-            elements: 8,
-            size: 2048,
-        };
+        let options = LinkOptions::new(arrangement, 8, 2048);
         let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
         for channel in 0..channels(arrangement) {
             let hello = Hello {
@@ -45,6 +41,8 @@ impl RawHost {
                 arrangement,
                 channel,
                 lane: Lane::ONLY,
+                kinds: None,
+                data_pair: None,
                 name: "liar".to_owned(),
             };
             let pair = link.pair(channel).unwrap();

@@ -45,6 +45,16 @@ pub(crate) struct UnitArgs {
     /// Connected hosts at once from one source, at most: an IPv4 address, an IPv6 /64 network, or a MAC address (ethernet)
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     hosts_per_source: u16,
+    /// Accept only hosts with acknowledged, or only those with unacknowledged channels (udp, ethernet); both if not given
+    #[arg(long, value_name = "KIND")]
+    delivery: Option<driver::Delivery>,
+    /// Accept only hosts with a connected, or only those with a connectionless data channel; both if not given
+    #[arg(long, value_name = "KIND")]
+    data_channel: Option<driver::DataChannel>,
+    /// How hosts are told of a packet in their memory (arrangement b): by immediate data where it fits, or always by a message with the
+    /// element or the address and length
+    #[arg(long, value_name = "FORM")]
+    indication: Option<driver::Indication>,
     /// Packets in flight, each direction, per host, at most
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
     elements: u32,
@@ -101,6 +111,8 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
     let options = UnitOptions {
         hosts: usize::from(args.hosts),
         hosts_per_source: usize::from(args.hosts_per_source),
+        kinds: driver::kind_choice(args.delivery, args.data_channel),
+        indication: driver::indication_mode(args.indication),
         elements: args.elements,
         offloads: !args.no_offloads,
         promiscuous: args.allow_promiscuous,
@@ -171,6 +183,7 @@ fn guest(guest: &ConnectedHostStatus) -> Vec<String> {
             "  {} ({}, {}, arrangement {}): {}, {mac}{hears}",
             guest.name, guest.from, guest.carrier, guest.arrangement, guest.phase
         ),
+        format!("    channels    {}", guest.channels),
         format!("    frames      {}", driver::counts(&guest.counts)),
         format!("  {}", driver::messages(&guest.messages)),
     ]

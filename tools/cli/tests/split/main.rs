@@ -6,6 +6,7 @@
 mod space;
 
 mod blob;
+mod channels;
 mod command_output;
 mod faults;
 mod killed;
