@@ -3,7 +3,7 @@
 //! Each queue is one loop on one thread; [`lanes`] starts the threads of drivers with several queues.
 //!
 //! Reading order: [`carrier`] (what a connection runs on) → [`channel_kinds`], [`hello`], [`welcome`] and [`service`] (the messages) → [`link`] (a
-//! connection) → [`host`] and [`mod@unit`] (the two drivers) → [`lane`] and [`lanes`] (their queues) → [`status`] and [`stop`].
+//! connection) → [`host`] and [`mod@unit`] (the two drivers) → [`disk`] and [`remote_disk`] (a disk instead of the LAN) → [`lane`] and [`lanes`] (their queues) → [`status`] and [`stop`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -16,12 +16,15 @@ mod capped_timer;
 pub mod carrier;
 pub mod channel_kinds;
 mod claim;
+pub mod disk;
 pub mod hello;
 pub mod host;
 mod journal;
 pub mod lane;
 pub mod lanes;
 pub mod link;
+pub mod remote_disk;
+mod request_channels;
 pub mod service;
 mod sleep;
 mod slots;

@@ -149,6 +149,24 @@ pub struct UnitStatus {
     pub rejected: u64,
     /// The hosts.
     pub hosts: Vec<ConnectedHostStatus>,
+    /// The disks.
+    #[serde(default)]
+    pub disks: Vec<DiskStatus>,
+}
+
+/// The status of a disk of a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Requests executed.
+    pub requests: u64,
+    /// Of these, those that failed.
+    pub failed: u64,
 }
 
 /// The status of one host at a unit.
@@ -171,6 +189,9 @@ pub struct ConnectedHostStatus {
     pub mac: Option<String>,
     /// It receives all frames.
     pub promiscuous: bool,
+    /// The disk that it has attached instead of the LAN.
+    #[serde(default)]
+    pub disk: Option<String>,
     /// Counters of frames.
     pub counts: Counts,
     /// The session's counters.

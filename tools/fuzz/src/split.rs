@@ -1,6 +1,7 @@
-//! What host and I/O unit of the split driver exchange outside of its messages: the request for a channel, the response to it, and the
-//! data of the configuration service. A structure that parses must be emitted as it came where the format ignores nothing.
+//! What host and I/O unit of the split driver exchange outside of its messages: the request for a channel, the response to it, the
+//! data of the configuration service, and block requests. A structure that parses must be emitted as it came where the format ignores nothing.
 
+use verbena_split::disk::{BlockReply, BlockRequest, DiskInfo};
 use verbena_split::hello::{Hello, MAX_NAME};
 use verbena_split::lane::Lane;
 use verbena_split::service::{ConfigRequest, Counts, Terms};
@@ -23,6 +24,7 @@ pub fn target(data: &[u8]) {
         let pair = Welcome::data_pair(data);
         assert!(data.starts_with(&welcome.with_data_pair(pair)));
     }
+    blocks(data);
     let mut source = Source::new(data);
     let operation = Operation::from_code(u16::from(source.byte()));
     configuration(operation, source.rest());
@@ -35,6 +37,35 @@ pub fn target(data: &[u8]) {
     }
     if let Some(terms) = Terms::parse(data) {
         assert_eq!(Terms::parse(&terms.to_bytes()), Some(terms));
+    }
+}
+
+/// Block requests and replies, and the properties of a disk.
+fn blocks(data: &[u8]) {
+    if let Some(info) = DiskInfo::parse(data) {
+        assert_eq!(DiskInfo::parse(&info.to_bytes()), Some(info));
+    }
+    let Some((head, _)) = data.split_first_chunk() else {
+        return;
+    };
+    if let Some(reply) = BlockReply::parse(head, data.len()) {
+        assert_eq!(reply.to_bytes(), *head);
+    }
+    let disk = DiskInfo {
+        block_size: 512,
+        read_only: false,
+        blocks: 1 << 20,
+        max_data: 4096,
+    };
+    match BlockRequest::parse(head, data.len()) {
+        Ok(request) => {
+            assert_eq!(request.to_bytes(), *head);
+            if request.check(&disk).is_ok() {
+                assert!(request.len <= disk.max_data);
+                assert!(request.offset + u64::from(request.len) <= disk.bytes());
+            }
+        }
+        Err(invalid) => assert_eq!(invalid.context.to_be_bytes(), head[8..16]),
     }
 }
 

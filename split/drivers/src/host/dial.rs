@@ -7,10 +7,8 @@ use std::time::Instant;
 use super::{Host, PhaseEvent};
 use crate::carrier::null::NullCarrier;
 use crate::carrier::{Carrier, CarrierError};
-use crate::channel_kinds::ChannelKinds;
-use crate::hello::{Hello, MAX_NAME, connected_channels};
 use crate::link::{Link, LinkOptions};
-use crate::random;
+use crate::request_channels::request_channels;
 
 /// Opens carriers.
 pub(super) struct Reopen(Box<dyn FnMut() -> Result<Box<dyn Carrier>, CarrierError> + Send>);
@@ -65,27 +63,9 @@ impl Host {
             Ok(link) => self.link.insert(link),
             Err(lost) => return self.drop_connection(&lost.to_string()),
         };
-        let mut name = self.options.name.clone();
-        while name.len() > MAX_NAME {
-            name.pop();
-        }
-        let mut hello = Hello {
-            service: random(),
-            arrangement,
-            channel: 0,
-            lane: self.options.lane,
-            kinds: (self.kinds != ChannelKinds::of(arrangement)).then_some(self.kinds),
-            data_pair: link.datagram_pair(),
-            name,
-        };
-        for channel in 0..connected_channels(arrangement, self.kinds) {
-            hello.channel = channel;
-            let Some(pair) = link.pair(channel) else {
-                continue;
-            };
-            if let Err(error) = self.carrier.connect(pair, &hello.to_bytes()) {
-                return self.drop_connection(&error.to_string());
-            }
+        let (lane, name) = (self.options.lane, &self.options.name);
+        if let Err(error) = request_channels(&mut *self.carrier, link, lane, name) {
+            self.drop_connection(&error.to_string());
         }
     }
 }

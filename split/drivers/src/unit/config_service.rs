@@ -16,10 +16,10 @@ use crate::service::{ConfigRequest, Terms};
 const LEAST_MTU: u32 = 68;
 
 /// The answer to a request.
-type Reply = Result<Vec<u8>, Refusal>;
+pub(super) type Reply = Result<Vec<u8>, Refusal>;
 
 /// The status of a rejected request, and a message for the host's operator, or an empty one.
-struct Refusal(Status, String);
+pub(super) struct Refusal(pub(super) Status, pub(super) String);
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Refusal {
@@ -57,8 +57,12 @@ impl Unit {
         let begun = self
             .hosts
             .get(&id)
-            .is_some_and(|connected| connected.port.is_some());
-        if !begun && !matches!(ask, ConfigRequest::Initialise(_) | ConfigRequest::Shutdown) {
+            .is_some_and(|connected| connected.port.is_some() || connected.disk.is_some());
+        let begins = matches!(
+            ask,
+            ConfigRequest::Initialise(_) | ConfigRequest::OpenDisk(_) | ConfigRequest::Shutdown
+        );
+        if !begun && !begins {
             return Err(Status::NotAllowed.into());
         }
         match ask {
@@ -78,12 +82,17 @@ impl Unit {
                 self.dismiss(id);
                 Ok(Vec::new())
             }
+            ConfigRequest::OpenDisk(name) => self.open_disk(id, &name),
         }
     }
 
     fn initialise(&mut self, id: HostId, terms: Terms) -> Reply {
         let mtu = self.most_mtu(id)?;
         let connected = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
+        if connected.disk.is_some() {
+            let why = "this connection has a disk: the LAN needs another one";
+            return Err(Refusal(Status::NotAllowed, why.to_owned()));
+        }
         let port = match connected.port {
             // A repeated request: on channels that lose messages, the answer may have been lost.
             Some(port) if connected.state == HostState::Starting => port,

@@ -6,13 +6,14 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::program::ping;
-use crate::world::{CarrierKind, LAN, LAN6, VERBENA, World, address, privileged};
+use crate::traffic::tcp;
+use crate::world::{CarrierKind, LAN, LAN6, VERBENA, World, address, exclusive, privileged};
 
 macro_rules! kinds {
     ($($name:ident: $way:ident $arrangement:literal $delivery:literal $data:literal;)*) => {$(
         #[test]
         fn $name() {
-            privileged(concat!("channels::", stringify!($name)), || {
+            exclusive(concat!("channels::", stringify!($name)), || {
                 traffic(CarrierKind::$way, $arrangement, $delivery, $data);
             });
         }
@@ -40,11 +41,11 @@ fn traffic(way: CarrierKind, arrangement: &str, delivery: &str, data: &str) {
     let words = [&["--arrangement", arrangement], &kinds[..]].concat();
     let _one = world.bring_up_with(1, &words);
     let _two = world.bring_up_with(2, &words);
-    let _web = world.serve_web();
+    let _iperf3 = world.serve_iperf3();
     ping(world.host(1), LAN, 500);
     ping(world.host(1), LAN6, 100);
     ping(world.host(1), &address(2), 200);
-    world.download(1);
+    tcp(&world, 1, LAN);
     let shown = match data {
         "connected" => format!("{delivery}, connected"),
         _ => format!("{delivery}, data connectionless"),
@@ -71,7 +72,9 @@ fn traffic(way: CarrierKind, arrangement: &str, delivery: &str, data: &str) {
 #[test]
 fn long_cells_carry_whole_frames() {
     privileged("channels::long_cells_carry_whole_frames", || {
-        let world = World::new(CarrierKind::Udp, 1);
+        let mut world = World::new(CarrierKind::Udp, 1);
+        // No timeout may occur here, however loaded the machine is.
+        world.timeout = "10";
         let _unit = world.start_unit(&[]);
         let _host = world.bring_up_with(1, &["--data-channel", "connectionless", "--cell", "1600"]);
         assert_eq!(world.status("host", "net1")["mtu"], 1500);
@@ -177,7 +180,8 @@ fn indication_has_the_chosen_form() {
             (CarrierKind::Udp, 2, 1),
             (CarrierKind::Udp, 0, 2),
         ] {
-            let world = World::new(way, 1);
+            let mut world = World::new(way, 1);
+            world.timeout = "10";
             let _unit = world.start_unit(&["--indication", forms[from_unit]]);
             let _host = world.bring_up_with(1, &["--indication", forms[from_host]]);
             ping(world.host(1), LAN, 200);

@@ -8,6 +8,7 @@ mod space;
 mod blob;
 mod channels;
 mod command_output;
+mod disks;
 mod faults;
 mod killed;
 mod lossy;

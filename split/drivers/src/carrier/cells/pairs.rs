@@ -26,8 +26,6 @@ pub(super) struct PairEntry {
     options: PairOptions,
     /// The port that it accepted, while it is connected.
     peer_port: Option<PortAddress>,
-    /// Of a connectionless pair: the destination of its packets, once it is bound.
-    destination: Option<Peer>,
 }
 
 /// Polls all completions.
@@ -81,7 +79,6 @@ impl CellCarrier {
         let entry = PairEntry {
             options,
             peer_port: None,
-            destination: None,
         };
         self.pairs.insert(number.get(), entry);
         Ok(Pair(number.get()))
@@ -132,8 +129,7 @@ impl CellCarrier {
     }
 
     fn post(&mut self, pair: Pair, id: u64, operation: Operation, what: PostArgs) -> Result<()> {
-        let known = self.pairs.get(&pair.0);
-        let destination = known.and_then(|known| known.destination);
+        let destination = self.destinations.get(&pair.0).copied();
         let addressed = what.remote.is_some() || destination.is_some();
         let descriptor = Descriptor {
             control: ControlSegment {
@@ -246,9 +242,7 @@ impl Carrier for CellCarrier {
             wqp,
         };
         self.port.set_source(Qpn::wrapping(pair.0), to)?;
-        if let Some(known) = self.pairs.get_mut(&pair.0) {
-            known.destination = Some(to);
-        }
+        self.destinations.insert(pair.0, to);
         Ok(())
     }
 
@@ -303,6 +297,7 @@ impl Carrier for CellCarrier {
 
     fn destroy(&mut self, pair: Pair) {
         self.release_peer(pair.0);
+        self.destinations.remove(&pair.0);
         if self.pairs.remove(&pair.0).is_none() {
             return;
         }
