@@ -190,6 +190,16 @@ impl Port {
         self.wqps.get_mut(&number.get())?.take_source(receive)
     }
 
+    /// Restricts a connectionless work queue pair to packets of this peer; those of others are refused and counted, and not answered.
+    pub fn set_source(&mut self, number: Qpn, only: Peer) -> Result<(), Error> {
+        let wqp = get(&mut self.wqps, number)?;
+        if wqp.init.kind.connected {
+            return Err(Error::Kind);
+        }
+        wqp.source = Some(only);
+        Ok(())
+    }
+
     /// The next notice.
     pub fn poll_notice(&mut self) -> Option<Notice> {
         let notice = self.effects.notices.pop_front();

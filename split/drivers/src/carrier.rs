@@ -216,6 +216,14 @@ pub enum CarrierError {
     },
 }
 
+/// The error of carriers without connectionless pairs.
+pub(crate) fn no_datagrams(carrier: &str) -> CarrierError {
+    CarrierError::Address {
+        address: format!("{carrier}://"),
+        why: "no connectionless channels here: they need udp:// or ethernet://".to_owned(),
+    }
+}
+
 /// The result of a carrier's calls.
 pub type Result<T> = core::result::Result<T, CarrierError>;
 
@@ -260,6 +268,23 @@ pub trait Carrier: fmt::Debug + Send {
 
     /// Rejects a request, with private data.
     fn reject(&mut self, ticket: Ticket, private: &[u8]);
+
+    /// Bytes of the longest packet on a connectionless pair (P2), which is one cell; `None` if this carrier has no such pairs.
+    fn datagram_size(&self) -> Option<u32> {
+        None
+    }
+
+    /// Creates a connectionless pair in the current protection domain: each packet names its destination. It neither sends nor receives
+    /// until it is [bound](Carrier::bind_datagrams).
+    fn create_datagram_pair(&mut self, _options: PairOptions) -> Result<Pair> {
+        Err(no_datagrams(self.name()))
+    }
+
+    /// Sends the packets of a connectionless pair to the pair of this number at the peer of `with`, which is connected, and accepts
+    /// packets from there only.
+    fn bind_datagrams(&mut self, _pair: Pair, _with: Pair, _number: u32) -> Result<()> {
+        Err(no_datagrams(self.name()))
+    }
 
     /// Destroys a pair: the peer is told if possible, nothing is placed any more, and completions not taken yet are dropped.
     fn destroy(&mut self, pair: Pair);

@@ -38,7 +38,10 @@ impl Wqp {
         out: &mut Outbox,
     ) -> bool {
         let kind = self.init.kind;
-        let bound = !kind.connected || self.peer == Some(from);
+        let bound = match kind.connected {
+            true => self.peer == Some(from),
+            false => self.source.is_none_or(|only| only == from),
+        };
         let alike = kind.connected == connected && kind.acknowledged == data.acknowledged;
         if !self.state.is_active() || !bound || !alike {
             self.refuse(Refused::Channel);

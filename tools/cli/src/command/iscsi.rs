@@ -1,7 +1,7 @@
 //! `verbena iscsi`: disks of iSCSI targets from the command line. A session whose work succeeded is logged out, Ctrl-C ends long work in
 //! good order, and a failure is reported in one sentence. Sessions, passes, loads and the NBD export are in the storage crate.
 
-mod export;
+pub(super) mod export;
 mod load;
 mod meter;
 mod query;
@@ -19,6 +19,8 @@ use verbena::low::{LogicalDevice, Service, Services};
 use verbena::{Config, Device};
 use verbena_storage::session::Options;
 use verbena_storage::{Address, Session, Stop, Transport, Unit};
+
+pub(super) use size::{bytes, format_bytes};
 
 pub(crate) const EXAMPLE: &str = "\
 Addresses:
@@ -154,7 +156,7 @@ const SIGNAL_DEBOUNCE: Duration = Duration::from_millis(250);
 
 /// A stop that Ctrl-C and SIGTERM request; the second signal ends the process at once. Created when the disk is open: before that there is
 /// nothing to end in order, and the signals have their default action.
-fn stop() -> Result<Stop, BoxError> {
+pub(super) fn stop() -> Result<Stop, BoxError> {
     let stop = Stop::new()?;
     let wish = stop.clone();
     let mut first: Option<Instant> = None;
