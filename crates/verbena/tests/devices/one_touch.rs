@@ -258,6 +258,48 @@ fn invalid_tag_registrations_are_refused() {
     assert_eq!(made.iter().filter(|ok| **ok).count(), 64);
 }
 
+#[test]
+fn withdrawn_registration_is_not_executed() {
+    let world = World::new(OnFailure::Reactive);
+    let mut tag = world.pd.fast_reg_mr(1).unwrap();
+    let (first, _) = tag.register(&world.memory, 0, 64, sink()).unwrap();
+    assert!(tag.withdraw(first));
+    assert!(!tag.withdraw(first), "once");
+    assert!(tag.invalidate().is_none());
+    // The next one has its STag.
+    let (second, handle) = tag.register(&world.memory, 4096, 64, sink()).unwrap();
+    assert_eq!(second.stag(), first.stag());
+    assert!(!tag.withdraw(first), "not the last");
+    assert_eq!(
+        world.run(SendOp::Register(first)).status,
+        Status::MwBindErr,
+        "withdrawn"
+    );
+    assert!(world.b.modify(QpState::Rts));
+    assert_eq!(world.run(SendOp::Register(second)).status, Status::Success);
+    assert!(!tag.withdraw(second), "it was executed");
+    assert_eq!(world.write(&handle, b"second"), Status::Success);
+    assert_eq!(world.memory.get::<[u8; 6]>(4096).unwrap(), *b"second");
+}
+
+#[test]
+fn release_frees_memory_of_ended_registrations() {
+    let world = World::new(OnFailure::Reactive);
+    let mut tag = world.pd.fast_reg_mr(1).unwrap();
+    let memory = world.pd.memory(4096, Access::LOCAL_WRITE).unwrap();
+    let stags = world.device.used().stags;
+    let (ticket, _) = tag.register(&memory, 0, 64, sink()).unwrap();
+    drop(memory);
+    assert_eq!(world.run(SendOp::Register(ticket)).status, Status::Success);
+    tag.release();
+    assert_eq!(world.device.used().stags, stags, "it is valid");
+    let over = tag.invalidate().unwrap();
+    assert_eq!(world.run(over).status, Status::Success);
+    assert_eq!(world.device.used().stags, stags);
+    tag.release();
+    assert_eq!(world.device.used().stags, stags - 1);
+}
+
 /// M4: the page capacity of the table is counted for all tags together, reported, and its exhaustion is an error with numbers.
 #[test]
 fn tags_share_the_page_capacity() {

@@ -210,6 +210,7 @@ impl Dial {
                     patience: options.login,
                     max_data: options.iser_max_data,
                     poll: options.poll,
+                    one_touch: options.iser_one_touch,
                 };
                 Ok(Box::new(IserDial::new(device, pd, to, how)?))
             }

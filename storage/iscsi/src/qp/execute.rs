@@ -128,18 +128,11 @@ impl Inner {
     ) {
         let (terms, slot) = (self.terms, self.commands.next_slot());
         let writes = command.direction == Direction::Write;
-        let unsolicited = if writes {
-            command.len.min(terms.first_burst)
-        } else {
-            0
+        let (immediate, unsolicited) = match writes {
+            true => terms.unsolicited(command.len),
+            false => (0, 0),
         };
-        let immediate = if terms.immediate_data {
-            unsolicited.min(terms.max_send)
-        } else {
-            0
-        };
-        // Unsolicited data is sent up to FirstBurstLength, or only as immediate data if InitialR2T=Yes.
-        let behind = !terms.initial_r2t && immediate < unsolicited;
+        let behind = immediate < unsolicited;
         let pdu = ScsiCommand {
             immediate: false,
             is_final: !behind,

@@ -86,6 +86,9 @@ struct Common {
     /// 50 while answers arrive within that time
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u16).range(..=10_000))]
     poll_us: Option<u16>,
+    /// Over iSER, close the memory of a command with the first RDMA operation of the target, for targets that use one per command
+    #[arg(long)]
+    one_touch: bool,
     /// The iSCSI name of the initiator, for the login
     #[arg(long, value_name = "NAME")]
     initiator: Option<String>,
@@ -98,6 +101,7 @@ impl Common {
         let mut options = Options {
             depth: self.depth.into(),
             poll: self.poll_us.map(|us| Duration::from_micros(us.into())),
+            iser_one_touch: self.one_touch,
             redirects: self.secret.redirects(),
             ..Options::default()
         };
