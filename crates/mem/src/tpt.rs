@@ -283,6 +283,14 @@ impl Tpt {
         self.grant(reach, check::remote).map(Placement)
     }
 
+    /// Grants all of an entry to a peer (M7); the range of `reach` is not used.
+    pub fn place_remote_entry(&self, reach: &MemAccess) -> Result<Placement<'_>, Refusal> {
+        // An entry that is not known is refused with the reason for that.
+        let known = self.find_known_entry(reach.stag);
+        let (at, len) = known.map_or((0, 0), |entry| (entry.start.get(), entry.len));
+        self.place_remote(&MemAccess { at, len, ..*reach })
+    }
+
     /// Grants a read by a peer (M7).
     pub fn gather_remote(&self, reach: &MemAccess) -> Result<Gather<'_>, Refusal> {
         self.grant(reach, check::remote).map(Gather)

@@ -123,6 +123,8 @@ pub struct QpAccessFlags {
     pub read: bool,
     /// Atomics.
     pub atomic: bool,
+    /// Flush.
+    pub flush: bool,
 }
 
 impl Default for QpAccessFlags {
@@ -131,6 +133,7 @@ impl Default for QpAccessFlags {
             write: true,
             read: true,
             atomic: true,
+            flush: true,
         }
     }
 }

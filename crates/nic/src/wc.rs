@@ -57,6 +57,10 @@ pub enum WcOp {
     CompSwap,
     /// Fetch and add.
     FetchAdd,
+    /// An Atomic Write.
+    AtomicWrite,
+    /// A Flush.
+    Flush,
     /// A window was bound.
     Bind,
     /// An entry was invalidated.

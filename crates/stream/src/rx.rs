@@ -47,6 +47,8 @@ pub struct RxFeatures {
     pub send_imm: bool,
     /// Same-host rings, offered in this side's CAPS.
     pub rings: bool,
+    /// Atomic Write and Flush, offered in this side's CAPS.
+    pub memory_placement: bool,
     /// Messages longer than their receive, which are dropped (unreliable connections).
     pub drop_overlong: bool,
 }

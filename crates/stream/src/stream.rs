@@ -79,6 +79,7 @@ impl Stream {
             read_v2: extensions && features.contains(Features::READ_V2),
             send_imm: extensions && features.contains(Features::SEND_IMM),
             rings: extensions && features.contains(Features::RINGS),
+            memory_placement: extensions && features.contains(Features::MEMORY_PLACEMENT),
             drop_overlong: settings.drop_overlong,
         };
         let first = match (agreement.role, agreement.rtr) {

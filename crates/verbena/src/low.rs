@@ -73,4 +73,5 @@ pub use verbena_nic::{
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::ext::RnrTimer;
 pub use verbena_wire::number::{Psn, Qpn};
+pub use verbena_wire::rdmap::FlushScope;
 pub use verbena_wire::{Stag, To};

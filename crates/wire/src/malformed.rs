@@ -47,11 +47,19 @@ pub enum Malformed {
         /// The version found.
         got: u8,
     },
-    /// The atomic operation code is neither FetchAdd nor CmpSwap.
+    /// The atomic operation code is not known, or not agreed on.
     #[error("atomic operation code {got} is not defined")]
     AtomicCode {
         /// The code found.
         got: u8,
+    },
+    /// A Flush with a placement type other than global visibility, or a selectivity that is not defined.
+    #[error("flush with placement type {placement:#x} and selectivity {selectivity:#x}")]
+    FlushKind {
+        /// The placement type found.
+        placement: u64,
+        /// The selectivity found.
+        selectivity: u64,
     },
     /// An Immediate Data message does not carry exactly 8 bytes.
     #[error("immediate data is 8 bytes, got {got}")]

@@ -129,6 +129,7 @@ impl Link {
             write: true,
             read: false,
             atomic: false,
+            flush: false,
         });
         let theirs = Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let ours = Access::LOCAL_READ | Access::LOCAL_WRITE;

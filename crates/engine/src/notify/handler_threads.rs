@@ -1,6 +1,6 @@
 //! Handler threads on chosen processors, one for each class of service (N5, N6).
-//! A handler of a better class never waits for one of a worse class: each class has its own thread and scheduling policy. A thread
-//! starts when it is first needed.
+//! A handler of a better class never waits for one of a worse class: each class has its own queue, thread and scheduling policy. The
+//! order within a class is decided here, between the classes by the kernel from those policies. A thread starts when it is first needed.
 
 use crate::sys::JoinHandle;
 use core::time::Duration;
@@ -163,6 +163,34 @@ struct Pending {
     panic_requested: bool,
 }
 
+/// What the thread of a class does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Run(Task),
+    Wait,
+    End,
+}
+
+impl Pending {
+    /// Takes the oldest task. The thread ends only when none is left.
+    fn next(&mut self) -> Next {
+        match self.tasks.pop_front() {
+            Some(task) => Next::Run(task),
+            None if self.stopped => Next::End,
+            None => Next::Wait,
+        }
+    }
+}
+
+/// The scheduling policy of a class's thread. Of the runnable threads of one processor the kernel runs `Idle` last, and preempts it.
+fn policy_of(class: Class) -> SchedPolicy {
+    match class {
+        Class::Latency => SchedPolicy::Normal,
+        Class::Normal => SchedPolicy::Batch,
+        Class::Bulk => SchedPolicy::Idle,
+    }
+}
+
 impl HandlerThreadGroup {
     /// Starts the thread of a class, if it does not run. Callers hold `start_lock`.
     fn open(&self, class: Class) -> Result<(), Error> {
@@ -208,14 +236,10 @@ impl ClassThread {
         let signals = Arc::new(SignalQueue::default());
         let (ours, place) = (signals.clone(), processors.to_vec());
         let name = format!("verbena-{}", ["fast", "norm", "bulk"][class as usize]);
-        let courtesy = match class {
-            Class::Latency => SchedPolicy::Normal,
-            Class::Normal => SchedPolicy::Batch,
-            Class::Bulk => SchedPolicy::Idle,
-        };
         let (settled, notified) = mpsc::channel();
         let thread = sys::spawn(&name, move || {
-            let missing = pin_thread(&place).and_then(|()| Ok(sys::set_sched_policy(courtesy)?));
+            let missing =
+                pin_thread(&place).and_then(|()| Ok(sys::set_sched_policy(policy_of(class))?));
             let stays = missing.is_ok();
             // The starting thread waits for this result.
             let _ = settled.send(missing);
@@ -265,13 +289,11 @@ impl SignalQueue {
             let mut pending = self.queue.lock();
             let task = loop {
                 assert!(!pending.panic_requested, "provoked by a test");
-                if let Some(task) = pending.tasks.pop_front() {
-                    break task;
+                match pending.next() {
+                    Next::Run(task) => break task,
+                    Next::Wait => self.wakeup.wait(&mut pending),
+                    Next::End => return,
                 }
-                if pending.stopped {
-                    return;
-                }
-                self.wakeup.wait(&mut pending);
             };
             drop(pending);
             let Some(core) = core.upgrade() else {

@@ -111,6 +111,42 @@ fn one_touch_window_allows_one_write_per_bind() {
     }
 }
 
+/// M11: a read whose sink is registered by the request before it, and invalid once the data is there.
+#[test]
+fn read_with_invalidate_ends_its_sink() {
+    let world = World::new(OnFailure::Anticipatory);
+    let source = world
+        .other
+        .memory(64, Access::REMOTE_READ | Access::LOCAL_WRITE);
+    let source = source.unwrap();
+    source.write_at(0, b"fetched").unwrap();
+    let mut tag = world.pd.fast_reg_mr(1).unwrap();
+    let sink = tag.register(&world.memory, 0, 64, Access::LOCAL_WRITE);
+    let (ticket, handle) = sink.unwrap();
+    let stag = ticket.stag();
+    let piece = [Sge {
+        addr: handle.remote_addr().to.get(),
+        len: 7,
+        stag,
+    }];
+    let read = |id, local_invalidate| {
+        let remote = source.remote_addr(0).unwrap();
+        let op = SendOp::Read {
+            remote,
+            local_invalidate,
+        };
+        wr(id, op, Data::Gather(&piece))
+    };
+    let register = wr(1, SendOp::Register(ticket), NO_DATA);
+    let list = [register, read(2, None), read(3, Some(stag))];
+    world.b.post_send(&list).unwrap();
+    let done = complete(&world.b_cq, 3);
+    assert!(done.iter().all(|wc| wc.status == Status::Success));
+    assert_eq!(world.memory.get::<[u8; 7]>(0).unwrap(), *b"fetched");
+    world.b.post_send(&[read(4, None)]).unwrap();
+    assert_eq!(complete(&world.b_cq, 1)[0].status, Status::LocProtErr);
+}
+
 #[test]
 fn one_touch_memory_allows_one_read() {
     let world = World::new(OnFailure::Anticipatory);

@@ -5,6 +5,7 @@
 use core::ffi::c_int;
 use core::ptr;
 
+use super::conn_param::MANAGED_ACCESS;
 use super::{id, multicast};
 use crate::abi::*;
 use crate::caller::arg_mut;
@@ -206,9 +207,7 @@ unsafe fn prepare(qp: *mut ibv_qp) -> Result<(), Errno> {
         qp_state: IBV_QPS_INIT,
         port_num: 1,
         qkey: RDMA_UDP_QKEY,
-        qp_access_flags: IBV_ACCESS_REMOTE_WRITE
-            | IBV_ACCESS_REMOTE_READ
-            | IBV_ACCESS_REMOTE_ATOMIC,
+        qp_access_flags: MANAGED_ACCESS,
         ..ibv_qp_attr::zeroed()
     };
     let init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;

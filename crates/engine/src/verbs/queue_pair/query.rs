@@ -123,6 +123,7 @@ impl QueuePairInfo {
             ("remote_write", view.enabled.write.to_string()),
             ("remote_read", view.enabled.read.to_string()),
             ("remote_atomic", view.enabled.atomic.to_string()),
+            ("remote_flush", view.enabled.flush.to_string()),
             ("local", or_none(self.local_addr)),
             ("peer", or_none(self.peer_addr)),
             ("peer_timeout", or_none(attr.peer_timeout.map(seconds))),

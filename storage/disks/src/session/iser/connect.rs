@@ -89,6 +89,7 @@ impl IserDial {
         let qp = Qp::new(pd, &cq, &cq, options)?;
         qp.set_access_flags(QpAccessFlags {
             atomic: false,
+            flush: false,
             ..QpAccessFlags::default()
         });
         let mut link = Iser {
