@@ -6,6 +6,7 @@
 //! to [`handle`](Link::handle); take packets and events; call [`drive`](Link::drive) after anything else, and [`tick`](Link::tick)
 //! periodically.
 
+mod channel_events;
 mod inflight;
 mod packets;
 mod perform;
@@ -25,6 +26,7 @@ use crate::capped_timer::CappedTimer;
 use crate::carrier::{Carrier, CarrierError, Memory, MemoryAccess, Pair, PairOptions};
 use crate::hello::channels;
 use crate::slots::Slots;
+use channel_events::ChannelReporter;
 use inflight::Inflight;
 
 /// The reference of our only pool.
@@ -129,6 +131,8 @@ pub struct Link {
     silence: CappedTimer,
     /// When state is repeated next on a lossy carrier, and the interval.
     refresh: Option<(Instant, Duration)>,
+    /// Reports what happens on the channels, while it is observed.
+    channel_reporter: ChannelReporter,
 }
 
 impl Link {
@@ -199,6 +203,7 @@ impl Link {
             events: VecDeque::new(),
             silence: CappedTimer::new(now),
             refresh: lossy.then_some((now + REFRESH, REFRESH)),
+            channel_reporter: ChannelReporter::default(),
         };
         match link.complete(carrier, acknowledged) {
             Ok(()) => Ok(link),

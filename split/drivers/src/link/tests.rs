@@ -2,6 +2,8 @@
 //! channels no packet is lost, duplicated, changed or reordered, that credit is not exceeded, and that memory is not reported free too
 //! early. They use loopback only.
 
+mod channel_events;
+
 use std::time::{Duration, Instant};
 
 use verbena::Config;
@@ -111,12 +113,20 @@ fn carriers(scheme: &str) -> [Box<dyn Carrier>; 2] {
 
 /// A dialler and a listener, connected.
 fn pair(scheme: &str, arrangement: Arrangement, elements: u32) -> [Side; 2] {
+    connected(carriers(scheme), arrangement, elements)
+}
+
+fn connected(
+    carriers: [Box<dyn Carrier>; 2],
+    arrangement: Arrangement,
+    elements: u32,
+) -> [Side; 2] {
     let options = LinkOptions {
         arrangement,
         elements,
         size: 3000,
     };
-    let mut sides = carriers(scheme).map(|mut carrier| Side {
+    let mut sides = carriers.map(|mut carrier| Side {
         link: Link::new(&mut *carrier, options, Instant::now()).unwrap(),
         carrier,
         lost: None,
