@@ -33,6 +33,14 @@ pub enum InterruptError {
     /// A vector does not exist.
     #[error(transparent)]
     Vector(#[from] VectorError),
+    /// An entry of the redirection table names a handler that cannot exist.
+    #[error("the redirection table names completion handler {handler}; there can be {limit}")]
+    TableHandler {
+        /// The handler.
+        handler: u16,
+        /// The maximum number of handlers.
+        limit: u16,
+    },
     /// The interval of lazy polls is zero or too long.
     #[error("an event queue can be polled at intervals of up to {MAX_DELAY:?}, not {interval:?}")]
     PollInterval {

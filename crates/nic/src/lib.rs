@@ -54,7 +54,7 @@ pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use ssq::{Record, Ssq, SsqLimits, SsqOutcome};
 pub use state::{Personality, QpState, QpType};
-pub use tcp::{Acknowledgement, Fill, TcpAttr, TcpQp, TcpSendWr};
+pub use tcp::{Acknowledgement, Fill, TcpAttr, TcpChannel, TcpQp, TcpSendWr};
 pub use ud::{Destination, MAX_DATAGRAM, ReceivedDatagram, UdQp, UdSendWr};
 pub use ulp::{UlpInit, UlpQp};
 pub use verbena_events::{

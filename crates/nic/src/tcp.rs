@@ -3,6 +3,7 @@
 //! in order. Nothing is added to the stream, so it has no message boundaries: [`Fill`] says when a receive is complete. What a
 //! completed send means is chosen with [`Acknowledgement`].
 
+mod channel;
 mod receive;
 mod send;
 
@@ -17,6 +18,7 @@ use crate::state::QpState;
 use crate::ulp::{UlpInit, UlpQp};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::{ReceiveWr, Sge};
+pub use channel::TcpChannel;
 use receive::{Receives, Stop};
 pub use send::TcpSendWr;
 use send::{Sends, Written};
@@ -55,6 +57,8 @@ pub struct TcpAttr {
     pub acknowledgement: Acknowledgement,
     /// When a receive is complete.
     pub fill: Fill,
+    /// The channel whose events are raised for its receives (E7).
+    pub channel: Option<TcpChannel>,
 }
 
 /// A queue pair on a TCP connection.
@@ -96,7 +100,7 @@ impl TcpQp {
             retired: false,
             cause: None,
             sends: Sends::default(),
-            receives: Receives::new(limits.receives, limits.max_sge),
+            receives: Receives::new(limits.receives, limits.max_sge, attr.channel),
         };
         TcpQp {
             init,
@@ -151,12 +155,13 @@ impl TcpQp {
 
     /// Posts a receive. In `Err`, and behind the end of the stream, it completes as flushed at once.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
+        let mut inner = self.lock();
         if self.init.srq.is_some() {
+            inner.receives.channel.report_illegal_post(out);
             return Err(PostError::Shared);
         }
-        let mut inner = self.lock();
         match inner.state {
-            QpState::Rts if !inner.receives.at_end => Ok(inner.receives.queue.post(wr)?),
+            QpState::Rts if !inner.receives.at_end => Ok(inner.receives.post(wr, out)?),
             QpState::Rts | QpState::Err => {
                 self.complete(WcOp::Receive, wr.id, Status::WrFlushErr, 0, out);
                 Ok(())
@@ -275,6 +280,9 @@ impl UlpQp for TcpQp {
                     (BROKEN.to_owned(), Status::WrFlushErr)
                 }
             };
+            if status == Status::LocProtErr {
+                inner.receives.channel.report_illegal_post(out);
+            }
             self.end(inner, &cause, Some((WcOp::Receive, status)), out);
             return Receiving::Ended;
         }
@@ -288,6 +296,8 @@ impl UlpQp for TcpQp {
         out: &mut Outbox,
     ) -> Option<Sending> {
         let inner = &mut *self.lock();
+        // Of the receive before: one event for all of them.
+        inner.receives.channel.report_returned(out);
         let sending = loop {
             if inner.state != QpState::Rts {
                 return Some(Sending::Ended);

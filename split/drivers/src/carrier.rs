@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use verbena::access::source_of;
-pub use verbena::low::WaitFd;
+pub use verbena::low::{ChannelEvent, WaitFd};
 use verbena_lan::Mac;
 use verbena_nic::Wc;
 use verbena_nic::wr::{RemoteAddr, Sge};
@@ -319,6 +319,14 @@ pub trait Carrier: fmt::Debug + Send {
 
     /// Prepares to sleep; false if there is work, so that a turn is due first.
     fn prepare_sleep(&mut self) -> bool;
+
+    /// Whether [`report_channel`](Carrier::report_channel) has an effect: its adapter has event queues, and an observer of their events.
+    fn observes_channels(&self) -> bool {
+        false
+    }
+
+    /// Something happened on a channel of a link (E7): it becomes an event of the adapter.
+    fn report_channel(&mut self, _channel: u8, _what: ChannelEvent, _count: u32) {}
 
     /// Whether it makes progress during [`sleep`](Carrier::sleep): a driver with several carriers sleeps in such a one.
     fn progresses_in_sleep(&self) -> bool {

@@ -6,6 +6,7 @@
 //! to [`handle`](Link::handle); take packets and events; call [`drive`](Link::drive) after anything else, and [`tick`](Link::tick)
 //! periodically.
 
+mod channel_events;
 mod inflight;
 mod packets;
 mod perform;
@@ -29,6 +30,7 @@ use crate::carrier::{
 use crate::channel_kinds::{ChannelKinds, InvalidKinds};
 use crate::hello::channels;
 use crate::slots::Slots;
+use channel_events::ChannelReporter;
 use inflight::Inflight;
 
 /// The reference of our only pool.
@@ -160,6 +162,8 @@ pub struct Link {
     silence: CappedTimer,
     /// When state is repeated next on a lossy carrier, and the interval.
     refresh: Option<(Instant, Duration)>,
+    /// Reports what happens on the channels, while it is observed.
+    channel_reporter: ChannelReporter,
 }
 
 impl Link {
@@ -240,6 +244,7 @@ impl Link {
             events: VecDeque::new(),
             silence: CappedTimer::new(now),
             refresh: lossy.then_some((now + REFRESH, REFRESH)),
+            channel_reporter: ChannelReporter::default(),
         };
         match link.complete(carrier) {
             Ok(()) => Ok(link),

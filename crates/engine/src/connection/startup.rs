@@ -96,6 +96,7 @@ impl Connection {
             token: next_token(),
             transport: line,
             peer,
+            packet: OnceLock::new(),
             phase: Mutex::new(phase),
             bound: OnceLock::new(),
             early: AtomicBool::new(false),

@@ -6,6 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
+use verbena_events::toeplitz::Tuple;
 use verbena_nic::Outbox;
 use verbena_nic::ud::{DropReason, ReceivedDatagram, SendOutcome, largest_packet};
 use verbena_stream::Time;
@@ -187,6 +188,9 @@ impl UdpPort {
         };
         let arrival = ReceivedDatagram::parse(bytes, path).map_err(Some)?;
         let members = &self.core.routes.ud_demux;
+        if self.core.notification.steers_packets() {
+            out.set_packet(Tuple::ip(from.ip(), self.addr.ip()));
+        }
         let found = match self.group {
             Some(group) => {
                 let own = self.core.local_addresses.all().unwrap_or_default();
@@ -197,6 +201,7 @@ impl UdpPort {
             }
             None => false,
         };
+        out.end_packet();
         // A queue pair counts its own drops.
         if found { Ok(()) } else { Err(None) }
     }

@@ -5,9 +5,10 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use verbena_events::toeplitz::Tuple;
 use verbena_nic::{Outbox, QpState, Receiving, Sending, UlpQp};
 use verbena_stream::Time;
-use verbena_sync::locks::{Mutex, RwLock};
+use verbena_sync::locks::{Mutex, OnceLock, RwLock};
 
 use crate::core::Core;
 use crate::error::Error;
@@ -33,6 +34,8 @@ pub(crate) struct UlpStream {
     group: Arc<Group>,
     /// The readiness that the group watches the socket for.
     watch: Watch,
+    /// The addresses of packets from the peer, determined when events are steered by them (E8).
+    packet: OnceLock<Option<Box<Tuple>>>,
     timer: Mutex<Timer>,
 }
 
@@ -64,6 +67,7 @@ impl UlpStream {
             qp,
             group: group.clone(),
             watch: Watch::new(WatchedBy::Group),
+            packet: OnceLock::new(),
             timer: Mutex::default(),
         });
         core.routes.ulps.add(&stream);
@@ -82,8 +86,27 @@ impl UlpStream {
     }
 
     fn send_at(&self, now: Time, out: &mut Outbox) {
+        self.begin_packet(out);
         self.transmit(now, out);
+        out.end_packet();
         self.update_timer();
+    }
+
+    /// Events that are added from now on are raised with the addresses of the connection, if events are steered by them (E8).
+    #[inline]
+    fn begin_packet(&self, out: &mut Outbox) {
+        if self.core.notification.steers_packets() {
+            out.set_packet(self.packet());
+        }
+    }
+
+    #[cold]
+    fn packet(&self) -> Option<Tuple> {
+        let determine = || {
+            let peer = self.socket.peer_addr().ok()?;
+            Tuple::segment(peer, self.socket.local_addr().ok()?).map(Box::new)
+        };
+        self.packet.get_or_init(determine).as_deref().copied()
     }
 
     fn transmit(&self, now: Time, out: &mut Outbox) {
@@ -111,6 +134,12 @@ impl UlpStream {
     }
 
     fn read(&self, times: usize, now: Time, out: &mut Outbox) {
+        self.begin_packet(out);
+        self.read_input(times, now, out);
+        out.end_packet();
+    }
+
+    fn read_input(&self, times: usize, now: Time, out: &mut Outbox) {
         let mut left = times;
         loop {
             let received = self.qp.receive(&mut &self.socket, now, out);

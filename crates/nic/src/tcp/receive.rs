@@ -5,11 +5,13 @@
 use verbena_events::event::{Event, Outbox};
 use verbena_mem::{Refusal, Targets};
 
+use super::channel::{ChannelState, TcpChannel};
 use super::{Acknowledgement, Fill, Inner, TcpQp, rest};
 use crate::carrier::{Carrier, IoOutcome};
 use crate::qp::Receiving;
-use crate::receive::{Receive, ReceiveQueue};
+use crate::receive::{PostError, Receive, ReceiveQueue};
 use crate::wc::{Status, WcOp};
+use crate::wr::ReceiveWr;
 
 /// Bytes that are read before a receive of a shared receive queue is taken for them.
 const STAGE: usize = 4096;
@@ -25,6 +27,8 @@ pub(super) struct Receives {
     stage: Vec<u8>,
     /// The peer has closed its direction: receives are flushed, sends go on.
     pub(super) at_end: bool,
+    /// The channel whose buffers they are.
+    pub(super) channel: ChannelState,
 }
 
 #[derive(Debug)]
@@ -34,13 +38,24 @@ struct Filling {
 }
 
 impl Receives {
-    pub(super) fn new(depth: usize, max_sge: usize) -> Receives {
+    pub(super) fn new(depth: usize, max_sge: usize, channel: Option<TcpChannel>) -> Receives {
         Receives {
             queue: ReceiveQueue::new(depth, max_sge),
             filling: None,
             stage: Vec::new(),
             at_end: false,
+            channel: ChannelState::new(channel),
         }
+    }
+
+    /// Posts a receive to the queue pair itself.
+    pub(super) fn post(&mut self, wr: &ReceiveWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
+        let posted = self.queue.post(wr);
+        match posted {
+            Ok(()) => self.channel.note_posted(self.queue.len()),
+            Err(_) => self.channel.report_illegal_post(out),
+        }
+        posted
     }
 
     /// Receives that are posted to the queue pair, or being filled.
@@ -126,6 +141,7 @@ impl TcpQp {
         if let Some(filling) = begun.take_if(|filling| filling.done > 0) {
             let (id, len) = (filling.receive.id, filling.done);
             self.complete(WcOp::Receive, id, Status::Success, len, out);
+            inner.receives.channel.note_returned();
         }
         let qp = self.init.number;
         out.push(Event::Disconnected { qp });
@@ -153,7 +169,9 @@ impl TcpQp {
             for (at, receive) in all.enumerate() {
                 let status = if at == 0 { status } else { Status::WrFlushErr };
                 self.complete(WcOp::Receive, receive.id, status, 0, out);
+                receives.channel.note_returned();
             }
+            receives.channel.report_returned(out);
         }
         if let Some(srq) = &self.init.srq {
             if let Some(next) = srq.leave(self.init.number) {
@@ -188,8 +206,14 @@ impl TcpQp {
                 None => receives.queue.take(),
             };
             let receive = taken.ok_or(Stop::Held)?;
+            let waiting = || match &self.init.srq {
+                Some(srq) => srq.len(),
+                None => receives.queue.len(),
+            };
+            receives.channel.note_taken(waiting, out);
             if receive.capacity() == 0 {
                 self.complete(WcOp::Receive, receive.id, Status::Success, 0, out);
+                receives.channel.note_returned();
             } else {
                 receives.filling = Some(Filling { receive, done: 0 });
             }
@@ -220,6 +244,7 @@ impl TcpQp {
             let (id, len) = (filling.receive.id, filling.done);
             receives.filling = None;
             self.complete(WcOp::Receive, id, Status::Success, len, out);
+            receives.channel.note_returned();
         }
     }
 }

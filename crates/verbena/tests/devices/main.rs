@@ -23,4 +23,5 @@ mod regions;
 mod scope;
 mod srq;
 mod ssq;
+mod steering;
 mod windows;

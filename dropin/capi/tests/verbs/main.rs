@@ -27,5 +27,6 @@ mod refusals;
 mod strings;
 mod timestamps;
 mod unmapped;
+mod vectors;
 mod waiting;
 mod work;

@@ -122,6 +122,11 @@ impl IwarpCarrier {
         })
     }
 
+    /// Its adapter, whose events include those of the channels ([`Device::observe`]).
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// The access lists of its adapter.
     pub fn access(&self) -> &AccessList {
         self.device.access_list()

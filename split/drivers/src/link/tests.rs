@@ -2,6 +2,8 @@
 //! channels no packet is lost, duplicated, changed or reordered, that credit is not exceeded, and that memory is not reported free too
 //! early. They use loopback only.
 
+mod channel_events;
+
 use std::time::{Duration, Instant};
 
 use verbena::Config;
@@ -126,10 +128,14 @@ fn pair(scheme: &str, arrangement: Arrangement, elements: u32) -> [Side; 2] {
 }
 
 fn pair_with(scheme: &str, options: LinkOptions) -> [Side; 2] {
+    connected(carriers(scheme), options)
+}
+
+fn connected(carriers: [Box<dyn Carrier>; 2], options: LinkOptions) -> [Side; 2] {
     let LinkOptions {
         arrangement, kinds, ..
     } = options;
-    let mut sides = carriers(scheme).map(|mut carrier| Side {
+    let mut sides = carriers.map(|mut carrier| Side {
         link: Link::new(&mut *carrier, options, Instant::now()).unwrap(),
         carrier,
         lost: None,

@@ -413,4 +413,67 @@ fn interrupt_counters_of_a_process_are_shown() {
     );
     let missing = output(&["events", "--counters"]);
     assert_eq!(missing.status.code(), Some(2), "a process is needed");
+
+    // The same as a table.
+    let shown = output(&["devinfo", "--events", &pid]);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let rows = text(&shown.stdout);
+    let rows: Vec<Vec<&str>> = rows
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let head = [
+        "adapter",
+        "vector",
+        "interrupts",
+        "events",
+        "coalesced",
+        "register_writes",
+        "register_reads",
+        "code",
+    ];
+    assert_eq!(rows[0], head);
+    assert!(rows.iter().all(|row| row.len() == head.len()), "{rows:?}");
+    let global = rows.iter().find(|row| row[1] == "0").expect("vector 0");
+    assert_eq!(global[7], "0xa4", "the code of a general-purpose signal");
+    let total = rows.last().unwrap();
+    assert_eq!((total[1], total[6]), ("total", "0"), "{rows:?}");
+    let said = text(&output(&["devinfo", "--events", "--json", &pid]).stdout);
+    assert_eq!(said.lines().count() + 1, rows.len(), "{said}");
+}
+
+/// E8: the settings of events, and the table that they result in.
+#[test]
+fn devinfo_shows_the_configuration_of_events() {
+    let show = |args: &[&str], settings: &[(&str, &str)]| {
+        let mut command = verbena(args);
+        command.envs(settings.iter().copied());
+        let shown = command.output().expect("the command starts");
+        (
+            shown.status.code(),
+            text(&shown.stdout),
+            text(&shown.stderr),
+        )
+    };
+    let table = ("VERBENA_INTERRUPT_TABLE", "1,0");
+    let settings = [("VERBENA_HANDLERS", "2"), table];
+    let (code, shown, _) = show(&["devinfo", "--events", "--json"], &settings);
+    assert_eq!(code, Some(0));
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["settings"]["interrupt_table"], "1,0");
+    assert_eq!(shown["settings"]["interrupt_routing"], "processor");
+    let entry = |processor: u16, channel: u8| {
+        let queue = processor;
+        serde_json::json!({"processor": processor, "channel": channel, "queue": queue})
+    };
+    let expected = serde_json::json!([entry(4, 0), entry(3, 1)]);
+    assert_eq!(shown["table"], expected);
+    let (_, shown, _) = show(&["devinfo", "--events"], &settings);
+    let row = "1   processor 3, channel 1, event queue 3";
+    assert!(shown.contains(row), "{shown}");
+    let settings = [("VERBENA_HANDLERS", "1"), table];
+    let (code, _, said) = show(&["devinfo", "--events"], &settings);
+    assert_eq!(code, Some(1));
+    let why = "expected numbers below handlers, which is 1";
+    assert!(said.contains(why), "{said}");
 }

@@ -87,6 +87,7 @@ impl EventChannel {
             | Event::LastWqe { .. }
             | Event::PortActive { .. }
             | Event::PortError { .. }
+            | Event::Channel { .. }
             | Event::Missed { .. } => {}
             // Its queue pairs are flushed, which the completions show.
             Event::DeviceFatal => self.signal(),
