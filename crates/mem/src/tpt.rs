@@ -7,6 +7,7 @@ mod pending;
 mod region_export;
 mod stag_rng;
 mod touch;
+mod window_export;
 mod windows;
 mod wr_register;
 
@@ -15,6 +16,7 @@ pub use index::PageQuota;
 pub use pending::{Draft, Layout, Reserved, Settled};
 pub use region_export::RegionExport;
 pub use touch::{Spend, Verdict};
+pub use window_export::{WindowBinding, WindowExport};
 pub use wr_register::{MAX_PAGES, Ticket};
 
 use std::collections::HashMap;

@@ -197,6 +197,8 @@ pub struct Qp {
     lock: CombiningLock<Inner>,
     /// A thread wanted acknowledgements to be sent and found the lock held by another, which might defer them.
     acks_due: AtomicBool,
+    /// Its connection continues in another queue pair, whose completions may have the same number (V1).
+    moved: AtomicBool,
 }
 
 impl Qp {
@@ -208,6 +210,7 @@ impl Qp {
             tails,
             lock: CombiningLock::new(Inner::new(heads)),
             acks_due: AtomicBool::new(false),
+            moved: AtomicBool::new(false),
         }
     }
 

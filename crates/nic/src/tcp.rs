@@ -15,7 +15,7 @@ use verbena_sync::locks::{Mutex, MutexGuard};
 use crate::carrier::{Carrier, IoOutcome};
 use crate::qp::{PostError, Receiving, Sending};
 use crate::state::QpState;
-use crate::ulp::{UlpInit, UlpQp};
+use crate::ulp::{UlpInit, UlpQp, UlpView};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::{ReceiveWr, Sge};
 pub use channel::TcpChannel;
@@ -351,6 +351,16 @@ impl UlpQp for TcpQp {
 
     fn is_busy(&self) -> bool {
         self.lock().sends.outstanding() > 0
+    }
+
+    fn ulp_view(&self) -> UlpView {
+        let (sends, receives) = self.outstanding();
+        UlpView {
+            protocol: "tcp",
+            cause: self.cause(),
+            sends: Some(sends),
+            receives: Some(receives),
+        }
     }
 
     fn deadline(&self) -> Option<Time> {

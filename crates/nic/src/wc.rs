@@ -148,6 +148,13 @@ impl Default for Wc {
     }
 }
 
+impl WcOp {
+    /// It ends a receive.
+    pub(crate) fn is_receive(self) -> bool {
+        matches!(self, WcOp::Receive | WcOp::ReceiveWriteImm)
+    }
+}
+
 impl Wc {
     /// It notifies a queue that is armed for solicited completions: a solicited message, or any failure (N7).
     pub fn is_urgent(&self) -> bool {

@@ -254,6 +254,9 @@ impl Error {
                 | E::OwnedByOther(_)
                 | E::NotMulticast { .. }
                 | E::NoOobNumber { .. }
+                | E::NumberMoved { .. }
+                | E::NumberInUse { .. }
+                | E::SendsOutstanding { .. }
                 | E::NoHandler { .. }
                 | E::NoProcessor { .. }
                 | E::NoProcessors

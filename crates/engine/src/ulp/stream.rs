@@ -2,6 +2,7 @@
 //! The shard or a polling thread serves it; the queue pair serializes both directions, so bytes move in order. It is closed when the
 //! queue pair has ended. A timer of the group's shard runs only for a queue pair that has a deadline.
 
+use core::net::SocketAddr;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
@@ -198,6 +199,11 @@ impl UlpStream {
         }
     }
 
+    /// Our address and the peer's.
+    pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        (self.socket.local_addr().ok(), self.socket.peer_addr().ok())
+    }
+
     /// Leaves the group and shuts down the sending direction; without effect if closed already.
     pub(crate) fn close(&self) {
         let mut watch = self.watch.lock();
@@ -303,11 +309,15 @@ impl UlpStreams {
 
     /// Serves the queue pair of this number, which waited for memory to be resident (V5).
     pub(crate) fn resume(&self, number: u32, out: &mut Outbox) {
-        let stream = self.0.read().get(&number).and_then(Weak::upgrade);
-        if let Some(stream) = stream {
+        if let Some(stream) = self.get(number) {
             // A turn and not only a send: the memory may be that of a receive.
             stream.turn(out);
         }
+    }
+
+    /// The stream of the queue pair of this number, while it is open.
+    pub(crate) fn get(&self, number: u32) -> Option<Arc<UlpStream>> {
+        self.0.read().get(&number).and_then(Weak::upgrade)
     }
 
     /// All open streams.

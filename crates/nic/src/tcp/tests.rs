@@ -11,11 +11,12 @@ use verbena_wire::Stag;
 use super::*;
 use crate::adapter::Adapter;
 use crate::cq::Cq;
-use crate::function::{Function, NewUlp, Shares};
+use crate::function::{Function, Shares};
 use crate::profile::Service;
 use crate::qp::Limits;
 use crate::srq::Srq;
 use crate::testing::poll;
+use crate::ulp::NewUlp;
 use crate::wr::{Data, Flags};
 
 /// A connection in the hands of the test.

@@ -16,6 +16,7 @@ mod handover;
 mod link;
 mod low;
 mod migrate_errors;
+mod migrate_objects;
 mod migration;
 mod one_touch;
 mod oob;
