@@ -34,7 +34,10 @@ fn observer_sees_events_of_channels() {
         let listener = IwarpCarrier::listen("127.0.0.1:0".parse().unwrap(), config()).unwrap();
         let dialler = IwarpCarrier::dial(listener.address().unwrap(), config()).unwrap();
         let device = listener.device().clone();
-        let mut sides = connected([Box::new(dialler), Box::new(listener)], arrangement, 8);
+        let mut sides = connected(
+            [Box::new(dialler), Box::new(listener)],
+            LinkOptions::new(arrangement, 8, 3000),
+        );
         let (tell, told) = mpsc::channel();
         let observation = device.observe(move |cause| {
             if let Cause::Channel { .. } = cause {
