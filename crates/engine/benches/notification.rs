@@ -1,5 +1,6 @@
 //! The end-to-end cost of notification: from a completion to the code that waits for it (docs/performance.md).
 //! Each figure is printed beside what the operating system itself needs in the same run; medians of several rounds. Nothing is asserted.
+//! Arguments choose sections: `cargo bench -p verbena-engine --bench notification -- priorities`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -273,29 +274,66 @@ fn reaction_times(engine: &Engine, processor: u16) -> Vec<Duration> {
     all
 }
 
-/// The same while a handler of this class occupies the processor all the time.
-fn reaction_beside(engine: &Engine, processor: u16, class: Class) -> Vec<Duration> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let stops = stop.clone();
-    let options = HandlerOptions {
-        callback: Some(Arc::new(move |_| {
-            while !stops.load(Ordering::Relaxed) {
+/// How handlers of another class saturate the processor.
+#[derive(Clone, Copy)]
+enum Saturation {
+    /// One callback that does not return.
+    OneCallback,
+    /// Callbacks of 20 µs, each of which raises the next event of its queue, for this many queues: there is always a backlog.
+    Backlog(usize),
+}
+
+/// The same while handlers of this class occupy the processor all the time; also returns how many of their callbacks began.
+fn reaction_beside(
+    engine: &Engine,
+    processor: u16,
+    class: Class,
+    how: Saturation,
+) -> (Vec<Duration>, u64) {
+    let (stop, calls) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let queues = match how {
+        Saturation::OneCallback => 1,
+        Saturation::Backlog(queues) => queues,
+    };
+    let mut loads = Vec::new();
+    for _ in 0..queues {
+        let source = Arc::new(Source::new(engine));
+        let (stops, counts, own) = (stop.clone(), calls.clone(), Arc::downgrade(&source));
+        let callback: Callback = Arc::new(move |_| {
+            counts.fetch_add(1, Ordering::Relaxed);
+            let until = Instant::now() + Duration::from_micros(20);
+            while !stops.load(Ordering::Relaxed)
+                && (matches!(how, Saturation::OneCallback) || Instant::now() < until)
+            {
                 std::hint::spin_loop();
             }
-        })),
-        affinity: pinned(processor),
-        class,
-        ..HandlerOptions::default()
-    };
-    let id = engine.set_handler(&options).unwrap();
-    let source = Source::new(engine);
-    source.cq.set_handler(Some(id)).unwrap();
-    source.cq.arm(Arm::Next);
-    source.complete();
+            if let Some(source) = own.upgrade().filter(|_| !stops.load(Ordering::Relaxed)) {
+                source.drain();
+                source.cq.arm(Arm::Next);
+                source.complete();
+            }
+        });
+        let options = HandlerOptions {
+            callback: Some(callback),
+            affinity: pinned(processor),
+            class,
+            ..HandlerOptions::default()
+        };
+        let id = engine.set_handler(&options).unwrap();
+        source.cq.set_handler(Some(id)).unwrap();
+        source.cq.arm(Arm::Next);
+        source.complete();
+        loads.push((id, source));
+    }
     let times = reaction_times(engine, processor);
     stop.store(true, Ordering::Relaxed);
-    engine.clear_handler(id).unwrap();
-    times
+    for (id, _) in &loads {
+        engine.clear_handler(*id).unwrap();
+    }
+    (times, calls.load(Ordering::Relaxed))
 }
 
 fn priorities() {
@@ -304,27 +342,53 @@ fn priorities() {
     // The completing thread must not share the processor of the handler.
     sys::set_affinity(&[here]).unwrap();
     println!("time to a latency handler, µs        p50     p99");
-    let (mut ratios, mut last) = (Vec::new(), None);
-    for _ in 0..ROUNDS {
+    let cases = [
+        ("beside one busy bulk handler", Saturation::OneCallback),
+        ("beside a bulk backlog", Saturation::Backlog(6)),
+    ];
+    let mut ratios = cases.map(|_| (Vec::new(), Vec::new()));
+    for round in 1..=ROUNDS {
         let engine = engine();
         let idle = reaction_times(&engine, there);
-        let busy = reaction_beside(&engine, there, Class::Bulk);
-        let p99 = |times: &[Duration]| percentile(times, 99).as_secs_f64();
-        ratios.push(p99(&busy) / p99(&idle));
-        last = Some((idle, busy));
+        if round == ROUNDS {
+            print_percentiles("on an idle processor", &idle);
+        }
+        for ((name, how), (p50s, p99s)) in cases.into_iter().zip(&mut ratios) {
+            let (busy, calls) = reaction_beside(&engine, there, Class::Bulk, how);
+            let ratio = |percent| {
+                let of = |times: &[Duration]| percentile(times, percent).as_secs_f64();
+                of(&busy) / of(&idle)
+            };
+            p50s.push(ratio(50));
+            p99s.push(ratio(99));
+            if round == ROUNDS {
+                print_percentiles(name, &busy);
+                println!("    {calls} bulk callbacks meanwhile");
+            }
+        }
     }
-    if let Some((idle, busy)) = last {
-        print_percentiles("on an idle processor", &idle);
-        print_percentiles("beside a busy bulk handler", &busy);
+    for ((name, _), (p50s, p99s)) in cases.into_iter().zip(ratios) {
+        let (p50, p99) = (median(p50s), median(p99s));
+        println!("  {name}, ratio to idle, median of {ROUNDS}: p50 {p50:.2}, p99 {p99:.2}");
     }
-    let ratio = median(ratios);
-    println!("  ratio of 99th percentiles, median of {ROUNDS} rounds: {ratio:.2}");
     sys::set_affinity(&all).unwrap();
 }
 
 fn main() {
-    wake_up();
-    rates();
-    moderation();
-    priorities();
+    let sections: [(&str, fn()); 4] = [
+        ("wake_up", wake_up),
+        ("rates", rates),
+        ("moderation", moderation),
+        ("priorities", priorities),
+    ];
+    // Cargo adds an option of its own.
+    let chosen: Vec<String> = std::env::args()
+        .skip(1)
+        .filter(|argument| !argument.starts_with('-'))
+        .collect();
+    for (name, section) in sections {
+        if chosen.is_empty() || chosen.iter().any(|one| one == name) {
+            section();
+        }
+    }
 }

@@ -23,6 +23,7 @@ pub(crate) use transport::Transport;
 use core::net::SocketAddr;
 use std::sync::Arc;
 
+use verbena_events::toeplitz::Tuple;
 use verbena_nic::{Outbox, Qp};
 use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -46,6 +47,8 @@ pub(crate) struct Connection {
     token: u64,
     transport: Transport,
     peer: SocketAddr,
+    /// The addresses of packets from the peer, determined when events are steered by them (E8).
+    packet: OnceLock<Option<Box<Tuple>>>,
     /// The part of the state outside the queue pair: startup and close.
     phase: Mutex<Phase>,
     /// Set once the startup is over.

@@ -228,11 +228,11 @@ impl Engine {
         &self,
         pd: Pd,
         reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
-        notified: ControlCallback,
+        callback: ControlCallback,
     ) -> Result<Stag, Error> {
         self.core.check()?;
         let control = self.core.control_thread.common(&self.core)?;
-        control.register(0, pd, reserve, Some(notified))
+        control.register(0, pd, reserve, Some(callback))
     }
 
     /// Listens; at most `backlog` requests wait for the program.

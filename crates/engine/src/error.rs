@@ -33,6 +33,14 @@ pub enum InterruptError {
     /// A vector does not exist.
     #[error(transparent)]
     Vector(#[from] VectorError),
+    /// An entry of the redirection table names a handler that cannot exist.
+    #[error("the redirection table names completion handler {handler}; there can be {limit}")]
+    TableHandler {
+        /// The handler.
+        handler: u16,
+        /// The maximum number of handlers.
+        limit: u16,
+    },
     /// The interval of lazy polls is zero or too long.
     #[error("an event queue can be polled at intervals of up to {MAX_DELAY:?}, not {interval:?}")]
     PollInterval {
@@ -154,6 +162,24 @@ pub enum Error {
         /// The queue pair.
         qp: u32,
     },
+    /// The queue pair was migrated: its number stays in its completions, but no socket of this function receives calls to it (V1).
+    #[error(
+        "queue pair {qp} was migrated, and peers cannot connect to its number {number} any more: create a queue pair and exchange its number"
+    )]
+    NumberMoved {
+        /// The queue pair.
+        qp: u32,
+        /// Its number for out-of-band connections.
+        number: u32,
+    },
+    /// A queue pair cannot migrate here, because another one has its number (V1).
+    #[error(
+        "another queue pair of this function has number {number}: destroy that one first, or migrate to another function or process"
+    )]
+    NumberInUse {
+        /// The number for out-of-band connections.
+        number: u32,
+    },
     /// The maximum number of completion handlers is registered.
     #[error("all {limit} completion handlers are registered")]
     TooManyHandlers {
@@ -201,6 +227,14 @@ pub enum Error {
     ReceiveQueueMismatch {
         /// It has a shared receive queue.
         shared: bool,
+    },
+    /// A shared send queue orders the requests that are posted to it, and has none of a connection that moves to it (V1, V6).
+    #[error(
+        "the connection has {requests} sends that have not completed or were not polled, and a shared send queue takes one without any: poll them first"
+    )]
+    SendsOutstanding {
+        /// How many.
+        requests: usize,
     },
     /// The data from the other process is not a valid image of a connection (V1).
     #[error("the other process sent {0}")]

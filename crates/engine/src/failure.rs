@@ -121,8 +121,8 @@ impl Core {
         self.notification
             .dispatch_event(Eqe::new(Cause::Rdma(Event::DeviceFatal)));
         self.notification.events.end();
-        let doors = core::mem::take(&mut *self.admission.pending_requests.lock());
-        for waiting in doors.iter().filter_map(Weak::upgrade) {
+        let listeners = core::mem::take(&mut *self.admission.pending_requests.lock());
+        for waiting in listeners.iter().filter_map(Weak::upgrade) {
             waiting.end();
         }
     }

@@ -70,5 +70,5 @@ pub use verbs::queue_pair::{
     QpAttr, QueuePair, QueuePairInfo, QueuePairOptions,
 };
 pub use verbs::shared_receive_queue::SharedReceiveQueue;
-pub use verbs::shared_send_queue::SharedSendQueue;
+pub use verbs::shared_send_queue::{SendQueue, SharedSendQueue};
 pub use verbs::xrc_domain::XrcDomain;

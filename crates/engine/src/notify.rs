@@ -11,6 +11,7 @@ pub mod link;
 pub mod monitor;
 pub(crate) mod pipeline;
 pub(crate) mod signals;
+pub(crate) mod steering_api;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};

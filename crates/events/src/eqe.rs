@@ -2,6 +2,7 @@
 //! The code determines class, cause and channel; code 0 is an empty entry. Every cause can be encoded, and a code that is not known
 //! decodes to [`Unknown`].
 
+pub use crate::event::ChannelEvent;
 use crate::event::{Event, Reason};
 
 /// Largest number that the 4-byte form can carry.
@@ -46,17 +47,6 @@ pub enum Class {
     Management,
 }
 
-/// What happened on a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ChannelEvent {
-    /// Its pool holds fewer buffers than its threshold.
-    BuffersLow,
-    /// Descriptors were returned.
-    Returned,
-    /// The host posted buffers that it may not post.
-    IllegalPost,
-}
-
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Cause {
@@ -69,7 +59,7 @@ pub enum Cause {
     },
     /// An administrative command is done.
     CommandDone {
-        /// The command.
+        /// The command: the low 24 bits of the request's id.
         command: u32,
     },
     /// Something about a channel.
@@ -150,7 +140,13 @@ impl Cause {
             Cause::Rdma(Event::PortActive { port }) => (0xa3, port as u32),
             Cause::Rdma(Event::Missed { count }) => (0x17, count),
             Cause::Rdma(Event::DeviceFatal) => (0x18, 0),
-            Cause::Channel {
+            // In an entry, an event of the channel class.
+            Cause::Rdma(Event::Channel {
+                channel,
+                what,
+                count,
+            })
+            | Cause::Channel {
                 channel,
                 what,
                 count,

@@ -1,6 +1,8 @@
 //! Asynchronous events of the adapter, and how they are raised.
 //! An [`Event`] names the object and the cause; every event goes through [`Raise`]. The receiver of the events is not known here.
 
+use crate::toeplitz::Tuple;
+
 /// Why an armed completion queue raises an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
@@ -10,6 +12,17 @@ pub enum Reason {
     Solicited,
     /// The completion is a failure.
     Failure,
+}
+
+/// What happened on a channel (E7): a queue pair of plain TCP, or a channel of the split driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChannelEvent {
+    /// Its pool holds fewer buffers than its threshold.
+    BuffersLow,
+    /// Descriptors were returned.
+    Returned,
+    /// The host posted buffers that it may not post.
+    IllegalPost,
 }
 
 /// Something happened to an object of the adapter.
@@ -77,6 +90,15 @@ pub enum Event {
         /// The port.
         port: u16,
     },
+    /// Something happened on a channel that reports it.
+    Channel {
+        /// The channel, below 32.
+        channel: u8,
+        /// What.
+        what: ChannelEvent,
+        /// Buffers or descriptors concerned.
+        count: u32,
+    },
     /// Unread events filled their queue: so many later ones were dropped.
     Missed {
         /// How many.
@@ -112,6 +134,11 @@ impl Wake {
 pub trait Raise: Send + Sync {
     /// One event.
     fn raise(&self, event: Event);
+
+    /// One event that a packet with these addresses caused (E8).
+    fn raise_from(&self, event: Event, _packet: Tuple) {
+        self.raise(event);
+    }
 }
 
 /// Events and everything else that must wait until all locks are released.
@@ -124,6 +151,8 @@ pub struct Outbox {
     overflows: Vec<u32>,
     events: Vec<Event>,
     woken: Vec<Wake>,
+    /// From which event on the events come from which packet; empty unless the caller steers events by their packets (E8).
+    packets: Vec<(usize, Option<Tuple>)>,
 }
 
 impl Outbox {
@@ -178,10 +207,55 @@ impl Outbox {
         core::mem::take(&mut self.overflows)
     }
 
+    /// Events that are added from now on come from this packet, or from none (E8).
+    pub fn set_packet(&mut self, packet: Option<Tuple>) {
+        let at = self.events.len();
+        let current = match self.packets.last_mut() {
+            Some((first, current)) if *first == at => {
+                *current = packet;
+                return;
+            }
+            Some((_, current)) => *current,
+            None => None,
+        };
+        if current != packet {
+            self.packets.push((at, packet));
+        }
+    }
+
+    /// Events that are added from now on come from no packet.
+    #[inline]
+    pub fn end_packet(&mut self) {
+        if !self.packets.is_empty() {
+            self.set_packet(None);
+        }
+    }
+
     /// Raises all events. The caller holds no lock.
     pub fn flush(&mut self, raise: &dyn Raise) {
+        if !self.packets.is_empty() {
+            return self.flush_by_packet(raise);
+        }
         for event in self.events.drain(..) {
             raise.raise(event);
         }
     }
+
+    #[cold]
+    fn flush_by_packet(&mut self, raise: &dyn Raise) {
+        let mut packets = self.packets.drain(..).peekable();
+        let mut packet = None;
+        for (at, event) in self.events.drain(..).enumerate() {
+            while let Some((_, from)) = packets.next_if(|(first, _)| *first <= at) {
+                packet = from;
+            }
+            match packet {
+                Some(packet) => raise.raise_from(event, packet),
+                None => raise.raise(event),
+            }
+        }
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,6 +40,8 @@ pub const RDMA_QUEUE: u16 = 1;
 pub const GLOBAL_SIGNAL: Signal = Signal::Vector(0);
 /// No poll is due.
 const NEVER: u64 = u64::MAX;
+/// The code in the message of a signal for entries that were written earlier: the queue says which.
+const EARLIER: u8 = 0;
 
 /// How events find their queue (E8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -70,6 +72,8 @@ pub struct SignalCounters {
     pub events: u64,
     /// Register writes of these services.
     pub writes: u64,
+    /// The event code in its last message; 0 before the first one, and if it was for entries that were written earlier.
+    pub code: u8,
 }
 
 impl SignalCounters {
@@ -119,10 +123,12 @@ impl Slot {
     }
 }
 
-/// The queues that a signal is for, one bit each, in host memory; and the signal's counters (E12).
+/// The message of a signal, in host memory: the queues that it is for, one bit each, and the code of the event that caused it; with the
+/// signal's counters (E12).
 #[derive(Debug)]
 struct PendingQueues {
     words: Box<[AtomicU64]>,
+    code: AtomicUsize,
     interrupts: AtomicUsize,
     events: AtomicUsize,
     writes: AtomicUsize,
@@ -133,6 +139,7 @@ impl PendingQueues {
         let words = usize::from(queues).div_ceil(64);
         PendingQueues {
             words: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            code: AtomicUsize::new(0),
             interrupts: AtomicUsize::new(0),
             events: AtomicUsize::new(0),
             writes: AtomicUsize::new(0),
@@ -260,6 +267,7 @@ impl Interrupts {
             interrupts: load(&message.interrupts),
             events: load(&message.events),
             writes: load(&message.writes),
+            code: load(&message.code) as u8,
         })
     }
 
@@ -286,7 +294,7 @@ impl Interrupts {
         let mut next = None;
         for (number, slot) in self.slots.iter().enumerate() {
             let out = slot.queue.tick(now);
-            next = earlier(next, self.apply_outcome(number as u16, out, now));
+            next = earlier(next, self.apply_outcome(number as u16, out, EARLIER, now));
         }
         next
     }

@@ -1,7 +1,7 @@
 //! The Toeplitz hash over the addresses of a packet, by which connections are distributed over processors (E8).
 //! It yields the published values of receive-side scaling for all four kinds of tuple.
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Bytes of the secret key.
 pub const KEY_LEN: usize = 40;
@@ -50,6 +50,21 @@ pub enum Tuple {
 }
 
 impl Tuple {
+    /// The tuple of a packet that is not TCP; none if its addresses are of different families. IPv4-mapped addresses are IPv4.
+    pub fn ip(from: IpAddr, to: IpAddr) -> Option<Tuple> {
+        match (from.to_canonical(), to.to_canonical()) {
+            (IpAddr::V4(from), IpAddr::V4(to)) => Some(Tuple::V4 { from, to }),
+            (IpAddr::V6(from), IpAddr::V6(to)) => Some(Tuple::V6 { from, to }),
+            _ => None,
+        }
+    }
+
+    /// The tuple of a TCP segment between two sockets; none if their addresses are of different families.
+    pub fn segment(from: SocketAddr, to: SocketAddr) -> Option<Tuple> {
+        let end = |at: SocketAddr| (at.ip().to_canonical(), at.port());
+        Tuple::tcp(end(from), end(to))
+    }
+
     /// The tuple of a TCP connection; none if its addresses are of different families.
     pub fn tcp(from: (IpAddr, u16), to: (IpAddr, u16)) -> Option<Tuple> {
         match (from, to) {

@@ -24,18 +24,21 @@ impl Access {
     pub const REMOTE_ATOMIC: Access = Access(16);
     /// Windows may be bound to it (window-binding control).
     pub const BIND: Access = Access(32);
+    /// Peers may make writes visible to everything that accesses the memory (Flush).
+    pub const REMOTE_FLUSH: Access = Access(64);
 
-    const NAMES: [(Access, &'static str); 6] = [
+    const NAMES: [(Access, &'static str); 7] = [
         (Access::LOCAL_READ, "local-read"),
         (Access::LOCAL_WRITE, "local-write"),
         (Access::REMOTE_READ, "remote-read"),
         (Access::REMOTE_WRITE, "remote-write"),
         (Access::REMOTE_ATOMIC, "remote-atomic"),
         (Access::BIND, "bind"),
+        (Access::REMOTE_FLUSH, "remote-flush"),
     ];
 
     /// All rights.
-    pub const ALL: Access = Access(63);
+    pub const ALL: Access = Access(127);
 
     /// All rights of `other` are in this set.
     pub const fn contains(self, other: Access) -> bool {

@@ -43,6 +43,6 @@ pub use targets::Targets;
 pub use touch::{Action, Arrival, Seq};
 pub use tpt::{
     Command, Draft, Layout, PageQuota, Region, RegionExport, Reserved, Settled, Spend, Ticket, Tpt,
-    Verdict,
+    Verdict, WindowBinding, WindowExport,
 };
 pub use window::{Bind, WindowType};

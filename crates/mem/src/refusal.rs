@@ -126,11 +126,28 @@ pub enum Misuse {
     #[error("bind refused: {0}")]
     Bind(&'static str),
     /// The region's memory is not shared with other processes (V1).
-    #[error("STag {0} refers to memory that is not shared: it cannot move to another process")]
+    #[error(
+        "STag {0} refers to memory that is not shared: it cannot move to another process; allocate it with `shared_memory`"
+    )]
     NotShared(Stag),
-    /// A one-touch region: its touched state cannot be transferred (M9, V1).
-    #[error("STag {0} is a one-touch STag: it cannot move to another process")]
+    /// A one-touch region or window of type 1: each of the two processes could let a message end in it (M9, V1).
+    #[error(
+        "STag {0} is a one-touch STag of a whole domain: it cannot move to another process; let a message end in it, unbind or deregister it first, or use a window of type 2"
+    )]
     OneTouch(Stag),
+    /// A message is ending in a one-touch window (M9, V1).
+    #[error("a message is ending in one-touch STag {0}; try again when it is done")]
+    Touching(Stag),
+    /// Windows that stay are bound to a region that is to move (V1).
+    #[error(
+        "{windows} windows bound to STag {stag} do not move to the other process: hand them over too, or unbind them first"
+    )]
+    BoundWindows { stag: Stag, windows: u32 },
+    /// A window that a request will change (V1).
+    #[error(
+        "window {0} is not as its requests leave it; try again when they have completed, or unbind it first"
+    )]
+    WindowRequest(Stag),
     /// An STag whose index is outside the table's range.
     #[error("the index of STag {stag} is not one of {first} to {last}, which the table has")]
     IndexOutOfRange { stag: Stag, first: u32, last: u32 },

@@ -7,6 +7,7 @@ mod pending;
 mod region_export;
 mod stag_rng;
 mod touch;
+mod window_export;
 mod windows;
 mod wr_register;
 
@@ -15,6 +16,7 @@ pub use index::PageQuota;
 pub use pending::{Draft, Layout, Reserved, Settled};
 pub use region_export::RegionExport;
 pub use touch::{Spend, Verdict};
+pub use window_export::{WindowBinding, WindowExport};
 pub use wr_register::{MAX_PAGES, Ticket};
 
 use std::collections::HashMap;
@@ -281,6 +283,14 @@ impl Tpt {
     /// Grants a write or an atomic by a peer (M7).
     pub fn place_remote(&self, reach: &MemAccess) -> Result<Placement<'_>, Refusal> {
         self.grant(reach, check::remote).map(Placement)
+    }
+
+    /// Grants all of an entry to a peer (M7); the range of `reach` is not used.
+    pub fn place_remote_entry(&self, reach: &MemAccess) -> Result<Placement<'_>, Refusal> {
+        // An entry that is not known is refused with the reason for that.
+        let known = self.find_known_entry(reach.stag);
+        let (at, len) = known.map_or((0, 0), |entry| (entry.start.get(), entry.len));
+        self.place_remote(&MemAccess { at, len, ..*reach })
     }
 
     /// Grants a read by a peer (M7).

@@ -263,7 +263,12 @@ impl Cq {
 
     /// A shared send queue consumes its entries (V6).
     pub(crate) fn is_for_ssq(&self) -> bool {
-        self.input.end.lock().ssq.is_some()
+        self.ssq().is_some()
+    }
+
+    /// The number of the shared send queue that consumes its entries (V6).
+    pub(crate) fn ssq(&self) -> Option<u32> {
+        self.input.end.lock().ssq
     }
 
     /// Entries were lost: the queue is of no further use.
@@ -407,6 +412,15 @@ impl Cq {
 
     /// Takes the entries of a queue pair that is destroyed or moved away, in order.
     pub(crate) fn take_qp_entries(&self, qpn: u32) -> Vec<Wc> {
+        self.take_entries(|wc| wc.qpn == qpn)
+    }
+
+    /// Takes the entries of the receives of a queue pair, and leaves those of its sends (V6).
+    pub(crate) fn take_received_entries(&self, qpn: u32) -> Vec<Wc> {
+        self.take_entries(|wc| wc.qpn == qpn && wc.op.is_receive())
+    }
+
+    fn take_entries(&self, which: impl Fn(&Wc) -> bool) -> Vec<Wc> {
         let mut taken = Vec::new();
         if self.is_empty() {
             return taken;
@@ -415,7 +429,7 @@ impl Cq {
         let mut kept = VecDeque::new();
         for _ in 0..self.waiting(&end) {
             match end.pop_stamped() {
-                Some((wc, _)) if wc.qpn == qpn => taken.push(wc),
+                Some((wc, _)) if which(&wc) => taken.push(wc),
                 Some(entry) => kept.push_back(entry),
                 None => break,
             }

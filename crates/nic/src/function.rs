@@ -25,7 +25,7 @@ pub use datagrams::NewUd;
 pub use qps::{NewQp, QpInfo};
 pub use queues::{CqInfo, SrqInfo};
 pub use shares::{KINDS, Shares};
-pub use ulps::NewUlp;
+pub use ulps::UlpInfo;
 
 use std::ops::Range;
 use std::sync::Arc;

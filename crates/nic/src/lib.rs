@@ -43,7 +43,7 @@ pub use control::{Control, ControlError, ControlResult, Subject};
 pub use cq::{Arm, Cq, CqOptions, Timestamp};
 pub use error::{Error, Kind};
 pub use function::{
-    Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, NewUlp, QpInfo, Shares, SrqInfo,
+    Attributes, CqInfo, Function, FunctionCounters, NewQp, NewUd, QpInfo, Shares, SrqInfo, UlpInfo,
 };
 pub use memory_scope::MemoryScope;
 pub use object::Object;
@@ -55,9 +55,9 @@ pub use receive::ReceiveQueue;
 pub use srq::Srq;
 pub use ssq::{Record, Ssq, SsqLimits, SsqOutcome};
 pub use state::{Personality, QpState, QpType};
-pub use tcp::{Acknowledgement, Fill, TcpAttr, TcpQp, TcpSendWr};
+pub use tcp::{Acknowledgement, Fill, TcpAttr, TcpChannel, TcpQp, TcpSendWr};
 pub use ud::{Destination, MAX_DATAGRAM, ReceivedDatagram, UdQp, UdSendWr};
-pub use ulp::{UlpInit, UlpQp};
+pub use ulp::{NewUlp, UlpInit, UlpQp, UlpView};
 pub use verbena_events::{
     Arrangement, At, Cause, Delivery, Eqe, Event, Fire, Interrupts, Origin, Outbox, Raise, Reason,
     Scheme, Shutdown, Signal, Wake,

@@ -160,6 +160,11 @@ impl MemoryScope {
         self.lookup_access(reach, |tpt, reach| tpt.place_remote(reach))
     }
 
+    /// As [`Tpt::place_remote_entry`].
+    pub fn place_remote_entry(&self, reach: &MemAccess) -> Result<Placement<'_>, Refusal> {
+        self.lookup_access(reach, |tpt, reach| tpt.place_remote_entry(reach))
+    }
+
     /// As [`Tpt::gather_remote`].
     #[inline(always)]
     pub fn gather_remote(&self, reach: &MemAccess) -> Result<Gather<'_>, Refusal> {

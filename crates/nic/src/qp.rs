@@ -132,6 +132,8 @@ pub struct QpAccessFlags {
     pub read: bool,
     /// Atomics.
     pub atomic: bool,
+    /// Flush.
+    pub flush: bool,
 }
 
 impl Default for QpAccessFlags {
@@ -140,6 +142,7 @@ impl Default for QpAccessFlags {
             write: true,
             read: true,
             atomic: true,
+            flush: true,
         }
     }
 }
@@ -203,6 +206,8 @@ pub struct Qp {
     lock: CombiningLock<Inner>,
     /// A thread wanted acknowledgements to be sent and found the lock held by another, which might defer them.
     acks_due: AtomicBool,
+    /// Its connection continues in another queue pair, whose completions may have the same number (V1).
+    moved: AtomicBool,
 }
 
 impl Qp {
@@ -214,6 +219,7 @@ impl Qp {
             tails,
             lock: CombiningLock::new(Inner::new(heads)),
             acks_due: AtomicBool::new(false),
+            moved: AtomicBool::new(false),
         }
     }
 

@@ -3,25 +3,26 @@
 //! in order. Nothing is added to the stream, so it has no message boundaries: [`Fill`] says when a receive is complete. What a
 //! completed send means is chosen with [`Acknowledgement`].
 
+mod channel;
+mod receive;
 mod send;
 
 use verbena_events::event::{Event, Outbox};
-use verbena_mem::{Refusal, Targets};
+use verbena_mem::Refusal;
 use verbena_stream::Time;
 use verbena_sync::locks::{Mutex, MutexGuard};
 
 use crate::carrier::{Carrier, IoOutcome};
 use crate::qp::{PostError, Receiving, Sending};
-use crate::receive::{Receive, ReceiveQueue};
 use crate::state::QpState;
-use crate::ulp::{UlpInit, UlpQp};
+use crate::ulp::{UlpInit, UlpQp, UlpView};
 use crate::wc::{Status, Wc, WcOp};
 use crate::wr::{ReceiveWr, Sge};
+pub use channel::TcpChannel;
+use receive::{Receives, Stop};
 pub use send::TcpSendWr;
 use send::{Sends, Written};
 
-/// Bytes that are read before a receive of a shared receive queue is taken for them: an idle connection holds none.
-const STAGE: usize = 4096;
 /// Reads per call of `receive`.
 const READS: usize = 4;
 
@@ -56,6 +57,8 @@ pub struct TcpAttr {
     pub acknowledgement: Acknowledgement,
     /// When a receive is complete.
     pub fill: Fill,
+    /// The channel whose events are raised for its receives (E7).
+    pub channel: Option<TcpChannel>,
 }
 
 /// A queue pair on a TCP connection.
@@ -73,19 +76,7 @@ struct Inner {
     retired: bool,
     cause: Option<String>,
     sends: Sends,
-    receives: ReceiveQueue,
-    /// The receive that is being filled.
-    filling: Option<Filling>,
-    /// Bytes that wait for a receive of the shared receive queue.
-    stage: Vec<u8>,
-    /// The peer has closed its direction: receives are flushed, sends go on.
-    at_end: bool,
-}
-
-#[derive(Debug)]
-struct Filling {
-    receive: Receive,
-    done: u32,
+    receives: Receives,
 }
 
 /// What is left of the pieces behind the first `skip` bytes.
@@ -109,10 +100,7 @@ impl TcpQp {
             retired: false,
             cause: None,
             sends: Sends::default(),
-            receives: ReceiveQueue::new(limits.receives, limits.max_sge),
-            filling: None,
-            stage: Vec::new(),
-            at_end: false,
+            receives: Receives::new(limits.receives, limits.max_sge, attr.channel),
         };
         TcpQp {
             init,
@@ -133,14 +121,13 @@ impl TcpQp {
 
     /// The peer has closed its direction of the connection.
     pub fn is_at_end(&self) -> bool {
-        self.lock().at_end
+        self.lock().receives.at_end
     }
 
     /// Sends posted and not completed, and receives posted to this queue pair and not completed.
     pub fn outstanding(&self) -> (usize, usize) {
         let inner = self.lock();
-        let receives = inner.receives.len() + usize::from(inner.filling.is_some());
-        (inner.sends.outstanding(), receives)
+        (inner.sends.outstanding(), inner.receives.outstanding())
     }
 
     /// Posts a send. In `Err` it completes as flushed at once.
@@ -168,12 +155,13 @@ impl TcpQp {
 
     /// Posts a receive. In `Err`, and behind the end of the stream, it completes as flushed at once.
     pub fn post_receive(&self, wr: &ReceiveWr<'_>, out: &mut Outbox) -> Result<(), PostError> {
+        let mut inner = self.lock();
         if self.init.srq.is_some() {
+            inner.receives.channel.report_illegal_post(out);
             return Err(PostError::Shared);
         }
-        let mut inner = self.lock();
         match inner.state {
-            QpState::Rts if !inner.at_end => Ok(inner.receives.post(wr)?),
+            QpState::Rts if !inner.receives.at_end => Ok(inner.receives.post(wr, out)?),
             QpState::Rts | QpState::Err => {
                 self.complete(WcOp::Receive, wr.id, Status::WrFlushErr, 0, out);
                 Ok(())
@@ -232,198 +220,13 @@ impl TcpQp {
             Some((WcOp::Receive, status)) => status,
             _ => Status::WrFlushErr,
         };
-        self.flush_receives(inner, status, out);
+        if !inner.receives.at_end {
+            self.flush_receives(inner, status, out);
+        }
         if flushes {
             let qp = self.init.number;
             out.push(Event::QpFatal { qp });
         }
-    }
-
-    /// Completes the receives: the first with `status`, the others as flushed. A receive of a shared queue in which nothing was placed
-    /// goes back to it.
-    fn flush_receives(&self, inner: &mut Inner, status: Status, out: &mut Outbox) {
-        let mut queue = std::mem::replace(&mut inner.receives, ReceiveQueue::new(0, 0));
-        let begun = inner.filling.take().map(|filling| filling.receive);
-        inner.stage = Vec::new();
-        if !inner.retired {
-            let all = begun.into_iter().chain(std::iter::from_fn(|| queue.take()));
-            for (at, receive) in all.enumerate() {
-                let status = if at == 0 { status } else { Status::WrFlushErr };
-                self.complete(WcOp::Receive, receive.id, status, 0, out);
-            }
-        }
-        if let Some(srq) = &self.init.srq {
-            if let Some(next) = srq.leave(self.init.number) {
-                out.wake(next);
-            }
-            if !inner.retired {
-                let qp = self.init.number;
-                out.push(Event::LastWqe { qp });
-            }
-        }
-    }
-
-    /// The receive for the next bytes becomes `filling`; false if there is none.
-    fn begin_receive(&self, inner: &mut Inner, out: &mut Outbox) -> bool {
-        while inner.filling.is_none() {
-            let taken = match &self.init.srq {
-                Some(srq) => srq.take(self.init.number, out),
-                None => inner.receives.take(),
-            };
-            let Some(receive) = taken else {
-                return false;
-            };
-            if receive.capacity() == 0 {
-                self.complete(WcOp::Receive, receive.id, Status::Success, 0, out);
-            } else {
-                inner.filling = Some(Filling { receive, done: 0 });
-            }
-        }
-        true
-    }
-
-    /// `moved` bytes are in the receive.
-    fn filled(&self, inner: &mut Inner, moved: usize, out: &mut Outbox) {
-        let Some(filling) = &mut inner.filling else {
-            return;
-        };
-        // Not more than the receive holds, which is a u32.
-        filling.done += moved as u32;
-        let is_complete = match self.attr.fill {
-            Fill::Any => true,
-            Fill::Whole => filling.done == filling.receive.capacity(),
-        };
-        if is_complete {
-            let (id, len) = (filling.receive.id, filling.done);
-            inner.filling = None;
-            self.complete(WcOp::Receive, id, Status::Success, len, out);
-        }
-    }
-
-    /// The targets of the receive that is being filled.
-    fn targets<'a>(&'a self, filling: &Filling) -> Result<Targets<'a>, Refusal> {
-        let mut targets = Targets::new();
-        for piece in rest(&filling.receive.scatter, filling.done) {
-            let placed = targets.place(self.init.place(&piece)?);
-            // Not all of it fits: the rest is for the next read.
-            if placed < piece.len as usize {
-                break;
-            }
-        }
-        Ok(targets)
-    }
-
-    /// Moves staged bytes into receives of the shared receive queue.
-    fn unstage(&self, inner: &mut Inner, out: &mut Outbox) -> Result<(), Stop> {
-        while !inner.stage.is_empty() {
-            if !self.begin_receive(inner, out) {
-                return Err(Stop::Held);
-            }
-            let Some(filling) = &inner.filling else {
-                return Err(Stop::Held);
-            };
-            let filled = self.targets(filling)?.fill(&inner.stage);
-            let moved = filled.map_err(|_| Stop::Unmapped)?;
-            inner.stage.drain(..moved);
-            self.filled(inner, moved, out);
-        }
-        Ok(())
-    }
-
-    /// One read, into the receive that is being filled or into the stage.
-    fn read(
-        &self,
-        inner: &mut Inner,
-        carrier: &mut dyn Carrier,
-        out: &mut Outbox,
-    ) -> Result<usize, Stop> {
-        self.unstage(inner, out)?;
-        let is_shared = self.init.srq.is_some();
-        let acknowledged = match self.attr.acknowledgement {
-            Acknowledgement::Consumed => inner.sends.acknowledged(carrier),
-            Acknowledgement::Accepted | Acknowledgement::Delivered => 0,
-        };
-        let staged = is_shared && inner.filling.is_none();
-        let outcome = if staged {
-            inner.stage.resize(STAGE, 0);
-            let outcome = {
-                let mut targets = Targets::new();
-                targets.stage(&mut inner.stage);
-                carrier.read(&mut targets)
-            };
-            inner.stage.truncate(match outcome {
-                IoOutcome::Bytes(n) => n,
-                _ => 0,
-            });
-            outcome
-        } else {
-            if !self.begin_receive(inner, out) {
-                return Err(Stop::Held);
-            }
-            let Some(filling) = &inner.filling else {
-                return Err(Stop::Held);
-            };
-            carrier.read(&mut self.targets(filling)?)
-        };
-        match outcome {
-            IoOutcome::Bytes(n) => {
-                self.complete_sends(inner.sends.answered(acknowledged), out);
-                if staged {
-                    self.unstage(inner, out)?;
-                } else {
-                    self.filled(inner, n, out);
-                }
-                Ok(n)
-            }
-            IoOutcome::WouldBlock => Err(Stop::WouldBlock),
-            IoOutcome::Eof => Err(Stop::Eof),
-            IoOutcome::Broken => Err(Stop::Broken),
-            IoOutcome::Fault => Err(Stop::Unmapped),
-        }
-    }
-
-    /// The peer has closed its direction.
-    fn reach_end(
-        &self,
-        inner: &mut Inner,
-        carrier: &mut dyn Carrier,
-        out: &mut Outbox,
-    ) -> Receiving {
-        inner.at_end = true;
-        if let Some(filling) = inner.filling.take_if(|filling| filling.done > 0) {
-            let (id, len) = (filling.receive.id, filling.done);
-            self.complete(WcOp::Receive, id, Status::Success, len, out);
-        }
-        let qp = self.init.number;
-        out.push(Event::Disconnected { qp });
-        self.flush_receives(inner, Status::WrFlushErr, out);
-        if self.attr.acknowledgement == Acknowledgement::Consumed {
-            // What the peer's TCP had acknowledged when it closed in good order was read by its process (`Carrier::unacknowledged`). Later
-            // sends can never be.
-            let read = inner.sends.acknowledged(carrier);
-            self.complete_sends(inner.sends.answered(read), out);
-            self.end(inner, "the peer closed the connection", None, out);
-            return Receiving::Ended;
-        }
-        Receiving::Held
-    }
-}
-
-/// Why reading stops.
-#[derive(Debug)]
-enum Stop {
-    /// No receive is posted.
-    Held,
-    WouldBlock,
-    Eof,
-    Broken,
-    Unmapped,
-    Refused(Refusal),
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Stop {
-        Stop::Refused(refusal)
     }
 }
 
@@ -445,7 +248,7 @@ impl UlpQp for TcpQp {
         if inner.state != QpState::Rts {
             return Receiving::Ended;
         }
-        if inner.at_end {
+        if inner.receives.at_end {
             return Receiving::Held;
         }
         let mut moved = 0;
@@ -477,6 +280,9 @@ impl UlpQp for TcpQp {
                     (BROKEN.to_owned(), Status::WrFlushErr)
                 }
             };
+            if status == Status::LocProtErr {
+                inner.receives.channel.report_illegal_post(out);
+            }
             self.end(inner, &cause, Some((WcOp::Receive, status)), out);
             return Receiving::Ended;
         }
@@ -490,6 +296,8 @@ impl UlpQp for TcpQp {
         out: &mut Outbox,
     ) -> Option<Sending> {
         let inner = &mut *self.lock();
+        // Of the receive before: one event for all of them.
+        inner.receives.channel.report_returned(out);
         let sending = loop {
             if inner.state != QpState::Rts {
                 return Some(Sending::Ended);
@@ -543,6 +351,16 @@ impl UlpQp for TcpQp {
 
     fn is_busy(&self) -> bool {
         self.lock().sends.outstanding() > 0
+    }
+
+    fn ulp_view(&self) -> UlpView {
+        let (sends, receives) = self.outstanding();
+        UlpView {
+            protocol: "tcp",
+            cause: self.cause(),
+            sends: Some(sends),
+            receives: Some(receives),
+        }
     }
 
     fn deadline(&self) -> Option<Time> {

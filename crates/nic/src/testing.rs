@@ -50,7 +50,10 @@ impl Default for Setup {
             qp_type: QpType::Rc,
             extensions: true,
             rfc7306: true,
-            features: Features::READ_V2 | Features::SEND_IMM | Features::CLOSING_ACK,
+            features: Features::READ_V2
+                | Features::SEND_IMM
+                | Features::CLOSING_ACK
+                | Features::MEMORY_PLACEMENT,
             direct: true,
             rnr_retry: RnrRetry::Forever,
             shared: false,

@@ -13,6 +13,7 @@ use verbena_stream::Time;
 
 use crate::carrier::Carrier;
 use crate::cq::Cq;
+use crate::profile::services::Service;
 use crate::qp::{Limits, Receiving, Sending};
 use crate::srq::Srq;
 use crate::state::QpState;
@@ -70,6 +71,11 @@ pub trait UlpQp: fmt::Debug + Send + Sync {
     /// It has sends or requests that have not completed, for which a shutdown waits (N8).
     fn is_busy(&self) -> bool;
 
+    /// What it shows of itself beside its state (N1).
+    fn ulp_view(&self) -> UlpView {
+        UlpView::default()
+    }
+
     /// When [`handle_timeout`](UlpQp::handle_timeout) is to be called, if nothing else happens before. Asked after each of the other
     /// calls; an earlier deadline replaces a later one.
     fn deadline(&self) -> Option<Time> {
@@ -97,6 +103,47 @@ pub trait UlpQp: fmt::Debug + Send + Sync {
 
     /// Sets the carrier's low-water mark back to what is certain to come. `try_transmit` follows.
     fn restore_low_water(&self, _carrier: &mut dyn Carrier, _out: &mut Outbox) {}
+}
+
+/// A queue pair of an upper-layer protocol to create, its parts named by number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NewUlp {
+    /// Its service (V2).
+    pub service: Service,
+    /// Its domain.
+    pub pd: Pd,
+    /// The completion queue of its sends.
+    pub send_cq: u32,
+    /// The completion queue of its receives; may be the same.
+    pub recv_cq: u32,
+    /// The shared receive queue of its domain that it takes receives from.
+    pub srq: Option<u32>,
+    /// Its limits.
+    pub limits: Limits,
+}
+
+/// What a queue pair of an upper-layer protocol shows of itself, for `verbena devinfo PID` (N1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UlpView {
+    /// Its protocol, in one word.
+    pub protocol: &'static str,
+    /// Why it failed, in one sentence; the first cause.
+    pub cause: Option<String>,
+    /// Sends that have not completed, if it tells.
+    pub sends: Option<usize>,
+    /// Receives of its own that have not completed, if it tells.
+    pub receives: Option<usize>,
+}
+
+impl Default for UlpView {
+    fn default() -> UlpView {
+        UlpView {
+            protocol: "other",
+            cause: None,
+            sends: None,
+            receives: None,
+        }
+    }
 }
 
 /// The parts of such a queue pair; fixed at creation.

@@ -57,6 +57,10 @@ pub enum WcOp {
     CompSwap,
     /// Fetch and add.
     FetchAdd,
+    /// An Atomic Write.
+    AtomicWrite,
+    /// A Flush.
+    Flush,
     /// A window was bound.
     Bind,
     /// An entry was invalidated.
@@ -141,6 +145,13 @@ impl Default for Wc {
             solicited: false,
             grh: None,
         }
+    }
+}
+
+impl WcOp {
+    /// It ends a receive.
+    pub(crate) fn is_receive(self) -> bool {
+        matches!(self, WcOp::Receive | WcOp::ReceiveWriteImm)
     }
 }
 

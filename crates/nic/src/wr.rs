@@ -6,6 +6,7 @@ use core::ops::BitOr;
 use serde::{Deserialize, Serialize};
 
 use verbena_mem::{Bind, Ticket};
+use verbena_wire::rdmap::FlushScope;
 use verbena_wire::{Stag, To};
 
 /// A piece of local memory: gather from it, or scatter to it.
@@ -74,6 +75,18 @@ pub enum SendOp {
         /// The bits that are written.
         swap_mask: u64,
     },
+    /// Writes the eight bytes of the request's data to an aligned word of the peer's memory, atomically and after all earlier requests.
+    AtomicWrite {
+        /// The word.
+        remote: RemoteAddr,
+    },
+    /// Completes when all earlier writes of this queue pair to the memory are visible to everything that accesses it.
+    Flush {
+        /// The memory, or the beginning of the range.
+        remote: RemoteAddr,
+        /// How much of it.
+        scope: FlushScope,
+    },
     /// Binds a local window (M8).
     #[serde(skip)]
     Bind(Bind),
@@ -97,10 +110,32 @@ pub enum SendOp {
 impl SendOp {
     /// It waits for the peer's response and takes a slot of the read depth.
     pub fn wants_response(&self) -> bool {
+        self.has_sink() || matches!(self, SendOp::AtomicWrite { .. } | SendOp::Flush { .. })
+    }
+
+    /// Its data is written by the peer's response.
+    pub fn has_sink(&self) -> bool {
         matches!(
             self,
             SendOp::Read { .. } | SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. }
         )
+    }
+
+    /// It is an Atomic Request on the wire.
+    pub fn is_atomic(&self) -> bool {
+        self.wants_response() && !matches!(self, SendOp::Read { .. })
+    }
+
+    /// The length that its data must have, if there is only one.
+    pub fn fixed_len(&self) -> Option<u32> {
+        match self {
+            SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. } | SendOp::AtomicWrite { .. } => {
+                Some(8)
+            }
+            SendOp::Flush { .. } => Some(0),
+            op if op.is_local() => Some(0),
+            _ => None,
+        }
     }
 
     /// It is executed without the peer.
@@ -115,7 +150,10 @@ impl SendOp {
     pub fn takes_inline(&self) -> bool {
         matches!(
             self,
-            SendOp::Send { .. } | SendOp::Write { .. } | SendOp::RegisterSend { .. }
+            SendOp::Send { .. }
+                | SendOp::Write { .. }
+                | SendOp::RegisterSend { .. }
+                | SendOp::AtomicWrite { .. }
         )
     }
 }

@@ -50,6 +50,8 @@ pub struct RxFeatures {
     /// Numbers of shared receive queues, on an XRC target. Not moved: such a queue pair is not migrated.
     #[serde(skip)]
     pub xrc: bool,
+    /// Atomic Write and Flush, offered in this side's CAPS.
+    pub memory_placement: bool,
     /// Messages longer than their receive, which are dropped (unreliable connections).
     pub drop_overlong: bool,
 }

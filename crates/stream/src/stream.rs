@@ -84,6 +84,7 @@ impl Stream {
             send_imm: extensions && features.contains(Features::SEND_IMM),
             rings: extensions && features.contains(Features::RINGS),
             xrc: extensions && settings.caps.qp_type == QpType::XrcRecv,
+            memory_placement: extensions && features.contains(Features::MEMORY_PLACEMENT),
             drop_overlong: settings.drop_overlong,
         };
         let first = match (agreement.role, agreement.rtr) {

@@ -124,7 +124,9 @@ fn malformed_cause(malformed: Malformed) -> Cause {
         Malformed::DdpVersion { tagged: false, .. } => Cause::Ddp(DdpError::UntaggedVersion),
         Malformed::RdmapVersion { .. } => Cause::Rdmap(RdmapError::InvalidVersion),
         // RFC 7306 §8: an atomic operation that is not known is an unexpected opcode.
-        Malformed::AtomicCode { .. } => Cause::Rdmap(RdmapError::UnexpectedOpcode),
+        Malformed::AtomicCode { .. } | Malformed::FlushKind { .. } => {
+            Cause::Rdmap(RdmapError::UnexpectedOpcode)
+        }
         _ => Cause::Rdmap(RdmapError::UnspecifiedOperation),
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn caps() -> Caps {
     Caps {
         version: 1,
         max_ulpdu: 65535,
-        features: Features::READ_V2 | Features::SEND_IMM,
+        features: Features::READ_V2 | Features::SEND_IMM | Features::MEMORY_PLACEMENT,
         personality: Personality::Roce,
         qp_type: QpType::Rc,
         min_rnr_timer: timer(),

@@ -111,23 +111,23 @@ fn main() -> Result<(), Error> {
         // One of them stops receiving after a while, without notice.
         let lazy = at == 3;
         listening.push(thread::spawn(move || {
-            let received = subscribe(&qp, &cq, &memory, lazy);
-            (received, qp)
+            let items = subscribe(&qp, &cq, &memory, lazy);
+            (items, qp)
         }));
     }
 
     let begin = Instant::now();
     let lost = publish(&ssq, &sent, &channels)?;
     let took = begin.elapsed();
-    let mut received = 0;
+    let mut items = 0;
     for one in listening {
         // Its queue pair is kept until here, so that no subscriber disconnects early.
         let (count, _qp) = one.join().expect("a subscriber failed");
-        received += count?;
+        items += count?;
     }
-    assert_eq!(received + lost, MESSAGES * SUBSCRIBERS as u64);
+    assert_eq!(items + lost, MESSAGES * SUBSCRIBERS as u64);
     let counters = ssq.query()?.counters;
-    println!("{SUBSCRIBERS} subscribers, {received} items received, {lost} not, in {took:.1?}");
+    println!("{SUBSCRIBERS} subscribers, {items} items received, {lost} not, in {took:.1?}");
     println!(
         "{} channel detached; all completions in order",
         counters.stalls

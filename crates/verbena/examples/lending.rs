@@ -85,14 +85,14 @@ fn main() -> Result<(), Error> {
     };
     let client = Side::new(&device, &pd, options)?;
     let server = Side::new(&device, &other, QpOptions::default())?;
-    let sidr = other.memory(64 + ANSWER, Access::LOCAL_WRITE)?;
-    receive(&server.qp, &sidr)?;
+    let replies = other.memory(64 + ANSWER, Access::LOCAL_WRITE)?;
+    receive(&server.qp, &replies)?;
     let listener = device.listen("127.0.0.1:0")?;
     let joining = client.qp.connect(listener.local_addr()?, b"")?;
     let accepted = listener.next().wait()?.accept_on(&server.qp, b"")?;
     accepted.wait()?;
     joining.wait()?;
-    let serving = std::thread::spawn(move || serve(&server, &sidr));
+    let serving = std::thread::spawn(move || serve(&server, &replies));
 
     let memory = pd.memory(ANSWER, Access::LOCAL_WRITE)?;
     let mut tag = pd.fast_reg_mr(1)?.one_touch();

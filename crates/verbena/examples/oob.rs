@@ -82,9 +82,9 @@ fn serve(socket: &TcpStream) -> Result<()> {
         scatter: &[],
     };
     side.qp.post_recv(&[receive])?;
-    let notified = side.wait_completion()?;
+    let completion = side.wait_completion()?;
     assert_eq!(
-        notified.immediate,
+        completion.immediate,
         Some(BYTES as u32),
         "the immediate is the length"
     );

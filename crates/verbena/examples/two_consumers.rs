@@ -52,7 +52,7 @@ impl Consumer {
     ) -> Result<Consumer, Error> {
         let (seen, cq) = (Arc::<HandlerStats>::default(), Arc::new(device.cq(256)?));
         let (notes, queue) = (seen.clone(), cq.clone());
-        let notified = HandlerOptions::new(move |completion| {
+        let counting = HandlerOptions::new(move |completion| {
             notes.notifications.fetch_add(1, Ordering::Relaxed);
             if completion.reason == Reason::Solicited {
                 notes.solicited.fetch_add(1, Ordering::Relaxed);
@@ -65,7 +65,7 @@ impl Consumer {
             notes.drain(&queue);
         });
         let handler = device.set_handler(&HandlerOptions {
-            callback: notified.callback,
+            callback: counting.callback,
             ..options
         })?;
         cq.set_handler(Some(&handler))?;

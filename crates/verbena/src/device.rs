@@ -3,6 +3,7 @@
 //! queue of unread events. Two devices share no state.
 
 mod events;
+mod steering;
 
 use core::net::{IpAddr, SocketAddr};
 use std::collections::HashMap;
@@ -88,6 +89,7 @@ impl Inner {
             | Event::SrqLimit { .. }
             | Event::PortActive { .. }
             | Event::PortError { .. }
+            | Event::Channel { .. }
             | Event::Missed { .. }
             | Event::DeviceFatal => return false,
         };

@@ -5,6 +5,7 @@ use core::fmt;
 
 use crate::handover::error::HandoverError;
 
+use verbena_events::eqe::CHANNELS;
 use verbena_mem::{Access, Refusal};
 use verbena_nic::profile::ProfileError;
 use verbena_nic::qp::{PostError, PostRecvError, PostSendError};
@@ -158,6 +159,12 @@ pub enum Error {
         /// The event.
         cause: Cause,
     },
+    /// Channel events have no channel of this number (E7).
+    #[error("channel {number} does not exist; there are {CHANNELS}")]
+    Channel {
+        /// The number.
+        number: u8,
+    },
     /// An access to registered memory is not allowed, as [`Pd::prefetch`](crate::Pd::prefetch) checks it.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -247,6 +254,9 @@ impl Error {
                 | E::OwnedByOther(_)
                 | E::NotMulticast { .. }
                 | E::NoOobNumber { .. }
+                | E::NumberMoved { .. }
+                | E::NumberInUse { .. }
+                | E::SendsOutstanding { .. }
                 | E::NoHandler { .. }
                 | E::NoProcessor { .. }
                 | E::NoProcessors
@@ -276,6 +286,7 @@ impl Error {
             | Error::QpInUse
             | Error::Handover(_)
             | Error::EventNotInjectable { .. }
+            | Error::Channel { .. }
             | Error::Refused(_)
             | Error::FaultsNotCaught
             | Error::Address { .. } => Fault::Caller,

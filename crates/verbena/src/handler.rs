@@ -261,6 +261,19 @@ impl Device {
         }
     }
 
+    /// Whether an observer, or a watcher such as `verbena events`, sees the events now. Events that only they see need not be raised otherwise.
+    ///
+    /// ```
+    /// let device = verbena::Device::open()?;
+    /// assert!(!device.is_observed());
+    /// let _observation = device.observe(|_| ());
+    /// assert!(device.is_observed());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn is_observed(&self) -> bool {
+        self.inner().engine.is_observed()
+    }
+
     /// Raises an event that the adapter has no source for: of a channel, memory, the link or management. Events of queues and
     /// queue pairs are raised by the adapter only and fail with [`Error::EventNotInjectable`].
     ///

@@ -90,8 +90,8 @@ impl Listener {
 
     fn from_listening(device: Device, listening: Listening) -> Listener {
         let waiting = Arc::<Waiters>::default();
-        let notified = waiting.clone();
-        listening.set_notify(Some(Arc::new(move || notified.notify())));
+        let waker = waiting.clone();
+        listening.set_notify(Some(Arc::new(move || waker.notify())));
         Listener {
             listening,
             waiters: waiting,

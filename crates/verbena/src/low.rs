@@ -50,6 +50,11 @@ pub use verbena_engine::{CompletionQueueInfo, HandlerId, QueuePairInfo, WeakComp
 pub use verbena_events::eqe::ChannelEvent;
 pub use verbena_events::interrupts::{Accesses, At, Origin, SignalCounters};
 pub use verbena_events::moderation::{Arming, Hold, Moderation};
+pub use verbena_events::steering::{Redirection, SteeringRegister};
+/// The key of the hash over the addresses of packets (E8).
+pub use verbena_events::toeplitz::Key as HashKey;
+/// The addresses of a packet that are hashed (E8).
+pub use verbena_events::toeplitz::Tuple as PacketTuple;
 pub use verbena_events::vector::Signal;
 /// What peers may access in a protection domain (M7).
 pub use verbena_mem::Policy as RemoteAccess;
@@ -73,4 +78,5 @@ pub use verbena_nic::{
 pub use verbena_stream::RnrRetry;
 pub use verbena_wire::ext::RnrTimer;
 pub use verbena_wire::number::{Psn, Qpn};
+pub use verbena_wire::rdmap::FlushScope;
 pub use verbena_wire::{Stag, To};

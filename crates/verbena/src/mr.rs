@@ -30,3 +30,4 @@ pub use scope::Scope;
 pub(crate) use temporary_mr::TemporaryMr;
 pub use user_mr::Mr;
 pub use window::Window;
+pub(crate) use window::WindowState;

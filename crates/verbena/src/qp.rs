@@ -332,6 +332,11 @@ impl Qp {
 }
 
 impl QpInner {
+    /// Its device.
+    pub(crate) fn device(&self) -> &Arc<Inner> {
+        &self.resources.domain.device
+    }
+
     fn post_recv(&self, wrs: &[ReceiveWr<'_>]) -> Result<(), PostRecvError> {
         wrs.iter().enumerate().try_for_each(|(at, wr)| {
             let posted = self.qp.post_receive(wr);

@@ -63,14 +63,14 @@ impl Registering {
         let (promise, answer) = Promise::pair();
         // A pending entry belongs to its domain until it is settled, even if its handle was dropped: the domain is kept as long.
         let kept = domain.clone();
-        let notified = move |outcome: Result<(), verbena_engine::Error>| {
+        let callback = move |outcome: Result<(), verbena_engine::Error>| {
             drop(kept);
             promise.fulfill(outcome.map_err(Error::from));
         };
-        let (pd, notified) = (domain.pd, Box::new(notified));
+        let (pd, callback) = (domain.pd, Box::new(callback));
         let stag = match control {
-            Some((control, id)) => control.register(id, pd, reserve, Some(notified))?,
-            None => domain.device.engine.register_async(pd, reserve, notified)?,
+            Some((control, id)) => control.register(id, pd, reserve, Some(callback))?,
+            None => domain.device.engine.register_async(pd, reserve, callback)?,
         };
         Ok((stag, Registering(answer)))
     }

@@ -37,10 +37,11 @@ pub struct RemoteMemory {
 
 /// Version of the handle format.
 const VERSION: u8 = 1;
-const REMOTE_RIGHTS: [Access; 3] = [
+const REMOTE_RIGHTS: [Access; 4] = [
     Access::REMOTE_READ,
     Access::REMOTE_WRITE,
     Access::REMOTE_ATOMIC,
+    Access::REMOTE_FLUSH,
 ];
 
 /// All remote access rights.
@@ -255,9 +256,9 @@ impl<T> RemoteValue<T> {
 }
 
 impl RemoteValue<u64> {
-    /// Fails unless it is aligned and grants atomics.
-    pub(crate) fn check_atomic(&self) -> Result<(), Error> {
-        self.memory.check(8, Access::REMOTE_ATOMIC)?;
+    /// Fails unless it is aligned and grants this right.
+    pub(crate) fn check_atomic(&self, needs: Access) -> Result<(), Error> {
+        self.memory.check(8, needs)?;
         let at = self.memory.at;
         let aligned = at.is_multiple_of(8);
         let unaligned = Error::Unaligned { at, align: 8 };

@@ -73,11 +73,11 @@ impl SidrListener {
     pub fn listen(
         &self,
         backlog: usize,
-        notified: impl Fn(SidrRequest) + Send + Sync + 'static,
+        callback: impl Fn(SidrRequest) + Send + Sync + 'static,
     ) -> Result<(), Error> {
         Ok(self
             .listener
-            .listen(backlog, move |request| notified(SidrRequest(request)))?)
+            .listen(backlog, move |request| callback(SidrRequest(request)))?)
     }
 
     /// Counters of requests received and dropped.
@@ -200,12 +200,12 @@ impl SidrQuery {
         private_data: &[u8],
         done: impl FnOnce(Result<(UdEndpoint, Vec<u8>), Error>) + Send + 'static,
     ) -> Result<SidrQuery, Error> {
-        let notified =
+        let report =
             move |answer: Result<_, verbena_engine::Error>| done(answer.map_err(Error::from));
         let started = device
             .inner()
             .engine
-            .query_sidr(from, to, private_data, notified)?;
+            .query_sidr(from, to, private_data, report)?;
         Ok(SidrQuery {
             query: started,
             _device: device,

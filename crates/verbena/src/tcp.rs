@@ -5,6 +5,7 @@
 use core::time::Duration;
 use std::net::{SocketAddr, TcpStream};
 
+use verbena_events::eqe::CHANNELS;
 use verbena_nic::profile::Service;
 use verbena_nic::qp::{Limits, PostError, PostRecvError, PostSendError};
 use verbena_nic::{QpState, ReceiveWr, TcpAttr, TcpQp as NicTcpQp, UlpQp};
@@ -15,7 +16,7 @@ use crate::pd::Pd;
 use crate::srq::Srq;
 use crate::ulp::{UlpConnecting, UlpConnection, UlpOptions};
 
-pub use verbena_nic::{Acknowledgement, Fill, TcpSendWr};
+pub use verbena_nic::{Acknowledgement, Fill, TcpChannel, TcpSendWr};
 
 /// Options of a queue pair on a TCP connection.
 ///
@@ -38,6 +39,8 @@ pub struct TcpOptions<'a> {
     pub limits: Limits,
     /// Receives are taken from this queue of the same domain instead of its own.
     pub srq: Option<&'a Srq>,
+    /// Raise channel events for its receives (E7), under this channel number.
+    pub channel: Option<TcpChannel>,
     /// Time limit for the peer to accept the connection.
     pub connect_timeout: Duration,
 }
@@ -50,12 +53,21 @@ impl Default for TcpOptions<'_> {
             fill: Fill::default(),
             limits: usual.limits,
             srq: None,
+            channel: None,
             connect_timeout: usual.connect_timeout,
         }
     }
 }
 
 impl TcpOptions<'_> {
+    /// An error if there is no such channel.
+    fn check(&self) -> Result<(), Error> {
+        match self.channel {
+            Some(TcpChannel { number, .. }) if number >= CHANNELS => Err(Error::Channel { number }),
+            _ => Ok(()),
+        }
+    }
+
     fn ulp(&self) -> UlpOptions {
         UlpOptions {
             service: Service::Rdma,
@@ -111,6 +123,7 @@ impl TcpQp {
         to: SocketAddr,
         options: TcpOptions<'_>,
     ) -> Result<TcpQp, Error> {
+        options.check()?;
         let connecting = UlpConnecting::new(pd, to, options.ulp())?;
         connecting.wait()?;
         TcpQp::new(connecting, queues, options)
@@ -124,6 +137,7 @@ impl TcpQp {
         stream: TcpStream,
         options: TcpOptions<'_>,
     ) -> Result<TcpQp, Error> {
+        options.check()?;
         let connecting = UlpConnecting::from_stream(pd, stream, options.ulp())?;
         TcpQp::new(connecting, queues, options)
     }
@@ -139,6 +153,7 @@ impl TcpQp {
         let attr = TcpAttr {
             acknowledgement: options.acknowledgement,
             fill: options.fill,
+            channel: options.channel,
         };
         let make = |init| NicTcpQp::new(init, attr);
         connecting.into_qp(queues, make).map(TcpQp)

@@ -47,11 +47,19 @@ pub enum Malformed {
         /// The version found.
         got: u8,
     },
-    /// The atomic operation code is neither FetchAdd nor CmpSwap.
+    /// The atomic operation code is not known, or not agreed on.
     #[error("atomic operation code {got} is not defined")]
     AtomicCode {
         /// The code found.
         got: u8,
+    },
+    /// A Flush with a placement type other than global visibility, or a selectivity that is not defined.
+    #[error("flush with placement type {placement:#x} and selectivity {selectivity:#x}")]
+    FlushKind {
+        /// The placement type found.
+        placement: u64,
+        /// The selectivity found.
+        selectivity: u64,
     },
     /// An Immediate Data message does not carry exactly 8 bytes.
     #[error("immediate data is 8 bytes, got {got}")]
@@ -146,6 +154,26 @@ pub enum Malformed {
     UdOpcode {
         /// The opcode found.
         got: u8,
+    },
+    /// A RoCEv2 opcode that is not defined, or of a service that is not supported.
+    #[error("BTH opcode {got:#04x} is not supported")]
+    RoceOpcode {
+        /// The opcode found.
+        got: u8,
+    },
+    /// The syndrome of an acknowledgement is reserved.
+    #[error("AETH syndrome {got:#04x} is not defined")]
+    Syndrome {
+        /// The syndrome found.
+        got: u8,
+    },
+    /// A field of a management datagram has a value that it cannot have.
+    #[error("{what} {got:#x} is not defined")]
+    Mad {
+        /// The field.
+        what: &'static str,
+        /// The value found.
+        got: u64,
     },
     /// The pad count of a RoCEv2 packet exceeds its payload.
     #[error("pad count {pad} exceeds the {payload} bytes of payload and pad")]

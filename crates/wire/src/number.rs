@@ -271,7 +271,24 @@ impl Psn {
     /// The number of the next packet; 0 follows the largest.
     #[must_use]
     pub const fn next(self) -> Self {
-        Self::wrapping(self.0.wrapping_add(1))
+        self.plus(1)
+    }
+
+    /// The number `count` packets later.
+    #[must_use]
+    pub const fn plus(self, count: u32) -> Self {
+        Self::wrapping(self.0.wrapping_add(count))
+    }
+
+    /// How many packets later than `earlier` this one is, modulo 2^24.
+    pub const fn minus(self, earlier: Self) -> u32 {
+        self.0.wrapping_sub(earlier.0) & MAX_24
+    }
+
+    /// Whether `other` lies ahead by less than half the number space.
+    pub const fn is_before(self, other: Self) -> bool {
+        let distance = other.minus(self);
+        distance != 0 && distance < 1 << 23
     }
 }
 

@@ -9,7 +9,7 @@ pub mod opcode;
 pub mod read_request;
 pub mod terminate;
 
-pub use atomic::{AtomicOp, AtomicRequest, AtomicResponse};
+pub use atomic::{AtomicOp, AtomicRequest, AtomicResponse, FlushScope};
 pub use cause::{Cause, DdpError, LlpError, RdmapError};
 pub use immediate::Immediate;
 pub use opcode::Opcode;

@@ -88,8 +88,8 @@ impl AsyncEventSource {
     /// The object is being destroyed: waits until the events that the program was given are acknowledged.
     pub(crate) fn close(&self) {
         self.events.remove(
-            |notified| {
-                notified
+            |event| {
+                event
                     .source
                     .as_ref()
                     .is_some_and(|event_source| core::ptr::eq(&raw const **event_source, self))
@@ -123,22 +123,22 @@ impl Events {
 
     /// The next event of a context, as `ibv_get_async_event` returns it.
     pub(crate) fn next(&self) -> Result<ibv_async_event, crate::errno::Errno> {
-        let notified = self.take(|notified| {
-            if let Some(event_source) = &notified.source {
+        let event = self.take(|event| {
+            if let Some(event_source) = &event.source {
                 event_source.acks.delivered();
             }
         })?;
         Ok(ibv_async_event {
-            element: match &notified.source {
+            element: match &event.source {
                 Some(event_source) => event_source.element.0,
-                None if notified.event_type == IBV_EVENT_DEVICE_FATAL => {
+                None if event.event_type == IBV_EVENT_DEVICE_FATAL => {
                     ibv_async_event__element { port_num: 0 }
                 }
                 None => ibv_async_event__element {
                     port_num: c_int::from(PORT),
                 },
             },
-            event_type: notified.event_type,
+            event_type: event.event_type,
         })
     }
 }

@@ -39,6 +39,8 @@ pub(crate) struct Queue {
     current: Mutex<Current>,
     /// Completions have timestamps.
     stamped: bool,
+    /// Its completion vector.
+    vector_number: usize,
     /// Kept as long as the queue's events come from its thread.
     _vector: Option<Arc<Handler>>,
     _context: Use,
@@ -87,8 +89,8 @@ struct CqParams {
 unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ibv_cq_ex, Errno> {
     let own = handle!(context::of(context))?;
     let entries = usize::try_from(wanted.entries).map_err(|_| Errno::INVAL)?;
-    let vector = usize::try_from(wanted.vector).map_err(|_| Errno::INVAL)?;
-    if entries == 0 || vector >= own.function.vector_count() {
+    let vector_number = usize::try_from(wanted.vector).map_err(|_| Errno::INVAL)?;
+    if entries == 0 || vector_number >= own.function.vector_count() {
         return Err(Errno::INVAL);
     }
     let parent = match wanted.parent.is_null() {
@@ -106,7 +108,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ib
     let vector = if wanted.channel.is_null() {
         None
     } else {
-        let handler = own.function.vector(vector)?;
+        let handler = own.function.vector(vector_number)?;
         cq.set_handler(Some(&handler))?;
         Some(handler)
     };
@@ -121,6 +123,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ib
     // The event of a queue contains its address, so the address must be known before the queue is registered with its channel.
     let parts = CqParts {
         cq,
+        vector_number,
         vector,
         stamped: options.clock.is_some(),
         parent: parent.map(|parent| parent.uses.begin()),
@@ -132,6 +135,7 @@ unsafe fn create(context: *mut ibv_context, wanted: &CqParams) -> Result<*mut ib
 /// What a queue is made of.
 struct CqParts {
     cq: BareCq,
+    vector_number: usize,
     vector: Option<Arc<Handler>>,
     stamped: bool,
     parent: Option<Use>,
@@ -147,6 +151,7 @@ unsafe fn allocate(
 ) -> *mut ibv_cq_ex {
     let CqParts {
         cq,
+        vector_number,
         vector,
         stamped,
         parent,
@@ -170,6 +175,7 @@ unsafe fn allocate(
         moderated: Mutex::default(),
         current: Mutex::default(),
         stamped,
+        vector_number,
         _vector: vector,
         _context: own.uses.begin(),
         _parent: parent,
@@ -343,7 +349,7 @@ impl Queue {
         }
         let handler = self.function.device.set_handler(&HandlerOptions {
             moderation: Some(moderation),
-            ..HandlerOptions::default()
+            ..self.function.vector_options(self.vector_number)
         })?;
         self.cq.set_handler(Some(&handler))?;
         *moderated = Some(handler);

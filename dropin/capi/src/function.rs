@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, RwLock};
-use verbena::low::Personality;
+use verbena::low::{Affinity, Class, Personality};
 use verbena::{Config, Device, Event, FunctionOptions, Handler, HandlerOptions};
 use verbena_rsocket::Net;
 
@@ -90,6 +90,7 @@ impl AdapterFunction {
             log::error(|| error.to_string());
             return Err(Errno::NODEV);
         }
+        check_processors(&device)?;
         let function = Arc::new(AdapterFunction {
             net: Net::new(device.clone()),
             device,
@@ -152,9 +153,24 @@ impl AdapterFunction {
             return Ok(handler.clone());
         }
         // It runs no function of its own: the listener of each queue is called.
-        let handler = Arc::new(self.device.set_handler(&HandlerOptions::default())?);
+        let handler = Arc::new(self.device.set_handler(&self.vector_options(at))?);
         *slot = Some(handler.clone());
         Ok(handler)
+    }
+
+    /// Options of a handler for queues with this completion vector: where the setting `completion_vector_cpus` names processors, it runs
+    /// there.
+    pub(crate) fn vector_options(&self, at: usize) -> HandlerOptions {
+        let ranges = self.device.config().completion_vector_cpus.iter();
+        let range = ranges.flatten().cycle().nth(at).cloned();
+        HandlerOptions {
+            affinity: range.map_or(Affinity::Inline, |range| {
+                Affinity::Processors(range.collect())
+            }),
+            // Scheduled as the other threads of the program.
+            class: Class::Latency,
+            ..HandlerOptions::default()
+        }
     }
 
     /// Delivers events about this object to `ear` from now on.
@@ -220,11 +236,34 @@ impl AdapterFunction {
             // Reported by the connection manager.
             Event::Disconnected { qp } => return self.report_disconnected(qp),
             // Adapters raise `IBV_EVENT_COMM_EST` only for a queue pair that is in RTR; programs treat it as an error otherwise.
-            Event::Established { .. } | Event::Completion { .. } | Event::Missed { .. } => return,
+            Event::Established { .. }
+            | Event::Completion { .. }
+            | Event::Channel { .. }
+            | Event::Missed { .. } => return,
         };
         let event_source = self.event_sources.read().get(&subject).cloned();
         if let Some(source) = event_source {
             source.raise(what);
+        }
+    }
+}
+
+/// `EINVAL`, and a message, if the setting `completion_vector_cpus` names a processor that the program may not use.
+fn check_processors(device: &Device) -> Result<(), Errno> {
+    let Some(ranges) = &device.config().completion_vector_cpus else {
+        return Ok(());
+    };
+    let usable = device.processors()?;
+    let mut named = ranges.iter().cloned().flatten();
+    match named.find(|processor| !usable.contains(processor)) {
+        None => Ok(()),
+        Some(processor) => {
+            log::error(|| {
+                format!(
+                    "completion_vector_cpus: processor {processor} does not exist, or this program may not use it"
+                )
+            });
+            Err(Errno::INVAL)
         }
     }
 }

@@ -58,6 +58,7 @@ const SUPPORTED_ACCESS: c_int = (IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
     | IBV_ACCESS_REMOTE_ATOMIC
+    | IBV_ACCESS_FLUSH_GLOBAL
     | IBV_ACCESS_MW_BIND
     | IBV_ACCESS_ZERO_BASED
     | IBV_ACCESS_ON_DEMAND
@@ -69,12 +70,17 @@ const DEVICE_ACCESS: c_int = (IBV_ACCESS_LOCAL_WRITE
     | IBV_ACCESS_REMOTE_WRITE
     | IBV_ACCESS_REMOTE_READ
     | IBV_ACCESS_REMOTE_ATOMIC
+    | IBV_ACCESS_FLUSH_GLOBAL
     | IBV_ACCESS_ZERO_BASED
     | IBV_ACCESS_OPTIONAL_RANGE) as c_int;
 
 /// The access rights of an `access` argument.
 pub(crate) fn rights(flags: c_int) -> Result<Access, Errno> {
     let flags = flags & !(IBV_ACCESS_OPTIONAL_RANGE as c_int);
+    // docs/decisions.md: memory is not made persistent.
+    if flags & (IBV_ACCESS_FLUSH_PERSISTENT as c_int) != 0 {
+        return Err(Errno::NOSUPP);
+    }
     if flags & !SUPPORTED_ACCESS != 0 {
         return Err(Errno::INVAL);
     }
@@ -84,6 +90,7 @@ pub(crate) fn rights(flags: c_int) -> Result<Access, Errno> {
         (IBV_ACCESS_REMOTE_WRITE, Access::REMOTE_WRITE),
         (IBV_ACCESS_REMOTE_READ, Access::REMOTE_READ),
         (IBV_ACCESS_REMOTE_ATOMIC, Access::REMOTE_ATOMIC),
+        (IBV_ACCESS_FLUSH_GLOBAL, Access::REMOTE_FLUSH),
         (IBV_ACCESS_MW_BIND, Access::BIND),
     ] {
         if flags & (bit as c_int) != 0 {

@@ -71,7 +71,8 @@ fn rights_of(info: &ibv_mw_bind_info) -> Result<Access, Errno> {
     if info.mw_access_flags & (IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND) != 0 {
         return Err(Errno::NOSUPP);
     }
-    let peers = Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
+    let peers =
+        Access::REMOTE_READ | Access::REMOTE_WRITE | Access::REMOTE_ATOMIC | Access::REMOTE_FLUSH;
     Ok(mr::rights(info.mw_access_flags as c_int)? & peers)
 }
 

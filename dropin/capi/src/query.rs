@@ -84,7 +84,9 @@ impl Context {
             completion_timestamp_mask: u64::MAX,
             hca_core_clock: CORE_CLOCK_KHZ,
             max_dm_size: self.function.device_memory_size() as u64,
-            device_cap_flags_ex: orig_attr.device_cap_flags.into(),
+            device_cap_flags_ex: u64::from(orig_attr.device_cap_flags)
+                | IB_UVERBS_DEVICE_FLUSH_GLOBAL
+                | IB_UVERBS_DEVICE_ATOMIC_WRITE,
             cq_mod_caps: ibv_cq_moderation_caps {
                 max_cq_count: u16::MAX,
                 max_cq_period: u16::MAX,

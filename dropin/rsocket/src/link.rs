@@ -129,6 +129,7 @@ impl Link {
             write: true,
             read: false,
             atomic: false,
+            flush: false,
         });
         let theirs = Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let ours = Access::LOCAL_READ | Access::LOCAL_WRITE;
@@ -195,12 +196,12 @@ impl Link {
     ) -> Result<Arc<Link>, Error> {
         let link = Link::new(net, news.clone(), options)?;
         let hello = link.hello();
-        let event = move |answer| {
+        let done = move |answer| {
             *news.connect_result.lock() = Some(answer);
             news.waiters.notify();
         };
         link.qp
-            .connect_from(from, to, &hello, event)
+            .connect_from(from, to, &hello, done)
             .map_err(Error::of_connect)?;
         Ok(link)
     }
@@ -217,11 +218,11 @@ impl Link {
         *link.addrs.lock() = Some((request.local_addr()?, request.peer_addr()));
         link.lock_flow().set_peer(hello);
         let ours = link.hello();
-        let event = move |answer: Result<Vec<u8>, verbena::Error>| {
+        let done = move |answer: Result<Vec<u8>, verbena::Error>| {
             *news.connect_result.lock() = Some(answer);
             news.waiters.notify();
         };
-        request.accept_with_callback(&link.qp, &ours, event)?;
+        request.accept_with_callback(&link.qp, &ours, done)?;
         Ok(link)
     }
 

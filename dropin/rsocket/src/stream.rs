@@ -153,8 +153,8 @@ impl Stream {
     /// The local address; fails before the socket is bound or connected.
     pub fn local_addr(&self) -> Result<SocketAddr, Error> {
         let link = match &*self.state.lock() {
-            State::Unconnected(berths) => {
-                let bound = berths.first().ok_or(Error::NotConnected)?;
+            State::Unconnected(bound_listeners) => {
+                let bound = bound_listeners.first().ok_or(Error::NotConnected)?;
                 return Ok(bound.local_addr()?);
             }
             State::Listening(listeners) => {

@@ -190,10 +190,20 @@ impl Port {
         self.wqps.get_mut(&number.get())?.take_source(receive)
     }
 
+    /// Restricts a connectionless work queue pair to packets of this peer; those of others are refused and counted, and not answered.
+    pub fn set_source(&mut self, number: Qpn, only: Peer) -> Result<(), Error> {
+        let wqp = get(&mut self.wqps, number)?;
+        if wqp.init.kind.connected {
+            return Err(Error::Kind);
+        }
+        wqp.source = Some(only);
+        Ok(())
+    }
+
     /// The next notice.
     pub fn poll_notice(&mut self) -> Option<Notice> {
-        let event = self.effects.notices.pop_front();
-        event.or_else(|| self.next_request())
+        let notice = self.effects.notices.pop_front();
+        notice.or_else(|| self.next_request())
     }
 
     /// Schedules a work queue pair that may have cells to send.

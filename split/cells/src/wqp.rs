@@ -136,6 +136,8 @@ pub(crate) struct Wqp {
     pub(crate) init: WqpInit,
     pub(crate) state: State,
     pub(crate) peer: Option<Peer>,
+    /// The only source of which a connectionless kind accepts packets; `None`: any.
+    pub(crate) source: Option<Peer>,
     /// It is in the port's list of ready work queue pairs.
     pub(crate) queued: bool,
     /// Payload of the channel's cells.
@@ -199,6 +201,7 @@ impl Wqp {
         Wqp {
             state,
             peer: None,
+            source: None,
             queued: false,
             cell: config.cell,
             handshake: None,
@@ -386,6 +389,7 @@ impl Wqp {
         let counters = self.counters;
         let first = self.una;
         let queued = self.queued;
+        let source = self.source;
         *self = Wqp::new(
             WqpInit {
                 first,
@@ -395,6 +399,7 @@ impl Wqp {
         );
         self.counters = counters;
         self.queued = queued;
+        self.source = source;
         true
     }
 

@@ -15,7 +15,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use verbena::access::source_of;
-pub use verbena::low::WaitFd;
+pub use verbena::low::{ChannelEvent, WaitFd};
 use verbena_lan::Mac;
 use verbena_nic::Wc;
 use verbena_nic::wr::{RemoteAddr, Sge};
@@ -216,6 +216,14 @@ pub enum CarrierError {
     },
 }
 
+/// The error of carriers without connectionless pairs.
+pub(crate) fn no_datagrams(carrier: &str) -> CarrierError {
+    CarrierError::Address {
+        address: format!("{carrier}://"),
+        why: "no connectionless channels here: they need udp:// or ethernet://".to_owned(),
+    }
+}
+
 /// The result of a carrier's calls.
 pub type Result<T> = core::result::Result<T, CarrierError>;
 
@@ -261,6 +269,23 @@ pub trait Carrier: fmt::Debug + Send {
     /// Rejects a request, with private data.
     fn reject(&mut self, ticket: Ticket, private: &[u8]);
 
+    /// Bytes of the longest packet on a connectionless pair (P2), which is one cell; `None` if this carrier has no such pairs.
+    fn datagram_size(&self) -> Option<u32> {
+        None
+    }
+
+    /// Creates a connectionless pair in the current protection domain: each packet names its destination. It neither sends nor receives
+    /// until it is [bound](Carrier::bind_datagrams).
+    fn create_datagram_pair(&mut self, _options: PairOptions) -> Result<Pair> {
+        Err(no_datagrams(self.name()))
+    }
+
+    /// Sends the packets of a connectionless pair to the pair of this number at the peer of `with`, which is connected, and accepts
+    /// packets from there only.
+    fn bind_datagrams(&mut self, _pair: Pair, _with: Pair, _number: u32) -> Result<()> {
+        Err(no_datagrams(self.name()))
+    }
+
     /// Destroys a pair: the peer is told if possible, nothing is placed any more, and completions not taken yet are dropped.
     fn destroy(&mut self, pair: Pair);
 
@@ -294,6 +319,14 @@ pub trait Carrier: fmt::Debug + Send {
 
     /// Prepares to sleep; false if there is work, so that a turn is due first.
     fn prepare_sleep(&mut self) -> bool;
+
+    /// Whether [`report_channel`](Carrier::report_channel) has an effect: its adapter has event queues, and an observer of their events.
+    fn observes_channels(&self) -> bool {
+        false
+    }
+
+    /// Something happened on a channel of a link (E7): it becomes an event of the adapter.
+    fn report_channel(&mut self, _channel: u8, _what: ChannelEvent, _count: u32) {}
 
     /// Whether it makes progress during [`sleep`](Carrier::sleep): a driver with several carriers sleeps in such a one.
     fn progresses_in_sleep(&self) -> bool {

@@ -14,7 +14,7 @@ where
     E: From<verbena_lan::Error> + From<io::Error>,
 {
     Tap::check_name(name)?;
-    let desks = |name: &str| -> io::Result<Vec<StatusSocket>> {
+    let status_sockets = |name: &str| -> io::Result<Vec<StatusSocket>> {
         let each = Lane::all(queues).map(|lane| StatusSocket::open(&lane.socket_name(kind, name)));
         each.collect()
     };
@@ -22,12 +22,12 @@ where
     // kernel selects a free name, which is not known until then.
     let early = match name.contains('%') {
         true => None,
-        false => Some(desks(name)?),
+        false => Some(status_sockets(name)?),
     };
     let tap = Tap::create(name, usize::from(queues))?;
-    let desks = match early {
-        Some(desks) => desks,
-        None => desks(&tap.interface().name()?)?,
+    let status_sockets = match early {
+        Some(status_sockets) => status_sockets,
+        None => status_sockets(&tap.interface().name()?)?,
     };
-    Ok((tap, desks))
+    Ok((tap, status_sockets))
 }

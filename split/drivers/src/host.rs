@@ -27,6 +27,7 @@ use crate::Journal;
 use crate::busy_poll::BusyPoll;
 use crate::capped_timer::CappedTimer;
 use crate::carrier::{Carrier, CarrierError, CarrierEvent, Pair};
+use crate::channel_kinds::{ChannelKinds, InvalidKinds};
 use crate::lane::Lane;
 use crate::lanes::Drive;
 use crate::link::{Link, LinkError};
@@ -34,6 +35,7 @@ use crate::service::{ConfigRequest, Counts};
 use crate::sleep::sleep;
 use crate::status::StatusSocket;
 use crate::stop::Stop;
+use crate::welcome::Welcome;
 
 /// Initial wait before dialling again after a failure; it doubles up to [`REDIAL_MAX`].
 const REDIAL_MIN: Duration = Duration::from_millis(100);
@@ -56,6 +58,9 @@ pub enum HostError {
     /// The carrier.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
+    /// The channels do not fit the arrangement.
+    #[error(transparent)]
+    Kinds(#[from] InvalidKinds),
     /// The system.
     #[error("{0}")]
     System(#[from] std::io::Error),
@@ -65,6 +70,7 @@ pub enum HostError {
 #[derive(Debug)]
 pub struct Host {
     options: HostOptions,
+    kinds: ChannelKinds,
     unit: String,
     shared_tap: Arc<SharedTap>,
     watch: LinkWatch,
@@ -145,6 +151,7 @@ impl Host {
     ) -> Result<Host, HostError> {
         let now = Instant::now();
         let lane = options.lane;
+        let kinds = options.kinds.kinds(options.arrangement)?;
         let socket = cable.status_socket(lane)?;
         cable.set_queue_up(lane, false)?;
         // The first queue sets the address, and the others read it.
@@ -155,6 +162,7 @@ impl Host {
         }
         Ok(Host {
             options,
+            kinds,
             unit: unit.to_owned(),
             watch: LinkWatch::open()?,
             status_socket: socket,
@@ -180,6 +188,11 @@ impl Host {
             last_check: now,
             busy_poll: BusyPoll::new(now),
         })
+    }
+
+    /// Whether checksums and segmentation are left to the unit: super-frames do not fit one cell.
+    fn offloads(&self) -> bool {
+        self.options.offloads && !self.kinds.connectionless
     }
 
     fn interface(&self) -> &Interface {
@@ -300,6 +313,12 @@ impl Host {
             } if ours(&self.link, pair) => {
                 if let Err(stray) = self.shared_tap.add_connected(self.options.lane, &private) {
                     return self.drop_connection(&stray.to_string());
+                }
+                if self.kinds.connectionless {
+                    let Some(number) = Welcome::data_pair(&private) else {
+                        return self.drop_connection("the unit did not name its data channel");
+                    };
+                    self.with_link(|link, carrier| link.bind_datagrams(carrier, number));
                 }
                 let open = self.with_link(|link, carrier| link.connected(carrier, pair));
                 if open == Some(true) {

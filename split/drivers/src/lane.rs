@@ -124,9 +124,9 @@ mod tests {
         assert_eq!(Lane::all(17).count(), 0);
         let two: Vec<String> = Lane::all(2).map(|lane| lane.to_string()).collect();
         assert_eq!(two, ["queue 1 of 2", "queue 2 of 2"]);
-        let desks: Vec<String> = Lane::all(2)
+        let names: Vec<String> = Lane::all(2)
             .map(|l| l.socket_name("host", "net0"))
             .collect();
-        assert_eq!(desks, ["host-net0", "host-net0:1"]);
+        assert_eq!(names, ["host-net0", "host-net0:1"]);
     }
 }

@@ -6,6 +6,7 @@
 //! to [`handle`](Link::handle); take packets and events; call [`drive`](Link::drive) after anything else, and [`tick`](Link::tick)
 //! periodically.
 
+mod channel_events;
 mod inflight;
 mod packets;
 mod perform;
@@ -17,14 +18,19 @@ use std::time::{Duration, Instant};
 use verbena_nic::{Status, Wc};
 use verbena_push::output::SEND_DATA_HEAD;
 use verbena_push::{
-    Arrangement, Channel, Counters, Event, Misuse, Output, Packet, Refused, Session, Settings,
+    Arrangement, Channel, Counters, Event, IndicationMode, Misuse, Output, Packet, Refused,
+    Session, Settings,
 };
 use verbena_split_wire::push::{Operation, Pool, Status as Answer};
 
 use crate::capped_timer::CappedTimer;
-use crate::carrier::{Carrier, CarrierError, Memory, MemoryAccess, Pair, PairOptions};
+use crate::carrier::{
+    Carrier, CarrierError, Memory, MemoryAccess, Pair, PairOptions, no_datagrams,
+};
+use crate::channel_kinds::{ChannelKinds, InvalidKinds};
 use crate::hello::channels;
 use crate::slots::Slots;
+use channel_events::ChannelReporter;
 use inflight::Inflight;
 
 /// The reference of our only pool.
@@ -32,6 +38,8 @@ const POOL_ID: u32 = 1;
 /// How often state is repeated on a lossy carrier; the interval doubles while nothing comes, up to [`REFRESH_MOST`].
 const REFRESH: Duration = Duration::from_millis(50);
 const REFRESH_MOST: Duration = Duration::from_secs(1);
+/// The shortest packets with which frames can pass: those of the least MTU of IPv4, with all headers.
+const MIN_SIZE: u32 = 128;
 
 /// Options of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +48,25 @@ pub struct LinkOptions {
     pub arrangement: Arrangement,
     /// Packets in flight, in each direction.
     pub elements: u32,
-    /// Bytes of the longest packet.
+    /// Bytes of the longest packet. On a connectionless data channel it is a cell at most.
     pub size: u32,
+    /// The attributes of the channels (P2).
+    pub kinds: ChannelKinds,
+    /// How our packets are indicated in arrangement B (P7); the peer accepts every form.
+    pub indication: IndicationMode,
+}
+
+impl LinkOptions {
+    /// With the arrangement's own channels.
+    pub const fn new(arrangement: Arrangement, elements: u32, size: u32) -> LinkOptions {
+        LinkOptions {
+            arrangement,
+            elements,
+            size,
+            kinds: ChannelKinds::of(arrangement),
+            indication: IndicationMode::Immediate,
+        }
+    }
 }
 
 /// Why a link ended.
@@ -58,6 +83,14 @@ pub enum LinkError {
     /// The carrier.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
+    /// The arrangement cannot use such channels.
+    #[error(transparent)]
+    Kinds(#[from] InvalidKinds),
+    /// The cells of a connectionless channel are too short for frames.
+    #[error(
+        "cells of {0} bytes are too short for connectionless packets, which need {MIN_SIZE}: see --cell"
+    )]
+    ShortCells(u32),
     /// The session rejected a call: a bug.
     #[error("the session: {0}")]
     Session(#[from] Misuse),
@@ -129,22 +162,36 @@ pub struct Link {
     silence: CappedTimer,
     /// When state is repeated next on a lossy carrier, and the interval.
     refresh: Option<(Instant, Duration)>,
+    /// Reports what happens on the channels, while it is observed.
+    channel_reporter: ChannelReporter,
 }
 
 impl Link {
     /// A link whose channels are not connected yet; its receives are posted.
     pub fn new(
         carrier: &mut dyn Carrier,
-        options: LinkOptions,
+        mut options: LinkOptions,
         now: Instant,
     ) -> Result<Link, LinkError> {
+        options.kinds.check(options.arrangement)?;
+        if options.kinds.connectionless {
+            let cell = carrier.datagram_size();
+            let cell = cell.ok_or_else(|| no_datagrams(carrier.name()))?;
+            if cell < MIN_SIZE {
+                return Err(LinkError::ShortCells(cell));
+            }
+            options.size = options.size.min(cell);
+        }
         let LinkOptions {
             arrangement,
             elements,
             size,
+            kinds: ChannelKinds { acknowledged, .. },
+            indication,
         } = options;
         let settings = Settings {
             low: 0,
+            indication,
             ..Settings::new(arrangement)
         };
         let session = Session::new(settings)?;
@@ -160,8 +207,6 @@ impl Link {
             Arrangement::Writes => MemoryAccess::RemoteWrite,
             Arrangement::Sends | Arrangement::Single => MemoryAccess::Local,
         };
-        // P5: only arrangement A is unacknowledged.
-        let acknowledged = arrangement != Arrangement::Sends;
         // A host's queue pairs must not reach memory lent to another host, whatever STag they name.
         carrier.new_protection_domain()?;
         // If a later step fails, memory is freed by its drop; queue pairs belong to the carrier and are destroyed by `close`.
@@ -199,8 +244,9 @@ impl Link {
             events: VecDeque::new(),
             silence: CappedTimer::new(now),
             refresh: lossy.then_some((now + REFRESH, REFRESH)),
+            channel_reporter: ChannelReporter::default(),
         };
-        match link.complete(carrier, acknowledged) {
+        match link.complete(carrier) {
             Ok(()) => Ok(link),
             Err(lost) => {
                 link.close(carrier);
@@ -210,15 +256,39 @@ impl Link {
     }
 
     /// Creates the second channel, if there is one, and posts receives for both.
-    fn complete(&mut self, carrier: &mut dyn Carrier, acknowledged: bool) -> Result<(), LinkError> {
+    fn complete(&mut self, carrier: &mut dyn Carrier) -> Result<(), LinkError> {
         if channels(self.options.arrangement) > 1 {
-            self.data = Some(carrier.create_pair(PairOptions {
-                acknowledged,
+            let options = PairOptions {
+                acknowledged: self.options.kinds.acknowledged,
                 sends: self.options.elements as usize,
                 receives: self.options.elements as usize,
-            })?);
+            };
+            self.data = Some(match self.options.kinds.connectionless {
+                true => carrier.create_datagram_pair(options)?,
+                false => carrier.create_pair(options)?,
+            });
         }
         self.post_first(carrier)
+    }
+
+    /// The number of the data pair, which the peer must know, if the data channel is connectionless.
+    pub fn datagram_pair(&self) -> Option<u32> {
+        let data = self.data.filter(|_| self.options.kinds.connectionless);
+        data.map(|pair| pair.0)
+    }
+
+    /// The peer's data pair has this number; to be called before [`connected`](Link::connected), when the carrier has connected or accepted
+    /// the control channel.
+    pub fn bind_datagrams(
+        &mut self,
+        carrier: &mut dyn Carrier,
+        number: u32,
+    ) -> Result<(), LinkError> {
+        if let Some(data) = self.data.filter(|_| self.options.kinds.connectionless) {
+            carrier.bind_datagrams(data, self.control, number)?;
+            self.connected[1] = true;
+        }
+        Ok(())
     }
 
     /// The options that it was created with.

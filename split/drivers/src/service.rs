@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 use verbena_lan::{Mac, Offloads};
 use verbena_split_wire::push::{Operation, Status};
 
+use crate::disk::MAX_DISK_NAME;
+
 /// Initialise: the sender's offloads and its MTU. The answer has the same form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
@@ -85,6 +87,8 @@ pub enum ConfigRequest {
     MulticastFilter(Option<Vec<Mac>>),
     /// Ends the service.
     Shutdown,
+    /// Attaches the disk of this name; the empty name is that of the only disk.
+    OpenDisk(String),
 }
 
 impl ConfigRequest {
@@ -107,6 +111,7 @@ impl ConfigRequest {
                 (Operation::MulticastFilter, data)
             }
             ConfigRequest::Shutdown => (Operation::Shutdown, Vec::new()),
+            ConfigRequest::OpenDisk(name) => (Operation::OpenDisk, name.as_bytes().to_vec()),
         }
     }
 
@@ -127,6 +132,7 @@ impl ConfigRequest {
             Operation::Promiscuous => flag(data).map(ConfigRequest::Promiscuous),
             Operation::MulticastFilter => groups(data).map(ConfigRequest::MulticastFilter),
             Operation::Shutdown => none(ConfigRequest::Shutdown),
+            Operation::OpenDisk => disk_name(data).map(ConfigRequest::OpenDisk),
             Operation::None | Operation::Unknown(_) => return Err(Status::UnknownOperation),
         };
         ask.ok_or(Status::BadData)
@@ -145,6 +151,12 @@ pub fn flag(data: &[u8]) -> Option<bool> {
         [1] => Some(true),
         _ => None,
     }
+}
+
+fn disk_name(data: &[u8]) -> Option<String> {
+    let name = core::str::from_utf8(data).ok()?;
+    let named = name.len() <= MAX_DISK_NAME && !name.chars().any(char::is_control);
+    named.then(|| name.to_owned())
 }
 
 fn word(data: &[u8]) -> Option<u32> {
@@ -264,6 +276,8 @@ mod tests {
             ConfigRequest::MulticastFilter(Some(vec![group; 3])),
             ConfigRequest::MulticastFilter(Some(Vec::new())),
             ConfigRequest::Shutdown,
+            ConfigRequest::OpenDisk(String::new()),
+            ConfigRequest::OpenDisk("a disk".to_owned()),
         ];
         for ask in asks {
             let (operation, data) = ask.encode();
@@ -291,6 +305,10 @@ mod tests {
             ConfigRequest::parse(Operation::SetLink, &[2]),
             Err(Status::BadData)
         );
+        for name in [&[0xff][..], b"a\0", &[b'x'; MAX_DISK_NAME + 1]] {
+            let opened = ConfigRequest::parse(Operation::OpenDisk, name);
+            assert_eq!(opened, Err(Status::BadData));
+        }
     }
 
     #[test]

@@ -93,6 +93,9 @@ pub struct HostStatus {
     pub why: Option<String>,
     /// A, B or C (P5).
     pub arrangement: String,
+    /// The attributes of its channels (P2), as `acknowledged, connected`.
+    #[serde(default)]
+    pub channels: String,
     /// The interface's address.
     pub mac: String,
     /// The interface's MTU.
@@ -146,6 +149,24 @@ pub struct UnitStatus {
     pub rejected: u64,
     /// The hosts.
     pub hosts: Vec<ConnectedHostStatus>,
+    /// The disks.
+    #[serde(default)]
+    pub disks: Vec<DiskStatus>,
+}
+
+/// The status of a disk of a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DiskStatus {
+    /// Its name.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Requests executed.
+    pub requests: u64,
+    /// Of these, those that failed.
+    pub failed: u64,
 }
 
 /// The status of one host at a unit.
@@ -159,12 +180,18 @@ pub struct ConnectedHostStatus {
     pub carrier: String,
     /// A, B or C (P5).
     pub arrangement: String,
+    /// The attributes of its channels (P2), as `acknowledged, connected`.
+    #[serde(default)]
+    pub channels: String,
     /// `forming`, `starting`, `up` or `leaving`.
     pub phase: String,
     /// Its Ethernet address, once set.
     pub mac: Option<String>,
     /// It receives all frames.
     pub promiscuous: bool,
+    /// The disk that it has attached instead of the LAN.
+    #[serde(default)]
+    pub disk: Option<String>,
     /// Counters of frames.
     pub counts: Counts,
     /// The session's counters.

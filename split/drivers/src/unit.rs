@@ -1,4 +1,4 @@
-//! The I/O unit's half of the split driver (P8, P9): it owns the LAN port, and serves several hosts in one loop. A host that fails, sends
+//! The I/O unit's half of the split driver (P8, P9): it owns the LAN port and disks, and serves several hosts in one loop. A host that fails, sends
 //! invalid messages or is slow does not affect the others, and its pools are freed with its connection. Hosts are trusted no more than
 //! stations of a LAN: the switch checks source addresses, and limits what is learnt from each.
 
@@ -6,11 +6,14 @@ mod admit;
 mod config_service;
 mod connected_host;
 mod direct;
+mod disk_service;
+mod disks;
 mod frames;
 mod lan;
 mod rejections;
 mod report;
 
+pub use disks::{Backing, DiskError, UnitDisk};
 pub use lan::LanPort;
 
 use std::collections::BTreeMap;
@@ -18,9 +21,11 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use verbena_lan::{Batch, Limits, LinkWatch, Mac, PortId, Role, Switch};
+use verbena_push::IndicationMode;
 
 use crate::busy_poll::BusyPoll;
 use crate::carrier::{Carrier, CarrierError, Pair};
+use crate::channel_kinds::KindChoice;
 use crate::lane::Lane;
 use crate::lanes::Drive;
 use crate::link::LinkError;
@@ -30,6 +35,7 @@ use crate::stop::Stop;
 use crate::welcome::Welcome;
 use crate::{Journal, random};
 use connected_host::{ConnectedHost, HostState};
+use disks::DiskWorker;
 use rejections::Rejections;
 
 /// A host must connect all its channels and set its address within this time.
@@ -50,6 +56,10 @@ pub struct UnitOptions {
     pub hosts: usize,
     /// Of these, from one source address.
     pub hosts_per_source: usize,
+    /// The attributes that the channels of hosts must have (P2); what is open is left to the host.
+    pub kinds: KindChoice,
+    /// How packets to hosts are indicated in arrangement B (P7).
+    pub indication: IndicationMode,
     /// Packets in flight, in each direction, per host.
     pub elements: u32,
     /// The unit computes checksums and segments for hosts.
@@ -70,6 +80,8 @@ impl Default for UnitOptions {
             welcome: Welcome::new(),
             hosts: 64,
             hosts_per_source: 16,
+            kinds: KindChoice::default(),
+            indication: IndicationMode::Immediate,
             elements: 256,
             offloads: true,
             promiscuous: false,
@@ -88,6 +100,9 @@ pub enum UnitError {
     /// A carrier.
     #[error(transparent)]
     Carrier(#[from] CarrierError),
+    /// A disk.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
     /// The switch rejected the unit's LAN port: a bug.
     #[error(transparent)]
     Switch(#[from] verbena_lan::Misuse),
@@ -117,6 +132,7 @@ pub struct Unit {
     carriers: Vec<Box<dyn Carrier>>,
     switch: Switch,
     hosts: BTreeMap<HostId, ConnectedHost>,
+    disks: Vec<DiskWorker>,
     next: HostId,
     rejections: Rejections,
     /// The host of a queue pair, and of a port of the switch.
@@ -171,6 +187,7 @@ impl Unit {
             carriers,
             switch,
             hosts: BTreeMap::new(),
+            disks: Vec::new(),
             next: 1,
             rejections: Rejections::new(now),
             pairs: BTreeMap::new(),
@@ -252,6 +269,7 @@ impl Unit {
             stop,
         ];
         let rare = rare.into_iter().flatten();
+        let rare = rare.chain(self.disks.iter().map(AsFd::as_fd));
         let carriers = self.carriers.iter().map(|carrier| &**carrier);
         let lan = self.reads_lan().then_some(self.lan.as_fd());
         let woken = sleep(carriers, lan, rare, until)?;
@@ -294,10 +312,10 @@ impl Unit {
             _ => why,
         };
         let sentence = format!("{host} disconnected: {why}");
-        match host.mac {
-            Some(_) => self.journal.note(&sentence),
+        match host.mac.is_some() || host.disk.is_some() {
+            true => self.journal.note(&sentence),
             // It has set no address, so it may be any program that can connect: its messages are limited.
-            None => self.log_rejected(sentence, Instant::now()),
+            false => self.log_rejected(sentence, Instant::now()),
         }
         if let Some(carrier) = self.carriers.get_mut(host.carrier) {
             host.link.close(&mut **carrier);

@@ -18,6 +18,19 @@ impl Welcome {
         self.0.to_be_bytes()
     }
 
+    /// Its encoding with the number of the unit's data pair, for a host whose data channel is connectionless.
+    pub fn with_data_pair(self, number: Option<u32>) -> Vec<u8> {
+        let mut bytes = self.to_bytes().to_vec();
+        bytes.extend(number.iter().flat_map(|number| number.to_be_bytes()));
+        bytes
+    }
+
+    /// The number of the unit's data pair, if there is one.
+    pub fn data_pair(bytes: &[u8]) -> Option<u32> {
+        let (_, rest) = bytes.split_first_chunk::<8>()?;
+        Some(u32::from_be_bytes(*rest.first_chunk()?))
+    }
+
     /// Parses it, ignoring what follows; `None` if it is too short, as from earlier units, which sent none.
     pub fn parse(bytes: &[u8]) -> Option<Welcome> {
         let number = bytes.first_chunk()?;
@@ -47,5 +60,12 @@ mod tests {
             assert_eq!(Welcome::parse(&bytes[..len]), None);
         }
         assert_ne!(Welcome::new(), Welcome::new());
+        assert_eq!(welcome.with_data_pair(None), bytes);
+        let numbered = welcome.with_data_pair(Some(0x0a_0b0c));
+        assert_eq!(Welcome::parse(&numbered), Some(welcome));
+        assert_eq!(Welcome::data_pair(&numbered), Some(0x0a_0b0c));
+        for len in 0..12 {
+            assert_eq!(Welcome::data_pair(&numbered[..len]), None);
+        }
     }
 }

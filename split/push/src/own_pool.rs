@@ -136,6 +136,11 @@ impl OwnPool {
         &self.pool
     }
 
+    /// Elements that the peer may use.
+    pub(crate) fn lent(&self) -> u32 {
+        self.lent
+    }
+
     pub(crate) fn state(&self) -> OwnPoolState {
         self.state
     }

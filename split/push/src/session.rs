@@ -108,6 +108,11 @@ impl Session {
         self.peer_pools.free()
     }
 
+    /// Elements of our pools that the peer may use: packets that can arrive now.
+    pub fn lent(&self) -> u64 {
+        self.owned.values().map(|pool| u64::from(pool.lent())).sum()
+    }
+
     /// Packets that the carrier is not done with.
     pub fn inflight(&self) -> usize {
         self.inflight.len()

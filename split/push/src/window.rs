@@ -69,11 +69,8 @@ pub(crate) struct Grant {
 }
 
 impl Grant {
-    pub(crate) fn new(event: u32) -> Grant {
-        Grant {
-            received: 0,
-            limit: event,
-        }
+    pub(crate) fn new(limit: u32) -> Grant {
+        Grant { received: 0, limit }
     }
 
     pub(crate) fn received(&self) -> u32 {

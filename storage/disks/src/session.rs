@@ -104,11 +104,10 @@ pub struct Ended {
 pub(crate) struct MemorySource(Pd);
 
 impl MemorySource {
-    /// Registers `len` bytes.
+    /// Registers `len` bytes. A target has no access to them but by a command, while that is outstanding.
     pub(crate) fn memory(&self, len: usize) -> Result<Memory, Error> {
-        let local = Access::LOCAL_READ | Access::LOCAL_WRITE;
-        let remote = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        Ok(self.0.memory(len, local | remote)?)
+        let rights = Access::LOCAL_READ | Access::LOCAL_WRITE;
+        Ok(self.0.memory(len, rights)?)
     }
 }
 

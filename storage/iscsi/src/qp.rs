@@ -37,7 +37,7 @@ use std::cell::RefCell;
 
 use parking_lot::Mutex;
 use verbena_nic::{Carrier, CombiningLock, OnFailure, Outbox, QpState, Receiving, Sending};
-use verbena_nic::{Time, UlpInit, UlpQp};
+use verbena_nic::{Time, UlpInit, UlpQp, UlpView};
 
 use crate::terms::Terms;
 use inner::Inner;
@@ -272,6 +272,16 @@ impl UlpQp for Qp {
     fn is_busy(&self) -> bool {
         let view = self.view();
         view.sends > 0 || view.commands > 0
+    }
+
+    fn ulp_view(&self) -> UlpView {
+        let view = self.view();
+        UlpView {
+            protocol: "iscsi",
+            cause: view.cause,
+            sends: Some(view.sends),
+            receives: Some(view.receives),
+        }
     }
 
     fn can_coalesce(&self) -> bool {

@@ -51,6 +51,18 @@ impl Terms {
         }
     }
 
+    /// Of a write of `len` bytes: those in the command PDU, and those that are sent without an R2T, the former included.
+    pub fn unsolicited(&self, len: u32) -> (u32, u32) {
+        let most = len.min(self.first_burst);
+        let immediate = match self.immediate_data {
+            true => most.min(self.max_send),
+            false => 0,
+        };
+        // Up to FirstBurstLength, or only immediate data if InitialR2T=Yes.
+        let all = if self.initial_r2t { immediate } else { most };
+        (immediate, all)
+    }
+
     /// Bytes of the digest after a header.
     pub(crate) fn header_digest_len(&self) -> usize {
         if self.header_digest { DIGEST_LEN } else { 0 }

@@ -68,7 +68,7 @@ pub fn run(
     config: Config,
     server: SocketAddr,
     plan: &Plan,
-    mut notified: impl FnMut(&Outcome),
+    mut progress: impl FnMut(&Outcome),
 ) -> Result<Vec<Outcome>, Error> {
     let device = Device::with(config)?;
     let mut outcomes = Vec::new();
@@ -82,7 +82,7 @@ pub fn run(
             }
         }
         let outcome = Outcome::new(*case, ours, &theirs);
-        notified(&outcome);
+        progress(&outcome);
         outcomes.push(outcome);
     }
     Ok(outcomes)

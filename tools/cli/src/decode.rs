@@ -1,8 +1,8 @@
-//! `verbena decode`: reads a capture, finds MPA streams and iSCSI connections by their first bytes, and shows their messages. There is one
-//! record per RDMAP message or iSCSI PDU, in the order of the capture, and a count of violations. Input and output are a reader and a
+//! `verbena decode`: reads a capture, finds MPA streams and iSCSI connections by their first bytes and RoCEv2 by its UDP port, and shows their messages. There is one
+//! record per message or iSCSI PDU, in the order of the capture, and a count of violations. Input and output are a reader and a
 //! writer.
 //!
-//! Reading order: `capture` → `link` → `segment` → `flow` (`reassembly`) → `conversation` → `stream` (`agree`, `fpdu`), `iscsi` → `record` → `text`.
+//! Reading order: `capture` → `link` → `segment` → `flow` (`reassembly`) → `conversation` → `stream` (`agree`, `fpdu`), `iscsi`, `roce` → `record` → `text`.
 
 pub mod agree;
 pub mod capture;
@@ -13,6 +13,7 @@ pub mod iscsi;
 pub mod link;
 pub mod reassembly;
 pub mod record;
+pub mod roce;
 pub mod segment;
 pub mod stream;
 pub mod summary;
@@ -89,6 +90,9 @@ pub fn decode<R: Read, W: Write>(input: R, output: &mut W, options: Options) -> 
             let time = table.since_first(packet.time);
             match link::ip_packet(packet.link, packet.data).map(segment::parse) {
                 Some(IpContents::Tcp(segment)) => table.handle(&segment, time, &mut records),
+                Some(IpContents::Roce(datagram)) => {
+                    table.handle_roce(&datagram, time, &mut records);
+                }
                 Some(IpContents::Fragment) => tally.fragments += 1,
                 None if !link::is_known(packet.link) => tally.unknown_link = Some(packet.link),
                 Some(IpContents::Other) | None => {}
@@ -154,10 +158,10 @@ impl RecordFilter {
                 summaries.len()
             )?;
         }
-        if summaries.is_empty() {
+        if summaries.is_empty() && tally.roce.packets == 0 {
             writeln!(
                 output,
-                "no MPA stream found: no TCP connection begins with an MPA Request, or at a target's port with an iSCSI login"
+                "no MPA stream found: no TCP connection begins with an MPA Request, or at a target's port with an iSCSI login; and no RoCEv2 packet"
             )?;
         }
         writeln!(output, "\n{tally}")

@@ -114,7 +114,7 @@ struct Sample {
 pub fn run(
     config: &Config,
     plan: &Plan,
-    mut notified: impl FnMut(&Row),
+    mut progress: impl FnMut(&Row),
 ) -> Result<Vec<Row>, Error> {
     let fits = |size: &&u32| !(SHORTEST..=LONGEST).contains(*size);
     if let Some(size) = plan.sizes.iter().find(fits) {
@@ -132,7 +132,7 @@ pub fn run(
         }
         for (model, ours) in Model::ALL.iter().zip(&samples) {
             let row = Row::new(model, size, ours, &samples[0]);
-            notified(&row);
+            progress(&row);
             rows.push(row);
         }
     }

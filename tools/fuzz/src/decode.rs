@@ -35,13 +35,13 @@ fn run(file: &[u8]) {
     };
     let json = Options { json: true, ..text };
     let (mut lines, mut objects) = (Vec::new(), Vec::new());
-    let notified = decode(file, &mut lines, text).expect("memory takes all output");
+    let summary = decode(file, &mut lines, text).expect("memory takes all output");
     let same = decode(file, &mut objects, json).expect("memory takes all output");
     assert_eq!(
-        (notified.streams, notified.violations),
+        (summary.streams, summary.violations),
         (same.streams, same.violations)
     );
-    assert_eq!(notified.damage.is_some(), same.damage.is_some());
+    assert_eq!(summary.damage.is_some(), same.damage.is_some());
     core::str::from_utf8(&lines).expect("text is text");
     for line in objects.split_inclusive(|&b| b == b'\n') {
         let object: serde_json::Value = serde_json::from_slice(line).expect("a line of JSON");

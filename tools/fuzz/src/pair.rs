@@ -176,7 +176,7 @@ fn caps() -> Caps {
     Caps {
         version: Caps::VERSION,
         max_ulpdu: 900,
-        features: Features::READ_V2 | Features::SEND_IMM,
+        features: Features::READ_V2 | Features::SEND_IMM | Features::MEMORY_PLACEMENT,
         personality: Personality::Roce,
         qp_type: QpType::Rc,
         min_rnr_timer: RnrTimer::new(12).expect("in range"),

@@ -6,14 +6,19 @@ use core::fmt::{Debug, Display};
 
 use verbena_wire::Malformed;
 use verbena_wire::ext::ReadV2Request;
-use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Immediate, ReadRequest};
+use verbena_wire::rdmap::{
+    AtomicOp, AtomicRequest, AtomicResponse, FlushScope, Immediate, ReadRequest,
+};
 
 use crate::source::Source;
 
 /// Bytes of an Atomic Request with the operation code; the rest of the word is reserved (RFC 7306 §5.2.1).
 const CODE: core::ops::Range<usize> = 0..4;
-/// Compare data and mask, which a FetchAdd does not use.
+/// Fields that some operations do not use. Compare data and its mask are one range.
+const DATA: core::ops::Range<usize> = 20..28;
+const MASK: core::ops::Range<usize> = 28..36;
 const COMPARE: core::ops::Range<usize> = 36..52;
+const COMPARE_MASK: core::ops::Range<usize> = 44..52;
 
 /// Runs one input.
 pub fn target(data: &[u8]) {
@@ -67,8 +72,15 @@ fn atomic(data: &[u8]) {
     let mut came = data[..AtomicRequest::LEN].to_vec();
     let code = came[CODE.end - 1] & 0x0f;
     came[CODE].copy_from_slice(&[0, 0, 0, code]);
-    if let AtomicOp::FetchAdd { .. } = request.op {
-        came[COMPARE].copy_from_slice(&emitted[COMPARE]);
+    let unused = match request.op {
+        AtomicOp::FetchAdd { .. } => &[COMPARE][..],
+        AtomicOp::CmpSwap { .. } => &[],
+        AtomicOp::Write { .. } => &[MASK, COMPARE],
+        AtomicOp::Flush(FlushScope::Range { .. }) => &[COMPARE_MASK],
+        AtomicOp::Flush(FlushScope::Region) => &[DATA, COMPARE_MASK],
+    };
+    for field in unused.iter().cloned() {
+        came[field.clone()].copy_from_slice(&emitted[field]);
     }
     assert_eq!(emitted[..], came[..]);
     let _ = request.to_string();
@@ -109,5 +121,7 @@ fn bit_by_bit(op: &AtomicOp, original: u64) -> u64 {
             };
             (0..64).fold(0, |word, at| word | (from(at) >> at & 1) << at)
         }
+        AtomicOp::Write { bytes } => u64::from_ne_bytes(bytes),
+        AtomicOp::Flush(_) => original,
     }
 }

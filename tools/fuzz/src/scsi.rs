@@ -64,8 +64,8 @@ fn pages(data: &[u8]) {
         assert!(serial.bytes().len() <= body && !serial.to_string().contains('\n'));
     }
     if let Ok(id) = DeviceId::parse(data) {
-        let notified: usize = id.designators().map(|d| d.name.len() + 4).sum();
-        assert!(notified <= body && !id.to_string().contains('\n'));
+        let length: usize = id.designators().map(|d| d.name.len() + 4).sum();
+        assert!(length <= body && !id.to_string().contains('\n'));
     }
     if let Ok(pages) = SupportedPages::parse(data) {
         assert!((0..=u8::MAX).filter(|page| pages.has(*page)).count() <= body);

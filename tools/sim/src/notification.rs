@@ -341,8 +341,8 @@ impl World {
             self.fail(format!("{missing} notifications were lost"));
         }
         let mut tally = RunCounters::default();
-        let notified = self.consumers.iter().map(|c| c.delivered).sum();
-        tally.events.insert("notifications", notified);
+        let delivered = self.consumers.iter().map(|c| c.delivered).sum();
+        tally.events.insert("notifications", delivered);
         tally.events.insert("disturbances", self.disturbances);
         self.why.map_or(Ok(tally), Err)
     }

@@ -103,7 +103,7 @@ impl Target {
             }
             std::thread::sleep(Duration::from_millis(50));
         }
-        let notified = [
+        let commands = [
             format!("--lld iscsi --op new --mode target --tid 1 -T {NAME}"),
             format!(
                 "--lld iscsi --op new --mode logicalunit --tid 1 --lun 1 -b {}",
@@ -111,7 +111,7 @@ impl Target {
             ),
             "--lld iscsi --op bind --mode target --tid 1 -I ALL".to_owned(),
         ];
-        for words in &notified {
+        for words in &commands {
             if !target.tgtadm(words)? {
                 bail!("tgtadm {words} failed");
             }
@@ -273,12 +273,12 @@ fn timed(command: &mut Command) -> Result<(String, f64)> {
         .args(words)
         .output()?;
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-    let notified = String::from_utf8_lossy(&ran.stderr);
+    let errors = String::from_utf8_lossy(&ran.stderr);
     if !ran.status.success() {
-        bail!("{command:?}: {notified}");
+        bail!("{command:?}: {errors}");
     }
-    let last = notified.trim_end().lines().last().unwrap_or_default();
+    let last = errors.trim_end().lines().last().unwrap_or_default();
     let times = last.split(' ').map(str::parse::<f64>);
     let cpu = times.sum::<Result<f64, _>>();
-    Ok((said, cpu.with_context(|| notified.clone().into_owned())?))
+    Ok((said, cpu.with_context(|| errors.clone().into_owned())?))
 }

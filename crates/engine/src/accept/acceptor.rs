@@ -200,14 +200,9 @@ impl Acceptor {
             paused: Mutex::new(false),
             handed_over: AtomicBool::new(false),
         });
-        this.shard.serve(this.token, this.clone())?;
-        let watched = this
-            .shard
-            .watch(&this.listener, this.token, Interest::READ_ONCE);
-        if let Err(error) = watched {
-            this.shard.forget(this.token);
-            return Err(error.into());
-        }
+        let once = Interest::READ_ONCE;
+        this.shard
+            .serve_watched(this.token, this.clone(), &this.listener, once)?;
         Ok(this)
     }
 

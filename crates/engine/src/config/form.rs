@@ -7,6 +7,8 @@ use core::time::Duration;
 use std::path::PathBuf;
 
 use verbena_events::moderation::{Hold, MAX_DELAY, Moderation};
+use verbena_events::steering::MAX_REDIRECTIONS;
+use verbena_events::toeplitz::{KEY_LEN, Key as HashKey};
 use verbena_stream::saturating_nanos;
 use verbena_wire::mpa::enhanced::RtrKinds;
 
@@ -15,6 +17,7 @@ use super::key::{Key, MAX_KEY, MIN_KEY};
 use super::networks::Networks;
 use super::peers::{Network, Peers};
 use super::settings::PROFILES;
+use crate::notify::handler::MAX_HANDLERS;
 
 /// The text form of a type.
 pub(super) trait Form<T> {
@@ -328,6 +331,84 @@ impl Form<Moderation> for ModerationForm {
         format!(
             "off, adaptive, or a time up to {most}, with or without a number of events from 2 on, such as 50us or 50us,16"
         )
+    }
+}
+
+/// The key of the hash over the addresses of packets.
+pub(super) struct HexKey;
+
+impl Form<HashKey> for HexKey {
+    fn read(&self, text: &str) -> Option<HashKey> {
+        let digits = text.chars().filter(|c| *c != ':');
+        let digits = digits.map(|c| c.to_digit(16).map(|digit| digit as u8));
+        let digits: Vec<u8> = digits.collect::<Option<_>>()?;
+        if digits.len() != 2 * KEY_LEN {
+            return None;
+        }
+        let pairs = digits.chunks_exact(2);
+        let bytes: Vec<u8> = pairs.map(|pair| pair[0] << 4 | pair[1]).collect();
+        bytes.try_into().ok().map(HashKey)
+    }
+
+    fn show(&self, value: &HashKey) -> String {
+        value.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    fn wants(&self) -> String {
+        format!("{KEY_LEN} bytes in hexadecimal, with or without colons between them")
+    }
+}
+
+/// The completion handlers of a redirection table.
+pub(super) struct HandlerTable;
+
+impl Form<Vec<u16>> for HandlerTable {
+    fn read(&self, text: &str) -> Option<Vec<u16>> {
+        let one = |entry: &str| entry.trim().parse().ok().filter(|n| *n < MAX_HANDLERS);
+        let table: Vec<u16> = text.split(',').map(one).collect::<Option<_>>()?;
+        let fits = table.len().is_power_of_two() && table.len() <= MAX_REDIRECTIONS;
+        fits.then_some(table)
+    }
+
+    fn show(&self, value: &Vec<u16>) -> String {
+        let all: Vec<String> = value.iter().map(ToString::to_string).collect();
+        all.join(",")
+    }
+
+    fn wants(&self) -> String {
+        format!(
+            "numbers of handlers with commas between them, a power of two up to {MAX_REDIRECTIONS} of them, such as 0,1,0,2"
+        )
+    }
+}
+
+/// Processors that are available in a Linux CPU set.
+const MAX_PROCESSORS: u16 = 1024;
+
+/// A processor or a range of them for each of several completion vectors.
+pub(super) struct ProcessorRanges;
+
+impl Form<Vec<RangeInclusive<u16>>> for ProcessorRanges {
+    fn read(&self, text: &str) -> Option<Vec<RangeInclusive<u16>>> {
+        let one = |entry: &str| {
+            let (first, last) = entry.split_once('-').unwrap_or((entry, entry));
+            let (first, last) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+            (first <= last && last < MAX_PROCESSORS).then_some(first..=last)
+        };
+        text.split(',').map(one).collect()
+    }
+
+    fn show(&self, value: &Vec<RangeInclusive<u16>>) -> String {
+        let one = |range: &RangeInclusive<u16>| match (range.start(), range.end()) {
+            (first, last) if first == last => first.to_string(),
+            (first, last) => format!("{first}-{last}"),
+        };
+        let all: Vec<String> = value.iter().map(one).collect();
+        all.join(",")
+    }
+
+    fn wants(&self) -> String {
+        "processors and ranges of them with commas between them, such as 0,1,2-3".to_owned()
     }
 }
 

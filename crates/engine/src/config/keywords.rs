@@ -1,6 +1,8 @@
 //! Types of the settings that accept a few words.
 //! What a word means for a connection is computed in [`super::peer_settings`].
 
+use verbena_events::interrupts::Scheme;
+
 /// On, off, or chosen by the adapter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
@@ -54,6 +56,27 @@ pub enum TlsMode {
     Psk,
     /// By TLS with certificates of one authority on both sides.
     Cert,
+}
+
+/// How an event finds its processor, event queue and interrupt vector (E8).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Routing {
+    /// Scheme 1: by duty and processor; a completion goes to the processors of its handler.
+    Processor,
+    /// Scheme 1, and a completion goes to the processors that the redirection table names for the addresses of its packet.
+    Hash,
+    /// Scheme 2: by event queue; the redirection table names that of channel events.
+    Queue,
+}
+
+impl Routing {
+    /// The scheme of the event queues.
+    pub fn scheme(self) -> Scheme {
+        match self {
+            Routing::Processor | Routing::Hash => Scheme::ByProcessor,
+            Routing::Queue => Scheme::ByQueue,
+        }
+    }
 }
 
 /// How the memory of event queues is allocated (E1).

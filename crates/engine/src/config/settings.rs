@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use verbena_events::arrangement::Arrangement;
 use verbena_events::eqe::Form as EntryForm;
-use verbena_events::interrupts::Scheme;
 use verbena_events::message_map::MAX_QUEUES;
 use verbena_events::moderation::Moderation;
+use verbena_events::toeplitz::Key as HashKey;
 use verbena_events::vector::MAX_VECTORS;
 use verbena_mem::Policy;
 use verbena_nic::Personality;
@@ -20,11 +20,11 @@ use verbena_wire::mpa::startup::Revision;
 
 use super::device::Device;
 use super::form::{
-    Bytes, Devices, DurationRange, FileName, Form, Keyword, Label, ModerationForm, NetworkList,
-    Number, Or, PeerList, Ports, Rtr, Secret, Switch,
+    Bytes, Devices, DurationRange, FileName, Form, HandlerTable, HexKey, Keyword, Label,
+    ModerationForm, NetworkList, Number, Or, PeerList, Ports, ProcessorRanges, Rtr, Secret, Switch,
 };
 use super::key::Key;
-use super::keywords::{Acknowledge, Choice, EventMemory, Fpdu, Log, Profile, TlsMode};
+use super::keywords::{Acknowledge, Choice, EventMemory, Fpdu, Log, Profile, Routing, TlsMode};
 use super::networks::Networks;
 use super::peers::Peers;
 use super::presents::{Owners, Presents};
@@ -166,9 +166,10 @@ pub(super) const ARRANGEMENTS: &[(&str, Arrangement)] = &[
     ("all_queues_duty_vectors", Arrangement::AllQueuesDutyVectors),
     ("all_queues_all_vectors", Arrangement::AllQueuesAllVectors),
 ];
-const SCHEMES: &[(&str, Scheme)] = &[
-    ("processor", Scheme::ByProcessor),
-    ("queue", Scheme::ByQueue),
+const ROUTINGS: &[(&str, Routing)] = &[
+    ("processor", Routing::Processor),
+    ("hash", Routing::Hash),
+    ("queue", Routing::Queue),
 ];
 const ENTRY_FORMS: &[(&str, EntryForm)] = &[("4", EntryForm::Short), ("16", EntryForm::Long)];
 const EVENT_MEMORIES: &[(&str, EventMemory)] = &[
@@ -297,8 +298,14 @@ settings! {
     vectors: Option<u16> = None, Or("auto", Number(0..=2048));
     /// How event queues and interrupt vectors are shared by duties and processors (docs/events.md).
     interrupt_arrangement: Arrangement = Arrangement::ProcessorQueuesProcessorVectors, Keyword(ARRANGEMENTS);
-    /// How an event finds its interrupt vector: by duty and processor, or by its event queue (docs/events.md).
-    interrupt_routing: Scheme = Scheme::ByProcessor, Keyword(SCHEMES);
+    /// How an event finds its interrupt vector: by duty and processor, by the addresses of its packet, or by its event queue (docs/events.md).
+    interrupt_routing: Routing = Routing::Processor, Keyword(ROUTINGS);
+    /// The key of the hash over the addresses of packets; `auto` is a random one.
+    interrupt_hash_key: Option<HashKey> = None, Or("auto", HexKey);
+    /// The redirection table: the low bits of the hash select one of these completion handlers. `auto` is all handlers in turn if `interrupt_routing` is hash or queue.
+    interrupt_table: Option<Vec<u16>> = None, Or("auto", HandlerTable);
+    /// The processors on which C programs are notified of completions, for one completion vector after the other and again from the first; with `auto` the thread that completes notifies.
+    completion_vector_cpus: Option<Vec<RangeInclusive<u16>>> = None, Or("auto", ProcessorRanges);
     /// Bytes of an event queue entry.
     event_entry: EntryForm = EntryForm::Long, Keyword(ENTRY_FORMS);
     /// The memory of event queues: in one piece, or in separate pages of 4 KiB.
@@ -428,6 +435,7 @@ impl Settings {
                 ),
             ));
         }
+        found.extend(self.table_problem());
         found.extend(self.tls_problem());
         found.extend(self.profile_problem());
         found
@@ -446,6 +454,22 @@ impl Settings {
         let mut all = (1..=MAX_HANDLERS).rev();
         all.find(|handlers| self.has_vectors_for(*handlers))
             .unwrap_or(1)
+    }
+}
+
+impl Settings {
+    /// A redirection table that names handlers which cannot exist.
+    fn table_problem(&self) -> Option<ConfigError> {
+        let table = self.interrupt_table.as_ref()?;
+        let handlers = self.handlers();
+        let beyond = table.iter().any(|handler| *handler >= handlers);
+        beyond.then(|| {
+            ConfigError::contradiction(
+                "interrupt_table",
+                HandlerTable.show(table),
+                format!("expected numbers below handlers, which is {handlers}"),
+            )
+        })
     }
 }
 

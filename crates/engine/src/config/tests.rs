@@ -104,6 +104,35 @@ fn file_accepts_native_toml_types() {
     assert_eq!(config.source("peers"), Some(Source::File(11)));
 }
 
+/// E8, N5.
+#[test]
+fn steering_is_set_in_toml_and_text() {
+    let key = "6d5a".repeat(20);
+    let file = format!(
+        "handlers = 4\ninterrupt_table = [3, 0]\ninterrupt_hash_key = \"{key}\"\ncompletion_vector_cpus = [0, \"2-3\"]"
+    );
+    let config = from(&file, &[]).unwrap();
+    assert_eq!(config.interrupt_table, Some(vec![3, 0]));
+    assert_eq!(config.completion_vector_cpus, Some(vec![0..=0, 2..=3]));
+    let bytes = config.interrupt_hash_key.unwrap().0;
+    assert_eq!(bytes[..4], [0x6d, 0x5a, 0x6d, 0x5a]);
+    let rows = config.describe();
+    let shown = |key: &str| {
+        rows.iter()
+            .find(|row| row.key == key)
+            .unwrap()
+            .value
+            .clone()
+    };
+    assert_eq!(shown("interrupt_table"), "3,0");
+    assert_eq!(shown("interrupt_hash_key"), key);
+    assert_eq!(shown("completion_vector_cpus"), "0,2-3");
+    // With colons, as `ethtool` shows it.
+    let colons: Vec<&str> = (0..40).map(|at| &key[2 * at..2 * at + 2]).collect();
+    let again = from("", &[("VERBENA_INTERRUPT_HASH_KEY", &colons.join(":"))]).unwrap();
+    assert_eq!(again.interrupt_hash_key, config.interrupt_hash_key);
+}
+
 #[test]
 fn bad_value_error_names_source_and_expectation() {
     assert_eq!(

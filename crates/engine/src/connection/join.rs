@@ -111,7 +111,10 @@ impl Connection {
             caps: Caps {
                 version: Caps::VERSION,
                 max_ulpdu: u16::MAX,
-                features: Features::READ_V2 | Features::SEND_IMM | Features::CLOSING_ACK,
+                features: Features::READ_V2
+                    | Features::SEND_IMM
+                    | Features::CLOSING_ACK
+                    | Features::MEMORY_PLACEMENT,
                 personality: init.personality,
                 qp_type: init.qp_type,
                 min_rnr_timer: attrs.rnr_timer,

@@ -12,6 +12,7 @@ use super::transport::Transport;
 use super::{Bound, Connection, Phase, Slot};
 use crate::core::Core;
 use crate::error::Error;
+use crate::oob::hello::OobHello;
 use crate::poll::group::Group;
 use crate::sys;
 
@@ -24,6 +25,8 @@ pub(crate) struct DetachedStream {
     pub(crate) peer: SocketAddr,
     /// When a peer that has sent nothing is sent a first message, in nanoseconds; 0 for never.
     pub(crate) nudge: u64,
+    /// How the out-of-band connection began, if it is one: for the queue pair that it was taken out of.
+    pub(crate) oob_hello: Option<OobHello>,
 }
 
 /// The queue pair to which a connection moves.
@@ -31,6 +34,8 @@ pub(crate) struct AttachPoint {
     pub(crate) qp: Arc<Qp>,
     pub(crate) group: Arc<Group>,
     pub(crate) slot: Arc<Slot>,
+    /// The connection was taken out of it.
+    pub(crate) is_origin: bool,
 }
 
 impl Connection {
@@ -44,10 +49,6 @@ impl Connection {
         let Some(bound) = self.bound.get() else {
             return Err(MigrateRefusal::State(QpState::Reset));
         };
-        if bound.oob_hello.is_some() {
-            // The peer knows it by a number that stays here, and may call that again.
-            return Err(MigrateRefusal::ConnectedByNumber);
-        }
         if self.transport.has_tls() {
             return Err(MigrateRefusal::Encrypted);
         }
@@ -71,6 +72,7 @@ impl Connection {
             early,
             peer: self.peer,
             nudge: self.nudge.load(Ordering::Acquire),
+            oob_hello: bound.oob_hello.clone(),
         })
     }
 
@@ -107,8 +109,14 @@ impl Connection {
             early,
             peer,
             nudge,
+            oob_hello,
         } = moving;
-        let AttachPoint { qp, group, slot } = to;
+        let AttachPoint {
+            qp,
+            group,
+            slot,
+            is_origin,
+        } = to;
         let bound = {
             let mut phase = self.phase.lock();
             if let Err(image) = qp.import_image(image, out) {
@@ -117,13 +125,15 @@ impl Connection {
                     early,
                     peer,
                     nudge,
+                    oob_hello,
                 }));
             }
             let bound = Bound {
                 qp,
                 group,
                 slot,
-                oob_hello: None,
+                // Another queue pair has no part in the handshake that connected the first one.
+                oob_hello: oob_hello.filter(|_| is_origin),
             };
             self.bind(&mut phase, bound, early).0
         };

@@ -13,9 +13,9 @@ impl Connection {
         // The shard may have advanced it already.
         match &*self.phase.lock() {
             Phase::Starting(starting) => {
-                if let Some((permit, notified)) = starting.permit() {
+                if let Some((permit, presented)) = starting.permit() {
                     permit.set_connection(self);
-                    if notified {
+                    if presented {
                         permit.set_awaiting_decision();
                     }
                 }

@@ -100,10 +100,8 @@ impl Starting {
         match &self.side {
             Side::Dialled { .. } => None,
             Side::Accepted {
-                permit,
-                presented: notified,
-                ..
-            } => permit.as_ref().map(|permit| (permit, *notified)),
+                permit, presented, ..
+            } => permit.as_ref().map(|permit| (permit, *presented)),
         }
     }
 
@@ -118,8 +116,8 @@ impl Starting {
 
     /// The request waits for the program's decision.
     pub(super) fn awaits_decision(&self) -> bool {
-        let query = |endpoint: &Endpoint| endpoint.state() == State::Deciding;
-        self.endpoint.as_ref().is_some_and(query)
+        let is_deciding = |endpoint: &Endpoint| endpoint.state() == State::Deciding;
+        self.endpoint.as_ref().is_some_and(is_deciding)
     }
 
     pub(super) fn deadline(&self) -> Time {
@@ -322,11 +320,11 @@ impl Starting {
         match &mut self.side {
             Side::Accepted {
                 arrived,
-                presented: notified,
+                presented,
                 permit,
                 ..
-            } if endpoint.state() == State::Deciding && !*notified => {
-                *notified = true;
+            } if endpoint.state() == State::Deciding && !*presented => {
+                *presented = true;
                 if let Some(permit) = permit {
                     permit.set_awaiting_decision();
                 }

@@ -96,6 +96,7 @@ impl Connection {
             token: next_token(),
             transport: line,
             peer,
+            packet: OnceLock::new(),
             phase: Mutex::new(phase),
             bound: OnceLock::new(),
             early: AtomicBool::new(false),
@@ -200,19 +201,14 @@ impl Connection {
     }
 
     fn register(self: &Arc<Self>, deadline: Time) -> Result<(), Error> {
-        self.shard.serve(self.token, self.clone())?;
         let interest = Interest {
             read: true,
             write: true,
             oneshot: true,
         };
-        let watched = self
-            .shard
-            .watch(self.transport.socket(), self.token, interest);
-        if let Err(error) = watched {
-            self.shard.forget(self.token);
-            return Err(error.into());
-        }
+        let socket = self.transport.socket();
+        self.shard
+            .serve_watched(self.token, self.clone(), socket, interest)?;
         self.shard.set_timer(deadline, self.token);
         Ok(())
     }
@@ -370,13 +366,13 @@ impl Connection {
                 };
                 let shared = Arc::new(Mutex::new(Some(done)));
                 let ours = shared.clone();
-                let notified: Done = Box::new(move |result| {
+                let report: Done = Box::new(move |result| {
                     let done = ours.lock().take();
                     if let Some(done) = done {
                         done(result);
                     }
                 });
-                let dialled = Connection::dial(&self.core, peer, options, Some(terms), notified);
+                let dialled = Connection::dial(&self.core, peer, options, Some(terms), report);
                 if let Err(error) = dialled {
                     let done = shared.lock().take();
                     if let Some(done) = done {

@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use verbena_events::toeplitz::Tuple;
 use verbena_nic::qp::{ConnectionAction, TurnStatus};
 use verbena_nic::qp::{Received, SendDemand};
 use verbena_nic::{Acks, MemoryCarrier, Outbox, Qp, Receiving, Sending};
@@ -162,10 +163,32 @@ impl Connection {
         self.transmit(Acks::Now, out);
     }
 
-    fn transmit(&self, acks: Acks, out: &mut Outbox) {
-        let Some(bound) = self.bound.get() else {
-            return;
+    /// Events that are added from now on are raised with the addresses of the connection, if events are steered by them (E8).
+    #[inline]
+    fn begin_packet(&self, out: &mut Outbox) {
+        if self.core.notification.steers_packets() {
+            out.set_packet(self.packet());
+        }
+    }
+
+    #[cold]
+    fn packet(&self) -> Option<Tuple> {
+        let determine = || {
+            let local = self.transport.socket().local_addr().ok()?;
+            Tuple::segment(self.peer, local).map(Box::new)
         };
+        self.packet.get_or_init(determine).as_deref().copied()
+    }
+
+    fn transmit(&self, acks: Acks, out: &mut Outbox) {
+        if let Some(bound) = self.bound.get() {
+            self.begin_packet(out);
+            self.transmit_bound(bound, acks, out);
+            out.end_packet();
+        }
+    }
+
+    fn transmit_bound(&self, bound: &Bound, acks: Acks, out: &mut Outbox) {
         loop {
             let (mut carrier, now) = (BudgetedTransport::new(&self.transport, WRITES), sys::now());
             let sent = bound.qp.try_transmit(&mut carrier, acks, now, out);
@@ -216,6 +239,7 @@ impl Connection {
         out: &mut Outbox,
     ) -> (bool, SendDemand) {
         let (mut any, mut wants) = (false, SendDemand::Send);
+        self.begin_packet(out);
         with_scratch(|scratch| {
             loop {
                 let received = self.read_once(bound, scratch, now, out);
@@ -242,6 +266,7 @@ impl Connection {
                 }
             }
         });
+        out.end_packet();
         (any, wants)
     }
 

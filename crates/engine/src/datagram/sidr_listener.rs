@@ -106,7 +106,7 @@ impl RequestTable {
             self.counters.repeated += 1;
             return Action::Answer(Box::new(emit_inquiry(key.1, SidrKind::Pending, &[])));
         }
-        let Some(notified) = &self.callback else {
+        let Some(callback) = &self.callback else {
             return Action::Nothing;
         };
         if self.open.len() >= self.backlog {
@@ -115,7 +115,7 @@ impl RequestTable {
         }
         self.open.insert(key);
         self.counters.requests += 1;
-        Action::Present(notified.clone())
+        Action::Present(callback.clone())
     }
 }
 
@@ -168,19 +168,19 @@ impl SidrListener {
         self.0.local_addr
     }
 
-    /// Opens the listener: `told` is called with every request, on the thread that received it and without any lock; it must not block. At most
+    /// Opens the listener: `callback` is called with every request, on the thread that received it and without any lock; it must not block. At most
     /// `backlog` requests are open at a time.
     pub fn listen(
         &self,
         backlog: usize,
-        notified: impl Fn(SidrRequest) + Send + Sync + 'static,
+        callback: impl Fn(SidrRequest) + Send + Sync + 'static,
     ) -> Result<(), Error> {
         let clerk = &self.0;
         clerk.core.check()?;
         let before = {
             let mut book = clerk.requests.lock();
             book.backlog = backlog;
-            book.callback.replace(Arc::new(notified))
+            book.callback.replace(Arc::new(callback))
         };
         if before.is_some() {
             return Ok(());
@@ -208,8 +208,8 @@ impl Drop for SidrListener {
         if !clerk.core.is_alive() {
             return;
         }
-        let notified = clerk.requests.lock().callback.take();
-        if notified.is_some() {
+        let callback = clerk.requests.lock().callback.take();
+        if callback.is_some() {
             clerk.shard.unwatch(&clerk.socket);
             clerk.shard.forget(clerk.token);
         }
@@ -218,13 +218,8 @@ impl Drop for SidrListener {
 
 impl ListenerState {
     fn serve(self: &Arc<Self>) -> Result<(), Error> {
-        self.shard.serve(self.token, self.clone())?;
-        let watched = self.shard.watch(&self.socket, self.token, Interest::READ);
-        if let Err(error) = watched {
-            self.shard.forget(self.token);
-            return Err(error.into());
-        }
-        Ok(())
+        self.shard
+            .serve_watched(self.token, self.clone(), &self.socket, Interest::READ)
     }
 
     fn handle_datagram(self: &Arc<Self>, bytes: &[u8], from: SocketAddr) {
@@ -239,14 +234,14 @@ impl ListenerState {
         match next {
             Action::Nothing => {}
             Action::Answer(answer) => self.send(&*answer, from),
-            Action::Present(notified) => {
+            Action::Present(callback) => {
                 let request = SidrRequest {
                     listener: self.clone(),
                     key,
                     private_data: request.private_data.to_vec(),
                     answered: false,
                 };
-                catch_panic(|| notified(request));
+                catch_panic(|| callback(request));
             }
         }
     }
@@ -274,9 +269,9 @@ impl ShardTask for ListenerState {
     fn expire(self: Arc<Self>, _: Time) {}
 
     fn stop(self: Arc<Self>) {
-        let notified = self.requests.lock().callback.take();
+        let callback = self.requests.lock().callback.take();
         // Dropped without the lock: it is the program's code.
-        drop(notified);
+        drop(callback);
     }
 }
 

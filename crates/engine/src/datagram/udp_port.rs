@@ -6,6 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
+use verbena_events::toeplitz::Tuple;
 use verbena_nic::Outbox;
 use verbena_nic::ud::{DropReason, ReceivedDatagram, SendOutcome, largest_packet};
 use verbena_stream::Time;
@@ -97,12 +98,9 @@ impl UdpPort {
             return Err(Error::Closed);
         }
         if !watch.served {
-            self.shard.serve(self.token, self.clone())?;
             let once = Interest::READ_ONCE;
-            if let Err(error) = self.shard.watch(&self.socket, self.token, once) {
-                self.shard.forget(self.token);
-                return Err(error.into());
-            }
+            self.shard
+                .serve_watched(self.token, self.clone(), &self.socket, once)?;
             watch.served = true;
         }
         Ok(())
@@ -190,6 +188,9 @@ impl UdpPort {
         };
         let arrival = ReceivedDatagram::parse(bytes, path).map_err(Some)?;
         let members = &self.core.routes.ud_demux;
+        if self.core.notification.steers_packets() {
+            out.set_packet(Tuple::ip(from.ip(), self.addr.ip()));
+        }
         let found = match self.group {
             Some(group) => {
                 let own = self.core.local_addresses.all().unwrap_or_default();
@@ -200,6 +201,7 @@ impl UdpPort {
             }
             None => false,
         };
+        out.end_packet();
         // A queue pair counts its own drops.
         if found { Ok(()) } else { Err(None) }
     }

@@ -1,6 +1,6 @@
 //! Completion handlers: which callback gets the events of a completion queue, on which processors, and with which priority (N2 to N6).
 //! An id belongs to one handler at a time, and a queue can change its handler under traffic without losing or doubling an
-//! event. Handlers are run by `signals` and `station`.
+//! event. Handlers are run by `signals` and `handler_threads`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

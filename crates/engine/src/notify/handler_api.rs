@@ -152,6 +152,11 @@ impl Engine {
         }
     }
 
+    /// Whether there is an observer of all events, in this process or another.
+    pub fn is_observed(&self) -> bool {
+        self.core.is_alive() && !self.core.notification.observers.is_empty()
+    }
+
     /// Raises an event for which the adapter has no source: of a channel, of memory, of the link, of management.
     pub fn inject(&self, cause: Cause, origin: Origin) -> Result<(), Error> {
         self.core.check()?;

@@ -1,6 +1,6 @@
 //! Handler threads on chosen processors, one for each class of service (N5, N6).
-//! A handler of a better class never waits for one of a worse class: each class has its own thread and scheduling policy. A thread
-//! starts when it is first needed.
+//! A handler of a better class never waits for one of a worse class: each class has its own queue, thread and scheduling policy. The
+//! order within a class is decided here, between the classes by the kernel from those policies. A thread starts when it is first needed.
 
 use crate::sys::JoinHandle;
 use core::time::Duration;
@@ -19,7 +19,7 @@ use crate::failure;
 use crate::notify::handler::{Class, HandlerRoute};
 use crate::sys::{self, SchedPolicy};
 
-/// All stations of an engine; pinned vectors refer to them by index.
+/// All handler threads of an engine, in groups that run on the same processors; pinned vectors refer to a group by index.
 #[derive(Default)]
 pub(crate) struct HandlerThreads {
     groups: Mutex<ThreadGroups>,
@@ -34,7 +34,7 @@ struct ThreadGroups {
 }
 
 impl HandlerThreads {
-    /// The index of the station for these processors, with a running thread for this class, so that signalling it cannot fail.
+    /// The index of the group for these processors, with a running thread for this class, so that signalling it cannot fail.
     pub(crate) fn index_for(
         &self,
         core: &Weak<Core>,
@@ -49,12 +49,12 @@ impl HandlerThreads {
         }
         let _opening = self.start_lock.lock();
         let found = {
-            let roll = self.groups.lock();
-            if roll.stopped {
+            let groups = self.groups.lock();
+            if groups.stopped {
                 return Err(Error::Closed);
             }
-            let at = roll.all.iter().position(|s| s.processors == wanted);
-            at.map(|at| (at, roll.all[at].clone()))
+            let at = groups.all.iter().position(|s| s.processors == wanted);
+            at.map(|at| (at, groups.all[at].clone()))
         };
         if let Some((at, group)) = found {
             group.open(class)?;
@@ -65,15 +65,15 @@ impl HandlerThreads {
             processors: wanted,
             threads: [const { OnceLock::new() }; Class::ALL.len()],
         });
-        // Started before it gets an index: a station whose thread cannot start is not kept.
+        // Started before it gets an index: a group whose thread cannot start is not kept.
         group.open(class)?;
-        let mut roll = self.groups.lock();
-        roll.all.push(group);
-        // Each station has at least one thread, and no process can have 65536 of them.
-        Ok((roll.all.len() - 1) as u16)
+        let mut groups = self.groups.lock();
+        groups.all.push(group);
+        // Each group has at least one thread, and no process can have 65536 of them.
+        Ok((groups.all.len() - 1) as u16)
     }
 
-    /// Makes sure that the station, if it exists, has a thread for this class.
+    /// Makes sure that the group, if it exists, has a thread for this class.
     pub(crate) fn open(&self, at: u16, class: Class) -> Result<(), Error> {
         let _opening = self.start_lock.lock();
         match self.get(at) {
@@ -88,11 +88,11 @@ impl HandlerThreads {
 
     /// For tests: makes one of the threads panic.
     pub(crate) fn provoke_panic(&self) -> Result<(), Error> {
-        let roll = self.groups.lock();
-        let mut lanes = roll.all.iter().flat_map(|s| &s.threads);
-        let lane = lanes.find_map(OnceLock::get).ok_or(Error::NoProcessors)?;
-        lane.signal_queue.queue.lock().panic_requested = true;
-        lane.signal_queue.wakeup.notify_one();
+        let groups = self.groups.lock();
+        let mut workers = groups.all.iter().flat_map(|s| &s.threads);
+        let worker = workers.find_map(OnceLock::get).ok_or(Error::NoProcessors)?;
+        worker.signal_queue.queue.lock().panic_requested = true;
+        worker.signal_queue.wakeup.notify_one();
         Ok(())
     }
 
@@ -102,21 +102,21 @@ impl HandlerThreads {
         let all = {
             // With the lock held, a thread that is starting is among those that end.
             let _opening = self.start_lock.lock();
-            let mut roll = self.groups.lock();
-            roll.stopped = true;
-            core::mem::take(&mut roll.all)
+            let mut groups = self.groups.lock();
+            groups.stopped = true;
+            core::mem::take(&mut groups.all)
         };
-        let lanes = || {
+        let workers = || {
             all.iter()
                 .flat_map(|s| &s.threads)
                 .filter_map(OnceLock::get)
         };
-        for lane in lanes() {
-            lane.signal_queue.queue.lock().stopped = true;
-            lane.signal_queue.wakeup.notify_one();
+        for worker in workers() {
+            worker.signal_queue.queue.lock().stopped = true;
+            worker.signal_queue.wakeup.notify_one();
         }
-        for lane in lanes() {
-            lane.join(until);
+        for worker in workers() {
+            worker.join(until);
         }
     }
 }
@@ -163,13 +163,41 @@ struct Pending {
     panic_requested: bool,
 }
 
+/// What the thread of a class does next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Run(Task),
+    Wait,
+    End,
+}
+
+impl Pending {
+    /// Takes the oldest task. The thread ends only when none is left.
+    fn next(&mut self) -> Next {
+        match self.tasks.pop_front() {
+            Some(task) => Next::Run(task),
+            None if self.stopped => Next::End,
+            None => Next::Wait,
+        }
+    }
+}
+
+/// The scheduling policy of a class's thread. Of the runnable threads of one processor the kernel runs `Idle` last, and preempts it.
+fn policy_of(class: Class) -> SchedPolicy {
+    match class {
+        Class::Latency => SchedPolicy::Normal,
+        Class::Normal => SchedPolicy::Batch,
+        Class::Bulk => SchedPolicy::Idle,
+    }
+}
+
 impl HandlerThreadGroup {
     /// Starts the thread of a class, if it does not run. Callers hold `start_lock`.
     fn open(&self, class: Class) -> Result<(), Error> {
         let slot = &self.threads[class as usize];
         if slot.get().is_none() {
-            let lane = ClassThread::start(self.core.clone(), &self.processors, class)?;
-            slot.get_or_init(|| lane);
+            let worker = ClassThread::start(self.core.clone(), &self.processors, class)?;
+            slot.get_or_init(|| worker);
         }
         Ok(())
     }
@@ -180,10 +208,10 @@ impl HandlerThreadGroup {
         // A class has no thread while a handler is changing to or from it; then any other class serves it.
         let ours = self.threads[class as usize].get();
         let any = || self.threads.iter().find_map(OnceLock::get);
-        let Some(lane) = ours.or_else(any) else {
+        let Some(worker) = ours.or_else(any) else {
             return false;
         };
-        let mut pending = lane.signal_queue.queue.lock();
+        let mut pending = worker.signal_queue.queue.lock();
         // Checked under the lock: a thread ends when it finds the queue empty and this flag set.
         if pending.stopped {
             return false;
@@ -197,7 +225,7 @@ impl HandlerThreadGroup {
         if !queued {
             pending.tasks.push_back(task);
             drop(pending);
-            lane.signal_queue.wakeup.notify_one();
+            worker.signal_queue.wakeup.notify_one();
         }
         true
     }
@@ -205,17 +233,13 @@ impl HandlerThreadGroup {
 
 impl ClassThread {
     fn start(core: Weak<Core>, processors: &[u16], class: Class) -> Result<ClassThread, Error> {
-        let listener = Arc::new(SignalQueue::default());
-        let (ours, place) = (listener.clone(), processors.to_vec());
+        let signals = Arc::new(SignalQueue::default());
+        let (ours, place) = (signals.clone(), processors.to_vec());
         let name = format!("verbena-{}", ["fast", "norm", "bulk"][class as usize]);
-        let courtesy = match class {
-            Class::Latency => SchedPolicy::Normal,
-            Class::Normal => SchedPolicy::Batch,
-            Class::Bulk => SchedPolicy::Idle,
-        };
         let (settled, notified) = mpsc::channel();
         let thread = sys::spawn(&name, move || {
-            let missing = pin_thread(&place).and_then(|()| Ok(sys::set_sched_policy(courtesy)?));
+            let missing =
+                pin_thread(&place).and_then(|()| Ok(sys::set_sched_policy(policy_of(class))?));
             let stays = missing.is_ok();
             // The starting thread waits for this result.
             let _ = settled.send(missing);
@@ -228,7 +252,7 @@ impl ClassThread {
         notified.recv().map_err(|_| Error::Closed)??;
         let thread = Mutex::new(Some(thread));
         Ok(ClassThread {
-            signal_queue: listener,
+            signal_queue: signals,
             thread,
         })
     }
@@ -265,13 +289,11 @@ impl SignalQueue {
             let mut pending = self.queue.lock();
             let task = loop {
                 assert!(!pending.panic_requested, "provoked by a test");
-                if let Some(task) = pending.tasks.pop_front() {
-                    break task;
+                match pending.next() {
+                    Next::Run(task) => break task,
+                    Next::Wait => self.wakeup.wait(&mut pending),
+                    Next::End => return,
                 }
-                if pending.stopped {
-                    return;
-                }
-                self.wakeup.wait(&mut pending);
             };
             drop(pending);
             let Some(core) = core.upgrade() else {

@@ -48,12 +48,12 @@ impl LinkWatch {
             socket,
             up: AtomicBool::new(up),
         });
-        shard.serve(watch.token, watch.clone())?;
-        let watched = shard.watch(&watch.socket, watch.token, Interest::READ_ONCE);
-        if watched.is_err() {
-            shard.forget(watch.token);
-        }
-        Ok(watched?)
+        shard.serve_watched(
+            watch.token,
+            watch.clone(),
+            &watch.socket,
+            Interest::READ_ONCE,
+        )
     }
 
     /// Raises an event if the state has changed.

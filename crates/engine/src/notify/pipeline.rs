@@ -10,13 +10,14 @@ use verbena_events::eqe::{Cause, Eqe};
 use verbena_events::interrupts::{At, CommandError, Interrupts, Origin, RaiseError};
 use verbena_events::message_map::Duty;
 use verbena_events::moderation::Arming;
+use verbena_events::toeplitz::Tuple;
 use verbena_events::vector::Signal;
 use verbena_nic::{Event, Function, Raise, Reason};
 use verbena_stream::Time;
-use verbena_sync::atomic::AtomicBool;
+use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::RwLock;
 
-use crate::config::{Acknowledge, Config, EventMemory};
+use crate::config::{Acknowledge, Config, EventMemory, Routing};
 use crate::error::{Error, InterruptError};
 use crate::lifecycle::Lifecycle;
 use crate::notify::Inbox;
@@ -56,6 +57,10 @@ impl Observers {
         drop(before);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.read().is_empty()
+    }
+
     fn notify_all(&self, cause: Cause) {
         let all = self.0.read().clone();
         for (_, observer) in all.iter() {
@@ -77,6 +82,12 @@ pub(crate) struct Notification {
     pub(crate) interrupts: Interrupts,
     /// What each handler has of them.
     pub(crate) columns: Columns,
+    /// Completions are routed by the addresses of their packets (E8).
+    hashes_completions: bool,
+    /// The redirection table is in use: events are raised with the addresses of their packets.
+    pub(crate) steers: AtomicBool,
+    /// The hash has a key.
+    pub(crate) has_hash_key: AtomicBool,
     pub(crate) handlers: Handlers,
     pub(crate) handler_threads: HandlerThreads,
     /// Callbacks for completions, by queue.
@@ -107,11 +118,14 @@ impl Notification {
         let interrupts = create_interrupts(function, config, &handlers, signals)?;
         let columns = Columns::new(&interrupts).map_err(CommandError::from);
         let columns = columns.map_err(InterruptError::from)?;
-        Ok(Arc::new_cyclic(|own| Notification {
+        let notification = Arc::new_cyclic(|own| Notification {
             lifecycle: lifecycle.clone(),
             shards: shards.clone(),
             interrupts,
             columns,
+            hashes_completions: config.interrupt_routing == Routing::Hash,
+            steers: AtomicBool::new(false),
+            has_hash_key: AtomicBool::new(false),
             handlers,
             handler_threads: HandlerThreads::default(),
             cq_notifications: CqNotifications::default(),
@@ -121,7 +135,15 @@ impl Notification {
             link_watched: AtomicBool::new(false),
             event_hook: RwLock::default(),
             events,
-        }))
+        });
+        notification.start_steering(config)?;
+        Ok(notification)
+    }
+
+    /// Whether events are to be raised with the addresses of their packets.
+    #[inline]
+    pub(crate) fn steers_packets(&self) -> bool {
+        self.steers.load(Ordering::Relaxed)
     }
 
     /// False in a forked child of the process that made the engine.
@@ -145,7 +167,8 @@ fn create_interrupts(
     handlers: &Handlers,
     signals: Signals,
 ) -> Result<Interrupts, Error> {
-    let (arrangement, scheme) = (config.interrupt_arrangement, config.interrupt_routing);
+    let arrangement = config.interrupt_arrangement;
+    let scheme = config.interrupt_routing.scheme();
     let (columns, signals) = (handlers.columns(), Box::new(signals));
     let interrupts = function.create_interrupts(arrangement, scheme, columns, signals)?;
     let (entries, form) = (config.event_entries, config.event_entry);
@@ -256,6 +279,15 @@ impl Notification {
             Cause::Rdma(event) => self.dispatch_to_program(event),
             Cause::Link { port, up: true } => self.dispatch_to_program(Event::PortActive { port }),
             Cause::Link { port, up: false } => self.dispatch_to_program(Event::PortError { port }),
+            Cause::Channel {
+                channel,
+                what,
+                count,
+            } => self.dispatch_to_program(Event::Channel {
+                channel,
+                what,
+                count,
+            }),
             // Only observers see the others.
             _ => {}
         }
@@ -319,22 +351,55 @@ impl Notification {
     }
 }
 
-impl Raise for Notification {
-    fn raise(&self, event: Event) {
-        let origin = match event {
+impl Notification {
+    #[inline]
+    fn raise_at(&self, event: Event, packet: Option<Tuple>) {
+        let (cause, origin) = match event {
             Event::Completion { cq, reason } => match self.cq_notifications.route(cq, reason) {
-                Some(way) => Origin {
-                    at: At::Processor(way.column),
-                    duty: Some(Duty::Rdma),
-                    context: way.pack(),
-                },
+                Some(way) => {
+                    let at = match packet {
+                        Some(packet) if self.hashes_completions => At::Packet(packet),
+                        _ => At::Processor(way.column),
+                    };
+                    let origin = Origin {
+                        at,
+                        duty: Some(Duty::Rdma),
+                        context: way.pack(),
+                    };
+                    (Cause::Rdma(event), origin)
+                }
                 // Kept for the next handler, or the queue is gone.
                 None => return,
             },
-            _ => Origin::UNSPECIFIED,
+            Event::Channel {
+                channel,
+                what,
+                count,
+            } => {
+                let cause = Cause::Channel {
+                    channel,
+                    what,
+                    count,
+                };
+                (
+                    cause,
+                    Origin::new(packet.map_or(At::Unspecified, At::Packet)),
+                )
+            }
+            _ => (Cause::Rdma(event), Origin::UNSPECIFIED),
         };
         // Fails only when the adapter is down, which was reported.
-        let _ = self.inject(Cause::Rdma(event), origin);
+        let _ = self.inject(cause, origin);
+    }
+}
+
+impl Raise for Notification {
+    fn raise(&self, event: Event) {
+        self.raise_at(event, None);
+    }
+
+    fn raise_from(&self, event: Event, packet: Tuple) {
+        self.raise_at(event, Some(packet));
     }
 }
 

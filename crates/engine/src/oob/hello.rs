@@ -99,3 +99,9 @@ impl OobHello {
         }
     }
 }
+
+impl core::fmt::Debug for OobHello {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("OobHello").finish_non_exhaustive()
+    }
+}

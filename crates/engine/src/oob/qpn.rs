@@ -1,6 +1,8 @@
 //! Queue pair numbers that peers can connect or send to: a port (16 bits) with sockets at it, and an index there (8 bits).
-//! A number that is returned rests for `reuse_delay` before it names another queue pair. Ports are opened as they are needed.
+//! A number that is returned rests for `reuse_delay` before it names another queue pair, and the number of a queue pair that was migrated
+//! here is not allocated. Ports are opened as they are needed.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use verbena_stream::Time;
@@ -18,7 +20,14 @@ const QPS_PER_PORT: usize = 256;
 
 /// All numbers of an engine.
 #[derive(Debug, Default)]
-pub(crate) struct QpnAllocator(Mutex<Vec<QpnPort>>);
+pub(crate) struct QpnAllocator(Mutex<Numbers>);
+
+#[derive(Debug, Default)]
+struct Numbers {
+    ports: Vec<QpnPort>,
+    /// Numbers of queue pairs that were migrated here; their ports are elsewhere, or were (V1).
+    adopted: HashSet<u32>,
+}
 
 #[derive(Debug)]
 struct QpnPort {
@@ -41,23 +50,36 @@ enum Index {
 impl QpnAllocator {
     /// Allocates a number.
     pub(crate) fn allocate(&self, core: &Arc<Core>) -> Result<Qpn, Error> {
-        let mut ports = self.0.lock();
+        let mut numbers = self.0.lock();
+        let Numbers { ports, adopted } = &mut *numbers;
         let now = sys::now();
-        let free = ports.iter_mut().find_map(|port| port.allocate(now));
+        let free = ports
+            .iter_mut()
+            .find_map(|port| port.allocate(now, adopted));
         if let Some(number) = free {
             return Ok(number);
         }
         let mut port = QpnPort::open(core)?;
-        let number = port.allocate(now).ok_or(Error::Closed)?;
+        let number = port.allocate(now, adopted).ok_or(Error::Closed)?;
         ports.push(port);
         Ok(number)
     }
 
+    /// Takes the number of a queue pair that is migrated here; false if another queue pair has it (V1).
+    pub(crate) fn adopt(&self, number: Qpn) -> bool {
+        let mut numbers = self.0.lock();
+        let (at, index) = port_and_index(number);
+        let mut ports = numbers.ports.iter().filter(|port| port.number == at);
+        let used = ports.any(|port| port.indexes[usize::from(index)] == Index::Used);
+        !used && numbers.adopted.insert(number.get())
+    }
+
     /// Returns a number, which can be allocated again after `rests`.
     pub(crate) fn release(&self, number: Qpn, rests: core::time::Duration) {
-        let mut ports = self.0.lock();
+        let mut numbers = self.0.lock();
+        numbers.adopted.remove(&number.get());
         let (port, index) = port_and_index(number);
-        if let Some(port) = ports.iter_mut().find(|p| p.number == port) {
+        if let Some(port) = numbers.ports.iter_mut().find(|p| p.number == port) {
             port.indexes[usize::from(index)] = Index::Quarantined(sys::now() + rests);
         }
     }
@@ -65,13 +87,13 @@ impl QpnAllocator {
     /// The UDP sockets of this number's port, at each address.
     pub(crate) fn udp_ports(&self, number: Qpn) -> Option<Arc<[Arc<UdpPort>]>> {
         let (port, _) = port_and_index(number);
-        let ports = self.0.lock();
-        let port = ports.iter().find(|p| p.number == port)?;
+        let numbers = self.0.lock();
+        let port = numbers.ports.iter().find(|p| p.number == port)?;
         Some(port.udp_ports.clone())
     }
 
     pub(crate) fn close(&self) {
-        let ports = core::mem::take(&mut *self.0.lock());
+        let ports = core::mem::take(&mut self.0.lock().ports);
         for port in &ports {
             port.acceptors.iter().for_each(|listener| listener.close());
             port.udp_ports.iter().for_each(|mailbox| mailbox.close());
@@ -85,28 +107,28 @@ impl QpnPort {
         let random = sys::random_u64()?;
         let (number, pairs) =
             PortPair::bind_range(core.local_addresses.all()?, config.ports.clone(), random)?;
-        let (mut doors, mut boxes) = (Vec::new(), Vec::new());
+        let (mut acceptors, mut udp_ports) = (Vec::new(), Vec::new());
         let opened = pairs.into_iter().try_for_each(|PortPair { tcp, udp }| {
-            doors.push(Acceptor::for_oob(core, tcp)?);
-            boxes.push(UdpPort::new(core, udp, None)?);
+            acceptors.push(Acceptor::for_oob(core, tcp)?);
+            udp_ports.push(UdpPort::new(core, udp, None)?);
             Ok(())
         });
         if let Err(error) = opened {
             // Their shards hold them until they are closed.
-            doors.iter().for_each(|listener| listener.close());
-            boxes.iter().for_each(|mailbox| mailbox.close());
+            acceptors.iter().for_each(|acceptor| acceptor.close());
+            udp_ports.iter().for_each(|port| port.close());
             return Err(error);
         }
         Ok(QpnPort {
             number,
             indexes: Box::new([Index::Free; QPS_PER_PORT]),
             next: (random >> 32) as u8,
-            acceptors: doors,
-            udp_ports: boxes.into(),
+            acceptors,
+            udp_ports: udp_ports.into(),
         })
     }
 
-    fn allocate(&mut self, now: Time) -> Option<Qpn> {
+    fn allocate(&mut self, now: Time, adopted: &HashSet<u32>) -> Option<Qpn> {
         for step in 0..=u8::MAX {
             let index = self.next.wrapping_add(step);
             let slot = &mut self.indexes[usize::from(index)];
@@ -115,10 +137,11 @@ impl QpnPort {
                 Index::Used => false,
                 Index::Quarantined(until) => until <= now,
             };
-            if free {
+            let number = u32::from(self.number) << 8 | u32::from(index);
+            if free && !adopted.contains(&number) {
                 *slot = Index::Used;
                 self.next = index.wrapping_add(1);
-                return Qpn::new(u32::from(self.number) << 8 | u32::from(index));
+                return Qpn::new(number);
             }
         }
         None

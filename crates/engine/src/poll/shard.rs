@@ -189,6 +189,22 @@ impl Shard {
         Ok(())
     }
 
+    /// Adds an object and watches its descriptor; on an error neither is done.
+    pub(crate) fn serve_watched(
+        &self,
+        token: u64,
+        served: Arc<dyn ShardTask>,
+        fd: impl AsFd,
+        interest: Interest,
+    ) -> Result<(), Error> {
+        self.serve(token, served)?;
+        let watched = self.watch(fd, token, interest);
+        if watched.is_err() {
+            self.forget(token);
+        }
+        Ok(watched?)
+    }
+
     /// Watches a descriptor of an object that is served.
     pub(crate) fn watch(&self, fd: impl AsFd, token: u64, interest: Interest) -> sys::Result<()> {
         self.poller.add(fd, token, interest)

@@ -165,10 +165,10 @@ fn contents(path: &Path, most: usize, secret: bool) -> Result<Vec<u8>, KeyFilePr
         .open(path);
     let mut file = open.map_err(unreadable)?;
     // Metadata of the open file, not of the path, which may be replaced in between.
-    let notified = file.metadata().map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
     if secret {
-        check_owner_and_mode(&notified)?;
-    } else if !notified.is_file() {
+        check_owner_and_mode(&metadata)?;
+    } else if !metadata.is_file() {
         return Err(KeyFileProblem::NotRegularFile);
     }
     let mut bytes = Vec::new();

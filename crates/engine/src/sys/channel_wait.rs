@@ -50,8 +50,8 @@ pub fn wait(
         return Err(error);
     }
     let (own, theirs) = all.split_at(1 + ours.len());
-    for (other, notified) in others.iter_mut().zip(theirs) {
-        other.ready = n > 0 && notified.revents != 0;
+    for (other, polled) in others.iter_mut().zip(theirs) {
+        other.ready = n > 0 && polled.revents != 0;
     }
     let ready = |fd: &libc::pollfd| fd.revents != 0;
     Ok((n > 0).then(|| Woken {

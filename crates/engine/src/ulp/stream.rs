@@ -2,12 +2,14 @@
 //! The shard or a polling thread serves it; the queue pair serializes both directions, so bytes move in order. It is closed when the
 //! queue pair has ended. A timer of the group's shard runs only for a queue pair that has a deadline.
 
+use core::net::SocketAddr;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use verbena_events::toeplitz::Tuple;
 use verbena_nic::{Outbox, QpState, Receiving, Sending, UlpQp};
 use verbena_stream::Time;
-use verbena_sync::locks::{Mutex, RwLock};
+use verbena_sync::locks::{Mutex, OnceLock, RwLock};
 
 use crate::core::Core;
 use crate::error::Error;
@@ -33,6 +35,8 @@ pub(crate) struct UlpStream {
     group: Arc<Group>,
     /// The readiness that the group watches the socket for.
     watch: Watch,
+    /// The addresses of packets from the peer, determined when events are steered by them (E8).
+    packet: OnceLock<Option<Box<Tuple>>>,
     timer: Mutex<Timer>,
 }
 
@@ -64,6 +68,7 @@ impl UlpStream {
             qp,
             group: group.clone(),
             watch: Watch::new(WatchedBy::Group),
+            packet: OnceLock::new(),
             timer: Mutex::default(),
         });
         core.routes.ulps.add(&stream);
@@ -82,8 +87,27 @@ impl UlpStream {
     }
 
     fn send_at(&self, now: Time, out: &mut Outbox) {
+        self.begin_packet(out);
         self.transmit(now, out);
+        out.end_packet();
         self.update_timer();
+    }
+
+    /// Events that are added from now on are raised with the addresses of the connection, if events are steered by them (E8).
+    #[inline]
+    fn begin_packet(&self, out: &mut Outbox) {
+        if self.core.notification.steers_packets() {
+            out.set_packet(self.packet());
+        }
+    }
+
+    #[cold]
+    fn packet(&self) -> Option<Tuple> {
+        let determine = || {
+            let peer = self.socket.peer_addr().ok()?;
+            Tuple::segment(peer, self.socket.local_addr().ok()?).map(Box::new)
+        };
+        self.packet.get_or_init(determine).as_deref().copied()
     }
 
     fn transmit(&self, now: Time, out: &mut Outbox) {
@@ -111,6 +135,12 @@ impl UlpStream {
     }
 
     fn read(&self, times: usize, now: Time, out: &mut Outbox) {
+        self.begin_packet(out);
+        self.read_input(times, now, out);
+        out.end_packet();
+    }
+
+    fn read_input(&self, times: usize, now: Time, out: &mut Outbox) {
         let mut left = times;
         loop {
             let received = self.qp.receive(&mut &self.socket, now, out);
@@ -167,6 +197,11 @@ impl UlpStream {
         if served {
             self.group.shard().forget(self.token);
         }
+    }
+
+    /// Our address and the peer's.
+    pub(crate) fn addresses(&self) -> (Option<SocketAddr>, Option<SocketAddr>) {
+        (self.socket.local_addr().ok(), self.socket.peer_addr().ok())
     }
 
     /// Leaves the group and shuts down the sending direction; without effect if closed already.
@@ -274,11 +309,15 @@ impl UlpStreams {
 
     /// Serves the queue pair of this number, which waited for memory to be resident (V5).
     pub(crate) fn resume(&self, number: u32, out: &mut Outbox) {
-        let stream = self.0.read().get(&number).and_then(Weak::upgrade);
-        if let Some(stream) = stream {
+        if let Some(stream) = self.get(number) {
             // A turn and not only a send: the memory may be that of a receive.
             stream.turn(out);
         }
+    }
+
+    /// The stream of the queue pair of this number, while it is open.
+    pub(crate) fn get(&self, number: u32) -> Option<Arc<UlpStream>> {
+        self.0.read().get(&number).and_then(Weak::upgrade)
     }
 
     /// All open streams.

@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use verbena_sync::atomic::{AtomicBool, Ordering};
 
+use verbena_events::eqe::{Cause, SHORT_LIMIT};
+use verbena_events::interrupts::Origin;
 use verbena_mem::{Access, Misuse, Pd, Reserved, Tpt, WindowType};
 use verbena_nic::control::MAX_REQUESTS;
 use verbena_nic::{Control, ControlOp, ControlResult, Function, NewQp, Outbox, Subject};
@@ -204,6 +206,9 @@ fn step(core: &Core, queued: &ControlEntry) -> bool {
     }
     // Operations that wait for memory continue before the callback is called.
     core.deliver(&mut out);
+    if let Ok(Some(done)) = &done {
+        report_done(core, queued, done);
+    }
     let (outcome, more) = match done {
         Ok(Some(done)) => (done.outcome.map_err(Error::from), true),
         // The control queue pair was destroyed before.
@@ -214,6 +219,22 @@ fn step(core: &Core, queued: &ControlEntry) -> bool {
         queued.give_up();
     }
     more
+}
+
+/// Raises the event of an executed command (E7), if there is an observer: no other part of the adapter or of a program sees it.
+fn report_done(core: &Core, queued: &ControlEntry, done: &ControlResult) {
+    if core.notification.observers.is_empty() {
+        return;
+    }
+    let command = done.id as u32 & SHORT_LIMIT;
+    let origin = Origin {
+        context: queued.control.number(),
+        ..Origin::UNSPECIFIED
+    };
+    // Fails only when the adapter is down, which was reported.
+    let _ = core
+        .notification
+        .inject(Cause::CommandDone { command }, origin);
 }
 
 /// Closes the connection of a destroyed queue pair, after the frames that it has left.

@@ -32,7 +32,7 @@ use crate::error::Error;
 use crate::poll::queue::{CompletionQueue, Queue};
 use crate::verbs::shared_send_queue::{SendQueue, SharedSendQueue};
 use crate::verbs::xrc_domain::XrcDomain;
-use oob::Callable;
+use oob::{Callable, MovedNumber};
 
 /// Attributes of a queue pair.
 #[derive(Debug, Clone, Copy)]
@@ -85,6 +85,8 @@ pub struct QueuePair {
     attr: Arc<Mutex<QpAttr>>,
     /// Present if peers can call it.
     oob: Option<Callable>,
+    /// Present if peers could call it before it was migrated.
+    moved_number: Option<MovedNumber>,
 }
 
 impl QueuePair {
@@ -141,7 +143,7 @@ impl QueuePair {
         let config = &core.config;
         let callable = options.oob.then(|| Callable::new(core, options.qp_type));
         let callable = callable.transpose()?;
-        let number = callable.as_ref().map(|callable| callable.number.get());
+        let number = callable.as_ref().map(|callable| callable.number().get());
         let new = NewQp {
             wc_qpn: options.wc_qpn.or(number),
             pd: options.pd,
@@ -184,6 +186,7 @@ impl QueuePair {
             _xrcd: xrcd.cloned(),
             attr,
             oob: callable,
+            moved_number: None,
         })
     }
 
@@ -245,7 +248,7 @@ impl QueuePair {
             return false;
         }
         if let Some(callable) = self.oob.as_ref().filter(|_| to == QpState::Reset)
-            && callable.handshake.reset().is_err()
+            && callable.handshake().reset().is_err()
         {
             // Without a new nonce the next connection could be mistaken for this one.
             return false;
@@ -413,7 +416,7 @@ impl QueuePair {
         if !connection.is_some_and(|connection| connection.is_running()) {
             self.qp.ring_doorbell(&mut out);
             if let Some(callable) = &self.oob {
-                callable.handshake.start_peer_timeout();
+                callable.handshake().start_peer_timeout();
             }
         }
         self.core.deliver(&mut out);

@@ -170,7 +170,7 @@ impl SharedSendQueue {
 
 /// The send queue of a queue pair.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum SendQueue<'a> {
+pub enum SendQueue<'a> {
     /// An own queue, completing here.
     Own(&'a CompletionQueue),
     /// A queue shared with other queue pairs (V6).

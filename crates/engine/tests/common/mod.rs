@@ -9,6 +9,7 @@
 
 pub mod capture;
 pub mod datagrams;
+pub mod mpa;
 pub mod process;
 pub mod tcp;
 pub mod ulp;

@@ -28,10 +28,10 @@ fn register(side: &Side, control: &ControlQueue, len: usize) -> PendingMemory {
         memory = Some(buffer);
         Ok(reserved)
     };
-    let (notified, ended) = mpsc::channel();
-    let notified = Box::new(move |outcome| drop(notified.send(outcome)));
+    let (sender, ended) = mpsc::channel();
+    let callback = Box::new(move |outcome| drop(sender.send(outcome)));
     control
-        .register(7, side.pd, reserve, Some(notified))
+        .register(7, side.pd, reserve, Some(callback))
         .unwrap();
     let memory = memory.unwrap();
     PendingMemory { memory, ended }
@@ -209,11 +209,11 @@ fn failing_registration(
         .function()
         .register_buffer(side.pd, 4096, Access::ALL)
         .unwrap();
-    let (notified, ended) = mpsc::channel();
-    let notified = Box::new(move |outcome| drop(notified.send(outcome)));
+    let (sender, ended) = mpsc::channel();
+    let callback = Box::new(move |outcome| drop(sender.send(outcome)));
     let terms = (To::new(0), side.pd, Access::ALL);
     let stag = control
-        .register_shared(8, memory.stag(), terms, Some(notified))
+        .register_shared(8, memory.stag(), terms, Some(callback))
         .unwrap();
     (stag, ended)
 }

@@ -82,9 +82,9 @@ fn panics(kind: EngineThread) {
     let listening = Arc::new(a.engine.listen(loopback(), 4).unwrap());
     let accepts: Vec<_> = (0..2)
         .map(|_| {
-            let (listening, (tell, notified)) = (listening.clone(), mpsc::channel());
+            let (listening, (tell, result)) = (listening.clone(), mpsc::channel());
             std::thread::spawn(move || tell.send(listening.next().map(|_| ())).unwrap());
-            notified
+            result
         })
         .collect();
     // Accepts the connection and sends nothing.
@@ -96,9 +96,9 @@ fn panics(kind: EngineThread) {
 
     a.engine.provoke_panic(kind).unwrap();
 
-    let notified = |what: &Receiver<_>| what.recv_timeout(TEST_TIMEOUT).expect("the wait goes on");
-    notified(&inbox);
-    notified(&completed);
+    let result = |what: &Receiver<_>| what.recv_timeout(TEST_TIMEOUT).expect("the wait goes on");
+    result(&inbox);
+    result(&completed);
     for accept in &accepts {
         let error = accept.recv_timeout(TEST_TIMEOUT).unwrap().unwrap_err();
         assert!(is_failure(&error, kind), "{error}");
@@ -221,8 +221,8 @@ fn every_shutdown_flushes_every_queue_pair_kind() {
         assert_eq!(flushed, expected, "{name}");
         let states = [a.qp.state(), ud.state(), raw.qp().state()];
         assert_eq!(states, [QpState::Err; 3], "{name}");
-        let notified = || std::iter::from_fn(|| a.engine.events().try_take());
-        wait("the event", || notified().any(|e| e == Event::DeviceFatal));
+        let raised = || std::iter::from_fn(|| a.engine.events().try_take());
+        wait("the event", || raised().any(|e| e == Event::DeviceFatal));
         assert!(a.engine.create_cq(4).is_err(), "{name}");
         if name != "E2" {
             // Otherwise flushed at once: only events cannot be delivered.

@@ -512,6 +512,51 @@ fn latency_class_runs_on_a_saturated_processor() {
     stop.store(true, Ordering::Relaxed);
 }
 
+/// N6, E10: with vectors of their own and with a shared one, latency events are served while a bulk callback has not returned.
+#[test]
+fn latency_class_overtakes_a_bulk_callback() {
+    for granted in ["1", "256"] {
+        let settings = [("vectors", granted), ("handlers", "2")];
+        let (a, b) = (Side::new(&[]), Side::new(&settings));
+        let processor = *sys::processors().unwrap().last().unwrap();
+        let place = Affinity::Processors(vec![processor]);
+        let ((began, begins), (release, released)) = (mpsc::channel(), mpsc::channel::<()>());
+        let gate = Mutex::new((began, released));
+        let bulk = HandlerOptions {
+            affinity: place.clone(),
+            class: Class::Bulk,
+            ..callback(move |_| {
+                let (began, released) = &*gate.lock().unwrap();
+                began.send(()).unwrap();
+                released.recv().unwrap();
+            })
+        };
+        let (latency, notified) = forwarding_handler();
+        let latency = HandlerOptions {
+            affinity: place,
+            class: Class::Latency,
+            ..latency
+        };
+        let bulk = b.engine.set_handler(&bulk).unwrap();
+        let latency = b.engine.set_handler(&latency).unwrap();
+        b.cq.set_handler(Some(bulk)).unwrap();
+        connect_sides(&a, &b);
+        notify(&a, &b, Arm::Next);
+        begins.recv_timeout(TEST_TIMEOUT).unwrap();
+        b.complete(1);
+        drain(&a);
+        b.cq.set_handler(Some(latency)).unwrap();
+        for _ in 0..20 {
+            notify(&a, &b, Arm::Next);
+            notified.recv_timeout(TEST_TIMEOUT).unwrap();
+            b.complete(1);
+            drain(&a);
+        }
+        assert!(begins.try_recv().is_err(), "one bulk callback has begun");
+        release.send(()).unwrap();
+    }
+}
+
 #[test]
 fn moderation_delays_notifications_within_its_limit() {
     let (a, b) = (Side::new(&[]), Side::new(&[]));

@@ -106,7 +106,7 @@ fn no_wakeup_is_lost_between_sleeping_peers() {
                         ));
                         sent += 1;
                     }
-                    let notified =
+                    let any =
                         poll_then_sleep(ours, &woken, pseudo_random(sent * 3 + got) % 12, |id| {
                             if id >= RECEIVES {
                                 got += 1;
@@ -116,7 +116,7 @@ fn no_wakeup_is_lost_between_sleeping_peers() {
                             }
                         });
                     assert!(
-                        notified,
+                        any,
                         "forgotten: sent {sent}, {acknowledged} ended, got {got}"
                     );
                 }
@@ -182,11 +182,11 @@ fn concurrent_operations_on_shared_queues_complete() {
             s.spawn(|| {
                 let woken = notify_channel(&b);
                 while open() {
-                    let notified = poll_then_sleep(&b, &woken, 2, |id| {
+                    let any = poll_then_sleep(&b, &woken, 2, |id| {
                         got.fetch_add(1, Ordering::AcqRel);
                         b.receive(id, &[b.sge(2 << 20, 64)]);
                     });
-                    assert!(notified || !open(), "forgotten");
+                    assert!(any || !open(), "forgotten");
                 }
             });
             s.spawn(|| {
@@ -280,8 +280,8 @@ fn writable_socket_is_never_missed() {
                         let woken = notify_channel(side);
                         let mut ended = 0;
                         while ended < 2 * EACH {
-                            let notified = poll_then_sleep(side, &woken, 0, |_| ended += 1);
-                            assert!(notified, "forgotten after {ended}: {:?}", side.qp.view());
+                            let any = poll_then_sleep(side, &woken, 0, |_| ended += 1);
+                            assert!(any, "forgotten after {ended}: {:?}", side.qp.view());
                         }
                     });
                 }

@@ -74,13 +74,13 @@ impl Host {
     /// The first host of an engine.
     pub(crate) fn of(engine: Engine) -> Host {
         let disconnected = Arc::new(Mutex::new(BTreeSet::new()));
-        let notified = disconnected.clone();
+        let flag = disconnected.clone();
         engine.set_event_hook(move |event| {
             if std::env::var_os("SCHEDULES_TRACE").is_some() {
                 println!("event {event:?}");
             }
             if let Event::Disconnected { qp } = event {
-                notified.lock().insert(qp);
+                flag.lock().insert(qp);
             }
             false
         });

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use verbena_engine::sys;
-use verbena_engine::{Destination, QueuePair};
+use verbena_engine::{Destination, QueuePair, SendQueue};
 use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{Arm, Flags, QpState, ReceiveWr, SendOp, SendWr, Sge, Status, Wc};
 
@@ -397,7 +397,7 @@ impl Traffic {
         let to = Destination {
             engine: &other.engine,
             pd: other.pd,
-            send: &other.cq,
+            send: SendQueue::Own(&other.cq),
             recv: &other.cq,
             srq: None,
         };

@@ -68,8 +68,8 @@ fn listener_refuses_sources_and_reports_each_once() {
         ("allow", "127.0.0.1,::1", RefusedBy::Allow),
     ] {
         let (a, b) = (Side::new(&[]), Side::new(&[(setting, value)]));
-        let notified = Arc::new(Mutex::new(Vec::new()));
-        let ours = notified.clone();
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let ours = reported.clone();
         b.engine.access_list().on_refusal(move |refusal| {
             ours.lock().unwrap().push(*refusal);
         });
@@ -79,8 +79,8 @@ fn listener_refuses_sources_and_reports_each_once() {
             assert!(is_refused(FAR, to), "{setting}");
         }
         assert_eq!(b.engine.access_list().refused(), 5);
-        let notified = notified.lock().unwrap();
-        let about = notified.iter().map(|one| (one.source, one.by, one.count));
+        let reported = reported.lock().unwrap();
+        let about = reported.iter().map(|one| (one.source, one.by, one.count));
         assert_eq!(about.collect::<Vec<_>>(), [(Some(FAR.into()), by, 1)]);
         assert!(listener.try_next().unwrap().is_none(), "nothing was shown");
         // The other source is still served.

@@ -418,14 +418,14 @@ fn pending_memory_holds_the_ud_send_queue() {
     let (a, b) = (Side::new(LOCALHOST), Side::new(LOCALHOST));
     let control = a.engine.create_control(None, 8).unwrap();
     let (open, gate) = std::sync::mpsc::channel::<()>();
-    let register = |notified: Box<dyn FnOnce(Result<(), Error>) + Send>| {
+    let register = |callback: Box<dyn FnOnce(Result<(), Error>) + Send>| {
         let mut memory = None;
         let reserve = |tpt: &std::sync::Arc<Tpt>| {
             let (buffer, reserved) = Buffer::pending(tpt, 64, a.pd, Access::ALL)?;
             memory = Some(buffer);
             Ok(reserved)
         };
-        control.register(7, a.pd, reserve, Some(notified)).unwrap();
+        control.register(7, a.pd, reserve, Some(callback)).unwrap();
         memory.unwrap()
     };
     // The control thread is blocked in the first one, so that the second one stays pending.

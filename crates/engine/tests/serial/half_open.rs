@@ -172,16 +172,16 @@ fn request_awaiting_its_answer_is_not_displaced() {
     let side = Side::new(&[("half_open", "16"), ("startup_timeout", "60s")]);
     let listener = side.engine.listen(loopback(), 64).unwrap();
     let to = listener.local_addr().unwrap();
-    let mut query = connect_from(NEAR, to).unwrap();
-    query.write_all(REQUEST).unwrap();
+    let mut client = connect_from(NEAR, to).unwrap();
+    client.write_all(REQUEST).unwrap();
     let request = listener.next().unwrap().unwrap();
     let silent: Vec<_> = (0..200)
         .filter_map(|_| connect_from(NEAR, to).ok())
         .collect();
     request.reject(b"");
-    query.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+    client.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
     let mut reply = [0; 20];
-    query.read_exact(&mut reply).unwrap();
+    client.read_exact(&mut reply).unwrap();
     drop(silent);
     let one = make_qp(&side.engine, &side.cq, side.pd);
     connect_pair(&one, &listener, &side.qp);

@@ -1,7 +1,7 @@
 //! A shared key in connections by address: both sides reject a peer that cannot prove it, and replayed startup frames are useless.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
@@ -13,6 +13,7 @@ use verbena_engine::{Engine, Error};
 use verbena_nic::QpState;
 use verbena_wire::ext::{Caps, DialReject, Features, KeyProof, Personality, QpType, RnrTimer};
 
+use crate::common::mpa::mpa_request as request;
 use crate::common::{
     Side, TEST_TIMEOUT, config, dial, exchange, loopback, make_qp, read_to_end, serialize_tests,
     try_connect_sides, wait,
@@ -50,8 +51,8 @@ fn different_keys_do_not_connect() {
     let _alone = serialize_tests();
     for (one, two) in [(Some(ONE), Some(TWO)), (Some(ONE), None), (None, Some(ONE))] {
         let (a, b) = (with(one), with(two));
-        let notified = Arc::new(Mutex::new(Vec::new()));
-        let ours = notified.clone();
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let ours = reported.clone();
         b.engine.access_list().on_refusal(move |refusal| {
             ours.lock().unwrap().push((refusal.by, refusal.to_string()));
         });
@@ -62,29 +63,12 @@ fn different_keys_do_not_connect() {
         };
         assert_eq!(DialReject::parse(private_data), Ok(DialReject::KeyMismatch));
         assert!(acceptor.try_next().unwrap().is_none(), "nothing was shown");
-        let notified = notified.lock().unwrap();
-        assert_eq!(notified.len(), 1);
-        assert_eq!(notified[0].0, RefusedBy::Key);
+        let reported = reported.lock().unwrap();
+        assert_eq!(reported.len(), 1);
+        assert_eq!(reported[0].0, RefusedBy::Key);
         let wanted = "refused 127.0.0.1: it does not have the same `key` as this adapter";
-        assert_eq!(notified[0].1, wanted);
+        assert_eq!(reported[0].1, wanted);
     }
-}
-
-/// Sends an MPA Request, with the offer of the extensions if there is private data (docs/extensions.md).
-fn request(to: SocketAddr, private: &[u8]) -> TcpStream {
-    let mut raw = TcpStream::connect(to).unwrap();
-    raw.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-    let mut frame = b"MPA ID Req Frame".to_vec();
-    if private.is_empty() {
-        frame.extend([0, 1, 0, 0]);
-    } else {
-        frame.extend([0x11, 2]);
-        frame.extend((private.len() as u16 + 4).to_be_bytes());
-        frame.extend([0x80, 16, 0x3f, 0xff]);
-        frame.extend(private);
-    }
-    raw.write_all(&frame).unwrap();
-    raw
 }
 
 fn is_rejected(raw: &mut TcpStream) -> bool {

@@ -14,6 +14,7 @@ use verbena_wire::ext::dial::NO_PROOF;
 use verbena_wire::ext::{DialReject, DialReply, DialRequest, QpType};
 use verbena_wire::number::Qpn;
 
+use crate::common::mpa::mpa_request;
 use crate::common::tcp::unread;
 use crate::common::{
     SEND, Side, TEST_TIMEOUT, callable_side, descriptors, exchange, read_to_end, serialize_tests,
@@ -73,19 +74,10 @@ fn gid() -> [u8; 16] {
     std::net::Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets()
 }
 
-/// Connects to the port of a number with an MPA Request (RFC 6581) that offers the extensions.
+/// Connects to the port of a number with an MPA Request that offers the extensions.
 fn dial(to: Qpn, private: &[u8]) -> TcpStream {
     let port = (to.get() >> 8) as u16;
-    let mut raw = TcpStream::connect((localhost(), port)).unwrap();
-    raw.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-    let mut frame = b"MPA ID Req Frame".to_vec();
-    // Revision 2 with the offer of the extensions; then four bytes of depths.
-    frame.extend([0x11, 2]);
-    frame.extend((private.len() as u16 + 4).to_be_bytes());
-    frame.extend([0x80, 16, 0x3f, 0xff]);
-    frame.extend(private);
-    raw.write_all(&frame).unwrap();
-    raw
+    mpa_request((localhost(), port).into(), private)
 }
 
 /// The reply of the called side: its answer, or the reason why there is none.

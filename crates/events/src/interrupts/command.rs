@@ -7,7 +7,7 @@ use crate::eq::{
 };
 use crate::message_map::{Duty, Route};
 use crate::moderation::Moderation;
-use crate::steering::{Redirection, SteeringError};
+use crate::steering::{Redirection, SteeringError, SteeringRegister};
 use crate::toeplitz::Key;
 
 /// Why a command fails. Nothing has changed.
@@ -100,7 +100,7 @@ impl Interrupts {
             Err(ResizeError::Memory(why)) => return Err(why.into()),
             Err(ResizeError::Queue(why)) => return Err(CommandError::Queue { queue, why }),
         };
-        Ok(self.apply_outcome(queue, out, now))
+        Ok(self.apply_outcome(queue, out, EARLIER, now))
     }
 
     /// Continues a queue in this memory: one administrative command (E2, E3).
@@ -112,7 +112,7 @@ impl Interrupts {
     ) -> Result<Option<Time>, CommandError> {
         let out = self.slot(queue)?.queue.switch(memory, now);
         let out = out.map_err(|why| CommandError::Queue { queue, why })?;
-        Ok(self.apply_outcome(queue, out, now))
+        Ok(self.apply_outcome(queue, out, EARLIER, now))
     }
 
     /// The register that drivers write (E3): the only one needed to serve an interrupt. Returns when to call
@@ -127,7 +127,7 @@ impl Interrupts {
         let Doorbell { queue, armed, read } = Doorbell::unpack(value)?;
         let out = self.slot(queue)?.queue.write(armed, read, now);
         let out = out.map_err(|why| CommandError::Queue { queue, why })?;
-        Ok(self.apply_outcome(queue, out, now))
+        Ok(self.apply_outcome(queue, out, EARLIER, now))
     }
 
     /// The register that drivers could read: the write indicator of a queue, lazily updated (E5). Not needed for serving.
@@ -197,7 +197,7 @@ impl Interrupts {
     }
 
     /// Replaces the redirection table (E8).
-    pub fn set_redirections(&self, entries: Vec<Redirection>) -> Result<(), CommandError> {
+    pub fn set_redirections(&self, entries: &[Redirection]) -> Result<(), CommandError> {
         entries
             .iter()
             .try_for_each(|entry| self.check_redirection(*entry))?;
@@ -208,6 +208,30 @@ impl Interrupts {
     pub fn redirect(&self, entry: usize, to: Redirection) -> Result<Redirection, CommandError> {
         self.check_redirection(to)?;
         Ok(self.steering.redirect(entry, to)?)
+    }
+
+    /// The entries of the redirection table.
+    pub fn redirections(&self) -> Vec<Redirection> {
+        self.steering.entries()
+    }
+
+    /// Writes a register of the hash key, its mask or the redirection table (E8).
+    pub fn write_steering_register(
+        &self,
+        register: SteeringRegister,
+        value: u32,
+    ) -> Result<(), CommandError> {
+        if let SteeringRegister::Entry(_) = register {
+            self.check_redirection(Redirection::unpack(value)?)?;
+        }
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        Ok(self.steering.write_register(register, value)?)
+    }
+
+    /// Reads a register of the hash key, its mask or the redirection table (E8). Serving interrupts reads none (E12).
+    pub fn read_steering_register(&self, register: SteeringRegister) -> Result<u32, CommandError> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        Ok(self.steering.read_register(register)?)
     }
 
     fn check_redirection(&self, entry: Redirection) -> Result<(), CommandError> {

@@ -99,7 +99,7 @@ impl Interrupts {
         match self.slot(queue)?.queue.post(eqe, route.signal, now) {
             Ok(out) => Ok(Raised {
                 queue,
-                due: self.apply_outcome(queue, out, now),
+                due: self.apply_outcome(queue, out, eqe.code(), now),
             }),
             Err(EqError::NumberTooLarge(number)) => {
                 Err(RaiseError::NumberTooLarge { number, queue })
@@ -197,12 +197,20 @@ impl Interrupts {
         ])
     }
 
-    /// Carries out what a queue's step asks for. No lock is held. Returns when to call `tick`.
-    pub(super) fn apply_outcome(&self, queue: u16, out: Outcome, now: Time) -> Option<Time> {
+    /// Carries out what a queue's step asks for; `code` is that of the event which was written, if one was. No lock is held. Returns when to
+    /// call `tick`.
+    pub(super) fn apply_outcome(
+        &self,
+        queue: u16,
+        out: Outcome,
+        code: u8,
+        now: Time,
+    ) -> Option<Time> {
         if let Some(signal) = out.signal {
             let (signal, delivery) = self.vectors.resolve(signal);
             if let Ok(message) = self.pending_queues(signal) {
                 message.set(queue);
+                message.code.store(code.into(), Ordering::Relaxed);
                 message.interrupts.fetch_add(1, Ordering::Relaxed);
                 self.fire.fire(signal, delivery);
             }

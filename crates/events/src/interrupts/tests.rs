@@ -158,7 +158,8 @@ fn packet_hash_selects_processor_and_queue() {
         processor: n % 4,
         ..Redirection::default()
     });
-    interrupts.set_redirections(entries.collect()).unwrap();
+    let entries: Vec<Redirection> = entries.collect();
+    interrupts.set_redirections(&entries).unwrap();
     let mut load = [0; 4];
     for port in 0..400 {
         let processor = (key.hash(packet(port)) & 15) % 4;
@@ -186,7 +187,7 @@ fn redirection_entry_selects_channel_and_queue() {
         channel: 17,
         queue: 3,
     };
-    interrupts.set_redirections(vec![to]).unwrap();
+    interrupts.set_redirections(&[to]).unwrap();
     assert_eq!(raise(&interrupts, channel(0, 5), At::Packet(packet(1))), 3);
     assert_eq!(board.serve(&interrupts), [(3, channel(17, 5))]);
     assert_eq!(raise(&interrupts, completion(1), At::Queue(2)), 2);
@@ -432,6 +433,7 @@ fn polls_are_served_by_the_vector() {
         interrupts: 1,
         events: 2,
         writes: 0,
+        code: Eqe::new(completion(0)).code(),
     };
     assert_eq!(counters[3], expected);
     assert_eq!(expected.coalesced(), 1);
@@ -468,6 +470,27 @@ fn counters_of_vectors_add_up() {
             writes: armed + 1
         }
     );
+}
+
+/// The message of an interrupt contains the code of the event that caused it, unless the event was written before.
+#[test]
+fn interrupt_message_contains_the_event_code() {
+    let (interrupts, board) = adapter(Arrangement::OneQueueOneVector, Scheme::ByProcessor, 1);
+    let code = || interrupts.counters().last().map(|vector| vector.code);
+    assert_eq!(code(), Some(0));
+    for cause in [Cause::GeneralPurpose { pin: 3 }, completion(1)] {
+        raise(&interrupts, cause, At::Unspecified);
+        assert_eq!(code(), Some(Eqe::new(cause).code()));
+        // Written while the queue is not armed.
+        raise(&interrupts, channel(4, 1), At::Unspecified);
+        assert_eq!(code(), Some(Eqe::new(cause).code()));
+        assert_eq!(board.serve(&interrupts).len(), 2);
+    }
+    interrupts.unarm(0, NOW).unwrap();
+    raise(&interrupts, channel(4, 1), At::Unspecified);
+    assert_eq!(interrupts.arm(0, NOW), Ok(None));
+    assert_eq!(board.signals().len(), 1);
+    assert_eq!(code(), Some(0));
 }
 
 /// A handler that raises events for the queue it serves, inline: they are served, in order, without deadlock.

@@ -51,6 +51,12 @@ impl Slot {
             .map_err(Touch::from_word)
     }
 
+    /// The entry that was here in another process was removed by a touch there (V1).
+    pub(crate) fn set_spent(&self) {
+        let word = Touch::Held(0).to_word();
+        self.touch.store(word, Ordering::Release);
+    }
+
     /// Clears the touch, for another entry or when the index is freed.
     pub(crate) fn clear_touch(&self) {
         self.touch.store(0, Ordering::Release);

@@ -1,6 +1,7 @@
 //! Export and import of regions for a handover to another process (V1).
-//! An imported region has the same STag, key and addresses, so that peers and posted requests use it as before. Windows, one-touch
-//! entries, pending entries and registrations by work request cannot be exported; an STag whose index is in use cannot be imported.
+//! An imported region has the same STag, key and addresses, so that peers and posted requests use it as before. One-touch regions, pending
+//! entries, registrations by work request and regions with windows that are not exported too stay; an STag whose index is in use cannot be
+//! imported.
 
 use verbena_wire::{Stag, To};
 
@@ -24,9 +25,17 @@ pub struct RegionExport {
 }
 
 impl Tpt {
-    /// Exports a region (V1). The region stays as it is: the caller sees to it that it is not used meanwhile and that no
-    /// window is bound to it.
+    /// Exports a region to which no window is bound (V1). The region stays as it is: the caller sees to it that it is not used meanwhile.
     pub fn export_region(&self, stag: Stag) -> Result<RegionExport, Misuse> {
+        self.export_region_with_windows(stag, 0)
+    }
+
+    /// The same for a region to which `windows` windows are bound, all of which [`export_window`](Tpt::export_window) exports.
+    pub fn export_region_with_windows(
+        &self,
+        stag: Stag,
+        windows: u32,
+    ) -> Result<RegionExport, Misuse> {
         if self.is_pending(stag) {
             return Err(Misuse::Pending(stag));
         }
@@ -40,8 +49,9 @@ impl Tpt {
             return Err(Misuse::OneTouch(stag));
         }
         let users = self.slot(stag.index()).ok_or(misuse)?.users();
-        if users > 0 {
-            return Err(Misuse::Busy { stag, users });
+        if users != windows {
+            let windows = users.saturating_sub(windows);
+            return Err(Misuse::BoundWindows { stag, windows });
         }
         Ok(RegionExport {
             stag,
@@ -62,7 +72,7 @@ impl Tpt {
     }
 
     /// The STag's index is in the table's range.
-    fn check_index(&self, stag: Stag) -> Result<(), Misuse> {
+    pub(super) fn check_index(&self, stag: Stag) -> Result<(), Misuse> {
         // Index 0 is not used, whatever the range.
         let (first, end) = (self.range.start.max(1), self.range.end);
         if (first..end).contains(&stag.index()) {

@@ -91,6 +91,23 @@ impl Tpt {
     /// As for [`register`](Tpt::register), from now on: the memory stays mapped until the ticket is discarded or, once it
     /// was executed, until the program has invalidated the entry; at the latest until `deregister` has returned for the STag.
     pub unsafe fn prepare(&self, stag: Stag, draft: Draft) -> Result<Ticket, Misuse> {
+        let writable = draft.access.needs_writable();
+        let entry = self.wr_entry(draft)?;
+        probe::check_all_mapped(&entry.att, writable)?;
+        self.add_prepared(stag, entry)
+    }
+
+    /// The same for memory of the adapter, without the check that it is mapped: a registration per message then makes no system call.
+    ///
+    /// # Safety
+    /// As for [`prepare`](Tpt::prepare), and the memory is mapped now, readable and writable.
+    pub unsafe fn prepare_unprobed(&self, stag: Stag, draft: Draft) -> Result<Ticket, Misuse> {
+        let entry = self.wr_entry(draft)?;
+        self.add_prepared(stag, entry)
+    }
+
+    /// The entry of a draft, after the checks of its rights and its range.
+    fn wr_entry(&self, draft: Draft) -> Result<Entry, Misuse> {
         let Draft {
             layout,
             start,
@@ -100,9 +117,7 @@ impl Tpt {
         } = draft;
         let len = layout.len();
         check(access, start, len)?;
-        let att = layout.build()?;
-        probe::check_all_mapped(&att, access.needs_writable())?;
-        let entry = Entry {
+        Ok(Entry {
             kind: Kind::Region,
             start,
             len,
@@ -112,10 +127,13 @@ impl Tpt {
             one_touch,
             // M11: the program and its peer may invalidate it.
             invalidatable: true,
-            att: Arc::new(att),
+            att: Arc::new(layout.build()?),
             att_offset: 0,
             parent: None,
-        };
+        })
+    }
+
+    fn add_prepared(&self, stag: Stag, entry: Entry) -> Result<Ticket, Misuse> {
         let mut prepared = self.prepared.lock();
         // Under the lock: `free_wr_stag` frees the STag before it removes what was prepared for it.
         if self.indexes.lock().wr_region(stag.index()).is_none() {

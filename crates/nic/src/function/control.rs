@@ -208,9 +208,9 @@ impl Function {
             outcome,
             final_bytes: last_words,
         };
-        let notified = control.complete(&done, out);
+        let completed = control.complete(&done, out);
         drop(turn);
-        if !notified {
+        if !completed {
             // The completion is lost, so the program cannot know the results any more.
             self.end_control(&control, out);
         }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use verbena_mem::{Access, Buffer, Misuse, Pd, Tpt, WindowType};
+use verbena_mem::{Access, Buffer, Misuse, Pd, Tpt, WindowExport, WindowType};
 use verbena_wire::{Stag, To};
 
 use super::Function;
@@ -52,6 +52,11 @@ impl Function {
     /// A window that is bound to nothing yet (M8).
     pub fn allocate_window(&self, ty: WindowType, pd: Pd) -> Result<Stag, Error> {
         self.register_with(pd, |tpt| tpt.allocate_window(ty, pd))
+    }
+
+    /// A window of another process, under the same STag and bound to the same bytes (V1).
+    pub fn import_window(&self, window: &WindowExport, pd: Pd) -> Result<Stag, Error> {
+        self.register_with(pd, |tpt| tpt.import_window(window, pd))
     }
 
     /// An STag without memory, with room for a registration of up to `pages` pages by a work request (M4). Its region is

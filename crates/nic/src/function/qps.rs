@@ -18,7 +18,7 @@ use crate::srq::Srq;
 use crate::ssq::Ssq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::ud::UdQp;
-use crate::ulp::UlpQp;
+use crate::ulp::{NewUlp, UlpQp};
 use crate::xrc::XrcDomain;
 
 /// A queue pair to create, its parts named by number.
@@ -74,7 +74,14 @@ pub(super) enum Kind {
     /// For datagrams.
     Datagrams(Arc<UdQp>),
     /// Of an upper-layer protocol (M12).
-    Ulp(Arc<dyn UlpQp>),
+    Ulp(UlpRow),
+}
+
+/// A queue pair of an upper-layer protocol, and its parts.
+#[derive(Debug)]
+pub(super) struct UlpRow {
+    pub(super) qp: Arc<dyn UlpQp>,
+    pub(super) new: NewUlp,
 }
 
 /// Released together, when the queue pair is out of its table.
@@ -293,9 +300,16 @@ impl Function {
         // Of two concurrent calls only one retires it; the number is freed only after everything else.
         let last = qp.retire(out).ok_or(self.qps.no_such(number))?;
         let init = qp.init();
-        init.send_cq.discard_qp_entries(init.wc_qpn);
-        init.recv_cq.discard_qp_entries(init.wc_qpn);
         let shared = self.qps.with(number, |pair| pair.uses.ssq.clone())?;
+        if !qp.is_moved() {
+            init.send_cq.discard_qp_entries(init.wc_qpn);
+            if shared.is_some() {
+                // V6: the completions of its sends are the shared send queue's, which may complete in the same queue.
+                drop(init.recv_cq.take_received_entries(init.wc_qpn));
+            } else {
+                init.recv_cq.discard_qp_entries(init.wc_qpn);
+            }
+        }
         if let Some(ssq) = shared {
             // Its requests in the shared send queue are flushed and complete in their turn.
             ssq.leave(number);
@@ -357,7 +371,7 @@ impl Function {
     }
 
     /// Uses of all parts of a channel (V6).
-    fn use_channel_parts(&self, number: u32, new: &NewQp) -> Result<Uses, Error> {
+    pub(super) fn use_channel_parts(&self, number: u32, new: &NewQp) -> Result<Uses, Error> {
         let (ssq, used) = self.use_ssq(number)?;
         let (owner, asker) = (ssq.pd(), new.pd);
         if owner != asker {

@@ -5,30 +5,24 @@
 use std::sync::Arc;
 
 use verbena_events::event::Outbox;
-use verbena_mem::Pd;
 
 use super::Function;
-use super::qps::{Kind, QpRow};
+use super::qps::{Kind, QpRow, UlpRow};
 use crate::error::Error;
-use crate::profile::Service;
-use crate::qp::Limits;
-use crate::ulp::{UlpInit, UlpQp};
+use crate::state::QpState;
+use crate::ulp::{NewUlp, UlpInit, UlpQp, UlpView};
 
-/// A queue pair of an upper-layer protocol to create, its parts named by number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NewUlp {
-    /// Its service (V2).
-    pub service: Service,
-    /// Its domain.
-    pub pd: Pd,
-    /// The completion queue of its sends.
-    pub send_cq: u32,
-    /// The completion queue of its receives; may be the same.
-    pub recv_cq: u32,
-    /// The shared receive queue of its domain that it takes receives from.
-    pub srq: Option<u32>,
-    /// Its limits.
-    pub limits: Limits,
+/// Result of a query of such a queue pair (N1).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UlpInfo {
+    /// Its number.
+    pub number: u32,
+    /// Its parts.
+    pub init_attr: NewUlp,
+    /// Its state.
+    pub state: QpState,
+    /// What it shows of itself.
+    pub view: UlpView,
 }
 
 impl Function {
@@ -54,7 +48,7 @@ impl Function {
             }));
             made = Some(qp.clone());
             Ok(QpRow {
-                kind: Kind::Ulp(qp),
+                kind: Kind::Ulp(UlpRow { qp, new }),
                 uses,
             })
         };
@@ -67,6 +61,23 @@ impl Function {
         let here = |pair: &&QpRow| pair.completes_in(cq);
         self.qps
             .collect(|pair| Some(pair).filter(here)?.ulp().cloned())
+    }
+
+    /// All queue pairs of upper-layer protocols, with their attributes and state.
+    pub fn query_ulps(&self) -> Vec<UlpInfo> {
+        let row = |pair: &QpRow| match &pair.kind {
+            Kind::Ulp(row) => Some((row.qp.clone(), row.new)),
+            Kind::Connected(..) | Kind::Datagrams(_) => None,
+        };
+        // Asked without the lock of the table: the code is the protocol's.
+        let all = self.qps.collect(row).into_iter();
+        all.map(|(qp, init_attr)| UlpInfo {
+            number: qp.number(),
+            init_attr,
+            state: qp.state(),
+            view: qp.ulp_view(),
+        })
+        .collect()
     }
 
     /// Destroys such a queue pair: its completions are removed.
@@ -90,7 +101,7 @@ impl Function {
 impl QpRow {
     fn ulp(&self) -> Option<&Arc<dyn UlpQp>> {
         match &self.kind {
-            Kind::Ulp(qp) => Some(qp),
+            Kind::Ulp(row) => Some(&row.qp),
             Kind::Connected(..) | Kind::Datagrams(_) => None,
         }
     }

@@ -71,7 +71,7 @@ impl End {
     fn migrate_to(&mut self, to: &Arc<Function>, pd: Pd) -> Result<(), Error> {
         let cq = to.create_cq(64)?.number();
         let number = self.qp.number();
-        let qp = to.create_moved(new_qp(pd, cq), &self.function, number)?;
+        let qp = to.create_moved(new_qp(pd, cq), None, &self.function, number)?;
         let image = self.qp.export_image(|| (), &mut self.out).unwrap();
         qp.import_image(image, &mut self.out).unwrap();
         self.function.destroy_qp(number, &mut self.out).unwrap();

@@ -6,11 +6,13 @@
 //! response still needs, those bytes are copied ([`super::snapshot`]) and it continues. A queue pair copies at most
 //! `Transfer::snapshot_max` bytes; above that the stream is not read until responses have been sent. Nothing else waits.
 
+use core::sync::atomic::{Ordering, fence};
+
 use verbena_events::event::Outbox;
 use verbena_mem::{Access, MemAccess, Refusal, Spend, atomic};
 use verbena_stream::{Delivery, Outgoing, Place, Violation};
 use verbena_wire::Stag;
-use verbena_wire::rdmap::{AtomicRequest, Opcode};
+use verbena_wire::rdmap::{AtomicOp, AtomicRequest, FlushScope, Opcode};
 
 use super::QpInit;
 use super::inner::Inner;
@@ -126,7 +128,13 @@ impl Inner {
         request: &AtomicRequest,
     ) -> Result<Option<u64>, AnswerError> {
         let opcode = Opcode::AtomicRequest;
-        if !self.attributes.enabled.atomic {
+        let allowed = self.attributes.enabled;
+        let (enabled, needs) = match request.op {
+            AtomicOp::Write { .. } => (allowed.write, Access::REMOTE_WRITE),
+            AtomicOp::Flush(_) => (allowed.flush, Access::REMOTE_FLUSH),
+            _ => (allowed.atomic, Access::REMOTE_ATOMIC),
+        };
+        if !enabled {
             return Err(AnswerError::Never(Violation::NotEnabled(opcode)));
         }
         let reach = MemAccess {
@@ -135,9 +143,13 @@ impl Inner {
             len: 8,
             pd: init.pd,
             qp: init.number,
-            needs: Access::REMOTE_ATOMIC,
+            needs,
         };
         let refused = |refusal: Refusal| AnswerError::of(opcode, request.stag, &refusal);
+        if let AtomicOp::Flush(scope) = request.op {
+            flush(init, reach, scope).map_err(refused)?;
+            return Ok(Some(0));
+        }
         let place = init.tpt.place_remote(&reach).map_err(refused)?;
         if self.has_responses() && !self.responder.preserve(init, &mut self.transmit, &place) {
             return Ok(None);
@@ -150,7 +162,10 @@ impl Inner {
             atomic::execute(&place, request.op).map_err(|lost| refused(lost.into()))?
         };
         let unaligned = AnswerError::Never(Violation::Unaligned { to: request.to });
-        original.map(Some).ok_or(unaligned)
+        let original = original.ok_or(unaligned)?;
+        // The right to write does not include reading the previous value.
+        let is_write = matches!(request.op, AtomicOp::Write { .. });
+        Ok(Some(if is_write { 0 } else { original }))
     }
 
     /// Refuses the request that was delivered last; nothing behind it is executed.
@@ -160,6 +175,19 @@ impl Inner {
         }
         self.handle_violation(init, &violation, out);
     }
+}
+
+/// Checks the memory of a Flush and makes earlier writes to it visible.
+///
+/// Writes of this queue pair that arrived before are placed when the request is delivered; the fence orders them before all that this
+/// thread does next, the response included.
+fn flush(init: &QpInit, reach: MemAccess, scope: FlushScope) -> Result<(), Refusal> {
+    let _grant = match scope {
+        FlushScope::Range { len } => init.tpt.place_remote(&MemAccess { len, ..reach })?,
+        FlushScope::Region => init.tpt.place_remote_entry(&reach)?,
+    };
+    fence(Ordering::SeqCst);
+    Ok(())
 }
 
 /// Responses that are sent.

@@ -9,11 +9,13 @@
 //! | frames that have not been sent | headers as they are; payload by its STag, looked up anew at the destination |
 //! | requests and receives that are not done | as they were posted, with their progress |
 //! | completions that have not been polled | pushed at the destination, under its new number |
+//! | the queue of a channel (V6) | stays: a channel moves when its shared send queue has no requests for it |
 //! | answers that are owed, with their snapshots, acknowledgements, timers | as they are; times are the machine's |
 //! | counters | stay: a function counts its own traffic |
 
 use serde::{Deserialize, Serialize};
 use verbena_events::event::Outbox;
+use verbena_sync::atomic::Ordering;
 use verbena_wire::crc::crc32c;
 
 use super::attributes::Authentication;
@@ -24,13 +26,13 @@ use super::register::Registration;
 use super::{Limits, Qp, QpInit};
 use crate::receive::Receive;
 use crate::state::{Personality, QpState, QpType};
-use crate::wc::{Wc, WcOp};
+use crate::wc::Wc;
 use crate::wr::SendOp;
 
 /// An encoded image begins with this.
 const MAGIC: [u8; 4] = *b"vbni";
 /// The format of an image. It changes with every field: a process reads only images of its own format.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 /// Magic, version, checksum.
 const HEAD: usize = 4 + 2 + 4;
 /// The largest image that is accepted.
@@ -65,29 +67,42 @@ pub struct Image {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MigrateRefusal {
     /// It has no connection that could be moved.
-    #[error("it is in {0:?}, without an established connection")]
+    #[error(
+        "it is in {0:?}, without an established connection; connect it first, or create a queue pair at the destination"
+    )]
     State(QpState),
     /// Its peer has not shown the required nonce.
-    #[error("its peer has not been authenticated")]
+    #[error("its peer has not been authenticated; try again when its first message has arrived")]
     Unauthenticated,
-    /// Peers know it by a number that belongs to this adapter.
-    #[error("peers connect to it by number, and the number belongs to its adapter")]
-    ConnectedByNumber,
     /// Its keys stay in this adapter.
-    #[error("it is encrypted (setting `tls`), and its keys do not leave the adapter")]
+    #[error(
+        "it is encrypted (setting `tls`), and its keys do not leave the adapter; disconnect it and connect again at the destination"
+    )]
     Encrypted,
     /// Its shared receive queues, or those of its peer, are named by numbers of an XRC domain, which stays.
-    #[error("it is an XRC queue pair, and its XRC domain belongs to its adapter")]
+    #[error(
+        "it is an XRC queue pair, and its domain stays in its adapter: disconnect it and connect another one at the destination"
+    )]
     Xrc,
     /// V6: its sends come from a queue that stays.
-    #[error("it is a channel of a shared send queue")]
-    Channel,
+    #[error(
+        "it is a channel of shared send queue {ssq}, which {} and has {requests} requests for it; detach it there, and try again when they have completed",
+        if *.attached { "accepts requests for it" } else { "accepts no more requests for it" }
+    )]
+    Channel {
+        /// The queue.
+        ssq: u32,
+        /// The queue accepts requests for it.
+        attached: bool,
+        /// Requests that have not completed.
+        requests: usize,
+    },
     /// V5: it waits for memory that is pending here.
     #[error("it waits for memory whose registration is pending; try again when that is done")]
     Pending,
     /// It has come from as many functions as it may.
     #[error(
-        "it has memory in {} functions already",
+        "it has memory in {} functions already; disconnect it and connect again at the destination",
         crate::memory_scope::MAX_FORMER_FUNCTIONS
     )]
     TooManyMoves,
@@ -95,7 +110,9 @@ pub enum MigrateRefusal {
     #[error("a message to one-touch memory is being completed; try again when it is done")]
     OneTouchInProgress,
     /// A request concerns windows or registrations, which do not leave the process.
-    #[error("request {id} binds, invalidates or registers memory of this process")]
+    #[error(
+        "request {id} binds, invalidates or registers memory of this process; try again when it has completed"
+    )]
     Request {
         /// The program's id of it.
         id: u64,
@@ -141,8 +158,22 @@ impl Image {
 
     /// Those of sends, and those of receives.
     pub fn completions_by_queue(&self) -> (usize, usize) {
-        let received = self.completions.iter().filter(|wc| is_received(wc)).count();
+        let received = self
+            .completions
+            .iter()
+            .filter(|wc| wc.op.is_receive())
+            .count();
         (self.completions.len() - received, received)
+    }
+
+    /// Sends that have not completed, and completions of sends that were not polled.
+    pub fn sends(&self) -> usize {
+        self.inner.sends.len() + self.completions_by_queue().0
+    }
+
+    /// Sets the capacity of the send queue that it continues with. A channel of a shared send queue has none of its own (V6).
+    pub fn set_send_limit(&mut self, sends: usize) {
+        self.traits.limits.sends = sends;
     }
 
     /// As bytes, for another process on the same machine.
@@ -189,6 +220,15 @@ impl Image {
         }
     }
 
+    /// A queue pair with these parts can continue with it. A channel of a shared send queue has no send queue of its own (V6).
+    fn fits(&self, init: &QpInit) -> bool {
+        let mut expected = self.traits;
+        if init.send_cq.is_for_ssq() && self.sends() == 0 {
+            expected.limits.sends = init.limits.sends;
+        }
+        expected == traits(init)
+    }
+
     /// Its parts fit together.
     fn is_sound(&self) -> bool {
         let (inner, limits) = (&self.inner, self.traits.limits);
@@ -209,6 +249,15 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 impl Qp {
+    /// Another queue pair continues with its image. It has no completions left, and those with its number are not its own from now on.
+    pub fn set_moved(&self) {
+        self.moved.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_moved(&self) -> bool {
+        self.moved.load(Ordering::Acquire)
+    }
+
     /// Takes everything out of the queue pair, which is in `Reset` afterwards: it can be destroyed, or get its image back. `last` runs
     /// under the lock: from there on the holder of the image may use the connection's descriptor.
     pub fn export_image(
@@ -222,8 +271,14 @@ impl Qp {
             Ok(inner.take_state(init, out))
         })?;
         let init = &self.init;
-        let mut completions = init.send_cq.take_qp_entries(init.wc_qpn);
-        completions.extend(init.recv_cq.take_qp_entries(init.wc_qpn));
+        let completions = if init.send_cq.is_for_ssq() {
+            // V6: those of its sends are the shared send queue's, and stay in the queue that it completes in.
+            init.recv_cq.take_received_entries(init.wc_qpn)
+        } else {
+            let mut completions = init.send_cq.take_qp_entries(init.wc_qpn);
+            completions.extend(init.recv_cq.take_qp_entries(init.wc_qpn));
+            completions
+        };
         Ok(Image {
             traits: traits(init),
             inner,
@@ -235,7 +290,7 @@ impl Qp {
     /// Continues with the contents of an image; the image is returned if it does not fit this queue pair, which must be new and
     /// have the traits of the image.
     pub fn import_image(&self, image: Image, out: &mut Outbox) -> Result<(), Box<Image>> {
-        if image.traits != traits(&self.init) || self.state() != QpState::Reset {
+        if !image.fits(&self.init) || self.state() != QpState::Reset {
             return Err(Box::new(image));
         }
         let Image {
@@ -251,7 +306,7 @@ impl Qp {
                     qpn: init.wc_qpn,
                     ..wc
                 };
-                let cq = if is_received(&wc) {
+                let cq = if wc.op.is_receive() {
                     &init.recv_cq
                 } else {
                     &init.send_cq
@@ -263,10 +318,6 @@ impl Qp {
         });
         Ok(())
     }
-}
-
-fn is_received(wc: &Wc) -> bool {
-    matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm)
 }
 
 fn traits(init: &QpInit) -> Traits {
@@ -289,8 +340,13 @@ impl Inner {
         if self.authentication != Authentication::Done {
             return Err(MigrateRefusal::Unauthenticated);
         }
-        if init.send_cq.is_for_ssq() {
-            return Err(MigrateRefusal::Channel);
+        // The queue was asked before; here, a request that it gave the channel since.
+        if let Some(ssq) = init.send_cq.ssq().filter(|_| !self.sends.is_empty()) {
+            return Err(MigrateRefusal::Channel {
+                ssq,
+                attached: true,
+                requests: self.sends.len(),
+            });
         }
         if init.qp_type.is_xrc() {
             return Err(MigrateRefusal::Xrc);

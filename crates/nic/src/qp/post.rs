@@ -29,7 +29,7 @@ pub enum PostError {
         /// Elements allowed.
         limit: usize,
     },
-    /// The data is longer than a message can be, or an atomic's is not eight bytes.
+    /// The data is longer than a message can be, an atomic's is not eight bytes, or a request without data has some.
     #[error("data of this length does not fit the request")]
     Length,
     /// Too much inline data, or inline data where none is allowed.
@@ -184,10 +184,11 @@ pub(super) fn check_data(init: &QpInit, wr: &SendWr<'_>) -> Result<u32, PostErro
         }
         Data::Inline(bytes) => {
             let got = bytes.len();
-            let limit = if wr.op.takes_inline() {
-                init.limits.inline
-            } else {
-                0
+            let limit = match wr.op {
+                // Part of its header, on every queue pair.
+                SendOp::AtomicWrite { .. } => 8,
+                op if op.takes_inline() => init.limits.inline,
+                _ => 0,
             };
             if got > limit || !wr.op.takes_inline() {
                 return Err(PostError::Inline { got, limit });
@@ -195,9 +196,9 @@ pub(super) fn check_data(init: &QpInit, wr: &SendWr<'_>) -> Result<u32, PostErro
         }
     }
     let len = wr.data.len().ok_or(PostError::Length)?;
-    let atomic = matches!(wr.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
+    let fits = wr.op.fixed_len().is_none_or(|fixed| len == fixed);
     let room_for_immediate = len.checked_add(8).is_some();
-    if (atomic && len != 8) || (wr.op.is_local() && len != 0) || !room_for_immediate {
+    if !fits || !room_for_immediate {
         return Err(PostError::Length);
     }
     Ok(len)

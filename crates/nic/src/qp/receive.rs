@@ -662,8 +662,10 @@ impl Inner {
             return true;
         };
         let placed = match &self.sends[at].payload {
-            Payload::Gather(sges) => scatter(init, sges, &original.to_ne_bytes()),
-            Payload::Inline(_) => Ok(()),
+            Payload::Gather(sges) if self.sends[at].op.has_sink() => {
+                scatter(init, sges, &original.to_ne_bytes())
+            }
+            _ => Ok(()),
         };
         if let Err(refusal) = placed {
             self.cause

@@ -398,7 +398,8 @@ impl Inner {
         if waits_for_memory(init, &self.sends[at], peer) {
             return false;
         }
-        if let Err(status) = self.check_start(init, at) {
+        let started = self.check_start(init, at);
+        if let Err(status) = started.and_then(|()| self.load_word(init, at)) {
             return self.fail_in_turn(init, at, status, out);
         }
         let Progress::Waiting { part } = self.sends[at].progress else {
@@ -439,17 +440,36 @@ impl Inner {
                 ..
             }
         );
-        let atomic = matches!(wqe.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
-        if (immediate || atomic) && !self.attributes.rfc7306 {
+        if (immediate || wqe.op.is_atomic()) && !self.attributes.rfc7306 {
             return Err(Status::LocQpOpErr);
         }
         if let Payload::Gather(sges) = &wqe.payload
-            && wqe.op.wants_response()
+            && wqe.op.has_sink()
         {
             let classic = matches!(wqe.op, SendOp::Read { .. }) && !self.peer_features().read_v2;
             let right = Right::of_sink(init, classic);
             check_sink(init, sges, right).map_err(|_| Status::LocProtErr)?;
         }
+        Ok(())
+    }
+
+    /// Reads the data of an Atomic Write, which is part of its header.
+    fn load_word(&mut self, init: &QpInit, at: usize) -> Result<(), Status> {
+        let wqe = &mut self.sends[at];
+        if !wqe.must_load_word() {
+            return Ok(());
+        }
+        let mut bytes = Vec::with_capacity(8);
+        let refused = |refusal: Refusal| {
+            self.cause
+                .get_or_insert_with(|| format!("our own memory: {refusal}"));
+            Status::LocProtErr
+        };
+        let copied = source(init, wqe, 0, 8)
+            .and_then(|from| from.append(0, 8, &mut bytes).map_err(Refusal::from));
+        copied.map_err(refused)?;
+        let word = bytes.try_into().map_err(|_| Status::LocProtErr)?;
+        wqe.load_word(word);
         Ok(())
     }
 

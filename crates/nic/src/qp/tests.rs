@@ -7,6 +7,7 @@ mod in_order;
 mod out_of_band;
 mod peer_exit;
 mod pending;
+mod placement;
 mod reads;
 mod refusals;
 mod register;

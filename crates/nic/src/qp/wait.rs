@@ -37,10 +37,7 @@ pub(super) fn waits_for_memory(init: &QpInit, wqe: &Wqe, peer: PeerFeatures) -> 
         return false;
     };
     let classic = matches!(wqe.op, SendOp::Read { .. }) && !peer.read_v2;
-    let sink = wqe
-        .op
-        .wants_response()
-        .then(|| Right::of_sink(init, classic));
+    let sink = wqe.op.has_sink().then(|| Right::of_sink(init, classic));
     // All of them, before anything of the message is sent: in the middle of one nothing else could be sent.
     sges.iter()
         .any(|sge| is_pending(init, sge, sink).is_some_and(|stag| wait_for_entry(init, stag)))

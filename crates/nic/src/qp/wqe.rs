@@ -87,6 +87,8 @@ impl Wqe {
             SendOp::Read { .. } => WcOp::Read,
             SendOp::FetchAdd { .. } => WcOp::FetchAdd,
             SendOp::CmpSwap { .. } => WcOp::CompSwap,
+            SendOp::AtomicWrite { .. } => WcOp::AtomicWrite,
+            SendOp::Flush { .. } => WcOp::Flush,
             SendOp::Bind(_) => WcOp::Bind,
             SendOp::LocalInvalidate(_) => WcOp::LocalInvalidate,
             // M11: it becomes a Send when its registration is done.
@@ -179,11 +181,42 @@ impl Wqe {
                 stag: remote.stag,
                 to: remote.to,
             }),
+            SendOp::AtomicWrite { remote } => Message::AtomicRequest(AtomicRequest {
+                op: AtomicOp::Write {
+                    bytes: self.loaded_word()?,
+                },
+                id,
+                stag: remote.stag,
+                to: remote.to,
+            }),
+            SendOp::Flush { remote, scope } => Message::AtomicRequest(AtomicRequest {
+                op: AtomicOp::Flush(scope),
+                id,
+                stag: remote.stag,
+                to: remote.to,
+            }),
             SendOp::Bind(_)
             | SendOp::LocalInvalidate(_)
             | SendOp::Register(_)
             | SendOp::RegisterSend { .. } => return None,
         })
+    }
+
+    /// Its data in memory is part of its header and must be loaded before its message is made.
+    pub(super) fn must_load_word(&self) -> bool {
+        matches!(self.op, SendOp::AtomicWrite { .. }) && matches!(self.payload, Payload::Gather(_))
+    }
+
+    /// The data of an Atomic Write was read. It is sent with these bytes, also if it is sent again.
+    pub(super) fn load_word(&mut self, bytes: [u8; 8]) {
+        self.payload = Payload::Inline(SmallVec::from_slice(&bytes));
+    }
+
+    fn loaded_word(&self) -> Option<[u8; 8]> {
+        match &self.payload {
+            Payload::Inline(bytes) => bytes[..].try_into().ok(),
+            Payload::Gather(_) => None,
+        }
     }
 
     /// The number of its last begun part.

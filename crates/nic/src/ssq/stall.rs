@@ -33,10 +33,10 @@ impl Ssq {
 
     /// Fails a channel that has held up others for too long without progress, and continues with the others.
     pub fn handle_timeout(&self, now: Time, carrier: SendFn<'_>, out: &mut Outbox) {
-        let mut notified = false;
+        let mut checked = false;
         self.lock.run_or_delegate(|pump| {
             self.turn(pump, carrier, out);
-            if !core::mem::replace(&mut notified, true) {
+            if !core::mem::replace(&mut checked, true) {
                 self.check_stall(pump, now, carrier, out);
             }
         });

@@ -4,17 +4,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use verbena_mem::{Access, Buffer, Pd, Policy, Sources};
+use verbena_events::event::ChannelEvent;
+use verbena_mem::{Access, Buffer, Pd, Policy, Sources, Targets};
 use verbena_wire::Stag;
 
 use super::*;
 use crate::adapter::Adapter;
 use crate::cq::Cq;
-use crate::function::{Function, NewUlp, Shares};
+use crate::function::{Function, Shares};
 use crate::profile::Service;
 use crate::qp::Limits;
 use crate::srq::Srq;
 use crate::testing::poll;
+use crate::ulp::NewUlp;
 use crate::wr::{Data, Flags};
 
 /// A connection in the hands of the test.
@@ -145,6 +147,7 @@ impl World {
         let attr = TcpAttr {
             acknowledgement,
             fill,
+            channel: None,
         };
         self.qp_with(attr, None)
     }
@@ -439,6 +442,24 @@ fn idle_connections_hold_no_shared_receive() {
 }
 
 #[test]
+fn last_request_event_follows_the_end_once() {
+    for acknowledgement in [Acknowledgement::Accepted, Acknowledgement::Consumed] {
+        let mut world = World::new();
+        let srq = world.function.create_srq(world.pd, 4, 1).unwrap();
+        let attr = TcpAttr {
+            acknowledgement,
+            ..TcpAttr::default()
+        };
+        let qp = world.qp_with(attr, Some(&srq));
+        world.read(&qp, &mut Wire::ending(IoOutcome::Eof));
+        qp.fail("it fails after the end of the stream", &mut world.out);
+        let last = Event::LastWqe { qp: qp.number() };
+        let raised = world.out.events().iter().filter(|&&event| event == last);
+        assert_eq!(raised.count(), 1, "{acknowledgement:?}");
+    }
+}
+
+#[test]
 fn invalid_memory_fails_the_first_request() {
     let mut world = World::new();
     let bad = Sge {
@@ -507,4 +528,79 @@ fn posts_beyond_limits_change_nothing() {
     assert_eq!(world.send(&qp, 9, Data::Inline(b"x")), full);
     assert_eq!(world.receive(&qp, 9, &[]), full);
     assert_eq!((qp.outstanding(), world.done()), ((4, 4), vec![]));
+}
+
+/// E7: the events of a channel, and none without one.
+#[test]
+fn receives_raise_channel_events() {
+    for channel in [None, Some(TcpChannel { number: 7, low: 2 })] {
+        let mut world = World::new();
+        let attr = TcpAttr {
+            channel,
+            ..TcpAttr::default()
+        };
+        let qp = world.qp_with(attr, None);
+        let expect = |world: &mut World, expected: &[(ChannelEvent, u32)]| {
+            let events = world.events();
+            let expected = expected.iter().map(|&(what, count)| Event::Channel {
+                channel: 7,
+                what,
+                count,
+            });
+            let expected: Vec<Event> = expected.filter(|_| channel.is_some()).collect();
+            assert_eq!(events, expected);
+        };
+        for id in 0..4 {
+            world.receive(&qp, id, &[world.sge(0, 4)]).unwrap();
+        }
+        let full = world.receive(&qp, 4, &[]);
+        assert_eq!(full, Err(PostError::Full(4)));
+        expect(&mut world, &[(ChannelEvent::IllegalPost, 1)]);
+        // The third is taken before its bytes arrive, and one waits: reported once, and again after two waited.
+        for _ in 0..3 {
+            let mut wire = Wire::with_input(b"12345678", 4);
+            assert_eq!(world.read(&qp, &mut wire), Receiving::Some(8));
+            world.transmit(&qp, &mut wire);
+            let low = (ChannelEvent::BuffersLow, 1);
+            expect(&mut world, &[low, (ChannelEvent::Returned, 2)]);
+            assert_eq!(world.done().len(), 2);
+            for id in 0..2 {
+                world.receive(&qp, id, &[world.sge(0, 4)]).unwrap();
+            }
+        }
+        qp.fail("the end", &mut world.out);
+        let fatal = Event::QpFatal { qp: qp.number() };
+        assert_eq!(world.out.events().last(), Some(&fatal));
+        let flushed = world.out.events().len();
+        assert_eq!(flushed, 1 + usize::from(channel.is_some()));
+    }
+}
+
+#[test]
+fn unwritable_memory_is_an_illegal_post() {
+    let mut world = World::new();
+    let channel = Some(TcpChannel { number: 3, low: 0 });
+    let attr = TcpAttr {
+        channel,
+        ..TcpAttr::default()
+    };
+    let qp = world.qp_with(attr, None);
+    let invalid = Sge {
+        stag: Stag::new(0xdead_be01),
+        ..world.sge(0, 4)
+    };
+    world.receive(&qp, 1, &[invalid]).unwrap();
+    let mut wire = Wire::with_input(b"1234", 4);
+    assert_eq!(world.read(&qp, &mut wire), Receiving::Ended);
+    let event = |what| Event::Channel {
+        channel: 3,
+        what,
+        count: 1,
+    };
+    let expected = [
+        event(ChannelEvent::IllegalPost),
+        event(ChannelEvent::Returned),
+        Event::QpFatal { qp: qp.number() },
+    ];
+    assert_eq!(world.events(), expected);
 }

@@ -7,7 +7,7 @@ use verbena_wire::ext::{Control, MAX_CONTROL_PAYLOAD, ReadV2Request};
 use verbena_wire::rdmap::{
     AtomicRequest, AtomicResponse, EchoHeader, Immediate, Opcode, Phase, ReadRequest, Terminate,
 };
-use verbena_wire::{Mo, Msn, Qn};
+use verbena_wire::{Malformed, Mo, Msn, Qn};
 
 use super::message::{MessageOutcome, SegmentBody};
 use super::{FirstFpdu, Rx, RxEvent};
@@ -227,7 +227,15 @@ impl Rx {
                 SegmentBody::ReadRequest(*h, request)
             }
             Opcode::ReadV2Request => SegmentBody::ReadV2Request(*h, ReadV2Request::parse(body)?),
-            Opcode::AtomicRequest => SegmentBody::AtomicRequest(*h, AtomicRequest::parse(body)?),
+            Opcode::AtomicRequest => {
+                let request = AtomicRequest::parse(body)?;
+                // docs/extensions.md: towards a side that did not announce them, these codes are not defined.
+                if request.op.is_extension() && !self.accepts.memory_placement {
+                    let got = request.op.code();
+                    return Err(Malformed::AtomicCode { got }.into());
+                }
+                SegmentBody::AtomicRequest(*h, request)
+            }
             _ => SegmentBody::Immediate(Immediate::parse(body)?),
         };
         self.check_first(h.opcode, size, h.last)?;

@@ -223,7 +223,7 @@ impl Stream {
         if !fits(message) {
             return Err(BeginError::TooLong);
         }
-        self.check_peer_support(message.opcode())?;
+        self.check_peer_support(message)?;
         if message.is_response() {
             return Ok(());
         }
@@ -244,17 +244,20 @@ impl Stream {
         Ok(())
     }
 
-    fn check_peer_support(&self, opcode: Opcode) -> Result<(), BeginError> {
-        let takes = match opcode {
-            Opcode::ReadV2Request => self.has(Features::READ_V2),
-            Opcode::SendImm { .. } => self.has(Features::SEND_IMM),
+    fn check_peer_support(&self, message: &Message) -> Result<(), BeginError> {
+        let takes = match message {
+            Message::ReadV2Request(_) => self.has(Features::READ_V2),
+            Message::SendImm { .. } => self.has(Features::SEND_IMM),
+            Message::AtomicRequest(request) if request.op.is_extension() => {
+                self.has(Features::MEMORY_PLACEMENT)
+            }
             // RFC 7306 has no negotiation: the settings say what the peer accepts.
-            _ => self.rfc7306 || !opcode.is_rfc7306(),
+            _ => self.rfc7306 || !message.opcode().is_rfc7306(),
         };
         if takes {
             Ok(())
         } else {
-            Err(BeginError::Unsupported(opcode))
+            Err(BeginError::Unsupported(message.opcode()))
         }
     }
 

@@ -282,7 +282,7 @@ impl Server {
                 connected: joined,
             },
         );
-        let notified = self.connect_results.0.clone();
+        let results = self.connect_results.0.clone();
         let mut welcome = index.to_le_bytes().to_vec();
         welcome.extend_from_slice(&self.table.remote().to_bytes());
         let accepted = (0..DEPTH)
@@ -291,7 +291,7 @@ impl Server {
                 let qp = &self.clients[&index].qp;
                 request.accept_with_callback(qp, &welcome, move |result| {
                     // The server may have ended.
-                    let _ = notified.send((index, qpn, result));
+                    let _ = results.send((index, qpn, result));
                 })?;
                 Ok(())
             });

@@ -1,9 +1,10 @@
-//! One-sided operations on the peer's memory: writes, reads and atomics.
+//! One-sided operations on the peer's memory: writes, reads, atomics and flushes.
 //! The bounds and rights of the handle are checked before anything is sent; atomics allocate their own result buffer. The ordering is
 //! that of the verbs: a write begun while a read is outstanding may take effect before it.
 
 use verbena_mem::Access;
 use verbena_nic::SendOp;
+use verbena_wire::rdmap::FlushScope;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::Connection;
@@ -152,6 +153,11 @@ impl Connection {
             remote: memory.remote_addr(),
             immediate: None,
         };
+        self.begin_consuming(op, buf)
+    }
+
+    /// Begins an operation whose buffer is not returned.
+    fn begin_consuming(&self, op: SendOp, buf: Result<Buf, Error>) -> Pending<Result<(), Error>> {
         match buf {
             Ok(buf) => {
                 let sge = buf.sge(buf.len());
@@ -214,9 +220,65 @@ impl Connection {
         self.atomic(word, op)
     }
 
+    /// Writes a 64-bit word in the peer's memory, after all earlier operations of this connection and so that no reader sees a part of
+    /// it. Unlike [`fetch_add`](Connection::fetch_add) it needs the right to write, and returns nothing. The peer must be Verbena
+    /// (docs/extensions.md); with another one it fails.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local_addr()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// let memory = device.memory(64, verbena::Access::ALL)?;
+    /// let record = client.write(device.buffer_from(b"record")?, &memory.remote().slice(8, 6)?);
+    /// client.atomic_write(&memory.remote_value(0)?, 1).wait()?;
+    /// assert_eq!(memory.get::<u64>(0)?, 1, "valid");
+    /// assert_eq!(memory.get::<[u8; 6]>(8)?, *b"record", "because it came first");
+    /// # record.wait().0?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn atomic_write(&self, word: &RemoteValue<u64>, value: u64) -> Pending<Result<(), Error>> {
+        let buf = word
+            .check_atomic(Access::REMOTE_WRITE)
+            .and_then(|()| self.device().buffer_from(&value.to_ne_bytes()));
+        let op = SendOp::AtomicWrite {
+            remote: word.memory().remote_addr(),
+        };
+        self.begin_consuming(op, buf)
+    }
+
+    /// Completes when every earlier write of this connection to this memory is visible to all that accesses it. The peer's memory
+    /// needs [`Access::REMOTE_FLUSH`], and the peer must be Verbena (docs/extensions.md). Nothing is written to disk.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// # let listener = device.listen("127.0.0.1:0")?;
+    /// # let connecting = device.connect(listener.local_addr()?);
+    /// # let (server, client) = (listener.accept().wait()?, connecting.wait()?);
+    /// use verbena::Access;
+    /// let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_FLUSH;
+    /// let memory = device.memory(64, access)?;
+    /// let written = client.write(device.buffer_from(b"record")?, &memory.remote());
+    /// client.flush(&memory.remote()).wait()?;
+    /// assert_eq!(memory.get::<[u8; 6]>(0)?, *b"record");
+    /// # written.wait().0?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn flush(&self, memory: &RemoteMemory) -> Pending<Result<(), Error>> {
+        let len = usize::try_from(memory.len()).unwrap_or(usize::MAX);
+        let buf = memory
+            .check(len, Access::REMOTE_FLUSH)
+            .and_then(|()| self.device().buffer(0));
+        let op = SendOp::Flush {
+            remote: memory.remote_addr(),
+            scope: FlushScope::Range { len: memory.len() },
+        };
+        self.begin_consuming(op, buf)
+    }
+
     fn atomic(&self, word: &RemoteValue<u64>, op: SendOp) -> Pending<Result<u64, Error>> {
         let answer = word
-            .check_atomic()
+            .check_atomic(Access::REMOTE_ATOMIC)
             .and_then(|()| self.endpoint.shared.take_atomic_buffer());
         match answer {
             Ok(buf) => {

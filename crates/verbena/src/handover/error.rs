@@ -1,6 +1,8 @@
-//! Why a handover failed. The process that had the objects keeps them, unless the other one owns them already.
+//! Why a handover failed, and what the program can do instead.
+//! The process that had the objects keeps them, unless the other one owns them already.
 
 use verbena_engine::sys::{ClaimError, FdChannelError};
+use verbena_wire::Stag;
 
 /// Why a handover failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -38,6 +40,36 @@ pub enum HandoverError {
         what: &'static str,
         /// Its tag.
         tag: u64,
+    },
+    /// A window is bound to memory that stays.
+    #[error(
+        "window {window} is bound to memory {region}, which is not handed over: hand it over too, or unbind the window first"
+    )]
+    WindowMemory {
+        /// The window.
+        window: Stag,
+        /// The memory.
+        region: Stag,
+    },
+    /// A window belongs to a queue pair that stays.
+    #[error(
+        "window {window} belongs to queue pair {qp}, which is not handed over: hand it over too, or unbind the window first"
+    )]
+    WindowQp {
+        /// The window.
+        window: Stag,
+        /// The queue pair.
+        qp: u32,
+    },
+    /// An object depends on another one, which must be unpacked before.
+    #[error("window with tag {tag} is bound to the {needs} with tag {needed}: unpack that first")]
+    UnpackFirst {
+        /// The tag of the window.
+        tag: u64,
+        /// The kind of object that it depends on.
+        needs: &'static str,
+        /// Its tag.
+        needed: u64,
     },
     /// The other process sent something invalid.
     #[error("the other process sent an invalid message: {0}")]

@@ -5,20 +5,22 @@
 use core::fmt;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 
 use verbena_engine::sys::{Claims, FdChannel};
 use verbena_engine::{Destination, ImportedConnection, MigrationState, QueuePair};
 
-use super::message::{CLAIMED, Hello, OFFERED, Payload, RegionRecord, Reply};
+use super::message::{CLAIMED, Hello, OFFERED, Payload, RegionRecord, Reply, WindowRecord};
 use super::{HandoverError, HandoverStep, TIMEOUT};
 use crate::cq::BareCq;
 use crate::device::Device;
 use crate::error::Error;
 use crate::listener::{BoundListener, Listener};
-use crate::mr::Memory;
+use crate::mr::{Memory, Window};
 use crate::pd::Pd;
 use crate::qp::{Qp, QpResources};
 use crate::srq::Srq;
+use crate::ssq::Ssq;
 
 /// The objects that a running process hands over to this one.
 ///
@@ -38,10 +40,13 @@ pub struct IncomingHandover {
     claims: Claims,
     user_data: Vec<u8>,
     memories: Vec<(u64, RegionRecord, OwnedFd)>,
+    windows: Vec<(u64, WindowRecord)>,
     qps: Vec<(u64, MigrationState, Vec<OwnedFd>)>,
     listeners: Vec<(u64, OwnedFd)>,
+    /// Unpacked memory, for the windows that are bound to it.
+    unpacked: Vec<(u64, Memory)>,
     /// Unpacked connections, to be started.
-    arriving: Vec<(Qp, ImportedConnection)>,
+    arriving: Vec<(u64, Qp, ImportedConnection)>,
     /// The first object that failed to unpack; [`accept`](Self::accept) then fails, since it would take a part.
     first_failed: Option<(&'static str, u64)>,
     /// The first error, to be sent to the running process.
@@ -91,8 +96,10 @@ impl IncomingHandover {
             claims,
             user_data: goods.user_data,
             memories,
+            windows: goods.windows,
             qps,
             listeners,
+            unpacked: Vec::new(),
             arriving: Vec::new(),
             first_failed: None,
             first_error: None,
@@ -124,6 +131,19 @@ impl IncomingHandover {
         self.qps.iter().map(|(tag, ..)| *tag).collect()
     }
 
+    /// The tags of windows that were received and are not unpacked yet.
+    ///
+    /// ```
+    /// # fn list(inheritance: &verbena::IncomingHandover) {
+    /// for tag in inheritance.windows() {
+    ///     println!("a window {tag}");
+    /// }
+    /// # }
+    /// ```
+    pub fn windows(&self) -> Vec<u64> {
+        self.windows.iter().map(|(tag, ..)| *tag).collect()
+    }
+
     /// Unpacks memory into a protection domain of this process: with the same STag, addresses and contents.
     ///
     /// ```
@@ -141,10 +161,70 @@ impl IncomingHandover {
             .to_region_export()
             .map_err(Error::from)
             .and_then(|export| Memory::adopt(&pd.0, fd, export));
-        if adopted.is_err() {
-            self.first_failed.get_or_insert((what, tag));
+        match &adopted {
+            Ok(memory) => self.unpacked.push((tag, memory.clone())),
+            Err(_) => {
+                self.first_failed.get_or_insert((what, tag));
+            }
         }
         self.record_failure(adopted)
+    }
+
+    /// Unpacks a window into a protection domain of this process: with the same STag, and bound to the same bytes with the same rights, if
+    /// it was bound. Its memory and the queue pair that it belongs to are unpacked first, the memory into the same domain.
+    ///
+    /// ```
+    /// # fn take(inheritance: &mut verbena::IncomingHandover, pd: &verbena::Pd, cq: &verbena::Cq) -> Result<(), verbena::Error> {
+    /// let memory = inheritance.memory(1, pd)?;
+    /// let qp = inheritance.qp(1, pd, cq, cq, None)?;
+    /// let window = inheritance.window(1, pd)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn window(&mut self, tag: u64, pd: &Pd) -> Result<Window, Error> {
+        let what = "window";
+        let at = self.windows.iter().position(|(t, _)| *t == tag);
+        let at = at.ok_or(HandoverError::NotFound { what, tag })?;
+        let record = self.windows[at].1;
+        // Fails before the window is removed, so that the caller can unpack what it is bound to.
+        let (memory, qp) = self.bound_objects(tag, &record, pd)?;
+        self.windows.remove(at);
+        let region = memory.as_ref().map(Memory::stag);
+        let unpacked = record
+            .to_window_state(region, qp)
+            .map_err(Error::from)
+            .and_then(|state| Window::import(pd, &state, memory));
+        if unpacked.is_err() {
+            self.first_failed.get_or_insert((what, tag));
+        }
+        self.record_failure(unpacked)
+    }
+
+    /// The memory that a window is bound to, and the number of the queue pair that it belongs to.
+    fn bound_objects(
+        &self,
+        tag: u64,
+        record: &WindowRecord,
+        pd: &Pd,
+    ) -> Result<(Option<Memory>, Option<u32>), Error> {
+        let Some(binding) = record.binding() else {
+            return Ok((None, None));
+        };
+        let missing = |needs, needed| HandoverError::UnpackFirst { tag, needs, needed };
+        let memory = self.unpacked.iter().find(|(tag, _)| *tag == binding.memory);
+        let (_, memory) = memory.ok_or(missing("memory", binding.memory))?;
+        if !memory.is_in(&pd.0) {
+            return Err(Error::Foreign);
+        }
+        let Some(owner) = binding.qp else {
+            return Ok((Some(memory.clone()), None));
+        };
+        let qp = self.arriving.iter().find(|(tag, ..)| *tag == owner);
+        let (_, qp, _) = qp.ok_or(missing("connection", owner))?;
+        if !Arc::ptr_eq(qp.0.device(), &pd.0.device) {
+            return Err(Error::Foreign);
+        }
+        Ok((Some(memory.clone()), Some(qp.number())))
     }
 
     /// Unpacks a connection as a queue pair of this process. Requests can be posted to it after [`accept`](Self::accept).
@@ -163,18 +243,47 @@ impl IncomingHandover {
         recv: &BareCq,
         srq: Option<&Srq>,
     ) -> Result<Qp, Error> {
+        let destination = QpResources::destination(pd, send, recv, srq);
+        self.unpack_qp(tag, destination)
+    }
+
+    /// Unpacks a connection as a channel of a shared send queue of this process (V6). It must have no sends that have not completed or were
+    /// not polled.
+    ///
+    /// ```
+    /// # fn take(inheritance: &mut verbena::IncomingHandover, ssq: &verbena::Ssq, cq: &verbena::Cq) -> Result<(), verbena::Error> {
+    /// let channel = inheritance.channel(1, ssq, cq, None)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn channel(
+        &mut self,
+        tag: u64,
+        ssq: &Ssq,
+        recv: &BareCq,
+        srq: Option<&Srq>,
+    ) -> Result<Qp, Error> {
+        let destination = QpResources::channel_destination(ssq, recv, srq);
+        self.unpack_qp(tag, destination)
+    }
+
+    fn unpack_qp(
+        &mut self,
+        tag: u64,
+        destination: Result<(QpResources, Destination<'_>), Error>,
+    ) -> Result<Qp, Error> {
         let what = "connection";
         let at = self.qps.iter().position(|(t, ..)| *t == tag);
         let at = at.ok_or(HandoverError::NotFound { what, tag })?;
         // Fails before the connection is removed, so that the caller can try again with other queues.
-        let (held, to) = QpResources::destination(pd, send, recv, srq)?;
+        let (held, to) = destination?;
         let (_, state, fds) = self.qps.remove(at);
         let unpacked = unpack(held, &to, state, fds);
         if unpacked.is_err() {
             self.first_failed.get_or_insert((what, tag));
         }
         let (qp, arriving) = self.record_failure(unpacked)?;
-        self.arriving.push((Qp(qp.0.clone()), arriving));
+        self.arriving.push((tag, Qp(qp.0.clone()), arriving));
         Ok(qp)
     }
 
@@ -197,18 +306,20 @@ impl IncomingHandover {
         on(HandoverStep::Received);
         let left = (self.memories.first().map(|(tag, ..)| ("memory", *tag)))
             .or(self.qps.first().map(|(tag, ..)| ("connection", *tag)))
+            .or(self.windows.first().map(|(tag, _)| ("window", *tag)))
             .or(self.first_failed);
         if let Some((what, tag)) = left {
             let left: Error = HandoverError::NotUnpacked { what, tag }.into();
             return self.record_failure(Err(left));
         }
-        let berths: Result<Vec<(u64, BoundListener)>, Error> = core::mem::take(&mut self.listeners)
-            .into_iter()
-            .map(|(tag, fd)| Ok((tag, BoundListener::adopt(device.clone(), fd)?)))
-            .collect();
-        let berths = self.record_failure(berths)?;
+        let listening: Result<Vec<(u64, BoundListener)>, Error> =
+            core::mem::take(&mut self.listeners)
+                .into_iter()
+                .map(|(tag, fd)| Ok((tag, BoundListener::adopt(device.clone(), fd)?)))
+                .collect();
+        let listening = self.record_failure(listening)?;
         let all: Vec<_> = (self.arriving.iter())
-            .map(|(qp, arriving)| (&qp.0.qp, arriving))
+            .map(|(_, qp, arriving)| (&qp.0.qp, arriving))
             .collect();
         let fit = QueuePair::check_start(&all).map_err(Error::from);
         self.record_failure(fit)?;
@@ -219,7 +330,7 @@ impl IncomingHandover {
         self.is_claimed = true;
         on(HandoverStep::Claimed);
         let mut begun = Ok(());
-        for (qp, arriving) in core::mem::take(&mut self.arriving) {
+        for (_, qp, arriving) in core::mem::take(&mut self.arriving) {
             // A connection that cannot start does not affect the others.
             begun = begun.and(qp.0.qp.start(arriving));
         }
@@ -227,7 +338,7 @@ impl IncomingHandover {
         // If this is lost, the running process reads the same from the word.
         let _ = self.send_reply(&Reply::Accepted);
         begun?;
-        let listeners = berths
+        let listeners = listening
             .into_iter()
             .map(|(tag, bound)| Ok((tag, bound.listen(Listener::BACKLOG)?)));
         listeners.collect()
@@ -261,7 +372,7 @@ fn unpack(
 
 impl Drop for IncomingHandover {
     fn drop(&mut self) {
-        for (_, arriving) in core::mem::take(&mut self.arriving) {
+        for (.., arriving) in core::mem::take(&mut self.arriving) {
             arriving.cancel_import();
         }
         if !self.is_claimed {
@@ -278,6 +389,7 @@ impl fmt::Debug for IncomingHandover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("IncomingHandover")
             .field("memories", &self.memories.len())
+            .field("windows", &self.windows.len())
             .field("qps", &self.qps.len())
             .field("listeners", &self.listeners.len())
             .finish_non_exhaustive()

@@ -1,19 +1,21 @@
 //! The running process's side of a handover: what it gives, and what it keeps if the handover fails.
-//! Connections that were not taken are in service again when [`HandoverSender::send`] returns. If the successor does not answer, the word
-//! that both processes have mapped decides.
+//! What cannot be handed over is refused before a connection is taken out of service; connections that were not taken are in service again
+//! when [`HandoverSender::send`] returns. If the successor does not answer, the word that both processes have mapped decides.
 
 use core::fmt;
 use core::time::Duration;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 use verbena_engine::ExportedConnection;
 use verbena_engine::sys::{Claims, FdChannel};
 
-use super::message::{OFFERED, Payload, Reply, WITHDRAWN};
+use super::message::{OFFERED, Payload, Reply, WITHDRAWN, WindowRecord};
 use super::{HandoverError, HandoverStep};
+use crate::device::Inner;
 use crate::error::Error;
 use crate::listener::Listener;
-use crate::mr::Memory;
+use crate::mr::{Memory, Window};
 use crate::qp::{Qp, QpResources};
 
 /// The objects to hand over, each with a tag that the program chooses.
@@ -29,6 +31,7 @@ use crate::qp::{Qp, QpResources};
 pub struct Handover {
     user_data: Vec<u8>,
     memories: Vec<(u64, Memory)>,
+    windows: Vec<(u64, Window)>,
     qps: Vec<(u64, Qp)>,
     listeners: Vec<(u64, Listener)>,
 }
@@ -57,7 +60,21 @@ impl Handover {
         self
     }
 
-    /// Adds a connected queue pair. Memory used by its posted requests or known to its peer must be handed over, too.
+    /// Adds a window. If it is bound, its memory and, if it is of type 2, its queue pair must be handed over, too; its requests must have
+    /// completed. One-touch bindings of windows of type 1 cannot be handed over.
+    ///
+    /// ```
+    /// # let device = verbena::Device::open()?;
+    /// let window = device.pd()?.window(verbena::low::WindowType::TwoB)?;
+    /// verbena::Handover::default().window(1, window);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn window(&mut self, tag: u64, window: Window) -> &mut Handover {
+        self.windows.push((tag, window));
+        self
+    }
+
+    /// Adds a connected queue pair. A channel of a shared send queue must be [detached](crate::Ssq::detach), and have no requests there. Memory used by its posted requests or known to its peer must be handed over, too.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
@@ -85,7 +102,17 @@ impl Handover {
         self
     }
 
-    /// Returns the memory, queue pairs and listeners with their tags.
+    /// Returns the windows with their tags.
+    ///
+    /// ```
+    /// assert!(verbena::Handover::default().take_windows().is_empty());
+    /// ```
+    pub fn take_windows(&mut self) -> Vec<(u64, Window)> {
+        core::mem::take(&mut self.windows)
+    }
+
+    /// Returns the memory, queue pairs and listeners with their tags. Windows that were not [taken](Handover::take_windows) before are
+    /// dropped.
     ///
     /// ```
     /// let (memories, qps, listeners) = verbena::Handover::default().into_parts();
@@ -101,6 +128,7 @@ impl fmt::Debug for Handover {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handover")
             .field("memories", &self.memories.len())
+            .field("windows", &self.windows.len())
             .field("qps", &self.qps.len())
             .field("listeners", &self.listeners.len())
             .finish_non_exhaustive()
@@ -114,7 +142,7 @@ pub struct FailedHandover {
     pub handover: Handover,
     /// The reason.
     pub source: Error,
-    /// The successor, if nothing was sent to it and it still waits: a connection could not be moved, perhaps only for now.
+    /// The successor, if nothing was sent to it and it still waits: an object could not be moved, perhaps only for now.
     pub sender: Option<HandoverSender>,
 }
 
@@ -133,6 +161,9 @@ impl core::error::Error for FailedHandover {}
 pub struct HandoverSender {
     pub(super) channel: FdChannel,
 }
+
+/// A queue pair that is handed over, as windows refer to it: its tag, its number and its device.
+type QpName = (u64, u32, Arc<Inner>);
 
 /// Connections taken out of service, with what their queue pairs need to continue.
 type ExportedQps = Vec<(u64, ExportedConnection, QpResources)>;
@@ -168,16 +199,30 @@ impl HandoverSender {
         let Handover {
             user_data: note,
             memories,
+            windows,
             qps,
             listeners,
         } = handover;
-        let (out, unmoved) = export_all(qps);
+        let name = |(tag, qp): &(u64, Qp)| (*tag, qp.number(), qp.0.device().clone());
+        let names: Vec<QpName> = qps.iter().map(name).collect();
+        // What does not move is refused while all connections are in service.
+        let (out, unmoved) = match describe(&memories, &windows, &names) {
+            Ok(_) => export_all(qps),
+            Err(why) => (ExportedQps::new(), Some((qps, why))),
+        };
         let offered = match unmoved {
             Some((left, why)) => Err((left, why, Some(self))),
             None => {
                 on(HandoverStep::Exported);
-                let offered = self.offer(&note, &memories, &out, &listeners, &mut on);
-                offered.map_err(|why| (Vec::new(), why, None))
+                match pack(&memories, &windows, &names, &out) {
+                    Err(why) => Err((Vec::new(), why, Some(self))),
+                    Ok((goods, fds)) => {
+                        let user_data = note.clone();
+                        let goods = Payload { user_data, ..goods };
+                        let offered = self.offer(goods, fds, &listeners, &mut on);
+                        offered.map_err(|why| (Vec::new(), why, None))
+                    }
+                }
             }
         };
         let Err((left, why, next_process)) = offered else {
@@ -194,6 +239,7 @@ impl HandoverSender {
         let handover = Handover {
             user_data: note,
             memories,
+            windows,
             qps,
             listeners,
         };
@@ -204,36 +250,23 @@ impl HandoverSender {
         }))
     }
 
-    /// Offers everything that was taken out, and waits for the outcome.
+    /// Offers what was packed, with its descriptors, and the listeners, and waits for the outcome.
     fn offer(
         &mut self,
-        note: &[u8],
-        memories: &[(u64, Memory)],
-        out: &ExportedQps,
+        mut goods: Payload,
+        packed: Vec<BorrowedFd<'_>>,
         listeners: &[(u64, Listener)],
         on: &mut impl FnMut(HandoverStep),
     ) -> Result<(), Error> {
         let claims = Claims::new(1).map_err(|why| HandoverError::SharedWord(why.to_string()))?;
-        let mut goods = Payload {
-            user_data: note.to_vec(),
-            ..Payload::default()
-        };
         let mut fds: Vec<BorrowedFd<'_>> = vec![claims.fd()];
-        for (tag, memory) in memories {
-            let (region_export, fd) = memory.export_region()?;
-            goods.memories.push((*tag, region_export.into()));
-            fds.push(fd);
-        }
-        for (tag, departed, _) in out {
-            goods.qps.push((*tag, departed.migration_state()?));
-            fds.extend(departed.descriptors());
-        }
-        let doors: Vec<OwnedFd> = listeners
+        fds.extend(packed);
+        let sockets: Vec<OwnedFd> = listeners
             .iter()
             .map(|(_, listener)| listener.duplicate())
             .collect::<Result<_, Error>>()?;
         goods.listeners = listeners.iter().map(|(tag, _)| *tag).collect();
-        fds.extend(doors.iter().map(AsFd::as_fd));
+        fds.extend(sockets.iter().map(AsFd::as_fd));
         let bytes = postcard::to_allocvec(&goods)
             .map_err(|_| HandoverError::InvalidMessage("the payload cannot be encoded"))?;
         let sent = self.channel.send(&bytes, &fds);
@@ -261,6 +294,58 @@ impl HandoverSender {
         postcard::from_bytes(&bytes)
             .map_err(|_| HandoverError::InvalidMessage("the reply cannot be decoded"))
     }
+}
+
+/// Memory and windows as the successor gets them, and the descriptors of the memory. Fails if one of them cannot move.
+fn describe<'a>(
+    memories: &'a [(u64, Memory)],
+    windows: &[(u64, Window)],
+    qps: &[QpName],
+) -> Result<(Payload, Vec<BorrowedFd<'a>>), Error> {
+    let mut goods = Payload::default();
+    let mut bound = Vec::new();
+    for (tag, window) in windows {
+        let (state, domain) = (window.export()?, window.domain());
+        let (window, device) = (state.stag, &domain.device);
+        let memory_tag = |region| {
+            let under =
+                |(_, memory): &&(u64, Memory)| memory.stag() == region && memory.is_in(domain);
+            let found = memories.iter().find(under).map(|(tag, _)| *tag);
+            found.ok_or(HandoverError::WindowMemory { window, region })
+        };
+        let qp_tag = |qp| {
+            let owner = |(_, number, of): &&QpName| *number == qp && Arc::ptr_eq(of, device);
+            let found = qps.iter().find(owner).map(|(tag, ..)| *tag);
+            found.ok_or(HandoverError::WindowQp { window, qp })
+        };
+        let record = WindowRecord::new(&state, memory_tag, qp_tag)?;
+        bound.extend(record.binding().map(|binding| binding.memory));
+        goods.windows.push((*tag, record));
+    }
+    let mut fds = Vec::new();
+    for (tag, memory) in memories {
+        let windows = bound.iter().filter(|memory| *memory == tag).count();
+        let (region_export, fd) = memory.export_region(windows as u32)?;
+        goods.memories.push((*tag, region_export.into()));
+        fds.push(fd);
+    }
+    Ok((goods, fds))
+}
+
+/// Everything but the listeners as the successor gets it, and its descriptors. Connections are out of service, so that nothing changes
+/// any more; peers may have invalidated windows before.
+fn pack<'a>(
+    memories: &'a [(u64, Memory)],
+    windows: &[(u64, Window)],
+    names: &[QpName],
+    out: &'a ExportedQps,
+) -> Result<(Payload, Vec<BorrowedFd<'a>>), Error> {
+    let (mut goods, mut fds) = describe(memories, windows, names)?;
+    for (tag, departed, _) in out {
+        goods.qps.push((*tag, departed.migration_state()?));
+        fds.extend(departed.descriptors());
+    }
+    Ok((goods, fds))
 }
 
 /// Takes connections out of service. If one cannot move: that one, the rest, and the reason.

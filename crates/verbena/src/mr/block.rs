@@ -86,11 +86,16 @@ impl Block {
         Block::register(domain, mapped.into(), Some(stag), (access, false))
     }
 
-    /// What another process needs to adopt it (V1), and the descriptor of the memory. Fails for private memory.
-    pub(crate) fn export_region(&self) -> Result<(RegionExport, BorrowedFd<'_>), Error> {
+    /// What another process needs to adopt it (V1), and the descriptor of the memory. Fails for private memory, and if other windows are
+    /// bound to it than the `windows` that are handed over with it.
+    pub(crate) fn export_region(
+        &self,
+        windows: u32,
+    ) -> Result<(RegionExport, BorrowedFd<'_>), Error> {
         let private = || misuse(Misuse::NotShared(self.stag));
         let mapped = self.mapped.as_ref().ok_or_else(private)?;
-        let export = self.domain.function()?.tpt().export_region(self.stag);
+        let tpt = self.domain.function()?.tpt();
+        let export = tpt.export_region_with_windows(self.stag, windows);
         Ok((export.map_err(misuse)?, mapped.mapping.fd()))
     }
 

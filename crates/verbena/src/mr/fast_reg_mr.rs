@@ -27,7 +27,8 @@ const MAX_OUTSTANDING: usize = 64;
 ///
 /// Registrations are executed once each, in the order in which they were prepared, each after the previous one was invalidated:
 /// by [`invalidate`](FastRegMr::invalidate), by the peer's message (`SendOp::Send { invalidate, .. }`), or by the
-/// first access to a [one-touch](FastRegMr::one_touch) tag. If one is never executed, make another tag.
+/// first access to a [one-touch](FastRegMr::one_touch) tag. One that is not posted is [withdrawn](FastRegMr::withdraw); if one was posted and
+/// is never executed, make another tag.
 ///
 /// ```
 /// use verbena::low::{Wc, Data, Flags, OnFailure, Registration, SendOp, SendWr, Sge};
@@ -180,13 +181,56 @@ impl FastRegMr {
             access,
             one_touch: self.one_touch,
         };
-        // SAFETY: `self.held` keeps the memory until the registration is over; `drop` deregisters the STag before it frees the
-        // memory, and leaks it otherwise. A `Memory` is never accessed through references, so others may write it.
-        let ticket = unsafe { tpt.prepare(self.next, draft) }.map_err(misuse)?;
+        // SAFETY: a `Memory` is mapped, readable and writable. `self.held` keeps it until the registration is over; `drop` deregisters
+        // the STag before it frees the memory, and leaks it otherwise. It is never accessed through references, so others may write it.
+        let ticket = unsafe { tpt.prepare_unprobed(self.next, draft) }.map_err(misuse)?;
         self.held.push((ticket, memory));
         self.next = Tpt::next_stag(self.next);
         let handle = RemoteMemory::new(start, len, ticket.stag(), access & remote_rights());
         Ok((ticket, handle))
+    }
+
+    /// Withdraws the last registration, which was not posted: the next one has its STag. False if it was executed, or is not the last.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let memory = pd.memory(4096, Access::LOCAL_WRITE)?;
+    /// let mut tag = pd.fast_reg_mr(1)?;
+    /// let (ticket, _) = tag.register(&memory, 0, 64, Access::LOCAL_READ)?;
+    /// assert!(tag.withdraw(ticket) && !tag.withdraw(ticket));
+    /// let (next, _) = tag.register(&memory, 64, 64, Access::LOCAL_READ)?;
+    /// assert_eq!(next.stag(), ticket.stag());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn withdraw(&mut self, ticket: Ticket) -> bool {
+        let is_last = self.held.last().is_some_and(|(last, _)| *last == ticket);
+        let function = self.domain.function();
+        if !is_last || !function.is_ok_and(|function| function.tpt().discard(ticket)) {
+            return false;
+        }
+        self.held.pop();
+        self.next = ticket.stag();
+        true
+    }
+
+    /// Releases the memory of registrations that are over. Without it, the next registration does that.
+    ///
+    /// ```
+    /// # use verbena::{Access, Device};
+    /// # let pd = Device::open()?.pd()?;
+    /// # let memory = pd.memory(4096, Access::LOCAL_WRITE)?;
+    /// let mut tag = pd.fast_reg_mr(1)?;
+    /// let (ticket, _) = tag.register(&memory, 0, 64, Access::LOCAL_READ)?;
+    /// tag.release();
+    /// assert!(tag.invalidate().is_some(), "it is not over");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn release(&mut self) {
+        if let Ok(function) = self.domain.function() {
+            let tpt = function.tpt();
+            self.held.retain(|(ticket, _)| !tpt.is_finished(*ticket));
+        }
     }
 
     /// The request that invalidates the last registration: once it has completed, the memory cannot be accessed by it.

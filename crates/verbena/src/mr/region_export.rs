@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use verbena_mem::{Access, RegionExport};
+use verbena_wire::Stag;
 
 use super::{Block, Memory};
 use crate::device::{Device, Domain};
@@ -48,9 +49,17 @@ impl Memory {
         Ok(Memory::from_block(Block::shared(domain, len, access)?))
     }
 
-    /// What another process needs to adopt it, and its descriptor.
-    pub(crate) fn export_region(&self) -> Result<(RegionExport, BorrowedFd<'_>), Error> {
-        self.0.export_region()
+    /// What another process needs to adopt it with this many windows, and its descriptor.
+    pub(crate) fn export_region(
+        &self,
+        windows: u32,
+    ) -> Result<(RegionExport, BorrowedFd<'_>), Error> {
+        self.0.export_region(windows)
+    }
+
+    /// Its STag.
+    pub(crate) fn stag(&self) -> Stag {
+        self.0.stag()
     }
 
     /// Registers memory of another process in a domain of this one.

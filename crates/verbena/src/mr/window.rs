@@ -5,7 +5,7 @@
 use core::fmt;
 use std::sync::Arc;
 
-use verbena_mem::{Access, Bind, WindowType};
+use verbena_mem::{Access, Bind, WindowExport, WindowType};
 use verbena_nic::SendOp;
 use verbena_wire::Stag;
 
@@ -69,6 +69,18 @@ pub struct Window {
     one_touch: bool,
     /// The memory it is bound to then, and the one before: requests may not have been executed yet.
     held: [Option<Memory>; 2],
+}
+
+/// A window on its way to another process (V1).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct WindowState {
+    /// Its entry.
+    pub(crate) export: WindowExport,
+    /// Its STag once every request made so far was executed, and whether it is bound then.
+    pub(crate) stag: Stag,
+    pub(crate) bound: bool,
+    /// Later bindings are one-touch.
+    pub(crate) one_touch: bool,
 }
 
 impl Window {
@@ -211,6 +223,41 @@ impl Window {
             key: window.key(),
             ..self.bind_to(region, at, len, access)
         })
+    }
+
+    /// What another process needs to continue with it. Fails while one of its requests has not been executed.
+    pub(crate) fn export(&self) -> Result<WindowState, Error> {
+        let tpt = self.domain.function()?.tpt();
+        let export = tpt.export_window(self.stag, self.bound);
+        Ok(WindowState {
+            export: export.map_err(verbena_nic::Error::from)?,
+            stag: self.stag,
+            bound: self.bound,
+            one_touch: self.one_touch,
+        })
+    }
+
+    /// Continues with a window of another process, bound to this memory if it is bound.
+    pub(crate) fn import(
+        pd: &Pd,
+        state: &WindowState,
+        memory: Option<Memory>,
+    ) -> Result<Window, Error> {
+        let domain = pd.0.clone();
+        let function = domain.function()?;
+        function.import_window(&state.export, domain.pd)?;
+        Ok(Window {
+            ty: state.export.window_type,
+            stag: state.stag,
+            bound: state.bound,
+            one_touch: state.one_touch,
+            held: [memory, None],
+            domain,
+        })
+    }
+
+    pub(crate) fn domain(&self) -> &Arc<Domain> {
+        &self.domain
     }
 
     fn bind_request(&self, region: Stag, at: u64, len: u64, access: Access) -> SendOp {

@@ -4,13 +4,15 @@
 use core::fmt;
 use std::sync::Arc;
 
-use verbena_engine::{Destination, ExportedConnection};
+use verbena_engine::{Destination, ExportedConnection, SendQueue};
 
 use super::{Qp, QpInner, QpResources};
 use crate::cq::BareCq;
+use crate::device::Domain;
 use crate::error::Error;
 use crate::pd::Pd;
-use crate::srq::Srq;
+use crate::srq::{Srq, SrqInner};
+use crate::ssq::Ssq;
 
 /// A queue pair that could not be migrated, and the reason; its connection continues.
 ///
@@ -20,7 +22,7 @@ use crate::srq::Srq;
 /// # let (pd, cq) = (device.pd()?, device.cq(64)?);
 /// let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
 /// let unmoved = qp.migrate(&pd, &cq, &cq, None).unwrap_err();
-/// println!("{unmoved}"); // queue pair 2 cannot be moved: it is in Reset, without an established connection
+/// println!("{unmoved}"); // queue pair 2 cannot be moved: it is in Reset, without an established connection; …
 /// let qp = unmoved.qp;
 /// # Ok::<(), verbena::Error>(())
 /// ```
@@ -85,7 +87,48 @@ impl Qp {
         recv: &BareCq,
         srq: Option<&Srq>,
     ) -> Result<Qp, MigrateError> {
-        let (mut held, to) = match QpResources::destination(pd, send, recv, srq) {
+        self.move_to(QpResources::destination(pd, send, recv, srq))
+    }
+
+    /// Like [`migrate`](Qp::migrate), to a channel of a shared send queue (V6): its requests are posted there from then on. It must have no
+    /// sends that have not completed or were not polled. A channel migrates in both ways, once it is [detached](Ssq::detach) and its
+    /// requests have completed.
+    ///
+    /// ```
+    /// # use verbena::{Device, FunctionOptions, Qp, QpOptions, SsqOptions};
+    /// let adapter = Device::open()?;
+    /// let (pd, cq) = (adapter.pd()?, adapter.cq(64)?);
+    /// let ssq = pd.ssq(&cq, SsqOptions::default())?;
+    /// let channel = Qp::with_ssq(&ssq, &cq, None, QpOptions::default())?;
+    /// let listener = adapter.listen("127.0.0.1:0")?;
+    /// let joining = channel.connect(listener.local_addr()?, b"")?;
+    /// let peer = listener.accept().wait()?;
+    /// joining.wait()?;
+    ///
+    /// let tenant = adapter.function(&FunctionOptions::default())?;
+    /// let done = tenant.cq(64)?;
+    /// let other = tenant.pd()?.ssq(&done, SsqOptions::default())?;
+    /// let refused = channel.migrate_to_channel(&other, &done, None).unwrap_err();
+    /// println!("{refused}"); // … detach it there, and try again when they have completed
+    /// ssq.detach(refused.qp.number())?;
+    /// let channel = refused.qp.migrate_to_channel(&other, &done, None)?;
+    /// assert!(other.query_channel(channel.number())?.open);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn migrate_to_channel(
+        self,
+        ssq: &Ssq,
+        recv: &BareCq,
+        srq: Option<&Srq>,
+    ) -> Result<Qp, MigrateError> {
+        self.move_to(QpResources::channel_destination(ssq, recv, srq))
+    }
+
+    fn move_to(
+        self,
+        destination: Result<(QpResources, Destination<'_>), Error>,
+    ) -> Result<Qp, MigrateError> {
+        let (mut held, to) = match destination {
             Ok(place) => place,
             Err(why) => {
                 return Err(MigrateError {
@@ -142,21 +185,24 @@ impl QpResources {
         recv: &'a BareCq,
         srq: Option<&'a Srq>,
     ) -> Result<(QpResources, Destination<'a>), Error> {
-        let device = &pd.0.device;
         let stock = srq.map(|srq| &srq.0);
-        let shared = stock.is_none_or(|stock| Arc::ptr_eq(&stock.domain.device, device));
-        let own = Arc::ptr_eq(&send.device, device) && Arc::ptr_eq(&recv.device, device);
-        if !own || !shared {
+        if !Arc::ptr_eq(&send.device, &pd.0.device) {
             return Err(Error::Foreign);
         }
-        let to = Destination {
-            engine: &device.engine,
-            pd: pd.0.pd,
-            send: &send.queue,
-            recv: &recv.queue,
-            srq: stock.map(|stock| stock.queue.number()),
-        };
+        let to = destination(&pd.0, SendQueue::Own(&send.queue), recv, stock)?;
         Ok((QpResources::new(&pd.0, stock, None), to))
+    }
+
+    /// The same for a channel of a shared send queue (V6).
+    pub(crate) fn channel_destination<'a>(
+        ssq: &'a Ssq,
+        recv: &'a BareCq,
+        srq: Option<&'a Srq>,
+    ) -> Result<(QpResources, Destination<'a>), Error> {
+        let (domain, stock) = (&ssq.0.domain, srq.map(|srq| &srq.0));
+        let to = destination(domain, SendQueue::Shared(&ssq.0.queue), recv, stock)?;
+        let shared = Some(ssq.0.clone());
+        Ok((QpResources::new(domain, stock, shared), to))
     }
 
     /// Keeps the domains that the connection was in before, since it still accesses their memory.
@@ -170,4 +216,25 @@ impl QpResources {
             self.previous_domains.push(before.domain);
         }
     }
+}
+
+/// Where a connection continues; all parts must be of one device.
+fn destination<'a>(
+    domain: &'a Domain,
+    send: SendQueue<'a>,
+    recv: &'a BareCq,
+    stock: Option<&Arc<SrqInner>>,
+) -> Result<Destination<'a>, Error> {
+    let device = &domain.device;
+    let shared = stock.is_none_or(|stock| Arc::ptr_eq(&stock.domain.device, device));
+    if !Arc::ptr_eq(&recv.device, device) || !shared {
+        return Err(Error::Foreign);
+    }
+    Ok(Destination {
+        engine: &device.engine,
+        pd: domain.pd,
+        send,
+        recv: &recv.queue,
+        srq: stock.map(|stock| stock.queue.number()),
+    })
 }

@@ -68,7 +68,8 @@ impl QpEndpoint {
 }
 
 impl Qp {
-    /// The name to give to the peer; fails unless it was created [`oob_qpn`](crate::QpOptions::oob).
+    /// The name to give to the peer; fails unless it was created [`oob_qpn`](crate::QpOptions::oob). It keeps its number when it is
+    /// [migrated](Qp::migrate), but peers cannot connect to it any more.
     ///
     /// ```
     /// use verbena::{Device, Qp, QpOptions};
@@ -130,7 +131,7 @@ impl Qp {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn set_peer_from(&self, local: IpAddr, peer: QpEndpoint) -> Result<(), Error> {
-        self.oob_qpn()?;
+        self.0.qp.check_oob()?;
         let number = peer.qpn().ok_or_else(|| Error::InvalidQpEndpoint {
             text: peer.to_string(),
             why: "numbers have 24 bits",

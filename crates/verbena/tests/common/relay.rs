@@ -65,8 +65,8 @@ fn on_request_frame((seen, _): &(Mutex<RelayState>, Condvar), frame: &[u8]) {
     seen.max_outstanding = seen.max_outstanding.max(seen.requested - seen.answered);
 }
 
-fn on_response_frame((seen, notified): &(Mutex<RelayState>, Condvar), frame: &[u8]) {
-    let mut seen = notified
+fn on_response_frame((seen, changed): &(Mutex<RelayState>, Condvar), frame: &[u8]) {
+    let mut seen = changed
         .wait_while(seen.lock().unwrap(), |seen| seen.held)
         .unwrap();
     // RFC 5041 §4.1: the last segment of a message has the L bit.

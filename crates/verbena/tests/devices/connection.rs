@@ -174,6 +174,46 @@ fn remote_handles_are_checked_locally() {
     a.read(buf(), &remote).wait().0.unwrap();
 }
 
+/// Between Verbenas in both personalities; a peer without the extensions is never asked.
+#[test]
+fn atomic_write_and_flush_need_a_verbena_peer() {
+    for kind in KINDS {
+        let (a, b) = pair(kind);
+        let memory = b.device().memory(64, Access::ALL).unwrap();
+        let word = memory.remote_value(8).unwrap();
+        let written = a.atomic_write(&word, 7).wait();
+        if kind.contains(&("extensions", "off")) {
+            let refused = written.unwrap_err();
+            assert_eq!(refused.status(), Some(Status::LocQpOpErr), "{refused}");
+            assert_eq!(memory.load(8).unwrap(), 0);
+            continue;
+        }
+        written.unwrap();
+        assert_eq!(memory.load(8).unwrap(), 7);
+        a.flush(&memory.remote()).wait().unwrap();
+    }
+}
+
+/// None of these reaches the wire: the connection stays usable.
+#[test]
+fn placement_handles_are_checked_locally() {
+    let (a, b) = pair(&[]);
+    let atomic_only = Access::LOCAL_WRITE | Access::REMOTE_ATOMIC;
+    let memory = b.device().memory(64, atomic_only).unwrap();
+    let refused = a.atomic_write(&memory.remote_value(0).unwrap(), 1).wait();
+    let refused = refused.unwrap_err();
+    assert!(matches!(refused, Error::MissingAccess { .. }), "{refused}");
+    let refused = a.flush(&memory.remote()).wait().unwrap_err();
+    assert!(matches!(refused, Error::MissingAccess { .. }), "{refused}");
+    let all = b.device().memory(64, Access::ALL).unwrap();
+    let crooked = all.remote_value(4).unwrap();
+    let refused = a.atomic_write(&crooked, 1).wait().unwrap_err();
+    assert!(matches!(refused, Error::Unaligned { .. }), "{refused}");
+    let sent = RemoteMemory::from_bytes(&all.remote().to_bytes()).unwrap();
+    assert_eq!(sent, all.remote());
+    a.flush(&sent).wait().unwrap();
+}
+
 #[test]
 fn write_to_dropped_memory_fails_with_cause() {
     let (a, b) = pair(&[]);

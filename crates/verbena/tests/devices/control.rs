@@ -1,7 +1,7 @@
 //! Control queue pairs of the Rust API (V5): requests that depend on each other, in order, with results that can be connected and used.
 //! Failures leave nothing behind, and a request that cannot be queued changes nothing.
 
-use verbena::low::{ControlOp, Data, QpState, SendOp, Wc, WcOp};
+use verbena::low::{Cause, ControlOp, Data, QpState, SendOp, Wc, WcOp};
 use verbena::{Access, ControlQueue, Cq, Device, Error, Qp, QpOptions, Status};
 
 use crate::common::device;
@@ -186,4 +186,24 @@ fn device_ends_with_its_queued_objects() {
     drop(opened);
     drop(control);
     drop(cq);
+}
+
+/// E7: an observer sees the event of each command after the command was executed.
+#[test]
+fn commands_raise_events_for_observers() {
+    let device = device(&[]);
+    let control = device.control_queue(8).unwrap();
+    control.create_cq(1, 64).unwrap().wait().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let observation = device.observe(move |cause| {
+        if let Cause::CommandDone { command } = cause {
+            let _ = tell.send(command);
+        }
+    });
+    for id in [7, (1 << 24) + 8] {
+        control.create_cq(id, 64).unwrap().wait().unwrap();
+    }
+    drop(observation);
+    let seen: Vec<u32> = told.iter().collect();
+    assert_eq!(seen, [7, 8], "the low 24 bits of the ids");
 }

@@ -34,9 +34,9 @@ fn receives_posted_before_connecting_get_first_messages() {
     let (ours, theirs) = (device(settings), device(settings));
     let listener = theirs.listen("127.0.0.1:0").unwrap();
     for round in 0..20 {
-        let query = ours.endpoint(Depths::default()).unwrap();
-        let here = receives(&ours, &query, 3);
-        let connecting = query.connect(listener.local_addr().unwrap(), b"");
+        let qp = ours.endpoint(Depths::default()).unwrap();
+        let here = receives(&ours, &qp, 3);
+        let connecting = qp.connect(listener.local_addr().unwrap(), b"");
         let answering = theirs.endpoint(Depths::default()).unwrap();
         let there = receives(&theirs, &answering, 3);
         let request = listener.next().wait().unwrap();
@@ -128,12 +128,12 @@ fn endpoint_never_connected_returns_its_buffers() {
     let (foreign, receiving) = endpoint();
     let other = crate::common::device(&[]);
     let theirs = other.listen("127.0.0.1:0").unwrap();
-    let query = device.connect(theirs.local_addr().unwrap());
+    let client = device.connect(theirs.local_addr().unwrap());
     let request = theirs.next().wait().unwrap();
     let refused = request.accept_with(foreign, b"").wait().unwrap_err();
     assert!(matches!(refused, Error::Foreign));
     closed(receiving);
-    assert!(query.wait().is_err(), "not answered is refused");
+    assert!(client.wait().is_err(), "not answered is refused");
 }
 
 /// Each side has its own depth: operations beyond it wait and are completed all the same.

@@ -165,7 +165,7 @@ fn peer_cannot_access_memory_of_another_function() {
         },
     ];
     for (at, op) in ops.into_iter().enumerate() {
-        let notified = [there, nowhere].map(|remote| {
+        let statuses = [there, nowhere].map(|remote| {
             // The physical function is a peer like any other.
             let (peer, victim) = pair(&adapter, &b);
             let piece = [peer.memory.sge(0, 8).unwrap()];
@@ -179,8 +179,8 @@ fn peer_cannot_access_memory_of_another_function() {
             let hex = format!("{:08x}", remote.stag.get());
             (status, cause.replace(&hex, "…"))
         });
-        assert_eq!(notified[0].0, Status::RemAccessErr, "{at}");
-        assert_eq!(notified[0], notified[1], "{at}: as if it did not exist");
+        assert_eq!(statuses[0].0, Status::RemAccessErr, "{at}");
+        assert_eq!(statuses[0], statuses[1], "{at}: as if it did not exist");
     }
     let mut bytes = [0; 13];
     secret.memory.read_at(0, &mut bytes).unwrap();
@@ -193,7 +193,7 @@ fn own_requests_cannot_name_memory_of_another_function() {
     let (adapter, a, b) = two_functions();
     let secret = side(&a);
     let (good, theirs) = (secret.memory.sge(0, 8).unwrap(), INVALID_STAG);
-    let notified = [good.stag, theirs].map(|stag| {
+    let statuses = [good.stag, theirs].map(|stag| {
         let (peer, ours) = pair(&adapter, &b);
         let piece = [verbena::low::Sge { stag, ..good }];
         ours.qp
@@ -211,8 +211,8 @@ fn own_requests_cannot_name_memory_of_another_function() {
         peer.qp.post_send(&[wr(3, SEND, data)]).unwrap();
         (sent, complete(&ours.cq, 1)[0].status)
     });
-    assert_eq!(notified[0], (Status::LocProtErr, Status::LocProtErr));
-    assert_eq!(notified[0], notified[1], "as if it did not exist");
+    assert_eq!(statuses[0], (Status::LocProtErr, Status::LocProtErr));
+    assert_eq!(statuses[0], statuses[1], "as if it did not exist");
 }
 
 /// V1: objects of one function are refused by every call of another.

@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use verbena::low::{
-    Arm, Data, Flags, Limits, PostError, PostRecvError, PostSendError, QpState, RecvWr, SendOp,
-    SendWr, Wc, WcOp,
+    Arm, Data, Flags, FlushScope, Limits, PostError, PostRecvError, PostSendError, QpState, RecvWr,
+    SendOp, SendWr, Wc, WcOp,
 };
 use verbena::{Access, Cq, Device, HandlerOptions, Memory, Pd, Qp, QpOptions, Status};
 
@@ -128,6 +128,76 @@ fn one_list_may_hold_every_operation() {
     assert_eq!(a.memory.load(8008).unwrap(), 4);
     assert_eq!(b.memory.load(2048).unwrap(), 77);
     assert_eq!(b.memory.get::<[u8; 6]>(0).unwrap(), *b"inline");
+}
+
+/// M15: atomics on fields of a word, which rdma-core's verbs have no request for (docs/dropin.md).
+#[test]
+fn masked_atomics_change_only_their_fields() {
+    let (a, b) = pair();
+    let remote = b.memory.remote_addr(2048).unwrap();
+    b.memory.store(2048, 0x0000_0001_ffff_ffff).unwrap();
+    let results = [
+        [a.memory.sge(8000, 8).unwrap()],
+        [a.memory.sge(8008, 8).unwrap()],
+    ];
+    // Two fields of 32 bits: the carry of the lower one is dropped.
+    let add = SendOp::FetchAdd {
+        remote,
+        add: 0x0000_0005_0000_0001,
+        mask: 0x8000_0000_8000_0000,
+    };
+    // Compares the upper field only, and replaces the lower one.
+    let swap = SendOp::CmpSwap {
+        remote,
+        compare: 0x0000_0006_1234_5678,
+        compare_mask: 0xffff_ffff_0000_0000,
+        swap: 0xaaaa_aaaa_0000_0077,
+        swap_mask: 0x0000_0000_ffff_ffff,
+    };
+    a.qp.post_send(&[
+        wr(1, add, Data::Gather(&results[0])),
+        wr(2, swap, Data::Gather(&results[1])),
+    ])
+    .unwrap();
+    let done = complete(&a.sent, 2);
+    assert!(done.iter().all(|wc| wc.status == Status::Success));
+    assert_eq!(a.memory.load(8000).unwrap(), 0x0000_0001_ffff_ffff);
+    assert_eq!(a.memory.load(8008).unwrap(), 0x0000_0006_0000_0000);
+    assert_eq!(b.memory.load(2048).unwrap(), 0x0000_0006_0000_0077);
+}
+
+#[test]
+fn atomic_write_and_flush_fit_one_list() {
+    let (a, b) = pair();
+    a.memory.write_at(0, b"a record").unwrap();
+    let piece = [a.memory.sge(0, 8).unwrap()];
+    let remote = b.memory.remote_addr(64).unwrap();
+    let write = SendOp::Write {
+        remote,
+        immediate: None,
+    };
+    let flush = |scope| SendOp::Flush { remote, scope };
+    let flag = SendOp::AtomicWrite {
+        remote: b.memory.remote_addr(0).unwrap(),
+    };
+    let none = Data::Gather(&[]);
+    a.qp.post_send(&[
+        wr(1, write, Data::Gather(&piece)),
+        wr(2, flush(FlushScope::Range { len: 8 }), none),
+        wr(3, flag, Data::Inline(&1_u64.to_ne_bytes())),
+        wr(4, flush(FlushScope::Region), none),
+    ])
+    .unwrap();
+    let done = complete(&a.sent, 4);
+    let ends: Vec<_> = done.iter().map(|wc| (wc.id, wc.op, wc.status)).collect();
+    let ops = [WcOp::Write, WcOp::Flush, WcOp::AtomicWrite, WcOp::Flush];
+    let expected: Vec<_> = (1..)
+        .zip(ops)
+        .map(|(id, op)| (id, op, Status::Success))
+        .collect();
+    assert_eq!(ends, expected);
+    assert_eq!(b.memory.load(0).unwrap(), 1);
+    assert_eq!(b.memory.get::<[u8; 8]>(64).unwrap(), *b"a record");
 }
 
 /// N1: every part, both ports, outstanding work, counters, timeouts, and the first cause of failure.

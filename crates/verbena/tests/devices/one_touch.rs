@@ -81,8 +81,8 @@ impl World {
         wait_until("the peer's end", || self.b.state() == QpState::Err);
         let why = self.b.view().cause.unwrap();
         assert!(why.contains("second touch of a one-touch STag"), "{why}");
-        let notified = self.a.view().cause.unwrap();
-        assert!(notified.contains("the peer sent Terminate"), "{notified}");
+        let cause = self.a.view().cause.unwrap();
+        assert!(cause.contains("the peer sent Terminate"), "{cause}");
     }
 }
 
@@ -109,6 +109,42 @@ fn one_touch_window_allows_one_write_per_bind() {
         world.assert_second_touch();
         assert_eq!(world.memory.get::<[u8; 4]>(128).unwrap(), *b"once");
     }
+}
+
+/// M11: a read whose sink is registered by the request before it, and invalid once the data is there.
+#[test]
+fn read_with_invalidate_ends_its_sink() {
+    let world = World::new(OnFailure::Anticipatory);
+    let source = world
+        .other
+        .memory(64, Access::REMOTE_READ | Access::LOCAL_WRITE);
+    let source = source.unwrap();
+    source.write_at(0, b"fetched").unwrap();
+    let mut tag = world.pd.fast_reg_mr(1).unwrap();
+    let sink = tag.register(&world.memory, 0, 64, Access::LOCAL_WRITE);
+    let (ticket, handle) = sink.unwrap();
+    let stag = ticket.stag();
+    let piece = [Sge {
+        addr: handle.remote_addr().to.get(),
+        len: 7,
+        stag,
+    }];
+    let read = |id, local_invalidate| {
+        let remote = source.remote_addr(0).unwrap();
+        let op = SendOp::Read {
+            remote,
+            local_invalidate,
+        };
+        wr(id, op, Data::Gather(&piece))
+    };
+    let register = wr(1, SendOp::Register(ticket), NO_DATA);
+    let list = [register, read(2, None), read(3, Some(stag))];
+    world.b.post_send(&list).unwrap();
+    let done = complete(&world.b_cq, 3);
+    assert!(done.iter().all(|wc| wc.status == Status::Success));
+    assert_eq!(world.memory.get::<[u8; 7]>(0).unwrap(), *b"fetched");
+    world.b.post_send(&[read(4, None)]).unwrap();
+    assert_eq!(complete(&world.b_cq, 1)[0].status, Status::LocProtErr);
 }
 
 #[test]
@@ -176,11 +212,11 @@ fn register_send_registers_and_announces_memory() {
         let offset = usize::from(round) * 100;
         let made = tag.register(&world.memory, offset, 64, sink());
         let (ticket, handle) = made.unwrap();
-        let notified = world.a.post_recv(&[RecvWr {
+        let posted = world.a.post_recv(&[RecvWr {
             id: 7,
             scatter: &[],
         }]);
-        notified.unwrap();
+        posted.unwrap();
         let op = SendOp::RegisterSend {
             ticket,
             invalidate: None,
@@ -189,8 +225,8 @@ fn register_send_registers_and_announces_memory() {
         world.b.post_send(&[wr(1, op, NO_DATA)]).unwrap();
         let sent = complete(&world.b_cq, 1)[0];
         assert_eq!((sent.status, sent.op), (Status::Success, WcOp::Send));
-        let notified = complete(&world.a_cq, 1)[0];
-        assert_eq!(notified.immediate, Some(u32::from(round)));
+        let received = complete(&world.a_cq, 1)[0];
+        assert_eq!(received.immediate, Some(u32::from(round)));
         // The peer's write invalidates the registration, so the STag can be used for the next one.
         assert_eq!(world.write(&handle, &[round + 1; 64]), Status::Success);
         assert_eq!(world.memory.get::<u8>(offset + 63).unwrap(), round + 1);
@@ -235,8 +271,8 @@ fn anticipatory_registration_failure_ends_the_connection() {
     let end = world.run(SendOp::Register(ticket));
     assert_eq!((end.status, end.op), (Status::MwBindErr, WcOp::Register));
     wait_until("the peer is told", || world.a.state() == QpState::Err);
-    let notified = world.a.view().cause.unwrap();
-    assert!(notified.contains("the peer sent Terminate"), "{notified}");
+    let cause = world.a.view().cause.unwrap();
+    assert!(cause.contains("the peer sent Terminate"), "{cause}");
     let why = world.b.view().cause.unwrap();
     assert!(why.contains("did not register"), "{why}");
     assert!(handle.len() == 64 && !world.b.modify(QpState::Rts));
@@ -256,6 +292,48 @@ fn invalid_tag_registrations_are_refused() {
         .map(|_| tag.register(&world.memory, 0, 64, sink()).is_ok())
         .collect();
     assert_eq!(made.iter().filter(|ok| **ok).count(), 64);
+}
+
+#[test]
+fn withdrawn_registration_is_not_executed() {
+    let world = World::new(OnFailure::Reactive);
+    let mut tag = world.pd.fast_reg_mr(1).unwrap();
+    let (first, _) = tag.register(&world.memory, 0, 64, sink()).unwrap();
+    assert!(tag.withdraw(first));
+    assert!(!tag.withdraw(first), "once");
+    assert!(tag.invalidate().is_none());
+    // The next one has its STag.
+    let (second, handle) = tag.register(&world.memory, 4096, 64, sink()).unwrap();
+    assert_eq!(second.stag(), first.stag());
+    assert!(!tag.withdraw(first), "not the last");
+    assert_eq!(
+        world.run(SendOp::Register(first)).status,
+        Status::MwBindErr,
+        "withdrawn"
+    );
+    assert!(world.b.modify(QpState::Rts));
+    assert_eq!(world.run(SendOp::Register(second)).status, Status::Success);
+    assert!(!tag.withdraw(second), "it was executed");
+    assert_eq!(world.write(&handle, b"second"), Status::Success);
+    assert_eq!(world.memory.get::<[u8; 6]>(4096).unwrap(), *b"second");
+}
+
+#[test]
+fn release_frees_memory_of_ended_registrations() {
+    let world = World::new(OnFailure::Reactive);
+    let mut tag = world.pd.fast_reg_mr(1).unwrap();
+    let memory = world.pd.memory(4096, Access::LOCAL_WRITE).unwrap();
+    let stags = world.device.used().stags;
+    let (ticket, _) = tag.register(&memory, 0, 64, sink()).unwrap();
+    drop(memory);
+    assert_eq!(world.run(SendOp::Register(ticket)).status, Status::Success);
+    tag.release();
+    assert_eq!(world.device.used().stags, stags, "it is valid");
+    let over = tag.invalidate().unwrap();
+    assert_eq!(world.run(over).status, Status::Success);
+    assert_eq!(world.device.used().stags, stags);
+    tag.release();
+    assert_eq!(world.device.used().stags, stags - 1);
 }
 
 /// M4: the page capacity of the table is counted for all tags together, reported, and its exhaustion is an error with numbers.

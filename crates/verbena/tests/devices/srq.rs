@@ -135,7 +135,7 @@ fn srq_limit_event_is_raised_once() {
         world.post(id);
     }
     world.srq.set_limit(3).unwrap();
-    let mut notified = Vec::new();
+    let mut events = Vec::new();
     for _ in 0..3 {
         let list = [wr(7, SEND, Data::Inline(b"xx"))];
         world.clients[0].post_send(&list).unwrap();
@@ -143,15 +143,15 @@ fn srq_limit_event_is_raised_once() {
         wait_until("the sender heard", || {
             world.clients[0].view().sends == 0 || world.sent.poll(&mut [Wc::default(); 4]) > 0
         });
-        notified.extend(limits(&world.device));
+        events.extend(limits(&world.device));
     }
     // The thread that took the receive may raise the event after the message was delivered.
     wait_until("it is told", || {
-        notified.extend(limits(&world.device));
-        !notified.is_empty()
+        events.extend(limits(&world.device));
+        !events.is_empty()
     });
     let srq = world.srq.number();
-    assert_eq!(notified, [Event::SrqLimit { srq }]);
+    assert_eq!(events, [Event::SrqLimit { srq }]);
     assert_eq!(
         world.srq.query().unwrap().limit,
         0,

@@ -395,8 +395,8 @@ fn foreign_objects_are_refused() {
 #[test]
 fn failed_channel_wakes_consumer_and_raises_event() {
     let world = World::new(2);
-    let notified = Arc::new(AtomicU8::new(0));
-    let received = notified.clone();
+    let raised = Arc::new(AtomicU8::new(0));
+    let received = raised.clone();
     world.publisher.on_event(move |event| {
         if matches!(event, Event::Disconnected { .. }) {
             received.store(1, Ordering::Release);
@@ -407,7 +407,7 @@ fn failed_channel_wakes_consumer_and_raises_event() {
     world.send(1, 2);
     // `complete` sleeps on the queue's descriptor.
     assert_eq!(ids(&complete(&world.sent, 2)), [1, 2]);
-    wait_until("the event", || notified.load(Ordering::Acquire) == 1);
+    wait_until("the event", || raised.load(Ordering::Acquire) == 1);
 }
 
 const FORWARD: u8 = 0;

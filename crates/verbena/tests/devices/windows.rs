@@ -115,9 +115,9 @@ fn send_with_invalidate_invalidates_window() {
     };
     assert_eq!(world.write(&handle, b"all of it"), Status::Success);
     world.a.post_send(&[wr(3, done, NO_DATA)]).unwrap();
-    let notified = complete(&world.b_cq, 1)[0];
+    let completion = complete(&world.b_cq, 1)[0];
     assert_eq!(
-        (notified.status, notified.invalidated),
+        (completion.status, completion.invalidated),
         (Status::Success, Some(stag))
     );
     assert_eq!(complete(&world.a_cq, 1)[0].status, Status::Success);

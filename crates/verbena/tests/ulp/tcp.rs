@@ -5,9 +5,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use verbena::low::{Data, Flags, QpState, RecvWr, WcOp};
-use verbena::tcp::{Acknowledgement, Fill, TcpOptions, TcpQp, TcpSendWr};
-use verbena::{Error, Status};
+use verbena::low::{ChannelEvent, Data, Flags, QpState, RecvWr, WcOp};
+use verbena::tcp::{Acknowledgement, Fill, TcpChannel, TcpOptions, TcpQp, TcpSendWr};
+use verbena::{Error, Event, Fault, Status};
 
 use super::{LONG, World, listen, pattern};
 
@@ -154,4 +154,47 @@ fn shared_receive_queue_of_other_device_is_refused() {
     };
     let refused = TcpQp::connect(&world.pd, (&world.cq, &world.cq), to, options);
     assert!(matches!(refused, Err(Error::Foreign)));
+}
+
+/// E7: the receives of a connection are the buffers of its channel.
+#[test]
+fn receives_raise_events_of_their_channel() {
+    let mut world = World::new(4096);
+    let (tell, told) = std::sync::mpsc::channel();
+    world.device.on_event(move |event| {
+        if let Event::Channel { .. } = event {
+            let _ = tell.send(event);
+        }
+    });
+    let next = || told.recv_timeout(Duration::from_secs(10)).unwrap();
+    let event = |what, count| Event::Channel {
+        channel: 5,
+        what,
+        count,
+    };
+    let options = TcpOptions {
+        channel: Some(TcpChannel { number: 5, low: 1 }),
+        ..TcpOptions::default()
+    };
+    let (qp, mut peer) = connect(&world, options);
+    receive(&world, &qp, 1, 0, 64);
+    peer.write_all(b"bytes").unwrap();
+    // Taken when the connection was read: none is left then.
+    assert_eq!(next(), event(ChannelEvent::BuffersLow, 0));
+    assert_eq!(next(), event(ChannelEvent::Returned, 1));
+    world.expect(WcOp::Receive, 1, Status::Success, 5);
+    let scatter = &[world.sge(0, 8); 100];
+    assert!(qp.post_recv(&[RecvWr { id: 2, scatter }]).is_err());
+    assert_eq!(next(), event(ChannelEvent::IllegalPost, 1));
+    qp.fail("the end");
+    assert!(told.try_recv().is_err(), "no receive was flushed");
+    let unknown = TcpOptions {
+        channel: Some(TcpChannel { number: 32, low: 0 }),
+        ..TcpOptions::default()
+    };
+    let (_listener, to) = listen();
+    let refused = TcpQp::connect(&world.pd, (&world.cq, &world.cq), to, unknown).unwrap_err();
+    assert_eq!(refused.fault(), Fault::Caller);
+    let why = "channel 32 does not exist; there are 32";
+    assert_eq!(refused.to_string(), why);
 }

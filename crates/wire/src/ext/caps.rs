@@ -47,6 +47,8 @@ impl Features {
     pub const RINGS: Self = Self(4);
     /// The last acknowledgement is repeated before an orderly close.
     pub const CLOSING_ACK: Self = Self(8);
+    /// Atomic Write and Flush.
+    pub const MEMORY_PLACEMENT: Self = Self(16);
 
     /// The set with these bits.
     pub const fn from_bits(bits: u32) -> Self {
@@ -87,6 +89,7 @@ impl fmt::Display for Features {
             (Self::SEND_IMM, "send_imm"),
             (Self::RINGS, "rings"),
             (Self::CLOSING_ACK, "closing_ack"),
+            (Self::MEMORY_PLACEMENT, "memory_placement"),
         ];
         let mut names = known
             .into_iter()

@@ -1,6 +1,6 @@
-//! The Atomic Request and Response headers and the arithmetic they ask for (RFC 7306 §5). `parse`
-//! accepts the two defined operations; memory is accessed and alignment checked by the responder
-//! in another crate.
+//! The Atomic Request and Response headers and the arithmetic they ask for (RFC 7306 §5), with the operations Atomic Write and
+//! Flush of docs/extensions.md. `parse` accepts all four; whether the peer may use the last two is checked in the `stream` crate,
+//! memory is accessed and alignment checked by the responder.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -15,6 +15,13 @@ mod tests;
 
 const FETCH_ADD: u8 = 0;
 const CMP_SWAP: u8 = 2;
+const FLUSH: u8 = 14;
+const WRITE: u8 = 15;
+/// The one placement type of a Flush: global visibility.
+const GLOBAL: u64 = 1;
+/// The selectivity of a Flush.
+const RANGE: u64 = 0;
+const REGION: u64 = 1;
 /// The code is the low four bits of the first word, the rest is reserved (RFC 7306 §5.2.1).
 const CODE_MASK: u32 = 0x0f;
 
@@ -59,9 +66,43 @@ pub enum AtomicOp {
         /// Which bits are compared.
         compare_mask: u64,
     },
+    /// Replaces the word and does not return the previous value (docs/extensions.md).
+    Write {
+        /// The new bytes, in the order of memory.
+        bytes: [u8; 8],
+    },
+    /// Makes earlier writes of the requester visible to everything that accesses the memory (docs/extensions.md). Changes nothing.
+    Flush(FlushScope),
+}
+
+/// The memory that a Flush is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FlushScope {
+    /// Bytes from the address of the request on.
+    Range {
+        /// How many.
+        len: u64,
+    },
+    /// The whole region or window.
+    Region,
 }
 
 impl AtomicOp {
+    /// Whether it is an operation of docs/extensions.md, which both sides must have agreed to.
+    pub const fn is_extension(&self) -> bool {
+        matches!(self, Self::Write { .. } | Self::Flush(_))
+    }
+
+    /// The code on the wire.
+    pub const fn code(&self) -> u8 {
+        match self {
+            Self::FetchAdd { .. } => FETCH_ADD,
+            Self::CmpSwap { .. } => CMP_SWAP,
+            Self::Flush(_) => FLUSH,
+            Self::Write { .. } => WRITE,
+        }
+    }
+
     /// The result of the operation on `original`, in the target's own byte order.
     pub const fn apply(&self, original: u64) -> u64 {
         match *self {
@@ -84,6 +125,8 @@ impl AtomicOp {
                     original
                 }
             }
+            Self::Write { bytes } => u64::from_ne_bytes(bytes),
+            Self::Flush(_) => original,
         }
     }
 }
@@ -101,6 +144,9 @@ impl fmt::Display for AtomicOp {
                 f,
                 "CmpSwap swap={swap:#x}/{swap_mask:#x} compare={compare:#x}/{compare_mask:#x}"
             ),
+            Self::Write { bytes } => write!(f, "AtomicWrite {:016x}", u64::from_be_bytes(*bytes)),
+            Self::Flush(FlushScope::Range { len }) => write!(f, "Flush global len={len}"),
+            Self::Flush(FlushScope::Region) => f.write_str("Flush global region"),
         }
     }
 }
@@ -136,6 +182,10 @@ impl AtomicRequest {
                 compare: raw.compare.get(),
                 compare_mask: raw.compare_mask.get(),
             },
+            WRITE => AtomicOp::Write {
+                bytes: raw.data.get().to_be_bytes(),
+            },
+            FLUSH => AtomicOp::Flush(flush_scope(&raw)?),
             got => return Err(Malformed::AtomicCode { got }),
         };
         Ok(Self {
@@ -149,17 +199,20 @@ impl AtomicRequest {
     /// The header's bytes.
     pub fn emit(&self) -> [u8; Self::LEN] {
         // RFC 7306 §5.2.1: a FetchAdd sends zero compare data and an all-ones compare mask.
-        let (code, data, mask, compare, compare_mask) = match self.op {
-            AtomicOp::FetchAdd { add, mask } => (FETCH_ADD, add, mask, 0, u64::MAX),
+        let (data, mask, compare, compare_mask) = match self.op {
+            AtomicOp::FetchAdd { add, mask } => (add, mask, 0, u64::MAX),
             AtomicOp::CmpSwap {
                 swap,
                 swap_mask,
                 compare,
                 compare_mask,
-            } => (CMP_SWAP, swap, swap_mask, compare, compare_mask),
+            } => (swap, swap_mask, compare, compare_mask),
+            AtomicOp::Write { bytes } => (u64::from_be_bytes(bytes), 0, 0, 0),
+            AtomicOp::Flush(FlushScope::Range { len }) => (len, GLOBAL, RANGE, 0),
+            AtomicOp::Flush(FlushScope::Region) => (0, GLOBAL, REGION, 0),
         };
         zerocopy::transmute!(RawRequest {
-            code: U32::new(code.into()),
+            code: U32::new(self.op.code().into()),
             id: U32::new(self.id),
             stag: U32::new(self.stag.get()),
             to: U64::new(self.to.get()),
@@ -171,6 +224,21 @@ impl AtomicRequest {
     }
 }
 
+/// The scope of a Flush; its placement type must be the defined one.
+fn flush_scope(raw: &RawRequest) -> Result<FlushScope, Malformed> {
+    let (placement, selectivity) = (raw.mask.get(), raw.compare.get());
+    match (placement, selectivity) {
+        (GLOBAL, RANGE) => Ok(FlushScope::Range {
+            len: raw.data.get(),
+        }),
+        (GLOBAL, REGION) => Ok(FlushScope::Region),
+        _ => Err(Malformed::FlushKind {
+            placement,
+            selectivity,
+        }),
+    }
+}
+
 impl fmt::Display for AtomicRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { op, id, stag, to } = self;
@@ -178,7 +246,7 @@ impl fmt::Display for AtomicRequest {
     }
 }
 
-/// The response: the word before the operation.
+/// The response: the word before the operation; zero for an Atomic Write and a Flush.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AtomicResponse {
     /// The request's identifier.

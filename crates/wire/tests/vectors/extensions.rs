@@ -2,7 +2,7 @@
 
 use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::Control;
-use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Immediate, Opcode};
+use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, FlushScope, Immediate, Opcode};
 use verbena_wire::{Mo, Msn, Qn, Rsn, Srqn, Stag, To};
 
 use crate::support::{frame_both_ways, hex, ulpdu_of};
@@ -87,6 +87,35 @@ fn compare_and_swap() {
     frame_both_ways(frame, header(Opcode::AtomicRequest, 4), &request.emit());
     assert_eq!(AtomicRequest::parse(&payload_of(frame)), Ok(request));
     assert_eq!((request.op.apply(7), request.op.apply(8)), (9, 8));
+}
+
+#[test]
+fn atomic_write() {
+    let frame = "0046 414a 00000000 00000001 00000005 00000000
+        0000000f 00000013 12345678 0000000000001000
+        0102030405060708 0000000000000000 0000000000000000 0000000000000000 53295125";
+    let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+    let request = request(AtomicOp::Write { bytes }, 0x13);
+    frame_both_ways(frame, header(Opcode::AtomicRequest, 5), &request.emit());
+    assert_eq!(AtomicRequest::parse(&payload_of(frame)), Ok(request));
+}
+
+#[test]
+fn flush_of_a_range_and_of_a_region() {
+    let range = "0046 414a 00000000 00000001 00000006 00000000
+        0000000e 00000014 12345678 0000000000001000
+        0000000000000040 0000000000000001 0000000000000000 0000000000000000 d40ebce1";
+    let region = "0046 414a 00000000 00000001 00000007 00000000
+        0000000e 00000015 12345678 0000000000001000
+        0000000000000000 0000000000000001 0000000000000001 0000000000000000 914a5eae";
+    for (frame, scope, id, msn) in [
+        (range, FlushScope::Range { len: 64 }, 0x14, 6),
+        (region, FlushScope::Region, 0x15, 7),
+    ] {
+        let request = request(AtomicOp::Flush(scope), id);
+        frame_both_ways(frame, header(Opcode::AtomicRequest, msn), &request.emit());
+        assert_eq!(AtomicRequest::parse(&payload_of(frame)), Ok(request));
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod data;
 mod extensions;
 mod markers;
 mod roce;
+mod rxe;
 mod startup;
 mod support;
 mod terminate;

@@ -3,7 +3,7 @@
 
 use core::ffi::c_int;
 
-use super::conn_param::{RETRY_COUNT, RNR_TIMER};
+use super::conn_param::{MANAGED_ACCESS, RETRY_COUNT, RNR_TIMER};
 use super::{datagram, id};
 use crate::abi::*;
 use crate::caller::{handle, this_id};
@@ -41,8 +41,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_init_qp_attr(
             IBV_QPS_INIT => {
                 attr.pkey_index = 0;
                 attr.port_num = 1;
-                attr.qp_access_flags =
-                    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+                attr.qp_access_flags = MANAGED_ACCESS;
                 IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS
             }
             IBV_QPS_RTR => {

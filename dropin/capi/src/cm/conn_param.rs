@@ -15,6 +15,12 @@ pub(super) const RETRY_COUNT: u8 = 7;
 /// The minimum RNR timer: 0.64 ms.
 pub(super) const RNR_TIMER: u8 = 12;
 
+/// What the peer of a managed connection may do.
+pub(super) const MANAGED_ACCESS: u32 = IBV_ACCESS_REMOTE_WRITE
+    | IBV_ACCESS_REMOTE_READ
+    | IBV_ACCESS_REMOTE_ATOMIC
+    | IBV_ACCESS_FLUSH_GLOBAL;
+
 /// The attributes that a managed connection sets on its queue pair.
 pub(super) const MANAGED_ATTR_MASK: u32 = IBV_QP_PATH_MTU
     | IBV_QP_TIMEOUT

@@ -58,13 +58,13 @@ impl Id {
         if !inner.listeners.is_empty() {
             return Err(Errno::INVAL);
         }
-        let berths = core::mem::take(&mut inner.bound_listeners);
+        let bound_listeners = core::mem::take(&mut inner.bound_listeners);
         let room = Backlog {
             waiting: Arc::default(),
             limit: backlog,
             report_lock: Arc::default(),
         };
-        for bound in berths {
+        for bound in bound_listeners {
             let listener = Arc::new(bound.listen(backlog)?);
             let (weak, link, theirs) = (Arc::downgrade(&listener), self.link.clone(), room.clone());
             listener.on_request(Arc::new(move || report_requests(&weak, &link, &theirs)));

@@ -4,7 +4,9 @@
 
 use core::ffi::c_int;
 use core::ptr;
+use std::sync::Arc;
 
+use super::conn_param::MANAGED_ACCESS;
 use super::{id, multicast};
 use crate::abi::*;
 use crate::caller::arg_mut;
@@ -13,6 +15,7 @@ use crate::cq::{ibv_create_cq, ibv_destroy_cq};
 use crate::errno::{Errno, minus_one};
 use crate::qp::{self, ibv_destroy_qp, ibv_modify_qp};
 use crate::srq::{self, ibv_create_srq, ibv_destroy_srq};
+use crate::{context, log};
 
 /// Creates the queue pair of an identifier.
 ///
@@ -102,6 +105,7 @@ unsafe fn create_with(
             return Err(Errno::INVAL);
         }
         let pd = if pd.is_null() { (*id).pd } else { pd };
+        check_function(id, pd)?;
         let mut wanted = |send: &mut *mut ibv_cq,
                           recv: &mut *mut ibv_cq,
                           srq: &mut *mut ibv_srq,
@@ -138,6 +142,27 @@ unsafe fn create_with(
             }
         }
     }
+}
+
+/// Checks that the domain is of the function that identifiers are on: a queue pair of another one could not be connected (V1).
+///
+/// # Safety
+/// `id` was created by this library and has a device; `pd` is null or was created by this library.
+unsafe fn check_function(id: *mut rdma_cm_id, pd: *mut ibv_pd) -> Result<(), Errno> {
+    // SAFETY: the caller guarantees that `id` and `pd` are null or of this library; a domain's context is open while the domain exists.
+    let (identifier, domain) = unsafe {
+        let pd = pd.as_ref().ok_or(Errno::INVAL)?;
+        (context::of((*id).verbs)?, context::of(pd.context)?)
+    };
+    if Arc::ptr_eq(&identifier.function, &domain.function) {
+        return Ok(());
+    }
+    log::warn(|| {
+        "rdma_create_qp: identifiers of rdma_cm are on the first device, and the protection domain is of another one: \
+         allocate it with the identifier's context (id->verbs), or connect the queue pair by number (ibv_modify_qp)"
+            .to_owned()
+    });
+    Err(Errno::INVAL)
 }
 
 /// Creates a completion queue of an identifier, unless there is one.
@@ -209,9 +234,7 @@ unsafe fn prepare(qp: *mut ibv_qp) -> Result<(), Errno> {
         qp_state: IBV_QPS_INIT,
         port_num: 1,
         qkey: RDMA_UDP_QKEY,
-        qp_access_flags: IBV_ACCESS_REMOTE_WRITE
-            | IBV_ACCESS_REMOTE_READ
-            | IBV_ACCESS_REMOTE_ATOMIC,
+        qp_access_flags: MANAGED_ACCESS,
         ..ibv_qp_attr::zeroed()
     };
     let init = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;

@@ -13,6 +13,8 @@ pub(super) fn opcode(wc: &Wc) -> u32 {
         WcOp::Read => IBV_WC_RDMA_READ,
         WcOp::CompSwap => IBV_WC_COMP_SWAP,
         WcOp::FetchAdd => IBV_WC_FETCH_ADD,
+        WcOp::AtomicWrite => IBV_WC_ATOMIC_WRITE,
+        WcOp::Flush => IBV_WC_FLUSH,
         WcOp::Bind => IBV_WC_BIND_MW,
         WcOp::LocalInvalidate => IBV_WC_LOCAL_INV,
         // The user-space verbs have no registration by work request, so it cannot be posted.

@@ -32,8 +32,8 @@ fn full_event_queue_reports_overflow_once() {
     non_blocking(&mailbox);
     let all = || core::iter::from_fn(|| mailbox.take(|_| ()).ok()).collect::<Vec<_>>();
     let put = |event| mailbox.put_within(3, event, || true, || -1);
-    let notified: Vec<_> = (0..6).map(put).collect();
-    assert_eq!(notified, [false, false, false, true, false, false]);
+    let accepted: Vec<_> = (0..6).map(put).collect();
+    assert_eq!(accepted, [false, false, false, true, false, false]);
     assert_eq!(mailbox.take(|_| ()), Ok(0));
     assert!(
         put(6),

@@ -124,18 +124,16 @@ impl Batch {
     pub(super) fn is_valid(&self, pair: &Pair) -> bool {
         self.requests.iter().all(|request| {
             let len = self.data(request).len();
-            let atomic = matches!(request.op, SendOp::FetchAdd { .. } | SendOp::CmpSwap { .. });
             let inline = matches!(request.source, Source::Inline(_));
             let lost = match pair.kind {
                 IBV_QPT_UD => request.to.is_none(),
                 IBV_QPT_XRC_SEND => request.srqn.is_none() && !request.op.is_local(),
                 _ => false,
             };
-            let fits = match len {
-                Some(8) => true,
-                Some(len) => !atomic && (len == 0 || !request.op.is_local()),
-                None => false,
-            };
+            let fits = len.is_some_and(|len| {
+                let fixed = request.op.fixed_len();
+                fixed.is_none_or(|fixed| len == fixed)
+            });
             fits && !lost && (!inline || request.op.takes_inline())
         })
     }

@@ -148,6 +148,7 @@ impl Pair {
                 write: has(IBV_ACCESS_REMOTE_WRITE),
                 read: has(IBV_ACCESS_REMOTE_READ),
                 atomic: has(IBV_ACCESS_REMOTE_ATOMIC),
+                flush: has(IBV_ACCESS_FLUSH_GLOBAL),
             });
         }
     }

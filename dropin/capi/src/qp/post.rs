@@ -86,6 +86,9 @@ impl Pair {
                 add: atomic.compare_add,
                 mask: 0,
             },
+            IBV_WR_ATOMIC_WRITE => SendOp::AtomicWrite {
+                remote: remote(rdma.rkey, rdma.remote_addr),
+            },
             IBV_WR_LOCAL_INV => SendOp::LocalInvalidate(Stag::new(wr.imm_data)),
             IBV_WR_BIND_MW => {
                 // SAFETY: the opcode says that this member was written; the caller guarantees that window and region were created by this library.

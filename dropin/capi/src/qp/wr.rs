@@ -5,7 +5,7 @@
 use core::ffi::{c_int, c_void};
 
 use parking_lot::{Mutex, MutexGuard};
-use verbena::low::{PostError, RemoteAddr, SendOp, Stag, To};
+use verbena::low::{FlushScope, PostError, RemoteAddr, SendOp, Stag, To};
 
 use super::batch::{Batch, Source};
 use super::post::{destination, srq_number};
@@ -36,11 +36,15 @@ const RC: u32 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | IBV_QP_EX_WITH_LOCAL_INV
     | IBV_QP_EX_WITH_BIND_MW
-    | IBV_QP_EX_WITH_SEND_WITH_INV;
+    | IBV_QP_EX_WITH_SEND_WITH_INV
+    | IBV_QP_EX_WITH_FLUSH
+    | IBV_QP_EX_WITH_ATOMIC_WRITE;
 const UC: u32 = RC
     & !(IBV_QP_EX_WITH_RDMA_READ
         | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP
-        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
+        | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
+        | IBV_QP_EX_WITH_FLUSH
+        | IBV_QP_EX_WITH_ATOMIC_WRITE);
 const UD: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
 /// Sets the functions that the program requested.
@@ -98,6 +102,12 @@ pub(super) fn set_functions(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result
     }
     if has(IBV_QP_EX_WITH_BIND_MW) {
         qp.wr_bind_mw = Some(wr_bind_mw);
+    }
+    if has(IBV_QP_EX_WITH_FLUSH) {
+        qp.wr_flush = Some(wr_flush);
+    }
+    if has(IBV_QP_EX_WITH_ATOMIC_WRITE) {
+        qp.wr_atomic_write = Some(wr_atomic_write);
     }
     Ok(())
 }
@@ -274,6 +284,54 @@ unsafe extern "C" fn wr_atomic_fetch_add(qp: *mut ibv_qp_ex, rkey: u32, at: u64,
         mask: 0,
     };
     started!(add(qp, Ok(op)));
+}
+
+unsafe extern "C" fn wr_atomic_write(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    at: u64,
+    atomic_wr: *const c_void,
+) {
+    let op = SendOp::AtomicWrite {
+        remote: remote(rkey, at),
+    };
+    if atomic_wr.is_null() {
+        started!(add(qp, Err(Errno::INVAL)));
+        return;
+    }
+    started!(add(qp, Ok(op)));
+    let word = ibv_sge {
+        addr: atomic_wr as u64,
+        length: 8,
+        lkey: 0,
+    };
+    started!(set(qp, |_, batch| {
+        // SAFETY: the caller guarantees eight bytes at `atomic_wr`, which is not null.
+        let copied = unsafe { batch.copy(&[word], 8)? };
+        Ok(Source::Inline(copied))
+    }));
+}
+
+unsafe extern "C" fn wr_flush(
+    qp: *mut ibv_qp_ex,
+    rkey: u32,
+    at: u64,
+    len: usize,
+    placement: u8,
+    level: u8,
+) {
+    let scope = match (u32::from(placement), u32::from(level)) {
+        (IBV_FLUSH_GLOBAL, IBV_FLUSH_RANGE) => Ok(FlushScope::Range { len: len as u64 }),
+        (IBV_FLUSH_GLOBAL, IBV_FLUSH_MR) => Ok(FlushScope::Region),
+        // docs/decisions.md: no peer offers persistence.
+        (placement, _) if placement & IBV_FLUSH_PERSISTENT != 0 => Err(Errno::NOSUPP),
+        _ => Err(Errno::INVAL),
+    };
+    let op = scope.map(|scope| SendOp::Flush {
+        remote: remote(rkey, at),
+        scope,
+    });
+    started!(add(qp, op));
 }
 
 unsafe extern "C" fn wr_local_inv(qp: *mut ibv_qp_ex, rkey: u32) {

@@ -167,8 +167,8 @@ fn events(ready: Readiness, wanted: i16) -> i16 {
     let asked = rows.into_iter().filter(|(is, _)| *is);
     let asked = asked.fold(0, |all, (_, bits)| all | bits) & wanted;
     let rows = [(ready.error, libc::POLLERR), (ready.hangup, libc::POLLHUP)];
-    let event = rows.into_iter().filter(|(is, _)| *is);
-    event.fold(asked, |all, (_, bit)| all | bit)
+    let set = rows.into_iter().filter(|(is, _)| *is);
+    set.fold(asked, |all, (_, bit)| all | bit)
 }
 
 /// Waits until a descriptor of the sets is ready; returns how many are.

@@ -10,6 +10,17 @@
 #define PAGE 4096
 #define ALL (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
 
+/* Of rdma-core 50; older headers lack them, and `wr_flush`, the member behind `wr_atomic_write`. */
+enum {
+	ACCESS_FLUSH_GLOBAL = 1 << 8,
+	ACCESS_FLUSH_PERSISTENT = 1 << 9,
+	QP_EX_WITH_FLUSH = 1 << 11,
+	FLUSH_GLOBAL = 1,
+	FLUSH_RANGE = 0,
+	FLUSH_MR = 1,
+};
+typedef void (*flush_function)(struct ibv_qp_ex *, uint32_t, uint64_t, size_t, uint8_t, uint8_t);
+
 struct end {
 	struct rdma_cm_id *id;
 	struct ibv_pd *base, *pd;
@@ -64,14 +75,17 @@ static void create_queues(struct end *end, struct ibv_context *context)
 static void create_qp(struct end *end)
 {
 	create_queues(end, end->id->verbs);
-	struct ibv_qp_init_attr init = {
+	struct ibv_qp_init_attr_ex init = {
 		.send_cq = ibv_cq_ex_to_cq(end->cq),
 		.recv_cq = ibv_cq_ex_to_cq(end->cq),
 		.cap = { 16, 16, 4, 4, 0 },
 		.qp_type = IBV_QPT_RC,
 		.sq_sig_all = 1,
+		.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+		.pd = end->pd,
+		.send_ops_flags = IBV_QP_EX_WITH_ATOMIC_WRITE | QP_EX_WITH_FLUSH,
 	};
-	CHECK(!rdma_create_qp(end->id, end->pd, &init));
+	CHECK(!rdma_create_qp_ex(end->id, &init));
 	struct ibv_ece ece = { 0 };
 	CHECK(!ibv_query_ece(end->id->qp, &ece) && ece.vendor_id && !ece.options);
 	CHECK(!ibv_set_ece(end->id->qp, &ece));
@@ -232,6 +246,35 @@ static void device_memory(struct end *a, struct end *b)
 	CHECK(!ibv_alloc_dm(b->id->verbs, &attr) && errno == EINVAL);
 }
 
+/* A word that is written whole, and writes that are flushed to global visibility. */
+static void placement(struct end *a, struct end *b)
+{
+	_Alignas(8) char memory[64] = "", text[] = "new word";
+	struct ibv_mr *mr = ibv_reg_mr(b->pd, memory, sizeof memory, ALL | ACCESS_FLUSH_GLOBAL);
+	struct ibv_mr *local = ibv_reg_mr(a->pd, text, sizeof text, ALL);
+	CHECK(mr && local);
+	CHECK(!ibv_reg_mr(b->pd, memory, sizeof memory, ALL | ACCESS_FLUSH_PERSISTENT) && errno == EOPNOTSUPP);
+	struct ibv_sge word = { (uintptr_t)text, 8, local->lkey };
+	post(a, 6, IBV_WR_ATOMIC_WRITE, &word, 1, (uintptr_t)memory + 8, mr->rkey);
+	succeed(a, 6);
+	struct ibv_qp_ex *qp = ibv_qp_to_qp_ex(a->id->qp);
+	CHECK(qp);
+	flush_function flush = *(flush_function *)(&qp->wr_atomic_write + 1);
+	ibv_wr_start(qp);
+	qp->wr_id = 7;
+	qp->wr_flags = IBV_SEND_SIGNALED;
+	ibv_wr_atomic_write(qp, mr->rkey, (uintptr_t)memory + 16, "by value");
+	qp->wr_id = 8;
+	flush(qp, mr->rkey, (uintptr_t)memory, sizeof memory, FLUSH_GLOBAL, FLUSH_RANGE);
+	qp->wr_id = 9;
+	flush(qp, mr->rkey, 0, 0, FLUSH_GLOBAL, FLUSH_MR);
+	CHECK(!ibv_wr_complete(qp));
+	for (uint64_t id = 7; id <= 9; id++)
+		succeed(a, id);
+	CHECK(!memcmp(memory + 8, "new wordby value", 16));
+	CHECK(!ibv_dereg_mr(mr) && !ibv_dereg_mr(local));
+}
+
 /* More completions than entries: the connection stays, and the last ones are found. */
 static void overrun(struct end *a, struct end *b)
 {
@@ -292,6 +335,7 @@ int main(int argc, char **argv)
 	on_demand(&a, &b);
 	null_region(&a, &b);
 	device_memory(&a, &b);
+	placement(&a, &b);
 	overrun(&a, &b);
 	CHECK(!rdma_disconnect(a.id));
 	CHECK(!rdma_ack_cm_event(expect(channels[1], RDMA_CM_EVENT_DISCONNECTED)));

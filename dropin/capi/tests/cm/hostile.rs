@@ -402,8 +402,8 @@ fn client_death_in_any_phase_leaks_nothing() {
                 raw.write_all(&EMPTY_SEND[..sent]).unwrap();
                 close(raw, rudely);
                 // No receive was posted: a message that waits for one ends the connection as well.
-                let notified = readable(server.channel.fd(), LONG);
-                assert!(notified, "{sent} bytes of a frame, rudely: {rudely}");
+                let is_readable = readable(server.channel.fd(), LONG);
+                assert!(is_readable, "{sent} bytes of a frame, rudely: {rudely}");
                 assert!(child.is(&server.channel.expect(RDMA_CM_EVENT_DISCONNECTED)));
                 drop(child);
             }

@@ -16,7 +16,9 @@ const OPERATIONS: u32 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD
     | IBV_QP_EX_WITH_LOCAL_INV
     | IBV_QP_EX_WITH_BIND_MW
-    | IBV_QP_EX_WITH_SEND_WITH_INV;
+    | IBV_QP_EX_WITH_SEND_WITH_INV
+    | IBV_QP_EX_WITH_FLUSH
+    | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
 fn built() -> SideParams {
     SideParams {
@@ -52,6 +54,8 @@ functions! {
     fn wr_rdma_read(rkey: u32, at: u64);
     fn wr_atomic_cmp_swp(rkey: u32, at: u64, compare: u64, swap: u64);
     fn wr_atomic_fetch_add(rkey: u32, at: u64, add: u64);
+    fn wr_atomic_write(rkey: u32, at: u64, atomic_wr: *const c_void);
+    fn wr_flush(rkey: u32, at: u64, len: usize, placement: u8, level: u8);
     fn wr_local_inv(rkey: u32);
     fn wr_bind_mw(window: *mut ibv_mw, rkey: u32, info: *const ibv_mw_bind_info);
     fn wr_set_sge(lkey: u32, at: u64, length: u32);
@@ -176,6 +180,152 @@ fn every_operation_can_be_built() {
     assert_eq!(a.read(136, 8), 7_u64.to_ne_bytes());
     assert_eq!(b.read(512, 8), 99_u64.to_ne_bytes());
     assert_eq!(b.read(256, 5), b"abcde");
+}
+
+/// Sides whose peers may flush.
+fn flushable() -> SideParams {
+    SideParams {
+        rights: SideParams::default().rights | IBV_ACCESS_FLUSH_GLOBAL,
+        ..built()
+    }
+}
+
+/// The memory of a side, registered once more with the right to flush it.
+fn register_flushable(side: &Side) -> (*mut ibv_mr, u32) {
+    let at = side.memory.as_ptr().cast_mut().cast();
+    let access = ALL | IBV_ACCESS_FLUSH_GLOBAL as i32;
+    let mr = call!(ibv_reg_mr(side.pd, at, SIZE, access));
+    assert!(!mr.is_null(), "{}", errno());
+    // SAFETY: `mr` was just registered.
+    (mr, unsafe { (*mr).rkey })
+}
+
+/// The first word of a side's memory that is aligned.
+fn aligned(side: &Side) -> usize {
+    (8 - side.at(0) % 8) as usize
+}
+
+const GLOBAL: u8 = IBV_FLUSH_GLOBAL as u8;
+const RANGE: u8 = IBV_FLUSH_RANGE as u8;
+const MR: u8 = IBV_FLUSH_MR as u8;
+
+#[test]
+fn atomic_write_and_flush_can_be_built() {
+    // Without inline data: the word of an atomic write is part of its request.
+    let (mut a, b) = pair(SideParams {
+        inline: 0,
+        ..flushable()
+    });
+    let (mr, rkey) = register_flushable(&b);
+    a.fill(0, b"a record");
+    let (lkey, here, there, flag) = (a.rkey(), a.at(0), b.at(1024), aligned(&b));
+    let mut word = *b"is valid";
+    let code = build(&a, |qp| {
+        qp.set_id(1);
+        qp.wr_rdma_write(rkey, there);
+        qp.wr_set_sge(lkey, here, 8);
+        qp.set_id(2);
+        qp.wr_flush(rkey, there, 8, GLOBAL, RANGE);
+        qp.set_id(3);
+        qp.wr_atomic_write(rkey, b.at(flag), word.as_ptr().cast());
+        qp.set_id(4);
+        qp.wr_flush(rkey, 0, 0, GLOBAL, MR);
+        // Copied when it was added.
+        word.fill(0);
+    });
+    assert_eq!(code, 0);
+    let opcodes = [
+        IBV_WC_RDMA_WRITE,
+        IBV_WC_FLUSH,
+        IBV_WC_ATOMIC_WRITE,
+        IBV_WC_FLUSH,
+    ];
+    for (id, opcode) in (1..).zip(opcodes) {
+        assert_eq!(expect_completion(a.cq, id, IBV_WC_SUCCESS).opcode, opcode);
+    }
+    assert_eq!(b.read(1024, 8), b"a record");
+    assert_eq!(b.read(flag, 8), b"is valid");
+    // The other form of an atomic write; a flush has no other form.
+    let code = a.send(5, IBV_WR_ATOMIC_WRITE, a.sge(0, 8), |wr| {
+        rdma(wr, b.at(flag), rkey);
+    });
+    assert_eq!(code, 0);
+    let wc = expect_completion(a.cq, 5, IBV_WC_SUCCESS);
+    assert_eq!((wc.opcode, wc.byte_len), (IBV_WC_ATOMIC_WRITE, 8));
+    assert_eq!(b.read(flag, 8), b"a record");
+    let code = a.send(6, IBV_WR_FLUSH, a.sge(0, 0), |wr| {
+        rdma(wr, b.at(flag), rkey);
+    });
+    assert_eq!(code, libc::EINVAL);
+    let code = a.send(7, IBV_WR_ATOMIC_WRITE, a.sge(0, 4), |wr| {
+        rdma(wr, b.at(flag), rkey);
+    });
+    assert_eq!(code, libc::EINVAL);
+    assert_eq!(call!(ibv_dereg_mr(mr)), 0);
+}
+
+#[test]
+fn invalid_flush_or_atomic_write_posts_nothing() {
+    const PERSISTENT: u8 = IBV_FLUSH_PERSISTENT as u8;
+    let (a, b) = pair(flushable());
+    let (mr, rkey) = register_flushable(&b);
+    let there = b.at(0);
+    for (placement, level, expected) in [
+        (PERSISTENT, RANGE, libc::EOPNOTSUPP),
+        (PERSISTENT | GLOBAL, MR, libc::EOPNOTSUPP),
+        (0, RANGE, libc::EINVAL),
+        (4, RANGE, libc::EINVAL),
+        (GLOBAL, 2, libc::EINVAL),
+    ] {
+        let code = build(&a, |qp| {
+            qp.wr_rdma_write(rkey, there);
+            qp.wr_flush(rkey, there, 8, placement, level);
+        });
+        assert_eq!(code, expected, "{placement} {level}");
+    }
+    let code = build(&a, |qp| qp.wr_atomic_write(rkey, there, ptr::null()));
+    assert_eq!(code, libc::EINVAL);
+    assert_no_completion(a.cq);
+    let at = b.memory.as_ptr().cast_mut().cast();
+    let access = ALL | IBV_ACCESS_FLUSH_PERSISTENT as i32;
+    let refused = call!(ibv_reg_mr(b.pd, at, SIZE, access));
+    assert_refused(refused, libc::EOPNOTSUPP, "persistent");
+    assert_eq!(a.state(), IBV_QPS_RTS);
+    assert_eq!(call!(ibv_dereg_mr(mr)), 0);
+}
+
+#[test]
+fn flush_needs_rights_of_queue_pair_and_region() {
+    let flush = |a: &Side, b: &Side, rkey| {
+        let code = build(a, |qp| {
+            qp.set_id(1);
+            qp.wr_flush(rkey, b.at(0), 8, GLOBAL, RANGE);
+        });
+        assert_eq!(code, 0);
+    };
+    let (a, b) = pair(built());
+    let (mr, rkey) = register_flushable(&b);
+    flush(&a, &b, rkey);
+    expect_completion(a.cq, 1, IBV_WC_REM_INV_REQ_ERR);
+    assert_eq!(call!(ibv_dereg_mr(mr)), 0);
+
+    let (a, b) = pair(flushable());
+    flush(&a, &b, b.rkey());
+    expect_completion(a.cq, 1, IBV_WC_REM_ACCESS_ERR);
+}
+
+#[test]
+fn device_reports_atomic_write_and_flush() {
+    let side = Side::new(built());
+    let query = verbs_of(side.context).query_device_ex.unwrap();
+    let mut attr = ibv_device_attr_ex::zeroed();
+    let size = size_of::<ibv_device_attr_ex>();
+    let code = call!(query(side.context, ptr::null(), &raw mut attr, size));
+    assert_eq!(code, 0);
+    let flags = attr.device_cap_flags_ex;
+    let has = IB_UVERBS_DEVICE_ATOMIC_WRITE | IB_UVERBS_DEVICE_FLUSH_GLOBAL;
+    assert_eq!(flags & has, has);
+    assert_eq!(flags & IB_UVERBS_DEVICE_FLUSH_PERSISTENT, 0);
 }
 
 #[test]

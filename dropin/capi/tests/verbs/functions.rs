@@ -78,6 +78,7 @@ fn functions_are_separate_devices() {
         assert_refused(new_cq(a), libc::ENOMEM, "one too many");
         let other = new_cq(b);
         assert!(!other.is_null(), "{}", errno());
+        check_identifier_refuses_domain(pd_a);
         assert_eq!(ibv_destroy_qp(qp), 0);
         for cq in [cq_a, cq_b, more[0], more[1], other] {
             assert_eq!(ibv_destroy_cq(cq), 0);
@@ -91,6 +92,27 @@ fn functions_are_separate_devices() {
         check_failure_is_isolated(&devices);
         check_removal_events();
     }
+}
+
+/// Identifiers of rdma_cm are on the first device: the domain of another one is refused, and the identifier's own works.
+fn check_identifier_refuses_domain(pd: *mut ibv_pd) {
+    let channel = rdma_create_event_channel();
+    let (mut id, null) = (core::ptr::null_mut(), core::ptr::null_mut());
+    assert_eq!(
+        call!(rdma_create_id(channel, &raw mut id, null, RDMA_PS_TCP)),
+        0
+    );
+    let mut attr = ibv_qp_init_attr::zeroed();
+    attr.qp_type = IBV_QPT_RC;
+    (attr.cap.max_send_wr, attr.cap.max_recv_wr) = (1, 1);
+    assert_eq!(call!(rdma_create_qp(id, pd, &raw mut attr)), -1);
+    let refused = std::io::Error::last_os_error();
+    assert_eq!(refused.raw_os_error(), Some(libc::EINVAL));
+    let own = core::ptr::null_mut();
+    assert_eq!(call!(rdma_create_qp(id, own, &raw mut attr)), 0);
+    call!(rdma_destroy_qp(id));
+    assert_eq!(call!(rdma_destroy_id(id)), 0);
+    call!(rdma_destroy_event_channel(channel));
 }
 
 /// A device whose adapter fails: a thread of it panics, or it is shut down (N8). All its contexts get an event, no call waits,
@@ -118,9 +140,9 @@ fn check_failure_is_isolated(devices: &[*mut ibv_device]) {
             call_in_thread(Addr(channel.cast()), cq_event),
         ];
         assert!(end(1));
-        let notified = waits.map(|notified| notified.recv_timeout(TIMEOUT).expect("it waits on"));
+        let events = waits.map(|events| events.recv_timeout(TIMEOUT).expect("it waits on"));
         let fatal = IBV_EVENT_DEVICE_FATAL as c_int;
-        assert_eq!(notified, [fatal, fatal, 0]);
+        assert_eq!(events, [fatal, fatal, 0]);
         // No further event comes, and no call waits for one.
         for context in [first, second] {
             assert_eq!(async_event(Addr(context.cast())), -libc::EIO);
@@ -160,9 +182,9 @@ fn check_removal_events() {
     let here = ud_peers::address("127.0.0.1:0");
     assert_eq!(call!(rdma_bind_addr(id, ud_peers::at(&here))), 0);
     assert_eq!(call!(rdma_listen(id, 4)), 0);
-    let notified = call_in_thread(Addr(channel.cast()), cm_event);
+    let receiver = call_in_thread(Addr(channel.cast()), cm_event);
     assert!(testing::provoke_panic(0));
-    let event = notified.recv_timeout(TIMEOUT).expect("it waits on");
+    let event = receiver.recv_timeout(TIMEOUT).expect("it waits on");
     assert_eq!(event, RDMA_CM_EVENT_DEVICE_REMOVAL as c_int);
     assert_eq!(call!(rdma_destroy_id(id)), 0);
     call!(rdma_destroy_event_channel(channel));
@@ -204,12 +226,12 @@ fn async_event(context: Addr) -> c_int {
 
 fn cq_event(channel: Addr) -> c_int {
     let (mut cq, mut context) = (core::ptr::null_mut(), core::ptr::null_mut());
-    let notified = call!(ibv_get_cq_event(
+    let result = call!(ibv_get_cq_event(
         channel.0.cast(),
         &raw mut cq,
         &raw mut context
     ));
-    if notified == 0 { 0 } else { -errno() }
+    if result == 0 { 0 } else { -errno() }
 }
 
 fn cm_event(channel: Addr) -> c_int {

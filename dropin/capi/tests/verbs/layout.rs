@@ -15,7 +15,7 @@ const INCLUDES: &str = "#include <stddef.h>\n#include <stdint.h>\n#include <stdi
                         #include <infiniband/verbs.h>\n#include <rdma/rdma_cma.h>\n";
 
 /// What the headers of some release lack: compared only if the headers have it.
-const NEWER: [&str; 16] = [
+const NEWER: [&str; 17] = [
     // rdma-core 44.
     "ibv_qp_ex.wr_atomic_write",
     "IBV_QP_EX_WITH_ATOMIC_WRITE",
@@ -33,6 +33,8 @@ const NEWER: [&str; 16] = [
     "IBV_QP_EX_WITH_FLUSH",
     "IBV_WC_FLUSH",
     "IBV_WR_FLUSH",
+    // In the kernel's `rdma/ib_user_verbs.h`, which `verbs.h` does not include; rdma-core has no names of its own for them.
+    "IB_UVERBS_DEVICE_",
     // From the private header `driver.h`, which no Debian package has; `ibv_query_gid_type` uses the value.
     "IBV_GID_TYPE_SYSFS_",
 ];

@@ -27,6 +27,7 @@ mod refusals;
 mod strings;
 mod timestamps;
 mod unmapped;
+mod vectors;
 mod waiting;
 mod work;
 mod xrc;

@@ -45,7 +45,7 @@ impl Stream {
         let both = at.is_ipv6() && at.ip().is_unspecified() && !self.options().v6_only;
         let mut state = self.state.lock();
         match &*state {
-            State::Unconnected(berths) if berths.is_empty() => {}
+            State::Unconnected(bound_listeners) if bound_listeners.is_empty() => {}
             State::Closed => return Err(Error::Closed),
             _ => return Err(Error::Invalid("the socket has an address already")),
         }
@@ -79,18 +79,19 @@ impl Stream {
     /// Listens; at most `backlog` requests wait.
     pub fn listen(&self, backlog: usize) -> Result<(), Error> {
         let mut state = self.state.lock();
-        let mut berths = match core::mem::replace(&mut *state, State::Unconnected(Vec::new())) {
-            State::Unconnected(berths) => berths,
-            other => {
-                let listens = matches!(other, State::Listening(_));
-                *state = other;
-                // Calling it again is allowed, and keeps the backlog.
-                let refused = Error::Invalid("only a socket without a connection can listen");
-                return listens.then_some(()).ok_or(refused);
-            }
-        };
-        if berths.is_empty() {
-            berths.push(self.net.device.bind_reuse_addr(ANY)?);
+        let mut bound_listeners =
+            match core::mem::replace(&mut *state, State::Unconnected(Vec::new())) {
+                State::Unconnected(bound_listeners) => bound_listeners,
+                other => {
+                    let listens = matches!(other, State::Listening(_));
+                    *state = other;
+                    // Calling it again is allowed, and keeps the backlog.
+                    let refused = Error::Invalid("only a socket without a connection can listen");
+                    return listens.then_some(()).ok_or(refused);
+                }
+            };
+        if bound_listeners.is_empty() {
+            bound_listeners.push(self.net.device.bind_reuse_addr(ANY)?);
         }
         let begin = |socket: BoundListener| {
             let listener = socket.listen(backlog.max(1))?;
@@ -98,7 +99,7 @@ impl Stream {
             listener.on_request(Arc::new(move || waiters.notify()));
             Ok(listener)
         };
-        let listeners = berths.into_iter().map(begin);
+        let listeners = bound_listeners.into_iter().map(begin);
         *state = State::Listening(listeners.collect::<Result<_, Error>>()?);
         Ok(())
     }
@@ -143,8 +144,11 @@ impl Stream {
         let link = {
             let mut state = self.state.lock();
             match &*state {
-                State::Unconnected(berths) => {
-                    let bound = berths.first().map(BoundListener::local_addr).transpose()?;
+                State::Unconnected(bound_listeners) => {
+                    let bound = bound_listeners
+                        .first()
+                        .map(BoundListener::local_addr)
+                        .transpose()?;
                     let from = bound.map(|at| at.ip()).filter(|ip| !ip.is_unspecified());
                     let news = new_events(&self.waiters);
                     let link = Link::dial(&self.net, news, self.options(), from, to)?;

@@ -38,7 +38,10 @@ impl Wqp {
         out: &mut Outbox,
     ) -> bool {
         let kind = self.init.kind;
-        let bound = !kind.connected || self.peer == Some(from);
+        let bound = match kind.connected {
+            true => self.peer == Some(from),
+            false => self.source.is_none_or(|only| only == from),
+        };
         let alike = kind.connected == connected && kind.acknowledged == data.acknowledged;
         if !self.state.is_active() || !bound || !alike {
             self.refuse(Refused::Channel);
@@ -239,17 +242,17 @@ impl Wqp {
             Tail::Last { immediate, .. } => immediate,
             Tail::More => None,
         };
-        let event = (immediate, data.solicited);
+        let info = (immediate, data.solicited);
         match part.target {
             Target::Receive(receive) => {
                 let what = (receive.id, WcOp::Receive);
-                self.complete_receive(what, part.offset, event, from, out)
+                self.complete_receive(what, part.offset, info, from, out)
             }
             Target::Write(_) if immediate.is_none() => Overflowed(false),
             Target::Write(block) => match self.take_receive() {
                 Some(receive) => {
                     let what = (receive.id, WcOp::ReceiveWriteImm);
-                    self.complete_receive(what, block.len, event, from, out)
+                    self.complete_receive(what, block.len, info, from, out)
                 }
                 // `check` has checked that there is one.
                 None => Overflowed(false),

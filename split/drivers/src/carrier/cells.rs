@@ -27,7 +27,7 @@ use std::time::Instant;
 use rustix::rand::{GetRandomFlags, getrandom};
 use verbena::access::AccessList;
 use verbena_cells::config::MAX_CELL;
-use verbena_cells::{Port, View};
+use verbena_cells::{Peer, Port, View};
 use verbena_lan::Mac;
 use verbena_mem::{Pd, Policy, Tpt};
 use verbena_nic::{Cq, Outbox, Wc};
@@ -71,6 +71,8 @@ pub struct CellCarrier {
     due: Option<Time>,
     pairs: BTreeMap<u32, pairs::PairEntry>,
     next_pair: u32,
+    /// The destinations of connectionless pairs.
+    destinations: BTreeMap<u32, Peer>,
     /// Ports whose requests are not answered yet.
     requests: BTreeMap<Ticket, PortAddress>,
     events: VecDeque<CarrierEvent>,
@@ -160,6 +162,7 @@ impl CellCarrier {
             due: None,
             pairs: BTreeMap::new(),
             next_pair: random()? as u32,
+            destinations: BTreeMap::new(),
             requests: BTreeMap::new(),
             events: VecDeque::new(),
             done: Vec::new(),

@@ -89,13 +89,13 @@ impl IwarpCarrier {
     fn new(device: Device, way: Role) -> Result<IwarpCarrier> {
         let channel = Arc::new(EventChannel::new()?);
         let (cq, pd) = (device.bare_cq(POLL_BATCH)?, device.pd()?);
-        let notified = channel.clone();
-        cq.set_notify(Some(Arc::new(move || notified.signal())));
-        let notified = channel.clone();
-        device.on_event(move |event| notified.push_event(event));
+        let sink = channel.clone();
+        cq.set_notify(Some(Arc::new(move || sink.signal())));
+        let sink = channel.clone();
+        device.on_event(move |event| sink.push_event(event));
         if let Role::Listener(listener, _) = &way {
-            let notified = channel.clone();
-            listener.on_request(Arc::new(move || notified.push(AdapterEvent::Request)));
+            let sink = channel.clone();
+            listener.on_request(Arc::new(move || sink.push(AdapterEvent::Request)));
         }
         Ok(IwarpCarrier {
             tickets: BTreeMap::new(),
@@ -120,6 +120,11 @@ impl IwarpCarrier {
             next_pair: 1,
             next_ticket: 1,
         })
+    }
+
+    /// Its adapter, whose events include those of the channels ([`Device::observe`]).
+    pub fn device(&self) -> &Device {
+        &self.device
     }
 
     /// The access lists of its adapter.
@@ -202,10 +207,10 @@ impl IwarpCarrier {
     }
 
     /// Defers an event until the completions that exist now have been returned.
-    fn defer(&mut self, notified: AdapterEvent) {
+    fn defer(&mut self, event: AdapterEvent) {
         let waiting = self.cq_capacity + self.early.len() + MAX_COMPLETIONS;
         self.deferred
-            .push_back((self.returned + waiting as u64, notified));
+            .push_back((self.returned + waiting as u64, event));
     }
 
     /// The next deferred event that is due.
@@ -214,11 +219,11 @@ impl IwarpCarrier {
         let due = !self.more || *behind <= self.returned;
         due.then(|| self.deferred.pop_front())
             .flatten()
-            .map(|(_, notified)| notified)
+            .map(|(_, event)| event)
     }
 
-    fn handle_event(&mut self, notified: AdapterEvent) {
-        match notified {
+    fn handle_event(&mut self, event: AdapterEvent) {
+        match event {
             AdapterEvent::Request => self.has_requests = true,
             AdapterEvent::Answer(pair, answer) => self.handle_answer(pair, answer),
             AdapterEvent::Failed(pair) => self.report_end(pair),

@@ -31,8 +31,8 @@ pub(crate) fn poll(
         Err(Errno::INTR) => 0,
         Err(errno) => return Err(errno.into()),
     };
-    let notified = fds.iter().skip(own.len());
-    let ready: Vec<bool> = notified
+    let watched = fds.iter().skip(own.len());
+    let ready: Vec<bool> = watched
         .map(|fd| found > 0 && !fd.revents().is_empty())
         .collect();
     for (other, ready) in others.iter_mut().zip(ready) {

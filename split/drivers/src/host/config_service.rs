@@ -17,7 +17,7 @@ impl Host {
     pub(super) fn begin(&mut self, now: Instant) {
         self.phase = self.phase.after(PhaseEvent::Opened);
         self.last_probe = now;
-        let takes = match self.options.offloads {
+        let takes = match self.offloads() {
             true => Offloads::ALL,
             false => Offloads::NONE,
         };
@@ -132,7 +132,7 @@ impl Host {
 
     /// The unit's offloads and MTU.
     fn initialised(&mut self, terms: Terms) {
-        let wanted = match self.options.offloads {
+        let wanted = match self.offloads() {
             true => terms.accepts,
             false => Offloads::NONE,
         };
@@ -141,7 +141,9 @@ impl Host {
             Err(error) => self.journal.note(&error.to_string()),
         }
         // Frames longer than our elements would be dropped.
-        let most = terms.mtu.min(packet_mtu(self.options.size()));
+        let size = self.link.as_ref().map(|link| link.options().size);
+        let size = size.unwrap_or_else(|| self.options.size());
+        let most = terms.mtu.min(packet_mtu(size));
         let mtu = self.options.mtu.unwrap_or(most);
         if self.interface().mtu() != Ok(mtu)
             && let Err(error) = self.interface().set_mtu(mtu)

@@ -7,9 +7,8 @@ use std::time::Instant;
 use super::{Host, PhaseEvent};
 use crate::carrier::null::NullCarrier;
 use crate::carrier::{Carrier, CarrierError};
-use crate::hello::{Hello, MAX_NAME, channels};
 use crate::link::{Link, LinkOptions};
-use crate::random;
+use crate::request_channels::request_channels;
 
 /// Opens carriers.
 pub(super) struct Reopen(Box<dyn FnMut() -> Result<Box<dyn Carrier>, CarrierError> + Send>);
@@ -44,10 +43,11 @@ impl Host {
 
     /// Requests channels of the unit, by a new carrier after a lost connection.
     pub(super) fn dial(&mut self, now: Instant) {
+        let arrangement = self.options.arrangement;
         let options = LinkOptions {
-            arrangement: self.options.arrangement,
-            elements: self.options.elements,
-            size: self.options.size(),
+            kinds: self.kinds,
+            indication: self.options.indication,
+            ..LinkOptions::new(arrangement, self.options.elements, self.options.size())
         };
         self.phase = self.phase.after(PhaseEvent::Dialled);
         self.since_dial.restart(now);
@@ -63,25 +63,9 @@ impl Host {
             Ok(link) => self.link.insert(link),
             Err(lost) => return self.drop_connection(&lost.to_string()),
         };
-        let mut name = self.options.name.clone();
-        while name.len() > MAX_NAME {
-            name.pop();
-        }
-        let mut hello = Hello {
-            service: random(),
-            arrangement: options.arrangement,
-            channel: 0,
-            lane: self.options.lane,
-            name,
-        };
-        for channel in 0..channels(options.arrangement) {
-            hello.channel = channel;
-            let Some(pair) = link.pair(channel) else {
-                continue;
-            };
-            if let Err(error) = self.carrier.connect(pair, &hello.to_bytes()) {
-                return self.drop_connection(&error.to_string());
-            }
+        let (lane, name) = (self.options.lane, &self.options.name);
+        if let Err(error) = request_channels(&mut *self.carrier, link, lane, name) {
+            self.drop_connection(&error.to_string());
         }
     }
 }

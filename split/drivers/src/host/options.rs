@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use verbena_lan::{MAX_FRAME_LEN, Mac, VNET_HDR_LEN};
-use verbena_push::Arrangement;
+use verbena_push::{Arrangement, IndicationMode};
 
+use crate::channel_kinds::KindChoice;
 use crate::lane::Lane;
 
 /// The interface's Ethernet address.
@@ -30,13 +31,17 @@ pub struct HostOptions {
     pub name: String,
     /// The arrangement of the connection (P5).
     pub arrangement: Arrangement,
+    /// The attributes of the channels (P2).
+    pub kinds: KindChoice,
+    /// How packets are indicated in arrangement B (P7).
+    pub indication: IndicationMode,
     /// Packets in flight, in each direction.
     pub elements: u32,
     /// The interface's address.
     pub mac: MacChoice,
     /// The interface's MTU; `None`: that of the LAN.
     pub mtu: Option<u32>,
-    /// The unit computes checksums and segments.
+    /// The unit computes checksums and segments. Without effect on a connectionless data channel, whose packets are too short for that.
     pub offloads: bool,
     /// A unit that was silent for this long is considered lost.
     pub patience: Duration,
@@ -50,6 +55,8 @@ impl HostOptions {
             lane: Lane::ONLY,
             name: String::new(),
             arrangement: Arrangement::Writes,
+            kinds: KindChoice::default(),
+            indication: IndicationMode::Immediate,
             elements: 256,
             mac: MacChoice::Own,
             mtu: None,

@@ -20,6 +20,7 @@ impl Host {
             phase: self.phase.to_string(),
             why: self.why.clone(),
             arrangement: char::from(letter(self.options.arrangement)).to_string(),
+            channels: self.kinds.to_string(),
             mac: interface.mac().map(|m| m.to_string()).unwrap_or_default(),
             mtu: interface.mtu().unwrap_or_default(),
             link: self.lan_up && self.phase == Phase::Up,

@@ -42,10 +42,10 @@ impl QueuesUp {
 impl SharedTap {
     /// Creates an interface with this name or pattern and number of queues.
     pub fn create(name: &str, queues: u8) -> Result<SharedTap, HostError> {
-        let (tap, desks) = claim::<HostError>("host", name, queues)?;
+        let (tap, sockets) = claim::<HostError>("host", name, queues)?;
         Ok(SharedTap {
             tap,
-            status_sockets: Mutex::new((0..).zip(desks).collect()),
+            status_sockets: Mutex::new((0..).zip(sockets).collect()),
             queues_up: Mutex::default(),
             connected_units: Mutex::default(),
         })

@@ -4,6 +4,7 @@
 use verbena_nic::wr::RemoteAddr;
 use verbena_push::output::SEND_DATA_HEAD;
 
+use super::channel_events::PoolLevel;
 use super::{Arrangement, Event, Link, LinkError, LinkEvent, Output, Packet};
 use crate::carrier::{Carrier, Pair};
 use crate::slots::Slot;
@@ -63,7 +64,21 @@ impl Link {
                 self.perform(carrier, output)?;
             }
         }
+        self.report_channels(carrier);
         Ok(())
+    }
+
+    fn report_channels(&mut self, carrier: &mut dyn Carrier) {
+        if !carrier.observes_channels() {
+            return self.channel_reporter.reset();
+        }
+        let pool = PoolLevel {
+            channel: u8::from(self.data.is_some()),
+            lent: self.session.lent(),
+            elements: self.options.elements,
+        };
+        let counters = self.session.counters();
+        self.channel_reporter.report(carrier, counters, pool);
     }
 
     fn perform(&mut self, carrier: &mut dyn Carrier, output: Output) -> Result<(), LinkError> {

@@ -19,7 +19,7 @@ impl Link {
     ) -> Result<(), LinkError> {
         // An acknowledged send also shows that the peer is alive, even if it sends nothing itself.
         let came = matches!(wc.op, WcOp::Receive | WcOp::ReceiveWriteImm);
-        let acknowledged = self.options.arrangement != Arrangement::Sends;
+        let acknowledged = self.options.kinds.acknowledged;
         if wc.status == Status::Success && (came || acknowledged) {
             self.note_alive(now);
         }

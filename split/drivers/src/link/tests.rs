@@ -2,12 +2,14 @@
 //! channels no packet is lost, duplicated, changed or reordered, that credit is not exceeded, and that memory is not reported free too
 //! early. They use loopback only.
 
+mod channel_events;
+
 use std::time::{Duration, Instant};
 
 use verbena::Config;
 use verbena_lan::VNET_HDR_LEN;
 use verbena_nic::wr::RemoteAddr;
-use verbena_push::{Arrangement, Refused};
+use verbena_push::{Arrangement, IndicationMode, Refused};
 use verbena_split_wire::push::{Operation, Status};
 use verbena_testing::wait_for;
 
@@ -16,7 +18,9 @@ use super::{Link, LinkError, LinkEvent, LinkOptions};
 use crate::carrier::address::Address;
 use crate::carrier::iwarp::IwarpCarrier;
 use crate::carrier::{Carrier, CarrierEvent, open};
-use crate::hello::{Hello, channels};
+use crate::channel_kinds::ChannelKinds;
+use crate::hello::{Hello, connected_channels};
+use crate::welcome::Welcome;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -50,7 +54,11 @@ impl Side {
     fn handle_events(&mut self) {
         while let Some(news) = self.carrier.next_event() {
             match news {
-                CarrierEvent::Connected { pair, .. } => {
+                CarrierEvent::Connected { pair, private_data } => {
+                    if let Some(number) = Welcome::data_pair(&private_data) {
+                        let bound = self.link.bind_datagrams(&mut *self.carrier, number);
+                        bound.unwrap();
+                    }
                     self.link.connected(&mut *self.carrier, pair).unwrap();
                 }
                 CarrierEvent::Request {
@@ -60,7 +68,12 @@ impl Side {
                 } => {
                     let hello = Hello::parse(&private).unwrap();
                     let pair = self.link.pair(hello.channel).unwrap();
-                    self.carrier.accept(ticket, pair, &[]).unwrap();
+                    let welcome = Welcome(1).with_data_pair(self.link.datagram_pair());
+                    self.carrier.accept(ticket, pair, &welcome).unwrap();
+                    if let Some(number) = hello.data_pair {
+                        let bound = self.link.bind_datagrams(&mut *self.carrier, number);
+                        bound.unwrap();
+                    }
                 }
                 CarrierEvent::Refused { why, .. } | CarrierEvent::Rejected { why, .. } => {
                     panic!("{why}")
@@ -111,26 +124,34 @@ fn carriers(scheme: &str) -> [Box<dyn Carrier>; 2] {
 
 /// A dialler and a listener, connected.
 fn pair(scheme: &str, arrangement: Arrangement, elements: u32) -> [Side; 2] {
-    let options = LinkOptions {
-        arrangement,
-        elements,
-        size: 3000,
-    };
-    let mut sides = carriers(scheme).map(|mut carrier| Side {
+    pair_with(scheme, LinkOptions::new(arrangement, elements, 3000))
+}
+
+fn pair_with(scheme: &str, options: LinkOptions) -> [Side; 2] {
+    connected(carriers(scheme), options)
+}
+
+fn connected(carriers: [Box<dyn Carrier>; 2], options: LinkOptions) -> [Side; 2] {
+    let LinkOptions {
+        arrangement, kinds, ..
+    } = options;
+    let mut sides = carriers.map(|mut carrier| Side {
         link: Link::new(&mut *carrier, options, Instant::now()).unwrap(),
         carrier,
         lost: None,
         ended: false,
     });
-    for channel in 0..channels(arrangement) {
+    for channel in 0..connected_channels(arrangement, kinds) {
+        let [dialler, _] = &mut sides;
         let hello = Hello {
             service: 7,
             arrangement,
             channel,
             lane: crate::lane::Lane::ONLY,
+            kinds: (kinds != ChannelKinds::of(arrangement)).then_some(kinds),
+            data_pair: dialler.link.datagram_pair(),
             name: String::new(),
         };
-        let [dialler, _] = &mut sides;
         let pair = dialler.link.pair(channel).unwrap();
         dialler.carrier.connect(pair, &hello.to_bytes()).unwrap();
     }
@@ -178,38 +199,121 @@ fn numbered_packet(number: u32) -> Vec<u8> {
 /// Many more packets than elements, in both directions at once: unchanged and in order, and complete if the channel is lossless.
 #[test]
 fn packets_pass_both_ways_and_credit_returns() {
-    for_each_pair(|mut sides, lossless| {
-        const MANY: u32 = 300;
-        let (mut sent, mut came) = ([0; 2], [Vec::new(), Vec::new()]);
-        until(&mut sides, |sides| {
-            for (at, side) in sides.iter_mut().enumerate() {
-                while sent[at] < MANY && side.link.has_room() {
-                    side.send(&numbered_packet(sent[at])).unwrap();
-                    sent[at] += 1;
-                }
-                while let Some(packet) = side.packet() {
-                    let number = u32::from_be_bytes(packet[..4].try_into().unwrap());
-                    assert!(
-                        packet == numbered_packet(number),
-                        "packet {number} is changed"
-                    );
-                    assert!(came[at].last().is_none_or(|last| *last < number), "order");
-                    came[at].push(number);
-                }
+    for_each_pair(|mut sides, lossless| exchange(&mut sides, lossless));
+}
+
+fn exchange(sides: &mut [Side; 2], lossless: bool) {
+    const MANY: u32 = 300;
+    // A connectionless packet that was sent again arrives after later ones.
+    let ordered = !sides[0].link.options().kinds.connectionless;
+    let (mut sent, mut came) = ([0; 2], [Vec::new(), Vec::new()]);
+    until(sides, |sides| {
+        for (at, side) in sides.iter_mut().enumerate() {
+            while sent[at] < MANY && side.link.has_room() {
+                side.send(&numbered_packet(sent[at])).unwrap();
+                sent[at] += 1;
             }
-            let through = |numbers: &Vec<u32>| numbers.len() as u32 == MANY;
-            let enough = |numbers: &Vec<u32>| numbers.last() == Some(&(MANY - 1));
-            if lossless {
-                came.iter().all(through)
-            } else {
-                came.iter().all(enough)
+            while let Some(packet) = side.packet() {
+                let number = u32::from_be_bytes(packet[..4].try_into().unwrap());
+                assert!(
+                    packet == numbered_packet(number),
+                    "packet {number} is changed"
+                );
+                let follows = came[at].last().is_none_or(|last| *last < number);
+                assert!(follows || !ordered, "order");
+                assert!(!came[at].contains(&number), "{number} came twice");
+                came[at].push(number);
             }
-        });
-        for side in &sides {
-            assert_eq!(side.lost, None);
-            assert_eq!(side.link.counters().violations.total(), 0);
+        }
+        let through = |numbers: &Vec<u32>| numbers.len() as u32 == MANY;
+        let enough = |numbers: &Vec<u32>| numbers.last() == Some(&(MANY - 1));
+        if lossless {
+            came.iter().all(through)
+        } else {
+            came.iter().all(enough)
         }
     });
+    for side in sides {
+        assert_eq!(side.lost, None);
+        assert_eq!(side.link.counters().violations.total(), 0);
+    }
+}
+
+/// P2: the same with each kind of channel that an arrangement can have besides its own.
+#[test]
+fn packets_pass_on_every_kind_of_channel() {
+    for arrangement in Arrangement::ALL {
+        for (acknowledged, connectionless) in
+            [(false, false), (false, true), (true, false), (true, true)]
+        {
+            let kinds = ChannelKinds {
+                acknowledged,
+                connectionless,
+            };
+            let options = LinkOptions {
+                kinds,
+                ..LinkOptions::new(arrangement, 8, 3000)
+            };
+            if kinds.check(arrangement).is_err() {
+                let [mut carrier, _] = carriers("udp");
+                let refused = Link::new(&mut *carrier, options, Instant::now());
+                assert!(matches!(refused, Err(LinkError::Kinds(_))));
+                continue;
+            }
+            println!("{arrangement:?}: {kinds}");
+            exchange(&mut pair_with("udp", options), acknowledged);
+        }
+    }
+}
+
+/// P7: each form of the indication, chosen by the sender; the receiver accepts all.
+#[test]
+fn indication_is_as_chosen() {
+    for scheme in SCHEMES {
+        for indication in [
+            IndicationMode::Immediate,
+            IndicationMode::Element,
+            IndicationMode::Address,
+        ] {
+            let options = LinkOptions {
+                indication,
+                ..LinkOptions::new(Arrangement::Writes, 8, 3000)
+            };
+            let mut sides = pair_with(scheme, options);
+            exchange(&mut sides, true);
+            let immediate = indication == IndicationMode::Immediate;
+            for side in &sides {
+                let counters = side.link.counters();
+                assert_eq!(counters.immediates_out > 0, immediate, "{indication:?}");
+                assert_eq!(counters.indications_out > 0, !immediate, "{indication:?}");
+                assert_eq!(counters.indications_in > 0, !immediate, "{indication:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn connectionless_channels_need_cells() {
+    let options = LinkOptions {
+        kinds: ChannelKinds {
+            acknowledged: true,
+            connectionless: true,
+        },
+        ..LinkOptions::new(Arrangement::Writes, 8, 3000)
+    };
+    let [mut carrier, _] = carriers("iwarp");
+    let refused = Link::new(&mut *carrier, options, Instant::now());
+    let why = refused.err().map(|lost| lost.to_string()).unwrap();
+    assert!(why.contains("need udp:// or ethernet://"), "{why}");
+    // Packets are no longer than a cell, and a cell must hold a frame.
+    let local = carriers("udp")[1].local_addr();
+    let unit: Address = format!("udp://{local}").parse().unwrap();
+    let mut carrier = open::dial(&unit, Some(1000)).unwrap();
+    let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
+    assert_eq!(link.options().size, 1000);
+    let mut carrier = open::dial(&unit, Some(127)).unwrap();
+    let refused = Link::new(&mut *carrier, options, Instant::now());
+    assert!(matches!(refused, Err(LinkError::ShortCells(127))));
 }
 
 #[test]
@@ -442,11 +546,7 @@ fn hosts_without_the_units_key_are_refused() {
         let any = "127.0.0.1:0".parse().unwrap();
         let mut unit = IwarpCarrier::listen(any, encrypted("the key of the unit")).unwrap();
         let mut host = IwarpCarrier::dial(unit.address().unwrap(), config).unwrap();
-        let options = LinkOptions {
-            arrangement: Arrangement::Single,
-            elements: 8,
-            size: 3000,
-        };
+        let options = LinkOptions::new(Arrangement::Single, 8, 3000);
         let link = Link::new(&mut host, options, Instant::now()).unwrap();
         host.connect(link.pair(0).unwrap(), b"").unwrap();
         wait_for("a refusal", || {

@@ -11,7 +11,7 @@ use crate::carrier::{CarrierEvent, Source, Ticket};
 use crate::hello::{Hello, channels};
 use crate::host::packet_size;
 use crate::lane::Lane;
-use crate::link::{Link, LinkOptions};
+use crate::link::{Link, LinkError, LinkOptions};
 
 impl Unit {
     pub(super) fn handle_event(&mut self, at: usize, news: CarrierEvent, now: Instant) {
@@ -68,10 +68,11 @@ impl Unit {
     ) -> Result<(), String> {
         let hello = Hello::parse(private).map_err(|error| error.to_string())?;
         self.check_lane(hello.lane)?;
-        let wanted = hello.arrangement != verbena_push::Arrangement::Sends;
-        if acknowledged.is_some_and(|acknowledged| acknowledged != wanted) {
+        let kinds = hello.channel_kinds();
+        if acknowledged.is_some_and(|acknowledged| acknowledged != kinds.acknowledged) {
             return Err("a channel of the wrong kind for the arrangement".to_owned());
         }
+        self.options.kinds.admit(kinds)?;
         if self.leaving.is_some() {
             return Err("the unit is stopping".to_owned());
         }
@@ -87,13 +88,20 @@ impl Unit {
             .hosts
             .get_mut(&id)
             .ok_or("the host is no longer connected")?;
-        if known.arrangement() != hello.arrangement || !known.claim(hello.channel) {
+        if known.differs_from(&hello) || !known.claim(hello.channel) {
             return Err(format!("channel {} was requested already", hello.channel));
         }
         let pair = known.link.pair(hello.channel).ok_or("no such channel")?;
         let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
-        let accepted = carrier.accept(ticket, pair, &self.options.welcome.to_bytes());
-        accepted.map_err(|error| {
+        let welcome = self.options.welcome;
+        let welcome = welcome.with_data_pair(known.link.datagram_pair());
+        let accepted = carrier.accept(ticket, pair, &welcome);
+        let accepted = accepted.map_err(LinkError::from);
+        let bound = accepted.and_then(|()| match hello.data_pair {
+            Some(number) => known.link.bind_datagrams(&mut **carrier, number),
+            None => Ok(()),
+        });
+        bound.map_err(|error| {
             // It can never have all its channels, and must not keep a place that another host could use.
             let why = error.to_string();
             self.drop_host(id, &why);
@@ -141,10 +149,11 @@ impl Unit {
             ));
         }
         let carrier = self.carriers.get_mut(at).ok_or("no such carrier")?;
+        let (elements, size) = (self.options.elements, packet_size(self.options.offloads));
         let options = LinkOptions {
-            arrangement: hello.arrangement,
-            elements: self.options.elements,
-            size: packet_size(self.options.offloads),
+            kinds: hello.channel_kinds(),
+            indication: self.options.indication,
+            ..LinkOptions::new(hello.arrangement, elements, size)
         };
         let link = Link::new(&mut **carrier, options, now).map_err(|lost| lost.to_string())?;
         let id = self.next;

@@ -8,7 +8,7 @@ use verbena_split_wire::push::{Operation, Status};
 
 use super::connected_host::HostState;
 use super::{HostId, Unit, UnitError, random_mac};
-use crate::host::{packet_mtu, packet_size};
+use crate::host::packet_mtu;
 use crate::link::LinkEvent;
 use crate::service::{ConfigRequest, Terms};
 
@@ -16,10 +16,10 @@ use crate::service::{ConfigRequest, Terms};
 const LEAST_MTU: u32 = 68;
 
 /// The answer to a request.
-type Reply = Result<Vec<u8>, Refusal>;
+pub(super) type Reply = Result<Vec<u8>, Refusal>;
 
 /// The status of a rejected request, and a message for the host's operator, or an empty one.
-struct Refusal(Status, String);
+pub(super) struct Refusal(pub(super) Status, pub(super) String);
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Refusal {
@@ -57,8 +57,12 @@ impl Unit {
         let begun = self
             .hosts
             .get(&id)
-            .is_some_and(|connected| connected.port.is_some());
-        if !begun && !matches!(ask, ConfigRequest::Initialise(_) | ConfigRequest::Shutdown) {
+            .is_some_and(|connected| connected.port.is_some() || connected.disk.is_some());
+        let begins = matches!(
+            ask,
+            ConfigRequest::Initialise(_) | ConfigRequest::OpenDisk(_) | ConfigRequest::Shutdown
+        );
+        if !begun && !begins {
             return Err(Status::NotAllowed.into());
         }
         match ask {
@@ -71,19 +75,24 @@ impl Unit {
             ConfigRequest::Statistics => self.statistics(id),
             // The switch counts a port from its creation; a reset subtracts.
             ConfigRequest::ResetStatistics => self.reset_statistics(id),
-            ConfigRequest::SetMtu(mtu) => self.set_mtu(mtu),
+            ConfigRequest::SetMtu(mtu) => self.set_mtu(id, mtu),
             ConfigRequest::Promiscuous(on) => self.set_promiscuous(id, on),
             ConfigRequest::MulticastFilter(groups) => self.set_groups(id, groups),
             ConfigRequest::Shutdown => {
                 self.dismiss(id);
                 Ok(Vec::new())
             }
+            ConfigRequest::OpenDisk(name) => self.open_disk(id, &name),
         }
     }
 
     fn initialise(&mut self, id: HostId, terms: Terms) -> Reply {
-        let mtu = self.most_mtu()?;
+        let mtu = self.most_mtu(id)?;
         let connected = self.hosts.get_mut(&id).ok_or(Status::NotAllowed)?;
+        if connected.disk.is_some() {
+            let why = "this connection has a disk: the LAN needs another one";
+            return Err(Refusal(Status::NotAllowed, why.to_owned()));
+        }
         let port = match connected.port {
             // A repeated request: on channels that lose messages, the answer may have been lost.
             Some(port) if connected.state == HostState::Starting => port,
@@ -96,7 +105,8 @@ impl Unit {
         connected.port = Some(port);
         connected.state = HostState::Starting;
         // Offloads that the unit does not accept are not offered either: the packets of such a unit are too short for super-frames.
-        let takes = match self.options.offloads {
+        let connectionless = connected.link.options().kinds.connectionless;
+        let takes = match self.options.offloads && !connectionless {
             true => Offloads::ALL,
             false => Offloads::NONE,
         };
@@ -171,13 +181,14 @@ impl Unit {
     }
 
     /// Longer packets would be dropped on the LAN, or would not fit into the elements of the pools.
-    fn most_mtu(&self) -> Result<u32, Status> {
+    fn most_mtu(&self, id: HostId) -> Result<u32, Status> {
         let mtu = self.lan.interface().mtu().map_err(|_| Status::NotAllowed)?;
-        Ok(mtu.min(packet_mtu(packet_size(self.options.offloads))))
+        let connected = self.hosts.get(&id).ok_or(Status::NotAllowed)?;
+        Ok(mtu.min(packet_mtu(connected.link.options().size)))
     }
 
-    fn set_mtu(&mut self, mtu: u32) -> Reply {
-        let most = self.most_mtu()?;
+    fn set_mtu(&mut self, id: HostId, mtu: u32) -> Reply {
+        let most = self.most_mtu(id)?;
         match (LEAST_MTU..=most).contains(&mtu) {
             true => Ok(Vec::new()),
             false => Err(Status::BadData.into()),

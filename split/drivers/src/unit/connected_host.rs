@@ -8,6 +8,7 @@ use std::time::Instant;
 use verbena_lan::{Mac, Offloads, PortId, VNET_HDR_LEN, Vnet};
 use verbena_push::{Arrangement, Refused};
 
+use super::disks::BlockDone;
 use crate::capped_timer::CappedTimer;
 use crate::carrier::Source;
 use crate::hello::{Hello, channels};
@@ -66,6 +67,19 @@ pub(super) struct ConnectedHost {
     pub(super) unfit: u64,
     /// Counters at the host's last ResetStatistics.
     pub(super) since_counts: Counts,
+    /// The disk that it has attached; then it has no port of the switch.
+    pub(super) disk: Option<AttachedDisk>,
+}
+
+/// The disk of a host.
+#[derive(Debug)]
+pub(super) struct AttachedDisk {
+    /// Its index in the unit.
+    pub(super) index: usize,
+    /// Requests that its thread has.
+    pub(super) submitted: usize,
+    /// Results that wait for room.
+    pub(super) replies: VecDeque<BlockDone>,
 }
 
 impl ConnectedHost {
@@ -94,11 +108,18 @@ impl ConnectedHost {
             full: 0,
             unfit: 0,
             since_counts: Counts::default(),
+            disk: None,
         }
     }
 
     pub(super) fn arrangement(&self) -> Arrangement {
         self.link.options().arrangement
+    }
+
+    /// Whether a request is for another kind of connection than this one.
+    pub(super) fn differs_from(&self, hello: &Hello) -> bool {
+        let options = self.link.options();
+        options.arrangement != hello.arrangement || options.kinds != hello.channel_kinds()
     }
 
     /// Marks a channel as connected; false if it already was, or there is no such channel.

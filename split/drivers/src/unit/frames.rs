@@ -41,10 +41,13 @@ impl Unit {
     /// Serves events and packets of every host; true if there were any.
     pub(super) fn serve_hosts(&mut self, now: Instant) -> bool {
         let ids: Vec<HostId> = self.hosts.keys().copied().collect();
-        let mut any = false;
+        let mut any = self.take_disk_results();
         for id in ids {
             any |= self.serve_events(id);
-            any |= self.take_packets(id, now);
+            any |= match self.hosts.get(&id).is_some_and(|host| host.disk.is_some()) {
+                true => self.serve_disk(id),
+                false => self.take_packets(id, now),
+            };
             let relieved = self.hosts.get_mut(&id).map(ConnectedHost::send_waiting);
             any |= relieved == Some(true);
             self.with_host(id, |host, carrier| host.link.drive(carrier));
@@ -134,7 +137,7 @@ impl Unit {
     /// Whether frames of the LAN are read. Those of a TAP are not if its only host has no room: they wait in the TAP's queue. With several
     /// hosts they are, so that no host waits for another. A packet socket is always read: many of its frames are for no host, and would fill it.
     pub(super) fn reads_lan(&self) -> bool {
-        let mut guests = self.hosts.values();
+        let mut guests = self.hosts.values().filter(|host| host.disk.is_none());
         match (&self.lan, guests.next(), guests.next()) {
             (LanPort::Tap(_), Some(only), None) => only.state != HostState::Up || only.is_idle(),
             _ => true,

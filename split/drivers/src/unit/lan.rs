@@ -54,11 +54,11 @@ impl LanPort {
 
     /// Creates a TAP with carrier on, and all offloads; setting it up is left to the administrator. One port per queue.
     pub fn tap_named(name: &str, queues: u8) -> Result<Vec<LanPort>, UnitError> {
-        let (tap, desks) = claim::<UnitError>("unit", name, queues)?;
+        let (tap, status_sockets) = claim::<UnitError>("unit", name, queues)?;
         tap.set_offloads(Offloads::ALL)?;
         tap.set_carrier(true)?;
         let tap = Arc::new(tap);
-        let each = desks.into_iter().enumerate().map(|(at, socket)| {
+        let each = status_sockets.into_iter().enumerate().map(|(at, socket)| {
             let (tap, socket) = (Arc::clone(&tap), Some(socket));
             LanPort::Tap(TapQueue {
                 tap,

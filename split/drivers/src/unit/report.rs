@@ -4,7 +4,7 @@ use super::Unit;
 use super::connected_host::ConnectedHost;
 use crate::hello::letter;
 use crate::service::Counts;
-use crate::status::{ConnectedHostStatus, LinkStatus, UnitStatus};
+use crate::status::{ConnectedHostStatus, DiskStatus, LinkStatus, UnitStatus};
 
 impl Unit {
     /// The current status.
@@ -19,11 +19,24 @@ impl Unit {
                 .map_or("", |c| c.name())
                 .to_owned(),
             arrangement: char::from(letter(host.arrangement())).to_string(),
+            channels: host.link.options().kinds.to_string(),
             phase: host.state.to_string(),
             mac: host.mac.map(|mac| mac.to_string()),
             promiscuous: host.promiscuous,
+            disk: host
+                .disk
+                .as_ref()
+                .and_then(|disk| self.disks.get(disk.index))
+                .map(|disk| disk.name.clone()),
             counts: self.counts(host),
             messages: LinkStatus::of(&host.link),
+        });
+        let disks = self.disks.iter().map(|disk| DiskStatus {
+            name: disk.name.clone(),
+            bytes: disk.info.bytes(),
+            read_only: disk.info.read_only,
+            requests: disk.requests,
+            failed: disk.failed,
         });
         UnitStatus {
             pid: std::process::id(),
@@ -39,6 +52,7 @@ impl Unit {
             addresses: self.switch.addresses(),
             rejected: self.rejections.count(),
             hosts: hosts.collect(),
+            disks: disks.collect(),
         }
     }
 

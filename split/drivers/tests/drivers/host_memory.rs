@@ -28,11 +28,7 @@ struct RawHost {
 impl RawHost {
     fn dial(unit: &Address, arrangement: Arrangement, service: u64) -> RawHost {
         let mut carrier = open::dial(unit, None).unwrap();
-        let options = LinkOptions {
-            arrangement,
-            elements: 4,
-            size: 2048,
-        };
+        let options = LinkOptions::new(arrangement, 4, 2048);
         let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
         for channel in 0..channels(arrangement) {
             let hello = Hello {
@@ -40,6 +36,8 @@ impl RawHost {
                 arrangement,
                 channel,
                 lane: Lane::ONLY,
+                kinds: None,
+                data_pair: None,
                 name: String::new(),
             };
             let pair = link.pair(channel).unwrap();

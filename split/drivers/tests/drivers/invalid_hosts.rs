@@ -22,22 +22,18 @@ use crate::space::{Netns, privileged};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A host without an interface.
-struct RawHost {
+pub(crate) struct RawHost {
     carrier: Box<dyn Carrier>,
-    link: Link,
+    pub(crate) link: Link,
     /// Makes addresses differ between arrangements: hosts that are not closed stay for a while.
     salt: u64,
 }
 
 impl RawHost {
     /// Connects; services must differ, since hosts that are not closed stay for a while.
-    fn dial(unit: &Address, arrangement: Arrangement, service: u64) -> RawHost {
+    pub(crate) fn dial(unit: &Address, arrangement: Arrangement, service: u64) -> RawHost {
         let mut carrier = open::dial(unit, None).unwrap();
-        let options = LinkOptions {
-            arrangement,
-            elements: 8,
-            size: 2048,
-        };
+        let options = LinkOptions::new(arrangement, 8, 2048);
         let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
         for channel in 0..channels(arrangement) {
             let hello = Hello {
@@ -45,6 +41,8 @@ impl RawHost {
                 arrangement,
                 channel,
                 lane: Lane::ONLY,
+                kinds: None,
+                data_pair: None,
                 name: "liar".to_owned(),
             };
             let pair = link.pair(channel).unwrap();
@@ -60,11 +58,17 @@ impl RawHost {
         liar
     }
 
+    /// Ends the connection, and tells the unit.
+    pub(crate) fn close(mut self) {
+        self.link.close(&mut *self.carrier);
+        self.carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
+    }
+
     fn mac(&self, n: u64) -> Mac {
         Mac::local(self.salt + n)
     }
 
-    fn until<T>(&mut self, mut what: impl FnMut(&mut RawHost) -> Option<T>) -> T {
+    pub(crate) fn until<T>(&mut self, mut what: impl FnMut(&mut RawHost) -> Option<T>) -> T {
         let start = Instant::now();
         loop {
             let (now, mut done) = (Instant::now(), Vec::new());
@@ -88,7 +92,7 @@ impl RawHost {
         }
     }
 
-    fn request(&mut self, ask: &ConfigRequest) -> (Status, Vec<u8>) {
+    pub(crate) fn request(&mut self, ask: &ConfigRequest) -> (Status, Vec<u8>) {
         let (operation, data) = ask.encode();
         let asked = self.link.request(operation, &data).unwrap();
         self.until(|liar| match liar.link.next_event() {
@@ -121,7 +125,7 @@ impl RawHost {
         }
     }
 
-    fn counts(&mut self) -> Counts {
+    pub(crate) fn counts(&mut self) -> Counts {
         let (status, data) = self.request(&ConfigRequest::Statistics);
         assert_eq!(status, Status::Ok);
         Counts::parse(&data).unwrap()
@@ -199,7 +203,7 @@ fn send_broadcast(lan: &str, station: Mac) {
     assert!(ran.status.success(), "{ran:?}");
 }
 
-fn initialise() -> ConfigRequest {
+pub(crate) fn initialise() -> ConfigRequest {
     ConfigRequest::Initialise(Terms {
         accepts: Offloads::NONE,
         mtu: 1500,
@@ -282,7 +286,7 @@ fn verified_checksum_flag_is_cleared() {
 }
 
 /// Checks the reason of a refusal.
-fn refused(answer: &(Status, Vec<u8>), why: &str) {
+pub(crate) fn refused(answer: &(Status, Vec<u8>), why: &str) {
     let said = String::from_utf8_lossy(&answer.1).into_owned();
     assert_eq!(answer.0, Status::NotAllowed, "{said}");
     assert!(said.contains(why), "{said}");

@@ -28,6 +28,8 @@ fn request_channel(carrier: &mut dyn Carrier, byte: u8) -> Result<(), String> {
         arrangement: Arrangement::Single,
         channel: 0,
         lane: Lane::ONLY,
+        kinds: None,
+        data_pair: None,
         name: "many".to_owned(),
     };
     let mut hello = hello.to_bytes();

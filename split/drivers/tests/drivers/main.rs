@@ -8,6 +8,7 @@ mod space;
 
 mod cells_impaired_network;
 mod cells_on_interfaces;
+mod disks;
 mod host_memory;
 mod invalid_hosts;
 mod invalid_queues;

@@ -17,11 +17,7 @@ use crate::space::{Netns, privileged};
 
 /// A unit that accepts one host, keeps its channels alive, and answers no request.
 fn run_mute_unit(carrier: &mut dyn Carrier, stop: &Stop) {
-    let options = LinkOptions {
-        arrangement: Arrangement::Sends,
-        elements: 8,
-        size: 2048,
-    };
+    let options = LinkOptions::new(Arrangement::Sends, 8, 2048);
     let mut link = Link::new(carrier, options, Instant::now()).unwrap();
     let mut done = Vec::new();
     let ended = Cell::new(false);

@@ -96,17 +96,15 @@ impl Carrier for FailingCarrier {
 /// Dials; returns whether the unit accepts.
 fn dial(unit: &Address, service: u64) -> bool {
     let mut carrier = open::dial(unit, None).unwrap();
-    let options = LinkOptions {
-        arrangement: Arrangement::Single,
-        elements: 8,
-        size: 2048,
-    };
+    let options = LinkOptions::new(Arrangement::Single, 8, 2048);
     let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
     let hello = Hello {
         service,
         arrangement: Arrangement::Single,
         channel: 0,
         lane: Lane::ONLY,
+        kinds: None,
+        data_pair: None,
         name: "next".to_owned(),
     };
     let pair = link.pair(0).unwrap();

@@ -63,6 +63,8 @@ fn hello(service: u64, name: &str) -> Hello {
         arrangement: Arrangement::Single,
         channel: 0,
         lane: Lane::ONLY,
+        kinds: None,
+        data_pair: None,
         name: name.to_owned(),
     }
 }
@@ -115,11 +117,7 @@ struct RawHost {
 impl RawHost {
     fn dial(unit: &str, service: u64) -> Result<RawHost, String> {
         let mut carrier = open::dial(&unit.parse().unwrap(), None).unwrap();
-        let options = LinkOptions {
-            arrangement: Arrangement::Single,
-            elements: 8,
-            size: 2048,
-        };
+        let options = LinkOptions::new(Arrangement::Single, 8, 2048);
         let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
         let hello = hello(service, "caller");
         carrier

@@ -85,14 +85,14 @@ impl Table {
         (most, moves): (usize, bool),
         now: Duration,
     ) -> Learnt {
-        let received = Some(now);
+        let seen = Some(now);
         let age = self.age;
         if let Some(entry) = self.entries.get_mut(&mac) {
             match entry.last_seen {
                 None if entry.port == port => return Learnt::Known,
                 None => return Learnt::Owned,
                 Some(_) if entry.port == port => {
-                    entry.last_seen = received;
+                    entry.last_seen = seen;
                     return Learnt::Known;
                 }
                 Some(_) if !moves && is_fresh(entry, age, now) => return Learnt::Owned,
@@ -115,7 +115,7 @@ impl Table {
             mac,
             Entry {
                 port,
-                last_seen: received,
+                last_seen: seen,
             },
         ) {
             self.decrement(before.port);
@@ -163,5 +163,5 @@ impl Table {
 fn is_fresh(entry: &Entry, age: Duration, now: Duration) -> bool {
     entry
         .last_seen
-        .is_none_or(|received| now.saturating_sub(received) < age)
+        .is_none_or(|last_seen| now.saturating_sub(last_seen) < age)
 }

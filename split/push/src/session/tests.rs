@@ -493,13 +493,13 @@ fn pool_request_is_answered_with_returned_elements() {
     assert_eq!(messages(&mut session).len(), 1);
     let get = message(1, Body::BufferRecvPoolGet { count: 1, size: 1 });
     session.handle_message(Channel::Control, &get).unwrap();
-    let notified = messages(&mut session);
+    let sent = messages(&mut session);
     let mut expected = Vec::new();
     let range = Range {
         pool: 1,
         first: 3,
         count: 1,
     };
-    Message::emit_ranges(parse_known(&notified[0]).context, &[range], &mut expected);
-    assert_eq!(notified, [expected]);
+    Message::emit_ranges(parse_known(&sent[0]).context, &[range], &mut expected);
+    assert_eq!(sent, [expected]);
 }

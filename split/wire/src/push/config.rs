@@ -30,12 +30,14 @@ pub enum Operation {
     MulticastFilter,
     /// Stop.
     Shutdown,
+    /// Attaches a disk of the unit instead of the LAN.
+    OpenDisk,
     /// A code without a variant: answered with [`Status::UnknownOperation`].
     Unknown(u16),
 }
 
 impl Operation {
-    const KNOWN: [(Operation, &'static str); 12] = [
+    const KNOWN: [(Operation, &'static str); 13] = [
         (Operation::None, "none"),
         (Operation::Initialise, "initialise"),
         (Operation::GetMac, "get-mac"),
@@ -48,6 +50,7 @@ impl Operation {
         (Operation::Promiscuous, "promiscuous"),
         (Operation::MulticastFilter, "multicast-filter"),
         (Operation::Shutdown, "shutdown"),
+        (Operation::OpenDisk, "open-disk"),
     ];
 
     /// The operation with this code.

@@ -227,7 +227,8 @@ fn unknown_operations_and_statuses_are_kept() {
         assert_eq!(Status::from_code(code).code(), code);
     }
     assert_eq!(Operation::from_code(11), Operation::Shutdown);
-    assert_eq!(Operation::from_code(12), Operation::Unknown(12));
+    assert_eq!(Operation::from_code(12), Operation::OpenDisk);
+    assert_eq!(Operation::from_code(13), Operation::Unknown(13));
     assert_eq!(Status::from_code(4), Status::UnknownMessage);
     assert_eq!(Status::from_code(5), Status::Unknown(5));
     assert_eq!(Operation::Unknown(99).to_string(), "unknown(99)");

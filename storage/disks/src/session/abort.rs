@@ -75,8 +75,6 @@ impl Session {
                 (CommandProgress::Sent { cmd_sn, .. }, Some(reset)) if sn_lt(cmd_sn, reset) => {
                     self.cancel_in_link(task, "its unit was reset");
                 }
-                // RFC 7143 §11.5.1: there will be no response, and the target may still access the command's memory.
-                (CommandProgress::RdmaExposed, _) => self.close_link("a unit was reset"),
                 _ => {}
             }
         }
@@ -135,7 +133,7 @@ impl Session {
         match self.command_state(number) {
             CommandProgress::Unsent if unwanted => self.cancel_in_link(number, why),
             // The target's command window was closed all that time.
-            CommandProgress::Unsent | CommandProgress::RdmaExposed => self.close_link(why),
+            CommandProgress::Unsent => self.close_link(why),
             CommandProgress::Sent { itt, cmd_sn } => {
                 let Some(lun) = self.tasks.get(number).map(|task| task.command.lun) else {
                     return;

@@ -210,6 +210,7 @@ impl Dial {
                     patience: options.login,
                     max_data: options.iser_max_data,
                     poll: options.poll,
+                    one_touch: options.iser_one_touch,
                 };
                 Ok(Box::new(IserDial::new(device, pd, to, how)?))
             }
@@ -329,13 +330,13 @@ fn look_up(address: &Address, limit: Duration) -> Result<Step, Error> {
         return Ok(Step::Choose(vec![SocketAddr::new(ip, address.port)], None));
     }
     let (host, port) = (address.host.clone(), address.port);
-    let (notified, found) = channel();
+    let (sender, found) = channel();
     std::thread::Builder::new()
         .name("verbena-lookup".to_owned())
         .spawn(move || {
             let all = (host.as_str(), port).to_socket_addrs();
             // The receiver may have been dropped.
-            let _ = notified.send(all.map(Iterator::collect));
+            let _ = sender.send(all.map(Iterator::collect));
         })
         .map_err(Error::io("a thread to look up a name"))?;
     Ok(Step::LookUp(found, Instant::now() + limit))

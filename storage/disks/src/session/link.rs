@@ -64,8 +64,6 @@ pub(crate) enum CommandProgress {
     Unsent,
     /// Sent, with this tag and CmdSN.
     Sent { itt: u32, cmd_sn: u32 },
-    /// Sent, and the target accesses its memory by RDMA: only the end of the link revokes that.
-    RdmaExposed,
     /// Ended: its news was reported or is about to be.
     Ended,
 }
@@ -110,8 +108,8 @@ pub(crate) trait Link: Send {
         None
     }
 
-    /// Cancels a command: its memory is not accessed any more, and it is reported as failed (flushed). False if it has ended, or cannot be
-    /// cancelled. The target is not informed.
+    /// Cancels a command: it is reported as failed (flushed), and from then on its memory is not accessed any more. False if it has ended.
+    /// The target is not informed.
     fn cancel(&mut self, task: u32) -> bool;
 
     /// A protocol violation that was not reported as an event, if any.

@@ -47,6 +47,13 @@ pub struct Options {
     /// Most bytes of data of one command over iSER. A target has a buffer for each, and may close the connection when one is longer; in
     /// tgtd the default is 512 KiB.
     pub iser_max_data: u32,
+    /// Over iSER, the memory of a command is registered one-touch (M9): the first RDMA Write or RDMA Read that the target ends in it closes
+    /// it, before the response does. Only for targets that move the data of a command by one operation, as tgtd does: the second one ends
+    /// the connection.
+    pub iser_one_touch: bool,
+    /// Over iSER, offer InitialR2T=No: data of writes up to FirstBurstLength that does not fit the command's own PDU follows it in Data-Out
+    /// PDUs, and only the rest is read by the target. Not with tgtd, which does not execute such writes.
+    pub iser_unsolicited: bool,
     /// What to do when a target redirects a login.
     pub redirects: Redirects,
 }
@@ -64,6 +71,8 @@ impl Default for Options {
             poll: None,
             handler: None,
             iser_max_data: 512 << 10,
+            iser_one_touch: false,
+            iser_unsolicited: false,
             redirects: Redirects::default(),
         }
     }
@@ -95,9 +104,8 @@ impl Options {
             first_burst: self.burst.min(256 << 10),
             chap: chap(&address.credentials),
             mutual: chap(&address.target_credentials),
-            // Over iSER the target transfers data by RDMA Read, and there is no immediate data.
-            immediate_data: iser.is_none(),
-            initial_r2t: iser.is_some(),
+            // Over iSER the target reads what the command's PDU does not hold.
+            initial_r2t: iser.is_some() && !self.iser_unsolicited,
             // Reconnect at once if the target allows it.
             time2wait: 0,
             iser,

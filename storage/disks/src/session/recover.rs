@@ -73,8 +73,8 @@ impl Session {
         // try to reconnect.
         let agreed = Duration::from_secs(self.settled.time2wait.into());
         let agreed = agreed.min(self.options.reconnect);
-        let notified = self.not_before.take();
-        let next = notified.unwrap_or(now + agreed).max(now + wait);
+        let not_before = self.not_before.take();
+        let next = not_before.unwrap_or(now + agreed).max(now + wait);
         self.lost.get_or_insert_with(|| Lost {
             since: now,
             dial: None,

@@ -34,13 +34,13 @@ impl HandlerCalls {
 }
 
 fn handler(device: &Device, processor: u16) -> (Arc<Handler>, Arc<HandlerCalls>) {
-    let notified = Arc::new(HandlerCalls::default());
-    let tells = notified.clone();
+    let calls = Arc::new(HandlerCalls::default());
+    let tells = calls.clone();
     let options = HandlerOptions {
         affinity: At::Processors(vec![processor]),
         ..HandlerOptions::new(move |completion| tells.record(completion))
     };
-    (Arc::new(device.set_handler(&options).unwrap()), notified)
+    (Arc::new(device.set_handler(&options).unwrap()), calls)
 }
 
 /// One end of a connection for short messages: a receive at offset 0, sends inline.
@@ -205,9 +205,9 @@ fn service_and_initiator_share_one_adapter() {
     println!("{messages} messages answered and {blocks} blocks read in {LOAD:?}");
     assert!(messages > 1000 && blocks > 1000, "{messages} and {blocks}");
 
-    let said = |notified: &HandlerCalls| {
-        let queues = notified.queues.lock().unwrap().clone();
-        let on = notified.processors.lock().unwrap().clone();
+    let said = |calls: &HandlerCalls| {
+        let queues = calls.queues.lock().unwrap().clone();
+        let on = calls.processors.lock().unwrap().clone();
         (queues, on)
     };
     let (queues, on) = said(&service_told);

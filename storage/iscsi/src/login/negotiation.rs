@@ -90,6 +90,8 @@ pub(super) struct Negotiation {
     max_ahs: u32,
 }
 
+/// RFC 7145 §6: whether the buffer that the target reads contains solicited data only. tgtd and the Linux target assume that it does.
+const SOLICITED_ONLY: &str = "TaggedBufferForSolicitedDataOnly";
 const TASK_REPORTING: &str = "TaskReporting";
 /// Keys with a fixed answer, regardless of the offer.
 const FIXED: [&str; 5] = [
@@ -157,6 +159,8 @@ impl Negotiation {
             Some(iser) => {
                 let unexpected = iser.unexpected.to_string();
                 text::push(out, "MaxOutstandingUnexpectedPDUs", &unexpected);
+                // The Write STag covers what the target has to read, and no unsolicited data.
+                text::push(out, SOLICITED_ONLY, "Yes");
             }
             // RFC 7145 §6.2: ignored on RDMA.
             None => text::push(out, "MaxRecvDataSegmentLength", &self.max_recv.to_string()),
@@ -225,6 +229,8 @@ impl Negotiation {
                     self.max_ahs = ranged(key, value, &(0..=u32::MAX))?;
                 }
             }
+            // Declared by initiators only; an answer changes nothing.
+            SOLICITED_ONLY if iser => {}
             _ => return Ok(false),
         }
         Ok(true)

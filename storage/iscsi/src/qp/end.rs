@@ -43,8 +43,8 @@ impl Inner {
     ) {
         let signaled = command.flags.contains(Flags::SIGNALED);
         self.release(init, command);
-        let received = queues.lock().end_command();
-        self.complete_send(init, command.id, Status::Success, received && signaled, out);
+        let ended = queues.lock().end_command();
+        self.complete_send(init, command.id, Status::Success, ended && signaled, out);
     }
 
     /// An executed command ends without a response.
@@ -57,8 +57,8 @@ impl Inner {
         out: &mut Outbox,
     ) {
         self.release(init, command);
-        let received = queues.lock().end_command();
-        self.complete_send(init, command.id, status, received, out);
+        let ended = queues.lock().end_command();
+        self.complete_send(init, command.id, status, ended, out);
     }
 
     /// Flushes a request that was not started.
@@ -69,11 +69,11 @@ impl Inner {
         request: &Request,
         out: &mut Outbox,
     ) {
-        let received = match request {
+        let ended = match request {
             Request::Command(_) => queues.lock().end_command(),
             Request::Pdu(_) => queues.lock().end_send(),
         };
-        self.complete_send(init, request.id(), Status::WrFlushErr, received, out);
+        self.complete_send(init, request.id(), Status::WrFlushErr, ended, out);
     }
 
     /// M12: removes the table entry.
@@ -138,8 +138,8 @@ impl Inner {
             self.flush(init, queues, &request, out);
         }
         for pdu in urgent {
-            let received = queues.lock().end_send();
-            self.complete_send(init, pdu.id, Status::WrFlushErr, received, out);
+            let ended = queues.lock().end_send();
+            self.complete_send(init, pdu.id, Status::WrFlushErr, ended, out);
         }
         let claimed = self.claimed.take();
         let rest = core::iter::from_fn(|| receives.take());

@@ -128,18 +128,11 @@ impl Inner {
     ) {
         let (terms, slot) = (self.terms, self.commands.next_slot());
         let writes = command.direction == Direction::Write;
-        let unsolicited = if writes {
-            command.len.min(terms.first_burst)
-        } else {
-            0
+        let (immediate, unsolicited) = match writes {
+            true => terms.unsolicited(command.len),
+            false => (0, 0),
         };
-        let immediate = if terms.immediate_data {
-            unsolicited.min(terms.max_send)
-        } else {
-            0
-        };
-        // Unsolicited data is sent up to FirstBurstLength, or only as immediate data if InitialR2T=Yes.
-        let behind = !terms.initial_r2t && immediate < unsolicited;
+        let behind = immediate < unsolicited;
         let pdu = ScsiCommand {
             immediate: false,
             is_final: !behind,
@@ -212,8 +205,8 @@ impl Inner {
         out: &mut Outbox,
     ) {
         let cause = format!("command {} was not executed: {unfit}", command.id);
-        let received = queues.lock().end_command();
-        self.complete_send(init, command.id, unfit.status(), received, out);
+        let ended = queues.lock().end_command();
+        self.complete_send(init, command.id, unfit.status(), ended, out);
         match init.on_failure {
             OnFailure::Reactive => {
                 self.cause = Some(cause);

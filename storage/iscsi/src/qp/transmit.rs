@@ -151,8 +151,8 @@ impl Inner {
         self.frames
             .push(Frame::owned(&bhs, pdu.data.into_vec(), digests));
         let signaled = pdu.flags.contains(verbena_nic::Flags::SIGNALED);
-        let received = queues.lock().end_send();
-        self.complete_send(init, pdu.id, Status::Success, received && signaled, out);
+        let ended = queues.lock().end_send();
+        self.complete_send(init, pdu.id, Status::Success, ended && signaled, out);
     }
 
     /// Data that the target expects can no longer be read: the queue pair ends.

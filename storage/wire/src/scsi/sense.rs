@@ -82,11 +82,11 @@ impl Sense {
         let first = *bytes.first().ok_or(short(1))?;
         let additional = bytes.get(HEADER_LEN - 1).copied().unwrap_or_default();
         let end = bytes.len().min(HEADER_LEN + usize::from(additional));
-        let notified = bytes.get(..end).unwrap_or(bytes);
+        let valid = bytes.get(..end).unwrap_or(bytes);
         match first & RESPONSE {
             code @ (0x70 | 0x71) => {
                 let [_, _, key] = *bytes.first_chunk().ok_or(short(3))?;
-                let at = |at: usize| notified.get(at).copied().unwrap_or_default();
+                let at = |at: usize| valid.get(at).copied().unwrap_or_default();
                 let information = match *bytes {
                     [first, _, _, a, b, c, d, ..] if first & VALID != 0 => Some([a, b, c, d]),
                     _ => None,
@@ -106,7 +106,7 @@ impl Sense {
                     key: SenseKey::from_code(key & KEY),
                     asc,
                     ascq,
-                    information: information(notified.get(HEADER_LEN..).unwrap_or_default()),
+                    information: information(valid.get(HEADER_LEN..).unwrap_or_default()),
                 })
             }
             got => Err(Malformed::SenseFormat { got }),

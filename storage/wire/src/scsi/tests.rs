@@ -402,15 +402,15 @@ fn block_limits_page_is_parsed() {
     // The short page of older disks, and the shortest page.
     let mut short = bytes.clone();
     short[3] = 0x0c;
-    let notified = BlockLimits {
+    let short_limits = BlockLimits {
         max_compare_and_write: 2,
         optimal_granularity: 0x0304,
         max_transfer: 0x0506_0708,
         optimal_transfer: 0x090a_0b0c,
         ..BlockLimits::default()
     };
-    assert_eq!(BlockLimits::parse(&short), Ok(notified));
-    assert_eq!(BlockLimits::parse(&bytes[..16]), Ok(notified));
+    assert_eq!(BlockLimits::parse(&short), Ok(short_limits));
+    assert_eq!(BlockLimits::parse(&bytes[..16]), Ok(short_limits));
     assert_eq!(BlockLimits::parse(&bytes[..4]), Ok(BlockLimits::default()));
     refuses_every_prefix(&bytes[..4], BlockLimits::parse);
 }

@@ -44,13 +44,13 @@ impl Server {
     }
 
     /// Serves for ever; `told` gets the errors of clients, which do not end the server.
-    pub fn run(&self, mut notified: impl FnMut(&str)) -> Result<(), Error> {
+    pub fn run(&self, mut report: impl FnMut(&str)) -> Result<(), Error> {
         let (tcp, device) = (self.tcp.try_clone()?, self.device.clone());
         let limit = self.limit;
         std::thread::spawn(move || baseline::serve(&tcp, device.access_list(), limit));
         loop {
             if let Err(error) = self.serve() {
-                notified(&error.to_string());
+                report(&error.to_string());
             }
         }
     }

@@ -25,13 +25,16 @@ Examples:
   verbena decode --json trace.pcapng | jq 'select(.kind == \"Terminate\") | .cause'
   tcpdump -U -w - tcp port 7174 | verbena decode -
   verbena decode --json disk.pcap | jq -r 'select(.cdb) | .cdb'
+  verbena decode --json roce.pcap | jq 'select(.note or .kind == \"NAK\")'
 
 In JSON every line has time (seconds since the first packet), stream, dir (i2r: from the initiator,
 r2i: from the responder), kind, segments, len (payload bytes of the message) and offset (in the TCP
 stream), and what the kind carries: stag and to, or qn, msn and mo, and so on. STags and tagged offsets
 are strings in hexadecimal, because not every JSON parser has 64-bit numbers. Summaries appear only as text.
 PDUs of iSCSI have words (all fields of the header), itt and ttt, the sequence numbers that they carry
-(cmd_sn, exp_stat_sn, stat_sn, exp_cmd_sn, max_cmd_sn), cdb, and header_digest and data_digest.";
+(cmd_sn, exp_stat_sn, stat_sn, exp_cmd_sn, max_cmd_sn), cdb, and header_digest and data_digest.
+Messages of RoCEv2 have opcode, qpn, psn, words (the fields of the headers), icrc_ok, and a note if the packet is repeated or others
+are missing before it.";
 
 #[derive(Args)]
 pub(crate) struct Decode {

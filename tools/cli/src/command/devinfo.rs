@@ -1,6 +1,7 @@
-//! `verbena devinfo`: the adapter as programs see it, and its settings; or the objects of a running program's adapters. Every setting is listed
-//! with its value and its origin; secrets are hidden.
+//! `verbena devinfo`: the adapter as programs see it, and its settings; or the objects or interrupts of a running program's adapters. Every
+//! setting is listed with its value and its origin; secrets are hidden.
 
+mod events;
 mod profile;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,9 @@ pub(crate) struct Devinfo {
     /// Show the adapter's logical devices and their maps instead
     #[arg(long)]
     profile: bool,
+    /// Show how events and interrupts are configured instead; with a process, what its interrupts have cost so far, per vector
+    #[arg(long, conflicts_with = "profile")]
+    events: bool,
 }
 
 pub(crate) fn run(args: &Devinfo) -> u8 {
@@ -43,8 +47,11 @@ fn is_closed_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 fn try_run(args: &Devinfo) -> Result<(), Box<dyn std::error::Error>> {
-    if let Some(pid) = args.pid {
-        return show_objects(pid, args.json);
+    match args.pid {
+        Some(pid) if args.events => return events::show_counters(pid, args.json),
+        Some(pid) => return show_objects(pid, args.json),
+        None if args.events => return events::show_configuration(args.json),
+        None => {}
     }
     let config = Config::load()?;
     let rows = config.describe();

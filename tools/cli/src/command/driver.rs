@@ -4,17 +4,58 @@
 use std::error::Error;
 use std::io::Write;
 
+use clap::ValueEnum;
 use serde::de::DeserializeOwned;
-use verbena_split::Journal;
+use verbena_split::channel_kinds::KindChoice;
 use verbena_split::lane::{Lane, MOST_QUEUES};
 use verbena_split::service::Counts;
 use verbena_split::status::{self, HostStatus, LinkStatus, UnitStatus};
 use verbena_split::stop::Stop;
+use verbena_split::{IndicationMode, Journal};
 
 /// A status as text.
 pub(crate) trait StatusText {
     /// Its lines.
     fn lines(&self) -> Vec<String>;
+}
+
+/// Whether channels are acknowledged (P2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Delivery {
+    Acknowledged,
+    Unacknowledged,
+}
+
+/// Whether the data channel is connected (P2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DataChannel {
+    Connected,
+    Connectionless,
+}
+
+/// How packets are indicated (P7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Indication {
+    Immediate,
+    Element,
+    Address,
+}
+
+/// The attributes of channels that were chosen.
+pub(crate) fn kind_choice(delivery: Option<Delivery>, data: Option<DataChannel>) -> KindChoice {
+    KindChoice {
+        acknowledged: delivery.map(|delivery| delivery == Delivery::Acknowledged),
+        connectionless: data.map(|data| data == DataChannel::Connectionless),
+    }
+}
+
+/// The form that was chosen, or the default.
+pub(crate) fn indication_mode(form: Option<Indication>) -> IndicationMode {
+    match form {
+        None | Some(Indication::Immediate) => IndicationMode::Immediate,
+        Some(Indication::Element) => IndicationMode::Element,
+        Some(Indication::Address) => IndicationMode::Address,
+    }
 }
 
 /// A stop that Ctrl-C and SIGTERM request.

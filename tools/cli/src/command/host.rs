@@ -5,16 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use verbena_split::Arrangement;
 use verbena_split::carrier::address::Address;
 use verbena_split::carrier::open;
+use verbena_split::channel_kinds::KindChoice;
 use verbena_split::host::{Host, HostOptions, MacChoice, SharedTap};
 use verbena_split::lan::Mac;
 use verbena_split::lane::Lane;
 use verbena_split::lanes;
 use verbena_split::status::HostStatus;
+use verbena_split::{Arrangement, IndicationMode};
 
 use super::driver::{self, StatusText};
+
+mod disk;
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
@@ -22,7 +25,9 @@ Examples:
   verbena host --connect udp://10.0.0.7 --tap net0       the same over cells in UDP datagrams
   verbena host --connect ethernet://eth0/02:00:00:00:00:07 --tap net0
   verbena host --connect 10.0.0.7 --tap net0 --queues 2  two queues, for several connections at a time
+  verbena host --connect udp://10.0.0.7 --tap net0 --arrangement a --data-channel connectionless
   ip addr add 192.168.9.2/24 dev net0; ip link set net0 up
+  verbena host --connect 10.0.0.7 --disk data --nbd-socket disk.sock   a disk of the unit, for nbdcopy, qemu and others
   verbena host status                                    its status
 
 Creating an interface needs CAP_NET_ADMIN: as root, in a separate network namespace (unshare -Urn), or with an interface that
@@ -37,14 +42,32 @@ pub(crate) struct HostArgs {
     #[arg(long, required = true, value_name = "UNIT")]
     connect: Option<Address>,
     /// The interface to create, or a pattern such as tap%d
-    #[arg(long, required = true, value_name = "NAME")]
+    #[arg(
+        long,
+        required_unless_present = "disk",
+        conflicts_with = "disk",
+        value_name = "NAME"
+    )]
     tap: Option<String>,
+    #[command(flatten)]
+    disk: disk::DiskArgs,
     /// Name of this host in the unit's status; the machine's name if not given
     #[arg(long)]
     name: Option<String>,
     /// How packets travel: a (sends, unacknowledged), b (RDMA writes), c (inside messages)
     #[arg(long, default_value = "b", value_parser = arrangement)]
     arrangement: Arrangement,
+    /// acknowledged: every packet arrives, or the connection ends; unacknowledged: packets may be lost (udp, ethernet). As the arrangement
+    /// has it if not given; b is always acknowledged
+    #[arg(long, value_name = "KIND")]
+    delivery: Option<driver::Delivery>,
+    /// connected, or connectionless: each packet is one cell, which limits the MTU, and there are no offloads (udp, ethernet; a and b)
+    #[arg(long, value_name = "KIND")]
+    data_channel: Option<driver::DataChannel>,
+    /// How the unit is told of a packet in its memory (arrangement b): by immediate data where it fits, or always by a message with the
+    /// element or the address and length
+    #[arg(long, value_name = "FORM")]
+    indication: Option<driver::Indication>,
     /// The interface's Ethernet address, or `unit` for one that the unit assigns
     #[arg(long, value_parser = mac)]
     mac: Option<MacChoice>,
@@ -110,16 +133,41 @@ pub(crate) fn run(args: &HostArgs) -> u8 {
     if let Some(Action::Status { tap, json }) = &args.action {
         return driver::status("host", tap.as_deref(), *json);
     }
-    driver::exit_code(drive(args))
+    driver::exit_code(match &args.disk.disk {
+        Some(disk) => disk::serve(args, disk),
+        None => drive(args),
+    })
+}
+
+/// The attributes of channels and the form of indications, checked before anything is created.
+fn channel_options(
+    args: &HostArgs,
+    unit: &Address,
+) -> Result<(KindChoice, IndicationMode), Box<dyn std::error::Error>> {
+    let kinds = driver::kind_choice(args.delivery, args.data_channel);
+    kinds.kinds(args.arrangement)?;
+    if kinds != KindChoice::default() && matches!(unit, Address::Iwarp(_)) {
+        return Err(format!(
+            "{unit}: --delivery and --data-channel need udp:// or ethernet://: over iwarp:// every channel is connected and acknowledged"
+        )
+        .into());
+    }
+    if args.indication.is_some() && args.arrangement != Arrangement::Writes {
+        return Err("--indication needs arrangement b: the others have no RDMA writes".into());
+    }
+    Ok((kinds, driver::indication_mode(args.indication)))
 }
 
 fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
     let (Some(unit), Some(tap)) = (&args.connect, &args.tap) else {
         return Err("both --connect and --tap are needed".into());
     };
+    let (kinds, indication) = channel_options(args, unit)?;
     let options = HostOptions {
         name: args.name.clone().unwrap_or_else(driver::host_name),
         arrangement: args.arrangement,
+        kinds,
+        indication,
         elements: args.elements,
         mac: args.mac.unwrap_or(MacChoice::Own),
         mtu: args.mtu,
@@ -184,6 +232,7 @@ impl StatusText for HostStatus {
                 "  frames        {} out, {} in, {} lost here",
                 self.frames_out, self.frames_in, self.dropped
             ),
+            format!("  channels      {}", self.channels),
             format!("  connections   {}", self.connections),
             driver::messages(&self.messages),
         ];

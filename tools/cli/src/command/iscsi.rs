@@ -1,7 +1,7 @@
 //! `verbena iscsi`: disks of iSCSI targets from the command line. A session whose work succeeded is logged out, Ctrl-C ends long work in
 //! good order, and a failure is reported in one sentence. Sessions, passes, loads and the NBD export are in the storage crate.
 
-mod export;
+pub(super) mod export;
 mod load;
 mod meter;
 mod query;
@@ -19,6 +19,8 @@ use verbena::low::{LogicalDevice, Service, Services};
 use verbena::{Config, Device};
 use verbena_storage::session::Options;
 use verbena_storage::{Address, Session, Stop, Transport, Unit};
+
+pub(super) use size::{bytes, format_bytes};
 
 pub(crate) const EXAMPLE: &str = "\
 Addresses:
@@ -84,6 +86,9 @@ struct Common {
     /// 50 while answers arrive within that time
     #[arg(long, value_name = "MICROSECONDS", value_parser = clap::value_parser!(u16).range(..=10_000))]
     poll_us: Option<u16>,
+    /// Over iSER, close the memory of a command with the first RDMA operation of the target, for targets that use one per command
+    #[arg(long)]
+    one_touch: bool,
     /// The iSCSI name of the initiator, for the login
     #[arg(long, value_name = "NAME")]
     initiator: Option<String>,
@@ -96,6 +101,7 @@ impl Common {
         let mut options = Options {
             depth: self.depth.into(),
             poll: self.poll_us.map(|us| Duration::from_micros(us.into())),
+            iser_one_touch: self.one_touch,
             redirects: self.secret.redirects(),
             ..Options::default()
         };
@@ -154,7 +160,7 @@ const SIGNAL_DEBOUNCE: Duration = Duration::from_millis(250);
 
 /// A stop that Ctrl-C and SIGTERM request; the second signal ends the process at once. Created when the disk is open: before that there is
 /// nothing to end in order, and the signals have their default action.
-fn stop() -> Result<Stop, BoxError> {
+pub(super) fn stop() -> Result<Stop, BoxError> {
     let stop = Stop::new()?;
     let wish = stop.clone();
     let mut first: Option<Instant> = None;

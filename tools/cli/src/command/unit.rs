@@ -8,10 +8,13 @@ use verbena_split::carrier::address::Address;
 use verbena_split::carrier::open;
 use verbena_split::lane::Lane;
 use verbena_split::lanes;
-use verbena_split::status::{ConnectedHostStatus, UnitStatus};
-use verbena_split::unit::{LanPort, Unit, UnitOptions};
+use verbena_split::status::{ConnectedHostStatus, DiskStatus, UnitStatus};
+use verbena_split::unit::{LanPort, Unit, UnitDisk, UnitOptions};
 
 use super::driver::{self, StatusText};
+use super::iscsi::format_bytes;
+
+mod disk_arg;
 
 pub(crate) const EXAMPLE: &str = "\
 Examples:
@@ -19,6 +22,7 @@ Examples:
   verbena unit --lan eth1 --listen 0.0.0.0 --listen udp://0.0.0.0 --listen ethernet://eth0
   verbena unit --lan-tap lan0 --listen 127.0.0.1:9000     the LAN is an interface that the unit creates
   verbena unit --lan eth1 --listen 0.0.0.0 --queues 2     hosts connect with two queues, at two ports
+  verbena unit --lan eth1 --listen 0.0.0.0 --disk data=/srv/data.img --disk scratch=ram:1G   disks for hosts, too
   verbena unit status                                     its status and its hosts
 
 --lan needs CAP_NET_RAW, --lan-tap CAP_NET_ADMIN: as root, or in a separate network namespace (unshare -Urn).
@@ -45,6 +49,16 @@ pub(crate) struct UnitArgs {
     /// Connected hosts at once from one source, at most: an IPv4 address, an IPv6 /64 network, or a MAC address (ethernet)
     #[arg(long, default_value_t = 16, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=255))]
     hosts_per_source: u16,
+    /// Accept only hosts with acknowledged, or only those with unacknowledged channels (udp, ethernet); both if not given
+    #[arg(long, value_name = "KIND")]
+    delivery: Option<driver::Delivery>,
+    /// Accept only hosts with a connected, or only those with a connectionless data channel; both if not given
+    #[arg(long, value_name = "KIND")]
+    data_channel: Option<driver::DataChannel>,
+    /// How hosts are told of a packet in their memory (arrangement b): by immediate data where it fits, or always by a message with the
+    /// element or the address and length
+    #[arg(long, value_name = "FORM")]
+    indication: Option<driver::Indication>,
     /// Packets in flight, each direction, per host, at most
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(4..=4096))]
     elements: u32,
@@ -53,6 +67,10 @@ pub(crate) struct UnitArgs {
     /// not a single one
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = driver::queues())]
     queues: u8,
+    /// A disk for hosts, beside the LAN: a file or block device ([NAME=]PATH, with ,ro for read-only) or memory ([NAME=]ram:SIZE);
+    /// may be given several times
+    #[arg(long, value_name = "DISK", value_parser = disk_arg::parse)]
+    disk: Vec<disk_arg::DiskArg>,
     /// Offer hosts no offloads: they compute checksums and segment packets themselves
     #[arg(long)]
     no_offloads: bool,
@@ -93,6 +111,10 @@ pub(crate) fn run(args: &UnitArgs) -> u8 {
 }
 
 fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
+    let mut disks = Vec::new();
+    for disk in &args.disk {
+        disks.push(UnitDisk::open(&disk.name, &disk.backing)?);
+    }
     let ports = match (&args.lan, &args.lan_tap) {
         (Some(name), _) => LanPort::interface_named(name, args.queues)?,
         (None, Some(name)) => LanPort::tap_named(name, args.queues)?,
@@ -101,6 +123,8 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
     let options = UnitOptions {
         hosts: usize::from(args.hosts),
         hosts_per_source: usize::from(args.hosts_per_source),
+        kinds: driver::kind_choice(args.delivery, args.data_channel),
+        indication: driver::indication_mode(args.indication),
         elements: args.elements,
         offloads: !args.no_offloads,
         promiscuous: args.allow_promiscuous,
@@ -121,7 +145,9 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
             ..options.clone()
         };
         let journal = driver::journal("unit", lane, args.quiet);
-        units.push(Unit::new(options, lan, carriers, journal)?);
+        let unit = Unit::new(options, lan, carriers, journal)?;
+        // The first queue serves all disks.
+        units.push(unit.with_disks(core::mem::take(&mut disks))?);
     }
     if let (Some(first), false) = (units.first(), args.quiet) {
         let (status, with) = (first.status(), driver::queues_suffix(args.queues));
@@ -155,12 +181,26 @@ impl StatusText for UnitStatus {
             format!("  hosts         {}", self.hosts.len()),
         ];
         lines.extend(self.hosts.iter().flat_map(guest));
+        lines.extend(self.disks.iter().map(disk_line));
         lines
     }
 }
 
+fn disk_line(disk: &DiskStatus) -> String {
+    let how = if disk.read_only { ", read-only" } else { "" };
+    format!(
+        "  disk {} ({}{how}): {} requests, {} failed",
+        disk.name,
+        format_bytes(disk.bytes),
+        disk.requests,
+        disk.failed
+    )
+}
+
 fn guest(guest: &ConnectedHostStatus) -> Vec<String> {
-    let mac = guest.mac.as_deref().unwrap_or("no address yet");
+    let disk = guest.disk.as_ref().map(|disk| format!("disk {disk}"));
+    let mac = disk.as_deref().or(guest.mac.as_deref());
+    let mac = mac.unwrap_or("no address yet");
     let hears = if guest.promiscuous {
         ", promiscuous"
     } else {
@@ -171,6 +211,7 @@ fn guest(guest: &ConnectedHostStatus) -> Vec<String> {
             "  {} ({}, {}, arrangement {}): {}, {mac}{hears}",
             guest.name, guest.from, guest.carrier, guest.arrangement, guest.phase
         ),
+        format!("    channels    {}", guest.channels),
         format!("    frames      {}", driver::counts(&guest.counts)),
         format!("  {}", driver::messages(&guest.messages)),
     ]

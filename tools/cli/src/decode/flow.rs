@@ -152,13 +152,13 @@ impl Flow {
         let there = options.is_target(segment.to.port());
         let back = options.is_target(segment.from.port());
         // Without a login the digests are unknown, unless they were given as an option.
-        let notified = |dir| options.digests.is_some() && iscsi::is_header(dir, payload);
+        let is_iscsi = |dir| options.digests.is_some() && iscsi::is_header(dir, payload);
         let begins = payload.starts_with(Kind::Request.key());
-        if begins || (there && (iscsi::is_login(payload) || notified(Dir::ToResponder))) {
+        if begins || (there && (iscsi::is_login(payload) || is_iscsi(Dir::ToResponder))) {
             self.ends = [segment.from, segment.to];
             self.reassembly = [Some(first), None];
             self.state = State::Probing(Vec::new());
-        } else if back && notified(Dir::ToInitiator) {
+        } else if back && is_iscsi(Dir::ToInitiator) {
             self.ends = [segment.to, segment.from];
             self.reassembly = [None, Some(first)];
             self.state = State::Probing(Vec::new());

@@ -67,7 +67,7 @@ pub struct Record {
     pub segments: u32,
     /// Payload bytes of the message, DDP headers not counted.
     pub len: u64,
-    /// The offset of its first byte in the direction's TCP stream.
+    /// The offset of its first byte in the direction's TCP stream; of RoCEv2 the packet sequence number.
     pub offset: u64,
     /// Fields of the kind.
     #[serde(flatten)]
@@ -124,6 +124,8 @@ pub enum Body {
     Fpdu(Fpdu),
     /// An iSCSI PDU.
     Pdu(Box<Pdu>),
+    /// A RoCEv2 packet or message.
+    Roce(Box<RoceFields>),
     /// A violation, or bytes that are not in the capture.
     Trouble {
         /// The description.
@@ -262,6 +264,29 @@ pub struct Fpdu {
     pub crc: String,
     /// Whether it is the checksum of the bytes; without negotiated checksums a field of zeros is common.
     pub crc_ok: bool,
+}
+
+/// A RoCEv2 packet, or the last one of a message.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct RoceFields {
+    /// Its opcode.
+    pub opcode: u8,
+    /// The queue pair it is for.
+    pub qpn: String,
+    /// Its packet sequence number.
+    pub psn: u32,
+    /// The fields of its headers.
+    pub words: String,
+    /// What is unusual about its sequence number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// The sender asks for an acknowledgement.
+    pub ack_request: bool,
+    /// Whether its ICRC is right.
+    pub icrc_ok: bool,
+    /// The first payload bytes in hexadecimal, if requested.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<String>,
 }
 
 /// Bytes in hexadecimal.

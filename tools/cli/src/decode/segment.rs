@@ -1,9 +1,9 @@
-//! The TCP segment in an IP packet of either version. The payload is without link-layer padding, and a truncated one is marked. IP fragments
+//! The TCP segment or RoCEv2 datagram in an IP packet of either version. The payload is without link-layer padding, and a truncated one is marked. IP fragments
 //! are detected, but not reassembled.
 
 use std::net::{IpAddr, SocketAddr};
 
-use etherparse::{LaxIpSlice, TcpSlice, ip_number};
+use etherparse::{LaxIpSlice, TcpSlice, UdpSlice, ip_number};
 
 /// A TCP segment as it was captured.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,11 +28,29 @@ pub struct Segment<'a> {
     pub truncated: bool,
 }
 
+/// The UDP port of RoCEv2.
+const ROCE_PORT: u16 = 4791;
+
+/// A RoCEv2 datagram as it was captured.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoceDatagram<'a> {
+    /// The sender.
+    pub from: IpAddr,
+    /// The receiver.
+    pub to: IpAddr,
+    /// IP and UDP headers.
+    pub headers: &'a [u8],
+    /// BTH to ICRC.
+    pub payload: &'a [u8],
+}
+
 /// The contents of an IP packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IpContents<'a> {
     /// A TCP segment.
     Tcp(Segment<'a>),
+    /// A RoCEv2 datagram.
+    Roce(RoceDatagram<'a>),
     /// A fragment of TCP.
     Fragment,
     /// Anything else.
@@ -65,6 +83,25 @@ pub fn parse(packet: &[u8]) -> IpContents<'_> {
         LaxIpSlice::Ipv4(v4) => (v4.payload().clone(), v4.payload().incomplete),
         LaxIpSlice::Ipv6(v6) => (v6.payload().clone(), v6.payload().incomplete),
     };
+    if payload.ip_number == ip_number::UDP && !payload.fragmented && !cut {
+        let Ok(udp) = UdpSlice::from_slice(payload.payload) else {
+            return IpContents::Other;
+        };
+        // Both slices are of `packet`.
+        let start = payload.payload.as_ptr().addr() - packet.as_ptr().addr();
+        let headers = packet.get(..start + udp.header_len());
+        return match headers {
+            Some(headers) if udp.destination_port() == ROCE_PORT => {
+                IpContents::Roce(RoceDatagram {
+                    from: source,
+                    to: destination,
+                    headers,
+                    payload: udp.payload(),
+                })
+            }
+            _ => IpContents::Other,
+        };
+    }
     if payload.ip_number != ip_number::TCP {
         return IpContents::Other;
     }

@@ -9,7 +9,8 @@ use std::time::Duration;
 use super::Options;
 use super::flow::Flow;
 use super::record::{Out, Record};
-use super::segment::Segment;
+use super::roce::{RoceCounters, RoceTable};
+use super::segment::{RoceDatagram, Segment};
 use super::summary::Summary;
 
 /// Most connections at the same time.
@@ -30,6 +31,8 @@ pub struct CaptureCounters {
     pub refused_flows: u64,
     /// IP fragments of TCP, which are not reassembled.
     pub fragments: u64,
+    /// RoCEv2.
+    pub roce: RoceCounters,
     /// A link type that cannot be parsed.
     pub unknown_link: Option<u32>,
 }
@@ -39,6 +42,7 @@ pub struct CaptureCounters {
 pub struct Table {
     options: Options,
     flows: HashMap<(SocketAddr, SocketAddr), Flow>,
+    roce: RoceTable,
     done: Vec<Summary>,
     /// The number of the next stream.
     number: usize,
@@ -54,6 +58,7 @@ impl Table {
         Table {
             options,
             flows: HashMap::new(),
+            roce: RoceTable::default(),
             done: Vec::new(),
             number: 0,
             first: None,
@@ -92,6 +97,20 @@ impl Table {
         flow.handle(segment, &mut self.number, self.options, out);
     }
 
+    /// Passes a RoCEv2 datagram to its connection. They have no port of their own, so `--port` leaves all of them out.
+    pub fn handle_roce(
+        &mut self,
+        datagram: &RoceDatagram<'_>,
+        time: Duration,
+        records: &mut Vec<Record>,
+    ) {
+        if self.options.port.is_none() {
+            let out = &mut Out { time, records };
+            self.roce
+                .handle(datagram, &mut self.number, self.options, out);
+        }
+    }
+
     /// Called at the end of the capture; returns the summaries of the streams, in order.
     pub fn finish(
         mut self,
@@ -113,6 +132,7 @@ impl Table {
         tally.streams = self.done.len() as u64 - tally.exchanges;
         tally.other_flows = self.others;
         tally.refused_flows = self.refused;
+        tally.roce = self.roce.counters;
         self.done
     }
 
@@ -166,6 +186,26 @@ impl fmt::Display for CaptureCounters {
             ", {}",
             count_with_noun(self.other_flows, "other TCP connection")
         )?;
+        if self.roce.packets > 0 {
+            let roce = &self.roce;
+            write!(
+                f,
+                ", {} in {}",
+                count_with_noun(roce.packets, "RoCEv2 packet"),
+                count_with_noun(roce.flows, "flow")
+            )?;
+            for (count, what) in [
+                (roce.repeated, "repeated"),
+                (roce.out_of_order, "out of order"),
+                (roce.naks, "refused by NAK"),
+                (roce.bad_icrc, "with a wrong ICRC"),
+                (roce.unreadable, "unreadable"),
+            ] {
+                if count > 0 {
+                    write!(f, ", {count} {what}")?;
+                }
+            }
+        }
         if self.refused_flows > 0 {
             write!(
                 f,

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Display, Formatter};
 
-use super::record::{Body, Destination, Fpdu, Message, Pdu, Record, Startup};
+use super::record::{Body, Destination, Fpdu, Message, Pdu, Record, RoceFields, Startup};
 
 /// Bytes of private data that are shown.
 const PRIVATE_SHOWN: usize = 32;
@@ -26,6 +26,7 @@ impl Display for Line<'_> {
             Body::Message(message) => write_message(f, r, message),
             Body::Fpdu(fpdu) => write_fpdu(f, r, fpdu),
             Body::Pdu(pdu) => write_pdu(f, r, pdu),
+            Body::Roce(fields) => write_roce(f, r, fields),
             Body::Trouble { message } => write!(f, " at byte {}: {message}", r.offset),
         }
     }
@@ -126,6 +127,26 @@ fn write_pdu(f: &mut Formatter<'_>, r: &Record, pdu: &Pdu) -> fmt::Result {
         }
     }
     Ok(())
+}
+
+fn write_roce(f: &mut Formatter<'_>, r: &Record, fields: &RoceFields) -> fmt::Result {
+    write!(
+        f,
+        " {:>8} B qp {} psn {:#08x}",
+        r.len, fields.qpn, fields.psn
+    )?;
+    if r.segments != 1 {
+        write!(f, " packets {}", r.segments)?;
+    }
+    f.write_str(&fields.words)?;
+    if let Some(note) = &fields.note {
+        write!(f, " ({note})")?;
+    }
+    f.write_str(if fields.icrc_ok { "" } else { " WRONG ICRC" })?;
+    match &fields.payload {
+        Some(payload) if !payload.is_empty() => write!(f, " payload {payload}"),
+        _ => Ok(()),
+    }
 }
 
 fn write_fpdu(f: &mut Formatter<'_>, r: &Record, fpdu: &Fpdu) -> fmt::Result {

@@ -47,6 +47,17 @@ impl Line {
         (self.class == COUNTERS_CLASS).then(|| self.event == COUNTERS_TOTAL)
     }
 
+    /// The number of the adapter in its process.
+    pub fn adapter(&self) -> u32 {
+        self.adapter
+    }
+
+    /// The value of a field of the event.
+    pub fn field(&self, key: &str) -> Option<&str> {
+        let found = self.fields.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.as_str())
+    }
+
     /// The event as one object; numeric values are numbers.
     pub fn json(&self) -> Value {
         let mut object = Map::new();

@@ -11,6 +11,7 @@ mod net;
 mod peer;
 mod readme;
 mod reencode;
+mod roce;
 mod support;
 mod transport;
 mod tshark;

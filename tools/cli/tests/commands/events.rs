@@ -4,10 +4,13 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
 
 use verbena::low::{Arm, Cause, Data, Flags, Origin, RecvWr, SendOp, SendWr, Wc};
-use verbena::{Access, Cq, Device, Qp, QpOptions};
+use verbena::tcp::{TcpOptions, TcpQp};
+use verbena::{Access, Cq, Device, Qp, QpOptions, UdOptions, UdQp};
 
 /// Without the prefix of the settings: unknown settings are rejected.
 const ROLE: &str = "TEST_OF_VERBENA_EVENTS";
+/// The role of a process that has queue pairs of all kinds, and one that was migrated.
+const ALL_KINDS: (&str, &str) = (ROLE, "all kinds");
 
 fn verbena(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_verbena"));
@@ -108,7 +111,20 @@ fn as_child() {
         device.cq(64).unwrap(),
     );
     let srq = pd.srq(16, 1).unwrap();
-    println!("\n> {} {}", received.number(), srq.number());
+    let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let all_kinds = std::env::var(ROLE).as_deref() == Ok(ALL_KINDS.1);
+    let others = all_kinds.then(|| {
+        let ud = UdQp::new(&pd, &sent, &sent, UdOptions::default()).unwrap();
+        ud.set_qkey(77);
+        let to = server.local_addr().unwrap();
+        let tcp = TcpQp::connect(&pd, (&sent, &sent), to, TcpOptions::default()).unwrap();
+        (ud, tcp, to.port())
+    });
+    let (ud, qpn, tcp, port) = others.as_ref().map_or((0, 0, 0, 0), |(ud, tcp, port)| {
+        (ud.event_number(), ud.number(), tcp.number(), *port)
+    });
+    let (cq, srq_number) = (received.number(), srq.number());
+    println!("\n> {cq} {srq_number} {ud} {qpn} {tcp} {port}");
     let mut kept = Vec::new();
     while wait_for_line() {
         let a = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
@@ -118,6 +134,12 @@ fn as_child() {
         let request = listener.next().wait().unwrap();
         request.accept_on(&b, b"").unwrap().wait().unwrap();
         joining.wait().unwrap();
+        // One that was migrated is shown like any other.
+        let a = if all_kinds {
+            a.migrate(&pd, &sent, &sent, None).unwrap()
+        } else {
+            a
+        };
         let receive = RecvWr {
             id: 1,
             scatter: &[],
@@ -251,9 +273,9 @@ fn events_of_another_process_are_shown_live() {
 /// N1: everything about the queues of a running program.
 #[test]
 fn devinfo_shows_objects_of_running_program() {
-    let mut watched = Watched::start(&[]);
-    let numbers = watched.read_numbers();
-    let (cq, srq) = (u64::from(numbers[0]), u64::from(numbers[1]));
+    let mut watched = Watched::start(&[ALL_KINDS]);
+    let numbers: Vec<u64> = watched.read_numbers().into_iter().map(u64::from).collect();
+    let (cq, srq) = (numbers[0], numbers[1]);
     watched.proceed();
     let qps: Vec<u64> = watched.read_numbers().into_iter().map(u64::from).collect();
     let pid = watched.pid();
@@ -282,6 +304,29 @@ fn devinfo_shows_objects_of_running_program() {
     assert_eq!(a["messages_out"], 2);
     assert_eq!(a["peer_timeout"], "10s");
     assert!(a["cause"].is_string(), "{a}");
+    let (ud, tcp) = (find("qp", numbers[2]), find("qp", numbers[4]));
+    assert_eq!(
+        (&ud["type"], &ud["qpn"]),
+        (&"Ud".into(), &numbers[3].into())
+    );
+    assert_eq!((&ud["qkey"], &ud["state"]), (&77.into(), &"Reset".into()));
+    assert_eq!((&ud["send_cq"], &ud["pd"]), (&a["send_cq"], &a["pd"]));
+    assert_eq!(
+        (&ud["no_receive"], &ud["cause"]),
+        (&0.into(), &serde_json::Value::Null)
+    );
+    assert_eq!(
+        (&tcp["type"], &tcp["protocol"]),
+        (&"Ulp".into(), &"tcp".into())
+    );
+    assert_eq!(
+        (&tcp["state"], &tcp["service"]),
+        (&"Rts".into(), &"rdma".into())
+    );
+    assert_eq!((&tcp["recv_cq"], &tcp["sends"]), (&a["recv_cq"], &0.into()));
+    let peer = format!("127.0.0.1:{}", numbers[5]);
+    assert_eq!(tcp["peer"], peer.as_str(), "{tcp}");
+    assert!(tcp["local"].is_string(), "{tcp}");
     let plain = text(&output(&["devinfo", &pid]).stdout);
     assert!(plain.contains("rnr_retry          Forever"), "{plain}");
     let refused = output(&["devinfo", "4194305"]);
@@ -413,4 +458,67 @@ fn interrupt_counters_of_a_process_are_shown() {
     );
     let missing = output(&["events", "--counters"]);
     assert_eq!(missing.status.code(), Some(2), "a process is needed");
+
+    // The same as a table.
+    let shown = output(&["devinfo", "--events", &pid]);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let rows = text(&shown.stdout);
+    let rows: Vec<Vec<&str>> = rows
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    let head = [
+        "adapter",
+        "vector",
+        "interrupts",
+        "events",
+        "coalesced",
+        "register_writes",
+        "register_reads",
+        "code",
+    ];
+    assert_eq!(rows[0], head);
+    assert!(rows.iter().all(|row| row.len() == head.len()), "{rows:?}");
+    let global = rows.iter().find(|row| row[1] == "0").expect("vector 0");
+    assert_eq!(global[7], "0xa4", "the code of a general-purpose signal");
+    let total = rows.last().unwrap();
+    assert_eq!((total[1], total[6]), ("total", "0"), "{rows:?}");
+    let said = text(&output(&["devinfo", "--events", "--json", &pid]).stdout);
+    assert_eq!(said.lines().count() + 1, rows.len(), "{said}");
+}
+
+/// E8: the settings of events, and the table that they result in.
+#[test]
+fn devinfo_shows_the_configuration_of_events() {
+    let show = |args: &[&str], settings: &[(&str, &str)]| {
+        let mut command = verbena(args);
+        command.envs(settings.iter().copied());
+        let shown = command.output().expect("the command starts");
+        (
+            shown.status.code(),
+            text(&shown.stdout),
+            text(&shown.stderr),
+        )
+    };
+    let table = ("VERBENA_INTERRUPT_TABLE", "1,0");
+    let settings = [("VERBENA_HANDLERS", "2"), table];
+    let (code, shown, _) = show(&["devinfo", "--events", "--json"], &settings);
+    assert_eq!(code, Some(0));
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    assert_eq!(shown["settings"]["interrupt_table"], "1,0");
+    assert_eq!(shown["settings"]["interrupt_routing"], "processor");
+    let entry = |processor: u16, channel: u8| {
+        let queue = processor;
+        serde_json::json!({"processor": processor, "channel": channel, "queue": queue})
+    };
+    let expected = serde_json::json!([entry(4, 0), entry(3, 1)]);
+    assert_eq!(shown["table"], expected);
+    let (_, shown, _) = show(&["devinfo", "--events"], &settings);
+    let row = "1   processor 3, channel 1, event queue 3";
+    assert!(shown.contains(row), "{shown}");
+    let settings = [("VERBENA_HANDLERS", "1"), table];
+    let (code, _, said) = show(&["devinfo", "--events"], &settings);
+    assert_eq!(code, Some(1));
+    let why = "expected numbers below handlers, which is 1";
+    assert!(said.contains(why), "{said}");
 }

@@ -1,14 +1,16 @@
 //! The target over iSER (RFC 7145, M22): tgtd on our libraries in place of an adapter's; with libiscsi on them, too, and with our own
-//! initiator.
+//! initiator. tgtd does not invalidate STags: the initiator closes the memory of each command itself.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use verbena::Device;
+use verbena_storage::iscsi::Terms;
 use verbena_storage::session::{Options, discover};
 use verbena_storage::{Address, Blocks, BufferRef, Done, Extent, Failure, Request, Unit};
 
 use crate::target::{Carrier, INITIATOR, Target, Tgt};
+use crate::tool::{Folder, bytes, iscsi};
 
 const MIB: u64 = 1 << 20;
 const BLOCK: usize = 512;
@@ -38,6 +40,10 @@ both! {
     written_data_is_in_backing_file
     our_initiator_finds_targets_and_units
     concurrent_requests_match_the_model
+    one_touch_requests_match_the_model
+    immediate_data_matches_the_model
+    cancelled_requests_end_once
+    commands_of_the_page_work
     refused_requests_leave_session_usable
     data_written_over_tcp_reads_over_rdma
     killed_target_fails_requests_in_time
@@ -182,12 +188,38 @@ fn target_frees_ended_iser_session() {
     });
 }
 
-/// Lengths from one block to 512 KiB at depth 64. Data is transferred by RDMA only.
+/// By default tgtd reads all data by RDMA.
 fn concurrent_requests_match_the_model(mut tgt: Tgt) {
     let target = tgt.target();
+    let terms = match_the_model(&mut tgt, &target, options(), 1500);
+    assert_eq!(terms.unsolicited(512), (0, 0), "{terms:?}");
+}
+
+/// Small writes go with their commands, and of long ones the first 16 KiB.
+fn immediate_data_matches_the_model(mut tgt: Tgt) {
+    let target = tgt.target();
+    tgt.set(&target, "ImmediateData", "Yes");
+    tgt.set(&target, "FirstBurstLength", "16384");
+    let terms = match_the_model(&mut tgt, &target, options(), 300);
+    assert_eq!(terms.unsolicited(1 << 20), (16384, 16384), "{terms:?}");
+}
+
+/// M9: tgtd moves the data of a command by one RDMA Write or Read.
+fn one_touch_requests_match_the_model(mut tgt: Tgt) {
+    let target = tgt.target();
+    let options = Options {
+        iser_one_touch: true,
+        ..options()
+    };
+    match_the_model(&mut tgt, &target, options, 300);
+}
+
+/// Requests of one block to 512 KiB at depth 64. Returns the parameters of the login.
+fn match_the_model(tgt: &mut Tgt, target: &Target, options: Options, requests: usize) -> Terms {
     let size = 32 << 20;
-    let file = tgt.lun(&target, 1, size as u64);
-    let mut unit = open(&tgt, &target, options());
+    let file = tgt.lun(target, 1, size as u64);
+    let mut unit = open(tgt, target, options);
+    let terms = unit.session().settled().terms;
     let (depth, longest) = (unit.depth(), 512 << 10);
     assert_eq!(depth, 64);
     let before = unit.session().transferred();
@@ -195,7 +227,7 @@ fn concurrent_requests_match_the_model(mut tgt: Tgt) {
     let (mut model, source) = (vec![0; size], random_bytes(2 * longest, 7));
     let mut dice = TestRng(11);
     let mut shots: Vec<Option<(usize, usize, bool)>> = vec![None; depth];
-    let (mut left, mut read, mut written, mut deepest) = (1500, 0, 0, 0);
+    let (mut left, mut read, mut written, mut deepest) = (requests, 0, 0, 0);
     let mut done = Vec::new();
     loop {
         for at in 0..depth {
@@ -261,6 +293,68 @@ fn concurrent_requests_match_the_model(mut tgt: Tgt) {
     assert_eq!(moved.copied, 0);
     unit.close().unwrap();
     assert!(std::fs::read(&file).unwrap() == model);
+    terms
+}
+
+/// Each ends with the target's result or as cancelled. tgtd answers "task does not exist" for commands that it has not begun to execute; then
+/// the connection is replaced.
+fn cancelled_requests_end_once(mut tgt: Tgt) {
+    let target = tgt.target();
+    tgt.lun(&target, 1, 8 * MIB);
+    let mut unit = open(&tgt, &target, options());
+    let (depth, len) = (32, 64 << 10);
+    let memory = unit.memory(depth * len).unwrap();
+    for round in 0..8 {
+        for id in 0..depth {
+            let place = BufferRef::new(&memory, id * len);
+            let at = extent((id * len / BLOCK) as u64, len);
+            let request = match id % 2 {
+                0 => Request::Read { at, into: place },
+                _ => Request::Write {
+                    at,
+                    from: place,
+                    fua: false,
+                },
+            };
+            unit.submit(id as u64, request).unwrap();
+        }
+        for id in (round % 3..depth).step_by(3) {
+            unit.cancel(id as u64);
+        }
+        let mut ids = Vec::new();
+        for one in finish(&mut unit, depth) {
+            let cancelled = one.result == Err(Failure::Cancelled) && one.id % 3 == round as u64 % 3;
+            assert!(one.result == Ok(()) || cancelled, "{one:?}");
+            ids.push(one.id);
+        }
+        ids.sort_unstable();
+        assert!(ids.iter().copied().eq(0..depth as u64), "{ids:?}");
+    }
+    unit.close().unwrap();
+}
+
+/// The commands of docs/storage.md, "Over RDMA".
+fn commands_of_the_page_work(mut tgt: Tgt) {
+    let target = tgt.target();
+    let file = tgt.lun(&target, 1, 8 * MIB);
+    let folder = Folder::new("iser-page");
+    let data = random_bytes(5_000_001, 21);
+    let (from, to) = (folder.with("in", &data), folder.file("out"));
+    let url = &tgt.url("", &target, 1);
+    let run = |words: &[&str]| {
+        let name = ["--initiator", INITIATOR];
+        iscsi(&[words, &name[..]].concat()).expect_success()
+    };
+    run(&[
+        "write", url, "--offset", "777", "--input", &from, "--verify",
+    ]);
+    assert!(std::fs::read(&file).unwrap()[777..777 + data.len()] == data);
+    let range = ["--offset", "777", "--length", "5000001", "--one-touch"];
+    run(&[&["read", url, "--output", &to][..], &range].concat());
+    assert!(bytes(&to) == data);
+    let load = ["--rw", "randwrite", "--destructive", "--seconds", "1"];
+    let said = run(&[&["bench", url][..], &load].concat());
+    assert!(said.contains("requests/s"), "{said}");
 }
 
 fn refused_requests_leave_session_usable(mut tgt: Tgt) {

@@ -75,7 +75,7 @@ fn non_host_peers_are_rejected() {
                 for hello in [
                     &b"not a host"[..],
                     b"",
-                    b"VSPL\x02B\0\0\0\0\0\0\0\0\0\0",
+                    b"VSPL\x03B\0\0\0\0\0\0\0\0\0\0",
                     &[0; 64],
                 ] {
                     let endpoint = device.endpoint(Depths::default()).unwrap();
@@ -87,7 +87,7 @@ fn non_host_peers_are_rejected() {
             other.join().unwrap();
         });
         unit.wait_for_output("was rejected: not a host of a split driver");
-        unit.wait_for_output("was rejected: version 2 of the split driver");
+        unit.wait_for_output("was rejected: version 3 of the split driver");
         assert!(world.status("unit", "lan0")["rejected"].as_u64() >= Some(4));
         assert!(!unit.has_exited());
         assert_eq!(world.guests(), ["host1"]);

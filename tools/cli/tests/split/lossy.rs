@@ -9,25 +9,33 @@ use crate::world::{CarrierKind, LAN, World, privileged};
 #[test]
 fn writes_survive_five_percent_loss() {
     privileged("lossy::writes_survive_five_percent_loss", || {
-        run_impaired("b");
+        run_impaired(&["--arrangement", "b"]);
     });
 }
 
 #[test]
 fn messages_survive_five_percent_loss() {
     privileged("lossy::messages_survive_five_percent_loss", || {
-        run_impaired("c");
+        run_impaired(&["--arrangement", "c"]);
     });
 }
 
-fn run_impaired(arrangement: &str) {
+#[test]
+fn connectionless_writes_survive_five_percent_loss() {
+    let name = "lossy::connectionless_writes_survive_five_percent_loss";
+    privileged(name, || {
+        run_impaired(&["--data-channel", "connectionless"]);
+    });
+}
+
+fn run_impaired(kind: &[&str]) {
     let world = World::new(CarrierKind::Udp, 1);
     let _unit = world.start_unit(&[]);
     let badness = Impairment { lost: 50, late: 20 };
     let relay = Relay::start(world.host(1), "127.0.0.1:48001", "10.77.1.1:7471", badness);
     world.make_persistent(1);
     // On loopback cells would have 64 KiB; this is the size on an ordinary network.
-    let with = ["--arrangement", arrangement, "--cell", "1400"];
+    let with = [kind, &["--cell", "1400"]].concat();
     let mut host = world.start_host_at(1, "udp://127.0.0.1:48001", &with);
     world.wait_until_up(1);
     // Acknowledged cells lose nothing, only time.

@@ -6,7 +6,9 @@
 mod space;
 
 mod blob;
+mod channels;
 mod command_output;
+mod disks;
 mod faults;
 mod killed;
 mod lossy;

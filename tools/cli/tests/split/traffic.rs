@@ -61,7 +61,7 @@ fn everything(way: CarrierKind, arrangement: &str) {
 }
 
 /// TCP in both directions at once: both transfer data.
-fn tcp(world: &World, n: usize, to: &str) {
+pub(crate) fn tcp(world: &World, n: usize, to: &str) {
     let report = iperf3(world.host(n), &format!("-c {to}"));
     for way in ["sum_received", "sum_received_bidir_reverse"] {
         let bytes = report["end"][way]["bytes"].as_u64().unwrap_or(0);

@@ -8,8 +8,8 @@ use verbena_wire::ext::{
 use verbena_wire::mpa::startup::{EXT_AGREE, EXT_OFFER, Flags, Frame, Kind, Revision};
 use verbena_wire::mpa::{Depth, Enhanced, RtrKinds};
 use verbena_wire::rdmap::{
-    AtomicOp, AtomicRequest, AtomicResponse, Cause, DdpError, Dialect, Echo, EchoHeader, Immediate,
-    LlpError, Opcode, RdmapError, ReadRequest, Terminate,
+    AtomicOp, AtomicRequest, AtomicResponse, Cause, DdpError, Dialect, Echo, EchoHeader,
+    FlushScope, Immediate, LlpError, Opcode, RdmapError, ReadRequest, Terminate,
 };
 use verbena_wire::roce::UdPacket;
 use verbena_wire::{Mo, Msn, Psn, Qn, Qpn, Rsn, Srqn, Stag, To};
@@ -131,6 +131,9 @@ pub(crate) fn rdmap() -> Vec<Seed> {
         compare: 0,
         compare_mask: u64::MAX,
     };
+    let write = AtomicOp::Write { bytes: [7; 8] };
+    let range = AtomicOp::Flush(FlushScope::Range { len: 64 });
+    let region = AtomicOp::Flush(FlushScope::Region);
     let v2 = ReadV2Request {
         size: 16,
         source_stag: Stag::new(0x1234_5678),
@@ -145,6 +148,15 @@ pub(crate) fn rdmap() -> Vec<Seed> {
         ("read-v2-request", v2.emit().into()),
         ("fetch-add", [&atomic(add).emit()[..], &[0xff; 8]].concat()),
         ("cmp-swap", [&atomic(swap).emit()[..], &[0; 8]].concat()),
+        (
+            "atomic-write",
+            [&atomic(write).emit()[..], &[0; 8]].concat(),
+        ),
+        ("flush-range", [&atomic(range).emit()[..], &[0; 8]].concat()),
+        (
+            "flush-region",
+            [&atomic(region).emit()[..], &[0; 8]].concat(),
+        ),
         ("atomic-response", response.emit().into()),
         ("immediate", Immediate::from_imm(7).emit().into()),
     ]

@@ -46,6 +46,8 @@ pub(crate) fn services() -> Vec<Seed> {
         arrangement: Arrangement::Writes,
         channel: 1,
         lane: Lane::ONLY,
+        kinds: None,
+        data_pair: None,
         name: "host".to_owned(),
     };
     vec![

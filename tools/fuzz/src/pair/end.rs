@@ -177,8 +177,8 @@ impl End {
     pub(super) fn receive(&mut self, bytes: &[u8], sender: &End) {
         self.stage.extend(bytes);
         loop {
-            let notified = self.stream.handle(&self.stage, Time::ZERO);
-            let (used, step) = notified.expect("no violation between two correct ends");
+            let result = self.stream.handle(&self.stage, Time::ZERO);
+            let (used, step) = result.expect("no violation between two correct ends");
             self.stage.drain(..used);
             match step {
                 Step::More(_) => return,

@@ -3,7 +3,9 @@
 
 use verbena_stream::Message;
 use verbena_wire::ext::ReadV2Request;
-use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Immediate, ReadRequest};
+use verbena_wire::rdmap::{
+    AtomicOp, AtomicRequest, AtomicResponse, FlushScope, Immediate, ReadRequest,
+};
 use verbena_wire::{Stag, To};
 
 use crate::source::{Source, bit};
@@ -51,7 +53,12 @@ impl Job {
                 source_to: To::new(u64::from(n)),
             }),
             5 => Message::AtomicRequest(AtomicRequest {
-                op: AtomicOp::FetchAdd { add: 1, mask: 0 },
+                op: match n % 4 {
+                    1 => AtomicOp::Write { bytes: [7; 8] },
+                    2 => AtomicOp::Flush(FlushScope::Range { len: len.into() }),
+                    3 => AtomicOp::Flush(FlushScope::Region),
+                    _ => AtomicOp::FetchAdd { add: 1, mask: 0 },
+                },
                 id: n,
                 stag: Stag::new(1),
                 to: To::new(u64::from(n)),

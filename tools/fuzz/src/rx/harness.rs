@@ -95,7 +95,7 @@ impl Harness<'_> {
         while self.trace.violation.is_none() {
             let open = self.stream.state().is_open();
             let (used, step) = match self.stream.handle(&self.stage, Time::ZERO) {
-                Ok(notified) => notified,
+                Ok(result) => result,
                 Err(violation) => return self.record_violation(violation),
             };
             assert!(used <= self.stage.len(), "used more than there is");

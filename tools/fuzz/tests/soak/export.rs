@@ -31,7 +31,7 @@ pub(crate) struct Disk {
 impl Disk {
     pub(crate) fn new(parts: u64) -> Disk {
         let options = Options {
-            idle: Duration::from_secs(1),
+            idle: Duration::from_secs(5),
             ..Options::default()
         };
         let any = ExportAddr::Tcp("127.0.0.1:0".parse().unwrap());

@@ -102,8 +102,8 @@ struct World {
 
 fn config(settings: &[(&str, &str)]) -> Config {
     let mut config = Config::from_parts(None, std::iter::empty()).unwrap();
-    // Short timeouts for peers that misbehave.
-    config.set("startup_timeout", "1s").unwrap();
+    // Shorter than the defaults for peers that misbehave, and long enough for conforming ones on a busy machine.
+    config.set("startup_timeout", "10s").unwrap();
     config.set("linger", "1s").unwrap();
     for (key, value) in settings {
         config.set(key, value).unwrap();
@@ -400,7 +400,7 @@ fn soak(split: Option<Split>) {
     // What the first connections create stays: threads, rings, arenas of the allocator.
     world.run(time / 4, 1);
     world.settle();
-    let before = settled_resources(|_| false);
+    let before = settled_resources(Duration::from_secs(3), |_| false);
     let known = descriptors();
     world.run(time - time / 4, 2);
     world.settle();
@@ -409,7 +409,8 @@ fn soak(split: Option<Split>) {
             && held.threads <= before.threads
             && held.resident <= before.resident + SLACK
     };
-    let after = settled_resources(same);
+    // Longer than the timeouts set here.
+    let after = settled_resources(Duration::from_secs(15), same);
     let counts = &world.counts;
     println!("{time:?}: {counts:?}; {before:?}, then {after:?}");
     let mut new = descriptors();
@@ -427,8 +428,8 @@ fn descriptors() -> Vec<String> {
     links
 }
 
-/// The resources of the process once they satisfy `satisfies`, or their number has not changed for 3 s, longer than the timeouts set here.
-fn settled_resources(satisfies: impl Fn(Resources) -> bool) -> Resources {
+/// The resources of the process once they satisfy `satisfies`, or their number has not changed for so long.
+fn settled_resources(unchanged: Duration, satisfies: impl Fn(Resources) -> bool) -> Resources {
     let end = Instant::now() + LIMIT;
     let (mut last, mut since) = (Resources::now(), Instant::now());
     loop {
@@ -441,7 +442,7 @@ fn settled_resources(satisfies: impl Fn(Resources) -> bool) -> Resources {
         if (held.descriptors, held.threads) != (last.descriptors, last.threads) {
             (last, since) = (held, Instant::now());
         }
-        if since.elapsed() > Duration::from_secs(3) {
+        if since.elapsed() > unchanged {
             return held;
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new() -> Shared {
-        let server = device(&[("shared_receive_wait", "300ms")]);
+        let server = device(&[("shared_receive_wait", "2s")]);
         let pd = server.pd().unwrap();
         let shared = Shared {
             listener: server.listen("127.0.0.1:0").unwrap(),
@@ -75,17 +75,25 @@ impl Shared {
                         }
                     });
                 }
-                let count = self.recv_cq.poll(&mut some);
-                for wc in &some[..count] {
-                    let qp = all.lock().unwrap().get(&wc.qpn).cloned();
-                    self.complete(wc, qp.as_deref());
-                }
+                let mut ended = Vec::new();
                 while let Some(event) = self.server.next_event() {
                     if let Event::Disconnected { qp } | Event::QpFatal { qp, .. } = event {
-                        all.lock().unwrap().remove(&qp);
+                        ended.push(qp);
                     }
                 }
-                !idle || count > 0
+                // Polled before they are destroyed: that removes their completions, and the receives of the shared queue with them.
+                let mut completed = 0;
+                while let count @ 1.. = self.recv_cq.poll(&mut some) {
+                    completed += count;
+                    for wc in &some[..count] {
+                        let qp = all.lock().unwrap().get(&wc.qpn).cloned();
+                        self.complete(wc, qp.as_deref());
+                    }
+                }
+                for qp in ended {
+                    all.lock().unwrap().remove(&qp);
+                }
+                !idle || completed > 0
             };
             serve_until(|| !on.load(Ordering::Relaxed), step);
         });

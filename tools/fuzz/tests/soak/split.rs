@@ -138,10 +138,10 @@ fn attach(round: u64) {
     let stop = Stop::new().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| host.run(&stop).unwrap());
-        let notified = said.recv_timeout(LIMIT);
+        let message = said.recv_timeout(LIMIT);
         stop.request();
-        let notified = notified.expect("a unit");
-        assert!(notified.contains("connected to"), "{notified}");
+        let message = message.expect("a unit");
+        assert!(message.contains("connected to"), "{message}");
     });
 }
 
@@ -170,11 +170,7 @@ impl Caller {
     fn dial(round: u64) -> Caller {
         let arrangement = Arrangement::ALL[mix(round) as usize % 3];
         let mut carrier = dial(mix(round + 1));
-        let options = LinkOptions {
-            arrangement,
-            elements: 8,
-            size: 2048,
-        };
+        let options = LinkOptions::new(arrangement, 8, 2048);
         let link = Link::new(&mut *carrier, options, Instant::now()).unwrap();
         Caller {
             carrier,
@@ -191,6 +187,8 @@ impl Caller {
             arrangement: self.arrangement,
             channel,
             lane: Lane::ONLY,
+            kinds: None,
+            data_pair: None,
             name: "soak".to_owned(),
         };
         let pair = self.link.pair(channel).unwrap();

@@ -41,6 +41,7 @@ impl World {
             write,
             read,
             atomic,
+            ..
         } = self.enabled[peer];
         let windows_only = self.windows_only[self.record.qps[peer].host];
         let draft = if !write {

@@ -64,12 +64,14 @@ impl World {
             write,
             read,
             atomic,
+            flush,
         } = self.enabled[peer];
         QpAccessFlags {
             write: write && open,
             // The sink of a classic read is named to the peer: on a windows-only host a region is not allowed (M7).
             read: read && open && !self.windows_only[self.record.qps[qp].host],
             atomic: atomic && open,
+            flush: flush && open,
         }
     }
 

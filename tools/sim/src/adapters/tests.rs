@@ -36,15 +36,15 @@ fn first_adapter_seeds_with_cells_pass() {
 
 #[test]
 fn adapter_seed_is_reproducible() {
-    let notified = |record: Record| {
+    let summary = |record: Record| {
         // Addresses differ from run to run; what happens does not depend on them.
         let story = record.log.iter().filter(|l| !l.contains("post"));
         (story.cloned().collect::<Vec<_>>(), record.bytes, record.end)
     };
     for seed in [3, 17] {
         assert_eq!(
-            notified(simulate(seed).unwrap()),
-            notified(simulate(seed).unwrap())
+            summary(simulate(seed).unwrap()),
+            summary(simulate(seed).unwrap())
         );
     }
 }

@@ -86,8 +86,8 @@ fn refused(t: &Transcript) -> Verdict {
         if !victim.iter().any(access) {
             return Err(format!("side {side} work {bad} was not refused"));
         }
-        let notified = |r: &Report| matches!(r, Report::Terminated(_));
-        if !t.reports[side].iter().any(notified) {
+        let is_terminate = |r: &Report| matches!(r, Report::Terminated(_));
+        if !t.reports[side].iter().any(is_terminate) {
             return Err(format!(
                 "side {side} received no Terminate for its refused work"
             ));

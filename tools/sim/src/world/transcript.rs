@@ -82,8 +82,11 @@ impl Transcript {
         if self.is_healthy() {
             return self.posted[side];
         }
-        let notified = |s: &Status| matches!(s, Status::Acked | Status::Fetched(_));
-        let last = self.completions(side).filter(|(_, s)| notified(s)).last();
+        let is_answered = |s: &Status| matches!(s, Status::Acked | Status::Fetched(_));
+        let last = self
+            .completions(side)
+            .filter(|(_, s)| is_answered(s))
+            .last();
         last.map_or(0, |(id, _)| id as usize + 1)
     }
 }

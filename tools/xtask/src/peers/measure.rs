@@ -84,11 +84,11 @@ impl Bench {
         if wait(&mut server, LINGER)?.is_none() {
             server.signal(rustix::process::Signal::KILL);
         }
-        let (notified, printed) = (server.output(), caller.output());
+        let (served, printed) = (server.output(), caller.output());
         // Reaped, so that the kernel has added their processor time.
         drop((server, caller));
         commands.run.read(Outputs {
-            server: &notified,
+            server: &served,
             caller: &printed,
             cpu: children() - before,
         })

@@ -52,6 +52,7 @@ const fn pure(
 
 const WIRE: &str = "verbena-wire";
 const STREAM: &str = "verbena-stream";
+const ROCE: &str = "verbena-roce";
 const SYNC: &str = "verbena-sync";
 const EVENTS: &str = "verbena-events";
 const MEM: &str = "verbena-mem";
@@ -70,6 +71,8 @@ const RSOCKET: &str = "verbena-rsocket";
 const LAYERS: &[LayerRule] = &[
     pure(WIRE, &[], &["crc-fast", "serde", "thiserror", "zerocopy"]),
     pure(STREAM, &[WIRE], &["serde", "thiserror", "zerocopy"]),
+    // For the type of times.
+    pure(ROCE, &[STREAM, WIRE], &["serde", "thiserror"]),
     pure(SPLIT_WIRE, &[WIRE], &["zerocopy"]),
     pure(STORAGE_WIRE, &[WIRE], &["zerocopy"]),
     pure("verbena-push", &[SPLIT_WIRE, WIRE], &["thiserror"]),

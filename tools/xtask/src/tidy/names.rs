@@ -8,7 +8,12 @@ use super::{Finding, TextFile};
 const RULE: &str = "names";
 
 /// The crates of the innermost layer.
-pub(crate) const PURE: &[&str] = &["crates/wire/", "crates/stream/", "split/push/"];
+pub(crate) const PURE: &[&str] = &[
+    "crates/wire/",
+    "crates/stream/",
+    "crates/roce/",
+    "split/push/",
+];
 
 /// Paths, with the reason or the replacement.
 const PATHS: &[(&str, &str)] = &[

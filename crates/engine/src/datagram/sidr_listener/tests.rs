@@ -109,8 +109,8 @@ fn sidr_request_before_listen_is_answered_later() {
     let listener = engine.bind_sidr_listener(loopback_addr()).unwrap();
     let (_asking, answers) = query(&engine, listener.local_addr(), b"early");
     wait_readable("the request arrives", &listener.0.socket);
-    let notified = |request: SidrRequest| request.accept(endpoint(), b"").unwrap();
-    listener.listen(1, notified).unwrap();
+    let accept = |request: SidrRequest| request.accept(endpoint(), b"").unwrap();
+    listener.listen(1, accept).unwrap();
     answers.recv_timeout(LONG).unwrap().unwrap();
     assert_eq!(listener.counters().requests, 1);
 }

@@ -52,11 +52,12 @@ pub(super) fn counters(counters: &InterruptCounters) -> Vec<String> {
             interrupts,
             events,
             writes,
+            code,
             ..
         } = signal;
         let coalesced = signal.coalesced();
         format!(
-            "{time} {COUNTERS_CLASS} vector vector={name} interrupts={interrupts} events={events} coalesced={coalesced} register_writes={writes}\n"
+            "{time} {COUNTERS_CLASS} vector vector={name} interrupts={interrupts} events={events} coalesced={coalesced} register_writes={writes} code={code:#04x}\n"
         )
     };
     let mut lines: Vec<String> = counters.signals.iter().map(vector).collect();
@@ -93,14 +94,7 @@ fn describe(cause: Cause) -> String {
             channel,
             what,
             count,
-        } => {
-            let what = match what {
-                ChannelEvent::BuffersLow => "buffers_low",
-                ChannelEvent::Returned => "returned",
-                ChannelEvent::IllegalPost => "illegal_post",
-            };
-            format!("{what} channel={channel} count={count}")
-        }
+        } => channel_event(channel, what, count),
         Cause::MemoryError { internal, bank } => {
             let side = if internal { "internal" } else { "external" };
             format!("memory_error side={side} bank={bank}")
@@ -113,6 +107,15 @@ fn describe(cause: Cause) -> String {
         Cause::Overflow { queue } => format!("eq_overflow eq={queue}"),
         Cause::Management { parameter } => format!("management parameter={parameter}"),
     }
+}
+
+fn channel_event(channel: u8, what: ChannelEvent, count: u32) -> String {
+    let what = match what {
+        ChannelEvent::BuffersLow => "buffers_low",
+        ChannelEvent::Returned => "returned",
+        ChannelEvent::IllegalPost => "illegal_post",
+    };
+    format!("{what} channel={channel} count={count}")
 }
 
 fn rdma(event: Event) -> String {
@@ -136,6 +139,11 @@ fn rdma(event: Event) -> String {
         Event::Disconnected { qp } => format!("disconnected qp={qp}"),
         Event::PortActive { port } => format!("port_active port={port}"),
         Event::PortError { port } => format!("port_error port={port}"),
+        Event::Channel {
+            channel,
+            what,
+            count,
+        } => channel_event(channel, what, count),
         Event::Missed { count } => format!("events_missed count={count}"),
         Event::DeviceFatal => "device_fatal".to_owned(),
     }

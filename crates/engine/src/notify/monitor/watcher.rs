@@ -8,19 +8,13 @@ use verbena_nic::Cause;
 use verbena_stream::Time;
 use verbena_sync::locks::Mutex;
 
-use super::{COUNTERS_REQUEST, GREETING, Watched, WatcherPermit, line};
+use super::local_server::{ClientPermit, HANGUP_OR_WRITABLE};
+use super::{COUNTERS_REQUEST, GREETING, Watched, line};
 use crate::error::Error;
 use crate::notify::interrupt_counters::InterruptCounters;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::security::access::Refusal;
 use crate::sys::{AbstractClient, Interest, Ready};
-
-/// Wakes when the client is gone or has room again.
-const HANGUP_OR_WRITABLE: Interest = Interest {
-    read: true,
-    write: true,
-    oneshot: true,
-};
 
 pub(super) struct Watcher {
     watched: Watched,
@@ -29,15 +23,15 @@ pub(super) struct Watcher {
     client: AbstractClient,
     /// Lines dropped since the client had no room; while it is not zero, the shard waits for room.
     missed: Mutex<u64>,
-    _permit: WatcherPermit,
+    _permit: ClientPermit,
 }
 
 impl Watcher {
     pub(super) fn start(
         watched: &Watched,
         shard: &Arc<Shard>,
-        visitor: AbstractClient,
-        place: WatcherPermit,
+        client: AbstractClient,
+        permit: ClientPermit,
     ) -> Result<(), Error> {
         let notification = watched.notification.upgrade().ok_or(Error::Closed)?;
         let security = watched.security.upgrade().ok_or(Error::Closed)?;
@@ -45,15 +39,12 @@ impl Watcher {
             watched: watched.clone(),
             shard: shard.clone(),
             token: next_token(),
-            client: visitor,
+            client,
             missed: Mutex::new(0),
-            _permit: place,
+            _permit: permit,
         });
-        shard.serve(watcher.token, watcher.clone())?;
-        if let Err(error) = shard.watch(&watcher.client, watcher.token, Interest::READ_ONCE) {
-            shard.forget(watcher.token);
-            return Err(error.into());
-        }
+        let once = Interest::READ_ONCE;
+        shard.serve_watched(watcher.token, watcher.clone(), &watcher.client, once)?;
         let observer = watcher.clone();
         // Held until the greeting is sent: a client that has read it misses no event from then on, and sees none from before.
         let _first = watcher.missed.lock();
@@ -61,8 +52,8 @@ impl Watcher {
             watcher.token,
             Arc::new(move |cause| observer.send_event(cause)),
         );
-        let notified = watcher.clone();
-        let refused = move |refusal: &Refusal| notified.send_line(|| line::refusal(refusal));
+        let reporter = watcher.clone();
+        let refused = move |refusal: &Refusal| reporter.send_line(|| line::refusal(refusal));
         security.access.add(watcher.token, Arc::new(refused));
         watcher.client.send(format!("{GREETING}\n").as_bytes())?;
         Ok(())
@@ -99,12 +90,12 @@ impl Watcher {
     /// Sends the count of dropped lines, if there is room now.
     fn report_missed(&self) {
         let mut missed = self.missed.lock();
-        let notified =
+        let caught_up =
             *missed == 0 || self.client.send(line::missed(*missed).as_bytes()) == Ok(true);
-        if notified {
+        if caught_up {
             *missed = 0;
         }
-        let next = if notified {
+        let next = if caught_up {
             Interest::READ_ONCE
         } else {
             HANGUP_OR_WRITABLE

@@ -51,15 +51,15 @@ fn mapped_address_matches_as_ipv4() {
 #[test]
 fn refused_source_is_reported_once_per_period() {
     let list = list("", "192.0.2.0/24");
-    let notified = Arc::new(Mutex::new(Vec::new()));
-    let ours = notified.clone();
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let ours = reported.clone();
     list.on_refusal(move |refusal| ours.lock().push((refusal.source, refusal.count)));
     for _ in 0..100 {
         list.admits(ip("192.0.2.1"));
         list.admits(ip("192.0.2.2"));
     }
     let both = [(Some(ip("192.0.2.1")), 1), (Some(ip("192.0.2.2")), 1)];
-    assert_eq!(*notified.lock(), both);
+    assert_eq!(*reported.lock(), both);
     assert_eq!(list.refused(), 200);
 }
 
@@ -78,11 +78,11 @@ fn repeated_refusals_are_reported_after_the_period() {
 fn untracked_sources_are_reported_together() {
     let (mut recent, began) = (Recent::default(), sys::now());
     let source = |n: u32| IpAddr::from(n.to_be_bytes());
-    let mut notified = 0;
+    let mut reported = 0;
     for n in 0..10_000 {
-        notified += usize::from(recent.record(source(n), began).is_some());
+        reported += usize::from(recent.record(source(n), began).is_some());
     }
-    assert_eq!((notified, recent.sources.len()), (SOURCES + 1, SOURCES));
+    assert_eq!((reported, recent.sources.len()), (SOURCES + 1, SOURCES));
     // After the period the sources are tracked anew.
     let later = began + PERIOD;
     let fresh = recent.record(source(20_000), later).unwrap();
@@ -92,11 +92,11 @@ fn untracked_sources_are_reported_together() {
 
 #[test]
 fn refusal_names_the_setting() {
-    let (list, notified) = (
+    let (list, reported) = (
         list("192.0.2.0/24", "192.0.2.7"),
         Arc::new(Mutex::new(Vec::new())),
     );
-    let ours = notified.clone();
+    let ours = reported.clone();
     list.on_refusal(move |refusal| ours.lock().push((refusal.by, refusal.to_string())));
     list.admits(ip("192.0.2.7"));
     list.admits(ip("198.51.100.1"));
@@ -110,5 +110,5 @@ fn refusal_names_the_setting() {
             "refused 198.51.100.1: the setting `allow` does not name it".to_owned(),
         ),
     ];
-    assert_eq!(*notified.lock(), wanted);
+    assert_eq!(*reported.lock(), wanted);
 }

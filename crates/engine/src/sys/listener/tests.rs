@@ -116,11 +116,11 @@ fn accept_without_descriptors_keeps_the_connection() {
         let listener = Listener::bind(at, true).unwrap();
         let _dialled = Socket::connect(listener.local_addr().unwrap(), None, None).unwrap();
         limit(3);
-        let notified = matches!(listener.accept(), Err(e) if e.is_out_of_descriptors());
+        let full = matches!(listener.accept(), Err(e) if e.is_out_of_descriptors());
         limit(1024);
         let kept = matches!(listener.accept(), Ok(Some(_)));
         // SAFETY: ends the child at once, without running exit handlers of the parent.
-        unsafe { libc::_exit(i32::from(!notified) + 2 * i32::from(!kept)) };
+        unsafe { libc::_exit(i32::from(!full) + 2 * i32::from(!kept)) };
     }
     let mut status = 0;
     // SAFETY: waits for the child made above; `status` outlives the call.

@@ -63,8 +63,8 @@ fn wait_ends_at_its_timeout() {
 #[test]
 fn excess_events_come_with_the_next_wait() {
     let poller = Poller::new().unwrap();
-    let bells: Vec<Doorbell> = (0..100).map(|_| Doorbell::new().unwrap()).collect();
-    for (token, doorbell) in bells.iter().enumerate() {
+    let doorbells: Vec<Doorbell> = (0..100).map(|_| Doorbell::new().unwrap()).collect();
+    for (token, doorbell) in doorbells.iter().enumerate() {
         poller
             .add(doorbell, token as u64, Interest::READ_ONCE)
             .unwrap();

@@ -73,12 +73,12 @@ impl World {
             return None;
         }
         let state = self.object_state(watch.object);
-        let notified = State {
+        let ready = State {
             readable: state.hangup || state.readable && watch.interest.read,
             writable: state.hangup || state.writable && watch.interest.write,
             hangup: state.hangup,
         };
-        (notified.readable || notified.writable).then_some(notified)
+        (ready.readable || ready.writable).then_some(ready)
     }
 
     /// Reports at most `limit` ready entries, and disarms the one-shot ones among them.

@@ -239,7 +239,7 @@ fn dead_peer_with_closed_window_is_silent() {
 /// The mark only delays the wake-up: a full buffer, and the end of the stream, wake as well.
 #[test]
 fn low_water_mark_delays_but_never_loses_wakeups() {
-    let notified = |poller: &super::super::Poller, wait: Duration| {
+    let is_reported = |poller: &super::super::Poller, wait: Duration| {
         let mut ready = Vec::new();
         poller.wait(&mut ready, Some(wait)).unwrap();
         !ready.is_empty()
@@ -251,20 +251,20 @@ fn low_water_mark_delays_but_never_loses_wakeups() {
         poller.add(&b, 1, Interest::READ).unwrap();
         b.set_low_water(100_000).unwrap();
         send(&a, &[1; 60_000]);
-        assert!(!notified(&poller, moment));
+        assert!(!is_reported(&poller, moment));
         send(&a, &[2; 40_000]);
-        assert!(notified(&poller, TEST_TIMEOUT));
+        assert!(is_reported(&poller, TEST_TIMEOUT));
         assert_eq!(receive(&b, 100_000).1.len(), 100_000);
         // Bytes that are there already count as soon as the mark is lowered.
         send(&a, &[3; 10]);
-        assert!(!notified(&poller, moment));
+        assert!(!is_reported(&poller, moment));
         b.set_low_water(1).unwrap();
-        assert!(notified(&poller, TEST_TIMEOUT));
+        assert!(is_reported(&poller, TEST_TIMEOUT));
         assert_eq!(receive(&b, 10).1.len(), 10);
         // The end of the stream.
         b.set_low_water(100_000).unwrap();
         a.shutdown_write().unwrap();
-        assert!(notified(&poller, TEST_TIMEOUT));
+        assert!(is_reported(&poller, TEST_TIMEOUT));
     }
     for ip in loopbacks() {
         let (a, b) = connection(ip);
@@ -278,6 +278,6 @@ fn low_water_mark_delays_but_never_loses_wakeups() {
         let mut sources = Sources::new();
         assert!(sources.borrow_bytes(&bytes));
         assert!(matches!(carrier.write(&sources), IoOutcome::Bytes(_)));
-        assert!(notified(&poller, TEST_TIMEOUT));
+        assert!(is_reported(&poller, TEST_TIMEOUT));
     }
 }

@@ -9,16 +9,16 @@ pub(super) struct CallbackGuard(pub(super) Option<ControlCallback>);
 
 impl CallbackGuard {
     pub(super) fn call(mut self, outcome: Result<(), Error>) {
-        if let Some(notified) = self.0.take() {
-            catch_panic(|| notified(outcome));
+        if let Some(callback) = self.0.take() {
+            catch_panic(|| callback(outcome));
         }
     }
 }
 
 impl Drop for CallbackGuard {
     fn drop(&mut self) {
-        if let Some(notified) = self.0.take() {
-            catch_panic(|| notified(Err(Error::Closed)));
+        if let Some(callback) = self.0.take() {
+            catch_panic(|| callback(Err(Error::Closed)));
         }
     }
 }

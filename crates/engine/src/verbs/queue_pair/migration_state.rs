@@ -7,9 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use verbena_nic::{Cq, Image, QpState};
+use verbena_nic::{Cq, Image, ImageError, QpState};
+use verbena_wire::number::Qpn;
 
-use super::migration::{check_room, import_stream};
+use super::migration::check_room;
 use super::{Destination, ExportedConnection, QpAttr, QueuePair};
 use crate::connection::{Connection, DetachedStream, Transport};
 use crate::error::Error;
@@ -24,6 +25,8 @@ pub struct MigrationState {
     peer: SocketAddr,
     nudge: u64,
     attrs: QpAttr,
+    /// Its number for out-of-band connections, if it has one.
+    oob_qpn: Option<u32>,
     /// The number of descriptors.
     descriptors: usize,
 }
@@ -38,6 +41,12 @@ impl MigrationState {
     pub fn peer_addr(&self) -> SocketAddr {
         self.peer
     }
+
+    /// Its number for out-of-band connections, if it has one.
+    fn oob_qpn(&self) -> Result<Option<Qpn>, Error> {
+        let number = |number| Qpn::new(number).ok_or(Error::Image(ImageError::Invalid));
+        self.oob_qpn.map(number).transpose()
+    }
 }
 
 impl ExportedConnection {
@@ -51,6 +60,7 @@ impl ExportedConnection {
             peer: self.stream.peer,
             nudge: self.stream.nudge,
             attrs: self.attr(),
+            oob_qpn: self.oob_qpn().map(Qpn::get),
             descriptors: self.descriptors().len(),
         })
     }
@@ -86,7 +96,8 @@ impl QueuePair {
             return Err(Error::Descriptors { got, expected });
         };
         let other = sockets.next().transpose()?;
-        let qp = QueuePair::create_for_import(to, image.traits(), None, moved.attrs)?;
+        let number = moved.oob_qpn()?;
+        let qp = QueuePair::create_for_import(to, &image, None, (moved.attrs, number))?;
         let line = Transport::new(socket?, other);
         let connection = Connection::prepare_attach(qp.core(), line, moved.peer)?;
         let moving = DetachedStream {
@@ -94,6 +105,7 @@ impl QueuePair {
             early: moved.early,
             peer: moved.peer,
             nudge: moved.nudge,
+            oob_hello: None,
         };
         Ok((
             qp,
@@ -135,7 +147,8 @@ impl QueuePair {
             connection,
             stream: moving,
         } = arriving;
-        import_stream(self, &connection, moving).map_err(|_| Error::NotConnectable {
+        let started = self.resume_stream(&connection, moving, false);
+        started.map_err(|_| Error::NotConnectable {
             qp: self.number(),
             state: self.state(),
         })
@@ -148,3 +161,6 @@ impl ImportedConnection {
         self.connection.cancel_attach();
     }
 }
+
+#[cfg(test)]
+mod tests;

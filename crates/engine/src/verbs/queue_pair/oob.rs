@@ -1,5 +1,6 @@
 //! Queue pairs that are connected out of band: the programs exchange number and address, and the queue pairs connect to each other.
-//! A number names one queue pair at a time. Only queue pairs of the RoCE personality connect so; iWARP has a connection manager.
+//! A number names one queue pair at a time, also after a migration. Only queue pairs of the RoCE personality connect so; iWARP has a
+//! connection manager.
 
 use core::net::IpAddr;
 use std::sync::Arc;
@@ -23,57 +24,151 @@ pub struct OobPeer {
     pub number: Qpn,
 }
 
+/// A number that no other queue pair of its function gets while this exists.
+#[derive(Debug)]
+struct ReservedNumber {
+    core: Arc<Core>,
+    number: Qpn,
+}
+
+impl Drop for ReservedNumber {
+    fn drop(&mut self) {
+        if self.core.is_alive() {
+            let rests = self.core.config.reuse_delay;
+            self.core.oob.qpn_allocator.release(self.number, rests);
+        }
+    }
+}
+
 /// The number of a callable queue pair, and its connection state.
 #[derive(Debug)]
 pub(super) struct Callable {
+    // Dropped before the number is free.
+    route: Route,
+    reserved: ReservedNumber,
+}
+
+/// Calls to a number are answered while this exists.
+#[derive(Debug)]
+struct Route {
     core: Arc<Core>,
-    pub(super) number: Qpn,
-    pub(super) handshake: Arc<OobHandshake>,
+    number: Qpn,
+    handshake: Arc<OobHandshake>,
 }
 
 impl Callable {
     pub(super) fn new(core: &Arc<Core>, qp_type: QpType) -> Result<Callable, Error> {
         let number = core.oob.qpn_allocator.allocate(core)?;
-        match OobHandshake::new(core, number, qp_type) {
-            Ok(found) => Ok(Callable {
-                core: core.clone(),
-                number,
-                handshake: found,
-            }),
-            Err(error) => {
-                core.oob
-                    .qpn_allocator
-                    .release(number, core.config.reuse_delay);
-                Err(error)
-            }
-        }
+        let core = core.clone();
+        let reserved = ReservedNumber { core, number };
+        let core = reserved.core.clone();
+        let handshake = OobHandshake::new(&core, number, qp_type)?;
+        let route = Route {
+            core,
+            number,
+            handshake,
+        };
+        Ok(Callable { route, reserved })
+    }
+
+    pub(super) fn number(&self) -> Qpn {
+        self.reserved.number
+    }
+
+    pub(super) fn handshake(&self) -> &OobHandshake {
+        &self.route.handshake
     }
 
     /// Registers the queue pair: calls are answered from now on.
     pub(super) fn publish(&self) {
-        self.core
-            .oob
-            .requests
-            .add(self.number, self.handshake.clone());
+        let Route {
+            core,
+            number,
+            handshake,
+        } = &self.route;
+        core.oob.requests.add(*number, handshake.clone());
+    }
+
+    /// Calls are not answered any more; the number stays reserved.
+    fn withdraw(self) -> ReservedNumber {
+        drop(self.route);
+        self.reserved
     }
 }
 
-impl Drop for Callable {
+impl Drop for Route {
     fn drop(&mut self) {
-        if !self.core.is_alive() {
-            return;
+        if self.core.is_alive() {
+            self.core.oob.requests.remove(self.number);
+            self.handshake.end();
         }
-        self.core.oob.requests.remove(self.number);
-        self.handshake.end();
-        let rests = self.core.config.reuse_delay;
-        self.core.oob.qpn_allocator.release(self.number, rests);
+    }
+}
+
+/// The number of a queue pair that was migrated (V1): it stays in its completions, and peers cannot connect to it any more.
+#[derive(Debug)]
+pub(super) struct MovedNumber {
+    number: Qpn,
+    /// In its function, and in those of this process that it came from: a number names one queue pair.
+    reserved: Vec<ReservedNumber>,
+}
+
+impl MovedNumber {
+    /// Reserves the number in the function to which a queue pair migrates, from `origin` if that is in this process.
+    pub(super) fn reserve(
+        core: &Arc<Core>,
+        number: Qpn,
+        origin: Option<&QueuePair>,
+    ) -> Result<MovedNumber, Error> {
+        let mut reserved = Vec::new();
+        if !origin.is_some_and(|origin| origin.reserves_number_in(core)) {
+            if !core.oob.qpn_allocator.adopt(number) {
+                let number = number.get();
+                return Err(Error::NumberInUse { number });
+            }
+            let core = core.clone();
+            reserved.push(ReservedNumber { core, number });
+        }
+        Ok(MovedNumber { number, reserved })
+    }
+
+    /// The migration is done: the number of its origin stays reserved as long as this one.
+    pub(super) fn take_from(&mut self, origin: &mut QueuePair) {
+        let callable = origin.oob.take().map(Callable::withdraw);
+        let moved = origin.moved_number.take().map(|moved| moved.reserved);
+        self.reserved.extend(callable);
+        self.reserved.extend(moved.into_iter().flatten());
     }
 }
 
 impl QueuePair {
-    /// The number that peers can call, if it has one.
+    /// Its number for out-of-band connections, if it has one. It stays when the queue pair is migrated, but peers cannot connect to it then.
     pub fn oob_qpn(&self) -> Option<Qpn> {
-        self.oob.as_ref().map(|callable| callable.number)
+        let moved = self.moved_number.as_ref().map(|moved| moved.number);
+        self.oob.as_ref().map(Callable::number).or(moved)
+    }
+
+    /// Checks that peers can connect to it by number.
+    pub fn check_oob(&self) -> Result<(), Error> {
+        self.callable().map(|_| ())
+    }
+
+    fn callable(&self) -> Result<&Callable, Error> {
+        if let Some(moved) = &self.moved_number {
+            let (qp, number) = (self.number(), moved.number.get());
+            return Err(Error::NumberMoved { qp, number });
+        }
+        let qp = self.qp.init().wc_qpn;
+        self.oob.as_ref().ok_or(Error::NoOobNumber { qp })
+    }
+
+    /// Its number is reserved in this function.
+    fn reserves_number_in(&self, core: &Arc<Core>) -> bool {
+        let callable = self.oob.iter().map(|callable| &callable.reserved);
+        let moved = self.moved_number.iter().flat_map(|moved| &moved.reserved);
+        callable
+            .chain(moved)
+            .any(|reserved| Arc::ptr_eq(&reserved.core, core))
     }
 
     /// Sets its peer and moves it to `Rtr`: one of the two calls the other, and they are connected when both programs have done this.
@@ -83,7 +178,7 @@ impl QueuePair {
     pub fn set_peer(&self, peer: OobPeer) -> Result<(), Error> {
         self.core.check()?;
         let qp = self.qp.init().wc_qpn;
-        let callable = self.oob.as_ref().ok_or(Error::NoOobNumber { qp })?;
+        let callable = self.callable()?;
         // A GID is always 16 bytes: IPv4-mapped addresses stand for IPv4.
         let peer = OobPeer {
             local: peer.local.to_canonical(),
@@ -103,7 +198,7 @@ impl QueuePair {
         if !by_hand || state != QpState::Init || !self.modify(QpState::Rtr) {
             return Err(Error::NotConnectable { qp, state });
         }
-        callable.handshake.set_peer(ExpectedPeer {
+        callable.handshake().set_peer(ExpectedPeer {
             local: peer.local,
             peer: peer.address,
             number: peer.number,
@@ -112,7 +207,7 @@ impl QueuePair {
         self.core
             .oob
             .requests
-            .ready(&self.core.config, callable.number);
+            .ready(&self.core.config, callable.number());
         Ok(())
     }
 }

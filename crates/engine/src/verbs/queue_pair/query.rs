@@ -4,7 +4,8 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 
-use verbena_nic::{Qp, QpInfo};
+use verbena_nic::qp::Limits;
+use verbena_nic::{Qp, QpInfo, UdQp, UlpInfo};
 
 use super::{QpAttr, QueuePair};
 use crate::connection::Connection;
@@ -30,7 +31,7 @@ pub struct QueuePairInfo {
 }
 
 impl Core {
-    /// Its completion queues, shared receive queues and queue pairs of connections, one per line, for `verbena devinfo PID` (N1). Objects
+    /// Its completion queues, shared receive queues and queue pairs of all kinds, one per line, for `verbena devinfo PID` (N1). Objects
     /// that are destroyed meanwhile are left out.
     pub(crate) fn describe(&self) -> String {
         let (function, config) = (&self.function, &self.config);
@@ -67,7 +68,96 @@ impl Core {
         for (number, info) in infos.filter_map(|qp| Some((qp.number(), self.query(&qp)?))) {
             text += &info.line(number);
         }
+        for qp in function.all_uds() {
+            text += &self.ud_line(&qp);
+        }
+        for info in function.query_ulps() {
+            text += &self.ulp_line(&info);
+        }
         text
+    }
+
+    /// A datagram queue pair as one line of text.
+    fn ud_line(&self, qp: &UdQp) -> String {
+        let (init, view) = (qp.init(), qp.view());
+        let (counters, qpn) = (&view.counters, init.qpn.get());
+        let mut fields = vec![
+            ("state", format!("{:?}", view.state)),
+            ("rdmac_state", format!("{:?}", view.state.rdmac())),
+            ("pd", init.pd.0.to_string()),
+            ("type", "Ud".to_owned()),
+            // Peers send to this number, and it has the UDP port.
+            ("qpn", qpn.to_string()),
+            ("port", (qpn >> 8).to_string()),
+        ];
+        let queues = (init.send_cq.number(), init.recv_cq.number());
+        let srq = init.srq.as_ref().map(|srq| srq.number());
+        fields.extend(self.queue_fields(queues, srq, &init.limits));
+        fields.extend([
+            ("sends", view.sends.to_string()),
+            ("receives", view.receives.to_string()),
+            ("qkey", view.qkey.to_string()),
+            ("messages_in", counters.received.to_string()),
+            ("messages_out", counters.sent.to_string()),
+            ("lost", counters.lost.to_string()),
+            ("not_receiving", counters.not_receiving.to_string()),
+            ("wrong_key", counters.wrong_key.to_string()),
+            ("no_receive", counters.no_receive.to_string()),
+            ("too_long", counters.too_long.to_string()),
+            ("pending", counters.pending.to_string()),
+        ]);
+        qp_line(init.number, &fields, view.cause.as_ref())
+    }
+
+    /// A queue pair of an upper-layer protocol as one line of text.
+    fn ulp_line(&self, info: &UlpInfo) -> String {
+        let (init, view) = (&info.init_attr, &info.view);
+        let stream = self.routes.ulps.get(info.number);
+        let (local, peer) = stream.map_or((None, None), |stream| stream.addresses());
+        let mut fields = vec![
+            ("state", format!("{:?}", info.state)),
+            ("rdmac_state", format!("{:?}", info.state.rdmac())),
+            ("pd", init.pd.0.to_string()),
+            ("type", "Ulp".to_owned()),
+            ("protocol", view.protocol.to_owned()),
+            ("service", init.service.to_string()),
+        ];
+        fields.extend(self.queue_fields((init.send_cq, init.recv_cq), init.srq, &init.limits));
+        fields.extend([
+            ("sends", or_none(view.sends)),
+            ("receives", or_none(view.receives)),
+            ("local", or_none(local)),
+            ("peer", or_none(peer)),
+        ]);
+        qp_line(info.number, &fields, view.cause.as_ref())
+    }
+
+    /// The queues of a queue pair, their handlers, and its limits.
+    fn queue_fields(
+        &self,
+        (send_cq, recv_cq): (u32, u32),
+        srq: Option<u32>,
+        limits: &Limits,
+    ) -> [(&'static str, String); 9] {
+        let handler = |cq| {
+            or_none(
+                self.notification
+                    .cq_notifications
+                    .handler(cq)
+                    .map(|id| id.0),
+            )
+        };
+        [
+            ("send_cq", send_cq.to_string()),
+            ("recv_cq", recv_cq.to_string()),
+            ("srq", or_none(srq)),
+            ("send_handler", handler(send_cq)),
+            ("recv_handler", handler(recv_cq)),
+            ("max_sends", limits.sends.to_string()),
+            ("max_receives", limits.receives.to_string()),
+            ("max_sge", limits.max_sge.to_string()),
+            ("max_inline", limits.inline.to_string()),
+        ]
     }
 
     /// `None` if it is destroyed meanwhile.
@@ -77,6 +167,15 @@ impl Core {
         let connection = self.routes.connection_of(qp.number());
         Some(QueuePairInfo::new(self, info, attr, connection.as_deref()))
     }
+}
+
+/// A queue pair as one line of text. The cause is the last value, since it is a sentence; a line is a line whatever it contains.
+fn qp_line(number: u32, fields: &[(&str, String)], cause: Option<impl ToString>) -> String {
+    let mut line = format!("qp number={number}");
+    for (key, value) in fields {
+        line += &format!(" {key}={value}");
+    }
+    line + &format!(" cause={}\n", or_none(cause).replace('\n', " "))
 }
 
 /// A value, or the word `none`.
@@ -123,6 +222,7 @@ impl QueuePairInfo {
             ("remote_write", view.enabled.write.to_string()),
             ("remote_read", view.enabled.read.to_string()),
             ("remote_atomic", view.enabled.atomic.to_string()),
+            ("remote_flush", view.enabled.flush.to_string()),
             ("local", or_none(self.local_addr)),
             ("peer", or_none(self.peer_addr)),
             ("peer_timeout", or_none(attr.peer_timeout.map(seconds))),
@@ -137,14 +237,8 @@ impl QueuePairInfo {
             ("messages_out", counters.messages_out.to_string()),
             ("rnr_sent", counters.rnr_sent.to_string()),
             ("rnr_received", counters.rnr_received.to_string()),
-            // The last one, since it is a sentence; a line is a line whatever it contains.
-            ("cause", or_none(view.cause.as_ref()).replace('\n', " ")),
         ];
-        let mut line = format!("qp number={number}");
-        for (key, value) in fields {
-            line += &format!(" {key}={value}");
-        }
-        line + "\n"
+        qp_line(number, &fields, view.cause.as_ref())
     }
 }
 

@@ -19,17 +19,17 @@ use crate::common::{
 
 /// Collects the refusals that a side reports.
 fn refusals(side: &Side) -> Arc<Mutex<Vec<(RefusedBy, String)>>> {
-    let notified = Arc::new(Mutex::new(Vec::new()));
-    let ours = notified.clone();
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let ours = reported.clone();
     side.engine.access_list().on_refusal(move |refusal| {
         ours.lock().unwrap().push((refusal.by, refusal.to_string()));
     });
-    notified
+    reported
 }
 
 /// Connects to a side that rejects it; returns the error of the initiator, and what the other side reported.
 fn refused(a: &Side, b: &Side) -> (TlsError, RefusedBy, String) {
-    let notified = refusals(b);
+    let reported = refusals(b);
     let acceptor = b.engine.listen(loopback(), 16).unwrap();
     let error = dial(&a.qp, acceptor.local_addr().unwrap()).unwrap_err();
     let Error::Tls { cause, .. } = error else {
@@ -37,10 +37,10 @@ fn refused(a: &Side, b: &Side) -> (TlsError, RefusedBy, String) {
     };
     assert!(acceptor.try_next().unwrap().is_none(), "nothing was shown");
     wait("the refusal is told", || {
-        !notified.lock().unwrap().is_empty()
+        !reported.lock().unwrap().is_empty()
     });
     assert_eq!(b.engine.access_list().refused(), 1);
-    let (by, words) = notified.lock().unwrap().remove(0);
+    let (by, words) = reported.lock().unwrap().remove(0);
     (cause, by, words)
 }
 

@@ -1,6 +1,10 @@
 //! Invalid input to interrupts: each is rejected with its own error, and nothing changes.
 
 use super::*;
+use crate::steering::SteeringRegister;
+
+/// The register of the first redirection entry.
+const FIRST: SteeringRegister = SteeringRegister::Entry(0);
 
 fn pair() -> (Interrupts, RecordingSink) {
     adapter(
@@ -64,6 +68,19 @@ fn out_of_range_vectors_and_queues_are_refused() {
     assert!(interrupts.redirect(0, entry(0, 2)).is_err());
     assert!(interrupts.redirect(1, entry(0, 0)).is_err());
     assert_eq!(interrupts.redirect(0, entry(1, 1)), Ok(entry(0, 0)));
+    let (write, before) = (
+        |entry: Redirection| interrupts.write_steering_register(FIRST, entry.pack()),
+        interrupts.accesses(),
+    );
+    assert!(write(entry(2, 0)).is_err() && write(entry(0, 2)).is_err());
+    assert_eq!(interrupts.redirections(), [entry(1, 1)]);
+    assert_eq!(interrupts.accesses(), before);
+    write(entry(0, 1)).unwrap();
+    let read = interrupts.read_steering_register(FIRST);
+    assert_eq!(read, Ok(entry(0, 1).pack()));
+    let counted = interrupts.accesses();
+    assert_eq!(counted.reads, before.reads + 1);
+    assert_eq!(counted.writes, before.writes + 1);
 }
 
 #[test]

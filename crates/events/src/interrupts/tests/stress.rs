@@ -136,8 +136,8 @@ fn small(arrangement: Arrangement, scheme: Scheme) -> (Interrupts, RecordingSink
         ..Settings::default()
     };
     interrupts.create_all(4, settings, NOW).unwrap();
-    let everywhere = vec![Redirection::default(); 4];
-    interrupts.set_redirections(everywhere).unwrap();
+    let everywhere = [Redirection::default(); 4];
+    interrupts.set_redirections(&everywhere).unwrap();
     (interrupts, board)
 }
 

@@ -171,8 +171,10 @@ fn special_or_busy_regions_cannot_be_exported() {
         one_touch: false,
     };
     let bound = tpt.bind(&bind).unwrap();
-    let (stag, users) = (region.stag(), 1);
-    assert_eq!(tpt.export_region(stag), Err(Misuse::Busy { stag, users }));
+    let (stag, windows) = (region.stag(), 1);
+    let refused = Err(Misuse::BoundWindows { stag, windows });
+    assert_eq!(tpt.export_region(stag), refused);
+    assert!(tpt.export_region_with_windows(stag, 1).is_ok());
     assert_eq!(tpt.export_region(bound), Err(Misuse::Stag(bound)));
     tpt.deregister(bound).unwrap();
     assert!(tpt.export_region(stag).is_ok());

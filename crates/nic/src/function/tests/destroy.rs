@@ -257,11 +257,11 @@ fn cq_overflow_fails_every_attached_queue_pair() {
         assert_eq!(server.cause().unwrap(), "a completion queue overflowed");
     }
     assert_eq!(bystander.state(), QpState::Init);
-    let notified = world.out.events().iter();
-    let notified = notified
+    let raised = world.out.events().iter();
+    let raised = raised
         .filter(|e| matches!(e, Event::CqOverflow { .. }))
         .count();
-    assert_eq!(notified, 1);
+    assert_eq!(raised, 1);
 }
 
 #[test]
@@ -272,7 +272,7 @@ fn last_wqe_event_is_raised_once() {
         let out = &mut world.out;
         world.servers.modify_qp(qp, QpState::Err, out).unwrap();
     }
-    let notified = world.out.events().iter();
-    let notified = notified.filter(|e| **e == Event::LastWqe { qp }).count();
-    assert_eq!(notified, 1);
+    let raised = world.out.events().iter();
+    let raised = raised.filter(|e| **e == Event::LastWqe { qp }).count();
+    assert_eq!(raised, 1);
 }

@@ -7,7 +7,7 @@ use super::*;
 use crate::carrier::Carrier;
 use crate::qp::{Receiving, Sending};
 use crate::ssq::SsqLimits;
-use crate::ulp::{UlpInit, UlpQp};
+use crate::ulp::{NewUlp, UlpInit, UlpQp};
 
 #[derive(Debug)]
 struct Driver(u32);

@@ -1,9 +1,12 @@
 //! Tests of images: moved at every byte, rejected where they must be, decoded only if they are complete and of this format.
 
+use std::sync::Arc;
+
 use verbena_mem::{Access, Buffer};
 use verbena_wire::ext::Features;
 
 use super::*;
+use crate::cq::Cq;
 use crate::state::{Personality, QpState};
 use crate::testing::{PD, Pair, SEND, Setup, Side, direct, feed, read, transmit, write};
 use crate::wc::Status;
@@ -221,16 +224,16 @@ fn departed_queue_pair_refuses_posts_until_restored() {
 #[test]
 fn departure_callback_runs_only_on_success() {
     let mut pair = Pair::roce();
-    let mut notified = false;
+    let mut called = false;
     pair.a
         .qp
-        .export_image(|| notified = true, &mut pair.a.out)
+        .export_image(|| called = true, &mut pair.a.out)
         .unwrap();
-    assert!(notified);
-    notified = false;
-    let refused = pair.a.qp.export_image(|| notified = true, &mut pair.a.out);
+    assert!(called);
+    called = false;
+    let refused = pair.a.qp.export_image(|| called = true, &mut pair.a.out);
     assert_eq!(refused.unwrap_err(), MigrateRefusal::State(QpState::Reset));
-    assert!(!notified, "who stays is not told to go");
+    assert!(!called, "who stays is not told to go");
 }
 
 #[test]
@@ -302,6 +305,45 @@ fn image_is_refused_by_different_queue_pair() {
     );
 }
 
+/// V6: a channel has no send queue of its own, and its connection continues in a queue pair that has one, or the other way round.
+#[test]
+fn image_fits_channel_only_without_sends() {
+    let mut pair = Pair::roce();
+    let init = pair.a.qp.init().clone();
+    let with_limit = |sends, send_cq: Arc<Cq>| {
+        let limits = Limits {
+            sends,
+            ..init.limits
+        };
+        Qp::new(QpInit {
+            limits,
+            send_cq,
+            ..init.clone()
+        })
+    };
+    let plain = |sends| with_limit(sends, init.send_cq.clone());
+    let channel = || with_limit(0, Arc::new(Cq::for_ssq(1, 8).unwrap()));
+    let image = pair.a.qp.export_image(|| (), &mut pair.a.out).unwrap();
+    let first = channel();
+    first.import_image(image, &mut pair.a.out).unwrap();
+    let mut image = first.export_image(|| (), &mut pair.a.out).unwrap();
+    assert_eq!((image.traits().limits.sends, image.sends()), (0, 0));
+    image.set_send_limit(7);
+    let image = plain(8).import_image(image, &mut pair.a.out).unwrap_err();
+    pair.a.qp = plain(7);
+    pair.a.qp.import_image(*image, &mut pair.a.out).unwrap();
+    // The peer has no receive, so that a request is not done.
+    pair.a.post(1, SEND, &[]);
+    pair.run();
+    let image = pair.a.qp.export_image(|| (), &mut pair.a.out).unwrap();
+    assert_eq!(image.sends(), 1);
+    let image = channel().import_image(image, &mut pair.a.out).unwrap_err();
+    pair.a.qp.import_image(*image, &mut pair.a.out).unwrap();
+    pair.b.receive(2, &[]);
+    pair.run();
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+}
+
 fn some_bytes() -> Vec<u8> {
     let mut pair = Pair::roce();
     let wr = SendWr {
@@ -350,5 +392,5 @@ fn damaged_image_bytes_are_refused() {
 fn image_format_matches_its_version() {
     let bytes = some_bytes();
     let form = format!("{VERSION}: {} bytes, {:08x}", bytes.len(), crc32c(&bytes));
-    assert_eq!(form, "3: 213 bytes, 6d569047");
+    assert_eq!(form, "4: 215 bytes, c5333b85");
 }

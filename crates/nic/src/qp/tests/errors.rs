@@ -81,6 +81,7 @@ fn disallowed_operations_are_rem_inv_req_err() {
         write: false,
         read: false,
         atomic: false,
+        flush: false,
     };
     let mut pair = Pair::roce();
     let read = read(pair.b.remote(0));

@@ -437,8 +437,8 @@ fn drained_queue_raises_one_event() {
     let mut pair = Pair::roce();
     let (op, gather) = (write(pair.b.remote(0)), [pair.a.sge(0, 10)]);
     let drained = |events: Vec<Event>| {
-        let notified = Event::SqDrained { qp: 1 };
-        events.iter().filter(|event| **event == notified).count()
+        let fatal = Event::SqDrained { qp: 1 };
+        events.iter().filter(|event| **event == fatal).count()
     };
     for id in [1, 3] {
         assert!(pair.a.qp.modify(QpState::Sqd, &mut pair.a.out));

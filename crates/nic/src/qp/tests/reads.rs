@@ -56,10 +56,10 @@ fn unexpected_msn_ends_stream_after_earlier_reads() {
         let good = order.len() - 1;
         assert_eq!(ends[..good], vec![Status::Success; good], "{order:?}");
         assert!(!ends[good..].contains(&Status::Success), "{order:?}");
-        let notified = pair.a.qp.cause().unwrap();
+        let cause = pair.a.qp.cause().unwrap();
         assert!(
-            notified.contains("the peer sent Terminate"),
-            "{order:?}: {notified}"
+            cause.contains("the peer sent Terminate"),
+            "{order:?}: {cause}"
         );
         // Nothing was answered out of order.
         let untouched = pair.a.memory.read(4000 + good * 100, (4 - good) * 100);

@@ -391,7 +391,7 @@ fn out_of_bounds_segment_is_not_placed() {
 fn rnr_outcome_is_identical_at_every_split() {
     let setups = settings().filter(|s| s.personality == Personality::Roce && s.extensions);
     for setup in setups.filter(|s| s.qp_type == QpType::Rc) {
-        let notified = |cutting| {
+        let outcome = |cutting| {
             let mut pair = Pair::new(setup);
             let send = SendOp::Send {
                 invalidate: None,
@@ -420,10 +420,10 @@ fn rnr_outcome_is_identical_at_every_split() {
             run(&mut pair, cutting);
             seen(&pair)
         };
-        let whole = notified(WHOLE);
+        let whole = outcome(WHOLE);
         assert_eq!((whole.sent[0].len(), whole.received[1].len()), (4, 3));
         for cutting in split_plans() {
-            assert!(notified(cutting) == whole, "{setup:?} {cutting:?}");
+            assert!(outcome(cutting) == whole, "{setup:?} {cutting:?}");
         }
     }
 }

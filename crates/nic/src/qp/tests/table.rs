@@ -167,8 +167,8 @@ fn failures_match_the_documented_table() {
             let ended = [failed, QpState::Err];
             assert!(ended.contains(&pair.a.qp.state()), "{what}");
             assert!(ended.contains(&pair.b.qp.state()), "{what}");
-            let notified = Event::QpFatal { qp: 1 };
-            assert!(pair.a.events().contains(&notified), "{what}");
+            let fatal = Event::QpFatal { qp: 1 };
+            assert!(pair.a.events().contains(&fatal), "{what}");
             let cause = pair.a.qp.cause().expect(&what);
             assert!(
                 cause.starts_with("the peer sent Terminate"),

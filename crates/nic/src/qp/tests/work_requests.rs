@@ -434,11 +434,11 @@ fn send_completion_precedes_reply_completion() {
             feed(&pair.a.qp, &bytes, pair.now, &mut pair.a.out),
             bytes.len()
         );
-        let notified = pair.a.events().into_iter().map(|event| match event {
+        let raised = pair.a.events().into_iter().map(|event| match event {
             Event::Completion { cq, .. } => cq,
             other => panic!("{other:?}"),
         });
-        assert_eq!(notified.collect::<Vec<u32>>(), [10, 11]);
+        assert_eq!(raised.collect::<Vec<u32>>(), [10, 11]);
     }
 }
 

@@ -5,12 +5,13 @@ mod control;
 
 use verbena_wire::ddp::{Tagged, Untagged};
 use verbena_wire::rdmap::{
-    AtomicResponse, Cause, DdpError, LlpError, Opcode, RdmapError, ReadRequest,
+    AtomicOp, AtomicRequest, AtomicResponse, Cause, DdpError, FlushScope, LlpError, Opcode,
+    RdmapError, ReadRequest,
 };
 use verbena_wire::{Malformed, Mo, Msn, Qn, Stag, To};
 
 use crate::testing::{Bench, fpdu, tagged, timer, untagged};
-use crate::{AccessFault, BeginError, Message, Violation};
+use crate::{AccessFault, BeginError, Delivery, Message, Violation};
 
 fn answered(bench: &mut Bench, cause: Cause) {
     let words = bench.sent_terminate().expect("a Terminate");
@@ -398,6 +399,59 @@ fn unknown_atomic_code_is_refused() {
         refused,
         Violation::Malformed(Malformed::AtomicCode { got: 9 })
     );
+    answered(&mut bench, Cause::Rdmap(RdmapError::UnexpectedOpcode));
+}
+
+/// An Atomic Write and both kinds of Flush.
+fn placement_requests() -> [AtomicRequest; 3] {
+    let ops = [
+        AtomicOp::Write { bytes: [7; 8] },
+        AtomicOp::Flush(FlushScope::Range { len: 8 }),
+        AtomicOp::Flush(FlushScope::Region),
+    ];
+    ops.map(|op| AtomicRequest {
+        op,
+        id: 1,
+        stag: Stag::new(1),
+        to: To::new(0),
+    })
+}
+
+#[test]
+fn placement_requests_need_agreement_both_ways() {
+    for request in placement_requests() {
+        let bytes = fpdu(untagged(Opcode::AtomicRequest, 1), &request.emit());
+        let mut bench = Bench::verbena();
+        bench.feed(&bytes).unwrap();
+        assert!(matches!(
+            bench.delivered[..],
+            [Delivery::AtomicRequest { request: got, .. }] if got == request
+        ));
+        assert!(bench.stream.begin(Message::AtomicRequest(request)).is_ok());
+
+        let mut bench = Bench::standard();
+        let unsupported = BeginError::Unsupported(Opcode::AtomicRequest);
+        let begun = bench.stream.begin(Message::AtomicRequest(request));
+        assert_eq!(begun.err(), Some(unsupported));
+        let got = request.op.code();
+        let expected = Violation::Malformed(Malformed::AtomicCode { got });
+        assert_eq!(bench.expect_violation(&bytes), expected);
+        answered(&mut bench, Cause::Rdmap(RdmapError::UnexpectedOpcode));
+    }
+}
+
+#[test]
+fn undefined_placement_type_is_refused() {
+    let mut bench = Bench::verbena();
+    let mut body = placement_requests()[1].emit();
+    body[35] = 2;
+    let refused = bench.expect_violation(&fpdu(untagged(Opcode::AtomicRequest, 1), &body));
+    let expected = Malformed::FlushKind {
+        placement: 2,
+        selectivity: 0,
+    };
+    assert_eq!(refused, Violation::Malformed(expected));
+    assert!(bench.delivered.is_empty());
     answered(&mut bench, Cause::Rdmap(RdmapError::UnexpectedOpcode));
 }
 

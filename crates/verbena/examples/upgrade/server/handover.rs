@@ -142,9 +142,9 @@ impl Server {
             clients.insert(index, connected_client(qp));
         }
         let mut listeners = inheritance.accept(&device, |step| orders.signal_at_step(step))?;
-        let (came, doors) = (clients.len(), listeners.len());
+        let (came, listening) = (clients.len(), listeners.len());
         println!(
-            "took over {came} connections, {doors} listener, served {served} so far; generation {generation}"
+            "took over {came} connections, {listening} listener, served {served} so far; generation {generation}"
         );
         Ok(Server {
             device,

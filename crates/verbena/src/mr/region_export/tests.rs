@@ -11,7 +11,7 @@ const LEN: usize = 64 << 10;
 
 /// Adopts it as another process would; both share the memory, since this is one process.
 fn adopt_into(memory: &Memory, to: &Arc<Domain>) -> Result<Memory, Error> {
-    let (export, fd) = memory.export_region()?;
+    let (export, fd) = memory.export_region(0)?;
     Memory::adopt(to, fd.try_clone_to_owned().unwrap(), export)
 }
 
@@ -146,17 +146,17 @@ fn unmovable_memory_is_refused_with_reason() {
     let [old, new] = [(), ()].map(|()| Device::open().unwrap());
     let pd = old.pd().unwrap();
     let plain = pd.memory(64, Access::ALL).unwrap();
-    let why = misuse(plain.export_region().unwrap_err());
+    let why = misuse(plain.export_region(0).unwrap_err());
     assert_eq!(why, Misuse::NotShared(plain.0.stag()));
     let once = pd.one_touch_memory(64, Access::ALL).unwrap();
-    assert!(once.export_region().is_err());
+    assert!(once.export_region(0).is_err());
     let shared = pd.shared_memory(64, Access::ALL).unwrap();
     let after = adopt_into(&shared, &new.internal_domain).unwrap();
     let why = misuse(adopt_into(&shared, &new.internal_domain).unwrap_err());
     assert_eq!(why, Misuse::IndexInUse(shared.0.stag()));
     drop(after);
     assert!(adopt_into(&shared, &new.internal_domain).is_ok());
-    let (export, _) = shared.export_region().unwrap();
+    let (export, _) = shared.export_region(0).unwrap();
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let refused = Memory::adopt(&new.internal_domain, file.into(), export).unwrap_err();
     assert_eq!(refused.fault(), crate::Fault::Caller);

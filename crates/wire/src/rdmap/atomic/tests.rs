@@ -11,6 +11,13 @@ const FETCH_ADD_BYTES: &str = "00000000 00000011 12345678 0000000000001000
 const CMP_SWAP_BYTES: &str = "00000002 00000012 12345678 0000000000001000
     0000000000000009 ffffffffffffffff 0000000000000007 ffffffffffffffff";
 
+const WRITE_BYTES: &str = "0000000f 00000013 12345678 0000000000001000
+    0102030405060708 0000000000000000 0000000000000000 0000000000000000";
+const FLUSH_RANGE_BYTES: &str = "0000000e 00000014 12345678 0000000000001000
+    0000000000000040 0000000000000001 0000000000000000 0000000000000000";
+const FLUSH_REGION_BYTES: &str = "0000000e 00000015 12345678 0000000000001000
+    0000000000000000 0000000000000001 0000000000000001 0000000000000000";
+
 fn request(op: AtomicOp, id: u32) -> AtomicRequest {
     AtomicRequest {
         op,
@@ -34,9 +41,28 @@ fn cmp_swap() -> AtomicRequest {
     request(op, 0x12)
 }
 
+fn write() -> AtomicRequest {
+    let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+    request(AtomicOp::Write { bytes }, 0x13)
+}
+
+fn flush_range() -> AtomicRequest {
+    request(AtomicOp::Flush(FlushScope::Range { len: 64 }), 0x14)
+}
+
+fn flush_region() -> AtomicRequest {
+    request(AtomicOp::Flush(FlushScope::Region), 0x15)
+}
+
 #[test]
 fn requests_parse_and_emit_exactly() {
-    for (text, value) in [(FETCH_ADD_BYTES, fetch_add()), (CMP_SWAP_BYTES, cmp_swap())] {
+    for (text, value) in [
+        (FETCH_ADD_BYTES, fetch_add()),
+        (CMP_SWAP_BYTES, cmp_swap()),
+        (WRITE_BYTES, write()),
+        (FLUSH_RANGE_BYTES, flush_range()),
+        (FLUSH_REGION_BYTES, flush_region()),
+    ] {
         let bytes = hex(text);
         assert_eq!(AtomicRequest::parse(&bytes), Ok(value));
         assert_eq!(value.emit().as_slice(), bytes);
@@ -64,11 +90,49 @@ fn reserved_and_unused_fields_are_ignored() {
     let mut unused: Vec<(usize, u8)> = (36..52).map(|at| (at, 0xff)).collect();
     unused.extend(reserved);
     ignores_bits(&hex(FETCH_ADD_BYTES), &unused, AtomicRequest::parse);
+    unused.extend((28..36).map(|at| (at, 0xff)));
+    ignores_bits(&hex(WRITE_BYTES), &unused, AtomicRequest::parse);
+    let mut unused: Vec<(usize, u8)> = (44..52).map(|at| (at, 0xff)).collect();
+    unused.extend(reserved);
+    ignores_bits(&hex(FLUSH_RANGE_BYTES), &unused, AtomicRequest::parse);
+    unused.extend((20..28).map(|at| (at, 0xff)));
+    ignores_bits(&hex(FLUSH_REGION_BYTES), &unused, AtomicRequest::parse);
+}
+
+#[test]
+fn undefined_placement_or_selectivity_is_refused() {
+    // Persistence, both types, none, high bits; a third selectivity.
+    for (placement, selectivity) in [
+        (2, 0),
+        (3, 0),
+        (0, 0),
+        (1 << 63 | 1, 1),
+        (1, 2),
+        (1, 1 << 32),
+    ] {
+        let mut bytes = hex(FLUSH_RANGE_BYTES);
+        bytes[28..36].copy_from_slice(&u64::to_be_bytes(placement));
+        bytes[36..44].copy_from_slice(&u64::to_be_bytes(selectivity));
+        let expected = Malformed::FlushKind {
+            placement,
+            selectivity,
+        };
+        assert_eq!(AtomicRequest::parse(&bytes), Err(expected));
+    }
+}
+
+#[test]
+fn write_replaces_and_flush_keeps_the_word() {
+    let bytes = [1, 2, 3, 4, 5, 6, 7, 8];
+    assert_eq!(write().op.apply(77), u64::from_ne_bytes(bytes));
+    assert_eq!(flush_range().op.apply(77), 77);
+    assert!(write().op.is_extension() && flush_region().op.is_extension());
+    assert!(!fetch_add().op.is_extension() && !cmp_swap().op.is_extension());
 }
 
 #[test]
 fn undefined_codes_are_refused() {
-    for got in (0..16).filter(|code| ![0, 2].contains(code)) {
+    for got in (0..16).filter(|code| ![0, 2, 14, 15].contains(code)) {
         let mut bytes = hex(CMP_SWAP_BYTES);
         bytes[3] = got;
         assert_eq!(
@@ -121,6 +185,18 @@ fn prints_one_line() {
     assert_eq!(
         fetch_add().to_string(),
         "FetchAdd add=0x5 mask=0x0 id=0x11 stag=0x12345678 to=0x1000"
+    );
+    assert_eq!(
+        write().to_string(),
+        "AtomicWrite 0102030405060708 id=0x13 stag=0x12345678 to=0x1000"
+    );
+    assert_eq!(
+        flush_range().to_string(),
+        "Flush global len=64 id=0x14 stag=0x12345678 to=0x1000"
+    );
+    assert_eq!(
+        flush_region().to_string(),
+        "Flush global region id=0x15 stag=0x12345678 to=0x1000"
     );
 }
 

@@ -210,5 +210,8 @@ constants! {
     ibv_device_cap_flags_ex: u64 {
         IBV_DEVICE_RAW_SCATTER_FCS = 1 << 34,
         IBV_DEVICE_PCI_WRITE_END_PADDING = 1 << 36,
+        IB_UVERBS_DEVICE_FLUSH_GLOBAL = 1 << 38,
+        IB_UVERBS_DEVICE_FLUSH_PERSISTENT = 1 << 39,
+        IB_UVERBS_DEVICE_ATOMIC_WRITE = 1 << 40,
     }
 }

@@ -109,7 +109,7 @@ fn synchronous_connect_returns_rejection_as_error() {
         assert_eq!(rdma_resolve_route(id, 100), 0);
         assert_eq!(rdma_create_qp(id, ptr::null_mut(), &mut init()), 0);
         let at = id as usize;
-        let query = std::thread::spawn(move || {
+        let client = std::thread::spawn(move || {
             let id = at as *mut rdma_cm_id;
             let code = rdma_connect(id, &mut conn_param(b""));
             (code, errno())
@@ -118,7 +118,7 @@ fn synchronous_connect_returns_rejection_as_error() {
         let child = asked.id();
         assert_eq!(child.reject(b"never"), 0);
         drop(asked);
-        assert_eq!(query.join().unwrap(), (-1, libc::ECONNREFUSED));
+        assert_eq!(client.join().unwrap(), (-1, libc::ECONNREFUSED));
         assert_eq!((*(*id).event).event, RDMA_CM_EVENT_REJECTED);
         assert_eq!((*(*id).event).param.conn.private_data_len, 5);
         rdma_destroy_ep(id);

@@ -88,12 +88,12 @@ fn private_data_and_ports_reach_both_sides() {
     child.make_qp();
     assert_eq!(child.accept(b"me"), 0);
     drop(asked);
-    let notified = server.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
-    assert!(child.is(&notified));
+    let event = server.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
+    assert!(child.is(&event));
     let answered = client.channel.expect(RDMA_CM_EVENT_ESTABLISHED);
     assert!(client.id.is(&answered));
     assert_eq!(answered.private_data(), b"me");
-    drop((notified, answered));
+    drop((event, answered));
     // SAFETY: `client` and `child` own identifiers that have queue pairs, destroyed when they are dropped.
     unsafe {
         check_transfer((*client.id.0).qp, (*child.0).qp);
@@ -276,8 +276,8 @@ fn requests_beyond_backlog_are_rejected() {
         .collect();
     // The program has taken no event: two requests wait, and three are rejected at once.
     let refused = || {
-        let notified = |c: &&Client| crate::common::readable(c.channel.fd(), Duration::ZERO);
-        clients.iter().filter(notified).count()
+        let has_event = |c: &&Client| crate::common::readable(c.channel.fd(), Duration::ZERO);
+        clients.iter().filter(has_event).count()
     };
     super::streams::wait("three refusals", || refused() == 3);
     let children: Vec<_> = (0..2)

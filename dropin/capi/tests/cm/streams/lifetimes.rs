@@ -21,7 +21,7 @@ fn destroy_id_waits_for_event_acknowledgement() {
     let server = Server::new(0);
     let (client, child) = connected(&server);
     assert_eq!(client.id.disconnect(), 0);
-    let notified = server.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
+    let event = server.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
     let (done, over) = mpsc::channel();
     let destroyer = std::thread::spawn(move || {
         drop(child);
@@ -31,7 +31,7 @@ fn destroy_id_waits_for_event_acknowledgement() {
         over.recv_timeout(SOON).is_err(),
         "its event is still looked at"
     );
-    drop(notified);
+    drop(event);
     over.recv_timeout(Duration::from_secs(10)).unwrap();
     destroyer.join().unwrap();
     client.channel.expect(RDMA_CM_EVENT_DISCONNECTED);
@@ -207,9 +207,9 @@ fn timewait_exit_is_raised_for_roce_only() {
         return client.channel.expect_no_event(Duration::from_secs(1));
     }
     for (id, channel) in [(&client.id, &client.channel), (&child, &server.channel)] {
-        let notified = channel.expect(RDMA_CM_EVENT_TIMEWAIT_EXIT);
-        assert!(id.is(&notified));
-        assert_eq!(notified.get().status, 0);
+        let event = channel.expect(RDMA_CM_EVENT_TIMEWAIT_EXIT);
+        assert!(id.is(&event));
+        assert_eq!(event.get().status, 0);
         channel.expect_no_event(SOON);
     }
     // No event for a destroyed identifier.

@@ -9,7 +9,7 @@ use verbena_split_wire::cell::{Body, Cell, Cells, Tail};
 use verbena_wire::{Stag, To};
 
 use crate::testing::*;
-use crate::{Config, Counters, EndReason, Notice, Refused, State};
+use crate::{Config, Counters, EndReason, Error, Notice, Refused, State};
 
 /// A write to memory that refuses, on each kind: nothing is placed, and only an acknowledged sender is told.
 fn refused(
@@ -255,6 +255,28 @@ fn cells_of_other_channels_are_refused() {
         .handle_cells(b"no cell at all", pair.now, &mut pair.b.out);
     assert_eq!(pair.b.port.counters().malformed, 1);
     assert_eq!(pair.b.received().len(), 0);
+}
+
+/// A connectionless queue that is restricted to one source: packets of others are neither placed nor answered.
+#[test]
+fn packets_of_other_sources_are_refused() {
+    for acknowledged in [true, false] {
+        let mut pair = Pair::new(kind(acknowledged, false));
+        pair.b.receive(1, 0, 100);
+        pair.b.port.set_source(WQP, peer(9)).unwrap();
+        pair.a.send(1, None, None, Data::Inline(b"x")).unwrap();
+        pair.carry();
+        assert_eq!(pair.b.counters().channel, 1);
+        assert_eq!(pair.b.received().len(), 0);
+        assert_eq!(pair.a.sent().len(), usize::from(!acknowledged));
+        pair.b.port.set_source(WQP, peer(1)).unwrap();
+        pair.a.send(2, None, None, Data::Inline(b"x")).unwrap();
+        pair.carry();
+        assert_eq!(pair.b.received().len(), 1);
+    }
+    let mut connected = Pair::new(kind(true, true));
+    let refused = connected.b.port.set_source(WQP, peer(1));
+    assert_eq!(refused, Err(Error::Kind));
 }
 
 /// A local protection error completes the descriptor. A connected channel fails with it, a connectionless one continues.

@@ -55,6 +55,35 @@ impl CellCarrier {
         }
     }
 
+    fn create(&mut self, options: PairOptions, connected: bool) -> Result<Pair> {
+        self.resize_cq(Some(&options))?;
+        let number = self.number();
+        self.port.create(WqpInit {
+            number,
+            kind: ChannelKind {
+                acknowledged: options.acknowledged,
+                connected,
+            },
+            pd: self.domain,
+            send_cq: self.cq.clone(),
+            recv_cq: self.cq.clone(),
+            tpt: self.tpt.clone(),
+            limits: Limits {
+                sends: options.sends,
+                receives: options.receives,
+                max_sge: 1,
+                inline: 0,
+            },
+            first: PacketSeq::default(),
+        })?;
+        let entry = PairEntry {
+            options,
+            peer_port: None,
+        };
+        self.pairs.insert(number.get(), entry);
+        Ok(Pair(number.get()))
+    }
+
     /// Resizes the completion queue to hold all that the pairs, and one more with these options, can complete at once.
     fn resize_cq(&self, more: Option<&PairOptions>) -> Result<()> {
         // A packet that is being reassembled holds one more receive.
@@ -100,6 +129,8 @@ impl CellCarrier {
     }
 
     fn post(&mut self, pair: Pair, id: u64, operation: Operation, what: PostArgs) -> Result<()> {
+        let destination = self.destinations.get(&pair.0).copied();
+        let addressed = what.remote.is_some() || destination.is_some();
         let descriptor = Descriptor {
             control: ControlSegment {
                 id,
@@ -107,9 +138,9 @@ impl CellCarrier {
                 immediate: what.immediate,
                 flags: Flags::SIGNALED,
             },
-            address: what.remote.map(|remote| AddressSegment {
-                remote: Some(remote),
-                destination: None,
+            address: addressed.then_some(AddressSegment {
+                remote: what.remote,
+                destination,
             }),
             data: Data::Gather(core::slice::from_ref(&what.piece)),
         };
@@ -178,35 +209,41 @@ impl Carrier for CellCarrier {
     }
 
     fn create_pair(&mut self, options: PairOptions) -> Result<Pair> {
-        self.resize_cq(Some(&options))?;
-        let number = self.number();
-        self.port.create(WqpInit {
-            number,
-            kind: ChannelKind {
-                acknowledged: options.acknowledged,
-                connected: true,
-            },
-            pd: self.domain,
-            send_cq: self.cq.clone(),
-            recv_cq: self.cq.clone(),
-            tpt: self.tpt.clone(),
-            limits: Limits {
-                sends: options.sends,
-                receives: options.receives,
-                max_sge: 1,
-                inline: 0,
-            },
-            first: PacketSeq::default(),
-        })?;
-        let holds = None;
-        self.pairs.insert(
-            number.get(),
-            PairEntry {
-                options,
-                peer_port: holds,
-            },
-        );
-        Ok(Pair(number.get()))
+        self.create(options, true)
+    }
+
+    fn datagram_size(&self) -> Option<u32> {
+        Some(u32::from(self.cell()))
+    }
+
+    fn create_datagram_pair(&mut self, options: PairOptions) -> Result<Pair> {
+        let pair = self.create(options, false)?;
+        // No cell comes from this port itself, so none is accepted before the pair is bound.
+        let number = Qpn::wrapping(pair.0);
+        let nowhere = Peer {
+            port: self.port.address(),
+            wqp: number,
+        };
+        self.port.set_source(number, nowhere)?;
+        Ok(pair)
+    }
+
+    fn bind_datagrams(&mut self, pair: Pair, with: Pair, number: u32) -> Result<()> {
+        let refused = |why: &str| CarrierError::Post {
+            pair,
+            why: why.to_owned(),
+        };
+        let wqp = Qpn::new(number).ok_or_else(|| refused("the peer's number is invalid"))?;
+        let view = self.port.view(Qpn::wrapping(with.0));
+        let peer = view.and_then(|view| view.peer);
+        let peer = peer.ok_or_else(|| refused("the control channel is not connected"))?;
+        let to = Peer {
+            port: peer.port,
+            wqp,
+        };
+        self.port.set_source(Qpn::wrapping(pair.0), to)?;
+        self.destinations.insert(pair.0, to);
+        Ok(())
     }
 
     fn connect(&mut self, pair: Pair, private: &[u8]) -> Result<()> {
@@ -260,6 +297,7 @@ impl Carrier for CellCarrier {
 
     fn destroy(&mut self, pair: Pair) {
         self.release_peer(pair.0);
+        self.destinations.remove(&pair.0);
         if self.pairs.remove(&pair.0).is_none() {
             return;
         }

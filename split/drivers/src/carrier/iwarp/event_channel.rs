@@ -65,9 +65,9 @@ impl EventChannel {
         }
     }
 
-    pub(super) fn push(&self, notified: AdapterEvent) {
+    pub(super) fn push(&self, event: AdapterEvent) {
         let mut state = self.state();
-        state.events.push_back(notified);
+        state.events.push_back(event);
         self.signal_locked(&mut state);
     }
 
@@ -87,6 +87,7 @@ impl EventChannel {
             | Event::LastWqe { .. }
             | Event::PortActive { .. }
             | Event::PortError { .. }
+            | Event::Channel { .. }
             | Event::Missed { .. } => {}
             // Its queue pairs are flushed, which the completions show.
             Event::DeviceFatal => self.signal(),
@@ -114,14 +115,14 @@ impl EventChannel {
     }
 
     /// Clears the signal, and appends the events.
-    pub(super) fn take(&self, notified: &mut VecDeque<AdapterEvent>) {
+    pub(super) fn take(&self, events: &mut VecDeque<AdapterEvent>) {
         let mut state = self.state();
         if state.signalled {
             state.signalled = false;
             if core::mem::take(&mut state.signal_pending) {
                 self.channel.try_take();
             }
-            notified.append(&mut state.events);
+            events.append(&mut state.events);
         }
     }
 }

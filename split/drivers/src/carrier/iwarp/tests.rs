@@ -399,11 +399,11 @@ fn pairs_of_one_carrier_are_independent() {
             host.take_done(1000 + at as u64)
         });
     }
-    let notified: BTreeSet<u32> = until([&mut host, &mut unit], |[_, unit]| {
-        let notified: BTreeSet<u32> = unit.done.iter().map(|wc| wc.qpn).collect();
-        (unit.done.len() >= MANY).then_some(notified)
+    let completed: BTreeSet<u32> = until([&mut host, &mut unit], |[_, unit]| {
+        let completed: BTreeSet<u32> = unit.done.iter().map(|wc| wc.qpn).collect();
+        (unit.done.len() >= MANY).then_some(completed)
     });
-    assert_eq!(notified, pairs.iter().map(|(_, b)| b.0).collect());
+    assert_eq!(completed, pairs.iter().map(|(_, b)| b.0).collect());
     // The end of one affects no other.
     host.carrier.destroy(pairs[7].0);
     until([&mut host, &mut unit], |[_, unit]| {

@@ -7,13 +7,18 @@ use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
-use verbena::low::{Limits, Personality, QpAccessFlags, QpState};
+use verbena::low::{Limits, OnFailure, Personality, QpAccessFlags, QpState, Registration};
 use verbena::{Access, Device, Pd, Qp, QpOptions};
+use verbena_iscsi::Terms;
 use verbena_iscsi::login::IserOffer;
 use verbena_storage_wire::iser::PrivateData;
 
+use super::events::Events;
+use super::registrations::Registrations;
+use super::requests::{HEADER_BUFFER_LEN, MAX_PIECES};
 use super::sequence::SequenceNumbers;
 use super::tags::Tags;
+use super::unsolicited::DATA_OUTS;
 use super::{DATA_BUFFERS, HEADERS_LEN, Iser, MAX_DATA, RECEIVE_LEN};
 use crate::error::Error;
 use crate::session::link::{Dialling, Link, TransferCounters};
@@ -36,6 +41,8 @@ pub(crate) struct IserOptions {
     pub(crate) max_data: u32,
     /// How long to poll before sleeping; `None`: adaptive.
     pub(crate) poll: Option<Duration>,
+    /// Registrations of commands are one-touch.
+    pub(crate) one_touch: bool,
 }
 
 /// A connection being established.
@@ -55,10 +62,13 @@ impl IserDial {
     ) -> Result<IserDial, Error> {
         // RFC 7145 §8.1: a response for each request, and the unexpected PDUs that we allow.
         let unasked = IserOffer::default().unexpected as usize;
-        let (sends, receives) = (2 * how.depth + CONTROL, how.depth + CONTROL + unasked);
+        let receives = how.depth + CONTROL + unasked;
+        // For each command a Send and an invalidation.
+        let sends = 2 * how.depth + DATA_OUTS as usize + CONTROL;
         let cq = device.cq(sends + receives)?;
         let memory = pd.memory(receives * RECEIVE_LEN, Access::LOCAL_WRITE)?;
-        let orders = pd.memory(how.depth.max(1) * HEADERS_LEN, Access::LOCAL_READ)?;
+        let headers = (how.depth + DATA_OUTS as usize) * HEADER_BUFFER_LEN;
+        let headers = pd.memory(headers, Access::LOCAL_READ)?;
         let texts = pd.memory(DATA_BUFFERS as usize * RECEIVE_LEN, Access::LOCAL_READ)?;
         let options = QpOptions {
             // With this personality the end of the connection flushes the receives, so the link needs no other notification of it.
@@ -66,33 +76,44 @@ impl IserDial {
             limits: Limits {
                 sends,
                 receives,
-                max_sge: 1,
+                max_sge: MAX_PIECES,
                 inline: HEADERS_LEN,
+            },
+            // A command's task number has an STag of its own: registrations do not fail for lack of room.
+            registration: Registration {
+                enabled: true,
+                on_failure: OnFailure::Anticipatory,
             },
             ..QpOptions::default()
         };
         let qp = Qp::new(pd, &cq, &cq, options)?;
         qp.set_access_flags(QpAccessFlags {
             atomic: false,
+            flush: false,
             ..QpAccessFlags::default()
         });
         let mut link = Iser {
             qp,
             cq,
+            registrations: Registrations::new(pd, how.one_touch),
             receives: memory,
-            command_buffers: orders,
+            header_buffers: headers,
+            free_headers: (0..DATA_OUTS).collect(),
             data_buffers: texts,
             free: (0..DATA_BUFFERS).collect(),
             depth: how.depth,
             sequence: SequenceNumbers::new(),
             tags: Tags::default(),
             waiting: VecDeque::new(),
-            flushed: Vec::new(),
+            burst: None,
+            events: Events::default(),
             immediate_tags: Vec::new(),
+            task_request: None,
             limit: usize::MAX,
             polling: Polling::new(how.poll),
             max_data: how.max_data,
             max_send: MAX_DATA,
+            terms: Terms::DEFAULT,
             logged_in: false,
             why: None,
             ended: false,
@@ -102,15 +123,15 @@ impl IserDial {
         for slot in 0..receives as u64 {
             link.post(slot).map_err(Error::Link)?;
         }
-        // As Linux does. Memory stays registered, so its STags may not be invalidated; addresses are virtual addresses.
+        // As Linux does. The target may invalidate the STag of a command; addresses are virtual addresses.
         let hello = PrivateData {
             zero_based: false,
-            invalidate: false,
+            invalidate: true,
         };
-        let (notified, answer) = channel();
+        let (sender, answer) = channel();
         let done = move |result| {
             // The receiver may have been dropped.
-            let _ = notified.send(result);
+            let _ = sender.send(result);
         };
         link.qp.connect_from(None, to, &hello.emit(), done)?;
         Ok(IserDial {

@@ -1,39 +1,62 @@
 //! Sending: PDUs wait for the command window and for the target's receives, get their sequence numbers, and are posted. Waiting PDUs keep
 //! their order, except that immediate ones may overtake; a CmdSN is consumed only by what was posted.
 
-use verbena::low::{Data, Flags, PostError, PostSendError, SendOp, SendWr};
-use verbena_storage_wire::iscsi::{Bhs, NO_TAG, is_immediate};
+use verbena::low::{Data, SendOp, Sge};
+use verbena_storage_wire::iscsi::{Bhs, NO_TAG, Opcode, is_immediate};
 use verbena_storage_wire::iser::{HEADER_LEN, IserHeader};
 
-use super::{DATA_BUFFERS, HEADERS_LEN, Iser, RECEIVE_LEN, TAG, sequence, text};
+use super::registrations::Exposure;
+use super::requests::{HEADER_BUFFER_LEN, NO_COMPLETION, PostOutcome, pieces, send};
+use super::unsolicited::Burst;
+use super::{HEADERS_LEN, Iser, RECEIVE_LEN, TAG, sequence, text};
 use crate::session::link::Link;
-
-/// Work request id of Sends without a completion.
-const NO_COMPLETION: u64 = u64::MAX;
 
 /// A PDU that waits to be sent.
 pub(super) struct WaitingPdu {
     pub(super) header: IserHeader,
     pub(super) bhs: Bhs,
-    pub(super) data: Vec<u8>,
-    /// Task number, if it is a command.
-    pub(super) task: Option<u32>,
+    pub(super) body: Body,
 }
 
-type Posted = Result<(), PostSendError>;
+/// What is sent with a header.
+pub(super) enum Body {
+    /// A command, whose data is sent from its memory.
+    Command(CommandBody),
+    /// Another PDU, with a copy of its data.
+    Control(Vec<u8>),
+}
 
-/// Result of posting a Send.
-enum PostOutcome {
-    Posted,
-    /// The send queue, or the buffers, are full.
-    QueueFull,
+/// What is sent with a command, and what the target may access from then on.
+pub(super) struct CommandBody {
+    pub(super) task: u32,
+    pub(super) immediate: Option<Sge>,
+    pub(super) burst: Option<Burst>,
+    pub(super) exposure: Option<Exposure>,
+}
+
+impl WaitingPdu {
+    /// The command, if it is one.
+    pub(super) fn command(&self) -> Option<&CommandBody> {
+        match &self.body {
+            Body::Command(command) => Some(command),
+            Body::Control(_) => None,
+        }
+    }
 }
 
 impl Iser {
     /// Sends what may be sent, in order; immediate requests pass those that wait for the command window.
     pub(super) fn pump(&mut self) {
         let mut at = 0;
-        while let Some(one) = self.waiting.get(at) {
+        loop {
+            match self.post_burst() {
+                Ok(PostOutcome::Posted) => {}
+                Ok(PostOutcome::QueueFull) => return,
+                Err(why) => return self.close(&why),
+            }
+            let Some(one) = self.waiting.get(at) else {
+                return;
+            };
             if !self.may_send(&one.bhs) {
                 at += 1;
                 continue;
@@ -57,64 +80,62 @@ impl Iser {
     /// Fills in sequence numbers and posts a Send.
     fn post_pdu(&mut self, one: &WaitingPdu) -> Result<PostOutcome, String> {
         let (mut bhs, before) = (one.bhs, self.sequence);
-        self.sequence.stamp(&mut bhs);
+        let cmd_sn = self.sequence.stamp(&mut bhs);
         let mut front = [0; HEADERS_LEN];
         let (header, rest) = front.split_at_mut(HEADER_LEN);
         header.copy_from_slice(&one.header.emit());
         rest.copy_from_slice(&bhs);
-        let posted = match one.task {
-            Some(task) => self.post_command(task, &front)?,
-            None => self.post_with_data(&front, &one.data)?,
+        let posted = match &one.body {
+            Body::Command(command) => self.post_command(command, &front)?,
+            Body::Control(data) => self.post_with_data(&front, data)?,
         };
-        match posted {
-            Ok(()) => {
-                if one.task.is_none() {
-                    self.note_immediate(&bhs);
-                }
-                Ok(PostOutcome::Posted)
+        match (&posted, &one.body) {
+            (PostOutcome::QueueFull, _) => self.sequence = before,
+            (PostOutcome::Posted, Body::Command(command)) => {
+                let stag = command.exposure.map(|exposure| exposure.ticket.stag());
+                self.tags.set_sent(command.task, cmd_sn, stag);
+                self.burst = command.burst;
             }
-            Err(PostSendError {
-                source: PostError::Full(_),
-                ..
-            }) => {
-                self.sequence = before;
-                Ok(PostOutcome::QueueFull)
-            }
-            // The queue pair is in `Err`; the command is reported with the end of the link.
-            Err(PostSendError {
-                source: PostError::State(_),
-                ..
-            }) => Ok(PostOutcome::Posted),
-            Err(PostSendError { source: why, .. }) => Err(why.to_string()),
+            (PostOutcome::Posted, Body::Control(_)) => self.note_immediate(&bhs, cmd_sn),
         }
+        Ok(posted)
     }
 
-    fn post_command(&self, task: u32, front: &[u8]) -> Result<Posted, String> {
-        let at = task as usize * HEADERS_LEN;
+    /// M11: the memory of a command is registered by the work request that sends the command.
+    fn post_command(
+        &self,
+        command: &CommandBody,
+        front: &[u8; HEADERS_LEN],
+    ) -> Result<PostOutcome, String> {
+        let at = command.task as usize * HEADER_BUFFER_LEN;
         // The previous Send in this buffer was answered, so it is complete.
-        self.command_buffers
+        let pieces = self
+            .header_buffers
             .write_at(at, front)
+            .and_then(|()| pieces(&self.header_buffers, at, command.immediate))
             .map_err(|error| text(&error))?;
-        let piece = [self
-            .command_buffers
-            .sge(at, HEADERS_LEN)
-            .map_err(|error| text(&error))?];
-        Ok(self
-            .qp
-            .post_send(&[send(NO_COMPLETION, Data::Gather(&piece))]))
+        let mut request = send(NO_COMPLETION, Data::Gather(&pieces));
+        if let Some(Exposure { ticket, .. }) = command.exposure {
+            request.op = SendOp::RegisterSend {
+                ticket,
+                invalidate: None,
+                immediate: None,
+            };
+        }
+        PostOutcome::of(self.qp.post_send(&[request]))
     }
 
-    fn post_with_data(&mut self, front: &[u8], data: &[u8]) -> Result<Posted, String> {
+    fn post_with_data(
+        &mut self,
+        front: &[u8; HEADERS_LEN],
+        data: &[u8],
+    ) -> Result<PostOutcome, String> {
         if data.is_empty() {
-            return Ok(self
-                .qp
-                .post_send(&[send(NO_COMPLETION, Data::Inline(front))]));
+            let request = send(NO_COMPLETION, Data::Inline(front));
+            return PostOutcome::of(self.qp.post_send(&[request]));
         }
         let Some(slot) = self.free.pop() else {
-            return Ok(Err(PostSendError {
-                posted: 0,
-                source: PostError::Full(DATA_BUFFERS as usize),
-            }));
+            return Ok(PostOutcome::QueueFull);
         };
         let at = slot as usize * RECEIVE_LEN;
         // RFC 7143 §11.1: a data segment is padded to a multiple of 4 bytes.
@@ -137,30 +158,17 @@ impl Iser {
         if posted.is_err() {
             self.free.push(slot);
         }
-        Ok(posted)
+        PostOutcome::of(posted)
     }
 
-    fn note_immediate(&mut self, bhs: &Bhs) {
+    /// Records a request other than a command that was sent.
+    fn note_immediate(&mut self, bhs: &Bhs, cmd_sn: u32) {
         let tag = sequence::read_word(bhs, TAG);
+        if Opcode::of(bhs) == Some(Opcode::TaskRequest) {
+            self.task_request = Some((tag, cmd_sn));
+        }
         if is_immediate(bhs) && tag != NO_TAG {
             self.immediate_tags.push(tag);
         }
-    }
-}
-
-/// A Send. A failure ends the queue pair, so only a Send with a buffer is signaled. RFC 7145 §7.3.1: with Solicited Event.
-fn send(id: u64, data: Data<'_>) -> SendWr<'_> {
-    let flags = match id {
-        NO_COMPLETION => Flags::SOLICITED,
-        _ => Flags::SOLICITED | Flags::SIGNALED,
-    };
-    SendWr {
-        id,
-        op: SendOp::Send {
-            invalidate: None,
-            immediate: None,
-        },
-        flags,
-        data,
     }
 }

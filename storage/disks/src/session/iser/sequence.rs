@@ -37,13 +37,20 @@ impl SequenceNumbers {
         is_immediate(bhs) || self.window.has_room_for(self.cmd_sn)
     }
 
-    /// Fills in the sequence numbers of a request that is sent now.
-    pub(super) fn stamp(&mut self, bhs: &mut Bhs) {
-        write_word(bhs, CMD_SN, self.cmd_sn);
-        write_word(bhs, EXP_STAT_SN, self.exp_stat_sn.unwrap_or(0));
+    /// Fills in the sequence numbers of a request that is sent now. Returns its CmdSN.
+    pub(super) fn stamp(&mut self, bhs: &mut Bhs) -> u32 {
+        let cmd_sn = self.cmd_sn;
+        write_word(bhs, CMD_SN, cmd_sn);
+        write_word(bhs, EXP_STAT_SN, self.exp_stat_sn());
         if !is_immediate(bhs) {
-            self.cmd_sn = self.cmd_sn.wrapping_add(1);
+            self.cmd_sn = cmd_sn.wrapping_add(1);
         }
+        cmd_sn
+    }
+
+    /// The ExpStatSN of a request that is sent now.
+    pub(super) fn exp_stat_sn(&self) -> u32 {
+        self.exp_stat_sn.unwrap_or(0)
     }
 
     /// Evaluates the sequence numbers of a PDU. The error is the expected and the received StatSN of a response out of sequence.

@@ -1,6 +1,7 @@
 //! Initiator task tags of outstanding commands: the session's task number and a counter. A response matches the command it was sent for or
-//! none, so that a repeated response ends nothing else.
+//! none, so that a repeated response ends nothing else, and neither does a response to a command that was not sent.
 
+use verbena::low::Stag;
 use verbena_iscsi::Direction;
 
 /// Limit on task numbers.
@@ -15,6 +16,10 @@ pub(super) struct OutstandingCommand {
     pub(super) tag: u32,
     pub(super) direction: Direction,
     pub(super) len: u32,
+    /// Its CmdSN, once it was sent.
+    pub(super) cmd_sn: Option<u32>,
+    /// The STag by which the target accesses its memory, once it was sent.
+    pub(super) stag: Option<Stag>,
 }
 
 /// Outstanding commands, by task number.
@@ -42,23 +47,37 @@ impl Tags {
             tag,
             direction,
             len,
+            cmd_sn: None,
+            stag: None,
         });
         Some(tag)
     }
 
-    /// Ends the command with this tag. Returns its task number.
-    pub(super) fn end(&mut self, tag: u32) -> Option<(u32, OutstandingCommand)> {
-        let task = tag % NUMBERS;
-        let slot = self.slots.get_mut(task as usize)?;
-        let under = (*slot).filter(|under| under.tag == tag)?;
-        *slot = None;
-        Some((task, under))
+    /// The command with this task number is sent.
+    pub(super) fn set_sent(&mut self, task: u32, cmd_sn: u32, stag: Option<Stag>) {
+        let slot = self.slots.get_mut(task as usize);
+        if let Some(command) = slot.and_then(Option::as_mut) {
+            (command.cmd_sn, command.stag) = (Some(cmd_sn), stag);
+        }
     }
 
-    /// The tag of the command with this task number.
-    pub(super) fn of(&self, task: u32) -> Option<u32> {
-        let slot = self.slots.get(task as usize)?;
-        slot.map(|under| under.tag)
+    /// The sent command with this tag, and its task number.
+    pub(super) fn sent(&self, tag: u32) -> Option<(u32, OutstandingCommand)> {
+        let task = tag % NUMBERS;
+        let command = self.of(task)?;
+        (command.tag == tag && command.cmd_sn.is_some()).then_some((task, command))
+    }
+
+    /// Ends the command with this task number.
+    pub(super) fn end(&mut self, task: u32) {
+        if let Some(slot) = self.slots.get_mut(task as usize) {
+            *slot = None;
+        }
+    }
+
+    /// The command with this task number.
+    pub(super) fn of(&self, task: u32) -> Option<OutstandingCommand> {
+        *self.slots.get(task as usize)?
     }
 
     /// Number of outstanding commands.
@@ -70,6 +89,6 @@ impl Tags {
     pub(super) fn end_all(&mut self) -> impl Iterator<Item = u32> {
         let slots = core::mem::take(&mut self.slots);
         let numbered = slots.into_iter().enumerate();
-        numbered.filter_map(|(at, under)| under.map(|_| at as u32))
+        numbered.filter_map(|(at, command)| command.map(|_| at as u32))
     }
 }

@@ -1,7 +1,11 @@
-//! A link and a scripted target: encoding, command window, data, and invalid responses.
+//! A link and a scripted target: encoding, command window, data, and invalid responses. The link's memory is that of a session: without
+//! remote rights of its own.
 
 mod hostile;
 mod peer;
+mod registrations;
+mod sessions;
+mod unsolicited;
 
 use std::time::Duration;
 
@@ -10,11 +14,13 @@ use verbena_iscsi::Direction;
 use verbena_iscsi::Terms;
 use verbena_iscsi::login::{Authentication, IserTerms, LoginOutcome};
 use verbena_storage_wire::iscsi::{FromInitiator, Lun, NO_TAG, NopOut, Residual, ScsiCommand};
+use verbena_storage_wire::iser::IserHeader;
 use verbena_storage_wire::scsi::{Cdb, DeviceType};
 
 use super::tags::Tags;
 use super::{Iser, IserOptions};
 use crate::blocks::BufferRef;
+use crate::session::MemorySource;
 use crate::session::link::{CommandProgress, Link, LinkCommand, LinkEvent, TransferCounters};
 use peer::{Peer, pair};
 
@@ -23,12 +29,16 @@ const OPTIONS: IserOptions = IserOptions {
     patience: Duration::from_secs(5),
     max_data: 64 << 10,
     poll: None,
+    one_touch: false,
 };
 
-/// The result of a login; `unexpected_there` is the target's MaxOutstandingUnexpectedPDUs.
+/// The result of a login without unsolicited data; `unexpected_there` is the target's MaxOutstandingUnexpectedPDUs.
 fn settled(unexpected_there: u32) -> LoginOutcome {
     LoginOutcome {
-        terms: Terms::DEFAULT,
+        terms: Terms {
+            immediate_data: false,
+            ..Terms::DEFAULT
+        },
         iser: Some(IserTerms {
             max_recv: 8192,
             max_send: 8192,
@@ -53,9 +63,8 @@ fn logged_in() -> (Iser, Peer) {
 }
 
 fn memory(peer: &Peer, len: usize) -> Memory {
-    let rights =
-        Access::LOCAL_READ | Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-    peer.initiator_pd.memory(len, rights).unwrap()
+    let source = MemorySource(peer.initiator_pd.clone());
+    source.memory(len).unwrap()
 }
 
 fn order(link: &mut Iser, task: u32, direction: Direction, place: Option<&BufferRef>, len: u32) {
@@ -121,10 +130,10 @@ fn command(pdu: &FromInitiator) -> ScsiCommand {
 #[test]
 fn connection_request_declares_missing_iser_features() {
     let (_link, peer) = pair(OPTIONS);
-    assert_eq!(peer.private, [0xc0, 0, 0, 0]);
+    assert_eq!(peer.private, [0x80, 0, 0, 0]);
 }
 
-/// RFC 7145 §9.2: the STag of the buffer, and its address as base; RFC 7143 §11.3: followed by the command.
+/// RFC 7145 §9.2: an STag of the command's own, and the address of its buffer as base; RFC 7143 §11.3: followed by the command.
 #[test]
 fn command_carries_the_stag_of_its_buffer() {
     let (mut link, mut peer) = logged_in();
@@ -137,9 +146,12 @@ fn command_carries_the_stag_of_its_buffer() {
     ] {
         order(&mut link, task, direction, Some(&place), 1536);
         let bytes = peer.bytes();
+        let header = IserHeader::parse(&bytes).unwrap();
+        let (stag, _) = header.read.or(header.write).unwrap();
+        assert_ne!(stag, at.stag, "not that of the memory");
         let mut expected = vec![kind, 0, 0, 0];
         let named = |expected: &mut Vec<u8>| {
-            expected.extend(at.stag.get().to_be_bytes());
+            expected.extend(stag.get().to_be_bytes());
             expected.extend(at.to.get().to_be_bytes());
         };
         if direction == Direction::Read {
@@ -229,25 +241,28 @@ fn commands_wait_for_the_window() {
     assert!(matches!(peer.receive_pdu().1, FromInitiator::NopOut(nop) if nop.cmd_sn == 4));
 }
 
-/// A command that was not sent can be cancelled and consumes no CmdSN; one that was sent stays bound, and so does its memory, until the link ends.
+/// A command that was not sent can be cancelled and consumes no CmdSN, nor a registration.
 #[test]
-fn only_unsent_commands_can_be_cancelled() {
+fn cancelled_unsent_command_uses_no_cmdsn() {
     let (mut link, mut peer) = logged_in();
-    for task in 0..3 {
-        plain(&mut link, task);
-    }
+    let memory = memory(&peer, 1024);
+    let [one, other] = [0, 512].map(|offset| BufferRef::new(&memory, offset));
+    plain(&mut link, 0);
+    order(&mut link, 1, Direction::Read, Some(&one), 512);
+    plain(&mut link, 2);
     let first = command(&peer.receive_pdu().1);
     let held: Vec<CommandProgress> = (0..4).map(|task| link.command_state(task)).collect();
+    let (itt, cmd_sn) = (first.itt, 1);
     assert_eq!(
         held,
         [
-            CommandProgress::RdmaExposed,
+            CommandProgress::Sent { itt, cmd_sn },
             CommandProgress::Unsent,
             CommandProgress::Unsent,
             CommandProgress::Ended
         ]
     );
-    assert!(!link.cancel(0) && !link.cancel(3));
+    assert!(!link.cancel(3));
     assert!(link.cancel(1));
     assert!(!link.cancel(1), "once");
     let flushed = wait_events(&mut link);
@@ -262,14 +277,17 @@ fn only_unsent_commands_can_be_cancelled() {
         "{flushed:?}"
     );
     // Its task number is free again.
-    plain(&mut link, 1);
+    order(&mut link, 1, Direction::Read, Some(&other), 512);
     peer.respond(first.itt, 1, 3, Residual::None);
     assert_eq!(response_tasks(&wait_events(&mut link)), [0]);
-    let next: Vec<(u32, u32)> = (0..2)
-        .map(|_| command(&peer.receive_pdu().1))
-        .map(|one| (one.cmd_sn, one.itt % 0x1_0000))
-        .collect();
-    assert_eq!(next, [(2, 2), (3, 1)]);
+    let next = command(&peer.receive_pdu().1);
+    assert_eq!((next.cmd_sn, next.itt % 0x1_0000), (2, 2));
+    let (header, pdu, _) = peer.receive_pdu();
+    let next = command(&pdu);
+    assert_eq!((next.cmd_sn, next.itt % 0x1_0000), (3, 1));
+    peer.write(header.read.unwrap(), &[7; 512]);
+    assert_eq!(memory.get::<[u8; 512]>(512).unwrap(), [7; 512]);
+    assert_eq!(memory.get::<[u8; 512]>(0).unwrap(), [0; 512]);
 }
 
 /// RFC 7145 §8.1: the target has receives for a limited number of unexpected requests.
@@ -320,6 +338,12 @@ fn invalid_orders_are_refused_and_others_continue() {
     refused(&mut link, 0, Some(&place), 65537, "at most 65536");
     refused(&mut link, 0, Some(&beyond), 512, "");
     refused(&mut link, 0, None, 512, "no buffer");
+    let pd = peer.device.pd().unwrap();
+    let foreign = BufferRef::new(&MemorySource(pd).memory(512).unwrap(), 0);
+    refused(&mut link, 0, Some(&foreign), 512, "protection domain");
+    let constant = peer.initiator_pd.memory(512, Access::LOCAL_READ).unwrap();
+    let constant = BufferRef::new(&constant, 0);
+    refused(&mut link, 0, Some(&constant), 512, "grants");
     refused(&mut link, 8, Some(&place), 512, "exceeds the queue depth");
     let long = link.send_pdu(&[0; 48], &[0; 8193]).unwrap_err().to_string();
     assert!(long.contains("at most 8192"), "{long}");
@@ -349,10 +373,14 @@ fn tags_are_unique_and_expire() {
         let tag = tags.take(0xffff, Direction::None, 0).unwrap();
         assert!(tag > 0xffff && tag != NO_TAG && Some(tag) != last);
         assert_eq!(tags.take(0xffff, Direction::None, 0), None, "in use");
-        assert_eq!(last.and_then(|tag| tags.end(tag)), None, "an old one");
-        assert_eq!(tags.end(tag).map(|(task, _)| task), Some(0xffff));
+        assert_eq!(tags.sent(tag), None, "not sent");
+        tags.set_sent(0xffff, 5, None);
+        assert_eq!(last.and_then(|tag| tags.sent(tag)), None, "an old one");
+        assert_eq!(tags.sent(tag).map(|(task, _)| task), Some(0xffff));
+        tags.end(0xffff);
+        assert_eq!(tags.sent(tag), None, "ended");
         last = Some(tag);
     }
     assert_eq!(tags.take(0x1_0000, Direction::None, 0), None);
-    assert_eq!(tags.end(NO_TAG), None);
+    assert_eq!(tags.sent(NO_TAG), None);
 }

@@ -40,7 +40,9 @@ fn iser_keys_come_first_without_digests() {
                  TargetRecvDataSegmentLength=262144 MaxConnections=1 ";
     assert!(text.starts_with(begin), "{text}");
     assert!(
-        text.ends_with("DataDigest=None MaxOutstandingUnexpectedPDUs=64 "),
+        text.ends_with(
+            "DataDigest=None MaxOutstandingUnexpectedPDUs=64 TaggedBufferForSolicitedDataOnly=Yes "
+        ),
         "{text}"
     );
 }

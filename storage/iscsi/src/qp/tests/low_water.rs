@@ -111,7 +111,7 @@ fn low_water_mark_never_exceeds_missing_bytes() {
             }
             assert_eq!(rig.received().len(), 2);
             assert!(memory.read(0, LONG) == pattern(2, LONG));
-            assert!(carrier.marks.iter().all(|notified| *notified <= MAX_MARK));
+            assert!(carrier.marks.iter().all(|mark| *mark <= MAX_MARK));
             assert_eq!(carrier.mark, 1, "a head is short");
             assert!(!carrier.marks.is_empty(), "{step} bytes at a time");
         }

@@ -57,6 +57,8 @@ fn single_data_in_with_status_completes_a_read() {
         let view = rig.qp.view();
         assert_eq!((view.sends, view.commands, view.receives), (0, 0, 0));
         assert_eq!((view.state, view.cause), (QpState::Rts, None));
+        let shown = verbena_nic::UlpQp::ulp_view(&rig.qp);
+        assert_eq!((shown.protocol, shown.sends), ("iscsi", Some(0)));
     }
 }
 

@@ -44,6 +44,18 @@ pub(super) struct Nbd {
     common: Common,
 }
 
+/// A listening export, with the access lists of the settings.
+pub(crate) fn bind(place: &ExportAddr, options: Options, quiet: bool) -> Result<Export, BoxError> {
+    let mut export = Export::bind(place, options)?;
+    let config = Config::load()?;
+    let access = AccessList::new(&config);
+    if !quiet {
+        access.on_refusal(|refusal| eprintln!("nbd: {refusal}"));
+    }
+    export.set_access(access);
+    Ok(export)
+}
+
 pub(super) fn nbd(args: &Nbd) -> Result<(), BoxError> {
     let place = match (&args.socket, args.listen) {
         (Some(path), _) => ExportAddr::Unix(path.clone()),
@@ -57,13 +69,7 @@ pub(super) fn nbd(args: &Nbd) -> Result<(), BoxError> {
         read_only: args.read_only,
         idle: Duration::from_secs(args.idle),
     };
-    let mut export = Export::bind(&place, options)?;
-    let config = Config::load()?;
-    let access = AccessList::new(&config);
-    if !args.quiet {
-        access.on_refusal(|refusal| eprintln!("nbd: {refusal}"));
-    }
-    export.set_access(access);
+    let export = bind(&place, options, args.quiet)?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", export.uri()?)?;
     out.flush()?;

@@ -1,7 +1,7 @@
 //! Numbers of bytes in text: `512`, `64k`, `10M`, `2G`, by powers of 1024. Fractions and overflow are errors.
 
 /// Parses a number of bytes.
-pub(super) fn bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.char_indices().next_back() {
         Some((at, 'k' | 'K')) => (&text[..at], 10),
         Some((at, 'm' | 'M')) => (&text[..at], 20),
@@ -17,7 +17,7 @@ pub(super) fn bytes(text: &str) -> Result<u64, String> {
 }
 
 /// A size in a binary unit, rounded down to one decimal.
-pub(super) fn format_bytes(bytes: u64) -> String {
+pub(crate) fn format_bytes(bytes: u64) -> String {
     let units = [(40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.iter().find(|(shift, _)| bytes >> shift > 0) {
         Some((shift, unit)) => {

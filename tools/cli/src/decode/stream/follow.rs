@@ -48,6 +48,7 @@ impl Follower {
             extensions: terms.extensions,
             read_v2: terms.extensions,
             send_imm: terms.extensions,
+            memory_placement: terms.extensions,
             rings: terms.extensions,
             xrc: terms.extensions,
             drop_overlong: false,

@@ -6,7 +6,7 @@ use verbena_wire::ddp::Untagged;
 use verbena_wire::ext::PathKind;
 use verbena_wire::ext::{Caps, Control, Features, Personality, QpType, ReadV2Request, RnrTimer};
 use verbena_wire::mpa::Flags;
-use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, Immediate, Opcode};
+use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, FlushScope, Immediate, Opcode};
 use verbena_wire::{Mo, Msn, Psn, Qn, Rsn, Srqn, Stag, To};
 
 use super::net::{BACK, Net, TO};
@@ -89,6 +89,46 @@ fn ack_inside_read_v2_response_is_accepted() {
         (number(response, "segments"), number(response, "len")),
         (2, 6)
     );
+}
+
+#[test]
+fn atomic_write_and_flush_show_their_operation() {
+    let (mut net, mut to, mut back) = extended();
+    let ops = [
+        AtomicOp::Write { bytes: [1; 8] },
+        AtomicOp::Flush(FlushScope::Range { len: 64 }),
+        AtomicOp::Flush(FlushScope::Region),
+    ];
+    for (at, op) in (1..).zip(ops) {
+        let request = AtomicRequest {
+            op,
+            id: at,
+            stag: Stag::new(0x55),
+            to: To::new(0x40),
+        };
+        let answer = AtomicResponse {
+            id: at,
+            original: 0,
+        };
+        let asked = to.untagged(Opcode::AtomicRequest, at, 0, &request.emit());
+        net.send(TO, &asked);
+        let answered = back.untagged(Opcode::AtomicResponse, at, 0, &answer.emit());
+        net.send(BACK, &answered);
+    }
+    let run = decode(&net.pcap(), &["--json"]);
+    assert_eq!(run.code, 0, "{}", run.stdout);
+    let shown: Vec<_> = run
+        .of_kind("AtomicRequest")
+        .iter()
+        .map(|record| text(record, "operation").to_owned())
+        .collect();
+    let expected = [
+        "AtomicWrite 0101010101010101",
+        "Flush global len=64",
+        "Flush global region",
+    ];
+    assert_eq!(shown, expected);
+    assert_eq!(run.of_kind("AtomicResponse").len(), 3);
 }
 
 #[test]

@@ -181,10 +181,10 @@ fn packet_missing_from_capture_is_no_violation() {
         net.fin(TO).fin(BACK);
         let run = decode(&net.pcap(), &["--json"]);
         assert_eq!(run.code, 0, "{}", run.stdout);
-        let notified = run.of_kind("Lost");
-        assert_eq!(notified.len(), 1, "{lost}: {}", run.stdout);
+        let reported = run.of_kind("Lost");
+        assert_eq!(reported.len(), 1, "{lost}: {}", run.stdout);
         let expected = format!("lost {} bytes", lines[lost].1.len());
-        assert!(notified[0]["message"].as_str().unwrap().contains(&expected));
+        assert!(reported[0]["message"].as_str().unwrap().contains(&expected));
     }
 }
 

@@ -18,8 +18,8 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
         };
         let answered = matches!(op.kind, Kind::Read { .. } | Kind::Add { .. } | Kind::Swap);
         let local = matches!(op.kind, Kind::Bind { .. } | Kind::Invalidate { .. });
-        let notified = (qp.acked || answered) && !local;
-        if notified && record.status(id) == Some(Status::Success) {
+        let confirmed = (qp.acked || answered) && !local;
+        if confirmed && record.status(id) == Some(Status::Success) {
             return Err(format!(
                 "request {id} of queue pair {} arrived behind damaged bytes",
                 op.qp

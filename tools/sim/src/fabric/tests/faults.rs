@@ -253,6 +253,7 @@ fn disabled_operation_is_an_invalid_request() {
             write: disabled != 0,
             read: disabled != 1,
             atomic: disabled != 2,
+            ..QpAccessFlags::default()
         };
         two.fabric.enable(two.qps[1], enabled);
         let add = SendOp::FetchAdd {

@@ -70,10 +70,10 @@ fn the_worst_size_decides() {
 fn number_of_misses_is_reported() {
     let at = || "here".to_owned();
     let ratios = [0.5, 2.0, 0.9].map(|value| Ratio { value, at: at() });
-    let notified = target("", "", Bound::Least(0.9), ratios.to_vec());
-    assert_eq!(notified.measured, "0.50 (here); 1 of 3 miss it");
-    let notified = target("", "", Bound::Most(2.0), ratios.to_vec());
-    assert_eq!(notified.measured, "2.00 (here)");
+    let judged = target("", "", Bound::Least(0.9), ratios.to_vec());
+    assert_eq!(judged.measured, "0.50 (here); 1 of 3 miss it");
+    let judged = target("", "", Bound::Most(2.0), ratios.to_vec());
+    assert_eq!(judged.measured, "2.00 (here)");
 }
 
 #[test]

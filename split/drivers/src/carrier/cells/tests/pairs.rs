@@ -72,12 +72,12 @@ fn request_reports_source_private_data_and_kind() {
         match &host.take_events()[..] {
             [
                 CarrierEvent::Refused {
-                    pair: event,
+                    pair: refused,
                     private_data: private,
                     ..
                 },
             ] => {
-                assert_eq!((*event, &private[..]), (pair, &b"not today"[..]));
+                assert_eq!((*refused, &private[..]), (pair, &b"not today"[..]));
             }
             other => panic!("{other:?}"),
         }
@@ -102,7 +102,7 @@ fn connecting_to_a_closed_port_is_refused() {
     });
     let news = host.take_events();
     assert!(
-        matches!(news[..], [CarrierEvent::Refused { pair: event, .. }] if event == pair),
+        matches!(news[..], [CarrierEvent::Refused { pair: refused, .. }] if refused == pair),
         "{news:?}"
     );
 }
@@ -203,7 +203,7 @@ fn vanished_peer_ends_the_pair() {
             !sides[0].events.is_empty()
         });
         assert!(
-            matches!(host.events[..], [CarrierEvent::Ended { pair: event, .. }] if event == pair)
+            matches!(host.events[..], [CarrierEvent::Ended { pair: ended, .. }] if ended == pair)
         );
         assert_eq!(host.done.len(), 8 + usize::from(sends));
         assert!(host.done.iter().all(|wc| wc.status != Status::Success));
@@ -281,4 +281,59 @@ fn posting_beyond_queue_length_is_refused() {
     assert!(full.to_string().contains("all 2 are in use"), "{full}");
     let unconnected = host.carrier.post_send(pair, 3, piece).unwrap_err();
     assert!(unconnected.to_string().contains("Idle"), "{unconnected}");
+}
+
+/// P2: packets of other hosts are refused, though they are connected to the same unit; before the pair is bound, all are.
+#[test]
+fn connectionless_pairs_accept_their_peer_only() {
+    for acknowledged in [true, false] {
+        let (mut unit, mut host, served, pair) = connected(acknowledged, CellOptions::default());
+        let mut other = Side::host(unit.local_addr(), CellOptions::default());
+        let others_pair = connect_pair(&mut unit, &mut other, acknowledged);
+        let [at_unit, at_host, at_other] = [&mut unit, &mut host, &mut other].map(|side| {
+            let options = pair_options(acknowledged);
+            side.carrier.create_datagram_pair(options).unwrap()
+        });
+        unit.receives(at_unit, 8);
+        let unbound = host.carrier.post_send(at_host, 1, host.memory.sge(0, 1));
+        assert!(unbound.is_err(), "it has no destination");
+        for (side, with, own) in [
+            (&mut host, pair, at_host),
+            (&mut other, others_pair, at_other),
+        ] {
+            let bound = side.carrier.bind_datagrams(own, with, at_unit.0);
+            bound.unwrap();
+            side.send(own, 1, b"early");
+        }
+        let refused = |unit: &Side| unit.carrier.view(at_unit).unwrap().counters.channel;
+        let mut sides = [&mut unit, &mut host, &mut other];
+        until(&mut sides, "two refusals", |sides| refused(sides[0]) >= 2);
+        let bound = unit.carrier.bind_datagrams(at_unit, served, at_host.0);
+        bound.unwrap();
+        let before = refused(&unit);
+        other.send(at_other, 2, b"forged");
+        host.send(at_host, 2, b"valid");
+        let received = |unit: &Side| {
+            let of_pair = unit.done.iter().filter(|wc| wc.qpn == at_unit.0);
+            of_pair.map(|wc| wc.id).collect::<Vec<u64>>()
+        };
+        // An acknowledged packet that was refused before is sent again.
+        let count = 1 + usize::from(acknowledged);
+        let mut sides = [&mut unit, &mut host, &mut other];
+        until(&mut sides, "the packets of the peer", |sides| {
+            received(sides[0]).len() == count && refused(sides[0]) > before
+        });
+        for id in received(&unit) {
+            let text = unit.read(Side::slot(id), 5);
+            assert!(text == b"early" || text == b"valid", "{text:?}");
+        }
+        let far = unit.carrier.bind_datagrams(at_unit, served, 1 << 24);
+        assert!(far.is_err(), "no number of a pair");
+        let alone = host
+            .carrier
+            .create_datagram_pair(pair_options(acknowledged));
+        let alone = alone.unwrap();
+        let unconnected = host.carrier.bind_datagrams(at_host, alone, at_unit.0);
+        assert!(unconnected.is_err(), "no control channel");
+    }
 }

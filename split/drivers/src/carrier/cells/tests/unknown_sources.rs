@@ -264,10 +264,10 @@ fn released_port_can_connect_from_another_address() {
     until(&mut [&mut unit], "a request", |sides| {
         !sides[0].events.is_empty()
     });
-    let event = format!("{}", elsewhere.local_addr().unwrap());
+    let address = format!("{}", elsewhere.local_addr().unwrap());
     match &unit.take_events()[..] {
         [CarrierEvent::Request { from, ticket, .. }] => {
-            assert!(from.contains(&event), "{from}");
+            assert!(from.contains(&address), "{from}");
             unit.accept(*ticket, true, b"");
         }
         other => panic!("{other:?}"),

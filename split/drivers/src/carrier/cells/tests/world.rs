@@ -209,13 +209,13 @@ pub(super) fn connect_pair(unit: &mut Side, host: &mut Side, acknowledged: bool)
     host.receives(pair, 8);
     host.carrier.connect(pair, b"hello").unwrap();
     let private = b"hello".to_vec();
-    let notified = CarrierEvent::Connected {
+    let event = CarrierEvent::Connected {
         pair,
         private_data: private,
     };
     until(&mut [unit, host], "connected", |sides| {
         let [_, host] = sides else { unreachable!() };
-        host.events.contains(&notified)
+        host.events.contains(&event)
     });
     host.take_events();
     unit.take_events();

@@ -3,12 +3,12 @@
 use verbena::Status;
 use verbena::low::{Data, RemoteAddr, SendOp};
 use verbena_iscsi::Direction;
-use verbena_storage_wire::iscsi::Residual;
+use verbena_storage_wire::iscsi::{Lun, NO_TAG, NopIn, Residual, Window};
 use verbena_storage_wire::iser::IserHeader;
 use verbena_wire::{Stag, To};
 
-use super::peer::{Peer, pair_in, response};
-use super::{Link, LinkEvent, OPTIONS, command, logged_in, plain, settled, wait_events};
+use super::peer::{Peer, response};
+use super::{Iser, Link, LinkEvent, command, logged_in, plain, wait_events};
 use crate::blocks::BufferRef;
 
 /// The reported reason after the target's action while a command is outstanding, whose tag is passed.
@@ -94,35 +94,113 @@ fn statsn_out_of_sequence_ends_the_link() {
     assert_eq!(why, "status 6 came, expected 5");
 }
 
-/// Memory of a session stays registered beyond its commands: the target cannot invalidate it.
-#[test]
-fn target_cannot_invalidate_session_memory() {
-    let (mut link, mut peer) = logged_in();
-    let memory = super::memory(&peer, 4096);
-    let place = BufferRef::new(&memory, 0);
-    super::order(&mut link, 4, Direction::Read, Some(&place), 512);
-    let (header, pdu, _) = peer.receive_pdu();
-    let stag = header.read.unwrap().0;
-    let bytes = response(command(&pdu).itt, 1, 1, Residual::None).emit();
-    peer.raw(&control(&bytes), Some(stag));
+/// The events up to the end of the link, and its reason.
+pub(super) fn events_to_the_end(link: &mut Iser) -> (Vec<LinkEvent>, String) {
     let mut all = Vec::new();
-    while !matches!(all.last(), Some(LinkEvent::Ended(_))) {
-        all.extend(wait_events(&mut link));
+    loop {
+        all.extend(wait_events(link));
+        if let Some(LinkEvent::Ended(why)) = all.last() {
+            let why = why.clone();
+            return (all, why);
+        }
     }
-    assert!(
-        matches!(all[0], LinkEvent::Failed { task: 4, .. }),
-        "{all:?}"
-    );
-    // The next link uses it as before.
-    let (mut link, mut peer) = pair_in(&peer.device, &peer.initiator_pd, OPTIONS);
-    link.begin(&settled(0));
-    super::order(&mut link, 4, Direction::Read, Some(&place), 512);
-    let (header, _, _) = peer.receive_pdu();
-    assert_eq!(header.read.unwrap().0, stag);
-    peer.write(header.read.unwrap(), &[3; 8]);
-    let mut got = [0; 8];
-    memory.read_at(0, &mut got).unwrap();
-    assert_eq!(got, [3; 8]);
+}
+
+/// A target may invalidate the STag of the command that it answers, and no other: not that of another command, of the memory, or an unknown
+/// one, and not with another PDU.
+#[test]
+fn invalidating_another_stag_ends_the_link() {
+    for case in 0..5 {
+        let (mut link, mut peer) = logged_in();
+        let memory = super::memory(&peer, 1024);
+        peer.pong(NO_TAG, 1, 8);
+        assert!(matches!(
+            wait_events(&mut link)[..],
+            [LinkEvent::Pdu { .. }]
+        ));
+        let mut stags = Vec::new();
+        let mut itts = Vec::new();
+        for task in 0..2 {
+            let place = BufferRef::new(&memory, task as usize * 512);
+            super::order(&mut link, task, Direction::Read, Some(&place), 512);
+            let (header, pdu, _) = peer.receive_pdu();
+            stags.push(header.read.unwrap().0);
+            itts.push(command(&pdu).itt);
+        }
+        let own = memory.remote_addr(0).unwrap().stag;
+        let words = match case {
+            0 => {
+                peer.respond_invalidating(itts[0], 1, 8, stags[1]);
+                "not of a command that it answers"
+            }
+            1 => {
+                peer.respond_invalidating(itts[0], 1, 8, own);
+                "violated the protocol"
+            }
+            2 => {
+                peer.respond_invalidating(itts[0], 1, 8, Stag::new(0x1234_5678));
+                "violated the protocol"
+            }
+            3 => {
+                let bytes = response(itts[0], 1, 8, Residual::None).emit();
+                peer.raw(&control(&bytes), Some(stags[0]));
+                peer.raw(&control(&bytes), Some(stags[0]));
+                "violated the protocol"
+            }
+            _ => {
+                let nop = NopIn {
+                    data_len: 0,
+                    lun: Lun::default(),
+                    itt: NO_TAG,
+                    ttt: NO_TAG,
+                    stat_sn: 1,
+                    window: Window {
+                        exp_cmd_sn: 3,
+                        max_cmd_sn: 8,
+                    },
+                };
+                peer.raw(&control(&nop.emit()), Some(stags[0]));
+                "not of a command that it answers"
+            }
+        };
+        let (all, why) = events_to_the_end(&mut link);
+        assert!(why.contains(words), "{case}: {why}");
+        let responses = all
+            .iter()
+            .filter(|one| matches!(one, LinkEvent::Response { task: 0, .. } if case == 3));
+        let failed = all
+            .iter()
+            .filter(|one| matches!(one, LinkEvent::Failed { .. }));
+        assert_eq!(responses.count() + failed.count(), 2, "{case}: {all:?}");
+    }
+}
+
+/// Tags can be guessed: a response to a command that the target has not received ends the link, not the command.
+#[test]
+fn response_to_an_unsent_command_ends_the_link() {
+    let why = {
+        let (mut link, mut peer) = logged_in();
+        for task in 4..6 {
+            plain(&mut link, task);
+        }
+        let first = command(&peer.receive_pdu().1);
+        assert_eq!(first.itt, 0x1_0004);
+        peer.respond(0x2_0005, 1, 1, Residual::None);
+        let (all, why) = events_to_the_end(&mut link);
+        assert!(
+            matches!(
+                all[..],
+                [
+                    LinkEvent::Failed { task: 4, .. },
+                    LinkEvent::Failed { task: 5, .. },
+                    LinkEvent::Ended(_)
+                ]
+            ),
+            "{all:?}"
+        );
+        why
+    };
+    assert!(why.contains("0x20005, which is not under way"), "{why}");
 }
 
 #[test]
@@ -172,7 +250,10 @@ fn memory_is_inaccessible_after_the_end() {
     super::order(&mut link, 4, Direction::Read, Some(&place), 512);
     let (header, _, _) = peer.receive_pdu();
     link.close("enough");
-    assert!(!peer.try_write(header.read.unwrap(), &[1; 512]));
+    assert_ne!(
+        peer.write_status(header.read.unwrap(), &[1; 512]),
+        Status::Success
+    );
     let mut got = [0; 512];
     memory.read_at(0, &mut got).unwrap();
     assert_eq!(got, [0; 512]);

@@ -1,0 +1,686 @@
+//! The requester of a connection: gives requests their packet sequence numbers, sends and repeats their packets, and completes them in
+//! order as acknowledgements and responses arrive.
+//! A request completes once, after all before it. Only an answer to a packet that was sent and is not acknowledged has an effect; every
+//! other one is counted and ignored. A lost packet is repeated together with all behind it (go-back-N).
+
+mod retry;
+
+use std::collections::VecDeque;
+
+use verbena_stream::Time;
+use verbena_wire::roce::{Nak, Operation, Packet, Psn, Qpn, Service, Syndrome, Tail};
+
+use crate::congestion::CongestionWindow;
+use crate::message::Message;
+use crate::settings::{Mtu, Settings};
+use retry::{Retry, Verdict};
+
+/// Packet sequence numbers that may be unacknowledged at once: a quarter of the number space, so that old and new are told apart.
+pub const MAX_OUTSTANDING: u32 = 1 << 22;
+/// An acknowledgement is requested at least every so many packets.
+const ACK_EVERY: u32 = 32;
+/// The number space of messages (MSN, SSN).
+const MESSAGE_MASK: u32 = 0x00ff_ffff;
+
+/// Why a request cannot be sent now, or ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum BeginError {
+    /// Too many packets are unacknowledged: try again when some are.
+    #[error("{MAX_OUTSTANDING} packets may be unacknowledged at once")]
+    Full,
+    /// The message has more packets than may be unacknowledged.
+    #[error("a message has at most {MAX_OUTSTANDING} packets of the path MTU")]
+    TooLong,
+    /// The service has no such request, or the peer serves none.
+    #[error("the service or the peer does not support this request")]
+    Unsupported,
+    /// The requester has failed.
+    #[error("the requester has failed")]
+    Failed,
+}
+
+/// Why the oldest request failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The peer does not answer.
+    RetryExceeded,
+    /// The peer had no receive for too long.
+    RnrRetryExceeded,
+    /// The peer refuses.
+    Nak(Nak),
+}
+
+/// What an arrived packet, or the time, means for the caller. Requests with a smaller number than [`Requester::completed`] are complete in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResponseStep {
+    /// Nothing but what [`Requester::completed`] says.
+    Progress,
+    /// It answers nothing that is outstanding, or not correctly.
+    Ignored,
+    /// The payload belongs into the sink of a Read.
+    Sink {
+        /// The request.
+        request: u64,
+        /// Bytes from the start of the response.
+        offset: u32,
+        /// This was the last packet.
+        is_last: bool,
+    },
+    /// An atomic operation is complete.
+    Atomic {
+        /// The request.
+        request: u64,
+        /// The word's value before it.
+        original: u64,
+    },
+    /// The oldest request failed, and nothing more is sent.
+    Failed(Failure),
+}
+
+/// A packet to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutRequest {
+    /// The request.
+    pub request: u64,
+    /// The packet without its payload.
+    pub packet: Packet<'static>,
+    /// Where its payload begins in that of the request.
+    pub offset: u32,
+    /// Bytes of payload.
+    pub len: u32,
+}
+
+/// The states of a requester.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Packets are sent.
+    Flowing,
+    /// The peer had no receive: nothing is sent for a while.
+    Waiting,
+    /// A request failed: nothing is sent any more.
+    Failed,
+}
+
+/// What changes the state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// An acknowledgement, or a response.
+    Ack,
+    /// A NAK for a missing packet.
+    SequenceNak,
+    /// A NAK of a receiver that is not ready, within the retries.
+    RnrNak,
+    /// The wait for the receiver is over.
+    WaitOver,
+    /// Retries are used up, or the peer refuses.
+    Failure,
+}
+
+impl State {
+    /// Every state, for tables.
+    pub const ALL: [State; 3] = [State::Flowing, State::Waiting, State::Failed];
+
+    /// The state after `event`.
+    pub fn next(self, event: Event) -> State {
+        match (self, event) {
+            (State::Failed, _) | (_, Event::Failure) => State::Failed,
+            (_, Event::RnrNak) => State::Waiting,
+            (State::Waiting, Event::WaitOver) => State::Flowing,
+            (state, Event::Ack | Event::SequenceNak | Event::WaitOver) => state,
+        }
+    }
+}
+
+impl Event {
+    /// Every event, for tables.
+    pub const ALL: [Event; 5] = [
+        Event::Ack,
+        Event::SequenceNak,
+        Event::RnrNak,
+        Event::WaitOver,
+        Event::Failure,
+    ];
+}
+
+/// A request that is not complete.
+#[derive(Debug, Clone, Copy)]
+struct Request {
+    message: Message,
+    first: Psn,
+    psns: u32,
+    /// Of these, acknowledged or answered.
+    done: u32,
+}
+
+/// The next packet to send: a request that is not complete, and a packet of it. Behind the last request if everything was sent.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cursor {
+    request: usize,
+    at: u32,
+}
+
+/// Counters of a requester.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counters {
+    /// Packets sent, repetitions included.
+    pub packets: u64,
+    /// Packets sent again.
+    pub repeated: u64,
+    /// Answers that were ignored.
+    pub ignored: u64,
+    /// NAKs for missing packets.
+    pub sequence_naks: u64,
+    /// NAKs of a receiver that was not ready.
+    pub rnr_naks: u64,
+    /// Repetitions after silence.
+    pub timeouts: u64,
+}
+
+/// The requesting role of a connection.
+#[derive(Debug, Clone)]
+pub struct Requester {
+    service: Service,
+    mtu: Mtu,
+    dest_qpn: Qpn,
+    initiator_depth: u8,
+    state: State,
+    /// The oldest first.
+    requests: VecDeque<Request>,
+    /// Requests that are complete; the oldest that is not has this number.
+    completed: u64,
+    /// PSN of the next request.
+    next: Psn,
+    /// PSN behind the newest packet that was sent.
+    sent: Psn,
+    cursor: Cursor,
+    /// Reads and atomics before the cursor that are not answered.
+    reads: u32,
+    /// Their PSNs beyond one for each: a Read is one packet in flight, however long its response is.
+    read_psns: u32,
+    window: CongestionWindow,
+    /// A loss before this PSN has been accounted for in the window.
+    recovery: Option<Psn>,
+    /// The PSN to which it went back because a response was missing, until there is progress.
+    response_missing: Option<Psn>,
+    /// Messages that the peer has receives for, by their number; `None` if it does not count them.
+    credit_limit: Option<u32>,
+    retry: Retry,
+    counters: Counters,
+}
+
+impl Requester {
+    /// A requester with nothing sent.
+    pub fn new(settings: &Settings) -> Requester {
+        Requester {
+            service: settings.service,
+            mtu: settings.mtu,
+            dest_qpn: settings.dest_qpn,
+            initiator_depth: settings.initiator_depth,
+            state: State::Flowing,
+            requests: VecDeque::new(),
+            completed: 0,
+            next: settings.send_psn,
+            sent: settings.send_psn,
+            cursor: Cursor::default(),
+            reads: 0,
+            read_psns: 0,
+            window: CongestionWindow::new(settings.is_lossy),
+            recovery: None,
+            response_missing: None,
+            credit_limit: None,
+            retry: Retry::new(settings),
+            counters: Counters::default(),
+        }
+    }
+
+    /// The state.
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Requests that are complete, in the order in which they began.
+    pub fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Requests that began and are not complete.
+    pub fn outstanding(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Its counters.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// PSN of the next request.
+    pub fn next_psn(&self) -> Psn {
+        self.next
+    }
+
+    /// PSN of the oldest packet that is not acknowledged.
+    fn acked(&self) -> Psn {
+        match self.requests.front() {
+            Some(front) => front.first.plus(front.done),
+            None => self.next,
+        }
+    }
+
+    /// PSN of the next packet to send.
+    fn cursor_psn(&self) -> Psn {
+        match self.requests.get(self.cursor.request) {
+            Some(request) => request.first.plus(self.cursor.at),
+            None => self.next,
+        }
+    }
+
+    /// Begins a request, which gets the number that is returned. Its packets come out of [`poll`](Requester::poll).
+    pub fn begin(&mut self, message: Message) -> Result<u64, BeginError> {
+        if self.state == State::Failed {
+            return Err(BeginError::Failed);
+        }
+        let is_supported = match (self.service, &message) {
+            (Service::Rc, message) => !message.wants_response() || self.initiator_depth > 0,
+            (Service::Uc, Message::Send { tail, .. }) => !matches!(tail, Tail::Invalidate(_)),
+            (Service::Uc, message) => !message.wants_response(),
+        };
+        if !is_supported {
+            return Err(BeginError::Unsupported);
+        }
+        let psns = message.psns(self.mtu);
+        if psns > MAX_OUTSTANDING {
+            return Err(BeginError::TooLong);
+        }
+        if self.next.minus(self.acked()) + psns > MAX_OUTSTANDING {
+            return Err(BeginError::Full);
+        }
+        let number = self.completed + self.requests.len() as u64;
+        self.requests.push_back(Request {
+            message,
+            first: self.next,
+            psns,
+            done: 0,
+        });
+        self.next = self.next.plus(psns);
+        Ok(number)
+    }
+
+    /// The next packet to send; `None` if there is none, or it may not be sent yet.
+    pub fn poll(&mut self, now: Time) -> Option<OutRequest> {
+        let Cursor { request: index, at } = self.cursor;
+        let request = *self.requests.get(index)?;
+        let psn = request.first.plus(at);
+        if self.state != State::Flowing || !self.may_send(&request, index) {
+            return None;
+        }
+        let segment = request.message.segment(self.service, self.mtu, at);
+        let wants_response = request.message.wants_response();
+        let psns = if wants_response { request.psns - at } else { 1 };
+        let is_last = at + psns == request.psns;
+        if wants_response {
+            self.reads += 1;
+            self.read_psns += psns - 1;
+        }
+        self.cursor = if is_last {
+            Cursor {
+                request: index + 1,
+                at: 0,
+            }
+        } else {
+            Cursor {
+                request: index,
+                at: at + 1,
+            }
+        };
+        self.counters.packets += 1;
+        let end = psn.plus(psns);
+        if psn.is_before(self.sent) {
+            self.counters.repeated += 1;
+        }
+        if self.sent.is_before(end) {
+            let was_idle = self.sent == self.acked();
+            self.sent = end;
+            self.retry.handle_sent(psn, was_idle, now);
+        }
+        let number = self.completed + index as u64;
+        let mut packet = Packet::new(segment.operation, self.dest_qpn, psn);
+        packet.solicited = segment.solicited;
+        if self.service == Service::Uc {
+            if is_last {
+                self.pop_front();
+            }
+        } else {
+            let is_full = self.in_flight() >= self.window.get();
+            packet.ack_request = is_last || is_full || at % ACK_EVERY == ACK_EVERY - 1;
+        }
+        Some(OutRequest {
+            request: number,
+            packet,
+            offset: segment.offset,
+            len: segment.len,
+        })
+    }
+
+    /// Packets that were sent and not acknowledged.
+    fn in_flight(&self) -> u32 {
+        let psns = self.cursor_psn().minus(self.acked());
+        psns.saturating_sub(self.read_psns)
+    }
+
+    fn may_send(&self, request: &Request, index: usize) -> bool {
+        if self.service == Service::Uc {
+            return true;
+        }
+        let in_flight = self.in_flight();
+        if in_flight >= self.window.get() {
+            return false;
+        }
+        if request.message.wants_response() {
+            return self.reads < u32::from(self.initiator_depth);
+        }
+        let Some(limit) = self.credit_limit else {
+            return true;
+        };
+        // The peer counts messages from 1.
+        let number = (self.completed + index as u64 + 1) as u32 & MESSAGE_MASK;
+        let beyond = number.wrapping_sub(limit) & MESSAGE_MASK;
+        let has_credit = beyond == 0 || beyond > MESSAGE_MASK / 2;
+        // Without credit one request at a time is tried, so that the peer says when it has receives again.
+        !request.message.consumes_receive() || has_credit || in_flight == 0
+    }
+
+    /// An answer of the peer arrived. `packet` must be one for which [`Operation::is_response`] is true; others are ignored.
+    pub fn handle(&mut self, packet: &Packet<'_>, now: Time) -> ResponseStep {
+        let acked = self.acked();
+        let is_outstanding = packet.psn.minus(acked) < self.sent.minus(acked);
+        if self.state == State::Failed || !is_outstanding {
+            return self.ignore();
+        }
+        match packet.operation {
+            Operation::Acknowledge(aeth) => {
+                self.handle_syndrome(packet.psn, aeth.syndrome, aeth.msn, now)
+            }
+            Operation::ReadResponseFirst(_)
+            | Operation::ReadResponseMiddle
+            | Operation::ReadResponseLast(_)
+            | Operation::ReadResponseOnly(_) => self.handle_read_response(packet, now),
+            Operation::AtomicAcknowledge(aeth, original) => {
+                if !matches!(aeth.syndrome, Syndrome::Ack { .. }) {
+                    return self.handle_syndrome(packet.psn, aeth.syndrome, aeth.msn, now);
+                }
+                self.handle_atomic(packet.psn, original, now)
+            }
+            _ => self.ignore(),
+        }
+    }
+
+    fn ignore(&mut self) -> ResponseStep {
+        self.counters.ignored += 1;
+        ResponseStep::Ignored
+    }
+
+    fn handle_syndrome(
+        &mut self,
+        psn: Psn,
+        syndrome: Syndrome,
+        msn: u32,
+        now: Time,
+    ) -> ResponseStep {
+        let (end, event) = match syndrome {
+            Syndrome::Ack { credits } => {
+                self.credit_limit = credit_limit(credits, msn);
+                (psn.next(), Event::Ack)
+            }
+            Syndrome::RnrNak(_) => (psn, Event::RnrNak),
+            Syndrome::Nak(Nak::PsnSequence) => (psn, Event::SequenceNak),
+            Syndrome::Nak(_) => (psn, Event::Failure),
+        };
+        if event == Event::RnrNak && self.state == State::Waiting {
+            // A repetition of the NAK that began the wait.
+            return self.ignore();
+        }
+        if !self.acknowledge(end, now) {
+            // The responder answers in order: the response to a request before this one is lost.
+            return self.handle_missing_response(now);
+        }
+        match syndrome {
+            Syndrome::Ack { .. } => ResponseStep::Progress,
+            Syndrome::RnrNak(timer) => {
+                self.counters.rnr_naks += 1;
+                match self.retry.handle_rnr(timer.duration(), now) {
+                    Verdict::Repeat => {
+                        self.state = self.state.next(event);
+                        self.go_back();
+                        ResponseStep::Progress
+                    }
+                    Verdict::GiveUp => self.fail(Failure::RnrRetryExceeded),
+                }
+            }
+            Syndrome::Nak(Nak::PsnSequence) => {
+                self.counters.sequence_naks += 1;
+                self.state = self.state.next(event);
+                self.handle_loss(now)
+            }
+            Syndrome::Nak(nak) => self.fail(Failure::Nak(nak)),
+        }
+    }
+
+    fn handle_read_response(&mut self, packet: &Packet<'_>, now: Time) -> ResponseStep {
+        if !self.acknowledge(packet.psn, now) {
+            return self.handle_missing_response(now);
+        }
+        let mtu = self.mtu.bytes();
+        let Some(front) = self.requests.front_mut() else {
+            return self.ignore();
+        };
+        let is_last = front.done + 1 == front.psns;
+        let (says_last, syndrome) = match packet.operation {
+            Operation::ReadResponseFirst(aeth) => (false, aeth.syndrome),
+            Operation::ReadResponseLast(aeth) | Operation::ReadResponseOnly(aeth) => {
+                (true, aeth.syndrome)
+            }
+            _ => (false, Syndrome::ACK),
+        };
+        let offset = front.done.saturating_mul(mtu);
+        let len = front.message.len().saturating_sub(offset).min(mtu);
+        let fits = matches!(front.message, Message::Read { .. })
+            && says_last == is_last
+            && matches!(syndrome, Syndrome::Ack { .. })
+            && packet.payload.len() == len as usize;
+        if !fits {
+            return self.ignore();
+        }
+        front.done += 1;
+        let request = self.completed;
+        // Its PSNs beyond one were counted when it was sent; the cursor is behind it unless it is to be repeated.
+        let was_sent = self.cursor.request > 0;
+        if is_last {
+            self.pop_front();
+        } else if was_sent {
+            self.read_psns = self.read_psns.saturating_sub(1);
+        }
+        self.handle_progress(1, now);
+        ResponseStep::Sink {
+            request,
+            offset,
+            is_last,
+        }
+    }
+
+    fn handle_atomic(&mut self, psn: Psn, original: u64, now: Time) -> ResponseStep {
+        if !self.acknowledge(psn, now) {
+            return self.handle_missing_response(now);
+        }
+        let is_atomic = self.requests.front().is_some_and(|front| {
+            matches!(front.message, Message::CmpSwap(_) | Message::FetchAdd(_))
+        });
+        if !is_atomic {
+            return self.ignore();
+        }
+        let request = self.completed;
+        self.pop_front();
+        self.handle_progress(1, now);
+        ResponseStep::Atomic { request, original }
+    }
+
+    /// All packets before `end`, which is among those sent, have arrived. False if the response to one of them is missing.
+    fn acknowledge(&mut self, end: Psn, now: Time) -> bool {
+        let mut packets = 0;
+        let complete = loop {
+            let Some(front) = self.requests.front_mut() else {
+                break true;
+            };
+            let reached = end.minus(front.first);
+            if reached == front.done {
+                break true;
+            }
+            if front.message.wants_response() {
+                break false;
+            }
+            packets += reached.min(front.psns) - front.done;
+            if reached < front.psns {
+                front.done = reached;
+                break true;
+            }
+            self.pop_front();
+        };
+        if packets > 0 {
+            self.handle_progress(packets, now);
+        }
+        complete
+    }
+
+    /// The oldest request is complete.
+    fn pop_front(&mut self) {
+        let Some(front) = self.requests.pop_front() else {
+            return;
+        };
+        self.completed += 1;
+        match self.cursor.request.checked_sub(1) {
+            Some(request) => {
+                self.cursor.request = request;
+                if front.message.wants_response() {
+                    self.reads = self.reads.saturating_sub(1);
+                    let rest = front.psns - front.done.min(front.psns);
+                    self.read_psns = self.read_psns.saturating_sub(rest.saturating_sub(1));
+                }
+            }
+            // It was to be repeated, and the answer to the first time came.
+            None => self.cursor.at = 0,
+        }
+    }
+
+    fn handle_progress(&mut self, packets: u32, now: Time) {
+        self.response_missing = None;
+        let acked = self.acked();
+        // What was to be repeated is not any more.
+        if let Some(front) = self.requests.front()
+            && self.cursor.request == 0
+            && self.cursor.at < front.done
+        {
+            self.cursor.at = front.done;
+        }
+        if self.recovery.is_some_and(|end| !acked.is_before(end)) {
+            self.recovery = None;
+        }
+        self.window.handle_acked(packets);
+        self.retry.handle_progress(acked, acked == self.sent, now);
+    }
+
+    /// The response to a request is lost: it is requested again, once for each loss.
+    fn handle_missing_response(&mut self, now: Time) -> ResponseStep {
+        let acked = self.acked();
+        if self.response_missing == Some(acked) {
+            return ResponseStep::Progress;
+        }
+        self.response_missing = Some(acked);
+        self.handle_loss(now)
+    }
+
+    /// A packet was lost and others behind it were not.
+    fn handle_loss(&mut self, now: Time) -> ResponseStep {
+        if self.retry.handle_loss(now) == Verdict::GiveUp {
+            return self.fail(Failure::RetryExceeded);
+        }
+        if self.recovery.is_none() {
+            self.recovery = Some(self.sent);
+            self.window.handle_loss();
+        }
+        self.go_back();
+        ResponseStep::Progress
+    }
+
+    /// The peer reports congestion (CNP).
+    pub fn handle_congestion(&mut self) {
+        if self.recovery.is_none() {
+            self.recovery = Some(self.sent);
+            self.window.handle_notification();
+        }
+    }
+
+    /// Everything that is not acknowledged is sent again.
+    fn go_back(&mut self) {
+        let at = self.requests.front().map_or(0, |front| front.done);
+        self.cursor = Cursor { request: 0, at };
+        self.reads = 0;
+        self.read_psns = 0;
+    }
+
+    fn fail(&mut self, failure: Failure) -> ResponseStep {
+        self.state = self.state.next(Event::Failure);
+        ResponseStep::Failed(failure)
+    }
+
+    /// When [`handle_timeout`](Requester::handle_timeout) is to be called.
+    pub fn deadline(&self) -> Option<Time> {
+        match self.state {
+            State::Failed => None,
+            State::Waiting => self.retry.wait_end(),
+            State::Flowing if self.service == Service::Uc => None,
+            State::Flowing => self.retry.deadline(),
+        }
+    }
+
+    /// Checks the deadlines.
+    pub fn handle_timeout(&mut self, now: Time) -> ResponseStep {
+        match self.state {
+            State::Failed => ResponseStep::Ignored,
+            State::Waiting => {
+                if self.retry.wait_end().is_some_and(|end| now >= end) {
+                    self.state = self.state.next(Event::WaitOver);
+                    self.retry.handle_wait_over(now);
+                }
+                ResponseStep::Progress
+            }
+            State::Flowing => {
+                if self.retry.deadline().is_none_or(|deadline| now < deadline) {
+                    return ResponseStep::Progress;
+                }
+                self.counters.timeouts += 1;
+                if self.retry.handle_silence(now) == Verdict::GiveUp {
+                    return self.fail(Failure::RetryExceeded);
+                }
+                self.response_missing = None;
+                self.recovery = Some(self.sent);
+                self.window.handle_timeout();
+                self.go_back();
+                ResponseStep::Progress
+            }
+        }
+    }
+}
+
+/// The number of the last message that the peer has a receive for, from the code of an acknowledgement and its MSN.
+fn credit_limit(code: u8, msn: u32) -> Option<u32> {
+    // In the codes from 2 on even ones are powers of two, and odd ones lie halfway to the next.
+    let credits = match code {
+        Syndrome::NO_CREDITS.. => return None,
+        0 | 1 => u32::from(code),
+        code if code % 2 == 0 => 1 << (code / 2),
+        code => 3 << (code / 2 - 1),
+    };
+    Some(msn.wrapping_add(credits) & MESSAGE_MASK)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! The responder alone: states and events, every violation, repetitions, and how much it queues for a peer that repeats itself.
+
+use super::*;
+use crate::tests::{settings, table};
+
+const START: u32 = 0xff_fffa;
+const RKEY: Stag = Stag::new(0x77);
+
+fn responder(service: Service) -> Responder {
+    Responder::new(&settings(service))
+}
+
+fn psn(at: u32) -> Psn {
+    Psn::wrapping(START.wrapping_add(at))
+}
+
+fn packet(at: u32, operation: Operation, payload: &[u8]) -> Packet<'_> {
+    Packet {
+        payload,
+        ack_request: true,
+        ..Packet::new(operation, Qpn::wrapping(0x11), psn(at))
+    }
+}
+
+fn reth(len: u32) -> Reth {
+    Reth {
+        va: To::new(0x1000),
+        rkey: RKEY,
+        len,
+    }
+}
+
+fn answers(responder: &mut Responder) -> Vec<(u8, Psn, Option<Syndrome>)> {
+    std::iter::from_fn(|| responder.poll())
+        .map(|out| {
+            let operation = out.packet.operation;
+            let syndrome = operation.aeth().map(|aeth| aeth.syndrome);
+            (operation.opcode(), out.packet.psn, syndrome)
+        })
+        .collect()
+}
+
+/// Operations and payload of consecutive packets.
+type Packets<'a> = &'a [(Operation, &'a [u8])];
+
+const SEND: Operation = Operation::SendOnly(Service::Rc, Tail::Plain);
+const FIRST: Operation = Operation::SendFirst(Service::Rc);
+const MIDDLE: Operation = Operation::SendMiddle(Service::Rc);
+const LAST: Operation = Operation::SendLast(Service::Rc, Tail::Plain);
+
+#[test]
+fn states_and_events() {
+    insta::assert_snapshot!(table(&State::ALL, &Event::ALL, State::next), @r"
+    Expecting + Executed -> Expecting
+    Expecting + Refused -> Refused
+    Expecting + Failure -> Failed
+    Refused + Executed -> Expecting
+    Refused + Refused -> Refused
+    Refused + Failure -> Failed
+    Failed + Executed -> Failed
+    Failed + Refused -> Failed
+    Failed + Failure -> Failed
+    ");
+}
+
+#[test]
+fn violations_are_answered_with_invalid_request() {
+    let write = |len| Operation::WriteFirst(Service::Rc, reth(len));
+    let write_only = |len| Operation::WriteOnly(Service::Rc, reth(len), None);
+    let atomic = |va| {
+        Operation::FetchAdd(AtomicEth {
+            va: To::new(va),
+            rkey: RKEY,
+            swap_or_add: 1,
+            compare: 0,
+        })
+    };
+    let whole: &[u8] = &[0; 256];
+    let rows: [(Packets<'_>, Violation); 17] = [
+        (&[(MIDDLE, whole)], Violation::OpcodeSequence),
+        (&[(LAST, b"x")], Violation::OpcodeSequence),
+        (&[(FIRST, whole), (FIRST, whole)], Violation::OpcodeSequence),
+        (&[(FIRST, whole), (SEND, b"")], Violation::OpcodeSequence),
+        (
+            &[(FIRST, whole), (Operation::WriteMiddle(Service::Rc), whole)],
+            Violation::OpcodeSequence,
+        ),
+        (
+            &[(FIRST, whole), (Operation::ReadRequest(reth(1)), b"")],
+            Violation::OpcodeSequence,
+        ),
+        (&[(FIRST, &whole[..255])], Violation::PacketLength),
+        (&[(FIRST, whole), (MIDDLE, b"x")], Violation::PacketLength),
+        (&[(FIRST, whole), (LAST, b"")], Violation::PacketLength),
+        (&[(SEND, &[0; 257])], Violation::PacketLength),
+        (&[(write(256), whole)], Violation::MessageLength),
+        (&[(write(MAX_MESSAGE + 1), whole)], Violation::MessageLength),
+        (&[(write_only(3), b"four")], Violation::MessageLength),
+        (
+            &[
+                (write(300), whole),
+                (Operation::WriteLast(Service::Rc, None), &whole[..45]),
+            ],
+            Violation::MessageLength,
+        ),
+        (
+            &[(Operation::ReadRequest(reth(1)), b"x")],
+            Violation::PacketLength,
+        ),
+        (&[(atomic(4), b"")], Violation::Alignment),
+        (
+            &[
+                (Operation::ReadRequest(reth(1)), b""),
+                (Operation::ReadRequest(reth(1)), b""),
+                (Operation::ReadRequest(reth(1)), b""),
+            ],
+            Violation::TooManyReads,
+        ),
+    ];
+    for (row, (packets, violation)) in rows.into_iter().enumerate() {
+        let mut responder = responder(Service::Rc);
+        let (bad, good) = packets.split_last().unwrap();
+        for (at, (operation, payload)) in good.iter().enumerate() {
+            let step = responder.handle(&packet(at as u32, *operation, payload));
+            assert!(
+                !matches!(step, RequestStep::Violation(_)),
+                "{row}: {step:?}"
+            );
+            responder.accept();
+        }
+        let at = good.len() as u32;
+        let step = responder.handle(&packet(at, bad.0, bad.1));
+        assert_eq!(step, RequestStep::Violation(violation), "{row}");
+        let nak = Some(Syndrome::Nak(Nak::InvalidRequest));
+        assert_eq!(answers(&mut responder).last(), Some(&(0x11, psn(at), nak)));
+        // Nothing is executed any more.
+        let step = responder.handle(&packet(at, SEND, b""));
+        assert_eq!(step, RequestStep::Nothing);
+    }
+}
+
+#[test]
+fn a_gap_is_reported_once() {
+    let mut responder = responder(Service::Rc);
+    for at in [1, 2, 3] {
+        assert_eq!(
+            responder.handle(&packet(at, SEND, b"")),
+            RequestStep::Nothing
+        );
+    }
+    let nak = Some(Syndrome::Nak(Nak::PsnSequence));
+    assert_eq!(answers(&mut responder), [(0x11, psn(0), nak)]);
+    responder.handle(&packet(0, SEND, b""));
+    responder.accept();
+    let ack = Some(Syndrome::ACK);
+    assert_eq!(answers(&mut responder), [(0x11, psn(0), ack)]);
+    // The next gap is reported again.
+    responder.handle(&packet(2, SEND, b""));
+    assert_eq!(answers(&mut responder), [(0x11, psn(1), nak)]);
+    assert_eq!(responder.counters().out_of_order, 4);
+}
+
+#[test]
+fn repeated_packets_are_acknowledged_and_not_executed() {
+    let mut responder = responder(Service::Rc);
+    for at in 0..3 {
+        responder.handle(&packet(at, SEND, b"x"));
+        responder.accept();
+    }
+    answers(&mut responder);
+    for _ in 0..1000 {
+        assert_eq!(
+            responder.handle(&packet(0, SEND, b"x")),
+            RequestStep::Nothing
+        );
+        responder.accept();
+    }
+    assert_eq!(
+        answers(&mut responder),
+        [(0x11, psn(2), Some(Syndrome::ACK))]
+    );
+    assert_eq!(responder.expected_psn(), psn(3));
+}
+
+#[test]
+fn repeated_reads_and_atomics_are_answered_again() {
+    let mut responder = responder(Service::Rc);
+    let read = Operation::ReadRequest(reth(600));
+    let atomic = Operation::FetchAdd(AtomicEth {
+        va: To::new(8),
+        rkey: RKEY,
+        swap_or_add: 1,
+        compare: 0,
+    });
+    responder.handle(&packet(0, read, b""));
+    responder.accept();
+    responder.handle(&packet(3, atomic, b""));
+    responder.accept_atomic(41);
+    let first: Vec<_> = std::iter::from_fn(|| responder.poll()).collect();
+    assert_eq!(first.len(), 4);
+    // Many repetitions are one response each; from its second packet on, and with the value of the first time.
+    let rest = Operation::ReadRequest(Reth {
+        va: To::new(0x1100),
+        ..reth(344)
+    });
+    for _ in 0..1000 {
+        responder.handle(&packet(1, rest, b""));
+        responder.handle(&packet(3, atomic, b""));
+    }
+    let again: Vec<_> = std::iter::from_fn(|| responder.poll()).collect();
+    let psns: Vec<_> = again.iter().map(|out| out.packet.psn).collect();
+    assert!(psns.len() <= 3 && psns.contains(&psn(1)) && psns.contains(&psn(3)));
+    let value = again.iter().find_map(|out| match out.packet.operation {
+        Operation::AtomicAcknowledge(_, original) => Some(original),
+        _ => None,
+    });
+    assert_eq!(value, Some(41));
+    // A repetition that asks for other memory is not answered.
+    for other in [
+        Reth {
+            rkey: Stag::new(1),
+            ..reth(600)
+        },
+        Reth {
+            va: To::new(0x1001),
+            ..reth(599)
+        },
+        reth(601),
+    ] {
+        responder.handle(&packet(0, Operation::ReadRequest(other), b""));
+        assert!(!responder.has_response(), "{other}");
+    }
+}
+
+#[test]
+fn receiver_not_ready_repeats_the_packet() {
+    let mut responder = responder(Service::Rc);
+    responder.handle(&packet(0, SEND, b"x"));
+    responder.refuse(Refusal::NotReady(RnrTimer::DEFAULT));
+    // The packets behind it are dropped without a NAK.
+    responder.handle(&packet(1, SEND, b"y"));
+    let rnr = Some(Syndrome::RnrNak(RnrTimer::DEFAULT));
+    assert_eq!(answers(&mut responder), [(0x11, psn(0), rnr)]);
+    assert!(matches!(
+        responder.handle(&packet(0, SEND, b"x")),
+        RequestStep::Receive { .. }
+    ));
+}
+
+#[test]
+fn unreliable_messages_with_gaps_are_dropped() {
+    let mut responder = responder(Service::Uc);
+    let first = Operation::SendFirst(Service::Uc);
+    let last = Operation::SendLast(Service::Uc, Tail::Plain);
+    let only = Operation::SendOnly(Service::Uc, Tail::Plain);
+    responder.handle(&packet(0, first, &[0; 256]));
+    responder.accept();
+    // A packet is missing.
+    assert_eq!(
+        responder.handle(&packet(2, last, b"x")),
+        RequestStep::Nothing
+    );
+    responder.accept();
+    let step = responder.handle(&packet(3, only, b"x"));
+    assert!(matches!(step, RequestStep::Receive { is_first: true, .. }));
+    responder.accept();
+    assert!(!responder.has_response());
+    assert_eq!(responder.counters().dropped, 1);
+    // Requests of the other service are not executed.
+    assert_eq!(
+        responder.handle(&packet(4, SEND, b"")),
+        RequestStep::Nothing
+    );
+}
+
+#[test]
+fn unreadable_memory_ends_the_response() {
+    let mut responder = responder(Service::Rc);
+    responder.handle(&packet(0, Operation::ReadRequest(reth(600)), b""));
+    responder.accept();
+    responder.poll().unwrap();
+    let second = responder.poll().unwrap();
+    responder.fail_read(second.packet.psn, Nak::RemoteAccess);
+    let nak = Some(Syndrome::Nak(Nak::RemoteAccess));
+    assert_eq!(answers(&mut responder), [(0x11, psn(1), nak)]);
+    assert_eq!(responder.state(), State::Failed);
+}

@@ -1,0 +1,336 @@
+//! The RoCEv2 packets of a capture: one record for each message, or for each packet with `--segments`. Requests are followed by their
+//! packet sequence numbers: a packet that was seen before, or that does not follow the last one, is marked, and every ICRC is
+//! checked. Messages of the connection manager are shown in words.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+
+use verbena_wire::roce::cm::{CmMessage, CmaHeader};
+use verbena_wire::roce::{
+    ICRC_LEN, MadHeader, Operation, Packet, Psn, Service, Syndrome, Tail, icrc,
+};
+
+use super::Options;
+use super::record::{Body, Dir, Out, Record, RoceFields, hex};
+use super::segment::RoceDatagram;
+
+/// The most connections that are followed; packets of further ones are counted.
+const MAX_CONNECTIONS: usize = 1 << 16;
+/// Payload bytes that `--verbose` shows.
+const SHOWN: usize = 16;
+
+/// One direction: between these addresses, to this queue pair.
+type Key = (IpAddr, IpAddr, u32);
+
+/// Counters of the RoCEv2 packets of a capture.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RoceCounters {
+    /// Packets.
+    pub packets: u64,
+    /// Connections, datagrams to one queue pair, and the connection managers of two hosts.
+    pub flows: u64,
+    /// Packets that had been seen before.
+    pub repeated: u64,
+    /// Packets that did not follow the last one.
+    pub out_of_order: u64,
+    /// NAKs, those of receivers that were not ready included.
+    pub naks: u64,
+    /// Packets with a wrong ICRC.
+    pub bad_icrc: u64,
+    /// Packets that cannot be parsed, or of too many connections.
+    pub unreadable: u64,
+}
+
+/// The message that is being assembled in one direction.
+#[derive(Debug, Clone, Copy, Default)]
+struct Assembly {
+    packets: u32,
+    len: u64,
+}
+
+/// One direction of a connection.
+#[derive(Debug, Clone, Copy)]
+struct Direction {
+    stream: usize,
+    dir: Dir,
+    /// PSN of the next request.
+    next: Option<Psn>,
+    message: Assembly,
+    response: Assembly,
+}
+
+/// The RoCEv2 connections of a capture.
+#[derive(Debug, Default)]
+pub struct RoceTable {
+    directions: HashMap<Key, Direction>,
+    /// Its counters.
+    pub counters: RoceCounters,
+}
+
+impl RoceTable {
+    /// Passes a datagram to its connection. `number` is that of the next stream.
+    pub fn handle(
+        &mut self,
+        datagram: &RoceDatagram<'_>,
+        number: &mut usize,
+        options: Options,
+        out: &mut Out<'_>,
+    ) {
+        self.counters.packets += 1;
+        let Ok((packet, sum)) = Packet::parse(datagram.payload) else {
+            self.counters.unreadable += 1;
+            return;
+        };
+        let Some((key, mut direction)) = self.direction(datagram, &packet, number) else {
+            self.counters.unreadable += 1;
+            return;
+        };
+        let covered = datagram.payload.len() - ICRC_LEN;
+        let covered = datagram.payload.get(..covered).unwrap_or_default();
+        let icrc_ok = icrc(datagram.headers, covered) == sum;
+        self.counters.bad_icrc += u64::from(!icrc_ok);
+        let note = self.sequence(&mut direction, &packet);
+        let nak = packet.operation.aeth().map(|aeth| aeth.syndrome);
+        self.counters.naks += u64::from(!matches!(nak, None | Some(Syndrome::Ack { .. })));
+        if let Some((segments, len)) = direction.assemble(&packet, options.segments) {
+            let shown = packet.payload.get(..SHOWN).unwrap_or(packet.payload);
+            out.records.push(Record {
+                time: out.time,
+                stream: direction.stream,
+                dir: direction.dir,
+                kind: kind(&packet, options.segments),
+                segments,
+                len,
+                offset: u64::from(packet.psn.get()),
+                body: Body::Roce(Box::new(RoceFields {
+                    opcode: packet.operation.opcode(),
+                    qpn: packet.dest_qpn.to_string(),
+                    psn: packet.psn.get(),
+                    words: words(&packet),
+                    note,
+                    ack_request: packet.ack_request,
+                    icrc_ok,
+                    payload: options.verbose.then(|| hex(shown)),
+                })),
+            });
+        }
+        self.directions.insert(key, direction);
+    }
+
+    /// The direction of a packet; a new one gets the number of its other direction, if that is known.
+    fn direction(
+        &mut self,
+        datagram: &RoceDatagram<'_>,
+        packet: &Packet<'_>,
+        number: &mut usize,
+    ) -> Option<(Key, Direction)> {
+        let key = (datagram.from, datagram.to, packet.dest_qpn.get());
+        if let Some(direction) = self.directions.get(&key) {
+            return Some((key, *direction));
+        }
+        if self.directions.len() >= MAX_CONNECTIONS {
+            return None;
+        }
+        let answers = |(other, direction): (&Key, &Direction)| {
+            let (from, to, qpn) = *other;
+            let is_reverse = (from, to) == (datagram.to, datagram.from);
+            let is_cm = packet.dest_qpn.get() == MadHeader::QPN;
+            let fits = match direction.next {
+                _ if is_cm => qpn == MadHeader::QPN,
+                // It answers a request that was seen.
+                Some(next) => packet.operation.is_response() && packet.psn.is_before(next),
+                None => false,
+            };
+            let is_free = !self
+                .directions
+                .iter()
+                .any(|(key, paired)| paired.stream == direction.stream && key != other);
+            (is_reverse && fits && is_free).then_some((direction.stream, direction.dir))
+        };
+        let paired = self.directions.iter().find_map(answers);
+        let (stream, dir) = match paired {
+            Some((stream, dir)) => (stream, dir.reverse()),
+            None => {
+                let stream = *number;
+                *number += 1;
+                self.counters.flows += 1;
+                (stream, Dir::ToResponder)
+            }
+        };
+        let direction = Direction {
+            stream,
+            dir,
+            next: None,
+            message: Assembly::default(),
+            response: Assembly::default(),
+        };
+        Some((key, direction))
+    }
+
+    /// Follows the packet sequence numbers of requests; returns what is unusual.
+    fn sequence(&mut self, direction: &mut Direction, packet: &Packet<'_>) -> Option<String> {
+        let is_connected = packet.operation.opcode() < 0x60;
+        if packet.operation.is_response() || !is_connected {
+            return None;
+        }
+        let end = packet.psn.plus(psns(packet));
+        let expected = direction.next.unwrap_or(packet.psn);
+        if packet.psn == expected {
+            direction.next = Some(end);
+            return None;
+        }
+        if packet.psn.is_before(expected) {
+            self.counters.repeated += 1;
+            return Some("repeated".to_owned());
+        }
+        self.counters.out_of_order += 1;
+        direction.next = Some(end);
+        let missing = packet.psn.minus(expected);
+        Some(format!("{missing} packets missing before it"))
+    }
+}
+
+/// Packet sequence numbers that a request takes. A Read takes as many as its response has packets, which depends on the path MTU: 1024 is assumed,
+/// as most have it.
+fn psns(packet: &Packet<'_>) -> u32 {
+    match packet.operation {
+        Operation::ReadRequest(reth) => reth.len.div_ceil(1024).max(1),
+        _ => 1,
+    }
+}
+
+impl Direction {
+    /// Adds a packet to its message; its packets and bytes if it is to be shown.
+    fn assemble(&mut self, packet: &Packet<'_>, every_packet: bool) -> Option<(u32, u64)> {
+        let len = packet.payload.len() as u64;
+        let assembly = match packet.operation.is_response() {
+            true => &mut self.response,
+            false => &mut self.message,
+        };
+        use Operation as Op;
+        let (begins, ends) = match packet.operation {
+            Op::SendFirst(_) | Op::WriteFirst(..) | Op::ReadResponseFirst(_) => (true, false),
+            Op::SendMiddle(_) | Op::WriteMiddle(_) | Op::ReadResponseMiddle => (false, false),
+            Op::SendLast(..) | Op::WriteLast(..) | Op::ReadResponseLast(_) => (false, true),
+            _ => return Some((1, len)),
+        };
+        if begins {
+            *assembly = Assembly::default();
+        }
+        assembly.packets += 1;
+        assembly.len += len;
+        let whole = (assembly.packets, assembly.len);
+        match (every_packet, ends) {
+            (true, _) => Some((1, len)),
+            (false, true) => Some(whole),
+            (false, false) => None,
+        }
+    }
+}
+
+/// The kind of a record: the message, or the packet.
+fn kind(packet: &Packet<'_>, every_packet: bool) -> &'static str {
+    use Operation as Op;
+    if every_packet {
+        return packet.operation.name();
+    }
+    match packet.operation {
+        Op::SendFirst(_) | Op::SendMiddle(_) | Op::SendLast(..) | Op::SendOnly(..) => "Send",
+        Op::WriteFirst(..) | Op::WriteMiddle(_) | Op::WriteLast(..) | Op::WriteOnly(..) => "Write",
+        Op::ReadRequest(_) => "Read Request",
+        Op::ReadResponseFirst(_)
+        | Op::ReadResponseMiddle
+        | Op::ReadResponseLast(_)
+        | Op::ReadResponseOnly(_) => "Read Response",
+        Op::Acknowledge(aeth) => match aeth.syndrome {
+            Syndrome::Ack { .. } => "Ack",
+            Syndrome::RnrNak(_) => "RNR NAK",
+            Syndrome::Nak(_) => "NAK",
+        },
+        Op::AtomicAcknowledge(..) => "Atomic Ack",
+        Op::CmpSwap(_) => "CmpSwap",
+        Op::FetchAdd(_) => "FetchAdd",
+        Op::Datagram(..) if packet.dest_qpn.get() == MadHeader::QPN => "CM",
+        Op::Datagram(..) => "Datagram",
+        Op::CongestionNotification => "CNP",
+    }
+}
+
+/// The fields of a packet.
+fn words(packet: &Packet<'_>) -> String {
+    use Operation as Op;
+    let immediate = |data: [u8; 4]| format!(" immediate {:#010x}", u32::from_be_bytes(data));
+    let service = |service| match service {
+        Service::Rc => "",
+        Service::Uc => " unreliable",
+    };
+    let mut words = match packet.operation {
+        Op::SendFirst(s) | Op::SendMiddle(s) | Op::WriteMiddle(s) => service(s).to_owned(),
+        Op::SendLast(s, tail) | Op::SendOnly(s, tail) => match tail {
+            Tail::Plain => service(s).to_owned(),
+            Tail::Immediate(data) => service(s).to_owned() + &immediate(data),
+            Tail::Invalidate(rkey) => format!("{} invalidates {rkey}", service(s)),
+        },
+        Op::WriteFirst(s, reth) => format!("{} rkey {} va {}", service(s), reth.rkey, reth.va),
+        Op::WriteLast(s, data) => service(s).to_owned() + &data.map_or_else(String::new, immediate),
+        Op::WriteOnly(s, reth, data) => format!(
+            "{} rkey {} va {}{}",
+            service(s),
+            reth.rkey,
+            reth.va,
+            data.map_or_else(String::new, immediate)
+        ),
+        Op::ReadRequest(reth) => {
+            format!(" rkey {} va {} of {} bytes", reth.rkey, reth.va, reth.len)
+        }
+        Op::CmpSwap(atomic) => format!(
+            " rkey {} va {} compare {:#x} swap {:#x}",
+            atomic.rkey, atomic.va, atomic.compare, atomic.swap_or_add
+        ),
+        Op::FetchAdd(atomic) => format!(
+            " rkey {} va {} add {:#x}",
+            atomic.rkey, atomic.va, atomic.swap_or_add
+        ),
+        Op::AtomicAcknowledge(aeth, original) => {
+            format!(" {} msn {} original {original:#x}", aeth.syndrome, aeth.msn)
+        }
+        Op::Datagram(..) if packet.dest_qpn.get() == MadHeader::QPN => cm_words(packet.payload),
+        Op::Datagram(deth, data) => format!(
+            " from {} qkey {:#010x}{}",
+            deth.src_qpn,
+            deth.qkey,
+            data.map_or_else(String::new, immediate)
+        ),
+        Op::ReadResponseMiddle | Op::CongestionNotification => String::new(),
+        Op::ReadResponseFirst(aeth)
+        | Op::ReadResponseLast(aeth)
+        | Op::ReadResponseOnly(aeth)
+        | Op::Acknowledge(aeth) => match aeth.syndrome {
+            Syndrome::RnrNak(timer) => {
+                format!(" receiver not ready, wait {timer} msn {}", aeth.msn)
+            }
+            syndrome => format!(" {syndrome} msn {}", aeth.msn),
+        },
+    };
+    if packet.solicited {
+        words.push_str(" solicited");
+    }
+    words
+}
+
+fn cm_words(mad: &[u8]) -> String {
+    match CmMessage::parse(mad) {
+        Err(error) => format!(" unreadable: {error}"),
+        Ok((_, message)) => {
+            let addresses = match message {
+                CmMessage::Req(req) => CmaHeader::parse(req.private).ok(),
+                CmMessage::SidrReq(req) => CmaHeader::parse(req.private).ok(),
+                _ => None,
+            };
+            match addresses {
+                Some(header) => format!(" {message} {} > {}", header.src, header.dst),
+                None => format!(" {message}"),
+            }
+        }
+    }
+}
