@@ -25,8 +25,9 @@ use crate::ulp::pair::UlpOptions;
 use crate::verbs::control::{ControlCallback, ControlQueue};
 use crate::verbs::function_handle::FunctionOptions;
 use crate::verbs::queue_pair::{QueuePair, QueuePairOptions};
-use crate::verbs::shared_receive_queue::SharedReceiveQueue;
+use crate::verbs::shared_receive_queue::{SharedReceiveQueue, XrcParts};
 use crate::verbs::shared_send_queue::SharedSendQueue;
+use crate::verbs::xrc_domain::XrcDomain;
 
 /// An adapter function with its threads and sockets.
 #[derive(Debug)]
@@ -115,6 +116,38 @@ impl Engine {
     ) -> Result<SharedReceiveQueue, Error> {
         self.core.check()?;
         SharedReceiveQueue::new(&self.core, pd, receives, pieces)
+    }
+
+    /// An XRC domain. Its targets are in `pd`, in which the program registers nothing.
+    pub fn create_xrc_domain(&self, pd: Pd) -> Result<XrcDomain, Error> {
+        self.core.check()?;
+        XrcDomain::new(&self.core, pd)
+    }
+
+    /// A shared receive queue of an XRC domain; its receives complete in `cq`.
+    pub fn create_xrc_srq(
+        &self,
+        domain: &XrcDomain,
+        (pd, cq): (Pd, &CompletionQueue),
+        receives: usize,
+        pieces: usize,
+    ) -> Result<SharedReceiveQueue, Error> {
+        self.core.check()?;
+        let parts = XrcParts {
+            domain: domain.clone(),
+            cq: cq.clone(),
+        };
+        SharedReceiveQueue::in_domain(&self.core, parts, pd, receives, pieces)
+    }
+
+    /// An XRC target in `Reset`; domain and completion queues of the options are those of the XRC domain.
+    pub fn create_xrc_target(
+        &self,
+        domain: &XrcDomain,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        self.core.check()?;
+        QueuePair::xrc_target(&self.core, domain, options)
     }
 
     /// A shared send queue that completes in `cq` (V6); channels made with it keep it alive.

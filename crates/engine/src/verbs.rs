@@ -1,4 +1,5 @@
-//! The objects that a program creates on an engine: queue pairs, shared receive and send queues, control queues and virtual functions.
+//! The objects that a program creates on an engine: queue pairs, shared receive and send queues, XRC domains, control queues
+//! and virtual functions.
 //! Completion queues are in `poll`, and datagram queue pairs in `datagram`.
 
 pub mod control;
@@ -7,3 +8,4 @@ pub(crate) mod queue_pair;
 pub(crate) mod shared_receive_queue;
 pub(crate) mod shared_send_queue;
 pub(crate) mod ssq_driver;
+pub(crate) mod xrc_domain;

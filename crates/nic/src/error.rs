@@ -125,6 +125,9 @@ pub enum Error {
         /// The queue.
         ssq: u32,
     },
+    /// The parts do not fit an XRC queue pair, or its shared receive queue.
+    #[error("{0}")]
+    Xrc(&'static str),
     /// The queue pair is not a channel of the shared send queue (V6).
     #[error("queue pair {channel} is no channel of shared send queue {ssq}")]
     NoChannel {
@@ -210,6 +213,7 @@ impl Error {
             | Error::ChannelDomain { .. }
             | Error::Unreliable { .. }
             | Error::NoChannel { .. }
+            | Error::Xrc(_)
             | Error::Service { .. }
             | Error::Transition { .. }
             | Error::NotMigratable { .. }

@@ -3,7 +3,7 @@
 //! bytes, completions and events come out; every error says whose fault it is ([`error::Kind`]).
 //!
 //! Reading order: [`wr`] (requests) → [`wc`] (completions) → [`state`] (states of a queue pair) → [`cq`], [`receive`], [`srq`]
-//! (the queues) → [`carrier`] (moves bytes) → [`qp`] (the queue pair), [`ssq`] (shared send queue), [`ud`] (datagrams), [`ulp`]
+//! (the queues), [`xrc`] (domains of shared receive queues) → [`carrier`] (moves bytes) → [`qp`] (the queue pair), [`ssq`] (shared send queue), [`ud`] (datagrams), [`ulp`]
 //! (queue pairs of other protocols), [`tcp`] (one of them: a plain byte stream) → [`control`] (deferred verbs) → [`function`] (the tables and the verbs on them) →
 //! [`adapter`] → [`profile`] (what the adapter presents itself as); [`error`] lists why a verb fails.
 //! Events go to the `verbena-events` crate; the lock-free queues and the combining lock are those of `verbena-sync`.
@@ -35,6 +35,7 @@ pub mod ud;
 pub mod ulp;
 pub mod wc;
 pub mod wr;
+pub mod xrc;
 
 pub use adapter::{Adapter, Ranges};
 pub use carrier::{Carrier, IoOutcome, MemoryCarrier};
@@ -65,3 +66,4 @@ pub use verbena_stream::Time;
 pub use verbena_sync::CombiningLock;
 pub use wc::{ControlOp, Header, Status, Wc, WcOp};
 pub use wr::{Flags, ReceiveWr, SendOp, SendWr, Sge};
+pub use xrc::XrcDomain;

@@ -24,6 +24,8 @@ mod send_queue;
 mod snapshot;
 pub(crate) mod ssq_channel;
 mod stage;
+mod target;
+mod target_state;
 mod touch;
 mod transfer;
 mod transmit_buffer;
@@ -47,6 +49,7 @@ use verbena_sync::atomic::{AtomicBool, Ordering};
 
 use verbena_mem::Pd;
 use verbena_stream::{RnrRetry, Stream, Time, requester};
+use verbena_wire::Srqn;
 use verbena_wire::ext::RnrTimer;
 
 use crate::carrier::Carrier;
@@ -54,6 +57,7 @@ use crate::cq::Cq;
 use crate::memory_scope::MemoryScope;
 use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
+use crate::xrc::XrcDomain;
 use attributes::Authentication;
 use inner::Inner;
 use link_state::LinkEvent;
@@ -80,6 +84,11 @@ pub struct QpInit {
     pub recv_cq: Arc<Cq>,
     /// A receive queue shared with others, instead of its own.
     pub srq: Option<Arc<Srq>>,
+    /// The domain of an XRC target, whose shared receive queues its messages name. Its domain and completion queues are replaced by those of
+    /// the queue that a request is for.
+    pub xrcd: Option<Arc<XrcDomain>>,
+    /// Send requests of an XRC initiator, which all name a shared receive queue of the peer; `limits.sends` is 0 then.
+    pub xrc_sends: usize,
     /// The memory it works on.
     pub tpt: MemoryScope,
     /// Its limits.
@@ -548,6 +557,11 @@ impl Qp {
             // Not for a queue pair.
             Wake::Sends(_) => {}
         }
+    }
+
+    /// A shared receive queue of its XRC domain is being destroyed: nothing of this queue pair completes there any more.
+    pub(crate) fn forget_srq(&self, number: Srqn, out: &mut Outbox) {
+        self.run_locked(out, |inner, init, out| inner.forget_srq(init, number, out));
     }
 
     /// When to call [`handle_timeout`](Qp::handle_timeout).

@@ -19,6 +19,7 @@ use crate::srq::Srq;
 use crate::state::{Personality, QpState, QpType};
 use crate::wc::{Status, Wc};
 use crate::wr::{Data, Flags, ReceiveWr, RemoteAddr, SendOp, SendWr, Sge};
+use crate::xrc::XrcDomain;
 
 /// The connection that a test needs.
 #[derive(Debug, Clone, Copy)]
@@ -78,6 +79,13 @@ pub(crate) struct Side {
 }
 
 pub(crate) const PD: Pd = Pd(1);
+/// An XRC queue pair posts no requests but those that name a queue.
+const NO_QUEUES: Limits = Limits {
+    sends: 0,
+    receives: 0,
+    max_sge: 16,
+    inline: 256,
+};
 pub(crate) const SIZE: usize = 8192;
 
 impl Side {
@@ -88,6 +96,17 @@ impl Side {
 
     /// A side that shares its table with others.
     fn on(tpt: Arc<Tpt>, number: u32, setup: Setup) -> Side {
+        Side::in_domain(tpt, number, setup, None)
+    }
+
+    /// A target of an XRC domain, if there is one.
+    fn in_domain(tpt: Arc<Tpt>, number: u32, setup: Setup, xrcd: Option<Arc<XrcDomain>>) -> Side {
+        let defaults = Limits::default();
+        let (limits, xrc_sends) = match setup.qp_type {
+            QpType::Rc | QpType::Uc => (defaults, 0),
+            QpType::XrcSend => (NO_QUEUES, defaults.sends),
+            QpType::XrcRecv => (NO_QUEUES, 0),
+        };
         let memory = Buffer::new(&tpt, SIZE, PD, Access::ALL).unwrap();
         let srq = setup.shared.then(|| Arc::new(Srq::new(9, PD, 100, 4)));
         let qp = Qp::new(QpInit {
@@ -99,8 +118,10 @@ impl Side {
             send_cq: Arc::new(Cq::new(number * 10, setup.cq_size).unwrap()),
             recv_cq: Arc::new(Cq::new(number * 10 + 1, setup.cq_size).unwrap()),
             srq: srq.clone(),
+            xrcd,
+            xrc_sends,
             tpt: tpt.clone().into(),
-            limits: Limits::default(),
+            limits,
             transfer: setup.transfer,
             registration: setup.registration,
         });
@@ -289,7 +310,19 @@ impl Pair {
     }
 
     pub(crate) fn new(setup: Setup) -> Pair {
-        Pair::connected(Pair::unconnected(setup), setup)
+        Pair::connected(Pair::unconnected(setup), [setup; 2])
+    }
+
+    /// An XRC initiator, and a target of this domain.
+    pub(crate) fn xrc(setup: Setup, domain: &Arc<XrcDomain>) -> Pair {
+        let setups = [QpType::XrcSend, QpType::XrcRecv].map(|qp_type| Setup { qp_type, ..setup });
+        let tpt = Arc::new(Tpt::new(1..5000, setup.policy, 2));
+        let unconnected = Pair {
+            a: Side::new(1, setups[0]),
+            b: Side::in_domain(tpt, 2, setups[1], Some(domain.clone())),
+            now: Time::ZERO,
+        };
+        Pair::connected(unconnected, setups)
     }
 
     /// Two queue pairs of which the second, with this number, shares its table with others.
@@ -298,13 +331,13 @@ impl Pair {
             b: Side::on(tpt.clone(), number, setup),
             ..Pair::unconnected(setup)
         };
-        Pair::connected(unconnected, setup)
+        Pair::connected(unconnected, [setup; 2])
     }
 
-    fn connected(mut pair: Pair, setup: Setup) -> Pair {
-        pair.a.attach(Role::Initiator, setup);
-        pair.b.attach(Role::Responder, setup);
-        if !setup.extensions {
+    pub(crate) fn connected(mut pair: Pair, setups: [Setup; 2]) -> Pair {
+        pair.a.attach(Role::Initiator, setups[0]);
+        pair.b.attach(Role::Responder, setups[1]);
+        if !setups[0].extensions {
             // A standard responder sends nothing until the initiator's first message.
             let remote = pair.b.remote(0);
             let immediate = None;

@@ -192,10 +192,10 @@ pub fn status_of(cause: Cause) -> Status {
             | DdpError::TaggedBounds
             | DdpError::TaggedNotAssociated
             | DdpError::TaggedToWrap => Status::RemAccessErr,
-            DdpError::UntaggedTooLong => Status::RemInvReqErr,
+            // An XRC target has no queue with the number that the request names.
+            DdpError::UntaggedTooLong | DdpError::UntaggedQn => Status::RemInvReqErr,
             DdpError::UntaggedNoBuffer | DdpError::LocalCatastrophic => Status::RemOpErr,
             DdpError::TaggedVersion
-            | DdpError::UntaggedQn
             | DdpError::UntaggedMsnRange
             | DdpError::UntaggedMo
             | DdpError::UntaggedVersion => Status::GeneralErr,

@@ -175,6 +175,8 @@ impl Flags {
     pub const LOCAL_FENCE: Flags = Flags(8);
     /// Completes with an entry and raises an event for it even if the completion queue is not armed (N7).
     pub const NOTIFY: Flags = Flags(16);
+    /// It names a shared receive queue of the peer (XRC). Set when it is posted.
+    pub(crate) const NAMES_SRQ: Flags = Flags(32);
 
     /// Without the flags of `other`.
     pub(crate) const fn without(self, other: Flags) -> Flags {

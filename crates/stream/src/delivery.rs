@@ -8,7 +8,7 @@ use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{
     AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, ReadRequest, Terminate,
 };
-use verbena_wire::{Msn, Rsn, Stag, To};
+use verbena_wire::{Msn, Rsn, Srqn, Stag, To};
 
 use crate::reads::ReadOut;
 
@@ -188,4 +188,6 @@ pub enum Delivery {
     Active(Psn),
     /// The peer moves the stream to another path at this request.
     Path(Rsn, PathKind),
+    /// The peer's next requests are for this shared receive queue (XRC).
+    Srq(Srqn),
 }

@@ -47,6 +47,9 @@ pub struct RxFeatures {
     pub send_imm: bool,
     /// Same-host rings, offered in this side's CAPS.
     pub rings: bool,
+    /// Numbers of shared receive queues, on an XRC target. Not moved: such a queue pair is not migrated.
+    #[serde(skip)]
+    pub xrc: bool,
     /// Atomic Write and Flush, offered in this side's CAPS.
     pub memory_placement: bool,
     /// Messages longer than their receive, which are dropped (unreliable connections).

@@ -11,8 +11,8 @@ pub use lifecycle::{Event, State};
 pub use transmit::{BeginError, ControlPending};
 
 use serde::{Deserialize, Serialize};
-use verbena_wire::ext::{Caps, Features};
-use verbena_wire::number::Psn;
+use verbena_wire::ext::{Caps, Features, QpType};
+use verbena_wire::number::{Psn, Srqn};
 
 use crate::accounting::Accounting;
 use crate::requester::RnrRetry;
@@ -63,6 +63,10 @@ pub struct Stream {
     peer_caps: Option<Caps>,
     /// The ready-to-receive message that is still to be sent.
     rtr: Option<Rtr>,
+    /// The shared receive queue that the next request is for, as the peer was or will be told (XRC). Not moved: an XRC queue pair is
+    /// not migrated.
+    #[serde(skip)]
+    named_srq: Option<Srqn>,
     /// A stream with a cause is over, and is not handed over.
     #[serde(skip)]
     cause: Option<Violation>,
@@ -79,6 +83,7 @@ impl Stream {
             read_v2: extensions && features.contains(Features::READ_V2),
             send_imm: extensions && features.contains(Features::SEND_IMM),
             rings: extensions && features.contains(Features::RINGS),
+            xrc: extensions && settings.caps.qp_type == QpType::XrcRecv,
             memory_placement: extensions && features.contains(Features::MEMORY_PLACEMENT),
             drop_overlong: settings.drop_overlong,
         };
@@ -114,6 +119,7 @@ impl Stream {
             local_caps: settings.caps,
             peer_caps: None,
             rtr,
+            named_srq: None,
             cause: None,
         }
     }
@@ -143,6 +149,11 @@ impl Stream {
         let peer = self.peer_caps.as_ref();
         self.local_caps.features.contains(feature)
             && peer.is_some_and(|c| c.features.contains(feature))
+    }
+
+    /// Both sides support docs/extensions.md.
+    pub fn has_extensions(&self) -> bool {
+        self.extensions
     }
 
     /// Both sides see the same addresses of the connection: no proxy or translator is between them.

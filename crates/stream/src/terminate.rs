@@ -84,7 +84,7 @@ pub fn cause_of(violation: &Violation) -> Option<Cause> {
         | V::Interleaved { .. }
         | V::Changed { .. } => Cause::Rdmap(RdmapError::UnspecifiedOperation),
 
-        V::Queue { .. } => Cause::Ddp(DdpError::UntaggedQn),
+        V::Queue { .. } | V::NoSuchSrq(_) => Cause::Ddp(DdpError::UntaggedQn),
         V::MsnRange { .. } => Cause::Ddp(DdpError::UntaggedMsnRange),
         V::NoReceive { .. } => Cause::Ddp(DdpError::UntaggedNoBuffer),
         V::Offset { .. } | V::OffsetWrap { .. } | V::ImmediateMissing { .. } => {

@@ -2,7 +2,7 @@
 //! Each variant is one broken rule; [`crate::terminate`] maps all of them to Terminate codes.
 
 use verbena_wire::rdmap::Opcode;
-use verbena_wire::{Malformed, Mo, Msn, Qn, Rsn, Stag, To};
+use verbena_wire::{Malformed, Mo, Msn, Qn, Rsn, Srqn, Stag, To};
 
 /// A rule of MPA, DDP, RDMAP or the extensions (docs/extensions.md) that the peer broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -125,6 +125,9 @@ pub enum Violation {
     /// An atomic on an address that is not a multiple of eight.
     #[error("atomic on unaligned address {:#x}", .to.get())]
     Unaligned { to: To },
+    /// A request for a shared receive queue that is not in the XRC domain of this queue pair, or for none.
+    #[error("no shared receive queue {0} in this XRC domain")]
+    NoSuchSrq(Srqn),
     /// The local receive buffer could not be written: not the peer's fault, but it ends the stream.
     #[error("the receive buffer is not writable")]
     ReceiveBuffer,

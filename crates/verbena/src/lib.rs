@@ -88,6 +88,7 @@ mod ssq;
 pub mod tcp;
 mod ud;
 pub mod ulp;
+mod xrc;
 
 pub use connect::{Connecting, Connector};
 pub use connection::Connection;
@@ -114,6 +115,7 @@ pub use sidr::{SidrListener, SidrQuery, SidrRequest};
 pub use srq::Srq;
 pub use ssq::{Ssq, SsqOptions};
 pub use ud::{UdOptions, UdQp};
+pub use xrc::Xrcd;
 
 #[doc(hidden)]
 pub use verbena_engine::EngineThread;

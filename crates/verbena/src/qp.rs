@@ -61,7 +61,11 @@ impl Default for QpOptions {
 }
 
 impl QpOptions {
-    fn engine_options(self, domain: &Domain, stock: Option<&Arc<SrqInner>>) -> QueuePairOptions {
+    pub(crate) fn engine_options(
+        self,
+        domain: &Domain,
+        stock: Option<&Arc<SrqInner>>,
+    ) -> QueuePairOptions {
         QueuePairOptions {
             personality: self.personality,
             qp_type: self.qp_type,
@@ -102,7 +106,7 @@ pub(crate) struct QpResources {
 }
 
 impl QpResources {
-    fn new(
+    pub(crate) fn new(
         domain: &Arc<Domain>,
         stock: Option<&Arc<SrqInner>>,
         shared: Option<Arc<SsqInner>>,

@@ -55,4 +55,4 @@ pub mod roce;
 pub mod testing;
 
 pub use malformed::Malformed;
-pub use number::{Mo, Msn, Psn, Qn, Qpn, Rsn, Stag, To};
+pub use number::{Mo, Msn, Psn, Qn, Qpn, Rsn, Srqn, Stag, To};

@@ -298,6 +298,41 @@ impl fmt::Display for Psn {
     }
 }
 
+/// 24-bit number of a shared receive queue, by which an XRC initiator names it. In three bytes, so that it fits into the padding
+/// of a queued request.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+pub struct Srqn([u8; 3]);
+
+impl Srqn {
+    /// The number with this value; `None` above 24 bits.
+    pub const fn new(value: u32) -> Option<Self> {
+        if value > MAX_24 {
+            return None;
+        }
+        Some(Self::wrapping(value))
+    }
+
+    /// The number with the lower 24 bits of `value`.
+    pub const fn wrapping(value: u32) -> Self {
+        let [_, high, middle, low] = value.to_be_bytes();
+        Self([high, middle, low])
+    }
+
+    /// The 24-bit value.
+    pub const fn get(self) -> u32 {
+        let [high, middle, low] = self.0;
+        u32::from_be_bytes([0, high, middle, low])
+    }
+}
+
+impl fmt::Display for Srqn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.get())
+    }
+}
+
 /// 24-bit queue pair number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Qpn(u32);

@@ -17,6 +17,7 @@ use crate::async_event::AsyncEventSource;
 use crate::cm::{Link, Timewait};
 use crate::errno::Errno;
 use crate::qp_table::QpTable;
+use crate::xrc_domains::XrcDomains;
 use crate::{log, profile};
 
 mod failure;
@@ -64,6 +65,7 @@ pub(crate) struct AdapterFunction {
     vectors: Mutex<Box<[Option<Arc<Handler>>]>>,
     /// Bytes of device memory that are allocated.
     device_memory: AtomicUsize,
+    pub(crate) xrc_domains: XrcDomains,
 }
 
 impl AdapterFunction {
@@ -101,6 +103,7 @@ impl AdapterFunction {
             failure_listeners: Mutex::default(),
             vectors: Mutex::new(vec![None; settings.vectors.into()].into()),
             device_memory: AtomicUsize::new(0),
+            xrc_domains: XrcDomains::default(),
         });
         function.device.access_list().on_refusal(|refusal| {
             log::warn(|| refusal.to_string());

@@ -55,3 +55,5 @@ mod sysfs;
 pub mod testing;
 mod uses;
 pub mod verbs;
+mod xrc_domains;
+mod xrcd;

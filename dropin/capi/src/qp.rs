@@ -1,6 +1,7 @@
 //! Queue pairs: creation, queries and destruction. State changes are in `modify`, work requests in `post` and `wr`.
 //! A program gets the queue sizes that it requested or an error; with a shared receive queue it has no receive queue of its own.
 //! Destroying a queue pair waits until its events are acknowledged. Types that the personality does not have are `EOPNOTSUPP`.
+//! An XRC target has an XRC domain instead of a protection domain and queues, and may have several handles (`ibv_open_qp`).
 
 mod attributes;
 mod batch;
@@ -19,6 +20,7 @@ pub use query::{ibv_query_ece, ibv_query_qp, ibv_query_qp_data_in_order, ibv_set
 
 use core::ffi::c_int;
 use core::net::IpAddr;
+use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -29,13 +31,14 @@ use verbena::low::{Limits, Personality, QpState};
 use crate::abi::*;
 use crate::allocator::Resource;
 use crate::async_event::AsyncEventSource;
-use crate::caller::{arg_mut, handle};
+use crate::caller::{arg_mut, arg_ref, handle};
 use crate::context::{self, Context};
 use crate::errno::{Errno, number, pointer};
 use crate::function::{AdapterFunction, Subject};
-use crate::object::Object;
+use crate::object::{Object, UninitObject};
 use crate::uses::Use;
-use crate::{cq, pd, srq};
+use crate::xrc_domains::SharedDomain;
+use crate::{cq, pd, srq, xrcd};
 use attributes::StoredAttr;
 use transport::{Transport, TransportParams};
 use wr::Builder;
@@ -57,8 +60,11 @@ pub(crate) struct Pair {
     extended: bool,
     function: Arc<AdapterFunction>,
     event_source: Arc<AsyncEventSource>,
-    _uses: [Use; 4],
-    _srq: Option<Use>,
+    /// The domain of an XRC target.
+    xrcd: Option<Arc<SharedDomain>>,
+    /// It is another handle of an XRC target, by `ibv_open_qp`.
+    opened: bool,
+    _uses: Vec<Use>,
 }
 
 pub(crate) type QpObject = Object<ibv_qp_ex, Pair>;
@@ -84,6 +90,8 @@ pub(crate) unsafe fn event_source(qp: *const ibv_qp) -> Option<Arc<AsyncEventSou
 struct QpParams {
     init: ibv_qp_init_attr,
     pd: *mut ibv_pd,
+    /// The domain of an XRC target.
+    xrcd: *mut ibv_xrcd,
     /// The `ibv_wr_*` operations that are requested.
     operations: Option<u64>,
     /// Connected by the connection manager: it needs no number that a peer can connect to.
@@ -94,22 +102,27 @@ struct QpParams {
 /// The domain, queues and shared receive queue that it names are null or were created by this library.
 unsafe fn create(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
     let QpParams { init, pd, .. } = wanted;
+    if init.qp_type == IBV_QPT_XRC_RECV {
+        // SAFETY: the caller guarantees that the XRC domain is null or was created by this library.
+        return unsafe { create_target(wanted) };
+    }
+    let initiates = init.qp_type == IBV_QPT_XRC_SEND;
     // SAFETY: the caller guarantees that `pd` and the queues of `init` are null or were created by this library, and exist during the call.
     let (domain, send, recv, stock) = unsafe {
-        let recv = cq::of(init.recv_cq);
-        // A queue pair with a shared receive queue needs a completion queue for its receives as well.
-        (
-            pd::of(*pd)?,
-            cq::of(init.send_cq)?,
-            recv?,
-            srq::of(init.srq),
-        )
+        // A queue pair with a shared receive queue needs a completion queue for its receives as well; an XRC initiator has no receives.
+        let recv = if initiates {
+            init.send_cq
+        } else {
+            init.recv_cq
+        };
+        let srq = if initiates { None } else { srq::of(init.srq) };
+        (pd::of(*pd)?, cq::of(init.send_cq)?, cq::of(recv)?, srq)
     };
     // SAFETY: `pd` is valid, since `pd::of` succeeded; the field is written once.
     let context = unsafe { (**pd).context };
     // SAFETY: `context` is the one of `pd`, which counts as a use of it: it stays open as long as the domain exists.
     let own: &Context = unsafe { context::of(context)? };
-    let cap = granted(init.cap, stock.is_some());
+    let cap = granted(init.cap, stock.is_some() || initiates);
     let limits = Limits {
         sends: cap.max_send_wr as usize,
         receives: cap.max_recv_wr as usize,
@@ -117,10 +130,9 @@ unsafe fn create(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> 
         inline: cap.max_inline_data as usize,
     };
     let object = QpObject::new_uninit_in(domain.allocator(), Resource::Qp)?;
-    let personality = own.function.personality();
     let transport = Transport::new(&TransportParams {
         kind: init.qp_type,
-        personality,
+        personality: own.function.personality(),
         managed: wanted.managed,
         pd: &domain.pd,
         send: &send.cq,
@@ -128,13 +140,78 @@ unsafe fn create(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> 
         srq: stock.map(|stock| &stock.srq),
         limits,
     })?;
-    let qp_base = ibv_qp {
+    let mut uses = vec![
+        domain.uses.begin(),
+        send.uses.begin(),
+        recv.uses.begin(),
+        own.uses.begin(),
+    ];
+    uses.extend(stock.map(|stock| stock.uses.begin()));
+    let parts = PairParts {
         context,
+        own,
+        transport,
+        cap,
+        uses,
+        xrcd: None,
+        opened: false,
+    };
+    Ok((complete(object, wanted, parts)?, cap))
+}
+
+/// An XRC target: it has an XRC domain, and no protection domain and no queues.
+///
+/// # Safety
+/// The XRC domain that it names is null or was created by this library.
+unsafe fn create_target(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> {
+    let domain = handle!(xrcd::of(wanted.xrcd))?;
+    // SAFETY: the domain is valid, since `xrcd::of` succeeded, and the field is written once; it counts as a use of its context, which stays
+    // open as long as the domain exists.
+    let (context, own) = unsafe {
+        let context = (*wanted.xrcd).context;
+        (context, context::of(context)?)
+    };
+    let personality = own.function.personality();
+    let transport = Transport::target(domain.xrcd(), personality, wanted.managed)?;
+    let cap = ibv_qp_cap::zeroed();
+    let parts = PairParts {
+        context,
+        own,
+        transport,
+        cap,
+        uses: vec![domain.uses.begin(), own.uses.begin()],
+        xrcd: Some(domain.shared().clone()),
+        opened: false,
+    };
+    Ok((complete(QpObject::new_uninit(), wanted, parts)?, cap))
+}
+
+/// What a queue pair is made of.
+struct PairParts<'a> {
+    context: *mut ibv_context,
+    own: &'a Context,
+    transport: Transport,
+    cap: ibv_qp_cap,
+    uses: Vec<Use>,
+    xrcd: Option<Arc<SharedDomain>>,
+    opened: bool,
+}
+
+/// Makes the object of a queue pair and, unless it is another handle of an existing one, makes it known by its numbers.
+fn complete(
+    object: UninitObject<ibv_qp_ex, Pair>,
+    wanted: &QpParams,
+    parts: PairParts<'_>,
+) -> Result<*mut ibv_qp, Errno> {
+    let (init, own, transport) = (&wanted.init, parts.own, parts.transport);
+    let none = init.qp_type == IBV_QPT_XRC_RECV;
+    let qp_base = ibv_qp {
+        context: parts.context,
         qp_context: init.qp_context,
-        pd: *pd,
-        send_cq: init.send_cq,
-        recv_cq: init.recv_cq,
-        srq: init.srq,
+        pd: if none { ptr::null_mut() } else { wanted.pd },
+        send_cq: if none { ptr::null_mut() } else { init.send_cq },
+        recv_cq: if none { ptr::null_mut() } else { init.recv_cq },
+        srq: if none { ptr::null_mut() } else { init.srq },
         handle: transport.event_number(),
         qp_num: transport.number(),
         state: IBV_QPS_RESET,
@@ -150,13 +227,15 @@ unsafe fn create(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> 
     }
     let at: *mut ibv_qp = object.as_ptr().cast();
     let event_source = AsyncEventSource::new(&own.events, ibv_async_event__element { qp: at });
-    own.function
-        .add(Subject::Qp(transport.event_number()), &event_source);
+    let (number, events) = (transport.number(), transport.event_number());
+    if !parts.opened {
+        own.function.add(Subject::Qp(events), &event_source);
+    }
     let pair = Pair {
         transport,
         kind: init.qp_type,
-        personality,
-        cap,
+        personality: own.function.personality(),
+        cap: parts.cap,
         signal_all: init.sq_sig_all != 0,
         stored_attr: Mutex::new(StoredAttr::default()),
         builder: Builder::default(),
@@ -164,18 +243,78 @@ unsafe fn create(wanted: &QpParams) -> Result<(*mut ibv_qp, ibv_qp_cap), Errno> 
         extended: wanted.operations.is_some(),
         function: own.function.clone(),
         event_source,
-        _uses: [
-            domain.uses.begin(),
-            send.uses.begin(),
-            recv.uses.begin(),
-            own.uses.begin(),
-        ],
-        _srq: stock.map(|stock| stock.uses.begin()),
+        xrcd: parts.xrcd,
+        opened: parts.opened,
+        _uses: parts.uses,
     };
-    let (number, home) = (pair.transport.number(), own.function.clone());
+    let home = own.function.clone();
     let qp = object.fill(c, pair).cast();
-    home.add_pair(number, qp);
-    Ok((qp, cap))
+    if !parts.opened {
+        home.add_pair(number, qp);
+    }
+    Ok(qp)
+}
+
+/// Opens another handle of an XRC target of this process: the target is destroyed with the last one. Asynchronous events of the target are
+/// reported for the handle that created it. A number that no target of the domain has here is `EINVAL`; so is one of another process.
+///
+/// # Safety
+/// `context` is open; `attr` is null or valid during the call, and its domain is null or was created by this library.
+pub(crate) unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
+    let (own, attr) = (handle!(context::of(context)), arg_ref!(attr));
+    pointer(own.and_then(|own| {
+        let attr = attr.ok_or(Errno::INVAL)?;
+        let needed = IBV_QP_OPEN_ATTR_NUM | IBV_QP_OPEN_ATTR_XRCD | IBV_QP_OPEN_ATTR_TYPE;
+        if attr.comp_mask & !(needed | IBV_QP_OPEN_ATTR_CONTEXT) != 0 {
+            return Err(Errno::NOSUPP);
+        }
+        if attr.comp_mask & needed != needed || attr.qp_type != IBV_QPT_XRC_RECV {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the caller guarantees that the domain is null or was created by this library.
+        let domain = unsafe { xrcd::of(attr.xrcd)? };
+        let found = own.function.pairs.with(attr.qp_num, |at| {
+            // SAFETY: the table has the queue pair, so it exists until `with` returns.
+            let pair = unsafe { of(at.0) }.ok()?;
+            let same = |shared: &Arc<SharedDomain>| Arc::ptr_eq(shared, domain.shared());
+            pair.xrcd.as_ref().filter(|shared| same(shared))?;
+            Some((
+                pair.transport.open_target()?,
+                pair.managed.load(Ordering::Acquire),
+            ))
+        });
+        let (transport, managed) = found.flatten().ok_or(Errno::INVAL)?;
+        let named = attr.comp_mask & IBV_QP_OPEN_ATTR_CONTEXT != 0;
+        let init = ibv_qp_init_attr {
+            qp_context: if named {
+                attr.qp_context
+            } else {
+                ptr::null_mut()
+            },
+            qp_type: IBV_QPT_XRC_RECV,
+            ..ibv_qp_init_attr::zeroed()
+        };
+        let wanted = QpParams {
+            init,
+            pd: ptr::null_mut(),
+            xrcd: attr.xrcd,
+            operations: None,
+            managed,
+        };
+        let parts = PairParts {
+            context,
+            own,
+            transport,
+            cap: ibv_qp_cap::zeroed(),
+            uses: vec![domain.uses.begin(), own.uses.begin()],
+            xrcd: Some(domain.shared().clone()),
+            opened: true,
+        };
+        complete(QpObject::new_uninit(), &wanted, parts)
+    }))
 }
 
 /// Creates a queue pair for the connection manager.
@@ -189,6 +328,7 @@ pub(crate) unsafe fn create_managed(
     let wanted = QpParams {
         init: *attr,
         pd,
+        xrcd: ptr::null_mut(),
         operations: None,
         managed: true,
     };
@@ -283,6 +423,7 @@ pub unsafe extern "C" fn ibv_create_qp(
         let wanted = QpParams {
             init: *attr,
             pd,
+            xrcd: ptr::null_mut(),
             operations: None,
             managed: false,
         };
@@ -294,8 +435,10 @@ pub unsafe extern "C" fn ibv_create_qp(
 }
 
 /// Fields of the extended request that are supported.
-const SUPPORTED_MASK: u32 =
-    IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+const SUPPORTED_MASK: u32 = IBV_QP_INIT_ATTR_PD
+    | IBV_QP_INIT_ATTR_XRCD
+    | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
+    | IBV_QP_INIT_ATTR_CREATE_FLAGS;
 
 /// The same with the fields that later releases added.
 ///
@@ -321,7 +464,13 @@ unsafe fn create_extended(
     if attr.comp_mask & !SUPPORTED_MASK != 0 || flagged {
         return Err(Errno::NOSUPP);
     }
-    if !has(IBV_QP_INIT_ATTR_PD) {
+    let target = attr.qp_type == IBV_QPT_XRC_RECV;
+    let needed = if target {
+        IBV_QP_INIT_ATTR_XRCD
+    } else {
+        IBV_QP_INIT_ATTR_PD
+    };
+    if !has(needed) || (has(IBV_QP_INIT_ATTR_XRCD) && !target) {
         return Err(Errno::INVAL);
     }
     let init = ibv_qp_init_attr {
@@ -336,6 +485,7 @@ unsafe fn create_extended(
     let wanted = QpParams {
         init,
         pd: attr.pd,
+        xrcd: if target { attr.xrcd } else { ptr::null_mut() },
         operations: has(IBV_QP_INIT_ATTR_SEND_OPS_FLAGS).then_some(attr.send_ops_flags),
         managed,
     };
@@ -366,8 +516,10 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let own = handle!(of(qp));
     number(own.map(|own| {
         let events = own.transport.event_number();
-        own.function.remove(Subject::Qp(events));
-        own.function.remove_pair(own.transport.number(), events);
+        if !own.opened {
+            own.function.remove(Subject::Qp(events));
+            own.function.remove_pair(own.transport.number(), events);
+        }
         own.event_source.close();
         // SAFETY: `qp` came from `UninitObject::fill`, and the caller does not use it after this call.
         drop(unsafe { QpObject::take(qp.cast()) });

@@ -29,7 +29,8 @@ impl Context {
             | IBV_DEVICE_SYS_IMAGE_GUID
             | IBV_DEVICE_MEM_WINDOW
             | IBV_DEVICE_MEM_WINDOW_TYPE_2B
-            | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+            | IBV_DEVICE_MEM_MGT_EXTENSIONS
+            | IBV_DEVICE_XRC;
         if roce {
             flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
         }
@@ -90,6 +91,7 @@ impl Context {
                 max_cq_count: u16::MAX,
                 max_cq_period: u16::MAX,
             },
+            xrc_odp_caps: self.odp_caps().per_transport_caps.rc_odp_caps,
             phys_port_cnt_ex: PORT.into(),
             ..ibv_device_attr_ex::zeroed()
         }

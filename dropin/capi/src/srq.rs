@@ -1,5 +1,6 @@
 //! Shared receive queues. A queue in use by a queue pair is not destroyed (`EBUSY`), and one event is raised when fewer receives
-//! than its limit are left. XRC and tag-matching queues are not supported.
+//! than its limit are left. A queue of an XRC domain completes in a queue of its own, and is destroyed also while targets exist: messages for it
+//! are refused from then on. Tag-matching queues are not supported.
 
 use core::ffi::c_int;
 use std::sync::Arc;
@@ -10,11 +11,13 @@ use crate::abi::*;
 use crate::allocator::Resource;
 use crate::async_event::AsyncEventSource;
 use crate::caller::{arg_mut, arg_ref, handle};
+use crate::cq::{self, Queue};
 use crate::errno::{Errno, number, pointer};
 use crate::function::{AdapterFunction, Subject};
 use crate::object::Object;
 use crate::scatter::post_receives;
 use crate::uses::{Use, Uses};
+use crate::xrcd::{self, XrcDomain};
 use crate::{context, pd};
 
 /// The library's part of a shared receive queue.
@@ -27,6 +30,8 @@ pub(crate) struct SharedQueue {
     event_source: Arc<AsyncEventSource>,
     _domain: Use,
     _context: Use,
+    /// The XRC domain and the completion queue of an XRC queue.
+    _xrc: Option<[Use; 2]>,
 }
 
 type SrqObject = Object<ibv_srq, SharedQueue>;
@@ -47,12 +52,16 @@ pub(crate) unsafe fn event_source(srq: *const ibv_srq) -> Option<Arc<AsyncEventS
     handle!(of(srq)).map(|stock| stock.event_source.clone())
 }
 
+/// The XRC domain and the completion queue of a queue to create.
+type XrcParts<'a> = (&'a XrcDomain, &'a Queue);
+
 /// # Safety
 /// `pd` is null or was created by this library.
 unsafe fn create(
     pd: *mut ibv_pd,
     attr: &mut ibv_srq_attr,
     name: *mut core::ffi::c_void,
+    xrc: Option<XrcParts<'_>>,
 ) -> Result<*mut ibv_srq, Errno> {
     let domain = handle!(pd::of(pd))?;
     // SAFETY: `pd` is valid, since `pd::of` succeeded; the field is written once.
@@ -63,9 +72,14 @@ unsafe fn create(
         return Err(Errno::INVAL);
     }
     let object = SrqObject::new_uninit_in(domain.allocator(), Resource::Srq)?;
-    let srq = domain
-        .pd
-        .srq(attr.max_wr as usize, attr.max_sge.max(1) as usize)?;
+    let (receives, pieces) = (attr.max_wr as usize, attr.max_sge.max(1) as usize);
+    let srq = match xrc {
+        None => domain.pd.srq(receives, pieces)?,
+        Some((xrcd, queue)) => {
+            let (xrcd, cq) = (xrcd.xrcd(), &queue.cq);
+            domain.pd.xrc_srq(xrcd, cq, receives, pieces)?
+        }
+    };
     let subject = Subject::Srq(srq.number());
     let event_source = AsyncEventSource::new(
         &own.events,
@@ -90,6 +104,7 @@ unsafe fn create(
         event_source,
         _domain: domain.uses.begin(),
         _context: own.uses.begin(),
+        _xrc: xrc.map(|(xrcd, queue)| [xrcd.uses.begin(), queue.uses.begin()]),
     };
     Ok(object.fill(c, queue))
 }
@@ -105,7 +120,7 @@ pub unsafe extern "C" fn ibv_create_srq(
 ) -> *mut ibv_srq {
     let attr = arg_mut!(attr).ok_or(Errno::INVAL);
     // SAFETY: the caller guarantees that `pd` is null or was created by this library.
-    pointer(attr.and_then(|attr| unsafe { create(pd, &mut attr.attr, attr.srq_context) }))
+    pointer(attr.and_then(|attr| unsafe { create(pd, &mut attr.attr, attr.srq_context, None) }))
 }
 
 /// The same with the fields that later releases added.
@@ -119,22 +134,45 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     let attr = arg_mut!(attr).ok_or(Errno::INVAL);
     pointer(attr.and_then(|attr| {
         let has = |part| attr.comp_mask & part != 0;
-        if attr.comp_mask & !(IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD) != 0
-            || (has(IBV_SRQ_INIT_ATTR_TYPE) && attr.srq_type != IBV_SRQT_BASIC)
-        {
+        let srq_type = match has(IBV_SRQ_INIT_ATTR_TYPE) {
+            true => attr.srq_type,
+            false => IBV_SRQT_BASIC,
+        };
+        let basic = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+        let known = match srq_type {
+            IBV_SRQT_BASIC => basic,
+            IBV_SRQT_XRC => basic | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ,
+            _ => return Err(Errno::NOSUPP),
+        };
+        if attr.comp_mask & !known != 0 {
             return Err(Errno::NOSUPP);
         }
-        if !has(IBV_SRQ_INIT_ATTR_PD) {
+        if (known & !IBV_SRQ_INIT_ATTR_TYPE) & !attr.comp_mask != 0 {
             return Err(Errno::INVAL);
         }
+        let xrc = match srq_type {
+            IBV_SRQT_XRC => {
+                // SAFETY: the caller guarantees that domain and queue of `attr` are null or were created by this library, and exist during the call.
+                Some(unsafe { (xrcd::of(attr.xrcd)?, cq::of(attr.cq)?) })
+            }
+            _ => None,
+        };
         // SAFETY: the caller guarantees that `attr.pd` is null or was created by this library.
-        unsafe { create(attr.pd, &mut attr.attr, attr.srq_context) }
+        unsafe { create(attr.pd, &mut attr.attr, attr.srq_context, xrc) }
     }))
 }
 
-/// The number of an XRC queue; these queues have none.
-pub(crate) unsafe extern "C" fn get_srq_num(_srq: *mut ibv_srq, _number: *mut u32) -> c_int {
-    number(Err(Errno::NOSUPP))
+/// The number by which XRC initiators name a queue of an XRC domain; other queues have none (`EOPNOTSUPP`).
+///
+/// # Safety
+/// `srq` was created by this library; `srq_num` is null or valid for writes.
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, srq_num: *mut u32) -> c_int {
+    let (own, srq_num) = (handle!(of(srq)), arg_mut!(srq_num));
+    let known = own.zip(srq_num).ok_or(Errno::INVAL);
+    number(known.and_then(|(own, srq_num)| {
+        *srq_num = own.srq.xrc_number().ok_or(Errno::NOSUPP)?;
+        Ok(())
+    }))
 }
 
 /// Changes the limit below which an event is raised. The size of a queue is fixed.

@@ -89,6 +89,10 @@ impl Connection {
         };
         let qp = options.qp;
         let init = qp.init();
+        if init.qp_type.is_xrc() && !agreement.extensions {
+            let reason = "the peer has no XRC: it is not Verbena, or its extensions are off";
+            return Err(verbena_nic::Error::Xrc(reason).into());
+        }
         let mut out = Outbox::new();
         if qp.state() == QpState::Reset && nonces.is_none() {
             qp.modify(QpState::Init, &mut out);

@@ -3,8 +3,8 @@
 
 use core::time::Duration;
 
+use verbena_nic::Outbox;
 use verbena_nic::qp::TurnStatus;
-use verbena_nic::{Outbox, QpType};
 use verbena_stream::Time;
 use verbena_sync::atomic::Ordering;
 
@@ -69,7 +69,7 @@ impl Connection {
         let dead = socket.silence().is_some_and(|silent| silent > patience);
         let ends = dead || self.has_stalled(bound, unsent, patience, now);
         if ends {
-            if awaits && bound.qp.init().qp_type == QpType::Rc {
+            if awaits && bound.qp.init().qp_type.is_reliable() {
                 bound.qp.handle_peer_dead(out);
             } else {
                 // Requests have completed, or are not affected: the end of the connection reports it.

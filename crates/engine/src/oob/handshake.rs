@@ -217,7 +217,7 @@ impl OobHandshake {
         if call.from != expected.number || call.gid != gid(expected.peer) || !from_there {
             return Verdict::Refuse(DialReject::WrongPeer);
         }
-        if call.qp_type != self.qp_type {
+        if call.qp_type != self.qp_type.peer() {
             return Verdict::Refuse(DialReject::WrongService);
         }
         if state.stage == Stage::Closed || !expected.options.qp.state().receives() {

@@ -23,6 +23,7 @@ use verbena_nic::qp::{Limits, PostError, PostSendError, QpAccessFlags, Registrat
 use verbena_nic::{NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
 use verbena_stream::RnrRetry;
 use verbena_sync::locks::Mutex;
+use verbena_wire::Srqn;
 use verbena_wire::ext::RnrTimer;
 
 use crate::connection::{Connection, Done, Options, Slot};
@@ -30,6 +31,7 @@ use crate::core::Core;
 use crate::error::Error;
 use crate::poll::queue::{CompletionQueue, Queue};
 use crate::verbs::shared_send_queue::{SendQueue, SharedSendQueue};
+use crate::verbs::xrc_domain::XrcDomain;
 use oob::{Callable, MovedNumber};
 
 /// Attributes of a queue pair.
@@ -78,6 +80,8 @@ pub struct QueuePair {
     recv: Arc<Queue>,
     /// Held so that the queue outlives the last completion.
     _send: Arc<Queue>,
+    /// The domain of an XRC target.
+    _xrcd: Option<XrcDomain>,
     attr: Arc<Mutex<QpAttr>>,
     /// Present if peers can call it.
     oob: Option<Callable>,
@@ -94,7 +98,23 @@ impl QueuePair {
     ) -> Result<QueuePair, Error> {
         core.check_own(send.0.core())?;
         core.check_own(recv.0.core())?;
-        QueuePair::make(core, SendQueue::Own(send), recv, options)
+        QueuePair::make(core, SendQueue::Own(send), recv, None, options)
+    }
+
+    /// A target of an XRC domain.
+    pub(crate) fn xrc_target(
+        core: &Arc<Core>,
+        domain: &XrcDomain,
+        options: QueuePairOptions,
+    ) -> Result<QueuePair, Error> {
+        core.check_own(domain.core())?;
+        let options = QueuePairOptions {
+            pd: domain.pd(),
+            qp_type: QpType::XrcRecv,
+            ..options
+        };
+        let queue = domain.queue();
+        QueuePair::make(core, SendQueue::Own(queue), queue, Some(domain), options)
     }
 
     /// A channel of a shared send queue (V6). Peers cannot call it by number.
@@ -110,13 +130,14 @@ impl QueuePair {
             oob: false,
             ..options
         };
-        QueuePair::make(core, SendQueue::Shared(ssq), recv, options)
+        QueuePair::make(core, SendQueue::Shared(ssq), recv, None, options)
     }
 
     fn make(
         core: &Arc<Core>,
         sends: SendQueue<'_>,
         recv: &CompletionQueue,
+        xrcd: Option<&XrcDomain>,
         options: QueuePairOptions,
     ) -> Result<QueuePair, Error> {
         let config = &core.config;
@@ -135,9 +156,10 @@ impl QueuePair {
             transfer: config.transfer(),
             registration: options.registration,
         };
-        let qp = match sends {
-            SendQueue::Own(_) => core.function.create_qp(new)?,
-            SendQueue::Shared(ssq) => core.function.create_channel(ssq.number(), new)?,
+        let qp = match (&sends, xrcd) {
+            (_, Some(xrcd)) => core.function.create_xrc_target(xrcd.domain(), new)?,
+            (SendQueue::Own(_), None) => core.function.create_qp(new)?,
+            (SendQueue::Shared(ssq), None) => core.function.create_channel(ssq.number(), new)?,
         };
         let send = sends.queue();
         send.add_send_group(&recv.0.group);
@@ -161,6 +183,7 @@ impl QueuePair {
             slot: Arc::new(Slot::new(Some(config.dead_after))),
             recv: recv.0.clone(),
             _send: send.clone(),
+            _xrcd: xrcd.cloned(),
             attr,
             oob: callable,
             moved_number: None,
@@ -175,6 +198,11 @@ impl QueuePair {
     /// Its number.
     pub fn number(&self) -> u32 {
         self.qp.number()
+    }
+
+    /// Its type.
+    pub fn qp_type(&self) -> QpType {
+        self.qp.init().qp_type
     }
 
     /// Its state.
@@ -253,6 +281,20 @@ impl QueuePair {
         let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
             self.qp
                 .queue_send(wr)
+                .err()
+                .map(|source| PostSendError { posted: at, source })
+        });
+        self.kick();
+        refused.map_or(Ok(()), Err)
+    }
+
+    /// The same for an XRC initiator: the requests are for the peer's shared receive queue with this number.
+    pub fn post_sends_to(&self, srqn: Srqn, wrs: &[SendWr<'_>]) -> Result<(), PostSendError> {
+        self.check()
+            .map_err(|source| PostSendError { posted: 0, source })?;
+        let refused = wrs.iter().enumerate().find_map(|(at, wr)| {
+            let posted = self.qp.queue_send_to(srqn, wr);
+            posted
                 .err()
                 .map(|source| PostSendError { posted: at, source })
         });

@@ -1,5 +1,5 @@
 //! A shared receive queue: posting to it resumes a connection that waits for a receive, on the posting thread.
-//! It cannot be destroyed while a queue pair uses it.
+//! It cannot be destroyed while a queue pair uses it. One of an XRC domain can: a target that is receiving into it fails.
 
 use std::sync::Arc;
 
@@ -7,9 +7,19 @@ use verbena_mem::Pd;
 use verbena_nic::qp::{PostError, PostRecvError};
 use verbena_nic::{Outbox, QpState, ReceiveWr, Srq, SrqInfo};
 use verbena_sync::atomic::{AtomicBool, Ordering};
+use verbena_wire::Srqn;
 
 use crate::core::Core;
 use crate::error::Error;
+use crate::poll::queue::CompletionQueue;
+use crate::verbs::xrc_domain::XrcDomain;
+
+/// What a shared receive queue of an XRC domain needs as long as it lives.
+#[derive(Debug)]
+pub(crate) struct XrcParts {
+    pub(crate) domain: XrcDomain,
+    pub(crate) cq: CompletionQueue,
+}
 
 /// A shared receive queue.
 #[derive(Debug)]
@@ -18,6 +28,7 @@ pub struct SharedReceiveQueue {
     srq: Arc<Srq>,
     /// Its number may have been reused by now.
     destroyed: AtomicBool,
+    xrc: Option<XrcParts>,
 }
 
 impl SharedReceiveQueue {
@@ -31,12 +42,42 @@ impl SharedReceiveQueue {
             core: core.clone(),
             srq: core.function.create_srq(pd, receives, pieces)?,
             destroyed: AtomicBool::new(false),
+            xrc: None,
+        })
+    }
+
+    /// One of an XRC domain, which completes in a queue of its own.
+    pub(crate) fn in_domain(
+        core: &Arc<Core>,
+        parts: XrcParts,
+        pd: Pd,
+        receives: usize,
+        pieces: usize,
+    ) -> Result<SharedReceiveQueue, Error> {
+        core.check_own(parts.domain.core())?;
+        core.check_own(parts.cq.0.core())?;
+        let (domain, cq) = (parts.domain.domain(), parts.cq.number());
+        let function = &core.function;
+        let srq = function.create_xrc_srq(domain, (pd, cq), receives, pieces)?;
+        // Threads that poll the queue serve the targets.
+        parts.cq.0.add_send_group(&parts.domain.queue().0.group);
+        Ok(SharedReceiveQueue {
+            core: core.clone(),
+            srq,
+            destroyed: AtomicBool::new(false),
+            xrc: Some(parts),
         })
     }
 
     /// Its number.
     pub fn number(&self) -> u32 {
         self.srq.number()
+    }
+
+    /// The number by which requests name it, if it is one of an XRC domain.
+    pub fn xrc_number(&self) -> Option<Srqn> {
+        let domain = self.xrc.as_ref()?.domain.domain();
+        Some(domain.number_of(self.number()))
     }
 
     /// A destroyed queue is not looked up by number, which may have been reused.
@@ -87,9 +128,16 @@ impl SharedReceiveQueue {
     /// Destroys it now, if no queue pair uses it. Posted receives are discarded.
     pub fn destroy(&self) -> Result<(), Error> {
         self.check()?;
-        self.core.function.destroy_srq(self.number())?;
+        self.end()?;
         self.destroyed.store(true, Ordering::Release);
         Ok(())
+    }
+
+    fn end(&self) -> Result<(), Error> {
+        let mut out = Outbox::new();
+        let destroyed = self.core.function.destroy_srq(self.number(), &mut out);
+        self.core.deliver(&mut out);
+        Ok(destroyed?)
     }
 }
 
@@ -97,7 +145,7 @@ impl Drop for SharedReceiveQueue {
     fn drop(&mut self) {
         if self.core.is_alive() && !self.destroyed.load(Ordering::Acquire) {
             // Holders of queue pairs on it keep it as long as those exist.
-            let destroyed = self.core.function.destroy_srq(self.number());
+            let destroyed = self.end();
             debug_assert!(destroyed.is_ok(), "a queue in use is held");
         }
     }

@@ -7,7 +7,7 @@ use verbena_engine::{Error, UdOptions, UdPair};
 use verbena_mem::{Access, Buffer, Tpt};
 use verbena_nic::qp::{PostError, PostSendError};
 use verbena_nic::ud::{Destination, GRH_LEN, MAX_DATAGRAM, UdSendWr};
-use verbena_nic::{Arm, Flags, QpState, ReceiveWr, Sge, Status, Wc, WcOp};
+use verbena_nic::{Arm, Flags, Outbox, QpState, ReceiveWr, Sge, Status, Wc, WcOp};
 use verbena_wire::number::Qpn;
 
 use crate::common::datagrams::{GROUP, KEY, LOCALHOST, Side, make, ready, to_group, wr};
@@ -128,7 +128,7 @@ fn srq_serves_several_ud_queue_pairs() {
     assert_eq!(complete(&b.cq, 1)[0].qpn, uds[1].number().get());
     // The SRQ and the completion queue cannot be destroyed while queue pairs use them.
     let (function, number) = (b.engine.function().clone(), srq.number());
-    assert!(function.destroy_srq(number).is_err());
+    assert!(function.destroy_srq(number, &mut Outbox::new()).is_err());
     assert!(function.destroy_cq(b.cq.number()).is_err());
     assert!(function.free_pd(b.pd).is_err());
     assert_eq!(function.used().qps, 4);

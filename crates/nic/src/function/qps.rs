@@ -19,6 +19,7 @@ use crate::ssq::Ssq;
 use crate::state::{Personality, QpState, QpType, RdmacState};
 use crate::ud::UdQp;
 use crate::ulp::{NewUlp, UlpQp};
+use crate::xrc::XrcDomain;
 
 /// A queue pair to create, its parts named by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +92,8 @@ pub(super) struct Uses {
     pub(super) srq: Option<Arc<Srq>>,
     /// V6: the queue that its sends come from. That queue has the use of the completion queue.
     pub(super) ssq: Option<Arc<Ssq>>,
+    /// The domain of an XRC target.
+    xrcd: Option<Arc<XrcDomain>>,
     _pd: Use,
     /// `None` if it is the receives' or the shared send queue's: a completion queue counts queue pairs, not work queues.
     _send_cq: Option<Use>,
@@ -143,9 +146,43 @@ impl Function {
         Ok(qp)
     }
 
+    /// An XRC target in `Reset`: requests that it receives name shared receive queues of this domain. It sends no requests; the protection
+    /// domain and completion queues of `new` stay unused.
+    pub fn create_xrc_target(&self, domain: &Arc<XrcDomain>, new: NewQp) -> Result<Arc<Qp>, Error> {
+        if new.qp_type != QpType::XrcRecv || new.srq.is_some() {
+            return Err(Error::Xrc(
+                "an XRC target has the type XrcRecv and no shared receive queue of its own",
+            ));
+        }
+        self.attributes.check_qp(&new.limits)?;
+        let parts = self.use_parts(new.pd, (new.send_cq, new.recv_cq), None)?;
+        let uses = Uses {
+            xrcd: Some(domain.clone()),
+            ..parts
+        };
+        self.add_qp(new, uses, None, self.memory_scope(new.pd))
+    }
+
+    /// The targets of an XRC domain.
+    pub(super) fn targets_of(&self, domain: &Arc<XrcDomain>) -> Vec<Arc<Qp>> {
+        let here = |qp: &&Arc<Qp>| {
+            let own = qp.init().xrcd.as_ref();
+            own.is_some_and(|own| Arc::ptr_eq(own, domain))
+        };
+        self.qps
+            .collect(|pair| pair.connected().filter(here).cloned())
+    }
+
     /// A queue pair in `Reset`, with the reserved number if one is given.
     pub(super) fn make_qp(&self, new: NewQp, promised: Option<u32>) -> Result<Arc<Qp>, Error> {
         self.attributes.check_qp(&new.limits)?;
+        match new.qp_type {
+            QpType::XrcRecv => return Err(Error::Xrc("an XRC target needs an XRC domain")),
+            QpType::XrcSend if new.srq.is_some() => {
+                return Err(Error::Xrc("an XRC initiator has no receives"));
+            }
+            _ => {}
+        }
         let uses = self.use_parts(new.pd, (new.send_cq, new.recv_cq), new.srq)?;
         self.add_qp(new, uses, promised, self.memory_scope(new.pd))
     }
@@ -158,16 +195,21 @@ impl Function {
         tpt: MemoryScope,
     ) -> Result<Arc<Qp>, Error> {
         self.check_service(Service::Rdma)?;
-        // Sends cannot be posted to a channel directly.
-        let sends = if uses.ssq.is_some() {
+        // Sends cannot be posted to a channel directly, and those of an XRC initiator name a queue.
+        let xrc = new.qp_type.is_xrc();
+        let sends = if uses.ssq.is_some() || xrc {
             0
         } else {
             new.limits.sends
         };
+        let receives = if xrc { 0 } else { new.limits.receives };
         let limits = Limits {
             sends,
+            receives,
             ..new.limits
         };
+        let initiates = new.qp_type == QpType::XrcSend;
+        let xrc_sends = if initiates { new.limits.sends } else { 0 };
         let mut made = None;
         let make = |number| {
             let qp = Arc::new(Qp::new(QpInit {
@@ -179,6 +221,8 @@ impl Function {
                 send_cq: uses.send.clone(),
                 recv_cq: uses.recv.clone(),
                 srq: uses.srq.clone(),
+                xrcd: uses.xrcd.clone(),
+                xrc_sends,
                 tpt,
                 limits,
                 transfer: new.transfer,
@@ -198,7 +242,7 @@ impl Function {
     }
 
     /// The memory of this function alone.
-    fn memory_scope(&self, pd: Pd) -> MemoryScope {
+    pub(super) fn memory_scope(&self, pd: Pd) -> MemoryScope {
         MemoryScope::new(&self.tpt, pd, Vec::new())
     }
 
@@ -316,6 +360,7 @@ impl Function {
             recv: recv_cq,
             srq,
             ssq: None,
+            xrcd: None,
             _pd: pd_use,
             _send_cq: send_use,
             _recv_cq: recv_use,
@@ -355,9 +400,14 @@ impl Function {
     }
 
     fn use_srq(&self, number: u32, pd: Pd) -> Result<(Arc<Srq>, Use), Error> {
-        let (srq, used) = self
-            .srqs
-            .with(number, |row| (row.srq.clone(), Use::of(&row.users)))?;
+        let (srq, used, xrc) = self.srqs.with(number, |row| {
+            (row.srq.clone(), Use::of(&row.users), row.xrc.is_some())
+        })?;
+        if xrc {
+            return Err(Error::Xrc(
+                "requests name a shared receive queue of an XRC domain; it cannot be a queue pair's own",
+            ));
+        }
         if srq.pd() != pd {
             return Err(Error::Domain {
                 srq: number,

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use verbena_events::event::Outbox;
 use verbena_mem::Pd;
 
 use super::Function;
@@ -11,6 +12,7 @@ use super::users::{Use, Users};
 use crate::cq::{Cq, CqOptions};
 use crate::error::Error;
 use crate::srq::Srq;
+use crate::xrc::{XrcDomain, XrcSrq};
 
 /// A completion queue and the number of its users.
 #[derive(Debug)]
@@ -24,7 +26,16 @@ pub(super) struct CqRow {
 pub(super) struct SrqRow {
     pub(super) srq: Arc<Srq>,
     pub(super) users: Arc<Users>,
+    /// For a queue that requests to XRC targets name.
+    pub(super) xrc: Option<XrcUses>,
     _pd: Use,
+}
+
+/// The domain of an XRC shared receive queue, and its use of its completion queue.
+#[derive(Debug)]
+pub(super) struct XrcUses {
+    domain: Arc<XrcDomain>,
+    _cq: Use,
 }
 
 /// Result of a query of a completion queue.
@@ -130,10 +141,42 @@ impl Function {
             Ok(SrqRow {
                 srq: Arc::new(Srq::new(number, pd, receives, pieces)),
                 users: Arc::default(),
+                xrc: None,
                 _pd: used,
             })
         };
         self.srqs.add(make, |row| row.srq.clone())
+    }
+
+    /// The same for requests that name it by number at a target of this XRC domain; its receives complete in `cq`.
+    pub fn create_xrc_srq(
+        &self,
+        domain: &Arc<XrcDomain>,
+        (pd, cq): (Pd, u32),
+        receives: usize,
+        pieces: usize,
+    ) -> Result<Arc<Srq>, Error> {
+        self.attributes.check_srq(receives, pieces)?;
+        let used = self.use_pd(pd)?;
+        let (cq, cq_use) = self.use_cq(cq)?;
+        let make = |number| {
+            Ok(SrqRow {
+                srq: Arc::new(Srq::new(number, pd, receives, pieces)),
+                users: Arc::default(),
+                xrc: Some(XrcUses {
+                    domain: domain.clone(),
+                    _cq: cq_use,
+                }),
+                _pd: used,
+            })
+        };
+        let srq = self.srqs.add(make, |row| row.srq.clone())?;
+        domain.add(XrcSrq {
+            srq: srq.clone(),
+            cq,
+            tpt: self.memory_scope(pd),
+        });
+        Ok(srq)
     }
 
     /// The shared receive queue with this number.
@@ -170,7 +213,7 @@ impl Function {
         &self,
         number: u32,
         wr: &crate::wr::ReceiveWr<'_>,
-        out: &mut verbena_events::event::Outbox,
+        out: &mut Outbox,
     ) -> Result<(), Error> {
         if let Some(qp) = self.srq(number)?.post(wr)? {
             out.wake(qp);
@@ -180,7 +223,18 @@ impl Function {
     }
 
     /// Destroys a shared receive queue that no queue pair uses; waiting receives are removed.
-    pub fn destroy_srq(&self, number: u32) -> Result<(), Error> {
+    ///
+    /// One of an XRC domain is destroyed in any case, and nothing completes in its completion queue after that: a target that is receiving a message
+    /// into it fails, which the outbox tells its connection.
+    pub fn destroy_srq(&self, number: u32, out: &mut Outbox) -> Result<(), Error> {
+        let xrc = |row: &SrqRow| row.xrc.as_ref().map(|uses| uses.domain.clone());
+        if let Some(domain) = self.srqs.with(number, xrc)? {
+            let named = domain.number_of(number);
+            domain.remove(named);
+            for target in self.targets_of(&domain) {
+                target.forget_srq(named, out);
+            }
+        }
         self.srqs.remove(number, |row| row.users.count()).map(drop)
     }
 }

@@ -4,6 +4,7 @@ mod destroy;
 mod race;
 mod scale;
 mod services;
+mod xrc;
 
 use std::sync::Arc;
 
@@ -61,7 +62,7 @@ fn unknown_numbers_are_refused_without_effect() {
             function.srq(number).err(),
             function.modify_srq(number, 0).err(),
             function.query_srq(number).err(),
-            function.destroy_srq(number).err(),
+            function.destroy_srq(number, &mut Outbox::new()).err(),
             function.qp(number).err(),
             function.query_qp(number).err(),
             function.modify_qp(number, QpState::Init, out).err(),
@@ -206,7 +207,7 @@ fn protection_domain_in_use_cannot_be_freed() {
     assert_eq!(users(function.free_pd(pd).unwrap_err()), 4);
     function.deregister(bound).unwrap();
     drop(buffer);
-    function.destroy_srq(srq).unwrap();
+    function.destroy_srq(srq, &mut Outbox::new()).unwrap();
     assert_eq!(users(function.free_pd(pd).unwrap_err()), 1);
     function.destroy_qp(qp, out).unwrap();
     function.free_pd(pd).unwrap();
@@ -228,10 +229,13 @@ fn queues_stay_while_queue_pairs_use_them() {
     let second = function.create_qp(new_qp(pd, cq)).unwrap().number();
     assert_eq!(users(function.destroy_cq(cq).unwrap_err()), 2);
     assert_eq!(users(function.destroy_cq(other).unwrap_err()), 1);
-    assert_eq!(users(function.destroy_srq(srq).unwrap_err()), 1);
+    assert_eq!(
+        users(function.destroy_srq(srq, &mut Outbox::new()).unwrap_err()),
+        1
+    );
     assert_eq!(function.query_srq(srq).unwrap().users, 1);
     function.destroy_qp(first, out).unwrap();
-    function.destroy_srq(srq).unwrap();
+    function.destroy_srq(srq, &mut Outbox::new()).unwrap();
     function.destroy_cq(other).unwrap();
     function.destroy_qp(second, out).unwrap();
     function.destroy_cq(cq).unwrap();
@@ -248,7 +252,7 @@ fn srq_of_another_domain_is_refused() {
     });
     let expected = "shared receive queue 1 belongs to protection domain 2, not 1";
     assert_eq!(refused.unwrap_err().to_string(), expected);
-    function.destroy_srq(srq).unwrap();
+    function.destroy_srq(srq, &mut Outbox::new()).unwrap();
 }
 
 #[test]

@@ -213,6 +213,8 @@ impl Inner {
         mut outgoing: Outgoing,
         out: &mut Outbox,
     ) -> bool {
+        let parts = self.receive.target_parts();
+        let init = parts.as_deref().unwrap_or(init);
         let Some(stream) = &mut self.stream else {
             return false;
         };
@@ -391,7 +393,7 @@ impl Inner {
 /// A stream that is held for responses or memory.
 impl Inner {
     /// Stops reading the stream until responses have been sent.
-    fn hold_for_responses(&mut self) {
+    pub(super) fn hold_for_responses(&mut self) {
         let (framed, accepted) = (self.transmit.framed(), self.transmit.accepted());
         let reason = BlockReason::Responses { framed, accepted };
         self.receive.block(self.now + RESPONSES_WAIT, reason);

@@ -73,7 +73,7 @@ impl Inner {
     fn completion_point(&self, init: &QpInit) -> CompletionPoint {
         let stream = self.stream.as_ref().filter(|s| s.peer_caps().is_some());
         match stream {
-            Some(stream) if init.personality == Personality::Roce && init.qp_type == QpType::Rc => {
+            Some(stream) if init.personality == Personality::Roce && init.qp_type.is_reliable() => {
                 let requester = &stream.accounting().requester;
                 // With an RNR the receiver also acknowledges all requests before it.
                 CompletionPoint::Acked(
@@ -120,7 +120,7 @@ impl Inner {
     /// complete request among them was executed, unless a request before it was refused (docs/connections.md). A proxy terminates
     /// TCP itself and has bytes that the process never read, so the connection must be known to be direct.
     pub(super) fn presume_executed(&mut self, init: &QpInit, undelivered: Option<u64>) {
-        let tracked = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
+        let tracked = init.personality == Personality::Roce && init.qp_type.is_reliable();
         let Some(undelivered) = undelivered.filter(|_| tracked && !self.link.is_gone()) else {
             return;
         };
@@ -201,7 +201,8 @@ impl Inner {
             && let Some(receive) = self.receive.take_claimed()
         {
             let wc = receive_flush(init, receive.id, status);
-            init.recv_cq.push(wc, out);
+            let parts = self.receive.target_parts();
+            parts.as_deref().unwrap_or(init).recv_cq.push(wc, out);
         }
         let qp = init.number;
         out.push(match violation {
@@ -210,6 +211,7 @@ impl Inner {
             | Violation::Unaligned { .. }
             | Violation::TooManyReads { .. }
             | Violation::TooLong { .. }
+            | Violation::NoSuchSrq(_)
             | Violation::NoReceive { .. } => Event::QpRequest { qp },
             _ => Event::QpFatal { qp },
         });
@@ -376,6 +378,8 @@ impl Inner {
     }
 
     pub(super) fn flush_receives(&mut self, init: &QpInit, out: &mut Outbox) {
+        let parts = self.receive.target_parts();
+        let init = parts.as_deref().unwrap_or(init);
         if let Some(receive) = self.receive.take_claimed() {
             init.recv_cq
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
@@ -385,7 +389,8 @@ impl Inner {
                 .push(receive_flush(init, receive.id, Status::WrFlushErr), out);
         }
         self.receive.leave_srq_waiters(init, out);
-        if init.srq.is_some() && self.receive.notice_last_wqe() {
+        let shared = init.srq.is_some() || init.xrcd.is_some();
+        if shared && self.receive.notice_last_wqe() {
             out.push(Event::LastWqe { qp: init.number });
         }
     }

@@ -79,6 +79,11 @@ pub enum MigrateRefusal {
         "it is encrypted (setting `tls`), and its keys do not leave the adapter; disconnect it and connect again at the destination"
     )]
     Encrypted,
+    /// Its shared receive queues, or those of its peer, are named by numbers of an XRC domain, which stays.
+    #[error(
+        "it is an XRC queue pair, and its domain stays in its adapter: disconnect it and connect another one at the destination"
+    )]
+    Xrc,
     /// V6: its sends come from a queue that stays.
     #[error(
         "it is a channel of shared send queue {ssq}, which {} and has {requests} requests for it; detach it there, and try again when they have completed",
@@ -342,6 +347,9 @@ impl Inner {
                 attached: true,
                 requests: self.sends.len(),
             });
+        }
+        if init.qp_type.is_xrc() {
+            return Err(MigrateRefusal::Xrc);
         }
         let waits = self.receive.blocked().is_some_and(Blocked::for_memory);
         if waits || self.responder.is_waiting() || init.tpt.has_pending() {

@@ -94,7 +94,9 @@ impl Inner {
 
     pub(super) fn connect(&mut self, init: &QpInit, stream: Stream, rfc7306: bool) -> bool {
         let next = self.state.next(init.personality, QpEvent::Connected);
-        let Some(next) = next.filter(|_| self.stream.is_none()) else {
+        // XRC is an extension: the peer must have it.
+        let suits = !init.qp_type.is_xrc() || stream.has_extensions();
+        let Some(next) = next.filter(|_| self.stream.is_none() && suits) else {
             return false;
         };
         if self.link.handle(LinkEvent::Attach) == LinkAct::Reject {
@@ -153,6 +155,15 @@ impl Inner {
             return false;
         }
         self.authentication = Authentication::Done;
+        let (own, peer) = (init.qp_type, caps.qp_type);
+        if (own.is_xrc() || peer.is_xrc()) && peer != own.peer() {
+            let wanted = own.peer();
+            self.cause.get_or_insert_with(|| {
+                format!("the peer's queue pair is of type {peer}, this one needs {wanted}")
+            });
+            self.fail_fatal(init, out);
+            return false;
+        }
         out.push(Event::Established { qp });
         true
     }
@@ -214,7 +225,7 @@ impl Inner {
             self.transmit.clear();
         }
         // InfiniBand has no orderly close: only requests that need the peer notice.
-        let reliable = init.personality == Personality::Roce && init.qp_type == QpType::Rc;
+        let reliable = init.personality == Personality::Roce && init.qp_type.is_reliable();
         let grace = reliable && !self.attributes.grace.is_zero();
         if self.link.handle(LinkEvent::End { grace }) != LinkAct::RaiseDisconnected {
             return;

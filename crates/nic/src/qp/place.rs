@@ -12,6 +12,7 @@ use super::QpInit;
 use super::inner::Inner;
 use super::memory::{Right, access_violation, places};
 use super::receive_state::{BlockReason, MAX_REFUSALS};
+use super::target::Selected;
 use super::touch::Touching;
 use super::wait::wait_for_entry;
 use super::wqe::Payload;
@@ -123,9 +124,18 @@ impl Inner {
         bytes: &[u8],
         out: &mut Outbox,
     ) -> Placed {
+        if let Place::Write { .. } = run.place {
+            match self.select_srq(init, out) {
+                Selected::Ready => {}
+                Selected::Held => return Placed::Held,
+                Selected::Refused => return Placed::StreamEnded,
+            }
+        }
         if bytes.is_empty() {
             return Placed::Done;
         }
+        let parts = self.receive.target_parts();
+        let init = parts.as_deref().unwrap_or(init);
         if self.has_responses() && !self.preserve_run(init, run.place, bytes.len() as u32) {
             return Placed::Held;
         }

@@ -3,13 +3,14 @@
 //! stream has room.
 
 use verbena_events::event::Outbox;
+use verbena_wire::Srqn;
 
 use super::inner::Inner;
 use super::wqe::Wqe;
 use super::{Qp, QpInit};
 use crate::receive::{self, Receive};
-use crate::state::QpState;
-use crate::wr::{Data, ReceiveWr, SendOp, SendWr};
+use crate::state::{QpState, QpType};
+use crate::wr::{Data, Flags, ReceiveWr, SendOp, SendWr};
 
 /// Why a request cannot be posted. Nothing has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -42,6 +43,9 @@ pub enum PostError {
     /// Receives of a queue pair with a shared receive queue and sends of a channel are posted to the shared queue.
     #[error("requests are posted to the shared queue, not to the queue pair")]
     Shared,
+    /// Requests of an XRC initiator name a shared receive queue of the peer; an XRC target sends none, and neither has receives of its own.
+    #[error("not a request for a queue pair of this type (XRC)")]
+    Xrc,
     /// V6: the shared send queue has no such channel, or has detached it.
     #[error("no channel {0} is attached to the shared send queue")]
     Channel(u32),
@@ -110,10 +114,34 @@ impl Qp {
         }
     }
 
+    /// The same for an XRC initiator: the request is for the peer's shared receive queue with this number.
+    pub fn queue_send_to(&self, srqn: Srqn, wr: &SendWr<'_>) -> Result<(), PostError> {
+        let state = self.tails.status.state();
+        if self.init.qp_type != QpType::XrcSend {
+            return Err(PostError::Xrc);
+        }
+        if !state.takes_sends() {
+            return Err(PostError::State(state));
+        }
+        let len = check_data(&self.init, wr)?;
+        let wqe = Wqe {
+            srqn,
+            flags: wr.flags | Flags::NAMES_SRQ,
+            ..Wqe::new(wr, len)
+        };
+        let depth = self.init.xrc_sends;
+        if self.tails.post_send(wqe, depth) {
+            Ok(())
+        } else {
+            Err(PostError::Full(depth))
+        }
+    }
+
     /// V6: a channel of a shared send queue has no send queue of its own.
     #[cold]
     fn no_room(&self) -> PostError {
         match self.init.limits.sends {
+            0 if self.init.qp_type.is_xrc() => PostError::Xrc,
             0 if self.init.send_cq.is_for_ssq() => PostError::Shared,
             depth => PostError::Full(depth),
         }
@@ -133,6 +161,8 @@ impl Qp {
         let depth = self.init.limits.receives;
         if self.tails.post_receive(receive, depth) {
             Ok(self.tails.must_notify_receive())
+        } else if self.init.qp_type.is_xrc() {
+            Err(PostError::Xrc)
         } else {
             Err(PostError::Full(depth))
         }

@@ -16,6 +16,7 @@ use super::memory::{access_violation, scatter};
 use super::owed::Owed;
 use super::place::Placed;
 use super::receive_state::{BlockReason, Blocked, HoldCheck, PeerProgress, UNTIMED};
+use super::target::Selected;
 use super::touch::sink_touched;
 use super::wqe::Payload;
 use crate::carrier::{Carrier, IoOutcome};
@@ -74,6 +75,8 @@ impl Inner {
         if self.receive.is_blocked() {
             return Receiving::Held;
         }
+        let parts = self.receive.target_parts();
+        let init = parts.as_deref().unwrap_or(init);
         let staged = !self.receive.stage().is_empty();
         let missing = self.receive.stage().missing();
         let mut direct = 0;
@@ -206,7 +209,9 @@ impl Inner {
         let (mut at, mut need) = (0, 0);
         loop {
             let rest = input.get(at..).unwrap_or_default();
-            if let Some(used) = self.take_predicted(init, rest, out) {
+            if init.xrcd.is_none()
+                && let Some(used) = self.take_predicted(init, rest, out)
+            {
                 at += used;
                 if at == input.len() {
                     break;
@@ -354,6 +359,11 @@ impl Inner {
 impl Inner {
     /// A message needs a receive; false if the stream must wait for one.
     fn claim(&mut self, init: &QpInit, opcode: Opcode, now: Time, out: &mut Outbox) -> bool {
+        if self.select_srq(init, out) != Selected::Ready {
+            return false;
+        }
+        let parts = self.receive.target_parts();
+        let init = parts.as_deref().unwrap_or(init);
         let immediate = matches!(opcode, Opcode::Immediate | Opcode::ImmediateSe);
         if self.receive.take_write_dropped() && immediate {
             // Immediate data reports that its Write was placed; this one's was dropped.
@@ -488,6 +498,19 @@ impl Inner {
 impl Inner {
     /// Processes something that has arrived in full; false if the stream is over, or is not read further for now.
     pub(super) fn deliver(&mut self, init: &QpInit, delivery: &Delivery, out: &mut Outbox) -> bool {
+        if init.xrcd.is_some() {
+            return self.deliver_to_target(init, delivery, out);
+        }
+        self.deliver_message(init, delivery, out)
+    }
+
+    /// The same with the parts that the message is for.
+    pub(super) fn deliver_message(
+        &mut self,
+        init: &QpInit,
+        delivery: &Delivery,
+        out: &mut Outbox,
+    ) -> bool {
         match *delivery {
             Delivery::Send {
                 opcode,
@@ -575,7 +598,8 @@ impl Inner {
             | Delivery::Rtr
             | Delivery::Acked(_)
             | Delivery::Resumed(_)
-            | Delivery::Path(..) => {}
+            | Delivery::Path(..)
+            | Delivery::Srq(_) => {}
         }
         true
     }

@@ -9,6 +9,7 @@
 
 use core::time::Duration;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 use verbena_events::event::Outbox;
 use verbena_stream::{Delivery, SendProgress, Stream, Time, Violation};
@@ -17,6 +18,7 @@ use verbena_wire::Stag;
 use super::QpInit;
 use super::queue::Heads;
 use super::stage::Stage;
+use super::target_state::TargetState;
 use super::touch::Touching;
 use crate::receive::Receive;
 use crate::srq::Srq;
@@ -141,6 +143,9 @@ pub(super) struct ReceiveState {
     refusals: u8,
     /// `LastWqe` has been raised.
     last_wqe_raised: bool,
+    /// Not moved: an XRC queue pair is not migrated.
+    #[serde(skip)]
+    target: TargetState,
 }
 
 /// Bytes that are not parsed.
@@ -208,9 +213,14 @@ impl ReceiveState {
         })
     }
 
+    /// The shared queue that receives come from: that of the queue pair, or the one that the last request to an XRC target named.
+    fn srq(&self, init: &QpInit) -> Option<Arc<Srq>> {
+        self.target.parts_or(init).srq.clone()
+    }
+
     /// A receive that is held is returned to the shared queue.
     pub(super) fn return_claimed(&mut self, init: &QpInit, out: &mut Outbox) {
-        if let Some(srq) = &init.srq
+        if let Some(srq) = self.srq(init)
             && let Some(receive) = self.claimed.take()
             && let Some(qpn) = srq.give_back(receive)
         {
@@ -221,7 +231,7 @@ impl ReceiveState {
     /// No message will take a receive of the shared queue any more: a reserved one goes to the next waiter.
     pub(super) fn leave_srq_waiters(&mut self, init: &QpInit, out: &mut Outbox) {
         self.reserved = false;
-        let next = init.srq.as_ref().and_then(|srq| srq.leave(init.number));
+        let next = self.srq(init).and_then(|srq| srq.leave(init.number));
         if let Some(qpn) = next {
             out.wake(qpn);
         }
@@ -235,6 +245,7 @@ impl ReceiveState {
     /// Another stream begins.
     pub(super) fn begin_stream(&mut self) {
         self.last_wqe_raised = false;
+        self.target = TargetState::default();
     }
 
     /// Drops what was received of a stream that is over.
@@ -247,7 +258,8 @@ impl ReceiveState {
 impl ReceiveState {
     /// A message has taken a receive, or may take a reserved one.
     pub(super) fn begin_srq_hold(&mut self, init: &QpInit, now: Time) {
-        if init.srq.is_some() && self.srq_hold.is_none() {
+        let shared = init.srq.is_some() || init.xrcd.is_some();
+        if shared && self.srq_hold.is_none() {
             // Compared too early if `now` is old, which is harmless: the time counts from the first comparison.
             self.srq_hold = Some(SrqHold {
                 next_check: now + check_interval(init),
@@ -258,8 +270,8 @@ impl ReceiveState {
 
     /// Checks whether the shared queue has reserved a receive: it had when it woke this queue pair, which may have left the line since.
     pub(super) fn hold_reservation(&mut self, init: &QpInit, now: Time) {
-        let reserves = |srq: &Srq| srq.has_reservation(init.number);
-        self.reserved = init.srq.as_deref().is_some_and(reserves);
+        let reserves = |srq: Arc<Srq>| srq.has_reservation(init.number);
+        self.reserved = self.srq(init).is_some_and(reserves);
         if self.reserved {
             self.srq_hold = None;
             self.begin_srq_hold(init, now);
@@ -315,6 +327,23 @@ impl ReceiveState {
             Some(_) => PeerProgress::LocallyBlocked,
             None => PeerProgress::Message(progress),
         })
+    }
+}
+
+/// The shared receive queue that requests to an XRC target are for.
+impl ReceiveState {
+    pub(super) fn target(&self) -> &TargetState {
+        &self.target
+    }
+
+    pub(super) fn target_mut(&mut self) -> &mut TargetState {
+        &mut self.target
+    }
+
+    /// The parts of an XRC target with the queue of its last request; `None` for every other queue pair.
+    #[inline]
+    pub(super) fn target_parts(&self) -> Option<Arc<QpInit>> {
+        self.target.parts.clone()
     }
 }
 

@@ -17,6 +17,7 @@ use super::link_state::{LinkEvent, LinkState};
 use super::memory::{Right, Source, access_violation, check_sink, gathers, source};
 use super::owed::gather_part;
 use super::receive::{Receiving, SendDemand};
+use super::receive_state::ReceiveState;
 use super::send_queue::SendQueue;
 use super::transmit_buffer::{Granted, InPlacePayload, Origin, Refused, TransmitBuffer};
 use super::wait::waits_for_memory;
@@ -106,7 +107,7 @@ impl Inner {
             let (refused, bytes, moved) = {
                 // Dropped at the end of the block: `drop(sources)` would copy it first.
                 let mut sources = Sources::new();
-                let find = finder(init, &self.sends);
+                let find = finder(init, &self.receive, &self.sends);
                 let refused = self.transmit.sources(&mut sources, find);
                 let bytes = sources.bytes();
                 let moved = if bytes == 0 {
@@ -225,7 +226,7 @@ impl Inner {
 
     /// Requests release their memory: frames made of them must not need it any more.
     pub(super) fn copy_payload(&mut self, init: &QpInit) {
-        let find = finder(init, &self.sends);
+        let find = finder(init, &self.receive, &self.sends);
         let Some(Refused {
             cut,
             refusal,
@@ -408,6 +409,11 @@ impl Inner {
         let (Some(message), Some(stream)) = (message, &mut self.stream) else {
             return false;
         };
+        let wqe = &self.sends[at];
+        if wqe.flags.contains(Flags::NAMES_SRQ) && stream.name_srq(wqe.srqn) {
+            // It begins behind the control frame with the number.
+            return true;
+        }
         match stream.begin(message) {
             Ok(outgoing) => {
                 self.sends.begin(at, part, outgoing);
@@ -565,10 +571,12 @@ impl Inner {
 /// Grants payload by its origin.
 fn finder<'a, 'b>(
     init: &'a QpInit,
+    receive: &'a ReceiveState,
     sends: &'b SendQueue,
 ) -> impl Fn(&InPlacePayload) -> Result<Granted<'a>, Refusal> + use<'a, 'b> {
     move |cut| match &cut.origin {
         Origin::Answer(owed) => {
+            let init = receive.target().parts_or(init);
             let gather = gather_part(init, owed, cut.offset, cut.len)?;
             Ok(smallvec![gather])
         }
@@ -623,11 +631,13 @@ fn make_frame(
 /// The one message of a request that could take the fast path.
 fn message_of(init: &QpInit, wqe: &Wqe) -> Option<Message> {
     let fenced = wqe.flags.contains(Flags::FENCE) || wqe.flags.contains(Flags::LOCAL_FENCE);
+    // XRC: the peer may have to be told its number first.
+    let names_srq = wqe.flags.contains(Flags::NAMES_SRQ);
     let fresh = wqe.progress == Progress::Waiting { part: 0 };
     // Longer payload is sent from its memory.
     let long =
         wqe.len >= init.transfer.direct_min.max(1) && matches!(wqe.payload, Payload::Gather(_));
-    if fenced || long || !fresh {
+    if fenced || names_srq || long || !fresh {
         return None;
     }
     match wqe.op {

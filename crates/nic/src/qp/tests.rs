@@ -17,3 +17,4 @@ mod srq_hold;
 mod table;
 mod touch;
 mod work_requests;
+mod xrc;

@@ -7,7 +7,7 @@ use verbena_stream::Message;
 use verbena_wire::Rsn;
 use verbena_wire::ext::ReadV2Request;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, Immediate, ReadRequest};
-use verbena_wire::{Stag, To};
+use verbena_wire::{Srqn, Stag, To};
 
 use crate::wc::{Status, WcOp};
 use crate::wr::{Data, Flags, SendOp, SendWr, Sge};
@@ -42,6 +42,9 @@ pub(crate) struct Wqe {
     pub(crate) id: u64,
     pub(super) op: SendOp,
     pub(crate) flags: Flags,
+    /// The peer's shared receive queue that it names, with [`Flags::NAMES_SRQ`]. Not moved: an XRC queue pair is not migrated.
+    #[serde(skip)]
+    pub(super) srqn: Srqn,
     pub(super) payload: Payload,
     pub(crate) len: u32,
     pub(super) progress: Progress,
@@ -62,6 +65,7 @@ impl Wqe {
             id: wr.id,
             op: wr.op,
             flags: wr.flags,
+            srqn: Srqn::default(),
             payload: match wr.data {
                 Data::Gather(sges) => Payload::Gather(SmallVec::from_slice(sges)),
                 Data::Inline(bytes) => Payload::Inline(SmallVec::from_slice(bytes)),

@@ -175,6 +175,9 @@ impl Rx {
                 if matches!(control, Control::Path { .. }) && !self.accepts.rings {
                     return Err(Violation::OutOfPlace("PATH"));
                 }
+                if matches!(control, Control::Srq(_)) && !self.accepts.xrc {
+                    return Err(Violation::OutOfPlace("SRQ"));
+                }
                 self.segment.body = SegmentBody::Control(control);
             }
             Opcode::ReadV2Response => {

@@ -229,6 +229,7 @@ impl Rx {
             }
             Control::Active { psn } => Delivery::Active(psn),
             Control::Path { rsn, to } => Delivery::Path(rsn, to),
+            Control::Srq(number) => Delivery::Srq(number),
         }))
     }
 

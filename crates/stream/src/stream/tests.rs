@@ -8,6 +8,7 @@ mod frame_single;
 mod hostile;
 mod nudge;
 mod unreliable;
+mod xrc;
 
 use super::*;
 use crate::testing::table;

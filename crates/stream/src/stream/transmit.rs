@@ -4,7 +4,7 @@
 
 use verbena_wire::ext::{Control, Features};
 use verbena_wire::rdmap::{Opcode, ReadRequest};
-use verbena_wire::{Rsn, Stag, To};
+use verbena_wire::{Rsn, Srqn, Stag, To};
 
 use super::{Event, State, Stream};
 use crate::frame::{Frame, Plain};
@@ -113,6 +113,17 @@ impl Stream {
             self.rtr.get_or_insert(Rtr::Write);
         }
         due
+    }
+
+    /// The next request is for this shared receive queue of the peer (XRC). True if the peer must be told first: a control frame is
+    /// queued, and no request begins before it is sent.
+    pub fn name_srq(&mut self, number: Srqn) -> bool {
+        if self.named_srq == Some(number) {
+            return false;
+        }
+        self.named_srq = Some(number);
+        self.control.srq = Some(number);
+        true
     }
 
     /// Begins a message, if it may be sent now; on a failing stream only a response that is due.

@@ -1,7 +1,7 @@
 //! Tests of the function from violations to Terminates: every violation has its row, kept as a snapshot.
 
 use verbena_wire::rdmap::AtomicRequest;
-use verbena_wire::{Mo, Msn, Qn, Rsn, Stag, To};
+use verbena_wire::{Mo, Msn, Qn, Rsn, Srqn, Stag, To};
 
 use super::*;
 use crate::testing::{tagged, untagged};
@@ -136,6 +136,7 @@ fn every_violation() -> Vec<Violation> {
         V::NotEnabled(opcode),
         V::Unaligned { to },
         V::ReceiveBuffer,
+        V::NoSuchSrq(Srqn::wrapping(5)),
         V::Impossible {
             kind: "ACK",
             low: rsn,

@@ -2,10 +2,10 @@
 //! Each kind has one slot, because the protocol never has two of a kind outstanding; so the queue cannot grow.
 
 use serde::{Deserialize, Serialize};
-use verbena_wire::Rsn;
 use verbena_wire::ext::{Caps, Control, RnrTimer};
 use verbena_wire::number::Psn;
 use verbena_wire::rdmap::Terminate;
+use verbena_wire::{Rsn, Srqn};
 
 /// Queued control messages. Fields in the order in which they are sent.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -15,6 +15,9 @@ pub(crate) struct ControlOut {
     pub(crate) ready: Option<Rsn>,
     pub(crate) resume: Option<Rsn>,
     pub(crate) active: Option<Psn>,
+    /// Sent last: it is about the requests behind it. Not moved: an XRC queue pair is not migrated.
+    #[serde(skip)]
+    pub(crate) srq: Option<Srqn>,
     pub(crate) terminate: Option<Terminate>,
 }
 
@@ -26,6 +29,7 @@ impl ControlOut {
             && self.ready.is_none()
             && self.resume.is_none()
             && self.active.is_none()
+            && self.srq.is_none()
             && self.terminate.is_none()
     }
 
@@ -43,11 +47,14 @@ impl ControlOut {
         if let Some(rsn) = self.resume.take() {
             return Some(Control::Resume(rsn));
         }
-        self.active.take().map(|psn| Control::Active { psn })
+        if let Some(psn) = self.active.take() {
+            return Some(Control::Active { psn });
+        }
+        self.srq.take().map(Control::Srq)
     }
 
     /// Requests must not be sent before these.
     pub(crate) fn blocks_requests(&self) -> bool {
-        self.caps.is_some() || self.resume.is_some()
+        self.caps.is_some() || self.resume.is_some() || self.srq.is_some()
     }
 }

@@ -76,6 +76,7 @@ fn message_under_rnr_is_discarded_and_uncounted() {
         send_imm: true,
         memory_placement: true,
         rings: true,
+        xrc: false,
         drop_overlong: false,
     };
     let mut rx = Rx::new(false, true, accepts, FirstFpdu::Any);

@@ -26,3 +26,4 @@ mod srq;
 mod ssq;
 mod steering;
 mod windows;
+mod xrc;

@@ -141,6 +141,10 @@ pub enum QpType {
     Rc,
     /// Unreliable connection.
     Uc,
+    /// Extended reliable connection, initiator: it sends to an XRC target, and each request names a shared receive queue there.
+    XrcSend,
+    /// Extended reliable connection, target: it sends no requests, and receives into the queues that its initiator names.
+    XrcRecv,
 }
 
 impl QpType {
@@ -148,6 +152,8 @@ impl QpType {
         match byte {
             0 => Some(Self::Rc),
             1 => Some(Self::Uc),
+            2 => Some(Self::XrcSend),
+            3 => Some(Self::XrcRecv),
             _ => None,
         }
     }
@@ -156,7 +162,30 @@ impl QpType {
         match self {
             Self::Rc => 0,
             Self::Uc => 1,
+            Self::XrcSend => 2,
+            Self::XrcRecv => 3,
         }
+    }
+
+    /// The type that the queue pair at the other end of the connection must have.
+    #[must_use]
+    pub const fn peer(self) -> Self {
+        match self {
+            Self::Rc => Self::Rc,
+            Self::Uc => Self::Uc,
+            Self::XrcSend => Self::XrcRecv,
+            Self::XrcRecv => Self::XrcSend,
+        }
+    }
+
+    /// Messages are acknowledged and none is lost.
+    pub const fn is_reliable(self) -> bool {
+        !matches!(self, Self::Uc)
+    }
+
+    /// An end of an extended reliable connection.
+    pub const fn is_xrc(self) -> bool {
+        matches!(self, Self::XrcSend | Self::XrcRecv)
     }
 }
 
@@ -165,6 +194,8 @@ impl fmt::Display for QpType {
         f.write_str(match self {
             Self::Rc => "rc",
             Self::Uc => "uc",
+            Self::XrcSend => "xrc_send",
+            Self::XrcRecv => "xrc_recv",
         })
     }
 }

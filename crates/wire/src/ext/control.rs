@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::caps::Caps;
 use super::rnr_timer::RnrTimer;
 use crate::ddp::MAX_LEN;
-use crate::{Malformed, Psn, Rsn};
+use crate::{Malformed, Psn, Rsn, Srqn};
 
 #[cfg(test)]
 mod tests;
@@ -23,6 +23,7 @@ const KIND_READY: u8 = 4;
 const KIND_RESUME: u8 = 5;
 const KIND_ACTIVE: u8 = 6;
 const KIND_PATH: u8 = 7;
+const KIND_SRQ: u8 = 8;
 
 /// Payload of RNR and PATH: one byte of content and three zeros.
 const WORD: usize = 4;
@@ -92,6 +93,8 @@ pub enum Control {
         /// The new path.
         to: PathKind,
     },
+    /// The requests behind it are for this shared receive queue of the XRC target.
+    Srq(Srqn),
 }
 
 impl Control {
@@ -118,6 +121,10 @@ impl Control {
                 let to = PathKind::from_byte(got)?;
                 Ok(Self::Path { rsn, to })
             }
+            KIND_SRQ => {
+                let number = Srqn::wrapping(ulp_word);
+                exact(kind, payload).map(|[]| Self::Srq(number))
+            }
             got => Err(Malformed::ControlKind { got }),
         }
     }
@@ -132,6 +139,7 @@ impl Control {
             Self::Resume(_) => KIND_RESUME,
             Self::Active { .. } => KIND_ACTIVE,
             Self::Path { .. } => KIND_PATH,
+            Self::Srq(_) => KIND_SRQ,
         }
     }
 
@@ -142,6 +150,7 @@ impl Control {
             Self::Ack(rsn) | Self::Ready(rsn) | Self::Resume(rsn) => rsn.get(),
             Self::Rnr { rsn, .. } | Self::Path { rsn, .. } => rsn.get(),
             Self::Active { psn } => psn.get(),
+            Self::Srq(number) => number.get(),
         };
         (self.kind() as u32) << 24 | number
     }
@@ -152,7 +161,11 @@ impl Control {
             Self::Caps(caps) => caps.emit(out),
             Self::Rnr { timer, .. } => out.extend_from_slice(&[timer.code(), 0, 0, 0]),
             Self::Path { to, .. } => out.extend_from_slice(&[to.byte(), 0, 0, 0]),
-            Self::Ack(_) | Self::Ready(_) | Self::Resume(_) | Self::Active { .. } => {}
+            Self::Ack(_)
+            | Self::Ready(_)
+            | Self::Resume(_)
+            | Self::Active { .. }
+            | Self::Srq(_) => {}
         }
     }
 }
@@ -176,6 +189,7 @@ impl fmt::Display for Control {
             Self::Resume(rsn) => write!(f, "resume rsn={rsn}"),
             Self::Active { psn } => write!(f, "active psn={psn}"),
             Self::Path { rsn, to } => write!(f, "path rsn={rsn} to={to}"),
+            Self::Srq(number) => write!(f, "srq number={number}"),
         }
     }
 }

@@ -45,6 +45,10 @@ fn twenty_four_bit_numbers_keep_to_their_range() {
     assert_eq!(Qpn::new(TOP).map(Qpn::get), Some(TOP));
     assert_eq!(Qpn::new(TOP + 1), None);
     assert_eq!(Qpn::wrapping(0x11).to_string(), "0x000011");
+    assert_eq!(Srqn::new(TOP).map(Srqn::get), Some(TOP));
+    assert_eq!(Srqn::new(TOP + 1), None);
+    assert_eq!(Srqn::wrapping(0x0301_0203).get(), 0x01_0203);
+    assert_eq!(Srqn::wrapping(0x01_0203).to_string(), "66051");
 }
 
 #[test]

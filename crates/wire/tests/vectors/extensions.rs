@@ -1,8 +1,9 @@
-//! Frames of the RFC 7306 messages: both atomics, their response, and immediate data.
+//! Frames of the RFC 7306 messages: both atomics, their response, and immediate data; and two control messages of docs/extensions.md.
 
 use verbena_wire::ddp::Untagged;
+use verbena_wire::ext::Control;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, FlushScope, Immediate, Opcode};
-use verbena_wire::{Mo, Msn, Qn, Stag, To};
+use verbena_wire::{Mo, Msn, Qn, Rsn, Srqn, Stag, To};
 
 use crate::support::{frame_both_ways, hex, ulpdu_of};
 
@@ -27,6 +28,24 @@ fn request(op: AtomicOp, id: u32) -> AtomicRequest {
         id,
         stag: Stag::new(0x1234_5678),
         to: To::new(0x1000),
+    }
+}
+
+#[test]
+fn control_messages() {
+    // The frames of docs/extensions.md.
+    let ack = "0012 414f 02000005 00000005 00000003 00000000 100cd402";
+    let srq = "0012 414f 08000007 00000005 00000002 00000000 5c517033";
+    for (frame, control, msn) in [
+        (ack, Control::Ack(Rsn::wrapping(5)), 3),
+        (srq, Control::Srq(Srqn::wrapping(7)), 2),
+    ] {
+        let header = Untagged {
+            ulp: control.ulp_word(),
+            ..header(Opcode::Control, msn)
+        };
+        frame_both_ways(frame, header, &[]);
+        assert_eq!(Control::parse(header.ulp, &payload_of(frame)), Ok(control));
     }
 }
 

@@ -14,7 +14,7 @@ use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel};
 use crate::cq::{ibv_create_cq, ibv_destroy_cq};
 use crate::errno::{Errno, minus_one};
 use crate::qp::{self, ibv_destroy_qp, ibv_modify_qp};
-use crate::srq::{ibv_create_srq, ibv_destroy_srq};
+use crate::srq::{self, ibv_create_srq, ibv_destroy_srq};
 use crate::{context, log};
 
 /// Creates the queue pair of an identifier.
@@ -51,7 +51,10 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_qp_ex(
             ptr::null_mut()
         };
         create_with(id, pd, |pd, wanted| {
-            wanted(&mut ex.send_cq, &mut ex.recv_cq, &mut ex.srq, &ex.cap)?;
+            // An XRC target has no queues.
+            if ex.qp_type != IBV_QPT_XRC_RECV {
+                wanted(&mut ex.send_cq, &mut ex.recv_cq, &mut ex.srq, &ex.cap)?;
+            }
             ex.pd = pd;
             ex.comp_mask |= IBV_QP_INIT_ATTR_PD;
             qp::create_managed_ex(ex)
@@ -293,7 +296,7 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_srq(
     })
 }
 
-/// The same with the fields that later releases added; only the basic type is supported.
+/// The same with the fields that later releases added: also a queue of an XRC domain. The program passes the domain and the completion queue.
 ///
 /// # Safety
 /// As for [`verbena_rdma_create_srq`].
@@ -307,7 +310,8 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_srq_ex(
     };
     let has = |part| ex.comp_mask & part != 0;
     if has(IBV_SRQ_INIT_ATTR_TYPE) && ex.srq_type != IBV_SRQT_BASIC {
-        return minus_one(Err(Errno::NOSUPP));
+        // SAFETY: the caller guarantees that `id` and the objects that `ex` names are null or were created by this library.
+        return minus_one(unsafe { create_xrc_srq(id, ex) });
     }
     let mut init = ibv_srq_init_attr {
         srq_context: ex.srq_context,
@@ -322,6 +326,33 @@ pub unsafe extern "C-unwind" fn verbena_rdma_create_srq_ex(
     let code = unsafe { verbena_rdma_create_srq(id, pd, &raw mut init) };
     ex.attr = init.attr;
     code
+}
+
+/// # Safety
+/// As for [`verbena_rdma_create_srq`].
+unsafe fn create_xrc_srq(id: *mut rdma_cm_id, ex: &mut ibv_srq_init_attr_ex) -> Result<(), Errno> {
+    // SAFETY: the caller guarantees that `id` and the objects that `ex` names are null or were created by this library, and exist during the call.
+    unsafe {
+        let own = id::of(id)?;
+        own.open(id)?;
+        if ex.srq_type != IBV_SRQT_XRC {
+            return Err(Errno::NOSUPP);
+        }
+        if !(*id).srq.is_null() {
+            return Err(Errno::INVAL);
+        }
+        if ex.comp_mask & IBV_SRQ_INIT_ATTR_PD == 0 {
+            ex.pd = (*id).pd;
+            ex.comp_mask |= IBV_SRQ_INIT_ATTR_PD;
+        }
+        let srq = srq::create_srq_ex((*id).verbs, ex);
+        if srq.is_null() {
+            return Err(Errno::last());
+        }
+        (*id).srq = srq;
+        (*id).pd = ex.pd;
+        Ok(())
+    }
 }
 
 /// Destroys the shared receive queue of an identifier.

@@ -4,6 +4,7 @@
 use core::ops::Range;
 
 use smallvec::SmallVec;
+use verbena::Qp;
 use verbena::low::{Data, Destination, Flags, PostError, PostSendError, SendOp, SendWr, UdSendWr};
 
 use super::Pair;
@@ -27,6 +28,8 @@ struct Request {
     source: Source,
     /// For datagrams.
     to: Option<Destination>,
+    /// The shared receive queue of an XRC target.
+    srqn: Option<u32>,
 }
 
 /// Translated requests and their data.
@@ -58,6 +61,7 @@ impl Batch {
             flags,
             source,
             to: None,
+            srqn: None,
         });
     }
 
@@ -72,6 +76,13 @@ impl Batch {
     pub(super) fn set_destination(&mut self, to: Destination) {
         if let Some(last) = self.requests.last_mut() {
             last.to = Some(to);
+        }
+    }
+
+    /// Sets the shared receive queue that the request that was added last is for.
+    pub(super) fn set_srq(&mut self, srqn: u32) {
+        if let Some(last) = self.requests.last_mut() {
+            last.srqn = Some(srqn);
         }
     }
 
@@ -114,7 +125,11 @@ impl Batch {
         self.requests.iter().all(|request| {
             let len = self.data(request).len();
             let inline = matches!(request.source, Source::Inline(_));
-            let lost = pair.kind == IBV_QPT_UD && request.to.is_none();
+            let lost = match pair.kind {
+                IBV_QPT_UD => request.to.is_none(),
+                IBV_QPT_XRC_SEND => request.srqn.is_none() && !request.op.is_local(),
+                _ => false,
+            };
             let fits = len.is_some_and(|len| {
                 let fixed = request.op.fixed_len();
                 fixed.is_none_or(|fixed| len == fixed)
@@ -126,6 +141,7 @@ impl Batch {
     /// Posts them; on failure returns the request that was refused, and why.
     pub(super) fn post(&self, pair: &Pair) -> Result<(), (*mut ibv_send_wr, Errno)> {
         let posted = match &pair.transport {
+            Transport::Connected(qp) if pair.kind == IBV_QPT_XRC_SEND => self.post_to_srqs(qp),
             Transport::Connected(qp) => qp.post_send(&self.requests()),
             Transport::Datagram(ud) => {
                 let (list, lost) = self.datagrams();
@@ -140,6 +156,23 @@ impl Batch {
             }
         };
         posted.map_err(|error| (self.requests[error.posted].wr, error.source.into()))
+    }
+
+    /// Posts requests of an XRC initiator, those for the same queue together.
+    fn post_to_srqs(&self, qp: &Qp) -> Result<(), PostSendError> {
+        let list = self.requests();
+        let mut from = 0;
+        let same = |a: &Request, b: &Request| a.srqn == b.srqn;
+        for run in self.requests.chunk_by(same) {
+            let (srqn, to) = (run[0].srqn.unwrap_or(0), from + run.len());
+            let posted = qp.post_send_to(srqn, &list[from..to]);
+            posted.map_err(|error| PostSendError {
+                posted: from + error.posted,
+                ..error
+            })?;
+            from = to;
+        }
+        Ok(())
     }
 
     fn data(&self, request: &Request) -> Data<'_> {

@@ -105,7 +105,8 @@ impl Pair {
     /// Whether the type of the queue pair has the operation.
     pub(super) fn supports(&self, op: &SendOp) -> bool {
         match self.kind {
-            IBV_QPT_RC => true,
+            IBV_QPT_RC | IBV_QPT_XRC_SEND => true,
+            IBV_QPT_XRC_RECV => false,
             IBV_QPT_UC => !op.wants_response(),
             _ => matches!(
                 op,
@@ -169,7 +170,15 @@ impl Pair {
         // SAFETY: for datagrams this member of the union was written; the caller guarantees that its handle is null or was created by this library.
         let to = (self.kind == IBV_QPT_UD).then(|| unsafe { destination(&request.wr.ud) });
         let to = to.transpose()?;
+        let srqn = match self.kind == IBV_QPT_XRC_SEND && !op.is_local() {
+            // SAFETY: the member is an integer, for which any bytes are valid.
+            true => Some(srq_number(unsafe { request.qp_type.xrc.remote_srqn })?),
+            false => None,
+        };
         batch.add(wr, request.wr_id, op, flags, source);
+        if let Some(srqn) = srqn {
+            batch.set_srq(srqn);
+        }
         if let Some(to) = to {
             batch.set_destination(to);
         }
@@ -198,6 +207,12 @@ impl Pair {
         }
         Ok(())
     }
+}
+
+/// The number of a shared receive queue of an XRC target, which has 24 bits.
+pub(super) fn srq_number(number: u32) -> Result<u32, Errno> {
+    let fits = number >> 24 == 0;
+    fits.then_some(number).ok_or(Errno::INVAL)
 }
 
 /// The destination of a datagram.
@@ -229,12 +244,13 @@ pub(crate) unsafe fn post_op(qp: *mut ibv_qp, wr: &ibv_send_wr, op: SendOp) -> R
     if !own.supports(&op) {
         return Err(Errno::INVAL);
     }
-    match &own.transport {
-        Transport::Connected(qp) => qp
-            .post_send(&[request])
-            .map_err(|error| error.source.into()),
-        Transport::Datagram(_) => Err(Errno::INVAL),
-    }
+    let posted = match &own.transport {
+        // It is executed here, so the number does not matter.
+        Transport::Connected(qp) if own.kind == IBV_QPT_XRC_SEND => qp.post_send_to(0, &[request]),
+        Transport::Connected(qp) => qp.post_send(&[request]),
+        Transport::Datagram(_) => return Err(Errno::INVAL),
+    };
+    posted.map_err(|error| error.source.into())
 }
 
 /// Posts receives; on failure `bad` is set to the refused one.

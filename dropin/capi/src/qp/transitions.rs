@@ -114,13 +114,19 @@ pub(super) fn allowed(kind: u32, from: u32, to: u32, mask: u32) -> bool {
         return mask & !CURRENT == 0;
     }
     let column = match kind {
-        IBV_QPT_RC => 0,
+        IBV_QPT_RC | IBV_QPT_XRC_SEND | IBV_QPT_XRC_RECV => 0,
         IBV_QPT_UC => 1,
         _ => 2,
     };
+    // An XRC initiator has no attributes of a responder, and a target none of a requester.
+    let foreign = match kind {
+        IBV_QPT_XRC_SEND => IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+        IBV_QPT_XRC_RECV => IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC,
+        _ => 0,
+    };
     let row = TABLE.iter().find(|row| row.from == from && row.to == to);
     row.is_some_and(|row| {
-        let (needs, takes) = (row.needs[column], row.permits[column]);
+        let (needs, takes) = (row.needs[column] & !foreign, row.permits[column] & !foreign);
         mask & needs == needs && mask & !(needs | takes | CURRENT) == 0
     })
 }

@@ -2,7 +2,7 @@
 //! Types that the personality does not have are refused with `EOPNOTSUPP`.
 
 use verbena::low::{BareCq, Limits, Personality, PostRecvError, QpState, QpType, RecvWr};
-use verbena::{Pd, Qp, QpOptions, Srq, UdOptions, UdQp};
+use verbena::{Pd, Qp, QpOptions, Srq, UdOptions, UdQp, Xrcd};
 
 use crate::abi::*;
 use crate::errno::Errno;
@@ -44,6 +44,7 @@ impl Transport {
         let qp_type = match asked.kind {
             IBV_QPT_RC => QpType::Rc,
             IBV_QPT_UC if roce => QpType::Uc,
+            IBV_QPT_XRC_SEND => QpType::XrcSend,
             _ => return Err(Errno::NOSUPP),
         };
         let options = QpOptions {
@@ -59,6 +60,28 @@ impl Transport {
             None => Qp::new(pd, send, recv, options),
         };
         Ok(Transport::Connected(qp?))
+    }
+
+    /// An XRC target.
+    pub(super) fn target(
+        xrcd: &Xrcd,
+        personality: Personality,
+        managed: bool,
+    ) -> Result<Transport, Errno> {
+        let options = QpOptions {
+            personality: Some(personality),
+            oob: personality == Personality::Roce && !managed,
+            ..QpOptions::default()
+        };
+        Ok(Transport::Connected(Qp::xrc_target(xrcd, options)?))
+    }
+
+    /// Another handle of the same queue pair, if it is an XRC target.
+    pub(super) fn open_target(&self) -> Option<Transport> {
+        match self {
+            Transport::Connected(qp) => qp.open_target().map(Transport::Connected),
+            Transport::Datagram(_) => None,
+        }
     }
 
     /// The number that peers connect to.

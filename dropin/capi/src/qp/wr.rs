@@ -8,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 use verbena::low::{FlushScope, PostError, RemoteAddr, SendOp, Stag, To};
 
 use super::batch::{Batch, Source};
-use super::post::destination;
+use super::post::{destination, srq_number};
 use super::{Pair, QpObject};
 use crate::abi::*;
 use crate::caller::{arg_ref, handle};
@@ -50,8 +50,9 @@ const UD: u32 = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 /// Sets the functions that the program requested.
 pub(super) fn set_functions(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result<(), Errno> {
     let offered = match kind {
-        IBV_QPT_RC => RC,
+        IBV_QPT_RC | IBV_QPT_XRC_SEND => RC,
         IBV_QPT_UC => UC,
+        IBV_QPT_XRC_RECV => 0,
         _ => UD,
     };
     let asked = u32::try_from(asked).map_err(|_| Errno::NOSUPP)?;
@@ -67,6 +68,9 @@ pub(super) fn set_functions(qp: &mut ibv_qp_ex, kind: u32, asked: u64) -> Result
     qp.wr_set_inline_data_list = Some(wr_set_inline_data_list);
     if kind == IBV_QPT_UD {
         qp.wr_set_ud_addr = Some(wr_set_ud_addr);
+    }
+    if kind == IBV_QPT_XRC_SEND {
+        qp.wr_set_xrc_srqn = Some(wr_set_xrc_srqn);
     }
     let has = |operation| asked & operation != 0;
     if has(IBV_QP_EX_WITH_SEND) {
@@ -363,6 +367,18 @@ unsafe extern "C" fn wr_set_ud_addr(
     // SAFETY: the caller guarantees that `ah` is null or was created by this library.
     match unsafe { destination(&to) } {
         Ok(to) => draft.batch.set_destination(to),
+        Err(errno) => {
+            draft.error.get_or_insert(errno);
+        }
+    }
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: *mut ibv_qp_ex, remote_srqn: u32) {
+    let Some((_, draft)) = started!(draft(qp)) else {
+        return;
+    };
+    match srq_number(remote_srqn) {
+        Ok(srqn) => draft.batch.set_srq(srqn),
         Err(errno) => {
             draft.error.get_or_insert(errno);
         }

@@ -7,6 +7,7 @@ mod flows;
 mod lifetimes;
 mod own_pair;
 mod service;
+mod xrc;
 
 use crate::begin;
 use crate::common::streams;

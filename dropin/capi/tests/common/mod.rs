@@ -448,7 +448,7 @@ impl Side {
             ..ibv_qp_attr::zeroed()
         };
         let mut mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
-        if self.params.kind == IBV_QPT_RC {
+        if matches!(self.params.kind, IBV_QPT_RC | IBV_QPT_XRC_SEND) {
             mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
         }
         (attr, mask)

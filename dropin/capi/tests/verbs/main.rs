@@ -30,3 +30,4 @@ mod unmapped;
 mod vectors;
 mod waiting;
 mod work;
+mod xrc;

@@ -12,7 +12,7 @@ use verbena_wire::rdmap::{
     FlushScope, Immediate, LlpError, Opcode, RdmapError, ReadRequest, Terminate,
 };
 use verbena_wire::roce::UdPacket;
-use verbena_wire::{Mo, Msn, Psn, Qn, Qpn, Rsn, Stag, To};
+use verbena_wire::{Mo, Msn, Psn, Qn, Qpn, Rsn, Srqn, Stag, To};
 
 use crate::Seed;
 
@@ -230,6 +230,7 @@ pub(crate) fn controls() -> Vec<Seed> {
                 to: PathKind::Rings,
             },
         ),
+        ("srq", Control::Srq(Srqn::wrapping(6))),
     ];
     all.map(|(name, control)| {
         let mut out = control.ulp_word().to_be_bytes().to_vec();

@@ -309,7 +309,9 @@ impl End {
             | Delivery::Rnr(_)
             | Delivery::Resumed(_)
             | Delivery::Terminate(..) => {}
-            Delivery::Active(_) | Delivery::Path(..) => panic!("{delivery:?} was not sent"),
+            Delivery::Active(_) | Delivery::Path(..) | Delivery::Srq(_) => {
+                panic!("{delivery:?} was not sent")
+            }
         }
     }
 

@@ -111,6 +111,8 @@ impl Fabric {
             send_cq,
             recv_cq,
             srq: options.srq,
+            xrcd: None,
+            xrc_sends: 0,
             tpt: self.tpt(host).clone().into(),
             limits: options.limits,
             transfer: options.transfer,

@@ -252,7 +252,8 @@ impl Peer {
             | Delivery::Caps(_)
             | Delivery::Resumed(_)
             | Delivery::Active(_)
-            | Delivery::Path(..) => {}
+            | Delivery::Path(..)
+            | Delivery::Srq(_) => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! The pingpongs of ibverbs-utils: RC, UC, SRQ and UD, polling and by events, from 8 bytes to a mebibyte.
+//! The pingpongs of ibverbs-utils: RC, UC, SRQ, UD and XRC, polling and by events, from 8 bytes to a mebibyte.
 //! The long set has ten thousand rounds of every size; in the quick set the largest size has fewer.
 //! They exchange queue pair numbers over TCP and connect by number, which only the RoCE personality has.
 
@@ -74,9 +74,30 @@ fn encrypted() -> Case {
     Case::pair("pingpong/rc/tls", side(&[]), client).encrypted()
 }
 
+/// XRC queue pairs and their shared receive queues, of one client: the domain of each program is its own (docs/dropin.md).
+fn xrc() -> Vec<Case> {
+    let case = |name: &str, options: &[&str]| {
+        let side = |last: &[&str]| {
+            let all = [&COMMON, options, last].concat();
+            let words = all.into_iter().map(str::to_owned);
+            let program = "ibv_xsrq_pingpong".to_owned();
+            Side::new(std::iter::once(program).chain(words)).must_print("success")
+        };
+        let name = format!("pingpong/xsrq/{name}");
+        Case::pair(name, side(&[]), side(&[PEER])).limit(120)
+    };
+    vec![
+        case("poll", &["-n", "2000"]),
+        case("events", &["-n", "2000", "-e"]),
+        case("odp", &["-n", "2000", "-o"]),
+        case("long", &["-n", "100", "-s", "1048576"]),
+    ]
+}
+
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = other_gids();
     cases.push(encrypted());
+    cases.extend(xrc());
     for tool in TOOLS {
         for &size in tool.sizes {
             let quick = tool.quick.contains(&size);

@@ -11,6 +11,7 @@ pub(crate) fn cases() -> Vec<Case> {
     without_traffic.command.push("iwarp".to_owned());
     vec![
         single("pyverbs/rc", script("pyverbs_rc.py")),
+        single("pyverbs/xrc", script("pyverbs_xrc.py")),
         single("pyverbs/memory", script("pyverbs_memory.py")),
         single("pyverbs/memory/iwarp", without_traffic).personality("iwarp"),
     ]

@@ -181,6 +181,7 @@ impl QueuePair {
             slot: Arc::new(Slot::new(attrs.peer_timeout)),
             recv: to.recv.0.clone(),
             _send: sends.clone(),
+            _xrcd: None,
             attr,
             oob: None,
             moved_number,

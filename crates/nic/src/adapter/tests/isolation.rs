@@ -162,7 +162,7 @@ fn try_all(function: &Arc<Function>, of: ObjectIds, (pd, cq): (Pd, u32)) -> Vec<
         function.query_srq(of.srq).err(),
         function.modify_srq(of.srq, 1).err(),
         function.post_srq_receive(of.srq, &receive, out).err(),
-        function.destroy_srq(of.srq).err(),
+        function.destroy_srq(of.srq, &mut Outbox::new()).err(),
         function
             .create_qp(NewQp {
                 srq: Some(of.srq),

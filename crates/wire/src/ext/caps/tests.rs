@@ -155,7 +155,7 @@ fn impossible_values_are_refused() {
         (2, "0202007f"),
         (4, "040102"),
         (4, "0401ff"),
-        (5, "050102"),
+        (5, "050104"),
         (6, "060120"),
     ];
     for (tag, value) in cases {
@@ -172,6 +172,28 @@ fn impossible_values_are_refused() {
         Caps::parse(&list.concat()).map(|caps| caps.max_ulpdu),
         Ok(128)
     );
+}
+
+#[test]
+fn queue_pair_types_have_their_bytes_and_peers() {
+    let types = [
+        (QpType::Rc, "050100", "rc", QpType::Rc),
+        (QpType::Uc, "050101", "uc", QpType::Uc),
+        (QpType::XrcSend, "050102", "xrc_send", QpType::XrcRecv),
+        (QpType::XrcRecv, "050103", "xrc_recv", QpType::XrcSend),
+    ];
+    for (qp_type, value, name, peer) in types {
+        let mut list = values();
+        list[4] = hex(value);
+        let parsed = Caps::parse(&list.concat()).expect("a list");
+        assert_eq!(parsed, Caps { qp_type, ..caps() });
+        let mut out = Vec::new();
+        parsed.emit(&mut out);
+        assert_eq!(out, list.concat());
+        assert_eq!((qp_type.to_string().as_str(), qp_type.peer()), (name, peer));
+        assert_eq!(qp_type.is_reliable(), qp_type != QpType::Uc);
+        assert_eq!(qp_type.is_xrc(), qp_type != peer);
+    }
 }
 
 #[test]

@@ -44,6 +44,7 @@ fn messages() -> Vec<(Control, u32, &'static str)> {
         (Control::Active { psn }, 0x06ff_fffe, ""),
         (path(rsn(0), PathKind::Tcp), 0x0700_0000, "00000000"),
         (path(rsn(9), PathKind::Rings), 0x0700_0009, "01000000"),
+        (Control::Srq(Srqn::wrapping(0x0a_0b0c)), 0x080a_0b0c, ""),
     ]
 }
 
@@ -75,7 +76,7 @@ fn payloads_of_another_length_are_refused() {
 
 #[test]
 fn undefined_kinds_are_refused() {
-    for got in (0..=u8::MAX).filter(|kind| !(1..=7).contains(kind)) {
+    for got in (0..=u8::MAX).filter(|kind| !(1..=8).contains(kind)) {
         let word = u32::from(got) << 24;
         assert_eq!(
             Control::parse(word, &[]),
@@ -115,7 +116,8 @@ fn prints_one_line() {
             "resume rsn=16777215",
             "active psn=0xfffffe",
             "path rsn=0 to=tcp",
-            "path rsn=9 to=rings"
+            "path rsn=9 to=rings",
+            "srq number=658188"
         ]
     );
 }
@@ -130,7 +132,7 @@ proptest! {
     }
 
     #[test]
-    fn round_trip(kind in 2u8..=7, number in 0u32..1 << 24, first in 0u8..2) {
+    fn round_trip(kind in 2u8..=8, number in 0u32..1 << 24, first in 0u8..2) {
         let word = u32::from(kind) << 24 | number;
         let bytes = if kind == 3 || kind == 7 { vec![first, 0, 0, 0] } else { vec![] };
         let control = Control::parse(word, &bytes).expect("a message");

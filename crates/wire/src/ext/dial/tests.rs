@@ -81,7 +81,7 @@ fn proof_precedes_the_private_data() {
 #[test]
 fn invalid_messages_are_refused() {
     let good = request().emit();
-    for (at, byte) in [(0, b'v'), (4, 2), (5, 2), (8, 1), (12, 0xff)] {
+    for (at, byte) in [(0, b'v'), (4, 2), (5, 4), (8, 1), (12, 0xff)] {
         let mut bad = good;
         bad[at] = byte;
         let what = "connection request";

@@ -66,6 +66,8 @@ pub enum Detail {
     },
     /// ACTIVE.
     Active { psn: u32 },
+    /// SRQ.
+    Srq { srqn: u32 },
     /// CAPS.
     Caps { caps: String },
     /// No fields.
@@ -189,6 +191,7 @@ fn control(control: Control) -> (&'static str, Detail) {
             },
         ),
         Control::Active { psn } => ("Active", Detail::Active { psn: psn.get() }),
+        Control::Srq(number) => ("Srq", Detail::Srq { srqn: number.get() }),
     }
 }
 
@@ -266,6 +269,7 @@ impl fmt::Display for Detail {
                 }
             }
             Detail::Active { psn } => write!(f, " psn {psn:#08x}"),
+            Detail::Srq { srqn } => write!(f, " number {srqn}"),
             Detail::Caps { caps } => write!(f, " {caps}"),
             Detail::Plain {} => Ok(()),
         }

@@ -50,6 +50,7 @@ impl Follower {
             send_imm: terms.extensions,
             memory_placement: terms.extensions,
             rings: terms.extensions,
+            xrc: terms.extensions,
             drop_overlong: false,
         };
         let markers = terms.markers[dir];

@@ -7,7 +7,7 @@ use verbena_wire::ext::PathKind;
 use verbena_wire::ext::{Caps, Control, Features, Personality, QpType, ReadV2Request, RnrTimer};
 use verbena_wire::mpa::Flags;
 use verbena_wire::rdmap::{AtomicOp, AtomicRequest, AtomicResponse, FlushScope, Immediate, Opcode};
-use verbena_wire::{Mo, Msn, Psn, Qn, Rsn, Stag, To};
+use verbena_wire::{Mo, Msn, Psn, Qn, Rsn, Srqn, Stag, To};
 
 use super::net::{BACK, Net, TO};
 use super::peer::{CRC, Framer, reply, request};
@@ -178,6 +178,7 @@ fn extension_messages_show_name_and_fields() {
         to: PathKind::Rings,
     };
     net.send(TO, &to.control(&path));
+    net.send(TO, &to.control(&Control::Srq(Srqn::wrapping(77))));
     let run = decode(&net.pcap(), &["--json"]);
     assert_eq!(run.code, 0, "{}", run.stdout);
     assert_eq!(
@@ -193,7 +194,8 @@ fn extension_messages_show_name_and_fields() {
             "AtomicResponse",
             "ReadV2Response",
             "Active",
-            "Path"
+            "Path",
+            "Srq"
         ]
     );
     let one = |kind: &str| run.of_kind(kind).remove(0);
@@ -205,6 +207,7 @@ fn extension_messages_show_name_and_fields() {
     assert_eq!(number(&one("Ack"), "rsn"), 3);
     assert_eq!(number(&one("Active"), "psn"), 0x123);
     assert_eq!(text(&one("Path"), "path"), "rings");
+    assert_eq!(number(&one("Srq"), "srqn"), 77);
     // The token is a secret of the two hosts.
     assert!(!run.stdout.contains("abababab"));
     let words = decode(&net.pcap(), &["--verbose", "--segments"]);

@@ -128,7 +128,8 @@ fn malformed_control_messages_are_refused() {
     };
     for (word, body) in [
         (0, &b""[..]),
-        (8 << 24, b""),
+        (8 << 24, b"x"),
+        (9 << 24, b""),
         (0xff << 24, b""),
         (2 << 24, b"x"),
         (3 << 24, b""),
