@@ -24,10 +24,9 @@ use crate::ulp::dial::UlpConnecting;
 use crate::ulp::pair::UlpOptions;
 use crate::verbs::control::{ControlCallback, ControlQueue};
 use crate::verbs::function_handle::FunctionOptions;
-use crate::verbs::queue_pair::{QueuePair, QueuePairOptions};
+use crate::verbs::queue_pair::{QueuePair, QueuePairOptions, XrcDomain};
 use crate::verbs::shared_receive_queue::{SharedReceiveQueue, XrcParts};
 use crate::verbs::shared_send_queue::SharedSendQueue;
-use crate::verbs::xrc_domain::XrcDomain;
 
 /// An adapter function with its threads and sockets.
 #[derive(Debug)]

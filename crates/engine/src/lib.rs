@@ -67,8 +67,7 @@ pub use verbs::control::ControlQueue;
 pub use verbs::function_handle::FunctionOptions;
 pub use verbs::queue_pair::{
     Destination, ExportedConnection, ImportedConnection, MigrateError, MigrationState, OobPeer,
-    QpAttr, QueuePair, QueuePairInfo, QueuePairOptions,
+    QpAttr, QueuePair, QueuePairInfo, QueuePairOptions, XrcDomain,
 };
 pub use verbs::shared_receive_queue::SharedReceiveQueue;
 pub use verbs::shared_send_queue::{SendQueue, SharedSendQueue};
-pub use verbs::xrc_domain::XrcDomain;

@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use verbena_mem::Pd;
 use verbena_nic::qp::{Limits, PostError, PostSendError, QpAccessFlags, Registration, View};
-use verbena_nic::{NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
+use verbena_nic::{CqOptions, NewQp, Outbox, Personality, Qp, QpState, QpType, ReceiveWr, SendWr};
 use verbena_stream::RnrRetry;
 use verbena_sync::locks::Mutex;
 use verbena_wire::Srqn;
@@ -30,9 +30,51 @@ use crate::connection::{Connection, Done, Options, Slot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::poll::queue::{CompletionQueue, Queue};
+use crate::sys;
 use crate::verbs::shared_send_queue::{SendQueue, SharedSendQueue};
-use crate::verbs::xrc_domain::XrcDomain;
 use oob::{Callable, MovedNumber};
+
+/// An XRC domain: its targets receive into the shared receive queues that their peers name. Clones are handles of the same one; targets and shared
+/// receive queues keep it alive. A target has no completion queue of its own: its connection is served with an empty one of the domain, or by
+/// threads that poll a queue in which the shared receive queues complete.
+#[derive(Debug, Clone)]
+pub struct XrcDomain(Arc<Domain>);
+
+#[derive(Debug)]
+struct Domain {
+    core: Arc<Core>,
+    domain: Arc<verbena_nic::XrcDomain>,
+    pd: Pd,
+    /// Nothing completes in it.
+    queue: CompletionQueue,
+}
+
+impl XrcDomain {
+    pub(crate) fn new(core: &Arc<Core>, pd: Pd) -> Result<XrcDomain, Error> {
+        Ok(XrcDomain(Arc::new(Domain {
+            core: core.clone(),
+            domain: Arc::new(verbena_nic::XrcDomain::new(sys::random_u64()? as u32)),
+            pd,
+            queue: CompletionQueue::new(core, 1, None, CqOptions::default())?,
+        })))
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.0.core
+    }
+
+    pub(crate) fn domain(&self) -> &Arc<verbena_nic::XrcDomain> {
+        &self.0.domain
+    }
+
+    pub(crate) fn pd(&self) -> Pd {
+        self.0.pd
+    }
+
+    pub(crate) fn queue(&self) -> &CompletionQueue {
+        &self.0.queue
+    }
+}
 
 /// Attributes of a queue pair.
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,7 @@ use verbena_wire::Srqn;
 use crate::core::Core;
 use crate::error::Error;
 use crate::poll::queue::CompletionQueue;
-use crate::verbs::xrc_domain::XrcDomain;
+use crate::verbs::queue_pair::XrcDomain;
 
 /// What a shared receive queue of an XRC domain needs as long as it lives.
 #[derive(Debug)]

@@ -225,7 +225,7 @@ fn built_requests_name_their_queue() {
     let name = functions.wr_set_xrc_srqn.unwrap();
     let piece = a.sge(0, 5);
     let build = |wr_id, number: Option<u32>| {
-        // SAFETY: as above; the program writes these fields between the calls.
+        // SAFETY: `qp` is a queue pair that is not destroyed yet; its program writes these fields between the calls, on one thread.
         unsafe {
             (*qp).wr_id = wr_id;
             (*qp).wr_flags = IBV_SEND_SIGNALED;

@@ -83,7 +83,7 @@ fn invalid_window_records_are_refused() {
         },
         WindowRecord {
             binding: Some(BindingRecord {
-                access: 0x40,
+                access: 0x80,
                 ..binding
             }),
             ..good

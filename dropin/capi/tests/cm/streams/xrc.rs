@@ -71,7 +71,7 @@ fn connection_manager_connects_xrc_queue_pairs() {
     attr.xrcd = xrcd;
     let made = call!(rdma_create_qp_ex(child.0, &raw mut attr));
     assert_eq!(made, 0, "{}", errno());
-    // SAFETY: as above; the calls have set these fields.
+    // SAFETY: `child` is an identifier that is destroyed at the end, and `rdma_create_srq_ex` has set its `srq`.
     let srq = unsafe { (*child.0).srq };
     let mut number = 0;
     let get_srq_num = verbs.get_srq_num.unwrap();
