@@ -648,7 +648,8 @@ impl Requester {
             State::Waiting => {
                 if self.retry.wait_end().is_some_and(|end| now >= end) {
                     self.state = self.state.next(Event::WaitOver);
-                    self.retry.handle_wait_over(now);
+                    let is_idle = self.acked() == self.sent;
+                    self.retry.handle_wait_over(is_idle, now);
                 }
                 ResponseStep::Progress
             }

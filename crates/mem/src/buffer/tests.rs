@@ -180,7 +180,7 @@ fn unmappable_memory_cannot_be_handed_over() {
     assert_eq!(
         private.to_string(),
         format!(
-            "STag {} refers to memory that is not shared: it cannot move to another process",
+            "STag {} refers to memory that is not shared: it cannot move to another process; allocate it with `shared_memory`",
             buffer.stag()
         )
     );

@@ -101,9 +101,10 @@ impl Retry {
         self.wait_end
     }
 
-    pub(super) fn handle_wait_over(&mut self, now: Time) {
+    /// The wait is over; `is_idle` if everything was acknowledged meanwhile.
+    pub(super) fn handle_wait_over(&mut self, is_idle: bool, now: Time) {
         self.wait_end = None;
-        self.since = Some(now);
+        self.since = (!is_idle).then_some(now);
     }
 
     /// A packet was lost: packets are repeated, which counts as a retry until there is progress.

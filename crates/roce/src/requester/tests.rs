@@ -139,6 +139,23 @@ fn receiver_not_ready_is_tried_again() {
     assert_eq!(requester.handle(&rnr, end), failed);
 }
 
+/// A packet that is repeated by the network finds no receive the first time and one the second.
+#[test]
+fn acknowledgement_within_the_wait_ends_the_request() {
+    let mut requester = requester();
+    requester.begin(send(0)).unwrap();
+    drain(&mut requester);
+    let rnr = answer(0, Syndrome::RnrNak(RnrTimer::DEFAULT));
+    requester.handle(&rnr, Time::ZERO);
+    requester.handle(&answer(0, Syndrome::ACK), Time::ZERO);
+    assert_eq!(requester.completed(), 1);
+    let end = requester.deadline().unwrap();
+    assert_eq!(requester.handle_timeout(end), ResponseStep::Progress);
+    assert_eq!(requester.deadline(), None, "nothing is outstanding");
+    requester.begin(send(1)).unwrap();
+    assert_eq!(drain(&mut requester).len(), 1);
+}
+
 #[test]
 fn refusals_fail_the_oldest_request() {
     for nak in [

@@ -81,7 +81,10 @@ impl End {
 
     /// Adds a request to those that will be sent. A peer without the extensions gets a Write instead of a message it does not support.
     pub(super) fn submit(&mut self, Job(message): Job) {
-        let standard = !message.opcode().is_extension();
+        let standard = match &message {
+            Message::AtomicRequest(request) => !request.op.is_extension(),
+            other => !other.opcode().is_extension(),
+        };
         self.submitted.push(if standard || self.extensions {
             message
         } else {
