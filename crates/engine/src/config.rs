@@ -24,7 +24,7 @@ pub mod settings;
 
 pub use device::Device;
 pub use key::Key;
-pub use keywords::{Acknowledge, Choice, EventMemory, Fpdu, Log, Profile, Routing, TlsMode};
+pub use keywords::{Acknowledge, Choice, EventMemory, Fpdu, Log, Profile, Routing, TlsMode, Wire};
 pub use networks::Networks;
 pub use peers::Peers;
 pub use problem::{ConfigError, ConfigErrors, SettingOrigin};

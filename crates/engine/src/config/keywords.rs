@@ -45,6 +45,19 @@ pub enum Profile {
     Siw,
     /// Any adapter that implements the RFCs.
     Standard,
+    /// Any RoCEv2 adapter: connections and datagrams use UDP port 4791.
+    Roce,
+}
+
+/// The protocol that queue pairs are connected with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wire {
+    /// iWARP over TCP, and RoCEv2 with peers that do not answer it.
+    Auto,
+    /// iWARP over TCP.
+    Tcp,
+    /// RoCEv2 over UDP.
+    Roce,
 }
 
 /// How connections between adapters are encrypted.

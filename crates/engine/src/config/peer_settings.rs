@@ -6,7 +6,7 @@ use core::net::IpAddr;
 use verbena_nic::Transfer;
 use verbena_stream::{AckPolicy, Terms};
 
-use super::keywords::{Fpdu, Profile};
+use super::keywords::{Fpdu, Profile, Wire};
 use super::settings::Settings;
 use crate::notify::handler::MAX_HANDLERS;
 use crate::sys;
@@ -15,6 +15,16 @@ impl Settings {
     /// What the peer at this address is expected to be.
     pub fn expected_profile(&self, peer: IpAddr) -> Profile {
         self.peers.find(peer).unwrap_or(self.profile)
+    }
+
+    /// The protocol for connections with the peer at this address.
+    pub fn wire_to(&self, peer: IpAddr) -> Wire {
+        match self.peers.find(peer) {
+            Some(Profile::Roce) => Wire::Roce,
+            Some(Profile::Verbena | Profile::Siw | Profile::Standard) => Wire::Tcp,
+            None if self.profile == Profile::Roce => Wire::Roce,
+            None => self.wire,
+        }
     }
 
     /// The profile after the startup: a peer that agreed to the extensions is a Verbena, one that did not is not.

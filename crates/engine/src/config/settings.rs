@@ -24,7 +24,9 @@ use super::form::{
     ModerationForm, NetworkList, Number, Or, PeerList, Ports, ProcessorRanges, Rtr, Secret, Switch,
 };
 use super::key::Key;
-use super::keywords::{Acknowledge, Choice, EventMemory, Fpdu, Log, Profile, Routing, TlsMode};
+use super::keywords::{
+    Acknowledge, Choice, EventMemory, Fpdu, Log, Profile, Routing, TlsMode, Wire,
+};
 use super::networks::Networks;
 use super::peers::Peers;
 use super::presents::{Owners, Presents};
@@ -96,6 +98,12 @@ pub(super) const PROFILES: &[(&str, Profile)] = &[
     ("verbena", Profile::Verbena),
     ("siw", Profile::Siw),
     ("standard", Profile::Standard),
+    ("roce", Profile::Roce),
+];
+const WIRES: &[(&str, Wire)] = &[
+    ("auto", Wire::Auto),
+    ("tcp", Wire::Tcp),
+    ("roce", Wire::Roce),
 ];
 const REVISIONS: &[(&str, Revision)] = &[("1", Revision::One), ("2", Revision::Two)];
 const TLS_MODES: &[(&str, TlsMode)] = &[
@@ -202,6 +210,8 @@ const WRITE_OR_READ: RtrKinds = RtrKinds {
 settings! {
     /// The semantics that the adapter presents: `roce` as most programs expect, `iwarp` as a standard iWARP adapter.
     personality: Personality = Personality::Roce, Keyword(PERSONALITIES);
+    /// The protocol of connections and datagrams, unless `peers` has an entry for the peer: `tcp` is iWARP, `roce` is RoCEv2 over UDP port 4791, and `auto` is iWARP, and RoCEv2 with peers that do not answer it (docs/roce.md).
+    wire: Wire = Wire::Auto, Keyword(WIRES);
     /// The device name, for programs that choose a device by name.
     name: String = "verbena0".to_owned(), Label;
     /// Virtual functions beside the physical one: C programs see them as separate devices, called `name`, `v` and a number (docs/functions.md).
