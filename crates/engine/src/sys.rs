@@ -42,9 +42,11 @@ pub mod processor;
 #[cfg_attr(shuttle, path = "sys/simulated/random.rs")]
 pub mod random;
 mod readiness;
+pub mod receive_batch;
 pub mod runtime;
 #[cfg_attr(shuttle, path = "sys/simulated/sched.rs")]
 pub mod sched;
+pub mod segments;
 #[cfg(shuttle)]
 pub mod simulated;
 #[cfg_attr(shuttle, path = "sys/simulated/socket.rs")]
@@ -77,7 +79,9 @@ pub use processor::{
     set_sched_policy,
 };
 pub use random::random_u64;
+pub use receive_batch::{Arrival, ReceiveBatch};
 pub use sched::{SchedState, preemptions, sched_state, thread_id};
+pub use segments::SegmentsOutcome;
 pub use socket::Socket;
 pub use thread::{JoinHandle, current_thread, is_own_thread, spawn};
 pub use timestamp::timestamp;
