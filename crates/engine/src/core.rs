@@ -13,6 +13,7 @@ use crate::accept::Admission;
 use crate::accept::acceptor::Permits;
 use crate::accept::owner_rules::OwnerRules;
 use crate::config::Config;
+use crate::datagram::roce_ports::RocePorts;
 use crate::error::{Error, InterruptError};
 use crate::lifecycle::Lifecycle;
 use crate::local_addresses::LocalAddresses;
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) oob: Oob,
     /// What serves each queue pair.
     pub(crate) routes: QpRoutes,
+    /// The sockets of RoCEv2.
+    pub(crate) roce_ports: RocePorts,
     /// The thread that runs requests of control queue pairs.
     pub(crate) control_thread: ControlThread,
     /// Dropped last, after everything else of the function.
@@ -91,6 +94,7 @@ impl Core {
             admission: Admission::new(Permits::new(config.half_open), rules),
             oob: Oob::default(),
             routes: QpRoutes::default(),
+            roce_ports: RocePorts::default(),
             control_thread: ControlThread::default(),
             config,
             function_handle: handle,

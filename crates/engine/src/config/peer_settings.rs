@@ -27,6 +27,11 @@ impl Settings {
         }
     }
 
+    /// Some peers are reached over RoCEv2 only.
+    pub fn uses_roce(&self) -> bool {
+        self.wire == Wire::Roce || self.profile == Profile::Roce || self.peers.have(Profile::Roce)
+    }
+
     /// The profile after the startup: a peer that agreed to the extensions is a Verbena, one that did not is not.
     pub fn negotiated_profile(&self, expected: Profile, extensions: bool) -> Profile {
         match (extensions, expected) {
