@@ -21,7 +21,7 @@ const MAX_PENDING: usize = 16;
 const MAX_BUFFERS: usize = 16;
 
 /// What bursts need of a socket.
-pub(super) trait PacketSocket {
+pub(crate) trait PacketSocket {
     /// Sends a packet; false if there is no room now.
     fn send(&self, bytes: &[u8], to: SocketAddr) -> sys::Result<bool>;
 

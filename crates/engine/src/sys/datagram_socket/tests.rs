@@ -109,8 +109,7 @@ fn batch_takes_several_datagrams_with_true_lengths() {
 }
 
 #[test]
-fn segments_beyond_the_mtu_are_unsupported() {
-    // The MTU of the loopback interface is 65536.
+fn segments_too_long_are_unsupported() {
     let (a, b) = (roce(loopbacks()[0]), roce(loopbacks()[0]));
     let to = b.local_addr().unwrap();
     let sent = a.send_segments(&[0; 100], 70_000, to).unwrap();
