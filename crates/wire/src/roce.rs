@@ -19,6 +19,6 @@ pub use bth::Bth;
 pub use deth::Deth;
 pub use icrc::{ICRC_LEN, Path, crc32_ieee, icrc, icrc_over_socket};
 pub use mad::MadHeader;
-pub use packet::{DEFAULT_PKEY, Immediate, Operation, Packet, Service, Tail};
+pub use packet::{DEFAULT_PKEY, Immediate, Operation, Packet, Service, Tail, pad_of};
 pub use reth::Reth;
 pub use ud::UdPacket;
