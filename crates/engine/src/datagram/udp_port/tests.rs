@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use verbena_nic::qp::Limits;
 use verbena_nic::ud::{Destination, UdSendWr};
 use verbena_nic::wr::Data;
-use verbena_nic::{Flags, QpState, Wc};
+use verbena_nic::{Flags, PacketSender, QpState, Wc};
 use verbena_wire::number::{Psn, Qpn};
 use verbena_wire::roce::{Deth, Operation, Service, Tail};
 
