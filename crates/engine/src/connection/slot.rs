@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use verbena_stream::saturating_nanos;
 use verbena_sync::atomic::{AtomicU64, Ordering};
-use verbena_sync::locks::RwLock;
+use verbena_sync::locks::{Mutex, MutexGuard, RwLock};
 
 use super::Connection;
 
@@ -14,6 +14,8 @@ use super::Connection;
 #[derive(Debug)]
 pub(crate) struct Slot {
     connection: RwLock<Option<Arc<Connection>>>,
+    /// See [`lock_binding`](Slot::lock_binding).
+    binding: Mutex<()>,
     /// In nanoseconds; `u64::MAX` is unlimited.
     peer_timeout: AtomicU64,
 }
@@ -22,6 +24,7 @@ impl Slot {
     pub(crate) fn new(patience: Option<Duration>) -> Slot {
         let slot = Slot {
             connection: RwLock::default(),
+            binding: Mutex::default(),
             peer_timeout: AtomicU64::new(u64::MAX),
         };
         slot.set_peer_timeout(patience);
@@ -30,6 +33,13 @@ impl Slot {
 
     pub(crate) fn get(&self) -> Option<Arc<Connection>> {
         self.connection.read().clone()
+    }
+
+    /// Held while a stream is attached to the queue pair and its connection is recorded, and while the queue pair loses its stream and the
+    /// connection is looked up. Otherwise a queue pair that is reset in between could get another connection, which the first one then
+    /// replaces. Neither the phase of a connection nor a callback is locked or called under it.
+    pub(crate) fn lock_binding(&self) -> MutexGuard<'_, ()> {
+        self.binding.lock()
     }
 
     /// How long a peer that owes an answer may be silent or unreachable; none is unlimited.
@@ -43,7 +53,9 @@ impl Slot {
         self.peer_timeout.store(nanos, Ordering::Relaxed);
     }
 
+    /// Under [`lock_binding`](Slot::lock_binding).
     pub(super) fn set(&self, connection: &Arc<Connection>) {
+        debug_assert!(self.binding.is_locked());
         let before = self.connection.write().replace(connection.clone());
         drop(before);
     }
