@@ -164,8 +164,8 @@ pub(crate) fn iperf3(space: &Netns, words: &str) -> Value {
         let line = format!("timeout -s KILL 9 iperf3 -J --bidir -t 1 {words}");
         let (_, said) = try_sh(space, &line);
         // iperf3 starts a UDP test with one datagram and waits for its answer without a limit: if that is lost, which is possible in the
-        // unacknowledged arrangement, it hangs without output.
-        if words.contains(" -u ") && !said.contains('{') {
+        // unacknowledged arrangement, it hangs without output. On a busy machine any test can take too long.
+        if !said.contains('{') {
             silent += 1;
             assert!(silent < 3, "iperf3 {words} hung {silent} times: {said}");
             return false;
