@@ -47,7 +47,7 @@ pub(crate) fn kill_each_side_in(world: &World, of_unit: &[&str], with: &[&str]) 
     wait_until("no process holds the interface", || !world.has_carrier(1));
     host = world.start_host(1, with);
     world.wait_until_up(1);
-    // Then alone: where cells are not acknowledged, those of a stream can displace others.
+    // Before the pings: where cells are not acknowledged, those of a stream can displace others.
     expect_download(&mut download);
     ping(world.host(1), LAN, 100);
     assert!(!unit.has_exited());
