@@ -21,6 +21,7 @@ mod migration;
 mod one_touch;
 mod oob;
 mod regions;
+mod roce;
 mod scope;
 mod srq;
 mod ssq;

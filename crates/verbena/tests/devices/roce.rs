@@ -1,0 +1,181 @@
+//! Queue pairs over RoCEv2 through the Rust API: out-of-band connections with all kinds of messages, lost packets, and errors.
+//! Each test has addresses of its own, because all of them use UDP port 4791.
+
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use verbena::low::{Data, Mtu, Psn, Psns, QpState, RecvWr, SendOp};
+use verbena::{Access, Cq, Device, Fault, Memory, Qp, QpOptions, Status};
+
+use crate::common::low::{SEND, complete, wr};
+use crate::common::{device, pattern, virtual_function};
+
+const LEN: usize = 100_000;
+
+struct Side {
+    qp: Qp,
+    cq: Cq,
+    memory: Memory,
+    device: Device,
+}
+
+fn side(address: &str, settings: &[(&str, &str)]) -> Side {
+    let mut all = vec![("device", address), ("wire", "roce")];
+    all.extend(settings);
+    let device = device(&all);
+    let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
+    let options = QpOptions {
+        oob: true,
+        ..QpOptions::default()
+    };
+    Side {
+        qp: Qp::new(&pd, &cq, &cq, options).unwrap(),
+        memory: pd.memory(2 * LEN + 64, Access::ALL).unwrap(),
+        cq,
+        device,
+    }
+}
+
+fn connect(a: &Side, b: &Side, mtu: Mtu) {
+    for (side, send, receive) in [(a, 0xff_fff0, 9), (b, 9, 0xff_fff0)] {
+        let psn = |n| Psn::new(n).unwrap();
+        let psns = Psns {
+            send: psn(send),
+            receive: psn(receive),
+        };
+        side.qp.set_attr(|attr| {
+            attr.psns = Some(psns);
+            attr.path_mtu = Some(mtu);
+        });
+    }
+    a.qp.set_peer(b.qp.endpoint().unwrap()).unwrap();
+    b.qp.set_peer(a.qp.endpoint().unwrap()).unwrap();
+    for side in [a, b] {
+        side.qp.modify(QpState::Rts).unwrap();
+    }
+}
+
+/// A Send, a Write, a Read and an atomic, whose effects are checked.
+fn exchange(a: &Side, b: &Side, round: u8) {
+    let data = pattern(LEN, round.into());
+    a.memory.write_at(0, &data).unwrap();
+    b.memory
+        .write_at(2 * LEN, &u64::from(round).to_ne_bytes())
+        .unwrap();
+    let scatter = [b.memory.sge(0, LEN).unwrap()];
+    b.qp.post_recv(&[RecvWr {
+        id: 9,
+        scatter: &scatter,
+    }])
+    .unwrap();
+    let remote = b.memory.remote_addr(LEN as u64).unwrap();
+    let word = b.memory.remote_addr(2 * LEN as u64).unwrap();
+    let write = SendOp::Write {
+        remote,
+        immediate: None,
+    };
+    let read = SendOp::Read {
+        remote,
+        local_invalidate: None,
+    };
+    let add = SendOp::FetchAdd {
+        remote: word,
+        add: 1,
+        mask: 0,
+    };
+    let whole = [a.memory.sge(0, LEN).unwrap()];
+    let sink = [a.memory.sge(LEN, LEN).unwrap()];
+    let old = [a.memory.sge(2 * LEN, 8).unwrap()];
+    a.qp.post_send(&[
+        wr(1, SEND, Data::Gather(&whole)),
+        wr(2, write, Data::Gather(&whole)),
+        wr(3, read, Data::Gather(&sink)),
+        wr(4, add, Data::Gather(&old)),
+    ])
+    .unwrap();
+    let done = complete(&a.cq, 4);
+    let ids: Vec<_> = done.iter().map(|wc| (wc.id, wc.status)).collect();
+    let all: Vec<_> = (1..5).map(|id| (id, Status::Success)).collect();
+    assert_eq!(ids, all);
+    let came = complete(&b.cq, 1)[0];
+    assert_eq!((came.id, came.len as usize), (9, LEN));
+    let read = |side: &Side, at| {
+        let mut bytes = vec![0; LEN];
+        side.memory.read_at(at, &mut bytes).unwrap();
+        bytes
+    };
+    assert!(read(b, 0) == data, "sent");
+    assert!(read(b, LEN) == data, "written");
+    assert!(read(a, LEN) == data, "read back");
+    let mut before = [0; 8];
+    a.memory.read_at(2 * LEN, &mut before).unwrap();
+    assert_eq!(u64::from_ne_bytes(before), round.into());
+}
+
+#[test]
+fn roce_connects_devices_out_of_band() {
+    for (at, mtu) in [("127.0.61.1", Mtu::B4096), ("127.0.61.2", Mtu::B256)] {
+        let (a, b) = (side(at, &[]), side("127.0.61.3", &[]));
+        connect(&a, &b, mtu);
+        exchange(&a, &b, 1);
+        exchange(&b, &a, 2);
+    }
+}
+
+#[test]
+fn roce_works_over_ipv6_and_with_one_address() {
+    let (a, b) = (side("::1", &[]), side("::1", &[]));
+    connect(&a, &b, Mtu::B1024);
+    exchange(&a, &b, 3);
+}
+
+#[test]
+fn roce_survives_lost_packets() {
+    let lossy = [("roce_loss", "20000")];
+    let (a, b) = (side("127.0.62.1", &lossy), side("127.0.62.2", &lossy));
+    connect(&a, &b, Mtu::B1024);
+    for round in 0..5 {
+        exchange(&a, &b, round);
+        exchange(&b, &a, round);
+    }
+}
+
+#[test]
+fn roce_peer_that_is_absent_fails_requests() {
+    let quick = [("dead_after", "1s")];
+    let (a, gone) = (side("127.0.63.1", &quick), side("127.0.63.2", &[]));
+    let endpoint = gone.qp.endpoint().unwrap();
+    drop(gone);
+    a.qp.set_attr(|attr| attr.peer_timeout = Some(Duration::from_millis(300)));
+    a.qp.set_peer(endpoint).unwrap();
+    a.qp.modify(QpState::Rts).unwrap();
+    a.qp.post_send(&[wr(1, SEND, Data::Inline(b"hello"))])
+        .unwrap();
+    assert_eq!(complete(&a.cq, 1)[0].status, Status::RetryExcErr);
+}
+
+#[test]
+fn roce_port_in_use_is_named() {
+    let held = UdpSocket::bind("127.0.64.1:4791").unwrap();
+    let (a, b) = (side("127.0.64.1", &[]), side("127.0.64.2", &[]));
+    let error = a.qp.set_peer(b.qp.endpoint().unwrap()).unwrap_err();
+    assert_eq!(error.fault(), Fault::System, "{error}");
+    assert!(error.to_string().contains("4791"), "{error}");
+    drop(held);
+}
+
+#[test]
+fn roce_queue_pair_is_not_migrated() {
+    let (a, b) = (side("127.0.65.1", &[]), side("127.0.65.2", &[]));
+    connect(&a, &b, Mtu::B1024);
+    exchange(&a, &b, 1);
+    let function = virtual_function(&a.device);
+    let (pd, cq) = (function.pd().unwrap(), function.cq(64).unwrap());
+    let refused = a.qp.migrate(&pd, &cq, &cq, None).unwrap_err();
+    assert!(refused.to_string().contains("RoCEv2"), "{refused}");
+    let a = Side {
+        qp: refused.qp,
+        ..a
+    };
+    exchange(&a, &b, 2);
+}
