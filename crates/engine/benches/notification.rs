@@ -30,8 +30,8 @@ impl Source {
         let cq = Arc::new(engine.create_cq(1 << 16).unwrap());
         let options = QueuePairOptions::new(pd);
         let qp = engine.create_qp(&cq, &cq, options).unwrap();
-        qp.modify(QpState::Init);
-        qp.modify(QpState::Err);
+        qp.modify(QpState::Init).unwrap();
+        qp.modify(QpState::Err).unwrap();
         Source { qp, cq }
     }
 

@@ -8,6 +8,8 @@ use core::time::Duration;
 use verbena_events::interrupts;
 use verbena_events::moderation::{BadHold, MAX_DELAY};
 use verbena_events::vector::VectorError;
+use verbena_nic::QpState;
+use verbena_nic::state::QpEvent;
 use verbena_stream::startup::Failure;
 
 use crate::config::ConfigErrors;
@@ -108,7 +110,27 @@ pub enum Error {
         /// The queue pair.
         qp: u32,
         /// Its state.
-        state: verbena_nic::QpState,
+        state: QpState,
+    },
+    /// The queue pair cannot change from its state to the requested one.
+    #[error("queue pair {qp} is {from:?} and cannot become {to:?}: it can become {}", names(.allowed))]
+    Transition {
+        /// The queue pair.
+        qp: u32,
+        /// Its state.
+        from: QpState,
+        /// The requested state.
+        to: QpState,
+        /// The states that can be requested.
+        allowed: Vec<QpState>,
+    },
+    /// The queue pair has no connection.
+    #[error("queue pair {qp} is {state:?} and has no connection")]
+    NotConnected {
+        /// The queue pair.
+        qp: u32,
+        /// Its state.
+        state: QpState,
     },
     /// The private data does not fit a startup frame.
     #[error("{got} bytes of private data, at most {limit}")]
@@ -267,6 +289,31 @@ pub enum Error {
     /// The engine was closed, or its process was forked and this is the child.
     #[error("the adapter is closed")]
     Closed,
+}
+
+impl Error {
+    /// [`Error::Transition`] for a queue pair whose state changes by `next`.
+    pub(crate) fn transition(
+        qp: u32,
+        from: QpState,
+        to: QpState,
+        next: impl Fn(QpEvent) -> Option<QpState>,
+    ) -> Error {
+        let mut allowed = QpState::ALL.to_vec();
+        allowed.retain(|to| next(QpEvent::Modify(*to)).is_some());
+        Error::Transition {
+            qp,
+            from,
+            to,
+            allowed,
+        }
+    }
+}
+
+/// The names of states, as a list in a sentence.
+fn names(states: &[QpState]) -> String {
+    let names: Vec<String> = states.iter().map(|state| format!("{state:?}")).collect();
+    names.join(", ")
 }
 
 impl From<InterruptError> for Error {

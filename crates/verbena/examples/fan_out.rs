@@ -100,7 +100,7 @@ fn main() -> Result<(), Error> {
         let cq = subscriber.cq(2 * RECEIVES)?;
         let qp = Qp::new(&theirs, &cq, &cq, QpOptions::default())?;
         let memory = theirs.memory(RECEIVES * ITEM, Access::ALL)?;
-        qp.modify(QpState::Init);
+        qp.modify(QpState::Init)?;
         for id in 0..RECEIVES as u64 {
             receive(&qp, &memory, id)?;
         }

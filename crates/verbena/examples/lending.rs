@@ -19,7 +19,7 @@ impl Side {
         let (sent, received) = (device.cq(64)?, device.cq(64)?);
         let qp = Qp::new(pd, &sent, &received, options)?;
         // The first message may arrive with the connection, so its receive is posted before.
-        qp.modify(QpState::Init);
+        qp.modify(QpState::Init)?;
         Ok(Side { qp, sent, received })
     }
 }

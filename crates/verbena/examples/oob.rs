@@ -99,7 +99,7 @@ fn serve(socket: &TcpStream) -> Result<()> {
 fn run_client(socket: &TcpStream) -> Result<()> {
     let side = Side::new(socket)?;
     let there = side.exchange(socket)?;
-    assert!(side.qp.modify(QpState::Rts));
+    side.qp.modify(QpState::Rts)?;
     side.memory.write_at(0, &pattern())?;
     let pieces = [side.memory.sge(0, BYTES)?];
     let write = SendWr {

@@ -312,12 +312,7 @@ impl ControlQueue {
     ) -> Result<Queued<()>, Error> {
         let qp = qp.into();
         self.post(id, ControlOp::ModifyQp, Created::Nothing, move || {
-            let inner = qp.resolve()?;
-            let (number, from) = (inner.qp.number(), inner.qp.state());
-            if inner.qp.modify(to) {
-                return Ok(());
-            }
-            Err(verbena_nic::Error::Transition { number, from, to }.into())
+            Ok(qp.resolve()?.qp.modify(to)?)
         })
     }
 

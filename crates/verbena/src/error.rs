@@ -246,6 +246,8 @@ impl Error {
                 | E::Unauthenticated { .. }
                 | E::Tls { .. } => Fault::Peer,
                 E::NotConnectable { .. }
+                | E::Transition { .. }
+                | E::NotConnected { .. }
                 | E::PrivateData { .. }
                 | E::NoDevice
                 | E::NotLocalAddress { .. }

@@ -244,18 +244,20 @@ impl Qp {
         self.0.qp.state()
     }
 
-    /// Requests a transition to this state; false if it is not allowed.
+    /// Requests a transition to this state. If it is not allowed, nothing changes, and the error says which ones are.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions, low::QpState};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// assert!(qp.modify(QpState::Init), "receives may be posted before it is connected");
+    /// qp.modify(QpState::Init)?; // receives may be posted before it is connected
+    /// let refused = qp.modify(QpState::Sqd).unwrap_err().to_string();
+    /// assert!(refused.ends_with("is Init and cannot become Sqd: it can become Reset, Init, Rtr, Err"));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn modify(&self, to: QpState) -> bool {
-        self.0.qp.modify(to)
+    pub fn modify(&self, to: QpState) -> Result<(), Error> {
+        Ok(self.0.qp.modify(to)?)
     }
 
     /// Sets which operations the peer may perform.
@@ -307,7 +309,7 @@ impl Qp {
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// qp.modify(QpState::Init);
+    /// qp.modify(QpState::Init)?;
     /// assert_eq!(qp.post_recv(&[RecvWr { id: 1, scatter: &[] }]), Ok(()));
     /// # Ok::<(), verbena::Error>(())
     /// ```

@@ -107,7 +107,7 @@ impl Shared {
         };
         let qp = engine.create_qp(&cq, &cq, options)?;
         qp.set_attr(|attr| (attr.ird, attr.ord) = (wanted.ird, wanted.ord));
-        qp.modify(QpState::Init);
+        qp.modify(QpState::Init)?;
         let number = qp.number();
         let board = Arc::new(OpTracker {
             ops: Mutex::new(Ops::new(depths)),
@@ -149,7 +149,8 @@ impl Shared {
 
     /// Moves the queue pair to the error state, which flushes its operations.
     pub(crate) fn fail(&self) {
-        self.with_qp(|qp| qp.modify(QpState::Err));
+        // Fails only when the adapter is closed, and then nothing is left to flush.
+        self.with_qp(|qp| drop(qp.modify(QpState::Err)));
     }
 
     /// Whether the operation has ended, and its result was taken or not.
@@ -371,8 +372,8 @@ impl ConnectionEvents for Shared {
         self.tracker
             .peer_disconnected
             .store(true, Ordering::Release);
-        // The iWARP personality has flushed them already and may refuse the transition.
-        self.with_qp(|qp| qp.modify(QpState::Err));
+        // Fails only when the adapter is closed, and then nothing is left to flush.
+        self.with_qp(|qp| drop(qp.modify(QpState::Err)));
         self.drive();
     }
 }

@@ -61,7 +61,7 @@ impl Default for SsqOptions {
 /// for _ in 0..3 {
 ///     let channel = Qp::with_ssq(&ssq, &got, None, QpOptions::default())?;
 ///     let subscriber = Qp::new(&pd, &got, &got, QpOptions::default())?;
-///     subscriber.modify(QpState::Init);
+///     subscriber.modify(QpState::Init)?;
 ///     let place = [memory.sge(0, 64)?];
 ///     subscriber.post_recv(&[RecvWr { id: 0, scatter: &place }])?;
 ///     let joining = channel.connect(listener.local_addr()?, b"")?;

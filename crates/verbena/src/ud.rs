@@ -50,7 +50,7 @@ pub struct UdOptions {
 /// let ud = UdQp::new(&pd, &cq, &cq, UdOptions::default())?;
 /// ud.set_qkey(0x1234);
 /// for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-///     assert!(ud.modify(state));
+///     ud.modify(state)?;
 /// }
 ///
 /// ud.post_recv(&[RecvWr { id: 1, scatter: &[memory.sge(0, 4096)?] }])?;
@@ -221,18 +221,20 @@ impl UdQp {
         self.pair.set_qkey(qkey);
     }
 
-    /// Requests a transition to this state; false if it is not allowed. A send that fails here moves it to `Sqe`; `Rts` resumes it.
+    /// Requests a transition to this state. If it is not allowed, nothing changes, and the error says which ones are. A send that fails
+    /// here moves it to `Sqe`; `Rts` resumes it.
     ///
     /// ```
     /// # use verbena::{Device, UdQp, UdOptions, low::QpState};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
-    /// assert!(ud.modify(QpState::Init));
+    /// ud.modify(QpState::Init)?;
+    /// assert!(ud.modify(QpState::Rts).is_err(), "Rtr comes first");
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn modify(&self, to: QpState) -> bool {
-        self.pair.modify(to)
+    pub fn modify(&self, to: QpState) -> Result<(), Error> {
+        Ok(self.pair.modify(to)?)
     }
 
     /// Posts datagrams that are transmitted together. On error: the number posted before the one that failed, and the reason.
@@ -256,7 +258,7 @@ impl UdQp {
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let ud = UdQp::new(&device.pd()?, &cq, &cq, UdOptions::default())?;
-    /// ud.modify(QpState::Init);
+    /// ud.modify(QpState::Init)?;
     /// assert_eq!(ud.post_recv(&[RecvWr { id: 1, scatter: &[] }]), Ok(()));
     /// # Ok::<(), verbena::Error>(())
     /// ```

@@ -383,9 +383,9 @@ impl Pair {
     /// Ends its connection, if it has one, and flushes its requests.
     pub(crate) fn disconnect(&self) {
         if let Some(qp) = self.connection() {
-            qp.disconnect();
-            // Posted requests are flushed even if it is not connected.
-            qp.modify(QpState::Err);
+            // Posted requests are flushed even if it is not connected, or the adapter is closed.
+            let _ = qp.disconnect();
+            let _ = qp.modify(QpState::Err);
         }
     }
 

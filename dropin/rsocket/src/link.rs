@@ -171,7 +171,7 @@ impl Link {
             rung.notify();
         })));
         net.register(link.qp.number(), &link.events);
-        link.qp.modify(QpState::Init);
+        link.qp.modify(QpState::Init)?;
         for slot in 0..receives {
             link.post_receive(slot)?;
         }

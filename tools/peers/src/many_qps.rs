@@ -51,7 +51,7 @@ impl Side {
             ..QpOptions::default()
         };
         let qp = Qp::new(&self.pd, &self.cq, &self.cq, options)?;
-        qp.modify(QpState::Init);
+        qp.modify(QpState::Init)?;
         Ok(qp)
     }
 }

@@ -143,17 +143,22 @@ impl UdPair {
         }
     }
 
-    /// Moves it to a state (`ibv_modify_qp`); false if the transition is not allowed.
-    pub fn modify(&self, to: QpState) -> bool {
+    /// Moves it to a state (`ibv_modify_qp`). The error of a transition that is not allowed says which ones are.
+    pub fn modify(&self, to: QpState) -> Result<(), Error> {
         if !self.core.is_alive() {
-            return false;
+            return Err(Error::Closed);
         }
+        let from = self.member.qp.view().state;
         let mut out = Outbox::new();
         let done = self.member.qp.modify(to, &mut out);
         // Requests posted in SQD are sent now.
         self.member.send(&mut out);
         self.core.deliver(&mut out);
-        done
+        if done {
+            return Ok(());
+        }
+        let qp = self.member.qp.qpn().get();
+        Err(Error::transition(qp, from, to, |event| from.next_ud(event)))
     }
 
     /// Posts datagrams that are sent together. On error: how many were posted before the one that failed, and its error.

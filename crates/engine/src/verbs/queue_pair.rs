@@ -295,35 +295,39 @@ impl QueuePair {
         }
     }
 
-    /// Moves it to a state (`ibv_modify_qp`); false if the transition is not allowed.
-    pub fn modify(&self, to: QpState) -> bool {
+    /// Moves it to a state (`ibv_modify_qp`). The error of a transition that is not allowed says which ones are.
+    pub fn modify(&self, to: QpState) -> Result<(), Error> {
         if !self.core.is_alive() {
-            return false;
+            return Err(Error::Closed);
         }
-        if let Some(callable) = self.oob.as_ref().filter(|_| to == QpState::Reset)
-            && callable.handshake().reset().is_err()
-        {
+        if let Some(callable) = self.oob.as_ref().filter(|_| to == QpState::Reset) {
             // Without a new nonce the next connection could be mistaken for this one.
-            return false;
+            callable.handshake().reset()?;
         }
         self.prepare_roce_sends(to);
+        let from = self.state();
         let mut out = Outbox::new();
         let (done, connection) = {
             let _binding = self.slot.lock_binding();
             (self.qp.modify(to, &mut out), self.slot.get())
         };
         self.transmit_and_deliver(&mut out);
-        if done && to == QpState::Reset {
+        if !done {
+            let personality = self.qp.init().personality;
+            let next = |event| from.next(personality, event);
+            return Err(Error::transition(self.number(), from, to, next));
+        }
+        if to == QpState::Reset {
             self.close_roce();
             self.act(|qp, out| self.core.function.flush_channel(qp.number(), out));
         }
-        if let Some(connection) = connection.filter(|_| done && to == QpState::Reset) {
+        if let Some(connection) = connection.filter(|_| to == QpState::Reset) {
             // Closed here, not only by the thread that serves it: the connection must be out of use when the queue pair is used again.
             let mut out = Outbox::new();
             connection.close(Vec::new(), &mut out);
             self.core.deliver(&mut out);
         }
-        done
+        Ok(())
     }
 
     /// Posts one request; it is transmitted at once if possible.
@@ -399,10 +403,10 @@ impl QueuePair {
     }
 
     /// Disconnects gracefully: the peer gets the responses it is owed and sees the end; our outstanding requests are flushed.
-    /// False if there is no connection.
-    pub fn disconnect(&self) -> bool {
+    /// An error if there is no connection; what was posted is flushed in any case.
+    pub fn disconnect(&self) -> Result<(), Error> {
         if !self.core.is_alive() {
-            return false;
+            return Err(Error::Closed);
         }
         let mut out = Outbox::new();
         let connection = self.slot.get();
@@ -414,7 +418,11 @@ impl QueuePair {
         } else {
             self.transmit_and_deliver(&mut out);
         }
-        was_there
+        if was_there {
+            return Ok(());
+        }
+        let (qp, state) = (self.number(), self.state());
+        Err(Error::NotConnected { qp, state })
     }
 
     pub(crate) fn check_connectable(&self) -> Result<(), Error> {

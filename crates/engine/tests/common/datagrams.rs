@@ -99,7 +99,7 @@ pub fn make(engine: &Engine, cq: &CompletionQueue, pd: Pd) -> UdPair {
 pub fn ready(ud: &UdPair) {
     ud.set_qkey(KEY);
     for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-        assert!(ud.modify(state));
+        ud.modify(state).unwrap();
     }
 }
 

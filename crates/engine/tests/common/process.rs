@@ -119,7 +119,7 @@ pub fn target(settings: &[(String, String)]) {
         listener.local_addr().unwrap(),
         stag.get()
     ));
-    assert!(side.qp.modify(verbena_nic::QpState::Init));
+    side.qp.modify(verbena_nic::QpState::Init).unwrap();
     for id in 0..RECEIVES {
         side.receive(id, &[side.sge(3 << 20, 64 << 10)]);
     }

@@ -187,7 +187,7 @@ fn handler_receives_queue_and_reason() {
     drain(&a);
     b.receive(3, &[]);
     b.cq.arm(Arm::Solicited);
-    b.qp.modify(QpState::Err);
+    b.qp.modify(QpState::Err).unwrap();
     let received = notified.recv_timeout(TEST_TIMEOUT).unwrap();
     assert_eq!(received.reason, Reason::Failure);
     assert!(notified.try_recv().is_err(), "once per arming");

@@ -248,10 +248,10 @@ fn blocked_handler_does_not_prevent_shutdown() {
     };
     let id = side.engine.set_handler(&options).unwrap();
     side.cq.set_handler(Some(id)).unwrap();
-    side.qp.modify(QpState::Init);
+    side.qp.modify(QpState::Init).unwrap();
     side.receive(1, &[]);
     side.cq.arm(Arm::Next);
-    side.qp.modify(QpState::Err);
+    side.qp.modify(QpState::Err).unwrap();
     began.recv_timeout(TEST_TIMEOUT).unwrap();
     // Returns although the handler never does.
     side.engine.shut_down(Duration::ZERO).unwrap();

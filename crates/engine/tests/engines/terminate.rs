@@ -79,7 +79,7 @@ fn error_state_sends_no_terminate() {
                 wait("it is under load", || {
                     b.qp.view().counters.bytes_in >= bytes
                 });
-                assert!(b.qp.modify(QpState::Err));
+                b.qp.modify(QpState::Err).unwrap();
                 pressed.join().unwrap();
             });
             let cause = a.qp.view().cause.unwrap_or_default();

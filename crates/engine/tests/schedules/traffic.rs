@@ -418,10 +418,11 @@ impl Traffic {
         let qp = self.qp.as_ref().unwrap();
         match end {
             End::Destroy => {}
-            End::Error => assert!(qp.modify(QpState::Err)),
+            End::Error => qp.modify(QpState::Err).unwrap(),
             End::Disconnect => {
-                qp.disconnect();
-                assert!(qp.modify(QpState::Err));
+                // The peer may have ended the connection.
+                let _ = qp.disconnect();
+                qp.modify(QpState::Err).unwrap();
             }
             End::Shutdown => {
                 let patience = Duration::from_micros(self.random.below(20_000));

@@ -180,7 +180,7 @@ fn drops_are_counted_by_cause() {
     let sent = complete(&a.cq, 104);
     assert!(sent.iter().all(|wc| wc.status == Status::Success));
     // Not in a state that receives.
-    assert!(b.ud.modify(QpState::Reset));
+    b.ud.modify(QpState::Reset).unwrap();
     a.send(6, to, &[]);
     wait("a count", || b.ud.view().counters.not_receiving == 1);
 }

@@ -42,14 +42,14 @@ fn number(side: &Side) -> Qpn {
 }
 
 fn set_peer(side: &Side, number: Qpn) {
-    assert!(side.qp.modify(QpState::Init));
+    side.qp.modify(QpState::Init).unwrap();
     let peer = OobPeer {
         local: localhost(),
         address: localhost(),
         number,
     };
     side.qp.set_peer(peer).unwrap();
-    assert!(side.qp.modify(QpState::Rts));
+    side.qp.modify(QpState::Rts).unwrap();
 }
 
 /// A call as docs/extensions.md describes it, signed without the adapter's code.
@@ -335,7 +335,7 @@ fn call_source_is_checked_unless_disabled() {
         let b = side(&[("check_source", check)]);
         let far: IpAddr = "127.0.0.9".parse().unwrap();
         let (from, to) = (lowest_qpn(), number(&b));
-        assert!(b.qp.modify(QpState::Init));
+        b.qp.modify(QpState::Init).unwrap();
         let peer = OobPeer {
             local: localhost(),
             address: far,

@@ -48,7 +48,7 @@ fn endpoint(side: &Side) -> (IpAddr, Qpn) {
 
 fn set_peer(side: &Side, (address, number): (IpAddr, Qpn)) {
     if side.qp.state() == QpState::Reset {
-        assert!(side.qp.modify(QpState::Init));
+        side.qp.modify(QpState::Init).unwrap();
     }
     let local = self::address(side);
     side.qp
@@ -62,7 +62,7 @@ fn set_peer(side: &Side, (address, number): (IpAddr, Qpn)) {
 
 /// Moves it to RTS.
 fn start(side: &Side) {
-    assert!(side.qp.modify(QpState::Rts));
+    side.qp.modify(QpState::Rts).unwrap();
 }
 
 fn connect(a: &Side, b: &Side) {
@@ -119,7 +119,7 @@ fn first_side_waits_for_its_peer() {
         first.post(9, SEND, &[first.sge(0, 10)]);
         // The socket of the caller, and the accepted one.
         wait("the call is held", || descriptors() >= before + 2);
-        second.qp.modify(QpState::Init);
+        second.qp.modify(QpState::Init).unwrap();
         second.receive(5, &[second.sge(0, 64)]);
         set_peer(second, endpoint(first));
         assert_eq!(second.statuses(1), [(5, Status::Success)], "in RTR already");
@@ -147,7 +147,7 @@ fn queue_pairs_of_one_adapter_connect() {
     let other = callable(&a, QpType::Rc);
     let here = address(&a);
     for (qp, peer) in [(&a.qp, &other), (&other, &a.qp)] {
-        assert!(qp.modify(QpState::Init));
+        qp.modify(QpState::Init).unwrap();
         let number = peer.oob_qpn().unwrap();
         let peer = OobPeer {
             local: here,
@@ -155,7 +155,7 @@ fn queue_pairs_of_one_adapter_connect() {
             number,
         };
         qp.set_peer(peer).unwrap();
-        assert!(qp.modify(QpState::Rts));
+        qp.modify(QpState::Rts).unwrap();
     }
     let scatter = [a.sge(4096, 64)];
     let receive = ReceiveWr {
@@ -289,14 +289,14 @@ fn reset_queue_pair_can_be_connected_again() {
     for _ in 0..3 {
         connect(&a, &b);
         exchange(&a, &b);
-        assert!(a.qp.modify(QpState::Reset));
-        assert!(b.qp.modify(QpState::Reset));
+        a.qp.modify(QpState::Reset).unwrap();
+        b.qp.modify(QpState::Reset).unwrap();
     }
     // Reset while its call is in progress.
     for _ in 0..20 {
         set_peer(&a, endpoint(&b));
-        assert!(a.qp.modify(QpState::Reset));
-        assert!(a.qp.modify(QpState::Init));
+        a.qp.modify(QpState::Reset).unwrap();
+        a.qp.modify(QpState::Init).unwrap();
     }
     connect(&a, &b);
     exchange(&a, &b);
@@ -369,7 +369,7 @@ fn invalid_calls_are_refused() {
         matches!(state, Err(Error::NotConnectable { .. })),
         "{state:?}"
     );
-    a.qp.modify(QpState::Init);
+    a.qp.modify(QpState::Init).unwrap();
     let elsewhere = OobPeer {
         local: "192.0.2.1".parse().unwrap(),
         ..peer
@@ -395,7 +395,7 @@ fn hundred_connections_leave_no_descriptors() {
     for _ in 0..100 {
         let (one, two) = (callable(&a, QpType::Rc), callable(&b, QpType::Rc));
         for (qp, other) in [(&one, &two), (&two, &one)] {
-            qp.modify(QpState::Init);
+            qp.modify(QpState::Init).unwrap();
             let here = address(&a);
             let number = other.oob_qpn().unwrap();
             let peer = OobPeer {
@@ -435,7 +435,7 @@ fn reset_does_not_raise_the_dial_rate() {
         if round % 4 == 0 {
             accept(1);
         }
-        assert!(a.qp.modify(QpState::Reset));
+        a.qp.modify(QpState::Reset).unwrap();
     }
     set_peer(&a, (address(&a), unknown));
     while readable_within(&listener, Duration::ZERO) {
@@ -458,7 +458,7 @@ fn mapped_ipv4_addresses_connect() {
         six => six,
     };
     for (one, other) in [(&a, &b), (&b, &a)] {
-        assert!(one.qp.modify(QpState::Init));
+        one.qp.modify(QpState::Init).unwrap();
         let peer = OobPeer {
             local: mapped(one),
             address: mapped(other),

@@ -188,14 +188,14 @@ fn out_of_band_connections_are_encrypted() {
     let side = |key| callable_side(&[&psk(key)[..], &[("device", "127.0.0.1")]].concat());
     let introduce = |a: &Side, b: &Side| {
         for (one, other) in [(a, b), (b, a)] {
-            assert!(one.qp.modify(QpState::Init));
+            one.qp.modify(QpState::Init).unwrap();
             let peer = OobPeer {
                 local: here,
                 address: here,
                 number: other.qp.oob_qpn().unwrap(),
             };
             one.qp.set_peer(peer).unwrap();
-            assert!(one.qp.modify(QpState::Rts));
+            one.qp.modify(QpState::Rts).unwrap();
         }
     };
     let (a, b) = (side(ONE), side(ONE));

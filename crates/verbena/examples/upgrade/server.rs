@@ -272,7 +272,7 @@ impl Server {
         }
         self.table.store(WORDS + index as usize * 8, 0)?;
         let qp = Qp::new(&self.pd, &self.cq, &self.cq, QpOptions::default())?;
-        qp.modify(QpState::Init);
+        qp.modify(QpState::Init)?;
         let qpn = qp.number();
         let joined = false;
         self.clients.insert(

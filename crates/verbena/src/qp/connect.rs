@@ -54,18 +54,18 @@ impl Qp {
     }
 
     /// Ends its connection in order: what the stream still has to transmit is transmitted before it is closed, and outstanding work
-    /// of this side is flushed. False if it is not connected.
+    /// of this side is flushed. An error if it is not connected.
     ///
     /// ```
     /// # use verbena::{Device, Qp, QpOptions};
     /// # let device = Device::open()?;
     /// # let cq = device.cq(64)?;
     /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
-    /// assert!(!qp.disconnect());
+    /// assert!(qp.disconnect().unwrap_err().to_string().ends_with("has no connection"));
     /// # Ok::<(), verbena::Error>(())
     /// ```
-    pub fn disconnect(&self) -> bool {
-        self.0.qp.disconnect()
+    pub fn disconnect(&self) -> Result<(), Error> {
+        Ok(self.0.qp.disconnect()?)
     }
 
     /// The local and the peer's address and port while it is connected.

@@ -104,7 +104,7 @@ impl Qp {
     /// // Usually two programs that tell each other.
     /// a.set_peer(b.endpoint()?)?;
     /// b.set_peer(a.endpoint()?)?;
-    /// a.modify(QpState::Rts);
+    /// a.modify(QpState::Rts)?;
     ///
     /// b.post_recv(&[RecvWr { id: 1, scatter: &[] }])?;
     /// let op = SendOp::Send { invalidate: None, immediate: None };
@@ -137,7 +137,7 @@ impl Qp {
             why: "numbers have 24 bits",
         })?;
         if self.0.qp.state() == QpState::Reset {
-            self.modify(QpState::Init);
+            self.modify(QpState::Init)?;
         }
         let address = peer.address;
         let peer = OobPeer {

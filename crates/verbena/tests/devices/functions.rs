@@ -323,7 +323,7 @@ fn functions_have_addresses_of_their_own() {
     ours.qp.set_peer(peer).unwrap();
     theirs.qp.set_peer(name).unwrap();
     for qp in [&ours.qp, &theirs.qp] {
-        assert!(qp.modify(QpState::Rts));
+        qp.modify(QpState::Rts).unwrap();
     }
     let words = pattern(3000, 5);
     for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {

@@ -387,7 +387,7 @@ impl LoadedConnection {
             let device = crate::common::device(&[("device", "127.0.0.1")]);
             let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
             let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
-            qp.modify(QpState::Init);
+            qp.modify(QpState::Init).unwrap();
             (device, qp, cq)
         });
         let listener = server.0.listen("127.0.0.1:0").unwrap();
@@ -451,7 +451,7 @@ fn modified_queue_pair_cancels_the_handover() {
     let why = LoadedConnection::new(3).assert_kept(3, |mut inheritance, device| {
         let (pd, cq) = (device.pd()?, device.cq(16)?);
         let qp = inheritance.qp(1, &pd, &cq, &cq, None)?;
-        qp.modify(QpState::Init);
+        qp.modify(QpState::Init).unwrap();
         inheritance.accept(device, |_| ()).map(drop)
     });
     assert!(why.contains("the successor refused"), "{why}");

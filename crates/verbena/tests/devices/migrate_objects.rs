@@ -33,7 +33,7 @@ impl Side {
             ..QpOptions::default()
         };
         let qp = Qp::new(&pd, &cq, &cq, options).unwrap();
-        qp.modify(QpState::Init);
+        qp.modify(QpState::Init).unwrap();
         let device = device.clone();
         Side { qp, cq, pd, device }
     }
@@ -64,7 +64,7 @@ fn connect_by_number(a: &Side, b: &Side) {
     a.qp.set_peer(b.qp.endpoint().unwrap()).unwrap();
     b.qp.set_peer(a.qp.endpoint().unwrap()).unwrap();
     for side in [a, b] {
-        assert!(side.qp.modify(QpState::Rts));
+        side.qp.modify(QpState::Rts).unwrap();
     }
     send_message(a, b);
     send_message(b, a);
@@ -123,7 +123,7 @@ fn numbered_queue_pair_keeps_its_number() {
     };
     assert_eq!(send_message(&b, &moved).qpn, number);
     // It cannot be connected by number again; the error says what to do, and the state stays.
-    assert!(moved.qp.modify(QpState::Reset));
+    moved.qp.modify(QpState::Reset).unwrap();
     let refused = moved.qp.set_peer(b.qp.endpoint().unwrap()).unwrap_err();
     assert!(
         refused.to_string().contains("create a queue pair"),
@@ -158,7 +158,8 @@ fn refused_numbered_queue_pair_stays_connected() {
     assert_eq!(send_message(&a, &b).qpn, b.number());
     // Its handshake is that of the same connection: a reset begins another one.
     for side in [&a, &b] {
-        assert!(side.qp.modify(QpState::Reset) && side.qp.modify(QpState::Init));
+        side.qp.modify(QpState::Reset).unwrap();
+        side.qp.modify(QpState::Init).unwrap();
     }
     connect_by_number(&a, &b);
 }

@@ -295,7 +295,7 @@ fn migrations(moves: u64, where_to: Target, settings: &[(&str, &str)]) {
     };
     let memory = memory.unwrap();
     let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
-    qp.modify(QpState::Init);
+    qp.modify(QpState::Init).unwrap();
     let mut server = Server {
         qp,
         cq,

@@ -255,7 +255,7 @@ fn reactive_registration_failure_is_hidden_from_peer() {
     world.a.post_send(&[wr(5, SEND, NO_DATA)]).unwrap();
     assert_eq!(complete(&world.a_cq, 1)[0].status, Status::Success);
     assert_eq!(complete(&world.b_cq, 1)[0].id, 9);
-    assert!(world.b.modify(QpState::Rts));
+    world.b.modify(QpState::Rts).unwrap();
     let mut larger = world.pd.fast_reg_mr(2).unwrap();
     let (fits, handle) = larger.register_pages(&pages, sink()).unwrap();
     assert_eq!(world.run(SendOp::Register(fits)).status, Status::Success);
@@ -275,7 +275,7 @@ fn anticipatory_registration_failure_ends_the_connection() {
     assert!(cause.contains("the peer sent Terminate"), "{cause}");
     let why = world.b.view().cause.unwrap();
     assert!(why.contains("did not register"), "{why}");
-    assert!(handle.len() == 64 && !world.b.modify(QpState::Rts));
+    assert!(handle.len() == 64 && world.b.modify(QpState::Rts).is_err());
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn withdrawn_registration_is_not_executed() {
         Status::MwBindErr,
         "withdrawn"
     );
-    assert!(world.b.modify(QpState::Rts));
+    world.b.modify(QpState::Rts).unwrap();
     assert_eq!(world.run(SendOp::Register(second)).status, Status::Success);
     assert!(!tag.withdraw(second), "it was executed");
     assert_eq!(world.write(&handle, b"second"), Status::Success);

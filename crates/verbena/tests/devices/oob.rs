@@ -50,7 +50,7 @@ fn queue_pairs_connect_out_of_band() {
     }
     a.qp.set_peer(endpoint_via_text(&b)).unwrap();
     // The other one later: requests wait for it.
-    assert!(a.qp.modify(QpState::Rts));
+    a.qp.modify(QpState::Rts).unwrap();
     let data = pattern(4000, 3);
     a.memory.write_at(0, &data).unwrap();
     let write = SendOp::Write {
@@ -69,7 +69,7 @@ fn queue_pairs_connect_out_of_band() {
         a.qp.peer_addr().is_some() && b.qp.peer_addr().is_some()
     });
 
-    assert!(b.qp.modify(QpState::Rts));
+    b.qp.modify(QpState::Rts).unwrap();
     let scatter = [a.memory.sge(0, 64).unwrap()];
     a.qp.post_recv(&[RecvWr {
         id: 2,
@@ -93,7 +93,7 @@ fn absent_peer_fails_requests_in_time() {
     let (a, gone) = (side(), endpoint_via_text(&side()));
     a.qp.set_attr(|attr| attr.peer_timeout = Some(Duration::from_millis(300)));
     a.qp.set_peer(gone).unwrap();
-    assert!(a.qp.modify(QpState::Rts));
+    a.qp.modify(QpState::Rts).unwrap();
     a.qp.post_send(&[wr(1, SEND, Data::Inline(b"hello"))])
         .unwrap();
     assert_eq!(complete(&a.cq, 1)[0].status, Status::RetryExcErr);

@@ -218,7 +218,7 @@ fn invalid_srq_use_is_refused() {
     );
     let on = |pd: &Pd, srq: &Srq| Qp::with_srq(pd, &cq, &cq, srq, QpOptions::default());
     let qp = on(&pd, &srq).unwrap();
-    qp.modify(verbena::low::QpState::Init);
+    qp.modify(verbena::low::QpState::Init).unwrap();
     assert_eq!(
         qp.post_recv(&list[..1]),
         Err(PostRecvError {

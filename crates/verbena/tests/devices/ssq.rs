@@ -77,7 +77,7 @@ impl World {
         let channel = Qp::with_ssq(&self.ssq, &self.sent, None, QpOptions::default()).unwrap();
         let (got, options) = (&self.got, QpOptions::default());
         let subscriber = Qp::new(&self.theirs, got, got, options).unwrap();
-        subscriber.modify(QpState::Init);
+        subscriber.modify(QpState::Init).unwrap();
         if at == self.listener.local_addr().unwrap() {
             connect_qps(&self.listener, &channel, &subscriber);
         } else {
@@ -345,7 +345,7 @@ fn reset_channel_is_flushed_and_reconnectable() {
         world.send(at, id);
     }
     let channel = &world.channels[0];
-    assert!(channel.modify(QpState::Reset));
+    channel.modify(QpState::Reset).unwrap();
     let ended = complete(&world.sent, 3);
     let ends: Vec<_> = ended.iter().map(|wc| (wc.id, wc.status)).collect();
     let (well, flushed) = (Status::Success, Status::WrFlushErr);
@@ -353,7 +353,7 @@ fn reset_channel_is_flushed_and_reconnectable() {
     // The same channel is connected again, to another subscriber.
     let got = &world.got;
     let next = Qp::new(&world.theirs, got, got, QpOptions::default()).unwrap();
-    next.modify(QpState::Init);
+    next.modify(QpState::Init).unwrap();
     wait_until("the connection is gone", || channel.peer_addr().is_none());
     connect_qps(&world.listener, channel, &next);
     world.subscribers[0] = next;

@@ -157,7 +157,7 @@ fn datagrams_are_steered_by_their_addresses() {
     let ud = UdQp::new(&pd, &sent, &world.cq, UdOptions::default()).unwrap();
     ud.set_qkey(7);
     for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-        assert!(ud.modify(state));
+        ud.modify(state).unwrap();
     }
     let here = ud.endpoint().unwrap();
     let to = Destination {

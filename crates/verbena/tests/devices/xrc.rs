@@ -110,7 +110,7 @@ fn targets_connect_by_number() {
     let sender = initiator(&device(settings), true);
     sender.0.set_peer(target.endpoint().unwrap()).unwrap();
     target.set_peer(sender.0.endpoint().unwrap()).unwrap();
-    assert!(sender.0.modify(QpState::Rts));
+    sender.0.modify(QpState::Rts).unwrap();
     // A target may stay in RTR: it sends no requests.
     let number = target.endpoint().unwrap().number;
     exchange(&receiver, &target, &sender, number);
@@ -212,7 +212,7 @@ fn wrong_parts_and_posts_are_refused() {
         invalidate: None,
         immediate: None,
     };
-    assert!(qp.modify(QpState::Init));
+    qp.modify(QpState::Init).unwrap();
     let posted = qp.post_send(&[wr(1, op, Data::Inline(b"x"))]);
     assert!(posted.is_err(), "it names no queue");
     assert!(qp.open_target().is_none());

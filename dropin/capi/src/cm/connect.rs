@@ -54,7 +54,7 @@ impl Id {
             self.inner.lock().own_qp = Some(c);
         }
         if qp.state() == QpState::Reset {
-            qp.modify(QpState::Init);
+            qp.modify(QpState::Init)?;
         }
         let (timeout, shown, service) = {
             let options = &self.inner.lock().options;

@@ -103,7 +103,7 @@ impl Pair {
             // Done by the connection manager; programs that request it as well are not refused.
             IBV_QPS_RTR | IBV_QPS_RTS => true,
             IBV_QPS_INIT if self.transport.state().receives() => true,
-            _ => state(to).is_some_and(|to| self.transport.modify(to)),
+            _ => state(to).is_some_and(|to| self.transport.modify(to).is_ok()),
         };
         if !done {
             return Err(Errno::INVAL);
@@ -134,7 +134,7 @@ impl Pair {
         }
         let unchanged = state_of(self.transport.state()) == to && mask & IBV_QP_STATE == 0;
         let to = state(to).ok_or(Errno::INVAL)?;
-        if unchanged || self.transport.modify(to) {
+        if unchanged || self.transport.modify(to).is_ok() {
             Ok(())
         } else {
             Err(Errno::INVAL)

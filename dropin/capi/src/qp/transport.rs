@@ -107,7 +107,7 @@ impl Transport {
         }
     }
 
-    pub(super) fn modify(&self, to: QpState) -> bool {
+    pub(super) fn modify(&self, to: QpState) -> Result<(), verbena::Error> {
         match self {
             Transport::Connected(qp) => qp.modify(to),
             Transport::Datagram(ud) => ud.modify(to),

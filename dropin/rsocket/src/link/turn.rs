@@ -61,7 +61,8 @@ impl Link {
             Err(error) => Phase::Failed(error),
         };
         if matches!(flow.phase, Phase::Failed(_)) {
-            self.qp.disconnect();
+            // There is no connection if it has ended by itself.
+            let _ = self.qp.disconnect();
         }
     }
 
@@ -90,7 +91,8 @@ impl Link {
         };
         if received.is_err() || self.post_receive(slot).is_err() {
             flow.lost = true;
-            self.qp.disconnect();
+            // There is no connection if it has ended by itself.
+            let _ = self.qp.disconnect();
         }
     }
 

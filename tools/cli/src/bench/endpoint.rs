@@ -75,7 +75,7 @@ impl BenchEndpoint {
         for _ in 0..count {
             let qp = Qp::new(&pd, &cq, &cq, options)?;
             // Receives are posted before the connection is established.
-            qp.modify(QpState::Init);
+            qp.modify(QpState::Init)?;
             qps.push(qp);
         }
         Ok(BenchEndpoint {

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
-use verbena::Device;
+use verbena::{Config, Device};
 use verbena_split::carrier::Carrier;
 use verbena_split::channel_kinds::KindChoice;
 use verbena_split::lane::{Lane, MOST_QUEUES};
@@ -66,7 +66,16 @@ pub(crate) struct ChannelEvents(Option<Device>);
 
 impl ChannelEvents {
     pub(crate) fn open(chosen: bool) -> Result<ChannelEvents, verbena::Error> {
-        Ok(ChannelEvents(chosen.then(Device::open).transpose()?))
+        if !chosen {
+            return Ok(ChannelEvents(None));
+        }
+        let mut config = Config::load().map_err(verbena::Error::Config)?;
+        if config.initial_cqs == 0 {
+            // An adapter without completion queues has no monitor.
+            let set = config.set("initial_cqs", "1");
+            set.map_err(verbena::Error::Config)?;
+        }
+        Ok(ChannelEvents(Some(Device::with(config)?)))
     }
 
     /// The carrier, which reports to that adapter.

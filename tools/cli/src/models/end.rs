@@ -105,8 +105,8 @@ impl End {
             released: true,
             reads: 0,
         };
-        end.control.modify(QpState::Init);
-        end.data.modify(QpState::Init);
+        end.control.modify(QpState::Init)?;
+        end.data.modify(QpState::Init)?;
         for slot in 0..RECEIVES {
             end.post_message_recv(slot)?;
             end.post_immediate()?;

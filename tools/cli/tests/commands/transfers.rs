@@ -128,7 +128,7 @@ impl SilentPeer {
         let device = Device::open().unwrap();
         let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
         let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
-        qp.modify(QpState::Init);
+        qp.modify(QpState::Init).unwrap();
         SilentPeer {
             memory: pd.memory(128, Access::ALL).unwrap(),
             device,

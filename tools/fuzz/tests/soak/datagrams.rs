@@ -39,7 +39,7 @@ impl Side {
         let ud = UdQp::new(&pd, &cq, &cq, UdOptions::default()).unwrap();
         ud.set_qkey(QKEY);
         for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
-            assert!(ud.modify(state));
+            ud.modify(state).unwrap();
         }
         let memory = pd.memory(RECEIVES as usize * ROOM, Access::ALL).unwrap();
         let side = Side {

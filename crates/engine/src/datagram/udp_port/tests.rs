@@ -23,7 +23,7 @@ fn blocked(engine: &Engine, cq: &crate::CompletionQueue) -> UdPair {
     };
     let ud = engine.create_ud(cq, cq, options).unwrap();
     for state in [QpState::Init, QpState::Rtr, QpState::Rts, QpState::Sqd] {
-        assert!(ud.modify(state));
+        ud.modify(state).unwrap();
     }
     let here = engine.addresses().unwrap()[0];
     for id in 0..10 {

@@ -83,7 +83,7 @@ fn forked_child_cannot_affect_parent_connections() {
                 a.qp.post_receive(&wr).is_err(),
                 a.cq.poll(&mut [Wc::default()]) == 0,
                 a.engine.events().try_take().is_none(),
-                !a.qp.modify(verbena_nic::QpState::Err),
+                a.qp.modify(verbena_nic::QpState::Err).is_err(),
             ];
             a.cq.arm(Arm::Next);
             let failed = checks.iter().position(|ok| !ok);
@@ -123,7 +123,7 @@ fn forked_child_cannot_affect_parent_datagrams() {
             a.engine.create_ud(&a.cq, &a.cq, options).is_err(),
             a.ud.post_sends(&[wr(1, to, &[])]).is_err(),
             b.ud.post_receive(&receive).is_err(),
-            !b.ud.modify(verbena_nic::QpState::Err),
+            b.ud.modify(verbena_nic::QpState::Err).is_err(),
             b.ud.attach(GROUP.parse().unwrap()).is_err(),
             !b.ud.detach(GROUP.parse().unwrap()),
         ];

@@ -206,7 +206,7 @@ impl QueuePair {
             .check_owner(local, Some((peer.address, 0).into()))?;
         let state = self.state();
         let by_hand = self.qp.init().personality == Personality::Roce;
-        if !by_hand || state != QpState::Init || !self.modify(QpState::Rtr) {
+        if !by_hand || state != QpState::Init || self.modify(QpState::Rtr).is_err() {
             return Err(Error::NotConnectable { qp, state });
         }
         if self.core.config.wire_to(peer.address) == Wire::Roce {

@@ -88,7 +88,8 @@ impl Session {
         session.report.sessions = 1;
         match session.load(limit.unwrap_or(u64::MAX), over, warm) {
             Ok(Ok(())) => {
-                session.qp.disconnect();
+                // The server may have closed it already.
+                let _ = session.qp.disconnect();
             }
             Ok(Err(ConnectionLost(why))) => session.report.lost.push(format!(
                 "client {} after {} answers: {why}",
@@ -104,7 +105,7 @@ impl Session {
         let (pd, cq) = (device.pd()?, device.cq(128)?);
         let memory = pd.memory(cell_offset(WORD + 1), Access::LOCAL_WRITE)?;
         let qp = Qp::new(&pd, &cq, &cq, QpOptions::default())?;
-        qp.modify(QpState::Init);
+        qp.modify(QpState::Init)?;
         for part in 0..WINDOW {
             receive(&qp, &memory, part)?;
         }

@@ -119,7 +119,7 @@ impl IserDial {
             ended: false,
             transferred: TransferCounters::default(),
         };
-        link.qp.modify(QpState::Init);
+        link.qp.modify(QpState::Init)?;
         for slot in 0..receives as u64 {
             link.post(slot).map_err(Error::Link)?;
         }

@@ -71,7 +71,7 @@ impl Peer {
         let request = listener.next().wait().unwrap();
         let (pd, cq) = (device.pd().unwrap(), device.cq(256).unwrap());
         let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
-        qp.modify(QpState::Init);
+        qp.modify(QpState::Init).unwrap();
         let peer = Peer {
             qp,
             cq,
@@ -298,7 +298,7 @@ impl Peer {
 
     /// Disconnects.
     pub(super) fn disconnect(&self) {
-        assert!(self.qp.disconnect());
+        self.qp.disconnect().unwrap();
     }
 }
 
