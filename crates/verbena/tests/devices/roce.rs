@@ -68,8 +68,8 @@ fn exchange(a: &Side, b: &Side, round: u8) {
         scatter: &scatter,
     }])
     .unwrap();
-    let remote = b.memory.remote_addr(LEN as u64).unwrap();
-    let word = b.memory.remote_addr(2 * LEN as u64).unwrap();
+    let remote = b.memory.remote_addr(LEN).unwrap();
+    let word = b.memory.remote_addr(2 * LEN).unwrap();
     let write = SendOp::Write {
         remote,
         immediate: None,
