@@ -21,6 +21,7 @@ use crate::notify::signals::Signals;
 use crate::oob::Oob;
 use crate::poll::shard::Shards;
 use crate::qp_routes::QpRoutes;
+use crate::roce::cm::RoceCm;
 use crate::security::Security;
 use crate::verbs::control::ControlThread;
 use crate::verbs::function_handle::{FunctionHandle, FunctionOptions};
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) oob: Oob,
     /// What serves each queue pair.
     pub(crate) routes: QpRoutes,
+    /// The connection manager of RoCEv2, once it is needed.
+    pub(crate) roce_cm: OnceLock<Arc<RoceCm>>,
     /// The thread that runs requests of control queue pairs.
     pub(crate) control_thread: ControlThread,
     /// Dropped last, after everything else of the function.
@@ -91,6 +94,7 @@ impl Core {
             admission: Admission::new(Permits::new(config.half_open), rules),
             oob: Oob::default(),
             routes: QpRoutes::default(),
+            roce_cm: OnceLock::new(),
             control_thread: ControlThread::default(),
             config,
             function_handle: handle,

@@ -32,6 +32,7 @@ pub mod notify;
 mod oob;
 mod poll;
 mod qp_routes;
+mod roce;
 pub mod security;
 mod shutdown;
 #[allow(

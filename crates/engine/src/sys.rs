@@ -42,6 +42,8 @@ pub mod processor;
 #[cfg_attr(shuttle, path = "sys/simulated/random.rs")]
 pub mod random;
 mod readiness;
+#[cfg_attr(shuttle, path = "sys/simulated/route.rs")]
+pub mod route;
 pub mod runtime;
 #[cfg_attr(shuttle, path = "sys/simulated/sched.rs")]
 pub mod sched;
@@ -77,6 +79,7 @@ pub use processor::{
     set_sched_policy,
 };
 pub use random::random_u64;
+pub use route::{Route, route_to};
 pub use sched::{SchedState, preemptions, sched_state, thread_id};
 pub use socket::Socket;
 pub use thread::{JoinHandle, current_thread, is_own_thread, spawn};

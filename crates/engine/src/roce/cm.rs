@@ -1,0 +1,433 @@
+//! The connection manager of RoCEv2: QP 1 of the adapter's ports at UDP port 4791, which makes and ends connections by messages of 256 bytes
+//! (IBTA volume 1, chapter 12). One for each engine, made when the first listener or connection needs it.
+//!
+//! A message counts only with the identifiers of its connection and from the peer's address; one that is repeated gets the same answer and
+//! has no second effect. A request is answered by at most one message of its own length, so that nothing is amplified. Calls of the program
+//! are made on one shard, without any lock.
+//!
+//! [`table`] holds the identifiers, [`connect`] is the active side, [`request`] the passive one, [`services`] finds listeners, [`terms`] has the
+//! numbers of REQ and REP, [`sidr`] resolves the service of datagram queue pairs.
+
+mod connect;
+pub(crate) mod request;
+mod services;
+mod table;
+mod terms;
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::{Arc, Weak};
+
+use verbena_nic::Outbox;
+use verbena_roce::cm::{CmTimers, CommunicationId, Mad};
+use verbena_roce::{Mtu, Settings};
+use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicU32, Ordering};
+use verbena_sync::locks::Mutex;
+use verbena_wire::ext::DialReject;
+use verbena_wire::roce::cm::{Apr, CmMessage, CmTransport, CmaHeader, Drep, Rej, RejReason, Req};
+use verbena_wire::roce::{Deth, MadHeader, Operation, Packet, Psn, Qpn, Service};
+
+use crate::accept::acceptor::Acceptor;
+use crate::accept::request::Request;
+use crate::config::{Device, Wire};
+use crate::connection::Options;
+use crate::core::Core;
+use crate::datagram::roce_demux::PacketHandler;
+use crate::error::Error;
+use crate::notify::pipeline::catch_panic;
+use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::sys::{self, Ready};
+use request::RoceRequest;
+use services::Services;
+use table::{Action, Asked, Ends, Table};
+
+/// The UDP port of RoCEv2.
+const ROCE_PORT: u16 = 4791;
+const QP1: Qpn = Qpn::wrapping(MadHeader::QPN);
+/// A REJ for a REQ.
+const OF_REQ: u8 = 0;
+
+/// The connection manager of an engine.
+pub(crate) struct RoceCm {
+    core: Weak<Core>,
+    shard: Arc<Shard>,
+    token: u64,
+    /// Names this adapter; new in each process, so that peers do not take a connection for one of an earlier process.
+    ca_guid: u64,
+    next_psn: AtomicU32,
+    table: Mutex<Table>,
+    listeners: Services<Weak<Acceptor>>,
+}
+
+/// A listener receives requests over RoCEv2 while this exists.
+pub(crate) struct ServiceGuard {
+    cm: Arc<RoceCm>,
+    port: u16,
+    token: u64,
+}
+
+impl Drop for ServiceGuard {
+    fn drop(&mut self) {
+        if self.cm.core.upgrade().is_some_and(|core| core.is_alive()) {
+            self.cm.listeners.remove(self.port, self.token);
+        }
+    }
+}
+
+impl core::fmt::Debug for ServiceGuard {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("ServiceGuard")
+            .field("port", &self.port)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Attaches the machines of RoCEv2 to a queue pair, which sends and receives from then on.
+fn attach_qp(
+    core: &Arc<Core>,
+    options: Options,
+    ends: Ends,
+    settings: Settings,
+) -> Result<(), Error> {
+    todo!()
+}
+
+impl RoceCm {
+    /// The connection manager of this engine, made at the first call.
+    pub(crate) fn of(core: &Arc<Core>) -> Result<Arc<RoceCm>, Error> {
+        if let Some(cm) = core.roce_cm.get() {
+            return Ok(cm.clone());
+        }
+        let random = sys::random_u64()?;
+        let new = Arc::new(RoceCm {
+            core: Arc::downgrade(core),
+            shard: core.shards.pick()?,
+            token: next_token(),
+            // Not zero, which stands for an adapter without one.
+            ca_guid: random | 1,
+            next_psn: AtomicU32::new(0),
+            table: Mutex::default(),
+            listeners: Services::default(),
+        });
+        let cm = core.roce_cm.get_or_init(|| new.clone()).clone();
+        if Arc::ptr_eq(&cm, &new) {
+            cm.shard.serve(cm.token, cm.clone())?;
+            let handler: Weak<RoceCm> = Arc::downgrade(&cm);
+            core.routes.roce_demux.add(QP1, handler);
+        }
+        Ok(cm)
+    }
+
+    /// Has a listener receive requests over RoCEv2 as well, as the setting `wire` says. `None` if it does not: with `auto`, also if the port
+    /// of RoCEv2 cannot be opened.
+    pub(crate) fn listen(
+        core: &Arc<Core>,
+        acceptor: &Arc<Acceptor>,
+        at: SocketAddr,
+    ) -> Result<Option<ServiceGuard>, Error> {
+        let Some(cm) = RoceCm::open(core, at.ip())? else {
+            return Ok(None);
+        };
+        let token = next_token();
+        cm.listeners.add(at, token, Arc::downgrade(acceptor));
+        let port = at.port();
+        Ok(Some(ServiceGuard { cm, port, token }))
+    }
+
+    /// Opens the ports of RoCEv2 at which a listener at this address is reached.
+    fn open(core: &Arc<Core>, at: IpAddr) -> Result<Option<Arc<RoceCm>>, Error> {
+        let opened = match core.config.wire_of_listeners() {
+            Wire::Tcp => return Ok(None),
+            Wire::Auto if core.security.tls.is_some() => return Ok(None),
+            Wire::Auto => RoceCm::open_ports(core, at),
+            Wire::Roce => {
+                core.security.check_roce_encryption()?;
+                let opened = RoceCm::open_ports(core, at);
+                return opened.and_then(|()| RoceCm::of(core)).map(Some);
+            }
+        };
+        match opened {
+            Ok(()) => RoceCm::of(core).map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn open_ports(core: &Arc<Core>, at: IpAddr) -> Result<(), Error> {
+        if !at.is_unspecified() {
+            core.roce_ports.at(core, at)?;
+            return Ok(());
+        }
+        let own = core.local_addresses.all()?.iter();
+        for ip in own.filter(|ip| ip.is_ipv4() == at.is_ipv4()) {
+            core.roce_ports.at(core, *ip)?;
+        }
+        if core.config.device == Device::Auto {
+            let loopback: IpAddr = match at {
+                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+            };
+            // Of use on this host only; another process may have it.
+            let _ = core.roce_ports.at(core, loopback);
+        }
+        Ok(())
+    }
+
+    /// The connection of this queue pair, by its number in the function, has ended: the peer is told. With `forget`, nothing more is reported
+    /// to the queue pair. No effect without a connection.
+    pub(crate) fn disconnect(core: &Arc<Core>, qp: u32, forget: bool) {
+        if let Some(cm) = core.roce_cm.get() {
+            let now = sys::now();
+            cm.with_table(core, |table| table.disconnect(qp, forget, now));
+        }
+    }
+
+    /// Changes the table, then sends what is to be sent and sets the timer.
+    fn with_table<R>(&self, core: &Arc<Core>, change: impl FnOnce(&mut Table) -> R) -> R {
+        let mut table = self.table.lock();
+        let result = change(&mut table);
+        let (outgoing, wakeup) = (table.take_outgoing(), table.wakeup(sys::now()));
+        drop(table);
+        for one in outgoing {
+            self.send(core, one.local, one.peer, &one.mad);
+        }
+        if let Some(when) = wakeup {
+            self.shard.set_timer(when, self.token);
+        }
+        result
+    }
+
+    /// Sends a message. One that cannot be sent is lost, as on the wire, and is repeated.
+    fn send(&self, core: &Arc<Core>, local: IpAddr, peer: IpAddr, mad: &Mad) {
+        let Ok(port) = core.roce_ports.at(core, local) else {
+            return;
+        };
+        let deth = Deth {
+            qkey: MadHeader::QKEY,
+            src_qpn: QP1,
+        };
+        let psn = Psn::wrapping(self.next_psn.fetch_add(1, Ordering::Relaxed));
+        let packet = Packet {
+            payload: mad,
+            ..Packet::new(Operation::Datagram(deth, None), QP1, psn)
+        };
+        let mut bytes = Vec::with_capacity(MadHeader::MAD_LEN + 32);
+        packet.emit(&mut bytes);
+        let mut burst = port.burst(SocketAddr::new(peer, ROCE_PORT));
+        if let Some(room) = burst.room(bytes.len()) {
+            room.copy_from_slice(&bytes);
+            burst.flush();
+        }
+    }
+
+    fn handle_message(
+        &self,
+        core: &Arc<Core>,
+        (from, local): (IpAddr, IpAddr),
+        transaction: u64,
+        message: &CmMessage<'_>,
+        now: Time,
+    ) {
+        let is_known = self.with_table(core, |table| table.handle(from, transaction, message, now));
+        if is_known {
+            return;
+        }
+        let answer = match message {
+            CmMessage::Req(req) => {
+                match self.add_request(core, (from, local), transaction, req, now) {
+                    Ok(()) => return,
+                    Err((reason, private)) => CmMessage::Rej(Rej {
+                        local_id: 0,
+                        remote_id: req.local_id,
+                        message: OF_REQ,
+                        reason,
+                        info: &[],
+                        private: &private,
+                    })
+                    .emit(transaction),
+                }
+            }
+            // Of a connection that was forgotten: the peer need not repeat it.
+            CmMessage::Dreq(dreq) => CmMessage::Drep(Drep {
+                local_id: dreq.remote_id,
+                remote_id: dreq.local_id,
+                private: &[],
+            })
+            .emit(transaction),
+            CmMessage::Lap(lap) => CmMessage::Apr(Apr {
+                local_id: lap.remote_id,
+                remote_id: lap.local_id,
+                status: Apr::UNSUPPORTED,
+                private: &[],
+            })
+            .emit(transaction),
+            _ => return,
+        };
+        self.send(core, local, from, &answer);
+    }
+
+    /// A request that has not come before: it waits for the program, or is dropped if too many wait. An error is the reason to reject it, and
+    /// private data.
+    fn add_request(
+        &self,
+        core: &Arc<Core>,
+        (from, local): (IpAddr, IpAddr),
+        transaction: u64,
+        req: &Req<'_>,
+        now: Time,
+    ) -> Result<(), (RejReason, Vec<u8>)> {
+        let no = |reason| (reason, Vec::new());
+        let unknown = || no(RejReason::INVALID_SERVICE_ID);
+        let port = CmaHeader::port_of(CmaHeader::PS_TCP, req.service).ok_or_else(unknown)?;
+        if core.config.wire_to(from) == Wire::Tcp {
+            return Err(unknown());
+        }
+        let found = self.listeners.find(local, port).ok_or_else(unknown)?;
+        let is_paused = found.upgrade().ok_or_else(unknown)?.is_paused();
+        let header = CmaHeader::parse(req.private).map_err(|_| no(RejReason::UNSUPPORTED))?;
+        let service = match req.transport {
+            CmTransport::Rc => Service::Rc,
+            CmTransport::Uc => Service::Uc,
+            CmTransport::Rd | CmTransport::Extended => {
+                return Err(no(RejReason::INVALID_TRANSPORT));
+            }
+        };
+        let mtu = Mtu::from_code(req.mtu).ok_or_else(|| no(RejReason::INVALID_MTU))?;
+        let ends = Ends {
+            local: SocketAddr::new(local, port),
+            peer: SocketAddr::new(from, header.port),
+        };
+        // V2: a listener on all addresses includes those that a rule gives to another device.
+        if core.check_owner(ends.local, Some(ends.peer)).is_err() {
+            return Err(unknown());
+        }
+        if !core.security.admits_roce(from) {
+            return Err((RejReason::CONSUMER, DialReject::KeyMismatch.emit().to_vec()));
+        }
+        if core.is_closing() || is_paused {
+            // It is repeated, as one that the system holds in its backlog is accepted later.
+            return Ok(());
+        }
+        let asked = Asked {
+            qpn: req.qpn,
+            service,
+            mtu,
+            starting_psn: req.starting_psn,
+            responder_resources: req.responder_resources,
+            initiator_depth: req.initiator_depth,
+            ack_timeout: req.primary.ack_timeout,
+            retry_count: req.retry_count,
+            rnr_retry_count: req.rnr_retry_count,
+            private_data: req
+                .private
+                .get(CmaHeader::LEN..)
+                .unwrap_or_default()
+                .to_vec(),
+        };
+        let limit = core.config.half_open as usize;
+        self.with_table(core, |table| {
+            if !table.admits(from, limit) || table.find_request(from, req.local_id).is_some() {
+                return;
+            }
+            // Without randomness the request is dropped, and repeated.
+            let Ok(local_id) = table.new_id() else {
+                return;
+            };
+            let id = CommunicationId::listen(req, transaction, local_id, CmTimers::default());
+            let until = now + core.config.startup_timeout;
+            table.add_request(id, ends, transaction, asked, found, (now, until));
+        });
+        Ok(())
+    }
+
+    fn run(self: &Arc<Self>, core: &Arc<Core>, action: Action) {
+        match action {
+            Action::Present { local_id, acceptor } => {
+                // It may have ended meanwhile.
+                let Some(request) = RoceRequest::new(self, local_id) else {
+                    return;
+                };
+                match acceptor.upgrade() {
+                    Some(acceptor) => {
+                        let peer = request.peer_addr().ip();
+                        acceptor.add_complete(peer, Request::Roce(request));
+                    }
+                    None => request.reject(&[]),
+                }
+            }
+            Action::Attach { local_id, rep } => self.attach(core, local_id, rep),
+            Action::Report { done, result } => catch_panic(|| done(result)),
+            Action::Ended { qp, by_peer } => {
+                let Some(qp) = qp.upgrade() else {
+                    return;
+                };
+                let mut out = Outbox::new();
+                if by_peer {
+                    qp.handle_eof(false, &mut out);
+                } else {
+                    qp.handle_closed(&mut out);
+                }
+                core.deliver(&mut out);
+            }
+        }
+    }
+}
+
+impl PacketHandler for RoceCm {
+    fn handle_packet(
+        &self,
+        from: SocketAddr,
+        local: IpAddr,
+        packet: &Packet<'_>,
+        now: Time,
+        _: &mut Outbox,
+    ) {
+        let Operation::Datagram(deth, _) = packet.operation else {
+            return;
+        };
+        let Some(core) = self.core.upgrade().filter(|_| deth.qkey == MadHeader::QKEY) else {
+            return;
+        };
+        // Of other classes of management, or malformed.
+        let Ok((transaction, message)) = CmMessage::parse(packet.payload) else {
+            return;
+        };
+        self.handle_message(&core, (from.ip(), local), transaction, &message, now);
+    }
+
+    fn end_batch(&self, _: Time, _: &mut Outbox) {}
+
+    fn resume(&self, _: &mut Outbox) {}
+}
+
+impl ShardTask for RoceCm {
+    fn ready(self: Arc<Self>, _: Ready) {}
+
+    fn expire(self: Arc<Self>, now: Time) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        self.with_table(&core, |table| table.expire(now));
+        loop {
+            let Some(action) = self.with_table(&core, Table::next_action) else {
+                return;
+            };
+            self.run(&core, action);
+        }
+    }
+
+    fn stop(self: Arc<Self>) {
+        let Some(core) = self.core.upgrade() else {
+            return;
+        };
+        let owed = self.with_table(&core, |table| table.stop(sys::now()));
+        for done in owed {
+            catch_panic(|| done(Err(core.lifecycle.closed_error())));
+        }
+    }
+}
+
+impl core::fmt::Debug for RoceCm {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RoceCm").finish_non_exhaustive()
+    }
+}
