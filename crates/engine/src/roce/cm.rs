@@ -11,6 +11,7 @@
 mod connect;
 pub(crate) mod request;
 mod services;
+pub(crate) mod sidr;
 mod table;
 mod terms;
 
@@ -39,6 +40,7 @@ use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::sys::{self, Ready};
 use request::RoceRequest;
 use services::Services;
+use sidr::{Queries, SidrService};
 use table::{Action, Asked, Ends, Table};
 
 /// The UDP port of RoCEv2.
@@ -57,6 +59,8 @@ pub(crate) struct RoceCm {
     next_psn: AtomicU32,
     table: Mutex<Table>,
     listeners: Services<Weak<Acceptor>>,
+    sidr_listeners: Services<Weak<dyn SidrService>>,
+    queries: Queries,
 }
 
 /// A listener receives requests over RoCEv2 while this exists.
@@ -70,6 +74,7 @@ impl Drop for ServiceGuard {
     fn drop(&mut self) {
         if self.cm.core.upgrade().is_some_and(|core| core.is_alive()) {
             self.cm.listeners.remove(self.port, self.token);
+            self.cm.sidr_listeners.remove(self.port, self.token);
         }
     }
 }
@@ -108,6 +113,8 @@ impl RoceCm {
             next_psn: AtomicU32::new(0),
             table: Mutex::default(),
             listeners: Services::default(),
+            sidr_listeners: Services::default(),
+            queries: Queries::default(),
         });
         let cm = core.roce_cm.get_or_init(|| new.clone()).clone();
         if Arc::ptr_eq(&cm, &new) {
@@ -173,12 +180,13 @@ impl RoceCm {
     }
 
     /// The connection of this queue pair, by its number in the function, has ended: the peer is told. With `forget`, nothing more is reported
-    /// to the queue pair. No effect without a connection.
-    pub(crate) fn disconnect(core: &Arc<Core>, qp: u32, forget: bool) {
-        if let Some(cm) = core.roce_cm.get() {
-            let now = sys::now();
-            cm.with_table(core, |table| table.disconnect(qp, forget, now));
-        }
+    /// to the queue pair. False if there is none.
+    pub(crate) fn disconnect(core: &Arc<Core>, qp: u32, forget: bool) -> bool {
+        let Some(cm) = core.roce_cm.get() else {
+            return false;
+        };
+        let now = sys::now();
+        cm.with_table(core, |table| table.disconnect(qp, forget, now))
     }
 
     /// Changes the table, then sends what is to be sent and sets the timer.
@@ -227,6 +235,13 @@ impl RoceCm {
         message: &CmMessage<'_>,
         now: Time,
     ) {
+        match message {
+            CmMessage::SidrReq(req) => {
+                return self.handle_sidr_req(core, (from, local), transaction, req);
+            }
+            CmMessage::SidrRep(rep) => return self.handle_sidr_rep(core, from, transaction, rep),
+            _ => {}
+        }
         let is_known = self.with_table(core, |table| table.handle(from, transaction, message, now));
         if is_known {
             return;
@@ -356,6 +371,8 @@ impl RoceCm {
             }
             Action::Attach { local_id, rep } => self.attach(core, local_id, rep),
             Action::Report { done, result } => catch_panic(|| done(result)),
+            Action::Sidr { listener, request } => listener.handle_request(request),
+            Action::Call(call) => catch_panic(call),
             Action::Ended { qp, by_peer } => {
                 let Some(qp) = qp.upgrade() else {
                     return;
@@ -406,6 +423,7 @@ impl ShardTask for RoceCm {
         let Some(core) = self.core.upgrade() else {
             return;
         };
+        self.expire_queries(&core, now);
         self.with_table(&core, |table| table.expire(now));
         loop {
             let Some(action) = self.with_table(&core, Table::next_action) else {
@@ -420,6 +438,7 @@ impl ShardTask for RoceCm {
             return;
         };
         let owed = self.with_table(&core, |table| table.stop(sys::now()));
+        self.stop_queries(&core);
         for done in owed {
             catch_panic(|| done(Err(core.lifecycle.closed_error())));
         }

@@ -400,11 +400,11 @@ impl QueuePair {
         if !self.core.is_alive() {
             return false;
         }
-        RoceCm::disconnect(&self.core, self.number(), false);
         let mut out = Outbox::new();
         let connection = self.slot.get();
         let last = self.qp.disconnect(&mut out);
-        let was_there = connection.is_some();
+        let by_roce = RoceCm::disconnect(&self.core, self.number(), false);
+        let was_there = connection.is_some() || by_roce;
         if let (Some(connection), Some(last)) = (connection, last) {
             connection.close(last, &mut out);
             self.core.deliver(&mut out);

@@ -29,7 +29,7 @@ const RESPONSE_TIMEOUT: u8 = 18;
 const CM_RETRIES: u8 = 15;
 const HOP_LIMIT: u8 = 64;
 /// The ports of which a connection names one as its source (RFC 6335); no socket is bound to it.
-const FIRST_DYNAMIC_PORT: u16 = 49_152;
+pub(super) const FIRST_DYNAMIC_PORT: u16 = 49_152;
 
 impl RoceCm {
     /// Asks the peer for a connection of this queue pair; `done` is called with the result unless this fails at once.

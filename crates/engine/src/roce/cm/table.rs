@@ -16,6 +16,7 @@ use verbena_stream::startup::Failure;
 use verbena_wire::roce::cm::{CmMessage, RejReason, Rep, Req};
 use verbena_wire::roce::{Psn, Qpn, Service};
 
+use super::sidr::{SidrArrival, SidrService};
 use crate::accept::acceptor::Acceptor;
 use crate::connection::{Done, Options};
 use crate::error::Error;
@@ -26,6 +27,8 @@ use crate::sys;
 const CLOSED_LIFETIME: Duration = Duration::from_secs(10);
 /// Identifiers that have ended and are kept.
 const MAX_CLOSED: usize = 1024;
+/// Calls that wait for the shard, of those that any peer can cause; peers repeat what is dropped.
+const MAX_ACTIONS: usize = 4096;
 /// One source may have this part of the requests that are not established.
 const SOURCE_SHARE: usize = 4;
 
@@ -59,6 +62,13 @@ pub(super) enum Action {
     },
     /// The connection of a queue pair has ended.
     Ended { qp: Weak<Qp>, by_peer: bool },
+    /// A request for the queue pair of a service.
+    Sidr {
+        listener: Arc<dyn SidrService>,
+        request: SidrArrival,
+    },
+    /// Tells the program something else.
+    Call(Box<dyn FnOnce() + Send>),
 }
 
 /// What this side has asked for.
@@ -211,6 +221,13 @@ impl Table {
     /// The messages that are to be sent.
     pub(super) fn take_outgoing(&mut self) -> Vec<Outgoing> {
         core::mem::take(&mut self.outgoing)
+    }
+
+    /// Has the shard make this call; it is dropped if too many wait.
+    pub(super) fn push(&mut self, action: Action) {
+        if self.actions.len() < MAX_ACTIONS {
+            self.actions.push_back(action);
+        }
     }
 
     /// The next call that is to be made on the shard.
@@ -548,14 +565,16 @@ impl Table {
         is_connected
     }
 
-    /// The program has ended the connection of this queue pair; with `forget`, nothing more is reported to the queue pair.
-    pub(super) fn disconnect(&mut self, qp: u32, forget: bool, now: Time) {
+    /// The program has ended the connection of this queue pair, or its attempt; with `forget`, nothing more is reported to the queue pair.
+    /// False if there is none.
+    pub(super) fn disconnect(&mut self, qp: u32, forget: bool, now: Time) -> bool {
         let Some(local_id) = self.by_qp.get(&qp).copied() else {
-            return;
+            return false;
         };
         let Some(entry) = self.ids.get_mut(&local_id) else {
-            return;
+            return false;
         };
+        let mut was_there = true;
         let closed = || Err(Error::Closed);
         match core::mem::replace(&mut entry.role, Role::Closed) {
             Role::Asking(asking) => {
@@ -582,7 +601,10 @@ impl Table {
                 entry.role = Role::Attaching;
                 entry.disconnect(now);
             }
-            other => entry.role = other,
+            other => {
+                entry.role = other;
+                was_there = false;
+            }
         }
         if let Role::Closing { qp } = &mut entry.role
             && forget
@@ -595,6 +617,7 @@ impl Table {
             self.close(local_id, now);
         }
         self.schedule(local_id);
+        was_there
     }
 
     /// The engine stops: every connection is ended with one DREQ, and the calls that are still owed are returned.
@@ -711,13 +734,15 @@ fn ids_of(message: &CmMessage<'_>) -> Option<(u32, u32)> {
 fn rejection(peer: SocketAddr, reason: RejReason, private_data: Vec<u8>) -> Error {
     match reason {
         RejReason::CONSUMER => Error::Rejected { peer, private_data },
-        // As TCP reports a port at which nothing listens.
-        RejReason::INVALID_SERVICE_ID => Error::Unreachable {
-            peer,
-            cause: sys::Error::refused(),
-        },
+        RejReason::INVALID_SERVICE_ID => rejected_service(peer),
         reason => Error::CmRejected { peer, reason },
     }
+}
+
+/// Nothing listens at this port of the peer: reported as TCP does.
+pub(super) fn rejected_service(peer: SocketAddr) -> Error {
+    let cause = sys::Error::refused();
+    Error::Unreachable { peer, cause }
 }
 
 /// The peer has left before there was a connection.
