@@ -15,7 +15,8 @@ pub(crate) mod sidr;
 mod table;
 mod terms;
 
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 use std::sync::{Arc, Weak};
 
 use verbena_nic::Outbox;
@@ -26,16 +27,18 @@ use verbena_sync::atomic::{AtomicU32, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::ext::DialReject;
 use verbena_wire::roce::cm::{Apr, CmMessage, CmTransport, CmaHeader, Drep, Rej, RejReason, Req};
-use verbena_wire::roce::{Deth, MadHeader, Operation, Packet, Psn, Qpn, Service};
+use verbena_wire::roce::{Deth, MadHeader, Operation, PORT, Packet, Psn, Qpn, Service};
 
 use crate::accept::acceptor::Acceptor;
 use crate::accept::request::Request;
-use crate::config::{Device, Wire};
+use crate::config::Wire;
 use crate::connection::Options;
 use crate::core::Core;
+use crate::datagram::packet_handover::Claim;
 use crate::datagram::roce_demux::PacketHandler;
 use crate::error::Error;
 use crate::notify::pipeline::catch_panic;
+use crate::oob::qpn::port_and_index;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::sys::{self, Ready};
 use request::RoceRequest;
@@ -43,8 +46,6 @@ use services::Services;
 use sidr::{Queries, SidrService};
 use table::{Action, Asked, Ends, Table};
 
-/// The UDP port of RoCEv2.
-const ROCE_PORT: u16 = 4791;
 const QP1: Qpn = Qpn::wrapping(MadHeader::QPN);
 /// A REJ for a REQ.
 const OF_REQ: u8 = 0;
@@ -56,6 +57,8 @@ pub(crate) struct RoceCm {
     token: u64,
     /// Names this adapter; new in each process, so that peers do not take a connection for one of an earlier process.
     ca_guid: u64,
+    /// A number of its own, so that there is a port for its identifiers: those with the port in their upper half belong to this process.
+    qpn: Qpn,
     next_psn: AtomicU32,
     table: Mutex<Table>,
     listeners: Services<Weak<Acceptor>>,
@@ -68,14 +71,22 @@ pub(crate) struct ServiceGuard {
     cm: Arc<RoceCm>,
     port: u16,
     token: u64,
+    service: u64,
+    /// Where requests for the service are claimed.
+    addresses: Vec<IpAddr>,
 }
 
 impl Drop for ServiceGuard {
     fn drop(&mut self) {
-        if self.cm.core.upgrade().is_some_and(|core| core.is_alive()) {
-            self.cm.listeners.remove(self.port, self.token);
-            self.cm.sidr_listeners.remove(self.port, self.token);
+        let Some(core) = self.cm.core.upgrade().filter(|core| core.is_alive()) else {
+            return;
+        };
+        for address in &self.addresses {
+            let claim = Claim::Service(self.service);
+            core.roce_ports.handover.release(*address, claim);
         }
+        self.cm.listeners.remove(self.port, self.token);
+        self.cm.sidr_listeners.remove(self.port, self.token);
     }
 }
 
@@ -104,12 +115,14 @@ impl RoceCm {
             return Ok(cm.clone());
         }
         let random = sys::random_u64()?;
+        let qpn = core.oob.qpn_allocator.allocate(core)?;
         let new = Arc::new(RoceCm {
             core: Arc::downgrade(core),
             shard: core.shards.pick()?,
             token: next_token(),
             // Not zero, which stands for an adapter without one.
             ca_guid: random | 1,
+            qpn,
             next_psn: AtomicU32::new(0),
             table: Mutex::default(),
             listeners: Services::default(),
@@ -121,6 +134,8 @@ impl RoceCm {
             cm.shard.serve(cm.token, cm.clone())?;
             let handler: Weak<RoceCm> = Arc::downgrade(&cm);
             core.routes.roce_demux.add(QP1, handler);
+        } else {
+            core.oob.qpn_allocator.release(qpn, Duration::ZERO);
         }
         Ok(cm)
     }
@@ -132,51 +147,56 @@ impl RoceCm {
         acceptor: &Arc<Acceptor>,
         at: SocketAddr,
     ) -> Result<Option<ServiceGuard>, Error> {
-        let Some(cm) = RoceCm::open(core, at.ip())? else {
-            return Ok(None);
-        };
-        let token = next_token();
-        cm.listeners.add(at, token, Arc::downgrade(acceptor));
-        let port = at.port();
-        Ok(Some(ServiceGuard { cm, port, token }))
+        let service = CmaHeader::service_id(CmaHeader::PS_TCP, at.port());
+        let guard = RoceCm::open_service(core, at, service)?;
+        if let Some(guard) = &guard {
+            let acceptor = Arc::downgrade(acceptor);
+            guard.cm.listeners.add(at, guard.token, acceptor);
+        }
+        Ok(guard)
     }
 
-    /// Opens the ports of RoCEv2 at which a listener at this address is reached.
-    fn open(core: &Arc<Core>, at: IpAddr) -> Result<Option<Arc<RoceCm>>, Error> {
-        let opened = match core.config.wire_of_listeners() {
-            Wire::Tcp => return Ok(None),
-            Wire::Auto if core.security.tls.is_some() => return Ok(None),
-            Wire::Auto => RoceCm::open_ports(core, at),
-            Wire::Roce => {
-                core.security.check_roce_encryption()?;
-                let opened = RoceCm::open_ports(core, at);
-                return opened.and_then(|()| RoceCm::of(core)).map(Some);
+    /// Opens the ports of RoCEv2 at which a listener at this address is reached, and claims requests for its service there.
+    fn open_service(
+        core: &Arc<Core>,
+        at: SocketAddr,
+        service: u64,
+    ) -> Result<Option<ServiceGuard>, Error> {
+        match core.config.wire_of_listeners() {
+            Wire::Tcp => Ok(None),
+            Wire::Auto => Ok(RoceCm::claim_service(core, at, service).ok()),
+            Wire::Roce => RoceCm::claim_service(core, at, service).map(Some),
+        }
+    }
+
+    fn claim_service(
+        core: &Arc<Core>,
+        at: SocketAddr,
+        service: u64,
+    ) -> Result<ServiceGuard, Error> {
+        core.security.check_roce_encryption()?;
+        let bound = [at.ip()];
+        let addresses: Vec<IpAddr> = match at.ip().is_unspecified() {
+            false => bound.to_vec(),
+            true => {
+                let own = core.local_addresses.all()?.iter().copied();
+                own.filter(|ip| ip.is_ipv4() == at.is_ipv4()).collect()
             }
         };
-        match opened {
-            Ok(()) => RoceCm::of(core).map(Some),
-            Err(_) => Ok(None),
+        let mut guard = ServiceGuard {
+            cm: RoceCm::of(core)?,
+            port: at.port(),
+            token: next_token(),
+            service,
+            addresses: Vec::new(),
+        };
+        for address in addresses {
+            let port = core.roce_ports.at(core, address)?;
+            let claim = Claim::Service(service);
+            core.roce_ports.handover.claim(core, &port, claim)?;
+            guard.addresses.push(address);
         }
-    }
-
-    fn open_ports(core: &Arc<Core>, at: IpAddr) -> Result<(), Error> {
-        if !at.is_unspecified() {
-            core.roce_ports.at(core, at)?;
-            return Ok(());
-        }
-        let own = core.local_addresses.all()?.iter();
-        for ip in own.filter(|ip| ip.is_ipv4() == at.is_ipv4()) {
-            core.roce_ports.at(core, *ip)?;
-        }
-        if core.config.device == Device::Auto {
-            let loopback: IpAddr = match at {
-                IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
-                IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
-            };
-            // Of use on this host only; another process may have it.
-            let _ = core.roce_ports.at(core, loopback);
-        }
-        Ok(())
+        Ok(guard)
     }
 
     /// The connection of this queue pair, by its number in the function, has ended: the peer is told. With `forget`, nothing more is reported
@@ -187,6 +207,20 @@ impl RoceCm {
         };
         let now = sys::now();
         cm.with_table(core, |table| table.disconnect(qp, forget, now))
+    }
+
+    /// An identifier that is not in use, which peers cannot guess. Its upper half names a port of this process.
+    fn new_id(&self, core: &Core, is_used: impl Fn(u32) -> bool) -> Result<u32, Error> {
+        let ports = core.oob.qpn_allocator.ports();
+        loop {
+            let random = sys::random_u64()?;
+            let port = ports.get((random >> 16) as usize % ports.len().max(1));
+            let port = port.copied().unwrap_or(port_and_index(self.qpn).0);
+            let id = u32::from(port) << 16 | (random & 0xffff) as u32;
+            if !is_used(id) {
+                return Ok(id);
+            }
+        }
     }
 
     /// Changes the table, then sends what is to be sent and sets the timer.
@@ -220,7 +254,7 @@ impl RoceCm {
         };
         let mut bytes = Vec::with_capacity(MadHeader::MAD_LEN + 32);
         packet.emit(&mut bytes);
-        let mut burst = port.burst(SocketAddr::new(peer, ROCE_PORT));
+        let mut burst = port.burst(SocketAddr::new(peer, PORT));
         if let Some(room) = burst.room(bytes.len()) {
             room.copy_from_slice(&bytes);
             burst.flush();
@@ -344,7 +378,7 @@ impl RoceCm {
                 return;
             }
             // Without randomness the request is dropped, and repeated.
-            let Ok(local_id) = table.new_id() else {
+            let Ok(local_id) = self.new_id(core, |id| table.contains(id)) else {
                 return;
             };
             let id = CommunicationId::listen(req, transaction, local_id, CmTimers::default());

@@ -12,7 +12,6 @@ use verbena_wire::roce::{DEFAULT_PKEY, Psn, Qpn};
 
 use super::table::{Asking, Ends};
 use super::{RoceCm, terms};
-use crate::config::Device;
 use crate::connection::{Done, Options};
 use crate::core::Core;
 use crate::error::Error;
@@ -79,7 +78,7 @@ impl RoceCm {
         let (now, transaction) = (sys::now(), sys::random_u64()?);
         cm.with_table(core, |table| {
             let req = Req {
-                local_id: table.new_id()?,
+                local_id: cm.new_id(core, |id| table.contains(id))?,
                 service: CmaHeader::service_id(CmaHeader::PS_TCP, to.port()),
                 ca_guid: cm.ca_guid,
                 qkey: 0,
@@ -163,9 +162,6 @@ pub(super) fn local_address(
     }
     let unreachable = |cause| Error::Unreachable { peer: to, cause };
     let routed = sys::route_to(None, to).map_err(unreachable)?.local;
-    if core.config.device == Device::Auto {
-        return Ok(routed);
-    }
     let own = core.local_addresses.all()?;
     let mut same_family = own.iter().filter(|ip| ip.is_ipv4() == to.is_ipv4());
     Ok(match own.contains(&routed) {

@@ -19,7 +19,6 @@ use super::{RoceCm, ServiceGuard};
 use crate::core::Core;
 use crate::error::Error;
 use crate::notify::pipeline::catch_panic;
-use crate::poll::shard::next_token;
 use crate::sys;
 
 /// Bytes of private data for the program in a request.
@@ -154,8 +153,8 @@ impl RoceCm {
         let local = local_address(core, from, to)?;
         core.roce_ports.at(core, local)?;
         let cm = RoceCm::of(core)?;
-        let (transaction, random) = (sys::random_u64()?, sys::random_u64()?);
-        let (request_id, port) = (random as u32, FIRST_DYNAMIC_PORT | (random >> 32) as u16);
+        let transaction = sys::random_u64()?;
+        let port = FIRST_DYNAMIC_PORT | transaction as u16;
         let header = CmaHeader {
             port,
             src: local,
@@ -163,6 +162,8 @@ impl RoceCm {
         };
         let mut private = header.emit().to_vec();
         private.extend_from_slice(private_data);
+        let mut queries = cm.queries.0.lock();
+        let request_id = cm.new_id(core, |id| queries.contains_key(&id))?;
         let req = SidrReq {
             request_id,
             pkey: DEFAULT_PKEY,
@@ -182,8 +183,8 @@ impl RoceCm {
             interval: FIRST_INTERVAL,
             done: Box::new(done),
         };
-        let before = cm.queries.0.lock().insert(request_id, query);
-        drop(before);
+        queries.insert(request_id, query);
+        drop(queries);
         cm.send(core, local, to.ip(), &mad);
         cm.shard.set_timer(due, cm.token);
         Ok(RoceSidrQuery {
@@ -199,12 +200,13 @@ impl RoceCm {
         listener: &Arc<dyn SidrService>,
         at: SocketAddr,
     ) -> Result<Option<ServiceGuard>, Error> {
-        let Some(cm) = RoceCm::open(core, at.ip())? else {
-            return Ok(None);
-        };
-        let (token, port) = (next_token(), at.port());
-        cm.sidr_listeners.add(at, token, Arc::downgrade(listener));
-        Ok(Some(ServiceGuard { cm, port, token }))
+        let service = CmaHeader::service_id(CmaHeader::PS_UDP, at.port());
+        let guard = RoceCm::open_service(core, at, service)?;
+        if let Some(guard) = &guard {
+            let listener = Arc::downgrade(listener);
+            guard.cm.sidr_listeners.add(at, guard.token, listener);
+        }
+        Ok(guard)
     }
 
     /// Sends an answer, or repeats it.

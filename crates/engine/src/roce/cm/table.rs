@@ -208,14 +208,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// An identifier that is not in use, which peers cannot guess.
-    pub(super) fn new_id(&self) -> Result<u32, Error> {
-        loop {
-            let id = sys::random_u64()? as u32;
-            if id != 0 && !self.ids.contains_key(&id) {
-                return Ok(id);
-            }
-        }
+    /// This identifier is in use.
+    pub(super) fn contains(&self, local_id: u32) -> bool {
+        self.ids.contains_key(&local_id)
     }
 
     /// The messages that are to be sent.
