@@ -27,7 +27,9 @@ use verbena_sync::atomic::{AtomicU32, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::ext::DialReject;
 use verbena_wire::roce::cm::{Apr, CmMessage, CmTransport, CmaHeader, Drep, Rej, RejReason, Req};
-use verbena_wire::roce::{Deth, MadHeader, Operation, PORT, Packet, Psn, Qpn, Service};
+use verbena_wire::roce::{
+    Deth, MadHeader, Operation, PORT, Packet, Path, Psn, Qpn, Service, icrc_over_socket,
+};
 
 use crate::accept::acceptor::Acceptor;
 use crate::accept::request::Request;
@@ -261,6 +263,54 @@ impl RoceCm {
         }
     }
 
+    /// Which process a message is for, if it is not this one: that of its listener, or that of the identifier it names.
+    fn owner_elsewhere(
+        &self,
+        core: &Core,
+        local: IpAddr,
+        message: &CmMessage<'_>,
+    ) -> Option<Claim> {
+        let (service, is_served) = match message {
+            CmMessage::Req(req) => {
+                let port = CmaHeader::port_of(CmaHeader::PS_TCP, req.service);
+                let found = port.and_then(|port| self.listeners.find(local, port));
+                (req.service, found.is_some())
+            }
+            CmMessage::SidrReq(req) => {
+                let port = CmaHeader::port_of(CmaHeader::PS_UDP, req.service);
+                let found = port.and_then(|port| self.sidr_listeners.find(local, port));
+                (req.service, found.is_some())
+            }
+            other => {
+                let port = (named_id(other)? >> 16) as u16;
+                let is_ours = core.oob.qpn_allocator.ports().contains(&port);
+                return (!is_ours).then_some(Claim::Port(port));
+            }
+        };
+        (!is_served).then_some(Claim::Service(service))
+    }
+
+    /// Hands a message to the process that owns it; false if there is none, or it can take no more.
+    fn hand_over(
+        core: &Core,
+        (from, local): (SocketAddr, IpAddr),
+        packet: &Packet<'_>,
+        claim: Claim,
+    ) -> bool {
+        let path = Path {
+            src: from.ip(),
+            dst: local,
+            src_port: from.port(),
+            dst_port: PORT,
+        };
+        let mut bytes = Vec::with_capacity(MadHeader::MAD_LEN + 32);
+        packet.emit(&mut bytes);
+        let icrc = icrc_over_socket(path, &bytes);
+        bytes.extend_from_slice(&icrc);
+        let handover = &core.roce_ports.handover;
+        handover.hand_over(local, claim, from, &bytes)
+    }
+
     fn handle_message(
         &self,
         core: &Arc<Core>,
@@ -423,6 +473,17 @@ impl RoceCm {
     }
 }
 
+/// The identifier of the receiver that a message names; `None` if it names none.
+fn named_id(message: &CmMessage<'_>) -> Option<u32> {
+    let id = match message {
+        CmMessage::SidrRep(rep) => rep.request_id,
+        CmMessage::Lap(lap) => lap.remote_id,
+        CmMessage::Apr(apr) => apr.remote_id,
+        other => table::ids_of(other)?.1,
+    };
+    (id != 0).then_some(id)
+}
+
 impl PacketHandler for RoceCm {
     fn handle_packet(
         &self,
@@ -442,6 +503,13 @@ impl PacketHandler for RoceCm {
         let Ok((transaction, message)) = CmMessage::parse(packet.payload) else {
             return;
         };
+        if let Some(claim) = self.owner_elsewhere(&core, local, &message) {
+            let is_taken = RoceCm::hand_over(&core, (from, local), packet, claim);
+            // A service that no process has is refused here; an identifier of another process is not answered in its place.
+            if is_taken || matches!(claim, Claim::Port(_)) {
+                return;
+            }
+        }
         self.handle_message(&core, (from.ip(), local), transaction, &message, now);
     }
 

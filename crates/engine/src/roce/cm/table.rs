@@ -710,7 +710,7 @@ impl Table {
 }
 
 /// The identifiers of the sender and of the receiver that a message names; `None` for one that begins something.
-fn ids_of(message: &CmMessage<'_>) -> Option<(u32, u32)> {
+pub(super) fn ids_of(message: &CmMessage<'_>) -> Option<(u32, u32)> {
     Some(match message {
         CmMessage::Req(Req { local_id, .. }) => (*local_id, 0),
         CmMessage::Mra(mra) => (mra.local_id, mra.remote_id),
