@@ -5,11 +5,13 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{self, Receiver};
 
-use verbena_engine::{Error, Incoming, Listening};
+use verbena_engine::{
+    Error, Incoming, Listening, SidrListener, SidrQuery, SidrRequest, UdEndpoint,
+};
 use verbena_nic::{Event, QpState, Status};
 use verbena_testing::wait_for;
 use verbena_wire::roce::cm::{
-    CmMessage, CmPath, CmTransport, CmaHeader, Dreq, Rej, RejReason, Rep, Req, Rtu,
+    CmMessage, CmPath, CmTransport, CmaHeader, Dreq, Rej, RejReason, Rep, Req, Rtu, SidrReq,
 };
 use verbena_wire::roce::{Deth, MadHeader, Operation, Packet, Path, Psn, Qpn, icrc_over_socket};
 
@@ -21,6 +23,9 @@ const QP1: Qpn = Qpn::wrapping(1);
 const REQ_DATA: usize = 56;
 const REP_DATA: usize = 196;
 const REJ_DATA: usize = 148;
+/// The same of a SIDR_REQ and a SIDR_REP.
+const SIDR_REQ_DATA: usize = 180;
+const SIDR_REP_DATA: usize = 136;
 
 type Mad = [u8; MadHeader::MAD_LEN];
 
@@ -216,6 +221,114 @@ fn destroyed_queue_pair_ends_its_connection() {
     } = a;
     drop(qp);
     wait_disconnected(&b);
+}
+
+#[test]
+fn engines_at_one_address_share_the_port() {
+    let [here] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(here, &[]));
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        let (listening, at) = listen(to, here);
+        let answer = connect(from, at, b"");
+        listening.next().unwrap().unwrap().reject(b"over there");
+        match wait(&answer) {
+            Err(Error::Rejected { private_data, .. }) => {
+                assert_eq!(private_data, padded(b"over there", REJ_DATA));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+type SidrAnswer = Receiver<Result<(UdEndpoint, Vec<u8>), Error>>;
+
+fn query(side: &Side, to: SocketAddr, said: &[u8]) -> (SidrQuery, SidrAnswer) {
+    let (done, answer) = mpsc::channel();
+    let call = move |result| done.send(result).unwrap();
+    let query = side.engine.query_sidr(None, to, said, call).unwrap();
+    (query, answer)
+}
+
+fn listen_sidr(side: &Side, address: IpAddr) -> (SidrListener, Receiver<SidrRequest>) {
+    let listener = side.engine.bind_sidr_listener((address, 0).into()).unwrap();
+    let (to, requests) = mpsc::channel();
+    let call = move |request| to.send(request).unwrap();
+    listener.listen(16, call).unwrap();
+    (listener, requests)
+}
+
+#[test]
+fn datagram_service_is_resolved() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listener, requests) = listen_sidr(&b, there);
+    let (query, answer) = query(&a, listener.local_addr(), b"where?");
+    let request = requests.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert_eq!(request.peer_addr(), query.local_addr());
+    assert_eq!(request.private_data(), padded(b"where?", SIDR_REQ_DATA));
+    let at = UdEndpoint {
+        number: Qpn::wrapping(0x4e_2001),
+        qkey: 0x0123_4567,
+        address: there,
+    };
+    request.accept(at, b"there").unwrap();
+    let answer = answer.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert_eq!(answer.unwrap(), (at, padded(b"there", SIDR_REP_DATA)));
+    assert!(query.is_finished());
+}
+
+#[test]
+fn datagram_service_is_refused() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listener, requests) = listen_sidr(&b, there);
+    let at = listener.local_addr();
+    let (_query, answer) = query(&a, at, b"");
+    requests.recv_timeout(TEST_TIMEOUT).unwrap().reject(b"no");
+    match answer.recv_timeout(TEST_TIMEOUT).unwrap() {
+        Err(Error::Rejected { peer, private_data }) => {
+            assert_eq!((peer, private_data), (at, padded(b"no", SIDR_REP_DATA)));
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(listener);
+    let (_query, answer) = query(&a, at, b"");
+    match answer.recv_timeout(TEST_TIMEOUT).unwrap() {
+        Err(Error::Unreachable { cause, .. }) => assert!(cause.is_refused(), "{cause}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn repeated_datagram_query_is_shown_once() {
+    let [here, there] = addresses();
+    let (b, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let (listener, requests) = listen_sidr(&b, here);
+    let private = cma(there, here, b"");
+    let req = CmMessage::SidrReq(SidrReq {
+        request_id: 9,
+        pkey: 0xffff,
+        service: CmaHeader::service_id(CmaHeader::PS_UDP, listener.local_addr().port()),
+        private: &private,
+    });
+    peer.send(here, 5, req);
+    let request = requests.recv_timeout(TEST_TIMEOUT).unwrap();
+    // It has no answer yet.
+    peer.send(here, 5, req);
+    let at = UdEndpoint {
+        number: Qpn::wrapping(0x4e_2001),
+        qkey: 7,
+        address: here,
+    };
+    request.accept(at, b"").unwrap();
+    let first = peer.receive();
+    assert!(matches!(
+        parse(&first),
+        (5, CmMessage::SidrRep(rep)) if (rep.status, rep.request_id, rep.qkey) == (0, 9, 7)
+    ));
+    peer.send(here, 5, req);
+    assert_eq!(peer.receive(), first);
+    assert!(requests.try_recv().is_err());
 }
 
 /// A peer that is played by the test: a socket at port 4791.
