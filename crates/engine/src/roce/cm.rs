@@ -177,14 +177,15 @@ impl RoceCm {
         service: u64,
     ) -> Result<ServiceGuard, Error> {
         core.security.check_roce_encryption()?;
-        let bound = [at.ip()];
         let addresses: Vec<IpAddr> = match at.ip().is_unspecified() {
-            false => bound.to_vec(),
+            false => vec![at.ip()],
             true => {
                 let own = core.local_addresses.all()?.iter().copied();
                 own.filter(|ip| ip.is_ipv4() == at.is_ipv4()).collect()
             }
         };
+        let ports = addresses.iter().map(|ip| core.roce_ports.at(core, *ip));
+        let ports = ports.collect::<Result<Vec<_>, Error>>()?;
         let mut guard = ServiceGuard {
             cm: RoceCm::of(core)?,
             port: at.port(),
@@ -192,11 +193,10 @@ impl RoceCm {
             service,
             addresses: Vec::new(),
         };
-        for address in addresses {
-            let port = core.roce_ports.at(core, address)?;
+        for port in &ports {
             let claim = Claim::Service(service);
-            core.roce_ports.handover.claim(core, &port, claim)?;
-            guard.addresses.push(address);
+            core.roce_ports.handover.claim(core, port, claim)?;
+            guard.addresses.push(port.ip());
         }
         Ok(guard)
     }

@@ -745,3 +745,6 @@ pub(super) fn gone(peer: SocketAddr) -> Error {
     let cause = Failure::Closed;
     Error::Startup { peer, cause }
 }
+
+#[cfg(test)]
+mod tests;
