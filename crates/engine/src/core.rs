@@ -13,6 +13,7 @@ use crate::accept::Admission;
 use crate::accept::acceptor::Permits;
 use crate::accept::owner_rules::OwnerRules;
 use crate::config::Config;
+use crate::datagram::roce_ports::RocePorts;
 use crate::error::{Error, InterruptError};
 use crate::lifecycle::Lifecycle;
 use crate::local_addresses::LocalAddresses;
@@ -47,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) routes: QpRoutes,
     /// The connection manager of RoCEv2, once it is needed.
     pub(crate) roce_cm: OnceLock<Arc<RoceCm>>,
+    /// The sockets of RoCEv2.
+    pub(crate) roce_ports: RocePorts,
     /// The thread that runs requests of control queue pairs.
     pub(crate) control_thread: ControlThread,
     /// Dropped last, after everything else of the function.
@@ -95,6 +98,7 @@ impl Core {
             oob: Oob::default(),
             routes: QpRoutes::default(),
             roce_cm: OnceLock::new(),
+            roce_ports: RocePorts::default(),
             control_thread: ControlThread::default(),
             config,
             function_handle: handle,

@@ -13,6 +13,7 @@ use verbena_wire::Stag;
 use crate::accept::listening::{Listening, Reservation};
 use crate::config::Config;
 use crate::core::Core;
+use crate::datagram::packet_handover::PacketHandovers;
 use crate::datagram::ud_demux::DatagramDrops;
 use crate::datagram::ud_pair::{UdOptions, UdPair};
 use crate::error::Error;
@@ -211,6 +212,11 @@ impl Engine {
         self.core.routes.ud_demux.drops()
     }
 
+    /// Packets of RoCEv2 that were handed over between processes of this user, which share UDP port 4791.
+    pub fn packet_handovers(&self) -> PacketHandovers {
+        self.core.roce_ports.handover.counters()
+    }
+
     /// A control queue pair for `depth` requests, which complete in `cq` if one is named (V5).
     pub fn create_control(
         &self,
@@ -285,6 +291,7 @@ impl Drop for Engine {
                 .stop(self.core.config.linger);
             self.core.oob.qpn_allocator.close();
             self.core.routes.ud_demux.close();
+            self.core.roce_ports.close();
         }
     }
 }

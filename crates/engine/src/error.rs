@@ -170,6 +170,14 @@ pub enum Error {
     /// Datagrams cannot be encrypted.
     #[error("datagrams cannot be encrypted, and the setting `tls` demands it of this adapter")]
     NoDatagrams,
+    /// UDP port 4791 belongs to another program.
+    #[error(
+        "UDP port 4791 at {address} is in use by another user's process or by the kernel (rxe): RoCEv2 cannot be used there, TCP can"
+    )]
+    RocePortInUse {
+        /// The address.
+        address: IpAddr,
+    },
     /// The key file cannot be used.
     #[error(transparent)]
     KeyFile(#[from] Box<KeyFileError>),

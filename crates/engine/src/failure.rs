@@ -59,6 +59,7 @@ impl Core {
         catch_panic(|| self.oob.qpn_allocator.close());
         catch_panic(|| self.routes.ud_demux.close());
         self.flush_all();
+        catch_panic(|| self.roce_ports.close());
         self.control_thread.begin_stop();
         self.end_waits();
         // Last: the shards end startups in progress and deliver what they flush.

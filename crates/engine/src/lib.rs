@@ -45,6 +45,7 @@ pub mod verbs;
 
 pub use accept::listening::{Incoming, Listening, Reservation};
 pub use config::Config;
+pub use datagram::packet_handover::PacketHandovers;
 pub use datagram::sidr_listener::{SidrCounters, SidrListener, SidrRequest, UdEndpoint};
 pub use datagram::sidr_query::SidrQuery;
 pub use datagram::ud_demux::DatagramDrops;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use verbena_sync::locks::{Mutex, RwLock};
 
 use crate::connection::Connection;
+use crate::datagram::roce_demux::RoceDemux;
 use crate::datagram::ud_demux::UdDemux;
 use crate::ulp::stream::UlpStreams;
 use crate::verbs::queue_pair::QpAttr;
@@ -21,6 +22,8 @@ pub(crate) struct QpRoutes {
     attrs: RwLock<HashMap<u32, Weak<Mutex<QpAttr>>>>,
     /// Queue pairs that receive datagrams.
     pub(crate) ud_demux: UdDemux,
+    /// Queue pairs connected over RoCEv2, and queue pair 1.
+    pub(crate) roce_demux: RoceDemux,
     /// Connections of upper-layer protocols (M12).
     pub(crate) ulps: UlpStreams,
     /// Shared send queues, by number (V6).

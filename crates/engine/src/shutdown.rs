@@ -48,6 +48,8 @@ impl Engine {
         core.flush_all();
         // The last frames are sent by the shards, so those stop afterwards.
         sys::wait(sys::now() + core.config.linger, || core.routes.is_idle());
+        // Until here connections over RoCEv2 were served.
+        core.roce_ports.close();
         core.shards.stop();
         // No signal is held any more, and handler threads deliver what is pending before they end.
         core.notification.end_ticks();

@@ -33,6 +33,7 @@ pub mod interfaces;
 pub mod link;
 #[cfg_attr(shuttle, path = "sys/simulated/listener.rs")]
 pub mod listener;
+pub mod packet_channel;
 mod path;
 #[cfg_attr(shuttle, path = "sys/simulated/poller.rs")]
 pub mod poller;
@@ -44,9 +45,12 @@ pub mod random;
 mod readiness;
 #[cfg_attr(shuttle, path = "sys/simulated/route.rs")]
 pub mod route;
+pub mod receive_batch;
+mod reuseport;
 pub mod runtime;
 #[cfg_attr(shuttle, path = "sys/simulated/sched.rs")]
 pub mod sched;
+pub mod segments;
 #[cfg(shuttle)]
 pub mod simulated;
 #[cfg_attr(shuttle, path = "sys/simulated/socket.rs")]
@@ -72,6 +76,7 @@ pub use handover_listener::HandoverListener;
 pub use interfaces::{interface_name, interface_of, interfaces, running_interfaces};
 pub use link::{LinkSocket, is_link_up};
 pub use listener::Listener;
+pub use packet_channel::{PacketChannel, PacketListener};
 pub use poller::{Interest, Poller, Ready};
 pub use port_pair::PortPair;
 pub use processor::{
@@ -80,7 +85,10 @@ pub use processor::{
 };
 pub use random::random_u64;
 pub use route::{Route, route_to};
+pub use receive_batch::{Arrival, ReceiveBatch};
+pub use reuseport::sharing_sockets;
 pub use sched::{SchedState, preemptions, sched_state, thread_id};
+pub use segments::SegmentsOutcome;
 pub use socket::Socket;
 pub use thread::{JoinHandle, current_thread, is_own_thread, spawn};
 pub use timestamp::timestamp;

@@ -17,8 +17,13 @@ pub use aeth::{Aeth, Nak, Syndrome};
 pub use atomic_eth::AtomicEth;
 pub use bth::Bth;
 pub use deth::Deth;
-pub use icrc::{ICRC_LEN, Path, crc32_ieee, icrc, icrc_over_socket};
+pub use icrc::{
+    ICRC_LEN, Path, crc32_ieee, icrc, icrc_of_segment, icrc_over_socket, is_icrc_valid,
+};
 pub use mad::MadHeader;
 pub use packet::{DEFAULT_PKEY, Immediate, Operation, Packet, Service, Tail};
 pub use reth::Reth;
 pub use ud::UdPacket;
+
+/// The UDP port of RoCEv2.
+pub const PORT: u16 = 4791;

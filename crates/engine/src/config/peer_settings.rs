@@ -29,12 +29,16 @@ impl Settings {
 
     /// The protocols at which listeners receive requests: `Auto` is both, RoCEv2 only where its port can be opened.
     pub fn wire_of_listeners(&self) -> Wire {
-        let has_roce_peers = || self.peers.0.iter().any(|(_, one)| *one == Profile::Roce);
         match self.wire {
             _ if self.profile == Profile::Roce => Wire::Roce,
-            Wire::Tcp if has_roce_peers() => Wire::Auto,
+            Wire::Tcp if self.peers.have(Profile::Roce) => Wire::Auto,
             wire => wire,
         }
+    }
+
+    /// Some peers are reached over RoCEv2 only.
+    pub fn uses_roce(&self) -> bool {
+        self.wire == Wire::Roce || self.profile == Profile::Roce || self.peers.have(Profile::Roce)
     }
 
     /// The profile after the startup: a peer that agreed to the extensions is a Verbena, one that did not is not.

@@ -68,6 +68,11 @@ impl fmt::Display for Network {
 pub struct Peers(pub Vec<(Network, Profile)>);
 
 impl Peers {
+    /// Some network has this profile.
+    pub fn have(&self, profile: Profile) -> bool {
+        self.0.iter().any(|(_, has)| *has == profile)
+    }
+
     /// The profile of the narrowest network that contains this address.
     pub fn find(&self, ip: IpAddr) -> Option<Profile> {
         let ip = ip.to_canonical();

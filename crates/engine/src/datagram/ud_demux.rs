@@ -12,9 +12,11 @@ use verbena_nic::{Function, Outbox, UdQp};
 use verbena_sync::atomic::{AtomicU64, Ordering};
 use verbena_sync::locks::{Mutex, RwLock};
 use verbena_wire::number::Qpn;
+use verbena_wire::roce::PORT;
 
+use crate::config::{Config, Wire};
 use crate::core::Core;
-use crate::datagram::udp_port::UdpPort;
+use crate::datagram::udp_port::{PortKind, UdpPort};
 use crate::error::Error;
 use crate::oob::qpn::port_and_index;
 use crate::sys::DatagramSocket;
@@ -25,8 +27,10 @@ pub(crate) struct UdMember {
     pub(crate) qp: Arc<UdQp>,
     /// The sockets of its port, one for each local address.
     pub(crate) udp_ports: Arc<[Arc<UdpPort>]>,
-    /// The destination port of multicast.
-    pub(crate) multicast_port: u16,
+    /// The sockets of RoCEv2, one for each local address; none if no peer uses it.
+    pub(crate) roce_ports: Arc<[Arc<UdpPort>]>,
+    /// The settings that say which peers use RoCEv2.
+    pub(crate) config: Arc<Config>,
 }
 
 impl UdMember {
@@ -35,19 +39,29 @@ impl UdMember {
         let mut sender = Sender {
             member: self,
             sent_any: false,
+            full: None,
         };
         let sending = self.qp.transmit(&mut sender, out);
         let moved = sender.sent_any;
-        if let UdSending::Blocked(source) = sending
-            && let Some(port) = self.udp_port(source)
-        {
+        if let (UdSending::Blocked(_), Some(port)) = (sending, sender.full) {
             port.resume_when_writable(self);
         }
         moved
     }
 
-    fn udp_port(&self, source: IpAddr) -> Option<&Arc<UdpPort>> {
-        self.udp_ports.iter().find(|port| port.ip() == source)
+    /// The socket for datagrams from one address to another, and the port that they go to.
+    fn route(&self, to: &Destination) -> Option<(&Arc<UdpPort>, u16)> {
+        let uses_roce = !self.roce_ports.is_empty();
+        let (ports, port) = if uses_roce && self.config.wire_to(to.address) == Wire::Roce {
+            (&self.roce_ports, PORT)
+        } else if to.address.is_multicast() {
+            (&self.udp_ports, self.config.multicast_port)
+        } else {
+            (&self.udp_ports, port_and_index(to.number).0)
+        };
+        let same_family = to.source.is_ipv4() == to.address.is_ipv4();
+        let from = ports.iter().find(|port| port.ip() == to.source);
+        from.filter(|_| same_family).map(|from| (from, port))
     }
 }
 
@@ -55,22 +69,21 @@ impl UdMember {
 struct Sender<'a> {
     member: &'a UdMember,
     sent_any: bool,
+    /// The socket that had no room.
+    full: Option<&'a Arc<UdpPort>>,
 }
 
 impl DatagramSender for Sender<'_> {
     fn send_packet(&mut self, to: &Destination, packet: &mut Vec<u8>) -> SendOutcome {
-        let from = self.member.udp_port(to.source);
-        let same_family = to.source.is_ipv4() == to.address.is_ipv4();
-        let Some(from) = from.filter(|_| same_family) else {
+        let Some((from, port)) = self.member.route(to) else {
             return SendOutcome::UnknownSource;
         };
-        let port = if to.address.is_multicast() {
-            self.member.multicast_port
-        } else {
-            port_and_index(to.number).0
-        };
         let posted = from.send(SocketAddr::new(to.address, port), packet);
-        self.sent_any |= posted != SendOutcome::Full;
+        if posted == SendOutcome::Full {
+            self.full = Some(from);
+        } else {
+            self.sent_any = true;
+        }
         posted
     }
 }
@@ -78,9 +91,9 @@ impl DatagramSender for Sender<'_> {
 /// Datagrams that reached no queue pair, by cause; a queue pair counts its own drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DatagramDrops {
-    /// No valid UD packet: too short, another opcode, an impossible pad count.
+    /// No valid packet: too short, an opcode that the port does not take, an impossible pad count.
     pub malformed: u64,
-    /// Longer than the longest message.
+    /// Longer than the longest packet.
     pub oversized: u64,
     /// With a wrong ICRC.
     pub checksum: u64,
@@ -181,9 +194,12 @@ impl UdDemux {
             audience.members = more.cloned().collect();
             return Ok(Some(audience.udp_port.clone()));
         }
-        let port = core.config.multicast_port;
+        let port = match core.config.wire_to(group) {
+            Wire::Roce => PORT,
+            Wire::Auto | Wire::Tcp => core.config.multicast_port,
+        };
         let socket = DatagramSocket::bind_group(group, port, core.local_addresses.all()?)?;
-        let opened = UdpPort::new(core, socket, Some(group))?;
+        let opened = UdpPort::new(core, socket, PortKind::Group(group))?;
         opened.serve()?;
         let members = Arc::new([pair.clone()]);
         let audience = MulticastGroup {

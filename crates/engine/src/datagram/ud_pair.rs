@@ -71,7 +71,7 @@ impl UdPair {
             core.oob.qpn_allocator.release(qpn, rests);
         })?;
         send.0.add_send_group(&recv.0.group);
-        for udp_port in pair.udp_ports.iter() {
+        for udp_port in pair.udp_ports.iter().chain(pair.roce_ports.iter()) {
             recv.0.group.add_udp_port(udp_port);
         }
         core.routes.ud_demux.add(&pair);
@@ -95,6 +95,11 @@ impl UdPair {
         for udp_port in boxes.iter() {
             udp_port.serve()?;
         }
+        let roce_ports = if core.config.uses_roce() {
+            core.roce_ports.at_all(core)?
+        } else {
+            Arc::default()
+        };
         let qp = core.function.create_ud(NewUd {
             qpn,
             pd: options.pd,
@@ -106,7 +111,8 @@ impl UdPair {
         Ok(Arc::new(UdMember {
             qp,
             udp_ports: boxes,
-            multicast_port: core.config.multicast_port,
+            roce_ports,
+            config: core.config.clone(),
         }))
     }
 
@@ -222,7 +228,8 @@ impl Drop for UdPair {
             self.leave(&mut Vec::new(), group);
         }
         self.core.routes.ud_demux.remove(number);
-        for udp_port in self.member.udp_ports.iter() {
+        let ports = self.member.udp_ports.iter();
+        for udp_port in ports.chain(self.member.roce_ports.iter()) {
             self.recv.group.udp_ports.leave(udp_port);
         }
         // A thread that holds a datagram for it finds it retired.

@@ -1,6 +1,7 @@
-//! A UDP socket of the adapter, one for each port and address, or for a multicast group.
-//! A shard reads it, or the threads that poll the completion queues it is lent to. Datagrams are not queued here: one without a posted
-//! receive is dropped and counted. A queue pair that found the send buffer full is resumed when there is room.
+//! A UDP socket of the adapter, one for each port and address, or for a multicast group: a private port takes datagrams only, port 4791
+//! all packets of RoCEv2. A shard reads it, or the threads that poll the completion queues it is lent to. Packets are not queued here: what
+//! is not for a queue pair, or is malformed, is dropped, counted and never answered. A queue pair that found the send buffer full is
+//! resumed when there is room.
 
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
@@ -8,21 +9,35 @@ use std::sync::{Arc, Weak};
 
 use verbena_events::toeplitz::Tuple;
 use verbena_nic::Outbox;
-use verbena_nic::ud::{DropReason, ReceivedDatagram, SendOutcome, largest_packet};
+use verbena_nic::ud::{DropReason, MAX_DATAGRAM, ReceivedDatagram, SendOutcome, largest_packet};
 use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicUsize, Ordering};
 use verbena_sync::locks::Mutex;
-use verbena_wire::roce::{Path, icrc_over_socket};
+use verbena_wire::roce::{
+    Bth, DEFAULT_PKEY, ICRC_LEN, MadHeader, Packet, Path, Reth, icrc_over_socket, is_icrc_valid,
+};
 
 use crate::core::Core;
+use crate::datagram::burst::{Burst, BurstSender};
+use crate::datagram::packet_handover::Claim;
+use crate::datagram::roce_demux::{BatchHandlers, PacketHandler};
 use crate::datagram::ud_demux::UdMember;
 use crate::error::Error;
-use crate::oob::qpn::port_and_index;
+use crate::oob::qpn::{is_callable, port_and_index};
 use crate::poll::shard::{Shard, ShardTask, next_token};
-use crate::sys::{self, DatagramSocket, Interest, Ready};
+use crate::sys::{self, Arrival, DatagramSocket, Interest, Ready, ReceiveBatch};
 
-/// Datagrams read per turn on a shard.
+/// Datagrams read per turn on a shard; a joined message may exceed it.
 const MAX_PER_TURN: usize = 64;
+/// Room for a message of joined packets.
+const JOINED: usize = 65_535;
+/// The longest packet of a connection: the largest MTU, a Write with immediate data.
+const LARGEST_CONNECTED: usize = Bth::LEN + Reth::LEN + 4 + MAX_DATAGRAM + ICRC_LEN;
+/// The opcodes of datagrams have these bits.
+const UD: u8 = 0x60;
+const SERVICE: u8 = 0xe0;
+/// The bit of a P_Key that says full member; the others name the partition.
+const FULL_MEMBER: u16 = 0x8000;
 /// Receive buffer size: as many datagrams as a usual receive queue has receives, and some more.
 const RECV_BUFFER: usize = 4 << 20;
 /// The retry interval when a send fails for lack of room although the socket polls writable.
@@ -35,13 +50,40 @@ pub(crate) struct UdpPort {
     token: u64,
     socket: DatagramSocket,
     addr: SocketAddr,
-    /// The multicast group, if it is bound to one.
-    group: Option<IpAddr>,
-    /// The receive buffer; its lock admits one reader at a time.
-    recv_buffer: Mutex<Box<[u8]>>,
+    kind: PortKind,
+    /// The receive buffers; their lock admits one reader at a time.
+    reader: Mutex<Reader>,
+    /// Packets of connections to be sent.
+    bursts: BurstSender,
     /// The number of completion queues whose pollers read it.
     borrowers: AtomicUsize,
     state: Mutex<PortState>,
+}
+
+/// What a port receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PortKind {
+    /// Datagrams for the queue pairs whose numbers contain the port.
+    Private,
+    /// Datagrams for a multicast group.
+    Group(IpAddr),
+    /// Packets of RoCEv2 for all queue pairs.
+    Roce,
+}
+
+/// The reading side of a port.
+#[derive(Default)]
+struct Reader {
+    batch: ReceiveBatch,
+    handlers: BatchHandlers,
+    /// The source that the access lists admitted last.
+    admitted: Option<IpAddr>,
+}
+
+/// A queue pair that found no room.
+enum Blocked {
+    Datagrams(Weak<UdMember>),
+    Packets(Weak<dyn PacketHandler>),
 }
 
 /// The readiness that the shard waits for.
@@ -51,7 +93,7 @@ struct PortState {
     served: bool,
     closed: bool,
     /// Queue pairs that found no room, in order of arrival.
-    blocked: Vec<Weak<UdMember>>,
+    blocked: Vec<Blocked>,
     /// The socket polls writable but sends find no room: a timer runs.
     paused: bool,
 }
@@ -61,7 +103,7 @@ impl UdpPort {
     pub(crate) fn new(
         core: &Arc<Core>,
         socket: DatagramSocket,
-        group: Option<IpAddr>,
+        kind: PortKind,
     ) -> Result<Arc<UdpPort>, Error> {
         let at = socket.local_addr()?;
         Ok(Arc::new(UdpPort {
@@ -70,8 +112,9 @@ impl UdpPort {
             token: next_token(),
             socket,
             addr: at,
-            group,
-            recv_buffer: Mutex::new(Box::new([])),
+            kind,
+            reader: Mutex::default(),
+            bursts: BurstSender::default(),
             borrowers: AtomicUsize::new(0),
             state: Mutex::default(),
         }))
@@ -89,7 +132,7 @@ impl UdpPort {
         }
         // Without the lock, since listing interfaces takes time; doing it twice does no harm.
         self.socket.set_recv_buffer(RECV_BUFFER);
-        if self.group.is_none() {
+        if !matches!(self.kind, PortKind::Group(_)) {
             // If this fails, only multicast is lost.
             let _ = self.socket.set_multicast_interface(self.addr.ip());
         }
@@ -110,6 +153,7 @@ impl UdpPort {
         let mut watch = self.state.lock();
         watch.closed = true;
         watch.blocked.clear();
+        self.bursts.clear();
         if core::mem::take(&mut watch.served) {
             self.shard.unwatch(&self.socket);
             drop(watch);
@@ -138,7 +182,7 @@ impl UdpPort {
         let watch = self.state.lock();
         let interest = Interest {
             read: !self.is_lent(),
-            write: !watch.blocked.is_empty() && !watch.paused,
+            write: (!watch.blocked.is_empty() || self.bursts.is_full()) && !watch.paused,
             oneshot: true,
         };
         if watch.served && (interest.read || interest.write) {
@@ -146,64 +190,197 @@ impl UdpPort {
         }
     }
 
-    /// Takes up to `times` datagrams and processes them; true if one came. False, too, if another thread is reading.
+    /// Takes up to `times` datagrams, and what is joined with the last one, and processes them; true if one came. False, too, if another
+    /// thread is reading.
     pub(crate) fn read(&self, times: usize, out: &mut Outbox) -> bool {
-        let Some(mut room) = self.recv_buffer.try_lock() else {
+        let Some(mut reader) = self.reader.try_lock() else {
             return false;
         };
-        if room.is_empty() {
-            *room = vec![0; largest_packet()].into();
+        if reader.batch.is_unallocated() {
+            reader.batch = ReceiveBatch::new(match self.kind {
+                PortKind::Roce => JOINED,
+                PortKind::Private | PortKind::Group(_) => largest_packet(),
+            });
         }
-        let mut any = false;
-        for _ in 0..times {
-            // A socket error belongs to an earlier datagram; there is nothing to do about it here.
-            let Ok(Some((len, from))) = self.socket.receive(&mut room) else {
-                break;
-            };
+        let (mut any, mut left) = (false, times);
+        // A socket error belongs to an earlier datagram; there is nothing to do about it here.
+        while left > 0 && matches!(self.socket.receive_batch(&mut reader.batch), Ok(true)) {
             any = true;
-            if !self.core.security.access.admits(from.ip()) {
-                continue;
-            }
-            if let Err(dropped) = self.dispatch(&room, len, from, out) {
-                self.core.routes.ud_demux.count(dropped);
+            let arrived = self.process_batch(&mut reader, out);
+            left = left.saturating_sub(arrived);
+            if !reader.batch.is_full() {
+                break;
             }
         }
         any
     }
 
-    /// Delivers a datagram to the queue pairs it is for.
-    fn dispatch(
+    /// Processes the datagrams of a batch; returns their number.
+    fn process_batch(&self, reader: &mut Reader, out: &mut Outbox) -> usize {
+        let Reader {
+            batch,
+            handlers,
+            admitted,
+        } = reader;
+        let now = sys::now();
+        let mut count = 0;
+        for arrival in batch.arrivals() {
+            count += 1;
+            let handled = self.process(&arrival, (handlers, admitted), now, out);
+            if let Err(dropped) = handled
+                && !(dropped.is_none() && self.hand_over(&arrival))
+            {
+                self.core.routes.ud_demux.count(dropped);
+            }
+        }
+        handlers.end(now, out);
+        // The lists may change before the next batch.
+        *admitted = None;
+        count
+    }
+
+    /// Delivers a packet of a source that the access lists admit. The error says why it was dropped; `None`: it is for no queue pair here.
+    fn process(
         &self,
-        room: &[u8],
-        len: usize,
-        from: SocketAddr,
+        arrival: &Arrival<'_>,
+        (handlers, admitted): (&mut BatchHandlers, &mut Option<IpAddr>),
+        now: Time,
         out: &mut Outbox,
     ) -> Result<(), Option<DropReason>> {
-        let bytes = room.get(..len).ok_or(Some(DropReason::Oversized))?;
-        let path = Path {
+        let source = arrival.from.ip();
+        if *admitted != Some(source) {
+            if !self.core.security.access.admits(source) {
+                // They count it.
+                return Ok(());
+            }
+            *admitted = Some(source);
+        }
+        if self.core.notification.steers_packets() {
+            out.set_packet(Tuple::ip(source, self.addr.ip()));
+        }
+        let handled = self.dispatch(arrival, handlers, now, out);
+        out.end_packet();
+        handled
+    }
+
+    /// Hands a packet that is for no queue pair of this engine to the process that has its number; false if there is none.
+    fn hand_over(&self, arrival: &Arrival<'_>) -> bool {
+        let Ok(Bth { dest_qpn, .. }) = Bth::parse(arrival.bytes) else {
+            return false;
+        };
+        if self.kind != PortKind::Roce
+            || !is_callable(dest_qpn)
+            || arrival.bytes.len() > LARGEST_CONNECTED
+        {
+            return false;
+        }
+        let claim = Claim::Port(port_and_index(dest_qpn).0);
+        let handover = &self.core.roce_ports.handover;
+        handover.hand_over(self.addr.ip(), claim, arrival.from, arrival.bytes)
+    }
+
+    /// Begins a batch of packets that other processes handed over.
+    pub(crate) fn handed_over(&self) -> HandedOver<'_> {
+        HandedOver {
+            port: self,
+            handlers: BatchHandlers::default(),
+            now: sys::now(),
+        }
+    }
+
+    /// Delivers a packet to the queue pairs it is for.
+    fn dispatch(
+        &self,
+        arrival: &Arrival<'_>,
+        handlers: &mut BatchHandlers,
+        now: Time,
+        out: &mut Outbox,
+    ) -> Result<(), Option<DropReason>> {
+        if arrival.truncated {
+            return Err(Some(DropReason::Oversized));
+        }
+        match self.kind {
+            PortKind::Private => {
+                let datagram = self.parse_datagram(arrival)?;
+                let ours = port_and_index(datagram.dest_qpn()).0 == self.addr.port();
+                let found = ours && self.core.routes.ud_demux.deliver(&datagram, out);
+                // A queue pair counts its own drops.
+                if found { Ok(()) } else { Err(None) }
+            }
+            PortKind::Group(group) => {
+                let datagram = self.parse_datagram(arrival)?;
+                let own = self.core.local_addresses.all().unwrap_or_default();
+                let members = &self.core.routes.ud_demux;
+                let found = members.deliver_all(group, own, &datagram, out);
+                if found { Ok(()) } else { Err(None) }
+            }
+            PortKind::Roce => self.dispatch_roce(arrival, handlers, now, out),
+        }
+    }
+
+    /// Delivers a packet that arrived at port 4791.
+    fn dispatch_roce(
+        &self,
+        arrival: &Arrival<'_>,
+        handlers: &mut BatchHandlers,
+        now: Time,
+        out: &mut Outbox,
+    ) -> Result<(), Option<DropReason>> {
+        let malformed = || Some(DropReason::Malformed);
+        let bth = Bth::parse(arrival.bytes).map_err(|_| malformed())?;
+        let is_datagram = bth.opcode & SERVICE == UD && bth.dest_qpn.get() != MadHeader::QPN;
+        if is_datagram {
+            let datagram = self.parse_datagram(arrival)?;
+            if self.core.routes.ud_demux.deliver(&datagram, out) {
+                return Ok(());
+            }
+        } else if let Some(handler) = handlers.find(&self.core.routes.roce_demux, bth.dest_qpn) {
+            let packet = self.parse_packet(arrival)?;
+            handler.handle_packet(arrival.from, self.addr.ip(), &packet, now, out);
+            return Ok(());
+        }
+        Err(None)
+    }
+
+    /// A datagram that arrived here, checked.
+    fn parse_datagram<'a>(
+        &self,
+        arrival: &Arrival<'a>,
+    ) -> Result<ReceivedDatagram<'a>, Option<DropReason>> {
+        ReceivedDatagram::parse(arrival.bytes, self.path_from(arrival.from)).map_err(Some)
+    }
+
+    /// A packet of a connection or for queue pair 1 that arrived here, checked.
+    fn parse_packet<'a>(&self, arrival: &Arrival<'a>) -> Result<Packet<'a>, Option<DropReason>> {
+        let bytes = arrival.bytes;
+        if bytes.len() > LARGEST_CONNECTED {
+            return Err(Some(DropReason::Oversized));
+        }
+        let (packet, icrc) = Packet::parse(bytes).map_err(|_| Some(DropReason::Malformed))?;
+        let summed = &bytes[..bytes.len().saturating_sub(ICRC_LEN)];
+        if !is_icrc_valid(self.path_from(arrival.from), summed, icrc) {
+            return Err(Some(DropReason::Checksum));
+        }
+        // A full member of the default partition accepts full and limited members.
+        if packet.pkey | FULL_MEMBER != DEFAULT_PKEY {
+            return Err(Some(DropReason::Partition));
+        }
+        Ok(packet)
+    }
+
+    /// The path of a packet that arrived here.
+    fn path_from(&self, from: SocketAddr) -> Path {
+        Path {
             src: from.ip(),
             dst: self.addr.ip(),
             src_port: from.port(),
             dst_port: self.addr.port(),
-        };
-        let arrival = ReceivedDatagram::parse(bytes, path).map_err(Some)?;
-        let members = &self.core.routes.ud_demux;
-        if self.core.notification.steers_packets() {
-            out.set_packet(Tuple::ip(from.ip(), self.addr.ip()));
         }
-        let found = match self.group {
-            Some(group) => {
-                let own = self.core.local_addresses.all().unwrap_or_default();
-                members.deliver_all(group, own, &arrival, out)
-            }
-            None if port_and_index(arrival.dest_qpn()).0 == self.addr.port() => {
-                members.deliver(&arrival, out)
-            }
-            None => false,
-        };
-        out.end_packet();
-        // A queue pair counts its own drops.
-        if found { Ok(()) } else { Err(None) }
+    }
+
+    /// Packets to one destination that leave together.
+    pub(crate) fn burst(&self, to: SocketAddr) -> Burst<'_> {
+        Burst::new(&self.bursts, &self.socket, self.addr, to)
     }
 
     /// Sends a packet, with the ICRC over the addresses it will have.
@@ -226,33 +403,81 @@ impl UdpPort {
 
     /// Resumes the queue pair when there is room.
     pub(crate) fn resume_when_writable(&self, member: &Arc<UdMember>) {
+        let waits = |blocked: &Blocked| matches!(blocked, Blocked::Datagrams(w) if core::ptr::eq(w.as_ptr(), Arc::as_ptr(member)));
+        self.wait_for_room(waits, || Blocked::Datagrams(Arc::downgrade(member)));
+    }
+
+    /// Resumes the handler when there is room, after a burst that found none.
+    pub(crate) fn resume_packets_when_writable(&self, handler: &Arc<dyn PacketHandler>) {
+        let same =
+            |w: &Weak<dyn PacketHandler>| core::ptr::addr_eq(Weak::as_ptr(w), Arc::as_ptr(handler));
+        let waits = |blocked: &Blocked| matches!(blocked, Blocked::Packets(w) if same(w));
+        self.wait_for_room(waits, || Blocked::Packets(Arc::downgrade(handler)));
+    }
+
+    fn wait_for_room(&self, waits: impl Fn(&Blocked) -> bool, blocked: impl FnOnce() -> Blocked) {
         {
             let mut watch = self.state.lock();
-            let waits = |w: &Weak<UdMember>| core::ptr::eq(w.as_ptr(), Arc::as_ptr(member));
             if watch.closed || watch.blocked.iter().any(waits) {
                 return;
             }
-            watch.blocked.push(Arc::downgrade(member));
+            watch.blocked.push(blocked());
         }
         self.arm();
     }
 
-    /// There may be room: resumes the blocked queue pairs in order of arrival.
+    /// There may be room: sends what waits for it, and resumes the blocked queue pairs in order of arrival.
     fn resume_blocked(&self, out: &mut Outbox) {
+        let sent = self.bursts.send_pending(&self.socket);
         let blocked = {
             let mut watch = self.state.lock();
             watch.paused = false;
-            core::mem::take(&mut watch.blocked)
+            if sent {
+                core::mem::take(&mut watch.blocked)
+            } else {
+                Vec::new()
+            }
         };
-        let mut moved = blocked.is_empty();
-        for member in blocked.iter().filter_map(Weak::upgrade) {
-            // One that is still blocked is in the list again.
-            moved |= member.send(out);
+        let mut moved = sent && blocked.is_empty();
+        for one in &blocked {
+            match one {
+                // One that is still blocked is in the list again.
+                Blocked::Datagrams(member) => {
+                    moved |= member.upgrade().is_some_and(|member| member.send(out));
+                }
+                Blocked::Packets(handler) => {
+                    if let Some(handler) = handler.upgrade() {
+                        handler.resume(out);
+                        moved |= !self.bursts.is_full();
+                    }
+                }
+            }
         }
         if !moved {
             self.state.lock().paused = true;
             self.shard.set_timer(sys::now() + PAUSE, self.token);
         }
+    }
+}
+
+/// A batch of packets that other processes handed over: they are processed as if they had arrived at the port.
+pub(crate) struct HandedOver<'a> {
+    port: &'a UdpPort,
+    handlers: BatchHandlers,
+    now: Time,
+}
+
+impl HandedOver<'_> {
+    pub(crate) fn process(&mut self, arrival: &Arrival<'_>, out: &mut Outbox) {
+        let (port, mut admitted) = (self.port, None);
+        let reader = (&mut self.handlers, &mut admitted);
+        if let Err(dropped) = port.process(arrival, reader, self.now, out) {
+            port.core.routes.ud_demux.count(dropped);
+        }
+    }
+
+    pub(crate) fn end(mut self, out: &mut Outbox) {
+        self.handlers.end(self.now, out);
     }
 }
 

@@ -11,8 +11,9 @@ use verbena_wire::number::Qpn;
 
 use crate::accept::acceptor::Acceptor;
 use crate::core::Core;
-use crate::datagram::udp_port::UdpPort;
+use crate::datagram::udp_port::{PortKind, UdpPort};
 use crate::error::Error;
+use crate::sys::segments::MAX_STEERED;
 use crate::sys::{self, PortPair};
 
 /// Queue pairs of one port.
@@ -92,6 +93,11 @@ impl QpnAllocator {
         Some(port.udp_ports.clone())
     }
 
+    /// The ports of all numbers.
+    pub(crate) fn ports(&self) -> Vec<u16> {
+        self.0.lock().ports.iter().map(|port| port.number).collect()
+    }
+
     pub(crate) fn close(&self) {
         let ports = core::mem::take(&mut self.0.lock().ports);
         for port in &ports {
@@ -105,12 +111,16 @@ impl QpnPort {
     fn open(core: &Arc<Core>) -> Result<QpnPort, Error> {
         let config = &core.config;
         let random = sys::random_u64()?;
+        // Packets of RoCEv2 for such numbers are steered to this engine.
+        let residue = core.roce_ports.steered_residue(core);
+        let preferred = |port: u16| residue.is_none_or(|residue| port % MAX_STEERED == residue);
+        let addresses = core.local_addresses.all()?;
         let (number, pairs) =
-            PortPair::bind_range(core.local_addresses.all()?, config.ports.clone(), random)?;
+            PortPair::bind_range(addresses, config.ports.clone(), random, preferred)?;
         let (mut acceptors, mut udp_ports) = (Vec::new(), Vec::new());
         let opened = pairs.into_iter().try_for_each(|PortPair { tcp, udp }| {
             acceptors.push(Acceptor::for_oob(core, tcp)?);
-            udp_ports.push(UdpPort::new(core, udp, None)?);
+            udp_ports.push(UdpPort::new(core, udp, PortKind::Private)?);
             Ok(())
         });
         if let Err(error) = opened {

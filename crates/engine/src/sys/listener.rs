@@ -122,6 +122,20 @@ impl Listener {
 
 /// A socket of this kind bound to `at`.
 pub(super) fn bind_socket(at: SocketAddr, kind: SocketType, reuse: bool) -> Result<Fd> {
+    bind_socket_with(at, kind, |fd| {
+        if reuse {
+            reuse_address(fd, true)?;
+        }
+        Ok(())
+    })
+}
+
+/// The same with options that must be set before it is bound.
+pub(super) fn bind_socket_with(
+    at: SocketAddr,
+    kind: SocketType,
+    set_options: impl FnOnce(&Fd) -> Result<()>,
+) -> Result<Fd> {
     let family = AddressFamily::from_ip(at.ip());
     let fd = net::socket_with(family, kind, FLAGS, None).map_err(Error::of("socket"))?;
     let fd = Fd::from(fd);
@@ -129,9 +143,7 @@ pub(super) fn bind_socket(at: SocketAddr, kind: SocketType, reuse: bool) -> Resu
         // Otherwise it would take the IPv4 port as well, which another listener may need.
         sockopt::set_ipv6_v6only(&fd, true).map_err(Error::of("setsockopt IPV6_V6ONLY"))?;
     }
-    if reuse {
-        reuse_address(&fd, true)?;
-    }
+    set_options(&fd)?;
     net::bind(&fd, &at).map_err(Error::of("bind"))?;
     Ok(fd)
 }

@@ -29,14 +29,18 @@ impl PortPair {
     }
 
     /// Binds one port of the range at all addresses: returns its number and a pair for each address. The search starts at a
-    /// position chosen by `random`, so that adapters rarely collide and numbers are rarely reused soon.
+    /// position chosen by `random`, so that adapters rarely collide and numbers are rarely reused soon. Ports that are `preferred` are
+    /// tried first.
     pub fn bind_range(
         addresses: &[IpAddr],
         ports: RangeInclusive<u16>,
         random: u64,
+        preferred: impl Fn(u16) -> bool,
     ) -> Result<(u16, Vec<PortPair>)> {
         let start = (random % (ports.len() as u64).max(1)) as usize;
-        for port in ports.clone().skip(start).chain(ports.take(start)) {
+        let all = ports.clone().skip(start).chain(ports.take(start));
+        let first = all.clone().filter(|port| preferred(*port));
+        for port in first.chain(all.filter(|port| !preferred(*port))) {
             let all = addresses.iter().map(|&ip| PortPair::bind(ip, port));
             match all.collect::<Result<Vec<PortPair>>>() {
                 Ok(pairs) => return Ok((port, pairs)),

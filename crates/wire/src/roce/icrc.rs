@@ -1,10 +1,11 @@
 //! The invariant CRC at the end of every RoCEv2 packet: a CRC-32 over everything from the IP
 //! header on, with the fields that routers change set to ones. [`icrc`] takes the headers as sent;
-//! [`icrc_over_socket`] reconstructs the headers that the kernel will put in front of a payload
-//! sent through a UDP socket.
+//! [`icrc_over_socket`] and [`icrc_of_segment`] reconstruct the headers that the kernel will put in
+//! front of a payload sent through a UDP socket, and [`is_icrc_valid`] checks a payload received
+//! through one, whose IPv4 identification and flags are not visible.
 
 use core::fmt;
-use core::net::IpAddr;
+use core::net::{IpAddr, Ipv4Addr};
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iso_hdlc};
 
@@ -14,8 +15,8 @@ mod tests;
 /// Bytes of the checksum.
 pub const ICRC_LEN: usize = 4;
 
-/// In place of InfiniBand's local route header, which Ethernet packets lack.
-const DUMMY_LRH: [u8; 8] = [0xff; 8];
+/// In place of InfiniBand's local route header, which Ethernet packets lack: ones.
+const LRH_LEN: usize = 8;
 const IPV4_LEN: usize = 20;
 const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;
@@ -24,6 +25,13 @@ const MAX_HEADERS: usize = 60 + UDP_LEN;
 const PROTOCOL_UDP: u8 = 17;
 /// Byte of the BTH with the FECN and BECN bits, which routers may set.
 const BTH_CONGESTION: usize = 4;
+/// Everything up to that byte.
+const MAX_FRONT: usize = LRH_LEN + MAX_HEADERS + BTH_CONGESTION + 1;
+/// Bytes of an IPv4 header before the word with its identification and flags, and in that word.
+const BEFORE_IDENTIFICATION: usize = 4;
+const IDENTIFICATION_LEN: usize = 4;
+/// The bits of that word that differ between senders, as a little-endian number: the identification and "do not fragment".
+const SENDER_BITS: u32 = 0x0040_ffff;
 
 /// CRC-32 as Ethernet uses it.
 pub fn crc32_ieee(bytes: &[u8]) -> u32 {
@@ -35,28 +43,44 @@ pub fn crc32_ieee(bytes: &[u8]) -> u32 {
 ///
 /// Headers that are neither IPv4 nor IPv6 are taken as they are, so the result will not match.
 pub fn icrc(headers: &[u8], rest: &[u8]) -> [u8; ICRC_LEN] {
-    let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
-    digest.update(&DUMMY_LRH);
-    let (front, beyond) = headers
+    let (known, beyond) = headers
         .split_at_checked(MAX_HEADERS)
         .unwrap_or((headers, &[]));
     let mut masked = [0; MAX_HEADERS];
-    for (to, from) in masked.iter_mut().zip(front) {
-        *to = *from;
-    }
+    copy(&mut masked, known);
     mask_headers(&mut masked);
-    digest.update(masked.get(..front.len()).unwrap_or_default());
-    digest.update(beyond);
-    match rest.split_at_checked(BTH_CONGESTION) {
-        Some((before, [_, after @ ..])) => {
-            digest.update(before);
-            digest.update(&[0xff]);
+    let masked = masked.get(..known.len()).unwrap_or_default();
+    let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
+    // Packets have many headers and no `beyond`: everything up to the masked byte of the BTH is one update, and the rest another.
+    let mut front = [0xff; MAX_FRONT];
+    let bth = LRH_LEN + known.len();
+    copy(front.get_mut(LRH_LEN..).unwrap_or_default(), masked);
+    let (before, after) = rest.split_at_checked(BTH_CONGESTION).unwrap_or((rest, &[]));
+    match after {
+        [_, after @ ..] if beyond.is_empty() => {
+            copy(front.get_mut(bth..).unwrap_or_default(), before);
+            let end = bth + BTH_CONGESTION + 1;
+            digest.update(front.get(..end).unwrap_or_default());
             digest.update(after);
         }
-        _ => digest.update(rest),
+        _ => {
+            digest.update(front.get(..bth).unwrap_or_default());
+            digest.update(beyond);
+            digest.update(before);
+            if let [_, after @ ..] = after {
+                digest.update(&[0xff]);
+                digest.update(after);
+            }
+        }
     }
     // `Digest` returns 64 bits for every algorithm; a 32-bit checksum is the lower half.
     (digest.finalize() as u32).to_le_bytes()
+}
+
+fn copy(to: &mut [u8], from: &[u8]) {
+    for (to, from) in to.iter_mut().zip(from) {
+        *to = *from;
+    }
 }
 
 /// Sets the bits that may change between sender and receiver: ToS or traffic class, TTL or hop
@@ -120,28 +144,147 @@ impl fmt::Display for Path {
 /// headers to have no extension headers. If only one address is IPv4, both are taken as IPv6, as a
 /// dual-stack socket reports them. Lengths beyond 16 bits, which no packet has, count as 65535.
 pub fn icrc_over_socket(path: Path, ib_bytes: &[u8]) -> [u8; ICRC_LEN] {
+    icrc_of_segment(path, 0, ib_bytes)
+}
+
+/// The same for a packet that the kernel cuts from a longer buffer (UDP_SEGMENT): the first has
+/// number 0, and the IPv4 identification is that number.
+pub fn icrc_of_segment(path: Path, number: u16, ib_bytes: &[u8]) -> [u8; ICRC_LEN] {
     let udp_len = UDP_LEN + ib_bytes.len().saturating_add(ICRC_LEN);
-    let mut headers = Vec::with_capacity(IPV6_LEN + UDP_LEN);
-    match (path.src, path.dst) {
+    let mut headers = [0; IPV6_LEN + UDP_LEN];
+    let ip_len = match (path.src, path.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            let [len_high, len_low] = wire_len(udp_len.saturating_add(IPV4_LEN));
-            headers.extend_from_slice(&[0x45, 0, len_high, len_low]);
-            headers.extend_from_slice(&[0, 0, 0x40, 0, 0, PROTOCOL_UDP, 0, 0]);
-            headers.extend_from_slice(&src.octets());
-            headers.extend_from_slice(&dst.octets());
+            copy(&mut headers, &ipv4_header(src, dst, number, udp_len));
+            IPV4_LEN
         }
         (src, dst) => {
             let [len_high, len_low] = wire_len(udp_len);
-            headers.extend_from_slice(&[0x60, 0, 0, 0, len_high, len_low, PROTOCOL_UDP, 0]);
-            headers.extend_from_slice(&octets(src));
-            headers.extend_from_slice(&octets(dst));
+            copy(
+                &mut headers,
+                &[0x60, 0, 0, 0, len_high, len_low, PROTOCOL_UDP, 0],
+            );
+            let (_, addresses) = headers.split_at_mut(8);
+            let (from, to) = addresses.split_at_mut(16);
+            copy(from, &octets(src));
+            copy(to, &octets(dst));
+            IPV6_LEN
         }
+    };
+    let [src_high, src_low] = path.src_port.to_be_bytes();
+    let [dst_high, dst_low] = path.dst_port.to_be_bytes();
+    let [len_high, len_low] = wire_len(udp_len);
+    let udp = [
+        src_high, src_low, dst_high, dst_low, len_high, len_low, 0, 0,
+    ];
+    copy(headers.get_mut(ip_len..).unwrap_or_default(), &udp);
+    let headers = headers.get(..ip_len + UDP_LEN).unwrap_or_default();
+    icrc(headers, ib_bytes)
+}
+
+fn ipv4_header(src: Ipv4Addr, dst: Ipv4Addr, number: u16, udp_len: usize) -> [u8; IPV4_LEN] {
+    let [len_high, len_low] = wire_len(udp_len.saturating_add(IPV4_LEN));
+    let [id_high, id_low] = number.to_be_bytes();
+    let [s0, s1, s2, s3] = src.octets();
+    let [d0, d1, d2, d3] = dst.octets();
+    [
+        0x45,
+        0,
+        len_high,
+        len_low,
+        id_high,
+        id_low,
+        0x40,
+        0,
+        0,
+        PROTOCOL_UDP,
+        0,
+        0,
+        s0,
+        s1,
+        s2,
+        s3,
+        d0,
+        d1,
+        d2,
+        d3,
+    ]
+}
+
+/// Whether `icrc` is the ICRC of `ib_bytes` (BTH to pad) received through a UDP socket.
+///
+/// Over IPv6 it is compared exactly. The IPv4 identification and the flag "do not fragment" are
+/// covered by the ICRC, differ between senders, and are not visible to the program: an ICRC that is
+/// right for some value of these 17 bits is valid. Of random damage one packet in 2^15 is accepted,
+/// instead of one in 2^32; the UDP checksum, where the sender sets it, detects damage in addition.
+pub fn is_icrc_valid(path: Path, ib_bytes: &[u8], icrc: [u8; ICRC_LEN]) -> bool {
+    let expected = icrc_over_socket(path, ib_bytes);
+    // A Verbena that sends single packets: no further work.
+    expected == icrc
+        || matches!((path.src, path.dst), (IpAddr::V4(_), IpAddr::V4(_)))
+            && identification(expected, icrc, ib_bytes.len()).is_some()
+}
+
+/// The IPv4 identification, and whether "do not fragment" was set, that make `icrc` right for a
+/// packet of `len` bytes (BTH to pad) whose ICRC would be `expected` with 0 and "do not fragment".
+///
+/// CRC-32 is linear: if two packets differ in one word only, their checksums differ by that
+/// difference times a power of x that depends on the bytes behind it. Dividing by that power gives
+/// the word.
+fn identification(
+    expected: [u8; ICRC_LEN],
+    icrc: [u8; ICRC_LEN],
+    len: usize,
+) -> Option<(u16, bool)> {
+    let behind = IPV4_LEN - BEFORE_IDENTIFICATION - IDENTIFICATION_LEN + UDP_LEN + len;
+    let difference = u32::from_le_bytes(expected) ^ u32::from_le_bytes(icrc);
+    let word = divide_by_bytes(difference, behind.saturating_add(IDENTIFICATION_LEN));
+    let [high, low, flags, _] = word.to_le_bytes();
+    (word & !SENDER_BITS == 0).then(|| (u16::from_be_bytes([high, low]), flags == 0))
+}
+
+/// The generator of CRC-32 without x^32. Bit 31 of a polynomial is the coefficient of x^0.
+const GENERATOR: u32 = 0xedb8_8320;
+/// Lengths of packets have fewer bits.
+const LENGTH_BITS: usize = 17;
+/// x^(-8 * 2^n) for each bit n of a length.
+const BACK: [u32; LENGTH_BITS] = {
+    // The inverse of x: shifting it once gives 1.
+    let mut power = GENERATOR << 1 | 1;
+    let mut squarings = 0;
+    while squarings < 3 {
+        power = multiply(power, power);
+        squarings += 1;
     }
-    headers.extend_from_slice(&path.src_port.to_be_bytes());
-    headers.extend_from_slice(&path.dst_port.to_be_bytes());
-    headers.extend_from_slice(&wire_len(udp_len));
-    headers.extend_from_slice(&[0, 0]);
-    icrc(&headers, ib_bytes)
+    let mut powers = [power; LENGTH_BITS];
+    let mut rest: &mut [u32] = &mut powers;
+    while let [first, behind @ ..] = rest {
+        *first = power;
+        power = multiply(power, power);
+        rest = behind;
+    }
+    powers
+};
+
+/// The product of two polynomials modulo the generator.
+const fn multiply(a: u32, mut b: u32) -> u32 {
+    let (mut product, mut degree) = (0, 0);
+    while degree < u32::BITS {
+        if a & (0x8000_0000 >> degree) != 0 {
+            product ^= b;
+        }
+        b = b >> 1 ^ if b & 1 == 0 { 0 } else { GENERATOR };
+        degree += 1;
+    }
+    product
+}
+
+/// A polynomial divided by x^(8 * bytes).
+fn divide_by_bytes(polynomial: u32, bytes: usize) -> u32 {
+    let set = |n: &usize| bytes >> n & 1 == 1;
+    let powers = BACK.iter().enumerate().filter(|(n, _)| set(n));
+    powers.fold(polynomial, |quotient, (_, power)| {
+        multiply(*power, quotient)
+    })
 }
 
 fn wire_len(len: usize) -> [u8; 2] {

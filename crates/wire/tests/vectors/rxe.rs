@@ -2,7 +2,9 @@
 //! too. The captures and what happens in them are described in docs/roce.md.
 
 use verbena_wire::roce::cm::{CmMessage, CmaHeader};
-use verbena_wire::roce::{ICRC_LEN, MadHeader, Operation, Packet, icrc};
+use verbena_wire::roce::{
+    ICRC_LEN, MadHeader, Operation, Packet, Path, icrc, icrc_over_socket, is_icrc_valid,
+};
 
 /// Ethernet header.
 const ETHERNET: usize = 14;
@@ -65,4 +67,53 @@ fn captured_packets_emit_as_they_were() {
     ] {
         assert_eq!(check(name).0, count, "{name}");
     }
+}
+
+/// The path of a packet, as a socket reports it.
+fn path(headers: &[u8]) -> Path {
+    let ip = |at: usize| {
+        let octets: [u8; 4] = headers[at..at + 4].try_into().unwrap();
+        octets.into()
+    };
+    let port = |at: usize| u16::from_be_bytes([headers[at], headers[at + 1]]);
+    Path {
+        src: ip(12),
+        dst: ip(16),
+        src_port: port(20),
+        dst_port: port(22),
+    }
+}
+
+/// A socket does not show the identification, and rxe sets it.
+#[test]
+fn captured_packets_are_valid_without_identification() {
+    let mut exact = 0;
+    for name in [
+        "40_rxe_cm_rping",
+        "41_rxe_ops",
+        "42_rxe_errors",
+        "44_rxe_loss",
+        "46_rxe_perftest",
+    ] {
+        for (number, bytes) in packets(name).into_iter().enumerate() {
+            let (headers, udp) = bytes.split_at(HEADERS);
+            let (ib, sum) = udp.split_last_chunk::<ICRC_LEN>().unwrap();
+            let path = path(headers);
+            assert!(is_icrc_valid(path, ib, *sum), "{name} {number}");
+            exact += usize::from(icrc_over_socket(path, ib) == *sum);
+            let damaged = |at: usize| {
+                let mut ib = ib.to_vec();
+                ib[at] ^= 1 << (number % 8);
+                is_icrc_valid(path, &ib, *sum)
+            };
+            assert!(!damaged(0), "opcode, {name} {number}");
+            assert!(!damaged(ib.len() - 1), "last byte, {name} {number}");
+            let other = Path {
+                src: path.dst,
+                ..path
+            };
+            assert!(!is_icrc_valid(other, ib, *sum), "source, {name} {number}");
+        }
+    }
+    assert!(exact < 50, "{exact} packets with identification 0");
 }

@@ -1,11 +1,13 @@
 //! A simulated UDP socket. No call blocks; datagrams arrive at once, in order, unless the receiver has no room.
-//! Multicast is not simulated.
+//! Multicast is not simulated, and a port belongs to one socket.
 
 use core::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use rustix::io::Errno;
 
+use super::receive_batch::{Message, ReceiveBatch};
+use super::segments::SegmentsOutcome;
 use super::simulated::{Descriptor, point, wake, with};
 use super::{Error, Result};
 
@@ -22,6 +24,16 @@ impl DatagramSocket {
         let id = with(|world| world.bind_datagram(at)).map_err(Error::of("bind"))?;
         let fd = Descriptor::of(id)?;
         Ok(DatagramSocket { fd })
+    }
+
+    /// The same: groups that share a port are not simulated.
+    pub fn bind_roce(at: SocketAddr) -> Result<DatagramSocket> {
+        DatagramSocket::bind(at)
+    }
+
+    /// Without effect: there is one member.
+    pub fn steer_by_qpn(&self) -> Result<()> {
+        Ok(())
     }
 
     /// Multicast is not simulated.
@@ -54,6 +66,40 @@ impl DatagramSocket {
             room[..copied].copy_from_slice(&bytes[..copied]);
             (bytes.len(), from)
         }))
+    }
+
+    /// Sends the bytes as datagrams of `segment` bytes, the last of which may be shorter.
+    pub fn send_segments(
+        &self,
+        bytes: &[u8],
+        segment: usize,
+        to: SocketAddr,
+    ) -> Result<SegmentsOutcome> {
+        for datagram in bytes.chunks(segment.max(1)) {
+            self.send(datagram, to)?;
+        }
+        Ok(SegmentsOutcome::Sent)
+    }
+
+    /// Replaces what is in the buffers by the datagrams that have arrived; false if there are none.
+    pub fn receive_batch(&self, batch: &mut ReceiveBatch) -> Result<bool> {
+        point();
+        let mut received = 0;
+        for (buffer, message) in batch.slots() {
+            let Some((bytes, from)) = with(|world| world.take_datagram(self.fd.raw())) else {
+                break;
+            };
+            let copied = bytes.len().min(buffer.len());
+            buffer[..copied].copy_from_slice(&bytes[..copied]);
+            *message = Message {
+                len: bytes.len(),
+                segment: None,
+                from: Some(from),
+            };
+            received += 1;
+        }
+        batch.set_received(received);
+        Ok(received > 0)
     }
 
     /// Its local address.

@@ -18,7 +18,7 @@ fn crc32_check_value_matches() {
     assert_eq!(crc32_ieee(b"123456789"), 0xcbf4_3926);
     assert_eq!(crc32_ieee(b""), 0);
     // The state after the eight bytes in front of every packet, before the final inversion.
-    assert_eq!(!crc32_ieee(&DUMMY_LRH), 0xdebb_20e3);
+    assert_eq!(!crc32_ieee(&[0xff; LRH_LEN]), 0xdebb_20e3);
 }
 
 /// Flips every bit of `headers` and returns those that the checksum does not cover.
@@ -109,6 +109,71 @@ fn socket_icrc_equals_icrc_of_headers() {
     };
     assert_eq!(icrc_over_socket(mixed, &ib), icrc_over_socket(mapped, &ib));
     assert_eq!(v4.to_string(), "[192.168.1.1]:49443 -> [192.168.1.2]:4791");
+}
+
+/// A packet and a path with this identification and flags in its header; the identification that its ICRC gives.
+fn found(number: u16, flags: u8, payload: usize) -> Option<(u16, bool)> {
+    let mut headers = hex(IPV4);
+    let ib = [hex(IB), vec![0x5a; payload]].concat();
+    let len = headers.len() + ib.len() + ICRC_LEN;
+    headers[2..4].copy_from_slice(&(len as u16).to_be_bytes());
+    headers[24..26].copy_from_slice(&(len as u16 - 20).to_be_bytes());
+    headers[4..6].copy_from_slice(&number.to_be_bytes());
+    headers[6] = flags;
+    let sent = icrc(&headers, &ib);
+    assert_eq!(is_icrc_valid(V4, &ib, sent), flags & !0x40 == 0);
+    identification(icrc_over_socket(V4, &ib), sent, ib.len())
+}
+
+const V4: Path = Path {
+    src: IpAddr::V4(Ipv4Addr::new(192, 168, 1, 1)),
+    dst: IpAddr::V4(Ipv4Addr::new(192, 168, 1, 2)),
+    src_port: 0xc123,
+    dst_port: 4791,
+};
+
+#[test]
+fn identification_follows_from_the_icrc() {
+    for payload in [0, 4, 256, 1024, 4096, 9000] {
+        for number in [0, 1, 2, 0x8000, 0x1234, 0xffff] {
+            assert_eq!(found(number, 0x40, payload), Some((number, true)));
+            assert_eq!(found(number, 0, payload), Some((number, false)));
+            // Reserved bit, and a fragment: no such packet reaches a socket.
+            assert_eq!(found(number, 0xc0, payload), None);
+            assert_eq!(found(number, 0x60, payload), None);
+        }
+    }
+    assert_eq!(multiply(GENERATOR << 1 | 1, 0x4000_0000), 0x8000_0000);
+}
+
+#[test]
+fn segments_count_their_identification() {
+    let ib = hex(IB);
+    for number in [0, 1, 63, 0xffff] {
+        let sent = icrc_of_segment(V4, number, &ib);
+        let found = identification(icrc_over_socket(V4, &ib), sent, ib.len());
+        assert_eq!(found, Some((number, true)));
+        assert!(is_icrc_valid(V4, &ib, sent));
+    }
+}
+
+#[test]
+fn one_damaged_packet_in_2_to_15_is_valid() {
+    let ib = hex(IB);
+    let right = u32::from_le_bytes(icrc_over_socket(V4, &ib));
+    // The differences are spread over all values by a multiplicative hash.
+    let damaged = (1..1_u32 << 20).map(|n| right ^ n.wrapping_mul(0x9e37_79b1));
+    let valid = damaged.filter(|sum| is_icrc_valid(V4, &ib, sum.to_le_bytes()));
+    let valid = valid.count();
+    assert!((16..=64).contains(&valid), "{valid} of 2^20, expected 2^5");
+    let v6 = Path {
+        src: Ipv6Addr::LOCALHOST.into(),
+        ..V4
+    };
+    let right = u32::from_le_bytes(icrc_over_socket(v6, &ib));
+    let damaged = (1..1_u32 << 16).map(|n| right ^ n.wrapping_mul(0x9e37_79b1));
+    let valid = damaged.filter(|sum| is_icrc_valid(v6, &ib, sum.to_le_bytes()));
+    assert_eq!(valid.count(), 0, "IPv6 has no identification");
 }
 
 proptest! {

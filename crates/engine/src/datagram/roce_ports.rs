@@ -1,0 +1,114 @@
+//! The UDP sockets at port 4791, one for each local address, opened when the first queue pair needs them and closed with the engine.
+//! Processes of one user share the port: each has a member of a group of sockets, and the kernel steers packets by bits of the queue pair
+//! number. A packet that reaches another member than that of its queue pair is handed over ([`PacketHandover`]), so a wrong choice costs
+//! time and nothing else.
+
+use core::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use verbena_sync::locks::Mutex;
+use verbena_wire::roce::PORT;
+
+use crate::core::Core;
+use crate::datagram::packet_handover::{Claim, PacketHandover};
+use crate::datagram::udp_port::{PortKind, UdpPort};
+use crate::error::Error;
+use crate::roce::cm::RoceCm;
+use crate::sys::segments::MAX_STEERED;
+use crate::sys::{self, DatagramSocket};
+
+/// The sockets of an engine.
+#[derive(Debug, Default)]
+pub(crate) struct RocePorts {
+    ports: Mutex<Ports>,
+    /// Packets that arrive for other processes, and from them.
+    pub(crate) handover: PacketHandover,
+}
+
+#[derive(Debug, Default)]
+struct Ports {
+    open: Vec<Arc<UdpPort>>,
+    /// The number of the first socket in its group.
+    member: Option<u16>,
+    closed: bool,
+}
+
+impl RocePorts {
+    /// The port at this local address, opened at the first call; afterwards packets for every number that was allocated so far arrive at it.
+    /// The error says in one sentence that another user or the kernel's rxe has the port.
+    pub(crate) fn at(&self, core: &Arc<Core>, local: IpAddr) -> Result<Arc<UdpPort>, Error> {
+        let port = self.open(core, local)?;
+        // Messages for queue pair 1 reach any process that has the port: each can hand them to the one they are for.
+        RoceCm::of(core)?;
+        for number in core.oob.qpn_allocator.ports() {
+            self.handover.claim(core, &port, Claim::Port(number))?;
+        }
+        Ok(port)
+    }
+
+    /// The ports at all local addresses.
+    pub(crate) fn at_all(&self, core: &Arc<Core>) -> Result<Arc<[Arc<UdpPort>]>, Error> {
+        let all = core.local_addresses.all()?.iter();
+        all.map(|local| self.at(core, *local)).collect()
+    }
+
+    /// The residue, modulo [`MAX_STEERED`], of port numbers in the numbers of queue pairs whose packets the kernel steers to this engine; none
+    /// if it does not use RoCEv2, or shares the port with too many others.
+    pub(crate) fn steered_residue(&self, core: &Arc<Core>) -> Option<u16> {
+        if core.config.uses_roce() {
+            let local = *core.local_addresses.all().ok()?.first()?;
+            // The caller of `at` gets the error.
+            let _ = self.open(core, local);
+        }
+        self.ports.lock().member.filter(|n| *n < MAX_STEERED)
+    }
+
+    /// Opens the port at this address, if it is not open.
+    fn open(&self, core: &Arc<Core>, local: IpAddr) -> Result<Arc<UdpPort>, Error> {
+        let local = local.to_canonical();
+        let mut ports = self.ports.lock();
+        if let Some(port) = ports.open.iter().find(|port| port.ip() == local) {
+            return Ok(port.clone());
+        }
+        if ports.closed {
+            return Err(Error::Closed);
+        }
+        if core.security.tls.is_some() {
+            return Err(Error::NoDatagrams);
+        }
+        if !core.local_addresses.all()?.contains(&local) {
+            return Err(Error::NotLocalAddress { address: local });
+        }
+        let at = SocketAddr::new(local, PORT);
+        let socket = DatagramSocket::bind_roce(at).map_err(|error| {
+            if error.is_in_use() {
+                Error::RocePortInUse { address: local }
+            } else {
+                error.into()
+            }
+        })?;
+        // A kernel that cannot steer spreads packets by their addresses, and they are handed over.
+        let _ = socket.steer_by_qpn();
+        let members = sys::sharing_sockets(at);
+        let port = UdpPort::new(core, socket, PortKind::Roce)?;
+        port.serve()?;
+        let member = u16::try_from(members.saturating_sub(1)).ok();
+        ports.member = ports.member.or(member);
+        ports.open.push(port.clone());
+        Ok(port)
+    }
+
+    /// Closes all sockets; none is opened any more.
+    pub(crate) fn close(&self) {
+        let open = {
+            let mut ports = self.ports.lock();
+            ports.closed = true;
+            core::mem::take(&mut ports.open)
+        };
+        self.handover.close();
+        open.iter().for_each(|port| port.close());
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,174 @@
+//! Connections between processes of one user that carry packets: a listener with an abstract name, and channels that keep the boundaries of what
+//! is sent (SOCK_SEQPACKET). No call blocks. Both ends check by SO_PEERCRED that the other is a process of the same user.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::{Errno, retry_on_intr};
+use rustix::net::{
+    self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketType,
+    sockopt,
+};
+
+use super::fd::{FLAGS, Fd};
+use super::{Error, Result, effective_uid};
+
+/// The backlog of pending connections.
+const BACKLOG: i32 = 64;
+
+/// A listener for channels.
+#[derive(Debug)]
+pub struct PacketListener {
+    fd: Fd,
+}
+
+impl PacketListener {
+    /// Binds the name and listens; EADDRINUSE if another process has it.
+    pub fn bind(name: &str) -> Result<PacketListener> {
+        let fd = Fd::from(socket()?);
+        net::bind(&fd, &abstract_name(name)?).map_err(Error::of("bind"))?;
+        net::listen(&fd, BACKLOG).map_err(Error::of("listen"))?;
+        Ok(PacketListener { fd })
+    }
+
+    /// The next client of this user; none if none is pending. Clients of other users are disconnected.
+    pub fn accept(&self) -> Result<Option<PacketChannel>> {
+        loop {
+            match net::accept_with(&self.fd, FLAGS) {
+                Ok(fd) => {
+                    let channel = PacketChannel { fd: fd.into() };
+                    if channel.check_peer().is_ok() {
+                        return Ok(Some(channel));
+                    }
+                }
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => return Err(Error::new("accept", errno)),
+            }
+        }
+    }
+}
+
+impl AsFd for PacketListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// One end of a connection.
+#[derive(Debug)]
+pub struct PacketChannel {
+    fd: Fd,
+}
+
+impl PacketChannel {
+    /// Connects to the listener with this name; ECONNREFUSED if there is none, EPERM if it is another user's.
+    pub fn connect(name: &str) -> Result<PacketChannel> {
+        let channel = PacketChannel {
+            fd: socket()?.into(),
+        };
+        let name = abstract_name(name)?;
+        retry_on_intr(|| net::connect(&channel.fd, &name)).map_err(Error::of("connect"))?;
+        channel.check_peer()?;
+        Ok(channel)
+    }
+
+    fn check_peer(&self) -> Result<()> {
+        let peer = sockopt::socket_peercred(&self.fd);
+        let peer = peer.map_err(Error::of("getsockopt SO_PEERCRED"))?;
+        if peer.uid.as_raw() == effective_uid() {
+            Ok(())
+        } else {
+            Err(Error::new("getsockopt SO_PEERCRED", Errno::PERM))
+        }
+    }
+
+    /// Sends a packet in two parts; false if there is no room now.
+    pub fn send(&self, head: &[u8], body: &[u8]) -> Result<bool> {
+        let parts = [IoSlice::new(head), IoSlice::new(body)];
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let send = || net::sendmsg(&self.fd, &parts, &mut SendAncillaryBuffer::default(), flags);
+        match retry_on_intr(send) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::NOBUFS) => Ok(false),
+            Err(errno) => Err(Error::new("sendmsg", errno)),
+        }
+    }
+
+    /// Receives a packet; none if there is none. One that is longer than the buffer is an error, and so is the end of the connection.
+    pub fn receive<'a>(&self, room: &'a mut [u8]) -> Result<Option<&'a [u8]>> {
+        // MSG_TRUNC: the second length is the true one.
+        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        match retry_on_intr(|| net::recv(&self.fd, &mut *room, flags)) {
+            // Nothing empty is sent.
+            Ok((_, 0)) => Err(Error::new("recv", Errno::PIPE)),
+            Ok((copied, whole)) if copied < whole => Err(Error::new("recv", Errno::MSGSIZE)),
+            Ok((copied, _)) => Ok(room.get(..copied)),
+            Err(Errno::AGAIN) => Ok(None),
+            Err(errno) => Err(Error::new("recv", errno)),
+        }
+    }
+}
+
+impl AsFd for PacketChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn socket() -> Result<OwnedFd> {
+    net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)
+        .map_err(Error::of("socket"))
+}
+
+fn abstract_name(name: &str) -> Result<SocketAddrUnix> {
+    SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(Error::of("bind"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(test: &str) -> String {
+        format!("verbena-test/{}/{test}", std::process::id())
+    }
+
+    #[test]
+    fn packets_keep_their_boundaries() {
+        let name = name("boundaries");
+        assert!(PacketChannel::connect(&name).unwrap_err().is_refused());
+        let listener = PacketListener::bind(&name).unwrap();
+        assert!(PacketListener::bind(&name).unwrap_err().is_in_use());
+        assert!(listener.accept().unwrap().is_none());
+        let client = PacketChannel::connect(&name).unwrap();
+        let server = listener.accept().unwrap().unwrap();
+        let mut room = [0; 8];
+        assert_eq!(server.receive(&mut room).unwrap(), None);
+        assert!(client.send(b"ab", b"cd").unwrap());
+        assert!(client.send(b"e", b"").unwrap());
+        assert!(client.send(b"12345678", b"9").unwrap());
+        assert_eq!(server.receive(&mut room).unwrap(), Some(&b"abcd"[..]));
+        assert_eq!(server.receive(&mut room).unwrap(), Some(&b"e"[..]));
+        assert!(server.receive(&mut room).is_err(), "too long");
+        // Shut down, not only dropped: a child that another test forks at this moment has a copy.
+        net::shutdown(&client.fd, net::Shutdown::Both).unwrap();
+        assert!(server.receive(&mut room).is_err(), "the end");
+    }
+
+    #[test]
+    fn full_channel_blocks_no_sender() {
+        let name = name("full");
+        let listener = PacketListener::bind(&name).unwrap();
+        let client = PacketChannel::connect(&name).unwrap();
+        let server = listener.accept().unwrap().unwrap();
+        let mut sent = 0;
+        while client.send(&[1; 100], &[2; 4000]).unwrap() {
+            sent += 1;
+        }
+        let mut room = [0; 5000];
+        for _ in 0..sent {
+            assert_eq!(server.receive(&mut room).unwrap().unwrap().len(), 4100);
+        }
+        assert!(client.send(&[1; 100], &[2; 4000]).unwrap());
+    }
+}
