@@ -211,6 +211,13 @@ impl RoceCm {
         cm.with_table(core, |table| table.disconnect(qp, forget, now))
     }
 
+    /// Tells all peers that their connections have ended.
+    pub(crate) fn disconnect_all(core: &Arc<Core>) {
+        if let Some(cm) = core.roce_cm.get() {
+            cm.with_table(core, |table| table.disconnect_all(sys::now()));
+        }
+    }
+
     /// An identifier that is not in use, which peers cannot guess. Its upper half names a port of this process.
     fn new_id(&self, core: &Core, is_used: impl Fn(u32) -> bool) -> Result<u32, Error> {
         let ports = core.oob.qpn_allocator.ports();

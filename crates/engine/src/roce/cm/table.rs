@@ -615,12 +615,17 @@ impl Table {
         was_there
     }
 
-    /// The engine stops: every connection is ended with one DREQ, and the calls that are still owed are returned.
-    pub(super) fn stop(&mut self, now: Time) -> Vec<Done> {
+    /// Ends every connection.
+    pub(super) fn disconnect_all(&mut self, now: Time) {
         let qps: Vec<u32> = self.by_qp.keys().copied().collect();
         for qp in qps {
             self.disconnect(qp, true, now);
         }
+    }
+
+    /// The engine stops: every connection is ended with one DREQ, and the calls that are still owed are returned.
+    pub(super) fn stop(&mut self, now: Time) -> Vec<Done> {
+        self.disconnect_all(now);
         let actions = core::mem::take(&mut self.actions).into_iter();
         let owed = actions.filter_map(|action| match action {
             Action::Report { done, .. } => Some(done),
