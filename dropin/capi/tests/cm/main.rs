@@ -9,6 +9,7 @@ mod tcp;
 mod datagrams;
 mod groups;
 mod hostile;
+mod roce;
 mod streams;
 
 use std::process::Command;
