@@ -113,7 +113,7 @@ impl RoceRequest {
             let init = options.qp.init();
             (options.attr.lock().rnr_retry, init.srq.is_some())
         };
-        let number = options.qp.clone();
+        let attached = options.qp.clone();
         let receive_psn = Psn::wrapping(sys::random_u64()? as u32);
         let settings = Settings {
             service: asked.service,
@@ -149,7 +149,7 @@ impl RoceRequest {
         };
         let now = sys::now();
         let accepted = self.cm.with_table(&core, |table| {
-            table.accept(self.local_id, &rep, &number, done, now)
+            table.accept(self.local_id, &rep, &attached, done, now)
         });
         if accepted.is_err() {
             // The peer has given up while the queue pair was attached.
