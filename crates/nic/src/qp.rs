@@ -19,6 +19,7 @@ mod receive;
 mod receive_state;
 mod register;
 mod responder;
+mod roce;
 mod send;
 mod send_queue;
 mod snapshot;
@@ -38,6 +39,7 @@ pub use inner::Counters;
 pub use post::{PostError, PostRecvError, PostSendError};
 pub use receive::{Received, Receiving, SendDemand};
 pub use register::{OnFailure, RegisterError, Registration};
+pub use roce::PacketSender;
 pub use send::{Acks, Sending};
 pub use transfer::Transfer;
 

@@ -258,6 +258,11 @@ impl Requester {
         self.next
     }
 
+    /// Packets of a request that began are to be sent, now or later.
+    pub fn has_unsent(&self) -> bool {
+        self.cursor.request < self.requests.len()
+    }
+
     /// PSN of the oldest packet that is not acknowledged.
     fn acked(&self) -> Psn {
         match self.requests.front() {

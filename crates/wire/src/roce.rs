@@ -21,7 +21,7 @@ pub use icrc::{
     ICRC_LEN, Path, crc32_ieee, icrc, icrc_of_segment, icrc_over_socket, is_icrc_valid,
 };
 pub use mad::MadHeader;
-pub use packet::{DEFAULT_PKEY, Immediate, Operation, Packet, Service, Tail};
+pub use packet::{DEFAULT_PKEY, Immediate, Operation, Packet, Service, Tail, pad_of};
 pub use reth::Reth;
 pub use ud::UdPacket;
 

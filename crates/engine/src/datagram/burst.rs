@@ -7,6 +7,7 @@
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 
+use verbena_nic::PacketSender;
 use verbena_nic::ud::SendOutcome;
 use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::Mutex;
@@ -21,7 +22,7 @@ const MAX_PENDING: usize = 16;
 const MAX_BUFFERS: usize = 16;
 
 /// What bursts need of a socket.
-pub(super) trait PacketSocket {
+pub(crate) trait PacketSocket {
     /// Sends a packet; false if there is no room now.
     fn send(&self, bytes: &[u8], to: SocketAddr) -> sys::Result<bool>;
 
@@ -266,22 +267,6 @@ impl<'a, S: PacketSocket> Burst<'a, S> {
         }
     }
 
-    /// Room for the next packet: from the BTH to the pad bytes, without ICRC; exactly `len` bytes, which the caller writes all. `None` if no
-    /// more can be taken now: the caller waits with [`resume_packets_when_writable`](super::udp_port::UdpPort::resume_packets_when_writable).
-    pub(crate) fn room(&mut self, len: usize) -> Option<&mut [u8]> {
-        let size = len.checked_add(ICRC_LEN)?;
-        if size > MAX_SEGMENTS_LEN || !self.sender.send_pending(self.socket) {
-            return None;
-        }
-        if !self.packets.fits(size) && self.flush() == SendOutcome::Full {
-            return None;
-        }
-        if self.packets.buffer.is_empty() {
-            self.packets.buffer = self.sender.buffer();
-        }
-        self.packets.push(size).get_mut(..len)
-    }
-
     /// Sends what it holds. `Full`: there was no room, and it is sent when there is; the caller waits with
     /// [`resume_packets_when_writable`](super::udp_port::UdpPort::resume_packets_when_writable). `Lost`: some could not be sent for a
     /// reason outside the adapter, as if they were lost on the wire.
@@ -302,6 +287,24 @@ impl<'a, S: PacketSocket> Burst<'a, S> {
             self.packets.clear();
         }
         outcome
+    }
+}
+
+impl<S: PacketSocket> PacketSender for Burst<'_, S> {
+    /// The caller writes all bytes. `None`: it waits with
+    /// [`resume_packets_when_writable`](super::udp_port::UdpPort::resume_packets_when_writable).
+    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+        let size = len.checked_add(ICRC_LEN)?;
+        if size > MAX_SEGMENTS_LEN || !self.sender.send_pending(self.socket) {
+            return None;
+        }
+        if !self.packets.fits(size) && self.flush() == SendOutcome::Full {
+            return None;
+        }
+        if self.packets.buffer.is_empty() {
+            self.packets.buffer = self.sender.buffer();
+        }
+        self.packets.push(size).get_mut(..len)
     }
 }
 

@@ -190,7 +190,7 @@ impl UdpPort {
         }
     }
 
-    /// Takes up to `times` datagrams, and what is joined with the last one, and processes them; true if one came. False, too, if another
+    /// Takes datagrams in batches until `times` have come, or there are none, and processes them; true if one came. False, too, if another
     /// thread is reading.
     pub(crate) fn read(&self, times: usize, out: &mut Outbox) -> bool {
         let Some(mut reader) = self.reader.try_lock() else {
@@ -226,7 +226,8 @@ impl UdpPort {
         let mut count = 0;
         for arrival in batch.arrivals() {
             count += 1;
-            let handled = self.process(&arrival, (handlers, admitted), now, out);
+            let reader = (&mut *handlers, &mut *admitted);
+            let handled = self.process(&arrival, reader, now, out);
             if let Err(dropped) = handled
                 && !(dropped.is_none() && self.hand_over(&arrival))
             {
@@ -279,6 +280,22 @@ impl UdpPort {
         handover.hand_over(self.addr.ip(), claim, arrival.from, arrival.bytes)
     }
 
+    /// Hands a packet that its handler does not own, such as a message of the connection manager for a service of another process, to the
+    /// process that claimed it; false if there is none.
+    pub(crate) fn hand_over_packet(
+        &self,
+        claim: Claim,
+        from: SocketAddr,
+        packet: &Packet<'_>,
+    ) -> bool {
+        let mut bytes = Vec::new();
+        packet.emit(&mut bytes);
+        let icrc = icrc_over_socket(self.path_from(from), &bytes);
+        bytes.extend(icrc);
+        let handover = &self.core.roce_ports.handover;
+        handover.hand_over(self.addr.ip(), claim, from, &bytes)
+    }
+
     /// Begins a batch of packets that other processes handed over.
     pub(crate) fn handed_over(&self) -> HandedOver<'_> {
         HandedOver {
@@ -326,8 +343,7 @@ impl UdpPort {
         now: Time,
         out: &mut Outbox,
     ) -> Result<(), Option<DropReason>> {
-        let malformed = || Some(DropReason::Malformed);
-        let bth = Bth::parse(arrival.bytes).map_err(|_| malformed())?;
+        let bth = Bth::parse(arrival.bytes).map_err(|_| Some(DropReason::Malformed))?;
         let is_datagram = bth.opcode & SERVICE == UD && bth.dest_qpn.get() != MadHeader::QPN;
         if is_datagram {
             let datagram = self.parse_datagram(arrival)?;

@@ -18,6 +18,7 @@ mod monitor;
 mod multicast;
 mod oob_dial;
 mod out_of_band;
+mod roce_port;
 mod setuid_config;
 mod sleep_poll;
 mod tls;

@@ -79,6 +79,11 @@ pub enum MigrateRefusal {
         "it is encrypted (setting `tls`), and its keys do not leave the adapter; disconnect it and connect again at the destination"
     )]
     Encrypted,
+    /// Its machines and its place at the UDP port stay in this adapter.
+    #[error(
+        "it is connected over RoCEv2, which is not moved; disconnect it and connect again at the destination, or use the setting `wire = tcp`"
+    )]
+    Roce,
     /// Its shared receive queues, or those of its peer, are named by numbers of an XRC domain, which stays.
     #[error(
         "it is an XRC queue pair, and its domain stays in its adapter: disconnect it and connect another one at the destination"
@@ -333,6 +338,9 @@ fn traits(init: &QpInit) -> Traits {
 impl Inner {
     /// Checks that it can be moved.
     fn check_migratable(&self, init: &QpInit) -> Result<(), MigrateRefusal> {
+        if self.roce.is_some() {
+            return Err(MigrateRefusal::Roce);
+        }
         let open = self.stream.as_ref().is_some_and(|s| s.state().is_open());
         if !open || !self.state.receives() || self.link != LinkState::Open {
             return Err(MigrateRefusal::State(self.state));

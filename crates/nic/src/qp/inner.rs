@@ -16,6 +16,7 @@ use super::link_state::LinkState;
 use super::queue::Heads;
 use super::receive_state::{BlockReason, Blocked, RESPONSES_WAIT, ReceiveState, UNTIMED};
 use super::responder::Responder;
+use super::roce::RoceWire;
 use super::send_queue::SendQueue;
 use super::transmit_buffer::TransmitBuffer;
 use super::wqe::{PeerFeatures, Progress, Wqe};
@@ -51,6 +52,9 @@ pub(super) struct Inner {
     #[serde(skip)]
     pub(super) link: LinkState,
     pub(super) stream: Option<Stream>,
+    /// The machines of RoCEv2, instead of a stream. Not moved: a queue pair that has them is not migrated.
+    #[serde(skip)]
+    pub(super) roce: Option<Box<RoceWire>>,
     /// Not moved: a queue pair cannot be moved before the peer is authenticated.
     #[serde(skip)]
     pub(super) authentication: Authentication,
@@ -75,6 +79,7 @@ impl Inner {
             state: QpState::Reset,
             link: LinkState::default(),
             stream: None,
+            roce: None,
             authentication: Authentication::default(),
             attributes: Attributes::default(),
             heads,
@@ -108,10 +113,11 @@ impl Inner {
 
     /// The features of the stream's peer that affect messages.
     pub(super) fn peer_features(&self) -> PeerFeatures {
+        let roce = self.roce.is_some();
         let has = |feature| self.stream.as_ref().is_some_and(|s| s.has(feature));
         PeerFeatures {
-            read_v2: has(Features::READ_V2),
-            send_imm: has(Features::SEND_IMM),
+            read_v2: roce || has(Features::READ_V2),
+            send_imm: roce || has(Features::SEND_IMM),
         }
     }
 }
@@ -205,7 +211,10 @@ impl Inner {
 /// Timers, and what the code that drives the connection must know.
 impl Inner {
     pub(super) fn deadline(&self) -> Option<Time> {
-        let rnr = self.stream.as_ref().and_then(Stream::deadline);
+        let rnr = match &self.roce {
+            None => self.stream.as_ref().and_then(Stream::deadline),
+            Some(roce) => roce.deadline().filter(|_| !self.state.flushes()),
+        };
         let grace = self
             .link
             .grace_ends()
@@ -229,6 +238,8 @@ impl Inner {
         if let Some(stream) = &mut self.stream {
             // The consequences follow when requests are completed.
             stream.handle_timeout(now);
+        } else if !self.state.flushes() {
+            self.handle_roce_timeout(init, now, out);
         }
         self.check_wait_timeouts(init, now, out);
     }

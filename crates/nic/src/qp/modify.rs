@@ -76,7 +76,8 @@ impl Inner {
     }
 
     pub(super) fn disconnect(&mut self, init: &QpInit, out: &mut Outbox) -> Option<Vec<u8>> {
-        if self.link.is_retired() || self.stream.is_none() || self.state.flushes() {
+        let connected = self.stream.is_some() || self.roce.is_some();
+        if self.link.is_retired() || !connected || self.state.flushes() {
             return None;
         }
         let gently = init.personality == Personality::Iwarp && self.sends.is_empty();
@@ -206,6 +207,9 @@ impl Inner {
     pub(super) fn peer_disconnected(&mut self, init: &QpInit, reset: bool, out: &mut Outbox) {
         if self.drop_unauthenticated() {
             return;
+        }
+        if self.roce.is_some() {
+            return self.roce_disconnected(init, out);
         }
         if reset {
             self.give_up_held_responses(init, out);

@@ -15,7 +15,9 @@ use super::inner::Inner;
 use super::memory::{access_violation, scatter};
 use super::owed::Owed;
 use super::place::Placed;
-use super::receive_state::{BlockReason, Blocked, HoldCheck, PeerProgress, UNTIMED};
+use super::receive_state::{
+    BlockReason, Blocked, HoldCheck, MessageProgress, PeerProgress, UNTIMED,
+};
 use super::target::Selected;
 use super::touch::sink_touched;
 use super::wqe::Payload;
@@ -461,9 +463,19 @@ impl Inner {
     /// Compares the progress for a receive that is held.
     pub(super) fn check_hold(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
         let works = !self.state.flushes();
-        let stream = self.stream.as_ref().filter(|_| works);
+        let connected = self.stream.is_some() || self.roce.is_some();
+        let message = match &self.roce {
+            Some(roce) => Some(MessageProgress::Packets(roce.executed())),
+            None => {
+                let progress = self.stream.as_ref().and_then(Stream::send_progress);
+                progress.map(MessageProgress::Stream)
+            }
+        };
         let bytes_in = self.counters.bytes_in;
-        match self.receive.check_hold(init, stream, bytes_in, now) {
+        match self
+            .receive
+            .check_hold(init, works && connected, message, bytes_in, now)
+        {
             None | Some(HoldCheck::Held) => {}
             // The receive of a dropped message (unreliable connections) is returned to the shared queue.
             Some(HoldCheck::Unused) if works => self.receive.return_claimed(init, out),
@@ -604,7 +616,7 @@ impl Inner {
         true
     }
 
-    fn receive_wc(
+    pub(super) fn receive_wc(
         &self,
         init: &QpInit,
         op: WcOp,
@@ -624,7 +636,7 @@ impl Inner {
         }
     }
 
-    fn complete_receive(&mut self, init: &QpInit, wc: Wc, out: &mut Outbox) {
+    pub(super) fn complete_receive(&mut self, init: &QpInit, wc: Wc, out: &mut Outbox) {
         self.counters.messages_in += 1;
         let entered = self.complete_sends(init, out);
         let received = self.receive.take_claimed().is_none() || init.recv_cq.push(wc, out);

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 use verbena_events::event::Outbox;
-use verbena_stream::{Delivery, SendProgress, Stream, Time, Violation};
+use verbena_stream::{Delivery, SendProgress, Time, Violation};
 use verbena_wire::Stag;
 
 use super::QpInit;
@@ -81,11 +81,29 @@ struct SrqHold {
     since: Option<(Time, PeerProgress)>,
 }
 
+/// How much of its messages the peer has sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MessageProgress {
+    /// So much of the message of its stream.
+    Stream(SendProgress),
+    /// So many packets.
+    Packets(u64),
+}
+
+impl MessageProgress {
+    fn is_beyond(self, before: MessageProgress) -> bool {
+        match (self, before) {
+            (MessageProgress::Stream(now), MessageProgress::Stream(then)) => now.is_beyond(then),
+            (now, then) => now != then,
+        }
+    }
+}
+
 /// Progress of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PeerProgress {
     /// It has sent so much of the message.
-    Message(SendProgress),
+    Message(MessageProgress),
     /// It was told that a receive is ready, when so many bytes had arrived.
     Reserved { bytes_in: u64 },
     /// It cannot continue: this side does not read.
@@ -284,16 +302,19 @@ impl ReceiveState {
         self.srq_hold.filter(holds).map(|hold| hold.next_check)
     }
 
-    /// Compares the progress for a receive that is held; `None` if it is not time yet. `stream` is the one that still receives.
+    /// Compares the progress for a receive that is held; `None` if it is not time yet. `message` is how much has arrived of the
+    /// message that is being received, if one is; `receives` is false when none can be any more.
     pub(super) fn check_hold(
         &mut self,
         init: &QpInit,
-        stream: Option<&Stream>,
+        receives: bool,
+        message: Option<MessageProgress>,
         bytes_in: u64,
         now: Time,
     ) -> Option<HoldCheck> {
         let hold = self.srq_hold.filter(|hold| now >= hold.next_check)?;
-        let Some(progress) = stream.and_then(|s| self.peer_progress(s, bytes_in)) else {
+        let progress = receives.then(|| self.peer_progress(message, bytes_in));
+        let Some(progress) = progress.flatten() else {
             self.srq_hold = None;
             return Some(HoldCheck::Unused);
         };
@@ -318,11 +339,15 @@ impl ReceiveState {
     }
 
     /// `None` if no message of the peer needs what is held.
-    fn peer_progress(&self, stream: &Stream, bytes_in: u64) -> Option<PeerProgress> {
+    fn peer_progress(
+        &self,
+        message: Option<MessageProgress>,
+        bytes_in: u64,
+    ) -> Option<PeerProgress> {
         if self.claimed.is_none() {
             return self.reserved.then_some(PeerProgress::Reserved { bytes_in });
         }
-        let progress = stream.send_progress()?;
+        let progress = message?;
         Some(match self.blocked {
             Some(_) => PeerProgress::LocallyBlocked,
             None => PeerProgress::Message(progress),

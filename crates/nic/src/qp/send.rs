@@ -376,7 +376,7 @@ impl Inner {
     }
 
     /// Begins the next part of the next request, if it may start now.
-    fn begin_request(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
+    pub(super) fn begin_request(&mut self, init: &QpInit, out: &mut Outbox) -> bool {
         let Some(at) = self.sends.next_to_begin(self.state) else {
             return false;
         };
@@ -401,6 +401,9 @@ impl Inner {
         let started = self.check_start(init, at);
         if let Err(status) = started.and_then(|()| self.load_word(init, at)) {
             return self.fail_in_turn(init, at, status, out);
+        }
+        if self.roce.is_some() {
+            return self.begin_message(init, at, out);
         }
         let Progress::Waiting { part } = self.sends[at].progress else {
             return false;

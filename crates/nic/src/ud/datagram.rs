@@ -5,9 +5,7 @@
 use core::net::IpAddr;
 
 use verbena_wire::number::Qpn;
-use verbena_wire::roce::{
-    Bth, Deth, ICRC_LEN, PORT, Path, UdPacket, icrc_over_socket, is_icrc_valid,
-};
+use verbena_wire::roce::{Bth, Deth, ICRC_LEN, Path, UdPacket, is_icrc_valid};
 
 use crate::wc::Header;
 
@@ -75,13 +73,7 @@ impl<'a> ReceivedDatagram<'a> {
         }
         let summed = bytes.len().saturating_sub(ICRC_LEN);
         let summed = bytes.get(..summed).unwrap_or_default();
-        let valid = if path.dst_port == PORT {
-            // Any adapter may have sent it.
-            is_icrc_valid(path, summed, icrc)
-        } else {
-            icrc_over_socket(path, summed) == icrc
-        };
-        if !valid {
+        if !is_icrc_valid(path, summed, icrc) {
             return Err(DropReason::Checksum);
         }
         if packet.pkey != PKEY {

@@ -51,7 +51,7 @@ pub fn icrc(headers: &[u8], rest: &[u8]) -> [u8; ICRC_LEN] {
     mask_headers(&mut masked);
     let masked = masked.get(..known.len()).unwrap_or_default();
     let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
-    // Packets have many headers and no `beyond`: everything up to the masked byte of the BTH is one update, and the rest another.
+    // For every packet `beyond` is empty: everything up to the masked byte of the BTH is one update, and what follows another.
     let mut front = [0xff; MAX_FRONT];
     let bth = LRH_LEN + known.len();
     copy(front.get_mut(LRH_LEN..).unwrap_or_default(), masked);

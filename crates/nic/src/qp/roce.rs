@@ -1,0 +1,281 @@
+//! A queue pair over RoCEv2: its requester and responder (crate `verbena-roce`) in place of a stream, packets in place of bytes.
+//! Work requests, receives, memory checks and completions are those of every queue pair; what differs is in this module: how a request becomes
+//! packets ([`requests`]), and how the peer's packets are executed ([`responses`]). A packet is whole: its payload is placed or it is refused.
+
+mod requests;
+mod responses;
+
+use std::collections::VecDeque;
+
+use verbena_events::event::{Event, Outbox};
+use verbena_roce::requester::OutRequest;
+use verbena_roce::responder::OutResponse;
+use verbena_roce::{Requester, Responder, Settings};
+use verbena_stream::Time;
+use verbena_wire::roce::{Operation, Packet, Service};
+
+use super::inner::Inner;
+use super::link_state::{LinkAct, LinkEvent};
+use super::send::Sending;
+use super::{Qp, QpInit};
+use crate::state::{Personality, QpEvent, QpState, QpType};
+use crate::wc::Status;
+
+/// Takes the packets that a queue pair sends.
+pub trait PacketSender {
+    /// Room for the next packet, from its BTH to its pad and without the ICRC: exactly `len` bytes. `None` if no more can be taken now.
+    fn room(&mut self, len: usize) -> Option<&mut [u8]>;
+}
+
+/// The machines of a connection.
+#[derive(Debug)]
+pub(super) struct RoceWire {
+    requester: Requester,
+    responder: Responder,
+    /// Numbers in the send queue of the requests that were begun, from `reported` on.
+    numbers: VecDeque<u64>,
+    /// Requests whose completion the send queue knows.
+    reported: u64,
+    /// Packets that found no room.
+    held_request: Option<OutRequest>,
+    held_response: Option<OutResponse>,
+    /// The packet that is being made.
+    packet: Vec<u8>,
+}
+
+impl RoceWire {
+    fn new(settings: &Settings) -> RoceWire {
+        RoceWire {
+            requester: Requester::new(settings),
+            responder: Responder::new(settings),
+            numbers: VecDeque::new(),
+            reported: 0,
+            held_request: None,
+            held_response: None,
+            packet: Vec::new(),
+        }
+    }
+
+    /// The number in the send queue of a request.
+    fn number_of(&self, request: u64) -> Option<u64> {
+        let at = request.checked_sub(self.reported)?;
+        self.numbers.get(usize::try_from(at).ok()?).copied()
+    }
+
+    /// When the requester's next deadline is.
+    pub(super) fn deadline(&self) -> Option<Time> {
+        self.requester.deadline()
+    }
+
+    /// Packets that the responder has executed.
+    pub(super) fn executed(&self) -> u64 {
+        self.responder.counters().executed
+    }
+}
+
+/// Result of an attempt to send one packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// One was sent, or something else was done: try again.
+    Done,
+    /// There is none.
+    Nothing,
+    /// There is no room.
+    Full,
+}
+
+impl Inner {
+    /// Attaches the machines; false if the state does not allow it.
+    fn connect_roce(&mut self, init: &QpInit, settings: &Settings) -> bool {
+        let service = match init.qp_type {
+            QpType::Rc => Service::Rc,
+            QpType::Uc => Service::Uc,
+            _ => return false,
+        };
+        let free = self.stream.is_none() && self.roce.is_none();
+        let suits = init.personality == Personality::Roce && service == settings.service;
+        let next = self.state.next(init.personality, QpEvent::Connected);
+        let Some(next) = next.filter(|_| free && suits) else {
+            return false;
+        };
+        if self.link.handle(LinkEvent::Attach) == LinkAct::Reject {
+            return false;
+        }
+        self.state = next;
+        self.receive.begin_stream();
+        // Immediate data and atomics are part of the protocol.
+        self.attributes.rfc7306 = true;
+        self.roce = Some(Box::new(RoceWire::new(settings)));
+        true
+    }
+
+    /// Replaces the requester of a connection that has sent nothing yet; false if it has.
+    fn restart_requester(&mut self, settings: &Settings) -> bool {
+        let Some(roce) = &mut self.roce else {
+            return false;
+        };
+        let unused = roce.reported == 0 && roce.numbers.is_empty();
+        if unused {
+            roce.requester = Requester::new(settings);
+        }
+        unused
+    }
+
+    fn handle_packet(&mut self, init: &QpInit, packet: &Packet<'_>, now: Time, out: &mut Outbox) {
+        self.now = self.now.max(now);
+        if !self.state.receives() {
+            // InfiniBand: a queue pair that has failed does not answer.
+            return;
+        }
+        let Some(roce) = &mut self.roce else {
+            return;
+        };
+        self.counters.bytes_in += packet.payload.len() as u64;
+        if packet.operation == Operation::CongestionNotification {
+            roce.requester.handle_congestion();
+        } else if packet.operation.is_response() {
+            self.handle_response(init, packet, now, out);
+        } else {
+            self.handle_request(init, packet, out);
+        }
+        self.report_completed();
+    }
+
+    /// Sends responses and requests in turn, until there is nothing left or no room.
+    fn push_packets(
+        &mut self,
+        init: &QpInit,
+        sender: &mut impl PacketSender,
+        now: Time,
+        out: &mut Outbox,
+    ) -> Sending {
+        self.now = self.now.max(now);
+        loop {
+            if self.roce.is_none() {
+                return Sending::Ended;
+            }
+            let response = self.send_response(init, sender, out);
+            if response == Step::Full {
+                return Sending::Blocked;
+            }
+            let request = self.send_request(init, sender, out);
+            if request == Step::Full {
+                return Sending::Blocked;
+            }
+            if response == Step::Done || request == Step::Done {
+                continue;
+            }
+            // An unreliable connection completes what was sent.
+            self.report_completed();
+            if !self.begin_next(init, out) {
+                return Sending::Idle;
+            }
+        }
+    }
+
+    /// Tells the send queue which requests are complete.
+    fn report_completed(&mut self) {
+        let Some(roce) = &mut self.roce else {
+            return;
+        };
+        let sent = roce.held_request.map_or(u64::MAX, |held| held.request);
+        let end = roce.requester.completed().min(sent);
+        while roce.reported < end {
+            let number = roce.numbers.pop_front();
+            roce.reported += 1;
+            let at = number.map_or(usize::MAX, |number| self.sends.position(number));
+            if self.sends.get(at).is_some_and(|wqe| !wqe.is_done()) {
+                self.sends.end(at, Status::Success);
+            }
+        }
+    }
+
+    /// Processes the timeouts of the requester.
+    pub(super) fn handle_roce_timeout(&mut self, init: &QpInit, now: Time, out: &mut Outbox) {
+        let Some(roce) = &mut self.roce else {
+            return;
+        };
+        let step = roce.requester.handle_timeout(now);
+        self.finish_step(init, step, &[], out);
+    }
+
+    /// The connection manager has ended the connection.
+    pub(super) fn roce_disconnected(&mut self, init: &QpInit, out: &mut Outbox) {
+        if self.link.handle(LinkEvent::End { grace: false }) == LinkAct::RaiseDisconnected {
+            out.push(Event::Disconnected { qp: init.number });
+        }
+    }
+}
+
+impl Qp {
+    /// Attaches the machines of RoCEv2: the queue pair sends and receives packets from now on. A queue pair in `Rtr` receives, and its
+    /// requester may be replaced by [`restart_requester`](Qp::restart_requester) when it is moved to `Rts`.
+    ///
+    /// False if the state does not allow it, or if it is not an RC or UC queue pair of the RoCE personality; nothing has changed then.
+    pub fn attach_roce(&self, settings: &Settings, out: &mut Outbox) -> bool {
+        self.run_locked(out, |inner, init, _| inner.connect_roce(init, settings))
+    }
+
+    /// Sets what its requester begins with: first PSN, timeout, retries and depth. False if it has begun already.
+    pub fn restart_requester(&self, settings: &Settings, out: &mut Outbox) -> bool {
+        self.run_locked(out, |inner, _, _| inner.restart_requester(settings))
+    }
+
+    /// It is attached to RoCEv2.
+    pub fn has_roce(&self) -> bool {
+        self.lock.read(|inner| inner.roce.is_some())
+    }
+
+    /// Handles a packet of the peer for this queue pair, whose addresses and ICRC were checked. The caller calls
+    /// [`transmit_packets`](Qp::transmit_packets) afterwards, once for all packets that arrived together.
+    pub fn handle_packet(&self, packet: &Packet<'_>, now: Time, out: &mut Outbox) {
+        self.run_locked(out, |inner, init, out| {
+            inner.handle_packet(init, packet, now, out);
+        });
+    }
+
+    /// Sends packets until there is nothing left or the sender has no room.
+    pub fn transmit_packets(
+        &self,
+        sender: &mut impl PacketSender,
+        now: Time,
+        out: &mut Outbox,
+    ) -> Sending {
+        use std::cell::{Cell, RefCell};
+        let (init, hands) = (&self.init, RefCell::new((sender, out)));
+        let send = |inner: &mut Inner| {
+            let (sender, out) = &mut *hands.borrow_mut();
+            inner.turn(init, out, |inner, init, out| {
+                inner.push_packets(init, *sender, now, out)
+            })
+        };
+        let last = Cell::new(Sending::Idle);
+        self.lock
+            .lock_and_run(|inner| last.set(send(inner)), |inner| last.set(send(inner)));
+        last.get()
+    }
+
+    /// The same, unless another thread holds the lock, which then sends before it unlocks or calls
+    /// [`transmit_packets`](Qp::transmit_packets) afterwards: `None`. The second value is when to call
+    /// [`handle_timeout`](Qp::handle_timeout).
+    pub fn try_transmit_packets(
+        &self,
+        sender: &mut impl PacketSender,
+        now: Time,
+        out: &mut Outbox,
+    ) -> Option<(Sending, Option<Time>)> {
+        let mut last = None;
+        self.lock.run_or_delegate(|inner| {
+            let sending = inner.turn(&self.init, out, |inner, init, out| {
+                inner.push_packets(init, sender, now, out)
+            });
+            last = Some((sending, inner.deadline()));
+        });
+        last
+    }
+}
+
+/// The state in which requests are sent.
+fn sends(state: QpState) -> bool {
+    matches!(state, QpState::Rts | QpState::Sqd | QpState::Sqe)
+}
