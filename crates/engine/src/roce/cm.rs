@@ -19,7 +19,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
-use verbena_nic::Outbox;
+use verbena_nic::{Outbox, QpState};
 use verbena_roce::cm::{CmTimers, CommunicationId, Mad};
 use verbena_roce::{Mtu, Settings};
 use verbena_stream::Time;
@@ -42,6 +42,7 @@ use crate::error::Error;
 use crate::notify::pipeline::catch_panic;
 use crate::oob::qpn::port_and_index;
 use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::roce::connection::RoceConnection;
 use crate::sys::{self, Ready};
 use request::RoceRequest;
 use services::Services;
@@ -100,14 +101,26 @@ impl core::fmt::Debug for ServiceGuard {
     }
 }
 
-/// Attaches the machines of RoCEv2 to a queue pair, which sends and receives from then on.
+/// Connects a queue pair with what both sides have said: it sends and receives from then on.
 fn attach_qp(
     core: &Arc<Core>,
-    options: Options,
+    options: &Options,
+    qpn: Qpn,
     ends: Ends,
-    settings: Settings,
+    settings: &Settings,
 ) -> Result<(), Error> {
-    todo!()
+    let mut out = Outbox::new();
+    if options.qp.state() == QpState::Reset {
+        options.qp.modify(QpState::Init, &mut out);
+    }
+    // Under the lock, so that a later change by the program is not overwritten.
+    let attr = options.attr.lock();
+    attr.apply(&options.qp, &options.slot, &mut out);
+    drop(attr);
+    let (local, peer) = (ends.local.ip(), ends.peer.ip());
+    let attached = RoceConnection::attach(core, options, (qpn, local), peer, settings);
+    core.deliver(&mut out);
+    attached
 }
 
 impl RoceCm {

@@ -66,6 +66,7 @@ impl RoceCm {
             ord: terms::depth(ord),
             timeout: terms::ack_timeout(attr.peer_timeout),
             options,
+            qpn,
             done,
         };
         let header = CmaHeader {
@@ -111,7 +112,7 @@ impl RoceCm {
             };
             let id = CommunicationId::connect(&req, transaction, CmTimers::default(), now);
             let limit = now + core.config.startup_timeout;
-            table.ask(id, ends, transaction, qpn, asking, (now, limit));
+            table.ask(id, ends, transaction, asking, (now, limit));
             Ok(())
         })
     }
@@ -135,11 +136,13 @@ impl RoceCm {
             is_lossy: true,
             rnr_retry: rep.rnr_retry_count,
         };
-        let (qp, done) = (asking.options.qp.clone(), asking.done);
-        let attached = super::attach_qp(core, asking.options, ends, settings);
+        let Asking {
+            options, qpn, done, ..
+        } = asking;
+        let attached = super::attach_qp(core, &options, qpn, ends, &settings);
         let now = sys::now();
         let is_connected = self.with_table(core, |table| {
-            table.finish_attach(local_id, &qp, attached.is_ok(), now)
+            table.finish_attach(local_id, &options.qp, attached.is_ok(), now)
         });
         let result = match attached {
             Ok(()) if is_connected => Ok(rep.private),

@@ -90,7 +90,7 @@ impl RoceRequest {
         private_data: &[u8],
         done: Done,
     ) -> Result<(), Error> {
-        let Ends { local, peer } = self.ends;
+        let peer = self.ends.peer;
         let core = self.cm.core.upgrade().ok_or(Error::Closed)?;
         core.check()?;
         qp.check_function(&core)?;
@@ -113,7 +113,6 @@ impl RoceRequest {
             let init = options.qp.init();
             (options.attr.lock().rnr_retry, init.srq.is_some())
         };
-        let attached = options.qp.clone();
         let receive_psn = Psn::wrapping(sys::random_u64()? as u32);
         let settings = Settings {
             service: asked.service,
@@ -128,7 +127,7 @@ impl RoceRequest {
             is_lossy: true,
             rnr_retry: asked.rnr_retry_count,
         };
-        super::attach_qp(&core, options, Ends { local, peer }, settings)?;
+        super::attach_qp(&core, &options, qpn, self.ends, &settings)?;
         let rep = Rep {
             // Filled in with those of the request.
             local_id: 0,
@@ -149,7 +148,7 @@ impl RoceRequest {
         };
         let now = sys::now();
         let accepted = self.cm.with_table(&core, |table| {
-            table.accept(self.local_id, &rep, &attached, done, now)
+            table.accept(self.local_id, &rep, &options.qp, done, now)
         });
         if accepted.is_err() {
             // The peer has given up while the queue pair was attached.

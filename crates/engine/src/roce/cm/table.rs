@@ -74,6 +74,8 @@ pub(super) enum Action {
 /// What this side has asked for.
 pub(super) struct Asking {
     pub(super) options: Options,
+    /// Our queue pair on the wire.
+    pub(super) qpn: Qpn,
     pub(super) done: Done,
     pub(super) service: Service,
     pub(super) mtu: Mtu,
@@ -244,11 +246,11 @@ impl Table {
         id: CommunicationId,
         ends: Ends,
         transaction: u64,
-        qpn: Qpn,
         asking: Asking,
         (now, limit): (Time, Time),
     ) {
         let (local_id, number) = (id.local_id(), asking.options.qp.number());
+        let qpn = asking.qpn;
         let role = Role::Asking(Box::new(asking));
         let mut entry = Entry::new(id, ends, transaction, role, now);
         entry.qp = Some((qpn, number));
