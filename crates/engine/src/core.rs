@@ -166,9 +166,7 @@ impl Core {
     pub(crate) fn run_on_qp(&self, qp: &Qp, call: impl FnOnce(&Qp, &mut Outbox)) {
         let mut out = Outbox::new();
         call(qp, &mut out);
-        if let Some(connection) = self.routes.connection_of(qp.number()) {
-            connection.send(&mut out);
-        }
+        self.routes.send_on_qp(qp.number(), &mut out);
         self.deliver(&mut out);
     }
 
@@ -202,10 +200,7 @@ impl Core {
                     continue;
                 };
                 qp.wake(wake, out);
-                if let Some(connection) = self.routes.connection_of(number) {
-                    connection.send(out);
-                    connection.resume(out);
-                }
+                self.routes.resume_qp(number, out);
             }
         }
         out.flush(&*self.notification);
@@ -224,9 +219,7 @@ impl Core {
     fn fail_overflowed(&self, cq: u32, out: &mut Outbox) {
         for qp in self.function.qps_of_cq(cq) {
             qp.fail_overflowed(out);
-            if let Some(connection) = self.routes.connection_of(qp.number()) {
-                connection.send(out);
-            }
+            self.routes.send_on_qp(qp.number(), out);
         }
         for qp in self.function.uds_of_cq(cq) {
             qp.fail_overflowed(out);

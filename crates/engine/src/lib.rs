@@ -65,6 +65,7 @@ pub use security::access::{AccessList, Refusal};
 pub use shutdown::Shutdown;
 pub use ulp::dial::UlpConnecting;
 pub use ulp::pair::{UlpOptions, UlpPair};
+pub use verbena_roce::Mtu;
 pub use verbs::control::ControlQueue;
 pub use verbs::function_handle::FunctionOptions;
 pub use verbs::queue_pair::{

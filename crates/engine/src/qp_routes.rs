@@ -4,11 +4,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use verbena_nic::Outbox;
 use verbena_sync::locks::{Mutex, RwLock};
 
 use crate::connection::Connection;
 use crate::datagram::roce_demux::RoceDemux;
 use crate::datagram::ud_demux::UdDemux;
+use crate::roce::connection::RoceConnection;
 use crate::ulp::stream::UlpStreams;
 use crate::verbs::queue_pair::QpAttr;
 use crate::verbs::ssq_driver::SsqDrivers;
@@ -18,6 +20,8 @@ use crate::verbs::ssq_driver::SsqDrivers;
 pub(crate) struct QpRoutes {
     /// Connections by the queue pair that they serve.
     connections: RwLock<HashMap<u32, Weak<Connection>>>,
+    /// Those over RoCEv2.
+    roce: RwLock<HashMap<u32, Weak<RoceConnection>>>,
     /// Attributes of the queue pairs of connections, for queries by number.
     attrs: RwLock<HashMap<u32, Weak<Mutex<QpAttr>>>>,
     /// Queue pairs that receive datagrams.
@@ -64,9 +68,48 @@ impl QpRoutes {
         }
     }
 
+    /// Records the connection of a queue pair over RoCEv2.
+    pub(crate) fn add_roce(&self, qp: u32, connection: &Arc<RoceConnection>) {
+        let connection = Arc::downgrade(connection);
+        self.roce.write().insert(qp, connection);
+    }
+
+    pub(crate) fn remove_roce(&self, qp: u32, connection: &RoceConnection) {
+        let mut connections = self.roce.write();
+        let ours = connections
+            .get(&qp)
+            .is_some_and(|c| core::ptr::eq(c.as_ptr(), connection));
+        if ours {
+            connections.remove(&qp);
+        }
+    }
+
     /// No queue pair has a connection.
     pub(crate) fn is_idle(&self) -> bool {
-        self.connections.read().is_empty()
+        self.connections.read().is_empty() && self.roce.read().is_empty()
+    }
+
+    pub(crate) fn roce_of(&self, qp: u32) -> Option<Arc<RoceConnection>> {
+        self.roce.read().get(&qp)?.upgrade()
+    }
+
+    /// Sends on the connection of a queue pair, and continues to read it.
+    pub(crate) fn resume_qp(&self, qp: u32, out: &mut Outbox) {
+        if let Some(connection) = self.connection_of(qp) {
+            connection.send(out);
+            connection.resume(out);
+        } else if let Some(connection) = self.roce_of(qp) {
+            connection.send(out);
+        }
+    }
+
+    /// Sends on the connection of a queue pair.
+    pub(crate) fn send_on_qp(&self, qp: u32, out: &mut Outbox) {
+        if let Some(connection) = self.connection_of(qp) {
+            connection.send(out);
+        } else if let Some(connection) = self.roce_of(qp) {
+            connection.send(out);
+        }
     }
 
     pub(crate) fn connection_of(&self, qp: u32) -> Option<Arc<Connection>> {

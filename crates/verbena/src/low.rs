@@ -45,7 +45,7 @@ pub use verbena_engine::sys::spawn;
 pub use verbena_engine::sys::timestamp;
 pub use verbena_engine::sys::{Channel, WaitFd};
 pub use verbena_engine::sys::{interface_name, interface_of, interfaces, is_link_up};
-pub use verbena_engine::{Backoff, InterruptCounters, Notify, QpAttr, Shutdown};
+pub use verbena_engine::{Backoff, InterruptCounters, Mtu, Notify, QpAttr, Shutdown};
 pub use verbena_engine::{CompletionQueueInfo, HandlerId, QueuePairInfo, WeakCompletionQueue};
 pub use verbena_events::eqe::ChannelEvent;
 pub use verbena_events::interrupts::{Accesses, At, Origin, SignalCounters};

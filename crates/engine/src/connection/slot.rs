@@ -9,11 +9,14 @@ use verbena_sync::atomic::{AtomicU64, Ordering};
 use verbena_sync::locks::RwLock;
 
 use super::Connection;
+use crate::roce::connection::RoceConnection;
 
 /// A queue pair's reference to its connection.
 #[derive(Debug)]
 pub(crate) struct Slot {
     connection: RwLock<Option<Arc<Connection>>>,
+    /// The connection over RoCEv2, instead.
+    roce: RwLock<Option<Arc<RoceConnection>>>,
     /// In nanoseconds; `u64::MAX` is unlimited.
     peer_timeout: AtomicU64,
 }
@@ -22,6 +25,7 @@ impl Slot {
     pub(crate) fn new(patience: Option<Duration>) -> Slot {
         let slot = Slot {
             connection: RwLock::default(),
+            roce: RwLock::default(),
             peer_timeout: AtomicU64::new(u64::MAX),
         };
         slot.set_peer_timeout(patience);
@@ -30,6 +34,21 @@ impl Slot {
 
     pub(crate) fn get(&self) -> Option<Arc<Connection>> {
         self.connection.read().clone()
+    }
+
+    /// The connection over RoCEv2.
+    pub(crate) fn roce(&self) -> Option<Arc<RoceConnection>> {
+        self.roce.read().clone()
+    }
+
+    pub(crate) fn set_roce(&self, connection: &Arc<RoceConnection>) {
+        let before = self.roce.write().replace(connection.clone());
+        drop(before);
+    }
+
+    /// Takes the connection over RoCEv2 out, to be closed.
+    pub(crate) fn take_roce(&self) -> Option<Arc<RoceConnection>> {
+        self.roce.write().take()
     }
 
     /// How long a peer that owes an answer may be silent or unreachable; none is unlimited.

@@ -7,6 +7,7 @@ mod migration;
 mod migration_state;
 mod oob;
 mod query;
+mod roce;
 
 pub use attr::QpAttr;
 pub use migration::{Destination, ExportedConnection, MigrateError};
@@ -34,7 +35,7 @@ use crate::poll::queue::{CompletionQueue, Queue};
 use crate::roce::cm::RoceCm;
 use crate::sys;
 use crate::verbs::shared_send_queue::{SendQueue, SharedSendQueue};
-use oob::{Callable, MovedNumber};
+use oob::{Callable, MovedNumber, ReservedNumber};
 
 /// An XRC domain: its targets receive into the shared receive queues that their peers name. Clones are handles of the same one; targets and shared
 /// receive queues keep it alive. A target has no completion queue of its own: its connection is served with an empty one of the domain, or by
@@ -129,6 +130,8 @@ pub struct QueuePair {
     attr: Arc<Mutex<QpAttr>>,
     /// Present if peers can call it.
     oob: Option<Callable>,
+    /// Its number in packets of RoCEv2, if peers cannot call it.
+    roce_number: Mutex<Option<ReservedNumber>>,
     /// Present if peers could call it before it was migrated.
     moved_number: Option<MovedNumber>,
 }
@@ -218,6 +221,9 @@ impl QueuePair {
             ird: None,
             ord: None,
             traffic_class: None,
+            path_mtu: None,
+            ack_timeout: None,
+            retry_count: None,
             psns: None,
         }));
         core.routes.add_attr(qp.number(), &attr);
@@ -230,6 +236,7 @@ impl QueuePair {
             _xrcd: xrcd.cloned(),
             attr,
             oob: callable,
+            roce_number: Mutex::default(),
             moved_number: None,
         })
     }
@@ -266,8 +273,12 @@ impl QueuePair {
 
     /// The peer's address, while it is connected.
     pub fn peer_addr(&self) -> Option<SocketAddr> {
-        let connection = self.core.is_alive().then(|| self.slot.get())??;
-        Some(connection.peer())
+        if !self.core.is_alive() {
+            return None;
+        }
+        let roce = || self.slot.roce().map(|connection| connection.peer());
+        let tcp = self.slot.get().map(|connection| connection.peer());
+        tcp.or_else(roce)
     }
 
     /// Changes its attributes towards the peer.
@@ -302,8 +313,10 @@ impl QueuePair {
             // Without a new nonce the next connection could be mistaken for this one.
             return false;
         }
+        self.prepare_roce_sends(to);
         let done = self.act(|qp, out| qp.modify(to, out));
         if done && to == QpState::Reset {
+            self.close_roce();
             self.act(|qp, out| self.core.function.flush_channel(qp.number(), out));
         }
         if done && matches!(to, QpState::Reset | QpState::Err) {
@@ -404,7 +417,7 @@ impl QueuePair {
         let connection = self.slot.get();
         let last = self.qp.disconnect(&mut out);
         let by_roce = RoceCm::disconnect(&self.core, self.number(), false);
-        let was_there = connection.is_some() || by_roce;
+        let was_there = connection.is_some() || by_roce || self.slot.roce().is_some();
         if let (Some(connection), Some(last)) = (connection, last) {
             connection.close(last, &mut out);
             self.core.deliver(&mut out);
@@ -421,7 +434,7 @@ impl QueuePair {
             state,
             QpState::Reset | QpState::Init | QpState::Rtr | QpState::Rts
         );
-        if fresh && self.slot.get().is_none() {
+        if fresh && self.slot.get().is_none() && self.slot.roce().is_none() {
             return Ok(());
         }
         let qp = self.number();
@@ -457,6 +470,8 @@ impl QueuePair {
         if let Some(connection) = self.slot.get() {
             connection.send(out);
             connection.resume(out);
+        } else if let Some(connection) = self.slot.roce() {
+            connection.send(out);
         }
         self.core.deliver(out);
     }
@@ -470,7 +485,11 @@ impl QueuePair {
             connection.send(&mut out);
         }
         // Also if the connection ended at this moment: then nothing else starts the timer for an absent peer.
-        if !connection.is_some_and(|connection| connection.is_running()) {
+        if connection.is_none()
+            && let Some(roce) = self.slot.roce()
+        {
+            roce.send(&mut out);
+        } else if !connection.is_some_and(|connection| connection.is_running()) {
             self.qp.ring_doorbell(&mut out);
             if let Some(callable) = &self.oob {
                 callable.handshake().start_peer_timeout();
@@ -502,6 +521,7 @@ impl Drop for QueuePair {
         if let (Some(connection), Ok(last)) = (connection, last) {
             connection.close(last, &mut out);
         }
+        self.close_roce();
         self.core.deliver(&mut out);
     }
 }

@@ -25,6 +25,9 @@ use crate::wc::Status;
 pub trait PacketSender {
     /// Room for the next packet, from its BTH to its pad and without the ICRC: exactly `len` bytes. `None` if no more can be taken now.
     fn room(&mut self, len: usize) -> Option<&mut [u8]>;
+
+    /// All packets of a turn have been written. Called under the lock of the queue pair, so that packets leave in order.
+    fn flush(&mut self) {}
 }
 
 /// The machines of a connection.
@@ -150,6 +153,17 @@ impl Inner {
         out: &mut Outbox,
     ) -> Sending {
         self.now = self.now.max(now);
+        let sending = self.write_packets(init, sender, out);
+        sender.flush();
+        sending
+    }
+
+    fn write_packets(
+        &mut self,
+        init: &QpInit,
+        sender: &mut impl PacketSender,
+        out: &mut Outbox,
+    ) -> Sending {
         loop {
             if self.roce.is_none() {
                 return Sending::Ended;

@@ -12,6 +12,7 @@ mod reads;
 mod refusals;
 mod register;
 mod rnr;
+mod roce;
 mod splits;
 mod srq_hold;
 mod table;

@@ -6,7 +6,7 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use verbena::low::{Personality, Psn, Psns, QpAccessFlags, QpAttr, QpState, RnrRetry, RnrTimer};
+use verbena::low::{Mtu, Personality, Psn, Psns, QpAccessFlags, QpAttr, QpState, RnrRetry, RnrTimer};
 use verbena::{Qp, QpEndpoint};
 
 use super::attributes::state_of;
@@ -200,6 +200,9 @@ fn apply_attributes(qp_attr: &mut QpAttr, attr: &ibv_qp_attr, mask: u32, before:
     if let Some(timer) = RnrTimer::new(attr.min_rnr_timer).filter(|_| has(IBV_QP_MIN_RNR_TIMER)) {
         qp_attr.rnr_timer = timer;
     }
+    if has(IBV_QP_PATH_MTU) {
+        qp_attr.path_mtu = Mtu::from_code(attr.path_mtu as u8);
+    }
     if has(IBV_QP_MAX_DEST_RD_ATOMIC) {
         qp_attr.ird = Some(attr.max_dest_rd_atomic.into());
     }
@@ -218,6 +221,8 @@ fn apply_attributes(qp_attr: &mut QpAttr, attr: &ibv_qp_attr, mask: u32, before:
             before.retry_cnt
         };
         qp_attr.peer_timeout = patience(timeout, tries, qp_attr.peer_timeout);
+        qp_attr.ack_timeout = ack_timeout(timeout);
+        qp_attr.retry_count = Some(tries);
         qp_attr.grace = grace(timeout, tries);
     }
     let (send, receive) = (
@@ -253,6 +258,11 @@ pub(crate) fn patience(timeout: u8, tries: u8, least: Option<Duration>) -> Optio
     }
     let nanos = (4096_u64 << timeout) * 4 * (u64::from(tries) + 1);
     Some(Duration::from_nanos(nanos).max(least.unwrap_or(DEFAULT_DEAD_AFTER)))
+}
+
+/// How long a request may be unanswered before it is repeated: 4.096 µs · 2^timeout; no limit for timeout 0.
+fn ack_timeout(timeout: u8) -> Option<Duration> {
+    (timeout > 0).then(|| Duration::from_nanos(4096_u64 << timeout))
 }
 
 /// How long requests wait after the connection to the peer was lost, as if the loss was noticed by the retransmission timer only;

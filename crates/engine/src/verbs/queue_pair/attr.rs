@@ -6,6 +6,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 use verbena_nic::qp::Psns;
 use verbena_nic::{Outbox, Qp};
+use verbena_roce::Mtu;
 use verbena_stream::RnrRetry;
 use verbena_wire::ext::RnrTimer;
 
@@ -28,6 +29,13 @@ pub struct QpAttr {
     pub ord: Option<u16>,
     /// Type of service (IPv4) or traffic class (IPv6) of sent packets. Used by the next connection.
     pub traffic_class: Option<u8>,
+    /// The path MTU of a connection over RoCEv2; 1024 bytes if none.
+    pub path_mtu: Option<Mtu>,
+    /// How long a request over RoCEv2 may be unanswered before it is repeated (`timeout`). It is longer if the repetitions would take less than
+    /// the setting `dead_after` together.
+    pub ack_timeout: Option<Duration>,
+    /// How often a request over RoCEv2 is repeated (`retry_cnt`); 7 if none.
+    pub retry_count: Option<u8>,
     /// Initial packet sequence numbers, for out-of-band connections.
     pub psns: Option<Psns>,
 }

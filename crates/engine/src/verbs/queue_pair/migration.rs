@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use verbena_mem::Pd;
 use verbena_nic::{Cq, Image, MigrateRefusal, NewQp, Outbox};
+use verbena_sync::locks::Mutex;
 use verbena_wire::number::Qpn;
 
 use super::oob::MovedNumber;
@@ -173,7 +174,7 @@ impl QueuePair {
             }
         };
         sends.add_send_group(&to.recv.0.group);
-        let attr = Arc::new(verbena_sync::locks::Mutex::new(attrs));
+        let attr = Arc::new(Mutex::new(attrs));
         core.routes.add_attr(qp.number(), &attr);
         Ok(QueuePair {
             core: core.clone(),
@@ -184,6 +185,7 @@ impl QueuePair {
             _xrcd: None,
             attr,
             oob: None,
+            roce_number: Mutex::default(),
             moved_number,
         })
     }

@@ -9,6 +9,7 @@ use verbena_nic::{Personality, QpState, QpType};
 use verbena_wire::number::Qpn;
 
 use super::QueuePair;
+use crate::config::Wire;
 use crate::core::Core;
 use crate::error::Error;
 use crate::oob::handshake::{ExpectedPeer, OobHandshake};
@@ -26,9 +27,21 @@ pub struct OobPeer {
 
 /// A number that no other queue pair of its function gets while this exists.
 #[derive(Debug)]
-struct ReservedNumber {
+pub(super) struct ReservedNumber {
     core: Arc<Core>,
     number: Qpn,
+}
+
+impl ReservedNumber {
+    pub(super) fn allocate(core: &Arc<Core>) -> Result<ReservedNumber, Error> {
+        let number = core.oob.qpn_allocator.allocate(core)?;
+        let core = core.clone();
+        Ok(ReservedNumber { core, number })
+    }
+
+    pub(super) fn number(&self) -> Qpn {
+        self.number
+    }
 }
 
 impl Drop for ReservedNumber {
@@ -58,10 +71,8 @@ struct Route {
 
 impl Callable {
     pub(super) fn new(core: &Arc<Core>, qp_type: QpType) -> Result<Callable, Error> {
-        let number = core.oob.qpn_allocator.allocate(core)?;
-        let core = core.clone();
-        let reserved = ReservedNumber { core, number };
-        let core = reserved.core.clone();
+        let reserved = ReservedNumber::allocate(core)?;
+        let (core, number) = (core.clone(), reserved.number);
         let handshake = OobHandshake::new(&core, number, qp_type)?;
         let route = Route {
             core,
@@ -197,6 +208,10 @@ impl QueuePair {
         let by_hand = self.qp.init().personality == Personality::Roce;
         if !by_hand || state != QpState::Init || !self.modify(QpState::Rtr) {
             return Err(Error::NotConnectable { qp, state });
+        }
+        if self.core.config.wire_to(peer.address) == Wire::Roce {
+            let settings = self.roce_settings(peer.number);
+            return self.attach_roce(peer.local, peer.address, settings);
         }
         callable.handshake().set_peer(ExpectedPeer {
             local: peer.local,

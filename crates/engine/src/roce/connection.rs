@@ -1,0 +1,236 @@
+//! A queue pair's connection over RoCEv2: the UDP port its packets leave by and arrive at, its peer, and its timer.
+//! Packets are handled by the thread that reads the port, a polling thread or a shard, and answered when all that arrived together have been
+//! handled. Packets of other addresses than the peer's have no effect.
+
+use core::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
+
+use verbena_nic::ud::SendOutcome;
+use verbena_nic::{Outbox, PacketSender, Qp, Sending};
+use verbena_roce::Settings;
+use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use verbena_sync::locks::Mutex;
+use verbena_wire::number::Qpn;
+use verbena_wire::roce::{PORT, Packet};
+
+use crate::connection::Options;
+use crate::core::Core;
+use crate::datagram::burst::Burst;
+use crate::datagram::roce_demux::PacketHandler;
+use crate::datagram::udp_port::UdpPort;
+use crate::error::Error;
+use crate::poll::group::Group;
+use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::sys::{self, Ready};
+
+/// A connection over RoCEv2.
+pub(crate) struct RoceConnection {
+    core: Arc<Core>,
+    qp: Arc<Qp>,
+    /// The number that the peer's packets are for.
+    qpn: Qpn,
+    port: Arc<UdpPort>,
+    peer: SocketAddr,
+    /// The peer's queue pair.
+    dest_qpn: Qpn,
+    group: Arc<Group>,
+    shard: Arc<Shard>,
+    token: u64,
+    /// When the timer expires that was set last.
+    timer: Mutex<Option<Time>>,
+    closed: AtomicBool,
+    /// Packets for this queue pair from other addresses than the peer's.
+    foreign: AtomicU64,
+    /// For the port, which holds no connection alive.
+    this: Weak<RoceConnection>,
+}
+
+/// The packets of one turn.
+struct Sender<'a> {
+    burst: Burst<'a>,
+    is_full: bool,
+}
+
+impl PacketSender for Sender<'_> {
+    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+        let room = self.burst.room(len);
+        self.is_full |= room.is_none();
+        room
+    }
+
+    fn flush(&mut self) {
+        self.is_full |= self.burst.flush() == SendOutcome::Full;
+    }
+}
+
+impl RoceConnection {
+    /// A connection that receives nothing yet.
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        qp: &Arc<Qp>,
+        group: &Arc<Group>,
+        (qpn, local): (Qpn, IpAddr),
+        (dest_qpn, peer): (Qpn, IpAddr),
+    ) -> Result<Arc<RoceConnection>, Error> {
+        let port = core.roce_ports.at(core, local)?;
+        let shard = core.shards.pick()?;
+        Ok(Arc::new_cyclic(|this| RoceConnection {
+            core: core.clone(),
+            qp: qp.clone(),
+            qpn,
+            port,
+            peer: SocketAddr::new(peer.to_canonical(), PORT),
+            dest_qpn,
+            group: group.clone(),
+            shard,
+            token: next_token(),
+            timer: Mutex::default(),
+            closed: AtomicBool::new(false),
+            foreign: AtomicU64::new(0),
+            this: this.clone(),
+        }))
+    }
+
+    /// Connects a queue pair with this number and local address to the peer's: it sends and receives from now on.
+    pub(crate) fn attach(
+        core: &Arc<Core>,
+        options: &Options,
+        own: (Qpn, IpAddr),
+        peer: IpAddr,
+        settings: &Settings,
+    ) -> Result<(), Error> {
+        let (qp, peer) = (&options.qp, (settings.dest_qpn, peer));
+        let connection = RoceConnection::new(core, qp, &options.group, own, peer)?;
+        let mut out = Outbox::new();
+        if !qp.attach_roce(settings, &mut out) {
+            let (qp, state) = (qp.number(), qp.state());
+            return Err(Error::NotConnectable { qp, state });
+        }
+        options.slot.set_roce(&connection);
+        connection.open()?;
+        connection.send(&mut out);
+        core.deliver(&mut out);
+        Ok(())
+    }
+
+    /// Packets for its number are handled from now on.
+    pub(crate) fn open(self: &Arc<Self>) -> Result<(), Error> {
+        self.shard.serve(self.token, self.clone())?;
+        let handler: Weak<dyn PacketHandler> = self.this.clone();
+        self.core.routes.roce_demux.add(self.qpn, handler);
+        self.core.routes.add_roce(self.qp.number(), self);
+        self.group.add_udp_port(&self.port);
+        Ok(())
+    }
+
+    /// Nothing is received or sent any more.
+    pub(crate) fn close(&self) {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.core.routes.roce_demux.remove(self.qpn);
+        self.core.routes.remove_roce(self.qp.number(), self);
+        self.group.udp_ports.leave(&self.port);
+        self.shard.forget(self.token);
+    }
+
+    /// The peer's address.
+    pub(crate) fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// The peer's queue pair.
+    pub(crate) fn dest_qpn(&self) -> Qpn {
+        self.dest_qpn
+    }
+
+    /// Sends what may be sent, unless another thread is doing that.
+    pub(crate) fn send(&self, out: &mut Outbox) {
+        self.send_at(sys::now(), out);
+    }
+
+    fn send_at(&self, now: Time, out: &mut Outbox) {
+        if self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        let mut sender = Sender {
+            burst: self.port.burst(self.peer),
+            is_full: false,
+        };
+        let sent = self.qp.try_transmit_packets(&mut sender, now, out);
+        if (sender.is_full || matches!(sent, Some((Sending::Blocked, _))))
+            && let Some(this) = self.this.upgrade()
+        {
+            let handler: Arc<dyn PacketHandler> = this;
+            self.port.resume_packets_when_writable(&handler);
+        }
+        if let Some((_, deadline)) = sent {
+            self.set_timer(deadline);
+        }
+    }
+
+    /// Sets the timer, unless one expires before. A timer that is too early only looks at the deadline again.
+    fn set_timer(&self, deadline: Option<Time>) {
+        let Some(deadline) = deadline else {
+            return;
+        };
+        let mut timer = self.timer.lock();
+        if timer.is_none_or(|set| deadline < set) {
+            *timer = Some(deadline);
+            self.shard.set_timer(deadline, self.token);
+        }
+    }
+}
+
+impl PacketHandler for RoceConnection {
+    fn handle_packet(
+        &self,
+        from: SocketAddr,
+        local: IpAddr,
+        packet: &Packet<'_>,
+        now: Time,
+        out: &mut Outbox,
+    ) {
+        if from.ip() != self.peer.ip() || local != self.port.ip() {
+            self.foreign.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        self.qp.handle_packet(packet, now, out);
+    }
+
+    fn end_batch(&self, now: Time, out: &mut Outbox) {
+        self.send_at(now, out);
+    }
+
+    fn resume(&self, out: &mut Outbox) {
+        self.send(out);
+    }
+}
+
+impl ShardTask for RoceConnection {
+    fn ready(self: Arc<Self>, _: Ready) {}
+
+    fn expire(self: Arc<Self>, now: Time) {
+        *self.timer.lock() = None;
+        let mut out = Outbox::new();
+        if self.qp.deadline().is_some_and(|deadline| deadline <= now) {
+            self.qp.handle_timeout(now, &mut out);
+        }
+        self.send_at(now, &mut out);
+        self.core.deliver(&mut out);
+    }
+
+    fn stop(self: Arc<Self>) {
+        self.close();
+    }
+}
+
+impl core::fmt::Debug for RoceConnection {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("RoceConnection")
+            .field("qpn", &self.qpn)
+            .field("peer", &self.peer)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,112 @@
+//! Connecting a queue pair over RoCEv2: with the numbers of the program (out of band), or those of the connection manager.
+//! The program's timeout and retries are kept, but a peer that is silent is waited for at least as long as the setting `dead_after` says:
+//! usual values for adapters are too short for processes.
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use verbena_nic::{Outbox, QpState, QpType};
+use verbena_roce::Settings;
+use verbena_stream::RnrRetry;
+use verbena_wire::number::{Psn, Qpn};
+use verbena_wire::roce::Service;
+
+use super::oob::ReservedNumber;
+use super::{QpAttr, QueuePair};
+use crate::error::Error;
+use crate::roce::connection::RoceConnection;
+
+/// Repetitions, for programs that set none.
+const RETRY_COUNT: u8 = 7;
+/// The largest depth that fits the protocol's messages.
+const MAX_DEPTH: u16 = 255;
+
+impl QueuePair {
+    /// Its number in packets: the one that it has for out-of-band connections, or one that is allocated at the first call.
+    pub(crate) fn roce_qpn(&self) -> Result<Qpn, Error> {
+        if let Some(number) = self.oob_qpn() {
+            return Ok(number);
+        }
+        let mut reserved = self.roce_number.lock();
+        if let Some(reserved) = &*reserved {
+            return Ok(reserved.number());
+        }
+        let new = ReservedNumber::allocate(&self.core)?;
+        let number = new.number();
+        *reserved = Some(new);
+        Ok(number)
+    }
+
+    /// Connects it over RoCEv2, from this local address.
+    pub(crate) fn attach_roce(
+        &self,
+        local: IpAddr,
+        peer: IpAddr,
+        settings: Settings,
+    ) -> Result<(), Error> {
+        let qpn = self.roce_qpn()?;
+        let options = self.options(&[]);
+        RoceConnection::attach(&self.core, &options, (qpn, local), peer, &settings)
+    }
+
+    /// What a connection with this peer begins with, by the attributes that the program has set so far.
+    pub(crate) fn roce_settings(&self, dest_qpn: Qpn) -> Settings {
+        let attr = *self.attr.lock();
+        let config = &self.core.config;
+        let depth = |own: Option<u16>, usual: u16| own.unwrap_or(usual).min(MAX_DEPTH) as u8;
+        let zero = Psn::wrapping(0);
+        let (send_psn, receive_psn) = attr
+            .psns
+            .map_or((zero, zero), |psns| (psns.send, psns.receive));
+        Settings {
+            service: match self.qp.init().qp_type {
+                QpType::Uc => Service::Uc,
+                _ => Service::Rc,
+            },
+            mtu: attr.path_mtu.unwrap_or_default(),
+            dest_qpn,
+            send_psn,
+            receive_psn,
+            initiator_depth: depth(attr.ord, config.ord),
+            responder_resources: depth(attr.ird, config.ird),
+            timeout: attr.ack_timeout(config.dead_after),
+            retry_count: attr.retry_count.unwrap_or(RETRY_COUNT),
+            is_lossy: true,
+            rnr_retry: match attr.rnr_retry {
+                RnrRetry::Never => 0,
+                RnrRetry::Times(times) => times.min(Settings::RNR_FOREVER - 1),
+                RnrRetry::Forever => Settings::RNR_FOREVER,
+            },
+        }
+    }
+
+    /// The queue pair is about to be moved to `Rts`: its requester begins with the attributes that were set by then.
+    pub(super) fn prepare_roce_sends(&self, to: QpState) {
+        if to != QpState::Rts || self.state() != QpState::Rtr {
+            return;
+        }
+        if let Some(connection) = self.slot.roce() {
+            let settings = self.roce_settings(connection.dest_qpn());
+            self.qp.restart_requester(&settings, &mut Outbox::new());
+        }
+    }
+
+    /// Closes the connection over RoCEv2, if it has one.
+    pub(super) fn close_roce(&self) {
+        if let Some(connection) = self.slot.take_roce() {
+            connection.close();
+        }
+    }
+}
+
+impl QpAttr {
+    /// How long a request may be unanswered before it is repeated: as the program says, but all repetitions together take at least
+    /// `dead_after`.
+    fn ack_timeout(&self, dead_after: Duration) -> Option<Duration> {
+        // Without a limit for the peer there is none for a request.
+        self.peer_timeout?;
+        let tries = u32::from(self.retry_count.unwrap_or(RETRY_COUNT)) + 1;
+        let least = dead_after / tries;
+        Some(self.ack_timeout.map_or(least, |timeout| timeout.max(least)))
+    }
+}
