@@ -19,7 +19,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
-use verbena_nic::{Outbox, QpState};
+use verbena_nic::{Outbox, PacketSender, QpState};
 use verbena_roce::cm::{CmTimers, CommunicationId, Mad};
 use verbena_roce::{Mtu, Settings};
 use verbena_stream::Time;
