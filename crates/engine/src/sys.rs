@@ -43,10 +43,10 @@ pub mod processor;
 #[cfg_attr(shuttle, path = "sys/simulated/random.rs")]
 pub mod random;
 mod readiness;
-#[cfg_attr(shuttle, path = "sys/simulated/route.rs")]
-pub mod route;
 pub mod receive_batch;
 mod reuseport;
+#[cfg_attr(shuttle, path = "sys/simulated/route.rs")]
+pub mod route;
 pub mod runtime;
 #[cfg_attr(shuttle, path = "sys/simulated/sched.rs")]
 pub mod sched;
@@ -84,9 +84,9 @@ pub use processor::{
     set_sched_policy,
 };
 pub use random::random_u64;
-pub use route::{Route, route_to};
 pub use receive_batch::{Arrival, ReceiveBatch};
 pub use reuseport::sharing_sockets;
+pub use route::{Route, route_to};
 pub use sched::{SchedState, preemptions, sched_state, thread_id};
 pub use segments::SegmentsOutcome;
 pub use socket::Socket;
