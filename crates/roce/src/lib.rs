@@ -3,7 +3,8 @@
 //! Payload is not held here: a packet to send names bytes of a request or of memory, and an arrived packet says where its payload goes. A
 //! packet that the protocol does not allow changes nothing, except where the specification demands a NAK.
 //!
-//! Reading order: [`settings`] → [`message`] → [`requester`] (`retry`, [`congestion`]) → [`responder`] (`resources`) → [`cm`].
+//! Reading order: [`settings`] → [`message`] → [`requester`] (`responses`, `retry`, [`congestion`]) → [`responder`] (`assembly`, `answers`,
+//! `resources`) → [`cm`].
 
 #![forbid(unsafe_code)]
 #![cfg_attr(

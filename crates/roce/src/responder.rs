@@ -3,18 +3,22 @@
 //! [`accept`](Responder::accept) or [`refuse`](Responder::refuse). Answers leave in the order of their requests, and their number is
 //! limited by the responder's resources, however often a peer repeats itself.
 
+mod answers;
+mod assembly;
 mod resources;
 
 use std::collections::VecDeque;
 
 use verbena_wire::ext::RnrTimer;
 use verbena_wire::roce::{
-    Aeth, AtomicEth, Immediate, Nak, Operation, Packet, Psn, Qpn, Reth, Service, Syndrome, Tail,
+    AtomicEth, Immediate, Nak, Operation, Packet, Psn, Qpn, Reth, Service, Syndrome, Tail,
 };
 use verbena_wire::{Stag, To};
 
 use crate::settings::{Mtu, Settings};
-use resources::{Resource, Resources, Result as Answer};
+use answers::Response;
+use assembly::{Begun, Pending, begins_message};
+use resources::{Resource, Resources, Served};
 
 /// The longest message (IBTA volume 1, 9.7).
 pub const MAX_MESSAGE: u32 = 1 << 31;
@@ -163,54 +167,6 @@ impl Event {
     pub const ALL: [Event; 3] = [Event::Executed, Event::Refused, Event::Failure];
 }
 
-/// The message that is arriving.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begun {
-    Send {
-        offset: u32,
-    },
-    Write {
-        reth: Reth,
-        offset: u32,
-    },
-    /// The rest of a message that an unreliable connection drops.
-    Dropped,
-}
-
-/// A packet that was handled and not yet reported.
-#[derive(Debug, Clone, Copy)]
-struct Pending {
-    psn: Psn,
-    psns: u32,
-    ack_request: bool,
-    /// What is left of the message.
-    next: Option<Begun>,
-    ends_message: bool,
-    read: Option<Reth>,
-}
-
-/// Something to send.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Response {
-    Acknowledge {
-        psn: Psn,
-        syndrome: Syndrome,
-        msn: u32,
-    },
-    /// The response to a Read from this PSN on.
-    Read {
-        first: Psn,
-        reth: Reth,
-        msn: u32,
-        sent: u32,
-    },
-    Atomic {
-        psn: Psn,
-        original: u64,
-        msn: u32,
-    },
-}
-
 /// Counters of a responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
@@ -340,166 +296,6 @@ impl Responder {
         }
     }
 
-    /// The step of the expected packet, and what its execution changes.
-    fn next_step(&self, packet: &Packet<'_>) -> Result<(RequestStep, Pending), Violation> {
-        let mut pending = Pending {
-            psn: packet.psn,
-            psns: 1,
-            ack_request: packet.ack_request,
-            next: None,
-            ends_message: false,
-            read: None,
-        };
-        // The payload of a UDP datagram: far below 32 bits.
-        let len = packet.payload.len() as u32;
-        let mtu = self.mtu.bytes();
-        let is_whole = |last: bool| match last {
-            false => len == mtu,
-            true => len <= mtu,
-        };
-        let solicited = packet.solicited;
-        let step = match (packet.operation, self.begun) {
-            (
-                Operation::SendMiddle(_)
-                | Operation::SendLast(..)
-                | Operation::WriteMiddle(_)
-                | Operation::WriteLast(..),
-                Some(Begun::Dropped),
-            ) => {
-                let is_last = matches!(
-                    packet.operation,
-                    Operation::SendLast(..) | Operation::WriteLast(..)
-                );
-                pending.next = (!is_last).then_some(Begun::Dropped);
-                RequestStep::Nothing
-            }
-            (Operation::SendFirst(_) | Operation::SendOnly(..), None) => {
-                let tail = match packet.operation {
-                    Operation::SendOnly(_, tail) => Some(tail),
-                    _ => None,
-                };
-                check(is_whole(tail.is_some()), Violation::PacketLength)?;
-                pending.ends_message = tail.is_some();
-                pending.next = tail.is_none().then_some(Begun::Send { offset: len });
-                RequestStep::Receive {
-                    is_first: true,
-                    offset: 0,
-                    end: tail.map(|tail| SendEnd {
-                        len,
-                        tail,
-                        solicited,
-                    }),
-                }
-            }
-            (Operation::SendMiddle(_) | Operation::SendLast(..), Some(Begun::Send { offset })) => {
-                let tail = match packet.operation {
-                    Operation::SendLast(_, tail) => Some(tail),
-                    _ => None,
-                };
-                check(is_whole(tail.is_some()), Violation::PacketLength)?;
-                check(tail.is_none() || len > 0, Violation::PacketLength)?;
-                let end = offset + len;
-                check(end <= MAX_MESSAGE, Violation::MessageLength)?;
-                pending.ends_message = tail.is_some();
-                pending.next = tail.is_none().then_some(Begun::Send { offset: end });
-                RequestStep::Receive {
-                    is_first: false,
-                    offset,
-                    end: tail.map(|tail| SendEnd {
-                        len: end,
-                        tail,
-                        solicited,
-                    }),
-                }
-            }
-            (Operation::WriteFirst(_, reth), None) => {
-                check(is_whole(false), Violation::PacketLength)?;
-                let fits = len < reth.len && reth.len <= MAX_MESSAGE;
-                check(fits, Violation::MessageLength)?;
-                pending.next = Some(Begun::Write { reth, offset: len });
-                RequestStep::Write {
-                    rkey: reth.rkey,
-                    va: reth.va,
-                    message: Some(reth),
-                    end: None,
-                }
-            }
-            (Operation::WriteOnly(_, reth, immediate), None) => {
-                check(is_whole(true), Violation::PacketLength)?;
-                check(len == reth.len, Violation::MessageLength)?;
-                pending.ends_message = true;
-                RequestStep::Write {
-                    rkey: reth.rkey,
-                    va: reth.va,
-                    message: Some(reth),
-                    end: Some(WriteEnd {
-                        len,
-                        immediate,
-                        solicited,
-                    }),
-                }
-            }
-            (
-                Operation::WriteMiddle(_) | Operation::WriteLast(..),
-                Some(Begun::Write { reth, offset }),
-            ) => {
-                let last = match packet.operation {
-                    Operation::WriteLast(_, immediate) => Some(immediate),
-                    _ => None,
-                };
-                check(is_whole(last.is_some()), Violation::PacketLength)?;
-                let end = offset + len;
-                let fits = match last {
-                    Some(_) => end == reth.len && len > 0,
-                    None => end < reth.len,
-                };
-                check(fits, Violation::MessageLength)?;
-                pending.ends_message = last.is_some();
-                pending.next = last.is_none().then_some(Begun::Write { reth, offset: end });
-                RequestStep::Write {
-                    rkey: reth.rkey,
-                    va: To::new(reth.va.get().wrapping_add(u64::from(offset))),
-                    message: None,
-                    end: last.map(|immediate| WriteEnd {
-                        len: end,
-                        immediate,
-                        solicited,
-                    }),
-                }
-            }
-            (Operation::ReadRequest(reth), None) => {
-                check(len == 0, Violation::PacketLength)?;
-                check(reth.len <= MAX_MESSAGE, Violation::MessageLength)?;
-                check(self.may_answer(), Violation::TooManyReads)?;
-                pending.psns = self.mtu.packets(reth.len);
-                pending.ends_message = true;
-                pending.read = Some(reth);
-                RequestStep::Read(reth)
-            }
-            (Operation::CmpSwap(atomic) | Operation::FetchAdd(atomic), None) => {
-                check(len == 0, Violation::PacketLength)?;
-                check(atomic.va.get() % 8 == 0, Violation::Alignment)?;
-                check(self.may_answer(), Violation::TooManyReads)?;
-                pending.ends_message = true;
-                RequestStep::Atomic(match packet.operation {
-                    Operation::CmpSwap(_) => Atomic::CmpSwap(atomic),
-                    _ => Atomic::FetchAdd(atomic),
-                })
-            }
-            _ => return Err(Violation::OpcodeSequence),
-        };
-        Ok((step, pending))
-    }
-
-    /// Another read or atomic may be served: fewer than agreed are unanswered.
-    fn may_answer(&self) -> bool {
-        let answers = self
-            .out
-            .iter()
-            .filter(|response| matches!(response, Response::Read { .. } | Response::Atomic { .. }));
-        answers.count() < self.resources.limit()
-    }
-
     /// The step of the last packet was executed.
     pub fn accept(&mut self) {
         let Some(pending) = self.pending.take() else {
@@ -512,7 +308,7 @@ impl Responder {
                 first,
                 psns: pending.psns,
                 msn,
-                answer: Answer::Read(reth),
+                answer: Served::Read(reth),
             });
             self.out.push_back(Response::Read {
                 first,
@@ -536,7 +332,7 @@ impl Responder {
             first: psn,
             psns: 1,
             msn,
-            answer: Answer::Atomic(original),
+            answer: Served::Atomic(original),
         });
         self.out.push_back(Response::Atomic { psn, original, msn });
     }
@@ -589,135 +385,6 @@ impl Responder {
         self.state = self.state.next(Event::Failure);
         self.acknowledge(psn, Syndrome::Nak(nak));
     }
-
-    /// A packet that was executed is answered again and not executed again.
-    fn handle_repeated(&mut self, packet: &Packet<'_>) {
-        match packet.operation {
-            Operation::ReadRequest(reth) => {
-                let repeated = self.resources.repeated_read(packet.psn, reth, self.mtu);
-                if let Some(msn) = repeated {
-                    // One response to each Read is queued at most.
-                    let range = self.resources.range_of(packet.psn);
-                    self.out.retain(|response| match response {
-                        Response::Read { first, .. } => self.resources.range_of(*first) != range,
-                        _ => true,
-                    });
-                    self.out.push_back(Response::Read {
-                        first: packet.psn,
-                        reth,
-                        msn,
-                        sent: 0,
-                    });
-                }
-            }
-            Operation::CmpSwap(_) | Operation::FetchAdd(_) => {
-                if let Some((original, msn)) = self.resources.repeated_atomic(packet.psn) {
-                    let psn = packet.psn;
-                    let again = Response::Atomic { psn, original, msn };
-                    if !self.out.contains(&again) {
-                        self.out.push_back(again);
-                    }
-                }
-            }
-            _ => {
-                // Everything up to here was executed. While a response is queued, the acknowledgement follows it.
-                self.acknowledge(self.expected.plus(u32::MAX), Syndrome::ACK);
-            }
-        }
-    }
-
-    /// Queues an acknowledgement; it replaces an earlier one that nothing follows.
-    fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome) {
-        if let Some(Response::Acknowledge {
-            syndrome: Syndrome::Ack { .. },
-            ..
-        }) = self.out.back()
-        {
-            self.out.pop_back();
-        }
-        let msn = self.msn;
-        self.out
-            .push_back(Response::Acknowledge { psn, syndrome, msn });
-    }
-
-    /// Something is to be sent.
-    pub fn has_response(&self) -> bool {
-        !self.out.is_empty()
-    }
-
-    /// The next response packet. If its memory cannot be read, call [`fail_read`](Responder::fail_read) and send nothing of it.
-    pub fn poll(&mut self) -> Option<OutResponse> {
-        let mtu = self.mtu.bytes();
-        let (operation, psn, source) = match self.out.front_mut()? {
-            &mut Response::Acknowledge { psn, syndrome, msn } => {
-                (Operation::Acknowledge(Aeth { syndrome, msn }), psn, None)
-            }
-            &mut Response::Atomic { psn, original, msn } => {
-                let aeth = acknowledged(msn);
-                (Operation::AtomicAcknowledge(aeth, original), psn, None)
-            }
-            Response::Read {
-                first,
-                reth,
-                msn,
-                sent,
-            } => {
-                let at = *sent;
-                let offset = at.saturating_mul(mtu);
-                let left = reth.len.saturating_sub(offset);
-                let is_last = left <= mtu;
-                let aeth = acknowledged(*msn);
-                let operation = match (at == 0, is_last) {
-                    (true, true) => Operation::ReadResponseOnly(aeth),
-                    (true, false) => Operation::ReadResponseFirst(aeth),
-                    (false, false) => Operation::ReadResponseMiddle,
-                    (false, true) => Operation::ReadResponseLast(aeth),
-                };
-                let source = Reth {
-                    va: To::new(reth.va.get().wrapping_add(u64::from(offset))),
-                    rkey: reth.rkey,
-                    len: left.min(mtu),
-                };
-                let psn = first.plus(at);
-                *sent += 1;
-                if !is_last {
-                    let packet = Packet::new(operation, self.dest_qpn, psn);
-                    let source = Some(source);
-                    return Some(OutResponse { packet, source });
-                }
-                (operation, psn, Some(source))
-            }
-        };
-        self.out.pop_front();
-        let packet = Packet::new(operation, self.dest_qpn, psn);
-        Some(OutResponse { packet, source })
-    }
-
-    /// The memory of a response packet can no longer be read: the peer gets a NAK in its place, and the connection fails.
-    pub fn fail_read(&mut self, psn: Psn, nak: Nak) {
-        self.out.clear();
-        self.fail(psn, nak);
-    }
-}
-
-/// The packet is the first of its message.
-fn begins_message(operation: &Operation) -> bool {
-    matches!(
-        operation,
-        Operation::SendFirst(_)
-            | Operation::SendOnly(..)
-            | Operation::WriteFirst(..)
-            | Operation::WriteOnly(..)
-    )
-}
-
-fn check(holds: bool, violation: Violation) -> Result<(), Violation> {
-    if holds { Ok(()) } else { Err(violation) }
-}
-
-fn acknowledged(msn: u32) -> Aeth {
-    let syndrome = Syndrome::ACK;
-    Aeth { syndrome, msn }
 }
 
 /// The service of a request; `None` if it is none of a connection.

@@ -232,7 +232,7 @@ impl Error {
         use verbena_engine::Error as E;
         match self {
             Error::Engine(error) => match error {
-                E::System(_) => Fault::System,
+                E::System(_) | E::RocePortInUse { .. } => Fault::System,
                 E::TooManyHandlers { .. } => Fault::Limit,
                 E::Failed(_) => Fault::System,
                 E::Adapter(error) => match error.kind() {

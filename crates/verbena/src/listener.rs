@@ -80,6 +80,24 @@ impl Waiters {
     }
 }
 
+/// Wakes the waiters, and then calls the program's callback.
+struct RequestNotify {
+    waiters: Arc<Waiters>,
+    notify: Arc<dyn Notify>,
+}
+
+impl Notify for RequestNotify {
+    fn notify(&self) {
+        self.waiters.notify();
+        self.notify.notify();
+    }
+
+    fn end(&self) {
+        self.waiters.notify();
+        self.notify.end();
+    }
+}
+
 impl Listener {
     /// At most this many requests wait for an answer; more are rejected.
     pub(crate) const BACKLOG: usize = 128;
@@ -99,8 +117,8 @@ impl Listener {
         }
     }
 
-    /// Calls `notify` for every request that arrives, on the thread that received it, so it must not block. Callers waiting in
-    /// [`next`](Listener::next) or [`accept`](Listener::accept) are no longer woken.
+    /// Calls `notify` for every request that arrives, on the thread that received it, so it must not block. It replaces an earlier one.
+    /// Callers waiting in [`next`](Listener::next) or [`accept`](Listener::accept) are woken as well, and one caller gets the request.
     ///
     /// ```
     /// # let device = verbena::Device::open()?;
@@ -109,7 +127,9 @@ impl Listener {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn on_request(&self, notify: Arc<dyn Notify>) {
-        self.listening.set_notify(Some(notify));
+        let waiters = self.waiters.clone();
+        let both = RequestNotify { waiters, notify };
+        self.listening.set_notify(Some(Arc::new(both)));
     }
 
     /// Its local address.

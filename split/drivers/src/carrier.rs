@@ -14,7 +14,9 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
+use verbena::Device;
 use verbena::access::source_of;
+use verbena::low::{Cause, Origin};
 pub use verbena::low::{ChannelEvent, WaitFd};
 use verbena_lan::Mac;
 use verbena_nic::Wc;
@@ -320,13 +322,31 @@ pub trait Carrier: fmt::Debug + Send {
     /// Prepares to sleep; false if there is work, so that a turn is due first.
     fn prepare_sleep(&mut self) -> bool;
 
-    /// Whether [`report_channel`](Carrier::report_channel) has an effect: its adapter has event queues, and an observer of their events.
+    /// Makes what happens on its channels events of this adapter. A carrier with an adapter of its own keeps that.
+    fn report_channels_to(&mut self, _device: &Device) {}
+
+    /// The adapter whose event queues get what happens on its channels (E7); `None` if there is none.
+    fn event_device(&self) -> Option<&Device> {
+        None
+    }
+
+    /// Whether [`report_channel`](Carrier::report_channel) has an effect: that adapter has an observer of its events.
     fn observes_channels(&self) -> bool {
-        false
+        self.event_device().is_some_and(Device::is_observed)
     }
 
     /// Something happened on a channel of a link (E7): it becomes an event of the adapter.
-    fn report_channel(&mut self, _channel: u8, _what: ChannelEvent, _count: u32) {}
+    fn report_channel(&mut self, channel: u8, what: ChannelEvent, count: u32) {
+        let cause = Cause::Channel {
+            channel,
+            what,
+            count,
+        };
+        if let Some(device) = self.event_device() {
+            // Fails only when the adapter is down, and then there is no observer to tell.
+            let _ = device.inject(cause, Origin::UNSPECIFIED);
+        }
+    }
 
     /// Whether it makes progress during [`sleep`](Carrier::sleep): a driver with several carriers sleeps in such a one.
     fn progresses_in_sleep(&self) -> bool {

@@ -3,12 +3,16 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde::{Deserialize, Serialize};
 use verbena::runtime;
 
@@ -227,7 +231,10 @@ impl StatusSocket {
 
     fn open_in(directory: &Path, name: &str) -> io::Result<StatusSocket> {
         let path = directory.join(format!("{name}.sock"));
-        if UnixStream::connect(&path).is_ok() {
+        // Until the new socket listens: of two drivers that start at once, the second must not find the first one's socket stale.
+        let lock = File::open(directory).map_err(at(&path))?;
+        flock(&lock, FlockOperation::LockExclusive).map_err(|errno| at(&path)(errno.into()))?;
+        if is_listening(&path) {
             let what = format!("a driver is running already: {}", path.display());
             return Err(io::Error::new(io::ErrorKind::AddrInUse, what));
         }
@@ -266,6 +273,16 @@ impl StatusSocket {
             }
         }
     }
+}
+
+/// Whether a process listens at this socket. It does not block: a socket whose backlog is full is one that a process listens at.
+fn is_listening(path: &Path) -> bool {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let Ok(fd) = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
+        return false;
+    };
+    let connected = SocketAddrUnix::new(path).and_then(|to| net::connect(&fd, &to));
+    matches!(connected, Ok(()) | Err(Errno::AGAIN))
 }
 
 /// Whether the process at the other end is this user's or root's.

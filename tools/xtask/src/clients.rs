@@ -28,6 +28,7 @@ mod ucx;
 pub(crate) mod user;
 mod wheels;
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
@@ -122,7 +123,8 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
     let stage = Stage::fill(workspace)?;
     let start = Instant::now();
     let mut accounts: Vec<TrialResult> = Vec::new();
-    for (trial, port) in trials(&wanted).iter().zip(PORTS) {
+    let all_users = options.long || options.write || !options.only.is_empty();
+    for (trial, port) in trials(&wanted, &User::all(), all_users).iter().zip(PORTS) {
         let account = run_with_retry(|port| trial.run(&stage, port), port);
         println!("{}", table::line(&account));
         accounts.push(account);
@@ -185,17 +187,31 @@ fn conclude(accounts: &[TrialResult]) -> Result<Outcome> {
     }))
 }
 
-/// Every case as every user that this process can start it as; cases with namespaces run as root only.
-fn trials<'a>(cases: &[&'a Case]) -> Vec<Trial<'a>> {
+/// Every case as every one of these users; cases with namespaces run as root only. Without `all_users`, where there are several, this
+/// process's own user runs only the first case of each program: what the users' rights affect, all cases of a program need.
+fn trials<'a>(cases: &[&'a Case], users: &[User], all_users: bool) -> Vec<Trial<'a>> {
     let mut trials = Vec::new();
+    let mut programs = BTreeSet::new();
     for case in cases {
-        for user in User::all() {
-            if user == User::Own || !case.topology.is_separate() {
+        let is_first = programs.insert(program(&case.name));
+        for user in users.iter().copied() {
+            let is_separate = case.topology.is_separate();
+            let runs = match user {
+                User::Own => all_users || users.len() == 1 || is_separate || is_first,
+                User::Other(_) => !is_separate,
+            };
+            if runs {
                 trials.push(Trial { case, user });
             }
         }
     }
     trials
+}
+
+/// The program of a case: the first two parts of its name.
+fn program(name: &str) -> &str {
+    let second = name.match_indices('/').nth(1);
+    second.map_or(name, |(end, _)| &name[..end])
 }
 
 fn all() -> Vec<Case> {
@@ -222,7 +238,6 @@ fn all() -> Vec<Case> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::collections::BTreeSet;
 
     #[test]
     fn case_names_are_unique_and_short() {
@@ -231,6 +246,29 @@ mod tests {
         assert_eq!(names.len(), cases.len());
         assert!(names.iter().all(|name| name.len() <= 44), "{names:?}");
         assert!(cases.len() * 2 < usize::from(RETRY_PORT_OFFSET));
+    }
+
+    #[test]
+    fn quick_run_has_each_program_as_each_user() {
+        let cases = all();
+        let cases: Vec<&Case> = cases.iter().filter(|case| case.quick).collect();
+        let users = [User::Own, User::Other(1)];
+        let quick = trials(&cases, &users, false);
+        let long = trials(&cases, &users, true);
+        assert!(quick.len() < long.len());
+        for user in users {
+            let programs = |trials: &[Trial<'_>]| -> BTreeSet<String> {
+                let own = trials.iter().filter(|trial| trial.user == user);
+                own.map(|trial| program(&trial.case.name).to_owned())
+                    .collect()
+            };
+            assert_eq!(programs(&quick), programs(&long));
+        }
+        let runs = |case: &&Case| quick.iter().any(|trial| trial.case.name == case.name);
+        assert!(cases.iter().all(runs), "every case runs");
+        // A user that cannot start processes of another one runs every case.
+        let own = trials(&cases, &[User::Own], false);
+        assert_eq!(own.len(), cases.len());
     }
 
     #[test]

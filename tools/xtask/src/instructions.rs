@@ -89,6 +89,14 @@ pub(crate) fn test(workspace: &Workspace) -> Result<Outcome> {
     compare(workspace)
 }
 
+/// Builds the benchmark, if it can be counted.
+pub(crate) fn prepare(workspace: &Workspace) -> Result<()> {
+    if find(VALGRIND).is_some() {
+        build(workspace)?;
+    }
+    Ok(())
+}
+
 fn uncounted(ci: bool) -> Result<Outcome> {
     if ci {
         bail!("{LACKING}");

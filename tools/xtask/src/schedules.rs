@@ -67,8 +67,7 @@ fn tool(workspace: &Workspace, options: &Options) -> Tool {
         .args(["--test", "schedules", "--"])
         .args([options.seeds, options.first].map(|n| n.to_string()))
         .args(&options.without_mend)
-        // Half the time to build, and the checks of the code stay.
-        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+        // The checks of the code stay.
         .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
     if options.trace {
         tool.env("SCHEDULES_TRACE", "1")

@@ -1,7 +1,7 @@
 //! `cargo xtask test`: everything that must hold before a change lands, in the order of cost.
 //! CI runs exactly this, and so does a contributor; a new machine needs only Rust to start it.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::command::Tool;
@@ -16,7 +16,7 @@ const SEEDS_LONG: u64 = 5_000;
 
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Run longer: more simulator seeds, and LONG_TESTS=1 for the tests
+    /// Run longer: more seeds, every case of real programs as every user, and LONG_TESTS=1 for the tests
     #[arg(long)]
     long: bool,
     /// Never install packages, even as root
@@ -32,8 +32,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     steps.add("format", || format(workspace).run());
     steps.add("clippy", || clippy(workspace).run());
     steps.add("tidy", || tidy::run(workspace, &tidy::Options::default()));
-    // Before the tests, some of which use them.
-    steps.add("drop-in libraries", || dropin::test(workspace));
+    steps.add("build", || build(workspace));
     steps.add("tests", || tests(workspace, options.long).run());
     steps.add_outcome("clients", || clients::test(workspace, options.long));
     steps.add("models", || loom::run(workspace, &loom::Options::default()));
@@ -53,6 +52,21 @@ fn clippy(workspace: &Workspace) -> Tool {
     let clippy = ["clippy", "--workspace", "--all-targets"];
     let deny = ["--", "-D", "warnings"];
     workspace.cargo().args(clippy).args(deny)
+}
+
+/// Compiles the tests, and beside them what other steps and some tests need in other profiles: the drop-in libraries and the benchmark that is
+/// counted. Those builds compile one crate after the other for the most part, and alone would leave processors idle.
+fn build(workspace: &Workspace) -> Result<()> {
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            dropin::test(workspace)?;
+            instructions::prepare(workspace)
+        });
+        let tests = tests(workspace, false).arg("--no-run").run();
+        let others = others.join();
+        tests?;
+        others.unwrap_or_else(|_| bail!("a build panicked"))
+    })
 }
 
 /// Plain `cargo test`: it needs no further program and runs the documentation's examples too.

@@ -15,6 +15,7 @@ mod rust;
 mod safety;
 mod safety_phrases;
 mod sizes;
+mod targets;
 mod waits;
 
 use std::fmt;
@@ -136,6 +137,7 @@ fn check(files: &[TextFile], paths: &[String]) -> Vec<Finding> {
     }
     findings.extend(safety_phrases::check(files));
     findings.extend(cycles::check(files));
+    findings.extend(targets::check(files));
     findings.extend(docs::check(files, paths));
     findings.extend(links::check(files, paths));
     findings

@@ -90,6 +90,7 @@ impl Workspace {
     pub(crate) fn cargo_with_cfg(&self, name: &str) -> Tool {
         self.cargo()
             .env("RUSTFLAGS", format!("--cfg {name}"))
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_RELEASE_LTO", "off")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
             .env("CARGO_TARGET_DIR", self.target.join(name))

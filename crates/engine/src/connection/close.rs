@@ -192,9 +192,11 @@ impl Connection {
         self.shard.forget(self.token);
         if let Some(bound) = self.bound.get() {
             // A queue pair with a new connection must not see the end of this one.
+            let binding = bound.slot.lock_binding();
             if bound.slot.holds(self) {
                 bound.qp.handle_closed(out);
             }
+            drop(binding);
             self.unlink_qp(bound);
         }
     }

@@ -131,6 +131,7 @@ impl Connection {
         stream.set_ack_policy(config.ack_policy());
         let role = introduction.clone();
         let (group, slot) = (options.group, options.slot);
+        let binding = slot.clone();
         let demanded = nonces.as_ref().map(|nonces| nonces.required);
         // In one step: a thread that ends the connection, or the `OobHandshake` that wants it, finds all of this or nothing.
         let begin = || {
@@ -138,6 +139,7 @@ impl Connection {
             if !matches!(*phase, Phase::Starting(_) | Phase::Running { .. }) {
                 return Err(Error::Closed);
             }
+            let _binding = binding.lock_binding();
             let attached = match (demanded, by_key) {
                 (Some(nonce), _) => qp.attach_unauthenticated(stream, nonce, &mut out),
                 (None, Some(key)) => {

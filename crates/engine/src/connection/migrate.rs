@@ -119,6 +119,8 @@ impl Connection {
         } = to;
         let bound = {
             let mut phase = self.phase.lock();
+            let binding = slot.clone();
+            let _binding = binding.lock_binding();
             if let Err(image) = qp.import_image(image, out) {
                 return Err(Box::new(DetachedStream {
                     image: *image,

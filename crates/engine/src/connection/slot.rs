@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use verbena_stream::saturating_nanos;
 use verbena_sync::atomic::{AtomicU64, Ordering};
-use verbena_sync::locks::RwLock;
+use verbena_sync::locks::{Mutex, MutexGuard, RwLock};
 
 use super::Connection;
 use crate::roce::connection::RoceConnection;
@@ -17,6 +17,8 @@ pub(crate) struct Slot {
     connection: RwLock<Option<Arc<Connection>>>,
     /// The connection over RoCEv2, instead.
     roce: RwLock<Option<Arc<RoceConnection>>>,
+    /// See [`lock_binding`](Slot::lock_binding).
+    binding: Mutex<()>,
     /// In nanoseconds; `u64::MAX` is unlimited.
     peer_timeout: AtomicU64,
 }
@@ -26,6 +28,7 @@ impl Slot {
         let slot = Slot {
             connection: RwLock::default(),
             roce: RwLock::default(),
+            binding: Mutex::default(),
             peer_timeout: AtomicU64::new(u64::MAX),
         };
         slot.set_peer_timeout(patience);
@@ -51,6 +54,13 @@ impl Slot {
         self.roce.write().take()
     }
 
+    /// Held while a stream is attached to the queue pair and its connection is recorded, and while the queue pair loses its stream and the
+    /// connection is looked up. Otherwise a queue pair that is reset in between could get another connection, which the first one then
+    /// replaces. Neither the phase of a connection nor a callback is locked or called under it.
+    pub(crate) fn lock_binding(&self) -> MutexGuard<'_, ()> {
+        self.binding.lock()
+    }
+
     /// How long a peer that owes an answer may be silent or unreachable; none is unlimited.
     pub(crate) fn peer_timeout(&self) -> Option<Duration> {
         let nanos = self.peer_timeout.load(Ordering::Relaxed);
@@ -62,7 +72,9 @@ impl Slot {
         self.peer_timeout.store(nanos, Ordering::Relaxed);
     }
 
+    /// Under [`lock_binding`](Slot::lock_binding).
     pub(super) fn set(&self, connection: &Arc<Connection>) {
+        debug_assert!(self.binding.is_locked());
         let before = self.connection.write().replace(connection.clone());
         drop(before);
     }

@@ -314,7 +314,12 @@ impl QueuePair {
             return false;
         }
         self.prepare_roce_sends(to);
-        let done = self.act(|qp, out| qp.modify(to, out));
+        let mut out = Outbox::new();
+        let (done, connection) = {
+            let _binding = self.slot.lock_binding();
+            (self.qp.modify(to, &mut out), self.slot.get())
+        };
+        self.transmit_and_deliver(&mut out);
         if done && to == QpState::Reset {
             self.close_roce();
             self.act(|qp, out| self.core.function.flush_channel(qp.number(), out));
@@ -322,7 +327,7 @@ impl QueuePair {
         if done && matches!(to, QpState::Reset | QpState::Err) {
             RoceCm::disconnect(&self.core, self.number(), to == QpState::Reset);
         }
-        if let Some(connection) = self.slot.get().filter(|_| done && to == QpState::Reset) {
+        if let Some(connection) = connection.filter(|_| done && to == QpState::Reset) {
             // Closed here, not only by the thread that serves it: the connection must be out of use when the queue pair is used again.
             let mut out = Outbox::new();
             connection.close(Vec::new(), &mut out);
@@ -512,10 +517,12 @@ impl Drop for QueuePair {
         let mut out = Outbox::new();
         #[cfg(shuttle)]
         let found_before = self.slot.get();
-        let last = self.core.function.destroy_qp(self.qp.number(), &mut out);
-        // Looked up after `destroy_qp`: a startup may have completed before it, and none does afterwards. A connection that is bound still
-        // later finds its queue pair without a stream, and closes itself in its first turn.
-        let connection = self.slot.get();
+        // Looked up after `destroy_qp`: a startup may have completed before it, and none does afterwards.
+        let (last, connection) = {
+            let _binding = self.slot.lock_binding();
+            let last = self.core.function.destroy_qp(self.qp.number(), &mut out);
+            (last, self.slot.get())
+        };
         #[cfg(shuttle)]
         let connection = crate::sys::simulated::connection_to_close(found_before, connection);
         if let (Some(connection), Ok(last)) = (connection, last) {

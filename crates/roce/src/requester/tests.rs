@@ -3,9 +3,10 @@
 use core::time::Duration;
 
 use verbena_wire::ext::RnrTimer;
-use verbena_wire::roce::{Aeth, AtomicEth};
+use verbena_wire::roce::{Aeth, AtomicEth, Operation, Syndrome};
 use verbena_wire::{Stag, To};
 
+use super::responses::credit_limit;
 use super::*;
 use crate::tests::{settings, table};
 

@@ -7,9 +7,9 @@ use verbena_wire::roce::{Psn, Reth};
 
 use crate::settings::Mtu;
 
-/// The answer to a request.
+/// The answer that a request was served with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Result {
+pub(super) enum Served {
     /// The memory is read again.
     Read(Reth),
     /// The original value of the word.
@@ -22,7 +22,7 @@ pub(super) struct Resource {
     pub(super) first: Psn,
     pub(super) psns: u32,
     pub(super) msn: u32,
-    pub(super) answer: Result,
+    pub(super) answer: Served,
 }
 
 /// The requests that were served last, the oldest first.
@@ -65,7 +65,7 @@ impl Resources {
     /// The MSN of a Read that is repeated from this PSN on; `None` if it is not a part of one that was served.
     pub(super) fn repeated_read(&self, psn: Psn, reth: Reth, mtu: Mtu) -> Option<u32> {
         let resource = self.find(psn)?;
-        let Result::Read(served) = resource.answer else {
+        let Served::Read(served) = resource.answer else {
             return None;
         };
         let offset = u64::from(psn.minus(resource.first)) * u64::from(mtu.bytes());
@@ -79,8 +79,8 @@ impl Resources {
     pub(super) fn repeated_atomic(&self, psn: Psn) -> Option<(u64, u32)> {
         let resource = self.find(psn)?;
         match resource.answer {
-            Result::Atomic(original) => Some((original, resource.msn)),
-            Result::Read(_) => None,
+            Served::Atomic(original) => Some((original, resource.msn)),
+            Served::Read(_) => None,
         }
     }
 }

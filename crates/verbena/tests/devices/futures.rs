@@ -4,7 +4,7 @@
 
 use core::pin::pin;
 use core::task::{Context, Poll, Waker};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use verbena::{Access, Error};
@@ -49,6 +49,25 @@ async fn one_thread_runs_both_sides() {
     drop(a);
     let end = with_timeout(b.recv(device.buffer(8).unwrap())).await.0;
     assert!(matches!(end, Err(Error::Closed { by_peer: true })));
+}
+
+/// A task that waits when the callback is set still gets the request.
+#[tokio::test]
+async fn request_callback_keeps_waiting_tasks() {
+    let device = device(&[]);
+    let listener = device.listen("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let (tell, told) = mpsc::channel();
+    let asks = async {
+        listener.on_request(Arc::new(move || tell.send(()).unwrap_or_default()));
+        device.connect(to).await
+    };
+    // Dropped without an answer, it is rejected.
+    let takes = async { listener.next().await.map(drop) };
+    let (taken, asked) = with_timeout(async { tokio::join!(takes, asks) }).await;
+    taken.unwrap();
+    assert!(asked.unwrap_err().rejection().is_some());
+    told.recv_timeout(Duration::from_secs(20)).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,7 +13,8 @@ use verbena::{Cq, Device, Error, Event, Fault, Handler, HandlerOptions, Qp, QpOp
 use crate::common::device;
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 
-/// Two connected queue pairs of one device; the second one's receives complete in a separate queue.
+/// Two connected queue pairs of one device; the second one's receives complete in a separate queue, which is an initial one if the device
+/// has any.
 struct ConnectedQps {
     a: Qp,
     b: Qp,
@@ -25,7 +26,9 @@ struct ConnectedQps {
 fn connected_qps(settings: &[(&str, &str)]) -> ConnectedQps {
     let device = device(settings);
     let pd = device.pd().unwrap();
-    let (sent, received) = (device.cq(64).unwrap(), device.cq(64).unwrap());
+    let sent = device.cq(64).unwrap();
+    let initial = device.initial_cq(0).unwrap();
+    let received = initial.unwrap_or_else(|| device.cq(64).unwrap());
     let a = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
     let b = Qp::new(&pd, &sent, &received, QpOptions::default()).unwrap();
     connect_qps(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
@@ -58,6 +61,20 @@ fn reporting_handler(device: &Device) -> (Handler, mpsc::Receiver<(Completion, O
         let _ = tell.send((completion, processor()));
     });
     (device.set_handler(&options).unwrap(), notified)
+}
+
+/// A queue that exists from the initialization on is associated with a handler by the handler's number, as a created one is.
+#[test]
+fn initial_completion_queue_calls_its_handler() {
+    let two = connected_qps(&[("initial_cqs", "1")]);
+    let initial = two.device.initial_cq(0).unwrap().unwrap();
+    assert_eq!(initial.number(), two.received.number());
+    let (handler, notified) = reporting_handler(&two.device);
+    initial.set_handler(Some(&handler)).unwrap();
+    two.send_message();
+    let (completion, _) = notified.recv_timeout(Duration::from_secs(10)).unwrap();
+    let expected = (two.received.number(), handler.id());
+    assert_eq!((completion.cq, completion.handler.0), expected);
 }
 
 #[test]

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustix::rand::{GetRandomFlags, getrandom};
+use verbena::Device;
 use verbena::access::AccessList;
 use verbena_cells::config::MAX_CELL;
 use verbena_cells::{Peer, Port, View};
@@ -86,6 +87,8 @@ pub struct CellCarrier {
     full: bool,
     outbox: Outbox,
     counters: CellCounters,
+    /// Has the event queues for what happens on channels.
+    event_device: Option<Device>,
 }
 
 impl CellCarrier {
@@ -172,6 +175,7 @@ impl CellCarrier {
             full: false,
             outbox: Outbox::new(),
             counters: CellCounters::default(),
+            event_device: None,
         })
     }
 

@@ -1,5 +1,7 @@
 //! Status sockets: errors of opening one, and which users get an answer.
 
+use std::sync::Barrier;
+
 use verbena_testing::wait_until;
 
 use super::*;
@@ -13,6 +15,32 @@ fn status_socket_error_names_the_path() {
         .to_string();
     std::fs::remove_file(&folder).unwrap();
     assert!(refused.contains(folder.to_str().unwrap()), "{refused}");
+}
+
+/// Of drivers that start at once, also where a killed one left its socket, exactly one gets the name.
+#[test]
+fn one_of_simultaneous_starters_gets_the_socket() {
+    let folder = std::env::temp_dir().join(format!("verbena-starters-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = folder.join("host-net0.sock");
+    for _ in 0..100 {
+        drop(UnixListener::bind(&path).unwrap());
+        let all = Barrier::new(4);
+        let start = || {
+            all.wait();
+            StatusSocket::open_in(&folder, "host-net0")
+        };
+        let opened: Vec<io::Result<StatusSocket>> = std::thread::scope(|scope| {
+            let starters = [(); 4].map(|()| scope.spawn(start));
+            starters.map(|starter| starter.join().unwrap()).into()
+        });
+        let running = opened.iter().filter(|socket| socket.is_ok());
+        assert_eq!(running.count(), 1, "{opened:?}");
+        assert!(path.exists());
+        drop(opened);
+        assert!(!path.exists());
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
 }
 
 const OTHER_USER: &str = "VERBENA_TEST_STATUS";

@@ -6,6 +6,8 @@ use std::io::Write;
 
 use clap::ValueEnum;
 use serde::de::DeserializeOwned;
+use verbena::Device;
+use verbena_split::carrier::Carrier;
 use verbena_split::channel_kinds::KindChoice;
 use verbena_split::lane::{Lane, MOST_QUEUES};
 use verbena_split::service::Counts;
@@ -55,6 +57,24 @@ pub(crate) fn indication_mode(form: Option<Indication>) -> IndicationMode {
         None | Some(Indication::Immediate) => IndicationMode::Immediate,
         Some(Indication::Element) => IndicationMode::Element,
         Some(Indication::Address) => IndicationMode::Address,
+    }
+}
+
+/// The adapter whose event queues get what happens on the channels, if that was chosen; carriers over iwarp have their own.
+#[derive(Clone)]
+pub(crate) struct ChannelEvents(Option<Device>);
+
+impl ChannelEvents {
+    pub(crate) fn open(chosen: bool) -> Result<ChannelEvents, verbena::Error> {
+        Ok(ChannelEvents(chosen.then(Device::open).transpose()?))
+    }
+
+    /// The carrier, which reports to that adapter.
+    pub(crate) fn of(&self, mut carrier: Box<dyn Carrier>) -> Box<dyn Carrier> {
+        if let ChannelEvents(Some(device)) = self {
+            carrier.report_channels_to(device);
+        }
+        carrier
     }
 }
 

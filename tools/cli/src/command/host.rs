@@ -90,6 +90,9 @@ pub(crate) struct HostArgs {
     /// Seconds without a message after which the unit counts as disconnected
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
+    /// Open an adapter for the events of the channels, which `verbena events` shows (udp, ethernet; iwarp has one in any case)
+    #[arg(long)]
+    channel_events: bool,
     /// Print errors only
     #[arg(long, short)]
     quiet: bool,
@@ -175,12 +178,13 @@ fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
         patience: Duration::from_secs(args.patience),
         ..HostOptions::new(tap)
     };
+    let events = driver::ChannelEvents::open(args.channel_events)?;
     let stop = driver::stop()?;
     let cell = args.cell;
     let mut carriers = Vec::new();
     for lane in Lane::all(args.queues) {
         let unit = unit.of_queue(lane)?;
-        carriers.push((lane, open::dial(&unit, cell)?, unit));
+        carriers.push((lane, events.of(open::dial(&unit, cell)?), unit));
     }
     let cable = Arc::new(SharedTap::create(tap, args.queues)?);
     let mut hosts = Vec::new();
@@ -192,7 +196,8 @@ fn drive(args: &HostArgs) -> Result<(), Box<dyn std::error::Error>> {
         let (cable, name) = (Arc::clone(&cable), unit.to_string());
         let journal = driver::journal("host", lane, args.quiet);
         let host = Host::for_queue(cable, options, carrier, &name, journal)?;
-        hosts.push(host.with_reopen(move || open::dial(&unit, cell)));
+        let events = events.clone();
+        hosts.push(host.with_reopen(move || Ok(events.of(open::dial(&unit, cell)?))));
     }
     if !args.quiet {
         let (tap, with) = (

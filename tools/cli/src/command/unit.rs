@@ -86,6 +86,9 @@ pub(crate) struct UnitArgs {
     /// Seconds without a message after which a host counts as disconnected
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     patience: u64,
+    /// Open an adapter for the events of the channels, which `verbena events` shows (udp, ethernet; iwarp has one in any case)
+    #[arg(long)]
+    channel_events: bool,
     /// Print errors only
     #[arg(long, short)]
     quiet: bool,
@@ -133,12 +136,13 @@ fn drive(args: &UnitArgs) -> Result<(), Box<dyn std::error::Error>> {
         // All queues share the welcome made here.
         ..UnitOptions::default()
     };
+    let events = driver::ChannelEvents::open(args.channel_events)?;
     let stop = driver::stop()?;
     let mut units = Vec::new();
     for (lane, lan) in Lane::all(args.queues).zip(ports) {
         let mut carriers = Vec::new();
         for address in &args.listen {
-            carriers.push(open::listen(&address.of_queue(lane)?, args.cell)?);
+            carriers.push(events.of(open::listen(&address.of_queue(lane)?, args.cell)?));
         }
         let options = UnitOptions {
             lane,

@@ -1,5 +1,6 @@
 //! The TCP connections of a capture, by their two ends. At most [`MAX_FLOWS`] are kept: when they are reached, connections of other
-//! protocols are dropped first, then segments of new connections are ignored.
+//! protocols are dropped first, then segments of new connections are ignored. Of streams that have ended at most [`MAX_SUMMARIES`]
+//! summaries are kept, and the others are counted, so that a capture without an end does not need memory without an end.
 
 use core::fmt;
 use std::collections::HashMap;
@@ -16,6 +17,9 @@ use super::summary::Summary;
 /// Most connections at the same time.
 pub const MAX_FLOWS: usize = 1 << 16;
 
+/// Most summaries.
+pub const MAX_SUMMARIES: usize = 1 << 16;
+
 /// Counters of a capture.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CaptureCounters {
@@ -29,6 +33,8 @@ pub struct CaptureCounters {
     pub other_flows: u64,
     /// Segments of TCP connections that were ignored because there were too many.
     pub refused_flows: u64,
+    /// MPA streams and iSCSI connections without a summary, because there were too many.
+    pub unsummarized: u64,
     /// IP fragments of TCP, which are not reassembled.
     pub fragments: u64,
     /// RoCEv2.
@@ -44,6 +50,9 @@ pub struct Table {
     flows: HashMap<(SocketAddr, SocketAddr), Flow>,
     roce: RoceTable,
     done: Vec<Summary>,
+    max_summaries: usize,
+    streams: u64,
+    exchanges: u64,
     /// The number of the next stream.
     number: usize,
     first: Option<Duration>,
@@ -60,6 +69,9 @@ impl Table {
             flows: HashMap::new(),
             roce: RoceTable::default(),
             done: Vec::new(),
+            max_summaries: MAX_SUMMARIES,
+            streams: 0,
+            exchanges: 0,
             number: 0,
             first: None,
             last: Duration::ZERO,
@@ -127,9 +139,9 @@ impl Table {
         // The order of a hash table is arbitrary.
         out.records.sort_by_key(|r| r.stream);
         self.done.sort_by_key(|s| s.stream);
-        let iscsi = self.done.iter().filter(|s| s.iscsi.is_some());
-        tally.exchanges = iscsi.count() as u64;
-        tally.streams = self.done.len() as u64 - tally.exchanges;
+        tally.exchanges = self.exchanges;
+        tally.streams = self.streams;
+        tally.unsummarized = self.exchanges + self.streams - self.done.len() as u64;
         tally.other_flows = self.others;
         tally.refused_flows = self.refused;
         tally.roce = self.roce.counters;
@@ -138,7 +150,16 @@ impl Table {
 
     fn retire(&mut self, flow: Flow, out: &mut Out<'_>) {
         match flow.finish(out) {
-            Some(talk) => self.done.push(talk.summary()),
+            Some(talk) => {
+                let summary = talk.summary();
+                match summary.iscsi {
+                    Some(_) => self.exchanges += 1,
+                    None => self.streams += 1,
+                }
+                if self.done.len() < self.max_summaries {
+                    self.done.push(summary);
+                }
+            }
             None => self.others += 1,
         }
     }
@@ -212,6 +233,9 @@ impl fmt::Display for CaptureCounters {
                 ", {} segments of too many connections",
                 self.refused_flows
             )?;
+        }
+        if self.unsummarized > 0 {
+            write!(f, ", {} without a summary", self.unsummarized)?;
         }
         if self.fragments > 0 {
             write!(f, ", {} IP fragments not read", self.fragments)?;

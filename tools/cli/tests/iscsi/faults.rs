@@ -183,7 +183,7 @@ fn absent_target_fails_requests_in_bounded_time() {
     let url = tgt.url("", &target, 1);
     let options = Options {
         depth: DEPTH,
-        login: Duration::from_secs(1),
+        login: Duration::from_secs(5),
         reconnect: Duration::from_secs(2),
         ..Options::default()
     };

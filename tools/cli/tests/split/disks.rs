@@ -9,7 +9,7 @@ use rustix::process::Signal;
 
 use crate::program::{Running, ping, sh, try_sh};
 use crate::space::{self, wait_until};
-use crate::world::{CarrierKind, LAN, VERBENA, World, privileged};
+use crate::world::{CarrierKind, LAN, SHORT, VERBENA, World, in_parallel, privileged};
 
 /// Runs a test if the NBD clients are installed.
 fn with_clients(name: &str, test: impl FnOnce()) {
@@ -97,9 +97,7 @@ impl AttachedDisk {
 }
 
 fn both_ways(way: CarrierKind, more: &[&str]) {
-    let mut world = World::new(way, 1);
-    // No timeout may occur here, however loaded the machine is.
-    world.timeout = "10";
+    let world = World::new(way, 1);
     let [file, new, back] = ["disk.img", "new", "back"].map(|name| world.folder.file(name));
     let bytes = noise(12 << 20);
     fs::write(&file, vec![0; bytes.len()]).unwrap();
@@ -204,8 +202,9 @@ fn memory_and_read_only_disks_work() {
 #[test]
 fn frozen_unit_fails_requests_with_io_error() {
     with_clients("disks::frozen_unit_fails_requests_with_io_error", || {
-        for way in [CarrierKind::Iwarp, CarrierKind::Udp] {
-            let world = World::new(way, 1);
+        in_parallel([CarrierKind::Iwarp, CarrierKind::Udp], |way| {
+            let mut world = World::new(way, 1);
+            world.timeout = SHORT;
             let unit = world.start_unit(&["--disk", "ram:4M"]);
             let mut attached = attach(&world, 1, "ram", &[]);
             unit.signal(Signal::STOP);
@@ -219,14 +218,15 @@ fn frozen_unit_fails_requests_with_io_error() {
             assert!(said.contains("silent for"), "{said}");
             assert!(!attached.socket.exists());
             unit.signal(Signal::CONT);
-        }
+        });
     });
 }
 
 #[test]
 fn killed_unit_ends_the_device() {
     with_clients("disks::killed_unit_ends_the_device", || {
-        let world = World::new(CarrierKind::Udp, 1);
+        let mut world = World::new(CarrierKind::Udp, 1);
+        world.timeout = SHORT;
         let mut unit = world.start_unit(&["--disk", "ram:4M"]);
         let mut attached = attach(&world, 1, "", &[]);
         unit.kill();
@@ -243,8 +243,9 @@ fn killed_unit_ends_the_device() {
 #[test]
 fn killed_host_frees_its_disk() {
     with_clients("disks::killed_host_frees_its_disk", || {
-        for way in [CarrierKind::Iwarp, CarrierKind::Udp] {
-            let world = World::new(way, 2);
+        in_parallel([CarrierKind::Iwarp, CarrierKind::Udp], |way| {
+            let mut world = World::new(way, 2);
+            world.timeout = SHORT;
             let _unit = world.start_unit(&["--disk", "data=ram:4M"]);
             let mut one = attach(&world, 1, "data", &[]);
             let (well, said) = one.qemu_io(&world, 1, &["write -P 7 0 1M", "flush"]);
@@ -259,7 +260,7 @@ fn killed_host_frees_its_disk() {
             let other = attach(&world, 2, "data", &[]);
             let (well, said) = other.qemu_io(&world, 2, &["read -P 7 0 1M"]);
             assert!(well, "{said}");
-        }
+        });
     });
 }
 

@@ -9,7 +9,7 @@ use verbena::{Depths, Device};
 
 use crate::program::{Running, is_reachable, ping, sh};
 use crate::space::wait_until;
-use crate::world::{CarrierKind, LAN, World, exclusive, privileged};
+use crate::world::{CarrierKind, LAN, SHORT, World, exclusive, in_parallel, privileged};
 
 /// The LAN's link: down at its far end, and the interface down at ours.
 #[test]
@@ -44,7 +44,8 @@ fn lan_link_down_clears_host_carrier() {
 #[test]
 fn host_reconnects_after_fabric_link_failure() {
     privileged("faults::host_reconnects_after_fabric_link_failure", || {
-        let world = World::new(CarrierKind::Iwarp, 1);
+        let mut world = World::new(CarrierKind::Iwarp, 1);
+        world.timeout = SHORT;
         let _unit = world.start_unit(&[]);
         let _host = world.bring_up(1, "b");
         world.unit.ip("link set fab1 down");
@@ -121,17 +122,14 @@ fn log_of_rejected_peers_is_rate_limited() {
 #[test]
 fn host_with_new_address_reconnects() {
     privileged("faults::host_with_new_address_reconnects", || {
-        // In parallel, since they mostly wait.
-        std::thread::scope(|scope| {
-            for way in [CarrierKind::Udp, CarrierKind::Ethernet, CarrierKind::Iwarp] {
-                scope.spawn(move || host_address_changes(way));
-            }
-        });
+        let each = [CarrierKind::Udp, CarrierKind::Ethernet, CarrierKind::Iwarp];
+        in_parallel(each, host_address_changes);
     });
 }
 
 fn host_address_changes(way: CarrierKind) {
-    let world = World::new(way, 1);
+    let mut world = World::new(way, 1);
+    world.timeout = SHORT;
     let _unit = world.start_unit(&[]);
     let mut host = world.bring_up(1, "b");
     let space = world.host(1);
@@ -158,7 +156,7 @@ fn host_address_changes(way: CarrierKind) {
 fn host_reconnects_when_interface_returns() {
     privileged("faults::host_reconnects_when_interface_returns", || {
         let mut world = World::new(CarrierKind::Ethernet, 1);
-        world.timeout = "3";
+        world.timeout = SHORT;
         let _unit = world.start_unit(&[]);
         let at = world.unit_for(1).replace("//fab/", "//way/");
         let host = world.host(1);
@@ -281,11 +279,12 @@ fn malformed_datagrams_are_ignored() {
 #[test]
 fn interrupted_host_disconnects_in_order() {
     privileged("faults::interrupted_host_disconnects_in_order", || {
-        for (way, arrangement) in [
+        let each = [
             (CarrierKind::Iwarp, "a"),
             (CarrierKind::Iwarp, "b"),
             (CarrierKind::Udp, "c"),
-        ] {
+        ];
+        in_parallel(each, |(way, arrangement)| {
             let world = World::new(way, 1);
             let mut unit = world.start_unit(&[]);
             let mut host = world.bring_up(1, arrangement);
@@ -303,7 +302,7 @@ fn interrupted_host_disconnects_in_order() {
             wait_until("the unit forgets it", || world.guests().is_empty());
             assert!(!unit.has_exited());
             assert!(world.try_status("host", "net1").is_none());
-        }
+        });
     });
 }
 
@@ -311,7 +310,7 @@ fn interrupted_host_disconnects_in_order() {
 #[test]
 fn interrupted_unit_disconnects_its_hosts() {
     privileged("faults::interrupted_unit_disconnects_its_hosts", || {
-        for way in [CarrierKind::Iwarp, CarrierKind::Udp] {
+        in_parallel([CarrierKind::Iwarp, CarrierKind::Udp], |way| {
             let world = World::new(way, 2);
             let mut unit = world.start_unit(&[]);
             let mut hosts = [world.bring_up(1, "b"), world.bring_up(2, "c")];
@@ -334,7 +333,7 @@ fn interrupted_unit_disconnects_its_hosts() {
                 ping(world.host(n), LAN, 50);
             }
             assert!(hosts.iter_mut().all(|host| !host.has_exited()));
-        }
+        });
     });
 }
 
@@ -406,11 +405,8 @@ fn super_frames_are_segmented_for_small_buffers() {
         let _server = world.serve_iperf3_at(world.host(1));
         let line =
             "for i in 1 2 3 4 5; do iperf3 -c 192.168.8.2 -n 20M && exit 0; sleep 1; done; exit 1";
-        let began = std::time::Instant::now();
-        crate::program::sh(&world.unit, line);
-        let took = began.elapsed();
-        // A stream that stalls takes minutes.
-        assert!(took < std::time::Duration::from_secs(60), "{took:?}");
+        // A stream that stalls takes minutes, and is killed.
+        sh(&world.unit, line);
     });
 }
 
@@ -462,8 +458,7 @@ fn nearly_idle_drivers_sleep() {
 #[test]
 fn unit_sleeps_while_host_is_stopped() {
     exclusive("faults::unit_sleeps_while_host_is_stopped", || {
-        let mut world = World::new(CarrierKind::Iwarp, 1);
-        world.timeout = "10";
+        let world = World::new(CarrierKind::Iwarp, 1);
         let unit = world.start_unit_on(["--lan-tap", "tap0"], &[]);
         world.unit.ip(&format!("addr add {LAN}/24 dev tap0"));
         world.unit.ip("link set tap0 up");
@@ -478,7 +473,7 @@ fn unit_sleeps_while_host_is_stopped() {
             let frames = || world.status("host", "net1")["frames_in"].as_u64();
             let begun = frames();
             wait_until("the stream runs", || {
-                frames() > begun.map(|count| count + 10_000)
+                frames() > begun.map(|count| count + 1_000)
             });
             host.signal(Signal::STOP);
             // real time: until the queues between the two are full.

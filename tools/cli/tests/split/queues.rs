@@ -9,7 +9,7 @@ use verbena_split::lan::LinkWatch;
 use crate::killed;
 use crate::program::{Running, iperf3, ping};
 use crate::space::wait_until;
-use crate::world::{CarrierKind, LAN, World, address, privileged};
+use crate::world::{CarrierKind, LAN, SHORT, World, address, privileged};
 
 const TWO: [&str; 2] = ["--queues", "2"];
 
@@ -45,8 +45,7 @@ fn check_both_queues(world: &World, kind: &str, name: &str, frames: u64) {
 #[test]
 fn both_queues_carry_iwarp_to_lan_tap() {
     privileged("queues::both_queues_carry_iwarp_to_lan_tap", || {
-        let mut world = World::new(CarrierKind::Iwarp, 1);
-        world.timeout = "10";
+        let world = World::new(CarrierKind::Iwarp, 1);
         let _unit = world.start_unit_on(["--lan-tap", "own0"], &TWO);
         world.unit.ip(&format!("addr add {LAN}/24 dev own0"));
         world.unit.ip("link set own0 up");
@@ -77,8 +76,7 @@ fn both_queues_carry_iwarp_to_lan_tap() {
 #[test]
 fn both_queues_carry_udp_to_lan_interface() {
     privileged("queues::both_queues_carry_udp_to_lan_interface", || {
-        let mut world = World::new(CarrierKind::Udp, 2);
-        world.timeout = "10";
+        let world = World::new(CarrierKind::Udp, 2);
         let _unit = world.start_unit(&TWO);
         let _one = world.bring_up_with(1, &TWO);
         let _two = world.bring_up_with(2, &[&TWO[..], &["--mac", "unit"]].concat());
@@ -119,7 +117,8 @@ fn wait_for_address(world: &World, n: usize) {
 #[test]
 fn killed_drivers_reconnect_all_queues() {
     privileged("queues::killed_drivers_reconnect_all_queues", || {
-        let world = World::new(CarrierKind::Iwarp, 1);
+        let mut world = World::new(CarrierKind::Iwarp, 1);
+        world.timeout = SHORT;
         world.make_persistent_for_several(1);
         killed::kill_each_side_in(&world, &TWO, &TWO);
     });
@@ -159,7 +158,8 @@ fn one_lost_queue_clears_the_carrier() {
 #[test]
 fn queue_counts_of_both_sides_must_match() {
     privileged("queues::queue_counts_of_both_sides_must_match", || {
-        let world = World::new(CarrierKind::Udp, 1);
+        let mut world = World::new(CarrierKind::Udp, 1);
+        world.timeout = SHORT;
         let mut unit = world.start_unit(&TWO);
         let rejected = |to: &str, queues: &str, why: &str| {
             // Earlier hosts wrote the same to the same file.
@@ -357,7 +357,8 @@ fn removed_interface_ends_all_queues() {
 /// Two units have the same address, and the port of a queue decides which one it reaches, as with a name that resolves to both. One is
 /// that of `World`; the other is at host 2, to which host 1 has a link.
 fn two_units(way: CarrierKind, protocol: &str) {
-    let world = World::new(way, 2);
+    let mut world = World::new(way, 2);
+    world.timeout = SHORT;
     let (host, far) = (world.host(1), world.host(2));
     host.connect_veth("far", far, "far");
     far.ip("addr add 10.77.1.1/24 dev far");

@@ -24,6 +24,9 @@ pub(crate) const VERBENA: &str = env!("CARGO_BIN_EXE_verbena");
 pub(crate) const LAN: &str = "192.168.9.1";
 pub(crate) const LAN6: &str = "fd00:9::1";
 
+/// The drivers' timeout where a test waits for it, in seconds.
+pub(crate) const SHORT: &str = "2";
+
 /// The carrier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CarrierKind {
@@ -55,6 +58,21 @@ pub(crate) fn exclusive(name: &str, test: impl FnOnce()) {
     with_programs(name, || {
         space::privileged(name, test);
     });
+}
+
+/// Runs the cases of a test at once, since they mostly wait.
+pub(crate) fn in_parallel<T: Send>(cases: impl IntoIterator<Item = T>, test: impl Fn(T) + Sync) {
+    let test = &test;
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(move || test(case));
+        }
+    });
+}
+
+/// Whether the long set of tests runs, too (`cargo xtask test --long`).
+pub(crate) fn runs_long_set() -> bool {
+    std::env::var_os("LONG_TESTS").is_some()
 }
 
 /// Runs a test in parallel with others, always in a user namespace.
@@ -109,7 +127,7 @@ pub(crate) struct World {
     pub(crate) lan: Netns,
     pub(crate) unit: Netns,
     hosts: Vec<Netns>,
-    /// The drivers' timeout in seconds: short in tests that wait for it.
+    /// The drivers' timeout in seconds: long, so that a busy machine does not cause one, and [`SHORT`] in tests that wait for it.
     pub(crate) timeout: &'static str,
     /// Logs and status sockets; dropped last.
     pub(crate) folder: Folder,
@@ -123,7 +141,7 @@ impl World {
             lan: Netns::new(),
             unit: Netns::new(),
             hosts: (0..hosts).map(|_| Netns::new()).collect(),
-            timeout: "1",
+            timeout: "10",
             folder: Folder::new(),
         };
         world.unit.connect_veth("lan0", &world.lan, "eth0");

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use verbena::Device;
 use verbena_cells::{
     AddressSegment, ChannelKind, ControlSegment, Descriptor, Operation, Peer, WqpInit,
 };
@@ -193,6 +194,14 @@ impl Carrier for CellCarrier {
 
     fn is_lossy(&self) -> bool {
         true
+    }
+
+    fn report_channels_to(&mut self, device: &Device) {
+        self.event_device = Some(device.clone());
+    }
+
+    fn event_device(&self) -> Option<&Device> {
+        self.event_device.as_ref()
     }
 
     fn new_protection_domain(&mut self) -> Result<()> {

@@ -4,8 +4,8 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use verbena::Access;
-use verbena::low::{Arm, Cause, ChannelEvent, Origin, RecvWr, SendOp, Wc};
+use verbena::low::{Arm, RecvWr, SendOp, Wc};
+use verbena::{Access, Device};
 use verbena_nic::wr::{RemoteAddr, Sge};
 
 use super::event_channel::AdapterEvent;
@@ -204,18 +204,8 @@ impl Carrier for IwarpCarrier {
         n == 0 && !self.event_channel.is_signalled()
     }
 
-    fn observes_channels(&self) -> bool {
-        self.device.is_observed()
-    }
-
-    fn report_channel(&mut self, channel: u8, what: ChannelEvent, count: u32) {
-        let cause = Cause::Channel {
-            channel,
-            what,
-            count,
-        };
-        // Fails only when the adapter is down, which the completions show.
-        let _ = self.device.inject(cause, Origin::UNSPECIFIED);
+    fn event_device(&self) -> Option<&Device> {
+        Some(&self.device)
     }
 
     fn progresses_in_sleep(&self) -> bool {

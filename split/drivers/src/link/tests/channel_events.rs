@@ -1,8 +1,9 @@
-//! Channel events of links over iWARP, as an observer of the adapter sees them, in each arrangement.
+//! Channel events of links over iWARP and over cells, as an observer of the adapter sees them, in each arrangement.
 //! Without an observer nothing is reported.
 
 use std::sync::mpsc;
 
+use verbena::Device;
 use verbena::low::{Cause, ChannelEvent};
 use verbena_split_wire::push::{Message, Range};
 
@@ -22,22 +23,42 @@ fn return_elements_of_unknown_pool(side: &mut Side) {
     posted.unwrap();
 }
 
+fn settings() -> Config {
+    Config::from_parts(None, std::iter::empty()).unwrap()
+}
+
 /// E7: an observer of the adapter sees what happens on the channels.
 #[test]
 fn observer_sees_events_of_channels() {
+    check_events(|| {
+        let listener = IwarpCarrier::listen("127.0.0.1:0".parse().unwrap(), settings()).unwrap();
+        let dialler = IwarpCarrier::dial(listener.address().unwrap(), settings()).unwrap();
+        let device = listener.device().clone();
+        ([Box::new(dialler), Box::new(listener)], device)
+    });
+}
+
+/// Carriers of cells have no adapter, and report to another one.
+#[test]
+fn observer_sees_events_of_cell_channels() {
+    check_events(|| {
+        let [dialler, mut listener] = carriers("udp");
+        assert!(listener.event_device().is_none());
+        let device = Device::with(settings()).unwrap();
+        listener.report_channels_to(&device);
+        ([dialler, listener], device)
+    });
+}
+
+/// With a dialler, a listener, and the adapter of the listener's events.
+fn check_events(carriers: impl Fn() -> ([Box<dyn Carrier>; 2], Device)) {
     for (arrangement, channel) in [
         (Arrangement::Sends, 1),
         (Arrangement::Writes, 1),
         (Arrangement::Single, 0),
     ] {
-        let config = || Config::from_parts(None, std::iter::empty()).unwrap();
-        let listener = IwarpCarrier::listen("127.0.0.1:0".parse().unwrap(), config()).unwrap();
-        let dialler = IwarpCarrier::dial(listener.address().unwrap(), config()).unwrap();
-        let device = listener.device().clone();
-        let mut sides = connected(
-            [Box::new(dialler), Box::new(listener)],
-            LinkOptions::new(arrangement, 8, 3000),
-        );
+        let (carriers, device) = carriers();
+        let mut sides = connected(carriers, LinkOptions::new(arrangement, 8, 3000));
         let (tell, told) = mpsc::channel();
         let observation = device.observe(move |cause| {
             if let Cause::Channel { .. } = cause {

@@ -79,8 +79,9 @@ pub(super) fn serve(args: &HostArgs, disk: &str) -> Result<(), Box<dyn std::erro
         patience: Duration::from_secs(args.patience),
         ..RemoteDiskOptions::new(disk)
     };
-    let remote = RemoteDisk::open(open::dial(&unit, args.cell)?, &options)
-        .map_err(|error| format!("{unit}: {error}"))?;
+    let events = driver::ChannelEvents::open(args.channel_events)?;
+    let carrier = events.of(open::dial(&unit, args.cell)?);
+    let remote = RemoteDisk::open(carrier, &options).map_err(|error| format!("{unit}: {error}"))?;
     let mut blocks = SplitDisk {
         remote,
         device: Device::open()?,

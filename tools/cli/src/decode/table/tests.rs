@@ -1,4 +1,4 @@
-//! The limit of connections: those of other protocols make room, incomplete ones do not.
+//! The limits of connections and of summaries: connections of other protocols make room, incomplete ones do not.
 
 use verbena_wire::mpa::Kind;
 
@@ -51,4 +51,25 @@ fn streams_beyond_limit_are_refused_and_counted() {
     assert_eq!(tally.streams, MAX_FLOWS as u64);
     assert_eq!(tally.refused_flows, 11);
     assert!(tally.to_string().contains("11 segments of too many"));
+}
+
+/// Also if they end one by one, at the same addresses.
+#[test]
+fn summaries_beyond_limit_are_counted() {
+    let mut table = Table::new(Options::default());
+    table.max_summaries = 2;
+    let mut records = Vec::new();
+    for n in 0..5 {
+        let (mut opening, mut request) = (segment(1, b""), segment(1, Kind::Request.key()));
+        (opening.syn, opening.ack, opening.seq) = (true, None, 1000 * n);
+        request.seq = opening.seq + 1;
+        for segment in [opening, request] {
+            table.handle(&segment, Duration::ZERO, &mut records);
+        }
+    }
+    assert_eq!(table.done.len(), 2);
+    let mut tally = CaptureCounters::default();
+    assert_eq!(table.finish(&mut tally, &mut records).len(), 2);
+    assert_eq!((tally.streams, tally.unsummarized), (5, 3));
+    assert!(tally.to_string().contains("3 without a summary"));
 }

@@ -1,0 +1,155 @@
+//! The queue of answers: acknowledgements, responses to reads and atomics, and their repetition for requests that arrive again.
+//! Answers leave in the order in which they were queued. Consecutive acknowledgements become one, and each read or atomic has at most one
+//! answer in the queue, so that its length is limited by the responder's resources.
+
+use verbena_wire::To;
+use verbena_wire::roce::{Aeth, Nak, Operation, Packet, Psn, Reth, Syndrome};
+
+use super::{OutResponse, Responder};
+
+/// Something to send.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Response {
+    Acknowledge {
+        psn: Psn,
+        syndrome: Syndrome,
+        msn: u32,
+    },
+    /// The response to a Read from this PSN on.
+    Read {
+        first: Psn,
+        reth: Reth,
+        msn: u32,
+        sent: u32,
+    },
+    Atomic {
+        psn: Psn,
+        original: u64,
+        msn: u32,
+    },
+}
+
+impl Responder {
+    /// Another read or atomic may be served: fewer than agreed are unanswered.
+    pub(super) fn may_answer(&self) -> bool {
+        let answers = self
+            .out
+            .iter()
+            .filter(|response| matches!(response, Response::Read { .. } | Response::Atomic { .. }));
+        answers.count() < self.resources.limit()
+    }
+
+    /// A packet that was executed is answered again and not executed again.
+    pub(super) fn handle_repeated(&mut self, packet: &Packet<'_>) {
+        match packet.operation {
+            Operation::ReadRequest(reth) => {
+                let repeated = self.resources.repeated_read(packet.psn, reth, self.mtu);
+                if let Some(msn) = repeated {
+                    // One response to each Read is queued at most.
+                    let range = self.resources.range_of(packet.psn);
+                    self.out.retain(|response| match response {
+                        Response::Read { first, .. } => self.resources.range_of(*first) != range,
+                        _ => true,
+                    });
+                    self.out.push_back(Response::Read {
+                        first: packet.psn,
+                        reth,
+                        msn,
+                        sent: 0,
+                    });
+                }
+            }
+            Operation::CmpSwap(_) | Operation::FetchAdd(_) => {
+                if let Some((original, msn)) = self.resources.repeated_atomic(packet.psn) {
+                    let psn = packet.psn;
+                    let again = Response::Atomic { psn, original, msn };
+                    if !self.out.contains(&again) {
+                        self.out.push_back(again);
+                    }
+                }
+            }
+            _ => {
+                // Everything up to here was executed. While a response is queued, the acknowledgement follows it.
+                self.acknowledge(self.expected.plus(u32::MAX), Syndrome::ACK);
+            }
+        }
+    }
+
+    /// Queues an acknowledgement; it replaces an earlier one that nothing follows.
+    pub(super) fn acknowledge(&mut self, psn: Psn, syndrome: Syndrome) {
+        if let Some(Response::Acknowledge {
+            syndrome: Syndrome::Ack { .. },
+            ..
+        }) = self.out.back()
+        {
+            self.out.pop_back();
+        }
+        let msn = self.msn;
+        self.out
+            .push_back(Response::Acknowledge { psn, syndrome, msn });
+    }
+
+    /// Something is to be sent.
+    pub fn has_response(&self) -> bool {
+        !self.out.is_empty()
+    }
+
+    /// The next response packet. If its memory cannot be read, call [`fail_read`](Responder::fail_read) and send nothing of it.
+    pub fn poll(&mut self) -> Option<OutResponse> {
+        let mtu = self.mtu.bytes();
+        let (operation, psn, source) = match self.out.front_mut()? {
+            &mut Response::Acknowledge { psn, syndrome, msn } => {
+                (Operation::Acknowledge(Aeth { syndrome, msn }), psn, None)
+            }
+            &mut Response::Atomic { psn, original, msn } => {
+                let aeth = acknowledged(msn);
+                (Operation::AtomicAcknowledge(aeth, original), psn, None)
+            }
+            Response::Read {
+                first,
+                reth,
+                msn,
+                sent,
+            } => {
+                let at = *sent;
+                let offset = at.saturating_mul(mtu);
+                let left = reth.len.saturating_sub(offset);
+                let is_last = left <= mtu;
+                let aeth = acknowledged(*msn);
+                let operation = match (at == 0, is_last) {
+                    (true, true) => Operation::ReadResponseOnly(aeth),
+                    (true, false) => Operation::ReadResponseFirst(aeth),
+                    (false, false) => Operation::ReadResponseMiddle,
+                    (false, true) => Operation::ReadResponseLast(aeth),
+                };
+                let source = Reth {
+                    va: To::new(reth.va.get().wrapping_add(u64::from(offset))),
+                    rkey: reth.rkey,
+                    len: left.min(mtu),
+                };
+                let psn = first.plus(at);
+                *sent += 1;
+                if !is_last {
+                    let packet = Packet::new(operation, self.dest_qpn, psn);
+                    let source = Some(source);
+                    return Some(OutResponse { packet, source });
+                }
+                (operation, psn, Some(source))
+            }
+        };
+        self.out.pop_front();
+        let packet = Packet::new(operation, self.dest_qpn, psn);
+        Some(OutResponse { packet, source })
+    }
+
+    /// The memory of a response packet can no longer be read: the peer gets a NAK in its place, and the connection fails.
+    pub fn fail_read(&mut self, psn: Psn, nak: Nak) {
+        self.out.clear();
+        self.fail(psn, nak);
+    }
+}
+
+fn acknowledged(msn: u32) -> Aeth {
+    let syndrome = Syndrome::ACK;
+    Aeth { syndrome, msn }
+}
