@@ -178,7 +178,11 @@ impl RoceCm {
         match core.config.wire_of_listeners() {
             Wire::Tcp => Ok(None),
             Wire::Auto => Ok(RoceCm::claim_service(core, at, service).ok()),
-            Wire::Roce => RoceCm::claim_service(core, at, service).map(Some),
+            Wire::Roce => match RoceCm::claim_service(core, at, service) {
+                // As with every RoCE adapter, the loopback address names no device; programs of this host connect over TCP.
+                Err(Error::NotLocalAddress { address }) if address.is_loopback() => Ok(None),
+                claimed => claimed.map(Some),
+            },
         }
     }
 

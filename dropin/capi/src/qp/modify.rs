@@ -6,7 +6,9 @@ use core::ffi::c_int;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 
-use verbena::low::{Mtu, Personality, Psn, Psns, QpAccessFlags, QpAttr, QpState, RnrRetry, RnrTimer};
+use verbena::low::{
+    Mtu, Personality, Psn, Psns, QpAccessFlags, QpAttr, QpState, RnrRetry, RnrTimer,
+};
 use verbena::{Qp, QpEndpoint};
 
 use super::attributes::state_of;
