@@ -97,8 +97,8 @@ impl Message {
         }
     }
 
-    /// The packet with number `at` of its sequence. For a Read it is the request for what is left from there on.
-    pub(crate) fn segment(&self, service: Service, mtu: Mtu, at: u32) -> Segment {
+    /// The packet with number `at` of its sequence. For a Read it is the request for `psns` packets of the response from there on.
+    pub(crate) fn segment(&self, service: Service, mtu: Mtu, at: u32, psns: u32) -> Segment {
         let offset = at.saturating_mul(mtu.bytes()).min(self.len());
         let left = self.len() - offset;
         let is_first = at == 0;
@@ -128,7 +128,7 @@ impl Message {
             Message::Read { va, rkey, .. } => Operation::ReadRequest(Reth {
                 va: To::new(va.get().wrapping_add(u64::from(offset))),
                 rkey,
-                len: left,
+                len: left.min(psns.saturating_mul(mtu.bytes())),
             }),
             Message::CmpSwap(atomic) => Operation::CmpSwap(atomic),
             Message::FetchAdd(atomic) => Operation::FetchAdd(atomic),

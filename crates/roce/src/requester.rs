@@ -194,10 +194,9 @@ pub struct Requester {
     /// PSN behind the newest packet that was sent.
     sent: Psn,
     cursor: Cursor,
-    /// Reads and atomics before the cursor that are not answered.
-    reads: u32,
-    /// Their PSNs beyond one for each: a Read is one packet in flight, however long its response is.
-    read_psns: u32,
+    /// Reads and atomics that were sent and are not answered: the PSN behind the response to each. A long Read is several of them, and a
+    /// repetition ends where the first did, because the responder knows no other.
+    reads: VecDeque<Psn>,
     window: CongestionWindow,
     /// A loss before this PSN has been accounted for in the window.
     recovery: Option<Psn>,
@@ -223,8 +222,7 @@ impl Requester {
             next: settings.send_psn,
             sent: settings.send_psn,
             cursor: Cursor::default(),
-            reads: 0,
-            read_psns: 0,
+            reads: VecDeque::new(),
             window: CongestionWindow::new(settings.is_lossy),
             recovery: None,
             response_missing: None,
@@ -319,14 +317,14 @@ impl Requester {
         if self.state != State::Flowing || !self.may_send(&request, index) {
             return None;
         }
-        let segment = request.message.segment(self.service, self.mtu, at);
         let wants_response = request.message.wants_response();
-        let psns = if wants_response { request.psns - at } else { 1 };
+        let psns = if wants_response {
+            self.response_psns(&request, at)
+        } else {
+            1
+        };
         let is_last = at + psns == request.psns;
-        if wants_response {
-            self.reads += 1;
-            self.read_psns += psns - 1;
-        }
+        let segment = request.message.segment(self.service, self.mtu, at, psns);
         self.cursor = if is_last {
             Cursor {
                 request: index + 1,
@@ -335,11 +333,14 @@ impl Requester {
         } else {
             Cursor {
                 request: index,
-                at: at + 1,
+                at: at + psns,
             }
         };
         self.counters.packets += 1;
         let end = psn.plus(psns);
+        if wants_response && !psn.is_before(self.sent) {
+            self.reads.push_back(end);
+        }
         if psn.is_before(self.sent) {
             self.counters.repeated += 1;
         }
@@ -367,22 +368,52 @@ impl Requester {
         })
     }
 
-    /// Packets that were sent and not acknowledged.
+    /// Packets that were sent and not acknowledged, and those of responses that were requested.
     fn in_flight(&self) -> u32 {
-        let psns = self.cursor_psn().minus(self.acked());
-        psns.saturating_sub(self.read_psns)
+        self.cursor_psn().minus(self.acked())
+    }
+
+    /// Reads and atomics before the cursor that are not answered.
+    fn unanswered_reads(&self) -> usize {
+        let cursor = self.cursor_psn();
+        let sent = self.reads.iter().take_while(|end| !cursor.is_before(**end));
+        sent.count()
+    }
+
+    /// Packets of the response that are requested with the packet `at` of a Read or atomic. The peer sends them all at once, so a new request
+    /// is for no more than the window has room for.
+    fn response_psns(&self, request: &Request, at: u32) -> u32 {
+        let psn = request.first.plus(at);
+        let rest = request.psns - at;
+        if !psn.is_before(self.sent) {
+            return rest.min(self.room());
+        }
+        let end = self.reads.iter().find(|end| psn.is_before(**end));
+        end.map_or(rest, |end| end.minus(psn))
+    }
+
+    /// Packets that the window has room for.
+    fn room(&self) -> u32 {
+        self.window.get().saturating_sub(self.in_flight())
     }
 
     fn may_send(&self, request: &Request, index: usize) -> bool {
         if self.service == Service::Uc {
             return true;
         }
-        let in_flight = self.in_flight();
-        if in_flight >= self.window.get() {
+        let (in_flight, room) = (self.in_flight(), self.room());
+        if room == 0 {
             return false;
         }
         if request.message.wants_response() {
-            return self.reads < u32::from(self.initiator_depth);
+            let at = self.cursor.at;
+            let fits = if request.first.plus(at).is_before(self.sent) {
+                room >= self.response_psns(request, at) || in_flight == 0
+            } else {
+                // Not a request for every packet of room.
+                room >= (request.psns - at).min(self.window.get() / 4)
+            };
+            return fits && self.unanswered_reads() < usize::from(self.initiator_depth);
         }
         let Some(limit) = self.credit_limit else {
             return true;

@@ -95,6 +95,7 @@ impl Requester {
             return self.ignore();
         };
         let is_last = front.done + 1 == front.psns;
+        let ends_response = self.reads.front() == Some(&packet.psn.next());
         let (says_last, syndrome) = match packet.operation {
             Operation::ReadResponseFirst(aeth) => (false, aeth.syndrome),
             Operation::ReadResponseLast(aeth) | Operation::ReadResponseOnly(aeth) => {
@@ -105,7 +106,7 @@ impl Requester {
         let offset = front.done.saturating_mul(mtu);
         let len = front.message.len().saturating_sub(offset).min(mtu);
         let fits = matches!(front.message, Message::Read { .. })
-            && says_last == is_last
+            && says_last == ends_response
             && matches!(syndrome, Syndrome::Ack { .. })
             && packet.payload.len() == len as usize;
         if !fits {
@@ -113,12 +114,8 @@ impl Requester {
         }
         front.done += 1;
         let request = self.completed;
-        // Its PSNs beyond one were counted when it was sent; the cursor is behind it unless it is to be repeated.
-        let was_sent = self.cursor.request > 0;
         if is_last {
             self.pop_front();
-        } else if was_sent {
-            self.read_psns = self.read_psns.saturating_sub(1);
         }
         self.handle_progress(1, now);
         ResponseStep::Sink {
@@ -173,19 +170,12 @@ impl Requester {
 
     /// The oldest request is complete.
     pub(super) fn pop_front(&mut self) {
-        let Some(front) = self.requests.pop_front() else {
+        if self.requests.pop_front().is_none() {
             return;
-        };
+        }
         self.completed += 1;
         match self.cursor.request.checked_sub(1) {
-            Some(request) => {
-                self.cursor.request = request;
-                if front.message.wants_response() {
-                    self.reads = self.reads.saturating_sub(1);
-                    let rest = front.psns - front.done.min(front.psns);
-                    self.read_psns = self.read_psns.saturating_sub(rest.saturating_sub(1));
-                }
-            }
+            Some(request) => self.cursor.request = request,
             // It was to be repeated, and the answer to the first time came.
             None => self.cursor.at = 0,
         }
@@ -194,6 +184,11 @@ impl Requester {
     fn handle_progress(&mut self, packets: u32, now: Time) {
         self.response_missing = None;
         let acked = self.acked();
+        while let Some(end) = self.reads.front()
+            && !acked.is_before(*end)
+        {
+            self.reads.pop_front();
+        }
         // What was to be repeated is not any more.
         if let Some(front) = self.requests.front()
             && self.cursor.request == 0
@@ -243,8 +238,6 @@ impl Requester {
     pub(super) fn go_back(&mut self) {
         let at = self.requests.front().map_or(0, |front| front.done);
         self.cursor = Cursor { request: 0, at };
-        self.reads = 0;
-        self.read_psns = 0;
     }
 }
 
