@@ -280,22 +280,6 @@ impl UdpPort {
         handover.hand_over(self.addr.ip(), claim, arrival.from, arrival.bytes)
     }
 
-    /// Hands a packet that its handler does not own, such as a message of the connection manager for a service of another process, to the
-    /// process that claimed it; false if there is none.
-    pub(crate) fn hand_over_packet(
-        &self,
-        claim: Claim,
-        from: SocketAddr,
-        packet: &Packet<'_>,
-    ) -> bool {
-        let mut bytes = Vec::new();
-        packet.emit(&mut bytes);
-        let icrc = icrc_over_socket(self.path_from(from), &bytes);
-        bytes.extend(icrc);
-        let handover = &self.core.roce_ports.handover;
-        handover.hand_over(self.addr.ip(), claim, from, &bytes)
-    }
-
     /// Begins a batch of packets that other processes handed over.
     pub(crate) fn handed_over(&self) -> HandedOver<'_> {
         HandedOver {

@@ -3,6 +3,7 @@
 //! leaves.
 
 use core::net::SocketAddr;
+use std::collections::BTreeSet;
 
 /// UDP sockets bound to exactly this address and port; 0 if the table cannot be read.
 pub fn sharing_sockets(at: SocketAddr) -> usize {
@@ -12,9 +13,15 @@ pub fn sharing_sockets(at: SocketAddr) -> usize {
     };
     let local = format!("{local}:{:04X}", at.port());
     let table = std::fs::read_to_string(path).unwrap_or_default();
-    // After a line of titles: the slot, the local address, and other columns.
-    let is_there = |line: &&str| line.split_whitespace().nth(1) == Some(local.as_str());
-    table.lines().skip(1).filter(is_there).count()
+    // Local address and inode of each line after the titles. The table is read in parts and may change between them, so that a socket is in
+    // it twice.
+    let inode = |line: &'_ str| -> Option<u64> {
+        let mut columns = line.split_whitespace().skip(1);
+        let is_there = columns.next() == Some(local.as_str());
+        columns.nth(7).filter(|_| is_there)?.parse().ok()
+    };
+    let inodes: BTreeSet<u64> = table.lines().skip(1).filter_map(inode).collect();
+    inodes.len()
 }
 
 /// The words of an address as the kernel prints them: as numbers of the host's byte order.
