@@ -15,6 +15,7 @@ pub(crate) mod sidr;
 mod table;
 mod terms;
 
+use core::cell::RefCell;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
@@ -36,6 +37,7 @@ use crate::connection::Options;
 use crate::core::Core;
 use crate::datagram::packet_handover::Claim;
 use crate::datagram::roce_demux::PacketHandler;
+use crate::datagram::udp_port::UdpPort;
 use crate::error::Error;
 use crate::notify::pipeline::catch_panic;
 use crate::oob::qpn::port_and_index;
@@ -48,6 +50,8 @@ use sidr::{Queries, SidrService};
 use table::{Action, Asked, Ends, Table};
 
 const QP1: Qpn = Qpn::wrapping(MadHeader::QPN);
+/// How long the name of a service may be in use by a claim that was given up.
+const CLAIM_WAIT: Duration = Duration::from_millis(200);
 /// A REJ for a REQ.
 const OF_REQ: u8 = 0;
 
@@ -209,11 +213,28 @@ impl RoceCm {
             addresses: Vec::new(),
         };
         for port in &ports {
-            let claim = Claim::Service(service);
-            core.roce_ports.handover.claim(core, port, claim)?;
+            RoceCm::claim(core, port, service)?;
             guard.addresses.push(port.ip());
         }
         Ok(guard)
+    }
+
+    /// Claims requests that reach other processes at this port. A child that the program has forked may hold the name of an earlier claim until
+    /// it executes another program, so that one that is in use is tried again; requests that reach this process need no claim.
+    fn claim(core: &Arc<Core>, port: &Arc<UdpPort>, service: u64) -> Result<(), Error> {
+        let (handover, claim) = (&core.roce_ports.handover, Claim::Service(service));
+        let failed = RefCell::new(None);
+        sys::wait(sys::now() + CLAIM_WAIT, || {
+            match handover.claim(core, port, claim) {
+                Ok(()) => true,
+                Err(Error::System(cause)) if cause.is_in_use() => false,
+                Err(error) => {
+                    *failed.borrow_mut() = Some(error);
+                    true
+                }
+            }
+        });
+        failed.into_inner().map_or(Ok(()), Err)
     }
 
     /// The connection of this queue pair, by its number in the function, has ended: the peer is told. With `forget`, nothing more is reported
