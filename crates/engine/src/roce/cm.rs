@@ -28,7 +28,9 @@ use verbena_sync::atomic::{AtomicU32, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::ext::DialReject;
 use verbena_wire::roce::cm::{Apr, CmMessage, CmTransport, CmaHeader, Drep, Rej, RejReason, Req};
-use verbena_wire::roce::{Deth, MadHeader, Operation, PORT, Packet, Psn, Qpn, Service};
+use verbena_wire::roce::{
+    Deth, MadHeader, Operation, PORT, Packet, Path, Psn, Qpn, Service, icrc_over_socket,
+};
 
 use crate::accept::acceptor::Acceptor;
 use crate::accept::request::Request;
@@ -333,6 +335,27 @@ impl RoceCm {
         (!is_served).then_some(Claim::Service(service))
     }
 
+    /// Hands a message to the process that owns it; false if there is none, or it can take no more.
+    fn hand_over(
+        core: &Core,
+        (from, local): (SocketAddr, IpAddr),
+        packet: &Packet<'_>,
+        claim: Claim,
+    ) -> bool {
+        let path = Path {
+            src: from.ip(),
+            dst: local,
+            src_port: from.port(),
+            dst_port: PORT,
+        };
+        let mut bytes = Vec::with_capacity(MadHeader::MAD_LEN + 32);
+        packet.emit(&mut bytes);
+        let icrc = icrc_over_socket(path, &bytes);
+        bytes.extend_from_slice(&icrc);
+        let handover = &core.roce_ports.handover;
+        handover.hand_over(local, claim, from, &bytes)
+    }
+
     fn handle_message(
         &self,
         core: &Arc<Core>,
@@ -526,8 +549,7 @@ impl PacketHandler for RoceCm {
             return;
         };
         if let Some(claim) = self.owner_elsewhere(&core, local, &message) {
-            let port = core.roce_ports.at(&core, local);
-            let is_taken = port.is_ok_and(|port| port.hand_over_packet(claim, from, packet));
+            let is_taken = RoceCm::hand_over(&core, (from, local), packet, claim);
             // A service that no process has is refused here; an identifier of another process is not answered in its place.
             if is_taken || matches!(claim, Claim::Port(_)) {
                 return;
