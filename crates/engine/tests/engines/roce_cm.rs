@@ -160,7 +160,7 @@ fn dropped_request_is_rejected() {
 }
 
 #[test]
-fn port_without_listener_refuses() {
+fn port_without_listener_is_refused() {
     let [here, there] = addresses();
     let (a, b) = (side_at(here, &[]), side_at(there, &[]));
     let (listening, at) = listen(&b, there);

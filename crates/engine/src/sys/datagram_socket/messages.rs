@@ -95,10 +95,13 @@ impl<T> Control<T> {
 
 /// Receives messages into the batch; EAGAIN if there are none.
 pub(super) fn receive_messages(fd: BorrowedFd<'_>, batch: &mut ReceiveBatch) -> Result<(), Errno> {
-    // SAFETY: `mmsghdr` and `iovec` are C structures of integers and pointers, for which zeros are valid.
+    // SAFETY: `mmsghdr` is a C structure of integers and pointers, for which zeros are valid.
     let mut headers: [libc::mmsghdr; MAX_MESSAGES] = unsafe { zeroed() };
-    // SAFETY: as above.
-    let mut pieces: [libc::iovec; MAX_MESSAGES] = unsafe { zeroed() };
+    let nowhere = libc::iovec {
+        iov_base: core::ptr::null_mut(),
+        iov_len: 0,
+    };
+    let mut pieces = [nowhere; MAX_MESSAGES];
     let mut names = [NO_ADDRESS; MAX_MESSAGES];
     let mut controls = [Control::<libc::c_int>::new(0, 0); MAX_MESSAGES];
     let mut count = 0;
