@@ -4,6 +4,7 @@
 pub(crate) mod acceptor;
 pub(crate) mod listening;
 pub(crate) mod owner_rules;
+pub(crate) mod request;
 
 use core::net::SocketAddr;
 use std::sync::{Arc, Weak};

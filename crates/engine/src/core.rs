@@ -22,6 +22,7 @@ use crate::notify::signals::Signals;
 use crate::oob::Oob;
 use crate::poll::shard::Shards;
 use crate::qp_routes::QpRoutes;
+use crate::roce::cm::RoceCm;
 use crate::security::Security;
 use crate::verbs::control::ControlThread;
 use crate::verbs::function_handle::{FunctionHandle, FunctionOptions};
@@ -45,6 +46,8 @@ pub(crate) struct Core {
     pub(crate) oob: Oob,
     /// What serves each queue pair.
     pub(crate) routes: QpRoutes,
+    /// The connection manager of RoCEv2, once it is needed.
+    pub(crate) roce_cm: OnceLock<Arc<RoceCm>>,
     /// The sockets of RoCEv2.
     pub(crate) roce_ports: RocePorts,
     /// The thread that runs requests of control queue pairs.
@@ -94,6 +97,7 @@ impl Core {
             admission: Admission::new(Permits::new(config.half_open), rules),
             oob: Oob::default(),
             routes: QpRoutes::default(),
+            roce_cm: OnceLock::new(),
             roce_ports: RocePorts::default(),
             control_thread: ControlThread::default(),
             config,

@@ -11,6 +11,7 @@ use verbena_events::vector::VectorError;
 use verbena_nic::QpState;
 use verbena_nic::state::QpEvent;
 use verbena_stream::startup::Failure;
+use verbena_wire::roce::cm::RejReason;
 
 use crate::config::ConfigErrors;
 pub use crate::security::keys::KeyFileError;
@@ -95,6 +96,22 @@ pub enum Error {
         peer: SocketAddr,
         /// Its private data.
         private_data: Vec<u8>,
+    },
+    /// The peer's connection manager rejected the request (RoCEv2).
+    #[error("{peer} rejected the connection: {reason}")]
+    CmRejected {
+        /// The peer.
+        peer: SocketAddr,
+        /// Its reason.
+        reason: RejReason,
+    },
+    /// The request of a peer does not suit the queue pair or the path, and was rejected (RoCEv2).
+    #[error("the request of {peer} was rejected: {reason}")]
+    CmRefused {
+        /// The peer.
+        peer: SocketAddr,
+        /// The reason.
+        reason: RejReason,
     },
     /// The time limit has passed.
     #[error("not connected to {peer} within {limit:?}")]

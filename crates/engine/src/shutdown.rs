@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use crate::engine::Engine;
 use crate::error::Error;
+use crate::roce::cm::RoceCm;
 use crate::sys;
 
 /// The result of a shutdown.
@@ -48,6 +49,7 @@ impl Engine {
         core.flush_all();
         // The last frames are sent by the shards, so those stop afterwards.
         sys::wait(sys::now() + core.config.linger, || core.routes.is_idle());
+        RoceCm::disconnect_all(core);
         // Until here connections over RoCEv2 were served.
         core.roce_ports.close();
         core.shards.stop();

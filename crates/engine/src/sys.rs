@@ -45,6 +45,8 @@ pub mod random;
 mod readiness;
 pub mod receive_batch;
 mod reuseport;
+#[cfg_attr(shuttle, path = "sys/simulated/route.rs")]
+pub mod route;
 pub mod runtime;
 #[cfg_attr(shuttle, path = "sys/simulated/sched.rs")]
 pub mod sched;
@@ -84,6 +86,7 @@ pub use processor::{
 pub use random::random_u64;
 pub use receive_batch::{Arrival, ReceiveBatch};
 pub use reuseport::sharing_sockets;
+pub use route::{Route, route_to};
 pub use sched::{SchedState, preemptions, sched_state, thread_id};
 pub use segments::SegmentsOutcome;
 pub use socket::Socket;

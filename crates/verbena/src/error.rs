@@ -242,6 +242,8 @@ impl Error {
                 E::Unreachable { .. }
                 | E::Startup { .. }
                 | E::Rejected { .. }
+                | E::CmRejected { .. }
+                | E::CmRefused { .. }
                 | E::Timeout { .. }
                 | E::Unauthenticated { .. }
                 | E::Tls { .. } => Fault::Peer,
@@ -330,6 +332,19 @@ impl Error {
             Error::Engine(verbena_engine::Error::Rejected { private_data, .. }) => {
                 Some(private_data)
             }
+            _ => None,
+        }
+    }
+
+    /// The reason of the peer's connection manager for rejecting the connection, if there is one: a number of the InfiniBand specification
+    /// (RoCEv2 only; 28, "consumer reject", is in [`rejection`](Error::rejection)).
+    ///
+    /// ```
+    /// assert_eq!(verbena::Error::Timeout.reject_reason(), None);
+    /// ```
+    pub fn reject_reason(&self) -> Option<u16> {
+        match self {
+            Error::Engine(verbena_engine::Error::CmRejected { reason, .. }) => Some(reason.0),
             _ => None,
         }
     }

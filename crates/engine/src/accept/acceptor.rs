@@ -2,7 +2,7 @@
 //! Startups in progress are limited over all listeners and shared between source addresses ([`permits`]); waiting requests are
 //! limited per listener.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
@@ -11,6 +11,7 @@ use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_sync::locks::{Mutex, RwLock};
 use verbena_wire::ext::DialReject;
 
+use crate::accept::request::{Request, RequestRef};
 use crate::connection::{Connection, Decision};
 use crate::core::Core;
 use crate::error::Error;
@@ -52,7 +53,7 @@ pub(crate) struct Acceptor {
     token: u64,
     listener: Listener,
     sink: RequestSink,
-    order: Mutex<Order<Decision>>,
+    order: Mutex<Order<Request>>,
     /// Locked while a connection is accepted; true while none is.
     paused: Mutex<bool>,
     /// Another process listens on the same socket.
@@ -79,7 +80,7 @@ enum RequestSink {
 /// Requests that wait for the program's decision.
 pub(crate) struct PendingRequests {
     backlog: usize,
-    requests: Mutex<VecDeque<Decision>>,
+    requests: Mutex<VecDeque<Request>>,
     pub(crate) channel: Channel,
     /// Also notified of a request.
     pub(crate) notify: RwLock<Option<Arc<dyn Notify>>>,
@@ -87,12 +88,12 @@ pub(crate) struct PendingRequests {
 
 impl PendingRequests {
     /// Queues a request and signals the channel; returns it if the backlog is full.
-    fn add(&self, decision: Decision) -> Result<(), Decision> {
+    fn add(&self, request: Request) -> Result<(), Request> {
         let mut requests = self.requests.lock();
         if requests.len() >= self.backlog {
-            return Err(decision);
+            return Err(request);
         }
-        requests.push_back(decision);
+        requests.push_back(request);
         drop(requests);
         self.channel.ring();
         Ok(())
@@ -104,10 +105,10 @@ impl PendingRequests {
         if requests.len() < self.backlog {
             return;
         }
-        let all: Vec<_> = requests.iter().map(|one| one.connection.clone()).collect();
+        let mut gone: Vec<RequestRef> = requests.iter().map(Request::downgrade).collect();
         drop(requests);
-        let gone: Vec<_> = all.iter().filter(|one| !one.awaits_decision()).collect();
-        let is_gone = |one: &Decision| gone.iter().any(|c| Arc::ptr_eq(c, &one.connection));
+        gone.retain(|one| !one.awaits_decision());
+        let is_gone = |one: &Request| gone.iter().any(|other| other.is_same(&one.downgrade()));
         let mut requests = self.requests.lock();
         let before = requests.len();
         requests.retain(|one| !is_gone(one));
@@ -133,14 +134,14 @@ impl PendingRequests {
     }
 
     /// The oldest waiting request; the caller has taken its signal.
-    pub(crate) fn next(&self) -> Option<Decision> {
+    pub(crate) fn next(&self) -> Option<Request> {
         self.requests.lock().pop_front()
     }
 
     /// The oldest waiting request, with a signal if there is one. Signals are alike, so it need not be that of this request: the thread that
     /// adds a request signals afterwards, and a thread in [`Listening::next`](crate::Listening::next) may have taken the signal before. A
     /// signal without a request is left over, and taken here.
-    pub(crate) fn try_next(&self) -> Option<Decision> {
+    pub(crate) fn try_next(&self) -> Option<Request> {
         let mut requests = self.requests.lock();
         let oldest = requests.pop_front();
         self.channel.try_take();
@@ -151,7 +152,7 @@ impl PendingRequests {
         self.requests.lock().is_empty()
     }
 
-    fn take_all(&self) -> VecDeque<Decision> {
+    fn take_all(&self) -> VecDeque<Request> {
         core::mem::take(&mut *self.requests.lock())
     }
 }
@@ -226,7 +227,8 @@ impl Acceptor {
             }
             RequestSink::Program(waiting) => {
                 // A request whose startup has ended meanwhile is dropped.
-                let _ = self.order.lock().complete(number, decision);
+                let request = Request::Tcp(decision);
+                let _ = self.order.lock().complete(number, request);
                 self.present_requests(waiting);
             }
             RequestSink::Oob => {
@@ -240,6 +242,20 @@ impl Acceptor {
                 }
             }
         }
+    }
+
+    /// A request that was complete when it arrived: it waits for those of its peer that arrived before.
+    pub(crate) fn add_complete(&self, peer: IpAddr, request: Request) {
+        let RequestSink::Program(waiting) = &self.sink else {
+            return;
+        };
+        {
+            let mut order = self.order.lock();
+            let number = order.add(peer);
+            // It was added just now.
+            let _ = order.complete(number, request);
+        }
+        self.present_requests(waiting);
     }
 
     /// Shows the program the requests that are next in order.
@@ -256,7 +272,7 @@ impl Acceptor {
         for one in added {
             match one {
                 Ok(()) => waiting.notify(),
-                Err(decision) => decision.connection.reject(&[]),
+                Err(request) => request.reject(&[]),
             }
         }
     }
@@ -279,8 +295,8 @@ impl Acceptor {
         self.shard.forget(self.token);
         if let RequestSink::Program(waiting) = &self.sink {
             let unseen = self.order.lock().take_all();
-            for decision in waiting.take_all().into_iter().chain(unseen) {
-                decision.connection.reject(&[]);
+            for request in waiting.take_all().into_iter().chain(unseen) {
+                request.reject(&[]);
             }
         }
     }

@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use crate::accept::acceptor::{Acceptor, PendingRequests};
-use crate::connection::Decision;
+use crate::accept::request::Request;
 use crate::core::Core;
 use crate::error::Error;
 use crate::notify::Notify;
+use crate::roce::cm::{RoceCm, ServiceGuard};
 use crate::sys::Listener;
 use crate::verbs::queue_pair::QueuePair;
 
@@ -35,14 +36,23 @@ impl Reservation {
     /// Listens; at most `backlog` requests wait for an answer.
     pub fn listen(self, backlog: usize) -> Result<Listening, Error> {
         self.core.check()?;
+        let at = self.listener.local_addr()?;
         let (acceptor, waiting) = Acceptor::open(&self.core, self.listener, backlog)?;
-        Ok(Listening { acceptor, waiting })
+        let mut listening = Listening {
+            roce: None,
+            acceptor,
+            waiting,
+        };
+        listening.roce = RoceCm::listen(&self.core, &listening.acceptor, at)?;
+        Ok(listening)
     }
 }
 
 /// A listener. Its descriptor is readable while requests wait.
 #[derive(Debug)]
 pub struct Listening {
+    /// Present if requests are received over RoCEv2, too.
+    roce: Option<ServiceGuard>,
     acceptor: Arc<Acceptor>,
     waiting: Arc<PendingRequests>,
 }
@@ -59,8 +69,8 @@ impl Listening {
         self.acceptor.check()?;
         while self.waiting.channel.take()? {
             // The peer may have closed since the notification.
-            if let Some(decision) = self.waiting.next() {
-                return Ok(Some(Incoming(decision)));
+            if let Some(request) = self.waiting.next() {
+                return Ok(Some(Incoming(request)));
             }
             self.acceptor.check()?;
         }
@@ -118,34 +128,36 @@ impl AsFd for Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         if self.acceptor.is_alive() {
+            // First: no request may arrive after those that wait are rejected.
+            drop(self.roce.take());
             self.acceptor.close();
         }
     }
 }
 
 /// A connection request; it is rejected if dropped without an answer.
-pub struct Incoming(Decision);
+pub struct Incoming(Request);
 
 impl Incoming {
     /// The peer's address.
     pub fn peer_addr(&self) -> SocketAddr {
-        self.0.connection.peer()
+        self.0.peer_addr()
     }
 
     /// The local address that the peer connected to.
     pub fn local_addr(&self) -> Result<SocketAddr, Error> {
-        Ok(self.0.connection.transport().socket().local_addr()?)
+        self.0.local_addr()
     }
 
     /// Reads and atomics at once that the connection would serve (IRD) and may issue (ORD); those of our settings if its startup
     /// negotiates none (MPA revision 1).
     pub fn depths(&self) -> (u16, u16) {
-        (self.0.proposal.ird, self.0.proposal.ord)
+        self.0.depths()
     }
 
     /// The private data of its request.
     pub fn private_data(&self) -> &[u8] {
-        &self.0.proposal.private_data
+        self.0.private_data()
     }
 
     /// Accepts: the connection becomes this queue pair's. `done` is called when it is established or has failed.
@@ -156,25 +168,19 @@ impl Incoming {
         done: impl FnOnce(Result<Vec<u8>, Error>) + Send + 'static,
     ) -> Result<(), Error> {
         qp.check_connectable()?;
-        let connection = self.0.connection.clone();
-        qp.check_own(&connection)?;
-        let mut options = qp.options(private_data);
-        if let Some(proven) = &self.0.verified_request {
-            proven.prove_reply(&mut options)?;
-        }
-        connection.accept(options, Box::new(done))
+        self.0.accept(qp, private_data, Box::new(done))
     }
 
     /// Rejects, with private data for the peer's program.
     pub fn reject(self, private_data: &[u8]) {
-        self.0.connection.clone().reject(private_data);
+        self.0.reject(private_data);
     }
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
         // Has no effect on a request that was answered.
-        self.0.connection.clone().reject(&[]);
+        self.0.reject(&[]);
     }
 }
 

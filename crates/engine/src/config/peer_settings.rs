@@ -27,6 +27,15 @@ impl Settings {
         }
     }
 
+    /// The protocols at which listeners receive requests: `Auto` is both, RoCEv2 only where its port can be opened.
+    pub fn wire_of_listeners(&self) -> Wire {
+        match self.wire {
+            _ if self.profile == Profile::Roce => Wire::Roce,
+            Wire::Tcp if self.peers.have(Profile::Roce) => Wire::Auto,
+            wire => wire,
+        }
+    }
+
     /// Some peers are reached over RoCEv2 only.
     pub fn uses_roce(&self) -> bool {
         self.wire == Wire::Roce || self.profile == Profile::Roce || self.peers.have(Profile::Roce)

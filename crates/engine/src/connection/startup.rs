@@ -52,7 +52,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// IRD and ORD for the startup.
-    pub(super) fn depths(&self, usual: (u16, u16)) -> (u16, u16) {
+    pub(crate) fn depths(&self, usual: (u16, u16)) -> (u16, u16) {
         let attrs = self.attr.lock();
         let ird = attrs.ird.unwrap_or(usual.0);
         match self.oob_hello {

@@ -40,7 +40,6 @@ pub(crate) enum Claim {
     /// same process.
     Port(u16),
     /// A service of the connection manager.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the connection manager"))]
     Service(u64),
 }
 
@@ -123,7 +122,6 @@ impl PacketHandover {
     }
 
     /// Gives up a claim.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the connection manager"))]
     pub(crate) fn release(&self, local: IpAddr, claim: Claim) {
         let released = self.claims.lock().remove(&(local, claim));
         if let Some(listener) = released {

@@ -13,6 +13,7 @@ use crate::core::Core;
 use crate::datagram::packet_handover::{Claim, PacketHandover};
 use crate::datagram::udp_port::{PortKind, UdpPort};
 use crate::error::Error;
+use crate::roce::cm::RoceCm;
 use crate::sys::segments::MAX_STEERED;
 use crate::sys::{self, DatagramSocket};
 
@@ -37,6 +38,8 @@ impl RocePorts {
     /// The error says in one sentence that another user or the kernel's rxe has the port.
     pub(crate) fn at(&self, core: &Arc<Core>, local: IpAddr) -> Result<Arc<UdpPort>, Error> {
         let port = self.open(core, local)?;
+        // Messages for queue pair 1 reach any process that has the port: each can hand them to the one they are for.
+        RoceCm::of(core)?;
         for number in core.oob.qpn_allocator.ports() {
             match self.handover.claim(core, &port, Claim::Port(number)) {
                 // Any user can take a name. Packets that reach other processes are lost then, and the others still arrive.

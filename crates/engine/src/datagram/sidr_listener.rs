@@ -17,6 +17,8 @@ use crate::engine::Engine;
 use crate::error::Error;
 use crate::notify::pipeline::catch_panic;
 use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::roce::cm::sidr::{self, SidrArrival, SidrOrigin, SidrService};
+use crate::roce::cm::{RoceCm, ServiceGuard};
 use crate::sys::{self, DatagramSocket, Interest, Ready};
 
 /// Datagrams read in one turn of the shard.
@@ -52,8 +54,14 @@ pub struct SidrCounters {
 
 /// Called with every request.
 type RequestCallback = Arc<dyn Fn(SidrRequest) + Send + Sync>;
-/// Identifies a request: source address and transaction number.
-type RequestKey = (SocketAddr, u64);
+/// Identifies a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct RequestKey {
+    peer: SocketAddr,
+    transaction: u64,
+    /// Present if it was a SIDR_REQ of the connection manager of RoCEv2.
+    roce: Option<SidrOrigin>,
+}
 
 /// A SIDR listener.
 #[derive(Debug)]
@@ -67,6 +75,8 @@ struct ListenerState {
     socket: DatagramSocket,
     local_addr: SocketAddr,
     requests: Mutex<RequestTable>,
+    /// Set while requests are received over RoCEv2, too.
+    roce: Mutex<Option<ServiceGuard>>,
 }
 
 /// Open requests and kept answers.
@@ -77,7 +87,7 @@ struct RequestTable {
     backlog: usize,
     /// Requests without an answer yet.
     open: HashSet<RequestKey>,
-    answers: HashMap<RequestKey, Box<[u8; SidrMessage::LEN]>>,
+    answers: HashMap<RequestKey, Arc<[u8]>>,
     /// The answers, oldest first.
     order: VecDeque<(Time, RequestKey)>,
     counters: SidrCounters,
@@ -104,7 +114,10 @@ impl RequestTable {
         }
         if self.open.contains(&key) {
             self.counters.repeated += 1;
-            return Action::Answer(Box::new(emit_inquiry(key.1, SidrKind::Pending, &[])));
+            return match key.roce {
+                Some(_) => Action::Nothing,
+                None => Action::Answer(key.emit(SidrKind::Pending, &[])),
+            };
         }
         let Some(callback) = &self.callback else {
             return Action::Nothing;
@@ -121,17 +134,39 @@ impl RequestTable {
 
 enum Action {
     Nothing,
-    Answer(Box<[u8; SidrMessage::LEN]>),
+    Answer(Arc<[u8]>),
     Present(RequestCallback),
 }
 
-fn emit_inquiry(transaction: u64, matter: SidrKind, private_data: &[u8]) -> [u8; SidrMessage::LEN] {
-    let inquiry = SidrMessage {
-        transaction,
-        kind: matter,
-        private_data,
-    };
-    inquiry.emit()
+impl RequestKey {
+    /// The answer in the protocol of the request. RoCEv2 has none that says that a request is pending.
+    fn emit(&self, kind: SidrKind, private_data: &[u8]) -> Arc<[u8]> {
+        match self.roce {
+            Some(origin) => {
+                let queue_pair = match kind {
+                    SidrKind::Accepted { number, qkey, .. } => Some((number, qkey)),
+                    SidrKind::Request | SidrKind::Pending | SidrKind::Refused => None,
+                };
+                Arc::from(&sidr::answer(&origin, queue_pair, private_data)[..])
+            }
+            None => {
+                let inquiry = SidrMessage {
+                    transaction: self.transaction,
+                    kind,
+                    private_data,
+                };
+                Arc::from(&inquiry.emit()[..])
+            }
+        }
+    }
+
+    /// Bytes of private data that an answer has room for.
+    fn max_private_data(&self) -> usize {
+        match self.roce {
+            Some(_) => sidr::MAX_ANSWER_DATA,
+            None => MAX_SIDR_PRIVATE_DATA,
+        }
+    }
 }
 
 /// Checks that private data fits.
@@ -158,6 +193,7 @@ impl Engine {
             socket,
             local_addr: at,
             requests: Mutex::default(),
+            roce: Mutex::default(),
         })))
     }
 }
@@ -185,8 +221,10 @@ impl SidrListener {
         if before.is_some() {
             return Ok(());
         }
-        let served = clerk.serve();
+        let served = clerk.serve().and_then(|()| clerk.listen_on_roce());
         if served.is_err() {
+            clerk.shard.unwatch(&clerk.socket);
+            clerk.shard.forget(clerk.token);
             // Not open: the next attempt serves it.
             clerk.requests.lock().callback = None;
         }
@@ -208,6 +246,8 @@ impl Drop for SidrListener {
         if !clerk.core.is_alive() {
             return;
         }
+        let service = clerk.roce.lock().take();
+        drop(service);
         let callback = clerk.requests.lock().callback.take();
         if callback.is_some() {
             clerk.shard.unwatch(&clerk.socket);
@@ -229,16 +269,25 @@ impl ListenerState {
             self.requests.lock().counters.malformed += 1;
             return;
         };
-        let key = (from, request.transaction);
+        let key = RequestKey {
+            peer: from,
+            transaction: request.transaction,
+            roce: None,
+        };
+        self.present(key, request.private_data.to_vec());
+    }
+
+    /// Shows the program a request that is new, and answers one that is repeated.
+    fn present(self: &Arc<Self>, key: RequestKey, private_data: Vec<u8>) {
         let next = self.requests.lock().handle_request(key, sys::now());
         match next {
             Action::Nothing => {}
-            Action::Answer(answer) => self.send(&*answer, from),
+            Action::Answer(answer) => self.send(&answer, &key),
             Action::Present(callback) => {
                 let request = SidrRequest {
                     listener: self.clone(),
                     key,
-                    private_data: request.private_data.to_vec(),
+                    private_data,
                     answered: false,
                 };
                 catch_panic(|| callback(request));
@@ -246,9 +295,24 @@ impl ListenerState {
         }
     }
 
-    fn send(&self, answer: &[u8], to: SocketAddr) {
+    fn listen_on_roce(self: &Arc<Self>) -> Result<(), Error> {
+        let service: Arc<dyn SidrService> = self.clone();
+        let guard = RoceCm::listen_sidr(&self.core, &service, self.local_addr)?;
+        let before = core::mem::replace(&mut *self.roce.lock(), guard);
+        drop(before);
+        Ok(())
+    }
+
+    fn send(&self, answer: &[u8], key: &RequestKey) {
         // If the answer is lost, the peer repeats its request.
-        let _ = self.socket.send(answer, to);
+        match (&key.roce, answer.try_into()) {
+            (Some(origin), Ok(mad)) => {
+                RoceCm::send_sidr_answer(&self.core, origin, key.peer.ip(), mad);
+            }
+            _ => {
+                let _ = self.socket.send(answer, key.peer);
+            }
+        }
     }
 }
 
@@ -275,6 +339,17 @@ impl ShardTask for ListenerState {
     }
 }
 
+impl SidrService for ListenerState {
+    fn handle_request(self: Arc<Self>, request: SidrArrival) {
+        let key = RequestKey {
+            peer: request.peer,
+            transaction: 0,
+            roce: Some(request.origin),
+        };
+        self.present(key, request.private_data);
+    }
+}
+
 /// A request without an answer yet. Dropping it sends a rejection. It can be answered after the listener was dropped.
 pub struct SidrRequest {
     listener: Arc<ListenerState>,
@@ -286,7 +361,7 @@ pub struct SidrRequest {
 impl SidrRequest {
     /// The source of the request.
     pub fn peer_addr(&self) -> SocketAddr {
-        self.key.0
+        self.key.peer
     }
 
     /// The address of the listener.
@@ -301,7 +376,10 @@ impl SidrRequest {
 
     /// Answers with the address of the queue pair. Private data that is too long is an error, and the request is refused.
     pub fn accept(mut self, at: UdEndpoint, private_data: &[u8]) -> Result<(), Error> {
-        check_private_data(private_data)?;
+        let (got, limit) = (private_data.len(), self.key.max_private_data());
+        if got > limit {
+            return Err(Error::PrivateData { got, limit });
+        }
         let gid = match at.address {
             IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
             IpAddr::V6(ip) => ip.octets(),
@@ -325,16 +403,16 @@ impl SidrRequest {
             return;
         }
         self.answered = true;
-        let answer = emit_inquiry(self.key.1, matter, private_data);
+        let answer = self.key.emit(matter, private_data);
         {
             let mut book = self.listener.requests.lock();
             let now = sys::now();
             book.open.remove(&self.key);
-            book.answers.insert(self.key, Box::new(answer));
+            book.answers.insert(self.key, answer.clone());
             book.order.push_back((now, self.key));
             book.expire_answers(now);
         }
-        self.listener.send(&answer, self.key.0);
+        self.listener.send(&answer, &self.key);
     }
 }
 

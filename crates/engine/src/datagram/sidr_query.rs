@@ -11,12 +11,15 @@ use verbena_sync::atomic::{AtomicU64, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::ext::{SidrKind, SidrMessage};
 
+use crate::config::Wire;
 use crate::datagram::sidr_listener::{UdEndpoint, check_private_data};
 use crate::engine::Engine;
 use crate::error::Error;
 use crate::lifecycle::Lifecycle;
 use crate::notify::pipeline::catch_panic;
 use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::roce::cm::RoceCm;
+use crate::roce::cm::sidr::{ResolvedService, RoceSidrQuery};
 use crate::sys::{self, DatagramSocket, Interest, Ready};
 
 /// Datagrams read in one turn of the shard.
@@ -35,7 +38,15 @@ type Done = Box<dyn FnOnce(Result<(UdEndpoint, Vec<u8>), Error>) + Send>;
 
 /// A request in progress; dropping it cancels it without a call of `done`.
 #[derive(Debug)]
-pub struct SidrQuery(Arc<QueryState>);
+pub struct SidrQuery(Inner);
+
+/// The protocol of a request.
+enum Inner {
+    /// That of docs/extensions.md.
+    Verbena(Arc<QueryState>),
+    /// A SIDR_REQ of the connection manager of RoCEv2.
+    Roce(RoceSidrQuery),
+}
 
 /// The state of a request, served by a shard.
 struct QueryState {
@@ -73,6 +84,11 @@ impl Engine {
         done: impl FnOnce(Result<(UdEndpoint, Vec<u8>), Error>) + Send + 'static,
     ) -> Result<SidrQuery, Error> {
         self.core.check()?;
+        if self.core.config.wire_to(to.ip()) == Wire::Roce {
+            let done = move |result: Result<ResolvedService, Error>| done(result.map(endpoint_of));
+            let query = RoceCm::query_sidr(&self.core, from, to, private_data, done)?;
+            return Ok(SidrQuery(Inner::Roce(query)));
+        }
         check_private_data(private_data)?;
         let any: IpAddr = if to.is_ipv4() {
             Ipv4Addr::UNSPECIFIED.into()
@@ -105,33 +121,67 @@ impl Engine {
             unrelated: AtomicU64::new(0),
         });
         task.begin()?;
-        Ok(SidrQuery(task))
+        Ok(SidrQuery(Inner::Verbena(task)))
     }
 }
 
 impl SidrQuery {
     /// The local address of the request.
     pub fn local_addr(&self) -> SocketAddr {
-        self.0.from
+        match &self.0 {
+            Inner::Verbena(query) => query.from,
+            Inner::Roce(query) => query.local_addr(),
+        }
     }
 
     /// The request has ended, or `done` is about to be called.
     pub fn is_finished(&self) -> bool {
-        !self.0.lifecycle.is_alive() || self.0.progress.lock().done.is_none()
+        match &self.0 {
+            Inner::Verbena(query) => {
+                !query.lifecycle.is_alive() || query.progress.lock().done.is_none()
+            }
+            Inner::Roce(query) => query.is_finished(),
+        }
     }
 
     /// Datagrams received that did not answer this request.
     pub fn unrelated(&self) -> u64 {
-        self.0.unrelated.load(Ordering::Relaxed)
+        match &self.0 {
+            Inner::Verbena(query) => query.unrelated.load(Ordering::Relaxed),
+            // They are dropped by the connection manager.
+            Inner::Roce(_) => 0,
+        }
     }
 }
 
 impl Drop for SidrQuery {
     fn drop(&mut self) {
-        if self.0.lifecycle.is_alive() {
-            drop(self.0.end());
+        // One of RoCEv2 is cancelled by its own drop.
+        if let Inner::Verbena(query) = &self.0
+            && query.lifecycle.is_alive()
+        {
+            drop(query.end());
         }
     }
+}
+
+impl core::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Inner::Verbena(query) => query.fmt(f),
+            Inner::Roce(query) => f.debug_tuple("Roce").field(&query.local_addr()).finish(),
+        }
+    }
+}
+
+/// The queue pair of a SIDR_REP.
+fn endpoint_of(found: ResolvedService) -> (UdEndpoint, Vec<u8>) {
+    let endpoint = UdEndpoint {
+        number: found.qpn,
+        qkey: found.qkey,
+        address: found.address,
+    };
+    (endpoint, found.private_data)
 }
 
 impl QueryState {

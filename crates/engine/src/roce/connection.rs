@@ -7,12 +7,14 @@ use std::sync::{Arc, Weak};
 
 use verbena_nic::ud::SendOutcome;
 use verbena_nic::{Outbox, PacketSender, Qp, Sending};
+use verbena_roce::Settings;
 use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::number::Qpn;
 use verbena_wire::roce::{PORT, Packet};
 
+use crate::connection::Options;
 use crate::core::Core;
 use crate::datagram::burst::Burst;
 use crate::datagram::roce_demux::PacketHandler;
@@ -91,6 +93,28 @@ impl RoceConnection {
             foreign: AtomicU64::new(0),
             this: this.clone(),
         }))
+    }
+
+    /// Connects a queue pair with this number and local address to the peer's: it sends and receives from now on.
+    pub(crate) fn attach(
+        core: &Arc<Core>,
+        options: &Options,
+        own: (Qpn, IpAddr),
+        peer: IpAddr,
+        settings: &Settings,
+    ) -> Result<(), Error> {
+        let (qp, peer) = (&options.qp, (settings.dest_qpn, peer));
+        let connection = RoceConnection::new(core, qp, &options.group, own, peer)?;
+        let mut out = Outbox::new();
+        if !qp.attach_roce(settings, &mut out) {
+            let (qp, state) = (qp.number(), qp.state());
+            return Err(Error::NotConnectable { qp, state });
+        }
+        options.slot.set_roce(&connection);
+        connection.open()?;
+        connection.send(&mut out);
+        core.deliver(&mut out);
+        Ok(())
     }
 
     /// Packets for its number are handled from now on.

@@ -4,7 +4,7 @@
 //! nonce in the initiator's first frame that it has this very Reply. Proofs precede the program's private data and are removed
 //! before the program sees it. A peer that the settings expect not to be Verbena (`peer`) need not prove anything.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use verbena_stream::{Agreement, Terms};
 use verbena_wire::ext::KeyProof;
@@ -37,6 +37,32 @@ pub(crate) struct AuthenticatedRequest {
 impl Security {
     fn requires_key(&self, peer: IpAddr) -> bool {
         !self.keys.is_empty() && self.config.expected_profile(peer) == Profile::Verbena
+    }
+
+    /// Whether a request over RoCEv2, which cannot carry a proof, may be shown to the program.
+    pub(crate) fn admits_roce(&self, peer: IpAddr) -> bool {
+        let is_admitted = !self.requires_key(peer);
+        if !is_admitted {
+            self.access.refuse(peer, RefusedBy::Key);
+        }
+        is_admitted
+    }
+
+    /// An error if the settings demand of connections with this peer what RoCEv2 does not have: encryption, or a proof of the key.
+    pub(crate) fn check_roce(&self, peer: SocketAddr) -> Result<(), Error> {
+        self.check_roce_encryption()?;
+        match self.requires_key(peer.ip()) {
+            true => Err(Error::Unauthenticated { peer }),
+            false => Ok(()),
+        }
+    }
+
+    /// An error if the settings demand encryption.
+    pub(crate) fn check_roce_encryption(&self) -> Result<(), Error> {
+        match self.tls {
+            Some(_) => Err(Error::NoDatagrams),
+            None => Ok(()),
+        }
     }
 
     /// Adds the proof to a Request that is about to be sent, if a key is set, the extensions are offered, and it has no proof yet

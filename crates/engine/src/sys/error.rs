@@ -41,6 +41,11 @@ impl Error {
         )
     }
 
+    /// The peer has no listener at this port.
+    pub(crate) const fn refused() -> Error {
+        Error::new("connect", Errno::CONNREFUSED)
+    }
+
     /// The name of the failed call.
     pub const fn call(&self) -> &'static str {
         self.call

@@ -27,10 +27,12 @@ use verbena_sync::locks::Mutex;
 use verbena_wire::Srqn;
 use verbena_wire::ext::RnrTimer;
 
+use crate::config::Wire;
 use crate::connection::{Connection, Done, Options, Slot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::poll::queue::{CompletionQueue, Queue};
+use crate::roce::cm::RoceCm;
 use crate::sys;
 use crate::verbs::shared_send_queue::{SendQueue, SharedSendQueue};
 use oob::{Callable, MovedNumber, ReservedNumber};
@@ -244,6 +246,11 @@ impl QueuePair {
         self.core.check_own(connection.core())
     }
 
+    /// Whether it belongs to this function (V1).
+    pub(crate) fn check_function(&self, core: &Core) -> Result<(), Error> {
+        self.core.check_own(core)
+    }
+
     /// Its number.
     pub fn number(&self) -> u32 {
         self.qp.number()
@@ -320,6 +327,9 @@ impl QueuePair {
         if to == QpState::Reset {
             self.close_roce();
             self.act(|qp, out| self.core.function.flush_channel(qp.number(), out));
+        }
+        if matches!(to, QpState::Reset | QpState::Err) {
+            RoceCm::disconnect(&self.core, self.number(), to == QpState::Reset);
         }
         if let Some(connection) = connection.filter(|_| to == QpState::Reset) {
             // Closed here, not only by the thread that serves it: the connection must be out of use when the queue pair is used again.
@@ -399,6 +409,10 @@ impl QueuePair {
             source: from,
             ..self.options(private_data)
         };
+        if self.core.config.wire_to(to.ip()) == Wire::Roce {
+            let qpn = self.roce_qpn()?;
+            return RoceCm::connect(&self.core, to, options, qpn, Box::new(done));
+        }
         Connection::dial(&self.core, to, options, None, Box::new(done) as Done)
     }
 
@@ -411,7 +425,8 @@ impl QueuePair {
         let mut out = Outbox::new();
         let connection = self.slot.get();
         let last = self.qp.disconnect(&mut out);
-        let was_there = connection.is_some() || self.slot.roce().is_some();
+        let by_roce = RoceCm::disconnect(&self.core, self.number(), false);
+        let was_there = connection.is_some() || by_roce || self.slot.roce().is_some();
         if let (Some(connection), Some(last)) = (connection, last) {
             connection.close(last, &mut out);
             self.core.deliver(&mut out);
@@ -506,6 +521,7 @@ impl Drop for QueuePair {
         // Withdrawn first: no call may be answered for a queue pair that is being destroyed.
         drop(self.oob.take());
         self.core.routes.remove_attr(self.qp.number());
+        RoceCm::disconnect(&self.core, self.qp.number(), true);
         let mut out = Outbox::new();
         #[cfg(shuttle)]
         let found_before = self.slot.get();

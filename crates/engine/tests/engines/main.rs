@@ -15,6 +15,7 @@ mod loopback;
 mod notification;
 mod peers;
 mod region_export;
+mod roce_cm;
 mod terminate;
 mod threads;
 

@@ -16,7 +16,7 @@ use super::link_state::LinkState;
 use super::queue::Heads;
 use super::receive_state::{BlockReason, Blocked, RESPONSES_WAIT, ReceiveState, UNTIMED};
 use super::responder::Responder;
-use super::roce::RoceWire;
+use super::roce::wire::RoceWire;
 use super::send_queue::SendQueue;
 use super::transmit_buffer::TransmitBuffer;
 use super::wqe::{PeerFeatures, Progress, Wqe};

@@ -4,13 +4,10 @@
 
 mod requests;
 mod responses;
-
-use std::collections::VecDeque;
+pub(super) mod wire;
 
 use verbena_events::event::{Event, Outbox};
-use verbena_roce::requester::OutRequest;
-use verbena_roce::responder::OutResponse;
-use verbena_roce::{Requester, Responder, Settings};
+use verbena_roce::{Requester, Settings};
 use verbena_stream::Time;
 use verbena_wire::roce::{Operation, Packet, Service};
 
@@ -20,6 +17,7 @@ use super::send::Sending;
 use super::{Qp, QpInit};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::Status;
+use wire::RoceWire;
 
 /// Takes the packets that a queue pair sends.
 pub trait PacketSender {
@@ -28,52 +26,6 @@ pub trait PacketSender {
 
     /// All packets of a turn have been written. Called under the lock of the queue pair, so that packets leave in order.
     fn flush(&mut self) {}
-}
-
-/// The machines of a connection.
-#[derive(Debug)]
-pub(super) struct RoceWire {
-    requester: Requester,
-    responder: Responder,
-    /// Numbers in the send queue of the requests that were begun, from `reported` on.
-    numbers: VecDeque<u64>,
-    /// Requests whose completion the send queue knows.
-    reported: u64,
-    /// Packets that found no room.
-    held_request: Option<OutRequest>,
-    held_response: Option<OutResponse>,
-    /// The packet that is being made.
-    packet: Vec<u8>,
-}
-
-impl RoceWire {
-    fn new(settings: &Settings) -> RoceWire {
-        RoceWire {
-            requester: Requester::new(settings),
-            responder: Responder::new(settings),
-            numbers: VecDeque::new(),
-            reported: 0,
-            held_request: None,
-            held_response: None,
-            packet: Vec::new(),
-        }
-    }
-
-    /// The number in the send queue of a request.
-    fn number_of(&self, request: u64) -> Option<u64> {
-        let at = request.checked_sub(self.reported)?;
-        self.numbers.get(usize::try_from(at).ok()?).copied()
-    }
-
-    /// When the requester's next deadline is.
-    pub(super) fn deadline(&self) -> Option<Time> {
-        self.requester.deadline()
-    }
-
-    /// Packets that the responder has executed.
-    pub(super) fn executed(&self) -> u64 {
-        self.responder.counters().executed
-    }
 }
 
 /// Result of an attempt to send one packet.

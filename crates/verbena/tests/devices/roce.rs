@@ -57,7 +57,7 @@ fn connect(a: &Side, b: &Side, mtu: Mtu) {
 
 /// A Send, a Write, a Read and an atomic, whose effects are checked.
 fn exchange(a: &Side, b: &Side, round: u8) {
-    let data = pattern(LEN, round.into());
+    let data = pattern(LEN, round);
     a.memory.write_at(0, &data).unwrap();
     b.memory
         .write_at(2 * LEN, &u64::from(round).to_ne_bytes())

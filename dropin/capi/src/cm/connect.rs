@@ -166,6 +166,8 @@ fn report_failure(link: &Arc<Link>, error: &Error) {
     let (kind, status, said) = if let Some(said) = error.rejection() {
         // 28 is InfiniBand's "consumer reject"; the consumer's own reason is in the private data.
         (RDMA_CM_EVENT_REJECTED, 28, said.to_vec())
+    } else if let Some(reason) = error.reject_reason() {
+        (RDMA_CM_EVENT_REJECTED, reason.into(), Vec::new())
     } else {
         match error.os_error() {
             // No listener at the port: reported as InfiniBand does for an unknown service.

@@ -178,7 +178,11 @@ fn state(state: u32) -> Option<QpState> {
 fn names_roce_peer(context: &context::Context, attr: &ibv_qp_attr, mask: u32) -> bool {
     let peer = address_of(attr.ah_attr.grh.dgid);
     let config = context.function.device.config();
-    mask & IBV_QP_AV != 0 && attr.ah_attr.is_global != 0 && config.wire_to(peer) == Wire::Roce
+    // `rdma_init_qp_attr` names queue pair 1 (see `cm/attributes.rs`), which is the connection manager's and no peer of a connection.
+    mask & IBV_QP_AV != 0
+        && attr.ah_attr.is_global != 0
+        && attr.dest_qp_num > 1
+        && config.wire_to(peer) == Wire::Roce
 }
 
 /// Refuses values that are invalid in every state.

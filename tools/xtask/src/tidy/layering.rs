@@ -79,10 +79,10 @@ const LAYERS: &[LayerRule] = &[
     free(SYNC, &[]),
     free(MEM, &[SYNC, WIRE]),
     free(EVENTS, &[SYNC, STREAM]),
-    free(NIC, &[EVENTS, MEM, STREAM, SYNC, WIRE]),
+    free(NIC, &[EVENTS, MEM, ROCE, STREAM, SYNC, WIRE]),
     free(CELLS, &[SPLIT_WIRE, NIC, MEM, STREAM, WIRE]),
     free(ISCSI, &[STORAGE_WIRE, NIC, MEM, WIRE]),
-    free(ENGINE, &[EVENTS, NIC, MEM, STREAM, SYNC, WIRE]),
+    free(ENGINE, &[EVENTS, NIC, MEM, ROCE, STREAM, SYNC, WIRE]),
     free("verbena-lan", &[]),
     free(
         SIM,

@@ -21,6 +21,11 @@ impl Acceptor {
         self.arm();
     }
 
+    /// New connections are not accepted now.
+    pub(crate) fn is_paused(&self) -> bool {
+        *self.paused.lock()
+    }
+
     /// No accepted connection is still to be shown.
     pub(crate) fn is_idle(&self) -> bool {
         self.order.lock().is_empty()

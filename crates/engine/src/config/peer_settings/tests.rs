@@ -94,7 +94,7 @@ fn longest_prefix_selects_the_profile() {
         config.expected_profile(peer("::ffff:192.0.2.7")),
         Profile::Siw
     );
-    for bad in ["192.0.2.0/33=siw", "192.0.2.0=roce", "192.0.2.0", "x=siw"] {
+    for bad in ["192.0.2.0/33=siw", "192.0.2.0=rxe", "192.0.2.0", "x=siw"] {
         assert!(config.set("peers", bad).is_err(), "{bad}");
     }
 }

@@ -64,6 +64,15 @@ fn receive(socket: &UdpSocket) -> Vec<u8> {
     room[..len].to_vec()
 }
 
+fn emit_inquiry(transaction: u64, kind: SidrKind, private_data: &[u8]) -> [u8; SidrMessage::LEN] {
+    let inquiry = SidrMessage {
+        transaction,
+        kind,
+        private_data,
+    };
+    inquiry.emit()
+}
+
 fn request_bytes(transaction: u64) -> [u8; SidrMessage::LEN] {
     emit_inquiry(transaction, SidrKind::Request, b"who?")
 }
@@ -269,9 +278,13 @@ fn kept_sidr_replies_are_bounded() {
 #[test]
 fn kept_sidr_replies_expire() {
     let mut book = RequestTable::default();
-    let key = (loopback_addr(), 1);
+    let key = RequestKey {
+        peer: loopback_addr(),
+        transaction: 1,
+        roce: None,
+    };
     let now = sys::now();
-    book.answers.insert(key, Box::new(request_bytes(1)));
+    book.answers.insert(key, Arc::from(&request_bytes(1)[..]));
     book.order.push_back((now, key));
     book.expire_answers(now + (ANSWER_LIFETIME - Duration::from_millis(1)));
     assert_eq!(book.answers.len(), 1);

@@ -109,7 +109,12 @@ impl QueuePair {
         function.check_channel_idle(number)?;
         let limits = function.query_qp(number)?.init_attr.limits;
         let connection = self.slot.get();
-        let connection = connection.ok_or_else(|| stays(MigrateRefusal::State(self.state())))?;
+        let connection = connection.ok_or_else(|| {
+            stays(match self.slot.roce() {
+                Some(_) => MigrateRefusal::Roce,
+                None => MigrateRefusal::State(self.state()),
+            })
+        })?;
         let line = connection.duplicate_transport()?;
         let mut out = Outbox::new();
         let moving = connection.detach_stream(&mut out);

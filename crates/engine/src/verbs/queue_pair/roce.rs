@@ -45,18 +45,8 @@ impl QueuePair {
         settings: Settings,
     ) -> Result<(), Error> {
         let qpn = self.roce_qpn()?;
-        let group = &self.recv.group;
-        let peer = (settings.dest_qpn, peer);
-        let connection = RoceConnection::new(&self.core, &self.qp, group, (qpn, local), peer)?;
-        let mut out = Outbox::new();
-        if !self.qp.attach_roce(&settings, &mut out) {
-            let (qp, state) = (self.number(), self.state());
-            return Err(Error::NotConnectable { qp, state });
-        }
-        self.slot.set_roce(&connection);
-        connection.open()?;
-        self.transmit_and_deliver(&mut out);
-        Ok(())
+        let options = self.options(&[]);
+        RoceConnection::attach(&self.core, &options, (qpn, local), peer, &settings)
     }
 
     /// What a connection with this peer begins with, by the attributes that the program has set so far.

@@ -1,0 +1,809 @@
+//! Connections by the connection manager of RoCEv2: two engines, and engines with scripted peers that speak its messages.
+//! Each test has addresses of its own in 127.0.0.0/8, since an address has one port 4791. Messages are lost by a peer that ignores them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::mpsc::{self, Receiver};
+
+use verbena_engine::{
+    Error, Incoming, Listening, SidrListener, SidrQuery, SidrRequest, UdEndpoint,
+};
+use verbena_nic::{Event, QpState, Status};
+use verbena_testing::wait_for;
+use verbena_wire::roce::cm::{
+    CmMessage, CmPath, CmTransport, CmaHeader, Dreq, Rej, RejReason, Rep, Req, Rtu, SidrReq,
+};
+use verbena_wire::roce::{Deth, MadHeader, Operation, Packet, Path, Psn, Qpn, icrc_over_socket};
+
+use crate::common::{SEND, Side, TEST_TIMEOUT, pattern};
+
+const ROCE_PORT: u16 = 4791;
+const QP1: Qpn = Qpn::wrapping(1);
+/// Private data of a REQ, a REP and a REJ as a program gets it: with zeros behind it.
+const REQ_DATA: usize = 56;
+const REP_DATA: usize = 196;
+const REJ_DATA: usize = 148;
+/// The same of a SIDR_REQ and a SIDR_REP.
+const SIDR_REQ_DATA: usize = 180;
+const SIDR_REP_DATA: usize = 136;
+
+type Mad = [u8; MadHeader::MAD_LEN];
+
+/// Addresses that no other test has, in this process or in one beside it.
+fn addresses<const N: usize>() -> [IpAddr; N] {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let test = NEXT.fetch_add(1, Ordering::Relaxed);
+    let process = std::process::id() as u8 & 0x7f | 0x40;
+    std::array::from_fn(|i| Ipv4Addr::new(127, process, test, i as u8 + 1).into())
+}
+
+fn side_at(address: IpAddr, settings: &[(&str, &str)]) -> Side {
+    let device = address.to_string();
+    let mut all = vec![("wire", "roce"), ("device", device.as_str())];
+    all.extend_from_slice(settings);
+    Side::new(&all)
+}
+
+fn listen(side: &Side, address: IpAddr) -> (Listening, SocketAddr) {
+    let listening = side.engine.listen((address, 0).into(), 16).unwrap();
+    let at = listening.local_addr().unwrap();
+    (listening, at)
+}
+
+type Answer = Receiver<Result<Vec<u8>, Error>>;
+
+fn connect(side: &Side, to: SocketAddr, asks: &[u8]) -> Answer {
+    let (done, answer) = mpsc::channel();
+    let call = move |result| done.send(result).unwrap();
+    side.qp.connect(to, asks, call).unwrap();
+    answer
+}
+
+fn accept(incoming: Incoming, side: &Side, says: &[u8]) -> Answer {
+    let (done, answer) = mpsc::channel();
+    let call = move |result| done.send(result).unwrap();
+    incoming.accept(&side.qp, says, call).unwrap();
+    answer
+}
+
+fn wait(answer: &Answer) -> Result<Vec<u8>, Error> {
+    answer.recv_timeout(TEST_TIMEOUT).unwrap()
+}
+
+fn padded(data: &[u8], len: usize) -> Vec<u8> {
+    let mut data = data.to_vec();
+    data.resize(len, 0);
+    data
+}
+
+/// Two sides, connected; the second one listens.
+fn connected() -> (Side, Side) {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listening, at) = listen(&b, there);
+    let answer = connect(&a, at, b"");
+    let accepted = accept(listening.next().unwrap().unwrap(), &b, b"");
+    wait(&answer).unwrap();
+    wait(&accepted).unwrap();
+    (a, b)
+}
+
+fn wait_disconnected(side: &Side) {
+    let qp = side.qp.number();
+    wait_for("the connection ends", || {
+        let event = side.engine.events().try_take()?;
+        (event == Event::Disconnected { qp }).then_some(())
+    });
+}
+
+#[test]
+fn private_data_travels_both_ways() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listening, at) = listen(&b, there);
+    let answer = connect(&a, at, b"hello");
+    let incoming = listening.next().unwrap().unwrap();
+    assert_eq!(incoming.private_data(), padded(b"hello", REQ_DATA));
+    assert_eq!(incoming.peer_addr().ip(), here);
+    assert_ne!(incoming.peer_addr().port(), 0);
+    assert_eq!(incoming.local_addr().unwrap(), at);
+    let accepted = accept(incoming, &b, b"welcome");
+    assert_eq!(wait(&answer).unwrap(), padded(b"welcome", REP_DATA));
+    assert_eq!(wait(&accepted).unwrap(), padded(b"hello", REQ_DATA));
+    for side in [&a, &b] {
+        assert_eq!(side.qp.state(), QpState::Rts);
+    }
+}
+
+#[test]
+fn data_follows_a_connection() {
+    let (a, b) = connected();
+    let bytes = pattern(20_000, 7);
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        assert!(from.memory.write(0, &bytes));
+        to.receive(1, &[to.sge(1 << 20, bytes.len())]);
+        from.post(2, SEND, &[from.sge(0, bytes.len())]);
+        assert_eq!(to.statuses(1), [(1, Status::Success)]);
+        assert_eq!(from.statuses(1), [(2, Status::Success)]);
+        assert_eq!(to.memory.read(1 << 20, bytes.len()), bytes);
+    }
+}
+
+#[test]
+fn rejection_carries_private_data() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listening, at) = listen(&b, there);
+    let answer = connect(&a, at, b"");
+    listening.next().unwrap().unwrap().reject(b"not today");
+    match wait(&answer) {
+        Err(Error::Rejected { peer, private_data }) => {
+            assert_eq!((peer, private_data), (at, padded(b"not today", REJ_DATA)));
+        }
+        other => panic!("{other:?}"),
+    }
+    // The queue pair can be connected afterwards.
+    let answer = connect(&a, at, b"");
+    let accepted = accept(listening.next().unwrap().unwrap(), &b, b"");
+    wait(&answer).unwrap();
+    wait(&accepted).unwrap();
+}
+
+#[test]
+fn dropped_request_is_rejected() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listening, at) = listen(&b, there);
+    let answer = connect(&a, at, b"");
+    drop(listening.next().unwrap().unwrap());
+    assert!(matches!(wait(&answer), Err(Error::Rejected { .. })));
+}
+
+#[test]
+fn port_without_listener_is_refused() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listening, at) = listen(&b, there);
+    drop(listening);
+    match wait(&connect(&a, at, b"")) {
+        Err(Error::Unreachable { peer, cause }) => {
+            assert_eq!(peer, at);
+            assert!(cause.is_refused(), "{cause}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn private_data_beyond_the_message_is_an_error() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listening, at) = listen(&b, there);
+    let long = a.qp.connect(at, &[1; REQ_DATA + 1], |_| ());
+    assert!(matches!(
+        long,
+        Err(Error::PrivateData { got: 57, limit: 56 })
+    ));
+    let answer = connect(&a, at, &[1; REQ_DATA]);
+    let incoming = listening.next().unwrap().unwrap();
+    let long = incoming.accept(&b.qp, &[2; REP_DATA + 1], |_| ());
+    assert!(matches!(
+        long,
+        Err(Error::PrivateData {
+            got: 197,
+            limit: 196
+        })
+    ));
+    assert!(matches!(wait(&answer), Err(Error::Rejected { .. })));
+}
+
+#[test]
+fn either_side_ends_a_connection() {
+    for ends in [0, 1] {
+        let (a, b) = connected();
+        let (ending, other) = if ends == 0 { (&a, &b) } else { (&b, &a) };
+        ending.qp.disconnect().unwrap();
+        wait_disconnected(other);
+        wait_disconnected(ending);
+        assert_eq!(ending.qp.state(), QpState::Err);
+    }
+}
+
+#[test]
+fn destroyed_queue_pair_ends_its_connection() {
+    let (a, b) = connected();
+    let Side {
+        qp,
+        cq: _cq,
+        engine: _engine,
+        ..
+    } = a;
+    drop(qp);
+    wait_disconnected(&b);
+}
+
+#[test]
+fn engines_at_one_address_share_the_port() {
+    let [here] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(here, &[]));
+    for (from, to) in [(&a, &b), (&b, &a)] {
+        let (listening, at) = listen(to, here);
+        let answer = connect(from, at, b"");
+        listening.next().unwrap().unwrap().reject(b"over there");
+        match wait(&answer) {
+            Err(Error::Rejected { private_data, .. }) => {
+                assert_eq!(private_data, padded(b"over there", REJ_DATA));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+type SidrAnswer = Receiver<Result<(UdEndpoint, Vec<u8>), Error>>;
+
+fn query(side: &Side, to: SocketAddr, said: &[u8]) -> (SidrQuery, SidrAnswer) {
+    let (done, answer) = mpsc::channel();
+    let call = move |result| done.send(result).unwrap();
+    let query = side.engine.query_sidr(None, to, said, call).unwrap();
+    (query, answer)
+}
+
+fn listen_sidr(side: &Side, address: IpAddr) -> (SidrListener, Receiver<SidrRequest>) {
+    let listener = side.engine.bind_sidr_listener((address, 0).into()).unwrap();
+    let (to, requests) = mpsc::channel();
+    let call = move |request| to.send(request).unwrap();
+    listener.listen(16, call).unwrap();
+    (listener, requests)
+}
+
+#[test]
+fn datagram_service_is_resolved() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listener, requests) = listen_sidr(&b, there);
+    let (query, answer) = query(&a, listener.local_addr(), b"where?");
+    let request = requests.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert_eq!(request.peer_addr(), query.local_addr());
+    assert_eq!(request.private_data(), padded(b"where?", SIDR_REQ_DATA));
+    let at = UdEndpoint {
+        number: Qpn::wrapping(0x4e_2001),
+        qkey: 0x0123_4567,
+        address: there,
+    };
+    request.accept(at, b"there").unwrap();
+    let answer = answer.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert_eq!(answer.unwrap(), (at, padded(b"there", SIDR_REP_DATA)));
+    assert!(query.is_finished());
+}
+
+#[test]
+fn datagram_service_is_refused() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listener, requests) = listen_sidr(&b, there);
+    let at = listener.local_addr();
+    let (_query, answer) = query(&a, at, b"");
+    requests.recv_timeout(TEST_TIMEOUT).unwrap().reject(b"no");
+    match answer.recv_timeout(TEST_TIMEOUT).unwrap() {
+        Err(Error::Rejected { peer, private_data }) => {
+            assert_eq!((peer, private_data), (at, padded(b"no", SIDR_REP_DATA)));
+        }
+        other => panic!("{other:?}"),
+    }
+    drop(listener);
+    let (_query, answer) = query(&a, at, b"");
+    match answer.recv_timeout(TEST_TIMEOUT).unwrap() {
+        Err(Error::Unreachable { cause, .. }) => assert!(cause.is_refused(), "{cause}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn repeated_datagram_query_is_shown_once() {
+    let [here, there] = addresses();
+    let (b, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let (listener, requests) = listen_sidr(&b, here);
+    let private = cma(there, here, b"");
+    let req = CmMessage::SidrReq(SidrReq {
+        request_id: 9,
+        pkey: 0xffff,
+        service: CmaHeader::service_id(CmaHeader::PS_UDP, listener.local_addr().port()),
+        private: &private,
+    });
+    peer.send(here, 5, req);
+    let request = requests.recv_timeout(TEST_TIMEOUT).unwrap();
+    // It has no answer yet.
+    peer.send(here, 5, req);
+    let at = UdEndpoint {
+        number: Qpn::wrapping(0x4e_2001),
+        qkey: 7,
+        address: here,
+    };
+    request.accept(at, b"").unwrap();
+    let first = peer.receive();
+    assert!(matches!(
+        parse(&first),
+        (5, CmMessage::SidrRep(rep)) if (rep.status, rep.request_id, rep.qkey) == (0, 9, 7)
+    ));
+    peer.send(here, 5, req);
+    assert_eq!(peer.receive(), first);
+    assert!(requests.try_recv().is_err());
+}
+
+/// A peer that is played by the test: a socket at port 4791.
+struct Peer {
+    socket: UdpSocket,
+    address: IpAddr,
+    psn: u32,
+}
+
+impl Peer {
+    fn new(address: IpAddr) -> Peer {
+        let socket = UdpSocket::bind((address, ROCE_PORT)).unwrap();
+        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
+        Peer {
+            socket,
+            address,
+            psn: 0,
+        }
+    }
+
+    fn send_mad(&mut self, to: IpAddr, mad: &Mad) {
+        let deth = Deth {
+            qkey: MadHeader::QKEY,
+            src_qpn: QP1,
+        };
+        let packet = Packet {
+            payload: mad,
+            ..Packet::new(
+                Operation::Datagram(deth, None),
+                QP1,
+                Psn::wrapping(self.psn),
+            )
+        };
+        self.psn += 1;
+        let mut bytes = Vec::new();
+        packet.emit(&mut bytes);
+        let path = Path {
+            src: self.address,
+            dst: to,
+            src_port: ROCE_PORT,
+            dst_port: ROCE_PORT,
+        };
+        bytes.extend_from_slice(&icrc_over_socket(path, &bytes));
+        self.socket.send_to(&bytes, (to, ROCE_PORT)).unwrap();
+    }
+
+    fn send(&mut self, to: IpAddr, transaction: u64, message: CmMessage<'_>) {
+        self.send_mad(to, &message.emit(transaction));
+    }
+
+    /// The next message for queue pair 1.
+    fn receive(&self) -> Mad {
+        let mut bytes = [0; 8192];
+        loop {
+            let (len, _) = self.socket.recv_from(&mut bytes).unwrap();
+            let (packet, _) = Packet::parse(&bytes[..len]).unwrap();
+            if packet.dest_qpn == QP1 {
+                return packet.payload.try_into().unwrap();
+            }
+        }
+    }
+}
+
+fn parse(mad: &Mad) -> (u64, CmMessage<'_>) {
+    CmMessage::parse(mad).unwrap()
+}
+
+/// The request of a scripted peer.
+fn request<'a>(local_id: u32, at: SocketAddr, private: &'a [u8]) -> Req<'a> {
+    Req {
+        local_id,
+        service: CmaHeader::service_id(CmaHeader::PS_TCP, at.port()),
+        ca_guid: 1,
+        qkey: 0,
+        qpn: Qpn::wrapping(0x11),
+        responder_resources: 3,
+        initiator_depth: 2,
+        remote_response_timeout: 20,
+        transport: CmTransport::Rc,
+        flow_control: false,
+        starting_psn: Psn::wrapping(0xa5_55c9),
+        local_response_timeout: 20,
+        retry_count: 7,
+        pkey: 0xffff,
+        mtu: 3,
+        rnr_retry_count: 7,
+        max_cm_retries: 15,
+        srq: false,
+        primary: CmPath {
+            ack_timeout: 19,
+            ..CmPath::default()
+        },
+        alternate: CmPath::default(),
+        private,
+    }
+}
+
+fn cma(src: IpAddr, dst: IpAddr, said: &[u8]) -> Vec<u8> {
+    let port = 37_986;
+    let mut private = CmaHeader { port, src, dst }.emit().to_vec();
+    private.extend_from_slice(said);
+    private
+}
+
+/// The reply of a scripted peer to a REQ.
+fn reply(remote_id: u32, private: &[u8]) -> Rep<'_> {
+    Rep {
+        local_id: 0xb,
+        remote_id,
+        qkey: 0,
+        qpn: Qpn::wrapping(0x22),
+        starting_psn: Psn::wrapping(0x2a_95a8),
+        responder_resources: 4,
+        initiator_depth: 4,
+        target_ack_delay: 15,
+        failover: 1,
+        flow_control: false,
+        rnr_retry_count: 7,
+        srq: false,
+        ca_guid: 2,
+        private,
+    }
+}
+
+#[test]
+fn lost_request_and_lost_confirmation_are_repeated() {
+    let [here, there] = addresses();
+    let (a, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let answer = connect(&a, (there, 7174).into(), b"hello");
+    let first = peer.receive();
+    // The first one is lost.
+    let again = peer.receive();
+    assert_eq!(first, again);
+    let (transaction, CmMessage::Req(req)) = parse(&first) else {
+        panic!("a REQ");
+    };
+    assert_eq!(req.service, CmaHeader::service_id(CmaHeader::PS_TCP, 7174));
+    let header = CmaHeader::parse(req.private).unwrap();
+    assert_eq!((header.src, header.dst), (here, there));
+    assert!(req.private[CmaHeader::LEN..].starts_with(b"hello"));
+    assert_eq!(req.mtu, 5, "4096 bytes fit the loopback interface");
+    let rep = CmMessage::Rep(reply(req.local_id, b"welcome"));
+    for _ in 0..2 {
+        // The RTU is lost once, and the REP repeated.
+        peer.send(here, transaction, rep);
+        let rtu = peer.receive();
+        let (id, CmMessage::Rtu(rtu)) = parse(&rtu) else {
+            panic!("an RTU");
+        };
+        assert_eq!(
+            (id, rtu.local_id, rtu.remote_id),
+            (transaction, req.local_id, 0xb)
+        );
+    }
+    assert_eq!(wait(&answer).unwrap(), padded(b"welcome", REP_DATA));
+    assert!(answer.try_recv().is_err(), "it is reported once");
+}
+
+#[test]
+fn repeated_request_is_shown_once() {
+    let [here, there] = addresses();
+    let (b, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let (listening, at) = listen(&b, here);
+    let private = cma(there, here, b"hello");
+    let req = CmMessage::Req(request(0xa, at, &private));
+    peer.send(here, 77, req);
+    let incoming = listening.next().unwrap().unwrap();
+    assert_eq!(incoming.peer_addr(), (there, 37_986).into());
+    assert_eq!(incoming.depths(), (2, 3));
+    // While the program decides, it is told to wait.
+    peer.send(here, 77, req);
+    let mra = peer.receive();
+    assert!(matches!(parse(&mra), (77, CmMessage::Mra(mra)) if mra.remote_id == 0xa));
+    let accepted = accept(incoming, &b, b"welcome");
+    let first = peer.receive();
+    // Lost, and asked for again.
+    peer.send(here, 77, req);
+    assert_eq!(peer.receive(), first);
+    // Without that it is repeated, too.
+    assert_eq!(peer.receive(), first);
+    let (77, CmMessage::Rep(rep)) = parse(&first) else {
+        panic!("a REP");
+    };
+    assert!(rep.private.starts_with(b"welcome"));
+    assert_eq!((rep.responder_resources, rep.initiator_depth), (2, 3));
+    let (local_id, remote_id) = (0xa, rep.local_id);
+    let rtu = Rtu {
+        local_id,
+        remote_id,
+        private: &[],
+    };
+    for _ in 0..2 {
+        peer.send(here, 77, CmMessage::Rtu(rtu));
+    }
+    assert_eq!(wait(&accepted).unwrap(), padded(b"hello", REQ_DATA));
+    assert!(listening.try_next().unwrap().is_none());
+    // A DREQ for another queue pair has no effect; a repeated one is answered again.
+    let dreq = Dreq {
+        local_id,
+        remote_id,
+        remote_qpn: rep.qpn,
+        private: &[],
+    };
+    let wrong = Dreq {
+        remote_qpn: Qpn::wrapping(rep.qpn.get() ^ 1),
+        ..dreq
+    };
+    peer.send(here, 78, CmMessage::Dreq(wrong));
+    let drep = peer.receive();
+    assert!(matches!(parse(&drep), (78, CmMessage::Drep(_))));
+    assert!(b.engine.events().try_take().is_none());
+    for transaction in [79, 80] {
+        peer.send(here, transaction, CmMessage::Dreq(dreq));
+        let drep = peer.receive();
+        let (id, CmMessage::Drep(drep)) = parse(&drep) else {
+            panic!("a DREP");
+        };
+        assert_eq!(
+            (id, drep.local_id, drep.remote_id),
+            (transaction, remote_id, local_id)
+        );
+    }
+    wait_disconnected(&b);
+}
+
+#[test]
+fn messages_from_other_addresses_change_nothing() {
+    let [here, there, elsewhere] = addresses();
+    let (a, mut peer, mut spoofer) = (side_at(here, &[]), Peer::new(there), Peer::new(elsewhere));
+    let answer = connect(&a, (there, 7174).into(), b"");
+    let req = peer.receive();
+    let (transaction, CmMessage::Req(req)) = parse(&req) else {
+        panic!("a REQ");
+    };
+    let rep = reply(req.local_id, b"good");
+    let rej = Rej {
+        local_id: 0xb,
+        remote_id: req.local_id,
+        message: 0,
+        reason: RejReason::CONSUMER,
+        info: &[],
+        private: &[],
+    };
+    // Another source, another transaction, another identifier.
+    let bad = Rep {
+        private: b"bad",
+        ..rep
+    };
+    spoofer.send(here, transaction, CmMessage::Rep(bad));
+    spoofer.send(here, transaction, CmMessage::Rej(rej));
+    peer.send(here, transaction ^ 1, CmMessage::Rep(bad));
+    peer.send(here, transaction ^ 1, CmMessage::Rej(rej));
+    let other = Rep {
+        remote_id: req.local_id ^ 1,
+        ..bad
+    };
+    peer.send(here, transaction, CmMessage::Rep(other));
+    peer.send(here, transaction, CmMessage::Rep(rep));
+    let rtu = peer.receive();
+    assert!(matches!(parse(&rtu), (_, CmMessage::Rtu(_))));
+    assert_eq!(wait(&answer).unwrap(), padded(b"good", REP_DATA));
+    // Nor is the connection ended from elsewhere. The answer to an unknown DREQ shows that it was handled.
+    let dreq = Dreq {
+        local_id: 0xb,
+        remote_id: req.local_id,
+        remote_qpn: req.qpn,
+        private: &[],
+    };
+    spoofer.send(here, 5, CmMessage::Dreq(dreq));
+    assert!(matches!(parse(&spoofer.receive()), (5, CmMessage::Drep(_))));
+    assert!(a.engine.events().try_take().is_none());
+    a.qp.disconnect().unwrap();
+    assert!(matches!(parse(&peer.receive()), (_, CmMessage::Dreq(_))));
+}
+
+#[test]
+fn flood_of_requests_is_bounded() {
+    let [here, there, elsewhere] = addresses();
+    let b = side_at(here, &[("half_open", "16")]);
+    let (mut flooder, mut peer) = (Peer::new(there), Peer::new(elsewhere));
+    let (listening, at) = listen(&b, here);
+    for id in 1..=200 {
+        let private = cma(there, here, b"");
+        let req = request(id, at, &private);
+        flooder.send(here, id.into(), CmMessage::Req(req));
+    }
+    // Another source gets its share.
+    let private = cma(elsewhere, here, b"");
+    let req = request(1, at, &private);
+    peer.send(here, 1, CmMessage::Req(req));
+    let (mut flooded, mut waiting) = (0, Vec::new());
+    loop {
+        let incoming = listening.next().unwrap().unwrap();
+        if incoming.peer_addr().ip() == elsewhere {
+            break;
+        }
+        flooded += 1;
+        waiting.push(incoming);
+    }
+    assert_eq!(flooded, 4, "a quarter of all");
+}
+
+#[test]
+fn unsuitable_requests_are_rejected_with_a_reason() {
+    let [here, there] = addresses();
+    let (b, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let (listening, at) = listen(&b, here);
+    let private = cma(there, here, b"");
+    let good = request(0xa, at, &private);
+    let unknown = CmaHeader::service_id(CmaHeader::PS_UDP, at.port());
+    let bad = [
+        (
+            Req {
+                service: unknown,
+                ..good
+            },
+            RejReason::INVALID_SERVICE_ID,
+        ),
+        (Req { mtu: 6, ..good }, RejReason::INVALID_MTU),
+        (
+            Req {
+                transport: CmTransport::Rd,
+                ..good
+            },
+            RejReason::INVALID_TRANSPORT,
+        ),
+        (
+            Req {
+                private: &[9; 92],
+                ..good
+            },
+            RejReason::UNSUPPORTED,
+        ),
+    ];
+    for (req, reason) in bad {
+        peer.send(here, 3, CmMessage::Req(req));
+        let rej = peer.receive();
+        let (3, CmMessage::Rej(rej)) = parse(&rej) else {
+            panic!("a REJ");
+        };
+        assert_eq!((rej.remote_id, rej.reason), (0xa, reason));
+    }
+    assert!(listening.try_next().unwrap().is_none());
+}
+
+#[test]
+fn request_is_withdrawn_by_its_sender() {
+    let [here, there] = addresses();
+    let (b, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let (listening, at) = listen(&b, here);
+    let private = cma(there, here, b"");
+    peer.send(here, 3, CmMessage::Req(request(0xa, at, &private)));
+    let incoming = listening.next().unwrap().unwrap();
+    let rej = Rej {
+        local_id: 0xa,
+        remote_id: 0,
+        message: 1,
+        reason: RejReason::TIMEOUT,
+        info: &[],
+        private: &[],
+    };
+    peer.send(here, 3, CmMessage::Rej(rej));
+    // Answered only when the withdrawal was handled.
+    peer.send(here, 4, CmMessage::Req(request(0xc, at, &private)));
+    let _second = listening.next().unwrap().unwrap();
+    let late = incoming.accept(&b.qp, b"", |_| ());
+    assert!(matches!(late, Err(Error::Startup { .. })), "{late:?}");
+}
+
+/// The messages of the connection manager in a capture of rxe, with their senders.
+fn captured() -> Vec<(Ipv4Addr, Mad)> {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let path = root.join("../../tools/cli/tests/fixtures/40_rxe_cm_rping.pcap");
+    let file = std::fs::read(path).unwrap();
+    let (mut rest, mut all) = (&file[24..], Vec::new());
+    while let Some(header) = rest.first_chunk::<16>() {
+        let len = u32::from_le_bytes([header[8], header[9], header[10], header[11]]) as usize;
+        // Behind the Ethernet header.
+        let ip = &rest[16 + 14..16 + len];
+        rest = &rest[16 + len..];
+        let (packet, _) = Packet::parse(&ip[28..]).unwrap();
+        if packet.dest_qpn == QP1 {
+            let from = Ipv4Addr::new(ip[12], ip[13], ip[14], ip[15]);
+            all.push((from, packet.payload.try_into().unwrap()));
+        }
+    }
+    all
+}
+
+/// A message of the capture with other identifiers, and of another transaction.
+fn with_ids(mad: &Mad, transaction: u64, local: Option<u32>, remote: Option<u32>) -> Mad {
+    let mut mad = *mad;
+    mad[8..16].copy_from_slice(&transaction.to_be_bytes());
+    if let Some(local) = local {
+        mad[24..28].copy_from_slice(&local.to_be_bytes());
+    }
+    if let Some(remote) = remote {
+        mad[28..32].copy_from_slice(&remote.to_be_bytes());
+    }
+    mad
+}
+
+#[test]
+fn rxe_connects_to_us_as_captured() {
+    let [here, there] = addresses();
+    let (b, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let listening = b.engine.listen((here, 7174).into(), 16).unwrap();
+    let all = captured();
+    let client = Ipv4Addr::new(10, 2, 0, 1);
+    let mut theirs = all.iter().filter(|(from, _)| *from == client);
+    let mut next = || theirs.next().unwrap().1;
+    let req = next();
+    let (transaction, CmMessage::Req(asked)) = parse(&req) else {
+        panic!("a REQ");
+    };
+    peer.send_mad(here, &req);
+    let incoming = listening.next().unwrap().unwrap();
+    assert_eq!(incoming.peer_addr(), (there, 0x9462).into());
+    assert_eq!(incoming.depths(), (1, 1));
+    let accepted = accept(incoming, &b, b"");
+    let rep = peer.receive();
+    let (answered, CmMessage::Rep(rep)) = parse(&rep) else {
+        panic!("a REP");
+    };
+    assert_eq!(
+        (answered, rep.remote_id, rep.failover),
+        (transaction, asked.local_id, 1)
+    );
+    assert_eq!((rep.responder_resources, rep.initiator_depth), (1, 1));
+    let rtu = with_ids(&next(), transaction, None, Some(rep.local_id));
+    peer.send_mad(here, &rtu);
+    wait(&accepted).unwrap();
+    let mut dreq = with_ids(&next(), transaction, None, Some(rep.local_id));
+    // It names our queue pair.
+    dreq[32..35].copy_from_slice(&rep.qpn.get().to_be_bytes()[1..]);
+    peer.send_mad(here, &dreq);
+    assert!(matches!(
+        parse(&peer.receive()),
+        (_, CmMessage::Drep(drep)) if drep.remote_id == asked.local_id
+    ));
+    wait_disconnected(&b);
+}
+
+#[test]
+fn rxe_accepts_our_request_as_captured() {
+    let [here, there] = addresses();
+    let (a, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let all = captured();
+    let server = Ipv4Addr::new(10, 2, 0, 2);
+    let mut theirs = all.iter().filter(|(from, _)| *from == server);
+    let mut next = || theirs.next().unwrap().1;
+    let answer = connect(&a, (there, 7174).into(), b"");
+    let req = peer.receive();
+    let (transaction, CmMessage::Req(req)) = parse(&req) else {
+        panic!("a REQ");
+    };
+    let rep = with_ids(&next(), transaction, None, Some(req.local_id));
+    let (_, CmMessage::Rep(accepts)) = parse(&rep) else {
+        panic!("a REP");
+    };
+    peer.send_mad(here, &rep);
+    assert!(matches!(
+        parse(&peer.receive()),
+        (_, CmMessage::Rtu(rtu)) if rtu.remote_id == accepts.local_id
+    ));
+    wait(&answer).unwrap();
+    a.qp.disconnect().unwrap();
+    let dreq = peer.receive();
+    let (ending, CmMessage::Dreq(dreq)) = parse(&dreq) else {
+        panic!("a DREQ");
+    };
+    assert_eq!(
+        (dreq.local_id, dreq.remote_id, dreq.remote_qpn),
+        (req.local_id, accepts.local_id, accepts.qpn)
+    );
+    let drep = with_ids(&next(), ending, None, Some(req.local_id));
+    peer.send_mad(here, &drep);
+    wait_disconnected(&a);
+}
