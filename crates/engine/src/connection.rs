@@ -23,7 +23,6 @@ pub(crate) use transport::Transport;
 use core::net::SocketAddr;
 use std::sync::Arc;
 
-use verbena_events::toeplitz::Tuple;
 use verbena_nic::{Outbox, Qp};
 use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
@@ -32,6 +31,7 @@ use verbena_sync::locks::OnceLock;
 
 use crate::accept::acceptor::Permit;
 use crate::core::Core;
+use crate::notify::packet_addresses::PacketAddresses;
 use crate::oob::hello::OobHello;
 use crate::poll::group::{Group, Member};
 use crate::poll::shard::{Shard, ShardTask};
@@ -47,8 +47,7 @@ pub(crate) struct Connection {
     token: u64,
     transport: Transport,
     peer: SocketAddr,
-    /// The addresses of packets from the peer, determined when events are steered by them (E8).
-    packet: OnceLock<Option<Box<Tuple>>>,
+    packet: PacketAddresses,
     /// The part of the state outside the queue pair: startup and close.
     phase: Mutex<Phase>,
     /// Set once the startup is over.

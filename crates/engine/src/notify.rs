@@ -9,6 +9,7 @@ pub(crate) mod handler_threads;
 pub(crate) mod interrupt_counters;
 pub mod link;
 pub mod monitor;
+pub(crate) mod packet_addresses;
 pub(crate) mod pipeline;
 pub(crate) mod signals;
 pub(crate) mod steering_api;

@@ -71,7 +71,7 @@ pub use error::{Error, Result};
 pub use fd_channel::{FdChannel, FdChannelError};
 pub use fork::{fork_count, watch_forks};
 pub use handover_listener::HandoverListener;
-pub use interfaces::{interface_name, interface_of, interfaces, running_interfaces};
+pub use interfaces::{interface_mtu, interface_name, interface_of, interfaces, running_interfaces};
 pub use link::{LinkSocket, is_link_up};
 pub use listener::Listener;
 pub use packet_channel::{PacketChannel, PacketListener};

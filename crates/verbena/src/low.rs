@@ -38,13 +38,15 @@
 
 pub use crate::cq::BareCq;
 pub use crate::pd::{PdOptions, Prefetch};
-pub use verbena_engine::config::Log;
+pub use verbena_engine::config::{Log, Wire};
 pub use verbena_engine::notify::handler::{Affinity, Class, Completion};
 pub use verbena_engine::sys::processor;
 pub use verbena_engine::sys::spawn;
 pub use verbena_engine::sys::timestamp;
 pub use verbena_engine::sys::{Channel, WaitFd};
-pub use verbena_engine::sys::{interface_name, interface_of, interfaces, is_link_up};
+pub use verbena_engine::sys::{
+    interface_mtu, interface_name, interface_of, interfaces, is_link_up,
+};
 pub use verbena_engine::{Backoff, InterruptCounters, Mtu, Notify, QpAttr, Shutdown};
 pub use verbena_engine::{CompletionQueueInfo, HandlerId, QueuePairInfo, WeakCompletionQueue};
 pub use verbena_events::eqe::ChannelEvent;

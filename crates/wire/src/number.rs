@@ -11,6 +11,17 @@ mod tests;
 /// Largest value of a 24-bit field.
 const MAX_24: u32 = 0x00ff_ffff;
 
+/// How much later than `earlier` a 24-bit number that wraps is.
+const fn distance_24(later: u32, earlier: u32) -> u32 {
+    later.wrapping_sub(earlier) & MAX_24
+}
+
+/// Whether `later` lies ahead by less than half the number space.
+const fn is_before_24(earlier: u32, later: u32) -> bool {
+    let distance = distance_24(later, earlier);
+    distance != 0 && distance < 1 << 23
+}
+
 /// Steering tag: names a buffer of the receiver. 24 bits of index and an 8-bit key.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
@@ -229,13 +240,12 @@ impl Rsn {
 
     /// How many requests later than `earlier` this one is, modulo 2^24.
     pub const fn minus(self, earlier: Self) -> u32 {
-        self.0.wrapping_sub(earlier.0) & MAX_24
+        distance_24(self.0, earlier.0)
     }
 
     /// Whether `other` lies ahead by less than half the number space.
     pub const fn is_before(self, other: Self) -> bool {
-        let distance = other.minus(self);
-        distance != 0 && distance < 1 << 23
+        is_before_24(self.0, other.0)
     }
 }
 
@@ -282,13 +292,12 @@ impl Psn {
 
     /// How many packets later than `earlier` this one is, modulo 2^24.
     pub const fn minus(self, earlier: Self) -> u32 {
-        self.0.wrapping_sub(earlier.0) & MAX_24
+        distance_24(self.0, earlier.0)
     }
 
     /// Whether `other` lies ahead by less than half the number space.
     pub const fn is_before(self, other: Self) -> bool {
-        let distance = other.minus(self);
-        distance != 0 && distance < 1 << 23
+        is_before_24(self.0, other.0)
     }
 }
 

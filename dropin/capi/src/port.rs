@@ -6,7 +6,7 @@ use core::ffi::{c_int, c_uint, c_void};
 use core::net::{IpAddr, Ipv6Addr};
 use core::ptr;
 
-use verbena::low::{Personality, interface_of, is_link_up};
+use verbena::low::{Mtu, Personality, Wire, interface_mtu, interface_of, is_link_up};
 
 use crate::abi::*;
 use crate::caller::handle;
@@ -68,13 +68,29 @@ impl Context {
         })
     }
 
+    /// The largest path MTU that the interfaces allow, if packets carry messages; a stream of bytes has no such limit.
+    fn active_mtu(&self) -> u32 {
+        /// Bytes of a packet beside its payload, at most: IPv6, UDP, BTH, the longest extension headers and ICRC.
+        const HEADERS: u32 = 40 + 8 + 12 + 28 + 4;
+        if self.function.device.config().wire != Wire::Roce {
+            return IBV_MTU_4096;
+        }
+        let mtus = self
+            .addresses()
+            .iter()
+            .filter_map(|ip| interface_mtu(*ip).ok()?);
+        let least = mtus.min().unwrap_or(1500);
+        let fits = Mtu::largest_within(least.saturating_sub(HEADERS));
+        fits.unwrap_or(Mtu::B256).code().into()
+    }
+
     fn port_attr(&self) -> ibv_port_attr {
         let attributes = self.function.device.attributes();
         let state = LinkState::of(self.addresses());
         ibv_port_attr {
             state: state.port,
             max_mtu: IBV_MTU_4096,
-            active_mtu: IBV_MTU_4096,
+            active_mtu: self.active_mtu(),
             gid_tbl_len: gids::len(self.addresses()) as c_int,
             port_cap_flags: CAPABILITIES,
             max_msg_sz: attributes.message.min(1 << 31),

@@ -2,7 +2,7 @@
 //! several clients, with requests pipelined up to the disk's depth and bounded memory; an error of one client does not affect the others.
 //! There is no authentication and no encryption, so addresses that other hosts can reach are rejected.
 //!
-//! Reading order: `codec` (the encoding) → `handshake` (negotiation) → `door` (the listener) → `job` (a request in progress) → `client`
+//! Reading order: `codec` (the encoding) → `handshake` (negotiation) → `acceptor` (the listener) → `job` (a request in progress) → `client`
 //! (one connection) → [`Export`] (all connections, and the disk).
 
 mod acceptor;
@@ -15,6 +15,7 @@ mod server;
 mod slots;
 mod stage;
 
+use core::fmt;
 use std::time::Duration;
 
 use verbena::access::AccessList;
@@ -75,6 +76,16 @@ pub struct Counts {
     pub written: u64,
     /// Bytes of writes that were copied, because they were read together with something else.
     pub copied: u64,
+}
+
+impl fmt::Display for Counts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} clients, {} requests ({} refused, {} failed), {} bytes read and {} written",
+            self.clients, self.requests, self.refused, self.failed, self.read, self.written
+        )
+    }
 }
 
 impl Counts {

@@ -15,6 +15,7 @@ mod command {
     pub(crate) mod iscsi;
     pub(crate) mod link;
     pub(crate) mod models;
+    pub(crate) mod nbd;
     pub(crate) mod run;
     pub(crate) mod unit;
 }

@@ -212,6 +212,8 @@ settings! {
     personality: Personality = Personality::Roce, Keyword(PERSONALITIES);
     /// The protocol of connections and datagrams, unless `peers` has an entry for the peer: `tcp` is iWARP, `roce` is RoCEv2 over UDP port 4791, and `auto` is iWARP, and RoCEv2 with peers that do not answer it (docs/roce.md).
     wire: Wire = Wire::Auto, Keyword(WIRES);
+    /// Packets of connections over RoCEv2 that are dropped when they arrive, of a million: for tests of programs on a lossy network.
+    roce_loss: u32 = 0, Number(0..=500_000);
     /// The device name, for programs that choose a device by name.
     name: String = "verbena0".to_owned(), Label;
     /// Virtual functions beside the physical one: C programs see them as separate devices, called `name`, `v` and a number (docs/functions.md).

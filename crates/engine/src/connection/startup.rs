@@ -19,6 +19,7 @@ use super::{Connection, Phase, Slot, Transport};
 use crate::accept::acceptor::{ArrivalGuard, Permit};
 use crate::core::Core;
 use crate::error::Error;
+use crate::notify::packet_addresses::PacketAddresses;
 use crate::notify::pipeline::catch_panic;
 use crate::oob::hello::OobHello;
 use crate::poll::group::Group;
@@ -96,7 +97,7 @@ impl Connection {
             token: next_token(),
             transport: line,
             peer,
-            packet: OnceLock::new(),
+            packet: PacketAddresses::new(),
             phase: Mutex::new(phase),
             bound: OnceLock::new(),
             early: AtomicBool::new(false),

@@ -5,7 +5,6 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use verbena_events::toeplitz::Tuple;
 use verbena_nic::qp::{ConnectionAction, TurnStatus};
 use verbena_nic::qp::{Received, SendDemand};
 use verbena_nic::{Acks, MemoryCarrier, Outbox, Qp, Receiving, Sending};
@@ -166,18 +165,9 @@ impl Connection {
     /// Events that are added from now on are raised with the addresses of the connection, if events are steered by them (E8).
     #[inline]
     fn begin_packet(&self, out: &mut Outbox) {
-        if self.core.notification.steers_packets() {
-            out.set_packet(self.packet());
-        }
-    }
-
-    #[cold]
-    fn packet(&self) -> Option<Tuple> {
-        let determine = || {
-            let local = self.transport.socket().local_addr().ok()?;
-            Tuple::segment(self.peer, local).map(Box::new)
-        };
-        self.packet.get_or_init(determine).as_deref().copied()
+        let ends = || Some((self.peer, self.transport.socket().local_addr().ok()?));
+        let steered = self.core.notification.steers_packets();
+        self.packet.begin(steered, ends, out);
     }
 
     fn transmit(&self, acks: Acks, out: &mut Outbox) {

@@ -353,7 +353,8 @@ impl ShardTask for Group {
         }
         self.perform(event, actions, || now);
         let returned = actions.contains(&Action::ArmPoller);
-        if returned && judgement == Judgement::Away && self.serve_ready() {
+        let away = returned && judgement == Judgement::Away;
+        if away && (self.serve_ready() | self.udp_ports.poll(&self.core)) {
             self.lending.back_off(now);
         }
     }

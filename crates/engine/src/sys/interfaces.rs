@@ -4,6 +4,9 @@
 use core::ffi::CStr;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ffi::CString;
+use std::os::fd::AsRawFd;
+
+use rustix::net::{self, AddressFamily, SocketType};
 
 use crate::config::device::Interface;
 
@@ -69,6 +72,30 @@ pub fn interface_of(ip: IpAddr) -> Result<Option<u32>> {
     Ok((index != 0).then_some(index))
 }
 
+/// The MTU of the interface that has this address, in bytes; none if no interface has it.
+pub fn interface_mtu(ip: IpAddr) -> Result<Option<u32>> {
+    let Some(name) = interface_name(ip)? else {
+        return Ok(None);
+    };
+    let socket = net::socket(AddressFamily::INET, SocketType::DGRAM, None);
+    let socket = socket.map_err(Error::of("socket"))?;
+    // SAFETY: all bytes zero are a valid value of this plain C structure.
+    let mut request: libc::ifreq = unsafe { core::mem::zeroed() };
+    // The last byte stays zero.
+    let room = request.ifr_name.len() - 1;
+    for (to, from) in request.ifr_name.iter_mut().take(room).zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    // SAFETY: `request` is an `ifreq` with a NUL-terminated name, which the call reads, and it writes the union of it.
+    let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
+    if done != 0 {
+        return Err(Error::last("ioctl SIOCGIFMTU"));
+    }
+    // SAFETY: this call has written the MTU into the union.
+    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
+    Ok(u32::try_from(mtu).ok())
+}
+
 /// The IP address in a socket address, if it is one.
 ///
 /// # Safety
@@ -104,6 +131,14 @@ mod tests {
         assert_eq!(interface_of(second.into()).unwrap(), Some(1));
         let nobodys = Ipv4Addr::new(198, 51, 100, 1);
         assert_eq!(interface_of(nobodys.into()).unwrap(), None);
+    }
+
+    #[test]
+    fn loopback_has_an_mtu() {
+        let mtu = interface_mtu(Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert!(mtu.is_some_and(|mtu| mtu >= 1280), "{mtu:?}");
+        let nobodys = Ipv4Addr::new(198, 51, 100, 1);
+        assert_eq!(interface_mtu(nobodys.into()).unwrap(), None);
     }
 
     #[test]

@@ -6,13 +6,13 @@ use core::net::SocketAddr;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use verbena_events::toeplitz::Tuple;
 use verbena_nic::{Outbox, QpState, Receiving, Sending, UlpQp};
 use verbena_stream::Time;
-use verbena_sync::locks::{Mutex, OnceLock, RwLock};
+use verbena_sync::locks::{Mutex, RwLock};
 
 use crate::core::Core;
 use crate::error::Error;
+use crate::notify::packet_addresses::PacketAddresses;
 use crate::poll::group::{Group, Member};
 use crate::poll::shard::{ShardTask, next_token};
 use crate::poll::watch::{Watch, WatchedBy};
@@ -35,8 +35,7 @@ pub(crate) struct UlpStream {
     group: Arc<Group>,
     /// The readiness that the group watches the socket for.
     watch: Watch,
-    /// The addresses of packets from the peer, determined when events are steered by them (E8).
-    packet: OnceLock<Option<Box<Tuple>>>,
+    packet: PacketAddresses,
     timer: Mutex<Timer>,
 }
 
@@ -68,7 +67,7 @@ impl UlpStream {
             qp,
             group: group.clone(),
             watch: Watch::new(WatchedBy::Group),
-            packet: OnceLock::new(),
+            packet: PacketAddresses::new(),
             timer: Mutex::default(),
         });
         core.routes.ulps.add(&stream);
@@ -96,18 +95,14 @@ impl UlpStream {
     /// Events that are added from now on are raised with the addresses of the connection, if events are steered by them (E8).
     #[inline]
     fn begin_packet(&self, out: &mut Outbox) {
-        if self.core.notification.steers_packets() {
-            out.set_packet(self.packet());
-        }
-    }
-
-    #[cold]
-    fn packet(&self) -> Option<Tuple> {
-        let determine = || {
-            let peer = self.socket.peer_addr().ok()?;
-            Tuple::segment(peer, self.socket.local_addr().ok()?).map(Box::new)
+        let ends = || {
+            Some((
+                self.socket.peer_addr().ok()?,
+                self.socket.local_addr().ok()?,
+            ))
         };
-        self.packet.get_or_init(determine).as_deref().copied()
+        let steered = self.core.notification.steers_packets();
+        self.packet.begin(steered, ends, out);
     }
 
     fn transmit(&self, now: Time, out: &mut Outbox) {

@@ -30,6 +30,25 @@ fn forwarding_handler() -> (HandlerOptions, mpsc::Receiver<Completion>) {
     (options, notified)
 }
 
+/// Two handlers on one processor: a bulk one, which gets the events of B's queue now, and one of the latency class.
+fn bulk_then_latency(b: &Side, bulk: HandlerOptions) -> (HandlerId, mpsc::Receiver<Completion>) {
+    let processor = *sys::processors().unwrap().last().unwrap();
+    let set = |options: HandlerOptions, class| {
+        let affinity = Affinity::Processors(vec![processor]);
+        let options = HandlerOptions {
+            affinity,
+            class,
+            ..options
+        };
+        b.engine.set_handler(&options).unwrap()
+    };
+    let bulk = set(bulk, Class::Bulk);
+    let (latency, notified) = forwarding_handler();
+    let latency = set(latency, Class::Latency);
+    b.cq.set_handler(Some(bulk)).unwrap();
+    (latency, notified)
+}
+
 /// A message from A to B, whose queue is armed for it.
 fn notify(a: &Side, b: &Side, arm: Arm) {
     b.receive(1, &[b.sge(0, 64)]);
@@ -471,32 +490,18 @@ fn panicking_handler_is_called_again() {
 #[test]
 fn latency_class_runs_on_a_saturated_processor() {
     let (a, b) = (Side::new(&[]), Side::new(&[("handlers", "2")]));
-    let processor = *sys::processors().unwrap().last().unwrap();
-    let place = Affinity::Processors(vec![processor]);
     let (rounds, stop) = (
         Arc::new(AtomicU64::new(0)),
         Arc::new(AtomicBool::new(false)),
     );
     let (counts, stops) = (rounds.clone(), stop.clone());
     // Bulk load without end: its handler never idles.
-    let bulk = HandlerOptions {
-        affinity: place.clone(),
-        class: Class::Bulk,
-        ..callback(move |_| {
-            while !stops.load(Ordering::Relaxed) {
-                counts.fetch_add(1, Ordering::Relaxed);
-            }
-        })
-    };
-    let (latency, notified) = forwarding_handler();
-    let latency = HandlerOptions {
-        affinity: place,
-        class: Class::Latency,
-        ..latency
-    };
-    let bulk = b.engine.set_handler(&bulk).unwrap();
-    let latency = b.engine.set_handler(&latency).unwrap();
-    b.cq.set_handler(Some(bulk)).unwrap();
+    let bulk = callback(move |_| {
+        while !stops.load(Ordering::Relaxed) {
+            counts.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let (latency, notified) = bulk_then_latency(&b, bulk);
     connect_sides(&a, &b);
     notify(&a, &b, Arm::Next);
     wait("bulk saturates", || rounds.load(Ordering::Relaxed) > 0);
@@ -518,28 +523,14 @@ fn latency_class_overtakes_a_bulk_callback() {
     for granted in ["1", "256"] {
         let settings = [("vectors", granted), ("handlers", "2")];
         let (a, b) = (Side::new(&[]), Side::new(&settings));
-        let processor = *sys::processors().unwrap().last().unwrap();
-        let place = Affinity::Processors(vec![processor]);
         let ((began, begins), (release, released)) = (mpsc::channel(), mpsc::channel::<()>());
         let gate = Mutex::new((began, released));
-        let bulk = HandlerOptions {
-            affinity: place.clone(),
-            class: Class::Bulk,
-            ..callback(move |_| {
-                let (began, released) = &*gate.lock().unwrap();
-                began.send(()).unwrap();
-                released.recv().unwrap();
-            })
-        };
-        let (latency, notified) = forwarding_handler();
-        let latency = HandlerOptions {
-            affinity: place,
-            class: Class::Latency,
-            ..latency
-        };
-        let bulk = b.engine.set_handler(&bulk).unwrap();
-        let latency = b.engine.set_handler(&latency).unwrap();
-        b.cq.set_handler(Some(bulk)).unwrap();
+        let bulk = callback(move |_| {
+            let (began, released) = &*gate.lock().unwrap();
+            began.send(()).unwrap();
+            released.recv().unwrap();
+        });
+        let (latency, notified) = bulk_then_latency(&b, bulk);
         connect_sides(&a, &b);
         notify(&a, &b, Arm::Next);
         begins.recv_timeout(TEST_TIMEOUT).unwrap();

@@ -10,6 +10,7 @@ use super::{Region, Tpt};
 use crate::access::Access;
 use crate::entry::{Entry, Kind};
 use crate::refusal::Misuse;
+use crate::slot::Owned;
 
 /// A region as another process needs it, besides its memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,19 +84,24 @@ impl Tpt {
     }
 
     fn install_at(&self, stag: Stag, entry: Entry) -> Result<(), Misuse> {
-        let (index, purpose) = (stag.index(), Purpose::Region(entry.pd));
+        let owned = self.claim_at(stag, Purpose::Region(entry.pd))?;
+        owned.publish(stag.key(), entry);
+        Ok(())
+    }
+
+    /// Takes the index of an STag of another process, and owns its slot.
+    pub(super) fn claim_at(&self, stag: Stag, purpose: Purpose) -> Result<Owned<'_>, Misuse> {
+        let index = stag.index();
         if !self.indexes.lock().take_at(index, purpose) {
             return Err(Misuse::IndexInUse(stag));
         }
         let slot = self.slot_or_make(index);
         slot.clear_touch();
         // The index was just taken, so its slot is free or about to be released by its last owner.
-        let Ok(owned) = slot.claim() else {
+        slot.claim().map_err(|_| {
             self.indexes.lock().free(index);
-            return Err(Misuse::IndexInUse(stag));
-        };
-        owned.publish(stag.key(), entry);
-        Ok(())
+            Misuse::IndexInUse(stag)
+        })
     }
 }
 

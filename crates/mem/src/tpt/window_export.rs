@@ -117,17 +117,7 @@ impl Tpt {
         let bound = window.binding.as_ref();
         let bound = bound.map(|binding| self.bound_entry(window, binding, pd));
         let bound = bound.transpose()?;
-        let index = stag.index();
-        if !self.indexes.lock().take_at(index, Purpose::Window(ty, pd)) {
-            return Err(Misuse::IndexInUse(stag));
-        }
-        let slot = self.slot_or_make(index);
-        slot.clear_touch();
-        // The index was just taken, so its slot is free or about to be released by its last owner.
-        let Ok(owned) = slot.claim() else {
-            self.indexes.lock().free(index);
-            return Err(Misuse::IndexInUse(stag));
-        };
+        let owned = self.claim_at(stag, Purpose::Window(ty, pd))?;
         match bound {
             Some((region, entry)) => {
                 // Counted under the grant on the region, so that it cannot be deregistered in between.
@@ -137,7 +127,7 @@ impl Tpt {
             None => {
                 owned.free_with_key(stag.key());
                 if window.spent {
-                    slot.set_spent();
+                    self.slot_or_make(stag.index()).set_spent();
                 }
             }
         }

@@ -78,6 +78,22 @@ impl World {
         }
     }
 
+    /// With a connection, over a link that does nothing to it.
+    fn established() -> World {
+        let mut world = World::new(None, None);
+        world.run();
+        world.outcomes.clear();
+        world
+    }
+
+    /// Both sides see the end of the connection, once.
+    fn ends(&mut self) {
+        self.run();
+        assert_eq!(self.states(), (State::TimeWait, Some(State::TimeWait)));
+        let both = [Outcome::Disconnected, Outcome::Disconnected];
+        assert_eq!(self.outcomes, both);
+    }
+
     fn copies(&mut self) -> usize {
         let number = Some(self.sent);
         self.sent += 1;
@@ -211,17 +227,10 @@ fn connections_survive_loss_and_repetition() {
         assert_eq!(established.count(), 1);
         // The end, with each message lost or repeated.
         for number in [None, Some(world.sent), Some(world.sent + 1)] {
-            let mut world = World::new(None, None);
-            world.run();
-            world.outcomes.clear();
+            let mut world = World::established();
             (world.lose, world.repeat) = (number, number.map(|n| n + 1));
             assert!(world.active.disconnect(7, b"", world.now));
-            world.run();
-            assert_eq!(world.states(), (State::TimeWait, Some(State::TimeWait)));
-            assert_eq!(
-                world.outcomes,
-                [Outcome::Disconnected, Outcome::Disconnected]
-            );
+            world.ends();
         }
     }
 }
@@ -248,18 +257,11 @@ fn silent_peer_is_unreachable() {
 
 #[test]
 fn both_may_disconnect_at_once() {
-    let mut world = World::new(None, None);
-    world.run();
-    world.outcomes.clear();
+    let mut world = World::established();
     assert!(world.active.disconnect(7, b"", world.now));
     let passive = world.passive.as_mut().unwrap();
     assert!(passive.disconnect(8, b"", world.now));
-    world.run();
-    assert_eq!(world.states(), (State::TimeWait, Some(State::TimeWait)));
-    assert_eq!(
-        world.outcomes,
-        [Outcome::Disconnected, Outcome::Disconnected]
-    );
+    world.ends();
 }
 
 #[test]

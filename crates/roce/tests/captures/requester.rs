@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use verbena_roce::{Message, Mtu, Requester, ResponseStep, Settings};
 use verbena_stream::Time;
-use verbena_wire::roce::{Operation, Psn, Qpn, Service};
+use verbena_wire::roce::{Immediate, Operation, Psn, Qpn, Reth, Service};
 
 use crate::capture::{CLIENT, Captured, Conversation, SERVER, conversations};
 
@@ -51,28 +51,9 @@ fn messages(packets: &[&Captured]) -> (Vec<(Psn, Message)>, BTreeMap<u32, u8>) {
                     },
                 ));
             }
-            Operation::WriteFirst(_, reth) | Operation::WriteOnly(_, reth, None) => {
-                let (va, rkey, len) = (reth.va, reth.rkey, reth.len);
-                let (immediate, solicited) = (None, false);
-                let write = Message::Write {
-                    va,
-                    rkey,
-                    len,
-                    immediate,
-                    solicited,
-                };
-                messages.push((psn, write));
-            }
+            Operation::WriteFirst(_, reth) => messages.push((psn, write(reth, None, solicited))),
             Operation::WriteOnly(_, reth, immediate) => {
-                let (va, rkey, len) = (reth.va, reth.rkey, reth.len);
-                let write = Message::Write {
-                    va,
-                    rkey,
-                    len,
-                    immediate,
-                    solicited,
-                };
-                messages.push((psn, write));
+                messages.push((psn, write(reth, immediate, solicited)));
             }
             Operation::ReadRequest(reth) => {
                 let (va, rkey, len) = (reth.va, reth.rkey, reth.len);
@@ -86,6 +67,16 @@ fn messages(packets: &[&Captured]) -> (Vec<(Psn, Message)>, BTreeMap<u32, u8>) {
         next = Some(psn.plus(psns));
     }
     (messages, opcodes)
+}
+
+fn write(reth: Reth, immediate: Option<Immediate>, solicited: bool) -> Message {
+    Message::Write {
+        va: reth.va,
+        rkey: reth.rkey,
+        len: reth.len,
+        immediate,
+        solicited,
+    }
 }
 
 /// Replays one side of a connection; returns the requests that completed.

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use verbena::low::{
-    Mtu, Personality, Psn, Psns, QpAccessFlags, QpAttr, QpState, RnrRetry, RnrTimer,
+    Mtu, Personality, Psn, Psns, QpAccessFlags, QpAttr, QpState, RnrRetry, RnrTimer, Wire,
 };
 use verbena::{Qp, QpEndpoint};
 
@@ -66,7 +66,9 @@ impl Pair {
             from
         };
         // Peers of managed connections have numbers that cannot be connected to out of band.
-        let names_managed_peer = mask & IBV_QP_DEST_QPN != 0 && attr.dest_qp_num < MIN_OOB_QPN;
+        let names_managed_peer = mask & IBV_QP_DEST_QPN != 0
+            && attr.dest_qp_num < MIN_OOB_QPN
+            && !names_roce_peer(context, attr, mask);
         let managed = names_managed_peer || self.managed.load(Ordering::Acquire);
         if managed && self.kind != IBV_QPT_UD || self.personality == Personality::Iwarp {
             let reached = self.modify_managed(attr, mask, to)?;
@@ -170,6 +172,13 @@ fn state(state: u32) -> Option<QpState> {
         IBV_QPS_ERR => QpState::Err,
         _ => return None,
     })
+}
+
+/// The peer that the attributes name is reached over RoCEv2, where numbers are arbitrary.
+fn names_roce_peer(context: &context::Context, attr: &ibv_qp_attr, mask: u32) -> bool {
+    let peer = address_of(attr.ah_attr.grh.dgid);
+    let config = context.function.device.config();
+    mask & IBV_QP_AV != 0 && attr.ah_attr.is_global != 0 && config.wire_to(peer) == Wire::Roce
 }
 
 /// Refuses values that are invalid in every state.

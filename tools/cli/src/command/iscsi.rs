@@ -1,7 +1,7 @@
 //! `verbena iscsi`: disks of iSCSI targets from the command line. A session whose work succeeded is logged out, Ctrl-C ends long work in
 //! good order, and a failure is reported in one sentence. Sessions, passes, loads and the NBD export are in the storage crate.
 
-pub(super) mod export;
+mod export;
 mod load;
 mod meter;
 mod query;

@@ -2,7 +2,7 @@
 //! packet sequence numbers: a packet that was seen before, or that does not follow the last one, is marked, and every ICRC is
 //! checked. Messages of the connection manager are shown in words.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
 use verbena_wire::roce::cm::{CmMessage, CmaHeader};
@@ -16,6 +16,8 @@ use super::segment::RoceDatagram;
 
 /// The most connections that are followed; packets of further ones are counted.
 const MAX_CONNECTIONS: usize = 1 << 16;
+/// The newest directions between two hosts among which the other direction of a connection is looked for.
+const MAX_UNPAIRED: usize = 1024;
 /// Payload bytes that `--verbose` shows.
 const SHOWN: usize = 16;
 
@@ -63,6 +65,8 @@ struct Direction {
 #[derive(Debug, Default)]
 pub struct RoceTable {
     directions: HashMap<Key, Direction>,
+    /// Queue pairs to which the first of these hosts sends, and whose other direction is not known; the newest last.
+    unpaired: HashMap<(IpAddr, IpAddr), VecDeque<u32>>,
     /// Its counters.
     pub counters: RoceCounters,
 }
@@ -131,29 +135,18 @@ impl RoceTable {
         if self.directions.len() >= MAX_CONNECTIONS {
             return None;
         }
-        let answers = |(other, direction): (&Key, &Direction)| {
-            let (from, to, qpn) = *other;
-            let is_reverse = (from, to) == (datagram.to, datagram.from);
-            let is_cm = packet.dest_qpn.get() == MadHeader::QPN;
-            let fits = match direction.next {
-                _ if is_cm => qpn == MadHeader::QPN,
-                // It answers a request that was seen.
-                Some(next) => packet.operation.is_response() && packet.psn.is_before(next),
-                None => false,
-            };
-            let is_free = !self
-                .directions
-                .iter()
-                .any(|(key, paired)| paired.stream == direction.stream && key != other);
-            (is_reverse && fits && is_free).then_some((direction.stream, direction.dir))
-        };
-        let paired = self.directions.iter().find_map(answers);
-        let (stream, dir) = match paired {
+        let (stream, dir) = match self.take_reverse(datagram, packet) {
             Some((stream, dir)) => (stream, dir.reverse()),
             None => {
                 let stream = *number;
                 *number += 1;
                 self.counters.flows += 1;
+                let hosts = (datagram.from, datagram.to);
+                let unpaired = self.unpaired.entry(hosts).or_default();
+                unpaired.push_back(packet.dest_qpn.get());
+                if unpaired.len() > MAX_UNPAIRED {
+                    unpaired.pop_front();
+                }
                 (stream, Dir::ToResponder)
             }
         };
@@ -165,6 +158,32 @@ impl RoceTable {
             response: Assembly::default(),
         };
         Some((key, direction))
+    }
+
+    /// The direction whose requests a packet answers: that with the closest sequence number. The connection managers of two hosts are one connection.
+    fn take_reverse(
+        &mut self,
+        datagram: &RoceDatagram<'_>,
+        packet: &Packet<'_>,
+    ) -> Option<(usize, Dir)> {
+        let is_cm = packet.dest_qpn.get() == MadHeader::QPN;
+        if !is_cm && !packet.operation.is_response() {
+            return None;
+        }
+        let unpaired = self.unpaired.get_mut(&(datagram.to, datagram.from))?;
+        let of = |qpn| self.directions.get(&(datagram.to, datagram.from, qpn));
+        let distance = |qpn: u32| match is_cm {
+            true => (qpn == MadHeader::QPN).then_some(0),
+            false => {
+                let next = of(qpn)?.next?;
+                packet.psn.is_before(next).then(|| next.minus(packet.psn))
+            }
+        };
+        let known = unpaired.iter().enumerate();
+        let close = known.filter_map(|(at, &qpn)| Some((distance(qpn)?, at)));
+        let (_, at) = close.min()?;
+        let direction = of(unpaired.remove(at)?)?;
+        Some((direction.stream, direction.dir))
     }
 
     /// Follows the packet sequence numbers of requests; returns what is unusual.

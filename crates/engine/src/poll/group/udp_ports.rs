@@ -81,30 +81,32 @@ impl UdpPorts {
         }
     }
 
-    /// Reads, for a polling thread, the socket that had input last and one of the others.
-    pub(super) fn poll(&self, core: &Core) {
+    /// Reads, for a polling thread, the socket that had input last and one of the others; true if there was input.
+    pub(super) fn poll(&self, core: &Core) -> bool {
         if !self.any.load(Ordering::Acquire) {
-            return;
+            return false;
         }
         let hot = self.hot.load(Ordering::Relaxed);
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         let (first, second) = {
             let list = &self.list.read().all;
             if list.is_empty() {
-                return;
+                return false;
             }
             let (hot, next) = (hot % list.len(), next % list.len());
             let other = (next != hot).then(|| (next, list[next].0.clone()));
             ((hot, list[hot].0.clone()), other)
         };
-        let mut out = Outbox::new();
+        let (mut out, mut any) = (Outbox::new(), false);
         for (at, port) in [Some(first), second].into_iter().flatten() {
             // Both in any case: a socket that is never empty must not keep the others from being read.
             if port.read(READ_BATCH, &mut out) {
                 self.hot.store(at, Ordering::Relaxed);
+                any = true;
             }
         }
         core.deliver(&mut out);
+        any
     }
 }
 

@@ -57,6 +57,13 @@ struct World {
 }
 
 impl World {
+    /// Delivers at most so many bytes to the target, which cannot answer yet; returns how many were sent, and taken.
+    fn deliver(&mut self, most: usize) -> (usize, usize) {
+        let Pair { a, b, now } = &mut self.pair;
+        let bytes = transmit(&a.qp, most, *now, &mut a.out);
+        (bytes.len(), feed(&b.qp, &bytes, *now, &mut b.out))
+    }
+
     fn new(setup: Setup) -> World {
         let domain = Arc::new(XrcDomain::new(BASE));
         let pair = Pair::xrc(setup, &domain);
@@ -297,20 +304,9 @@ fn answers_precede_a_change_of_domain() {
     world.post(1, numbers[1], read(remote), &sink);
     world.post(2, numbers[0], SEND, &gather);
     // Both requests arrive before the target can answer.
-    let bytes = transmit(
-        &world.pair.a.qp,
-        4000,
-        world.pair.now,
-        &mut world.pair.a.out,
-    );
-    let taken = feed(
-        &world.pair.b.qp,
-        &bytes,
-        world.pair.now,
-        &mut world.pair.b.out,
-    );
+    let (sent, taken) = world.deliver(4000);
     assert_eq!(world.queues[0].received(), [], "it waits for the answer");
-    assert_eq!(taken, bytes.len(), "it waits in the stage");
+    assert_eq!(taken, sent, "it waits in the stage");
     world.pair.run();
     let done = [(1, Status::Success), (2, Status::Success)];
     assert_eq!(world.pair.a.statuses(), done);
@@ -324,18 +320,7 @@ fn failure_flushes_the_claimed_receive() {
     world.receive(1, 11, 3000);
     let gather = [world.pair.a.sge(0, 3000)];
     world.post(1, world.queues[1].number, SEND, &gather);
-    let bytes = transmit(
-        &world.pair.a.qp,
-        1500,
-        world.pair.now,
-        &mut world.pair.a.out,
-    );
-    feed(
-        &world.pair.b.qp,
-        &bytes,
-        world.pair.now,
-        &mut world.pair.b.out,
-    );
+    world.deliver(1500);
     assert!(world.queues[1].srq.is_empty(), "taken");
     let b = &mut world.pair.b;
     assert!(b.qp.modify(QpState::Err, &mut b.out));
@@ -349,18 +334,7 @@ fn reset_returns_the_claimed_receive() {
     world.receive(1, 11, 3000);
     let gather = [world.pair.a.sge(0, 3000)];
     world.post(1, world.queues[1].number, SEND, &gather);
-    let bytes = transmit(
-        &world.pair.a.qp,
-        1500,
-        world.pair.now,
-        &mut world.pair.a.out,
-    );
-    feed(
-        &world.pair.b.qp,
-        &bytes,
-        world.pair.now,
-        &mut world.pair.b.out,
-    );
+    world.deliver(1500);
     let b = &mut world.pair.b;
     assert!(b.qp.modify(QpState::Reset, &mut b.out));
     assert_eq!(world.queues[1].srq.len(), 1);
@@ -395,14 +369,7 @@ fn destroyed_queue_ends_a_message_into_it() {
         let gather = [world.pair.a.sge(0, 3000)];
         world.post(1, world.queues[0].number, SEND, &gather);
         if posted {
-            let a = &mut world.pair.a;
-            let bytes = transmit(&a.qp, 1500, world.pair.now, &mut a.out);
-            feed(
-                &world.pair.b.qp,
-                &bytes,
-                world.pair.now,
-                &mut world.pair.b.out,
-            );
+            world.deliver(1500);
         } else {
             // It waits for a receive.
             world.pair.run();

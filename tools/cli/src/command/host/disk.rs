@@ -2,7 +2,6 @@
 //! requests in progress fail and the command ends. Payload is copied once, between the registered memory of the link and that of clients.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -16,12 +15,13 @@ use verbena_split::lane::Lane;
 use verbena_split::remote_disk::{
     BlockFailure, FinishedRequest, RemoteDisk, RemoteDiskOptions, SubmitError,
 };
-use verbena_storage::nbd::{ExportAddr, Options};
+use verbena_storage::nbd::Options;
 use verbena_storage::{Blocks, BufferRef, Done, Error, Extent, Failure, Geometry, Request};
 
 use super::HostArgs;
 use crate::command::driver;
-use crate::command::iscsi::{export, format_bytes, stop};
+use crate::command::iscsi::stop;
+use crate::command::nbd::{self, NbdServer};
 
 /// Options of a disk.
 #[derive(Args)]
@@ -60,11 +60,8 @@ pub(super) fn serve(args: &HostArgs, disk: &str) -> Result<(), Box<dyn std::erro
     let Some(unit) = &args.connect else {
         return Err("--connect is needed".into());
     };
-    let place = match (&args.disk.nbd_socket, args.disk.nbd_listen) {
-        (Some(path), _) => ExportAddr::Unix(path.clone()),
-        (None, Some(address)) => ExportAddr::Tcp(address),
-        (None, None) => return Err("--nbd-socket or --nbd-listen is needed".into()),
-    };
+    let place = nbd::place(args.disk.nbd_socket.as_deref(), args.disk.nbd_listen);
+    let place = place.ok_or("--nbd-socket or --nbd-listen is needed")?;
     let (kinds, indication) = super::channel_options(args, unit)?;
     // The first queue of the unit serves its disks.
     let lane = Lane::new(0, args.queues)?;
@@ -89,34 +86,22 @@ pub(super) fn serve(args: &HostArgs, disk: &str) -> Result<(), Box<dyn std::erro
         scratch: Vec::new(),
         finished: Vec::new(),
     };
-    let stop = stop()?;
-    let nbd = Options {
-        read_only: args.disk.read_only,
-        ..Options::default()
+    let name = match disk {
+        "" => "the disk".to_owned(),
+        name => format!("disk {name}"),
     };
-    let export = export::bind(&place, nbd, args.quiet)?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", export.uri()?)?;
-    out.flush()?;
-    drop(out);
-    if !args.quiet {
-        let geometry = blocks.geometry();
-        let how = match args.disk.read_only || geometry.read_only {
-            true => ", read-only",
-            false => "",
-        };
-        let size = format_bytes(geometry.bytes());
-        let name = match disk {
-            "" => "the disk".to_owned(),
-            name => format!("disk {name}"),
-        };
-        eprintln!("host: {name} of {unit} ({size}{how}); Ctrl-C ends it");
-    }
-    let served = export.serve(&mut blocks, &stop, &mut |what| {
-        if !args.quiet {
-            eprintln!("host: {what}");
-        }
-    });
+    let server = NbdServer {
+        place,
+        options: Options {
+            read_only: args.disk.read_only,
+            ..Options::default()
+        },
+        label: "host",
+        disk: format!("{name} of {unit}"),
+        quiet: args.quiet,
+        stop: &stop()?,
+    };
+    let served = server.serve(&mut blocks);
     let in_order = blocks.remote.close();
     let counts = served?;
     if !args.quiet {
@@ -124,15 +109,7 @@ pub(super) fn serve(args: &HostArgs, disk: &str) -> Result<(), Box<dyn std::erro
             true => "in good order",
             false => "without confirmation",
         };
-        eprintln!(
-            "host: disconnected {how}; {} clients, {} requests ({} refused, {} failed), {} bytes read and {} written",
-            counts.clients,
-            counts.requests,
-            counts.refused,
-            counts.failed,
-            counts.read,
-            counts.written
-        );
+        eprintln!("host: disconnected {how}; {counts}");
     }
     Ok(())
 }

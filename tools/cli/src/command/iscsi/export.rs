@@ -1,20 +1,16 @@
-//! `verbena iscsi nbd`: a disk of a target as a network block device. The address is printed when clients can connect, and Ctrl-C flushes
-//! the disk and removes the socket. Addresses that other machines can reach are rejected, since NBD has no authentication.
+//! `verbena iscsi nbd`: a disk of a target as a network block device. Ctrl-C flushes the disk and removes the socket.
 
-use std::io::Write;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use verbena::Config;
-use verbena::access::AccessList;
-use verbena_storage::nbd::{Export, ExportAddr, Options};
-use verbena_storage::{Address, Blocks};
+use verbena_storage::Address;
+use verbena_storage::nbd::Options;
 
-use super::size::format_bytes;
 use super::url::Url;
 use super::{BoxError, Common, stop};
+use crate::command::nbd::{self, NbdServer};
 
 #[derive(Args)]
 pub(super) struct Nbd {
@@ -44,64 +40,26 @@ pub(super) struct Nbd {
     common: Common,
 }
 
-/// A listening export, with the access lists of the settings.
-pub(crate) fn bind(place: &ExportAddr, options: Options, quiet: bool) -> Result<Export, BoxError> {
-    let mut export = Export::bind(place, options)?;
-    let config = Config::load()?;
-    let access = AccessList::new(&config);
-    if !quiet {
-        access.on_refusal(|refusal| eprintln!("nbd: {refusal}"));
-    }
-    export.set_access(access);
-    Ok(export)
-}
-
 pub(super) fn nbd(args: &Nbd) -> Result<(), BoxError> {
-    let place = match (&args.socket, args.listen) {
-        (Some(path), _) => ExportAddr::Unix(path.clone()),
-        (None, Some(address)) => ExportAddr::Tcp(address),
-        (None, None) => return Err("--socket or --listen is needed".into()),
-    };
+    let place = nbd::place(args.socket.as_deref(), args.listen);
+    let place = place.ok_or("--socket or --listen is needed")?;
     let mut unit = args.common.unit(&args.address)?;
-    let stop = stop()?;
-    let options = Options {
-        name: args.name.clone(),
-        read_only: args.read_only,
-        idle: Duration::from_secs(args.idle),
+    let server = NbdServer {
+        place,
+        options: Options {
+            name: args.name.clone(),
+            read_only: args.read_only,
+            idle: Duration::from_secs(args.idle),
+        },
+        label: "nbd",
+        disk: args.address.to_string(),
+        quiet: args.quiet,
+        stop: &stop()?,
     };
-    let export = bind(&place, options, args.quiet)?;
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{}", export.uri()?)?;
-    out.flush()?;
-    drop(out);
-    if !args.quiet {
-        let geometry = unit.geometry();
-        let how = match args.read_only || geometry.read_only {
-            true => ", read-only",
-            false => "",
-        };
-        eprintln!(
-            "nbd: {} ({}{how}); Ctrl-C ends it",
-            args.address,
-            format_bytes(geometry.bytes())
-        );
-    }
-    let counts = export.serve(&mut unit, &stop, &mut |what| {
-        if !args.quiet {
-            eprintln!("nbd: {what}");
-        }
-    })?;
+    let counts = server.serve(&mut unit)?;
     unit.close()?;
     if !args.quiet {
-        eprintln!(
-            "nbd: {} clients, {} requests ({} refused, {} failed), {} bytes read and {} written",
-            counts.clients,
-            counts.requests,
-            counts.refused,
-            counts.failed,
-            counts.read,
-            counts.written
-        );
+        eprintln!("nbd: {counts}");
     }
     Ok(())
 }

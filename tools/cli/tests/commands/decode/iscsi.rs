@@ -7,7 +7,7 @@ use verbena_cli::decode::{Options, Report};
 use verbena_storage_wire::iscsi::digest;
 
 use super::net::{BACK, Net, TO};
-use super::support::{Run, capture, decode, number, text};
+use super::support::{Run, capture, decode, number, text, tshark};
 
 const NO_DIGESTS: &str = "HeaderDigest=None\0DataDigest=None\0";
 const ALL_DIGESTS: &str = "HeaderDigest=CRC32C\0DataDigest=CRC32C\0";
@@ -419,17 +419,9 @@ fn wireshark_reads_the_same_numbers() {
     for (field, _) in COMPARED {
         command.args(["-e", field]);
     }
-    let output = command.output();
+    let theirs = tshark(&mut command);
     std::fs::remove_file(&path).unwrap();
-    let output = match output {
-        Ok(output) => output,
-        Err(_) if std::env::var_os("CI").is_none() => {
-            eprintln!("SKIPPED: tshark is not installed (Debian package tshark)");
-            return;
-        }
-        Err(error) => panic!("tshark must be installed here (Debian package tshark): {error}"),
-    };
-    let theirs = String::from_utf8(output.stdout).unwrap();
+    let Some(theirs) = theirs else { return };
     let ours = decode(&file, &["--json"]).records();
     assert_eq!(theirs.lines().count(), ours.len(), "{theirs}");
     let mut compared = 0;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::support::{capture, decode, fixture, number, text};
+use super::support::{capture, decode, fixture, number, text, tshark};
 
 const CAPTURES: [(&str, usize); 5] = [
     ("40_rxe_cm_rping", 134),
@@ -118,15 +118,9 @@ fn wireshark_reads_the_same_headers() {
             command.args(["-e", &format!("infiniband.bth.{field}")]);
         }
         command.args(["-e", "infiniband.reth.va", "-e", "infiniband.reth.r_key"]);
-        let output = match command.output() {
-            Ok(output) => output,
-            Err(_) if std::env::var_os("CI").is_none() => {
-                eprintln!("SKIPPED: tshark is not installed (Debian package tshark)");
-                return;
-            }
-            Err(error) => panic!("tshark must be installed here (Debian package tshark): {error}"),
+        let Some(theirs) = tshark(&mut command) else {
+            return;
         };
-        let theirs = String::from_utf8(output.stdout).unwrap();
         let ours = records(name, &["--segments"]);
         assert_eq!(theirs.lines().count(), ours.len(), "{name}");
         for (line, record) in theirs.lines().zip(&ours) {

@@ -103,6 +103,22 @@ fn finished(output: std::process::Output) -> Run {
     }
 }
 
+/// What a command of tshark prints; `None` if it is not installed, which is a failure in CI only.
+pub(crate) fn tshark(command: &mut Command) -> Option<String> {
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(_) if std::env::var_os("CI").is_none() => {
+            eprintln!(
+                "SKIPPED: tshark is not installed (Debian package tshark); nothing was compared"
+            );
+            return None;
+        }
+        Err(error) => panic!("tshark must be installed here (Debian package tshark): {error}"),
+    };
+    assert!(output.status.success(), "{output:?}");
+    Some(String::from_utf8(output.stdout).expect("utf-8"))
+}
+
 /// A number of a record.
 pub(crate) fn number(record: &Value, field: &str) -> u64 {
     let value = record[field].as_u64();

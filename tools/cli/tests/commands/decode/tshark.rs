@@ -9,7 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use super::support::{CAPTURES, capture, decode, fixture, text};
+use super::support::{CAPTURES, capture, decode, fixture, text, tshark};
 
 const FIELDS: [&str; 19] = [
     "tcp.srcport",
@@ -60,18 +60,7 @@ fn dissected(name: &str, preference: &str) -> Option<Vec<Row>> {
     for field in FIELDS {
         command.args(["-e", field]);
     }
-    let output = match command.output() {
-        Ok(output) => output,
-        Err(_) if std::env::var_os("CI").is_none() => {
-            eprintln!(
-                "SKIPPED: tshark is not installed (Debian package tshark); nothing was compared"
-            );
-            return None;
-        }
-        Err(error) => panic!("tshark must be installed here (Debian package tshark): {error}"),
-    };
-    assert!(output.status.success(), "{output:?}");
-    let rows = String::from_utf8(output.stdout).expect("utf-8");
+    let rows = tshark(&mut command)?;
     let split = |list: &str| {
         let values = list.split(',').filter(|v| !v.is_empty());
         values.map(str::to_owned).collect()
