@@ -129,7 +129,8 @@ impl PacketHandover {
         }
     }
 
-    /// Hands a packet to the process that owns it; false if there is none, or it can take no more.
+    /// Hands a packet to the process that owns it; false if there is none. A packet that the other process cannot take now is lost and
+    /// counted here.
     pub(crate) fn hand_over(
         &self,
         local: IpAddr,
@@ -141,18 +142,15 @@ impl PacketHandover {
             return false;
         };
         match channel.send(&head(from), bytes) {
-            Ok(true) => {
-                self.sent.fetch_add(1, Ordering::Relaxed);
-                return true;
-            }
-            Ok(false) => {}
+            Ok(true) => self.sent.fetch_add(1, Ordering::Relaxed),
+            Ok(false) => self.lost.fetch_add(1, Ordering::Relaxed),
             // The other process has ended; the next packet looks for another one.
             Err(_) => {
                 self.owners.lock().remove(&(local, claim));
+                return false;
             }
-        }
-        self.lost.fetch_add(1, Ordering::Relaxed);
-        false
+        };
+        true
     }
 
     fn channel(&self, local: IpAddr, claim: Claim) -> Option<Arc<PacketChannel>> {
