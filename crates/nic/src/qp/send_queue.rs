@@ -357,7 +357,9 @@ impl SendQueue {
 
     /// The request with this number has succeeded: neither it nor one before it fails any more. True if one had to.
     pub(super) fn forget_failing(&mut self, succeeded: u64) -> bool {
-        self.failing.take_if(|number| *number <= succeeded).is_some()
+        self.failing
+            .take_if(|number| *number <= succeeded)
+            .is_some()
     }
 
     /// The request that had to fail fails now.
