@@ -23,6 +23,9 @@ use resources::{Resource, Resources, Served};
 /// The longest message (IBTA volume 1, 9.7).
 pub const MAX_MESSAGE: u32 = 1 << 31;
 const MSN_MASK: u32 = 0x00ff_ffff;
+/// How far behind the expected packet one of an unreliable connection counts as repeated or overtaken on its way; it is dropped. One further
+/// behind begins anew, as after a long loss.
+const LATE: u32 = 1 << 10;
 
 /// What to do with an arrived packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,7 +175,7 @@ impl Event {
 pub struct Counters {
     /// Packets that were executed.
     pub executed: u64,
-    /// Packets that had been executed before.
+    /// Packets that had been executed before, or that an unreliable connection dropped because they came too late.
     pub repeated: u64,
     /// Packets behind a missing one.
     pub out_of_order: u64,
@@ -239,6 +242,10 @@ impl Responder {
         }
         let is_expected = packet.psn == self.expected;
         match self.service {
+            Service::Uc if self.is_late(packet.psn) => {
+                self.counters.repeated += 1;
+                RequestStep::Nothing
+            }
             Service::Uc if !is_expected || self.is_interrupted(packet) => self.handle_gap(packet),
             Service::Uc => self.handle_expected(packet),
             Service::Rc if is_expected => self.handle_expected(packet),
@@ -256,6 +263,11 @@ impl Responder {
                 RequestStep::Nothing
             }
         }
+    }
+
+    /// A packet of an unreliable connection arrives a second time, or behind one that was sent later.
+    fn is_late(&self, psn: Psn) -> bool {
+        (1..=LATE).contains(&self.expected.minus(psn))
     }
 
     /// A message begins although the one before it has not ended.
@@ -304,7 +316,7 @@ impl Responder {
         self.advance(&pending);
         if let Some(reth) = pending.read {
             let (first, msn) = (pending.psn, self.msn);
-            self.resources.add(Resource {
+            self.remember(Resource {
                 first,
                 psns: pending.psns,
                 msn,
@@ -315,6 +327,7 @@ impl Responder {
                 reth,
                 msn,
                 sent: 0,
+                is_repeated: false,
             });
         } else if pending.ack_request && self.service == Service::Rc {
             self.acknowledge(pending.psn, Syndrome::ACK);
@@ -328,13 +341,18 @@ impl Responder {
         };
         self.advance(&pending);
         let (psn, msn) = (pending.psn, self.msn);
-        self.resources.add(Resource {
+        self.remember(Resource {
             first: psn,
             psns: 1,
             msn,
             answer: Served::Atomic(original),
         });
-        self.out.push_back(Response::Atomic { psn, original, msn });
+        self.out.push_back(Response::Atomic {
+            psn,
+            original,
+            msn,
+            is_repeated: false,
+        });
     }
 
     fn advance(&mut self, pending: &Pending) {

@@ -20,6 +20,9 @@ pub mod nbd;
 pub mod pair;
 pub mod push;
 pub mod rdmap;
+pub mod roce_cm;
+pub mod roce_packet;
+pub mod roce_qp;
 pub mod roce_ud;
 pub mod rsocket;
 pub mod rx;
@@ -61,6 +64,9 @@ pub const TARGETS: &[Target] = &[
     target("pair", pair::target),
     target("push", push::target),
     target("rdmap", rdmap::target),
+    target("roce_cm", roce_cm::target),
+    target("roce_packet", roce_packet::target),
+    target("roce_qp", roce_qp::target),
     target("roce_ud", roce_ud::target),
     target("rsocket", rsocket::target),
     target("rx", rx::target),

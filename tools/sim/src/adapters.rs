@@ -2,8 +2,8 @@
 //! misuse them, and checks every outcome. The same seed gives the same run, and a failure prints how to reproduce it. The checkers
 //! know only what programs posted and what was reported to them, not the inside of adapters.
 //!
-//! Reading order: [`record`] (what is recorded) → `draw` (hosts and pairs) → `drive`, `request`, `cell`, `refused`, `rare_faults`, `program`
-//! (what happens) → [`checker`] (the checks).
+//! Reading order: [`record`] (what is recorded) → `draw` (hosts and pairs) → `drive`, `request`, `cell`, `refused`, `rare_faults`, `program`,
+//! `packets` (what happens) → [`checker`] (the checks).
 
 mod cell;
 pub mod checker;
@@ -11,6 +11,7 @@ mod draw;
 mod drive;
 mod event_counts;
 mod memory;
+mod packets;
 mod probabilities;
 mod program;
 mod rare_faults;
@@ -30,11 +31,31 @@ use crate::run::RunCounters;
 use record::{Fault, Record};
 use world::World;
 
+/// The wire under the queue pairs of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wire {
+    /// Byte streams, as of TCP.
+    Tcp,
+    /// RoCEv2 packets.
+    Roce,
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Wire::Tcp => "tcp",
+            Wire::Roce => "roce",
+        })
+    }
+}
+
 /// A run that failed a check.
 #[derive(Debug, Clone)]
 pub struct Failure {
     /// The seed.
     pub seed: u64,
+    /// The wire.
+    pub wire: Wire,
     /// The error.
     pub why: String,
     /// The last lines of the log.
@@ -45,13 +66,17 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "seed {} failed in the adapter simulation: {}",
-            self.seed, self.why
+            "seed {} failed in the adapter simulation over {}: {}",
+            self.seed, self.wire, self.why
         )?;
         for line in &self.log {
             writeln!(f, "{line}")?;
         }
-        write!(f, "reproduce: verbena-sim --adapters --seed {}", self.seed)
+        write!(
+            f,
+            "reproduce: verbena-sim --wire {} --seed {}",
+            self.wire, self.seed
+        )
     }
 }
 
@@ -60,18 +85,28 @@ const LAST_LINES: usize = 80;
 
 /// Runs the adapters of a seed and checks the outcome.
 pub fn run(seed: u64) -> Result<RunCounters, Box<Failure>> {
-    check_outcome(seed, simulate(seed))
+    check_outcome(seed, Wire::Tcp, simulate(seed))
 }
 
 /// Like [`run`], with requests of one queue pair that also read and write the same memory (cells).
 pub fn run_with_cells(seed: u64) -> Result<RunCounters, Box<Failure>> {
-    check_outcome(seed, simulate_with_cells(seed))
+    check_outcome(seed, Wire::Tcp, simulate_with_cells(seed))
 }
 
-fn check_outcome(seed: u64, played: Result<Record, String>) -> Result<RunCounters, Box<Failure>> {
+/// Like [`run`], with connections over RoCEv2 packets that links lose, repeat, reorder, damage and delay. Every second run uses cells.
+pub fn run_roce(seed: u64) -> Result<RunCounters, Box<Failure>> {
+    check_outcome(seed, Wire::Roce, simulate_roce(seed))
+}
+
+fn check_outcome(
+    seed: u64,
+    wire: Wire,
+    played: Result<Record, String>,
+) -> Result<RunCounters, Box<Failure>> {
     let fail = |why, story| {
         Box::new(Failure {
             seed,
+            wire,
             why,
             log: story,
         })
@@ -94,6 +129,11 @@ pub fn simulate(seed: u64) -> Result<Record, String> {
 /// Like [`simulate`], with cells.
 pub fn simulate_with_cells(seed: u64) -> Result<Record, String> {
     catch_panic(|| World::with_cells(seed).run())
+}
+
+/// Like [`simulate`], over RoCEv2.
+pub fn simulate_roce(seed: u64) -> Result<Record, String> {
+    catch_panic(|| World::over_roce(seed).run())
 }
 
 fn catch_panic(play: impl FnOnce() -> Record) -> Result<Record, String> {

@@ -31,15 +31,19 @@
 //! # Ok::<(), verbena_nic::qp::PostError>(())
 //! ```
 
+mod any_connection;
 mod connection;
 mod host;
 mod migration;
 mod options;
+mod packet_connection;
+mod packet_options;
 mod run;
 mod wants;
 
 pub use host::{HostId, QpId, remote, sge};
 pub use options::{ConnectOptions, QpOptions, SideOptions};
+pub use packet_options::{PacketConnectOptions, PacketSideOptions};
 pub use run::ConnectionId;
 
 use std::sync::Arc;
@@ -51,7 +55,7 @@ use verbena_stream::Time;
 
 use crate::clock::Clock;
 use crate::rng::Rng;
-use connection::Connection;
+use any_connection::AnyConnection;
 use host::{Host, drain};
 
 /// Adapters, their connections, and their time.
@@ -61,7 +65,7 @@ pub struct Fabric {
     clock: Clock,
     hosts: Vec<Host>,
     qps: Vec<(HostId, Arc<Qp>)>,
-    connections: Vec<Connection>,
+    connections: Vec<AnyConnection>,
     next_queue: u32,
 }
 

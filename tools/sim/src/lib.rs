@@ -18,6 +18,7 @@ pub mod fabric;
 pub mod image;
 pub mod link;
 pub mod notification;
+pub mod packet_link;
 pub mod peer;
 pub mod plan;
 pub mod rng;

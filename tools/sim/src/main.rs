@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use verbena_sim::Workload;
 use verbena_sim::adapters;
 use verbena_sim::capture;
@@ -40,6 +40,15 @@ enum Command {
     },
 }
 
+/// The wire under the queue pairs of adapters.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Wire {
+    /// Byte streams
+    Tcp,
+    /// RoCEv2 packets
+    Roce,
+}
+
 #[derive(Args)]
 struct Seeds {
     /// The first seed
@@ -54,8 +63,11 @@ struct Seeds {
     /// Runs only whole adapters; without it, each seed does so after its workload
     #[arg(long, conflicts_with = "workload")]
     adapters: bool,
+    /// Runs only whole adapters, connected by this wire; without it, each seed uses both
+    #[arg(long, value_name = "WIRE", conflicts_with = "workload")]
+    wire: Option<Wire>,
     /// Runs only hosts and I/O units in a switched fabric; without it, each seed does so as its last step
-    #[arg(long, conflicts_with_all = ["workload", "adapters"])]
+    #[arg(long, conflicts_with_all = ["workload", "adapters", "wire"])]
     split: bool,
     /// Prints a line per seed
     #[arg(long)]
@@ -85,15 +97,19 @@ fn run_seed(seed: u64, seeds: &Seeds) -> Result<RunCounters, String> {
     if seeds.split {
         return split::run(seed).map_err(|f| f.to_string());
     }
-    if !seeds.adapters {
+    let only_adapters = seeds.adapters || seeds.wire.is_some();
+    if !only_adapters {
         tally.add(&run(seed, seeds.workload).map_err(|f| f.to_string())?);
     }
-    if seeds.workload.is_none() {
+    if seeds.workload.is_none() && seeds.wire != Some(Wire::Roce) {
         tally.add(&adapters::run(seed).map_err(|f| f.to_string())?);
         tally.add(&adapters::run_with_cells(seed).map_err(|f| f.to_string())?);
         tally.add(&notification::run(seed).map_err(|f| f.to_string())?);
     }
-    if !seeds.adapters && seeds.workload.is_none() {
+    if seeds.workload.is_none() && seeds.wire != Some(Wire::Tcp) {
+        tally.add(&adapters::run_roce(seed).map_err(|f| f.to_string())?);
+    }
+    if !only_adapters && seeds.workload.is_none() {
         tally.add(&split::run(seed).map_err(|f| f.to_string())?);
     }
     Ok(tally)

@@ -38,6 +38,8 @@ fn bad_usage_exits_with_2() {
         &["--seed", "x"][..],
         &["--workload", "nonsense"],
         &["--adapters", "--workload", "mixed"],
+        &["--wire", "udp"],
+        &["--wire", "roce", "--split"],
         &["capture"],
         &["--unknown"],
     ] {
@@ -66,6 +68,7 @@ fn help_names_every_option() {
         "--count",
         "--workload",
         "--adapters",
+        "--wire",
         "--verbose",
         "capture",
         "EXIT CODES",
@@ -76,15 +79,34 @@ fn help_names_every_option() {
 
 #[test]
 fn adapters_run_alone_or_after_the_workload() {
-    let connections = |args: &[&str]| {
-        let said = text(&sim(args).stdout);
-        let (_, rest) = said.split_once("failed: ").unwrap_or_default();
-        let number = rest.split(' ').next().unwrap_or_default();
-        number.parse::<u64>().expect("a number of connections")
-    };
-    let alone = connections(&["--seed", "4", "--adapters"]);
-    let peers = connections(&["--seed", "4", "--workload", "mixed"]);
+    let of = |args: &[&str]| connections(&text(&sim(args).stdout));
+    let alone = of(&["--seed", "4", "--adapters"]);
+    let peers = of(&["--seed", "4", "--workload", "mixed"]);
     assert!(alone > 0 && peers > 0);
-    let both = connections(&["--seed", "4"]);
+    let both = of(&["--seed", "4"]);
     assert!(both > alone, "a seed runs both");
+}
+
+#[test]
+fn one_wire_runs_alone() {
+    let of = |args: &[&str]| text(&sim(args).stdout);
+    let outputs = [
+        of(&["--seed", "4", "--adapters"]),
+        of(&["--seed", "4", "--wire", "tcp"]),
+        of(&["--seed", "4", "--wire", "roce"]),
+    ];
+    let [both, tcp, roce] = outputs.each_ref().map(|output| {
+        assert!(output.starts_with("1 seeds passed, 0 failed: "), "{output}");
+        connections(output)
+    });
+    assert_eq!(both, tcp + roce);
+    let has_packets = outputs.map(|output| output.contains(" packets"));
+    assert_eq!(has_packets, [true, false, true]);
+}
+
+/// The number of connections in a summary.
+fn connections(output: &str) -> u64 {
+    let (_, rest) = output.split_once("failed: ").unwrap_or_default();
+    let number = rest.split(' ').next().unwrap_or_default();
+    number.parse().expect("a number of connections")
 }

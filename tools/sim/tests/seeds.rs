@@ -10,6 +10,7 @@ use verbena_stream::{Outcome, Time, Violation};
 
 const KEPT: &str = include_str!("../regressions/seeds.txt");
 const KEPT_ADAPTERS: &str = include_str!("../regressions/adapters.txt");
+const KEPT_ROCE: &str = include_str!("../regressions/roce.txt");
 const KEPT_SPLIT: &str = include_str!("../regressions/split.txt");
 
 #[test]
@@ -38,6 +39,13 @@ fn kept_seeds_pass() {
 fn kept_adapter_seeds_pass() {
     replay(KEPT_ADAPTERS, 13, |seed| {
         adapters::run(seed).map_err(|f| f.to_string())
+    });
+}
+
+#[test]
+fn kept_roce_seeds_pass() {
+    replay(KEPT_ROCE, 1, |seed| {
+        adapters::run_roce(seed).map_err(|f| f.to_string())
     });
 }
 

@@ -486,6 +486,10 @@ impl Inner {
 
     fn fail_hold_expired(&mut self, init: &QpInit, before: PeerProgress, out: &mut Outbox) {
         let cause = match before {
+            // Packets of an unreliable connection may be lost, and the rest of the message with them.
+            PeerProgress::Message(_) if self.roce.is_some() && init.qp_type == QpType::Uc => {
+                return self.receive.return_claimed(init, out);
+            }
             PeerProgress::Message(_) => {
                 "the peer began a message for a shared receive and did not go on"
             }

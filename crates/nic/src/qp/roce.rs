@@ -144,14 +144,22 @@ impl Inner {
         let Some(roce) = &mut self.roce else {
             return;
         };
-        let sent = roce.held_request.map_or(u64::MAX, |held| held.request);
+        // An unreliable request is complete with its last packet, which may not have left yet.
+        let held = roce.held_request.filter(|_| roce.service == Service::Uc);
+        let sent = held.map_or(u64::MAX, |held| held.request);
         let end = roce.requester.completed().min(sent);
         while roce.reported < end {
-            let number = roce.numbers.pop_front();
             roce.reported += 1;
-            let at = number.map_or(usize::MAX, |number| self.sends.position(number));
+            let Some(number) = roce.numbers.pop_front() else {
+                continue;
+            };
+            let at = self.sends.position(number);
             if self.sends.get(at).is_some_and(|wqe| !wqe.is_done()) {
                 self.sends.end(at, Status::Success);
+            }
+            if roce.service == Service::Rc && self.sends.forget_failing(number) {
+                // Its memory was gone when it was to be repeated; the first time has arrived.
+                self.cause = None;
             }
         }
     }

@@ -355,6 +355,13 @@ impl SendQueue {
         Some(number.saturating_sub(self.completed) as usize)
     }
 
+    /// The request with this number has succeeded: neither it nor one before it fails any more. True if one had to.
+    pub(super) fn forget_failing(&mut self, succeeded: u64) -> bool {
+        self.failing
+            .take_if(|number| *number <= succeeded)
+            .is_some()
+    }
+
     /// The request that had to fail fails now.
     pub(super) fn clear_failing(&mut self) {
         self.failing = None;

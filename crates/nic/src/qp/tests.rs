@@ -13,6 +13,7 @@ mod refusals;
 mod register;
 mod rnr;
 mod roce;
+mod roce_hostile;
 mod splits;
 mod srq_hold;
 mod table;

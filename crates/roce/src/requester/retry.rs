@@ -92,6 +92,8 @@ impl Retry {
             }
             self.rnr_retries += 1;
         }
+        // The peer answers: losses before this one do not add up with later ones, however long it has no receive.
+        (self.retries, self.probes) = (0, 0);
         self.timed = None;
         self.wait_end = Some(now + wait);
         Verdict::Repeat

@@ -119,6 +119,26 @@ fn sequence_nak_goes_back_to_its_packet() {
     assert_eq!(requester.handle(&nak, Time::ZERO), failed);
 }
 
+/// A peer that answers, even without a receive, is there: losses before its answer do not count any more.
+#[test]
+fn losses_between_rnr_naks_do_not_add_up() {
+    let mut requester = requester();
+    requester.begin(send(1)).unwrap();
+    let rnr = answer(0, Syndrome::RnrNak(RnrTimer::DEFAULT));
+    let lost = answer(0, Syndrome::Nak(Nak::PsnSequence));
+    drain(&mut requester);
+    for _ in 0..10 {
+        for answer in [lost, lost, lost, rnr] {
+            let step = requester.handle(&answer, Time::ZERO);
+            assert_eq!(step, ResponseStep::Progress);
+        }
+        let end = requester.deadline().unwrap();
+        assert_eq!(requester.handle_timeout(end), ResponseStep::Progress);
+        drain(&mut requester);
+    }
+    assert_eq!(requester.state(), State::Flowing);
+}
+
 #[test]
 fn receiver_not_ready_is_tried_again() {
     let limited = Settings {

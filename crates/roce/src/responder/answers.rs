@@ -5,6 +5,7 @@
 use verbena_wire::To;
 use verbena_wire::roce::{Aeth, Nak, Operation, Packet, Psn, Reth, Syndrome};
 
+use super::resources::Resource;
 use super::{OutResponse, Responder};
 
 /// Something to send.
@@ -21,22 +22,53 @@ pub(super) enum Response {
         reth: Reth,
         msn: u32,
         sent: u32,
+        is_repeated: bool,
     },
     Atomic {
         psn: Psn,
         original: u64,
         msn: u32,
+        is_repeated: bool,
     },
 }
 
+impl Response {
+    /// The first PSN of an answer that is given again.
+    fn repeated(&self) -> Option<Psn> {
+        match *self {
+            Response::Read {
+                first: psn,
+                is_repeated: true,
+                ..
+            }
+            | Response::Atomic {
+                psn,
+                is_repeated: true,
+                ..
+            } => Some(psn),
+            _ => None,
+        }
+    }
+}
+
 impl Responder {
-    /// Another read or atomic may be served: fewer than agreed are unanswered.
+    /// Another read or atomic may be served: fewer than agreed are unanswered. Answers that are given again do not count, because the peer may have got
+    /// them the first time.
     pub(super) fn may_answer(&self) -> bool {
-        let answers = self
-            .out
-            .iter()
-            .filter(|response| matches!(response, Response::Read { .. } | Response::Atomic { .. }));
+        let answers = self.out.iter().filter(|response| {
+            let is_first = response.repeated().is_none();
+            is_first && matches!(response, Response::Read { .. } | Response::Atomic { .. })
+        });
         answers.count() < self.resources.limit()
+    }
+
+    /// Remembers a request that was served. The peer does not need repeated answers to one that is forgotten for it.
+    pub(super) fn remember(&mut self, resource: Resource) {
+        self.resources.add(resource);
+        self.out.retain(|response| {
+            let repeated = response.repeated();
+            repeated.is_none_or(|psn| self.resources.range_of(psn).is_some())
+        });
     }
 
     /// A packet that was executed is answered again and not executed again.
@@ -56,15 +88,21 @@ impl Responder {
                         reth,
                         msn,
                         sent: 0,
+                        is_repeated: true,
                     });
                 }
             }
             Operation::CmpSwap(_) | Operation::FetchAdd(_) => {
                 if let Some((original, msn)) = self.resources.repeated_atomic(packet.psn) {
-                    let psn = packet.psn;
-                    let again = Response::Atomic { psn, original, msn };
-                    if !self.out.contains(&again) {
-                        self.out.push_back(again);
+                    let again = packet.psn;
+                    let is_queued = |response: &Response| matches!(*response, Response::Atomic { psn, .. } if psn == again);
+                    if !self.out.iter().any(is_queued) {
+                        self.out.push_back(Response::Atomic {
+                            psn: again,
+                            original,
+                            msn,
+                            is_repeated: true,
+                        });
                     }
                 }
             }
@@ -101,7 +139,9 @@ impl Responder {
             &mut Response::Acknowledge { psn, syndrome, msn } => {
                 (Operation::Acknowledge(Aeth { syndrome, msn }), psn, None)
             }
-            &mut Response::Atomic { psn, original, msn } => {
+            &mut Response::Atomic {
+                psn, original, msn, ..
+            } => {
                 let aeth = acknowledged(msn);
                 (Operation::AtomicAcknowledge(aeth, original), psn, None)
             }
@@ -110,6 +150,7 @@ impl Responder {
                 reth,
                 msn,
                 sent,
+                ..
             } => {
                 let at = *sent;
                 let offset = at.saturating_mul(mtu);

@@ -273,6 +273,47 @@ fn unreliable_messages_with_gaps_are_dropped() {
     );
 }
 
+/// A network that is not InfiniBand repeats and reorders packets; messages arrive once and in order nevertheless.
+#[test]
+fn late_packets_of_unreliable_messages_are_dropped() {
+    let mut responder = responder(Service::Uc);
+    let only = Operation::SendOnly(Service::Uc, Tail::Plain);
+    for (at, is_executed) in [(0, true), (0, false), (2, true), (1, false), (3, true)] {
+        let step = responder.handle(&packet(at, only, b"x"));
+        let executes = matches!(step, RequestStep::Receive { is_first: true, .. });
+        assert_eq!(executes, is_executed, "{at}");
+        responder.accept();
+    }
+    assert_eq!(responder.counters().repeated, 2);
+    // A packet far behind is of a peer that has lost more than that, or begins anew.
+    let far = 4_u32.wrapping_sub(LATE + 1);
+    let step = responder.handle(&packet(far, only, b"x"));
+    assert!(matches!(step, RequestStep::Receive { .. }));
+}
+
+/// The peer repeats its reads, gets the answers to the first time, and sends new ones before the repeated answers have left.
+#[test]
+fn repeated_answers_do_not_count_as_unanswered() {
+    let mut responder = responder(Service::Rc);
+    let read = Operation::ReadRequest(reth(1));
+    for at in 0..2 {
+        responder.handle(&packet(at, read, b""));
+        responder.accept();
+    }
+    answers(&mut responder);
+    for at in 0..2 {
+        responder.handle(&packet(at, read, b""));
+    }
+    for at in 2..4 {
+        let step = responder.handle(&packet(at, read, b""));
+        assert_eq!(step, RequestStep::Read(reth(1)));
+        responder.accept();
+    }
+    // What the peer no longer waits for is not sent.
+    let psns: Vec<_> = answers(&mut responder).iter().map(|a| a.1).collect();
+    assert_eq!(psns, [psn(2), psn(3)]);
+}
+
 #[test]
 fn unreadable_memory_ends_the_response() {
     let mut responder = responder(Service::Rc);

@@ -7,6 +7,7 @@ mod iscsi;
 mod logins;
 mod machines;
 mod peers;
+mod roce;
 mod sessions;
 mod storage;
 
@@ -28,6 +29,9 @@ fn main() -> io::Result<()> {
         ("terminate", codecs::terminates()),
         ("control", codecs::controls()),
         ("roce_ud", codecs::datagrams()),
+        ("roce_packet", roce::packets()),
+        ("roce_qp", roce::conversations()),
+        ("roce_cm", roce::messages()),
         ("fpdu", codecs::fpdus()),
         ("cell", cells::cells()),
         ("channel", cells::scripts()),

@@ -67,9 +67,13 @@ impl Record {
 
     /// Whether something happened to the pair that may end it: only then may requests fail.
     fn is_disturbed(&self, pair: usize) -> bool {
+        !self.pairs[pair].faults.is_empty() || self.has_risk(pair)
+    }
+
+    /// Whether a request or a receive of the pair may be refused.
+    fn has_risk(&self, pair: usize) -> bool {
         let here = |qp: usize| qp / 2 == pair;
-        !self.pairs[pair].faults.is_empty()
-            || self.ops.iter().any(|o| here(o.qp) && self.is_risky(o))
+        self.ops.iter().any(|o| here(o.qp) && self.is_risky(o))
             || [2 * pair, 2 * pair + 1]
                 .into_iter()
                 .any(|qp| self.has_risky_receive(qp))

@@ -23,14 +23,14 @@ use crate::rng::{Ratio, Rng};
 
 /// The properties of one connection.
 #[derive(Debug, Clone, Copy)]
-struct ConnectionParams {
-    roce: [bool; 2],
-    extensions: bool,
-    qp_type: QpType,
-    send_imm: bool,
-    rfc7306: bool,
+pub(super) struct ConnectionParams {
+    pub(super) roce: [bool; 2],
+    pub(super) extensions: bool,
+    pub(super) qp_type: QpType,
+    pub(super) send_imm: bool,
+    pub(super) rfc7306: bool,
     /// Both sides use the shared receive queues.
-    shared: bool,
+    pub(super) shared: bool,
 }
 
 impl World {
@@ -110,6 +110,7 @@ impl World {
     }
 
     fn connect_pair(&mut self, sides: [usize; 2], attr: ConnectionParams, reused: Option<usize>) {
+        let attr = self.suit(attr);
         let (pair, first) = (self.record.pairs.len(), self.record.qps.len());
         let mut faults = Pair::default();
         let ids = [0, 1].map(|k| {
@@ -146,6 +147,7 @@ impl World {
                 acked: attr.extensions && attr.roce[k] && attr.qp_type == QpType::Rc,
                 reliable: attr.qp_type == QpType::Rc,
                 send_imm: attr.send_imm && attr.extensions,
+                packets: self.has_packets(),
                 srq: shared,
                 sent: Vec::new(),
                 received: Vec::new(),
@@ -169,8 +171,15 @@ impl World {
         });
         self.ids.extend(ids);
         self.rfc7306.push(attr.rfc7306 || attr.extensions);
-        let connect = self.draw_connection(attr, first, &mut faults);
-        let connection = self.fabric.connect_with(ids[0], ids[1], connect);
+        let connection = if let Some(mut rng) = self.packet_rng.take() {
+            let connect = self.draw_packets(&mut rng, first, attr, &mut faults);
+            self.packet_rng = Some(rng);
+            self.log(format!("{connect:?}"));
+            self.fabric.connect_packets(ids[0], ids[1], &connect)
+        } else {
+            let connect = self.draw_connection(attr, first, &mut faults);
+            self.fabric.connect_with(ids[0], ids[1], connect)
+        };
         self.connections.push(connection);
         self.log(format!("pair {pair}: hosts {sides:?}, {attr:?}"));
         if let Some(old) = reused {

@@ -32,6 +32,7 @@ impl World {
             }
             if self.rng.coin() {
                 let span = self.rng.pick(&[0, 1, 10, 100, 1000]);
+                let span = span * self.draw_slowness();
                 self.fabric.run_for(Duration::from_micros(span));
             }
         }
@@ -209,6 +210,7 @@ impl World {
             });
         }
         self.record.bytes = self.fabric.bytes();
+        self.record.packets = self.fabric.packets();
         self.record.end = self.fabric.now();
         self.record
     }

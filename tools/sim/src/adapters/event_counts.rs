@@ -46,6 +46,7 @@ pub(super) fn count(record: &Record) -> BTreeMap<&'static str, u64> {
         ("REM_ACCESS_ERR", ended(Status::RemAccessErr)),
         ("REM_INV_REQ_ERR", ended(Status::RemInvReqErr)),
         ("REM_OP_ERR", ended(Status::RemOpErr)),
+        ("RETRY_EXC_ERR", ended(Status::RetryExcErr)),
         ("RNR_RETRY_EXC_ERR", ended(Status::RnrRetryExcErr)),
         (
             "of them without retry",
@@ -61,6 +62,15 @@ pub(super) fn count(record: &Record) -> BTreeMap<&'static str, u64> {
         ("refused as disabled", record.forbidden[1]),
         ("refused by domain", record.forbidden[2]),
     ];
-    let seen = counts.into_iter().filter(|(_, n)| *n > 0);
-    seen.map(|(name, n)| (name, n as u64)).collect()
+    let packets = [
+        ("packets", record.packets.sent),
+        ("packets lost", record.packets.lost),
+        ("packets repeated", record.packets.repeated),
+        ("packets reordered", record.packets.reordered),
+        ("packets damaged", record.packets.damaged),
+        ("packets marked", record.packets.marked),
+    ];
+    let counts = counts.into_iter().map(|(name, n)| (name, n as u64));
+    let seen = counts.chain(packets).filter(|(_, n)| *n > 0);
+    seen.collect()
 }

@@ -13,6 +13,10 @@ pub(super) const WINDOWS_ONLY: Ratio = Ratio::per_mille(120);
 pub(super) const DISABLED: Ratio = Ratio::per_mille(120);
 /// A side that does not wait for receivers at all (`rnr_retry` 0).
 pub(super) const NO_RNR_RETRY: Ratio = Ratio::per_mille(60);
+/// A side of a RoCEv2 connection with a limited number of RNR retries.
+pub(super) const RNR_LIMITED: Ratio = Ratio::per_mille(100);
+/// A side of a RoCEv2 connection with so few retries that lost packets may use them up.
+pub(super) const RETRY_LIMITED: Ratio = Ratio::per_mille(50);
 /// A pair with checksums whose links flip bits.
 pub(super) const FLIPPING: Ratio = Ratio::per_mille(60);
 /// How often such a link flips a bit of a piece.

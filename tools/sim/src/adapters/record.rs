@@ -10,13 +10,15 @@ use std::collections::BTreeSet;
 use verbena_nic::{QpState, Status, Wc};
 use verbena_stream::Time;
 
+use crate::packet_link::PacketCounts;
+
 /// The initial contents of memory.
 pub const FRESH: u8 = 0xEE;
 
 /// What went wrong, or may have, on the connection of two queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Fault {
-    /// The connection was reset.
+    /// The connection was reset, or its packet links were cut.
     Reset,
     /// One of the hosts was killed.
     Killed,
@@ -34,6 +36,8 @@ pub enum Fault {
     QpReset,
     /// A program closed its side (`Closing`).
     Closed,
+    /// A sender may use up its retries on a bad link.
+    RetryLimited,
 }
 
 /// How the use of a queue pair ended before the run did; it may be used again, with another number in the record.
@@ -101,6 +105,8 @@ pub struct QueuePair {
     pub reliable: bool,
     /// Sends with immediate data are one message.
     pub send_imm: bool,
+    /// Its connection uses RoCEv2 packets.
+    pub packets: bool,
     /// Its shared receive queue.
     pub srq: Option<usize>,
     /// Completions of the send queue as they were polled.
@@ -343,6 +349,8 @@ pub struct Record {
     pub strays: usize,
     /// Bytes on the wire.
     pub bytes: u64,
+    /// What became of packets.
+    pub packets: PacketCounts,
     /// RNRs sent.
     pub rnrs: u64,
     /// When it ended.

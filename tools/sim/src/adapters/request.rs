@@ -107,6 +107,10 @@ impl World {
         let mut touches = vec![touch];
         let mut stag = None;
         let invalidates = self.window_to_invalidate(self.record.qps[qp].peer);
+        // Of RoCEv2, only reliable connections have a Send with Invalidate, and then without immediate data.
+        let reliable = self.record.qps[qp].reliable;
+        let invalidates = invalidates.filter(|_| reliable || !self.has_packets());
+        let immediate = immediate && !(self.has_packets() && invalidates.is_some());
         if let Some(window) = invalidates {
             stag = Some(self.windows[window].stag);
             self.windows[window].doubtful = true;
@@ -293,16 +297,17 @@ impl World {
             mut touches,
         } = draft;
         let mut flags = Flags::NONE;
+        let number = self.next_op();
         let signaled = self.rng.chance(Ratio::per_mille(700));
+        let fence = self.rng.chance(Ratio::per_mille(100)) || self.needs_fence(number);
         for (flag, set) in [
             (Flags::SIGNALED, signaled),
-            (Flags::FENCE, self.rng.chance(Ratio::per_mille(100))),
+            (Flags::FENCE, fence),
             (Flags::LOCAL_FENCE, self.rng.chance(Ratio::per_mille(50))),
             (Flags::SOLICITED, self.rng.chance(Ratio::per_mille(100))),
         ] {
             flags = if set { flags | flag } else { flags };
         }
-        let number = self.next_op();
         let inline = self.inline(&op, bad, data, &mut touches);
         let entry = Op {
             qp,

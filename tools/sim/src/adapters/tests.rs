@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::record::{CellUse, Kind, Op, Touch};
 use super::*;
+use crate::packet_link::PacketCounts;
 
 #[test]
 fn first_adapter_seeds_pass() {
@@ -24,7 +25,7 @@ fn first_adapter_seeds_with_cells_pass() {
     let (mut reads, mut held) = (0, 0);
     for seed in 0..100 {
         let record = simulate_with_cells(seed).unwrap();
-        if let Err(failure) = check_outcome(seed, Ok(record.clone())) {
+        if let Err(failure) = check_outcome(seed, Wire::Tcp, Ok(record.clone())) {
             panic!("{failure}");
         }
         let uses = record.cells.iter().flat_map(|cell| &cell.uses);
@@ -35,17 +36,77 @@ fn first_adapter_seeds_with_cells_pass() {
 }
 
 #[test]
+fn first_roce_seeds_pass() {
+    let mut all = RunCounters::default();
+    for seed in 0..100 {
+        match run_roce(seed) {
+            Ok(tally) => all.add(&tally),
+            Err(failure) => panic!("{failure}"),
+        }
+    }
+    assert!(all.works > 1000 && all.messages > 500, "{all}");
+    assert!(all.rnrs > 50 && all.resets > 3, "{all}");
+}
+
+/// Every fault of a packet link, every MTU, and every end that RoCEv2 has for a request.
+#[test]
+fn roce_workloads_cover_every_kind_of_fault() {
+    let (mut statuses, mut faults) = (BTreeSet::new(), BTreeSet::new());
+    let mut packets = PacketCounts::default();
+    let mut uses = 0;
+    for seed in 0..400 {
+        let record = simulate_roce(seed).unwrap();
+        faults.extend(record.pairs.iter().flat_map(|p| p.faults.clone()));
+        let sent = record.qps.iter().flat_map(|qp| &qp.sent);
+        statuses.extend(sent.map(|w| w.status as u8));
+        packets.add(&record.packets);
+        uses += record
+            .cells
+            .iter()
+            .map(|cell| cell.uses.len())
+            .sum::<usize>();
+        assert!(record.qps.iter().all(|qp| qp.packets && qp.damage == 0));
+    }
+    for status in [
+        Status::Success,
+        Status::WrFlushErr,
+        Status::LocProtErr,
+        Status::RemAccessErr,
+        Status::RemOpErr,
+        Status::RemInvReqErr,
+        Status::RetryExcErr,
+        Status::RnrRetryExcErr,
+    ] {
+        assert!(statuses.contains(&(status as u8)), "never seen: {status:?}");
+    }
+    // All but damaged bytes and graceful closes, which only byte streams have.
+    assert_eq!(faults.len(), 8, "{faults:?}");
+    let PacketCounts {
+        sent,
+        lost,
+        repeated,
+        reordered,
+        damaged,
+        marked,
+    } = packets;
+    let least = [lost, repeated, reordered, damaged, marked]
+        .into_iter()
+        .min();
+    assert!(sent > 20_000 && least > Some(500), "{packets:?}");
+    assert!(uses > 1000, "{uses}");
+}
+
+#[test]
 fn adapter_seed_is_reproducible() {
     let summary = |record: Record| {
         // Addresses differ from run to run; what happens does not depend on them.
         let story = record.log.iter().filter(|l| !l.contains("post"));
         (story.cloned().collect::<Vec<_>>(), record.bytes, record.end)
     };
-    for seed in [3, 17] {
-        assert_eq!(
-            summary(simulate(seed).unwrap()),
-            summary(simulate(seed).unwrap())
-        );
+    for play in [simulate, simulate_roce] {
+        for seed in [3, 17] {
+            assert_eq!(summary(play(seed).unwrap()), summary(play(seed).unwrap()));
+        }
     }
 }
 

@@ -21,6 +21,8 @@ const MIGRATION_SEED: u64 = 0xC2B2_AE3D_27D4_EB4F;
 const TOUCH_SEED: u64 = 0x1656_67B1_9E37_79F9;
 /// Derives a fourth one.
 const CELL_SEED: u64 = 0x27D4_EB2F_1656_67C5;
+/// Derives a fifth one.
+const PACKET_SEED: u64 = 0x85EB_CA77_C2B2_AE63;
 
 /// A run of adapters.
 #[derive(Debug)]
@@ -53,6 +55,8 @@ pub(super) struct World {
     pub(super) migration_rng: Rng,
     /// Generator for one-touch windows (M9), for the same reason.
     pub(super) touch_rng: Rng,
+    /// Generator for RoCEv2 connections; `None` in runs over byte streams.
+    pub(super) packet_rng: Option<Rng>,
     /// Set if cells are used.
     pub(super) cells: Option<Cells>,
     /// Whether the rarer faults happen.
@@ -87,6 +91,7 @@ impl World {
             extra_rng: Rng::new(seed ^ EXTRA_SEED),
             migration_rng: Rng::new(seed ^ MIGRATION_SEED),
             touch_rng: Rng::new(seed ^ TOUCH_SEED),
+            packet_rng: None,
             cells: None,
             has_rare_faults: false,
             windows_only: Vec::new(),
@@ -99,6 +104,17 @@ impl World {
     pub(super) fn with_cells(seed: u64) -> World {
         World {
             cells: Some(Cells::new(seed ^ CELL_SEED)),
+            ..World::new(seed)
+        }
+    }
+
+    /// A run of the seed whose connections use RoCEv2 packets; every second one uses cells.
+    pub(super) fn over_roce(seed: u64) -> World {
+        let mut rng = Rng::new(seed ^ PACKET_SEED);
+        let cells = rng.coin().then(|| Cells::new(rng.draw()));
+        World {
+            packet_rng: Some(rng),
+            cells,
             ..World::new(seed)
         }
     }

@@ -18,8 +18,8 @@ use crate::rng::Rng;
 /// A queue pair at one end.
 #[derive(Debug)]
 pub(super) struct End {
-    pub(super) host: HostId,
-    pub(super) qp: Arc<Qp>,
+    host: HostId,
+    qp: Arc<Qp>,
     options: SideOptions,
     /// Present until the startup is over.
     endpoint: Option<Endpoint>,
@@ -40,7 +40,7 @@ pub(super) struct End {
     attached: bool,
     /// Nothing happens here any more.
     finished: bool,
-    pub(super) out: Outbox,
+    out: Outbox,
 }
 
 #[derive(Debug)]
@@ -366,6 +366,19 @@ impl Connection {
         if left {
             self.abort();
         }
+    }
+
+    /// The connection continues in another queue pair.
+    pub(super) fn replace(&mut self, old: &Arc<Qp>, new: &Arc<Qp>) {
+        for end in self.ends.iter_mut().filter(|end| Arc::ptr_eq(&end.qp, old)) {
+            end.qp = new.clone();
+        }
+    }
+
+    /// The host of an end, and the outbox of its calls.
+    pub(super) fn take_outbox(&mut self, side: usize) -> (HostId, Outbox) {
+        let end = &mut self.ends[side];
+        (end.host, core::mem::take(&mut end.out))
     }
 
     /// Nothing arrives before `until`.

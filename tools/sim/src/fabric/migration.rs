@@ -31,9 +31,8 @@ impl Fabric {
         let new = Arc::new(Qp::new(old.init().clone()));
         let fits = new.import_image(image, &mut out);
         assert!(fits.is_ok(), "the image fits an equal queue pair");
-        let ends = self.connections.iter_mut().flat_map(|c| &mut c.ends);
-        for end in ends.filter(|end| Arc::ptr_eq(&end.qp, &old)) {
-            end.qp = new.clone();
+        for connection in &mut self.connections {
+            connection.replace(&old, &new);
         }
         self.qps[qp.0].1 = new;
         self.note(host, &mut out);

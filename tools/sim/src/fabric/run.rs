@@ -2,12 +2,16 @@
 //! A run stops as soon as nothing more will happen without a call of the program. Connections are closed only by their queue pairs.
 
 use core::time::Duration;
+use std::sync::Arc;
 
-use verbena_nic::QpState;
+use verbena_nic::{Qp, QpState};
 use verbena_stream::{Outcome, Time};
 
+use super::any_connection::AnyConnection;
 use super::connection::Connection;
-use super::{ConnectOptions, Fabric, HostId, QpId};
+use super::packet_connection::PacketConnection;
+use super::{ConnectOptions, Fabric, HostId, PacketConnectOptions, QpId};
+use crate::packet_link::PacketCounts;
 
 /// More rounds than any valid run needs between two calls.
 const MAX_ROUNDS: u64 = 3_000_000;
@@ -26,22 +30,43 @@ impl Fabric {
     ///
     /// Queue pairs in `Reset` are brought to `Init`, as a connection manager does.
     pub fn connect_with(&mut self, a: QpId, b: QpId, options: ConnectOptions) -> ConnectionId {
+        let parties = self.parties(a, b);
+        let connection = Connection::new(parties, options, &mut self.rng, self.clock.now());
+        self.add(AnyConnection::Bytes(Box::new(connection)))
+    }
+
+    /// Connects two queue pairs by RoCEv2 packets. Each begins in the next run after its time has come.
+    ///
+    /// Queue pairs in `Reset` are brought to `Init`, as a connection manager does.
+    pub fn connect_packets(
+        &mut self,
+        a: QpId,
+        b: QpId,
+        options: &PacketConnectOptions,
+    ) -> ConnectionId {
+        let parties = self.parties(a, b);
+        let now = self.clock.now();
+        let connection = PacketConnection::new(parties, options, &mut self.rng, now);
+        self.add(AnyConnection::Packets(Box::new(connection)))
+    }
+
+    fn parties(&mut self, a: QpId, b: QpId) -> [(HostId, Arc<Qp>); 2] {
         for qp in [a, b] {
             if self.queue_pair(qp).state() == QpState::Reset {
                 self.modify(qp, QpState::Init);
             }
         }
-        let now = self.clock.now();
-        let parties = [a, b].map(|qp| self.qps[qp.0].clone());
-        let connection = Connection::new(parties, options, &mut self.rng, now);
+        [a, b].map(|qp| self.qps[qp.0].clone())
+    }
+
+    fn add(&mut self, connection: AnyConnection) -> ConnectionId {
         self.connections.push(connection);
         ConnectionId(self.connections.len() - 1)
     }
 
     /// The outcome of the startup at the initiator and at the responder; `None` while it is under way.
     pub fn outcome(&self, connection: ConnectionId) -> [Option<&Outcome>; 2] {
-        let ends = &self.connections[connection.0].ends;
-        [ends[0].outcome.as_ref(), ends[1].outcome.as_ref()]
+        [0, 1].map(|side| self.connections[connection.0].outcome(side))
     }
 
     /// Whether both directions of a connection have ended.
@@ -51,7 +76,7 @@ impl Fabric {
 
     /// Bytes sent so far, on all connections.
     pub fn bytes(&self) -> u64 {
-        self.connections.iter().map(Connection::bytes).sum()
+        self.connections.iter().map(AnyConnection::bytes).sum()
     }
 
     /// The positions of flipped bits in what the initiator and the responder sent, and how much each sent.
@@ -61,7 +86,16 @@ impl Fabric {
         self.connections[connection.0].flips()
     }
 
-    /// Runs until nothing more will happen without a call.
+    /// What became of packets so far, on all connections.
+    pub fn packets(&self) -> PacketCounts {
+        let mut counts = PacketCounts::default();
+        for connection in &self.connections {
+            counts.add(&connection.packets());
+        }
+        counts
+    }
+
+    /// Runs until nothing more will happen without a call, but for repetitions of RoCEv2 requests that wait for a receive.
     ///
     /// # Panics
     /// If the adapters do not become idle.
@@ -79,7 +113,8 @@ impl Fabric {
         self.clock.advance_to(end);
     }
 
-    /// Resets the connection: bytes under way are lost, and both ends are told at once.
+    /// Resets the connection: bytes under way are lost, and both ends are told at once. The links of a RoCEv2 connection are cut, of which
+    /// neither is told.
     pub fn reset(&mut self, connection: ConnectionId) {
         self.connections[connection.0].abort();
         self.collect();
@@ -106,6 +141,9 @@ impl Fabric {
     }
 
     fn run_to(&mut self, end: Option<Time>) {
+        for connection in &mut self.connections {
+            connection.begin_run();
+        }
         let mut rounds = 0;
         loop {
             while self.round() {
@@ -113,8 +151,8 @@ impl Fabric {
                 assert!(rounds < MAX_ROUNDS, "livelock: {rounds} rounds");
             }
             rounds += 1;
-            let moments = self.connections.iter().filter_map(Connection::next_moment);
-            match moments.min() {
+            let next = |connection: &AnyConnection| connection.next_moment(end.is_some());
+            match self.connections.iter().filter_map(next).min() {
                 Some(next) if end.is_none_or(|end| next <= end) => self.clock.advance_to(next),
                 _ => return,
             }
@@ -137,8 +175,7 @@ impl Fabric {
     fn collect(&mut self) {
         for at in 0..self.connections.len() {
             for side in 0..2 {
-                let end = &mut self.connections[at].ends[side];
-                let (host, mut out) = (end.host, core::mem::take(&mut end.out));
+                let (host, mut out) = self.connections[at].take_outbox(side);
                 self.note(host, &mut out);
             }
         }

@@ -3,6 +3,7 @@
 
 mod bugs;
 mod faults;
+mod packets;
 
 use core::time::Duration;
 

@@ -93,6 +93,7 @@ const LAYERS: &[LayerRule] = &[
             SPLIT_WIRE,
             NIC,
             MEM,
+            ROCE,
             STREAM,
             WIRE,
         ],

@@ -7,10 +7,12 @@ use verbena_roce::requester::OutRequest;
 use verbena_roce::responder::OutResponse;
 use verbena_roce::{Requester, Responder, Settings};
 use verbena_stream::Time;
+use verbena_wire::roce::Service;
 
 /// The machines of a connection.
 #[derive(Debug)]
 pub(in super::super) struct RoceWire {
+    pub(super) service: Service,
     pub(super) requester: Requester,
     pub(super) responder: Responder,
     /// Numbers in the send queue of the requests that were begun, from `reported` on.
@@ -27,6 +29,7 @@ pub(in super::super) struct RoceWire {
 impl RoceWire {
     pub(super) fn new(settings: &Settings) -> RoceWire {
         RoceWire {
+            service: settings.service,
             requester: Requester::new(settings),
             responder: Responder::new(settings),
             numbers: VecDeque::new(),

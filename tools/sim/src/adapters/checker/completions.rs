@@ -8,6 +8,7 @@ use crate::adapters::record::{Fault, Kind, Op, QpEnd, Record, Touch};
 pub(super) fn check(record: &Record) -> Result<(), String> {
     for qp in 0..record.qps.len() {
         order(record, qp)?;
+        cut_links(record, qp)?;
         for wc in &record.qps[qp].sent {
             let op = &record.ops[wc.id as usize];
             if !may_end(record, wc.id as usize, wc.status) {
@@ -39,6 +40,27 @@ pub(super) fn check(record: &Record) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Over links that were cut, and with no other fault, the first request that fails has used up its retries.
+fn cut_links(record: &Record, qp: usize) -> Result<(), String> {
+    let queue_pair = &record.qps[qp];
+    let faults = &record.pairs[queue_pair.pair].faults;
+    let only_cut = faults.iter().eq([&Fault::Reset]) && !record.has_risk(queue_pair.pair);
+    if !queue_pair.packets || !queue_pair.reliable || !only_cut {
+        return Ok(());
+    }
+    let mut failed = queue_pair
+        .sent
+        .iter()
+        .filter(|wc| wc.status != Status::Success);
+    match failed.next() {
+        Some(wc) if wc.status != Status::RetryExcErr => Err(format!(
+            "queue pair {qp}: request {} over a cut link ended in {:?}",
+            wc.id, wc.status
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn name(kind: &Kind) -> &'static str {
@@ -120,7 +142,8 @@ fn may_end(record: &Record, id: usize, status: Status) -> bool {
         // Where the peer does not acknowledge execution, even a refused request completed when it was accepted.
         Status::Success => op.bad.is_none() || (!qp.acked && op.bad != Some(Status::LocProtErr)),
         Status::WrFlushErr => disturbed,
-        Status::RetryExcErr => broken && qp.roce && qp.reliable,
+        // Over packets a peer that fails is silent.
+        Status::RetryExcErr => (broken || qp.packets && disturbed) && qp.roce && qp.reliable,
         Status::RnrRetryExcErr => (qp.rnr_limited || qp.no_rnr_retry) && op.wants_receive(),
         // Only a checksum error gives this status.
         Status::GeneralErr => record.qps[qp.peer].damage > 0,

@@ -1,21 +1,29 @@
-//! What queue pairs that were reset left behind in receives of a shared queue.
-//! Such a receive is returned with the beginning of a message in it, and the next queue pair overwrites only as much as
-//! its own message is long. Every byte is of a message that was under way then, or fresh.
+//! What messages that did not arrive whole left behind in receives: of queue pairs that were reset, in those of a shared queue, and of
+//! unreliable connections over packets, in those of the same connection.
+//! Such a receive is used again with the beginning of a message in it, and the next one overwrites only as much as
+//! it is long. Every byte is of a message that was under way then, or fresh.
 
 use verbena_nic::Status;
 
 use super::messages::messages;
 use crate::adapters::record::{FRESH, QpEnd, Queue, Record};
 
-/// The messages of which a part may be left in receives of `queue`; receives of a queue pair's own queue are not reused.
+/// The messages of which a part may be left in receives of `queue`.
 pub(super) fn of(record: &Record, queue: Queue) -> Vec<&[u8]> {
-    let Queue::Shared(srq) = queue else {
-        return Vec::new();
-    };
     let mut left = Vec::new();
     for (at, qp) in record.qps.iter().enumerate() {
-        // With the iWARP personality it was failed first, which flushed the receive it was filling.
-        if qp.srq != Some(srq) || qp.ended != Some(QpEnd::Reset) || !qp.roce {
+        let takes = match queue {
+            Queue::Own(owner) => owner == at,
+            Queue::Shared(srq) => qp.srq == Some(srq),
+        };
+        if takes && qp.packets && !qp.reliable {
+            let sent = messages(record, at).into_iter();
+            left.extend(sent.filter_map(|message| message.payload));
+            continue;
+        }
+        // With the iWARP personality it was failed first, which flushed the receive it was filling. Receives of its own are not used again.
+        let returned = qp.ended == Some(QpEnd::Reset) && qp.roce;
+        if !takes || matches!(queue, Queue::Own(_)) || !returned {
             continue;
         }
         let whole = qp.received.iter().filter(|w| w.status == Status::Success);

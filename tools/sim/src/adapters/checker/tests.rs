@@ -4,8 +4,8 @@
 use verbena_nic::Wc;
 
 use super::*;
-use crate::adapters::record::{CellUse, FRESH, Use};
-use crate::adapters::{simulate, simulate_with_cells};
+use crate::adapters::record::{CellUse, FRESH, Fault, Use};
+use crate::adapters::{simulate, simulate_roce, simulate_with_cells};
 
 /// Falsifies a record; false if that is not possible with this one.
 type Damage = fn(&mut Record) -> bool;
@@ -114,6 +114,63 @@ fn success_of_a_refused_request_is_found() {
             return false;
         };
         record.ops[id].bad = Some(Status::RemAccessErr);
+        true
+    });
+}
+
+#[test]
+fn packet_sends_without_completion_are_found() {
+    finds_in(simulate_roce, "completions", |record| {
+        let Some(qp) = with_sent(record, 1) else {
+            return false;
+        };
+        record.qps[qp].sent.pop();
+        true
+    });
+}
+
+/// A request over a cut link fails by its retries, not by the end of the run.
+#[test]
+fn request_stuck_over_a_cut_link_is_found() {
+    finds_in(simulate_roce, "completions", |record| {
+        let failed = |wc: &&mut Wc| wc.status == Status::RetryExcErr;
+        let only_cut = |record: &Record, pair: usize| {
+            record.pairs[pair].faults.iter().eq([&Fault::Reset]) && !record.has_risk(pair)
+        };
+        let cut: Vec<bool> = (0..record.pairs.len())
+            .map(|p| only_cut(record, p))
+            .collect();
+        let sent = record.qps.iter_mut().filter(|qp| cut[qp.pair]);
+        let Some(wc) = sent.flat_map(|qp| &mut qp.sent).find(failed) else {
+            return false;
+        };
+        wc.status = Status::WrFlushErr;
+        true
+    });
+}
+
+#[test]
+fn retries_used_up_on_a_bad_link_are_found() {
+    finds_in(simulate_roce, "completions", |record| {
+        let reliable = |qp: &usize| record.qps[*qp].reliable && !record.qps[*qp].sent.is_empty();
+        let Some(qp) = healthy(record).find(reliable) else {
+            return false;
+        };
+        if let Some(wc) = record.qps[qp].sent.last_mut() {
+            wc.status = Status::RetryExcErr;
+        }
+        true
+    });
+}
+
+#[test]
+fn message_repeated_by_a_packet_link_is_found() {
+    finds_in(simulate_roce, "delivery", |record| {
+        let Some((qp, at)) = delivered(record) else {
+            return false;
+        };
+        let wc = record.qps[qp].received[at];
+        record.qps[qp].received.insert(at, wc);
         true
     });
 }
