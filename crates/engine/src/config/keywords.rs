@@ -52,7 +52,7 @@ pub enum Profile {
 /// The protocol that queue pairs are connected with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
-    /// iWARP over TCP, and RoCEv2 with peers that do not answer it.
+    /// The adapter chooses: iWARP over TCP.
     Auto,
     /// iWARP over TCP.
     Tcp,

@@ -210,7 +210,7 @@ const WRITE_OR_READ: RtrKinds = RtrKinds {
 settings! {
     /// The semantics that the adapter presents: `roce` as most programs expect, `iwarp` as a standard iWARP adapter.
     personality: Personality = Personality::Roce, Keyword(PERSONALITIES);
-    /// The protocol of connections and datagrams, unless `peers` has an entry for the peer: `tcp` is iWARP, `roce` is RoCEv2 over UDP port 4791, and `auto` is iWARP, and RoCEv2 with peers that do not answer it (docs/roce.md).
+    /// The protocol of connections and datagrams, unless `peers` has an entry for the peer: `tcp` and `auto` are iWARP, `roce` is RoCEv2 over UDP port 4791 (docs/roce.md).
     wire: Wire = Wire::Auto, Keyword(WIRES);
     /// Packets of connections over RoCEv2 that are dropped when they arrive, of a million: for tests of programs on a lossy network.
     roce_loss: u32 = 0, Number(0..=500_000);
