@@ -138,13 +138,19 @@ impl Retry {
         Some(self.since? + self.timeout?)
     }
 
+    /// The time from `since` to the next uncounted repetition.
     fn probe_interval(&self) -> Duration {
         let first = match self.round_trip {
             Some(smooth) => (smooth * 4).max(MIN_PROBE),
             None => FIRST_PROBE,
         };
-        let doubled = first.saturating_mul(1 << self.probes.min(16));
-        doubled.min(MAX_PROBE)
+        // Doubled each time up to the longest, and then that long after the last.
+        let (mut interval, mut left) = (first.min(MAX_PROBE), self.probes);
+        while left > 0 && interval < MAX_PROBE {
+            interval = (interval * 2).min(MAX_PROBE);
+            left -= 1;
+        }
+        interval.saturating_add(MAX_PROBE.saturating_mul(left))
     }
 
     /// The deadline has passed.

@@ -353,3 +353,23 @@ fn credits_limit_messages_that_need_receives() {
     assert_eq!(credit_limit(30, 0), Some(32_768));
     assert_eq!(credit_limit(31, 0), None);
 }
+
+/// Without the program's timeout, packets to a silent peer are repeated for ever, but ever more rarely.
+#[test]
+fn repetitions_to_a_silent_peer_become_rare() {
+    let mut requester = Requester::new(&Settings {
+        timeout: None,
+        ..settings(Service::Rc)
+    });
+    requester.begin(send(10)).unwrap();
+    drain(&mut requester);
+    let mut now = Time::ZERO;
+    for _ in 0..100 {
+        let next = requester.deadline().expect("a repetition");
+        assert!(next > now, "the deadline is not in the past");
+        now = next;
+        assert_eq!(requester.handle_timeout(now), ResponseStep::Progress);
+        assert_eq!(drain(&mut requester).len(), 1);
+    }
+    assert!(now > Time::ZERO + Duration::from_secs(100));
+}

@@ -150,13 +150,15 @@ fn roce_repeats_lost_packets() {
     pair.a.memory.write(0, &bytes);
     let to = pair.b.remote(0);
     pair.a.post(1, write(to), &[pair.a.sge(0, 4000)]);
-    let mut count = 0;
+    let mut random = 7u64;
     let mut now = START;
-    // Every fifth packet is lost, in both directions.
+    // A fifth of the packets is lost, in both directions and without a period.
     for _ in 0..50 {
         run(&mut pair, now, |_| {
-            count += 1;
-            count % 5 != 0
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (random >> 33) % 5 != 0
         });
         if let Some(deadline) = pair.a.qp.deadline() {
             now = deadline;
