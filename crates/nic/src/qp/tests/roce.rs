@@ -158,7 +158,7 @@ fn roce_repeats_lost_packets() {
             random = random
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1);
-            (random >> 33) % 5 != 0
+            !(random >> 33).is_multiple_of(5)
         });
         if let Some(deadline) = pair.a.qp.deadline() {
             now = deadline;
