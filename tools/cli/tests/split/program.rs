@@ -119,7 +119,7 @@ pub(crate) fn ping(space: &Netns, to: &str, count: u32) {
 pub(crate) fn ping_with(space: &Netns, words: &str, count: u32) {
     // Ping sends until this number has been answered (`-w`). Without a deadline it waits for the last answers no longer than twice the
     // longest round trip, and reports answers lost that a busy machine delays. The additional ones are for answers that overtake.
-    let answered = count + 8;
+    let answered = count + 8 + count / 2;
     let said = sh(space, &format!("ping -n -c {answered} -w 50 {words}"));
     let missing = missing_answers(&said, count);
     assert!(missing.is_empty(), "{words}: {missing:?} lost: {said}");
