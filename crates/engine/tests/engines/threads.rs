@@ -145,7 +145,11 @@ fn concurrent_operations_on_shared_queues_complete() {
         }
         let on = || going.load(Ordering::Acquire);
         let (posters, connections) = (AtomicU64::new(3), AtomicU64::new(0));
-        let behind = || posted.load(Ordering::Acquire) - ended.load(Ordering::Acquire);
+        let behind = || {
+            // The older number first: requests end meanwhile.
+            let ended = ended.load(Ordering::Acquire);
+            posted.load(Ordering::Acquire).saturating_sub(ended)
+        };
         let open = || posters.load(Ordering::Acquire) > 0 || behind() > 0;
         std::thread::scope(|s| {
             for _ in 0..3 {
