@@ -6,7 +6,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use verbena_split::carrier::cells::{CellCarrier, CellOptions};
 use verbena_split::carrier::iwarp::IwarpCarrier;
@@ -38,10 +38,18 @@ pub(crate) struct Split {
     unit: Option<JoinHandle<()>>,
 }
 
+/// A connection request is repeated for 20 s: on a busy machine, the unit may not run for seconds.
+fn cell_options() -> CellOptions {
+    CellOptions {
+        retries: 100,
+        ..CellOptions::default()
+    }
+}
+
 // `config` does not read the environment, whose variables are meant for the test.
 fn listen() -> Vec<Box<dyn Carrier>> {
     let at = (Ipv4Addr::LOCALHOST, PORT).into();
-    let udp = CellCarrier::udp_listen(at, CellOptions::default()).unwrap();
+    let udp = CellCarrier::udp_listen(at, cell_options()).unwrap();
     let iwarp = IwarpCarrier::listen(at, config(SETTINGS)).unwrap();
     vec![Box::new(udp), Box::new(iwarp)]
 }
@@ -49,7 +57,7 @@ fn listen() -> Vec<Box<dyn Carrier>> {
 fn dial(which: u64) -> Box<dyn Carrier> {
     let at = (Ipv4Addr::LOCALHOST, PORT).into();
     if which.is_multiple_of(2) {
-        Box::new(CellCarrier::udp_dial(at, CellOptions::default()).unwrap())
+        Box::new(CellCarrier::udp_dial(at, cell_options()).unwrap())
     } else {
         Box::new(IwarpCarrier::dial(at, config(SETTINGS)).unwrap())
     }
@@ -67,6 +75,7 @@ impl Split {
             // of an honest host may not run for a second.
             hosts: 1024,
             hosts_per_source: 1024,
+            patience: Duration::from_secs(10),
             ..UnitOptions::default()
         };
         let unit = Unit::new(options, port, listen(), Journal::new(note));
@@ -131,6 +140,7 @@ fn attach(round: u64) {
         arrangement: Arrangement::ALL[round as usize % 3],
         elements: 16,
         mac: MacChoice::Unit,
+        patience: Duration::from_secs(20),
         ..HostOptions::new(&format!("soakh{}", std::process::id()))
     };
     let journal = Journal::new(move |what| drop(says.send(what.to_owned())));
