@@ -174,6 +174,8 @@ struct Caller {
     channels: u8,
     service: u64,
     arrangement: Arrangement,
+    /// It has requested its shutdown, after which the unit closes each connection: one may end before the answer arrives on another.
+    shuts_down: bool,
 }
 
 impl Caller {
@@ -188,6 +190,7 @@ impl Caller {
             channels: channels(arrangement),
             service: mix(round + 2),
             arrangement,
+            shuts_down: false,
         }
     }
 
@@ -216,6 +219,7 @@ impl Caller {
                 CarrierEvent::Connected { pair, .. } => {
                     self.link.connected(&mut *self.carrier, pair).unwrap();
                 }
+                CarrierEvent::Ended { .. } if self.shuts_down => {}
                 news => panic!("{news:?}; the unit's messages: {:#?}", NOTES.lock()),
             }
         }
@@ -258,6 +262,7 @@ impl Caller {
     }
 
     fn disconnect(mut self) {
+        self.shuts_down = true;
         assert_eq!(self.request(&ConfigRequest::Shutdown), Status::Ok);
         self.link.close(&mut *self.carrier);
         self.carrier.turn(Instant::now(), &mut Vec::new()).unwrap();
