@@ -245,7 +245,8 @@ impl Inner {
                     at += if placed == Placed::Held { 0 } else { n };
                     n > 0 && placed == Placed::Done
                 }
-                Step::Deliver(delivery) => self.deliver(init, &delivery, out),
+                // Behind a message the stream is at the start of a frame, and needs no step for that.
+                Step::Deliver(delivery) => self.deliver(init, &delivery, out) && at < input.len(),
             };
             if !go_on {
                 break;
