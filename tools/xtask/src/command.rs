@@ -53,6 +53,28 @@ impl Tool {
         self
     }
 
+    /// With the lowest priority: it takes only the time of processors that have nothing else to do.
+    pub(crate) fn in_idle_time(self) -> Tool {
+        let command = &self.command;
+        let mut nice = Command::new("nice");
+        nice.args(["-n", "19"])
+            .arg(&self.program)
+            .args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => nice.env(name, value),
+                None => nice.env_remove(name),
+            };
+        }
+        if let Some(folder) = command.get_current_dir() {
+            nice.current_dir(folder);
+        }
+        Tool {
+            program: "nice".into(),
+            command: nice,
+        }
+    }
+
     /// The command as typed in a shell, without the environment.
     pub(crate) fn shown(&self) -> String {
         let program = Path::new(&self.program);
@@ -135,6 +157,19 @@ pub(crate) fn find(program: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_time_keeps_arguments_and_environment() {
+        let tool = Tool::new("cargo").arg("doc").env("A", "1").env_remove("B");
+        let idle = tool.current_dir(Path::new("/")).in_idle_time();
+        assert_eq!(idle.shown(), "nice -n 19 cargo doc");
+        let set: Vec<_> = idle.command.get_envs().collect();
+        assert_eq!(
+            set,
+            [("A".as_ref(), Some("1".as_ref())), ("B".as_ref(), None)]
+        );
+        assert_eq!(idle.command.get_current_dir(), Some(Path::new("/")));
+    }
 
     #[test]
     fn a_command_is_shown_as_typed() {

@@ -66,10 +66,10 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// For the test run: the release build, and no name without an implementation.
-pub(crate) fn test(workspace: &Workspace) -> Result<()> {
+/// Builds them, and fails if a name has no implementation.
+pub(crate) fn build_complete(workspace: &Workspace, debug: bool) -> Result<()> {
     let options = Options {
-        debug: false,
+        debug,
         complete: true,
     };
     run(workspace, &options)

@@ -44,19 +44,28 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     models(workspace, MODELS, options).run()
 }
 
-/// All at once: each package alone needs other features, and shared dependencies would be built again.
-fn models(workspace: &Workspace, models: &[(&str, &str)], options: &Options) -> Tool {
-    let filter = options.filter.as_deref().unwrap_or_default();
+/// Compiles the models without running them.
+pub(crate) fn compile(workspace: &Workspace) -> Tool {
+    build(workspace, MODELS).arg("--no-run")
+}
+
+fn build(workspace: &Workspace, models: &[(&str, &str)]) -> Tool {
     let mut packages: Vec<&str> = models.iter().map(|(package, _)| *package).collect();
     packages.dedup();
     let packages = packages.into_iter().flat_map(|p| ["--package", p]);
-    let modules = models
-        .iter()
-        .map(|(_, module)| format!("{module}::{filter}"));
     workspace
         .cargo_with_cfg("loom")
         .args(["test", "--release", "--lib"])
         .args(packages)
+}
+
+/// All at once: each package alone needs other features, and shared dependencies would be built again.
+fn models(workspace: &Workspace, models: &[(&str, &str)], options: &Options) -> Tool {
+    let filter = options.filter.as_deref().unwrap_or_default();
+    let modules = models
+        .iter()
+        .map(|(_, module)| format!("{module}::{filter}"));
+    build(workspace, models)
         .arg("--")
         .args(modules)
         .env("LOOM_MAX_PREEMPTIONS", options.preemptions.to_string())

@@ -60,15 +60,25 @@ pub(crate) fn test(workspace: &Workspace, long: bool) -> Result<()> {
     Ok(())
 }
 
-fn tool(workspace: &Workspace, options: &Options) -> Tool {
-    let tool = workspace
+/// Compiles the program without running it.
+pub(crate) fn compile(workspace: &Workspace) -> Tool {
+    build(workspace).arg("--no-run")
+}
+
+fn build(workspace: &Workspace) -> Tool {
+    workspace
         .cargo_with_cfg("shuttle")
         .args(["test", "--release", "--package", "verbena-engine"])
-        .args(["--test", "schedules", "--"])
-        .args([options.seeds, options.first].map(|n| n.to_string()))
-        .args(&options.without_mend)
+        .args(["--test", "schedules"])
         // The checks of the code stay.
-        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true");
+        .env("CARGO_PROFILE_RELEASE_DEBUG_ASSERTIONS", "true")
+}
+
+fn tool(workspace: &Workspace, options: &Options) -> Tool {
+    let tool = build(workspace)
+        .arg("--")
+        .args([options.seeds, options.first].map(|n| n.to_string()))
+        .args(&options.without_mend);
     if options.trace {
         tool.env("SCHEDULES_TRACE", "1")
     } else {

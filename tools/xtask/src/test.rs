@@ -1,6 +1,9 @@
 //! `cargo xtask test`: everything that must hold before a change lands, in the order of cost.
 //! CI runs exactly this, and so does a contributor; a new machine needs only Rust to start it.
 
+use std::cell::Cell;
+use std::thread::{Scope, ScopedJoinHandle};
+
 use anyhow::{Result, bail};
 use clap::Args;
 
@@ -25,6 +28,15 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
+    std::thread::scope(|scope| run_in(scope, workspace, options))
+}
+
+fn run_in<'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    workspace: &'scope Workspace,
+    options: &Options,
+) -> Result<()> {
+    let models = Cell::new(None);
     let mut steps = Steps::default();
     steps.add_outcome("programs the tests need", || {
         packages::ensure(!options.no_install)
@@ -32,10 +44,19 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     steps.add("format", || format(workspace).run());
     steps.add("clippy", || clippy(workspace).run());
     steps.add("tidy", || tidy::run(workspace, &tidy::Options::default()));
-    steps.add("build", || build(workspace));
-    steps.add("tests", || tests(workspace, options.long).run());
+    steps.add("build", || build(workspace, options.long));
+    steps.add("tests", || {
+        models.set(Some(scope.spawn(|| compile_models(workspace))));
+        tests(workspace, options.long).run()
+    });
     steps.add_outcome("clients", || clients::test(workspace, options.long));
-    steps.add("models", || loom::run(workspace, &loom::Options::default()));
+    steps.add("models", || {
+        if let Some(compiling) = models.take() {
+            let compiled = ScopedJoinHandle::join(compiling);
+            compiled.unwrap_or_else(|_| bail!("the build of the models panicked"))?;
+        }
+        loom::run(workspace, &loom::Options::default())
+    });
     steps.add("schedules", || schedules::test(workspace, options.long));
     steps.add("documentation", || documentation(workspace).run());
     steps.add_outcome("instruction counts", || instructions::test(workspace));
@@ -54,19 +75,36 @@ fn clippy(workspace: &Workspace) -> Tool {
     workspace.cargo().args(clippy).args(deny)
 }
 
-/// Compiles the tests, and beside them what other steps and some tests need in other profiles: the drop-in libraries and the benchmark that is
-/// counted. Those builds compile one crate after the other for the most part, and alone would leave processors idle.
-fn build(workspace: &Workspace) -> Result<()> {
+/// Compiles the tests, and beside them what other steps and some tests need: the benchmark that is counted, in its own profile, and the
+/// drop-in libraries. Those builds compile one crate after the other for the most part, and alone would leave processors idle.
+fn build(workspace: &Workspace, long: bool) -> Result<()> {
     std::thread::scope(|scope| {
         let others = scope.spawn(|| {
-            dropin::test(workspace)?;
-            instructions::prepare(workspace)
+            instructions::prepare(workspace)?;
+            // In the profile of the tests, whose crates it shares; a long run takes the build that is installed.
+            dropin::build_complete(workspace, !long)
         });
         let tests = tests(workspace, false).arg("--no-run").run();
         let others = others.join();
         tests?;
         others.unwrap_or_else(|_| bail!("a build panicked"))
     })
+}
+
+/// Compiles what the steps after the tests run and every crate is compiled again for: while the tests wait for each other, and the real
+/// programs after them, processors are idle.
+fn compile_models(workspace: &Workspace) -> Result<()> {
+    for (name, tool) in [
+        ("models", loom::compile(workspace)),
+        ("schedules", schedules::compile(workspace)),
+    ] {
+        let log = workspace.target.join(format!("build-{name}.log"));
+        if !tool.in_idle_time().run_into(&log)? {
+            let text = std::fs::read_to_string(&log).unwrap_or_default();
+            bail!("the {name} were not built:\n{text}");
+        }
+    }
+    Ok(())
 }
 
 /// Plain `cargo test`: it needs no further program and runs the documentation's examples too.

@@ -50,7 +50,7 @@ impl<'a> Linker<'a> {
                 || format!("`{tool}` is not on PATH; on Debian: apt-get install binutils");
             find(tool).with_context(missing)?;
         }
-        let profile = if debug { "dropin-dev" } else { "dropin" };
+        let profile = if debug { "dev" } else { "dropin" };
         Ok(Linker {
             workspace,
             gcc,
@@ -68,20 +68,25 @@ impl<'a> Linker<'a> {
             .run()?;
         self.workspace
             .cargo()
-            .args(["build", "--profile", &self.preload_profile()])
+            .args(["build", "--profile", self.preload_profile()])
             .args(["--package", "verbena-shim", "--package", "verbena-preload"])
             .args(["--package", "verbena-audit"])
             .run()
     }
 
     /// The profile of the libraries without an adapter: panics abort.
-    fn preload_profile(&self) -> String {
-        format!("{}-preload", self.profile)
+    fn preload_profile(&self) -> &'static str {
+        match self.profile {
+            "dev" => "dropin-dev-preload",
+            _ => "dropin-preload",
+        }
     }
 
     fn archive(&self, crate_name: &str) -> PathBuf {
         let profile = match crate_name {
-            "verbena_capi" => self.profile.to_owned(),
+            // The folder of the dev profile has another name.
+            "verbena_capi" if self.profile == "dev" => "debug",
+            "verbena_capi" => self.profile,
             _ => self.preload_profile(),
         };
         let folder = self.workspace.target.join(profile);
