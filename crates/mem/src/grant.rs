@@ -123,7 +123,7 @@ impl Placement<'_> {
             let (now, later) = rest.split_at(span.len().min(rest.len()));
             // SAFETY: the span lies in the bytes that this grant may write, and `self` holds the grant during the call. `now` is a
             // Rust slice and therefore not registered memory, to which no references are made.
-            copied = unsafe { span.copy_in(now) };
+            copied = unsafe { span.copy_in(now.as_ptr(), now.len()) };
             rest = later;
             copied.is_ok()
         });

@@ -49,31 +49,17 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, len: usize) -> Result<()
     })
 }
 
-/// Writes one byte.
+/// Copies one to eight bytes that lie in one aligned word at `to`, in ascending order and each once: by one store if they are eight or
+/// four aligned bytes.
 ///
 /// # Safety
-/// As [`copy`].
-pub(crate) unsafe fn store_8(to: *mut u8, value: u8) -> Result<(), Unmapped> {
-    // SAFETY: the caller guarantees that the byte at `to` is its own or under a grant, and that no reference to it exists.
-    check_copied(unsafe { arch::store_8(to, value) })
-}
-
-/// Writes four bytes at once.
-///
-/// # Safety
-/// As [`copy`], and `to` is aligned.
-pub(crate) unsafe fn store_32(to: *mut u32, value: u32) -> Result<(), Unmapped> {
-    // SAFETY: the caller guarantees that the four bytes at `to` are its own or under a grant, and aligned, and that no reference to them exists.
-    check_copied(unsafe { arch::store_32(to, value) })
-}
-
-/// Writes eight bytes at once.
-///
-/// # Safety
-/// As [`copy`], and `to` is aligned.
-pub(crate) unsafe fn store_64(to: *mut u64, value: u64) -> Result<(), Unmapped> {
-    // SAFETY: the caller guarantees that the eight bytes at `to` are its own or under a grant, and aligned, and that no reference to them exists.
-    check_copied(unsafe { arch::store_64(to, value) })
+/// As [`copy`], and `len` is as said.
+#[inline]
+pub(crate) unsafe fn copy_word(to: *mut u8, from: *const u8, len: usize) -> Result<(), Unmapped> {
+    debug_assert!((1..=8).contains(&len) && to.addr() % 8 + len <= 8);
+    // SAFETY: the caller guarantees that the `len` bytes at `from` and `to` are its own or under a grant, that they do not overlap, and
+    // that no reference to those at `to` exists.
+    check_copied(unsafe { arch::copy_word(to, from, len) })
 }
 
 /// Adds to a word atomically, and returns the value before.

@@ -96,6 +96,17 @@ impl Mapping {
         self.len == 0
     }
 
+    /// The same memory without its file, whose descriptor is closed.
+    pub fn into_pages(self) -> Pages {
+        let mapping = ManuallyDrop::new(self);
+        // SAFETY: `mapping` is not used or dropped after this, so that the descriptor is closed once.
+        drop(unsafe { core::ptr::read(&raw const mapping.memfd) });
+        Pages {
+            start: mapping.start,
+            len: mapping.len,
+        }
+    }
+
     /// The file, for another process to map.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.memfd.as_fd()
@@ -110,7 +121,8 @@ impl Drop for Mapping {
     }
 }
 
-/// Private zero bytes in pages of their own. A page is allocated when it is first written, and all are freed when this is dropped.
+/// Bytes in pages of their own, zero at first: private ones, or those of a [`Mapping`] without its descriptor. A page is allocated when it
+/// is first written, and all are unmapped when this is dropped.
 #[derive(Debug)]
 pub struct Pages {
     start: NonNull<u8>,

@@ -70,6 +70,30 @@ impl<'a> Sources<'a> {
         }
         Ok(to.len() - before)
     }
+
+    /// Copies `len` bytes behind the first `skip` to `to`, or as many as there are; returns how many. If it fails, a part may have been copied.
+    ///
+    /// # Safety
+    /// `to` is valid for writes of `len` bytes until this returns, no reference to them exists, and they do not lie in the sources. Another
+    /// process may access them meanwhile.
+    #[inline]
+    pub unsafe fn copy_at(&self, skip: usize, to: *mut u8, len: usize) -> Result<usize, Unmapped> {
+        let (mut skip, mut done) = (skip, 0);
+        for span in self.spans.as_slice() {
+            if done == len {
+                break;
+            }
+            let before = skip.min(span.len());
+            skip -= before;
+            let now = (span.len() - before).min(len - done);
+            let from = span.as_ptr().wrapping_add(before);
+            // SAFETY: the `now` bytes at `from` lie in a span of a grant that `self` holds or of a slice that it borrows for 'a; the
+            // caller guarantees that `len` bytes at `to` may be written and are not part of them.
+            unsafe { Span::new(from, now).copy_to(to.add(done))? };
+            done += now;
+        }
+        Ok(done)
+    }
 }
 
 #[cfg(test)]

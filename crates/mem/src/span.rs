@@ -47,21 +47,23 @@ impl Span {
     /// bytes may write some of them twice.
     ///
     /// # Safety
-    /// The caller holds a grant to write this span, and `from` does not lie in it.
-    pub(crate) unsafe fn copy_in(&self, from: &[u8]) -> Result<(), Unmapped> {
-        debug_assert!(from.len() <= self.len);
-        let Some(most) = from.len().checked_sub(1) else {
+    /// The caller holds a grant to write this span, `from` is valid for reads of `len` bytes and does not lie in the span, and `len` is at
+    /// most its length. Other threads and processes may write the bytes at `from` meanwhile; then it is unspecified which values are copied.
+    #[inline]
+    pub(crate) unsafe fn copy_in(&self, from: *const u8, len: usize) -> Result<(), Unmapped> {
+        debug_assert!(len <= self.len);
+        let Some(most) = len.checked_sub(1) else {
             return Ok(());
         };
         let in_word = (self.start.addr() + most) % size_of::<u64>();
         let body = most.saturating_sub(in_word);
-        let (before, last) = from.split_at(body);
         // SAFETY: the caller's grant keeps the bytes registered during the call; no reference to them exists, since none is ever
-        // made to registered memory. The program may access them concurrently, which affects only the values that it reads.
+        // made to registered memory. The program may access them concurrently, which affects only the values that it reads. The last
+        // `len - body` bytes lie in one aligned word.
         unsafe {
-            guarded::copy(self.start, before.as_ptr(), body)?;
+            guarded::copy(self.start, from, body)?;
             fence(Ordering::Release);
-            write_word(self.start.add(body), last)
+            guarded::copy_word(self.start.add(body), from.add(body), len - body)
         }
     }
 
@@ -73,6 +75,16 @@ impl Span {
         debug_assert!(to.len() <= self.len);
         // SAFETY: the caller's grant keeps the bytes registered during the call, and `to` is a separate slice of at most their length.
         unsafe { guarded::copy(to.as_mut_ptr(), self.start, to.len()) }
+    }
+
+    /// Copies all of the span to `to`.
+    ///
+    /// # Safety
+    /// The caller holds a grant to read this span, and `to` is valid for writes of its length and does not lie in it.
+    #[inline]
+    pub(crate) unsafe fn copy_to(&self, to: *mut u8) -> Result<(), Unmapped> {
+        // SAFETY: the caller's grant keeps the bytes registered during the call, and `to` has room for `self.len` bytes elsewhere.
+        unsafe { guarded::copy(to, self.start, self.len) }
     }
 
     /// Appends a copy of the span to `to`, or nothing.
@@ -89,29 +101,6 @@ impl Span {
             to.set_len(to.len() + self.len);
         }
         Ok(())
-    }
-}
-
-/// Writes up to eight bytes that lie in one aligned word, each once: by one store if they are eight or four aligned bytes, else one by one.
-///
-/// # Safety
-/// `to` is valid for writes of `bytes.len()` bytes, and no reference to them exists.
-unsafe fn write_word(to: *mut u8, bytes: &[u8]) -> Result<(), Unmapped> {
-    let is_aligned = |len: usize| to.addr().is_multiple_of(len);
-    // SAFETY: the caller holds a grant to write this span until this returns; the alignment for the wider stores is checked here.
-    unsafe {
-        if let Ok(word) = bytes.try_into()
-            && is_aligned(8)
-        {
-            guarded::store_64(to.cast(), u64::from_ne_bytes(word))
-        } else if let Ok(word) = bytes.try_into()
-            && is_aligned(4)
-        {
-            guarded::store_32(to.cast(), u32::from_ne_bytes(word))
-        } else {
-            let mut each = bytes.iter().enumerate();
-            each.try_for_each(|(at, byte)| guarded::store_8(to.add(at), *byte))
-        }
     }
 }
 

@@ -66,18 +66,38 @@ impl<'a> Targets<'a> {
     /// The same behind the first `skip` bytes of the targets.
     #[inline]
     pub fn fill_at(&mut self, skip: usize, bytes: &[u8]) -> Result<usize, Unmapped> {
-        let (mut skip, mut rest) = (skip, bytes);
+        // SAFETY: `bytes` is borrowed until this returns. It does not overlap the targets: a stage is borrowed mutably, and no reference
+        // is made to registered memory.
+        unsafe { self.fill_from(skip, bytes.as_ptr(), bytes.len()) }
+    }
+
+    /// The same with `len` bytes at `from`, which another process may be writing.
+    ///
+    /// # Safety
+    /// `from` is valid for reads of `len` bytes until this returns, and does not lie in the targets.
+    #[inline]
+    pub unsafe fn fill_from(
+        &mut self,
+        skip: usize,
+        from: *const u8,
+        len: usize,
+    ) -> Result<usize, Unmapped> {
+        let (mut skip, mut done) = (skip, 0);
         for span in self.spans.as_slice() {
+            if done == len {
+                break;
+            }
             let before = skip.min(span.len());
             skip -= before;
             let part = Span::new(span.as_ptr().wrapping_add(before), span.len() - before);
-            let (now, later) = rest.split_at(part.len().min(rest.len()));
+            let now = part.len().min(len - done);
             // SAFETY: `part` is the end of a span of a grant that `self` holds or of a stage that it borrows mutably for 'a. No other
-            // reference to either exists: none is made to registered memory, and the borrow of a stage is exclusive.
-            unsafe { part.copy_in(now)? };
-            rest = later;
+            // reference to either exists: none is made to registered memory, and the borrow of a stage is exclusive. The caller
+            // guarantees that `len` bytes at `from` may be read.
+            unsafe { part.copy_in(from.add(done), now)? };
+            done += now;
         }
-        Ok(bytes.len() - rest.len())
+        Ok(done)
     }
 }
 

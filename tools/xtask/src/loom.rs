@@ -10,6 +10,7 @@ use crate::workspace::Workspace;
 /// Packages with models, and the module of the library's tests that holds them.
 const MODELS: &[(&str, &str)] = &[
     ("verbena-mem", "slot::tests::model"),
+    ("verbena-ring", "tests::model"),
     ("verbena-sync", "ring::tests::model"),
     ("verbena-sync", "combining_lock::tests::model"),
     ("verbena-events", "eq::tests::model"),

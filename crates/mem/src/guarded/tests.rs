@@ -77,16 +77,16 @@ fn a_fault_ends_the_copy() {
     let word = memory.last(0);
     // SAFETY: the fault is caught, which is what is tested.
     unsafe {
-        assert_eq!(store_8(word, 1), Err(Unmapped));
-        assert_eq!(store_32(word.cast(), 1), Err(Unmapped));
-        assert_eq!(store_64(word.cast(), 1), Err(Unmapped));
+        for len in 1..=8 {
+            assert_eq!(copy_word(word, own.as_ptr(), len), Err(Unmapped), "{len}");
+        }
         assert_eq!(fetch_add(word.cast(), 1), Err(Unmapped));
         assert_eq!(compare_exchange(word.cast(), 1, 2), Err(Unmapped));
     }
 }
 
 #[test]
-fn words_are_stored_and_exchanged() {
+fn words_are_added_to_and_exchanged() {
     let mut words = [7_u64, 7];
     let word = words.as_mut_ptr();
     // SAFETY: both words are local variables and aligned.
@@ -94,11 +94,25 @@ fn words_are_stored_and_exchanged() {
         assert_eq!(fetch_add(word, 3), Ok(7));
         assert_eq!(compare_exchange(word, 7, 1), Ok(10));
         assert_eq!(compare_exchange(word, 10, 1), Ok(10));
-        assert_eq!(store_64(word.add(1), u64::MAX), Ok(()));
-        assert_eq!(store_32(word.add(1).cast(), 0), Ok(()));
-        assert_eq!(store_8(word.cast::<u8>().add(7), 0x80), Ok(()));
     }
-    assert_eq!(words, [0x8000_0000_0000_0001, 0xffff_ffff_0000_0000]);
+    assert_eq!(words, [1, 7]);
+}
+
+#[test]
+fn words_are_copied_at_every_length_and_offset() {
+    let from: Vec<u8> = (1..=16).collect();
+    for at in 0..8 {
+        for len in 1..=8 - at {
+            let mut word = [0_u64];
+            let to = word.as_mut_ptr().cast::<u8>();
+            // SAFETY: the bytes lie in the local `word`, and `from` has more than eight from offset 3 on.
+            let copied = unsafe { copy_word(to.add(at), from.as_ptr().add(3), len) };
+            assert_eq!(copied, Ok(()));
+            let mut expected = [0; 8];
+            expected[at..at + len].copy_from_slice(&from[3..3 + len]);
+            assert_eq!(word[0].to_ne_bytes(), expected, "{len} bytes at {at}");
+        }
+    }
 }
 
 #[test]

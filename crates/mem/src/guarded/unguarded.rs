@@ -21,21 +21,20 @@ pub(super) fn long() -> usize {
     usize::MAX
 }
 
-pub(super) unsafe fn store_8(to: *mut u8, value: u8) -> c_int {
-    // SAFETY: the caller guarantees that the byte at `to` is mapped and writable, and that no reference to it exists.
-    unsafe { to.write_volatile(value) };
-    0
-}
-
-pub(super) unsafe fn store_32(to: *mut u32, value: u32) -> c_int {
-    // SAFETY: the caller guarantees that the four bytes at `to` are mapped, writable and aligned, and that no reference to them exists.
-    unsafe { to.write_volatile(value) };
-    0
-}
-
-pub(super) unsafe fn store_64(to: *mut u64, value: u64) -> c_int {
-    // SAFETY: the caller guarantees that the eight bytes at `to` are mapped, writable and aligned, and that no reference to them exists.
-    unsafe { to.write_volatile(value) };
+pub(super) unsafe fn copy_word(to: *mut u8, from: *const u8, len: usize) -> c_int {
+    // SAFETY: the caller guarantees that `len` bytes at `from` and `to` are mapped, and that no reference to those at `to` exists; the
+    // alignment of the wider stores is checked here.
+    unsafe {
+        if len == 8 && to.addr().is_multiple_of(8) {
+            to.cast::<u64>()
+                .write_volatile(from.cast::<u64>().read_unaligned());
+        } else if len == 4 && to.addr().is_multiple_of(4) {
+            to.cast::<u32>()
+                .write_volatile(from.cast::<u32>().read_unaligned());
+        } else {
+            (0..len).for_each(|at| to.add(at).write_volatile(from.add(at).read()));
+        }
+    }
     0
 }
 

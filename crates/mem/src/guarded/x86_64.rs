@@ -108,23 +108,32 @@ global_asm!(
     "rep movsb",
     "xor eax, eax",
     "ret",
-    // store_8, store_32 and store_64(to, value)
-    ".hidden verbena_mem_guarded_store_8",
-    ".globl verbena_mem_guarded_store_8",
-    "verbena_mem_guarded_store_8:",
-    "mov [rdi], sil",
-    "xor eax, eax",
+    // copy_word(to, from, len): one to eight bytes, none of them stored twice.
+    ".hidden verbena_mem_guarded_copy_word",
+    ".globl verbena_mem_guarded_copy_word",
+    "verbena_mem_guarded_copy_word:",
+    "test dl, 8",
+    "jne 33f",
+    "test dl, 4",
+    "je 30f",
+    "mov eax, [rsi]",
+    "mov [rdi], eax",
+    "add rsi, 4",
+    "add rdi, 4",
+    "30: test dl, 2",
+    "je 31f",
+    "movzx eax, word ptr [rsi]",
+    "mov [rdi], ax",
+    "add rsi, 2",
+    "add rdi, 2",
+    "31: test dl, 1",
+    "je 32f",
+    "movzx eax, byte ptr [rsi]",
+    "mov [rdi], al",
+    "32: xor eax, eax",
     "ret",
-    ".hidden verbena_mem_guarded_store_32",
-    ".globl verbena_mem_guarded_store_32",
-    "verbena_mem_guarded_store_32:",
-    "mov [rdi], esi",
-    "xor eax, eax",
-    "ret",
-    ".hidden verbena_mem_guarded_store_64",
-    ".globl verbena_mem_guarded_store_64",
-    "verbena_mem_guarded_store_64:",
-    "mov [rdi], rsi",
+    "33: mov rax, [rsi]",
+    "mov [rdi], rax",
     "xor eax, eax",
     "ret",
     // fetch_add(word, add, before)
@@ -163,12 +172,8 @@ unsafe extern "C" {
     pub(super) fn copy(to: *mut u8, from: *const u8, len: usize) -> c_int;
     #[link_name = "verbena_mem_guarded_copy_long"]
     pub(super) fn copy_long(to: *mut u8, from: *const u8, len: usize) -> c_int;
-    #[link_name = "verbena_mem_guarded_store_8"]
-    pub(super) fn store_8(to: *mut u8, value: u8) -> c_int;
-    #[link_name = "verbena_mem_guarded_store_32"]
-    pub(super) fn store_32(to: *mut u32, value: u32) -> c_int;
-    #[link_name = "verbena_mem_guarded_store_64"]
-    pub(super) fn store_64(to: *mut u64, value: u64) -> c_int;
+    #[link_name = "verbena_mem_guarded_copy_word"]
+    pub(super) fn copy_word(to: *mut u8, from: *const u8, len: usize) -> c_int;
     #[link_name = "verbena_mem_guarded_fetch_add"]
     pub(super) fn fetch_add(word: *mut u64, add: u64, before: *mut u64) -> c_int;
     #[link_name = "verbena_mem_guarded_compare_exchange"]

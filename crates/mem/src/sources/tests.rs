@@ -53,3 +53,27 @@ fn adjacent_borrows_are_not_joined() {
     assert_eq!(sources.copy_to(&mut copy, 10), Ok(4));
     assert_eq!(copy, b"abcd");
 }
+
+#[test]
+fn any_part_is_copied_to_an_address() {
+    let whole: Vec<u8> = (1..=12).collect();
+    let (mut one, mut two, mut three) = ([0; 3], [0; 5], [0; 4]);
+    one.copy_from_slice(&whole[..3]);
+    two.copy_from_slice(&whole[3..8]);
+    three.copy_from_slice(&whole[8..]);
+    let mut sources = Sources::new();
+    for bytes in [&one[..], &two, &three] {
+        assert!(sources.borrow_bytes(bytes));
+    }
+    for skip in 0..=12 {
+        for len in 0..=13 {
+            let mut to = [0xee_u8; 16];
+            let copied = len.min(12 - skip);
+            // SAFETY: `to` has more than `len` bytes and is none of the sources.
+            let answer = unsafe { sources.copy_at(skip, to.as_mut_ptr(), len) };
+            assert_eq!(answer, Ok(copied));
+            assert_eq!(to[..copied], whole[skip..skip + copied]);
+            assert!(to[copied..].iter().all(|byte| *byte == 0xee));
+        }
+    }
+}

@@ -36,7 +36,7 @@ fn copies_of_all_lengths_and_alignments_are_whole() {
             let mut memory = [0xee_u8; 96];
             let place = Span::new(memory[start..].as_mut_ptr(), len);
             // SAFETY: `place` lies in the local array `memory`, to which no other reference is used during the call.
-            unsafe { place.copy_in(&from) }.unwrap();
+            unsafe { place.copy_in(from.as_ptr(), len) }.unwrap();
             assert_eq!(memory[start..start + len], from);
             let others = memory[..start].iter().chain(&memory[start + len..]);
             assert!(others.into_iter().all(|byte| *byte == 0xee));
@@ -77,8 +77,9 @@ fn the_last_byte_is_written_once_and_last() {
                 }
             });
             for round in 1..=ROUNDS {
+                let from = vec![round; len];
                 // SAFETY: the memory consists of atomics, is long enough, and lives until the threads are joined.
-                unsafe { place.copy_in(&vec![round; len]) }.unwrap();
+                unsafe { place.copy_in(from.as_ptr(), len) }.unwrap();
                 let is_taken = || TAKEN.load(Ordering::Acquire) == round;
                 while !is_taken() {
                     assert!(!reader.is_finished() || is_taken(), "{len} bytes");

@@ -56,6 +56,7 @@ const ROCE: &str = "verbena-roce";
 const SYNC: &str = "verbena-sync";
 const EVENTS: &str = "verbena-events";
 const MEM: &str = "verbena-mem";
+const RING: &str = "verbena-ring";
 const NIC: &str = "verbena-nic";
 const CELLS: &str = "verbena-cells";
 const ISCSI: &str = "verbena-iscsi";
@@ -78,11 +79,12 @@ const LAYERS: &[LayerRule] = &[
     pure("verbena-push", &[SPLIT_WIRE, WIRE], &["thiserror"]),
     free(SYNC, &[]),
     free(MEM, &[SYNC, WIRE]),
+    free(RING, &[MEM, WIRE]),
     free(EVENTS, &[SYNC, STREAM]),
     free(NIC, &[EVENTS, MEM, ROCE, STREAM, SYNC, WIRE]),
     free(CELLS, &[SPLIT_WIRE, NIC, MEM, STREAM, WIRE]),
     free(ISCSI, &[STORAGE_WIRE, NIC, MEM, WIRE]),
-    free(ENGINE, &[EVENTS, NIC, MEM, ROCE, STREAM, SYNC, WIRE]),
+    free(ENGINE, &[EVENTS, NIC, MEM, RING, ROCE, STREAM, SYNC, WIRE]),
     free("verbena-lan", &[]),
     free(
         SIM,

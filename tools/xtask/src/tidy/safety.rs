@@ -15,6 +15,8 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "dropin/shim/",
     "dropin/audit/",
     "dropin/preload/",
+    "crates/ring/src/memory.rs",
+    "crates/ring/src/memory/",
     "crates/sync/src/ring.rs",
     "crates/sync/src/ring/",
     "crates/engine/src/sys.rs",
