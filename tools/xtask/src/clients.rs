@@ -118,7 +118,7 @@ fn perform(workspace: &Workspace, options: &Options) -> Result<Outcome> {
         return Ok(Outcome::Passed);
     }
     if !options.no_build {
-        dropin::build_complete(workspace, false)?;
+        dropin::build_complete(workspace, dropin::Build::Release)?;
     }
     let stage = Stage::fill(workspace)?;
     let start = Instant::now();

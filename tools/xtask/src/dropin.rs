@@ -14,6 +14,7 @@ use clap::Args;
 
 use crate::workspace::Workspace;
 use exports::Exports;
+pub(crate) use link::Build;
 
 pub(crate) const LIBIBVERBS: &str = "libibverbs.so.1";
 pub(crate) const LIBRDMACM: &str = "librdmacm.so.1";
@@ -58,21 +59,26 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
-    let missing = build(workspace, options.debug)?;
-    println!("The libraries are in {}.", folder(workspace).display());
-    if options.complete && !missing.is_empty() {
-        bail!("{} functions are not written yet", missing.len());
-    }
-    Ok(())
+    let from = if options.debug {
+        Build::Debug
+    } else {
+        Build::Release
+    };
+    build_from(workspace, from, options.complete)
 }
 
 /// Builds them, and fails if a name has no implementation.
-pub(crate) fn build_complete(workspace: &Workspace, debug: bool) -> Result<()> {
-    let options = Options {
-        debug,
-        complete: true,
-    };
-    run(workspace, &options)
+pub(crate) fn build_complete(workspace: &Workspace, from: Build) -> Result<()> {
+    build_from(workspace, from, true)
+}
+
+fn build_from(workspace: &Workspace, from: Build, complete: bool) -> Result<()> {
+    let missing = build(workspace, from)?;
+    println!("The libraries are in {}.", folder(workspace).display());
+    if complete && !missing.is_empty() {
+        bail!("{} functions are not written yet", missing.len());
+    }
+    Ok(())
 }
 
 /// Where the libraries are.
@@ -98,7 +104,7 @@ pub(crate) fn make_links(folder: &Path) -> Result<()> {
 }
 
 /// Builds, links and checks; returns the functions that should be implemented and have only a fallback.
-pub(crate) fn build(workspace: &Workspace, debug: bool) -> Result<Vec<String>> {
+pub(crate) fn build(workspace: &Workspace, from: Build) -> Result<Vec<String>> {
     let verbs = table(workspace, "libibverbs.txt")?;
     let cm = table(workspace, "librdmacm.txt")?;
     let own: Vec<String> = cm
@@ -106,7 +112,7 @@ pub(crate) fn build(workspace: &Workspace, debug: bool) -> Result<Vec<String>> {
         .map(|(_, export)| sources::implementation_name(&export.name))
         .chain(FOR_SHIM.iter().map(|name| (*name).to_owned()))
         .collect();
-    let linker = link::Linker::new(workspace, debug)?;
+    let mut linker = link::Linker::new(workspace, from)?;
     linker.compile()?;
     let defined = linker.defined()?;
     let mut wanted: Vec<String> = verbs

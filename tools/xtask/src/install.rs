@@ -32,7 +32,7 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> Result<()> {
     if options.uninstall {
         return place.remove();
     }
-    let missing = dropin::build(workspace, false)?;
+    let missing = dropin::build(workspace, dropin::Build::Release)?;
     if !missing.is_empty() {
         bail!("{} functions are not written yet", missing.len());
     }

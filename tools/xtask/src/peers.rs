@@ -184,7 +184,7 @@ fn build(workspace: &Workspace) -> Result<()> {
         .cargo()
         .args(["build", "--release", "--package", WORKER])
         .run()?;
-    dropin::build_complete(workspace, false)
+    dropin::build_complete(workspace, dropin::Build::Release)
 }
 
 fn veths(cases: &[Case]) -> Result<Vec<(u32, Veth)>> {

@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use crate::command::Tool;
+use crate::dropin::Build;
 use crate::step::Steps;
 use crate::workspace::Workspace;
 use crate::{clients, dropin, instructions, loom, packages, schedules, sim, tidy};
@@ -75,20 +76,19 @@ fn clippy(workspace: &Workspace) -> Tool {
     workspace.cargo().args(clippy).args(deny)
 }
 
-/// Compiles the tests, and beside them what other steps and some tests need: the benchmark that is counted, in its own profile, and the
-/// drop-in libraries. Those builds compile one crate after the other for the most part, and alone would leave processors idle.
+/// Compiles the tests, and what other steps and some tests need: the benchmark that is counted beside them, because its build compiles one
+/// crate after the other for the most part and alone would leave processors idle; and the drop-in libraries.
 fn build(workspace: &Workspace, long: bool) -> Result<()> {
     std::thread::scope(|scope| {
-        let others = scope.spawn(|| {
-            instructions::prepare(workspace)?;
-            // In the profile of the tests, whose crates it shares; a long run takes the build that is installed.
-            dropin::build_complete(workspace, !long)
-        });
+        let others = scope.spawn(|| instructions::prepare(workspace));
         let tests = tests(workspace, false).arg("--no-run").run();
         let others = others.join();
         tests?;
         others.unwrap_or_else(|_| bail!("a build panicked"))
-    })
+    })?;
+    // A long run takes the build that is installed.
+    let from = if long { Build::Release } else { Build::Tests };
+    dropin::build_complete(workspace, from)
 }
 
 /// Compiles what the steps after the tests run and every crate is compiled again for: while the tests wait for each other, and the real

@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
 
 use super::exports::Exports;
 use super::{ALIASES, AUDIT, LIBIBVERBS, LIBRARIES, LIBRDMACM, PRELOAD, SHIM, folder, sources};
@@ -30,16 +31,29 @@ const SYSTEM: &[&str] = &[
     "-lc",
 ];
 
+/// What the libraries are linked from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// The optimised build that is installed.
+    Release,
+    /// A build with all checks.
+    Debug,
+    /// The same, out of the build of all tests: it shares every crate with them.
+    Tests,
+}
+
 pub(super) struct Linker<'a> {
     workspace: &'a Workspace,
     gcc: PathBuf,
-    profile: &'static str,
+    build: Build,
+    /// The static library of libibverbs and librdmacm.
+    capi: PathBuf,
     /// Intermediate files.
     work: PathBuf,
 }
 
 impl<'a> Linker<'a> {
-    pub(super) fn new(workspace: &'a Workspace, debug: bool) -> Result<Linker<'a>> {
+    pub(super) fn new(workspace: &'a Workspace, build: Build) -> Result<Linker<'a>> {
         let gcc = find("gcc").or_else(|| find("cc"));
         let gcc = gcc.context(
             "the drop-in libraries are linked by a C compiler, and neither `gcc` nor `cc` is on PATH; \
@@ -50,22 +64,31 @@ impl<'a> Linker<'a> {
                 || format!("`{tool}` is not on PATH; on Debian: apt-get install binutils");
             find(tool).with_context(missing)?;
         }
-        let profile = if debug { "dev" } else { "dropin" };
+        let profile = match build {
+            Build::Release => "dropin",
+            Build::Debug | Build::Tests => "debug",
+        };
         Ok(Linker {
             workspace,
             gcc,
-            profile,
+            build,
+            capi: workspace.target.join(profile).join("libverbena_capi.a"),
             work: workspace.target.join("dropin-work"),
         })
     }
 
     /// Builds the static libraries.
-    pub(super) fn compile(&self) -> Result<()> {
-        self.workspace
-            .cargo()
-            .args(["build", "--profile", self.profile])
-            .args(["--package", "verbena-capi"])
-            .run()?;
+    pub(super) fn compile(&mut self) -> Result<()> {
+        let build = |profile| {
+            let cargo = self.workspace.cargo();
+            let package = ["--package", "verbena-capi"];
+            cargo.args(["build", "--profile", profile]).args(package)
+        };
+        match self.build {
+            Build::Release => build("dropin").run()?,
+            Build::Debug => build("dev").run()?,
+            Build::Tests => self.capi = tested_library(self.workspace)?,
+        }
         self.workspace
             .cargo()
             .args(["build", "--profile", self.preload_profile()])
@@ -76,20 +99,17 @@ impl<'a> Linker<'a> {
 
     /// The profile of the libraries without an adapter: panics abort.
     fn preload_profile(&self) -> &'static str {
-        match self.profile {
-            "dev" => "dropin-dev-preload",
-            _ => "dropin-preload",
+        match self.build {
+            Build::Release => "dropin-preload",
+            Build::Debug | Build::Tests => "dropin-dev-preload",
         }
     }
 
     fn archive(&self, crate_name: &str) -> PathBuf {
-        let profile = match crate_name {
-            // The folder of the dev profile has another name.
-            "verbena_capi" if self.profile == "dev" => "debug",
-            "verbena_capi" => self.profile,
-            _ => self.preload_profile(),
-        };
-        let folder = self.workspace.target.join(profile);
+        if crate_name == "verbena_capi" {
+            return self.capi.clone();
+        }
+        let folder = self.workspace.target.join(self.preload_profile());
         folder.join(format!("lib{crate_name}.a"))
     }
 
@@ -119,7 +139,10 @@ impl<'a> Linker<'a> {
         let arch = std::env::consts::ARCH;
         let mut changed = false;
         for (name, text) in [
-            ("profile", self.profile.to_owned()),
+            (
+                "profile",
+                format!("{:?} {}", self.build, self.capi.display()),
+            ),
             ("libibverbs.map", sources::script(verbs, own)),
             ("libibverbs.s", sources::aliases(verbs, arch)?),
             ("librdmacm.map", sources::script(cm, &[])),
@@ -253,6 +276,46 @@ fn is_older(outputs: &[PathBuf], inputs: &[PathBuf]) -> bool {
     oldest.is_none_or(|oldest| newest.is_none_or(|newest| oldest < newest))
 }
 
+/// The static library that was compiled with the tests.
+fn tested_library(workspace: &Workspace) -> Result<PathBuf> {
+    let tool = workspace
+        .cargo()
+        .args(["test", "--workspace", "--no-run"])
+        .arg("--message-format=json-render-diagnostics");
+    eprintln!("$ {}", tool.shown());
+    library_in(&tool.output()?)
+}
+
+/// A line of what `cargo --message-format=json` prints, reduced to what we use.
+#[derive(Deserialize)]
+struct Message {
+    target: Option<Target>,
+    #[serde(default)]
+    filenames: Vec<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+}
+
+fn library_in(messages: &str) -> Result<PathBuf> {
+    for line in messages.lines() {
+        let message: Message = serde_json::from_str(line)
+            .with_context(|| format!("cannot parse a message of cargo: {line}"))?;
+        if message
+            .target
+            .is_some_and(|target| target.name == "verbena_capi")
+        {
+            let mut files = message.filenames.into_iter();
+            if let Some(file) = files.find(|file| file.extension().is_some_and(|end| end == "a")) {
+                return Ok(file);
+            }
+        }
+    }
+    bail!("the tests were built without the static library of verbena-capi")
+}
+
 #[cfg(test)]
 mod tests {
     use core::slice;
@@ -267,6 +330,26 @@ mod tests {
         assert_eq!(global("GLOBAL DEFAULT  UND f"), None);
         assert_eq!(global("GLOBAL HIDDEN     5 f"), None);
         assert_eq!(global("LOCAL  DEFAULT    5 f"), None);
+    }
+
+    #[test]
+    fn library_is_found_among_cargo_messages() {
+        let named = |name: &str, files: &str| {
+            format!(r#"{{"reason":"x","target":{{"name":"{name}"}},"filenames":[{files}]}}"#)
+        };
+        let test = named("verbena_capi", r#""/t/verbena_capi-1""#);
+        let library = named(
+            "verbena_capi",
+            r#""/t/libverbena_capi.rlib","/t/libverbena_capi.a""#,
+        );
+        let other = named("verbena_shim", r#""/t/libverbena_shim.a""#);
+        let end = r#"{"reason":"build-finished","success":true}"#.to_owned();
+        let text = [test.clone(), other, library, end.clone()].join("\n");
+        assert_eq!(
+            library_in(&text).unwrap(),
+            Path::new("/t/libverbena_capi.a")
+        );
+        assert!(library_in(&[test, end].join("\n")).is_err());
     }
 
     #[test]
