@@ -7,6 +7,8 @@ mod join;
 mod liveness;
 mod migrate;
 mod permit;
+mod rings;
+mod same_host;
 mod secure;
 mod slot;
 mod starting;
@@ -21,10 +23,10 @@ pub(crate) use startup::{Decision, Done, Options};
 pub(crate) use transport::Transport;
 
 use core::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use verbena_nic::{Outbox, Qp};
-use verbena_stream::Time;
+use verbena_stream::{Role, Time};
 use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use verbena_sync::locks::Mutex;
 use verbena_sync::locks::OnceLock;
@@ -36,12 +38,16 @@ use crate::oob::hello::OobHello;
 use crate::poll::group::{Group, Member};
 use crate::poll::shard::{Shard, ShardTask};
 use crate::poll::watch::Watch;
-use crate::sys::{Ready, Socket};
+use crate::same_host::{Expected, NoRings};
+use crate::sys::{Doorbell, Ready, Socket};
 use liveness::Progress;
+use rings::Rings;
 use starting::Starting;
 
 /// A connection.
 pub(crate) struct Connection {
+    /// For what calls it later.
+    own: Weak<Connection>,
     core: Arc<Core>,
     shard: Arc<Shard>,
     token: u64,
@@ -78,6 +84,12 @@ pub(crate) struct Connection {
     is_standard: AtomicBool,
     /// The last wake-up time requested from the shard, in nanoseconds.
     wake_time: AtomicU64,
+    /// The initiator offers rings when the peer's CAPS have arrived.
+    awaits_token: AtomicBool,
+    /// What the peer finds when it comes with rings, until they are installed.
+    expected_rings: Mutex<Option<(Expected, Role)>>,
+    /// Why the stream stays on TCP although rings were offered.
+    no_rings: Mutex<Option<NoRings>>,
 }
 
 /// What a running connection serves.
@@ -133,6 +145,18 @@ impl Member for Connection {
 
     fn sockets(&self) -> (&Socket, Option<&Socket>) {
         (self.transport.socket(), self.transport.separate_reader())
+    }
+
+    fn doorbell(&self) -> Option<&Doorbell> {
+        self.transport.doorbell()
+    }
+
+    fn watches_room(&self) -> bool {
+        !self.transport.rings().is_some_and(Rings::is_writing)
+    }
+
+    fn prepare_sleep(&self) {
+        self.prepare_ring_sleep();
     }
 
     fn turn(&self, out: &mut Outbox) {

@@ -5,7 +5,7 @@
 //! Reading order: [`sys`] (the operating system, the only `unsafe` here), [`config`] (settings and their origin),
 //! [`Engine`] → `core` (what all parts share, in parts: `lifecycle`, `local_addresses`, `qp_routes`, and one of each folder) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `poll` (which thread serves a connection) → `verbs` (the objects that programs hold) → `accept` (listeners), `oob` (connections
-//! by queue pair number), `datagram` (UDP), `ulp` (queue pairs of upper-layer protocols); [`notify`] (events and the threads that
+//! by queue pair number), `datagram` (UDP), `ulp` (queue pairs of upper-layer protocols), `same_host` (shared memory between processes of one host); [`notify`] (events and the threads that
 //! handle them), [`security`] (access lists, keys, TLS).
 
 #![deny(unsafe_code)]
@@ -33,8 +33,14 @@ mod oob;
 mod poll;
 mod qp_routes;
 mod roce;
+#[allow(
+    dead_code,
+    reason = "connections do not use it yet; the tests of the module do"
+)]
+mod same_host;
 pub mod security;
 mod shutdown;
+mod stream_path;
 #[allow(
     unsafe_code,
     reason = "system calls on raw spans, signal masks and fork handlers"
@@ -63,6 +69,7 @@ pub use poll::queue::{CompletionQueue, CompletionQueueInfo};
 pub use poll::sleep_poll::WeakCompletionQueue;
 pub use security::access::{AccessList, Refusal};
 pub use shutdown::Shutdown;
+pub use stream_path::StreamPath;
 pub use ulp::dial::UlpConnecting;
 pub use ulp::pair::{UlpOptions, UlpPair};
 pub use verbena_roce::Mtu;

@@ -38,6 +38,7 @@ mod path;
 #[cfg_attr(shuttle, path = "sys/simulated/poller.rs")]
 pub mod poller;
 pub mod port_pair;
+pub mod process_memory;
 #[cfg_attr(shuttle, path = "sys/simulated/processor.rs")]
 pub mod processor;
 #[cfg_attr(shuttle, path = "sys/simulated/random.rs")]
@@ -62,7 +63,7 @@ pub mod thread;
 pub mod timestamp;
 
 pub use abstract_socket::{AbstractClient, AbstractListener, effective_uid, is_privileged};
-pub use carry::{read_into, write_from};
+pub use carry::{peek_end, read_into, write_from};
 pub use channel::{Channel, ChannelDup};
 pub use channel_wait::WaitFd;
 pub use claims::{ClaimError, Claims};
@@ -79,6 +80,7 @@ pub use listener::Listener;
 pub use packet_channel::{PacketChannel, PacketListener};
 pub use poller::{Interest, Poller, Ready};
 pub use port_pair::PortPair;
+pub use process_memory::{permit_reader, read_process};
 pub use processor::{
     SchedPolicy, parallelism, processor, processors, request_short_slice, set_affinity,
     set_sched_policy,

@@ -52,7 +52,7 @@ use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_mem::Pd;
 use verbena_stream::{RnrRetry, Stream, Time, requester};
 use verbena_wire::Srqn;
-use verbena_wire::ext::RnrTimer;
+use verbena_wire::ext::{Features, RnrTimer};
 
 use crate::carrier::Carrier;
 use crate::cq::Cq;
@@ -535,6 +535,17 @@ impl Qp {
             inner.transmit.end(last.clone());
             inner.link.handle(LinkEvent::Retire);
             Some(last)
+        })
+    }
+
+    /// The token for rings in the peer's CAPS, once those have arrived: `None` within if there was none, or if `direct` and the TCP connection
+    /// has other ends at the peer than here.
+    pub fn peer_token(&self, direct: bool) -> Option<Option<[u8; 16]>> {
+        self.lock.read(|inner| {
+            let stream = inner.stream.as_ref()?;
+            let caps = stream.peer_caps()?;
+            let usable = caps.features.contains(Features::RINGS) && (!direct || stream.is_direct());
+            Some(caps.same_host.filter(|_| usable))
         })
     }
 

@@ -46,8 +46,10 @@ pub struct Consumer {
     memory: RingMemory,
     /// The position of the current record, or of the next one if there is none.
     head: u64,
-    /// The position that the producer was told last: less than a quarter of the ring before `head`.
+    /// The position that is published.
     published: u64,
+    /// The position at which a producer that waits for room was to be woken last: less than a quarter of the ring before `head`.
+    told_at: u64,
     /// The producer was told a position, or that this side closed, since [`Consumer::needs_wakeup_for_room`] was called last.
     told: bool,
     current: Current,
@@ -61,6 +63,7 @@ impl Consumer {
             memory,
             head: 0,
             published: 0,
+            told_at: 0,
             told: false,
             current: Current::None,
             violation: None,
@@ -95,6 +98,10 @@ impl Consumer {
                 let (at, left) = (at + len as u64, left - len);
                 self.current = Current::Inline { at, left, end };
             }
+        }
+        if self.published != self.head {
+            // Also between the quarters: if this process ends now, the producer knows what it has read.
+            self.publish();
         }
         Ok(match self.current {
             _ if done > 0 => Read::Bytes(done),
@@ -207,18 +214,23 @@ impl Consumer {
         })
     }
 
-    /// The current record, which ends at `end`, is read. The producer is told after each quarter of the ring: it then has room for as
-    /// long as this side has not read everything, and the line of that word moves between processors four times a round.
+    /// The current record, which ends at `end`, is read. A producer that waits is woken after each quarter of the ring.
     #[inline]
     fn finish(&mut self, end: u64) {
         self.current = Current::None;
         self.head = end;
-        if end - self.published >= self.memory.capacity() as u64 / 4 {
-            self.published = end;
+        if end - self.told_at >= self.memory.capacity() as u64 / 4 {
+            self.told_at = end;
             self.told = true;
-            // Release: everything before has been copied.
-            self.memory.word(HEAD).store(end, Ordering::Release);
+            self.publish();
         }
+    }
+
+    #[inline]
+    fn publish(&mut self) {
+        self.published = self.head;
+        // Release: everything before has been copied.
+        self.memory.word(HEAD).store(self.head, Ordering::Release);
     }
 }
 

@@ -126,6 +126,13 @@ impl Producer {
         self.memory.word(WAITS).swap(0, Ordering::Relaxed) == 0
     }
 
+    /// Bytes of the ring that the consumer had not read when it published its position last: at least as many as those of the stream.
+    pub fn unread(&mut self) -> u64 {
+        // A position that is out of range is not believed.
+        let _ = self.load_head();
+        self.tail - self.head
+    }
+
     /// The consumer reads no further record.
     pub fn is_peer_closed(&self) -> bool {
         self.memory.word(CLOSED).load(Ordering::Acquire) != 0

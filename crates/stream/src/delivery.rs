@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use verbena_wire::ddp::Untagged;
-use verbena_wire::ext::{Caps, PathKind, ReadV2Request, RnrTimer};
+use verbena_wire::ext::{Caps, ReadV2Request, RnrTimer};
 use verbena_wire::number::Psn;
 use verbena_wire::rdmap::{
     AtomicRequest, AtomicResponse, Dialect, Immediate, Opcode, ReadRequest, Terminate,
@@ -186,8 +186,6 @@ pub enum Delivery {
     Resumed(Rsn),
     /// The peer's queue pair is in RTS.
     Active(Psn),
-    /// The peer moves the stream to another path at this request.
-    Path(Rsn, PathKind),
     /// The peer's next requests are for this shared receive queue (XRC).
     Srq(Srqn),
 }

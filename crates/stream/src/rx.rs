@@ -45,8 +45,6 @@ pub struct RxFeatures {
     pub read_v2: bool,
     /// Sends with immediate, offered in this side's CAPS.
     pub send_imm: bool,
-    /// Same-host rings, offered in this side's CAPS.
-    pub rings: bool,
     /// Numbers of shared receive queues, on an XRC target. Not moved: such a queue pair is not migrated.
     #[serde(skip)]
     pub xrc: bool,

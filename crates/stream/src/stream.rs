@@ -82,7 +82,6 @@ impl Stream {
             extensions,
             read_v2: extensions && features.contains(Features::READ_V2),
             send_imm: extensions && features.contains(Features::SEND_IMM),
-            rings: extensions && features.contains(Features::RINGS),
             xrc: extensions && settings.caps.qp_type == QpType::XrcRecv,
             memory_placement: extensions && features.contains(Features::MEMORY_PLACEMENT),
             drop_overlong: settings.drop_overlong,

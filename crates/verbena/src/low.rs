@@ -48,7 +48,9 @@ pub use verbena_engine::sys::{
     interface_mtu, interface_name, interface_of, interfaces, is_link_up,
 };
 pub use verbena_engine::{Backoff, InterruptCounters, Mtu, Notify, QpAttr, Shutdown};
-pub use verbena_engine::{CompletionQueueInfo, HandlerId, QueuePairInfo, WeakCompletionQueue};
+pub use verbena_engine::{
+    CompletionQueueInfo, HandlerId, QueuePairInfo, StreamPath, WeakCompletionQueue,
+};
 pub use verbena_events::eqe::ChannelEvent;
 pub use verbena_events::interrupts::{Accesses, At, Origin, SignalCounters};
 pub use verbena_events::moderation::{Arming, Hold, Moderation};

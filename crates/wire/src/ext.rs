@@ -11,7 +11,7 @@ pub mod rnr_timer;
 pub mod sidr;
 
 pub use caps::{Caps, Features, Personality, QpType};
-pub use control::{Control, PathKind};
+pub use control::Control;
 pub use dial::{DialReject, DialReply, DialRequest, KeyProof};
 pub use read_v2::ReadV2Request;
 pub use rnr_timer::RnrTimer;

@@ -131,12 +131,6 @@ pub enum Malformed {
         /// The code found.
         got: u8,
     },
-    /// The path kind is neither TCP nor rings.
-    #[error("path kind {got} is not defined")]
-    PathKind {
-        /// The kind found.
-        got: u8,
-    },
     /// Private data of an out-of-band connection with an invalid field.
     #[error("{what} has an invalid field")]
     Dial {

@@ -236,6 +236,10 @@ settings! {
     multicast_port: u16 = 19_999, Number(1024..=65_535);
     /// Checksums; `auto` is off towards this host and on across hosts. If either side requests them, both send them.
     crc: Choice = Choice::Auto, Keyword(CHOICES);
+    /// Pass connections between processes of one host through shared memory: `auto` where the peer's address is one of this host, `on` also where it may be behind another address, as in containers (docs/same-host.md).
+    same_host: Choice = Choice::Auto, Keyword(CHOICES);
+    /// The size of each direction's ring in shared memory; the next power of two is used.
+    same_host_ring: usize = 256 << 10, Bytes(4096..=16 << 20);
     /// Frames that fit a TCP segment, or long ones; `auto` is large towards Verbena and mss towards others.
     fpdu: Fpdu = Fpdu::Auto, Keyword(FPDUS);
     /// Ask peers for MPA markers.

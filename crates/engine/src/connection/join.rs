@@ -103,6 +103,11 @@ impl Connection {
             attrs.apply(&qp, &options.slot, &mut out);
             *attrs
         };
+        let same_host = agreement
+            .extensions
+            .then(|| self.expect_rings(agreement.role))
+            .flatten();
+        let rings = same_host.map_or(Features::NONE, |_| Features::RINGS);
         let settings = Settings {
             max_ulpdu: self.max_ulpdu(config.large_fpdus(met), agreement.markers_tx),
             rfc7306,
@@ -114,13 +119,14 @@ impl Connection {
                 features: Features::READ_V2
                     | Features::SEND_IMM
                     | Features::CLOSING_ACK
-                    | Features::MEMORY_PLACEMENT,
+                    | Features::MEMORY_PLACEMENT
+                    | rings,
                 personality: init.personality,
                 qp_type: init.qp_type,
                 min_rnr_timer: attrs.rnr_timer,
                 ird: agreement.ird,
                 nonce,
-                same_host: None,
+                same_host,
                 path: self.transport.socket().path_digest(),
             },
         };

@@ -39,7 +39,8 @@ pub(crate) struct AttachPoint {
 }
 
 impl Connection {
-    /// Duplicates the descriptors; the copies stay open when these are closed.
+    /// Duplicates the descriptors; the copies stay open when these are closed. Shared memory is not moved: the stream returns to its
+    /// socket before.
     pub(crate) fn duplicate_transport(&self) -> Result<Transport, Error> {
         Ok(self.transport.duplicate()?)
     }

@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use super::starting::Starting;
-use super::startup::same_host;
+use super::startup::is_same_host;
 use super::{Connection, Phase};
 use crate::error::Error;
 use crate::security::Security;
@@ -37,6 +37,6 @@ impl Connection {
 impl Security {
     /// Integrity is ensured without MPA's CRC: the bytes stay on this host, or TLS authenticates them.
     pub(super) fn has_integrity(&self, socket: &Socket, peer: SocketAddr) -> bool {
-        self.tls.is_some() || same_host(socket, peer)
+        self.tls.is_some() || is_same_host(socket, peer)
     }
 }

@@ -86,14 +86,19 @@ impl Connection {
             line.socket().set_buffers(Some(bytes))?;
         }
         if line.separate_reader().is_none()
-            && !core.config.pacing.resolve(!same_host(line.socket(), peer))
+            && !core
+                .config
+                .pacing
+                .resolve(!is_same_host(line.socket(), peer))
         {
             // Without permission the system's choice stays, which is slower but correct.
             let _ = line.socket().set_unpaced();
         }
-        Ok(Arc::new(Connection {
+        let shard = core.shards.pick()?;
+        Ok(Arc::new_cyclic(|own| Connection {
+            own: own.clone(),
             core: core.clone(),
-            shard: core.shards.pick()?,
+            shard,
             token: next_token(),
             transport: line,
             peer,
@@ -113,6 +118,9 @@ impl Connection {
             nudge: AtomicU64::new(0),
             is_standard: AtomicBool::new(false),
             wake_time: AtomicU64::new(0),
+            awaits_token: AtomicBool::new(false),
+            expected_rings: Mutex::new(None),
+            no_rings: Mutex::new(None),
         }))
     }
 
@@ -408,6 +416,6 @@ impl Connection {
 }
 
 /// The peer is on this host.
-pub(super) fn same_host(socket: &Socket, peer: SocketAddr) -> bool {
+pub(super) fn is_same_host(socket: &Socket, peer: SocketAddr) -> bool {
     peer.ip().is_loopback() || socket.is_same_host()
 }

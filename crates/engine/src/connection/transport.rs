@@ -1,16 +1,18 @@
 //! The descriptors of a connection: one socket, or both ends of a pair where a queue pair is its own peer; and TLS on the
 //! socket if configured.
+//! Between processes of one host the bytes of a running stream pass through rings in shared memory instead (`rings.rs`).
 //! The queue pair's bytes pass only while a stream is attached: a thread that is late with a closed connection must not touch the
 //! stream of the next one.
 
-use verbena_sync::atomic::{AtomicU8, Ordering};
+use verbena_sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use verbena_mem::{Sources, Targets};
 use verbena_nic::{Carrier, IoOutcome};
-use verbena_sync::locks::Mutex;
+use verbena_sync::locks::{Mutex, OnceLock};
 
+use super::rings::{ReadFrom, Rings};
 use crate::security::tls::{Flush, Session, TlsError};
-use crate::sys::{self, Socket};
+use crate::sys::{self, Doorbell, Socket};
 
 /// No stream is attached.
 const SHUT: u8 = 0;
@@ -18,6 +20,8 @@ const SHUT: u8 = 0;
 const PLAIN: u8 = 1;
 /// A stream is attached, with TLS.
 const TLS: u8 = 2;
+/// A stream is attached, and passes through rings from a position of each direction on.
+const RINGS: u8 = 3;
 
 /// A connection's descriptors.
 #[derive(Debug)]
@@ -28,6 +32,11 @@ pub(crate) struct Transport {
     /// Locked only while bytes are moved, by the one thread that serves the connection.
     tls: Option<Box<Mutex<Session>>>,
     mode: AtomicU8,
+    rings: OnceLock<Rings>,
+    /// Bytes that were read from the socket and written to it, without TLS: positions of the stream. Changed by the one thread that serves the
+    /// connection.
+    socket_read: AtomicU64,
+    socket_written: AtomicU64,
 }
 
 impl Transport {
@@ -37,6 +46,9 @@ impl Transport {
             read_socket: other,
             tls: None,
             mode: AtomicU8::new(SHUT),
+            rings: OnceLock::new(),
+            socket_read: AtomicU64::new(0),
+            socket_written: AtomicU64::new(0),
         }
     }
 
@@ -79,8 +91,38 @@ impl Transport {
     }
 
     pub(super) fn open(&self) {
-        let how = if self.tls.is_some() { TLS } else { PLAIN };
+        let how = match (&self.tls, self.rings.get()) {
+            (Some(_), _) => TLS,
+            (None, Some(_)) => RINGS,
+            (None, None) => PLAIN,
+        };
         self.mode.store(how, Ordering::Release);
+    }
+
+    /// The stream passes through these rings as soon as the peer does so, or this side writes; false if it has ended.
+    pub(super) fn install_rings(&self, rings: Rings) -> bool {
+        let fresh = self.rings.set(rings).is_ok();
+        let open = |mode| (mode == PLAIN).then_some(RINGS);
+        fresh
+            && self
+                .mode
+                .fetch_update(Ordering::AcqRel, Ordering::Acquire, open)
+                .is_ok()
+    }
+
+    /// The doorbell of its rings, also of a stream that has ended.
+    pub(super) fn doorbell(&self) -> Option<&Doorbell> {
+        self.rings.get().map(Rings::bell)
+    }
+
+    /// The rings of the attached stream.
+    #[inline]
+    pub(super) fn rings(&self) -> Option<&Rings> {
+        if self.mode.load(Ordering::Acquire) == RINGS {
+            self.rings.get()
+        } else {
+            None
+        }
     }
 
     pub(super) fn shut(&self) {
@@ -99,7 +141,7 @@ impl Transport {
     /// Reads into a local buffer, whether or not a stream is attached.
     pub(super) fn read_local(&self, bytes: &mut [u8]) -> IoOutcome {
         let Some(tls) = &self.tls else {
-            return sys::read_into(self.reader(), bytes);
+            return self.count_read(sys::read_into(self.reader(), bytes));
         };
         let mut targets = Targets::new();
         targets.stage(bytes);
@@ -109,11 +151,23 @@ impl Transport {
     /// Writes from a local buffer, whether or not a stream is attached.
     pub(super) fn write_local(&self, bytes: &[u8]) -> IoOutcome {
         let Some(tls) = &self.tls else {
-            return sys::write_from(&self.socket, bytes);
+            if let Some(rings) = self.rings.get() {
+                // The last bytes of a stream: the ring may be full, and a peer that has gone away does not empty it.
+                rings.end_writing();
+            }
+            return self.count_written(sys::write_from(&self.socket, bytes));
         };
         let mut sources = Sources::new();
         sources.borrow_bytes(bytes);
         tls.lock().write(&self.socket, &sources)
+    }
+
+    fn count_read(&self, moved: IoOutcome) -> IoOutcome {
+        count(&self.socket_read, moved)
+    }
+
+    fn count_written(&self, moved: IoOutcome) -> IoOutcome {
+        count(&self.socket_written, moved)
     }
 
     /// Whether to watch for room in the socket; `unsent` if the caller has bytes to send.
@@ -151,6 +205,28 @@ impl Transport {
         self.with_tls(|tls| tls.has_unsent() && tls.flush(&self.socket) == Flush::Full)
     }
 
+    fn read_rings(&self, targets: &mut Targets<'_>) -> IoOutcome {
+        let Some(rings) = self.rings.get() else {
+            return IoOutcome::WouldBlock;
+        };
+        let read = self.socket_read.load(Ordering::Relaxed);
+        match rings.read(targets, &self.socket, read) {
+            ReadFrom::Ring(moved) => moved,
+            ReadFrom::Socket => self.count_read(Carrier::read(&mut self.reader(), targets)),
+        }
+    }
+
+    fn write_rings(&self, sources: &Sources<'_>) -> IoOutcome {
+        let Some(rings) = self.rings.get() else {
+            return IoOutcome::WouldBlock;
+        };
+        let written = self.socket_written.load(Ordering::Relaxed);
+        match rings.write(sources, written) {
+            Some(moved) => moved,
+            None => self.count_written(Carrier::write(&mut self.socket(), sources)),
+        }
+    }
+
     /// Queries TLS while a stream is attached.
     #[inline]
     fn with_tls(&self, ask: impl FnOnce(&mut Session) -> bool) -> bool {
@@ -164,7 +240,8 @@ impl Transport {
 impl Carrier for &Transport {
     fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome {
         match (self.mode.load(Ordering::Acquire), &self.tls) {
-            (PLAIN, _) => Carrier::read(&mut self.reader(), targets),
+            (PLAIN, _) => self.count_read(Carrier::read(&mut self.reader(), targets)),
+            (RINGS, _) => self.read_rings(targets),
             (TLS, Some(tls)) => tls.lock().read(&self.socket, targets),
             _ => IoOutcome::WouldBlock,
         }
@@ -172,7 +249,8 @@ impl Carrier for &Transport {
 
     fn write(&mut self, sources: &Sources<'_>) -> IoOutcome {
         match (self.mode.load(Ordering::Acquire), &self.tls) {
-            (PLAIN, _) => Carrier::write(&mut self.socket(), sources),
+            (PLAIN, _) => self.count_written(Carrier::write(&mut self.socket(), sources)),
+            (RINGS, _) => self.write_rings(sources),
             (TLS, Some(tls)) => tls.lock().write(&self.socket, sources),
             _ => IoOutcome::WouldBlock,
         }
@@ -181,9 +259,21 @@ impl Carrier for &Transport {
     fn undelivered(&self) -> Option<u64> {
         // Both ends of a pair close together. With TLS only what the peer's process sends counts: acknowledgements of TCP can be forged
         // on the way.
-        let plain = self.mode.load(Ordering::Acquire) == PLAIN;
-        (plain && self.read_socket.is_none()).then(|| self.socket.unacknowledged())
+        match self.mode.load(Ordering::Acquire) {
+            PLAIN if self.read_socket.is_none() => Some(self.socket.unacknowledged()),
+            RINGS => self.rings.get()?.unread(),
+            _ => None,
+        }
     }
+}
+
+/// Adds what was moved to a position. One thread at a time moves bytes in a direction.
+fn count(position: &AtomicU64, moved: IoOutcome) -> IoOutcome {
+    if let IoOutcome::Bytes(n) = moved {
+        let before = position.load(Ordering::Relaxed);
+        position.store(before + n as u64, Ordering::Relaxed);
+    }
+    moved
 }
 
 /// A line for one turn of sending: it accepts a number of bytes, and then none until the next turn.

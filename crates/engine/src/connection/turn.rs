@@ -9,7 +9,7 @@ use verbena_nic::qp::{ConnectionAction, TurnStatus};
 use verbena_nic::qp::{Received, SendDemand};
 use verbena_nic::{Acks, MemoryCarrier, Outbox, Qp, Receiving, Sending};
 use verbena_stream::Time;
-use verbena_sync::atomic::Ordering;
+use verbena_sync::atomic::{Ordering, fence};
 use verbena_sync::thread::thread_local;
 
 use super::transport::BudgetedTransport;
@@ -64,16 +64,24 @@ impl Connection {
             self.linger(out);
             return;
         }
+        if let Some(rings) = self.transport.rings() {
+            rings.wake();
+            rings.end_if_asked();
+        }
         let mut left = READS;
         let again = |_| {
             left = usize::saturating_sub(left, 1);
             left > 0
         };
         let (_, wants) = self.read(bound, again, sys::now(), out);
+        if self.awaits_token.load(Ordering::Relaxed) {
+            self.offer_rings(bound);
+        }
         if wants == SendDemand::Acks {
             bound.group.note_data();
         }
         self.send_now(out);
+        self.prepare_ring_sleep();
     }
 
     /// A turn of a polling thread. If the program answers at once, the acknowledgement is sent with the answer. True if it was
@@ -86,12 +94,21 @@ impl Connection {
             self.linger(out);
             return false;
         }
+        if let Some(rings) = self.transport.rings()
+            && rings.is_asleep()
+        {
+            rings.wake();
+            bound.group.note_polled_awake();
+        }
         let mut bytes = 0;
         let again = |n| {
             bytes += n;
             n >= LONG && bytes < POLLED
         };
         let (any, wants) = self.read(bound, again, now, out);
+        if self.awaits_token.load(Ordering::Relaxed) {
+            self.offer_rings(bound);
+        }
         if wants == SendDemand::Acks {
             bound.group.note_data();
         }
@@ -195,11 +212,15 @@ impl Connection {
                 }
                 // If room is watched for needlessly, that causes one wake-up and ends.
                 Sending::Blocked => {
-                    if carrier.is_exhausted() {
+                    let exhausted = carrier.is_exhausted();
+                    if exhausted {
                         // The turn's limit was reached and there may be room: the next poll tries.
                         self.polls.store(0, Ordering::Relaxed);
                     }
                     self.want_room(bound, true);
+                    if !exhausted && self.has_ring_room() {
+                        continue;
+                    }
                 }
                 // A thread that found no room after this turn may have requested the watch before it was withdrawn: try again.
                 Sending::Idle | Sending::Ended if self.want_room(bound, false) => continue,
@@ -207,6 +228,16 @@ impl Connection {
             }
             return self.finish_turn(bound, &outlook, out);
         }
+    }
+
+    /// The ring was full and has room now. If not, and no thread serves the connection, the peer wakes one when there is.
+    fn has_ring_room(&self) -> bool {
+        let Some(rings) = self.transport.rings() else {
+            return false;
+        };
+        // After the wish for room was stored; a thread that begins to sleep does both in the opposite order.
+        fence(Ordering::SeqCst);
+        rings.is_asleep() && !rings.wait_for_room()
     }
 
     /// A thread that is late with a closed connection may have framed bytes for the queue pair's next one, and other threads may rely on it to

@@ -83,6 +83,8 @@ pub(crate) struct Group {
     bulk: Bulk,
     /// Acknowledgements of some members are deferred.
     has_deferred_acks: AtomicBool,
+    /// A polling thread reads some members without being woken: they must be told before a thread sleeps.
+    polls_awake: AtomicBool,
     /// Buffer for ready members; its holder is the only thread that queries the poller.
     ready_buf: Mutex<Vec<Ready>>,
 }
@@ -111,6 +113,7 @@ impl Group {
             reply: Reply::default(),
             bulk: Bulk::default(),
             has_deferred_acks: AtomicBool::new(false),
+            polls_awake: AtomicBool::new(false),
             ready_buf: Mutex::default(),
         });
         let watched = || -> Result<(), Error> {
@@ -183,10 +186,14 @@ impl Group {
             match *action {
                 Action::Serve => self.serve_rounds(),
                 Action::UnwatchChannel => self.unwatch_channel(),
-                Action::ArmPoller => self.arm_poller(),
+                Action::ArmPoller => {
+                    self.prepare_members_to_sleep();
+                    self.arm_poller();
+                }
                 Action::SetTimer => self.set_timer(event, now()),
                 Action::ApplyLent => self.udp_ports.apply_lent(&self.owner),
                 Action::SendDeferred { late } => {
+                    self.prepare_members_to_sleep();
                     let mut out = Outbox::new();
                     self.send_deferred_acks(late, &mut out);
                     self.core.deliver(&mut out);
@@ -241,10 +248,11 @@ impl Group {
         }
         if owes {
             self.note_deferred_acks();
-            if !self.owner.is_lent() {
-                // Returned meanwhile by a thread that may not have seen what was deferred.
-                self.send_deferred_acks(false, &mut out);
-            }
+        }
+        if !self.owner.is_lent() {
+            // Returned meanwhile by a thread that may not have seen what was deferred.
+            self.send_deferred_acks(false, &mut out);
+            self.prepare_members_to_sleep();
         }
         self.core.deliver(&mut out);
         if all > MAX_DIRECT_POLL {

@@ -288,7 +288,7 @@ fn poll_after_coalescing(groups: &[Arc<Group>]) {
 fn send_deferred_acks(groups: &[Arc<Group>]) {
     groups
         .iter()
-        .for_each(|group| group.flush_acks_before_sleep());
+        .for_each(|group| group.finish_polling_before_sleep());
 }
 
 fn descriptors() -> ArrayVec<RawFd, MAX_GROUPS> {

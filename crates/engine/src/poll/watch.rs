@@ -26,6 +26,8 @@ pub(crate) struct State {
     in_poller: bool,
     /// Room to write is awaited.
     wants_room: bool,
+    /// The poller watches for it.
+    watches_room: bool,
     /// Input is not awaited: a message waits for a receive, or no input can come.
     read_disabled: bool,
 }
@@ -48,6 +50,7 @@ impl Watch {
                 watched_by: by,
                 in_poller: false,
                 wants_room: false,
+                watches_room: false,
                 read_disabled: false,
             }),
             wants_room: AtomicBool::new(false),
@@ -75,6 +78,10 @@ impl Watch {
         }
         let mut state = self.state.lock();
         if state.wants_room == wanted {
+            if wanted && state.watches_room && !member.watches_room() {
+                // It does not wait for its socket any more.
+                let _ = state.apply(group, member);
+            }
             return false;
         }
         state.wants_room = wanted;
@@ -107,9 +114,10 @@ impl State {
         }
         let interest = Interest {
             read: !self.read_disabled,
-            write: self.wants_room,
+            write: self.wants_room && member.watches_room(),
             oneshot: false,
         };
+        self.watches_room = interest.write;
         if interest.read || interest.write {
             group.watch(member, interest, self.in_poller)?;
             self.in_poller = true;

@@ -111,6 +111,18 @@ pub fn read_into(socket: &Socket, bytes: &mut [u8]) -> IoOutcome {
     Carrier::read(&mut &*socket, &mut targets)
 }
 
+/// How the peer ended the connection, if it did and no byte is left to read.
+pub fn peek_end(socket: &Socket) -> Option<IoOutcome> {
+    let mut byte = [0];
+    let mut targets = Targets::new();
+    targets.stage(&mut byte);
+    let moved = match targets.spans() {
+        [one] => carry_one(libc::SYS_recvfrom, socket.as_fd(), *one, libc::MSG_PEEK),
+        _ => return None,
+    };
+    matches!(moved, IoOutcome::Eof | IoOutcome::Broken).then_some(moved)
+}
+
 /// Writes from a buffer that is not registered memory.
 pub fn write_from(socket: &Socket, bytes: &[u8]) -> IoOutcome {
     let mut sources = Sources::new();

@@ -84,6 +84,11 @@ pub enum MigrateRefusal {
         "it is connected over RoCEv2, which is not moved; disconnect it and connect again at the destination, or use the setting `wire = tcp`"
     )]
     Roce,
+    /// Its stream passes through shared memory, which stays.
+    #[error(
+        "it passes through shared memory, and its peer did not return to TCP within a second; try again, or use the setting `same_host = off`"
+    )]
+    SharedMemory,
     /// Its shared receive queues, or those of its peer, are named by numbers of an XRC domain, which stays.
     #[error(
         "it is an XRC queue pair, and its domain stays in its adapter: disconnect it and connect another one at the destination"

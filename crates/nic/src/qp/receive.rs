@@ -615,7 +615,6 @@ impl Inner {
             | Delivery::Rtr
             | Delivery::Acked(_)
             | Delivery::Resumed(_)
-            | Delivery::Path(..)
             | Delivery::Srq(_) => {}
         }
         true

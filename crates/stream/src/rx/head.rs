@@ -172,9 +172,6 @@ impl Rx {
                 self.order.accept_control(h)?;
                 let control = Control::parse(h.ulp, body)?;
                 self.check_caps(&control)?;
-                if matches!(control, Control::Path { .. }) && !self.accepts.rings {
-                    return Err(Violation::OutOfPlace("PATH"));
-                }
                 if matches!(control, Control::Srq(_)) && !self.accepts.xrc {
                     return Err(Violation::OutOfPlace("SRQ"));
                 }

@@ -228,7 +228,6 @@ impl Rx {
                 Delivery::Resumed(n)
             }
             Control::Active { psn } => Delivery::Active(psn),
-            Control::Path { rsn, to } => Delivery::Path(rsn, to),
             Control::Srq(number) => Delivery::Srq(number),
         }))
     }

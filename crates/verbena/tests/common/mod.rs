@@ -5,6 +5,7 @@
 
 use verbena::{Config, Connection, Device, FunctionOptions};
 
+pub(crate) mod exchange;
 pub(crate) mod low;
 pub(crate) mod process;
 pub(crate) mod relay;

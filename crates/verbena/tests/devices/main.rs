@@ -22,6 +22,7 @@ mod one_touch;
 mod oob;
 mod regions;
 mod roce;
+mod same_host;
 mod scope;
 mod srq;
 mod ssq;

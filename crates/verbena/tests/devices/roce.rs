@@ -4,20 +4,12 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use verbena::low::{Data, Mtu, Psn, Psns, QpState, RecvWr, SendOp};
-use verbena::{Access, Cq, Device, Fault, Memory, Qp, QpOptions, Status};
+use verbena::low::{Data, Mtu, Psn, Psns, QpState};
+use verbena::{Access, Fault, Qp, QpOptions, Status};
 
+use crate::common::exchange::{LEN, Side, exchange};
 use crate::common::low::{SEND, complete, wr};
-use crate::common::{device, pattern, virtual_function};
-
-const LEN: usize = 100_000;
-
-struct Side {
-    qp: Qp,
-    cq: Cq,
-    memory: Memory,
-    device: Device,
-}
+use crate::common::{device, virtual_function};
 
 fn side(address: &str, settings: &[(&str, &str)]) -> Side {
     let mut all = vec![("device", address), ("wire", "roce")];
@@ -53,63 +45,6 @@ fn connect(a: &Side, b: &Side, mtu: Mtu) {
     for side in [a, b] {
         side.qp.modify(QpState::Rts).unwrap();
     }
-}
-
-/// A Send, a Write, a Read and an atomic, whose effects are checked.
-fn exchange(a: &Side, b: &Side, round: u8) {
-    let data = pattern(LEN, round);
-    a.memory.write_at(0, &data).unwrap();
-    b.memory
-        .write_at(2 * LEN, &u64::from(round).to_ne_bytes())
-        .unwrap();
-    let scatter = [b.memory.sge(0, LEN).unwrap()];
-    b.qp.post_recv(&[RecvWr {
-        id: 9,
-        scatter: &scatter,
-    }])
-    .unwrap();
-    let remote = b.memory.remote_addr(LEN).unwrap();
-    let word = b.memory.remote_addr(2 * LEN).unwrap();
-    let write = SendOp::Write {
-        remote,
-        immediate: None,
-    };
-    let read = SendOp::Read {
-        remote,
-        local_invalidate: None,
-    };
-    let add = SendOp::FetchAdd {
-        remote: word,
-        add: 1,
-        mask: 0,
-    };
-    let whole = [a.memory.sge(0, LEN).unwrap()];
-    let sink = [a.memory.sge(LEN, LEN).unwrap()];
-    let old = [a.memory.sge(2 * LEN, 8).unwrap()];
-    a.qp.post_send(&[
-        wr(1, SEND, Data::Gather(&whole)),
-        wr(2, write, Data::Gather(&whole)),
-        wr(3, read, Data::Gather(&sink)),
-        wr(4, add, Data::Gather(&old)),
-    ])
-    .unwrap();
-    let done = complete(&a.cq, 4);
-    let ids: Vec<_> = done.iter().map(|wc| (wc.id, wc.status)).collect();
-    let all: Vec<_> = (1..5).map(|id| (id, Status::Success)).collect();
-    assert_eq!(ids, all);
-    let came = complete(&b.cq, 1)[0];
-    assert_eq!((came.id, came.len as usize), (9, LEN));
-    let read = |side: &Side, at| {
-        let mut bytes = vec![0; LEN];
-        side.memory.read_at(at, &mut bytes).unwrap();
-        bytes
-    };
-    assert!(read(b, 0) == data, "sent");
-    assert!(read(b, LEN) == data, "written");
-    assert!(read(a, LEN) == data, "read back");
-    let mut before = [0; 8];
-    a.memory.read_at(2 * LEN, &mut before).unwrap();
-    assert_eq!(u64::from_ne_bytes(before), round.into());
 }
 
 #[test]

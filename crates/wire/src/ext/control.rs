@@ -22,46 +22,10 @@ const KIND_RNR: u8 = 3;
 const KIND_READY: u8 = 4;
 const KIND_RESUME: u8 = 5;
 const KIND_ACTIVE: u8 = 6;
-const KIND_PATH: u8 = 7;
 const KIND_SRQ: u8 = 8;
 
-/// Payload of RNR and PATH: one byte of content and three zeros.
+/// Payload of RNR: one byte of content and three zeros.
 const WORD: usize = 4;
-
-/// What carries the stream from a given request on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum PathKind {
-    /// The TCP connection.
-    Tcp,
-    /// Shared-memory rings.
-    Rings,
-}
-
-impl PathKind {
-    const fn from_byte(got: u8) -> Result<Self, Malformed> {
-        match got {
-            0 => Ok(Self::Tcp),
-            1 => Ok(Self::Rings),
-            _ => Err(Malformed::PathKind { got }),
-        }
-    }
-
-    const fn byte(self) -> u8 {
-        match self {
-            Self::Tcp => 0,
-            Self::Rings => 1,
-        }
-    }
-}
-
-impl fmt::Display for PathKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "tcp",
-            Self::Rings => "rings",
-        })
-    }
-}
 
 /// A control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -86,13 +50,6 @@ pub enum Control {
         /// The PSN that the two programs exchanged beforehand.
         psn: Psn,
     },
-    /// From this request on the stream uses another path.
-    Path {
-        /// The first request on the new path.
-        rsn: Rsn,
-        /// The new path.
-        to: PathKind,
-    },
     /// The requests behind it are for this shared receive queue of the XRC target.
     Srq(Srqn),
 }
@@ -116,11 +73,6 @@ impl Control {
                 let psn = Psn::wrapping(ulp_word);
                 exact(kind, payload).map(|[]| Self::Active { psn })
             }
-            KIND_PATH => {
-                let [got, ..] = exact::<WORD>(kind, payload)?;
-                let to = PathKind::from_byte(got)?;
-                Ok(Self::Path { rsn, to })
-            }
             KIND_SRQ => {
                 let number = Srqn::wrapping(ulp_word);
                 exact(kind, payload).map(|[]| Self::Srq(number))
@@ -138,7 +90,6 @@ impl Control {
             Self::Ready(_) => KIND_READY,
             Self::Resume(_) => KIND_RESUME,
             Self::Active { .. } => KIND_ACTIVE,
-            Self::Path { .. } => KIND_PATH,
             Self::Srq(_) => KIND_SRQ,
         }
     }
@@ -148,7 +99,7 @@ impl Control {
         let number = match self {
             Self::Caps(_) => 0,
             Self::Ack(rsn) | Self::Ready(rsn) | Self::Resume(rsn) => rsn.get(),
-            Self::Rnr { rsn, .. } | Self::Path { rsn, .. } => rsn.get(),
+            Self::Rnr { rsn, .. } => rsn.get(),
             Self::Active { psn } => psn.get(),
             Self::Srq(number) => number.get(),
         };
@@ -160,7 +111,6 @@ impl Control {
         match self {
             Self::Caps(caps) => caps.emit(out),
             Self::Rnr { timer, .. } => out.extend_from_slice(&[timer.code(), 0, 0, 0]),
-            Self::Path { to, .. } => out.extend_from_slice(&[to.byte(), 0, 0, 0]),
             Self::Ack(_)
             | Self::Ready(_)
             | Self::Resume(_)
@@ -188,7 +138,6 @@ impl fmt::Display for Control {
             Self::Ready(rsn) => write!(f, "ready rsn={rsn}"),
             Self::Resume(rsn) => write!(f, "resume rsn={rsn}"),
             Self::Active { psn } => write!(f, "active psn={psn}"),
-            Self::Path { rsn, to } => write!(f, "path rsn={rsn} to={to}"),
             Self::Srq(number) => write!(f, "srq number={number}"),
         }
     }

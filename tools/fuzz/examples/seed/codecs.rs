@@ -2,9 +2,7 @@
 //! They are built by the codecs, so that they follow changes of a format.
 
 use verbena_wire::ddp::{Header, Tagged, Untagged};
-use verbena_wire::ext::{
-    Caps, Control, Features, PathKind, Personality, QpType, ReadV2Request, RnrTimer,
-};
+use verbena_wire::ext::{Caps, Control, Features, Personality, QpType, ReadV2Request, RnrTimer};
 use verbena_wire::mpa::startup::{EXT_AGREE, EXT_OFFER, Flags, Frame, Kind, Revision};
 use verbena_wire::mpa::{Depth, Enhanced, RtrKinds};
 use verbena_wire::rdmap::{
@@ -221,13 +219,6 @@ pub(crate) fn controls() -> Vec<Seed> {
             "active",
             Control::Active {
                 psn: Psn::wrapping(9),
-            },
-        ),
-        (
-            "path",
-            Control::Path {
-                rsn: n,
-                to: PathKind::Rings,
             },
         ),
         ("srq", Control::Srq(Srqn::wrapping(6))),

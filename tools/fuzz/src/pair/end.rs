@@ -312,7 +312,7 @@ impl End {
             | Delivery::Rnr(_)
             | Delivery::Resumed(_)
             | Delivery::Terminate(..) => {}
-            Delivery::Active(_) | Delivery::Path(..) | Delivery::Srq(_) => {
+            Delivery::Active(_) | Delivery::Srq(_) => {
                 panic!("{delivery:?} was not sent")
             }
         }

@@ -252,7 +252,6 @@ impl Peer {
             | Delivery::Caps(_)
             | Delivery::Resumed(_)
             | Delivery::Active(_)
-            | Delivery::Path(..)
             | Delivery::Srq(_) => {}
         }
     }

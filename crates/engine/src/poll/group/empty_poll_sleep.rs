@@ -66,7 +66,7 @@ impl Group {
         if limit.is_zero() || !lent || self.udp_ports.has_any() {
             return false;
         }
-        self.flush_acks_before_sleep();
+        self.finish_polling_before_sleep();
         self.sleep_in_poller(limit);
         preemption::note_sleep(sys::now());
         true

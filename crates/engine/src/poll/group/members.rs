@@ -9,7 +9,7 @@ use verbena_sync::atomic::Ordering;
 
 use super::{Group, MAX_DIRECT_POLL};
 use crate::poll::shard::ByToken;
-use crate::sys::{self, Interest, Socket};
+use crate::sys::{self, Doorbell, Interest, Socket};
 
 /// An object with a socket that is served together with others that complete in the same queue.
 pub(crate) trait Member: Send + Sync {
@@ -18,6 +18,19 @@ pub(crate) trait Member: Send + Sync {
 
     /// The socket for both directions, or for writes only if there is a second one for reads.
     fn sockets(&self) -> (&Socket, Option<&Socket>);
+
+    /// The doorbell that is rung when a sleeping thread is to serve it, beside what its sockets report.
+    fn doorbell(&self) -> Option<&Doorbell> {
+        None
+    }
+
+    /// Whether room in its socket is what it waits for when it cannot write.
+    fn watches_room(&self) -> bool {
+        true
+    }
+
+    /// A thread is about to sleep in the group's poller: what arrives from now on, and what has arrived, must wake it.
+    fn prepare_sleep(&self) {}
 
     /// A full turn: reads what is there, then sends.
     fn turn(&self, out: &mut Outbox);
@@ -134,8 +147,19 @@ impl Group {
         }
     }
 
+    /// The member has a doorbell from now on.
+    pub(crate) fn watch_doorbell(&self, member: &dyn Member) -> sys::Result<()> {
+        match member.doorbell() {
+            Some(bell) => self.poller.add(bell, member.token(), Interest::READ),
+            None => Ok(()),
+        }
+    }
+
     pub(crate) fn leave(&self, member: &dyn Member) {
         self.unwatch(member);
+        if let Some(bell) = member.doorbell() {
+            let _ = self.poller.remove(bell);
+        }
         let gone = {
             let mut members = self.members.write();
             let gone = members.remove(member.token());

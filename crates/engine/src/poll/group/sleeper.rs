@@ -33,7 +33,7 @@ impl Group {
     pub(crate) fn begin_sleep(&self) {
         self.borrower.set_current_thread();
         self.apply(Event::SleepBegins, sys::now);
-        self.flush_acks_before_sleep();
+        self.finish_polling_before_sleep();
     }
 
     /// A sleeping thread woke, and is expected back soon.

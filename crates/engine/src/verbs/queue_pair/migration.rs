@@ -115,6 +115,7 @@ impl QueuePair {
                 None => MigrateRefusal::State(self.state()),
             })
         })?;
+        connection.leave_rings().map_err(stays)?;
         let line = connection.duplicate_transport()?;
         let mut out = Outbox::new();
         let moving = connection.detach_stream(&mut out);

@@ -12,6 +12,7 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::error::Error;
 use crate::notify::handler::HandlerId;
+use crate::stream_path::StreamPath;
 
 /// A queue pair with its handlers and addresses.
 #[derive(Debug, Clone)]
@@ -28,6 +29,8 @@ pub struct QueuePairInfo {
     pub local_addr: Option<SocketAddr>,
     /// The peer's address and port, while it is connected.
     pub peer_addr: Option<SocketAddr>,
+    /// What carries its stream, while it is connected over TCP or shared memory.
+    pub path: Option<StreamPath>,
 }
 
 impl Core {
@@ -193,6 +196,7 @@ impl QueuePairInfo {
             attr,
             local_addr: local,
             peer_addr: connection.map(Connection::peer),
+            path: connection.map(Connection::path),
             qp,
         }
     }
@@ -225,6 +229,11 @@ impl QueuePairInfo {
             ("remote_flush", view.enabled.flush.to_string()),
             ("local", or_none(self.local_addr)),
             ("peer", or_none(self.peer_addr)),
+            ("path", or_none(self.path.as_ref().map(StreamPath::name))),
+            (
+                "no_shared_memory",
+                or_none(self.path.as_ref().and_then(StreamPath::reason)),
+            ),
             ("peer_timeout", or_none(attr.peer_timeout.map(seconds))),
             ("rnr_retry", format!("{:?}", attr.rnr_retry)),
             ("rnr_timer", attr.rnr_timer.code().to_string()),

@@ -61,8 +61,6 @@ pub enum Detail {
         rsn: u32,
         #[serde(skip_serializing_if = "Option::is_none")]
         timer_us: Option<u128>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        path: Option<String>,
     },
     /// ACTIVE.
     Active { psn: u32 },
@@ -162,7 +160,6 @@ fn control(control: Control) -> (&'static str, Detail) {
     let about = |rsn: verbena_wire::Rsn| Detail::Request {
         rsn: rsn.get(),
         timer_us: None,
-        path: None,
     };
     match control {
         Control::Caps(caps) => (
@@ -179,15 +176,6 @@ fn control(control: Control) -> (&'static str, Detail) {
             Detail::Request {
                 rsn: rsn.get(),
                 timer_us: Some(timer.duration().as_micros()),
-                path: None,
-            },
-        ),
-        Control::Path { rsn, to } => (
-            "Path",
-            Detail::Request {
-                rsn: rsn.get(),
-                timer_us: None,
-                path: Some(to.to_string()),
             },
         ),
         Control::Active { psn } => ("Active", Detail::Active { psn: psn.get() }),
@@ -254,17 +242,10 @@ impl fmt::Display for Detail {
                     None => Ok(()),
                 }
             }
-            Detail::Request {
-                rsn,
-                timer_us,
-                path,
-            } => {
+            Detail::Request { rsn, timer_us } => {
                 write!(f, " rsn {rsn}")?;
-                if let Some(micros) = timer_us {
-                    write!(f, " timer {micros} us")?;
-                }
-                match path {
-                    Some(to) => write!(f, " to {to}"),
+                match timer_us {
+                    Some(micros) => write!(f, " timer {micros} us"),
                     None => Ok(()),
                 }
             }

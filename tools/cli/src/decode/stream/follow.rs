@@ -49,7 +49,6 @@ impl Follower {
             read_v2: terms.extensions,
             send_imm: terms.extensions,
             memory_placement: terms.extensions,
-            rings: terms.extensions,
             xrc: terms.extensions,
             drop_overlong: false,
         };

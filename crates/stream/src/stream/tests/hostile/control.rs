@@ -1,7 +1,7 @@
 //! Control messages of a hostile peer with the extensions, one named test each.
 
 use verbena_wire::ddp::Untagged;
-use verbena_wire::ext::{Control, PathKind, ReadV2Request};
+use verbena_wire::ext::{Control, ReadV2Request};
 use verbena_wire::rdmap::Opcode;
 use verbena_wire::{Rsn, Stag, To};
 
@@ -105,18 +105,6 @@ fn ack_of_an_unfinished_message_is_refused() {
     bench.feed(&control(&Control::Ack(Rsn::ZERO), 2)).unwrap();
     let refused = bench.expect_violation(&control(&Control::Ack(rsn(1)), 3));
     assert_eq!(refused, impossible("ACK", 0, 0, rsn(1)));
-    answered(&mut bench, unspecified());
-}
-
-#[test]
-fn path_without_agreement_is_refused() {
-    let said = Control::Path {
-        rsn: Rsn::ZERO,
-        to: PathKind::Rings,
-    };
-    let mut bench = Bench::verbena();
-    let refused = bench.expect_violation(&control(&said, 2));
-    assert_eq!(refused, Violation::OutOfPlace("PATH"));
     answered(&mut bench, unspecified());
 }
 

@@ -1,0 +1,321 @@
+//! The two rings of a connection whose peer is on the same host: its byte stream passes through shared memory instead of the TCP socket.
+//! A direction changes from the socket to its ring at one position of the stream, which its first eight bytes name, and back to the socket
+//! behind the end of the ring. The socket stays open meanwhile: its end is the end of the peer.
+//!
+//! The responder of the connection does not begin before the initiator has: until then it does not know that the initiator has the rings.
+//!
+//! A thread that polls finds input without a system call. A thread that sleeps is woken by a doorbell, which the peer rings only if the ring
+//! says that this side sleeps; so every thread that begins to sleep announces it ([`Rings::prepare_sleep`]).
+
+use verbena_mem::{Sources, Targets};
+use verbena_nic::IoOutcome;
+use verbena_ring::{Consumer, Producer, Read, RingError};
+use verbena_stream::Role;
+use verbena_sync::atomic::{AtomicBool, Ordering, fence};
+use verbena_sync::locks::Mutex;
+
+use crate::same_host::RingEnds;
+use crate::sys::{self, Doorbell, Socket};
+
+/// Empty polls of the ring between two looks at the socket, whose end tells of the peer's.
+const POLLS_PER_LOOK: u32 = 256;
+
+/// Both directions.
+#[derive(Debug)]
+pub(super) struct Rings {
+    // Locked by the thread that holds the queue pair's lock, and briefly by one that begins to sleep.
+    tx: Mutex<Tx>,
+    rx: Mutex<Rx>,
+    /// Rung by the peer.
+    bell_in: Doorbell,
+    /// Wakes the peer.
+    bell_out: Doorbell,
+    /// This side sleeps, as far as the peer knows or knew: it takes that back when it rings.
+    asleep: AtomicBool,
+    /// This side may write to its ring.
+    may_write: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Tx {
+    ring: Producer,
+    phase: TxPhase,
+    /// The peer was told that this side waits for room.
+    waits: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum TxPhase {
+    /// The ring has not begun.
+    Socket,
+    Ring,
+    /// The ring has ended: the socket again.
+    Ended,
+}
+
+#[derive(Debug)]
+struct Rx {
+    ring: Consumer,
+    phase: RxPhase,
+    /// Empty reads since the last look at the socket.
+    polls: u32,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RxPhase {
+    /// The ring has not begun.
+    Socket,
+    /// It begins at this position of the stream.
+    Until(u64),
+    Ring,
+    /// The ring has ended: the socket again.
+    Ended,
+}
+
+impl Rings {
+    pub(super) fn new(ends: RingEnds, role: Role) -> Rings {
+        Rings {
+            tx: Mutex::new(Tx {
+                ring: ends.tx,
+                phase: TxPhase::Socket,
+                waits: false,
+            }),
+            rx: Mutex::new(Rx {
+                ring: ends.rx,
+                phase: RxPhase::Socket,
+                polls: 0,
+            }),
+            bell_in: ends.bell_in,
+            bell_out: ends.bell_out,
+            asleep: AtomicBool::new(false),
+            may_write: AtomicBool::new(role == Role::Initiator),
+        }
+    }
+
+    /// Readable when the peer has woken this side.
+    pub(super) fn bell(&self) -> &Doorbell {
+        &self.bell_in
+    }
+
+    /// Reads the next bytes; `read` is how many the socket has given so far.
+    pub(super) fn read(&self, targets: &mut Targets<'_>, socket: &Socket, read: u64) -> ReadFrom {
+        let mut rx = self.rx.lock();
+        loop {
+            match rx.phase {
+                RxPhase::Ring => break,
+                RxPhase::Ended => return ReadFrom::Socket,
+                RxPhase::Until(start) if start == read => rx.phase = RxPhase::Ring,
+                // Bytes beyond the beginning of the ring would be lost.
+                RxPhase::Until(start) if start < read => return ReadFrom::Ring(IoOutcome::Broken),
+                RxPhase::Until(_) => return ReadFrom::Socket,
+                RxPhase::Socket => {
+                    let mut start = [0; 8];
+                    let mut first = Targets::new();
+                    first.stage(&mut start);
+                    match rx.ring.read(&mut first) {
+                        Ok(Read::Empty) => return ReadFrom::Socket,
+                        // It ends before it has begun.
+                        Ok(Read::End) => {
+                            rx.phase = RxPhase::Ended;
+                            return ReadFrom::Socket;
+                        }
+                        // Written as one record, so that it is there as a whole.
+                        Ok(Read::Bytes(8)) => {}
+                        Ok(_) | Err(_) => return ReadFrom::Ring(IoOutcome::Broken),
+                    }
+                    drop(first);
+                    self.may_write.store(true, Ordering::Relaxed);
+                    rx.phase = RxPhase::Until(u64::from_le_bytes(start));
+                }
+            }
+        }
+        let mut moved = self.read_ring(&mut rx, targets);
+        if moved == RingRead::Empty && self.must_look(&mut rx) {
+            self.end_if_asked();
+            match sys::peek_end(socket) {
+                // The peer may have written between the two looks.
+                Some(end) => {
+                    moved = self.read_ring(&mut rx, targets);
+                    if moved == RingRead::Empty {
+                        return ReadFrom::Ring(end);
+                    }
+                }
+                None => {}
+            }
+        }
+        match moved {
+            RingRead::Moved(moved) => ReadFrom::Ring(moved),
+            RingRead::Empty => ReadFrom::Ring(IoOutcome::WouldBlock),
+            RingRead::End => {
+                rx.phase = RxPhase::Ended;
+                ReadFrom::Socket
+            }
+        }
+    }
+
+    fn read_ring(&self, rx: &mut Rx, targets: &mut Targets<'_>) -> RingRead {
+        match rx.ring.read(targets) {
+            Ok(Read::Bytes(n)) => {
+                if rx.ring.needs_wakeup_for_room() {
+                    self.bell_out.ring();
+                }
+                rx.polls = 0;
+                RingRead::Moved(IoOutcome::Bytes(n))
+            }
+            Ok(Read::Empty) => RingRead::Empty,
+            Ok(Read::End) => RingRead::End,
+            Err(RingError::Unmapped) => RingRead::Moved(IoOutcome::Fault),
+            // External records are not agreed on.
+            Ok(Read::External { .. }) | Err(_) => RingRead::Moved(IoOutcome::Broken),
+        }
+    }
+
+    /// A thread that slept may have been woken by the end of the socket.
+    fn must_look(&self, rx: &mut Rx) -> bool {
+        let due = rx.polls.is_multiple_of(POLLS_PER_LOOK);
+        rx.polls = rx.polls.wrapping_add(1);
+        due || self.asleep.load(Ordering::Relaxed)
+    }
+
+    /// Writes the next bytes; `written` is how many the socket has taken so far. None if they go to the socket.
+    pub(super) fn write(&self, sources: &Sources<'_>, written: u64) -> Option<IoOutcome> {
+        let mut tx = self.tx.lock();
+        self.end_writing_if_asked(&mut tx);
+        match tx.phase {
+            TxPhase::Ring => {}
+            TxPhase::Ended => return None,
+            TxPhase::Socket if !self.may_write.load(Ordering::Relaxed) => return None,
+            TxPhase::Socket => {
+                let start = written.to_le_bytes();
+                let mut first = Sources::new();
+                first.borrow_bytes(&start);
+                if tx.ring.write(&first) != Ok(start.len()) {
+                    return Some(IoOutcome::Broken);
+                }
+                tx.phase = TxPhase::Ring;
+            }
+        }
+        let outcome = match tx.ring.write(sources) {
+            Ok(0) => IoOutcome::WouldBlock,
+            Ok(n) => IoOutcome::Bytes(n),
+            Err(RingError::Unmapped) => IoOutcome::Fault,
+            Err(_) => IoOutcome::Broken,
+        };
+        if tx.ring.needs_wakeup() {
+            self.bell_out.ring();
+        }
+        Some(outcome)
+    }
+
+    /// Bytes written to the ring that the peer's process has not read, and at least as many; `None` if they went to the socket.
+    pub(super) fn unread(&self) -> Option<u64> {
+        let mut tx = self.tx.lock();
+        (tx.phase == TxPhase::Ring).then(|| tx.ring.unread())
+    }
+
+    /// What is written from now on goes to the socket.
+    pub(super) fn end_writing(&self) {
+        self.end_ring(&mut self.tx.lock());
+    }
+
+    fn end_ring(&self, tx: &mut Tx) {
+        if tx.phase != TxPhase::Ended {
+            tx.phase = TxPhase::Ended;
+            tx.ring.close();
+            if tx.ring.needs_wakeup() {
+                self.bell_out.ring();
+            }
+        }
+    }
+
+    /// Returns both directions to the socket: this one now, the other when the peer has read the wish.
+    pub(super) fn ask_end(&self) {
+        self.end_writing();
+        self.rx.lock().ring.close();
+        self.bell_out.ring();
+    }
+
+    /// The peer wishes to return to the socket: this direction does.
+    pub(super) fn end_if_asked(&self) {
+        self.end_writing_if_asked(&mut self.tx.lock());
+    }
+
+    fn end_writing_if_asked(&self, tx: &mut Tx) {
+        if tx.phase != TxPhase::Ended && tx.ring.is_peer_closed() {
+            self.end_ring(tx);
+        }
+    }
+
+    /// Both directions have returned to the socket for good.
+    pub(super) fn has_ended(&self) -> bool {
+        self.tx.lock().phase == TxPhase::Ended && self.rx.lock().phase == RxPhase::Ended
+    }
+
+    /// Bytes are written to the ring: room in the socket does not matter.
+    pub(super) fn is_writing(&self) -> bool {
+        self.tx.lock().phase == TxPhase::Ring
+    }
+
+    /// The peer rings when something arrives.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::SeqCst)
+    }
+
+    /// A thread serves the connection from now on and needs no bell.
+    pub(super) fn wake(&self) {
+        if !self.asleep.swap(false, Ordering::SeqCst) {
+            return;
+        }
+        let mut rx = self.rx.lock();
+        // The first empty read looks at the socket.
+        rx.polls = 0;
+        let rung = rx.ring.cancel_sleep();
+        drop(rx);
+        let mut tx = self.tx.lock();
+        let rung_for_room = core::mem::take(&mut tx.waits) && tx.ring.cancel_wait();
+        drop(tx);
+        if rung || rung_for_room {
+            self.bell_in.clear();
+        }
+    }
+
+    /// A thread is about to sleep: the peer rings when there is input, or room if `wants_room`. Rings the own bell if there is something to do
+    /// already.
+    pub(super) fn prepare_sleep(&self, wants_input: bool, wants_room: impl FnOnce() -> bool) {
+        if self.asleep.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.bell_in.clear();
+        let input = wants_input && !self.rx.lock().ring.prepare_sleep();
+        // A thread that finds no room says so first and then looks whether this side sleeps.
+        fence(Ordering::SeqCst);
+        let room = wants_room() && !self.wait_for_room();
+        if input || room {
+            self.bell_in.ring();
+        }
+    }
+
+    /// The peer rings when there is room; false if there is room now.
+    pub(super) fn wait_for_room(&self) -> bool {
+        let mut tx = self.tx.lock();
+        if tx.phase != TxPhase::Ring {
+            return true;
+        }
+        tx.waits = tx.ring.prepare_wait();
+        tx.waits
+    }
+}
+
+/// Where the next bytes come from.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum ReadFrom {
+    Socket,
+    Ring(IoOutcome),
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum RingRead {
+    Moved(IoOutcome),
+    Empty,
+    End,
+}

@@ -1,0 +1,151 @@
+//! How a running connection gets its rings: both sides name a token in CAPS, the initiator takes the rings to the local socket that the
+//! responder's token names (`crate::same_host`), and each side installs them. Until then, and if anything is missing, the stream stays on TCP.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use verbena_nic::{MigrateRefusal, Outbox};
+use verbena_stream::Role;
+use verbena_sync::atomic::Ordering;
+
+use super::rings::Rings;
+use super::startup::is_same_host;
+use super::{Bound, Connection};
+use crate::config::Choice;
+use crate::poll::watch::WatchedBy;
+use crate::same_host::{NoRings, RingEnds, RingWaiter, Token};
+use crate::stream_path::StreamPath;
+use crate::sys;
+
+/// How long a peer may take to return to the socket.
+const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often that is checked.
+const RETURN_CHECK: Duration = Duration::from_micros(50);
+
+impl Connection {
+    /// The token of this side for CAPS, if the peer may be on this host and both are to use rings.
+    pub(super) fn expect_rings(self: &Arc<Self>, role: Role) -> Option<[u8; 16]> {
+        let local = is_same_host(self.transport.socket(), self.peer);
+        let wanted = self.core.config.same_host.resolve(local);
+        if !wanted || self.transport.has_tls() || self.transport.separate_reader().is_some() {
+            return None;
+        }
+        let expected = self.core.same_host.expect(&self.core, self.own.clone())?;
+        let token = expected.token().to_bytes();
+        *self.expected_rings.lock() = Some((expected, role));
+        self.awaits_token.store(true, Ordering::Release);
+        Some(token)
+    }
+
+    /// Once the peer's CAPS have arrived: the initiator takes the rings to the peer, and the responder accepts them.
+    #[cold]
+    pub(super) fn offer_rings(&self, bound: &Bound) {
+        // A proxy on the way is there for a reason, and must not be bypassed.
+        let direct = self.core.config.same_host != Choice::On;
+        let Some(token) = bound.qp.peer_token(direct) else {
+            return;
+        };
+        if !self.awaits_token.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let mut expected = self.expected_rings.lock();
+        let offered = match (&*expected, token.map(Token::from_bytes)) {
+            (Some((expected, Role::Responder)), Some(peer)) => {
+                expected.set_peer(&peer);
+                Ok(())
+            }
+            (Some((expected, Role::Initiator)), Some(peer)) => {
+                let (core, own) = (&self.core, expected.token());
+                let bytes = core.config.same_host_ring.next_power_of_two();
+                core.same_host
+                    .offer(core, &own, &peer, bytes, self.own.clone())
+            }
+            // The peer has no rings.
+            _ => Err(NoRings::Stopped),
+        };
+        if let Err(why) = offered {
+            *expected = None;
+            *self.no_rings.lock() = Some(why);
+        }
+    }
+
+    /// What carries the stream.
+    pub(crate) fn path(&self) -> StreamPath {
+        match self.transport.rings() {
+            Some(rings) if rings.is_writing() => StreamPath::SharedMemory,
+            _ => StreamPath::Tcp(self.no_rings.lock().map(|why| why.to_string())),
+        }
+    }
+
+    /// Returns the stream to its socket, which can be moved. Blocks until the peer has done the same.
+    pub(crate) fn leave_rings(&self) -> Result<(), MigrateRefusal> {
+        let deadline = sys::now() + RETURN_TIMEOUT;
+        let offered = !self.awaits_token.swap(false, Ordering::AcqRel);
+        // Rings that the peer has, or is about to have, are installed here soon; others are not any more.
+        let mut awaited = match &*self.expected_rings.lock() {
+            Some((_, Role::Initiator)) => offered,
+            Some((expected, Role::Responder)) => !expected.cancel(),
+            None => false,
+        };
+        loop {
+            let mut out = Outbox::new();
+            if let Some(rings) = self.transport.rings() {
+                if rings.has_ended() {
+                    return Ok(());
+                }
+                rings.ask_end();
+                self.full_turn(&mut out);
+                self.core.deliver(&mut out);
+            } else {
+                awaited &= self.expected_rings.lock().is_some();
+                if !awaited {
+                    return Ok(());
+                }
+            }
+            if sys::now() >= deadline {
+                return Err(MigrateRefusal::SharedMemory);
+            }
+            sys::sleep(RETURN_CHECK);
+        }
+    }
+
+    /// A thread sleeps from now on, unless there is something to do.
+    pub(super) fn prepare_ring_sleep(&self) {
+        if let Some(rings) = self.transport.rings() {
+            let wants_input = !self.watch.is_read_disabled();
+            rings.prepare_sleep(wants_input, || self.watch.wants_room());
+        }
+    }
+}
+
+impl RingWaiter for Connection {
+    fn rings_ready(self: Arc<Self>, ends: RingEnds) {
+        let role = self.expected_rings.lock().as_ref().map(|(_, role)| *role);
+        let (Some(bound), Some(role)) = (self.bound.get(), role) else {
+            return;
+        };
+        let mut out = Outbox::new();
+        let watched = {
+            // Under the lock: the connection may be leaving its group.
+            let state = self.watch.lock();
+            let running = state.watched_by == WatchedBy::Group;
+            running
+                && self.transport.install_rings(Rings::new(ends, role))
+                && bound.group.watch_doorbell(&*self).is_ok()
+        };
+        // After they were installed: a thread that moves the connection waits for one or the other.
+        *self.expected_rings.lock() = None;
+        if watched {
+            self.full_turn(&mut out);
+        } else if self.is_running() {
+            // The peer writes to the ring already, and this side would not be woken.
+            self.abort(&mut out);
+        }
+        self.core.deliver(&mut out);
+    }
+
+    fn rings_failed(self: Arc<Self>, why: NoRings) {
+        *self.expected_rings.lock() = None;
+        *self.no_rings.lock() = Some(why);
+    }
+}
