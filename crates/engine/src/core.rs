@@ -23,6 +23,7 @@ use crate::oob::Oob;
 use crate::poll::shard::Shards;
 use crate::qp_routes::QpRoutes;
 use crate::roce::cm::RoceCm;
+use crate::same_host::SameHost;
 use crate::security::Security;
 use crate::verbs::control::ControlThread;
 use crate::verbs::function_handle::{FunctionHandle, FunctionOptions};
@@ -50,6 +51,9 @@ pub(crate) struct Core {
     pub(crate) roce_cm: OnceLock<Arc<RoceCm>>,
     /// The sockets of RoCEv2.
     pub(crate) roce_ports: RocePorts,
+    /// Shared memory with peers on this host.
+    #[allow(dead_code, reason = "connections do not use it yet")]
+    pub(crate) same_host: SameHost,
     /// The thread that runs requests of control queue pairs.
     pub(crate) control_thread: ControlThread,
     /// Dropped last, after everything else of the function.
@@ -99,6 +103,7 @@ impl Core {
             routes: QpRoutes::default(),
             roce_cm: OnceLock::new(),
             roce_ports: RocePorts::default(),
+            same_host: SameHost::default(),
             control_thread: ControlThread::default(),
             config,
             function_handle: handle,

@@ -5,7 +5,7 @@
 //! Reading order: [`sys`] (the operating system, the only `unsafe` here), [`config`] (settings and their origin),
 //! [`Engine`] → `core` (what all parts share, in parts: `lifecycle`, `local_addresses`, `qp_routes`, and one of each folder) → `connection` (one socket and its queue pair: startup, turns, close) →
 //! `poll` (which thread serves a connection) → `verbs` (the objects that programs hold) → `accept` (listeners), `oob` (connections
-//! by queue pair number), `datagram` (UDP), `ulp` (queue pairs of upper-layer protocols); [`notify`] (events and the threads that
+//! by queue pair number), `datagram` (UDP), `ulp` (queue pairs of upper-layer protocols), `same_host` (shared memory between processes of one host); [`notify`] (events and the threads that
 //! handle them), [`security`] (access lists, keys, TLS).
 
 #![deny(unsafe_code)]
@@ -33,6 +33,11 @@ mod oob;
 mod poll;
 mod qp_routes;
 mod roce;
+#[allow(
+    dead_code,
+    reason = "connections do not use it yet; the tests of the module do"
+)]
+mod same_host;
 pub mod security;
 mod shutdown;
 #[allow(

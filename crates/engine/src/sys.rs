@@ -38,6 +38,7 @@ mod path;
 #[cfg_attr(shuttle, path = "sys/simulated/poller.rs")]
 pub mod poller;
 pub mod port_pair;
+pub mod process_memory;
 #[cfg_attr(shuttle, path = "sys/simulated/processor.rs")]
 pub mod processor;
 #[cfg_attr(shuttle, path = "sys/simulated/random.rs")]
@@ -79,6 +80,7 @@ pub use listener::Listener;
 pub use packet_channel::{PacketChannel, PacketListener};
 pub use poller::{Interest, Poller, Ready};
 pub use port_pair::PortPair;
+pub use process_memory::{permit_reader, read_process};
 pub use processor::{
     SchedPolicy, parallelism, processor, processors, request_short_slice, set_affinity,
     set_sched_policy,

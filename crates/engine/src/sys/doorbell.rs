@@ -2,7 +2,7 @@
 //! Ringing never blocks, and no ring is lost; a plain bell is cleared as a whole, a counting one gives one ring to each reader.
 
 use core::time::Duration;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::{Errno, retry_on_intr};
@@ -30,6 +30,17 @@ impl Doorbell {
     fn with(flags: EventfdFlags) -> Result<Doorbell> {
         let flags = flags | EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let fd = eventfd(0, flags).map_err(Error::of("eventfd"))?;
+        Ok(Doorbell { fd: fd.into() })
+    }
+
+    /// An eventfd of another process; an error if it is another kind of file, to which a ring would be written as bytes. That process can make
+    /// it blocking again and full, and so stop a thread that rings it: only a process that may stop this one anyway is given such trust.
+    pub fn adopt(fd: OwnedFd) -> Result<Doorbell> {
+        let kind = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        if !kind.is_ok_and(|kind| kind.as_os_str() == "anon_inode:[eventfd]") {
+            return Err(Error::new("readlink /proc/self/fd", Errno::INVAL));
+        }
+        rustix::io::ioctl_fionbio(&fd, true).map_err(Error::of("ioctl FIONBIO"))?;
         Ok(Doorbell { fd: fd.into() })
     }
 
@@ -115,6 +126,16 @@ mod tests {
             (doorbell.clear(), doorbell.clear(), doorbell.clear()),
             (1, 1, 0)
         );
+    }
+
+    #[test]
+    fn only_an_eventfd_is_adopted() {
+        let doorbell = Doorbell::new().unwrap();
+        let adopted = Doorbell::adopt(doorbell.fd.as_fd().try_clone_to_owned().unwrap()).unwrap();
+        adopted.ring();
+        assert_eq!(doorbell.clear(), 1);
+        let file = std::fs::File::open("/proc/self/status").unwrap();
+        assert!(Doorbell::adopt(file.into()).is_err());
     }
 
     #[test]

@@ -1,17 +1,21 @@
 //! Connections between processes of one user that carry packets: a listener with an abstract name, and channels that keep the boundaries of what
 //! is sent (SOCK_SEQPACKET). No call blocks. Both ends check by SO_PEERCRED that the other is a process of the same user.
 
-use std::io::IoSlice;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use core::mem::MaybeUninit;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
-    self, AddressFamily, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketType,
-    sockopt,
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketType, sockopt,
 };
 
 use super::fd::{FLAGS, Fd};
 use super::{Error, Result, effective_uid};
+
+/// Most descriptors with one packet.
+pub const MAX_FDS: usize = 4;
 
 /// The backlog of pending connections.
 const BACKLOG: i32 = 64;
@@ -73,6 +77,29 @@ impl PacketChannel {
         Ok(channel)
     }
 
+    /// The process at the other end when it connected, or listened; none if it has no number here.
+    pub fn peer_process(&self) -> Option<u32> {
+        let mut peer = libc::ucred {
+            pid: 0,
+            uid: 0,
+            gid: 0,
+        };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to `peer`, and the length; both are local variables.
+        let failed = unsafe {
+            libc::getsockopt(
+                self.fd.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut peer).cast(),
+                &raw mut len,
+            )
+        };
+        // The kernel reports 0 for a process of another namespace.
+        let pid = u32::try_from(peer.pid).ok().filter(|pid| *pid != 0);
+        pid.filter(|_| failed == 0)
+    }
+
     fn check_peer(&self) -> Result<()> {
         let peer = sockopt::socket_peercred(&self.fd);
         let peer = peer.map_err(Error::of("getsockopt SO_PEERCRED"))?;
@@ -92,6 +119,55 @@ impl PacketChannel {
             Ok(_) => Ok(true),
             Err(Errno::AGAIN | Errno::NOBUFS) => Ok(false),
             Err(errno) => Err(Error::new("sendmsg", errno)),
+        }
+    }
+
+    /// Sends a packet with descriptors; false if there is no room now. More than [`MAX_FDS`] are an error.
+    pub fn send_with_fds(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool> {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+            return Err(Error::new("sendmsg", Errno::MSGSIZE));
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let parts = [IoSlice::new(packet)];
+        match retry_on_intr(|| net::sendmsg(&self.fd, &parts, &mut control, flags)) {
+            Ok(_) => Ok(true),
+            Err(Errno::AGAIN | Errno::NOBUFS) => Ok(false),
+            Err(errno) => Err(Error::new("sendmsg", errno)),
+        }
+    }
+
+    /// Receives a packet of exactly the buffer's length with its descriptors, which are close-on-exec; none if there is none. Another length is
+    /// an error, and so are more descriptors than [`MAX_FDS`] and the end of the connection.
+    pub fn receive_with_fds(&self, packet: &mut [u8]) -> Result<Option<Vec<OwnedFd>>> {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let len = packet.len();
+        let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+        let received = retry_on_intr(|| {
+            let parts = &mut [IoSliceMut::new(packet)];
+            net::recvmsg(&self.fd, parts, &mut control, flags)
+        });
+        let received = match received {
+            Ok(received) => received,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(errno) => return Err(Error::new("recvmsg", errno)),
+        };
+        // Taken in any case, so that they are closed with an error.
+        let mut fds = Vec::new();
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(some) = message {
+                fds.extend(some);
+            }
+        }
+        let cut = ReturnFlags::CTRUNC | ReturnFlags::TRUNC;
+        if received.bytes == 0 {
+            Err(Error::new("recvmsg", Errno::PIPE))
+        } else if received.bytes != len || received.flags.intersects(cut) {
+            Err(Error::new("recvmsg", Errno::MSGSIZE))
+        } else {
+            Ok(Some(fds))
         }
     }
 
@@ -170,5 +246,37 @@ mod tests {
             assert_eq!(server.receive(&mut room).unwrap().unwrap().len(), 4100);
         }
         assert!(client.send(&[1; 100], &[2; 4000]).unwrap());
+    }
+    #[test]
+    fn descriptors_travel_with_their_packet() {
+        let name = name("descriptors");
+        let listener = PacketListener::bind(&name).unwrap();
+        let client = PacketChannel::connect(&name).unwrap();
+        let server = listener.accept().unwrap().unwrap();
+        let ours = Some(std::process::id());
+        assert_eq!((client.peer_process(), server.peer_process()), (ours, ours));
+        let mut packet = [0; 4];
+        assert!(server.receive_with_fds(&mut packet).unwrap().is_none());
+        assert!(
+            client
+                .send_with_fds(b"four", &[client.as_fd(), listener.as_fd()])
+                .unwrap()
+        );
+        let fds = server.receive_with_fds(&mut packet).unwrap().unwrap();
+        assert_eq!((&packet, fds.len()), (b"four", 2));
+        // The third is one byte too long, the fourth one too short.
+        assert!(client.send_with_fds(b"none", &[]).unwrap());
+        assert_eq!(
+            server.receive_with_fds(&mut packet).unwrap().unwrap().len(),
+            0
+        );
+        for wrong in [&b"fives"[..], b"tri"] {
+            assert!(client.send_with_fds(wrong, &[client.as_fd()]).unwrap());
+            assert!(server.receive_with_fds(&mut packet).is_err());
+        }
+        let many = [client.as_fd(); MAX_FDS + 1];
+        assert!(client.send_with_fds(b"many", &many).is_err());
+        net::shutdown(&client.fd, net::Shutdown::Both).unwrap();
+        assert!(server.receive_with_fds(&mut packet).is_err(), "the end");
     }
 }

@@ -2,10 +2,10 @@
 //! A plain bell is cleared as a whole, a counting one gives one ring to each reader.
 
 use core::time::Duration;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::simulated::{Descriptor, Event, Object, block, point, wake, with};
-use super::{Result, now};
+use super::{Error, Result, now};
 
 /// A simulated eventfd.
 #[derive(Debug)]
@@ -28,6 +28,11 @@ impl Doorbell {
     fn with(counting: bool) -> Result<Doorbell> {
         let fd = Descriptor::new(Object::Event(Event::default()))?;
         Ok(Doorbell { fd, counting })
+    }
+
+    /// No other process is simulated.
+    pub fn adopt(_: OwnedFd) -> Result<Doorbell> {
+        Err(Error::refused())
     }
 
     /// Rings.

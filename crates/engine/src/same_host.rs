@@ -1,0 +1,312 @@
+//! Shared memory for a connection whose peer is another process of the same host, or this one: both exchange random tokens over TCP, in their
+//! CAPS, and the side that initiated the connection hands a memfd with two rings over a local socket of the other.
+//!
+//! A token names the local socket of an engine (8 bytes) and has a secret of one connection (8 bytes). The initiator proves with the
+//! secret of the peer's token that it received it, and the answer of the responder contains the secret of the initiator's token. The kernel
+//! tells that both are processes of the same user, and their numbers; whether one can read the other's memory (process_vm_readv) is tried
+//! by reading a word.
+//!
+//! 1. Both: [`SameHost::expect`], and the token goes into the own CAPS.
+//! 2. The responder: [`Expected::set_peer`] with the token in the peer's CAPS. The initiator: [`SameHost::offer`].
+//! 3. Each: [`RingWaiter::rings_ready`] or [`RingWaiter::rings_failed`], from a thread of a shard, with no lock held.
+//!
+//! The responder has its rings when it has answered, which says nothing about the initiator. It learns that the initiator has them, too,
+//! by the first PATH message that arrives over TCP, and does not switch its own direction before.
+//!
+//! Limits: 256 local connections at once, each for five seconds at most ([`LIMITS`]); a wrong secret is counted and closes the connection
+//! without an answer. Before the first call there is no socket and no thread. A forked child has none of the descriptors, and its calls
+//! do nothing.
+
+mod client;
+mod message;
+mod server;
+
+use core::fmt;
+use core::time::Duration;
+use std::os::fd::BorrowedFd;
+use std::sync::{Arc, OnceLock, Weak};
+
+use verbena_mem::{Mapping, SharedMemoryError, Targets};
+use verbena_ring::{Consumer, Layout, Producer, RingMemory};
+use verbena_sync::locks::Mutex;
+
+use crate::core::Core;
+use crate::sys::{self, Doorbell, PacketChannel};
+use client::Offering;
+use message::Message;
+use server::Server;
+
+/// Limits of local connections.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    /// That one engine serves at once; one more is closed.
+    clients: u32,
+    /// How long each may take, on either side.
+    time: Duration,
+}
+
+/// A legitimate local connection lasts for some microseconds, or until the peer's CAPS have arrived.
+const LIMITS: Limits = Limits {
+    clients: 256,
+    time: Duration::from_secs(5),
+};
+
+/// Most bytes of one ring that a peer may have us map.
+pub(crate) const MAX_RING: usize = 16 << 20;
+
+/// What one side tells the other over TCP: where its local socket is, and the secret of one connection.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Token {
+    socket: u64,
+    secret: u64,
+}
+
+impl Token {
+    pub(crate) fn from_bytes(bytes: [u8; 16]) -> Token {
+        let both = u128::from_be_bytes(bytes);
+        Token {
+            socket: (both >> 64) as u64,
+            secret: both as u64,
+        }
+    }
+
+    pub(crate) fn to_bytes(self) -> [u8; 16] {
+        (u128::from(self.socket) << 64 | u128::from(self.secret)).to_be_bytes()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Token").finish_non_exhaustive()
+    }
+}
+
+/// The abstract name of a local socket.
+fn socket_name(socket: u64) -> String {
+    format!("verbena-{socket:016x}")
+}
+
+/// One side of two rings. Both keep their memory mapped.
+#[derive(Debug)]
+pub(crate) struct RingEnds {
+    pub(crate) tx: Producer,
+    pub(crate) rx: Consumer,
+    /// Rung by the peer.
+    pub(crate) bell_in: Doorbell,
+    /// Rung for the peer.
+    pub(crate) bell_out: Doorbell,
+    /// The peer's process, if it has a number here.
+    pub(crate) peer_pid: Option<u32>,
+    /// A word of the peer's memory could be read by [`sys::read_process`].
+    pub(crate) reads_peer: bool,
+}
+
+/// Why a connection has no rings, and stays on TCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoRings {
+    /// There is no such socket: another host or network namespace, or the peer has ended; or it is another user's (EPERM).
+    #[error("the peer's local socket cannot be reached: {0}")]
+    Unreachable(sys::Error),
+    /// The peer closed the local connection.
+    #[error("the peer closed the local connection")]
+    Closed,
+    /// It did not answer in time.
+    #[error("the local connection took too long")]
+    TimedOut,
+    /// It sent something else.
+    #[error("the peer's message is not valid")]
+    Malformed,
+    /// It does not know our secret.
+    #[error("the peer did not prove that it received our token")]
+    WrongSecret,
+    /// The shared memory cannot be used.
+    #[error("shared memory: {0}")]
+    Memory(#[from] SharedMemoryError),
+    /// The rings have another size than allowed.
+    #[error("rings of {0} bytes")]
+    Size(u64),
+    /// A system call failed.
+    #[error("system call failed: {0}")]
+    System(#[from] sys::Error),
+    /// The engine ends, or is one that has no local sockets.
+    #[error("the engine serves no local connections")]
+    Stopped,
+}
+
+/// A connection that waits for its rings. It is called once, or not at all if it is dropped before or no peer offers anything.
+pub(crate) trait RingWaiter: Send + Sync {
+    /// Both processes have the rings.
+    fn rings_ready(self: Arc<Self>, ends: RingEnds);
+
+    /// There will be none.
+    fn rings_failed(self: Arc<Self>, why: NoRings);
+}
+
+/// Local connections that an engine has rejected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Rejections {
+    /// The secret was none of ours.
+    pub(crate) wrong_secret: u64,
+    /// There were too many at once.
+    pub(crate) too_many: u64,
+    /// Anything else that no Verbena sends, and connections that sent nothing in time.
+    pub(crate) invalid: u64,
+}
+
+/// The same-host part of an engine.
+#[derive(Debug)]
+pub(crate) struct SameHost {
+    /// Made by the first call.
+    server: Mutex<Option<Arc<Server>>>,
+    limits: Limits,
+}
+
+impl Default for SameHost {
+    fn default() -> SameHost {
+        SameHost::with_limits(LIMITS)
+    }
+}
+
+impl SameHost {
+    fn with_limits(limits: Limits) -> SameHost {
+        SameHost {
+            server: Mutex::new(None),
+            limits,
+        }
+    }
+
+    /// A token for the CAPS of one connection; a peer that offers rings with it reaches `waiter`. None where there are no local sockets.
+    pub(crate) fn expect(&self, core: &Core, waiter: Weak<dyn RingWaiter>) -> Option<Expected> {
+        // Local sockets are not simulated.
+        if cfg!(shuttle) || core.check().is_err() {
+            return None;
+        }
+        let mut server = self.server.lock();
+        let server = match &*server {
+            Some(server) => server.clone(),
+            None => server
+                .insert(Server::start(core, self.limits).ok()?)
+                .clone(),
+        };
+        let secret = server.add(waiter)?;
+        Some(Expected {
+            server,
+            secret,
+            forks: sys::fork_count(),
+        })
+    }
+
+    /// The initiator's side: offers rings of `capacity` bytes each to the engine whose token the peer's CAPS contained. `own` is the
+    /// token in the own CAPS. Nothing blocks, and `waiter` is not called before this returns: a shard does the work.
+    pub(crate) fn offer(
+        &self,
+        core: &Core,
+        own: &Token,
+        peer: &Token,
+        capacity: usize,
+        waiter: Weak<dyn RingWaiter>,
+    ) -> Result<(), NoRings> {
+        if cfg!(shuttle) || core.check().is_err() {
+            return Err(NoRings::Stopped);
+        }
+        let layout = Layout::new(capacity).filter(|_| capacity <= MAX_RING);
+        let layout = layout.ok_or(NoRings::Size(capacity as u64))?;
+        let time = self.limits.time;
+        Offering::start(core, (*own, *peer), layout, waiter, time).map_err(|_| NoRings::Stopped)
+    }
+
+    /// Local connections rejected so far.
+    pub(crate) fn rejections(&self) -> Rejections {
+        let server = self.server.lock();
+        server
+            .as_ref()
+            .map_or_else(Rejections::default, |server| server.rejections())
+    }
+}
+
+/// A connection whose peer may offer rings, until this is dropped.
+pub(crate) struct Expected {
+    server: Arc<Server>,
+    secret: u64,
+    /// The fork count of the process it was made in.
+    forks: u64,
+}
+
+impl Expected {
+    /// For the own CAPS.
+    pub(crate) fn token(&self) -> Token {
+        Token {
+            socket: self.server.socket(),
+            secret: self.secret,
+        }
+    }
+
+    /// The token in the peer's CAPS: an offer is answered from now on. For the responder.
+    pub(crate) fn set_peer(&self, token: &Token) {
+        if sys::fork_count() == self.forks {
+            self.server.set_peer(self.secret, token.secret);
+        }
+    }
+}
+
+impl Drop for Expected {
+    fn drop(&mut self) {
+        // In a forked child a thread of the parent may hold the lock for ever.
+        if sys::fork_count() == self.forks {
+            self.server.remove(self.secret);
+        }
+    }
+}
+
+impl fmt::Debug for Expected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Expected").finish_non_exhaustive()
+    }
+}
+
+/// A word of this process that peers try to read: its address and value.
+fn probe_word() -> (u64, u64) {
+    static WORD: OnceLock<u64> = OnceLock::new();
+    // Any value serves; a random one is not found at a wrong address.
+    let word = WORD.get_or_init(|| sys::random_u64().unwrap_or(0x5642_5f50_524f_4245));
+    (core::ptr::from_ref(word).addr() as u64, *word)
+}
+
+/// Whether the word at `address` of that process can be read, and is `value`.
+fn can_read(pid: Option<u32>, (address, value): (u64, u64)) -> bool {
+    let mut word = [0; 8];
+    let mut targets = Targets::new();
+    targets.stage(&mut word);
+    let read = pid.is_some_and(|pid| sys::read_process(pid, address, 8, &mut targets) == Ok(8));
+    drop(targets);
+    read && word == value.to_ne_bytes()
+}
+
+/// Sends a message with descriptors. It is the first in its direction, so that there is room.
+fn send(channel: &PacketChannel, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), NoRings> {
+    match channel.send_with_fds(&message.emit(), fds) {
+        Ok(true) => Ok(()),
+        Err(error) if error.code() != libc::EPIPE && error.code() != libc::ECONNRESET => {
+            Err(error.into())
+        }
+        Ok(false) | Err(_) => Err(NoRings::Closed),
+    }
+}
+
+/// The process at the other end of a local connection, which may read our memory from now on.
+fn permitted_peer(channel: &PacketChannel) -> Option<u32> {
+    let pid = channel.peer_process();
+    if let Some(pid) = pid.filter(|pid| *pid != std::process::id()) {
+        sys::permit_reader(pid);
+    }
+    pid
+}
+
+/// The two rings in a mapping: the initiator writes to the first, the responder to the second.
+fn rings_in(mapping: Mapping, layout: Layout) -> Result<(RingMemory, RingMemory), NoRings> {
+    RingMemory::pair(mapping.into_pages(), layout)
+        .map_err(|pages| NoRings::Size(pages.len() as u64))
+}
+
+#[cfg(test)]
+mod tests;
