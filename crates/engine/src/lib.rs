@@ -33,10 +33,6 @@ mod oob;
 mod poll;
 mod qp_routes;
 mod roce;
-#[allow(
-    dead_code,
-    reason = "connections do not use it yet; the tests of the module do"
-)]
 mod same_host;
 pub mod security;
 mod shutdown;

@@ -11,7 +11,7 @@
 //! 3. Each: [`RingWaiter::rings_ready`] or [`RingWaiter::rings_failed`], from a thread of a shard, with no lock held.
 //!
 //! The responder has its rings when it has answered, which says nothing about the initiator. It learns that the initiator has them, too,
-//! by the first PATH message that arrives over TCP, and does not switch its own direction before.
+//! when the initiator's ring begins, and does not begin its own before.
 //!
 //! Limits: 256 local connections at once, each for five seconds at most ([`LIMITS`]); a wrong secret is counted and closes the connection
 //! without an answer. Before the first call there is no socket and no thread. A forked child has none of the descriptors, and its calls
@@ -23,6 +23,7 @@ mod server;
 
 use core::fmt;
 use core::time::Duration;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock, Weak};
 
 use verbena_mem::{Mapping, SharedMemoryError, Targets};
@@ -32,6 +33,7 @@ use verbena_sync::locks::Mutex;
 use crate::core::Core;
 use crate::sys::{self, Doorbell, PacketChannel};
 use client::Offering;
+use message::Message;
 use server::Server;
 
 /// Limits of local connections.
@@ -285,6 +287,17 @@ fn can_read(pid: Option<u32>, (address, value): (u64, u64)) -> bool {
     let read = pid.is_some_and(|pid| sys::read_process(pid, address, 8, &mut targets) == Ok(8));
     drop(targets);
     read && word == value.to_ne_bytes()
+}
+
+/// Sends a message with descriptors. It is the first in its direction, so that there is room.
+fn send(channel: &PacketChannel, message: &Message, fds: &[BorrowedFd<'_>]) -> Result<(), NoRings> {
+    match channel.send_with_fds(&message.emit(), fds) {
+        Ok(true) => Ok(()),
+        Err(error) if error.code() != libc::EPIPE && error.code() != libc::ECONNRESET => {
+            Err(error.into())
+        }
+        Ok(false) | Err(_) => Err(NoRings::Closed),
+    }
 }
 
 /// The process at the other end of a local connection, which may read our memory from now on.

@@ -20,6 +20,7 @@ pub mod nbd;
 pub mod pair;
 pub mod push;
 pub mod rdmap;
+pub mod ring;
 pub mod roce_cm;
 pub mod roce_packet;
 pub mod roce_qp;
@@ -64,6 +65,7 @@ pub const TARGETS: &[Target] = &[
     target("pair", pair::target),
     target("push", push::target),
     target("rdmap", rdmap::target),
+    target("ring", ring::target),
     target("roce_cm", roce_cm::target),
     target("roce_packet", roce_packet::target),
     target("roce_qp", roce_qp::target),

@@ -12,7 +12,7 @@ use verbena_sync::locks::Mutex;
 
 use super::message::{Kind, LEN, Message};
 use super::{
-    NoRings, RingEnds, RingWaiter, Token, can_read, permitted_peer, probe_word, rings_in,
+    NoRings, RingEnds, RingWaiter, Token, can_read, permitted_peer, probe_word, rings_in, send,
     socket_name,
 };
 use crate::core::Core;
@@ -96,9 +96,7 @@ impl Offering {
             probe: probe_word(),
         };
         let fds = [mapping.fd(), bell.as_fd()];
-        if !channel.send_with_fds(&offer.emit(), &fds)? {
-            return Err(NoRings::Closed);
-        }
+        send(&channel, &offer, &fds)?;
         let rings = rings_in(mapping, self.layout)?;
         Ok(Some(Offered {
             channel,
@@ -210,7 +208,9 @@ impl ShardTask for Offering {
     }
 
     fn expire(self: Arc<Self>, now: Time) {
-        if now >= self.deadline {
+        // The first attempt is made even if the shard was late.
+        let first = matches!(*self.state.lock(), State::Connecting(RETRY));
+        if now >= self.deadline && !first {
             self.fail(NoRings::TimedOut);
         } else {
             self.connect(now);

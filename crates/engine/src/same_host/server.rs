@@ -15,7 +15,7 @@ use verbena_sync::locks::Mutex;
 use super::message::{Kind, LEN, Message};
 use super::{
     Limits, MAX_RING, NoRings, Rejections, RingEnds, RingWaiter, can_read, permitted_peer,
-    probe_word, rings_in, socket_name,
+    probe_word, rings_in, send, socket_name,
 };
 use crate::core::Core;
 use crate::error::Error;
@@ -356,13 +356,7 @@ impl Client {
             secret,
             probe: probe_word(),
         };
-        // The only packet in this direction, so that there is room.
-        if !self
-            .channel
-            .send_with_fds(&answer.emit(), &[bell.as_fd()])?
-        {
-            return Err(NoRings::Closed);
-        }
+        send(&self.channel, &answer, &[bell.as_fd()])?;
         Ok(bell)
     }
 

@@ -1,14 +1,14 @@
 //! Tests of the exchange: two engines in one process, and hostile local connections.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use verbena_mem::Sources;
 use verbena_ring::Read;
 use verbena_testing::{wait_for, wait_readable, wait_until};
 
-use super::message::{Kind, LEN, Message};
+use super::message::{Kind, LEN};
 use super::*;
 use crate::{Config, Engine};
 

@@ -3,7 +3,7 @@
 
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::{Errno, retry_on_intr};
 use rustix::net::{
@@ -79,10 +79,25 @@ impl PacketChannel {
 
     /// The process at the other end when it connected, or listened; none if it has no number here.
     pub fn peer_process(&self) -> Option<u32> {
-        let peer = sockopt::socket_peercred(&self.fd).ok()?;
+        let mut peer = libc::ucred {
+            pid: 0,
+            uid: 0,
+            gid: 0,
+        };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to `peer`, and the length; both are local variables.
+        let failed = unsafe {
+            libc::getsockopt(
+                self.fd.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut peer).cast(),
+                &raw mut len,
+            )
+        };
         // The kernel reports 0 for a process of another namespace.
-        let pid = rustix::process::Pid::as_raw(Some(peer.pid));
-        u32::try_from(pid).ok().filter(|pid| *pid != 0)
+        let pid = u32::try_from(peer.pid).ok().filter(|pid| *pid != 0);
+        pid.filter(|_| failed == 0)
     }
 
     fn check_peer(&self) -> Result<()> {

@@ -46,6 +46,7 @@ fn main() -> io::Result<()> {
         ("rsocket", peers::sockets()),
         ("lan", peers::frames()),
         ("nbd", peers::clients()),
+        ("ring", peers::rings()),
     ];
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
     for (target, seeds) in corpora {

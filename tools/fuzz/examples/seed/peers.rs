@@ -1,5 +1,5 @@
 //! Seeds of the targets for what a peer sends outside of queue pairs: inquiries, hellos and services of the split driver, stream sockets,
-//! frames, and requests for an exported disk. Those that a codec can emit are built by it.
+//! frames, requests for an exported disk, and words of a shared ring. Those that a codec can emit are built by it.
 
 use verbena_lan::{Gso, GsoKind, Mac, Offloads, PartialChecksum, Vnet};
 use verbena_split::Arrangement;
@@ -175,6 +175,72 @@ pub(crate) fn clients() -> Vec<Seed> {
         (
             "others",
             vec![2, 4, 0, 1, 4, 6, 2, 8, 2, 5, 0, 0, 0, 2, 0, 0, 0],
+        ),
+    ]
+}
+
+/// A byte for the capacity, then steps: their number and operands.
+pub(crate) fn rings() -> Vec<Seed> {
+    let write = |n: u8| vec![0, n, 5];
+    let read = |n: u8| vec![3, n, 0];
+    let external = [
+        &[2][..],
+        &4096_u64.to_be_bytes(),
+        &9_u64.to_be_bytes(),
+        &[0],
+    ]
+    .concat();
+    let script = |steps: &[&[u8]]| [&[0][..], &steps.concat()].concat();
+    let seed_hostile = |step: &[u8]| {
+        script(&[
+            &write(20),
+            step,
+            &write(40),
+            &read(60),
+            &[5],
+            &write(40),
+            &read(60),
+        ])
+    };
+    vec![
+        (
+            "honest",
+            script(&[
+                &write(3),
+                &read(4),
+                &write(90),
+                &read(200),
+                &external,
+                &read(1),
+                &[9, 0],
+            ]),
+        ),
+        ("wraps", script(&[&write(30)[..], &read(40)].repeat(6))),
+        (
+            "sleeps",
+            script(&[&[5], &write(200), &[5], &read(250), &[5]]),
+        ),
+        (
+            "closed-by-consumer",
+            script(&[&write(60), &[9, 1], &write(60), &read(9)]),
+        ),
+        (
+            "head-beyond",
+            seed_hostile(&[6, 0, 3, 0xff, 0, 0, 0, 0, 0, 0, 0]),
+        ),
+        ("head-back", seed_hostile(&[6, 0, 2, 8])),
+        ("head-unaligned", seed_hostile(&[6, 0, 1, 1])),
+        ("always-asleep", seed_hostile(&[6, 1, 1, 1])),
+        (
+            "long-record",
+            seed_hostile(&[7, 0, 0, 0xff, 0xff, 0xff, 0xff]),
+        ),
+        ("empty-record", seed_hostile(&[7, 0, 1, 0])),
+        ("external-without-range", seed_hostile(&[7, 0, 2])),
+        ("early-end", seed_hostile(&[7, 0, 3])),
+        (
+            "unknown-kind",
+            seed_hostile(&[8, 1, 0x80, 0xff, 0, 0, 0, 0, 0, 0, 1]),
         ),
     ]
 }
