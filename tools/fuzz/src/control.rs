@@ -27,7 +27,7 @@ fn message(control: &Control, word: u32, payload: &[u8]) {
     match control {
         Control::Caps(caps) => list(caps, payload),
         // The three bytes behind the first are ignored.
-        Control::Rnr { .. } | Control::Path { .. } => {
+        Control::Rnr { .. } => {
             assert_eq!(control.ulp_word(), word);
             assert_eq!((out.len(), out[0]), (payload.len(), payload[0]));
         }

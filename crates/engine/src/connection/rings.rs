@@ -159,7 +159,8 @@ impl Rings {
                 if rx.ring.needs_wakeup_for_room() {
                     self.bell_out.ring();
                 }
-                rx.polls = 0;
+                // Not zero: the next empty read is usual.
+                rx.polls = 1;
                 RingRead::Moved(IoOutcome::Bytes(n))
             }
             Ok(Read::Empty) => RingRead::Empty,

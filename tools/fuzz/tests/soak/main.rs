@@ -11,6 +11,7 @@ mod shared;
 mod space;
 mod split;
 
+use std::alloc::System;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,6 +23,7 @@ use export::Disk;
 use shared::Shared;
 use space::Netns;
 use split::Split;
+use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use verbena::low::Wc;
 use verbena::{Access, Config, Connection, Cq, Device, Listener, Memory};
 use verbena_rsocket::{Flags, Linger, Net, Stream};
@@ -33,8 +35,14 @@ const CLIENTS: u64 = 3;
 const HOSTILE: u64 = 20;
 /// An MPA Request of revision 1 without private data (RFC 5044 §7.1.1).
 const REQUEST: &[u8] = b"MPA ID Req Frame\0\x01\0\0";
-/// Growth of the resident memory that is allowed between two idle moments: buffers of threads, arenas of the allocator.
-const SLACK: usize = 24 << 20;
+/// Counts what is allocated.
+#[global_allocator]
+static HEAP: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
+
+/// Growth of the allocated memory that is allowed between two idle moments: buffers of threads that were small before.
+const SLACK: usize = 4 << 20;
+/// Growth of the resident memory, which also has what the allocator keeps between live blocks in the arenas of two dozen threads.
+const RESIDENT_SLACK: usize = 96 << 20;
 /// Longer than any operation takes that works.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -59,6 +67,7 @@ fn add(count: &AtomicU64) {
 struct Resources {
     descriptors: usize,
     threads: usize,
+    allocated: usize,
     resident: usize,
 }
 
@@ -68,7 +77,10 @@ impl Resources {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let resident = resident.and_then(|rest| rest.split_whitespace().next());
+        let heap = HEAP.stats();
         Resources {
+            // Other threads allocate between the two loads.
+            allocated: heap.bytes_allocated.saturating_sub(heap.bytes_deallocated),
             descriptors: count("/proc/self/fd"),
             threads: count("/proc/self/task"),
             resident: resident.unwrap().parse::<usize>().unwrap() << 10,
@@ -407,7 +419,8 @@ fn soak(split: Option<Split>) {
     let same = |held: Resources| {
         held.descriptors <= before.descriptors
             && held.threads <= before.threads
-            && held.resident <= before.resident + SLACK
+            && held.allocated <= before.allocated + SLACK
+            && held.resident <= before.resident + RESIDENT_SLACK
     };
     // Longer than the timeouts set here.
     let after = settled_resources(Duration::from_secs(15), same);

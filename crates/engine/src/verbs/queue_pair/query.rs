@@ -38,11 +38,15 @@ impl Core {
     /// that are destroyed meanwhile are left out.
     pub(crate) fn describe(&self) -> String {
         let (function, config) = (&self.function, &self.config);
+        let refused = self.same_host.rejections();
         let mut text = format!(
-            "adapter name={} function={} personality={:?}\n",
+            "adapter name={} function={} personality={:?} rings_wrong_secret={} rings_too_many={} rings_invalid={}\n",
             config.name,
             function.number(),
             config.personality,
+            refused.wrong_secret,
+            refused.too_many,
+            refused.invalid,
         );
         for number in function.cq_numbers() {
             let Ok(cq) = function.query_cq(number) else {
