@@ -12,7 +12,7 @@ use verbena_sync::locks::Mutex;
 
 use super::message::{Kind, LEN, Message};
 use super::{
-    NoRings, RingEnds, RingWaiter, Token, can_read, permitted_peer, probe_word, rings_in,
+    NoRings, RingEnds, RingWaiter, Token, can_read, permitted_peer, probe_word, rings_in, send,
     socket_name,
 };
 use crate::core::Core;

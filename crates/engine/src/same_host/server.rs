@@ -15,7 +15,7 @@ use verbena_sync::locks::Mutex;
 use super::message::{Kind, LEN, Message};
 use super::{
     Limits, MAX_RING, NoRings, Rejections, RingEnds, RingWaiter, can_read, permitted_peer,
-    probe_word, rings_in, socket_name,
+    probe_word, rings_in, send, socket_name,
 };
 use crate::core::Core;
 use crate::error::Error;
