@@ -239,7 +239,7 @@ mod plain {
     }
 
     #[test]
-    fn a_record_read_in_part_keeps_the_consumer_awake() {
+    fn partly_read_record_keeps_the_consumer_awake() {
         let (mut producer, mut consumer, _) = ring(256);
         assert_eq!(write(&mut producer, b"abc"), Ok(3));
         assert_eq!(read(&mut consumer, 2).unwrap(), b"ab");
