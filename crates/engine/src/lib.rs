@@ -65,7 +65,7 @@ pub use poll::queue::{CompletionQueue, CompletionQueueInfo};
 pub use poll::sleep_poll::WeakCompletionQueue;
 pub use security::access::{AccessList, Refusal};
 pub use shutdown::Shutdown;
-pub use stream_path::StreamPath;
+pub use stream_path::{PeerProcess, StreamPath};
 pub use ulp::dial::UlpConnecting;
 pub use ulp::pair::{UlpOptions, UlpPair};
 pub use verbena_roce::Mtu;

@@ -300,15 +300,6 @@ fn send(channel: &PacketChannel, message: &Message, fds: &[BorrowedFd<'_>]) -> R
     }
 }
 
-/// The process at the other end of a local connection, which may read our memory from now on.
-fn permitted_peer(channel: &PacketChannel) -> Option<u32> {
-    let pid = channel.peer_process();
-    if let Some(pid) = pid.filter(|pid| *pid != std::process::id()) {
-        sys::permit_reader(pid);
-    }
-    pid
-}
-
 /// The two rings in a mapping: the initiator writes to the first, the responder to the second.
 fn rings_in(mapping: Mapping, layout: Layout) -> Result<(RingMemory, RingMemory), NoRings> {
     RingMemory::pair(mapping.into_pages(), layout)

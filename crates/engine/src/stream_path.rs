@@ -7,7 +7,16 @@ pub enum StreamPath {
     /// The TCP connection, and why it is not shared memory if that was tried.
     Tcp(Option<String>),
     /// Shared memory of two processes of one host (docs/same-host.md).
-    SharedMemory,
+    SharedMemory(PeerProcess),
+}
+
+/// The process at the other end of shared memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PeerProcess {
+    /// Its number, if it has one in this process's namespace.
+    pub pid: Option<u32>,
+    /// Its memory can be read by process_vm_readv(2), which payload could be fetched with.
+    pub is_readable: bool,
 }
 
 impl StreamPath {
@@ -15,7 +24,15 @@ impl StreamPath {
     pub(crate) fn name(&self) -> &'static str {
         match self {
             StreamPath::Tcp(_) => "tcp",
-            StreamPath::SharedMemory => "shared-memory",
+            StreamPath::SharedMemory(_) => "shared-memory",
+        }
+    }
+
+    /// The process at the other end of shared memory.
+    pub(crate) fn peer_process(&self) -> Option<u32> {
+        match self {
+            StreamPath::SharedMemory(peer) => peer.pid,
+            StreamPath::Tcp(_) => None,
         }
     }
 

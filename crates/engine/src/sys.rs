@@ -80,7 +80,7 @@ pub use listener::Listener;
 pub use packet_channel::{PacketChannel, PacketListener};
 pub use poller::{Interest, Poller, Ready};
 pub use port_pair::PortPair;
-pub use process_memory::{permit_reader, read_process};
+pub use process_memory::read_process;
 pub use processor::{
     SchedPolicy, parallelism, processor, processors, request_short_slice, set_affinity,
     set_sched_policy,

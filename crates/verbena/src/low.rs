@@ -49,7 +49,7 @@ pub use verbena_engine::sys::{
 };
 pub use verbena_engine::{Backoff, InterruptCounters, Mtu, Notify, QpAttr, Shutdown};
 pub use verbena_engine::{
-    CompletionQueueInfo, HandlerId, QueuePairInfo, StreamPath, WeakCompletionQueue,
+    CompletionQueueInfo, HandlerId, PeerProcess, QueuePairInfo, StreamPath, WeakCompletionQueue,
 };
 pub use verbena_events::eqe::ChannelEvent;
 pub use verbena_events::interrupts::{Accesses, At, Origin, SignalCounters};

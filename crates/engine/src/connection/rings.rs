@@ -15,6 +15,7 @@ use verbena_sync::atomic::{AtomicBool, Ordering, fence};
 use verbena_sync::locks::Mutex;
 
 use crate::same_host::RingEnds;
+use crate::stream_path::PeerProcess;
 use crate::sys::{self, Doorbell, Socket};
 
 /// Empty polls of the ring between two looks at the socket, whose end tells of the peer's.
@@ -34,6 +35,7 @@ pub(super) struct Rings {
     asleep: AtomicBool,
     /// This side may write to its ring.
     may_write: AtomicBool,
+    peer: PeerProcess,
 }
 
 #[derive(Debug)]
@@ -89,7 +91,16 @@ impl Rings {
             bell_out: ends.bell_out,
             asleep: AtomicBool::new(false),
             may_write: AtomicBool::new(role == Role::Initiator),
+            peer: PeerProcess {
+                pid: ends.peer_pid,
+                is_readable: ends.reads_peer,
+            },
         }
+    }
+
+    /// The peer.
+    pub(super) fn peer(&self) -> PeerProcess {
+        self.peer
     }
 
     /// Readable when the peer has woken this side.

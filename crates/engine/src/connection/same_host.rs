@@ -72,7 +72,7 @@ impl Connection {
     /// What carries the stream.
     pub(crate) fn path(&self) -> StreamPath {
         match self.transport.rings() {
-            Some(rings) if rings.is_writing() => StreamPath::SharedMemory,
+            Some(rings) if rings.is_writing() => StreamPath::SharedMemory(rings.peer()),
             _ => StreamPath::Tcp(self.no_rings.lock().map(|why| why.to_string())),
         }
     }

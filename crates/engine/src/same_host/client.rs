@@ -12,8 +12,7 @@ use verbena_sync::locks::Mutex;
 
 use super::message::{Kind, LEN, Message};
 use super::{
-    NoRings, RingEnds, RingWaiter, Token, can_read, permitted_peer, probe_word, rings_in, send,
-    socket_name,
+    NoRings, RingEnds, RingWaiter, Token, can_read, probe_word, rings_in, send, socket_name,
 };
 use crate::core::Core;
 use crate::error::Error;
@@ -87,7 +86,7 @@ impl Offering {
             }
             Err(error) => return Err(NoRings::Unreachable(error)),
         };
-        let peer_pid = permitted_peer(&channel);
+        let peer_pid = channel.peer_process();
         let mapping = Mapping::new(self.layout.pair_len())?;
         let bell = Doorbell::new()?;
         let offer = Message {

@@ -14,8 +14,8 @@ use verbena_sync::locks::Mutex;
 
 use super::message::{Kind, LEN, Message};
 use super::{
-    Limits, MAX_RING, NoRings, Rejections, RingEnds, RingWaiter, can_read, permitted_peer,
-    probe_word, rings_in, send, socket_name,
+    Limits, MAX_RING, NoRings, Rejections, RingEnds, RingWaiter, can_read, probe_word, rings_in,
+    send, socket_name,
 };
 use crate::core::Core;
 use crate::error::Error;
@@ -295,7 +295,7 @@ impl Client {
         };
         let bell_out = Doorbell::adopt(bell)?;
         let mapping = Mapping::adopt(memfd, layout.pair_len())?;
-        let peer_pid = permitted_peer(&self.channel);
+        let peer_pid = self.channel.peer_process();
         Ok(Offered {
             rings: rings_in(mapping, layout)?,
             bell_out,

@@ -2,11 +2,8 @@
 //! The kernel checks every address on both sides, so that neither a wrong address of the peer nor memory that was unmapped here does any
 //! harm. What is read may change meanwhile.
 
-use std::sync::OnceLock;
-
 use rustix::io::Errno;
 use verbena_mem::Targets;
-use verbena_sync::atomic::Ordering;
 
 use super::{Error, Result};
 
@@ -40,35 +37,6 @@ pub fn read_process(pid: u32, address: u64, len: u64, targets: &mut Targets<'_>)
     }
 }
 
-/// Allows the process `pid` to read this one's memory where Yama restricts that to parents (`kernel.yama.ptrace_scope` is 1, as on Ubuntu);
-/// nothing happens elsewhere. Yama remembers one such process, so the first stays the one until it has ended: others cannot read, and
-/// find that out by trying.
-pub fn permit_reader(pid: u32) {
-    // A `static` uses the atomics of `core`.
-    static PERMITTED: core::sync::atomic::AtomicU32 = core::sync::atomic::AtomicU32::new(0);
-    static RESTRICTED: OnceLock<bool> = OnceLock::new();
-    let restricted = RESTRICTED.get_or_init(|| {
-        let scope = std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
-        scope.is_ok_and(|scope| scope.trim() == "1")
-    });
-    if !restricted {
-        return;
-    }
-    let before = PERMITTED.load(Ordering::Relaxed);
-    if before == pid || (before != 0 && std::fs::exists(format!("/proc/{before}")).unwrap_or(true))
-    {
-        return;
-    }
-    let order = Ordering::Relaxed;
-    if PERMITTED
-        .compare_exchange(before, pid, order, order)
-        .is_ok()
-    {
-        // SAFETY: takes numbers only. If it fails, the other process cannot read, and finds that out by trying.
-        unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(pid), 0, 0, 0) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,7 +50,6 @@ mod tests {
 
     #[test]
     fn own_memory_is_read_by_address() {
-        permit_reader(std::process::id());
         let bytes: Vec<u8> = (0..100).collect();
         let address = bytes.as_ptr().addr() as u64;
         for len in [1, 8, 60, 100] {

@@ -28,7 +28,8 @@ fn connected(settings: &[(&str, &str)], others: &[(&str, &str)]) -> (Side, Side)
 }
 
 fn is_shared(side: &Side) -> bool {
-    side.qp.query().unwrap().path == Some(StreamPath::SharedMemory)
+    let path = side.qp.query().unwrap().path;
+    matches!(path, Some(StreamPath::SharedMemory(peer)) if peer.pid == Some(std::process::id()))
 }
 
 fn receive(side: &Side) {

@@ -235,6 +235,10 @@ impl QueuePairInfo {
             ("peer", or_none(self.peer_addr)),
             ("path", or_none(self.path.as_ref().map(StreamPath::name))),
             (
+                "peer_pid",
+                or_none(self.path.as_ref().and_then(StreamPath::peer_process)),
+            ),
+            (
                 "no_shared_memory",
                 or_none(self.path.as_ref().and_then(StreamPath::reason)),
             ),
