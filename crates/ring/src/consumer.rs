@@ -57,6 +57,13 @@ pub struct Consumer {
     violation: Option<Violation>,
 }
 
+impl RingMemory {
+    /// The side that reads.
+    pub fn into_consumer(self) -> Consumer {
+        Consumer::new(self)
+    }
+}
+
 impl Consumer {
     pub(crate) fn new(memory: RingMemory) -> Consumer {
         Consumer {

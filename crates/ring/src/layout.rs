@@ -16,7 +16,7 @@ pub const DATA: usize = 384;
 /// Bytes of a page, for which both rings of a connection are kept apart.
 const PAGE: usize = 4096;
 
-/// Least bytes for records: with a quarter of them read and not yet reported to the producer, a record of each kind fits.
+/// Least bytes for records: a record of each kind fits when the consumer has read a quarter of them.
 pub const MIN_CAPACITY: usize = 64;
 /// Most bytes for records.
 pub const MAX_CAPACITY: usize = 1 << 30;

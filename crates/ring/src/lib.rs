@@ -3,7 +3,7 @@
 //!
 //! **No index of the producer is shared.** A record is published by its header word, which is stored last (release); the word behind the
 //! last record is zero. So the consumer polls the line that will hold the next record, and a short message costs the transfer of that
-//! line only. Of the consumer the producer sees how far it has read, in steps of a quarter of the ring.
+//! line only. Of the consumer the producer sees how far it has read.
 //!
 //! **Trust.** The other process may write every word at any time. Each word is loaded once, and its copy is checked; what no honest peer
 //! writes is a [`Violation`], after which the handle moves no bytes. A handle never reads or writes outside the ring, whatever is in it.
@@ -30,6 +30,16 @@ pub use error::{RingError, Violation};
 pub use layout::Layout;
 pub use memory::{RingMemory, SharedWords};
 pub use producer::Producer;
+
+/// A ring in memory of this process: both sides, and its words as a peer would access them, for tests, models and the fuzz target.
+pub fn on_heap(layout: Layout) -> (Producer, Consumer, SharedWords) {
+    let words = SharedWords::new(layout);
+    (
+        words.memory().into_producer(),
+        words.memory().into_consumer(),
+        words,
+    )
+}
 
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,13 @@ pub struct Producer {
     violation: Option<Violation>,
 }
 
+impl RingMemory {
+    /// The side that writes. The memory is in its initial state, all zero.
+    pub fn into_producer(self) -> Producer {
+        Producer::new(self)
+    }
+}
+
 impl Producer {
     pub(crate) fn new(memory: RingMemory) -> Producer {
         Producer {

@@ -3,7 +3,7 @@
 
 use verbena_mem::{Sources, Targets};
 
-use crate::memory::on_heap;
+use crate::on_heap;
 use crate::{Consumer, Layout, Producer, Read, RingError};
 
 /// Writes bytes from one span.
@@ -174,14 +174,27 @@ mod plain {
         assert!(consumer.is_empty());
     }
 
-    /// Less than a quarter is not reported, so that the line of the consumer's position stays where it is.
+    /// If the consumer's process ends, the producer knows what it has read.
     #[test]
-    fn room_is_published_in_quarters() {
+    fn position_is_published_after_every_read() {
         let (mut producer, mut consumer, words) = ring(1024);
         for part in 1..=8 {
             assert_eq!(write(&mut producer, &[0; 56]), Ok(56));
+            assert_eq!(producer.unread(), 64);
             assert_eq!(read(&mut consumer, 56).unwrap().len(), 56);
-            assert_eq!(words.load(crate::layout::HEAD), part / 4 * 256);
+            assert_eq!(words.load(crate::layout::HEAD), part * 64);
+            assert_eq!(producer.unread(), 0);
+        }
+    }
+
+    #[test]
+    fn waiting_producer_is_woken_for_a_quarter() {
+        let (mut producer, mut consumer, _) = ring(1024);
+        while write(&mut producer, &[0; 56]) == Ok(56) {}
+        assert!(producer.prepare_wait());
+        for part in 1..=8 {
+            assert_eq!(read(&mut consumer, 56).unwrap().len(), 56);
+            assert_eq!(consumer.needs_wakeup_for_room(), part == 4);
         }
     }
 

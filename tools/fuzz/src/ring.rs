@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use verbena_mem::{Sources, Targets};
 use verbena_ring::layout::{ASLEEP, CLOSED, DATA, HEAD, WAITS};
-use verbena_ring::memory::on_heap;
+use verbena_ring::on_heap;
 use verbena_ring::record::Header;
 use verbena_ring::{Consumer, Layout, Producer, Read, RingError, SharedWords};
 

@@ -4,7 +4,8 @@ use verbena_mem::{
     Access, Att, Mapping, MemAccess, Pages, Pd, Policy, Region, Sources, Targets, Tpt, catch_faults,
 };
 
-use crate::memory::{RingMemory, on_heap};
+use crate::memory::RingMemory;
+use crate::on_heap;
 use crate::{Layout, Read, RingError};
 
 const PD: Pd = Pd(1);

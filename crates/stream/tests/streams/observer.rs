@@ -75,7 +75,6 @@ fn message_under_rnr_is_discarded_and_uncounted() {
         read_v2: true,
         send_imm: true,
         memory_placement: true,
-        rings: true,
         xrc: false,
         drop_overlong: false,
     };
