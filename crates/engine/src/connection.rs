@@ -26,7 +26,7 @@ use core::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
 use verbena_nic::{Outbox, Qp};
-use verbena_stream::{Role, Time};
+use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 use verbena_sync::locks::Mutex;
 use verbena_sync::locks::OnceLock;
@@ -38,10 +38,11 @@ use crate::oob::hello::OobHello;
 use crate::poll::group::{Group, Member};
 use crate::poll::shard::{Shard, ShardTask};
 use crate::poll::watch::Watch;
-use crate::same_host::{Expected, NoRings};
+use crate::same_host::NoRings;
 use crate::sys::{Doorbell, Ready, Socket};
 use liveness::Progress;
 use rings::Rings;
+use same_host::ExpectedRings;
 use starting::Starting;
 
 /// A connection.
@@ -87,7 +88,7 @@ pub(crate) struct Connection {
     /// The initiator offers rings when the peer's CAPS have arrived.
     awaits_token: AtomicBool,
     /// What the peer finds when it comes with rings, until they are installed.
-    expected_rings: Mutex<Option<(Expected, Role)>>,
+    expected_rings: Mutex<Option<ExpectedRings>>,
     /// Why the stream stays on TCP although rings were offered.
     no_rings: Mutex<Option<NoRings>>,
 }

@@ -28,6 +28,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use verbena_mem::{Mapping, SharedMemoryError, Targets};
 use verbena_ring::{Consumer, Layout, Producer, RingMemory};
+use verbena_sync::atomic::{AtomicU32, Ordering};
 use verbena_sync::locks::Mutex;
 
 use crate::core::Core;
@@ -128,6 +129,9 @@ pub(crate) enum NoRings {
     /// A system call failed.
     #[error("system call failed: {0}")]
     System(#[from] sys::Error),
+    /// Its CAPS have no token, or something is between the two: an older peer, one with the setting off, a proxy.
+    #[error("the peer offers none on this path")]
+    NotOffered,
     /// The engine ends, or is one that has no local sockets.
     #[error("the engine serves no local connections")]
     Stopped,
@@ -159,6 +163,18 @@ pub(crate) struct SameHost {
     /// Made by the first call.
     server: Mutex<Option<Arc<Server>>>,
     limits: Limits,
+    /// Connections that have or expect rings.
+    connections: Arc<AtomicU32>,
+}
+
+/// A share of the connections that may have rings at once: each takes descriptors and memory. Returned when it is dropped.
+#[derive(Debug)]
+pub(crate) struct RingPermit(Arc<AtomicU32>);
+
+impl Drop for RingPermit {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Default for SameHost {
@@ -172,7 +188,16 @@ impl SameHost {
         SameHost {
             server: Mutex::new(None),
             limits,
+            connections: Arc::default(),
         }
+    }
+
+    /// Permits one more connection to have rings, of at most `most`.
+    pub(crate) fn permit(&self, most: u32) -> Option<RingPermit> {
+        let order = Ordering::Relaxed;
+        let more = |n: u32| (n < most).then_some(n + 1);
+        let permitted = self.connections.fetch_update(order, order, more).is_ok();
+        permitted.then(|| RingPermit(self.connections.clone()))
     }
 
     /// A token for the CAPS of one connection; a peer that offers rings with it reaches `waiter`. None where there are no local sockets.

@@ -238,6 +238,8 @@ settings! {
     crc: Choice = Choice::Auto, Keyword(CHOICES);
     /// Pass connections between processes of one host through shared memory: `auto` where the peer's address is one of this host, `on` also where it may be behind another address, as in containers (docs/same-host.md).
     same_host: Choice = Choice::Auto, Keyword(CHOICES);
+    /// Connections in shared memory at once; further ones stay on TCP.
+    same_host_connections: u32 = 256, Number(0..=65_535);
     /// The size of each direction's ring in shared memory; the next power of two is used.
     same_host_ring: usize = 256 << 10, Bytes(4096..=16 << 20);
     /// Frames that fit a TCP segment, or long ones; `auto` is large towards Verbena and mss towards others.

@@ -14,7 +14,7 @@ use verbena_stream::Role;
 use verbena_sync::atomic::{AtomicBool, Ordering, fence};
 use verbena_sync::locks::Mutex;
 
-use crate::same_host::RingEnds;
+use crate::same_host::{RingEnds, RingPermit};
 use crate::stream_path::PeerProcess;
 use crate::sys::{self, Doorbell, Socket};
 
@@ -36,6 +36,7 @@ pub(super) struct Rings {
     /// This side may write to its ring.
     may_write: AtomicBool,
     peer: PeerProcess,
+    _permit: RingPermit,
 }
 
 #[derive(Debug)]
@@ -75,7 +76,7 @@ enum RxPhase {
 }
 
 impl Rings {
-    pub(super) fn new(ends: RingEnds, role: Role) -> Rings {
+    pub(super) fn new(ends: RingEnds, role: Role, permit: RingPermit) -> Rings {
         Rings {
             tx: Mutex::new(Tx {
                 ring: ends.tx,
@@ -95,6 +96,7 @@ impl Rings {
                 pid: ends.peer_pid,
                 is_readable: ends.reads_peer,
             },
+            _permit: permit,
         }
     }
 

@@ -13,7 +13,7 @@ use super::startup::is_same_host;
 use super::{Bound, Connection};
 use crate::config::Choice;
 use crate::poll::watch::WatchedBy;
-use crate::same_host::{NoRings, RingEnds, RingWaiter, Token};
+use crate::same_host::{Expected, NoRings, RingEnds, RingPermit, RingWaiter, Token};
 use crate::stream_path::StreamPath;
 use crate::sys;
 
@@ -21,6 +21,14 @@ use crate::sys;
 const RETURN_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often that is checked.
 const RETURN_CHECK: Duration = Duration::from_micros(50);
+
+/// What a connection keeps until its rings are installed.
+pub(super) struct ExpectedRings {
+    /// What the peer finds when it comes with rings.
+    expected: Expected,
+    role: Role,
+    permit: RingPermit,
+}
 
 impl Connection {
     /// The token of this side for CAPS, if the peer may be on this host and both are to use rings.
@@ -30,9 +38,15 @@ impl Connection {
         if !wanted || self.transport.has_tls() || self.transport.separate_reader().is_some() {
             return None;
         }
-        let expected = self.core.same_host.expect(&self.core, self.own.clone())?;
+        let same_host = &self.core.same_host;
+        let permit = same_host.permit(self.core.config.same_host_connections)?;
+        let expected = same_host.expect(&self.core, self.own.clone())?;
         let token = expected.token().to_bytes();
-        *self.expected_rings.lock() = Some((expected, role));
+        *self.expected_rings.lock() = Some(ExpectedRings {
+            expected,
+            role,
+            permit,
+        });
         self.awaits_token.store(true, Ordering::Release);
         Some(token)
     }
@@ -50,18 +64,17 @@ impl Connection {
         }
         let mut expected = self.expected_rings.lock();
         let offered = match (&*expected, token.map(Token::from_bytes)) {
-            (Some((expected, Role::Responder)), Some(peer)) => {
-                expected.set_peer(&peer);
+            (Some(rings), Some(peer)) if rings.role == Role::Responder => {
+                rings.expected.set_peer(&peer);
                 Ok(())
             }
-            (Some((expected, Role::Initiator)), Some(peer)) => {
-                let (core, own) = (&self.core, expected.token());
+            (Some(rings), Some(peer)) => {
+                let (core, own) = (&self.core, rings.expected.token());
                 let bytes = core.config.same_host_ring.next_power_of_two();
                 core.same_host
                     .offer(core, &own, &peer, bytes, self.own.clone())
             }
-            // The peer has no rings.
-            _ => Err(NoRings::Stopped),
+            _ => Err(NoRings::NotOffered),
         };
         if let Err(why) = offered {
             *expected = None;
@@ -83,8 +96,8 @@ impl Connection {
         let offered = !self.awaits_token.swap(false, Ordering::AcqRel);
         // Rings that the peer has, or is about to have, are installed here soon; others are not any more.
         let mut awaited = match &*self.expected_rings.lock() {
-            Some((_, Role::Initiator)) => offered,
-            Some((expected, Role::Responder)) => !expected.cancel(),
+            Some(rings) if rings.role == Role::Initiator => offered,
+            Some(rings) => !rings.expected.cancel(),
             None => false,
         };
         loop {
@@ -120,8 +133,7 @@ impl Connection {
 
 impl RingWaiter for Connection {
     fn rings_ready(self: Arc<Self>, ends: RingEnds) {
-        let role = self.expected_rings.lock().as_ref().map(|(_, role)| *role);
-        let (Some(bound), Some(role)) = (self.bound.get(), role) else {
+        let Some(bound) = self.bound.get() else {
             return;
         };
         let mut out = Outbox::new();
@@ -129,12 +141,14 @@ impl RingWaiter for Connection {
             // Under the lock: the connection may be leaving its group.
             let state = self.watch.lock();
             let running = state.watched_by == WatchedBy::Group;
-            running
-                && self.transport.install_rings(Rings::new(ends, role))
-                && bound.group.watch_doorbell(&*self).is_ok()
+            // Held until they are installed: a thread that moves the connection waits for one or the other.
+            let mut expected = self.expected_rings.lock();
+            let taken = expected.take().filter(|_| running);
+            taken.is_some_and(|rings| {
+                let rings = Rings::new(ends, rings.role, rings.permit);
+                self.transport.install_rings(rings)
+            }) && bound.group.watch_doorbell(&*self).is_ok()
         };
-        // After they were installed: a thread that moves the connection waits for one or the other.
-        *self.expected_rings.lock() = None;
         if watched {
             self.full_turn(&mut out);
         } else if self.is_running() {

@@ -30,7 +30,7 @@ struct Words {
 const HEADER: [usize; 4] = [HEAD, ASLEEP, CLOSED, WAITS];
 
 impl SharedWords {
-    pub(super) fn new(layout: Layout) -> SharedWords {
+    pub(crate) fn new(layout: Layout) -> SharedWords {
         let slots = (0..layout.capacity() / 8).map(|_| AtomicU64::new(0));
         SharedWords {
             words: Arc::new(Words {
@@ -40,7 +40,7 @@ impl SharedWords {
         }
     }
 
-    pub(super) fn memory(&self) -> RingMemory {
+    pub(crate) fn memory(&self) -> RingMemory {
         RingMemory {
             words: self.words.clone(),
         }
