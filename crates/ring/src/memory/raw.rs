@@ -157,7 +157,7 @@ pub struct SharedWords {
 }
 
 impl SharedWords {
-    pub(super) fn new(layout: Layout) -> SharedWords {
+    pub(crate) fn new(layout: Layout) -> SharedWords {
         let words = (0..layout.memory_len() / 8).map(|_| AtomicU64::new(0));
         SharedWords {
             words: Arc::new(words.collect()),
@@ -165,7 +165,7 @@ impl SharedWords {
         }
     }
 
-    pub(super) fn memory(&self) -> RingMemory {
+    pub(crate) fn memory(&self) -> RingMemory {
         let start = NonNull::from(&**self.words).cast();
         // SAFETY: the words are aligned, `memory_len` bytes long, and live until the last `Arc` of them is dropped. `on_heap` makes one
         // producer and one consumer, and all other accesses are atomic.
