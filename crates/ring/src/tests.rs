@@ -567,14 +567,14 @@ mod model {
             assert_eq!(write(&mut producer, &[1; 16]), Ok(16));
             assert_eq!(write(&mut producer, &[2; 24]), Ok(24));
             let writer = thread::spawn(move || {
-                let wrote = write(&mut producer, &[3; 8]).unwrap();
+                let wrote = write(&mut producer, &[3; 16]).unwrap();
                 (wrote, producer)
             });
             assert_eq!(read(&mut consumer, 16).unwrap(), [1; 16]);
             assert_eq!(read(&mut consumer, 24).unwrap(), [2; 24]);
-            let early = read(&mut consumer, 8).unwrap_or_default();
+            let early = read(&mut consumer, 16).unwrap_or_default();
             let (wrote, _producer) = writer.join().unwrap();
-            let late = read(&mut consumer, 8).unwrap_or_default();
+            let late = read(&mut consumer, 16).unwrap_or_default();
             assert_eq!([early, late].concat(), vec![3; wrote]);
             assert!(consumer.is_empty());
         });

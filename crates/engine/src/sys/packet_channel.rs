@@ -126,7 +126,8 @@ impl PacketChannel {
     pub fn send_with_fds(&self, packet: &[u8], fds: &[BorrowedFd<'_>]) -> Result<bool> {
         let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FDS))];
         let mut control = SendAncillaryBuffer::new(&mut room);
-        if !control.push(SendAncillaryMessage::ScmRights(fds)) {
+        // Because of padding the buffer may have room for one more.
+        if fds.len() > MAX_FDS || !control.push(SendAncillaryMessage::ScmRights(fds)) {
             return Err(Error::new("sendmsg", Errno::MSGSIZE));
         }
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -164,7 +165,7 @@ impl PacketChannel {
         let cut = ReturnFlags::CTRUNC | ReturnFlags::TRUNC;
         if received.bytes == 0 {
             Err(Error::new("recvmsg", Errno::PIPE))
-        } else if received.bytes != len || received.flags.intersects(cut) {
+        } else if received.bytes != len || received.flags.intersects(cut) || fds.len() > MAX_FDS {
             Err(Error::new("recvmsg", Errno::MSGSIZE))
         } else {
             Ok(Some(fds))

@@ -1,8 +1,10 @@
 //! The same memory for loom: every word is one of loom's atomics, payload included, whose accesses are relaxed.
-//! So a consumer that reads payload without synchronization may see older bytes, as on a real processor, and a model finds it.
+//! So a consumer that reads payload without synchronization may see older bytes, as on a real processor, and a model finds it. A cell
+//! beside each word is accessed with its payload, so that loom also reports a producer that overwrites bytes that may still be read.
 
 use std::sync::Arc;
 
+use loom::cell::UnsafeCell;
 use verbena_mem::{Sources, Targets, Unmapped};
 
 use super::{AtomicU64, Ordering};
@@ -25,6 +27,8 @@ struct Words {
     /// Those of the offsets in `HEADER`.
     header: [AtomicU64; HEADER.len()],
     slots: Vec<AtomicU64>,
+    /// One for each slot: copies of payload, which must not be concurrent.
+    copies: Vec<UnsafeCell<()>>,
 }
 
 const HEADER: [usize; 4] = [HEAD, ASLEEP, CLOSED, WAITS];
@@ -36,6 +40,9 @@ impl SharedWords {
             words: Arc::new(Words {
                 header: core::array::from_fn(|_| AtomicU64::new(0)),
                 slots: slots.collect(),
+                copies: (0..layout.capacity() / 8)
+                    .map(|_| UnsafeCell::new(()))
+                    .collect(),
             }),
         }
     }
@@ -61,6 +68,10 @@ impl RingMemory {
         &self.words.slots[at as usize / 8 % self.words.slots.len()]
     }
 
+    fn copies(&self, word: u64) -> &UnsafeCell<()> {
+        &self.words.copies[word as usize % self.words.copies.len()]
+    }
+
     /// Payload begins at a multiple of eight, as the producer writes it.
     pub(crate) fn copy_in(
         &self,
@@ -74,6 +85,7 @@ impl RingMemory {
         for (word, chunk) in (at / 8..).zip(bytes[skip..].chunks(8)) {
             let mut value = [0; 8];
             value[..chunk.len()].copy_from_slice(chunk);
+            self.copies(word).with_mut(|_| ());
             self.slot(word * 8)
                 .store(u64::from_ne_bytes(value), Ordering::Relaxed);
         }
@@ -88,7 +100,10 @@ impl RingMemory {
         len: usize,
     ) -> Result<(), Unmapped> {
         let end = at + len as u64;
-        let words = (at / 8..end.div_ceil(8)).map(|word| self.slot(word * 8));
+        let words = (at / 8..end.div_ceil(8)).map(|word| {
+            self.copies(word).with(|_| ());
+            self.slot(word * 8)
+        });
         let bytes: Vec<u8> = words
             .flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes())
             .collect();
