@@ -621,15 +621,12 @@ fn request_waits_for_a_replaced_listener() {
     let private = cma(there, here, b"");
     let req = CmMessage::Req(request(0xa, at, &private));
     peer.send(here, 77, req);
-    // The answer to an unknown DREQ shows that the request was handled, and had none.
-    let dreq = Dreq {
-        local_id: 0xb,
-        remote_id: 0xc,
-        remote_qpn: Qpn::wrapping(0xd),
-        private: &[],
-    };
-    peer.send(here, 5, CmMessage::Dreq(dreq));
-    assert!(matches!(parse(&peer.receive()), (5, CmMessage::Drep(_))));
+    // The rejection of a request for another port shows that the first one was handled, and had no answer.
+    let other = SocketAddr::new(here, 9);
+    peer.send(here, 5, CmMessage::Req(request(0xb, other, &private)));
+    assert!(
+        matches!(parse(&peer.receive()), (5, CmMessage::Rej(rej)) if rej.reason == RejReason::INVALID_SERVICE_ID)
+    );
     let listening = b.engine.listen(at, 16).unwrap();
     peer.send(here, 77, req);
     listening.next().unwrap().unwrap().reject(b"");
@@ -720,14 +717,12 @@ fn silent_peer_that_refuses_tcp_is_refused() {
     let [here, there, nowhere] = addresses();
     let device = here.to_string();
     let (a, _silent) = (Side::new(&[("device", device.as_str())]), Peer::new(there));
-    match wait(&connect(&a, (there, 7174).into(), b"")) {
-        Err(Error::Unreachable { cause, .. }) => assert!(cause.is_refused(), "{cause}"),
-        other => panic!("{other:?}"),
-    }
-    // No socket of this host has the port there: the refusal is reported at once.
-    match a.qp.connect((nowhere, 7174).into(), b"", |_| ()) {
-        Err(Error::Unreachable { cause, .. }) => assert!(cause.is_refused(), "{cause}"),
-        other => panic!("{other:?}"),
+    // At the second address no socket of this host has the port, and no message is sent.
+    for peer in [there, nowhere] {
+        match wait(&connect(&a, (peer, 7174).into(), b"")) {
+            Err(Error::Unreachable { cause, .. }) => assert!(cause.is_refused(), "{cause}"),
+            other => panic!("{other:?}"),
+        }
     }
 }
 

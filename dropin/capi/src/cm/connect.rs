@@ -3,6 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::net::SocketAddr;
+use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::sync::{Arc, Once};
 
@@ -306,8 +307,11 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: `c` was created by this library; the program destroys neither the queue pair of its identifier nor its own one during this call.
     let pair = unsafe { qp::of(c)? };
     pair.disconnect();
-    // Over RoCEv2 the event follows when the peer has confirmed, or does not answer.
+    // Over RoCEv2 the event follows when the peer has confirmed, or does not answer, or when the queue pair is destroyed.
     let is_reported_later = pair.connection().is_some_and(Qp::awaits_disconnect);
+    own.link
+        .awaits_peer
+        .store(is_reported_later, Ordering::Release);
     // SAFETY: `c` is not null, since `qp::of` succeeded; the program does not access the field `state` while this call runs.
     unsafe { (*c).state = IBV_QPS_ERR };
     // In synchronous mode this call waits for its event, if it will come or is there already: the peer may have ended the connection first.
