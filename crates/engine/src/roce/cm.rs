@@ -415,9 +415,9 @@ impl RoceCm {
             ..Packet::new(Operation::Datagram(deth, None), QP1, psn)
         };
         // At an own address the message would reach any of the processes that share the port, also this one, which may end before it hands
-        // it over.
+        // it over. Other messages must not overtake the packets before them.
         if core.roce_ports.has(peer)
-            && let Ok((_, message)) = CmMessage::parse(mad)
+            && let Ok((_, message @ CmMessage::Drep(_))) = CmMessage::parse(mad)
             && let Some(claim) = self.owner_elsewhere(core, peer, &message)
             && RoceCm::hand_over(core, (SocketAddr::new(local, PORT), peer), &packet, claim)
         {
