@@ -3,6 +3,7 @@
 //! cannot be used with another.
 
 use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -19,6 +20,7 @@ use crate::datagram::ud_pair::{UdOptions, UdPair};
 use crate::error::Error;
 use crate::notify::Inbox;
 use crate::poll::queue::CompletionQueue;
+use crate::roce::cm::RoceCm;
 use crate::security::access::AccessList;
 use crate::sys::Listener;
 use crate::ulp::dial::UlpConnecting;
@@ -215,6 +217,12 @@ impl Engine {
     /// Packets of RoCEv2 that were handed over between processes of this user, which share UDP port 4791.
     pub fn packet_handovers(&self) -> PacketHandovers {
         self.core.roce_ports.handover.counters()
+    }
+
+    /// Waits until the peers have confirmed the end of all connections over RoCEv2 that were ended here, at most for this time; false if some
+    /// have not. A process that ends does not repeat messages that were lost.
+    pub fn wait_disconnected(&self, limit: Duration) -> bool {
+        RoceCm::wait_disconnected(&self.core, limit)
     }
 
     /// A control queue pair for `depth` requests, which complete in `cq` if one is named (V5).

@@ -3,3 +3,4 @@
 
 pub(crate) mod cm;
 pub(crate) mod connection;
+pub(crate) mod loss;

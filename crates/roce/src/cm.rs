@@ -148,17 +148,20 @@ pub struct Accepted {
 /// How often and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CmTimers {
-    /// The time before a message is repeated.
-    pub interval: Duration,
+    /// The time before a message is repeated for the first time; it doubles with each repetition.
+    pub first: Duration,
+    /// The longest time between two repetitions.
+    pub longest: Duration,
     /// Repetitions of a message.
     pub retries: u8,
 }
 
 impl Default for CmTimers {
-    /// Eight times half a second.
+    /// A message that is lost costs a tenth of a second, and a peer that does not answer 4.7 seconds.
     fn default() -> CmTimers {
         CmTimers {
-            interval: Duration::from_millis(500),
+            first: Duration::from_millis(100),
+            longest: Duration::from_millis(800),
             retries: 7,
         }
     }
@@ -179,8 +182,17 @@ pub struct CommunicationId {
     last: Mad,
     /// It is to be sent now.
     due: bool,
-    /// When it is repeated, and how often it still is.
-    repeat: Option<(Time, u8)>,
+    repeat: Option<Repeat>,
+}
+
+/// The repetition of a message that is not answered.
+#[derive(Debug, Clone, Copy)]
+struct Repeat {
+    at: Time,
+    /// The time since it was sent last.
+    interval: Duration,
+    /// How often it is repeated still.
+    left: u8,
 }
 
 impl CommunicationId {
@@ -346,11 +358,11 @@ impl CommunicationId {
     }
 
     fn handle_mra(&mut self, exponent: u8, now: Time) {
-        if let Some((_, retries)) = self.repeat
+        if let Some(repeat) = &mut self.repeat
             && matches!(self.state, State::ReqSent | State::RepSent)
         {
             let wait = Duration::from_nanos(4096 << u64::from(exponent.min(31)));
-            self.repeat = Some((now + wait.max(self.timers.interval), retries));
+            repeat.at = now + wait.max(repeat.interval);
         }
     }
 
@@ -398,20 +410,22 @@ impl CommunicationId {
 
     /// When [`handle_timeout`](CommunicationId::handle_timeout) is to be called.
     pub fn deadline(&self) -> Option<Time> {
-        self.repeat.map(|(at, _)| at)
+        self.repeat.map(|repeat| repeat.at)
     }
 
     /// Repeats the message that was not answered, or gives up.
     pub fn handle_timeout(&mut self, now: Time) -> Outcome {
-        let Some((at, retries)) = self.repeat else {
+        let Some(repeat) = self.repeat.filter(|repeat| repeat.at <= now) else {
             return Outcome::Nothing;
         };
-        if now < at {
-            return Outcome::Nothing;
-        }
-        if let Some(left) = retries.checked_sub(1) {
+        if let Some(left) = repeat.left.checked_sub(1) {
+            let interval = (repeat.interval * 2).min(self.timers.longest);
             self.due = true;
-            self.repeat = Some((now + self.timers.interval, left));
+            self.repeat = Some(Repeat {
+                at: now + interval,
+                interval,
+                left,
+            });
             return Outcome::Nothing;
         }
         let was_ending = self.state == State::DreqSent;
@@ -437,7 +451,11 @@ impl CommunicationId {
     }
 
     fn expect_answer(&mut self, now: Time) {
-        self.repeat = Some((now + self.timers.interval, self.timers.retries));
+        self.repeat = Some(Repeat {
+            at: now + self.timers.first,
+            interval: self.timers.first,
+            left: self.timers.retries,
+        });
     }
 }
 

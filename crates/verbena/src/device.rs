@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::ToSocketAddrs;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use parking_lot::{Mutex, RwLock};
 use verbena_engine::{AccessList, CompletionQueue, Config, Engine};
@@ -256,6 +257,19 @@ impl Device {
     /// ```
     pub fn is_link_up(&self) -> Result<bool, Error> {
         Ok(self.inner().engine.is_link_up()?)
+    }
+
+    /// Waits until the peers have confirmed the end of all connections over RoCEv2 that were ended here, at most for `limit`; false if some
+    /// have not. A process that ends at once does not repeat the message, should it be lost, and its peer would not notice the end.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # let device = verbena::Device::open()?;
+    /// assert!(device.wait_disconnected(Duration::from_millis(500)));
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn wait_disconnected(&self, limit: Duration) -> bool {
+        self.inner().engine.wait_disconnected(limit)
     }
 
     /// Its addresses, at least one (setting `device`): those of queue pairs that the program connects by number.

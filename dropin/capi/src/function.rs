@@ -192,7 +192,11 @@ impl AdapterFunction {
 
     pub(crate) fn remove_pair(&self, number: u32, event_number: u32) {
         self.pairs.remove(number);
-        self.links.write().remove(&event_number);
+        let link = self.links.write().remove(&event_number);
+        // No event comes for it any more.
+        if let Some(link) = link.and_then(|link| link.upgrade()) {
+            link.report_destroyed();
+        }
     }
 
     /// The queue pair with this number; null if there is none.

@@ -15,7 +15,8 @@ const LOCAL: u32 = 0xa;
 const REMOTE: u32 = 0xb;
 const TRANSACTION: u64 = 7;
 const TIMERS: CmTimers = CmTimers {
-    interval: Duration::from_millis(500),
+    first: Duration::from_millis(100),
+    longest: Duration::from_millis(400),
     retries: 3,
 };
 

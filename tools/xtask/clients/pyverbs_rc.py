@@ -48,7 +48,7 @@ class End:
         attr = QPAttr(port_num=PORT)
         attr.qp_access_flags = ACCESS
         attr.dest_qp_num = other.pair.qp_num
-        attr.path_mtu = IBV_MTU_4096
+        attr.path_mtu = context.query_port(PORT).active_mtu
         attr.max_rd_atomic = attr.max_dest_rd_atomic = 4
         attr.min_rnr_timer = 12
         attr.timeout, attr.retry_cnt, attr.rnr_retry = 14, 7, 7

@@ -17,6 +17,7 @@ mod probes;
 pub(crate) mod process;
 mod pyverbs;
 mod releases;
+mod roce;
 mod rping;
 mod rsockets;
 mod source;
@@ -195,7 +196,7 @@ fn trials<'a>(cases: &[&'a Case], users: &[User], all_users: bool) -> Vec<Trial<
     for case in cases {
         let is_first = programs.insert(program(&case.name));
         for user in users.iter().copied() {
-            let is_separate = case.topology.is_separate();
+            let is_separate = case.needs_namespaces();
             let runs = match user {
                 User::Own => all_users || users.len() == 1 || is_separate || is_first,
                 User::Other(_) => !is_separate,
@@ -232,7 +233,10 @@ fn all() -> Vec<Case> {
         trace::cases(),
         wheels::cases(),
     ];
-    families.into_iter().flatten().collect()
+    let mut cases: Vec<Case> = families.into_iter().flatten().collect();
+    let over_roce = roce::cases(&cases);
+    cases.extend(over_roce);
+    cases
 }
 
 #[cfg(test)]

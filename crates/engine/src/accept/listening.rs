@@ -37,14 +37,17 @@ impl Reservation {
     pub fn listen(self, backlog: usize) -> Result<Listening, Error> {
         self.core.check()?;
         let at = self.listener.local_addr()?;
+        // First, so that a peer that finds the TCP port open finds the other one, too.
+        let roce = RoceCm::prepare_listener(&self.core, at)?;
         let (acceptor, waiting) = Acceptor::open(&self.core, self.listener, backlog)?;
-        let mut listening = Listening {
-            roce: None,
+        if let Some(roce) = &roce {
+            roce.listen(at, &acceptor);
+        }
+        Ok(Listening {
+            roce,
             acceptor,
             waiting,
-        };
-        listening.roce = RoceCm::listen(&self.core, &listening.acceptor, at)?;
-        Ok(listening)
+        })
     }
 }
 

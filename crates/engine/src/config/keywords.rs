@@ -52,7 +52,7 @@ pub enum Profile {
 /// The protocol that queue pairs are connected with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wire {
-    /// The adapter chooses: iWARP over TCP.
+    /// The adapter chooses: iWARP over TCP, and RoCEv2 for connections by address that are refused there.
     Auto,
     /// iWARP over TCP.
     Tcp,

@@ -210,9 +210,9 @@ const WRITE_OR_READ: RtrKinds = RtrKinds {
 settings! {
     /// The semantics that the adapter presents: `roce` as most programs expect, `iwarp` as a standard iWARP adapter.
     personality: Personality = Personality::Roce, Keyword(PERSONALITIES);
-    /// The protocol of connections and datagrams, unless `peers` has an entry for the peer: `tcp` and `auto` are iWARP, `roce` is RoCEv2 over UDP port 4791 (docs/roce.md).
+    /// The protocol of connections and datagrams, unless `peers` has an entry for the peer: `tcp` is iWARP, `roce` is RoCEv2 over UDP port 4791, and `auto` is iWARP, or RoCEv2 for a connection by address that is refused over TCP (docs/roce.md).
     wire: Wire = Wire::Auto, Keyword(WIRES);
-    /// Packets of connections over RoCEv2 that are dropped when they arrive, of a million: for tests of programs on a lossy network.
+    /// Packets of connections over RoCEv2, and messages of its connection manager, that are dropped when they arrive, of a million: for tests of programs on a lossy network. Datagrams are not dropped, since few programs repeat them.
     roce_loss: u32 = 0, Number(0..=500_000);
     /// The device name, for programs that choose a device by name.
     name: String = "verbena0".to_owned(), Label;

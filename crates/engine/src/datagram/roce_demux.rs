@@ -44,6 +44,21 @@ impl RoceDemux {
         self.by_number.write().insert(qpn, handler);
     }
 
+    /// Packets for this number go to `to` from now on, if they went to `from`.
+    pub(crate) fn replace(
+        &self,
+        qpn: Qpn,
+        from: &Weak<dyn PacketHandler>,
+        to: Weak<dyn PacketHandler>,
+    ) {
+        let mut by_number = self.by_number.write();
+        if let Some(handler) = by_number.get_mut(&qpn)
+            && Weak::ptr_eq(handler, from)
+        {
+            *handler = to;
+        }
+    }
+
     pub(crate) fn remove(&self, qpn: Qpn) {
         let gone = self.by_number.write().remove(&qpn);
         drop(gone);

@@ -50,6 +50,12 @@ impl RocePorts {
         Ok(port)
     }
 
+    /// The port is open at this address.
+    pub(crate) fn has(&self, local: IpAddr) -> bool {
+        let ports = self.ports.lock();
+        ports.open.iter().any(|port| port.ip() == local)
+    }
+
     /// The ports at all local addresses.
     pub(crate) fn at_all(&self, core: &Arc<Core>) -> Result<Arc<[Arc<UdpPort>]>, Error> {
         let all = core.local_addresses.all()?.iter();

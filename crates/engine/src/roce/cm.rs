@@ -18,6 +18,7 @@ mod terms;
 use core::cell::RefCell;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use verbena_nic::{Outbox, PacketSender, QpState};
@@ -45,6 +46,7 @@ use crate::notify::pipeline::catch_panic;
 use crate::oob::qpn::port_and_index;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::roce::connection::RoceConnection;
+use crate::roce::loss::LossInjector;
 use crate::sys::{self, Ready};
 use request::RoceRequest;
 use services::Services;
@@ -52,8 +54,15 @@ use sidr::{Queries, SidrService};
 use table::{Action, Asked, Ends, Table};
 
 const QP1: Qpn = Qpn::wrapping(MadHeader::QPN);
+/// How long requests for a service whose listener was closed are neither accepted nor rejected: a program may close a listener and open
+/// the next one, and with the times of adapters its peer would ask for it later.
+const REPLACE_TIME: Duration = Duration::from_millis(500);
+/// The same while a listener is opened.
+const OPEN_TIME: Duration = Duration::from_secs(2);
 /// How long the name of a service may be in use by a claim that was given up.
-const CLAIM_WAIT: Duration = Duration::from_millis(200);
+const CLAIM_WAIT: Duration = Duration::from_millis(700);
+/// Services whose listener was closed; beyond that, the oldest one is forgotten.
+const MAX_ENDED_SERVICES: usize = 64;
 /// A REJ for a REQ.
 const OF_REQ: u8 = 0;
 
@@ -70,7 +79,19 @@ pub(crate) struct RoceCm {
     table: Mutex<Table>,
     listeners: Services<Weak<Acceptor>>,
     sidr_listeners: Services<Weak<dyn SidrService>>,
+    /// Services whose listener was closed a moment ago, or is being opened, the oldest first.
+    ended: Mutex<VecDeque<EndedService>>,
     queries: Queries,
+    loss: LossInjector,
+}
+
+/// A service whose listener was closed, or is being opened.
+struct EndedService {
+    service: u64,
+    /// Where requests for it are claimed still.
+    addresses: Vec<IpAddr>,
+    /// When it is forgotten.
+    until: Time,
 }
 
 /// A listener receives requests over RoCEv2 while this exists.
@@ -88,12 +109,19 @@ impl Drop for ServiceGuard {
         let Some(core) = self.cm.core.upgrade().filter(|core| core.is_alive()) else {
             return;
         };
-        for address in &self.addresses {
-            let claim = Claim::Service(self.service);
-            core.roce_ports.handover.release(*address, claim);
-        }
         self.cm.listeners.remove(self.port, self.token);
         self.cm.sidr_listeners.remove(self.port, self.token);
+        let addresses = core::mem::take(&mut self.addresses);
+        self.cm
+            .end_service(&core, self.service, addresses, REPLACE_TIME);
+    }
+}
+
+impl ServiceGuard {
+    /// Requests for the service at this address go to the listener from now on.
+    pub(crate) fn listen(&self, at: SocketAddr, acceptor: &Arc<Acceptor>) {
+        let acceptor = Arc::downgrade(acceptor);
+        self.cm.listeners.add(at, self.token, acceptor);
     }
 }
 
@@ -146,7 +174,9 @@ impl RoceCm {
             table: Mutex::default(),
             listeners: Services::default(),
             sidr_listeners: Services::default(),
+            ended: Mutex::default(),
             queries: Queries::default(),
+            loss: LossInjector::new(random),
         });
         let cm = core.roce_cm.get_or_init(|| new.clone()).clone();
         if Arc::ptr_eq(&cm, &new) {
@@ -159,20 +189,14 @@ impl RoceCm {
         Ok(cm)
     }
 
-    /// Has a listener receive requests over RoCEv2 as well, as the setting `wire` says. `None` if it does not: with `auto`, also if the port
-    /// of RoCEv2 cannot be opened.
-    pub(crate) fn listen(
+    /// Prepares that a listener receives requests over RoCEv2 as well, as the setting `wire` says. `None` if it does not: with `auto`, also
+    /// if the port of RoCEv2 cannot be opened. Requests that arrive before [`ServiceGuard::listen`] are repeated by their senders.
+    pub(crate) fn prepare_listener(
         core: &Arc<Core>,
-        acceptor: &Arc<Acceptor>,
         at: SocketAddr,
     ) -> Result<Option<ServiceGuard>, Error> {
         let service = CmaHeader::service_id(CmaHeader::PS_TCP, at.port());
-        let guard = RoceCm::open_service(core, at, service)?;
-        if let Some(guard) = &guard {
-            let acceptor = Arc::downgrade(acceptor);
-            guard.cm.listeners.add(at, guard.token, acceptor);
-        }
-        Ok(guard)
+        RoceCm::open_service(core, at, service)
     }
 
     /// Opens the ports of RoCEv2 at which a listener at this address is reached, and claims requests for its service there.
@@ -207,8 +231,6 @@ impl RoceCm {
                 own.filter(|ip| ip.is_ipv4() == at.is_ipv4()).collect()
             }
         };
-        let ports = addresses.iter().map(|ip| core.roce_ports.at(core, *ip));
-        let ports = ports.collect::<Result<Vec<_>, Error>>()?;
         let mut guard = ServiceGuard {
             cm: RoceCm::of(core)?,
             port: at.port(),
@@ -216,11 +238,79 @@ impl RoceCm {
             service,
             addresses: Vec::new(),
         };
+        guard.cm.resume_service(service, &addresses);
+        // Until the listener is there, a request is neither accepted nor rejected.
+        guard
+            .cm
+            .end_service(core, service, addresses.clone(), OPEN_TIME);
+        let ports = addresses.iter().map(|ip| core.roce_ports.at(core, *ip));
+        let ports = ports.collect::<Result<Vec<_>, Error>>()?;
         for port in &ports {
             RoceCm::claim(core, port, service)?;
             guard.addresses.push(port.ip());
         }
         Ok(guard)
+    }
+
+    /// A service has no listener now: unless it gets one, its claims are given up when this time has passed.
+    fn end_service(&self, core: &Arc<Core>, service: u64, addresses: Vec<IpAddr>, time: Duration) {
+        let until = sys::now() + time;
+        let mut ended = self.ended.lock();
+        ended.push_back(EndedService {
+            service,
+            addresses,
+            until,
+        });
+        while ended.len() > MAX_ENDED_SERVICES {
+            let oldest = ended.pop_front();
+            oldest.iter().for_each(|oldest| self.release(core, oldest));
+        }
+        drop(ended);
+        self.shard.set_timer(until, self.token);
+    }
+
+    /// A listener is opened: the claims of an earlier one at these addresses are its own.
+    fn resume_service(&self, service: u64, at: &[IpAddr]) {
+        let mut ended = self.ended.lock();
+        let same = ended.iter_mut().filter(|other| other.service == service);
+        same.for_each(|other| other.addresses.retain(|address| !at.contains(address)));
+    }
+
+    /// Gives up the claims of services that have had no listener for long enough.
+    fn release_ended(&self, core: &Arc<Core>, now: Time) {
+        let mut ended = self.ended.lock();
+        ended.retain(|one| {
+            let is_over = one.until <= now;
+            if is_over {
+                self.release(core, one);
+            }
+            !is_over
+        });
+    }
+
+    fn release(&self, core: &Core, ended: &EndedService) {
+        for address in &ended.addresses {
+            if !self.serves(*address, ended.service) {
+                let claim = Claim::Service(ended.service);
+                core.roce_ports.handover.release(*address, claim);
+            }
+        }
+    }
+
+    /// A listener of this process has the service at this address.
+    fn serves(&self, local: IpAddr, service: u64) -> bool {
+        let port = |space| CmaHeader::port_of(space, service);
+        let connections = port(CmaHeader::PS_TCP).and_then(|port| self.listeners.find(local, port));
+        let datagrams =
+            port(CmaHeader::PS_UDP).and_then(|port| self.sidr_listeners.find(local, port));
+        connections.is_some() || datagrams.is_some()
+    }
+
+    /// The listener of this service was closed a moment ago, or is being opened.
+    fn has_just_ended(&self, local: IpAddr, service: u64) -> bool {
+        let ended = self.ended.lock();
+        let mut same = ended.iter().filter(|other| other.service == service);
+        same.any(|other| other.addresses.contains(&local))
     }
 
     /// Claims requests that reach other processes at this port. A child that the program has forked may hold the name of an earlier claim until
@@ -249,6 +339,29 @@ impl RoceCm {
         };
         let now = sys::now();
         cm.with_table(core, |table| table.disconnect(qp, forget, now))
+    }
+
+    /// The queue pair with this number in the function has a connection of the connection manager, or is being connected by it.
+    pub(crate) fn has_qp(core: &Core, qp: u32) -> bool {
+        let cm = core.roce_cm.get();
+        cm.is_some_and(|cm| cm.table.lock().has_qp(qp))
+    }
+
+    /// Waits until the peers have confirmed the end of all connections that were ended here; false if some have not within the limit.
+    pub(crate) fn wait_disconnected(core: &Arc<Core>, limit: Duration) -> bool {
+        let Some(cm) = core.roce_cm.get().filter(|_| core.is_alive()) else {
+            return true;
+        };
+        let is_done = || !cm.table.lock().has_closing();
+        sys::wait(sys::now() + limit, is_done);
+        is_done()
+    }
+
+    /// The first packet of a connection has arrived.
+    fn handle_first_packet(&self, local_id: u32, now: Time) {
+        if let Some(core) = self.core.upgrade() {
+            self.with_table(&core, |table| table.handle_first_packet(local_id, now));
+        }
     }
 
     /// Tells all peers that their connections have ended.
@@ -301,6 +414,15 @@ impl RoceCm {
             payload: mad,
             ..Packet::new(Operation::Datagram(deth, None), QP1, psn)
         };
+        // At an own address the message would reach any of the processes that share the port, also this one, which may end before it hands
+        // it over. Other messages must not overtake the packets before them.
+        if core.roce_ports.has(peer)
+            && let Ok((_, message @ CmMessage::Drep(_))) = CmMessage::parse(mad)
+            && let Some(claim) = self.owner_elsewhere(core, peer, &message)
+            && RoceCm::hand_over(core, (SocketAddr::new(local, PORT), peer), &packet, claim)
+        {
+            return;
+        }
         let mut bytes = Vec::with_capacity(MadHeader::MAD_LEN + 32);
         packet.emit(&mut bytes);
         let mut burst = port.burst(SocketAddr::new(peer, PORT));
@@ -317,24 +439,16 @@ impl RoceCm {
         local: IpAddr,
         message: &CmMessage<'_>,
     ) -> Option<Claim> {
-        let (service, is_served) = match message {
-            CmMessage::Req(req) => {
-                let port = CmaHeader::port_of(CmaHeader::PS_TCP, req.service);
-                let found = port.and_then(|port| self.listeners.find(local, port));
-                (req.service, found.is_some())
-            }
-            CmMessage::SidrReq(req) => {
-                let port = CmaHeader::port_of(CmaHeader::PS_UDP, req.service);
-                let found = port.and_then(|port| self.sidr_listeners.find(local, port));
-                (req.service, found.is_some())
-            }
+        let service = match message {
+            CmMessage::Req(req) => req.service,
+            CmMessage::SidrReq(req) => req.service,
             other => {
                 let port = (named_id(other)? >> 16) as u16;
                 let is_ours = core.oob.qpn_allocator.ports().contains(&port);
                 return (!is_ours).then_some(Claim::Port(port));
             }
         };
-        (!is_served).then_some(Claim::Service(service))
+        (!self.serves(local, service)).then_some(Claim::Service(service))
     }
 
     /// Hands a message to the process that owns it; false if there is none, or it can take no more.
@@ -427,7 +541,13 @@ impl RoceCm {
         if core.config.wire_to(from) == Wire::Tcp {
             return Err(unknown());
         }
-        let found = self.listeners.find(local, port).ok_or_else(unknown)?;
+        let Some(found) = self.listeners.find(local, port) else {
+            return match self.has_just_ended(local, req.service) {
+                // It is repeated, and finds the next listener if there is one then.
+                true => Ok(()),
+                false => Err(unknown()),
+            };
+        };
         let is_paused = found.upgrade().ok_or_else(unknown)?.is_paused();
         let header = CmaHeader::parse(req.private).map_err(|_| no(RejReason::UNSUPPORTED))?;
         let service = match req.transport {
@@ -546,6 +666,9 @@ impl PacketHandler for RoceCm {
         let Some(core) = self.core.upgrade().filter(|_| deth.qkey == MadHeader::QKEY) else {
             return;
         };
+        if self.loss.drops_next(core.config.roce_loss) {
+            return;
+        }
         // Of other classes of management, or malformed.
         let Ok((transaction, message)) = CmMessage::parse(packet.payload) else {
             return;
@@ -572,6 +695,7 @@ impl ShardTask for RoceCm {
         let Some(core) = self.core.upgrade() else {
             return;
         };
+        self.release_ended(&core, now);
         self.expire_queries(&core, now);
         self.with_table(&core, |table| table.expire(now));
         loop {

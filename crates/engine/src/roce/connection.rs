@@ -22,6 +22,7 @@ use crate::datagram::udp_port::UdpPort;
 use crate::error::Error;
 use crate::poll::group::Group;
 use crate::poll::shard::{Shard, ShardTask, next_token};
+use crate::roce::loss::LossInjector;
 use crate::sys::{self, Ready};
 
 /// A connection over RoCEv2.
@@ -40,8 +41,7 @@ pub(crate) struct RoceConnection {
     /// When the timer expires that was set last.
     timer: Mutex<Option<Time>>,
     closed: AtomicBool,
-    /// The state of the random numbers for the setting `roce_loss`.
-    random: AtomicU64,
+    loss: LossInjector,
     /// Packets for this queue pair from other addresses than the peer's.
     foreign: AtomicU64,
     /// For the port, which holds no connection alive.
@@ -89,7 +89,7 @@ impl RoceConnection {
             token: next_token(),
             timer: Mutex::default(),
             closed: AtomicBool::new(false),
-            random: AtomicU64::new(u64::from(qpn.get())),
+            loss: LossInjector::new(u64::from(qpn.get())),
             foreign: AtomicU64::new(0),
             this: this.clone(),
         }))
@@ -173,20 +173,6 @@ impl RoceConnection {
         }
     }
 
-    /// The setting `roce_loss` drops the next packet.
-    fn is_dropped(&self) -> bool {
-        let loss = u64::from(self.core.config.roce_loss);
-        if loss == 0 {
-            return false;
-        }
-        // The steps of SplitMix64; a number that two threads draw at once does no harm.
-        let step = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self.random.fetch_add(step, Ordering::Relaxed);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % 1_000_000 < loss
-    }
-
     /// Sets the timer, unless one expires before. A timer that is too early only looks at the deadline again.
     fn set_timer(&self, deadline: Option<Time>) {
         let Some(deadline) = deadline else {
@@ -213,7 +199,7 @@ impl PacketHandler for RoceConnection {
             self.foreign.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        if self.is_dropped() {
+        if self.loss.drops_next(self.core.config.roce_loss) {
             return;
         }
         self.qp.handle_packet(packet, now, out);

@@ -21,13 +21,25 @@ use messages::{receive_messages, send_segments};
 #[derive(Debug)]
 pub struct DatagramSocket {
     fd: Fd,
+    /// A datagram that is longer than the network allows leaves in fragments.
+    may_fragment: bool,
 }
 
 impl DatagramSocket {
     /// Binds to `at` exclusively: sharing a UDP port would split its datagrams between programs.
+    ///
+    /// Datagrams are sent with "do not fragment", so that their IPv4 identification is 0, which the ICRC covers. From the first one on that
+    /// is longer than the network allows they may be fragmented, and have other identifications.
     pub fn bind(at: SocketAddr) -> Result<DatagramSocket> {
         let fd = bind_socket(at, SocketType::DGRAM, false)?;
-        Ok(DatagramSocket { fd })
+        if at.is_ipv4() {
+            sockopt::set_ip_mtu_discover(&fd, sockopt::Ipv4PathMtuDiscovery::DO)
+                .map_err(Error::of("setsockopt IP_MTU_DISCOVER"))?;
+        }
+        Ok(DatagramSocket {
+            fd,
+            may_fragment: true,
+        })
     }
 
     /// Binds to `at` for packets of RoCEv2, as a member of the group of this user's sockets at this address: a packet is steered to one of
@@ -39,7 +51,10 @@ impl DatagramSocket {
         let fd = bind_socket_with(at, SocketType::DGRAM, |fd| {
             sockopt::set_socket_reuseport(fd, true).map_err(Error::of("setsockopt SO_REUSEPORT"))
         })?;
-        let socket = DatagramSocket { fd };
+        let socket = DatagramSocket {
+            fd,
+            may_fragment: false,
+        };
         let done = match at {
             SocketAddr::V4(_) => {
                 sockopt::set_ip_mtu_discover(&socket.fd, sockopt::Ipv4PathMtuDiscovery::DO)
@@ -142,7 +157,10 @@ impl DatagramSocket {
             }
         };
         if joined {
-            Ok(DatagramSocket { fd })
+            Ok(DatagramSocket {
+                fd,
+                may_fragment: false,
+            })
         } else {
             Err(Error::new("setsockopt IP_ADD_MEMBERSHIP", Errno::NODEV))
         }
@@ -174,11 +192,17 @@ impl DatagramSocket {
     /// Sends a datagram; false if there is no room now. A pending error of an earlier one (such as port unreachable) is skipped.
     pub fn send(&self, bytes: &[u8], to: SocketAddr) -> Result<bool> {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let mut may_fragment = self.may_fragment && to.is_ipv4();
         loop {
             match retry_on_intr(|| net::sendto(&self.fd, bytes, flags, &to)) {
                 Ok(_) => return Ok(true),
                 Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(false),
                 Err(Errno::CONNREFUSED) => {}
+                Err(Errno::MSGSIZE) if may_fragment => {
+                    may_fragment = false;
+                    sockopt::set_ip_mtu_discover(&self.fd, sockopt::Ipv4PathMtuDiscovery::WANT)
+                        .map_err(Error::of("setsockopt IP_MTU_DISCOVER"))?;
+                }
                 Err(errno) => return Err(Error::new("sendto", errno)),
             }
         }

@@ -3,6 +3,7 @@
 //! only: `connect`, `expect`, or accepting an [`Incoming`](crate::Incoming).
 
 mod attr;
+mod fallback;
 mod migration;
 mod migration_state;
 mod oob;
@@ -28,14 +29,14 @@ use verbena_wire::Srqn;
 use verbena_wire::ext::RnrTimer;
 
 use crate::config::Wire;
-use crate::connection::{Connection, Done, Options, Slot};
+use crate::connection::{Connection, Options, Slot};
 use crate::core::Core;
 use crate::error::Error;
 use crate::poll::queue::{CompletionQueue, Queue};
 use crate::roce::cm::RoceCm;
 use crate::sys;
 use crate::verbs::shared_send_queue::{SendQueue, SharedSendQueue};
-use oob::{Callable, MovedNumber, ReservedNumber};
+use oob::{Callable, MovedNumber, RoceNumber};
 
 /// An XRC domain: its targets receive into the shared receive queues that their peers name. Clones are handles of the same one; targets and shared
 /// receive queues keep it alive. A target has no completion queue of its own: its connection is served with an empty one of the domain, or by
@@ -131,7 +132,7 @@ pub struct QueuePair {
     /// Present if peers can call it.
     oob: Option<Callable>,
     /// Its number in packets of RoCEv2, if peers cannot call it.
-    roce_number: Mutex<Option<ReservedNumber>>,
+    roce_number: RoceNumber,
     /// Present if peers could call it before it was migrated.
     moved_number: Option<MovedNumber>,
 }
@@ -236,7 +237,7 @@ impl QueuePair {
             _xrcd: xrcd.cloned(),
             attr,
             oob: callable,
-            roce_number: Mutex::default(),
+            roce_number: RoceNumber::default(),
             moved_number: None,
         })
     }
@@ -411,9 +412,10 @@ impl QueuePair {
         };
         if self.core.config.wire_to(to.ip()) == Wire::Roce {
             let qpn = self.roce_qpn()?;
-            return RoceCm::connect(&self.core, to, options, qpn, Box::new(done));
+            let limit = self.core.config.startup_timeout;
+            return RoceCm::connect(&self.core, to, options, (qpn, limit), Box::new(done));
         }
-        Connection::dial(&self.core, to, options, None, Box::new(done) as Done)
+        self.dial(to, options, Box::new(done))
     }
 
     /// Disconnects gracefully: the peer gets the responses it is owed and sees the end; our outstanding requests are flushed.
@@ -438,6 +440,11 @@ impl QueuePair {
         }
         let (qp, state) = (self.number(), self.state());
         Err(Error::NotConnected { qp, state })
+    }
+
+    /// The peer has not confirmed yet that the connection has ended, or there is one: the event of its end follows. Only over RoCEv2.
+    pub fn awaits_disconnect(&self) -> bool {
+        RoceCm::has_qp(&self.core, self.number())
     }
 
     pub(crate) fn check_connectable(&self) -> Result<(), Error> {

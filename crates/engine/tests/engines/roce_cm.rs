@@ -13,7 +13,9 @@ use verbena_testing::wait_for;
 use verbena_wire::roce::cm::{
     CmMessage, CmPath, CmTransport, CmaHeader, Dreq, Rej, RejReason, Rep, Req, Rtu, SidrReq,
 };
-use verbena_wire::roce::{Deth, MadHeader, Operation, Packet, Path, Psn, Qpn, icrc_over_socket};
+use verbena_wire::roce::{
+    Deth, MadHeader, Operation, Packet, Path, Psn, Qpn, Service, Tail, icrc_over_socket,
+};
 
 use crate::common::{SEND, Side, TEST_TIMEOUT, pattern};
 
@@ -362,6 +364,10 @@ impl Peer {
             )
         };
         self.psn += 1;
+        self.send_packet(to, &packet);
+    }
+
+    fn send_packet(&self, to: IpAddr, packet: &Packet<'_>) {
         let mut bytes = Vec::new();
         packet.emit(&mut bytes);
         let path = Path {
@@ -551,6 +557,173 @@ fn repeated_request_is_shown_once() {
         );
     }
     wait_disconnected(&b);
+}
+
+#[test]
+fn first_packet_replaces_a_lost_confirmation() {
+    let [here, there, elsewhere] = addresses();
+    let (b, mut peer, spoofer) = (side_at(here, &[]), Peer::new(there), Peer::new(elsewhere));
+    let (listening, at) = listen(&b, here);
+    let private = cma(there, here, b"hello");
+    peer.send(here, 77, CmMessage::Req(request(0xa, at, &private)));
+    b.qp.modify(QpState::Init).unwrap();
+    b.receive(1, &[b.sge(0, 64)]);
+    let accepted = accept(listening.next().unwrap().unwrap(), &b, b"");
+    let rep = peer.receive();
+    let (77, CmMessage::Rep(rep)) = parse(&rep) else {
+        panic!("a REP");
+    };
+    let first = Packet {
+        payload: b"first",
+        ack_request: true,
+        ..Packet::new(
+            Operation::SendOnly(Service::Rc, Tail::Plain),
+            rep.qpn,
+            rep.starting_psn,
+        )
+    };
+    // Of another address, then of the peer, and repeated.
+    spoofer.send_packet(here, &first);
+    for _ in 0..2 {
+        peer.send_packet(here, &first);
+    }
+    assert_eq!(wait(&accepted).unwrap(), padded(b"hello", REQ_DATA));
+    assert!(accepted.try_recv().is_err(), "it is reported once");
+    assert_eq!(b.statuses(1), [(1, Status::Success)]);
+    assert_eq!(b.memory.read(0, 5), b"first");
+    // Later packets reach the connection as well.
+    b.receive(2, &[b.sge(64, 64)]);
+    let second = Packet {
+        psn: Psn::wrapping(rep.starting_psn.get() + 1),
+        payload: b"second",
+        ..first
+    };
+    peer.send_packet(here, &second);
+    assert_eq!(b.statuses(1), [(2, Status::Success)]);
+    // The late RTU has no effect.
+    let rtu = Rtu {
+        local_id: 0xa,
+        remote_id: rep.local_id,
+        private: &[],
+    };
+    peer.send(here, 77, CmMessage::Rtu(rtu));
+    b.qp.disconnect().unwrap();
+    while !matches!(parse(&peer.receive()), (_, CmMessage::Dreq(_))) {}
+    assert!(accepted.try_recv().is_err());
+}
+
+#[test]
+fn request_waits_for_a_replaced_listener() {
+    let [here, there] = addresses();
+    let (b, mut peer) = (side_at(here, &[]), Peer::new(there));
+    let (listening, at) = listen(&b, here);
+    drop(listening);
+    let private = cma(there, here, b"");
+    let req = CmMessage::Req(request(0xa, at, &private));
+    peer.send(here, 77, req);
+    // The rejection of a request for another port shows that the first one was handled, and had no answer.
+    let other = SocketAddr::new(here, 9);
+    peer.send(here, 5, CmMessage::Req(request(0xb, other, &private)));
+    assert!(
+        matches!(parse(&peer.receive()), (5, CmMessage::Rej(rej)) if rej.reason == RejReason::INVALID_SERVICE_ID)
+    );
+    let listening = b.engine.listen(at, 16).unwrap();
+    peer.send(here, 77, req);
+    listening.next().unwrap().unwrap().reject(b"");
+    let rej = peer.receive();
+    assert!(matches!(parse(&rej), (77, CmMessage::Rej(rej)) if rej.reason == RejReason::CONSUMER));
+}
+
+#[test]
+fn sending_state_keeps_the_agreed_numbers() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[]), side_at(there, &[]));
+    let (listening, at) = listen(&b, there);
+    for state in [QpState::Init, QpState::Rtr] {
+        a.qp.modify(state).unwrap();
+    }
+    let answer = connect(&a, at, b"");
+    let accepted = accept(listening.next().unwrap().unwrap(), &b, b"");
+    wait(&answer).unwrap();
+    a.qp.modify(QpState::Rts).unwrap();
+    b.receive(1, &[b.sge(0, 8)]);
+    a.post(2, SEND, &[a.sge(0, 8)]);
+    assert_eq!(b.statuses(1), [(1, Status::Success)]);
+    assert_eq!(a.statuses(1), [(2, Status::Success)]);
+    wait(&accepted).unwrap();
+}
+
+#[test]
+fn lossy_network_delays_connections() {
+    let [here, there] = addresses();
+    let loss = [("roce_loss", "200000")];
+    let b = side_at(there, &loss);
+    let (listening, at) = listen(&b, there);
+    for _ in 0..4 {
+        let a = side_at(here, &loss);
+        let answer = connect(&a, at, b"");
+        listening.next().unwrap().unwrap().reject(b"");
+        assert!(matches!(wait(&answer), Err(Error::Rejected { .. })));
+    }
+}
+
+#[test]
+fn peer_that_refuses_tcp_is_asked_over_roce() {
+    let [here, there] = addresses();
+    let device = here.to_string();
+    let (a, mut peer) = (Side::new(&[("device", device.as_str())]), Peer::new(there));
+    let at: SocketAddr = (there, 7174).into();
+    for (reason, is_refused) in [
+        (RejReason::CONSUMER, false),
+        (RejReason::INVALID_SERVICE_ID, true),
+    ] {
+        let answer = connect(&a, at, b"hello");
+        let req = peer.receive();
+        let (transaction, CmMessage::Req(req)) = parse(&req) else {
+            panic!("a REQ");
+        };
+        assert!(req.private[CmaHeader::LEN..].starts_with(b"hello"));
+        let rej = Rej {
+            local_id: 0,
+            remote_id: req.local_id,
+            message: 0,
+            reason,
+            info: &[],
+            private: &[],
+        };
+        peer.send(here, transaction, CmMessage::Rej(rej));
+        match wait(&answer) {
+            Err(Error::Rejected { .. }) => assert!(!is_refused),
+            Err(Error::Unreachable { peer, cause }) => {
+                assert!(is_refused && cause.is_refused(), "{cause}");
+                assert_eq!(peer, at);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    let answer = connect(&a, at, b"");
+    let req = peer.receive();
+    let (transaction, CmMessage::Req(req)) = parse(&req) else {
+        panic!("a REQ");
+    };
+    let rep = CmMessage::Rep(reply(req.local_id, b"welcome"));
+    peer.send(here, transaction, rep);
+    assert_eq!(wait(&answer).unwrap(), padded(b"welcome", REP_DATA));
+    assert_eq!(a.qp.state(), QpState::Rts);
+}
+
+#[test]
+fn silent_peer_that_refuses_tcp_is_refused() {
+    let [here, there, nowhere] = addresses();
+    let device = here.to_string();
+    let (a, _silent) = (Side::new(&[("device", device.as_str())]), Peer::new(there));
+    // At the second address no socket of this host has the port, and no message is sent.
+    for peer in [there, nowhere] {
+        match wait(&connect(&a, (peer, 7174).into(), b"")) {
+            Err(Error::Unreachable { cause, .. }) => assert!(cause.is_refused(), "{cause}"),
+            other => panic!("{other:?}"),
+        }
+    }
 }
 
 #[test]

@@ -238,7 +238,7 @@ fn connections_survive_loss_and_repetition() {
 #[test]
 fn silent_peer_is_unreachable() {
     let mut world = World::new(None, None);
-    let mut sent = 0;
+    let (mut sent, mut before, mut waits) = (0, Time::ZERO, Vec::new());
     let outcome = loop {
         while world.active.poll().is_some() {
             sent += 1;
@@ -246,12 +246,15 @@ fn silent_peer_is_unreachable() {
         let Some(deadline) = world.active.deadline() else {
             panic!("it waits for ever");
         };
+        waits.push(deadline.since(before).as_millis());
+        before = deadline;
         match world.active.handle_timeout(deadline) {
             Outcome::Nothing => {}
             other => break other,
         }
     };
     assert_eq!((outcome, sent), (Outcome::Unreachable, 8));
+    assert_eq!(waits, [100, 200, 400, 800, 800, 800, 800, 800]);
     assert_eq!(world.active.state(), State::Ended);
 }
 

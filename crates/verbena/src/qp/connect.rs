@@ -68,6 +68,20 @@ impl Qp {
         Ok(self.0.qp.disconnect()?)
     }
 
+    /// Whether the event of the end of its connection is still to come: over RoCEv2 the peer has to confirm it.
+    ///
+    /// ```
+    /// # use verbena::{Device, Qp, QpOptions};
+    /// # let device = Device::open()?;
+    /// # let cq = device.cq(64)?;
+    /// # let qp = Qp::new(&device.pd()?, &cq, &cq, QpOptions::default())?;
+    /// assert!(!qp.awaits_disconnect());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn awaits_disconnect(&self) -> bool {
+        self.0.qp.awaits_disconnect()
+    }
+
     /// The local and the peer's address and port while it is connected.
     ///
     /// ```

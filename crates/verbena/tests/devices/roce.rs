@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use verbena::low::{Data, Mtu, Psn, Psns, QpState};
-use verbena::{Access, Fault, Qp, QpOptions, Status};
+use verbena::{Access, Fault, Qp, QpOptions, RemoteMemory, Status};
 
 use crate::common::exchange::{LEN, Side, exchange};
 use crate::common::low::{SEND, complete, wr};
@@ -73,6 +73,40 @@ fn roce_survives_lost_packets() {
         exchange(&a, &b, round);
         exchange(&b, &a, round);
     }
+}
+
+#[test]
+fn roce_connections_carry_memory_handles() {
+    let at = |address| device(&[("device", address), ("wire", "roce")]);
+    let (ours, theirs) = (at("127.0.68.1"), at("127.0.68.2"));
+    let shared = theirs.memory(4096, Access::ALL).unwrap();
+    let listener = theirs.listen("127.0.68.2:0").unwrap();
+    let own = ours.memory(64, Access::ALL).unwrap();
+    let said = own.remote().to_bytes();
+    let connecting = ours
+        .connector(&said)
+        .connect(listener.local_addr().unwrap());
+    let request = listener.next().wait().unwrap();
+    // Private data has zeros behind it, as on every adapter.
+    assert!(request.private_data().len() > said.len());
+    let received = RemoteMemory::from_bytes(request.private_data()).unwrap();
+    assert_eq!(received, own.remote());
+    let accepting = request.accept(&shared.remote().to_bytes());
+    let (here, there) = (connecting.wait().unwrap(), accepting.wait().unwrap());
+    let remote = RemoteMemory::from_bytes(here.private_data()).unwrap();
+    assert_eq!(remote, shared.remote());
+    let buf = ours.buffer_from(b"over RoCEv2").unwrap();
+    here.write(buf, &remote.slice(0, 11).unwrap())
+        .wait()
+        .0
+        .unwrap();
+    assert_eq!(shared.get::<[u8; 11]>(0).unwrap(), *b"over RoCEv2");
+    let receiving = there.recv(theirs.buffer(16).unwrap());
+    here.send(ours.buffer_from(b"done").unwrap())
+        .wait()
+        .0
+        .unwrap();
+    assert_eq!(receiving.wait().1[..], *b"done");
 }
 
 #[test]

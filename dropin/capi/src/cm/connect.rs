@@ -3,7 +3,9 @@
 
 use core::ffi::{c_int, c_void};
 use core::net::SocketAddr;
-use std::sync::Arc;
+use core::sync::atomic::Ordering;
+use core::time::Duration;
+use std::sync::{Arc, Once};
 
 use verbena::low::{QpState, RnrRetry};
 use verbena::{Error, Qp};
@@ -16,8 +18,21 @@ use super::link::{Link, Param};
 use crate::abi::*;
 use crate::caller::{arg_mut, arg_ref, handle, this_id};
 use crate::errno::{Errno, minus_one};
-use crate::function::{AdapterFunction, first_function};
+use crate::function::{AdapterFunction, all_running, first_function};
 use crate::qp::{self, Pair, patience};
+
+/// How long a process that ends waits until its peers have confirmed the end of connections over RoCEv2. Messages that are lost are repeated
+/// only while it runs.
+const EXIT_TIMEOUT: Duration = Duration::from_millis(500);
+/// [`leave`] has been registered with `atexit`.
+static EXIT_HOOK: Once = Once::new();
+
+/// Runs when the process exits.
+extern "C" fn leave() {
+    for function in all_running() {
+        function.device.wait_disconnected(EXIT_TIMEOUT);
+    }
+}
 
 /// The queue pair that a connection is made for.
 struct ConnectingQp<'a> {
@@ -74,6 +89,10 @@ impl Id {
             pair.store_attributes(&asked.attributes(shown), MANAGED_ATTR_MASK);
         }
         function.register_link(pair.event_number(), &self.link);
+        EXIT_HOOK.call_once(|| {
+            // SAFETY: `leave` can be called at any time. Without memory `atexit` fails, and the process does not wait.
+            unsafe { libc::atexit(leave) };
+        });
         Ok(ConnectingQp {
             pair,
             qp,
@@ -288,10 +307,15 @@ unsafe fn disconnect(id: *mut rdma_cm_id) -> Result<(), Errno> {
     // SAFETY: `c` was created by this library; the program destroys neither the queue pair of its identifier nor its own one during this call.
     let pair = unsafe { qp::of(c)? };
     pair.disconnect();
+    // Over RoCEv2 the event follows when the peer has confirmed, or does not answer, or when the queue pair is destroyed.
+    let is_reported_later = pair.connection().is_some_and(Qp::awaits_disconnect);
+    own.link
+        .awaits_peer
+        .store(is_reported_later, Ordering::Release);
     // SAFETY: `c` is not null, since `qp::of` succeeded; the program does not access the field `state` while this call runs.
     unsafe { (*c).state = IBV_QPS_ERR };
     // In synchronous mode this call waits for its event, if it will come or is there already: the peer may have ended the connection first.
-    if own.link.report_disconnected() || own.link.events().has_events() {
+    if is_reported_later || own.link.report_disconnected() || own.link.events().has_events() {
         return this_id!(own.complete(id));
     }
     Ok(())

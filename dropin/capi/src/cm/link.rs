@@ -120,6 +120,8 @@ pub(crate) struct Link {
     /// Changed when the identifier moves to another channel.
     events: Mutex<Arc<Events>>,
     closed: AtomicBool,
+    /// The program has ended the connection, and the event follows when the peer has confirmed it.
+    pub(crate) awaits_peer: AtomicBool,
     /// Registered to be notified when the device fails.
     pub(crate) registered: AtomicBool,
     pub(crate) acks: Acks,
@@ -141,6 +143,7 @@ impl Link {
             id: IdPtr(id),
             events: Mutex::new(events),
             closed: AtomicBool::new(false),
+            awaits_peer: AtomicBool::new(false),
             registered: AtomicBool::new(false),
             acks: Acks::default(),
             reported: Mutex::new(Reported::NotYet),
@@ -227,6 +230,13 @@ impl Link {
             }
         }
         false
+    }
+
+    /// The queue pair is destroyed: if the program has ended the connection, its end is reported now.
+    pub(crate) fn report_destroyed(self: &Arc<Link>) {
+        if self.awaits_peer.swap(false, Ordering::AcqRel) {
+            self.report_disconnected();
+        }
     }
 
     /// Moves to another channel, with the events that are queued.

@@ -141,6 +141,16 @@ pub(crate) enum Figure {
     PerIteration,
 }
 
+impl Figure {
+    /// The same number, which does not decide.
+    pub(crate) fn without_limit(self) -> Figure {
+        match self {
+            Figure::Latency(_) => Figure::Latency(None),
+            other => other,
+        }
+    }
+}
+
 /// One run of one or two programs.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
@@ -156,6 +166,8 @@ pub(crate) struct Case {
     /// Which side is disturbed, how long after the last side was started, and how.
     pub(crate) disturbance: Option<(usize, Duration, Disturbance)>,
     pub(crate) topology: Topology,
+    /// The MTU of the interfaces between the sides, which are in namespaces then; the system's, if there is none.
+    pub(crate) mtu: Option<u32>,
     /// Where the programs come from, if they are not installed.
     pub(crate) source: Option<Source>,
     pub(crate) figure: Figure,
@@ -172,6 +184,7 @@ impl Case {
             udp: None,
             disturbance: None,
             topology: Topology::Loopback,
+            mtu: None,
             source: None,
             figure: Figure::None,
         }
@@ -219,6 +232,30 @@ impl Case {
         self
     }
 
+    /// Both sides use RoCEv2, and lose this many of a million packets that arrive.
+    pub(crate) fn over_roce(mut self, loss: u32) -> Case {
+        let address = match (self.topology, self.over_ipv6()) {
+            (Topology::Loopback, false) => Some("127.0.0.1"),
+            (Topology::Loopback, true) => Some("::1"),
+            _ => None,
+        };
+        for side in &mut self.sides {
+            side.env.push(("VERBENA_WIRE", "roce".to_owned()));
+            if loss > 0 {
+                side.env.push(("VERBENA_ROCE_LOSS", loss.to_string()));
+            }
+            // Without the setting, the loopback address is no device's.
+            let device = address.map(|address| ("VERBENA_DEVICE", address.to_owned()));
+            side.env.extend(device);
+        }
+        self
+    }
+
+    /// Runs in namespaces of its own, which need root.
+    pub(crate) fn needs_namespaces(&self) -> bool {
+        self.topology.is_separate() || self.mtu.is_some()
+    }
+
     pub(crate) fn at(mut self, place: Topology) -> Case {
         self.topology = place;
         self
@@ -234,7 +271,10 @@ impl Case {
         let traced = self.sides.iter().any(|side| side.trace.is_some());
         let further = [
             (traced, "strace"),
-            (self.topology != Topology::Loopback, "ip"),
+            (
+                self.topology != Topology::Loopback || self.mtu.is_some(),
+                "ip",
+            ),
         ];
         let own = self.sides.iter().map(Side::program);
         own.chain(

@@ -1,4 +1,4 @@
-//! Two network namespaces joined by a veth pair: two machines as far as addresses and routes go.
+//! Two network namespaces joined by a veth pair: two machines as far as addresses and routes go. Or one with a loopback interface only.
 //! They are removed on drop, also after a failure; their names contain the process number.
 //! It needs root, and does not change existing interfaces.
 
@@ -12,9 +12,9 @@ const ADDRESSES: [&str; 2] = ["198.51.100.1", "198.51.100.2"];
 /// The same for IPv6 (RFC 3849), where the machine has it.
 const ADDRESSES6: [&str; 2] = ["2001:db8::1", "2001:db8::2"];
 
-/// The two namespaces.
+/// The namespaces.
 pub(crate) struct Namespaces {
-    names: [String; 2],
+    names: Vec<String>,
     links: [String; 2],
 }
 
@@ -22,7 +22,9 @@ impl Namespaces {
     /// `mark` distinguishes pairs of one process; it is short, as an interface's name has at most 15 bytes.
     pub(crate) fn create(mark: &str) -> Result<Namespaces> {
         let id = std::process::id();
-        let names = ["a", "b"].map(|end| format!("verbena-{id}-{mark}{end}"));
+        let names = ["a", "b"]
+            .map(|end| format!("verbena-{id}-{mark}{end}"))
+            .into();
         let links = ["a", "b"].map(|end| format!("vb{id}{mark}{end}"));
         // From here on the drop removes what exists, also if a later step fails.
         let namespaces = Namespaces { names, links };
@@ -45,6 +47,26 @@ impl Namespaces {
             ip(&["-n", name, "link", "set", "lo", "up"])?;
         }
         Ok(namespaces)
+    }
+
+    /// One namespace, in which both sides are reached by the loopback address.
+    pub(crate) fn loopback() -> Result<Namespaces> {
+        let name = format!("verbena-{}-lo", std::process::id());
+        let names = vec![name.clone()];
+        let links = ["lo", "lo"].map(str::to_owned);
+        let namespaces = Namespaces { names, links };
+        ip(&["netns", "add", &name])?;
+        ip(&["-n", &name, "link", "set", "lo", "up"])?;
+        Ok(namespaces)
+    }
+
+    /// Sets the MTU of the interfaces between the sides.
+    pub(crate) fn set_mtu(&self, mtu: u32) -> Result<()> {
+        let mtu = mtu.to_string();
+        for (name, link) in self.names.iter().zip(&self.links) {
+            ip(&["-n", name, "link", "set", link, "mtu", &mtu])?;
+        }
+        Ok(())
     }
 
     /// The words before a command that run it at this end.

@@ -138,6 +138,14 @@ pub(crate) fn cases() -> Vec<Case> {
         across.topology = Topology::Namespaces;
         cases.push(across);
     }
+    // Longer than the MTU between the namespaces.
+    let long = pair(
+        "namespaces/ud_pingpong/fragments",
+        "ud",
+        &["-c", "-s", "4096"],
+        1000,
+    );
+    cases.push(long.at(Topology::Namespaces).quick_if(false));
     cases
 }
 

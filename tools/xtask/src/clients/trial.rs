@@ -98,7 +98,7 @@ impl Trial<'_> {
         {
             return Some(format!("`{name}` could not be compiled"));
         }
-        if self.case.topology.is_separate() && !is_root() {
+        if self.case.needs_namespaces() && !is_root() {
             return Some("network namespaces need root".to_owned());
         }
         if self.case.topology == Topology::OwnAddress && Peer::own().is_none() {
@@ -120,10 +120,14 @@ impl Trial<'_> {
     }
 
     fn run_processes(&self, stage: &Stage, port: u16) -> Result<String> {
-        let namespaces = match self.case.topology.is_separate() {
-            true => Some(Namespaces::create("")?),
-            false => None,
+        let namespaces = match self.case.topology {
+            _ if !self.case.needs_namespaces() => None,
+            Topology::Loopback | Topology::OwnAddress => Some(Namespaces::loopback()?),
+            Topology::Namespaces | Topology::SeparateHosts => Some(Namespaces::create("")?),
         };
+        if let (Some(namespaces), Some(mtu)) = (&namespaces, self.case.mtu) {
+            namespaces.set_mtu(mtu)?;
+        }
         let peer = self.peer()?;
         let until = Instant::now() + self.case.limit;
         let mut processes = Vec::new();

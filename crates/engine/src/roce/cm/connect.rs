@@ -3,6 +3,7 @@
 //! packet finds it ready.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use core::time::Duration;
 use std::sync::Arc;
 
 use verbena_roce::Settings;
@@ -31,17 +32,18 @@ const HOP_LIMIT: u8 = 64;
 pub(super) const FIRST_DYNAMIC_PORT: u16 = 49_152;
 
 impl RoceCm {
-    /// Asks the peer for a connection of this queue pair; `done` is called with the result unless this fails at once.
+    /// Asks the peer for a connection of this queue pair, and waits for the answer until `limit`; `done` is called with the result unless
+    /// this fails at once.
     pub(crate) fn connect(
         core: &Arc<Core>,
         to: SocketAddr,
         options: Options,
-        qpn: Qpn,
+        (qpn, limit): (Qpn, Duration),
         done: Done,
     ) -> Result<(), Error> {
-        let (got, limit) = (options.private_data.len(), MAX_PRIVATE_DATA);
-        if got > limit {
-            return Err(Error::PrivateData { got, limit });
+        let (got, most) = (options.private_data.len(), MAX_PRIVATE_DATA);
+        if got > most {
+            return Err(Error::PrivateData { got, limit: most });
         }
         let service = terms::service_of(options.qp.init().qp_type)?;
         core.security.check_roce(to)?;
@@ -111,8 +113,7 @@ impl RoceCm {
                 private: &private,
             };
             let id = CommunicationId::connect(&req, transaction, CmTimers::default(), now);
-            let limit = now + core.config.startup_timeout;
-            table.ask(id, ends, transaction, asking, (now, limit));
+            table.ask(id, ends, transaction, asking, (now, now + limit));
             Ok(())
         })
     }

@@ -1,16 +1,22 @@
 //! The passive side: a request of a peer, and the program's answer. The queue pair is attached before its REP leaves, so that the peer's
-//! first packet finds it ready. A request is answered once; what comes later has no effect.
+//! first packet finds it ready; that packet counts as the peer's RTU, which may be lost (IBTA volume 1, section 12.9). A request is answered
+//! once; what comes later has no effect.
 
-use core::net::SocketAddr;
-use std::sync::Arc;
+use core::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Weak};
 
+use verbena_nic::Outbox;
 use verbena_roce::Settings;
-use verbena_wire::roce::Psn;
+use verbena_stream::Time;
+use verbena_sync::atomic::{AtomicBool, Ordering};
 use verbena_wire::roce::cm::{Rej, RejReason, Rep};
+use verbena_wire::roce::{Packet, Psn, Qpn};
 
 use super::table::{Asked, Ends, gone};
 use super::{RoceCm, terms};
 use crate::connection::Done;
+use crate::core::Core;
+use crate::datagram::roce_demux::PacketHandler;
 use crate::error::Error;
 use crate::sys;
 use crate::verbs::queue_pair::QueuePair;
@@ -128,6 +134,7 @@ impl RoceRequest {
             rnr_retry: asked.rnr_retry_count,
         };
         super::attach_qp(&core, &options, qpn, self.ends, &settings)?;
+        let first = FirstPacketGuard::new(&self.cm, &core, self.local_id, (qpn, peer.ip()));
         let rep = Rep {
             // Filled in with those of the request.
             local_id: 0,
@@ -148,7 +155,7 @@ impl RoceRequest {
         };
         let now = sys::now();
         let accepted = self.cm.with_table(&core, |table| {
-            table.accept(self.local_id, &rep, &options.qp, done, now)
+            table.accept(self.local_id, &rep, (&options.qp, first), done, now)
         });
         if accepted.is_err() {
             // The peer has given up while the queue pair was attached.
@@ -188,5 +195,95 @@ impl RoceRequest {
         self.cm.with_table(&core, |table| {
             table.reject(self.local_id, reason, private_data, now);
         });
+    }
+}
+
+/// Forwards packets to a connection whose RTU has not arrived, and reports the first one. Afterwards packets reach the connection directly.
+struct FirstPacket {
+    cm: Weak<RoceCm>,
+    local_id: u32,
+    peer: IpAddr,
+    connection: Weak<dyn PacketHandler>,
+    is_reported: AtomicBool,
+}
+
+/// The first packet is awaited while this exists.
+pub(super) struct FirstPacketGuard {
+    core: Weak<Core>,
+    qpn: Qpn,
+    handler: Arc<dyn PacketHandler>,
+    connection: Weak<dyn PacketHandler>,
+}
+
+impl FirstPacketGuard {
+    /// Awaits the first packet for this number, whose connection has been opened; `None` if it was closed meanwhile.
+    pub(super) fn new(
+        cm: &Arc<RoceCm>,
+        core: &Arc<Core>,
+        local_id: u32,
+        (qpn, peer): (Qpn, IpAddr),
+    ) -> Option<FirstPacketGuard> {
+        let demux = &core.routes.roce_demux;
+        let connection = Arc::downgrade(&demux.find(qpn)?);
+        let handler: Arc<dyn PacketHandler> = Arc::new(FirstPacket {
+            cm: Arc::downgrade(cm),
+            local_id,
+            peer,
+            connection: connection.clone(),
+            is_reported: AtomicBool::new(false),
+        });
+        demux.replace(qpn, &connection, Arc::downgrade(&handler));
+        Some(FirstPacketGuard {
+            core: Arc::downgrade(core),
+            qpn,
+            handler,
+            connection,
+        })
+    }
+}
+
+impl Drop for FirstPacketGuard {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.upgrade() {
+            let handler = Arc::downgrade(&self.handler);
+            let connection = self.connection.clone();
+            core.routes
+                .roce_demux
+                .replace(self.qpn, &handler, connection);
+        }
+    }
+}
+
+impl PacketHandler for FirstPacket {
+    fn handle_packet(
+        &self,
+        from: SocketAddr,
+        local: IpAddr,
+        packet: &Packet<'_>,
+        now: Time,
+        out: &mut Outbox,
+    ) {
+        let Some(connection) = self.connection.upgrade() else {
+            return;
+        };
+        connection.handle_packet(from, local, packet, now, out);
+        if from.ip() == self.peer
+            && !self.is_reported.swap(true, Ordering::AcqRel)
+            && let Some(cm) = self.cm.upgrade()
+        {
+            cm.handle_first_packet(self.local_id, now);
+        }
+    }
+
+    fn end_batch(&self, now: Time, out: &mut Outbox) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.end_batch(now, out);
+        }
+    }
+
+    fn resume(&self, out: &mut Outbox) {
+        if let Some(connection) = self.connection.upgrade() {
+            connection.resume(out);
+        }
     }
 }

@@ -194,7 +194,7 @@ impl RoceCm {
         })
     }
 
-    /// Has a listener receive requests over RoCEv2 as well, as the setting `wire` says; see [`RoceCm::listen`].
+    /// Has a listener receive requests over RoCEv2 as well, as the setting `wire` says; see [`RoceCm::prepare_listener`].
     pub(crate) fn listen_sidr(
         core: &Arc<Core>,
         listener: &Arc<dyn SidrService>,
@@ -228,6 +228,9 @@ impl RoceCm {
         let listener = listener.and_then(|listener| listener.upgrade());
         let header = CmaHeader::parse(req.private).ok();
         let (Some(listener), Some(header)) = (listener, header) else {
+            if self.has_just_ended(local, req.service) {
+                return;
+            }
             let rep = SidrRep {
                 request_id: req.request_id,
                 status: UNSUPPORTED,

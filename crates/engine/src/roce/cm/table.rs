@@ -16,6 +16,7 @@ use verbena_stream::startup::Failure;
 use verbena_wire::roce::cm::{CmMessage, RejReason, Rep, Req};
 use verbena_wire::roce::{Psn, Qpn, Service};
 
+use super::request::FirstPacketGuard;
 use super::sidr::{SidrArrival, SidrService};
 use crate::accept::acceptor::Acceptor;
 use crate::connection::{Done, Options};
@@ -115,6 +116,8 @@ enum Role {
         qp: Weak<Qp>,
         done: Done,
         private_data: Vec<u8>,
+        /// Its first packet is as good as a confirmation.
+        _first_packet: Option<FirstPacketGuard>,
     },
     /// A connection.
     Connected { qp: Weak<Qp> },
@@ -338,6 +341,22 @@ impl Table {
         true
     }
 
+    /// The first packet of a connection has arrived, which counts as the peer's confirmation.
+    pub(super) fn handle_first_packet(&mut self, local_id: u32, now: Time) {
+        self.step(local_id, now, CommunicationId::handle_data);
+    }
+
+    /// The queue pair with this number in the function has a connection, or is being connected.
+    pub(super) fn has_qp(&self, qp: u32) -> bool {
+        self.by_qp.contains_key(&qp)
+    }
+
+    /// A connection was ended here, and the peer has not confirmed it.
+    pub(super) fn has_closing(&self) -> bool {
+        let mut roles = self.ids.values().map(|entry| &entry.role);
+        roles.any(|role| matches!(role, Role::Closing { .. }))
+    }
+
     /// Calls what is due.
     pub(super) fn expire(&mut self, now: Time) {
         while let Some((when, local_id)) = self.timers.first().copied() {
@@ -400,6 +419,7 @@ impl Table {
                 qp,
                 done,
                 private_data,
+                ..
             } => {
                 entry.role = Role::Connected { qp };
                 let result = Ok(private_data);
@@ -440,6 +460,7 @@ impl Table {
                 qp,
                 done,
                 private_data,
+                ..
             } => {
                 let result = match was_connected {
                     // The peer has had a connection, although its RTU was lost.
@@ -475,7 +496,7 @@ impl Table {
         &mut self,
         local_id: u32,
         rep: &Rep<'_>,
-        qp: &Arc<Qp>,
+        (qp, first_packet): (&Arc<Qp>, Option<FirstPacketGuard>),
         done: Done,
         now: Time,
     ) -> Result<(), Done> {
@@ -492,6 +513,7 @@ impl Table {
             qp: Arc::downgrade(qp),
             done,
             private_data,
+            _first_packet: first_packet,
         };
         // From here on the repetitions of the REP limit it.
         entry.limit = None;

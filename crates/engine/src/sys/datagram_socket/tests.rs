@@ -54,6 +54,19 @@ fn datagram_port_is_not_shared() {
     }
 }
 
+#[test]
+fn datagrams_are_not_fragmented_without_need() {
+    for ip in loopbacks().into_iter().filter(core::net::IpAddr::is_ipv4) {
+        let (a, b) = both(ip);
+        let fragments = || sockopt::ip_mtu_discover(&a.fd).unwrap();
+        assert!(a.send(b"abc", b.local_addr().unwrap()).unwrap());
+        assert_eq!(fragments(), sockopt::Ipv4PathMtuDiscovery::DO);
+        // Longer than any datagram: it is tried once more, with fragments.
+        assert!(a.send(&[0; 65_536], b.local_addr().unwrap()).is_err());
+        assert_eq!(fragments(), sockopt::Ipv4PathMtuDiscovery::WANT);
+    }
+}
+
 fn roce(ip: core::net::IpAddr) -> DatagramSocket {
     DatagramSocket::bind_roce(SocketAddr::new(ip, 0)).unwrap()
 }

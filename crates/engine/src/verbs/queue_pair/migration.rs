@@ -9,7 +9,7 @@ use verbena_nic::{Cq, Image, MigrateRefusal, NewQp, Outbox};
 use verbena_sync::locks::Mutex;
 use verbena_wire::number::Qpn;
 
-use super::oob::MovedNumber;
+use super::oob::{MovedNumber, RoceNumber};
 use super::{QpAttr, QueuePair};
 use crate::connection::{AttachPoint, Connection, DetachedStream, Slot, Transport};
 use crate::core::Core;
@@ -191,7 +191,7 @@ impl QueuePair {
             _xrcd: None,
             attr,
             oob: None,
-            roce_number: Mutex::default(),
+            roce_number: RoceNumber::default(),
             moved_number,
         })
     }

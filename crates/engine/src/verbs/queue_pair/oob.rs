@@ -6,6 +6,7 @@ use core::net::IpAddr;
 use std::sync::Arc;
 
 use verbena_nic::{Personality, QpState, QpType};
+use verbena_sync::locks::Mutex;
 use verbena_wire::number::Qpn;
 
 use super::QueuePair;
@@ -50,6 +51,23 @@ impl Drop for ReservedNumber {
             let rests = self.core.config.reuse_delay;
             self.core.oob.qpn_allocator.release(self.number, rests);
         }
+    }
+}
+
+/// The number of a queue pair in packets of RoCEv2, for one that peers cannot call; allocated at its first use.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RoceNumber(Arc<Mutex<Option<ReservedNumber>>>);
+
+impl RoceNumber {
+    pub(super) fn get(&self, core: &Arc<Core>) -> Result<Qpn, Error> {
+        let mut reserved = self.0.lock();
+        if let Some(reserved) = &*reserved {
+            return Ok(reserved.number());
+        }
+        let new = ReservedNumber::allocate(core)?;
+        let number = new.number();
+        *reserved = Some(new);
+        Ok(number)
     }
 }
 

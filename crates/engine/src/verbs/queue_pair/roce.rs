@@ -11,9 +11,9 @@ use verbena_stream::RnrRetry;
 use verbena_wire::number::{Psn, Qpn};
 use verbena_wire::roce::Service;
 
-use super::oob::ReservedNumber;
 use super::{QpAttr, QueuePair};
 use crate::error::Error;
+use crate::roce::cm::RoceCm;
 use crate::roce::connection::RoceConnection;
 
 /// Repetitions, for programs that set none.
@@ -24,17 +24,10 @@ const MAX_DEPTH: u16 = 255;
 impl QueuePair {
     /// Its number in packets: the one that it has for out-of-band connections, or one that is allocated at the first call.
     pub(crate) fn roce_qpn(&self) -> Result<Qpn, Error> {
-        if let Some(number) = self.oob_qpn() {
-            return Ok(number);
+        match self.oob_qpn() {
+            Some(number) => Ok(number),
+            None => self.roce_number.get(&self.core),
         }
-        let mut reserved = self.roce_number.lock();
-        if let Some(reserved) = &*reserved {
-            return Ok(reserved.number());
-        }
-        let new = ReservedNumber::allocate(&self.core)?;
-        let number = new.number();
-        *reserved = Some(new);
-        Ok(number)
     }
 
     /// Connects it over RoCEv2, from this local address.
@@ -83,6 +76,10 @@ impl QueuePair {
     /// The queue pair is about to be moved to `Rts`: its requester begins with the attributes that were set by then.
     pub(super) fn prepare_roce_sends(&self, to: QpState) {
         if to != QpState::Rts || self.state() != QpState::Rtr {
+            return;
+        }
+        // The connection manager has agreed on the numbers with the peer.
+        if RoceCm::has_qp(&self.core, self.number()) {
             return;
         }
         if let Some(connection) = self.slot.roce() {
