@@ -25,8 +25,32 @@ pub(crate) trait PacketHandler: Send + Sync {
         out: &mut Outbox,
     );
 
+    /// The same for packets of one host that arrived behind each other.
+    fn handle_packets(
+        &self,
+        from: SocketAddr,
+        local: IpAddr,
+        packets: &[Packet<'_>],
+        now: Time,
+        out: &mut Outbox,
+    ) {
+        for packet in packets {
+            self.handle_packet(from, local, packet, now, out);
+        }
+    }
+
     /// All packets that were read together have been handled: answers can be sent now.
     fn end_batch(&self, now: Time, out: &mut Outbox);
+
+    /// The same where an acknowledgement may wait for a request of the program, to leave together with it. True if one does: the caller soon
+    /// calls [`send_deferred`](PacketHandler::send_deferred).
+    fn end_batch_deferring(&self, now: Time, out: &mut Outbox) -> bool {
+        self.end_batch(now, out);
+        false
+    }
+
+    /// Sends the acknowledgement that waits, if it has not left yet.
+    fn send_deferred(&self, _now: Time, _out: &mut Outbox) {}
 
     /// The socket has room again, after a burst that found none.
     fn resume(&self, out: &mut Outbox);
@@ -60,17 +84,18 @@ impl RoceDemux {
 pub(crate) struct BatchHandlers(Vec<(Qpn, Arc<dyn PacketHandler>)>);
 
 impl BatchHandlers {
-    /// The handler of this number: the one that had a packet in this batch, or that of the table.
-    pub(crate) fn find(&mut self, demux: &RoceDemux, qpn: Qpn) -> Option<&dyn PacketHandler> {
+    /// The place of the handler of this number: the one that had a packet in this batch, or that of the table.
+    pub(crate) fn find(&mut self, demux: &RoceDemux, qpn: Qpn) -> Option<usize> {
         // Packets of one queue pair come behind each other, so the last entry is the likely one.
         let known = self.0.iter().rposition(|(number, _)| *number == qpn);
-        let at = match known {
-            Some(at) => at,
-            None => {
-                self.0.push((qpn, demux.find(qpn)?));
-                self.0.len() - 1
-            }
-        };
+        if known.is_none() {
+            self.0.push((qpn, demux.find(qpn)?));
+        }
+        known.or(self.0.len().checked_sub(1))
+    }
+
+    /// The handler at this place.
+    pub(crate) fn get(&self, at: usize) -> Option<&dyn PacketHandler> {
         self.0.get(at).map(|(_, handler)| &**handler)
     }
 
@@ -78,6 +103,20 @@ impl BatchHandlers {
     pub(crate) fn end(&mut self, now: Time, out: &mut Outbox) {
         for (_, handler) in self.0.drain(..) {
             handler.end_batch(now, out);
+        }
+    }
+
+    /// The batch ends, and acknowledgements may wait; `deferred` gets the handlers that have some.
+    pub(crate) fn end_deferring(
+        &mut self,
+        deferred: &mut Vec<Arc<dyn PacketHandler>>,
+        now: Time,
+        out: &mut Outbox,
+    ) {
+        for (_, handler) in self.0.drain(..) {
+            if handler.end_batch_deferring(now, out) {
+                deferred.push(handler);
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use verbena_nic::ud::SendOutcome;
-use verbena_nic::{Outbox, PacketSender, Qp, Sending};
+use verbena_nic::{Acks, Outbox, PacketSender, Qp, Sending};
 use verbena_roce::Settings;
 use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,6 +40,8 @@ pub(crate) struct RoceConnection {
     /// When the timer expires that was set last.
     timer: Mutex<Option<Time>>,
     closed: AtomicBool,
+    /// An acknowledgement waits for the next packet.
+    owes_ack: AtomicBool,
     /// The state of the random numbers for the setting `roce_loss`.
     random: AtomicU64,
     /// Packets for this queue pair from other addresses than the peer's.
@@ -55,10 +57,14 @@ struct Sender<'a> {
 }
 
 impl PacketSender for Sender<'_> {
-    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
-        let room = self.burst.room(len);
-        self.is_full |= room.is_none();
-        room
+    fn put<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let taken = self.burst.put(len, write);
+        self.is_full |= taken.is_none();
+        taken
     }
 
     fn flush(&mut self) {
@@ -89,6 +95,7 @@ impl RoceConnection {
             token: next_token(),
             timer: Mutex::default(),
             closed: AtomicBool::new(false),
+            owes_ack: AtomicBool::new(false),
             random: AtomicU64::new(u64::from(qpn.get())),
             foreign: AtomicU64::new(0),
             this: this.clone(),
@@ -150,35 +157,39 @@ impl RoceConnection {
 
     /// Sends what may be sent, unless another thread is doing that.
     pub(crate) fn send(&self, out: &mut Outbox) {
-        self.send_at(sys::now(), out);
+        self.send_at(sys::now(), Acks::Now, out);
     }
 
-    fn send_at(&self, now: Time, out: &mut Outbox) {
+    fn send_at(&self, now: Time, acks: Acks, out: &mut Outbox) {
         if self.closed.load(Ordering::Acquire) {
             return;
+        }
+        if self.owes_ack.load(Ordering::Relaxed) {
+            // Before it is sent: one that is deferred meanwhile is noted again.
+            self.owes_ack.store(false, Ordering::SeqCst);
         }
         let mut sender = Sender {
             burst: self.port.burst(self.peer),
             is_full: false,
         };
-        let sent = self.qp.try_transmit_packets(&mut sender, now, out);
-        if (sender.is_full || matches!(sent, Some((Sending::Blocked, _))))
+        let sent = self.qp.try_transmit_packets(&mut sender, (now, acks), out);
+        if (sender.is_full || sent.is_some_and(|turn| turn.sending == Sending::Blocked))
             && let Some(this) = self.this.upgrade()
         {
             let handler: Arc<dyn PacketHandler> = this;
             self.port.resume_packets_when_writable(&handler);
         }
-        if let Some((_, deadline)) = sent {
-            self.set_timer(deadline);
+        if let Some(turn) = sent {
+            if turn.owes_ack {
+                self.owes_ack.store(true, Ordering::SeqCst);
+            }
+            self.set_timer(turn.deadline);
         }
     }
 
     /// The setting `roce_loss` drops the next packet.
     fn is_dropped(&self) -> bool {
         let loss = u64::from(self.core.config.roce_loss);
-        if loss == 0 {
-            return false;
-        }
         // The steps of SplitMix64; a number that two threads draw at once does no harm.
         let step = 0x9e37_79b9_7f4a_7c15;
         let mut z = self.random.fetch_add(step, Ordering::Relaxed);
@@ -209,18 +220,45 @@ impl PacketHandler for RoceConnection {
         now: Time,
         out: &mut Outbox,
     ) {
+        self.handle_packets(from, local, core::slice::from_ref(packet), now, out);
+    }
+
+    fn handle_packets(
+        &self,
+        from: SocketAddr,
+        local: IpAddr,
+        packets: &[Packet<'_>],
+        now: Time,
+        out: &mut Outbox,
+    ) {
         if from.ip() != self.peer.ip() || local != self.port.ip() {
-            self.foreign.fetch_add(1, Ordering::Relaxed);
+            let foreign = packets.len() as u64;
+            self.foreign.fetch_add(foreign, Ordering::Relaxed);
             return;
         }
-        if self.is_dropped() {
-            return;
+        if self.core.config.roce_loss == 0 {
+            return self.qp.handle_packets(packets, now, out);
         }
-        self.qp.handle_packet(packet, now, out);
+        for packet in packets {
+            if !self.is_dropped() {
+                self.qp.handle_packet(packet, now, out);
+            }
+        }
     }
 
     fn end_batch(&self, now: Time, out: &mut Outbox) {
-        self.send_at(now, out);
+        self.send_at(now, Acks::Now, out);
+    }
+
+    fn end_batch_deferring(&self, now: Time, out: &mut Outbox) -> bool {
+        self.send_at(now, Acks::Piggyback, out);
+        self.owes_ack.load(Ordering::SeqCst)
+    }
+
+    fn send_deferred(&self, now: Time, out: &mut Outbox) {
+        if self.owes_ack.load(Ordering::SeqCst) {
+            self.send_at(now, Acks::Now, out);
+        }
     }
 
     fn resume(&self, out: &mut Outbox) {
@@ -237,7 +275,7 @@ impl ShardTask for RoceConnection {
         if self.qp.deadline().is_some_and(|deadline| deadline <= now) {
             self.qp.handle_timeout(now, &mut out);
         }
-        self.send_at(now, &mut out);
+        self.send_at(now, Acks::Now, &mut out);
         self.core.deliver(&mut out);
     }
 

@@ -36,6 +36,8 @@ pub struct Arrival<'a> {
     pub from: SocketAddr,
     /// Its bytes, as many as there was room for.
     pub bytes: &'a [u8],
+    /// Its number in the message that it was joined to, from 0.
+    pub number: u16,
     /// Some of its bytes are missing: it was longer than its buffer.
     pub truncated: bool,
 }
@@ -84,6 +86,8 @@ impl ReceiveBatch {
 struct Datagrams<'a> {
     from: Option<SocketAddr>,
     rest: &'a [u8],
+    /// The number of the next one.
+    number: u16,
     segment: usize,
     truncated: bool,
 }
@@ -94,6 +98,7 @@ impl<'a> Datagrams<'a> {
         Datagrams {
             from: message.from,
             rest,
+            number: 0,
             segment: message.segment.unwrap_or(message.len).max(1),
             truncated: rest.len() < message.len,
         }
@@ -114,9 +119,12 @@ impl<'a> Iterator for Datagrams<'a> {
             self.from = None;
         }
         let truncated = self.truncated && rest.is_empty();
+        let number = self.number;
+        self.number = number.wrapping_add(1);
         Some(Arrival {
             from,
             bytes,
+            number,
             truncated,
         })
     }
@@ -157,6 +165,8 @@ mod tests {
             &[4, 5, 6, 7],
         ];
         assert_eq!(bytes, expected);
+        let numbers: Vec<u16> = batch.arrivals().map(|arrival| arrival.number).collect();
+        assert_eq!(numbers, [0, 1, 2, 0, 0, 0, 1]);
         assert!(!batch.is_full());
     }
 

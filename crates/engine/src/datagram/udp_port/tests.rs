@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use verbena_nic::qp::Limits;
 use verbena_nic::ud::{Destination, UdSendWr};
 use verbena_nic::wr::Data;
-use verbena_nic::{Flags, PacketSender, QpState, Wc};
+use verbena_nic::{Flags, QpState, Wc};
 use verbena_wire::number::{Psn, Qpn};
 use verbena_wire::roce::{Deth, Operation, Service, Tail};
 
@@ -108,6 +108,8 @@ struct Counter {
     packets: AtomicUsize,
     batches: AtomicUsize,
     resumed: AtomicUsize,
+    /// Acknowledgements that were sent later.
+    deferred: AtomicUsize,
     payload: AtomicUsize,
 }
 
@@ -128,6 +130,14 @@ impl PacketHandler for Counter {
 
     fn end_batch(&self, _: Time, _: &mut Outbox) {
         self.batches.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end_batch_deferring(&self, _: Time, _: &mut Outbox) -> bool {
+        true
+    }
+
+    fn send_deferred(&self, _: Time, _: &mut Outbox) {
+        self.deferred.fetch_add(1, Ordering::SeqCst);
     }
 
     fn resume(&self, _: &mut Outbox) {
@@ -201,6 +211,33 @@ fn wait_for(condition: impl Fn() -> bool) {
     sys::wait(sys::now() + Duration::from_secs(10), condition);
 }
 
+/// A port that is lent, after a polling thread has read one packet from it and deferred its acknowledgement.
+fn with_deferred(address: &str) -> Receiver {
+    let receiver = Receiver::new(address);
+    receiver.port.lend();
+    receiver.send(&receiver.packet(&send_only(receiver.number, &[1; 8])));
+    wait_for(|| receiver.port.read_polling(16, &mut Outbox::new()));
+    assert!(receiver.port.has_deferred());
+    assert_eq!(receiver.handler.deferred.load(Ordering::SeqCst), 0);
+    receiver
+}
+
+#[test]
+fn next_read_sends_deferred_acknowledgements() {
+    let receiver = with_deferred("127.93.1.8");
+    assert!(!receiver.port.read_polling(16, &mut Outbox::new()));
+    assert_eq!(receiver.handler.deferred.load(Ordering::SeqCst), 1);
+    assert!(!receiver.port.has_deferred());
+}
+
+#[test]
+fn shard_sends_acknowledgements_of_an_absent_poller() {
+    let receiver = with_deferred("127.93.1.9");
+    receiver.port.take_back();
+    wait_for(|| receiver.handler.deferred.load(Ordering::SeqCst) == 1);
+    assert!(!receiver.port.has_deferred());
+}
+
 #[test]
 fn burst_reaches_the_handler_in_batches() {
     for (ours, theirs) in [("127.93.1.1", "127.93.1.2"), ("::1", "::1")] {
@@ -222,7 +259,7 @@ fn burst_reaches_the_handler_in_batches() {
             let payload = vec![number as u8; len];
             let mut bytes = Vec::new();
             send_only(receiver.number, &payload).emit(&mut bytes);
-            burst.room(bytes.len()).unwrap().copy_from_slice(&bytes);
+            assert!(burst.put_bytes(&bytes));
             payloads += len;
         }
         assert_eq!(burst.flush(), SendOutcome::Sent);
