@@ -49,6 +49,11 @@ pub(crate) trait PacketHandler: Send + Sync {
         false
     }
 
+    /// An acknowledgement waits and has not left with a request.
+    fn owes_ack(&self) -> bool {
+        false
+    }
+
     /// Sends the acknowledgement that waits, if it has not left yet.
     fn send_deferred(&self, _now: Time, _out: &mut Outbox) {}
 

@@ -201,6 +201,18 @@ impl UdpPort {
         self.has_deferred.load(Ordering::SeqCst)
     }
 
+    /// Acknowledgements wait that have not left with requests.
+    fn still_owes(&self) -> bool {
+        if !self.has_deferred() {
+            return false;
+        }
+        let mut deferred = self.deferred.lock();
+        deferred.retain(|handler| handler.owes_ack());
+        self.has_deferred
+            .store(!deferred.is_empty(), Ordering::SeqCst);
+        !deferred.is_empty()
+    }
+
     /// Sends the acknowledgements that waited.
     fn send_deferred(&self, out: &mut Outbox) {
         if self.has_deferred.swap(false, Ordering::SeqCst) {
@@ -238,7 +250,7 @@ impl UdpPort {
     /// The same for a polling thread, which will read again or [take it back](UdpPort::take_back): the acknowledgement of a single message waits
     /// for that, or for the program's next request to the same peer.
     pub(crate) fn read_polling(&self, times: usize, out: &mut Outbox) -> bool {
-        if !self.has_deferred() {
+        if !self.still_owes() {
             return self.read_batches(times, Acks::Piggyback, out);
         }
         let any = self.read_batches(times, Acks::Now, out);
@@ -262,7 +274,8 @@ impl UdpPort {
             any = true;
             let arrived = self.process_batch(&mut reader, acks, out);
             left = left.saturating_sub(arrived);
-            if !reader.batch.is_full() {
+            // A polling thread looks for more with its next poll, after the program has seen what came.
+            if !reader.batch.is_full() || acks == Acks::Piggyback && arrived <= MAX_ANSWERED {
                 break;
             }
         }

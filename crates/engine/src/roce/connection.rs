@@ -255,6 +255,10 @@ impl PacketHandler for RoceConnection {
         self.owes_ack.load(Ordering::SeqCst)
     }
 
+    fn owes_ack(&self) -> bool {
+        self.owes_ack.load(Ordering::SeqCst)
+    }
+
     fn send_deferred(&self, now: Time, out: &mut Outbox) {
         if self.owes_ack.load(Ordering::SeqCst) {
             self.send_at(now, Acks::Now, out);

@@ -136,6 +136,10 @@ impl PacketHandler for Counter {
         true
     }
 
+    fn owes_ack(&self) -> bool {
+        true
+    }
+
     fn send_deferred(&self, _: Time, _: &mut Outbox) {
         self.deferred.fetch_add(1, Ordering::SeqCst);
     }
