@@ -42,21 +42,6 @@ pub(crate) trait PacketHandler: Send + Sync {
     /// All packets that were read together have been handled: answers can be sent now.
     fn end_batch(&self, now: Time, out: &mut Outbox);
 
-    /// The same where an acknowledgement may wait for a request of the program, to leave together with it. True if one does: the caller soon
-    /// calls [`send_deferred`](PacketHandler::send_deferred).
-    fn end_batch_deferring(&self, now: Time, out: &mut Outbox) -> bool {
-        self.end_batch(now, out);
-        false
-    }
-
-    /// An acknowledgement waits and has not left with a request.
-    fn owes_ack(&self) -> bool {
-        false
-    }
-
-    /// Sends the acknowledgement that waits, if it has not left yet.
-    fn send_deferred(&self, _now: Time, _out: &mut Outbox) {}
-
     /// The socket has room again, after a burst that found none.
     fn resume(&self, out: &mut Outbox);
 }
@@ -108,20 +93,6 @@ impl BatchHandlers {
     pub(crate) fn end(&mut self, now: Time, out: &mut Outbox) {
         for (_, handler) in self.0.drain(..) {
             handler.end_batch(now, out);
-        }
-    }
-
-    /// The batch ends, and acknowledgements may wait; `deferred` gets the handlers that have some.
-    pub(crate) fn end_deferring(
-        &mut self,
-        deferred: &mut Vec<Arc<dyn PacketHandler>>,
-        now: Time,
-        out: &mut Outbox,
-    ) {
-        for (_, handler) in self.0.drain(..) {
-            if handler.end_batch_deferring(now, out) {
-                deferred.push(handler);
-            }
         }
     }
 }

@@ -9,10 +9,10 @@ use std::sync::{Arc, Weak};
 
 use arrayvec::ArrayVec;
 use verbena_events::toeplitz::Tuple;
+use verbena_nic::Outbox;
 use verbena_nic::ud::{DropReason, MAX_DATAGRAM, ReceivedDatagram, SendOutcome, largest_packet};
-use verbena_nic::{Acks, Outbox};
 use verbena_stream::Time;
-use verbena_sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use verbena_sync::atomic::{AtomicUsize, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::roce::{
     Bth, DEFAULT_PKEY, ICRC_LEN, IcrcChecker, MadHeader, Packet, Path, Reth, icrc_over_socket,
@@ -32,8 +32,6 @@ use crate::sys::{self, Arrival, DatagramSocket, Interest, Ready, ReceiveBatch};
 const MAX_PER_TURN: usize = 64;
 /// Packets of one queue pair that are handled together: as many of the largest as a first-level cache holds.
 const MAX_RUN: usize = 8;
-/// Up to so many packets at once look like a message that the program answers, and its acknowledgement may wait for the answer.
-const MAX_ANSWERED: usize = 2;
 /// Room for a message of joined packets.
 const JOINED: usize = 65_535;
 /// The longest packet of a connection: the largest MTU, a Write with immediate data.
@@ -62,9 +60,6 @@ pub(crate) struct UdpPort {
     bursts: BurstSender,
     /// The number of completion queues whose pollers read it.
     borrowers: AtomicUsize,
-    /// Handlers whose acknowledgements wait for the next read, and whether there are some.
-    deferred: Mutex<Vec<Arc<dyn PacketHandler>>>,
-    has_deferred: AtomicBool,
     state: Mutex<PortState>,
 }
 
@@ -133,8 +128,6 @@ impl UdpPort {
             reader: Mutex::default(),
             bursts: BurstSender::default(),
             borrowers: AtomicUsize::new(0),
-            deferred: Mutex::default(),
-            has_deferred: AtomicBool::new(false),
             state: Mutex::default(),
         }))
     }
@@ -189,38 +182,6 @@ impl UdpPort {
     pub(crate) fn take_back(&self) {
         if self.borrowers.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.arm();
-            if self.has_deferred() {
-                // Not here: the caller may hold locks.
-                self.shard.set_timer(sys::now(), self.token);
-            }
-        }
-    }
-
-    /// Acknowledgements wait for the next read.
-    pub(crate) fn has_deferred(&self) -> bool {
-        self.has_deferred.load(Ordering::SeqCst)
-    }
-
-    /// Acknowledgements wait that have not left with requests.
-    fn still_owes(&self) -> bool {
-        if !self.has_deferred() {
-            return false;
-        }
-        let mut deferred = self.deferred.lock();
-        deferred.retain(|handler| handler.owes_ack());
-        self.has_deferred
-            .store(!deferred.is_empty(), Ordering::SeqCst);
-        !deferred.is_empty()
-    }
-
-    /// Sends the acknowledgements that waited.
-    fn send_deferred(&self, out: &mut Outbox) {
-        if self.has_deferred.swap(false, Ordering::SeqCst) {
-            let now = sys::now();
-            let next = || self.deferred.lock().pop();
-            while let Some(handler) = next() {
-                handler.send_deferred(now, out);
-            }
         }
     }
 
@@ -244,21 +205,6 @@ impl UdpPort {
     /// Takes datagrams in batches until `times` have come, or there are none, and processes them; true if one came. False, too, if another
     /// thread is reading.
     pub(crate) fn read(&self, times: usize, out: &mut Outbox) -> bool {
-        self.read_batches(times, Acks::Now, out)
-    }
-
-    /// The same for a polling thread, which will read again or [take it back](UdpPort::take_back): the acknowledgement of a single message waits
-    /// for that, or for the program's next request to the same peer.
-    pub(crate) fn read_polling(&self, times: usize, out: &mut Outbox) -> bool {
-        if !self.still_owes() {
-            return self.read_batches(times, Acks::Piggyback, out);
-        }
-        let any = self.read_batches(times, Acks::Now, out);
-        self.send_deferred(out);
-        any
-    }
-
-    fn read_batches(&self, times: usize, acks: Acks, out: &mut Outbox) -> bool {
         let Some(mut reader) = self.reader.try_lock() else {
             return false;
         };
@@ -272,23 +218,17 @@ impl UdpPort {
         // A socket error belongs to an earlier datagram; there is nothing to do about it here.
         while left > 0 && matches!(self.socket.receive_batch(&mut reader.batch), Ok(true)) {
             any = true;
-            let arrived = self.process_batch(&mut reader, acks, out);
+            let arrived = self.process_batch(&mut reader, out);
             left = left.saturating_sub(arrived);
-            // A polling thread looks for more with its next poll, after the program has seen what came.
-            if !reader.batch.is_full() || acks == Acks::Piggyback && arrived <= MAX_ANSWERED {
+            if !reader.batch.is_full() {
                 break;
             }
-        }
-        drop(reader);
-        if acks == Acks::Piggyback && self.has_deferred() && !self.is_lent() {
-            // Taken back meanwhile by a thread that may not have seen what was deferred.
-            self.send_deferred(out);
         }
         any
     }
 
     /// Processes the datagrams of a batch; returns their number.
-    fn process_batch(&self, reader: &mut Reader, acks: Acks, out: &mut Outbox) -> usize {
+    fn process_batch(&self, reader: &mut Reader, out: &mut Outbox) -> usize {
         let Reader {
             batch,
             handlers,
@@ -308,15 +248,7 @@ impl UdpPort {
             }
         }
         self.handle_run(&mut run, handlers, now, out);
-        if acks == Acks::Piggyback && count <= MAX_ANSWERED {
-            let mut deferred = self.deferred.lock();
-            handlers.end_deferring(&mut deferred, now, out);
-            if !deferred.is_empty() {
-                self.has_deferred.store(true, Ordering::SeqCst);
-            }
-        } else {
-            handlers.end(now, out);
-        }
+        handlers.end(now, out);
         // The lists may change before the next batch.
         *admitted = None;
         count
@@ -616,7 +548,6 @@ impl ShardTask for UdpPort {
 
     fn expire(self: Arc<Self>, _: Time) {
         let mut out = Outbox::new();
-        self.send_deferred(&mut out);
         self.resume_blocked(&mut out);
         self.core.deliver(&mut out);
         self.arm();

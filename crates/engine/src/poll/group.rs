@@ -144,25 +144,15 @@ impl Group {
         let before = self.borrower.note_poll(now);
         if self.owner.is_lent() {
             self.serve_polling(now);
-            self.poll_udp_ports();
+            self.udp_ports.poll(&self.core);
             self.note_empty_poll(now);
         } else if self.lending.is_due(now, before, &self.core.config) {
             self.borrower.set_current_thread();
             borrowed::add(&self.own);
             self.apply(Event::Borrowed(Polling::Queue), || now);
             self.serve_polling(now);
-            self.poll_udp_ports();
+            self.udp_ports.poll(&self.core);
         }
-    }
-
-    /// Reads its UDP sockets; true if there was input.
-    fn poll_udp_ports(&self) -> bool {
-        let (any, deferred) = self.udp_ports.poll(&self.core);
-        if deferred {
-            // The timer sends acknowledgements if the polling thread does not.
-            self.check_interval.pin();
-        }
-        any
     }
 
     /// The poll found completions: the borrower is active, and serves the group when the queue is empty.
@@ -364,7 +354,7 @@ impl ShardTask for Group {
         self.perform(event, actions, || now);
         let returned = actions.contains(&Action::ArmPoller);
         let away = returned && judgement == Judgement::Away;
-        if away && (self.serve_ready() | self.poll_udp_ports()) {
+        if away && (self.serve_ready() | self.udp_ports.poll(&self.core)) {
             self.lending.back_off(now);
         }
     }

@@ -40,8 +40,6 @@ pub(crate) struct RoceConnection {
     /// When the timer expires that was set last.
     timer: Mutex<Option<Time>>,
     closed: AtomicBool,
-    /// An acknowledgement waits for the next packet.
-    owes_ack: AtomicBool,
     /// The state of the random numbers for the setting `roce_loss`.
     random: AtomicU64,
     /// Packets for this queue pair from other addresses than the peer's.
@@ -95,7 +93,6 @@ impl RoceConnection {
             token: next_token(),
             timer: Mutex::default(),
             closed: AtomicBool::new(false),
-            owes_ack: AtomicBool::new(false),
             random: AtomicU64::new(u64::from(qpn.get())),
             foreign: AtomicU64::new(0),
             this: this.clone(),
@@ -157,22 +154,20 @@ impl RoceConnection {
 
     /// Sends what may be sent, unless another thread is doing that.
     pub(crate) fn send(&self, out: &mut Outbox) {
-        self.send_at(sys::now(), Acks::Now, out);
+        self.send_at(sys::now(), out);
     }
 
-    fn send_at(&self, now: Time, acks: Acks, out: &mut Outbox) {
+    fn send_at(&self, now: Time, out: &mut Outbox) {
         if self.closed.load(Ordering::Acquire) {
             return;
-        }
-        if self.owes_ack.load(Ordering::Relaxed) {
-            // Before it is sent: one that is deferred meanwhile is noted again.
-            self.owes_ack.store(false, Ordering::SeqCst);
         }
         let mut sender = Sender {
             burst: self.port.burst(self.peer),
             is_full: false,
         };
-        let sent = self.qp.try_transmit_packets(&mut sender, (now, acks), out);
+        let sent = self
+            .qp
+            .try_transmit_packets(&mut sender, (now, Acks::Now), out);
         if (sender.is_full || sent.is_some_and(|turn| turn.sending == Sending::Blocked))
             && let Some(this) = self.this.upgrade()
         {
@@ -180,9 +175,6 @@ impl RoceConnection {
             self.port.resume_packets_when_writable(&handler);
         }
         if let Some(turn) = sent {
-            if turn.owes_ack {
-                self.owes_ack.store(true, Ordering::SeqCst);
-            }
             self.set_timer(turn.deadline);
         }
     }
@@ -247,22 +239,7 @@ impl PacketHandler for RoceConnection {
     }
 
     fn end_batch(&self, now: Time, out: &mut Outbox) {
-        self.send_at(now, Acks::Now, out);
-    }
-
-    fn end_batch_deferring(&self, now: Time, out: &mut Outbox) -> bool {
-        self.send_at(now, Acks::Piggyback, out);
-        self.owes_ack.load(Ordering::SeqCst)
-    }
-
-    fn owes_ack(&self) -> bool {
-        self.owes_ack.load(Ordering::SeqCst)
-    }
-
-    fn send_deferred(&self, now: Time, out: &mut Outbox) {
-        if self.owes_ack.load(Ordering::SeqCst) {
-            self.send_at(now, Acks::Now, out);
-        }
+        self.send_at(now, out);
     }
 
     fn resume(&self, out: &mut Outbox) {
@@ -279,7 +256,7 @@ impl ShardTask for RoceConnection {
         if self.qp.deadline().is_some_and(|deadline| deadline <= now) {
             self.qp.handle_timeout(now, &mut out);
         }
-        self.send_at(now, Acks::Now, &mut out);
+        self.send_at(now, &mut out);
         self.core.deliver(&mut out);
     }
 

@@ -108,8 +108,6 @@ struct Counter {
     packets: AtomicUsize,
     batches: AtomicUsize,
     resumed: AtomicUsize,
-    /// Acknowledgements that were sent later.
-    deferred: AtomicUsize,
     payload: AtomicUsize,
 }
 
@@ -130,18 +128,6 @@ impl PacketHandler for Counter {
 
     fn end_batch(&self, _: Time, _: &mut Outbox) {
         self.batches.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn end_batch_deferring(&self, _: Time, _: &mut Outbox) -> bool {
-        true
-    }
-
-    fn owes_ack(&self) -> bool {
-        true
-    }
-
-    fn send_deferred(&self, _: Time, _: &mut Outbox) {
-        self.deferred.fetch_add(1, Ordering::SeqCst);
     }
 
     fn resume(&self, _: &mut Outbox) {
@@ -213,33 +199,6 @@ fn send_only(to: Qpn, payload: &[u8]) -> Packet<'_> {
 
 fn wait_for(condition: impl Fn() -> bool) {
     sys::wait(sys::now() + Duration::from_secs(10), condition);
-}
-
-/// A port that is lent, after a polling thread has read one packet from it and deferred its acknowledgement.
-fn with_deferred(address: &str) -> Receiver {
-    let receiver = Receiver::new(address);
-    receiver.port.lend();
-    receiver.send(&receiver.packet(&send_only(receiver.number, &[1; 8])));
-    wait_for(|| receiver.port.read_polling(16, &mut Outbox::new()));
-    assert!(receiver.port.has_deferred());
-    assert_eq!(receiver.handler.deferred.load(Ordering::SeqCst), 0);
-    receiver
-}
-
-#[test]
-fn next_read_sends_deferred_acknowledgements() {
-    let receiver = with_deferred("127.93.1.8");
-    assert!(!receiver.port.read_polling(16, &mut Outbox::new()));
-    assert_eq!(receiver.handler.deferred.load(Ordering::SeqCst), 1);
-    assert!(!receiver.port.has_deferred());
-}
-
-#[test]
-fn shard_sends_acknowledgements_of_an_absent_poller() {
-    let receiver = with_deferred("127.93.1.9");
-    receiver.port.take_back();
-    wait_for(|| receiver.handler.deferred.load(Ordering::SeqCst) == 1);
-    assert!(!receiver.port.has_deferred());
 }
 
 #[test]

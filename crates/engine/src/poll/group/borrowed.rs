@@ -51,7 +51,7 @@ pub(super) fn serve_other_group(polled: &Group, now: Time) {
     let found = with(|borrowed| borrowed.find_unserved(polled, now.nanos())).flatten();
     if let Some(group) = found {
         group.serve_polling(now);
-        group.poll_udp_ports();
+        group.udp_ports.poll(&group.core);
     }
 }
 

@@ -81,34 +81,32 @@ impl UdpPorts {
         }
     }
 
-    /// Reads, for a polling thread, the socket that had input last and one of the others; says whether there was input, and whether
-    /// acknowledgements were deferred.
-    pub(super) fn poll(&self, core: &Core) -> (bool, bool) {
+    /// Reads, for a polling thread, the socket that had input last and one of the others; true if there was input.
+    pub(super) fn poll(&self, core: &Core) -> bool {
         if !self.any.load(Ordering::Acquire) {
-            return (false, false);
+            return false;
         }
         let hot = self.hot.load(Ordering::Relaxed);
         let next = self.next.fetch_add(1, Ordering::Relaxed);
         let (first, second) = {
             let list = &self.list.read().all;
             if list.is_empty() {
-                return (false, false);
+                return false;
             }
             let (hot, next) = (hot % list.len(), next % list.len());
             let other = (next != hot).then(|| (next, list[next].0.clone()));
             ((hot, list[hot].0.clone()), other)
         };
-        let (mut out, mut any, mut deferred) = (Outbox::new(), false, false);
+        let (mut out, mut any) = (Outbox::new(), false);
         for (at, port) in [Some(first), second].into_iter().flatten() {
             // Both in any case: a socket that is never empty must not keep the others from being read.
-            if port.read_polling(READ_BATCH, &mut out) {
+            if port.read(READ_BATCH, &mut out) {
                 self.hot.store(at, Ordering::Relaxed);
                 any = true;
-                deferred |= port.has_deferred();
             }
         }
         core.deliver(&mut out);
-        (any, deferred)
+        any
     }
 }
 
