@@ -134,7 +134,7 @@ const LAYERS: &[LayerRule] = &[
         ],
     ),
     // The engine's system calls are those of its UDP loops.
-    free("verbena-peers", &[VERBENA, "verbena-cli", "verbena-engine"]),
+    free("verbena-peers", &[VERBENA, "verbena-cli", ENGINE]),
     free(TESTING, &[]),
     free("verbena-models", &[SYNC]),
     free("xtask", &[]),
