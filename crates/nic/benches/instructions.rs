@@ -18,6 +18,7 @@ use verbena_wire::{Stag, To};
 const USAGE: &str = "usage: instructions CASE SIZE N
   send, write, read           one request of SIZE bytes, from post to completion, both sides, no CRC
   send-crc, write-crc, read-crc   the same with CRC
+  roce-send, roce-write, roce-read   the same over RoCEv2, no ICRC
   resolve                     a grant and its end, among SIZE regions
   register                    a registration and its end, among SIZE regions
   create                      a queue pair and its end, among SIZE queue pairs
@@ -33,7 +34,9 @@ fn main() {
         return;
     };
     match case.trim_end_matches("-crc") {
-        "send" | "write" | "read" => request(&case, size, count),
+        "send" | "write" | "read" | "roce-send" | "roce-write" | "roce-read" => {
+            request(&case, size, count);
+        }
         "resolve" => resolve(size, count),
         "register" => register(size, count),
         "create" => create(size, count),
@@ -48,7 +51,10 @@ fn request(case: &str, len: u32, count: usize) {
         Some(kind) => (kind, true),
         None => (case, false),
     };
-    let mut joined = ConnectedPair::new(crc);
+    let (kind, mut joined) = match kind.strip_prefix("roce-") {
+        Some(kind) => (kind, ConnectedPair::over_roce()),
+        None => (kind, ConnectedPair::new(crc)),
+    };
     let remote = joined.remote();
     let op = match kind {
         "write" => SendOp::Write {

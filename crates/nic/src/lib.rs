@@ -48,8 +48,8 @@ pub use function::{
 pub use memory_scope::MemoryScope;
 pub use object::Object;
 pub use qp::{
-    Acks, Image, ImageError, MigrateRefusal, OnFailure, PacketSender, Qp, QpInit, Receiving,
-    RegisterError, Registration, Sending, Traits, Transfer,
+    Acks, Image, ImageError, MigrateRefusal, OnFailure, PacketSender, PacketTurn, Qp, QpInit,
+    Receiving, RegisterError, Registration, Sending, Traits, Transfer,
 };
 pub use receive::ReceiveQueue;
 pub use srq::Srq;

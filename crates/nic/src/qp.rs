@@ -39,7 +39,7 @@ pub use inner::Counters;
 pub use post::{PostError, PostRecvError, PostSendError};
 pub use receive::{Received, Receiving, SendDemand};
 pub use register::{OnFailure, RegisterError, Registration};
-pub use roce::PacketSender;
+pub use roce::{PacketSender, PacketTurn};
 pub use send::{Acks, Sending};
 pub use transfer::Transfer;
 

@@ -1,29 +1,37 @@
 //! How many packets may be unacknowledged at once. Ethernet without pause frames drops packets when a queue is full, and a UDP
 //! socket when its buffer is: the window grows while packets are acknowledged and shrinks when they are lost or a switch has marked them.
 
+use crate::settings::Mtu;
+
 /// The smallest window: a loss is still noticed by the packets behind it.
 const MIN: u32 = 4;
 /// The window of a new connection.
 const INITIAL: u32 = 64;
 /// The largest window.
 const MAX: u32 = 2048;
+/// Bytes of the largest window: what is unacknowledged lies in the peer's socket buffer, or in caches, until the peer has read it.
+const MAX_BYTES: u32 = 2 << 20;
 
 /// A window in packets. It doubles with each round trip up to a threshold, and grows by one packet for each beyond it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CongestionWindow {
     window: u32,
     threshold: u32,
+    /// The largest window.
+    max: u32,
     /// Acknowledged packets since the window last grew beyond the threshold.
     acked: u32,
     is_lossy: bool,
 }
 
 impl CongestionWindow {
-    /// The window of a new connection. On a path that is not lossy it never changes.
-    pub fn new(is_lossy: bool) -> CongestionWindow {
+    /// The window of a new connection with this MTU. On a path that is not lossy it never changes.
+    pub fn new(is_lossy: bool, mtu: Mtu) -> CongestionWindow {
+        let max = MAX.min(MAX_BYTES / mtu.bytes());
         CongestionWindow {
-            window: if is_lossy { INITIAL } else { MAX },
-            threshold: MAX,
+            window: if is_lossy { INITIAL } else { max },
+            threshold: max,
+            max,
             acked: 0,
             is_lossy,
         }
@@ -38,13 +46,13 @@ impl CongestionWindow {
     pub fn handle_acked(&mut self, packets: u32) {
         if self.window < self.threshold {
             let grown = self.window.saturating_add(packets);
-            self.window = grown.min(self.threshold).min(MAX);
+            self.window = grown.min(self.threshold);
             return;
         }
         self.acked = self.acked.saturating_add(packets);
         if self.acked >= self.window {
             self.acked = 0;
-            self.window = (self.window + 1).min(MAX);
+            self.window = (self.window + 1).min(self.max);
         }
     }
 
@@ -82,7 +90,7 @@ mod tests {
 
     #[test]
     fn window_grows_and_shrinks_within_its_limits() {
-        let mut window = CongestionWindow::new(true);
+        let mut window = CongestionWindow::new(true, Mtu::B1024);
         window.handle_acked(INITIAL);
         assert_eq!(window.get(), 2 * INITIAL);
         window.handle_loss();
@@ -106,10 +114,17 @@ mod tests {
 
     #[test]
     fn window_of_a_lossless_path_stays() {
-        let mut window = CongestionWindow::new(false);
+        let mut window = CongestionWindow::new(false, Mtu::B256);
         window.handle_loss();
         window.handle_timeout();
         window.handle_notification();
         assert_eq!(window.get(), MAX);
+    }
+
+    #[test]
+    fn window_is_limited_in_bytes() {
+        let mut window = CongestionWindow::new(true, Mtu::B4096);
+        window.handle_acked(u32::MAX);
+        assert_eq!(window.get() * Mtu::B4096.bytes(), MAX_BYTES);
     }
 }

@@ -223,7 +223,7 @@ impl Requester {
             sent: settings.send_psn,
             cursor: Cursor::default(),
             reads: VecDeque::new(),
-            window: CongestionWindow::new(settings.is_lossy),
+            window: CongestionWindow::new(settings.is_lossy, settings.mtu),
             recovery: None,
             response_missing: None,
             credit_limit: None,

@@ -18,7 +18,7 @@ pub use atomic_eth::AtomicEth;
 pub use bth::Bth;
 pub use deth::Deth;
 pub use icrc::{
-    ICRC_LEN, Path, crc32_ieee, icrc, icrc_of_segment, icrc_over_socket, is_icrc_valid,
+    ICRC_LEN, IcrcChecker, Path, crc32_ieee, icrc, icrc_of_segment, icrc_over_socket, is_icrc_valid,
 };
 pub use mad::MadHeader;
 pub use packet::{DEFAULT_PKEY, Immediate, Operation, Packet, Service, Tail, pad_of};

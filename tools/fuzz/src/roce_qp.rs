@@ -47,10 +47,17 @@ const SECRET: u8 = 0x55;
 struct Packets(Vec<Vec<u8>>);
 
 impl PacketSender for Packets {
-    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn put<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
         assert!(self.0.len() < MAX_BURST, "sends without end");
-        self.0.push(vec![0; len]);
-        self.0.last_mut().map(Vec::as_mut_slice)
+        let mut packet = Vec::new();
+        Some(write(&mut packet).map(|()| {
+            assert_eq!(packet.len(), len);
+            self.0.push(packet);
+        }))
     }
 }
 

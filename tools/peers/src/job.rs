@@ -28,6 +28,10 @@ pub(crate) enum Kind {
     TlsPingpong,
     /// TLS over TCP: a stream of writes of one size, read in pieces of 64 KiB
     TlsPlain,
+    /// UDP: ping-pong, both sides polling
+    UdpPingpong,
+    /// UDP: a stream of bursts, each sent with one call
+    UdpStream,
     /// TCP: throughput of many connections
     TcpMany,
     /// Verbena: ping-pong, or RDMA reads
@@ -73,6 +77,15 @@ pub(crate) struct Job {
     /// Verbena's frames: auto, mss or large
     #[arg(long, default_value = "auto")]
     pub(crate) fpdu: String,
+    /// Verbena's wire: auto, tcp or roce
+    #[arg(long, default_value = "auto")]
+    pub(crate) wire: String,
+    /// Packets of RoCEv2 that Verbena drops on arrival, of a million
+    #[arg(long, default_value_t = 0)]
+    pub(crate) loss: u32,
+    /// Bytes of each datagram of a UDP stream
+    #[arg(long, default_value_t = 4096)]
+    pub(crate) segment: u32,
     /// Encrypt what Verbena sends
     #[arg(long)]
     pub(crate) tls: bool,

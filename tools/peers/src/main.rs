@@ -1,4 +1,4 @@
-//! `verbena-peers`: one side of one measurement for `cargo xtask peers`, over plain TCP or through Verbena's Rust API. Both sides get the
+//! `verbena-peers`: one side of one measurement for `cargo xtask peers`, over plain TCP or UDP, or through Verbena's Rust API. Both sides get the
 //! same arguments after the subcommand, and print their figures as one line of JSON. `xtask` starts both sides, and compares.
 
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ mod many_tcp;
 mod rdma;
 mod tcp;
 mod tls;
+mod udp;
 mod usage;
 
 use anyhow::Result;
@@ -50,6 +51,8 @@ fn serve(job: &Job) -> Result<Figures> {
         Kind::Framed => tcp::receive_framed(job),
         Kind::TlsPingpong => tls::serve_pingpong(job),
         Kind::TlsPlain => tls::receive_plain(job),
+        Kind::UdpPingpong => udp::serve_pingpong(job),
+        Kind::UdpStream => udp::receive_stream(job),
         Kind::Latency | Kind::Stream => rdma::serve(job),
         Kind::Many => many_qps::serve(job),
         Kind::TcpMany => many_tcp::serve(job),
@@ -64,6 +67,8 @@ fn call(job: &Job) -> Result<Figures> {
         Kind::Framed => tcp::send_framed(job),
         Kind::TlsPingpong => tls::run_pingpong(job),
         Kind::TlsPlain => tls::send_plain(job),
+        Kind::UdpPingpong => udp::run_pingpong(job),
+        Kind::UdpStream => udp::send_stream(job),
         Kind::Latency | Kind::Stream => rdma::call(job),
         Kind::Many => many_qps::call(job),
         Kind::TcpMany => many_tcp::call(job),

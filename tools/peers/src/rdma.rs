@@ -27,6 +27,12 @@ pub(crate) fn device(job: &Job) -> Result<Device> {
     let mut config = Config::load()?;
     config.set("crc", &job.crc)?;
     config.set("fpdu", &job.fpdu)?;
+    config.set("wire", &job.wire)?;
+    config.set("roce_loss", &job.loss.to_string())?;
+    if job.wire == "roce" && job.at.ip().is_loopback() {
+        // No device has this address unless it is asked for.
+        config.set("device", &job.at.ip().to_string())?;
+    }
     if job.tls {
         config.set("key", KEY)?;
         config.set("tls", "psk")?;

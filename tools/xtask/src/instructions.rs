@@ -56,6 +56,8 @@ const SCENARIOS: &[Scenario] = &[
     scenario("send", 64, 1_000),
     scenario("write", 65_536, 200),
     scenario("read", 8, 1_000),
+    scenario("roce-send", 64, 1_000),
+    scenario("roce-write", 65_536, 200),
     scenario("poll", 0, 10_000),
 ];
 

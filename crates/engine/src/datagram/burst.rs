@@ -1,6 +1,6 @@
 //! Packets of RoCEv2 to one destination that leave together: one system call sends up to 64 packets of one length and a shorter last one
-//! (UDP_SEGMENT), and where the system cannot do that they are sent one by one. The ICRC of each packet is added here, over the IPv4
-//! identification that the kernel will give it: the number of the packet in its call.
+//! (UDP_SEGMENT), and where the system cannot do that they are sent one by one. The ICRC of each packet is added here, while its bytes are in
+//! the cache, over the IPv4 identification that the kernel will give it: the number of the packet in its call.
 //!
 //! What finds no room in the socket is kept and sent first when there is room; until then a burst takes no further packets.
 
@@ -59,7 +59,7 @@ pub(super) struct BurstSender {
     full: AtomicBool,
     pending: Mutex<VecDeque<Pending>>,
     /// Buffers of earlier bursts.
-    buffers: Mutex<Vec<Box<[u8]>>>,
+    buffers: Mutex<Vec<Vec<u8>>>,
 }
 
 /// A burst, or the rest of one, that found no room.
@@ -73,15 +73,15 @@ struct Pending {
 /// Packets behind each other, each with its ICRC. All have the length of the first; the last may be shorter.
 #[derive(Debug, Default)]
 struct Packets {
-    /// Empty before the first packet.
-    buffer: Box<[u8]>,
-    /// Bytes used.
-    len: usize,
+    /// Without memory before the first packet.
+    buffer: Vec<u8>,
     /// Bytes of the first packet, and of all but the last.
     segment: usize,
     count: usize,
     /// The packets before this one have been sent, one by one.
     sent: usize,
+    /// They are to be sent one by one, and have the ICRC for that.
+    is_single: bool,
 }
 
 impl Default for BurstSender {
@@ -141,10 +141,8 @@ impl BurstSender {
         to: SocketAddr,
         packets: &mut Packets,
     ) -> SendOutcome {
-        if packets.count > 1 && packets.sent == 0 && self.segments.load(Ordering::Relaxed) {
-            packets.seal(path, |number| number);
-            let bytes = &packets.buffer[..packets.len];
-            match socket.send_segments(bytes, packets.segment, to) {
+        if packets.count > 1 && !packets.is_single && self.segments.load(Ordering::Relaxed) {
+            match socket.send_segments(&packets.buffer, packets.segment, to) {
                 Ok(SegmentsOutcome::Sent) => return SendOutcome::Sent,
                 Ok(SegmentsOutcome::Full) => return SendOutcome::Full,
                 // No route, a firewall: the loss of packets is no error.
@@ -168,7 +166,7 @@ impl BurstSender {
         to: SocketAddr,
         packets: &mut Packets,
     ) -> SendOutcome {
-        packets.seal(path, |_| 0);
+        packets.number_singly(path);
         let mut outcome = SendOutcome::Sent;
         while packets.sent < packets.count {
             match socket.send(&packets.buffer[packets.range(packets.sent)], to) {
@@ -181,14 +179,18 @@ impl BurstSender {
         outcome
     }
 
-    fn buffer(&self) -> Box<[u8]> {
+    fn buffer(&self) -> Vec<u8> {
         let kept = self.buffers.lock().pop();
-        kept.unwrap_or_else(|| vec![0; MAX_SEGMENTS_LEN].into())
+        kept.unwrap_or_else(|| Vec::with_capacity(MAX_SEGMENTS_LEN))
     }
 
-    fn recycle(&self, packets: Packets) {
+    fn recycle(&self, mut packets: Packets) {
+        if packets.buffer.capacity() == 0 {
+            return;
+        }
+        packets.buffer.clear();
         let mut buffers = self.buffers.lock();
-        if !packets.buffer.is_empty() && buffers.len() < MAX_BUFFERS {
+        if buffers.len() < MAX_BUFFERS {
             buffers.push(packets.buffer);
         }
     }
@@ -197,42 +199,59 @@ impl BurstSender {
 impl Packets {
     /// A packet of `size` bytes can be appended.
     fn fits(&self, size: usize) -> bool {
-        let room = self.count < MAX_SEGMENTS && self.len + size <= MAX_SEGMENTS_LEN;
-        let ended = self.len < self.count * self.segment;
+        let room = self.count < MAX_SEGMENTS && self.buffer.len() + size <= MAX_SEGMENTS_LEN;
+        let ended = self.buffer.len() < self.count * self.segment;
         self.count == 0 || room && !ended && size <= self.segment
     }
 
-    /// Where a packet of `size` bytes with its ICRC goes.
-    fn push(&mut self, size: usize) -> &mut [u8] {
-        if self.count == 0 {
-            self.segment = size;
+    /// Appends the packet that `write` appends, of `len` bytes, and its ICRC, with the identification of its number; nothing if `write` fails.
+    fn push<E>(
+        &mut self,
+        path: Path,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let at = self.buffer.len();
+        if let Err(error) = write(&mut self.buffer) {
+            self.buffer.truncate(at);
+            return Err(error);
         }
-        let at = self.len;
-        self.len += size;
+        debug_assert_eq!(self.buffer.len() - at, len, "a packet of another length");
+        if self.count == 0 {
+            self.segment = len + ICRC_LEN;
+        }
+        // There are at most 64.
+        let icrc = icrc_of_segment(path, self.count as u16, &self.buffer[at..]);
+        self.buffer.extend_from_slice(&icrc);
         self.count += 1;
-        &mut self.buffer[at..at + size]
+        Ok(())
     }
 
     /// The bytes of a packet with its ICRC.
     fn range(&self, number: usize) -> core::ops::Range<usize> {
         let at = number * self.segment;
-        at..(at + self.segment).min(self.len)
+        at..(at + self.segment).min(self.buffer.len())
     }
 
-    /// Sets the ICRC of the packets that have not been sent, given the IPv4 identification of each number.
-    fn seal(&mut self, path: Path, identification: impl Fn(u16) -> u16) {
-        for number in self.sent..self.count {
+    /// Sets the ICRC of all to that of single packets, whose identification is 0.
+    fn number_singly(&mut self, path: Path) {
+        if core::mem::replace(&mut self.is_single, true) {
+            return;
+        }
+        // The first has that number already.
+        for number in 1..self.count {
             let range = self.range(number);
             let packet = &mut self.buffer[range];
             if let Some((bytes, icrc)) = packet.split_last_chunk_mut::<ICRC_LEN>() {
-                // There are at most 64.
-                *icrc = icrc_of_segment(path, identification(number as u16), bytes);
+                *icrc = icrc_of_segment(path, 0, bytes);
             }
         }
     }
 
     fn clear(&mut self) {
-        (self.len, self.segment, self.count, self.sent) = (0, 0, 0, 0);
+        self.buffer.clear();
+        (self.segment, self.count, self.sent) = (0, 0, 0);
+        self.is_single = false;
     }
 }
 
@@ -290,21 +309,43 @@ impl<'a, S: PacketSocket> Burst<'a, S> {
     }
 }
 
-impl<S: PacketSocket> PacketSender for Burst<'_, S> {
-    /// The caller writes all bytes. `None`: it waits with
-    /// [`resume_packets_when_writable`](super::udp_port::UdpPort::resume_packets_when_writable).
-    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
-        let size = len.checked_add(ICRC_LEN)?;
+impl<S: PacketSocket> Burst<'_, S> {
+    /// Takes a packet without its ICRC; false if there is no room.
+    pub(crate) fn put_bytes(&mut self, bytes: &[u8]) -> bool {
+        let write = |packet: &mut Vec<u8>| {
+            packet.extend_from_slice(bytes);
+            Ok::<(), core::convert::Infallible>(())
+        };
+        self.put(bytes.len(), write).is_some()
+    }
+
+    /// Makes room for a packet of `size` bytes with its ICRC.
+    fn make_room(&mut self, size: usize) -> bool {
         if size > MAX_SEGMENTS_LEN || !self.sender.send_pending(self.socket) {
-            return None;
+            return false;
         }
         if !self.packets.fits(size) && self.flush() == SendOutcome::Full {
-            return None;
+            return false;
         }
-        if self.packets.buffer.is_empty() {
+        if self.packets.buffer.capacity() == 0 {
             self.packets.buffer = self.sender.buffer();
         }
-        self.packets.push(size).get_mut(..len)
+        true
+    }
+}
+
+impl<S: PacketSocket> PacketSender for Burst<'_, S> {
+    /// `None`: the caller waits with
+    /// [`resume_packets_when_writable`](super::udp_port::UdpPort::resume_packets_when_writable).
+    fn put<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let size = len.checked_add(ICRC_LEN)?;
+        let path = self.path;
+        self.make_room(size)
+            .then(|| self.packets.push(path, len, write))
     }
 }
 

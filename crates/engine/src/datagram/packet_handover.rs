@@ -297,6 +297,7 @@ impl ShardTask for HandoverReader {
                         let arrival = Arrival {
                             from,
                             bytes,
+                            number: 0,
                             truncated,
                         };
                         batch.process(&arrival, &mut out);

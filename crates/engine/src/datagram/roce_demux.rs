@@ -25,6 +25,20 @@ pub(crate) trait PacketHandler: Send + Sync {
         out: &mut Outbox,
     );
 
+    /// The same for packets of one host that arrived behind each other.
+    fn handle_packets(
+        &self,
+        from: SocketAddr,
+        local: IpAddr,
+        packets: &[Packet<'_>],
+        now: Time,
+        out: &mut Outbox,
+    ) {
+        for packet in packets {
+            self.handle_packet(from, local, packet, now, out);
+        }
+    }
+
     /// All packets that were read together have been handled: answers can be sent now.
     fn end_batch(&self, now: Time, out: &mut Outbox);
 
@@ -75,17 +89,18 @@ impl RoceDemux {
 pub(crate) struct BatchHandlers(Vec<(Qpn, Arc<dyn PacketHandler>)>);
 
 impl BatchHandlers {
-    /// The handler of this number: the one that had a packet in this batch, or that of the table.
-    pub(crate) fn find(&mut self, demux: &RoceDemux, qpn: Qpn) -> Option<&dyn PacketHandler> {
+    /// The place of the handler of this number: the one that had a packet in this batch, or that of the table.
+    pub(crate) fn find(&mut self, demux: &RoceDemux, qpn: Qpn) -> Option<usize> {
         // Packets of one queue pair come behind each other, so the last entry is the likely one.
         let known = self.0.iter().rposition(|(number, _)| *number == qpn);
-        let at = match known {
-            Some(at) => at,
-            None => {
-                self.0.push((qpn, demux.find(qpn)?));
-                self.0.len() - 1
-            }
-        };
+        if known.is_none() {
+            self.0.push((qpn, demux.find(qpn)?));
+        }
+        known.or(self.0.len().checked_sub(1))
+    }
+
+    /// The handler at this place.
+    pub(crate) fn get(&self, at: usize) -> Option<&dyn PacketHandler> {
         self.0.get(at).map(|(_, handler)| &**handler)
     }
 

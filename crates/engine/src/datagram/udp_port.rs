@@ -7,6 +7,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
+use arrayvec::ArrayVec;
 use verbena_events::toeplitz::Tuple;
 use verbena_nic::Outbox;
 use verbena_nic::ud::{DropReason, MAX_DATAGRAM, ReceivedDatagram, SendOutcome, largest_packet};
@@ -14,7 +15,7 @@ use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicUsize, Ordering};
 use verbena_sync::locks::Mutex;
 use verbena_wire::roce::{
-    Bth, DEFAULT_PKEY, ICRC_LEN, MadHeader, Packet, Path, Reth, icrc_over_socket, is_icrc_valid,
+    Bth, DEFAULT_PKEY, ICRC_LEN, IcrcChecker, MadHeader, Packet, Path, Reth, icrc_over_socket,
 };
 
 use crate::core::Core;
@@ -29,6 +30,8 @@ use crate::sys::{self, Arrival, DatagramSocket, Interest, Ready, ReceiveBatch};
 
 /// Datagrams read per turn on a shard; a joined message may exceed it.
 const MAX_PER_TURN: usize = 64;
+/// Packets of one queue pair that are handled together: as many of the largest as a first-level cache holds.
+const MAX_RUN: usize = 8;
 /// Room for a message of joined packets.
 const JOINED: usize = 65_535;
 /// The longest packet of a connection: the largest MTU, a Write with immediate data.
@@ -78,6 +81,15 @@ struct Reader {
     handlers: BatchHandlers,
     /// The source that the access lists admitted last.
     admitted: Option<IpAddr>,
+    icrcs: IcrcChecker,
+}
+
+/// Packets behind each other from one host for one queue pair, checked and not yet handled.
+#[derive(Default)]
+struct Run<'a> {
+    packets: ArrayVec<Packet<'a>, MAX_RUN>,
+    /// Their source, and the place of their handler.
+    of: Option<(SocketAddr, usize)>,
 }
 
 /// A queue pair that found no room.
@@ -221,30 +233,34 @@ impl UdpPort {
             batch,
             handlers,
             admitted,
+            icrcs,
         } = reader;
         let now = sys::now();
-        let mut count = 0;
+        let (mut count, mut run) = (0, Run::default());
         for arrival in batch.arrivals() {
             count += 1;
-            let reader = (&mut *handlers, &mut *admitted);
-            let handled = self.process(&arrival, reader, now, out);
+            let reader = (&mut *handlers, &mut *admitted, &mut *icrcs);
+            let handled = self.process(&arrival, reader, &mut run, now, out);
             if let Err(dropped) = handled
                 && !(dropped.is_none() && self.hand_over(&arrival))
             {
                 self.core.routes.ud_demux.count(dropped);
             }
         }
+        self.handle_run(&mut run, handlers, now, out);
         handlers.end(now, out);
         // The lists may change before the next batch.
         *admitted = None;
         count
     }
 
-    /// Delivers a packet of a source that the access lists admit. The error says why it was dropped; `None`: it is for no queue pair here.
-    fn process(
+    /// Delivers a packet of a source that the access lists admit, or adds it to the run. The error says why it was dropped; `None`: it is for
+    /// no queue pair here.
+    fn process<'a>(
         &self,
-        arrival: &Arrival<'_>,
-        (handlers, admitted): (&mut BatchHandlers, &mut Option<IpAddr>),
+        arrival: &Arrival<'a>,
+        (handlers, admitted, icrcs): (&mut BatchHandlers, &mut Option<IpAddr>, &mut IcrcChecker),
+        run: &mut Run<'a>,
         now: Time,
         out: &mut Outbox,
     ) -> Result<(), Option<DropReason>> {
@@ -256,12 +272,35 @@ impl UdpPort {
             }
             *admitted = Some(source);
         }
+        if arrival.truncated {
+            return Err(Some(DropReason::Oversized));
+        }
+        if self.kind == PortKind::Roce {
+            return self.dispatch_roce(arrival, (handlers, icrcs), run, now, out);
+        }
+        self.begin_packet(source, out);
+        let handled = self.dispatch_datagram(arrival, out);
+        out.end_packet();
+        handled
+    }
+
+    /// What follows is for a packet of this source, until the caller calls [`end_packet`](Outbox::end_packet).
+    fn begin_packet(&self, source: IpAddr, out: &mut Outbox) {
         if self.core.notification.steers_packets() {
             out.set_packet(Tuple::ip(source, self.addr.ip()));
         }
-        let handled = self.dispatch(arrival, handlers, now, out);
-        out.end_packet();
-        handled
+    }
+
+    /// Handles the packets of a run.
+    fn handle_run(&self, run: &mut Run<'_>, handlers: &BatchHandlers, now: Time, out: &mut Outbox) {
+        if let Some((from, at)) = run.of.take()
+            && let Some(handler) = handlers.get(at)
+        {
+            self.begin_packet(from.ip(), out);
+            handler.handle_packets(from, self.addr.ip(), &run.packets, now, out);
+            out.end_packet();
+        }
+        run.packets.clear();
     }
 
     /// Hands a packet that is for no queue pair of this engine to the process that has its number; false if there is none.
@@ -285,21 +324,17 @@ impl UdpPort {
         HandedOver {
             port: self,
             handlers: BatchHandlers::default(),
+            icrcs: IcrcChecker::default(),
             now: sys::now(),
         }
     }
 
-    /// Delivers a packet to the queue pairs it is for.
-    fn dispatch(
+    /// Delivers a datagram to the queue pairs it is for.
+    fn dispatch_datagram(
         &self,
         arrival: &Arrival<'_>,
-        handlers: &mut BatchHandlers,
-        now: Time,
         out: &mut Outbox,
     ) -> Result<(), Option<DropReason>> {
-        if arrival.truncated {
-            return Err(Some(DropReason::Oversized));
-        }
         match self.kind {
             PortKind::Private => {
                 let datagram = self.parse_datagram(arrival)?;
@@ -315,31 +350,41 @@ impl UdpPort {
                 let found = members.deliver_all(group, own, &datagram, out);
                 if found { Ok(()) } else { Err(None) }
             }
-            PortKind::Roce => self.dispatch_roce(arrival, handlers, now, out),
+            PortKind::Roce => {
+                let datagram = self.parse_datagram(arrival)?;
+                let found = self.core.routes.ud_demux.deliver(&datagram, out);
+                if found { Ok(()) } else { Err(None) }
+            }
         }
     }
 
-    /// Delivers a packet that arrived at port 4791.
-    fn dispatch_roce(
+    /// Delivers a packet that arrived at port 4791, or adds it to the run if it is for a connection.
+    fn dispatch_roce<'a>(
         &self,
-        arrival: &Arrival<'_>,
-        handlers: &mut BatchHandlers,
+        arrival: &Arrival<'a>,
+        (handlers, icrcs): (&mut BatchHandlers, &mut IcrcChecker),
+        run: &mut Run<'a>,
         now: Time,
         out: &mut Outbox,
     ) -> Result<(), Option<DropReason>> {
         let bth = Bth::parse(arrival.bytes).map_err(|_| Some(DropReason::Malformed))?;
         let is_datagram = bth.opcode & SERVICE == UD && bth.dest_qpn.get() != MadHeader::QPN;
         if is_datagram {
-            let datagram = self.parse_datagram(arrival)?;
-            if self.core.routes.ud_demux.deliver(&datagram, out) {
-                return Ok(());
-            }
-        } else if let Some(handler) = handlers.find(&self.core.routes.roce_demux, bth.dest_qpn) {
-            let packet = self.parse_packet(arrival)?;
-            handler.handle_packet(arrival.from, self.addr.ip(), &packet, now, out);
-            return Ok(());
+            self.begin_packet(arrival.from.ip(), out);
+            let handled = self.dispatch_datagram(arrival, out);
+            out.end_packet();
+            return handled;
         }
-        Err(None)
+        let found = handlers.find(&self.core.routes.roce_demux, bth.dest_qpn);
+        let at = found.ok_or(None)?;
+        let packet = self.parse_packet(arrival, icrcs)?;
+        let of = Some((arrival.from, at));
+        if run.of != of || run.packets.is_full() {
+            self.handle_run(run, handlers, now, out);
+            run.of = of;
+        }
+        run.packets.push(packet);
+        Ok(())
     }
 
     /// A datagram that arrived here, checked.
@@ -351,14 +396,18 @@ impl UdpPort {
     }
 
     /// A packet of a connection or for queue pair 1 that arrived here, checked.
-    fn parse_packet<'a>(&self, arrival: &Arrival<'a>) -> Result<Packet<'a>, Option<DropReason>> {
+    fn parse_packet<'a>(
+        &self,
+        arrival: &Arrival<'a>,
+        icrcs: &mut IcrcChecker,
+    ) -> Result<Packet<'a>, Option<DropReason>> {
         let bytes = arrival.bytes;
         if bytes.len() > LARGEST_CONNECTED {
             return Err(Some(DropReason::Oversized));
         }
         let (packet, icrc) = Packet::parse(bytes).map_err(|_| Some(DropReason::Malformed))?;
         let summed = &bytes[..bytes.len().saturating_sub(ICRC_LEN)];
-        if !is_icrc_valid(self.path_from(arrival.from), summed, icrc) {
+        if !icrcs.check(self.path_from(arrival.from), arrival.number, summed, icrc) {
             return Err(Some(DropReason::Checksum));
         }
         // A full member of the default partition accepts full and limited members.
@@ -464,16 +513,18 @@ impl UdpPort {
 pub(crate) struct HandedOver<'a> {
     port: &'a UdpPort,
     handlers: BatchHandlers,
+    icrcs: IcrcChecker,
     now: Time,
 }
 
 impl HandedOver<'_> {
     pub(crate) fn process(&mut self, arrival: &Arrival<'_>, out: &mut Outbox) {
-        let (port, mut admitted) = (self.port, None);
-        let reader = (&mut self.handlers, &mut admitted);
-        if let Err(dropped) = port.process(arrival, reader, self.now, out) {
+        let (port, mut admitted, mut run) = (self.port, None, Run::default());
+        let reader = (&mut self.handlers, &mut admitted, &mut self.icrcs);
+        if let Err(dropped) = port.process(arrival, reader, &mut run, self.now, out) {
             port.core.routes.ud_demux.count(dropped);
         }
+        port.handle_run(&mut run, &self.handlers, self.now, out);
     }
 
     pub(crate) fn end(mut self, out: &mut Outbox) {

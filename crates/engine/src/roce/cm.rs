@@ -21,7 +21,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
-use verbena_nic::{Outbox, PacketSender, QpState};
+use verbena_nic::{Outbox, QpState};
 use verbena_roce::cm::{CmTimers, CommunicationId, Mad};
 use verbena_roce::{Mtu, Settings};
 use verbena_stream::Time;
@@ -426,8 +426,7 @@ impl RoceCm {
         let mut bytes = Vec::with_capacity(MadHeader::MAD_LEN + 32);
         packet.emit(&mut bytes);
         let mut burst = port.burst(SocketAddr::new(peer, PORT));
-        if let Some(room) = burst.room(bytes.len()) {
-            room.copy_from_slice(&bytes);
+        if burst.put_bytes(&bytes) {
             burst.flush();
         }
     }

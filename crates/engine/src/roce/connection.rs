@@ -6,7 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Weak};
 
 use verbena_nic::ud::SendOutcome;
-use verbena_nic::{Outbox, PacketSender, Qp, Sending};
+use verbena_nic::{Acks, Outbox, PacketSender, Qp, Sending};
 use verbena_roce::Settings;
 use verbena_stream::Time;
 use verbena_sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -55,10 +55,14 @@ struct Sender<'a> {
 }
 
 impl PacketSender for Sender<'_> {
-    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
-        let room = self.burst.room(len);
-        self.is_full |= room.is_none();
-        room
+    fn put<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let taken = self.burst.put(len, write);
+        self.is_full |= taken.is_none();
+        taken
     }
 
     fn flush(&mut self) {
@@ -161,15 +165,17 @@ impl RoceConnection {
             burst: self.port.burst(self.peer),
             is_full: false,
         };
-        let sent = self.qp.try_transmit_packets(&mut sender, now, out);
-        if (sender.is_full || matches!(sent, Some((Sending::Blocked, _))))
+        let sent = self
+            .qp
+            .try_transmit_packets(&mut sender, (now, Acks::Now), out);
+        if (sender.is_full || sent.is_some_and(|turn| turn.sending == Sending::Blocked))
             && let Some(this) = self.this.upgrade()
         {
             let handler: Arc<dyn PacketHandler> = this;
             self.port.resume_packets_when_writable(&handler);
         }
-        if let Some((_, deadline)) = sent {
-            self.set_timer(deadline);
+        if let Some(turn) = sent {
+            self.set_timer(turn.deadline);
         }
     }
 
@@ -195,14 +201,30 @@ impl PacketHandler for RoceConnection {
         now: Time,
         out: &mut Outbox,
     ) {
+        self.handle_packets(from, local, core::slice::from_ref(packet), now, out);
+    }
+
+    fn handle_packets(
+        &self,
+        from: SocketAddr,
+        local: IpAddr,
+        packets: &[Packet<'_>],
+        now: Time,
+        out: &mut Outbox,
+    ) {
         if from.ip() != self.peer.ip() || local != self.port.ip() {
-            self.foreign.fetch_add(1, Ordering::Relaxed);
+            let foreign = packets.len() as u64;
+            self.foreign.fetch_add(foreign, Ordering::Relaxed);
             return;
         }
-        if self.loss.drops_next(self.core.config.roce_loss) {
-            return;
+        if self.core.config.roce_loss == 0 {
+            return self.qp.handle_packets(packets, now, out);
         }
-        self.qp.handle_packet(packet, now, out);
+        for packet in packets {
+            if !self.loss.drops_next(self.core.config.roce_loss) {
+                self.qp.handle_packet(packet, now, out);
+            }
+        }
     }
 
     fn end_batch(&self, now: Time, out: &mut Outbox) {

@@ -257,7 +257,10 @@ impl DatagramSocket {
         loop {
             match receive_messages(self.fd.as_fd(), batch) {
                 Ok(()) => return Ok(true),
-                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::AGAIN) => {
+                    batch.set_received(0);
+                    return Ok(false);
+                }
                 Err(Errno::INTR | Errno::CONNREFUSED) => {}
                 Err(errno) => return Err(Error::new("recvmmsg", errno)),
             }

@@ -16,6 +16,10 @@ pub struct ReceiveBatch {
     messages: [Message; MAX_MESSAGES],
     /// Messages received by the last call.
     received: usize,
+    /// The last call received none.
+    was_empty: bool,
+    /// The last call received as many as it looked for.
+    is_full: bool,
 }
 
 /// A received message.
@@ -36,6 +40,8 @@ pub struct Arrival<'a> {
     pub from: SocketAddr,
     /// Its bytes, as many as there was room for.
     pub bytes: &'a [u8],
+    /// Its number in the message that it was joined to, from 0.
+    pub number: u16,
     /// Some of its bytes are missing: it was longer than its buffer.
     pub truncated: bool,
 }
@@ -63,13 +69,22 @@ impl ReceiveBatch {
         buffers.zip(self.messages.iter_mut())
     }
 
-    pub(super) fn set_received(&mut self, messages: usize) {
-        self.received = messages.min(MAX_MESSAGES);
+    /// The next call should receive one message only: after one that found none there probably is a single one, and looking for more
+    /// takes time.
+    pub(super) fn expects_one(&self) -> bool {
+        self.was_empty
     }
 
-    /// Every buffer was filled: there may be more.
+    pub(super) fn set_received(&mut self, messages: usize) {
+        let limit = if self.expects_one() { 1 } else { MAX_MESSAGES };
+        self.received = messages.min(MAX_MESSAGES);
+        self.is_full = messages >= limit;
+        self.was_empty = messages == 0;
+    }
+
+    /// The last call received as many messages as it looked for: there may be more.
     pub fn is_full(&self) -> bool {
-        self.received == MAX_MESSAGES
+        self.is_full
     }
 
     /// The datagrams that the last call received.
@@ -84,6 +99,8 @@ impl ReceiveBatch {
 struct Datagrams<'a> {
     from: Option<SocketAddr>,
     rest: &'a [u8],
+    /// The number of the next one.
+    number: u16,
     segment: usize,
     truncated: bool,
 }
@@ -94,6 +111,7 @@ impl<'a> Datagrams<'a> {
         Datagrams {
             from: message.from,
             rest,
+            number: 0,
             segment: message.segment.unwrap_or(message.len).max(1),
             truncated: rest.len() < message.len,
         }
@@ -114,9 +132,12 @@ impl<'a> Iterator for Datagrams<'a> {
             self.from = None;
         }
         let truncated = self.truncated && rest.is_empty();
+        let number = self.number;
+        self.number = number.wrapping_add(1);
         Some(Arrival {
             from,
             bytes,
+            number,
             truncated,
         })
     }
@@ -157,7 +178,22 @@ mod tests {
             &[4, 5, 6, 7],
         ];
         assert_eq!(bytes, expected);
+        let numbers: Vec<u16> = batch.arrivals().map(|arrival| arrival.number).collect();
+        assert_eq!(numbers, [0, 1, 2, 0, 0, 0, 1]);
         assert!(!batch.is_full());
+    }
+
+    #[test]
+    fn one_message_is_expected_after_none() {
+        let mut batch = ReceiveBatch::new(10);
+        batch.set_received(1);
+        assert!(!batch.expects_one() && !batch.is_full());
+        batch.set_received(0);
+        assert!(batch.expects_one() && !batch.is_full());
+        batch.set_received(1);
+        assert!(batch.is_full() && !batch.expects_one(), "there may be more");
+        batch.set_received(MAX_MESSAGES);
+        assert!(batch.is_full());
     }
 
     #[test]

@@ -7,20 +7,26 @@ use verbena_mem::{Access, Buffer, Pd, Policy, Sources, Targets};
 use verbena_nic::qp::{Limits, Qp, Registration, Transfer};
 use verbena_nic::wr::{Data, RemoteAddr};
 use verbena_nic::{
-    Adapter, Carrier, Cq, Flags, Function, IoOutcome, NewQp, Outbox, Personality, QpState, QpType,
-    ReceiveWr, SendOp, SendWr, Sge, Shares, Status, Wc,
+    Adapter, Carrier, Cq, Flags, Function, IoOutcome, NewQp, Outbox, PacketSender, Personality,
+    QpState, QpType, ReceiveWr, SendOp, SendWr, Sge, Shares, Status, Wc,
 };
+use verbena_roce::Mtu;
 use verbena_stream::startup::{Agreement, Rtr};
 use verbena_stream::{RnrRetry, Role, Settings, Stream, Time};
 use verbena_wire::To;
 use verbena_wire::ext::{Caps, Features, RnrTimer};
 use verbena_wire::mpa::startup::Revision;
+use verbena_wire::number::{Psn, Qpn};
+use verbena_wire::roce::{ICRC_LEN, Packet, Service};
 
 /// Most bytes that one turn of the link carries.
 const ROOM: usize = 1 << 20;
 
 /// Buffer for received bytes that are not read directly into their memory.
 const SCRATCH: usize = 256 << 10;
+
+/// Packets that are handled together.
+const RUN: usize = 8;
 
 /// A function with a domain and a completion queue.
 pub(crate) struct Host {
@@ -63,6 +69,27 @@ impl Host {
     pub(crate) fn connect(&mut self, qp: &Qp, role: Role, crc: bool) {
         qp.modify(QpState::Init, &mut self.out);
         assert!(qp.attach(stream(role, crc), true, &mut self.out));
+    }
+}
+
+impl Host {
+    /// Attaches a queue pair to RoCEv2, with a path MTU that fits a jumbo frame.
+    fn connect_roce(&mut self, qp: &Qp, peer: &Qp) {
+        let settings = verbena_roce::Settings {
+            service: Service::Rc,
+            mtu: Mtu::B4096,
+            dest_qpn: Qpn::wrapping(peer.number()),
+            send_psn: Psn::wrapping(1),
+            receive_psn: Psn::wrapping(1),
+            initiator_depth: 16,
+            responder_resources: 16,
+            timeout: None,
+            retry_count: 7,
+            is_lossy: true,
+            rnr_retry: 7,
+        };
+        qp.modify(QpState::Init, &mut self.out);
+        assert!(qp.attach_roce(&settings, &mut self.out));
     }
 }
 
@@ -145,6 +172,49 @@ impl Wire {
     }
 }
 
+/// A link of packets that loses none; its buffer is kept, as that of a burst is.
+#[derive(Default)]
+struct PacketWire {
+    sent: Vec<u8>,
+    /// Where each packet ends, with zeros for its ICRC.
+    ends: Vec<usize>,
+}
+
+impl PacketSender for PacketWire {
+    fn put<E>(
+        &mut self,
+        _: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let written = write(&mut self.sent);
+        self.sent.extend_from_slice(&[0; ICRC_LEN]);
+        self.ends.push(self.sent.len());
+        Some(written)
+    }
+}
+
+impl PacketWire {
+    /// Carries what `from` sends; false if that is nothing.
+    fn carry(&mut self, from: &Qp, from_out: &mut Outbox, to: &Qp, to_out: &mut Outbox) -> bool {
+        self.sent.clear();
+        self.ends.clear();
+        from.transmit_packets(self, Time::ZERO, from_out);
+        let mut packets = smallvec::SmallVec::<[Packet<'_>; RUN]>::new();
+        let mut start = 0;
+        for end in &self.ends {
+            let (packet, _) = Packet::parse(&self.sent[start..*end]).expect("as it was written");
+            packets.push(packet);
+            if packets.len() == RUN {
+                to.handle_packets(&packets, Time::ZERO, to_out);
+                packets.clear();
+            }
+            start = *end;
+        }
+        to.handle_packets(&packets, Time::ZERO, to_out);
+        !self.ends.is_empty()
+    }
+}
+
 /// Carries bytes both ways until neither side sends.
 pub(crate) fn run(wire: &mut Wire, a: &Qp, out_a: &mut Outbox, b: &Qp, out_b: &mut Outbox) {
     while wire.carry(a, out_a, b, out_b) | wire.carry(b, out_b, a, out_a) {}
@@ -158,15 +228,36 @@ pub(crate) struct ConnectedPair {
     pub(crate) qp_b: Arc<Qp>,
     pub(crate) memory_a: Buffer,
     pub(crate) memory_b: Buffer,
-    wire: Wire,
+    link: Link,
+}
+
+/// What carries their bytes.
+enum Link {
+    Stream(Wire),
+    Packets(PacketWire),
 }
 
 impl ConnectedPair {
     pub(crate) fn new(crc: bool) -> ConnectedPair {
+        ConnectedPair::over(Link::Stream(Wire::default()), |a, qp_a, b, qp_b| {
+            a.connect(qp_a, Role::Initiator, crc);
+            b.connect(qp_b, Role::Responder, crc);
+        })
+    }
+
+    /// The same over RoCEv2.
+    pub(crate) fn over_roce() -> ConnectedPair {
+        let link = Link::Packets(PacketWire::default());
+        ConnectedPair::over(link, |a, qp_a, b, qp_b| {
+            a.connect_roce(qp_a, qp_b);
+            b.connect_roce(qp_b, qp_a);
+        })
+    }
+
+    fn over(link: Link, connect: impl FnOnce(&mut Host, &Qp, &mut Host, &Qp)) -> ConnectedPair {
         let (mut a, mut b) = (Host::new(), Host::new());
         let (qp_a, qp_b) = (a.qp(), b.qp());
-        a.connect(&qp_a, Role::Initiator, crc);
-        b.connect(&qp_b, Role::Responder, crc);
+        connect(&mut a, &qp_a, &mut b, &qp_b);
         let memory = |host: &Host| {
             let buffer = host.function.register_buffer(host.pd, 1 << 17, Access::ALL);
             buffer.expect("memory is there")
@@ -178,15 +269,21 @@ impl ConnectedPair {
             b,
             qp_a,
             qp_b,
-            wire: Wire::default(),
+            link,
         };
         joined.run();
         joined
     }
 
     pub(crate) fn run(&mut self) {
-        let (a, b) = (&mut self.a.out, &mut self.b.out);
-        run(&mut self.wire, &self.qp_a, a, &self.qp_b, b);
+        let (out_a, out_b) = (&mut self.a.out, &mut self.b.out);
+        let (a, b) = (&self.qp_a, &self.qp_b);
+        match &mut self.link {
+            Link::Stream(wire) => run(wire, a, out_a, b, out_b),
+            Link::Packets(wire) => {
+                while wire.carry(a, out_a, b, out_b) | wire.carry(b, out_b, a, out_a) {}
+            }
+        }
     }
 
     /// The peer's memory as addressed by requests.

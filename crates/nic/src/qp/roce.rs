@@ -13,7 +13,7 @@ use verbena_wire::roce::{Operation, Packet, Service};
 
 use super::inner::Inner;
 use super::link_state::{LinkAct, LinkEvent};
-use super::send::Sending;
+use super::send::{Acks, Sending};
 use super::{Qp, QpInit};
 use crate::state::{Personality, QpEvent, QpState, QpType};
 use crate::wc::Status;
@@ -21,8 +21,13 @@ use wire::RoceWire;
 
 /// Takes the packets that a queue pair sends.
 pub trait PacketSender {
-    /// Room for the next packet, from its BTH to its pad and without the ICRC: exactly `len` bytes. `None` if no more can be taken now.
-    fn room(&mut self, len: usize) -> Option<&mut [u8]>;
+    /// Takes the next packet, from its BTH to its pad and without the ICRC: `write` appends exactly `len` bytes. If it fails, nothing is
+    /// taken. `None` if no more can be taken now; `write` is not called then.
+    fn put<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Option<Result<(), E>>;
 
     /// All packets of a turn have been written. Called under the lock of the queue pair, so that packets leave in order.
     fn flush(&mut self) {}
@@ -96,16 +101,17 @@ impl Inner {
         self.report_completed();
     }
 
-    /// Sends responses and requests in turn, until there is nothing left or no room.
+    /// Sends requests and responses in turn, until there is nothing left or no room. `acks` says whether a mere acknowledgement waits for a
+    /// request.
     fn push_packets(
         &mut self,
         init: &QpInit,
         sender: &mut impl PacketSender,
-        now: Time,
+        (now, acks): (Time, Acks),
         out: &mut Outbox,
     ) -> Sending {
         self.now = self.now.max(now);
-        let sending = self.write_packets(init, sender, out);
+        let sending = self.write_packets(init, sender, acks, out);
         sender.flush();
         sending
     }
@@ -114,18 +120,26 @@ impl Inner {
         &mut self,
         init: &QpInit,
         sender: &mut impl PacketSender,
+        mut acks: Acks,
         out: &mut Outbox,
     ) -> Sending {
         loop {
             if self.roce.is_none() {
                 return Sending::Ended;
             }
-            let response = self.send_response(init, sender, out);
-            if response == Step::Full {
-                return Sending::Blocked;
-            }
+            // A request first: an acknowledgement is mostly shorter, and a burst can end with a shorter packet.
             let request = self.send_request(init, sender, out);
             if request == Step::Full {
+                return Sending::Blocked;
+            }
+            if request == Step::Done {
+                acks = Acks::Now;
+            }
+            let response = match acks {
+                Acks::Piggyback if self.owes_ack_only() => Step::Nothing,
+                _ => self.send_response(init, sender, out),
+            };
+            if response == Step::Full {
                 return Sending::Blocked;
             }
             if response == Step::Done || request == Step::Done {
@@ -137,6 +151,12 @@ impl Inner {
                 return Sending::Idle;
             }
         }
+    }
+
+    /// An acknowledgement is all that is to be sent to the peer's requester.
+    fn owes_ack_only(&self) -> bool {
+        let roce = self.roce.as_deref();
+        roce.is_some_and(|roce| roce.held_response.is_none() && roce.responder.owes_ack_only())
     }
 
     /// Tells the send queue which requests are complete.
@@ -203,8 +223,15 @@ impl Qp {
     /// Handles a packet of the peer for this queue pair, whose addresses and ICRC were checked. The caller calls
     /// [`transmit_packets`](Qp::transmit_packets) afterwards, once for all packets that arrived together.
     pub fn handle_packet(&self, packet: &Packet<'_>, now: Time, out: &mut Outbox) {
+        self.handle_packets(core::slice::from_ref(packet), now, out);
+    }
+
+    /// The same for several packets that arrived behind each other.
+    pub fn handle_packets(&self, packets: &[Packet<'_>], now: Time, out: &mut Outbox) {
         self.run_locked(out, |inner, init, out| {
-            inner.handle_packet(init, packet, now, out);
+            for packet in packets {
+                inner.handle_packet(init, packet, now, out);
+            }
         });
     }
 
@@ -220,7 +247,7 @@ impl Qp {
         let send = |inner: &mut Inner| {
             let (sender, out) = &mut *hands.borrow_mut();
             inner.turn(init, out, |inner, init, out| {
-                inner.push_packets(init, *sender, now, out)
+                inner.push_packets(init, *sender, (now, Acks::Now), out)
             })
         };
         let last = Cell::new(Sending::Idle);
@@ -230,23 +257,38 @@ impl Qp {
     }
 
     /// The same, unless another thread holds the lock, which then sends before it unlocks or calls
-    /// [`transmit_packets`](Qp::transmit_packets) afterwards: `None`. The second value is when to call
-    /// [`handle_timeout`](Qp::handle_timeout).
+    /// [`transmit_packets`](Qp::transmit_packets) afterwards: `None`. With [`Acks::Piggyback`] an acknowledgement is sent only along with
+    /// other packets.
     pub fn try_transmit_packets(
         &self,
         sender: &mut impl PacketSender,
-        now: Time,
+        (now, acks): (Time, Acks),
         out: &mut Outbox,
-    ) -> Option<(Sending, Option<Time>)> {
+    ) -> Option<PacketTurn> {
         let mut last = None;
         self.lock.run_or_delegate(|inner| {
             let sending = inner.turn(&self.init, out, |inner, init, out| {
-                inner.push_packets(init, sender, now, out)
+                inner.push_packets(init, sender, (now, acks), out)
             });
-            last = Some((sending, inner.deadline()));
+            last = Some(PacketTurn {
+                sending,
+                deadline: inner.deadline(),
+                owes_ack: acks == Acks::Piggyback && inner.owes_ack_only(),
+            });
         });
         last
     }
+}
+
+/// The result of sending packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PacketTurn {
+    /// Why no more were sent.
+    pub sending: Sending,
+    /// When to call [`handle_timeout`](Qp::handle_timeout).
+    pub deadline: Option<Time>,
+    /// An acknowledgement was deferred.
+    pub owes_ack: bool,
 }
 
 /// The state in which requests are sent.

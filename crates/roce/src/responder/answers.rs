@@ -132,6 +132,18 @@ impl Responder {
         !self.out.is_empty()
     }
 
+    /// A positive acknowledgement is to be sent and nothing else: it can wait a little for another packet.
+    pub fn owes_ack_only(&self) -> bool {
+        let mut queued = self.out.iter();
+        let ack = queued.next().is_some_and(|response| {
+            let Response::Acknowledge { syndrome, .. } = response else {
+                return false;
+            };
+            matches!(syndrome, Syndrome::Ack { .. })
+        });
+        ack && queued.next().is_none()
+    }
+
     /// The next response packet. If its memory cannot be read, call [`fail_read`](Responder::fail_read) and send nothing of it.
     pub fn poll(&mut self) -> Option<OutResponse> {
         let mtu = self.mtu.bytes();

@@ -23,6 +23,10 @@ const UDP_LEN: usize = 8;
 /// IPv4 with the most options, and UDP.
 const MAX_HEADERS: usize = 60 + UDP_LEN;
 const PROTOCOL_UDP: u8 = 17;
+/// The flags of an IPv4 header of a socket with this setting.
+const DO_NOT_FRAGMENT: u8 = 0x40;
+/// A masked byte.
+const X: u8 = 0xff;
 /// Byte of the BTH with the FECN and BECN bits, which routers may set.
 const BTH_CONGESTION: usize = 4;
 /// Everything up to that byte.
@@ -151,62 +155,72 @@ pub fn icrc_over_socket(path: Path, ib_bytes: &[u8]) -> [u8; ICRC_LEN] {
 /// number 0, and the IPv4 identification is that number.
 pub fn icrc_of_segment(path: Path, number: u16, ib_bytes: &[u8]) -> [u8; ICRC_LEN] {
     let udp_len = UDP_LEN + ib_bytes.len().saturating_add(ICRC_LEN);
-    let mut headers = [0; IPV6_LEN + UDP_LEN];
-    let ip_len = match (path.src, path.dst) {
+    // Less than a BTH is no packet; what is missing counts as zeros.
+    let mut bth = [0; BTH_CONGESTION];
+    copy(&mut bth, ib_bytes);
+    let behind = ib_bytes.get(BTH_CONGESTION + 1..).unwrap_or_default();
+    let mut digest = Digest::new(CrcAlgorithm::Crc32IsoHdlc);
+    match (path.src, path.dst) {
         (IpAddr::V4(src), IpAddr::V4(dst)) => {
-            copy(&mut headers, &ipv4_header(src, dst, number, udp_len));
-            IPV4_LEN
+            digest.update(&front_v4(path, (src, dst), number, udp_len, bth));
         }
-        (src, dst) => {
-            let [len_high, len_low] = wire_len(udp_len);
-            copy(
-                &mut headers,
-                &[0x60, 0, 0, 0, len_high, len_low, PROTOCOL_UDP, 0],
-            );
-            let (_, addresses) = headers.split_at_mut(8);
-            let (from, to) = addresses.split_at_mut(16);
-            copy(from, &octets(src));
-            copy(to, &octets(dst));
-            IPV6_LEN
-        }
-    };
-    let [src_high, src_low] = path.src_port.to_be_bytes();
-    let [dst_high, dst_low] = path.dst_port.to_be_bytes();
-    let [len_high, len_low] = wire_len(udp_len);
-    let udp = [
-        src_high, src_low, dst_high, dst_low, len_high, len_low, 0, 0,
-    ];
-    copy(headers.get_mut(ip_len..).unwrap_or_default(), &udp);
-    let headers = headers.get(..ip_len + UDP_LEN).unwrap_or_default();
-    icrc(headers, ib_bytes)
+        (src, dst) => digest.update(&front_v6(path, [octets(src), octets(dst)], udp_len, bth)),
+    }
+    digest.update(behind);
+    (digest.finalize() as u32).to_le_bytes()
 }
 
-fn ipv4_header(src: Ipv4Addr, dst: Ipv4Addr, number: u16, udp_len: usize) -> [u8; IPV4_LEN] {
+/// Everything in front of the masked byte of the BTH, and that byte, over IPv4; masked.
+fn front_v4(
+    path: Path,
+    (src, dst): (Ipv4Addr, Ipv4Addr),
+    number: u16,
+    udp_len: usize,
+    [b0, b1, b2, b3]: [u8; BTH_CONGESTION],
+) -> [u8; LRH_LEN + IPV4_LEN + UDP_LEN + BTH_CONGESTION + 1] {
     let [len_high, len_low] = wire_len(udp_len.saturating_add(IPV4_LEN));
     let [id_high, id_low] = number.to_be_bytes();
     let [s0, s1, s2, s3] = src.octets();
     let [d0, d1, d2, d3] = dst.octets();
+    let [u0, u1, u2, u3, u4, u5, u6, u7] = udp_header(path, udp_len);
+    // LRH, IPv4, UDP, BTH.
+    #[rustfmt::skip]
+    let front = [
+        X, X, X, X, X, X, X, X,
+        0x45, X, len_high, len_low, id_high, id_low, DO_NOT_FRAGMENT, 0, X, PROTOCOL_UDP, X, X,
+        s0, s1, s2, s3, d0, d1, d2, d3,
+        u0, u1, u2, u3, u4, u5, u6, u7,
+        b0, b1, b2, b3, X,
+    ];
+    front
+}
+
+/// The same over IPv6.
+fn front_v6(
+    path: Path,
+    [src, dst]: [[u8; 16]; 2],
+    udp_len: usize,
+    bth: [u8; BTH_CONGESTION],
+) -> [u8; LRH_LEN + IPV6_LEN + UDP_LEN + BTH_CONGESTION + 1] {
+    let [len_high, len_low] = wire_len(udp_len);
+    let ip = [0x6f, X, X, X, len_high, len_low, PROTOCOL_UDP, X];
+    let mut front = [X; LRH_LEN + IPV6_LEN + UDP_LEN + BTH_CONGESTION + 1];
+    let mut rest = front.get_mut(LRH_LEN..).unwrap_or_default();
+    for part in [&ip[..], &src, &dst, &udp_header(path, udp_len), &bth] {
+        let (here, behind) = rest.split_at_mut(part.len().min(rest.len()));
+        copy(here, part);
+        rest = behind;
+    }
+    front
+}
+
+/// The UDP header, its checksum masked.
+fn udp_header(path: Path, udp_len: usize) -> [u8; UDP_LEN] {
+    let [src_high, src_low] = path.src_port.to_be_bytes();
+    let [dst_high, dst_low] = path.dst_port.to_be_bytes();
+    let [len_high, len_low] = wire_len(udp_len);
     [
-        0x45,
-        0,
-        len_high,
-        len_low,
-        id_high,
-        id_low,
-        0x40,
-        0,
-        0,
-        PROTOCOL_UDP,
-        0,
-        0,
-        s0,
-        s1,
-        s2,
-        s3,
-        d0,
-        d1,
-        d2,
-        d3,
+        src_high, src_low, dst_high, dst_low, len_high, len_low, X, X,
     ]
 }
 
@@ -217,33 +231,85 @@ fn ipv4_header(src: Ipv4Addr, dst: Ipv4Addr, number: u16, udp_len: usize) -> [u8
 /// right for some value of these 17 bits is valid. Of random damage one packet in 2^15 is accepted,
 /// instead of one in 2^32; the UDP checksum, where the sender sets it, detects damage in addition.
 pub fn is_icrc_valid(path: Path, ib_bytes: &[u8], icrc: [u8; ICRC_LEN]) -> bool {
-    let expected = icrc_over_socket(path, ib_bytes);
-    // A Verbena that sends single packets: no further work.
-    expected == icrc
-        || matches!((path.src, path.dst), (IpAddr::V4(_), IpAddr::V4(_)))
-            && identification(expected, icrc, ib_bytes.len()).is_some()
+    IcrcChecker::default().check(path, 0, ib_bytes, icrc)
 }
 
-/// The IPv4 identification, and whether "do not fragment" was set, that make `icrc` right for a
-/// packet of `len` bytes (BTH to pad) whose ICRC would be `expected` with 0 and "do not fragment".
-///
-/// CRC-32 is linear: if two packets differ in one word only, their checksums differ by that
-/// difference times a power of x that depends on the bytes behind it. Dividing by that power gives
-/// the word.
-fn identification(
-    expected: [u8; ICRC_LEN],
-    icrc: [u8; ICRC_LEN],
-    len: usize,
-) -> Option<(u16, bool)> {
-    let behind = IPV4_LEN - BEFORE_IDENTIFICATION - IDENTIFICATION_LEN + UDP_LEN + len;
-    let difference = u32::from_le_bytes(expected) ^ u32::from_le_bytes(icrc);
-    let word = divide_by_bytes(difference, behind.saturating_add(IDENTIFICATION_LEN));
-    let [high, low, flags, _] = word.to_le_bytes();
-    (word & !SENDER_BITS == 0).then(|| (u16::from_be_bytes([high, low]), flags == 0))
+/// [`is_icrc_valid`] for packets that arrive behind each other, most of which have the identification behind that of the one before, or the
+/// length of the one before: finding an identification that was not expected takes a division, and a second one of the same length half of it.
+#[derive(Debug, Clone, Copy)]
+pub struct IcrcChecker {
+    /// Identification of the next packet.
+    next: u16,
+    /// A number of bytes, and x^(-8 * bytes).
+    bytes: usize,
+    power: u32,
+}
+
+impl Default for IcrcChecker {
+    fn default() -> IcrcChecker {
+        IcrcChecker {
+            next: 0,
+            bytes: 0,
+            power: ONE,
+        }
+    }
+}
+
+impl IcrcChecker {
+    /// Checks packet `number` of a message that the kernel joined (UDP_GRO), or of a single one.
+    pub fn check(
+        &mut self,
+        path: Path,
+        number: u16,
+        ib_bytes: &[u8],
+        icrc: [u8; ICRC_LEN],
+    ) -> bool {
+        // Ours count from 0 in each message.
+        let likely = if number == 0 { 0 } else { self.next };
+        let expected = icrc_of_segment(path, likely, ib_bytes);
+        let found = if expected == icrc {
+            Some(likely)
+        } else if matches!((path.src, path.dst), (IpAddr::V4(_), IpAddr::V4(_))) {
+            let found = self.identification(expected, icrc, ib_bytes.len());
+            found.map(|(difference, _)| difference ^ likely)
+        } else {
+            None
+        };
+        self.next = found.map_or(0, |id| id.wrapping_add(1));
+        found.is_some()
+    }
+
+    /// The IPv4 identification, and whether "do not fragment" was set, that make `icrc` right for a
+    /// packet of `len` bytes (BTH to pad) whose ICRC would be `expected` with 0 and "do not fragment"; with another identification, the
+    /// bits in which it differs.
+    ///
+    /// CRC-32 is linear: if two packets differ in one word only, their checksums differ by that
+    /// difference times a power of x that depends on the bytes behind it. Dividing by that power gives
+    /// the word.
+    fn identification(
+        &mut self,
+        expected: [u8; ICRC_LEN],
+        icrc: [u8; ICRC_LEN],
+        len: usize,
+    ) -> Option<(u16, bool)> {
+        let behind = IPV4_LEN - BEFORE_IDENTIFICATION - IDENTIFICATION_LEN + UDP_LEN;
+        let bytes = behind
+            .saturating_add(len)
+            .saturating_add(IDENTIFICATION_LEN);
+        if self.bytes != bytes {
+            (self.bytes, self.power) = (bytes, divide_by_bytes(ONE, bytes));
+        }
+        let difference = u32::from_le_bytes(expected) ^ u32::from_le_bytes(icrc);
+        let word = multiply(self.power, difference);
+        let [high, low, flags, _] = word.to_le_bytes();
+        (word & !SENDER_BITS == 0).then(|| (u16::from_be_bytes([high, low]), flags == 0))
+    }
 }
 
 /// The generator of CRC-32 without x^32. Bit 31 of a polynomial is the coefficient of x^0.
 const GENERATOR: u32 = 0xedb8_8320;
+/// The polynomial 1.
+const ONE: u32 = 0x8000_0000;
 /// Lengths of packets have fewer bits.
 const LENGTH_BITS: usize = 17;
 /// x^(-8 * 2^n) for each bit n of a length.

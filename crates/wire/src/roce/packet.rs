@@ -293,6 +293,37 @@ impl Operation {
         }
     }
 
+    /// Bytes of the extension headers.
+    const fn headers_len(&self) -> usize {
+        const fn immediate_len(immediate: Option<Immediate>) -> usize {
+            match immediate {
+                Some(data) => data.len(),
+                None => 0,
+            }
+        }
+        match self {
+            Self::SendFirst(_)
+            | Self::SendMiddle(_)
+            | Self::SendLast(_, Tail::Plain)
+            | Self::SendOnly(_, Tail::Plain)
+            | Self::WriteMiddle(_)
+            | Self::ReadResponseMiddle
+            | Self::CongestionNotification => 0,
+            // ImmDt or IETH.
+            Self::SendLast(..) | Self::SendOnly(..) => 4,
+            Self::WriteLast(_, immediate) => immediate_len(*immediate),
+            Self::WriteFirst(..) | Self::ReadRequest(_) => Reth::LEN,
+            Self::WriteOnly(_, _, immediate) => Reth::LEN + immediate_len(*immediate),
+            Self::ReadResponseFirst(_)
+            | Self::ReadResponseLast(_)
+            | Self::ReadResponseOnly(_)
+            | Self::Acknowledge(_) => Aeth::LEN,
+            Self::AtomicAcknowledge(..) => Aeth::LEN + 8,
+            Self::CmpSwap(_) | Self::FetchAdd(_) => AtomicEth::LEN,
+            Self::Datagram(_, immediate) => Deth::LEN + immediate_len(*immediate),
+        }
+    }
+
     /// It answers requests, so it is for the requester; every other operation but a congestion notification is for the responder.
     pub const fn is_response(&self) -> bool {
         matches!(
@@ -402,6 +433,11 @@ impl<'a> Packet<'a> {
             payload,
         };
         Ok((packet, *icrc))
+    }
+
+    /// Bytes of a packet whose payload has `len` bytes, from its BTH to its pad.
+    pub const fn len_with(&self, len: usize) -> usize {
+        Bth::LEN + self.operation.headers_len() + len + pad_of(len)
     }
 
     /// Appends BTH and extension headers of a packet whose payload has `len` bytes.

@@ -154,6 +154,7 @@ impl World {
                 lossy: [false; 2],
                 left: (0, 0),
                 undrained: false,
+                drains: false,
                 ended: None,
                 rnr_limited: false,
                 no_rnr_retry: false,

@@ -125,6 +125,7 @@ impl World {
         self.take_events();
         self.drained.retain(|n| *n != number);
         self.log(format!("qp {qp}: to {to:?}"));
+        self.record.qps[qp].drains = to == QpState::Sqd;
         self.fabric.modify(self.ids[qp], to);
     }
 

@@ -119,6 +119,8 @@ pub struct QueuePair {
     pub left: (usize, usize),
     /// It was asked to drain, was idle and without faults, and did not raise the event.
     pub undrained: bool,
+    /// It was asked to drain last: its requests wait.
+    pub drains: bool,
     /// How its use ended before the run did.
     pub ended: Option<QpEnd>,
     /// It has a limited number of RNR retries.

@@ -51,10 +51,17 @@ struct Burst {
 }
 
 impl PacketSender for Burst {
-    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn put<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
         self.left = self.left.checked_sub(1)?;
-        self.packets.push(vec![0; len]);
-        self.packets.last_mut().map(Vec::as_mut_slice)
+        let mut packet = Vec::new();
+        Some(write(&mut packet).map(|()| {
+            assert_eq!(packet.len(), len);
+            self.packets.push(packet);
+        }))
     }
 }
 

@@ -20,6 +20,14 @@ impl Topology {
             Topology::Veth(mtu) => format!("veth{mtu}"),
         }
     }
+
+    /// Bytes of the longest UDP datagram that is not fragmented, over IPv4.
+    pub(crate) fn datagram(self) -> u32 {
+        match self {
+            Topology::Loopback => 65_507,
+            Topology::Veth(mtu) => mtu - 28,
+        }
+    }
 }
 
 /// One thing to measure, in every round.
@@ -96,6 +104,13 @@ pub(crate) fn all(quick: bool, veth: bool) -> Vec<Case> {
         &|_, _| true,
     );
     add(Topology::Loopback, Measure::Idle, &[1], &|_, _| true);
+    let small = &[8];
+    add(Topology::Loopback, Measure::RoceLatency, small, &|_, _| {
+        true
+    });
+    add(Topology::Loopback, Measure::RoceBandwidth, BULK, &|_, _| {
+        true
+    });
     let mtus: &[u32] = match (veth, quick) {
         (false, _) => &[],
         (true, true) => &[1500],
@@ -105,6 +120,7 @@ pub(crate) fn all(quick: bool, veth: bool) -> Vec<Case> {
         let place = Topology::Veth(mtu);
         add(place, Measure::Latency, &[8], &|c, _| c.veth);
         add(place, Measure::Bandwidth, BULK, &|c, _| c.veth);
+        add(place, Measure::RoceBandwidth, &BULK[..1], &|_, _| true);
     }
     cases
 }

@@ -4,8 +4,8 @@
 
 use super::output::{Format, Run};
 use super::series::Measure;
-use Measure::{Bandwidth, Connections, Idle, Latency, Rate};
-use Program::{Fabric, Iperf3, Perftest, PerftestSingle, Ucx, Worker};
+use Measure::{Bandwidth, Connections, Idle, Latency, Rate, RoceBandwidth, RoceLatency};
+use Program::{Fabric, Iperf3, Iperf3Udp, Perftest, PerftestSingle, Ucx, Worker};
 
 /// A program that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,6 +13,8 @@ enum Program {
     /// `verbena-peers`, with these arguments.
     Worker(Measure, &'static [&'static str]),
     Iperf3,
+    /// The same over UDP, as fast as it can.
+    Iperf3Udp,
     /// The upper level of UCX over its tcp, by the tests for latency and bandwidth.
     Ucx(&'static str, &'static str),
     Fabric,
@@ -77,6 +79,23 @@ const WRITE_TLS: &[&str] = &["stream", "--op", "write", "--fpdu", "large", "--tl
 const SEND_SINGLE: &[&str] = &["stream", "--op", "send", "--list", "1"];
 const WRITE_SINGLE: &[&str] = &["stream", "--op", "write", "--list", "1"];
 
+const TCP_SEND_LATENCY: &[&str] = &["latency", "--op", "send", "--wire", "tcp"];
+const TCP_WRITE_LATENCY: &[&str] = &["latency", "--op", "write", "--wire", "tcp"];
+const TCP_READ_LATENCY: &[&str] = &["latency", "--op", "read", "--wire", "tcp"];
+const ROCE_SEND_LATENCY: &[&str] = &["latency", "--op", "send", "--wire", "roce"];
+const ROCE_WRITE_LATENCY: &[&str] = &["latency", "--op", "write", "--wire", "roce"];
+const ROCE_READ_LATENCY: &[&str] = &["latency", "--op", "read", "--wire", "roce"];
+const TCP_SEND: &[&str] = &["stream", "--op", "send", "--wire", "tcp"];
+const TCP_WRITE: &[&str] = &["stream", "--op", "write", "--wire", "tcp"];
+const TCP_READ: &[&str] = &["stream", "--op", "read", "--wire", "tcp"];
+const ROCE_SEND: &[&str] = &["stream", "--op", "send", "--wire", "roce"];
+const ROCE_WRITE: &[&str] = &["stream", "--op", "write", "--wire", "roce"];
+const ROCE_READ: &[&str] = &["stream", "--op", "read", "--wire", "roce"];
+#[rustfmt::skip]
+const ROCE_WRITE_LOSS_1000: &[&str] = &["stream", "--op", "write", "--wire", "roce", "--loss", "1000"];
+#[rustfmt::skip]
+const ROCE_WRITE_LOSS_10000: &[&str] = &["stream", "--op", "write", "--wire", "roce", "--loss", "10000"];
+
 /// All contenders. `verbena-…` is the Rust API, `dropin-…` perftest on the drop-in libraries.
 pub(crate) const CONTENDERS: &[Contender] = &[
     first("tcp-polling", Worker(Latency, &["pingpong"])),
@@ -129,6 +148,29 @@ pub(crate) const CONTENDERS: &[Contender] = &[
     loopback_only("tcp-many", Worker(Connections, &["tcp-many"])),
     loopback_only("verbena-write", Worker(Connections, &["many"])),
     loopback_only("verbena", Worker(Idle, &["idle"])),
+    second("udp-polling", Worker(RoceLatency, &["udp-pingpong"])),
+    second("tcp-send", Worker(RoceLatency, TCP_SEND_LATENCY)),
+    second("roce-send", Worker(RoceLatency, ROCE_SEND_LATENCY)),
+    second("tcp-write", Worker(RoceLatency, TCP_WRITE_LATENCY)),
+    second("roce-write", Worker(RoceLatency, ROCE_WRITE_LATENCY)),
+    second("tcp-read", Worker(RoceLatency, TCP_READ_LATENCY)),
+    second("roce-read", Worker(RoceLatency, ROCE_READ_LATENCY)),
+    second("udp-segments", Worker(RoceBandwidth, &["udp-stream"])),
+    second("iperf3-udp", Iperf3Udp),
+    second("tcp-send", Worker(RoceBandwidth, TCP_SEND)),
+    second("roce-send", Worker(RoceBandwidth, ROCE_SEND)),
+    second("tcp-write", Worker(RoceBandwidth, TCP_WRITE)),
+    second("roce-write", Worker(RoceBandwidth, ROCE_WRITE)),
+    second("tcp-read", Worker(RoceBandwidth, TCP_READ)),
+    second("roce-read", Worker(RoceBandwidth, ROCE_READ)),
+    second(
+        "roce-write-0.1%-loss",
+        Worker(RoceBandwidth, ROCE_WRITE_LOSS_1000),
+    ),
+    second(
+        "roce-write-1%-loss",
+        Worker(RoceBandwidth, ROCE_WRITE_LOSS_10000),
+    ),
     second("dropin-send", Perftest("send")),
     second("dropin-write", Perftest("write")),
     second("dropin-read", Perftest("read")),
@@ -167,6 +209,9 @@ pub(crate) struct Setting {
     pub(crate) libraries: String,
     /// How long our own loops measure.
     pub(crate) seconds: f64,
+    /// Bytes of the longest UDP datagram without fragments, and of the datagrams of a burst.
+    pub(crate) datagram: u32,
+    pub(crate) segment: u32,
 }
 
 /// Two commands, and how their output is read.
@@ -189,6 +234,7 @@ impl Contender {
                 own == measure && (!special || bulk)
             }
             Iperf3 => measure == Bandwidth && bulk && size <= 1 << 20,
+            Iperf3Udp => measure == RoceBandwidth,
             Ucx(..) | Fabric => matches!(measure, Latency | Bandwidth | Rate),
             PerftestSingle(_) => measure == Rate,
             Perftest(verb) => match measure {
@@ -204,7 +250,7 @@ impl Contender {
     pub(crate) fn needs(&self) -> &'static str {
         match self.program {
             Worker(..) => "",
-            Iperf3 => "iperf3",
+            Iperf3 | Iperf3Udp => "iperf3",
             Ucx(..) => "ucx_perftest",
             Fabric => "fi_pingpong",
             Perftest(_) | PerftestSingle(_) => "ib_send_lat",
@@ -225,6 +271,24 @@ impl Contender {
                     head.into_iter().chain(words.iter().cloned()).collect()
                 };
                 (Format::Worker, side("serve"), side("call"))
+            }
+            Iperf3Udp => {
+                let seconds = at.seconds.ceil().to_string();
+                let bytes = at.datagram.to_string();
+                let caller = [
+                    "iperf3",
+                    "-c",
+                    &at.address,
+                    "-p",
+                    &port,
+                    "-J",
+                    "-u",
+                    "-b",
+                    "0",
+                ];
+                let caller = [&caller[..], &["-t", &seconds, "-l", &bytes]].concat();
+                let server = ["iperf3", "-s", "-1", "-p", &port];
+                (Format::Iperf3, owned(&server), owned(&caller))
             }
             Iperf3 => {
                 let seconds = at.seconds.ceil().to_string();
@@ -337,6 +401,7 @@ impl Contender {
             format!("--seconds={seconds}"),
             format!("--depth={}", depth(measure, bytes)),
             format!("--connections={connections}"),
+            format!("--segment={}", at.segment),
         ]);
         all
     }

@@ -21,6 +21,8 @@ const TICK: Duration = Duration::from_millis(2);
 const LISTEN: Duration = Duration::from_secs(5);
 /// How long a server may take to end after its client.
 const LINGER: Duration = Duration::from_secs(3);
+/// The largest path MTU of RoCEv2, for datagrams of a burst.
+const ROCE_MTU: u32 = 4096;
 /// Ticks of processor time per second, as the kernel counts it.
 const TICKS: f64 = 100.0;
 
@@ -57,6 +59,8 @@ impl Bench {
             worker: self.worker.to_string_lossy().into_owned(),
             libraries: self.libraries.to_string_lossy().into_owned(),
             seconds: self.seconds,
+            datagram: case.topology.datagram(),
+            segment: case.topology.datagram().min(ROCE_MTU),
         };
         let commands = case.contender.commands(case.measure, case.size, &setting);
         let start = |side: usize, command: &[String]| {

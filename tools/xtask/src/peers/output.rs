@@ -88,8 +88,8 @@ impl Run {
             (caller.carried > 0).then(|| (caller.cpu + server.cpu) / (caller.carried as f64 / 1e9));
         let bandwidth = caller.bytes as f64 / caller.seconds / 1e9;
         Ok(match self.measure {
-            Measure::Latency => Sample::of(caller.median * 1e6),
-            Measure::Bandwidth => Sample {
+            Measure::Latency | Measure::RoceLatency => Sample::of(caller.median * 1e6),
+            Measure::Bandwidth | Measure::RoceBandwidth => Sample {
                 cpu,
                 ..Sample::of(bandwidth)
             },

@@ -87,6 +87,10 @@ fn title(place: Topology, measure: Measure) -> String {
     let what = match measure {
         Measure::Latency => "half a round trip (a whole one for reads), µs",
         Measure::Bandwidth => "bandwidth, GB/s",
+        Measure::RoceLatency => {
+            "half a round trip over RoCEv2, TCP and UDP (a whole one for reads), µs"
+        }
+        Measure::RoceBandwidth => "bandwidth over RoCEv2, TCP and UDP, GB/s",
         Measure::Rate => "messages per second, millions",
         Measure::Connections => "bandwidth over many connections (64 KiB writes in turn), GB/s",
         Measure::Idle => "voluntary wake-ups of both sides in two seconds",

@@ -17,6 +17,10 @@ pub(crate) enum Measure {
     Connections,
     /// Wake-ups of an idle connection.
     Idle,
+    /// Half a round trip over RoCEv2, TCP and plain UDP.
+    RoceLatency,
+    /// Bandwidth over RoCEv2, TCP and plain UDP.
+    RoceBandwidth,
 }
 
 impl Measure {
@@ -27,13 +31,15 @@ impl Measure {
             Measure::Rate => "rate",
             Measure::Connections => "connections",
             Measure::Idle => "idle",
+            Measure::RoceLatency => "roce-latency",
+            Measure::RoceBandwidth => "roce-bandwidth",
         }
     }
 
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Measure::Latency => "µs",
-            Measure::Bandwidth | Measure::Connections => "GB/s",
+            Measure::Latency | Measure::RoceLatency => "µs",
+            Measure::Bandwidth | Measure::Connections | Measure::RoceBandwidth => "GB/s",
             Measure::Rate => "M/s",
             Measure::Idle => "wake-ups",
         }

@@ -6,7 +6,9 @@ use serde::Serialize;
 
 use super::case::{Topology, shown};
 use super::results::Results;
-use super::series::Measure::{Bandwidth, Connections, Idle, Latency, Rate};
+use super::series::Measure::{
+    Bandwidth, Connections, Idle, Latency, Rate, RoceBandwidth, RoceLatency,
+};
 use super::series::{Measure, number};
 
 /// The result for a target.
@@ -103,7 +105,7 @@ impl Results {
             .filter_map(|name| Some((self.value(place, measure, size, name)?, *name)));
         let order = |a: &(f64, &str), b: &(f64, &str)| a.0.total_cmp(&b.0);
         let (other, name) = match measure {
-            Latency => others.min_by(order)?,
+            Latency | RoceLatency => others.min_by(order)?,
             _ => others.max_by(order)?,
         };
         Some(Ratio {
@@ -205,8 +207,9 @@ impl Results {
 }
 
 const TCP: &[&str] = &["tcp-plain", "tcp-framed"];
+const UDP: &[&str] = &["udp-segments", "iperf3-udp"];
 
-/// Every target of issue 8, in its order.
+/// Every target of issue 8 in its order, and those of RoCEv2 (issue 30).
 pub(crate) fn judge(results: &Results) -> Vec<Target> {
     let one = |at, ours, theirs: &[&str]| -> Vec<Ratio> {
         results.ratio(at, ours, theirs).into_iter().collect()
@@ -221,6 +224,12 @@ pub(crate) fn judge(results: &Results) -> Vec<Target> {
         value,
         at: "wake-ups of both sides in 2 s".to_owned(),
     });
+    let roce_small = (LOOP, RoceLatency, 8);
+    let mut roce_latency = one(roce_small, "roce-send", &["udp-polling"]);
+    roce_latency.extend(one(roce_small, "roce-write", &["udp-polling"]));
+    let roce_bulk = (LOOP, RoceBandwidth, 64 << 10);
+    let mut roce_bandwidth = one(roce_bulk, "roce-send", UDP);
+    roce_bandwidth.extend(one(roce_bulk, "roce-write", UDP));
     let (least, most) = (Bound::Least, Bound::Most);
     vec![
         target(
@@ -307,6 +316,18 @@ pub(crate) fn judge(results: &Results) -> Vec<Target> {
             "≤ 8192 B",
             most(8192.0),
             results.memory(),
+        ),
+        target(
+            "RoCEv2: send and write bandwidth, 64 KiB, by the best UDP loop",
+            "≥ 0.7",
+            least(0.7),
+            roce_bandwidth,
+        ),
+        target(
+            "RoCEv2: half a round trip, 8 B, both polling",
+            "≤ 1.15 × UDP",
+            most(1.15),
+            roce_latency,
         ),
     ]
 }

@@ -135,7 +135,8 @@ const LAYERS: &[LayerRule] = &[
             WIRE,
         ],
     ),
-    free("verbena-peers", &[VERBENA, "verbena-cli"]),
+    // The engine's system calls are those of its UDP loops.
+    free("verbena-peers", &[VERBENA, "verbena-cli", ENGINE]),
     free(TESTING, &[]),
     free("verbena-models", &[SYNC]),
     free("xtask", &[]),

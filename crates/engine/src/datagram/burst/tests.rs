@@ -101,12 +101,7 @@ fn burst<'a>(sender: &'a BurstSender, socket: &'a FakeSocket) -> Burst<'a, FakeS
 
 /// Writes a packet of `len` bytes that begins with `mark`; false if there is no room.
 fn write(burst: &mut Burst<'_, FakeSocket>, mark: u8, len: usize) -> bool {
-    let Some(room) = burst.room(len) else {
-        return false;
-    };
-    assert_eq!(room.len(), len);
-    room.fill(mark);
-    true
+    burst.put_bytes(&vec![mark; len])
 }
 
 #[test]
@@ -130,7 +125,10 @@ fn calls_are_limited_in_packets_and_bytes() {
     for len in [20; 70].into_iter().chain([4096 + 28; 20]) {
         assert!(write(&mut burst, 1, len));
     }
-    assert!(burst.room(MAX_SEGMENTS_LEN).is_none(), "longer than a call");
+    assert!(
+        !burst.put_bytes(&[0; MAX_SEGMENTS_LEN]),
+        "longer than a call"
+    );
     assert_eq!(burst.flush(), SendOutcome::Sent);
     let counts: Vec<usize> = socket.lengths().iter().map(Vec::len).collect();
     assert_eq!(counts, [64, 6, 15, 5]);
@@ -206,6 +204,22 @@ fn socket_that_cannot_cut_sends_singly() {
     assert!(write(&mut burst, 5, 100) && write(&mut burst, 6, 100));
     assert_eq!(burst.flush(), SendOutcome::Sent);
     assert!(!sender.segments.load(Ordering::Relaxed), "not tried again");
+}
+
+#[test]
+fn packet_that_cannot_be_written_is_not_sent() {
+    let (sender, socket) = (BurstSender::default(), FakeSocket::with_room(9));
+    let mut burst = burst(&sender, &socket);
+    assert!(write(&mut burst, 1, 100));
+    let failed = burst.put(100, |packet| {
+        packet.extend([2; 50]);
+        Err(())
+    });
+    assert_eq!(failed, Some(Err(())));
+    assert!(write(&mut burst, 3, 100));
+    assert_eq!(burst.flush(), SendOutcome::Sent);
+    assert_eq!(socket.lengths(), [[100, 100]]);
+    assert_eq!(socket.marks(), [1, 3]);
 }
 
 #[test]

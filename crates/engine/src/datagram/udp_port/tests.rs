@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 use verbena_nic::qp::Limits;
 use verbena_nic::ud::{Destination, UdSendWr};
 use verbena_nic::wr::Data;
-use verbena_nic::{Flags, PacketSender, QpState, Wc};
+use verbena_nic::{Flags, QpState, Wc};
 use verbena_wire::number::{Psn, Qpn};
 use verbena_wire::roce::{Deth, Operation, Service, Tail};
 
@@ -222,7 +222,7 @@ fn burst_reaches_the_handler_in_batches() {
             let payload = vec![number as u8; len];
             let mut bytes = Vec::new();
             send_only(receiver.number, &payload).emit(&mut bytes);
-            burst.room(bytes.len()).unwrap().copy_from_slice(&bytes);
+            assert!(burst.put_bytes(&bytes));
             payloads += len;
         }
         assert_eq!(burst.flush(), SendOutcome::Sent);

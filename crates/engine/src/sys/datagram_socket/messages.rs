@@ -93,19 +93,30 @@ impl<T> Control<T> {
     }
 }
 
-/// Receives messages into the batch; EAGAIN if there are none.
+/// Receives messages into the batch, as many as it [expects](ReceiveBatch::expects_one) at most; EAGAIN if there are none.
 pub(super) fn receive_messages(fd: BorrowedFd<'_>, batch: &mut ReceiveBatch) -> Result<(), Errno> {
+    if batch.expects_one() {
+        receive_at_most::<1>(fd, batch)
+    } else {
+        receive_at_most::<MAX_MESSAGES>(fd, batch)
+    }
+}
+
+fn receive_at_most<const N: usize>(
+    fd: BorrowedFd<'_>,
+    batch: &mut ReceiveBatch,
+) -> Result<(), Errno> {
     // SAFETY: `mmsghdr` is a C structure of integers and pointers, for which zeros are valid.
-    let mut headers: [libc::mmsghdr; MAX_MESSAGES] = unsafe { zeroed() };
+    let mut headers: [libc::mmsghdr; N] = unsafe { zeroed() };
     let nowhere = libc::iovec {
         iov_base: core::ptr::null_mut(),
         iov_len: 0,
     };
-    let mut pieces = [nowhere; MAX_MESSAGES];
-    let mut names = [NO_ADDRESS; MAX_MESSAGES];
-    let mut controls = [Control::<libc::c_int>::new(0, 0); MAX_MESSAGES];
+    let mut pieces = [nowhere; N];
+    let mut names = [NO_ADDRESS; N];
+    let mut controls = [Control::<libc::c_int>::new(0, 0); N];
     let mut count = 0;
-    for (at, (buffer, _)) in batch.slots().enumerate() {
+    for (at, (buffer, _)) in batch.slots().enumerate().take(N) {
         pieces[at] = libc::iovec {
             iov_base: buffer.as_mut_ptr().cast(),
             iov_len: buffer.len(),

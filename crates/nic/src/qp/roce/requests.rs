@@ -80,18 +80,19 @@ impl Inner {
         let Some(wqe) = self.sends.get(at).filter(|_| !fails) else {
             return Step::Done;
         };
-        if let Err(refusal) = make_packet(init, wqe, &request, &mut roce.packet) {
-            self.cause
-                .get_or_insert_with(|| format!("our own memory: {refusal}"));
-            self.defer_failure(init, number, out);
-            return Step::Done;
+        let len = request.packet.len_with(request.len as usize);
+        match sender.put(len, |packet| write_packet(init, wqe, &request, packet)) {
+            Some(Ok(())) => self.counters.bytes_out += u64::from(request.len),
+            Some(Err(refusal)) => {
+                self.cause
+                    .get_or_insert_with(|| format!("our own memory: {refusal}"));
+                self.defer_failure(init, number, out);
+            }
+            None => {
+                roce.held_request = Some(request);
+                return Step::Full;
+            }
         }
-        let Some(room) = sender.room(roce.packet.len()) else {
-            roce.held_request = Some(request);
-            return Step::Full;
-        };
-        room.copy_from_slice(&roce.packet);
-        self.counters.bytes_out += u64::from(request.len);
         Step::Done
     }
 }
@@ -199,15 +200,14 @@ impl Inner {
     }
 }
 
-/// Writes a packet of a request, up to and including its pad.
-fn make_packet(
+/// Appends a packet of a request, up to and including its pad.
+fn write_packet(
     init: &QpInit,
     wqe: &Wqe,
     request: &OutRequest,
     packet: &mut Vec<u8>,
 ) -> Result<(), Refusal> {
     let len = request.len as usize;
-    packet.clear();
     request.packet.emit_headers(len, packet);
     if len > 0 {
         source(init, wqe, request.offset, request.len)?.append(request.offset, len, packet)?;

@@ -390,30 +390,31 @@ impl Inner {
             return Step::Done;
         }
         let len = source.map_or(0, |reth| reth.len as usize);
-        roce.packet.clear();
-        response.packet.emit_headers(len, &mut roce.packet);
-        if let Some(reth) = source {
+        let put = sender.put(response.packet.len_with(len), |packet| {
+            response.packet.emit_headers(len, packet);
+            let Some(reth) = source else {
+                return Ok(());
+            };
             let reach = read_access(init, reth.rkey, reth.va.get(), reth.len);
-            let packet = &mut roce.packet;
-            let copied = init
-                .tpt
-                .gather_remote(&reach)
-                .and_then(|gather| gather.append_to(0, len, packet).map_err(Refusal::from));
-            if let Err(refusal) = copied {
+            let refused = |refusal| access_violation(Opcode::ReadRequest, reth.rkey, &refusal);
+            let gather = init.tpt.gather_remote(&reach).map_err(refused)?;
+            let copied = gather.append_to(0, len, packet);
+            copied.map_err(|lost| refused(Refusal::from(lost)))?;
+            packet.resize(packet.len() + pad_of(len), 0);
+            Ok(())
+        });
+        match put {
+            Some(Ok(())) => self.counters.bytes_out += len as u64,
+            Some(Err(violation)) => {
                 roce.responder
                     .fail_read(response.packet.psn, Nak::RemoteAccess);
-                let violation = access_violation(Opcode::ReadRequest, reth.rkey, &refusal);
                 self.handle_violation(init, &violation, out);
-                return Step::Done;
             }
-            roce.packet.resize(roce.packet.len() + pad_of(len), 0);
+            None => {
+                roce.held_response = Some(response);
+                return Step::Full;
+            }
         }
-        let Some(room) = sender.room(roce.packet.len()) else {
-            roce.held_response = Some(response);
-            return Step::Full;
-        };
-        room.copy_from_slice(&roce.packet);
-        self.counters.bytes_out += len as u64;
         Step::Done
     }
 }

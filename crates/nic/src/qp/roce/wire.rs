@@ -22,8 +22,6 @@ pub(in super::super) struct RoceWire {
     /// Packets that found no room.
     pub(super) held_request: Option<OutRequest>,
     pub(super) held_response: Option<OutResponse>,
-    /// The packet that is being made.
-    pub(super) packet: Vec<u8>,
 }
 
 impl RoceWire {
@@ -36,7 +34,6 @@ impl RoceWire {
             reported: 0,
             held_request: None,
             held_response: None,
-            packet: Vec::new(),
         }
     }
 

@@ -8,7 +8,7 @@ use verbena_stream::Time;
 use verbena_wire::number::{Psn, Qpn};
 use verbena_wire::roce::{Operation, Packet, Service};
 
-use crate::qp::{PacketSender, QpAccessFlags, Sending};
+use crate::qp::{Acks, PacketSender, QpAccessFlags, Sending};
 use crate::state::{QpState, QpType};
 use crate::testing::{Pair, SEND, Setup, Side, read, write};
 use crate::wc::{Status, WcOp};
@@ -22,12 +22,19 @@ pub(super) struct Wire {
 }
 
 impl PacketSender for Wire {
-    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
+    fn put<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
         if self.limit.is_some_and(|limit| self.packets.len() >= limit) {
             return None;
         }
-        self.packets.push(vec![0; len]);
-        self.packets.last_mut().map(Vec::as_mut_slice)
+        let mut packet = Vec::new();
+        Some(write(&mut packet).map(|()| {
+            assert_eq!(packet.len(), len);
+            self.packets.push(packet);
+        }))
     }
 }
 
@@ -308,6 +315,49 @@ fn unreliable_roce_drops_messages_with_lost_packets() {
     let received = pair.b.received();
     assert_eq!(received.len(), 1);
     assert_eq!((received[0].id, received[0].len), (5, 2000));
+}
+
+#[test]
+fn deferred_acknowledgement_leaves_behind_a_request() {
+    let mut pair = pair(QpType::Rc);
+    pair.b.receive(5, &[pair.b.sge(0, 100)]);
+    pair.a.receive(6, &[pair.a.sge(0, 100)]);
+    pair.a.post(1, SEND, &[pair.a.sge(0, 8)]);
+    let request = transmit(&mut pair.a, START);
+    request.iter().for_each(|p| feed(&mut pair.b, p, START));
+    let mut wire = Wire::default();
+    let defer = (START, Acks::Piggyback);
+    let b = &mut pair.b;
+    let turn = b.qp.try_transmit_packets(&mut wire, defer, &mut b.out);
+    assert!(turn.unwrap().owes_ack && wire.packets.is_empty());
+    b.post(2, SEND, &[b.sge(0, 8)]);
+    let turn = b.qp.try_transmit_packets(&mut wire, defer, &mut b.out);
+    assert!(!turn.unwrap().owes_ack);
+    let sent: Vec<Operation> = wire.packets.iter().map(|p| operation(p)).collect();
+    assert!(matches!(
+        sent[..],
+        [Operation::SendOnly(..), Operation::Acknowledge(_)]
+    ));
+    wire.packets
+        .iter()
+        .for_each(|p| feed(&mut pair.a, p, START));
+    run(&mut pair, START, |_| true);
+    assert_eq!(pair.a.statuses(), [(1, Status::Success)]);
+    assert_eq!(pair.b.statuses(), [(2, Status::Success)]);
+}
+
+#[test]
+fn only_positive_acknowledgements_are_deferred() {
+    let mut pair = pair(QpType::Rc);
+    pair.a.post(1, SEND, &[pair.a.sge(0, 8)]);
+    let request = transmit(&mut pair.a, START);
+    // There is no receive: the NAK leaves at once.
+    request.iter().for_each(|p| feed(&mut pair.b, p, START));
+    let (mut wire, b) = (Wire::default(), &mut pair.b);
+    let defer = (START, Acks::Piggyback);
+    let turn = b.qp.try_transmit_packets(&mut wire, defer, &mut b.out);
+    assert!(!turn.unwrap().owes_ack);
+    assert_eq!(wire.packets.len(), 1);
 }
 
 #[test]

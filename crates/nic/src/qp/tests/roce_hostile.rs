@@ -49,9 +49,16 @@ struct Answer {
 struct Packets(Vec<Vec<u8>>);
 
 impl PacketSender for Packets {
-    fn room(&mut self, len: usize) -> Option<&mut [u8]> {
-        self.0.push(vec![0; len]);
-        self.0.last_mut().map(Vec::as_mut_slice)
+    fn put<E>(
+        &mut self,
+        len: usize,
+        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Option<Result<(), E>> {
+        let mut packet = Vec::new();
+        Some(write(&mut packet).map(|()| {
+            assert_eq!(packet.len(), len);
+            self.0.push(packet);
+        }))
     }
 }
 

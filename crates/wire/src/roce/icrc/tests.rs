@@ -122,7 +122,7 @@ fn found(number: u16, flags: u8, payload: usize) -> Option<(u16, bool)> {
     headers[6] = flags;
     let sent = icrc(&headers, &ib);
     assert_eq!(is_icrc_valid(V4, &ib, sent), flags & !0x40 == 0);
-    identification(icrc_over_socket(V4, &ib), sent, ib.len())
+    IcrcChecker::default().identification(icrc_over_socket(V4, &ib), sent, ib.len())
 }
 
 const V4: Path = Path {
@@ -151,9 +151,28 @@ fn segments_count_their_identification() {
     let ib = hex(IB);
     for number in [0, 1, 63, 0xffff] {
         let sent = icrc_of_segment(V4, number, &ib);
-        let found = identification(icrc_over_socket(V4, &ib), sent, ib.len());
+        let found =
+            IcrcChecker::default().identification(icrc_over_socket(V4, &ib), sent, ib.len());
         assert_eq!(found, Some((number, true)));
         assert!(is_icrc_valid(V4, &ib, sent));
+    }
+}
+
+#[test]
+fn checker_follows_the_identifications_of_a_message() {
+    let ib = hex(IB);
+    let longer = [hex(IB), vec![3; 64]].concat();
+    let mut checker = IcrcChecker::default();
+    // A burst of ours, the rest of one, another sender's numbers; packets of two lengths.
+    let sent = [0, 1, 2, 0, 40, 41, 0xffff, 0, 7, 9];
+    let numbers = [0, 1, 2, 0, 0, 1, 2, 3, 0, 1];
+    for (at, (id, number)) in sent.into_iter().zip(numbers).enumerate() {
+        let bytes = if at % 4 == 3 { &longer } else { &ib };
+        let sum = icrc_of_segment(V4, id, bytes);
+        assert!(checker.check(V4, number, bytes, sum), "packet {at}");
+        assert_eq!(checker.next, id.wrapping_add(1), "packet {at}");
+        let damaged = [sum[0] ^ 1, sum[1], sum[2], sum[3]];
+        assert!(!checker.clone().check(V4, number, bytes, damaged));
     }
 }
 

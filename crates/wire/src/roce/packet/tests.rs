@@ -85,6 +85,7 @@ fn operations() -> Vec<(u8, usize, Operation)> {
 fn sealed(packet: &Packet<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     packet.emit(&mut bytes);
+    assert_eq!(bytes.len(), packet.len_with(packet.payload.len()));
     bytes.extend([9, 8, 7, 6]);
     bytes
 }

@@ -11,6 +11,8 @@ fn setting() -> Setting {
         worker: "/bin/worker".to_owned(),
         libraries: "/lib/dropin".to_owned(),
         seconds: 0.3,
+        datagram: 65_507,
+        segment: 4096,
     }
 }
 
@@ -44,7 +46,15 @@ fn every_program_has_a_package() {
 
 #[test]
 fn contender_names_are_unique_per_measure() {
-    for measure in [Latency, Bandwidth, Rate, Connections, Idle] {
+    for measure in [
+        Latency,
+        Bandwidth,
+        Rate,
+        Connections,
+        Idle,
+        RoceLatency,
+        RoceBandwidth,
+    ] {
         let mut names: Vec<&str> = CONTENDERS
             .iter()
             .filter(|c| c.measures(measure, 64 << 10))
