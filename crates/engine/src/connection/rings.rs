@@ -145,15 +145,12 @@ impl Rings {
         let mut moved = self.read_ring(&mut rx, targets);
         if moved == RingRead::Empty && self.must_look(&mut rx) {
             self.end_if_asked();
-            match sys::peek_end(socket) {
+            if let Some(end) = sys::peek_end(socket) {
                 // The peer may have written between the two looks.
-                Some(end) => {
-                    moved = self.read_ring(&mut rx, targets);
-                    if moved == RingRead::Empty {
-                        return ReadFrom::Ring(end);
-                    }
+                moved = self.read_ring(&mut rx, targets);
+                if moved == RingRead::Empty {
+                    return ReadFrom::Ring(end);
                 }
-                None => {}
             }
         }
         match moved {
