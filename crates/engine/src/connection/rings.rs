@@ -18,7 +18,7 @@ use crate::same_host::{RingEnds, RingPermit};
 use crate::stream_path::PeerProcess;
 use crate::sys::{self, Doorbell, Socket};
 
-/// Empty polls of the ring between two looks at the socket, whose end tells of the peer's.
+/// Empty polls of the ring between two looks at the socket, whose end tells of the peer's, and at the wishes of the peer.
 const POLLS_PER_LOOK: u32 = 256;
 
 /// Both directions.
@@ -60,7 +60,7 @@ enum TxPhase {
 struct Rx {
     ring: Consumer,
     phase: RxPhase,
-    /// Empty reads since the last look at the socket.
+    /// Reads since the last look.
     polls: u32,
 }
 
@@ -113,6 +113,10 @@ impl Rings {
     /// Reads the next bytes; `read` is how many the socket has given so far.
     pub(super) fn read(&self, targets: &mut Targets<'_>, socket: &Socket, read: u64) -> ReadFrom {
         let mut rx = self.rx.lock();
+        let looks = self.must_look(&mut rx);
+        if looks {
+            self.end_if_asked();
+        }
         loop {
             match rx.phase {
                 RxPhase::Ring => break,
@@ -143,14 +147,14 @@ impl Rings {
             }
         }
         let mut moved = self.read_ring(&mut rx, targets);
-        if moved == RingRead::Empty && self.must_look(&mut rx) {
-            self.end_if_asked();
-            if let Some(end) = sys::peek_end(socket) {
-                // The peer may have written between the two looks.
-                moved = self.read_ring(&mut rx, targets);
-                if moved == RingRead::Empty {
-                    return ReadFrom::Ring(end);
-                }
+        if moved == RingRead::Empty
+            && looks
+            && let Some(end) = sys::peek_end(socket)
+        {
+            // The peer may have written between the two looks.
+            moved = self.read_ring(&mut rx, targets);
+            if moved == RingRead::Empty {
+                return ReadFrom::Ring(end);
             }
         }
         match moved {
@@ -181,7 +185,8 @@ impl Rings {
         }
     }
 
-    /// A thread that slept may have been woken by the end of the socket.
+    /// Whether this read looks at the socket and at the peer's wishes, too: every so often, and in a thread that slept, which may have been
+    /// woken for that.
     fn must_look(&self, rx: &mut Rx) -> bool {
         let due = rx.polls.is_multiple_of(POLLS_PER_LOOK);
         rx.polls = rx.polls.wrapping_add(1);
@@ -259,7 +264,10 @@ impl Rings {
 
     /// Both directions have returned to the socket for good.
     pub(super) fn has_ended(&self) -> bool {
-        self.tx.lock().phase == TxPhase::Ended && self.rx.lock().phase == RxPhase::Ended
+        // One lock after the other: a reader takes them in the opposite order.
+        let written = self.tx.lock().phase == TxPhase::Ended;
+        let read = self.rx.lock().phase == RxPhase::Ended;
+        written && read
     }
 
     /// Bytes are written to the ring: room in the socket does not matter.

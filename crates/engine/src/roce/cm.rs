@@ -122,6 +122,8 @@ impl ServiceGuard {
     pub(crate) fn listen(&self, at: SocketAddr, acceptor: &Arc<Acceptor>) {
         let acceptor = Arc::downgrade(acceptor);
         self.cm.listeners.add(at, self.token, acceptor);
+        // When it is closed, the time to replace it counts from then.
+        self.cm.resume_service(self.service, &self.addresses);
     }
 }
 

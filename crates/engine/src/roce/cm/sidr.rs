@@ -205,6 +205,7 @@ impl RoceCm {
         if let Some(guard) = &guard {
             let listener = Arc::downgrade(listener);
             guard.cm.sidr_listeners.add(at, guard.token, listener);
+            guard.cm.resume_service(guard.service, &guard.addresses);
         }
         Ok(guard)
     }
