@@ -32,7 +32,7 @@ use crate::wr::SendOp;
 /// An encoded image begins with this.
 const MAGIC: [u8; 4] = *b"vbni";
 /// The format of an image. It changes with every field: a process reads only images of its own format.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 /// Magic, version, checksum.
 const HEAD: usize = 4 + 2 + 4;
 /// The largest image that is accepted.
