@@ -10,8 +10,9 @@
 //! 2. The responder: [`Expected::set_peer`] with the token in the peer's CAPS. The initiator: [`SameHost::offer`].
 //! 3. Each: [`RingWaiter::rings_ready`] or [`RingWaiter::rings_failed`], from a thread of a shard, with no lock held.
 //!
-//! The responder has its rings when it has answered, which says nothing about the initiator. It learns that the initiator has them, too,
-//! when the initiator's ring begins, and does not begin its own before.
+//! The responder has its rings before it answers: from then on the initiator may write to its ring, and close its TCP connection. The responder
+//! learns that the initiator has them, too, when the initiator's ring begins, and does not begin its own before. An initiator that does not
+//! take them ends its ring.
 //!
 //! Limits: 256 local connections at once, each for five seconds at most ([`LIMITS`]); a wrong secret is counted and closes the connection
 //! without an answer. Before the first call there is no socket and no thread. A forked child has none of the descriptors, and its calls
@@ -137,12 +138,13 @@ pub(crate) enum NoRings {
     Stopped,
 }
 
-/// A connection that waits for its rings. It is called once, or not at all if it is dropped before or no peer offers anything.
+/// A connection that waits for its rings. It is called once, or not at all if it is dropped before or no peer offers anything; the
+/// responder's is told of a failure after [`RingWaiter::rings_ready`] if the answer cannot be sent.
 pub(crate) trait RingWaiter: Send + Sync {
-    /// Both processes have the rings.
-    fn rings_ready(self: Arc<Self>, ends: RingEnds);
+    /// This process has the rings. False if the connection cannot use them any more: it stays on TCP, on both sides.
+    fn rings_ready(self: Arc<Self>, ends: RingEnds) -> bool;
 
-    /// There will be none.
+    /// There will be none, or the peer will not use them.
     fn rings_failed(self: Arc<Self>, why: NoRings);
 }
 

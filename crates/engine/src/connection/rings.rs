@@ -262,6 +262,12 @@ impl Rings {
         }
     }
 
+    /// The peer does not have the rings, or may not use them: both directions stay on the socket.
+    pub(super) fn abandon(&self) {
+        self.end_writing();
+        self.rx.lock().phase = RxPhase::Ended;
+    }
+
     /// Both directions have returned to the socket for good.
     pub(super) fn has_ended(&self) -> bool {
         // One lock after the other: a reader takes them in the opposite order.

@@ -132,9 +132,9 @@ impl Connection {
 }
 
 impl RingWaiter for Connection {
-    fn rings_ready(self: Arc<Self>, ends: RingEnds) {
+    fn rings_ready(self: Arc<Self>, mut ends: RingEnds) -> bool {
         let Some(bound) = self.bound.get() else {
-            return;
+            return false;
         };
         let mut out = Outbox::new();
         let watched = {
@@ -143,23 +143,34 @@ impl RingWaiter for Connection {
             let running = state.watched_by == WatchedBy::Group;
             // Held until they are installed: a thread that moves the connection waits for one or the other.
             let mut expected = self.expected_rings.lock();
-            let taken = expected.take().filter(|_| running);
-            taken.is_some_and(|rings| {
-                let rings = Rings::new(ends, rings.role, rings.permit);
-                self.transport.install_rings(rings)
-            }) && bound.group.watch_doorbell(&*self).is_ok()
+            match expected.take().filter(|_| running) {
+                Some(rings) => {
+                    let rings = Rings::new(ends, rings.role, rings.permit);
+                    self.transport.install_rings(rings)
+                        && bound.group.watch_doorbell(&*self).is_ok()
+                }
+                None => {
+                    // An initiator's peer has them.
+                    ends.tx.close();
+                    false
+                }
+            }
         };
         if watched {
             self.full_turn(&mut out);
-        } else if self.is_running() {
-            // The peer writes to the ring already, and this side would not be woken.
-            self.abort(&mut out);
+        } else if let Some(rings) = self.transport.rings() {
+            // Nothing would wake this side.
+            rings.abandon();
         }
         self.core.deliver(&mut out);
+        watched
     }
 
     fn rings_failed(self: Arc<Self>, why: NoRings) {
         *self.expected_rings.lock() = None;
         *self.no_rings.lock() = Some(why);
+        if let Some(rings) = self.transport.rings() {
+            rings.abandon();
+        }
     }
 }

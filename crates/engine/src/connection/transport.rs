@@ -212,7 +212,25 @@ impl Transport {
         let read = self.socket_read.load(Ordering::Relaxed);
         match rings.read(targets, &self.socket, read) {
             ReadFrom::Ring(moved) => moved,
-            ReadFrom::Socket => self.count_read(Carrier::read(&mut self.reader(), targets)),
+            ReadFrom::Socket => match self.count_read(Carrier::read(&mut self.reader(), targets)) {
+                // The peer may have begun its ring and closed the socket between the two looks.
+                IoOutcome::Eof => match rings.read(targets, &self.socket, read) {
+                    ReadFrom::Ring(moved) => moved,
+                    ReadFrom::Socket => IoOutcome::Eof,
+                },
+                moved => moved,
+            },
+        }
+    }
+
+    /// Reads the socket of a stream that had no rings.
+    fn read_plain(&self, targets: &mut Targets<'_>) -> IoOutcome {
+        match self.count_read(Carrier::read(&mut self.reader(), targets)) {
+            // They may have been installed meanwhile, and the peer may have written to its ring before it closed the socket.
+            IoOutcome::Eof if self.mode.load(Ordering::Acquire) == RINGS => {
+                self.read_rings(targets)
+            }
+            moved => moved,
         }
     }
 
@@ -240,7 +258,7 @@ impl Transport {
 impl Carrier for &Transport {
     fn read(&mut self, targets: &mut Targets<'_>) -> IoOutcome {
         match (self.mode.load(Ordering::Acquire), &self.tls) {
-            (PLAIN, _) => self.count_read(Carrier::read(&mut self.reader(), targets)),
+            (PLAIN, _) => self.read_plain(targets),
             (RINGS, _) => self.read_rings(targets),
             (TLS, Some(tls)) => tls.lock().read(&self.socket, targets),
             _ => IoOutcome::WouldBlock,

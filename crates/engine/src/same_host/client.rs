@@ -143,9 +143,14 @@ impl Offering {
     }
 
     fn fail(&self, why: NoRings) {
-        if self.end().is_some()
-            && let Some(waiter) = self.waiter.upgrade()
-        {
+        let Some(state) = self.end() else {
+            return;
+        };
+        if let State::Offered(offered) = state {
+            // The peer may have taken them.
+            offered.rings.0.into_producer().close();
+        }
+        if let Some(waiter) = self.waiter.upgrade() {
             waiter.rings_failed(why);
         }
     }

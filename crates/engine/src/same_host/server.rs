@@ -326,38 +326,42 @@ impl Client {
         }
     }
 
-    /// Proves by the secret of the peer's token that its CAPS arrived, and gives the rings to their connection.
+    /// Gives the rings to their connection, and proves by the secret of the peer's token that its CAPS arrived.
     fn answer(&self, offered: Offered, peer: u64, waiter: &Weak<dyn RingWaiter>) {
-        let answered = self.send_answer(peer);
-        self.end();
-        let Some(waiter) = waiter.upgrade() else {
-            return;
-        };
-        match answered {
-            Ok(bell_in) => {
-                let (rx, tx) = offered.rings;
-                waiter.rings_ready(RingEnds {
-                    tx: tx.into_producer(),
-                    rx: rx.into_consumer(),
-                    bell_in,
-                    bell_out: offered.bell_out,
-                    peer_pid: offered.peer_pid,
-                    reads_peer: offered.reads_peer,
-                });
-            }
-            Err(why) => waiter.rings_failed(why),
+        if let Some(waiter) = waiter.upgrade()
+            && let Err(why) = self.give_rings(offered, peer, &waiter)
+        {
+            waiter.rings_failed(why);
         }
+        self.end();
     }
 
-    fn send_answer(&self, secret: u64) -> Result<Doorbell, NoRings> {
-        let bell = Doorbell::new()?;
+    fn give_rings(
+        &self,
+        offered: Offered,
+        secret: u64,
+        waiter: &Arc<dyn RingWaiter>,
+    ) -> Result<(), NoRings> {
+        let bell_in = Doorbell::new()?;
+        let bell = bell_in.duplicate()?;
+        let (rx, tx) = offered.rings;
+        let taken = waiter.clone().rings_ready(RingEnds {
+            tx: tx.into_producer(),
+            rx: rx.into_consumer(),
+            bell_in,
+            bell_out: offered.bell_out,
+            peer_pid: offered.peer_pid,
+            reads_peer: offered.reads_peer,
+        });
+        if !taken {
+            return Ok(());
+        }
         let answer = Message {
             kind: Kind::Answer,
             secret,
             probe: probe_word(),
         };
-        send(&self.channel, &answer, &[bell.as_fd()])?;
-        Ok(bell)
+        send(&self.channel, &answer, &[bell.as_fd()])
     }
 
     /// Closes the local connection; what was sent is still delivered.

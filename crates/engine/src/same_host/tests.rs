@@ -19,8 +19,9 @@ const CAPACITY: usize = 1 << 16;
 struct Connection(Mutex<Option<Result<RingEnds, NoRings>>>);
 
 impl RingWaiter for Connection {
-    fn rings_ready(self: Arc<Self>, ends: RingEnds) {
+    fn rings_ready(self: Arc<Self>, ends: RingEnds) -> bool {
         assert!(self.0.lock().replace(Ok(ends)).is_none(), "called twice");
+        true
     }
 
     fn rings_failed(self: Arc<Self>, why: NoRings) {

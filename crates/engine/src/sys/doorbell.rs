@@ -44,6 +44,12 @@ impl Doorbell {
         Ok(Doorbell { fd: fd.into() })
     }
 
+    /// Another descriptor of the same bell.
+    pub fn duplicate(&self) -> Result<Doorbell> {
+        let fd = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map_err(Error::of("fcntl"))?;
+        Ok(Doorbell { fd: fd.into() })
+    }
+
     /// Rings. At the limit of 2⁶⁴ − 2 unread rings it stays rung, which is all that matters.
     pub fn ring(&self) {
         let one = 1_u64.to_ne_bytes();

@@ -35,6 +35,11 @@ impl Doorbell {
         Err(Error::refused())
     }
 
+    /// Only for other processes.
+    pub fn duplicate(&self) -> Result<Doorbell> {
+        Err(Error::refused())
+    }
+
     /// Rings.
     pub fn ring(&self) {
         point();

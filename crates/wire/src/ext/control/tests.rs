@@ -121,9 +121,9 @@ proptest! {
     }
 
     #[test]
-    fn round_trip(kind in 2u8..=8, number in 0u32..1 << 24, first in 0u8..2) {
+    fn round_trip(kind in prop::sample::select(&[2u8, 3, 4, 5, 6, 8][..]), number in 0u32..1 << 24, first in 0u8..2) {
         let word = u32::from(kind) << 24 | number;
-        let bytes = if kind == 3 || kind == 7 { vec![first, 0, 0, 0] } else { vec![] };
+        let bytes = if kind == 3 { vec![first, 0, 0, 0] } else { vec![] };
         let control = Control::parse(word, &bytes).expect("a message");
         prop_assert_eq!(control.ulp_word(), word);
         prop_assert_eq!(payload(&control), bytes);
