@@ -31,7 +31,7 @@ pub(super) struct Rings {
     bell_in: Doorbell,
     /// Wakes the peer.
     bell_out: Doorbell,
-    /// This side sleeps, as far as the peer knows or knew: it takes that back when it rings.
+    /// This side sleeps, as far as the peer knows or knew: it takes that back when it rings. Changed while `rx` is locked.
     asleep: AtomicBool,
     /// This side may write to its ring.
     may_write: AtomicBool,
@@ -288,14 +288,17 @@ impl Rings {
 
     /// A thread serves the connection from now on and needs no bell.
     pub(super) fn wake(&self) {
+        if !self.is_asleep() {
+            return;
+        }
+        // Under the lock from here on: another thread must not announce its sleep between the two words, and lose the announcement.
+        let mut rx = self.rx.lock();
         if !self.asleep.swap(false, Ordering::SeqCst) {
             return;
         }
-        let mut rx = self.rx.lock();
         // The first empty read looks at the socket.
         rx.polls = 0;
         let rung = rx.ring.cancel_sleep();
-        drop(rx);
         let mut tx = self.tx.lock();
         let rung_for_room = core::mem::take(&mut tx.waits) && tx.ring.cancel_wait();
         drop(tx);
@@ -307,11 +310,12 @@ impl Rings {
     /// A thread is about to sleep: the peer rings when there is input, or room if `wants_room`. Rings the own bell if there is something to do
     /// already.
     pub(super) fn prepare_sleep(&self, wants_input: bool, wants_room: impl FnOnce() -> bool) {
+        let mut rx = self.rx.lock();
         if self.asleep.swap(true, Ordering::SeqCst) {
             return;
         }
         self.bell_in.clear();
-        let input = wants_input && !self.rx.lock().ring.prepare_sleep();
+        let input = wants_input && !rx.ring.prepare_sleep();
         // A thread that finds no room says so first and then looks whether this side sleeps.
         fence(Ordering::SeqCst);
         let room = wants_room() && !self.wait_for_room();
