@@ -24,6 +24,8 @@ pub(crate) enum Kind {
     Framed,
     /// TCP: one write per message, large reads
     Messages,
+    /// Two threads of the client that wake each other by futexes
+    Futex,
     /// TLS over TCP: ping-pong, both sides polling
     TlsPingpong,
     /// TLS over TCP: a stream of writes of one size, read in pieces of 64 KiB
@@ -86,6 +88,9 @@ pub(crate) struct Job {
     /// Bytes of each datagram of a UDP stream
     #[arg(long, default_value_t = 4096)]
     pub(crate) segment: u32,
+    /// Let Verbena use shared memory
+    #[arg(long)]
+    pub(crate) same_host: bool,
     /// Encrypt what Verbena sends
     #[arg(long)]
     pub(crate) tls: bool,

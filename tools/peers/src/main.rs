@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod futex;
 mod idle;
 mod job;
 mod many_qps;
@@ -49,6 +50,7 @@ fn serve(job: &Job) -> Result<Figures> {
         Kind::Pingpong | Kind::Blocking => tcp::serve_pingpong(job),
         Kind::Plain | Kind::Messages => tcp::receive_plain(job),
         Kind::Framed => tcp::receive_framed(job),
+        Kind::Futex => futex::serve(job),
         Kind::TlsPingpong => tls::serve_pingpong(job),
         Kind::TlsPlain => tls::receive_plain(job),
         Kind::UdpPingpong => udp::serve_pingpong(job),
@@ -65,6 +67,7 @@ fn call(job: &Job) -> Result<Figures> {
         Kind::Pingpong | Kind::Blocking => tcp::run_pingpong(job),
         Kind::Plain | Kind::Messages => tcp::send_plain(job),
         Kind::Framed => tcp::send_framed(job),
+        Kind::Futex => futex::call(job),
         Kind::TlsPingpong => tls::run_pingpong(job),
         Kind::TlsPlain => tls::send_plain(job),
         Kind::UdpPingpong => udp::run_pingpong(job),

@@ -25,6 +25,8 @@ const KEY: &str = "a key that only measurements use";
 
 pub(crate) fn device(job: &Job) -> Result<Device> {
     let mut config = Config::load()?;
+    let same_host = if job.same_host { "auto" } else { "off" };
+    config.set("same_host", same_host)?;
     config.set("crc", &job.crc)?;
     config.set("fpdu", &job.fpdu)?;
     config.set("wire", &job.wire)?;

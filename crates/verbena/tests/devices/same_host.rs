@@ -2,7 +2,7 @@
 //! Both sides are devices of one process, which is the same host and the same user; programs of several processes are in the tests of the
 //! drop-in libraries.
 
-use verbena::low::{Data, RecvWr, StreamPath, Wc};
+use verbena::low::{Data, RecvWr, SendOp, StreamPath, Wc};
 use verbena::{Access, Qp, QpOptions, Status};
 
 use crate::common::device;
@@ -133,4 +133,23 @@ fn requests_fail_after_the_peer_ended() {
     wait_until("the end of the connection", || {
         b.qp.query().unwrap().path.is_none()
     });
+}
+
+/// A Terminate may be the first that passes through a ring, and the socket is closed right behind it.
+#[test]
+fn refusals_survive_the_change_to_shared_memory() {
+    for round in 0..60 {
+        let (a, b) = connected(&[], &[]);
+        let (writer, owner) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        let mut remote = owner.memory.remote_addr(0).unwrap();
+        remote.to = remote.to.checked_add(4 * LEN as u64).unwrap();
+        let write = SendOp::Write {
+            remote,
+            immediate: None,
+        };
+        let request = wr(0, write, Data::Inline(b"eight by"));
+        writer.qp.post_send(&[request]).unwrap();
+        let status = complete(&writer.cq, 1)[0].status;
+        assert_eq!(status, Status::RemAccessErr, "round {round}");
+    }
 }

@@ -111,6 +111,15 @@ pub(crate) fn all(quick: bool, veth: bool) -> Vec<Case> {
     add(Topology::Loopback, Measure::RoceBandwidth, BULK, &|_, _| {
         true
     });
+    let few = if quick {
+        BULK
+    } else {
+        &[4 * KI, 64 * KI, MI, 4 * MI]
+    };
+    let short: &[u32] = if quick { small } else { &[8, 64, 4 * KI] };
+    add(Topology::Loopback, Measure::ShmLatency, short, &|_, _| true);
+    add(Topology::Loopback, Measure::ShmBandwidth, few, &|_, _| true);
+    add(Topology::Loopback, Measure::ShmRate, &[64], &|_, _| true);
     let mtus: &[u32] = match (veth, quick) {
         (false, _) => &[],
         (true, true) => &[1500],

@@ -4,7 +4,10 @@
 
 use super::output::{Format, Run};
 use super::series::Measure;
-use Measure::{Bandwidth, Connections, Idle, Latency, Rate, RoceBandwidth, RoceLatency};
+use Measure::{
+    Bandwidth, Connections, Idle, Latency, Rate, RoceBandwidth, RoceLatency, ShmBandwidth,
+    ShmLatency, ShmRate,
+};
 use Program::{Fabric, Iperf3, Iperf3Udp, Perftest, PerftestSingle, Ucx, Worker};
 
 /// A program that is measured.
@@ -15,7 +18,7 @@ enum Program {
     Iperf3,
     /// The same over UDP, as fast as it can.
     Iperf3Udp,
-    /// The upper level of UCX over its tcp, by the tests for latency and bandwidth.
+    /// The upper level of UCX over its tcp or its shared memory, by the tests for latency and bandwidth.
     Ucx(&'static str, &'static str),
     Fabric,
     /// perftest on the drop-in libraries, by its verb.
@@ -91,8 +94,24 @@ const TCP_READ: &[&str] = &["stream", "--op", "read", "--wire", "tcp"];
 const ROCE_SEND: &[&str] = &["stream", "--op", "send", "--wire", "roce"];
 const ROCE_WRITE: &[&str] = &["stream", "--op", "write", "--wire", "roce"];
 const ROCE_READ: &[&str] = &["stream", "--op", "read", "--wire", "roce"];
+
+const SHM_SEND_LATENCY: &[&str] = &["latency", "--op", "send", "--same-host"];
+const SHM_SEND_EVENTS: &[&str] = &["latency", "--op", "send", "--same-host", "--events"];
+const SHM_WRITE_LATENCY: &[&str] = &["latency", "--op", "write", "--same-host"];
+const SHM_READ_LATENCY: &[&str] = &["latency", "--op", "read", "--same-host"];
+const SHM_SEND: &[&str] = &["stream", "--op", "send", "--same-host"];
+const SHM_WRITE: &[&str] = &["stream", "--op", "write", "--same-host"];
+const SHM_READ: &[&str] = &["stream", "--op", "read", "--same-host"];
 #[rustfmt::skip]
 const ROCE_WRITE_LOSS_1000: &[&str] = &["stream", "--op", "write", "--wire", "roce", "--loss", "1000"];
+
+const SHM_SEND_LATENCY: &[&str] = &["latency", "--op", "send", "--same-host"];
+const SHM_SEND_EVENTS: &[&str] = &["latency", "--op", "send", "--same-host", "--events"];
+const SHM_WRITE_LATENCY: &[&str] = &["latency", "--op", "write", "--same-host"];
+const SHM_READ_LATENCY: &[&str] = &["latency", "--op", "read", "--same-host"];
+const SHM_SEND: &[&str] = &["stream", "--op", "send", "--same-host"];
+const SHM_WRITE: &[&str] = &["stream", "--op", "write", "--same-host"];
+const SHM_READ: &[&str] = &["stream", "--op", "read", "--same-host"];
 #[rustfmt::skip]
 const ROCE_WRITE_LOSS_10000: &[&str] = &["stream", "--op", "write", "--wire", "roce", "--loss", "10000"];
 
@@ -171,6 +190,16 @@ pub(crate) const CONTENDERS: &[Contender] = &[
         "roce-write-1%-loss",
         Worker(RoceBandwidth, ROCE_WRITE_LOSS_10000),
     ),
+    loopback_only("futex", Worker(ShmLatency, &["futex"])),
+    loopback_only("verbena-send", Worker(ShmLatency, SHM_SEND_LATENCY)),
+    loopback_only("verbena-send-events", Worker(ShmLatency, SHM_SEND_EVENTS)),
+    loopback_only("verbena-write", Worker(ShmLatency, SHM_WRITE_LATENCY)),
+    loopback_only("verbena-read", Worker(ShmLatency, SHM_READ_LATENCY)),
+    loopback_only("verbena-send", Worker(ShmBandwidth, SHM_SEND)),
+    loopback_only("verbena-write", Worker(ShmBandwidth, SHM_WRITE)),
+    loopback_only("verbena-read", Worker(ShmBandwidth, SHM_READ)),
+    loopback_only("verbena-send", Worker(ShmRate, SHM_SEND)),
+    loopback_only("verbena-write", Worker(ShmRate, SHM_WRITE)),
     second("dropin-send", Perftest("send")),
     second("dropin-write", Perftest("write")),
     second("dropin-read", Perftest("read")),
@@ -235,12 +264,14 @@ impl Contender {
             }
             Iperf3 => measure == Bandwidth && bulk && size <= 1 << 20,
             Iperf3Udp => measure == RoceBandwidth,
-            Ucx(..) | Fabric => matches!(measure, Latency | Bandwidth | Rate),
+            Ucx(..) | Fabric => {
+                measure.is_shared_memory() || matches!(measure, Latency | Bandwidth | Rate)
+            }
             PerftestSingle(_) => measure == Rate,
             Perftest(verb) => match measure {
-                Latency => size <= 4 << 10,
-                Bandwidth => bulk,
-                Rate => verb != "read",
+                Latency | ShmLatency => size <= 4 << 10,
+                Bandwidth | ShmBandwidth => bulk,
+                Rate | ShmRate => verb != "read",
                 _ => false,
             },
         }
@@ -308,11 +339,15 @@ impl Contender {
                 (Format::Iperf3, owned(&server), owned(&caller))
             }
             Ucx(latency, bandwidth) => {
-                env.push(("UCX_TLS", "tcp".to_owned()));
-                if at.loopback {
-                    env.push(("UCX_NET_DEVICES", "lo".to_owned()));
+                if measure.is_shared_memory() {
+                    env.push(("UCX_TLS", "sm".to_owned()));
+                } else {
+                    env.push(("UCX_TLS", "tcp".to_owned()));
+                    if at.loopback {
+                        env.push(("UCX_NET_DEVICES", "lo".to_owned()));
+                    }
                 }
-                let test = if measure == Latency {
+                let test = if measure.is_latency() {
                     latency
                 } else {
                     bandwidth
@@ -338,12 +373,17 @@ impl Contender {
             Fabric => {
                 // It has a ping-pong only, for every measure.
                 let count = self::count(Latency, size, at.seconds).to_string();
+                let (provider, endpoint) = if measure.is_shared_memory() {
+                    ("shm", "rdm")
+                } else {
+                    ("tcp", "msg")
+                };
                 let both = [
                     "fi_pingpong",
                     "-p",
-                    "tcp",
+                    provider,
                     "-e",
-                    "msg",
+                    endpoint,
                     "-I",
                     &count,
                     "-S",
@@ -356,21 +396,28 @@ impl Contender {
             Perftest(verb) | PerftestSingle(verb) => {
                 env.push(("LD_LIBRARY_PATH", at.libraries.clone()));
                 env.push(("VERBENA_CRC", "off".to_owned()));
-                let kind = if measure == Latency { "lat" } else { "bw" };
+                let same_host = if measure.is_shared_memory() {
+                    "auto"
+                } else {
+                    "off"
+                };
+                env.push(("VERBENA_SAME_HOST", same_host.to_owned()));
+                let kind = if measure.is_latency() { "lat" } else { "bw" };
                 let program = format!("ib_{verb}_{kind}");
                 // -F: do not fail on variable processor frequencies.
                 let mut both = owned(&[&program, "-F", "-p", &port, "-s", &bytes, "-n", &count]);
-                if measure != Latency {
+                if !measure.is_latency() {
                     both.extend(owned(&["-t", &depth]));
                 }
-                if measure == Rate && self.program == Perftest(verb) {
+                if measure.is_rate() && self.program == Perftest(verb) {
                     // As many requests in one call as our own loops post.
                     both.extend(owned(&["-l", &LIST.to_string()]));
                 }
                 let caller = both.iter().cloned().chain([at.address.clone()]).collect();
-                let format = match measure {
-                    Latency => Format::PerftestLatency,
-                    _ => Format::PerftestBandwidth,
+                let format = if measure.is_latency() {
+                    Format::PerftestLatency
+                } else {
+                    Format::PerftestBandwidth
                 };
                 (format, both, caller)
             }
@@ -414,7 +461,7 @@ fn owned(words: &[&str]) -> Vec<String> {
 /// Outstanding messages: 8 MiB of them, within limits.
 fn depth(measure: Measure, size: u32) -> u32 {
     match measure {
-        Rate => RATE_DEPTH,
+        Rate | ShmRate => RATE_DEPTH,
         _ => ((8 << 20) / size.max(1)).clamp(8, 64),
     }
 }
@@ -425,7 +472,7 @@ fn count(measure: Measure, size: u32, seconds: f64) -> u32 {
     let each = 5e-6 + f64::from(size) / 3e9;
     let (each, most) = match measure {
         // Where polling threads share a processor, each message takes a time slice: more would take minutes.
-        Latency => (each, 5_000.0),
+        m if m.is_latency() => (each, 5_000.0),
         _ => (each.min(1e-6 + f64::from(size) / 3e9), 200_000.0),
     };
     // perftest takes whole lists only.

@@ -52,16 +52,16 @@ impl Run {
             Format::Ucx => {
                 let line = ucx(text).context("ucx_perftest printed no result")?;
                 Ok(Sample::of(match self.measure {
-                    Measure::Latency => line.median,
-                    Measure::Rate => line.rate / 1e6,
+                    m if m.is_latency() => line.median,
+                    m if m.is_rate() => line.rate / 1e6,
                     _ => line.rate * size / 1e9,
                 }))
             }
             Format::Fabric => {
                 let micros = fabric(text).context("fi_pingpong printed no result")?;
                 Ok(Sample::of(match self.measure {
-                    Measure::Latency => micros,
-                    Measure::Rate => 1.0 / micros,
+                    m if m.is_latency() => micros,
+                    m if m.is_rate() => 1.0 / micros,
                     _ => size / micros / 1e3,
                 }))
             }
@@ -74,7 +74,7 @@ impl Run {
                 let mib = perftest(text, 3).context("perftest printed no result")?;
                 let bytes = mib * f64::from(1 << 20);
                 Ok(Sample::of(match self.measure {
-                    Measure::Rate => bytes / size / 1e6,
+                    m if m.is_rate() => bytes / size / 1e6,
                     _ => bytes / 1e9,
                 }))
             }
@@ -88,12 +88,16 @@ impl Run {
             (caller.carried > 0).then(|| (caller.cpu + server.cpu) / (caller.carried as f64 / 1e9));
         let bandwidth = caller.bytes as f64 / caller.seconds / 1e9;
         Ok(match self.measure {
-            Measure::Latency | Measure::RoceLatency => Sample::of(caller.median * 1e6),
-            Measure::Bandwidth | Measure::RoceBandwidth => Sample {
+            Measure::Latency | Measure::RoceLatency | Measure::ShmLatency => {
+                Sample::of(caller.median * 1e6)
+            }
+            Measure::Bandwidth | Measure::RoceBandwidth | Measure::ShmBandwidth => Sample {
                 cpu,
                 ..Sample::of(bandwidth)
             },
-            Measure::Rate => Sample::of(caller.messages as f64 / caller.seconds / 1e6),
+            Measure::Rate | Measure::ShmRate => {
+                Sample::of(caller.messages as f64 / caller.seconds / 1e6)
+            }
             Measure::Connections => Sample {
                 memory: Some(caller.grown.max(server.grown) as f64 / f64::from(self.size))
                     .filter(|bytes| *bytes > 0.0),

@@ -91,6 +91,11 @@ fn title(place: Topology, measure: Measure) -> String {
             "half a round trip over RoCEv2, TCP and UDP (a whole one for reads), µs"
         }
         Measure::RoceBandwidth => "bandwidth over RoCEv2, TCP and UDP, GB/s",
+        Measure::ShmLatency => {
+            "half a round trip through shared memory (a whole one for reads), µs"
+        }
+        Measure::ShmBandwidth => "bandwidth through shared memory, GB/s",
+        Measure::ShmRate => "messages per second through shared memory, millions",
         Measure::Rate => "messages per second, millions",
         Measure::Connections => "bandwidth over many connections (64 KiB writes in turn), GB/s",
         Measure::Idle => "voluntary wake-ups of both sides in two seconds",
@@ -153,7 +158,8 @@ pub(crate) fn page(
          Load average at the beginning {}, at the end {}: on a busy machine, polling contenders slow down first. \
          Cells: the median, and the smallest and the largest round.\n\n\
          `tcp-…` are our own loops over plain sockets (on loopback without the pacing of bbr, as in Verbena), `verbena-…` the Rust API, `dropin-…` perftest on the drop-in libraries; \
-         `…-events` wait for events where the others poll, `…-mss` has frames of a TCP segment, all others large ones. libfabric's \
+         `…-events` wait for events where the others poll, `…-mss` has frames of a TCP segment, all others large ones. Only the tables of shared memory have Verbena's path through it, UCX with `UCX_TLS=sm` and libfabric's shm; \
+         `futex` there is two threads that wake each other. libfabric's \
          only program measures ping-pong alone, also in the tables of bandwidth and rate.\n\n## Targets\n\n",
         about.machine, about.rounds, about.seconds, about.load[0], about.load[1]
     );

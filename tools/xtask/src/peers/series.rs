@@ -21,6 +21,12 @@ pub(crate) enum Measure {
     RoceLatency,
     /// Bandwidth over RoCEv2, TCP and plain UDP.
     RoceBandwidth,
+    /// Half a round trip through shared memory.
+    ShmLatency,
+    /// Bandwidth through shared memory.
+    ShmBandwidth,
+    /// Messages per second through shared memory.
+    ShmRate,
 }
 
 impl Measure {
@@ -33,14 +39,39 @@ impl Measure {
             Measure::Idle => "idle",
             Measure::RoceLatency => "roce-latency",
             Measure::RoceBandwidth => "roce-bandwidth",
+            Measure::ShmLatency => "shm-latency",
+            Measure::ShmBandwidth => "shm-bandwidth",
+            Measure::ShmRate => "shm-rate",
         }
+    }
+
+    /// Both sides are processes of one host that share memory.
+    pub(crate) fn is_shared_memory(self) -> bool {
+        matches!(
+            self,
+            Measure::ShmLatency | Measure::ShmBandwidth | Measure::ShmRate
+        )
+    }
+
+    pub(crate) fn is_latency(self) -> bool {
+        matches!(
+            self,
+            Measure::Latency | Measure::RoceLatency | Measure::ShmLatency
+        )
+    }
+
+    pub(crate) fn is_rate(self) -> bool {
+        matches!(self, Measure::Rate | Measure::ShmRate)
     }
 
     pub(crate) fn unit(self) -> &'static str {
         match self {
-            Measure::Latency | Measure::RoceLatency => "µs",
-            Measure::Bandwidth | Measure::Connections | Measure::RoceBandwidth => "GB/s",
-            Measure::Rate => "M/s",
+            Measure::Latency | Measure::RoceLatency | Measure::ShmLatency => "µs",
+            Measure::Bandwidth
+            | Measure::Connections
+            | Measure::RoceBandwidth
+            | Measure::ShmBandwidth => "GB/s",
+            Measure::Rate | Measure::ShmRate => "M/s",
             Measure::Idle => "wake-ups",
         }
     }

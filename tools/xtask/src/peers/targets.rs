@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::case::{Topology, shown};
 use super::results::Results;
 use super::series::Measure::{
-    Bandwidth, Connections, Idle, Latency, Rate, RoceBandwidth, RoceLatency,
+    Bandwidth, Connections, Idle, Latency, Rate, RoceBandwidth, RoceLatency, ShmBandwidth,
+    ShmLatency, ShmRate,
 };
 use super::series::{Measure, number};
 
@@ -104,9 +105,10 @@ impl Results {
             .iter()
             .filter_map(|name| Some((self.value(place, measure, size, name)?, *name)));
         let order = |a: &(f64, &str), b: &(f64, &str)| a.0.total_cmp(&b.0);
-        let (other, name) = match measure {
-            Latency | RoceLatency => others.min_by(order)?,
-            _ => others.max_by(order)?,
+        let (other, name) = if measure.is_latency() {
+            others.min_by(order)?
+        } else {
+            others.max_by(order)?
         };
         Some(Ratio {
             value: value / other,
@@ -120,6 +122,14 @@ impl Results {
                 .filter_map(move |name| self.ratio((LOOP, Bandwidth, size), name, theirs))
         };
         BULK.into_iter().flat_map(each).collect()
+    }
+
+    fn shared_bulk(&self, ours: &[&str], theirs: &[&str]) -> Vec<Ratio> {
+        let each = |size| {
+            ours.iter()
+                .filter_map(move |name| self.ratio((LOOP, ShmBandwidth, size), name, theirs))
+        };
+        [64 << 10, 1 << 20].into_iter().flat_map(each).collect()
     }
 
     fn cpu(&self, ours: &str, theirs: &[&str]) -> Vec<Ratio> {
@@ -136,7 +146,8 @@ impl Results {
     /// The factor by which it is ahead: below one is behind, for every measure.
     fn ahead(&self) -> Vec<Ratio> {
         let mut ratios = Vec::new();
-        for (place, measure) in self.kinds() {
+        let over_tcp = |(_, measure): &(_, Measure)| !measure.is_shared_memory();
+        for (place, measure) in self.kinds().into_iter().filter(over_tcp) {
             for size in self.sizes(place, measure) {
                 let at = (place, measure, size);
                 let ratio = self.ratio(at, "verbena-send", &["ucx", "libfabric"]);
@@ -167,7 +178,7 @@ impl Results {
                     let ratio = self.ratio((place, measure, size), dropin, &[own]);
                     ratios.extend(ratio.map(|ratio| Ratio {
                         value: match measure {
-                            Latency => ratio.value,
+                            m if m.is_latency() => ratio.value,
                             _ => 1.0 / ratio.value,
                         },
                         at: format!("{} {}, {}", place.name(), measure.name(), ratio.at),
@@ -209,7 +220,9 @@ impl Results {
 const TCP: &[&str] = &["tcp-plain", "tcp-framed"];
 const UDP: &[&str] = &["udp-segments", "iperf3-udp"];
 
-/// Every target of issue 8 in its order, and those of RoCEv2 (issue 30).
+const SHM: &[&str] = &["ucx", "ucx-put", "libfabric"];
+
+/// Every target of issue 8 in its order, those of RoCEv2 (issue 30), and those of shared memory (issue 31).
 pub(crate) fn judge(results: &Results) -> Vec<Target> {
     let one = |at, ours, theirs: &[&str]| -> Vec<Ratio> {
         results.ratio(at, ours, theirs).into_iter().collect()
@@ -230,6 +243,10 @@ pub(crate) fn judge(results: &Results) -> Vec<Target> {
     let roce_bulk = (LOOP, RoceBandwidth, 64 << 10);
     let mut roce_bandwidth = one(roce_bulk, "roce-send", UDP);
     roce_bandwidth.extend(one(roce_bulk, "roce-write", UDP));
+    let shm_small = (LOOP, ShmLatency, 8);
+    let mut shm_latency = one(shm_small, "verbena-send", SHM);
+    shm_latency.extend(one(shm_small, "verbena-write", SHM));
+    let shm_bandwidth = results.shared_bulk(&["verbena-send", "verbena-write"], SHM);
     let (least, most) = (Bound::Least, Bound::Most);
     vec![
         target(
@@ -328,6 +345,30 @@ pub(crate) fn judge(results: &Results) -> Vec<Target> {
             "≤ 1.15 × UDP",
             most(1.15),
             roce_latency,
+        ),
+        target(
+            "shared memory: half a round trip, 8 B, both polling, by UCX and libfabric",
+            "≤ 1.2 ×",
+            most(1.2),
+            shm_latency,
+        ),
+        target(
+            "shared memory: half a round trip, 8 B, both asleep, by two threads that wake each other",
+            "≤ 1.2 ×",
+            most(1.2),
+            one(shm_small, "verbena-send-events", &["futex"]),
+        ),
+        target(
+            "shared memory: send and write bandwidth, 64 KiB and 1 MiB, by UCX and libfabric",
+            "> 1",
+            least(1.0),
+            shm_bandwidth,
+        ),
+        target(
+            "shared memory: message rate, 64 B sends, by UCX and libfabric",
+            "> 1",
+            least(1.0),
+            one((LOOP, ShmRate, 64), "verbena-send", SHM),
         ),
     ]
 }

@@ -54,6 +54,9 @@ fn contender_names_are_unique_per_measure() {
         Idle,
         RoceLatency,
         RoceBandwidth,
+        ShmLatency,
+        ShmBandwidth,
+        ShmRate,
     ] {
         let mut names: Vec<&str> = CONTENDERS
             .iter()
