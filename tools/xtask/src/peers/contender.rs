@@ -104,14 +104,6 @@ const SHM_WRITE: &[&str] = &["stream", "--op", "write", "--same-host"];
 const SHM_READ: &[&str] = &["stream", "--op", "read", "--same-host"];
 #[rustfmt::skip]
 const ROCE_WRITE_LOSS_1000: &[&str] = &["stream", "--op", "write", "--wire", "roce", "--loss", "1000"];
-
-const SHM_SEND_LATENCY: &[&str] = &["latency", "--op", "send", "--same-host"];
-const SHM_SEND_EVENTS: &[&str] = &["latency", "--op", "send", "--same-host", "--events"];
-const SHM_WRITE_LATENCY: &[&str] = &["latency", "--op", "write", "--same-host"];
-const SHM_READ_LATENCY: &[&str] = &["latency", "--op", "read", "--same-host"];
-const SHM_SEND: &[&str] = &["stream", "--op", "send", "--same-host"];
-const SHM_WRITE: &[&str] = &["stream", "--op", "write", "--same-host"];
-const SHM_READ: &[&str] = &["stream", "--op", "read", "--same-host"];
 #[rustfmt::skip]
 const ROCE_WRITE_LOSS_10000: &[&str] = &["stream", "--op", "write", "--wire", "roce", "--loss", "10000"];
 
