@@ -262,8 +262,11 @@ impl QueuePair {
         self.qp.init().qp_type
     }
 
-    /// Its state.
+    /// Its state; [`QpState::Err`] in a forked child.
     pub fn state(&self) -> QpState {
+        if !self.core.is_alive() {
+            return QpState::Err;
+        }
         self.qp.state()
     }
 

@@ -67,6 +67,11 @@ impl Borrowed {
                 self.groups.swap_remove(at);
                 break;
             };
+            if !group.core.is_alive() {
+                // Inherited by a forked child: serving it would take the parent's messages from shared memory.
+                self.groups.swap_remove(at);
+                break;
+            }
             self.next = at + 1;
             if group.token == polled.token || !group.owner.is_lent() {
                 continue;
