@@ -286,6 +286,13 @@ impl Rings {
         self.asleep.load(Ordering::SeqCst)
     }
 
+    /// There is something to do: a thread that sleeps does it.
+    pub(super) fn wake_sleeper(&self) {
+        if self.is_asleep() && self.is_writing() {
+            self.bell_in.ring();
+        }
+    }
+
     /// A thread serves the connection from now on and needs no bell.
     pub(super) fn wake(&self) {
         if !self.is_asleep() {

@@ -218,7 +218,9 @@ impl Connection {
                         self.polls.store(0, Ordering::Relaxed);
                     }
                     self.want_room(bound, true);
-                    if !exhausted && self.has_ring_room() {
+                    if exhausted {
+                        self.resume_ring_later();
+                    } else if self.has_ring_room() {
                         continue;
                     }
                 }
@@ -227,6 +229,15 @@ impl Connection {
                 Sending::Idle | Sending::Ended => {}
             }
             return self.finish_turn(bound, &outlook, out);
+        }
+    }
+
+    /// The turn's limit was reached, and the ring has room: a thread that sleeps sends the rest. A poller reports a socket with room; a thread
+    /// that begins to sleep finds the room itself.
+    fn resume_ring_later(&self) {
+        if let Some(rings) = self.transport.rings() {
+            fence(Ordering::SeqCst);
+            rings.wake_sleeper();
         }
     }
 

@@ -153,3 +153,25 @@ fn refusals_survive_the_change_to_shared_memory() {
         assert_eq!(status, Status::RemAccessErr, "round {round}");
     }
 }
+
+/// More than a thread sends in one turn, from a thread that does not poll afterwards.
+#[test]
+fn posted_list_is_sent_without_polling() {
+    let (a, b) = connected(&[], &[]);
+    reach_shared_memory(&a, &b);
+    // The threads that polled are gone: those of the adapter sleep.
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let whole = [a.memory.sge(0, LEN).unwrap()];
+    let write_at = |at| SendOp::Write {
+        remote: b.memory.remote_addr(at).unwrap(),
+        immediate: None,
+    };
+    let mut list = vec![wr(0, write_at(0), Data::Gather(&whole)); 40];
+    list.push(wr(1, write_at(2 * LEN), Data::Inline(b"the last")));
+    a.qp.post_send(&list).unwrap();
+    wait_until("the last request arrives", || {
+        let mut last = [0; 8];
+        b.memory.read_at(2 * LEN, &mut last).unwrap();
+        &last == b"the last"
+    });
+}
