@@ -2,6 +2,8 @@
 //! Both sides are devices of one process, which is the same host and the same user; programs of several processes are in the tests of the
 //! drop-in libraries.
 
+use core::time::Duration;
+
 use verbena::low::{Data, RecvWr, SendOp, StreamPath, Wc};
 use verbena::{Access, Qp, QpOptions, Status};
 
@@ -10,11 +12,15 @@ use crate::common::exchange::{LEN, Side, exchange};
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
 
 fn side(settings: &[(&str, &str)]) -> Side {
+    side_with(settings, 2 * LEN + 64)
+}
+
+fn side_with(settings: &[(&str, &str)], len: usize) -> Side {
     let device = device(settings);
     let (pd, cq) = (device.pd().unwrap(), device.cq(64).unwrap());
     Side {
         qp: Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap(),
-        memory: pd.memory(2 * LEN + 64, Access::ALL).unwrap(),
+        memory: pd.memory(len, Access::ALL).unwrap(),
         cq,
         device,
     }
@@ -22,9 +28,13 @@ fn side(settings: &[(&str, &str)]) -> Side {
 
 fn connected(settings: &[(&str, &str)], others: &[(&str, &str)]) -> (Side, Side) {
     let (a, b) = (side(settings), side(others));
+    connect(&a, &b);
+    (a, b)
+}
+
+fn connect(a: &Side, b: &Side) {
     let listener = b.device.listen("127.0.0.1:0").unwrap();
     connect_qps(&listener, &a.qp, &b.qp);
-    (a, b)
 }
 
 fn is_shared(side: &Side) -> bool {
@@ -156,22 +166,26 @@ fn refusals_survive_the_change_to_shared_memory() {
 
 /// More than a thread sends in one turn, from a thread that does not poll afterwards.
 #[test]
-fn posted_list_is_sent_without_polling() {
-    let (a, b) = connected(&[], &[]);
+fn long_message_is_sent_without_polling() {
+    const LONG: usize = 4 << 20;
+    // Never full, so that only the limit ends a turn.
+    let large = [("same_host_ring", "8388608")];
+    let (a, b) = (side_with(&large, LONG), side_with(&large, LONG));
+    connect(&a, &b);
     reach_shared_memory(&a, &b);
     // The threads that polled are gone: those of the adapter sleep.
-    std::thread::sleep(std::time::Duration::from_millis(100));
-    let whole = [a.memory.sge(0, LEN).unwrap()];
-    let write_at = |at| SendOp::Write {
-        remote: b.memory.remote_addr(at).unwrap(),
+    std::thread::sleep(Duration::from_millis(100));
+    a.memory.write_at(LONG - 8, b"the last").unwrap();
+    let write = SendOp::Write {
+        remote: b.memory.remote_addr(0).unwrap(),
         immediate: None,
     };
-    let mut list = vec![wr(0, write_at(0), Data::Gather(&whole)); 40];
-    list.push(wr(1, write_at(2 * LEN), Data::Inline(b"the last")));
-    a.qp.post_send(&list).unwrap();
-    wait_until("the last request arrives", || {
+    let whole = [a.memory.sge(0, LONG).unwrap()];
+    a.qp.post_send(&[wr(1, write, Data::Gather(&whole))])
+        .unwrap();
+    wait_until("the last byte arrives", || {
         let mut last = [0; 8];
-        b.memory.read_at(2 * LEN, &mut last).unwrap();
+        b.memory.read_at(LONG - 8, &mut last).unwrap();
         &last == b"the last"
     });
 }

@@ -12,8 +12,9 @@ const MOMENT: Duration = Duration::from_millis(700);
 const PAUSE: Duration = Duration::from_secs(3);
 /// More rounds than any machine completes before the disturbance.
 const ENDLESS: u64 = 100_000_000;
-/// At least a second at the highest speed measured.
+/// At least a second at the highest speed measured: asleep, and polling shared memory.
 const ROUNDS: u64 = 150_000;
+const POLLED_ROUNDS: u64 = 2_000_000;
 
 pub(crate) fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
@@ -24,7 +25,12 @@ pub(crate) fn cases() -> Vec<Case> {
             // Either side may have no unacknowledged request at that moment.
             cases.push(killed(case, victim, Ending::FailureOrEndless).quick_if(mode == "events"));
             let name = format!("faults/pause/rc_pingpong/{mode}/{word}");
-            let case = pingpong::pair(&name, "rc", options, ROUNDS);
+            let rounds = if mode == "poll" {
+                POLLED_ROUNDS
+            } else {
+                ROUNDS
+            };
+            let case = pingpong::pair(&name, "rc", options, rounds);
             cases.push(paused(case, victim).quick_if(mode == "poll" && victim == 0));
         }
         let name = format!("faults/kill/ib_send_bw/{word}");
@@ -37,7 +43,7 @@ pub(crate) fn cases() -> Vec<Case> {
         };
         cases.push(killed(case, victim, ending).quick_if(victim == 0));
         let name = format!("faults/pause/ib_send_bw/{word}");
-        let case = bandwidth(&name, &["-n", "200000", "-N"]);
+        let case = bandwidth(&name, &["-n", "4000000", "-N"]);
         cases.push(paused(case, victim).quick_if(victim == 1));
     }
     cases

@@ -48,8 +48,27 @@ pub(crate) fn cases() -> Vec<Case> {
     let mut polling = pingpong::pair("trace/polling", "rc", &[], 2000);
     for side in &mut polling.sides {
         side.trace = Some(self::polling);
+        side.env.push(("VERBENA_SAME_HOST", "off".to_owned()));
     }
-    vec![Case::single("trace/idle", rest), polling]
+    let mut shared = pingpong::pair("trace/polling/shared-memory", "rc", &[], SHARED_ROUNDS);
+    for side in &mut shared.sides {
+        side.trace = Some(polling_shared_memory);
+    }
+    vec![Case::single("trace/idle", rest), polling, shared]
+}
+
+/// Round trips through shared memory.
+const SHARED_ROUNDS: u64 = 20_000;
+
+/// Over TCP each round trip takes several calls on each side; through shared memory all of them together take fewer than one.
+fn polling_shared_memory(trace: &str) -> Result<String, String> {
+    let calls = trace.lines().filter_map(call).count() as u64;
+    let said = format!("{calls} calls in {SHARED_ROUNDS} round trips");
+    if calls < SHARED_ROUNDS {
+        Ok(said)
+    } else {
+        Err(said)
+    }
 }
 
 /// Between the marks only the script's own thread may make system calls.
