@@ -173,7 +173,7 @@ fn long_message_is_sent_without_polling() {
     let (a, b) = (side_with(&large, LONG), side_with(&large, LONG));
     connect(&a, &b);
     reach_shared_memory(&a, &b);
-    // The threads that polled are gone: those of the adapter sleep.
+    // real time: a poller that stays away is noticed by a timer, and then the threads of the adapter sleep.
     std::thread::sleep(Duration::from_millis(100));
     a.memory.write_at(LONG - 8, b"the last").unwrap();
     let write = SendOp::Write {
