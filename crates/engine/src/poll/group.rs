@@ -254,6 +254,7 @@ impl Group {
             self.send_deferred_acks(false, &mut out);
             self.prepare_members_to_sleep();
         }
+        self.prepare_members_for_sleepers();
         self.core.deliver(&mut out);
         if all > MAX_DIRECT_POLL {
             self.serve_ready();

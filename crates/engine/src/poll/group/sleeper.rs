@@ -41,6 +41,7 @@ impl Group {
         self.borrower.set_last_poll(now);
         self.end_coalescing();
         self.apply(Event::SleepEnds, || now);
+        self.prepare_members_for_sleepers();
     }
 
     /// Makes the group's poller watch this channel; false if it watches another one on which a thread sleeps.
