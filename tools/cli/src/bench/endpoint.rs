@@ -212,12 +212,19 @@ impl BenchEndpoint {
             return Ok(());
         }
         if !self.is_connected() {
-            return Err(Error::Disconnected);
+            return Err(self.own_failure().unwrap_or(Error::Disconnected));
         }
         match silence.is_too_long() {
             true => Err(Error::Silent(silence.limit())),
             false => Ok(()),
         }
+    }
+
+    /// Why a queue pair of this side failed, if it was not by the peer.
+    fn own_failure(&self) -> Option<Error> {
+        let views = self.qps.iter().map(|qp| qp.view());
+        let mut failed = views.filter(|view| !view.peer_disconnected);
+        failed.find_map(|view| view.cause).map(Error::Failed)
     }
 
     /// Bytes that have arrived on all connections.
@@ -243,13 +250,16 @@ impl BenchEndpoint {
     /// Waits until the peer's write of this turn has arrived.
     pub fn await_mark(&self, turn: usize, wcs: &mut [Wc]) -> Result<(), Error> {
         let mut silence = Silence::new(self.limit);
-        while !self.take_mark(turn)? {
+        loop {
+            // Also if the mark is there already: a thread of the adapter may be faster each time, and completions fill the queue.
             if !self.case.poll_memory {
                 self.poll(wcs)?.for_each(drop);
             }
+            if self.take_mark(turn)? {
+                return Ok(());
+            }
             self.check_silence(&mut silence)?;
         }
-        Ok(())
     }
 
     /// After a message of this turn was posted: if `memory` is set, polls the completions of the last 16 messages together, every 16 turns.
