@@ -92,7 +92,7 @@ mod xrc;
 
 pub use connect::{Connecting, Connector};
 pub use connection::Connection;
-pub use control::{ControlQueue, CqRef, QpRef, Queued};
+pub use control::{ControlQueue, CqChange, CqRef, QpRef, Queued};
 pub use cq::Cq;
 pub use depths::Depths;
 pub use device::Device;
