@@ -151,10 +151,16 @@ mod pages {
     struct Control;
     #[doc = include_str!("../../../docs/events.md")]
     struct Events;
+    #[doc = include_str!("../../../docs/extensions.md")]
+    struct Extensions;
     #[doc = include_str!("../../../docs/functions.md")]
     struct Functions;
     #[doc = include_str!("../../../docs/memory.md")]
     struct Memory;
+    #[doc = include_str!("../../../docs/migration.md")]
+    struct Migration;
     #[doc = include_str!("../../../docs/shared-send-queue.md")]
     struct SharedSendQueue;
+    #[doc = include_str!("../../../docs/tcp.md")]
+    struct Tcp;
 }
