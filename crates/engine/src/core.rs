@@ -167,6 +167,25 @@ impl Core {
         self.admission.check_owner(service, local, peer)
     }
 
+    /// Those of the sockets or addresses that no rule gives to another device (V2); an error if a rule gives all of them to others.
+    pub(crate) fn retain_owned<T: Clone>(
+        &self,
+        all: &[T],
+        at: impl Fn(&T) -> SocketAddr,
+    ) -> Result<Vec<T>, Error> {
+        let (mut owned, mut refused) = (Vec::with_capacity(all.len()), Ok(()));
+        for one in all {
+            match self.check_owner(at(one), None) {
+                Ok(()) => owned.push(one.clone()),
+                Err(error) => refused = Err(error),
+            }
+        }
+        if owned.is_empty() {
+            refused?;
+        }
+        Ok(owned)
+    }
+
     /// Calls `call` on a queue pair, sends on its connection, and delivers what follows. The caller holds no lock.
     pub(crate) fn run_on_qp(&self, qp: &Qp, call: impl FnOnce(&Qp, &mut Outbox)) {
         let mut out = Outbox::new();

@@ -235,6 +235,11 @@ impl Engine {
         ControlQueue::new(&self.core, cq, depth)
     }
 
+    /// An error if the completion queue belongs to another function (V1).
+    pub fn check_queue(&self, queue: &CompletionQueue) -> Result<(), Error> {
+        self.core.check_own(queue.0.core())
+    }
+
     /// Registers memory asynchronously, after all earlier such requests; its STag can be used at once (V5). `told` is called with
     /// the result, on the control thread and without any lock.
     pub fn register_async(

@@ -1,5 +1,5 @@
 //! Failure of an engine: one of its threads panicked, or an event could not be delivered (E2).
-//! Every queue pair goes to the error state, `DeviceFatal` is raised once, every blocked call returns, and later calls
+//! Every queue pair goes to the error state, `SrqError` is raised once for each shared receive queue and `DeviceFatal` once, every blocked call returns, and later calls
 //! fail with the cause. The process continues; how to react is the program's decision.
 
 use std::any::Any;
@@ -109,8 +109,8 @@ impl Core {
         }
     }
 
-    /// Raises `DeviceFatal`, once, and wakes every thread that waits for the engine. It bypasses the event queues, which may be
-    /// what failed.
+    /// Raises `SrqError` for each shared receive queue and then `DeviceFatal`, once, and wakes every thread that waits for the engine. They bypass
+    /// the event queues, which may be what failed.
     pub(crate) fn end_waits(&self) {
         if !self.lifecycle.end_waits() {
             return;
@@ -119,8 +119,12 @@ impl Core {
         for notify in self.notification.cq_notifications.all_notifiers() {
             catch_panic(|| notify.end());
         }
-        self.notification
-            .dispatch_event(Eqe::new(Cause::Rdma(Event::DeviceFatal)));
+        let srqs = self.function.srq_numbers().into_iter();
+        let ended = srqs.map(|srq| Event::SrqError { srq });
+        for event in ended.chain([Event::DeviceFatal]) {
+            self.notification
+                .dispatch_event(Eqe::new(Cause::Rdma(event)));
+        }
         self.notification.events.end();
         let listeners = core::mem::take(&mut *self.admission.pending_requests.lock());
         for waiting in listeners.iter().filter_map(Weak::upgrade) {

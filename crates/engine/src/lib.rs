@@ -55,7 +55,7 @@ pub use datagram::ud_pair::{UdOptions, UdPair};
 pub use engine::Engine;
 pub use error::{EngineFailure, Error};
 pub use failure::EngineThread;
-pub use notify::handler::{HandlerId, HandlerOptions};
+pub use notify::handler::{HandlerId, HandlerOptions, HandlerRef};
 pub use notify::handler_api::Observation;
 pub use notify::interrupt_counters::InterruptCounters;
 pub use notify::pipeline::Observer;
@@ -69,7 +69,7 @@ pub use stream_path::{PeerProcess, StreamPath};
 pub use ulp::dial::UlpConnecting;
 pub use ulp::pair::{UlpOptions, UlpPair};
 pub use verbena_roce::Mtu;
-pub use verbs::control::ControlQueue;
+pub use verbs::control::{ControlCallback, ControlQueue};
 pub use verbs::function_handle::FunctionOptions;
 pub use verbs::queue_pair::{
     Destination, ExportedConnection, ImportedConnection, MigrateError, MigrationState, OobPeer,

@@ -1,13 +1,15 @@
-//! What carries the stream of a connection, for queries and `verbena devinfo PID`.
-//! It may change once, soon after the connection was made (docs/same-host.md).
+//! What carries the messages of a connection, for queries and `verbena devinfo PID`.
+//! That of a connection over TCP may change once, soon after the connection was made (docs/same-host.md).
 
-/// What carries the stream of a connection.
+/// What carries the messages of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StreamPath {
     /// The TCP connection, and why it is not shared memory if that was tried.
     Tcp(Option<String>),
     /// Shared memory of two processes of one host (docs/same-host.md).
     SharedMemory(PeerProcess),
+    /// Packets of RoCEv2 (docs/roce.md).
+    Roce,
 }
 
 /// The process at the other end of shared memory.
@@ -25,6 +27,7 @@ impl StreamPath {
         match self {
             StreamPath::Tcp(_) => "tcp",
             StreamPath::SharedMemory(_) => "shared-memory",
+            StreamPath::Roce => "roce",
         }
     }
 
@@ -32,7 +35,7 @@ impl StreamPath {
     pub(crate) fn peer_process(&self) -> Option<u32> {
         match self {
             StreamPath::SharedMemory(peer) => peer.pid,
-            StreamPath::Tcp(_) => None,
+            StreamPath::Tcp(_) | StreamPath::Roce => None,
         }
     }
 

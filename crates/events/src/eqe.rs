@@ -52,11 +52,6 @@ pub enum Class {
 pub enum Cause {
     /// A completion, or something asynchronous about an object.
     Rdma(Event),
-    /// A shared receive queue failed.
-    SrqError {
-        /// The queue.
-        srq: u32,
-    },
     /// An administrative command is done.
     CommandDone {
         /// The command: the low 24 bits of the request's id.
@@ -106,7 +101,7 @@ impl Cause {
     /// Its class.
     pub const fn class(self) -> Class {
         match self {
-            Cause::Rdma(_) | Cause::SrqError { .. } | Cause::CommandDone { .. } => Class::Rdma,
+            Cause::Rdma(_) | Cause::CommandDone { .. } => Class::Rdma,
             Cause::Channel { .. } => Class::Channel,
             Cause::MemoryError { .. }
             | Cause::Link { .. }
@@ -126,7 +121,7 @@ impl Cause {
             },
             Cause::Rdma(Event::CqOverflow { cq }) => (0x02, cq),
             Cause::Rdma(Event::SrqLimit { srq }) => (0x03, srq),
-            Cause::SrqError { srq } => (0x04, srq),
+            Cause::Rdma(Event::SrqError { srq }) => (0x04, srq),
             Cause::CommandDone { command } => (0x05, command),
             Cause::Rdma(Event::QpRequest { qp }) => (0x10, qp),
             Cause::Rdma(Event::QpAccess { qp }) => (0x11, qp),
@@ -287,7 +282,7 @@ impl Eqe {
             0x07 => completion(number, Reason::Failure),
             0x02 => Cause::Rdma(Event::CqOverflow { cq: number }),
             0x03 => Cause::Rdma(Event::SrqLimit { srq: number }),
-            0x04 => Cause::SrqError { srq: number },
+            0x04 => Cause::Rdma(Event::SrqError { srq: number }),
             0x05 => Cause::CommandDone { command: number },
             0x10 => Cause::Rdma(Event::QpRequest { qp: number }),
             0x11 => Cause::Rdma(Event::QpAccess { qp: number }),

@@ -45,6 +45,11 @@ pub enum Event {
         /// The queue.
         srq: u32,
     },
+    /// A shared receive queue failed: nothing more is taken from it.
+    SrqError {
+        /// The queue.
+        srq: u32,
+    },
     /// A queue pair failed because of an invalid request.
     QpRequest {
         /// The queue pair.

@@ -94,6 +94,8 @@ pub enum ControlOp {
     CreateCq,
     /// A completion queue was destroyed.
     DestroyCq,
+    /// The size or the handler of a completion queue was changed.
+    ModifyCq,
 }
 
 /// The header that precedes a datagram in its receive.

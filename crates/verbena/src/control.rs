@@ -6,13 +6,14 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 use verbena_engine::{CompletionQueue, ControlQueue as EngineControlQueue};
-use verbena_mem::Access;
+use verbena_mem::{Access, WindowType};
 use verbena_nic::{ControlError, ControlOp, Object, QpState};
 
 use crate::cq::{BareCq, Cq};
 use crate::device::{Device, Inner};
 use crate::error::Error;
-use crate::mr::Memory;
+use crate::handler::Handler;
+use crate::mr::{Memory, Mr, Window};
 use crate::pd::Pd;
 use crate::promise::{Promise, PromiseReceiver};
 use crate::qp::{Qp, QpInner, QpOptions};
@@ -97,6 +98,26 @@ impl<T> Future for Queued<T> {
     ) -> core::task::Poll<Self::Output> {
         self.result.poll(cx.waker())
     }
+}
+
+/// A change of a completion queue, for [`ControlQueue::modify_cq`].
+///
+/// ```
+/// use verbena::{CqChange, Device, HandlerOptions};
+/// let device = Device::open()?;
+/// let handler = device.set_handler(&HandlerOptions::default())?;
+/// let changes = [CqChange::Entries(1024), CqChange::Handler(&handler), CqChange::NoHandler];
+/// # let _ = changes;
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy)]
+pub enum CqChange<'a> {
+    /// Its capacity; completions in the queue are kept ([`BareCq::resize`](crate::low::BareCq::resize)).
+    Entries(usize),
+    /// Its completion handler (N4).
+    Handler(&'a Handler),
+    /// It has no completion handler: its descriptor is notified.
+    NoHandler,
 }
 
 /// A completion queue, or one that an earlier request of the same control queue pair creates.
@@ -254,6 +275,48 @@ impl ControlQueue {
         })
     }
 
+    /// Queues a change of a completion queue, which an earlier request of this control queue pair may create. It fails, and the queue stays as it
+    /// is, if the size is not possible, the handler was cleared before the request is executed, or the queue was not created.
+    ///
+    /// ```
+    /// use verbena::{CqChange, Device, HandlerOptions};
+    /// let device = Device::open()?;
+    /// let handler = device.set_handler(&HandlerOptions::new(|_| ()))?;
+    /// let control = device.control_queue(4)?;
+    /// let cq = control.create_cq(1, 64)?;
+    /// control.modify_cq(2, &cq, CqChange::Entries(1024))?;
+    /// control.modify_cq(3, &cq, CqChange::Handler(&handler))?.wait()?;
+    /// let info = cq.wait()?.query()?;
+    /// assert!(info.cq.entries >= 1024 && info.handler.is_some());
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn modify_cq(
+        &self,
+        id: u64,
+        cq: impl Into<CqRef>,
+        change: CqChange<'_>,
+    ) -> Result<Queued<()>, Error> {
+        let (cq, device) = (cq.into(), self.device.clone());
+        let handler = match change {
+            CqChange::Handler(handler) => Some(handler.reference(&self.device)?),
+            CqChange::Entries(_) | CqChange::NoHandler => None,
+        };
+        let entries = match change {
+            CqChange::Entries(entries) => Some(entries),
+            CqChange::Handler(_) | CqChange::NoHandler => None,
+        };
+        self.post(id, ControlOp::ModifyCq, Created::Nothing, move || {
+            let queue = cq.resolve(&device)?.queue;
+            device.engine.check_queue(&queue)?;
+            match (entries, handler) {
+                (Some(entries), _) => queue.resize(entries)?,
+                (None, Some(handler)) => queue.set_handler_ref(&handler)?,
+                (None, None) => queue.set_handler(None)?,
+            }
+            Ok(())
+        })
+    }
+
     /// Queues the creation of a queue pair. Its completion queues exist, or earlier requests of this control queue pair create them.
     ///
     /// ```
@@ -375,10 +438,90 @@ impl ControlQueue {
         len: usize,
         access: Access,
     ) -> Result<(Memory, Registering), Error> {
+        Memory::new_queued(&pd.0, len, access, self.queue_for(pd, id)?)
+    }
+
+    /// Queues another registration of memory, with a domain and rights of its own, as [`Memory::share`] makes it. The registration of the memory itself
+    /// may be queued; if it was deregistered when the request is executed, the request fails.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let device = Device::open()?;
+    /// let (owner, reader, control) = (device.pd()?, device.pd()?, device.control_queue(4)?);
+    /// let (memory, _) = control.register(1, &owner, 1 << 20, Access::LOCAL_WRITE)?;
+    /// let (view, registering) = control.share(2, &memory, &reader, Access::REMOTE_READ)?;
+    /// registering.wait()?;
+    /// memory.write_at(0, b"one copy")?;
+    /// assert_eq!(view.get::<[u8; 8]>(0)?, *b"one copy");
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn share(
+        &self,
+        id: u64,
+        memory: &Memory,
+        pd: &Pd,
+        access: Access,
+    ) -> Result<(Memory, Registering), Error> {
+        memory.share_queued(&pd.0, access, self.queue_for(pd, id)?)
+    }
+
+    /// Queues the allocation of a window. Requests that bind it can be made and posted at once: they wait until it was allocated.
+    ///
+    /// ```
+    /// use verbena::{Device, low::WindowType};
+    /// let device = Device::open()?;
+    /// let (pd, control) = (device.pd()?, device.control_queue(4)?);
+    /// let (window, allocating) = control.allocate_window(1, &pd, WindowType::TwoB)?;
+    /// allocating.wait()?;
+    /// control.deallocate_window(2, window).map_err(|(_, error)| error)?.wait()?;
+    /// assert_eq!(device.used().stags, 0);
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn allocate_window(
+        &self,
+        id: u64,
+        pd: &Pd,
+        ty: WindowType,
+    ) -> Result<(Window, Registering), Error> {
+        Window::new_queued(pd, ty, self.queue_for(pd, id)?)
+    }
+
+    /// Queues the deallocation of a window, bound or not. Returns it if the request cannot be queued.
+    ///
+    /// ```
+    /// use verbena::{Device, low::WindowType};
+    /// let device = Device::open()?;
+    /// let window = device.pd()?.window(WindowType::One)?;
+    /// let control = device.control_queue(4)?;
+    /// control.deallocate_window(1, window).map_err(|(_, error)| error)?.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub fn deallocate_window(
+        &self,
+        id: u64,
+        window: Window,
+    ) -> Result<Queued<()>, (Window, Error)> {
+        self.post_removal(id, ControlOp::Deregister, window, |window| {
+            drop(window);
+            Ok(())
+        })
+    }
+
+    /// Queues the deregistration of memory of the program, which may be freed after the request was executed; windows that are bound to it are
+    /// deallocated. Returns it if the request cannot be queued. [`register_mr`](ControlQueue::register_mr) has an example.
+    pub fn deregister_mr(&self, id: u64, mr: Mr) -> Result<Queued<()>, (Mr, Error)> {
+        self.post_removal(id, ControlOp::Deregister, mr, |mr| {
+            drop(mr);
+            Ok(())
+        })
+    }
+
+    /// For a request with this id on an object of this domain.
+    pub(crate) fn queue_for(&self, pd: &Pd, id: u64) -> Result<(&EngineControlQueue, u64), Error> {
         if !Arc::ptr_eq(&pd.0.device, &self.device) {
             return Err(Error::Foreign);
         }
-        Memory::new_queued(&pd.0, len, access, (&self.queue, id))
+        Ok((&self.queue, id))
     }
 
     /// Queues the deregistration of memory, which is then freed. Fails, and returns it, if there are other handles of it or the

@@ -88,6 +88,7 @@ impl Inner {
             Event::Completion { .. }
             | Event::CqOverflow { .. }
             | Event::SrqLimit { .. }
+            | Event::SrqError { .. }
             | Event::PortActive { .. }
             | Event::PortError { .. }
             | Event::Channel { .. }

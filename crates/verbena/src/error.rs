@@ -165,6 +165,12 @@ pub enum Error {
         /// The number.
         number: u8,
     },
+    /// SCTP was chosen as the transport of a queue pair.
+    #[error(
+        "SCTP is not available: the kernels that Verbena is tested on have none (CONFIG_IP_SCTP), and no implementation over UDP has peers outside of \
+         WebRTC; TCP is"
+    )]
+    Sctp,
     /// An access to registered memory is not allowed, as [`Pd::prefetch`](crate::Pd::prefetch) checks it.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -291,6 +297,7 @@ impl Error {
             | Error::Handover(_)
             | Error::EventNotInjectable { .. }
             | Error::Channel { .. }
+            | Error::Sctp
             | Error::Refused(_)
             | Error::FaultsNotCaught
             | Error::Address { .. } => Fault::Caller,

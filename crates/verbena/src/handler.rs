@@ -7,7 +7,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use verbena_engine::notify::handler::{Affinity, Class};
-use verbena_engine::{HandlerId, HandlerOptions, InterruptCounters, Shutdown};
+use verbena_engine::{HandlerId, HandlerOptions, HandlerRef, InterruptCounters, Shutdown};
 use verbena_events::moderation::{Arming, Moderation};
 use verbena_nic::{Cause, Origin};
 
@@ -123,6 +123,16 @@ impl Handler {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn clear(self) {}
+}
+
+impl Handler {
+    /// For a completion queue of the same device that gets it later.
+    pub(crate) fn reference(&self, device: &Arc<Inner>) -> Result<HandlerRef, Error> {
+        if !Arc::ptr_eq(&self.device, device) {
+            return Err(Error::Foreign);
+        }
+        Ok(device.engine.handler_ref(self.id)?)
+    }
 }
 
 impl Drop for Handler {

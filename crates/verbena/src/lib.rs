@@ -92,7 +92,7 @@ mod xrc;
 
 pub use connect::{Connecting, Connector};
 pub use connection::Connection;
-pub use control::{ControlQueue, CqRef, QpRef, Queued};
+pub use control::{ControlQueue, CqChange, CqRef, QpRef, Queued};
 pub use cq::Cq;
 pub use depths::Depths;
 pub use device::Device;
@@ -151,10 +151,16 @@ mod pages {
     struct Control;
     #[doc = include_str!("../../../docs/events.md")]
     struct Events;
+    #[doc = include_str!("../../../docs/extensions.md")]
+    struct Extensions;
     #[doc = include_str!("../../../docs/functions.md")]
     struct Functions;
     #[doc = include_str!("../../../docs/memory.md")]
     struct Memory;
+    #[doc = include_str!("../../../docs/migration.md")]
+    struct Migration;
     #[doc = include_str!("../../../docs/shared-send-queue.md")]
     struct SharedSendQueue;
+    #[doc = include_str!("../../../docs/tcp.md")]
+    struct Tcp;
 }

@@ -1,18 +1,18 @@
-//! A registration in the background (V5), for a thread that waits or a task that awaits.
+//! A registration or the allocation of a window in the background (V5), for a thread that waits or a task that awaits.
 //! It delivers the outcome once; dropping it does not cancel the registration. The memory's handle can be used meanwhile: the adapter
 //! delays work that needs it.
 
 use std::sync::Arc;
 
-use verbena_engine::ControlQueue;
-use verbena_mem::{Misuse, Reserved, Tpt};
-use verbena_wire::Stag;
+use verbena_engine::{ControlCallback, ControlQueue};
+use verbena_mem::{Access, Misuse, Reserved, Tpt, WindowType};
+use verbena_wire::{Stag, To};
 
 use crate::device::Domain;
 use crate::error::Error;
 use crate::promise::{Promise, PromiseReceiver};
 
-/// The outcome of a registration in the background. With the feature `async` it is a future.
+/// The outcome of a registration, or of the allocation of a window, in the background. With the feature `async` it is a future.
 ///
 /// ```
 /// use verbena::low::{Wc, Data, Flags, SendOp, SendWr};
@@ -61,19 +61,47 @@ impl Registering {
         reserve: impl FnOnce(&Arc<Tpt>) -> Result<Reserved, Misuse>,
     ) -> Result<(Stag, Registering), Error> {
         let (promise, answer) = Promise::pair();
-        // A pending entry belongs to its domain until it is settled, even if its handle was dropped: the domain is kept as long.
-        let kept = domain.clone();
-        let callback = move |outcome: Result<(), verbena_engine::Error>| {
-            drop(kept);
-            promise.fulfill(outcome.map_err(Error::from));
-        };
-        let (pd, callback) = (domain.pd, Box::new(callback));
+        let (pd, callback) = (domain.pd, end(domain, promise));
         let stag = match control {
             Some((control, id)) => control.register(id, pd, reserve, Some(callback))?,
             None => domain.device.engine.register_async(pd, reserve, callback)?,
         };
         Ok((stag, Registering(answer)))
     }
+
+    /// Queues another registration of a region's memory, with this first address and these rights (M5).
+    pub(crate) fn share(
+        domain: &Arc<Domain>,
+        (control, id): (&ControlQueue, u64),
+        of: Stag,
+        (start, access): (To, Access),
+    ) -> Result<(Stag, Registering), Error> {
+        let (promise, answer) = Promise::pair();
+        let terms = (start, domain.pd, access);
+        let stag = control.register_shared(id, of, terms, Some(end(domain, promise)))?;
+        Ok((stag, Registering(answer)))
+    }
+
+    /// Queues the allocation of a window.
+    pub(crate) fn window(
+        domain: &Arc<Domain>,
+        (control, id): (&ControlQueue, u64),
+        ty: WindowType,
+    ) -> Result<(Stag, Registering), Error> {
+        let (promise, answer) = Promise::pair();
+        let stag = control.allocate_window(id, ty, domain.pd, Some(end(domain, promise)))?;
+        Ok((stag, Registering(answer)))
+    }
+}
+
+/// Delivers the outcome of a request. A pending entry belongs to its domain until it is settled, even if its handle was dropped: the domain is
+/// kept as long.
+fn end(domain: &Arc<Domain>, promise: Promise<()>) -> ControlCallback {
+    let kept = domain.clone();
+    Box::new(move |outcome: Result<(), verbena_engine::Error>| {
+        drop(kept);
+        promise.fulfill(outcome.map_err(Error::from));
+    })
 }
 
 #[cfg(feature = "async")]

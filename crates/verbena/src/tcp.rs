@@ -18,6 +18,30 @@ use crate::ulp::{UlpConnecting, UlpConnection, UlpOptions};
 
 pub use verbena_nic::{Acknowledgement, Fill, TcpChannel, TcpSendWr};
 
+/// What carries the bytes of a queue pair without RDMA (M14).
+///
+/// SCTP has a name so that its refusal has a reason:
+///
+/// ```
+/// use verbena::Device;
+/// use verbena::tcp::{ByteTransport, TcpOptions, TcpQp};
+/// let device = Device::open()?;
+/// let (pd, cq) = (device.pd()?, device.cq(16)?);
+/// let options = TcpOptions { transport: ByteTransport::Sctp, ..TcpOptions::default() };
+/// let to = "127.0.0.1:5201".parse().unwrap();
+/// let refused = TcpQp::connect(&pd, (&cq, &cq), to, options).unwrap_err();
+/// assert!(refused.to_string().starts_with("SCTP is not available"));
+/// # Ok::<(), verbena::Error>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ByteTransport {
+    /// TCP.
+    #[default]
+    Tcp,
+    /// SCTP: refused with [`Error::Sctp`].
+    Sctp,
+}
+
 /// Options of a queue pair on a TCP connection.
 ///
 /// ```
@@ -31,6 +55,8 @@ pub use verbena_nic::{Acknowledgement, Fill, TcpChannel, TcpSendWr};
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct TcpOptions<'a> {
+    /// What carries its bytes.
+    pub transport: ByteTransport,
     /// What the success of a send means.
     pub acknowledgement: Acknowledgement,
     /// When a receive is complete.
@@ -49,6 +75,7 @@ impl Default for TcpOptions<'_> {
     fn default() -> Self {
         let usual = UlpOptions::default();
         TcpOptions {
+            transport: ByteTransport::default(),
             acknowledgement: Acknowledgement::default(),
             fill: Fill::default(),
             limits: usual.limits,
@@ -60,8 +87,11 @@ impl Default for TcpOptions<'_> {
 }
 
 impl TcpOptions<'_> {
-    /// An error if there is no such channel.
+    /// An error if there is no such transport or channel.
     fn check(&self) -> Result<(), Error> {
+        if self.transport == ByteTransport::Sctp {
+            return Err(Error::Sctp);
+        }
         match self.channel {
             Some(TcpChannel { number, .. }) if number >= CHANNELS => Err(Error::Channel { number }),
             _ => Ok(()),

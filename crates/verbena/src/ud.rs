@@ -82,7 +82,7 @@ pub struct UdQp {
     pair: UdPair,
     // Dropped after the queue pair, in this order.
     _srq: Option<Arc<SrqInner>>,
-    domain: Arc<Domain>,
+    _domain: Arc<Domain>,
 }
 
 impl UdQp {
@@ -141,7 +141,7 @@ impl UdQp {
         Ok(UdQp {
             pair,
             _srq: stock.cloned(),
-            domain: pd.0.clone(),
+            _domain: pd.0.clone(),
         })
     }
 
@@ -185,9 +185,7 @@ impl UdQp {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn endpoint(&self) -> Result<QpEndpoint, Error> {
-        let all = self.domain.device.engine.addresses()?;
-        let first = all.first().copied();
-        let address = first.ok_or(Error::Engine(verbena_engine::Error::NoDevice))?;
+        let address = self.pair.address()?;
         let number = self.number();
         Ok(QpEndpoint { address, number })
     }

@@ -229,6 +229,7 @@ impl AdapterFunction {
         let (subject, what) = match event {
             Event::CqOverflow { cq } => (Subject::Cq(cq), IBV_EVENT_CQ_ERR),
             Event::SrqLimit { srq } => (Subject::Srq(srq), IBV_EVENT_SRQ_LIMIT_REACHED),
+            Event::SrqError { srq } => (Subject::Srq(srq), IBV_EVENT_SRQ_ERR),
             Event::QpRequest { qp } => (Subject::Qp(qp), IBV_EVENT_QP_REQ_ERR),
             Event::QpAccess { qp } => (Subject::Qp(qp), IBV_EVENT_QP_ACCESS_ERR),
             Event::QpFatal { qp } => (Subject::Qp(qp), IBV_EVENT_QP_FATAL),

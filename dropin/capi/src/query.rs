@@ -29,8 +29,10 @@ impl Context {
             | IBV_DEVICE_SYS_IMAGE_GUID
             | IBV_DEVICE_MEM_WINDOW
             | IBV_DEVICE_MEM_WINDOW_TYPE_2B
-            | IBV_DEVICE_MEM_MGT_EXTENSIONS
-            | IBV_DEVICE_XRC;
+            | IBV_DEVICE_MEM_MGT_EXTENSIONS;
+        if !self.uses_roce_only() {
+            flags |= IBV_DEVICE_XRC;
+        }
         if roce {
             flags |= IBV_DEVICE_RC_RNR_NAK_GEN;
         }
@@ -76,22 +78,31 @@ impl Context {
         attr
     }
 
+    /// RoCEv2 as it is implemented has neither XRC nor Flush and Atomic Write.
+    fn uses_roce_only(&self) -> bool {
+        self.function.device.config().uses_roce_only()
+    }
+
     fn device_attr_ex(&self) -> ibv_device_attr_ex {
         let orig_attr = self.device_attr();
+        let mut flags = u64::from(orig_attr.device_cap_flags);
+        let mut xrc_odp_caps = 0;
+        if !self.uses_roce_only() {
+            flags |= IB_UVERBS_DEVICE_FLUSH_GLOBAL | IB_UVERBS_DEVICE_ATOMIC_WRITE;
+            xrc_odp_caps = self.odp_caps().per_transport_caps.rc_odp_caps;
+        }
         ibv_device_attr_ex {
             orig_attr,
             odp_caps: self.odp_caps(),
             completion_timestamp_mask: u64::MAX,
             hca_core_clock: CORE_CLOCK_KHZ,
             max_dm_size: self.function.device_memory_size() as u64,
-            device_cap_flags_ex: u64::from(orig_attr.device_cap_flags)
-                | IB_UVERBS_DEVICE_FLUSH_GLOBAL
-                | IB_UVERBS_DEVICE_ATOMIC_WRITE,
+            device_cap_flags_ex: flags,
             cq_mod_caps: ibv_cq_moderation_caps {
                 max_cq_count: u16::MAX,
                 max_cq_period: u16::MAX,
             },
-            xrc_odp_caps: self.odp_caps().per_transport_caps.rc_odp_caps,
+            xrc_odp_caps,
             phys_port_cnt_ex: PORT.into(),
             ..ibv_device_attr_ex::zeroed()
         }

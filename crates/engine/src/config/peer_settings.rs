@@ -41,6 +41,13 @@ impl Settings {
         self.wire == Wire::Roce || self.profile == Profile::Roce || self.peers.have(Profile::Roce)
     }
 
+    /// All peers are reached over RoCEv2, so what RoCEv2 does not have is not available (docs/roce.md).
+    pub fn uses_roce_only(&self) -> bool {
+        let usual = self.wire == Wire::Roce || self.profile == Profile::Roce;
+        let tcp = [Profile::Verbena, Profile::Siw, Profile::Standard];
+        usual && !tcp.into_iter().any(|profile| self.peers.have(profile))
+    }
+
     /// The profile after the startup: a peer that agreed to the extensions is a Verbena, one that did not is not.
     pub fn negotiated_profile(&self, expected: Profile, extensions: bool) -> Profile {
         match (extensions, expected) {

@@ -56,17 +56,24 @@ impl RocePorts {
         ports.open.iter().any(|port| port.ip() == local)
     }
 
-    /// The ports at all local addresses.
+    /// The ports at all local addresses, without those that a rule gives to another device (V2).
     pub(crate) fn at_all(&self, core: &Arc<Core>) -> Result<Arc<[Arc<UdpPort>]>, Error> {
-        let all = core.local_addresses.all()?.iter();
-        all.map(|local| self.at(core, *local)).collect()
+        let own = Self::owned(core, core.local_addresses.all()?)?;
+        own.iter().map(|local| self.at(core, *local)).collect()
+    }
+
+    /// Those of the addresses at which no rule gives packets of RoCEv2 to another device (V2).
+    pub(crate) fn owned(core: &Core, all: &[IpAddr]) -> Result<Vec<IpAddr>, Error> {
+        core.retain_owned(all, |local| SocketAddr::new(*local, PORT))
     }
 
     /// The residue, modulo [`MAX_STEERED`], of port numbers in the numbers of queue pairs whose packets the kernel steers to this engine; none
     /// if it does not use RoCEv2, or shares the port with too many others.
     pub(crate) fn steered_residue(&self, core: &Arc<Core>) -> Option<u16> {
         if core.config.uses_roce() {
-            let local = *core.local_addresses.all().ok()?.first()?;
+            let local = *Self::owned(core, core.local_addresses.all().ok()?)
+                .ok()?
+                .first()?;
             // The caller of `at` gets the error.
             let _ = self.open(core, local);
         }
@@ -90,6 +97,7 @@ impl RocePorts {
             return Err(Error::NotLocalAddress { address: local });
         }
         let at = SocketAddr::new(local, PORT);
+        core.check_owner(at, None)?;
         let socket = DatagramSocket::bind_roce(at).map_err(|error| {
             if error.is_in_use() {
                 Error::RocePortInUse { address: local }

@@ -186,6 +186,7 @@ impl Engine {
         self.core.check()?;
         let socket = DatagramSocket::bind(self.core.local_addresses.to_bind(at)?)?;
         let at = socket.local_addr()?;
+        self.core.check_owner(at, None)?;
         Ok(SidrListener(Arc::new(ListenerState {
             core: self.core.clone(),
             shard: self.core.shards.pick()?,

@@ -198,6 +198,7 @@ impl UdDemux {
             Wire::Roce => PORT,
             Wire::Auto | Wire::Tcp => core.config.multicast_port,
         };
+        core.check_owner(SocketAddr::new(group, port), None)?;
         let socket = DatagramSocket::bind_group(group, port, core.local_addresses.all()?)?;
         let opened = UdpPort::new(core, socket, PortKind::Group(group))?;
         opened.serve()?;

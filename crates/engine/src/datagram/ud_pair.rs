@@ -91,8 +91,10 @@ impl UdPair {
         options: UdOptions,
         qpn: Qpn,
     ) -> Result<Arc<UdMember>, Error> {
-        let boxes = core.oob.qpn_allocator.udp_ports(qpn).ok_or(Error::Closed)?;
-        for udp_port in boxes.iter() {
+        let all = core.oob.qpn_allocator.udp_ports(qpn).ok_or(Error::Closed)?;
+        // V2: the sockets at addresses that a rule gives to another device are not read.
+        let udp_ports = core.retain_owned(&all, |port| port.local_addr())?;
+        for udp_port in &udp_ports {
             udp_port.serve()?;
         }
         let roce_ports = if core.config.uses_roce() {
@@ -110,7 +112,7 @@ impl UdPair {
         })?;
         Ok(Arc::new(UdMember {
             qp,
-            udp_ports: boxes,
+            udp_ports: udp_ports.into(),
             roce_ports,
             config: core.config.clone(),
         }))
@@ -119,6 +121,12 @@ impl UdPair {
     /// The number that peers send to, which is in its completions.
     pub fn number(&self) -> Qpn {
         self.member.qp.qpn()
+    }
+
+    /// An address at which datagrams for it arrive.
+    pub fn address(&self) -> Result<IpAddr, Error> {
+        let first = self.member.udp_ports.first();
+        first.map(|port| port.ip()).ok_or(Error::NoDevice)
     }
 
     /// The number in its events, unique in the adapter.

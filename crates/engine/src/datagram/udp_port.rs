@@ -137,6 +137,11 @@ impl UdpPort {
         self.addr.ip()
     }
 
+    /// Its address and port.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
     /// Has a shard serve it, if none does.
     pub(crate) fn serve(self: &Arc<Self>) -> Result<(), Error> {
         if self.state.lock().served {

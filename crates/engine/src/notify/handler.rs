@@ -220,6 +220,13 @@ impl Handlers {
     }
 }
 
+/// A handler, for a queue that gets it later: see [`CompletionQueue::set_handler_ref`](crate::CompletionQueue::set_handler_ref).
+#[derive(Debug, Clone, Copy)]
+pub struct HandlerRef {
+    pub(crate) id: HandlerId,
+    pub(crate) route: HandlerRoute,
+}
+
 /// Columns for this number of handlers.
 pub(crate) const fn columns(handlers: u16) -> u16 {
     FIRST + handlers

@@ -12,7 +12,9 @@ use verbena_nic::CqOptions;
 use crate::engine::Engine;
 use crate::error::{Error, InterruptError};
 use crate::notify::columns::Column;
-use crate::notify::handler::{Affinity, Class, Handler, HandlerId, HandlerOptions, column};
+use crate::notify::handler::{
+    Affinity, Class, Handler, HandlerId, HandlerOptions, HandlerRef, column,
+};
 use crate::notify::interrupt_counters::InterruptCounters;
 use crate::notify::link;
 use crate::notify::pipeline::{Notification, Observer, default_arming};
@@ -84,6 +86,12 @@ impl Engine {
             return Err(error);
         }
         Ok(handler.id)
+    }
+
+    /// A handler, for a queue that gets it later.
+    pub fn handler_ref(&self, id: HandlerId) -> Result<HandlerRef, Error> {
+        let route = self.find(id)?.route();
+        Ok(HandlerRef { id, route })
     }
 
     /// Unregisters a completion handler (N3). Its queues keep their events until they get another handler.

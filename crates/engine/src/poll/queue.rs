@@ -11,7 +11,7 @@ use verbena_sync::locks::RwLock;
 use crate::core::Core;
 use crate::error::Error;
 use crate::notify::Notify;
-use crate::notify::handler::{HandlerId, HandlerRoute, Target};
+use crate::notify::handler::{HandlerId, HandlerRef, HandlerRoute, Target};
 use crate::notify::monitor::Watched;
 use crate::poll::group::Group;
 
@@ -235,20 +235,29 @@ impl CompletionQueue {
             Some(id) => self.0.core.notification.handlers.find(id)?.route(),
             None => HandlerRoute::DEFAULT,
         };
-        let cq = self.number();
-        let owed = self
-            .0
-            .core
-            .notification
-            .cq_notifications
-            .set_target(cq, Target::Attached(way));
-        if let Some(reason) = owed {
-            self.0
-                .core
-                .notification
-                .raise(Event::Completion { cq, reason });
-        }
+        self.attach(way);
         Ok(())
+    }
+
+    /// Sets its completion handler, which was named before; fails if that was cleared meanwhile, also if another one has its id now.
+    pub fn set_handler_ref(&self, handler: &HandlerRef) -> Result<(), Error> {
+        self.0.core.check()?;
+        let handlers = &self.0.core.notification.handlers;
+        let gone = Error::NoHandler {
+            id: handler.id.0,
+            limit: handlers.limit(),
+        };
+        let found = handlers.find_by_route(handler.route).ok_or(gone)?;
+        self.attach(found.route());
+        Ok(())
+    }
+
+    fn attach(&self, way: HandlerRoute) {
+        let (cq, notification) = (self.number(), &self.0.core.notification);
+        let target = Target::Attached(way);
+        if let Some(reason) = notification.cq_notifications.set_target(cq, target) {
+            notification.raise(Event::Completion { cq, reason });
+        }
     }
 
     /// Removes its handler (N4): notifications are kept until another one is set.

@@ -40,6 +40,7 @@ use crate::connection::Options;
 use crate::core::Core;
 use crate::datagram::packet_handover::Claim;
 use crate::datagram::roce_demux::PacketHandler;
+use crate::datagram::roce_ports::RocePorts;
 use crate::datagram::udp_port::UdpPort;
 use crate::error::Error;
 use crate::notify::pipeline::catch_panic;
@@ -229,7 +230,8 @@ impl RoceCm {
         let addresses: Vec<IpAddr> = match at.ip().is_unspecified() {
             false => vec![at.ip()],
             true => {
-                let own = core.local_addresses.all()?.iter().copied();
+                let own = RocePorts::owned(core, core.local_addresses.all()?)?;
+                let own = own.into_iter();
                 own.filter(|ip| ip.is_ipv4() == at.is_ipv4()).collect()
             }
         };

@@ -33,8 +33,8 @@ pub(crate) struct RoceConnection {
     qpn: Qpn,
     port: Arc<UdpPort>,
     peer: SocketAddr,
-    /// The peer's queue pair.
-    dest_qpn: Qpn,
+    /// What its requester and responder began with.
+    settings: Mutex<Settings>,
     group: Arc<Group>,
     shard: Arc<Shard>,
     token: u64,
@@ -77,7 +77,8 @@ impl RoceConnection {
         qp: &Arc<Qp>,
         group: &Arc<Group>,
         (qpn, local): (Qpn, IpAddr),
-        (dest_qpn, peer): (Qpn, IpAddr),
+        peer: IpAddr,
+        settings: &Settings,
     ) -> Result<Arc<RoceConnection>, Error> {
         let port = core.roce_ports.at(core, local)?;
         let shard = core.shards.pick()?;
@@ -87,7 +88,7 @@ impl RoceConnection {
             qpn,
             port,
             peer: SocketAddr::new(peer.to_canonical(), PORT),
-            dest_qpn,
+            settings: Mutex::new(*settings),
             group: group.clone(),
             shard,
             token: next_token(),
@@ -107,8 +108,8 @@ impl RoceConnection {
         peer: IpAddr,
         settings: &Settings,
     ) -> Result<(), Error> {
-        let (qp, peer) = (&options.qp, (settings.dest_qpn, peer));
-        let connection = RoceConnection::new(core, qp, &options.group, own, peer)?;
+        let qp = &options.qp;
+        let connection = RoceConnection::new(core, qp, &options.group, own, peer, settings)?;
         let mut out = Outbox::new();
         if !qp.attach_roce(settings, &mut out) {
             let (qp, state) = (qp.number(), qp.state());
@@ -147,9 +148,31 @@ impl RoceConnection {
         self.peer
     }
 
-    /// The peer's queue pair.
-    pub(crate) fn dest_qpn(&self) -> Qpn {
-        self.dest_qpn
+    /// The address that its packets leave from and arrive at.
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        SocketAddr::new(self.port.ip(), PORT)
+    }
+
+    /// The number that the peer's packets are for.
+    pub(crate) fn qpn(&self) -> Qpn {
+        self.qpn
+    }
+
+    /// The peer's queue pair, path MTU, initial PSNs, timeout and repetitions.
+    pub(crate) fn settings(&self) -> Settings {
+        *self.settings.lock()
+    }
+
+    /// The requester begins with these settings, if it has sent nothing yet; the responder keeps its own.
+    pub(crate) fn restart_requester(&self, settings: &Settings) {
+        if self.qp.restart_requester(settings, &mut Outbox::new()) {
+            let mut current = self.settings.lock();
+            *current = Settings {
+                receive_psn: current.receive_psn,
+                responder_resources: current.responder_resources,
+                ..*settings
+            };
+        }
     }
 
     /// Sends what may be sent, unless another thread is doing that.

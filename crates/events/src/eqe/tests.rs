@@ -25,7 +25,7 @@ fn causes(number: u32) -> Vec<Cause> {
         .map(Cause::Rdma),
     );
     all.extend([
-        Cause::SrqError { srq: number },
+        Cause::Rdma(Event::SrqError { srq: number }),
         Cause::CommandDone { command: number },
         Cause::GeneralPurpose { pin: small },
         Cause::Overflow { queue: small },

@@ -124,7 +124,7 @@ fn event_classes_use_their_default_queues() {
             Cause::Rdma(Event::QpFatal { qp: 5 }),
             Cause::Rdma(Event::CqOverflow { cq: 5 }),
             Cause::Rdma(Event::SrqLimit { srq: 5 }),
-            Cause::SrqError { srq: 5 },
+            Cause::Rdma(Event::SrqError { srq: 5 }),
             Cause::CommandDone { command: 5 },
         ];
         for cause in others {

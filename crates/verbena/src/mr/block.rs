@@ -161,7 +161,27 @@ impl Block {
         let start = To::new(self.request_addr());
         let function = domain.function()?;
         let stag = function.register_shared(self.stag, start, domain.pd, access)?;
-        Ok(Block {
+        Ok(self.shared_as(domain, stag, access))
+    }
+
+    /// The same as a request of a control queue pair; the STag is known at once (V5).
+    pub(crate) fn share_queued(
+        &self,
+        domain: &Arc<Domain>,
+        access: Access,
+        control: (&ControlQueue, u64),
+    ) -> Result<(Block, Registering), Error> {
+        if !Arc::ptr_eq(&self.domain.device, &domain.device) {
+            return Err(Error::Foreign);
+        }
+        domain.function()?;
+        let terms = (To::new(self.request_addr()), access);
+        let (stag, registering) = Registering::share(domain, control, self.stag, terms)?;
+        Ok((self.shared_as(domain, stag, access), registering))
+    }
+
+    fn shared_as(&self, domain: &Arc<Domain>, stag: Stag, access: Access) -> Block {
+        Block {
             domain: domain.clone(),
             stag,
             access,
@@ -170,7 +190,7 @@ impl Block {
             len: self.len,
             mapped: self.mapped.clone(),
             owns_bytes: false,
-        })
+        }
     }
 
     /// The bytes as an owner of the allocation; of several, only one may be dropped.

@@ -119,10 +119,24 @@ impl Memory {
     /// # Ok::<(), verbena::Error>(())
     /// ```
     pub fn share(&self, pd: &Pd, access: Access) -> Result<Memory, Error> {
-        let block = self.0.share(&pd.0, access)?;
+        Ok(self.with_shared_bytes(self.0.share(&pd.0, access)?))
+    }
+
+    /// The same as a request of a control queue pair, with this id.
+    pub(crate) fn share_queued(
+        &self,
+        domain: &Arc<Domain>,
+        access: Access,
+        control: (&ControlQueue, u64),
+    ) -> Result<(Memory, Registering), Error> {
+        let (block, registering) = self.0.share_queued(domain, access, control)?;
+        Ok((self.with_shared_bytes(block), registering))
+    }
+
+    fn with_shared_bytes(&self, block: Block) -> Memory {
         let bytes = self.0.shared.get_or_init(|| Arc::new(self.0.bytes()));
         let shared = OnceLock::from(bytes.clone());
-        Ok(Memory(Arc::new(MemoryBlock { block, shared })))
+        Memory(Arc::new(MemoryBlock { block, shared }))
     }
 
     pub(crate) fn is_in(&self, domain: &Arc<Domain>) -> bool {

@@ -4,12 +4,14 @@
 
 use std::sync::Arc;
 
+use verbena_engine::ControlQueue as EngineControlQueue;
 use verbena_mem::att::Page;
 use verbena_mem::{Access, Att, PageSize, Region, catches_faults};
 use verbena_nic::Sge;
 use verbena_wire::{Stag, To};
 
 use super::Memory;
+use crate::control::ControlQueue;
 use crate::device::Domain;
 use crate::error::Error;
 use crate::pd::Pd;
@@ -212,9 +214,21 @@ impl Mr {
         len: usize,
         access: Access,
     ) -> Result<(Mr, Registering), Error> {
+        // SAFETY: the caller keeps the memory mapped from now on.
+        unsafe { Mr::register_pending(pd, (start, len), access, None) }
+    }
+
+    /// # Safety
+    /// As for [`register`](Mr::register), from now on.
+    unsafe fn register_pending(
+        pd: &Pd,
+        (start, len): (*mut u8, usize),
+        access: Access,
+        control: Option<(&EngineControlQueue, u64)>,
+    ) -> Result<(Mr, Registering), Error> {
         let region = region(pd, start, len, access);
         // SAFETY: the caller keeps the memory mapped from now on; a registration that is dropped before removes the reserved entry first.
-        let begun = Registering::begin(&pd.0, None, |tpt| unsafe { tpt.reserve(region.into()) });
+        let begun = Registering::begin(&pd.0, control, |tpt| unsafe { tpt.reserve(region.into()) });
         let (stag, registering) = begun?;
         Ok((
             Mr::from_parts(pd, stag, access, (start as u64, len)),
@@ -448,6 +462,39 @@ impl Pd {
         let mut mr = unsafe { Mr::register_pages(self, size, &list, first_offset, len, access) }?;
         mr.held = held;
         Ok(mr)
+    }
+}
+
+impl ControlQueue {
+    /// Queues the registration of memory that the program allocated. It can be used at once, as with [`Mr::register_async`]: work that needs it
+    /// waits until the request was executed.
+    ///
+    /// # Safety
+    /// As for [`Mr::register`], from now on.
+    ///
+    /// ```
+    /// use verbena::{Access, Device};
+    /// let device = Device::open()?;
+    /// let (pd, control) = (device.pd()?, device.control_queue(4)?);
+    /// let bytes = Box::leak(vec![0_u8; 1 << 20].into_boxed_slice());
+    /// // SAFETY: `bytes` is leaked, so it stays mapped from now on, also if the control queue pair ends before the request is executed.
+    /// let queued = unsafe { control.register_mr(1, &pd, bytes.as_mut_ptr(), 1 << 20, Access::ALL) };
+    /// let (mr, registering) = queued?;
+    /// registering.wait()?;
+    /// control.deregister_mr(2, mr).map_err(|(_, error)| error)?.wait()?;
+    /// # Ok::<(), verbena::Error>(())
+    /// ```
+    pub unsafe fn register_mr(
+        &self,
+        id: u64,
+        pd: &Pd,
+        start: *mut u8,
+        len: usize,
+        access: Access,
+    ) -> Result<(Mr, Registering), Error> {
+        let control = self.queue_for(pd, id)?;
+        // SAFETY: the caller keeps the memory mapped from now on, as the contract of this function says.
+        unsafe { Mr::register_pending(pd, (start, len), access, Some(control)) }
     }
 }
 

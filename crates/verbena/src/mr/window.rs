@@ -5,6 +5,7 @@
 use core::fmt;
 use std::sync::Arc;
 
+use verbena_engine::ControlQueue;
 use verbena_mem::{Access, Bind, WindowExport, WindowType};
 use verbena_nic::SendOp;
 use verbena_wire::Stag;
@@ -13,6 +14,7 @@ use super::Memory;
 use crate::device::Domain;
 use crate::error::Error;
 use crate::pd::Pd;
+use crate::registering::Registering;
 use crate::remote::{RemoteMemory, remote_rights};
 
 /// A memory window of the low layer; made by [`Pd::window`].
@@ -87,14 +89,29 @@ impl Window {
     pub(crate) fn new(pd: &Pd, ty: WindowType) -> Result<Window, Error> {
         let domain = pd.0.clone();
         let stag = domain.function()?.allocate_window(ty, domain.pd)?;
-        Ok(Window {
+        Ok(Window::unbound(domain, ty, stag))
+    }
+
+    /// A window whose allocation is a request of a control queue pair, with this id.
+    pub(crate) fn new_queued(
+        pd: &Pd,
+        ty: WindowType,
+        control: (&ControlQueue, u64),
+    ) -> Result<(Window, Registering), Error> {
+        pd.0.function()?;
+        let (stag, registering) = Registering::window(&pd.0, control, ty)?;
+        Ok((Window::unbound(pd.0.clone(), ty, stag), registering))
+    }
+
+    fn unbound(domain: Arc<Domain>, ty: WindowType, stag: Stag) -> Window {
+        Window {
             domain,
             ty,
             stag,
             bound: false,
             one_touch: false,
             held: [None, None],
-        })
+        }
     }
 
     /// Makes later bindings one-touch: they are invalidated by the first message of a peer that ends in them, be it a Write, a read

@@ -1,8 +1,10 @@
 //! Control queue pairs of the Rust API (V5): requests that depend on each other, in order, with results that can be connected and used.
 //! Failures leave nothing behind, and a request that cannot be queued changes nothing.
 
-use verbena::low::{Cause, ControlOp, Data, QpState, SendOp, Wc, WcOp};
-use verbena::{Access, ControlQueue, Cq, Device, Error, Qp, QpOptions, Status};
+use verbena::low::{Arm, Cause, ControlOp, Data, QpState, RecvWr, SendOp, Wc, WcOp, WindowType};
+use verbena::{
+    Access, ControlQueue, Cq, CqChange, Device, Error, HandlerOptions, Qp, QpOptions, Status,
+};
 
 use crate::common::device;
 use crate::common::low::{complete, connect_qps, wr};
@@ -80,6 +82,157 @@ fn queued_objects_connect_and_transfer() {
 }
 
 #[test]
+fn queued_queue_gets_size_and_handler() {
+    let device = device(&[]);
+    let control = device.control_queue(16).unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let handler = device
+        .set_handler(&HandlerOptions::new(move |completion| {
+            let _ = tell.send(completion.cq);
+        }))
+        .unwrap();
+    // All of it is queued before the queue exists.
+    let cq = control.create_cq(1, 4).unwrap();
+    let grown = control.modify_cq(2, &cq, CqChange::Entries(256)).unwrap();
+    let attached = control.modify_cq(3, &cq, CqChange::Handler(&handler));
+    let attached = attached.unwrap();
+    let expected = [
+        (1, ControlOp::CreateCq, Status::Success),
+        (2, ControlOp::ModifyCq, Status::Success),
+        (3, ControlOp::ModifyCq, Status::Success),
+    ];
+    assert_eq!(done(&control, 3), expected);
+    grown.wait().unwrap();
+    attached.wait().unwrap();
+    let cq = cq.wait().unwrap();
+    let info = cq.query().unwrap();
+    assert!(info.cq.entries >= 256);
+    assert_eq!(info.handler.map(|id| id.0), Some(handler.id()));
+    // A completion calls it.
+    let pd = device.pd().unwrap();
+    let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
+    qp.modify(QpState::Init).unwrap();
+    let scatter = &[];
+    qp.post_recv(&[RecvWr { id: 9, scatter }]).unwrap();
+    cq.arm(Arm::Next);
+    qp.modify(QpState::Err).unwrap();
+    assert_eq!(told.recv().unwrap(), cq.number());
+    assert_eq!(complete(&cq, 1)[0].status, Status::WrFlushErr);
+    let detached = control.modify_cq(4, &cq, CqChange::NoHandler).unwrap();
+    detached.wait().unwrap();
+    assert_eq!(cq.query().unwrap().handler, None);
+}
+
+#[test]
+fn refused_changes_of_completion_queue_change_nothing() {
+    let (device, other) = (device(&[]), device(&[]));
+    let control = device.control_queue(16).unwrap();
+    let cq = device.cq(64).unwrap();
+    let before = cq.query().unwrap();
+    // Not executed when it is posted: another device's handler is refused at once.
+    let foreign = other.set_handler(&HandlerOptions::default()).unwrap();
+    let refused = control.modify_cq(1, &cq, CqChange::Handler(&foreign));
+    assert!(matches!(refused, Err(Error::Foreign)));
+    assert_eq!(control.outstanding(), 0);
+    let refused = control.modify_cq(2, &cq, CqChange::Entries(0)).unwrap();
+    let error = refused.wait().unwrap_err().to_string();
+    assert!(error.contains('0'), "{error}");
+    let strange = other.cq(64).unwrap();
+    let refused = control.modify_cq(3, &strange, CqChange::Entries(128));
+    assert!(refused.unwrap().wait().is_err());
+    assert!(strange.query().unwrap().cq.entries < 128);
+    // One that is cleared before its turn, also if its id is used again: requests before it hold the queue pair's turn.
+    let handler = device.set_handler(&HandlerOptions::default()).unwrap();
+    let pd = device.pd().unwrap();
+    let (_memory, _) = control.register(4, &pd, 64 << 20, Access::ALL).unwrap();
+    let late = control.modify_cq(5, &cq, CqChange::Handler(&handler));
+    let id = handler.id();
+    drop(handler);
+    let next = device.set_handler(&HandlerOptions::default()).unwrap();
+    assert_eq!(next.id(), id);
+    // Executed before the first one was cleared, or refused: never with the handler that has its id now.
+    let refused = late.unwrap().wait().is_err();
+    let statuses: Vec<Status> = done(&control, 4).into_iter().map(|done| done.2).collect();
+    assert_eq!(statuses[0], Status::LocQpOpErr);
+    assert_eq!(statuses[1], Status::LocQpOpErr);
+    assert_eq!(statuses[3] == Status::LocQpOpErr, refused);
+    assert_eq!(cq.query().unwrap().cq.entries, before.cq.entries);
+    if refused {
+        assert_eq!(cq.query().unwrap().handler, None);
+    }
+}
+
+/// V5: a window that was only queued is bound by a request that waits for its allocation.
+#[test]
+fn queued_window_is_bound_and_used() {
+    let device = device(&[]);
+    let (pd, cq) = (device.pd().unwrap(), device.cq(16).unwrap());
+    let control = device.control_queue(16).unwrap();
+    let create = || Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
+    let (a, b) = (create(), create());
+    connect_qps(&device.listen("127.0.0.1:0").unwrap(), &a, &b);
+    let (memory, registering) = control.register(1, &pd, 64 << 20, Access::ALL).unwrap();
+    let (mut window, allocating) = control.allocate_window(2, &pd, WindowType::TwoB).unwrap();
+    let (bind, handle) = window.bind(&memory, 64, 64, Access::REMOTE_WRITE).unwrap();
+    // Posted while the window and its memory may be pending.
+    b.post_send(&[wr(3, bind, Data::Gather(&[]))]).unwrap();
+    assert_eq!(complete(&cq, 1)[0].status, Status::Success);
+    let op = SendOp::Write {
+        remote: handle.remote_addr(),
+        immediate: None,
+    };
+    a.post_send(&[wr(4, op, Data::Inline(b"window"))]).unwrap();
+    assert_eq!(complete(&cq, 1)[0].status, Status::Success);
+    assert_eq!(&memory.get::<[u8; 6]>(64).unwrap(), b"window");
+    registering.wait().unwrap();
+    allocating.wait().unwrap();
+    let gone = drop_error(control.deallocate_window(5, window));
+    gone.wait().unwrap();
+    let expected = [
+        (1, ControlOp::Register, Status::Success),
+        (2, ControlOp::AllocateWindow, Status::Success),
+        (5, ControlOp::Deregister, Status::Success),
+    ];
+    assert_eq!(done(&control, 3), expected);
+    assert_eq!(device.used().stags, 1);
+    a.post_send(&[wr(6, op, Data::Inline(b"closed"))]).unwrap();
+    assert_eq!(complete(&cq, 1)[0].status, Status::RemAccessErr);
+}
+
+/// V5, M5: both registrations are queued; the second one outlives the first.
+#[test]
+fn queued_share_outlives_its_memory() {
+    let device = device(&[]);
+    let (owner, reader) = (device.pd().unwrap(), device.pd().unwrap());
+    let control = device.control_queue(16).unwrap();
+    let (memory, _) = control.register(1, &owner, 1 << 20, Access::ALL).unwrap();
+    let (view, registering) = control
+        .share(2, &memory, &reader, Access::REMOTE_READ)
+        .unwrap();
+    memory.write_at(0, b"shared").unwrap();
+    registering.wait().unwrap();
+    drop_error(control.deregister(3, memory)).wait().unwrap();
+    assert_eq!(&view.get::<[u8; 6]>(0).unwrap(), b"shared");
+    assert_eq!(view.remote().access(), Access::REMOTE_READ);
+    assert_eq!(device.used().stags, 1);
+    done(&control, 3);
+    // Memory that may be gone when the turn of the request comes.
+    let (memory, _) = control.register(4, &owner, 1 << 20, Access::ALL).unwrap();
+    let (late, registering) = control
+        .share(5, &memory, &reader, Access::REMOTE_READ)
+        .unwrap();
+    drop(memory);
+    let is_registered = registering.wait().is_ok();
+    let statuses: Vec<Status> = done(&control, 2).into_iter().map(|done| done.2).collect();
+    assert_eq!(statuses[1] == Status::Success, is_registered);
+    assert_eq!(device.used().stags, 1 + u32::from(is_registered));
+    assert_eq!(late.len(), 1 << 20);
+    late.write_at(0, b"kept").unwrap();
+    drop((late, view));
+    assert_eq!(device.used().stags, 0);
+}
+
+#[test]
 fn requests_that_depend_on_failed_one_fail() {
     let device = device(&[("max_cqs", "2")]);
     let pd = device.pd().unwrap();
@@ -153,6 +306,14 @@ fn foreign_domain_is_refused_when_posted() {
     let refused = control.create_qp(1, &pd, &cq, &cq, QpOptions::default());
     assert!(matches!(refused, Err(Error::Foreign)));
     let refused = control.register(2, &pd, 4096, Access::ALL);
+    assert!(matches!(refused, Err(Error::Foreign)));
+    let (own, theirs) = (one.pd().unwrap(), pd.memory(4096, Access::ALL).unwrap());
+    let ours = own.memory(4096, Access::ALL).unwrap();
+    let refused = control.share(3, &theirs, &own, Access::ALL);
+    assert!(matches!(refused, Err(Error::Foreign)));
+    let refused = control.share(4, &ours, &pd, Access::ALL);
+    assert!(matches!(refused, Err(Error::Foreign)));
+    let refused = control.allocate_window(5, &pd, WindowType::One);
     assert!(matches!(refused, Err(Error::Foreign)));
     assert_eq!(control.outstanding(), 0);
     assert!(one.control_queue(0).is_err());

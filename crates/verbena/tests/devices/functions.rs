@@ -4,11 +4,12 @@
 use std::net::{IpAddr, SocketAddr};
 
 use verbena::low::{
-    Data, PostError, PostSendError, QpState, RecvWr, RemoteAddr, SendOp, Service, Stag, WindowType,
+    Data, Destination, Flags, PostError, PostSendError, QpState, Qpn, RecvWr, RemoteAddr, SendOp,
+    Service, Stag, UdSendWr, WindowType,
 };
 use verbena::{
     Access, Connection, Cq, Device, Error, Fault, FunctionOptions, HandlerOptions, Memory, Pd, Qp,
-    QpOptions, SsqOptions, Status,
+    QpOptions, SsqOptions, Status, UdOptions, UdQp,
 };
 
 use crate::common::low::{SEND, complete, connect_qps, wait_until, wr};
@@ -398,4 +399,106 @@ fn address_owner_rules_apply_to_connections() {
         .set_peer_from([127, 0, 0, 2].into(), peer)
         .unwrap_err();
     assert!(astray.to_string().contains("verbena1"), "{astray}");
+}
+
+/// A device with two addresses, of which a rule gives the second one to another device, and that device.
+fn owned_addresses(owners: &str, wire: &str) -> (Device, Device) {
+    let adapter = device(&[
+        ("device", "127.0.71.1,127.0.71.2"),
+        ("presents", "verbena0=rdma,verbena1=rdma"),
+        ("owners", owners),
+        ("wire", wire),
+    ]);
+    let other = adapter.logical_device("verbena1", Service::Rdma).unwrap();
+    (adapter, other)
+}
+
+/// A datagram queue pair that sends and receives, and memory for what it receives.
+fn ready_ud(device: &Device, cq: &Cq) -> Result<(UdQp, Memory), Error> {
+    let pd = device.pd()?;
+    let memory = pd.memory(64, Access::LOCAL_WRITE)?;
+    let ud = UdQp::new(&pd, cq, cq, UdOptions::default())?;
+    ud.set_qkey(7);
+    for state in [QpState::Init, QpState::Rtr, QpState::Rts] {
+        ud.modify(state)?;
+    }
+    Ok((ud, memory))
+}
+
+/// V2: datagrams at an address that a rule gives to another device do not reach a queue pair of this one, and it does not send from there.
+#[test]
+fn address_owner_rules_apply_to_datagrams() {
+    for wire in ["tcp", "roce"] {
+        let (adapter, other) = owned_addresses("127.0.71.2=verbena1", wire);
+        let (first, second) = (IpAddr::from([127, 0, 71, 1]), IpAddr::from([127, 0, 71, 2]));
+        let (cq, other_cq) = (adapter.cq(64).unwrap(), other.cq(64).unwrap());
+        let ours = ready_ud(&adapter, &cq).unwrap();
+        let theirs = ready_ud(&other, &other_cq).unwrap();
+        assert_eq!(ours.0.endpoint().unwrap().address, first, "{wire}");
+        type Ready = (UdQp, Memory);
+        let send = |(from, _): &Ready, source, (to, _): &Ready, address| {
+            let to = Destination {
+                address,
+                source,
+                number: Qpn::wrapping(to.number()),
+                qkey: 7,
+            };
+            let send = UdSendWr {
+                id: 2,
+                immediate: None,
+                flags: Flags::SIGNALED,
+                data: Data::Inline(b"datagram"),
+                to,
+            };
+            from.post_send(&[send]).unwrap();
+        };
+        let receive = |(ud, memory): &Ready| {
+            let scatter = &[memory.sge(0, 64).unwrap()];
+            ud.post_recv(&[RecvWr { id: 1, scatter }]).unwrap();
+        };
+        // One for the address of the other device, before each that arrives.
+        for _ in 0..16 {
+            receive(&ours);
+            send(&theirs, first, &ours, second);
+            send(&theirs, first, &ours, first);
+            assert_eq!(complete(&other_cq, 2).len(), 2);
+            assert_eq!(complete(&cq, 1)[0].id, 1, "{wire}");
+        }
+        let counters = ours.0.view().counters;
+        let arrived = counters.received + counters.no_receive + counters.too_long;
+        assert_eq!(arrived, 16, "{wire}");
+        // From its own address, and from no other.
+        receive(&theirs);
+        send(&ours, first, &theirs, second);
+        assert_eq!(complete(&cq, 1)[0].id, 2);
+        assert_eq!(complete(&other_cq, 1)[0].id, 1, "{wire}");
+        send(&ours, second, &theirs, second);
+        assert_eq!(complete(&cq, 1)[0].status, Status::LocQpOpErr, "{wire}");
+    }
+}
+
+/// V2: a device without an address of its own has neither datagrams nor connections over RoCEv2.
+#[test]
+fn port_owner_rules_apply_to_roce() {
+    let (adapter, other) = owned_addresses("*:4791=verbena1", "roce");
+    let refused = |error: Error| {
+        assert_eq!(error.fault(), Fault::Caller);
+        let said = error.to_string();
+        assert!(said.contains(":4791 belong to verbena1"), "{said}");
+    };
+    let (cq, other_cq) = (adapter.cq(64).unwrap(), other.cq(64).unwrap());
+    refused(ready_ud(&adapter, &cq).unwrap_err());
+    let (ours, theirs) = (oob_side(&adapter), oob_side(&other));
+    let peer = theirs.qp.endpoint().unwrap();
+    refused(ours.qp.set_peer(peer).unwrap_err());
+    refused(adapter.listen("127.0.71.1:0").map(drop).unwrap_err());
+    assert_eq!(adapter.used().qps, 1, "that of the refused connection");
+    // The owner of the port has both.
+    ready_ud(&other, &other_cq).unwrap();
+    let listener = other.listen("127.0.71.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    refused(adapter.connect(to).wait().map(drop).unwrap_err());
+    let connecting = other.connect(to);
+    listener.accept().wait().unwrap();
+    connecting.wait().unwrap();
 }

@@ -4,7 +4,7 @@
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use verbena::low::{Data, Mtu, Psn, Psns, QpState};
+use verbena::low::{Data, Mtu, Psn, Psns, QpState, Qpn, StreamPath};
 use verbena::{Access, Fault, Qp, QpOptions, RemoteMemory, Status};
 
 use crate::common::exchange::{LEN, Side, exchange};
@@ -55,6 +55,54 @@ fn roce_connects_devices_out_of_band() {
         exchange(&a, &b, 1);
         exchange(&b, &a, 2);
     }
+}
+
+/// N1: addresses, wire, numbers, path MTU and PSNs, as they were agreed.
+#[test]
+fn roce_query_says_what_connects() {
+    let (a, b) = (side("127.0.69.1", &[]), side("127.0.69.2", &[]));
+    let before = a.qp.query().unwrap();
+    assert!(before.path.is_none() && before.peer_addr.is_none());
+    assert!(before.local_addr.is_none() && before.peer_qpn.is_none());
+    connect(&a, &b, Mtu::B2048);
+    let number = |side: &Side| side.qp.endpoint().unwrap().number;
+    let info = a.qp.query().unwrap();
+    assert_eq!(info.path, Some(StreamPath::Roce));
+    assert_eq!(info.local_addr, Some("127.0.69.1:4791".parse().unwrap()));
+    assert_eq!(info.peer_addr, Some("127.0.69.2:4791".parse().unwrap()));
+    assert_eq!(info.qpn.map(Qpn::get), Some(number(&a)));
+    assert_eq!(info.peer_qpn.map(Qpn::get), Some(number(&b)));
+    let attr = info.attr;
+    assert_eq!(attr.path_mtu, Some(Mtu::B2048));
+    assert_eq!(attr.retry_count, Some(7));
+    assert!(attr.ack_timeout.is_some_and(|timeout| !timeout.is_zero()));
+    let psns = attr.psns.unwrap();
+    assert_eq!((psns.send.get(), psns.receive.get()), (0xff_fff0, 9));
+}
+
+/// N1: the connection manager has chosen the numbers, and they are those of the peer.
+#[test]
+fn roce_query_says_what_was_negotiated() {
+    let at = |address| device(&[("device", address), ("wire", "roce")]);
+    let (ours, theirs) = (at("127.0.69.3"), at("127.0.69.4"));
+    let listener = theirs.listen("127.0.69.4:0").unwrap();
+    let (pd, cq) = (ours.pd().unwrap(), ours.cq(8).unwrap());
+    let (peer_pd, peer_cq) = (theirs.pd().unwrap(), theirs.cq(8).unwrap());
+    let qp = Qp::new(&pd, &cq, &cq, QpOptions::default()).unwrap();
+    let peer = Qp::new(&peer_pd, &peer_cq, &peer_cq, QpOptions::default()).unwrap();
+    let connecting = qp.connect(listener.local_addr().unwrap(), b"").unwrap();
+    let request = listener.next().wait().unwrap();
+    let accepting = request.accept_on(&peer, b"").unwrap();
+    connecting.wait().unwrap();
+    accepting.wait().unwrap();
+    let (here, there) = (qp.query().unwrap(), peer.query().unwrap());
+    assert!(here.qpn.is_some() && here.qpn == there.peer_qpn);
+    assert!(there.qpn.is_some() && there.qpn == here.peer_qpn);
+    assert_eq!(here.local_addr, there.peer_addr);
+    assert_eq!(here.peer_addr, there.local_addr);
+    let (psns, peers) = (here.attr.psns.unwrap(), there.attr.psns.unwrap());
+    assert_eq!((psns.send, psns.receive), (peers.receive, peers.send));
+    assert_eq!(here.attr.path_mtu, there.attr.path_mtu);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //! that the hash, the redirection table and the map name; key and table set by settings, by calls and by registers.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
+use std::io::Write;
+use std::net::{IpAddr, TcpListener};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -33,14 +34,19 @@ struct Steered {
 
 impl Steered {
     fn new() -> Steered {
+        Steered::with(&[("device", "127.0.0.1")])
+    }
+
+    fn with(more: &[(&str, &str)]) -> Steered {
         let key: String = KEY.iter().map(|byte| format!("{byte:02x}")).collect();
-        let device = device(&[
-            ("device", "127.0.0.1"),
+        let mut settings = vec![
             ("handlers", "2"),
             ("interrupt_routing", "hash"),
             ("interrupt_hash_key", &key),
             ("interrupt_table", "0,1"),
-        ]);
+        ];
+        settings.extend(more);
+        let device = device(&settings);
         let cq = device.cq(64).unwrap();
         let (tell, notified) = mpsc::channel();
         let options = HandlerOptions::new(move |completion| {
@@ -66,6 +72,20 @@ impl Steered {
         assert_eq!(poll(&self.cq), 1);
         assert_eq!(vectors.len(), 1, "{vectors:?}");
         vectors[0]
+    }
+
+    /// With many keys, the vector of what `act` causes is that of the hash of this packet.
+    fn check_hash_of(&self, packet: PacketTuple, act: impl Fn()) {
+        let mut seen = Vec::new();
+        for turn in 0..KEY.len() {
+            let mut key = KEY;
+            key.rotate_left(turn);
+            self.device.set_interrupt_hash_key(HashKey(key)).unwrap();
+            let vector = self.vector_of(&act);
+            assert_eq!(vector, expected(key, packet), "key {turn}");
+            seen.push(vector);
+        }
+        assert!(seen.contains(&FIRST) && seen.contains(&(FIRST + 1)));
     }
 }
 
@@ -167,29 +187,104 @@ fn datagrams_are_steered_by_their_addresses() {
         qkey: 7,
     };
     let packet = PacketTuple::ip(here.address, here.address).unwrap();
-    let mut seen = Vec::new();
-    for turn in 0..KEY.len() {
-        let mut key = KEY;
-        key.rotate_left(turn);
-        device.set_interrupt_hash_key(HashKey(key)).unwrap();
-        let vector = world.vector_of(|| {
-            let scatter = &[memory.sge(0, 64).unwrap()];
-            ud.post_recv(&[RecvWr { id: 1, scatter }]).unwrap();
-            let (flags, data) = (Flags::SIGNALED, Data::Inline(b"datagram"));
-            let send = UdSendWr {
-                id: 2,
-                immediate: None,
-                flags,
-                data,
-                to,
-            };
-            ud.post_send(&[send]).unwrap();
-            assert_eq!(poll(&sent), 1);
-        });
-        assert_eq!(vector, expected(key, packet), "key {turn}");
-        seen.push(vector);
-    }
-    assert!(seen.contains(&FIRST) && seen.contains(&(FIRST + 1)));
+    world.check_hash_of(packet, || {
+        let scatter = &[memory.sge(0, 64).unwrap()];
+        ud.post_recv(&[RecvWr { id: 1, scatter }]).unwrap();
+        let (flags, data) = (Flags::SIGNALED, Data::Inline(b"datagram"));
+        let send = UdSendWr {
+            id: 2,
+            immediate: None,
+            flags,
+            data,
+            to,
+        };
+        ud.post_send(&[send]).unwrap();
+        assert_eq!(poll(&sent), 1);
+    });
+}
+
+/// Both ports of RoCEv2 are 4791, so its packets are hashed by their addresses alone; a completion of a send is caused by the packet that
+/// acknowledges it.
+#[test]
+fn roce_connections_are_steered_by_their_addresses() {
+    let (here, there) = ("127.0.70.1", "127.0.70.2");
+    let world = Steered::with(&[("device", here), ("wire", "roce")]);
+    let peer = device(&[("device", there), ("wire", "roce")]);
+    let (pd, peer_pd) = (world.device.pd().unwrap(), peer.pd().unwrap());
+    let (other, peer_cq) = (world.device.cq(64).unwrap(), peer.cq(64).unwrap());
+    let create = |pd, send, recv| Qp::new(pd, send, recv, QpOptions::default()).unwrap();
+    let receiver = create(&pd, &other, &world.cq);
+    let sender = create(&pd, &world.cq, &other);
+    let listener = world.device.listen(format!("{here}:0")).unwrap();
+    let [to_receiver, to_sender] = [&receiver, &sender].map(|qp| {
+        let far = create(&peer_pd, &peer_cq, &peer_cq);
+        let joining = far.connect(listener.local_addr().unwrap(), b"").unwrap();
+        let request = listener.next().wait().unwrap();
+        request.accept_on(qp, b"").unwrap().wait().unwrap();
+        joining.wait().unwrap();
+        far
+    });
+    let address = |text: &str| text.parse::<IpAddr>().unwrap();
+    let packet = PacketTuple::ip(address(there), address(here)).unwrap();
+    let empty = || RecvWr {
+        id: 1,
+        scatter: &[],
+    };
+    world.check_hash_of(packet, || {
+        receiver.post_recv(&[empty()]).unwrap();
+        let send = wr(2, SEND, Data::Inline(b""));
+        to_receiver.post_send(&[send]).unwrap();
+        assert_eq!(poll(&peer_cq), 1);
+    });
+    world.check_hash_of(packet, || {
+        to_sender.post_recv(&[empty()]).unwrap();
+        sender.post_send(&[wr(3, SEND, Data::Inline(b""))]).unwrap();
+        assert_eq!(poll(&peer_cq), 1);
+    });
+}
+
+/// A completion that a timer causes has no packet: its queue's own handler gets it, whatever the table says.
+#[test]
+fn timer_completions_go_to_their_own_handler() {
+    let quick = ("dead_after", "1s");
+    let world = Steered::with(&[("device", "127.0.70.3"), ("wire", "roce"), quick]);
+    world.device.set_interrupt_table(&[1]).unwrap();
+    let gone = device(&[("device", "127.0.70.4"), ("wire", "roce")]);
+    let oob = QpOptions {
+        oob: true,
+        ..QpOptions::default()
+    };
+    let create = |device: &Device, cq: &Cq| Qp::new(&device.pd().unwrap(), cq, cq, oob).unwrap();
+    let absent = create(&gone, &gone.cq(16).unwrap());
+    let endpoint = absent.endpoint().unwrap();
+    drop((absent, gone));
+    let qp = create(&world.device, &world.cq);
+    qp.set_attr(|attr| attr.peer_timeout = Some(Duration::from_millis(300)));
+    qp.set_peer(endpoint).unwrap();
+    qp.modify(QpState::Rts).unwrap();
+    let vector = world.vector_of(|| {
+        qp.post_send(&[wr(1, SEND, Data::Inline(b""))]).unwrap();
+    });
+    assert_eq!(vector, FIRST);
+}
+
+/// The addresses and ports of a plain-TCP queue pair are those of any other TCP connection.
+#[test]
+fn tcp_queue_pairs_are_steered_by_their_connection() {
+    let world = Steered::new();
+    let pd = world.device.pd().unwrap();
+    let other = world.device.cq(64).unwrap();
+    let memory = pd.memory(4096, Access::ALL).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = listener.local_addr().unwrap();
+    let qp = TcpQp::connect(&pd, (&other, &world.cq), to, TcpOptions::default()).unwrap();
+    let (peer, local) = listener.accept().unwrap();
+    let packet = PacketTuple::segment(to, local).unwrap();
+    world.check_hash_of(packet, || {
+        let scatter = &[memory.sge(0, 64).unwrap()];
+        qp.post_recv(&[RecvWr { id: 1, scatter }]).unwrap();
+        (&peer).write_all(b"bytes").unwrap();
+    });
 }
 
 /// E8, scheme 2: the entry of the table names channel and event queue of a channel event.
@@ -226,7 +321,7 @@ fn table_names_channel_and_queue_of_channel_events() {
     let scatter = &[memory.sge(0, 64).unwrap()];
     qp.post_recv(&[RecvWr { id: 1, scatter }]).unwrap();
     let vectors = vectors_fired(&device, || {
-        std::io::Write::write_all(&mut peer, b"bytes").unwrap();
+        peer.write_all(b"bytes").unwrap();
         let expected = Cause::Channel {
             channel: 21,
             what: ChannelEvent::Returned,

@@ -6,7 +6,9 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use verbena::low::{ChannelEvent, Data, Flags, QpState, RecvWr, WcOp};
-use verbena::tcp::{Acknowledgement, Fill, TcpChannel, TcpOptions, TcpQp, TcpSendWr};
+use verbena::tcp::{
+    Acknowledgement, ByteTransport, Fill, TcpChannel, TcpOptions, TcpQp, TcpSendWr,
+};
 use verbena::{Error, Event, Fault, Status};
 
 use super::{LONG, World, listen, pattern};
@@ -49,6 +51,36 @@ fn bytes_travel_between_two_tcp_queue_pairs() {
     send(&b, 4, Data::Inline(b"reply"));
     world.expect(WcOp::Receive, 3, Status::Success, 5);
     world.expect(WcOp::Send, 4, Status::Success, 0);
+}
+
+/// M14: the refusal says why, and nothing was done: no connection arrives, and no queue pair is left.
+#[test]
+fn sctp_is_refused_with_the_reason() {
+    let world = World::new(64);
+    let (listener, to) = listen();
+    let sctp = TcpOptions {
+        transport: ByteTransport::Sctp,
+        ..TcpOptions::default()
+    };
+    let queues = (&*world.cq, &*world.cq);
+    let stream = TcpStream::connect(to).unwrap();
+    let (mut peer, _) = listener.accept().unwrap();
+    let refused = [
+        TcpQp::connect(&world.pd, queues, to, sctp).unwrap_err(),
+        TcpQp::from_stream(&world.pd, queues, stream, sctp).unwrap_err(),
+    ];
+    for error in refused {
+        assert_eq!(error.fault(), Fault::Caller);
+        let said = error.to_string();
+        assert!(
+            said.contains("CONFIG_IP_SCTP") && said.contains("TCP is"),
+            "{said}"
+        );
+    }
+    assert_eq!(peer.read(&mut [0]).unwrap(), 0, "the stream was closed");
+    listener.set_nonblocking(true).unwrap();
+    let kind = listener.accept().unwrap_err().kind();
+    assert_eq!(kind, std::io::ErrorKind::WouldBlock, "no connection");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use core::ffi::c_void;
 use core::ptr;
 use verbena_capi::abi::*;
 use verbena_capi::verbs::*;
+use verbena_testing::own_process;
 
 const OPERATIONS: u32 = IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
@@ -328,6 +329,33 @@ fn device_reports_atomic_write_and_flush() {
     assert_eq!(flags & IB_UVERBS_DEVICE_FLUSH_PERSISTENT, 0);
 }
 
+/// With `wire = roce` requests of these kinds fail, so they are not reported.
+#[test]
+fn device_over_roce_reports_no_extensions() {
+    own_process!();
+    // SAFETY: no other thread runs in this process yet.
+    unsafe {
+        std::env::set_var("VERBENA_WIRE", "roce");
+        std::env::set_var("VERBENA_DEVICE", "127.0.0.1");
+    }
+    let side = Side::new(built());
+    let query = verbs_of(side.context).query_device_ex.unwrap();
+    let mut attr = ibv_device_attr_ex::zeroed();
+    let size = size_of::<ibv_device_attr_ex>();
+    let code = call!(query(side.context, ptr::null(), &raw mut attr, size));
+    assert_eq!(code, 0);
+    let extensions =
+        u64::from(IBV_DEVICE_XRC) | IB_UVERBS_DEVICE_ATOMIC_WRITE | IB_UVERBS_DEVICE_FLUSH_GLOBAL;
+    assert_eq!(attr.device_cap_flags_ex & extensions, 0);
+    assert_eq!(attr.orig_attr.device_cap_flags & IBV_DEVICE_XRC, 0);
+    assert_eq!(attr.xrc_odp_caps, 0);
+    let windows = IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+    assert_eq!(attr.orig_attr.device_cap_flags & windows, windows);
+    let mut old = ibv_device_attr::zeroed();
+    assert_eq!(call!(ibv_query_device(side.context, &raw mut old)), 0);
+    assert_eq!(old.device_cap_flags, attr.orig_attr.device_cap_flags);
+}
+
 #[test]
 fn built_requests_bind_and_invalidate_windows() {
     let (a, b) = pair(built());
@@ -381,6 +409,41 @@ fn built_requests_bind_and_invalidate_windows() {
     expect_completion(a.cq, 6, IBV_WC_SUCCESS);
     write(7);
     expect_completion(a.cq, 7, IBV_WC_REM_ACCESS_ERR);
+    let mut event = b.event();
+    assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
+    call!(ibv_ack_async_event(&raw mut event));
+    assert_eq!(dealloc_mw(mw), 0);
+}
+
+/// M7: with `remote_access = windows` a peer accesses memory through a window, and never by the key of its region.
+#[test]
+fn remote_access_setting_allows_windows_only() {
+    own_process!();
+    // SAFETY: no other thread runs in this process yet.
+    unsafe { std::env::set_var("VERBENA_REMOTE_ACCESS", "windows") };
+    let (a, b) = pair(built());
+    let mw = alloc_mw(b.pd, IBV_MW_TYPE_2);
+    let key = window_key(mw) + 1;
+    let info = ibv_mw_bind_info {
+        mr: b.mr,
+        addr: b.at(0),
+        length: 64,
+        mw_access_flags: IBV_ACCESS_REMOTE_WRITE,
+    };
+    let code = build(&b, |qp| {
+        qp.set_id(1);
+        qp.wr_bind_mw(mw, key, &raw const info);
+    });
+    assert_eq!(code, 0);
+    expect_completion(b.cq, 1, IBV_WC_SUCCESS);
+    for (id, rkey, status) in [
+        (2, key, IBV_WC_SUCCESS),
+        (3, b.rkey(), IBV_WC_REM_ACCESS_ERR),
+    ] {
+        let write = |wr: &mut ibv_send_wr| rdma(wr, b.at(0), rkey);
+        assert_eq!(a.send(id, IBV_WR_RDMA_WRITE, a.sge(0, 8), write), 0);
+        expect_completion(a.cq, id, status);
+    }
     let mut event = b.event();
     assert_eq!(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
     call!(ibv_ack_async_event(&raw mut event));

@@ -133,6 +133,9 @@ fn check_failure_is_isolated(devices: &[*mut ibv_device]) {
         let cq = call!(ibv_create_cq(first, 8, core::ptr::null_mut(), channel, 0));
         let qp = new_qp(pd, cq, cq);
         assert!(!qp.is_null(), "{}", errno());
+        let sharing = open(1);
+        let srq_pd = call!(ibv_alloc_pd(sharing));
+        let srq = new_srq(srq_pd);
         assert_eq!(req_notify_cq(cq, 0), 0);
         let waits = [
             call_in_thread(Addr(first.cast()), async_event),
@@ -143,8 +146,9 @@ fn check_failure_is_isolated(devices: &[*mut ibv_device]) {
         let events = waits.map(|events| events.recv_timeout(TIMEOUT).expect("it waits on"));
         let fatal = IBV_EVENT_DEVICE_FATAL as c_int;
         assert_eq!(events, [fatal, fatal, 0]);
+        check_srq_error(sharing, srq);
         // No further event comes, and no call waits for one.
-        for context in [first, second] {
+        for context in [first, second, sharing] {
             assert_eq!(async_event(Addr(context.cast())), -libc::EIO);
         }
         assert_eq!(cq_event(Addr(channel.cast())), -libc::EIO);
@@ -159,8 +163,10 @@ fn check_failure_is_isolated(devices: &[*mut ibv_device]) {
             (0, 0)
         );
         assert_eq!(call!(ibv_destroy_comp_channel(channel)), 0);
+        assert_eq!(call!(ibv_destroy_srq(srq)), 0);
+        assert_eq!(call!(ibv_dealloc_pd(srq_pd)), 0);
         assert_eq!(call!(ibv_dealloc_pd(pd)), 0);
-        for context in [first, second, other] {
+        for context in [first, second, sharing, other] {
             assert_eq!(call!(ibv_close_device(context)), 0);
         }
         // A program that closes all contexts can open the device again.
@@ -168,6 +174,27 @@ fn check_failure_is_isolated(devices: &[*mut ibv_device]) {
         assert!(!again.is_null(), "{}", errno());
         assert_eq!(call!(ibv_close_device(again)), 0);
     }
+}
+
+fn new_srq(pd: *mut ibv_pd) -> *mut ibv_srq {
+    let mut attr = ibv_srq_init_attr::zeroed();
+    (attr.attr.max_wr, attr.attr.max_sge) = (16, 1);
+    let srq = call!(ibv_create_srq(pd, &raw mut attr));
+    assert!(!srq.is_null(), "{}", errno());
+    srq
+}
+
+/// E7: the context gets an event about its shared receive queue, and then that of the device. Destroying the queue would wait for an event that
+/// was not acknowledged.
+fn check_srq_error(context: *mut ibv_context, srq: *mut ibv_srq) {
+    let mut event = ibv_async_event::zeroed();
+    assert_eq!(call!(ibv_get_async_event(context, &raw mut event)), 0);
+    assert_eq!(event.event_type, IBV_EVENT_SRQ_ERR);
+    // SAFETY: an event of this type is about a shared receive queue.
+    assert_eq!(unsafe { event.element.srq }, srq);
+    call!(ibv_ack_async_event(&raw mut event));
+    let fatal = async_event(Addr(context.cast()));
+    assert_eq!(fatal, IBV_EVENT_DEVICE_FATAL as c_int);
 }
 
 /// Identifiers of the connection manager that have the device get `RDMA_CM_EVENT_DEVICE_REMOVAL`.

@@ -89,6 +89,9 @@ struct Common {
     /// Over iSER, close the memory of a command with the first RDMA operation of the target, for targets that use one per command
     #[arg(long)]
     one_touch: bool,
+    /// Over iSER, send the first data of a write without a request of the target (InitialR2T=No), if the target agrees
+    #[arg(long)]
+    unsolicited: bool,
     /// The iSCSI name of the initiator, for the login
     #[arg(long, value_name = "NAME")]
     initiator: Option<String>,
@@ -102,6 +105,7 @@ impl Common {
             depth: self.depth.into(),
             poll: self.poll_us.map(|us| Duration::from_micros(us.into())),
             iser_one_touch: self.one_touch,
+            iser_unsolicited: self.unsolicited,
             redirects: self.secret.redirects(),
             ..Options::default()
         };
@@ -199,4 +203,30 @@ pub(crate) fn run(args: &Iscsi) -> u8 {
         Action::Nbd(args) => export::nbd(args),
     };
     super::driver::exit_code(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        common: Common,
+    }
+
+    #[test]
+    fn iser_options_are_independent() {
+        let options = |words: &[&str]| {
+            let line = Line::try_parse_from([&["iscsi"], words].concat()).unwrap();
+            let options = line.common.options();
+            (options.iser_one_touch, options.iser_unsolicited)
+        };
+        assert_eq!(options(&[]), (false, false));
+        assert_eq!(options(&["--one-touch"]), (true, false));
+        assert_eq!(options(&["--unsolicited"]), (false, true));
+        assert_eq!(options(&["--unsolicited", "--one-touch"]), (true, true));
+    }
 }

@@ -129,7 +129,8 @@ fn as_child() {
     while wait_for_line() {
         let a = Qp::new(&pd, &sent, &sent, QpOptions::default()).unwrap();
         let b = Qp::with_srq(&pd, &received, &received, &srq, QpOptions::default()).unwrap();
-        let listener = device.listen("127.0.0.1:0").unwrap();
+        let address = std::env::var("VERBENA_DEVICE").unwrap_or("127.0.0.1".to_owned());
+        let listener = device.listen(format!("{address}:0")).unwrap();
         let joining = a.connect(listener.local_addr().unwrap(), b"").unwrap();
         let request = listener.next().wait().unwrap();
         request.accept_on(&b, b"").unwrap().wait().unwrap();
@@ -332,6 +333,44 @@ fn devinfo_shows_objects_of_running_program() {
     let refused = output(&["devinfo", "4194305"]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(text(&refused.stderr).contains("there is no process 4194305"));
+}
+
+/// N1: a connection over RoCEv2 has addresses, numbers and the values that were negotiated, like any other.
+#[test]
+fn devinfo_shows_roce_connections() {
+    let address = "127.0.69.10";
+    let settings = [("VERBENA_DEVICE", address), ("VERBENA_WIRE", "roce")];
+    let mut watched = Watched::start(&settings);
+    watched.read_numbers();
+    watched.proceed();
+    let numbers = watched.read_numbers();
+    let shown = output(&["devinfo", "--json", &watched.pid()]);
+    assert_eq!(shown.status.code(), Some(0), "{}", text(&shown.stderr));
+    let objects: Vec<serde_json::Value> = text(&shown.stdout)
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    let find = |number: u32| {
+        let mut qps = objects.iter().filter(|o| o["kind"] == "qp");
+        let found = qps.find(|o| o["number"] == number);
+        found.unwrap_or_else(|| panic!("{number} in {objects:#?}"))
+    };
+    let (a, b) = (find(numbers[0]), find(numbers[1]));
+    let port = serde_json::json!(format!("{address}:4791"));
+    for (here, there) in [(a, b), (b, a)] {
+        assert_eq!(here["path"], "roce", "{here}");
+        assert_eq!((&here["local"], &here["peer"]), (&port, &port), "{here}");
+        assert!(here["qpn"].is_number(), "{here}");
+        assert_eq!(here["peer_qpn"], there["qpn"]);
+        assert_eq!(here["send_psn"], there["receive_psn"]);
+        assert_eq!(here["path_mtu"], there["path_mtu"]);
+        for key in ["path_mtu", "send_psn", "retry_count"] {
+            assert!(here[key].is_number(), "{key} of {here}");
+        }
+        for key in ["ack_timeout", "traffic_class"] {
+            assert!(here.get(key).is_some(), "{key} of {here}");
+        }
+    }
 }
 
 #[test]

@@ -349,6 +349,20 @@ fn commands_of_the_page_work(mut tgt: Tgt) {
         "write", url, "--offset", "777", "--input", &from, "--verify",
     ]);
     assert!(std::fs::read(&file).unwrap()[777..777 + data.len()] == data);
+    // tgtd insists on its requests for data, so that nothing is sent before them.
+    let again = folder.with("again", &random_bytes(5_000_001, 22));
+    run(&[
+        "write",
+        url,
+        "--offset",
+        "777",
+        "--input",
+        &again,
+        "--unsolicited",
+        "--verify",
+    ]);
+    assert!(std::fs::read(&file).unwrap()[777..777 + data.len()] == bytes(&again)[..]);
+    run(&["write", url, "--offset", "777", "--input", &from]);
     let range = ["--offset", "777", "--length", "5000001", "--one-touch"];
     run(&[&["read", url, "--output", &to][..], &range].concat());
     assert!(bytes(&to) == data);

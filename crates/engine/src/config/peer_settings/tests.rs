@@ -138,3 +138,18 @@ fn device_setting_resolves_to_interface_addresses() {
         assert!(config.set("device", bad).is_err(), "{bad}");
     }
 }
+
+#[test]
+fn roce_only_excludes_peers_over_tcp() {
+    let with = |settings: &[(&str, &str)]| {
+        let mut config = crate::Config::default();
+        for (key, value) in settings {
+            config.set(key, value).unwrap();
+        }
+        config.uses_roce_only()
+    };
+    assert!(!with(&[]) && !with(&[("wire", "auto")]));
+    assert!(!with(&[("peers", "10.0.0.0/8=roce")]));
+    assert!(with(&[("wire", "roce")]) && with(&[("profile", "roce")]));
+    assert!(!with(&[("wire", "roce"), ("peers", "10.0.0.0/8=siw")]));
+}

@@ -88,7 +88,6 @@ fn time() -> String {
 fn describe(cause: Cause) -> String {
     match cause {
         Cause::Rdma(event) => rdma(event),
-        Cause::SrqError { srq } => format!("srq_error srq={srq}"),
         Cause::CommandDone { command } => format!("command_done command={command}"),
         Cause::Channel {
             channel,
@@ -130,6 +129,7 @@ fn rdma(event: Event) -> String {
         }
         Event::CqOverflow { cq } => format!("cq_overflow cq={cq}"),
         Event::SrqLimit { srq } => format!("srq_limit srq={srq}"),
+        Event::SrqError { srq } => format!("srq_error srq={srq}"),
         Event::QpRequest { qp } => format!("qp_request_error qp={qp}"),
         Event::QpAccess { qp } => format!("qp_access_error qp={qp}"),
         Event::QpFatal { qp } => format!("qp_fatal qp={qp}"),

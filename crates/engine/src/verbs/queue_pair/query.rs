@@ -3,15 +3,19 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::sync::Arc;
 
-use verbena_nic::qp::Limits;
+use verbena_nic::qp::{Limits, Psns};
 use verbena_nic::{Qp, QpInfo, UdQp, UlpInfo};
+use verbena_roce::Mtu;
+use verbena_wire::number::Qpn;
 
 use super::{QpAttr, QueuePair};
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::error::Error;
 use crate::notify::handler::HandlerId;
+use crate::roce::connection::RoceConnection;
 use crate::stream_path::StreamPath;
 
 /// A queue pair with its handlers and addresses.
@@ -23,14 +27,19 @@ pub struct QueuePairInfo {
     pub send_handler: Option<HandlerId>,
     /// The handler of the queue that its receives complete in, if that has one.
     pub recv_handler: Option<HandlerId>,
-    /// Its attributes towards the peer: timeouts, retries, read depths.
+    /// Its attributes towards the peer: timeouts, retries, read depths. While it is connected over RoCEv2, path MTU, timeout and number of
+    /// repetitions and initial PSNs are those of the connection, which the connection manager may have chosen.
     pub attr: QpAttr,
     /// Our address and port, while it is connected.
     pub local_addr: Option<SocketAddr>,
     /// The peer's address and port, while it is connected.
     pub peer_addr: Option<SocketAddr>,
-    /// What carries its stream, while it is connected over TCP or shared memory.
+    /// What carries its messages, while it is connected.
     pub path: Option<StreamPath>,
+    /// Its number in packets, while it is connected over RoCEv2.
+    pub qpn: Option<Qpn>,
+    /// The number of the peer's queue pair, while it is connected over RoCEv2.
+    pub peer_qpn: Option<Qpn>,
 }
 
 impl Core {
@@ -171,8 +180,11 @@ impl Core {
     fn query(&self, qp: &Qp) -> Option<QueuePairInfo> {
         let info = self.function.query_qp(qp.number()).ok()?;
         let attr = self.routes.attr_of(qp.number())?;
-        let connection = self.routes.connection_of(qp.number());
-        Some(QueuePairInfo::new(self, info, attr, connection.as_deref()))
+        let link = Link::new(
+            self.routes.connection_of(qp.number()),
+            self.routes.roce_of(qp.number()),
+        );
+        Some(QueuePairInfo::new(self, info, attr, link))
     }
 }
 
@@ -190,19 +202,59 @@ fn or_none(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "none".to_owned(), |value| value.to_string())
 }
 
+/// The connection of a queue pair.
+enum Link {
+    Stream(Arc<Connection>),
+    Roce(Arc<RoceConnection>),
+}
+
+impl Link {
+    /// A queue pair has one of them at most.
+    fn new(stream: Option<Arc<Connection>>, roce: Option<Arc<RoceConnection>>) -> Option<Link> {
+        stream.map(Link::Stream).or(roce.map(Link::Roce))
+    }
+}
+
 impl QueuePairInfo {
-    fn new(core: &Core, qp: QpInfo, attr: QpAttr, connection: Option<&Connection>) -> Self {
+    fn new(core: &Core, qp: QpInfo, attr: QpAttr, link: Option<Link>) -> Self {
         let handler = |cq| core.notification.cq_notifications.handler(cq);
-        let local = connection.and_then(|c| c.transport().socket().local_addr().ok());
-        QueuePairInfo {
+        let mut info = QueuePairInfo {
             send_handler: handler(qp.init_attr.send_cq),
             recv_handler: handler(qp.init_attr.recv_cq),
             attr,
-            local_addr: local,
-            peer_addr: connection.map(Connection::peer),
-            path: connection.map(Connection::path),
+            local_addr: None,
+            peer_addr: None,
+            path: None,
+            qpn: None,
+            peer_qpn: None,
             qp,
+        };
+        match link {
+            None => {}
+            Some(Link::Stream(connection)) => {
+                info.local_addr = connection.transport().socket().local_addr().ok();
+                info.peer_addr = Some(connection.peer());
+                info.path = Some(connection.path());
+            }
+            Some(Link::Roce(connection)) => info.add_roce(&connection),
         }
+        info
+    }
+
+    fn add_roce(&mut self, connection: &RoceConnection) {
+        let settings = connection.settings();
+        self.local_addr = Some(connection.local_addr());
+        self.peer_addr = Some(connection.peer());
+        self.path = Some(StreamPath::Roce);
+        self.qpn = Some(connection.qpn());
+        self.peer_qpn = Some(settings.dest_qpn);
+        self.attr.path_mtu = Some(settings.mtu);
+        self.attr.ack_timeout = settings.timeout;
+        self.attr.retry_count = Some(settings.retry_count);
+        self.attr.psns = Some(Psns {
+            send: settings.send_psn,
+            receive: settings.receive_psn,
+        });
     }
 
     /// As one line of text.
@@ -242,6 +294,18 @@ impl QueuePairInfo {
                 "no_shared_memory",
                 or_none(self.path.as_ref().and_then(StreamPath::reason)),
             ),
+            ("qpn", or_none(self.qpn.map(Qpn::get))),
+            ("peer_qpn", or_none(self.peer_qpn.map(Qpn::get))),
+            ("traffic_class", or_none(attr.traffic_class)),
+            ("path_mtu", or_none(attr.path_mtu.map(Mtu::bytes))),
+            ("ack_timeout", or_none(attr.ack_timeout.map(seconds))),
+            ("retry_count", or_none(attr.retry_count)),
+            ("send_psn", or_none(attr.psns.map(|psns| psns.send.get()))),
+            (
+                "receive_psn",
+                or_none(attr.psns.map(|psns| psns.receive.get())),
+            ),
+            ("grace", seconds(attr.grace)),
             ("peer_timeout", or_none(attr.peer_timeout.map(seconds))),
             ("rnr_retry", format!("{:?}", attr.rnr_retry)),
             ("rnr_timer", attr.rnr_timer.code().to_string()),
@@ -264,8 +328,8 @@ impl QueuePair {
     pub fn query(&self) -> Result<QueuePairInfo, Error> {
         self.core.check()?;
         let qp = self.core.function.query_qp(self.number())?;
-        let (attr, connection) = (*self.attr.lock(), self.slot.get());
-        let connection = connection.as_deref();
-        Ok(QueuePairInfo::new(&self.core, qp, attr, connection))
+        let attr = *self.attr.lock();
+        let link = Link::new(self.slot.get(), self.slot.roce());
+        Ok(QueuePairInfo::new(&self.core, qp, attr, link))
     }
 }

@@ -5,7 +5,7 @@
 use core::net::IpAddr;
 use core::time::Duration;
 
-use verbena_nic::{Outbox, QpState, QpType};
+use verbena_nic::{QpState, QpType};
 use verbena_roce::Settings;
 use verbena_stream::RnrRetry;
 use verbena_wire::number::{Psn, Qpn};
@@ -83,8 +83,8 @@ impl QueuePair {
             return;
         }
         if let Some(connection) = self.slot.roce() {
-            let settings = self.roce_settings(connection.dest_qpn());
-            self.qp.restart_requester(&settings, &mut Outbox::new());
+            let settings = self.roce_settings(connection.settings().dest_qpn);
+            connection.restart_requester(&settings);
         }
     }
 

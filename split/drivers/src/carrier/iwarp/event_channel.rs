@@ -82,6 +82,7 @@ impl EventChannel {
             Event::Completion { .. }
             | Event::CqOverflow { .. }
             | Event::SrqLimit { .. }
+            | Event::SrqError { .. }
             | Event::Established { .. }
             | Event::SqDrained { .. }
             | Event::LastWqe { .. }

@@ -16,7 +16,6 @@ fn every_cause_has_its_own_well_formed_line() {
         completion(Reason::Next),
         completion(Reason::Solicited),
         completion(Reason::Failure),
-        Cause::SrqError { srq },
         Cause::CommandDone { command: 9 },
         channel(ChannelEvent::BuffersLow),
         channel(ChannelEvent::Returned),
@@ -32,6 +31,7 @@ fn every_cause_has_its_own_well_formed_line() {
     let rdma = [
         Event::CqOverflow { cq },
         Event::SrqLimit { srq },
+        Event::SrqError { srq },
         Event::QpRequest { qp },
         Event::QpAccess { qp },
         Event::QpFatal { qp },
