@@ -229,7 +229,10 @@ fn killed_peer_fails_requests_over_roce() {
     let process = std::process::id() as u8 & 0x7f | 0x40;
     let [here, there] = [1, 2].map(|host| format!("127.{process}.255.{host}"));
     let settings = [("wire", "roce"), ("dead_after", "500ms")];
-    let mut peer = Peer::start("target", &[&settings[..], &[("device", there.as_str())]].concat());
+    let mut peer = Peer::start(
+        "target",
+        &[&settings[..], &[("device", there.as_str())]].concat(),
+    );
     let side = Side::new(&[&settings[..], &[("device", here.as_str())]].concat());
     let (at, remote) = peer.target_info();
     dial(&side.qp, at).unwrap();
