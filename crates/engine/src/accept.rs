@@ -5,6 +5,7 @@ pub(crate) mod acceptor;
 pub(crate) mod listening;
 pub(crate) mod owner_rules;
 pub(crate) mod request;
+pub(crate) mod shares;
 
 use core::net::SocketAddr;
 use std::sync::{Arc, Weak};

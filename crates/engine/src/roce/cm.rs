@@ -174,7 +174,7 @@ impl RoceCm {
             ca_guid: random | 1,
             qpn,
             next_psn: AtomicU32::new(0),
-            table: Mutex::default(),
+            table: Mutex::new(Table::new(core.config.half_open as usize)),
             listeners: Services::default(),
             sidr_listeners: Services::default(),
             ended: Mutex::default(),
@@ -592,9 +592,8 @@ impl RoceCm {
                 .unwrap_or_default()
                 .to_vec(),
         };
-        let limit = core.config.half_open as usize;
         self.with_table(core, |table| {
-            if !table.admits(from, limit) || table.find_request(from, req.local_id).is_some() {
+            if table.find_request(from, req.local_id).is_some() {
                 return;
             }
             // Without randomness the request is dropped, and repeated.

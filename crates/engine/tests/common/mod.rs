@@ -11,6 +11,7 @@ pub mod capture;
 pub mod datagrams;
 pub mod mpa;
 pub mod process;
+pub mod roce;
 pub mod tcp;
 pub mod ulp;
 

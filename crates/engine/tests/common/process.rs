@@ -1,6 +1,7 @@
 //! A second process for tests: the same test program again, started with a role.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::IpAddr;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -82,6 +83,11 @@ impl Peer {
         kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
+    /// Waits until it has ended.
+    pub fn wait_ended(&mut self) {
+        self.child.wait().unwrap();
+    }
+
     pub fn id(&self) -> u32 {
         self.child.id()
     }
@@ -112,7 +118,11 @@ pub const RECEIVES: u64 = 256;
 pub fn target(settings: &[(String, String)]) {
     let settings: Vec<_> = settings.iter().map(|(k, v)| (&**k, &**v)).collect();
     let side = Side::new(&settings);
-    let listener = side.engine.listen(loopback(), 16).unwrap();
+    let device = settings.iter().find(|(key, _)| *key == "device");
+    let at = device.map_or(loopback(), |(_, at)| {
+        (at.parse::<IpAddr>().unwrap(), 0).into()
+    });
+    let listener = side.engine.listen(at, 16).unwrap();
     let (at, stag) = (side.memory.at(), side.memory.stag());
     print_line(&format!(
         "{} {} {at}",

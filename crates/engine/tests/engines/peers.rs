@@ -15,6 +15,19 @@ use crate::common::{SEND, Side, dial, pseudo_random, read_from, write_to};
 /// Limit of outstanding requests.
 const MAX_OUTSTANDING: usize = 48;
 
+/// Through shared memory, and over TCP.
+const SAME_HOST: [(&str, &str); 2] = [("same_host", "on"), ("same_host", "off")];
+
+/// Stops the process, and waits until it is stopped.
+fn stop(peer: &Peer) {
+    peer.signal(Signal::STOP);
+    let status = format!("/proc/{}/status", peer.id());
+    crate::common::wait("the stop", || {
+        let status = std::fs::read_to_string(&status).unwrap();
+        status.contains("State:\tT")
+    });
+}
+
 /// Posts work of all kinds, and collects the completions.
 struct Traffic<'a> {
     side: &'a Side,
@@ -97,13 +110,14 @@ fn traffic<'a>(side: &'a Side, remote: RemoteAddr, settings: &[(&str, &str)]) ->
 /// All outstanding requests complete: one with the error of the loss, the others flushed, in order.
 #[test]
 fn killed_peer_fails_all_outstanding_requests() {
-    let kinds: [(&[(&str, &str)], Status); 3] = [
-        (&[("crc", "off")], Status::RetryExcErr),
-        (&[("crc", "on")], Status::RetryExcErr),
-        (&[("personality", "iwarp")], Status::WrFlushErr),
+    let kinds = [
+        (("crc", "off"), Status::RetryExcErr),
+        (("crc", "on"), Status::RetryExcErr),
+        (("personality", "iwarp"), Status::WrFlushErr),
     ];
-    for round in 0..12 {
-        let (settings, lost) = kinds[round % kinds.len()];
+    for round in 0..18 {
+        let (setting, lost) = kinds[round % kinds.len()];
+        let settings = &[setting, SAME_HOST[round / kinds.len() % 2]];
         let (peer, side, remote) = start_pair(settings);
         let mut traffic = traffic(&side, remote, settings);
         traffic.run(Duration::from_micros(pseudo_random(round as u64) % 20_000));
@@ -130,10 +144,11 @@ fn killed_peer_fails_all_outstanding_requests() {
 /// A stopped process does not read, but its kernel acknowledges: the peer is not dead (docs/connections.md, "Peers that die, stall or fall silent").
 #[test]
 fn stopped_and_continued_peer_loses_nothing() {
-    for round in 0..6_u64 {
+    for round in 0..8_u64 {
         let settings = [
             ("dead_after", "300ms"),
             ("crc", if round % 2 == 0 { "on" } else { "off" }),
+            SAME_HOST[round as usize / 2 % 2],
         ];
         let (peer, side, remote) = start_pair(&settings);
         let mut traffic = traffic(&side, remote, &settings);
@@ -164,16 +179,16 @@ fn stalled_after_limits_the_wait_for_a_peer() {
         (0..40).for_each(|id| side.post(id, write_to(remote), &[side.sge(0, 4 << 20)]));
     };
     let posts: [fn(&Side, RemoteAddr); 2] = [small, large];
-    for personality in ["roce", "iwarp"] {
+    let personalities = SAME_HOST.map(|same_host| [("roce", same_host), ("iwarp", same_host)]);
+    for (personality, same_host) in personalities.concat() {
         for post in posts {
-            let settings = [("stalled_after", "1s"), ("personality", personality)];
+            let settings = [
+                ("stalled_after", "1s"),
+                ("personality", personality),
+                same_host,
+            ];
             let (peer, side, remote) = start_pair(&settings);
-            peer.signal(Signal::STOP);
-            let status = format!("/proc/{}/status", peer.id());
-            crate::common::wait("the stop", || {
-                let status = std::fs::read_to_string(&status).unwrap();
-                status.contains("State:\tT")
-            });
+            stop(&peer);
             let began = Instant::now();
             post(&side, remote);
             let status = side.complete(1)[0].status;
@@ -188,15 +203,66 @@ fn stalled_after_limits_the_wait_for_a_peer() {
     }
 }
 
+/// The same for an unreliable queue pair: its requests succeed, and its connection ends.
+#[test]
+fn stalled_after_limits_unreliable_connections() {
+    for same_host in SAME_HOST {
+        let settings = [("stalled_after", "1s"), same_host];
+        let mut peer = Peer::start("target", &settings);
+        let side = network::side(&settings, QpType::Uc);
+        let (at, remote) = peer.target_info();
+        dial(&side.qp, at).unwrap();
+        stop(&peer);
+        let began = Instant::now();
+        // More than the buffers between the two hold.
+        for id in 0..400 {
+            side.post(id, write_to(remote), &[side.sge(0, 64 << 10)]);
+        }
+        crate::common::wait("the end", || network::is_end_reported(&side));
+        assert!(began.elapsed() >= Duration::from_secs(1), "too early");
+    }
+}
+
+/// Over RoCEv2 nothing tells a queue pair that its peer is gone but requests without an answer.
+#[test]
+fn killed_peer_fails_requests_over_roce() {
+    let process = std::process::id() as u8 & 0x7f | 0x40;
+    let [here, there] = [1, 2].map(|host| format!("127.{process}.255.{host}"));
+    let settings = [("wire", "roce"), ("dead_after", "500ms")];
+    let mut peer = Peer::start(
+        "target",
+        &[&settings[..], &[("device", there.as_str())]].concat(),
+    );
+    let side = Side::new(&[&settings[..], &[("device", here.as_str())]].concat());
+    let (at, remote) = peer.target_info();
+    dial(&side.qp, at).unwrap();
+    side.receive(9, &[side.sge(0, 64)]);
+    side.post(0, write_to(remote), &[side.sge(0, 64)]);
+    assert_eq!(side.statuses(1), [(0, Status::Success)]);
+    peer.signal(Signal::KILL);
+    peer.wait_ended();
+    assert_eq!(side.qp.state(), QpState::Rts, "nothing is outstanding");
+    for id in 1..4 {
+        side.post(id, write_to(remote), &[side.sge(0, 64)]);
+    }
+    let lost = Status::RetryExcErr;
+    let flushed = Status::WrFlushErr;
+    let expected = [(1, lost), (2, flushed), (3, flushed), (9, flushed)];
+    assert_eq!(side.statuses(4), expected);
+}
+
 /// A queue pair that only receives, or is idle, has no request that could fail.
 #[test]
 fn killed_peer_is_noticed_by_receivers() {
-    for (personality, qp_type) in [
-        ("roce", QpType::Rc),
-        ("iwarp", QpType::Rc),
-        ("roce", QpType::Uc),
-    ] {
-        let settings = [("personality", personality)];
+    let kinds = SAME_HOST.map(|same_host| {
+        [
+            ("roce", QpType::Rc, same_host),
+            ("iwarp", QpType::Rc, same_host),
+            ("roce", QpType::Uc, same_host),
+        ]
+    });
+    for (personality, qp_type, same_host) in kinds.concat() {
+        let settings = [("personality", personality), same_host];
         let mut peer = Peer::start("target", &settings);
         let side = network::side(&settings, qp_type);
         let (at, _) = peer.target_info();

@@ -1,26 +1,24 @@
 //! Connections by the connection manager of RoCEv2: two engines, and engines with scripted peers that speak its messages.
 //! Each test has addresses of its own in 127.0.0.0/8, since an address has one port 4791. Messages are lost by a peer that ignores them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::mpsc::{self, Receiver};
 
 use verbena_engine::{
-    Error, Incoming, Listening, SidrListener, SidrQuery, SidrRequest, UdEndpoint,
+    Error, Incoming, Listening, OobPeer, SidrListener, SidrQuery, SidrRequest, UdEndpoint,
 };
 use verbena_nic::{Event, QpState, Status};
 use verbena_testing::wait_for;
+use verbena_wire::ext::DialReject;
 use verbena_wire::roce::cm::{
-    CmMessage, CmPath, CmTransport, CmaHeader, Dreq, Rej, RejReason, Rep, Req, Rtu, SidrReq,
+    CmMessage, CmTransport, CmaHeader, Dreq, Rej, RejReason, Rep, Req, Rtu, SidrReq,
 };
-use verbena_wire::roce::{
-    Deth, MadHeader, Operation, Packet, Path, Psn, Qpn, Service, Tail, icrc_over_socket,
-};
+use verbena_wire::roce::{Operation, Packet, Psn, Qpn, Service, Tail};
 
-use crate::common::{SEND, Side, TEST_TIMEOUT, pattern};
+use crate::common::roce::{Mad, Peer, QP1, ROCE_PORT, cma, parse, request};
+use crate::common::{SEND, Side, TEST_TIMEOUT, callable_side, exchange, make_qp, pattern};
 
-const ROCE_PORT: u16 = 4791;
-const QP1: Qpn = Qpn::wrapping(1);
 /// Private data of a REQ, a REP and a REJ as a program gets it: with zeros behind it.
 const REQ_DATA: usize = 56;
 const REP_DATA: usize = 196;
@@ -28,8 +26,6 @@ const REJ_DATA: usize = 148;
 /// The same of a SIDR_REQ and a SIDR_REP.
 const SIDR_REQ_DATA: usize = 180;
 const SIDR_REP_DATA: usize = 136;
-
-type Mad = [u8; MadHeader::MAD_LEN];
 
 /// Addresses that no other test has, in this process or in one beside it.
 fn addresses<const N: usize>() -> [IpAddr; N] {
@@ -330,112 +326,6 @@ fn repeated_datagram_query_is_shown_once() {
     peer.send(here, 5, req);
     assert_eq!(peer.receive(), first);
     assert!(requests.try_recv().is_err());
-}
-
-/// A peer that is played by the test: a socket at port 4791.
-struct Peer {
-    socket: UdpSocket,
-    address: IpAddr,
-    psn: u32,
-}
-
-impl Peer {
-    fn new(address: IpAddr) -> Peer {
-        let socket = UdpSocket::bind((address, ROCE_PORT)).unwrap();
-        socket.set_read_timeout(Some(TEST_TIMEOUT)).unwrap();
-        Peer {
-            socket,
-            address,
-            psn: 0,
-        }
-    }
-
-    fn send_mad(&mut self, to: IpAddr, mad: &Mad) {
-        let deth = Deth {
-            qkey: MadHeader::QKEY,
-            src_qpn: QP1,
-        };
-        let packet = Packet {
-            payload: mad,
-            ..Packet::new(
-                Operation::Datagram(deth, None),
-                QP1,
-                Psn::wrapping(self.psn),
-            )
-        };
-        self.psn += 1;
-        self.send_packet(to, &packet);
-    }
-
-    fn send_packet(&self, to: IpAddr, packet: &Packet<'_>) {
-        let mut bytes = Vec::new();
-        packet.emit(&mut bytes);
-        let path = Path {
-            src: self.address,
-            dst: to,
-            src_port: ROCE_PORT,
-            dst_port: ROCE_PORT,
-        };
-        bytes.extend_from_slice(&icrc_over_socket(path, &bytes));
-        self.socket.send_to(&bytes, (to, ROCE_PORT)).unwrap();
-    }
-
-    fn send(&mut self, to: IpAddr, transaction: u64, message: CmMessage<'_>) {
-        self.send_mad(to, &message.emit(transaction));
-    }
-
-    /// The next message for queue pair 1.
-    fn receive(&self) -> Mad {
-        let mut bytes = [0; 8192];
-        loop {
-            let (len, _) = self.socket.recv_from(&mut bytes).unwrap();
-            let (packet, _) = Packet::parse(&bytes[..len]).unwrap();
-            if packet.dest_qpn == QP1 {
-                return packet.payload.try_into().unwrap();
-            }
-        }
-    }
-}
-
-fn parse(mad: &Mad) -> (u64, CmMessage<'_>) {
-    CmMessage::parse(mad).unwrap()
-}
-
-/// The request of a scripted peer.
-fn request<'a>(local_id: u32, at: SocketAddr, private: &'a [u8]) -> Req<'a> {
-    Req {
-        local_id,
-        service: CmaHeader::service_id(CmaHeader::PS_TCP, at.port()),
-        ca_guid: 1,
-        qkey: 0,
-        qpn: Qpn::wrapping(0x11),
-        responder_resources: 3,
-        initiator_depth: 2,
-        remote_response_timeout: 20,
-        transport: CmTransport::Rc,
-        flow_control: false,
-        starting_psn: Psn::wrapping(0xa5_55c9),
-        local_response_timeout: 20,
-        retry_count: 7,
-        pkey: 0xffff,
-        mtu: 3,
-        rnr_retry_count: 7,
-        max_cm_retries: 15,
-        srq: false,
-        primary: CmPath {
-            ack_timeout: 19,
-            ..CmPath::default()
-        },
-        alternate: CmPath::default(),
-        private,
-    }
-}
-
-fn cma(src: IpAddr, dst: IpAddr, said: &[u8]) -> Vec<u8> {
-    let port = 37_986;
-    let mut private = CmaHeader { port, src, dst }.emit().to_vec();
-    private.extend_from_slice(said);
-    private
 }
 
 /// The reply of a scripted peer to a REQ.
@@ -804,6 +694,46 @@ fn flood_of_requests_is_bounded() {
 }
 
 #[test]
+fn four_flooding_sources_leave_room_for_a_fifth() {
+    let [here, honest, flooders @ ..] = addresses::<6>();
+    let b = side_at(here, &[("half_open", "16")]);
+    let listening = b.engine.listen((here, 0).into(), 64).unwrap();
+    let at = listening.local_addr().unwrap();
+    for flooder in flooders {
+        let (mut peer, private) = (Peer::new(flooder), cma(flooder, here, b""));
+        for id in 1..=50 {
+            let req = request(id, at, &private);
+            peer.send(here, id.into(), CmMessage::Req(req));
+        }
+    }
+    let mut peer = Peer::new(honest);
+    let private = cma(honest, here, b"hello");
+    peer.send(here, 7, CmMessage::Req(request(0xa, at, &private)));
+    // The program answers none of the others.
+    let mut waiting = Vec::new();
+    let incoming = wait_for("the request of the honest peer", || {
+        let incoming = listening.try_next().unwrap()?;
+        if incoming.peer_addr().ip() == honest {
+            return Some(incoming);
+        }
+        waiting.push(incoming);
+        None
+    });
+    let _accepted = accept(incoming, &b, b"welcome");
+    let rep = peer.receive();
+    let (7, CmMessage::Rep(rep)) = parse(&rep) else {
+        panic!("a REP");
+    };
+    assert!(rep.private.starts_with(b"welcome"));
+    // One of a flooding source was given up for it, perhaps before it was shown.
+    let answered = waiting.into_iter().map(|one| {
+        let qp = make_qp(&b.engine, &b.cq, b.pd);
+        one.accept(&qp, b"", |_| ()).is_ok()
+    });
+    assert_eq!(answered.filter(|is_accepted| *is_accepted).count(), 15);
+}
+
+#[test]
 fn unsuitable_requests_are_rejected_with_a_reason() {
     let [here, there] = addresses();
     let (b, mut peer) = (side_at(here, &[]), Peer::new(there));
@@ -979,4 +909,125 @@ fn rxe_accepts_our_request_as_captured() {
     let drep = with_ids(&next(), ending, None, Some(req.local_id));
     peer.send_mad(here, &drep);
     wait_disconnected(&a);
+}
+
+const KEY: (&str, &str) = ("key", "the key of these tests");
+
+#[test]
+fn key_rejects_requests_without_peers_entry() {
+    let [here, there, known] = addresses();
+    let entry = format!("{known}=roce");
+    let b = side_at(here, &[KEY, ("peers", &entry)]);
+    let (mut peer, mut admitted) = (Peer::new(there), Peer::new(known));
+    let (listening, at) = listen(&b, here);
+    let private = cma(there, here, b"");
+    peer.send(here, 3, CmMessage::Req(request(0xa, at, &private)));
+    let rej = peer.receive();
+    let (3, CmMessage::Rej(rej)) = parse(&rej) else {
+        panic!("a REJ");
+    };
+    assert_eq!((rej.remote_id, rej.reason), (0xa, RejReason::CONSUMER));
+    let told = DialReject::KeyMismatch.emit();
+    assert!(rej.private.starts_with(&told));
+    assert_eq!(b.engine.access_list().refused(), 1);
+    assert!(listening.try_next().unwrap().is_none(), "nothing was shown");
+    let private = cma(known, here, b"");
+    admitted.send(here, 4, CmMessage::Req(request(0xb, at, &private)));
+    let incoming = listening.next().unwrap().unwrap();
+    assert_eq!(incoming.peer_addr().ip(), known);
+    assert_eq!(b.engine.access_list().refused(), 1);
+}
+
+#[test]
+fn key_refuses_to_connect_without_peers_entry() {
+    let [here, there] = addresses();
+    let (a, peer) = (side_at(here, &[KEY]), Peer::new(there));
+    let at = (there, 7174).into();
+    match a.qp.connect(at, b"", |_| ()) {
+        Err(Error::Unauthenticated { peer }) => assert_eq!(peer, at),
+        other => panic!("{other:?}"),
+    }
+    drop(a);
+    let entry = format!("{there}=roce");
+    let a = side_at(here, &[KEY, ("peers", &entry)]);
+    let _answer = connect(&a, at, b"hello");
+    // The first message is of this attempt.
+    let req = peer.receive();
+    let (_, CmMessage::Req(req)) = parse(&req) else {
+        panic!("a REQ");
+    };
+    assert!(req.private[CmaHeader::LEN..].starts_with(b"hello"));
+}
+
+/// Over RoCEv2, with a queue pair that can be connected by number.
+fn callable_at(address: IpAddr, settings: &[(&str, &str)]) -> Side {
+    let device = address.to_string();
+    let mut all = vec![("wire", "roce"), ("device", device.as_str())];
+    all.extend_from_slice(settings);
+    callable_side(&all)
+}
+
+fn set_peer(side: &Side, local: IpAddr, address: IpAddr, number: Qpn) -> Result<(), Error> {
+    if side.qp.state() == QpState::Reset {
+        side.qp.modify(QpState::Init).unwrap();
+    }
+    side.qp.set_peer(OobPeer {
+        local,
+        address,
+        number,
+    })
+}
+
+#[test]
+fn key_refuses_numbers_without_peers_entry() {
+    let [here, there] = addresses();
+    let a = callable_at(here, &[KEY]);
+    match set_peer(&a, here, there, Qpn::wrapping(0x11)) {
+        Err(Error::Unauthenticated { peer }) => assert_eq!(peer, (there, ROCE_PORT).into()),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(a.qp.state(), QpState::Init);
+    drop(a);
+    let entries = [format!("{there}=roce"), format!("{here}=roce")];
+    let (a, b) = (
+        callable_at(here, &[KEY, ("peers", &entries[0])]),
+        callable_at(there, &[KEY, ("peers", &entries[1])]),
+    );
+    let numbers = [&a, &b].map(|side| side.qp.oob_qpn().unwrap());
+    set_peer(&a, here, there, numbers[1]).unwrap();
+    set_peer(&b, there, here, numbers[0]).unwrap();
+    for side in [&a, &b] {
+        side.qp.modify(QpState::Rts).unwrap();
+    }
+    exchange(&a, &b);
+}
+
+#[test]
+fn tls_refuses_roce() {
+    let [here, there] = addresses();
+    let entry = format!("{there}=roce");
+    let tls = [KEY, ("tls", "psk"), ("peers", entry.as_str())];
+    let a = callable_at(here, &tls);
+    let number = set_peer(&a, here, there, Qpn::wrapping(0x11));
+    assert!(matches!(number, Err(Error::NoDatagrams)), "{number:?}");
+    assert_eq!(a.qp.state(), QpState::Init);
+    let to: SocketAddr = (there, 7174).into();
+    let connect = a.qp.connect(to, b"", |_| ());
+    assert!(matches!(connect, Err(Error::NoDatagrams)), "{connect:?}");
+    let query = a.engine.query_sidr(None, to, b"", |_| ());
+    assert!(matches!(query, Err(Error::NoDatagrams)), "{query:?}");
+    let listen = a.engine.listen((here, 0).into(), 16);
+    assert!(matches!(listen, Err(Error::NoDatagrams)), "{listen:?}");
+}
+
+/// A key protects connections. Datagrams have the Q_Key, and what a query tells is no more than that.
+#[test]
+fn key_leaves_datagram_queries_open() {
+    let [here, there] = addresses();
+    let (a, b) = (side_at(here, &[KEY]), side_at(there, &[KEY]));
+    let (listener, requests) = listen_sidr(&b, there);
+    let (_query, answer) = query(&a, listener.local_addr(), b"");
+    requests.recv_timeout(TEST_TIMEOUT).unwrap().reject(b"");
+    let answer = answer.recv_timeout(TEST_TIMEOUT).unwrap();
+    assert!(matches!(answer, Err(Error::Rejected { .. })), "{answer:?}");
 }

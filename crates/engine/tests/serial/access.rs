@@ -11,12 +11,17 @@ use std::sync::{Arc, Mutex};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use verbena_engine::notify::monitor::{GREETING, NAME};
 use verbena_engine::security::access::RefusedBy;
-use verbena_engine::{Engine, QueuePairOptions};
+use verbena_engine::{Engine, OobPeer, QueuePairOptions};
+use verbena_nic::{QpState, ReceiveWr};
 use verbena_testing::own_process;
+use verbena_wire::roce::cm::CmMessage;
+use verbena_wire::roce::{Operation, Packet, Psn, Qpn, Service, Tail};
 
 use crate::common::datagrams::Side as UdSide;
+use crate::common::roce::{Peer, cma, request};
 use crate::common::{
-    LIMITS, Side, TEST_TIMEOUT, config, connect_pair, loopback, make_qp, serialize_tests, wait,
+    LIMITS, Side, TEST_TIMEOUT, complete, config, connect_pair, loopback, make_qp, serialize_tests,
+    wait,
 };
 
 const NEAR: Ipv4Addr = Ipv4Addr::LOCALHOST;
@@ -125,7 +130,7 @@ fn datagrams_of_refused_sources_are_dropped() {
     for side in [&far, &near] {
         side.send(7, denying.to(side), &[side.sge(0, 32)]);
     }
-    let came = crate::common::complete(&denying.cq, 1);
+    let came = complete(&denying.cq, 1);
     assert_eq!(came.len(), 1);
     wait("the other one is refused", || {
         denying.engine.access_list().refused() == 1
@@ -148,6 +153,101 @@ fn sidr_requests_of_refused_sources_are_dropped() {
             engine.access_list().refused() == 1 && sidr.counters().malformed == malformed
         });
     }
+}
+
+/// The socket of RoCEv2 is one for connections, their requests and datagrams.
+const ROCE_NEAR: &str = "127.94.5.1";
+const ROCE_FAR: &str = "127.94.5.2";
+
+/// One packet was refused.
+fn wait_refused(engine: &Engine) {
+    wait("it is refused", || engine.access_list().refused() == 1);
+}
+
+fn roce_settings(device: &str) -> [(&str, &str); 3] {
+    [("device", device), ("wire", "roce"), ("deny", ROCE_FAR)]
+}
+
+#[test]
+fn roce_requests_of_refused_sources_are_dropped() {
+    let _alone = serialize_tests();
+    let device: IpAddr = "127.94.5.3".parse().unwrap();
+    let side = Side::new(&roce_settings("127.94.5.3"));
+    let listener = side.engine.listen((device, 0).into(), 16).unwrap();
+    let at = listener.local_addr().unwrap();
+    for source in [ROCE_FAR, ROCE_NEAR] {
+        let source: IpAddr = source.parse().unwrap();
+        let private = cma(source, device, b"");
+        let req = CmMessage::Req(request(0xa, at, &private));
+        Peer::new(source).send(device, 3, req);
+    }
+    // The later one is shown.
+    let shown = listener.next().unwrap().unwrap();
+    assert_eq!(shown.peer_addr().ip().to_string(), ROCE_NEAR);
+    wait_refused(&side.engine);
+    assert!(listener.try_next().unwrap().is_none());
+}
+
+#[test]
+fn roce_packets_of_refused_sources_are_dropped() {
+    let _alone = serialize_tests();
+    let device: IpAddr = "127.94.5.4".parse().unwrap();
+    let side = Side::new(&roce_settings("127.94.5.4"));
+    // Connections that the program makes itself are not refused, the packets of their peers are.
+    let sent = [ROCE_FAR, ROCE_NEAR].map(|peer| {
+        let peer: IpAddr = peer.parse().unwrap();
+        let options = QueuePairOptions {
+            oob: true,
+            limits: LIMITS,
+            ..QueuePairOptions::new(side.pd)
+        };
+        let qp = side.engine.create_qp(&side.cq, &side.cq, options).unwrap();
+        qp.modify(QpState::Init).unwrap();
+        let scatter = [side.sge(0, 64)];
+        let scatter = &scatter;
+        qp.post_receive(&ReceiveWr { id: 1, scatter }).unwrap();
+        let number = Qpn::wrapping(0x11);
+        let (local, address) = (device, peer);
+        qp.set_peer(OobPeer {
+            local,
+            address,
+            number,
+        })
+        .unwrap();
+        let packet = Packet {
+            payload: b"hello",
+            ack_request: true,
+            ..Packet::new(
+                Operation::SendOnly(Service::Rc, Tail::Plain),
+                qp.oob_qpn().unwrap(),
+                Psn::wrapping(0),
+            )
+        };
+        Peer::new(peer).send_packet(device, &packet);
+        qp
+    });
+    // The packet of the other peer was sent later.
+    let came = complete(&side.cq, 1);
+    assert_eq!(came[0].qpn, sent[1].oob_qpn().unwrap().get());
+    wait_refused(&side.engine);
+    assert_eq!(sent[0].view().counters.messages_in, 0);
+}
+
+#[test]
+fn roce_datagrams_of_refused_sources_are_dropped() {
+    let _alone = serialize_tests();
+    let denying = UdSide::with(&roce_settings("127.94.5.5"));
+    let [far, near] =
+        [ROCE_FAR, ROCE_NEAR].map(|device| UdSide::with(&[("device", device), ("wire", "roce")]));
+    denying.receive(1, 0, 200);
+    denying.receive(2, 200, 200);
+    for side in [&far, &near] {
+        side.send(7, denying.to(side), &[side.sge(0, 32)]);
+    }
+    let came = complete(&denying.cq, 1);
+    assert_eq!(came[0].src_qp, near.ud.number().get());
+    wait_refused(&denying.engine);
+    assert_eq!(denying.ud.view().counters.received, 1);
 }
 
 #[test]

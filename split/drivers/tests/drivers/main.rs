@@ -9,6 +9,7 @@ mod space;
 mod cells_impaired_network;
 mod cells_on_interfaces;
 mod disks;
+mod forged_request;
 mod host_memory;
 mod invalid_hosts;
 mod invalid_queues;

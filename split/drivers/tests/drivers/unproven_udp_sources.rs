@@ -15,13 +15,9 @@ use verbena_split::stop::Stop;
 use verbena_split::unit::{LanPort, Unit, UnitOptions};
 use verbena_split::{Arrangement, Journal};
 use verbena_testing::wait_for;
-use verbena_wire::crc::{crc32c, crc32c_wire};
 
+use crate::forged_request::{LISTENER, OLD_LISTENER, connect};
 use crate::space::{Netns, privileged, wait_until};
-
-/// Listeners for acknowledged channels of hosts with support for cookies, and without.
-const LISTENER: u32 = 3;
-const OLD_LISTENER: u32 = 1;
 
 type LogLines = Arc<Mutex<Vec<String>>>;
 
@@ -67,26 +63,6 @@ fn hello(service: u64, name: &str) -> Hello {
         data_pair: None,
         name: name.to_owned(),
     }
-}
-
-/// A connection request, byte by byte as in docs/cells.md, without a cookie.
-fn connect(listener: u32, service: u32) -> Vec<u8> {
-    let private = hello(u64::from(service), "x").to_bytes();
-    let mut cell = vec![0x14, 0x18];
-    cell.extend((4 + private.len() as u16).to_be_bytes());
-    cell.extend([0xff; 6]);
-    cell.extend([2, 7]);
-    cell.extend(service.to_be_bytes());
-    cell.extend(listener.to_be_bytes());
-    cell.extend(20_u32.to_be_bytes());
-    cell.extend(service.to_be_bytes());
-    cell.extend([0; 4]);
-    cell.extend([1, 0, 0, 0]);
-    cell.extend(private);
-    let crc = crc32c(&cell);
-    cell.extend(crc32c_wire(crc));
-    assert_eq!(cell.len(), 57);
-    cell
 }
 
 /// The bytes received within a time that is long for retransmissions, and the last datagram.

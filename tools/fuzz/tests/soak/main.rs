@@ -1,11 +1,21 @@
-//! A soak test: connections, stream sockets, datagrams, users of a shared receive queue, NBD clients and split hosts come and go, a
-//! twentieth of the peers misbehave, and at the end the process holds no more descriptors, threads and memory than before. It takes a few
+//! A soak test: connections over TCP and RoCEv2, stream sockets, datagrams, users of a shared receive queue, NBD clients and split hosts come
+//! and go, a twentieth of the peers misbehave, and at the end the process holds no more descriptors, threads and memory than before. It takes a few
 //! seconds, ten minutes if `LONG_TESTS` is set, and `SOAK_SECONDS` seconds if that is set.
 
+mod attacks;
 mod datagrams;
 mod export;
+#[path = "../../../../split/drivers/tests/drivers/forged_request.rs"]
+mod forged_request;
 #[path = "../../../../storage/disks/tests/common/ram.rs"]
 mod ram;
+#[path = "../../../../crates/engine/tests/common/roce.rs"]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "tests of the engine use the rest"
+)]
+mod roce_peer;
 mod shared;
 #[path = "../../../../split/lan/tests/common/space.rs"]
 mod space;
@@ -18,6 +28,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use attacks::{Attacks, FORGED};
 use datagrams::Datagrams;
 use export::Disk;
 use shared::Shared;
@@ -33,6 +44,8 @@ use verbena_testing::serve_until;
 const CLIENTS: u64 = 3;
 /// One attempt in this many misbehaves.
 const HOSTILE: u64 = 20;
+/// The seed of the first phase, which creates what stays: each attack is made at least once.
+const FIRST: u64 = 1;
 /// An MPA Request of revision 1 without private data (RFC 5044 §7.1.1).
 const REQUEST: &[u8] = b"MPA ID Req Frame\0\x01\0\0";
 /// Counts what is allocated.
@@ -55,6 +68,10 @@ struct Counts {
     datagrams: AtomicU64,
     exports: AtomicU64,
     hosts: AtomicU64,
+    /// With a key.
+    keyed: AtomicU64,
+    /// Over RoCEv2.
+    roce: AtomicU64,
     hostile: AtomicU64,
 }
 
@@ -100,6 +117,7 @@ impl Drop for ClearOnDrop<'_> {
 /// Both sides, which exist from the first phase to the last.
 struct World {
     client: Device,
+    server: Device,
     listener: Listener,
     memory: Memory,
     net: std::sync::Arc<Net>,
@@ -107,6 +125,7 @@ struct World {
     shared: Shared,
     datagrams: Datagrams,
     disk: Disk,
+    attacks: Attacks,
     /// None where no TAP interface can be created.
     split: Option<Split>,
     counts: Counts,
@@ -138,11 +157,13 @@ impl World {
             listener: server.listen("127.0.0.1:0").unwrap(),
             memory: server.memory(1 << 20, Access::ALL).unwrap(),
             client: device(&[]),
+            server,
             net: Net::open(device(&[])),
             sockets,
             shared: Shared::new(),
             datagrams: Datagrams::new(),
             disk: Disk::new(CLIENTS),
+            attacks: Attacks::new(),
             split,
             counts: Counts::default(),
         }
@@ -153,10 +174,11 @@ impl World {
         let (clients, servers) = (AtomicBool::new(true), AtomicBool::new(true));
         thread::scope(|scope| {
             let _stop = ClearOnDrop(&servers);
-            scope.spawn(|| self.serve(&servers));
+            scope.spawn(|| serve_echoes(&self.listener, &servers));
             scope.spawn(|| self.serve_sockets(&servers));
             scope.spawn(|| self.shared.serve(&servers));
             scope.spawn(|| self.datagrams.serve(&servers));
+            scope.spawn(|| self.attacks.serve(&servers));
             thread::scope(|scope| {
                 let (clients, counts) = (&clients, &self.counts);
                 for number in 0..CLIENTS {
@@ -166,6 +188,7 @@ impl World {
                     scope.spawn(move || self.shared.connect(clients, counts, own));
                     scope.spawn(move || self.datagrams.exchange(clients, counts, own));
                     scope.spawn(move || self.disk.connect(clients, counts, number, seed));
+                    scope.spawn(move || self.attacks.connect(clients, counts, own));
                     if let Some(split) = &self.split {
                         scope.spawn(move || split.dial(clients, counts, own));
                     }
@@ -173,29 +196,13 @@ impl World {
                 if let Some(split) = &self.split {
                     scope.spawn(move || split.drive(clients, counts, seed));
                 }
+                if seed == FIRST {
+                    scope.spawn(|| self.attacks.make_each(counts));
+                }
                 // real time: the duration of the test is its subject.
                 thread::sleep(time);
                 clients.store(false, Ordering::Relaxed);
             });
-        });
-    }
-
-    fn serve(&self, on: &AtomicBool) {
-        thread::scope(|scope| {
-            serve_until(
-                || !on.load(Ordering::Relaxed),
-                || {
-                    let Some(request) = self.listener.try_next().unwrap() else {
-                        return false;
-                    };
-                    scope.spawn(move || {
-                        if let Ok(connection) = request.accept(b"").wait() {
-                            echo(&connection);
-                        }
-                    });
-                    true
-                },
-            );
         });
     }
 
@@ -221,6 +228,7 @@ impl World {
             let left = is_hostile(round + 2);
             self.use_connection(&connection, number, round, left);
             add(&self.counts.connections);
+            read_events(&[&self.client, &self.server]);
         }
     }
 
@@ -313,13 +321,43 @@ impl World {
             self.net.wait_closed(Instant::now() + LIMIT),
             "sockets leave"
         );
+        self.attacks.settle();
         if let Some(split) = &self.split {
             split.settle();
         }
     }
 }
 
-/// Returns every message to its sender.
+/// Asynchronous events that are not read would be kept.
+fn read_events(devices: &[&Device]) {
+    for device in devices {
+        while device.next_event().is_some() {}
+    }
+}
+
+/// Accepts connections, and returns every message to its sender.
+fn serve_echoes(listener: &Listener, on: &AtomicBool) {
+    thread::scope(|scope| {
+        let accept = || {
+            let Some(request) = listener.try_next().unwrap() else {
+                return false;
+            };
+            let is_forged = request.private_data().starts_with(FORGED);
+            let accepting = request.accept(b"");
+            if is_forged {
+                return true;
+            }
+            scope.spawn(move || {
+                if let Ok(connection) = accepting.wait() {
+                    echo(&connection);
+                }
+            });
+            true
+        };
+        serve_until(|| !on.load(Ordering::Relaxed), accept);
+    });
+}
+
 fn echo(connection: &Connection) {
     loop {
         let Ok(buffer) = connection.device().buffer(40_000) else {
@@ -410,11 +448,11 @@ fn soak(split: Option<Split>) {
     let time = duration();
     let world = World::new(split);
     // What the first connections create stays: threads, rings, arenas of the allocator.
-    world.run(time / 4, 1);
+    world.run(time / 4, FIRST);
     world.settle();
     let before = settled_resources(Duration::from_secs(3), |_| false);
     let known = descriptors();
-    world.run(time - time / 4, 2);
+    world.run(time - time / 4, FIRST + 1);
     world.settle();
     let same = |held: Resources| {
         held.descriptors <= before.descriptors

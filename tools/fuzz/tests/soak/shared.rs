@@ -13,7 +13,7 @@ use verbena::low::{Data, Flags, RecvWr, SendOp, SendWr, Wc};
 use verbena::{Access, Cq, Device, Event, Listener, Memory, Pd, Qp, QpOptions, Srq, Status};
 use verbena_testing::serve_until;
 
-use crate::{Counts, REQUEST, add, completions, device, is_hostile, mix};
+use crate::{Counts, REQUEST, add, completions, device, is_hostile, mix, read_events};
 
 /// Receives of the queue, few enough for stalled peers to take all of them.
 const RECEIVES: u64 = 4;
@@ -126,6 +126,7 @@ impl Shared {
         let mut round = seed << 32;
         while on.load(Ordering::Relaxed) {
             round += 1;
+            read_events(&[&self.client]);
             if is_hostile(round) {
                 self.stall(mix(round + 1));
                 add(&counts.hostile);

@@ -2,7 +2,7 @@
 //! disconnect before all their channels are connected or without a shutdown. They are in a network namespace of the test's own.
 
 use std::collections::VecDeque;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, mpsc};
 use std::thread::{self, JoinHandle};
@@ -24,6 +24,7 @@ use verbena_split::{Arrangement, Journal};
 use verbena_split_wire::push::Status;
 use verbena_testing::{wait_for, wait_until};
 
+use crate::forged_request::{LISTENER, OLD_LISTENER, connect};
 use crate::{Counts, LIMIT, add, config, is_hostile, mix};
 
 /// A connection that is not set up in time ends its host, which the other tests of this program do not have: on a busy machine a
@@ -112,11 +113,11 @@ impl Split {
         let mut round = seed << 32;
         while on.load(Ordering::Relaxed) {
             round += 1;
-            let mut caller = Caller::dial(round);
             if is_hostile(round) {
-                caller.disconnect_abruptly(mix(round + 1));
+                misbehave(round);
                 add(&counts.hostile);
             } else {
+                let mut caller = Caller::dial(round);
                 caller.exchange(Mac::local(round));
                 caller.disconnect();
                 add(&counts.hosts);
@@ -153,6 +154,41 @@ fn attach(round: u64) {
         let message = message.expect("a unit");
         assert!(message.contains("connected to"), "{message}");
     });
+}
+
+fn misbehave(round: u64) {
+    let how = mix(round + 1);
+    match how % 5 {
+        0 => forge_requests(round),
+        1 => steal_address(round),
+        _ => Caller::dial(round).disconnect_abruptly(how),
+    }
+}
+
+/// Requests without a cookie, from a source that does not receive.
+fn forge_requests(round: u64) {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    for n in 0..32 {
+        let listener = if n % 2 == 0 { LISTENER } else { OLD_LISTENER };
+        let request = connect(listener, mix(round + n) as u32);
+        socket
+            .send_to(&request, (Ipv4Addr::LOCALHOST, PORT))
+            .unwrap();
+    }
+}
+
+/// A host asks for the address of another one.
+fn steal_address(round: u64) {
+    let (mut owner, mut thief) = (Caller::dial(round), Caller::dial(mix(round)));
+    let mac = Mac::local(round);
+    owner.exchange(mac);
+    thief.initialise();
+    assert_eq!(
+        thief.request(&ConfigRequest::SetMac(mac)),
+        Status::NotAllowed
+    );
+    thief.disconnect();
+    owner.disconnect();
 }
 
 /// The last messages of the unit, for failures.
@@ -244,8 +280,8 @@ impl Caller {
         })
     }
 
-    /// Connects all channels, agrees on terms, and sends a broadcast frame.
-    fn exchange(&mut self, mac: Mac) {
+    /// Connects all channels, and agrees on terms.
+    fn initialise(&mut self) {
         (0..self.channels).for_each(|channel| self.connect(channel));
         self.until("room", |caller| caller.link.has_room().then_some(()));
         let terms = Terms {
@@ -253,6 +289,11 @@ impl Caller {
             mtu: 1500,
         };
         assert_eq!(self.request(&ConfigRequest::Initialise(terms)), Status::Ok);
+    }
+
+    /// Sends a broadcast frame from this address.
+    fn exchange(&mut self, mac: Mac) {
+        self.initialise();
         assert_eq!(self.request(&ConfigRequest::SetMac(mac)), Status::Ok);
         let mut frame = [Mac::BROADCAST.octets(), mac.octets()].concat();
         frame.extend([0x88, 0xb6]);

@@ -19,9 +19,9 @@ use verbena_wire::roce::{Psn, Qpn, Service};
 use super::request::FirstPacketGuard;
 use super::sidr::{SidrArrival, SidrService};
 use crate::accept::acceptor::Acceptor;
+use crate::accept::shares::{Shares, Source};
 use crate::connection::{Done, Options};
 use crate::error::Error;
-use crate::security::access::source_of;
 use crate::sys;
 
 /// How long an identifier that has ended answers repeated messages.
@@ -142,8 +142,8 @@ struct Entry {
     timer: Option<Time>,
     /// Its messages wait until the queue pair is attached.
     holds: bool,
-    /// It counts among the requests of its source.
-    is_half_open: bool,
+    /// Its place among the requests that are not established.
+    place: Option<u64>,
 }
 
 impl Entry {
@@ -158,7 +158,7 @@ impl Entry {
             limit: None,
             timer: None,
             holds: false,
-            is_half_open: false,
+            place: None,
         }
     }
 
@@ -195,7 +195,6 @@ impl Entry {
 }
 
 /// All identifiers.
-#[derive(Default)]
 pub(super) struct Table {
     ids: HashMap<u32, Entry>,
     /// Requests of peers by the peer's address and identifier.
@@ -203,9 +202,10 @@ pub(super) struct Table {
     /// By the number of the queue pair in the function.
     by_qp: HashMap<u32, u32>,
     timers: BTreeSet<(Time, u32)>,
-    /// Requests of peers that are not established, by source.
-    half_open: HashMap<IpAddr, usize>,
-    half_open_count: usize,
+    /// Requests of peers that are not established. A source address in them may be forged.
+    half_open: Shares<u32>,
+    /// The places that one source may have.
+    source_limit: usize,
     /// Identifiers that have ended, the oldest first.
     closed: VecDeque<u32>,
     outgoing: Vec<Outgoing>,
@@ -213,6 +213,21 @@ pub(super) struct Table {
 }
 
 impl Table {
+    /// At most `half_open` requests of peers wait at a time.
+    pub(super) fn new(half_open: usize) -> Table {
+        Table {
+            ids: HashMap::new(),
+            by_peer: HashMap::new(),
+            by_qp: HashMap::new(),
+            timers: BTreeSet::new(),
+            half_open: Shares::new(half_open),
+            source_limit: (half_open / SOURCE_SHARE).max(1),
+            closed: VecDeque::new(),
+            outgoing: Vec::new(),
+            actions: VecDeque::new(),
+        }
+    }
+
     /// This identifier is in use.
     pub(super) fn contains(&self, local_id: u32) -> bool {
         self.ids.contains_key(&local_id)
@@ -274,18 +289,13 @@ impl Table {
         }
     }
 
-    /// Whether one more request of this source may wait; `limit` is for all sources.
-    pub(super) fn admits(&self, from: IpAddr, limit: usize) -> bool {
-        let own = self.half_open.get(&source_of(from)).copied();
-        self.half_open_count < limit && own.unwrap_or(0) < (limit / SOURCE_SHARE).max(1)
-    }
-
     /// The identifier of a request that has come before.
     pub(super) fn find_request(&self, from: IpAddr, remote_id: u32) -> Option<u32> {
         self.by_peer.get(&(from, remote_id)).copied()
     }
 
-    /// Adds a request of a peer, for the program to decide.
+    /// Adds a request of a peer, for the program to decide. When too many wait, it is dropped if its source has its share, and otherwise takes
+    /// the place of another source's, which is rejected.
     pub(super) fn add_request(
         &mut self,
         id: CommunicationId,
@@ -296,17 +306,36 @@ impl Table {
         (now, limit): (Time, Time),
     ) {
         let (local_id, from) = (id.local_id(), ends.peer.ip());
+        let source = Source::of(from);
+        // Calls for requests that were displaced wait, too.
+        if self.half_open.count(source) >= self.source_limit || self.actions.len() >= MAX_ACTIONS {
+            return;
+        }
+        let Some((place, displaced)) = self.half_open.enter(source) else {
+            return;
+        };
+        self.half_open.wait_for_peer(source, place, Some(local_id));
+        self.half_open.wait_for_program(source, place);
+        if let Some(displaced) = displaced {
+            self.give_up(displaced, now);
+        }
         self.by_peer.insert((from, id.remote_id()), local_id);
         let role = Role::Deciding(Box::new(asked));
         let mut entry = Entry::new(id, ends, transaction, role, now);
         entry.limit = Some(limit);
-        entry.is_half_open = true;
+        entry.place = Some(place);
         self.ids.insert(local_id, entry);
-        *self.half_open.entry(source_of(from)).or_default() += 1;
-        self.half_open_count += 1;
         self.schedule(local_id);
         self.actions
             .push_back(Action::Present { local_id, acceptor });
+    }
+
+    /// Ends what waits for the peer or for the program, and tells the peer.
+    fn give_up(&mut self, local_id: u32, now: Time) {
+        self.step(local_id, now, |id| {
+            id.reject(RejReason::TIMEOUT, &[]);
+            Outcome::Unreachable
+        });
     }
 
     /// A message that names an identifier of ours, or a request that was repeated; false if there is none for it.
@@ -374,10 +403,7 @@ impl Table {
             }
             match entry.role {
                 Role::Closed => self.remove(local_id),
-                Role::Asking(_) | Role::Deciding(_) => self.step(local_id, now, |id| {
-                    id.reject(RejReason::TIMEOUT, &[]);
-                    Outcome::Unreachable
-                }),
+                Role::Asking(_) | Role::Deciding(_) => self.give_up(local_id, now),
                 _ => self.schedule(local_id),
             }
         }
@@ -517,6 +543,10 @@ impl Table {
         };
         // From here on the repetitions of the REP limit it.
         entry.limit = None;
+        if let Some(place) = entry.place {
+            let source = Source::of(entry.ends.peer.ip());
+            self.half_open.wait_for_peer(source, place, None);
+        }
         entry.qp = Some((rep.qpn, qp.number()));
         entry.flush(&mut self.outgoing);
         self.set_qp(qp.number(), local_id);
@@ -701,19 +731,11 @@ impl Table {
     }
 
     fn release_share(&mut self, local_id: u32) {
-        let Some(entry) = self.ids.get_mut(&local_id) else {
-            return;
-        };
-        if !core::mem::take(&mut entry.is_half_open) {
-            return;
-        }
-        self.half_open_count -= 1;
-        let source = source_of(entry.ends.peer.ip());
-        if let Some(count) = self.half_open.get_mut(&source) {
-            *count -= 1;
-            if *count == 0 {
-                self.half_open.remove(&source);
-            }
+        if let Some(entry) = self.ids.get_mut(&local_id)
+            && let Some(place) = entry.place.take()
+        {
+            self.half_open
+                .leave(Source::of(entry.ends.peer.ip()), place);
         }
     }
 

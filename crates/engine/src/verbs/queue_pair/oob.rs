@@ -8,6 +8,7 @@ use std::sync::Arc;
 use verbena_nic::{Personality, QpState, QpType};
 use verbena_sync::locks::Mutex;
 use verbena_wire::number::Qpn;
+use verbena_wire::roce::PORT;
 
 use super::QueuePair;
 use crate::config::Wire;
@@ -223,11 +224,16 @@ impl QueuePair {
         self.core
             .check_owner(local, Some((peer.address, 0).into()))?;
         let state = self.state();
+        let over_roce = self.core.config.wire_to(peer.address) == Wire::Roce;
+        if over_roce {
+            let to = (peer.address, PORT).into();
+            self.core.security.check_roce(to)?;
+        }
         let by_hand = self.qp.init().personality == Personality::Roce;
         if !by_hand || state != QpState::Init || self.modify(QpState::Rtr).is_err() {
             return Err(Error::NotConnectable { qp, state });
         }
-        if self.core.config.wire_to(peer.address) == Wire::Roce {
+        if over_roce {
             let settings = self.roce_settings(peer.number);
             return self.attach_roce(peer.local, peer.address, settings);
         }

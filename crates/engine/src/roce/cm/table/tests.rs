@@ -70,28 +70,72 @@ fn rejections(table: &mut Table) -> Vec<RejReason> {
     outgoing.iter().map(reason).collect()
 }
 
+const HALF_OPEN: usize = 16;
+
+/// The requests that wait, by number.
+fn waiting(table: &Table) -> Vec<u32> {
+    let ids = table.ids.values();
+    let open = ids.filter(|entry| entry.place.is_some());
+    let mut open: Vec<u32> = open.map(|entry| entry.id.local_id()).collect();
+    open.sort_unstable();
+    open
+}
+
 #[test]
-fn sources_have_shares_of_the_requests() {
-    let mut table = Table::default();
-    let limit = 16;
-    for number in 1..=4 {
-        assert!(table.admits(source(1), limit));
+fn source_has_a_quarter_of_the_requests() {
+    let mut table = Table::new(HALF_OPEN);
+    for number in 1..=100 {
         add(&mut table, source(1), number, Time::ZERO);
     }
-    assert!(!table.admits(source(1), limit), "its share");
-    for number in 5..=16 {
-        assert!(table.admits(source(number), limit));
-        add(&mut table, source(number), number, Time::ZERO);
-    }
-    assert!(!table.admits(source(20), limit), "all");
+    assert_eq!(waiting(&table), [1, 2, 3, 4]);
+    assert!(rejections(&mut table).is_empty(), "they are dropped");
     table.reject(1, RejReason::CONSUMER, &[], Time::ZERO);
-    assert!(table.admits(source(1), limit));
-    assert!(table.admits(source(20), limit));
+    add(&mut table, source(1), 200, Time::ZERO);
+    assert_eq!(waiting(&table), [2, 3, 4, 200]);
+}
+
+#[test]
+fn newcomer_displaces_the_oldest_request_of_the_largest_source() {
+    let mut table = Table::new(HALF_OPEN);
+    for number in 1..=16 {
+        add(&mut table, source(number % 4), number, Time::ZERO);
+    }
+    assert_eq!(waiting(&table).len(), HALF_OPEN);
+    // Sources with three places: the fifth one gets as many.
+    for (number, has_place) in [(20, true), (21, true), (22, true), (23, false)] {
+        add(&mut table, source(9), number, Time::ZERO);
+        assert_eq!(waiting(&table).contains(&number), has_place);
+        let told = rejections(&mut table);
+        assert_eq!(told == [RejReason::TIMEOUT], has_place, "{told:?}");
+    }
+    let (oldest, others) = (1..4, (4..=16).chain(20..=22));
+    assert_eq!(waiting(&table), others.collect::<Vec<_>>());
+    assert!(
+        oldest
+            .into_iter()
+            .all(|number| table.asked(number).is_none())
+    );
+}
+
+#[test]
+fn calls_for_displaced_requests_are_bounded() {
+    let mut table = Table::new(HALF_OPEN);
+    for number in 1..=2 * MAX_ACTIONS as u32 {
+        let from = source(number);
+        add(&mut table, from, number, Time::ZERO);
+        // As if it was accepted: then the next one takes its place.
+        if let Some(place) = table.ids.get(&number).and_then(|entry| entry.place) {
+            let source = Source::of(from);
+            table.half_open.wait_for_peer(source, place, None);
+        }
+    }
+    assert_eq!(table.actions.len(), MAX_ACTIONS);
+    assert_eq!(waiting(&table).len(), HALF_OPEN);
 }
 
 #[test]
 fn ended_identifiers_are_bounded_and_forgotten() {
-    let mut table = Table::default();
+    let mut table = Table::new(HALF_OPEN);
     let count = 2 * MAX_CLOSED as u32;
     for number in 1..=count {
         add(&mut table, source(number), number, Time::ZERO);
@@ -108,17 +152,16 @@ fn ended_identifiers_are_bounded_and_forgotten() {
     assert_eq!(table.actions.len(), shown);
     table.expire(Time::ZERO + CLOSED_LIFETIME);
     assert!(table.ids.is_empty() && table.by_peer.is_empty() && table.closed.is_empty());
-    assert!(table.timers.is_empty() && table.half_open.is_empty());
-    assert_eq!(table.half_open_count, 0);
+    assert!(table.timers.is_empty() && waiting(&table).is_empty());
 }
 
 #[test]
 fn undecided_request_ends_at_its_limit() {
-    let mut table = Table::default();
+    let mut table = Table::new(HALF_OPEN);
     add(&mut table, source(1), 1, Time::ZERO);
     assert!(table.asked(1).is_some());
     table.expire(Time::ZERO + LIMIT);
     assert_eq!(rejections(&mut table), [RejReason::TIMEOUT]);
     assert!(table.asked(1).is_none());
-    assert_eq!(table.half_open_count, 0);
+    assert!(waiting(&table).is_empty());
 }

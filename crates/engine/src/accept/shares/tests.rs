@@ -1,8 +1,8 @@
-//! Tests of which permit is displaced for a new connection.
+//! Tests of which place is given up for a newcomer.
 
 use core::net::IpAddr;
 
-use super::{Source, Table};
+use super::{Shares, Source};
 
 const LIMIT: usize = 8;
 
@@ -11,21 +11,21 @@ fn source(text: &str) -> Source {
 }
 
 /// A new connection without a request yet: its number, and what was displaced for it.
-fn enter(table: &mut Table<u64>, from: Source) -> Option<(u64, Option<u64>)> {
+fn enter(table: &mut Shares<u64>, from: Source) -> Option<(u64, Option<u64>)> {
     let (number, displaced) = table.enter(from)?;
     table.wait_for_peer(from, number, Some(number));
     check(table);
     Some((number, displaced))
 }
 
-fn enter_with_request(table: &mut Table<u64>, from: Source) -> Option<(u64, Option<u64>)> {
+fn enter_with_request(table: &mut Shares<u64>, from: Source) -> Option<(u64, Option<u64>)> {
     let come = enter(table, from)?;
     table.wait_for_program(from, come.0);
     check(table);
     Some(come)
 }
 
-fn check(table: &Table<u64>) {
+fn check(table: &Shares<u64>) {
     let sum: usize = table.sources.values().map(super::Share::len).sum();
     assert_eq!(sum, table.taken);
     assert!(table.taken <= table.limit);
@@ -37,7 +37,7 @@ fn check(table: &Table<u64>) {
 
 #[test]
 fn oldest_incomplete_connection_is_displaced() {
-    let (mut table, a) = (Table::new(LIMIT), source("192.0.2.1"));
+    let (mut table, a) = (Shares::new(LIMIT), source("192.0.2.1"));
     for n in 0..LIMIT as u64 {
         assert_eq!(enter(&mut table, a), Some((n, None)));
     }
@@ -48,7 +48,7 @@ fn oldest_incomplete_connection_is_displaced() {
 
 #[test]
 fn flood_displaces_only_connections_of_its_source() {
-    let (mut table, a, b) = (Table::new(LIMIT), source("192.0.2.1"), source("192.0.2.2"));
+    let (mut table, a, b) = (Shares::new(LIMIT), source("192.0.2.1"), source("192.0.2.2"));
     for _ in 0..3 {
         enter(&mut table, b).unwrap();
     }
@@ -66,7 +66,7 @@ fn flood_displaces_only_connections_of_its_source() {
 
 #[test]
 fn sources_with_one_permit_lose_the_oldest() {
-    let mut table = Table::new(LIMIT);
+    let mut table = Shares::new(LIMIT);
     for n in 0..100_u64 {
         let from = source(&format!("192.0.2.{n}"));
         let displaced = n.checked_sub(LIMIT as u64);
@@ -76,7 +76,7 @@ fn sources_with_one_permit_lose_the_oldest() {
 
 #[test]
 fn waiting_request_is_displaced_by_smaller_source_only() {
-    let (mut table, a, b) = (Table::new(LIMIT), source("192.0.2.1"), source("192.0.2.2"));
+    let (mut table, a, b) = (Shares::new(LIMIT), source("192.0.2.1"), source("192.0.2.2"));
     for n in 0..LIMIT as u64 {
         assert_eq!(enter_with_request(&mut table, a), Some((n, None)));
     }
@@ -88,7 +88,7 @@ fn waiting_request_is_displaced_by_smaller_source_only() {
 
 #[test]
 fn answered_request_can_be_displaced() {
-    let (mut table, a) = (Table::new(2), source("192.0.2.1"));
+    let (mut table, a) = (Shares::new(2), source("192.0.2.1"));
     enter_with_request(&mut table, a);
     enter_with_request(&mut table, a);
     assert_eq!(enter(&mut table, a), None);
