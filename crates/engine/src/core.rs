@@ -52,7 +52,6 @@ pub(crate) struct Core {
     /// The sockets of RoCEv2.
     pub(crate) roce_ports: RocePorts,
     /// Shared memory with peers on this host.
-    #[allow(dead_code, reason = "connections do not use it yet")]
     pub(crate) same_host: SameHost,
     /// The thread that runs requests of control queue pairs.
     pub(crate) control_thread: ControlThread,
