@@ -85,7 +85,8 @@ impl Core {
             catch_panic(|| {
                 self.run_on_qp(&qp, |qp, out| {
                     if qp.state() != QpState::Reset {
-                        qp.modify(QpState::Err, out);
+                        // Refused only if it was destroyed meanwhile, and then nothing is left to flush.
+                        let _ = qp.modify(QpState::Err, out);
                     }
                 });
             });
@@ -94,7 +95,7 @@ impl Core {
             catch_panic(|| {
                 let mut out = Outbox::new();
                 if qp.state() != QpState::Reset {
-                    qp.modify(QpState::Err, &mut out);
+                    let _ = qp.modify(QpState::Err, &mut out);
                 }
                 self.deliver(&mut out);
             });
