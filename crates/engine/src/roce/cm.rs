@@ -51,7 +51,7 @@ use crate::sys::{self, Ready};
 use request::RoceRequest;
 use services::Services;
 use sidr::{Queries, SidrService};
-use table::{Action, Asked, Ends, Table};
+use table::{Action, Ends, IncomingRequest, Table};
 
 const QP1: Qpn = Qpn::wrapping(MadHeader::QPN);
 /// How long requests for a service whose listener was closed are neither accepted nor rejected: a program may close a listener and open
@@ -145,7 +145,8 @@ fn attach_qp(
 ) -> Result<(), Error> {
     let mut out = Outbox::new();
     if options.qp.state() == QpState::Reset {
-        options.qp.modify(QpState::Init, &mut out);
+        // Refused if its state has changed meanwhile: attaching decides.
+        let _ = options.qp.modify(QpState::Init, &mut out);
     }
     // Under the lock, so that a later change by the program is not overwritten.
     let attr = options.attr.lock();
@@ -574,7 +575,7 @@ impl RoceCm {
             // It is repeated, as one that the system holds in its backlog is accepted later.
             return Ok(());
         }
-        let asked = Asked {
+        let asked = IncomingRequest {
             qpn: req.qpn,
             service,
             mtu,
