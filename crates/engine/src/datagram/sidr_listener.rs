@@ -15,7 +15,7 @@ use verbena_wire::number::Qpn;
 use crate::core::Core;
 use crate::engine::Engine;
 use crate::error::Error;
-use crate::notify::pipeline::catch_panic;
+use crate::guard::catch_panic;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::roce::cm::sidr::{self, SidrArrival, SidrOrigin, SidrService};
 use crate::roce::cm::{RoceCm, ServiceGuard};

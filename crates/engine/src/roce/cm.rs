@@ -42,7 +42,7 @@ use crate::datagram::packet_handover::Claim;
 use crate::datagram::roce_demux::PacketHandler;
 use crate::datagram::udp_port::UdpPort;
 use crate::error::Error;
-use crate::notify::pipeline::catch_panic;
+use crate::guard::catch_panic;
 use crate::oob::qpn::port_and_index;
 use crate::poll::shard::{Shard, ShardTask, next_token};
 use crate::roce::connection::RoceConnection;

@@ -31,7 +31,7 @@ fn acknowledged_after(a: &Side, b: &Side, bytes: usize) -> Duration {
 
 /// With these settings the first message of a connection is acknowledged before `lend_time` has passed.
 fn assert_acknowledges_at_once(settings: &[(&str, &str)], bytes: usize) {
-    let settings = [&[("lend_time", "1s")], settings].concat();
+    let settings = [&[("lend_time", "1s")][..], settings].concat();
     let is_at_once = |_| {
         let (a, b) = (Side::new(&[]), Side::new(&settings));
         connect_sides(&a, &b);

@@ -16,7 +16,7 @@ use super::{RoceCm, terms};
 use crate::connection::{Done, Options};
 use crate::core::Core;
 use crate::error::Error;
-use crate::notify::pipeline::catch_panic;
+use crate::guard::catch_panic;
 use crate::sys;
 
 /// Bytes of private data for the program in a REQ.
